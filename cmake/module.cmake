@@ -1,0 +1,60 @@
+# headrace_module(NAME DEPS ...): the folder's *.cpp (subfolders included, *_test.cpp left out) become
+# the static library hr_NAME; its *_test.cpp become the GoogleTest program test_NAME.
+
+find_package(fmt REQUIRED)
+find_package(spdlog REQUIRED)
+find_package(GTest REQUIRED)
+find_package(Threads REQUIRED)
+include(GoogleTest)
+
+find_program(CCACHE_PROGRAM ccache)
+if(CCACHE_PROGRAM)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+endif()
+
+add_library(headrace_flags INTERFACE)
+target_compile_options(headrace_flags INTERFACE
+  -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Werror -ffp-contract=off
+  -fno-omit-frame-pointer
+  $<$<CXX_COMPILER_ID:Clang>:-Wno-gnu-statement-expression>)
+target_include_directories(headrace_flags INTERFACE ${CMAKE_SOURCE_DIR}/src)
+target_link_libraries(headrace_flags INTERFACE fmt::fmt spdlog::spdlog Threads::Threads)
+if(HEADRACE_SANITIZE)
+  string(REPLACE ";" "," sanitizers "${HEADRACE_SANITIZE}")
+  add_compile_options(-fsanitize=${sanitizers} -fno-sanitize-recover=all -g1)
+  add_link_options(-fsanitize=${sanitizers})
+endif()
+if(HEADRACE_FUZZ)
+  add_compile_options(-fsanitize=fuzzer-no-link)
+endif()
+
+function(headrace_module name)
+  cmake_parse_arguments(ARG "" "" "DEPS" ${ARGN})
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
+  set(tests ${sources})
+  list(FILTER sources EXCLUDE REGEX "_test\\.cpp$")
+  list(FILTER tests INCLUDE REGEX "_test\\.cpp$")
+  if(sources)
+    add_library(hr_${name} STATIC ${sources})
+    target_link_libraries(hr_${name} PUBLIC headrace_flags ${ARG_DEPS})
+  else()
+    add_library(hr_${name} INTERFACE)
+    target_link_libraries(hr_${name} INTERFACE headrace_flags ${ARG_DEPS})
+  endif()
+  if(tests)
+    headrace_test(test_${name} SOURCES ${tests} DEPS hr_${name})
+  endif()
+endfunction()
+
+# headrace_test(NAME SOURCES ... DEPS ...): a GoogleTest program, each TEST one ctest entry.
+function(headrace_test name)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 300)
+  endif()
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE headrace_flags ${ARG_DEPS} GTest::gtest_main)
+  target_compile_definitions(${name} PRIVATE HEADRACE_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST
+    PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
+endfunction()

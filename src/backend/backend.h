@@ -1,0 +1,171 @@
+// Backend: arithmetic on buffers. Knows shapes and dtypes, not models.
+//
+// Each op is a complete piece of work over a whole batch (fork and join inside). Rules for every op:
+//   - arrays are float32, row-major, contiguous; M = rows (tokens), N = outputs, K = inputs;
+//   - shapes are checked at entry (CHECK: a mismatch is our bug); no op allocates or fails at run time;
+//   - each output element is reduced over K (or over KV positions) in an order that depends on K (or
+//     on the absolute position) alone: never on M, the batch, the chunk or the number of threads;
+//   - inputs are read-only, outputs do not alias inputs unless the op says so.
+// One caller at a time: the engine thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/buffer.h"
+#include "base/result.h"
+#include "checkpoint/weight_view.h"
+
+namespace headrace {
+
+// What a weight is for; decides how its rows are laid out.
+enum class WeightRole : uint8_t {
+  kLinear,     // y = x W^T; several parts are stacked by rows (q, k, v)
+  kGateUp,     // exactly two parts of N rows each, gate then up: read by gated_linear only
+  kEmbedding,  // rows read by id (embed); also usable by linear, as a tied head
+};
+
+// A weight in the layout its kernels read. Immutable after packing.
+class PackedWeight {
+ public:
+  virtual ~PackedWeight() = default;
+  virtual int64_t num_outputs() const = 0;  // N over all parts (kGateUp: 2 I)
+  virtual int64_t num_inputs() const = 0;   // K
+  virtual size_t num_bytes() const = 0;     // as packed
+  virtual std::string_view layout() const = 0;   // row of the layout table, for --list-kernels
+};
+
+// out = residual + scale * (x W^T + bias), then out = softcap * tanh(out / softcap) if softcap > 0.
+struct Epilogue {
+  const float* bias = nullptr;      // [N], or null
+  const float* residual = nullptr;  // [M, N], or null; may be the output itself
+  float scale = 1.0f;
+  float softcap = 0.0f;
+};
+
+enum class NormKind : uint8_t { kRms, kLayer };  // both times weight; kLayer subtracts the mean
+enum class Activation : uint8_t { kSilu, kGeluTanh };
+
+// out[m] = (residual[m] +) scale * norm(x[m]) * weight; the root is sqrt(mean(..) + eps).
+struct NormArgs {
+  NormKind kind = NormKind::kRms;
+  const float* x = nullptr;         // [M, width]
+  const float* weight = nullptr;    // [width]
+  const float* residual = nullptr;  // [M, width] or null; may be out
+  float* out = nullptr;             // [M, width]; may be x
+  int64_t num_rows = 0;
+  int64_t width = 0;
+  float eps = 1e-6f;
+  float scale = 1.0f;
+};
+
+// How one layer's keys and values lie in a block of the KV store; see Backend::kv_layer_bytes.
+enum class KvType : uint8_t { kF32, kBF16 };
+inline constexpr int kBlockTokens = 16;
+
+struct KvShape {
+  KvType type = KvType::kF32;
+  int num_kv_heads = 0;
+  int head_dim = 0;
+};
+
+// Block b of this layer starts at base + b * block_stride. What lies there is the backend's business.
+struct KvLayer {
+  KvShape shape;
+  std::byte* base = nullptr;
+  size_t block_stride = 0;
+};
+
+// A run of rows of one sequence: rows [first_row, first_row + num_rows) hold the tokens at absolute
+// positions first_position.. . block_table[p / kBlockTokens] is the block that holds position p.
+struct SequenceSpan {
+  int32_t first_row = 0;
+  int32_t num_rows = 0;
+  int64_t first_position = 0;
+  const int32_t* block_table = nullptr;
+};
+
+enum class QkNorm : uint8_t { kNone, kPerHead, kWhole };  // kWhole: over all heads of a projection
+enum class RopePairing : uint8_t { kHalf, kInterleaved };  // (i, i + r/2) or (2i, 2i + 1)
+
+// Takes the fused projection apart: norms q and k, rotates them, scales q, appends k and v to the KV
+// blocks of each span.
+struct QkvArgs {
+  const float* qkv = nullptr;  // [M, (num_heads + 2 * num_kv_heads) * head_dim]: q, k, v
+  float* q_out = nullptr;      // [M, num_heads * head_dim]
+  int64_t num_rows = 0;
+  int num_heads = 0;
+  KvLayer kv;                  // num_kv_heads and head_dim are in its shape
+  std::span<const SequenceSpan> spans;  // cover all rows
+
+  QkNorm qk_norm = QkNorm::kNone;
+  const float* q_norm_weight = nullptr;  // [head_dim], or [num_heads * head_dim] for kWhole
+  const float* k_norm_weight = nullptr;  // [head_dim], or [num_kv_heads * head_dim]
+  float norm_eps = 1e-6f;
+
+  RopePairing pairing = RopePairing::kHalf;
+  int rope_dims = 0;             // first r of head_dim are rotated; 0: no rope
+  const float* rope_cos = nullptr;  // [M, rope_dims / 2]
+  const float* rope_sin = nullptr;  // [M, rope_dims / 2]
+  const float* q_row_scale = nullptr;  // [M] multiplies q after rope, or null
+};
+
+// Causal attention of each span's rows over its own KV blocks, in fixed blocks from position 0.
+// score = scale * q.k; if softcap > 0: softcap * tanh(score / softcap); key j is visible to query i
+// when i - window < j <= i (window 0: no limit); a sink is one logit per head in the denominator.
+struct AttentionArgs {
+  const float* q = nullptr;  // [M, num_heads * head_dim]
+  float* out = nullptr;      // [M, num_heads * head_dim]
+  int num_heads = 0;
+  KvLayer kv;
+  std::span<const SequenceSpan> spans;
+  float scale = 1.0f;
+  float softcap = 0.0f;
+  int64_t window = 0;
+  const float* sinks = nullptr;  // [num_heads] or null
+};
+
+struct KernelInfo {  // one row of --list-kernels
+  std::string op, name, isa, weight_dtype, layout, numerics_class;
+  bool available = false;  // this processor has what it needs
+  bool selected = false;
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  // Lays parts (stacked by rows, equal K) out for this machine. The result does not refer to the
+  // checkpoint. kExhausted when memory is short; kUnsupported for K or N beyond the layout's limits.
+  virtual Result<std::unique_ptr<PackedWeight>> pack(std::span<const WeightView> parts,
+                                                     WeightRole role) = 0;
+  // Bytes that pack() would hold, for memory plans; reads no weight data.
+  virtual size_t packed_bytes(std::span<const WeightView> parts, WeightRole role) const = 0;
+  virtual size_t kv_layer_bytes(const KvShape& shape) const = 0;  // one layer of one block
+
+  // out[m] = scale * row ids[m] of the table; ids are in range.
+  virtual void embed(const PackedWeight& table, std::span<const int32_t> ids, float scale,
+                     float* out) = 0;
+  virtual void norm(const NormArgs& args) = 0;
+  // x [M, K] -> out [M, N].
+  virtual void linear(const PackedWeight& weight, const float* x, int64_t num_rows,
+                      const Epilogue& epilogue, float* out) = 0;
+  // x [M, K] -> out [M, I] = activation(x Wg^T + bg) * (x Wu^T + bu); bias [2 I] or null.
+  virtual void gated_linear(const PackedWeight& gate_up, const float* x, int64_t num_rows,
+                            Activation activation, const float* bias, float* out) = 0;
+  virtual void finish_qkv(const QkvArgs& args) = 0;
+  virtual void attention(const AttentionArgs& args) = 0;
+
+  virtual int num_threads() const = 0;
+  virtual std::string_view isa() const = 0;  // "reference", "avx2", "avx512"
+  // Digest of the numerics classes in use: equal ids promise equal bits for equal requests.
+  virtual std::string numerics_id() const = 0;
+  virtual std::vector<KernelInfo> kernels() const = 0;
+};
+
+}  // namespace headrace

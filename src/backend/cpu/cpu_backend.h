@@ -1,0 +1,20 @@
+// The CPU back end: a pinned team of threads over the kernels of one instruction set.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "backend/backend.h"
+
+namespace headrace {
+
+struct CpuBackendOptions {
+  std::string isa = "auto";  // auto, or a unit's name: reference, avx2, avx512
+  int num_threads = 0;       // 0: one per core this process may use (affinity and cgroup quota)
+};
+
+// kUnsupported if the processor lacks the forced instruction set (names what is missing and the
+// units that would run); kInvalidArgument for an unknown name.
+Result<std::unique_ptr<Backend>> create_cpu_backend(const CpuBackendOptions& options);
+
+}  // namespace headrace

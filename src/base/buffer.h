@@ -1,0 +1,69 @@
+// Buffer: owning memory for weights, KV and activations. MappedFile: a file as read-only bytes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "base/result.h"
+
+namespace headrace {
+
+// 64-byte aligned (2 MiB aligned and advised to large pages above 4 MiB), zero-filled, move-only.
+class Buffer {
+ public:
+  Buffer() = default;
+  ~Buffer();
+  Buffer(Buffer&& other) noexcept;
+  Buffer& operator=(Buffer&& other) noexcept;
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+
+  // kExhausted with the size asked for when the system refuses.
+  static Result<Buffer> allocate(size_t num_bytes);
+
+  std::byte* data() { return data_; }
+  const std::byte* data() const { return data_; }
+  size_t size() const { return num_bytes_; }
+  template <typename T>
+  std::span<T> as() {
+    return {reinterpret_cast<T*>(data_), num_bytes_ / sizeof(T)};
+  }
+  template <typename T>
+  std::span<const T> as() const {
+    return {reinterpret_cast<const T*>(data_), num_bytes_ / sizeof(T)};
+  }
+
+ private:
+  std::byte* data_ = nullptr;
+  size_t num_bytes_ = 0;
+};
+
+// A regular file mapped read-only for the life of the object. The size is taken once, when opened;
+// a file that is truncated later raises SIGBUS on access, so callers never map a file that a
+// download is still writing (those carry another name until they are whole).
+class MappedFile {
+ public:
+  MappedFile() = default;
+  ~MappedFile();
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+
+  // kNotFound, or kIo with the system's reason. An empty file maps to an empty span.
+  static Result<MappedFile> open(const std::string& path);
+
+  std::span<const std::byte> bytes() const { return {data_, num_bytes_}; }
+  const std::string& path() const { return path_; }
+  // Tells the system that a range will not be read again soon (after packing).
+  void release_pages(size_t offset, size_t num_bytes) const;
+
+ private:
+  const std::byte* data_ = nullptr;
+  size_t num_bytes_ = 0;
+  std::string path_;
+};
+
+}  // namespace headrace

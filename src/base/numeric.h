@@ -1,0 +1,69 @@
+// Exact conversions between float32 and the storage formats of checkpoints.
+//
+// Widening is exact for every input, including subnormals, infinities and NaN. Narrowing rounds to
+// nearest, ties to even. Sources: IEEE 754 (f16), bfloat16 = upper half of f32, OCP FP8 (e4m3fn has
+// no infinity, 0x7F/0xFF are NaN; e5m2 follows IEEE), OCP MX (e8m0: a power of two, 255 is NaN).
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+namespace headrace {
+
+inline float bits_to_float(uint32_t bits) { return std::bit_cast<float>(bits); }
+inline uint32_t float_to_bits(float value) { return std::bit_cast<uint32_t>(value); }
+
+inline float bf16_to_float(uint16_t value) { return bits_to_float(uint32_t{value} << 16); }
+
+inline uint16_t float_to_bf16(float value) {
+  uint32_t bits = float_to_bits(value);
+  if ((bits & 0x7FFFFFFFu) > 0x7F800000u) return static_cast<uint16_t>((bits >> 16) | 0x40u);
+  return static_cast<uint16_t>((bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16);
+}
+
+inline float f16_to_float(uint16_t value) {
+  const uint32_t sign = uint32_t{value & 0x8000u} << 16;
+  const uint32_t exponent = (value >> 10) & 0x1Fu;
+  const uint32_t mantissa = value & 0x3FFu;
+  if (exponent == 0x1F) return bits_to_float(sign | 0x7F800000u | (mantissa << 13));
+  if (exponent != 0) return bits_to_float(sign | ((exponent + 112) << 23) | (mantissa << 13));
+  // Subnormal: mantissa * 2^-24, exact in float32.
+  const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;
+  return bits_to_float(sign | float_to_bits(magnitude));
+}
+
+inline uint16_t float_to_f16(float value) {
+  const uint32_t bits = float_to_bits(value);
+  const uint16_t sign = static_cast<uint16_t>((bits >> 16) & 0x8000u);
+  const uint32_t magnitude = bits & 0x7FFFFFFFu;
+  if (magnitude > 0x7F800000u) return static_cast<uint16_t>(sign | 0x7E00u);
+  if (magnitude >= 0x477FF000u) return static_cast<uint16_t>(sign | 0x7C00u);
+  if (magnitude < 0x38800000u) {
+    // Adding 0.5 aligns the mantissa so that the FPU rounds to the f16 subnormal grid.
+    const float aligned = bits_to_float(magnitude) + 0.5f;
+    return static_cast<uint16_t>(sign | (float_to_bits(aligned) - 0x3F000000u));
+  }
+  const uint32_t rounded = magnitude - 0x38000000u + 0xFFFu + ((magnitude >> 13) & 1u);
+  return static_cast<uint16_t>(sign | (rounded >> 13));
+}
+
+inline float e4m3_to_float(uint8_t value) {
+  const uint32_t sign = uint32_t{value & 0x80u} << 24;
+  const uint32_t exponent = (value >> 3) & 0xFu;
+  const uint32_t mantissa = value & 0x7u;
+  if (exponent == 0xF && mantissa == 7) return bits_to_float(sign | 0x7FC00000u);
+  if (exponent != 0) return bits_to_float(sign | ((exponent + 120) << 23) | (mantissa << 20));
+  return bits_to_float(sign | float_to_bits(static_cast<float>(mantissa) * 0x1p-9f));
+}
+
+inline float e5m2_to_float(uint8_t value) {
+  return f16_to_float(static_cast<uint16_t>(uint16_t{value} << 8));
+}
+
+// 2^(value - 127); value 0 is 2^-127, a float32 subnormal.
+inline float e8m0_to_float(uint8_t value) {
+  if (value == 0xFF) return bits_to_float(0x7FC00000u);
+  return bits_to_float(value == 0 ? 0x00400000u : uint32_t{value} << 23);
+}
+
+}  // namespace headrace

@@ -1,0 +1,86 @@
+// ModelConfig: a network described by data. Fields carry Hugging Face names.
+//
+// A family (families.cpp) is a row that says how to fill this from config.json or GGUF keys and where
+// the tensors are; decoder.cpp reads only what is here.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+
+namespace headrace {
+
+enum class RopeType : uint8_t { kNone, kDefault, kLinear, kDynamic, kLlama3, kYarn, kLongrope };
+
+// Section 6 of the families note: angle(p, i) = p * f_i; cos and sin are multiplied by
+// attention_factor.
+struct RopeConfig {
+  RopeType type = RopeType::kDefault;
+  RopePairing pairing = RopePairing::kHalf;
+  int rope_dims = 0;  // rotated width r
+  double rope_theta = 1e4;
+  double factor = 1.0;
+  double attention_factor = 1.0;
+  double low_freq_factor = 1.0, high_freq_factor = 4.0;            // llama3
+  double beta_fast = 32.0, beta_slow = 1.0;                        // yarn
+  bool truncate = true;                                            // yarn
+  int64_t original_max_position_embeddings = 0;                    // llama3, yarn, longrope
+  std::vector<float> short_factor, long_factor;                    // longrope
+  std::vector<float> frequency_divisor;  // GGUF rope_freqs: f_i is divided by it
+};
+
+enum class MixerKind : uint8_t { kAttention };  // later: latent attention, delta, scan, convolution
+enum class MlpKind : uint8_t { kDense };        // later: mixture of experts
+
+struct LayerConfig {
+  MixerKind mixer = MixerKind::kAttention;
+  MlpKind mlp = MlpKind::kDense;
+  int num_attention_heads = 0;
+  int num_key_value_heads = 0;
+  int head_dim = 0;
+  int64_t intermediate_size = 0;
+  int64_t sliding_window = 0;  // 0: full attention
+  int rope_idx = -1;           // into ModelConfig::ropes; -1: no rope in this layer
+  bool attention_sinks = false;
+};
+
+struct ModelConfig {
+  std::string family;        // row of the family table: "llama"
+  std::string architecture;  // as the file says it: "LlamaForCausalLM", "llama"
+  std::string source_dtype;  // "bfloat16", or the GGUF file type
+  int64_t vocab_size = 0;    // rows of the embedding
+  int64_t hidden_size = 0;
+  int64_t max_position_embeddings = 0;
+  bool tie_word_embeddings = false;
+  std::vector<LayerConfig> layers;
+  std::vector<RopeConfig> ropes;
+
+  NormKind norm = NormKind::kRms;
+  float norm_eps = 1e-6f;
+  bool norm_weight_plus_one = false;  // the file stores w, the network uses 1 + w
+  QkNorm qk_norm = QkNorm::kNone;
+  Activation activation = Activation::kSilu;
+  // x += N(A(N x)); x += N(M(N x)): which of the four norms exist, and the parallel form.
+  bool pre_norms = true;
+  bool post_norms = false;
+  bool parallel_block = false;
+
+  float embedding_scale = 1.0f;
+  float residual_scale = 1.0f;
+  float logit_scale = 1.0f;  // multiplies
+  float attention_scale = 1.0f;
+  float attention_softcap = 0.0f;
+  float logit_softcap = 0.0f;
+  // ministral3: q *= 1 + beta * ln(1 + floor(position / original)); 0: off
+  float query_position_beta = 0.0f;
+  int64_t query_position_original = 0;
+
+  std::vector<int32_t> eos_token_ids;  // from the configuration; the file's tokenizer may add more
+  int32_t bos_token_id = -1;
+
+  int num_layers() const { return static_cast<int>(layers.size()); }
+};
+
+}  // namespace headrace

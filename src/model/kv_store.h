@@ -1,0 +1,36 @@
+// KvStore: the bytes behind KV block ids. No policy: the engine's KvCache decides who holds which.
+//
+// One slab: block b is contiguous over all layers, so that a spill is one read or write.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "backend/backend.h"
+#include "base/buffer.h"
+
+namespace headrace {
+
+class KvStore {
+ public:
+  // layers[i] is the shape of layer i's cache. kExhausted when memory is short.
+  static Result<KvStore> create(const Backend& backend, std::vector<KvShape> layers,
+                                int64_t num_blocks);
+  static size_t block_bytes(const Backend& backend, const std::vector<KvShape>& layers);
+
+  KvLayer layer(int layer_idx);
+  int64_t num_blocks() const { return num_blocks_; }
+  size_t num_bytes() const { return memory_.size(); }
+  // Copies one block's bytes over another's (fork of a sequence).
+  void copy_block(int32_t from, int32_t to);
+
+ private:
+  std::vector<KvShape> shapes_;
+  std::vector<size_t> layer_offset_;  // of each layer within a block
+  size_t block_bytes_ = 0;
+  int64_t num_blocks_ = 0;
+  Buffer memory_;
+};
+
+}  // namespace headrace
