@@ -15,7 +15,9 @@ namespace {
 constexpr size_t kLargePage = size_t{2} << 20;
 constexpr size_t kLargePageThreshold = size_t{4} << 20;
 
-size_t round_up(size_t value, size_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+size_t round_up(size_t value, size_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
 
 // Maps num_bytes at a kLargePage boundary by mapping more and giving the ends back.
 void* map_aligned(size_t num_bytes) {
@@ -54,9 +56,9 @@ Result<Buffer> Buffer::allocate(size_t num_bytes) {
   }
   const size_t rounded = round_up(num_bytes, page);
   const bool large = rounded >= kLargePageThreshold;
-  void* memory = large ? map_aligned(rounded)
-                       : mmap(nullptr, rounded, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
-                              -1, 0);
+  void* memory =
+      large ? map_aligned(rounded)
+            : mmap(nullptr, rounded, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == nullptr || memory == MAP_FAILED) {
     return make_error(ErrorCode::kExhausted, "cannot allocate {} bytes: {}", num_bytes,
                       std::strerror(errno));
@@ -89,7 +91,7 @@ Result<MappedFile> MappedFile::open(const std::string& path) {
     const ErrorCode code = errno == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo;
     return make_error(code, "cannot open '{}': {}", path, std::strerror(errno));
   }
-  struct stat info {};
+  struct stat info{};
   const bool regular = fstat(descriptor, &info) == 0 && S_ISREG(info.st_mode);
   if (!regular) {
     ::close(descriptor);

@@ -1,7 +1,7 @@
 // CHECK and DCHECK: a condition that can only be false because of a bug in this program.
 //
-// CHECK is always compiled in; a failure prints place, condition and values, then aborts. Input from
-// outside (files, requests) never goes through CHECK: it returns a Result (base/result.h).
+// CHECK is always compiled in; a failure prints place, condition and values, then aborts. Input
+// from outside (files, requests) never goes through CHECK: it returns a Result (base/result.h).
 #pragma once
 
 #include <fmt/format.h>

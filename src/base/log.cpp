@@ -10,11 +10,16 @@ namespace {
 
 spdlog::level::level_enum to_spdlog(LogLevel level) {
   switch (level) {
-    case LogLevel::kDebug: return spdlog::level::debug;
-    case LogLevel::kInfo: return spdlog::level::info;
-    case LogLevel::kWarning: return spdlog::level::warn;
-    case LogLevel::kError: return spdlog::level::err;
-    case LogLevel::kOff: return spdlog::level::off;
+    case LogLevel::kDebug:
+      return spdlog::level::debug;
+    case LogLevel::kInfo:
+      return spdlog::level::info;
+    case LogLevel::kWarning:
+      return spdlog::level::warn;
+    case LogLevel::kError:
+      return spdlog::level::err;
+    case LogLevel::kOff:
+      return spdlog::level::off;
   }
   return spdlog::level::info;
 }
@@ -39,9 +44,11 @@ void log_line(LogLevel level, const std::string& message) {
 }
 
 bool parse_log_level(std::string_view text, LogLevel* level) {
-  constexpr std::pair<std::string_view, LogLevel> kNames[] = {
-      {"debug", LogLevel::kDebug}, {"info", LogLevel::kInfo}, {"warning", LogLevel::kWarning},
-      {"error", LogLevel::kError}, {"off", LogLevel::kOff}};
+  constexpr std::pair<std::string_view, LogLevel> kNames[] = {{"debug", LogLevel::kDebug},
+                                                              {"info", LogLevel::kInfo},
+                                                              {"warning", LogLevel::kWarning},
+                                                              {"error", LogLevel::kError},
+                                                              {"off", LogLevel::kOff}};
   for (const auto& [name, value] : kNames) {
     if (name == text) return *level = value, true;
   }

@@ -19,9 +19,9 @@ bool log_enabled(LogLevel level);
 }  // namespace headrace
 
 // LOG(kInfo, "loaded {} tensors", count);
-#define LOG(level, ...)                                                                   \
-  do {                                                                                    \
-    if (::headrace::log_enabled(::headrace::LogLevel::level)) {                           \
-      ::headrace::log_line(::headrace::LogLevel::level, ::fmt::format(__VA_ARGS__));      \
-    }                                                                                     \
+#define LOG(level, ...)                                                              \
+  do {                                                                               \
+    if (::headrace::log_enabled(::headrace::LogLevel::level)) {                      \
+      ::headrace::log_line(::headrace::LogLevel::level, ::fmt::format(__VA_ARGS__)); \
+    }                                                                                \
   } while (false)

@@ -1,8 +1,8 @@
 // BoundedQueue: where threads meet. Many producers, one consumer, a fixed capacity.
 #pragma once
 
-#include <condition_variable>
 #include <chrono>
+#include <condition_variable>
 #include <cstddef>
 #include <deque>
 #include <mutex>
@@ -74,8 +74,8 @@ class BoundedQueue {
   const size_t capacity_;
   mutable std::mutex mutex_;
   std::condition_variable ready_;
-  std::deque<T> items_;   // guarded by mutex_
-  bool closed_ = false;   // guarded by mutex_
+  std::deque<T> items_;  // guarded by mutex_
+  bool closed_ = false;  // guarded by mutex_
 };
 
 }  // namespace headrace

@@ -45,8 +45,8 @@ Error make_error(ErrorCode code, fmt::format_string<Args...> format, Args&&... a
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}       // NOLINT: implicit
-  Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}   // NOLINT: implicit
+  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}      // NOLINT: implicit
+  Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}  // NOLINT: implicit
 
   bool ok() const { return state_.index() == 0; }
   T& value() & { return checked(), std::get<0>(state_); }
@@ -86,11 +86,11 @@ using Status = Result<void>;
 
 // auto tensor = TRY(checkpoint.find(name));   TRY(check_header(bytes));
 // Returns the error from the enclosing function if the expression failed, else yields its value.
-#define TRY(expression)                                              \
-  ({                                                                 \
-    auto headrace_try_result = (expression);                         \
-    if (!headrace_try_result.ok()) [[unlikely]] {                    \
-      return std::move(headrace_try_result).error();                 \
-    }                                                                \
-    std::move(headrace_try_result).value();                          \
+#define TRY(expression)                              \
+  ({                                                 \
+    auto headrace_try_result = (expression);         \
+    if (!headrace_try_result.ok()) [[unlikely]] {    \
+      return std::move(headrace_try_result).error(); \
+    }                                                \
+    std::move(headrace_try_result).value();          \
   })

@@ -1,0 +1,244 @@
+#include "options.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+#include <optional>
+
+namespace headrace {
+namespace {
+
+using enum OptionKind;
+
+constexpr std::string_view kGenerates = "run chat";      // commands that sample
+constexpr std::string_view kEngines = "serve run chat";  // commands that run an engine
+constexpr std::string_view kStores =
+    "serve run chat pull inspect tokenize render eval verify";  // commands that find a model
+
+// clang-format off
+constexpr OptionRow kRows[] = {
+    // name, environment, kind, default, range, commands, help
+    {"--model", "HEADRACE_MODEL", kText, "smollm2:135m", "", "run chat tokenize render serve",
+     "Model to use: a GGUF file, a safetensors file or folder, or the name of a pulled model."},
+    {"--store", "HEADRACE_STORE", kText, "", "", kStores,
+     "Folder of pulled models; empty: models/ under HEADRACE_HOME, or headrace/models in the user's cache."},
+    {"--isa", "HEADRACE_ISA", kChoice, "auto", "auto|reference|avx2|avx512", "serve run chat eval verify version",
+     "Instruction set of the kernels; auto takes the fastest this processor has."},
+    {"--threads", "HEADRACE_THREADS", kInteger, "0", "0..1024", "serve run chat eval verify version",
+     "Compute threads; 0: one per core that affinity and cgroup quota allow."},
+    {"--kv-type", "HEADRACE_KV_TYPE", kChoice, "f32", "f32|bf16", "serve run chat eval inspect",
+     "Storage of keys and values; f32 is exact, bf16 halves the memory at a small cost in accuracy."},
+    {"--context", "HEADRACE_CONTEXT", kInteger, "0", "0..1048576", "serve run chat inspect",
+     "Tokens per sequence, prompt and answer together; 0: the model's own limit, at most 32768."},
+    {"--kv-memory", "HEADRACE_KV_MEMORY", kBytes, "0", "0..", kEngines,
+     "Memory for keys and values, such as 512M or 2G; 0: room for four full contexts within a quarter of free memory."},
+    {"--batch-tokens", "HEADRACE_BATCH_TOKENS", kInteger, "512", "16..8192", "serve run chat eval verify inspect",
+     "Most tokens in one step; long prompts are computed in chunks of this size."},
+    {"--max-sequences", "HEADRACE_MAX_SEQUENCES", kInteger, "32", "1..1024", "serve",
+     "Requests computed together; further ones wait."},
+    {"--max-waiting", "HEADRACE_MAX_WAITING", kInteger, "4096", "0..1000000", "serve",
+     "Requests that may wait; further ones are refused with status 429."},
+
+    {"--host", "HEADRACE_HOST", kText, "127.0.0.1", "", "serve", "Address to listen on."},
+    {"--port", "HEADRACE_PORT", kInteger, "8080", "0..65535", "serve", "Port to listen on; 0 takes a free one and prints it."},
+    {"--alias", "HEADRACE_ALIAS", kText, "", "", "serve", "Further names under which requests may ask for the model, separated by commas."},
+    {"--http-threads", "HEADRACE_HTTP_THREADS", kInteger, "2", "1..64", "serve", "Threads that serve connections."},
+    {"--drain-seconds", "HEADRACE_DRAIN_SECONDS", kInteger, "30", "0..3600", "serve",
+     "How long running requests may finish after SIGTERM or Ctrl-C."},
+
+    {"--temperature", "", kNumber, "0.7", "0..100", kGenerates, "Randomness of the answer; 0 always takes the most likely token."},
+    {"--top-k", "", kInteger, "0", "-1..1000000", kGenerates, "Sample among the k most likely tokens; 0: all."},
+    {"--top-p", "", kNumber, "0.95", "0..1", kGenerates, "Sample among the most likely tokens that make up this probability."},
+    {"--min-p", "", kNumber, "0", "0..1", kGenerates, "Leave out tokens less likely than this share of the most likely one."},
+    {"--repetition-penalty", "", kNumber, "1", "0.01..10", kGenerates, "Above 1: makes tokens that occurred less likely."},
+    {"--presence-penalty", "", kNumber, "0", "-2..2", kGenerates, "Subtracted once from the logit of every token of the answer so far."},
+    {"--frequency-penalty", "", kNumber, "0", "-2..2", kGenerates, "Subtracted from a token's logit each time it occurred in the answer."},
+    {"--seed", "", kInteger, "0", "0..9223372036854775807", kGenerates, "Seed of the sampler: equal seeds and settings give equal answers."},
+    {"--max-tokens", "", kInteger, "512", "1..1048576", kGenerates, "Most tokens of an answer."},
+    {"--stop", "", kText, "", "", kGenerates, "End the answer at this text (\\n for a newline)."},
+    {"--ignore-eos", "", kFlag, "", "", "run", "Go on past the model's end token."},
+    {"--raw", "", kFlag, "", "", "run", "Continue the prompt as plain text: no chat template."},
+    {"--system", "", kText, "", "", "run chat", "System message."},
+    {"--stats", "", kFlag, "", "", kGenerates, "After the answer, print tokens, time to first token and tokens per second on standard error."},
+
+    {"--json", "", kFlag, "", "", "inspect tokenize render eval verify version", "Print JSON."},
+    {"--tensors", "", kFlag, "", "", "inspect", "List every tensor."},
+    {"--decode", "", kFlag, "", "", "tokenize", "The arguments are token ids; print their text."},
+    {"--no-special", "", kFlag, "", "", "tokenize", "Do not add the begin and end tokens."},
+    {"--no-generation-prompt", "", kFlag, "", "", "render", "Do not end the prompt with the assistant's header."},
+    {"--window", "", kInteger, "512", "2..1048576", "eval verify", "Tokens per perplexity window."},
+    {"--windows", "", kInteger, "0", "0..1000000", "eval verify", "Most perplexity windows; 0: all."},
+    {"--tolerance", "", kNumber, "0", "0..1", "verify", "Largest allowed |difference| as a share of the largest |logit|; 0: 2e-4."},
+    {"--list-kernels", "", kFlag, "", "", "version", "List every kernel, what it needs and which are in use."},
+    {"--options", "", kFlag, "", "", "version", "List every option with its environment variable, default and range."},
+    {"--revision", "", kText, "", "", "pull", "Revision of a hub repository, as after @."},
+    {"--quiet", "", kFlag, "", "", "pull run chat serve", "No progress output."},
+    {"--log-level", "HEADRACE_LOG_LEVEL", kChoice, "info", "debug|info|warning|error|off", "serve", "Least important log lines to print."},
+};
+// clang-format on
+
+std::optional<double> parse_number(std::string_view text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value)) {
+    return std::nullopt;
+  }
+  return value;
+}
+
+std::optional<int64_t> parse_integer(std::string_view text) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+std::optional<uint64_t> parse_bytes(std::string_view text) {
+  uint64_t unit = 1;
+  constexpr std::string_view kUnits = "KMGT";
+  if (!text.empty()) {
+    const size_t index = kUnits.find(static_cast<char>(std::toupper(text.back())));
+    if (index != std::string_view::npos) {
+      unit = uint64_t{1} << (10 * (index + 1));
+      text.remove_suffix(1);
+    }
+  }
+  const auto count = parse_integer(text);
+  if (!count || *count < 0 || static_cast<uint64_t>(*count) > UINT64_MAX / unit) {
+    return std::nullopt;
+  }
+  return static_cast<uint64_t>(*count) * unit;
+}
+
+std::optional<double> parse_as_number(OptionKind kind, std::string_view text) {
+  if (kind == kNumber) return parse_number(text);
+  if (kind == kInteger) {
+    const auto value = parse_integer(text);
+    return value ? std::optional<double>(static_cast<double>(*value)) : std::nullopt;
+  }
+  const auto value = parse_bytes(text);
+  return value ? std::optional<double>(static_cast<double>(*value)) : std::nullopt;
+}
+
+// "1..65535": both ends may be left out.
+bool in_range(std::string_view range, double value) {
+  const size_t dots = range.find("..");
+  if (dots == std::string_view::npos) return true;
+  const auto low = parse_number(range.substr(0, dots));
+  const auto high = parse_number(range.substr(dots + 2));
+  return (!low || value >= *low) && (!high || value <= *high);
+}
+
+bool is_choice(std::string_view choices, std::string_view text) {
+  while (true) {
+    const size_t bar = choices.find('|');
+    if (choices.substr(0, bar) == text) return true;
+    if (bar == std::string_view::npos) return false;
+    choices.remove_prefix(bar + 1);
+  }
+}
+
+std::string_view kind_name(OptionKind kind) {
+  switch (kind) {
+    case kInteger:
+      return "a whole number";
+    case kNumber:
+      return "a number";
+    case kBytes:
+      return "a size such as 512M or 2G";
+    default:
+      return "one of the choices";
+  }
+}
+
+const OptionRow* find_row(std::string_view command, std::string_view name) {
+  for (const OptionRow& row : kRows) {
+    if (row.name == name && option_applies(row, command)) return &row;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+std::span<const OptionRow> option_rows() { return kRows; }
+
+bool option_applies(const OptionRow& row, std::string_view command) {
+  std::string_view rest = row.commands;
+  while (!rest.empty()) {
+    const size_t space = rest.find(' ');
+    if (rest.substr(0, space) == command) return true;
+    if (space == std::string_view::npos) return false;
+    rest.remove_prefix(space + 1);
+  }
+  return false;
+}
+
+Status check_option(const OptionRow& row, std::string_view text) {
+  if (row.kind == kFlag || row.kind == kText) return {};
+  const auto refuse = [&](std::string_view needed) {
+    return make_error(ErrorCode::kInvalidArgument, "{} is '{}', but it must be {}{}{}", row.name,
+                      text, needed, row.range.empty() ? "" : " in ", row.range);
+  };
+  if (row.kind == kChoice) {
+    if (is_choice(row.range, text)) return {};
+    return refuse("one of the choices");
+  }
+  const auto value = parse_as_number(row.kind, text);
+  if (!value || !in_range(row.range, *value)) return refuse(kind_name(row.kind));
+  return {};
+}
+
+Result<Options> Options::create(std::string_view command,
+                                const std::map<std::string, std::string, std::less<>>& given,
+                                std::vector<std::string> positionals) {
+  Options options;
+  options.command_ = command;
+  options.positionals_ = std::move(positionals);
+  for (const auto& [name, text] : given) {
+    CHECK(find_row(command, name) != nullptr, "option {} is not in the table", name);
+  }
+  for (const OptionRow& row : kRows) {
+    if (!option_applies(row, command)) continue;
+    const auto found = given.find(row.name);
+    const char* environment = row.env.empty() ? nullptr : std::getenv(std::string(row.env).c_str());
+    std::string text(row.value);
+    if (environment != nullptr && *environment != '\0') text = environment;
+    if (found != given.end()) text = found->second;
+    TRY(check_option(row, text));
+    options.set_[std::string(row.name)] =
+        found != given.end() || (environment != nullptr && *environment != '\0');
+    options.values_[std::string(row.name)] = std::move(text);
+  }
+  return options;
+}
+
+const std::string& Options::value_of(std::string_view name, OptionKind kind) const {
+  const OptionRow* row = find_row(command_, name);
+  CHECK(row != nullptr, "no option {} for command {}", name, command_);
+  CHECK(row->kind == kind || (kind == kText && row->kind == kChoice), "kind of {}", name);
+  return values_.find(name)->second;
+}
+
+bool Options::flag(std::string_view name) const { return value_of(name, kFlag) == "true"; }
+
+int64_t Options::integer(std::string_view name) const {
+  return *parse_integer(value_of(name, kInteger));
+}
+
+double Options::number(std::string_view name) const {
+  return *parse_number(value_of(name, kNumber));
+}
+
+const std::string& Options::text(std::string_view name) const { return value_of(name, kText); }
+
+uint64_t Options::bytes(std::string_view name) const {
+  return *parse_bytes(value_of(name, kBytes));
+}
+
+bool Options::is_set(std::string_view name) const {
+  const auto found = set_.find(name);
+  return found != set_.end() && found->second;
+}
+
+}  // namespace headrace
