@@ -1,0 +1,72 @@
+// Server: the engine over HTTP. Puts http, routes, session and metrics together.
+//
+// create() binds the socket, so port() is known; run() serves until stop() or drain() ends it. The
+// engine and the bundle outlive the server. All calls are thread-safe; run() is called once.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/engine.h"
+#include "server/bundle.h"
+
+namespace headrace {
+
+// What /v1/models and the page say of the model that is being served.
+struct ModelInfo {
+  std::string name;          // the id in /v1/models
+  std::string family;        // "llama"
+  std::string architecture;  // "LlamaForCausalLM"
+  std::string quantisation;  // "Q4_K_M", "bfloat16"
+  std::string file;          // file or folder name, without its path
+  int64_t num_parameters = 0;
+  int64_t weight_bytes = 0;
+  int64_t vocab_size = 0;  // rows of the embedding: ids at or above it are refused
+  std::string isa;         // "amx", "avx512"
+  int num_threads = 0;
+  std::string numerics_id;  // system_fingerprint of every response
+};
+
+struct ServerOptions {
+  std::string host = "127.0.0.1";
+  int port = 8080;                   // 0: any free one
+  std::vector<std::string> aliases;  // further names of the model
+  std::string api_key;               // empty: no key needed
+  int num_http_threads = 2;
+  int num_workers = 2;  // parse, template and tokenise large bodies
+  size_t max_head_bytes = 32 * 1024;
+  size_t max_body_bytes = 32 * 1024 * 1024;
+  size_t max_stream_queue_bytes = 256 * 1024;
+  int max_connections = 12'000;
+  std::chrono::milliseconds header_deadline{10'000};
+  std::chrono::milliseconds body_deadline{120'000};
+  std::chrono::milliseconds idle_timeout{75'000};
+  std::chrono::milliseconds write_timeout{
+      30'000};  // a client that reads nothing for this long is dropped
+  std::chrono::milliseconds heartbeat{15'000};  // comment line on a silent stream
+  std::chrono::milliseconds stall_limit{
+      120'000};  // work but no step for this long: /health says 503
+};
+
+class Server {
+ public:
+  // kIo: the address cannot be bound (says which and why); kInvalidArgument: host is no address.
+  static Result<std::unique_ptr<Server>> create(Engine& engine, const TextBundle& text,
+                                                ModelInfo model, const ServerOptions& options);
+  virtual ~Server() = default;
+
+  virtual int port() const = 0;
+  // Serves until stop() or drain() is called from another thread.
+  virtual void run() = 0;
+  // Cancels what runs, closes every connection; run() returns.
+  virtual void stop() = 0;
+  // /ready says 503 and new work is refused at once; running responses may finish until the
+  // deadline, then are cancelled; then as stop(). True if nothing had to be cancelled.
+  virtual bool drain(std::chrono::milliseconds deadline) = 0;
+};
+
+}  // namespace headrace
