@@ -1,0 +1,77 @@
+// The server's status, asked once a second while the tab is visible, and the last five minutes of it.
+
+import { ApiError, get_models, get_status, type Status } from "./api";
+
+const kPeriod_ms = 1000;
+const kRetry_ms = 4000;
+const kTimeout_ms = 5000;
+const kKept = 300;
+
+export interface Sample {
+  time_s: number;
+  decode: number | null;
+  prefill: number | null;
+  running: number | null;
+  waiting: number | null;
+  kv_percent: number | null;
+}
+
+function to_sample(status: Status): Sample {
+  const engine = status.engine ?? {};
+  const total = engine.kv_blocks_total;
+  return {
+    time_s: Date.now() / 1000,
+    decode: engine.decode_tokens_per_s ?? null,
+    prefill: engine.prefill_tokens_per_s ?? null,
+    running: engine.running ?? null,
+    waiting: engine.waiting ?? null,
+    kv_percent: total && engine.kv_blocks_used !== undefined ? (100 * engine.kv_blocks_used) / total : null,
+  };
+}
+
+class Live {
+  status = $state.raw<Status>({});
+  samples = $state.raw<Sample[]>([]);
+  models = $state.raw<string[]>([]);
+  state = $state<"connecting" | "online" | "offline">("connecting");
+
+  // Polls until the returned function is called.
+  start(): () => void {
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    let stopped = false;
+    const poll = async () => {
+      timer = undefined;
+      if (document.hidden) return;
+      await this.#poll_once();
+      if (!stopped && !document.hidden && timer === undefined) {
+        timer = setTimeout(poll, this.state === "online" ? kPeriod_ms : kRetry_ms);
+      }
+    };
+    const wake = () => {
+      clearTimeout(timer);
+      timer = undefined;
+      if (!document.hidden) void poll();
+    };
+    document.addEventListener("visibilitychange", wake);
+    void poll();
+    return () => {
+      stopped = true;
+      clearTimeout(timer);
+      document.removeEventListener("visibilitychange", wake);
+    };
+  }
+
+  async #poll_once(): Promise<void> {
+    try {
+      this.status = await get_status(AbortSignal.timeout(kTimeout_ms));
+      this.samples = [...this.samples, to_sample(this.status)].slice(-kKept);
+      if (this.state !== "online" || !this.models.length) this.models = await get_models();
+      this.state = "online";
+    } catch (failure) {
+      // A server that refuses these questions is alive; one that does not answer is not.
+      this.state = failure instanceof ApiError ? "online" : "offline";
+    }
+  }
+}
+
+export const live = new Live();
