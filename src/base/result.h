@@ -86,11 +86,14 @@ using Status = Result<void>;
 
 // auto tensor = TRY(checkpoint.find(name));   TRY(check_header(bytes));
 // Returns the error from the enclosing function if the expression failed, else yields its value.
-#define TRY(expression)                              \
-  ({                                                 \
-    auto headrace_try_result = (expression);         \
-    if (!headrace_try_result.ok()) [[unlikely]] {    \
-      return std::move(headrace_try_result).error(); \
-    }                                                \
-    std::move(headrace_try_result).value();          \
+// The counter gives nested uses names of their own.
+#define TRY(expression) HEADRACE_TRY_AS(expression, __COUNTER__)
+#define HEADRACE_TRY_AS(expression, number) HEADRACE_TRY_NAMED(expression, number)
+#define HEADRACE_TRY_NAMED(expression, number)           \
+  ({                                                     \
+    auto try_result_##number = (expression);             \
+    if (!try_result_##number.ok()) [[unlikely]] {        \
+      return std::move(try_result_##number).error();     \
+    }                                                    \
+    std::move(try_result_##number).value();              \
   })

@@ -1,0 +1,95 @@
+#include "cli/runtime.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <sstream>
+
+#include "backend/cpu/cpu_backend.h"
+#include "checkpoint/hub.h"
+#include "cli/terminal.h"
+
+namespace headrace {
+
+Result<std::string> find_model(const Options& options, const std::string& spec) {
+  return resolve_model(spec, options.text("--store"));
+}
+
+Result<std::unique_ptr<Checkpoint>> open_checkpoint(const Options& options,
+                                                    const std::string& spec) {
+  return Checkpoint::open(TRY(find_model(options, spec)));
+}
+
+Result<std::unique_ptr<Backend>> create_backend(const Options& options) {
+  return create_cpu_backend(
+      {options.text("--isa"), static_cast<int>(options.integer("--threads"))});
+}
+
+KvType kv_type_from_options(const Options& options) {
+  return options.text("--kv-type") == "bf16" ? KvType::kBF16 : KvType::kF32;
+}
+
+ModelOptions model_options(const Options& options) {
+  ModelOptions model;
+  model.max_batch_tokens = static_cast<int>(options.integer("--batch-tokens"));
+  model.kv_type = kv_type_from_options(options);
+  return model;
+}
+
+Result<int64_t> context_from_options(const Options& options, const ModelConfig& config) {
+  const int64_t wanted = options.integer("--context");
+  const int64_t limit = config.max_position_embeddings;
+  if (wanted > limit) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "--context is {}, but this model was made for at most {} tokens", wanted,
+                      limit);
+  }
+  return wanted > 0 ? wanted : std::min(limit, kDefaultContext);
+}
+
+Result<Runtime> open_runtime(const Options& options, const std::string& spec) {
+  Runtime runtime;
+  runtime.checkpoint = TRY(open_checkpoint(options, spec));
+  runtime.text = TRY(TextBundle::load(*runtime.checkpoint));
+  runtime.backend = TRY(create_backend(options));
+  ProgressBar bar("loading " + spec, options.command() != "serve" || options.flag("--quiet"));
+  runtime.model = TRY(Model::load(*runtime.checkpoint, *runtime.backend, model_options(options),
+                                  [&](size_t done, size_t total) { bar.update(done, total); }));
+  runtime.checkpoint->release_pages();
+  return runtime;
+}
+
+Result<Runtime> open_engine(const Options& options, const std::string& spec) {
+  Runtime runtime = TRY(open_runtime(options, spec));
+  EngineOptions engine;
+  engine.max_batch_tokens = static_cast<int>(options.integer("--batch-tokens"));
+  engine.max_context = TRY(context_from_options(options, runtime.model->config()));
+  engine.kv_memory_bytes = options.bytes("--kv-memory");
+  if (options.command() == "serve") {
+    engine.max_sequences = static_cast<int>(options.integer("--max-sequences"));
+    engine.max_waiting = static_cast<int>(options.integer("--max-waiting"));
+  } else {
+    engine.max_sequences = 1;
+  }
+  runtime.engine =
+      TRY(Engine::create(*runtime.model, *runtime.backend, engine, runtime.text.end_ids));
+  return runtime;
+}
+
+Result<std::string> read_text(const std::string& path) {
+  if (path == "-") {
+    return std::string(std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>());
+  }
+  std::ifstream file(path, std::ios::binary);
+  if (!file) {
+    return make_error(ErrorCode::kNotFound, "cannot open '{}': {}", path, std::strerror(errno));
+  }
+  std::ostringstream text;
+  text << file.rdbuf();
+  return std::move(text).str();
+}
+
+}  // namespace headrace

@@ -1,0 +1,95 @@
+// headrace version: build, processor, libraries; kernels and options on request.
+
+#include <curl/curl.h>
+#include <openssl/crypto.h>
+#include <spdlog/version.h>
+#include <CLI/Version.hpp>
+#include <boost/json.hpp>
+#include <boost/version.hpp>
+
+#include <cstdio>
+
+#include "build_info.h"
+#include "cli/command.h"
+#include "cli/runtime.h"
+
+namespace headrace {
+namespace {
+
+namespace json = boost::json;
+
+json::object describe_build() {
+  return {{"version", HEADRACE_VERSION},
+          {"commit", HEADRACE_COMMIT},
+          {"compiler", HEADRACE_COMPILER},
+          {"build_type", HEADRACE_BUILD_TYPE},
+          {"sanitizers", HEADRACE_SANITIZERS}};
+}
+
+json::object describe_libraries() {
+  return {{"boost", BOOST_LIB_VERSION},
+          {"openssl", OpenSSL_version(OPENSSL_VERSION)},
+          {"curl", curl_version_info(CURLVERSION_NOW)->version},
+          {"spdlog", fmt::format("{}.{}.{}", SPDLOG_VER_MAJOR, SPDLOG_VER_MINOR, SPDLOG_VER_PATCH)},
+          {"fmt", fmt::format("{}.{}", FMT_VERSION / 10000, FMT_VERSION / 100 % 100)},
+          {"cli11", CLI11_VERSION}};
+}
+
+json::object describe_machine(const Backend& backend) {
+  return {{"isa", backend.isa()},
+          {"threads", backend.num_threads()},
+          {"numerics_id", backend.numerics_id()}};
+}
+
+void print_kernels(const Backend& backend) {
+  std::printf("%-14s %-34s %-10s %-8s %-16s %-18s %s\n", "op", "kernel", "isa", "weights", "layout",
+              "numerics class", "state");
+  for (const KernelInfo& row : backend.kernels()) {
+    const char* state = row.selected ? "in use" : row.available ? "available" : "not on this cpu";
+    std::printf("%-14s %-34s %-10s %-8s %-16s %-18s %s\n", row.op.c_str(), row.name.c_str(),
+                row.isa.c_str(), row.weight_dtype.c_str(), row.layout.c_str(),
+                row.numerics_class.c_str(), state);
+  }
+}
+
+void print_options() {
+  for (const OptionRow& row : option_rows()) {
+    std::printf("%-24s %-24s default %-12s range %-28s %s\n", std::string(row.name).c_str(),
+                std::string(row.env).c_str(),
+                row.value.empty() ? "-" : std::string(row.value).c_str(),
+                row.range.empty() ? "-" : std::string(row.range).c_str(),
+                std::string(row.commands).c_str());
+  }
+}
+
+void print_section(const json::object& section) {
+  for (const auto& [key, value] : section) {
+    std::printf("%-14s %s\n", std::string(key).c_str(),
+                value.is_string() ? value.as_string().c_str() : json::serialize(value).c_str());
+  }
+}
+
+}  // namespace
+
+Result<int> run_version(const Options& options) {
+  const auto backend = TRY(create_backend(options));
+  if (options.flag("--json")) {
+    const json::object report{{"build", describe_build()},
+                              {"machine", describe_machine(*backend)},
+                              {"libraries", describe_libraries()}};
+    std::printf("%s\n", json::serialize(report).c_str());
+    return 0;
+  }
+  if (options.flag("--options")) {
+    print_options();
+  } else if (options.flag("--list-kernels")) {
+    print_kernels(*backend);
+  } else {
+    print_section(describe_build());
+    print_section(describe_machine(*backend));
+    print_section(describe_libraries());
+  }
+  return 0;
+}
+
+}  // namespace headrace
