@@ -30,7 +30,8 @@ TEST(Options, NoCommandHasTwoRowsOfOneName) {
                                          "render", "eval", "verify", "version"}) {
     std::set<std::string_view> names;
     for (const OptionRow& row : option_rows()) {
-      if (option_applies(row, command)) EXPECT_TRUE(names.insert(row.name).second) << row.name;
+      if (!option_applies(row, command)) continue;
+      EXPECT_TRUE(names.insert(row.name).second) << row.name;
     }
   }
 }

@@ -1,0 +1,122 @@
+// The program as a user meets it: exit codes and exact error lines. Needs no model that is not made
+// here.
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+namespace headrace {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Outcome {
+  int status = -1;
+  std::string text;  // standard output and standard error together
+};
+
+// The program with a store of its own and no input.
+Outcome headrace(const std::string& arguments) {
+  const std::string store = ::testing::TempDir() + "headrace_cli_store";
+  const std::string command =
+      "HEADRACE_STORE='" + store + "' '" HEADRACE_BINARY "' " + arguments + " 2>&1 < /dev/null";
+  Outcome outcome;
+  FILE* pipe = popen(command.c_str(), "r");
+  if (pipe == nullptr) return outcome;
+  std::array<char, 4096> chunk{};
+  while (const size_t count = fread(chunk.data(), 1, chunk.size(), pipe)) {
+    outcome.text.append(chunk.data(), count);
+  }
+  const int status = pclose(pipe);
+  outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return outcome;
+}
+
+std::string write_file(const std::string& name, const std::string& contents) {
+  const fs::path path = fs::path(::testing::TempDir()) / name;
+  fs::create_directories(path.parent_path());
+  std::ofstream(path, std::ios::binary) << contents;
+  return path.string();
+}
+
+TEST(Cli, HelpListsEveryCommand) {
+  const Outcome help = headrace("--help");
+  EXPECT_EQ(help.status, 0);
+  for (const char* name : {"serve", "run", "chat", "pull", "inspect", "tokenize", "render", "eval",
+                           "verify", "version"}) {
+    EXPECT_NE(help.text.find(name), std::string::npos) << name;
+    const Outcome manual = headrace(std::string(name) + " --help");
+    EXPECT_EQ(manual.status, 0) << name;
+    EXPECT_NE(manual.text.find("Usage: headrace " + std::string(name)), std::string::npos) << name;
+  }
+}
+
+TEST(Cli, VersionNamesIsaAndBuild) {
+  const Outcome version = headrace("version --isa reference");
+  EXPECT_EQ(version.status, 0);
+  EXPECT_NE(version.text.find("isa            reference"), std::string::npos) << version.text;
+  EXPECT_NE(version.text.find("commit"), std::string::npos);
+}
+
+TEST(Cli, ListKernelsShowsTheReferenceUnitEverywhere) {
+  const Outcome list = headrace("--list-kernels");
+  EXPECT_EQ(list.status, 0);
+  EXPECT_NE(list.text.find("reference"), std::string::npos);
+  EXPECT_NE(list.text.find("in use"), std::string::npos);
+}
+
+TEST(Cli, MissingFileIsNamed) {
+  const Outcome missing = headrace("inspect ./no-such-model.gguf");
+  EXPECT_EQ(missing.status, 1);
+  EXPECT_NE(missing.text.find("headrace: "), std::string::npos);
+  EXPECT_NE(missing.text.find("no-such-model.gguf"), std::string::npos) << missing.text;
+}
+
+TEST(Cli, ModelThatWasNotPulledSaysHowToPullIt) {
+  const Outcome missing = headrace("run --model smollm2:135m hello");
+  EXPECT_EQ(missing.status, 1);
+  EXPECT_NE(missing.text.find("headrace pull smollm2:135m"), std::string::npos) << missing.text;
+}
+
+TEST(Cli, TruncatedFileIsRefused) {
+  const std::string path = write_file("truncated.gguf", std::string("GGUF\x03\0\0\0\x01", 9));
+  const Outcome truncated = headrace("inspect '" + path + "'");
+  EXPECT_EQ(truncated.status, 1);
+  EXPECT_NE(truncated.text.find("truncated.gguf"), std::string::npos) << truncated.text;
+}
+
+TEST(Cli, FileOfAnotherKindIsRefused) {
+  const std::string path =
+      write_file("story.gguf", "Once upon a time there was no model in this file.");
+  const Outcome other = headrace("inspect '" + path + "'");
+  EXPECT_EQ(other.status, 1);
+  EXPECT_NE(other.text.find("story.gguf"), std::string::npos) << other.text;
+}
+
+TEST(Cli, WrongOptionIsRefusedWithItsRange) {
+  const Outcome wrong = headrace("run --temperature nan hello");
+  EXPECT_EQ(wrong.status, 2);
+  EXPECT_EQ(wrong.text, "headrace: --temperature is 'nan', but it must be a number in 0..100\n");
+}
+
+TEST(Cli, UnknownVerifyKindIsRefused) {
+  const Outcome wrong = headrace("verify everything now");
+  EXPECT_EQ(wrong.status, 2);
+  EXPECT_EQ(wrong.text,
+            "headrace: cannot verify 'everything'; the kinds are golden, tokenizer, template and "
+            "model\n");
+}
+
+TEST(Cli, VerifyOfNothingFails) {
+  const std::string folder = ::testing::TempDir() + "empty_golden";
+  fs::create_directories(folder);
+  EXPECT_NE(headrace("verify golden '" + folder + "'").status, 0);
+}
+
+}  // namespace
+}  // namespace headrace
