@@ -1,9 +1,12 @@
 // Backend: arithmetic on buffers. Knows shapes and dtypes, not models.
 //
-// Each op is a complete piece of work over a whole batch (fork and join inside). Rules for every op:
+// Each op is a complete piece of work over a whole batch (fork and join inside). Rules for every
+// op:
 //   - arrays are float32, row-major, contiguous; M = rows (tokens), N = outputs, K = inputs;
-//   - shapes are checked at entry (CHECK: a mismatch is our bug); no op allocates or fails at run time;
-//   - each output element is reduced over K (or over KV positions) in an order that depends on K (or
+//   - shapes are checked at entry (CHECK: a mismatch is our bug); no op allocates or fails at run
+//   time;
+//   - each output element is reduced over K (or over KV positions) in an order that depends on K
+//   (or
 //     on the absolute position) alone: never on M, the batch, the chunk or the number of threads;
 //   - inputs are read-only, outputs do not alias inputs unless the op says so.
 // One caller at a time: the engine thread.
@@ -34,10 +37,10 @@ enum class WeightRole : uint8_t {
 class PackedWeight {
  public:
   virtual ~PackedWeight() = default;
-  virtual int64_t num_outputs() const = 0;  // N over all parts (kGateUp: 2 I)
-  virtual int64_t num_inputs() const = 0;   // K
-  virtual size_t num_bytes() const = 0;     // as packed
-  virtual std::string_view layout() const = 0;   // row of the layout table, for --list-kernels
+  virtual int64_t num_outputs() const = 0;      // N over all parts (kGateUp: 2 I)
+  virtual int64_t num_inputs() const = 0;       // K
+  virtual size_t num_bytes() const = 0;         // as packed
+  virtual std::string_view layout() const = 0;  // row of the layout table, for --list-kernels
 };
 
 // out = residual + scale * (x W^T + bias), then out = softcap * tanh(out / softcap) if softcap > 0.
@@ -74,7 +77,8 @@ struct KvShape {
   int head_dim = 0;
 };
 
-// Block b of this layer starts at base + b * block_stride. What lies there is the backend's business.
+// Block b of this layer starts at base + b * block_stride. What lies there is the backend's
+// business.
 struct KvLayer {
   KvShape shape;
   std::byte* base = nullptr;
@@ -90,17 +94,17 @@ struct SequenceSpan {
   const int32_t* block_table = nullptr;
 };
 
-enum class QkNorm : uint8_t { kNone, kPerHead, kWhole };  // kWhole: over all heads of a projection
+enum class QkNorm : uint8_t { kNone, kPerHead, kWhole };   // kWhole: over all heads of a projection
 enum class RopePairing : uint8_t { kHalf, kInterleaved };  // (i, i + r/2) or (2i, 2i + 1)
 
-// Takes the fused projection apart: norms q and k, rotates them, scales q, appends k and v to the KV
-// blocks of each span.
+// Takes the fused projection apart: norms q and k, rotates them, scales q, appends k and v to the
+// KV blocks of each span.
 struct QkvArgs {
   const float* qkv = nullptr;  // [M, (num_heads + 2 * num_kv_heads) * head_dim]: q, k, v
   float* q_out = nullptr;      // [M, num_heads * head_dim]
   int64_t num_rows = 0;
   int num_heads = 0;
-  KvLayer kv;                  // num_kv_heads and head_dim are in its shape
+  KvLayer kv;                           // num_kv_heads and head_dim are in its shape
   std::span<const SequenceSpan> spans;  // cover all rows
 
   QkNorm qk_norm = QkNorm::kNone;
@@ -109,9 +113,9 @@ struct QkvArgs {
   float norm_eps = 1e-6f;
 
   RopePairing pairing = RopePairing::kHalf;
-  int rope_dims = 0;             // first r of head_dim are rotated; 0: no rope
-  const float* rope_cos = nullptr;  // [M, rope_dims / 2]
-  const float* rope_sin = nullptr;  // [M, rope_dims / 2]
+  int rope_dims = 0;                   // first r of head_dim are rotated; 0: no rope
+  const float* rope_cos = nullptr;     // [M, rope_dims / 2]
+  const float* rope_sin = nullptr;     // [M, rope_dims / 2]
   const float* q_row_scale = nullptr;  // [M] multiplies q after rope, or null
 };
 
@@ -141,7 +145,8 @@ class Backend {
   virtual ~Backend() = default;
 
   // Lays parts (stacked by rows, equal K) out for this machine. The result does not refer to the
-  // checkpoint. kExhausted when memory is short; kUnsupported for K or N beyond the layout's limits.
+  // checkpoint. kExhausted when memory is short; kUnsupported for K or N beyond the layout's
+  // limits.
   virtual Result<std::unique_ptr<PackedWeight>> pack(std::span<const WeightView> parts,
                                                      WeightRole role) = 0;
   // Bytes that pack() would hold, for memory plans; reads no weight data.

@@ -1,0 +1,202 @@
+#include "backend/cpu/cpu_backend.h"
+
+#include <algorithm>
+
+#include "backend/cpu/attention.h"
+#include "backend/cpu/kernels/layouts.h"
+#include "backend/cpu/matmul.h"
+#include "backend/cpu/topology.h"
+
+namespace headrace {
+namespace cpu {
+namespace {
+
+constexpr int kMaxThreads = 1024;
+constexpr int64_t kMinNormRowsToShare = 4;
+
+class CpuBackend final : public Backend {
+ public:
+  CpuBackend(const KernelUnit& unit, uint32_t available, int num_threads,
+             const std::vector<int>& cores, CpuWorkspace workspace)
+      : available_(available),
+        kernels_(select_kernels(unit, available)),
+        team_(num_threads, cores),
+        workspace_(std::move(workspace)),
+        context_{kernels_, team_, workspace_} {}
+
+  Result<std::unique_ptr<PackedWeight>> pack(std::span<const WeightView> parts,
+                                             WeightRole role) override {
+    return std::unique_ptr<PackedWeight>(TRY(pack_weight(parts, role, kernels_, team_)));
+  }
+
+  size_t packed_bytes(std::span<const WeightView> parts, WeightRole /*role*/) const override {
+    return packed_weight_bytes(parts);
+  }
+
+  size_t kv_layer_bytes(const KvShape& shape) const override {
+    const KvDtype type = shape.type == KvType::kF32 ? KvDtype::kF32 : KvDtype::kBF16;
+    return 2 * static_cast<size_t>(shape.num_kv_heads) * kv_plane_bytes(type, shape.head_dim);
+  }
+
+  void embed(const PackedWeight& table, std::span<const int32_t> ids, float scale,
+             float* out) override {
+    const CpuWeight& weight = own(table);
+    CHECK(weight.role() == WeightRole::kEmbedding);
+    for (const int32_t id : ids) CHECK(id >= 0 && id < weight.num_outputs(), "token id {}", id);
+    run_embed(context_, weight, ids, scale, out);
+  }
+
+  void norm(const NormArgs& args) override {
+    CHECK(args.width > 0 && args.num_rows >= 0, "[{}, {}]", args.num_rows, args.width);
+    if (args.num_rows < kMinNormRowsToShare) {
+      norm_rows(args, 0, args.num_rows);
+      return;
+    }
+    team_.run([&](int member) {
+      norm_rows(args, args.num_rows * member / team_.num_threads(),
+                args.num_rows * (member + 1) / team_.num_threads());
+    });
+  }
+
+  void linear(const PackedWeight& weight, const float* x, int64_t num_rows,
+              const Epilogue& epilogue, float* out) override {
+    CHECK(own(weight).role() != WeightRole::kGateUp && num_rows >= 0, "{} rows", num_rows);
+    run_linear(context_, {own(weight), x, num_rows, out}, epilogue);
+  }
+
+  void gated_linear(const PackedWeight& gate_up, const float* x, int64_t num_rows,
+                    Activation activation, const float* bias, float* out) override {
+    CHECK(own(gate_up).role() == WeightRole::kGateUp && num_rows >= 0, "{} rows", num_rows);
+    run_gated_linear(context_, {own(gate_up), x, num_rows, out}, activation, bias);
+  }
+
+  void finish_qkv(const QkvArgs& args) override {
+    check_heads(args.num_heads, args.kv.shape);
+    check_spans(args.spans, args.num_rows);
+    CHECK(
+        args.rope_dims >= 0 && args.rope_dims % 2 == 0 && args.rope_dims <= args.kv.shape.head_dim,
+        "rope_dims {} of head_dim {}", args.rope_dims, args.kv.shape.head_dim);
+    CHECK(args.kv.block_stride >= kv_layer_bytes(args.kv.shape), "stride {}", args.kv.block_stride);
+    run_finish_qkv(context_, args);
+  }
+
+  void attention(const AttentionArgs& args) override {
+    check_heads(args.num_heads, args.kv.shape);
+    CHECK(args.window >= 0, "window {}", args.window);
+    run_attention(context_, args);
+  }
+
+  int num_threads() const override { return team_.num_threads(); }
+  std::string_view isa() const override { return kernels_.unit->name; }
+  std::string numerics_id() const override;
+  std::vector<KernelInfo> kernels() const override;
+
+ private:
+  static const CpuWeight& own(const PackedWeight& weight) {
+    return static_cast<const CpuWeight&>(weight);
+  }
+
+  static void check_heads(int num_heads, const KvShape& shape) {
+    CHECK(shape.num_kv_heads > 0 && num_heads > 0 && num_heads % shape.num_kv_heads == 0,
+          "{} heads, {} kv heads", num_heads, shape.num_kv_heads);
+    CHECK(shape.head_dim > 0 && shape.head_dim <= kMaxHeadDim, "head_dim {}", shape.head_dim);
+  }
+
+  static void check_spans(std::span<const SequenceSpan> spans, int64_t num_rows) {
+    int64_t covered = 0;
+    for (const SequenceSpan& span : spans) {
+      CHECK(span.num_rows >= 0 && span.first_position >= 0 && span.first_row >= 0 &&
+                int64_t{span.first_row} + span.num_rows <= num_rows,
+            "span of rows {} + {} of {}", span.first_row, span.num_rows, num_rows);
+      covered += span.num_rows;
+    }
+    CHECK(covered == num_rows, "spans cover {} of {} rows", covered, num_rows);
+  }
+
+  void norm_rows(const NormArgs& args, int64_t first, int64_t end) const {
+    const int64_t offset = first * args.width;
+    NormRowsArgs rows{};
+    rows.x = args.x + offset;
+    rows.weight = args.weight;
+    rows.residual = args.residual == nullptr ? nullptr : args.residual + offset;
+    rows.out = args.out + offset;
+    rows.num_rows = end - first;
+    rows.width = args.width;
+    rows.eps = args.eps;
+    rows.scale = args.scale;
+    rows.subtract_mean = args.kind == NormKind::kLayer;
+    kernels_.norm->function.norm(rows);
+  }
+
+  const uint32_t available_;
+  const KernelSet kernels_;
+  Team team_;
+  const CpuWorkspace workspace_;
+  const CpuContext context_;
+};
+
+// FNV-1a over op, layout and numerics class of the rows in use: not over names or tiles, which do
+// not reach a result bit.
+std::string CpuBackend::numerics_id() const {
+  uint64_t hash = 0xcbf29ce484222325u;
+  const auto add = [&hash](std::string_view text) {
+    for (const char c : text) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3u;
+    hash = (hash ^ 0xFFu) * 0x100000001b3u;
+  };
+  std::vector<std::string> entries;
+  for (const KernelUnit* unit : all_units()) {
+    for (int i = 0; i < unit->num_rows; ++i) {
+      const KernelRow& row = unit->rows[i];
+      if (!kernels_.uses(row)) continue;
+      entries.push_back(fmt::format("{} {} {}", kernel_op_name(row.op),
+                                    static_cast<int>(row.layout),
+                                    numerics_class_name(row.numerics)));
+    }
+  }
+  std::sort(entries.begin(), entries.end());
+  entries.erase(std::unique(entries.begin(), entries.end()), entries.end());
+  for (const std::string& entry : entries) add(entry);
+  return fmt::format("cpu-{:016x}", hash);
+}
+
+std::vector<KernelInfo> CpuBackend::kernels() const {
+  std::vector<KernelInfo> infos;
+  for (const KernelUnit* unit : all_units()) {
+    for (int i = 0; i < unit->num_rows; ++i) {
+      const KernelRow& row = unit->rows[i];
+      const bool has_layout = row.layout != Layout::kCount;
+      KernelInfo info;
+      info.op = kernel_op_name(row.op);
+      info.name = fmt::format("{}_{}", row.name, unit->name);
+      info.isa = isa_names(row.isa);
+      info.layout = has_layout ? layout_info(row.layout).name : "";
+      info.weight_dtype = has_layout ? dtype_of_layout(row.layout) : "";
+      info.numerics_class = numerics_class_name(row.numerics);
+      info.available = (row.isa & ~available_) == 0;
+      info.selected = kernels_.uses(row);
+      infos.push_back(std::move(info));
+    }
+  }
+  return infos;
+}
+
+}  // namespace
+}  // namespace cpu
+
+Result<std::unique_ptr<Backend>> create_cpu_backend(const CpuBackendOptions& options) {
+  const uint32_t available = cpu::detect_isa();
+  const cpu::KernelUnit* unit = TRY(cpu::select_unit(options.isa, available));
+  const std::vector<int> cores = cpu::usable_cores();
+  const int num_threads =
+      options.num_threads == 0 ? static_cast<int>(cores.size()) : options.num_threads;
+  if (num_threads < 1 || num_threads > cpu::kMaxThreads) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "num_threads is {}; it must be 0 (automatic) to {}", num_threads,
+                      cpu::kMaxThreads);
+  }
+  cpu::CpuWorkspace workspace = TRY(cpu::CpuWorkspace::create(num_threads));
+  return std::unique_ptr<Backend>(
+      new cpu::CpuBackend(*unit, available, num_threads, cores, std::move(workspace)));
+}
+
+}  // namespace headrace

@@ -1,0 +1,272 @@
+// Contract of the kernel units: layouts, argument structs, numerics classes and the row table.
+//
+// A unit (reference.cpp, avx2.cpp, avx512.cpp) is compiled with its own flags, includes only this
+// header, generic/*.h, fixed-width integers and intrinsics, keeps everything in an anonymous
+// namespace and exports one symbol: its KernelUnit. This header therefore holds plain data only.
+//
+// Panels. A weight [N, K] is cut into panels of kPanel outputs; lane n of a panel is output
+// 16 p + n; lanes beyond N are zero. A panel is a run of chunks, one per block of inputs, and a
+// chunk holds first the factors, then the codes of its block, lane-interleaved:
+//   half vector   16 x f16 (32 bytes)          one factor per lane
+//   word vector   16 x uint32 (64 bytes)       several codes per lane
+// Plane rule: codes of b bits (1, 2, 4, 8) fill words of 32 / b codes; code i of a word lies at bit
+// 8 (i % 4) + b (i / 4), so that (word >> b g) & mask yields codes 4 g .. 4 g + 3 as bytes: the
+// operand order of byte dot products and of tile instructions. A code wider than one plane is
+// low | high << low_bits.
+//
+// Numerics classes. In both, sums[m][n] = fold over slices of kSliceInputs inputs, in order, of
+// (sum over the k of the slice, in order, starting from +0), and weights are exactly the values
+// that the format defines. kReference multiplies, rounds, adds, rounds; kFma rounds once per input.
+// Rows of one class agree bit for bit for every M, split and unit.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+namespace headrace::cpu {
+
+inline constexpr int kPanel = 16;         // outputs of a panel
+inline constexpr int kSliceInputs = 256;  // inputs summed before folding into the total
+inline constexpr int kKvBlock = 16;       // positions of a KV block; equals kBlockTokens
+inline constexpr int kKvStep = 64;        // positions of one softmax step, from position 0
+inline constexpr int kMaxHeadDim = 512;
+
+enum class Layout : uint8_t {
+  kF32,
+  kF16,
+  kBF16,
+  kQ8_0,
+  kQ4_0,
+  kQ4_1,
+  kQ5_0,
+  kQ5_1,
+  kQ4K,
+  kQ5K,
+  kQ6K,
+  kQ2K,
+  kQ3K,
+  kIQ4NL,
+  kIQ4XS,
+  kMXFP4,
+  kCount,
+};
+inline constexpr int kNumLayouts = static_cast<int>(Layout::kCount);
+
+// What the bytes of a chunk are. Order in the chunk: scale, minimum, sub-scale planes, sub-minimum
+// low plane, code planes. Value of an input with code q in sub-block s:
+//   scale_s = scale * (sub_scale[s] - sub_zero), or scale without sub-blocks
+//   w = scale_s * (q - zero)                     without minimum
+//   w = scale_s * q + min                        with minimum (Q4_1, Q5_1)
+//   w = scale_s * q - min * sub_min[s]           with minimum and sub-blocks
+//   w = scale_s * kTable[q]                      with a table
+// Dense layouts (code_bits 0) hold the values themselves.
+struct LayoutInfo {
+  Layout layout;
+  const char* name;
+  uint16_t block_inputs;   // inputs of a chunk
+  uint16_t chunk_bytes;    // of all lanes
+  uint8_t scale_bytes;     // per lane: 0 dense, 1 e8m0, 2 f16
+  uint8_t min_bytes;       // per lane: 0 or 2
+  uint8_t num_sub_blocks;  // 0: one scale per chunk
+  uint8_t sub_low_bits;    // bits of a sub-scale in its low plane (8: signed bytes)
+  uint8_t sub_high_bits;   // and in its high plane
+  uint8_t sub_has_min;     // sub-minima: low plane of their own, high plane shared (after scales)
+  uint8_t sub_zero;
+  uint8_t low_bits;  // bits of a code in its low plane (8: signed bytes)
+  uint8_t high_bits;
+  uint8_t zero;
+  uint8_t table;  // 0 none, 1 IQ4 values, 2 FP4 values
+};
+
+enum class NumericsClass : uint8_t { kReference, kFma };
+
+enum IsaBits : uint32_t {
+  kIsaAvx2 = 1u << 0,
+  kIsaFma = 1u << 1,
+  kIsaF16c = 1u << 2,
+  kIsaAvx512F = 1u << 3,
+  kIsaAvx512BW = 1u << 4,
+  kIsaAvx512DQ = 1u << 5,
+  kIsaAvx512VL = 1u << 6,
+  kIsaAvx512Vnni = 1u << 7,
+  kIsaAvx512Bf16 = 1u << 8,
+  kIsaAvxVnni = 1u << 9,
+  kIsaAmxTile = 1u << 10,
+  kIsaAmxInt8 = 1u << 11,
+  kIsaAmxBf16 = 1u << 12,
+};
+
+enum class ActivationType : uint8_t { kF32 };
+
+// sums[m][16 (p - first_panel) + n] = x[m] . weight, for all rows and the panels given.
+struct MatmulArgs {
+  const uint8_t* weight;  // panel 0
+  size_t panel_bytes;
+  int64_t num_inputs;
+  const float* x;  // [num_rows, num_inputs], row stride in floats below
+  int64_t x_stride;
+  int64_t num_rows;
+  int64_t first_panel;
+  int64_t num_panels;
+  float* sums;  // [num_rows, num_panels * 16], row stride in floats below; 64-byte aligned
+  int64_t sums_stride;
+  float* scratch;  // kMatmulScratchFloats, 64-byte aligned
+};
+// An unpacked slice of two panels.
+inline constexpr int64_t kMatmulScratchFloats = int64_t{2} * kPanel * kSliceInputs;
+
+// values[k - first][n] = weight of input k, lane n of one panel; first is a multiple of 256.
+struct UnpackArgs {
+  const uint8_t* panel;
+  int64_t num_inputs;
+  int64_t first;
+  int64_t count;  // <= kSliceInputs
+  float* values;  // [count, 16]
+};
+
+// out[m][n] = softcap(residual[m][n] + scale * (sums[m][n] + bias[n])).
+struct FinishArgs {
+  const float* sums;
+  int64_t sums_stride;
+  const float* bias;      // or null
+  const float* residual;  // or null; stride out_stride; may be out
+  float* out;
+  int64_t out_stride;
+  int64_t num_rows;
+  int64_t num_outputs;
+  float scale;
+  float softcap;  // 0: none
+};
+
+enum class GateKind : uint8_t { kSilu, kGeluTanh };
+
+// out[m][n] = f(gate[m][n] + gate_bias[n]) * (up[m][n] + up_bias[n]).
+struct GateArgs {
+  const float* gate;
+  const float* up;
+  int64_t sums_stride;
+  const float* gate_bias;  // or null
+  const float* up_bias;    // or null
+  float* out;
+  int64_t out_stride;
+  int64_t num_rows;
+  int64_t num_outputs;
+  GateKind kind;
+};
+
+// out = (residual +) scale * norm(x) * weight over rows. Sums run over 16 lanes (k % 16), then the
+// lanes fold 8, 4, 2, 1.
+struct NormRowsArgs {
+  const float* x;
+  const float* weight;
+  const float* residual;  // or null
+  float* out;
+  int64_t num_rows;
+  int64_t width;
+  float eps;
+  float scale;
+  bool subtract_mean;
+};
+
+enum class KvDtype : uint8_t { kF32, kBF16 };
+
+// Bytes of a KV block of one layer: for each head K then V, both padded to 16 dimensions.
+//   f32   K [dim][16 positions]              V [16 positions][dim]
+//   bf16  K [dim / 2][16 positions][2 dims]  V [8 position pairs][dim][2 positions]
+inline constexpr int64_t padded_dim(int64_t head_dim) { return (head_dim + 15) / 16 * 16; }
+inline constexpr size_t kv_plane_bytes(KvDtype type, int64_t head_dim) {
+  return static_cast<size_t>(padded_dim(head_dim) * kKvBlock) * (type == KvDtype::kF32 ? 4 : 2);
+}
+
+// One token's fused projection: norm, rope, scale of q; k and v appended to the KV block.
+struct QkvRowsArgs {
+  const float* qkv;  // [num_rows, (num_heads + 2 kv) * head_dim]
+  float* q_out;      // [num_rows, num_heads * head_dim]
+  int64_t num_rows;
+  int num_heads;
+  int num_kv_heads;
+  int head_dim;
+  KvDtype kv_type;
+  uint8_t* kv_base;
+  size_t kv_block_stride;
+  int64_t first_position;
+  const int32_t* block_table;
+  const float* q_norm;  // or null
+  const float* k_norm;  // or null
+  bool norm_whole;      // over all heads of the projection
+  float norm_eps;
+  bool rope_interleaved;
+  int rope_dims;
+  const float* rope_cos;  // [num_rows, rope_dims / 2]
+  const float* rope_sin;
+  const float* q_row_scale;  // [num_rows] or null
+};
+
+// Attention of query heads [first_head, end_head), which share KV heads by num_heads /
+// num_kv_heads, for consecutive rows of one sequence. Steps of kKvStep positions from position 0,
+// online softmax:
+//   top' = max(top, max s), c = exp(top - top'), total = c total + sum p, acc = c acc + sum p v
+// with p = exp(s - top'), sums over positions in order; a step without a visible key is skipped.
+struct AttentionRowsArgs {
+  const float* q;  // row 0 of this run; row stride below
+  float* out;
+  int64_t row_stride;  // num_heads * head_dim
+  int64_t num_rows;
+  int64_t first_position;
+  int num_heads;
+  int num_kv_heads;
+  int head_dim;
+  int first_head;
+  int end_head;
+  KvDtype kv_type;
+  const uint8_t* kv_base;
+  size_t kv_block_stride;
+  const int32_t* block_table;
+  float scale;
+  float softcap;
+  int64_t window;
+  const float* sinks;
+  float* scratch;  // kAttentionScratchFloats, 64-byte aligned
+};
+inline constexpr int kAttentionRows = 8;  // queries a kernel may hold at a time
+inline constexpr int64_t kAttentionScratchFloats =
+    int64_t{kAttentionRows} * (2 * kMaxHeadDim + kKvStep) + 64;
+
+enum class KernelOp : uint8_t { kMatmul, kUnpack, kFinish, kGate, kNorm, kQkv, kAttention };
+
+struct Tile {
+  uint16_t rows;     // M
+  uint16_t outputs;  // N
+  uint16_t inputs;   // K
+};
+
+union KernelFunction {
+  void (*matmul)(const MatmulArgs&);
+  void (*unpack)(const UnpackArgs&);
+  void (*finish)(const FinishArgs&);
+  void (*gate)(const GateArgs&);
+  void (*norm)(const NormRowsArgs&);
+  void (*qkv)(const QkvRowsArgs&);
+  void (*attention)(const AttentionRowsArgs&);
+};
+
+struct KernelRow {
+  KernelOp op;
+  const char* name;
+  uint32_t isa;   // IsaBits, all needed
+  Layout layout;  // kMatmul, kUnpack; else kCount
+  ActivationType activation;
+  int32_t min_rows;  // kMatmul: the M this row is meant for; any M is correct
+  Tile tile;
+  NumericsClass numerics;
+  KernelFunction function;
+};
+
+struct KernelUnit {
+  const char* name;  // "reference", "avx2", "avx512"
+  uint32_t isa;      // needed by every row
+  const KernelRow* rows;
+  int num_rows;
+};
+
+}  // namespace headrace::cpu

@@ -1,0 +1,65 @@
+// Pack: a checkpoint's weight as the panels that kernels read (layouts: kernels.h).
+//
+// Formats with a layout of their own keep their codes and size; every other scheme is written as
+// exact float32 (bf16 where the format's values always fit). One layout per part: the parts of a
+// fused projection may have different formats.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+#include "backend/cpu/kernels/registry.h"
+#include "backend/cpu/team.h"
+#include "base/buffer.h"
+
+namespace headrace::cpu {
+
+// One part: outputs [first_output, first_output + num_outputs) of the weight.
+struct Segment {
+  Layout layout = Layout::kF32;
+  int64_t first_output = 0;
+  int64_t num_outputs = 0;
+  int64_t num_panels = 0;
+  size_t panel_bytes = 0;
+  const uint8_t* data = nullptr;
+  MatmulRows matmul;
+  void (*unpack)(const UnpackArgs&) = nullptr;
+};
+
+class CpuWeight final : public PackedWeight {
+ public:
+  CpuWeight(std::vector<Segment> segments, int64_t num_inputs, WeightRole role, Buffer memory);
+
+  int64_t num_outputs() const override { return num_outputs_; }
+  int64_t num_inputs() const override { return num_inputs_; }
+  size_t num_bytes() const override { return num_bytes_; }
+  std::string_view layout() const override { return layout_name_; }
+
+  std::span<const Segment> segments() const { return segments_; }
+  WeightRole role() const { return role_; }
+
+ private:
+  std::vector<Segment> segments_;
+  int64_t num_inputs_;
+  int64_t num_outputs_;
+  size_t num_bytes_;
+  WeightRole role_;
+  std::string layout_name_;
+  Buffer memory_;
+};
+
+Layout layout_for(const WeightView& weight);
+// Name of the checkpoint format that a layout keeps, "Q4_K".
+std::string_view dtype_of_layout(Layout layout);
+
+// See Backend::pack. Runs on the team; kernels supplies the rows of each layout.
+Result<std::unique_ptr<CpuWeight>> pack_weight(std::span<const WeightView> parts, WeightRole role,
+                                               const KernelSet& kernels, Team& team);
+size_t packed_weight_bytes(std::span<const WeightView> parts);
+
+}  // namespace headrace::cpu

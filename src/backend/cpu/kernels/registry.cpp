@@ -1,0 +1,123 @@
+#include "backend/cpu/kernels/registry.h"
+
+#include <algorithm>
+
+#include "backend/cpu/kernels/units.h"
+#include "backend/cpu/topology.h"
+
+namespace headrace::cpu {
+namespace {
+
+constexpr const KernelUnit* kUnits[] = {&kReferenceUnit};
+
+std::string unit_names(uint32_t available) {
+  std::string names;
+  for (const KernelUnit* unit : kUnits) {
+    if ((unit->isa & ~available) != 0) continue;
+    if (!names.empty()) names += ", ";
+    names += unit->name;
+  }
+  return names;
+}
+
+// Single-row ops in KernelSet, by op.
+const KernelRow** slot(KernelSet* set, const KernelRow& row) {
+  switch (row.op) {
+    case KernelOp::kMatmul:
+      return nullptr;
+    case KernelOp::kUnpack:
+      return &set->unpack[static_cast<size_t>(row.layout)];
+    case KernelOp::kFinish:
+      return &set->finish;
+    case KernelOp::kGate:
+      return &set->gate;
+    case KernelOp::kNorm:
+      return &set->norm;
+    case KernelOp::kQkv:
+      return &set->qkv;
+    case KernelOp::kAttention:
+      return &set->attention;
+  }
+  return nullptr;
+}
+
+std::span<const KernelRow> usable_rows(const KernelUnit& unit) {
+  return {unit.rows, static_cast<size_t>(unit.num_rows)};
+}
+
+// Adds the unit's rows for every op and layout that has none yet.
+void add_missing(const KernelUnit& unit, uint32_t available, KernelSet* set) {
+  std::array<bool, kNumLayouts> had_matmul{};
+  for (size_t i = 0; i < had_matmul.size(); ++i) had_matmul[i] = set->matmul[i].count > 0;
+  for (const KernelRow& row : usable_rows(unit)) {
+    if ((row.isa & ~available) != 0) continue;
+    const auto layout = static_cast<size_t>(row.layout);
+    if (row.op == KernelOp::kMatmul) {
+      if (had_matmul[layout]) continue;
+      MatmulRows& rows = set->matmul[layout];
+      CHECK(rows.count < MatmulRows::kMaxRows, "too many rows for {}", row.name);
+      rows.rows[static_cast<size_t>(rows.count++)] = &row;
+    } else if (const KernelRow** place = slot(set, row); *place == nullptr) {
+      *place = &row;
+    }
+  }
+}
+
+}  // namespace
+
+std::span<const KernelUnit* const> all_units() { return kUnits; }
+
+Result<const KernelUnit*> select_unit(std::string_view name, uint32_t available) {
+  for (const KernelUnit* unit : kUnits) {
+    const uint32_t missing = unit->isa & ~available;
+    if (name == "auto" && missing == 0) return unit;
+    if (name != unit->name) continue;
+    if (missing == 0) return unit;
+    Error error =
+        make_error(ErrorCode::kUnsupported, "this processor cannot run isa '{}': it lacks {}", name,
+                   isa_names(missing));
+    error.hint = fmt::format("use --isa auto, or one of: {}", unit_names(available));
+    return error;
+  }
+  Error error = make_error(ErrorCode::kInvalidArgument, "unknown isa '{}'", name);
+  error.hint = fmt::format("use --isa auto, or one of: {}", unit_names(available));
+  return error;
+}
+
+std::string_view kernel_op_name(KernelOp op) {
+  constexpr std::string_view kNames[] = {"matmul", "unpack", "finish",   "gate",
+                                         "norm",   "qkv",    "attention"};
+  return kNames[static_cast<size_t>(op)];
+}
+
+std::string_view numerics_class_name(NumericsClass numerics) {
+  constexpr std::string_view kNames[] = {"f32-reference", "f32-fma"};
+  return kNames[static_cast<size_t>(numerics)];
+}
+
+bool KernelSet::uses(const KernelRow& row) const {
+  if (row.op == KernelOp::kMatmul) {
+    const MatmulRows& rows = matmul[static_cast<size_t>(row.layout)];
+    return std::find(rows.rows.begin(), rows.rows.begin() + rows.count, &row) !=
+           rows.rows.begin() + rows.count;
+  }
+  return *slot(const_cast<KernelSet*>(this), row) == &row;
+}
+
+KernelSet select_kernels(const KernelUnit& unit, uint32_t available) {
+  KernelSet set;
+  set.unit = &unit;
+  add_missing(unit, available, &set);
+  add_missing(kReferenceUnit, available, &set);
+  for (size_t i = 0; i < static_cast<size_t>(kNumLayouts); ++i) {
+    MatmulRows& rows = set.matmul[i];
+    std::sort(rows.rows.begin(), rows.rows.begin() + rows.count,
+              [](const KernelRow* a, const KernelRow* b) { return a->min_rows < b->min_rows; });
+    CHECK(rows.count > 0 && set.unpack[i] != nullptr, "layout {} has no kernel", i);
+  }
+  CHECK(set.finish != nullptr && set.gate != nullptr && set.norm != nullptr && set.qkv != nullptr &&
+        set.attention != nullptr);
+  return set;
+}
+
+}  // namespace headrace::cpu

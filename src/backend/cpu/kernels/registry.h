@@ -1,0 +1,57 @@
+// Registry: the rows of all units in one table, and the choice among them.
+//
+// Selection happens once, when the back end is made or a weight is packed; a step only calls the
+// function pointers found here. Thread-safe: everything is constant.
+#pragma once
+
+#include <array>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "backend/cpu/kernels/kernels.h"
+#include "base/result.h"
+
+namespace headrace::cpu {
+
+std::span<const KernelUnit* const> all_units();  // best first; reference last
+
+// "auto" or a unit's name; `available` are the processor's IsaBits.
+Result<const KernelUnit*> select_unit(std::string_view name, uint32_t available);
+
+std::string_view kernel_op_name(KernelOp op);
+std::string_view numerics_class_name(NumericsClass numerics);
+
+// Matmul rows of one layout by rows of x: rows[i] serves M >= rows[i]->min_rows; ascending.
+struct MatmulRows {
+  static constexpr int kMaxRows = 4;
+  std::array<const KernelRow*, kMaxRows> rows{};
+  int count = 0;
+
+  const KernelRow& for_rows(int64_t num_rows) const {
+    int i = count - 1;
+    while (i > 0 && num_rows < rows[static_cast<size_t>(i)]->min_rows) --i;
+    return *rows[static_cast<size_t>(i)];
+  }
+};
+
+// The rows that one back end uses. A unit that lacks an op has it from the reference unit, so a new
+// unit can start with one kernel.
+struct KernelSet {
+  const KernelUnit* unit = nullptr;
+  std::array<MatmulRows, kNumLayouts> matmul{};
+  std::array<const KernelRow*, kNumLayouts> unpack{};
+  const KernelRow* finish = nullptr;
+  const KernelRow* gate = nullptr;
+  const KernelRow* norm = nullptr;
+  const KernelRow* qkv = nullptr;
+  const KernelRow* attention = nullptr;
+
+  bool uses(const KernelRow& row) const;
+};
+
+// CHECKs that every op and layout has a row.
+KernelSet select_kernels(const KernelUnit& unit, uint32_t available);
+
+}  // namespace headrace::cpu

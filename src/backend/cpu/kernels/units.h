@@ -1,0 +1,12 @@
+// The one symbol that each kernel unit exports.
+#pragma once
+
+#include "backend/cpu/kernels/kernels.h"
+
+namespace headrace::cpu {
+
+extern const KernelUnit kReferenceUnit;
+extern const KernelUnit kAvx2Unit;
+extern const KernelUnit kAvx512Unit;
+
+}  // namespace headrace::cpu

@@ -1,0 +1,181 @@
+#include "backend/cpu/topology.h"
+
+#include <cpuid.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <sstream>
+
+#include "backend/cpu/kernels/kernels.h"
+
+namespace headrace::cpu {
+namespace {
+
+struct IsaName {
+  uint32_t bit;
+  const char* name;
+};
+constexpr IsaName kIsaNames[] = {
+    {kIsaAvx2, "avx2"},
+    {kIsaFma, "fma"},
+    {kIsaF16c, "f16c"},
+    {kIsaAvx512F, "avx512f"},
+    {kIsaAvx512BW, "avx512bw"},
+    {kIsaAvx512DQ, "avx512dq"},
+    {kIsaAvx512VL, "avx512vl"},
+    {kIsaAvx512Vnni, "avx512_vnni"},
+    {kIsaAvx512Bf16, "avx512_bf16"},
+    {kIsaAvxVnni, "avx_vnni"},
+    {kIsaAmxTile, "amx_tile"},
+    {kIsaAmxInt8, "amx_int8"},
+    {kIsaAmxBf16, "amx_bf16"},
+};
+
+struct Registers {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+};
+
+Registers cpuid(unsigned leaf, unsigned subleaf) {
+  Registers r;
+  if (__get_cpuid_count(leaf, subleaf, &r.eax, &r.ebx, &r.ecx, &r.edx) == 0) return {};
+  return r;
+}
+
+uint64_t read_xcr0() {
+  uint32_t low, high;
+  __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return (uint64_t{high} << 32) | low;
+}
+
+// The bit if the condition register has `position` set.
+uint32_t when(unsigned value, int position, uint32_t bit) {
+  return ((value >> position) & 1u) != 0 ? bit : 0u;
+}
+
+// Reads "quota period" of one cgroup v2 file, or a quota file and a period file of v1.
+double read_quota(const std::string& path, const std::string& period_path) {
+  std::ifstream file(path);
+  std::string quota;
+  double period = 0;
+  if (!(file >> quota) || quota == "max") return 0;
+  if (period_path.empty()) {
+    file >> period;
+  } else {
+    std::ifstream(period_path) >> period;
+  }
+  const double amount = std::atof(quota.c_str());
+  return amount > 0 && period > 0 ? amount / period : 0;
+}
+
+void keep_smaller(double* limit, double found) {
+  if (found > 0 && (*limit <= 0 || found < *limit)) *limit = found;
+}
+
+// The quotas of a group and of all its ancestors bind.
+void walk_group(const std::string& mount, std::string group, bool version_2, double* limit) {
+  while (true) {
+    const std::string folder = mount + group;
+    keep_smaller(
+        limit, version_2 ? read_quota(folder + "/cpu.max", "")
+                         : read_quota(folder + "/cpu.cfs_quota_us", folder + "/cpu.cfs_period_us"));
+    const size_t slash = group.rfind('/');
+    if (group.empty() || slash == std::string::npos) return;
+    group.resize(slash);
+  }
+}
+
+bool lists_cpu(const std::string& controllers) {
+  std::istringstream items(controllers);
+  for (std::string item; std::getline(items, item, ',');) {
+    if (item == "cpu") return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+int cgroup_core_limit(const std::string& root) {
+  double limit = 0;
+  std::ifstream groups(root + "/proc/self/cgroup");
+  // Lines: "hierarchy:controllers:path"; version 2 has an empty list of controllers.
+  for (std::string line; std::getline(groups, line);) {
+    const size_t first = line.find(':');
+    const size_t second = first == std::string::npos ? first : line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    std::string group = line.substr(second + 1);
+    if (group == "/") group.clear();
+    if (controllers.empty()) {
+      walk_group(root + "/sys/fs/cgroup", group, true, &limit);
+    } else if (lists_cpu(controllers)) {
+      walk_group(root + "/sys/fs/cgroup/cpu", group, false, &limit);
+      walk_group(root + "/sys/fs/cgroup/" + controllers, group, false, &limit);
+    }
+  }
+  // In a container the group's path may not exist here; its root then carries the quota.
+  walk_group(root + "/sys/fs/cgroup", "", true, &limit);
+  walk_group(root + "/sys/fs/cgroup/cpu", "", false, &limit);
+  return static_cast<int>(std::ceil(limit));
+}
+
+std::vector<int> usable_cores() {
+  std::vector<int> cores;
+  for (size_t max_cpus = 1024; max_cpus <= 65536; max_cpus *= 4) {
+    cpu_set_t* set = CPU_ALLOC(max_cpus);
+    const size_t num_bytes = CPU_ALLOC_SIZE(max_cpus);
+    if (sched_getaffinity(0, num_bytes, set) == 0) {
+      for (size_t i = 0; i < max_cpus; ++i) {
+        if (CPU_ISSET_S(i, num_bytes, set)) cores.push_back(static_cast<int>(i));
+      }
+      CPU_FREE(set);
+      break;
+    }
+    CPU_FREE(set);
+  }
+  if (cores.empty()) cores.push_back(0);
+  const int limit = cgroup_core_limit();
+  if (limit > 0 && static_cast<size_t>(limit) < cores.size()) {
+    cores.resize(static_cast<size_t>(limit));
+  }
+  return cores;
+}
+
+uint32_t detect_isa() {
+  const Registers basic = cpuid(1, 0);
+  if (when(basic.ecx, 27, 1) == 0) return 0;  // the system does not save extended state
+  const uint64_t state = read_xcr0();
+  const bool avx = (state & 0x6u) == 0x6u;
+  const bool avx512 = avx && (state & 0xE0u) == 0xE0u;
+  const bool amx = (state & 0x60000u) == 0x60000u;
+  const Registers extended = cpuid(7, 0);
+  const Registers extended_1 = cpuid(7, 1);
+  uint32_t bits = 0;
+  if (avx) {
+    bits |= when(extended.ebx, 5, kIsaAvx2) | when(basic.ecx, 12, kIsaFma) |
+            when(basic.ecx, 29, kIsaF16c) | when(extended_1.eax, 4, kIsaAvxVnni);
+  }
+  if (avx512) {
+    bits |= when(extended.ebx, 16, kIsaAvx512F) | when(extended.ebx, 30, kIsaAvx512BW) |
+            when(extended.ebx, 17, kIsaAvx512DQ) | when(extended.ebx, 31, kIsaAvx512VL) |
+            when(extended.ecx, 11, kIsaAvx512Vnni) | when(extended_1.eax, 5, kIsaAvx512Bf16);
+  }
+  if (amx) {
+    bits |= when(extended.edx, 24, kIsaAmxTile) | when(extended.edx, 25, kIsaAmxInt8) |
+            when(extended.edx, 22, kIsaAmxBf16);
+  }
+  return bits;
+}
+
+std::string isa_names(uint32_t bits) {
+  std::string names;
+  for (const IsaName& row : kIsaNames) {
+    if ((bits & row.bit) == 0) continue;
+    if (!names.empty()) names += '+';
+    names += row.name;
+  }
+  return names.empty() ? "baseline" : names;
+}
+
+}  // namespace headrace::cpu
