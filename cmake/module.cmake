@@ -42,7 +42,7 @@ function(headrace_module name)
     target_link_libraries(hr_${name} INTERFACE headrace_flags ${ARG_DEPS})
   endif()
   if(tests)
-    headrace_test(test_${name} SOURCES ${tests} DEPS hr_${name})
+    headrace_test(test_${name} SOURCES ${tests} DEPS hr_${name} LABELS ${name})
   endif()
 endfunction()
 

@@ -1,0 +1,61 @@
+# The whole interface of a developer's day. Each target installs what it needs first (tools/setup.sh).
+#
+#   make run     release build, default model, page and API on http://127.0.0.1:8080
+#   make test    every suite on the release build
+#   make check   format, clang-tidy, folder order, budgets, sealed units
+#   make bench   benchmarks, each figure beside the machine's limit
+#   make fuzz    each fuzz target for FUZZ_SECONDS (60)
+#   make test-asan, test-tsan    suites under sanitizers
+#   make build   release build only;  make clean  removes build/ but for fetched models
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+export BASH_ENV := $(CURDIR)/tools/env.sh
+
+FUZZ_SECONDS ?= 60
+MODEL ?= smollm2:135m
+HOST ?= 127.0.0.1
+PORT ?= 8080
+ARGS ?=
+export FUZZ_SECONDS
+
+ifneq ($(wildcard $(CURDIR)/../shared/golden),)
+export HEADRACE_GOLDEN ?= $(abspath $(CURDIR)/../shared/golden)
+endif
+export HEADRACE_PYTHON ?= $(CURDIR)/.venv/bin/python
+
+.PHONY: run build test test-asan test-tsan check bench fuzz format clean
+.NOTPARALLEL:
+
+run: build
+	build/release/bin/headrace pull $(MODEL)
+	build/release/bin/headrace serve $(MODEL) --host $(HOST) --port $(PORT) $(ARGS)
+
+build:
+	tools/setup.sh build
+	tools/build.sh release
+
+test:
+	tools/suites.sh release
+
+test-asan:
+	tools/suites.sh asan
+
+test-tsan:
+	tools/suites.sh tsan
+
+fuzz:
+	tools/suites.sh fuzz
+
+check:
+	tools/check.sh
+
+bench: build
+	tools/bench.sh $(ARGS)
+
+format:
+	tools/setup.sh check
+	tools/check.sh --fix
+
+clean:
+	find build -mindepth 1 -maxdepth 1 ! -name models ! -name setup -exec rm -rf {} +

@@ -1,0 +1,34 @@
+#!/bin/bash
+# tools/check.sh [--fix]: format, tidy rules, clang-tidy and sealed units; --fix only formats the sources.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+tools/setup.sh check
+
+mapfile -t sources < <(git ls-files --cached --others --exclude-standard -- 'src/*.cpp' 'src/*.h' \
+  'tests/*.cpp' 'tests/*.h' 'bench/*.cpp' 'bench/*.h')
+if [ "${1:-}" = --fix ]; then
+  exec clang-format-19 -i "${sources[@]}"
+fi
+
+status=0
+step() {
+  local name=$1 start=$SECONDS
+  shift
+  if "$@"; then echo "check $name: passed, $((SECONDS - start)) s"; else
+    echo "check $name: failed, $((SECONDS - start)) s"
+    status=1
+  fi
+}
+
+run_clang_tidy() {
+  printf '%s\n' "${sources[@]}" | grep -E '^(src|bench)/.*\.cpp$' | grep -vE '_test\.cpp$' |
+    xargs -P "$(nproc)" -n 4 clang-tidy-19 --quiet -p build/clang 2>&1 |
+    { grep -vE 'warnings? generated|^Suppressed|^Use -header-filter' || true; }
+}
+
+step format clang-format-19 --dry-run -Werror "${sources[@]}"
+step build-g++ tools/build.sh release
+step build-clang tools/build.sh clang
+step tidy python3 tests/tidy/tidy.py --build build/release
+step clang-tidy run_clang_tidy
+exit $status

