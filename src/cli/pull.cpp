@@ -1,0 +1,107 @@
+#include "cli/pull.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+#include "base/clock.h"
+#include "checkpoint/hub.h"
+#include "cli/command.h"
+#include "cli/terminal.h"
+
+namespace headrace {
+namespace {
+
+constexpr TimeUs kRedrawUs = 200'000;  // on a terminal
+constexpr TimeUs kLineUs = 5'000'000;  // in a log
+constexpr int kBarWidth = 24;
+
+// Rate and time left come from this run's bytes: what an earlier run left is not counted.
+class PullProgress {
+ public:
+  PullProgress(std::string title, bool quiet)
+      : title_(std::move(title)), quiet_(quiet), terminal_(is_terminal(STDERR_FILENO)) {}
+
+  void update(uint64_t done_bytes, uint64_t total_bytes) {
+    if (quiet_) return;
+    const TimeUs now = now_us();
+    if (start_us_ < 0) {
+      start_us_ = now;
+      start_bytes_ = done_bytes;
+    }
+    if (drawn_us_ >= 0 && now - drawn_us_ < (terminal_ ? kRedrawUs : kLineUs)) return;
+    drawn_us_ = now;
+    draw(done_bytes, total_bytes, now);
+  }
+
+  void finish() {
+    if (terminal_ && drawn_us_ >= 0) std::fputc('\n', stderr);
+  }
+
+ private:
+  void draw(uint64_t done_bytes, uint64_t total_bytes, TimeUs now) const {
+    const double seconds = static_cast<double>(now - start_us_) * 1e-6;
+    const double rate = seconds > 0 && done_bytes > start_bytes_
+                            ? static_cast<double>(done_bytes - start_bytes_) / seconds
+                            : 0;
+    std::string line = title_ + " ";
+    if (total_bytes > 0) {
+      const double share =
+          std::min(1.0, static_cast<double>(done_bytes) / static_cast<double>(total_bytes));
+      const int filled = static_cast<int>(share * kBarWidth);
+      if (terminal_) line += fmt::format("[{:#<{}}{:{}}] ", "", filled, "", kBarWidth - filled);
+      line += fmt::format("{:3.0f} % ", share * 100);
+    }
+    line += format_bytes(done_bytes);
+    if (total_bytes > 0) line += " of " + format_bytes(total_bytes);
+    if (rate > 0) line += fmt::format(", {}/s", format_bytes(static_cast<size_t>(rate)));
+    if (rate > 0 && total_bytes > done_bytes) {
+      line += fmt::format(", {:.0f} s left", static_cast<double>(total_bytes - done_bytes) / rate);
+    }
+    // "\x1b[K" clears what a longer line left behind.
+    std::fprintf(stderr, terminal_ ? "\r%s\x1b[K" : "%s\n", line.c_str());
+    std::fflush(stderr);
+  }
+
+  std::string title_;
+  bool quiet_;
+  bool terminal_;
+  TimeUs start_us_ = -1;
+  TimeUs drawn_us_ = -1;
+  uint64_t start_bytes_ = 0;
+};
+
+}  // namespace
+
+Result<std::string> pull_with_progress(const PullArgs& args) {
+  PullOptions options = pull_options_from_environment(args.spec);
+  options.store_dir = args.store_dir;
+  PullProgress progress("pulling " + args.spec, args.quiet);
+  options.progress = [&](uint64_t done, uint64_t total) { progress.update(done, total); };
+  auto pulled = pull(options);
+  progress.finish();
+  if (!pulled.ok()) return std::move(pulled).error();
+  if (!args.quiet) {
+    std::fprintf(stderr, "%s is %s %s\n", args.spec.c_str(),
+                 pulled->already_present ? "already in" : "now in", pulled->path.c_str());
+  }
+  return pulled->path;
+}
+
+Result<int> run_pull(const Options& options) {
+  std::string spec = options.positionals().front();
+  if (const std::string& revision = options.text("--revision"); !revision.empty()) {
+    if (!spec.starts_with("hf:") || spec.find('@') != std::string::npos) {
+      return make_error(ErrorCode::kInvalidArgument,
+                        "--revision goes with hf:ORG/REPO, not with '{}'", spec);
+    }
+    const size_t file = spec.find(':', 3);
+    spec.insert(file == std::string::npos ? spec.size() : file, "@" + revision);
+  }
+  TRY(pull_with_progress({spec, options.text("--store"), options.flag("--quiet")}));
+  return 0;
+}
+
+}  // namespace headrace
