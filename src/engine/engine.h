@@ -10,32 +10,34 @@
 #include <vector>
 
 #include "base/result.h"
+#include "engine/metrics.h"
 #include "engine/request.h"
+#include "engine/step_log.h"
 #include "model/model.h"
 
 namespace headrace {
 
 struct EngineOptions {
-  int max_batch_tokens = 512;     // token budget of one step
-  int max_sequences = 64;         // running at once
-  int max_waiting = 4096;         // queued behind them; more are refused with kExhausted
-  int64_t max_context = 0;        // tokens per sequence; 0: the model's own limit
-  int64_t num_kv_blocks = 0;      // 0: from kv_memory_bytes
-  size_t kv_memory_bytes = 0;     // 0: enough for 4 full contexts, within a quarter of free memory
+  int max_batch_tokens = 512;  // token budget of one step; at most the model's
+  int max_sequences = 64;      // running at once; at most the model's logit rows
+  int max_waiting = 4096;      // queued behind them; more are refused with kExhausted
+  int64_t max_context = 0;     // tokens per sequence; 0: the model's own limit
+  int64_t num_kv_blocks = 0;   // 0: from kv_memory_bytes
+  size_t kv_memory_bytes = 0;  // 0: enough for 4 full contexts, within a quarter of free memory
 };
 
 // A consistent copy of the engine's counters, for /metrics, the page and tests.
 struct EngineSnapshot {
   int num_running = 0;
   int num_waiting = 0;
-  int64_t kv_blocks_total = 0, kv_blocks_used = 0;
+  int64_t kv_blocks_total = 0, kv_blocks_used = 0, kv_blocks_cached = 0;
   uint64_t prompt_tokens = 0, generation_tokens = 0;  // since start
   uint64_t num_steps = 0, num_preemptions = 0, num_requests = 0;
   uint64_t finished_stop = 0, finished_length = 0, finished_cancelled = 0, finished_error = 0;
-  double decode_tokens_per_s = 0;   // over the last second with work
+  double decode_tokens_per_s = 0;  // over the last second with work
   double prefill_tokens_per_s = 0;
   uint64_t last_step_tokens = 0;
-  TimeUs last_step_us = 0;          // when it ended; progress for /health
+  TimeUs last_step_us = 0;  // when it ended; progress for /health
 };
 
 class Engine {
@@ -46,14 +48,22 @@ class Engine {
                                                 std::vector<int32_t> end_ids);
   virtual ~Engine() = default;  // cancels what is left (each gets its kFinished), joins the thread
 
-  // Checks the request (kInvalidArgument with `param`), queues it (kExhausted when full, kUnavailable
-  // when draining). On success exactly one kFinished event follows.
+  // Checks the request (kInvalidArgument with `param`), queues it (kExhausted when full,
+  // kUnavailable when draining). On success exactly one kFinished event follows, maybe before
+  // submit returns.
   virtual Result<RequestId> submit(Request request, EventSink sink) = 0;
   // Takes effect within one step, in any state; unknown ids are ignored.
   virtual void cancel(RequestId id) = 0;
   // Refuses new work, waits for the running until the deadline, cancels the rest. True if none was.
+  // Not to be called from a sink.
   virtual bool drain(std::chrono::milliseconds deadline) = 0;
   virtual EngineSnapshot snapshot() const = 0;
+  virtual MetricsSnapshot metrics() const { return {}; }
+  // The newest steps, oldest first, without the contents of requests.
+  virtual std::vector<StepRecord> recent_steps(size_t max_steps) const {
+    (void)max_steps;
+    return {};
+  }
   virtual int64_t max_context() const = 0;
 };
 

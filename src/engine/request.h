@@ -16,8 +16,8 @@ namespace headrace {
 
 using RequestId = uint64_t;
 
-// Order of operations on logits: logit_bias, penalties, (greedy: argmax), temperature, top_k, top_p,
-// min_p, draw. Log-probs are reported from the unmodified logits.
+// Order of operations on logits: logit_bias, penalties, (greedy: argmax), temperature, top_k,
+// top_p, min_p, draw. Log-probs are reported from the unmodified logits.
 struct SamplingParams {
   float temperature = 1.0f;         // 0: greedy, ties to the lowest id
   int32_t top_k = 0;                // 0 or -1: off
@@ -37,14 +37,14 @@ struct Request {
   int32_t min_tokens = 0;           // stop ids are not sampled before this many
   std::vector<int32_t> stop_ids;    // end the sequence; the id is reported, not part of the text
   bool ignore_eos = false;          // the model's own end ids do not stop
-  std::optional<int> num_logprobs;         // 0..20 alternatives beside each output token
+  std::optional<int> num_logprobs;  // 0..20 alternatives beside each output token
   std::optional<int> num_prompt_logprobs;  // the same for each prompt token but the first
-  std::string client_id;            // x-request-id, for logs
+  std::string client_id;                   // x-request-id, for logs
 };
 
 struct TokenLogprobs {
-  float logprob = 0;  // of the token itself
-  int32_t rank = 0;   // 1 = the most likely
+  float logprob = 0;                           // of the token itself
+  int32_t rank = 0;                            // 1 = the most likely
   std::vector<std::pair<int32_t, float>> top;  // most likely first; ties to the lower id
 };
 
@@ -65,14 +65,15 @@ struct Event {
   enum class Kind : uint8_t { kPromptLogprobs, kToken, kFinished };
   Kind kind = Kind::kToken;
   RequestId request_id = 0;
-  int32_t token_id = -1;     // kToken
-  std::optional<TokenLogprobs> logprobs;              // kToken, if asked for
-  std::vector<std::optional<TokenLogprobs>> prompt_logprobs;  // kPromptLogprobs: one per prompt token
-  FinishReason reason = FinishReason::kNone;          // kFinished
-  int32_t stop_id = -1;      // kFinished by an end or stop id: which (it was not sent as a token)
-  Error error;               // kFinished with kError
-  Usage usage;               // kFinished
-  RequestTimes times;        // kFinished
+  int32_t token_id = -1;                  // kToken
+  std::optional<TokenLogprobs> logprobs;  // kToken, if asked for
+  std::vector<std::optional<TokenLogprobs>>
+      prompt_logprobs;                        // kPromptLogprobs: one per prompt token
+  FinishReason reason = FinishReason::kNone;  // kFinished
+  int32_t stop_id = -1;  // kFinished by an end or stop id: which (it was not sent as a token)
+  Error error;           // kFinished with kError
+  Usage usage;           // kFinished
+  RequestTimes times;    // kFinished
 };
 
 // Where a request's events go. Called on the engine thread: must not block. Returns false when the

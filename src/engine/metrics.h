@@ -1,0 +1,45 @@
+// What the engine measures of its requests, for /metrics. Times in seconds.
+//
+// Bucket edges are those of the dashboards that already exist for such servers (CLIENTS note, 4.6),
+// so that their quantile panels mean the same here.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "base/metrics.h"
+#include "engine/request.h"
+
+namespace headrace {
+
+inline constexpr size_t kNumFinishReasons = 5;  // values of FinishReason
+
+struct MetricsSnapshot {
+  MetricsSnapshot();
+
+  Histogram time_to_first_token;  // from submit
+  Histogram inter_token_latency;
+  Histogram request_latency;        // end to end
+  Histogram queue_time;             // submit to first planned
+  Histogram prefill_time;           // first planned to first token
+  Histogram decode_time;            // first token to finished
+  Histogram inference_time;         // first planned to finished
+  Histogram prompt_tokens;          // per request
+  Histogram generation_tokens;      // per request
+  Histogram max_generation_tokens;  // asked for, per request
+  Histogram iteration_tokens;       // per step
+
+  uint64_t prompt_tokens_total = 0;
+  uint64_t prompt_tokens_cached = 0;
+  uint64_t generation_tokens_total = 0;
+  uint64_t preemptions_total = 0;
+  uint64_t steps_total = 0;
+  uint64_t prefix_cache_queries = 0;                   // prompt tokens looked for
+  uint64_t prefix_cache_hits = 0;                      // prompt tokens found
+  std::array<uint64_t, kNumFinishReasons> finished{};  // by FinishReason
+
+  // Records a finished request: everything but the two token latencies, which need each token.
+  void record_finished(const Event& event, int32_t max_tokens);
+};
+
+}  // namespace headrace

@@ -1,0 +1,93 @@
+#include "engine/request_check.h"
+
+#include <cmath>
+#include <string_view>
+
+namespace headrace {
+namespace {
+
+template <typename... Args>
+Error bad_field(std::string_view param, fmt::format_string<Args...> format, Args&&... args) {
+  return Error{ErrorCode::kInvalidArgument,
+               fmt::format(format, std::forward<Args>(args)...),
+               {},
+               std::string(param)};
+}
+
+Status check_number(std::string_view param, double value, double low, double high) {
+  if (std::isfinite(value) && value >= low && value <= high) return {};
+  return bad_field(param, "{} is {}, it must be between {} and {}", param, value, low, high);
+}
+
+Status check_id(std::string_view param, int32_t id, int64_t vocab_size) {
+  if (id >= 0 && id < vocab_size) return {};
+  return bad_field(param, "{} holds token id {}, this model's ids are 0 to {}", param, id,
+                   vocab_size - 1);
+}
+
+Status check_prompt(const Request& request, const RequestLimits& limits) {
+  const auto num_prompt = static_cast<int64_t>(request.prompt_ids.size());
+  if (num_prompt == 0)
+    return bad_field("prompt", "the prompt is empty, it needs at least one token");
+  const int64_t max_prompt = limits.max_context - (request.max_tokens > 0 ? 1 : 0);
+  if (num_prompt > max_prompt) {
+    Error error = bad_field(
+        "prompt", "the prompt has {} tokens, the context of this server holds {}{}", num_prompt,
+        limits.max_context, request.max_tokens > 0 ? " including at least one of output" : "");
+    error.hint = "shorten the prompt, or start the server with a larger context or more KV memory";
+    return error;
+  }
+  for (const int32_t id : request.prompt_ids) TRY(check_id("prompt", id, limits.vocab_size));
+  return {};
+}
+
+Status check_counts(const Request& request) {
+  const bool scores = request.num_prompt_logprobs.has_value();
+  if (request.max_tokens < 0 || (request.max_tokens == 0 && !scores)) {
+    return bad_field("max_tokens",
+                     "max_tokens is {}, it must be at least 1 (0 only to score a prompt)",
+                     request.max_tokens);
+  }
+  if (request.min_tokens < 0 || request.min_tokens > request.max_tokens) {
+    return bad_field("min_tokens", "min_tokens is {}, it must be between 0 and max_tokens, {}",
+                     request.min_tokens, request.max_tokens);
+  }
+  TRY(check_number("logprobs", request.num_logprobs.value_or(0), 0, kMaxLogprobs));
+  TRY(check_number("prompt_logprobs", request.num_prompt_logprobs.value_or(0), 0, kMaxLogprobs));
+  return {};
+}
+
+Status check_sampling(const SamplingParams& sampling, int64_t vocab_size) {
+  TRY(check_number("temperature", sampling.temperature, 0, 100));
+  TRY(check_number("top_k", sampling.top_k, -1, INT32_MAX));
+  TRY(check_number("top_p", sampling.top_p, 0, 1));
+  if (sampling.top_p == 0)
+    return bad_field("top_p", "top_p is 0, it must be above 0 and at most 1");
+  TRY(check_number("min_p", sampling.min_p, 0, 1));
+  TRY(check_number("repetition_penalty", sampling.repetition_penalty, 0.01, 100));
+  TRY(check_number("presence_penalty", sampling.presence_penalty, -2, 2));
+  TRY(check_number("frequency_penalty", sampling.frequency_penalty, -2, 2));
+  TRY(check_number("logit_bias", static_cast<double>(sampling.logit_bias.size()), 0,
+                   static_cast<double>(kMaxListedIds)));
+  for (const auto& [id, bias] : sampling.logit_bias) {
+    TRY(check_id("logit_bias", id, vocab_size));
+    TRY(check_number("logit_bias", bias, -1e6, 1e6));
+  }
+  return {};
+}
+
+}  // namespace
+
+Status check_request(const Request& request, const RequestLimits& limits) {
+  TRY(check_counts(request));
+  TRY(check_prompt(request, limits));
+  TRY(check_sampling(request.sampling, limits.vocab_size));
+  if (request.stop_ids.size() > kMaxListedIds) {
+    return bad_field("stop_token_ids", "{} stop ids are given, at most {} are taken",
+                     request.stop_ids.size(), kMaxListedIds);
+  }
+  for (const int32_t id : request.stop_ids) TRY(check_id("stop_token_ids", id, limits.vocab_size));
+  return {};
+}
+
+}  // namespace headrace

@@ -1,0 +1,57 @@
+// Sampler: from one row of logits to a token, and to log-probs.
+//
+// A pure function of the row, the request, the tokens so far and the position: scratch memory
+// carries nothing from call to call. Order of operations: see SamplingParams. top_k, top_p and
+// min_p each keep a beginning of the tokens sorted by falling probability (ties: lower id first),
+// so what is kept is the shortest of the three; top_p counts probability among what top_k keeps.
+// The draw inverts the cumulative distribution with one uniform number from (seed, position); see
+// philox.h. Log-probs are of the raw logits, in float32 with the sum in float64; every log-prob of
+// a row is computed by the same expression, so equal logits give equal floats. Nothing allocates in
+// proportion to the vocabulary after construction. Engine thread only.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/request.h"
+
+namespace headrace {
+
+struct SampleContext {
+  std::span<const int32_t> tokens;  // prompt and output so far; the draw is for position size()
+  int32_t num_prompt = 0;
+  std::span<const int32_t> end_ids;  // the model's own
+};
+
+class Sampler {
+ public:
+  explicit Sampler(int64_t vocab_size);
+
+  // kInternal when a logit is not finite or no token is left: the sequence must end with this
+  // error.
+  Result<int32_t> sample(const float* logits, const Request& request, const SampleContext& context);
+  // num_top: alternatives to list, the arg-max first. kInternal when a logit is not finite.
+  Result<TokenLogprobs> score(const float* logits, int32_t token_id, int num_top);
+
+ private:
+  Status check_finite(const float* logits) const;
+  bool modifies(const Request& request, const SampleContext& context) const;
+  const float* modify(const float* logits, const Request& request, const SampleContext& context);
+  void add_penalties(const SamplingParams& sampling, const SampleContext& context);
+  int32_t draw_from_all(double total, double uniform) const;
+  int32_t draw_from_best(const float* row, const SamplingParams& sampling, double total,
+                         double uniform);
+  // Fills weights_ and returns their sum.
+  double fill_weights(const float* logits, float max_logit, float temperature);
+  void sort_best(const float* row, size_t count);
+
+  const size_t vocab_size_;
+  std::vector<float> modified_;  // [vocab]
+  std::vector<float> weights_;   // [vocab] exp((logit - max) / temperature)
+  std::vector<int32_t> order_;   // [vocab] ids; a sorted beginning after sort_best
+  std::vector<int32_t> counts_;  // [vocab] zero between calls
+};
+
+}  // namespace headrace

@@ -1,0 +1,141 @@
+// Scheduler: decides what each step computes. A deterministic state machine.
+//
+// No thread, clock, lock or I/O inside: the same calls with the same arguments give the same plans
+// and events, always; the simulation and the step log rely on it. One loop serves prefill, decode
+// and recomputation: a plan gives sequences parts of their gap between tokens known and computed.
+//
+// Policy. Running sequences keep blocks for all tokens they know; who cannot get them pre-empts the
+// youngest, which waits again with its outputs kept. After kMaxPreemptions a request is protected:
+// it starts only with blocks for its whole length, so it never needs more and is never pre-empted.
+// Single tokens go first, then chunks: the oldest has half of what is left for sure, the shortest
+// gap is served first, so a short prompt overtakes a long one without starving it. Waiting requests
+// start in order of arrival, when the blocks for all their tokens are there.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <span>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "engine/kv_cache.h"
+#include "engine/sequence.h"
+
+namespace headrace {
+
+inline constexpr int kMaxPreemptions = 4;
+
+struct SchedulerOptions {
+  int max_batch_tokens = 512;
+  int max_logit_rows = 64;
+  int max_sequences = 64;  // <= max_batch_tokens and <= max_logit_rows: each gets its row
+  int64_t num_blocks = 0;
+  int64_t max_context = 0;  // <= num_blocks * kBlockTokens: any admitted request fits alone
+  std::vector<int32_t> end_ids;
+  std::function<int64_t(int64_t)> rope_epoch;  // Model::rope_epoch; a pure function
+};
+
+// Consecutive tokens of one sequence in a step. Its logit rows, in order: scored rows, the sampled.
+struct PlannedSpan {
+  const Sequence* sequence = nullptr;  // valid until the plan is committed
+  int64_t first_position = 0;
+  int32_t num_tokens = 0;
+  int32_t first_row = 0;
+  int64_t rope_epoch = 0;
+  int32_t first_scored = 0;  // positions [first_scored, first_scored + num_scored) score the prompt
+  int32_t num_scored = 0;    //   token that follows each
+  bool samples = false;      // the last row gives the next token
+
+  int32_t num_logit_rows() const { return num_scored + (samples ? 1 : 0); }
+};
+
+struct StepPlan {
+  uint64_t step_idx = 0;
+  std::vector<PlannedSpan> spans;
+  int32_t num_tokens = 0;
+  int32_t num_logit_rows = 0;
+};
+
+// What a step gave one span.
+struct SpanResult {
+  bool failed = false;
+  std::string failure;    // why, for the client
+  int32_t token_id = -1;  // if the span samples
+  std::optional<TokenLogprobs> logprobs;
+  std::vector<TokenLogprobs> scored;  // num_scored of them, if the span scores
+};
+
+struct SchedulerStats {  // since start
+  uint64_t num_steps = 0;
+  uint64_t num_preemptions = 0;
+  uint64_t num_epoch_restarts = 0;
+  uint64_t prompt_tokens = 0;  // of requests whose prompt is computed
+  uint64_t cached_tokens = 0;  // of them found in the cache
+  uint64_t generation_tokens = 0;
+};
+
+class Scheduler {
+ public:
+  explicit Scheduler(SchedulerOptions options);
+
+  // The request was checked (engine/request_check.h). Ids are never used twice.
+  void admit(RequestId id, Request request, TimeUs submitted_us);
+  // Ends the request now, or with the step in flight. Unknown ids are ignored.
+  void cancel(RequestId id, TimeUs now, std::vector<Event>* events);
+  // The next step; empty spans only if nothing is admitted. Must be committed before the next plan.
+  const StepPlan& plan(TimeUs now);
+  // results[i] belongs to plan().spans[i]. Appends events, each request's in order.
+  void commit(std::span<SpanResult> results, TimeUs now, std::vector<Event>* events);
+
+  // Blocks freed by failed spans since the last call: to be zeroed before the next step, so that
+  // what is not a finite number stays with the request that made it.
+  std::vector<int32_t> take_poisoned_blocks() { return std::exchange(poisoned_blocks_, {}); }
+
+  bool idle() const { return sequences_.empty(); }
+  int num_running() const { return static_cast<int>(running_.size()); }
+  int num_waiting() const { return static_cast<int>(waiting_.size()); }
+  const SchedulerStats& stats() const { return stats_; }
+  const KvCache& kv_cache() const { return kv_; }
+  const SchedulerOptions& options() const { return options_; }
+  std::vector<RequestId> ids() const;  // all that are not finished, oldest first
+  const Sequence* find(RequestId id) const;
+  // Invariants of cache, lists and tables. For tests; O(everything).
+  Status check() const;
+
+ private:
+  void secure_blocks();
+  void start_waiting(TimeUs now);
+  bool start(Sequence* sequence);
+  void plan_single_tokens();
+  void plan_chunks();
+  void add_span(Sequence* sequence, int32_t max_tokens, int32_t max_logit_rows);
+  bool is_protected(const Sequence& sequence) const;
+  int64_t needed_tokens(const Sequence& sequence) const;
+  void preempt(Sequence* sequence);
+  void commit_span(const PlannedSpan& span, SpanResult* result, TimeUs now,
+                   std::vector<Event>* events);
+  void take_scores(Sequence* sequence, const PlannedSpan& span, SpanResult* result,
+                   std::vector<Event>* events);
+  void take_token(Sequence* sequence, SpanResult* result, TimeUs now, std::vector<Event>* events);
+  void update_epoch(Sequence* sequence);
+  bool ends(const Sequence& sequence, int32_t token_id) const;
+  // Removes the sequence; the event carries reason, usage and times.
+  void finish(Sequence* sequence, FinishReason reason, TimeUs now, std::vector<Event>* events);
+
+  const SchedulerOptions options_;
+  KvCache kv_;
+  std::unordered_map<RequestId, std::unique_ptr<Sequence>> sequences_;
+  std::vector<Sequence*> running_;  // oldest first
+  std::deque<Sequence*> waiting_;   // oldest first
+  std::vector<Sequence*> scratch_;
+  uint64_t next_order_ = 0;
+  StepPlan plan_;
+  bool in_flight_ = false;  // planned, not committed
+  std::vector<int32_t> poisoned_blocks_;
+  SchedulerStats stats_;
+};
+
+}  // namespace headrace

@@ -1,0 +1,115 @@
+#include "engine/step_log.h"
+
+#include <algorithm>
+
+namespace headrace {
+
+StepLog::StepLog(size_t capacity, bool keep_requests)
+    : records_(capacity), keep_requests_(keep_requests) {
+  CHECK(capacity > 0);
+}
+
+void StepLog::admitted(RequestId id, const Request& request, TimeUs submitted_us) {
+  InputRecord input;
+  input.request_id = id;
+  input.time_us = submitted_us;
+  if (keep_requests_) input.request = request;
+  pending_.push_back(std::move(input));
+}
+
+void StepLog::cancelled(RequestId id, TimeUs now) {
+  InputRecord input;
+  input.kind = InputRecord::Kind::kCancel;
+  input.request_id = id;
+  input.time_us = now;
+  pending_.push_back(std::move(input));
+}
+
+void StepLog::planned(const StepPlan& plan, const Scheduler& scheduler, TimeUs now) {
+  StepRecord& record = current();
+  record.step_idx = plan.step_idx;
+  record.planned_us = now;
+  record.committed_us = 0;
+  record.num_tokens = plan.num_tokens;
+  record.num_prompt_tokens = 0;
+  record.num_running = scheduler.num_running();
+  record.num_waiting = scheduler.num_waiting();
+  record.kv_blocks_used = scheduler.kv_cache().num_used();
+  record.inputs.clear();
+  std::swap(record.inputs, pending_);
+  record.spans.clear();
+  for (const PlannedSpan& span : plan.spans) {
+    record.spans.push_back(
+        {span.sequence->id, span.first_position, span.num_tokens, span.samples, -1, false});
+    record.num_prompt_tokens += static_cast<int32_t>(
+        std::clamp<int64_t>(span.sequence->num_prompt - span.first_position, 0, span.num_tokens));
+  }
+}
+
+void StepLog::committed(std::span<const SpanResult> results, TimeUs now) {
+  StepRecord& record = current();
+  CHECK(results.size() == record.spans.size(), "{} results, {} spans", results.size(),
+        record.spans.size());
+  for (size_t i = 0; i < results.size(); ++i) {
+    record.spans[i].failed = results[i].failed;
+    if (record.spans[i].samples && !results[i].failed)
+      record.spans[i].token_id = results[i].token_id;
+  }
+  record.committed_us = now;
+  ++num_steps_;
+}
+
+std::vector<StepRecord> StepLog::recent(size_t max_records) const {
+  const uint64_t count = std::min<uint64_t>({num_steps_, records_.size(), max_records});
+  std::vector<StepRecord> recent;
+  recent.reserve(static_cast<size_t>(count));
+  for (uint64_t i = num_steps_ - count; i < num_steps_; ++i) {
+    recent.push_back(records_[static_cast<size_t>(i % records_.size())]);
+    for (InputRecord& input : recent.back().inputs) input.request = {};
+  }
+  return recent;
+}
+
+Status StepLog::replay(const SchedulerOptions& options) const {
+  if (!keep_requests_ || num_steps_ > records_.size()) {
+    return make_error(ErrorCode::kUnavailable,
+                      "{} steps were logged in a ring of {}{}: only a whole log can be replayed",
+                      num_steps_, records_.size(), keep_requests_ ? "" : " without requests");
+  }
+  Scheduler scheduler(options);
+  std::vector<Event> events;
+  std::vector<SpanResult> results;
+  for (uint64_t step = 0; step < num_steps_; ++step) {
+    const StepRecord& record = records_[static_cast<size_t>(step)];
+    for (const InputRecord& input : record.inputs) {
+      if (input.kind == InputRecord::Kind::kAdmit) {
+        scheduler.admit(input.request_id, input.request, input.time_us);
+      } else {
+        scheduler.cancel(input.request_id, input.time_us, &events);
+      }
+    }
+    const StepPlan& plan = scheduler.plan(record.planned_us);
+    if (plan.spans.size() != record.spans.size()) {
+      return make_error(ErrorCode::kInternal, "step {} planned {} spans, {} when replayed",
+                        record.step_idx, record.spans.size(), plan.spans.size());
+    }
+    results.assign(plan.spans.size(), {});
+    for (size_t i = 0; i < plan.spans.size(); ++i) {
+      const PlannedSpan& span = plan.spans[i];
+      SpanRecord found{span.sequence->id, span.first_position,      span.num_tokens,
+                       span.samples,      record.spans[i].token_id, record.spans[i].failed};
+      if (found != record.spans[i]) {
+        return make_error(ErrorCode::kInternal, "step {} differs in span {} when replayed",
+                          record.step_idx, i);
+      }
+      results[i].token_id = record.spans[i].token_id;
+      results[i].failed = record.spans[i].failed;
+      results[i].scored.resize(static_cast<size_t>(span.num_scored));
+    }
+    scheduler.commit(results, record.committed_us, &events);
+    events.clear();
+  }
+  return {};
+}
+
+}  // namespace headrace

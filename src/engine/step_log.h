@@ -1,0 +1,75 @@
+// StepLog: the last steps as values, for the dashboard and for replaying a schedule.
+//
+// A record holds what went into the scheduler (requests, cancels, the time, results) and the plan
+// that came out. While nothing was dropped from the ring, replay() runs a fresh scheduler on the
+// same inputs and says where the first plan differs. One writer; the owner guards it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/scheduler.h"
+
+namespace headrace {
+
+struct SpanRecord {
+  RequestId request_id = 0;
+  int64_t first_position = 0;
+  int32_t num_tokens = 0;
+  bool samples = false;
+  int32_t token_id = -1;  // sampled; -1: none
+  bool failed = false;
+
+  bool operator==(const SpanRecord&) const = default;
+};
+
+// An input to the scheduler before a step, in order.
+struct InputRecord {
+  enum class Kind : uint8_t { kAdmit, kCancel };
+  Kind kind = Kind::kAdmit;
+  RequestId request_id = 0;
+  TimeUs time_us = 0;
+  Request request;  // kAdmit; empty in copies made for display
+};
+
+struct StepRecord {
+  uint64_t step_idx = 0;
+  TimeUs planned_us = 0;
+  TimeUs committed_us = 0;
+  int32_t num_tokens = 0;
+  int32_t num_prompt_tokens = 0;  // of them, positions inside prompts
+  int32_t num_running = 0;        // when planned
+  int32_t num_waiting = 0;
+  int64_t kv_blocks_used = 0;
+  std::vector<SpanRecord> spans;
+  std::vector<InputRecord> inputs;
+};
+
+class StepLog {
+ public:
+  // keep_requests: keep whole requests in the inputs, so that the log can be replayed.
+  StepLog(size_t capacity, bool keep_requests);
+
+  void admitted(RequestId id, const Request& request, TimeUs submitted_us);
+  void cancelled(RequestId id, TimeUs now);
+  void planned(const StepPlan& plan, const Scheduler& scheduler, TimeUs now);
+  // Ends the record that planned() began.
+  void committed(std::span<const SpanResult> results, TimeUs now);
+
+  // The newest max_records, oldest first, without requests.
+  std::vector<StepRecord> recent(size_t max_records) const;
+  // kInternal at the first step whose plan differs; kUnavailable if the ring has dropped steps or
+  // requests were not kept.
+  Status replay(const SchedulerOptions& options) const;
+
+ private:
+  StepRecord& current() { return records_[static_cast<size_t>(num_steps_ % records_.size())]; }
+
+  std::vector<StepRecord> records_;  // ring
+  uint64_t num_steps_ = 0;           // complete records ever written
+  const bool keep_requests_;
+  std::vector<InputRecord> pending_;  // inputs since the last step
+};
+
+}  // namespace headrace

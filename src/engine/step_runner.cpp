@@ -1,0 +1,110 @@
+#include "engine/step_runner.h"
+
+#include <cstring>
+#include <utility>
+
+namespace headrace {
+
+Result<std::unique_ptr<StepRunner>> StepRunner::create(Model& model, const Backend& backend,
+                                                       const SchedulerOptions& options) {
+  const auto vocab_size = static_cast<size_t>(model.config().vocab_size);
+  const auto num_rows = static_cast<size_t>(options.max_logit_rows);
+  KvStore kv = TRY(KvStore::create(backend, model.kv_shapes(), options.num_blocks));
+  Buffer logits = TRY(Buffer::allocate(num_rows * vocab_size * sizeof(float)));
+  return std::unique_ptr<StepRunner>(
+      new StepRunner(model, backend, options, std::move(kv), std::move(logits)));
+}
+
+StepRunner::StepRunner(Model& model, const Backend& backend, const SchedulerOptions& options,
+                       KvStore kv, Buffer logits)
+    : model_(model),
+      end_ids_(options.end_ids),
+      vocab_size_(model.config().vocab_size),
+      kv_(std::move(kv)),
+      logits_(std::move(logits)),
+      sampler_(vocab_size_) {
+  for (const KvShape& shape : model.kv_shapes())
+    layer_bytes_.push_back(backend.kv_layer_bytes(shape));
+  token_ids_.reserve(static_cast<size_t>(options.max_batch_tokens));
+  spans_.reserve(static_cast<size_t>(options.max_sequences));
+  logit_rows_.reserve(static_cast<size_t>(options.max_logit_rows));
+  results_.reserve(static_cast<size_t>(options.max_sequences));
+}
+
+void StepRunner::build_batch(const StepPlan& plan) {
+  token_ids_.clear();
+  spans_.clear();
+  logit_rows_.clear();
+  for (const PlannedSpan& span : plan.spans) {
+    const Sequence& sequence = *span.sequence;
+    const auto first = sequence.tokens.begin() + span.first_position;
+    token_ids_.insert(token_ids_.end(), first, first + span.num_tokens);
+    BatchSpan batch_span;
+    batch_span.first_row = span.first_row;
+    batch_span.num_rows = span.num_tokens;
+    batch_span.first_position = span.first_position;
+    batch_span.block_table = sequence.table.blocks.data();
+    batch_span.rope_epoch = span.rope_epoch;
+    spans_.push_back(batch_span);
+    const int64_t row_of_position_0 = span.first_row - span.first_position;
+    for (int32_t i = 0; i < span.num_scored; ++i) {
+      logit_rows_.push_back(static_cast<int32_t>(row_of_position_0 + span.first_scored + i));
+    }
+    if (span.samples) logit_rows_.push_back(span.first_row + span.num_tokens - 1);
+  }
+}
+
+std::span<SpanResult> StepRunner::run(const StepPlan& plan) {
+  build_batch(plan);
+  float* logits = logits_.as<float>().data();
+  model_.forward(Batch{token_ids_, spans_, logit_rows_}, kv_, logits);
+  results_.clear();
+  for (const PlannedSpan& span : plan.spans) {
+    fill_result(span, logits, &results_.emplace_back());
+    logits += span.num_logit_rows() * vocab_size_;
+  }
+  return results_;
+}
+
+void StepRunner::fill_result(const PlannedSpan& span, const float* logits, SpanResult* result) {
+  Status status = score_prompt(span, logits, result);
+  if (status.ok() && span.samples) {
+    status = sample_next(span, logits + span.num_scored * vocab_size_, result);
+  }
+  if (status.ok()) return;
+  result->failed = true;
+  result->failure = std::move(status).error().message;
+}
+
+Status StepRunner::score_prompt(const PlannedSpan& span, const float* logits, SpanResult* result) {
+  const Sequence& sequence = *span.sequence;
+  for (int32_t i = 0; i < span.num_scored; ++i) {
+    const int32_t token_id = sequence.tokens[static_cast<size_t>(span.first_scored + i + 1)];
+    result->scored.push_back(TRY(
+        sampler_.score(logits + i * vocab_size_, token_id, *sequence.request.num_prompt_logprobs)));
+  }
+  return {};
+}
+
+Status StepRunner::sample_next(const PlannedSpan& span, const float* logits, SpanResult* result) {
+  const Sequence& sequence = *span.sequence;
+  const SampleContext context{sequence.tokens, sequence.num_prompt, end_ids_};
+  result->token_id = TRY(sampler_.sample(logits, sequence.request, context));
+  if (sequence.request.num_logprobs) {
+    result->logprobs =
+        TRY(sampler_.score(logits, result->token_id, *sequence.request.num_logprobs));
+  }
+  return {};
+}
+
+void StepRunner::scrub(std::span<const int32_t> block_ids) {
+  for (size_t layer_idx = 0; layer_idx < layer_bytes_.size() && !block_ids.empty(); ++layer_idx) {
+    const KvLayer layer = kv_.layer(static_cast<int>(layer_idx));
+    for (const int32_t block_id : block_ids) {
+      std::memset(layer.base + static_cast<size_t>(block_id) * layer.block_stride, 0,
+                  layer_bytes_[layer_idx]);
+    }
+  }
+}
+
+}  // namespace headrace

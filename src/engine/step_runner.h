@@ -1,0 +1,51 @@
+// StepRunner: carries a plan out. Builds the batch, runs the model, samples and scores.
+//
+// Owns the KV bytes, the logits and the sampler. Memory is allocated at creation. Engine thread
+// only.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/buffer.h"
+#include "engine/sampler.h"
+#include "engine/scheduler.h"
+#include "model/model.h"
+
+namespace headrace {
+
+class StepRunner {
+ public:
+  // options: the scheduler's. Model and backend outlive the runner. kExhausted when memory is
+  // short.
+  static Result<std::unique_ptr<StepRunner>> create(Model& model, const Backend& backend,
+                                                    const SchedulerOptions& options);
+
+  // results[i] belongs to plan.spans[i]; valid until the next call.
+  std::span<SpanResult> run(const StepPlan& plan);
+  // Zeroes blocks that nobody holds.
+  void scrub(std::span<const int32_t> block_ids);
+
+ private:
+  StepRunner(Model& model, const Backend& backend, const SchedulerOptions& options, KvStore kv,
+             Buffer logits);
+  void build_batch(const StepPlan& plan);
+  void fill_result(const PlannedSpan& span, const float* logits, SpanResult* result);
+  Status score_prompt(const PlannedSpan& span, const float* logits, SpanResult* result);
+  Status sample_next(const PlannedSpan& span, const float* logits, SpanResult* result);
+
+  Model& model_;
+  const std::vector<int32_t> end_ids_;
+  const int64_t vocab_size_;
+  std::vector<size_t> layer_bytes_;  // of one block, per layer
+  KvStore kv_;
+  Buffer logits_;  // float [max_logit_rows, vocab_size]
+  Sampler sampler_;
+  std::vector<int32_t> token_ids_;
+  std::vector<BatchSpan> spans_;
+  std::vector<int32_t> logit_rows_;
+  std::vector<SpanResult> results_;
+};
+
+}  // namespace headrace
