@@ -11,9 +11,10 @@
 namespace headrace {
 
 // Row-major; shape[0] is the slowest dimension (a GGUF reader reverses the file's order). A view is
-// valid as long as its owner. The reader that made it has checked that `data` holds `num_bytes`.
+// valid as long as its owner. The reader that made it has checked that `data` holds `num_bytes` and
+// that the sizes multiply without overflow. `data` may have any alignment: files promise none.
 struct TensorView {
-  static constexpr int kMaxRank = 4;
+  static constexpr int kMaxRank = 8;
 
   const std::byte* data = nullptr;
   DType dtype = DType::kF32;
@@ -29,6 +30,8 @@ struct TensorView {
   }
   int64_t dim(int index) const { return shape[static_cast<size_t>(index)]; }
   std::string shape_string() const;  // "[49152, 576]"
+  // Slice `index` of the slowest dimension, of one rank less: expert e of stacked experts.
+  TensorView slice(int64_t index) const;
 };
 
 }  // namespace headrace

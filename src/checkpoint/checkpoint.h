@@ -31,9 +31,9 @@ class Checkpoint {
 
   virtual CheckpointKind kind() const = 0;
   virtual const std::string& path() const = 0;
-  virtual std::span<const std::string> names() const = 0;  // in file order
+  virtual std::span<const std::string> names() const = 0;           // in file order
   virtual const TensorView* find(std::string_view name) const = 0;  // null if absent
-  virtual size_t file_bytes() const = 0;  // of all files
+  virtual size_t file_bytes() const = 0;                            // of all files
 
   // GGUF: the key-value table. Safetensors: the __metadata__ strings.
   virtual const Metadata& metadata() const = 0;

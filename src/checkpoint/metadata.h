@@ -16,8 +16,8 @@
 namespace headrace {
 
 struct MetadataValue {
-  using Array = std::variant<std::vector<int64_t>, std::vector<double>, std::vector<std::string_view>,
-                             std::vector<bool>>;
+  using Array = std::variant<std::vector<int64_t>, std::vector<double>,
+                             std::vector<std::string_view>, std::vector<bool>>;
   std::variant<int64_t, uint64_t, double, bool, std::string_view, Array> value;
 };
 
@@ -27,9 +27,9 @@ class Metadata {
   bool has(std::string_view key) const { return find(key) != nullptr; }
 
   // Nothing if the key is absent or holds another kind of value.
-  std::optional<int64_t> integer(std::string_view key) const;   // also from bool and whole floats
-  std::optional<double> number(std::string_view key) const;     // also from integers
-  std::optional<bool> boolean(std::string_view key) const;      // also from integers
+  std::optional<int64_t> integer(std::string_view key) const;  // also from bool and whole floats
+  std::optional<double> number(std::string_view key) const;    // also from integers
+  std::optional<bool> boolean(std::string_view key) const;     // also from integers
   std::optional<std::string_view> text(std::string_view key) const;
   const std::vector<std::string_view>* texts(std::string_view key) const;
   // Any integer or bool array; a scalar gives one element.

@@ -3,6 +3,7 @@
 // Most formats hold a weight in one tensor (scheme kDense; the tensor's dtype may be a block
 // format). Quantised safetensors spread it over several tensors: values, scales, zero points, group
 // index. A row of the scheme table knows how to read each. Views live as long as the checkpoint.
+// Of every scheme but kDense the value is scale * (code - zero), computed once in float32.
 #pragma once
 
 #include <cstdint>
@@ -16,15 +17,15 @@
 namespace headrace {
 
 enum class WeightScheme : uint8_t {
-  kDense,          // values [N, K] in values.dtype
-  kGptq,           // qweight [K*bits/32, N], qzeros [G, N*bits/32], scales [G, N], g_idx [K]
-  kAwq,            // qweight [K, N/8], qzeros [G, N/8], scales [G, N]; nibble order 0 2 4 6 1 3 5 7
-  kCtPacked,       // compressed-tensors pack-quantized: weight_packed [N, K*bits/32], group scales
-  kCtInt8,         // int8 values, channel or tensor scale
-  kCtFloat8,       // fp8 values, channel or tensor scale
-  kFloat8Block,    // fp8 values, float scale per 128 x 128 block (weight_scale_inv)
-  kMxfp4,          // fp4 pairs [N, K/2], e8m0 scale per 32
-  kNvfp4,          // fp4 pairs [N, K/2], fp8 scale per 16, one global scale
+  kDense,  // values [N, K] in values.dtype
+  kGptq,   // qweight [K*bits/32, N], qzeros [G, N*bits/32], scales [G, N], g_idx [K]
+  kAwq,    // qweight [K, N/8], 4 bits, qzeros [G, N/8], scales [G, N]; nibble order 0 2 4 6 1 3 5 7
+  kCtPacked,     // compressed-tensors pack-quantized: weight_packed [N, K*bits/32], group scales
+  kCtInt8,       // int8 values, channel or tensor scale
+  kCtFloat8,     // fp8 values, channel or tensor scale
+  kFloat8Block,  // fp8 values, float scale per 128 x 128 block (weight_scale_inv)
+  kMxfp4,        // fp4 pairs [N, K/2] or [N, K/32, 16], e8m0 scale per 32
+  kNvfp4,        // fp4 pairs [N, K/2], fp8 scale per 16, divided by one global scale
   kCount,
 };
 
@@ -35,11 +36,12 @@ struct WeightView {
   int64_t num_inputs = 0;
   TensorView values;
   TensorView scales;
-  TensorView zeros;         // empty: symmetric
-  TensorView group_index;   // GPTQ act-order: group of each input, empty: k / group_size
-  TensorView global_scale;  // NVFP4, or GGUF's NAME.scale
-  int bits = 0;             // of packed integers
-  int64_t group_size = 0;   // inputs per scale; == num_inputs: one scale per output
+  TensorView zeros;           // empty: symmetric
+  TensorView group_index;     // GPTQ act-order: group of each input, empty: k / group_size
+  TensorView global_scale;    // NVFP4, or GGUF's NAME.scale
+  int bits = 0;               // of packed integers
+  int64_t group_size = 0;     // inputs per scale; == num_inputs: one scale per output
+  int64_t block_outputs = 1;  // stored rows per scale: 128 for kFloat8Block
   bool zero_is_stored_minus_one = false;  // GPTQ v1
   // Row i of this view is stored row row_order[i]; empty: as stored. Undoes what a converter did
   // (GGUF permutes q and k rows), and selects rows of fused tensors.
@@ -56,8 +58,13 @@ struct WeightView {
 // reading any row is in bounds. Names the tensor, what was found and what is needed.
 Status validate_weight(const WeightView& weight);
 
-// Writes rows [first, first + count) as float32 [count, K], exactly as the format defines.
+// Writes rows [first, first + count) as float32 [count, K], exactly as the format defines. Only for
+// a view that validate_weight accepted. Thread-safe; larger counts read column-major layouts (GPTQ,
+// AWQ) with fewer cache misses.
 void dequantise_rows(const WeightView& weight, int64_t first, int64_t count, float* values);
+
+// Rows as the file holds them; what row_order indexes.
+int64_t stored_outputs(const WeightView& weight);
 
 // The view restricted to rows [first, first + count): one of q, k, v in a fused tensor.
 WeightView slice_rows(const WeightView& weight, int64_t first, int64_t count);

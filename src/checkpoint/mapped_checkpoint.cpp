@@ -1,0 +1,72 @@
+#include "checkpoint/mapped_checkpoint.h"
+
+#include <fmt/format.h>
+#include <openssl/sha.h>
+
+#include <array>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <utility>
+
+#include "checkpoint/text_file.h"
+
+namespace headrace {
+namespace {
+
+constexpr size_t kMaxSidecarBytes = size_t{256} << 20;  // tokenizer.json reaches tens of MiB
+
+std::string hex_sha256(std::string_view data) {
+  std::array<unsigned char, SHA256_DIGEST_LENGTH> digest{};
+  SHA256(reinterpret_cast<const unsigned char*>(data.data()), data.size(), digest.data());
+  std::string hex;
+  for (const unsigned char byte : digest) fmt::format_to(std::back_inserter(hex), "{:02x}", byte);
+  return hex;
+}
+
+}  // namespace
+
+MappedCheckpoint::MappedCheckpoint(CheckpointKind kind, std::string path,
+                                   std::string sidecar_directory)
+    : kind_(kind), path_(std::move(path)), sidecar_directory_(std::move(sidecar_directory)) {}
+
+const TensorView* MappedCheckpoint::find(std::string_view name) const {
+  const auto found = tensors_.find(name);
+  return found == tensors_.end() ? nullptr : &found->second;
+}
+
+std::optional<std::string> MappedCheckpoint::sidecar(std::string_view file_name) const {
+  if (sidecar_directory_.empty() || !is_plain_file_name(file_name)) return std::nullopt;
+  Result<std::string> text =
+      read_text_file(fmt::format("{}/{}", sidecar_directory_, file_name), kMaxSidecarBytes);
+  if (!text.ok()) return std::nullopt;
+  return std::move(text).value();
+}
+
+void MappedCheckpoint::release_pages() const {
+  for (const MappedFile& file : files_) file.release_pages(0, file.bytes().size());
+}
+
+std::span<const std::byte> MappedCheckpoint::add_file(MappedFile file) {
+  files_.push_back(std::move(file));
+  return files_.back().bytes();
+}
+
+bool MappedCheckpoint::add_tensor(std::string name, const TensorView& view) {
+  if (!tensors_.try_emplace(name, view).second) return false;
+  names_.push_back(std::move(name));
+  return true;
+}
+
+std::string_view MappedCheckpoint::own_text(std::string text) {
+  return owned_texts_.emplace_back(std::move(text));
+}
+
+void MappedCheckpoint::add_header(std::span<const std::byte> header, size_t num_file_bytes) {
+  file_bytes_ += num_file_bytes;
+  const std::string_view text(reinterpret_cast<const char*>(header.data()), header.size());
+  fingerprint_ =
+      hex_sha256(fmt::format("{} {} {}", fingerprint_, hex_sha256(text), num_file_bytes));
+}
+
+}  // namespace headrace

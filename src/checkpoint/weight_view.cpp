@@ -1,0 +1,102 @@
+#include "checkpoint/weight_view.h"
+
+#include <numeric>
+
+#include "base/check.h"
+#include "checkpoint/weight_scheme.h"
+
+namespace headrace {
+namespace {
+
+// scale * (code - zero) for one row of codes; `row` is the stored row.
+void apply_scales(const WeightView& weight, const SchemeRow& scheme, int64_t row, float* values) {
+  const int64_t num_groups = num_scale_groups(weight);
+  std::vector<float> scales(static_cast<size_t>(num_groups));
+  std::vector<float> zeros(static_cast<size_t>(num_groups));
+  for (int64_t group = 0; group < num_groups; ++group) {
+    scales[static_cast<size_t>(group)] = scale_at(weight, row, group);
+    zeros[static_cast<size_t>(group)] = scheme.zero_at(weight, row, group);
+  }
+  for (int64_t k = 0; k < weight.num_inputs; ++k) {
+    const auto group = static_cast<size_t>(group_of(weight, k));
+    values[k] = scales[group] * (values[k] - zeros[group]);
+  }
+}
+
+}  // namespace
+
+std::string_view weight_scheme_name(WeightScheme scheme) { return scheme_row(scheme).name; }
+
+int64_t stored_outputs(const WeightView& weight) {
+  return weight.values.dim(scheme_row(weight.scheme).columns_are_outputs ? 1 : 0) *
+         scheme_row(weight.scheme).outputs_per_column;
+}
+
+size_t WeightView::stored_bytes() const {
+  const int64_t num_stored = headrace::stored_outputs(*this);
+  if (num_stored == 0) return 0;
+  const auto share = static_cast<double>(num_outputs) / static_cast<double>(num_stored);
+  const size_t total =
+      values.num_bytes + scales.num_bytes + zeros.num_bytes + global_scale.num_bytes;
+  return static_cast<size_t>(static_cast<double>(total) * share);
+}
+
+Status validate_weight(const WeightView& weight) {
+  const SchemeRow& scheme = scheme_row(weight.scheme);
+  TRY(scheme.check(weight));
+  const int64_t num_stored = stored_outputs(weight);
+  if (weight.row_order.empty() && weight.num_outputs != num_stored) {
+    return weight_error(
+        weight, fmt::format("has {} outputs, needed are {}", num_stored, weight.num_outputs));
+  }
+  if (!weight.row_order.empty() &&
+      static_cast<int64_t>(weight.row_order.size()) != weight.num_outputs) {
+    return weight_error(weight, fmt::format("has a row order of {} rows, needed are {}",
+                                            weight.row_order.size(), weight.num_outputs));
+  }
+  for (const int32_t row : weight.row_order) {
+    if (row < 0 || row >= num_stored) {
+      return weight_error(
+          weight, fmt::format("has row {} in its row order, stored are {} rows", row, num_stored));
+    }
+  }
+  return {};
+}
+
+void dequantise_rows(const WeightView& weight, int64_t first, int64_t count, float* values) {
+  CHECK(first >= 0 && count >= 0 && first + count <= weight.num_outputs, "rows {} + {} of {}",
+        first, count, weight.num_outputs);
+  const SchemeRow& scheme = scheme_row(weight.scheme);
+  scheme.read_codes(weight, first, count, values);
+  if (weight.scheme == WeightScheme::kDense) {
+    if (weight.global_scale.empty()) return;
+    const float scale = global_scale_of(weight);
+    for (int64_t i = 0; i < count * weight.num_inputs; ++i) values[i] *= scale;
+    return;
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    apply_scales(weight, scheme, weight.stored_row(first + i), values + i * weight.num_inputs);
+  }
+}
+
+WeightView slice_rows(const WeightView& weight, int64_t first, int64_t count) {
+  CHECK(first >= 0 && count >= 0 && first + count <= weight.num_outputs, "rows {} + {} of {}",
+        first, count, weight.num_outputs);
+  WeightView slice = weight;
+  slice.num_outputs = count;
+  if (!weight.row_order.empty()) {
+    slice.row_order.assign(weight.row_order.begin() + first,
+                           weight.row_order.begin() + first + count);
+  } else if (weight.scheme == WeightScheme::kDense) {
+    const size_t row_bytes = weight.values.num_bytes / static_cast<size_t>(weight.values.dim(0));
+    slice.values.data += static_cast<size_t>(first) * row_bytes;
+    slice.values.num_bytes = static_cast<size_t>(count) * row_bytes;
+    slice.values.shape[0] = count;
+  } else {
+    slice.row_order.resize(static_cast<size_t>(count));
+    std::iota(slice.row_order.begin(), slice.row_order.end(), static_cast<int32_t>(first));
+  }
+  return slice;
+}
+
+}  // namespace headrace
