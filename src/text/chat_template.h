@@ -21,9 +21,10 @@ class ChatTemplate {
                                                       std::string_view special_tokens_json);
   virtual ~ChatTemplate() = default;
 
-  // options_json: an object with "messages" and any of "tools", "documents", "add_generation_prompt",
-  // "continue_final_message" and further template variables. kInvalidArgument carries the template's
-  // own message when it raises. now: fixed time for strftime_now in tests, "2026-01-02T03:04:05".
+  // options_json: an object with "messages" and any of "tools", "documents",
+  // "add_generation_prompt", "continue_final_message" and further template variables.
+  // kInvalidArgument carries the template's own message when it raises. now: fixed time for
+  // strftime_now in tests, "2026-01-02T03:04:05".
   virtual Result<std::string> render(std::string_view options_json,
                                      std::optional<std::string_view> now = {}) const = 0;
   virtual const std::string& source() const = 0;

@@ -1,0 +1,13 @@
+//! Tokenisers and chat templates behind a C ABI (include/textkit.h).
+
+mod decoding;
+mod error;
+mod ffi;
+mod merges;
+mod methods;
+mod pre_tokenizers;
+mod python;
+mod source;
+mod template;
+mod tokenizer;
+mod vocabulary;

@@ -1,0 +1,225 @@
+//! A tokeniser: the library's encoder, and a table of what each id decodes to.
+
+use crate::decoding::{Arena, Decoding, Range, Scheme};
+use crate::error::{Error, Result};
+use serde_json::Value;
+use std::collections::HashMap;
+
+/// One id, as the table keeps it.
+#[derive(Clone, Copy, Default)]
+struct Slot {
+    name: Range,
+    bytes: Range,
+    first_bytes: Range,
+    exists: bool,
+    decodes: bool,
+    special: bool,
+}
+
+/// One id, as others see it.
+pub struct Entry<'a> {
+    pub name: &'a [u8],
+    pub bytes: &'a [u8],
+    pub first_bytes: &'a [u8],
+    /// False for ids that stand for no text (fillers, gaps).
+    pub decodes: bool,
+    pub special: bool,
+}
+
+/// Fills the table of ids.
+pub struct TableBuilder {
+    slots: Vec<Slot>,
+    arena: Arena,
+}
+
+impl TableBuilder {
+    /// Ids run to `vocab_size - 1`; a file that numbers a token 4 billion must not cost memory.
+    pub fn new(vocab_size: usize) -> Result<Self> {
+        const MAX_IDS: usize = 16 << 20;
+        if vocab_size > MAX_IDS {
+            return Err(Error::corrupt(format!(
+                "the tokenizer has an id {}, more than the {MAX_IDS} ids that are plausible",
+                vocab_size - 1
+            )));
+        }
+        Ok(Self { slots: vec![Slot::default(); vocab_size], arena: Arena::default() })
+    }
+
+    pub fn name(&mut self, id: u32, name: &[u8], special: bool) {
+        let range = self.arena.add(name);
+        if let Some(slot) = self.slots.get_mut(id as usize) {
+            (slot.name, slot.exists, slot.special) = (range, true, special);
+        }
+    }
+
+    pub fn bytes(&mut self, id: u32, inside: &[u8], first: Option<&[u8]>) {
+        let inside_range = self.arena.add(inside);
+        let first_range = first.map_or(inside_range, |bytes| self.arena.add(bytes));
+        if let Some(slot) = self.slots.get_mut(id as usize) {
+            (slot.bytes, slot.first_bytes, slot.decodes) = (inside_range, first_range, true);
+        }
+    }
+}
+
+/// Ids around every encoded text when special tokens are asked for.
+#[derive(Default)]
+pub struct Wrapping {
+    pub prefix: Vec<u32>,
+    pub suffix: Vec<u32>,
+}
+
+pub struct Tokenizer {
+    encoder: tokenizers::Tokenizer,
+    /// None: the library's own post-processor wraps.
+    wrapping: Option<Wrapping>,
+    slots: Vec<Slot>,
+    arena: Arena,
+    ids: HashMap<String, u32>,
+    scheme: Scheme,
+    bos_id: Option<u32>,
+    eos_id: Option<u32>,
+    adds_bos: bool,
+}
+
+/// What a builder knows beside the encoder.
+pub struct Parts {
+    pub encoder: tokenizers::Tokenizer,
+    pub wrapping: Option<Wrapping>,
+    pub table: TableBuilder,
+    pub ids: HashMap<String, u32>,
+    pub scheme: Scheme,
+    pub bos_id: Option<u32>,
+    pub eos_id: Option<u32>,
+}
+
+impl Tokenizer {
+    pub fn new(parts: Parts) -> Result<Self> {
+        let mut tokenizer = Self {
+            encoder: parts.encoder,
+            wrapping: parts.wrapping,
+            slots: parts.table.slots,
+            arena: parts.table.arena,
+            ids: parts.ids,
+            scheme: parts.scheme,
+            bos_id: parts.bos_id,
+            eos_id: parts.eos_id,
+            adds_bos: false,
+        };
+        tokenizer.find_wrapping_ids()?;
+        Ok(tokenizer)
+    }
+
+    pub fn from_json(json: &[u8], config_json: &[u8]) -> Result<Self> {
+        let mut encoder = tokenizers::Tokenizer::from_bytes(json)
+            .map_err(|error| Error::corrupt(format!("tokenizer.json cannot be read: {error}")))?;
+        encoder.with_truncation(None).map_err(|error| {
+            Error::internal(format!("truncation cannot be switched off: {error}"))
+        })?;
+        encoder.with_padding(None);
+
+        let decoding = Decoding::of(encoder.get_decoder())?;
+        let ids: HashMap<String, u32> = encoder.get_vocab(true);
+        let vocab_size = ids.values().max().map_or(0, |id| *id as usize + 1);
+        let mut table = TableBuilder::new(vocab_size)?;
+        let mut names: Vec<(u32, &str)> =
+            ids.iter().map(|(name, id)| (*id, name.as_str())).collect();
+        names.sort_unstable();
+        for (id, name) in names {
+            // An added token that the normaliser changes is decoded from its changed form.
+            let added = encoder.get_added_vocabulary().simple_id_to_token(id);
+            let written = added.as_deref().unwrap_or(name);
+            let special = encoder.get_added_vocabulary().is_special_token(written);
+            table.name(id, name.as_bytes(), special);
+            let inside = decoding.bytes(written, false)?;
+            let first = match decoding.scheme.first_differs {
+                true => Some(decoding.bytes(written, true)?),
+                false => None,
+            };
+            table.bytes(id, &inside, first.as_deref());
+        }
+        let config = parse_config(config_json)?;
+        let configured = |key| config_token(&config, key).and_then(|text| ids.get(text).copied());
+        let (bos_id, eos_id) = (configured("bos_token"), configured("eos_token"));
+        let scheme = decoding.scheme;
+        Self::new(Parts { encoder, wrapping: None, table, ids, scheme, bos_id, eos_id })
+    }
+
+    /// Sees what encoding nothing with special tokens gives: BOS first, EOS last.
+    fn find_wrapping_ids(&mut self) -> Result<()> {
+        let around = |text| self.encode(text, true);
+        let (bare, wrapped) = (self.encode("a", false)?, around("a")?);
+        let num_before = (0..=wrapped.len().saturating_sub(bare.len()))
+            .find(|start| wrapped[*start..].starts_with(&bare))
+            .unwrap_or(0);
+        let first = (num_before > 0).then(|| wrapped[0]);
+        let last = (num_before + bare.len() < wrapped.len()).then(|| wrapped[wrapped.len() - 1]);
+        self.bos_id = self.bos_id.or(first);
+        self.eos_id = self.eos_id.or(last);
+        self.adds_bos = first.is_some() && first == self.bos_id;
+        Ok(())
+    }
+
+    pub fn encode(&self, text: &str, add_special: bool) -> Result<Vec<u32>> {
+        let library_wraps = add_special && self.wrapping.is_none();
+        let encoding = self
+            .encoder
+            .encode_fast(text, library_wraps)
+            .map_err(|error| Error::invalid(format!("the text cannot be encoded: {error}")))?;
+        let ids = encoding.get_ids();
+        match &self.wrapping {
+            Some(wrapping) if add_special => {
+                Ok([wrapping.prefix.as_slice(), ids, wrapping.suffix.as_slice()].concat())
+            }
+            _ => Ok(ids.to_vec()),
+        }
+    }
+
+    pub fn entry(&self, id: u32) -> Option<Entry<'_>> {
+        let slot = self.slots.get(id as usize)?;
+        slot.exists.then(|| Entry {
+            name: self.arena.get(slot.name),
+            bytes: self.arena.get(slot.bytes),
+            first_bytes: self.arena.get(slot.first_bytes),
+            decodes: slot.decodes,
+            special: slot.special,
+        })
+    }
+
+    pub fn token_to_id(&self, token: &str) -> Option<u32> {
+        self.ids.get(token).copied()
+    }
+
+    pub fn vocab_size(&self) -> u32 {
+        self.slots.len() as u32
+    }
+
+    pub fn scheme(&self) -> Scheme {
+        self.scheme
+    }
+
+    pub fn bos_id(&self) -> Option<u32> {
+        self.bos_id
+    }
+
+    pub fn eos_id(&self) -> Option<u32> {
+        self.eos_id
+    }
+
+    pub fn adds_bos(&self) -> bool {
+        self.adds_bos
+    }
+}
+
+fn parse_config(json: &[u8]) -> Result<Value> {
+    if json.is_empty() {
+        return Ok(Value::Null);
+    }
+    serde_json::from_slice(json)
+        .map_err(|error| Error::corrupt(format!("tokenizer_config.json cannot be read: {error}")))
+}
+
+/// A token in tokenizer_config.json is a string, or an object with "content".
+fn config_token<'a>(config: &'a Value, key: &str) -> Option<&'a str> {
+    let token = config.get(key)?;
+    token.as_str().or_else(|| token.get("content")?.as_str())
+}
