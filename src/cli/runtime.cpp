@@ -36,6 +36,10 @@ ModelOptions model_options(const Options& options) {
   ModelOptions model;
   model.max_batch_tokens = static_cast<int>(options.integer("--batch-tokens"));
   model.kv_type = kv_type_from_options(options);
+  if (options.command() == "serve") {  // each running sequence may need its row of logits
+    model.max_logit_rows =
+        std::max(model.max_logit_rows, static_cast<int>(options.integer("--max-sequences")));
+  }
   return model;
 }
 
