@@ -62,3 +62,6 @@ add_library(headrace_ui_bytes OBJECT ${ui_out}/assets.S)
 target_include_directories(headrace_ui_bytes PRIVATE ${ui_out})
 add_library(headrace_ui STATIC ${ui_out}/assets.cpp $<TARGET_OBJECTS:headrace_ui_bytes>)
 target_link_libraries(headrace_ui PUBLIC headrace_flags)
+
+headrace_test(test_ui SOURCES ${CMAKE_SOURCE_DIR}/tests/web/assets_test.cpp DEPS headrace_ui LABELS ui)
+target_compile_definitions(test_ui PRIVATE HEADRACE_UI_EMBEDDED=$<BOOL:${HEADRACE_UI}>)

@@ -34,7 +34,7 @@ CPP_ROW = """    {{"{path}", "{mime}", "\\"{digest}\\"", {{{symbol}, {size}}}}},
 
 def read_assets(dist, out):
     rows = []
-    for file in sorted(p for p in dist.rglob("*") if p.is_file()):
+    for file in sorted((p for p in dist.rglob("*") if p.is_file()), key=lambda p: p.as_posix()):
         mime = MIME.get(file.suffix)
         if mime is None:
             sys.exit(f"{file}: no content type for '{file.suffix}'; add it to MIME in tools/embed_assets.py")

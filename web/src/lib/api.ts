@@ -1,5 +1,6 @@
 // The server's endpoints that the page uses, and their errors as sentences.
 
+import { settings } from "./settings.svelte";
 import { read_events } from "./sse";
 
 export interface Status {
@@ -65,7 +66,8 @@ export class ApiError extends Error {}
 
 export function error_text(failure: unknown): string {
   if (failure instanceof ApiError) return failure.message;
-  if (failure instanceof TypeError) return "The server does not answer. Check that headrace is running.";
+  const silent = failure instanceof TypeError || (failure instanceof DOMException && failure.name === "TimeoutError");
+  if (silent) return "The server does not answer. Check that headrace is running.";
   return failure instanceof Error ? failure.message : String(failure);
 }
 
@@ -83,8 +85,12 @@ async function refusal(response: Response): Promise<ApiError> {
   return new ApiError((message || `The server answered with status ${response.status}.`) + hint);
 }
 
+function authorization(): Record<string, string> {
+  return settings.api_key ? { authorization: `Bearer ${settings.api_key}` } : {};
+}
+
 async function get_json(path: string, signal?: AbortSignal): Promise<unknown> {
-  const response = await fetch(path, { signal: signal ?? null, cache: "no-store" });
+  const response = await fetch(path, { headers: authorization(), signal: signal ?? null, cache: "no-store" });
   if (!response.ok) throw await refusal(response);
   return response.json();
 }
@@ -93,8 +99,8 @@ export async function get_status(signal?: AbortSignal): Promise<Status> {
   return ((await get_json("/api/headrace/status", signal)) ?? {}) as Status;
 }
 
-export async function get_models(): Promise<string[]> {
-  const body = (await get_json("/v1/models")) as { data?: { id?: unknown }[] } | null;
+export async function get_models(signal?: AbortSignal): Promise<string[]> {
+  const body = (await get_json("/v1/models", signal)) as { data?: { id?: unknown }[] } | null;
   return (body?.data ?? []).map((row) => row.id).filter((id): id is string => typeof id === "string");
 }
 
@@ -102,15 +108,19 @@ export async function get_models(): Promise<string[]> {
 export async function* stream_chat(request: ChatRequest, signal: AbortSignal): AsyncGenerator<Delta> {
   const response = await fetch("/v1/chat/completions", {
     method: "POST",
-    headers: { "content-type": "application/json" },
+    headers: { "content-type": "application/json", ...authorization() },
     body: JSON.stringify({ ...request, stream: true, stream_options: { include_usage: true } }),
     signal,
   });
   if (!response.ok) throw await refusal(response);
   if (!response.body) throw new ApiError("The server's answer has no body.");
-  for await (const data of read_events(response.body)) {
-    if (data === "[DONE]") return;
-    yield parse_chunk(data);
+  try {
+    for await (const data of read_events(response.body)) {
+      if (data === "[DONE]") return;
+      yield parse_chunk(data);
+    }
+  } catch (failure) {
+    if (!(failure instanceof TypeError)) throw failure; // a TypeError is how a broken connection shows
   }
   throw new ApiError("The connection closed before the answer was complete.");
 }

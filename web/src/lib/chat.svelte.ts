@@ -23,6 +23,7 @@ export interface Message {
 }
 
 const kKey = "headrace.chat";
+const kFrame_ms = 33;
 const kNotes: Record<string, string> = {
   length: "Cut off at the limit of tokens.",
   content_filter: "Stopped by the server's filter.",
@@ -91,11 +92,11 @@ class Chat {
     this.announcement = "Answering.";
     this.#save();
     const meter = new Meter();
+    const pen = new Pen(answer, meter);
     try {
       for await (const delta of stream_chat(request, abort.signal)) {
         meter.add(delta);
-        apply_delta(answer, delta);
-        if (delta.text) answer.stats = { ...answer.stats, ...meter.stats() };
+        pen.add(delta);
       }
       if (!meter.finished) throw new ApiError("The answer ended without saying why.");
       this.announcement = "Answer complete.";
@@ -108,7 +109,7 @@ class Chat {
         this.announcement = "";
       }
     }
-    answer.stats = { ...answer.stats, ...meter.stats() };
+    pen.flush();
     if (this.#abort === abort) {
       this.#abort = null;
       this.streaming = false;
@@ -117,11 +118,36 @@ class Chat {
   }
 }
 
-function apply_delta(answer: Message, delta: Delta): void {
-  if (delta.text) answer.text += delta.text;
-  if (delta.reasoning) answer.reasoning = (answer.reasoning ?? "") + delta.reasoning;
-  const note = delta.finish_reason && kNotes[delta.finish_reason];
-  if (note) answer.note = note;
+// Writes an answer at most some thirty times a second, however fast the model is: drawing costs more than a token.
+class Pen {
+  #answer: Message;
+  #meter: Meter;
+  #text = "";
+  #reasoning = "";
+  #timer: ReturnType<typeof setTimeout> | undefined;
+
+  constructor(answer: Message, meter: Meter) {
+    this.#answer = answer;
+    this.#meter = meter;
+  }
+
+  add(delta: Delta): void {
+    this.#text += delta.text ?? "";
+    this.#reasoning += delta.reasoning ?? "";
+    const note = delta.finish_reason && kNotes[delta.finish_reason];
+    if (note) this.#answer.note = note;
+    this.#timer ??= setTimeout(() => this.flush(), kFrame_ms);
+  }
+
+  flush(): void {
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+    this.#answer.text += this.#text;
+    if (this.#reasoning) this.#answer.reasoning = (this.#answer.reasoning ?? "") + this.#reasoning;
+    this.#answer.stats = { ...this.#answer.stats, ...this.#meter.stats() };
+    this.#text = "";
+    this.#reasoning = "";
+  }
 }
 
 // Times one answer as its reader sees it: from the click to the first text, and from there to the last.
@@ -153,7 +179,8 @@ class Meter {
       ttft_s: (this.#first_ms - this.#start_ms) / 1000,
       completion_tokens: num_tokens,
     };
-    if (num_tokens > 1 && elapsed_s > 0) stats.tokens_per_s = (num_tokens - 1) / elapsed_s;
+    // What arrives in one piece has no speed.
+    if (num_tokens > 1 && elapsed_s > 0.01) stats.tokens_per_s = (num_tokens - 1) / elapsed_s;
     if (this.#prompt_tokens !== undefined) stats.prompt_tokens = this.#prompt_tokens;
     return stats;
   }

@@ -1,6 +1,6 @@
 // The server's status, asked once a second while the tab is visible, and the last five minutes of it.
 
-import { ApiError, get_models, get_status, type Status } from "./api";
+import { ApiError, error_text, get_models, get_status, type Status } from "./api";
 
 const kPeriod_ms = 1000;
 const kRetry_ms = 4000;
@@ -34,6 +34,7 @@ class Live {
   samples = $state.raw<Sample[]>([]);
   models = $state.raw<string[]>([]);
   state = $state<"connecting" | "online" | "offline">("connecting");
+  problem = $state(""); // why there are no figures
 
   // Polls until the returned function is called.
   start(): () => void {
@@ -44,7 +45,7 @@ class Live {
       if (document.hidden) return;
       await this.#poll_once();
       if (!stopped && !document.hidden && timer === undefined) {
-        timer = setTimeout(poll, this.state === "online" ? kPeriod_ms : kRetry_ms);
+        timer = setTimeout(poll, this.problem ? kRetry_ms : kPeriod_ms);
       }
     };
     const wake = () => {
@@ -63,13 +64,17 @@ class Live {
 
   async #poll_once(): Promise<void> {
     try {
+      if (this.state !== "online" || !this.models.length) {
+        this.models = await get_models(AbortSignal.timeout(kTimeout_ms));
+      }
       this.status = await get_status(AbortSignal.timeout(kTimeout_ms));
       this.samples = [...this.samples, to_sample(this.status)].slice(-kKept);
-      if (this.state !== "online" || !this.models.length) this.models = await get_models();
       this.state = "online";
+      this.problem = "";
     } catch (failure) {
       // A server that refuses these questions is alive; one that does not answer is not.
       this.state = failure instanceof ApiError ? "online" : "offline";
+      this.problem = error_text(failure);
     }
   }
 }

@@ -17,21 +17,73 @@ const kHeading = /^ {0,3}(#{1,6})\s+(.*?)\s*#*$/;
 const kItem = /^\s*(?:([-*+])|(\d{1,9})[.)])\s+(.*)$/;
 const kQuote = /^ {0,3}>\s?(.*)$/;
 const kRule = /^ {0,3}(?:(?:\*\s*){3,}|(?:-\s*){3,}|(?:_\s*){3,})$/;
-const kInline =
-  /(`+)(.+?)\1(?!`)|\*\*(\S(?:.*?\S)?)\*\*|(?<![\w*])\*(\S(?:[^*]*?\S)?)\*(?![\w*])|\[([^\][]+)\]\((https?:\/\/[^\s()]+)\)/gs;
+const kMark = /[`*[]/g;
+const kLink = /\[([^\][]{1,300})\]\((https?:\/\/[^\s()]{1,2000})\)/y;
+
+// Finds closing marks in one pass over the text: a mark that was not found once is not looked for again, so that
+// a model that repeats an opening mark for ever costs linear time.
+class Closers {
+  #text: string;
+  #hopeless = new Set<string>();
+
+  constructor(text: string) {
+    this.#text = text;
+  }
+
+  find(mark: string, from: number): number {
+    if (this.#hopeless.has(mark)) return -1;
+    for (let at = this.#text.indexOf(mark, from); at >= 0; at = this.#text.indexOf(mark, at + 1)) {
+      if (this.#closes(mark, at)) return at;
+    }
+    this.#hopeless.add(mark);
+    return -1;
+  }
+
+  #closes(mark: string, at: number): boolean {
+    const before = this.#text[at - 1] ?? " ";
+    const after = this.#text[at + mark.length] ?? " ";
+    const alone = before !== mark[0] && after !== mark[0];
+    return alone && (mark[0] === "`" || /\S/.test(before));
+  }
+}
+
+function read_inline(text: string, at: number, closers: Closers): [Inline, number] | null {
+  kLink.lastIndex = at;
+  const link = text[at] === "[" && kLink.exec(text);
+  if (link) return [{ kind: "link", text: link[1] ?? "", href: link[2] ?? "" }, at + link[0].length];
+  const first = text[at] ?? "";
+  if (first !== "`" && first !== "*") return null;
+  let start = at;
+  while (text[start] === first) start++;
+  const mark = text.slice(at, start);
+  const starts = first === "`" || (mark.length <= 2 && /\S/.test(text[start] ?? " ") && !/\w/.test(text[at - 1] ?? " "));
+  const end = starts ? closers.find(mark, start + 1) : -1;
+  if (end < 0) return [{ kind: "text", text: mark }, start];
+  const kind = first === "`" ? "code" : mark.length === 2 ? "strong" : "em";
+  return [{ kind, text: text.slice(start, end) }, end + mark.length];
+}
 
 export function parse_inlines(text: string): Inline[] {
   const out: Inline[] = [];
-  let end = 0;
-  for (const match of text.matchAll(kInline)) {
-    if (match.index > end) out.push({ kind: "text", text: text.slice(end, match.index) });
-    end = match.index + match[0].length;
-    if (match[2] !== undefined) out.push({ kind: "code", text: match[2] });
-    else if (match[3] !== undefined) out.push({ kind: "strong", text: match[3] });
-    else if (match[4] !== undefined) out.push({ kind: "em", text: match[4] });
-    else out.push({ kind: "link", text: match[5] ?? "", href: match[6] ?? "" });
+  const closers = new Closers(text);
+  let plain = "";
+  for (let at = 0; at < text.length; ) {
+    kMark.lastIndex = at;
+    const next = kMark.exec(text)?.index ?? text.length;
+    plain += text.slice(at, next);
+    at = next;
+    if (at === text.length) break;
+    const [inline, end] = read_inline(text, at, closers) ?? [{ kind: "text" as const, text: text[at] ?? "" }, at + 1];
+    at = end;
+    if (inline.kind === "text") {
+      plain += inline.text;
+      continue;
+    }
+    if (plain) out.push({ kind: "text", text: plain });
+    plain = "";
+    out.push(inline);
   }
-  if (end < text.length) out.push({ kind: "text", text: text.slice(end) });
+  if (plain) out.push({ kind: "text", text: plain });
   return out;
 }
 

@@ -12,6 +12,7 @@ export const kLimits = {
 };
 
 export const kDefaults = {
+  api_key: "",
   model: "",
   system: "",
   temperature: 0.7,
@@ -26,8 +27,9 @@ export function save_settings(): void {
   save(kKey, settings);
 }
 
+// All but the key, which is no matter of taste.
 export function reset_settings(): void {
-  Object.assign(settings, kDefaults);
+  Object.assign(settings, { ...kDefaults, api_key: settings.api_key });
 }
 
 function clamp(value: unknown, { min, max }: { min: number; max: number }, fallback: number): number {

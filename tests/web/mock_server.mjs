@@ -1,0 +1,201 @@
+// A server that behaves as its script says: the endpoints that the page uses, with answers chosen by the last word of
+// the user's message (see kScripts). It serves a built page from a folder with the policy that web/README.md asks for.
+
+import { createServer } from "node:http";
+import { readFile } from "node:fs/promises";
+import { extname, join, normalize } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+
+const kMime = { ".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".txt": "text/plain" };
+
+export const kPolicy =
+  "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; " +
+  "form-action 'none'; frame-ancestors 'none'";
+
+export const kCode = `Here is **bold** and \`inline\` text:
+
+\`\`\`python
+def race(x):
+    return "${"wide ".repeat(40)}" + x  # <script>document.title = "owned"</script>
+\`\`\`
+
+1. first
+2. second
+
+<img src="/nothing" onerror="document.title = 'owned'"> [link](https://example.org/) [bad](javascript:alert(1))`;
+
+class Stream {
+  constructor(response) {
+    this.response = response;
+    this.num_tokens = 0;
+  }
+
+  chunk(fields) {
+    const base = { id: "chatcmpl-1", object: "chat.completion.chunk", created: 1, model: "mock" };
+    return `data: ${JSON.stringify({ ...base, ...fields })}\n\n`;
+  }
+
+  text(content) {
+    this.num_tokens++;
+    return this.chunk({ choices: [{ index: 0, delta: { content }, finish_reason: null }] });
+  }
+
+  end(finish_reason = "stop") {
+    return (
+      this.chunk({ choices: [{ index: 0, delta: {}, finish_reason }] }) +
+      this.chunk({ choices: [], usage: { prompt_tokens: 9, completion_tokens: this.num_tokens, total_tokens: 9 + this.num_tokens } }) +
+      "data: [DONE]\n\n"
+    );
+  }
+
+  async write(text) {
+    this.response.write(text);
+    while (this.response.writableNeedDrain && !this.response.destroyed) await sleep(1);
+  }
+}
+
+// Word -> what the answer does. `open()` tells whether the client is still there.
+const kScripts = {
+  async slow(stream, open) {
+    for (let idx = 0; idx < 1000 && open(); idx++) {
+      await stream.write(stream.text(`word${idx} `));
+      await sleep(20);
+    }
+    await stream.write(stream.end());
+  },
+  async fast(stream) {
+    for (let idx = 0; idx < 4000; idx++) await stream.write(stream.text(`token${idx} `));
+    await stream.write(stream.end("length"));
+  },
+  async code(stream) {
+    for (const piece of kCode.match(/.{1,7}/gs)) await stream.write(stream.text(piece));
+    await stream.write(stream.end());
+  },
+  async bytes(stream) {
+    const events = ": a comment\n\n" + stream.text("Grüße, ") + stream.text("世界 🏇") + stream.end();
+    for (const byte of Buffer.from(events.replaceAll("\n", "\r\n"))) {
+      await stream.write(Buffer.from([byte]));
+      await sleep(0);
+    }
+  },
+  async fail(stream) {
+    await stream.write(stream.text("Half an ans"));
+    await stream.write(`data: ${JSON.stringify({ error: { message: "The engine was asked to fail.", type: "server_error" } })}\n\n`);
+  },
+  async cut(stream) {
+    await stream.write(stream.text("Half an ans"));
+    await sleep(50);
+    stream.response.destroy();
+  },
+  async unfinished(stream) {
+    await stream.write(stream.text("Half an ans") + "data: [DONE]\n\n");
+  },
+  async echo(stream, open, body) {
+    for (const word of `You said: ${body.messages.at(-1).content}`.split(/(?<= )/)) {
+      await stream.write(stream.text(word));
+      await sleep(15);
+    }
+    await stream.write(stream.end());
+  },
+};
+
+const kRefusals = {
+  refuse: [400, {}, "The prompt has 9000 tokens, but the context has 8192; shorten the prompt."],
+  busy: [429, { "retry-after": "3" }, "The queue is full."],
+};
+
+export class MockServer {
+  requests = []; // bodies of chat requests
+  num_status = 0; // status requests so far
+  num_cancelled = 0; // answers whose client left
+  api_key = "";
+  sparse = false; // status without any field
+  down = false; // drops every connection
+
+  static async start(page_dir) {
+    const mock = new MockServer();
+    mock.page_dir = page_dir;
+    mock.server = createServer((request, response) => {
+      mock.#handle(request, response).catch((failure) => {
+        console.error(failure);
+        response.destroy();
+      });
+    });
+    await new Promise((done) => mock.server.listen(0, "127.0.0.1", done));
+    mock.url = `http://127.0.0.1:${mock.server.address().port}`;
+    return mock;
+  }
+
+  async close() {
+    this.server.closeAllConnections();
+    await new Promise((done) => this.server.close(done));
+  }
+
+  async #handle(request, response) {
+    if (this.down) return response.destroy();
+    const path = new URL(request.url, this.url).pathname;
+    if (!path.startsWith("/v1/") && !path.startsWith("/api/")) return this.#serve_page(path, response);
+    if (this.api_key && request.headers.authorization !== `Bearer ${this.api_key}`) {
+      return this.#json(response, 401, { error: { message: "The API key is missing or wrong.", type: "authentication_error" } });
+    }
+    if (path === "/v1/models") return this.#json(response, 200, { object: "list", data: [{ id: "mock" }, { id: "alias" }] });
+    if (path === "/api/headrace/status") return this.#json(response, 200, this.#status());
+    if (path === "/v1/chat/completions" && request.method === "POST") return this.#chat(request, response);
+    return this.#json(response, 404, { error: { message: `No route ${path}.`, type: "not_found_error" } });
+  }
+
+  #json(response, status, body, headers = {}) {
+    response.writeHead(status, { "content-type": "application/json", ...headers });
+    response.end(JSON.stringify(body));
+  }
+
+  async #serve_page(path, response) {
+    const file = normalize(join(this.page_dir, path === "/" ? "index.html" : path));
+    const content = file.startsWith(this.page_dir) ? await readFile(file).catch(() => null) : null;
+    if (content === null) return this.#json(response, 404, { error: { message: `No page ${path}.` } });
+    response.writeHead(200, {
+      "content-type": `${kMime[extname(file)]}; charset=utf-8`,
+      "content-security-policy": kPolicy,
+      "x-content-type-options": "nosniff",
+    });
+    response.end(content);
+  }
+
+  #status() {
+    const step = this.num_status++;
+    if (this.sparse) return {};
+    const wave = (1 + Math.sin(step / 4)) / 2;
+    return {
+      model: {
+        id: "mock", family: "llama", architecture: "LlamaForCausalLM", parameters: 134515008, weight_bytes: 94200000,
+        formats: { Q4_1: 210, F32: 61, Q8_0: 1 }, context: 8192, vocab_size: 49152, path: "smollm2-135m.gguf",
+      },
+      engine: {
+        isa: "avx512", threads: 2, numerics_id: "6f1d20c4", kv_blocks_total: 2048, kv_blocks_used: Math.round(900 * wave),
+        running: 1 + (step % 4), waiting: step % 3, decode_tokens_per_s: 80 + 40 * wave, prefill_tokens_per_s: 900 * wave,
+        prompt_tokens: 1000 + 90 * step, generation_tokens: 500 + 80 * step, requests: 12 + step, preemptions: 0, uptime_s: 3700 + step,
+      },
+      version: { headrace: "0.1.0", build: "release g++ 12" },
+    };
+  }
+
+  async #chat(request, response) {
+    const pieces = [];
+    for await (const piece of request) pieces.push(piece);
+    const body = JSON.parse(Buffer.concat(pieces).toString());
+    this.requests.push(body);
+    const word = body.messages.at(-1).content.trim().split(/\s+/).at(-1);
+    const refusal = kRefusals[word];
+    if (refusal) {
+      return this.#json(response, refusal[0], { error: { message: refusal[2], type: "invalid_request_error", param: null, code: null } }, refusal[1]);
+    }
+    let open = true;
+    response.on("close", () => {
+      open = false;
+      if (!response.writableFinished) this.num_cancelled++;
+    });
+    response.writeHead(200, { "content-type": "text/event-stream", "cache-control": "no-cache" });
+    await (kScripts[word] ?? kScripts.echo)(new Stream(response), () => open, body);
+    response.end();
+  }
+}
