@@ -51,13 +51,16 @@ run_pytest() {
     "$(( $(number "$log" '[0-9]+ failed') + $(number "$log" '[0-9]+ errors?') ))" "$(number "$log" '[0-9]+ skipped')"
 }
 
-# run_node SUITE FOLDER: the tests of the page.
+# run_node SUITE FOLDER: the tests of the page; they need the folder's packages and a browser.
 run_node() {
-  local suite=$1 folder=$2 log="$results/$build-$1.log" status=0 start=$SECONDS
-  (cd "$folder" && npm test) >"$log" 2>&1 </dev/null || status=$?
+  local suite=$1 folder=$2 log="$results/$build-$1.log" status=0 line start=$SECONDS
+  (cd "$folder" && HEADRACE_BINARY="$OLDPWD/build/$build/bin/headrace" npm test) >"$log" 2>&1 </dev/null || status=$?
   [ "$status" = 0 ] || tail -n 100 "$log"
-  echo "suite $build $suite: $(number "$log" 'Tests +.*[0-9]+ passed') passed, $((SECONDS - start)) s"
-  tally "$suite" "$status" "$(number "$log" '[0-9]+ passed')" "$(number "$log" '[0-9]+ failed')" 0
+  line=$({ grep -E '^Tests +[0-9]+ passed' "$log" || echo 'Tests  0 passed, 0 failed, 0 skipped'; } | tail -n 1)
+  echo "$line"
+  echo "suite $build $suite: $((SECONDS - start)) s"
+  # shellcheck disable=SC2046
+  tally "$suite" "$status" $(grep -oE '[0-9]+' <<<"$line")
 }
 
 # The real models that the golden suites compare, digest-checked by the program under test.
@@ -110,9 +113,7 @@ case $build in
     for folder in tests/*/; do
       if compgen -G "${folder}test_*.py" >/dev/null; then run_pytest "$(basename "$folder")" "$folder"; fi
     done
-    for folder in web tests/web; do
-      if grep -qs '"test"' "$folder/package.json"; then run_node "${folder//\//-}" "$folder"; fi
-    done
+    [ ! -f tests/web/package.json ] || run_node web tests/web
     ;;
   asan)
     tools/setup.sh test

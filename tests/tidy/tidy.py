@@ -1,0 +1,209 @@
+"""Rules of the house that no compiler checks. tidy.py [--build DIR]: exit status 1 and one line per finding.
+
+Folder order of includes; length of functions and files; parameters; width of lines; calls, words and
+paths that do not belong; sealed instruction-set objects (with --build). An exception is written at
+the place, with its reason:  // tidy: RULE because REASON
+"""
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import cpp_scan
+
+ROOT = Path(__file__).resolve().parents[2]
+
+STATIONS = ["base", "checkpoint", "backend", "model", "engine", "server"]
+# What a folder of src may include.
+MAY_INCLUDE = {name: set(STATIONS[:i + 1]) for i, name in enumerate(STATIONS)}
+MAY_INCLUDE["text"] = {"base", "text", "textkit"}
+MAY_INCLUDE["server"] |= {"text"}
+MAY_INCLUDE["cli"] = set(STATIONS) | {"text", "cli"}
+EXTRA_INCLUDES = {("engine", "text/constraint.h"), ("text", "textkit.h"), ("cli", "options.h"), ("cli", "build_info.h")}
+
+MAX_FUNCTION, MAX_KERNEL_FUNCTION = 70, 120
+MAX_FILE, MAX_TABLE_FILE = 700, 1000
+MAX_PARAMETERS = 6
+MAX_COLUMNS = 100
+TABLE_FILES = {"families.cpp", "dtype.cpp", "options.cpp", "quants.cpp"}
+
+# Split so that this file does not hold what it looks for.
+HOSTS = [".".join(parts) for parts in (
+    ("pypi", "org"), ("pythonhosted", "org"), ("crates", "io"), ("npmjs", "org"), ("npmjs", "com"),
+    ("deb", "debian", "org"), ("security", "debian", "org"), ("golang", "org"), ("maven", "org"))]
+PATHS = re.compile(r"(?<![\w.$})/*\-])/(?:wo" + r"rk|ro" + r"ot|ho" + r"me|tm" + r"p)/\w")
+UNFINISHED = re.compile(r"\b(?:TO" + r"DO|FIX" + r"ME|X" + r"XX|HA" + r"CK)\b")
+GETENV = re.compile(r"\b(?:secure_)?getenv\s*\(")
+ENVIRONMENT_FILES = {"src/options.cpp", "src/checkpoint/hub.cpp"}
+OUTPUT = re.compile(r"\bstd::(?:cout|cerr|clog)\b|(?<![\w:])(?:std::)?(?:printf|puts|putchar)\s*\(")
+MACRO = re.compile(r"^\s*#\s*define\s+(\w+)", re.M)
+MACROS = {"CHECK", "DCHECK", "TRY", "LOG"}
+INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
+EXCEPTION = re.compile(r"tidy: ([\w-]+) because \w+")
+
+TEXT_SUFFIXES = {".h", ".cpp", ".py", ".sh", ".rs", ".toml", ".md", ".txt", ".cmake", ".json", ".ts", ".js", ".svelte",
+                 ".html", ".css", ".yml", ".yaml", ""}
+GENERATED = {"Cargo.lock", "LICENSE"}
+
+
+class Finding:
+    def __init__(self, rule, path, line, message):
+        self.rule, self.path, self.line, self.message = rule, path, line, message
+
+    def __str__(self):
+        return f"{self.path}:{self.line}: {self.rule}: {self.message}"
+
+
+def line_of(text, offset):
+    return text.count("\n", 0, offset) + 1
+
+
+def is_test(path):
+    name = os.path.basename(path)
+    return name.endswith("_test.cpp") or name.startswith("test_") or path.startswith(("tests/", "bench/"))
+
+
+def is_kernel(path):
+    return "/kernels/" in path
+
+
+def check_includes(path, text):
+    parts = path.split("/")
+    if parts[0] != "src" or len(parts) < 3:
+        return  # main.cpp and options may include anything
+    allowed = MAY_INCLUDE.get(parts[1])
+    if allowed is None:
+        yield Finding("folder", path, 1, f"src/{parts[1]} has no place in the order of folders")
+        return
+    if is_test(path) and parts[1] == "text":
+        allowed = allowed | {"checkpoint"}  # to read tokenizers out of real files
+    for match in INCLUDE.finditer(text):
+        target = match.group(1)
+        folder = target.split("/")[0] if "/" in target else ""
+        if folder in allowed or (parts[1], target) in EXTRA_INCLUDES:
+            continue
+        yield Finding("include-order", path, line_of(text, match.start()),
+                      f"src/{parts[1]} may not include \"{target}\" (only {', '.join(sorted(allowed))})")
+
+
+def check_sizes(path, text):
+    lines = text.split("\n")
+    num_lines = len(lines) - (lines[-1] == "")
+    limit = MAX_TABLE_FILE if is_kernel(path) or os.path.basename(path) in TABLE_FILES else MAX_FILE
+    if num_lines > limit:
+        yield Finding("file-length", path, limit, f"{num_lines} lines, at most {limit}")
+    limit = MAX_KERNEL_FUNCTION if is_kernel(path) else MAX_FUNCTION
+    for function in cpp_scan.functions(text):
+        if function.num_lines > limit:
+            yield Finding("function-length", path, function.first_line,
+                          f"{function.name} has {function.num_lines} lines, at most {limit}")
+        if function.num_parameters > MAX_PARAMETERS and not is_kernel(path):
+            yield Finding("parameters", path, function.first_line,
+                          f"{function.name} has {function.num_parameters} parameters, at most {MAX_PARAMETERS}")
+
+
+def check_width(path, text):
+    formatted = True
+    for number, line in enumerate(text.split("\n"), 1):
+        if "clang-format off" in line or "clang-format on" in line:
+            formatted = "clang-format on" in line
+        if formatted and len(line) > MAX_COLUMNS and "R\"" not in line and "://" not in line:
+            yield Finding("line-width", path, number, f"{len(line)} columns, at most {MAX_COLUMNS}")
+
+
+def check_calls(path, text):
+    code = cpp_scan.strip(text)
+    if not is_test(path) and path not in ENVIRONMENT_FILES:
+        for match in GETENV.finditer(code):
+            yield Finding("environment", path, line_of(code, match.start()),
+                          "options come from the table in src/options.cpp")
+    if path.startswith("src/") and not path.startswith(("src/cli/", "src/main.cpp")) and not is_test(path):
+        for match in OUTPUT.finditer(code):
+            yield Finding("output", path, line_of(code, match.start()), "only src/cli prints; elsewhere use LOG")
+    if path.startswith("src/") and not is_kernel(path):
+        for match in MACRO.finditer(code):
+            if match.group(1) not in MACROS and not match.group(1).startswith("HEADRACE_TRY_"):
+                yield Finding("macro", path, line_of(code, match.start()),
+                              f"{match.group(1)} (only {', '.join(sorted(MACROS))})")
+
+
+def check_header(path, text):
+    if not text.startswith("//"):
+        yield Finding("contract", path, 1, "a header starts with a comment: purpose, units, owner, errors")
+    if "#pragma once" not in text:
+        yield Finding("pragma", path, 1, "a header has #pragma once")
+
+
+def check_words(path, text):
+    for host in HOSTS:
+        for match in re.finditer(r"(?<![\w-])" + re.escape(host) + r"\b", text):
+            yield Finding("host", path, line_of(text, match.start()), f"names a package registry ({host})")
+    for match in PATHS.finditer(text):
+        yield Finding("path", path, line_of(text, match.start()), f"names a path of one machine ({match.group(0)}...)")
+    for match in UNFINISHED.finditer(text):
+        yield Finding("unfinished", path, line_of(text, match.start()), match.group(0))
+
+
+def excused(finding, lines):
+    """Is there an exception with a reason on the line of the finding or just above it?"""
+    for line in lines[max(0, finding.line - 3):finding.line]:
+        match = EXCEPTION.search(line)
+        if match and match.group(1) == finding.rule:
+            return True
+    return False
+
+
+def check_file(path, text):
+    """All findings in one file; `path` is relative to the repository."""
+    checks = [check_words]
+    if path.endswith((".h", ".cpp")) and path.startswith(("src/", "tests/", "bench/")):
+        checks += [check_includes, check_sizes, check_width, check_calls]
+        if path.endswith(".h"):
+            checks.append(check_header)
+    lines = text.split("\n")
+    return [finding for check in checks for finding in check(path, text) if not excused(finding, lines)]
+
+
+def repository_files():
+    listed = subprocess.run(["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+                            capture_output=True, check=True).stdout.decode().split("\0")
+    return sorted(path for path in listed if path and os.path.splitext(path)[1] in TEXT_SUFFIXES and
+                  os.path.basename(path) not in GENERATED and (ROOT / path).is_file())
+
+
+def check_sealed_units(build):
+    script = Path(__file__).with_name("sealed_units.py")
+    if not script.exists():
+        return []
+    done = subprocess.run([sys.executable, str(script), build], capture_output=True, text=True, check=False)
+    print(done.stdout, end="")
+    if done.returncode == 0:
+        return []
+    return [Finding("sealed", build, 0, (done.stdout + done.stderr).strip() or "objects are not sealed")]
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--build", help="build folder whose instruction-set objects are checked")
+    arguments = parser.parse_args()
+    files = repository_files()
+    findings = []
+    num_functions = 0
+    for path in files:
+        text = (ROOT / path).read_text(encoding="utf-8", errors="replace")
+        findings += check_file(path, text)
+        if path.endswith(".cpp"):
+            num_functions += len(cpp_scan.functions(text))
+    if arguments.build:
+        findings += check_sealed_units(arguments.build)
+    for finding in findings:
+        print(finding)
+    print(f"tidy: {len(files)} files, {num_functions} functions, {len(findings)} findings")
+    return 1 if findings or not files else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
