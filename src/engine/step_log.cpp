@@ -3,6 +3,49 @@
 #include <algorithm>
 
 namespace headrace {
+namespace {
+
+void apply_inputs(const StepRecord& record, bool in_flight, Scheduler* scheduler,
+                  std::vector<Event>* events) {
+  for (const InputRecord& input : record.inputs) {
+    if (input.in_flight != in_flight) continue;
+    if (input.kind == InputRecord::Kind::kAdmit) {
+      scheduler->admit(input.request_id, input.request, input.time_us);
+    } else {
+      scheduler->cancel(input.request_id, input.time_us, events);
+    }
+  }
+}
+
+Status replay_step(const StepRecord& record, Scheduler* scheduler) {
+  std::vector<Event> events;
+  apply_inputs(record, /*in_flight=*/false, scheduler, &events);
+  const StepPlan& plan = scheduler->plan(record.planned_us);
+  if (plan.spans.size() != record.spans.size()) {
+    return make_error(ErrorCode::kInternal, "step {} planned {} spans, {} when replayed",
+                      record.step_idx, record.spans.size(), plan.spans.size());
+  }
+  std::vector<SpanResult> results(plan.spans.size());
+  for (size_t i = 0; i < plan.spans.size(); ++i) {
+    const PlannedSpan& span = plan.spans[i];
+    const SpanRecord& logged = record.spans[i];
+    const bool same = span.sequence->id == logged.request_id &&
+                      span.first_position == logged.first_position &&
+                      span.num_tokens == logged.num_tokens && span.samples == logged.samples;
+    if (!same) {
+      return make_error(ErrorCode::kInternal, "step {} differs in span {} when replayed",
+                        record.step_idx, i);
+    }
+    results[i].token_id = logged.token_id;
+    results[i].failed = logged.failed;
+    results[i].scored.resize(static_cast<size_t>(span.num_scored));
+  }
+  apply_inputs(record, /*in_flight=*/true, scheduler, &events);
+  scheduler->commit(results, record.committed_us, &events);
+  return {};
+}
+
+}  // namespace
 
 StepLog::StepLog(size_t capacity, bool keep_requests)
     : records_(capacity), keep_requests_(keep_requests) {
@@ -11,18 +54,20 @@ StepLog::StepLog(size_t capacity, bool keep_requests)
 
 void StepLog::admitted(RequestId id, const Request& request, TimeUs submitted_us) {
   InputRecord input;
+  input.in_flight = in_flight_;
   input.request_id = id;
   input.time_us = submitted_us;
   if (keep_requests_) input.request = request;
-  pending_.push_back(std::move(input));
+  inputs().push_back(std::move(input));
 }
 
 void StepLog::cancelled(RequestId id, TimeUs now) {
   InputRecord input;
+  input.in_flight = in_flight_;
   input.kind = InputRecord::Kind::kCancel;
   input.request_id = id;
   input.time_us = now;
-  pending_.push_back(std::move(input));
+  inputs().push_back(std::move(input));
 }
 
 void StepLog::planned(const StepPlan& plan, const Scheduler& scheduler, TimeUs now) {
@@ -37,6 +82,7 @@ void StepLog::planned(const StepPlan& plan, const Scheduler& scheduler, TimeUs n
   record.kv_blocks_used = scheduler.kv_cache().num_used();
   record.inputs.clear();
   std::swap(record.inputs, pending_);
+  in_flight_ = true;
   record.spans.clear();
   for (const PlannedSpan& span : plan.spans) {
     record.spans.push_back(
@@ -56,6 +102,7 @@ void StepLog::committed(std::span<const SpanResult> results, TimeUs now) {
       record.spans[i].token_id = results[i].token_id;
   }
   record.committed_us = now;
+  in_flight_ = false;
   ++num_steps_;
 }
 
@@ -77,37 +124,8 @@ Status StepLog::replay(const SchedulerOptions& options) const {
                       num_steps_, records_.size(), keep_requests_ ? "" : " without requests");
   }
   Scheduler scheduler(options);
-  std::vector<Event> events;
-  std::vector<SpanResult> results;
   for (uint64_t step = 0; step < num_steps_; ++step) {
-    const StepRecord& record = records_[static_cast<size_t>(step)];
-    for (const InputRecord& input : record.inputs) {
-      if (input.kind == InputRecord::Kind::kAdmit) {
-        scheduler.admit(input.request_id, input.request, input.time_us);
-      } else {
-        scheduler.cancel(input.request_id, input.time_us, &events);
-      }
-    }
-    const StepPlan& plan = scheduler.plan(record.planned_us);
-    if (plan.spans.size() != record.spans.size()) {
-      return make_error(ErrorCode::kInternal, "step {} planned {} spans, {} when replayed",
-                        record.step_idx, record.spans.size(), plan.spans.size());
-    }
-    results.assign(plan.spans.size(), {});
-    for (size_t i = 0; i < plan.spans.size(); ++i) {
-      const PlannedSpan& span = plan.spans[i];
-      SpanRecord found{span.sequence->id, span.first_position,      span.num_tokens,
-                       span.samples,      record.spans[i].token_id, record.spans[i].failed};
-      if (found != record.spans[i]) {
-        return make_error(ErrorCode::kInternal, "step {} differs in span {} when replayed",
-                          record.step_idx, i);
-      }
-      results[i].token_id = record.spans[i].token_id;
-      results[i].failed = record.spans[i].failed;
-      results[i].scored.resize(static_cast<size_t>(span.num_scored));
-    }
-    scheduler.commit(results, record.committed_us, &events);
-    events.clear();
+    TRY(replay_step(records_[static_cast<size_t>(step)], &scheduler));
   }
   return {};
 }

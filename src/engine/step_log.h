@@ -20,14 +20,13 @@ struct SpanRecord {
   bool samples = false;
   int32_t token_id = -1;  // sampled; -1: none
   bool failed = false;
-
-  bool operator==(const SpanRecord&) const = default;
 };
 
-// An input to the scheduler before a step, in order.
+// An input to the scheduler, in order: before the step was planned, or while it was in flight.
 struct InputRecord {
   enum class Kind : uint8_t { kAdmit, kCancel };
   Kind kind = Kind::kAdmit;
+  bool in_flight = false;
   RequestId request_id = 0;
   TimeUs time_us = 0;
   Request request;  // kAdmit; empty in copies made for display
@@ -64,11 +63,13 @@ class StepLog {
   Status replay(const SchedulerOptions& options) const;
 
  private:
+  std::vector<InputRecord>& inputs() { return in_flight_ ? current().inputs : pending_; }
   StepRecord& current() { return records_[static_cast<size_t>(num_steps_ % records_.size())]; }
 
   std::vector<StepRecord> records_;  // ring
   uint64_t num_steps_ = 0;           // complete records ever written
   const bool keep_requests_;
+  bool in_flight_ = false;
   std::vector<InputRecord> pending_;  // inputs since the last step
 };
 

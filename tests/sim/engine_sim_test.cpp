@@ -1,0 +1,562 @@
+// The engine's thread on a model that checks the KV protocol: equal bits however requests meet,
+// exactly one terminal event in every case, cancels, refusing sinks, drain and destruction.
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <future>
+#include <mutex>
+#include <thread>
+
+#include "engine/engine.h"
+#include "sim/fake_model.h"
+
+namespace headrace {
+namespace {
+
+using std::chrono::milliseconds;
+
+// Collects the events of one request; thread-safe.
+class Collector {
+ public:
+  // accept: how many events before the sink refuses; negative: never.
+  explicit Collector(int accept = -1) : state_(std::make_shared<State>()) {
+    state_->accept = accept;
+  }
+
+  EventSink sink() {
+    return [state = state_](Event&& event) {
+      std::lock_guard lock(state->mutex);
+      if (event.kind == Event::Kind::kFinished) {
+        ++state->num_terminal;
+        state->last = std::move(event);
+        state->finished.notify_all();
+        return false;  // ignored by contract
+      }
+      if (state->num_terminal > 0) state->late = true;
+      if (state->accept >= 0 && state->num_events >= state->accept) {
+        ++state->num_refused;
+        return false;
+      }
+      ++state->num_events;
+      if (event.kind == Event::Kind::kToken) {
+        state->output.push_back(event.token_id);
+        state->logprobs.push_back(std::move(event.logprobs));
+      } else {
+        state->prompt_logprobs = std::move(event.prompt_logprobs);
+      }
+      return true;
+    };
+  }
+  Event wait() {
+    std::unique_lock lock(state_->mutex);
+    const bool ended = state_->finished.wait_for(lock, std::chrono::seconds(60),
+                                                 [this] { return state_->num_terminal > 0; });
+    EXPECT_TRUE(ended) << "no terminal event";
+    return state_->last;
+  }
+  bool wait_for_tokens(size_t count) {
+    for (int i = 0; i < 20'000; ++i) {
+      {
+        std::lock_guard lock(state_->mutex);
+        if (state_->output.size() >= count) return true;
+      }
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+    return false;
+  }
+  std::vector<int32_t> output() const {
+    std::lock_guard lock(state_->mutex);
+    return state_->output;
+  }
+  std::vector<std::optional<TokenLogprobs>> logprobs() const {
+    std::lock_guard lock(state_->mutex);
+    return state_->logprobs;
+  }
+  std::vector<std::optional<TokenLogprobs>> prompt_logprobs() const {
+    std::lock_guard lock(state_->mutex);
+    return state_->prompt_logprobs;
+  }
+  int num_terminal() const {
+    std::lock_guard lock(state_->mutex);
+    return state_->num_terminal;
+  }
+  int num_refused() const {
+    std::lock_guard lock(state_->mutex);
+    return state_->num_refused;
+  }
+  bool late() const {
+    std::lock_guard lock(state_->mutex);
+    return state_->late;
+  }
+
+ private:
+  struct State {
+    std::mutex mutex;
+    std::condition_variable finished;
+    int accept = -1;
+    int num_events = 0;
+    int num_refused = 0;
+    int num_terminal = 0;
+    bool late = false;
+    std::vector<int32_t> output;
+    std::vector<std::optional<TokenLogprobs>> logprobs;
+    std::vector<std::optional<TokenLogprobs>> prompt_logprobs;
+    Event last;
+  };
+  std::shared_ptr<State> state_;
+};
+
+bool equal_logprobs(const std::vector<std::optional<TokenLogprobs>>& a,
+                    const std::vector<std::optional<TokenLogprobs>>& b) {
+  if (a.size() != b.size()) return false;
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (a[i].has_value() != b[i].has_value()) return false;
+    if (!a[i]) continue;
+    if (a[i]->logprob != b[i]->logprob || a[i]->rank != b[i]->rank || a[i]->top != b[i]->top) {
+      return false;
+    }
+  }
+  return true;
+}
+
+EngineOptions engine_options(int max_sequences = 8, int64_t num_blocks = 128) {
+  EngineOptions options;
+  options.max_batch_tokens = 64;
+  options.max_sequences = max_sequences;
+  options.num_kv_blocks = num_blocks;
+  return options;
+}
+
+struct Rig {
+  explicit Rig(FakeModelOptions fake = {}, EngineOptions options = engine_options(),
+               std::vector<int32_t> end_ids = {})
+      : model(fake), engine(Engine::create(model, backend, options, std::move(end_ids)).value()) {}
+  ~Rig() {
+    engine.reset();
+    EXPECT_EQ(model.num_errors(), 0) << "K and V of another prefix were read";
+  }
+  FakeBackend backend;
+  FakeModel model;
+  std::unique_ptr<Engine> engine;
+};
+
+Request make_request(uint64_t seed, int32_t num_prompt, int32_t max_tokens) {
+  Request request;
+  for (int32_t i = 0; i < num_prompt; ++i) {
+    // The first 40 tokens are common to all: prefix hits.
+    const uint64_t bits = mix_bits((i < 40 ? 0 : seed * 1000) + static_cast<uint64_t>(i));
+    request.prompt_ids.push_back(static_cast<int32_t>(bits % 50));
+  }
+  request.max_tokens = max_tokens;
+  request.num_logprobs = 3;
+  request.sampling.seed = seed;
+  request.sampling.temperature = seed % 3 == 0 ? 0.0f : 0.8f;
+  request.sampling.top_p = seed % 3 == 1 ? 0.9f : 1.0f;
+  request.sampling.repetition_penalty = seed % 4 == 0 ? 1.2f : 1.0f;
+  if (seed % 5 == 0) request.num_prompt_logprobs = 2;
+  return request;
+}
+
+std::vector<Request> mixed_requests() {
+  std::vector<Request> requests;
+  for (uint64_t seed = 1; seed <= 24; ++seed) {
+    requests.push_back(make_request(seed, static_cast<int32_t>(1 + seed * 37 % 150),
+                                    static_cast<int32_t>(5 + seed * 11 % 60)));
+  }
+  return requests;
+}
+
+// Runs all at once; the collectors in order.
+std::vector<Collector> run_together(Engine& engine, const std::vector<Request>& requests) {
+  std::vector<Collector> collectors(requests.size());
+  for (Collector& collector : collectors) collector = Collector();
+  for (size_t i = 0; i < requests.size(); ++i) {
+    EXPECT_TRUE(engine.submit(requests[i], collectors[i].sink()).ok());
+  }
+  for (Collector& collector : collectors) collector.wait();
+  return collectors;
+}
+
+std::vector<Collector> run_alone(const FakeModelOptions& fake,
+                                 const std::vector<Request>& requests) {
+  std::vector<Collector> collectors;
+  for (const Request& request : requests) {
+    Rig rig(fake);  // a fresh engine each time: nothing cached
+    collectors.push_back(run_together(*rig.engine, {request})[0]);
+  }
+  return collectors;
+}
+
+void expect_equal(const std::vector<Collector>& a, const std::vector<Collector>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t i = 0; i < a.size(); ++i) {
+    EXPECT_EQ(a[i].output(), b[i].output()) << "request " << i;
+    EXPECT_TRUE(equal_logprobs(a[i].logprobs(), b[i].logprobs())) << "request " << i;
+    EXPECT_TRUE(equal_logprobs(a[i].prompt_logprobs(), b[i].prompt_logprobs())) << "request " << i;
+    EXPECT_EQ(a[i].output().size(), a[i].logprobs().size());
+  }
+}
+
+TEST(EngineSim, AloneEqualsBatchedChunkedPreemptedAndCached) {
+  for (const int64_t short_context : {INT64_MAX, int64_t{100}}) {
+    FakeModelOptions fake;
+    fake.short_context = short_context;
+    const std::vector<Request> requests = mixed_requests();
+    const std::vector<Collector> alone = run_alone(fake, requests);
+    {
+      Rig rig(fake);
+      expect_equal(alone, run_together(*rig.engine, requests));
+      expect_equal(alone, run_together(*rig.engine, requests));  // now with prefix hits
+      EXPECT_GT(rig.engine->metrics().prefix_cache_hits, 0u);
+    }
+    {
+      EngineOptions small_steps = engine_options(4);
+      small_steps.max_batch_tokens = 5;
+      Rig rig(fake, small_steps);
+      expect_equal(alone, run_together(*rig.engine, requests));
+    }
+    {
+      Rig rig(fake, engine_options(8, 16));  // blocks for little more than one request
+      expect_equal(alone, run_together(*rig.engine, requests));
+      EXPECT_GT(rig.engine->snapshot().num_preemptions, 0u);
+    }
+  }
+}
+
+TEST(EngineSim, OutputEqualsTheModelWithoutAnEngine) {
+  Rig rig;
+  Request request = make_request(3, 70, 30);  // greedy
+  const std::vector<Collector> collectors = run_together(*rig.engine, {request});
+  std::vector<int32_t> tokens = request.prompt_ids;
+  std::vector<float> logits(50);
+  for (int i = 0; i < 30; ++i) {
+    rig.model.fill_logits(prefix_hash(tokens, tokens.size(), 0), logits.data());
+    tokens.push_back(
+        static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin()));
+  }
+  EXPECT_EQ(collectors[0].output(), std::vector<int32_t>(tokens.begin() + 70, tokens.end()));
+}
+
+TEST(EngineSim, FinishReasonsUsageAndTimes) {
+  Rig rig;
+  Collector collector;
+  ASSERT_TRUE(rig.engine->submit(make_request(3, 20, 12), collector.sink()).ok());
+  const Event length = collector.wait();
+  EXPECT_EQ(length.reason, FinishReason::kLength);
+  EXPECT_EQ(length.usage.prompt_tokens, 20);
+  EXPECT_EQ(length.usage.output_tokens, 12);
+  EXPECT_GT(length.times.submitted, 0);
+  EXPECT_LE(length.times.submitted, length.times.started);
+  EXPECT_LE(length.times.started, length.times.first_token);
+  EXPECT_LE(length.times.first_token, length.times.finished);
+
+  Request stopped = make_request(3, 20, 12);
+  stopped.stop_ids = {collector.output()[5]};
+  const auto& output = collector.output();
+  const auto first = std::find(output.begin(), output.end(), output[5]) - output.begin();
+  Collector second;
+  ASSERT_TRUE(rig.engine->submit(stopped, second.sink()).ok());
+  const Event stop = second.wait();
+  EXPECT_EQ(stop.reason, FinishReason::kStop);
+  EXPECT_EQ(stop.stop_id, output[5]);
+  EXPECT_EQ(second.output(), std::vector<int32_t>(output.begin(), output.begin() + first));
+  EXPECT_EQ(stop.usage.cached_tokens, 16);  // the first block of the same prompt
+
+  stopped.min_tokens = 12;  // now the stop id may not come
+  Collector third;
+  ASSERT_TRUE(rig.engine->submit(stopped, third.sink()).ok());
+  EXPECT_EQ(third.wait().reason, FinishReason::kLength);
+  EXPECT_EQ(third.output().size(), 12u);
+}
+
+TEST(EngineSim, EndIdsStopUnlessIgnored) {
+  std::vector<int32_t> output;
+  {
+    Rig rig;
+    output = run_together(*rig.engine, {make_request(6, 10, 8)})[0].output();
+  }
+  Rig rig({}, engine_options(), {output[0]});
+  Collector ended;
+  ASSERT_TRUE(rig.engine->submit(make_request(6, 10, 8), ended.sink()).ok());
+  const Event event = ended.wait();
+  EXPECT_EQ(event.reason, FinishReason::kStop);
+  EXPECT_EQ(event.stop_id, output[0]);
+  EXPECT_TRUE(ended.output().empty());
+  Request ignoring = make_request(6, 10, 8);
+  ignoring.ignore_eos = true;
+  EXPECT_EQ(run_together(*rig.engine, {ignoring})[0].output(), output);
+}
+
+TEST(EngineSim, ContextLimitEndsWithLength) {
+  EngineOptions options = engine_options();
+  options.max_context = 40;
+  Rig rig({}, options);
+  EXPECT_EQ(rig.engine->max_context(), 40);
+  Collector collector;
+  ASSERT_TRUE(rig.engine->submit(make_request(1, 30, 1000), collector.sink()).ok());
+  EXPECT_EQ(collector.wait().reason, FinishReason::kLength);
+  EXPECT_EQ(collector.output().size(), 10u);
+  const Result<RequestId> refused = rig.engine->submit(make_request(1, 40, 1), collector.sink());
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(refused.error().param, "prompt");
+  EXPECT_NE(refused.error().message.find("40"), std::string::npos);
+}
+
+TEST(EngineSim, PromptScoringAloneNeedsNoToken) {
+  Rig rig;
+  Request request = make_request(5, 100, 0);
+  const std::vector<Collector> scored = run_together(*rig.engine, {request});
+  EXPECT_TRUE(scored[0].output().empty());
+  const auto prompt_logprobs = scored[0].prompt_logprobs();
+  ASSERT_EQ(prompt_logprobs.size(), 100u);
+  EXPECT_FALSE(prompt_logprobs[0].has_value());
+  for (size_t i = 1; i < 100; ++i) {
+    ASSERT_TRUE(prompt_logprobs[i].has_value());
+    EXPECT_EQ(prompt_logprobs[i]->top.size(), 2u);
+  }
+}
+
+TEST(EngineSim, NotFiniteLogitsEndThatRequestOnly) {
+  FakeModelOptions fake;
+  fake.poison_token = 49;
+  Request good = make_request(3, 30, 10);
+  Request bad = good;
+  for (int32_t& id : good.prompt_ids) id %= 49;
+  bad.prompt_ids.back() = 49;
+  good.sampling.logit_bias = bad.sampling.logit_bias = {{49, -100.0f}};
+  Rig rig(fake);
+  const std::vector<int32_t> alone = run_together(*rig.engine, {good})[0].output();
+  ASSERT_EQ(alone.size(), 10u);
+  Collector first, second;
+  ASSERT_TRUE(rig.engine->submit(bad, first.sink()).ok());
+  ASSERT_TRUE(rig.engine->submit(good, second.sink()).ok());
+  const Event failed = first.wait();
+  EXPECT_EQ(failed.reason, FinishReason::kError);
+  EXPECT_NE(failed.error.message.find("token 3"), std::string::npos) << failed.error.message;
+  EXPECT_TRUE(first.output().empty());
+  second.wait();
+  EXPECT_EQ(second.output(), alone);
+}
+
+TEST(EngineSim, CancelInEveryState) {
+  FakeModelOptions fake;
+  fake.step_time = std::chrono::microseconds(2000);
+  Rig rig(fake, engine_options(1));
+  Collector decoding, prefilling, waiting;
+  const RequestId first = rig.engine->submit(make_request(1, 10, 400), decoding.sink()).value();
+  const RequestId queued = rig.engine->submit(make_request(2, 10, 400), waiting.sink()).value();
+  ASSERT_TRUE(decoding.wait_for_tokens(3));
+  rig.engine->cancel(queued);
+  EXPECT_EQ(waiting.wait().reason, FinishReason::kCancelled);
+  EXPECT_TRUE(waiting.output().empty());
+  rig.engine->cancel(first);
+  rig.engine->cancel(first);
+  EXPECT_EQ(decoding.wait().reason, FinishReason::kCancelled);
+  EXPECT_LT(decoding.output().size(), 400u);
+  const RequestId third = rig.engine->submit(make_request(3, 400, 100), prefilling.sink()).value();
+  rig.engine->cancel(third);
+  EXPECT_EQ(prefilling.wait().reason, FinishReason::kCancelled);
+  rig.engine->cancel(third);  // over: ignored
+  rig.engine->cancel(987654);
+  EXPECT_EQ(rig.engine->snapshot().kv_blocks_used, 0);
+  EXPECT_EQ(rig.engine->snapshot().finished_cancelled, 3u);
+}
+
+TEST(EngineSim, SinkThatRefusesIsCancelled) {
+  Rig rig;
+  Collector slow(4), other;
+  ASSERT_TRUE(rig.engine->submit(make_request(1, 10, 200), slow.sink()).ok());
+  ASSERT_TRUE(rig.engine->submit(make_request(2, 10, 50), other.sink()).ok());
+  EXPECT_EQ(slow.wait().reason, FinishReason::kCancelled);
+  EXPECT_EQ(slow.output().size(), 4u);
+  EXPECT_EQ(slow.num_refused(), 1);
+  EXPECT_EQ(other.wait().reason, FinishReason::kLength);
+}
+
+TEST(EngineSim, FullQueueRefuses) {
+  FakeModelOptions fake;
+  fake.step_time = std::chrono::microseconds(1000);
+  EngineOptions options = engine_options(1);
+  options.max_waiting = 2;
+  Rig rig(fake, options);
+  std::vector<Collector> collectors(3);
+  for (Collector& collector : collectors) {
+    ASSERT_TRUE(rig.engine->submit(make_request(1, 10, 300), collector.sink()).ok());
+  }
+  Collector refused;
+  const Result<RequestId> result = rig.engine->submit(make_request(1, 10, 3), refused.sink());
+  ASSERT_FALSE(result.ok());
+  EXPECT_EQ(result.error().code, ErrorCode::kExhausted);
+  EXPECT_EQ(refused.num_terminal(), 0);
+}
+
+TEST(EngineSim, DrainWaitsThenCancels) {
+  FakeModelOptions fake;
+  fake.step_time = std::chrono::microseconds(1000);
+  {
+    Rig rig(fake);
+    Collector collector;
+    ASSERT_TRUE(rig.engine->submit(make_request(1, 10, 10), collector.sink()).ok());
+    EXPECT_TRUE(rig.engine->drain(milliseconds(30'000)));
+    EXPECT_EQ(collector.num_terminal(), 1);
+    const Result<RequestId> late = rig.engine->submit(make_request(1, 10, 10), collector.sink());
+    ASSERT_FALSE(late.ok());
+    EXPECT_EQ(late.error().code, ErrorCode::kUnavailable);
+  }
+  Rig rig(fake, engine_options(1));
+  Collector running, queued;
+  ASSERT_TRUE(rig.engine->submit(make_request(1, 10, 450), running.sink()).ok());
+  ASSERT_TRUE(rig.engine->submit(make_request(2, 10, 450), queued.sink()).ok());
+  EXPECT_FALSE(rig.engine->drain(milliseconds(20)));
+  EXPECT_EQ(running.wait().reason, FinishReason::kCancelled);
+  EXPECT_EQ(queued.wait().reason, FinishReason::kCancelled);
+}
+
+TEST(EngineSim, DestructionEndsEveryRequestOnce) {
+  FakeModelOptions fake;
+  fake.step_time = std::chrono::microseconds(500);
+  for (int round = 0; round < 20; ++round) {
+    std::vector<Collector> collectors(30);
+    {
+      Rig rig(fake, engine_options(4));
+      for (size_t i = 0; i < collectors.size(); ++i) {
+        ASSERT_TRUE(rig.engine->submit(make_request(i, 20, 100), collectors[i].sink()).ok());
+      }
+      std::this_thread::sleep_for(std::chrono::microseconds(round * 200));
+    }
+    for (const Collector& collector : collectors) {
+      EXPECT_EQ(collector.num_terminal(), 1);
+      EXPECT_FALSE(collector.late());
+    }
+  }
+}
+
+TEST(EngineSim, IdleEngineTakesNoStep) {
+  Rig rig;
+  run_together(*rig.engine, {make_request(1, 10, 5)});
+  const int64_t steps = rig.model.num_steps();
+  std::this_thread::sleep_for(milliseconds(50));
+  EXPECT_EQ(rig.model.num_steps(), steps);
+  EXPECT_EQ(rig.engine->snapshot().num_running, 0);
+}
+
+TEST(EngineSim, MetricsAndStepsAddUp) {
+  Rig rig;
+  const std::vector<Request> requests = mixed_requests();
+  run_together(*rig.engine, requests);
+  const MetricsSnapshot metrics = rig.engine->metrics();
+  const EngineSnapshot snapshot = rig.engine->snapshot();
+  EXPECT_EQ(metrics.request_latency.count(), requests.size());
+  EXPECT_EQ(metrics.time_to_first_token.count(), requests.size());
+  EXPECT_EQ(metrics.queue_time.count(), requests.size());
+  EXPECT_EQ(metrics.generation_tokens.sum(), static_cast<double>(metrics.generation_tokens_total));
+  EXPECT_EQ(metrics.prompt_tokens.sum(), static_cast<double>(metrics.prompt_tokens_total));
+  EXPECT_EQ(metrics.inter_token_latency.count(), metrics.generation_tokens_total - requests.size());
+  EXPECT_EQ(metrics.finished[static_cast<size_t>(FinishReason::kLength)], requests.size());
+  EXPECT_EQ(metrics.iteration_tokens.count(), metrics.steps_total);
+  EXPECT_EQ(snapshot.num_requests, requests.size());
+  EXPECT_EQ(snapshot.finished_length, requests.size());
+  EXPECT_EQ(snapshot.num_running + snapshot.num_waiting, 0);
+  EXPECT_GT(snapshot.decode_tokens_per_s, 0);
+  const std::vector<StepRecord> steps = rig.engine->recent_steps(10);
+  ASSERT_EQ(steps.size(), 10u);
+  for (size_t i = 1; i < steps.size(); ++i) EXPECT_EQ(steps[i].step_idx, steps[i - 1].step_idx + 1);
+}
+
+TEST(EngineSim, ManySubmittersCancelsAndReaders) {
+  FakeModelOptions fake;
+  fake.step_time = std::chrono::microseconds(50);
+  std::vector<std::vector<Collector>> collectors(4);
+  std::atomic<bool> done{false};
+  {
+    EngineOptions options = engine_options(6, 24);
+    options.max_waiting = 40;
+    Rig rig(fake, options);
+    std::thread reader([&] {
+      while (!done) {
+        const EngineSnapshot snapshot = rig.engine->snapshot();
+        EXPECT_LE(snapshot.kv_blocks_used, snapshot.kv_blocks_total);
+        EXPECT_LE(snapshot.num_running, 6);
+        rig.engine->metrics();
+        rig.engine->recent_steps(5);
+        std::this_thread::sleep_for(milliseconds(1));
+      }
+    });
+    std::vector<std::thread> submitters;
+    for (size_t worker = 0; worker < collectors.size(); ++worker) {
+      submitters.emplace_back([&, worker] {
+        for (uint64_t i = 0; i < 100; ++i) {
+          Collector collector(i % 7 == 0 ? 3 : -1);
+          const auto id =
+              rig.engine->submit(make_request(worker * 1000 + i, static_cast<int32_t>(1 + i % 90),
+                                              static_cast<int32_t>(1 + i % 40)),
+                                 collector.sink());
+          if (!id.ok()) {
+            EXPECT_EQ(id.error().code, ErrorCode::kExhausted);
+            std::this_thread::sleep_for(milliseconds(1));
+            continue;
+          }
+          collectors[worker].push_back(collector);
+          if (i % 5 == 0) rig.engine->cancel(id.value());
+          if (i % 11 == 0) rig.engine->cancel(id.value() - 1);
+        }
+      });
+    }
+    for (std::thread& submitter : submitters) submitter.join();
+    rig.engine->drain(milliseconds(5));
+    EXPECT_EQ(rig.engine->snapshot().kv_blocks_used, 0);
+    done = true;
+    reader.join();
+  }
+  size_t num_accepted = 0;
+  for (const std::vector<Collector>& worker : collectors) {
+    for (const Collector& collector : worker) {
+      EXPECT_EQ(collector.num_terminal(), 1);
+      EXPECT_FALSE(collector.late());
+      ++num_accepted;
+    }
+  }
+  EXPECT_GT(num_accepted, 50u);
+}
+
+TEST(EngineSim, SinkMayCancelAndSubmit) {
+  Rig rig;
+  Collector chained;
+  std::promise<void> over;
+  RequestId own = 0;
+  std::mutex mutex;
+  std::unique_lock hold(mutex);
+  const Result<RequestId> id = rig.engine->submit(make_request(1, 10, 200), [&](Event&& event) {
+    std::lock_guard lock(mutex);
+    if (event.kind == Event::Kind::kToken) rig.engine->cancel(own);
+    if (event.kind == Event::Kind::kFinished) {
+      EXPECT_EQ(event.reason, FinishReason::kCancelled);
+      EXPECT_TRUE(rig.engine->submit(make_request(2, 5, 5), chained.sink()).ok());
+      over.set_value();
+    }
+    return true;
+  });
+  own = id.value();
+  hold.unlock();
+  over.get_future().wait();
+  EXPECT_EQ(chained.wait().reason, FinishReason::kLength);
+}
+
+TEST(EngineSim, CreateRefusesNonsense) {
+  FakeBackend backend;
+  FakeModel model({});
+  EngineOptions options = engine_options(0);
+  EXPECT_EQ(Engine::create(model, backend, options, {}).error().code, ErrorCode::kInvalidArgument);
+  options = engine_options(4);
+  options.num_kv_blocks = 0;
+  options.kv_memory_bytes = 10;
+  const auto small = Engine::create(model, backend, options, {});
+  EXPECT_EQ(small.error().code, ErrorCode::kExhausted);
+  EXPECT_NE(small.error().message.find("64"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace headrace

@@ -1,0 +1,187 @@
+// A model that checks the KV protocol instead of computing: for tests of scheduler and engine.
+//
+// Its "K and V" of a position are a hash of all tokens up to it, stored by (block, slot). A row's
+// hash is made from what the block table says stands before it, so a wrong, stale, shared or early
+// block changes it; the whole chain before each span is verified as well. Logits are a function of
+// the hash alone: equal prefixes give equal bits however they were batched.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "model/model.h"
+
+namespace headrace {
+
+inline uint64_t mix_bits(uint64_t x) {
+  x ^= x >> 30;
+  x *= 0xBF58476D1CE4E5B9u;
+  x ^= x >> 27;
+  x *= 0x94D049BB133111EBu;
+  return x ^ (x >> 31);
+}
+
+inline uint64_t extend_hash(uint64_t before, int32_t token, int64_t position, int64_t epoch) {
+  const uint64_t own = mix_bits(static_cast<uint64_t>(token) + 1) ^
+                       mix_bits(static_cast<uint64_t>(position) << 20) ^
+                       mix_bits(~static_cast<uint64_t>(epoch));
+  return mix_bits(before * 0x9E3779B97F4A7C15u + own);
+}
+
+// The hash of a whole prefix, computed without any cache: the oracle.
+inline uint64_t prefix_hash(const std::vector<int32_t>& tokens, size_t count, int64_t epoch) {
+  uint64_t hash = 0;
+  for (size_t i = 0; i < count; ++i) {
+    hash = extend_hash(hash, tokens[i], static_cast<int64_t>(i), epoch);
+  }
+  return hash;
+}
+
+// The slots of a pool of blocks, holding prefix hashes.
+class HashKv {
+ public:
+  explicit HashKv(int64_t num_blocks) : slots_(static_cast<size_t>(num_blocks) * kBlockTokens) {}
+
+  // Verifies positions [0, first), then stores positions [first, first + count); returns the hash
+  // after each. Counts what does not fit in num_errors().
+  std::vector<uint64_t> run(const int32_t* block_table, int64_t first,
+                            std::span<const int32_t> tokens, int64_t epoch) {
+    uint64_t hash = 0;
+    for (int64_t p = 0; p < first; ++p) {
+      const Slot& slot = at(block_table, p);
+      hash = extend_hash(hash, slot.token, p, epoch);
+      if (slot.hash != hash) ++num_errors_;
+    }
+    std::vector<uint64_t> hashes;
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      const int64_t p = first + static_cast<int64_t>(i);
+      hash = extend_hash(hash, tokens[i], p, epoch);
+      at(block_table, p) = {tokens[i], hash};
+      hashes.push_back(hash);
+    }
+    return hashes;
+  }
+  int64_t num_errors() const { return num_errors_; }
+
+ private:
+  struct Slot {
+    int32_t token = -1;
+    uint64_t hash = 0;
+  };
+  Slot& at(const int32_t* block_table, int64_t position) {
+    const int64_t block_id = block_table[position / kBlockTokens];
+    return slots_[static_cast<size_t>(block_id * kBlockTokens + position % kBlockTokens)];
+  }
+
+  std::vector<Slot> slots_;
+  int64_t num_errors_ = 0;
+};
+
+// Only sizes are asked of it: no op is ever called.
+class FakeBackend final : public Backend {
+ public:
+  Result<std::unique_ptr<PackedWeight>> pack(std::span<const WeightView>, WeightRole) override {
+    return make_error(ErrorCode::kUnsupported, "the fake backend packs nothing");
+  }
+  size_t packed_bytes(std::span<const WeightView>, WeightRole) const override { return 0; }
+  size_t kv_layer_bytes(const KvShape&) const override { return 64; }
+  void embed(const PackedWeight&, std::span<const int32_t>, float, float*) override { unused(); }
+  void norm(const NormArgs&) override { unused(); }
+  void linear(const PackedWeight&, const float*, int64_t, const Epilogue&, float*) override {
+    unused();
+  }
+  void gated_linear(const PackedWeight&, const float*, int64_t, Activation, const float*,
+                    float*) override {
+    unused();
+  }
+  void finish_qkv(const QkvArgs&) override { unused(); }
+  void attention(const AttentionArgs&) override { unused(); }
+  int num_threads() const override { return 1; }
+  std::string_view isa() const override { return "fake"; }
+  std::string numerics_id() const override { return "fake"; }
+  std::vector<KernelInfo> kernels() const override { return {}; }
+
+ private:
+  static void unused() { CHECK(false, "an op of the fake backend"); }
+};
+
+struct FakeModelOptions {
+  int64_t vocab_size = 50;
+  int64_t max_positions = 512;
+  int max_batch_tokens = 64;
+  int max_logit_rows = 16;
+  int64_t num_blocks = 256;           // the engine's, or more
+  int64_t short_context = INT64_MAX;  // rope epoch 1 past this many tokens
+  std::chrono::microseconds step_time{0};
+  int32_t poison_token = -1;  // rows of this token have one NaN among their logits
+};
+
+class FakeModel final : public Model {
+ public:
+  explicit FakeModel(const FakeModelOptions& fake) : fake_(fake), kv_(fake.num_blocks) {
+    config_.vocab_size = fake.vocab_size;
+    config_.max_position_embeddings = fake.max_positions;
+    options_.max_batch_tokens = fake.max_batch_tokens;
+    options_.max_logit_rows = fake.max_logit_rows;
+  }
+
+  const ModelConfig& config() const override { return config_; }
+  const ModelOptions& options() const override { return options_; }
+  std::vector<KvShape> kv_shapes() const override { return {KvShape{KvType::kF32, 1, 4}}; }
+  int64_t rope_epoch(int64_t num_tokens) const override {
+    return num_tokens > fake_.short_context ? 1 : 0;
+  }
+
+  void forward(const Batch& batch, KvStore&, float* logits, const HiddenTap&) override {
+    if (fake_.step_time.count() > 0) std::this_thread::sleep_for(fake_.step_time);
+    CHECK(batch.token_ids.size() <= static_cast<size_t>(fake_.max_batch_tokens));
+    CHECK(batch.logit_rows.size() <= static_cast<size_t>(fake_.max_logit_rows));
+    std::vector<uint64_t> hashes;
+    for (const BatchSpan& span : batch.spans) {
+      CHECK(static_cast<size_t>(span.first_row) == hashes.size());
+      const auto tokens = batch.token_ids.subspan(static_cast<size_t>(span.first_row),
+                                                  static_cast<size_t>(span.num_rows));
+      for (const uint64_t hash :
+           kv_.run(span.block_table, span.first_position, tokens, span.rope_epoch)) {
+        hashes.push_back(hash);
+      }
+    }
+    CHECK(hashes.size() == batch.token_ids.size());
+    for (const int32_t row : batch.logit_rows) {
+      fill_logits(hashes[static_cast<size_t>(row)], logits);
+      if (batch.token_ids[static_cast<size_t>(row)] == fake_.poison_token) logits[3] = NAN;
+      logits += fake_.vocab_size;
+    }
+    num_errors_ = kv_.num_errors();
+    ++num_steps_;
+  }
+
+  void fill_logits(uint64_t hash, float* logits) const {
+    for (int64_t i = 0; i < fake_.vocab_size; ++i) {
+      const uint64_t bits = mix_bits(hash + static_cast<uint64_t>(i) * 0x9E3779B97F4A7C15u);
+      logits[i] = static_cast<float>(bits >> 40) * 0x1p-21f - 4.0f;  // [-4, 4)
+    }
+  }
+
+  // Positions whose K and V were not what the sequence's tokens say.
+  int64_t num_errors() const { return num_errors_; }
+  int64_t num_steps() const { return num_steps_; }
+
+ private:
+  const FakeModelOptions fake_;
+  ModelConfig config_;
+  ModelOptions options_;
+  HashKv kv_;
+  std::atomic<int64_t> num_errors_{0};
+  std::atomic<int64_t> num_steps_{0};
+};
+
+}  // namespace headrace

@@ -1,0 +1,369 @@
+// Random schedules from seeds: arrivals, cancels in every state, exhaustion, pre-emption, refused
+// events, failed rows, rope epochs. After each step all invariants hold; at the end every request
+// has had exactly one terminal event, and its tokens are those it gets when it is alone.
+//
+// HEADRACE_SIM_SCHEDULES sets how many schedules run (default 4,000); a failure names its seed.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <random>
+#include <set>
+
+#include "engine/scheduler.h"
+#include "engine/step_log.h"
+#include "sim/fake_model.h"
+
+namespace headrace {
+namespace {
+
+constexpr int32_t kVocab = 40;
+constexpr int32_t kEndId = 7;
+
+class Simulation {
+ public:
+  explicit Simulation(uint64_t seed)
+      : random_(seed),
+        options_(make_options()),
+        scheduler_(options_),
+        kv_(options_.num_blocks),
+        log_(100'000, /*keep_requests=*/true) {}
+
+  // Faults and arrivals for some steps, then only what is there until it is done.
+  void run() {
+    const int num_busy = static_cast<int>(range(10, 120));
+    num_faults_per_64_ = static_cast<int>(range(0, 6));
+    for (int i = 0; i < num_busy && !testing::Test::HasFatalFailure(); ++i) {
+      while (range(0, 2) == 0 && live_.size() < 40) arrive();
+      step();
+    }
+    num_faults_per_64_ = 0;
+    int64_t bound = 10;
+    for (const RequestId id : live_) bound += 8 * scheduler_.find(id)->max_known;
+    while (!scheduler_.idle() && !testing::Test::HasFatalFailure()) {
+      ASSERT_GT(bound--, 0) << "requests do not finish";
+      step();
+    }
+    if (testing::Test::HasFatalFailure()) return;
+    check_end();
+  }
+
+  uint64_t digest() const { return digest_; }
+  bool met_protection() const { return most_preemptions_ == kMaxPreemptions; }
+  const SchedulerStats& stats() const { return scheduler_.stats(); }
+  Status replay() const { return log_.replay(options_); }
+
+ private:
+  struct Record {  // what the test knows of a request
+    Request request;
+    std::vector<int32_t> output;
+    int num_terminal = 0;
+    int num_prompt_events = 0;
+    Event last;
+    bool disturbed = false;  // cancelled or failed by the test
+  };
+
+  int64_t range(int64_t low, int64_t high) {
+    return low + static_cast<int64_t>(random_() % static_cast<uint64_t>(high - low + 1));
+  }
+  bool fault() { return range(0, 63) < num_faults_per_64_; }
+
+  SchedulerOptions make_options() {
+    SchedulerOptions options;
+    options.max_sequences = static_cast<int>(range(1, 8));
+    options.max_batch_tokens = static_cast<int>(range(options.max_sequences, 48));
+    options.max_logit_rows = static_cast<int>(range(options.max_sequences, 16));
+    options.num_blocks = range(0, 1) == 0 ? range(2, 8) : range(4, 24);
+    options.max_context = range(2, options.num_blocks * kBlockTokens);
+    options.end_ids = {kEndId};
+    const int64_t kind = range(0, 3);
+    const int64_t edge = range(1, options.max_context);
+    options.rope_epoch = [kind, edge](int64_t num_tokens) -> int64_t {
+      if (kind < 2 || num_tokens <= edge) return 0;
+      return kind == 2 ? 1 : (num_tokens - edge) / 8 + 1;
+    };
+    return options;
+  }
+
+  void arrive() {
+    Record record;
+    Request& request = record.request;
+    request.max_tokens = static_cast<int32_t>(range(0, 3) == 0 ? range(1, 200) : range(1, 20));
+    const int64_t longest = std::min<int64_t>(options_.max_context - 1, 150);
+    const int64_t num_prompt =
+        range(0, 2) == 0 ? range(1, longest) : range(1, std::min<int64_t>(longest, 20));
+    const bool shares_prefix = range(0, 1) == 0;
+    for (int64_t i = 0; i < num_prompt; ++i) {
+      request.prompt_ids.push_back(
+          static_cast<int32_t>(shares_prefix && i < 70 ? i % kVocab : range(0, kVocab - 1)));
+    }
+    if (range(0, 5) == 0) request.num_prompt_logprobs = 1;
+    if (request.num_prompt_logprobs && range(0, 1) == 0) request.max_tokens = 0;
+    request.ignore_eos = range(0, 1) == 0;
+    if (range(0, 3) == 0) request.stop_ids = {static_cast<int32_t>(range(0, kVocab - 1))};
+    const RequestId id = ++last_id_;
+    scheduler_.admit(id, request, ++now_);
+    log_.admitted(id, request, now_);
+    records_.emplace(id, std::move(record));
+    live_.insert(id);
+  }
+
+  void cancel_some() {
+    if (!fault() || last_id_ == 0) return;
+    const RequestId id = static_cast<RequestId>(range(1, static_cast<int64_t>(last_id_) + 1));
+    if (live_.contains(id)) records_.at(id).disturbed = true;
+    log_.cancelled(id, ++now_);
+    scheduler_.cancel(id, now_, &events_);
+  }
+
+  void step() {
+    cancel_some();
+    take_events();
+    if (scheduler_.idle()) return;
+    std::map<RequestId, bool> started_before;
+    for (const RequestId id : scheduler_.ids()) {
+      started_before[id] = scheduler_.find(id)->times.started != 0;
+    }
+    const StepPlan& plan = scheduler_.plan(++now_);
+    log_.planned(plan, scheduler_, now_);
+    check_plan(plan);
+    check_order(started_before);
+    if (testing::Test::HasFatalFailure()) return;
+    std::vector<SpanResult> results = compute(plan);
+    log_.committed(results, ++now_);
+    scheduler_.commit(results, now_, &events_);
+    scheduler_.take_poisoned_blocks();
+    take_events();
+    const Status sound = scheduler_.check();
+    ASSERT_TRUE(sound.ok()) << sound.error().message;
+  }
+
+  void check_plan(const StepPlan& plan) {
+    ASSERT_FALSE(plan.spans.empty());
+    ASSERT_LE(plan.num_tokens, options_.max_batch_tokens);
+    ASSERT_LE(plan.num_logit_rows, options_.max_logit_rows);
+    std::set<RequestId> seen;
+    int32_t num_tokens = 0;
+    int32_t num_logit_rows = 0;
+    for (const PlannedSpan& span : plan.spans) {
+      const Sequence& sequence = *span.sequence;
+      ASSERT_TRUE(seen.insert(sequence.id).second) << "two spans of one sequence";
+      ASSERT_TRUE(live_.contains(sequence.id));
+      ASSERT_EQ(span.first_position, sequence.num_computed);
+      ASSERT_EQ(span.first_row, num_tokens);
+      ASSERT_GE(span.num_tokens, 1);
+      const int64_t end = span.first_position + span.num_tokens;
+      ASSERT_LE(end, sequence.num_known());
+      ASSERT_TRUE(sequence.table.covers(end));
+      ASSERT_EQ(span.samples, sequence.samples() && end == sequence.num_known());
+      ASSERT_EQ(span.rope_epoch, options_.rope_epoch(sequence.num_known()));
+      if (span.num_scored > 0) {
+        ASSERT_EQ(span.first_scored, sequence.num_scored);
+        ASSERT_GE(span.first_scored, span.first_position);
+        ASSERT_LE(span.first_scored + span.num_scored, end);
+      }
+      ASSERT_LE(sequence.num_preemptions, kMaxPreemptions);
+      most_preemptions_ = std::max(most_preemptions_, sequence.num_preemptions);
+      num_tokens += span.num_tokens;
+      num_logit_rows += span.num_logit_rows();
+    }
+    ASSERT_EQ(num_tokens, plan.num_tokens);
+    ASSERT_EQ(num_logit_rows, plan.num_logit_rows);
+  }
+
+  // Nobody starts while an older request has never started.
+  void check_order(const std::map<RequestId, bool>& started_before) {
+    bool someone_waits = false;
+    for (const auto& [id, started] : started_before) {
+      const bool starts_now = !started && scheduler_.find(id)->times.started != 0;
+      ASSERT_FALSE(starts_now && someone_waits) << "request " << id << " overtook an older one";
+      someone_waits |= scheduler_.find(id)->times.started == 0;
+    }
+  }
+
+  static int32_t token_after(uint64_t hash) {
+    return static_cast<int32_t>(mix_bits(hash) % static_cast<uint64_t>(kVocab));
+  }
+
+  std::vector<SpanResult> compute(const StepPlan& plan) {
+    std::vector<SpanResult> results(plan.spans.size());
+    for (size_t i = 0; i < plan.spans.size(); ++i) {
+      const PlannedSpan& span = plan.spans[i];
+      const Sequence& sequence = *span.sequence;
+      const auto tokens = std::span(sequence.tokens)
+                              .subspan(static_cast<size_t>(span.first_position),
+                                       static_cast<size_t>(span.num_tokens));
+      const std::vector<uint64_t> hashes =
+          kv_.run(sequence.table.blocks.data(), span.first_position, tokens, span.rope_epoch);
+      for (int32_t row = 0; row < span.num_scored; ++row) {
+        const uint64_t hash =
+            hashes[static_cast<size_t>(span.first_scored + row - span.first_position)];
+        TokenLogprobs score;
+        score.rank = static_cast<int32_t>(hash & 0xFFFF);
+        results[i].scored.push_back(score);
+      }
+      if (span.samples) results[i].token_id = token_after(hashes.back());
+      if (fault()) {
+        results[i].failed = true;
+        results[i].failure = "a fault of the test";
+        records_.at(sequence.id).disturbed = true;
+      }
+    }
+    EXPECT_EQ(kv_.num_errors(), 0);
+    cancel_some();  // while the step is in flight
+    return results;
+  }
+
+  void take_events() {
+    std::vector<Event> events;
+    std::swap(events, events_);
+    for (Event& event : events) {
+      ASSERT_TRUE(live_.contains(event.request_id)) << "an event after the terminal one";
+      Record& record = records_.at(event.request_id);
+      digest_ = mix_bits(digest_ ^ (event.request_id * 64 + static_cast<uint64_t>(event.kind)) ^
+                         (static_cast<uint64_t>(event.token_id + 1) << 32) ^
+                         (static_cast<uint64_t>(event.reason) << 24));
+      switch (event.kind) {
+        case Event::Kind::kPromptLogprobs: {
+          ++record.num_prompt_events;
+          check_scores(record, event);
+          break;
+        }
+        case Event::Kind::kToken: {
+          record.output.push_back(event.token_id);
+          if (!fault()) break;
+          record.disturbed = true;  // a slow sink refuses
+          log_.cancelled(event.request_id, ++now_);
+          scheduler_.cancel(event.request_id, now_, &events_);
+          break;
+        }
+        case Event::Kind::kFinished: {
+          ++record.num_terminal;
+          record.last = std::move(event);
+          live_.erase(record.last.request_id);
+          break;
+        }
+      }
+    }
+    if (!events_.empty()) take_events();
+  }
+
+  void check_scores(const Record& record, const Event& event) {
+    const std::vector<int32_t>& prompt = record.request.prompt_ids;
+    ASSERT_EQ(event.prompt_logprobs.size(), prompt.size());
+    ASSERT_FALSE(event.prompt_logprobs[0].has_value());
+    const int64_t epoch = options_.rope_epoch(static_cast<int64_t>(prompt.size()));
+    for (size_t i = 1; i < prompt.size(); ++i) {
+      ASSERT_TRUE(event.prompt_logprobs[i].has_value());
+      ASSERT_EQ(event.prompt_logprobs[i]->rank,
+                static_cast<int32_t>(prefix_hash(prompt, i, epoch) & 0xFFFF));
+    }
+  }
+
+  // What the request gives when it is alone, computed without scheduler and cache.
+  void check_alone(const Record& record) {
+    std::vector<int32_t> tokens = record.request.prompt_ids;
+    const size_t num_prompt = tokens.size();
+    FinishReason reason = FinishReason::kLength;
+    while (static_cast<int64_t>(tokens.size() - num_prompt) < record.request.max_tokens &&
+           static_cast<int64_t>(tokens.size()) < options_.max_context) {
+      const int64_t epoch = options_.rope_epoch(static_cast<int64_t>(tokens.size()));
+      const int32_t token = token_after(prefix_hash(tokens, tokens.size(), epoch));
+      const std::vector<int32_t>& stops = record.request.stop_ids;
+      if ((token == kEndId && !record.request.ignore_eos) ||
+          std::find(stops.begin(), stops.end(), token) != stops.end()) {
+        ASSERT_EQ(record.last.stop_id, token);
+        reason = FinishReason::kStop;
+        break;
+      }
+      tokens.push_back(token);
+    }
+    ASSERT_EQ(record.last.reason, reason);
+    ASSERT_EQ(record.output, std::vector<int32_t>(tokens.begin() + static_cast<int64_t>(num_prompt),
+                                                  tokens.end()));
+    ASSERT_EQ(record.num_prompt_events, record.request.num_prompt_logprobs.has_value() ? 1 : 0);
+  }
+
+  void check_end() {
+    ASSERT_TRUE(live_.empty());
+    ASSERT_EQ(scheduler_.kv_cache().num_used(), 0);
+    for (const auto& [id, record] : records_) {
+      ASSERT_EQ(record.num_terminal, 1) << "request " << id;
+      ASSERT_EQ(record.last.usage.prompt_tokens,
+                static_cast<int32_t>(record.request.prompt_ids.size()));
+      ASSERT_EQ(record.last.usage.output_tokens, static_cast<int32_t>(record.output.size()));
+      if (!record.disturbed) check_alone(record);
+      if (testing::Test::HasFatalFailure()) return;
+    }
+  }
+
+  std::mt19937_64 random_;
+  const SchedulerOptions options_;
+  Scheduler scheduler_;
+  HashKv kv_;
+  StepLog log_;
+  std::map<RequestId, Record> records_;
+  std::set<RequestId> live_;
+  std::vector<Event> events_;
+  RequestId last_id_ = 0;
+  TimeUs now_ = 1;
+  int num_faults_per_64_ = 0;
+  int most_preemptions_ = 0;
+  uint64_t digest_ = 0;
+};
+
+uint64_t num_schedules() {
+  const char* text = std::getenv("HEADRACE_SIM_SCHEDULES");
+  return text == nullptr ? 4'000 : std::strtoull(text, nullptr, 10);
+}
+
+TEST(SchedulerSim, EveryScheduleKeepsItsPromises) {
+  SchedulerStats total;
+  uint64_t num_protected = 0;  // schedules where a request was pre-empted as often as it can be
+  for (uint64_t seed = 1; seed <= num_schedules(); ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    Simulation simulation(seed);
+    simulation.run();
+    if (HasFailure()) return;
+    total.num_steps += simulation.stats().num_steps;
+    total.num_preemptions += simulation.stats().num_preemptions;
+    total.num_epoch_restarts += simulation.stats().num_epoch_restarts;
+    total.cached_tokens += simulation.stats().cached_tokens;
+    num_protected += simulation.met_protection() ? 1 : 0;
+  }
+  fmt::print("{} steps, {} pre-emptions, {} epoch restarts, {} cached tokens, {} protected\n",
+             total.num_steps, total.num_preemptions, total.num_epoch_restarts, total.cached_tokens,
+             num_protected);
+  // A simulation that never meets what it is for proves nothing.
+  EXPECT_GT(total.num_preemptions, num_schedules() / 10);
+  EXPECT_GT(num_protected, 0u);
+  EXPECT_GT(total.num_epoch_restarts, num_schedules() / 10);
+  EXPECT_GT(total.cached_tokens, num_schedules() / 10);
+}
+
+TEST(SchedulerSim, EqualSeedsGiveEqualEvents) {
+  std::set<uint64_t> digests;
+  for (uint64_t seed = 1; seed <= 50; ++seed) {
+    Simulation first(seed);
+    Simulation second(seed);
+    first.run();
+    second.run();
+    ASSERT_EQ(first.digest(), second.digest()) << "seed " << seed;
+    digests.insert(first.digest());
+  }
+  EXPECT_GT(digests.size(), 45u);
+}
+
+TEST(SchedulerSim, StepLogReplays) {
+  for (uint64_t seed = 1; seed <= 200; ++seed) {
+    Simulation simulation(seed);
+    simulation.run();
+    const Status replayed = simulation.replay();
+    ASSERT_TRUE(replayed.ok()) << "seed " << seed << ": " << replayed.error().message;
+  }
+}
+
+}  // namespace
+}  // namespace headrace
