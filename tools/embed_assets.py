@@ -4,7 +4,7 @@
 embed_assets.py OUT [DIST]
 
 Writes into OUT: one gzip file per file of DIST, assets.S that includes their bytes, and assets.cpp that
-implements embedded_assets() of src/server/assets.h. Without DIST the table is empty. The same input gives
+implements embedded_assets() of src/server/assets.h; index.html becomes the path "/". Without DIST the table is empty. The same input gives
 the same bytes.
 """
 
@@ -33,36 +33,36 @@ CPP_ROW = """    {{"{path}", "{mime}", "\\"{digest}\\"", {{{symbol}, {size}}}}},
 
 
 def read_assets(dist, out):
-    rows = []
-    for file in sorted((p for p in dist.rglob("*") if p.is_file()), key=lambda p: p.as_posix()):
+    files = []
+    for file in sorted(p for p in dist.rglob("*") if p.is_file()):
         mime = MIME.get(file.suffix)
         if mime is None:
             sys.exit(f"{file}: no content type for '{file.suffix}'; add it to MIME in tools/embed_assets.py")
         content = file.read_bytes()
         packed = gzip.compress(content, 9, mtime=0)
-        name = f"asset_{len(rows)}.gz"
+        name = f"asset_{len(files)}.gz"
         (out / name).write_bytes(packed)
-        rows.append({
-            "path": "/" + file.relative_to(dist).as_posix(),
+        files.append({
+            "path": "/" + ("" if file == dist / "index.html" else file.relative_to(dist).as_posix()),
             "mime": mime,
             "digest": hashlib.sha256(content).hexdigest()[:32],
-            "symbol": f"headrace_asset_{len(rows)}",
+            "symbol": f"headrace_asset_{len(files)}",
             "file": name,
             "size": len(packed),
         })
-    if not any(row["path"] == "/index.html" for row in rows):
+    if not (dist / "index.html").is_file():
         sys.exit(f"{dist}: no index.html; build the page first")
-    return rows
+    return sorted(files, key=lambda file: file["path"])
 
 
-def render_assembler(rows):
-    body = "".join(ASSEMBLER_ROW.format(**row) for row in rows)
+def render_assembler(files):
+    body = "".join(ASSEMBLER_ROW.format(**file) for file in files)
     return f"  .section .rodata\n{body}  .section .note.GNU-stack,\"\",%progbits\n"
 
 
-def render_cpp(rows):
-    symbols = "".join(f"extern const unsigned char {r['symbol']}[{r['size']}];\n" for r in rows)
-    table = "".join(CPP_ROW.format(**row) for row in rows)
+def render_cpp(files):
+    symbols = "".join(f"extern const unsigned char {r['symbol']}[{r['size']}];\n" for r in files)
+    table = "".join(CPP_ROW.format(**file) for file in files)
     span = f"""constexpr EmbeddedAsset kAssets[] = {{
 {table}}};
 
@@ -76,7 +76,7 @@ extern "C" {{
 
 namespace headrace {{
 
-{span if rows else empty}
+{span if files else empty}
 
 }}  // namespace headrace
 """
@@ -87,9 +87,9 @@ def main():
         sys.exit(__doc__)
     out = pathlib.Path(sys.argv[1])
     out.mkdir(parents=True, exist_ok=True)
-    rows = read_assets(pathlib.Path(sys.argv[2]), out) if len(sys.argv) == 3 else []
-    (out / "assets.S").write_text(render_assembler(rows))
-    (out / "assets.cpp").write_text(render_cpp(rows))
+    files = read_assets(pathlib.Path(sys.argv[2]), out) if len(sys.argv) == 3 else []
+    (out / "assets.S").write_text(render_assembler(files))
+    (out / "assets.cpp").write_text(render_cpp(files))
 
 
 if __name__ == "__main__":

@@ -18,8 +18,8 @@ const EmbeddedAsset* find_asset(std::string_view path) {
 }
 
 TEST(Assets, HoldsThePage) {
-  ASSERT_NE(find_asset("/index.html"), nullptr);
-  EXPECT_EQ(find_asset("/index.html")->mime, "text/html; charset=utf-8");
+  ASSERT_NE(find_asset("/"), nullptr);
+  EXPECT_EQ(find_asset("/")->mime, "text/html; charset=utf-8");
   const auto ends_with = [](std::string_view suffix) {
     return [suffix](const EmbeddedAsset& asset) { return asset.path.ends_with(suffix); };
   };
