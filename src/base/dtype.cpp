@@ -228,10 +228,13 @@ void decode_mxfp4(const std::byte* block, float* values) {
   }
 }
 
-// Half of an unsigned e4m3 scale (the sign bit is ignored); the NaN code 0x7F stands for 0.
+// Half of an e4m3 scale. Only 0x7F stands for 0; the sign bit is ignored, and 0xFF is 480.
 float halved_unsigned_e4m3(int code) {
   if (code == 0x7F) return 0.0f;
-  return 0.5f * e4m3_to_float(static_cast<uint8_t>(code & 0x7F));
+  const int exponent = code >> 3 & 15;
+  const auto mantissa = static_cast<float>(code & 7);
+  if (exponent == 0) return mantissa * 0x1p-10f;
+  return (8.0f + mantissa) * bits_to_float(static_cast<uint32_t>(exponent + 116) << 23);
 }
 
 void decode_nvfp4(const std::byte* block, float* values) {
