@@ -1,0 +1,78 @@
+#include "engine/request_check.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+
+namespace headrace {
+namespace {
+
+constexpr RequestLimits kLimits{100, 50};
+
+Request good_request() {
+  Request request;
+  request.prompt_ids = {1, 2, 3};
+  return request;
+}
+
+TEST(RequestCheck, AcceptsDefaultsAndEdges) {
+  EXPECT_TRUE(check_request(good_request(), kLimits).ok());
+  Request edge = good_request();
+  edge.prompt_ids.assign(49, 99);
+  edge.max_tokens = INT32_MAX;
+  edge.num_logprobs = 20;
+  edge.sampling.top_k = -1;
+  edge.sampling.min_p = 1;
+  EXPECT_TRUE(check_request(edge, kLimits).ok());
+  edge.prompt_ids.assign(50, 0);
+  edge.max_tokens = 0;
+  edge.num_prompt_logprobs = 0;
+  EXPECT_TRUE(check_request(edge, kLimits).ok());
+}
+
+TEST(RequestCheck, NamesTheFieldAtFault) {
+  struct Case {
+    const char* param;
+    std::function<void(Request&)> spoil;
+  };
+  const std::vector<Case> cases = {
+      {"prompt", [](Request& r) { r.prompt_ids.clear(); }},
+      {"prompt", [](Request& r) { r.prompt_ids.assign(50, 1); }},
+      {"prompt", [](Request& r) { r.prompt_ids[1] = 100; }},
+      {"prompt", [](Request& r) { r.prompt_ids[1] = -1; }},
+      {"max_tokens", [](Request& r) { r.max_tokens = 0; }},
+      {"max_tokens", [](Request& r) { r.max_tokens = -5; }},
+      {"min_tokens", [](Request& r) { r.min_tokens = 17; }},
+      {"min_tokens", [](Request& r) { r.min_tokens = -1; }},
+      {"logprobs", [](Request& r) { r.num_logprobs = 21; }},
+      {"logprobs", [](Request& r) { r.num_logprobs = -1; }},
+      {"prompt_logprobs", [](Request& r) { r.num_prompt_logprobs = 21; }},
+      {"temperature", [](Request& r) { r.sampling.temperature = -0.1f; }},
+      {"temperature", [](Request& r) { r.sampling.temperature = NAN; }},
+      {"temperature", [](Request& r) { r.sampling.temperature = INFINITY; }},
+      {"top_k", [](Request& r) { r.sampling.top_k = -2; }},
+      {"top_p", [](Request& r) { r.sampling.top_p = 0; }},
+      {"top_p", [](Request& r) { r.sampling.top_p = 1.1f; }},
+      {"min_p", [](Request& r) { r.sampling.min_p = -0.1f; }},
+      {"repetition_penalty", [](Request& r) { r.sampling.repetition_penalty = 0; }},
+      {"presence_penalty", [](Request& r) { r.sampling.presence_penalty = 2.1f; }},
+      {"frequency_penalty", [](Request& r) { r.sampling.frequency_penalty = -2.1f; }},
+      {"logit_bias", [](Request& r) { r.sampling.logit_bias = {{100, 1.0f}}; }},
+      {"logit_bias", [](Request& r) { r.sampling.logit_bias = {{1, NAN}}; }},
+      {"stop_token_ids", [](Request& r) { r.stop_ids = {100}; }},
+      {"stop_token_ids", [](Request& r) { r.stop_ids.assign(5000, 1); }},
+  };
+  for (const Case& entry : cases) {
+    Request request = good_request();
+    entry.spoil(request);
+    const Status status = check_request(request, kLimits);
+    ASSERT_FALSE(status.ok()) << entry.param;
+    EXPECT_EQ(status.error().code, ErrorCode::kInvalidArgument);
+    EXPECT_EQ(status.error().param, entry.param) << status.error().message;
+    EXPECT_FALSE(status.error().message.empty());
+  }
+}
+
+}  // namespace
+}  // namespace headrace

@@ -1,0 +1,354 @@
+#include "engine/sampler.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <random>
+#include <set>
+
+#include "engine/philox.h"
+
+namespace headrace {
+namespace {
+
+// The rounds and constants, against the published vectors of the generator (all zeros, all ones).
+TEST(Philox, KnownAnswers) {
+  EXPECT_EQ(philox4x32({0, 0, 0, 0}, {0, 0}),
+            (std::array<uint32_t, 4>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+  EXPECT_EQ(philox4x32({~0u, ~0u, ~0u, ~0u}, {~0u, ~0u}),
+            (std::array<uint32_t, 4>{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+}
+
+TEST(Philox, UniformIsInRangeAndSpread) {
+  double sum = 0;
+  for (uint64_t position = 0; position < 100'000; ++position) {
+    const double value = uniform_at(7, position);
+    ASSERT_GE(value, 0);
+    ASSERT_LT(value, 1);
+    sum += value;
+  }
+  EXPECT_NEAR(sum / 100'000, 0.5, 0.005);
+  EXPECT_NE(uniform_at(7, 3), uniform_at(8, 3));
+  EXPECT_NE(uniform_at(7, 3), uniform_at(7, 4));
+}
+
+struct Draw {
+  Request request;
+  std::vector<int32_t> tokens{0};
+  int32_t num_prompt = 1;
+  std::vector<int32_t> end_ids;
+
+  SampleContext context() const { return {tokens, num_prompt, end_ids}; }
+};
+
+int32_t sample(const std::vector<float>& logits, const Draw& draw) {
+  Sampler sampler(static_cast<int64_t>(logits.size()));
+  return sampler.sample(logits.data(), draw.request, draw.context()).value();
+}
+
+// How often each id comes over many seeds.
+std::map<int32_t, int> histogram(const std::vector<float>& logits, Draw draw, int num_draws) {
+  Sampler sampler(static_cast<int64_t>(logits.size()));
+  std::map<int32_t, int> counts;
+  for (int i = 0; i < num_draws; ++i) {
+    draw.request.sampling.seed = static_cast<uint64_t>(i);
+    ++counts[sampler.sample(logits.data(), draw.request, draw.context()).value()];
+  }
+  return counts;
+}
+
+std::set<int32_t> support(const std::vector<float>& logits, const Draw& draw) {
+  std::set<int32_t> ids;
+  for (const auto& [id, count] : histogram(logits, draw, 3000)) ids.insert(id);
+  return ids;
+}
+
+std::vector<double> softmax(const std::vector<float>& logits, double temperature = 1) {
+  std::vector<double> weights;
+  for (const float logit : logits) weights.push_back(std::exp(double{logit} / temperature));
+  const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
+  for (double& weight : weights) weight /= total;
+  return weights;
+}
+
+std::vector<float> random_logits(size_t count, uint32_t seed, float spread = 3) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal(0, spread);
+  std::vector<float> logits(count);
+  for (float& logit : logits) logit = normal(random);
+  return logits;
+}
+
+TEST(Sampler, GreedyTakesTheLowestIdOfTheLargest) {
+  Draw draw;
+  draw.request.sampling.temperature = 0;
+  EXPECT_EQ(sample({1, 3, 2, 3, 0}, draw), 1);
+  EXPECT_EQ(sample({-5, -5, -5}, draw), 0);
+}
+
+TEST(Sampler, FrequenciesFollowTheSoftmax) {
+  const std::vector<float> logits = random_logits(12, 1, 1.5f);
+  for (const float temperature : {0.5f, 1.0f, 2.0f}) {
+    Draw draw;
+    draw.request.sampling.temperature = temperature;
+    const int num_draws = 60'000;
+    auto counts = histogram(logits, draw, num_draws);
+    const std::vector<double> expected = softmax(logits, temperature);
+    double chi2 = 0;
+    for (size_t i = 0; i < logits.size(); ++i) {
+      const double mean = expected[i] * num_draws;
+      if (mean < 5) continue;
+      const double difference = counts[static_cast<int32_t>(i)] - mean;
+      chi2 += difference * difference / mean;
+    }
+    EXPECT_LT(chi2, 35) << "temperature " << temperature;  // 11 degrees: p = 0.0003
+  }
+}
+
+TEST(Sampler, FilteredFrequenciesFollowTheRenormalisedSoftmax) {
+  const std::vector<float> logits = random_logits(200, 5, 1.0f);
+  Draw draw;
+  draw.request.sampling.top_k = 5;
+  const int num_draws = 40'000;
+  auto counts = histogram(logits, draw, num_draws);
+  ASSERT_EQ(counts.size(), 5u);
+  const std::vector<double> expected = softmax(logits);
+  double kept = 0;
+  for (const auto& [id, count] : counts) kept += expected[static_cast<size_t>(id)];
+  for (const auto& [id, count] : counts) {
+    const double mean = expected[static_cast<size_t>(id)] / kept * num_draws;
+    EXPECT_NEAR(count, mean, 5 * std::sqrt(mean));
+  }
+}
+
+TEST(Sampler, TopKKeepsExactlyKAndTiesGoToLowerIds) {
+  Draw draw;
+  draw.request.sampling.top_k = 3;
+  EXPECT_EQ(support({0, 1, 1, 1, 1, 2}, draw), (std::set<int32_t>{1, 2, 5}));
+  draw.request.sampling.top_k = 1;
+  EXPECT_EQ(support({0, 1, 1}, draw), (std::set<int32_t>{1}));
+  draw.request.sampling.top_k = -1;
+  EXPECT_EQ(support({0, 0, 0}, draw).size(), 3u);
+  draw.request.sampling.top_k = 1000;
+  EXPECT_EQ(support({0, 0, 0}, draw).size(), 3u);
+}
+
+TEST(Sampler, TopKOneIsGreedyEvenWhenWeightsRoundToEqual) {
+  const float best = std::nextafter(10.0f, 11.0f);
+  Draw draw;
+  draw.request.sampling.top_k = 1;
+  draw.request.sampling.temperature = 50;
+  EXPECT_EQ(support({10, best, 10}, draw), (std::set<int32_t>{1}));
+}
+
+TEST(Sampler, TopPKeepsTheShortestBeginningThatReachesP) {
+  // Probabilities 0.5, 0.25, 0.125, 0.125.
+  const float step = std::log(2.0f);
+  const std::vector<float> logits = {3 * step, 2 * step, step, step};
+  Draw draw;
+  draw.request.sampling.top_p = 0.4f;
+  EXPECT_EQ(support(logits, draw), (std::set<int32_t>{0}));
+  draw.request.sampling.top_p = 0.6f;
+  EXPECT_EQ(support(logits, draw), (std::set<int32_t>{0, 1}));
+  draw.request.sampling.top_p = 0.8f;
+  EXPECT_EQ(support(logits, draw), (std::set<int32_t>{0, 1, 2}));
+  draw.request.sampling.top_p = 0.99f;
+  EXPECT_EQ(support(logits, draw).size(), 4u);
+}
+
+TEST(Sampler, TopPCountsShareOfWhatTopKKeeps) {
+  const float step = std::log(2.0f);
+  const std::vector<float> logits = {3 * step, 2 * step, step, step};
+  Draw draw;
+  draw.request.sampling.top_k = 2;  // 2/3, 1/3
+  draw.request.sampling.top_p = 0.6f;
+  EXPECT_EQ(support(logits, draw), (std::set<int32_t>{0}));
+  draw.request.sampling.top_p = 0.7f;
+  EXPECT_EQ(support(logits, draw), (std::set<int32_t>{0, 1}));
+}
+
+TEST(Sampler, TopPReachesFarIntoAFlatDistribution) {
+  const std::vector<float> logits(5000, 0.0f);
+  Draw draw;
+  draw.request.sampling.top_p = 0.5f;
+  const auto counts = histogram(logits, draw, 4'000);
+  EXPECT_GT(counts.size(), 1800u);
+  for (const auto& [id, count] : counts) EXPECT_LT(id, 2501);  // ties: the lower ids are kept
+}
+
+TEST(Sampler, MinPIsRelativeToTheMostLikely) {
+  const std::vector<float> logits = {0, std::log(0.5f), std::log(0.2f), std::log(0.05f)};
+  Draw draw;
+  draw.request.sampling.min_p = 0.1f;
+  EXPECT_EQ(support(logits, draw), (std::set<int32_t>{0, 1, 2}));
+  draw.request.sampling.min_p = 0.3f;
+  EXPECT_EQ(support(logits, draw), (std::set<int32_t>{0, 1}));
+  draw.request.sampling.min_p = 1.0f;
+  EXPECT_EQ(support(logits, draw), (std::set<int32_t>{0}));
+}
+
+TEST(Sampler, PenaltiesCountPromptAndOutputAsSpecified) {
+  Draw draw;
+  draw.request.sampling.temperature = 0;
+  draw.tokens = {1, 1, 2, 2, 2};
+  draw.num_prompt = 2;
+  // Presence and frequency look at output only: token 2 stands there three times, token 1 never.
+  draw.request.sampling.presence_penalty = 1.0f;
+  EXPECT_EQ(sample({0, 2.0f, 2.9f}, draw), 1);
+  EXPECT_EQ(sample({0, 1.8f, 2.9f}, draw), 2);
+  draw.request.sampling.presence_penalty = 0;
+  draw.request.sampling.frequency_penalty = 0.5f;
+  EXPECT_EQ(sample({0, 1.5f, 2.9f}, draw), 1);
+  EXPECT_EQ(sample({0, 1.3f, 2.9f}, draw), 2);
+  // Repetition looks at both; divides above zero, multiplies below, once per token.
+  draw.request.sampling.frequency_penalty = 0;
+  draw.request.sampling.repetition_penalty = 2.0f;
+  EXPECT_EQ(sample({1.1f, 2.0f, 2.0f}, draw), 0);
+  EXPECT_EQ(sample({0.9f, 2.0f, 1.0f}, draw), 1);
+  EXPECT_EQ(sample({-1.5f, -1.0f, -2.0f}, draw), 0);
+}
+
+TEST(Sampler, ScratchCarriesNothingOver) {
+  Sampler sampler(3);
+  Draw penalised;
+  penalised.request.sampling.temperature = 0;
+  penalised.request.sampling.frequency_penalty = 2;
+  penalised.tokens = {0, 1, 1, 1};
+  const std::vector<float> logits = {1, 2, 0};
+  Draw one = penalised;
+  one.tokens = {0, 1};
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(sampler.sample(logits.data(), penalised.request, penalised.context()).value(), 0);
+    EXPECT_EQ(sampler.sample(logits.data(), one.request, one.context()).value(), 0);
+  }
+  one.request.sampling.frequency_penalty = 0.5f;
+  EXPECT_EQ(sampler.sample(logits.data(), one.request, one.context()).value(), 1);
+}
+
+TEST(Sampler, BiasIsAddedFirst) {
+  Draw draw;
+  draw.request.sampling.temperature = 0;
+  draw.request.sampling.logit_bias = {{2, 5.0f}, {0, -100.0f}};
+  EXPECT_EQ(sample({4, 1, 0}, draw), 2);
+  draw.request.sampling.repetition_penalty = 10;
+  draw.tokens = {2};
+  EXPECT_EQ(sample({4, 1, 0}, draw), 1);  // the biased 5 is divided by 10
+}
+
+TEST(Sampler, MinTokensForbidsStopIds) {
+  Draw draw;
+  draw.request.sampling.temperature = 0;
+  draw.request.min_tokens = 2;
+  draw.request.max_tokens = 5;
+  draw.request.stop_ids = {1};
+  draw.end_ids = {2};
+  EXPECT_EQ(sample({0, 5, 4}, draw), 0);
+  draw.request.ignore_eos = true;  // then end ids are ordinary tokens
+  EXPECT_EQ(sample({0, 5, 4}, draw), 2);
+  draw.tokens = {0, 0, 0};  // two output tokens: the minimum is reached
+  EXPECT_EQ(sample({0, 5, 4}, draw), 1);
+}
+
+TEST(Sampler, NothingLeftIsAnError) {
+  Draw draw;
+  draw.request.min_tokens = 2;
+  draw.request.stop_ids = {0, 1};
+  Sampler sampler(2);
+  const std::vector<float> logits = {0, 0};
+  const auto result = sampler.sample(logits.data(), draw.request, draw.context());
+  ASSERT_FALSE(result.ok());
+  EXPECT_NE(result.error().message.find("min_tokens"), std::string::npos);
+}
+
+TEST(Sampler, NotFiniteLogitsAreAnErrorNeverAToken) {
+  for (const float bad : {NAN, INFINITY, -INFINITY}) {
+    for (const float temperature : {0.0f, 1.0f}) {
+      std::vector<float> logits(100, 1.0f);
+      logits[77] = bad;
+      Draw draw;
+      draw.request.sampling.temperature = temperature;
+      Sampler sampler(100);
+      const auto result = sampler.sample(logits.data(), draw.request, draw.context());
+      ASSERT_FALSE(result.ok());
+      EXPECT_NE(result.error().message.find("token 77"), std::string::npos);
+      EXPECT_FALSE(sampler.score(logits.data(), 0, 1).ok());
+    }
+  }
+}
+
+TEST(Sampler, ExtremeValuesStayInRange) {
+  Draw draw;
+  for (const float temperature : {1e-30f, 1e-6f, 1.0f, 100.0f}) {
+    draw.request.sampling.temperature = temperature;
+    const int32_t id = sample({1e30f, -1e30f, 3e38f, -3e38f}, draw);
+    EXPECT_EQ(id, 2);
+  }
+  draw.request.sampling.temperature = 1e-38f;
+  EXPECT_EQ(sample({0.5f, 1.0f, 0.9999f}, draw), 1);
+  draw.request.sampling.repetition_penalty = 0.01f;
+  draw.tokens = {0, 1};
+  EXPECT_GE(sample({3e38f, -3e38f, 0}, draw), 0);
+}
+
+TEST(Sampler, DrawDependsOnSeedAndPositionAlone) {
+  const std::vector<float> logits = random_logits(1000, 3);
+  Draw draw;
+  draw.request.sampling.seed = 42;
+  draw.tokens = std::vector<int32_t>(17, 5);
+  const int32_t first = sample(logits, draw);
+  draw.tokens = std::vector<int32_t>(17, 6);
+  EXPECT_EQ(sample(logits, draw), first);
+  std::set<int32_t> others;
+  for (int i = 0; i < 20; ++i) {
+    draw.tokens.push_back(0);
+    others.insert(sample(logits, draw));
+  }
+  EXPECT_GT(others.size(), 3u);
+}
+
+TEST(Sampler, LogprobsMatchFloat64) {
+  const std::vector<float> logits = random_logits(5000, 9, 4);
+  double max_logit = *std::max_element(logits.begin(), logits.end());
+  double sum = 0;
+  for (const float logit : logits) sum += std::exp(double{logit} - max_logit);
+  Sampler sampler(5000);
+  for (const int32_t id : {0, 17, 4999}) {
+    const TokenLogprobs score = sampler.score(logits.data(), id, 0).value();
+    const double expected = double{logits[static_cast<size_t>(id)]} - max_logit - std::log(sum);
+    EXPECT_NEAR(score.logprob, expected, 2e-6 * std::max(1.0, std::abs(expected)));
+    EXPECT_TRUE(score.top.empty());
+  }
+}
+
+TEST(Sampler, TopAlternativesAreSortedAndPrintedFromTheSameNumber) {
+  const std::vector<float> logits = {1, 3, 2, 3, 0, 2};
+  Sampler sampler(6);
+  const TokenLogprobs score = sampler.score(logits.data(), 3, 4).value();
+  ASSERT_EQ(score.top.size(), 4u);
+  EXPECT_EQ(score.top[0].first, 1);  // the arg-max; ties to the lower id
+  EXPECT_EQ(score.top[1].first, 3);
+  EXPECT_EQ(score.top[2].first, 2);
+  EXPECT_EQ(score.top[3].first, 5);
+  EXPECT_EQ(score.rank, 2);
+  EXPECT_EQ(score.logprob, score.top[1].second);
+  EXPECT_EQ(score.logprob, score.top[0].second);  // equal logits: equal floats
+  EXPECT_EQ(sampler.score(logits.data(), 4, 20).value().rank, 6);
+  EXPECT_EQ(sampler.score(logits.data(), 4, 20).value().top.size(), 6u);
+}
+
+TEST(Sampler, RankAgreesWithTheSortedList) {
+  const std::vector<float> logits = random_logits(300, 11);
+  Sampler sampler(300);
+  const auto top = sampler.score(logits.data(), 0, 20).value().top;
+  for (size_t i = 0; i < top.size(); ++i) {
+    const TokenLogprobs score = sampler.score(logits.data(), top[i].first, 0).value();
+    EXPECT_EQ(score.rank, static_cast<int32_t>(i) + 1);
+    EXPECT_EQ(score.logprob, top[i].second);
+  }
+}
+
+}  // namespace
+}  // namespace headrace
