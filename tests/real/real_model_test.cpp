@@ -1,0 +1,232 @@
+// Real models against recorded results, through `headrace verify`, and bit-invariance of SmolLM2.
+//
+// HEADRACE_TEST_MODELS is a folder with smollm2-135m.gguf, gemma3-270m.gguf and
+// qwen2.5-coder-0.5b.gguf (or subfolders of the model store); HEADRACE_GOLDEN the recorded results.
+// Without them the tests are skipped and say so. HEADRACE_FULL=1 scores every perplexity window on
+// the reference unit too (an hour on two cores); otherwise it scores the first ones.
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "backend/cpu/cpu_backend.h"
+#include "checkpoint/checkpoint.h"
+#include "model/model.h"
+#include "model/sequence_runner.h"
+
+namespace headrace {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct RealModel {
+  const char* stem;       // file name without .gguf, and folder in a model store
+  const char* expect;     // recorded results
+  const char* tokenizer;  // recorded token ids
+  int reference_windows;  // perplexity windows on the reference unit
+};
+
+constexpr RealModel kModels[] = {
+    {"smollm2-135m", "smollm2-135m-q4_1.json", "smollm2.json", 4},
+    {"gemma3-270m", "gemma3-270m-q4_k_m.json", "gemma3.json", 1},
+    {"qwen2.5-coder-0.5b", "qwen2.5-coder-0.5b-q4_k_m.json", "qwen2.5.json", 1},
+};
+
+std::string environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+// The file of a model: STEM.gguf, or any GGUF below a folder whose name starts like the stem.
+std::optional<std::string> find_model_file(const std::string& stem) {
+  const std::string folder = environment("HEADRACE_TEST_MODELS");
+  if (folder.empty()) return std::nullopt;
+  const fs::path direct = fs::path(folder) / (stem + ".gguf");
+  if (fs::exists(direct)) return direct.string();
+  const std::string stored = stem.substr(0, stem.rfind('-'));
+  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+    const std::string parent = entry.path().parent_path().filename().string();
+    if (entry.path().extension() == ".gguf" && parent.starts_with(stored))
+      return entry.path().string();
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> golden_file(const std::string& name) {
+  const fs::path path = fs::path(environment("HEADRACE_GOLDEN")) / name;
+  return fs::exists(path) ? std::optional(path.string()) : std::nullopt;
+}
+
+struct Outcome {
+  int status = -1;
+  std::string text;
+};
+
+Outcome headrace(const std::string& arguments) {
+  Outcome outcome;
+  FILE* pipe = popen(("'" HEADRACE_BINARY "' " + arguments + " 2>&1 < /dev/null").c_str(), "r");
+  if (pipe == nullptr) return outcome;
+  std::array<char, 4096> chunk{};
+  while (const size_t count = fread(chunk.data(), 1, chunk.size(), pipe)) {
+    outcome.text.append(chunk.data(), count);
+  }
+  const int status = pclose(pipe);
+  outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return outcome;
+}
+
+class RealModels : public ::testing::TestWithParam<RealModel> {
+ protected:
+  void SetUp() override {
+    const auto model = find_model_file(GetParam().stem);
+    const auto expect = golden_file(std::string("real/") + GetParam().expect);
+    if (!model || !expect) {
+      GTEST_SKIP() << "set HEADRACE_TEST_MODELS and HEADRACE_GOLDEN to test " << GetParam().stem;
+    }
+    model_ = *model;
+    expect_ = *expect;
+  }
+
+  void verify_model(const std::string& isa, int windows) {
+    const std::string text = golden_file("text.txt").value_or("");
+    const Outcome outcome = headrace("verify model '" + model_ + "' '" + expect_ + "' '" + text +
+                                     "' --isa " + isa + " --windows " + std::to_string(windows));
+    EXPECT_EQ(outcome.status, 0) << outcome.text;
+    EXPECT_NE(outcome.text.find("6 checked, 6 passed, 0 failed"), std::string::npos)
+        << outcome.text;
+    std::printf("%s\n", outcome.text.c_str());
+  }
+
+  std::string model_, expect_;
+};
+
+TEST_P(RealModels, ReferenceUnitGivesTheRecordedIdsAndPerplexity) {
+  const bool full = environment("HEADRACE_FULL") == "1";
+  verify_model("reference", full ? 0 : GetParam().reference_windows);
+}
+
+TEST_P(RealModels, FastUnitGivesTheRecordedIdsAndPerplexity) { verify_model("auto", 0); }
+
+TEST_P(RealModels, TokenizerOfTheFileGivesTheRecordedIds) {
+  const auto expect = golden_file(std::string("tokenizers/") + GetParam().tokenizer);
+  ASSERT_TRUE(expect.has_value());
+  const Outcome outcome = headrace("verify tokenizer '" + model_ + "' '" + *expect + "'");
+  EXPECT_EQ(outcome.status, 0) << outcome.text;
+  EXPECT_NE(outcome.text.find("314 checked, 314 passed"), std::string::npos) << outcome.text;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, RealModels, ::testing::ValuesIn(kModels), [](const auto& row) {
+  std::string name = row.param.stem;
+  for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
+  return name;
+});
+
+// Logits after every token of a prompt, one way of computing them.
+struct Run {
+  std::string what;
+  std::vector<float> logits;
+};
+
+std::vector<int32_t> some_ids(int count, int64_t vocab_size) {
+  std::vector<int32_t> ids;
+  uint64_t state = 7;
+  for (int i = 0; i < count; ++i) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    ids.push_back(static_cast<int32_t>((state >> 33) % static_cast<uint64_t>(vocab_size)));
+  }
+  return ids;
+}
+
+class Invariance : public ::testing::TestWithParam<std::string> {
+ protected:
+  static constexpr int kTokens = 70;
+
+  void SetUp() override {
+    const auto file = find_model_file("smollm2-135m");
+    if (!file) GTEST_SKIP() << "set HEADRACE_TEST_MODELS to test SmolLM2";
+    checkpoint_ = std::move(*Checkpoint::open(*file));
+  }
+
+  // A fresh back end, model and cache each time: a restart.
+  void load(int num_threads) {
+    model_.reset();
+    auto backend = create_cpu_backend({GetParam(), num_threads});
+    if (!backend.ok()) GTEST_SKIP() << backend.error().message;
+    backend_ = std::move(*backend);
+    model_ = std::move(*Model::load(*checkpoint_, *backend_, {}));
+  }
+
+  Run chunked(const std::string& what, int chunk_tokens) {
+    Run run{what, {}};
+    auto runner = std::move(*SequenceRunner::create(*model_, *backend_, kTokens, chunk_tokens));
+    runner.append(some_ids(kTokens, model_->config().vocab_size), 0,
+                  [&](int64_t, std::span<const float> logits) {
+                    run.logits.insert(run.logits.end(), logits.begin(), logits.end());
+                  });
+    return run;
+  }
+
+  // The same sequence as the second of three in one batch, among other tokens.
+  Run batched() {
+    constexpr int kBefore = 33, kAfter = 21, kKept = 16;
+    const int64_t vocab_size = model_->config().vocab_size;
+    const auto ids = some_ids(kTokens, vocab_size);
+    auto others = some_ids(kBefore + kAfter + 5, vocab_size);
+    std::vector<int32_t> all(others.begin() + 5, others.begin() + 5 + kBefore);
+    all.insert(all.end(), ids.begin(), ids.end());
+    all.insert(all.end(), others.begin() + 5 + kBefore, others.end());
+    auto store = std::move(*KvStore::create(*backend_, model_->kv_shapes(), 16));
+    const std::vector<int32_t> tables[] = {{9, 3, 7}, {1, 8, 2, 12, 5}, {4, 11}};
+    const BatchSpan spans[] = {{0, kBefore, 0, tables[0].data(), 0},
+                               {kBefore, kTokens, 0, tables[1].data(), 0},
+                               {kBefore + kTokens, kAfter, 0, tables[2].data(), 0}};
+    std::vector<int32_t> rows;
+    for (int i = kTokens - kKept; i < kTokens; ++i) rows.push_back(kBefore + i);
+    Run run{"batched", std::vector<float>(rows.size() * static_cast<size_t>(vocab_size))};
+    model_->forward(Batch{all, spans, rows}, store, run.logits.data());
+    return run;
+  }
+
+  // Equal bits in the last rows that both hold.
+  static void expect_same_bits(const Run& a, const Run& b) {
+    const size_t count = std::min(a.logits.size(), b.logits.size());
+    ASSERT_GT(count, 0u);
+    EXPECT_EQ(std::memcmp(a.logits.data() + a.logits.size() - count,
+                          b.logits.data() + b.logits.size() - count, count * sizeof(float)),
+              0)
+        << a.what << " against " << b.what;
+  }
+
+  std::unique_ptr<Checkpoint> checkpoint_;
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<Model> model_;
+};
+
+TEST_P(Invariance, AloneChunkedBatchedRestartedAndThreadsGiveTheSameBits) {
+  load(2);
+  if (IsSkipped()) return;
+  const Run alone = chunked("alone", 0);
+  ASSERT_EQ(alone.logits.size(),
+            static_cast<size_t>(kTokens) * static_cast<size_t>(model_->config().vocab_size));
+  for (const int chunk : {1, 7, 16, 33}) {
+    expect_same_bits(alone, chunked("chunks of " + std::to_string(chunk), chunk));
+  }
+  expect_same_bits(alone, batched());
+  load(1);
+  expect_same_bits(alone, chunked("restarted with one thread", 0));
+  load(3);
+  expect_same_bits(alone, chunked("restarted with three threads", 16));
+}
+
+INSTANTIATE_TEST_SUITE_P(SmolLM2, Invariance, ::testing::Values("reference", "avx2", "avx512"),
+                         [](const auto& row) { return row.param; });
+
+}  // namespace
+}  // namespace headrace
