@@ -4,8 +4,8 @@
 embed_assets.py OUT [DIST]
 
 Writes into OUT: one gzip file per file of DIST, assets.S that includes their bytes, and assets.cpp that
-implements embedded_assets() of src/server/assets.h; index.html becomes the path "/". Without DIST the table is empty. The same input gives
-the same bytes.
+implements embedded_assets() of src/server/assets.h; index.html becomes the path "/". Without DIST the
+table is empty. The same input gives the same bytes.
 """
 
 import gzip
