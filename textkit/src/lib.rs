@@ -1,5 +1,6 @@
 //! Tokenisers and chat templates behind a C ABI (include/textkit.h).
 
+mod compat;
 mod decoding;
 mod error;
 mod ffi;

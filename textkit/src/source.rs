@@ -1,6 +1,238 @@
-//! Template source as the engine needs it.
+//! Template source as the engine needs it: the few constructs in which it differs from Jinja are
+//! rewritten. Nothing is added or removed across a line end, so lines in messages stay true.
+//!
+//! - `{% generation %}` (what an assistant wrote, for training) becomes a block without effect.
+//! - `{{ a|safe + b }}` joins markup, which escapes plain text; the engine's `+` would not.
+//! - `{% for x in xs %}` refuses None, as Python does; the engine would take it for an empty list.
 
-/// `{% generation %}` marks what an assistant wrote; rendering ignores it.
+use std::borrow::Cow;
+
+/// The filter put behind every iterated expression.
+pub const ITERATED: &str = "_iterated";
+
 pub fn prepare(source: &str) -> String {
-    source.to_string()
+    let mut out = String::with_capacity(source.len() + 64);
+    let mut rest = source;
+    while let Some(start) = rest.find('{') {
+        let (before, tag) = rest.split_at(start);
+        out.push_str(before);
+        let length = match tag.as_bytes().get(1) {
+            Some(b'#') => tag.find("#}").map(|end| end + 2),
+            Some(b'{') => Some(2 + code_length(&tag[2..], "}}")),
+            Some(b'%') => Some(2 + code_length(&tag[2..], "%}")),
+            _ => Some(1),
+        }
+        .unwrap_or(tag.len());
+        let (tag, after) = tag.split_at(length);
+        rest = after;
+        if tag.starts_with("{{") {
+            out.push_str(&joined_markup(tag).unwrap_or_else(|| tag.to_string()));
+            continue;
+        }
+        if !tag.starts_with("{%") {
+            out.push_str(tag);
+            continue;
+        }
+        out.push_str(&block(tag));
+        if keyword(&tag[2..]) == "raw" {
+            let end = raw_length(rest);
+            out.push_str(&rest[..end]);
+            rest = &rest[end..];
+        }
+    }
+    out.push_str(rest);
+    out
+}
+
+/// Bytes up to and including `close`, outside of strings.
+fn code_length(code: &str, close: &str) -> usize {
+    let mut position = 0;
+    while position < code.len() {
+        if code[position..].starts_with(close) {
+            return position + close.len();
+        }
+        position += token(&code[position..]).len();
+    }
+    code.len()
+}
+
+/// Bytes up to the block that ends raw text.
+fn raw_length(text: &str) -> usize {
+    let mut position = 0;
+    while let Some(found) = text[position..].find("{%") {
+        position += found;
+        if keyword(&text[position + 2..]) == "endraw" {
+            return position;
+        }
+        position += 2;
+    }
+    text.len()
+}
+
+/// The next token: a string, a word, or one character.
+fn token(code: &str) -> &str {
+    let Some(first) = code.chars().next() else { return code };
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    let length = if first == '"' || first == '\'' {
+        string_length(code, first)
+    } else if is_word(first) {
+        code.find(|c| !is_word(c)).unwrap_or(code.len())
+    } else {
+        first.len_utf8()
+    };
+    &code[..length]
+}
+
+fn string_length(code: &str, quote: char) -> usize {
+    let mut is_escaped = false;
+    for (position, c) in code.char_indices().skip(1) {
+        match c {
+            _ if is_escaped => is_escaped = false,
+            '\\' => is_escaped = true,
+            c if c == quote => return position + 1,
+            _ => {}
+        }
+    }
+    code.len()
+}
+
+/// The word a block begins with, behind its whitespace mark.
+fn keyword(code: &str) -> &str {
+    let code = code.strip_prefix(['-', '+']).unwrap_or(code).trim_start();
+    token(code)
+}
+
+/// One `{% ... %}`.
+fn block(tag: &str) -> Cow<'_, str> {
+    match keyword(&tag[2..]) {
+        "generation" => tag.replacen("generation", "with", 1).into(),
+        "endgeneration" => tag.replacen("endgeneration", "endwith", 1).into(),
+        "for" => iterated(tag).map_or(tag.into(), Cow::Owned),
+        _ => tag.into(),
+    }
+}
+
+/// `{% for x in xs if y %}` with the filter behind xs.
+fn iterated(tag: &str) -> Option<String> {
+    let body_end = tag.strip_suffix("%}")?;
+    let body_end = body_end.strip_suffix(['-', '+']).unwrap_or(body_end).len();
+    let mut start = None;
+    let mut end = body_end;
+    let mut depth = 0;
+    let mut position = 2;
+    while position < body_end {
+        let word = token(&tag[position..body_end]);
+        match word {
+            "(" | "[" | "{" => depth += 1,
+            ")" | "]" | "}" => depth -= 1,
+            "in" if depth == 0 && start.is_none() => start = Some(position + word.len()),
+            "if" | "recursive" if depth == 0 && start.is_some() => {
+                end = position;
+                break;
+            }
+            _ => {}
+        }
+        position += word.len();
+    }
+    let start = start?;
+    Some(format!("{} ({})|{ITERATED} {}", &tag[..start], &tag[start..end], &tag[end..]))
+}
+
+/// `{{ a|safe + b }}` as a call, if the whole expression is such a sum.
+fn joined_markup(tag: &str) -> Option<String> {
+    let body_end = tag.strip_suffix("}}")?;
+    let body_end = body_end.strip_suffix(['-', '+']).unwrap_or(body_end).len();
+    let body_start = 2 + usize::from(tag[2..body_end].starts_with(['-', '+']));
+    let mut parts = Vec::new();
+    let (mut start, mut position, mut depth) = (body_start, body_start, 0);
+    let mut before = "";
+    let mut has_markup = false;
+    while position < body_end {
+        let word = token(&tag[position..body_end]);
+        match word {
+            "(" | "[" | "{" => depth += 1,
+            ")" | "]" | "}" => depth -= 1,
+            "+" if depth == 0 => {
+                parts.push(tag[start..position].trim());
+                start = position + 1;
+            }
+            // Anything that binds more loosely than a sum: not such an expression.
+            "~" | "," | "if" | "in" | "is" | "and" | "or" | "not" | "=" | "<" | ">" | "!"
+                if depth == 0 =>
+            {
+                return None
+            }
+            "safe" if depth == 0 && before == "|" => has_markup = true,
+            _ => {}
+        }
+        if !word.trim().is_empty() {
+            before = word;
+        }
+        position += word.len();
+    }
+    parts.push(tag[start..body_end].trim());
+    let is_sum = parts.len() > 1 && parts.iter().all(|part| !part.is_empty());
+    let line_ends = "\n".repeat(tag.matches('\n').count());
+    (has_markup && is_sum).then(|| {
+        let call = format!("_plus({})", parts.join(", "));
+        let kept = call.matches('\n').count();
+        let padding = &line_ends[kept.min(line_ends.len())..];
+        format!("{} {call}{padding} {}", &tag[..body_start], &tag[body_end..])
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loops_are_guarded() {
+        let cases = [
+            ("{% for x in xs %}", "{% for x in ( xs )|_iterated %}"),
+            (
+                "{%- for a, b in f('in', [1]) if a -%}",
+                "{%- for a, b in ( f('in', [1]) )|_iterated if a -%}",
+            ),
+            ("{{ 'for x in y' }}", "{{ 'for x in y' }}"),
+            ("{# for x in y #}{% if x in y %}", "{# for x in y #}{% if x in y %}"),
+            ("{% for x in '%}' %}", "{% for x in ( '%}' )|_iterated %}"),
+        ];
+        for (source, expected) in cases {
+            assert_eq!(prepare(source), expected);
+        }
+    }
+
+    #[test]
+    fn sums_with_markup_become_calls() {
+        let cases = [
+            ("{{ 'a'|safe + b['c'] + d|tojson() }}", "{{ _plus('a'|safe, b['c'], d|tojson()) }}"),
+            ("{{- a|safe +\nb -}}", "{{- _plus(a|safe, b)\n -}}"),
+            ("{{ a + b }}", "{{ a + b }}"),
+            ("{{ a|safe ~ b + c }}", "{{ a|safe ~ b + c }}"),
+        ];
+        for (source, expected) in cases {
+            assert_eq!(prepare(source), expected);
+        }
+    }
+
+    #[test]
+    fn generation_is_a_block_without_effect() {
+        assert_eq!(prepare("{%- generation -%}x{% endgeneration %}"), "{%- with -%}x{% endwith %}");
+    }
+
+    #[test]
+    fn raw_text_and_odd_ends_stay() {
+        for source in [
+            "{% raw %}{% for x in y %}{% endraw %}",
+            "{% for x in",
+            "{% for x in 'a",
+            "{{ \"",
+            "{#",
+            "{",
+            "é{ü}",
+            "{% raw %}{% generation %}",
+        ] {
+            assert_eq!(prepare(source), source);
+        }
+    }
 }

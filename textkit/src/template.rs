@@ -1,7 +1,9 @@
 //! Chat templates: the Jinja that transformers renders, with its extensions and its limits.
 
+use crate::compat;
 use crate::error::{Error, Result};
 use crate::python::{self, JsonStyle, Time};
+use crate::source;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Rest, Serde, Value};
 use minijinja::{Environment, ErrorKind};
@@ -10,7 +12,7 @@ use std::cell::Cell;
 
 const FUEL: u64 = 50_000_000;
 const MAX_OUTPUT_BYTES: usize = 16 << 20;
-const RECURSION_LIMIT: usize = 64;
+const RECURSION_LIMIT: usize = 200;
 const NAME: &str = "chat_template";
 const CONTINUE_TAG: &str = "CONTINUE_FINAL_MESSAGE_TAG ";
 const REASONING_FIELDS: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
@@ -46,7 +48,7 @@ impl Template {
         };
         let mut environment = Environment::new();
         configure(&mut environment)?;
-        environment.add_template_owned(NAME, crate::source::prepare(source)).map_err(|error| {
+        environment.add_template_owned(NAME, source::prepare(source)).map_err(|error| {
             Error::invalid(describe("the chat template does not parse", &error))
         })?;
         Ok(Self { environment, source: source.into(), special_tokens })
@@ -119,6 +121,8 @@ fn configure(environment: &mut Environment<'static>) -> Result<()> {
     environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
     environment.set_unknown_method_callback(crate::methods::call);
     environment.add_filter("tojson", tojson);
+    compat::install(environment);
+    environment.add_filter(source::ITERATED, compat::iterated);
     environment.add_function(
         "raise_exception",
         |message: Value| -> std::result::Result<Value, minijinja::Error> {

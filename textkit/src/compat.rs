@@ -1,0 +1,202 @@
+//! Filters and tests where the engine's own differ from Jinja's: lazy results are generators, bool is
+//! a number, None cannot be iterated, and what Jinja does not have is not there.
+
+use crate::python::invalid;
+use minijinja::value::{Enumerator, Object, ObjectRepr, Rest, Value, ValueKind};
+use minijinja::{filters, Environment, Error, State};
+use std::sync::{Arc, Mutex};
+
+type Outcome = Result<Value, Error>;
+
+/// What lazy filters give: it can be walked once, is always true, has no length and is no list.
+#[derive(Debug)]
+struct Generator {
+    values: Mutex<Option<Vec<Value>>>,
+}
+
+impl Object for Generator {
+    fn repr(self: &Arc<Self>) -> ObjectRepr {
+        ObjectRepr::Iterable
+    }
+
+    fn enumerate(self: &Arc<Self>) -> Enumerator {
+        let values = self.values.lock().ok().and_then(|mut values| values.take());
+        Enumerator::Iter(Box::new(values.unwrap_or_default().into_iter()))
+    }
+
+    fn enumerator_len(self: &Arc<Self>) -> Option<usize> {
+        None
+    }
+
+    fn is_true(self: &Arc<Self>) -> bool {
+        true
+    }
+
+    fn render(self: &Arc<Self>, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("<generator object>")
+    }
+}
+
+fn generator(values: Vec<Value>) -> Value {
+    Value::from_object(Generator { values: Mutex::new(Some(values)) })
+}
+
+fn collected(value: Value) -> Result<Vec<Value>, Error> {
+    Ok(iterated(value)?.try_iter()?.collect())
+}
+
+/// Python refuses to iterate None.
+pub fn iterated(value: Value) -> Outcome {
+    match value.is_none() {
+        true => Err(invalid("'NoneType' object is not iterable")),
+        false => Ok(value),
+    }
+}
+
+pub fn install(environment: &mut Environment<'static>) {
+    for name in ["split", "lines", "chain", "zip", "bool"] {
+        environment.remove_filter(name);
+    }
+    environment.remove_global("debug");
+    install_lazy_filters(environment);
+    install_filters(environment);
+    install_tests(environment);
+    environment.add_function("_plus", plus);
+}
+
+type Values = Rest<Value>;
+
+fn install_lazy_filters(environment: &mut Environment<'static>) {
+    // The engine's filters are reached by their names in an environment of their own.
+    for name in ["map", "select", "reject", "selectattr", "rejectattr", "unique", "batch", "slice"]
+    {
+        environment.add_filter(
+            name,
+            move |state: &mut State, value: Value, rest: Values| -> Outcome {
+                let skips_empty = !matches!(name, "unique" | "batch" | "slice");
+                if skips_empty && !value.is_true() {
+                    return Ok(generator(Vec::new()));
+                }
+                let mut arguments = vec![iterated(value)?];
+                arguments.extend(rest.0);
+                // Sizes come from the template: a list of a billion empty columns is an attack.
+                if matches!(name, "batch" | "slice") && arguments.get(1).is_some_and(is_huge) {
+                    return Err(invalid(format!("{name}: the count is too large")));
+                }
+                collected(builtin(name).call(state, &arguments)?).map(generator)
+            },
+        );
+    }
+    environment.add_filter("items", |value: Value| -> Outcome {
+        match value.kind() {
+            ValueKind::Undefined => Ok(generator(Vec::new())),
+            ValueKind::Map => collected(filters::items(&value)?).map(generator),
+            _ => Err(invalid("Can only get item pairs from a mapping.")),
+        }
+    });
+    environment.add_filter("reverse", |value: Value| -> Outcome {
+        match value.kind() {
+            ValueKind::String => filters::reverse(&value),
+            _ => collected(filters::reverse(&iterated(value)?)?).map(generator),
+        }
+    });
+}
+
+fn is_huge(value: &Value) -> bool {
+    value.as_i64().is_some_and(|count| count > 100_000)
+}
+
+fn builtin(name: &str) -> Value {
+    match name {
+        "map" => Value::from_function(filters::map),
+        "select" => Value::from_function(filters::select),
+        "reject" => Value::from_function(filters::reject),
+        "selectattr" => Value::from_function(filters::selectattr),
+        "rejectattr" => Value::from_function(filters::rejectattr),
+        "unique" => Value::from_function(filters::unique),
+        "batch" => Value::from_function(filters::batch),
+        _ => Value::from_function(filters::slice),
+    }
+}
+
+fn install_filters(environment: &mut Environment<'static>) {
+    for name in ["list", "sort", "sum", "min", "max", "first", "last", "join"] {
+        environment.add_filter(
+            name,
+            move |state: &mut State, value: Value, rest: Values| -> Outcome {
+                let function = match name {
+                    "list" => Value::from_function(filters::list),
+                    "sort" => Value::from_function(filters::sort),
+                    "sum" => Value::from_function(filters::sum),
+                    "min" => Value::from_function(filters::min),
+                    "max" => Value::from_function(filters::max),
+                    "first" => Value::from_function(filters::first),
+                    "last" => Value::from_function(filters::last),
+                    _ => Value::from_function(filters::join),
+                };
+                let mut arguments = vec![iterated(value)?];
+                arguments.extend(rest.0);
+                function.call(state, &arguments)
+            },
+        );
+    }
+    environment.add_filter("indent", |state: &mut State, value: Value, rest: Values| -> Outcome {
+        if rest.0.iter().any(is_huge) {
+            return Err(invalid("indent: the width is too large"));
+        }
+        let mut arguments = vec![value];
+        arguments.extend(rest.0);
+        Value::from_function(filters::indent).call(state, &arguments)
+    });
+}
+
+fn install_tests(environment: &mut Environment<'static>) {
+    environment.add_test("iterable", |value: &Value| !value.is_none() && value.try_iter().is_ok());
+    environment.add_test("sequence", |value: &Value| {
+        matches!(
+            value.kind(),
+            ValueKind::Seq | ValueKind::String | ValueKind::Map | ValueKind::Undefined
+        )
+    });
+    environment.add_test("number", |value: &Value| {
+        matches!(value.kind(), ValueKind::Number | ValueKind::Bool)
+    });
+    environment.add_test("callable", |value: &Value| value.kind() == ValueKind::Plain);
+}
+
+/// `a + b + ...` where some parts are marked safe: markup escapes whatever plain text joins it.
+fn plus(parts: Rest<Value>) -> Outcome {
+    let mut parts = parts.0.into_iter();
+    let mut sum = parts.next().unwrap_or_default();
+    for part in parts {
+        let (Some(left), Some(right)) = (sum.as_str(), part.as_str()) else {
+            return Err(invalid(format!(
+                "unsupported operand types for +: {} and {}",
+                sum.kind(),
+                part.kind()
+            )));
+        };
+        sum = match (sum.is_safe(), part.is_safe()) {
+            (false, false) => Value::from([left, right].concat()),
+            (true, true) => Value::from_safe_string([left, right].concat()),
+            (true, false) => Value::from_safe_string([left, &escaped(right)].concat()),
+            (false, true) => Value::from_safe_string([&escaped(left), right].concat()),
+        };
+    }
+    Ok(sum)
+}
+
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&#34;"),
+            '\'' => out.push_str("&#39;"),
+            c => out.push(c),
+        }
+    }
+    out
+}
