@@ -8,7 +8,7 @@
 namespace headrace::cpu {
 namespace {
 
-constexpr const KernelUnit* kUnits[] = {&kReferenceUnit};
+constexpr const KernelUnit* kUnits[] = {&kAvx512Unit, &kAvx2Unit, &kReferenceUnit};
 
 std::string unit_names(uint32_t available) {
   std::string names;

@@ -1,0 +1,115 @@
+// Finish of linear layers, gated activations and norms, 16 columns at a time.
+#pragma once
+
+#include "backend/cpu/kernels/generic/math.h"
+
+namespace headrace::cpu {
+namespace {
+
+// fn(load, store, i): load(p) reads 16 floats of p + i, or the rest of a row; store likewise.
+template <typename F, typename Fn>
+HEADRACE_INLINE void for_columns(int64_t count, const Fn& fn) {
+  using V = typename F::V;
+  int64_t i = 0;
+  for (; i + 16 <= count; i += 16) {
+    fn([i](const float* p) HEADRACE_LAMBDA { return F::load(p + i); },
+       [i](float* p, V v) HEADRACE_LAMBDA { F::store(p + i, v); });
+  }
+  if (i < count) {
+    const int64_t rest = count - i;
+    fn([i, rest](const float* p) HEADRACE_LAMBDA { return F::load_part(p + i, rest); },
+       [i, rest](float* p, V v) HEADRACE_LAMBDA { F::store_part(p + i, v, rest); });
+  }
+}
+
+template <typename F>
+void finish(const FinishArgs& args) {
+  using V = typename F::V;
+  const V scale = F::set(args.scale);
+  for (int64_t m = 0; m < args.num_rows; ++m) {
+    const float* sums = args.sums + m * args.sums_stride;
+    const float* residual = args.residual + m * args.out_stride;
+    float* out = args.out + m * args.out_stride;
+    for_columns<F>(args.num_outputs, [&](auto load, auto store) HEADRACE_LAMBDA {
+      V value = load(sums);
+      if (args.bias != nullptr) value = F::add(value, load(args.bias));
+      value = F::mul(value, scale);
+      if (args.residual != nullptr) value = F::add(load(residual), value);
+      if (args.softcap > 0) value = soft_cap<F>(value, args.softcap);
+      store(out, value);
+    });
+  }
+}
+
+template <typename F>
+void gate(const GateArgs& args) {
+  using V = typename F::V;
+  for (int64_t m = 0; m < args.num_rows; ++m) {
+    const float* gate_sums = args.gate + m * args.sums_stride;
+    const float* up_sums = args.up + m * args.sums_stride;
+    float* out = args.out + m * args.out_stride;
+    for_columns<F>(args.num_outputs, [&](auto load, auto store) HEADRACE_LAMBDA {
+      V g = load(gate_sums);
+      V u = load(up_sums);
+      if (args.gate_bias != nullptr) g = F::add(g, load(args.gate_bias));
+      if (args.up_bias != nullptr) u = F::add(u, load(args.up_bias));
+      const V activated = args.kind == GateKind::kSilu ? silu_lanes<F>(g) : gelu_lanes<F>(g);
+      store(out, F::mul(activated, u));
+    });
+  }
+}
+
+// Mean to subtract and factor of one row. Lanes beyond the width add +0.
+template <typename F>
+void norm_factors(const float* x, int64_t width, float eps, bool subtract_mean, float* mean,
+                  float* factor) {
+  using V = typename F::V;
+  const auto count = static_cast<float>(width);
+  *mean = 0.0f;
+  V sum = F::zero();
+  if (subtract_mean) {
+    for_columns<F>(width, [&](auto load, auto) HEADRACE_LAMBDA { sum = F::add(sum, load(x)); });
+    *mean = F::fold_sum(sum) / count;
+    sum = F::zero();
+    int64_t i = 0;
+    const V centre = F::set(*mean);
+    for (; i + 16 <= width; i += 16) {
+      const V v = F::sub(F::load(x + i), centre);
+      sum = F::fma(v, v, sum);
+    }
+    if (i < width) {
+      float rest[16];
+      F::store(rest, F::sub(F::load_part(x + i, width - i), centre));
+      const V v = F::load_part(rest, width - i);
+      sum = F::fma(v, v, sum);
+    }
+  } else {
+    for_columns<F>(width, [&](auto load, auto) HEADRACE_LAMBDA {
+      const V v = load(x);
+      sum = F::fma(v, v, sum);
+    });
+  }
+  *factor = 1.0f / F::root(F::fold_sum(sum) / count + eps);
+}
+
+template <typename F>
+void norm(const NormRowsArgs& args) {
+  using V = typename F::V;
+  for (int64_t m = 0; m < args.num_rows; ++m) {
+    const float* x = args.x + m * args.width;
+    const float* residual = args.residual + m * args.width;
+    float* out = args.out + m * args.width;
+    float mean, factor;
+    norm_factors<F>(x, args.width, args.eps, args.subtract_mean, &mean, &factor);
+    for_columns<F>(args.width, [&](auto load, auto store) HEADRACE_LAMBDA {
+      const V centred = args.subtract_mean ? F::sub(load(x), F::set(mean)) : load(x);
+      V value = F::mul(F::mul(centred, F::set(factor)), load(args.weight));
+      value = F::mul(value, F::set(args.scale));
+      if (args.residual != nullptr) value = F::add(load(residual), value);
+      store(out, value);
+    });
+  }
+}
+
+}  // namespace
+}  // namespace headrace::cpu

@@ -1,0 +1,71 @@
+// Elementary functions over 16 lanes, the same bits on every instruction set.
+//
+// exp: range reduction by ln 2 in two parts, degree 6 polynomial; relative error below 2.5e-7 for
+// x in [-87.3, 88.3], 0 below, clamped to exp(88.3) above, NaN stays NaN. tanh: odd polynomial
+// below 0.3, else 1 - 2 / (exp(2 |x|) + 1); relative error below 4e-7. Both are checked by
+// kernels_test.
+#pragma once
+
+#include "backend/cpu/kernels/generic/base.h"
+
+namespace headrace::cpu {
+namespace {
+
+template <typename F>
+HEADRACE_INLINE typename F::V exp_lanes(typename F::V x) {
+  using V = typename F::V;
+  const V lowest = F::set(-87.3f);
+  const V clamped = F::min(F::set(88.3f), F::max(lowest, x));
+  const V n = F::round(F::mul(clamped, F::set(1.44269504f)));
+  // ln 2 = 0.693359375 - 2.12194440e-4; the first part has few bits, so n times it is exact.
+  V r = F::fnma(n, F::set(0.693359375f), clamped);
+  r = F::fnma(n, F::set(-2.12194440e-4f), r);
+  V p = F::set(1.0f / 720.0f);
+  p = F::fma(p, r, F::set(1.0f / 120.0f));
+  p = F::fma(p, r, F::set(1.0f / 24.0f));
+  p = F::fma(p, r, F::set(1.0f / 6.0f));
+  p = F::fma(p, r, F::set(0.5f));
+  p = F::fma(p, r, F::set(1.0f));
+  p = F::fma(p, r, F::set(1.0f));
+  return F::select_less(x, lowest, F::zero(), F::mul(p, F::power_of_two(n)));
+}
+
+template <typename F>
+HEADRACE_INLINE typename F::V tanh_lanes(typename F::V x) {
+  using V = typename F::V;
+  const V one = F::set(1.0f);
+  const V magnitude = F::abs(x);
+  const V e = exp_lanes<F>(F::add(magnitude, magnitude));
+  const V large = F::sub(one, F::div(F::set(2.0f), F::add(e, one)));
+  const V signed_large = F::select_less(x, F::zero(), F::sub(F::zero(), large), large);
+  const V square = F::mul(x, x);
+  V p = F::set(62.0f / 2835.0f);
+  p = F::fma(p, square, F::set(-17.0f / 315.0f));
+  p = F::fma(p, square, F::set(2.0f / 15.0f));
+  p = F::fma(p, square, F::set(-1.0f / 3.0f));
+  const V small = F::fma(F::mul(p, square), x, x);
+  return F::select_less(magnitude, F::set(0.3f), small, signed_large);
+}
+
+template <typename F>
+HEADRACE_INLINE typename F::V silu_lanes(typename F::V x) {
+  const typename F::V e = exp_lanes<F>(F::sub(F::zero(), x));
+  return F::div(x, F::add(F::set(1.0f), e));
+}
+
+template <typename F>
+HEADRACE_INLINE typename F::V gelu_lanes(typename F::V x) {
+  using V = typename F::V;
+  const V cube = F::mul(F::mul(x, x), x);
+  const V inner = F::mul(F::set(0.7978845608028654f), F::fma(F::set(0.044715f), cube, x));
+  const V half = F::mul(F::set(0.5f), x);
+  return F::mul(half, F::add(F::set(1.0f), tanh_lanes<F>(inner)));
+}
+
+template <typename F>
+HEADRACE_INLINE typename F::V soft_cap(typename F::V x, float cap) {
+  return F::mul(F::set(cap), tanh_lanes<F>(F::div(x, F::set(cap))));
+}
+
+}  // namespace
+}  // namespace headrace::cpu

@@ -1,0 +1,137 @@
+// Matrix products of float32 activations with packed panels, class kFma.
+//
+// direct: weights go from memory through registers to the sums of one row, where reading the
+// weights is the cost. blocked: a slice of two panels is unpacked once into scratch and used by all
+// rows. Both start each slice from +0, take its inputs in order and fold it into the total, so they
+// agree bit for bit.
+#pragma once
+
+#include "backend/cpu/kernels/generic/weights.h"
+
+namespace headrace::cpu {
+namespace {
+
+inline constexpr int64_t kPrefetchBytes = 1536;  // ahead, in each panel's stream
+
+// One row times kPanels panels from `panel` (relative to args.first_panel).
+template <typename F, Layout kLayout, int kPanels>
+__attribute__((noinline)) void direct_tile(const MatmulArgs& args, const float* x, int64_t panel,
+                                           float* sums) {
+  using V = typename F::V;
+  using W = Weights<F, kLayout>;
+  const uint8_t* weight =
+      args.weight + static_cast<size_t>(args.first_panel + panel) * args.panel_bytes;
+  V total[kPanels];
+  for (int p = 0; p < kPanels; ++p) total[p] = F::zero();
+  int64_t stream = 0;  // bytes of each panel that have been read
+  const auto stream_end = static_cast<int64_t>(args.panel_bytes);
+  for (int64_t slice = 0; slice < args.num_inputs; slice += kSliceInputs) {
+    const int64_t slice_end = smaller(slice + kSliceInputs, args.num_inputs);
+    V acc[kPanels];
+    for (int p = 0; p < kPanels; ++p) acc[p] = F::zero();
+    for (int64_t k = slice; k < slice_end; k += W::kUnit) {
+      // Past the end of a panel comes the panel that this stream reads next.
+      const int64_t ahead = stream + kPrefetchBytes;
+      const int64_t place = ahead < stream_end ? ahead : ahead + (kPanels - 1) * stream_end;
+      for (int p = 0; p < kPanels; ++p) {
+        for (int line = 0; line < W::kUnitBytes; line += 64) {
+          F::prefetch(weight + p * stream_end + place + line);
+        }
+      }
+      stream += W::kUnitBytes;
+      const float* xk = x + k;
+      W::template visit<kPanels>(weight, args.panel_bytes, k, slice_end - k,
+                                 [&](auto p, auto i, V w) HEADRACE_LAMBDA {
+                                   acc[p.value] = F::fma(w, F::set(xk[i.value]), acc[p.value]);
+                                 });
+    }
+    for (int p = 0; p < kPanels; ++p) total[p] = F::add(total[p], acc[p]);
+  }
+  for (int p = 0; p < kPanels; ++p) F::store(sums + (panel + p) * kPanel, total[p]);
+}
+
+template <typename F, Layout kLayout>
+void matmul_direct(const MatmulArgs& args) {
+  constexpr bool kCoded = layout_info(kLayout).low_bits != 0;
+  constexpr int kPanels = kCoded ? F::kDirectPanels : 2 * F::kDirectPanels;
+  for (int64_t row = 0; row < args.num_rows; ++row) {
+    const float* x = args.x + row * args.x_stride;
+    float* sums = args.sums + row * args.sums_stride;
+    int64_t panel = 0;
+    for (; panel + kPanels <= args.num_panels; panel += kPanels) {
+      direct_tile<F, kLayout, kPanels>(args, x, panel, sums);
+    }
+    for (; panel < args.num_panels; ++panel) direct_tile<F, kLayout, 1>(args, x, panel, sums);
+  }
+}
+
+// kRows rows times kPanels unpacked panels, added to their totals. values: [count, kPanels * 16].
+template <typename F, int kPanels, int kRows>
+void blocked_tile(const float* values, const float* x, int64_t x_stride, int64_t count, float* sums,
+                  int64_t sums_stride) {
+  using V = typename F::V;
+  V acc[kRows][kPanels];
+  for (int r = 0; r < kRows; ++r) {
+    for (int p = 0; p < kPanels; ++p) acc[r][p] = F::zero();
+  }
+  for (int64_t k = 0; k < count; ++k) {
+    V w[kPanels];
+    for (int p = 0; p < kPanels; ++p) w[p] = F::load(values + (k * kPanels + p) * kPanel);
+    for (int r = 0; r < kRows; ++r) {
+      const V xv = F::set(x[r * x_stride + k]);
+      for (int p = 0; p < kPanels; ++p) acc[r][p] = F::fma(w[p], xv, acc[r][p]);
+    }
+  }
+  for (int r = 0; r < kRows; ++r) {
+    for (int p = 0; p < kPanels; ++p) {
+      float* total = sums + r * sums_stride + p * kPanel;
+      F::store(total, F::add(F::load(total), acc[r][p]));
+    }
+  }
+}
+
+template <typename F, int kPanels, int kRows>
+int64_t blocked_rows(const MatmulArgs& args, int64_t panel, int64_t slice, int64_t row) {
+  const int64_t count = smaller(kSliceInputs, args.num_inputs - slice);
+  for (; row + kRows <= args.num_rows; row += kRows) {
+    blocked_tile<F, kPanels, kRows>(
+        args.scratch, args.x + row * args.x_stride + slice, args.x_stride, count,
+        args.sums + row * args.sums_stride + panel * kPanel, args.sums_stride);
+  }
+  if constexpr (kRows > 1) {
+    constexpr int kNext = kRows > 8 ? 8 : kRows > 4 ? 4 : kRows > 2 ? 2 : 1;
+    return blocked_rows<F, kPanels, kNext>(args, panel, slice, row);
+  }
+  return row;
+}
+
+template <typename F, Layout kLayout, int kPanels>
+int64_t blocked_panels(const MatmulArgs& args, int64_t panel) {
+  for (; panel + kPanels <= args.num_panels; panel += kPanels) {
+    const uint8_t* weight =
+        args.weight + static_cast<size_t>(args.first_panel + panel) * args.panel_bytes;
+    for (int64_t m = 0; m < args.num_rows; ++m) {
+      for (int p = 0; p < kPanels; ++p) {
+        F::store(args.sums + m * args.sums_stride + (panel + p) * kPanel, F::zero());
+      }
+    }
+    for (int64_t slice = 0; slice < args.num_inputs; slice += kSliceInputs) {
+      const int64_t count = smaller(kSliceInputs, args.num_inputs - slice);
+      for (int p = 0; p < kPanels; ++p) {
+        unpack_slice<F, kLayout>(weight + static_cast<size_t>(p) * args.panel_bytes, slice, count,
+                                 args.scratch + p * kPanel, kPanels * kPanel);
+      }
+      blocked_rows<F, kPanels, F::kBlockRows>(args, panel, slice, 0);
+    }
+  }
+  return panel;
+}
+
+template <typename F, Layout kLayout>
+void matmul_blocked(const MatmulArgs& args) {
+  const int64_t panel = blocked_panels<F, kLayout, F::kBlockPanels>(args, 0);
+  if constexpr (F::kBlockPanels > 1) blocked_panels<F, kLayout, 1>(args, panel);
+}
+
+}  // namespace
+}  // namespace headrace::cpu

@@ -1,0 +1,123 @@
+// The rows that every unit built from the generic algorithms has.
+#pragma once
+
+#include "backend/cpu/kernels/generic/attention.h"
+#include "backend/cpu/kernels/generic/matmul.h"
+#include "backend/cpu/kernels/generic/qkv.h"
+
+namespace headrace::cpu {
+namespace {
+
+inline constexpr int32_t kMinBlockedRows = 2;
+
+template <typename F, Layout kLayout>
+constexpr KernelRow direct_row(const char* name) {
+  return {KernelOp::kMatmul,
+          name,
+          F::kIsa,
+          kLayout,
+          ActivationType::kF32,
+          1,
+          {1, F::kDirectPanels * kPanel, kSliceInputs},
+          NumericsClass::kFma,
+          {.matmul = &matmul_direct<F, kLayout>}};
+}
+template <typename F, Layout kLayout>
+constexpr KernelRow blocked_row(const char* name) {
+  return {KernelOp::kMatmul,
+          name,
+          F::kIsa,
+          kLayout,
+          ActivationType::kF32,
+          kMinBlockedRows,
+          {F::kBlockRows, F::kBlockPanels * kPanel, kSliceInputs},
+          NumericsClass::kFma,
+          {.matmul = &matmul_blocked<F, kLayout>}};
+}
+template <typename F, Layout kLayout>
+constexpr KernelRow unpack_row(const char* name) {
+  return {KernelOp::kUnpack,
+          name,
+          F::kIsa,
+          kLayout,
+          ActivationType::kF32,
+          1,
+          {1, kPanel, kSliceInputs},
+          NumericsClass::kFma,
+          {.unpack = &unpack<F, kLayout>}};
+}
+template <typename F>
+constexpr KernelRow plain_row(KernelOp op, const char* name, KernelFunction function) {
+  return {op,
+          name,
+          F::kIsa,
+          Layout::kCount,
+          ActivationType::kF32,
+          1,
+          {1, kPanel, 1},
+          NumericsClass::kFma,
+          function};
+}
+
+template <typename F>
+struct UnitRows {
+  static constexpr KernelRow kRows[] = {
+      direct_row<F, Layout::kF32>("matmul_f32_direct"),
+      direct_row<F, Layout::kF16>("matmul_f16_direct"),
+      direct_row<F, Layout::kBF16>("matmul_bf16_direct"),
+      direct_row<F, Layout::kQ8_0>("matmul_q8_0_direct"),
+      direct_row<F, Layout::kQ4_0>("matmul_q4_0_direct"),
+      direct_row<F, Layout::kQ4_1>("matmul_q4_1_direct"),
+      direct_row<F, Layout::kQ5_0>("matmul_q5_0_direct"),
+      direct_row<F, Layout::kQ5_1>("matmul_q5_1_direct"),
+      direct_row<F, Layout::kQ4K>("matmul_q4_k_direct"),
+      direct_row<F, Layout::kQ5K>("matmul_q5_k_direct"),
+      direct_row<F, Layout::kQ6K>("matmul_q6_k_direct"),
+      direct_row<F, Layout::kQ2K>("matmul_q2_k_direct"),
+      direct_row<F, Layout::kQ3K>("matmul_q3_k_direct"),
+      direct_row<F, Layout::kIQ4NL>("matmul_iq4_nl_direct"),
+      direct_row<F, Layout::kIQ4XS>("matmul_iq4_xs_direct"),
+      direct_row<F, Layout::kMXFP4>("matmul_mxfp4_direct"),
+      blocked_row<F, Layout::kF32>("matmul_f32_blocked"),
+      blocked_row<F, Layout::kF16>("matmul_f16_blocked"),
+      blocked_row<F, Layout::kBF16>("matmul_bf16_blocked"),
+      blocked_row<F, Layout::kQ8_0>("matmul_q8_0_blocked"),
+      blocked_row<F, Layout::kQ4_0>("matmul_q4_0_blocked"),
+      blocked_row<F, Layout::kQ4_1>("matmul_q4_1_blocked"),
+      blocked_row<F, Layout::kQ5_0>("matmul_q5_0_blocked"),
+      blocked_row<F, Layout::kQ5_1>("matmul_q5_1_blocked"),
+      blocked_row<F, Layout::kQ4K>("matmul_q4_k_blocked"),
+      blocked_row<F, Layout::kQ5K>("matmul_q5_k_blocked"),
+      blocked_row<F, Layout::kQ6K>("matmul_q6_k_blocked"),
+      blocked_row<F, Layout::kQ2K>("matmul_q2_k_blocked"),
+      blocked_row<F, Layout::kQ3K>("matmul_q3_k_blocked"),
+      blocked_row<F, Layout::kIQ4NL>("matmul_iq4_nl_blocked"),
+      blocked_row<F, Layout::kIQ4XS>("matmul_iq4_xs_blocked"),
+      blocked_row<F, Layout::kMXFP4>("matmul_mxfp4_blocked"),
+      unpack_row<F, Layout::kF32>("unpack_f32"),
+      unpack_row<F, Layout::kF16>("unpack_f16"),
+      unpack_row<F, Layout::kBF16>("unpack_bf16"),
+      unpack_row<F, Layout::kQ8_0>("unpack_q8_0"),
+      unpack_row<F, Layout::kQ4_0>("unpack_q4_0"),
+      unpack_row<F, Layout::kQ4_1>("unpack_q4_1"),
+      unpack_row<F, Layout::kQ5_0>("unpack_q5_0"),
+      unpack_row<F, Layout::kQ5_1>("unpack_q5_1"),
+      unpack_row<F, Layout::kQ4K>("unpack_q4_k"),
+      unpack_row<F, Layout::kQ5K>("unpack_q5_k"),
+      unpack_row<F, Layout::kQ6K>("unpack_q6_k"),
+      unpack_row<F, Layout::kQ2K>("unpack_q2_k"),
+      unpack_row<F, Layout::kQ3K>("unpack_q3_k"),
+      unpack_row<F, Layout::kIQ4NL>("unpack_iq4_nl"),
+      unpack_row<F, Layout::kIQ4XS>("unpack_iq4_xs"),
+      unpack_row<F, Layout::kMXFP4>("unpack_mxfp4"),
+      plain_row<F>(KernelOp::kFinish, "finish", {.finish = &finish<F>}),
+      plain_row<F>(KernelOp::kGate, "gate", {.gate = &gate<F>}),
+      plain_row<F>(KernelOp::kNorm, "norm", {.norm = &norm<F>}),
+      plain_row<F>(KernelOp::kQkv, "qkv", {.qkv = &qkv<F>}),
+      plain_row<F>(KernelOp::kAttention, "attention", {.attention = &attention<F>}),
+  };
+  static constexpr int kCount = static_cast<int>(sizeof(kRows) / sizeof(kRows[0]));
+};
+
+}  // namespace
+}  // namespace headrace::cpu

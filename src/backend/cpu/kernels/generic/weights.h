@@ -1,0 +1,230 @@
+// Reading packed panels: weights of 32 inputs at a time as vectors over the 16 outputs.
+//
+// Weights<F, layout> has kUnit (inputs per unit) and visit(panel, first, fn): calls fn(Index<i>, w)
+// for i = 0 .. kUnit - 1 with the exact weights of input first + i. One template serves every coded
+// layout: the table in layouts.h says what to read.
+#pragma once
+
+#include "backend/cpu/kernels/generic/base.h"
+
+namespace headrace::cpu {
+namespace {
+
+template <typename F, Layout kLayout>
+struct CodedWeights {
+  using V = typename F::V;
+  using I = typename F::I;
+  static constexpr LayoutInfo kInfo = layout_info(kLayout);
+  static constexpr ChunkOffsets kAt = chunk_offsets(kInfo);
+  static constexpr int kUnit = 32;
+  static constexpr int kUnitsPerChunk = kInfo.block_inputs / kUnit;
+  static constexpr bool kHasSubs = kInfo.num_sub_blocks > 0;
+  static constexpr int kSubInputs =
+      kHasSubs ? kInfo.block_inputs / kInfo.num_sub_blocks : kInfo.block_inputs;
+  static constexpr int kFactorsPerUnit = kSubInputs < kUnit ? kUnit / kSubInputs : 1;
+  static constexpr bool kHasOffset = kInfo.min_bytes != 0 || kInfo.zero != 0;
+  static constexpr bool kSignedBytes = kInfo.table != 0 || kInfo.low_bits == 8;
+  // Bytes of one unit, for prefetching.
+  static constexpr int kUnitBytes = kInfo.chunk_bytes / kUnitsPerChunk;
+
+  struct Factors {
+    V scale;
+    V offset;
+  };
+
+  // Sub-scale (or sub-minimum) number s of the planes given, as integers.
+  template <int kHighFirst>
+  HEADRACE_INLINE static I sub_code(const uint8_t* chunk, int plane, int s) {
+    constexpr int kBits = kInfo.sub_low_bits;
+    constexpr int kPerWord = 32 / kBits;
+    const I word = F::load_words(chunk + plane + (s / kPerWord) * 64);
+    const int i = s % kPerWord;
+    const int shift = 8 * (i % 4) + kBits * (i / 4);
+    if constexpr (kBits == 8) {
+      return F::template shift_right_signed<24>(F::shift_left_by(word, 24 - shift));
+    } else {
+      I code = F::and_bits(F::shift_right_by(word, shift), F::set_bits((1u << kBits) - 1u));
+      if constexpr (kInfo.sub_high_bits > 0) {
+        constexpr int kHigh = kInfo.sub_high_bits;
+        constexpr int kHighPerWord = 32 / kHigh;
+        const int index = kHighFirst + s;
+        const int j = index % kHighPerWord;
+        const I high = F::load_words(chunk + kAt.sub_high + (index / kHighPerWord) * 64);
+        const I bits = F::and_bits(F::shift_right_by(high, 8 * (j % 4) + kHigh * (j / 4)),
+                                   F::set_bits((1u << kHigh) - 1u));
+        code = F::or_bits(code, F::template shift_left<kBits>(bits));
+      }
+      return code;
+    }
+  }
+
+  HEADRACE_INLINE static Factors factors(const uint8_t* chunk, int s) {
+    Factors f;
+    f.scale = kInfo.scale_bytes == 1 ? F::load_e8m0_half(chunk) : F::load_half(chunk);
+    f.offset = F::zero();
+    if constexpr (kInfo.min_bytes != 0) f.offset = F::load_half(chunk + kAt.minimum);
+    if constexpr (kHasSubs) {
+      V sub = F::to_float(sub_code<0>(chunk, kAt.sub_low, s));
+      if constexpr (kInfo.sub_zero != 0) sub = F::sub(sub, F::set(kInfo.sub_zero));
+      f.scale = F::mul(f.scale, sub);
+      if constexpr (kInfo.sub_has_min != 0) {
+        const V sub_min = F::to_float(sub_code<kInfo.num_sub_blocks>(chunk, kAt.sub_min, s));
+        f.offset = F::sub(F::zero(), F::mul(f.offset, sub_min));
+      }
+    }
+    if constexpr (kInfo.zero != 0) f.offset = F::mul(f.scale, F::set(-float{kInfo.zero}));
+    return f;
+  }
+
+  // Codes 4 g .. 4 g + 3 of a unit as bytes of each lane's word.
+  template <int kGroup>
+  HEADRACE_INLINE static I code_bytes(const uint8_t* low, const uint8_t* high) {
+    constexpr int kBits = kInfo.low_bits;
+    constexpr int kGroupsPerWord = 8 / kBits;
+    I bytes = F::load_words(low + (kGroup / kGroupsPerWord) * 64);
+    if constexpr (kBits < 8) {
+      constexpr uint32_t kMask = ((1u << kBits) - 1u) * 0x01010101u;
+      bytes = F::and_bits(F::template shift_right<kBits*(kGroup % kGroupsPerWord)>(bytes),
+                          F::set_bits(kMask));
+    }
+    if constexpr (kInfo.high_bits > 0) {
+      constexpr int kHigh = kInfo.high_bits;
+      constexpr int kHighGroups = 8 / kHigh;
+      constexpr int kFrom = kHigh * (kGroup % kHighGroups);
+      constexpr uint32_t kMask = (((1u << kHigh) - 1u) << kBits) * 0x01010101u;
+      const I word = F::load_words(high + (kGroup / kHighGroups) * 64);
+      I moved;
+      if constexpr (kFrom >= kBits) {
+        moved = F::template shift_right<kFrom - kBits>(word);
+      } else {
+        moved = F::template shift_left<kBits - kFrom>(word);
+      }
+      bytes = F::or_bits(bytes, F::and_bits(moved, F::set_bits(kMask)));
+    }
+    if constexpr (kInfo.table == 1) bytes = F::look_up(bytes, kIq4Values);
+    if constexpr (kInfo.table == 2) bytes = F::look_up(bytes, kFp4Values);
+    return bytes;
+  }
+
+  template <int kByte>
+  HEADRACE_INLINE static V weight(I bytes, const Factors& f) {
+    V code;
+    if constexpr (kSignedBytes) {
+      code = F::template signed_byte<kByte>(bytes);
+    } else {
+      code = F::template unsigned_byte<kByte>(bytes);
+    }
+    if constexpr (kHasOffset) return F::fma(code, f.scale, f.offset);
+    return F::mul(code, f.scale);
+  }
+
+  // Where a unit's parts are.
+  struct Unit {
+    const uint8_t* chunk;
+    const uint8_t* low;
+    const uint8_t* high;
+    int first_sub;
+  };
+  HEADRACE_INLINE static Unit unit_at(const uint8_t* panel, int64_t first) {
+    const int64_t index = first / kUnit;
+    const int u = static_cast<int>(index % kUnitsPerChunk);
+    const uint8_t* chunk = panel + (index / kUnitsPerChunk) * kInfo.chunk_bytes;
+    return {chunk, chunk + kAt.low + u * kInfo.low_bits * 64,
+            chunk + kAt.high + u * kInfo.high_bits * 64, u * kUnit / kSubInputs};
+  }
+
+  // Calls fn(Index<p>, Index<i>, w) for inputs i of the unit, panels p interleaved by 4 inputs.
+  template <int kPanels, typename Fn>
+  HEADRACE_INLINE static void visit(const uint8_t* panel, size_t panel_stride, int64_t first,
+                                    int64_t /*count*/, const Fn& fn) {
+    Unit units[kPanels];
+    unrolled<0, kPanels>([&](auto p) HEADRACE_LAMBDA {
+      units[p.value] = unit_at(panel + static_cast<size_t>(p.value) * panel_stride, first);
+    });
+    unrolled<0, kFactorsPerUnit>([&](auto part) HEADRACE_LAMBDA {
+      constexpr int kGroups = 8 / kFactorsPerUnit;
+      Factors f[kPanels];
+      unrolled<0, kPanels>([&](auto p) HEADRACE_LAMBDA {
+        f[p.value] = factors(units[p.value].chunk, units[p.value].first_sub + part.value);
+      });
+      unrolled<part.value * kGroups, (part.value + 1) * kGroups>([&](auto group) HEADRACE_LAMBDA {
+        unrolled<0, kPanels>([&](auto p) HEADRACE_LAMBDA {
+          const I bytes = code_bytes<group.value>(units[p.value].low, units[p.value].high);
+          unrolled<0, 4>([&](auto j) HEADRACE_LAMBDA {
+            fn(p, Index<group.value * 4 + j.value>{}, weight<j.value>(bytes, f[p.value]));
+          });
+        });
+      });
+    });
+  }
+};
+
+// Layouts that hold the values themselves; units of 8 inputs, a short last unit input by input.
+template <typename F, Layout kLayout>
+struct DenseWeights {
+  using V = typename F::V;
+  static constexpr int kUnit = 8;
+  static constexpr int kUnitBytes = kLayout == Layout::kF32 ? 512 : 256;
+
+  template <int kOdd>
+  HEADRACE_INLINE static V value(const uint8_t* word) {
+    if constexpr (kLayout == Layout::kF32) return F::load_bytes_as_float(word);
+    if constexpr (kLayout == Layout::kF16) return F::template half_of_word<kOdd>(word);
+    if constexpr (kLayout == Layout::kBF16) return F::template bf16_of_word<kOdd>(word);
+  }
+  HEADRACE_INLINE static const uint8_t* word_at(const uint8_t* panel, int64_t k) {
+    return panel + (kLayout == Layout::kF32 ? k : k / 2) * 64;
+  }
+
+  template <int kPanels, typename Fn>
+  HEADRACE_INLINE static void visit(const uint8_t* panel, size_t panel_stride, int64_t first,
+                                    int64_t count, const Fn& fn) {
+    unrolled<0, kUnit>([&](auto i) HEADRACE_LAMBDA {
+      if (i.value >= count) return;
+      const uint8_t* word = word_at(panel, first + i.value);
+      unrolled<0, kPanels>([&](auto p) HEADRACE_LAMBDA {
+        fn(p, i, value<i.value % 2>(word + static_cast<size_t>(p.value) * panel_stride));
+      });
+    });
+  }
+};
+
+template <typename F, Layout kLayout>
+struct WeightsOf {
+  using Type = CodedWeights<F, kLayout>;
+};
+template <typename F>
+struct WeightsOf<F, Layout::kF32> {
+  using Type = DenseWeights<F, Layout::kF32>;
+};
+template <typename F>
+struct WeightsOf<F, Layout::kF16> {
+  using Type = DenseWeights<F, Layout::kF16>;
+};
+template <typename F>
+struct WeightsOf<F, Layout::kBF16> {
+  using Type = DenseWeights<F, Layout::kBF16>;
+};
+template <typename F, Layout kLayout>
+using Weights = typename WeightsOf<F, kLayout>::Type;
+
+// values[(k - first) * stride + n] = weight of input k, lane n. Not inlined: one copy per layout.
+template <typename F, Layout kLayout>
+__attribute__((noinline)) void unpack_slice(const uint8_t* panel, int64_t first, int64_t count,
+                                            float* values, int64_t stride) {
+  using W = Weights<F, kLayout>;
+  for (int64_t k = 0; k < count; k += W::kUnit) {
+    float* unit = values + k * stride;
+    W::template visit<1>(panel, 0, first + k, count - k, [&](auto, auto i, auto w) HEADRACE_LAMBDA {
+      F::store(unit + i.value * stride, w);
+    });
+  }
+}
+
+template <typename F, Layout kLayout>
+void unpack(const UnpackArgs& args) {
+  unpack_slice<F, kLayout>(args.panel, args.first, args.count, args.values, kPanel);
+}
+
+}  // namespace
+}  // namespace headrace::cpu
