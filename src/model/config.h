@@ -1,18 +1,20 @@
 // ModelConfig: a network described by data. Fields carry Hugging Face names.
 //
-// A family (families.cpp) is a row that says how to fill this from config.json or GGUF keys and where
-// the tensors are; decoder.cpp reads only what is here.
+// A family (families.cpp) is a row that says how to fill this from config.json or GGUF keys and
+// where the tensors are; decoder.cpp reads only what is here.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "backend/backend.h"
+#include "base/result.h"
 
 namespace headrace {
 
-enum class RopeType : uint8_t { kNone, kDefault, kLinear, kDynamic, kLlama3, kYarn, kLongrope };
+enum class RopeType : uint8_t { kDefault, kLinear, kDynamic, kLlama3, kYarn, kLongrope };
 
 // Section 6 of the families note: angle(p, i) = p * f_i; cos and sin are multiplied by
 // attention_factor.
@@ -23,16 +25,20 @@ struct RopeConfig {
   double rope_theta = 1e4;
   double factor = 1.0;
   double attention_factor = 1.0;
-  double low_freq_factor = 1.0, high_freq_factor = 4.0;            // llama3
-  double beta_fast = 32.0, beta_slow = 1.0;                        // yarn
-  bool truncate = true;                                            // yarn
-  int64_t original_max_position_embeddings = 0;                    // llama3, yarn, longrope
-  std::vector<float> short_factor, long_factor;                    // longrope
-  std::vector<float> frequency_divisor;  // GGUF rope_freqs: f_i is divided by it
+  double low_freq_factor = 1.0, high_freq_factor = 4.0;  // llama3
+  double beta_fast = 32.0, beta_slow = 1.0;              // yarn
+  bool truncate = true;                                  // yarn
+  int64_t original_max_position_embeddings = 0;          // llama3, yarn, longrope
+  int64_t max_position_embeddings = 0;                   // dynamic
+  std::vector<float> short_factor, long_factor;          // longrope
+  std::vector<float> frequency_divisor;                  // GGUF rope_freqs: f_i is divided by it
 };
 
 enum class MixerKind : uint8_t { kAttention };  // later: latent attention, delta, scan, convolution
 enum class MlpKind : uint8_t { kDense };        // later: mixture of experts
+
+// Biases: safetensors files follow their configuration, GGUF files simply have them or not.
+enum class Presence : uint8_t { kAbsent, kRequired, kIfPresent };
 
 struct LayerConfig {
   MixerKind mixer = MixerKind::kAttention;
@@ -61,6 +67,10 @@ struct ModelConfig {
   float norm_eps = 1e-6f;
   bool norm_weight_plus_one = false;  // the file stores w, the network uses 1 + w
   QkNorm qk_norm = QkNorm::kNone;
+  Presence qkv_bias = Presence::kAbsent;
+  Presence o_bias = Presence::kAbsent;
+  Presence mlp_bias = Presence::kAbsent;
+  bool permuted_qk = false;  // the file's q and k rows are in a converter's order
   Activation activation = Activation::kSilu;
   // x += N(A(N x)); x += N(M(N x)): which of the four norms exist, and the parallel form.
   bool pre_norms = true;
@@ -82,5 +92,12 @@ struct ModelConfig {
 
   int num_layers() const { return static_cast<int>(layers.size()); }
 };
+
+// "silu", "gelu_pytorch_tanh" and their other spellings; kUnsupported names others.
+Result<Activation> activation_named(std::string_view name);
+
+// Checks that every number is one the arithmetic can run with; kUnsupported or kInvalidArgument
+// names the field, the value found and what is needed.
+Status check_config(const ModelConfig& config);
 
 }  // namespace headrace

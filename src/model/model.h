@@ -33,15 +33,17 @@ struct MemoryPlan {
 // done of total packed bytes; called from the loading thread.
 using LoadProgress = std::function<void(size_t done, size_t total)>;
 
-// Sees the residual stream: layer -1 = embeddings, i = after layer i, num_layers = after final norm.
-using HiddenTap = std::function<void(int layer, const float* hidden, int64_t num_rows, int64_t width)>;
+// Sees the residual stream: layer -1 = embeddings, i = after layer i, num_layers = after final
+// norm.
+using HiddenTap =
+    std::function<void(int layer, const float* hidden, int64_t num_rows, int64_t width)>;
 
 class Model {
  public:
   virtual ~Model() = default;
 
-  // Reads the configuration (config.json or GGUF keys) without touching weights. kUnsupported for an
-  // unknown family: says which it is, what is nearest and what is missing.
+  // Reads the configuration (config.json or GGUF keys) without touching weights. kUnsupported for
+  // an unknown family: says which it is, what is nearest and what is missing.
   static Result<ModelConfig> read_config(const Checkpoint& checkpoint);
   static Result<MemoryPlan> memory_plan(const Checkpoint& checkpoint, const Backend& backend,
                                         const ModelOptions& options);
@@ -54,8 +56,9 @@ class Model {
   virtual const ModelOptions& options() const = 0;
   virtual std::vector<KvShape> kv_shapes() const = 0;  // one per layer
 
-  // One step: appends K and V of every token to the store, fills logits [num logit_rows, vocab_size]
-  // (float32, multipliers and softcap applied). Batch sizes are within the options. Engine thread.
+  // One step: appends K and V of every token to the store, fills logits [num logit_rows,
+  // vocab_size] (float32, multipliers and softcap applied). Batch sizes are within the options.
+  // Engine thread.
   virtual void forward(const Batch& batch, KvStore& kv, float* logits,
                        const HiddenTap& tap = {}) = 0;
 

@@ -1,0 +1,43 @@
+// Decoder: the network itself, as the papers write it. Block forms are data (model/families.h):
+//
+//   pre, post, sandwich:  x += N2(A(N1 x));  x += N4(M(N3 x))     absent norms are the identity
+//   parallel:             n = N1 x;  x += A(n) + M(n)
+//
+// Allocates nothing in forward(). Owner: Model. Engine thread.
+#pragma once
+
+#include <vector>
+
+#include "model/model.h"
+#include "model/rope.h"
+#include "model/step.h"
+#include "model/weights.h"
+
+namespace headrace {
+
+class Decoder {
+ public:
+  Decoder(const ModelConfig& config, const Weights& weights, Backend& backend,
+          Workspace& workspace);
+
+  void forward(const Batch& batch, KvStore& kv, float* logits, const HiddenTap& tap);
+  int64_t rope_epoch(int64_t num_tokens) const;
+
+ private:
+  void prepare(const Batch& batch);
+  void prepare_span(const BatchSpan& span);
+  void run_layer(const StepContext& step, int layer_idx);
+  const float* normed(const StepContext& step, const std::vector<float>& weight, const float* x);
+  BranchOutput branch_output(const std::vector<float>& post_norm) const;
+  void add_branch(const StepContext& step, const std::vector<float>& post_norm);
+  void compute_logits(const StepContext& step, const Batch& batch, float* logits);
+  void norm_rows(const float* x, const std::vector<float>& weight, int64_t num_rows, float* out);
+
+  const ModelConfig& config_;
+  const Weights& weights_;
+  Backend& backend_;
+  Workspace& workspace_;
+  std::vector<RopeTable> ropes_;
+};
+
+}  // namespace headrace

@@ -1,0 +1,52 @@
+#include "model/mixers.h"
+
+namespace headrace {
+
+void run_attention(const StepContext& step, int layer_idx, const AttentionWeights& weights,
+                   const float* x, const BranchOutput& output) {
+  const ModelConfig& config = step.config;
+  const LayerConfig& layer = config.layers[static_cast<size_t>(layer_idx)];
+  Workspace& workspace = step.workspace;
+  const KvLayer kv = step.kv.layer(layer_idx);
+
+  step.backend.linear(*weights.qkv.weight, x, step.num_rows,
+                      Epilogue{.bias = weights.qkv.bias_or_null()}, workspace.qkv);
+
+  QkvArgs qkv;
+  qkv.qkv = workspace.qkv;
+  qkv.q_out = workspace.q;
+  qkv.num_rows = step.num_rows;
+  qkv.num_heads = layer.num_attention_heads;
+  qkv.kv = kv;
+  qkv.spans = workspace.spans;
+  qkv.qk_norm = config.qk_norm;
+  qkv.q_norm_weight = weights.q_norm.empty() ? nullptr : weights.q_norm.data();
+  qkv.k_norm_weight = weights.k_norm.empty() ? nullptr : weights.k_norm.data();
+  qkv.norm_eps = config.norm_eps;
+  if (layer.rope_idx >= 0) {
+    const auto rope_idx = static_cast<size_t>(layer.rope_idx);
+    qkv.pairing = config.ropes[rope_idx].pairing;
+    qkv.rope_dims = config.ropes[rope_idx].rope_dims;
+    qkv.rope_cos = workspace.ropes[rope_idx].cos;
+    qkv.rope_sin = workspace.ropes[rope_idx].sin;
+  }
+  if (config.query_position_beta != 0) qkv.q_row_scale = workspace.q_row_scale;
+  step.backend.finish_qkv(qkv);
+
+  AttentionArgs attention;
+  attention.q = workspace.q;
+  attention.out = workspace.attended;
+  attention.num_heads = layer.num_attention_heads;
+  attention.kv = kv;
+  attention.spans = workspace.spans;
+  attention.scale = config.attention_scale;
+  attention.softcap = config.attention_softcap;
+  attention.window = layer.sliding_window;
+  step.backend.attention(attention);
+
+  const Epilogue epilogue{
+      .bias = weights.o.bias_or_null(), .residual = output.residual, .scale = output.scale};
+  step.backend.linear(*weights.o.weight, workspace.attended, step.num_rows, epilogue, output.out);
+}
+
+}  // namespace headrace

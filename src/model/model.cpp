@@ -1,0 +1,86 @@
+#include "model/model.h"
+
+#include <utility>
+
+#include "model/config_files.h"
+#include "model/decoder.h"
+#include "model/weights.h"
+#include "model/workspace.h"
+
+namespace headrace {
+namespace {
+
+std::vector<KvShape> kv_shapes_of(const ModelConfig& config, const ModelOptions& options) {
+  std::vector<KvShape> shapes;
+  for (const LayerConfig& layer : config.layers) {
+    shapes.push_back({options.kv_type, layer.num_key_value_heads, layer.head_dim});
+  }
+  return shapes;
+}
+
+class DecoderModel : public Model {
+ public:
+  DecoderModel(ModelConfig config, const ModelOptions& options, Weights weights,
+               Workspace workspace, Backend& backend)
+      : config_(std::move(config)),
+        options_(options),
+        weights_(std::move(weights)),
+        workspace_(std::move(workspace)),
+        decoder_(config_, weights_, backend, workspace_) {}
+
+  const ModelConfig& config() const override { return config_; }
+  const ModelOptions& options() const override { return options_; }
+  std::vector<KvShape> kv_shapes() const override { return kv_shapes_of(config_, options_); }
+
+  void forward(const Batch& batch, KvStore& kv, float* logits, const HiddenTap& tap) override {
+    CHECK(batch.token_ids.size() <= static_cast<size_t>(options_.max_batch_tokens),
+          "{} tokens, but the workspace holds {}", batch.token_ids.size(),
+          options_.max_batch_tokens);
+    CHECK(batch.logit_rows.size() <= static_cast<size_t>(options_.max_logit_rows),
+          "{} rows of logits, but the workspace holds {}", batch.logit_rows.size(),
+          options_.max_logit_rows);
+    if (batch.token_ids.empty()) return;
+    decoder_.forward(batch, kv, logits, tap);
+  }
+
+  int64_t rope_epoch(int64_t num_tokens) const override { return decoder_.rope_epoch(num_tokens); }
+
+ private:
+  const ModelConfig config_;
+  const ModelOptions options_;
+  const Weights weights_;
+  Workspace workspace_;
+  Decoder decoder_;  // refers to the four above
+};
+
+}  // namespace
+
+Result<ModelConfig> Model::read_config(const Checkpoint& checkpoint) {
+  return checkpoint.kind() == CheckpointKind::kGguf ? read_config_gguf(checkpoint)
+                                                    : read_config_json(checkpoint);
+}
+
+Result<MemoryPlan> Model::memory_plan(const Checkpoint& checkpoint, const Backend& backend,
+                                      const ModelOptions& options) {
+  const ModelConfig config = TRY(read_config(checkpoint));
+  const FoundWeights found = TRY(find_weights(checkpoint, config));
+  MemoryPlan plan;
+  plan.weights = packed_bytes(found, backend);
+  plan.kv_block = KvStore::block_bytes(backend, kv_shapes_of(config, options));
+  plan.workspace = Workspace::num_bytes(config, options);
+  return plan;
+}
+
+Result<std::unique_ptr<Model>> Model::load(const Checkpoint& checkpoint, Backend& backend,
+                                           const ModelOptions& options,
+                                           const LoadProgress& progress) {
+  ModelConfig config = TRY(read_config(checkpoint));
+  const FoundWeights found = TRY(find_weights(checkpoint, config));
+  Workspace workspace = TRY(Workspace::create(config, options));
+  Weights weights = TRY(pack_weights(found, backend, progress));
+  checkpoint.release_pages();
+  return std::unique_ptr<Model>(std::make_unique<DecoderModel>(
+      std::move(config), options, std::move(weights), std::move(workspace), backend));
+}
+
+}  // namespace headrace

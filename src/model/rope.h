@@ -1,0 +1,50 @@
+// Rotary position embedding: frequencies of every type, and the tables of one step.
+//
+// angle(position, i) = position * f_i in float32, as the reference implementations compute it; cos
+// and sin are multiplied by the attention factor. Owner: Model. Engine thread.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "model/batch.h"
+#include "model/config.h"
+
+namespace headrace {
+
+// "default", "linear", "dynamic", "llama3", "yarn", "longrope", "su", "none"; kUnsupported names
+// others.
+Result<RopeType> rope_type_named(std::string_view name);
+
+// What a file says of the factor on cos and sin; 0: not given.
+struct RopeMscale {
+  double attention_factor = 0;
+  double mscale = 0;
+  double mscale_all_dim = 0;
+};
+// The factor that a file's settings amount to: 1 but for yarn and longrope.
+double rope_attention_factor(const RopeConfig& rope, const RopeMscale& given);
+
+// Frequencies of one rope: as many variants as it has tables, computed once.
+class RopeTable {
+ public:
+  explicit RopeTable(const RopeConfig& config);
+
+  int half() const { return config_.rope_dims / 2; }  // entries per row
+  // See Model::rope_epoch. Epochs of several ropes combine by maximum.
+  int64_t epoch(int64_t num_tokens) const;
+  // f_i for a sequence at this epoch. scratch [half] is used where f depends on the length.
+  std::span<const float> frequencies(int64_t epoch, std::span<float> scratch) const;
+  // Fills cos and sin [rows of the span, half], for the span's positions and epoch.
+  void fill(const BatchSpan& span, std::span<float> scratch, float* cos, float* sin) const;
+
+ private:
+  RopeConfig config_;
+  std::vector<float> base_;  // all tokens, or those of short sequences
+  std::vector<float> long_;  // longrope beyond the original length
+};
+
+}  // namespace headrace

@@ -1,0 +1,96 @@
+#include "model/workspace.h"
+
+#include <algorithm>
+
+namespace headrace {
+namespace {
+
+struct Widths {
+  size_t hidden = 0, qkv = 0, q = 0, mlp = 0, rope = 0;
+};
+
+Widths widths_of(const ModelConfig& config) {
+  Widths widths;
+  widths.hidden = static_cast<size_t>(config.hidden_size);
+  for (const LayerConfig& layer : config.layers) {
+    const auto head_dim = static_cast<size_t>(layer.head_dim);
+    const auto heads = static_cast<size_t>(layer.num_attention_heads);
+    const auto kv_heads = static_cast<size_t>(layer.num_key_value_heads);
+    widths.q = std::max(widths.q, heads * head_dim);
+    widths.qkv = std::max(widths.qkv, (heads + 2 * kv_heads) * head_dim);
+    widths.mlp = std::max(widths.mlp, static_cast<size_t>(layer.intermediate_size));
+  }
+  for (const RopeConfig& rope : config.ropes) {
+    widths.rope = std::max(widths.rope, static_cast<size_t>(rope.rope_dims) / 2);
+  }
+  return widths;
+}
+
+// Hands out aligned pieces of a buffer; without one it only counts.
+class Carver {
+ public:
+  explicit Carver(std::byte* base) : base_(base) {}
+
+  float* floats(size_t count) {
+    float* piece = base_ == nullptr ? nullptr : reinterpret_cast<float*>(base_ + used_);
+    used_ += (count * sizeof(float) + 63) / 64 * 64;
+    return piece;
+  }
+  size_t used() const { return used_; }
+
+ private:
+  std::byte* base_;
+  size_t used_ = 0;
+};
+
+void carve(const ModelConfig& config, const ModelOptions& options, Carver& carver,
+           Workspace* workspace) {
+  const Widths widths = widths_of(config);
+  const auto rows = static_cast<size_t>(options.max_batch_tokens);
+  workspace->hidden = carver.floats(rows * widths.hidden);
+  workspace->normed = carver.floats(rows * widths.hidden);
+  workspace->branch = carver.floats(rows * widths.hidden);
+  workspace->qkv = carver.floats(rows * widths.qkv);
+  workspace->q = carver.floats(rows * widths.q);
+  workspace->attended = carver.floats(rows * widths.q);
+  workspace->mlp = carver.floats(rows * widths.mlp);
+  workspace->q_row_scale = carver.floats(rows);
+  workspace->logit_rows =
+      carver.floats(static_cast<size_t>(options.max_logit_rows) * widths.hidden);
+  workspace->scratch = carver.floats(widths.rope);
+  workspace->scratch_size = widths.rope;
+  for (const RopeConfig& rope : config.ropes) {
+    const size_t half = static_cast<size_t>(rope.rope_dims) / 2;
+    RopeRows tables;
+    tables.cos = carver.floats(rows * half);
+    tables.sin = carver.floats(rows * half);
+    workspace->ropes.push_back(tables);
+  }
+}
+
+}  // namespace
+
+size_t Workspace::num_bytes(const ModelConfig& config, const ModelOptions& options) {
+  Workspace counted;
+  Carver carver(nullptr);
+  carve(config, options, carver, &counted);
+  return carver.used() + static_cast<size_t>(options.max_batch_tokens) * sizeof(SequenceSpan);
+}
+
+Result<Workspace> Workspace::create(const ModelConfig& config, const ModelOptions& options) {
+  if (options.max_batch_tokens < 1 || options.max_logit_rows < 1 ||
+      options.max_batch_tokens > 1'000'000 || options.max_logit_rows > 1'000'000) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "a batch of {} tokens with {} rows of logits was asked for, but both must be "
+                      "between 1 and 1000000",
+                      options.max_batch_tokens, options.max_logit_rows);
+  }
+  Workspace workspace;
+  workspace.memory_ = TRY(Buffer::allocate(num_bytes(config, options)));
+  Carver carver(workspace.memory_.data());
+  carve(config, options, carver, &workspace);
+  workspace.spans.reserve(static_cast<size_t>(options.max_batch_tokens));
+  return workspace;
+}
+
+}  // namespace headrace
