@@ -110,6 +110,7 @@ export class MockServer {
   num_cancelled = 0; // answers whose client left
   api_key = "";
   sparse = false; // status without any field
+  idle = false; // nothing runs, counters rest, rates are of the last work
   down = false; // drops every connection
 
   static async start(page_dir) {
@@ -172,8 +173,8 @@ export class MockServer {
       },
       engine: {
         isa: "avx512", threads: 2, numerics_id: "6f1d20c4", kv_blocks_total: 2048, kv_blocks_used: Math.round(900 * wave),
-        running: 1 + (step % 4), waiting: step % 3, decode_tokens_per_s: 80 + 40 * wave, prefill_tokens_per_s: 900 * wave,
-        prompt_tokens: 1000 + 90 * step, generation_tokens: 500 + 80 * step, requests: 12 + step, preemptions: 0, uptime_s: 3700 + step,
+        running: this.idle ? 0 : 1 + (step % 4), waiting: step % 3, decode_tokens_per_s: 80 + 40 * wave, prefill_tokens_per_s: 900 * wave,
+        prompt_tokens: 1000 + (this.idle ? 0 : 90 * step), generation_tokens: 500 + (this.idle ? 0 : 80 * step), requests: 12 + step, preemptions: 0, uptime_s: 3700 + step,
       },
       version: { headrace: "0.1.0", build: "release g++ 12" },
     };

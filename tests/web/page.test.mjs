@@ -71,7 +71,7 @@ after(async () => {
 });
 
 beforeEach(() => {
-  if (mock) Object.assign(mock, { requests: [], num_cancelled: 0, api_key: "", sparse: false, down: false });
+  if (mock) Object.assign(mock, { requests: [], num_cancelled: 0, api_key: "", sparse: false, idle: false, down: false });
 });
 
 afterEach(async () => {
@@ -316,6 +316,13 @@ test("a status without fields shows dashes, not errors", scripted, async () => {
   await open();
   await until("a status", () => mock.num_status > 0);
   assert.match(await page.locator("aside").innerText(), /Family\s+–/);
+});
+
+test("the speed is 0 while nothing runs", scripted, async () => {
+  mock.idle = true;
+  await open();
+  await page.getByText("0 tokens/s", { exact: false }).first().waitFor();
+  await until("idle charts", async () => /Decode\s+0 tokens\/s[^]*Prefill\s+0 tokens\/s/.test(await page.locator("aside").innerText()));
 });
 
 test("a server that goes away is named, and found again", scripted, async () => {

@@ -16,13 +16,22 @@ export interface Sample {
   kv_percent: number | null;
 }
 
-function to_sample(status: Status): Sample {
+// The server's rates are of the last second with work: after it, the speed is none.
+function is_idle(status: Status, before: Status): boolean {
+  const { running, prompt_tokens, generation_tokens } = status.engine ?? {};
+  if (running !== 0) return false;
+  const last = before.engine;
+  return !last || (generation_tokens === last.generation_tokens && prompt_tokens === last.prompt_tokens);
+}
+
+function to_sample(status: Status, before: Status): Sample {
   const engine = status.engine ?? {};
   const total = engine.kv_blocks_total;
+  const idle = is_idle(status, before);
   return {
     time_s: Date.now() / 1000,
-    decode: engine.decode_tokens_per_s ?? null,
-    prefill: engine.prefill_tokens_per_s ?? null,
+    decode: idle ? 0 : (engine.decode_tokens_per_s ?? null),
+    prefill: idle ? 0 : (engine.prefill_tokens_per_s ?? null),
     running: engine.running ?? null,
     waiting: engine.waiting ?? null,
     kv_percent: total && engine.kv_blocks_used !== undefined ? (100 * engine.kv_blocks_used) / total : null,
@@ -32,6 +41,7 @@ function to_sample(status: Status): Sample {
 class Live {
   status = $state.raw<Status>({});
   samples = $state.raw<Sample[]>([]);
+  newest = $derived(this.samples.at(-1));
   models = $state.raw<string[]>([]);
   state = $state<"connecting" | "online" | "offline">("connecting");
   problem = $state(""); // why there are no figures
@@ -67,8 +77,9 @@ class Live {
       if (this.state !== "online" || !this.models.length) {
         this.models = await get_models(AbortSignal.timeout(kTimeout_ms));
       }
+      const before = this.status;
       this.status = await get_status(AbortSignal.timeout(kTimeout_ms));
-      this.samples = [...this.samples, to_sample(this.status)].slice(-kKept);
+      this.samples = [...this.samples, to_sample(this.status, before)].slice(-kKept);
       this.state = "online";
       this.problem = "";
     } catch (failure) {
