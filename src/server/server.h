@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -18,11 +19,12 @@ namespace headrace {
 
 // What /v1/models and the page say of the model that is being served.
 struct ModelInfo {
-  std::string name;          // the id in /v1/models
-  std::string family;        // "llama"
-  std::string architecture;  // "LlamaForCausalLM"
-  std::string quantisation;  // "Q4_K_M", "bfloat16"
-  std::string file;          // file or folder name, without its path
+  std::string name;                                      // the id in /v1/models
+  std::string family;                                    // "llama"
+  std::string architecture;                              // "LlamaForCausalLM"
+  std::string quantisation;                              // "Q4_K_M", "bfloat16"
+  std::vector<std::pair<std::string, int64_t>> formats;  // tensors of each storage format
+  std::string file;                                      // file or folder name, without its path
   int64_t num_parameters = 0;
   int64_t weight_bytes = 0;
   int64_t vocab_size = 0;  // rows of the embedding: ids at or above it are refused

@@ -1,0 +1,124 @@
+#include "server/dashboard.h"
+
+#include <fmt/format.h>
+
+#include "server/assets.h"
+#include "server/json.h"
+
+namespace headrace {
+namespace {
+
+constexpr size_t kShownSteps = 64;
+constexpr std::string_view kContentPolicy =
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+constexpr std::string_view kNoPage =
+    "headrace is running. This build has no web page (it was configured with HEADRACE_UI=OFF); "
+    "the API is at /v1.\n";
+
+#ifdef __clang__
+constexpr std::string_view kBuild = "clang " __clang_version__;
+#else
+constexpr std::string_view kBuild = "g++ " __VERSION__;
+#endif
+
+const EmbeddedAsset* find_asset(std::string_view path) {
+  for (const EmbeddedAsset& asset : embedded_assets()) {
+    if (asset.path == path) return &asset;
+  }
+  return nullptr;
+}
+
+HttpResponse asset_response(const EmbeddedAsset& asset, const HttpRequest& request) {
+  HttpResponse response;
+  const bool hashed = asset.path.starts_with("/assets/");
+  response.headers = {
+      {"ETag", std::string(asset.etag)},
+      {"Cache-Control", hashed ? "public, max-age=31536000, immutable" : "no-cache"},
+      {"Content-Security-Policy", std::string(kContentPolicy)},
+      {"X-Content-Type-Options", "nosniff"},
+      {"Vary", "Accept-Encoding"},
+  };
+  if (request.header("if-none-match") == asset.etag) {
+    response.status = 304;
+    response.content_type.clear();
+    return response;
+  }
+  response.content_type = asset.mime;
+  response.headers.emplace_back("Content-Encoding", "gzip");
+  response.body.assign(reinterpret_cast<const char*>(asset.gzip.data()), asset.gzip.size());
+  return response;
+}
+
+void write_model(JsonWriter& json, const ServerState& state) {
+  const ModelInfo& model = state.model;
+  json.key("model").open_object().text("id", model.name).text("family", model.family);
+  json.text("architecture", model.architecture).integer("parameters", model.num_parameters);
+  json.integer("weight_bytes", model.weight_bytes).text("quantisation", model.quantisation);
+  json.key("formats").open_object();
+  for (const auto& [format, count] : model.formats) json.integer(format, count);
+  json.close_object().integer("context", state.serving.max_context);
+  json.integer("vocab_size", model.vocab_size).text("path", model.file).close_object();
+}
+
+void write_engine(JsonWriter& json, const ServerState& state, const EngineSnapshot& engine) {
+  const auto count = [](uint64_t value) { return static_cast<int64_t>(value); };
+  json.key("engine").open_object().text("isa", state.model.isa);
+  json.integer("threads", state.model.num_threads).text("numerics_id", state.model.numerics_id);
+  json.integer("kv_blocks_total", engine.kv_blocks_total);
+  json.integer("kv_blocks_used", engine.kv_blocks_used);
+  json.integer("kv_blocks_cached", engine.kv_blocks_cached);
+  json.integer("running", engine.num_running).integer("waiting", engine.num_waiting);
+  json.number("decode_tokens_per_s", engine.decode_tokens_per_s);
+  json.number("prefill_tokens_per_s", engine.prefill_tokens_per_s);
+  json.integer("prompt_tokens", count(engine.prompt_tokens));
+  json.integer("generation_tokens", count(engine.generation_tokens));
+  json.integer("requests", count(engine.num_requests));
+  json.integer("preemptions", count(engine.num_preemptions));
+  json.integer("steps", count(engine.num_steps));
+  json.boolean("draining", state.draining);
+  json.number("uptime_s", static_cast<double>(now_us() - state.started) * 1e-6).close_object();
+}
+
+void write_steps(JsonWriter& json, const Engine& engine) {
+  json.key("steps").open_array();
+  for (const StepRecord& step : engine.recent_steps(kShownSteps)) {
+    json.open_object().integer("index", static_cast<int64_t>(step.step_idx));
+    json.integer("duration_us", step.committed_us - step.planned_us);
+    json.integer("tokens", step.num_tokens).integer("prompt_tokens", step.num_prompt_tokens);
+    json.integer("sequences", static_cast<int64_t>(step.spans.size()));
+    json.integer("running", step.num_running).integer("waiting", step.num_waiting);
+    json.integer("kv_blocks_used", step.kv_blocks_used).close_object();
+  }
+  json.close_array();
+}
+
+}  // namespace
+
+void handle_asset(ServerState& state, const HttpRequest& request,
+                  std::shared_ptr<ResponseWriter> writer) {
+  const EmbeddedAsset* asset = find_asset(request.path);
+  if (asset != nullptr) {
+    respond(state, *writer, asset_response(*asset, request));
+  } else if (request.path == "/") {
+    respond(state, *writer, HttpResponse{200, std::string(kNoPage), "text/plain; charset=utf-8"});
+  } else {
+    respond(state, *writer, error_response(404, "the page has no such file"));
+  }
+}
+
+void handle_status(ServerState& state, const HttpRequest& /*request*/,
+                   std::shared_ptr<ResponseWriter> writer) {
+  JsonWriter json;
+  json.open_object();
+  write_model(json, state);
+  write_engine(json, state, state.engine.snapshot());
+  write_steps(json, state.engine);
+  json.key("version").open_object().text("headrace", server_version()).text("build", kBuild);
+  json.close_object().close_object();
+  HttpResponse response{200, json.take()};
+  response.headers.emplace_back("Cache-Control", "no-store");
+  respond(state, *writer, std::move(response));
+}
+
+}  // namespace headrace

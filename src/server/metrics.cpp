@@ -1,0 +1,162 @@
+#include "server/metrics.h"
+
+#include <fmt/format.h>
+
+namespace headrace {
+namespace {
+
+// A label's value may not hold these unescaped.
+std::string escape_label(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '\n') {
+      out += "\\n";
+      continue;
+    }
+    if (c == '"' || c == '\\') out += '\\';
+    out += c;
+  }
+  return out;
+}
+
+void append_head(std::string& out, std::string_view name, std::string_view type,
+                 std::string_view help) {
+  fmt::format_to(std::back_inserter(out), "# HELP {0} {2}\n# TYPE {0} {1}\n", name, type, help);
+}
+
+template <typename T>
+void append_line(std::string& out, std::string_view name, std::string_view labels, T value) {
+  fmt::format_to(std::back_inserter(out), "{}{{{}}} {}\n", name, labels, value);
+}
+
+// Edges as the reference client prints them: 1.0, not 1, since label values are compared as text.
+std::string edge_text(double edge) {
+  std::string text = fmt::format("{}", edge);
+  return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
+}
+
+void append_histogram(std::string& out, std::string_view name, std::string_view labels,
+                      const Histogram& histogram) {
+  for (size_t i = 0; i < histogram.edges().size(); ++i) {
+    fmt::format_to(std::back_inserter(out), "{}_bucket{{{},le=\"{}\"}} {}\n", name, labels,
+                   edge_text(histogram.edges()[i]), histogram.cumulative(i));
+  }
+  fmt::format_to(std::back_inserter(out), "{}_bucket{{{},le=\"+Inf\"}} {}\n", name, labels,
+                 histogram.count());
+  append_line(out, fmt::format("{}_sum", name), labels, histogram.sum());
+  append_line(out, fmt::format("{}_count", name), labels, histogram.count());
+}
+
+struct HistogramRow {
+  std::string_view name;
+  Histogram MetricsSnapshot::* histogram;
+  std::string_view help;
+};
+
+constexpr HistogramRow kHistograms[] = {
+    {"vllm:time_to_first_token_seconds", &MetricsSnapshot::time_to_first_token,
+     "Seconds from submission to the first token."},
+    {"vllm:inter_token_latency_seconds", &MetricsSnapshot::inter_token_latency,
+     "Seconds between consecutive tokens of one answer."},
+    {"vllm:e2e_request_latency_seconds", &MetricsSnapshot::request_latency,
+     "Seconds from submission to the end."},
+    {"vllm:request_queue_time_seconds", &MetricsSnapshot::queue_time, "Seconds spent waiting."},
+    {"vllm:request_prefill_time_seconds", &MetricsSnapshot::prefill_time,
+     "Seconds from the first step to the first token."},
+    {"vllm:request_decode_time_seconds", &MetricsSnapshot::decode_time,
+     "Seconds from the first token to the end."},
+    {"vllm:request_inference_time_seconds", &MetricsSnapshot::inference_time,
+     "Seconds from the first step to the end."},
+    {"vllm:request_prompt_tokens", &MetricsSnapshot::prompt_tokens, "Prompt tokens of a request."},
+    {"vllm:request_generation_tokens", &MetricsSnapshot::generation_tokens,
+     "Tokens made for a request."},
+    {"vllm:request_max_num_generation_tokens", &MetricsSnapshot::max_generation_tokens,
+     "Tokens that a request may make at most."},
+    {"vllm:iteration_tokens_total", &MetricsSnapshot::iteration_tokens, "Tokens of one step."},
+};
+
+void append_finished(std::string& out, std::string_view labels, const MetricsSnapshot& requests) {
+  constexpr std::pair<FinishReason, std::string_view> kReasons[] = {
+      {FinishReason::kStop, "stop"},
+      {FinishReason::kLength, "length"},
+      {FinishReason::kCancelled, "abort"},
+      {FinishReason::kError, "error"}};
+  append_head(out, "vllm:request_success_total", "counter", "Finished requests, by reason.");
+  for (const auto& [reason, label] : kReasons) {
+    append_line(out, "vllm:request_success_total",
+                fmt::format("{},finished_reason=\"{}\"", labels, label),
+                requests.finished[static_cast<size_t>(reason)]);
+  }
+}
+
+void append_waiting(std::string& out, std::string_view labels, const EngineSnapshot& engine) {
+  append_head(out, "vllm:num_requests_waiting_by_reason", "gauge", "Requests waiting, by reason.");
+  append_line(out, "vllm:num_requests_waiting_by_reason",
+              fmt::format("{},reason=\"capacity\"", labels), engine.num_waiting);
+}
+
+struct ValueRow {
+  std::string_view name, type, help;
+  double value;
+};
+
+void append_values(std::string& out, std::string_view labels, std::span<const ValueRow> rows) {
+  for (const ValueRow& row : rows) {
+    append_head(out, row.name, row.type, row.help);
+    append_line(out, row.name, labels, row.value);
+  }
+}
+
+}  // namespace
+
+std::string metrics_text(std::string_view model_name, const EngineSnapshot& engine,
+                         const MetricsSnapshot& requests, const ServerCounters& server) {
+  const std::string labels =
+      fmt::format("model_name=\"{}\",engine=\"0\"", escape_label(model_name));
+  const auto number = [](auto value) { return static_cast<double>(value); };
+  const double kv_usage = engine.kv_blocks_total == 0
+                              ? 0
+                              : number(engine.kv_blocks_used) / number(engine.kv_blocks_total);
+  const ValueRow rows[] = {
+      {"vllm:num_requests_running", "gauge", "Requests being computed.",
+       number(engine.num_running)},
+      {"vllm:num_requests_waiting", "gauge", "Requests waiting.", number(engine.num_waiting)},
+      {"vllm:kv_cache_usage_perc", "gauge", "Share of KV blocks in use, 0 to 1.", kv_usage},
+      {"vllm:num_preemptions_total", "counter", "Requests set back to free memory.",
+       number(requests.preemptions_total)},
+      {"vllm:prompt_tokens_total", "counter", "Prompt tokens.",
+       number(requests.prompt_tokens_total)},
+      {"vllm:prompt_tokens_cached_total", "counter", "Prompt tokens taken from the cache.",
+       number(requests.prompt_tokens_cached)},
+      {"vllm:generation_tokens_total", "counter", "Tokens made.",
+       number(requests.generation_tokens_total)},
+      {"vllm:prefix_cache_queries_total", "counter", "Prompt tokens looked for in the cache.",
+       number(requests.prefix_cache_queries)},
+      {"vllm:prefix_cache_hits_total", "counter", "Prompt tokens found in the cache.",
+       number(requests.prefix_cache_hits)},
+      {"headrace:steps_total", "counter", "Steps of the engine.", number(requests.steps_total)},
+      {"headrace:decode_tokens_per_second", "gauge", "Over the last second with work.",
+       engine.decode_tokens_per_s},
+      {"headrace:prefill_tokens_per_second", "gauge", "Over the last second with work.",
+       engine.prefill_tokens_per_s},
+      {"headrace:http_requests_total", "counter", "HTTP requests.",
+       number(server.http_requests.value())},
+      {"headrace:http_errors_total", "counter", "HTTP requests answered with an error.",
+       number(server.http_errors.value())},
+      {"headrace:disconnects_total", "counter",
+       "Clients that left before their answer was complete.", number(server.disconnects.value())},
+      {"headrace:slow_clients_total", "counter",
+       "Answers ended for a client that reads too slowly.", number(server.slow_clients.value())},
+  };
+  std::string out;
+  append_values(out, labels, rows);
+  append_waiting(out, labels, engine);
+  append_finished(out, labels, requests);
+  for (const HistogramRow& row : kHistograms) {
+    append_head(out, row.name, "histogram", row.help);
+    append_histogram(out, row.name, labels, requests.*row.histogram);
+  }
+  return out;
+}
+
+}  // namespace headrace

@@ -1,0 +1,65 @@
+// routes: the table of endpoints, and the state that their handlers share.
+//
+// A row says who may call it and what answers. What is not in the table is a 404, and a path with
+// another method a 405: nothing is reachable by accident.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+#include "engine/engine.h"
+#include "server/bundle.h"
+#include "server/http.h"
+#include "server/metrics.h"
+#include "server/openai.h"
+#include "server/server.h"
+
+namespace headrace {
+
+// Shared by all handlers; outlives every request. Constant, but for the counters and draining.
+struct ServerState {
+  ServerState(Engine& serving, const TextBundle& bundle, ModelInfo info, ServerOptions given);
+
+  Engine& engine;
+  const TextBundle& text;
+  const ModelInfo model;
+  const ServerOptions options;
+  const std::vector<std::string> names;  // the model's name, then its aliases
+  const ServingModel serving;
+  const int64_t created;  // wall clock, seconds: of /v1/models
+  const TimeUs started = now_us();
+  ServerCounters counters;
+  std::atomic<bool> draining = false;
+};
+
+enum class Scope : uint8_t {
+  kPublic,     // no key needed: the page's files and what load balancers ask
+  kReading,    // key needed if there is one
+  kInference,  // as kReading; refused while draining
+};
+
+using Handler = void (*)(ServerState&, const HttpRequest&, std::shared_ptr<ResponseWriter>);
+
+struct RouteRow {
+  std::string_view method;
+  std::string_view path;  // exact, or ending in '*': the rest is the handler's
+  Scope scope;
+  Handler handler;
+  std::string_view help;
+};
+
+std::span<const RouteRow> route_rows();
+std::string_view server_version();
+
+// Finds the row, checks scope and key, runs the handler; answers 401, 404, 405 and 503 itself.
+void dispatch(ServerState& state, HttpRequest&& request, std::shared_ptr<ResponseWriter> writer);
+
+// Sends and counts.
+void respond(ServerState& state, ResponseWriter& writer, HttpResponse response);
+
+}  // namespace headrace
