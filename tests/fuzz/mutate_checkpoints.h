@@ -1,0 +1,36 @@
+// Seeds (small valid checkpoint files) and a deterministic, structure-aware mutator for them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace headrace::fuzz {
+
+using Bytes = std::vector<std::byte>;
+
+// A valid file and where its structure is. For GGUF every count, length, type and offset field is a
+// field; for safetensors the header length is, and every number in the header text.
+struct Seed {
+  struct Field {
+    size_t offset;
+    size_t num_bytes;
+  };
+  std::string name;
+  Bytes bytes;
+  size_t header_bytes = 0;  // of the part before the tensor data
+  std::vector<Field> fields;
+  bool fields_are_text = false;  // but the first
+};
+
+std::vector<Seed> gguf_seeds();
+std::vector<Seed> safetensors_seeds();
+
+// One to three mutations of one seed. Seven in ten respect the structure: boundary integers in a
+// field, a changed header text; the others are bit flips, truncation, ranges removed, repeated,
+// overwritten or taken from another seed.
+Bytes mutate(const std::vector<Seed>& seeds, std::mt19937_64& random);
+
+}  // namespace headrace::fuzz
