@@ -84,7 +84,7 @@ fetch_models() {
 # run_fuzz: replays the seeds and searches for FUZZ_SECONDS with each target.
 run_fuzz() {
   local target name status log corpus passed=0 failed=0
-  for target in build/fuzz/bin/fuzz_*; do
+  for target in build/fuzz/bin/*_fuzz; do
     [ -x "$target" ] || continue
     name=$(basename "$target")
     log="$PWD/$results/fuzz-$name.log"
@@ -130,7 +130,7 @@ case $build in
     ;;
   fuzz)
     tools/setup.sh check
-    tools/build.sh fuzz
+    tools/build.sh fuzz fuzz_targets
     run_fuzz
     ;;
   *)

@@ -71,7 +71,7 @@ class Listener {
 
 std::string unescape_newlines(std::string text) {
   for (size_t at = text.find("\\n"); at != std::string::npos; at = text.find("\\n", at + 1)) {
-    text.replace(at, 2, "\n");
+    text.replace(at, 2, 1, '\n');
   }
   return text;
 }
