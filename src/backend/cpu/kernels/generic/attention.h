@@ -32,12 +32,13 @@ struct SoftmaxState {
 template <typename F, KvDtype kType>
 struct KvReader {
   using V = typename F::V;
-  HEADRACE_INLINE static V key(const uint8_t* plane, int64_t d) {
+  [[gnu::always_inline]] inline static V key(const uint8_t* plane, int64_t d) {
     if constexpr (kType == KvDtype::kF32) return F::load_bytes_as_float(plane + d * 64);
     const uint8_t* words = plane + (d / 2) * 64;
     return d % 2 == 0 ? F::template bf16_of_word<0>(words) : F::template bf16_of_word<1>(words);
   }
-  HEADRACE_INLINE static V value(const uint8_t* plane, int64_t dims, int64_t t, int64_t d) {
+  [[gnu::always_inline]] inline static V value(const uint8_t* plane, int64_t dims, int64_t t,
+                                               int64_t d) {
     if constexpr (kType == KvDtype::kF32) {
       return F::load_bytes_as_float(plane + (t * dims + d) * 4);
     }
@@ -60,14 +61,14 @@ struct AttendTile {
   float* acc;        // [kQueries, dims]
   SoftmaxState state[kQueries];
 
-  HEADRACE_INLINE const uint8_t* keys_of(int64_t block) const {
+  [[gnu::always_inline]] inline const uint8_t* keys_of(int64_t block) const {
     return args.kv_base + static_cast<size_t>(args.block_table[block]) * args.kv_block_stride +
            kv_offset;
   }
 
   // Dots of all queries with the keys of kBlocks blocks from `block`, written at column.
   template <int kBlocks>
-  HEADRACE_INLINE void dots(int64_t block, int64_t column) {
+  [[gnu::always_inline]] inline void dots(int64_t block, int64_t column) {
     const uint8_t* keys[kBlocks];
     for (int b = 0; b < kBlocks; ++b) keys[b] = keys_of(block + b);
     V sum[kQueries][kBlocks];
@@ -90,7 +91,7 @@ struct AttendTile {
   }
 
   // Turns the scores of query r into weights and updates its state.
-  HEADRACE_INLINE void soften(int r, int64_t step) {
+  [[gnu::always_inline]] inline void soften(int r, int64_t step) {
     constexpr int kVectors = kKvStep / 16;
     SoftmaxState& s = state[r];
     s.begin = static_cast<int>(larger(queries[r].lowest - step, 0));
@@ -124,7 +125,8 @@ struct AttendTile {
   // acc = correction acc + sum over positions [begin, end) of the step, dimensions d.. of kVectors
   // vectors, for queries [first, first + kCount).
   template <int kCount, int kVectors>
-  HEADRACE_INLINE void add_values(int first, int64_t step, int begin, int end, int64_t d) {
+  [[gnu::always_inline]] inline void add_values(int first, int64_t step, int begin, int end,
+                                                int64_t d) {
     V sum[kCount][kVectors];
     for (int r = 0; r < kCount; ++r) {
       const V correction = F::set(state[first + r].correction);

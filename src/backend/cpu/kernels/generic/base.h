@@ -9,9 +9,6 @@
 #include "backend/cpu/kernels/kernels.h"
 #include "backend/cpu/kernels/layouts.h"
 
-#define HEADRACE_INLINE __attribute__((always_inline)) inline
-#define HEADRACE_LAMBDA __attribute__((always_inline))
-
 namespace headrace::cpu {
 namespace {
 
@@ -22,15 +19,15 @@ struct Index {
 
 // fn(Index<kFirst>{}), ..., fn(Index<kEnd - 1>{}).
 template <int kFirst, int kEnd, typename Fn>
-HEADRACE_INLINE void unrolled(const Fn& fn) {
+[[gnu::always_inline]] inline void unrolled(const Fn& fn) {
   if constexpr (kFirst < kEnd) {
     fn(Index<kFirst>{});
     unrolled<kFirst + 1, kEnd>(fn);
   }
 }
 
-HEADRACE_INLINE int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
-HEADRACE_INLINE int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+[[gnu::always_inline]] inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+[[gnu::always_inline]] inline int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
 }  // namespace
 }  // namespace headrace::cpu

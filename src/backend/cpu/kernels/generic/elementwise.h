@@ -8,17 +8,18 @@ namespace {
 
 // fn(load, store, i): load(p) reads 16 floats of p + i, or the rest of a row; store likewise.
 template <typename F, typename Fn>
-HEADRACE_INLINE void for_columns(int64_t count, const Fn& fn) {
+[[gnu::always_inline]] inline void for_columns(int64_t count, const Fn& fn) {
   using V = typename F::V;
   int64_t i = 0;
   for (; i + 16 <= count; i += 16) {
-    fn([i](const float* p) HEADRACE_LAMBDA { return F::load(p + i); },
-       [i](float* p, V v) HEADRACE_LAMBDA { F::store(p + i, v); });
+    fn([i](const float* p) __attribute__((always_inline)) { return F::load(p + i); },
+       [i](float* p, V v) __attribute__((always_inline)) { F::store(p + i, v); });
   }
   if (i < count) {
     const int64_t rest = count - i;
-    fn([i, rest](const float* p) HEADRACE_LAMBDA { return F::load_part(p + i, rest); },
-       [i, rest](float* p, V v) HEADRACE_LAMBDA { F::store_part(p + i, v, rest); });
+    fn([i, rest](const float* p)
+           __attribute__((always_inline)) { return F::load_part(p + i, rest); },
+       [i, rest](float* p, V v) __attribute__((always_inline)) { F::store_part(p + i, v, rest); });
   }
 }
 
@@ -30,7 +31,7 @@ void finish(const FinishArgs& args) {
     const float* sums = args.sums + m * args.sums_stride;
     const float* residual = args.residual + m * args.out_stride;
     float* out = args.out + m * args.out_stride;
-    for_columns<F>(args.num_outputs, [&](auto load, auto store) HEADRACE_LAMBDA {
+    for_columns<F>(args.num_outputs, [&](auto load, auto store) __attribute__((always_inline)) {
       V value = load(sums);
       if (args.bias != nullptr) value = F::add(value, load(args.bias));
       value = F::mul(value, scale);
@@ -48,7 +49,7 @@ void gate(const GateArgs& args) {
     const float* gate_sums = args.gate + m * args.sums_stride;
     const float* up_sums = args.up + m * args.sums_stride;
     float* out = args.out + m * args.out_stride;
-    for_columns<F>(args.num_outputs, [&](auto load, auto store) HEADRACE_LAMBDA {
+    for_columns<F>(args.num_outputs, [&](auto load, auto store) __attribute__((always_inline)) {
       V g = load(gate_sums);
       V u = load(up_sums);
       if (args.gate_bias != nullptr) g = F::add(g, load(args.gate_bias));
@@ -68,7 +69,8 @@ void norm_factors(const float* x, int64_t width, float eps, bool subtract_mean, 
   *mean = 0.0f;
   V sum = F::zero();
   if (subtract_mean) {
-    for_columns<F>(width, [&](auto load, auto) HEADRACE_LAMBDA { sum = F::add(sum, load(x)); });
+    for_columns<F>(
+        width, [&](auto load, auto) __attribute__((always_inline)) { sum = F::add(sum, load(x)); });
     *mean = F::fold_sum(sum) / count;
     sum = F::zero();
     int64_t i = 0;
@@ -84,7 +86,7 @@ void norm_factors(const float* x, int64_t width, float eps, bool subtract_mean, 
       sum = F::fma(v, v, sum);
     }
   } else {
-    for_columns<F>(width, [&](auto load, auto) HEADRACE_LAMBDA {
+    for_columns<F>(width, [&](auto load, auto) __attribute__((always_inline)) {
       const V v = load(x);
       sum = F::fma(v, v, sum);
     });
@@ -101,7 +103,7 @@ void norm(const NormRowsArgs& args) {
     float* out = args.out + m * args.width;
     float mean, factor;
     norm_factors<F>(x, args.width, args.eps, args.subtract_mean, &mean, &factor);
-    for_columns<F>(args.width, [&](auto load, auto store) HEADRACE_LAMBDA {
+    for_columns<F>(args.width, [&](auto load, auto store) __attribute__((always_inline)) {
       const V centred = args.subtract_mean ? F::sub(load(x), F::set(mean)) : load(x);
       V value = F::mul(F::mul(centred, F::set(factor)), load(args.weight));
       value = F::mul(value, F::set(args.scale));

@@ -12,7 +12,7 @@ namespace headrace::cpu {
 namespace {
 
 template <typename F>
-HEADRACE_INLINE typename F::V exp_lanes(typename F::V x) {
+[[gnu::always_inline]] inline typename F::V exp_lanes(typename F::V x) {
   using V = typename F::V;
   const V lowest = F::set(-87.3f);
   const V clamped = F::min(F::set(88.3f), F::max(lowest, x));
@@ -31,7 +31,7 @@ HEADRACE_INLINE typename F::V exp_lanes(typename F::V x) {
 }
 
 template <typename F>
-HEADRACE_INLINE typename F::V tanh_lanes(typename F::V x) {
+[[gnu::always_inline]] inline typename F::V tanh_lanes(typename F::V x) {
   using V = typename F::V;
   const V one = F::set(1.0f);
   const V magnitude = F::abs(x);
@@ -48,13 +48,13 @@ HEADRACE_INLINE typename F::V tanh_lanes(typename F::V x) {
 }
 
 template <typename F>
-HEADRACE_INLINE typename F::V silu_lanes(typename F::V x) {
+[[gnu::always_inline]] inline typename F::V silu_lanes(typename F::V x) {
   const typename F::V e = exp_lanes<F>(F::sub(F::zero(), x));
   return F::div(x, F::add(F::set(1.0f), e));
 }
 
 template <typename F>
-HEADRACE_INLINE typename F::V gelu_lanes(typename F::V x) {
+[[gnu::always_inline]] inline typename F::V gelu_lanes(typename F::V x) {
   using V = typename F::V;
   const V cube = F::mul(F::mul(x, x), x);
   const V inner = F::mul(F::set(0.7978845608028654f), F::fma(F::set(0.044715f), cube, x));
@@ -63,7 +63,7 @@ HEADRACE_INLINE typename F::V gelu_lanes(typename F::V x) {
 }
 
 template <typename F>
-HEADRACE_INLINE typename F::V soft_cap(typename F::V x, float cap) {
+[[gnu::always_inline]] inline typename F::V soft_cap(typename F::V x, float cap) {
   return F::mul(F::set(cap), tanh_lanes<F>(F::div(x, F::set(cap))));
 }
 

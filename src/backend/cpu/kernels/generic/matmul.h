@@ -41,7 +41,7 @@ __attribute__((noinline)) void direct_tile(const MatmulArgs& args, const float* 
       stream += W::kUnitBytes;
       const float* xk = x + k;
       W::template visit<kPanels>(weight, args.panel_bytes, k, slice_end - k,
-                                 [&](auto p, auto i, V w) HEADRACE_LAMBDA {
+                                 [&](auto p, auto i, V w) __attribute__((always_inline)) {
                                    acc[p.value] = F::fma(w, F::set(xk[i.value]), acc[p.value]);
                                  });
     }

@@ -21,7 +21,7 @@ void rotate(const QkvRowsArgs& args, int64_t m, float* head) {
     }
     return;
   }
-  for_columns<F>(half, [&](auto load, auto store) HEADRACE_LAMBDA {
+  for_columns<F>(half, [&](auto load, auto store) __attribute__((always_inline)) {
     const V a = load(head);
     const V b = load(head + half);
     const V c = load(cos);
@@ -36,7 +36,7 @@ template <typename F>
 void finish_head(const QkvRowsArgs& args, int64_t m, const float* head, float factor,
                  const float* weight, float* out) {
   using V = typename F::V;
-  for_columns<F>(args.head_dim, [&](auto load, auto store) HEADRACE_LAMBDA {
+  for_columns<F>(args.head_dim, [&](auto load, auto store) __attribute__((always_inline)) {
     V value = load(head);
     if (weight != nullptr) value = F::mul(F::mul(value, F::set(factor)), load(weight));
     store(out, value);
@@ -46,8 +46,9 @@ void finish_head(const QkvRowsArgs& args, int64_t m, const float* head, float fa
 
 // Heads of one projection of one row; take(h, out) says where head h goes.
 template <typename F, typename Take, typename Done>
-HEADRACE_INLINE void finish_heads(const QkvRowsArgs& args, int64_t m, const float* x, int count,
-                                  const float* weight, const Take& take, const Done& done) {
+[[gnu::always_inline]] inline void finish_heads(const QkvRowsArgs& args, int64_t m, const float* x,
+                                                int count, const float* weight, const Take& take,
+                                                const Done& done) {
   const int64_t dim = args.head_dim;
   float mean = 0.0f, factor = 1.0f;
   if (weight != nullptr && args.norm_whole) {
@@ -65,7 +66,7 @@ HEADRACE_INLINE void finish_heads(const QkvRowsArgs& args, int64_t m, const floa
   }
 }
 
-HEADRACE_INLINE uint16_t round_to_bf16(float value) {
+[[gnu::always_inline]] inline uint16_t round_to_bf16(float value) {
   uint32_t bits;
   __builtin_memcpy(&bits, &value, sizeof(bits));
   if ((bits & 0x7FFFFFFFu) > 0x7F800000u) return static_cast<uint16_t>((bits >> 16) | 0x40u);
@@ -110,8 +111,9 @@ void qkv(const QkvRowsArgs& args) {
         [&](int, float* head) {
           if (args.q_row_scale == nullptr) return;
           const V scale = F::set(args.q_row_scale[m]);
-          for_columns<F>(dim, [&](auto load, auto store)
-                                  HEADRACE_LAMBDA { store(head, F::mul(load(head), scale)); });
+          for_columns<F>(dim, [&](auto load, auto store) __attribute__((always_inline)) {
+            store(head, F::mul(load(head), scale));
+          });
         });
     const int64_t position = args.first_position + m;
     uint8_t* block = args.kv_base + static_cast<size_t>(args.block_table[position / kKvBlock]) *

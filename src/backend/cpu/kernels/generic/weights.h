@@ -34,7 +34,7 @@ struct CodedWeights {
 
   // Sub-scale (or sub-minimum) number s of the planes given, as integers.
   template <int kHighFirst>
-  HEADRACE_INLINE static I sub_code(const uint8_t* chunk, int plane, int s) {
+  [[gnu::always_inline]] inline static I sub_code(const uint8_t* chunk, int plane, int s) {
     constexpr int kBits = kInfo.sub_low_bits;
     constexpr int kPerWord = 32 / kBits;
     const I word = F::load_words(chunk + plane + (s / kPerWord) * 64);
@@ -58,7 +58,7 @@ struct CodedWeights {
     }
   }
 
-  HEADRACE_INLINE static Factors factors(const uint8_t* chunk, int s) {
+  [[gnu::always_inline]] inline static Factors factors(const uint8_t* chunk, int s) {
     Factors f;
     f.scale = kInfo.scale_bytes == 1 ? F::load_e8m0_half(chunk) : F::load_half(chunk);
     f.offset = F::zero();
@@ -78,7 +78,7 @@ struct CodedWeights {
 
   // Codes 4 g .. 4 g + 3 of a unit as bytes of each lane's word.
   template <int kGroup>
-  HEADRACE_INLINE static I code_bytes(const uint8_t* low, const uint8_t* high) {
+  [[gnu::always_inline]] inline static I code_bytes(const uint8_t* low, const uint8_t* high) {
     constexpr int kBits = kInfo.low_bits;
     constexpr int kGroupsPerWord = 8 / kBits;
     I bytes = F::load_words(low + (kGroup / kGroupsPerWord) * 64);
@@ -107,7 +107,7 @@ struct CodedWeights {
   }
 
   template <int kByte>
-  HEADRACE_INLINE static V weight(I bytes, const Factors& f) {
+  [[gnu::always_inline]] inline static V weight(I bytes, const Factors& f) {
     V code;
     if constexpr (kSignedBytes) {
       code = F::template signed_byte<kByte>(bytes);
@@ -125,7 +125,7 @@ struct CodedWeights {
     const uint8_t* high;
     int first_sub;
   };
-  HEADRACE_INLINE static Unit unit_at(const uint8_t* panel, int64_t first) {
+  [[gnu::always_inline]] inline static Unit unit_at(const uint8_t* panel, int64_t first) {
     const int64_t index = first / kUnit;
     const int u = static_cast<int>(index % kUnitsPerChunk);
     const uint8_t* chunk = panel + (index / kUnitsPerChunk) * kInfo.chunk_bytes;
@@ -135,26 +135,27 @@ struct CodedWeights {
 
   // Calls fn(Index<p>, Index<i>, w) for inputs i of the unit, panels p interleaved by 4 inputs.
   template <int kPanels, typename Fn>
-  HEADRACE_INLINE static void visit(const uint8_t* panel, size_t panel_stride, int64_t first,
-                                    int64_t /*count*/, const Fn& fn) {
+  [[gnu::always_inline]] inline static void visit(const uint8_t* panel, size_t panel_stride,
+                                                  int64_t first, int64_t /*count*/, const Fn& fn) {
     Unit units[kPanels];
-    unrolled<0, kPanels>([&](auto p) HEADRACE_LAMBDA {
+    unrolled<0, kPanels>([&](auto p) __attribute__((always_inline)) {
       units[p.value] = unit_at(panel + static_cast<size_t>(p.value) * panel_stride, first);
     });
-    unrolled<0, kFactorsPerUnit>([&](auto part) HEADRACE_LAMBDA {
+    unrolled<0, kFactorsPerUnit>([&](auto part) __attribute__((always_inline)) {
       constexpr int kGroups = 8 / kFactorsPerUnit;
       Factors f[kPanels];
-      unrolled<0, kPanels>([&](auto p) HEADRACE_LAMBDA {
+      unrolled<0, kPanels>([&](auto p) __attribute__((always_inline)) {
         f[p.value] = factors(units[p.value].chunk, units[p.value].first_sub + part.value);
       });
-      unrolled<part.value * kGroups, (part.value + 1) * kGroups>([&](auto group) HEADRACE_LAMBDA {
-        unrolled<0, kPanels>([&](auto p) HEADRACE_LAMBDA {
-          const I bytes = code_bytes<group.value>(units[p.value].low, units[p.value].high);
-          unrolled<0, 4>([&](auto j) HEADRACE_LAMBDA {
-            fn(p, Index<group.value * 4 + j.value>{}, weight<j.value>(bytes, f[p.value]));
+      unrolled<part.value * kGroups, (part.value + 1) * kGroups>(
+          [&](auto group) __attribute__((always_inline)) {
+            unrolled<0, kPanels>([&](auto p) __attribute__((always_inline)) {
+              const I bytes = code_bytes<group.value>(units[p.value].low, units[p.value].high);
+              unrolled<0, 4>([&](auto j) __attribute__((always_inline)) {
+                fn(p, Index<group.value * 4 + j.value>{}, weight<j.value>(bytes, f[p.value]));
+              });
+            });
           });
-        });
-      });
     });
   }
 };
@@ -167,22 +168,22 @@ struct DenseWeights {
   static constexpr int kUnitBytes = kLayout == Layout::kF32 ? 512 : 256;
 
   template <int kOdd>
-  HEADRACE_INLINE static V value(const uint8_t* word) {
+  [[gnu::always_inline]] inline static V value(const uint8_t* word) {
     if constexpr (kLayout == Layout::kF32) return F::load_bytes_as_float(word);
     if constexpr (kLayout == Layout::kF16) return F::template half_of_word<kOdd>(word);
     if constexpr (kLayout == Layout::kBF16) return F::template bf16_of_word<kOdd>(word);
   }
-  HEADRACE_INLINE static const uint8_t* word_at(const uint8_t* panel, int64_t k) {
+  [[gnu::always_inline]] inline static const uint8_t* word_at(const uint8_t* panel, int64_t k) {
     return panel + (kLayout == Layout::kF32 ? k : k / 2) * 64;
   }
 
   template <int kPanels, typename Fn>
-  HEADRACE_INLINE static void visit(const uint8_t* panel, size_t panel_stride, int64_t first,
-                                    int64_t count, const Fn& fn) {
-    unrolled<0, kUnit>([&](auto i) HEADRACE_LAMBDA {
+  [[gnu::always_inline]] inline static void visit(const uint8_t* panel, size_t panel_stride,
+                                                  int64_t first, int64_t count, const Fn& fn) {
+    unrolled<0, kUnit>([&](auto i) __attribute__((always_inline)) {
       if (i.value >= count) return;
       const uint8_t* word = word_at(panel, first + i.value);
-      unrolled<0, kPanels>([&](auto p) HEADRACE_LAMBDA {
+      unrolled<0, kPanels>([&](auto p) __attribute__((always_inline)) {
         fn(p, i, value<i.value % 2>(word + static_cast<size_t>(p.value) * panel_stride));
       });
     });
@@ -215,9 +216,10 @@ __attribute__((noinline)) void unpack_slice(const uint8_t* panel, int64_t first,
   using W = Weights<F, kLayout>;
   for (int64_t k = 0; k < count; k += W::kUnit) {
     float* unit = values + k * stride;
-    W::template visit<1>(panel, 0, first + k, count - k, [&](auto, auto i, auto w) HEADRACE_LAMBDA {
-      F::store(unit + i.value * stride, w);
-    });
+    W::template visit<1>(panel, 0, first + k, count - k,
+                         [&](auto, auto i, auto w) __attribute__((always_inline)) {
+                           F::store(unit + i.value * stride, w);
+                         });
   }
 }
 

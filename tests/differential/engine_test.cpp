@@ -1,0 +1,168 @@
+// The engine on real arithmetic: alone = batched = chunked = pre-empted = prefix hit = restarted,
+// token for token and log-prob for log-prob, for each instruction set this processor has; and
+// greedy ids equal those recorded from transformers.
+
+#include "engine/engine.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include "backend/cpu/cpu_backend.h"
+#include "base/json.h"
+#include "checkpoint/checkpoint.h"
+#include "sim/collector.h"
+
+namespace headrace {
+namespace {
+
+namespace fs = std::filesystem;
+
+fs::path tiny_folder() {
+  if (const char* given = std::getenv("HEADRACE_GOLDEN")) return fs::path(given) / "tiny";
+  return fs::path(HEADRACE_SOURCE_DIR) / "../shared/golden/tiny";
+}
+
+// Full attention, sliding windows, and rope tables that change as a sequence grows.
+const std::vector<std::string>& model_names() {
+  static const std::vector<std::string> names = {"llama", "gemma3", "qwen3", "llama_dynamic",
+                                                 "phi3_longrope"};
+  return names;
+}
+
+struct Loaded {
+  std::unique_ptr<Backend> backend;
+  std::unique_ptr<Model> model;
+};
+
+Loaded load(const fs::path& folder, const std::string& isa, int num_threads) {
+  Loaded loaded;
+  loaded.backend = create_cpu_backend({isa, num_threads}).value();
+  const auto checkpoint = Checkpoint::open(folder.string()).value();
+  ModelOptions options;
+  options.max_batch_tokens = 96;
+  options.max_logit_rows = 32;
+  loaded.model = Model::load(*checkpoint, *loaded.backend, options).value();
+  return loaded;
+}
+
+std::vector<std::string> available_isas() {
+  std::vector<std::string> isas;
+  for (const char* isa : {"reference", "avx2", "avx512", "amx"}) {
+    if (create_cpu_backend({isa, 1}).ok()) isas.push_back(isa);
+  }
+  return isas;
+}
+
+EngineOptions engine_options(int max_batch_tokens, int max_sequences, int64_t num_blocks) {
+  EngineOptions options;
+  options.max_batch_tokens = max_batch_tokens;
+  options.max_sequences = max_sequences;
+  options.num_kv_blocks = num_blocks;
+  return options;
+}
+
+std::unique_ptr<Engine> make_engine(Loaded& loaded, const EngineOptions& options) {
+  return Engine::create(*loaded.model, *loaded.backend, options, {}).value();
+}
+
+std::vector<Request> mixed_requests() {
+  std::vector<Request> requests;
+  for (uint32_t i = 0; i < 10; ++i) {
+    Request request;
+    const uint32_t num_prompt = 1 + i * 29 % 120;
+    for (uint32_t k = 0; k < num_prompt; ++k) {
+      const uint32_t value = k < 35 ? k * 7 + 3 : (k + 13 * i) * (k + i);  // a common beginning
+      request.prompt_ids.push_back(static_cast<int32_t>(value % 256));
+    }
+    request.max_tokens = static_cast<int32_t>(8 + i * 5);
+    request.num_logprobs = 3;
+    if (i % 3 == 0) request.num_prompt_logprobs = 2;
+    request.sampling.temperature = i % 2 == 0 ? 0.0f : 0.9f;
+    request.sampling.top_p = i % 4 == 1 ? 0.9f : 1.0f;
+    request.sampling.seed = i;
+    requests.push_back(std::move(request));
+  }
+  return requests;
+}
+
+void expect_invariant(const fs::path& folder, const std::string& isa) {
+  const std::vector<Request> requests = mixed_requests();
+  Loaded one_thread = load(folder, isa, 1);
+  std::vector<Collector> alone;
+  for (const Request& request : requests) {
+    const auto engine = make_engine(one_thread, engine_options(96, 1, 64));
+    alone.push_back(run_together(*engine, {request})[0]);
+  }
+  Loaded two_threads = load(folder, isa, 2);
+  {
+    const auto engine = make_engine(two_threads, engine_options(96, 10, 200));
+    expect_equal(alone, run_together(*engine, requests));
+    expect_equal(alone, run_together(*engine, requests));
+    EXPECT_GT(engine->metrics().prefix_cache_hits, 0u);
+  }
+  {
+    const auto engine = make_engine(two_threads, engine_options(7, 4, 200));  // odd chunks
+    expect_equal(alone, run_together(*engine, requests));
+  }
+  {
+    const auto engine = make_engine(two_threads, engine_options(96, 10, 12));
+    expect_equal(alone, run_together(*engine, requests));
+    EXPECT_GT(engine->snapshot().num_preemptions, 0u);
+  }
+}
+
+TEST(EngineDifferential, BitsDoNotDependOnTheSchedule) {
+  if (!fs::exists(tiny_folder())) GTEST_SKIP() << "no golden folder: set HEADRACE_GOLDEN";
+  int num_run = 0;
+  for (const std::string& name : model_names()) {
+    for (const std::string& isa : available_isas()) {
+      SCOPED_TRACE(name + " " + isa);
+      expect_invariant(tiny_folder() / name, isa);
+      ++num_run;
+    }
+  }
+  EXPECT_GE(num_run, static_cast<int>(model_names().size()));
+}
+
+std::vector<int32_t> to_ids(const boost::json::value& array) {
+  std::vector<int32_t> ids;
+  for (const auto& id : array.as_array()) ids.push_back(id.to_number<int32_t>());
+  return ids;
+}
+
+TEST(EngineDifferential, GreedyIdsAreThoseOfTransformers) {
+  if (!fs::exists(tiny_folder())) GTEST_SKIP() << "no golden folder: set HEADRACE_GOLDEN";
+  int num_prompts = 0;
+  for (const std::string& name : model_names()) {
+    std::stringstream text;
+    text << std::ifstream(tiny_folder() / name / "expect.json").rdbuf();
+    const boost::json::value expect = parse_json(text.str(), name).value();
+    Loaded loaded = load(tiny_folder() / name, "auto", 2);
+    const auto engine = make_engine(loaded, engine_options(96, 8, 128));
+    std::vector<Request> requests;
+    std::vector<std::vector<int32_t>> expected;
+    for (const auto& prompt : expect.at("prompts").as_array()) {
+      Request request;
+      request.prompt_ids = to_ids(prompt.at("ids"));
+      request.sampling.temperature = 0;
+      expected.push_back(to_ids(prompt.at("greedy")));
+      request.max_tokens = static_cast<int32_t>(expected.back().size());
+      if (request.max_tokens == 0) continue;
+      requests.push_back(std::move(request));
+    }
+    const std::vector<Collector> collectors = run_together(*engine, requests);
+    for (size_t i = 0; i < collectors.size(); ++i) {
+      EXPECT_EQ(collectors[i].output(), expected[i]) << name << ", prompt " << i;
+      ++num_prompts;
+    }
+  }
+  EXPECT_GE(num_prompts, static_cast<int>(model_names().size()));
+}
+
+}  // namespace
+}  // namespace headrace

@@ -1,0 +1,62 @@
+// Shared by the differential suites: weights in every storage format, guarded buffers, back ends.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backend/cpu/cpu_backend.h"
+#include "base/dtype.h"
+#include "checkpoint/weight_view.h"
+
+namespace headrace {
+
+using Random = std::mt19937;
+
+// A weight with its bytes. `values` are what the format says, from dequantise_rows.
+struct TestWeight {
+  WeightView view;
+  std::vector<std::byte> bytes;
+  std::vector<float> values;  // [N, K]
+};
+
+// Random blocks with finite factors of ordinary size.
+std::unique_ptr<TestWeight> random_weight(DType dtype, int64_t num_outputs, int64_t num_inputs,
+                                          Random& random);
+// Small whole numbers in a format that holds them: products and sums are exact.
+std::unique_ptr<TestWeight> whole_weight(DType dtype, int64_t num_outputs, int64_t num_inputs,
+                                         Random& random);
+
+std::span<const DType> tested_dtypes();
+
+std::vector<float> random_floats(size_t count, Random& random);
+std::vector<float> whole_floats(size_t count, Random& random);
+
+// `count` floats of NaN between canaries; intact() says that nothing outside was written.
+class GuardedFloats {
+ public:
+  explicit GuardedFloats(size_t count);
+  float* data() { return storage_.data() + kGuard; }
+  std::span<const float> values() const { return {storage_.data() + kGuard, count_}; }
+  bool intact() const;
+  bool all_finite() const;
+
+ private:
+  static constexpr size_t kGuard = 64;
+  size_t count_;
+  std::vector<float> storage_;
+};
+
+// Units that this processor can run, by name.
+std::vector<std::string> available_isas();
+std::unique_ptr<Backend> make_backend(const std::string& isa, int num_threads);
+
+bool same_bits(std::span<const float> a, std::span<const float> b);
+
+// How far a float32 sum of `num_terms` products in slices may lie from the exact one.
+double sum_tolerance(int64_t num_terms, double sum_of_magnitudes);
+
+}  // namespace headrace
