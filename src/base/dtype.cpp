@@ -12,8 +12,6 @@
 namespace headrace {
 namespace {
 
-constexpr int kSuperBlock = 256;
-
 // File data has no alignment, so every wider load copies.
 template <typename T>
 T load(const std::byte* bytes) {
@@ -51,43 +49,46 @@ void for_each_block(const std::byte* blocks, int64_t num_blocks, float* values) 
 }
 
 // The 32-element formats put element j in the low and element j + 16 in the high nibble of byte j.
-int paired_nibble(const std::byte* codes, int element) {
-  const int byte = byte_at(codes, element % 16);
-  return element < 16 ? byte & 15 : byte >> 4;
+// The loops over such a half are kept simple so that they become vector code.
+template <typename Value>
+void decode_nibble_pairs(const std::byte* codes, float* values, Value value) {
+  for (int j = 0; j < 16; ++j) values[j] = value(byte_at(codes, j) & 15, j);
+  for (int j = 0; j < 16; ++j) values[j + 16] = value(byte_at(codes, j) >> 4, j + 16);
 }
 
 void decode_q4_0(const std::byte* block, float* values) {
   const float scale = half_at(block);
-  for (int i = 0; i < 32; ++i) {
-    values[i] = scale * static_cast<float>(paired_nibble(block + 2, i) - 8);
-  }
+  decode_nibble_pairs(block + 2, values,
+                      [=](int code, int) { return scale * static_cast<float>(code - 8); });
 }
 
 void decode_q4_1(const std::byte* block, float* values) {
   const float scale = half_at(block);
   const float minimum = half_at(block + 2);
-  for (int i = 0; i < 32; ++i) {
-    values[i] = scale * static_cast<float>(paired_nibble(block + 4, i)) + minimum;
-  }
+  decode_nibble_pairs(block + 4, values,
+                      [=](int code, int) { return scale * static_cast<float>(code) + minimum; });
+}
+
+// Bit 4 of element i, in place.
+int fifth_bit(uint32_t high_bits, int element) {
+  return static_cast<int>(high_bits >> element & 1u) << 4;
 }
 
 void decode_q5_0(const std::byte* block, float* values) {
   const float scale = half_at(block);
   const auto high_bits = load<uint32_t>(block + 2);
-  for (int i = 0; i < 32; ++i) {
-    const int code = paired_nibble(block + 6, i) | static_cast<int>((high_bits >> i) & 1u) << 4;
-    values[i] = scale * static_cast<float>(code - 16);
-  }
+  decode_nibble_pairs(block + 6, values, [=](int code, int element) {
+    return scale * static_cast<float>((code | fifth_bit(high_bits, element)) - 16);
+  });
 }
 
 void decode_q5_1(const std::byte* block, float* values) {
   const float scale = half_at(block);
   const float minimum = half_at(block + 2);
   const auto high_bits = load<uint32_t>(block + 4);
-  for (int i = 0; i < 32; ++i) {
-    const int code = paired_nibble(block + 8, i) | static_cast<int>((high_bits >> i) & 1u) << 4;
-    values[i] = scale * static_cast<float>(code) + minimum;
-  }
+  decode_nibble_pairs(block + 8, values, [=](int code, int element) {
+    return scale * static_cast<float>(code | fifth_bit(high_bits, element)) + minimum;
+  });
 }
 
 void decode_q8_0(const std::byte* block, float* values) {
@@ -97,20 +98,28 @@ void decode_q8_0(const std::byte* block, float* values) {
   }
 }
 
-// Two-bit codes of Q2_K and Q3_K: 128 elements share 32 bytes, 32 elements per bit pair.
-int two_bit_code(const std::byte* codes, int element) {
-  return byte_at(codes, 32 * (element / 128) + element % 32) >> 2 * (element / 32 % 4) & 3;
-}
+// Two-bit codes of Q2_K and Q3_K: 128 elements share 32 bytes, 32 elements per bit pair. A group is
+// 16 elements with one scale: `first_byte` and `shift` say where its codes are.
+struct TwoBitGroup {
+  explicit TwoBitGroup(int group)
+      : first_byte(32 * (group / 8) + 16 * (group % 2)), shift(2 * (group / 2 % 4)) {}
+  int first_byte;
+  int shift;
+};
 
 void decode_q2_k(const std::byte* block, float* values) {
   const std::byte* codes = block + 16;
   const float scale = half_at(block + 80);
   const float minimum = half_at(block + 82);
-  for (int i = 0; i < kSuperBlock; ++i) {
-    const int packed = byte_at(block, i / 16);
+  for (int group = 0; group < 16; ++group) {
+    const int packed = byte_at(block, group);
     const float group_scale = scale * static_cast<float>(packed & 15);
     const float group_minimum = minimum * static_cast<float>(packed >> 4);
-    values[i] = group_scale * static_cast<float>(two_bit_code(codes, i)) - group_minimum;
+    const TwoBitGroup place(group);
+    for (int j = 0; j < 16; ++j) {
+      const int code = byte_at(codes, place.first_byte + j) >> place.shift & 3;
+      values[16 * group + j] = group_scale * static_cast<float>(code) - group_minimum;
+    }
   }
 }
 
@@ -119,14 +128,16 @@ void decode_q3_k(const std::byte* block, float* values) {
   const std::byte* codes = block + 32;
   const std::byte* scales = block + 96;
   const float scale = half_at(block + 108);
-  for (int i = 0; i < kSuperBlock; ++i) {
-    const int group = i / 16;
+  for (int group = 0; group < 16; ++group) {
     const int low = byte_at(scales, group % 8) >> 4 * (group / 8) & 15;
     const int high = byte_at(scales, 8 + group % 4) >> 2 * (group / 4) & 3;
     const float group_scale = scale * static_cast<float>((low | high << 4) - 32);
-    const int high_bit = byte_at(high_mask, i % 32) >> (i / 32) & 1;
-    const int code = two_bit_code(codes, i) - (high_bit == 0 ? 4 : 0);
-    values[i] = group_scale * static_cast<float>(code);
+    const TwoBitGroup place(group);
+    for (int j = 0; j < 16; ++j) {
+      const int high_bit = byte_at(high_mask, 16 * (group % 2) + j) >> (group / 2) & 1;
+      const int code = (byte_at(codes, place.first_byte + j) >> place.shift & 3) | high_bit << 2;
+      values[16 * group + j] = group_scale * static_cast<float>(code - 4);
+    }
   }
 }
 
@@ -168,19 +179,19 @@ void decode_q45_k(const std::byte* block, float* values) {
 }
 
 void decode_q6_k(const std::byte* block, float* values) {
-  const std::byte* low = block;
-  const std::byte* high = block + 128;
-  const std::byte* scales = block + 192;
   const float scale = half_at(block + 208);
-  for (int i = 0; i < kSuperBlock; ++i) {
-    const int half = i / 128;
-    const int quarter = i % 128 / 32;
-    const int lane = i % 32;
-    const int low_bits =
-        byte_at(low, 64 * half + 32 * (quarter & 1) + lane) >> 4 * (quarter >> 1) & 15;
-    const int high_bits = byte_at(high, 32 * half + lane) >> 2 * quarter & 3;
-    const float group_scale = scale * static_cast<float>(signed_byte_at(scales, i / 16));
-    values[i] = group_scale * static_cast<float>((low_bits | high_bits << 4) - 32);
+  for (int group = 0; group < 16; ++group) {
+    const int half = group / 8;
+    const int quarter = group / 2 % 4;
+    const int lane = 16 * (group % 2);
+    const std::byte* low = block + 64 * half + 32 * (quarter & 1) + lane;
+    const std::byte* high = block + 128 + 32 * half + lane;
+    const float group_scale = scale * static_cast<float>(signed_byte_at(block + 192, group));
+    for (int j = 0; j < 16; ++j) {
+      const int low_bits = byte_at(low, j) >> 4 * (quarter >> 1) & 15;
+      const int high_bits = byte_at(high, j) >> 2 * quarter & 3;
+      values[16 * group + j] = group_scale * static_cast<float>((low_bits | high_bits << 4) - 32);
+    }
   }
 }
 
@@ -190,9 +201,8 @@ constexpr std::array<float, 16> kIq4Values = {-127, -104, -83, -65, -49, -35, -2
 
 void decode_iq4_nl(const std::byte* block, float* values) {
   const float scale = half_at(block);
-  for (int i = 0; i < 32; ++i) {
-    values[i] = scale * kIq4Values[static_cast<size_t>(paired_nibble(block + 2, i))];
-  }
+  decode_nibble_pairs(block + 2, values,
+                      [=](int code, int) { return scale * kIq4Values[static_cast<size_t>(code)]; });
 }
 
 void decode_iq4_xs(const std::byte* block, float* values) {
@@ -204,10 +214,9 @@ void decode_iq4_xs(const std::byte* block, float* values) {
     const int low = byte_at(scales_low, group / 2) >> 4 * (group & 1) & 15;
     const int high = scales_high >> 2 * group & 3;
     const float group_scale = scale * static_cast<float>((low | high << 4) - 32);
-    for (int j = 0; j < 32; ++j) {
-      const int code = paired_nibble(codes + 16 * group, j);
-      values[32 * group + j] = group_scale * kIq4Values[static_cast<size_t>(code)];
-    }
+    decode_nibble_pairs(codes + 16 * group, values + 32 * group, [=](int code, int) {
+      return group_scale * kIq4Values[static_cast<size_t>(code)];
+    });
   }
 }
 
@@ -223,9 +232,9 @@ float halved_e8m0(uint32_t exponent) {
 
 void decode_mxfp4(const std::byte* block, float* values) {
   const float scale = halved_e8m0(static_cast<uint32_t>(block[0]));
-  for (int i = 0; i < 32; ++i) {
-    values[i] = scale * kDoubledFp4[static_cast<size_t>(paired_nibble(block + 1, i))];
-  }
+  decode_nibble_pairs(block + 1, values, [=](int code, int) {
+    return scale * kDoubledFp4[static_cast<size_t>(code)];
+  });
 }
 
 // Half of an e4m3 scale. Only 0x7F stands for 0; the sign bit is ignored, and 0xFF is 480.
@@ -238,13 +247,13 @@ float halved_unsigned_e4m3(int code) {
 }
 
 void decode_nvfp4(const std::byte* block, float* values) {
-  const std::byte* codes = block + 4;
-  for (int i = 0; i < 64; ++i) {
-    const int group = i / 16;
-    const int byte = byte_at(codes, 8 * group + i % 8);
-    const int code = i % 16 < 8 ? byte & 15 : byte >> 4;
-    values[i] =
-        halved_unsigned_e4m3(byte_at(block, group)) * kDoubledFp4[static_cast<size_t>(code)];
+  for (int group = 0; group < 4; ++group) {
+    const float scale = halved_unsigned_e4m3(byte_at(block, group));
+    for (int j = 0; j < 16; ++j) {
+      const int byte = byte_at(block + 4, 8 * group + j % 8);
+      const int code = j < 8 ? byte & 15 : byte >> 4;
+      values[16 * group + j] = scale * kDoubledFp4[static_cast<size_t>(code)];
+    }
   }
 }
 

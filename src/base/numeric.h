@@ -21,15 +21,16 @@ inline uint16_t float_to_bf16(float value) {
   return static_cast<uint16_t>((bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16);
 }
 
+// Selects instead of branches, so that loops over it become vector code; no step sees a subnormal,
+// so a thread that flushes them gets the same bits.
 inline float f16_to_float(uint16_t value) {
   const uint32_t sign = uint32_t{value & 0x8000u} << 16;
-  const uint32_t exponent = (value >> 10) & 0x1Fu;
-  const uint32_t mantissa = value & 0x3FFu;
-  if (exponent == 0x1F) return bits_to_float(sign | 0x7F800000u | (mantissa << 13));
-  if (exponent != 0) return bits_to_float(sign | ((exponent + 112) << 23) | (mantissa << 13));
-  // Subnormal: mantissa * 2^-24, exact in float32.
-  const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;
-  return bits_to_float(sign | float_to_bits(magnitude));
+  const uint32_t magnitude = uint32_t{value & 0x7FFFu} << 13;
+  const uint32_t normal = magnitude + 0x38000000u;
+  // mantissa * 2^-24, as the distance of a number in [2^-14, 2^-13) from 2^-14.
+  const uint32_t subnormal = float_to_bits(bits_to_float(magnitude + 0x38800000u) - 0x1p-14f);
+  const uint32_t finite = magnitude < 0x00800000u ? subnormal : normal;
+  return bits_to_float(sign | (magnitude >= 0x0F800000u ? magnitude + 0x70000000u : finite));
 }
 
 inline uint16_t float_to_f16(float value) {
@@ -49,11 +50,11 @@ inline uint16_t float_to_f16(float value) {
 
 inline float e4m3_to_float(uint8_t value) {
   const uint32_t sign = uint32_t{value & 0x80u} << 24;
-  const uint32_t exponent = (value >> 3) & 0xFu;
-  const uint32_t mantissa = value & 0x7u;
-  if (exponent == 0xF && mantissa == 7) return bits_to_float(sign | 0x7FC00000u);
-  if (exponent != 0) return bits_to_float(sign | ((exponent + 120) << 23) | (mantissa << 20));
-  return bits_to_float(sign | float_to_bits(static_cast<float>(mantissa) * 0x1p-9f));
+  const uint32_t magnitude = uint32_t{value & 0x7Fu} << 20;
+  const uint32_t normal = magnitude + 0x3C000000u;
+  const uint32_t subnormal = float_to_bits(bits_to_float(magnitude + 0x3C800000u) - 0x1p-6f);
+  const uint32_t finite = magnitude < 0x00800000u ? subnormal : normal;
+  return bits_to_float(sign | (magnitude == 0x07F00000u ? 0x7FC00000u : finite));
 }
 
 inline float e5m2_to_float(uint8_t value) {
