@@ -1,0 +1,189 @@
+// The same sequence gives the same bits whatever runs beside it, however it is cut into steps,
+// wherever its blocks lie and however many threads work.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <utility>
+
+#include "golden/golden_data.h"
+#include "model/verify.h"
+
+namespace headrace::golden {
+namespace {
+
+using Sequences = std::vector<std::vector<int32_t>>;
+using Logits = std::vector<std::vector<float>>;        // per sequence, all positions
+using Step = std::vector<std::pair<size_t, int32_t>>;  // sequence, tokens of it
+constexpr int kMaxRows = 160;
+
+// Runs steps on a model with a KV store of its own, whose blocks are dealt out in turn.
+class Player {
+ public:
+  Player(Model& model, const Backend& backend, const Sequences& sequences)
+      : model_(model),
+        sequences_(sequences),
+        computed_(sequences.size()),
+        tables_(sequences.size()),
+        logits_(sequences.size()),
+        step_logits_(static_cast<size_t>(kMaxRows * model.config().vocab_size)) {
+    int32_t next_block = 0;
+    for (bool dealt = true; dealt;) {
+      dealt = false;
+      for (size_t i = 0; i < sequences.size(); ++i) {
+        if (tables_[i].size() * kBlockTokens >= sequences[i].size()) continue;
+        tables_[i].push_back(next_block++);
+        dealt = true;
+      }
+    }
+    auto store = KvStore::create(backend, model.kv_shapes(), next_block);
+    EXPECT_TRUE(store.ok());
+    store_ = std::move(store).value();
+  }
+
+  void play(const Step& step) {
+    std::vector<int32_t> ids, rows;
+    std::vector<BatchSpan> spans;
+    for (const auto& [idx, count] : step) {
+      const auto& sequence = sequences_[idx];
+      spans.push_back({static_cast<int32_t>(ids.size()), count,
+                       static_cast<int64_t>(computed_[idx]), tables_[idx].data(),
+                       model_.rope_epoch(static_cast<int64_t>(sequence.size()))});
+      for (int32_t i = 0; i < count; ++i) {
+        rows.push_back(static_cast<int32_t>(ids.size()));
+        ids.push_back(sequence[computed_[idx]++]);
+      }
+    }
+    model_.forward(Batch{ids, spans, rows}, store_, step_logits_.data());
+    const float* next = step_logits_.data();
+    for (const auto& [idx, count] : step) {
+      const int64_t values = count * model_.config().vocab_size;
+      logits_[idx].insert(logits_[idx].end(), next, next + values);
+      next += values;
+    }
+  }
+
+  size_t left(size_t idx) const { return sequences_[idx].size() - computed_[idx]; }
+  const Logits& logits() const { return logits_; }
+
+ private:
+  Model& model_;
+  const Sequences& sequences_;
+  std::vector<size_t> computed_;
+  std::vector<std::vector<int32_t>> tables_;
+  Logits logits_;
+  KvStore store_;
+  std::vector<float> step_logits_;
+};
+
+Logits all_at_once(Model& model, const Backend& backend, const Sequences& sequences) {
+  Player player(model, backend, sequences);
+  Step step;
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    step.push_back({i, static_cast<int32_t>(sequences[i].size())});
+  }
+  player.play(step);
+  return player.logits();
+}
+
+Logits one_by_one(Model& model, const Backend& backend, const Sequences& sequences) {
+  Logits logits;
+  for (const auto& sequence : sequences) {
+    logits.push_back(all_at_once(model, backend, {sequence})[0]);
+  }
+  return logits;
+}
+
+// Chunks of each sequence beside chunks of the others, of unequal sizes.
+Logits chunked(Model& model, const Backend& backend, const Sequences& sequences, size_t chunk) {
+  Player player(model, backend, sequences);
+  for (bool working = true; working;) {
+    Step step;
+    for (size_t i = 0; i < sequences.size(); ++i) {
+      const size_t count = std::min(player.left(i), chunk + i % 2);
+      if (count > 0) step.push_back({i, static_cast<int32_t>(count)});
+    }
+    working = !step.empty();
+    if (working) player.play(step);
+  }
+  return player.logits();
+}
+
+void expect_same_bits(const Logits& found, const Logits& expected, const std::string& what) {
+  ASSERT_EQ(found.size(), expected.size());
+  for (size_t i = 0; i < found.size(); ++i) {
+    ASSERT_EQ(found[i].size(), expected[i].size()) << what;
+    EXPECT_EQ(0, std::memcmp(found[i].data(), expected[i].data(), found[i].size() * sizeof(float)))
+        << what << ", sequence " << i;
+  }
+}
+
+std::unique_ptr<Model> load(const std::string& path, Backend& backend) {
+  auto checkpoint = path.ends_with(".gguf") ? Checkpoint::open(path) : open_folder(path);
+  EXPECT_TRUE(checkpoint.ok());
+  if (!checkpoint.ok()) return nullptr;
+  const ModelOptions options = {.max_batch_tokens = kMaxRows, .max_logit_rows = kMaxRows};
+  auto model = Model::load(**checkpoint, backend, options);
+  EXPECT_TRUE(model.ok()) << (model.ok() ? "" : model.error().message);
+  return model.ok() ? std::move(model).value() : nullptr;
+}
+
+// Four sequences of different length; the last one begins like the longest.
+Sequences sequences_of(const std::string& folder) {
+  const auto golden = read_golden(folder);
+  EXPECT_TRUE(golden.ok());
+  Sequences sequences;
+  for (const GoldenPrompt& prompt : golden->prompts) sequences.push_back(prompt.ids);
+  const std::vector<int32_t>& longest = sequences.back();
+  sequences.push_back({longest.begin(), longest.begin() + std::min<long>(33, std::ssize(longest))});
+  return sequences;
+}
+
+class EqualityTest : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    backend_ = backend_for(GetParam());
+    if (backend_ == nullptr) GTEST_SKIP() << "this processor has no " << GetParam();
+  }
+
+  void check(const std::string& folder) {
+    SCOPED_TRACE(folder);
+    const Sequences sequences = sequences_of(folder);
+    const auto model = load(folder, *backend_);
+    ASSERT_NE(model, nullptr);
+    const Logits alone = one_by_one(*model, *backend_, sequences);
+    expect_same_bits(all_at_once(*model, *backend_, sequences), alone, "batched");
+    for (size_t chunk : {1, 7, 16, 33}) {
+      expect_same_bits(chunked(*model, *backend_, sequences, chunk), alone,
+                       "chunks of " + std::to_string(chunk));
+    }
+    const auto single = backend_for(GetParam(), 1);
+    const auto restarted = load(folder, *single);
+    ASSERT_NE(restarted, nullptr);
+    expect_same_bits(one_by_one(*restarted, *single, sequences), alone, "restarted, one thread");
+  }
+
+  std::unique_ptr<Backend> backend_;
+};
+
+TEST_P(EqualityTest, AloneBatchedChunkedRestartedGiveTheSameBits) {
+  int num_checked = 0;
+  for (const std::string& folder : entries(packed_root(), "tiny")) {
+    check(folder);
+    ++num_checked;
+  }
+  EXPECT_GE(num_checked, 25);
+}
+
+TEST_P(EqualityTest, QuantisedWeightsToo) {
+  int num_checked = 0;
+  for (const std::string& folder : entries(packed_root(), "quant")) {
+    check(folder);
+    ++num_checked;
+  }
+  EXPECT_GE(num_checked, 13);
+}
+
+INSTANTIATE_TEST_SUITE_P(Isa, EqualityTest, testing::ValuesIn(instruction_sets()), name_of_isa);
+
+}  // namespace
+}  // namespace headrace::golden

@@ -1,0 +1,122 @@
+// GGUF files of every family against the results of the originals they were made from.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "golden/golden_data.h"
+#include "model/families.h"
+#include "model/sequence_runner.h"
+#include "model/verify.h"
+
+namespace headrace::golden {
+namespace {
+
+const ModelOptions kOptions = {.max_batch_tokens = 64, .max_logit_rows = 64};
+
+class GgufTest : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    backend_ = backend_for(GetParam());
+    if (backend_ == nullptr) GTEST_SKIP() << "this processor has no " << GetParam();
+  }
+
+  // Holds each file to tiny/NAME of the archive; returns how many passed.
+  int run(const std::vector<std::string>& files) {
+    int num_passed = 0;
+    for (const std::string& file : files) {
+      SCOPED_TRACE(file);
+      const std::string name = std::filesystem::path(file).stem().string();
+      const auto golden = read_golden(packed_root() + "/tiny/" + name);
+      const auto checkpoint = Checkpoint::open(file);
+      if (!golden.ok() || !checkpoint.ok()) {
+        ADD_FAILURE() << (golden.ok() ? checkpoint.error() : golden.error()).message;
+        continue;
+      }
+      const auto report = verify_golden(*golden, **checkpoint, *backend_, kOptions);
+      if (!report.ok()) {
+        ADD_FAILURE() << report.error().message;
+        continue;
+      }
+      EXPECT_TRUE(report->passed) << report->error;
+      num_passed += report->passed ? 1 : 0;
+    }
+    return num_passed;
+  }
+
+  std::unique_ptr<Backend> backend_;
+};
+
+// Runs tools/make_tiny_ggufs.py on the archive's checkpoints; nothing without a Python that has the
+// gguf package.
+std::optional<std::vector<std::string>> made_by_python(const std::string& type) {
+  const char* python = std::getenv("HEADRACE_PYTHON");
+  if (python == nullptr || !std::filesystem::exists(python)) return std::nullopt;
+  const std::string quoted = fmt::format("'{}'", python);
+  if (std::system((quoted + " -c 'import gguf, numpy' 2>/dev/null").c_str()) != 0) {
+    return std::nullopt;
+  }
+  const std::string out = temporary_folder("made-" + type);
+  const std::string command =
+      fmt::format("{} '{}/tools/make_tiny_ggufs.py' '{}/tiny' '{}' --type {}", quoted,
+                  HEADRACE_SOURCE_DIR, packed_root(), out, type);
+  EXPECT_EQ(0, std::system(command.c_str())) << command;
+  return entries(out, "");
+}
+
+TEST_P(GgufTest, FilesOfTheArchiveGiveTheOriginalsResults) {
+  const auto files = entries(packed_root(), "gguf");
+  EXPECT_EQ(run(files), static_cast<int>(files.size()));
+  EXPECT_GE(files.size(), families().size());
+}
+
+TEST_P(GgufTest, FilesWrittenNowInFloat32GiveTheOriginalsResults) {
+  const auto files = made_by_python("f32");
+  if (!files) GTEST_SKIP() << "HEADRACE_PYTHON names no Python with the gguf package";
+  EXPECT_EQ(run(*files), static_cast<int>(files->size()));
+  EXPECT_GE(files->size(), families().size());
+}
+
+// Logits at every position of a fixed prompt.
+std::vector<float> logits_of(const std::string& file, Backend& backend) {
+  std::vector<float> logits;
+  const auto checkpoint = Checkpoint::open(file);
+  EXPECT_TRUE(checkpoint.ok());
+  auto model = Model::load(**checkpoint, backend, kOptions);
+  EXPECT_TRUE(model.ok()) << (model.ok() ? "" : model.error().message);
+  if (!model.ok()) return logits;
+  auto runner = SequenceRunner::create(**model, backend, 40);
+  std::vector<int32_t> ids;
+  for (int32_t i = 0; i < 40; ++i) ids.push_back((i * 37 + 5) % 256);
+  runner->append(ids, 0, [&](int64_t, std::span<const float> row) {
+    logits.insert(logits.end(), row.begin(), row.end());
+  });
+  return logits;
+}
+
+TEST_P(GgufTest, BlockFormatsGiveWhatTheirValuesGiveInFloat32) {
+  const auto packed = made_by_python("q8_0");
+  const auto widened = made_by_python("q8_0_widened");
+  if (!packed || !widened) GTEST_SKIP() << "HEADRACE_PYTHON names no Python with the gguf package";
+  ASSERT_EQ(packed->size(), widened->size());
+  ASSERT_GE(packed->size(), families().size());
+  for (size_t i = 0; i < packed->size(); ++i) {
+    SCOPED_TRACE((*packed)[i]);
+    const std::vector<float> found = logits_of((*packed)[i], *backend_);
+    const std::vector<float> expected = logits_of((*widened)[i], *backend_);
+    ASSERT_EQ(found.size(), expected.size());
+    float largest = 0, difference = 0;
+    for (size_t j = 0; j < found.size(); ++j) {
+      largest = std::max(largest, std::abs(expected[j]));
+      difference = std::max(difference, std::abs(found[j] - expected[j]));
+    }
+    EXPECT_LE(difference, 2e-4f * largest);
+    EXPECT_GT(largest, 0);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Isa, GgufTest, testing::ValuesIn(instruction_sets()), name_of_isa);
+
+}  // namespace
+}  // namespace headrace::golden

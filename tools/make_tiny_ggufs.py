@@ -1,0 +1,223 @@
+#!/usr/bin/env python3
+"""Writes a GGUF file of every dense family from tiny safetensors checkpoints, as published converters would.
+
+    pip install gguf==0.19.0 numpy && python tools/make_tiny_ggufs.py TINY OUT [--type f32|bf16|q8_0|q8_0_widened] [--only NAME ...]
+
+TINY/NAME/{config.json, model.safetensors} becomes OUT/NAME.gguf. Tensor names come from the `gguf` package; what a
+converter does to the values (permuted q and k rows, 1 added to Gemma norms, rope divisors) is done here once more, so
+that a reader can be held to results computed from the originals. Two keys are written that published files of these
+architectures lack, because the tiny models cannot be told otherwise: a window for `llama` and `qwen2`, and
+attention.scale for Gemma. q8_0_widened holds the float32 values of the q8_0 file.
+"""
+import argparse
+import json
+import math
+import pathlib
+import struct
+import sys
+
+import gguf
+import numpy as np
+from gguf import GGMLQuantizationType as Type
+from gguf import quants
+
+# model_type: (architecture, q and k rows permuted, norms stored as 1 + w)
+ARCHITECTURES = {
+    "llama": ("LLAMA", True, False), "mistral": ("LLAMA", True, False), "ministral3": ("MISTRAL3", True, False),
+    "qwen2": ("QWEN2", False, False), "qwen3": ("QWEN3", False, False), "gemma2": ("GEMMA2", False, True),
+    "gemma3_text": ("GEMMA3", False, True), "phi3": ("PHI3", False, False), "olmo2": ("OLMO2", False, False),
+    "olmo3": ("OLMO2", False, False), "granite": ("GRANITE", True, False), "smollm3": ("SMOLLM3", True, False),
+    "exaone4": ("EXAONE4", False, False), "glm4": ("GLM4", False, False), "seed_oss": ("SEED_OSS", False, False),
+    "cohere2": ("COHERE2", False, False),
+}
+
+
+def read_safetensors(path):
+    """Name -> float32 array, for F32 and BF16 tensors."""
+    data = path.read_bytes()
+    size = struct.unpack_from("<Q", data)[0]
+    tensors = {}
+    for name, info in json.loads(data[8:8 + size]).items():
+        if name == "__metadata__":
+            continue
+        begin, end = (8 + size + offset for offset in info["data_offsets"])
+        if info["dtype"] == "BF16":
+            values = (np.frombuffer(data[begin:end], np.uint16).astype(np.uint32) << 16).view(np.float32)
+        elif info["dtype"] == "F32":
+            values = np.frombuffer(data[begin:end], np.float32)
+        else:
+            sys.exit(f"{path}: {name} is {info['dtype']}, but F32 or BF16 is needed")
+        tensors[name] = values.reshape(info["shape"])
+    return tensors
+
+
+def rope_of(config):
+    """The rope of full layers, both generations of keys in one dictionary, and the base of sliding layers or None."""
+    rope = dict(config.get("rope_scaling") or config.get("rope_parameters") or {})
+    sliding = config.get("rope_local_base_freq")
+    if "full_attention" in rope:
+        sliding = rope["sliding_attention"]["rope_theta"]
+        rope = dict(rope["full_attention"])
+    rope.setdefault("rope_theta", config.get("rope_theta", 10000.0))
+    rope.setdefault("partial_rotary_factor", config.get("partial_rotary_factor", 1.0))
+    rope["rope_type"] = rope.get("rope_type") or rope.get("type") or "default"
+    rope["original"] = config.get("original_max_position_embeddings") or rope.get(
+        "original_max_position_embeddings") or config["max_position_embeddings"]
+    return rope, sliding
+
+
+def add_rope(writer, config, rope, sliding, head_dim):
+    kind, length = rope["rope_type"], config["max_position_embeddings"]
+    dims = int(head_dim * rope["partial_rotary_factor"])
+    writer.add_rope_dimension_count(dims)
+    writer.add_rope_freq_base(rope["rope_theta"])
+    if kind == "linear":
+        writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
+        writer.add_rope_scaling_factor(rope["factor"])
+    elif kind == "yarn":
+        writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+        writer.add_rope_scaling_factor(rope["factor"])
+        writer.add_rope_scaling_orig_ctx_len(rope["original"])
+        if rope.get("mscale_all_dim"):
+            writer.add_rope_scaling_yarn_log_mul(rope["mscale_all_dim"])
+    elif kind == "longrope":
+        scale = length / rope["original"]
+        writer.add_rope_scaling_orig_ctx_len(rope["original"])
+        writer.add_rope_scaling_attn_factors(math.sqrt(1 + math.log(scale) / math.log(rope["original"])))
+        for which in ("long", "short"):
+            writer.add_tensor(f"rope_factors_{which}.weight", np.array(rope[f"{which}_factor"], np.float32))
+    elif kind == "llama3":
+        writer.add_tensor("rope_freqs.weight", llama3_divisors(rope, dims))
+    elif kind != "default":
+        sys.exit(f"rope type {kind} has no GGUF form")
+    if sliding is not None and sliding != (10000.0 if config["model_type"] == "gemma3_text" else rope["rope_theta"]):
+        writer.add_rope_freq_base_swa(sliding)
+
+
+def llama3_divisors(rope, dims):
+    low, high, factor = rope["low_freq_factor"], rope["high_freq_factor"], rope["factor"]
+    divisors = []
+    for i in range(dims // 2):
+        turns = rope["original"] / (2 * math.pi * rope["rope_theta"] ** (2 * i / dims))  # over the original length
+        smooth = min(max((turns - low) / (high - low), 0.0), 1.0)
+        divisors.append(1 / ((1 - smooth) / factor + smooth))
+    return np.array(divisors, np.float32)
+
+
+def add_window(writer, config):
+    window, layers = config.get("sliding_window"), config["num_hidden_layers"]
+    kind = config["model_type"]
+    if kind in ("qwen2", "qwen3") and not config.get("use_sliding_window"):
+        window = None
+    if not window:
+        return
+    writer.add_sliding_window(window)
+    if kind == "qwen2":
+        writer.add_sliding_window_pattern([i >= config["max_window_layers"] for i in range(layers)])
+    elif kind == "olmo3":
+        writer.add_sliding_window_pattern([t == "sliding_attention" for t in config["layer_types"]])
+
+
+def add_keys(writer, config, tensors):
+    heads, hidden = config["num_attention_heads"], config["hidden_size"]
+    head_dim = config.get("head_dim") or hidden // heads
+    writer.add_context_length(config["max_position_embeddings"])
+    writer.add_embedding_length(hidden)
+    writer.add_block_count(config["num_hidden_layers"])
+    writer.add_feed_forward_length(config["intermediate_size"])
+    writer.add_head_count(heads)
+    writer.add_head_count_kv(config["num_key_value_heads"])
+    writer.add_key_length(head_dim)
+    writer.add_value_length(head_dim)
+    writer.add_vocab_size(config["vocab_size"])
+    writer.add_bos_token_id(config["bos_token_id"])
+    writer.add_eos_token_id(config["eos_token_id"])
+    if config["model_type"] == "cohere2":
+        writer.add_layer_norm_eps(config["layer_norm_eps"])
+        writer.add_logit_scale(config["logit_scale"])
+    else:
+        writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    if config["model_type"] == "granite":
+        writer.add_embedding_scale(config["embedding_multiplier"])
+        writer.add_residual_scale(config["residual_multiplier"])
+        writer.add_attention_scale(config["attention_multiplier"])
+        writer.add_logit_scale(config["logits_scaling"])
+    if "query_pre_attn_scalar" in config:
+        writer.add_attention_scale(config["query_pre_attn_scalar"] ** -0.5)
+    if config["model_type"] == "gemma2":
+        writer.add_attn_logit_softcapping(config["attn_logit_softcapping"])
+        writer.add_final_logit_softcapping(config["final_logit_softcapping"])
+    add_window(writer, config)
+    rope, sliding = rope_of(config)
+    if "llama_4_scaling_beta" in rope:
+        writer.add_attn_temperature_scale(rope["llama_4_scaling_beta"])
+    add_rope(writer, config, rope, sliding, head_dim)
+    return head_dim
+
+
+def permuted(values, head_dim):
+    """Rows of each head so that interleaved rotation equals rotation of halves."""
+    rows = values.reshape(-1, 2, head_dim // 2, *values.shape[1:])
+    return np.ascontiguousarray(rows.swapaxes(1, 2)).reshape(values.shape)
+
+
+def stored(values, kind):
+    """The array to write and its type: vectors stay F32."""
+    if values.ndim < 2 or kind == "f32":
+        return np.ascontiguousarray(values, np.float32), Type.F32
+    if kind == "bf16":
+        return quants.quantize(np.ascontiguousarray(values), Type.BF16), Type.BF16
+    if values.shape[-1] % 32 != 0:
+        return np.ascontiguousarray(values, np.float32), Type.F32
+    packed = quants.quantize(np.ascontiguousarray(values), Type.Q8_0)
+    return (packed, Type.Q8_0) if kind == "q8_0" else (quants.dequantize(packed, Type.Q8_0), Type.F32)
+
+
+def convert(folder, out, kind):
+    config = json.loads((folder / "config.json").read_text())
+    arch_name, is_permuted, plus_one = ARCHITECTURES[config["model_type"]]
+    arch = getattr(gguf.MODEL_ARCH, arch_name)
+    tensors = read_safetensors(folder / "model.safetensors")
+    writer = gguf.GGUFWriter(out, gguf.MODEL_ARCH_NAMES[arch])
+    writer.add_type("model")
+    writer.add_name(folder.name)
+    head_dim = add_keys(writer, config, tensors)
+    names = gguf.get_tensor_name_map(arch, config["num_hidden_layers"])
+    for name, values in tensors.items():
+        new_name = names.get_name(name, try_suffixes=(".weight", ".bias"))
+        if new_name is None:
+            sys.exit(f"{folder.name}: {name} has no name in {arch_name}")
+        if is_permuted and (".q_proj." in name or ".k_proj." in name):
+            values = permuted(values, head_dim)
+        if plus_one and name.endswith("norm.weight"):
+            values = values + np.float32(1)
+        data, dtype = stored(values, kind)
+        writer.add_tensor(new_name, data, raw_dtype=dtype)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tiny", type=pathlib.Path)
+    parser.add_argument("out", type=pathlib.Path)
+    parser.add_argument("--type", choices=["f32", "bf16", "q8_0", "q8_0_widened"], default="f32")
+    parser.add_argument("--only", nargs="*")
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    count = 0
+    for folder in sorted(options.tiny.iterdir()):
+        if not (folder / "config.json").exists() or (options.only and folder.name not in options.only):
+            continue
+        config = json.loads((folder / "config.json").read_text())
+        if config.get("model_type") not in ARCHITECTURES or rope_of(config)[0]["rope_type"] == "dynamic":
+            continue  # experts, other mixers; a base that depends on the length has no GGUF form
+        convert(folder, options.out / f"{folder.name}.gguf", options.type)
+        count += 1
+    print(f"{count} files written to {options.out}")
+
+
+if __name__ == "__main__":
+    main()
