@@ -53,6 +53,36 @@ pub fn iterated(value: Value) -> Outcome {
     }
 }
 
+const MAX_NESTING: usize = 100;
+
+/// A value may be kept if it does not nest too deeply.
+pub fn stored(value: Value) -> Outcome {
+    match nests_deeper_than(&value, MAX_NESTING) {
+        true => {
+            Err(invalid(format!("a value nests more than {MAX_NESTING} lists or objects deep")))
+        }
+        false => Ok(value),
+    }
+}
+
+fn nests_deeper_than(value: &Value, limit: usize) -> bool {
+    if let Some(generator) = value.downcast_object_ref::<Generator>() {
+        let values = generator.values.lock();
+        let values = values.as_ref().ok().and_then(|values| values.as_ref());
+        return limit == 0
+            || values
+                .is_some_and(|list| list.iter().any(|item| nests_deeper_than(item, limit - 1)));
+    }
+    if !matches!(value.kind(), ValueKind::Seq | ValueKind::Map) {
+        return false;
+    }
+    let Some(object) = value.as_object().filter(|_| limit > 0) else {
+        return limit == 0;
+    };
+    let mut parts = object.try_iter_pairs().into_iter().flatten();
+    parts.any(|(_, item)| nests_deeper_than(&item, limit - 1))
+}
+
 pub fn install(environment: &mut Environment<'static>) {
     for name in ["split", "lines", "chain", "zip", "bool"] {
         environment.remove_filter(name);

@@ -8,6 +8,7 @@ mod merges;
 mod methods;
 mod pre_tokenizers;
 mod python;
+mod sandbox;
 mod source;
 mod template;
 mod tokenizer;

@@ -5,10 +5,61 @@
 //! - `{{ a|safe + b }}` joins markup, which escapes plain text; the engine's `+` would not.
 //! - `{% for x in xs %}` refuses None, as Python does; the engine would take it for an empty list.
 
+//! - `{% set x = y %}` checks that values do not nest without end, which would overflow the stack when
+//!   they are dropped.
+
+use crate::error::{Error, Result};
 use std::borrow::Cow;
+
+const MAX_BYTES: usize = 1 << 20;
+/// An expression is walked recursively, to a depth of at most its tokens.
+const MAX_TOKENS_OF_TAG: usize = 10_000;
+/// So are blocks inside blocks, and `elif` after `elif`.
+const MAX_BLOCKS: usize = 10_000;
 
 /// The filter put behind every iterated expression.
 pub const ITERATED: &str = "_iterated";
+
+/// The filter put behind every value that is kept.
+pub const STORED: &str = "_stored";
+
+/// Refuses sources whose syntax tree could be too deep for the stack.
+pub fn check_size(source: &str) -> Result<()> {
+    if source.len() > MAX_BYTES {
+        return Err(Error::invalid(format!(
+            "the chat template has {} bytes, at most {MAX_BYTES} are accepted",
+            source.len()
+        )));
+    }
+    let mut num_blocks = 0;
+    let mut rest = source;
+    while let Some(start) = rest.find('{') {
+        let tag = &rest[start..];
+        let close = match tag.as_bytes().get(1) {
+            Some(b'{') => "}}",
+            Some(b'%') => "%}",
+            _ => {
+                rest = &tag[1..];
+                continue;
+            }
+        };
+        num_blocks += usize::from(close == "%}");
+        let code = &tag[2..2 + code_length(&tag[2..], close)];
+        let (mut position, mut num_tokens) = (0, 0);
+        while position < code.len() {
+            let word = token(&code[position..]);
+            num_tokens += usize::from(!word.trim().is_empty());
+            position += word.len();
+        }
+        if num_tokens > MAX_TOKENS_OF_TAG || num_blocks > MAX_BLOCKS {
+            return Err(Error::invalid(format!(
+                "the chat template has more than {MAX_TOKENS_OF_TAG} words in one tag or more than {MAX_BLOCKS} tags"
+            )));
+        }
+        rest = &tag[2 + code.len()..];
+    }
+    Ok(())
+}
 
 pub fn prepare(source: &str) -> String {
     let mut out = String::with_capacity(source.len() + 64);
@@ -108,6 +159,7 @@ fn block(tag: &str) -> Cow<'_, str> {
         "generation" => tag.replacen("generation", "with", 1).into(),
         "endgeneration" => tag.replacen("endgeneration", "endwith", 1).into(),
         "for" => iterated(tag).map_or(tag.into(), Cow::Owned),
+        "set" => stored(tag).map_or(tag.into(), Cow::Owned),
         _ => tag.into(),
     }
 }
@@ -136,6 +188,22 @@ fn iterated(tag: &str) -> Option<String> {
     }
     let start = start?;
     Some(format!("{} ({})|{ITERATED} {}", &tag[..start], &tag[start..end], &tag[end..]))
+}
+
+/// `{% set x = y %}` with the filter behind y. `{% set x, y = 1, 2 %}` keeps its tuple.
+fn stored(tag: &str) -> Option<String> {
+    let body_end = tag.strip_suffix("%}")?;
+    let body_end = body_end.strip_suffix(['-', '+']).unwrap_or(body_end).len();
+    let mut position = 2;
+    while position < body_end {
+        let word = token(&tag[position..body_end]);
+        position += word.len();
+        if word == "=" {
+            let (target, value) = (&tag[..position], &tag[position..body_end]);
+            return Some(format!("{target} ({value})|{STORED} {}", &tag[body_end..]));
+        }
+    }
+    None
 }
 
 /// `{{ a|safe + b }}` as a call, if the whole expression is such a sum.

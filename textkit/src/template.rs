@@ -3,12 +3,15 @@
 use crate::compat;
 use crate::error::{Error, Result};
 use crate::python::{self, JsonStyle, Time};
+use crate::sandbox;
 use crate::source;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Rest, Serde, Value};
 use minijinja::{Environment, ErrorKind};
 use serde_json::{Map, Value as Json};
 use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
 
 const FUEL: u64 = 50_000_000;
 const MAX_OUTPUT_BYTES: usize = 16 << 20;
@@ -35,10 +38,18 @@ impl std::fmt::Display for Raised {
 impl std::error::Error for Raised {}
 
 pub struct Template {
+    compiled: Arc<Compiled>,
+    /// Set when a render had to be stopped: what its thread took is lost, so there is no second time.
+    was_stopped: AtomicBool,
+}
+
+struct Compiled {
     environment: Environment<'static>,
     source: String,
     special_tokens: Map<String, Json>,
 }
+
+const WHAT: &str = "the chat template";
 
 impl Template {
     pub fn new(source: &str, special_tokens_json: &str) -> Result<Self> {
@@ -46,15 +57,39 @@ impl Template {
             "" => Map::new(),
             json => object(json, "the special tokens")?,
         };
-        let mut environment = Environment::new();
-        configure(&mut environment)?;
-        environment.add_template_owned(NAME, source::prepare(source)).map_err(|error| {
-            Error::invalid(describe("the chat template does not parse", &error))
-        })?;
-        Ok(Self { environment, source: source.into(), special_tokens })
+        source::check_size(source)?;
+        let source = source.to_string();
+        let compiled = sandbox::run(WHAT, move || Compiled::new(source, special_tokens))
+            .unwrap_or_else(|stopped| Err(stopped.0))?;
+        Ok(Self { compiled: Arc::new(compiled), was_stopped: AtomicBool::new(false) })
     }
 
     pub fn render(&self, options_json: &str, now: &str) -> Result<String> {
+        if self.was_stopped.load(Ordering::Relaxed) {
+            return Err(Error::invalid(format!(
+                "{WHAT} had to be stopped before and is not used any more"
+            )));
+        }
+        let compiled = Arc::clone(&self.compiled);
+        let (options_json, now) = (options_json.to_string(), now.to_string());
+        sandbox::run(WHAT, move || compiled.render(&options_json, &now)).unwrap_or_else(|stopped| {
+            self.was_stopped.store(true, Ordering::Relaxed);
+            Err(stopped.0)
+        })
+    }
+}
+
+impl Compiled {
+    fn new(source: String, special_tokens: Map<String, Json>) -> Result<Self> {
+        let mut environment = Environment::new();
+        configure(&mut environment)?;
+        environment.add_template_owned(NAME, source::prepare(&source)).map_err(|error| {
+            Error::invalid(describe("the chat template does not parse", &error))
+        })?;
+        Ok(Self { environment, source, special_tokens })
+    }
+
+    fn render(&self, options_json: &str, now: &str) -> Result<String> {
         let mut options = object(options_json, "the template options")?;
         let time = Time::parse(now).ok_or_else(|| {
             Error::invalid(format!("the time {now:?} is not like 2026-01-02T03:04:05"))
@@ -121,6 +156,13 @@ fn configure(environment: &mut Environment<'static>) -> Result<()> {
     environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
     environment.set_unknown_method_callback(crate::methods::call);
     environment.add_filter("tojson", tojson);
+    environment.add_filter(source::STORED, compat::stored);
+    environment.set_formatter(|out, state, value| match f64::try_from(value.clone()) {
+        Ok(number) if value.is_number() && !value.is_integer() => {
+            Ok(out.write_str(&python::float(number))?)
+        }
+        _ => minijinja::escape_formatter(out, state, value),
+    });
     compat::install(environment);
     environment.add_filter(source::ITERATED, compat::iterated);
     environment.add_function(
