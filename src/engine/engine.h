@@ -21,7 +21,7 @@ struct EngineOptions {
   int max_batch_tokens = 512;  // token budget of one step; at most the model's
   int max_sequences = 64;      // running at once; at most the model's logit rows
   int max_waiting = 4096;      // queued behind them; more are refused with kExhausted
-  int64_t max_context = 0;     // tokens per sequence; 0: the model's own limit
+  int64_t max_context = 0;  // tokens per sequence; 0: the model's own limit; more is only warned of
   int64_t num_kv_blocks = 0;   // 0: from kv_memory_bytes
   size_t kv_memory_bytes = 0;  // 0: enough for 4 full contexts, within a quarter of free memory
 };

@@ -28,9 +28,8 @@ Result<KvSize> size_kv(const EngineOptions& options, int64_t model_context, size
   int64_t wanted = options.max_context;
   if (wanted <= 0) wanted = model_context > 0 ? model_context : kUnknownContext;
   if (model_context > 0 && wanted > model_context) {
-    LOG(kWarning, "a context of {} tokens was asked for, the model ends at {}: using {}", wanted,
-        model_context, model_context);
-    wanted = model_context;
+    LOG(kWarning, "a context of {} tokens goes beyond the {} that the model was made for", wanted,
+        model_context);
   }
   KvSize size;
   size_t limit_bytes = options.kv_memory_bytes;

@@ -25,7 +25,7 @@ TEST(KvSizing, OptionsWin) {
   EXPECT_EQ(size_kv(options, 1000, 100, 0).value().max_context, 48);
   options.max_context = 5000;
   options.num_kv_blocks = 1000;
-  EXPECT_EQ(size_kv(options, 1000, 100, 0).value().max_context, 1000);
+  EXPECT_EQ(size_kv(options, 1000, 100, 0).value().max_context, 5000);
 }
 
 TEST(KvSizing, NoBlockIsAnErrorWithNumbers) {

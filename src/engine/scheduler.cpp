@@ -35,9 +35,6 @@ void Scheduler::admit(RequestId id, Request request, TimeUs submitted_us) {
   CHECK(sequence->num_prompt > 0 && sequence->num_prompt <= options_.max_context,
         "a prompt of {} tokens", sequence->num_prompt);
   sequence->tokens = std::move(request.prompt_ids);
-  // Growing never allocates inside a step.
-  sequence->tokens.reserve(static_cast<size_t>(sequence->max_known));
-  sequence->table.blocks.reserve(static_cast<size_t>(blocks_for(sequence->max_known)));
   sequence->request = std::move(request);
   if (sequence->scores_prompt()) sequence->prompt_logprobs.resize(sequence->tokens.size());
   sequence->rope_epoch = options_.rope_epoch(sequence->num_known());
@@ -121,6 +118,9 @@ void Scheduler::start_waiting(TimeUs now) {
                     sequence);
     if (sequence->times.started == 0) {
       sequence->times.started = now;
+      // Once, for the whole length; requests that only wait hold no more than their prompt.
+      sequence->tokens.reserve(static_cast<size_t>(sequence->max_known));
+      sequence->table.blocks.reserve(static_cast<size_t>(blocks_for(sequence->max_known)));
       sequence->cached_tokens = static_cast<int32_t>(sequence->num_computed);
     }
   }

@@ -76,9 +76,12 @@ class Simulation {
     options.max_batch_tokens = static_cast<int>(range(options.max_sequences, 48));
     options.max_logit_rows = static_cast<int>(range(options.max_sequences, 16));
     options.num_blocks = range(0, 1) == 0 ? range(2, 8) : range(4, 24);
-    options.max_context = range(2, options.num_blocks * kBlockTokens);
+    // Under pressure every request may grow to more than its share of the blocks.
+    pressed_ = range(0, 3) == 0;
+    options.max_context =
+        pressed_ ? options.num_blocks * kBlockTokens : range(2, options.num_blocks * kBlockTokens);
     options.end_ids = {kEndId};
-    const int64_t kind = range(0, 3);
+    const int64_t kind = pressed_ ? 0 : range(0, 3);
     const int64_t edge = range(1, options.max_context);
     options.rope_epoch = [kind, edge](int64_t num_tokens) -> int64_t {
       if (kind < 2 || num_tokens <= edge) return 0;
@@ -101,7 +104,8 @@ class Simulation {
     }
     if (range(0, 5) == 0) request.num_prompt_logprobs = 1;
     if (request.num_prompt_logprobs && range(0, 1) == 0) request.max_tokens = 0;
-    request.ignore_eos = range(0, 1) == 0;
+    request.ignore_eos = pressed_ || range(0, 1) == 0;
+    if (pressed_) request.max_tokens = static_cast<int32_t>(range(10, 60));
     if (range(0, 3) == 0) request.stop_ids = {static_cast<int32_t>(range(0, kVocab - 1))};
     const RequestId id = ++last_id_;
     scheduler_.admit(id, request, ++now_);
@@ -300,6 +304,7 @@ class Simulation {
   }
 
   std::mt19937_64 random_;
+  bool pressed_ = false;
   const SchedulerOptions options_;
   Scheduler scheduler_;
   HashKv kv_;
