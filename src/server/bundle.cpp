@@ -109,7 +109,9 @@ Result<GgufVocabulary> read_vocabulary(const Metadata& metadata) {
 }
 
 Result<std::unique_ptr<Tokenizer>> make_tokenizer(const Checkpoint& checkpoint) {
-  if (const auto text = checkpoint.sidecar("tokenizer.json")) return Tokenizer::from_json(*text);
+  if (const auto text = checkpoint.sidecar("tokenizer.json")) {
+    return Tokenizer::from_json(*text, checkpoint.sidecar("tokenizer_config.json").value_or(""));
+  }
   if (checkpoint.kind() != CheckpointKind::kGguf) {
     return Error{ErrorCode::kNotFound,
                  fmt::format("{} has no tokenizer.json beside the weights", checkpoint.path()),

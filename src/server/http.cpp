@@ -40,7 +40,9 @@ using Clock = std::chrono::steady_clock;
 using Milliseconds = std::chrono::milliseconds;
 using Parser = http::request_parser<http::string_body>;
 
-// Operations report errors as values.
+// Operations report errors as values. In coroutines every co_await is a statement or initialiser of
+// its own, with named operands: g++ 12 miscompiles some that stand in conditions or hold
+// temporaries.
 constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 constexpr size_t kMaxPipelinedBytes =
     64 * 1024;                                // of the next requests, kept while one is answered
@@ -499,7 +501,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   asio::awaitable<void> refuse() {
     HttpResponse response = error_response(503, "too many connections");
     response.headers.emplace_back("Retry-After", "1");
-    co_await write(render(response, fresh_request_id(), false, false));
+    const std::string bytes = render(response, fresh_request_id(), false, false);
+    co_await write(bytes);
   }
 
   asio::awaitable<void> serve() {
@@ -508,19 +511,25 @@ class Connection : public std::enable_shared_from_this<Connection> {
     socket_.non_blocking(true, ignored);
     bool go_on = true;
     while (go_on && !shared_.closing) {
-      if (buffer_.size() == 0 && !co_await wait_for_request()) co_return;
+      if (buffer_.size() == 0) {
+        const bool arrived = co_await wait_for_request();
+        if (!arrived) co_return;
+      }
       Parser parser;
       configure(parser, shared_.options);
-      if (!co_await read_request(parser)) co_return;
+      const bool complete = co_await read_request(parser);
+      if (!complete) co_return;
       const bool keep_alive = parser.get().keep_alive();
       chunked_ = parser.get().version() >= 11;
       head_only_ = parser.get().method() == http::verb::head;
       Result<HttpRequest> request = to_request(std::move(parser));
       if (!request.ok()) {
-        co_await fail(400, error_response(400, request.error().message));
+        const HttpResponse refusal = error_response(400, request.error().message);
+        co_await fail(refusal);
         co_return;
       }
-      go_on = co_await answer(std::move(request).value(), keep_alive) && keep_alive;
+      const bool sent = co_await answer(request.value(), keep_alive);
+      go_on = sent && keep_alive;
     }
     co_await linger();
   }
@@ -550,14 +559,17 @@ class Connection : public std::enable_shared_from_this<Connection> {
     }
     const Status checked = check_head(parser, shared_.options);
     if (!checked.ok()) {
-      const int status = status_of_head_error(checked.error());
-      co_await fail(status, error_response(status, checked.error().message));
+      const HttpResponse refusal =
+          error_response(status_of_head_error(checked.error()), checked.error().message);
+      co_await fail(refusal);
       co_return false;
     }
     if (boost::beast::iequals(parser.get()[http::field::expect], "100-continue")) {
-      if (!co_await write("HTTP/1.1 100 Continue\r\n\r\n")) co_return false;
+      const bool sent = co_await write("HTTP/1.1 100 Continue\r\n\r\n");
+      if (!sent) co_return false;
     }
-    co_return co_await read_body(parser);
+    const bool complete = co_await read_body(parser);
+    co_return complete;
   }
 
   // A body must keep up 1 KiB/s after a grace, and end before the deadline: both absolute, so that
@@ -582,20 +594,19 @@ class Connection : public std::enable_shared_from_this<Connection> {
   }
 
   asio::awaitable<void> fail_read(error_code error, std::string_view timeout_message) {
-    if (expired_) {
-      co_await fail(408, error_response(408, timeout_message));
-      co_return;
-    }
-    const int status = status_of_read_error(error);
-    if (status != 0) {
-      co_await fail(status, response_to_read_error(status, error, shared_.options));
-    }
+    const int status = expired_ ? 408 : status_of_read_error(error);
+    if (status == 0) co_return;
+    const HttpResponse refusal = expired_ ? error_response(status, timeout_message)
+                                          : response_to_read_error(status, error, shared_.options);
+    co_await fail(refusal);
   }
 
   // Answers a request that cannot be read to its end; the connection cannot be used after it.
-  asio::awaitable<void> fail(int status, HttpResponse response) {
-    LOG(kDebug, "refused a request with status {}", status);
-    if (co_await write(render(response, fresh_request_id(), false, false))) co_await linger();
+  asio::awaitable<void> fail(const HttpResponse& response) {
+    LOG(kDebug, "refused a request with status {}", response.status);
+    const std::string bytes = render(response, fresh_request_id(), false, false);
+    const bool sent = co_await write(bytes);
+    if (sent) co_await linger();
   }
 
   // Closing with unread bytes resets the connection and can destroy the answer on its way: so tell
@@ -620,7 +631,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     }
   }
 
-  asio::awaitable<bool> answer(HttpRequest request, bool keep_alive) {
+  asio::awaitable<bool> answer(HttpRequest& request, bool keep_alive) {
     exchange_ = std::make_shared<Exchange>(socket_.get_executor());
     const std::string request_id = request.request_id;
     auto writer = handle_of(exchange_);
@@ -672,8 +683,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
       Output output = exchange->take();
       if (output.whole) {
         const bool stay = keep_alive && !shared_.closing;
-        const bool sent = co_await write(render(*output.whole, request_id, stay, head_only_));
-        co_return sent&& stay;
+        const std::string whole = render(*output.whole, request_id, stay, head_only_);
+        const bool sent = co_await write(whole);
+        const bool usable = sent && stay;
+        co_return usable;
       }
       std::string bytes;
       if (output.stream_head) {
@@ -682,7 +695,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
       }
       append_chunk(bytes, output.data);
       if (output.ended && chunked_) bytes += "0\r\n\r\n";
-      if (!bytes.empty() && !co_await write(bytes)) co_return false;
+      if (!bytes.empty()) {
+        const bool sent = co_await write(bytes);
+        if (!sent) co_return false;
+      }
       exchange->written();
       if (output.ended) co_return chunked_;
       if (output.abandoned) co_return false;
@@ -691,7 +707,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
       if (!woken && streaming) {
         std::string beat;
         append_chunk(beat, ": still here\n\n");
-        if (!co_await write(beat)) co_return false;
+        const bool sent = co_await write(beat);
+        if (!sent) co_return false;
       }
     }
   }
