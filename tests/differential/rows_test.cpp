@@ -152,16 +152,37 @@ TEST(Isa, NumericsIdFollowsTheClass) {
   EXPECT_LE(ids.size(), 1u);  // avx2 and avx512 are one class
 }
 
-TEST(Team, EveryMemberRunsOnceEachTime) {
+TEST(Team, EveryItemRunsOnceEachTime) {
   for (const int num_threads : {1, 2, 5}) {
     cpu::Team team(num_threads, cpu::usable_cores());
-    std::vector<std::atomic<int>> counts(static_cast<size_t>(num_threads));
-    for (int i = 0; i < 300; ++i) {
-      team.run([&](int member) { ++counts[static_cast<size_t>(member)]; });
-      if (i == 150) std::this_thread::sleep_for(std::chrono::milliseconds(5));  // workers sleep
-      for (const auto& count : counts) ASSERT_EQ(count.load(), i + 1);
+    for (int i = 0; i < 2000; ++i) {
+      const int64_t num_items = i % 7;
+      std::vector<std::atomic<int>> counts(static_cast<size_t>(num_items));
+      std::vector<std::atomic<int>> busy(static_cast<size_t>(num_threads));
+      std::atomic<int> num_overlaps{0};
+      team.run(num_items, [&](int64_t item, int member) {
+        if (++busy[static_cast<size_t>(member)] != 1) ++num_overlaps;
+        ++counts[static_cast<size_t>(item)];
+        --busy[static_cast<size_t>(member)];
+      });
+      if (i % 500 == 150)
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));  // workers sleep
+      for (const auto& count : counts) ASSERT_EQ(count.load(), 1);
+      ASSERT_EQ(num_overlaps.load(), 0);
     }
   }
+}
+
+// Writes of all members are seen by the caller after the join, and by members in the next job.
+TEST(Team, JoinsPublishWrites) {
+  cpu::Team team(3, cpu::usable_cores());
+  std::vector<int64_t> values(64, 0);
+  for (int64_t i = 0; i < 3000; ++i) {
+    team.run(64, [&](int64_t item, int) {
+      values[static_cast<size_t>(item)] += values[static_cast<size_t>(item)] == i ? 1 : 1000000;
+    });
+  }
+  for (const int64_t value : values) EXPECT_EQ(value, 3000);
 }
 
 class FakeRoot {

@@ -1,7 +1,6 @@
 #include "backend/cpu/attention.h"
 
 #include <algorithm>
-#include <atomic>
 
 namespace headrace::cpu {
 namespace {
@@ -10,8 +9,7 @@ static_assert(kKvBlock == kBlockTokens);
 
 KvDtype kv_dtype(KvType type) { return type == KvType::kF32 ? KvDtype::kF32 : KvDtype::kBF16; }
 
-// Below this many rows a join costs more than the op.
-constexpr int64_t kMinRowsToShare = 4;
+constexpr int64_t kRowsPerItem = 8;
 
 // Appends rows [first, end) of the batch that lie in the span.
 void append_rows(const CpuContext& context, const QkvArgs& args, const SequenceSpan& span,
@@ -86,7 +84,7 @@ void attend_piece(const CpuContext& context, const AttentionArgs& args, const Pi
 // Rows of a piece: few enough to balance, enough that keys are read once for several queries.
 constexpr int64_t kPieceRows = 16;
 
-// Pieces are numbered span by span, rows by rows, heads innermost; members take the next number.
+// Pieces are numbered span by span, rows by rows, heads innermost.
 class Pieces {
  public:
   Pieces(const AttentionArgs& args, int num_members) : args_(args) {
@@ -126,28 +124,20 @@ class Pieces {
 }  // namespace
 
 void run_finish_qkv(const CpuContext& context, const QkvArgs& args) {
-  if (args.num_rows < kMinRowsToShare) {
-    for (const SequenceSpan& span : args.spans) append_rows(context, args, span, 0, args.num_rows);
-    return;
-  }
-  context.team.run([&](int member) {
-    const int64_t first = args.num_rows * member / context.team.num_threads();
-    const int64_t end = args.num_rows * (member + 1) / context.team.num_threads();
-    for (const SequenceSpan& span : args.spans) append_rows(context, args, span, first, end);
+  const int64_t num_items = (args.num_rows + kRowsPerItem - 1) / kRowsPerItem;
+  context.team.run(num_items, [&](int64_t item, int /*member*/) {
+    for (const SequenceSpan& span : args.spans) {
+      append_rows(context, args, span, item * kRowsPerItem, (item + 1) * kRowsPerItem);
+    }
   });
 }
 
 void run_attention(const CpuContext& context, const AttentionArgs& args) {
   const Pieces pieces(args, context.team.num_threads());
-  // Later pieces see more keys: largest first balances the end.
-  std::atomic<int64_t> next{pieces.count()};
-  context.team.run([&](int member) {
-    float* scratch = context.workspace.member(member).attention;
-    while (true) {
-      const int64_t index = next.fetch_sub(1, std::memory_order_relaxed) - 1;
-      if (index < 0) return;
-      attend_piece(context, args, pieces.at(index), scratch);
-    }
+  context.team.run(pieces.count(), [&](int64_t item, int member) {
+    // Later pieces see more keys: largest first balances the end.
+    attend_piece(context, args, pieces.at(pieces.count() - 1 - item),
+                 context.workspace.member(member).attention);
   });
 }
 

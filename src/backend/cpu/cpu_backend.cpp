@@ -12,7 +12,7 @@ namespace cpu {
 namespace {
 
 constexpr int kMaxThreads = 1024;
-constexpr int64_t kMinNormRowsToShare = 4;
+constexpr int64_t kNormRowsPerItem = 8;
 
 class CpuBackend final : public Backend {
  public:
@@ -48,13 +48,10 @@ class CpuBackend final : public Backend {
 
   void norm(const NormArgs& args) override {
     CHECK(args.width > 0 && args.num_rows >= 0, "[{}, {}]", args.num_rows, args.width);
-    if (args.num_rows < kMinNormRowsToShare) {
-      norm_rows(args, 0, args.num_rows);
-      return;
-    }
-    team_.run([&](int member) {
-      norm_rows(args, args.num_rows * member / team_.num_threads(),
-                args.num_rows * (member + 1) / team_.num_threads());
+    const int64_t num_items = (args.num_rows + kNormRowsPerItem - 1) / kNormRowsPerItem;
+    team_.run(num_items, [&](int64_t item, int /*member*/) {
+      norm_rows(args, item * kNormRowsPerItem,
+                std::min(args.num_rows, (item + 1) * kNormRowsPerItem));
     });
   }
 

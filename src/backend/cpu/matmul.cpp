@@ -5,39 +5,47 @@
 namespace headrace::cpu {
 namespace {
 
-constexpr int64_t kMaxGroupPanels = 64;
-
-// Panels whose sums for these rows fit a member's scratch.
-int64_t group_panels(int64_t num_rows) {
-  const int64_t rows = std::min(num_rows, kMaxTileRows);
-  return std::min(kMaxGroupPanels, kTileFloats / (rows * kPanel));
-}
-
-// Panel range of a member in one segment, where the segment's bytes lie in [begin, end) of the
-// member's share of all bytes. Even boundaries suit kernels that take two panels at a time.
-struct PanelRange {
-  int64_t first;
-  int64_t end;
-};
-
-int64_t panel_boundary(const Segment& segment, size_t segment_start, size_t byte) {
-  if (byte <= segment_start) return 0;
-  const auto panel = static_cast<int64_t>((byte - segment_start) / segment.panel_bytes);
-  if (panel >= segment.num_panels) return segment.num_panels;
-  return panel / 2 * 2;
-}
-
-PanelRange member_range(const Segment& segment, size_t segment_start, size_t total_bytes,
-                        int member, int num_members) {
-  const auto share = [&](int index) {
-    return total_bytes / static_cast<size_t>(num_members) * static_cast<size_t>(index);
+// Items of a linear layer: groups of panels, segment by segment. A group's sums fit a member's
+// scratch; there are several items per member, so that a slow one does not hold up the op.
+class PanelGroups {
+ public:
+  struct Group {
+    const Segment* segment;
+    int64_t first;
+    int64_t count;
   };
-  const int64_t first = panel_boundary(segment, segment_start, share(member));
-  const int64_t end = member + 1 == num_members
-                          ? segment.num_panels
-                          : panel_boundary(segment, segment_start, share(member + 1));
-  return {first, end};
-}
+
+  PanelGroups(std::span<const Segment> segments, int64_t num_rows, int num_members)
+      : segments_(segments) {
+    int64_t num_panels = 0;
+    for (const Segment& segment : segments) num_panels += segment.num_panels;
+    const int64_t most = kTileFloats / (std::min(num_rows, kMaxTileRows) * kPanel);
+    const int64_t wanted = num_panels / (num_members * kItemsPerMember) / 2 * 2;
+    size_ = std::min(most, std::max(kMinGroupPanels, wanted));
+    for (const Segment& segment : segments) num_items_ += items_of(segment);
+  }
+
+  int64_t num_items() const { return num_items_; }
+
+  Group at(int64_t item) const {
+    const Segment* segment = segments_.data();
+    while (item >= items_of(*segment)) item -= items_of(*segment++);
+    const int64_t first = item * size_;
+    return {segment, first, std::min(size_, segment->num_panels - first)};
+  }
+
+ private:
+  static constexpr int64_t kItemsPerMember = 4;
+  static constexpr int64_t kMinGroupPanels = 4;
+
+  int64_t items_of(const Segment& segment) const {
+    return (segment.num_panels + size_ - 1) / size_;
+  }
+
+  std::span<const Segment> segments_;
+  int64_t size_;
+  int64_t num_items_ = 0;
+};
 
 // Sums of a group of panels for a block of rows.
 struct Tile2D {
@@ -65,15 +73,11 @@ void compute_sums(const LinearCall& call, const Segment& segment, const Tile2D& 
   segment.matmul.for_rows(call.num_rows).function.matmul(args);
 }
 
-// Calls visit(tile) for each group of panels and block of rows of a range.
+// Calls visit(tile) for each block of rows of a group.
 template <typename F>
-void for_each_tile(const PanelRange& range, int64_t num_rows, const F& visit) {
-  const int64_t group = group_panels(num_rows);
-  for (int64_t panel = range.first; panel < range.end; panel += group) {
-    for (int64_t row = 0; row < num_rows; row += kMaxTileRows) {
-      visit(Tile2D{row, std::min(kMaxTileRows, num_rows - row), panel,
-                   std::min(group, range.end - panel)});
-    }
+void for_each_tile(const PanelGroups::Group& group, int64_t num_rows, const F& visit) {
+  for (int64_t row = 0; row < num_rows; row += kMaxTileRows) {
+    visit(Tile2D{row, std::min(kMaxTileRows, num_rows - row), group.first, group.count});
   }
 }
 
@@ -119,33 +123,29 @@ void gate_tile(const CpuContext& context, const LinearCall& call, const Tile2D& 
 
 void run_linear(const CpuContext& context, const LinearCall& call, const Epilogue& epilogue) {
   if (call.num_rows == 0) return;
-  const size_t total = call.weight.num_bytes();
-  context.team.run([&](int member) {
+  const PanelGroups groups(call.weight.segments(), call.num_rows, context.team.num_threads());
+  context.team.run(groups.num_items(), [&](int64_t item, int member) {
     const MemberScratch& scratch = context.workspace.member(member);
-    size_t start = 0;
-    for (const Segment& segment : call.weight.segments()) {
-      const PanelRange range =
-          member_range(segment, start, total, member, context.team.num_threads());
-      for_each_tile(range, call.num_rows, [&](const Tile2D& tile) {
-        compute_sums(call, segment, tile, scratch.sums, scratch.matmul);
-        finish_tile(context, call, segment, tile, epilogue, scratch.sums);
-      });
-      start += static_cast<size_t>(segment.num_panels) * segment.panel_bytes;
-    }
+    const PanelGroups::Group group = groups.at(item);
+    for_each_tile(group, call.num_rows, [&](const Tile2D& tile) {
+      compute_sums(call, *group.segment, tile, scratch.sums, scratch.matmul);
+      finish_tile(context, call, *group.segment, tile, epilogue, scratch.sums);
+    });
   });
 }
 
 void run_gated_linear(const CpuContext& context, const LinearCall& call, Activation activation,
                       const float* bias) {
   if (call.num_rows == 0) return;
-  const Segment& gate = call.weight.segments()[0];
   const Segment& up = call.weight.segments()[1];
-  const size_t total = static_cast<size_t>(gate.num_panels) * gate.panel_bytes;
-  context.team.run([&](int member) {
+  // Numbered over the gate; each item takes the same panels of both parts.
+  const PanelGroups groups(call.weight.segments().first(1), call.num_rows,
+                           context.team.num_threads());
+  context.team.run(groups.num_items(), [&](int64_t item, int member) {
     const MemberScratch& scratch = context.workspace.member(member);
-    const PanelRange range = member_range(gate, 0, total, member, context.team.num_threads());
-    for_each_tile(range, call.num_rows, [&](const Tile2D& tile) {
-      compute_sums(call, gate, tile, scratch.sums, scratch.matmul);
+    const PanelGroups::Group group = groups.at(item);
+    for_each_tile(group, call.num_rows, [&](const Tile2D& tile) {
+      compute_sums(call, *group.segment, tile, scratch.sums, scratch.matmul);
       compute_sums(call, up, tile, scratch.up_sums, scratch.matmul);
       gate_tile(context, call, tile, activation, bias, scratch);
     });
@@ -155,23 +155,18 @@ void run_gated_linear(const CpuContext& context, const LinearCall& call, Activat
 void run_embed(const CpuContext& context, const CpuWeight& table, std::span<const int32_t> ids,
                float scale, float* out) {
   const int64_t width = table.num_inputs();
-  const auto num_ids = static_cast<int64_t>(ids.size());
-  context.team.run([&](int member) {
+  context.team.run(static_cast<int64_t>(ids.size()), [&](int64_t item, int member) {
     float* values = context.workspace.member(member).matmul;
-    const int64_t end = num_ids * (member + 1) / context.team.num_threads();
-    for (int64_t i = num_ids * member / context.team.num_threads(); i < end; ++i) {
-      int64_t row = ids[static_cast<size_t>(i)];
-      const Segment* segment = table.segments().data();
-      while (row >= segment->first_output + segment->num_outputs) ++segment;
-      row -= segment->first_output;
-      const uint8_t* panel =
-          segment->data + static_cast<size_t>(row / kPanel) * segment->panel_bytes;
-      for (int64_t first = 0; first < width; first += kSliceInputs) {
-        const int64_t count = std::min<int64_t>(kSliceInputs, width - first);
-        segment->unpack({panel, width, first, count, values});
-        for (int64_t k = 0; k < count; ++k) {
-          out[i * width + first + k] = scale * values[k * kPanel + row % kPanel];
-        }
+    int64_t row = ids[static_cast<size_t>(item)];
+    const Segment* segment = table.segments().data();
+    while (row >= segment->first_output + segment->num_outputs) ++segment;
+    row -= segment->first_output;
+    const uint8_t* panel = segment->data + static_cast<size_t>(row / kPanel) * segment->panel_bytes;
+    for (int64_t first = 0; first < width; first += kSliceInputs) {
+      const int64_t count = std::min<int64_t>(kSliceInputs, width - first);
+      segment->unpack({panel, width, first, count, values});
+      for (int64_t k = 0; k < count; ++k) {
+        out[item * width + first + k] = scale * values[k * kPanel + row % kPanel];
       }
     }
   });

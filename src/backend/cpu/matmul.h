@@ -1,7 +1,7 @@
 // The loop schedule of linear layers: who computes which panels, in which order, and the finish.
 //
-// Panels are divided among the team by bytes; each member walks its panels in groups whose sums fit
-// its scratch, rows in blocks of kMaxTileRows. None of this reaches a result bit (kernels.h).
+// Members claim groups of panels whose sums fit their scratch and walk the rows in blocks of
+// kMaxTileRows. None of this reaches a result bit (kernels.h).
 #pragma once
 
 #include "backend/backend.h"

@@ -11,8 +11,11 @@ namespace headrace::cpu {
 namespace {
 
 // Longer than the gaps between the ops of a step and than sampling; short for an idle server.
-constexpr TimeUs kSpinUs = 300;
+constexpr TimeUs kSpinUs = 200;
 constexpr int kPausesPerLook = 64;
+// Looks of the caller at workers that are still inside, before it lets others run.
+constexpr int kLooksBeforeYield = 2000;
+constexpr uint32_t kOpen = 1u << 31;
 
 void pin_to(int core) {
   cpu_set_t set;
@@ -42,25 +45,44 @@ Team::~Team() {
   for (std::thread& thread : workers_) thread.join();
 }
 
-void Team::run_erased(Job job, const void* context) {
-  if (num_threads_ == 1) {
-    job(context, 0);
+void Team::work_on_items(int member) {
+  while (true) {
+    const int64_t item = next_item_.fetch_add(1, std::memory_order_relaxed);
+    if (item >= num_items_) return;
+    job_(context_, item, member);
+  }
+}
+
+void Team::run_erased(int64_t num_items, Job job, const void* context) {
+  if (num_threads_ == 1 || num_items <= 1) {
+    for (int64_t item = 0; item < num_items; ++item) job(context, item, 0);
     return;
   }
   job_ = job;
   context_ = context;
-  remaining_.store(num_threads_ - 1, std::memory_order_relaxed);
+  num_items_ = num_items;
+  next_item_.store(0, std::memory_order_relaxed);
+  gate_.store(kOpen, std::memory_order_release);
   // Sequentially consistent with sleepers_: either the sleeper is seen here, or it sees the epoch.
   epoch_.fetch_add(1);
   if (sleepers_.load() > 0) epoch_.notify_all();
-  job(context, 0);
-  for (int looks = 0; remaining_.load(std::memory_order_acquire) != 0; ++looks) {
-    if (crowded_ || looks > 10000) {
+  work_on_items(0);
+  gate_.fetch_and(~kOpen, std::memory_order_relaxed);
+  for (int looks = 0; gate_.load(std::memory_order_acquire) != 0; ++looks) {
+    if (crowded_ || looks > kLooksBeforeYield) {
       sched_yield();
     } else {
       _mm_pause();
     }
   }
+}
+
+bool Team::enter() {
+  uint32_t gate = gate_.load(std::memory_order_relaxed);
+  while ((gate & kOpen) != 0) {
+    if (gate_.compare_exchange_weak(gate, gate + 1, std::memory_order_acquire)) return true;
+  }
+  return false;
 }
 
 uint32_t Team::wait_for_job(uint32_t seen) {
@@ -88,8 +110,10 @@ void Team::worker(int member, int core) {
   while (true) {
     seen = wait_for_job(seen);
     if (stop_.load(std::memory_order_relaxed)) return;
-    job_(context_, member);
-    remaining_.fetch_sub(1, std::memory_order_release);
+    // A shut gate: the others were done before this worker came.
+    if (!enter()) continue;
+    work_on_items(member);
+    gate_.fetch_sub(1, std::memory_order_release);
   }
 }
 

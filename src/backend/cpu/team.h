@@ -1,8 +1,9 @@
 // Team: the pinned threads that share each op's work.
 //
-// The caller is member 0 and takes part; the others spin for a while after a job, then sleep, so
-// that joins are cheap within a step and an idle server uses no processor time. One caller at a
-// time. Which member runs what never decides a result bit.
+// Work is a number of items that members claim one by one, so that a member which the system has
+// taken off its core delays at most its own item: the caller finishes the rest and does not wait
+// for members that never came. The caller is member 0 and takes part; the others spin for a while
+// after a job, then sleep. One caller at a time. Which member runs what never decides a result bit.
 #pragma once
 
 #include <atomic>
@@ -23,27 +24,38 @@ class Team {
 
   int num_threads() const { return num_threads_; }
 
-  // Calls work(member) once on every member; returns when all have finished.
+  // Calls work(item, member) once for each item in [0, num_items); returns when all have finished.
+  // Two items never run on the same member at the same time.
   template <typename F>
-  void run(const F& work) {
-    run_erased([](const void* context, int member) { (*static_cast<const F*>(context))(member); },
-               &work);
+  void run(int64_t num_items, const F& work) {
+    run_erased(
+        num_items,
+        [](const void* context, int64_t item, int member) {
+          (*static_cast<const F*>(context))(item, member);
+        },
+        &work);
   }
 
  private:
-  using Job = void (*)(const void* context, int member);
+  using Job = void (*)(const void* context, int64_t item, int member);
 
-  void run_erased(Job job, const void* context);
+  void run_erased(int64_t num_items, Job job, const void* context);
+  void work_on_items(int member);
   void worker(int member, int core);
   uint32_t wait_for_job(uint32_t seen);
+  bool enter();
 
   const int num_threads_;
   const bool crowded_;  // more threads than cores
-  Job job_ = nullptr;   // written by the caller before epoch_ moves
+  // The job; written by the caller while the gate is shut and nobody is inside.
+  Job job_ = nullptr;
   const void* context_ = nullptr;
-  alignas(64) std::atomic<uint32_t> epoch_{0};  // a new value is a new job; kStop ends the workers
-  alignas(64) std::atomic<int32_t> remaining_{0};  // workers that have not finished the job
-  alignas(64) std::atomic<int32_t> sleepers_{0};
+  int64_t num_items_ = 0;
+  alignas(64) std::atomic<int64_t> next_item_{0};
+  // kOpen while the job may be entered, plus the number of workers inside.
+  alignas(64) std::atomic<uint32_t> gate_{0};
+  alignas(64) std::atomic<uint32_t> epoch_{0};  // moves with every job; what workers wait on
+  std::atomic<int32_t> sleepers_{0};
   std::atomic<bool> stop_{false};
   std::vector<std::thread> workers_;
 };

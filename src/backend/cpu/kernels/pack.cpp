@@ -132,11 +132,12 @@ void pack_panel(const WeightView& weight, const Segment& segment, int64_t panel_
 }
 
 void pack_segment(const WeightView& weight, const Segment& segment, uint8_t* data, Team& team) {
-  team.run([&](int member) {
+  constexpr int64_t kPanelsPerItem = 8;
+  const int64_t num_items = (segment.num_panels + kPanelsPerItem - 1) / kPanelsPerItem;
+  team.run(num_items, [&](int64_t item, int /*member*/) {
     std::vector<float> values(static_cast<size_t>(weight.num_inputs));
-    const int64_t first = segment.num_panels * member / team.num_threads();
-    const int64_t end = segment.num_panels * (member + 1) / team.num_threads();
-    for (int64_t p = first; p < end; ++p) {
+    const int64_t end = std::min(segment.num_panels, (item + 1) * kPanelsPerItem);
+    for (int64_t p = item * kPanelsPerItem; p < end; ++p) {
       pack_panel(weight, segment, p, values.data(),
                  data + static_cast<size_t>(p) * segment.panel_bytes);
     }
