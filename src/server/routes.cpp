@@ -302,7 +302,8 @@ void respond(ServerState& state, ResponseWriter& writer, HttpResponse response) 
 
 void dispatch(ServerState& state, HttpRequest&& request, std::shared_ptr<ResponseWriter> writer) {
   state.counters.http_requests.add();
-  const std::string_view method = request.method == "HEAD" ? "GET" : request.method;
+  const bool is_head = request.method == "HEAD";
+  const std::string_view method = is_head ? std::string_view("GET") : request.method;
   const auto row = std::find_if(std::begin(kRoutes), std::end(kRoutes), [&](const RouteRow& each) {
     return each.method == method && path_matches(each, request.path);
   });

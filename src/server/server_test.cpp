@@ -1,0 +1,480 @@
+#include "server/server.h"
+
+#include <gtest/gtest.h>
+
+#include "server/json.h"
+#include "server/routes.h"
+#include "server/test_support.h"
+
+namespace headrace {
+namespace {
+
+using test::Client;
+using test::events_of;
+using test::eventually;
+using test::RunningServer;
+using test::Script;
+using namespace std::chrono_literals;
+
+constexpr const char* kHello = R"({"messages":[{"role":"user","content":"Hi"}]})";
+
+boost::json::value json_of(const std::string& body) {
+  auto value = parse_json(body, "body");
+  CHECK(value.ok(), "{}", body);
+  return std::move(value).value();
+}
+
+std::string error_message(const std::string& body) {
+  return json_of(body).at("error").at("message").as_string().c_str();
+}
+
+TEST(Server, AnswersAConversation) {
+  RunningServer server;
+  const auto response = Client(server.port()).post("/v1/chat/completions", kHello);
+  ASSERT_EQ(response.status, 200) << response.body;
+  const auto json = json_of(response.body);
+  EXPECT_EQ(json.at("object").as_string(), "chat.completion");
+  EXPECT_EQ(json.at("model").as_string(), "scripted");
+  EXPECT_EQ(json.at("system_fingerprint").as_string(), "fp-scripted");
+  const auto& choice = json.at("choices").at(0);
+  EXPECT_EQ(choice.at("message").at("role").as_string(), "assistant");
+  EXPECT_EQ(choice.at("message").at("content").as_string(), "Hello, world!");
+  EXPECT_EQ(choice.at("finish_reason").as_string(), "stop");
+  EXPECT_TRUE(choice.at("logprobs").is_null());
+  EXPECT_EQ(json.at("usage").at("completion_tokens").as_int64(), 13);
+  // <s>[user]Hi\n[assistant] with exactly one BOS.
+  const auto ids = server.engine().last_request().prompt_ids;
+  EXPECT_EQ(std::count(ids.begin(), ids.end(), test::kBos), 1);
+  EXPECT_EQ(ids.size(), 1 + std::string("[user]Hi\n[assistant]").size());
+}
+
+TEST(Server, StreamsAConversation) {
+  RunningServer server;
+  const auto response =
+      Client(server.port())
+          .post("/v1/chat/completions", R"({"stream":true,"stream_options":{"include_usage":true},)"
+                                        R"("messages":[{"role":"user","content":"Hi"}]})");
+  ASSERT_EQ(response.status, 200);
+  EXPECT_NE(response.head.find("Content-Type: text/event-stream"), std::string::npos);
+  const auto events = events_of(response.body);
+  ASSERT_EQ(events.size(), 13u + 3u);  // tokens, end, usage, [DONE]
+  const auto first = json_of(events[0]);
+  EXPECT_EQ(first.at("object").as_string(), "chat.completion.chunk");
+  EXPECT_EQ(first.at("choices").at(0).at("delta").at("role").as_string(), "assistant");
+  EXPECT_EQ(first.at("choices").at(0).at("delta").at("content").as_string(), "H");
+  EXPECT_TRUE(first.at("usage").is_null());
+  const auto second = json_of(events[1]);
+  EXPECT_FALSE(second.at("choices").at(0).at("delta").as_object().contains("role"));
+  EXPECT_EQ(second.at("id").as_string(), first.at("id").as_string());
+  EXPECT_EQ(json_of(events[13]).at("choices").at(0).at("finish_reason").as_string(), "stop");
+  EXPECT_TRUE(json_of(events[14]).at("choices").as_array().empty());
+  EXPECT_EQ(json_of(events[14]).at("usage").at("total_tokens").as_int64(), 21 + 13);
+  EXPECT_EQ(events[15], "[DONE]");
+}
+
+TEST(Server, ContinuesAllFormsOfPrompt) {
+  RunningServer server;
+  Client client(server.port());
+  struct Case {
+    std::string prompt;
+    size_t num_choices;
+    int64_t prompt_tokens;
+  };
+  for (const Case& each : {Case{R"("abc")", 1, 4}, Case{R"(["abc","d"])", 2, 6},
+                           Case{"[1,2,3]", 1, 3}, Case{"[[1,2],[3]]", 2, 3}}) {
+    const auto response = client.post(
+        "/v1/completions", fmt::format(R"({{"prompt":{},"max_tokens":2}})", each.prompt));
+    ASSERT_EQ(response.status, 200) << response.body;
+    const auto json = json_of(response.body);
+    EXPECT_EQ(json.at("choices").as_array().size(), each.num_choices) << each.prompt;
+    EXPECT_EQ(json.at("usage").at("prompt_tokens").as_int64(), each.prompt_tokens) << each.prompt;
+    EXPECT_EQ(json.at("choices").at(0).at("text").as_string(), "He");
+    EXPECT_EQ(json.at("choices").at(0).at("finish_reason").as_string(), "length");
+  }
+}
+
+TEST(Server, ScoresAPromptAsEvaluationHarnessesAsk) {
+  RunningServer server;
+  const auto response =
+      Client(server.port())
+          .post("/v1/completions", R"({"prompt":[[97,98,200],[99]],"temperature":0,"max_tokens":1,)"
+                                   R"("logprobs":1,"seed":1234,"echo":true})");
+  ASSERT_EQ(response.status, 200) << response.body;
+  const auto json = json_of(response.body);
+  ASSERT_EQ(json.at("choices").as_array().size(), 2u);
+  const auto& scores = json.at("choices").at(0).at("logprobs");
+  ASSERT_EQ(scores.at("tokens").as_array().size(), 4u);  // prompt and one token
+  EXPECT_TRUE(scores.at("token_logprobs").at(0).is_null());
+  EXPECT_TRUE(scores.at("top_logprobs").at(0).is_null());
+  EXPECT_EQ(scores.at("tokens").at(2).as_string(), "bytes:\\xc8");
+  for (size_t i = 1; i < 4; ++i) {
+    const auto token = scores.at("tokens").at(i).as_string();
+    const auto& top = scores.at("top_logprobs").at(i).as_object();
+    ASSERT_TRUE(top.contains(token)) << i;
+    EXPECT_EQ(top.at(token), scores.at("token_logprobs").at(i));  // the same printed number
+  }
+  EXPECT_EQ(server.engine().last_request().num_prompt_logprobs, 1);
+  const auto only =
+      Client(server.port())
+          .post("/v1/completions", R"({"prompt":"ab","max_tokens":0,"logprobs":0,"echo":true})");
+  ASSERT_EQ(only.status, 200) << only.body;
+  EXPECT_EQ(json_of(only.body).at("choices").at(0).at("text").as_string(), "ab");
+  EXPECT_EQ(json_of(only.body).at("choices").at(0).at("logprobs").at("tokens").as_array().size(),
+            3u);
+}
+
+TEST(Server, StreamedEchoBeginsWithThePrompt) {
+  RunningServer server;
+  const auto response =
+      Client(server.port())
+          .post("/v1/completions",
+                R"({"prompt":"ab","max_tokens":2,"logprobs":0,"echo":true,"stream":true})");
+  const auto events = events_of(response.body);
+  ASSERT_EQ(events.size(), 5u);
+  const auto echo = json_of(events[0]).at("choices").at(0);
+  EXPECT_EQ(echo.at("text").as_string(), "ab");
+  EXPECT_EQ(echo.at("logprobs").at("tokens").as_array().size(), 3u);
+  EXPECT_EQ(json_of(events[1]).at("choices").at(0).at("logprobs").at("tokens").as_array().size(),
+            1u);
+}
+
+TEST(Server, ChatLogprobsHaveTokenBytesAndTop) {
+  RunningServer server;
+  const auto response =
+      Client(server.port())
+          .post("/v1/chat/completions",
+                R"({"logprobs":true,"top_logprobs":2,"max_tokens":2,)"
+                R"("messages":[{"role":"user","content":[{"type":"text","text":"Hi"}]}]})");
+  ASSERT_EQ(response.status, 200) << response.body;
+  const auto content =
+      json_of(response.body).at("choices").at(0).at("logprobs").at("content").as_array();
+  ASSERT_EQ(content.size(), 2u);
+  EXPECT_EQ(content[0].at("token").as_string(), "H");
+  EXPECT_EQ(content[0].at("bytes").at(0).as_int64(), 'H');
+  ASSERT_EQ(content[0].at("top_logprobs").as_array().size(), 2u);
+  EXPECT_EQ(content[0].at("top_logprobs").at(0).at("logprob"), content[0].at("logprob"));
+}
+
+TEST(Server, KnowsItsPathsAndMethods) {
+  RunningServer server;
+  Client client(server.port());
+  EXPECT_EQ(client.get("/nothing").status, 404);
+  EXPECT_EQ(error_message(client.get("/nothing").body), "there is no /nothing here");
+  const auto wrong = client.get("/v1/chat/completions");
+  EXPECT_EQ(wrong.status, 405);
+  EXPECT_NE(wrong.head.find("Allow: POST\r\n"), std::string::npos);
+  EXPECT_EQ(client.post("/health", "{}").status, 405);
+  EXPECT_EQ(client.get("/v1/models", "OPTIONS").status, 204);
+  EXPECT_EQ(client.get("/health", "HEAD").status, 200);
+  EXPECT_EQ(client.get("/health").status, 200);
+  EXPECT_EQ(client.get("/ready").status, 200);
+  EXPECT_EQ(json_of(client.get("/version").body).at("version").as_string(), server_version());
+  const auto info = json_of(client.get("/tokenizer_info").body);
+  EXPECT_EQ(info.at("bos_token").as_string(), "<s>");
+  EXPECT_EQ(info.at("chat_template").as_string(), "plain");
+}
+
+TEST(Server, EveryRouteHasAScopeThatHolds) {
+  ServerOptions options;
+  options.api_key = "secret";
+  RunningServer server({}, options);
+  size_t num_guarded = 0;
+  for (const RouteRow& row : route_rows()) {
+    Client client(server.port());
+    std::string path(row.path);
+    if (path.ends_with('*')) path.back() = 'x';
+    const auto call = [&](const std::string& headers) {
+      return row.method == "GET" ? client.get(path, "GET", headers)
+                                 : client.post(path, "{}", headers);
+    };
+    const bool guarded = row.scope != Scope::kPublic;
+    EXPECT_EQ(call("").status == 401, guarded) << row.path;
+    EXPECT_EQ(call("Authorization: Bearer wrong!\r\n").status == 401, guarded) << row.path;
+    EXPECT_NE(call("Authorization: Bearer secret\r\n").status, 401) << row.path;
+    EXPECT_NE(call("x-api-key: secret\r\n").status, 401) << row.path;
+    num_guarded += guarded ? 1 : 0;
+  }
+  EXPECT_GE(num_guarded, 8u);
+}
+
+TEST(Server, ListsModelsAndAliases) {
+  ServerOptions options;
+  options.aliases = {"gpt-x"};
+  RunningServer server({}, options);
+  Client client(server.port());
+  const auto list = json_of(client.get("/v1/models").body).at("data").as_array();
+  ASSERT_EQ(list.size(), 2u);
+  EXPECT_EQ(list[0].at("id").as_string(), "scripted");
+  EXPECT_EQ(list[0].at("max_model_len").as_int64(), 4096);
+  EXPECT_EQ(list[1].at("id").as_string(), "gpt-x");
+  EXPECT_EQ(client.get("/v1/models/gpt-x").status, 200);
+  const auto unknown = client.get("/v1/models/other");
+  EXPECT_EQ(unknown.status, 404);
+  EXPECT_EQ(error_message(unknown.body),
+            "the model \"other\" does not exist here, this server has 'scripted'");
+  const auto asked = client.post("/v1/completions", R"({"model":"other","prompt":"a"})");
+  EXPECT_EQ(asked.status, 404);
+  EXPECT_EQ(json_of(asked.body).at("error").at("param").as_string(), "model");
+  EXPECT_EQ(client.post("/v1/completions", R"({"model":"gpt-x","prompt":"a"})").status, 200);
+}
+
+TEST(Server, TokenizesAndDetokenizes) {
+  RunningServer server;
+  Client client(server.port());
+  const auto plain = json_of(client.post("/tokenize", R"({"prompt":"ab"})").body);
+  EXPECT_EQ(plain.at("count").as_int64(), 3);
+  EXPECT_TRUE(plain.at("token_strs").is_null());
+  const auto bare =
+      json_of(client
+                  .post("/tokenize",
+                        R"({"prompt":"ab","add_special_tokens":false,"return_token_strs":true})")
+                  .body);
+  EXPECT_EQ(to_text(bare.at("tokens")), "[97,98]");
+  EXPECT_EQ(to_text(bare.at("token_strs")), R"(["a","b"])");
+  const auto chat = json_of(client.post("/tokenize", kHello).body);
+  EXPECT_EQ(chat.at("count").as_int64(), 21);
+  const auto text = json_of(client.post("/detokenize", R"({"tokens":[97,98]})").body);
+  EXPECT_EQ(text.at("prompt").as_string(), "ab");
+  EXPECT_EQ(error_message(client.post("/detokenize", R"({"tokens":[258]})").body),
+            "tokens holds 258, but token ids are whole numbers from 0 to 257");
+}
+
+TEST(Server, AFullQueueIsA429WithRetryAfter) {
+  Script script;
+  script.max_waiting = 1;
+  RunningServer server(script);
+  server.engine().hold(true);
+  Client first(server.port());
+  first.send(
+      fmt::format("POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n{}",
+                  std::string(kHello).size(), kHello));
+  ASSERT_TRUE(eventually([&] { return server.engine().num_live() == 1; }));
+  const auto second = Client(server.port()).post("/v1/chat/completions", kHello);
+  EXPECT_EQ(second.status, 429);
+  EXPECT_NE(second.head.find("Retry-After: 1\r\n"), std::string::npos);
+  EXPECT_EQ(json_of(second.body).at("error").at("type").as_string(), "rate_limit_error");
+  server.engine().hold(false);
+  EXPECT_EQ(first.receive().status, 200);
+}
+
+TEST(Server, AClientThatLeavesCancelsItsRequestBeforeAndAfterTheFirstToken) {
+  RunningServer server;
+  server.engine().hold(true);
+  for (const bool stream : {false, true}) {
+    const uint64_t before = server.engine().num_cancelled();
+    {
+      Client client(server.port());
+      const std::string body = fmt::format(
+          R"({{"stream":{},"messages":[{{"role":"user","content":"Hi"}}],"n":3}})", stream);
+      client.send(fmt::format(
+          "POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n{}",
+          body.size(), body));
+      ASSERT_TRUE(eventually([&] { return server.engine().num_live() == 3; }));
+    }
+    EXPECT_TRUE(eventually([&] { return server.engine().num_cancelled() == before + 3; }));
+    EXPECT_TRUE(eventually([&] { return server.engine().num_live() == 0; }));
+  }
+  server.engine().hold(false);
+  EXPECT_EQ(Client(server.port()).post("/v1/chat/completions", kHello).status, 200);
+}
+
+TEST(Server, AClientThatNeverReadsIsCancelled) {
+  ServerOptions options;
+  options.write_timeout = 500ms;
+  Script script;
+  script.max_context = 1'000'000;
+  RunningServer server(script, options);
+  Client client(server.port());
+  client.limit_receive_buffer(4096);
+  const std::string body = R"({"stream":true,"prompt":"a","max_tokens":900000,"ignore_eos":true})";
+  client.send(
+      fmt::format("POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n{}",
+                  body.size(), body));
+  ASSERT_TRUE(eventually([&] { return server.engine().num_submitted() == 1; }));
+  EXPECT_TRUE(eventually([&] { return server.engine().num_live() == 0; }));
+  EXPECT_GE(server.engine().num_cancelled(), 1u);
+}
+
+TEST(Server, AnEngineErrorIsToldBeforeAndAfterTheHeaders) {
+  Script script;
+  script.fail = true;
+  RunningServer server(script);
+  EXPECT_EQ(Client(server.port()).post("/v1/completions", R"({"prompt":"a"})").status, 500);
+  const auto stream =
+      Client(server.port()).post("/v1/completions", R"({"prompt":"a","stream":true})");
+  const auto events = events_of(stream.body);
+  ASSERT_EQ(events.size(), 3u);
+  EXPECT_EQ(error_message(events[2]), "the logits of this request are not finite");
+  EXPECT_TRUE(stream.complete);
+}
+
+TEST(Server, DrainFinishesWhatRunsAndRefusesWhatIsNew) {
+  Script script;
+  script.token_delay = 20ms;
+  RunningServer server(script);
+  Client client(server.port());
+  client.send(
+      "POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 28\r\n\r\n"
+      R"({"prompt":"a","stream":true})");
+  Client other(server.port());
+  EXPECT_EQ(other.get("/ready").status, 200);
+  ASSERT_TRUE(client.receive_until("data: "));
+  bool all_finished = false;
+  std::thread drainer([&] { all_finished = server.server().drain(10s); });
+  ASSERT_TRUE(eventually([&] { return other.get("/ready").status == 503; }));
+  EXPECT_EQ(other.get("/health").status, 200);
+  const auto refused = other.post("/v1/completions", R"({"prompt":"a"})");
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_NE(refused.head.find("Retry-After: 1"), std::string::npos);
+  const auto response = client.receive();
+  EXPECT_TRUE(response.complete);
+  EXPECT_TRUE(response.body.ends_with("data: [DONE]\n\n"));
+  drainer.join();
+  EXPECT_TRUE(all_finished);
+  EXPECT_FALSE(Client(server.port()).connected());
+}
+
+TEST(Server, DrainEndsWhatIsLateWithAnError) {
+  RunningServer server;
+  server.engine().hold(true);
+  Client client(server.port());
+  client.send(
+      "POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 28\r\n\r\n"
+      R"({"prompt":"a","stream":true})");
+  ASSERT_TRUE(eventually([&] { return server.engine().num_live() == 1; }));
+  EXPECT_FALSE(server.server().drain(50ms));
+  const auto events = events_of(client.receive().body);
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(error_message(events[0]),
+            "the answer was ended early because the server is shutting down");
+}
+
+TEST(Server, HealthFollowsProgress) {
+  ServerOptions options;
+  options.stall_limit = 100ms;
+  RunningServer server({}, options);
+  server.engine().hold(true);
+  Client waiting(server.port());
+  waiting.send(
+      "POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 14\r\n\r\n"
+      R"({"prompt":"a"})");
+  ASSERT_TRUE(eventually([&] { return server.engine().num_live() == 1; }));
+  Client client(server.port());
+  EXPECT_TRUE(eventually([&] { return client.get("/health").status == 503; }));
+  EXPECT_EQ(client.get("/ready").status, 503);
+  server.engine().hold(false);
+  EXPECT_TRUE(eventually([&] { return client.get("/health").status == 200; }));
+}
+
+TEST(Server, MetricsHaveTheNamesThatDashboardsRead) {
+  RunningServer server;
+  Client client(server.port());
+  client.post("/v1/completions", R"({"prompt":"a"})");
+  client.get("/nothing");
+  const auto response = client.get("/metrics");
+  EXPECT_NE(response.head.find("Content-Type: text/plain; version=0.0.4"), std::string::npos);
+  constexpr std::string_view kLabels = R"({model_name="scripted",engine="0")";
+  for (const std::string_view name : {"vllm:num_requests_running",
+                                      "vllm:num_requests_waiting",
+                                      "vllm:kv_cache_usage_perc",
+                                      "vllm:prompt_tokens_total",
+                                      "vllm:generation_tokens_total",
+                                      "vllm:request_success_total",
+                                      "vllm:time_to_first_token_seconds_bucket",
+                                      "vllm:inter_token_latency_seconds_sum",
+                                      "vllm:e2e_request_latency_seconds_count",
+                                      "vllm:iteration_tokens_total_count",
+                                      "vllm:request_prompt_tokens_bucket",
+                                      "vllm:request_generation_tokens_bucket",
+                                      "vllm:request_queue_time_seconds_sum",
+                                      "vllm:request_prefill_time_seconds_sum",
+                                      "vllm:request_decode_time_seconds_sum",
+                                      "vllm:request_max_num_generation_tokens_sum",
+                                      "vllm:num_requests_waiting_by_reason",
+                                      "vllm:num_preemptions_total",
+                                      "vllm:prefix_cache_queries_total",
+                                      "vllm:prefix_cache_hits_total"}) {
+    EXPECT_NE(response.body.find(fmt::format("\n{}{}", name, kLabels)), std::string::npos) << name;
+  }
+  EXPECT_NE(response.body.find(R"(le="0.001"})"), std::string::npos);
+  EXPECT_NE(response.body.find(R"(le="1.0"})"), std::string::npos);
+  EXPECT_NE(
+      response.body.find("headrace:http_errors_total{model_name=\"scripted\",engine=\"0\"} 1\n"),
+      std::string::npos);
+  // Every line is a comment or NAME{labels} VALUE.
+  size_t num_samples = 0;
+  for (size_t at = 0; at < response.body.size();) {
+    const size_t end = response.body.find('\n', at);
+    ASSERT_NE(end, std::string::npos);
+    const std::string line = response.body.substr(at, end - at);
+    at = end + 1;
+    if (line.starts_with("# HELP ") || line.starts_with("# TYPE ")) continue;
+    EXPECT_NE(line.find("} "), std::string::npos) << line;
+    ++num_samples;
+  }
+  EXPECT_GT(num_samples, 100u);
+}
+
+TEST(Server, StatusShowsModelAndEngine) {
+  RunningServer server;
+  const auto status = json_of(Client(server.port()).get("/api/headrace/status").body);
+  EXPECT_EQ(status.at("model").at("id").as_string(), "scripted");
+  EXPECT_EQ(status.at("model").at("context").as_int64(), 4096);
+  EXPECT_EQ(status.at("engine").at("kv_blocks_total").as_int64(), 100);
+  EXPECT_EQ(status.at("engine").at("numerics_id").as_string(), "fp-scripted");
+  EXPECT_TRUE(status.at("steps").is_array());
+}
+
+TEST(Server, ThePageOrANoteIsAtTheRoot) {
+  RunningServer server;
+  Client client(server.port());
+  const auto page = client.get("/");
+  EXPECT_EQ(page.status, 200);
+  EXPECT_EQ(client.get("/assets/none.js").status, 404);
+  const size_t tag = page.head.find("ETag: ");
+  if (tag == std::string::npos) {
+    EXPECT_NE(page.body.find("HEADRACE_UI=OFF"), std::string::npos);
+    return;
+  }
+  EXPECT_NE(page.head.find("Content-Security-Policy: default-src 'none'"), std::string::npos);
+  const std::string etag = page.head.substr(tag + 6, page.head.find("\r\n", tag) - tag - 6);
+  EXPECT_EQ(client.get("/", "GET", "If-None-Match: " + etag + "\r\n").status, 304);
+}
+
+TEST(Server, TheRequestIdComesBack) {
+  RunningServer server;
+  const auto response =
+      Client(server.port()).post("/v1/completions", R"({"prompt":"a"})", "x-request-id: id-77\r\n");
+  EXPECT_NE(response.head.find("x-request-id: id-77\r\n"), std::string::npos);
+  EXPECT_EQ(server.engine().last_request().client_id, "id-77");
+}
+
+TEST(Server, ManyClientsAtOnceGetTheSameAnswer) {
+  RunningServer server;
+  std::atomic<int> num_good = 0;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 8; ++t) {
+    threads.emplace_back([&] {
+      Client client(server.port());
+      for (int i = 0; i < 25; ++i) {
+        const auto whole = client.post("/v1/completions", R"({"prompt":"a"})");
+        const auto stream = client.post("/v1/completions", R"({"prompt":"a","stream":true})");
+        std::string text;
+        for (const std::string& event : events_of(stream.body)) {
+          if (event == "[DONE]") continue;
+          text += json_of(event).at("choices").at(0).at("text").as_string().c_str();
+        }
+        const auto json = json_of(whole.body);
+        if (json.at("choices").at(0).at("text").as_string() == "Hello, world!" &&
+            text == "Hello, world!") {
+          ++num_good;
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(num_good, 200);
+}
+
+}  // namespace
+}  // namespace headrace
