@@ -155,11 +155,6 @@ ScaleAndMinimum six_bit_pair(const std::byte* scales, int group) {
 }
 
 // Nibble codes of Q4_K and Q5_K: 64 elements share 32 bytes, low nibbles first.
-int nibble_of_64(const std::byte* codes, int element) {
-  const int group = element / 32;
-  return byte_at(codes, 32 * (group / 2) + element % 32) >> 4 * (group & 1) & 15;
-}
-
 template <bool has_fifth_bit>
 void decode_q45_k(const std::byte* block, float* values) {
   const float scale = half_at(block);
@@ -170,8 +165,10 @@ void decode_q45_k(const std::byte* block, float* values) {
     const ScaleAndMinimum pair = six_bit_pair(block + 4, group);
     const float group_scale = scale * static_cast<float>(pair.scale);
     const float group_minimum = minimum * static_cast<float>(pair.minimum);
+    const std::byte* group_codes = codes + 32 * (group / 2);
+    const int shift = 4 * (group & 1);
     for (int j = 0; j < 32; ++j) {
-      int code = nibble_of_64(codes, 32 * group + j);
+      int code = byte_at(group_codes, j) >> shift & 15;
       if (has_fifth_bit) code |= (byte_at(fifth_bits, j) >> group & 1) << 4;
       values[32 * group + j] = group_scale * static_cast<float>(code) - group_minimum;
     }

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "base/quote.h"
 #include "checkpoint/quantisation.h"
@@ -49,15 +50,15 @@ struct Search {
   }
 };
 
-// Inputs per group when `num_groups` groups cover them; 0 (which validation refuses) if none do.
-int64_t group_size_for(int64_t num_inputs, int64_t num_groups) {
+// Inputs per group when `num_groups` groups cover them: a size that the config names, since the
+// last group may be short and then several sizes give as many groups; else an even share. 0, which
+// validation refuses, if none fits.
+int64_t group_size_for(const Search& search, int64_t num_inputs, int64_t num_groups) {
   if (num_groups <= 0 || num_inputs <= 0) return 0;
-  if (num_inputs % num_groups == 0) return num_inputs / num_groups;
-  // A short last group: published group sizes are powers of two.
-  for (int64_t size = 8; size < num_inputs; size *= 2) {
-    if ((num_inputs + size - 1) / size == num_groups) return size;
+  for (const int64_t size : search.quantisation.group_sizes) {
+    if (size > 0 && size <= num_inputs && (num_inputs - 1) / size + 1 == num_groups) return size;
   }
-  return 0;
+  return num_inputs % num_groups == 0 ? num_inputs / num_groups : 0;
 }
 
 Result<WeightView> find_gptq(const Search& search) {
@@ -71,7 +72,7 @@ Result<WeightView> find_gptq(const Search& search) {
     weight.bits = static_cast<int>(std::min<int64_t>(zero_bits / weight.num_outputs, kWordBits));
   }
   if (weight.bits > 0) weight.num_inputs = weight.values.dim(0) * kWordBits / weight.bits;
-  weight.group_size = group_size_for(weight.num_inputs, weight.scales.dim(0));
+  weight.group_size = group_size_for(search, weight.num_inputs, weight.scales.dim(0));
   weight.group_index = search.tensor(".g_idx");
   // Act-order files may have empty or odd-sized last groups; the index then says it all.
   if (weight.group_size == 0 && !weight.group_index.empty()) weight.group_size = weight.num_inputs;
@@ -87,7 +88,7 @@ Result<WeightView> find_awq(const Search& search) {
   weight.bits = 4;
   weight.num_outputs = weight.scales.dim(1);
   weight.num_inputs = weight.values.dim(0);
-  weight.group_size = group_size_for(weight.num_inputs, weight.scales.dim(0));
+  weight.group_size = group_size_for(search, weight.num_inputs, weight.scales.dim(0));
   return weight;
 }
 
@@ -125,8 +126,9 @@ TensorView recorded_order(const TensorView& index) {
 }
 
 // group size of scales [N, G], [N, 1], or one element.
-int64_t group_size_of_scales(const WeightView& weight) {
-  return group_size_for(weight.num_inputs, weight.scales.rank == 2 ? weight.scales.dim(1) : 1);
+int64_t group_size_of_scales(const Search& search, const WeightView& weight) {
+  return group_size_for(search, weight.num_inputs,
+                        weight.scales.rank == 2 ? weight.scales.dim(1) : 1);
 }
 
 Result<WeightView> find_ct_int_packed(const Search& search) {
@@ -146,7 +148,7 @@ Result<WeightView> find_ct_int_packed(const Search& search) {
     const int64_t per_word = kWordBits / bits;
     if ((num_inputs + per_word - 1) / per_word == weight.values.dim(1)) weight.bits = bits;
   }
-  weight.group_size = group_size_of_scales(weight);
+  weight.group_size = group_size_of_scales(search, weight);
   weight.group_index = recorded_order(search.tensor(".weight_g_idx"));
   return weight;
 }
@@ -187,20 +189,22 @@ Result<WeightView> find_scaled(const Search& search, const TensorView& values) {
   weight.num_outputs = values.dim(0);
   weight.num_inputs = values.dim(1);
   if (integers) weight.zeros = search.tensor(".weight_zero_point");
-  const int64_t block_outputs = search.quantisation.block_outputs;
-  const bool per_output = scales.rank == 2 && scales.dim(0) == weight.num_outputs;
-  if (!integers && scales.rank == 2 && scales.num_elements() >= 1 && !per_output &&
-      scales.dim(0) == (weight.num_outputs + block_outputs - 1) / block_outputs) {
+  const auto [block_outputs, block_inputs] =
+      std::pair(search.quantisation.block_outputs, search.quantisation.block_inputs);
+  const bool blocks = scales.rank == 2 && scales.num_elements() >= 1 &&
+                      scales.dim(0) == (weight.num_outputs - 1) / block_outputs + 1 &&
+                      scales.dim(1) == (weight.num_inputs - 1) / block_inputs + 1;
+  if (!integers && blocks) {
     weight.scheme = WeightScheme::kFloat8Block;
     weight.block_outputs = block_outputs;
-    weight.group_size = std::min(search.quantisation.block_inputs, weight.num_inputs);
+    weight.group_size = std::min(block_inputs, weight.num_inputs);
     return weight;
   }
   if (scales.rank == 1 && scales.dim(0) == weight.num_outputs && scales.dim(0) > 1) {
     weight.scales.rank = 2;  // [N] is a channel scale like [N, 1]
     weight.scales.shape[1] = 1;
   }
-  weight.group_size = group_size_of_scales(weight);
+  weight.group_size = group_size_of_scales(search, weight);
   return weight;
 }
 

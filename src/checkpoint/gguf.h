@@ -2,7 +2,7 @@
 //
 // Every count is bounded by the bytes left before anything is allocated; every tensor handed out
 // lies inside the file and overlaps no other. Source: the GGUF specification of ggml. Limits beyond
-// it: 65,536 keys, 131,072 tensors, 16 MiB per string, 4 Mi array elements over all keys, alignment
+// it: 65,536 keys, 65,536 tensors, 16 MiB per string, 4 Mi array elements over all keys, alignment
 // at most 1 MiB. Errors: kCorrupt names the key or tensor, byte offset, found and needed;
 // kUnsupported for other versions, big-endian files and type ids without a row in base/dtype.
 #pragma once

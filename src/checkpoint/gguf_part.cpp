@@ -17,7 +17,7 @@ namespace {
 
 constexpr uint32_t kMagic = 0x46554747;  // "GGUF"
 constexpr uint64_t kMaxKeys = 65'536;
-constexpr uint64_t kMaxTensors = 131'072;
+constexpr uint64_t kMaxTensors = 65'536;
 constexpr uint64_t kMaxKeyBytes = 65'535;
 constexpr uint64_t kMaxStringBytes = uint64_t{16} << 20;
 constexpr uint64_t kMaxArrayElements = uint64_t{4} << 20;  // over all keys of a file

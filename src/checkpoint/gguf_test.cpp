@@ -151,9 +151,9 @@ TEST(GgufHeader, BoundsTheCountsByTheBytesLeft) {
                  "the tensor count at byte 8 is 1, at most 0 fit in the 9 bytes left");
   expect_corrupt(header(3, 0, 65'537, 13 * 65'537),
                  "the key count at byte 16 is 65537, at most 65536 fit in the 851981 bytes left");
-  expect_corrupt(header(3, 131'073, 0, 24 * 131'073),
-                 "the tensor count at byte 8 is 131073, at most 131072 fit in the 3145752 bytes "
-                 "left");
+  expect_corrupt(
+      header(3, 65'537, 0, 24 * 65'537),
+      "the tensor count at byte 8 is 65537, at most 65536 fit in the 1572888 bytes left");
 }
 
 // ---- keys ----

@@ -31,6 +31,11 @@ bool is_one_of(std::string_view text, std::span<const std::string_view> choices)
   return false;
 }
 
+void add_group_size(const json::value* holder, Quantisation* quantisation) {
+  const json::value* size = json_member(holder, "group_size");
+  if (size != nullptr && size->is_int64()) quantisation->group_sizes.push_back(size->get_int64());
+}
+
 Result<Quantisation> read_gptq(const json::value& config) {
   const std::string format = text_or(config, "checkpoint_format", "gptq");
   constexpr std::array<std::string_view, 2> kFormats = {"gptq", "gptq_v2"};
@@ -39,13 +44,16 @@ Result<Quantisation> read_gptq(const json::value& config) {
   }
   Quantisation quantisation{.method = QuantMethod::kGptq};
   quantisation.zero_is_stored_minus_one = format == "gptq";
+  add_group_size(&config, &quantisation);
   return quantisation;
 }
 
 Result<Quantisation> read_awq(const json::value& config) {
   const std::string version = text_or(config, "version", "gemm");
   if (version != "gemm" && version != "GEMM") return unsupported("AWQ version", version, "gemm");
-  return Quantisation{.method = QuantMethod::kAwq};
+  Quantisation quantisation{.method = QuantMethod::kAwq};
+  add_group_size(&config, &quantisation);
+  return quantisation;
 }
 
 Status check_ct_format(const json::value& holder) {
@@ -91,6 +99,7 @@ Result<Quantisation> read_compressed_tensors(const json::value& config) {
   for (const auto& member : groups->get_object()) {
     TRY(check_ct_format(member.value()));
     const json::value* weights = json_member(&member.value(), "weights");
+    add_group_size(weights, &quantisation);
     TRY(read_block_size(json_member(weights, "block_structure"), &quantisation));
   }
   return quantisation;

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "base/result.h"
 #include "checkpoint/checkpoint.h"
@@ -23,6 +24,7 @@ struct Quantisation {
   bool zero_is_stored_minus_one = true;  // GPTQ: checkpoint_format is not gptq_v2
   int64_t block_outputs = 128;           // fp8: weight_block_size
   int64_t block_inputs = 128;
+  std::vector<int64_t> group_sizes = {};  // that the config names; 0 or less: one group
 };
 
 // Reads quantization_config (or compression_config) of config.json, also under text_config; without

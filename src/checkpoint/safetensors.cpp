@@ -87,6 +87,15 @@ Status check_coverage(const std::vector<SafetensorsEntry>& entries, uint64_t dat
   return {};
 }
 
+Status check_names(const std::vector<SafetensorsEntry>& entries, std::string_view name) {
+  std::vector<std::string_view> sorted;
+  for (const SafetensorsEntry& entry : entries) sorted.push_back(entry.name);
+  std::sort(sorted.begin(), sorted.end());
+  const auto twice = std::adjacent_find(sorted.begin(), sorted.end());
+  if (twice == sorted.end()) return {};
+  return corrupt(name, fmt::format("tensor {} occurs twice", quote(*twice)));
+}
+
 Status read_file(std::span<const std::byte> bytes, std::string_view name,
                  MappedCheckpoint* checkpoint) {
   ByteReader reader(bytes, name);
@@ -96,18 +105,18 @@ Status read_file(std::span<const std::byte> bytes, std::string_view name,
                           kMaxHeaderBytes);
   }
   const auto text = TRY(reader.take(header_bytes, "the header"));
-  const SafetensorsHeader header = TRY(parse_safetensors_header(
+  SafetensorsHeader header = TRY(parse_safetensors_header(
       std::string_view(reinterpret_cast<const char*>(text.data()), text.size()), name));
   const auto data = bytes.subspan(reader.offset());
-  std::vector<TensorView> views;
-  for (const SafetensorsEntry& entry : header.entries) {
-    views.push_back(TRY(entry_view(entry, data, name)));
-  }
+  TRY(check_names(header.entries, name));
+  for (const SafetensorsEntry& entry : header.entries) TRY(entry_view(entry, data, name));
   TRY(check_coverage(header.entries, data.size(), name));
-  for (size_t i = 0; i < views.size(); ++i) {
-    if (!checkpoint->add_tensor(header.entries[i].name, views[i])) {
-      return corrupt(name, fmt::format("tensor {} is in another file of this checkpoint too",
-                                       quote(header.entries[i].name)));
+  for (SafetensorsEntry& entry : header.entries) {
+    const TensorView view = TRY(entry_view(entry, data, name));
+    const std::string quoted = quote(entry.name);
+    if (!checkpoint->add_tensor(std::move(entry.name), view)) {
+      return corrupt(name,
+                     fmt::format("tensor {} is in another file of this checkpoint too", quoted));
     }
   }
   for (const auto& [key, value] : header.metadata) {

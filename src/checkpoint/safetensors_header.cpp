@@ -12,7 +12,8 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr size_t kMaxTensors = 131'072;
+constexpr size_t kMaxTensors = 98'304;
+constexpr size_t kMaxMetadataKeys = 4'096;
 
 std::string known_dtypes() {
   std::string names;
@@ -93,11 +94,15 @@ class Handler {
 
   bool on_key(json::string_view last_part, size_t, Code& code) {
     key_ = std::exchange(partial_, {}) + std::string(last_part);
-    if (place_ == Place::kTop && !top_keys_.insert(key_).second) {
-      return fail(ErrorCode::kCorrupt, code, "tensor {} occurs twice", quote(key_));
+    if (place_ == Place::kTop && key_ == "__metadata__" && std::exchange(has_metadata_, true)) {
+      return fail(ErrorCode::kCorrupt, code, "__metadata__ occurs twice");
     }
     if (place_ == Place::kMetadata && !metadata_keys_.insert(key_).second) {
       return fail(ErrorCode::kCorrupt, code, "__metadata__ key {} occurs twice", quote(key_));
+    }
+    if (metadata_keys_.size() > kMaxMetadataKeys) {
+      return fail(ErrorCode::kUnsupported, code, "has more than {} __metadata__ keys",
+                  kMaxMetadataKeys);
     }
     return place_ == Place::kTensor ? count_field(code) : true;
   }
@@ -201,7 +206,7 @@ class Handler {
   std::string partial_;
   std::array<int, kFields.size()> num_fields_{};
   size_t num_offsets_ = 0;
-  std::unordered_set<std::string> top_keys_;
+  bool has_metadata_ = false;
   std::unordered_set<std::string> metadata_keys_;
 };
 

@@ -84,8 +84,8 @@ class MutateCheckpoints : public ::testing::Test {
   }
 
   std::string path_ = ::testing::TempDir() + "mutated_" + std::to_string(getpid());
+  Counts counts_;
 
- private:
   void run_case(const Bytes& bytes, Parse parse, bool through_file) {
     // An allocation of exactly this size, so that a sanitizer sees the first byte read beyond it.
     const auto exact = std::make_unique<std::byte[]>(bytes.size());
@@ -114,8 +114,6 @@ class MutateCheckpoints : public ::testing::Test {
     EXPECT_LE(extra, kMaxExtraBytes);
     EXPECT_LE(seconds, kMaxCpuSeconds);
   }
-
-  Counts counts_;
 };
 
 TEST_F(MutateCheckpoints, SeedsAreValid) {
@@ -132,6 +130,31 @@ TEST_F(MutateCheckpoints, SeedsAreValid) {
   }
   // Three methods each for plain a and b, packed, i, f, g, m, n and expert 1; one for gptq, awq.
   EXPECT_EQ(num_linear_weights, 3 * 9 + 2);
+}
+
+// The largest tables that the limits allow, in files that are otherwise empty.
+TEST_F(MutateCheckpoints, LargestTablesStayWithinTheLimits) {
+  testing::GgufBuilder tables;
+  tables.array_key<uint8_t>("bytes", testing::kU8, std::vector<uint8_t>(4 << 20));
+  std::string header = "{";
+  for (int i = 0; i < 65'536; ++i) {
+    tables.raw_tensor(fmt::format("blk.0.tensor.{:06}.weight", i), {0}, 0, 0);
+  }
+  for (int i = 0; i < 98'304; ++i) {
+    if (i > 0) header += ',';
+    header += testing::safetensors_entry(fmt::format("tensor.{:06}.weight", i), "U8", "[0]", 0, 0);
+  }
+  header += '}';
+  testing::ByteWriter texts;  // 4 Mi empty strings
+  texts.raw("GGUF").put(uint32_t{3}).put(uint64_t{0}).put(uint64_t{1}).text("texts");
+  texts.put(uint32_t{testing::kArray}).put(uint32_t{testing::kString}).put(uint64_t{4 << 20});
+  texts.zeros(size_t{32} << 20);
+  run_case(tables.build(), parse_gguf, false);
+  run_case(texts.bytes(), parse_gguf, false);
+  run_case(testing::safetensors_file(header, 0), parse_safetensors, false);
+  EXPECT_EQ(counts_.num_accepted, 3);
+  std::printf("at most %zu bytes beyond the file's size, %.3f s\n", counts_.max_extra_bytes,
+              counts_.max_cpu_seconds);
 }
 
 TEST_F(MutateCheckpoints, CountsWhatIsAllocated) {
