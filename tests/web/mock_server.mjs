@@ -67,6 +67,16 @@ const kScripts = {
     for (let idx = 0; idx < 4000; idx++) await stream.write(stream.text(`token${idx} `));
     await stream.write(stream.end("length"));
   },
+  // A long address that becomes a short link when its last character arrives.
+  async shrink(stream) {
+    await stream.write(stream.text("A line of text.\n\n".repeat(40)));
+    await sleep(100);
+    await stream.write(stream.text(`[link](https://example.org/${"long".repeat(300)}`));
+    await sleep(200);
+    await stream.write(stream.text(") and the end."));
+    await sleep(100);
+    await stream.write(stream.end());
+  },
   async code(stream) {
     for (const piece of kCode.match(/.{1,7}/gs)) await stream.write(stream.text(piece));
     await stream.write(stream.end());
@@ -109,6 +119,7 @@ export class MockServer {
   num_status = 0; // status requests so far
   num_cancelled = 0; // answers whose client left
   api_key = "";
+  formats = { Q4_1: 210, F32: 61, Q8_0: 1 };
   sparse = false; // status without any field
   idle = false; // nothing runs, counters rest, rates are of the last work
   down = false; // drops every connection
@@ -169,7 +180,7 @@ export class MockServer {
     return {
       model: {
         id: "mock", family: "llama", architecture: "LlamaForCausalLM", parameters: 134515008, weight_bytes: 94200000,
-        formats: { Q4_1: 210, F32: 61, Q8_0: 1 }, context: 8192, vocab_size: 49152, path: "smollm2-135m.gguf",
+        formats: this.formats, quantisation: "Q4_1 mostly", context: 8192, vocab_size: 49152, path: "smollm2-135m.gguf",
       },
       engine: {
         isa: "avx512", threads: 2, numerics_id: "6f1d20c4", kv_blocks_total: 2048, kv_blocks_used: Math.round(900 * wave),

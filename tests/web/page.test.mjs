@@ -84,9 +84,9 @@ afterEach(async () => {
 test("a message sent by keyboard gets a streamed answer with its figures", async () => {
   await open();
   await field().focus();
-  await page.keyboard.type("Say hello");
+  await page.keyboard.type("Say hello to the world and to all who live in it");
   await page.keyboard.press("Enter");
-  assert.equal(await page.locator("article.user").innerText(), "Say hello");
+  assert.equal(await page.locator("article.user").innerText(), "Say hello to the world and to all who live in it");
   await wait_done();
   assert.notEqual((await last_answer().locator(".markdown").innerText()).trim(), "");
   assert.match(await last_answer().locator(".stats").innerText(), /TTFT [\d.]+ m?s.*[\d.]+ tokens\/s.*\d+ tokens/s);
@@ -230,7 +230,9 @@ test("a fast long answer is drawn in full, follows the end, and says that it was
   const text = await last_answer().innerText();
   assert.match(text, /token3999 [^]*Cut off at the limit of tokens\./);
   assert.match(text, /4,000 tokens/);
-  assert.ok(await page.getByRole("log").evaluate((log) => log.scrollHeight - log.scrollTop - log.clientHeight < 60));
+  await page.waitForTimeout(200);
+  assert.ok(await page.getByRole("log").evaluate((log) => log.scrollHeight - log.scrollTop - log.clientHeight < 3));
+  assert.equal(await page.getByRole("button", { name: "Latest" }).count(), 0);
 });
 
 test("scrolling up while it streams is respected; Latest goes back to the end", scripted, async () => {
@@ -248,6 +250,17 @@ test("scrolling up while it streams is respected; Latest goes back to the end", 
   await until("the end", () => log.evaluate((node) => node.scrollHeight - node.scrollTop - node.clientHeight < 60));
   await page.keyboard.press("Escape");
   await wait_done();
+});
+
+test("text that shrinks while it streams does not count as scrolling up", scripted, async () => {
+  await open({ width: 500, height: 400 });
+  await ask("shrink");
+  await until("the long form", async () => (await last_answer().innerText()).includes("(https://"));
+  await wait_done();
+  assert.match(await last_answer().innerText(), /link and the end\./);
+  await page.waitForTimeout(100);
+  assert.equal(await page.getByRole("button", { name: "Latest" }).count(), 0);
+  assert.ok(await page.getByRole("log").evaluate((log) => log.scrollHeight - log.scrollTop - log.clientHeight < 3));
 });
 
 test("regenerate replaces the answer; Shift+Enter breaks the line; New chat clears", scripted, async () => {
@@ -316,6 +329,14 @@ test("a status without fields shows dashes, not errors", scripted, async () => {
   await open();
   await until("a status", () => mock.num_status > 0);
   assert.match(await page.locator("aside").innerText(), /Family\s+–/);
+});
+
+test("without a count of formats their name is shown", scripted, async () => {
+  const { formats } = mock;
+  mock.formats = {};
+  await open();
+  await page.locator("dd").getByText("Q4_1 mostly").waitFor();
+  mock.formats = formats;
 });
 
 test("the speed is 0 while nothing runs", scripted, async () => {

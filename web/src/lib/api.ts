@@ -10,6 +10,7 @@ export interface Status {
     architecture?: string;
     parameters?: number;
     weight_bytes?: number;
+    quantisation?: string;
     formats?: Record<string, number>;
     context?: number;
     vocab_size?: number;
