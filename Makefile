@@ -27,7 +27,9 @@ export HEADRACE_PYTHON ?= $(CURDIR)/.venv/bin/python
 .PHONY: run build test test-asan test-tsan check bench fuzz format clean
 .NOTPARALLEL:
 
-run: build
+run:
+	tools/setup.sh build
+	tools/build.sh release headrace
 	build/release/bin/headrace pull $(MODEL)
 	build/release/bin/headrace serve $(MODEL) --host $(HOST) --port $(PORT) $(ARGS)
 

@@ -27,7 +27,7 @@ constexpr OptionRow kRows[] = {
      "Instruction set of the kernels; auto takes the fastest this processor has."},
     {"--threads", "HEADRACE_THREADS", kInteger, "0", "0..1024", "serve run chat eval verify version",
      "Compute threads; 0: one per core that affinity and cgroup quota allow."},
-    {"--kv-type", "HEADRACE_KV_TYPE", kChoice, "f32", "f32|bf16", "serve run chat eval inspect",
+    {"--kv-type", "HEADRACE_KV_TYPE", kChoice, "f32", "f32|bf16", "serve run chat eval verify inspect",
      "Storage of keys and values; f32 is exact, bf16 halves the memory at a small cost in accuracy."},
     {"--context", "HEADRACE_CONTEXT", kInteger, "0", "0..1048576", "serve run chat inspect",
      "Tokens per sequence, prompt and answer together; 0: the model's own limit, at most 32768."},

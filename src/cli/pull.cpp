@@ -35,13 +35,14 @@ class PullProgress {
     }
     if (drawn_us_ >= 0 && now - drawn_us_ < (terminal_ ? kRedrawUs : kLineUs)) return;
     drawn_us_ = now;
+    drawn_bytes_ = done_bytes;
     draw(done_bytes, total_bytes, now);
   }
 
   // The last state, and the end of the bar's line. Draws nothing if nothing was transferred.
   void finish() {
     if (drawn_us_ < 0) return;
-    draw(done_bytes_, total_bytes_, now_us());
+    if (drawn_bytes_ != done_bytes_) draw(done_bytes_, total_bytes_, now_us());
     if (terminal_) std::fputc('\n', stderr);
   }
 
@@ -77,6 +78,7 @@ class PullProgress {
   TimeUs drawn_us_ = -1;
   uint64_t start_bytes_ = 0;
   uint64_t done_bytes_ = 0;
+  uint64_t drawn_bytes_ = 0;
   uint64_t total_bytes_ = 0;
 };
 

@@ -43,8 +43,9 @@ class ConfigReader {
   Status read_rope_layers();
   Result<RopeConfig> read_rope(const RopeSource& source, bool truncate);
   Result<Presence> bias(const BiasRule& rule);
-  Result<bool> is_sliding(int layer_idx, const std::vector<std::string>& layer_types,
-                          int64_t from_layer, int64_t period);
+  Result<std::vector<std::string>> layer_types();
+  Result<bool> is_listed_sliding(size_t layer_idx, const std::string& type) const;
+  Result<bool> is_sliding(size_t layer_idx);
 
   const Family& family_;
   JsonObject json_;
@@ -160,23 +161,49 @@ Status ConfigReader::read_scales() {
   return {};
 }
 
-Result<bool> ConfigReader::is_sliding(int layer_idx, const std::vector<std::string>& layer_types,
-                                      int64_t from_layer, int64_t period) {
-  const WindowRule rule = family_.window.rule;
-  if (rule == WindowRule::kNone) return false;
-  if (rule == WindowRule::kAll) return true;
-  if (!layer_types.empty()) {
-    const std::string& type = layer_types[static_cast<size_t>(layer_idx)];
-    if (type == "sliding_attention") return true;
-    if (type == "full_attention" || type == "attention") return false;
-    return make_error(ErrorCode::kUnsupported,
-                      "config.json: layer_types[{}] is '{}', but {} layers are full_attention or "
-                      "sliding_attention",
-                      layer_idx, type, family_.name);
+// The type of each layer as a list: the file's own, or one made of a pattern like "LLLG", whose
+// last layer is always full.
+Result<std::vector<std::string>> ConfigReader::layer_types() {
+  std::vector<std::string> types = TRY(json_.texts("layer_types"));
+  const std::string_view key = family_.window.period_key;
+  const boost::json::value* pattern = key.empty() ? nullptr : json_.find(key);
+  if (types.empty() && pattern != nullptr && pattern->is_string()) {
+    const std::string letters = TRY(json_.text(key));
+    for (size_t i = 0; i < config_.layers.size() && !letters.empty(); ++i) {
+      const bool is_local = letters[i % letters.size()] == 'L' && i + 1 < config_.layers.size();
+      types.push_back(is_local ? "sliding_attention" : "full_attention");
+    }
   }
-  if (rule == WindowRule::kFromLayer) return layer_idx >= from_layer;
-  if (rule == WindowRule::kPeriod) return (layer_idx + 1) % period != 0;
-  return config_.layers[static_cast<size_t>(layer_idx)].rope_idx < 0;
+  if (!types.empty() && types.size() != config_.layers.size()) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "config.json: layer_types has {} entries, but num_hidden_layers is {}",
+                      types.size(), config_.layers.size());
+  }
+  return types;
+}
+
+Result<bool> ConfigReader::is_listed_sliding(size_t layer_idx, const std::string& type) const {
+  if (type == "sliding_attention") return true;
+  if (type == "full_attention" || type == "attention") return false;
+  return make_error(ErrorCode::kUnsupported,
+                    "config.json: layer_types[{}] is '{}', but {} layers are full_attention or "
+                    "sliding_attention",
+                    layer_idx, type, family_.name);
+}
+
+// By the family's rule, where no list says it.
+Result<bool> ConfigReader::is_sliding(size_t layer_idx) {
+  const auto idx = static_cast<int64_t>(layer_idx);
+  const WindowRow& row = family_.window;
+  if (row.rule == WindowRule::kFromLayer) {
+    return idx >= TRY(json_.integer("max_window_layers", 28));
+  }
+  if (row.rule == WindowRule::kPeriod) {
+    int64_t period = row.period;
+    if (!row.period_key.empty()) period = TRY(small_integer(json_, row.period_key, period));
+    return (idx + 1) % period != 0;
+  }
+  return row.rule == WindowRule::kAll || config_.layers[layer_idx].rope_idx < 0;
 }
 
 Status ConfigReader::read_windows() {
@@ -186,22 +213,12 @@ Status ConfigReader::read_windows() {
   window_ = TRY(json_.integer("sliding_window", json_.is_null("sliding_window") ? 0 : row.window));
   const bool has_flag = row.rule == WindowRule::kFromLayer || row.rule == WindowRule::kNoRopeLayers;
   if (has_flag && !TRY(json_.boolean("use_sliding_window", false))) window_ = 0;
-  std::vector<std::string> types = TRY(json_.texts("layer_types"));
-  if (!types.empty() && types.size() != config_.layers.size()) {
-    return make_error(ErrorCode::kInvalidArgument,
-                      "config.json: layer_types has {} entries, but num_hidden_layers is {}",
-                      types.size(), config_.layers.size());
-  }
-  const int64_t from_layer = TRY(json_.integer("max_window_layers", 28));
-  int64_t period = row.period;
-  if (row.rule == WindowRule::kPeriod && json_.has_value("sliding_window_pattern")) {
-    period = TRY(small_integer(json_, "sliding_window_pattern"));
-  }
   if (window_ == 0) return {};
-  for (int i = 0; i < config_.num_layers(); ++i) {
-    if (TRY(is_sliding(i, types, from_layer, period))) {
-      config_.layers[static_cast<size_t>(i)].sliding_window = window_;
-    }
+  std::vector<std::string> types;
+  if (row.rule != WindowRule::kAll) types = TRY(layer_types());
+  for (size_t i = 0; i < config_.layers.size(); ++i) {
+    const bool slides = types.empty() ? TRY(is_sliding(i)) : TRY(is_listed_sliding(i, types[i]));
+    if (slides) config_.layers[i].sliding_window = window_;
   }
   return {};
 }
@@ -211,7 +228,7 @@ Status ConfigReader::read_rope_layers() {
   for (LayerConfig& layer : config_.layers) layer.rope_idx = 0;
   if (family_.rope.layers != RopeLayers::kListed) return {};
   const std::vector<double> listed = TRY(json_.numbers("no_rope_layers"));
-  if (!listed.empty() && listed.size() != config_.layers.size()) {
+  if (!listed.empty() && listed.size() < config_.layers.size()) {
     return make_error(ErrorCode::kInvalidArgument,
                       "config.json: no_rope_layers has {} entries, but num_hidden_layers is {}",
                       listed.size(), config_.layers.size());
@@ -251,6 +268,7 @@ Result<RopeConfig> ConfigReader::read_rope(const RopeSource& source, bool trunca
   // A top-level original length overrides the dictionary's.
   int64_t original =
       TRY(dict.integer("original_max_position_embeddings", config_.max_position_embeddings));
+  if (family_.rope.original != 0) original = family_.rope.original;
   original = TRY(json_.integer("original_max_position_embeddings", original));
   rope.original_max_position_embeddings = original;
   const double ratio = static_cast<double>(config_.max_position_embeddings) /
@@ -279,7 +297,8 @@ Result<RopeConfig> ConfigReader::read_rope(const RopeSource& source, bool trunca
 
 Status ConfigReader::read_ropes() {
   const RopeRow& row = family_.rope;
-  const bool older = json_.has_value("rope_scaling");
+  const boost::json::value* scaling = json_.find("rope_scaling");
+  const bool older = scaling != nullptr && scaling->is_object() && !scaling->get_object().empty();
   std::optional<JsonObject> dict = TRY(json_.object(older ? "rope_scaling" : "rope_parameters"));
   if (row.required && !dict) {
     return make_error(ErrorCode::kNotFound, "config.json has no rope_parameters, which {} needs",

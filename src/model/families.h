@@ -79,13 +79,15 @@ struct RopeRow {
   double sliding_theta = 0;           // its default
   bool yarn_is_longrope = false;      // older files call longrope so
   bool position_scale = false;        // q grows with the position (llama_4_scaling_beta)
+  int64_t original = 0;               // default of original_max_position_embeddings; 0: none
   bool required = false;              // no defaults: config.json must state its rope
 };
 
 struct WindowRow {
   WindowRule rule = WindowRule::kNone;
   int64_t window = 0;  // default of sliding_window; 0: null
-  int period = 0;      // default of sliding_window_pattern
+  int period = 0;
+  std::string_view period_key = {};  // of config.json; empty: the period is fixed
 };
 
 // What a GGUF converter did to this family's tensors and what it left out of the file.

@@ -2,43 +2,71 @@
 //! a number, None cannot be iterated, and what Jinja does not have is not there.
 
 use crate::python::invalid;
-use minijinja::value::{Enumerator, Object, ObjectRepr, Rest, Value, ValueKind};
+use minijinja::value::{
+    Enumerator, Kwargs, Object, ObjectRepr, Rest, Value, ValueKind, ValueOrKwargs,
+};
 use minijinja::{filters, Environment, Error, State};
 use std::sync::{Arc, Mutex};
 
 type Outcome = Result<Value, Error>;
 
-/// What lazy filters give: it can be walked once, is always true, has no length and is no list.
+/// What lazy filters and the views of dicts give. A generator can be walked once, is always true and has
+/// no length; a view is like a list, but is none for JSON.
 #[derive(Debug)]
-struct Generator {
-    values: Mutex<Option<Vec<Value>>>,
+pub struct Lazy {
+    values: Mutex<Option<Arc<Vec<Value>>>>,
+    is_generator: bool,
 }
 
-impl Object for Generator {
+impl Object for Lazy {
     fn repr(self: &Arc<Self>) -> ObjectRepr {
         ObjectRepr::Iterable
     }
 
     fn enumerate(self: &Arc<Self>) -> Enumerator {
-        let values = self.values.lock().ok().and_then(|mut values| values.take());
-        Enumerator::Iter(Box::new(values.unwrap_or_default().into_iter()))
+        let values = match self.values.lock() {
+            Ok(mut values) if self.is_generator => values.take(),
+            Ok(values) => values.clone(),
+            Err(_) => None,
+        };
+        let values = values.unwrap_or_default();
+        Enumerator::Iter(Box::new((0..values.len()).map(move |index| values[index].clone())))
     }
 
     fn enumerator_len(self: &Arc<Self>) -> Option<usize> {
-        None
+        match self.is_generator {
+            true => None,
+            false => self.values.lock().ok()?.as_ref().map(|values| values.len()),
+        }
     }
 
     fn is_true(self: &Arc<Self>) -> bool {
-        true
-    }
-
-    fn render(self: &Arc<Self>, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("<generator object>")
+        self.is_generator || self.enumerator_len() != Some(0)
     }
 }
 
+fn lazy(values: Vec<Value>, is_generator: bool) -> Value {
+    Value::from_object(Lazy { values: Mutex::new(Some(Arc::new(values))), is_generator })
+}
+
 fn generator(values: Vec<Value>) -> Value {
-    Value::from_object(Generator { values: Mutex::new(Some(values)) })
+    lazy(values, true)
+}
+
+/// dict.keys(), .values() and .items().
+pub fn view(values: Vec<Value>) -> Value {
+    lazy(values, false)
+}
+
+/// A list to Python: also the sum of two lists, which the engine keeps as an iterable.
+pub fn is_list(value: &Value) -> bool {
+    match value.kind() {
+        ValueKind::Seq => true,
+        ValueKind::Iterable => {
+            value.len().is_some() && value.downcast_object_ref::<Lazy>().is_none()
+        }
+        _ => false,
+    }
 }
 
 fn collected(value: Value) -> Result<Vec<Value>, Error> {
@@ -66,14 +94,14 @@ pub fn stored(value: Value) -> Outcome {
 }
 
 fn nests_deeper_than(value: &Value, limit: usize) -> bool {
-    if let Some(generator) = value.downcast_object_ref::<Generator>() {
-        let values = generator.values.lock();
+    if let Some(lazy) = value.downcast_object_ref::<Lazy>() {
+        let values = lazy.values.lock();
         let values = values.as_ref().ok().and_then(|values| values.as_ref());
         return limit == 0
             || values
                 .is_some_and(|list| list.iter().any(|item| nests_deeper_than(item, limit - 1)));
     }
-    if !matches!(value.kind(), ValueKind::Seq | ValueKind::Map) {
+    if !is_list(value) && value.kind() != ValueKind::Map {
         return false;
     }
     let Some(object) = value.as_object().filter(|_| limit > 0) else {
@@ -90,11 +118,12 @@ pub fn install(environment: &mut Environment<'static>) {
     environment.remove_global("debug");
     install_lazy_filters(environment);
     install_filters(environment);
+    install_missing(environment);
     install_tests(environment);
     environment.add_function("_plus", plus);
 }
 
-type Values = Rest<Value>;
+type Values = Rest<ValueOrKwargs>;
 
 fn install_lazy_filters(environment: &mut Environment<'static>) {
     // The engine's filters are reached by their names in an environment of their own.
@@ -108,7 +137,7 @@ fn install_lazy_filters(environment: &mut Environment<'static>) {
                     return Ok(generator(Vec::new()));
                 }
                 let mut arguments = vec![iterated(value)?];
-                arguments.extend(rest.0);
+                arguments.extend(rest.into_values());
                 // Sizes come from the template: a list of a billion empty columns is an attack.
                 if matches!(name, "batch" | "slice") && arguments.get(1).is_some_and(is_huge) {
                     return Err(invalid(format!("{name}: the count is too large")));
@@ -165,28 +194,62 @@ fn install_filters(environment: &mut Environment<'static>) {
                     _ => Value::from_function(filters::join),
                 };
                 let mut arguments = vec![iterated(value)?];
-                arguments.extend(rest.0);
+                arguments.extend(rest.into_values());
                 function.call(state, &arguments)
             },
         );
     }
     environment.add_filter("indent", |state: &mut State, value: Value, rest: Values| -> Outcome {
-        if rest.0.iter().any(is_huge) {
+        if rest.0.iter().any(|value| is_huge(value)) {
             return Err(invalid("indent: the width is too large"));
         }
         let mut arguments = vec![value];
-        arguments.extend(rest.0);
+        arguments.extend(rest.into_values());
         Value::from_function(filters::indent).call(state, &arguments)
     });
+}
+
+/// What Jinja has and the engine has not, or otherwise.
+fn install_missing(environment: &mut Environment<'static>) {
+    environment.add_filter(
+        "int",
+        |value: &Value, default: Option<i64>, kwargs: Kwargs| -> Outcome {
+            let base: Option<u32> = kwargs.get("base")?;
+            let default = default.or(kwargs.get("default")?).unwrap_or(0);
+            kwargs.assert_all_used()?;
+            let text = value.as_str().map(str::trim);
+            let parsed = match (text, base) {
+                (Some(text), Some(base)) if (2..=36).contains(&base) => {
+                    i64::from_str_radix(text, base).ok()
+                }
+                (Some(text), _) => {
+                    text.parse().ok().or_else(|| Some(text.parse::<f64>().ok()? as i64))
+                }
+                (None, _) if value.is_integer() => return Ok(value.clone()),
+                (None, _) => f64::try_from(value.clone()).ok().map(|number| number as i64),
+            };
+            Ok(Value::from(parsed.unwrap_or(default)))
+        },
+    );
+    for name in ["length", "count"] {
+        environment.add_filter(name, |value: &Value| -> Outcome {
+            match value.is_undefined() {
+                true => Ok(Value::from(0)),
+                false => filters::length(value).map(Value::from),
+            }
+        });
+    }
+    environment.add_filter("wordcount", |text: &str| text.split_whitespace().count());
+    environment
+        .add_function("cycler", |items: Rest<Value>| minijinja_contrib::globals::cycler(items.0));
+    environment.add_function("joiner", minijinja_contrib::globals::joiner);
 }
 
 fn install_tests(environment: &mut Environment<'static>) {
     environment.add_test("iterable", |value: &Value| !value.is_none() && value.try_iter().is_ok());
     environment.add_test("sequence", |value: &Value| {
-        matches!(
-            value.kind(),
-            ValueKind::Seq | ValueKind::String | ValueKind::Map | ValueKind::Undefined
-        )
+        is_list(value)
+            || matches!(value.kind(), ValueKind::String | ValueKind::Map | ValueKind::Undefined)
     });
     environment.add_test("number", |value: &Value| {
         matches!(value.kind(), ValueKind::Number | ValueKind::Bool)

@@ -36,7 +36,7 @@ impl JsonWriter<'_> {
             ValueKind::Bool => self.out.push_str(if value.is_true() { "true" } else { "false" }),
             ValueKind::Number => self.out.push_str(&number(value)),
             ValueKind::String => self.string(value.as_str().unwrap_or_default()),
-            ValueKind::Seq => self.sequence(value, depth)?,
+            _ if crate::compat::is_list(value) => self.sequence(value, depth)?,
             ValueKind::Map => self.mapping(value, depth)?,
             ValueKind::Undefined => {
                 return Err(invalid("Object of type Undefined is not JSON serializable"))
