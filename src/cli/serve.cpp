@@ -3,13 +3,18 @@
 
 #include <pthread.h>
 
+#include <fmt/ranges.h>
+#include <openssl/sha.h>
+
 #include <algorithm>
+#include <array>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <span>
 #include <thread>
 
 #include "base/log.h"
@@ -58,16 +63,24 @@ void watch_signals(Server& server, std::chrono::seconds limit) {
   server.drain(limit);
 }
 
-// The storage formats of the weights, most bytes first: "Q4_1".
-std::string main_format(const Checkpoint& checkpoint) {
-  std::map<DType, size_t> bytes;
-  for (const std::string& name : checkpoint.names()) {
-    const TensorView* tensor = checkpoint.find(name);
-    bytes[tensor->dtype] += tensor->num_bytes;
+// Weights of the linear layers and the embeddings; norms and biases are not counted.
+int64_t count_parameters(const ModelConfig& config) {
+  int64_t count = config.vocab_size * config.hidden_size * (config.tie_word_embeddings ? 1 : 2);
+  for (const LayerConfig& layer : config.layers) {
+    const int64_t heads = 2 * (layer.num_attention_heads + layer.num_key_value_heads);
+    count += config.hidden_size * (heads * layer.head_dim + 3 * layer.intermediate_size);
   }
-  const auto largest = std::max_element(bytes.begin(), bytes.end(),
-                                        [](auto& a, auto& b) { return a.second < b.second; });
-  return largest == bytes.end() ? "" : std::string(dtype_name(largest->first));
+  return count;
+}
+
+// Names everything that decides the bits of an answer: arithmetic, weights, and KV storage.
+std::string fingerprint(const Runtime& runtime) {
+  const std::string parts =
+      fmt::format("{}\n{}\n{}", runtime.backend->numerics_id(), runtime.checkpoint->fingerprint(),
+                  static_cast<int>(runtime.model->options().kv_type));
+  std::array<unsigned char, SHA256_DIGEST_LENGTH> digest{};
+  SHA256(reinterpret_cast<const unsigned char*>(parts.data()), parts.size(), digest.data());
+  return fmt::format("hr-{:02x}", fmt::join(std::span(digest).first(8), ""));
 }
 
 ModelInfo model_info(const Runtime& runtime, const std::string& name) {
@@ -76,16 +89,19 @@ ModelInfo model_info(const Runtime& runtime, const std::string& name) {
   info.name = name;
   info.family = config.family;
   info.architecture = config.architecture;
-  info.quantisation = main_format(*runtime.checkpoint);
-  info.file = std::filesystem::path(runtime.checkpoint->path()).filename().string();
+  info.quantisation = config.source_dtype;
+  std::map<std::string_view, int64_t> formats;
   for (const std::string& tensor : runtime.checkpoint->names()) {
-    info.num_parameters += runtime.checkpoint->find(tensor)->num_elements();
+    ++formats[dtype_name(runtime.checkpoint->find(tensor)->dtype)];
   }
+  info.formats.assign(formats.begin(), formats.end());
+  info.file = std::filesystem::path(runtime.checkpoint->path()).filename().string();
+  info.num_parameters = count_parameters(config);
   info.weight_bytes = static_cast<int64_t>(runtime.checkpoint->file_bytes());
   info.vocab_size = config.vocab_size;
   info.isa = runtime.backend->isa();
   info.num_threads = runtime.backend->num_threads();
-  info.numerics_id = runtime.backend->numerics_id();
+  info.numerics_id = fingerprint(runtime);
   return info;
 }
 
