@@ -254,8 +254,9 @@ void insert_json(Bytes* bytes, const Seed& seed, std::mt19937_64& random) {
                                                        "99999999999999999999999",
                                                        "__metadata__"};
   const size_t offset = sizeof(uint64_t) + below(random, seed.header_bytes - sizeof(uint64_t));
-  edit_text(bytes, offset, below(random, 8), std::string(kTexts[below(random, kTexts.size())]),
-            random);
+  const size_t num_replaced = below(random, 8);
+  const std::string text(kTexts[below(random, kTexts.size())]);
+  edit_text(bytes, offset, num_replaced, text, random);
 }
 
 // Another dtype of the same size: the file stays valid, its meaning changes.

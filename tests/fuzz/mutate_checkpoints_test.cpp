@@ -23,11 +23,7 @@ namespace headrace::fuzz {
 namespace {
 
 constexpr size_t kMaxExtraBytes = size_t{64} << 20;
-#ifdef __SANITIZE_ADDRESS__
-constexpr double kMaxCpuSeconds = 4.0;  // the instrumented code is that much slower
-#else
-constexpr double kMaxCpuSeconds = 1.0;
-#endif
+constexpr double kMaxCpuSeconds = HEADRACE_MAX_CPU_SECONDS;
 constexpr int kFileEvery = 16;  // one in so many cases goes through a file and Checkpoint::open
 
 using Parse = Result<std::unique_ptr<Checkpoint>> (*)(std::span<const std::byte>,
