@@ -76,6 +76,23 @@ TEST(ChatTemplate, ExtensionsOfTransformers) {
             "1user");
 }
 
+TEST(ChatTemplate, FiltersAndMethodsAsInPython) {
+  const char* options = R"({"messages": [], "xs": ["b", "a", "C"], "d": {"k": 1},
+      "objs": [{"k": "x", "v": 2}, {"k": "y"}]})";
+  EXPECT_EQ(render("{{ objs | map(attribute='v', default=9) | list }}", options), "[2, 9]");
+  EXPECT_EQ(render("{{ objs | selectattr('v') | map(attribute='k') | join }}", options), "x");
+  EXPECT_EQ(render("{{ xs | sort(reverse=true) | join(',') }}", options), "C,b,a");
+  EXPECT_EQ(render("{% if objs | selectattr('no') %}always{% endif %}", options), "always");
+  EXPECT_EQ(render("{{ (xs + ['d']) | tojson }}", options), "[\"b\", \"a\", \"C\", \"d\"]");
+  EXPECT_EQ(render("{{ none is iterable }} {{ true is number }} {{ 'a' is sequence }}", options),
+            "False True True");
+  EXPECT_EQ(render("{{ 'a b  c'.rsplit(' ', 1) }} {{ 'a-b'.partition('-') }}", options),
+            "['a b ', 'c'] ('a', '-', 'b')");
+  EXPECT_EQ(render("{{ ' a  b '.split() }} {{ '7'.zfill(3) }} {{ \"it's\".title() }}", options),
+            "['a', 'b'] 007 It'S");
+  EXPECT_EQ(render("{% for k, v in d.items() %}{{ k }}{{ v }}{% endfor %}", options), "k1");
+}
+
 TEST(ChatTemplate, ReasoningIsThereUnderEachName) {
   const char* source = "{{ messages[0].reasoning_content }} {{ messages[0].thinking }}";
   EXPECT_EQ(render(source, R"({"messages": [{"role": "assistant", "reasoning": "why"}]})"),

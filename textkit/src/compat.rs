@@ -43,6 +43,14 @@ impl Object for Lazy {
     fn is_true(self: &Arc<Self>) -> bool {
         self.is_generator || self.enumerator_len() != Some(0)
     }
+
+    fn render(self: &Arc<Self>, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let values = match self.values.lock() {
+            Ok(values) if !self.is_generator => values.clone().unwrap_or_default(),
+            _ => return f.write_str("<generator object>"),
+        };
+        write!(f, "dict_view({})", Value::from(values.as_ref().clone()))
+    }
 }
 
 fn lazy(values: Vec<Value>, is_generator: bool) -> Value {
