@@ -297,9 +297,8 @@ Result<RopeConfig> ConfigReader::read_rope(const RopeSource& source, bool trunca
 
 Status ConfigReader::read_ropes() {
   const RopeRow& row = family_.rope;
-  const boost::json::value* scaling = json_.find("rope_scaling");
-  const bool older = scaling != nullptr && scaling->is_object() && !scaling->get_object().empty();
-  std::optional<JsonObject> dict = TRY(json_.object(older ? "rope_scaling" : "rope_parameters"));
+  std::optional<JsonObject> dict = TRY(json_.object("rope_scaling"));
+  if (!dict || dict->empty()) dict = TRY(json_.object("rope_parameters"));
   if (row.required && !dict) {
     return make_error(ErrorCode::kNotFound, "config.json has no rope_parameters, which {} needs",
                       family_.name);

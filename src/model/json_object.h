@@ -27,6 +27,7 @@ class JsonObject {
   const boost::json::value* find(std::string_view key) const;  // null if absent
   bool has(std::string_view key) const { return find(key) != nullptr; }
   bool is_null(std::string_view key) const;  // present and null
+  bool empty() const { return object_->empty(); }
   // Present and not null.
   bool has_value(std::string_view key) const { return has(key) && !is_null(key); }
 
