@@ -75,7 +75,7 @@ const StepPlan& Scheduler::plan(TimeUs now) {
 }
 
 bool Scheduler::is_protected(const Sequence& sequence) const {
-  return sequence.num_preemptions >= kMaxPreemptions;
+  return sequence.num_preemptions >= options_.max_preemptions;
 }
 
 int64_t Scheduler::needed_tokens(const Sequence& sequence) const {
@@ -85,9 +85,12 @@ int64_t Scheduler::needed_tokens(const Sequence& sequence) const {
 // Every running sequence gets blocks for what it knows, the protected first, then by age. The first
 // of this order can always have them, so some sequence moves in every step.
 void Scheduler::secure_blocks() {
-  scratch_ = running_;
-  std::stable_partition(scratch_.begin(), scratch_.end(),
-                        [this](const Sequence* sequence) { return is_protected(*sequence); });
+  scratch_.clear();
+  for (const bool protection : {true, false}) {
+    for (Sequence* sequence : running_) {
+      if (is_protected(*sequence) == protection) scratch_.push_back(sequence);
+    }
+  }
   for (size_t i = 0; i < scratch_.size(); ++i) {
     Sequence* sequence = scratch_[i];
     while (!kv_.reserve(needed_tokens(*sequence), &sequence->table)) {
@@ -100,6 +103,7 @@ void Scheduler::secure_blocks() {
 }
 
 void Scheduler::preempt(Sequence* sequence) {
+  CHECK(!is_protected(*sequence), "request {} is protected", sequence->id);
   kv_.release(&sequence->table);
   sequence->num_computed = 0;
   sequence->running = false;

@@ -5,7 +5,7 @@
 // and recomputation: a plan gives sequences parts of their gap between tokens known and computed.
 //
 // Policy. Running sequences keep blocks for all tokens they know; who cannot get them pre-empts the
-// youngest, which waits again with its outputs kept. After kMaxPreemptions a request is protected:
+// youngest, which waits again with its outputs kept. After max_preemptions a request is protected:
 // it starts only with blocks for its whole length, so it never needs more and is never pre-empted.
 // Single tokens go first, then chunks: the oldest has half of what is left for sure, the shortest
 // gap is served first, so a short prompt overtakes a long one without starving it. Waiting requests
@@ -34,6 +34,7 @@ struct SchedulerOptions {
   int max_sequences = 64;  // <= max_batch_tokens and <= max_logit_rows: each gets its row
   int64_t num_blocks = 0;
   int64_t max_context = 0;  // <= num_blocks * kBlockTokens: any admitted request fits alone
+  int max_preemptions = kMaxPreemptions;  // per request, then it is protected
   std::vector<int32_t> end_ids;
   std::function<int64_t(int64_t)> rope_epoch;  // Model::rope_epoch; a pure function
 };

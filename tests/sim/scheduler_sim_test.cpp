@@ -51,7 +51,9 @@ class Simulation {
   }
 
   uint64_t digest() const { return digest_; }
-  bool met_protection() const { return most_preemptions_ == kMaxPreemptions; }
+  bool met_protection() const {
+    return most_preemptions_ > 0 && most_preemptions_ == options_.max_preemptions;
+  }
   const SchedulerStats& stats() const { return scheduler_.stats(); }
   Status replay() const { return log_.replay(options_); }
 
@@ -80,6 +82,7 @@ class Simulation {
     pressed_ = range(0, 3) == 0;
     options.max_context =
         pressed_ ? options.num_blocks * kBlockTokens : range(2, options.num_blocks * kBlockTokens);
+    options.max_preemptions = static_cast<int>(range(0, kMaxPreemptions));
     options.end_ids = {kEndId};
     const int64_t kind = pressed_ ? 0 : range(0, 3);
     const int64_t edge = range(1, options.max_context);
@@ -105,7 +108,7 @@ class Simulation {
     if (range(0, 5) == 0) request.num_prompt_logprobs = 1;
     if (request.num_prompt_logprobs && range(0, 1) == 0) request.max_tokens = 0;
     request.ignore_eos = pressed_ || range(0, 1) == 0;
-    if (pressed_) request.max_tokens = static_cast<int32_t>(range(10, 60));
+    if (pressed_) request.max_tokens = static_cast<int32_t>(range(10, 110));
     if (range(0, 3) == 0) request.stop_ids = {static_cast<int32_t>(range(0, kVocab - 1))};
     const RequestId id = ++last_id_;
     scheduler_.admit(id, request, ++now_);
@@ -168,7 +171,7 @@ class Simulation {
         ASSERT_GE(span.first_scored, span.first_position);
         ASSERT_LE(span.first_scored + span.num_scored, end);
       }
-      ASSERT_LE(sequence.num_preemptions, kMaxPreemptions);
+      ASSERT_LE(sequence.num_preemptions, options_.max_preemptions);
       most_preemptions_ = std::max(most_preemptions_, sequence.num_preemptions);
       num_tokens += span.num_tokens;
       num_logit_rows += span.num_logit_rows();
@@ -343,7 +346,7 @@ TEST(SchedulerSim, EveryScheduleKeepsItsPromises) {
              num_protected);
   // A simulation that never meets what it is for proves nothing.
   EXPECT_GT(total.num_preemptions, num_schedules() / 10);
-  EXPECT_GT(num_protected, 0u);
+  EXPECT_GT(num_protected, num_schedules() / 100);
   EXPECT_GT(total.num_epoch_restarts, num_schedules() / 10);
   EXPECT_GT(total.cached_tokens, num_schedules() / 10);
 }
