@@ -493,7 +493,8 @@ TEST(HubListingTest, HostileAnswers) {
   }
   const auto listing = hub::parse_listing(
       R"({"siblings": [1, {}, {"rfilename": 5}, {"rfilename": "/etc/passwd"}, {"rfilename": "a//b"},
-          {"rfilename": "ok.gguf", "size": -5}, {"rfilename": "big.gguf", "size": 9, "lfs": {"sha256": "ab", "size": 9}}]})");
+          {"rfilename": "ok.gguf", "size": -5},
+          {"rfilename": "big.gguf", "size": 9, "lfs": {"sha256": "ab", "size": 9}}]})");
   ASSERT_TRUE(listing.ok());
   ASSERT_EQ(listing->files.size(), 2u);
   EXPECT_EQ(listing->files[0].num_bytes, 0u);
