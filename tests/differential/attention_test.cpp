@@ -25,8 +25,7 @@ struct Case {
 // One sequence with its KV blocks in a scrambled order, memory poisoned with NaN.
 class Sequence {
  public:
-  Sequence(Backend& backend, const Case& setup, int num_rows_before = 0)
-      : backend_(backend), setup_(setup), rows_before_(num_rows_before) {
+  Sequence(Backend& backend, const Case& setup) : backend_(backend), setup_(setup) {
     shape_ = {setup.type, setup.num_kv_heads, setup.head_dim};
     const size_t block_bytes = backend.kv_layer_bytes(shape_);
     num_blocks_ = (setup.num_tokens + kBlockTokens - 1) / kBlockTokens;
@@ -72,7 +71,6 @@ class Sequence {
  private:
   Backend& backend_;
   Case setup_;
-  int rows_before_;
   KvShape shape_;
   int64_t num_blocks_;
   size_t stride_;
@@ -287,8 +285,78 @@ std::vector<double> expected_heads(const QkvCase& setup, const float* x, int cou
   return out;
 }
 
-// The keys are read back through attention with one-hot queries: here q is checked directly, and k
-// through the score of a single visible position pair.
+// Random inputs of one finish_qkv call over 9 rows from position 11.
+struct QkvInputs {
+  static constexpr int kHeads = 4, kKvHeads = 2, kRows = 9, kFirst = 11;
+  std::vector<float> qkv, q_weight, k_weight, cos, sin, row_scale;
+
+  QkvInputs(int dim, Random& random)
+      : qkv(random_floats(static_cast<size_t>(kRows * (kHeads + 2 * kKvHeads) * dim), random)),
+        q_weight(random_floats(static_cast<size_t>(kHeads * dim), random)),
+        k_weight(random_floats(static_cast<size_t>(kKvHeads * dim), random)),
+        cos(random_floats(kRows * 64, random)),
+        sin(random_floats(kRows * 64, random)),
+        row_scale(random_floats(kRows, random)) {}
+
+  QkvArgs args(const QkvCase& setup) const {
+    QkvArgs args;
+    args.qkv = qkv.data();
+    args.num_rows = kRows;
+    args.num_heads = kHeads;
+    args.qk_norm = setup.norm;
+    args.q_norm_weight = q_weight.data();
+    args.k_norm_weight = k_weight.data();
+    args.pairing = setup.pairing;
+    args.rope_dims = setup.rope_dims;
+    args.rope_cos = cos.data();
+    args.rope_sin = sin.data();
+    args.q_row_scale = setup.scaled ? row_scale.data() : nullptr;
+    return args;
+  }
+};
+
+// Attention of unit queries e_0 on one position, with a sink of 0: out = v / (1 + exp(-k[0])).
+std::vector<float> read_back(Backend& backend, const QkvArgs& append, int position,
+                             const int32_t* table) {
+  const int dim = append.kv.shape.head_dim;
+  std::vector<float> unit(static_cast<size_t>(append.num_heads * dim)), out(unit.size());
+  for (int h = 0; h < append.num_heads; ++h) unit[static_cast<size_t>(h * dim)] = 1.0f;
+  const std::vector<float> sinks(static_cast<size_t>(append.num_heads), 0.0f);
+  const SequenceSpan one{0, 1, position, table};
+  AttentionArgs attend;
+  attend.q = unit.data();
+  attend.out = out.data();
+  attend.num_heads = append.num_heads;
+  attend.kv = append.kv;
+  attend.spans = {&one, 1};
+  attend.window = 1;
+  attend.sinks = sinks.data();
+  backend.attention(attend);
+  return out;
+}
+
+void check_qkv_row(Backend& backend, const QkvCase& setup, const QkvInputs& in, const QkvArgs& args,
+                   int m) {
+  const int dim = setup.head_dim, half = setup.rope_dims / 2;
+  const float* row = in.qkv.data() + m * (QkvInputs::kHeads + 2 * QkvInputs::kKvHeads) * dim;
+  const float* cos = in.cos.data() + m * half;
+  const float* sin = in.sin.data() + m * half;
+  const auto q = expected_heads(setup, row, QkvInputs::kHeads, in.q_weight.data(), cos, sin);
+  const double scale = setup.scaled ? double{in.row_scale[static_cast<size_t>(m)]} : 1.0;
+  const float* found_q = args.q_out + m * QkvInputs::kHeads * dim;
+  for (size_t i = 0; i < q.size(); ++i) ASSERT_NEAR(double{found_q[i]}, scale * q[i], 1e-5) << i;
+  const float* k_row = row + QkvInputs::kHeads * dim;
+  const auto k = expected_heads(setup, k_row, QkvInputs::kKvHeads, in.k_weight.data(), cos, sin);
+  const auto out = read_back(backend, args, QkvInputs::kFirst + m, args.spans[0].block_table);
+  for (int h = 0; h < QkvInputs::kKvHeads; ++h) {
+    const double weight = 1 / (1 + std::exp(-k[static_cast<size_t>(h * dim)]));
+    const float* v = k_row + (QkvInputs::kKvHeads + h) * dim;
+    for (int d = 0; d < dim; ++d) {
+      ASSERT_NEAR(double{out[static_cast<size_t>(2 * h * dim + d)]}, weight * double{v[d]}, 1e-5);
+    }
+  }
+}
+
 TEST(FinishQkv, MatchesFloat64) {
   const QkvCase cases[] = {
       {QkNorm::kNone, RopePairing::kHalf, 0, false, 64},
@@ -301,78 +369,21 @@ TEST(FinishQkv, MatchesFloat64) {
   for (const std::string& isa : available_isas()) {
     const auto backend = make_backend(isa, 2);
     for (const QkvCase& setup : cases) {
+      SCOPED_TRACE(isa + " case " + std::to_string(&setup - cases));
       Random random(23);
-      const int heads = 4, kv_heads = 2, rows = 9, dim = setup.head_dim;
-      const auto qkv =
-          random_floats(static_cast<size_t>(rows * (heads + 2 * kv_heads) * dim), random);
-      const auto q_weight = random_floats(static_cast<size_t>(heads * dim), random);
-      const auto k_weight = random_floats(static_cast<size_t>(kv_heads * dim), random);
-      const auto cos = random_floats(static_cast<size_t>(rows * 64), random);
-      const auto sin = random_floats(static_cast<size_t>(rows * 64), random);
-      const auto row_scale = random_floats(rows, random);
-      const KvShape shape{KvType::kF32, kv_heads, dim};
-      std::vector<std::byte> memory(backend->kv_layer_bytes(shape) * 2);
+      const QkvInputs inputs(setup.head_dim, random);
+      const KvShape shape{KvType::kF32, QkvInputs::kKvHeads, setup.head_dim};
+      std::vector<std::byte> memory(backend->kv_layer_bytes(shape) * 2, std::byte{0xFF});
       const int32_t table[] = {1, 0};
-      const SequenceSpan span{0, rows, 11, table};
-      GuardedFloats q(static_cast<size_t>(rows * heads * dim));
-      QkvArgs args;
-      args.qkv = qkv.data();
+      const SequenceSpan span{0, QkvInputs::kRows, QkvInputs::kFirst, table};
+      GuardedFloats q(static_cast<size_t>(QkvInputs::kRows * QkvInputs::kHeads * setup.head_dim));
+      QkvArgs args = inputs.args(setup);
       args.q_out = q.data();
-      args.num_rows = rows;
-      args.num_heads = heads;
       args.kv = {shape, memory.data(), backend->kv_layer_bytes(shape)};
       args.spans = {&span, 1};
-      args.qk_norm = setup.norm;
-      args.q_norm_weight = q_weight.data();
-      args.k_norm_weight = k_weight.data();
-      args.pairing = setup.pairing;
-      args.rope_dims = setup.rope_dims;
-      args.rope_cos = cos.data();
-      args.rope_sin = sin.data();
-      args.q_row_scale = setup.scaled ? row_scale.data() : nullptr;
       backend->finish_qkv(args);
       ASSERT_TRUE(q.intact());
-      const int half = setup.rope_dims / 2;
-      for (int m = 0; m < rows; ++m) {
-        const float* row = qkv.data() + m * (heads + 2 * kv_heads) * dim;
-        const auto expected_q = expected_heads(setup, row, heads, q_weight.data(),
-                                               cos.data() + m * half, sin.data() + m * half);
-        const double scale = setup.scaled ? double{row_scale[static_cast<size_t>(m)]} : 1.0;
-        for (size_t i = 0; i < expected_q.size(); ++i) {
-          ASSERT_NEAR(double{q.values()[static_cast<size_t>(m * heads * dim) + i]},
-                      scale * expected_q[i], 1e-5)
-              << isa << " case " << &setup - cases;
-        }
-        const auto expected_k = expected_heads(setup, row + heads * dim, kv_heads, k_weight.data(),
-                                               cos.data() + m * half, sin.data() + m * half);
-        const int position = 11 + m;
-        for (int h = 0; h < kv_heads; ++h) {
-          // A softmax over one visible key gives back its value; the key itself is read by a
-          // window of one and a cap, through the layout's own reader: attention with unit queries.
-          std::vector<float> unit(static_cast<size_t>(heads * dim)), out(unit.size());
-          for (int i = 0; i < heads; ++i) unit[static_cast<size_t>(i * dim)] = 1.0f;
-          const SequenceSpan one{0, 1, position, table};
-          AttentionArgs attend;
-          attend.q = unit.data();
-          attend.out = out.data();
-          attend.num_heads = heads;
-          attend.kv = args.kv;
-          attend.spans = {&one, 1};
-          attend.window = 1;
-          std::vector<float> sinks(static_cast<size_t>(heads), 0.0f);
-          attend.sinks = sinks.data();
-          backend->attention(attend);
-          // weight = e^k0 / (e^k0 + 1)
-          const double k0 = expected_k[static_cast<size_t>(h * dim)];
-          const double weight = 1 / (1 + std::exp(-k0));
-          const float* v = row + (heads + kv_heads + h) * dim;
-          for (int d = 0; d < dim; ++d) {
-            ASSERT_NEAR(double{out[static_cast<size_t>(2 * h * dim + d)]}, weight * double{v[d]},
-                        1e-5)
-                << isa << " case " << &setup - cases;
-          }
-        }
-      }
+      for (int m = 0; m < QkvInputs::kRows; ++m) check_qkv_row(*backend, setup, inputs, args, m);
       ++num_cases;
     }
   }
