@@ -124,6 +124,7 @@ Status check_config(const ModelConfig& config) {
       {"attention scale", config.attention_scale, -1e6, 1e6},
       {"attention softcap", config.attention_softcap, 0, 1e9},
       {"logit softcap", config.logit_softcap, 0, 1e9},
+      {"position scale", config.query_position_beta, -1e6, 1e6},
   }));
   if (config.query_position_beta != 0) {
     TRY(check_ranges({{"original_max_position_embeddings",

@@ -90,13 +90,16 @@ Status GgufReader::read_sizes() {
   config_.hidden_size = TRY(integer("embedding_length"));
   config_.max_position_embeddings =
       TRY(integer("context_length", family_.defaults.max_position_embeddings));
+  // Prediction heads are appended as layers; they are not run.
   const int64_t appended = TRY(integer("nextn_predict_layers", 0));
-  const int64_t num_layers = TRY(integer("block_count")) - appended;
-  if (num_layers < 1 || num_layers > 10'000) {
-    return make_error(ErrorCode::kInvalidArgument,
-                      "GGUF key {} gives {} layers, but must give between 1 and 10000",
-                      key("block_count"), num_layers);
+  const int64_t num_blocks = TRY(integer("block_count"));
+  if (num_blocks < 1 || num_blocks > 10'000 || appended < 0 || appended >= num_blocks) {
+    return make_error(
+        ErrorCode::kInvalidArgument,
+        "GGUF key {} is {} with {} of them appended, but 1 to 10000 layers are needed",
+        key("block_count"), num_blocks, appended);
   }
+  const int64_t num_layers = num_blocks - appended;
   config_.layers.resize(static_cast<size_t>(num_layers));
   const TensorView* table = checkpoint_.find("token_embd.weight");
   if (table == nullptr || table->rank != 2) {
@@ -237,6 +240,12 @@ Result<RopeConfig> GgufReader::read_rope() {
   const int head_dim = config_.layers.front().head_dim;
   rope.rope_dims = static_cast<int>(
       std::clamp<int64_t>(TRY(integer("rope.dimension_count", head_dim)), 0, 1 << 20));
+  if (family_.gguf.permuted && (rope.rope_dims != head_dim || head_dim % 2 != 0)) {
+    return make_error(ErrorCode::kUnsupported,
+                      "GGUF key {} is {}, but {} files need the even head size, which is {}",
+                      key("rope.dimension_count"), rope.rope_dims, family_.gguf.architecture,
+                      head_dim);
+  }
   rope.rope_theta = number("rope.freq_base", 1e4);
   rope.factor = number("rope.scaling.factor", number("rope.scale_linear", 1));
   if (rope.factor == 0) rope.factor = 1;

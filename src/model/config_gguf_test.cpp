@@ -148,7 +148,10 @@ TEST(ConfigGguf, WhatCannotRunIsRefusedByName) {
   recurrent.key("qwen3.attention.key_length", int64_t{16})
       .key("qwen3.attention.value_length", int64_t{32});
   EXPECT_EQ(error_of(recurrent).code, ErrorCode::kUnsupported);
-  EXPECT_NE(error_of(file_of("llama", 0)).message.find("0 layers"), std::string::npos);
+  EXPECT_NE(error_of(file_of("llama", 0)).message.find("block_count is 0"), std::string::npos);
+  FakeCheckpoint partial = file_of("llama");
+  partial.key("llama.rope.dimension_count", int64_t{8});
+  EXPECT_NE(error_of(partial).message.find("rope.dimension_count is 8"), std::string::npos);
   FakeCheckpoint no_table = file_of("llama");
   no_table.remove("token_embd.weight");
   EXPECT_NE(error_of(no_table).message.find("token_embd"), std::string::npos);

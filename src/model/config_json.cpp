@@ -263,6 +263,11 @@ Result<RopeConfig> ConfigReader::read_rope(const RopeSource& source, bool trunca
     partial = TRY(top.number("partial_rotary_factor", family_.rope.partial));
     partial = TRY(dict.number("partial_rotary_factor", partial));
   }
+  if (partial <= 0 || partial > 1) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "config.json: partial_rotary_factor is {}, but must be above 0 and at most 1",
+                      partial);
+  }
   rope.rope_dims = static_cast<int>(config_.layers[0].head_dim * partial);
   rope.max_position_embeddings = config_.max_position_embeddings;
   // A top-level original length overrides the dictionary's.

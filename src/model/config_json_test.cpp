@@ -162,7 +162,8 @@ TEST(ConfigJson, BasesPerLayerTypeInBothGenerations) {
     EXPECT_EQ(config.ropes[1].rope_theta, 2e4);
   }
   const ModelConfig olmo = read(config_of("olmo3", R"("rope_theta": 7e5,
-      "rope_scaling": {"rope_type": "yarn", "factor": 8, "original_max_position_embeddings": 64})"));
+      "rope_scaling": {"rope_type": "yarn", "factor": 8,
+                       "original_max_position_embeddings": 64})"));
   EXPECT_EQ(olmo.ropes[0].type, RopeType::kYarn);
   EXPECT_EQ(olmo.ropes[0].rope_theta, 7e5);
   EXPECT_EQ(olmo.ropes[1].type, RopeType::kDefault);
@@ -259,6 +260,8 @@ TEST(ConfigJson, ErrorsNameTheKeyAndTheValue) {
        ErrorCode::kInvalidArgument},
       {config_of("llama", R"("rope_theta": 0)"), "rope_theta", ErrorCode::kInvalidArgument},
       {config_of("phi3", R"("rope_scaling": {"type": "su", "short_factor": [1]})"), "short_factor",
+       ErrorCode::kInvalidArgument},
+      {config_of("glm4", R"("num_key_value_heads": 2, "partial_rotary_factor": 1e300)"), "1e+300",
        ErrorCode::kInvalidArgument},
       {config_of("ministral3", ""), "rope_parameters", ErrorCode::kNotFound},
       {config_of("gemma3_text", R"("use_bidirectional_attention": true)"), "embedding",

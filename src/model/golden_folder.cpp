@@ -105,6 +105,10 @@ Result<GoldenPrompt> read_prompt(const boost::json::value& value, size_t index,
   }
   prompt.logits = find_or_empty(expected, fmt::format("prompt{}.logits", index));
   prompt.hidden = find_or_empty(expected, fmt::format("prompt{}.hidden_states", index));
+  if (!prompt.hidden.empty() && prompt.hidden.dtype != DType::kF32) {
+    return make_error(ErrorCode::kInvalidArgument, "prompt{}.hidden_states is {}, but must be F32",
+                      index, dtype_name(prompt.hidden.dtype));
+  }
   TRY(complete_positions(index, &prompt));
   if (prompt.logits.empty() && prompt.greedy.empty()) {
     return make_error(ErrorCode::kInvalidArgument,

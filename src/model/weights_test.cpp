@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "backend/cpu/cpu_backend.h"
 #include "model/config_files.h"
 #include "model/testing/fake_checkpoint.h"
 
@@ -162,6 +163,34 @@ TEST(Weights, GgufFusedProjectionsAndBiasesToo) {
   EXPECT_EQ(found.layers[0].qkv.parts[0].row_order, order);
   ASSERT_EQ(found.layers[0].qkv.bias.pieces.size(), 1u);
   EXPECT_EQ(found.layers[0].qkv.bias.pieces[0].order, order);
+}
+
+TEST(Weights, LoadingTakesWhatThePlanSays) {
+  const auto backend = create_cpu_backend({.isa = "reference", .num_threads = 1}).value();
+  const FakeCheckpoint checkpoint = llama();
+  const ModelOptions options = {.max_batch_tokens = 4, .max_logit_rows = 2};
+  const auto plan = Model::memory_plan(checkpoint, *backend, options);
+  ASSERT_TRUE(plan.ok()) << plan.error().message;
+  size_t last_done = 0, last_total = 0;
+  const auto model = Model::load(checkpoint, *backend, options, [&](size_t done, size_t total) {
+    EXPECT_GT(done, last_done);
+    last_done = done;
+    last_total = total;
+  });
+  ASSERT_TRUE(model.ok()) << model.error().message;
+  EXPECT_EQ(last_done, plan->weights);
+  EXPECT_EQ(last_total, plan->weights);
+  EXPECT_EQ(plan->kv_block, KvStore::block_bytes(*backend, (*model)->kv_shapes()));
+  // At least the residual stream, q, k, v and the MLP of four tokens.
+  EXPECT_GE(plan->workspace, 4 * (8 + 16 + 12) * sizeof(float));
+}
+
+TEST(Weights, ImpossibleBatchSizesAreRefused) {
+  const auto backend = create_cpu_backend({.isa = "reference", .num_threads = 1}).value();
+  for (const int size : {0, -1, 2'000'000}) {
+    EXPECT_FALSE(Model::load(llama(), *backend, {.max_batch_tokens = size}).ok());
+    EXPECT_FALSE(Model::load(llama(), *backend, {.max_logit_rows = size}).ok());
+  }
 }
 
 TEST(Weights, SomeBiasesOfThreeAreRefused) {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "golden/golden_data.h"
+#include "model/sequence_runner.h"
 #include "model/verify.h"
 
 namespace headrace::golden {
@@ -181,6 +182,33 @@ TEST_P(EqualityTest, QuantisedWeightsToo) {
     ++num_checked;
   }
   EXPECT_GE(num_checked, 13);
+}
+
+// Where the rope table changes with the length, a growing sequence is computed again and ends as if
+// it had been given whole.
+TEST_P(EqualityTest, GrowingPastARopeSwitchEqualsStartingThere) {
+  for (const char* name : {"phi3_longrope", "llama_dynamic"}) {
+    const auto model = load(packed_root() + "/tiny/" + name, *backend_);
+    ASSERT_NE(model, nullptr);
+    std::vector<int32_t> ids;
+    for (int32_t i = 0; i < 56; ++i) ids.push_back((i * 37 + 5) % 256);
+    auto growing = SequenceRunner::create(*model, *backend_, std::ssize(ids));
+    int num_switches = 0;
+    for (int64_t length = 1; length <= std::ssize(ids); ++length) {
+      std::vector<float> last, whole;
+      const auto keep = [](std::vector<float>* kept) {
+        return
+            [kept](int64_t, std::span<const float> row) { kept->assign(row.begin(), row.end()); };
+      };
+      growing->append({&ids[static_cast<size_t>(length) - 1], 1}, length - 1, keep(&last));
+      if (model->rope_epoch(length) != model->rope_epoch(length - 1)) ++num_switches;
+      if (length < 46) continue;
+      auto fresh = SequenceRunner::create(*model, *backend_, length);
+      fresh->append(std::span(ids).first(static_cast<size_t>(length)), length - 1, keep(&whole));
+      EXPECT_EQ(last, whole) << name << " at length " << length;
+    }
+    EXPECT_GT(num_switches, 0) << name;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Isa, EqualityTest, testing::ValuesIn(instruction_sets()), name_of_isa);
