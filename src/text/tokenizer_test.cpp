@@ -125,6 +125,16 @@ TEST(Tokenizer, CorruptJsonIsAnError) {
   }
 }
 
+TEST(Tokenizer, AddedIdsOutsideTheVocabularyAreRefused) {
+  std::string json = tiny_json();
+  const size_t at = json.rfind("270", json.find("\"model\""));
+  json.replace(at, 3, "999");  // what the post-processor adds
+  const auto tokenizer = Tokenizer::from_json(json);
+  ASSERT_FALSE(tokenizer.ok());
+  EXPECT_EQ(tokenizer.error().code, ErrorCode::kCorrupt);
+  EXPECT_NE(tokenizer.error().message.find("999"), std::string::npos) << tokenizer.error().message;
+}
+
 // Any damage gives an error or a tokenizer that works, never a crash.
 TEST(Tokenizer, DamagedJsonNeverCrashes) {
   const std::string whole = tiny_json();

@@ -1,5 +1,8 @@
 //! How byte-level vocabularies of GGUF files cut text before merging: one row per name.
 //!
+//! "deepseek-llm" is left out: its list of letters is in no source at hand, and a near miss would give
+//! wrong ids without a word.
+//!
 //! The files hold only a name (tokenizer.ggml.pre). The expressions are those of the models' original
 //! tokenisers, in Oniguruma's syntax, applied in order: each cuts the pieces the former left.
 
@@ -33,7 +36,6 @@ pub enum Pattern {
     Gpt4o,
     Tekken,
     DeepseekV3,
-    DeepseekLlm,
     DeepseekCoder,
     KimiK2,
     SeedCoder,
@@ -80,7 +82,6 @@ pub static ROWS: &[Row] = &[
     row(&["minimax-m2"], Pattern::Gpt4o),
     row(&["tekken"], Pattern::Tekken).whole_pieces().adds_bos(),
     row(&["deepseek-v3", "hunyuan-dense", "joyai-llm"], Pattern::DeepseekV3),
-    row(&["deepseek-llm"], Pattern::DeepseekLlm),
     row(&["deepseek-coder"], Pattern::DeepseekCoder),
     row(&["kimi-k2"], Pattern::KimiK2),
     row(&["smollm"], Pattern::DigitsGpt2),
@@ -157,14 +158,6 @@ impl Pattern {
                 r"\p{N}{1,3}".into(),
                 "[一-龥\u{3040}-ゟ゠-ヿ]+".into(),
                 r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"##.into(),
-            ],
-            Pattern::DeepseekLlm => vec![
-                r"[\r\n]".into(),
-                r"\s?[\p{Lu}\p{Ll}\p{Lt}]+".into(),
-                r"\s?[!-/:-~！-／：-～‘-‟　-。]+".into(),
-                r"\s+$".into(),
-                "[一-龥ࠀ-一가-\u{D7FF}]+".into(),
-                r"\p{N}+".into(),
             ],
             Pattern::DeepseekCoder => vec![
                 r"[\r\n]".into(),

@@ -148,6 +148,12 @@ impl Tokenizer {
     fn find_wrapping_ids(&mut self) -> Result<()> {
         let around = |text| self.encode(text, true);
         let (bare, wrapped) = (self.encode("a", false)?, around("a")?);
+        if let Some(id) = wrapped.iter().find(|id| **id >= self.vocab_size()) {
+            return Err(Error::corrupt(format!(
+                "the tokenizer adds the id {id}, but its vocabulary has {} ids",
+                self.vocab_size()
+            )));
+        }
         let num_before = (0..=wrapped.len().saturating_sub(bare.len()))
             .find(|start| wrapped[*start..].starts_with(&bare))
             .unwrap_or(0);
