@@ -170,6 +170,25 @@ TEST(ConfigJson, BasesPerLayerTypeInBothGenerations) {
   EXPECT_EQ(olmo.ropes[1].rope_theta, 5e5);
 }
 
+TEST(ConfigJson, BasesThatTheFileLeavesToTheFamily) {
+  struct Case {
+    std::string_view family;
+    std::vector<double> bases;
+  };
+  const Case cases[] = {{"gemma3_text", {1e6, 1e4}}, {"olmo3", {5e5, 5e5}}, {"smollm3", {2e6}},
+                        {"gemma2", {1e4}},           {"cohere2", {1e4}},    {"exaone4", {1e4}}};
+  for (const Case& row : cases) {
+    const ModelConfig config = read(config_of(row.family, R"("num_key_value_heads": 2)"));
+    ASSERT_EQ(config.ropes.size(), row.bases.size()) << row.family;
+    for (size_t i = 0; i < row.bases.size(); ++i) {
+      EXPECT_EQ(config.ropes[i].rope_theta, row.bases[i]) << row.family;
+    }
+  }
+  const ModelConfig glm = read(config_of("glm4", R"("num_key_value_heads": 2, "head_dim": 32)"));
+  EXPECT_EQ(glm.ropes[0].rope_dims, 16);
+  EXPECT_EQ(glm.ropes[0].pairing, RopePairing::kInterleaved);
+}
+
 TEST(ConfigJson, RopeDictionaryWinsOverTopLevelKeys) {
   const ModelConfig config =
       read(config_of("llama", R"("rope_theta": 3.0, "rope_parameters": {"rope_theta": 5.0},
