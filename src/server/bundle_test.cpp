@@ -31,16 +31,21 @@ class TextCheckpoint : public Checkpoint {
 
 // Single letters, and the special tokens <s> and </s>.
 constexpr const char* kTokenizer = R"({"version":"1.0","added_tokens":[
-  {"id":0,"content":"<s>","special":true,"single_word":false,"lstrip":false,"rstrip":false,"normalized":false},
-  {"id":1,"content":"</s>","special":true,"single_word":false,"lstrip":false,"rstrip":false,"normalized":false},
-  {"id":2,"content":"<end>","special":true,"single_word":false,"lstrip":false,"rstrip":false,"normalized":false}],
+  {"id":0,"content":"<s>","special":true,
+   "single_word":false,"lstrip":false,"rstrip":false,"normalized":false},
+  {"id":1,"content":"</s>","special":true,
+   "single_word":false,"lstrip":false,"rstrip":false,"normalized":false},
+  {"id":2,"content":"<end>","special":true,
+   "single_word":false,"lstrip":false,"rstrip":false,"normalized":false}],
   "normalizer":null,
-  "pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,"use_regex":false},
+  "pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false,
+   "trim_offsets":true,"use_regex":false},
   "post_processor":{"type":"TemplateProcessing",
     "single":[{"SpecialToken":{"id":"<s>","type_id":0}},{"Sequence":{"id":"A","type_id":0}}],
     "pair":[{"Sequence":{"id":"A","type_id":0}},{"Sequence":{"id":"B","type_id":1}}],
     "special_tokens":{"<s>":{"id":"<s>","ids":[0],"tokens":["<s>"]}}},
-  "decoder":{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,"use_regex":false},
+  "decoder":{"type":"ByteLevel","add_prefix_space":false,
+   "trim_offsets":true,"use_regex":false},
   "model":{"type":"BPE","dropout":null,"unk_token":null,"continuing_subword_prefix":null,
     "end_of_word_suffix":null,"fuse_unk":false,"byte_fallback":false,
     "vocab":{"<s>":0,"</s>":1,"<end>":2,"a":3,"b":4,"c":5},"merges":[]}})";

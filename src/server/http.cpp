@@ -1,7 +1,6 @@
 #include "server/http.h"
 
 #include <atomic>
-#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/bind_executor.hpp>
 #include <boost/asio/co_spawn.hpp>
@@ -11,23 +10,19 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/strand.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/read.hpp>
-#include <boost/beast/http/string_body.hpp>
 #include <condition_variable>
-#include <ctime>
 #include <map>
 #include <mutex>
 #include <optional>
-#include <random>
 #include <thread>
 
 #include "base/log.h"
 #include "base/queue.h"
-#include "server/json.h"
+#include "server/http_exchange.h"
+#include "server/http_message.h"
 
 namespace headrace {
 namespace {
@@ -38,354 +33,11 @@ using asio::ip::tcp;
 using boost::beast::error_code;
 using Clock = std::chrono::steady_clock;
 using Milliseconds = std::chrono::milliseconds;
-using Parser = http::request_parser<http::string_body>;
 
-// Operations report errors as values. In coroutines every co_await is a statement or initialiser of
-// its own, with named operands: g++ 12 miscompiles some that stand in conditions or hold
-// temporaries.
-constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 constexpr size_t kMaxPipelinedBytes =
-    64 * 1024;                                // of the next requests, kept while one is answered
-constexpr size_t kMaxWriteBytes = 64 * 1024;  // one chunk: the unit of the write timeout
+    64 * 1024;  // of the next requests, kept while one is answered
 constexpr size_t kMaxLingerBytes = 64 * 1024 * 1024;
 constexpr Milliseconds kLingerTime{5'000};
-
-std::string lower(std::string_view text) {
-  std::string out(text);
-  for (char& c : out) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return out;
-}
-
-std::string_view reason_phrase(int status) {
-  const std::string_view known = http::obsolete_reason(static_cast<http::status>(status));
-  return known.empty() ? std::string_view("Unknown") : known;
-}
-
-// "Sat, 21 Nov 2026 10:00:00 GMT"
-std::string http_date() {
-  const std::time_t now = std::time(nullptr);
-  std::tm parts{};
-  gmtime_r(&now, &parts);
-  char text[40];
-  return std::string(text, std::strftime(text, sizeof text, "%a, %d %b %Y %H:%M:%S GMT", &parts));
-}
-
-std::string fresh_request_id() {
-  thread_local std::mt19937_64 random{std::random_device{}()};
-  return fmt::format("{:016x}{:016x}", random(), random());
-}
-
-bool is_good_request_id(std::string_view id) {
-  if (id.empty() || id.size() > 128) return false;
-  for (const char c : id) {
-    const bool good = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                      c == '-' || c == '_' || c == '.' || c == ':';
-    if (!good) return false;
-  }
-  return true;
-}
-
-int hex_digit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
-}
-
-std::optional<std::string> percent_decode(std::string_view text) {
-  std::string out;
-  for (size_t i = 0; i < text.size(); ++i) {
-    if (text[i] != '%') {
-      out += text[i];
-      continue;
-    }
-    if (i + 2 >= text.size()) return std::nullopt;
-    const int high = hex_digit(text[i + 1]);
-    const int low = hex_digit(text[i + 2]);
-    if (high < 0 || low < 0 || (high == 0 && low == 0)) return std::nullopt;
-    out += static_cast<char>(high * 16 + low);
-    i += 2;
-  }
-  return out;
-}
-
-Error bad_request(std::string message) {
-  return Error{ErrorCode::kInvalidArgument, std::move(message), {}, {}};
-}
-
-// What the parser or the network said, as a status; 0: close without an answer.
-int status_of_read_error(const error_code& error) {
-  if (error == http::error::header_limit || error == http::error::buffer_overflow) return 431;
-  if (error == http::error::body_limit) return 413;
-  if (error == http::error::end_of_stream || error == http::error::partial_message) return 0;
-  if (error.category() == http::make_error_code(http::error::bad_method).category()) return 400;
-  return 0;
-}
-
-HttpResponse response_to_read_error(int status, const error_code& error,
-                                    const HttpOptions& options) {
-  if (status == 431) {
-    return error_response(status,
-                          fmt::format("the request line and headers are longer than {} bytes",
-                                      options.max_head_bytes));
-  }
-  if (status == 413) {
-    return error_response(status,
-                          fmt::format("the body is longer than {} bytes", options.max_body_bytes));
-  }
-  return error_response(status,
-                        fmt::format("this is not a valid HTTP/1.1 request: {}", error.message()));
-}
-
-void configure(Parser& parser, const HttpOptions& options) {
-  parser.header_limit(static_cast<std::uint32_t>(options.max_head_bytes));
-  parser.body_limit(options.max_body_bytes);
-}
-
-// Checks that are on top of the parser's, before any byte of the body is read.
-Status check_head(const Parser& parser, const HttpOptions& options) {
-  const auto& head = parser.get();
-  const std::string_view target = head.target();
-  if (target.size() > options.max_target_bytes) {
-    return make_error(ErrorCode::kExhausted, "the request target is longer than {} bytes",
-                      options.max_target_bytes);
-  }
-  if (target != "*" && !target.starts_with('/')) {
-    return bad_request("the request target must begin with '/'");
-  }
-  if (head.version() >= 11 && head.count(http::field::host) != 1) {
-    return bad_request("exactly one Host header is needed");
-  }
-  if (std::distance(head.begin(), head.end()) > options.max_headers) {
-    return make_error(ErrorCode::kExhausted, "more than {} headers", options.max_headers);
-  }
-  return {};
-}
-
-int status_of_head_error(const Error& error) {
-  if (error.code != ErrorCode::kExhausted) return 400;
-  return error.message.starts_with("the request target") ? 414 : 431;
-}
-
-Result<HttpRequest> to_request(Parser&& parser) {
-  HttpRequest request;
-  auto message = parser.release();
-  request.method = std::string(message.method_string());
-  const std::string_view target = message.target();
-  const size_t question = target.find('?');
-  auto path = percent_decode(target.substr(0, question));
-  if (!path) return bad_request("the request target has a broken percent escape");
-  request.path = std::move(*path);
-  if (question != std::string_view::npos) request.query = target.substr(question + 1);
-  for (const auto& field : message) {
-    request.headers.emplace_back(lower(std::string_view(field.name_string())),
-                                 std::string(std::string_view(field.value())));
-  }
-  request.body = std::move(message.body());
-  const std::string_view id = request.header("x-request-id");
-  request.request_id = is_good_request_id(id) ? std::string(id) : fresh_request_id();
-  return request;
-}
-
-// What the connection takes from an exchange in one go.
-struct Output {
-  std::optional<HttpResponse> whole;
-  std::optional<HttpHeaders> stream_head;
-  std::string data;
-  bool ended = false;
-  bool abandoned = false;  // the handler went away without finishing
-};
-
-// One request's answer, between the threads that make it and the connection that sends it.
-class Exchange : public ResponseWriter, public std::enable_shared_from_this<Exchange> {
- public:
-  explicit Exchange(asio::any_io_executor strand) : strand_(strand), wake_(strand) {}
-
-  void send(HttpResponse response) override {
-    {
-      std::lock_guard lock(mutex_);
-      if (answered_) return;
-      answered_ = true;
-      finished_ = true;
-      output_.whole = std::move(response);
-    }
-    notify();
-  }
-
-  void start_stream(HttpHeaders headers) override {
-    {
-      std::lock_guard lock(mutex_);
-      if (answered_) return;
-      answered_ = true;
-      output_.stream_head = std::move(headers);
-    }
-    notify();
-  }
-
-  void write(std::string_view data) override {
-    {
-      std::lock_guard lock(mutex_);
-      if (finished_ || disconnected_) return;
-      output_.data += data;
-      queued_bytes_ = output_.data.size() + in_flight_bytes_;
-    }
-    notify();
-  }
-
-  void end_stream() override {
-    {
-      std::lock_guard lock(mutex_);
-      if (finished_) return;
-      finished_ = true;
-      output_.ended = true;
-    }
-    notify();
-  }
-
-  size_t queued_bytes() const override {
-    std::lock_guard lock(mutex_);
-    return queued_bytes_;
-  }
-
-  bool disconnected() const override {
-    std::lock_guard lock(mutex_);
-    return disconnected_;
-  }
-
-  void on_disconnect(std::function<void()> callback) override {
-    {
-      std::lock_guard lock(mutex_);
-      if (!disconnected_) {
-        disconnect_callback_ = std::move(callback);
-        return;
-      }
-    }
-    post(std::move(callback));
-  }
-
-  void on_written(std::function<void()> callback) override {
-    std::lock_guard lock(mutex_);
-    written_callback_ = std::move(callback);
-  }
-
-  void post(std::function<void()> task) override {
-    asio::post(strand_, [self = shared_from_this(), task = std::move(task)] { task(); });
-  }
-
-  // The handler's last reference is gone.
-  void abandon() {
-    {
-      std::lock_guard lock(mutex_);
-      if (finished_) return;
-      finished_ = true;
-      if (answered_) {
-        output_.abandoned = true;
-      } else {
-        output_.whole = error_response(500, "the server dropped this request");
-      }
-      answered_ = true;
-    }
-    notify();
-  }
-
-  // Below: the connection's side, on the strand.
-
-  Output take() {
-    std::lock_guard lock(mutex_);
-    notified_ = false;
-    Output taken;
-    taken.whole = std::exchange(output_.whole, std::nullopt);
-    taken.stream_head = std::exchange(output_.stream_head, std::nullopt);
-    taken.abandoned = output_.abandoned;
-    if (output_.data.size() <= kMaxWriteBytes) {
-      taken.data.swap(output_.data);
-      taken.ended = output_.ended;
-    } else {
-      taken.data = output_.data.substr(0, kMaxWriteBytes);
-      output_.data.erase(0, kMaxWriteBytes);
-    }
-    in_flight_bytes_ = taken.data.size();
-    return taken;
-  }
-
-  void written() {
-    std::function<void()> callback;
-    {
-      std::lock_guard lock(mutex_);
-      in_flight_bytes_ = 0;
-      queued_bytes_ = output_.data.size();
-      callback = written_callback_;
-    }
-    if (callback) callback();
-  }
-
-  void disconnect() {
-    std::function<void()> callback;
-    {
-      std::lock_guard lock(mutex_);
-      if (disconnected_) return;
-      disconnected_ = true;
-      output_.data.clear();
-      queued_bytes_ = 0;
-      if (!finished_) callback = std::move(disconnect_callback_);
-      disconnect_callback_ = nullptr;
-      written_callback_ = nullptr;
-    }
-    if (callback) callback();
-    wake_.cancel();
-  }
-
-  // The answer is complete: callbacks (and what they hold) are let go.
-  void close() {
-    std::lock_guard lock(mutex_);
-    finished_ = true;
-    disconnect_callback_ = nullptr;
-    written_callback_ = nullptr;
-  }
-
-  // Waits for output; false if the time passed without any.
-  asio::awaitable<bool> wait(Milliseconds limit) {
-    {
-      std::lock_guard lock(mutex_);
-      if (notified_ || disconnected_) co_return true;
-    }
-    wake_.expires_after(limit);
-    const auto [error] = co_await wake_.async_wait(kAwait);
-    co_return error == asio::error::operation_aborted;
-  }
-
- private:
-  void notify() {
-    {
-      std::lock_guard lock(mutex_);
-      if (notified_) return;
-      notified_ = true;
-    }
-    asio::post(strand_, [self = shared_from_this()] { self->wake_.cancel(); });
-  }
-
-  const asio::any_io_executor strand_;
-  asio::steady_timer wake_;  // strand only
-
-  mutable std::mutex mutex_;  // guards all below
-  Output output_;
-  size_t queued_bytes_ = 0;
-  size_t in_flight_bytes_ = 0;
-  bool answered_ = false;  // send or start_stream was called
-  bool finished_ = false;  // nothing may follow
-  bool disconnected_ = false;
-  bool notified_ = false;  // since the last take
-  std::function<void()> disconnect_callback_;
-  std::function<void()> written_callback_;
-};
-
-// The handler's reference: when the last copy goes, an unanswered request gets a 500.
-std::shared_ptr<ResponseWriter> handle_of(const std::shared_ptr<Exchange>& exchange) {
-  return std::shared_ptr<ResponseWriter>(exchange.get(),
-                                         [exchange](ResponseWriter*) { exchange->abandon(); });
-}
 
 // Threads for work that may take milliseconds, behind one bounded queue.
 class WorkerPool {
@@ -501,7 +153,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   asio::awaitable<void> refuse() {
     HttpResponse response = error_response(503, "too many connections");
     response.headers.emplace_back("Retry-After", "1");
-    const std::string bytes = render(response, fresh_request_id(), false, false);
+    const std::string bytes = render_response(response, fresh_request_id(), false, false);
     co_await write(bytes);
   }
 
@@ -515,7 +167,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
         const bool arrived = co_await wait_for_request();
         if (!arrived) co_return;
       }
-      Parser parser;
+      HttpParser parser;
       configure(parser, shared_.options);
       const bool complete = co_await read_request(parser);
       if (!complete) co_return;
@@ -548,7 +200,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   }
 
   // False: the connection is done for (an answer was sent where one is due).
-  asio::awaitable<bool> read_request(Parser& parser) {
+  asio::awaitable<bool> read_request(HttpParser& parser) {
     arm(shared_.options.header_deadline);
     const auto [head_error, head_bytes] =
         co_await http::async_read_header(socket_, buffer_, parser, kAwait);
@@ -574,7 +226,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   // A body must keep up 1 KiB/s after a grace, and end before the deadline: both absolute, so that
   // a byte now and then does not hold a connection.
-  asio::awaitable<bool> read_body(Parser& parser) {
+  asio::awaitable<bool> read_body(HttpParser& parser) {
     parser.eager(true);
     const auto begin = Clock::now();
     size_t total = 0;
@@ -604,7 +256,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // Answers a request that cannot be read to its end; the connection cannot be used after it.
   asio::awaitable<void> fail(const HttpResponse& response) {
     LOG(kDebug, "refused a request with status {}", response.status);
-    const std::string bytes = render(response, fresh_request_id(), false, false);
+    const std::string bytes = render_response(response, fresh_request_id(), false, false);
     const bool sent = co_await write(bytes);
     if (sent) co_await linger();
   }
@@ -680,10 +332,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
     bool streaming = false;
     while (true) {
       if (exchange->disconnected()) co_return false;
-      Output output = exchange->take();
+      HttpOutput output = exchange->take();
       if (output.whole) {
         const bool stay = keep_alive && !shared_.closing;
-        const std::string whole = render(*output.whole, request_id, stay, head_only_);
+        const std::string whole = render_response(*output.whole, request_id, stay, head_only_);
         const bool sent = co_await write(whole);
         const bool usable = sent && stay;
         co_return usable;
@@ -691,7 +343,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
       std::string bytes;
       if (output.stream_head) {
         streaming = true;
-        bytes = render_stream_head(*output.stream_head, request_id, keep_alive);
+        bytes = render_stream_head(*output.stream_head, request_id, keep_alive, chunked_);
       }
       append_chunk(bytes, output.data);
       if (output.ended && chunked_) bytes += "0\r\n\r\n";
@@ -726,43 +378,6 @@ class Connection : public std::enable_shared_from_this<Connection> {
         co_await asio::async_write(socket_, asio::buffer(bytes.data(), bytes.size()), kAwait);
     disarm();
     co_return !error;
-  }
-
-  static void append_headers(std::string& out, const HttpHeaders& headers) {
-    for (const auto& [name, value] : headers) {
-      fmt::format_to(std::back_inserter(out), "{}: {}\r\n", name, value);
-    }
-  }
-
-  static std::string render(const HttpResponse& response, const std::string& request_id,
-                            bool keep_alive, bool head_only) {
-    std::string out =
-        fmt::format("HTTP/1.1 {} {}\r\nDate: {}\r\nx-request-id: {}\r\nConnection: {}\r\n",
-                    response.status, reason_phrase(response.status), http_date(), request_id,
-                    keep_alive ? "keep-alive" : "close");
-    if (!response.content_type.empty()) {
-      fmt::format_to(std::back_inserter(out), "Content-Type: {}\r\n", response.content_type);
-    }
-    if (response.status != 204 && response.status != 304) {
-      fmt::format_to(std::back_inserter(out), "Content-Length: {}\r\n", response.body.size());
-    }
-    append_headers(out, response.headers);
-    out += "\r\n";
-    if (!head_only) out += response.body;
-    return out;
-  }
-
-  std::string render_stream_head(const HttpHeaders& headers, const std::string& request_id,
-                                 bool keep_alive) const {
-    std::string out = fmt::format(
-        "HTTP/1.1 200 OK\r\nDate: {}\r\nx-request-id: {}\r\nConnection: {}\r\n"
-        "Content-Type: text/event-stream; charset=utf-8\r\nCache-Control: no-cache\r\n"
-        "X-Accel-Buffering: no\r\n",
-        http_date(), request_id, keep_alive && chunked_ ? "keep-alive" : "close");
-    if (chunked_) out += "Transfer-Encoding: chunked\r\n";
-    append_headers(out, headers);
-    out += "\r\n";
-    return out;
   }
 
   Shared& shared_;
@@ -903,45 +518,11 @@ class HttpServerImpl : public HttpServer {
 
 }  // namespace
 
-std::string_view HttpRequest::header(std::string_view lower_case_name) const {
-  for (const auto& [name, value] : headers) {
-    if (name == lower_case_name) return value;
-  }
-  return {};
-}
-
 Result<std::unique_ptr<HttpServer>> HttpServer::listen(const HttpOptions& options,
                                                        HttpHandler handler) {
   auto server = std::make_unique<HttpServerImpl>(options, std::move(handler));
   TRY(server->open());
   return std::unique_ptr<HttpServer>(std::move(server));
-}
-
-Result<HttpRequest> parse_request(std::string_view bytes, const HttpOptions& options) {
-  Parser parser;
-  configure(parser, options);
-  parser.eager(true);
-  error_code error;
-  while (!bytes.empty() && !parser.is_done()) {
-    const bool had_head = parser.is_header_done();
-    const size_t used = parser.put(asio::buffer(bytes.data(), bytes.size()), error);
-    if (error) break;
-    bytes.remove_prefix(used);
-    if (!had_head && parser.is_header_done()) TRY(check_head(parser, options));
-    if (used == 0) break;
-  }
-  if (error == http::error::need_more || (!error && !parser.is_done())) {
-    return bad_request("the request is incomplete");
-  }
-  if (error) {
-    const int status = status_of_read_error(error);
-    return Error{
-        status == 431 || status == 413 ? ErrorCode::kExhausted : ErrorCode::kInvalidArgument,
-        error.message(),
-        {},
-        {}};
-  }
-  return to_request(std::move(parser));
 }
 
 }  // namespace headrace

@@ -51,7 +51,7 @@ void generate(ServerState& state, const HttpRequest& request, const Writer& writ
   parsed->request_id = request.request_id;
   auto renderer = render(state.serving, *parsed);
   const SessionLimits limits{.max_queued_bytes = state.options.max_stream_queue_bytes};
-  Session::start(state.engine, state.serving, state.counters, limits, std::move(parsed).value(),
+  Session::start({state.engine, state.serving, state.counters, limits}, std::move(parsed).value(),
                  std::move(renderer), writer);
 }
 

@@ -42,12 +42,11 @@ struct Session::Choice {
   bool finished = false;
 };
 
-Session::Session(Engine& engine, const ServingModel& model, ServerCounters& counters,
-                 const SessionLimits& limits, GenerationRequest request)
-    : engine_(engine),
-      model_(model),
-      counters_(counters),
-      limits_(limits),
+Session::Session(const SessionHost& host, GenerationRequest request)
+    : engine_(host.engine),
+      model_(host.model),
+      counters_(host.counters),
+      limits_(host.limits),
       request_(std::move(request)) {
   const size_t n = static_cast<size_t>(request_.num_choices);
   choices_.reserve(request_.total_choices());
@@ -65,12 +64,10 @@ Session::Session(Engine& engine, const ServingModel& model, ServerCounters& coun
 
 Session::~Session() { counters_.live_responses.fetch_sub(1); }
 
-void Session::start(Engine& engine, const ServingModel& model, ServerCounters& counters,
-                    const SessionLimits& limits, GenerationRequest request,
+void Session::start(const SessionHost& host, GenerationRequest request,
                     std::unique_ptr<ResponseRenderer> renderer,
                     std::shared_ptr<ResponseWriter> writer) {
-  const std::shared_ptr<Session> session(
-      new Session(engine, model, counters, limits, std::move(request)));
+  const std::shared_ptr<Session> session(new Session(host, std::move(request)));
   session->renderer_ = std::move(renderer);
   session->writer_ = std::move(writer);
   if (session->submit_all()) session->begin();

@@ -26,12 +26,19 @@ struct SessionLimits {
   size_t max_queued_events = 1024;       // per choice, while paused: then the client is too slow
 };
 
+// What every session needs of its server. Outlives the sessions.
+struct SessionHost {
+  Engine& engine;
+  const ServingModel& model;
+  ServerCounters& counters;
+  SessionLimits limits;
+};
+
 class Session : public std::enable_shared_from_this<Session> {
  public:
   // Submits every choice; an engine that refuses one makes the answer that error. The session lives
-  // until its last event. engine, model and counters outlive it.
-  static void start(Engine& engine, const ServingModel& model, ServerCounters& counters,
-                    const SessionLimits& limits, GenerationRequest request,
+  // until its last event.
+  static void start(const SessionHost& host, GenerationRequest request,
                     std::unique_ptr<ResponseRenderer> renderer,
                     std::shared_ptr<ResponseWriter> writer);
   ~Session();
@@ -43,8 +50,7 @@ class Session : public std::enable_shared_from_this<Session> {
     Event event;
   };
 
-  Session(Engine& engine, const ServingModel& model, ServerCounters& counters,
-          const SessionLimits& limits, GenerationRequest request);
+  Session(const SessionHost& host, GenerationRequest request);
 
   // Any thread.
   bool on_event(size_t choice_idx, Event&& event);

@@ -105,7 +105,7 @@ class SessionTest : public testing::Test {
   }
   void start(GenerationRequest made) {
     auto renderer = make_completion_renderer(model_, made);
-    Session::start(engine_, model_, counters_, limits_, std::move(made), std::move(renderer),
+    Session::start({engine_, model_, counters_, limits_}, std::move(made), std::move(renderer),
                    writer_);
     writer_->run();
   }
@@ -293,7 +293,8 @@ TEST_F(SessionTest, EventsThatComeBeforeTheLastSubmitAreKept) {
   } eager;
   GenerationRequest made = request(false, 2);
   auto renderer = make_completion_renderer(model_, made);
-  Session::start(eager, model_, counters_, limits_, std::move(made), std::move(renderer), writer_);
+  Session::start({eager, model_, counters_, limits_}, std::move(made), std::move(renderer),
+                 writer_);
   writer_->run();
   EXPECT_EQ(writer_->response.status, 200);
   EXPECT_NE(writer_->response.body.find(R"("text":"x")"), std::string::npos);
