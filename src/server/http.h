@@ -40,7 +40,7 @@ struct HttpResponse {
 
 // Where one request's answer goes: either send() once, or start_stream(), write()*, end_stream().
 // All calls are thread-safe and return at once. Dropping the last reference without an answer gives
-// the client a 500 (or a broken stream): no request is left hanging.
+// the client a 500 (or a broken stream): no request is left hanging. No writer outlives its server.
 class ResponseWriter {
  public:
   virtual ~ResponseWriter() = default;

@@ -14,7 +14,27 @@ using test::Client;
 using test::eventually;
 using namespace std::chrono_literals;
 
-// A server whose handler keeps every writer, so that a test decides what happens to it.
+// Keeps the last writer, so that a test decides what happens to it.
+struct Kept {
+  std::mutex mutex;
+  std::shared_ptr<ResponseWriter> writer;
+  std::shared_ptr<ResponseWriter> get() {
+    std::lock_guard lock(mutex);
+    return writer;
+  }
+  void drop() {
+    std::lock_guard lock(mutex);
+    writer = nullptr;
+  }
+  HttpHandler handler() {
+    return [this](HttpRequest&&, std::shared_ptr<ResponseWriter> given) {
+      std::lock_guard lock(mutex);
+      writer = std::move(given);
+    };
+  }
+};
+
+// A running server. Kept writers go before it does, as its contract asks.
 class Http {
  public:
   explicit Http(HttpOptions options = {}, HttpHandler handler = echo) {
@@ -23,6 +43,11 @@ class Http {
     CHECK(server.ok(), "{}", server.error().message);
     server_ = std::move(server).value();
     server_->start();
+  }
+  Http(HttpOptions options, Kept& kept) : Http(options, kept.handler()) { kept_ = &kept; }
+  ~Http() {
+    server_->stop(0ms);
+    if (kept_ != nullptr) kept_->drop();
   }
   int port() const { return server_->port(); }
   HttpServer& server() { return *server_; }
@@ -33,21 +58,7 @@ class Http {
 
  private:
   std::unique_ptr<HttpServer> server_;
-};
-
-struct Kept {
-  std::mutex mutex;
-  std::shared_ptr<ResponseWriter> writer;
-  std::shared_ptr<ResponseWriter> get() {
-    std::lock_guard lock(mutex);
-    return writer;
-  }
-  HttpHandler handler() {
-    return [this](HttpRequest&&, std::shared_ptr<ResponseWriter> given) {
-      std::lock_guard lock(mutex);
-      writer = std::move(given);
-    };
-  }
+  Kept* kept_ = nullptr;
 };
 
 struct Vector {
@@ -261,7 +272,7 @@ TEST(HttpServer, EndsSlowHeadsAndBodiesAtAnAbsoluteDeadline) {
 
 TEST(HttpServer, AStreamArrivesChunkByChunkAndTheConnectionGoesOn) {
   Kept kept;
-  Http http({}, kept.handler());
+  Http http({}, kept);
   Client client(http.port());
   client.send("GET /s HTTP/1.1\r\nHost: a\r\n\r\n");
   ASSERT_TRUE(eventually([&] { return kept.get() != nullptr; }));
@@ -285,7 +296,7 @@ TEST(HttpServer, ASilentStreamCarriesComments) {
   Kept kept;
   HttpOptions options;
   options.heartbeat = 30ms;
-  Http http(options, kept.handler());
+  Http http(options, kept);
   Client client(http.port());
   client.send("GET /s HTTP/1.1\r\nHost: a\r\n\r\n");
   ASSERT_TRUE(eventually([&] { return kept.get() != nullptr; }));
@@ -296,7 +307,7 @@ TEST(HttpServer, ASilentStreamCarriesComments) {
 TEST(HttpServer, NoticesAClientThatLeaves) {
   for (const bool streaming : {false, true}) {
     Kept kept;
-    Http http({}, kept.handler());
+    Http http({}, kept);
     std::atomic<int> num_calls = 0;
     {
       Client client(http.port());
@@ -322,7 +333,7 @@ TEST(HttpServer, DropsAClientThatDoesNotRead) {
   Kept kept;
   HttpOptions options;
   options.write_timeout = 300ms;
-  Http http(options, kept.handler());
+  Http http(options, kept);
   Client client(http.port());
   client.limit_receive_buffer(4096);
   client.send("GET /s HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -376,7 +387,7 @@ TEST(HttpServer, RefusesMoreConnectionsThanItsLimit) {
 
 TEST(HttpServer, StopLetsAnAnswerFinishAndClosesIdleConnections) {
   Kept kept;
-  Http http({}, kept.handler());
+  Http http({}, kept);
   Client idle(http.port());
   Client busy(http.port());
   busy.send("GET /s HTTP/1.1\r\nHost: a\r\n\r\n");
