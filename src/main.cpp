@@ -4,10 +4,12 @@
 
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <cstdio>
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cli/command.h"
@@ -99,35 +101,34 @@ int run_command(const CommandRow& command, const Parsed& parsed) {
   return status.ok() ? *status : report(status.error());
 }
 
+// What other programs of this kind answer to, in the words of our own commands.
+std::vector<std::string> expand_shortcuts(int argc, char** argv) {
+  std::vector<std::string> words(argv + 1, argv + argc);
+  if (words.empty()) return {"--help"};
+  if (words.front() == "--version") return {"version"};
+  if (words.front() == "--list-kernels") words.insert(words.begin(), "version");
+  return words;
+}
+
 int run_program(int argc, char** argv) {
   CLI::App program("headrace runs and serves language models on the machine you own.", "headrace");
   program.require_subcommand(1);
-  program.footer("`headrace COMMAND --help` is the manual of a command.");
-  bool version = false;
-  bool list_kernels = false;
-  program.add_flag("--version", version, "Show the version.");
-  program.add_flag("--list-kernels", list_kernels,
-                   "List the kernels, what they need and which are in use.");
-  program.parse_complete_callback([&] {
-    if (version || list_kernels) program.require_subcommand(0, 0);
-  });
+  program.footer(
+      "`headrace COMMAND --help` is the manual of a command.\n"
+      "headrace --list-kernels, --version: as the command version says.");
   std::map<std::string_view, Parsed> parsed;
   for (const CommandRow& command : command_rows()) {
     add_command(program, command, parsed[command.name]);
   }
+  std::vector<std::string> words = expand_shortcuts(argc, argv);
+  std::reverse(words.begin(), words.end());  // the order in which CLI11 takes a vector
   try {
-    program.parse(argc, argv);
+    program.parse(std::move(words));
   } catch (const CLI::ParseError& error) {
     return program.exit(error) == 0 ? 0 : 2;
   }
   for (const CommandRow& command : command_rows()) {
-    Parsed& words = parsed[command.name];
-    if (version || list_kernels) {
-      if (command.name != "version") continue;
-      if (list_kernels) words.flags["--list-kernels"] = true;
-      return run_command(command, words);
-    }
-    if (words.app->parsed()) return run_command(command, words);
+    if (parsed[command.name].app->parsed()) return run_command(command, parsed[command.name]);
   }
   return 2;
 }

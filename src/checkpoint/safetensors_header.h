@@ -1,7 +1,8 @@
 // The JSON header of a safetensors file, read without building a document.
 //
 // A document would keep only the last of duplicate keys; this reader sees each one. Limits: 98,304
-// tensors and 4,096 __metadata__ keys per file, 8 dimensions, 16 MiB per string. Source: the safetensors format.
+// tensors and 4,096 __metadata__ keys per file, 8 dimensions, 16 MiB per string. Source: the
+// safetensors format.
 #pragma once
 
 #include <array>

@@ -129,7 +129,7 @@ INSTANTIATE_TEST_SUITE_P(All, RealModels, ::testing::ValuesIn(kModels), [](const
 });
 
 // Logits after every token of a prompt, one way of computing them.
-struct Run {
+struct LogitRun {
   std::string what;
   std::vector<float> logits;
 };
@@ -151,7 +151,7 @@ class Invariance : public ::testing::TestWithParam<std::string> {
   void SetUp() override {
     const auto file = find_model_file("smollm2-135m");
     if (!file) GTEST_SKIP() << "set HEADRACE_TEST_MODELS to test SmolLM2";
-    checkpoint_ = std::move(*Checkpoint::open(*file));
+    checkpoint_ = Checkpoint::open(*file).value();
   }
 
   // A fresh back end, model and cache each time: a restart.
@@ -159,13 +159,13 @@ class Invariance : public ::testing::TestWithParam<std::string> {
     model_.reset();
     auto backend = create_cpu_backend({GetParam(), num_threads});
     if (!backend.ok()) GTEST_SKIP() << backend.error().message;
-    backend_ = std::move(*backend);
-    model_ = std::move(*Model::load(*checkpoint_, *backend_, {}));
+    backend_ = std::move(backend).value();
+    model_ = Model::load(*checkpoint_, *backend_, {}).value();
   }
 
-  Run chunked(const std::string& what, int chunk_tokens) {
-    Run run{what, {}};
-    auto runner = std::move(*SequenceRunner::create(*model_, *backend_, kTokens, chunk_tokens));
+  LogitRun chunked(const std::string& what, int chunk_tokens) {
+    LogitRun run{what, {}};
+    auto runner = SequenceRunner::create(*model_, *backend_, kTokens, chunk_tokens).value();
     runner.append(some_ids(kTokens, model_->config().vocab_size), 0,
                   [&](int64_t, std::span<const float> logits) {
                     run.logits.insert(run.logits.end(), logits.begin(), logits.end());
@@ -174,7 +174,7 @@ class Invariance : public ::testing::TestWithParam<std::string> {
   }
 
   // The same sequence as the second of three in one batch, among other tokens.
-  Run batched() {
+  LogitRun batched() {
     constexpr int kBefore = 33, kAfter = 21, kKept = 16;
     const int64_t vocab_size = model_->config().vocab_size;
     const auto ids = some_ids(kTokens, vocab_size);
@@ -182,20 +182,20 @@ class Invariance : public ::testing::TestWithParam<std::string> {
     std::vector<int32_t> all(others.begin() + 5, others.begin() + 5 + kBefore);
     all.insert(all.end(), ids.begin(), ids.end());
     all.insert(all.end(), others.begin() + 5 + kBefore, others.end());
-    auto store = std::move(*KvStore::create(*backend_, model_->kv_shapes(), 16));
+    auto store = KvStore::create(*backend_, model_->kv_shapes(), 16).value();
     const std::vector<int32_t> tables[] = {{9, 3, 7}, {1, 8, 2, 12, 5}, {4, 11}};
     const BatchSpan spans[] = {{0, kBefore, 0, tables[0].data(), 0},
                                {kBefore, kTokens, 0, tables[1].data(), 0},
                                {kBefore + kTokens, kAfter, 0, tables[2].data(), 0}};
     std::vector<int32_t> rows;
     for (int i = kTokens - kKept; i < kTokens; ++i) rows.push_back(kBefore + i);
-    Run run{"batched", std::vector<float>(rows.size() * static_cast<size_t>(vocab_size))};
+    LogitRun run{"batched", std::vector<float>(rows.size() * static_cast<size_t>(vocab_size))};
     model_->forward(Batch{all, spans, rows}, store, run.logits.data());
     return run;
   }
 
   // Equal bits in the last rows that both hold.
-  static void expect_same_bits(const Run& a, const Run& b) {
+  static void expect_same_bits(const LogitRun& a, const LogitRun& b) {
     const size_t count = std::min(a.logits.size(), b.logits.size());
     ASSERT_GT(count, 0u);
     EXPECT_EQ(std::memcmp(a.logits.data() + a.logits.size() - count,
@@ -212,7 +212,7 @@ class Invariance : public ::testing::TestWithParam<std::string> {
 TEST_P(Invariance, AloneChunkedBatchedRestartedAndThreadsGiveTheSameBits) {
   load(2);
   if (IsSkipped()) return;
-  const Run alone = chunked("alone", 0);
+  const LogitRun alone = chunked("alone", 0);
   ASSERT_EQ(alone.logits.size(),
             static_cast<size_t>(kTokens) * static_cast<size_t>(model_->config().vocab_size));
   for (const int chunk : {1, 7, 16, 33}) {
