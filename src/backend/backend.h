@@ -70,6 +70,7 @@ struct NormArgs {
 // How one layer's keys and values lie in a block of the KV store; see Backend::kv_layer_bytes.
 enum class KvType : uint8_t { kF32, kBF16 };
 inline constexpr int kBlockTokens = 16;
+inline constexpr int kMaxHeadDim = 512;  // largest head_dim of a KvShape
 
 struct KvShape {
   KvType type = KvType::kF32;

@@ -1,5 +1,6 @@
 #include "model/config.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace headrace {
@@ -36,7 +37,7 @@ Status check_layer(const LayerConfig& layer, int num_ropes) {
   TRY(check_ranges({
       {"num_attention_heads", static_cast<double>(layer.num_attention_heads), 1, 4096},
       {"num_key_value_heads", static_cast<double>(layer.num_key_value_heads), 1, 4096},
-      {"head_dim", static_cast<double>(layer.head_dim), 1, 4096},
+      {"head_dim", static_cast<double>(layer.head_dim), 1, kMaxHeadDim},
       {"intermediate_size", static_cast<double>(layer.intermediate_size), 1, 1e7},
       {"sliding_window", static_cast<double>(layer.sliding_window), 0, 1e12},
   }));
@@ -131,11 +132,13 @@ Status check_config(const ModelConfig& config) {
                        static_cast<double>(config.query_position_original), 1, 1e12}}));
   }
   const int num_ropes = static_cast<int>(config.ropes.size());
+  int head_dim = kMaxHeadDim;
   for (const LayerConfig& layer : config.layers) {
     TRY(check_layer(layer, num_ropes));
-    if (layer.rope_idx < 0) continue;
-    TRY(check_rope(config.ropes[static_cast<size_t>(layer.rope_idx)], layer.head_dim));
+    head_dim = std::min(head_dim, layer.head_dim);
   }
+  // Used by a layer or not: there is a table for each.
+  for (const RopeConfig& rope : config.ropes) TRY(check_rope(rope, head_dim));
   return {};
 }
 

@@ -293,5 +293,29 @@ TEST(ConfigJson, ErrorsNameTheKeyAndTheValue) {
   }
 }
 
+// A head beyond what the kernels take is refused when the file is read, not when it is run.
+TEST(ConfigJson, HeadsAreAsWideAsKernelsTake) {
+  const auto with = [](int head_dim) {
+    return config_of("llama", fmt::format(R"("head_dim": {})", head_dim));
+  };
+  EXPECT_EQ(read(with(kMaxHeadDim)).layers[0].head_dim, kMaxHeadDim);
+  EXPECT_NE(error_of(with(kMaxHeadDim + 1)).message.find("head_dim is 513"), std::string::npos);
+}
+
+// Tables are made for every rope, so one that no layer uses must be sound too.
+TEST(ConfigJson, ARopeThatNoLayerUsesIsChecked) {
+  const auto with = [](std::string_view factors) {
+    return config_of("gemma3_text",
+                     fmt::format(R"("num_key_value_heads": 2, "head_dim": 8, "sliding_window": 16,
+                                    "sliding_window_pattern": 1000, "rope_scaling": {{
+                                      "rope_type": "longrope", "short_factor": {0},
+                                      "long_factor": {0}}})",
+                                 factors));
+  };
+  EXPECT_EQ(ropes_of(read(with("[1, 2, 3, 4]"))), "11111111");
+  EXPECT_NE(error_of(with("[1, 2, 3]")).message.find("short_factor has 3 entries"),
+            std::string::npos);
+}
+
 }  // namespace
 }  // namespace headrace

@@ -149,13 +149,13 @@ Status WeightFinder::find_fused_qkv(const std::string& base, const LayerConfig& 
                                     FoundLinear* qkv) {
   const int64_t kv_rows = int64_t{layer.num_key_value_heads} * layer.head_dim;
   const int64_t q_rows = int64_t{layer.num_attention_heads} * layer.head_dim;
+  WeightView weight = TRY(linear(base, q_rows + 2 * kv_rows, config_.hidden_size));
   std::vector<int32_t> order;
   if (config_.permuted_qk) {
     append_unpermuted(layer.num_attention_heads + layer.num_key_value_heads, layer.head_dim,
                       &order);
     append_identity(kv_rows, &order);
   }
-  WeightView weight = TRY(linear(base, q_rows + 2 * kv_rows, config_.hidden_size));
   reorder_rows(order, &weight);
   qkv->parts.push_back(std::move(weight));
   qkv->bias = TRY(bias(base, config_.qkv_bias, q_rows + 2 * kv_rows, order));
@@ -174,9 +174,10 @@ Status WeightFinder::find_qkv(const std::string& prefix, const LayerConfig& laye
   for (const Projection& projection : projections) {
     const std::string base = prefix + std::string(projection.name);
     const int64_t rows = int64_t{projection.num_heads} * layer.head_dim;
+    // Checked before the order is made, which is as long as the configuration says.
+    WeightView weight = TRY(linear(base, rows, config_.hidden_size));
     std::vector<int32_t> order;
     if (projection.permuted) append_unpermuted(projection.num_heads, layer.head_dim, &order);
-    WeightView weight = TRY(linear(base, rows, config_.hidden_size));
     reorder_rows(order, &weight);
     qkv->parts.push_back(std::move(weight));
     FoundVector piece = TRY(bias(base, config_.qkv_bias, rows, order));

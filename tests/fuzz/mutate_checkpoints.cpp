@@ -76,15 +76,7 @@ class GgufFields {
   size_t offset_ = 0;
 };
 
-Seed gguf_seed(std::string name, const GgufBuilder& builder, uint32_t version = 3) {
-  Seed seed;
-  seed.name = std::move(name);
-  seed.bytes = builder.build(version);
-  GgufFields fields(&seed);
-  return seed;
-}
-
-Seed safetensors_seed(std::string name, const std::string& header, size_t num_data_bytes) {
+Seed seed_of_header(std::string name, const std::string& header, size_t num_data_bytes) {
   Seed seed;
   seed.name = std::move(name);
   seed.bytes = testing::safetensors_file(header, num_data_bytes);
@@ -100,43 +92,12 @@ Seed safetensors_seed(std::string name, const std::string& header, size_t num_da
   return seed;
 }
 
-struct Tensor {
-  std::string_view name;
-  std::string_view dtype;
-  std::vector<uint64_t> shape;
-  std::vector<int64_t> values = {};  // of I32 and I64 tensors whose values matter, else a pattern
-};
-
-void set_values(const Tensor& tensor, size_t offset, Bytes* bytes) {
+void set_values(const SeedTensor& tensor, size_t offset, Bytes* bytes) {
   const size_t width = find_dtype_by_safetensors_name(tensor.dtype)->block_bytes;
   for (const int64_t value : tensor.values) {
     std::memcpy(bytes->data() + offset, &value, width);
     offset += width;
   }
-}
-
-Seed safetensors_seed(std::string name, const std::vector<Tensor>& tensors) {
-  std::string header = R"({"__metadata__":{"format":"pt"})";
-  size_t offset = 0;
-  for (const Tensor& tensor : tensors) {
-    size_t num_bytes = find_dtype_by_safetensors_name(tensor.dtype)->block_bytes;
-    for (const uint64_t size : tensor.shape) num_bytes *= size;
-    const std::string shape = fmt::format("[{}]", fmt::join(tensor.shape, ","));
-    header += ',';
-    header +=
-        testing::safetensors_entry(tensor.name, tensor.dtype, shape, offset, offset + num_bytes);
-    offset += num_bytes;
-  }
-  header += '}';
-  Seed seed = safetensors_seed(std::move(name), header, offset);
-  offset = seed.header_bytes;
-  for (const Tensor& tensor : tensors) {
-    set_values(tensor, offset, &seed.bytes);
-    size_t num_bytes = find_dtype_by_safetensors_name(tensor.dtype)->block_bytes;
-    for (const uint64_t size : tensor.shape) num_bytes *= size;
-    offset += num_bytes;
-  }
-  return seed;
 }
 
 // ---- mutations ----
@@ -351,6 +312,38 @@ void mutate_bytes(Bytes* bytes, const Seed& seed, const Bytes& other, std::mt199
 }
 
 }  // namespace
+
+Seed gguf_seed(std::string name, const GgufBuilder& builder, uint32_t version) {
+  Seed seed;
+  seed.name = std::move(name);
+  seed.bytes = builder.build(version);
+  GgufFields fields(&seed);
+  return seed;
+}
+
+Seed safetensors_seed(std::string name, const std::vector<SeedTensor>& tensors) {
+  std::string header = R"({"__metadata__":{"format":"pt"})";
+  size_t offset = 0;
+  for (const SeedTensor& tensor : tensors) {
+    size_t num_bytes = find_dtype_by_safetensors_name(tensor.dtype)->block_bytes;
+    for (const uint64_t size : tensor.shape) num_bytes *= size;
+    const std::string shape = fmt::format("[{}]", fmt::join(tensor.shape, ","));
+    header += ',';
+    header +=
+        testing::safetensors_entry(tensor.name, tensor.dtype, shape, offset, offset + num_bytes);
+    offset += num_bytes;
+  }
+  header += '}';
+  Seed seed = seed_of_header(std::move(name), header, offset);
+  offset = seed.header_bytes;
+  for (const SeedTensor& tensor : tensors) {
+    set_values(tensor, offset, &seed.bytes);
+    size_t num_bytes = find_dtype_by_safetensors_name(tensor.dtype)->block_bytes;
+    for (const uint64_t size : tensor.shape) num_bytes *= size;
+    offset += num_bytes;
+  }
+  return seed;
+}
 
 std::vector<Seed> gguf_seeds() {
   std::vector<Seed> seeds;

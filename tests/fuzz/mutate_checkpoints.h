@@ -5,7 +5,10 @@
 #include <cstdint>
 #include <random>
 #include <string>
+#include <string_view>
 #include <vector>
+
+#include "checkpoint/testing/file_builders.h"
 
 namespace headrace::fuzz {
 
@@ -24,6 +27,17 @@ struct Seed {
   std::vector<Field> fields;
   bool fields_are_text = false;  // but the first
 };
+
+// A tensor of a safetensors seed.
+struct SeedTensor {
+  std::string name;
+  std::string_view dtype;
+  std::vector<uint64_t> shape;
+  std::vector<int64_t> values = {};  // of I32 and I64 tensors whose values matter, else a pattern
+};
+
+Seed gguf_seed(std::string name, const testing::GgufBuilder& builder, uint32_t version = 3);
+Seed safetensors_seed(std::string name, const std::vector<SeedTensor>& tensors);
 
 std::vector<Seed> gguf_seeds();
 std::vector<Seed> safetensors_seeds();

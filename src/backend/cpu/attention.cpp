@@ -5,7 +5,7 @@
 namespace headrace::cpu {
 namespace {
 
-static_assert(kKvBlock == kBlockTokens);
+static_assert(kKvBlock == kBlockTokens && cpu::kMaxHeadDim == headrace::kMaxHeadDim);
 
 KvDtype kv_dtype(KvType type) { return type == KvType::kF32 ? KvDtype::kF32 : KvDtype::kBF16; }
 
