@@ -55,7 +55,8 @@ SafetensorsModel resized_safetensors_model(std::mt19937_64& random);
 // The file of these tensors with these keys.
 Seed gguf_file(const GgufModel& model, const std::vector<GgufKey>& keys);
 
-// One to three keys changed: other value or kind of value, removed, or another known key added.
+// One to three keys changed: other value or kind of value, removed, or another known key added; one
+// file in eight says that it is of another architecture.
 std::vector<GgufKey> mutate_keys(const GgufModel& model, std::mt19937_64& random);
 
 // One to three members of the object (at any depth) changed: boundary numbers, other kinds of

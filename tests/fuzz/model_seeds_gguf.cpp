@@ -328,6 +328,22 @@ void set_key(std::vector<GgufKey>* keys, const std::string& name, GgufKey::Value
   keys->push_back({name, std::move(value)});
 }
 
+// The same tensors read as another family's: those it lacks are named, those it has are run.
+void change_family(const std::string& architecture, std::vector<GgufKey>* keys,
+                   std::mt19937_64& random) {
+  constexpr std::array<std::string_view, 12> kArchitectures = {
+      "llama",   "mistral3", "qwen2", "qwen3",    "gemma2", "gemma3",
+      "granite", "smollm3",  "glm4",  "seed_oss", "phi3",   "olmo2"};
+  const std::string other(kArchitectures[random() % kArchitectures.size()]);
+  for (GgufKey& key : *keys) {
+    if (key.name.starts_with(architecture + ".")) {
+      key.name = other + key.name.substr(architecture.size());
+    } else if (key.name == "general.architecture") {
+      key.value = other;
+    }
+  }
+}
+
 void write_key(GgufBuilder* builder, const GgufKey& key) {
   struct Writer {
     GgufBuilder* to;
@@ -420,6 +436,7 @@ std::vector<GgufKey> mutate_keys(const GgufModel& model, std::mt19937_64& random
       }
     }
   }
+  if (random() % 8 == 0) change_family(model.architecture, &keys, random);
   return keys;
 }
 
