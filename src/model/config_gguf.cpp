@@ -221,12 +221,14 @@ Result<std::vector<float>> GgufReader::factors(std::string_view name) const {
   const TensorView* tensor = checkpoint_.find(name);
   std::vector<float> values;
   if (tensor == nullptr) return values;
-  if (tensor->dtype != DType::kF32 || tensor->num_elements() > 4096) {
-    return make_error(ErrorCode::kUnsupported, "tensor {} is {} {}, but must be F32 and small",
-                      name, dtype_name(tensor->dtype), tensor->shape_string());
+  const int64_t count = tensor->num_elements();
+  if (tensor->dtype != DType::kF32 || count < 1 || count > 4096) {
+    return make_error(ErrorCode::kUnsupported,
+                      "tensor {} is {} {}, but must hold 1 to 4096 numbers of F32", name,
+                      dtype_name(tensor->dtype), tensor->shape_string());
   }
-  values.resize(static_cast<size_t>(tensor->num_elements()));
-  dtype_row(tensor->dtype).dequantise(tensor->data, tensor->num_elements(), values.data());
+  values.resize(static_cast<size_t>(count));
+  dtype_row(tensor->dtype).dequantise(tensor->data, count, values.data());
   return values;
 }
 

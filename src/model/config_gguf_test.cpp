@@ -157,5 +157,18 @@ TEST(ConfigGguf, WhatCannotRunIsRefusedByName) {
   EXPECT_NE(error_of(no_table).message.find("token_embd"), std::string::npos);
 }
 
+TEST(ConfigGguf, RopeFactorsAreAFewNumbers) {
+  for (const int64_t count : {0, 4097}) {
+    FakeCheckpoint checkpoint = file_of("llama");
+    checkpoint.tensor("rope_freqs.weight", {count});
+    const auto config = read_config_gguf(checkpoint);
+    ASSERT_FALSE(config.ok());
+    EXPECT_EQ(config.error().message,
+              fmt::format("tensor rope_freqs.weight is F32 [{}], but must hold 1 to 4096 numbers "
+                          "of F32",
+                          count));
+  }
+}
+
 }  // namespace
 }  // namespace headrace
