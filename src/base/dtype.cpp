@@ -27,6 +27,7 @@ int signed_byte_at(const std::byte* bytes, int index) {
 float half_at(const std::byte* bytes) { return f16_to_float(load<uint16_t>(bytes)); }
 
 void dequantise_f32(const std::byte* blocks, int64_t num_blocks, float* values) {
+  if (num_blocks == 0) return;  // then there may be no bytes to point to
   std::memcpy(values, blocks, static_cast<size_t>(num_blocks) * sizeof(float));
 }
 
