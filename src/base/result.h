@@ -89,11 +89,11 @@ using Status = Result<void>;
 // The counter gives nested uses names of their own.
 #define TRY(expression) HEADRACE_TRY_AS(expression, __COUNTER__)
 #define HEADRACE_TRY_AS(expression, number) HEADRACE_TRY_NAMED(expression, number)
-#define HEADRACE_TRY_NAMED(expression, number)           \
-  ({                                                     \
-    auto try_result_##number = (expression);             \
-    if (!try_result_##number.ok()) [[unlikely]] {        \
-      return std::move(try_result_##number).error();     \
-    }                                                    \
-    std::move(try_result_##number).value();              \
+#define HEADRACE_TRY_NAMED(expression, number)       \
+  ({                                                 \
+    auto try_result_##number = (expression);         \
+    if (!try_result_##number.ok()) [[unlikely]] {    \
+      return std::move(try_result_##number).error(); \
+    }                                                \
+    std::move(try_result_##number).value();          \
   })

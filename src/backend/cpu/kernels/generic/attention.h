@@ -35,7 +35,8 @@ struct KvReader {
   [[gnu::always_inline]] inline static V key(const uint8_t* plane, int64_t d) {
     if constexpr (kType == KvDtype::kF32) return F::load_bytes_as_float(plane + d * 64);
     const uint8_t* words = plane + (d / 2) * 64;
-    return d % 2 == 0 ? F::template bf16_of_word<0>(words) : F::template bf16_of_word<1>(words);
+    if (d % 2 == 0) return F::template bf16_of_word<0>(words);
+    return F::template bf16_of_word<1>(words);
   }
   [[gnu::always_inline]] inline static V value(const uint8_t* plane, int64_t dims, int64_t t,
                                                int64_t d) {
@@ -43,7 +44,8 @@ struct KvReader {
       return F::load_bytes_as_float(plane + (t * dims + d) * 4);
     }
     const uint8_t* words = plane + ((t / 2) * dims + d) * 4;
-    return t % 2 == 0 ? F::template bf16_of_word<0>(words) : F::template bf16_of_word<1>(words);
+    if (t % 2 == 0) return F::template bf16_of_word<0>(words);
+    return F::template bf16_of_word<1>(words);
   }
 };
 
