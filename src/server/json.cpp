@@ -1,5 +1,6 @@
 #include "server/json.h"
 
+#include <algorithm>
 #include <boost/json/serialize.hpp>
 #include <cmath>
 
@@ -57,10 +58,26 @@ void append_escaped(std::string& out, char c) {
   }
 }
 
+// A literal such as 1e999 parses to infinity, which JSON cannot write again. Depth is bounded by
+// the parser.
+bool is_finite(const boost::json::value& value) {
+  if (const double* number = value.if_double()) return std::isfinite(*number);
+  if (const auto* list = value.if_array())
+    return std::all_of(list->begin(), list->end(), is_finite);
+  const auto* object = value.if_object();
+  return object == nullptr || std::all_of(object->begin(), object->end(), [](const auto& member) {
+           return is_finite(member.value());
+         });
+}
+
 }  // namespace
 
 Result<boost::json::value> parse_body(std::string_view text) {
   auto value = parse_json(text, "the body");
+  if (value.ok() && !is_finite(*value)) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "the body holds a number beyond the range of a double (about 1.8e308)");
+  }
   if (value.ok()) return value;
   Error error = value.error();
   error.code = ErrorCode::kInvalidArgument;

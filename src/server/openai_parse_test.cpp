@@ -337,6 +337,17 @@ TEST(ParseBody, SaysWhatIsWrongAndWhere) {
   EXPECT_NE(message(std::string(1'000'000, '[')), "accepted");
 }
 
+TEST(ParseBody, NumbersThatNoDoubleHoldsAreRefused) {
+  for (const char* text : {"15e505", "{\"temperature\": 1e999}", "[1, [2, -1e400]]"}) {
+    const auto value = parse_body(text);
+    ASSERT_FALSE(value.ok()) << text;
+    EXPECT_EQ(value.error().code, ErrorCode::kInvalidArgument);
+    EXPECT_EQ(value.error().message,
+              "the body holds a number beyond the range of a double (about 1.8e308)");
+  }
+  EXPECT_TRUE(parse_body("[1e308, -1.7e308, 1e-400]").ok());
+}
+
 TEST(JsonWriter, WritesWhatReadsBack) {
   JsonWriter json;
   json.open_object().text("a\"b", "\x01\n\\\xFFz").integer("i", -5).number("d", 0.1);
