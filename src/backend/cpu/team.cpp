@@ -13,9 +13,9 @@ namespace {
 // Longer than the gaps between the ops of a step and than sampling; short for an idle server.
 constexpr TimeUs kSpinUs = 200;
 constexpr int kPausesPerLook = 64;
-// Looks of the caller at workers that are still inside, before it lets others run.
+// Looks at items that others still hold, before the system may run something else here.
 constexpr int kLooksBeforeYield = 2000;
-constexpr uint32_t kOpen = 1u << 31;
+constexpr uint64_t kNextMask = 0xFFFFFFFFu;
 
 void pin_to(int core) {
   cpu_set_t set;
@@ -45,44 +45,62 @@ Team::~Team() {
   for (std::thread& thread : workers_) thread.join();
 }
 
+void Team::run_phases(std::span<const ErasedPhase> phases) {
+  int64_t num_items = 0;
+  num_phases_ = 0;
+  for (const ErasedPhase& phase : phases) {
+    if (phase.num_items <= 0) continue;
+    num_items += phase.num_items;
+    phases_[num_phases_++] = phase;
+  }
+  if (num_items == 0) return;
+  CHECK(num_items < INT32_MAX, "{} items", num_items);
+  ++num_joins_;
+  finished_.store(0, std::memory_order_relaxed);
+  claims_.store(static_cast<uint64_t>(num_items) << 32, std::memory_order_release);
+  if (num_threads_ > 1 && num_items > 1) {
+    // Sequentially consistent with sleepers_: either the sleeper is seen here, or it sees the
+    // epoch.
+    epoch_.fetch_add(1);
+    if (sleepers_.load() > 0) epoch_.notify_all();
+  }
+  work_on_items(0);
+  wait_for_finished(static_cast<uint32_t>(num_items));
+}
+
 void Team::work_on_items(int member) {
   while (true) {
-    const int64_t item = next_item_.fetch_add(1, std::memory_order_relaxed);
-    if (item >= num_items_) return;
-    job_(context_, item, member);
+    // Without this look, late members would count claims up for nothing.
+    const uint64_t seen = claims_.load(std::memory_order_relaxed);
+    if ((seen & kNextMask) >= seen >> 32) return;
+    const uint64_t claim = claims_.fetch_add(1, std::memory_order_acquire);
+    if ((claim & kNextMask) >= claim >> 32) return;
+    run_item(static_cast<int64_t>(claim & kNextMask), member);
   }
 }
 
-void Team::run_erased(int64_t num_items, Job job, const void* context) {
-  if (num_threads_ == 1 || num_items <= 1) {
-    for (int64_t item = 0; item < num_items; ++item) job(context, item, 0);
-    return;
+void Team::run_item(int64_t item, int member) {
+  uint32_t before = 0;  // items of the phases before
+  const ErasedPhase* phase = phases_;
+  while (item >= phase->num_items) {
+    item -= phase->num_items;
+    before += static_cast<uint32_t>(phase->num_items);
+    ++phase;
   }
-  job_ = job;
-  context_ = context;
-  num_items_ = num_items;
-  next_item_.store(0, std::memory_order_relaxed);
-  gate_.store(kOpen, std::memory_order_release);
-  // Sequentially consistent with sleepers_: either the sleeper is seen here, or it sees the epoch.
-  epoch_.fetch_add(1);
-  if (sleepers_.load() > 0) epoch_.notify_all();
-  work_on_items(0);
-  gate_.fetch_and(~kOpen, std::memory_order_relaxed);
-  for (int looks = 0; gate_.load(std::memory_order_acquire) != 0; ++looks) {
+  if (before > 0) wait_for_finished(before);
+  phase->job(phase->context, item, member);
+  finished_.fetch_add(1, std::memory_order_release);
+}
+
+// Items finish phase by phase, so a count is enough. Those waited for are all claimed.
+void Team::wait_for_finished(uint32_t num_items) {
+  for (int looks = 0; finished_.load(std::memory_order_acquire) < num_items; ++looks) {
     if (crowded_ || looks > kLooksBeforeYield) {
       sched_yield();
     } else {
       _mm_pause();
     }
   }
-}
-
-bool Team::enter() {
-  uint32_t gate = gate_.load(std::memory_order_relaxed);
-  while ((gate & kOpen) != 0) {
-    if (gate_.compare_exchange_weak(gate, gate + 1, std::memory_order_acquire)) return true;
-  }
-  return false;
 }
 
 uint32_t Team::wait_for_job(uint32_t seen) {
@@ -110,10 +128,7 @@ void Team::worker(int member, int core) {
   while (true) {
     seen = wait_for_job(seen);
     if (stop_.load(std::memory_order_relaxed)) return;
-    // A shut gate: the others were done before this worker came.
-    if (!enter()) continue;
     work_on_items(member);
-    gate_.fetch_sub(1, std::memory_order_release);
   }
 }
 

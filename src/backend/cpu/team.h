@@ -1,17 +1,30 @@
-// Team: the pinned threads that share each op's work.
+// Team: the threads that share each op's work.
 //
-// Work is a number of items that members claim one by one, so that a member which the system has
-// taken off its core delays at most its own item: the caller finishes the rest and does not wait
-// for members that never came. The caller is member 0 and takes part; the others spin for a while
-// after a job, then sleep. One caller at a time. Which member runs what never decides a result bit.
+// Work is one or more phases; a phase is a number of items that members claim one by one, in order.
+// Items of a phase start when all items of the phases before it have finished, so an op of several
+// passes costs one fork and one join. The caller is member 0 and takes part; the others spin for a
+// while after a job, then sleep. A member which the system has taken off its core delays at most
+// the item it holds: nobody waits for members that hold none, and what is left is claimed by the
+// others. One caller at a time. Which member runs what never decides a result bit.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+#include <span>
 #include <thread>
 #include <vector>
 
 namespace headrace::cpu {
+
+// work(item, member) for each item in [0, num_items). Refers to the function: use in one
+// expression.
+template <typename F>
+struct Phase {
+  int64_t num_items;
+  const F& work;
+};
+template <typename F>
+Phase(int64_t, const F&) -> Phase<F>;
 
 class Team {
  public:
@@ -23,38 +36,53 @@ class Team {
   Team& operator=(const Team&) = delete;
 
   int num_threads() const { return num_threads_; }
+  // Calls of run() that had work.
+  int64_t num_joins() const { return num_joins_; }
 
-  // Calls work(item, member) once for each item in [0, num_items); returns when all have finished.
-  // Two items never run on the same member at the same time.
+  // Returns when all items have finished. Two items never run on the same member at the same time.
+  template <typename... Fs>
+  void run(const Phase<Fs>&... phases) {
+    const ErasedPhase erased[] = {{phases.num_items,
+                                   [](const void* context, int64_t item, int member) {
+                                     (*static_cast<const Fs*>(context))(item, member);
+                                   },
+                                   &phases.work}...};
+    static_assert(sizeof...(Fs) <= kMaxPhases);
+    run_phases(erased);
+  }
   template <typename F>
   void run(int64_t num_items, const F& work) {
-    run_erased(
-        num_items,
-        [](const void* context, int64_t item, int member) {
-          (*static_cast<const F*>(context))(item, member);
-        },
-        &work);
+    run(Phase{num_items, work});
   }
 
  private:
+  static constexpr int kMaxPhases = 6;
   using Job = void (*)(const void* context, int64_t item, int member);
+  struct ErasedPhase {
+    int64_t num_items;
+    Job job;
+    const void* context;
+  };
 
-  void run_erased(int64_t num_items, Job job, const void* context);
+  void run_phases(std::span<const ErasedPhase> phases);
   void work_on_items(int member);
+  void run_item(int64_t item, int member);
+  void wait_for_finished(uint32_t num_items);
   void worker(int member, int core);
   uint32_t wait_for_job(uint32_t seen);
-  bool enter();
 
   const int num_threads_;
   const bool crowded_;  // more threads than cores
-  // The job; written by the caller while the gate is shut and nobody is inside.
-  Job job_ = nullptr;
-  const void* context_ = nullptr;
-  int64_t num_items_ = 0;
-  alignas(64) std::atomic<int64_t> next_item_{0};
-  // kOpen while the job may be entered, plus the number of workers inside.
-  alignas(64) std::atomic<uint32_t> gate_{0};
-  alignas(64) std::atomic<uint32_t> epoch_{0};  // moves with every job; what workers wait on
+  int64_t num_joins_ = 0;
+  // The job. Written by the caller while all items of the last one have finished; read by who holds
+  // an item that has not.
+  ErasedPhase phases_[kMaxPhases] = {};
+  int num_phases_ = 0;
+  // Number of items << 32 | next item: one word, so that a claim tells whether it is good,
+  // whichever job the claimer came for.
+  alignas(64) std::atomic<uint64_t> claims_{0};
+  alignas(64) std::atomic<uint32_t> finished_{0};  // items of the job
+  alignas(64) std::atomic<uint32_t> epoch_{0};     // moves with every job; what workers wait on
   std::atomic<int32_t> sleepers_{0};
   std::atomic<bool> stop_{false};
   std::vector<std::thread> workers_;
