@@ -25,6 +25,8 @@ constexpr OptionRow kRows[] = {
      "Folder of pulled models; empty: models/ under HEADRACE_HOME, or headrace/models in the user's cache."},
     {"--isa", "HEADRACE_ISA", kChoice, "auto", "auto|reference|avx2|avx512", "serve run chat eval verify version",
      "Instruction set of the kernels; auto takes the fastest this processor has."},
+    {"--activations", "HEADRACE_ACTIVATIONS", kChoice, "exact", "exact|int8", "serve run chat eval verify version",
+     "Arithmetic of quantised weights: exact keeps 16 bits per activation; int8 is faster and less accurate."},
     {"--threads", "HEADRACE_THREADS", kInteger, "0", "0..1024", "serve run chat eval verify version",
      "Compute threads; 0: one per core that affinity and cgroup quota allow."},
     {"--kv-type", "HEADRACE_KV_TYPE", kChoice, "f32", "f32|bf16", "serve run chat eval verify inspect",

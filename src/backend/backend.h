@@ -150,6 +150,9 @@ class Backend {
   // limits.
   virtual Result<std::unique_ptr<PackedWeight>> pack(std::span<const WeightView> parts,
                                                      WeightRole role) = 0;
+  // Room for batches of up to max_rows rows (64 without it). Called at load, before or after
+  // pack().
+  virtual Status reserve(int64_t max_rows) = 0;
   // Bytes that pack() would hold, for memory plans; reads no weight data.
   virtual size_t packed_bytes(std::span<const WeightView> parts, WeightRole role) const = 0;
   virtual size_t kv_layer_bytes(const KvShape& shape) const = 0;  // one layer of one block

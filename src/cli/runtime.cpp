@@ -24,8 +24,11 @@ Result<std::unique_ptr<Checkpoint>> open_checkpoint(const Options& options,
 }
 
 Result<std::unique_ptr<Backend>> create_backend(const Options& options) {
-  return create_cpu_backend(
-      {options.text("--isa"), static_cast<int>(options.integer("--threads"))});
+  CpuBackendOptions backend;
+  backend.isa = options.text("--isa");
+  backend.num_threads = static_cast<int>(options.integer("--threads"));
+  if (options.text("--activations") == "int8") backend.activations = ActivationArithmetic::kInt8;
+  return create_cpu_backend(backend);
 }
 
 KvType kv_type_from_options(const Options& options) {

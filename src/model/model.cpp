@@ -1,5 +1,7 @@
 #include "model/model.h"
 
+#include <algorithm>
+
 #include <utility>
 
 #include "model/config_files.h"
@@ -78,6 +80,7 @@ Result<std::unique_ptr<Model>> Model::load(const Checkpoint& checkpoint, Backend
   const FoundWeights found = TRY(find_weights(checkpoint, config));
   Workspace workspace = TRY(Workspace::create(config, options));
   Weights weights = TRY(pack_weights(found, backend, progress));
+  TRY(backend.reserve(std::max(options.max_batch_tokens, options.max_logit_rows)));
   checkpoint.release_pages();
   return std::unique_ptr<Model>(std::make_unique<DecoderModel>(
       std::move(config), options, std::move(weights), std::move(workspace), backend));

@@ -111,7 +111,9 @@ TEST_P(GgufTest, BlockFormatsGiveWhatTheirValuesGiveInFloat32) {
       largest = std::max(largest, std::abs(expected[j]));
       difference = std::max(difference, std::abs(found[j] - expected[j]));
     }
-    EXPECT_LE(difference, 2e-4f * largest);
+    // Activations that meet codes have 16 bits, those that meet float32 have 24: each layer adds
+    // about 2^-15 of its values.
+    EXPECT_LE(difference, 1e-3f * largest);
     EXPECT_GT(largest, 0);
   }
 }

@@ -91,6 +91,7 @@ class FakeBackend final : public Backend {
   Result<std::unique_ptr<PackedWeight>> pack(std::span<const WeightView>, WeightRole) override {
     return make_error(ErrorCode::kUnsupported, "the fake backend packs nothing");
   }
+  Status reserve(int64_t) override { return {}; }
   size_t packed_bytes(std::span<const WeightView>, WeightRole) const override { return 0; }
   size_t kv_layer_bytes(const KvShape&) const override { return 64; }
   void embed(const PackedWeight&, std::span<const int32_t>, float, float*) override { unused(); }

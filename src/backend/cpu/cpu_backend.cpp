@@ -13,20 +13,31 @@ namespace {
 
 constexpr int kMaxThreads = 1024;
 constexpr int64_t kNormRowsPerItem = 8;
+constexpr int64_t kDefaultMaxRows = 64;
 
 class CpuBackend final : public Backend {
  public:
-  CpuBackend(const KernelUnit& unit, uint32_t available, int num_threads,
+  CpuBackend(const KernelSet& kernels, uint32_t available, int num_threads,
              const std::vector<int>& cores, CpuWorkspace workspace)
       : available_(available),
-        kernels_(select_kernels(unit, available)),
+        kernels_(kernels),
         team_(num_threads, cores),
         workspace_(std::move(workspace)),
         context_{kernels_, team_, workspace_} {}
 
   Result<std::unique_ptr<PackedWeight>> pack(std::span<const WeightView> parts,
                                              WeightRole role) override {
-    return std::unique_ptr<PackedWeight>(TRY(pack_weight(parts, role, kernels_, team_)));
+    auto weight = TRY(pack_weight(parts, role, kernels_, team_));
+    if (weight->needs_quantised_input()) {
+      max_inputs_ = std::max(max_inputs_, weight->num_inputs());
+      TRY(reserve(max_rows_));
+    }
+    return std::unique_ptr<PackedWeight>(std::move(weight));
+  }
+
+  Status reserve(int64_t max_rows) override {
+    max_rows_ = std::max(max_rows_, max_rows);
+    return workspace_.reserve_activations(kernels_.quantise->activation, max_rows_, max_inputs_);
   }
 
   size_t packed_bytes(std::span<const WeightView> parts, WeightRole /*role*/) const override {
@@ -58,12 +69,14 @@ class CpuBackend final : public Backend {
   void linear(const PackedWeight& weight, const float* x, int64_t num_rows,
               const Epilogue& epilogue, float* out) override {
     CHECK(own(weight).role() != WeightRole::kGateUp && num_rows >= 0, "{} rows", num_rows);
+    check_rows(num_rows);
     run_linear(context_, {own(weight), x, num_rows, out}, epilogue);
   }
 
   void gated_linear(const PackedWeight& gate_up, const float* x, int64_t num_rows,
                     Activation activation, const float* bias, float* out) override {
     CHECK(own(gate_up).role() == WeightRole::kGateUp && num_rows >= 0, "{} rows", num_rows);
+    check_rows(num_rows);
     run_gated_linear(context_, {own(gate_up), x, num_rows, out}, activation, bias);
   }
 
@@ -91,6 +104,10 @@ class CpuBackend final : public Backend {
  private:
   static const CpuWeight& own(const PackedWeight& weight) {
     return static_cast<const CpuWeight&>(weight);
+  }
+
+  void check_rows(int64_t num_rows) const {
+    CHECK(num_rows <= max_rows_, "{} rows, but only {} are reserved", num_rows, max_rows_);
   }
 
   static void check_heads(int num_heads, const KvShape& shape) {
@@ -128,12 +145,14 @@ class CpuBackend final : public Backend {
   const uint32_t available_;
   const KernelSet kernels_;
   Team team_;
-  const CpuWorkspace workspace_;
+  CpuWorkspace workspace_;
   const CpuContext context_;
+  int64_t max_rows_ = kDefaultMaxRows;
+  int64_t max_inputs_ = 0;  // of the weights that take quantised input
 };
 
-// FNV-1a over op, layout and numerics class of the rows in use: not over names or tiles, which do
-// not reach a result bit.
+// FNV-1a over op, layout, activation type and numerics class of the rows in use: not over names or
+// tiles, which do not reach a result bit.
 std::string CpuBackend::numerics_id() const {
   uint64_t hash = 0xcbf29ce484222325u;
   const auto add = [&hash](std::string_view text) {
@@ -145,8 +164,8 @@ std::string CpuBackend::numerics_id() const {
     for (int i = 0; i < unit->num_rows; ++i) {
       const KernelRow& row = unit->rows[i];
       if (!kernels_.uses(row)) continue;
-      entries.push_back(fmt::format("{} {} {}", kernel_op_name(row.op),
-                                    static_cast<int>(row.layout),
+      entries.push_back(fmt::format("{} {} {} {}", kernel_op_name(row.op),
+                                    static_cast<int>(row.layout), static_cast<int>(row.activation),
                                     numerics_class_name(row.numerics)));
     }
   }
@@ -192,8 +211,12 @@ Result<std::unique_ptr<Backend>> create_cpu_backend(const CpuBackendOptions& opt
                       cpu::kMaxThreads);
   }
   cpu::CpuWorkspace workspace = TRY(cpu::CpuWorkspace::create(num_threads));
+  const auto activations = options.activations == ActivationArithmetic::kExact
+                               ? cpu::ActivationType::kInt16
+                               : cpu::ActivationType::kInt8;
   return std::unique_ptr<Backend>(
-      new cpu::CpuBackend(*unit, available, num_threads, cores, std::move(workspace)));
+      new cpu::CpuBackend(cpu::select_kernels(*unit, available, activations), available,
+                          num_threads, cores, std::move(workspace)));
 }
 
 }  // namespace headrace

@@ -8,9 +8,16 @@
 
 namespace headrace {
 
+// How activations meet coded weights. Prefill, decode and batches of one back end share it.
+enum class ActivationArithmetic : uint8_t {
+  kExact,  // 16 bits per activation (two int8 terms): closer to float32 than bf16
+  kInt8,   // 8 bits: faster where arithmetic is the limit, less accurate
+};
+
 struct CpuBackendOptions {
   std::string isa = "auto";  // auto, or a unit's name: reference, avx2, avx512
   int num_threads = 0;       // 0: one per core this process may use (affinity and cgroup quota)
+  ActivationArithmetic activations = ActivationArithmetic::kExact;
 };
 
 // kUnsupported if the processor lacks the forced instruction set (names what is missing and the

@@ -5,6 +5,8 @@
 namespace headrace::cpu {
 namespace {
 
+constexpr int64_t kQuantiseRowsPerItem = 8;
+
 // Items of a linear layer: groups of panels, segment by segment. A group's sums fit a member's
 // scratch; there are several items per member, so that a slow one does not hold up the op.
 class PanelGroups {
@@ -55,14 +57,40 @@ struct Tile2D {
   int64_t num_panels;
 };
 
-void compute_sums(const LinearCall& call, const Segment& segment, const Tile2D& tile, float* sums,
-                  float* scratch) {
+int64_t slice_stride(const LinearCall& call, ActivationType type) {
+  return call.num_rows * activation_record_bytes(type);
+}
+
+// Writes the rows of x as the integer rows of the weight read them.
+void quantise_input(const CpuContext& context, const LinearCall& call) {
+  if (!call.weight.needs_quantised_input()) return;
+  const KernelRow& row = *context.kernels.quantise;
+  const int64_t num_inputs = call.weight.num_inputs();
+  const int64_t num_items = (call.num_rows + kQuantiseRowsPerItem - 1) / kQuantiseRowsPerItem;
+  context.team.run(num_items, [&](int64_t item, int /*member*/) {
+    const int64_t first = item * kQuantiseRowsPerItem;
+    row.function.quantise(
+        {call.x + first * num_inputs, std::min(kQuantiseRowsPerItem, call.num_rows - first),
+         num_inputs,
+         context.workspace.activations() + first * activation_record_bytes(row.activation),
+         slice_stride(call, row.activation)});
+  });
+}
+
+void compute_sums(const CpuContext& context, const LinearCall& call, const Segment& segment,
+                  const Tile2D& tile, float* sums, float* scratch) {
+  const ActivationType type = segment.matmul.activation();
   MatmulArgs args{};
   args.weight = segment.data;
   args.panel_bytes = segment.panel_bytes;
   args.num_inputs = call.weight.num_inputs();
-  args.x = call.x + tile.first_row * args.num_inputs;
-  args.x_stride = args.num_inputs;
+  if (type == ActivationType::kF32) {
+    args.x = call.x + tile.first_row * args.num_inputs;
+    args.x_stride = args.num_inputs;
+  } else {
+    args.x = context.workspace.activations() + tile.first_row * activation_record_bytes(type);
+    args.x_stride = slice_stride(call, type);
+  }
   args.num_rows = tile.num_rows;
   args.first_panel = tile.first_panel;
   args.num_panels = tile.num_panels;
@@ -123,12 +151,13 @@ void gate_tile(const CpuContext& context, const LinearCall& call, const Tile2D& 
 
 void run_linear(const CpuContext& context, const LinearCall& call, const Epilogue& epilogue) {
   if (call.num_rows == 0) return;
+  quantise_input(context, call);
   const PanelGroups groups(call.weight.segments(), call.num_rows, context.team.num_threads());
   context.team.run(groups.num_items(), [&](int64_t item, int member) {
     const MemberScratch& scratch = context.workspace.member(member);
     const PanelGroups::Group group = groups.at(item);
     for_each_tile(group, call.num_rows, [&](const Tile2D& tile) {
-      compute_sums(call, *group.segment, tile, scratch.sums, scratch.matmul);
+      compute_sums(context, call, *group.segment, tile, scratch.sums, scratch.matmul);
       finish_tile(context, call, *group.segment, tile, epilogue, scratch.sums);
     });
   });
@@ -137,6 +166,7 @@ void run_linear(const CpuContext& context, const LinearCall& call, const Epilogu
 void run_gated_linear(const CpuContext& context, const LinearCall& call, Activation activation,
                       const float* bias) {
   if (call.num_rows == 0) return;
+  quantise_input(context, call);
   const Segment& up = call.weight.segments()[1];
   // Numbered over the gate; each item takes the same panels of both parts.
   const PanelGroups groups(call.weight.segments().first(1), call.num_rows,
@@ -145,8 +175,8 @@ void run_gated_linear(const CpuContext& context, const LinearCall& call, Activat
     const MemberScratch& scratch = context.workspace.member(member);
     const PanelGroups::Group group = groups.at(item);
     for_each_tile(group, call.num_rows, [&](const Tile2D& tile) {
-      compute_sums(call, *group.segment, tile, scratch.sums, scratch.matmul);
-      compute_sums(call, up, tile, scratch.up_sums, scratch.matmul);
+      compute_sums(context, call, *group.segment, tile, scratch.sums, scratch.matmul);
+      compute_sums(context, call, up, tile, scratch.up_sums, scratch.matmul);
       gate_tile(context, call, tile, activation, bias, scratch);
     });
   });

@@ -24,9 +24,16 @@ class CpuWorkspace {
   static Result<CpuWorkspace> create(int num_members);
   const MemberScratch& member(int index) const { return members_[static_cast<size_t>(index)]; }
 
+  // Quantised activations of one linear layer, shared by the members (layout: kernels.h). Grows,
+  // never shrinks.
+  Status reserve_activations(ActivationType type, int64_t max_rows, int64_t max_inputs);
+  uint8_t* activations() const { return activations_; }
+
  private:
   std::vector<Buffer> memory_;
   std::vector<MemberScratch> members_;
+  Buffer activation_memory_;
+  uint8_t* activations_ = nullptr;
 };
 
 }  // namespace headrace::cpu

@@ -55,7 +55,7 @@ void read_q5_1(const std::byte* block, BlockFields* fields) {
 
 void read_q8_0(const std::byte* block, BlockFields* fields) {
   fields->scale = half_at(block, 0);
-  std::memcpy(fields->codes, block + 2, 32);
+  for (int i = 0; i < 32; ++i) fields->codes[i] = byte_at(block, 2 + i) ^ 0x80;  // zero is 128
 }
 
 void read_mxfp4(const std::byte* block, BlockFields* fields) {

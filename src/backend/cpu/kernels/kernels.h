@@ -14,10 +14,19 @@
 // operand order of byte dot products and of tile instructions. A code wider than one plane is
 // low | high << low_bits.
 //
-// Numerics classes. In both, sums[m][n] = fold over slices of kSliceInputs inputs, in order, of
-// (sum over the k of the slice, in order, starting from +0), and weights are exactly the values
-// that the format defines. kReference multiplies, rounds, adds, rounds; kFma rounds once per input.
-// Rows of one class agree bit for bit for every M, split and unit.
+// Numerics classes. Rows of one class agree bit for bit for every M, split and unit. Weights are
+// exactly the values that the format defines.
+//   kReference, kFma   float32 activations, dense layouts: sums[m][n] = fold over slices of
+//       kSliceInputs inputs, in order, of (sum over the k of the slice, in order, starting from
+//       +0). kReference multiplies, rounds, adds, rounds; kFma rounds once per input.
+//   kInteger           integer activations, coded layouts: over the sub-blocks of the layout (its
+//       blocks where it has none) in order of K, starting from +0:
+//         I = sum of X (q - zero) or X q or X kTable[q] over the sub-block: exact, in 32 bits
+//         sum = fma(float(I), scale_w * x_scale, sum)
+//         sum = fma(offset_w, x_sum, sum)         where the layout has minima
+//       scale_w and offset_w are the sub-block's scale_s and minimum (see LayoutInfo) in float32,
+//       in which they are exact. All integer sums being exact, every way to form them gives these
+//       bits.
 #pragma once
 
 #include <stddef.h>
@@ -72,13 +81,13 @@ struct LayoutInfo {
   uint8_t sub_high_bits;   // and in its high plane
   uint8_t sub_has_min;     // sub-minima: low plane of their own, high plane shared (after scales)
   uint8_t sub_zero;
-  uint8_t low_bits;  // bits of a code in its low plane (8: signed bytes)
+  uint8_t low_bits;  // bits of a code in its low plane
   uint8_t high_bits;
   uint8_t zero;
   uint8_t table;  // 0 none, 1 IQ4 values, 2 FP4 values
 };
 
-enum class NumericsClass : uint8_t { kReference, kFma };
+enum class NumericsClass : uint8_t { kReference, kFma, kInteger };
 
 enum IsaBits : uint32_t {
   kIsaAvx2 = 1u << 0,
@@ -96,14 +105,62 @@ enum IsaBits : uint32_t {
   kIsaAmxBf16 = 1u << 12,
 };
 
-enum class ActivationType : uint8_t { kF32 };
+// What a matmul row reads as x.
+//   kF32    float [num_rows, num_inputs]; x_stride floats between rows
+//   kInt8, kInt16   whole numbers X with one scale per block of kActivationBlock inputs,
+//     x = scale X:
+//       kInt8    scale = max|x| / 127, X = round_to_even(x * (127 / max|x|))
+//       kInt16   scale = 2^(e - 14) with 2^e <= kInt16Margin max|x| < 2^(e + 1) in float32, so that
+//                |X| <= 32639 and small whole numbers stay exact; X = round_to_even(x / scale);
+//                X = 256 high + low with high and low in [-128, 127]: two int8 terms
+//     X and scale are 0 where max|x| < kSmallestActivation; scale is NaN and X is 0 where the block
+//     holds a NaN or an infinity.
+//     Stored by slices of kSliceInputs inputs, x_stride bytes between slices. In a slice each row
+//     has one record of activation_record_bytes(): for each block its codes (32 bytes of X, or 32
+//     of high and then 32 of low), then for each block its BlockFactors. Blocks beyond K are not
+//     written.
+enum class ActivationType : uint8_t { kF32, kInt8, kInt16 };
+
+inline constexpr int kActivationBlock = 32;
+inline constexpr int kSliceBlocks = kSliceInputs / kActivationBlock;
+
+inline constexpr float kInt8Limit = 127.0f;
+inline constexpr float kInt16Margin = 1.00396f;
+inline constexpr int kInt16Bits = 14;
+inline constexpr float kSmallestActivation = 1e-30f;
+
+struct BlockFactors {
+  float scale;
+  float sum;           // scale * (sum of X)
+  float half_sums[2];  // the same over the first and the second 16 inputs
+  int32_t minus_sum;   // -(sum of X)
+  int32_t minus_half_sums[2];
+  int32_t unused;
+};
+
+inline constexpr int64_t activation_code_bytes(ActivationType type) {  // of one block
+  return kActivationBlock * (type == ActivationType::kInt16 ? 2 : 1);
+}
+inline constexpr int64_t activation_record_bytes(ActivationType type) {
+  return kSliceBlocks * (activation_code_bytes(type) + int64_t{sizeof(BlockFactors)});
+}
+
+// Writes rows of x as activation_type of the row says; num_inputs is a multiple of
+// kActivationBlock.
+struct QuantiseArgs {
+  const float* x;  // [num_rows, num_inputs], contiguous
+  int64_t num_rows;
+  int64_t num_inputs;
+  uint8_t* out;  // record of row 0 in slice 0; 64-byte aligned
+  int64_t slice_stride;
+};
 
 // sums[m][16 (p - first_panel) + n] = x[m] . weight, for all rows and the panels given.
 struct MatmulArgs {
   const uint8_t* weight;  // panel 0
   size_t panel_bytes;
   int64_t num_inputs;
-  const float* x;  // [num_rows, num_inputs], row stride in floats below
+  const void* x;  // see ActivationType
   int64_t x_stride;
   int64_t num_rows;
   int64_t first_panel;
@@ -232,7 +289,16 @@ inline constexpr int kAttentionRows = 8;  // queries a kernel may hold at a time
 inline constexpr int64_t kAttentionScratchFloats =
     int64_t{kAttentionRows} * (2 * kMaxHeadDim + kKvStep) + 64;
 
-enum class KernelOp : uint8_t { kMatmul, kUnpack, kFinish, kGate, kNorm, kQkv, kAttention };
+enum class KernelOp : uint8_t {
+  kMatmul,
+  kUnpack,
+  kFinish,
+  kGate,
+  kNorm,
+  kQkv,
+  kAttention,
+  kQuantise,
+};
 
 struct Tile {
   uint16_t rows;     // M
@@ -248,15 +314,16 @@ union KernelFunction {
   void (*norm)(const NormRowsArgs&);
   void (*qkv)(const QkvRowsArgs&);
   void (*attention)(const AttentionRowsArgs&);
+  void (*quantise)(const QuantiseArgs&);
 };
 
 struct KernelRow {
   KernelOp op;
   const char* name;
-  uint32_t isa;   // IsaBits, all needed
-  Layout layout;  // kMatmul, kUnpack; else kCount
-  ActivationType activation;
-  int32_t min_rows;  // kMatmul: the M this row is meant for; any M is correct
+  uint32_t isa;               // IsaBits, all needed
+  Layout layout;              // kMatmul, kUnpack; else kCount
+  ActivationType activation;  // kMatmul, kQuantise
+  int32_t min_rows;           // kMatmul: the M this row is meant for; any M is correct
   Tile tile;
   NumericsClass numerics;
   KernelFunction function;

@@ -10,7 +10,7 @@ inline constexpr LayoutInfo kLayouts[kNumLayouts] = {
     {Layout::kF32, "f32x16", 1, 64, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
     {Layout::kF16, "f16x16x2", 2, 64, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
     {Layout::kBF16, "bf16x16x2", 2, 64, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
-    {Layout::kQ8_0, "q8_0x16", 32, 544, 2, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0},
+    {Layout::kQ8_0, "q8_0x16", 32, 544, 2, 0, 0, 0, 0, 0, 0, 8, 0, 128, 0},
     {Layout::kQ4_0, "q4_0x16", 32, 288, 2, 0, 0, 0, 0, 0, 0, 4, 0, 8, 0},
     {Layout::kQ4_1, "q4_1x16", 32, 320, 2, 2, 0, 0, 0, 0, 0, 4, 0, 0, 0},
     {Layout::kQ5_0, "q5_0x16", 32, 352, 2, 0, 0, 0, 0, 0, 0, 4, 1, 16, 0},
@@ -31,6 +31,11 @@ inline constexpr const LayoutInfo& layout_info(Layout layout) {
 
 // Bytes of the planes of `count` codes of `bits` bits, all lanes. A last word may be part empty.
 inline constexpr int plane_bytes(int count, int bits) { return (count * bits + 31) / 32 * 64; }
+
+// Inputs that share one scale (and minimum).
+inline constexpr int sub_block_inputs(const LayoutInfo& info) {
+  return info.num_sub_blocks > 0 ? info.block_inputs / info.num_sub_blocks : info.block_inputs;
+}
 
 // Where the parts of a chunk begin.
 struct ChunkOffsets {

@@ -194,6 +194,12 @@ CpuWeight::CpuWeight(std::vector<Segment> segments, int64_t num_inputs, WeightRo
   }
 }
 
+bool CpuWeight::needs_quantised_input() const {
+  return std::any_of(segments_.begin(), segments_.end(), [](const Segment& segment) {
+    return segment.matmul.activation() != ActivationType::kF32;
+  });
+}
+
 Layout layout_for(const WeightView& weight) {
   if (weight.scheme != WeightScheme::kDense || !weight.scales.empty() ||
       !weight.global_scale.empty()) {

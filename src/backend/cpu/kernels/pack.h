@@ -42,6 +42,7 @@ class CpuWeight final : public PackedWeight {
 
   std::span<const Segment> segments() const { return segments_; }
   WeightRole role() const { return role_; }
+  bool needs_quantised_input() const;  // some segment has integer rows
 
  private:
   std::vector<Segment> segments_;

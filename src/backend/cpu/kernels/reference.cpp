@@ -86,8 +86,6 @@ void code_values(const LayoutInfo& info, const ChunkOffsets& at, const uint8_t* 
   if (info.table != 0) {
     const int8_t* table = info.table == 1 ? kIq4Values : kFp4Values;
     for (int n = 0; n < kPanel; ++n) values[n] = static_cast<float>(table[codes[n]]);
-  } else if (info.low_bits == 8) {
-    for (int n = 0; n < kPanel; ++n) values[n] = static_cast<float>(static_cast<int8_t>(codes[n]));
   } else {
     for (int n = 0; n < kPanel; ++n) {
       values[n] = static_cast<float>(static_cast<int>(codes[n]) - info.zero);
@@ -158,9 +156,134 @@ void matmul(const MatmulArgs& args) {
       const int64_t count = std::min<int64_t>(kSliceInputs, args.num_inputs - first);
       unpack<kLayout>({panel, args.num_inputs, first, count, args.scratch});
       for (int64_t m = 0; m < args.num_rows; ++m) {
-        add_slice(args.x + m * args.x_stride + first, args.scratch, count,
-                  sums + m * args.sums_stride);
+        add_slice(static_cast<const float*>(args.x) + m * args.x_stride + first, args.scratch,
+                  count, sums + m * args.sums_stride);
       }
+    }
+  }
+}
+
+// The activation X of input k of a record (kernels.h).
+int activation_at(const uint8_t* record, ActivationType type, int k) {
+  const uint8_t* codes = record + (k / kActivationBlock) * activation_code_bytes(type);
+  const int high = static_cast<int8_t>(codes[k % kActivationBlock]);
+  if (type == ActivationType::kInt8) return high;
+  return 256 * high + static_cast<int8_t>(codes[kActivationBlock + k % kActivationBlock]);
+}
+
+BlockFactors factors_at(const uint8_t* record, ActivationType type, int block) {
+  BlockFactors factors;
+  std::memcpy(&factors,
+              record + kSliceBlocks * activation_code_bytes(type) +
+                  static_cast<size_t>(block) * sizeof(factors),
+              sizeof(factors));
+  return factors;
+}
+
+// Adds inputs [first, first + count) of the panel, which share weight factors, to sums.
+void add_sub_block(const LayoutInfo& info, const uint8_t* panel, const uint8_t* record,
+                   ActivationType type, int64_t first, int count, float* sums) {
+  const ChunkOffsets at = chunk_offsets(info);
+  const uint8_t* chunk = panel + (first / info.block_inputs) * info.chunk_bytes;
+  const int in_chunk = static_cast<int>(first % info.block_inputs);
+  const int in_slice = static_cast<int>(first % kSliceInputs);
+  int32_t total[kPanel] = {};
+  for (int k = 0; k < count; ++k) {
+    float values[kPanel];  // whole numbers
+    code_values(info, at, chunk, in_chunk + k, values);
+    const int x = activation_at(record, type, in_slice + k);
+    for (int n = 0; n < kPanel; ++n) total[n] += static_cast<int32_t>(values[n]) * x;
+  }
+  float scale[kPanel], offset[kPanel];
+  block_factors(info, chunk, info.num_sub_blocks > 0 ? in_chunk / count : 0, scale, offset);
+  const BlockFactors x = factors_at(record, type, in_slice / kActivationBlock);
+  const float x_sum = count == kActivationBlock ? x.sum : x.half_sums[in_slice / count % 2];
+  for (int n = 0; n < kPanel; ++n) {
+    sums[n] = std::fma(static_cast<float>(total[n]), scale[n] * x.scale, sums[n]);
+    if (info.min_bytes != 0) sums[n] = std::fma(offset[n], x_sum, sums[n]);
+  }
+}
+
+template <Layout kLayout, ActivationType kType>
+void matmul_integer(const MatmulArgs& args) {
+  constexpr LayoutInfo kInfo = layout_info(kLayout);
+  constexpr int kCount = sub_block_inputs(kInfo);
+  for (int64_t m = 0; m < args.num_rows; ++m) {
+    const uint8_t* row = static_cast<const uint8_t*>(args.x) + m * activation_record_bytes(kType);
+    for (int64_t p = 0; p < args.num_panels; ++p) {
+      const uint8_t* panel =
+          args.weight + static_cast<size_t>(args.first_panel + p) * args.panel_bytes;
+      float sums[kPanel] = {};
+      for (int64_t k = 0; k < args.num_inputs; k += kCount) {
+        add_sub_block(kInfo, panel, row + (k / kSliceInputs) * args.x_stride, kType, k, kCount,
+                      sums);
+      }
+      std::memcpy(args.sums + m * args.sums_stride + p * kPanel, sums, sizeof(sums));
+    }
+  }
+}
+
+void put_activation(uint8_t* codes, ActivationType type, int i, int x) {
+  if (type == ActivationType::kInt8) {
+    codes[i] = static_cast<uint8_t>(x);
+    return;
+  }
+  const int high = (x + 128) >> 8;
+  codes[i] = static_cast<uint8_t>(high);
+  codes[kActivationBlock + i] = static_cast<uint8_t>(x - 256 * high);
+}
+
+struct ActivationScale {
+  float scale, factor;  // X = round(x * factor)
+};
+
+ActivationScale activation_scale(ActivationType type, float largest) {
+  if (type == ActivationType::kInt8) return {largest / kInt8Limit, kInt8Limit / largest};
+  const auto exponent = static_cast<int>(float_to_bits(largest * kInt16Margin) >> 23);  // biased
+  return {bits_to_float(static_cast<uint32_t>(exponent - kInt16Bits) << 23),
+          bits_to_float(static_cast<uint32_t>(254 - exponent + kInt16Bits) << 23)};
+}
+
+BlockFactors quantise_block(const float* x, ActivationType type, uint8_t* codes) {
+  float largest = 0.0f;
+  bool finite = true;
+  for (int i = 0; i < kActivationBlock; ++i) {
+    finite = finite && std::isfinite(x[i]);
+    largest = std::max(largest, std::fabs(x[i]));
+  }
+  const bool empty = !finite || largest < kSmallestActivation;
+  const ActivationScale by = empty ? ActivationScale{} : activation_scale(type, largest);
+  int half[2] = {};
+  for (int i = 0; i < kActivationBlock; ++i) {
+    const int value = empty ? 0 : static_cast<int>(std::nearbyint(x[i] * by.factor));
+    put_activation(codes, type, i, value);
+    half[i / 16] += value;
+  }
+  BlockFactors factors{};
+  factors.scale = finite ? by.scale : NAN;
+  const int sum = half[0] + half[1];
+  factors.sum = factors.scale * static_cast<float>(sum);
+  factors.minus_sum = -sum;
+  for (int i = 0; i < 2; ++i) {
+    factors.half_sums[i] = factors.scale * static_cast<float>(half[i]);
+    factors.minus_half_sums[i] = -half[i];
+  }
+  return factors;
+}
+
+template <ActivationType kType>
+void quantise(const QuantiseArgs& args) {
+  for (int64_t m = 0; m < args.num_rows; ++m) {
+    const float* x = args.x + m * args.num_inputs;
+    for (int64_t k = 0; k < args.num_inputs; k += kActivationBlock) {
+      uint8_t* record =
+          args.out + (k / kSliceInputs) * args.slice_stride + m * activation_record_bytes(kType);
+      const auto block = static_cast<int>(k % kSliceInputs) / kActivationBlock;
+      const BlockFactors factors =
+          quantise_block(x + k, kType, record + block * activation_code_bytes(kType));
+      std::memcpy(record + kSliceBlocks * activation_code_bytes(kType) +
+                      static_cast<size_t>(block) * sizeof(factors),
+                  &factors, sizeof(factors));
     }
   }
 }
@@ -429,6 +552,30 @@ constexpr KernelRow matmul_row(const char* name) {
           NumericsClass::kReference,
           {.matmul = &matmul<kLayout>}};
 }
+template <Layout kLayout, ActivationType kType>
+constexpr KernelRow integer_row(const char* name) {
+  return {KernelOp::kMatmul,
+          name,
+          0,
+          kLayout,
+          kType,
+          1,
+          {1, kPanel, kActivationBlock},
+          NumericsClass::kInteger,
+          {.matmul = &matmul_integer<kLayout, kType>}};
+}
+template <ActivationType kType>
+constexpr KernelRow quantise_row(const char* name) {
+  return {KernelOp::kQuantise,
+          name,
+          0,
+          Layout::kCount,
+          kType,
+          1,
+          {1, 1, kActivationBlock},
+          NumericsClass::kInteger,
+          {.quantise = &quantise<kType>}};
+}
 template <Layout kLayout>
 constexpr KernelRow unpack_row(const char* name) {
   return {KernelOp::kUnpack,
@@ -457,19 +604,32 @@ constexpr KernelRow kRows[] = {
     matmul_row<Layout::kF32>("matmul_f32"),
     matmul_row<Layout::kF16>("matmul_f16"),
     matmul_row<Layout::kBF16>("matmul_bf16"),
-    matmul_row<Layout::kQ8_0>("matmul_q8_0"),
-    matmul_row<Layout::kQ4_0>("matmul_q4_0"),
-    matmul_row<Layout::kQ4_1>("matmul_q4_1"),
-    matmul_row<Layout::kQ5_0>("matmul_q5_0"),
-    matmul_row<Layout::kQ5_1>("matmul_q5_1"),
-    matmul_row<Layout::kQ4K>("matmul_q4_k"),
-    matmul_row<Layout::kQ5K>("matmul_q5_k"),
-    matmul_row<Layout::kQ6K>("matmul_q6_k"),
-    matmul_row<Layout::kQ2K>("matmul_q2_k"),
-    matmul_row<Layout::kQ3K>("matmul_q3_k"),
-    matmul_row<Layout::kIQ4NL>("matmul_iq4_nl"),
-    matmul_row<Layout::kIQ4XS>("matmul_iq4_xs"),
-    matmul_row<Layout::kMXFP4>("matmul_mxfp4"),
+    integer_row<Layout::kQ8_0, ActivationType::kInt16>("matmul_q8_0_int16"),
+    integer_row<Layout::kQ4_0, ActivationType::kInt16>("matmul_q4_0_int16"),
+    integer_row<Layout::kQ4_1, ActivationType::kInt16>("matmul_q4_1_int16"),
+    integer_row<Layout::kQ5_0, ActivationType::kInt16>("matmul_q5_0_int16"),
+    integer_row<Layout::kQ5_1, ActivationType::kInt16>("matmul_q5_1_int16"),
+    integer_row<Layout::kQ4K, ActivationType::kInt16>("matmul_q4_k_int16"),
+    integer_row<Layout::kQ5K, ActivationType::kInt16>("matmul_q5_k_int16"),
+    integer_row<Layout::kQ6K, ActivationType::kInt16>("matmul_q6_k_int16"),
+    integer_row<Layout::kQ2K, ActivationType::kInt16>("matmul_q2_k_int16"),
+    integer_row<Layout::kQ3K, ActivationType::kInt16>("matmul_q3_k_int16"),
+    integer_row<Layout::kIQ4NL, ActivationType::kInt16>("matmul_iq4_nl_int16"),
+    integer_row<Layout::kIQ4XS, ActivationType::kInt16>("matmul_iq4_xs_int16"),
+    integer_row<Layout::kMXFP4, ActivationType::kInt16>("matmul_mxfp4_int16"),
+    integer_row<Layout::kQ8_0, ActivationType::kInt8>("matmul_q8_0_int8"),
+    integer_row<Layout::kQ4_0, ActivationType::kInt8>("matmul_q4_0_int8"),
+    integer_row<Layout::kQ4_1, ActivationType::kInt8>("matmul_q4_1_int8"),
+    integer_row<Layout::kQ5_0, ActivationType::kInt8>("matmul_q5_0_int8"),
+    integer_row<Layout::kQ5_1, ActivationType::kInt8>("matmul_q5_1_int8"),
+    integer_row<Layout::kQ4K, ActivationType::kInt8>("matmul_q4_k_int8"),
+    integer_row<Layout::kQ5K, ActivationType::kInt8>("matmul_q5_k_int8"),
+    integer_row<Layout::kQ6K, ActivationType::kInt8>("matmul_q6_k_int8"),
+    integer_row<Layout::kQ2K, ActivationType::kInt8>("matmul_q2_k_int8"),
+    integer_row<Layout::kQ3K, ActivationType::kInt8>("matmul_q3_k_int8"),
+    integer_row<Layout::kIQ4NL, ActivationType::kInt8>("matmul_iq4_nl_int8"),
+    integer_row<Layout::kIQ4XS, ActivationType::kInt8>("matmul_iq4_xs_int8"),
+    integer_row<Layout::kMXFP4, ActivationType::kInt8>("matmul_mxfp4_int8"),
     unpack_row<Layout::kF32>("unpack_f32"),
     unpack_row<Layout::kF16>("unpack_f16"),
     unpack_row<Layout::kBF16>("unpack_bf16"),
@@ -486,6 +646,8 @@ constexpr KernelRow kRows[] = {
     unpack_row<Layout::kIQ4NL>("unpack_iq4_nl"),
     unpack_row<Layout::kIQ4XS>("unpack_iq4_xs"),
     unpack_row<Layout::kMXFP4>("unpack_mxfp4"),
+    quantise_row<ActivationType::kInt16>("quantise_int16"),
+    quantise_row<ActivationType::kInt8>("quantise_int8"),
     plain_row(KernelOp::kFinish, "finish", {.finish = &finish}),
     plain_row(KernelOp::kGate, "gate", {.gate = &gate}),
     plain_row(KernelOp::kNorm, "norm", {.norm = &norm}),

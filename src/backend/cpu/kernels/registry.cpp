@@ -37,6 +37,8 @@ const KernelRow** slot(KernelSet* set, const KernelRow& row) {
       return &set->qkv;
     case KernelOp::kAttention:
       return &set->attention;
+    case KernelOp::kQuantise:
+      return &set->quantise;
   }
   return nullptr;
 }
@@ -45,15 +47,24 @@ std::span<const KernelRow> usable_rows(const KernelUnit& unit) {
   return {unit.rows, static_cast<size_t>(unit.num_rows)};
 }
 
-// Adds the unit's rows for every op and layout that has none yet.
-void add_missing(const KernelUnit& unit, uint32_t available, KernelSet* set) {
+// Adds the unit's rows for every op and layout that has none yet. Its integer rows replace its
+// float32 rows of the same layout.
+void add_missing(const KernelUnit& unit, uint32_t available, ActivationType activations,
+                 KernelSet* set) {
   std::array<bool, kNumLayouts> had_matmul{};
+  std::array<bool, kNumLayouts> has_integer{};
   for (size_t i = 0; i < had_matmul.size(); ++i) had_matmul[i] = set->matmul[i].count > 0;
   for (const KernelRow& row : usable_rows(unit)) {
+    if (row.op != KernelOp::kMatmul || (row.isa & ~available) != 0) continue;
+    if (row.activation == activations) has_integer[static_cast<size_t>(row.layout)] = true;
+  }
+  for (const KernelRow& row : usable_rows(unit)) {
     if ((row.isa & ~available) != 0) continue;
+    if (row.activation != activations && row.activation != ActivationType::kF32) continue;
     const auto layout = static_cast<size_t>(row.layout);
     if (row.op == KernelOp::kMatmul) {
       if (had_matmul[layout]) continue;
+      if (has_integer[layout] && row.activation != activations) continue;
       MatmulRows& rows = set->matmul[layout];
       CHECK(rows.count < MatmulRows::kMaxRows, "too many rows for {}", row.name);
       rows.rows[static_cast<size_t>(rows.count++)] = &row;
@@ -85,13 +96,13 @@ Result<const KernelUnit*> select_unit(std::string_view name, uint32_t available)
 }
 
 std::string_view kernel_op_name(KernelOp op) {
-  constexpr std::string_view kNames[] = {"matmul", "unpack", "finish",   "gate",
-                                         "norm",   "qkv",    "attention"};
+  constexpr std::string_view kNames[] = {"matmul", "unpack", "finish",    "gate",
+                                         "norm",   "qkv",    "attention", "quantise"};
   return kNames[static_cast<size_t>(op)];
 }
 
 std::string_view numerics_class_name(NumericsClass numerics) {
-  constexpr std::string_view kNames[] = {"f32-reference", "f32-fma"};
+  constexpr std::string_view kNames[] = {"f32-reference", "f32-fma", "integer"};
   return kNames[static_cast<size_t>(numerics)];
 }
 
@@ -104,11 +115,13 @@ bool KernelSet::uses(const KernelRow& row) const {
   return *slot(const_cast<KernelSet*>(this), row) == &row;
 }
 
-KernelSet select_kernels(const KernelUnit& unit, uint32_t available) {
+KernelSet select_kernels(const KernelUnit& unit, uint32_t available, ActivationType activations) {
   KernelSet set;
   set.unit = &unit;
-  add_missing(unit, available, &set);
-  add_missing(kReferenceUnit, available, &set);
+  const auto* place = std::find(std::begin(kUnits), std::end(kUnits), &unit);
+  if (place == std::end(kUnits)) add_missing(unit, available, activations, &set);
+  for (; place < std::end(kUnits); ++place) add_missing(**place, available, activations, &set);
+  add_missing(kReferenceUnit, available, activations, &set);
   for (size_t i = 0; i < static_cast<size_t>(kNumLayouts); ++i) {
     MatmulRows& rows = set.matmul[i];
     std::sort(rows.rows.begin(), rows.rows.begin() + rows.count,
@@ -116,7 +129,7 @@ KernelSet select_kernels(const KernelUnit& unit, uint32_t available) {
     CHECK(rows.count > 0 && set.unpack[i] != nullptr, "layout {} has no kernel", i);
   }
   CHECK(set.finish != nullptr && set.gate != nullptr && set.norm != nullptr && set.qkv != nullptr &&
-        set.attention != nullptr);
+        set.attention != nullptr && set.quantise != nullptr);
   return set;
 }
 

@@ -29,6 +29,7 @@ struct MatmulRows {
   std::array<const KernelRow*, kMaxRows> rows{};
   int count = 0;
 
+  ActivationType activation() const { return rows[0]->activation; }  // the same for all
   const KernelRow& for_rows(int64_t num_rows) const {
     int i = count - 1;
     while (i > 0 && num_rows < rows[static_cast<size_t>(i)]->min_rows) --i;
@@ -36,7 +37,7 @@ struct MatmulRows {
   }
 };
 
-// The rows that one back end uses. A unit that lacks an op has it from the reference unit, so a new
+// The rows that one back end uses. A unit that lacks an op has it from a unit after it, so a new
 // unit can start with one kernel.
 struct KernelSet {
   const KernelUnit* unit = nullptr;
@@ -47,11 +48,14 @@ struct KernelSet {
   const KernelRow* norm = nullptr;
   const KernelRow* qkv = nullptr;
   const KernelRow* attention = nullptr;
+  const KernelRow* quantise = nullptr;  // of the activation type chosen
 
   bool uses(const KernelRow& row) const;
 };
 
-// CHECKs that every op and layout has a row.
-KernelSet select_kernels(const KernelUnit& unit, uint32_t available);
+// Rows of `unit`, then of the units after it that this processor can run, so that every op and
+// layout has one (CHECK). `activations` is the integer type that coded layouts are multiplied with.
+KernelSet select_kernels(const KernelUnit& unit, uint32_t available,
+                         ActivationType activations = ActivationType::kInt16);
 
 }  // namespace headrace::cpu

@@ -55,7 +55,7 @@ void matmul_direct(const MatmulArgs& args) {
   constexpr bool kCoded = layout_info(kLayout).low_bits != 0;
   constexpr int kPanels = kCoded ? F::kDirectPanels : 2 * F::kDirectPanels;
   for (int64_t row = 0; row < args.num_rows; ++row) {
-    const float* x = args.x + row * args.x_stride;
+    const float* x = static_cast<const float*>(args.x) + row * args.x_stride;
     float* sums = args.sums + row * args.sums_stride;
     int64_t panel = 0;
     for (; panel + kPanels <= args.num_panels; panel += kPanels) {
@@ -95,8 +95,9 @@ int64_t blocked_rows(const MatmulArgs& args, int64_t panel, int64_t slice, int64
   const int64_t count = smaller(kSliceInputs, args.num_inputs - slice);
   for (; row + kRows <= args.num_rows; row += kRows) {
     blocked_tile<F, kPanels, kRows>(
-        args.scratch, args.x + row * args.x_stride + slice, args.x_stride, count,
-        args.sums + row * args.sums_stride + panel * kPanel, args.sums_stride);
+        args.scratch, static_cast<const float*>(args.x) + row * args.x_stride + slice,
+        args.x_stride, count, args.sums + row * args.sums_stride + panel * kPanel,
+        args.sums_stride);
   }
   if constexpr (kRows > 1) {
     constexpr int kNext = kRows > 8 ? 8 : kRows > 4 ? 4 : kRows > 2 ? 2 : 1;

@@ -23,7 +23,7 @@ struct CodedWeights {
       kHasSubs ? kInfo.block_inputs / kInfo.num_sub_blocks : kInfo.block_inputs;
   static constexpr int kFactorsPerUnit = kSubInputs < kUnit ? kUnit / kSubInputs : 1;
   static constexpr bool kHasOffset = kInfo.min_bytes != 0 || kInfo.zero != 0;
-  static constexpr bool kSignedBytes = kInfo.table != 0 || kInfo.low_bits == 8;
+  static constexpr bool kSignedBytes = kInfo.table != 0;
   // Bytes of one unit, for prefetching.
   static constexpr int kUnitBytes = kInfo.chunk_bytes / kUnitsPerChunk;
 
