@@ -2,6 +2,8 @@
 
 #include <cpuid.h>
 #include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -52,6 +54,14 @@ uint64_t read_xcr0() {
 // The bit if the condition register has `position` set.
 uint32_t when(unsigned value, int position, uint32_t bit) {
   return ((value >> position) & 1u) != 0 ? bit : 0u;
+}
+
+// Permission to use the tile registers. Fails on systems that do not know the request, where a
+// sandbox forbids it, and where an alternative signal stack is too small for the larger state.
+bool request_tiles_of_system() {
+  constexpr int kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
+  constexpr int kTileData = 18;               // number of the state component
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
 
 // Reads "quota period" of one cgroup v2 file, or a quota file and a period file of v1.
@@ -142,30 +152,34 @@ std::vector<int> usable_cores() {
   return cores;
 }
 
+uint32_t isa_of(const CpuidWords& words, bool (*request_tiles)()) {
+  const bool avx = (words.saved_state & 0x6u) == 0x6u;
+  const bool avx512 = avx && (words.saved_state & 0xE0u) == 0xE0u;
+  const bool tiles = (words.saved_state & 0x60000u) == 0x60000u;
+  uint32_t bits = 0;
+  if (avx) {
+    bits |= when(words.leaf_7_ebx, 5, kIsaAvx2) | when(words.leaf_1_ecx, 12, kIsaFma) |
+            when(words.leaf_1_ecx, 29, kIsaF16c) | when(words.leaf_7_1_eax, 4, kIsaAvxVnni);
+  }
+  if (avx512) {
+    bits |= when(words.leaf_7_ebx, 16, kIsaAvx512F) | when(words.leaf_7_ebx, 30, kIsaAvx512BW) |
+            when(words.leaf_7_ebx, 17, kIsaAvx512DQ) | when(words.leaf_7_ebx, 31, kIsaAvx512VL) |
+            when(words.leaf_7_ecx, 11, kIsaAvx512Vnni) |
+            when(words.leaf_7_1_eax, 5, kIsaAvx512Bf16);
+  }
+  if (tiles && when(words.leaf_7_edx, 24, kIsaAmxTile) != 0 && request_tiles()) {
+    bits |= kIsaAmxTile | when(words.leaf_7_edx, 25, kIsaAmxInt8) |
+            when(words.leaf_7_edx, 22, kIsaAmxBf16);
+  }
+  return bits;
+}
+
 uint32_t detect_isa() {
   const Registers basic = cpuid(1, 0);
   if (when(basic.ecx, 27, 1) == 0) return 0;  // the system does not save extended state
-  const uint64_t state = read_xcr0();
-  const bool avx = (state & 0x6u) == 0x6u;
-  const bool avx512 = avx && (state & 0xE0u) == 0xE0u;
-  const bool amx = (state & 0x60000u) == 0x60000u;
   const Registers extended = cpuid(7, 0);
-  const Registers extended_1 = cpuid(7, 1);
-  uint32_t bits = 0;
-  if (avx) {
-    bits |= when(extended.ebx, 5, kIsaAvx2) | when(basic.ecx, 12, kIsaFma) |
-            when(basic.ecx, 29, kIsaF16c) | when(extended_1.eax, 4, kIsaAvxVnni);
-  }
-  if (avx512) {
-    bits |= when(extended.ebx, 16, kIsaAvx512F) | when(extended.ebx, 30, kIsaAvx512BW) |
-            when(extended.ebx, 17, kIsaAvx512DQ) | when(extended.ebx, 31, kIsaAvx512VL) |
-            when(extended.ecx, 11, kIsaAvx512Vnni) | when(extended_1.eax, 5, kIsaAvx512Bf16);
-  }
-  if (amx) {
-    bits |= when(extended.edx, 24, kIsaAmxTile) | when(extended.edx, 25, kIsaAmxInt8) |
-            when(extended.edx, 22, kIsaAmxBf16);
-  }
-  return bits;
+  return isa_of({basic.ecx, extended.ebx, extended.ecx, extended.edx, cpuid(7, 1).eax, read_xcr0()},
+                &request_tiles_of_system);
 }
 
 std::string isa_names(uint32_t bits) {

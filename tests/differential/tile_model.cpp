@@ -1,0 +1,203 @@
+#include "tile_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/numeric.h"
+
+namespace headrace::cpu {
+namespace {
+
+constexpr float kSmallestNormal = 0x1p-126f;
+
+float without_denormal(float v) {
+  return std::fabs(v) < kSmallestNormal ? std::copysign(0.0f, v) : v;
+}
+
+template <typename T>
+T element(const uint8_t* row, int index) {
+  T value;
+  std::memcpy(&value, row + static_cast<size_t>(index) * sizeof(T), sizeof(T));
+  return value;
+}
+
+template <typename T>
+void set_element(uint8_t* row, int index, T value) {
+  std::memcpy(row + static_cast<size_t>(index) * sizeof(T), &value, sizeof(T));
+}
+
+// What is wrong with a configuration, or nothing.
+std::string config_problem(const TileConfig& config) {
+  if (config.palette != 1) return fmt::format("palette {}", config.palette);
+  if (config.start_row != 0) return "a start row: only an interrupted instruction sets one";
+  for (const uint8_t byte : config.reserved) {
+    if (byte != 0) return "a reserved byte is not zero";
+  }
+  for (int i = 0; i < kTileRows; ++i) {
+    const int rows = config.rows[i], bytes = config.row_bytes[i];
+    if (i >= kNumTiles && (rows != 0 || bytes != 0)) return fmt::format("no tile {} exists", i);
+    if (rows > kTileRows) return fmt::format("tile {} with {} rows", i, rows);
+    if (bytes > kTileRowBytes) return fmt::format("tile {} with rows of {} bytes", i, bytes);
+    if ((rows == 0) != (bytes == 0)) return fmt::format("tile {} of {} x {}", i, rows, bytes);
+  }
+  return "";
+}
+
+int32_t dot_bytes(const uint8_t* a, const uint8_t* b, bool a_signed, bool b_signed) {
+  int32_t sum = 0;
+  for (int i = 0; i < 4; ++i) {
+    const int32_t x = a_signed ? static_cast<int8_t>(a[i]) : a[i];
+    const int32_t y = b_signed ? static_cast<int8_t>(b[i]) : b[i];
+    sum += x * y;
+  }
+  return sum;
+}
+
+}  // namespace
+
+// The result is tiny, and becomes zero, if it lies below the normal numbers when rounded to 24 bits
+// as if exponents had no end: results that would round up to 2^-126 in denormal steps alone are
+// tiny. The sum in double is exact wherever that matters: a product of bf16 values has 16 bits.
+float tile_fma(float a, float b, float c) {
+  a = without_denormal(a);
+  b = without_denormal(b);
+  c = without_denormal(c);
+  const float result = std::fma(a, b, c);
+  if (std::fabs(result) > kSmallestNormal) return result;
+  const double sum = double{a} * double{b} + double{c};
+  const bool tiny = std::fabs(sum) < 0x1p-126 - 0x1p-151;
+  return tiny ? std::copysign(0.0f, result) : result;
+}
+
+// A sum of floats that is denormal is exact, so there is nothing to round.
+float tile_add(float a, float b) {
+  return without_denormal(without_denormal(a) + without_denormal(b));
+}
+
+bool TileMachine::fail(std::string text) {
+  if (fault_.empty()) fault_ = std::move(text);
+  return false;
+}
+
+bool TileMachine::usable(int tile, const char* instruction) {
+  if (!fault_.empty()) return false;
+  if (!configured()) return fail(fmt::format("{}: no configuration", instruction));
+  if (tile < 0 || tile >= kNumTiles || rows(tile) == 0) {
+    return fail(fmt::format("{}: tile {} has no shape", instruction, tile));
+  }
+  if (row_bytes(tile) % 4 != 0) {
+    return fail(
+        fmt::format("{}: tile {} has rows of {} bytes", instruction, tile, row_bytes(tile)));
+  }
+  return true;
+}
+
+bool TileMachine::can_multiply(int sum, int a, int b, const char* instruction) {
+  if (!usable(sum, instruction) || !usable(a, instruction) || !usable(b, instruction)) {
+    return false;
+  }
+  if (sum == a || sum == b || a == b) {
+    return fail(fmt::format("{}: tiles {}, {}, {} are not different", instruction, sum, a, b));
+  }
+  if (rows(sum) != rows(a) || row_bytes(sum) != row_bytes(b) || row_bytes(a) != 4 * rows(b)) {
+    return fail(fmt::format("{}: shapes {}x{}, {}x{}, {}x{} do not agree", instruction, rows(sum),
+                            row_bytes(sum), rows(a), row_bytes(a), rows(b), row_bytes(b)));
+  }
+  ++counts_.products;
+  counts_.product_rows += rows(a);
+  return true;
+}
+
+void TileMachine::configure(const TileConfig& config) {
+  if (!fault_.empty()) return;
+  ++counts_.configures;
+  tiles_ = {};
+  if (config.palette == 0) {
+    config_ = {};
+    return;
+  }
+  if (const std::string problem = config_problem(config); !problem.empty()) {
+    fail("ldtilecfg: " + problem);
+    return;
+  }
+  config_ = config;
+}
+
+void TileMachine::release() {
+  if (!fault_.empty()) return;
+  ++counts_.releases;
+  config_ = {};
+  tiles_ = {};
+}
+
+void TileMachine::zero(int tile) {
+  if (!usable(tile, "tilezero")) return;
+  ++counts_.zeros;
+  tiles_[static_cast<size_t>(tile)] = {};
+}
+
+void TileMachine::load(int tile, const void* base, int64_t stride) {
+  if (!usable(tile, "tileloadd")) return;
+  ++counts_.loads;
+  Tile& to = tiles_[static_cast<size_t>(tile)];
+  to = {};
+  for (int r = 0; r < rows(tile); ++r) {
+    std::memcpy(to[static_cast<size_t>(r)].data(), static_cast<const uint8_t*>(base) + r * stride,
+                static_cast<size_t>(row_bytes(tile)));
+  }
+}
+
+void TileMachine::store(int tile, void* base, int64_t stride) {
+  if (!usable(tile, "tilestored")) return;
+  ++counts_.stores;
+  const Tile& from = tiles_[static_cast<size_t>(tile)];
+  for (int r = 0; r < rows(tile); ++r) {
+    std::memcpy(static_cast<uint8_t*>(base) + r * stride, from[static_cast<size_t>(r)].data(),
+                static_cast<size_t>(row_bytes(tile)));
+  }
+}
+
+void TileMachine::product_bytes(int sum, int a, int b, bool a_signed, bool b_signed) {
+  if (!can_multiply(sum, a, b, "tdpb**d")) return;
+  for (int m = 0; m < rows(sum); ++m) {
+    uint8_t* out = tiles_[static_cast<size_t>(sum)][static_cast<size_t>(m)].data();
+    const uint8_t* x = tiles_[static_cast<size_t>(a)][static_cast<size_t>(m)].data();
+    for (int n = 0; n < row_bytes(sum) / 4; ++n) {
+      auto total = element<uint32_t>(out, n);
+      for (int k = 0; k < rows(b); ++k) {
+        const uint8_t* w = tiles_[static_cast<size_t>(b)][static_cast<size_t>(k)].data();
+        total += static_cast<uint32_t>(dot_bytes(x + 4 * k, w + 4 * n, a_signed, b_signed));
+      }
+      set_element(out, n, total);
+    }
+  }
+}
+
+void TileMachine::product_bf16(int sum, int a, int b) {
+  if (!can_multiply(sum, a, b, "tdpbf16ps")) return;
+  for (int m = 0; m < rows(sum); ++m) {
+    uint8_t* out = tiles_[static_cast<size_t>(sum)][static_cast<size_t>(m)].data();
+    const uint8_t* x = tiles_[static_cast<size_t>(a)][static_cast<size_t>(m)].data();
+    for (int n = 0; n < row_bytes(sum) / 4; ++n) {
+      float part[2] = {0.0f, 0.0f};
+      for (int k = 0; k < rows(b); ++k) {
+        const uint8_t* w = tiles_[static_cast<size_t>(b)][static_cast<size_t>(k)].data();
+        for (int i = 0; i < 2; ++i) {
+          part[i] = tile_fma(bf16_to_float(element<uint16_t>(x, 2 * k + i)),
+                             bf16_to_float(element<uint16_t>(w, 2 * n + i)), part[i]);
+        }
+      }
+      set_element(out, n, tile_add(element<float>(out, n), tile_add(part[0], part[1])));
+    }
+  }
+}
+
+TileMachine& tile_machine() {
+  thread_local TileMachine machine;
+  return machine;
+}
+
+}  // namespace headrace::cpu
