@@ -79,9 +79,22 @@ void read_k_scales(const std::byte* scales, BlockFields* fields) {
 
 // Nibbles of four runs of 64 elements: 32 low, then 32 high.
 void read_k_nibbles(const std::byte* qs, uint8_t* codes) {
-  for (size_t i = 0; i < 256; ++i) {
-    const size_t s = i / 32;
-    codes[i] = (byte_at(qs, 32 * (s / 2) + i % 32) >> (4 * (s & 1))) & 15;
+  for (size_t run = 0; run < 4; ++run) {
+    for (size_t j = 0; j < 32; ++j) {
+      const uint8_t pair = byte_at(qs, 32 * run + j);
+      codes[64 * run + j] = pair & 15;
+      codes[64 * run + 32 + j] = static_cast<uint8_t>(pair >> 4);
+    }
+  }
+}
+
+// Bit i / 32 of byte i % 32 becomes bit `place` of code i.
+void add_high_bits(const std::byte* qh, int place, uint8_t* codes) {
+  for (size_t run = 0; run < 8; ++run) {
+    for (size_t j = 0; j < 32; ++j) {
+      const int bit = (byte_at(qh, j) >> run) & 1;
+      codes[32 * run + j] |= static_cast<uint8_t>(bit << place);
+    }
   }
 }
 
@@ -97,18 +110,19 @@ void read_q5_k(const std::byte* block, BlockFields* fields) {
   fields->minimum = half_at(block, 2);
   read_k_scales(block + 4, fields);
   read_k_nibbles(block + 48, fields->codes);
-  for (size_t i = 0; i < 256; ++i) {
-    const int bit = (byte_at(block, 16 + i % 32) >> (i / 32)) & 1;
-    fields->codes[i] |= static_cast<uint8_t>(bit << 4);
-  }
+  add_high_bits(block + 16, 4, fields->codes);
 }
 
 void read_q6_k(const std::byte* block, BlockFields* fields) {
-  for (size_t i = 0; i < 256; ++i) {
-    const size_t half = i / 128, k = (i % 128) / 32, l = i % 32;
-    const int low = (byte_at(block, 64 * half + 32 * (k & 1) + l) >> (4 * (k >> 1))) & 15;
-    const int high = (byte_at(block, 128 + 32 * half + l) >> (2 * k)) & 3;
-    fields->codes[i] = static_cast<uint8_t>(low | (high << 4));
+  for (size_t run = 0; run < 8; ++run) {
+    const size_t half = run / 4, k = run % 4;
+    const std::byte* lows = block + 64 * half + 32 * (k & 1);
+    const std::byte* highs = block + 128 + 32 * half;
+    for (size_t j = 0; j < 32; ++j) {
+      const int low = (byte_at(lows, j) >> (4 * (k >> 1))) & 15;
+      const int high = (byte_at(highs, j) >> (2 * k)) & 3;
+      fields->codes[32 * run + j] = static_cast<uint8_t>(low | (high << 4));
+    }
   }
   std::memcpy(fields->sub_scales, block + 192, 16);
   fields->scale = half_at(block, 208);
@@ -116,8 +130,10 @@ void read_q6_k(const std::byte* block, BlockFields* fields) {
 
 // Two bits of four runs of 32 elements per half, least significant first.
 void read_two_bits(const std::byte* qs, uint8_t* codes) {
-  for (size_t i = 0; i < 256; ++i) {
-    codes[i] = (byte_at(qs, 32 * (i / 128) + i % 32) >> (2 * ((i / 32) % 4))) & 3;
+  for (size_t run = 0; run < 8; ++run) {
+    for (size_t j = 0; j < 32; ++j) {
+      codes[32 * run + j] = (byte_at(qs, 32 * (run / 4) + j) >> (2 * (run % 4))) & 3;
+    }
   }
 }
 
@@ -133,10 +149,7 @@ void read_q2_k(const std::byte* block, BlockFields* fields) {
 
 void read_q3_k(const std::byte* block, BlockFields* fields) {
   read_two_bits(block + 32, fields->codes);
-  for (size_t i = 0; i < 256; ++i) {
-    const int bit = (byte_at(block, i % 32) >> (i / 32)) & 1;
-    fields->codes[i] |= static_cast<uint8_t>(bit << 2);
-  }
+  add_high_bits(block, 2, fields->codes);
   const std::byte* scales = block + 96;
   for (size_t s = 0; s < 16; ++s) {
     const int low = (byte_at(scales, s % 8) >> (4 * (s / 8))) & 15;

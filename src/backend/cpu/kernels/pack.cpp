@@ -1,11 +1,9 @@
 #include "backend/cpu/kernels/pack.h"
 
 #include <algorithm>
-#include <cstring>
 
-#include "backend/cpu/kernels/block_fields.h"
 #include "backend/cpu/kernels/layouts.h"
-#include "base/numeric.h"
+#include "backend/cpu/kernels/pack_panel.h"
 
 namespace headrace::cpu {
 namespace {
@@ -29,116 +27,14 @@ constexpr DenseLayout kDenseLayouts[] = {
 
 int64_t panels_of(int64_t num_outputs) { return (num_outputs + kPanel - 1) / kPanel; }
 
-void put_half(uint8_t* at, int lane, uint16_t bits) { std::memcpy(at + 2 * lane, &bits, 2); }
-
-// The plane rule of kernels.h, for one code of one lane. Words start as zero.
-void put_code(uint8_t* plane, int index, int bits, int lane, uint32_t code) {
-  const int per_word = 32 / bits;
-  const int i = index % per_word;
-  uint8_t* place = plane + (index / per_word) * 64 + 4 * lane;
-  uint32_t word;
-  std::memcpy(&word, place, sizeof(word));
-  word |= code << (8 * (i % 4) + bits * (i / 4));
-  std::memcpy(place, &word, sizeof(word));
-}
-
-// Splits a code over its low and high planes.
-void put_split(uint8_t* low, int low_index, int low_bits, uint8_t* high, int high_index,
-               int high_bits, int lane, uint32_t code) {
-  put_code(low, low_index, low_bits, lane, code & ((1u << low_bits) - 1u));
-  if (high_bits > 0) put_code(high, high_index, high_bits, lane, code >> low_bits);
-}
-
-void put_block(const LayoutInfo& info, const BlockFields& fields, int lane, uint8_t* chunk) {
-  const ChunkOffsets at = chunk_offsets(info);
-  if (info.scale_bytes == 1) {
-    chunk[lane] = static_cast<uint8_t>(fields.scale);
-  } else {
-    put_half(chunk, lane, fields.scale);
-  }
-  if (info.min_bytes != 0) put_half(chunk + at.minimum, lane, fields.minimum);
-  for (int s = 0; s < info.num_sub_blocks; ++s) {
-    put_split(chunk + at.sub_low, s, info.sub_low_bits, chunk + at.sub_high, s, info.sub_high_bits,
-              lane, fields.sub_scales[s]);
-    if (info.sub_has_min == 0) continue;
-    put_split(chunk + at.sub_min, s, info.sub_low_bits, chunk + at.sub_high,
-              info.num_sub_blocks + s, info.sub_high_bits, lane, fields.sub_mins[s]);
-  }
-  for (int k = 0; k < info.block_inputs; ++k) {
-    put_split(chunk + at.low, k, info.low_bits, chunk + at.high, k, info.high_bits, lane,
-              fields.codes[k]);
-  }
-}
-
-void pack_codes_row(const WeightView& weight, int64_t row, const Segment& segment, uint8_t* panel) {
-  const LayoutInfo& info = layout_info(segment.layout);
-  const DTypeRow& format = dtype_row(weight.values.dtype);
-  const ReadBlock read = block_reader(weight.values.dtype);
-  const int64_t num_blocks = weight.num_inputs / info.block_inputs;
-  const std::byte* blocks = weight.values.data + static_cast<size_t>(weight.stored_row(row)) *
-                                                     static_cast<size_t>(num_blocks) *
-                                                     format.block_bytes;
-  const int lane = static_cast<int>(row % kPanel);
-  for (int64_t b = 0; b < num_blocks; ++b) {
-    BlockFields fields;
-    read(blocks + static_cast<size_t>(b) * format.block_bytes, &fields);
-    put_block(info, fields, lane, panel + static_cast<size_t>(b) * info.chunk_bytes);
-  }
-}
-
-// Lane of a 16-bit layout: two inputs in a word.
-void put_pair_value(uint8_t* panel, int64_t k, int lane, uint16_t bits) {
-  std::memcpy(panel + (k / 2) * 64 + 4 * lane + 2 * (k % 2), &bits, sizeof(bits));
-}
-
-void pack_f16_row(const WeightView& weight, int64_t row, uint8_t* panel) {
-  const std::byte* source = weight.values.data + static_cast<size_t>(weight.stored_row(row)) *
-                                                     static_cast<size_t>(weight.num_inputs) * 2;
-  for (int64_t k = 0; k < weight.num_inputs; ++k) {
-    uint16_t bits;
-    std::memcpy(&bits, source + 2 * k, sizeof(bits));
-    put_pair_value(panel, k, static_cast<int>(row % kPanel), bits);
-  }
-}
-
-void pack_float_row(const WeightView& weight, int64_t row, Layout layout, float* values,
-                    uint8_t* panel) {
-  dequantise_rows(weight, row, 1, values);
-  const int lane = static_cast<int>(row % kPanel);
-  for (int64_t k = 0; k < weight.num_inputs; ++k) {
-    if (layout == Layout::kBF16) {
-      put_pair_value(panel, k, lane, float_to_bf16(values[k]));
-    } else {
-      std::memcpy(panel + k * 64 + 4 * lane, &values[k], sizeof(float));
-    }
-  }
-}
-
-// Panels first_panel.. of a segment; `values` holds one row.
-void pack_panel(const WeightView& weight, const Segment& segment, int64_t panel_idx, float* values,
-                uint8_t* panel) {
-  const DType dtype = weight.values.dtype;
-  const int64_t end = std::min(weight.num_outputs, (panel_idx + 1) * kPanel);
-  for (int64_t row = panel_idx * kPanel; row < end; ++row) {
-    if (layout_info(segment.layout).low_bits > 0) {
-      pack_codes_row(weight, row, segment, panel);
-    } else if (segment.layout == Layout::kF16 ||
-               (segment.layout == Layout::kBF16 && dtype == DType::kBF16)) {
-      pack_f16_row(weight, row, panel);
-    } else {
-      pack_float_row(weight, row, segment.layout, values, panel);
-    }
-  }
-}
-
 void pack_segment(const WeightView& weight, const Segment& segment, uint8_t* data, Team& team) {
   constexpr int64_t kPanelsPerItem = 8;
   const int64_t num_items = (segment.num_panels + kPanelsPerItem - 1) / kPanelsPerItem;
   team.run(num_items, [&](int64_t item, int /*member*/) {
-    std::vector<float> values(static_cast<size_t>(weight.num_inputs));
+    PanelScratch scratch;
     const int64_t end = std::min(segment.num_panels, (item + 1) * kPanelsPerItem);
     for (int64_t p = item * kPanelsPerItem; p < end; ++p) {
-      pack_panel(weight, segment, p, values.data(),
+      pack_panel(weight, segment.layout, p, scratch,
                  data + static_cast<size_t>(p) * segment.panel_bytes);
     }
   });

@@ -1,0 +1,25 @@
+// Pack panel: sixteen rows of a checkpoint's weight as one panel (layouts: kernels.h).
+//
+// Words are built whole, one per lane and plane position, and stored once: no byte of a panel is
+// read back. Thread-safe; the caller hands each thread a scratch of its own.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "backend/cpu/kernels/kernels.h"
+#include "checkpoint/weight_view.h"
+
+namespace headrace::cpu {
+
+struct PanelScratch {
+  std::vector<float> values;     // rows of formats that have no layout of their own
+  std::vector<uint16_t> halves;  // the same as bf16
+};
+
+// Writes outputs [16 panel_idx, 16 panel_idx + 16) of the weight; `panel` is zero before, and the
+// lanes beyond the weight's outputs stay so.
+void pack_panel(const WeightView& weight, Layout layout, int64_t panel_idx, PanelScratch& scratch,
+                uint8_t* panel);
+
+}  // namespace headrace::cpu
