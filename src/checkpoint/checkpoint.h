@@ -44,6 +44,8 @@ class Checkpoint {
   virtual std::string fingerprint() const = 0;
   // Advises the system that the mapped bytes will not be read again soon.
   virtual void release_pages() const = 0;
+  // The same for one tensor's bytes; a tensor of another checkpoint is left alone.
+  virtual void release_tensor(const TensorView& /*tensor*/) const {}
 };
 
 }  // namespace headrace

@@ -384,6 +384,8 @@ TEST_F(GgufSplitTest, OpensAllPartsByTheFirst) {
                                              std::filesystem::file_size(path(3)));
   (*checkpoint)->release_pages();
   EXPECT_EQ((*checkpoint)->find("c")->data[1], std::byte{7});
+  (*checkpoint)->release_tensor(*(*checkpoint)->find("c"));
+  EXPECT_EQ((*checkpoint)->find("c")->data[1], std::byte{7});
 }
 
 TEST_F(GgufSplitTest, SaysWhichPartToOpen) {

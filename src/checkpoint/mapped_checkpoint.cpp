@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdio>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <utility>
 
@@ -45,6 +46,16 @@ std::optional<std::string> MappedCheckpoint::sidecar(std::string_view file_name)
 
 void MappedCheckpoint::release_pages() const {
   for (const MappedFile& file : files_) file.release_pages(0, file.bytes().size());
+}
+
+void MappedCheckpoint::release_tensor(const TensorView& tensor) const {
+  const std::less_equal<const std::byte*> not_after;
+  for (const MappedFile& file : files_) {
+    const std::byte* const begin = file.bytes().data();
+    const std::byte* const end = begin + file.bytes().size();
+    if (!not_after(begin, tensor.data) || !not_after(tensor.data + tensor.num_bytes, end)) continue;
+    file.release_pages(static_cast<size_t>(tensor.data - begin), tensor.num_bytes);
+  }
 }
 
 std::span<const std::byte> MappedCheckpoint::add_file(MappedFile file) {

@@ -29,6 +29,7 @@ class MappedCheckpoint : public Checkpoint {
   std::optional<std::string> sidecar(std::string_view file_name) const override;
   std::string fingerprint() const override { return fingerprint_; }
   void release_pages() const override;
+  void release_tensor(const TensorView& tensor) const override;
 
   // The file stays mapped as long as this object; returns its bytes.
   std::span<const std::byte> add_file(MappedFile file);

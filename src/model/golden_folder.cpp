@@ -38,6 +38,7 @@ class SidecarOverride : public Checkpoint {
   }
   std::string fingerprint() const override { return base_.fingerprint(); }
   void release_pages() const override { base_.release_pages(); }
+  void release_tensor(const TensorView& tensor) const override { base_.release_tensor(tensor); }
 
  private:
   const Checkpoint& base_;

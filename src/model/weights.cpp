@@ -37,19 +37,28 @@ std::vector<float> read_vector(const FoundVector& found) {
 
 class Packer {
  public:
-  Packer(Backend& backend, const LoadProgress& progress, size_t total)
-      : backend_(backend), progress_(progress), total_(total) {}
+  Packer(const Checkpoint& checkpoint, Backend& backend, const LoadProgress& progress, size_t total)
+      : checkpoint_(checkpoint), backend_(backend), progress_(progress), total_(total) {}
 
   Result<Linear> pack(const FoundLinear& found) {
     Linear linear;
     linear.weight = TRY(backend_.pack(found.parts, found.role));
     linear.bias = read_vector(found.bias);
+    for (const WeightView& part : found.parts) release_pages(part);
     done_ += linear.weight->num_bytes();
     if (progress_) progress_(done_ < total_ ? done_ : total_, total_);
     return linear;
   }
 
  private:
+  void release_pages(const WeightView& part) const {
+    for (const TensorView* tensor :
+         {&part.values, &part.scales, &part.zeros, &part.group_index, &part.global_scale}) {
+      if (!tensor->empty()) checkpoint_.release_tensor(*tensor);
+    }
+  }
+
+  const Checkpoint& checkpoint_;
   Backend& backend_;
   const LoadProgress& progress_;
   size_t total_;
@@ -78,9 +87,9 @@ size_t packed_bytes(const FoundWeights& found, const Backend& backend) {
   return bytes;
 }
 
-Result<Weights> pack_weights(const FoundWeights& found, Backend& backend,
-                             const LoadProgress& progress) {
-  Packer packer(backend, progress, packed_bytes(found, backend));
+Result<Weights> pack_weights(const Checkpoint& checkpoint, const FoundWeights& found,
+                             Backend& backend, const LoadProgress& progress) {
+  Packer packer(checkpoint, backend, progress, packed_bytes(found, backend));
   Weights weights;
   weights.embedding = TRY(packer.pack(found.embedding));
   for (const FoundLayer& layer : found.layers) {

@@ -89,7 +89,8 @@ struct Weights {
 
 // Bytes that the packed weights and vectors will hold.
 size_t packed_bytes(const FoundWeights& found, const Backend& backend);
-Result<Weights> pack_weights(const FoundWeights& found, Backend& backend,
-                             const LoadProgress& progress);
+// Each tensor's pages go back to the system as soon as it is packed.
+Result<Weights> pack_weights(const Checkpoint& checkpoint, const FoundWeights& found,
+                             Backend& backend, const LoadProgress& progress);
 
 }  // namespace headrace
