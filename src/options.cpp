@@ -14,7 +14,7 @@ using enum OptionKind;
 constexpr std::string_view kGenerates = "run chat";      // commands that sample
 constexpr std::string_view kEngines = "serve run chat";  // commands that run an engine
 constexpr std::string_view kStores =
-    "serve run chat pull inspect tokenize render eval verify";  // commands that find a model
+    "serve run chat pull inspect tokenize render eval verify bench";  // commands that find a model
 
 // clang-format off
 constexpr OptionRow kRows[] = {
@@ -23,19 +23,19 @@ constexpr OptionRow kRows[] = {
      "Model to use: a GGUF file, a safetensors file or folder, or the name of a pulled model."},
     {"--store", "HEADRACE_STORE", kText, "", "", kStores,
      "Folder of pulled models; empty: models/ under HEADRACE_HOME, or headrace/models in the user's cache."},
-    {"--isa", "HEADRACE_ISA", kChoice, "auto", "auto|reference|avx2|avx512", "serve run chat eval verify version",
+    {"--isa", "HEADRACE_ISA", kChoice, "auto", "auto|reference|avx2|avx512", "serve run chat eval verify bench version",
      "Instruction set of the kernels; auto takes the fastest this processor has."},
-    {"--activations", "HEADRACE_ACTIVATIONS", kChoice, "exact", "exact|int8", "serve run chat eval verify version",
+    {"--activations", "HEADRACE_ACTIVATIONS", kChoice, "exact", "exact|int8", "serve run chat eval verify bench version",
      "Arithmetic of quantised weights: exact keeps 16 bits per activation; int8 is faster and less accurate."},
-    {"--threads", "HEADRACE_THREADS", kInteger, "0", "0..1024", "serve run chat eval verify version",
+    {"--threads", "HEADRACE_THREADS", kInteger, "0", "0..1024", "serve run chat eval verify bench version",
      "Compute threads; 0: one per core that affinity and cgroup quota allow."},
-    {"--kv-type", "HEADRACE_KV_TYPE", kChoice, "f32", "f32|bf16", "serve run chat eval verify inspect",
+    {"--kv-type", "HEADRACE_KV_TYPE", kChoice, "f32", "f32|bf16", "serve run chat eval verify bench inspect",
      "Storage of keys and values; f32 is exact, bf16 halves the memory at a small cost in accuracy."},
     {"--context", "HEADRACE_CONTEXT", kInteger, "0", "0..1048576", "serve run chat inspect",
      "Tokens per sequence, prompt and answer together; 0: the model's own limit, at most 32768."},
     {"--kv-memory", "HEADRACE_KV_MEMORY", kBytes, "0", "0..", kEngines,
      "Memory for keys and values, such as 512M or 2G; 0: room for four full contexts within a quarter of free memory."},
-    {"--batch-tokens", "HEADRACE_BATCH_TOKENS", kInteger, "512", "16..8192", "serve run chat eval verify inspect",
+    {"--batch-tokens", "HEADRACE_BATCH_TOKENS", kInteger, "512", "16..8192", "serve run chat eval verify bench inspect",
      "Most tokens in one step; long prompts are computed in chunks of this size."},
     {"--max-sequences", "HEADRACE_MAX_SEQUENCES", kInteger, "32", "1..1024", "serve",
      "Requests computed together; further ones wait."},
@@ -64,7 +64,24 @@ constexpr OptionRow kRows[] = {
     {"--system", "", kText, "", "", "run chat", "System message."},
     {"--stats", "", kFlag, "", "", kGenerates, "After the answer, print tokens, time to first token and tokens per second on standard error."},
 
-    {"--json", "", kFlag, "", "", "inspect tokenize render eval verify version", "Print JSON."},
+    {"--json", "", kFlag, "", "", "inspect tokenize render eval verify bench version", "Print JSON."},
+    {"--prefill", "", kText, "128,512,2048", "", "bench", "Prompts to time, in tokens, with commas between; empty: none."},
+    {"--depth", "", kText, "0,512,2048,8192", "", "bench", "Contexts at which to time decode, in tokens; empty: none. As far as the model's context reaches."},
+    {"--batch", "", kText, "1,4,16,64", "", "bench", "Sequences to decode together; empty: none."},
+    {"--batch-depth", "", kInteger, "128", "0..1048576", "bench", "Context of each sequence of a batch."},
+    {"--decode", "", kInteger, "32", "1..65536", "bench", "Steps of a timed decode."},
+    {"--repeats", "", kInteger, "3", "1..1000", "bench", "Times that each point is run; the median counts."},
+    {"--shape", "", kText, "llama-1b", "", "bench", "Shape of a random model: smollm2-135m, smollm2-360m, qwen2.5-0.5b, qwen2.5-1.5b, llama-1b, llama-3b or llama-8b."},
+    {"--format", "", kText, "q8_0", "", "bench", "Storage of a random model: f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1, q2_k, q3_k, q4_k, q4_k_m, q5_k, q5_k_m, q6_k, iq4_nl, iq4_xs or mxfp4."},
+    {"--layers", "", kInteger, "0", "0..1024", "bench", "Layers of a random model; 0: as the shape has. Likewise the sizes below."},
+    {"--hidden", "", kInteger, "0", "0..131072", "bench", "Width of the residual stream."},
+    {"--heads", "", kInteger, "0", "0..1024", "bench", "Query heads."},
+    {"--kv-heads", "", kInteger, "0", "0..1024", "bench", "Key and value heads."},
+    {"--head-dim", "", kInteger, "0", "0..512", "bench", "Width of a head."},
+    {"--intermediate", "", kInteger, "0", "0..131072", "bench", "Width of the MLP."},
+    {"--vocab", "", kInteger, "0", "0..1048576", "bench", "Tokens of the vocabulary."},
+    {"--seed", "", kInteger, "0", "0..9223372036854775807", "bench", "Seed of the random weights: equal seeds give equal files."},
+    {"--out", "", kText, "", "", "bench", "File that a random model is written to."},
     {"--tensors", "", kFlag, "", "", "inspect", "List every tensor."},
     {"--decode", "", kFlag, "", "", "tokenize", "The arguments are token ids; print their text."},
     {"--no-special", "", kFlag, "", "", "tokenize", "Do not add the begin and end tokens."},

@@ -27,7 +27,7 @@ TEST(Options, DefaultsAreInRangeForEveryCommand) {
 
 TEST(Options, NoCommandHasTwoRowsOfOneName) {
   for (const std::string_view command : {"serve", "run", "chat", "pull", "inspect", "tokenize",
-                                         "render", "eval", "verify", "version"}) {
+                                         "render", "eval", "verify", "bench", "version"}) {
     std::set<std::string_view> names;
     for (const OptionRow& row : option_rows()) {
       if (!option_applies(row, command)) continue;

@@ -48,7 +48,7 @@ TEST(Cli, HelpListsEveryCommand) {
   const Outcome help = headrace("--help");
   EXPECT_EQ(help.status, 0);
   for (const char* name : {"serve", "run", "chat", "pull", "inspect", "tokenize", "render", "eval",
-                           "verify", "version"}) {
+                           "verify", "bench", "version"}) {
     EXPECT_NE(help.text.find(name), std::string::npos) << name;
     const Outcome manual = headrace(std::string(name) + " --help");
     EXPECT_EQ(manual.status, 0) << name;
@@ -110,6 +110,65 @@ TEST(Cli, UnknownVerifyKindIsRefused) {
   EXPECT_EQ(wrong.text,
             "headrace: cannot verify 'everything'; the kinds are golden, tokenizer, template and "
             "model\n");
+}
+
+TEST(Cli, UnknownBenchmarkIsRefused) {
+  const Outcome wrong = headrace("bench everything");
+  EXPECT_EQ(wrong.status, 2);
+  EXPECT_EQ(
+      wrong.text,
+      "headrace: there is no benchmark 'everything'; the kinds are machine, step and synth\n");
+  const Outcome lacking = headrace("bench step");
+  EXPECT_EQ(lacking.status, 2);
+  EXPECT_EQ(
+      lacking.text,
+      "headrace: 'bench step' takes 1 argument but got 0; usage: headrace bench step MODEL\n");
+}
+
+TEST(Cli, RandomModelNeedsAKnownShapeAndAFile) {
+  const Outcome shape = headrace("bench synth --shape giant --out x.gguf");
+  EXPECT_EQ(shape.status, 2);
+  EXPECT_NE(shape.text.find("there is no shape 'giant'; there are: smollm2-135m"),
+            std::string::npos)
+      << shape.text;
+  const Outcome format = headrace("bench synth --format q3 --out x.gguf");
+  EXPECT_EQ(format.status, 2);
+  EXPECT_NE(format.text.find("there is no format 'q3'"), std::string::npos) << format.text;
+  const Outcome file = headrace("bench synth");
+  EXPECT_EQ(file.status, 2);
+  EXPECT_NE(file.text.find("--out FILE.gguf"), std::string::npos) << file.text;
+}
+
+// A tiny random model, written by the program itself.
+std::string tiny_model() {
+  const std::string path = ::testing::TempDir() + "bench_tiny.gguf";
+  const Outcome written = headrace(
+      "bench synth --shape llama-1b --format q8_0 --layers 2 --hidden 64 --heads 4 --kv-heads 2 "
+      "--head-dim 16 --intermediate 96 --vocab 320 --out '" +
+      path + "'");
+  EXPECT_EQ(written.status, 0) << written.text;
+  return path;
+}
+
+TEST(Cli, BenchStepPrintsOneRowPerPoint) {
+  const std::string points =
+      " --prefill 16,32 --depth 0,40 --batch 1,3 --decode 2 --repeats 2 --threads 1 --json";
+  const Outcome run = headrace("bench step '" + tiny_model() + "'" + points);
+  EXPECT_EQ(run.status, 0) << run.text;
+  for (const char* part : {"\"kind\":\"load\"", "\"kind\":\"prefill\",\"tokens\":16",
+                           "\"tokens\":32", "\"kind\":\"decode\",\"depth\":0", "\"depth\":40",
+                           "\"kind\":\"batch\",\"sequences\":1", "\"sequences\":3", "\"share\":"}) {
+    EXPECT_NE(run.text.find(part), std::string::npos) << part << " in " << run.text;
+  }
+}
+
+TEST(Cli, BenchStepRefusesPointsThatAreNoNumbers) {
+  const Outcome wrong = headrace("bench step '" + tiny_model() + "' --depth 1,,2");
+  EXPECT_EQ(wrong.status, 2);
+  EXPECT_NE(wrong.text.find("--depth is '1,,2', but it must be whole numbers in 0..1048576"),
+            std::string::npos)
+      << wrong.text;
+  EXPECT_EQ(headrace("bench step ./no-such.gguf").status, 1);
 }
 
 TEST(Cli, VerifyOfNothingFails) {

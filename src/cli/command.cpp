@@ -50,6 +50,15 @@ constexpr CommandRow kRows[] = {
      "  verify model MODEL EXPECT.json [TEXT]    greedy ids, log-probs and perplexity of a real model\n"
      "Exit status 0 if everything agrees, 1 if something differs or nothing ran.",
      run_verify},
+    {"bench", "machine|step MODEL|synth", 1, 2, "Measure speed beside the limits of this machine.",
+     "  bench machine       cores and caches, read bandwidth by working set, peak of each instruction set\n"
+     "  bench step MODEL    prefill, decode at depths and batches of a model, each beside its ceiling; no server\n"
+     "  bench synth         write a GGUF of random weights: --shape, --format, --out\n"
+     "Examples:\n"
+     "  headrace bench machine --json\n"
+     "  headrace bench step smollm2:135m --prefill 512 --depth 0,2048 --batch 16\n"
+     "  headrace bench synth --shape llama-1b --format q4_0 --out llama-1b.gguf",
+     run_bench},
     {"version", "", 0, 0, "Show version, build, processor and libraries.",
      "With --list-kernels every kernel, with --options every option.", run_version},
 };

@@ -10,7 +10,9 @@ import pathlib
 import subprocess
 import sys
 
-UNITS = {"avx2": "kAvx2Unit", "avx512": "kAvx512Unit"}
+# Folder and name of the source: what it exports.
+UNITS = {"kernels/avx2": "kAvx2Unit", "kernels/avx512": "kAvx512Unit",
+         "probe/avx2": "kAvx2Probes", "probe/avx512": "kAvx512Probes", "probe/amx": "kAmxProbes"}
 # Plain C functions that a compiler may call on its own account.
 ALLOWED_IMPORTS = {"memcpy", "memset", "memmove", "_GLOBAL_OFFSET_TABLE_", "__stack_chk_fail"}
 SANITIZER_PREFIXES = ("__asan_", "__ubsan_", "__tsan_", "__sanitizer_", "__sancov_", "__gcov_")
@@ -21,6 +23,10 @@ def symbols(path):
     for line in listing.splitlines():
         kind, name = line.split()[-2:]
         yield kind, name
+
+
+def unit_of(path):
+    return f"{path.parent.name}/{path.name.removesuffix('.cpp.o')}"
 
 
 def problems(path, export):
@@ -41,12 +47,11 @@ def problems(path, export):
 def main():
     if len(sys.argv) != 2:
         sys.exit(__doc__)
-    objects = [path for path in pathlib.Path(sys.argv[1]).rglob("kernels/*.cpp.o")
-               if path.name.removesuffix(".cpp.o") in UNITS]
+    objects = [path for path in pathlib.Path(sys.argv[1]).rglob("*.cpp.o") if unit_of(path) in UNITS]
     if not objects:
         print("sealed units: no objects built yet")
         return 0
-    found = [text for path in objects for text in problems(path, UNITS[path.name.removesuffix(".cpp.o")])]
+    found = [text for path in objects for text in problems(path, UNITS[unit_of(path)])]
     for text in found:
         print(text)
     print(f"sealed units: {len(objects)} objects, {len(found)} problems")

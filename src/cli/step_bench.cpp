@@ -1,0 +1,123 @@
+#include "cli/step_bench.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <utility>
+
+namespace headrace {
+namespace {
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+int64_t blocks_for(int64_t num_tokens) { return (num_tokens + kBlockTokens - 1) / kBlockTokens; }
+
+std::vector<int32_t> fixed_ids(int64_t count, int64_t vocab_size) {
+  std::vector<int32_t> ids;
+  uint64_t state = 12345;
+  for (int64_t i = 0; i < count; ++i) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    ids.push_back(static_cast<int32_t>((state >> 33) % static_cast<uint64_t>(vocab_size)));
+  }
+  return ids;
+}
+
+}  // namespace
+
+Result<StepBench> StepBench::create(Model& model, const Backend& backend, const Room& room) {
+  const int64_t num_blocks =
+      blocks_for(room.single_tokens) + room.max_sequences * blocks_for(room.batch_tokens);
+  KvStore store = TRY(KvStore::create(backend, model.kv_shapes(), num_blocks));
+  return StepBench(model, std::move(store), room);
+}
+
+StepBench::StepBench(Model& model, KvStore store, const Room& room)
+    : model_(&model),
+      store_(std::move(store)),
+      batch_blocks_(blocks_for(room.batch_tokens)),
+      single_table_(static_cast<size_t>(blocks_for(room.single_tokens))),
+      batch_tables_(static_cast<size_t>(room.max_sequences * batch_blocks_)) {
+  std::iota(single_table_.begin(), single_table_.end(), 0);
+  std::iota(batch_tables_.begin(), batch_tables_.end(), static_cast<int32_t>(single_table_.size()));
+  token_ids_ = fixed_ids(model.options().max_batch_tokens, model.config().vocab_size);
+  logits_.resize(static_cast<size_t>(room.max_sequences) *
+                 static_cast<size_t>(model.config().vocab_size));
+}
+
+void StepBench::fill_contexts(int64_t num_tokens) {
+  prefill(num_tokens);
+  const auto whole = static_cast<int32_t>(std::max<int64_t>(num_tokens / kBlockTokens, 1));
+  for (auto block = whole; block < static_cast<int32_t>(store_.num_blocks()); ++block) {
+    store_.copy_block(block % whole, block);
+  }
+}
+
+// One step of the first tokens of the fixed text.
+void StepBench::forward(std::vector<BatchSpan>& spans, std::span<const int32_t> logit_rows) {
+  int32_t num_rows = 0;
+  for (BatchSpan& span : spans) {
+    span.first_row = num_rows;
+    span.rope_epoch = model_->rope_epoch(span.first_position + span.num_rows);
+    num_rows += span.num_rows;
+  }
+  const auto ids = std::span(token_ids_).first(static_cast<size_t>(num_rows));
+  model_->forward(Batch{ids, spans, logit_rows}, store_, logits_.data());
+}
+
+StepTiming StepBench::check_logits(double seconds, size_t num_rows) const {
+  StepTiming timing{seconds, 14695981039346656037u, true};
+  const size_t count = num_rows * static_cast<size_t>(model_->config().vocab_size);
+  for (size_t i = 0; i < count; ++i) {
+    uint32_t bits;
+    std::memcpy(&bits, &logits_[i], sizeof(bits));
+    timing.digest = (timing.digest ^ bits) * 1099511628211u;
+    timing.finite &= std::isfinite(logits_[i]);
+  }
+  return timing;
+}
+
+StepTiming StepBench::prefill(int64_t num_tokens) {
+  const int64_t chunk = model_->options().max_batch_tokens;
+  std::vector<BatchSpan> spans(1);
+  const auto start = std::chrono::steady_clock::now();
+  for (int64_t first = 0; first < num_tokens; first += chunk) {
+    const auto count = static_cast<int32_t>(std::min(chunk, num_tokens - first));
+    spans[0] = {0, count, first, single_table_.data(), 0};
+    const int32_t last_row = count - 1;
+    const bool last = first + count == num_tokens;
+    forward(spans, last ? std::span(&last_row, 1) : std::span<const int32_t>());
+  }
+  return check_logits(seconds_since(start), 1);
+}
+
+StepTiming StepBench::decode(int64_t depth, int64_t num_steps) {
+  std::vector<BatchSpan> spans(1);
+  constexpr int32_t kRow = 0;
+  const auto start = std::chrono::steady_clock::now();
+  for (int64_t i = 0; i < num_steps; ++i) {
+    spans[0] = {0, 1, depth + i, single_table_.data(), 0};
+    forward(spans, {&kRow, 1});
+  }
+  return check_logits(seconds_since(start), 1);
+}
+
+StepTiming StepBench::decode_batch(int num_sequences, int64_t depth, int64_t num_steps) {
+  std::vector<BatchSpan> spans(static_cast<size_t>(num_sequences));
+  std::vector<int32_t> rows(static_cast<size_t>(num_sequences));
+  std::iota(rows.begin(), rows.end(), 0);
+  const auto start = std::chrono::steady_clock::now();
+  for (int64_t i = 0; i < num_steps; ++i) {
+    for (size_t s = 0; s < spans.size(); ++s) {
+      spans[s] = {0, 1, depth + i, batch_tables_.data() + s * static_cast<size_t>(batch_blocks_),
+                  0};
+    }
+    forward(spans, rows);
+  }
+  return check_logits(seconds_since(start), spans.size());
+}
+
+}  // namespace headrace

@@ -1,0 +1,59 @@
+// StepBench: times steps of a loaded model, without tokenizer, sampler, engine or server.
+//
+// Contexts: the first positions are computed from a fixed prompt; deeper ones are copies of those
+// blocks (speed does not depend on what a key holds), so that a depth of 8192 costs no minutes.
+// Each sequence of a batch has KV blocks of its own. Token ids are fixed, so that two runs of a
+// point give the same logits bit for bit; their digest is returned and compared by the caller.
+// One thread; the model serves nobody else meanwhile.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "model/model.h"
+
+namespace headrace {
+
+struct StepTiming {
+  double seconds = 0;
+  uint64_t digest = 0;  // of the last step's logits
+  bool finite = true;   // all of them
+};
+
+class StepBench {
+ public:
+  struct Room {
+    int64_t single_tokens = 0;  // of the longest sequence alone
+    int64_t batch_tokens = 0;   // of each sequence of a batch
+    int max_sequences = 1;
+  };
+
+  // kExhausted when keys and values do not fit in memory.
+  static Result<StepBench> create(Model& model, const Backend& backend, const Room& room);
+
+  // Computes num_tokens and copies their blocks over all others. Before anything is timed.
+  void fill_contexts(int64_t num_tokens);
+  // A prompt of num_tokens in chunks of the model's batch size; logits of the last token only.
+  StepTiming prefill(int64_t num_tokens);
+  // num_steps steps of one token from position `depth` on.
+  StepTiming decode(int64_t depth, int64_t num_steps);
+  // The same for num_sequences sequences in each step.
+  StepTiming decode_batch(int num_sequences, int64_t depth, int64_t num_steps);
+
+  size_t kv_bytes() const { return store_.num_bytes(); }
+
+ private:
+  StepBench(Model& model, KvStore store, const Room& room);
+  void forward(std::vector<BatchSpan>& spans, std::span<const int32_t> logit_rows);
+  StepTiming check_logits(double seconds, size_t num_rows) const;
+
+  Model* model_;
+  KvStore store_;
+  int64_t batch_blocks_;               // per sequence of a batch
+  std::vector<int32_t> single_table_;  // the sequence alone
+  std::vector<int32_t> batch_tables_;  // [max_sequences, batch_blocks_]
+  std::vector<int32_t> token_ids_;     // a fixed text, as long as the longest step
+  std::vector<float> logits_;
+};
+
+}  // namespace headrace
