@@ -43,16 +43,57 @@ class PackedWeight {
   virtual std::string_view layout() const = 0;  // row of the layout table, for --list-kernels
 };
 
-// out = residual + scale * (x W^T + bias), then out = softcap * tanh(out / softcap) if softcap > 0.
+enum class NormKind : uint8_t { kRms, kLayer };  // both times weight; kLayer subtracts the mean
+enum class Activation : uint8_t { kSilu, kGeluTanh };
+
+// A norm over whole rows: the identity without a weight.
+struct Norm {
+  NormKind kind = NormKind::kRms;
+  const float* weight = nullptr;  // [width], or null
+  float eps = 1e-6f;
+};
+
+// What a linear layer multiplies: norm(x). The norm, and the form that a weight's kernels read, are
+// made inside the op; `normed` is room that it may use.
+struct Input {
+  Input(const float* rows) : x(rows) {}  // a plain array is an input
+  Input(const float* rows, const Norm& row_norm, float* room)
+      : x(rows), norm(row_norm), normed(room) {}
+
+  const float* x;  // [M, K]
+  Norm norm;
+  float* normed = nullptr;  // [M, K], needed with a norm; may be x, which is then lost
+};
+
+// y = x W^T + bias
+// out = residual + scale * post_norm(y), then out = softcap * tanh(out / softcap) if softcap > 0.
 struct Epilogue {
   const float* bias = nullptr;      // [N], or null
   const float* residual = nullptr;  // [M, N], or null; may be the output itself
   float scale = 1.0f;
-  float softcap = 0.0f;
+  float softcap = 0.0f;  // 0 with a post_norm
+  Norm post_norm = {};
+  float* branch = nullptr;  // [M, N] room for y, needed with a post_norm
 };
 
-enum class NormKind : uint8_t { kRms, kLayer };  // both times weight; kLayer subtracts the mean
-enum class Activation : uint8_t { kSilu, kGeluTanh };
+// The largest of a row of outputs; the lowest index among equals (-0 equals +0). If a value is not
+// finite, the first such output and its value instead.
+struct BestOutput {
+  int32_t output = -1;
+  bool finite = true;
+  float value = 0;
+};
+
+// The last layer. All M rows are multiplied; the first num_written are written, of the others only
+// the best output is kept. Values as Epilogue says, without bias and residual.
+struct HeadArgs {
+  int64_t num_rows = 0;
+  int64_t num_written = 0;
+  float scale = 1.0f;
+  float softcap = 0.0f;
+  float* logits = nullptr;     // [num_written, N]
+  BestOutput* best = nullptr;  // [M - num_written]
+};
 
 // out[m] = (residual[m] +) scale * norm(x[m]) * weight; the root is sqrt(mean(..) + eps).
 struct NormArgs {
@@ -162,15 +203,21 @@ class Backend {
                      float* out) = 0;
   virtual void norm(const NormArgs& args) = 0;
   // x [M, K] -> out [M, N].
-  virtual void linear(const PackedWeight& weight, const float* x, int64_t num_rows,
+  virtual void linear(const PackedWeight& weight, const Input& input, int64_t num_rows,
                       const Epilogue& epilogue, float* out) = 0;
   // x [M, K] -> out [M, I] = activation(x Wg^T + bg) * (x Wu^T + bu); bias [2 I] or null.
-  virtual void gated_linear(const PackedWeight& gate_up, const float* x, int64_t num_rows,
+  virtual void gated_linear(const PackedWeight& gate_up, const Input& input, int64_t num_rows,
                             Activation activation, const float* bias, float* out) = 0;
+  // linear() into `projection` [M, N], then finish_qkv() of it (args.qkv is not read).
+  virtual void qkv_linear(const PackedWeight& weight, const Input& input, const float* bias,
+                          float* projection, const QkvArgs& args) = 0;
   virtual void finish_qkv(const QkvArgs& args) = 0;
   virtual void attention(const AttentionArgs& args) = 0;
+  virtual void head(const PackedWeight& weight, const Input& input, const HeadArgs& args) = 0;
 
   virtual int num_threads() const = 0;
+  // Times that the threads were brought together since start: one per op that had work.
+  virtual int64_t num_joins() const = 0;
   virtual std::string_view isa() const = 0;  // "reference", "avx2", "avx512"
   // Digest of the numerics classes in use: equal ids promise equal bits for equal requests.
   virtual std::string numerics_id() const = 0;

@@ -1,9 +1,11 @@
-// Batch: the model's input for one step.
+// Batch: the model's input for one step, and where its output goes.
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <vector>
+
+#include "backend/backend.h"
 
 namespace headrace {
 
@@ -20,6 +22,16 @@ struct Batch {
   std::span<const int32_t> token_ids;   // [M]
   std::span<const BatchSpan> spans;     // cover rows 0..M-1 in order
   std::span<const int32_t> logit_rows;  // rows whose logits are wanted, ascending
+  // Rows of which only the best token is wanted, ascending. Nothing is written for them but that.
+  std::span<const int32_t> best_rows = {};
+};
+
+struct StepOutput {
+  StepOutput(float* rows) : logits(rows) {}  // a step without best_rows
+  StepOutput(float* rows, BestOutput* best_outputs) : logits(rows), best(best_outputs) {}
+
+  float* logits;               // [num logit_rows, vocab_size]
+  BestOutput* best = nullptr;  // [num best_rows]
 };
 
 }  // namespace headrace

@@ -21,89 +21,86 @@ int64_t Decoder::rope_epoch(int64_t num_tokens) const {
   return epoch;
 }
 
-void Decoder::forward(const Batch& batch, KvStore& kv, float* logits, const HiddenTap& tap) {
+void Decoder::forward(const Batch& batch, KvStore& kv, const StepOutput& output,
+                      const HiddenTap& tap) {
   const auto num_rows = static_cast<int64_t>(batch.token_ids.size());
   const StepContext step{config_, backend_, workspace_, kv, num_rows};
-  const auto show = [&](int layer, const float* hidden) {
-    if (tap) tap(layer, hidden, num_rows, config_.hidden_size);
+  const auto show = [&](int layer) {
+    if (tap) tap(layer, workspace_.hidden, num_rows, config_.hidden_size);
   };
   prepare(batch);
   backend_.embed(*weights_.embedding.weight, batch.token_ids, config_.embedding_scale,
                  workspace_.hidden);
-  show(-1, workspace_.hidden);
+  show(-1);
   for (int i = 0; i < config_.num_layers(); ++i) {
     run_layer(step, i);
-    show(i, workspace_.hidden);
+    show(i);
   }
-  if (tap) show(config_.num_layers(), normed(step, weights_.final_norm, workspace_.hidden));
-  compute_logits(step, batch, logits);
+  if (tap) show_final_norm(step, tap);
+  compute_logits(step, batch, output);
 }
 
 void Decoder::run_layer(const StepContext& step, int layer_idx) {
   const LayerWeights& layer = weights_.layers[static_cast<size_t>(layer_idx)];
   const auto& norms = layer.norms;
 
-  const float* x = normed(step, norms[kNormAttention], workspace_.hidden);
-  run_attention(step, layer_idx, layer.attention, x, branch_output(norms[kNormPostAttention]));
-  add_branch(step, norms[kNormPostAttention]);
+  Branch attention = branch_of(norms[kNormAttention], norms[kNormPostAttention]);
+  if (config_.parallel_block) attention.out = workspace_.branch;  // the MLP reads x as well
+  run_attention(step, layer_idx, layer.attention, attention);
 
-  if (!config_.parallel_block) x = normed(step, norms[kNormMlp], workspace_.hidden);
-  run_dense_mlp(step, layer.mlp, x, branch_output(norms[kNormPostMlp]));
-  add_branch(step, norms[kNormPostMlp]);
+  const NormSlot before_mlp = config_.parallel_block ? kNormAttention : kNormMlp;
+  Branch mlp = branch_of(norms[before_mlp], norms[kNormPostMlp]);
+  if (config_.parallel_block) mlp.epilogue.residual = workspace_.branch;
+  run_dense_mlp(step, layer.mlp, mlp);
 }
 
-// N x, or x itself where the block has no norm.
-const float* Decoder::normed(const StepContext& step, const std::vector<float>& weight,
-                             const float* x) {
-  if (weight.empty()) return x;
-  norm_rows(x, weight, step.num_rows, workspace_.normed);
-  return workspace_.normed;
+Norm Decoder::norm_of(const std::vector<float>& weight) const {
+  return {config_.norm, weight.empty() ? nullptr : weight.data(), config_.norm_eps};
 }
 
-BranchOutput Decoder::branch_output(const std::vector<float>& post_norm) const {
-  if (!post_norm.empty()) return {.out = workspace_.branch};
-  return {.out = workspace_.hidden, .residual = workspace_.hidden, .scale = config_.residual_scale};
+// x += post_norm(branch(norm(x))) on the residual stream x; a norm without weight is the identity.
+Branch Decoder::branch_of(const std::vector<float>& norm,
+                          const std::vector<float>& post_norm) const {
+  return {.input = {workspace_.hidden, norm_of(norm), workspace_.normed},
+          .epilogue = {.residual = workspace_.hidden,
+                       .scale = config_.residual_scale,
+                       .post_norm = norm_of(post_norm),
+                       .branch = workspace_.branch},
+          .out = workspace_.hidden};
 }
 
-// x += N(branch); without a norm the branch is on the residual stream already.
-void Decoder::add_branch(const StepContext& step, const std::vector<float>& post_norm) {
-  if (post_norm.empty()) return;
+void Decoder::show_final_norm(const StepContext& step, const HiddenTap& tap) {
   backend_.norm(NormArgs{.kind = config_.norm,
-                         .x = workspace_.branch,
-                         .weight = post_norm.data(),
-                         .residual = workspace_.hidden,
-                         .out = workspace_.hidden,
+                         .x = workspace_.hidden,
+                         .weight = weights_.final_norm.data(),
+                         .out = workspace_.normed,
                          .num_rows = step.num_rows,
                          .width = config_.hidden_size,
-                         .eps = config_.norm_eps,
-                         .scale = config_.residual_scale});
-}
-
-void Decoder::norm_rows(const float* x, const std::vector<float>& weight, int64_t num_rows,
-                        float* out) {
-  backend_.norm(NormArgs{.kind = config_.norm,
-                         .x = x,
-                         .weight = weight.data(),
-                         .out = out,
-                         .num_rows = num_rows,
-                         .width = config_.hidden_size,
                          .eps = config_.norm_eps});
+  tap(config_.num_layers(), workspace_.normed, step.num_rows, config_.hidden_size);
 }
 
-void Decoder::compute_logits(const StepContext& step, const Batch& batch, float* logits) {
+void Decoder::compute_logits(const StepContext& step, const Batch& batch,
+                             const StepOutput& output) {
   const auto width = static_cast<size_t>(config_.hidden_size);
   float* rows = workspace_.logit_rows;
-  for (size_t i = 0; i < batch.logit_rows.size(); ++i) {
-    const int32_t row = batch.logit_rows[i];
-    CHECK(row >= 0 && row < step.num_rows, "logits of row {} of {}", row, step.num_rows);
-    std::memcpy(rows + i * width, workspace_.hidden + static_cast<size_t>(row) * width,
-                width * sizeof(float));
+  float* next = rows;
+  for (const auto wanted : {batch.logit_rows, batch.best_rows}) {
+    for (const int32_t row : wanted) {
+      CHECK(row >= 0 && row < step.num_rows, "logits of row {} of {}", row, step.num_rows);
+      std::memcpy(next, workspace_.hidden + static_cast<size_t>(row) * width,
+                  width * sizeof(float));
+      next += width;
+    }
   }
-  const auto num_rows = static_cast<int64_t>(batch.logit_rows.size());
-  if (num_rows == 0) return;
-  norm_rows(rows, weights_.final_norm, num_rows, rows);
-  const Epilogue epilogue{.scale = config_.logit_scale, .softcap = config_.logit_softcap};
-  backend_.linear(weights_.head_weight(), rows, num_rows, epilogue, logits);
+  HeadArgs head;
+  head.num_written = static_cast<int64_t>(batch.logit_rows.size());
+  head.num_rows = head.num_written + static_cast<int64_t>(batch.best_rows.size());
+  head.scale = config_.logit_scale;
+  head.softcap = config_.logit_softcap;
+  head.logits = output.logits;
+  head.best = output.best;
+  backend_.head(weights_.head_weight(), {rows, norm_of(weights_.final_norm), rows}, head);
 }
 
 // Per-token tables of the step: spans, rope, position-dependent scale of q.

@@ -1,7 +1,7 @@
 // Decoder: the network itself, as the papers write it. Block forms are data (model/families.h):
 //
 //   pre, post, sandwich:  x += N2(A(N1 x));  x += N4(M(N3 x))     absent norms are the identity
-//   parallel:             n = N1 x;  x += A(n) + M(n)
+//   parallel:             y = x + A(N1 x);  x = y + M(N1 x)
 //
 // Allocates nothing in forward(). Owner: Model. Engine thread.
 #pragma once
@@ -20,18 +20,17 @@ class Decoder {
   Decoder(const ModelConfig& config, const Weights& weights, Backend& backend,
           Workspace& workspace);
 
-  void forward(const Batch& batch, KvStore& kv, float* logits, const HiddenTap& tap);
+  void forward(const Batch& batch, KvStore& kv, const StepOutput& output, const HiddenTap& tap);
   int64_t rope_epoch(int64_t num_tokens) const;
 
  private:
   void prepare(const Batch& batch);
   void prepare_span(const BatchSpan& span);
   void run_layer(const StepContext& step, int layer_idx);
-  const float* normed(const StepContext& step, const std::vector<float>& weight, const float* x);
-  BranchOutput branch_output(const std::vector<float>& post_norm) const;
-  void add_branch(const StepContext& step, const std::vector<float>& post_norm);
-  void compute_logits(const StepContext& step, const Batch& batch, float* logits);
-  void norm_rows(const float* x, const std::vector<float>& weight, int64_t num_rows, float* out);
+  Norm norm_of(const std::vector<float>& weight) const;
+  Branch branch_of(const std::vector<float>& norm, const std::vector<float>& post_norm) const;
+  void show_final_norm(const StepContext& step, const HiddenTap& tap);
+  void compute_logits(const StepContext& step, const Batch& batch, const StepOutput& output);
 
   const ModelConfig& config_;
   const Weights& weights_;

@@ -25,6 +25,7 @@ TEST(Families, RowsAreWellFormed) {
     for (const NormNames& norms : {block.safetensors, block.gguf}) {
       EXPECT_EQ(!norms[kNormAttention].empty(), block.pre_norms);
       EXPECT_EQ(!norms[kNormMlp].empty(), block.pre_norms && !block.parallel);
+      EXPECT_FALSE(block.parallel && block.post_norms);  // both would need the same room
       EXPECT_EQ(!norms[kNormPostAttention].empty(), block.post_norms);
       EXPECT_EQ(!norms[kNormPostMlp].empty(), block.post_norms);
     }

@@ -3,17 +3,13 @@
 namespace headrace {
 
 void run_attention(const StepContext& step, int layer_idx, const AttentionWeights& weights,
-                   const float* x, const BranchOutput& output) {
+                   const Branch& branch) {
   const ModelConfig& config = step.config;
   const LayerConfig& layer = config.layers[static_cast<size_t>(layer_idx)];
   Workspace& workspace = step.workspace;
   const KvLayer kv = step.kv.layer(layer_idx);
 
-  step.backend.linear(*weights.qkv.weight, x, step.num_rows,
-                      Epilogue{.bias = weights.qkv.bias_or_null()}, workspace.qkv);
-
   QkvArgs qkv;
-  qkv.qkv = workspace.qkv;
   qkv.q_out = workspace.q;
   qkv.num_rows = step.num_rows;
   qkv.num_heads = layer.num_attention_heads;
@@ -31,7 +27,8 @@ void run_attention(const StepContext& step, int layer_idx, const AttentionWeight
     qkv.rope_sin = workspace.ropes[rope_idx].sin;
   }
   if (config.query_position_beta != 0) qkv.q_row_scale = workspace.q_row_scale;
-  step.backend.finish_qkv(qkv);
+  step.backend.qkv_linear(*weights.qkv.weight, branch.input, weights.qkv.bias_or_null(),
+                          workspace.qkv, qkv);
 
   AttentionArgs attention;
   attention.q = workspace.q;
@@ -44,9 +41,8 @@ void run_attention(const StepContext& step, int layer_idx, const AttentionWeight
   attention.window = layer.sliding_window;
   step.backend.attention(attention);
 
-  const Epilogue epilogue{
-      .bias = weights.o.bias_or_null(), .residual = output.residual, .scale = output.scale};
-  step.backend.linear(*weights.o.weight, workspace.attended, step.num_rows, epilogue, output.out);
+  step.backend.linear(*weights.o.weight, workspace.attended, step.num_rows,
+                      branch.with_bias(weights.o.bias_or_null()), branch.out);
 }
 
 }  // namespace headrace

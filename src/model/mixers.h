@@ -6,8 +6,8 @@
 
 namespace headrace {
 
-// Softmax attention over the layer's KV cache: x [M, hidden_size] -> output.
+// Softmax attention over the layer's KV cache.
 void run_attention(const StepContext& step, int layer_idx, const AttentionWeights& weights,
-                   const float* x, const BranchOutput& output);
+                   const Branch& branch);
 
 }  // namespace headrace

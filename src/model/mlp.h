@@ -6,8 +6,7 @@
 
 namespace headrace {
 
-// W_down(act(W_gate x) * W_up x): x [M, hidden_size] -> output.
-void run_dense_mlp(const StepContext& step, const MlpWeights& weights, const float* x,
-                   const BranchOutput& output);
+// W_down(act(W_gate x) * W_up x).
+void run_dense_mlp(const StepContext& step, const MlpWeights& weights, const Branch& branch);
 
 }  // namespace headrace

@@ -34,15 +34,16 @@ class DecoderModel : public Model {
   const ModelOptions& options() const override { return options_; }
   std::vector<KvShape> kv_shapes() const override { return kv_shapes_of(config_, options_); }
 
-  void forward(const Batch& batch, KvStore& kv, float* logits, const HiddenTap& tap) override {
+  void forward(const Batch& batch, KvStore& kv, const StepOutput& output,
+               const HiddenTap& tap) override {
     CHECK(batch.token_ids.size() <= static_cast<size_t>(options_.max_batch_tokens),
           "{} tokens, but the workspace holds {}", batch.token_ids.size(),
           options_.max_batch_tokens);
-    CHECK(batch.logit_rows.size() <= static_cast<size_t>(options_.max_logit_rows),
-          "{} rows of logits, but the workspace holds {}", batch.logit_rows.size(),
-          options_.max_logit_rows);
+    const size_t head_rows = batch.logit_rows.size() + batch.best_rows.size();
+    CHECK(head_rows <= static_cast<size_t>(options_.max_logit_rows),
+          "{} rows of logits, but the workspace holds {}", head_rows, options_.max_logit_rows);
     if (batch.token_ids.empty()) return;
-    decoder_.forward(batch, kv, logits, tap);
+    decoder_.forward(batch, kv, output, tap);
   }
 
   int64_t rope_epoch(int64_t num_tokens) const override { return decoder_.rope_epoch(num_tokens); }

@@ -19,7 +19,7 @@ namespace headrace {
 
 struct ModelOptions {
   int max_batch_tokens = 512;  // rows of the largest step: sizes the workspace
-  int max_logit_rows = 64;     // rows of logits in one step
+  int max_logit_rows = 64;     // logit_rows and best_rows of one step
   KvType kv_type = KvType::kF32;
 };
 
@@ -56,10 +56,9 @@ class Model {
   virtual const ModelOptions& options() const = 0;
   virtual std::vector<KvShape> kv_shapes() const = 0;  // one per layer
 
-  // One step: appends K and V of every token to the store, fills logits [num logit_rows,
-  // vocab_size] (float32, multipliers and softcap applied). Batch sizes are within the options.
-  // Engine thread.
-  virtual void forward(const Batch& batch, KvStore& kv, float* logits,
+  // One step: appends K and V of every token to the store, fills the output (float32, multipliers
+  // and softcap applied). Batch sizes are within the options. Engine thread.
+  virtual void forward(const Batch& batch, KvStore& kv, const StepOutput& output,
                        const HiddenTap& tap = {}) = 0;
 
   // Which rope table a sequence of num_tokens uses. When it changes as a sequence grows (longrope

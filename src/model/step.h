@@ -19,12 +19,18 @@ struct StepContext {
   int64_t num_rows = 0;  // M
 };
 
-// Where a branch (attention or MLP) puts its output projection: straight onto the residual stream,
-// or aside for the norm that follows.
-struct BranchOutput {
-  float* out = nullptr;             // [M, hidden_size]
-  const float* residual = nullptr;  // [M, hidden_size] or null
-  float scale = 1.0f;
+// One branch of a block (attention or MLP), x += post_norm(branch(norm(x))): what goes in and how
+// the output projection comes back.
+struct Branch {
+  Input input;        // [M, hidden_size]
+  Epilogue epilogue;  // without bias
+  float* out;         // [M, hidden_size]
+
+  Epilogue with_bias(const float* bias) const {
+    Epilogue result = epilogue;
+    result.bias = bias;
+    return result;
+  }
 };
 
 }  // namespace headrace

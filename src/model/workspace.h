@@ -20,9 +20,10 @@ struct RopeRows {        // one rope's tables for the rows of a step
 };
 
 struct Workspace {
-  float* hidden = nullptr;       // [M, hidden_size] the residual stream
-  float* normed = nullptr;       // [M, hidden_size]
-  float* branch = nullptr;       // [M, hidden_size] a branch's output before its norm
+  float* hidden = nullptr;  // [M, hidden_size] the residual stream
+  float* normed = nullptr;  // [M, hidden_size] room for the norm of an input
+  // [M, hidden_size] a branch's output before its norm; of a parallel block, x + A(N x)
+  float* branch = nullptr;
   float* qkv = nullptr;          // [M, (heads + 2 kv heads) * head_dim], widest layer
   float* q = nullptr;            // [M, heads * head_dim]
   float* attended = nullptr;     // [M, heads * head_dim]

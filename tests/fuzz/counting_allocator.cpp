@@ -10,6 +10,7 @@ namespace {
 
 std::atomic<size_t> held_bytes{0};
 std::atomic<size_t> peak_bytes{0};
+std::atomic<size_t> num_calls{0};
 
 void* counted_allocate(size_t num_bytes, size_t alignment) {
   void* memory =
@@ -17,6 +18,7 @@ void* counted_allocate(size_t num_bytes, size_t alignment) {
           ? std::aligned_alloc(alignment, (num_bytes + alignment - 1) / alignment * alignment)
           : std::malloc(num_bytes);
   if (memory == nullptr) throw std::bad_alloc();
+  ++num_calls;
   const size_t now = held_bytes += malloc_usable_size(memory);
   if (now > peak_bytes) peak_bytes = now;
   return memory;
@@ -55,5 +57,7 @@ size_t reset_allocation_peak() {
 }
 
 size_t allocation_peak() { return peak_bytes; }
+
+size_t num_allocations() { return num_calls; }
 
 }  // namespace headrace::fuzz

@@ -96,16 +96,22 @@ class FakeBackend final : public Backend {
   size_t kv_layer_bytes(const KvShape&) const override { return 64; }
   void embed(const PackedWeight&, std::span<const int32_t>, float, float*) override { unused(); }
   void norm(const NormArgs&) override { unused(); }
-  void linear(const PackedWeight&, const float*, int64_t, const Epilogue&, float*) override {
+  void linear(const PackedWeight&, const Input&, int64_t, const Epilogue&, float*) override {
     unused();
   }
-  void gated_linear(const PackedWeight&, const float*, int64_t, Activation, const float*,
+  void gated_linear(const PackedWeight&, const Input&, int64_t, Activation, const float*,
                     float*) override {
     unused();
   }
+  void qkv_linear(const PackedWeight&, const Input&, const float*, float*,
+                  const QkvArgs&) override {
+    unused();
+  }
+  void head(const PackedWeight&, const Input&, const HeadArgs&) override { unused(); }
   void finish_qkv(const QkvArgs&) override { unused(); }
   void attention(const AttentionArgs&) override { unused(); }
   int num_threads() const override { return 1; }
+  int64_t num_joins() const override { return 0; }
   std::string_view isa() const override { return "fake"; }
   std::string numerics_id() const override { return "fake"; }
   std::vector<KernelInfo> kernels() const override { return {}; }
@@ -141,10 +147,11 @@ class FakeModel final : public Model {
     return num_tokens > fake_.short_context ? 1 : 0;
   }
 
-  void forward(const Batch& batch, KvStore&, float* logits, const HiddenTap&) override {
+  void forward(const Batch& batch, KvStore&, const StepOutput& output, const HiddenTap&) override {
     if (fake_.step_time.count() > 0) std::this_thread::sleep_for(fake_.step_time);
     CHECK(batch.token_ids.size() <= static_cast<size_t>(fake_.max_batch_tokens));
-    CHECK(batch.logit_rows.size() <= static_cast<size_t>(fake_.max_logit_rows));
+    CHECK(batch.logit_rows.size() + batch.best_rows.size() <=
+          static_cast<size_t>(fake_.max_logit_rows));
     std::vector<uint64_t> hashes;
     for (const BatchSpan& span : batch.spans) {
       CHECK(static_cast<size_t>(span.first_row) == hashes.size());
@@ -156,11 +163,17 @@ class FakeModel final : public Model {
       }
     }
     CHECK(hashes.size() == batch.token_ids.size());
+    float* logits = output.logits;
     for (const int32_t row : batch.logit_rows) {
-      fill_logits(hashes[static_cast<size_t>(row)], logits);
-      if (batch.token_ids[static_cast<size_t>(row)] == fake_.poison_token) logits[3] = NAN;
+      fill_row(batch, hashes, row, logits);
       logits += fake_.vocab_size;
     }
+    std::vector<float> unwritten(static_cast<size_t>(fake_.vocab_size));
+    for (size_t i = 0; i < batch.best_rows.size(); ++i) {
+      fill_row(batch, hashes, batch.best_rows[i], unwritten.data());
+      output.best[i] = best_of(unwritten);
+    }
+    num_best_rows_ += std::ssize(batch.best_rows);
     num_errors_ = kv_.num_errors();
     ++num_steps_;
   }
@@ -172,17 +185,35 @@ class FakeModel final : public Model {
     }
   }
 
+  int64_t num_best_rows() const { return num_best_rows_; }
   // Positions whose K and V were not what the sequence's tokens say.
   int64_t num_errors() const { return num_errors_; }
   int64_t num_steps() const { return num_steps_; }
 
  private:
+  void fill_row(const Batch& batch, const std::vector<uint64_t>& hashes, int32_t row,
+                float* logits) const {
+    fill_logits(hashes[static_cast<size_t>(row)], logits);
+    if (batch.token_ids[static_cast<size_t>(row)] == fake_.poison_token) logits[3] = NAN;
+  }
+
+  static BestOutput best_of(const std::vector<float>& logits) {
+    BestOutput best{0, true, logits[0]};
+    for (size_t i = 0; i < logits.size(); ++i) {
+      const auto output = static_cast<int32_t>(i);
+      if (!std::isfinite(logits[i])) return {output, false, logits[i]};
+      if (logits[i] > best.value) best = {output, true, logits[i]};
+    }
+    return best;
+  }
+
   const FakeModelOptions fake_;
   ModelConfig config_;
   ModelOptions options_;
   HashKv kv_;
   std::atomic<int64_t> num_errors_{0};
   std::atomic<int64_t> num_steps_{0};
+  std::atomic<int64_t> num_best_rows_{0};
 };
 
 }  // namespace headrace

@@ -123,12 +123,14 @@ class Pieces {
 
 }  // namespace
 
+void finish_qkv_rows(const CpuContext& context, const QkvArgs& args, int64_t first, int64_t end) {
+  for (const SequenceSpan& span : args.spans) append_rows(context, args, span, first, end);
+}
+
 void run_finish_qkv(const CpuContext& context, const QkvArgs& args) {
   const int64_t num_items = (args.num_rows + kRowsPerItem - 1) / kRowsPerItem;
   context.team.run(num_items, [&](int64_t item, int /*member*/) {
-    for (const SequenceSpan& span : args.spans) {
-      append_rows(context, args, span, item * kRowsPerItem, (item + 1) * kRowsPerItem);
-    }
+    finish_qkv_rows(context, args, item * kRowsPerItem, (item + 1) * kRowsPerItem);
   });
 }
 

@@ -12,7 +12,6 @@ namespace cpu {
 namespace {
 
 constexpr int kMaxThreads = 1024;
-constexpr int64_t kNormRowsPerItem = 8;
 constexpr int64_t kDefaultMaxRows = 64;
 
 class CpuBackend final : public Backend {
@@ -23,7 +22,7 @@ class CpuBackend final : public Backend {
         kernels_(kernels),
         team_(num_threads, cores),
         workspace_(std::move(workspace)),
-        context_{kernels_, team_, workspace_} {}
+        context_{kernels_, team_, workspace_, best_} {}
 
   Result<std::unique_ptr<PackedWeight>> pack(std::span<const WeightView> parts,
                                              WeightRole role) override {
@@ -37,6 +36,7 @@ class CpuBackend final : public Backend {
 
   Status reserve(int64_t max_rows) override {
     max_rows_ = std::max(max_rows_, max_rows);
+    TRY(best_.reserve(max_rows_));
     return workspace_.reserve_activations(kernels_.quantise->activation, max_rows_, max_inputs_);
   }
 
@@ -59,34 +59,42 @@ class CpuBackend final : public Backend {
 
   void norm(const NormArgs& args) override {
     CHECK(args.width > 0 && args.num_rows >= 0, "[{}, {}]", args.num_rows, args.width);
-    const int64_t num_items = (args.num_rows + kNormRowsPerItem - 1) / kNormRowsPerItem;
-    team_.run(num_items, [&](int64_t item, int /*member*/) {
-      norm_rows(args, item * kNormRowsPerItem,
-                std::min(args.num_rows, (item + 1) * kNormRowsPerItem));
-    });
+    run_norm(context_, args);
   }
 
-  void linear(const PackedWeight& weight, const float* x, int64_t num_rows,
+  void linear(const PackedWeight& weight, const Input& input, int64_t num_rows,
               const Epilogue& epilogue, float* out) override {
-    CHECK(own(weight).role() != WeightRole::kGateUp && num_rows >= 0, "{} rows", num_rows);
-    check_rows(num_rows);
-    run_linear(context_, {own(weight), x, num_rows, out}, epilogue);
+    CHECK(own(weight).role() != WeightRole::kGateUp, "a gate_up weight");
+    check_rows(input, num_rows);
+    CHECK(epilogue.post_norm.weight == nullptr ||
+              (epilogue.branch != nullptr && epilogue.softcap == 0),
+          "a norm of the output needs room and has no softcap");
+    run_linear(context_, {own(weight), input, num_rows, out}, epilogue);
   }
 
-  void gated_linear(const PackedWeight& gate_up, const float* x, int64_t num_rows,
+  void gated_linear(const PackedWeight& gate_up, const Input& input, int64_t num_rows,
                     Activation activation, const float* bias, float* out) override {
-    CHECK(own(gate_up).role() == WeightRole::kGateUp && num_rows >= 0, "{} rows", num_rows);
-    check_rows(num_rows);
-    run_gated_linear(context_, {own(gate_up), x, num_rows, out}, activation, bias);
+    CHECK(own(gate_up).role() == WeightRole::kGateUp, "not a gate_up weight");
+    check_rows(input, num_rows);
+    run_gated_linear(context_, {own(gate_up), input, num_rows, out}, activation, bias);
+  }
+
+  void qkv_linear(const PackedWeight& weight, const Input& input, const float* bias,
+                  float* projection, const QkvArgs& args) override {
+    check_qkv(args);
+    check_rows(input, args.num_rows);
+    const KvShape& shape = args.kv.shape;
+    CHECK(weight.num_outputs() ==
+              (int64_t{args.num_heads} + 2 * int64_t{shape.num_kv_heads}) * shape.head_dim,
+          "{} outputs for {} heads and {} kv heads of {}", weight.num_outputs(), args.num_heads,
+          shape.num_kv_heads, shape.head_dim);
+    QkvArgs finish = args;
+    finish.qkv = projection;
+    run_qkv_linear(context_, {own(weight), input, args.num_rows, projection}, bias, finish);
   }
 
   void finish_qkv(const QkvArgs& args) override {
-    check_heads(args.num_heads, args.kv.shape);
-    check_spans(args.spans, args.num_rows);
-    CHECK(
-        args.rope_dims >= 0 && args.rope_dims % 2 == 0 && args.rope_dims <= args.kv.shape.head_dim,
-        "rope_dims {} of head_dim {}", args.rope_dims, args.kv.shape.head_dim);
-    CHECK(args.kv.block_stride >= kv_layer_bytes(args.kv.shape), "stride {}", args.kv.block_stride);
+    check_qkv(args);
     run_finish_qkv(context_, args);
   }
 
@@ -96,7 +104,16 @@ class CpuBackend final : public Backend {
     run_attention(context_, args);
   }
 
+  void head(const PackedWeight& weight, const Input& input, const HeadArgs& args) override {
+    CHECK(own(weight).role() != WeightRole::kGateUp, "a gate_up weight");
+    check_rows(input, args.num_rows);
+    CHECK(args.num_written >= 0 && args.num_written <= args.num_rows, "{} rows written of {}",
+          args.num_written, args.num_rows);
+    run_head(context_, {own(weight), input, args.num_rows, args.logits}, args);
+  }
+
   int num_threads() const override { return team_.num_threads(); }
+  int64_t num_joins() const override { return team_.num_joins(); }
   std::string_view isa() const override { return kernels_.unit->name; }
   std::string numerics_id() const override;
   std::vector<KernelInfo> kernels() const override;
@@ -106,8 +123,19 @@ class CpuBackend final : public Backend {
     return static_cast<const CpuWeight&>(weight);
   }
 
-  void check_rows(int64_t num_rows) const {
-    CHECK(num_rows <= max_rows_, "{} rows, but only {} are reserved", num_rows, max_rows_);
+  void check_rows(const Input& input, int64_t num_rows) const {
+    CHECK(num_rows >= 0 && num_rows <= max_rows_, "{} rows, but {} are reserved", num_rows,
+          max_rows_);
+    CHECK(input.norm.weight == nullptr || input.normed != nullptr, "a norm needs room");
+  }
+
+  void check_qkv(const QkvArgs& args) const {
+    check_heads(args.num_heads, args.kv.shape);
+    check_spans(args.spans, args.num_rows);
+    CHECK(
+        args.rope_dims >= 0 && args.rope_dims % 2 == 0 && args.rope_dims <= args.kv.shape.head_dim,
+        "rope_dims {} of head_dim {}", args.rope_dims, args.kv.shape.head_dim);
+    CHECK(args.kv.block_stride >= kv_layer_bytes(args.kv.shape), "stride {}", args.kv.block_stride);
   }
 
   static void check_heads(int num_heads, const KvShape& shape) {
@@ -127,25 +155,11 @@ class CpuBackend final : public Backend {
     CHECK(covered == num_rows, "spans cover {} of {} rows", covered, num_rows);
   }
 
-  void norm_rows(const NormArgs& args, int64_t first, int64_t end) const {
-    const int64_t offset = first * args.width;
-    NormRowsArgs rows{};
-    rows.x = args.x + offset;
-    rows.weight = args.weight;
-    rows.residual = args.residual == nullptr ? nullptr : args.residual + offset;
-    rows.out = args.out + offset;
-    rows.num_rows = end - first;
-    rows.width = args.width;
-    rows.eps = args.eps;
-    rows.scale = args.scale;
-    rows.subtract_mean = args.kind == NormKind::kLayer;
-    kernels_.norm->function.norm(rows);
-  }
-
   const uint32_t available_;
   const KernelSet kernels_;
   Team team_;
   CpuWorkspace workspace_;
+  BestOutputs best_;
   const CpuContext context_;
   int64_t max_rows_ = kDefaultMaxRows;
   int64_t max_inputs_ = 0;  // of the weights that take quantised input
@@ -214,9 +228,11 @@ Result<std::unique_ptr<Backend>> create_cpu_backend(const CpuBackendOptions& opt
   const auto activations = options.activations == ActivationArithmetic::kExact
                                ? cpu::ActivationType::kInt16
                                : cpu::ActivationType::kInt8;
-  return std::unique_ptr<Backend>(
-      new cpu::CpuBackend(cpu::select_kernels(*unit, available, activations), available,
-                          num_threads, cores, std::move(workspace)));
+  auto backend =
+      std::make_unique<cpu::CpuBackend>(cpu::select_kernels(*unit, available, activations),
+                                        available, num_threads, cores, std::move(workspace));
+  TRY(backend->reserve(cpu::kDefaultMaxRows));
+  return std::unique_ptr<Backend>(std::move(backend));
 }
 
 }  // namespace headrace

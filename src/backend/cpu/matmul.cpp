@@ -2,90 +2,181 @@
 
 #include <algorithm>
 
+#include "backend/cpu/attention.h"
+
 namespace headrace::cpu {
 namespace {
 
-constexpr int64_t kQuantiseRowsPerItem = 8;
+constexpr int64_t kRowsPerItem = 8;       // of phases that work on rows
+constexpr int64_t kInputsPerItem = 8192;  // normed and quantised by one item, about
+constexpr int64_t kItemsPerMember = 4;    // a slow item does not hold up the op
+constexpr int64_t kMinTilePanels = 4;     // fewer do not fill the kernels' registers
+constexpr int64_t kMinTileRows = 24;      // fewer do not repay unpacking the weight
+constexpr int64_t kRowQuantum = 24;       // rows of a tile, but for the last: whole kernel tiles
+constexpr double kMaxItemNs = 50'000;     // so short is a wait for a member off its core
+constexpr double kWeightBytesPerNs = 20;  // what one thread reads, about
+constexpr double kMultiplicationsPerNs = 250;  // and multiplies
 
-// Items of a linear layer: groups of panels, segment by segment. A group's sums fit a member's
-// scratch; there are several items per member, so that a slow one does not hold up the op.
-class PanelGroups {
- public:
-  struct Group {
-    const Segment* segment;
-    int64_t first;
-    int64_t count;
-  };
-
-  PanelGroups(std::span<const Segment> segments, int64_t num_rows, int num_members)
-      : segments_(segments) {
-    int64_t num_panels = 0;
-    for (const Segment& segment : segments) num_panels += segment.num_panels;
-    const int64_t most = kTileFloats / (std::min(num_rows, kMaxTileRows) * kPanel);
-    const int64_t wanted = num_panels / (num_members * kItemsPerMember) / 2 * 2;
-    size_ = std::min(most, std::max(kMinGroupPanels, wanted));
-    for (const Segment& segment : segments) num_items_ += items_of(segment);
-  }
-
-  int64_t num_items() const { return num_items_; }
-
-  Group at(int64_t item) const {
-    const Segment* segment = segments_.data();
-    while (item >= items_of(*segment)) item -= items_of(*segment++);
-    const int64_t first = item * size_;
-    return {segment, first, std::min(size_, segment->num_panels - first)};
-  }
-
- private:
-  static constexpr int64_t kItemsPerMember = 4;
-  static constexpr int64_t kMinGroupPanels = 4;
-
-  int64_t items_of(const Segment& segment) const {
-    return (segment.num_panels + size_ - 1) / size_;
-  }
-
-  std::span<const Segment> segments_;
-  int64_t size_;
-  int64_t num_items_ = 0;
-};
+int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Sums of a group of panels for a block of rows.
 struct Tile2D {
+  const Segment* segment;
   int64_t first_row;
   int64_t num_rows;
   int64_t first_panel;
   int64_t num_panels;
 };
 
+// How a linear layer is cut into tiles: blocks of rows, in each the panels segment by segment.
+// Sums of a tile fit a member's scratch.
+class Tiles {
+ public:
+  Tiles(std::span<const Segment> segments, int64_t num_inputs, int64_t num_rows, int num_members)
+      : segments_(segments), num_rows_(num_rows) {
+    int64_t num_panels = 0, num_bytes = 0;
+    for (const Segment& segment : segments) {
+      num_panels += segment.num_panels;
+      num_bytes += segment.num_panels * static_cast<int64_t>(segment.panel_bytes);
+    }
+    const int64_t wanted = kItemsPerMember * num_members;
+    set_row_blocks(divide_up(num_rows, kMaxTileRows));
+    const double panel_ns = std::max(
+        static_cast<double>(num_bytes) / static_cast<double>(num_panels) / kWeightBytesPerNs,
+        static_cast<double>(rows_ * num_inputs * kPanel) / kMultiplicationsPerNs);
+    const int64_t even_share = num_panels * num_row_blocks() / wanted;
+    const auto short_enough = static_cast<int64_t>(kMaxItemNs / panel_ns);
+    const int64_t most = kTileFloats / (rows_ * kPanel);
+    panels_ = std::min({even_share, short_enough, most});
+    panels_ = std::max(kMinTilePanels, panels_ / kMinTilePanels * kMinTilePanels);
+    for (const Segment& segment : segments) groups_ += groups_of(segment);
+    if (num_items() < wanted && num_rows > kMinTileRows) {
+      const int64_t blocks = divide_up(wanted, groups_);
+      set_row_blocks(std::min(blocks, divide_up(num_rows, kMinTileRows)));
+    }
+  }
+
+  int64_t num_items() const { return num_row_blocks() * groups_; }
+
+  Tile2D at(int64_t item) const {
+    const int64_t first_row = item / groups_ * rows_;
+    int64_t group = item % groups_;
+    const Segment* segment = segments_.data();
+    while (group >= groups_of(*segment)) group -= groups_of(*segment++);
+    const int64_t first = group * panels_;
+    return {segment, first_row, std::min(rows_, num_rows_ - first_row), first,
+            std::min(panels_, segment->num_panels - first)};
+  }
+
+ private:
+  void set_row_blocks(int64_t count) {
+    const int64_t even = divide_up(num_rows_, count);
+    rows_ = num_rows_ <= kRowQuantum ? num_rows_ : divide_up(even, kRowQuantum) * kRowQuantum;
+  }
+  int64_t num_row_blocks() const { return divide_up(num_rows_, rows_); }
+  int64_t groups_of(const Segment& segment) const { return divide_up(segment.num_panels, panels_); }
+
+  std::span<const Segment> segments_;
+  int64_t num_rows_;
+  int64_t rows_ = 0;    // of a tile
+  int64_t panels_ = 0;  // of a tile
+  int64_t groups_ = 0;  // tiles of a block of rows
+};
+static_assert(kMaxTileRows % kRowQuantum == 0 && kMinTileRows % kRowQuantum == 0);
+static_assert(kTileFloats / (kMaxTileRows * kPanel) >= kMinTilePanels);
+
+NormRowsArgs norm_rows(const Norm& norm, const float* x, float* out, int64_t width) {
+  NormRowsArgs rows{};
+  rows.x = x;
+  rows.weight = norm.weight;
+  rows.out = out;
+  rows.num_rows = 1;
+  rows.width = width;
+  rows.eps = norm.eps;
+  rows.scale = 1.0f;
+  rows.subtract_mean = norm.kind == NormKind::kLayer;
+  return rows;
+}
+
 int64_t slice_stride(const LinearCall& call, ActivationType type) {
   return call.num_rows * activation_record_bytes(type);
 }
 
-// Writes the rows of x as the integer rows of the weight read them.
-void quantise_input(const CpuContext& context, const LinearCall& call) {
-  if (!call.weight.needs_quantised_input()) return;
-  const KernelRow& row = *context.kernels.quantise;
-  const int64_t num_inputs = call.weight.num_inputs();
-  const int64_t num_items = (call.num_rows + kQuantiseRowsPerItem - 1) / kQuantiseRowsPerItem;
-  context.team.run(num_items, [&](int64_t item, int /*member*/) {
-    const int64_t first = item * kQuantiseRowsPerItem;
-    row.function.quantise(
-        {call.x + first * num_inputs, std::min(kQuantiseRowsPerItem, call.num_rows - first),
-         num_inputs,
-         context.workspace.activations() + first * activation_record_bytes(row.activation),
-         slice_stride(call, row.activation)});
-  });
-}
+// First phase: the rows of the input, normed and as integers where the weight wants them so. A
+// normed row that only integer kernels read stays in the member's scratch.
+class InputRows {
+ public:
+  InputRows(const CpuContext& context, const LinearCall& call)
+      : context_(context),
+        call_(call),
+        width_(call.weight.num_inputs()),
+        rows_per_item_(std::clamp<int64_t>(kInputsPerItem / width_, 1, kRowsPerItem)),
+        quantises_(call.weight.needs_quantised_input()) {
+    const bool in_scratch = !call.weight.needs_float_input() && width_ <= kTileFloats;
+    if (call.input.norm.weight != nullptr && !in_scratch) normed_ = call.input.normed;
+  }
 
-void compute_sums(const CpuContext& context, const LinearCall& call, const Segment& segment,
-                  const Tile2D& tile, float* sums, float* scratch) {
+  int64_t num_items() const {
+    if (!quantises_ && call_.input.norm.weight == nullptr) return 0;
+    return divide_up(call_.num_rows, rows_per_item_);
+  }
+  // What float kernels multiply.
+  const float* rows() const { return normed_ == nullptr ? call_.input.x : normed_; }
+
+  void operator()(int64_t item, int member) const {
+    const int64_t first = item * rows_per_item_;
+    const int64_t end = std::min(first + rows_per_item_, call_.num_rows);
+    for (int64_t row = first; row < end; ++row) {
+      const float* x = call_.input.x + row * width_;
+      if (call_.input.norm.weight != nullptr) {
+        float* out =
+            normed_ == nullptr ? context_.workspace.member(member).sums : normed_ + row * width_;
+        context_.kernels.norm->function.norm(norm_rows(call_.input.norm, x, out, width_));
+        x = out;
+      }
+      if (quantises_) quantise(x, row);
+    }
+  }
+
+ private:
+  void quantise(const float* x, int64_t row) const {
+    const KernelRow& kernel = *context_.kernels.quantise;
+    kernel.function.quantise(
+        {x, 1, width_,
+         context_.workspace.activations() + row * activation_record_bytes(kernel.activation),
+         slice_stride(call_, kernel.activation)});
+  }
+
+  const CpuContext& context_;
+  const LinearCall& call_;
+  int64_t width_;
+  int64_t rows_per_item_;
+  bool quantises_;
+  float* normed_ = nullptr;  // where normed rows are kept, if they are
+};
+
+// Last phase of some ops: whole rows.
+class RowItems {
+ public:
+  explicit RowItems(int64_t num_rows) : num_rows_(num_rows) {}
+  int64_t num_items() const { return divide_up(num_rows_, kRowsPerItem); }
+  int64_t first(int64_t item) const { return item * kRowsPerItem; }
+  int64_t end(int64_t item) const { return std::min((item + 1) * kRowsPerItem, num_rows_); }
+
+ private:
+  int64_t num_rows_;
+};
+
+void compute_sums(const CpuContext& context, const LinearCall& call, const float* rows,
+                  const Tile2D& tile, const MemberScratch& scratch) {
+  const Segment& segment = *tile.segment;
   const ActivationType type = segment.matmul.activation();
   MatmulArgs args{};
   args.weight = segment.data;
   args.panel_bytes = segment.panel_bytes;
   args.num_inputs = call.weight.num_inputs();
   if (type == ActivationType::kF32) {
-    args.x = call.x + tile.first_row * args.num_inputs;
+    args.x = rows + tile.first_row * args.num_inputs;
     args.x_stride = args.num_inputs;
   } else {
     args.x = context.workspace.activations() + tile.first_row * activation_record_bytes(type);
@@ -94,26 +185,25 @@ void compute_sums(const CpuContext& context, const LinearCall& call, const Segme
   args.num_rows = tile.num_rows;
   args.first_panel = tile.first_panel;
   args.num_panels = tile.num_panels;
-  args.sums = sums;
+  args.sums = scratch.sums;
   args.sums_stride = tile.num_panels * kPanel;
-  args.scratch = scratch;
+  args.scratch = scratch.matmul;
   // By the rows of the whole call, so that a last short block of rows changes nothing.
   segment.matmul.for_rows(call.num_rows).function.matmul(args);
 }
 
-// Calls visit(tile) for each block of rows of a group.
-template <typename F>
-void for_each_tile(const PanelGroups::Group& group, int64_t num_rows, const F& visit) {
-  for (int64_t row = 0; row < num_rows; row += kMaxTileRows) {
-    visit(Tile2D{row, std::min(kMaxTileRows, num_rows - row), group.first, group.count});
-  }
+int64_t outputs_of(const Tile2D& tile) {
+  return std::min(tile.num_panels * kPanel, tile.segment->num_outputs - tile.first_panel * kPanel);
 }
 
-void finish_tile(const CpuContext& context, const LinearCall& call, const Segment& segment,
-                 const Tile2D& tile, const Epilogue& epilogue, const float* sums) {
+int64_t column_of(const Tile2D& tile) {
+  return tile.segment->first_output + tile.first_panel * kPanel;
+}
+
+void finish_tile(const CpuContext& context, const LinearCall& call, const Tile2D& tile,
+                 const Epilogue& epilogue, const float* sums) {
   const int64_t num_outputs = call.weight.num_outputs();
-  const int64_t first = tile.first_panel * kPanel;
-  const int64_t column = segment.first_output + first;
+  const int64_t column = column_of(tile);
   const int64_t offset = tile.first_row * num_outputs + column;
   FinishArgs args{};
   args.sums = sums;
@@ -123,7 +213,7 @@ void finish_tile(const CpuContext& context, const LinearCall& call, const Segmen
   args.out = call.out + offset;
   args.out_stride = num_outputs;
   args.num_rows = tile.num_rows;
-  args.num_outputs = std::min(tile.num_panels * kPanel, segment.num_outputs - first);
+  args.num_outputs = outputs_of(tile);
   args.scale = epilogue.scale;
   args.softcap = epilogue.softcap;
   context.kernels.finish->function.finish(args);
@@ -147,39 +237,142 @@ void gate_tile(const CpuContext& context, const LinearCall& call, const Tile2D& 
   context.kernels.gate->function.gate(args);
 }
 
+// Rows of the tile that are not written: their values stay in the sums and are compared there.
+void compare_tile(const CpuContext& context, const Tile2D& tile, const HeadArgs& head,
+                  float* sums) {
+  const int64_t stride = tile.num_panels * kPanel;
+  FinishArgs args{};
+  args.sums = args.out = sums;
+  args.sums_stride = args.out_stride = stride;
+  args.num_rows = tile.num_rows;
+  args.num_outputs = outputs_of(tile);
+  args.scale = head.scale;
+  args.softcap = head.softcap;
+  context.kernels.finish->function.finish(args);
+  for (int64_t m = 0; m < tile.num_rows; ++m) {
+    context.best.add(tile.first_row + m - head.num_written, sums + m * stride, args.num_outputs,
+                     column_of(tile));
+  }
+}
+
+void head_tile(const CpuContext& context, const LinearCall& call, const Tile2D& tile,
+               const HeadArgs& head, float* sums) {
+  Tile2D written = tile, compared = tile;
+  written.num_rows = std::clamp<int64_t>(head.num_written - tile.first_row, 0, tile.num_rows);
+  compared.first_row += written.num_rows;
+  compared.num_rows -= written.num_rows;
+  const Epilogue epilogue{.scale = head.scale, .softcap = head.softcap};
+  if (written.num_rows > 0) finish_tile(context, call, written, epilogue, sums);
+  if (compared.num_rows == 0) return;
+  compare_tile(context, compared, head, sums + written.num_rows * tile.num_panels * kPanel);
+}
+
+// One op: the input's phase, tiles that finish(tile, scratch) ends, and one more phase of rows.
+template <typename Finish, typename Last>
+void run_tiles(const CpuContext& context, const LinearCall& call, const Finish& finish,
+               const Phase<Last>& last) {
+  const InputRows input(context, call);
+  const Tiles tiles(call.weight.segments(), call.weight.num_inputs(), call.num_rows,
+                    context.team.num_threads());
+  context.team.run(Phase{input.num_items(), input},
+                   Phase{tiles.num_items(),
+                         [&](int64_t item, int member) {
+                           const MemberScratch& scratch = context.workspace.member(member);
+                           const Tile2D tile = tiles.at(item);
+                           compute_sums(context, call, input.rows(), tile, scratch);
+                           finish(tile, scratch);
+                         }},
+                   last);
+}
+
+constexpr auto kNothing = [](int64_t /*item*/, int /*member*/) {};
+
 }  // namespace
+
+void run_norm(const CpuContext& context, const NormArgs& args) {
+  const RowItems items(args.num_rows);
+  context.team.run(items.num_items(), [&](int64_t item, int /*member*/) {
+    const int64_t offset = items.first(item) * args.width;
+    const Norm norm{args.kind, args.weight, args.eps};
+    NormRowsArgs rows = norm_rows(norm, args.x + offset, args.out + offset, args.width);
+    rows.residual = args.residual == nullptr ? nullptr : args.residual + offset;
+    rows.num_rows = items.end(item) - items.first(item);
+    rows.scale = args.scale;
+    context.kernels.norm->function.norm(rows);
+  });
+}
 
 void run_linear(const CpuContext& context, const LinearCall& call, const Epilogue& epilogue) {
   if (call.num_rows == 0) return;
-  quantise_input(context, call);
-  const PanelGroups groups(call.weight.segments(), call.num_rows, context.team.num_threads());
-  context.team.run(groups.num_items(), [&](int64_t item, int member) {
-    const MemberScratch& scratch = context.workspace.member(member);
-    const PanelGroups::Group group = groups.at(item);
-    for_each_tile(group, call.num_rows, [&](const Tile2D& tile) {
-      compute_sums(context, call, *group.segment, tile, scratch.sums, scratch.matmul);
-      finish_tile(context, call, *group.segment, tile, epilogue, scratch.sums);
-    });
-  });
+  const bool norms = epilogue.post_norm.weight != nullptr;
+  const Epilogue branch_epilogue{.bias = epilogue.bias};
+  const LinearCall branch{call.weight, call.input, call.num_rows, epilogue.branch};
+  const RowItems items(norms ? call.num_rows : 0);
+  const int64_t width = call.weight.num_outputs();
+  run_tiles(
+      context, call,
+      [&](const Tile2D& tile, const MemberScratch& scratch) {
+        finish_tile(context, norms ? branch : call, tile, norms ? branch_epilogue : epilogue,
+                    scratch.sums);
+      },
+      Phase{items.num_items(), [&](int64_t item, int /*member*/) {
+              const int64_t offset = items.first(item) * width;
+              NormRowsArgs rows =
+                  norm_rows(epilogue.post_norm, epilogue.branch + offset, call.out + offset, width);
+              rows.residual = epilogue.residual == nullptr ? nullptr : epilogue.residual + offset;
+              rows.num_rows = items.end(item) - items.first(item);
+              rows.scale = epilogue.scale;
+              context.kernels.norm->function.norm(rows);
+            }});
 }
 
 void run_gated_linear(const CpuContext& context, const LinearCall& call, Activation activation,
                       const float* bias) {
   if (call.num_rows == 0) return;
-  quantise_input(context, call);
-  const Segment& up = call.weight.segments()[1];
+  const InputRows input(context, call);
   // Numbered over the gate; each item takes the same panels of both parts.
-  const PanelGroups groups(call.weight.segments().first(1), call.num_rows,
-                           context.team.num_threads());
-  context.team.run(groups.num_items(), [&](int64_t item, int member) {
-    const MemberScratch& scratch = context.workspace.member(member);
-    const PanelGroups::Group group = groups.at(item);
-    for_each_tile(group, call.num_rows, [&](const Tile2D& tile) {
-      compute_sums(context, call, *group.segment, tile, scratch.sums, scratch.matmul);
-      compute_sums(context, call, up, tile, scratch.up_sums, scratch.matmul);
-      gate_tile(context, call, tile, activation, bias, scratch);
-    });
-  });
+  const Tiles tiles(call.weight.segments().first(1), call.weight.num_inputs(), call.num_rows,
+                    context.team.num_threads());
+  context.team.run(Phase{input.num_items(), input},
+                   Phase{tiles.num_items(), [&](int64_t item, int member) {
+                           const MemberScratch& scratch = context.workspace.member(member);
+                           const Tile2D gate = tiles.at(item);
+                           Tile2D up = gate;
+                           up.segment = &call.weight.segments()[1];
+                           compute_sums(context, call, input.rows(), gate, scratch);
+                           MemberScratch up_scratch = scratch;
+                           up_scratch.sums = scratch.up_sums;
+                           compute_sums(context, call, input.rows(), up, up_scratch);
+                           gate_tile(context, call, gate, activation, bias, scratch);
+                         }});
+}
+
+void run_qkv_linear(const CpuContext& context, const LinearCall& call, const float* bias,
+                    const QkvArgs& args) {
+  if (call.num_rows == 0) return;
+  const RowItems items(call.num_rows);
+  const Epilogue epilogue{.bias = bias};
+  run_tiles(
+      context, call,
+      [&](const Tile2D& tile, const MemberScratch& scratch) {
+        finish_tile(context, call, tile, epilogue, scratch.sums);
+      },
+      Phase{items.num_items(), [&](int64_t item, int /*member*/) {
+              finish_qkv_rows(context, args, items.first(item), items.end(item));
+            }});
+}
+
+void run_head(const CpuContext& context, const LinearCall& call, const HeadArgs& args) {
+  if (call.num_rows == 0) return;
+  const int64_t num_best = args.num_rows - args.num_written;
+  context.best.clear(num_best);
+  run_tiles(
+      context, call,
+      [&](const Tile2D& tile, const MemberScratch& scratch) {
+        head_tile(context, call, tile, args, scratch.sums);
+      },
+      Phase{0, kNothing});
+  for (int64_t i = 0; i < num_best; ++i) args.best[i] = context.best.get(i);
 }
 
 void run_embed(const CpuContext& context, const CpuWeight& table, std::span<const int32_t> ids,

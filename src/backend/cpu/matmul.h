@@ -1,10 +1,14 @@
-// The loop schedule of linear layers: who computes which panels, in which order, and the finish.
+// The loop schedule of linear layers: who computes which panels of which rows, in which order, and
+// what comes before and after in the same join.
 //
-// Members claim groups of panels whose sums fit their scratch and walk the rows in blocks of
-// kMaxTileRows. None of this reaches a result bit (kernels.h).
+// An op is up to three phases of the team: rows are normed and quantised, tiles (rows x panels) are
+// multiplied and finished, rows are finished (norm of the branch; rope and KV append). Tiles are
+// cut so that there are several per member and none takes long. None of this reaches a result bit
+// (kernels.h).
 #pragma once
 
 #include "backend/backend.h"
+#include "backend/cpu/best_outputs.h"
 #include "backend/cpu/kernels/pack.h"
 #include "backend/cpu/team.h"
 #include "backend/cpu/workspace.h"
@@ -16,11 +20,12 @@ struct CpuContext {
   const KernelSet& kernels;
   Team& team;
   const CpuWorkspace& workspace;
+  BestOutputs& best;
 };
 
 struct LinearCall {
   const CpuWeight& weight;
-  const float* x;  // [num_rows, K]
+  const Input& input;
   int64_t num_rows;
   float* out;  // [num_rows, N]; gated: [num_rows, I]
 };
@@ -28,6 +33,12 @@ struct LinearCall {
 void run_linear(const CpuContext& context, const LinearCall& call, const Epilogue& epilogue);
 void run_gated_linear(const CpuContext& context, const LinearCall& call, Activation activation,
                       const float* bias);
+// call.out is the projection; args.qkv equals it.
+void run_qkv_linear(const CpuContext& context, const LinearCall& call, const float* bias,
+                    const QkvArgs& args);
+// call.out and call.num_rows are those of args.
+void run_head(const CpuContext& context, const LinearCall& call, const HeadArgs& args);
+void run_norm(const CpuContext& context, const NormArgs& args);
 void run_embed(const CpuContext& context, const CpuWeight& table, std::span<const int32_t> ids,
                float scale, float* out);
 

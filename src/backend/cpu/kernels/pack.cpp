@@ -96,6 +96,12 @@ bool CpuWeight::needs_quantised_input() const {
   });
 }
 
+bool CpuWeight::needs_float_input() const {
+  return std::any_of(segments_.begin(), segments_.end(), [](const Segment& segment) {
+    return segment.matmul.activation() == ActivationType::kF32;
+  });
+}
+
 Layout layout_for(const WeightView& weight) {
   if (weight.scheme != WeightScheme::kDense || !weight.scales.empty() ||
       !weight.global_scale.empty()) {

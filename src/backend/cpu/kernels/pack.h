@@ -43,6 +43,7 @@ class CpuWeight final : public PackedWeight {
   std::span<const Segment> segments() const { return segments_; }
   WeightRole role() const { return role_; }
   bool needs_quantised_input() const;  // some segment has integer rows
+  bool needs_float_input() const;      // some segment has float rows
 
  private:
   std::vector<Segment> segments_;

@@ -1,0 +1,294 @@
+// Ops of several phases against the plain ops that they are made of, bit for bit.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "kernel_cases.h"
+
+namespace headrace {
+namespace {
+
+struct Shape {
+  int64_t rows, inputs, outputs;
+};
+constexpr Shape kShapes[] = {{1, 64, 40}, {2, 576, 97}, {9, 288, 640}, {70, 96, 33}, {301, 64, 50}};
+
+// Weights whose segments are all coded, all dense, and both.
+std::vector<std::vector<DType>> mixtures() {
+  return {{DType::kQ8_0}, {DType::kF32}, {DType::kQ4_1, DType::kBF16, DType::kQ5_0}};
+}
+
+std::unique_ptr<PackedWeight> pack_mixture(Backend& backend, const std::vector<DType>& formats,
+                                           const Shape& shape, WeightRole role) {
+  Random random(50);
+  std::vector<std::unique_ptr<TestWeight>> weights;
+  std::vector<WeightView> parts;
+  for (const DType format : formats) {
+    weights.push_back(random_weight(format, shape.outputs, shape.inputs, random));
+    parts.push_back(weights.back()->view);
+  }
+  auto packed = backend.pack(parts, role);
+  EXPECT_TRUE(packed.ok());
+  EXPECT_TRUE(backend.reserve(512).ok());
+  return std::move(packed).value();
+}
+
+std::vector<float> normed(Backend& backend, const std::vector<float>& x, const Norm& norm,
+                          int64_t width) {
+  std::vector<float> out(x.size());
+  backend.norm({.kind = norm.kind,
+                .x = x.data(),
+                .weight = norm.weight,
+                .out = out.data(),
+                .num_rows = std::ssize(x) / width,
+                .width = width,
+                .eps = norm.eps});
+  return out;
+}
+
+// Calls check(backend, formats, shape) for every unit, number of threads, mixture and shape.
+template <typename F>
+void for_each_case(const F& check) {
+  int num_cases = 0;
+  for (const std::string& isa : available_isas()) {
+    for (const int num_threads : {1, 2, 5}) {
+      const auto backend = make_backend(isa, num_threads);
+      for (const auto& formats : mixtures()) {
+        for (const Shape& shape : kShapes) {
+          SCOPED_TRACE(isa + " threads " + std::to_string(num_threads) + " rows " +
+                       std::to_string(shape.rows) + " formats " + std::to_string(formats.size()));
+          check(*backend, formats, shape);
+          ++num_cases;
+        }
+      }
+    }
+  }
+  EXPECT_GE(num_cases, 3 * 3 * 5);
+}
+
+TEST(Ops, NormsInsideLinearEqualNormsAround) {
+  for_each_case([](Backend& backend, const std::vector<DType>& formats, const Shape& shape) {
+    const auto packed = pack_mixture(backend, formats, shape, WeightRole::kLinear);
+    Random random(51);
+    const auto outputs = packed->num_outputs();
+    const auto x = random_floats(static_cast<size_t>(shape.rows * shape.inputs), random);
+    const auto norm_weight = random_floats(static_cast<size_t>(shape.inputs), random);
+    const auto post_weight = random_floats(static_cast<size_t>(outputs), random);
+    const auto bias = random_floats(static_cast<size_t>(outputs), random);
+    const auto residual = random_floats(static_cast<size_t>(shape.rows * outputs), random);
+    const Norm norm{NormKind::kRms, norm_weight.data(), 1e-5f};
+    const Norm post{NormKind::kLayer, post_weight.data(), 1e-6f};
+
+    const auto rows = normed(backend, x, norm, shape.inputs);
+    std::vector<float> branch(residual.size()), expected = residual;
+    backend.linear(*packed, rows.data(), shape.rows, {.bias = bias.data()}, branch.data());
+    backend.norm({post.kind, branch.data(), post.weight, expected.data(), expected.data(),
+                  shape.rows, outputs, post.eps, 0.25f});
+
+    std::vector<float> room(x.size()), branch_room(residual.size()), out = residual;
+    const int64_t joins = backend.num_joins();
+    backend.linear(*packed, {x.data(), norm, room.data()}, shape.rows,
+                   {.bias = bias.data(),
+                    .residual = out.data(),
+                    .scale = 0.25f,
+                    .post_norm = post,
+                    .branch = branch_room.data()},
+                   out.data());
+    EXPECT_EQ(backend.num_joins() - joins, 1);
+    EXPECT_TRUE(same_bits(out, expected));
+  });
+}
+
+TEST(Ops, NormInsideGatedLinearEqualsNormBefore) {
+  for_each_case([](Backend& backend, const std::vector<DType>& formats, const Shape& shape) {
+    const std::vector<DType> two = {formats.front(), formats.back()};
+    const auto packed = pack_mixture(backend, two, shape, WeightRole::kGateUp);
+    Random random(52);
+    auto x = random_floats(static_cast<size_t>(shape.rows * shape.inputs), random);
+    const auto norm_weight = random_floats(static_cast<size_t>(shape.inputs), random);
+    const Norm norm{NormKind::kLayer, norm_weight.data(), 1e-5f};
+    const auto rows = normed(backend, x, norm, shape.inputs);
+    GuardedFloats expected(static_cast<size_t>(shape.rows * shape.outputs));
+    GuardedFloats out(static_cast<size_t>(shape.rows * shape.outputs));
+    backend.gated_linear(*packed, rows.data(), shape.rows, Activation::kSilu, nullptr,
+                         expected.data());
+    const int64_t joins = backend.num_joins();
+    backend.gated_linear(*packed, {x.data(), norm, x.data()}, shape.rows, Activation::kSilu,
+                         nullptr, out.data());  // the room may be the input itself
+    EXPECT_EQ(backend.num_joins() - joins, 1);
+    EXPECT_TRUE(same_bits(out.values(), expected.values()));
+    EXPECT_TRUE(out.intact() && out.all_finite());
+  });
+}
+
+TEST(Ops, QkvLinearEqualsItsTwoHalves) {
+  constexpr int kHeads = 4, kKvHeads = 2, kDim = 24, kRows = 37;
+  int num_cases = 0;
+  for (const std::string& isa : available_isas()) {
+    const auto backend = make_backend(isa, 2);
+    const Shape shape{kRows, 96, kHeads * kDim};
+    Random random(53);
+    std::vector<std::unique_ptr<TestWeight>> weights;
+    std::vector<WeightView> parts;
+    for (const int heads : {kHeads, kKvHeads, kKvHeads}) {
+      weights.push_back(random_weight(DType::kQ8_0, heads * kDim, shape.inputs, random));
+      parts.push_back(weights.back()->view);
+    }
+    const auto packed = backend->pack(parts, WeightRole::kLinear);
+    ASSERT_TRUE(packed.ok());
+    const auto x = random_floats(static_cast<size_t>(kRows * shape.inputs), random);
+    const auto norm_weight = random_floats(static_cast<size_t>(shape.inputs), random);
+    const auto bias = random_floats(static_cast<size_t>((kHeads + 2 * kKvHeads) * kDim), random);
+    const auto tables = random_floats(size_t{kRows} * kDim, random);
+    const auto head_norm = random_floats(kDim, random);
+    const Norm norm{NormKind::kRms, norm_weight.data(), 1e-5f};
+    const KvShape kv{KvType::kF32, kKvHeads, kDim};
+    const size_t stride = backend->kv_layer_bytes(kv);
+    const int32_t blocks[] = {0, 1, 2};
+    const SequenceSpan spans[] = {{0, 20, 0, blocks}, {20, 17, 20, blocks}};
+    std::vector<float> q[2];
+    std::vector<std::byte> memory[2];
+    std::vector<float> projection[2];
+    for (const int fused : {0, 1}) {
+      q[fused].resize(size_t{kRows} * kHeads * kDim);
+      memory[fused].assign(3 * stride, std::byte{0});
+      projection[fused].resize(kRows * bias.size());
+      QkvArgs args;
+      args.qkv = projection[fused].data();
+      args.q_out = q[fused].data();
+      args.num_rows = kRows;
+      args.num_heads = kHeads;
+      args.kv = {kv, memory[fused].data(), stride};
+      args.spans = spans;
+      args.qk_norm = QkNorm::kPerHead;
+      args.q_norm_weight = args.k_norm_weight = head_norm.data();
+      args.rope_dims = 16;
+      args.rope_cos = tables.data();
+      args.rope_sin = tables.data() + kRows * 8;
+      std::vector<float> room(x.size());
+      if (fused == 1) {
+        args.qkv = nullptr;
+        backend->qkv_linear(**packed, {x.data(), norm, room.data()}, bias.data(),
+                            projection[fused].data(), args);
+        continue;
+      }
+      const auto rows = normed(*backend, x, norm, shape.inputs);
+      backend->linear(**packed, rows.data(), kRows, {.bias = bias.data()},
+                      projection[fused].data());
+      backend->finish_qkv(args);
+    }
+    EXPECT_TRUE(same_bits(q[0], q[1])) << isa;
+    EXPECT_EQ(memory[0], memory[1]) << isa;
+    EXPECT_NE(memory[0], std::vector<std::byte>(3 * stride, std::byte{0})) << isa;
+    ++num_cases;
+  }
+  EXPECT_GE(num_cases, 1);
+}
+
+BestOutput best_of(std::span<const float> row) {
+  BestOutput best{0, true, row[0]};
+  for (size_t i = 0; i < row.size(); ++i) {
+    if (!std::isfinite(row[i])) return {static_cast<int32_t>(i), false, row[i]};
+    if (row[i] > best.value) best = {static_cast<int32_t>(i), true, row[i]};
+  }
+  return best;
+}
+
+TEST(Ops, HeadWritesSomeRowsAndComparesTheOthers) {
+  for_each_case([](Backend& backend, const std::vector<DType>& formats, const Shape& shape) {
+    const auto packed = pack_mixture(backend, formats, shape, WeightRole::kEmbedding);
+    Random random(54);
+    const auto outputs = static_cast<size_t>(packed->num_outputs());
+    const auto x = random_floats(static_cast<size_t>(shape.rows * shape.inputs), random);
+    std::vector<float> expected(static_cast<size_t>(shape.rows) * outputs);
+    backend.linear(*packed, x.data(), shape.rows, {.scale = 0.5f, .softcap = 30.0f},
+                   expected.data());
+    for (const int64_t num_written : {int64_t{0}, shape.rows / 2, shape.rows}) {
+      GuardedFloats logits(static_cast<size_t>(num_written) * outputs);
+      std::vector<BestOutput> best(static_cast<size_t>(shape.rows - num_written));
+      backend.head(*packed, x.data(),
+                   {.num_rows = shape.rows,
+                    .num_written = num_written,
+                    .scale = 0.5f,
+                    .softcap = 30.0f,
+                    .logits = logits.data(),
+                    .best = best.data()});
+      ASSERT_TRUE(logits.intact());
+      EXPECT_TRUE(same_bits(logits.values(), std::span(expected).first(logits.values().size())));
+      for (size_t i = 0; i < best.size(); ++i) {
+        const size_t row = static_cast<size_t>(num_written) + i;
+        const BestOutput wanted = best_of(std::span(expected).subspan(row * outputs, outputs));
+        EXPECT_EQ(best[i].output, wanted.output) << "row " << row;
+        EXPECT_EQ(best[i].finite, wanted.finite) << "row " << row;
+        EXPECT_EQ(best[i].value, wanted.value) << "row " << row;
+      }
+    }
+  });
+}
+
+// Ties go to the lowest index, -0 equals +0, and what is not finite is named: lowest index first.
+TEST(Ops, HeadFollowsTheRulesOfTheSampler) {
+  const int64_t outputs = 300;
+  std::vector<std::vector<float>> rows(6, std::vector<float>(outputs, -3.0f));
+  rows[0][70] = rows[0][71] = rows[0][299] = 5.0f;  // a tie within and across tiles
+  rows[1].assign(outputs, -0.0f);
+  rows[1][120] = 0.0f;  // equal to all before it
+  rows[2][250] = NAN;
+  rows[2][199] = INFINITY;
+  rows[2][3] = 1e30f;
+  rows[3].assign(outputs, -1e-40f);
+  rows[3][299] = 1e-44f;
+  rows[4][0] = -2.0f;
+  rows[5][17] = -INFINITY;
+  const BestOutput expected[] = {{70, true, 5.0f},    {0, true, 0.0f},  {199, false, INFINITY},
+                                 {299, true, 1e-44f}, {0, true, -2.0f}, {17, false, -INFINITY}};
+  // Row i of the weight is column i of the rows; a unit vector picks it.
+  for (const std::string& isa : available_isas()) {
+    const auto backend = make_backend(isa, 3);
+    for (size_t r = 0; r < rows.size(); ++r) {
+      std::vector<std::byte> bytes(rows[r].size() * sizeof(float));
+      std::memcpy(bytes.data(), rows[r].data(), bytes.size());
+      Random random(1);
+      auto weight = random_weight(DType::kF32, outputs, 1, random);
+      std::memcpy(weight->bytes.data(), bytes.data(), bytes.size());
+      auto packed = backend->pack({&weight->view, 1}, WeightRole::kLinear);
+      ASSERT_TRUE(packed.ok());
+      const float one = 1.0f;
+      BestOutput best;
+      backend->head(**packed, &one, {.num_rows = 1, .best = &best});
+      EXPECT_EQ(best.output, expected[r].output) << isa << " row " << r;
+      EXPECT_EQ(best.finite, expected[r].finite) << isa << " row " << r;
+      EXPECT_EQ(best.value, expected[r].value) << isa << " row " << r;
+    }
+  }
+}
+
+// However many members share it, every output is the same.
+TEST(Ops, CuttingIntoTilesChangesNothing) {
+  int num_cases = 0;
+  for (const std::string& isa : available_isas()) {
+    if (isa == "reference") continue;  // slow, and cut by the same code
+    for (const Shape& shape : {Shape{512, 320, 560}, Shape{67, 512, 1000}, Shape{1, 1024, 5000}}) {
+      Random random(55);
+      const auto x = random_floats(static_cast<size_t>(shape.rows * shape.inputs), random);
+      std::vector<float> expected;
+      for (const int num_threads : {1, 2, 7, 64}) {
+        const auto backend = make_backend(isa, num_threads);
+        const auto packed = pack_mixture(*backend, {DType::kQ4_1}, shape, WeightRole::kLinear);
+        GuardedFloats out(static_cast<size_t>(shape.rows * shape.outputs));
+        backend->linear(*packed, x.data(), shape.rows, {}, out.data());
+        ASSERT_TRUE(out.intact() && out.all_finite());
+        if (expected.empty()) expected.assign(out.values().begin(), out.values().end());
+        EXPECT_TRUE(same_bits(expected, out.values())) << isa << " threads " << num_threads;
+        ++num_cases;
+      }
+    }
+  }
+  EXPECT_GE(num_cases, available_isas().size() > 1 ? 12 : 0);
+}
+
+}  // namespace
+}  // namespace headrace

@@ -1,0 +1,138 @@
+// What a step of a whole model does beside its arithmetic: joins, allocations, best rows.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <set>
+
+#include "fuzz/counting_allocator.h"
+#include "golden/golden_data.h"
+#include "model/sequence_runner.h"
+#include "model/verify.h"
+
+namespace headrace::golden {
+namespace {
+
+constexpr int kRows = 40;
+
+// One sequence on a model with room for everything a step needs, made beforehand.
+class Stepper {
+ public:
+  explicit Stepper(const std::string& path, int num_threads = 2)
+      : backend_(backend_for("auto", num_threads)) {
+    auto checkpoint = path.ends_with(".gguf") ? Checkpoint::open(path) : open_folder(path);
+    EXPECT_TRUE(checkpoint.ok());
+    auto model =
+        Model::load(**checkpoint, *backend_, {.max_batch_tokens = kRows, .max_logit_rows = kRows});
+    EXPECT_TRUE(model.ok());
+    model_ = std::move(model).value();
+    auto store = KvStore::create(*backend_, model_->kv_shapes(), 8);
+    EXPECT_TRUE(store.ok());
+    store_ = std::move(store).value();
+    logits_.resize(static_cast<size_t>(kRows * model_->config().vocab_size));
+    best_.resize(kRows);
+  }
+
+  // Computes tokens [first, first + count) of a fixed sequence.
+  void step(int64_t first, int32_t count, std::span<const int32_t> logit_rows,
+            std::span<const int32_t> best_rows) {
+    std::array<int32_t, kRows> ids;
+    for (int32_t i = 0; i < count; ++i) {
+      ids[static_cast<size_t>(i)] = static_cast<int32_t>((first + i) * 37 % 200);
+    }
+    const BatchSpan span{0, count, first, table_.data(), 0};
+    const Batch batch{
+        std::span(ids).first(static_cast<size_t>(count)), {&span, 1}, logit_rows, best_rows};
+    model_->forward(batch, store_, {logits_.data(), best_.data()});
+  }
+
+  const Backend& backend() const { return *backend_; }
+  const Model& model() const { return *model_; }
+  std::span<const float> logits(size_t row) const {
+    const auto width = static_cast<size_t>(model_->config().vocab_size);
+    return std::span(logits_).subspan(row * width, width);
+  }
+  const BestOutput& best(size_t row) const { return best_[row]; }
+
+ private:
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<Model> model_;
+  KvStore store_;
+  std::vector<float> logits_;
+  std::vector<BestOutput> best_;
+  const std::array<int32_t, 8> table_ = {3, 1, 0, 2, 7, 6, 5, 4};
+};
+
+std::vector<std::string> all_models() {
+  std::vector<std::string> paths = entries(packed_root(), "tiny");
+  for (const std::string& path : entries(packed_root(), "quant")) paths.push_back(path);
+  return paths;
+}
+
+TEST(Step, AtMostFiveJoinsPerLayer) {
+  int num_models = 0;
+  std::set<std::string> families;
+  for (const std::string& path : all_models()) {
+    Stepper stepper(path);
+    const std::vector<int32_t> last_of_many = {32}, last_of_one = {0};
+    const int64_t start = stepper.backend().num_joins();
+    stepper.step(0, 33, last_of_many, {});
+    const int64_t prefill = stepper.backend().num_joins() - start;
+    stepper.step(33, 1, {}, last_of_one);
+    const int64_t decode = stepper.backend().num_joins() - start - prefill;
+    const int64_t allowed = 5 * int64_t{stepper.model().config().num_layers()} + 2;
+    EXPECT_LE(prefill, allowed) << path;
+    EXPECT_LE(decode, allowed) << path;
+    EXPECT_GT(decode, 0) << path;
+    families.insert(stepper.model().config().family);
+    ++num_models;
+  }
+  EXPECT_GE(num_models, 38);
+  EXPECT_GE(families.size(), 15u);
+}
+
+TEST(Step, AllocatesNothing) {
+  int num_models = 0;
+  for (const std::string& path : all_models()) {
+    Stepper stepper(path);
+    const std::vector<int32_t> scored = {0, 7, 30}, best = {31, 32}, one = {0};
+    const size_t before = fuzz::num_allocations();
+    stepper.step(0, 33, scored, best);
+    stepper.step(33, 1, one, {});
+    stepper.step(34, 1, {}, one);
+    stepper.step(35, 5, {}, {});
+    EXPECT_EQ(fuzz::num_allocations() - before, 0u) << path;
+    ++num_models;
+  }
+  EXPECT_GE(num_models, 38);
+}
+
+// Rows of which only the best token is wanted give the token that the logits have.
+TEST(Step, BestRowsEqualTheLogits) {
+  int num_rows = 0;
+  std::vector<int32_t> all, some, others;
+  for (int32_t row = 0; row < 33; ++row) {
+    all.push_back(row);
+    (row % 3 == 0 ? some : others).push_back(row);
+  }
+  for (const std::string& path : all_models()) {
+    Stepper whole(path), mixed(path, 3);
+    whole.step(0, 33, all, {});
+    mixed.step(0, 33, some, others);
+    for (size_t i = 0; i < others.size(); ++i) {
+      const auto logits = whole.logits(static_cast<size_t>(others[i]));
+      EXPECT_TRUE(mixed.best(i).finite) << path;
+      EXPECT_EQ(mixed.best(i).output, argmax(logits)) << path << " row " << others[i];
+      EXPECT_EQ(mixed.best(i).value, logits[static_cast<size_t>(mixed.best(i).output)]) << path;
+      ++num_rows;
+    }
+    for (size_t i = 0; i < some.size(); ++i) {
+      EXPECT_TRUE(std::ranges::equal(mixed.logits(i), whole.logits(static_cast<size_t>(some[i]))))
+          << path << " row " << some[i];
+    }
+  }
+  EXPECT_GE(num_rows, 38 * 22);
+}
+
+}  // namespace
+}  // namespace headrace::golden
