@@ -178,7 +178,7 @@ int run(const Options& options) {
 int main(int argc, char** argv) {
   headrace::cpu::Options options;
   CLI::App app{"Speed of each matmul kernel beside the machine's limits"};
-  app.add_option("--unit,--isa", options.unit, "kernel unit: auto, reference, avx2, avx512");
+  app.add_option("--unit,--isa", options.unit, "kernel unit, as for headrace --isa");
   app.add_option("--megabytes", options.megabytes, "packed bytes of each weight")
       ->check(CLI::Range(1, 4096));
   app.add_option("--repeats", options.repeats, "timed calls; the median counts")

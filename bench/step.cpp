@@ -141,7 +141,7 @@ int main(int argc, char** argv) {
   headrace::Arguments arguments;
   CLI::App program("Prefill and decode speed of a model, without a server.", "bench_step");
   program.add_option("model", arguments.model, "GGUF file or safetensors folder")->required();
-  program.add_option("--isa", arguments.backend.isa, "auto, reference, avx2, avx512");
+  program.add_option("--isa", arguments.backend.isa, "as for headrace --isa");
   program.add_option("--threads", arguments.backend.num_threads, "0: all usable cores");
   program.add_option("--prefill", arguments.prefill_tokens, "tokens of the prompt");
   program.add_option("--decode", arguments.decode_tokens, "tokens decoded one by one");

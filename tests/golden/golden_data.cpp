@@ -110,7 +110,9 @@ std::string temporary_folder(const std::string& name) {
   return path.string();
 }
 
-std::vector<std::string> instruction_sets() { return {"reference", "avx2", "avx512"}; }
+std::vector<std::string> instruction_sets() {
+  return {"reference", "avx2", "avx_vnni", "avx512", "avx512_vnni"};
+}
 
 std::unique_ptr<Backend> backend_for(const std::string& isa, int num_threads) {
   auto backend = create_cpu_backend({.isa = isa, .num_threads = num_threads});

@@ -231,7 +231,9 @@ TEST_P(Invariance, AloneChunkedBatchedRestartedAndThreadsGiveTheSameBits) {
   expect_same_bits(alone, chunked("restarted with three threads", 16));
 }
 
-INSTANTIATE_TEST_SUITE_P(SmolLM2, Invariance, ::testing::Values("reference", "avx2", "avx512"),
+INSTANTIATE_TEST_SUITE_P(SmolLM2, Invariance,
+                         ::testing::Values("reference", "avx2", "avx_vnni", "avx512",
+                                           "avx512_vnni"),
                          [](const auto& row) { return row.param; });
 
 }  // namespace

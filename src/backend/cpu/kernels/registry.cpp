@@ -8,7 +8,8 @@
 namespace headrace::cpu {
 namespace {
 
-constexpr const KernelUnit* kUnits[] = {&kAvx512Unit, &kAvx2Unit, &kReferenceUnit};
+constexpr const KernelUnit* kUnits[] = {&kAvx512VnniUnit, &kAvx512Unit, &kAvxVnniUnit, &kAvx2Unit,
+                                        &kReferenceUnit};
 
 std::string unit_names(uint32_t available) {
   std::string names;
@@ -47,24 +48,17 @@ std::span<const KernelRow> usable_rows(const KernelUnit& unit) {
   return {unit.rows, static_cast<size_t>(unit.num_rows)};
 }
 
-// Adds the unit's rows for every op and layout that has none yet. Its integer rows replace its
-// float32 rows of the same layout.
+// Adds the unit's rows for every op and layout that has none yet.
 void add_missing(const KernelUnit& unit, uint32_t available, ActivationType activations,
                  KernelSet* set) {
   std::array<bool, kNumLayouts> had_matmul{};
-  std::array<bool, kNumLayouts> has_integer{};
   for (size_t i = 0; i < had_matmul.size(); ++i) had_matmul[i] = set->matmul[i].count > 0;
-  for (const KernelRow& row : usable_rows(unit)) {
-    if (row.op != KernelOp::kMatmul || (row.isa & ~available) != 0) continue;
-    if (row.activation == activations) has_integer[static_cast<size_t>(row.layout)] = true;
-  }
   for (const KernelRow& row : usable_rows(unit)) {
     if ((row.isa & ~available) != 0) continue;
     if (row.activation != activations && row.activation != ActivationType::kF32) continue;
     const auto layout = static_cast<size_t>(row.layout);
     if (row.op == KernelOp::kMatmul) {
       if (had_matmul[layout]) continue;
-      if (has_integer[layout] && row.activation != activations) continue;
       MatmulRows& rows = set->matmul[layout];
       CHECK(rows.count < MatmulRows::kMaxRows, "too many rows for {}", row.name);
       rows.rows[static_cast<size_t>(rows.count++)] = &row;

@@ -7,6 +7,8 @@ namespace headrace::cpu {
 
 extern const KernelUnit kReferenceUnit;
 extern const KernelUnit kAvx2Unit;
+extern const KernelUnit kAvxVnniUnit;
 extern const KernelUnit kAvx512Unit;
+extern const KernelUnit kAvx512VnniUnit;
 
 }  // namespace headrace::cpu

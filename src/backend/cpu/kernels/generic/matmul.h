@@ -1,4 +1,4 @@
-// Matrix products of float32 activations with packed panels, class kFma.
+// Matrix products of float32 activations with dense panels, class kFma.
 //
 // direct: weights go from memory through registers to the sums of one row, where reading the
 // weights is the cost. blocked: a slice of two panels is unpacked once into scratch and used by all
@@ -52,8 +52,7 @@ __attribute__((noinline)) void direct_tile(const MatmulArgs& args, const float* 
 
 template <typename F, Layout kLayout>
 void matmul_direct(const MatmulArgs& args) {
-  constexpr bool kCoded = layout_info(kLayout).low_bits != 0;
-  constexpr int kPanels = kCoded ? F::kDirectPanels : 2 * F::kDirectPanels;
+  constexpr int kPanels = 2 * F::kDirectPanels;
   for (int64_t row = 0; row < args.num_rows; ++row) {
     const float* x = static_cast<const float*>(args.x) + row * args.x_stride;
     float* sums = args.sums + row * args.sums_stride;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "backend/cpu/kernels/generic/attention.h"
+#include "backend/cpu/kernels/generic/int_rows.h"
 #include "backend/cpu/kernels/generic/matmul.h"
 #include "backend/cpu/kernels/generic/qkv.h"
 
@@ -60,40 +61,14 @@ constexpr KernelRow plain_row(KernelOp op, const char* name, KernelFunction func
 }
 
 template <typename F>
-struct UnitRows {
+struct FloatRows {
   static constexpr KernelRow kRows[] = {
       direct_row<F, Layout::kF32>("matmul_f32_direct"),
       direct_row<F, Layout::kF16>("matmul_f16_direct"),
       direct_row<F, Layout::kBF16>("matmul_bf16_direct"),
-      direct_row<F, Layout::kQ8_0>("matmul_q8_0_direct"),
-      direct_row<F, Layout::kQ4_0>("matmul_q4_0_direct"),
-      direct_row<F, Layout::kQ4_1>("matmul_q4_1_direct"),
-      direct_row<F, Layout::kQ5_0>("matmul_q5_0_direct"),
-      direct_row<F, Layout::kQ5_1>("matmul_q5_1_direct"),
-      direct_row<F, Layout::kQ4K>("matmul_q4_k_direct"),
-      direct_row<F, Layout::kQ5K>("matmul_q5_k_direct"),
-      direct_row<F, Layout::kQ6K>("matmul_q6_k_direct"),
-      direct_row<F, Layout::kQ2K>("matmul_q2_k_direct"),
-      direct_row<F, Layout::kQ3K>("matmul_q3_k_direct"),
-      direct_row<F, Layout::kIQ4NL>("matmul_iq4_nl_direct"),
-      direct_row<F, Layout::kIQ4XS>("matmul_iq4_xs_direct"),
-      direct_row<F, Layout::kMXFP4>("matmul_mxfp4_direct"),
       blocked_row<F, Layout::kF32>("matmul_f32_blocked"),
       blocked_row<F, Layout::kF16>("matmul_f16_blocked"),
       blocked_row<F, Layout::kBF16>("matmul_bf16_blocked"),
-      blocked_row<F, Layout::kQ8_0>("matmul_q8_0_blocked"),
-      blocked_row<F, Layout::kQ4_0>("matmul_q4_0_blocked"),
-      blocked_row<F, Layout::kQ4_1>("matmul_q4_1_blocked"),
-      blocked_row<F, Layout::kQ5_0>("matmul_q5_0_blocked"),
-      blocked_row<F, Layout::kQ5_1>("matmul_q5_1_blocked"),
-      blocked_row<F, Layout::kQ4K>("matmul_q4_k_blocked"),
-      blocked_row<F, Layout::kQ5K>("matmul_q5_k_blocked"),
-      blocked_row<F, Layout::kQ6K>("matmul_q6_k_blocked"),
-      blocked_row<F, Layout::kQ2K>("matmul_q2_k_blocked"),
-      blocked_row<F, Layout::kQ3K>("matmul_q3_k_blocked"),
-      blocked_row<F, Layout::kIQ4NL>("matmul_iq4_nl_blocked"),
-      blocked_row<F, Layout::kIQ4XS>("matmul_iq4_xs_blocked"),
-      blocked_row<F, Layout::kMXFP4>("matmul_mxfp4_blocked"),
       unpack_row<F, Layout::kF32>("unpack_f32"),
       unpack_row<F, Layout::kF16>("unpack_f16"),
       unpack_row<F, Layout::kBF16>("unpack_bf16"),
@@ -117,6 +92,23 @@ struct UnitRows {
       plain_row<F>(KernelOp::kAttention, "attention", {.attention = &attention<F>}),
   };
   static constexpr int kCount = static_cast<int>(sizeof(kRows) / sizeof(kRows[0]));
+};
+
+// All rows of a unit that needs nothing from another.
+template <typename F>
+struct UnitRows {
+  static constexpr int kCount = FloatRows<F>::kCount + IntegerRows<F>::kCount;
+  struct Table {
+    KernelRow rows[kCount];
+  };
+  static constexpr Table joined() {
+    Table table{};
+    int i = 0;
+    for (const KernelRow& row : IntegerRows<F>::kRows) table.rows[i++] = row;
+    for (const KernelRow& row : FloatRows<F>::kRows) table.rows[i++] = row;
+    return table;
+  }
+  static constexpr Table kTable = joined();
 };
 
 }  // namespace

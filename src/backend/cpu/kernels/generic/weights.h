@@ -10,6 +10,19 @@
 namespace headrace::cpu {
 namespace {
 
+// The tables as unsigned bytes: value + kTableZero.
+inline constexpr int kTableZero[3] = {0, 128, 16};
+struct ByteTable {
+  uint8_t bytes[16];
+};
+inline constexpr ByteTable unsigned_table(const int8_t* values, int zero) {
+  ByteTable table{};
+  for (int i = 0; i < 16; ++i) table.bytes[i] = static_cast<uint8_t>(values[i] + zero);
+  return table;
+}
+inline constexpr ByteTable kUnsignedIq4 = unsigned_table(kIq4Values, kTableZero[1]);
+inline constexpr ByteTable kUnsignedFp4 = unsigned_table(kFp4Values, kTableZero[2]);
+
 template <typename F, Layout kLayout>
 struct CodedWeights {
   using V = typename F::V;
@@ -22,14 +35,19 @@ struct CodedWeights {
   static constexpr int kSubInputs =
       kHasSubs ? kInfo.block_inputs / kInfo.num_sub_blocks : kInfo.block_inputs;
   static constexpr int kFactorsPerUnit = kSubInputs < kUnit ? kUnit / kSubInputs : 1;
-  static constexpr bool kHasOffset = kInfo.min_bytes != 0 || kInfo.zero != 0;
-  static constexpr bool kSignedBytes = kInfo.table != 0;
+  // What the unsigned code bytes stand for: byte - kZero, at most kMaxCode.
+  static constexpr int kZero = kInfo.zero + kTableZero[kInfo.table];
+  static constexpr int kMaxCode = kInfo.table == 1 ? 113 + 128
+                                  : kInfo.table == 2
+                                      ? 12 + 16
+                                      : (1 << (kInfo.low_bits + kInfo.high_bits)) - 1;
+  static constexpr bool kHasMinimum = kInfo.min_bytes != 0;
   // Bytes of one unit, for prefetching.
   static constexpr int kUnitBytes = kInfo.chunk_bytes / kUnitsPerChunk;
 
-  struct Factors {
+  struct Factors {  // of a sub-block
     V scale;
-    V offset;
+    V offset;  // minimum, or 0
   };
 
   // Sub-scale (or sub-minimum) number s of the planes given, as integers.
@@ -62,21 +80,20 @@ struct CodedWeights {
     Factors f;
     f.scale = kInfo.scale_bytes == 1 ? F::load_e8m0_half(chunk) : F::load_half(chunk);
     f.offset = F::zero();
-    if constexpr (kInfo.min_bytes != 0) f.offset = F::load_half(chunk + kAt.minimum);
+    if constexpr (kHasMinimum) f.offset = F::load_half(chunk + kAt.minimum);
     if constexpr (kHasSubs) {
       V sub = F::to_float(sub_code<0>(chunk, kAt.sub_low, s));
       if constexpr (kInfo.sub_zero != 0) sub = F::sub(sub, F::set(kInfo.sub_zero));
       f.scale = F::mul(f.scale, sub);
       if constexpr (kInfo.sub_has_min != 0) {
         const V sub_min = F::to_float(sub_code<kInfo.num_sub_blocks>(chunk, kAt.sub_min, s));
-        f.offset = F::sub(F::zero(), F::mul(f.offset, sub_min));
+        f.offset = F::mul(F::mul(f.offset, sub_min), F::set(-1.0f));
       }
     }
-    if constexpr (kInfo.zero != 0) f.offset = F::mul(f.scale, F::set(-float{kInfo.zero}));
     return f;
   }
 
-  // Codes 4 g .. 4 g + 3 of a unit as bytes of each lane's word.
+  // Codes 4 g .. 4 g + 3 of a unit as unsigned bytes of each lane's word.
   template <int kGroup>
   [[gnu::always_inline]] inline static I code_bytes(const uint8_t* low, const uint8_t* high) {
     constexpr int kBits = kInfo.low_bits;
@@ -101,21 +118,16 @@ struct CodedWeights {
       }
       bytes = F::or_bits(bytes, F::and_bits(moved, F::set_bits(kMask)));
     }
-    if constexpr (kInfo.table == 1) bytes = F::look_up(bytes, kIq4Values);
-    if constexpr (kInfo.table == 2) bytes = F::look_up(bytes, kFp4Values);
+    if constexpr (kInfo.table == 1) bytes = F::look_up(bytes, kUnsignedIq4.bytes);
+    if constexpr (kInfo.table == 2) bytes = F::look_up(bytes, kUnsignedFp4.bytes);
     return bytes;
   }
 
   template <int kByte>
   [[gnu::always_inline]] inline static V weight(I bytes, const Factors& f) {
-    V code;
-    if constexpr (kSignedBytes) {
-      code = F::template signed_byte<kByte>(bytes);
-    } else {
-      code = F::template unsigned_byte<kByte>(bytes);
-    }
-    if constexpr (kHasOffset) return F::fma(code, f.scale, f.offset);
-    return F::mul(code, f.scale);
+    const V code = F::template unsigned_byte<kByte>(bytes);
+    if constexpr (kHasMinimum) return F::fma(code, f.scale, f.offset);
+    return F::mul(F::sub(code, F::set(float{kZero})), f.scale);
   }
 
   // Where a unit's parts are.

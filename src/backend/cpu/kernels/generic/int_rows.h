@@ -1,0 +1,111 @@
+// The rows of integer activations: products with every coded layout, and quantising.
+#pragma once
+
+#include "backend/cpu/kernels/generic/int_matmul.h"
+#include "backend/cpu/kernels/generic/quantise.h"
+
+namespace headrace::cpu {
+namespace {
+
+inline constexpr int32_t kMinIntegerBlockedRows = 2;
+
+template <typename F, Layout kLayout, ActivationType kType>
+constexpr KernelRow integer_direct_row(const char* name) {
+  return {KernelOp::kMatmul,
+          name,
+          F::kIsa,
+          kLayout,
+          kType,
+          1,
+          {1, F::kDirectPanels * kPanel, kActivationBlock},
+          NumericsClass::kInteger,
+          {.matmul = &matmul_integer_direct<F, kLayout, kType>}};
+}
+template <typename F, Layout kLayout, ActivationType kType>
+constexpr KernelRow integer_blocked_row(const char* name) {
+  return {KernelOp::kMatmul,
+          name,
+          F::kIsa,
+          kLayout,
+          kType,
+          kMinIntegerBlockedRows,
+          {F::kIntegerRows, F::kIntegerPanels * kPanel, kSliceInputs},
+          NumericsClass::kInteger,
+          {.matmul = &matmul_integer_blocked<F, kLayout, kType>}};
+}
+template <typename F, ActivationType kType>
+constexpr KernelRow quantise_row(const char* name) {
+  return {KernelOp::kQuantise,
+          name,
+          F::kIsa,
+          Layout::kCount,
+          kType,
+          1,
+          {1, 1, kActivationBlock},
+          NumericsClass::kInteger,
+          {.quantise = &quantise<F, kType>}};
+}
+
+template <typename F>
+struct IntegerRows {
+  static constexpr KernelRow kRows[] = {
+      integer_direct_row<F, Layout::kQ8_0, ActivationType::kInt16>("matmul_q8_0_int16_direct"),
+      integer_direct_row<F, Layout::kQ4_0, ActivationType::kInt16>("matmul_q4_0_int16_direct"),
+      integer_direct_row<F, Layout::kQ4_1, ActivationType::kInt16>("matmul_q4_1_int16_direct"),
+      integer_direct_row<F, Layout::kQ5_0, ActivationType::kInt16>("matmul_q5_0_int16_direct"),
+      integer_direct_row<F, Layout::kQ5_1, ActivationType::kInt16>("matmul_q5_1_int16_direct"),
+      integer_direct_row<F, Layout::kQ4K, ActivationType::kInt16>("matmul_q4_k_int16_direct"),
+      integer_direct_row<F, Layout::kQ5K, ActivationType::kInt16>("matmul_q5_k_int16_direct"),
+      integer_direct_row<F, Layout::kQ6K, ActivationType::kInt16>("matmul_q6_k_int16_direct"),
+      integer_direct_row<F, Layout::kQ2K, ActivationType::kInt16>("matmul_q2_k_int16_direct"),
+      integer_direct_row<F, Layout::kQ3K, ActivationType::kInt16>("matmul_q3_k_int16_direct"),
+      integer_direct_row<F, Layout::kIQ4NL, ActivationType::kInt16>("matmul_iq4_nl_int16_direct"),
+      integer_direct_row<F, Layout::kIQ4XS, ActivationType::kInt16>("matmul_iq4_xs_int16_direct"),
+      integer_direct_row<F, Layout::kMXFP4, ActivationType::kInt16>("matmul_mxfp4_int16_direct"),
+      integer_blocked_row<F, Layout::kQ8_0, ActivationType::kInt16>("matmul_q8_0_int16_blocked"),
+      integer_blocked_row<F, Layout::kQ4_0, ActivationType::kInt16>("matmul_q4_0_int16_blocked"),
+      integer_blocked_row<F, Layout::kQ4_1, ActivationType::kInt16>("matmul_q4_1_int16_blocked"),
+      integer_blocked_row<F, Layout::kQ5_0, ActivationType::kInt16>("matmul_q5_0_int16_blocked"),
+      integer_blocked_row<F, Layout::kQ5_1, ActivationType::kInt16>("matmul_q5_1_int16_blocked"),
+      integer_blocked_row<F, Layout::kQ4K, ActivationType::kInt16>("matmul_q4_k_int16_blocked"),
+      integer_blocked_row<F, Layout::kQ5K, ActivationType::kInt16>("matmul_q5_k_int16_blocked"),
+      integer_blocked_row<F, Layout::kQ6K, ActivationType::kInt16>("matmul_q6_k_int16_blocked"),
+      integer_blocked_row<F, Layout::kQ2K, ActivationType::kInt16>("matmul_q2_k_int16_blocked"),
+      integer_blocked_row<F, Layout::kQ3K, ActivationType::kInt16>("matmul_q3_k_int16_blocked"),
+      integer_blocked_row<F, Layout::kIQ4NL, ActivationType::kInt16>("matmul_iq4_nl_int16_blocked"),
+      integer_blocked_row<F, Layout::kIQ4XS, ActivationType::kInt16>("matmul_iq4_xs_int16_blocked"),
+      integer_blocked_row<F, Layout::kMXFP4, ActivationType::kInt16>("matmul_mxfp4_int16_blocked"),
+      integer_direct_row<F, Layout::kQ8_0, ActivationType::kInt8>("matmul_q8_0_int8_direct"),
+      integer_direct_row<F, Layout::kQ4_0, ActivationType::kInt8>("matmul_q4_0_int8_direct"),
+      integer_direct_row<F, Layout::kQ4_1, ActivationType::kInt8>("matmul_q4_1_int8_direct"),
+      integer_direct_row<F, Layout::kQ5_0, ActivationType::kInt8>("matmul_q5_0_int8_direct"),
+      integer_direct_row<F, Layout::kQ5_1, ActivationType::kInt8>("matmul_q5_1_int8_direct"),
+      integer_direct_row<F, Layout::kQ4K, ActivationType::kInt8>("matmul_q4_k_int8_direct"),
+      integer_direct_row<F, Layout::kQ5K, ActivationType::kInt8>("matmul_q5_k_int8_direct"),
+      integer_direct_row<F, Layout::kQ6K, ActivationType::kInt8>("matmul_q6_k_int8_direct"),
+      integer_direct_row<F, Layout::kQ2K, ActivationType::kInt8>("matmul_q2_k_int8_direct"),
+      integer_direct_row<F, Layout::kQ3K, ActivationType::kInt8>("matmul_q3_k_int8_direct"),
+      integer_direct_row<F, Layout::kIQ4NL, ActivationType::kInt8>("matmul_iq4_nl_int8_direct"),
+      integer_direct_row<F, Layout::kIQ4XS, ActivationType::kInt8>("matmul_iq4_xs_int8_direct"),
+      integer_direct_row<F, Layout::kMXFP4, ActivationType::kInt8>("matmul_mxfp4_int8_direct"),
+      integer_blocked_row<F, Layout::kQ8_0, ActivationType::kInt8>("matmul_q8_0_int8_blocked"),
+      integer_blocked_row<F, Layout::kQ4_0, ActivationType::kInt8>("matmul_q4_0_int8_blocked"),
+      integer_blocked_row<F, Layout::kQ4_1, ActivationType::kInt8>("matmul_q4_1_int8_blocked"),
+      integer_blocked_row<F, Layout::kQ5_0, ActivationType::kInt8>("matmul_q5_0_int8_blocked"),
+      integer_blocked_row<F, Layout::kQ5_1, ActivationType::kInt8>("matmul_q5_1_int8_blocked"),
+      integer_blocked_row<F, Layout::kQ4K, ActivationType::kInt8>("matmul_q4_k_int8_blocked"),
+      integer_blocked_row<F, Layout::kQ5K, ActivationType::kInt8>("matmul_q5_k_int8_blocked"),
+      integer_blocked_row<F, Layout::kQ6K, ActivationType::kInt8>("matmul_q6_k_int8_blocked"),
+      integer_blocked_row<F, Layout::kQ2K, ActivationType::kInt8>("matmul_q2_k_int8_blocked"),
+      integer_blocked_row<F, Layout::kQ3K, ActivationType::kInt8>("matmul_q3_k_int8_blocked"),
+      integer_blocked_row<F, Layout::kIQ4NL, ActivationType::kInt8>("matmul_iq4_nl_int8_blocked"),
+      integer_blocked_row<F, Layout::kIQ4XS, ActivationType::kInt8>("matmul_iq4_xs_int8_blocked"),
+      integer_blocked_row<F, Layout::kMXFP4, ActivationType::kInt8>("matmul_mxfp4_int8_blocked"),
+      quantise_row<F, ActivationType::kInt16>("quantise_int16"),
+      quantise_row<F, ActivationType::kInt8>("quantise_int8"),
+  };
+  static constexpr int kCount = static_cast<int>(sizeof(kRows) / sizeof(kRows[0]));
+};
+
+}  // namespace
+}  // namespace headrace::cpu

@@ -1,0 +1,254 @@
+// 16 lanes as a pair of AVX2 registers (with FMA and F16C): the wrapper of the units avx2 and
+// avx_vnni.
+#pragma once
+
+#include <immintrin.h>
+
+#include "backend/cpu/kernels/generic/base.h"
+
+namespace headrace::cpu {
+namespace {
+
+struct FloatPair {
+  __m256 low, high;
+};
+struct WordPair {
+  __m256i low, high;
+};
+
+struct Avx2 {
+  using V = FloatPair;
+  using I = WordPair;
+  static constexpr uint32_t kIsa = kIsaAvx2 | kIsaFma | kIsaF16c;
+  static constexpr int kDirectPanels = 2;
+  static constexpr int kBlockPanels = 1;
+  static constexpr int kBlockRows = 6;
+  static constexpr int kAttendQueries = 2;
+  static constexpr int kAttendVectors = 2;
+  static constexpr int kIntegerRows = 4;  // tile of integer products
+  static constexpr int kIntegerPanels = 1;
+
+  static V zero() { return set(0.0f); }
+  static V set(float value) { return {_mm256_set1_ps(value), _mm256_set1_ps(value)}; }
+  static V load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+  static void store(float* p, V v) {
+    _mm256_storeu_ps(p, v.low);
+    _mm256_storeu_ps(p + 8, v.high);
+  }
+  static V load_part(const float* p, int64_t count) {
+    const I mask = first_lanes(count);
+    return {_mm256_maskload_ps(p, mask.low), _mm256_maskload_ps(p + 8, mask.high)};
+  }
+  static void store_part(float* p, V v, int64_t count) {
+    const I mask = first_lanes(count);
+    _mm256_maskstore_ps(p, mask.low, v.low);
+    _mm256_maskstore_ps(p + 8, mask.high, v.high);
+  }
+  static V add(V a, V b) { return {_mm256_add_ps(a.low, b.low), _mm256_add_ps(a.high, b.high)}; }
+  static V sub(V a, V b) { return {_mm256_sub_ps(a.low, b.low), _mm256_sub_ps(a.high, b.high)}; }
+  static V mul(V a, V b) { return {_mm256_mul_ps(a.low, b.low), _mm256_mul_ps(a.high, b.high)}; }
+  static V div(V a, V b) { return {_mm256_div_ps(a.low, b.low), _mm256_div_ps(a.high, b.high)}; }
+  static V fma(V a, V b, V c) {
+    return {_mm256_fmadd_ps(a.low, b.low, c.low), _mm256_fmadd_ps(a.high, b.high, c.high)};
+  }
+  static V fnma(V a, V b, V c) {
+    return {_mm256_fnmadd_ps(a.low, b.low, c.low), _mm256_fnmadd_ps(a.high, b.high, c.high)};
+  }
+  // The second operand if either is NaN.
+  static V max(V a, V b) { return {_mm256_max_ps(a.low, b.low), _mm256_max_ps(a.high, b.high)}; }
+  static V min(V a, V b) { return {_mm256_min_ps(a.low, b.low), _mm256_min_ps(a.high, b.high)}; }
+  static V round(V v) {
+    constexpr int kNearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+    return {_mm256_round_ps(v.low, kNearest), _mm256_round_ps(v.high, kNearest)};
+  }
+  static V select_less(V a, V b, V then, V otherwise) {  // a < b ? then : otherwise
+    return {_mm256_blendv_ps(otherwise.low, then.low, _mm256_cmp_ps(a.low, b.low, _CMP_LT_OQ)),
+            _mm256_blendv_ps(otherwise.high, then.high, _mm256_cmp_ps(a.high, b.high, _CMP_LT_OQ))};
+  }
+  static V abs(V v) {
+    const __m256 mask = _mm256_castsi256_ps(_mm256_set1_epi32(0x7FFFFFFF));
+    return {_mm256_and_ps(v.low, mask), _mm256_and_ps(v.high, mask)};
+  }
+  // 2^n of whole numbers n in [-126, 127].
+  static V power_of_two(V n) {
+    const __m256i bias = _mm256_set1_epi32(127);
+    const I power{_mm256_add_epi32(_mm256_cvtps_epi32(n.low), bias),
+                  _mm256_add_epi32(_mm256_cvtps_epi32(n.high), bias)};
+    return as_floats(shift_left<23>(power));
+  }
+  // Lanes folded 8, 4, 2, 1.
+  static float fold_sum(V v) {
+    const __m256 a = _mm256_add_ps(v.low, v.high);
+    const __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    const __m128 c = _mm_add_ps(b, _mm_movehl_ps(b, b));
+    return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
+  }
+  static float fold_max(V v) {
+    const __m256 a = _mm256_max_ps(v.low, v.high);
+    const __m128 b = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    const __m128 c = _mm_max_ps(b, _mm_movehl_ps(b, b));
+    return _mm_cvtss_f32(_mm_max_ss(c, _mm_movehdup_ps(c)));
+  }
+  static float first(V v) { return _mm256_cvtss_f32(v.low); }
+  static V lane_numbers() {
+    return {_mm256_setr_ps(0, 1, 2, 3, 4, 5, 6, 7), _mm256_setr_ps(8, 9, 10, 11, 12, 13, 14, 15)};
+  }
+  static float root(float v) { return _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss(v))); }
+
+  static I load_words(const uint8_t* p) {
+    return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)),
+            _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 32))};
+  }
+  static I set_bits(uint32_t bits) {
+    const __m256i word = _mm256_set1_epi32(static_cast<int>(bits));
+    return {word, word};
+  }
+  static I and_bits(I a, I b) {
+    return {_mm256_and_si256(a.low, b.low), _mm256_and_si256(a.high, b.high)};
+  }
+  static I or_bits(I a, I b) {
+    return {_mm256_or_si256(a.low, b.low), _mm256_or_si256(a.high, b.high)};
+  }
+  template <int kBits>
+  static I shift_right(I v) {
+    return {_mm256_srli_epi32(v.low, kBits), _mm256_srli_epi32(v.high, kBits)};
+  }
+  template <int kBits>
+  static I shift_left(I v) {
+    return {_mm256_slli_epi32(v.low, kBits), _mm256_slli_epi32(v.high, kBits)};
+  }
+  template <int kBits>
+  static I shift_right_signed(I v) {
+    return {_mm256_srai_epi32(v.low, kBits), _mm256_srai_epi32(v.high, kBits)};
+  }
+  static I shift_right_by(I v, int bits) {
+    const __m128i count = _mm_cvtsi32_si128(bits);
+    return {_mm256_srl_epi32(v.low, count), _mm256_srl_epi32(v.high, count)};
+  }
+  static I shift_left_by(I v, int bits) {
+    const __m128i count = _mm_cvtsi32_si128(bits);
+    return {_mm256_sll_epi32(v.low, count), _mm256_sll_epi32(v.high, count)};
+  }
+  static V to_float(I v) { return {_mm256_cvtepi32_ps(v.low), _mm256_cvtepi32_ps(v.high)}; }
+  static I zero_words() { return {_mm256_setzero_si256(), _mm256_setzero_si256()}; }
+  static I add_words(I a, I b) {
+    return {_mm256_add_epi32(a.low, b.low), _mm256_add_epi32(a.high, b.high)};
+  }
+  static I max_words(I a, I b) {
+    return {_mm256_max_epi32(a.low, b.low), _mm256_max_epi32(a.high, b.high)};
+  }
+  static I broadcast_word(const uint8_t* p) {
+    int32_t word;
+    __builtin_memcpy(&word, p, sizeof(word));
+    const __m256i all = _mm256_set1_epi32(word);
+    return {all, all};
+  }
+  static void store_words(uint8_t* p, I v) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), v.low);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + 32), v.high);
+  }
+  // acc + four products of unsigned with signed bytes per word; unsigned ones up to kMaxCode.
+  template <int kMaxCode>
+  static I dot4(I acc, I codes, I x) {
+    return {dot4_half<kMaxCode>(acc.low, codes.low, x.low),
+            dot4_half<kMaxCode>(acc.high, codes.high, x.high)};
+  }
+  static I abs_bits(V v) {
+    const V a = abs(v);
+    return {_mm256_castps_si256(a.low), _mm256_castps_si256(a.high)};
+  }
+  static I to_words(V v) {  // nearest, ties to even
+    return {_mm256_cvtps_epi32(v.low), _mm256_cvtps_epi32(v.high)};
+  }
+  static void store_low_bytes(uint8_t* p, I v) {
+    const I low = and_bits(v, set_bits(0xFF));
+    const __m256i halves = _mm256_permute4x64_epi64(_mm256_packus_epi32(low.low, low.high), 0xD8);
+    _mm_storeu_si128(
+        reinterpret_cast<__m128i*>(p),
+        _mm_packus_epi16(_mm256_castsi256_si128(halves), _mm256_extracti128_si256(halves, 1)));
+  }
+  static int32_t fold_max_words(I v) {
+    const __m256i a = _mm256_max_epi32(v.low, v.high);
+    __m128i b = _mm_max_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
+    b = _mm_max_epi32(b, _mm_shuffle_epi32(b, 0x4E));
+    return _mm_cvtsi128_si32(_mm_max_epi32(b, _mm_shuffle_epi32(b, 0xB1)));
+  }
+  static int32_t fold_add_words(I v) {
+    const __m256i a = _mm256_add_epi32(v.low, v.high);
+    __m128i b = _mm_add_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
+    b = _mm_add_epi32(b, _mm_shuffle_epi32(b, 0x4E));
+    return _mm_cvtsi128_si32(_mm_add_epi32(b, _mm_shuffle_epi32(b, 0xB1)));
+  }
+  template <int kByte>
+  static V unsigned_byte(I v) {
+    if constexpr (kByte == 0) return to_float(and_bits(v, set_bits(0xFF)));
+    if constexpr (kByte == 3) return to_float(shift_right<24>(v));
+    return to_float(and_bits(shift_right<8 * kByte>(v), set_bits(0xFF)));
+  }
+  static I look_up(I bytes, const uint8_t* table) {
+    const __m256i values =
+        _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table)));
+    return {_mm256_shuffle_epi8(values, bytes.low), _mm256_shuffle_epi8(values, bytes.high)};
+  }
+  static V load_half(const uint8_t* p) {
+    return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))),
+            _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 16)))};
+  }
+  // Half of 2^(e - 127): e < 2 gives the subnormals 2^-128 and 2^-127.
+  static V load_e8m0_half(const uint8_t* p) {
+    return {e8m0_half_of(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))),
+            e8m0_half_of(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p + 8)))};
+  }
+  static V load_bytes_as_float(const uint8_t* p) { return as_floats(load_words(p)); }
+  template <int kOdd>
+  static V half_of_word(const uint8_t* p) {
+    const I word = load_words(p);
+    return {half_of<kOdd>(word.low), half_of<kOdd>(word.high)};
+  }
+  template <int kOdd>
+  static V bf16_of_word(const uint8_t* p) {
+    const I word = load_words(p);
+    return as_floats(kOdd != 0 ? and_bits(word, set_bits(0xFFFF0000u)) : shift_left<16>(word));
+  }
+  static void prefetch(const uint8_t* p) {
+    _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0);
+  }
+
+ private:
+  template <int kMaxCode>
+  static __m256i dot4_half(__m256i acc, __m256i codes, __m256i x) {
+    const __m256i ones = _mm256_set1_epi16(1);
+    if constexpr (kMaxCode > 127) {  // two products of 8 bits would saturate
+      const __m256i top = _mm256_set1_epi8(static_cast<char>(0x80));
+      const __m256i high = _mm256_maddubs_epi16(_mm256_and_si256(codes, top), x);
+      acc = _mm256_add_epi32(acc, _mm256_madd_epi16(high, ones));
+      codes = _mm256_andnot_si256(top, codes);
+    }
+    return _mm256_add_epi32(acc, _mm256_madd_epi16(_mm256_maddubs_epi16(codes, x), ones));
+  }
+  static V as_floats(I v) { return {_mm256_castsi256_ps(v.low), _mm256_castsi256_ps(v.high)}; }
+  static I first_lanes(int64_t count) {
+    const __m256i limit = _mm256_set1_epi32(static_cast<int>(count));
+    return {_mm256_cmpgt_epi32(limit, _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)),
+            _mm256_cmpgt_epi32(limit, _mm256_setr_epi32(8, 9, 10, 11, 12, 13, 14, 15))};
+  }
+  static __m256 e8m0_half_of(__m128i bytes) {
+    const __m256i e = _mm256_cvtepu8_epi32(bytes);
+    const __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
+    const __m256i small = _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), e);
+    const __m256i is_small = _mm256_cmpgt_epi32(_mm256_set1_epi32(2), e);
+    return _mm256_castsi256_ps(_mm256_blendv_epi8(normal, small, is_small));
+  }
+  // The low or high halves of eight words, widened.
+  template <int kOdd>
+  static __m256 half_of(__m256i words) {
+    words = kOdd != 0 ? _mm256_srli_epi32(words, 16)
+                      : _mm256_and_si256(words, _mm256_set1_epi32(0xFFFF));
+    const __m128i halves =
+        _mm_packus_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+    return _mm256_cvtph_ps(halves);
+  }
+};
+
+}  // namespace
+}  // namespace headrace::cpu

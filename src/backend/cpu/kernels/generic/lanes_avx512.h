@@ -1,0 +1,170 @@
+// 16 lanes as one AVX-512 register (F, BW, DQ, VL): the wrapper of the units avx512*.
+#pragma once
+
+#include <immintrin.h>
+
+#include "backend/cpu/kernels/generic/base.h"
+
+namespace headrace::cpu {
+namespace {
+
+struct Avx512 {
+  using V = __m512;
+  using I = __m512i;
+  static constexpr uint32_t kIsa =
+      kIsaAvx2 | kIsaFma | kIsaF16c | kIsaAvx512F | kIsaAvx512BW | kIsaAvx512DQ | kIsaAvx512VL;
+  static constexpr int kDirectPanels = 4;
+  static constexpr int kBlockPanels = 2;
+  static constexpr int kBlockRows = 12;
+  static constexpr int kAttendQueries = 4;
+  static constexpr int kAttendVectors = 4;
+  static constexpr int kIntegerRows = 6;  // tile of integer products
+  static constexpr int kIntegerPanels = 2;
+
+  static V zero() { return _mm512_setzero_ps(); }
+  static V set(float value) { return _mm512_set1_ps(value); }
+  static V load(const float* p) { return _mm512_loadu_ps(p); }
+  static void store(float* p, V v) { _mm512_storeu_ps(p, v); }
+  static V load_part(const float* p, int64_t count) {
+    return _mm512_maskz_loadu_ps(first_lanes(count), p);
+  }
+  static void store_part(float* p, V v, int64_t count) {
+    _mm512_mask_storeu_ps(p, first_lanes(count), v);
+  }
+  static V add(V a, V b) { return _mm512_add_ps(a, b); }
+  static V sub(V a, V b) { return _mm512_sub_ps(a, b); }
+  static V mul(V a, V b) { return _mm512_mul_ps(a, b); }
+  static V div(V a, V b) { return _mm512_div_ps(a, b); }
+  static V fma(V a, V b, V c) { return _mm512_fmadd_ps(a, b, c); }
+  static V fnma(V a, V b, V c) { return _mm512_fnmadd_ps(a, b, c); }
+  // The second operand if either is NaN.
+  static V max(V a, V b) { return _mm512_max_ps(a, b); }
+  static V min(V a, V b) { return _mm512_min_ps(a, b); }
+  static V round(V v) {
+    return _mm512_roundscale_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  }
+  static V select_less(V a, V b, V then, V otherwise) {  // a < b ? then : otherwise
+    return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), otherwise, then);
+  }
+  static V abs(V v) { return _mm512_abs_ps(v); }
+  // 2^n of whole numbers n in [-126, 127].
+  static V power_of_two(V n) {
+    return _mm512_castsi512_ps(
+        _mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127)), 23));
+  }
+  // Lanes folded 8, 4, 2, 1.
+  static float fold_sum(V v) {
+    const __m256 a = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+    const __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    const __m128 c = _mm_add_ps(b, _mm_movehl_ps(b, b));
+    return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
+  }
+  static float fold_max(V v) {
+    const __m256 a = _mm256_max_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+    const __m128 b = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    const __m128 c = _mm_max_ps(b, _mm_movehl_ps(b, b));
+    return _mm_cvtss_f32(_mm_max_ss(c, _mm_movehdup_ps(c)));
+  }
+
+  static float first(V v) { return _mm512_cvtss_f32(v); }
+  static V lane_numbers() {
+    return _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  }
+  static float root(float v) { return _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss(v))); }
+
+  static I load_words(const uint8_t* p) { return _mm512_loadu_si512(p); }
+  static I set_bits(uint32_t bits) { return _mm512_set1_epi32(static_cast<int>(bits)); }
+  static I and_bits(I a, I b) { return _mm512_and_si512(a, b); }
+  static I or_bits(I a, I b) { return _mm512_or_si512(a, b); }
+  template <int kBits>
+  static I shift_right(I v) {
+    return _mm512_srli_epi32(v, kBits);
+  }
+  template <int kBits>
+  static I shift_left(I v) {
+    return _mm512_slli_epi32(v, kBits);
+  }
+  template <int kBits>
+  static I shift_right_signed(I v) {
+    return _mm512_srai_epi32(v, kBits);
+  }
+  static I shift_right_by(I v, int bits) { return _mm512_srl_epi32(v, _mm_cvtsi32_si128(bits)); }
+  static I shift_left_by(I v, int bits) { return _mm512_sll_epi32(v, _mm_cvtsi32_si128(bits)); }
+  static V to_float(I v) { return _mm512_cvtepi32_ps(v); }
+  static I zero_words() { return _mm512_setzero_si512(); }
+  static I add_words(I a, I b) { return _mm512_add_epi32(a, b); }
+  static I max_words(I a, I b) { return _mm512_max_epi32(a, b); }
+  static I broadcast_word(const uint8_t* p) {
+    int32_t word;
+    __builtin_memcpy(&word, p, sizeof(word));
+    return _mm512_set1_epi32(word);
+  }
+  static void store_words(uint8_t* p, I v) { _mm512_storeu_si512(p, v); }
+  // acc + four products of unsigned with signed bytes per word; unsigned ones up to kMaxCode.
+  template <int kMaxCode>
+  static I dot4(I acc, I codes, I x) {
+    const I ones = _mm512_set1_epi16(1);
+    if constexpr (kMaxCode > 127) {  // two products of 8 bits would saturate
+      const I top = _mm512_set1_epi8(static_cast<char>(0x80));
+      const I high = _mm512_maddubs_epi16(_mm512_and_si512(codes, top), x);
+      acc = _mm512_add_epi32(acc, _mm512_madd_epi16(high, ones));
+      codes = _mm512_andnot_si512(top, codes);
+    }
+    return _mm512_add_epi32(acc, _mm512_madd_epi16(_mm512_maddubs_epi16(codes, x), ones));
+  }
+  static I abs_bits(V v) { return and_bits(_mm512_castps_si512(v), set_bits(0x7FFFFFFFu)); }
+  static I to_words(V v) { return _mm512_cvtps_epi32(v); }  // nearest, ties to even
+  static void store_low_bytes(uint8_t* p, I v) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(v));
+  }
+  static int32_t fold_max_words(I v) { return _mm512_reduce_max_epi32(v); }
+  static int32_t fold_add_words(I v) { return _mm512_reduce_add_epi32(v); }
+  template <int kByte>
+  static V unsigned_byte(I v) {
+    if constexpr (kByte == 0) return to_float(and_bits(v, set_bits(0xFF)));
+    if constexpr (kByte == 3) return to_float(shift_right<24>(v));
+    constexpr int kZeros = static_cast<int>(0x80808000u);
+    const I order = _mm512_set4_epi32(kZeros + 12 + kByte, kZeros + 8 + kByte, kZeros + 4 + kByte,
+                                      kZeros + kByte);
+    return to_float(_mm512_shuffle_epi8(v, order));
+  }
+  static I look_up(I bytes, const uint8_t* table) {
+    const __m128i values = _mm_loadu_si128(reinterpret_cast<const __m128i*>(table));
+    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(values), bytes);
+  }
+  static V load_half(const uint8_t* p) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  }
+  // Half of 2^(e - 127): e < 2 gives the subnormals 2^-128 and 2^-127.
+  static V load_e8m0_half(const uint8_t* p) {
+    const I e = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    const I normal = _mm512_slli_epi32(_mm512_sub_epi32(e, _mm512_set1_epi32(1)), 23);
+    const I small = _mm512_sllv_epi32(_mm512_set1_epi32(0x00200000), e);
+    const __mmask16 is_small = _mm512_cmplt_epi32_mask(e, _mm512_set1_epi32(2));
+    return _mm512_castsi512_ps(_mm512_mask_blend_epi32(is_small, normal, small));
+  }
+  static V load_bytes_as_float(const uint8_t* p) { return _mm512_castsi512_ps(load_words(p)); }
+  template <int kOdd>
+  static V half_of_word(const uint8_t* p) {
+    const I word = kOdd != 0 ? shift_right<16>(load_words(p)) : load_words(p);
+    return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(word));
+  }
+  template <int kOdd>
+  static V bf16_of_word(const uint8_t* p) {
+    const I word = load_words(p);
+    return _mm512_castsi512_ps(kOdd != 0 ? and_bits(word, set_bits(0xFFFF0000u))
+                                         : shift_left<16>(word));
+  }
+  static void prefetch(const uint8_t* p) {
+    _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0);
+  }
+
+ private:
+  static __mmask16 first_lanes(int64_t count) {
+    return count >= 16 ? static_cast<__mmask16>(0xFFFF)
+                       : static_cast<__mmask16>((1u << count) - 1u);
+  }
+};
+
+}  // namespace
+}  // namespace headrace::cpu
