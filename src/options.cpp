@@ -89,6 +89,7 @@ constexpr OptionRow kRows[] = {
     {"--window", "", kInteger, "512", "2..1048576", "eval verify", "Tokens per perplexity window."},
     {"--windows", "", kInteger, "0", "0..1000000", "eval verify", "Most perplexity windows; 0: all."},
     {"--tolerance", "", kNumber, "0", "0..1", "verify", "Largest allowed |difference| as a share of the largest |logit|; 0: 2e-4."},
+    {"--quick", "", kFlag, "", "", "verify", "verify kernels: fewer shapes and values."},
     {"--list-kernels", "", kFlag, "", "", "version", "List every kernel, what it needs and which are in use."},
     {"--options", "", kFlag, "", "", "version", "List every option with its environment variable, default and range."},
     {"--revision", "", kText, "", "", "pull", "Revision of a hub repository, as after @."},

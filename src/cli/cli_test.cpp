@@ -107,9 +107,31 @@ TEST(Cli, WrongOptionIsRefusedWithItsRange) {
 TEST(Cli, UnknownVerifyKindIsRefused) {
   const Outcome wrong = headrace("verify everything now");
   EXPECT_EQ(wrong.status, 2);
-  EXPECT_EQ(wrong.text,
-            "headrace: cannot verify 'everything'; the kinds are golden, tokenizer, template and "
-            "model\n");
+  EXPECT_EQ(
+      wrong.text,
+      "headrace: cannot verify 'everything'; the kinds are golden, tokenizer, template, model "
+      "and kernels\n");
+}
+
+TEST(Cli, VerifyKernelsChecksEveryRowOfAUnit) {
+  const Outcome good = headrace("verify kernels --quick --isa reference");
+  EXPECT_EQ(good.status, 0) << good.text;
+  EXPECT_NE(good.text.find("ok   attention_reference"), std::string::npos) << good.text;
+  EXPECT_NE(good.text.find(" cases, largest error "), std::string::npos) << good.text;
+  EXPECT_NE(good.text.find(" passed, 0 failed"), std::string::npos) << good.text;
+  EXPECT_EQ(good.text.find("_avx"), std::string::npos) << good.text;
+}
+
+TEST(Cli, VerifyKernelsRefusesWhatItDoesNotTake) {
+  const Outcome more = headrace("verify kernels everything");
+  EXPECT_EQ(more.status, 2);
+  EXPECT_EQ(more.text, "headrace: usage: headrace verify kernels [--isa NAME] [--quick]\n");
+  const Outcome unknown = headrace("verify kernels --isa sse9");
+  EXPECT_NE(unknown.status, 0);
+  EXPECT_NE(unknown.text.find("sse9"), std::string::npos) << unknown.text;
+  const Outcome lonely = headrace("verify golden");
+  EXPECT_EQ(lonely.status, 2);
+  EXPECT_EQ(lonely.text, "headrace: usage: headrace verify golden DIR...\n");
 }
 
 TEST(Cli, UnknownBenchmarkIsRefused) {

@@ -43,11 +43,14 @@ constexpr CommandRow kRows[] = {
     {"eval", "perplexity MODEL TEXT", 3, 3, "Measure the perplexity of a model over a text file.",
      "Scores windows of --window tokens, each on its own, from its second token.",
      run_eval},
-    {"verify", "golden|tokenizer|template|model ARGUMENTS...", 2, -1, "Check a checkpoint against recorded results.",
+    {"verify", "golden|tokenizer|template|model|kernels ARGUMENTS...", 1, -1, "Check a checkpoint or this machine's kernels.",
      "  verify golden DIR...                     logits and greedy ids of checkpoints with expect.json\n"
      "  verify tokenizer MODEL EXPECT.json       token ids and decoded text of recorded texts\n"
      "  verify template EXPECT.json...           rendered prompts of recorded conversations\n"
      "  verify model MODEL EXPECT.json [TEXT]    greedy ids, log-probs and perplexity of a real model\n"
+     "  verify kernels                           every kernel this processor runs, against float64\n"
+     "verify kernels takes --isa NAME for the kernels of one unit and --quick for fewer shapes and values. The short form of\n"
+     "it runs at every start; a unit that fails there is left out.\n"
      "Exit status 0 if everything agrees, 1 if something differs or nothing ran.",
      run_verify},
     {"bench", "machine|step MODEL|synth", 1, 2, "Measure speed beside the limits of this machine.",

@@ -14,15 +14,17 @@ namespace {
 
 struct VerifyKind {
   std::string_view name, arguments;
-  size_t min_arguments;
+  size_t min_arguments, max_arguments;
   Result<std::vector<VerifyRow>> (*run)(const Options&, const std::vector<std::string>&);
 };
 
+constexpr size_t kAny = SIZE_MAX;
 constexpr VerifyKind kKinds[] = {
-    {"golden", "DIR...", 1, verify_golden},
-    {"tokenizer", "MODEL EXPECT.json", 2, verify_tokenizer},
-    {"template", "EXPECT.json...", 1, verify_template},
-    {"model", "MODEL EXPECT.json [TEXT]", 2, verify_model},
+    {"golden", "DIR...", 1, kAny, verify_golden},
+    {"tokenizer", "MODEL EXPECT.json", 2, 2, verify_tokenizer},
+    {"template", "EXPECT.json...", 1, kAny, verify_template},
+    {"model", "MODEL EXPECT.json [TEXT]", 2, 3, verify_model},
+    {"kernels", "[--isa NAME] [--quick]", 0, 0, verify_kernels},
 };
 
 void print_rows(const std::vector<VerifyRow>& rows) {
@@ -51,11 +53,12 @@ Result<int> run_verify(const Options& options) {
   });
   if (kind == std::end(kKinds)) {
     return make_error(ErrorCode::kInvalidArgument,
-                      "cannot verify '{}'; the kinds are golden, tokenizer, template and model",
+                      "cannot verify '{}'; the kinds are golden, tokenizer, template, model and "
+                      "kernels",
                       arguments.front());
   }
   const std::vector<std::string> rest(arguments.begin() + 1, arguments.end());
-  if (rest.size() < kind->min_arguments) {
+  if (rest.size() < kind->min_arguments || rest.size() > kind->max_arguments) {
     return make_error(ErrorCode::kInvalidArgument, "usage: headrace verify {} {}", kind->name,
                       kind->arguments);
   }

@@ -1,4 +1,4 @@
-// What `headrace verify` is made of: one function per kind of golden data, one report row per item.
+// What `headrace verify` is made of: one function per kind of check, one report row per item.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 namespace headrace {
 
 struct VerifyRow {
-  std::string item;  // folder, file or prompt
+  std::string item;  // folder, file, prompt or kernel
   bool passed = false;
   std::string details;  // figures: largest difference, tolerance, counts, or the error
 };
@@ -24,5 +24,7 @@ Result<std::vector<VerifyRow>> verify_template(const Options& options,
                                                const std::vector<std::string>& paths);
 Result<std::vector<VerifyRow>> verify_model(const Options& options,
                                             const std::vector<std::string>& paths);
+Result<std::vector<VerifyRow>> verify_kernels(const Options& options,
+                                              const std::vector<std::string>& paths);
 
 }  // namespace headrace

@@ -6,6 +6,7 @@
 #include "backend/cpu/kernels/layouts.h"
 #include "backend/cpu/matmul.h"
 #include "backend/cpu/topology.h"
+#include "backend/cpu/verify/verify.h"
 
 namespace headrace {
 namespace cpu {
@@ -215,7 +216,7 @@ std::vector<KernelInfo> CpuBackend::kernels() const {
 
 Result<std::unique_ptr<Backend>> create_cpu_backend(const CpuBackendOptions& options) {
   const uint32_t available = cpu::detect_isa();
-  const cpu::KernelUnit* unit = TRY(cpu::select_unit(options.isa, available));
+  const cpu::KernelUnit* unit = TRY(cpu::select_sound_unit(options.isa, available));
   const std::vector<int> cores = cpu::usable_cores();
   const int num_threads =
       options.num_threads == 0 ? static_cast<int>(cores.size()) : options.num_threads;

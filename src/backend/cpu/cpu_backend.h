@@ -21,8 +21,10 @@ struct CpuBackendOptions {
   ActivationArithmetic activations = ActivationArithmetic::kExact;
 };
 
-// kUnsupported if the processor lacks the forced instruction set (names what is missing and the
-// units that would run); kInvalidArgument for an unknown name.
+// Verifies the kernels in use first (a few milliseconds, once per process): auto passes over a unit
+// that computes wrong results here, with one log line. kUnsupported if the processor lacks the
+// forced instruction set (names what is missing and the units that would run) or computes wrong
+// results with it; kInvalidArgument for an unknown name.
 Result<std::unique_ptr<Backend>> create_cpu_backend(const CpuBackendOptions& options);
 
 }  // namespace headrace

@@ -1,0 +1,241 @@
+// attention: causal, windowed, capped, with sinks, over scattered KV blocks.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "backend/cpu/verify/kv_slab.h"
+
+namespace headrace::cpu {
+namespace {
+
+struct AttentionCase {
+  int num_heads, num_kv_heads, head_dim;
+  KvDtype type;
+  float softcap;
+  int64_t window;
+  bool sinks;
+  int64_t num_rows, first_position;
+};
+
+constexpr KvDtype kF32 = KvDtype::kF32, kBF16 = KvDtype::kBF16;
+constexpr AttentionCase kCases[] = {
+    {4, 2, 64, kF32, 0, 0, false, 0, 5},     {1, 1, 1, kF32, 0, 0, false, 1, 0},
+    {2, 2, 16, kBF16, 0, 0, false, 3, 15},   {3, 1, 17, kF32, 0, 0, false, 19, 0},
+    {9, 3, 64, kF32, 0, 0, false, 7, 121},   {9, 3, 64, kBF16, 0, 0, false, 20, 60},
+    {6, 1, 32, kF32, 20, 0, false, 5, 63},   {4, 4, 64, kBF16, 0, 17, false, 40, 50},
+    {4, 2, 24, kF32, 0, 64, true, 9, 180},   {5, 1, 40, kBF16, 30, 1, true, 4, 62},
+    {3, 1, 80, kF32, 0, 100, false, 11, 97}, {2, 1, 96, kBF16, 0, 0, true, 3, 127},
+    {14, 2, 64, kBF16, 0, 0, false, 1, 300}, {4, 1, 256, kF32, 0, 65, false, 3, 200},
+    {2, 1, 512, kBF16, 0, 0, false, 2, 70},  {8, 8, 128, kF32, 50, 0, true, 2, 64},
+};
+constexpr AttentionCase kStartCases[] = {
+    {6, 2, 40, kF32, 0, 0, true, 3, 78},
+    {3, 1, 32, kBF16, 20, 70, false, 2, 100},
+};
+
+enum class Scores : uint8_t {
+  kRandom,
+  kPeaked,  // one key takes nearly all the weight; the maximum rises and falls between steps
+  kLarge,   // values of 2^40
+  kEqual,   // queries of zero: the weights are equal, the output is the mean of whole numbers
+};
+constexpr std::string_view kScoreNames[] = {"random", "peaked", "large values", "equal scores"};
+
+// [positions, kv heads, head_dim], as stored, and [rows, heads, head_dim].
+struct Inputs {
+  std::vector<float> q, k, v, sinks;
+
+  Inputs(const AttentionCase& setup, Scores scores, const KvSlab& slab, Random& random) {
+    const int64_t positions = setup.first_position + setup.num_rows;
+    const int64_t kv_width = int64_t{setup.num_kv_heads} * setup.head_dim;
+    const bool equal = scores == Scores::kEqual;
+    q = sample_values(Values::kRandom, setup.num_rows, int64_t{setup.num_heads} * setup.head_dim,
+                      random);
+    for (float& value : q) value *= equal ? 0.0f : scores == Scores::kPeaked ? 12.0f : 1.0f;
+    k = sample_values(Values::kRandom, positions, kv_width, random);
+    v = sample_values(equal                      ? Values::kWhole
+                      : scores == Scores::kLarge ? Values::kLarge
+                                                 : Values::kRandom,
+                      positions, kv_width, random);
+    sinks = sample_values(Values::kRandom, 1, setup.num_heads, random);
+    for (float& value : sinks) value *= equal ? 0.0f : 2.0f;
+    for (float& value : k) value = slab.rounded(value);
+    for (float& value : v) value = slab.rounded(value);
+  }
+};
+
+float scale_of(const AttentionCase& setup) {
+  return 0.7f / std::sqrt(static_cast<float>(setup.head_dim));
+}
+
+struct KeyWeight {
+  double score, error, weight;
+};
+
+// Scores of the keys that query row m, head h sees, with bounds on their errors.
+std::vector<KeyWeight> visible_keys(const AttentionCase& setup, const Inputs& in, int64_t m, int h,
+                                    int64_t lowest) {
+  const int64_t dim = setup.head_dim, kv_width = setup.num_kv_heads * dim;
+  const int kv_head = h / (setup.num_heads / setup.num_kv_heads);
+  const float* q = in.q.data() + (m * setup.num_heads + h) * dim;
+  const double scale = double{scale_of(setup)};
+  std::vector<KeyWeight> keys;
+  for (int64_t j = lowest; j <= setup.first_position + m; ++j) {
+    const float* k = in.k.data() + j * kv_width + kv_head * dim;
+    double dot = 0, magnitude = 0;
+    for (int64_t d = 0; d < dim; ++d) {
+      dot += double{q[d]} * double{k[d]};
+      magnitude += std::fabs(double{q[d]} * double{k[d]});
+    }
+    KeyWeight key{dot * scale, 0, 0};
+    key.error = kRound * scale * magnitude * (4 * std::sqrt(static_cast<double>(dim)) + 4);
+    if (setup.softcap > 0) {
+      key.score = setup.softcap * std::tanh(key.score / setup.softcap);
+      key.error += 6e-7 * std::fabs(key.score);
+    }
+    keys.push_back(key);
+  }
+  return keys;
+}
+
+void expect_head(const AttentionCase& setup, const Inputs& in, int64_t m, int h, Scores scores,
+                 Expected* out) {
+  const int64_t dim = setup.head_dim, kv_width = setup.num_kv_heads * dim;
+  const int64_t position = setup.first_position + m;
+  const int64_t lowest = setup.window > 0 ? std::max<int64_t>(0, position + 1 - setup.window) : 0;
+  std::vector<KeyWeight> keys = visible_keys(setup, in, m, h, lowest);
+  double top = setup.sinks ? double{in.sinks[static_cast<size_t>(h)]}
+                           : -std::numeric_limits<double>::infinity();
+  double total = setup.sinks ? 1.0 : 0.0, worst = 0;
+  for (const KeyWeight& key : keys) {
+    if (key.score > top) total *= std::exp(top - key.score);
+    top = std::max(top, key.score);
+    total += std::exp(key.score - top);
+  }
+  for (KeyWeight& key : keys) {
+    key.weight = std::exp(key.score - top) / total;
+    // Of exp: its own error, and one rounding of the difference, which is at most |score| + |top|.
+    worst =
+        std::max(worst, key.error + 4e-7 + 2 * kRound * (std::fabs(key.score) + std::fabs(top)));
+  }
+  const int kv_head = h / (setup.num_heads / setup.num_kv_heads);
+  const double steps = 70 + static_cast<double>(keys.size()) / kKvStep * 2;
+  // With equal scores all sums are whole: the quotient is rounded once, or twice as a product with
+  // 1 / total, unless total is a power of two.
+  const bool power =
+      scores == Scores::kEqual && std::exp2(std::round(std::log2(total))) == std::round(total);
+  for (int64_t d = 0; d < dim; ++d) {
+    double value = 0, magnitude = 0;
+    for (size_t i = 0; i < keys.size(); ++i) {
+      const int64_t j = lowest + static_cast<int64_t>(i);
+      const double v = double{in.v[static_cast<size_t>(j * kv_width + kv_head * dim + d)]};
+      value += keys[i].weight * v;
+      magnitude += keys[i].weight * std::fabs(v);
+    }
+    const double tolerance = (4 * worst + 2 * kRound * steps) * magnitude + 2 * kTiny;
+    if (scores == Scores::kEqual) {
+      out[d] = {power ? std::round(value * total) / total : value,
+                power ? 0 : 4 * kRound * std::fabs(value) + 4 * kRound * magnitude};
+    } else {
+      out[d] = {value, tolerance};
+    }
+  }
+}
+
+AttentionRowsArgs base_args(const AttentionCase& setup, const KvSlab& slab) {
+  AttentionRowsArgs args{};
+  args.row_stride = int64_t{setup.num_heads} * setup.head_dim;
+  args.num_heads = setup.num_heads;
+  args.num_kv_heads = setup.num_kv_heads;
+  args.head_dim = setup.head_dim;
+  args.kv_type = setup.type;
+  args.kv_block_stride = slab.block_stride;
+  args.scale = scale_of(setup);
+  args.softcap = setup.softcap;
+  args.window = setup.window;
+  return args;
+}
+
+// Rows and heads whole, or single heads and short runs of rows.
+void call_attention(const AttentionCase& setup, AttentionRowsArgs args, const KernelRow& row,
+                    Places at, bool in_parts) {
+  const int64_t part = in_parts ? 2 : std::max<int64_t>(1, setup.num_rows);
+  const int heads = in_parts ? 1 : setup.num_heads;
+  args.kv_base = at[1];
+  args.block_table = reinterpret_cast<const int32_t*>(at[2]);
+  args.sinks = setup.sinks ? floats(at[3]) : nullptr;
+  args.scratch = floats(at[5]);
+  for (int64_t m = 0; m < std::max<int64_t>(1, setup.num_rows); m += part) {
+    for (int h = 0; h < setup.num_heads; h += heads) {
+      args.q = floats(at[0]) + m * args.row_stride;
+      args.out = floats(at[4]) + m * args.row_stride;
+      args.num_rows = std::min(part, setup.num_rows - m);
+      args.first_position = setup.first_position + m;
+      args.first_head = h;
+      args.end_head = h + heads;
+      row.function.attention(args);
+    }
+  }
+}
+
+Problem attention_problem(const AttentionCase& setup, Scores scores) {
+  Random random(static_cast<uint32_t>(setup.head_dim * 1000 + setup.first_position));
+  const int64_t positions = setup.first_position + setup.num_rows;
+  const int64_t dim = setup.head_dim, q_width = setup.num_heads * dim;
+  KvSlab slab(setup.type, setup.num_kv_heads, setup.head_dim, positions);
+  const Inputs in(setup, scores, slab, random);
+  // What no row sees may hold anything: it stays NaN.
+  const int64_t seen =
+      setup.window > 0 ? std::max<int64_t>(0, setup.first_position + 1 - setup.window) : 0;
+  for (int64_t j = seen; j < positions; ++j) {
+    for (int h = 0; h < setup.num_kv_heads; ++h) {
+      const int64_t from = (j * setup.num_kv_heads + h) * dim;
+      for (int64_t d = 0; d < padded_dim(dim); ++d) {
+        slab.store(slab.key_at(j, h, d), d < dim ? in.k[static_cast<size_t>(from + d)] : 0.0f);
+        slab.store(slab.value_at(j, h, d), d < dim ? in.v[static_cast<size_t>(from + d)] : 0.0f);
+      }
+    }
+  }
+  Operand out = poisoned_output("out", setup.num_rows, q_width, q_width);
+  for (int64_t m = 0; m < setup.num_rows; ++m) {
+    for (int h = 0; h < setup.num_heads; ++h) {
+      expect_head(setup, in, m, h, scores, out.expected.data() + m * q_width + h * dim);
+    }
+  }
+  Problem problem;
+  problem.name = fmt::format(
+      "{} rows from {}, heads {}/{} of {}, {}, softcap {}, window {}{}, {}", setup.num_rows,
+      setup.first_position, setup.num_heads, setup.num_kv_heads, setup.head_dim,
+      setup.type == KvDtype::kF32 ? "f32" : "bf16", setup.softcap, setup.window,
+      setup.sinks ? ", sinks" : "", kScoreNames[static_cast<size_t>(scores)]);
+  problem.operands = {input_of("q", in.q),
+                      slab.operand(false),
+                      input_of("block table", std::span<const int32_t>(slab.table)),
+                      input_of("sinks", in.sinks),
+                      std::move(out),
+                      scratch_of(kAttentionScratchFloats)};
+  problem.call = [setup, args = base_args(setup, slab)](const KernelRow& row, Places at,
+                                                        bool in_parts) {
+    call_attention(setup, args, row, at, in_parts);
+  };
+  return problem;
+}
+
+}  // namespace
+
+void visit_attention_problems(const KernelRow&, Depth depth, const Visit& visit) {
+  if (depth == Depth::kStart) {
+    for (const AttentionCase& setup : kStartCases) visit(attention_problem(setup, Scores::kRandom));
+    return;
+  }
+  for (const AttentionCase& setup : kCases) {
+    for (const Scores scores : {Scores::kRandom, Scores::kPeaked, Scores::kLarge, Scores::kEqual}) {
+      visit(attention_problem(setup, scores));
+    }
+  }
+}
+
+}  // namespace headrace::cpu

@@ -1,0 +1,234 @@
+// qkv: norm, rope and scale of queries and keys, append to the KV blocks.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "backend/cpu/verify/kv_slab.h"
+
+namespace headrace::cpu {
+namespace {
+
+enum class HeadNorm : uint8_t { kNone, kPerHead, kWhole };
+
+struct QkvCase {
+  HeadNorm norm;
+  bool interleaved;
+  int rope_dims;
+  bool scaled;
+  int num_heads, num_kv_heads, head_dim;
+  KvDtype type;
+  int64_t num_rows, first_position;
+};
+
+constexpr KvDtype kF32 = KvDtype::kF32, kBF16 = KvDtype::kBF16;
+constexpr QkvCase kCases[] = {
+    {HeadNorm::kNone, false, 0, false, 4, 2, 64, kF32, 0, 3},
+    {HeadNorm::kNone, false, 0, false, 1, 1, 1, kF32, 2, 0},
+    {HeadNorm::kNone, false, 0, true, 3, 1, 17, kBF16, 5, 14},
+    {HeadNorm::kNone, false, 64, true, 4, 2, 64, kF32, 9, 11},
+    {HeadNorm::kNone, true, 64, false, 9, 3, 64, kBF16, 19, 0},
+    {HeadNorm::kPerHead, false, 24, false, 2, 2, 24, kF32, 3, 31},
+    {HeadNorm::kPerHead, true, 32, true, 4, 2, 80, kBF16, 17, 47},
+    {HeadNorm::kPerHead, false, 96, false, 2, 1, 96, kBF16, 4, 5},
+    {HeadNorm::kWhole, false, 20, false, 4, 2, 40, kF32, 9, 11},
+    {HeadNorm::kWhole, true, 30, true, 3, 3, 33, kBF16, 2, 15},
+    {HeadNorm::kPerHead, false, 256, true, 4, 1, 256, kF32, 3, 63},
+    {HeadNorm::kNone, false, 128, false, 2, 1, 512, kBF16, 2, 1},
+    {HeadNorm::kNone, true, 128, false, 14, 2, 128, kF32, 2, 100},
+};
+constexpr QkvCase kStartCases[] = {
+    {HeadNorm::kPerHead, false, 24, true, 4, 2, 40, kF32, 3, 15},
+    {HeadNorm::kWhole, true, 32, false, 2, 1, 32, kBF16, 3, 31},
+};
+
+constexpr float kEps = 1e-6f;
+
+struct Inputs {
+  std::vector<float> qkv, q_weight, k_weight, cos, sin, row_scale;
+
+  Inputs(const QkvCase& setup, Values values, Random& random) {
+    const int64_t dim = setup.head_dim, width = (setup.num_heads + 2 * setup.num_kv_heads) * dim;
+    // Turns by a right angle keep whole numbers whole.
+    const Values turns = are_whole(values) ? Values::kZeroOne : Values::kRandom;
+    qkv = sample_values(values, setup.num_rows, width, random);
+    q_weight = sample_values(Values::kRandom, 1, setup.num_heads * dim, random);
+    k_weight = sample_values(Values::kRandom, 1, setup.num_kv_heads * dim, random);
+    cos = sample_values(turns, setup.num_rows, setup.rope_dims / 2, random);
+    sin = sample_values(turns, setup.num_rows, setup.rope_dims / 2, random);
+    row_scale = sample_values(are_whole(values) ? Values::kWhole : Values::kRandom, 1,
+                              setup.num_rows, random);
+  }
+};
+
+// Norms the heads of one projection; errors are those of the factor and two products.
+void norm_heads(const QkvCase& setup, const float* weight, std::vector<Expected>* heads) {
+  const auto width = static_cast<int64_t>(heads->size());
+  const int64_t group = setup.norm == HeadNorm::kWhole ? width : setup.head_dim;
+  for (int64_t first = 0; first < width; first += group) {
+    double squares = 0;
+    for (int64_t i = first; i < first + group; ++i) {
+      squares += (*heads)[static_cast<size_t>(i)].value * (*heads)[static_cast<size_t>(i)].value;
+    }
+    const double factor = 1 / std::sqrt(squares / static_cast<double>(group) + double{kEps});
+    const double steps = static_cast<double>(group) / 16 + 16;
+    for (int64_t i = first; i < first + group; ++i) {
+      Expected& head = (*heads)[static_cast<size_t>(i)];
+      const double w = double{weight[setup.norm == HeadNorm::kWhole ? i : i - first]};
+      head.value *= factor * w;
+      head.tolerance =
+          kRound * steps * std::fabs(head.value) + (2 * factor * std::fabs(w) + 2) * kTiny;
+    }
+  }
+}
+
+void rotate_heads(const QkvCase& setup, const float* cos, const float* sin, bool whole,
+                  std::vector<Expected>* heads) {
+  const int half = setup.rope_dims / 2;
+  for (size_t first = 0; first < heads->size(); first += static_cast<size_t>(setup.head_dim)) {
+    for (int i = 0; i < half; ++i) {
+      Expected& a = (*heads)[first + static_cast<size_t>(setup.interleaved ? 2 * i : i)];
+      Expected& b = (*heads)[first + static_cast<size_t>(setup.interleaved ? 2 * i + 1 : i + half)];
+      const Expected x = a, y = b;
+      const double c = double{cos[i]}, s = double{sin[i]};
+      a.value = x.value * c - y.value * s;
+      b.value = y.value * c + x.value * s;
+      if (whole && setup.norm == HeadNorm::kNone) continue;
+      const auto error = [](double p, double q) {
+        return 3 * kRound * (std::fabs(p) + std::fabs(q));
+      };
+      a.tolerance = x.tolerance * std::fabs(c) + y.tolerance * std::fabs(s) +
+                    error(x.value * c, y.value * s) + 4 * kTiny;
+      b.tolerance = y.tolerance * std::fabs(c) + x.tolerance * std::fabs(s) +
+                    error(y.value * c, x.value * s) + 4 * kTiny;
+    }
+  }
+}
+
+// Queries or keys of row m, starting at x.
+std::vector<Expected> finished_heads(const QkvCase& setup, const Inputs& in, int64_t m,
+                                     std::span<const float> x, const float* weight, bool whole) {
+  std::vector<Expected> heads;
+  for (const float value : x) heads.push_back({double{value}, 0});
+  const int half = setup.rope_dims / 2;
+  if (setup.norm != HeadNorm::kNone) norm_heads(setup, weight, &heads);
+  rotate_heads(setup, in.cos.data() + m * half, in.sin.data() + m * half, whole, &heads);
+  return heads;
+}
+
+// What a KV type keeps of a float32 result that is off by at most the tolerance.
+Expected kept(const KvSlab& slab, Expected value) {
+  if (slab.type == KvDtype::kF32) return value;
+  if (value.tolerance == 0) return {double{slab.rounded(static_cast<float>(value.value))}, 0};
+  return {value.value, value.tolerance + 0x1p-8 * std::fabs(value.value) + 0x1p-133};
+}
+
+void expect_row(const QkvCase& setup, const Inputs& in, int64_t m, bool whole, Operand* q_out,
+                KvSlab* slab) {
+  const auto dim = static_cast<size_t>(setup.head_dim);
+  const size_t q_width = static_cast<size_t>(setup.num_heads) * dim;
+  const size_t kv_width = static_cast<size_t>(setup.num_kv_heads) * dim;
+  const std::span<const float> row(
+      in.qkv.data() + static_cast<size_t>(m) * (q_width + 2 * kv_width), q_width + 2 * kv_width);
+  const auto q = finished_heads(setup, in, m, row.first(q_width), in.q_weight.data(), whole);
+  const double scale = setup.scaled ? double{in.row_scale[static_cast<size_t>(m)]} : 1.0;
+  for (size_t i = 0; i < q_width; ++i) {
+    const double value = q[i].value * scale;
+    const double rounding =
+        setup.scaled && !(whole && q[i].tolerance == 0) ? kRound * std::fabs(value) + kTiny : 0;
+    q_out->expected[static_cast<size_t>(m) * q_width + i] = {
+        value, q[i].tolerance * std::fabs(scale) + rounding};
+  }
+  const auto k =
+      finished_heads(setup, in, m, row.subspan(q_width, kv_width), in.k_weight.data(), whole);
+  const std::span<const float> v = row.subspan(q_width + kv_width);
+  const int64_t position = setup.first_position + m;
+  for (int h = 0; h < setup.num_kv_heads; ++h) {
+    for (int64_t d = 0; d < padded_dim(setup.head_dim); ++d) {
+      const auto at = static_cast<size_t>(h * setup.head_dim + d);
+      const bool padding = d >= setup.head_dim;
+      slab->expected[slab->key_at(position, h, d)] = padding ? Expected{0, 0} : kept(*slab, k[at]);
+      slab->expected[slab->value_at(position, h, d)] =
+          padding ? Expected{0, 0} : kept(*slab, {double{v[at]}, 0});
+    }
+  }
+}
+
+Problem qkv_problem(const QkvCase& setup, Values values) {
+  Random random(static_cast<uint32_t>(setup.head_dim * 100 + setup.num_rows));
+  const Inputs in(setup, values, random);
+  const int64_t q_width = int64_t{setup.num_heads} * setup.head_dim;
+  const int64_t width = q_width + int64_t{2} * setup.num_kv_heads * setup.head_dim;
+  KvSlab slab(setup.type, setup.num_kv_heads, setup.head_dim,
+              setup.first_position + setup.num_rows);
+  Operand q_out = poisoned_output("q", setup.num_rows, q_width, q_width);
+  for (int64_t m = 0; m < setup.num_rows; ++m) {
+    expect_row(setup, in, m, are_whole(values), &q_out, &slab);
+  }
+  constexpr std::string_view kNorms[] = {"no norm", "norm per head", "norm over heads"};
+  Problem problem;
+  problem.name =
+      fmt::format("{} rows from {}, heads {}/{} of {}, {}, rope {}{}{}, {}, {}", setup.num_rows,
+                  setup.first_position, setup.num_heads, setup.num_kv_heads, setup.head_dim,
+                  kNorms[static_cast<size_t>(setup.norm)], setup.rope_dims,
+                  setup.interleaved ? " interleaved" : "", setup.scaled ? ", scaled" : "",
+                  setup.type == KvDtype::kF32 ? "f32" : "bf16", values_name(values));
+  problem.operands = {input_of("qkv", in.qkv),
+                      input_of("q weight", in.q_weight),
+                      input_of("k weight", in.k_weight),
+                      input_of("cos", in.cos),
+                      input_of("sin", in.sin),
+                      input_of("row scale", in.row_scale),
+                      input_of("block table", std::span<const int32_t>(slab.table)),
+                      std::move(q_out),
+                      slab.operand(true)};
+  problem.call = [=, stride = slab.block_stride](const KernelRow& row, Places at, bool in_parts) {
+    const int64_t part = in_parts ? 3 : std::max<int64_t>(1, setup.num_rows);
+    for (int64_t m = 0; m < std::max<int64_t>(1, setup.num_rows); m += part) {
+      QkvRowsArgs args{};
+      args.qkv = floats(at[0]) + m * width;
+      args.q_out = floats(at[7]) + m * q_width;
+      args.num_rows = std::min(part, setup.num_rows - m);
+      args.num_heads = setup.num_heads;
+      args.num_kv_heads = setup.num_kv_heads;
+      args.head_dim = setup.head_dim;
+      args.kv_type = setup.type;
+      args.kv_base = at[8];
+      args.kv_block_stride = stride;
+      args.first_position = setup.first_position + m;
+      args.block_table = reinterpret_cast<const int32_t*>(at[6]);
+      args.q_norm = setup.norm == HeadNorm::kNone ? nullptr : floats(at[1]);
+      args.k_norm = setup.norm == HeadNorm::kNone ? nullptr : floats(at[2]);
+      args.norm_whole = setup.norm == HeadNorm::kWhole;
+      args.norm_eps = kEps;
+      args.rope_interleaved = setup.interleaved;
+      args.rope_dims = setup.rope_dims;
+      args.rope_cos = floats(at[3]) + m * (setup.rope_dims / 2);
+      args.rope_sin = floats(at[4]) + m * (setup.rope_dims / 2);
+      args.q_row_scale = setup.scaled ? floats(at[5]) + m : nullptr;
+      row.function.qkv(args);
+    }
+  };
+  return problem;
+}
+
+}  // namespace
+
+void visit_qkv_problems(const KernelRow&, Depth depth, const Visit& visit) {
+  if (depth == Depth::kStart) {
+    for (const QkvCase& setup : kStartCases) visit(qkv_problem(setup, Values::kRandom));
+    return;
+  }
+  constexpr Values kQuick[] = {Values::kRandom, Values::kSmall, Values::kWhole};
+  constexpr Values kFull[] = {
+      Values::kRandom, Values::kOneHot,   Values::kRamp,  Values::kAlternating, Values::kLarge,
+      Values::kSmall,  Values::kDenormal, Values::kMixed, Values::kZeroOne,     Values::kWhole};
+  const std::span<const Values> all =
+      depth == Depth::kQuick ? std::span<const Values>(kQuick) : kFull;
+  for (const QkvCase& setup : kCases) {
+    for (const Values values : all) visit(qkv_problem(setup, values));
+  }
+}
+
+}  // namespace headrace::cpu

@@ -1,0 +1,197 @@
+#include "backend/cpu/verify/samples.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "backend/cpu/kernels/pack.h"
+#include "base/numeric.h"
+
+namespace headrace::cpu {
+namespace {
+
+// Byte offsets of the f16 factors in a block of the format.
+std::vector<size_t> half_offsets(DType dtype) {
+  struct Row {
+    DType dtype;
+    std::vector<size_t> offsets;
+  };
+  static const Row kRows[] = {
+      {DType::kQ8_0, {0}},   {DType::kQ4_0, {0}},     {DType::kQ5_0, {0}},    {DType::kIQ4NL, {0}},
+      {DType::kIQ4XS, {0}},  {DType::kQ4_1, {0, 2}},  {DType::kQ5_1, {0, 2}}, {DType::kQ4K, {0, 2}},
+      {DType::kQ5K, {0, 2}}, {DType::kQ2K, {80, 82}}, {DType::kQ3K, {108}},   {DType::kQ6K, {208}},
+  };
+  for (const Row& row : kRows) {
+    if (row.dtype == dtype) return row.offsets;
+  }
+  return {};
+}
+
+void put_half(std::byte* at, float value) {
+  const uint16_t bits = float_to_f16(value);
+  std::memcpy(at, &bits, sizeof(bits));
+}
+
+// One value of a format that holds plain numbers.
+void put_value(DType dtype, std::byte* at, float value) {
+  if (dtype == DType::kF32) std::memcpy(at, &value, sizeof(value));
+  if (dtype == DType::kF16) put_half(at, value);
+  if (dtype == DType::kBF16) {
+    const uint16_t bits = float_to_bf16(value);
+    std::memcpy(at, &bits, sizeof(bits));
+  }
+  if (dtype == DType::kF64) {
+    const double wide = value;
+    std::memcpy(at, &wide, sizeof(wide));
+  }
+}
+
+float factor_of(WeightSample sample, Random& random) {
+  constexpr float kExtremes[] = {65504.0f, -65504.0f, 0x1p-24f, -0x1p-24f, 0x1p-14f, 0.0f, 1.0f};
+  if (sample == WeightSample::kWhole) return 1.0f;
+  if (sample == WeightSample::kExtreme) return kExtremes[random() % std::size(kExtremes)];
+  return 0.01f * random.normal();
+}
+
+float plain_value(WeightSample sample, Random& random) {
+  constexpr float kExtremes[] = {60000.0f, -60000.0f, 0x1p-14f, -0x1p-15f, 0x1p-24f, 0.0f, -0.0f};
+  if (sample == WeightSample::kWhole) return static_cast<float>(static_cast<int>(random() % 7) - 3);
+  if (sample == WeightSample::kExtreme) return kExtremes[random() % std::size(kExtremes)];
+  return 0.1f * random.normal();
+}
+
+std::byte exponent_of(WeightSample sample, Random& random) {
+  constexpr uint8_t kExtremes[] = {0, 1, 2, 60, 127, 190};
+  if (sample == WeightSample::kWhole) return std::byte{128};
+  if (sample == WeightSample::kExtreme)
+    return std::byte{kExtremes[random() % std::size(kExtremes)]};
+  return static_cast<std::byte>(118 + random() % 8);
+}
+
+void fill_block(DType dtype, WeightSample sample, std::byte* block, Random& random) {
+  const DTypeRow& row = dtype_row(dtype);
+  for (size_t i = 0; i < row.block_bytes; i += sizeof(uint32_t)) {
+    const uint32_t bits = random();
+    std::memcpy(block + i, &bits, std::min(sizeof(bits), row.block_bytes - i));
+  }
+  for (const size_t offset : half_offsets(dtype))
+    put_half(block + offset, factor_of(sample, random));
+  if (dtype == DType::kMXFP4) block[0] = exponent_of(sample, random);
+  if (dtype == DType::kF8E4M3) {
+    block[0] = static_cast<std::byte>(random() % 0x7F);  // no NaN
+  } else if (row.block_elements == 1) {
+    put_value(dtype, block, plain_value(sample, random));
+  }
+}
+
+float one_value(Values values, int64_t place, int64_t width, Random& random) {
+  switch (values) {
+    case Values::kRamp:
+      return static_cast<float>(place + 1) / static_cast<float>(width);
+    case Values::kAlternating:
+      return place % 2 == 0 ? 1.25f : -1.25f;
+    case Values::kLarge:
+      return random.normal() * 0x1p40f;
+    case Values::kSmall:
+      return random.normal() * 0x1p-40f;
+    case Values::kDenormal:
+      return bits_to_float((random() & 0x80000000u) | (random() % 0x00800000u));
+    case Values::kMixed:
+      return std::ldexp(random.normal(), static_cast<int>(random() % 49) - 24);
+    case Values::kZeroOne:
+      return static_cast<float>(random() % 2);
+    case Values::kWhole:
+      return static_cast<float>(static_cast<int>(random() % 5) - 2);
+    default:
+      return random.normal();
+  }
+}
+
+}  // namespace
+
+Random::result_type Random::operator()() {
+  state_ += 0x9E3779B97F4A7C15u;
+  uint64_t z = state_;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+  return static_cast<uint32_t>((z ^ (z >> 31)) >> 32);
+}
+
+float Random::normal() {
+  // Four bytes, each of deviation 73.9, and a fraction that fills the gaps between whole numbers.
+  const uint32_t bits = (*this)();
+  const uint32_t sum = (bits & 0xFF) + (bits >> 8 & 0xFF) + (bits >> 16 & 0xFF) + (bits >> 24);
+  const float fraction = static_cast<float>((*this)() >> 8) * 0x1p-24f;
+  return (static_cast<float>(sum) - 510.5f + fraction) * (1.0f / 147.8f);
+}
+
+std::string_view values_name(Values values) {
+  constexpr std::string_view kNames[] = {"random", "one hot",  "ramp",  "alternating", "large",
+                                         "small",  "denormal", "mixed", "zero or one", "whole"};
+  static_assert(std::size(kNames) == static_cast<size_t>(Values::kCount));
+  return kNames[static_cast<size_t>(values)];
+}
+
+std::vector<float> sample_values(Values values, int64_t rows, int64_t width, Random& random) {
+  std::vector<float> out(static_cast<size_t>(rows * width));
+  for (int64_t r = 0; r < rows; ++r) {
+    float* row = out.data() + r * width;
+    if (values == Values::kOneHot) {
+      if (width == 0) continue;
+      const int64_t place = r == 0   ? width - 1
+                            : r == 1 ? 0
+                                     : static_cast<int64_t>(random()) % width;
+      row[place] = 1.0f;
+      continue;
+    }
+    for (int64_t i = 0; i < width; ++i) row[i] = one_value(values, i, width, random);
+  }
+  return out;
+}
+
+std::string_view weight_sample_name(WeightSample sample) {
+  constexpr std::string_view kNames[] = {"random", "extreme", "whole"};
+  return kNames[static_cast<size_t>(sample)];
+}
+
+std::unique_ptr<SampleWeight> sample_weight(DType dtype, WeightSample sample, int64_t num_outputs,
+                                            int64_t num_inputs, Random& random) {
+  const DTypeRow& row = dtype_row(dtype);
+  auto weight = std::make_unique<SampleWeight>();
+  const auto num_blocks = static_cast<size_t>(num_outputs * num_inputs) / row.block_elements;
+  weight->bytes.resize(num_blocks * row.block_bytes);
+  for (size_t i = 0; i < weight->bytes.size(); i += row.block_bytes) {
+    fill_block(dtype, sample, weight->bytes.data() + i, random);
+  }
+  WeightView& view = weight->view;
+  view.name = "sample";
+  view.num_outputs = num_outputs;
+  view.num_inputs = num_inputs;
+  view.values.data = weight->bytes.data();
+  view.values.dtype = dtype;
+  view.values.rank = 2;
+  view.values.shape = {num_outputs, num_inputs};
+  view.values.num_bytes = weight->bytes.size();
+  weight->values.resize(static_cast<size_t>(num_outputs * num_inputs));
+  dequantise_rows(view, 0, num_outputs, weight->values.data());
+  return weight;
+}
+
+DType storage_of(Layout layout) {
+  for (const DTypeRow& row : dtype_rows()) {
+    if (row.name == dtype_of_layout(layout)) return row.dtype;
+  }
+  CHECK(false, "layout {} has no format", static_cast<int>(layout));
+}
+
+PackedSample pack_sample(const SampleWeight& weight) {
+  static const KernelSet kernels = select_kernels(*all_units().back(), 0);
+  Team team(1, {0});
+  const auto packed = pack_weight({&weight.view, 1}, WeightRole::kLinear, kernels, team);
+  CHECK(packed.ok(), "{}", packed.error().message);
+  const Segment& segment = (*packed)->segments()[0];
+  const size_t num_bytes = static_cast<size_t>(segment.num_panels) * segment.panel_bytes;
+  return {{segment.data, segment.data + num_bytes}, segment.panel_bytes, segment.num_panels};
+}
+
+}  // namespace headrace::cpu

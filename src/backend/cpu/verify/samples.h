@@ -1,0 +1,83 @@
+// Samples: inputs and weights that verification feeds to kernels, from a seed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "backend/cpu/kernels/kernels.h"
+#include "base/dtype.h"
+#include "checkpoint/weight_view.h"
+
+namespace headrace::cpu {
+
+// Splitmix64, upper half: quick to seed and to draw, as the start of the program needs.
+class Random {
+ public:
+  using result_type = uint32_t;
+  explicit Random(uint64_t seed) : state_(seed) {}
+  static constexpr result_type min() { return 0; }
+  static constexpr result_type max() { return UINT32_MAX; }
+  result_type operator()();
+  // Nearly normal, deviation 1, all 24 bits of the mantissa in use.
+  float normal();
+
+ private:
+  uint64_t state_;
+};
+
+enum class Values : uint8_t {
+  kRandom,       // normal, deviation 1
+  kOneHot,       // a single 1 per row: first, last, then random places
+  kRamp,         // rising with the place
+  kAlternating,  // 1.25, -1.25, ...
+  kLarge,        // random times 2^40
+  kSmall,        // random times 2^-40
+  kDenormal,     // below 2^-126
+  kMixed,        // exponents from -24 to 24
+  kZeroOne,      // 0 or 1
+  kWhole,        // -2 .. 2
+  kCount,
+};
+
+std::string_view values_name(Values values);
+// Whole numbers: float32 sums and products of them are exact.
+inline bool are_whole(Values values) {
+  return values == Values::kOneHot || values == Values::kZeroOne || values == Values::kWhole;
+}
+// Rounding errors of sums of these do not average out.
+inline bool are_structured(Values values) { return values != Values::kRandom; }
+
+// [rows, width].
+std::vector<float> sample_values(Values values, int64_t rows, int64_t width, Random& random);
+
+enum class WeightSample : uint8_t {
+  kRandom,   // random codes, factors of ordinary size
+  kExtreme,  // factors at the ends of their formats: subnormal, largest, negative, zero
+  kWhole,    // small whole numbers
+};
+std::string_view weight_sample_name(WeightSample sample);
+
+// A weight with its bytes. `values` are what the format says, from dequantise_rows.
+struct SampleWeight {
+  WeightView view;
+  std::vector<std::byte> bytes;
+  std::vector<float> values;  // [N, K]
+};
+std::unique_ptr<SampleWeight> sample_weight(DType dtype, WeightSample sample, int64_t num_outputs,
+                                            int64_t num_inputs, Random& random);
+
+// The storage format that `layout` keeps.
+DType storage_of(Layout layout);
+
+// A sample in its packed layout, all panels.
+struct PackedSample {
+  std::vector<uint8_t> bytes;
+  size_t panel_bytes = 0;
+  int64_t num_panels = 0;
+};
+PackedSample pack_sample(const SampleWeight& weight);
+
+}  // namespace headrace::cpu

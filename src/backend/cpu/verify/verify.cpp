@@ -1,0 +1,240 @@
+#include "backend/cpu/verify/verify.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "backend/cpu/verify/guarded_memory.h"
+#include "base/log.h"
+
+namespace headrace::cpu {
+namespace {
+
+struct OpProblems {
+  KernelOp op;
+  void (*visit)(const KernelRow&, Depth, const Visit&);
+};
+constexpr OpProblems kOps[] = {
+    {KernelOp::kMatmul, visit_matmul_problems},       {KernelOp::kUnpack, visit_unpack_problems},
+    {KernelOp::kFinish, visit_finish_problems},       {KernelOp::kGate, visit_gate_problems},
+    {KernelOp::kNorm, visit_norm_problems},           {KernelOp::kQkv, visit_qkv_problems},
+    {KernelOp::kAttention, visit_attention_problems},
+};
+
+// How a problem is run.
+struct Manner {
+  Side side;
+  bool in_parts;
+};
+constexpr Manner kTwoManners[] = {{Side::kEnd, false}, {Side::kBegin, true}};
+constexpr Manner kAllManners[] = {
+    {Side::kEnd, false}, {Side::kBegin, true}, {Side::kBegin, false}, {Side::kEnd, true}};
+
+struct Outcome {
+  std::string failure;
+  double worst = 0;
+  std::vector<uint8_t> outputs;  // all but scratch
+};
+
+class Runner {
+ public:
+  Outcome run(const Problem& problem, const KernelRow& row, const Manner& manner) {
+    place(problem, manner.side);
+    Call call{&problem, &row, places_, manner.in_parts};
+    const auto fault = trap_faults(
+        [](void* context) {
+          const auto& c = *static_cast<const Call*>(context);
+          c.problem->call(*c.row, c.places, c.in_parts);
+        },
+        &call);
+    Outcome outcome;
+    if (fault) {
+      outcome.failure = describe(problem, *fault);
+      return outcome;
+    }
+    for (size_t i = 0; i < problem.operands.size(); ++i) check(problem.operands[i], i, &outcome);
+    return outcome;
+  }
+
+ private:
+  struct Call {
+    const Problem* problem;
+    const KernelRow* row;
+    Places places;
+    bool in_parts;
+  };
+
+  void place(const Problem& problem, Side side) {
+    if (regions_.size() < problem.operands.size()) regions_.resize(problem.operands.size());
+    places_.clear();
+    for (size_t i = 0; i < problem.operands.size(); ++i) {
+      const Operand& operand = problem.operands[i];
+      uint8_t* at = regions_[i].place(operand.bytes.size(), operand.alignment, side);
+      std::copy(operand.bytes.begin(), operand.bytes.end(), at);
+      if (!operand.is_output) regions_[i].set_writable(false);
+      places_.push_back(at);
+    }
+  }
+
+  std::string describe(const Problem& problem, const Fault& fault) const {
+    for (size_t i = 0; i < problem.operands.size(); ++i) {
+      const auto where = regions_[i].locate(fault.address);
+      if (where) return fmt::format("touched '{}' {}", problem.operands[i].name, *where);
+    }
+    return fmt::format("stopped by signal {} ({})", fault.signal, strsignal(fault.signal));
+  }
+
+  void check(const Operand& operand, size_t index, Outcome* outcome) const {
+    const auto fail = [outcome](std::string text) {
+      if (outcome->failure.empty()) outcome->failure = std::move(text);
+    };
+    if (!regions_[index].band_intact()) fail(fmt::format("wrote outside '{}'", operand.name));
+    if (!operand.is_output) return;
+    const size_t size = element_bytes(operand.element);
+    for (size_t i = 0; i < operand.expected.size(); ++i) {
+      const Expected& expected = operand.expected[i];
+      const uint8_t* at = places_[index] + i * size;
+      if (expected.tolerance < 0) {
+        if (std::memcmp(at, operand.bytes.data() + i * size, size) != 0) {
+          fail(fmt::format("wrote element {} of '{}', which is not its own", i, operand.name));
+        }
+        continue;
+      }
+      if (std::isinf(expected.tolerance)) continue;
+      const double found = read_element(operand.element, at);
+      const double error = std::fabs(found - expected.value);
+      if (!(error <= expected.tolerance)) {
+        fail(fmt::format("element {} of '{}' is {}, needed {} +- {:.3g}", i, operand.name, found,
+                         expected.value, expected.tolerance));
+      }
+      if (error > 0) outcome->worst = std::max(outcome->worst, error / expected.tolerance);
+    }
+    const bool is_scratch = !operand.expected.empty() && std::isinf(operand.expected[0].tolerance);
+    if (is_scratch) return;
+    outcome->outputs.insert(outcome->outputs.end(), places_[index],
+                            places_[index] + operand.bytes.size());
+  }
+
+  std::vector<GuardedRegion> regions_;
+  std::vector<uint8_t*> places_;
+};
+
+void note_failure(const Problem& problem, const std::string& reason, RowReport* report) {
+  if (report->num_failures++ == 0) report->first_failure = problem.name + ": " + reason;
+}
+
+// Runs one problem on all rows of a group.
+void run_group(const Problem& problem, std::span<RowReport* const> group, Depth depth,
+               Runner* runner) {
+  std::map<NumericsClass, std::vector<uint8_t>> bits;
+  const std::span<const Manner> manners =
+      depth == Depth::kFull ? std::span<const Manner>(kAllManners) : kTwoManners;
+  for (RowReport* report : group) {
+    const KernelRow& row = *report->at.row;
+    for (const Manner& manner : manners) {
+      Outcome outcome = runner->run(problem, row, manner);
+      ++report->num_cases;
+      report->worst = std::max(report->worst, outcome.worst);
+      if (!outcome.failure.empty()) {
+        note_failure(problem, outcome.failure, report);
+        continue;
+      }
+      const auto [same, is_first] = bits.try_emplace(row.numerics, std::move(outcome.outputs));
+      if (is_first || same->second == outcome.outputs) continue;
+      note_failure(
+          problem,
+          fmt::format("other bits than its class {} gave before ({})",
+                      numerics_class_name(row.numerics), manner.in_parts ? "in parts" : "one call"),
+          report);
+    }
+  }
+}
+
+// Of the rows that a back end on this unit would use; empty if all passed.
+std::string find_unit_fault(const KernelUnit& unit, uint32_t available) {
+  const KernelSet set = select_kernels(unit, available);
+  const KernelUnit* const units[] = {&unit};
+  std::vector<UnitRow> rows = runnable_rows(units, available);
+  std::erase_if(rows, [&](const UnitRow& row) { return !set.uses(*row.row); });
+  for (const RowReport& report : verify_rows(rows, Depth::kStart)) {
+    if (report.passed()) continue;
+    return fmt::format("kernel {}_{}: {}", report.at.row->name, unit.name,
+                       report.num_cases == 0 ? "no case ran" : report.first_failure);
+  }
+  return {};
+}
+
+bool same_problems(const KernelRow& a, const KernelRow& b) {
+  return a.op == b.op && a.layout == b.layout && a.activation == b.activation;
+}
+
+}  // namespace
+
+std::vector<UnitRow> runnable_rows(std::span<const KernelUnit* const> units, uint32_t available) {
+  std::vector<UnitRow> rows;
+  for (const KernelUnit* unit : units) {
+    for (const KernelRow& row : std::span(unit->rows, static_cast<size_t>(unit->num_rows))) {
+      if (((row.isa | unit->isa) & ~available) == 0) rows.push_back({unit, &row});
+    }
+  }
+  return rows;
+}
+
+std::vector<RowReport> verify_rows(std::span<const UnitRow> rows, Depth depth) {
+  std::vector<RowReport> reports;
+  for (const UnitRow& row : rows) reports.push_back({row, 0, 0, 0, {}});
+  const FaultTrap trap;
+  Runner runner;
+  std::vector<bool> done(rows.size());
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (done[i]) continue;
+    std::vector<RowReport*> group;
+    for (size_t j = i; j < rows.size(); ++j) {
+      if (!same_problems(*rows[i].row, *rows[j].row)) continue;
+      done[j] = true;
+      group.push_back(&reports[j]);
+    }
+    for (const OpProblems& op : kOps) {
+      if (op.op != rows[i].row->op) continue;
+      op.visit(*rows[i].row, depth,
+               [&](const Problem& problem) { run_group(problem, group, depth, &runner); });
+    }
+  }
+  return reports;
+}
+
+std::string unit_fault(const KernelUnit& unit, uint32_t available) {
+  static std::mutex mutex;
+  static std::map<std::pair<const KernelUnit*, uint32_t>, std::string> known;
+  const std::lock_guard lock(mutex);
+  const auto [found, is_new] = known.try_emplace({&unit, available});
+  if (is_new) found->second = find_unit_fault(unit, available);
+  return found->second;
+}
+
+const KernelUnit* first_sound_unit(std::span<const KernelUnit* const> units, uint32_t available) {
+  for (const KernelUnit* unit : units.first(units.size() - 1)) {
+    if ((unit->isa & ~available) != 0) continue;
+    const std::string fault = unit_fault(*unit, available);
+    if (fault.empty()) return unit;
+    LOG(kWarning, "isa {} is left out, it computes wrong results on this processor: {}", unit->name,
+        fault);
+  }
+  return units.back();
+}
+
+Result<const KernelUnit*> select_sound_unit(std::string_view name, uint32_t available) {
+  if (name == "auto") return first_sound_unit(all_units(), available);
+  const KernelUnit* unit = TRY(select_unit(name, available));
+  const std::string fault = unit == all_units().back() ? "" : unit_fault(*unit, available);
+  if (fault.empty()) return unit;
+  Error error = make_error(ErrorCode::kUnsupported,
+                           "isa '{}' computes wrong results on this processor: {}", name, fault);
+  error.hint = "use --isa auto";
+  return error;
+}
+
+}  // namespace headrace::cpu
