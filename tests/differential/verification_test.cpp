@@ -14,6 +14,8 @@
 namespace headrace::cpu {
 namespace {
 
+constexpr ActivationType kExact = ActivationType::kInt16;
+
 TEST(Verification, EveryRowOfThisProcessorPasses) {
   const uint32_t available = detect_isa();
   const auto rows = runnable_rows(all_units(), available);
@@ -135,31 +137,31 @@ TEST(SoundUnit, PassesOverUnitsThatComputeWrong) {
   static const KernelUnit elsewhere{"elsewhere", kIsaAmxTile, &good_row, 1};
   const KernelUnit* const reference = all_units().back();
 
-  EXPECT_NE(unit_fault(wrong, 0).find("kernel faulty_finish_wrong: "), std::string::npos)
-      << unit_fault(wrong, 0);
-  EXPECT_EQ(unit_fault(good, 0), "");
+  EXPECT_NE(unit_fault(wrong, 0, kExact).find("kernel faulty_finish_wrong: "), std::string::npos)
+      << unit_fault(wrong, 0, kExact);
+  EXPECT_EQ(unit_fault(good, 0, kExact), "");
 
   ::testing::internal::CaptureStderr();
   const KernelUnit* const units[] = {&elsewhere, &wrong, &faulting, &good, reference};
-  EXPECT_EQ(first_sound_unit(units, 0), &good);
+  EXPECT_EQ(first_sound_unit(units, 0, kExact), &good);
   const std::string log = ::testing::internal::GetCapturedStderr();
   EXPECT_NE(log.find("isa wrong is left out"), std::string::npos) << log;
   EXPECT_NE(log.find("isa faulting is left out"), std::string::npos) << log;
   EXPECT_EQ(log.find("elsewhere"), std::string::npos) << log;
 
   const KernelUnit* const only_bad[] = {&wrong, reference};
-  EXPECT_EQ(first_sound_unit(only_bad, 0), reference);
+  EXPECT_EQ(first_sound_unit(only_bad, 0, kExact), reference);
 }
 
 TEST(SoundUnit, TheUnitsOfThisProcessorAreSound) {
   const uint32_t available = detect_isa();
-  const auto automatic = select_sound_unit("auto", available);
+  const auto automatic = select_sound_unit("auto", available, kExact);
   ASSERT_TRUE(automatic.ok());
   EXPECT_EQ(*automatic, *select_unit("auto", available));
   for (const KernelUnit* unit : all_units()) {
     if ((unit->isa & ~available) != 0) continue;
-    EXPECT_EQ(unit_fault(*unit, available), "") << unit->name;
-    EXPECT_TRUE(select_sound_unit(unit->name, available).ok());
+    EXPECT_EQ(unit_fault(*unit, available, kExact), "") << unit->name;
+    EXPECT_TRUE(select_sound_unit(unit->name, available, kExact).ok());
   }
 }
 

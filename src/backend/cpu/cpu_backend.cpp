@@ -215,8 +215,11 @@ std::vector<KernelInfo> CpuBackend::kernels() const {
 }  // namespace cpu
 
 Result<std::unique_ptr<Backend>> create_cpu_backend(const CpuBackendOptions& options) {
+  const auto activations = options.activations == ActivationArithmetic::kExact
+                               ? cpu::ActivationType::kInt16
+                               : cpu::ActivationType::kInt8;
   const uint32_t available = cpu::detect_isa();
-  const cpu::KernelUnit* unit = TRY(cpu::select_sound_unit(options.isa, available));
+  const cpu::KernelUnit* unit = TRY(cpu::select_sound_unit(options.isa, available, activations));
   const std::vector<int> cores = cpu::usable_cores();
   const int num_threads =
       options.num_threads == 0 ? static_cast<int>(cores.size()) : options.num_threads;
@@ -226,9 +229,6 @@ Result<std::unique_ptr<Backend>> create_cpu_backend(const CpuBackendOptions& opt
                       cpu::kMaxThreads);
   }
   cpu::CpuWorkspace workspace = TRY(cpu::CpuWorkspace::create(num_threads));
-  const auto activations = options.activations == ActivationArithmetic::kExact
-                               ? cpu::ActivationType::kInt16
-                               : cpu::ActivationType::kInt8;
   auto backend =
       std::make_unique<cpu::CpuBackend>(cpu::select_kernels(*unit, available, activations),
                                         available, num_threads, cores, std::move(workspace));

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
+#include <memory>
 
 #include "backend/cpu/kernels/layouts.h"
 #include "backend/cpu/verify/problem.h"
@@ -37,6 +37,7 @@ constexpr Kind kQuickKinds[] = {
     {Values::kRandom, WeightSample::kRandom},
     {Values::kOneHot, WeightSample::kExtreme},
     {Values::kWhole, WeightSample::kWhole},
+    {Values::kNan, WeightSample::kRandom},
 };
 constexpr Kind kFullKinds[] = {
     {Values::kRandom, WeightSample::kRandom},      {Values::kOneHot, WeightSample::kExtreme},
@@ -44,7 +45,7 @@ constexpr Kind kFullKinds[] = {
     {Values::kOneHot, WeightSample::kRandom},      {Values::kRamp, WeightSample::kRandom},
     {Values::kAlternating, WeightSample::kRandom}, {Values::kLarge, WeightSample::kRandom},
     {Values::kSmall, WeightSample::kExtreme},      {Values::kDenormal, WeightSample::kRandom},
-    {Values::kMixed, WeightSample::kRandom},
+    {Values::kMixed, WeightSample::kRandom},       {Values::kNan, WeightSample::kRandom},
 };
 
 // K in whole blocks of a layout.
@@ -53,47 +54,112 @@ int64_t whole_blocks(Layout layout, int64_t inputs) {
   return block <= 2 ? inputs : (inputs + block - 1) / block * block;
 }
 
-// How far a float32 sum of products in slices may lie from the exact one, as a multiple of
-// kRound * sum of magnitudes: one rounding per step and per fold, one of the product, one of the
-// weight. Errors of random terms add up like a random walk; 4 is a generous number of deviations.
-double sum_steps(int64_t num_inputs, Values values) {
-  const double steps = static_cast<double>(std::min<int64_t>(kSliceInputs, num_inputs)) +
-                       static_cast<double>(num_inputs) / kSliceInputs;
-  return (are_structured(values) ? steps : 4 * std::sqrt(steps)) + 3;
-}
+// A product: weights, activations as the row's type holds them, and both in float64.
+struct Product {
+  Shape shape;
+  Kind kind;
+  ActivationType type;
+  std::unique_ptr<SampleWeight> weight;
+  std::vector<double> weight_bounds;  // [N, K]: what rounding errors are relative to
+  std::vector<double> x;              // [M, K]
+  Operand x_operand;
+  int64_t x_stride = 0;
 
-Expected dot(const float* x, const float* w, int64_t num_inputs, const Kind& kind) {
-  double sum = 0, magnitude = 0;
-  for (int64_t k = 0; k < num_inputs; ++k) {
-    const double term = double{x[k]} * double{w[k]};
-    sum += term;
-    magnitude += std::fabs(term);
+  Product(const KernelRow& row, Shape wanted, const Kind& wanted_kind, Random& random)
+      : shape(wanted), kind(wanted_kind), type(row.activation) {
+    shape.inputs = whole_blocks(row.layout, shape.inputs);
+    weight =
+        sample_weight(storage_of(row.layout), kind.weight, shape.outputs, shape.inputs, random);
+    bound_weights(layout_info(row.layout));
+    const auto values = sample_values(kind.x, shape.rows, shape.inputs, random);
+    if (type == ActivationType::kF32) {
+      x.assign(values.begin(), values.end());
+      x_stride = shape.inputs + static_cast<int64_t>(random() % 2) * 5;
+      x_operand = strided_input("x", values, shape.inputs, x_stride);
+      return;
+    }
+    // 8 bits with a scale of max / 127 do not hold small whole numbers exactly.
+    const bool as_they_are = type == ActivationType::kInt8 && are_whole(kind.x);
+    const QuantisedSample sample =
+        (as_they_are ? whole_sample : quantise_sample)(type, values, shape.rows, shape.inputs);
+    for (int64_t m = 0; m < shape.rows; ++m) {
+      for (int64_t k = 0; k < shape.inputs; ++k) x.push_back(sample.value(m, k));
+    }
+    x_stride = sample.slice_stride();
+    x_operand = input_of("x", std::span<const uint8_t>(sample.records()), 64);
   }
-  if (are_whole(kind.x) && kind.weight == WeightSample::kWhole) return {sum, 0};
-  const auto terms = static_cast<double>(num_inputs);
-  return {sum, sum_steps(num_inputs, kind.x) * kRound * magnitude + 2 * terms * kTiny};
-}
 
-// One operand set of a matmul, and how it is called.
-struct MatmulCase {
+  // Bytes from one row of x to the next.
+  int64_t x_row_bytes() const {
+    return type == ActivationType::kF32 ? x_stride * 4 : activation_record_bytes(type);
+  }
+
+  // A minimum is added apart from the scaled codes: both may be larger than their sum.
+  void bound_weights(const LayoutInfo& info) {
+    weight_bounds.resize(weight->values.size());
+    const auto block = static_cast<size_t>(info.min_bytes != 0 ? sub_block_inputs(info) : 1);
+    for (size_t first = 0; first < weight_bounds.size(); first += block) {
+      double largest = 0;
+      for (size_t i = first; i < first + block; ++i) {
+        largest = std::max(largest, std::fabs(double{weight->values[i]}));
+      }
+      for (size_t i = first; i < first + block; ++i) {
+        weight_bounds[i] = info.min_bytes != 0 ? 3 * largest : largest;
+      }
+    }
+  }
+
+  // How far a float32 sum may lie from the exact one, as a multiple of kRound * sum of magnitudes:
+  // one rounding per step and per fold, one of the product, one of the weight. Errors of random
+  // terms add up like a random walk; 4 is a generous number of deviations. Integer rows take fewer
+  // steps, two per sub-block.
+  double sum_steps() const {
+    const auto inputs = static_cast<double>(shape.inputs);
+    double steps = std::min<double>(kSliceInputs, inputs) + inputs / kSliceInputs;
+    if (type != ActivationType::kF32) steps = inputs / 8;
+    return (are_structured(kind.x) ? steps : 4 * std::sqrt(steps)) + 4;
+  }
+
+  Expected expected(int64_t m, int64_t n) const {
+    const double* xs = x.data() + m * shape.inputs;
+    const auto row = static_cast<size_t>(n * shape.inputs);
+    double sum = 0, magnitude = 0;
+    for (size_t k = 0; k < static_cast<size_t>(shape.inputs); ++k) {
+      sum += xs[k] * double{weight->values[row + k]};
+      magnitude += std::fabs(xs[k]) * weight_bounds[row + k];
+    }
+    if (std::isnan(sum)) return {sum, 0};
+    if (are_whole(kind.x) && kind.weight == WeightSample::kWhole) return {sum, 0};
+    // The product of two scales may be subnormal, and is multiplied with a sum of codes.
+    const double smallest = type == ActivationType::kF32 ? 2 * kTiny : 0x1p-126;
+    return {sum, sum_steps() * kRound * magnitude + static_cast<double>(shape.inputs) * smallest};
+  }
+};
+
+// Where the operands of a matmul lie relative to each other, and how it is called.
+struct MatmulCall {
   Shape shape;
   size_t panel_bytes;
   int64_t num_panels;
   int64_t x_stride;
+  int64_t x_row_bytes;
   int64_t sums_stride;
 
-  // Rows [row, row + rows) times panels [panel, panel + panels).
-  void call(const KernelRow& row, Places at, Shape first, Shape count) const {
+  struct Part {
+    int64_t row, num_rows, panel, num_panels;
+  };
+
+  void call(const KernelRow& row, Places at, const Part& part) const {
     MatmulArgs args{};
     args.weight = at[0];
     args.panel_bytes = panel_bytes;
     args.num_inputs = shape.inputs;
-    args.x = floats(at[1]) + first.rows * x_stride;
+    args.x = at[1] + part.row * x_row_bytes;
     args.x_stride = x_stride;
-    args.num_rows = count.rows;
-    args.first_panel = first.outputs;
-    args.num_panels = count.outputs;
-    args.sums = floats(at[2]) + first.rows * sums_stride + first.outputs * kPanel;
+    args.num_rows = part.num_rows;
+    args.first_panel = part.panel;
+    args.num_panels = part.num_panels;
+    args.sums = floats(at[2]) + part.row * sums_stride + part.panel * kPanel;
     args.sums_stride = sums_stride;
     args.scratch = floats(at[3]);
     row.function.matmul(args);
@@ -101,53 +167,42 @@ struct MatmulCase {
 
   void operator()(const KernelRow& row, Places at, bool in_parts) const {
     if (!in_parts || shape.rows == 0) {
-      call(row, at, {}, {shape.rows, num_panels, 0});
+      call(row, at, {0, shape.rows, 0, num_panels});
       return;
     }
     const int64_t half = num_panels / 2;
     for (int64_t m = 0; m < shape.rows;) {
       const int64_t rows = std::min(shape.rows - m, 1 + m % 3);
-      call(row, at, {m, 0, 0}, {rows, half, 0});
-      call(row, at, {m, half, 0}, {rows, num_panels - half, 0});
+      call(row, at, {m, rows, 0, half});
+      call(row, at, {m, rows, half, num_panels - half});
       m += rows;
     }
   }
 };
 
-void expect_sums(const SampleWeight& weight, std::span<const float> x, const Kind& kind,
-                 const MatmulCase& setup, Operand* sums) {
-  const Shape& shape = setup.shape;
-  for (int64_t m = 0; m < shape.rows; ++m) {
-    Expected* row = sums->expected.data() + m * setup.sums_stride;
-    for (int64_t n = 0; n < setup.num_panels * kPanel; ++n) {
-      row[n] = n < shape.outputs ? dot(x.data() + m * shape.inputs,
-                                       weight.values.data() + n * shape.inputs, shape.inputs, kind)
-                                 : Expected{0, 0};
-    }
-  }
-}
-
-Problem matmul_problem(Layout layout, Shape shape, const Kind& kind, uint32_t seed) {
+Problem matmul_problem(const KernelRow& row, const Shape& wanted, const Kind& kind, uint32_t seed) {
   Random random(seed);
-  shape.inputs = whole_blocks(layout, shape.inputs);
-  const auto weight =
-      sample_weight(storage_of(layout), kind.weight, shape.outputs, shape.inputs, random);
-  const auto x = sample_values(kind.x, shape.rows, shape.inputs, random);
-  const PackedSample packed = pack_sample(*weight);
-  const MatmulCase setup{shape, packed.panel_bytes, packed.num_panels,
-                         shape.inputs + static_cast<int64_t>(random() % 2) * 5,
-                         (packed.num_panels + static_cast<int64_t>(random() % 2)) * kPanel};
+  Product product(row, wanted, kind, random);
+  const Shape& shape = product.shape;
+  const PackedSample packed = pack_sample(*product.weight);
+  const int64_t width = packed.num_panels * kPanel;
+  const int64_t sums_stride = width + static_cast<int64_t>(random() % 2) * kPanel;
+  Operand sums = poisoned_output("sums", shape.rows, width, sums_stride);
+  sums.alignment = 64;
+  for (int64_t m = 0; m < shape.rows; ++m) {
+    Expected* expected = sums.expected.data() + m * sums_stride;
+    for (int64_t n = 0; n < shape.outputs; ++n) expected[n] = product.expected(m, n);
+    const bool is_nan = kind.x == Values::kNan && m % 2 == 1;
+    for (int64_t n = shape.outputs; n < width; ++n) expected[n] = {0, is_nan ? kAnyValue : 0};
+  }
   Problem problem;
   problem.name = fmt::format("[{}, {}, {}] {} x {} weights", shape.rows, shape.outputs,
                              shape.inputs, values_name(kind.x), weight_sample_name(kind.weight));
-  problem.operands.push_back(input_of("weight", packed.bytes, 64));
-  problem.operands.push_back(strided_input("x", x, shape.inputs, setup.x_stride));
-  Operand sums = poisoned_output("sums", shape.rows, packed.num_panels * kPanel, setup.sums_stride);
-  sums.alignment = 64;
-  expect_sums(*weight, x, kind, setup, &sums);
-  problem.operands.push_back(std::move(sums));
-  problem.operands.push_back(scratch_of(kMatmulScratchFloats));
-  problem.call = setup;
+  problem.call = MatmulCall{
+      shape,      packed.panel_bytes, packed.num_panels, product.x_stride, product.x_row_bytes(),
+      sums_stride};
+  problem.operands = {input_of("weight", packed.bytes, 64), std::move(product.x_operand),
+                      std::move(sums), scratch_of(kMatmulScratchFloats)};
   return problem;
 }
 
@@ -178,11 +233,11 @@ Problem unpack_problem(Layout layout, int64_t inputs, int64_t first, WeightSampl
 }
 
 template <size_t kNumShapes, size_t kNumKinds>
-void visit_products(Layout layout, const Shape (&shapes)[kNumShapes],
+void visit_products(const KernelRow& row, const Shape (&shapes)[kNumShapes],
                     const Kind (&kinds)[kNumKinds], const Visit& visit) {
   uint32_t seed = 1;
   for (const Shape& shape : shapes) {
-    for (const Kind& kind : kinds) visit(matmul_problem(layout, shape, kind, seed++));
+    for (const Kind& kind : kinds) visit(matmul_problem(row, shape, kind, seed++));
   }
 }
 
@@ -190,12 +245,12 @@ void visit_products(Layout layout, const Shape (&shapes)[kNumShapes],
 
 void visit_matmul_problems(const KernelRow& row, Depth depth, const Visit& visit) {
   if (depth == Depth::kStart) {
-    visit_products(row.layout, kStartShapes, kStartKinds, visit);
+    visit_products(row, kStartShapes, kStartKinds, visit);
   } else if (depth == Depth::kQuick) {
-    visit_products(row.layout, kShapes, kQuickKinds, visit);
+    visit_products(row, kShapes, kQuickKinds, visit);
   } else {
-    visit_products(row.layout, kShapes, kFullKinds, visit);
-    visit_products(row.layout, kRealShapes, kQuickKinds, visit);
+    visit_products(row, kShapes, kFullKinds, visit);
+    visit_products(row, kRealShapes, kQuickKinds, visit);
   }
 }
 

@@ -1,7 +1,6 @@
 #include "backend/cpu/verify/problem.h"
 
 #include <cstring>
-#include <limits>
 
 #include "backend/cpu/verify/guarded_memory.h"
 #include "base/numeric.h"
@@ -21,7 +20,10 @@ size_t strided_floats(int64_t rows, int64_t width, int64_t stride) {
 
 }  // namespace
 
-size_t element_bytes(Element element) { return element == Element::kF32 ? 4 : 2; }
+size_t element_bytes(Element element) {
+  constexpr size_t kBytes[] = {4, 2, 1};
+  return kBytes[static_cast<size_t>(element)];
+}
 
 double read_element(Element element, const uint8_t* at) {
   if (element == Element::kF32) {
@@ -29,6 +31,7 @@ double read_element(Element element, const uint8_t* at) {
     std::memcpy(&value, at, sizeof(value));
     return double{value};
   }
+  if (element == Element::kByte) return static_cast<double>(*at);
   uint16_t bits;
   std::memcpy(&bits, at, sizeof(bits));
   return double{bf16_to_float(bits)};
@@ -81,7 +84,7 @@ Operand poisoned_output(std::string_view name, int64_t rows, int64_t width, int6
 Operand scratch_of(int64_t num_floats) {
   Operand operand = poisoned_output("scratch", 1, num_floats, num_floats);
   operand.alignment = 64;
-  for (Expected& any : operand.expected) any.tolerance = std::numeric_limits<double>::infinity();
+  for (Expected& any : operand.expected) any.tolerance = kAnyValue;
   return operand;
 }
 

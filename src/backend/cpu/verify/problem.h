@@ -6,6 +6,7 @@
 #pragma once
 
 #include <functional>
+#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
@@ -22,12 +23,12 @@ enum class Depth : uint8_t {
   kFull,   // all shapes times all values, and real layers
 };
 
-enum class Element : uint8_t { kF32, kBF16 };
+enum class Element : uint8_t { kF32, kBF16, kByte };
 size_t element_bytes(Element element);
 double read_element(Element element, const uint8_t* at);
 
 // What one element of an output must be. tolerance < 0: must stay as it was before the call;
-// infinite: any value (scratch). With tolerance 0 the value must be equal.
+// infinite: any value (scratch). With tolerance 0 the value must be equal; a NaN needs a NaN.
 struct Expected {
   double value = 0;
   double tolerance = -1;
@@ -57,6 +58,7 @@ using Visit = std::function<void(const Problem&)>;
 
 // Problems of a row's op, layout and activation type; the same for all rows that share these.
 void visit_matmul_problems(const KernelRow& row, Depth depth, const Visit& visit);
+void visit_quantise_problems(const KernelRow& row, Depth depth, const Visit& visit);
 void visit_unpack_problems(const KernelRow& row, Depth depth, const Visit& visit);
 void visit_finish_problems(const KernelRow& row, Depth depth, const Visit& visit);
 void visit_gate_problems(const KernelRow& row, Depth depth, const Visit& visit);
@@ -66,6 +68,7 @@ void visit_attention_problems(const KernelRow& row, Depth depth, const Visit& vi
 
 // Building blocks of the makers.
 
+inline constexpr double kAnyValue = std::numeric_limits<double>::infinity();
 inline constexpr double kRound = 0x1p-24;  // largest relative error of one float32 operation
 inline constexpr double kTiny = 0x1p-149;  // and its absolute error among the subnormals
 

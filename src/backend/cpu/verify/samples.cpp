@@ -126,8 +126,9 @@ float Random::normal() {
 }
 
 std::string_view values_name(Values values) {
-  constexpr std::string_view kNames[] = {"random", "one hot",  "ramp",  "alternating", "large",
-                                         "small",  "denormal", "mixed", "zero or one", "whole"};
+  constexpr std::string_view kNames[] = {"random",      "one hot", "ramp",     "alternating",
+                                         "large",       "small",   "denormal", "mixed",
+                                         "zero or one", "whole",   "nan"};
   static_assert(std::size(kNames) == static_cast<size_t>(Values::kCount));
   return kNames[static_cast<size_t>(values)];
 }
@@ -145,8 +146,84 @@ std::vector<float> sample_values(Values values, int64_t rows, int64_t width, Ran
       continue;
     }
     for (int64_t i = 0; i < width; ++i) row[i] = one_value(values, i, width, random);
+    if (values == Values::kNan && r % 2 == 1) row[random() % static_cast<uint32_t>(width)] = NAN;
   }
   return out;
+}
+
+std::vector<uint8_t> QuantisedSample::records() const {
+  const int64_t record_bytes = activation_record_bytes(type);
+  const int64_t code_bytes = activation_code_bytes(type);
+  const int64_t num_slices = (num_inputs + kSliceInputs - 1) / kSliceInputs;
+  std::vector<uint8_t> bytes(static_cast<size_t>(num_slices * slice_stride()), 0xFF);
+  for (int64_t m = 0; m < num_rows; ++m) {
+    for (int64_t k = 0; k < num_inputs; k += kActivationBlock) {
+      const auto first = static_cast<size_t>(m * num_inputs + k);
+      const int64_t block = k % kSliceInputs / kActivationBlock;
+      uint8_t* record = bytes.data() + k / kSliceInputs * slice_stride() + m * record_bytes;
+      int halves[2] = {};
+      for (size_t i = 0; i < kActivationBlock; ++i) {
+        const int code = codes[first + i];
+        halves[i / 16] += code;
+        uint8_t* at = record + block * code_bytes + i;
+        // The nearest multiple of 256, ties upwards; the rest is then in [-128, 127].
+        const int high = static_cast<int>(std::floor((code + 128) / 256.0));
+        at[0] = static_cast<uint8_t>(type == ActivationType::kInt16 ? high : code);
+        if (type == ActivationType::kInt16) at[32] = static_cast<uint8_t>(code - 256 * high);
+      }
+      const float scale = scales[first / kActivationBlock];
+      const int sum = halves[0] + halves[1];
+      BlockFactors factors;
+      std::memset(&factors, 0xFF, sizeof(factors));
+      factors.scale = scale;
+      factors.sum = scale * static_cast<float>(sum);
+      factors.minus_sum = -sum;
+      for (int half = 0; half < 2; ++half) {
+        factors.half_sums[half] = scale * static_cast<float>(halves[half]);
+        factors.minus_half_sums[half] = -halves[half];
+      }
+      std::memcpy(record + kSliceBlocks * code_bytes + block * int64_t{sizeof(factors)}, &factors,
+                  sizeof(factors));
+    }
+  }
+  return bytes;
+}
+
+QuantisedSample quantise_sample(ActivationType type, std::span<const float> x, int64_t num_rows,
+                                int64_t num_inputs) {
+  QuantisedSample sample{type, num_rows, num_inputs, std::vector<int32_t>(x.size()), {}};
+  for (size_t first = 0; first < x.size(); first += kActivationBlock) {
+    float largest = 0.0f;
+    bool finite = true;
+    for (size_t i = first; i < first + kActivationBlock; ++i) {
+      finite = finite && std::isfinite(x[i]);
+      largest = std::max(largest, std::fabs(x[i]));
+    }
+    if (!finite || largest < kSmallestActivation) {
+      sample.scales.push_back(finite ? 0.0f : NAN);
+      continue;
+    }
+    float scale = largest / kInt8Limit;
+    float factor = kInt8Limit / largest;
+    if (type == ActivationType::kInt16) {
+      const int exponent = std::ilogb(largest * kInt16Margin);
+      scale = std::ldexp(1.0f, exponent - kInt16Bits);
+      factor = std::ldexp(1.0f, kInt16Bits - exponent);
+    }
+    sample.scales.push_back(scale);
+    for (size_t i = first; i < first + kActivationBlock; ++i) {
+      sample.codes[i] = static_cast<int32_t>(std::nearbyint(x[i] * factor));
+    }
+  }
+  return sample;
+}
+
+QuantisedSample whole_sample(ActivationType type, std::span<const float> x, int64_t num_rows,
+                             int64_t num_inputs) {
+  QuantisedSample sample{type, num_rows, num_inputs, std::vector<int32_t>(x.size()), {}};
+  for (size_t i = 0; i < x.size(); ++i) sample.codes[i] = static_cast<int32_t>(x[i]);
+  sample.scales.assign(x.size() / kActivationBlock, 1.0f);
+  return sample;
 }
 
 std::string_view weight_sample_name(WeightSample sample) {

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -39,6 +40,7 @@ enum class Values : uint8_t {
   kMixed,        // exponents from -24 to 24
   kZeroOne,      // 0 or 1
   kWhole,        // -2 .. 2
+  kNan,          // random; in every second row one NaN
   kCount,
 };
 
@@ -52,6 +54,27 @@ inline bool are_structured(Values values) { return values != Values::kRandom; }
 
 // [rows, width].
 std::vector<float> sample_values(Values values, int64_t rows, int64_t width, Random& random);
+
+// Rows of x as integer activations (ActivationType), by the definition alone.
+struct QuantisedSample {
+  ActivationType type;
+  int64_t num_rows, num_inputs;
+  std::vector<int32_t> codes;  // X, [rows, inputs]
+  std::vector<float> scales;   // [rows, inputs / kActivationBlock]; NaN where x is not finite
+
+  double value(int64_t row, int64_t input) const {
+    const auto at = static_cast<size_t>(row * num_inputs + input);
+    return double{scales[at / kActivationBlock]} * codes[at];
+  }
+  // The records of one slice after the other; what is not defined is poison.
+  std::vector<uint8_t> records() const;
+  int64_t slice_stride() const { return num_rows * activation_record_bytes(type); }
+};
+QuantisedSample quantise_sample(ActivationType type, std::span<const float> x, int64_t num_rows,
+                                int64_t num_inputs);
+// Whole numbers as they are, with scale 1.
+QuantisedSample whole_sample(ActivationType type, std::span<const float> x, int64_t num_rows,
+                             int64_t num_inputs);
 
 enum class WeightSample : uint8_t {
   kRandom,   // random codes, factors of ordinary size

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
-#include <utility>
+#include <tuple>
 
 #include "backend/cpu/verify/guarded_memory.h"
 #include "base/log.h"
@@ -18,9 +18,13 @@ struct OpProblems {
   void (*visit)(const KernelRow&, Depth, const Visit&);
 };
 constexpr OpProblems kOps[] = {
-    {KernelOp::kMatmul, visit_matmul_problems},       {KernelOp::kUnpack, visit_unpack_problems},
-    {KernelOp::kFinish, visit_finish_problems},       {KernelOp::kGate, visit_gate_problems},
-    {KernelOp::kNorm, visit_norm_problems},           {KernelOp::kQkv, visit_qkv_problems},
+    {KernelOp::kQuantise, visit_quantise_problems},
+    {KernelOp::kMatmul, visit_matmul_problems},
+    {KernelOp::kUnpack, visit_unpack_problems},
+    {KernelOp::kFinish, visit_finish_problems},
+    {KernelOp::kGate, visit_gate_problems},
+    {KernelOp::kNorm, visit_norm_problems},
+    {KernelOp::kQkv, visit_qkv_problems},
     {KernelOp::kAttention, visit_attention_problems},
 };
 
@@ -36,7 +40,7 @@ constexpr Manner kAllManners[] = {
 struct Outcome {
   std::string failure;
   double worst = 0;
-  std::vector<uint8_t> outputs;  // all but scratch
+  std::vector<uint8_t> outputs;  // all elements that have an expectation
 };
 
 class Runner {
@@ -88,34 +92,38 @@ class Runner {
   }
 
   void check(const Operand& operand, size_t index, Outcome* outcome) const {
-    const auto fail = [outcome](std::string text) {
-      if (outcome->failure.empty()) outcome->failure = std::move(text);
-    };
-    if (!regions_[index].band_intact()) fail(fmt::format("wrote outside '{}'", operand.name));
-    if (!operand.is_output) return;
+    if (!regions_[index].band_intact()) {
+      note(fmt::format("wrote outside '{}'", operand.name), outcome);
+    }
     const size_t size = element_bytes(operand.element);
     for (size_t i = 0; i < operand.expected.size(); ++i) {
       const Expected& expected = operand.expected[i];
-      const uint8_t* at = places_[index] + i * size;
-      if (expected.tolerance < 0) {
-        if (std::memcmp(at, operand.bytes.data() + i * size, size) != 0) {
-          fail(fmt::format("wrote element {} of '{}', which is not its own", i, operand.name));
-        }
-        continue;
-      }
       if (std::isinf(expected.tolerance)) continue;
-      const double found = read_element(operand.element, at);
-      const double error = std::fabs(found - expected.value);
-      if (!(error <= expected.tolerance)) {
-        fail(fmt::format("element {} of '{}' is {}, needed {} +- {:.3g}", i, operand.name, found,
-                         expected.value, expected.tolerance));
+      const uint8_t* at = places_[index] + i * size;
+      outcome->outputs.insert(outcome->outputs.end(), at, at + size);
+      if (expected.tolerance >= 0) {
+        check_value(operand, i, read_element(operand.element, at), outcome);
+      } else if (std::memcmp(at, operand.bytes.data() + i * size, size) != 0) {
+        note(fmt::format("wrote element {} of '{}', which is not its own", i, operand.name),
+             outcome);
       }
-      if (error > 0) outcome->worst = std::max(outcome->worst, error / expected.tolerance);
     }
-    const bool is_scratch = !operand.expected.empty() && std::isinf(operand.expected[0].tolerance);
-    if (is_scratch) return;
-    outcome->outputs.insert(outcome->outputs.end(), places_[index],
-                            places_[index] + operand.bytes.size());
+  }
+
+  static void check_value(const Operand& operand, size_t i, double found, Outcome* outcome) {
+    const Expected& expected = operand.expected[i];
+    if (std::isnan(expected.value) && std::isnan(found)) return;
+    const double error = std::fabs(found - expected.value);
+    if (!(error <= expected.tolerance)) {
+      note(fmt::format("element {} of '{}' is {}, needed {} +- {:.3g}", i, operand.name, found,
+                       expected.value, expected.tolerance),
+           outcome);
+    }
+    if (error > 0) outcome->worst = std::max(outcome->worst, error / expected.tolerance);
+  }
+
+  static void note(std::string failure, Outcome* outcome) {
+    if (outcome->failure.empty()) outcome->failure = std::move(failure);
   }
 
   std::vector<GuardedRegion> regions_;
@@ -153,15 +161,18 @@ void run_group(const Problem& problem, std::span<RowReport* const> group, Depth 
   }
 }
 
-// Of the rows that a back end on this unit would use; empty if all passed.
-std::string find_unit_fault(const KernelUnit& unit, uint32_t available) {
-  const KernelSet set = select_kernels(unit, available);
-  const KernelUnit* const units[] = {&unit};
+// Of the rows that a back end on this unit would use, its own and those it has from others; empty
+// if all passed.
+std::string find_unit_fault(const KernelUnit& unit, uint32_t available,
+                            ActivationType activations) {
+  const KernelSet set = select_kernels(unit, available, activations);
+  std::vector<const KernelUnit*> units(all_units().begin(), all_units().end());
+  if (std::find(units.begin(), units.end(), &unit) == units.end()) units.push_back(&unit);
   std::vector<UnitRow> rows = runnable_rows(units, available);
   std::erase_if(rows, [&](const UnitRow& row) { return !set.uses(*row.row); });
   for (const RowReport& report : verify_rows(rows, Depth::kStart)) {
     if (report.passed()) continue;
-    return fmt::format("kernel {}_{}: {}", report.at.row->name, unit.name,
+    return fmt::format("kernel {}_{}: {}", report.at.row->name, report.at.unit->name,
                        report.num_cases == 0 ? "no case ran" : report.first_failure);
   }
   return {};
@@ -206,19 +217,20 @@ std::vector<RowReport> verify_rows(std::span<const UnitRow> rows, Depth depth) {
   return reports;
 }
 
-std::string unit_fault(const KernelUnit& unit, uint32_t available) {
+std::string unit_fault(const KernelUnit& unit, uint32_t available, ActivationType activations) {
   static std::mutex mutex;
-  static std::map<std::pair<const KernelUnit*, uint32_t>, std::string> known;
+  static std::map<std::tuple<const KernelUnit*, uint32_t, ActivationType>, std::string> known;
   const std::lock_guard lock(mutex);
-  const auto [found, is_new] = known.try_emplace({&unit, available});
-  if (is_new) found->second = find_unit_fault(unit, available);
+  const auto [found, is_new] = known.try_emplace({&unit, available, activations});
+  if (is_new) found->second = find_unit_fault(unit, available, activations);
   return found->second;
 }
 
-const KernelUnit* first_sound_unit(std::span<const KernelUnit* const> units, uint32_t available) {
+const KernelUnit* first_sound_unit(std::span<const KernelUnit* const> units, uint32_t available,
+                                   ActivationType activations) {
   for (const KernelUnit* unit : units.first(units.size() - 1)) {
     if ((unit->isa & ~available) != 0) continue;
-    const std::string fault = unit_fault(*unit, available);
+    const std::string fault = unit_fault(*unit, available, activations);
     if (fault.empty()) return unit;
     LOG(kWarning, "isa {} is left out, it computes wrong results on this processor: {}", unit->name,
         fault);
@@ -226,10 +238,12 @@ const KernelUnit* first_sound_unit(std::span<const KernelUnit* const> units, uin
   return units.back();
 }
 
-Result<const KernelUnit*> select_sound_unit(std::string_view name, uint32_t available) {
-  if (name == "auto") return first_sound_unit(all_units(), available);
+Result<const KernelUnit*> select_sound_unit(std::string_view name, uint32_t available,
+                                            ActivationType activations) {
+  if (name == "auto") return first_sound_unit(all_units(), available, activations);
   const KernelUnit* unit = TRY(select_unit(name, available));
-  const std::string fault = unit == all_units().back() ? "" : unit_fault(*unit, available);
+  const std::string fault =
+      unit == all_units().back() ? "" : unit_fault(*unit, available, activations);
   if (fault.empty()) return unit;
   Error error = make_error(ErrorCode::kUnsupported,
                            "isa '{}' computes wrong results on this processor: {}", name, fault);
