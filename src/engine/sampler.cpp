@@ -42,6 +42,12 @@ int32_t arg_max(const float* values, size_t count) {
   return static_cast<int32_t>(std::find(values, values + count, best) - values);
 }
 
+Error not_finite(float logit, int64_t token_id) {
+  return make_error(ErrorCode::kInternal,
+                    "the model computed the logit {} for token {}, which is not a finite number",
+                    logit, token_id);
+}
+
 bool ranks_before(const float* values, int32_t a, int32_t b) {
   const float x = values[a];
   const float y = values[b];
@@ -66,12 +72,7 @@ Status Sampler::check_finite(const float* logits) const {
   }
   if (bad == 0) return {};
   for (size_t i = 0; i < vocab_size_; ++i) {
-    if (!std::isfinite(logits[i])) {
-      return make_error(
-          ErrorCode::kInternal,
-          "the model computed the logit {} for token {}, which is not a finite number", logits[i],
-          i);
-    }
+    if (!std::isfinite(logits[i])) return not_finite(logits[i], static_cast<int64_t>(i));
   }
   return {};
 }
@@ -94,7 +95,16 @@ Result<int32_t> Sampler::sample(const float* logits, const Request& request,
   return filters ? draw_from_best(row, sampling, total, uniform) : draw_from_all(total, uniform);
 }
 
-bool Sampler::modifies(const Request& request, const SampleContext& context) const {
+bool Sampler::needs_best_only(const Request& request, const SampleContext& context) {
+  return request.sampling.temperature == 0 && !request.num_logprobs && !modifies(request, context);
+}
+
+Result<int32_t> Sampler::take(const BestOutput& best) {
+  if (!best.finite) return not_finite(best.value, best.output);
+  return best.output;
+}
+
+bool Sampler::modifies(const Request& request, const SampleContext& context) {
   const SamplingParams& sampling = request.sampling;
   const auto num_output = static_cast<int64_t>(context.tokens.size()) - context.num_prompt;
   return num_output < request.min_tokens || !sampling.logit_bias.empty() ||

@@ -14,6 +14,7 @@
 #include <span>
 #include <vector>
 
+#include "backend/backend.h"
 #include "base/result.h"
 #include "engine/request.h"
 
@@ -29,6 +30,12 @@ class Sampler {
  public:
   explicit Sampler(int64_t vocab_size);
 
+  // Whether sample() would give the arg-max of the raw logits and nothing else is asked of them:
+  // then the model need not write them, and take() replaces sample().
+  static bool needs_best_only(const Request& request, const SampleContext& context);
+  // The token; kInternal in the same words as sample() when a logit is not finite.
+  static Result<int32_t> take(const BestOutput& best);
+
   // kInternal when a logit is not finite or no token is left: the sequence must end with this
   // error.
   Result<int32_t> sample(const float* logits, const Request& request, const SampleContext& context);
@@ -37,7 +44,7 @@ class Sampler {
 
  private:
   Status check_finite(const float* logits) const;
-  bool modifies(const Request& request, const SampleContext& context) const;
+  static bool modifies(const Request& request, const SampleContext& context);
   const float* modify(const float* logits, const Request& request, const SampleContext& context);
   void add_penalties(const SamplingParams& sampling, const SampleContext& context);
   int32_t draw_from_all(double total, double uniform) const;

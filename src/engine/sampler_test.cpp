@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <numeric>
 #include <random>
@@ -261,6 +262,46 @@ TEST(Sampler, NothingLeftIsAnError) {
   const auto result = sampler.sample(logits.data(), draw.request, draw.context());
   ASSERT_FALSE(result.ok());
   EXPECT_NE(result.error().message.find("min_tokens"), std::string::npos);
+}
+
+TEST(Sampler, BestTokenIsEnoughOnlyWithoutAnyChangeOfTheLogits) {
+  Draw draw;
+  draw.request.sampling.temperature = 0;
+  const auto enough = [](const Draw& given) {
+    return Sampler::needs_best_only(given.request, given.context());
+  };
+  EXPECT_TRUE(enough(draw));
+  draw.request.sampling.top_k = 3;  // greedy whatever is filtered
+  EXPECT_TRUE(enough(draw));
+  const std::vector<std::function<void(Request*)>> changes = {
+      [](Request* r) { r->sampling.temperature = 0.5f; },
+      [](Request* r) { r->num_logprobs = 0; },
+      [](Request* r) { r->min_tokens = 1; },
+      [](Request* r) { r->sampling.logit_bias = {{3, 1.0f}}; },
+      [](Request* r) { r->sampling.repetition_penalty = 1.1f; },
+      [](Request* r) { r->sampling.presence_penalty = 0.1f; },
+      [](Request* r) { r->sampling.frequency_penalty = 0.1f; },
+  };
+  for (size_t i = 0; i < changes.size(); ++i) {
+    Draw changed = draw;
+    changes[i](&changed.request);
+    EXPECT_FALSE(enough(changed)) << i;
+  }
+}
+
+TEST(Sampler, TakenTokensAreThoseThatAreSampled) {
+  Draw draw;
+  draw.request.sampling.temperature = 0;
+  EXPECT_EQ(Sampler::take({2, true, 5.0f}).value(), sample({1.0f, 4.0f, 5.0f, 5.0f}, draw));
+  Sampler sampler(4);
+  for (const float bad : {NAN, -NAN, INFINITY, -INFINITY}) {
+    const float logits[] = {0.0f, bad, 9.0f, bad};
+    const auto sampled = sampler.sample(logits, draw.request, draw.context());
+    const auto taken = Sampler::take({1, false, bad});
+    ASSERT_FALSE(sampled.ok() || taken.ok());
+    EXPECT_EQ(taken.error().message, sampled.error().message);
+    EXPECT_EQ(taken.error().code, sampled.error().code);
+  }
 }
 
 TEST(Sampler, NotFiniteLogitsAreAnErrorNeverAToken) {

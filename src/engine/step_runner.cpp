@@ -28,6 +28,8 @@ StepRunner::StepRunner(Model& model, const Backend& backend, const SchedulerOpti
   token_ids_.reserve(static_cast<size_t>(options.max_batch_tokens));
   spans_.reserve(static_cast<size_t>(options.max_sequences));
   logit_rows_.reserve(static_cast<size_t>(options.max_logit_rows));
+  best_rows_.reserve(static_cast<size_t>(options.max_logit_rows));
+  best_.resize(static_cast<size_t>(options.max_logit_rows));
   results_.reserve(static_cast<size_t>(options.max_sequences));
 }
 
@@ -35,6 +37,7 @@ void StepRunner::build_batch(const StepPlan& plan) {
   token_ids_.clear();
   spans_.clear();
   logit_rows_.clear();
+  best_rows_.clear();
   for (const PlannedSpan& span : plan.spans) {
     const Sequence& sequence = *span.sequence;
     const auto first = sequence.tokens.begin() + span.first_position;
@@ -50,30 +53,52 @@ void StepRunner::build_batch(const StepPlan& plan) {
     for (int32_t i = 0; i < span.num_scored; ++i) {
       logit_rows_.push_back(static_cast<int32_t>(row_of_position_0 + span.first_scored + i));
     }
-    if (span.samples) logit_rows_.push_back(span.first_row + span.num_tokens - 1);
+    if (!span.samples) continue;
+    auto& rows = samples_best(span) ? best_rows_ : logit_rows_;
+    rows.push_back(span.first_row + span.num_tokens - 1);
   }
 }
 
 std::span<SpanResult> StepRunner::run(const StepPlan& plan) {
   build_batch(plan);
-  float* logits = logits_.as<float>().data();
-  model_.forward(Batch{token_ids_, spans_, logit_rows_}, kv_, logits);
+  model_.forward(Batch{token_ids_, spans_, logit_rows_, best_rows_}, kv_,
+                 {logits_.as<float>().data(), best_.data()});
   results_.clear();
+  const float* logits = logits_.as<float>().data();
+  const BestOutput* best = best_.data();
   for (const PlannedSpan& span : plan.spans) {
-    fill_result(span, logits, &results_.emplace_back());
-    logits += span.num_logit_rows() * vocab_size_;
+    SpanResult& result = results_.emplace_back();
+    Status status = fill_result(span, &logits, &best, &result);
+    if (status.ok()) continue;
+    result.failed = true;
+    result.failure = std::move(status).error().message;
   }
   return results_;
 }
 
-void StepRunner::fill_result(const PlannedSpan& span, const float* logits, SpanResult* result) {
-  Status status = score_prompt(span, logits, result);
-  if (status.ok() && span.samples) {
-    status = sample_next(span, logits + span.num_scored * vocab_size_, result);
+// Takes the span's rows from the front of logits and best.
+Status StepRunner::fill_result(const PlannedSpan& span, const float** logits,
+                               const BestOutput** best, SpanResult* result) {
+  const float* scored = *logits;
+  *logits += span.num_scored * vocab_size_;
+  const float* sampled = *logits;
+  if (!span.samples || !samples_best(span)) {
+    *logits += span.samples ? vocab_size_ : 0;
+    TRY(score_prompt(span, scored, result));
+    return span.samples ? sample_next(span, sampled, result) : Status{};
   }
-  if (status.ok()) return;
-  result->failed = true;
-  result->failure = std::move(status).error().message;
+  const BestOutput& own = *(*best)++;
+  TRY(score_prompt(span, scored, result));
+  result->token_id = TRY(Sampler::take(own));
+  return {};
+}
+
+SampleContext StepRunner::context_of(const PlannedSpan& span) const {
+  return {span.sequence->tokens, span.sequence->num_prompt, end_ids_};
+}
+
+bool StepRunner::samples_best(const PlannedSpan& span) const {
+  return Sampler::needs_best_only(span.sequence->request, context_of(span));
 }
 
 Status StepRunner::score_prompt(const PlannedSpan& span, const float* logits, SpanResult* result) {
@@ -88,8 +113,7 @@ Status StepRunner::score_prompt(const PlannedSpan& span, const float* logits, Sp
 
 Status StepRunner::sample_next(const PlannedSpan& span, const float* logits, SpanResult* result) {
   const Sequence& sequence = *span.sequence;
-  const SampleContext context{sequence.tokens, sequence.num_prompt, end_ids_};
-  result->token_id = TRY(sampler_.sample(logits, sequence.request, context));
+  result->token_id = TRY(sampler_.sample(logits, sequence.request, context_of(span)));
   if (sequence.request.num_logprobs) {
     result->logprobs =
         TRY(sampler_.score(logits, result->token_id, *sequence.request.num_logprobs));

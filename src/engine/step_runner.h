@@ -31,9 +31,12 @@ class StepRunner {
   StepRunner(Model& model, const Backend& backend, const SchedulerOptions& options, KvStore kv,
              Buffer logits);
   void build_batch(const StepPlan& plan);
-  void fill_result(const PlannedSpan& span, const float* logits, SpanResult* result);
+  Status fill_result(const PlannedSpan& span, const float** logits, const BestOutput** best,
+                     SpanResult* result);
   Status score_prompt(const PlannedSpan& span, const float* logits, SpanResult* result);
   Status sample_next(const PlannedSpan& span, const float* logits, SpanResult* result);
+  SampleContext context_of(const PlannedSpan& span) const;
+  bool samples_best(const PlannedSpan& span) const;
 
   Model& model_;
   const std::vector<int32_t> end_ids_;
@@ -45,6 +48,8 @@ class StepRunner {
   std::vector<int32_t> token_ids_;
   std::vector<BatchSpan> spans_;
   std::vector<int32_t> logit_rows_;
+  std::vector<int32_t> best_rows_;  // sampled rows whose logits nobody reads
+  std::vector<BestOutput> best_;
   std::vector<SpanResult> results_;
 };
 

@@ -217,6 +217,51 @@ TEST(EngineSim, NotFiniteLogitsEndThatRequestOnly) {
   EXPECT_EQ(second.output(), alone);
 }
 
+// Greedy requests whose logits nobody reads take the other way to the same tokens.
+TEST(EngineSim, GreedyWithoutLogprobsGivesTheSameTokens) {
+  std::vector<Request> with, without;
+  for (int i = 0; i < 6; ++i) {
+    Request request = make_request(static_cast<uint64_t>(i), 10 + 5 * i, 20);
+    request.sampling = {};
+    request.sampling.temperature = i == 4 ? 0.8f : 0.0f;  // one in the batch that needs its logits
+    request.num_prompt_logprobs = i == 2 ? std::optional(1) : std::nullopt;
+    request.num_logprobs = 0;
+    with.push_back(request);
+    request.num_logprobs.reset();
+    without.push_back(request);
+  }
+  Rig rig;
+  const std::vector<Collector> expected = run_together(*rig.engine, with);
+  EXPECT_EQ(rig.model.num_best_rows(), 0);
+  const std::vector<Collector> found = run_together(*rig.engine, without);
+  EXPECT_EQ(rig.model.num_best_rows(), 5 * 20);
+  for (size_t i = 0; i < found.size(); ++i) {
+    EXPECT_EQ(found[i].output(), expected[i].output()) << i;
+    EXPECT_TRUE(equal_logprobs(found[i].prompt_logprobs(), expected[i].prompt_logprobs())) << i;
+  }
+}
+
+TEST(EngineSim, NotFiniteLogitsEndAGreedyRequestInTheSameWords) {
+  FakeModelOptions fake;
+  fake.poison_token = 49;
+  Request bad = make_request(3, 30, 10);
+  bad.sampling = {};
+  bad.sampling.temperature = 0;
+  bad.prompt_ids.back() = 49;
+  std::vector<std::string> messages;
+  for (const auto& num_logprobs : {std::optional<int>(0), std::optional<int>()}) {
+    bad.num_logprobs = num_logprobs;
+    Rig rig(fake);
+    Collector collector;
+    ASSERT_TRUE(rig.engine->submit(bad, collector.sink()).ok());
+    const Event failed = collector.wait();
+    EXPECT_EQ(failed.reason, FinishReason::kError);
+    messages.push_back(failed.error.message);
+  }
+  EXPECT_EQ(messages[0], messages[1]);
+  EXPECT_NE(messages[0].find("token 3"), std::string::npos) << messages[0];
+}
+
 TEST(EngineSim, CancelInEveryState) {
   FakeModelOptions fake;
   fake.step_time = std::chrono::microseconds(2000);
