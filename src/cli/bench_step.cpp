@@ -15,6 +15,7 @@
 #include <map>
 #include <optional>
 
+#include "backend/cpu/kernels/registry.h"
 #include "backend/cpu/topology.h"
 #include "cli/bench.h"
 #include "cli/runtime.h"
@@ -287,13 +288,25 @@ StepBench::Room room_for(const PointPlan& plan) {
   return room;
 }
 
-json::object load_row(const std::string& spec, const Loaded& loaded, const StepBench& bench) {
+// The rows of the back end that create_backend made of the same options.
+Result<cpu::KernelSet> kernels_in_use(const Options& options, const Backend& backend) {
+  const uint32_t isa = cpu::detect_isa();
+  const cpu::KernelUnit* unit = TRY(cpu::select_unit(backend.isa(), isa));
+  const auto activations = options.text("--activations") == "int8" ? cpu::ActivationType::kInt8
+                                                                   : cpu::ActivationType::kInt16;
+  return cpu::select_kernels(*unit, isa, activations);
+}
+
+json::object load_row(const Options& options, const std::string& spec, const Loaded& loaded,
+                      const StepBench& bench) {
   const size_t resident = resident_bytes();
   const size_t needed = loaded.memory.weights + bench.kv_bytes() + loaded.memory.workspace;
   return {{"kind", "load"},
           {"model", spec},
           {"isa", loaded.backend->isa()},
           {"threads", loaded.backend->num_threads()},
+          {"activations", options.text("--activations")},
+          {"kv_type", options.text("--kv-type")},
           {"numerics_id", loaded.backend->numerics_id()},
           {"load_s", loaded.seconds},
           {"packed_bytes", loaded.memory.weights},
@@ -306,10 +319,11 @@ json::object load_row(const std::string& spec, const Loaded& loaded, const StepB
 void print_load(const json::object& row) {
   const auto size = [&](const char* key) { return size_text(row.at(key).to_number<size_t>()); };
   std::printf(
-      "%s on %s, %ld threads: loaded in %.2f s; resident %s = %.2f x (packed %s + KV %s + "
+      "%s on %s, %ld threads, %s: loaded in %.2f s; resident %s = %.2f x (packed %s + KV %s + "
       "workspace %s)\n",
       row.at("model").as_string().c_str(), row.at("isa").as_string().c_str(),
-      static_cast<long>(row.at("threads").to_number<int64_t>()), row.at("load_s").as_double(),
+      static_cast<long>(row.at("threads").to_number<int64_t>()),
+      row.at("activations").as_string().c_str(), row.at("load_s").as_double(),
       size("resident_bytes").c_str(), row.at("resident_share").as_double(),
       size("packed_bytes").c_str(), size("kv_bytes").c_str(), size("workspace_bytes").c_str());
   std::printf("%-8s %-16s %10s %21s %10s %6s  %s\n", "work", "", "tok/s", "(low - high)", "limit",
@@ -337,14 +351,15 @@ Status bench_step(const Options& options, const std::vector<std::string>& argume
   const PointPlan& plan = loaded.plan;
   auto bench = TRY(StepBench::create(*loaded.model, *loaded.backend, room_for(plan)));
   Ceilings ceilings(loaded.backend->num_threads(), cpu::detect_isa());
+  const cpu::KernelSet kernels = TRY(kernels_in_use(options, *loaded.backend));
   const StepWork work = TRY(step_work(*loaded.checkpoint, loaded.model->config(), *loaded.backend,
-                                      loaded.model->options().kv_type));
+                                      kernels, loaded.model->options().kv_type));
   std::vector<Point> points =
       PointMaker(work, plan, ceilings, loaded.model->options().max_batch_tokens).make();
   TRY(time_points(plan, bench, &points));
   loaded.checkpoint->release_pages();
   const bool as_json = options.flag("--json");
-  const json::object load = load_row(arguments[0], loaded, bench);
+  const json::object load = load_row(options, arguments[0], loaded, bench);
   as_json ? print_row(load) : print_load(load);
   for (const Point& point : points) {
     const json::object row = TRY(point_row(point, ceilings));

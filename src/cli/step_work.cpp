@@ -2,14 +2,31 @@
 
 #include <algorithm>
 
+#include "backend/cpu/kernels/pack.h"
 #include "model/weights.h"
 
 namespace headrace {
 namespace {
 
-// The arithmetic that this back end multiplies a weight with.
-ArithmeticWork arithmetic_of(const Backend&, const WeightView&) {
-  return {cpu::PeakKind::kF32, 1, 0, 0};
+struct ActivationRow {
+  cpu::ActivationType activation;
+  cpu::PeakKind kind;
+  int passes;
+};
+
+constexpr ActivationRow kActivations[] = {
+    {cpu::ActivationType::kF32, cpu::PeakKind::kF32, 1},
+    {cpu::ActivationType::kInt8, cpu::PeakKind::kInt8, 1},
+    {cpu::ActivationType::kInt16, cpu::PeakKind::kInt8, 2},  // value and rest, an int8 product each
+};
+
+// The arithmetic that a weight is multiplied with.
+ArithmeticWork arithmetic_of(const cpu::KernelSet& kernels, const WeightView& weight) {
+  const cpu::MatmulRows& rows = kernels.matmul[static_cast<size_t>(cpu::layout_for(weight))];
+  for (const ActivationRow& row : kActivations) {
+    if (row.activation == rows.activation()) return {row.kind, row.passes, 0, 0};
+  }
+  return {};
 }
 
 ArithmeticWork& slot(std::vector<ArithmeticWork>* work, const ArithmeticWork& wanted) {
@@ -25,23 +42,25 @@ double product_operations(const WeightView& weight) {
 
 class WorkCounter {
  public:
-  WorkCounter(const Backend& backend, StepWork* work) : backend_(backend), work_(*work) {}
+  WorkCounter(const Backend& backend, const cpu::KernelSet& kernels, StepWork* work)
+      : backend_(backend), kernels_(kernels), work_(*work) {}
 
   void linear(const FoundLinear& linear) {
     work_.weight_bytes += backend_.packed_bytes(linear.parts, linear.role);
     for (const WeightView& part : linear.parts) {
-      slot(&work_.linear, arithmetic_of(backend_, part)).per_token += product_operations(part);
+      slot(&work_.linear, arithmetic_of(kernels_, part)).per_token += product_operations(part);
     }
   }
   void head(const FoundLinear& head) {
     work_.weight_bytes += backend_.packed_bytes(head.parts, head.role);
     for (const WeightView& part : head.parts) {
-      slot(&work_.linear, arithmetic_of(backend_, part)).per_logit_row += product_operations(part);
+      slot(&work_.linear, arithmetic_of(kernels_, part)).per_logit_row += product_operations(part);
     }
   }
 
  private:
   const Backend& backend_;
+  const cpu::KernelSet& kernels_;
   StepWork& work_;
 };
 
@@ -87,11 +106,11 @@ double StepWork::linear_seconds(double num_tokens, double num_logit_rows,
 }
 
 Result<StepWork> step_work(const Checkpoint& checkpoint, const ModelConfig& config,
-                           const Backend& backend, KvType kv_type) {
+                           const Backend& backend, const cpu::KernelSet& kernels, KvType kv_type) {
   const FoundWeights found = TRY(find_weights(checkpoint, config));
   StepWork work;
   work.layers = config.layers;
-  WorkCounter counter(backend, &work);
+  WorkCounter counter(backend, kernels, &work);
   for (const FoundLayer& layer : found.layers) {
     for (const FoundLinear* linear : {&layer.qkv, &layer.o, &layer.gate_up, &layer.down}) {
       counter.linear(*linear);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "backend/cpu/kernels/registry.h"
 #include "backend/cpu/limits.h"
 #include "base/result.h"
 #include "checkpoint/checkpoint.h"
@@ -21,7 +22,7 @@ namespace headrace {
 // Operations of one arithmetic: multiplied `passes` times for every product counted once.
 struct ArithmeticWork {
   cpu::PeakKind kind = cpu::PeakKind::kF32;
-  int passes = 1;
+  int passes = 1;            // two for activations of two int8 terms
   double per_token = 0;      // linear layers
   double per_logit_row = 0;  // head
 };
@@ -41,7 +42,9 @@ struct StepWork {
                         std::span<const cpu::PeakRate> peaks, uint32_t isa) const;
 };
 
+// kernels: the rows that the back end uses; they say which arithmetic each layout is multiplied
+// with.
 Result<StepWork> step_work(const Checkpoint& checkpoint, const ModelConfig& config,
-                           const Backend& backend, KvType kv_type);
+                           const Backend& backend, const cpu::KernelSet& kernels, KvType kv_type);
 
 }  // namespace headrace

@@ -20,7 +20,7 @@ namespace headrace::cpu {
 namespace {
 
 constexpr double kWindowSeconds = 0.003;  // shorter than a scheduler's turn
-constexpr int kWindows = 16;
+constexpr int kWindows = 24;
 constexpr size_t kReadGrain = 4096;              // ReadRow's multiple
 constexpr size_t kLargestSet = size_t{1} << 30;  // no cache holds a part worth naming
 
@@ -128,12 +128,12 @@ double shortest(const std::vector<double>& seconds) {
   return *std::min_element(seconds.begin(), seconds.end());
 }
 
-// A quarter of the windows were at least this short. A set that caches hold in part is now and then
+// A tenth of the windows were at least this short. A set that caches hold in part is now and then
 // read with more luck than a model will have; a disturbed window is as untypical.
-double typical(std::vector<double> seconds) {
-  const auto quarter = seconds.begin() + static_cast<ptrdiff_t>(seconds.size() / 4);
-  std::nth_element(seconds.begin(), quarter, seconds.end());
-  return *quarter;
+double undisturbed(std::vector<double> seconds) {
+  const auto tenth = seconds.begin() + static_cast<ptrdiff_t>(seconds.size() / 10);
+  std::nth_element(seconds.begin(), tenth, seconds.end());
+  return *tenth;
 }
 
 // Repeats of `work(repeats)` that fill about one window.
@@ -193,7 +193,7 @@ double read_rate_of(const ReadRow& row, const Buffer& memory, size_t num_bytes, 
   });
   CHECK(!wrong, "{} did not read {} bytes", row.name, walk.piece);
   return static_cast<double>(walk.piece) * num_threads * static_cast<double>(walk.passes) /
-         typical(seconds);
+         undisturbed(seconds);
 }
 
 double best_read_rate(const Buffer& memory, size_t num_bytes, int num_threads) {

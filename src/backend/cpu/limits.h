@@ -2,7 +2,7 @@
 // multiplies. Every benchmark prints its figures as shares of these, from the same run.
 //
 // Windows are short, and other processes can only slow one down: a peak is the best of many,
-// a read rate that of the best quarter. Each thread is pinned to a core of its own when there are
+// a read rate that of the best tenth. Each thread is pinned to a core of its own when there are
 // several. Memory is written before it is read (an untouched page is the one zero page) and comes
 // from Buffer, so its pages are as large as those of weights. Blocks the caller; not to be run
 // beside a working team.
