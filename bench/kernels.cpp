@@ -1,10 +1,15 @@
-// bench_kernels [--unit NAME] [--megabytes N] [--repeats N]
+// bench_kernels [--isa NAME] [--layout NAME] [--rows M] [--activations exact|int8] [--inputs K]
+//               [--megabytes N] [--repeats N] [--json]
 //
-// Each matmul row of the kernel table on one thread: GB/s of packed weights and GFLOP/s for M = 1
-// and M = 64, beside the read bandwidth and the FMA peak that the same run measured with the same
-// clock. Weights are larger than the caches, so M = 1 shows the decode case. Time is the thread's
-// processor time: other processes disturb it less than the wall clock. One JSON object per line; a
-// row whose result is wrong stops the program.
+// Each matmul kernel on one thread: GB/s of packed weights and TFLOP/s (2 M N K per call, whatever
+// the kernel does for it), beside the read bandwidth of that working set and the peak of the
+// kernel's arithmetic, which the same run measured. M = 1, 2, 4, 16, 64, 512; weights warm (they
+// fit in L2) and cold (larger than the caches, as far as a repeat stays short). Time is the
+// thread's processor time, which other processes disturb less than the wall clock; medians.
+//
+// Activations are fresh random numbers in every repeat and outputs are poisoned with NaN before.
+// After each repeat every output must be a number, and some must equal the product in double
+// precision, within what the rounding of activations allows; else the program stops.
 
 #include <fmt/format.h>
 #include <time.h>
@@ -13,22 +18,36 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <limits>
+#include <random>
 #include <string>
 #include <vector>
 
 #include "backend/cpu/kernels/layouts.h"
-#include "backend/cpu/kernels/registry.h"
+#include "backend/cpu/kernels/pack.h"
+#include "backend/cpu/limits.h"
 #include "backend/cpu/topology.h"
-#include "base/buffer.h"
+#include "backend/cpu/workspace.h"
+#include "cli/synth.h"
 
 namespace headrace::cpu {
 namespace {
 
 struct Options {
   std::string unit = "auto";
+  std::string layout;
+  std::string activations;
+  int64_t rows = 0;
+  int64_t inputs = 2048;
   int megabytes = 64;
   int repeats = 5;
+  bool json = false;
 };
+
+constexpr int64_t kRows[] = {1, 2, 4, 16, 64, 512};
+constexpr size_t kWarmBytes = size_t{384} << 10;
+constexpr double kRepeatOperations = 2e10;  // of a cold repeat, at most about
+constexpr double kRepeatSeconds = 0.002;    // of a warm one, at least
 
 double cpu_seconds() {
   timespec now{};
@@ -36,140 +55,289 @@ double cpu_seconds() {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-// Median time of a few calls, after one to warm up.
-template <typename F>
-double median_seconds(int repeats, const F& work) {
-  work();
-  std::vector<double> times;
-  for (int i = 0; i < repeats; ++i) {
-    const double start = cpu_seconds();
-    work();
-    times.push_back(cpu_seconds() - start);
-  }
-  std::nth_element(times.begin(), times.begin() + repeats / 2, times.end());
-  return times[static_cast<size_t>(repeats / 2)];
-}
+// A random weight, packed, with the values that it stands for.
+struct BenchWeight {
+  std::vector<std::byte> blocks;
+  WeightView view;
+  std::unique_ptr<CpuWeight> packed;
 
-// The weights of one row: panels of `num_inputs` filled with a byte that makes every factor finite.
-struct Panels {
-  Buffer memory;
-  size_t panel_bytes;
-  int64_t num_panels;
+  const Segment& segment() const { return packed->segments()[0]; }
+  std::vector<float> output(int64_t n) const {
+    std::vector<float> values(static_cast<size_t>(view.num_inputs));
+    dequantise_rows(view, n, 1, values.data());
+    return values;
+  }
 };
 
-constexpr int64_t kInputs = 1536;
-
-Panels make_panels(Layout layout, size_t num_bytes) {
-  Panels panels;
-  panels.panel_bytes = panel_bytes(layout, kInputs);
-  panels.num_panels = static_cast<int64_t>(num_bytes / panels.panel_bytes);
-  panels.memory =
-      Buffer::allocate(panels.panel_bytes * static_cast<size_t>(panels.num_panels)).value();
-  std::fill(panels.memory.data(), panels.memory.data() + panels.memory.size(), std::byte{0x22});
-  return panels;
+const DTypeRow& dtype_named(std::string_view name) {
+  for (const DTypeRow& row : dtype_rows()) {
+    if (row.name == name) return row;
+  }
+  CHECK(false, "no dtype {}", name);
 }
 
-// Sum over K of the first output, from the unpack row, for the check.
-double expected_sum(const KernelSet& kernels, Layout layout, const Panels& panels, const float* x) {
-  double sum = 0;
-  std::vector<float> values(static_cast<size_t>(kSliceInputs) * kPanel);
-  for (int64_t first = 0; first < kInputs; first += kSliceInputs) {
-    kernels.unpack[static_cast<size_t>(layout)]->function.unpack(
-        {reinterpret_cast<const uint8_t*>(panels.memory.data()), kInputs, first, kSliceInputs,
-         values.data()});
-    for (int64_t k = 0; k < kSliceInputs; ++k) {
-      sum += double{x[first + k]} * double{values[static_cast<size_t>(k) * kPanel]};
+Result<BenchWeight> make_weight(const Options& options, Layout layout, const KernelSet& kernels,
+                                Team& team) {
+  const DTypeRow& dtype = dtype_named(dtype_of_layout(layout));
+  const size_t row_bytes =
+      static_cast<size_t>(options.inputs) / dtype.block_elements * dtype.block_bytes;
+  const size_t wanted = (static_cast<size_t>(options.megabytes) << 20) / row_bytes;
+  BenchWeight weight;
+  weight.view.name = dtype.name;
+  weight.view.num_outputs = static_cast<int64_t>(std::max(wanted / kPanel, size_t{8}) * kPanel);
+  weight.view.num_inputs = options.inputs;
+  weight.blocks.resize(static_cast<size_t>(weight.view.num_outputs) * row_bytes);
+  uint64_t state = std::random_device{}() | 1;
+  fill_random_blocks(dtype.dtype, options.inputs, &state, weight.blocks);
+  TensorView& values = weight.view.values;
+  values.data = weight.blocks.data();
+  values.dtype = dtype.dtype;
+  values.rank = 2;
+  values.shape = {weight.view.num_outputs, options.inputs};
+  values.num_bytes = weight.blocks.size();
+  weight.packed = TRY(pack_weight({&weight.view, 1}, WeightRole::kLinear, kernels, team));
+  return weight;
+}
+
+// Rows of x, as numbers and in the form that a kernel reads.
+class Activations {
+ public:
+  Activations(const KernelSet& kernels, ActivationType type, int64_t num_rows, int64_t num_inputs)
+      : kernels_(kernels),
+        type_(type),
+        num_rows_(num_rows),
+        num_inputs_(num_inputs),
+        x_(static_cast<size_t>(num_rows * num_inputs)) {
+    const int64_t slices = (num_inputs + kSliceInputs - 1) / kSliceInputs;
+    records_ = Buffer::allocate(static_cast<size_t>(slices * stride())).value();
+  }
+
+  void refresh(std::mt19937* random) {
+    std::normal_distribution<float> normal;
+    for (float& value : x_) value = normal(*random);
+    if (type_ == ActivationType::kF32) return;
+    kernels_.quantise->function.quantise(
+        {x_.data(), num_rows_, num_inputs_, records_.as<uint8_t>().data(), stride()});
+  }
+
+  // What the kernel reads for rows from `first` on.
+  const void* rows(int64_t first) const {
+    if (type_ == ActivationType::kF32) return x_.data() + first * num_inputs_;
+    return records_.as<uint8_t>().data() + first * activation_record_bytes(type_);
+  }
+  int64_t stride() const {
+    return type_ == ActivationType::kF32 ? num_inputs_ : num_rows_ * activation_record_bytes(type_);
+  }
+  const float* row(int64_t m) const { return x_.data() + m * num_inputs_; }
+
+  // Largest distance of an activation from what the kernel multiplies, per unit of its block's
+  // largest: half a step.
+  double rounding() const {
+    return type_ == ActivationType::kF32 ? 0 : type_ == ActivationType::kInt8 ? 0.5 / 127 : 0x1p-14;
+  }
+
+ private:
+  const KernelSet& kernels_;
+  ActivationType type_;
+  int64_t num_rows_, num_inputs_;
+  std::vector<float> x_;
+  Buffer records_;
+};
+
+// One product in double precision, and how far the kernel's may lie from it.
+struct Expected {
+  double value = 0, tolerance = 0;
+};
+
+Expected expect(const Activations& activations, int64_t m, const std::vector<float>& weights) {
+  const float* x = activations.row(m);
+  const auto num_inputs = static_cast<int64_t>(weights.size());
+  Expected expected;
+  double magnitudes = 0;
+  for (int64_t first = 0; first < num_inputs; first += kActivationBlock) {
+    const int64_t end = std::min(first + kActivationBlock, num_inputs);
+    double largest = 0, block_weights = 0;
+    for (int64_t k = first; k < end; ++k) {
+      const double w = weights[static_cast<size_t>(k)];
+      expected.value += w * x[k];
+      magnitudes += std::fabs(w * x[k]);
+      block_weights += std::fabs(w);
+      largest = std::max(largest, std::fabs(double{x[k]}));
+    }
+    expected.tolerance += largest * activations.rounding() * block_weights;
+  }
+  // Float sums: one rounding per input at most, and slices.
+  expected.tolerance += magnitudes * static_cast<double>(num_inputs) * 0x1p-24;
+  return expected;
+}
+
+// One kernel on one set of panels.
+class Case {
+ public:
+  Case(const BenchWeight& weight, const KernelSet& kernels, int64_t num_rows, int64_t num_panels)
+      : weight_(weight),
+        row_(weight.segment().matmul.for_rows(num_rows)),
+        num_rows_(num_rows),
+        num_panels_(num_panels),
+        activations_(kernels, row_.activation, num_rows, weight.view.num_inputs) {
+    sums_ = Buffer::allocate(static_cast<size_t>(num_rows * num_panels * kPanel) * 4).value();
+    scratch_ = Buffer::allocate(kMatmulScratchFloats * sizeof(float)).value();
+  }
+
+  const KernelRow& row() const { return row_; }
+  double bytes() const {
+    return static_cast<double>(num_panels_) * static_cast<double>(weight_.segment().panel_bytes);
+  }
+  double operations() const {
+    return 2.0 * static_cast<double>(num_panels_ * kPanel * weight_.view.num_inputs * num_rows_);
+  }
+
+  // Median seconds of one pass over all panels.
+  double measure(int repeats) {
+    std::vector<double> times;
+    int64_t passes = 1;
+    for (int i = -1; i < repeats; ++i) {  // the first to warm up
+      activations_.refresh(&random_);
+      const auto sums = sums_.as<float>();
+      std::fill(sums.begin(), sums.end(), std::numeric_limits<float>::quiet_NaN());
+      const double start = cpu_seconds();
+      for (int64_t pass = 0; pass < passes; ++pass) multiply();
+      const double seconds = (cpu_seconds() - start) / static_cast<double>(passes);
+      check();
+      if (i >= 0) times.push_back(seconds);
+      if (i < 0) passes = static_cast<int64_t>(std::ceil(kRepeatSeconds / std::max(seconds, 1e-9)));
+    }
+    std::nth_element(times.begin(), times.begin() + repeats / 2, times.end());
+    return times[static_cast<size_t>(repeats / 2)];
+  }
+
+ private:
+  // In tiles as the back end cuts them: rows, then as many panels as its scratch holds.
+  void multiply() {
+    const int64_t tile_rows = std::min(num_rows_, kMaxTileRows);
+    const int64_t tile_panels = std::min<int64_t>(kTileFloats / (tile_rows * kPanel), 32);
+    const Segment& segment = weight_.segment();
+    for (int64_t panel = 0; panel < num_panels_; panel += tile_panels) {
+      const int64_t count = std::min(tile_panels, num_panels_ - panel);
+      for (int64_t m = 0; m < num_rows_; m += tile_rows) {
+        row_.function.matmul({segment.data, segment.panel_bytes, weight_.view.num_inputs,
+                              activations_.rows(m), activations_.stride(),
+                              std::min(tile_rows, num_rows_ - m), panel, count,
+                              sums_.as<float>().data() + m * num_panels_ * kPanel + panel * kPanel,
+                              num_panels_ * kPanel, scratch_.as<float>().data()});
+      }
     }
   }
-  return sum;
+
+  void check() {
+    const int64_t num_outputs = num_panels_ * kPanel;
+    for (const float sum : sums_.as<float>().first(static_cast<size_t>(num_rows_ * num_outputs))) {
+      CHECK(std::isfinite(sum), "{}: an output is {}", row_.name, sum);
+    }
+    for (int i = 0; i < 4; ++i) {
+      const int64_t n = i == 0 ? num_outputs - 1 : static_cast<int64_t>(random_()) % num_outputs;
+      const int64_t m = i == 0 ? num_rows_ - 1 : static_cast<int64_t>(random_()) % num_rows_;
+      const Expected expected = expect(activations_, m, weight_.output(n));
+      const double found = double{sums_.as<float>()[static_cast<size_t>(m * num_outputs + n)]};
+      CHECK(std::fabs(found - expected.value) <= expected.tolerance,
+            "{}: row {}, output {} is {} instead of {} (within {})", row_.name, m, n, found,
+            expected.value, expected.tolerance);
+    }
+  }
+
+  const BenchWeight& weight_;
+  const KernelRow& row_;
+  int64_t num_rows_, num_panels_;
+  Activations activations_;
+  Buffer sums_, scratch_;
+  std::mt19937 random_{std::random_device{}()};
+};
+
+struct Limits {
+  std::vector<PeakRate> peaks;
+  double warm_read, cold_read;  // bytes per second of one thread
+
+  // Peak of a row's arithmetic for one thread; two int8 terms halve it.
+  double peak(const KernelRow& row) const {
+    const PeakKind kind = row.activation == ActivationType::kF32 ? PeakKind::kF32 : PeakKind::kInt8;
+    const double passes = row.activation == ActivationType::kInt16 ? 2 : 1;
+    return best_peak(peaks, kind, row.isa) / passes;
+  }
+};
+
+Result<Limits> measure_limits(const Options& options) {
+  const size_t cold = static_cast<size_t>(options.megabytes) << 20;
+  return Limits{peak_rates(1), TRY(read_bandwidth(kWarmBytes, 1)), TRY(read_bandwidth(cold, 1))};
 }
 
-void bench_row(const Options& options, const KernelUnit& unit, const KernelSet& kernels,
-               Layout layout, int64_t num_rows) {
-  const KernelRow& row = kernels.matmul[static_cast<size_t>(layout)].for_rows(num_rows);
-  const Panels panels = make_panels(layout, static_cast<size_t>(options.megabytes) << 20);
-  const int64_t group = num_rows == 1 ? 64 : 8;
-  std::vector<float> x(static_cast<size_t>(num_rows * kInputs), 0.5f);
-  Buffer sums = Buffer::allocate(static_cast<size_t>(num_rows * group * kPanel) * 4).value();
-  Buffer scratch = Buffer::allocate(kMatmulScratchFloats * sizeof(float)).value();
-  // M = 64 needs fewer panels for a steady figure.
-  const int64_t num_panels =
-      num_rows == 1 ? panels.num_panels : std::min<int64_t>(panels.num_panels, 128);
-  const double seconds = median_seconds(options.repeats, [&] {
-    for (int64_t first = 0; first < num_panels; first += group) {
-      row.function.matmul({reinterpret_cast<const uint8_t*>(panels.memory.data()),
-                           panels.panel_bytes, kInputs, x.data(), kInputs, num_rows, first,
-                           std::min(group, num_panels - first), sums.as<float>().data(),
-                           group * kPanel, scratch.as<float>().data()});
-    }
-  });
-  const double expected = expected_sum(kernels, layout, panels, x.data());
-  const double found = double{sums.as<float>()[0]};
-  CHECK(std::fabs(found - expected) <= 1e-4 * std::fabs(expected) + 1e-6, "{}: {} instead of {}",
-        row.name, found, expected);
-  const double bytes = static_cast<double>(num_panels) * static_cast<double>(panels.panel_bytes);
-  const double flops = 2.0 * static_cast<double>(num_panels * kPanel * kInputs * num_rows);
+void print_case(const Options& options, Case& measured, int64_t num_rows, bool warm,
+                const Limits& limits) {
+  const double seconds = measured.measure(options.repeats);
+  const KernelRow& row = measured.row();
+  constexpr const char* kActivations[] = {"f32", "int8", "int16"};
+  const double bandwidth = measured.bytes() / seconds, rate = measured.operations() / seconds;
+  const double read = warm ? limits.warm_read : limits.cold_read, peak = limits.peak(row);
   fmt::print(
-      "{{\"unit\": \"{}\", \"row\": \"{}\", \"m\": {}, \"gb_s\": {:.1f}, \"gflop_s\": {:.1f}}}\n",
-      unit.name, row.name, num_rows, bytes / seconds / 1e9, flops / seconds / 1e9);
+      fmt::runtime(options.json ? "{{\"kernel\": \"{}\", \"x\": \"{}\", \"m\": {}, \"weights\": "
+                                  "\"{}\", \"gb_s\": {:.1f}, \"read_share\": {:.2f}, \"tflop_s\": "
+                                  "{:.3f}, \"peak_share\": {:.2f}}}\n"
+                                : "{:<34} {:<6} {:>4} {:<5} {:>7.1f} {:>6.2f} {:>9.3f} {:>6.2f}\n"),
+      row.name, kActivations[static_cast<size_t>(row.activation)], num_rows, warm ? "warm" : "cold",
+      bandwidth / 1e9, bandwidth / read, rate / 1e12, peak > 0 ? rate / peak : 0.0);
   std::fflush(stdout);
 }
 
-// The limits, from the kernels themselves: streaming bf16-free words through the f32 row needs one
-// load and one FMA per 64 bytes (bandwidth); a small f32 matrix with many rows stays in cache
-// (FMA).
-void bench_limits(const Options& options) {
-  Buffer memory = Buffer::allocate(size_t{256} << 20).value();
-  const auto words = memory.as<uint64_t>();
-  std::fill(words.begin(), words.end(), 1);
-  uint64_t total = 0;
-  const double seconds = median_seconds(options.repeats, [&] {
-    uint64_t lanes[8] = {};
-    for (size_t i = 0; i < words.size(); i += 8) {
-      for (size_t j = 0; j < 8; ++j) lanes[j] += words[i + j];
-    }
-    for (const uint64_t lane : lanes) total += lane;
-  });
-  CHECK(total == words.size() * static_cast<uint64_t>(options.repeats + 1), "{}", total);
-  fmt::print("{{\"limit\": \"read\", \"gb_s\": {:.1f}}}\n",
-             static_cast<double>(memory.size()) / seconds / 1e9);
+Status bench_layout(const Options& options, Layout layout, const KernelSet& kernels, Team& team,
+                    const Limits& limits) {
+  const BenchWeight weight = TRY(make_weight(options, layout, kernels, team));
+  const Segment& segment = weight.segment();
+  const auto warm_panels = std::clamp<int64_t>(
+      static_cast<int64_t>(kWarmBytes / segment.panel_bytes), 4, segment.num_panels);
+  for (const int64_t num_rows : kRows) {
+    if (options.rows > 0 && options.rows != num_rows) continue;
+    Case warm(weight, kernels, num_rows, warm_panels);
+    print_case(options, warm, num_rows, true, limits);
+    const double panel_operations =
+        2.0 * static_cast<double>(kPanel * weight.view.num_inputs * num_rows);
+    const auto most = static_cast<int64_t>(kRepeatOperations / panel_operations);
+    Case cold(weight, kernels, num_rows, std::clamp(most, warm_panels, segment.num_panels));
+    print_case(options, cold, num_rows, false, limits);
+  }
+  return {};
 }
 
-void bench_fma_peak(const Options& options, const KernelSet& kernels) {
-  constexpr int64_t kSmall = 256, kRows = 48;
-  const KernelRow& row = kernels.matmul[static_cast<size_t>(Layout::kF32)].for_rows(kRows);
-  Buffer weights = Buffer::allocate(2 * panel_bytes(Layout::kF32, kSmall)).value();
-  std::vector<float> x(kRows * kSmall, 1.0f);
-  Buffer sums = Buffer::allocate(kRows * 2 * kPanel * 4).value();
-  Buffer scratch = Buffer::allocate(kMatmulScratchFloats * sizeof(float)).value();
-  constexpr int kCalls = 2000;
-  const double seconds = median_seconds(options.repeats, [&] {
-    for (int i = 0; i < kCalls; ++i) {
-      row.function.matmul({reinterpret_cast<const uint8_t*>(weights.data()),
-                           panel_bytes(Layout::kF32, kSmall), kSmall, x.data(), kSmall, kRows, 0, 2,
-                           sums.as<float>().data(), 2 * kPanel, scratch.as<float>().data()});
-    }
-  });
-  const double flops = 2.0 * kCalls * kRows * 2 * kPanel * kSmall;
-  fmt::print("{{\"limit\": \"fma tile in cache\", \"gflop_s\": {:.1f}}}\n", flops / seconds / 1e9);
-}
-
-int run(const Options& options) {
+Status run(const Options& options) {
   const uint32_t available = detect_isa();
-  const auto unit = select_unit(options.unit, available);
-  if (!unit.ok()) {
-    fmt::print(stderr, "{}\n", unit.error().to_string());
-    return 1;
+  const KernelUnit* unit = TRY(select_unit(options.unit, available));
+  const Limits limits = TRY(measure_limits(options));
+  fmt::print(stderr, "reads {:.1f} GB/s warm, {:.1f} cold; peaks of one thread, T/s:",
+             limits.warm_read / 1e9, limits.cold_read / 1e9);
+  for (const PeakRate& peak : limits.peaks) {
+    fmt::print(stderr, " {} {:.3f}", peak.name, peak.operations.one_thread / 1e12);
   }
-  const KernelSet kernels = select_kernels(**unit, available);
-  bench_limits(options);
-  bench_fma_peak(options, kernels);
-  for (const int64_t num_rows : {1, 8, 64}) {
-    for (int layout = 0; layout < kNumLayouts; ++layout) {
-      bench_row(options, **unit, kernels, static_cast<Layout>(layout), num_rows);
+  fmt::print(stderr, "\n");
+  if (!options.json) {
+    fmt::print("{:<34} {:<6} {:>4} {:<5} {:>7} {:>6} {:>9} {:>6}\n", "kernel", "x", "M", "set",
+               "GB/s", "share", "TFLOP/s", "share");
+  }
+  Team team(static_cast<int>(usable_cores().size()), usable_cores());
+  int num_layouts = 0;
+  for (const ActivationType type : {ActivationType::kInt16, ActivationType::kInt8}) {
+    const bool exact = type == ActivationType::kInt16;
+    if (!options.activations.empty() && exact != (options.activations == "exact")) continue;
+    const KernelSet kernels = select_kernels(*unit, available, type);
+    for (const LayoutInfo& info : kLayouts) {
+      if (!options.layout.empty() && options.layout != info.name) continue;
+      const MatmulRows& rows = kernels.matmul[static_cast<size_t>(info.layout)];
+      // Dense layouts are the same in both arithmetics.
+      const bool once = rows.activation() == ActivationType::kF32;
+      ++num_layouts;
+      if (once && !exact && options.activations.empty()) continue;
+      TRY(bench_layout(options, info.layout, kernels, team, limits));
     }
   }
-  return 0;
+  if (num_layouts > 0) return {};
+  return make_error(ErrorCode::kInvalidArgument, "there is no layout '{}'", options.layout);
 }
 
 }  // namespace
@@ -179,10 +347,24 @@ int main(int argc, char** argv) {
   headrace::cpu::Options options;
   CLI::App app{"Speed of each matmul kernel beside the machine's limits"};
   app.add_option("--unit,--isa", options.unit, "kernel unit, as for headrace --isa");
-  app.add_option("--megabytes", options.megabytes, "packed bytes of each weight")
-      ->check(CLI::Range(1, 4096));
+  app.add_option("--layout", options.layout, "only this layout, such as q4_0x16");
+  app.add_option("--activations", options.activations, "only this arithmetic")
+      ->check(CLI::IsMember({"exact", "int8"}));
+  app.add_option("--rows", options.rows, "only this M")
+      ->check(CLI::IsMember({1, 2, 4, 16, 64, 512}));
+  app.add_option("--inputs", options.inputs, "K: a multiple of 256")
+      ->check([](const std::string& text) {
+        const long value = std::strtol(text.c_str(), nullptr, 10);
+        const bool valid = value >= 256 && value <= 65536 && value % 256 == 0;
+        return valid ? std::string() : "K must be a multiple of 256 in 256..65536, not " + text;
+      });
+  app.add_option("--megabytes", options.megabytes, "file bytes of a cold weight")
+      ->check(CLI::Range(4, 4096));
   app.add_option("--repeats", options.repeats, "timed calls; the median counts")
       ->check(CLI::Range(1, 1000));
+  app.add_flag("--json", options.json, "one JSON object per line");
   CLI11_PARSE(app, argc, argv);
-  return headrace::cpu::run(options);
+  const headrace::Status status = headrace::cpu::run(options);
+  if (!status.ok()) fmt::print(stderr, "bench_kernels: {}\n", status.error().to_string());
+  return status.ok() ? 0 : 1;
 }

@@ -99,6 +99,7 @@ struct Point {
   std::function<StepTiming(StepBench&)> run;
   std::vector<double> seconds = {};
   std::optional<uint64_t> digest = {};
+  double joins_per_step = 0;
 };
 
 // The machine's limits as the points need them, each measured once.
@@ -206,6 +207,8 @@ Status time_points(const PointPlan& plan, StepBench& bench, std::vector<Point>* 
                           repeat + 1);
       }
       point.digest = timing.digest;
+      point.joins_per_step =
+          static_cast<double>(timing.num_joins) / static_cast<double>(timing.num_steps);
       bar.update(static_cast<size_t>(repeat) * points->size() + i + 1,
                  static_cast<size_t>(plan.repeats) * points->size());
     }
@@ -213,7 +216,7 @@ Status time_points(const PointPlan& plan, StepBench& bench, std::vector<Point>* 
   return {};
 }
 
-Result<json::object> point_row(const Point& point, Ceilings& ceilings) {
+Result<json::object> point_row(const Point& point, size_t num_layers, Ceilings& ceilings) {
   std::vector<double> seconds = point.seconds;
   std::sort(seconds.begin(), seconds.end());
   const double median = seconds[seconds.size() / 2];
@@ -232,6 +235,8 @@ Result<json::object> point_row(const Point& point, Ceilings& ceilings) {
                       {"share", limit_s / median},
                       {"bound", memory_s >= point.arithmetic_s ? "memory" : "arithmetic"},
                       {"read_gb_s", bandwidth / 1e9},
+                      {"joins_per_layer",
+                       point.joins_per_step / static_cast<double>(std::max<size_t>(num_layers, 1))},
                       {"digest", fmt::format("{:016x}", *point.digest)}};
 }
 
@@ -297,6 +302,15 @@ Result<cpu::KernelSet> kernels_in_use(const Options& options, const Backend& bac
   return cpu::select_kernels(*unit, isa, activations);
 }
 
+// The instruction sets that any of the matmul rows needs: peaks beyond them are not ours.
+uint32_t matmul_isa(const cpu::KernelSet& kernels) {
+  uint32_t isa = 0;
+  for (const cpu::MatmulRows& rows : kernels.matmul) {
+    for (int i = 0; i < rows.count; ++i) isa |= rows.rows[static_cast<size_t>(i)]->isa;
+  }
+  return isa;
+}
+
 json::object load_row(const Options& options, const std::string& spec, const Loaded& loaded,
                       const StepBench& bench) {
   const size_t resident = resident_bytes();
@@ -326,8 +340,8 @@ void print_load(const json::object& row) {
       row.at("activations").as_string().c_str(), row.at("load_s").as_double(),
       size("resident_bytes").c_str(), row.at("resident_share").as_double(),
       size("packed_bytes").c_str(), size("kv_bytes").c_str(), size("workspace_bytes").c_str());
-  std::printf("%-8s %-16s %10s %21s %10s %6s  %s\n", "work", "", "tok/s", "(low - high)", "limit",
-              "share", "bound by");
+  std::printf("%-8s %-16s %10s %21s %10s %6s %11s  %s\n", "work", "", "tok/s", "(low - high)",
+              "limit", "share", "joins/layer", "bound by");
 }
 
 void print_point(const Point& point, const json::object& row) {
@@ -335,12 +349,12 @@ void print_point(const Point& point, const json::object& row) {
                      : point.kind == std::string_view("batch") ? "sequences"
                                                                : "tokens";
   const auto number = [&](const char* key) { return row.at(key).as_double(); };
-  std::printf("%-8s %6ld %-9s %10.1f %10.1f-%10.1f %10.1f %6.2f  %s\n", point.kind,
-              static_cast<long>(point.size), unit, number("tok_s"), number("tok_s_low"),
-              number("tok_s_high"), number("limit_tok_s"), number("share"),
-              row.at("bound") == "memory"
-                  ? fmt::format("reads, {:.1f} GB/s", number("read_gb_s")).c_str()
-                  : "arithmetic");
+  std::printf(
+      "%-8s %6ld %-9s %10.1f %10.1f-%10.1f %10.1f %6.2f %11.1f  %s\n", point.kind,
+      static_cast<long>(point.size), unit, number("tok_s"), number("tok_s_low"),
+      number("tok_s_high"), number("limit_tok_s"), number("share"), number("joins_per_layer"),
+      row.at("bound") == "memory" ? fmt::format("reads, {:.1f} GB/s", number("read_gb_s")).c_str()
+                                  : "arithmetic");
   std::fflush(stdout);
 }
 
@@ -350,8 +364,8 @@ Status bench_step(const Options& options, const std::vector<std::string>& argume
   Loaded loaded = TRY(load(options, arguments[0]));
   const PointPlan& plan = loaded.plan;
   auto bench = TRY(StepBench::create(*loaded.model, *loaded.backend, room_for(plan)));
-  Ceilings ceilings(loaded.backend->num_threads(), cpu::detect_isa());
   const cpu::KernelSet kernels = TRY(kernels_in_use(options, *loaded.backend));
+  Ceilings ceilings(loaded.backend->num_threads(), matmul_isa(kernels));
   const StepWork work = TRY(step_work(*loaded.checkpoint, loaded.model->config(), *loaded.backend,
                                       kernels, loaded.model->options().kv_type));
   std::vector<Point> points =
@@ -362,7 +376,7 @@ Status bench_step(const Options& options, const std::vector<std::string>& argume
   const json::object load = load_row(options, arguments[0], loaded, bench);
   as_json ? print_row(load) : print_load(load);
   for (const Point& point : points) {
-    const json::object row = TRY(point_row(point, ceilings));
+    const json::object row = TRY(point_row(point, work.layers.size(), ceilings));
     as_json ? print_row(row) : print_point(point, row);
   }
   return {};

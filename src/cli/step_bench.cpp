@@ -32,11 +32,12 @@ Result<StepBench> StepBench::create(Model& model, const Backend& backend, const 
   const int64_t num_blocks =
       blocks_for(room.single_tokens) + room.max_sequences * blocks_for(room.batch_tokens);
   KvStore store = TRY(KvStore::create(backend, model.kv_shapes(), num_blocks));
-  return StepBench(model, std::move(store), room);
+  return StepBench(model, backend, std::move(store), room);
 }
 
-StepBench::StepBench(Model& model, KvStore store, const Room& room)
+StepBench::StepBench(Model& model, const Backend& backend, KvStore store, const Room& room)
     : model_(&model),
+      backend_(&backend),
       store_(std::move(store)),
       batch_blocks_(blocks_for(room.batch_tokens)),
       single_table_(static_cast<size_t>(blocks_for(room.single_tokens))),
@@ -46,6 +47,7 @@ StepBench::StepBench(Model& model, KvStore store, const Room& room)
   token_ids_ = fixed_ids(model.options().max_batch_tokens, model.config().vocab_size);
   logits_.resize(static_cast<size_t>(room.max_sequences) *
                  static_cast<size_t>(model.config().vocab_size));
+  best_.resize(static_cast<size_t>(room.max_sequences));
 }
 
 void StepBench::fill_contexts(int64_t num_tokens) {
@@ -57,20 +59,32 @@ void StepBench::fill_contexts(int64_t num_tokens) {
 }
 
 // One step of the first tokens of the fixed text.
-void StepBench::forward(std::vector<BatchSpan>& spans, std::span<const int32_t> logit_rows) {
+void StepBench::forward(std::vector<BatchSpan>& spans, std::span<const int32_t> rows,
+                        Wanted wanted) {
   int32_t num_rows = 0;
   for (BatchSpan& span : spans) {
     span.first_row = num_rows;
     span.rope_epoch = model_->rope_epoch(span.first_position + span.num_rows);
     num_rows += span.num_rows;
   }
-  const auto ids = std::span(token_ids_).first(static_cast<size_t>(num_rows));
-  model_->forward(Batch{ids, spans, logit_rows}, store_, logits_.data());
+  Batch batch{std::span(token_ids_).first(static_cast<size_t>(num_rows)), spans, {}};
+  if (wanted == Wanted::kLogits) batch.logit_rows = rows;
+  if (wanted == Wanted::kBest) batch.best_rows = rows;
+  model_->forward(batch, store_, {logits_.data(), best_.data()});
+  ++num_steps_;
 }
 
-StepTiming StepBench::check_logits(double seconds, size_t num_rows) const {
-  StepTiming timing{seconds, 14695981039346656037u, true};
-  const size_t count = num_rows * static_cast<size_t>(model_->config().vocab_size);
+template <typename F>
+StepTiming StepBench::time(size_t num_logit_rows, const F& work) {
+  StepTiming timing;
+  const int64_t steps_before = num_steps_, joins_before = backend_->num_joins();
+  const auto start = std::chrono::steady_clock::now();
+  work();
+  timing.seconds = seconds_since(start);
+  timing.num_steps = num_steps_ - steps_before;
+  timing.num_joins = backend_->num_joins() - joins_before;
+  timing.digest = 14695981039346656037u;
+  const size_t count = num_logit_rows * static_cast<size_t>(model_->config().vocab_size);
   for (size_t i = 0; i < count; ++i) {
     uint32_t bits;
     std::memcpy(&bits, &logits_[i], sizeof(bits));
@@ -83,41 +97,41 @@ StepTiming StepBench::check_logits(double seconds, size_t num_rows) const {
 StepTiming StepBench::prefill(int64_t num_tokens) {
   const int64_t chunk = model_->options().max_batch_tokens;
   std::vector<BatchSpan> spans(1);
-  const auto start = std::chrono::steady_clock::now();
-  for (int64_t first = 0; first < num_tokens; first += chunk) {
-    const auto count = static_cast<int32_t>(std::min(chunk, num_tokens - first));
-    spans[0] = {0, count, first, single_table_.data(), 0};
-    const int32_t last_row = count - 1;
-    const bool last = first + count == num_tokens;
-    forward(spans, last ? std::span(&last_row, 1) : std::span<const int32_t>());
-  }
-  return check_logits(seconds_since(start), 1);
+  return time(1, [&] {
+    for (int64_t first = 0; first < num_tokens; first += chunk) {
+      const auto count = static_cast<int32_t>(std::min(chunk, num_tokens - first));
+      spans[0] = {0, count, first, single_table_.data(), 0};
+      const int32_t last_row = count - 1;
+      const bool last = first + count == num_tokens;
+      forward(spans, {&last_row, 1}, last ? Wanted::kLogits : Wanted::kNothing);
+    }
+  });
 }
 
 StepTiming StepBench::decode(int64_t depth, int64_t num_steps) {
   std::vector<BatchSpan> spans(1);
   constexpr int32_t kRow = 0;
-  const auto start = std::chrono::steady_clock::now();
-  for (int64_t i = 0; i < num_steps; ++i) {
-    spans[0] = {0, 1, depth + i, single_table_.data(), 0};
-    forward(spans, {&kRow, 1});
-  }
-  return check_logits(seconds_since(start), 1);
+  return time(1, [&] {
+    for (int64_t i = 0; i < num_steps; ++i) {
+      spans[0] = {0, 1, depth + i, single_table_.data(), 0};
+      forward(spans, {&kRow, 1}, i + 1 == num_steps ? Wanted::kLogits : Wanted::kBest);
+    }
+  });
 }
 
 StepTiming StepBench::decode_batch(int num_sequences, int64_t depth, int64_t num_steps) {
   std::vector<BatchSpan> spans(static_cast<size_t>(num_sequences));
   std::vector<int32_t> rows(static_cast<size_t>(num_sequences));
   std::iota(rows.begin(), rows.end(), 0);
-  const auto start = std::chrono::steady_clock::now();
-  for (int64_t i = 0; i < num_steps; ++i) {
-    for (size_t s = 0; s < spans.size(); ++s) {
-      spans[s] = {0, 1, depth + i, batch_tables_.data() + s * static_cast<size_t>(batch_blocks_),
-                  0};
+  return time(spans.size(), [&] {
+    for (int64_t i = 0; i < num_steps; ++i) {
+      for (size_t s = 0; s < spans.size(); ++s) {
+        const int32_t* table = batch_tables_.data() + s * static_cast<size_t>(batch_blocks_);
+        spans[s] = {0, 1, depth + i, table, 0};
+      }
+      forward(spans, rows, i + 1 == num_steps ? Wanted::kLogits : Wanted::kBest);
     }
-    forward(spans, rows);
-  }
-  return check_logits(seconds_since(start), spans.size());
+  });
 }
 
 }  // namespace headrace

@@ -16,8 +16,10 @@ namespace headrace {
 
 struct StepTiming {
   double seconds = 0;
-  uint64_t digest = 0;  // of the last step's logits
-  bool finite = true;   // all of them
+  int64_t num_steps = 0;
+  int64_t num_joins = 0;  // of the back end's threads, in all steps
+  uint64_t digest = 0;    // of the last step's logits
+  bool finite = true;     // all of them
 };
 
 class StepBench {
@@ -35,7 +37,8 @@ class StepBench {
   void fill_contexts(int64_t num_tokens);
   // A prompt of num_tokens in chunks of the model's batch size; logits of the last token only.
   StepTiming prefill(int64_t num_tokens);
-  // num_steps steps of one token from position `depth` on.
+  // num_steps steps of one token from position `depth` on. Each but the last asks for its best
+  // token only, as greedy decoding does; the last for its logits.
   StepTiming decode(int64_t depth, int64_t num_steps);
   // The same for num_sequences sequences in each step.
   StepTiming decode_batch(int num_sequences, int64_t depth, int64_t num_steps);
@@ -43,17 +46,23 @@ class StepBench {
   size_t kv_bytes() const { return store_.num_bytes(); }
 
  private:
-  StepBench(Model& model, KvStore store, const Room& room);
-  void forward(std::vector<BatchSpan>& spans, std::span<const int32_t> logit_rows);
-  StepTiming check_logits(double seconds, size_t num_rows) const;
+  StepBench(Model& model, const Backend& backend, KvStore store, const Room& room);
+  enum class Wanted { kNothing, kBest, kLogits };  // of the rows listed
+  void forward(std::vector<BatchSpan>& spans, std::span<const int32_t> rows, Wanted wanted);
+  // Times work() (its steps are counted by forward) and looks at the logits it left.
+  template <typename F>
+  StepTiming time(size_t num_logit_rows, const F& work);
 
   Model* model_;
+  const Backend* backend_;
   KvStore store_;
   int64_t batch_blocks_;               // per sequence of a batch
   std::vector<int32_t> single_table_;  // the sequence alone
   std::vector<int32_t> batch_tables_;  // [max_sequences, batch_blocks_]
   std::vector<int32_t> token_ids_;     // a fixed text, as long as the longest step
+  int64_t num_steps_ = 0;              // since creation
   std::vector<float> logits_;
+  std::vector<BestOutput> best_;
 };
 
 }  // namespace headrace
