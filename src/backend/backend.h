@@ -14,6 +14,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <memory>
 #include <span>
 #include <string>
@@ -109,12 +110,15 @@ struct NormArgs {
 };
 
 // How one layer's keys and values lie in a block of the KV store; see Backend::kv_layer_bytes.
-enum class KvType : uint8_t { kF32, kBF16 };
+// fp8 (e4m3) and int8 have a scale per position and KV head.
+enum class KvType : uint8_t { kF32, kBF16, kF16, kFp8, kInt8 };
+inline constexpr std::string_view kKvTypeNames[] = {"f32", "bf16", "f16", "fp8", "int8"};
+inline constexpr int kNumKvTypes = static_cast<int>(std::size(kKvTypeNames));
 inline constexpr int kBlockTokens = 16;
 inline constexpr int kMaxHeadDim = 512;  // largest head_dim of a KvShape
 
 struct KvShape {
-  KvType type = KvType::kF32;
+  KvType type = KvType::kBF16;
   int num_kv_heads = 0;
   int head_dim = 0;
 };

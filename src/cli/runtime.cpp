@@ -32,7 +32,10 @@ Result<std::unique_ptr<Backend>> create_backend(const Options& options) {
 }
 
 KvType kv_type_from_options(const Options& options) {
-  return options.text("--kv-type") == "bf16" ? KvType::kBF16 : KvType::kF32;
+  const auto* const name =
+      std::find(std::begin(kKvTypeNames), std::end(kKvTypeNames), options.text("--kv-type"));
+  CHECK(name != std::end(kKvTypeNames), "--kv-type {}", options.text("--kv-type"));
+  return static_cast<KvType>(name - std::begin(kKvTypeNames));
 }
 
 ModelOptions model_options(const Options& options) {

@@ -1,10 +1,13 @@
 // Attention and the KV append: against float64, and independence of chunks, neighbours and threads.
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 
+#include "backend/cpu/attention.h"
+#include "backend/cpu/kernels/registry.h"
 #include "base/numeric.h"
 #include "kernel_cases.h"
 
@@ -78,46 +81,93 @@ class Sequence {
   std::vector<int32_t> table_;
 };
 
-float stored(const Case& setup, float value) {
-  return setup.type == KvType::kF32 ? value : bf16_to_float(float_to_bf16(value));
+// Head x as a KV type keeps it.
+std::vector<double> stored_head(KvType type, const float* x, int64_t dim) {
+  float largest = 0;
+  for (int64_t d = 0; d < dim; ++d) largest = std::max(largest, std::fabs(x[d]));
+  std::vector<double> out;
+  for (int64_t d = 0; d < dim; ++d) {
+    float value = x[d];
+    if (type == KvType::kBF16) value = bf16_to_float(float_to_bf16(value));
+    if (type == KvType::kF16) value = f16_to_float(float_to_f16(value));
+    if (type == KvType::kInt8) {
+      const float scale = largest / 127.0f;
+      value = std::nearbyint(value * (127.0f / largest)) * scale;
+    }
+    if (type == KvType::kFp8) {
+      const float code = std::fabs(value * (448.0f / largest));
+      float best = 0;
+      for (int bits = 1; bits < 0x7F; ++bits) {
+        const float candidate = e4m3_to_float(static_cast<uint8_t>(bits));
+        const float distance = std::fabs(candidate - code) - std::fabs(best - code);
+        if (distance < 0 || (distance == 0 && bits % 2 == 0)) best = candidate;
+      }
+      value = std::copysign(best * (largest / 448.0f), value);
+    }
+    out.push_back(double{value});
+  }
+  return out;
 }
 
-// Largest error of a run against float64.
-double worst_error(const Case& setup, const std::vector<float>& qkv,
-                   const std::vector<float>& sinks, const std::vector<float>& out) {
+// keys[token * num_kv_heads + head], values behind them by num_tokens * num_kv_heads.
+std::vector<std::vector<double>> stored_heads(const Case& setup, const std::vector<float>& qkv) {
   const int64_t dim = setup.head_dim;
-  const int64_t q_width = setup.num_heads * dim;
-  const int64_t width = q_width + 2 * setup.num_kv_heads * dim;
+  const int64_t width = (setup.num_heads + 2 * setup.num_kv_heads) * dim;
+  std::vector<std::vector<double>> heads;
+  for (const int first : {setup.num_heads, setup.num_heads + setup.num_kv_heads}) {
+    for (int64_t i = 0; i < setup.num_tokens; ++i) {
+      for (int h = 0; h < setup.num_kv_heads; ++h) {
+        heads.push_back(stored_head(setup.type, qkv.data() + i * width + (first + h) * dim, dim));
+      }
+    }
+  }
+  return heads;
+}
+
+// Output of query head h of token i in float64.
+std::vector<double> exact_row(const Case& setup, const std::vector<float>& qkv,
+                              const std::vector<float>& sinks,
+                              const std::vector<std::vector<double>>& stored, int64_t i, int h) {
+  const int64_t dim = setup.head_dim;
+  const int64_t width = (setup.num_heads + 2 * setup.num_kv_heads) * dim;
   const double scale = double{0.7f / std::sqrt(static_cast<float>(setup.head_dim))};
+  const int64_t kv_head = h / (setup.num_heads / setup.num_kv_heads);
+  const int64_t lowest = setup.window > 0 ? std::max<int64_t>(0, i + 1 - setup.window) : 0;
+  double total = setup.sinks ? std::exp(double{sinks[static_cast<size_t>(h)]}) : 0;
+  std::vector<double> out(static_cast<size_t>(dim));
+  for (int64_t j = lowest; j <= i; ++j) {
+    const auto at = static_cast<size_t>(j * setup.num_kv_heads + kv_head);
+    const std::vector<double>& key = stored[at];
+    const std::vector<double>& value = stored[stored.size() / 2 + at];
+    double dot = 0;
+    for (int64_t d = 0; d < dim; ++d) {
+      dot +=
+          double{qkv[static_cast<size_t>(i * width + h * dim + d)]} * key[static_cast<size_t>(d)];
+    }
+    double score = dot * scale;
+    const double cap = double{setup.softcap};
+    if (cap > 0) score = cap * std::tanh(score / cap);
+    const double weight = std::exp(score);
+    total += weight;
+    for (size_t d = 0; d < out.size(); ++d) out[d] += weight * value[d];
+  }
+  for (double& value : out) value /= total;
+  return out;
+}
+
+// Largest error of a run against float64 over every `stride`-th token and the last.
+double worst_error(const Case& setup, const std::vector<float>& qkv,
+                   const std::vector<float>& sinks, const std::vector<float>& out,
+                   int64_t stride = 1) {
+  const auto stored = stored_heads(setup, qkv);
   double worst = 0;
   for (int64_t i = 0; i < setup.num_tokens; ++i) {
-    const int64_t lowest = setup.window > 0 ? std::max<int64_t>(0, i + 1 - setup.window) : 0;
+    if (i % stride != 0 && i + 1 != setup.num_tokens) continue;
     for (int h = 0; h < setup.num_heads; ++h) {
-      const int64_t kv_head = h / (setup.num_heads / setup.num_kv_heads);
-      std::vector<double> weights;
-      double total = setup.sinks ? std::exp(double{sinks[static_cast<size_t>(h)]}) : 0;
-      for (int64_t j = lowest; j <= i; ++j) {
-        double dot = 0;
-        for (int64_t d = 0; d < dim; ++d) {
-          const float k = qkv[static_cast<size_t>(j * width + q_width + kv_head * dim + d)];
-          dot +=
-              double{qkv[static_cast<size_t>(i * width + h * dim + d)]} * double{stored(setup, k)};
-        }
-        double score = dot * scale;
-        if (setup.softcap > 0)
-          score = double{setup.softcap} * std::tanh(score / double{setup.softcap});
-        weights.push_back(std::exp(score));
-        total += weights.back();
-      }
-      for (int64_t d = 0; d < dim; ++d) {
-        double value = 0;
-        for (int64_t j = lowest; j <= i; ++j) {
-          const int64_t at = j * width + q_width + (setup.num_kv_heads + kv_head) * dim + d;
-          value += weights[static_cast<size_t>(j - lowest)] *
-                   double{stored(setup, qkv[static_cast<size_t>(at)])};
-        }
-        const double error =
-            std::fabs(value / total - double{out[static_cast<size_t>(i * q_width + h * dim + d)]});
+      const auto exact = exact_row(setup, qkv, sinks, stored, i, h);
+      for (size_t d = 0; d < exact.size(); ++d) {
+        const auto at = static_cast<size_t>(i * setup.num_heads + h) * exact.size() + d;
+        const double error = std::fabs(exact[d] - double{out[at]});
         worst = std::isnan(error) ? 1e30 : std::max(worst, error);
       }
     }
@@ -125,19 +175,42 @@ double worst_error(const Case& setup, const std::vector<float>& qkv,
   return worst;
 }
 
+constexpr KvType kTypes[] = {KvType::kF32, KvType::kBF16, KvType::kF16, KvType::kFp8,
+                             KvType::kInt8};
+static_assert(std::size(kTypes) == kNumKvTypes);
+
 std::vector<Case> all_cases() {
   std::vector<Case> cases;
-  for (const int dim : {16, 24, 32, 64, 80, 96, 112, 128, 192, 256}) {
+  for (const int dim : {16, 24, 32, 64, 80, 96, 112, 128, 192, 256, 512}) {
     cases.push_back({4, 2, dim, KvType::kF32, 0, 0, false, 81});
     cases.push_back({2, 2, dim, KvType::kBF16, 0, 0, false, 70});
+    cases.push_back({3, 1, dim, dim % 32 == 0 ? KvType::kFp8 : KvType::kInt8, 0, 0, false, 40});
   }
-  for (const KvType type : {KvType::kF32, KvType::kBF16}) {
+  for (const KvType type : kTypes) {
     cases.push_back({9, 3, 64, type, 0, 0, false, 150});
     cases.push_back({6, 1, 32, type, 20.0f, 0, false, 140});
     cases.push_back({4, 4, 64, type, 0, 17, false, 140});
     cases.push_back({4, 2, 64, type, 0, 64, true, 200});
     cases.push_back({5, 1, 40, type, 30.0f, 1, true, 66});
     cases.push_back({3, 1, 64, type, 0, 100, false, 197});
+  }
+  for (const int group : {7, 8, 13, 16, 20, 50}) {
+    cases.push_back({group, 1, 32, KvType::kBF16, 0, 0, group % 2 == 0, 70});
+  }
+  return cases;
+}
+
+// Lengths around blocks, steps and splits, and sequences of several splits with windows that begin
+// in one and end in another.
+std::vector<Case> long_cases() {
+  std::vector<Case> cases;
+  for (const int64_t length : {1, 2, 15, 16, 17, 63, 64, 65, 255, 256, 257, 511, 513, 773}) {
+    cases.push_back({3, 1, 32, KvType::kF32, 0, 0, false, length});
+  }
+  for (const KvType type : kTypes) cases.push_back({9, 3, 64, type, 0, 0, false, 773});
+  cases.push_back({6, 2, 64, KvType::kBF16, 25.0f, 0, true, 530});
+  for (const int64_t window : {64, 65, 255, 256, 257, 300, 512}) {
+    cases.push_back({4, 1, 64, KvType::kBF16, 0, window, window % 2 == 1, 600});
   }
   return cases;
 }
@@ -149,66 +222,115 @@ size_t out_size(const Case& c) {
   return static_cast<size_t>(c.num_tokens * c.num_heads * c.head_dim);
 }
 
-TEST(Attention, MatchesFloat64) {
+std::string name_of(const std::string& isa, const Case& setup) {
+  return fmt::format("{} heads {}/{} dim {} kv {} window {} softcap {} sinks {} tokens {}", isa,
+                     setup.num_heads, setup.num_kv_heads, setup.head_dim,
+                     kKvTypeNames[static_cast<size_t>(setup.type)], setup.window, setup.softcap,
+                     setup.sinks, setup.num_tokens);
+}
+
+struct Inputs {
+  std::vector<float> qkv, sinks;
+  Inputs(const Case& setup, uint32_t seed) {
+    Random random(seed);
+    qkv = random_floats(qkv_size(setup), random);
+    sinks = random_floats(static_cast<size_t>(setup.num_heads), random);
+  }
+};
+
+// All tokens in chunks.
+std::vector<float> run_chunks(Backend& backend, const Case& setup, const Inputs& in,
+                              int64_t chunk) {
+  std::vector<float> out(out_size(setup), NAN);
+  Sequence sequence(backend, setup);
+  for (int64_t first = 0; first < setup.num_tokens; first += chunk) {
+    sequence.run(in.qkv, first, std::min(first + chunk, setup.num_tokens),
+                 setup.sinks ? in.sinks.data() : nullptr, &out);
+  }
+  return out;
+}
+
+int check_float64(const std::vector<Case>& cases, int64_t stride) {
   int num_cases = 0;
   for (const std::string& isa : available_isas()) {
     const auto backend = make_backend(isa, 2);
-    for (const Case& setup : all_cases()) {
-      Random random(20);
-      const auto qkv = random_floats(qkv_size(setup), random);
-      const auto sinks = random_floats(static_cast<size_t>(setup.num_heads), random);
-      std::vector<float> out(out_size(setup), NAN);
-      Sequence sequence(*backend, setup);
-      sequence.run(qkv, 0, setup.num_tokens, setup.sinks ? sinks.data() : nullptr, &out);
-      EXPECT_LT(worst_error(setup, qkv, sinks, out), 4e-6)
-          << isa << " heads " << setup.num_heads << "/" << setup.num_kv_heads << " dim "
-          << setup.head_dim << " window " << setup.window << " softcap " << setup.softcap;
+    for (const Case& setup : cases) {
+      const Inputs in(setup, 20);
+      const auto out = run_chunks(*backend, setup, in, setup.num_tokens);
+      EXPECT_LT(worst_error(setup, in.qkv, in.sinks, out, stride), 4e-6) << name_of(isa, setup);
       ++num_cases;
     }
   }
-  EXPECT_GE(num_cases, 30);
+  return num_cases;
 }
+
+TEST(Attention, MatchesFloat64) { EXPECT_GE(check_float64(all_cases(), 1), 60); }
+TEST(Attention, MatchesFloat64OverSplits) { EXPECT_GE(check_float64(long_cases(), 13), 25); }
 
 // Whole, in chunks of several sizes and token by token, on 1, 2 and 3 threads, on every unit of a
 // class: one result.
-TEST(Attention, ChunksAndThreadsDoNotChangeBits) {
+int check_bits(const std::vector<Case>& cases, const std::vector<int64_t>& chunks) {
   int num_cases = 0;
-  for (const Case& setup : all_cases()) {
-    Random random(21);
-    const auto qkv = random_floats(qkv_size(setup), random);
-    const auto sinks = random_floats(static_cast<size_t>(setup.num_heads), random);
+  for (const Case& setup : cases) {
+    const Inputs in(setup, 21);
     std::vector<float> expected_fma;
     for (const std::string& isa : available_isas()) {
       std::vector<float> expected;
       if (isa != "reference") expected = expected_fma;
       for (const int num_threads : {2, 1, 3}) {
         const auto backend = make_backend(isa, num_threads);
-        for (const int64_t chunk : {int64_t{1000}, int64_t{1}, int64_t{7}, int64_t{64}}) {
-          if (isa == "reference" && chunk == 1 && num_threads != 1) continue;
-          std::vector<float> out(out_size(setup), NAN);
-          Sequence sequence(*backend, setup);
-          for (int64_t first = 0; first < setup.num_tokens; first += chunk) {
-            sequence.run(qkv, first, std::min(first + chunk, setup.num_tokens),
-                         setup.sinks ? sinks.data() : nullptr, &out);
-          }
+        for (const int64_t chunk : chunks) {
+          if (isa == "reference" && num_threads == 3) continue;  // slow
+          if (isa == "reference" && chunk < 1000 && num_threads != 1) continue;
+          const auto out = run_chunks(*backend, setup, in, chunk);
           if (expected.empty()) expected = out;
-          ASSERT_TRUE(same_bits(expected, out))
-              << isa << " threads " << num_threads << " chunk " << chunk << " dim "
-              << setup.head_dim << " window " << setup.window;
+          EXPECT_TRUE(same_bits(expected, out))
+              << name_of(isa, setup) << " threads " << num_threads << " chunk " << chunk;
+          if (!same_bits(expected, out)) return num_cases;
           ++num_cases;
         }
       }
       if (isa != "reference") expected_fma = expected;
     }
   }
-  EXPECT_GE(num_cases, 100);
+  return num_cases;
+}
+
+TEST(Attention, ChunksAndThreadsDoNotChangeBits) {
+  EXPECT_GE(check_bits(all_cases(), {1000, 1, 7, 64}), 300);
+}
+TEST(Attention, ChunksAndThreadsDoNotChangeBitsOverSplits) {
+  EXPECT_GE(check_bits(long_cases(), {1000, 1, 100}), 150);
+}
+
+// Few rows at a depth are cut into splits, one per item; little work is one item.
+TEST(Attention, PlansCutLongAndKeepShortTogether) {
+  const auto workspace = cpu::CpuWorkspace::create(2).value();
+  const cpu::KernelSet kernels = cpu::select_kernels(*cpu::all_units().back(), 0);
+  cpu::Team team(2, {0, 1});
+  cpu::BestOutputs best;
+  const cpu::CpuContext context{kernels, team, workspace, best};
+  const auto items = [&](int64_t depth, int num_rows) {
+    const SequenceSpan span{0, num_rows, depth, nullptr};
+    AttentionArgs args;
+    args.num_heads = 9;
+    args.kv.shape = {KvType::kBF16, 3, 64};
+    args.spans = {&span, 1};
+    return cpu::AttentionPlan(context, args).num_items();
+  };
+  EXPECT_EQ(items(0, 1), 1);
+  EXPECT_EQ(items(100, 1), 1);
+  EXPECT_EQ(items(4 * cpu::kKvSplit - 1, 1), 3 * 4);
+  EXPECT_EQ(items(4 * cpu::kKvSplit, 1), 3 * 5);
+  EXPECT_EQ(items(0, 512), 3 * 512 * 3 / cpu::kAttentionRows);
+  EXPECT_EQ(items(0, 0), 0);
 }
 
 // Several sequences in one batch give what each gives alone.
-TEST(Attention, NeighboursDoNotChangeBits) {
+void check_neighbours(KvType type) {
   for (const std::string& isa : available_isas()) {
     const auto backend = make_backend(isa, 2);
-    Case setup{6, 2, 48, KvType::kF32, 0, 0, false, 100};
+    const Case setup{6, 2, 48, type, 0, 0, false, 100};
     Random random(22);
     const auto first = random_floats(qkv_size(setup), random);
     const auto second = random_floats(qkv_size(setup), random);
@@ -244,6 +366,32 @@ TEST(Attention, NeighboursDoNotChangeBits) {
     EXPECT_TRUE(same_bits(std::span(out).first(out_size(setup)), out_first)) << isa;
     EXPECT_TRUE(same_bits(std::span(out).last(out_size(setup)), out_second)) << isa;
   }
+}
+
+TEST(Attention, NeighboursDoNotChangeBits) {
+  for (const KvType type : kTypes) check_neighbours(type);
+}
+
+// A key or value that is not a number reaches the rows that see it, and no other, in every type.
+TEST(Attention, NotANumberIsNotHidden) {
+  int num_cases = 0;
+  for (const std::string& isa : available_isas()) {
+    const auto backend = make_backend(isa, 1);
+    for (const KvType type : kTypes) {
+      const Case setup{2, 1, 32, type, 0, 0, false, 40};
+      for (const int part : {2, 3}) {  // k, v
+        Inputs in(setup, 24);
+        in.qkv[static_cast<size_t>((17 * 4 + part) * 32 + 5)] = NAN;
+        const auto out = run_chunks(*backend, setup, in, 1);
+        for (int64_t i = 0; i < 40; ++i) {
+          EXPECT_EQ(std::isnan(out[static_cast<size_t>(i * 64 + 5)]), i >= 17)
+              << name_of(isa, setup) << " part " << part << " token " << i;
+        }
+        ++num_cases;
+      }
+    }
+  }
+  EXPECT_GE(num_cases, 20);
 }
 
 struct QkvCase {

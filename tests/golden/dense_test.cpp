@@ -12,7 +12,9 @@ namespace headrace::golden {
 namespace {
 
 // Chunks of 64: the longest prompts take two steps.
-const ModelOptions kOptions = {.max_batch_tokens = 64, .max_logit_rows = 64};
+// KV in float32: what these checkpoints are compared with was computed so.
+const ModelOptions kOptions = {
+    .max_batch_tokens = 64, .max_logit_rows = 64, .kv_type = KvType::kF32};
 
 class GoldenTest : public testing::TestWithParam<std::string> {
  protected:

@@ -46,8 +46,8 @@ class CpuBackend final : public Backend {
   }
 
   size_t kv_layer_bytes(const KvShape& shape) const override {
-    const KvDtype type = shape.type == KvType::kF32 ? KvDtype::kF32 : KvDtype::kBF16;
-    return 2 * static_cast<size_t>(shape.num_kv_heads) * kv_plane_bytes(type, shape.head_dim);
+    return 2 * static_cast<size_t>(shape.num_kv_heads) *
+           kv_plane_bytes(kv_dtype(shape.type), shape.head_dim);
   }
 
   void embed(const PackedWeight& table, std::span<const int32_t> ids, float scale,

@@ -350,16 +350,14 @@ void run_gated_linear(const CpuContext& context, const LinearCall& call, Activat
 void run_qkv_linear(const CpuContext& context, const LinearCall& call, const float* bias,
                     const QkvArgs& args) {
   if (call.num_rows == 0) return;
-  const RowItems items(call.num_rows);
+  const QkvPlan plan(context, args);
   const Epilogue epilogue{.bias = bias};
   run_tiles(
       context, call,
       [&](const Tile2D& tile, const MemberScratch& scratch) {
         finish_tile(context, call, tile, epilogue, scratch.sums);
       },
-      Phase{items.num_items(), [&](int64_t item, int /*member*/) {
-              finish_qkv_rows(context, args, items.first(item), items.end(item));
-            }});
+      Phase{plan.num_items(), [&](int64_t item, int /*member*/) { plan.run(item); }});
 }
 
 void run_head(const CpuContext& context, const LinearCall& call, const HeadArgs& args) {

@@ -1,6 +1,16 @@
 #include "backend/cpu/workspace.h"
 
+#include <algorithm>
+
 namespace headrace::cpu {
+namespace {
+
+constexpr size_t kUsualSpans = 1024;
+constexpr size_t kCutsPerMember = 4;
+constexpr size_t kMinPartialBytes = size_t{4} << 20;  // pages untouched until long contexts
+constexpr size_t kPartialBytesPerMember = size_t{512} << 10;
+
+}  // namespace
 
 Result<CpuWorkspace> CpuWorkspace::create(int num_members) {
   CpuWorkspace workspace;
@@ -16,6 +26,15 @@ Result<CpuWorkspace> CpuWorkspace::create(int num_members) {
     workspace.members_.push_back(scratch);
     workspace.memory_.push_back(std::move(buffer));
   }
+  const auto members = static_cast<size_t>(num_members);
+  auto space = std::make_unique<AttentionSpace>();
+  space->partials =
+      TRY(Buffer::allocate(std::max(kMinPartialBytes, members * kPartialBytesPerMember)));
+  space->first_tile.reserve(kUsualSpans);
+  space->first_block.reserve(kUsualSpans);
+  space->cuts.reserve(kCutsPerMember * members);
+  space->remaining = std::make_unique<std::atomic<int32_t>[]>(space->cuts.capacity());
+  workspace.attention_ = std::move(space);
   return workspace;
 }
 

@@ -1,7 +1,9 @@
-// Per-member memory of the CPU back end, allocated once: no op allocates.
+// Memory of the CPU back end beside weights and KV, allocated once: no op allocates.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "backend/cpu/kernels/kernels.h"
@@ -19,10 +21,27 @@ struct MemberScratch {
   float* attention;  // kAttentionScratchFloats
 };
 
+// A tile of attention cut into splits: items [first_item, ..), partials from `offset` floats.
+struct AttentionCut {
+  int64_t tile;
+  int64_t first_item;
+  int64_t offset;
+};
+
+// What the plan of an attention or of a KV append keeps while it runs (attention.h).
+struct AttentionSpace {
+  Buffer partials;
+  std::vector<int64_t> first_tile;                    // by span
+  std::vector<int64_t> first_block;                   // by span
+  std::vector<AttentionCut> cuts;                     // never beyond its capacity
+  std::unique_ptr<std::atomic<int32_t>[]> remaining;  // splits to come, by cut
+};
+
 class CpuWorkspace {
  public:
   static Result<CpuWorkspace> create(int num_members);
   const MemberScratch& member(int index) const { return members_[static_cast<size_t>(index)]; }
+  AttentionSpace& attention() const { return *attention_; }
 
   // Quantised activations of one linear layer, shared by the members (layout: kernels.h). Grows,
   // never shrinks.
@@ -34,6 +53,7 @@ class CpuWorkspace {
   std::vector<MemberScratch> members_;
   Buffer activation_memory_;
   uint8_t* activations_ = nullptr;
+  std::unique_ptr<AttentionSpace> attention_;
 };
 
 }  // namespace headrace::cpu

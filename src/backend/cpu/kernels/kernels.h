@@ -225,17 +225,32 @@ struct NormRowsArgs {
   bool subtract_mean;
 };
 
-enum class KvDtype : uint8_t { kF32, kBF16 };
+enum class KvDtype : uint8_t { kF32, kBF16, kF16, kFp8, kInt8 };
+inline constexpr int kNumKvDtypes = 5;
 
-// Bytes of a KV block of one layer: for each head K then V, both padded to 16 dimensions.
-//   f32   K [dim][16 positions]              V [16 positions][dim]
-//   bf16  K [dim / 2][16 positions][2 dims]  V [8 position pairs][dim][2 positions]
+// Bytes of a KV block of one layer: for each head the K plane, then the V plane, both padded to 16
+// dimensions (zeros). A plane is made of 32-bit words of u codes (u = 1 f32, 2 bf16 and f16, 4 fp8
+// and int8), code i at bit 32 / u * i, so that code pairs and quads lie along the inputs that a
+// product reduces:
+//   K [dims / u][16 positions] words of u dimensions
+//   V [16 / u][dims] words of u positions
+// fp8 (e4m3) and int8 planes end with 16 float32 scales, one per position, made from that token's
+// head alone: value = code * scale, with scale = largest magnitude / 448 or / 127.
+inline constexpr int kv_word_codes(KvDtype type) {
+  if (type == KvDtype::kF32) return 1;
+  return type == KvDtype::kBF16 || type == KvDtype::kF16 ? 2 : 4;
+}
+inline constexpr bool kv_is_scaled(KvDtype type) { return kv_word_codes(type) == 4; }
 inline constexpr int64_t padded_dim(int64_t head_dim) { return (head_dim + 15) / 16 * 16; }
+inline constexpr size_t kv_scales_offset(KvDtype type, int64_t head_dim) {
+  return static_cast<size_t>(padded_dim(head_dim) * kKvBlock * 4 / kv_word_codes(type));
+}
 inline constexpr size_t kv_plane_bytes(KvDtype type, int64_t head_dim) {
-  return static_cast<size_t>(padded_dim(head_dim) * kKvBlock) * (type == KvDtype::kF32 ? 4 : 2);
+  return kv_scales_offset(type, head_dim) + (kv_is_scaled(type) ? 4 * kKvBlock : 0);
 }
 
-// One token's fused projection: norm, rope, scale of q; k and v appended to the KV block.
+// One token's fused projection: norm, rope, scale of q; k and v appended to the KV block. Rows
+// whose positions share a block are never appended by two calls at the same time.
 struct QkvRowsArgs {
   const float* qkv;  // [num_rows, (num_heads + 2 kv) * head_dim]
   float* q_out;      // [num_rows, num_heads * head_dim]
@@ -259,22 +274,36 @@ struct QkvRowsArgs {
   const float* q_row_scale;  // [num_rows] or null
 };
 
-// Attention of query heads [first_head, end_head), which share KV heads by num_heads /
-// num_kv_heads, for consecutive rows of one sequence. Steps of kKvStep positions from position 0,
-// online softmax:
+// A tile of attention: rows of one sequence that share a KV head. Row r is query head
+// kv_head * group + r % group of token r / group, group = num_heads / num_kv_heads.
+//
+// Each row is computed as follows, whatever the tile, so that its bits depend on its own position
+// and KV alone. KV is cut at absolute positions into splits of kKvSplit positions and these into
+// steps of kKvStep. Over the steps of a split that hold a visible key, in order:
 //   top' = max(top, max s), c = exp(top - top'), total = c total + sum p, acc = c acc + sum p v
-// with p = exp(s - top'), sums over positions in order; a step without a visible key is skipped.
+// with p = exp(s - top') and values added in order of their positions, from top = -inf, total = 0,
+// acc = 0. The splits that hold a visible key fold in order:
+//   top' = max(top, top_s), total = exp(top - top') total + exp(top_s - top') total_s, acc likewise
+// A sink joins the denominator last. Hidden and unwritten positions are left out: they may hold
+// anything. With scaled KV types the K scale multiplies the dot of the codes and the V scale p.
+enum class AttentionWork : uint8_t {
+  kWhole,  // all splits, into out
+  kSplit,  // split `split`, into partials
+  kMerge,  // folds the partials of all splits of the tile into out
+};
+
 struct AttentionRowsArgs {
-  const float* q;  // row 0 of this run; row stride below
+  AttentionWork work;
+  const float* q;  // token 0 of the run; row_stride floats between tokens
   float* out;
-  int64_t row_stride;  // num_heads * head_dim
-  int64_t num_rows;
-  int64_t first_position;
+  int64_t row_stride;      // num_heads * head_dim
+  int64_t first_position;  // of token 0
+  int64_t first_row;
+  int64_t num_rows;  // 1 to kAttentionRows
   int num_heads;
   int num_kv_heads;
   int head_dim;
-  int first_head;
-  int end_head;
+  int kv_head;
   KvDtype kv_type;
   const uint8_t* kv_base;
   size_t kv_block_stride;
@@ -283,11 +312,27 @@ struct AttentionRowsArgs {
   float softcap;
   int64_t window;
   const float* sinks;
-  float* scratch;  // kAttentionScratchFloats, 64-byte aligned
+  int64_t split;
+  float* partials;  // [splits of the tile, num_rows, partial_floats]; 64-byte aligned
+  float* scratch;   // kAttentionScratchFloats, 64-byte aligned
 };
-inline constexpr int kAttentionRows = 8;  // queries a kernel may hold at a time
+inline constexpr int kKvSplit = 256;  // positions of a split; a multiple of kKvStep
+inline constexpr int kAttentionRows = 96;
+
+// Of one row and split: acc [dims], total by 16 lanes, top in the first of 16.
+inline constexpr int64_t partial_floats(int64_t head_dim) { return padded_dim(head_dim) + 32; }
+// First position that row r sees, and one past the last.
+inline constexpr int64_t attention_end(const AttentionRowsArgs& args, int64_t row) {
+  return args.first_position + row / (args.num_heads / args.num_kv_heads) + 1;
+}
+inline constexpr int64_t attention_lowest(const AttentionRowsArgs& args, int64_t row) {
+  const int64_t end = attention_end(args, row);
+  return args.window > 0 && end > args.window ? end - args.window : 0;
+}
+// One step of keys or values; q, acc and merged acc of all rows; scores; totals; scales.
 inline constexpr int64_t kAttentionScratchFloats =
-    int64_t{kAttentionRows} * (2 * kMaxHeadDim + kKvStep) + 64;
+    int64_t{kKvStep} * kMaxHeadDim +
+    int64_t{kAttentionRows} * (3 * kMaxHeadDim + kKvStep + 2 * 16) + 2 * kKvStep;
 
 enum class KernelOp : uint8_t {
   kMatmul,

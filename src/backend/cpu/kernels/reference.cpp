@@ -391,33 +391,101 @@ void finish_head(const QkvRowsArgs& args, int64_t m, const float* head, int h, f
   if (args.rope_dims > 0) rotate(args, m, out);
 }
 
-// Element indices within a K or V plane.
+// Index of a code within a K or V plane.
 int64_t k_index(KvDtype type, int64_t d, int64_t slot) {
-  return type == KvDtype::kF32 ? d * kKvBlock + slot : ((d / 2) * kKvBlock + slot) * 2 + d % 2;
+  const int codes = kv_word_codes(type);
+  return (d / codes * kKvBlock + slot) * codes + d % codes;
 }
 int64_t v_index(KvDtype type, int64_t dims, int64_t d, int64_t slot) {
-  return type == KvDtype::kF32 ? slot * dims + d : ((slot / 2) * dims + d) * 2 + slot % 2;
+  const int codes = kv_word_codes(type);
+  return (slot / codes * dims + d) * codes + slot % codes;
 }
+
+// How one storage type keeps numbers; scales are applied by the callers.
+struct KvCodec {
+  int bytes;
+  float largest;  // code of the largest magnitude, scaled types
+  uint32_t (*encode)(float value);
+  // The head of `slot` in a K plane, or in a V plane.
+  void (*load_key)(const uint8_t* plane, int64_t dims, int64_t slot, float* out);
+  void (*load_value)(const uint8_t* plane, int64_t dims, int64_t slot, float* out);
+};
+
+float clamped_to_f16(float value) {
+  return std::isfinite(value) ? std::clamp(value, -65504.0f, 65504.0f) : NAN;
+}
+
+// The nearest of all codes, the even one of two.
+uint32_t nearest_e4m3(float value) {
+  uint32_t best = 0;
+  for (uint32_t code = 1; code < 0x7F; ++code) {
+    const float a = std::fabs(e4m3_to_float(static_cast<uint8_t>(best)) - std::fabs(value));
+    const float b = std::fabs(e4m3_to_float(static_cast<uint8_t>(code)) - std::fabs(value));
+    if (b < a || (b == a && code % 2 == 0)) best = code;
+  }
+  return best | (std::signbit(value) ? 0x80u : 0u);
+}
+
+float int8_to_float(uint8_t code) { return static_cast<float>(static_cast<int8_t>(code)); }
+uint32_t nearest_int8(float value) {
+  return static_cast<uint32_t>(std::fabs(value) < 128.0f ? std::lrint(value) : 0) & 0xFFu;
+}
+
+template <KvDtype kType, auto kDecode, typename Code, bool kIsKey>
+void load_head(const uint8_t* plane, int64_t dims, int64_t slot, float* out) {
+  for (int64_t d = 0; d < dims; ++d) {
+    const int64_t index = kIsKey ? k_index(kType, d, slot) : v_index(kType, dims, d, slot);
+    Code code;
+    std::memcpy(&code, plane + index * static_cast<int64_t>(sizeof(Code)), sizeof(Code));
+    out[d] = kDecode(code);
+  }
+}
+
+template <KvDtype kType, auto kDecode, typename Code>
+constexpr KvCodec codec(uint32_t (*encode)(float value), float largest) {
+  return {sizeof(Code), largest, encode, &load_head<kType, kDecode, Code, true>,
+          &load_head<kType, kDecode, Code, false>};
+}
+
+constexpr KvCodec kKvCodecs[kNumKvDtypes] = {
+    codec<KvDtype::kF32, bits_to_float, uint32_t>(float_to_bits, 0),
+    codec<KvDtype::kBF16, bf16_to_float, uint16_t>(
+        [](float value) { return uint32_t{float_to_bf16(value)}; }, 0),
+    codec<KvDtype::kF16, f16_to_float, uint16_t>(
+        [](float value) { return uint32_t{float_to_f16(clamped_to_f16(value))}; }, 0),
+    codec<KvDtype::kFp8, e4m3_to_float, uint8_t>(nearest_e4m3, 448.0f),
+    codec<KvDtype::kInt8, int8_to_float, uint8_t>(nearest_int8, 127.0f),
+};
+const KvCodec& codec_of(KvDtype type) { return kKvCodecs[static_cast<int>(type)]; }
 
 void store_kv(KvDtype type, uint8_t* plane, int64_t index, float value) {
-  if (type == KvDtype::kF32) {
-    std::memcpy(plane + index * 4, &value, 4);
-  } else {
-    const uint16_t bits = float_to_bf16(value);
-    std::memcpy(plane + index * 2, &bits, 2);
-  }
+  const KvCodec& codec = codec_of(type);
+  const uint32_t code = codec.encode(value);
+  std::memcpy(plane + index * codec.bytes, &code, static_cast<size_t>(codec.bytes));
 }
 
-float load_kv(KvDtype type, const uint8_t* plane, int64_t index) {
-  float value;
-  if (type == KvDtype::kF32) {
-    std::memcpy(&value, plane + index * 4, 4);
-  } else {
-    uint16_t bits;
-    std::memcpy(&bits, plane + index * 2, 2);
-    value = bf16_to_float(bits);
+float load_scale(KvDtype type, const uint8_t* plane, int64_t dim, int64_t slot) {
+  float scale = 1.0f;
+  if (kv_is_scaled(type)) {
+    std::memcpy(&scale, plane + kv_scales_offset(type, dim) + slot * 4, sizeof(scale));
   }
-  return value;
+  return scale;
+}
+
+// Writes the scale of one head vector; returns its inverse. 1 for types without.
+float store_scale(KvDtype type, uint8_t* plane, const float* x, int64_t dim, int64_t slot) {
+  if (!kv_is_scaled(type)) return 1.0f;
+  const float largest = codec_of(type).largest;
+  float magnitude = 0.0f;
+  bool is_finite = true;
+  for (int64_t d = 0; d < dim; ++d) {
+    magnitude = std::max(magnitude, std::fabs(x[d]));
+    is_finite = is_finite && std::isfinite(x[d]);
+  }
+  const bool is_zero = magnitude < 1e-30f;
+  const float scale = !is_finite ? NAN : is_zero ? 0.0f : magnitude / largest;
+  std::memcpy(plane + kv_scales_offset(type, dim) + slot * 4, &scale, sizeof(scale));
+  return is_zero ? 0.0f : largest / magnitude;
 }
 
 void finish_queries(const QkvRowsArgs& args, int64_t m, const float* row, float* q) {
@@ -447,10 +515,12 @@ void append_kv(const QkvRowsArgs& args, int64_t m, const float* k, const float* 
     finish_head(args, m, k + h * dim, h, factor, args.k_norm, head);
     uint8_t* k_plane = block + static_cast<size_t>(h) * 2 * plane;
     uint8_t* v_plane = k_plane + plane;
+    const float k_factor = store_scale(args.kv_type, k_plane, head, dim, slot);
+    const float v_factor = store_scale(args.kv_type, v_plane, v + h * dim, dim, slot);
     for (int64_t d = 0; d < dims; ++d) {
-      store_kv(args.kv_type, k_plane, k_index(args.kv_type, d, slot), head[d]);
+      store_kv(args.kv_type, k_plane, k_index(args.kv_type, d, slot), head[d] * k_factor);
       store_kv(args.kv_type, v_plane, v_index(args.kv_type, dims, d, slot),
-               d < dim ? v[h * dim + d] : 0.0f);
+               d < dim ? v[h * dim + d] * v_factor : 0.0f);
     }
   }
 }
@@ -465,78 +535,145 @@ void qkv(const QkvRowsArgs& args) {
   }
 }
 
-struct Query {
-  const float* q;
-  int64_t position;
-  int head;
-  const float* sink;  // or null
+// What one row has of one split, or of all so far.
+struct Partial {
+  float top = -INFINITY;
+  float total = 0.0f;
+  float acc[kMaxHeadDim] = {};
+
+  // Adds another with its own top.
+  void fold(const Partial& other, int64_t dim) {
+    const float highest = std::max(top, other.top);
+    const float old_factor = top == highest ? 1.0f : std::exp(top - highest);
+    const float new_factor = std::exp(other.top - highest);
+    top = highest;
+    total = old_factor * total + new_factor * other.total;
+    for (int64_t d = 0; d < dim; ++d) acc[d] = old_factor * acc[d] + new_factor * other.acc[d];
+  }
 };
 
-// Scores of the visible positions of one step; returns their number (from `begin`).
-float step_scores(const AttentionRowsArgs& args, const Query& query, int64_t begin, int64_t end,
-                  float* scores) {
-  const size_t plane = kv_plane_bytes(args.kv_type, args.head_dim);
-  const int kv_head = query.head / (args.num_heads / args.num_kv_heads);
-  float top = -INFINITY;
-  for (int64_t p = begin; p < end; ++p) {
-    const uint8_t* k = args.kv_base +
-                       static_cast<size_t>(args.block_table[p / kKvBlock]) * args.kv_block_stride +
-                       static_cast<size_t>(kv_head) * 2 * plane;
-    float dot = 0.0f;
-    for (int64_t d = 0; d < args.head_dim; ++d) {
-      dot += query.q[d] * load_kv(args.kv_type, k, k_index(args.kv_type, d, p % kKvBlock));
-    }
-    float score = dot * args.scale;
-    if (args.softcap > 0) score = args.softcap * std::tanh(score / args.softcap);
-    scores[p - begin] = score;
-    top = std::max(top, score);
-  }
-  return top;
+// Row `row` of the tile's run: its query head and positions.
+struct Query {
+  const float* q;
+  float* out;
+  int head;
+  int64_t lowest;
+  int64_t end;
+};
+
+Query query_of(const AttentionRowsArgs& args, int64_t row) {
+  const int group = args.num_heads / args.num_kv_heads;
+  const int head = args.kv_head * group + static_cast<int>(row % group);
+  const int64_t offset = row / group * args.row_stride + int64_t{head} * args.head_dim;
+  return {args.q + offset, args.out + offset, head, attention_lowest(args, row),
+          attention_end(args, row)};
 }
 
-void attend(const AttentionRowsArgs& args, const Query& query, float* out) {
-  const int64_t dim = args.head_dim;
-  const int64_t dims = padded_dim(dim);
-  const size_t plane = kv_plane_bytes(args.kv_type, dim);
-  const int kv_head = query.head / (args.num_heads / args.num_kv_heads);
-  float top = query.sink != nullptr ? *query.sink : -INFINITY;
-  float total = query.sink != nullptr ? 1.0f : 0.0f;
-  float acc[kMaxHeadDim] = {};
-  const int64_t last = query.position + 1;
-  const int64_t lowest = args.window > 0 ? std::max<int64_t>(0, last - args.window) : 0;
-  for (int64_t step = lowest / kKvStep * kKvStep; step < last; step += kKvStep) {
-    const int64_t begin = std::max(step, lowest);
-    const int64_t end = std::min(step + kKvStep, last);
-    float scores[kKvStep];
-    const float step_top = step_scores(args, query, begin, end, scores);
-    const float new_top = std::max(top, step_top);
-    const float correction = std::exp(top - new_top);
-    total *= correction;
-    for (int64_t d = 0; d < dim; ++d) acc[d] *= correction;
-    for (int64_t p = begin; p < end; ++p) {
-      const float weight = std::exp(scores[p - begin] - new_top);
-      total += weight;
-      const uint8_t* v =
-          args.kv_base +
-          static_cast<size_t>(args.block_table[p / kKvBlock]) * args.kv_block_stride +
-          (static_cast<size_t>(kv_head) * 2 + 1) * plane;
-      for (int64_t d = 0; d < dim; ++d) {
-        acc[d] += weight * load_kv(args.kv_type, v, v_index(args.kv_type, dims, d, p % kKvBlock));
-      }
-    }
-    top = new_top;
+const uint8_t* k_plane_of(const AttentionRowsArgs& args, int64_t position) {
+  return args.kv_base +
+         static_cast<size_t>(args.block_table[position / kKvBlock]) * args.kv_block_stride +
+         static_cast<size_t>(args.kv_head) * 2 * kv_plane_bytes(args.kv_type, args.head_dim);
+}
+
+float score_of(const AttentionRowsArgs& args, const Query& query, int64_t position) {
+  const uint8_t* plane = k_plane_of(args, position);
+  const int64_t slot = position % kKvBlock;
+  float key[kMaxHeadDim];
+  codec_of(args.kv_type).load_key(plane, padded_dim(args.head_dim), slot, key);
+  float dot = 0.0f;
+  for (int64_t d = 0; d < args.head_dim; ++d) dot += query.q[d] * key[d];
+  const float score = dot * load_scale(args.kv_type, plane, args.head_dim, slot) * args.scale;
+  return args.softcap > 0 ? args.softcap * std::tanh(score / args.softcap) : score;
+}
+
+// Positions [begin, end) of one step into the partial of their split.
+void add_step(const AttentionRowsArgs& args, const Query& query, int64_t begin, int64_t end,
+              Partial* partial) {
+  float scores[kKvStep];
+  float highest = partial->top;
+  for (int64_t p = begin; p < end; ++p) {
+    scores[p - begin] = score_of(args, query, p);
+    highest = std::max(highest, scores[p - begin]);
   }
-  for (int64_t d = 0; d < dim; ++d) out[d] = acc[d] / total;
+  const float correction = std::exp(partial->top - highest);
+  partial->top = highest;
+  partial->total *= correction;
+  for (int64_t d = 0; d < args.head_dim; ++d) partial->acc[d] *= correction;
+  const int64_t dims = padded_dim(args.head_dim);
+  for (int64_t p = begin; p < end; ++p) {
+    const uint8_t* plane = k_plane_of(args, p) + kv_plane_bytes(args.kv_type, args.head_dim);
+    const int64_t slot = p % kKvBlock;
+    const float weight = std::exp(scores[p - begin] - highest);
+    const float scaled = weight * load_scale(args.kv_type, plane, args.head_dim, slot);
+    partial->total += weight;
+    float value[kMaxHeadDim];
+    codec_of(args.kv_type).load_value(plane, dims, slot, value);
+    for (int64_t d = 0; d < args.head_dim; ++d) partial->acc[d] += scaled * value[d];
+  }
+}
+
+Partial run_split(const AttentionRowsArgs& args, const Query& query, int64_t split) {
+  Partial partial;
+  const int64_t begin = std::max(split * kKvSplit, query.lowest);
+  const int64_t end = std::min((split + 1) * kKvSplit, query.end);
+  for (int64_t step = begin / kKvStep * kKvStep; step < end; step += kKvStep) {
+    add_step(args, query, std::max(step, begin), std::min(step + kKvStep, end), &partial);
+  }
+  return partial;
+}
+
+void write_out(const AttentionRowsArgs& args, const Query& query, Partial sum) {
+  if (args.sinks != nullptr) {
+    Partial sink;
+    sink.top = args.sinks[query.head];
+    sink.total = 1.0f;
+    sum.fold(sink, args.head_dim);
+  }
+  for (int64_t d = 0; d < args.head_dim; ++d) query.out[d] = sum.acc[d] / sum.total;
+}
+
+// Where the partial of row r of the tile and a split lies: acc, total in 16 lanes, top.
+float* partial_at(const AttentionRowsArgs& args, int64_t r, int64_t split) {
+  const int64_t first = attention_lowest(args, args.first_row) / kKvSplit;
+  return args.partials + ((split - first) * args.num_rows + r) * partial_floats(args.head_dim);
+}
+
+void write_partial(const Partial& partial, int64_t dim, float* to) {
+  const int64_t dims = padded_dim(dim);
+  std::fill(to, to + partial_floats(dim), 0.0f);
+  std::copy(partial.acc, partial.acc + dim, to);
+  to[dims] = partial.total;
+  to[dims + 16] = partial.top;
+}
+
+Partial read_partial(const float* from, int64_t dim) {
+  const int64_t dims = padded_dim(dim);
+  Partial partial;
+  std::copy(from, from + dim, partial.acc);
+  partial.total = from[dims];
+  partial.top = from[dims + 16];
+  return partial;
 }
 
 void attention(const AttentionRowsArgs& args) {
-  for (int64_t m = 0; m < args.num_rows; ++m) {
-    for (int h = args.first_head; h < args.end_head; ++h) {
-      const int64_t offset = m * args.row_stride + static_cast<int64_t>(h) * args.head_dim;
-      const Query query{args.q + offset, args.first_position + m, h,
-                        args.sinks == nullptr ? nullptr : args.sinks + h};
-      attend(args, query, args.out + offset);
+  for (int64_t r = 0; r < args.num_rows; ++r) {
+    const Query query = query_of(args, args.first_row + r);
+    const int64_t first = query.lowest / kKvSplit;
+    const int64_t last = (query.end - 1) / kKvSplit;
+    if (args.work == AttentionWork::kSplit) {
+      if (args.split < first || args.split > last) continue;
+      write_partial(run_split(args, query, args.split), args.head_dim,
+                    partial_at(args, r, args.split));
+      continue;
     }
+    Partial sum;
+    for (int64_t split = first; split <= last; ++split) {
+      sum.fold(args.work == AttentionWork::kMerge
+                   ? read_partial(partial_at(args, r, split), args.head_dim)
+                   : run_split(args, query, split),
+               args.head_dim);
+    }
+    write_out(args, query, sum);
   }
 }
 

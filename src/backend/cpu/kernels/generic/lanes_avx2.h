@@ -23,8 +23,8 @@ struct Avx2 {
   static constexpr int kDirectPanels = 2;
   static constexpr int kBlockPanels = 1;
   static constexpr int kBlockRows = 6;
-  static constexpr int kAttendQueries = 2;
-  static constexpr int kAttendVectors = 2;
+  static constexpr int kAttendRows = 6;
+  static constexpr int kAttendVectors = 1;
   static constexpr int kIntegerRows = 4;  // tile of integer products
   static constexpr int kIntegerPanels = 1;
 
@@ -131,6 +131,18 @@ struct Avx2 {
   }
   static V to_float(I v) { return {_mm256_cvtepi32_ps(v.low), _mm256_cvtepi32_ps(v.high)}; }
   static I zero_words() { return {_mm256_setzero_si256(), _mm256_setzero_si256()}; }
+  static V as_floats(I v) { return {_mm256_castsi256_ps(v.low), _mm256_castsi256_ps(v.high)}; }
+  static I as_words(V v) { return {_mm256_castps_si256(v.low), _mm256_castps_si256(v.high)}; }
+  // To f16 in the low half of each word, nearest, ties to even; and from either half.
+  static I to_half(V v) {
+    constexpr int kNearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+    return {_mm256_cvtepu16_epi32(_mm256_cvtps_ph(v.low, kNearest)),
+            _mm256_cvtepu16_epi32(_mm256_cvtps_ph(v.high, kNearest))};
+  }
+  template <int kOdd>
+  static V half_of_words(I v) {
+    return {half_of<kOdd>(v.low), half_of<kOdd>(v.high)};
+  }
   static I add_words(I a, I b) {
     return {_mm256_add_epi32(a.low, b.low), _mm256_add_epi32(a.high, b.high)};
   }
@@ -226,7 +238,6 @@ struct Avx2 {
     }
     return _mm256_add_epi32(acc, _mm256_madd_epi16(_mm256_maddubs_epi16(codes, x), ones));
   }
-  static V as_floats(I v) { return {_mm256_castsi256_ps(v.low), _mm256_castsi256_ps(v.high)}; }
   static I first_lanes(int64_t count) {
     const __m256i limit = _mm256_set1_epi32(static_cast<int>(count));
     return {_mm256_cmpgt_epi32(limit, _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)),

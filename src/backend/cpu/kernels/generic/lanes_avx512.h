@@ -16,7 +16,7 @@ struct Avx512 {
   static constexpr int kDirectPanels = 4;
   static constexpr int kBlockPanels = 2;
   static constexpr int kBlockRows = 12;
-  static constexpr int kAttendQueries = 4;
+  static constexpr int kAttendRows = 6;
   static constexpr int kAttendVectors = 4;
   static constexpr int kIntegerRows = 6;  // tile of integer products
   static constexpr int kIntegerPanels = 2;
@@ -92,6 +92,18 @@ struct Avx512 {
   static I shift_left_by(I v, int bits) { return _mm512_sll_epi32(v, _mm_cvtsi32_si128(bits)); }
   static V to_float(I v) { return _mm512_cvtepi32_ps(v); }
   static I zero_words() { return _mm512_setzero_si512(); }
+  static V as_floats(I v) { return _mm512_castsi512_ps(v); }
+  static I as_words(V v) { return _mm512_castps_si512(v); }
+  // To f16 in the low half of each word, nearest, ties to even; and from either half.
+  static I to_half(V v) {
+    constexpr int kNearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+    return _mm512_cvtepu16_epi32(_mm512_cvtps_ph(v, kNearest));
+  }
+  template <int kOdd>
+  static V half_of_words(I v) {
+    if constexpr (kOdd != 0) v = shift_right<16>(v);
+    return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(v));
+  }
   static I add_words(I a, I b) { return _mm512_add_epi32(a, b); }
   static I max_words(I a, I b) { return _mm512_max_epi32(a, b); }
   static I broadcast_word(const uint8_t* p) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "backend/cpu/kernels/generic/elementwise.h"
+#include "backend/cpu/kernels/generic/kv_codes.h"
 
 namespace headrace::cpu {
 namespace {
@@ -13,11 +14,22 @@ void rotate(const QkvRowsArgs& args, int64_t m, float* head) {
   const float* cos = args.rope_cos + m * half;
   const float* sin = args.rope_sin + m * half;
   if (args.rope_interleaved) {
+    float first[kMaxHeadDim / 2], second[kMaxHeadDim / 2];
     for (int i = 0; i < half; ++i) {
-      const float a = head[2 * i];
-      const float b = head[2 * i + 1];
-      head[2 * i] = __builtin_fmaf(-b, sin[i], a * cos[i]);
-      head[2 * i + 1] = __builtin_fmaf(a, sin[i], b * cos[i]);
+      first[i] = head[2 * i];
+      second[i] = head[2 * i + 1];
+    }
+    for_columns<F>(half, [&](auto load, auto store) __attribute__((always_inline)) {
+      const V a = load(first);
+      const V b = load(second);
+      const V c = load(cos);
+      const V s = load(sin);
+      store(first, F::fnma(b, s, F::mul(a, c)));
+      store(second, F::fma(a, s, F::mul(b, c)));
+    });
+    for (int i = 0; i < half; ++i) {
+      head[2 * i] = first[i];
+      head[2 * i + 1] = second[i];
     }
     return;
   }
@@ -66,35 +78,59 @@ template <typename F, typename Take, typename Done>
   }
 }
 
-[[gnu::always_inline]] inline uint16_t round_to_bf16(float value) {
-  uint32_t bits;
-  __builtin_memcpy(&bits, &value, sizeof(bits));
-  if ((bits & 0x7FFFFFFFu) > 0x7F800000u) return static_cast<uint16_t>((bits >> 16) | 0x40u);
-  return static_cast<uint16_t>((bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16);
+// Writes one head's k into slot `slot` of its plane. x holds the padded head.
+template <typename F, KvDtype kType>
+void store_keys(const float* x, int64_t dims, float factor, int64_t slot, uint8_t* plane) {
+  constexpr int kCodes = kv_word_codes(kType);
+  alignas(64) uint32_t codes[kMaxHeadDim];
+  for (int64_t d = 0; d < dims; d += 16) {
+    F::store_words(reinterpret_cast<uint8_t*>(codes + d),
+                   make_code<F, kType>(F::load(x + d), factor));
+  }
+  uint8_t* to = plane + slot * 4;
+  for (int64_t d = 0; d < dims; d += kCodes, to += 64) {
+    uint32_t word = codes[d];
+    for (int i = 1; i < kCodes; ++i) word |= codes[d + i] << (32 / kCodes * i);
+    __builtin_memcpy(to, &word, sizeof(word));
+  }
 }
 
-// One head's k and v into slot `slot` of its planes; dimensions up to the padding are zero.
-inline void store_head(const QkvRowsArgs& args, const float* k, const float* v, int64_t slot,
-                       uint8_t* planes) {
-  const int64_t dim = args.head_dim;
-  const int64_t dims = padded_dim(dim);
-  uint8_t* v_planes = planes + kv_plane_bytes(args.kv_type, dim);
-  if (args.kv_type == KvDtype::kF32) {
-    auto* keys = reinterpret_cast<float*>(planes);
-    auto* values = reinterpret_cast<float*>(v_planes) + slot * dims;
-    for (int64_t d = 0; d < dims; ++d) {
-      keys[d * kKvBlock + slot] = d < dim ? k[d] : 0.0f;
-      values[d] = d < dim ? v[d] : 0.0f;
-    }
-    return;
-  }
-  auto* keys = reinterpret_cast<uint16_t*>(planes);
-  auto* values = reinterpret_cast<uint16_t*>(v_planes);
-  for (int64_t d = 0; d < dims; ++d) {
-    keys[((d / 2) * kKvBlock + slot) * 2 + d % 2] = d < dim ? round_to_bf16(k[d]) : uint16_t{0};
-    values[((slot / 2) * dims + d) * 2 + slot % 2] = d < dim ? round_to_bf16(v[d]) : uint16_t{0};
+// The same for v: its codes are merged into the words that neighbouring positions share.
+template <typename F, KvDtype kType>
+void store_values(const float* x, int64_t dims, float factor, int64_t slot, uint8_t* plane) {
+  constexpr int kCodes = kv_word_codes(kType);
+  constexpr int kBits = 32 / kCodes;
+  uint8_t* to = plane + slot / kCodes * dims * 4;
+  const int shift = static_cast<int>(slot % kCodes) * kBits;
+  const auto others = F::set_bits(kCodes == 1 ? 0u : ~(((1u << (kBits % 32)) - 1u) << shift));
+  for (int64_t d = 0; d < dims; d += 16, to += 64) {
+    const auto code = F::shift_left_by(make_code<F, kType>(F::load(x + d), factor), shift);
+    F::store_words(to, F::or_bits(F::and_bits(F::load_words(to), others), code));
   }
 }
+
+template <typename F, KvDtype kType>
+void store_head(const float* k, const float* v, int64_t dims, int64_t slot, uint8_t* k_plane) {
+  uint8_t* v_plane = k_plane + kv_plane_bytes(kType, dims);
+  float k_factor = 1.0f, v_factor = 1.0f;
+  if constexpr (kv_is_scaled(kType)) {
+    const size_t at = kv_scales_offset(kType, dims) + static_cast<size_t>(slot) * 4;
+    const float k_scale = make_scale<F, kType>(k, dims, &k_factor);
+    const float v_scale = make_scale<F, kType>(v, dims, &v_factor);
+    __builtin_memcpy(k_plane + at, &k_scale, sizeof(k_scale));
+    __builtin_memcpy(v_plane + at, &v_scale, sizeof(v_scale));
+  }
+  store_keys<F, kType>(k, dims, k_factor, slot, k_plane);
+  store_values<F, kType>(v, dims, v_factor, slot, v_plane);
+}
+
+template <typename F>
+struct KvStores {  // by KvDtype
+  using Fn = void (*)(const float* k, const float* v, int64_t dims, int64_t slot, uint8_t* planes);
+  static constexpr Fn kRows[kNumKvDtypes] = {
+      &store_head<F, KvDtype::kF32>, &store_head<F, KvDtype::kBF16>, &store_head<F, KvDtype::kF16>,
+      &store_head<F, KvDtype::kFp8>, &store_head<F, KvDtype::kInt8>};
+};
 
 template <typename F>
 void qkv(const QkvRowsArgs& args) {
@@ -103,6 +139,12 @@ void qkv(const QkvRowsArgs& args) {
   const int64_t q_width = args.num_heads * dim;
   const int64_t kv_width = args.num_kv_heads * dim;
   const size_t plane = kv_plane_bytes(args.kv_type, dim);
+  const int64_t dims = padded_dim(dim);
+  const auto store_kv = KvStores<F>::kRows[static_cast<int>(args.kv_type)];
+  alignas(64) float k_head[kMaxHeadDim];  // zeros beyond the head
+  alignas(64) float v_head[kMaxHeadDim];
+  F::store(k_head + dims - 16, F::zero());
+  F::store(v_head + dims - 16, F::zero());
   for (int64_t m = 0; m < args.num_rows; ++m) {
     const float* row = args.qkv + m * (q_width + 2 * kv_width);
     float* q = args.q_out + m * q_width;
@@ -119,12 +161,15 @@ void qkv(const QkvRowsArgs& args) {
     uint8_t* block = args.kv_base + static_cast<size_t>(args.block_table[position / kKvBlock]) *
                                         args.kv_block_stride;
     const float* v = row + q_width + kv_width;
-    float buffer[kMaxHeadDim];
     finish_heads<F>(
-        args, m, row + q_width, args.num_kv_heads, args.k_norm, [&](int) { return buffer; },
+        args, m, row + q_width, args.num_kv_heads, args.k_norm, [&](int) { return k_head; },
         [&](int h, const float* head) {
-          store_head(args, head, v + h * dim, position % kKvBlock,
-                     block + static_cast<size_t>(h) * 2 * plane);
+          for_columns<F>(dim, [&](auto load, auto store) __attribute__((always_inline)) {
+            const V value = load(v + h * dim);
+            store(v_head, value);
+          });
+          store_kv(head, v_head, dims, position % kKvBlock,
+                   block + static_cast<size_t>(h) * 2 * plane);
         });
   }
 }

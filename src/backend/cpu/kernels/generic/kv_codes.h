@@ -1,0 +1,99 @@
+// The codes of keys and values: between 16 floats and words of the KV planes (kernels.h).
+#pragma once
+
+#include "backend/cpu/kernels/generic/base.h"
+
+namespace headrace::cpu {
+namespace {
+
+// Code kCode of each word as a number.
+template <typename F, KvDtype kType, int kCode>
+[[gnu::always_inline]] inline typename F::V expand_code(typename F::I words) {
+  if constexpr (kType == KvDtype::kF32) {
+    return F::as_floats(words);
+  } else if constexpr (kType == KvDtype::kBF16) {
+    return F::as_floats(kCode == 0 ? F::template shift_left<16>(words)
+                                   : F::and_bits(words, F::set_bits(0xFFFF0000u)));
+  } else if constexpr (kType == KvDtype::kF16) {
+    return F::template half_of_words<kCode>(words);
+  } else if constexpr (kType == KvDtype::kInt8) {
+    return F::template signed_byte<kCode>(words);
+  } else {
+    // e4m3 moved into the fields of f16 is 2^-8 of its value, subnormals included.
+    const typename F::I bytes = kCode % 2 == 0 ? words : F::template shift_right<8>(words);
+    const typename F::I sign = F::template shift_left<8>(F::and_bits(bytes, F::set_bits(0x800080)));
+    const typename F::I rest = F::template shift_left<7>(F::and_bits(bytes, F::set_bits(0x7F007F)));
+    return F::mul(F::template half_of_words<kCode / 2>(F::or_bits(sign, rest)), F::set(256.0f));
+  }
+}
+
+// Round to bf16, ties to even; infinities stay, NaN stays a (quiet) NaN.
+template <typename F>
+[[gnu::always_inline]] inline typename F::I bf16_code(typename F::V v) {
+  const typename F::I bits = F::as_words(v);
+  const typename F::I odd = F::and_bits(F::template shift_right<16>(bits), F::set_bits(1));
+  const typename F::V rounded =
+      F::as_floats(F::add_words(bits, F::add_words(odd, F::set_bits(0x7FFF))));
+  const typename F::V kept =
+      F::select_less(F::abs(v), F::set(__builtin_inff()), rounded, F::add(v, v));
+  return F::template shift_right<16>(F::as_words(kept));
+}
+
+// Round to e4m3, ties to even; |v| is at most 448 and a rounding error.
+template <typename F>
+[[gnu::always_inline]] inline typename F::I fp8_code(typename F::V v) {
+  using V = typename F::V;
+  using I = typename F::I;
+  const V magnitude = F::abs(v);
+  const I bits = F::as_words(magnitude);
+  const I odd = F::and_bits(F::template shift_right<20>(bits), F::set_bits(1));
+  const I rounded = F::add_words(bits, F::add_words(odd, F::set_bits(0x7FFFF)));
+  const V normal = F::sub(F::to_float(F::template shift_right<20>(rounded)), F::set(960.0f));
+  const V subnormal = F::round(F::mul(magnitude, F::set(512.0f)));  // 8 is the first normal code
+  const I code = F::to_words(F::select_less(magnitude, F::set(0x1p-6f), subnormal, normal));
+  const I sign = F::and_bits(F::template shift_right<24>(F::as_words(v)), F::set_bits(0x80));
+  return F::or_bits(F::and_bits(code, F::set_bits(0x7F)), sign);
+}
+
+// The code of each lane in the low bits of a word; factor is 1 / scale of scaled types.
+template <typename F, KvDtype kType>
+[[gnu::always_inline]] inline typename F::I make_code(typename F::V v, float factor) {
+  if constexpr (kType == KvDtype::kF32) {
+    return F::as_words(v);
+  } else if constexpr (kType == KvDtype::kBF16) {
+    return bf16_code<F>(v);
+  } else if constexpr (kType == KvDtype::kF16) {
+    // Large numbers become the largest f16; infinities become NaN.
+    const typename F::V limit = F::set(65504.0f);
+    const typename F::V low = F::max(F::set(-65504.0f), v);
+    return F::to_half(F::fma(v, F::zero(), F::min(limit, low)));
+  } else if constexpr (kType == KvDtype::kInt8) {
+    return F::and_bits(F::to_words(F::mul(v, F::set(factor))), F::set_bits(0xFF));
+  } else {
+    return fp8_code<F>(F::mul(v, F::set(factor)));
+  }
+}
+
+inline constexpr float kSmallestScaled = 1e-30f;  // a head below it is stored as zeros
+
+// Scale of one head vector and its inverse. A NaN or infinity anywhere makes the scale NaN, since
+// codes cannot hold it.
+template <typename F, KvDtype kType>
+[[gnu::always_inline]] inline float make_scale(const float* x, int64_t count, float* factor) {
+  using V = typename F::V;
+  constexpr float kLargest = kType == KvDtype::kFp8 ? 448.0f : 127.0f;
+  V highest = F::zero();
+  V poison = F::zero();
+  for (int64_t d = 0; d < count; d += 16) {
+    const V v = F::load(x + d);
+    highest = F::max(highest, F::abs(v));
+    poison = F::fma(v, F::zero(), poison);
+  }
+  const float magnitude = F::fold_max(highest);
+  const bool is_zero = magnitude < kSmallestScaled;
+  *factor = is_zero ? 0.0f : kLargest / magnitude;
+  return (is_zero ? 0.0f : magnitude / kLargest) + F::fold_sum(poison);
+}
+
+}  // namespace
+}  // namespace headrace::cpu
