@@ -299,7 +299,7 @@ struct AttentionRowsArgs {
   int64_t row_stride;      // num_heads * head_dim
   int64_t first_position;  // of token 0
   int64_t first_row;
-  int64_t num_rows;  // 1 to kAttentionRows
+  int64_t num_rows;  // at most kAttentionRows
   int num_heads;
   int num_kv_heads;
   int head_dim;

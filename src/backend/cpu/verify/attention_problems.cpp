@@ -30,6 +30,7 @@ constexpr AttentionCase kCases[] = {
     {3, 1, 80, kF32, 0, 100, false, 11, 97}, {2, 1, 96, kBF16, 0, 0, true, 3, 127},
     {14, 2, 64, kBF16, 0, 0, false, 1, 300}, {4, 1, 256, kF32, 0, 65, false, 3, 200},
     {2, 1, 512, kBF16, 0, 0, false, 2, 70},  {8, 8, 128, kF32, 50, 0, true, 2, 64},
+    {6, 2, 48, kBF16, 0, 0, false, 5, 510},  {4, 1, 32, kF32, 0, 300, true, 3, 600},
 };
 constexpr AttentionCase kStartCases[] = {
     {6, 2, 40, kF32, 0, 0, true, 3, 78},
@@ -159,24 +160,45 @@ AttentionRowsArgs base_args(const AttentionCase& setup, const KvSlab& slab) {
   return args;
 }
 
-// Rows and heads whole, or single heads and short runs of rows.
+// Rows of a tile of the parts, and splits that any case needs.
+constexpr int64_t kPartRows = 2;
+constexpr int64_t kPartSplits = 3;
+constexpr int64_t kPartFloats = kPartRows * kPartSplits * (kMaxHeadDim + 32);
+
+// Tiles as large as may be, each in one call; or small ones, split by split, last split first, with
+// a merge.
+void call_tile(AttentionRowsArgs args, const KernelRow& row, bool in_parts) {
+  args.work = AttentionWork::kWhole;
+  if (!in_parts) return row.function.attention(args);
+  args.work = AttentionWork::kSplit;
+  const int64_t first = attention_lowest(args, args.first_row) / kKvSplit;
+  const int64_t last = (attention_end(args, args.first_row + args.num_rows - 1) - 1) / kKvSplit;
+  CHECK(last - first < kPartSplits, "splits {} to {}", first, last);
+  for (args.split = last; args.split >= first; --args.split) row.function.attention(args);
+  args.work = AttentionWork::kMerge;
+  row.function.attention(args);
+}
+
 void call_attention(const AttentionCase& setup, AttentionRowsArgs args, const KernelRow& row,
                     Places at, bool in_parts) {
-  const int64_t part = in_parts ? 2 : std::max<int64_t>(1, setup.num_rows);
-  const int heads = in_parts ? 1 : setup.num_heads;
+  const int64_t rows = setup.num_rows * (setup.num_heads / setup.num_kv_heads);
+  const int64_t part = in_parts ? kPartRows : kAttentionRows;
+  args.q = floats(at[0]);
   args.kv_base = at[1];
   args.block_table = reinterpret_cast<const int32_t*>(at[2]);
   args.sinks = setup.sinks ? floats(at[3]) : nullptr;
+  args.out = floats(at[4]);
   args.scratch = floats(at[5]);
-  for (int64_t m = 0; m < std::max<int64_t>(1, setup.num_rows); m += part) {
-    for (int h = 0; h < setup.num_heads; h += heads) {
-      args.q = floats(at[0]) + m * args.row_stride;
-      args.out = floats(at[4]) + m * args.row_stride;
-      args.num_rows = std::min(part, setup.num_rows - m);
-      args.first_position = setup.first_position + m;
-      args.first_head = h;
-      args.end_head = h + heads;
-      row.function.attention(args);
+  args.partials = args.scratch + kAttentionScratchFloats;
+  args.first_position = setup.first_position;
+  for (args.kv_head = 0; args.kv_head < setup.num_kv_heads; ++args.kv_head) {
+    for (args.first_row = 0; args.first_row < std::max<int64_t>(1, rows); args.first_row += part) {
+      args.num_rows = std::min(part, rows - args.first_row);
+      if (args.num_rows > 0) {
+        call_tile(args, row, in_parts);
+      } else {
+        row.function.attention(args);
+      }
     }
   }
 }
@@ -216,7 +238,7 @@ Problem attention_problem(const AttentionCase& setup, Scores scores) {
                       input_of("block table", std::span<const int32_t>(slab.table)),
                       input_of("sinks", in.sinks),
                       std::move(out),
-                      scratch_of(kAttentionScratchFloats)};
+                      scratch_of(kAttentionScratchFloats + kPartFloats)};
   problem.call = [setup, args = base_args(setup, slab)](const KernelRow& row, Places at,
                                                         bool in_parts) {
     call_attention(setup, args, row, at, in_parts);

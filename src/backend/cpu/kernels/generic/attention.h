@@ -483,6 +483,7 @@ void attend(const AttentionRowsArgs& args) {
 
 template <typename F>
 void attention(const AttentionRowsArgs& args) {
+  if (args.num_rows == 0) return;
   if (kv_is_scaled(args.kv_type)) {
     args.softcap > 0 ? attend<F, true, true>(args) : attend<F, false, true>(args);
   } else {

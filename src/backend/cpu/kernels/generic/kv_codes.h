@@ -17,7 +17,8 @@ template <typename F, KvDtype kType, int kCode>
   } else if constexpr (kType == KvDtype::kF16) {
     return F::template half_of_words<kCode>(words);
   } else if constexpr (kType == KvDtype::kInt8) {
-    return F::template signed_byte<kCode>(words);
+    const typename F::I high = F::template shift_left<24 - 8 * kCode>(words);
+    return F::to_float(F::template shift_right_signed<24>(high));
   } else {
     // e4m3 moved into the fields of f16 is 2^-8 of its value, subnormals included.
     const typename F::I bytes = kCode % 2 == 0 ? words : F::template shift_right<8>(words);
