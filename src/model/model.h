@@ -20,7 +20,7 @@ namespace headrace {
 struct ModelOptions {
   int max_batch_tokens = 512;  // rows of the largest step: sizes the workspace
   int max_logit_rows = 64;     // logit_rows and best_rows of one step
-  KvType kv_type = KvType::kBF16;
+  KvType kv_type = KvType::kF32;
 };
 
 // Where memory goes, computed from headers before any weight is read. Bytes.
