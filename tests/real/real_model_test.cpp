@@ -101,8 +101,9 @@ class RealModels : public ::testing::TestWithParam<RealModel> {
   void verify_model(const std::string& isa, int windows) {
     if (environment("HEADRACE_FULL") == "1") windows = 0;  // all that are recorded
     const std::string text = golden_file("text.txt").value_or("");
-    const Outcome outcome = headrace("verify model '" + model_ + "' '" + expect_ + "' '" + text +
-                                     "' --kv-type f32 --isa " + isa + " --windows " + std::to_string(windows));
+    const Outcome outcome =
+        headrace("verify model '" + model_ + "' '" + expect_ + "' '" + text +
+                 "' --kv-type f32 --isa " + isa + " --windows " + std::to_string(windows));
     EXPECT_EQ(outcome.status, 0) << outcome.text;
     EXPECT_NE(outcome.text.find("6 checked, 6 passed, 0 failed"), std::string::npos)
         << outcome.text;
