@@ -8,6 +8,7 @@ namespace {
 
 struct Avx512Vnni : Avx512 {
   static constexpr uint32_t kIsa = Avx512::kIsa | kIsaAvx512Vnni;
+  static constexpr bool kSaturates = false;
 
   template <int kMaxCode>
   static I dot4(I acc, I codes, I x) {

@@ -8,6 +8,7 @@ namespace {
 
 struct AvxVnni : Avx2 {
   static constexpr uint32_t kIsa = Avx2::kIsa | kIsaAvxVnni;
+  static constexpr bool kSaturates = false;
 
   template <int kMaxCode>
   static I dot4(I acc, I codes, I x) {

@@ -113,8 +113,10 @@ enum IsaBits : uint32_t {
 //       kInt16   scale = 2^(e - 14) with 2^e <= kInt16Margin max|x| < 2^(e + 1) in float32, so that
 //                |X| <= 32639 and small whole numbers stay exact; X = round_to_even(x / scale);
 //                X = 256 high + low with high and low in [-128, 127]: two int8 terms
-//     X and scale are 0 where max|x| < kSmallestActivation; scale is NaN and X is 0 where the block
-//     holds a NaN or an infinity.
+//     Where max|x| < kSmallestActivation, X is 0 and scale is 0 (kInt8) or 1 (kInt16). Where the
+//     block (kInt16: the slice) holds a NaN, an infinity or, kInt16, a value from kEndOfActivations
+//     on, X is 0 and scale is NaN. So scale_w * x_scale of kInt16 is 0, NaN or a normal number for
+//     every f16 scale_w: exponents may be added instead.
 //     Stored by slices of kSliceInputs inputs, x_stride bytes between slices. In a slice each row
 //     has one record of activation_record_bytes(): for each block its codes (32 bytes of X, or 32
 //     of high and then 32 of low), then for each block its BlockFactors. Blocks beyond K are not
@@ -127,7 +129,8 @@ inline constexpr int kSliceBlocks = kSliceInputs / kActivationBlock;
 inline constexpr float kInt8Limit = 127.0f;
 inline constexpr float kInt16Margin = 1.00396f;
 inline constexpr int kInt16Bits = 14;
-inline constexpr float kSmallestActivation = 1e-30f;
+inline constexpr float kSmallestActivation = 1e-25f;
+inline constexpr float kEndOfActivations = 1e35f;
 
 struct BlockFactors {
   float scale;

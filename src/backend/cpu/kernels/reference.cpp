@@ -244,15 +244,21 @@ ActivationScale activation_scale(ActivationType type, float largest) {
           bits_to_float(static_cast<uint32_t>(254 - exponent + kInt16Bits) << 23)};
 }
 
-BlockFactors quantise_block(const float* x, ActivationType type, uint8_t* codes) {
+// The largest magnitude; infinity if it is none that X can stand for.
+float largest_activation(ActivationType type, const float* x, int64_t count) {
   float largest = 0.0f;
-  bool finite = true;
-  for (int i = 0; i < kActivationBlock; ++i) {
-    finite = finite && std::isfinite(x[i]);
+  for (int64_t i = 0; i < count; ++i) {
+    if (!std::isfinite(x[i])) return INFINITY;
     largest = std::max(largest, std::fabs(x[i]));
   }
+  return type == ActivationType::kInt16 && largest >= kEndOfActivations ? INFINITY : largest;
+}
+
+BlockFactors quantise_block(const float* x, ActivationType type, bool finite, uint8_t* codes) {
+  const float largest = largest_activation(type, x, kActivationBlock);
   const bool empty = !finite || largest < kSmallestActivation;
-  const ActivationScale by = empty ? ActivationScale{} : activation_scale(type, largest);
+  const ActivationScale by = empty ? ActivationScale{type == ActivationType::kInt8 ? 0.0f : 1.0f, 0}
+                                   : activation_scale(type, largest);
   int half[2] = {};
   for (int i = 0; i < kActivationBlock; ++i) {
     const int value = empty ? 0 : static_cast<int>(std::nearbyint(x[i] * by.factor));
@@ -273,14 +279,20 @@ BlockFactors quantise_block(const float* x, ActivationType type, uint8_t* codes)
 
 template <ActivationType kType>
 void quantise(const QuantiseArgs& args) {
+  constexpr int64_t kGroup = kType == ActivationType::kInt16 ? kSliceInputs : kActivationBlock;
   for (int64_t m = 0; m < args.num_rows; ++m) {
     const float* x = args.x + m * args.num_inputs;
+    bool finite = true;
     for (int64_t k = 0; k < args.num_inputs; k += kActivationBlock) {
+      if (k % kGroup == 0) {
+        const int64_t count = std::min(kGroup, args.num_inputs - k);
+        finite = std::isfinite(largest_activation(kType, x + k, count));
+      }
       uint8_t* record =
           args.out + (k / kSliceInputs) * args.slice_stride + m * activation_record_bytes(kType);
       const auto block = static_cast<int>(k % kSliceInputs) / kActivationBlock;
       const BlockFactors factors =
-          quantise_block(x + k, kType, record + block * activation_code_bytes(kType));
+          quantise_block(x + k, kType, finite, record + block * activation_code_bytes(kType));
       std::memcpy(record + kSliceBlocks * activation_code_bytes(kType) +
                       static_cast<size_t>(block) * sizeof(factors),
                   &factors, sizeof(factors));

@@ -189,18 +189,39 @@ std::vector<uint8_t> QuantisedSample::records() const {
   return bytes;
 }
 
+namespace {
+
+bool holds_numbers(ActivationType type, std::span<const float> x) {
+  return std::all_of(x.begin(), x.end(), [type](float v) {
+    return std::isfinite(v) && (type == ActivationType::kInt8 || std::fabs(v) < kEndOfActivations);
+  });
+}
+
+// The inputs whose NaN spoils block `first` of x: the block, or its slice of the row.
+std::span<const float> group_of(ActivationType type, std::span<const float> x, size_t first,
+                                int64_t num_inputs) {
+  if (type == ActivationType::kInt8) return x.subspan(first, kActivationBlock);
+  const auto width = static_cast<size_t>(num_inputs);
+  const size_t in_row = first % width / kSliceInputs * kSliceInputs;
+  return x.subspan(first - first % width + in_row, std::min<size_t>(kSliceInputs, width - in_row));
+}
+
+}  // namespace
+
 QuantisedSample quantise_sample(ActivationType type, std::span<const float> x, int64_t num_rows,
                                 int64_t num_inputs) {
   QuantisedSample sample{type, num_rows, num_inputs, std::vector<int32_t>(x.size()), {}};
   for (size_t first = 0; first < x.size(); first += kActivationBlock) {
     float largest = 0.0f;
-    bool finite = true;
     for (size_t i = first; i < first + kActivationBlock; ++i) {
-      finite = finite && std::isfinite(x[i]);
       largest = std::max(largest, std::fabs(x[i]));
     }
-    if (!finite || largest < kSmallestActivation) {
-      sample.scales.push_back(finite ? 0.0f : NAN);
+    if (!holds_numbers(type, group_of(type, x, first, num_inputs))) {
+      sample.scales.push_back(NAN);
+      continue;
+    }
+    if (largest < kSmallestActivation) {
+      sample.scales.push_back(type == ActivationType::kInt8 ? 0.0f : 1.0f);
       continue;
     }
     float scale = largest / kInt8Limit;

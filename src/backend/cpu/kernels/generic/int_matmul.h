@@ -1,9 +1,11 @@
-// Matrix products of integer activations with coded panels, class kInteger (kernels.h).
+// Matrix products of integer activations with coded panels, class kInteger
+// (kernels.h).
 //
-// direct: one row. Codes go from memory through registers to the sums, expanded once for both terms
-// of an activation, several panels at a time. blocked: code bytes and factors of a slice of two
-// panels are unpacked once into scratch (L1) and used by all rows, a tile of rows at a time.
-// Sums of X times code are exact in 32 bits: |sum| <= 32 * 255 * 32768 < 2^28.
+// direct: one row. Codes go from memory through registers to the sums, expanded
+// once for both terms of an activation, several panels at a time. blocked: code
+// bytes and factors of a slice of two panels are unpacked once into scratch
+// (L1) and used by all rows, a tile of rows at a time. Sums of X times code are
+// exact in 32 bits: |sum| <= 32 * 255 * 32768 < 2^28.
 #pragma once
 
 #include "backend/cpu/kernels/generic/weights.h"
@@ -11,52 +13,80 @@
 namespace headrace::cpu {
 namespace {
 
-// What the product of a sub-block needs to know of a layout; tiles are shared by layouts alike.
+// What the product of a sub-block needs to know of a layout; tiles are shared
+// by layouts alike.
 struct TileKind {
   int sub_inputs;  // 16 or 32
   bool has_minimum;
   bool has_zero;
-  int max_code;  // 127 or 255: a bound
+  int max_code;         // 127 or 255: a bound
+  bool adds_exponents;  // scales are f16, so that exponents may be added (kernels.h)
 
   constexpr bool operator==(const TileKind&) const = default;
 };
 
-template <typename F, Layout kLayout>
+template <typename F, Layout kLayout, ActivationType kType>
 inline constexpr TileKind kTileKind = {
     CodedWeights<F, kLayout>::kSubInputs, CodedWeights<F, kLayout>::kHasMinimum,
-    CodedWeights<F, kLayout>::kZero != 0, CodedWeights<F, kLayout>::kMaxCode > 127 ? 255 : 127};
+    CodedWeights<F, kLayout>::kZero != 0,
+    F::kSaturates&& CodedWeights<F, kLayout>::kMaxCode > 127 ? 255 : 127,
+    F::kAddsExponents&& kType ==
+        ActivationType::kInt16&& CodedWeights<F, kLayout>::kInfo.scale_bytes == 2};
 
 constexpr int log2_of(int value) { return value <= 1 ? 0 : 1 + log2_of(value / 2); }
 
-// Scratch of a slice of kPanels panels: code bytes [block][group of 4 inputs][panel], then scales
-// and offsets [sub-block][panel], 64 bytes each.
+// Scratch of a slice of kPanels panels: code bytes [block][group of 4
+// inputs][panel], then scales and offsets [sub-block][panel], 64 bytes each.
 template <int kPanels>
 struct SliceScratch {
   static constexpr int kGroups = kSliceInputs / 4;
   static constexpr int kMaxSubBlocks = kSliceInputs / 16;
   static constexpr int kScales = kGroups * kPanels * 64;
   static constexpr int kOffsets = kScales + kMaxSubBlocks * kPanels * 64;
-  static constexpr int kBytes = kOffsets + kMaxSubBlocks * kPanels * 64;
+  static constexpr int kPoison = kOffsets + kMaxSubBlocks * kPanels * 64;
+  static constexpr int kBytes = kPoison + kPanels * 64;
 };
 static_assert(SliceScratch<2>::kBytes <= kMatmulScratchFloats * int64_t{sizeof(float)});
 
-// One panel's part of the scratch above; `place` is scratch + 64 * panel.
+// Factors of the sub-blocks of a super-block, `stride` bytes apart.
+template <typename F, Layout kLayout>
+__attribute__((noinline)) void unpack_factors(const uint8_t* chunk, uint8_t* scales,
+                                              uint8_t* offsets, int64_t stride) {
+  using W = CodedWeights<F, kLayout>;
+  static_assert(W::kHasSubs && W::kInfo.block_inputs == kSliceInputs);
+  unrolled<0, W::kInfo.num_sub_blocks>([&](auto s) __attribute__((always_inline)) {
+    const typename W::Factors f = W::factors(chunk, s.value);
+    F::store(reinterpret_cast<float*>(scales + s.value * stride), f.scale);
+    if constexpr (W::kHasMinimum) {
+      F::store(reinterpret_cast<float*>(offsets + s.value * stride), f.offset);
+    }
+  });
+}
+
+// One panel's part of the scratch above; `place` is scratch + 64 * panel. Prefetches as many bytes
+// from `next`, where the call after this one will read.
 template <typename F, Layout kLayout, int kPanels>
 __attribute__((noinline)) void unpack_codes(const uint8_t* panel, int64_t first, int64_t count,
-                                            uint8_t* place) {
+                                            uint8_t* place, const uint8_t* next) {
   using W = CodedWeights<F, kLayout>;
   using S = SliceScratch<kPanels>;
   constexpr int kStep = 64 * kPanels;
+  if constexpr (W::kHasSubs) {
+    unpack_factors<F, kLayout>(W::unit_at(panel, first).chunk, place + S::kScales,
+                               place + S::kOffsets, kStep);
+  }
   for (int64_t k = 0; k < count; k += W::kUnit) {
     const typename W::Unit unit = W::unit_at(panel, first + k);
     uint8_t* codes = place + k / 4 * kStep;
+    for (int line = 0; line < W::kUnitBytes; line += 64) F::prefetch(next + line);
+    next += W::kUnitBytes;
     unrolled<0, 8>([&](auto group) __attribute__((always_inline)) {
       F::store_words(codes + group.value * kStep,
                      W::template code_bytes<group.value>(unit.low, unit.high));
     });
-    for (int part = 0; part < W::kFactorsPerUnit; ++part) {
-      const typename W::Factors f = W::factors(unit.chunk, unit.first_sub + part);
-      const int64_t sub = k / W::kUnit * W::kFactorsPerUnit + part;
+    if constexpr (!W::kHasSubs) {
+      const typename W::Factors f = W::factors(unit.chunk, 0);
+      const int64_t sub = k / W::kUnit;
       F::store(reinterpret_cast<float*>(place + S::kScales + sub * kStep), f.scale);
       if constexpr (W::kHasMinimum) {
         F::store(reinterpret_cast<float*>(place + S::kOffsets + sub * kStep), f.offset);
@@ -89,6 +119,30 @@ inline float load_float(const uint8_t* p) {
   return value;
 }
 
+// A scale of weights that is multiplied with scales of activations; where those are powers of two,
+// by adding exponents, which leaves the multipliers to the products.
+template <typename F, bool kAddsExponents>
+struct ScaleOf {
+  typename F::V value;
+  typename F::V times(typename F::V x_scale) const { return F::mul(value, x_scale); }
+};
+template <typename F>
+struct ScaleOf<F, true> : F::ScaleBits {
+  using F::ScaleBits::ScaleBits;
+};
+
+// 0 per lane, or NaN where a scale of the panel's part of the scratch is no number.
+template <typename F, int kPanels>
+void set_poison(uint8_t* place, int num_sub_blocks) {
+  using S = SliceScratch<kPanels>;
+  typename F::V poison = F::zero();
+  for (int s = 0; s < num_sub_blocks; ++s) {
+    const auto* scale = reinterpret_cast<const float*>(place + S::kScales + s * 64 * kPanels);
+    poison = F::fma(F::load(scale), F::zero(), poison);
+  }
+  F::store(reinterpret_cast<float*>(place + S::kPoison), poison);
+}
+
 // kRows rows times kPanels unpacked panels over the blocks of a slice, added to sums. x: record of
 // the first row.
 template <typename F, TileKind kKind, ActivationType kType, int kRows, int kPanels>
@@ -118,6 +172,8 @@ __attribute__((noinline)) void integer_tile(const uint8_t* scratch, const uint8_
         for (int p = 0; p < kPanels; ++p) acc[r][p] = F::zero_words();
       }
       for (int term = kTwoTerms ? 0 : 1; term < 2; ++term) {
+        // Codes are loaded for each term: kept in registers, they would push the totals out.
+        __asm__ volatile("" ::: "memory");
         if (term == 1) {
           for (int r = 0; r < kRows; ++r) {
             I start = F::zero_words();
@@ -146,12 +202,15 @@ __attribute__((noinline)) void integer_tile(const uint8_t* scratch, const uint8_
           }
         });
       }
+      ScaleOf<F, kKind.adds_exponents> scale[kPanels];
+      for (int p = 0; p < kPanels; ++p) {
+        scale[p] = {F::load(reinterpret_cast<const float*>(scales + p * 64))};
+      }
       for (int r = 0; r < kRows; ++r) {
         const V x_scale = F::set(load_float(xf + r * kRecord));
         for (int p = 0; p < kPanels; ++p) {
           V& total = totals[r][p];
-          const V scale = F::mul(F::load(reinterpret_cast<const float*>(scales + p * 64)), x_scale);
-          total = F::fma(F::to_float(acc[r][p]), scale, total);
+          total = F::fma(F::to_float(acc[r][p]), scale[p].times(x_scale), total);
           if constexpr (kKind.has_minimum) {
             const V x_sum = F::set(load_float(x_sum_at<kKind.sub_inputs>(xf + r * kRecord, part)));
             total = F::fma(F::load(reinterpret_cast<const float*>(offsets + p * 64)), x_sum, total);
@@ -164,11 +223,20 @@ __attribute__((noinline)) void integer_tile(const uint8_t* scratch, const uint8_
     }
   }
   for (int r = 0; r < kRows; ++r) {
-    for (int p = 0; p < kPanels; ++p) F::store(sums + r * sums_stride + p * kPanel, totals[r][p]);
+    const float x_scale = load_float(block_factors(x + r * kRecord, kType, 0));
+    for (int p = 0; p < kPanels; ++p) {
+      if constexpr (kKind.adds_exponents) {
+        // Exponents of what is no number add up to anything.
+        const V poison = F::load(reinterpret_cast<const float*>(scratch + S::kPoison + p * 64));
+        totals[r][p] = x_scale != x_scale ? F::set(x_scale) : F::add(totals[r][p], poison);
+      }
+      F::store(sums + r * sums_stride + p * kPanel, totals[r][p]);
+    }
   }
 }
 
-// Rows [row, end) in tiles of kRows, the rest in smaller ones of nearly equal size.
+// Rows [row, end) in tiles of kRows, the rest in smaller ones of nearly equal
+// size.
 template <typename F, TileKind kKind, ActivationType kType, int kRows, int kPanels>
 void integer_rows(const uint8_t* scratch, const uint8_t* x, int num_blocks, int zero_shift,
                   float* sums, int64_t sums_stride, int64_t num_rows) {
@@ -188,8 +256,8 @@ void integer_rows(const uint8_t* scratch, const uint8_t* x, int num_blocks, int 
   }
 }
 
-// Panels [panel, end) of the call as far as they come in groups of kPanels; slices outermost, so
-// that a slice of x stays in the cache for all panels.
+// Panels [panel, end) of the call as far as they come in groups of kPanels;
+// slices outermost, so that a slice of x stays in the cache for all panels.
 template <typename F, Layout kLayout, ActivationType kType, int kPanels>
 int64_t integer_blocked(const MatmulArgs& args, int64_t panel, int64_t end) {
   using W = CodedWeights<F, kLayout>;
@@ -201,17 +269,31 @@ int64_t integer_blocked(const MatmulArgs& args, int64_t panel, int64_t end) {
       F::store(args.sums + m * args.sums_stride + p * kPanel, F::zero());
     }
   }
+  constexpr int64_t kSliceBytes = kSliceInputs / W::kUnit * W::kUnitBytes;
   for (int64_t slice = 0; slice < args.num_inputs; slice += kSliceInputs) {
     const int64_t count = smaller(kSliceInputs, args.num_inputs - slice);
+    const bool last_slice = slice + count == args.num_inputs;
     const uint8_t* x = static_cast<const uint8_t*>(args.x) + slice / kSliceInputs * args.x_stride;
     for (int64_t group = panel; group < end; group += kPanels) {
       const uint8_t* weight =
           args.weight + static_cast<size_t>(args.first_panel + group) * args.panel_bytes;
-      for (int p = 0; p < kPanels; ++p) {
-        unpack_codes<F, kLayout, kPanels>(weight + static_cast<size_t>(p) * args.panel_bytes, slice,
-                                          count, scratch + 64 * p);
+      // Read next: the next group of this slice, else the first group of the
+      // next slice, else the first slice of the panels after these.
+      const int64_t slice_start = slice / kSliceInputs * kSliceBytes;
+      const auto stride = static_cast<int64_t>(args.panel_bytes);
+      int64_t ahead = slice_start + kPanels * stride;
+      if (group + kPanels >= end) {
+        ahead =
+            last_slice ? kPanels * stride : slice_start + kSliceBytes - (group - panel) * stride;
       }
-      integer_rows<F, kTileKind<F, kLayout>, kType, F::kIntegerRows, kPanels>(
+      for (int p = 0; p < kPanels; ++p) {
+        unpack_codes<F, kLayout, kPanels>(weight + p * stride, slice, count, scratch + 64 * p,
+                                          weight + p * stride + ahead);
+        if constexpr (kTileKind<F, kLayout, kType>.adds_exponents) {
+          set_poison<F, kPanels>(scratch + 64 * p, static_cast<int>(count / W::kSubInputs));
+        }
+      }
+      integer_rows<F, kTileKind<F, kLayout, kType>, kType, F::kIntegerRows, kPanels>(
           scratch, x, static_cast<int>(count / kActivationBlock), kZeroShift,
           args.sums + group * kPanel, args.sums_stride, args.num_rows);
     }
@@ -223,7 +305,8 @@ inline constexpr int64_t kCachedRows = 32;  // rows of x that stay in the cache 
 
 template <typename F, Layout kLayout, ActivationType kType>
 void matmul_integer_blocked(const MatmulArgs& args) {
-  // With few rows the weights are what is read: panel after panel, each from front to back.
+  // With few rows the weights are what is read: panel after panel, each from
+  // front to back.
   const int64_t step = args.num_rows <= kCachedRows ? F::kIntegerPanels : args.num_panels;
   int64_t panel = 0;
   while (panel + F::kIntegerPanels <= args.num_panels) {
@@ -235,6 +318,74 @@ void matmul_integer_blocked(const MatmulArgs& args) {
   }
 }
 
+// Factors as unpack_factors leaves them in the scratch of kPanels panels.
+template <typename F, Layout kLayout, int kPanels>
+[[gnu::always_inline]] inline typename CodedWeights<F, kLayout>::Factors load_factors(
+    const uint8_t* scratch, int sub, int panel) {
+  using S = SliceScratch<kPanels>;
+  const uint8_t* place = scratch + 64 * (sub * kPanels + panel);
+  typename CodedWeights<F, kLayout>::Factors f;
+  f.scale = F::load(reinterpret_cast<const float*>(place + S::kScales));
+  f.offset = F::zero();
+  if constexpr (CodedWeights<F, kLayout>::kHasMinimum) {
+    f.offset = F::load(reinterpret_cast<const float*>(place + S::kOffsets));
+  }
+  return f;
+}
+
+// One block of one row times kPanels panels, added to totals. x: its codes and
+// its factors; unpacked: factors of the super-block.
+template <typename F, Layout kLayout, ActivationType kType, int kPanels>
+[[gnu::always_inline]] inline void direct_block(
+    const typename CodedWeights<F, kLayout>::Unit* units, const uint8_t* unpacked, const uint8_t* x,
+    const uint8_t* factors, typename F::V* totals) {
+  using V = typename F::V;
+  using I = typename F::I;
+  using W = CodedWeights<F, kLayout>;
+  constexpr bool kTwoTerms = kType == ActivationType::kInt16;
+  constexpr int kMaxCode = W::kMaxCode > 127 ? 255 : 127;
+  constexpr int kGroups = 8 / W::kFactorsPerUnit;
+  unrolled<0, W::kFactorsPerUnit>([&](auto part) __attribute__((always_inline)) {
+    I start = F::zero_words();
+    if constexpr (W::kZero != 0) {
+      start = F::template shift_left<log2_of(W::kZero)>(
+          F::broadcast_word(x_minus_sum_at<W::kSubInputs>(factors, part.value)));
+    }
+    I high[kPanels], low[kPanels];
+    for (int p = 0; p < kPanels; ++p) {
+      high[p] = F::zero_words();
+      low[p] = start;
+    }
+    unrolled<part.value * kGroups, (part.value + 1) * kGroups>(
+        [&](auto g) __attribute__((always_inline)) {
+          I x_high = F::zero_words();
+          if constexpr (kTwoTerms) x_high = F::broadcast_word(x + g.value * 4);
+          const I x_low = F::broadcast_word(x + (kTwoTerms ? 32 : 0) + g.value * 4);
+          for (int p = 0; p < kPanels; ++p) {
+            const I codes = W::template code_bytes<g.value>(units[p].low, units[p].high);
+            if constexpr (kTwoTerms) high[p] = F::template dot4<kMaxCode>(high[p], codes, x_high);
+            low[p] = F::template dot4<kMaxCode>(low[p], codes, x_low);
+          }
+        });
+    for (int p = 0; p < kPanels; ++p) {
+      I sum = low[p];
+      if constexpr (kTwoTerms) sum = F::add_words(F::template shift_left<8>(high[p]), sum);
+      typename W::Factors f;
+      if constexpr (W::kHasSubs) {
+        f = load_factors<F, kLayout, kPanels>(unpacked, units[p].first_sub + part.value, p);
+      } else {
+        f = W::factors(units[p].chunk, 0);
+      }
+      const V scale = F::mul(f.scale, F::set(load_float(factors)));
+      totals[p] = F::fma(F::to_float(sum), scale, totals[p]);
+      if constexpr (W::kHasMinimum) {
+        const V x_sum = F::set(load_float(x_sum_at<W::kSubInputs>(factors, part.value)));
+        totals[p] = F::fma(f.offset, x_sum, totals[p]);
+      }
+    }
+  });
+}
+
 inline constexpr int64_t kPrefetchAhead = 1536;  // bytes, in each panel's stream
 
 // One row times kPanels panels from `panel` (relative to args.first_panel).
@@ -242,71 +393,45 @@ template <typename F, Layout kLayout, ActivationType kType, int kPanels>
 __attribute__((noinline)) void integer_direct_tile(const MatmulArgs& args, const uint8_t* x,
                                                    int64_t panel, float* sums) {
   using V = typename F::V;
-  using I = typename F::I;
   using W = CodedWeights<F, kLayout>;
-  constexpr bool kTwoTerms = kType == ActivationType::kInt16;
-  constexpr int kMaxCode = W::kMaxCode > 127 ? 255 : 127;
-  constexpr int kGroups = 8 / W::kFactorsPerUnit;
   const uint8_t* weight =
       args.weight + static_cast<size_t>(args.first_panel + panel) * args.panel_bytes;
   const auto stream_end = static_cast<int64_t>(args.panel_bytes);
-  V total[kPanels];
-  for (int p = 0; p < kPanels; ++p) total[p] = F::zero();
+  auto* scratch = reinterpret_cast<uint8_t*>(args.scratch);
+  static_assert(SliceScratch<kPanels>::kBytes <= kMatmulScratchFloats * int64_t{sizeof(float)});
+  V totals[kPanels];
+  for (int p = 0; p < kPanels; ++p) totals[p] = F::zero();
   int64_t stream = 0;  // bytes of each panel that have been read
-  for (int64_t k = 0; k < args.num_inputs; k += W::kUnit) {
-    // Past the end of a panel comes the panel that this stream reads next.
-    const int64_t ahead = stream + kPrefetchAhead;
-    const int64_t place = ahead < stream_end ? ahead : ahead + (kPanels - 1) * stream_end;
+  for (int64_t slice = 0; slice < args.num_inputs; slice += kSliceInputs) {
+    const uint8_t* record = x + slice / kSliceInputs * args.x_stride;
+    const auto num_blocks =
+        static_cast<int>(smaller(kSliceInputs, args.num_inputs - slice) / kActivationBlock);
     for (int p = 0; p < kPanels; ++p) {
-      for (int line = 0; line < W::kUnitBytes; line += 64) {
-        F::prefetch(weight + p * stream_end + place + line);
+      if constexpr (W::kHasSubs) {
+        using S = SliceScratch<kPanels>;
+        unpack_factors<F, kLayout>(W::unit_at(weight + p * stream_end, slice).chunk,
+                                   scratch + S::kScales + 64 * p, scratch + S::kOffsets + 64 * p,
+                                   64 * kPanels);
       }
     }
-    stream += W::kUnitBytes;
-    const int block = static_cast<int>(k % kSliceInputs) / kActivationBlock;
-    const uint8_t* record = x + k / kSliceInputs * args.x_stride;
-    const uint8_t* xb = record + block * activation_code_bytes(kType);
-    const uint8_t* xf = block_factors(record, kType, block);
-    const V x_scale = F::set(load_float(xf));
-    typename W::Unit units[kPanels];
-    for (int p = 0; p < kPanels; ++p) units[p] = W::unit_at(weight + p * stream_end, k);
-    unrolled<0, W::kFactorsPerUnit>([&](auto part) __attribute__((always_inline)) {
-      I start = F::zero_words();
-      if constexpr (W::kZero != 0) {
-        start = F::template shift_left<log2_of(W::kZero)>(
-            F::broadcast_word(x_minus_sum_at<W::kSubInputs>(xf, part.value)));
-      }
-      I high[kPanels], low[kPanels];
+    for (int block = 0; block < num_blocks; ++block) {
+      // Past the end of a panel comes the panel that this stream reads next.
+      const int64_t ahead = stream + kPrefetchAhead;
+      const int64_t place = ahead < stream_end ? ahead : ahead + (kPanels - 1) * stream_end;
+      typename W::Unit units[kPanels];
       for (int p = 0; p < kPanels; ++p) {
-        high[p] = F::zero_words();
-        low[p] = start;
-      }
-      unrolled<part.value * kGroups, (part.value + 1) * kGroups>(
-          [&](auto g) __attribute__((always_inline)) {
-            I x_high = F::zero_words();
-            if constexpr (kTwoTerms) x_high = F::broadcast_word(xb + g.value * 4);
-            const I x_low = F::broadcast_word(xb + (kTwoTerms ? 32 : 0) + g.value * 4);
-            for (int p = 0; p < kPanels; ++p) {
-              const I codes = W::template code_bytes<g.value>(units[p].low, units[p].high);
-              if constexpr (kTwoTerms) {
-                high[p] = F::template dot4<kMaxCode>(high[p], codes, x_high);
-              }
-              low[p] = F::template dot4<kMaxCode>(low[p], codes, x_low);
-            }
-          });
-      for (int p = 0; p < kPanels; ++p) {
-        I sum = low[p];
-        if constexpr (kTwoTerms) sum = F::add_words(F::template shift_left<8>(high[p]), sum);
-        const typename W::Factors f = W::factors(units[p].chunk, units[p].first_sub + part.value);
-        total[p] = F::fma(F::to_float(sum), F::mul(f.scale, x_scale), total[p]);
-        if constexpr (W::kHasMinimum) {
-          const V x_sum = F::set(load_float(x_sum_at<W::kSubInputs>(xf, part.value)));
-          total[p] = F::fma(f.offset, x_sum, total[p]);
+        for (int line = 0; line < W::kUnitBytes; line += 64) {
+          F::prefetch(weight + p * stream_end + place + line);
         }
+        units[p] = W::unit_at(weight + p * stream_end, slice + block * kActivationBlock);
       }
-    });
+      stream += W::kUnitBytes;
+      direct_block<F, kLayout, kType, kPanels>(units, scratch,
+                                               record + block * activation_code_bytes(kType),
+                                               block_factors(record, kType, block), totals);
+    }
   }
-  for (int p = 0; p < kPanels; ++p) F::store(sums + (panel + p) * kPanel, total[p]);
+  for (int p = 0; p < kPanels; ++p) F::store(sums + (panel + p) * kPanel, totals[p]);
 }
 
 template <typename F, Layout kLayout, ActivationType kType>

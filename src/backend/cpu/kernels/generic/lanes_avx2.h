@@ -27,6 +27,8 @@ struct Avx2 {
   static constexpr int kAttendVectors = 1;
   static constexpr int kIntegerRows = 4;  // tile of integer products
   static constexpr int kIntegerPanels = 1;
+  static constexpr bool kSaturates = true;  // sums of two 8-bit products
+  static constexpr bool kAddsExponents = false;
 
   static V zero() { return set(0.0f); }
   static V set(float value) { return {_mm256_set1_ps(value), _mm256_set1_ps(value)}; }

@@ -20,6 +20,8 @@ struct Avx512 {
   static constexpr int kAttendVectors = 4;
   static constexpr int kIntegerRows = 6;  // tile of integer products
   static constexpr int kIntegerPanels = 2;
+  static constexpr bool kSaturates = true;  // sums of two 8-bit products
+  static constexpr bool kAddsExponents = true;
 
   static V zero() { return _mm512_setzero_ps(); }
   static V set(float value) { return _mm512_set1_ps(value); }
@@ -167,6 +169,20 @@ struct Avx512 {
     return _mm512_castsi512_ps(kOdd != 0 ? and_bits(word, set_bits(0xFFFF0000u))
                                          : shift_left<16>(word));
   }
+  // A number times powers of two by adding exponents: exact where the product is a normal number.
+  struct ScaleBits {
+    ScaleBits() = default;
+    ScaleBits(V value)
+        : bits(_mm512_sub_epi32(_mm512_castps_si512(value), _mm512_set1_epi32(0x3F800000))),
+          nonzero(_mm512_cmp_ps_mask(value, _mm512_setzero_ps(), _CMP_NEQ_UQ)) {}
+    V times(V power) const {
+      I sum = _mm512_maskz_add_epi32(nonzero, bits, _mm512_castps_si512(power));
+      __asm__("" : "+v"(sum));  // one instruction: compilers would move the mask to the float
+      return _mm512_castsi512_ps(sum);
+    }
+    I bits;
+    __mmask16 nonzero;
+  };
   static void prefetch(const uint8_t* p) {
     _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0);
   }
