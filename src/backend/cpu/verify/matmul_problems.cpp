@@ -16,7 +16,7 @@ struct Shape {
   int64_t rows, outputs, inputs;
 };
 
-constexpr Shape kStartShapes[] = {{13, 20, 300}};
+constexpr Shape kStartShapes[] = {{7, 20, 300}};
 // Around the tiles (16 and 32 outputs; 6 and 12 rows; slices of 256 inputs), 0, 1 and primes.
 constexpr Shape kShapes[] = {
     {1, 1, 1},     {0, 5, 7},    {1, 15, 2},   {2, 16, 3},    {3, 17, 31},  {5, 31, 33},

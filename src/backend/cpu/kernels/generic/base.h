@@ -6,6 +6,7 @@
 // the same 16 lanes and the same order of operations, their results agree bit for bit.
 #pragma once
 
+#include "backend/cpu/kernels/generic/bugs.h"
 #include "backend/cpu/kernels/kernels.h"
 #include "backend/cpu/kernels/layouts.h"
 

@@ -162,6 +162,8 @@ __attribute__((noinline)) void integer_tile(const uint8_t* scratch, const uint8_
   V totals[kRows][kPanels];
   for (int r = 0; r < kRows; ++r) {
     for (int p = 0; p < kPanels; ++p) totals[r][p] = F::load(sums + r * sums_stride + p * kPanel);
+    if (!mutant(Bug::kIntegerEarlierSlicesLost)) continue;
+    for (int p = 0; p < kPanels; ++p) totals[r][p] = F::zero();
   }
   for (int block = 0; block < num_blocks; ++block) {
     const uint8_t* xb = x + block * activation_code_bytes(kType);
@@ -181,14 +183,17 @@ __attribute__((noinline)) void integer_tile(const uint8_t* scratch, const uint8_
               start = F::shift_left_by(
                   F::broadcast_word(x_minus_sum_at<kKind.sub_inputs>(xf + r * kRecord, part)),
                   zero_shift);
+              if (mutant(Bug::kIntegerZeroMissing)) start = F::zero_words();
             }
             for (int p = 0; p < kPanels; ++p) {
               if constexpr (kTwoTerms) acc[r][p] = F::template shift_left<8>(acc[r][p]);
+              if (mutant(Bug::kIntegerHighTermDropped)) acc[r][p] = F::zero_words();
               if constexpr (kKind.has_zero) acc[r][p] = F::add_words(acc[r][p], start);
             }
           }
         }
-        const uint8_t* xt = xb + part * kKind.sub_inputs + (kTwoTerms ? term * 32 : 0);
+        const int place = mutant(Bug::kIntegerTermsSwapped) ? 1 - term : term;
+        const uint8_t* xt = xb + part * kKind.sub_inputs + (kTwoTerms ? place * 32 : 0);
         unrolled<0, kGroups>([&](auto g) __attribute__((always_inline)) {
           I w[kPanels];
           for (int p = 0; p < kPanels; ++p) {
@@ -207,22 +212,25 @@ __attribute__((noinline)) void integer_tile(const uint8_t* scratch, const uint8_
         scale[p] = {F::load(reinterpret_cast<const float*>(scales + p * 64))};
       }
       for (int r = 0; r < kRows; ++r) {
-        const V x_scale = F::set(load_float(xf + r * kRecord));
+        const uint8_t* scale_at =
+            mutant(Bug::kIntegerScaleOfFirstBlock) ? block_factors(x, kType, 0) : xf;
+        const V x_scale = F::set(load_float(scale_at + r * kRecord));
         for (int p = 0; p < kPanels; ++p) {
           V& total = totals[r][p];
           total = F::fma(F::to_float(acc[r][p]), scale[p].times(x_scale), total);
           if constexpr (kKind.has_minimum) {
-            const V x_sum = F::set(load_float(x_sum_at<kKind.sub_inputs>(xf + r * kRecord, part)));
+            const int half = mutant(Bug::kIntegerSumOfOtherHalf) ? 1 - part : part;
+            const V x_sum = F::set(load_float(x_sum_at<kKind.sub_inputs>(xf + r * kRecord, half)));
             total = F::fma(F::load(reinterpret_cast<const float*>(offsets + p * 64)), x_sum, total);
           }
         }
       }
       codes += kGroups * kPanels * 64;
       scales += kPanels * 64;
-      offsets += kPanels * 64;
+      if (!mutant(Bug::kIntegerOffsetsStuck)) offsets += kPanels * 64;
     }
   }
-  for (int r = 0; r < kRows; ++r) {
+  for (int r = 0; r < kRows - (mutant(Bug::kIntegerLastRowDropped) ? 1 : 0); ++r) {
     const float x_scale = load_float(block_factors(x + r * kRecord, kType, 0));
     for (int p = 0; p < kPanels; ++p) {
       if constexpr (kKind.adds_exponents) {
@@ -273,7 +281,8 @@ int64_t integer_blocked(const MatmulArgs& args, int64_t panel, int64_t end) {
   for (int64_t slice = 0; slice < args.num_inputs; slice += kSliceInputs) {
     const int64_t count = smaller(kSliceInputs, args.num_inputs - slice);
     const bool last_slice = slice + count == args.num_inputs;
-    const uint8_t* x = static_cast<const uint8_t*>(args.x) + slice / kSliceInputs * args.x_stride;
+    const int64_t x_slice = mutant(Bug::kIntegerSliceStuck) ? 0 : slice / kSliceInputs;
+    const uint8_t* x = static_cast<const uint8_t*>(args.x) + x_slice * args.x_stride;
     for (int64_t group = panel; group < end; group += kPanels) {
       const uint8_t* weight =
           args.weight + static_cast<size_t>(args.first_panel + group) * args.panel_bytes;
@@ -369,6 +378,7 @@ template <typename F, Layout kLayout, ActivationType kType, int kPanels>
         });
     for (int p = 0; p < kPanels; ++p) {
       I sum = low[p];
+      if (mutant(Bug::kIntegerDirectHighTermDropped)) high[p] = F::zero_words();
       if constexpr (kTwoTerms) sum = F::add_words(F::template shift_left<8>(high[p]), sum);
       typename W::Factors f;
       if constexpr (W::kHasSubs) {
@@ -380,6 +390,7 @@ template <typename F, Layout kLayout, ActivationType kType, int kPanels>
       totals[p] = F::fma(F::to_float(sum), scale, totals[p]);
       if constexpr (W::kHasMinimum) {
         const V x_sum = F::set(load_float(x_sum_at<W::kSubInputs>(factors, part.value)));
+        if (mutant(Bug::kIntegerDirectMinimumSkipped)) continue;
         totals[p] = F::fma(f.offset, x_sum, totals[p]);
       }
     }
@@ -403,7 +414,8 @@ __attribute__((noinline)) void integer_direct_tile(const MatmulArgs& args, const
   for (int p = 0; p < kPanels; ++p) totals[p] = F::zero();
   int64_t stream = 0;  // bytes of each panel that have been read
   for (int64_t slice = 0; slice < args.num_inputs; slice += kSliceInputs) {
-    const uint8_t* record = x + slice / kSliceInputs * args.x_stride;
+    const int64_t x_slice = mutant(Bug::kIntegerDirectSliceStuck) ? 0 : slice / kSliceInputs;
+    const uint8_t* record = x + x_slice * args.x_stride;
     const auto num_blocks =
         static_cast<int>(smaller(kSliceInputs, args.num_inputs - slice) / kActivationBlock);
     for (int p = 0; p < kPanels; ++p) {

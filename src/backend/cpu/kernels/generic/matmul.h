@@ -19,8 +19,8 @@ __attribute__((noinline)) void direct_tile(const MatmulArgs& args, const float* 
                                            float* sums) {
   using V = typename F::V;
   using W = Weights<F, kLayout>;
-  const uint8_t* weight =
-      args.weight + static_cast<size_t>(args.first_panel + panel) * args.panel_bytes;
+  const int64_t first_panel = mutant(Bug::kDirectFirstPanelIgnored) ? 0 : args.first_panel;
+  const uint8_t* weight = args.weight + static_cast<size_t>(first_panel + panel) * args.panel_bytes;
   V total[kPanels];
   for (int p = 0; p < kPanels; ++p) total[p] = F::zero();
   int64_t stream = 0;  // bytes of each panel that have been read
@@ -29,6 +29,9 @@ __attribute__((noinline)) void direct_tile(const MatmulArgs& args, const float* 
     const int64_t slice_end = smaller(slice + kSliceInputs, args.num_inputs);
     V acc[kPanels];
     for (int p = 0; p < kPanels; ++p) acc[p] = F::zero();
+    if (mutant(Bug::kDirectSumStale) || mutant(Bug::kDirectSlicesNotFolded)) {
+      for (int p = 0; p < kPanels; ++p) acc[p] = total[p];
+    }
     for (int64_t k = slice; k < slice_end; k += W::kUnit) {
       // Past the end of a panel comes the panel that this stream reads next.
       const int64_t ahead = stream + kPrefetchBytes;
@@ -45,6 +48,9 @@ __attribute__((noinline)) void direct_tile(const MatmulArgs& args, const float* 
                                    acc[p.value] = F::fma(w, F::set(xk[i.value]), acc[p.value]);
                                  });
     }
+    if (mutant(Bug::kDirectSlicesNotFolded)) {
+      for (int p = 0; p < kPanels; ++p) total[p] = F::zero();
+    }
     for (int p = 0; p < kPanels; ++p) total[p] = F::add(total[p], acc[p]);
   }
   for (int p = 0; p < kPanels; ++p) F::store(sums + (panel + p) * kPanel, total[p]);
@@ -54,12 +60,14 @@ template <typename F, Layout kLayout>
 void matmul_direct(const MatmulArgs& args) {
   constexpr int kPanels = 2 * F::kDirectPanels;
   for (int64_t row = 0; row < args.num_rows; ++row) {
-    const float* x = static_cast<const float*>(args.x) + row * args.x_stride;
+    const int64_t x_stride = mutant(Bug::kDirectRowStrideOfSums) ? args.sums_stride : args.x_stride;
+    const float* x = static_cast<const float*>(args.x) + row * x_stride;
     float* sums = args.sums + row * args.sums_stride;
     int64_t panel = 0;
     for (; panel + kPanels <= args.num_panels; panel += kPanels) {
       direct_tile<F, kLayout, kPanels>(args, x, panel, sums);
     }
+    if (mutant(Bug::kDirectLastPanelSkipped)) continue;
     for (; panel < args.num_panels; ++panel) direct_tile<F, kLayout, 1>(args, x, panel, sums);
   }
 }
@@ -91,12 +99,14 @@ void blocked_tile(const float* values, const float* x, int64_t x_stride, int64_t
 
 template <typename F, int kPanels, int kRows>
 int64_t blocked_rows(const MatmulArgs& args, int64_t panel, int64_t slice, int64_t row) {
-  const int64_t count = smaller(kSliceInputs, args.num_inputs - slice);
-  for (; row + kRows <= args.num_rows; row += kRows) {
+  const int64_t count = smaller(kSliceInputs, args.num_inputs - slice) -
+                        (mutant(Bug::kBlockedLastInputSkipped) ? 1 : 0);
+  const int64_t end = args.num_rows - (mutant(Bug::kBlockedLastRowDropped) ? 1 : 0);
+  const int64_t x_stride = mutant(Bug::kBlockedRowStrideIgnored) ? args.num_inputs : args.x_stride;
+  for (; row + kRows <= end; row += kRows) {
     blocked_tile<F, kPanels, kRows>(
-        args.scratch, static_cast<const float*>(args.x) + row * args.x_stride + slice,
-        args.x_stride, count, args.sums + row * args.sums_stride + panel * kPanel,
-        args.sums_stride);
+        args.scratch, static_cast<const float*>(args.x) + row * x_stride + slice, x_stride, count,
+        args.sums + row * args.sums_stride + panel * kPanel, args.sums_stride);
   }
   if constexpr (kRows > 1) {
     constexpr int kNext = kRows > 8 ? 8 : kRows > 4 ? 4 : kRows > 2 ? 2 : 1;
@@ -110,7 +120,7 @@ int64_t blocked_panels(const MatmulArgs& args, int64_t panel) {
   for (; panel + kPanels <= args.num_panels; panel += kPanels) {
     const uint8_t* weight =
         args.weight + static_cast<size_t>(args.first_panel + panel) * args.panel_bytes;
-    for (int64_t m = 0; m < args.num_rows; ++m) {
+    for (int64_t m = mutant(Bug::kBlockedSumsNotCleared) ? 1 : 0; m < args.num_rows; ++m) {
       for (int p = 0; p < kPanels; ++p) {
         F::store(args.sums + m * args.sums_stride + (panel + p) * kPanel, F::zero());
       }

@@ -39,7 +39,7 @@ template <ActivationType kType>
 inline ActivationScale activation_scale(float largest) {
   if (largest < kSmallestActivation) return {kType == ActivationType::kInt8 ? 0.0f : 1.0f, 0.0f};
   if (kType == ActivationType::kInt8) return {largest / kInt8Limit, kInt8Limit / largest};
-  const float bound = largest * kInt16Margin;
+  const float bound = mutant(Bug::kQuantiseMarginMissing) ? largest : largest * kInt16Margin;
   uint32_t bits;
   __builtin_memcpy(&bits, &bound, sizeof(bits));
   const uint32_t exponent = bits >> 23;  // biased
@@ -58,8 +58,12 @@ template <typename F, ActivationType kType>
     if (by.factor != 0.0f) code = F::to_words(F::mul(F::load(x + 16 * i), F::set(by.factor)));
     half[i] = F::fold_add_words(code);
     if constexpr (kType == ActivationType::kInt16) {
-      F::store_low_bytes(codes + kActivationBlock + 16 * i, code);
-      code = F::template shift_right_signed<8>(F::add_words(code, F::set_bits(128)));
+      I low = code;
+      if (mutant(Bug::kQuantiseLowTermSign)) {
+        low = F::to_words(F::mul(F::load(x + 16 * i), F::set(-by.factor)));
+      }
+      F::store_low_bytes(codes + kActivationBlock + 16 * i, low);
+      code = F::template shift_right_signed<8>(F::add_words(code, F::set_bits(mutant(Bug::kQuantiseHighNotRounded) ? 0 : 128)));
     }
     F::store_low_bytes(codes + 16 * i, code);
   }
@@ -67,9 +71,10 @@ template <typename F, ActivationType kType>
   factors.scale = by.scale;
   const int32_t sum = half[0] + half[1];
   factors.sum = by.scale * static_cast<float>(sum);
-  factors.minus_sum = -sum;
+  factors.minus_sum = mutant(Bug::kQuantiseSumSign) ? sum : -sum;
   for (int i = 0; i < 2; ++i) {
-    factors.half_sums[i] = by.scale * static_cast<float>(half[i]);
+    const int from = mutant(Bug::kQuantiseHalvesSwapped) ? 1 - i : i;
+    factors.half_sums[i] = by.scale * static_cast<float>(half[from]);
     factors.minus_half_sums[i] = -half[i];
   }
   return factors;
@@ -82,9 +87,12 @@ void quantise(const QuantiseArgs& args) {
   for (int64_t m = 0; m < args.num_rows; ++m) {
     for (int64_t slice = 0; slice < args.num_inputs; slice += kSliceInputs) {
       const float* x = args.x + m * args.num_inputs + slice;
-      uint8_t* record = args.out + slice / kSliceInputs * args.slice_stride + m * kRecord;
+      const int64_t stride =
+          mutant(Bug::kQuantiseSliceStrideIgnored) ? kRecord : args.slice_stride;
+      uint8_t* record = args.out + slice / kSliceInputs * stride + m * kRecord;
       uint8_t* factors = record + kSliceBlocks * activation_code_bytes(kType);
-      const int64_t count = smaller(kSliceInputs, args.num_inputs - slice);
+      const int64_t count = smaller(kSliceInputs, args.num_inputs - slice) -
+                            (mutant(Bug::kQuantiseLastBlockSkipped) ? kActivationBlock : 0);
       float largest[kSliceBlocks];
       bool finite = true;
       for (int64_t k = 0; k < count; k += kActivationBlock) {
@@ -96,7 +104,8 @@ void quantise(const QuantiseArgs& args) {
         const float value = largest[k / kActivationBlock];
         const bool usable = kType == ActivationType::kInt16 ? finite : value < kInfinity;
         const ActivationScale by =
-            usable ? activation_scale<kType>(value) : ActivationScale{__builtin_nanf(""), 0.0f};
+            usable ? activation_scale<kType>(value)
+                   : ActivationScale{mutant(Bug::kQuantiseNanHidden) ? 1.0f : __builtin_nanf(""), 0.0f};
         const BlockFactors block = quantise_block<F, kType>(x + k, by, record);
         __builtin_memcpy(factors, &block, sizeof(block));
         record += activation_code_bytes(kType);

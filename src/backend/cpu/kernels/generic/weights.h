@@ -55,6 +55,7 @@ struct CodedWeights {
   [[gnu::always_inline]] inline static I sub_code(const uint8_t* chunk, int plane, int s) {
     constexpr int kBits = kInfo.sub_low_bits;
     constexpr int kPerWord = 32 / kBits;
+    if (mutant(Bug::kSubScaleOfNextBlock)) s ^= 1;
     const I word = F::load_words(chunk + plane + (s / kPerWord) * 64);
     const int i = s % kPerWord;
     const int shift = 8 * (i % 4) + kBits * (i / 4);
@@ -63,6 +64,7 @@ struct CodedWeights {
     } else {
       I code = F::and_bits(F::shift_right_by(word, shift), F::set_bits((1u << kBits) - 1u));
       if constexpr (kInfo.sub_high_bits > 0) {
+        if (mutant(Bug::kSubScaleHighBitsIgnored)) return code;
         constexpr int kHigh = kInfo.sub_high_bits;
         constexpr int kHighPerWord = 32 / kHigh;
         const int index = kHighFirst + s;
@@ -81,12 +83,15 @@ struct CodedWeights {
     f.scale = kInfo.scale_bytes == 1 ? F::load_e8m0_half(chunk) : F::load_half(chunk);
     f.offset = F::zero();
     if constexpr (kHasMinimum) f.offset = F::load_half(chunk + kAt.minimum);
+    if (mutant(Bug::kMinimumMissing)) f.offset = F::zero();
+    if (mutant(Bug::kMinimumSign)) f.offset = F::sub(F::zero(), f.offset);
     if constexpr (kHasSubs) {
       V sub = F::to_float(sub_code<0>(chunk, kAt.sub_low, s));
       if constexpr (kInfo.sub_zero != 0) sub = F::sub(sub, F::set(kInfo.sub_zero));
       f.scale = F::mul(f.scale, sub);
       if constexpr (kInfo.sub_has_min != 0) {
-        const V sub_min = F::to_float(sub_code<kInfo.num_sub_blocks>(chunk, kAt.sub_min, s));
+        const V sub_min = F::to_float(sub_code<kInfo.num_sub_blocks>(
+            chunk, mutant(Bug::kSubMinimumFromScales) ? kAt.sub_low : kAt.sub_min, s));
         f.offset = F::mul(F::mul(f.offset, sub_min), F::set(-1.0f));
       }
     }
@@ -109,7 +114,9 @@ struct CodedWeights {
       constexpr int kHighGroups = 8 / kHigh;
       constexpr int kFrom = kHigh * (kGroup % kHighGroups);
       constexpr uint32_t kMask = (((1u << kHigh) - 1u) << kBits) * 0x01010101u;
-      const I word = F::load_words(high + (kGroup / kHighGroups) * 64);
+      if (mutant(Bug::kHighPlaneIgnored)) high = low;
+      const int group = mutant(Bug::kHighPlaneOfFirstGroup) ? 0 : kGroup / kHighGroups;
+      const I word = F::load_words(high + group * 64);
       I moved;
       if constexpr (kFrom >= kBits) {
         moved = F::template shift_right<kFrom - kBits>(word);
@@ -117,6 +124,9 @@ struct CodedWeights {
         moved = F::template shift_left<kBits - kFrom>(word);
       }
       bytes = F::or_bits(bytes, F::and_bits(moved, F::set_bits(kMask)));
+    }
+    if (mutant(Bug::kTableOfOtherFormat) && kInfo.table != 0) {
+      return F::look_up(bytes, kInfo.table == 1 ? kUnsignedFp4.bytes : kUnsignedIq4.bytes);
     }
     if constexpr (kInfo.table == 1) bytes = F::look_up(bytes, kUnsignedIq4.bytes);
     if constexpr (kInfo.table == 2) bytes = F::look_up(bytes, kUnsignedFp4.bytes);
@@ -127,7 +137,8 @@ struct CodedWeights {
   [[gnu::always_inline]] inline static V weight(I bytes, const Factors& f) {
     const V code = F::template unsigned_byte<kByte>(bytes);
     if constexpr (kHasMinimum) return F::fma(code, f.scale, f.offset);
-    return F::mul(F::sub(code, F::set(float{kZero})), f.scale);
+    const float zero = float{kZero} + (mutant(Bug::kZeroPointOffByOne) ? 1.0f : 0.0f);
+    return F::mul(F::sub(code, F::set(zero)), f.scale);
   }
 
   // Where a unit's parts are.
@@ -138,7 +149,7 @@ struct CodedWeights {
     int first_sub;
   };
   [[gnu::always_inline]] inline static Unit unit_at(const uint8_t* panel, int64_t first) {
-    const int64_t index = first / kUnit;
+    const int64_t index = mutant(Bug::kUnitOfFirstBlock) ? 0 : first / kUnit;
     const int u = static_cast<int>(index % kUnitsPerChunk);
     const uint8_t* chunk = panel + (index / kUnitsPerChunk) * kInfo.chunk_bytes;
     return {chunk, chunk + kAt.low + u * kInfo.low_bits * 64,
@@ -193,10 +204,14 @@ struct DenseWeights {
   [[gnu::always_inline]] inline static void visit(const uint8_t* panel, size_t panel_stride,
                                                   int64_t first, int64_t count, const Fn& fn) {
     unrolled<0, kUnit>([&](auto i) __attribute__((always_inline)) {
-      if (i.value >= count) return;
+      if (i.value >= count && !mutant(Bug::kDenseTailReadWhole)) return;
       const uint8_t* word = word_at(panel, first + i.value);
       unrolled<0, kPanels>([&](auto p) __attribute__((always_inline)) {
-        fn(p, i, value<i.value % 2>(word + static_cast<size_t>(p.value) * panel_stride));
+        constexpr int kOdd = i.value % 2;
+        if (mutant(Bug::kDenseOddInputWrong)) {
+          return fn(p, i, value<1 - kOdd>(word + static_cast<size_t>(p.value) * panel_stride));
+        }
+        fn(p, i, value<kOdd>(word + static_cast<size_t>(p.value) * panel_stride));
       });
     });
   }
