@@ -3,25 +3,18 @@
 
 #include <cstdint>
 #include <memory>
-#include <random>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/verify/samples.h"
 #include "base/dtype.h"
-#include "checkpoint/weight_view.h"
 
 namespace headrace {
 
-using Random = std::mt19937;
-
-// A weight with its bytes. `values` are what the format says, from dequantise_rows.
-struct TestWeight {
-  WeightView view;
-  std::vector<std::byte> bytes;
-  std::vector<float> values;  // [N, K]
-};
+using cpu::Random;
+using TestWeight = cpu::SampleWeight;
 
 // Random blocks with finite factors of ordinary size.
 std::unique_ptr<TestWeight> random_weight(DType dtype, int64_t num_outputs, int64_t num_inputs,

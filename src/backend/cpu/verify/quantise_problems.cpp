@@ -20,10 +20,10 @@ constexpr Size kSizes[] = {{0, 64},  {1, 32},  {2, 64},  {3, 224}, {2, 256},
                            {5, 288}, {9, 544}, {1, 896}, {7, 1536}};
 
 constexpr Values kStartValues[] = {Values::kRandom, Values::kNan};
-constexpr Values kAllValues[] = {Values::kRandom,      Values::kOneHot, Values::kRamp,
-                                 Values::kAlternating, Values::kLarge,  Values::kSmall,
-                                 Values::kDenormal,    Values::kMixed,  Values::kZeroOne,
-                                 Values::kWhole,       Values::kNan};
+constexpr Values kAllValues[] = {
+    Values::kRandom, Values::kOneHot,   Values::kRamp,  Values::kAlternating, Values::kLarge,
+    Values::kSmall,  Values::kDenormal, Values::kMixed, Values::kZeroOne,     Values::kWhole,
+    Values::kNan,    Values::kInfinite, Values::kHuge,  Values::kVanishing,   Values::kTies};
 
 // The records byte by byte. Blocks beyond K must stay as they are; where the scale is NaN, its
 // factors are checked as floats by the other view.
@@ -106,7 +106,8 @@ void visit_quantise_problems(const KernelRow& row, Depth depth, const Visit& vis
   for (const Size& size : sizes) {
     for (const Values values : all) {
       visit(quantise_problem(row.activation, size, values, false));
-      if (values == Values::kNan) visit(quantise_problem(row.activation, size, values, true));
+      const bool has_nans = values == Values::kNan || values == Values::kInfinite;
+      if (has_nans) visit(quantise_problem(row.activation, size, values, true));
     }
   }
 }

@@ -1,6 +1,7 @@
 #include "backend/cpu/verify/samples.h"
 
 #include <algorithm>
+#include <cfloat>
 #include <cmath>
 #include <cstring>
 
@@ -74,6 +75,10 @@ void fill_block(DType dtype, WeightSample sample, std::byte* block, Random& rand
     const uint32_t bits = random();
     std::memcpy(block + i, &bits, std::min(sizeof(bits), row.block_bytes - i));
   }
+  constexpr uint8_t kFills[] = {0x00, 0x7F, 0x80, 0xF7, 0xFF};
+  if (sample == WeightSample::kFilled && row.block_elements > 1) {
+    std::memset(block, kFills[random() % std::size(kFills)], row.block_bytes);
+  }
   for (const size_t offset : half_offsets(dtype))
     put_half(block + offset, factor_of(sample, random));
   if (dtype == DType::kMXFP4) block[0] = exponent_of(sample, random);
@@ -98,6 +103,14 @@ float one_value(Values values, int64_t place, int64_t width, Random& random) {
       return bits_to_float((random() & 0x80000000u) | (random() % 0x00800000u));
     case Values::kMixed:
       return std::ldexp(random.normal(), static_cast<int>(random() % 49) - 24);
+    case Values::kHuge:
+      return random() % 8 == 0 ? -FLT_MAX : random.normal() * 0x1p124f;
+    case Values::kVanishing:
+      return random.normal() * kSmallestActivation /
+             static_cast<float>(1 + place / kActivationBlock % 4);
+    case Values::kTies:  // the largest of a block is 1: steps are 2^-14, or 1 / 127
+      if (place % kActivationBlock == 0) return 1.0f;
+      return std::ldexp(static_cast<float>(2 * (random() % 16384) + 1), -15);
     case Values::kZeroOne:
       return static_cast<float>(random() % 2);
     case Values::kWhole:
@@ -126,9 +139,10 @@ float Random::normal() {
 }
 
 std::string_view values_name(Values values) {
-  constexpr std::string_view kNames[] = {"random",      "one hot", "ramp",     "alternating",
-                                         "large",       "small",   "denormal", "mixed",
-                                         "zero or one", "whole",   "nan"};
+  constexpr std::string_view kNames[] = {"random",      "one hot",   "ramp",     "alternating",
+                                         "large",       "small",     "denormal", "mixed",
+                                         "zero or one", "whole",     "nan",      "infinite",
+                                         "huge",        "vanishing", "ties",     "constant"};
   static_assert(std::size(kNames) == static_cast<size_t>(Values::kCount));
   return kNames[static_cast<size_t>(values)];
 }
@@ -146,7 +160,13 @@ std::vector<float> sample_values(Values values, int64_t rows, int64_t width, Ran
       continue;
     }
     for (int64_t i = 0; i < width; ++i) row[i] = one_value(values, i, width, random);
+    if (values == Values::kConstant) {
+      constexpr float kConstants[] = {1.0f, -1.0f, 1.9f, -1.9921f};
+      std::fill(row, row + width, kConstants[r % 4]);
+    }
     if (values == Values::kNan && r % 2 == 1) row[random() % static_cast<uint32_t>(width)] = NAN;
+    if (values != Values::kInfinite || r % 2 == 0) continue;
+    row[random() % static_cast<uint32_t>(width)] = r % 4 == 1 ? INFINITY : -INFINITY;
   }
   return out;
 }
@@ -227,7 +247,8 @@ QuantisedSample quantise_sample(ActivationType type, std::span<const float> x, i
     float scale = largest / kInt8Limit;
     float factor = kInt8Limit / largest;
     if (type == ActivationType::kInt16) {
-      const int exponent = std::ilogb(largest * kInt16Margin);
+      const float bound = largest * kInt16Margin;
+      const int exponent = std::isinf(bound) ? 128 : std::ilogb(bound);
       scale = std::ldexp(1.0f, exponent - kInt16Bits);
       factor = std::ldexp(1.0f, kInt16Bits - exponent);
     }
@@ -248,7 +269,7 @@ QuantisedSample whole_sample(ActivationType type, std::span<const float> x, int6
 }
 
 std::string_view weight_sample_name(WeightSample sample) {
-  constexpr std::string_view kNames[] = {"random", "extreme", "whole"};
+  constexpr std::string_view kNames[] = {"random", "extreme", "whole", "filled"};
   return kNames[static_cast<size_t>(sample)];
 }
 

@@ -41,6 +41,11 @@ enum class Values : uint8_t {
   kZeroOne,      // 0 or 1
   kWhole,        // -2 .. 2
   kNan,          // random; in every second row one NaN
+  kInfinite,     // random; in every second row infinities
+  kHuge,         // up to the largest float
+  kVanishing,    // around kSmallestActivation
+  kTies,         // halfway between two integer activations
+  kConstant,     // one value per row, +-1 or nearly +-2: all terms of a sum have one sign
   kCount,
 };
 
@@ -80,6 +85,7 @@ enum class WeightSample : uint8_t {
   kRandom,   // random codes, factors of ordinary size
   kExtreme,  // factors at the ends of their formats: subnormal, largest, negative, zero
   kWhole,    // small whole numbers
+  kFilled,   // every byte of a block's codes the same: largest and smallest codes
 };
 std::string_view weight_sample_name(WeightSample sample);
 
