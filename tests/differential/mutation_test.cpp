@@ -89,6 +89,43 @@ constexpr BugRow kBugs[] = {
     {Bug::kNormTailNotCentred, "norm tail not centred", "norm"},
     {Bug::kNormScaleSkipped, "norm scale skipped", "norm"},
     {Bug::kNormResidualSkipped, "norm residual skipped", "norm"},
+    {Bug::kRopeOfFirstRow, "rope of first row", "qkv"},
+    {Bug::kRopePairingMixed, "rope pairing mixed", "qkv"},
+    {Bug::kRopeSign, "rope sign", "qkv"},
+    {Bug::kRopeSkipped, "rope skipped", "qkv"},
+    {Bug::kQkvNormOfFirstHead, "qkv norm of first head", "qkv"},
+    {Bug::kQkvNormWeightOfFirstHead, "qkv norm weight of first head", "qkv"},
+    {Bug::kAppendNeighboursCleared, "append neighbours cleared", "qkv"},
+    {Bug::kAppendValueScaleOfKeys, "append value scale of keys", "qkv"},
+    {Bug::kAppendPaddingNotZero, "append padding not zero", "qkv"},
+    {Bug::kQkvScaleSkipped, "qkv scale skipped", "qkv"},
+    {Bug::kAppendBlockTableOffByOne, "append block table off by one", "qkv"},
+    {Bug::kAppendSlotOffByOne, "append slot off by one", "qkv"},
+    {Bug::kAppendValuesOfFirstHead, "append values of first head", "qkv"},
+    {Bug::kAppendPlanesOfOneHead, "append planes of one head", "qkv"},
+    {Bug::kBf16Truncated, "bf16 truncated", "qkv"},
+    {Bug::kKvScaleTooLarge, "kv scale too large", "qkv"},
+    {Bug::kAttentionKvHeadMap, "attention kv head map", "attention"},
+    {Bug::kAttentionCausalOffByOne, "attention causal off by one", "attention"},
+    {Bug::kAttentionWindowOffByOne, "attention window off by one", "attention"},
+    {Bug::kAttentionQueryHeadMap, "attention query head map", "attention"},
+    {Bug::kAttentionLogBaseMixed, "attention log base mixed", "attention"},
+    {Bug::kAttentionBlockTableOffByOne, "attention block table off by one", "attention"},
+    {Bug::kAttentionMaskSkipped, "attention mask skipped", "attention"},
+    {Bug::kAttentionTopNotRaised, "attention top not raised", "attention"},
+    {Bug::kAttentionTotalNotCorrected, "attention total not corrected", "attention"},
+    {Bug::kAttentionSumNotCorrected, "attention sum not corrected", "attention"},
+    {Bug::kAttentionValueScaleOfKeys, "attention value scale of keys", "attention"},
+    {Bug::kAttentionValuesFromKeys, "attention values from keys", "attention"},
+    {Bug::kAttentionLastStepSkipped, "attention last step skipped", "attention"},
+    {Bug::kAttentionEarlierSplitsLost, "attention earlier splits lost", "attention"},
+    {Bug::kAttentionSplitNotCorrected, "attention split not corrected", "attention"},
+    {Bug::kAttentionSinkIgnored, "attention sink ignored", "attention"},
+    {Bug::kAttentionSinkOfFirstHead, "attention sink of first head", "attention"},
+    {Bug::kAttentionTailDimsSkipped, "attention tail dims skipped", "attention"},
+    {Bug::kAttentionMergeSkipsRow, "attention merge skips row", "attention"},
+    {Bug::kAttentionLastRowDropped, "attention last row dropped", "attention"},
+    {Bug::kAttentionSoftcapIgnored, "attention softcap ignored", "attention"},
 };
 
 struct MutantUnit {
@@ -126,7 +163,7 @@ std::string find_bug(const MutantUnit& mutant, std::string_view first, Depth dep
   for (const bool is_first : {true, false}) {
     for (const auto& pair : row_pairs(mutant)) {
       if ((pair[1].row->name == first) != is_first) continue;
-      const RowReport report = verify_rows(pair, depth)[1];
+      const RowReport report = verify_rows(pair, depth, Stop::kAtFailure)[1];
       if (!report.passed()) return std::string(report.at.row->name) + ": " + report.first_failure;
     }
   }

@@ -20,7 +20,8 @@ struct AttentionCase {
   int64_t num_rows, first_position;
 };
 
-constexpr KvDtype kF32 = KvDtype::kF32, kBF16 = KvDtype::kBF16;
+constexpr KvDtype kF32 = KvDtype::kF32, kBF16 = KvDtype::kBF16, kF16 = KvDtype::kF16,
+                  kFp8 = KvDtype::kFp8, kInt8 = KvDtype::kInt8;
 constexpr AttentionCase kCases[] = {
     {4, 2, 64, kF32, 0, 0, false, 0, 5},     {1, 1, 1, kF32, 0, 0, false, 1, 0},
     {2, 2, 16, kBF16, 0, 0, false, 3, 15},   {3, 1, 17, kF32, 0, 0, false, 19, 0},
@@ -30,7 +31,10 @@ constexpr AttentionCase kCases[] = {
     {3, 1, 80, kF32, 0, 100, false, 11, 97}, {2, 1, 96, kBF16, 0, 0, true, 3, 127},
     {14, 2, 64, kBF16, 0, 0, false, 1, 300}, {4, 1, 256, kF32, 0, 65, false, 3, 200},
     {2, 1, 512, kBF16, 0, 0, false, 2, 70},  {8, 8, 128, kF32, 50, 0, true, 2, 64},
-    {6, 2, 48, kBF16, 0, 0, false, 5, 510},  {4, 1, 32, kF32, 0, 300, true, 3, 600},
+    {4, 2, 64, kF16, 0, 0, false, 9, 70},    {6, 2, 40, kFp8, 0, 0, true, 5, 130},
+    {9, 3, 64, kInt8, 0, 0, false, 7, 121},  {4, 1, 80, kInt8, 15, 33, true, 6, 290},
+    {4, 4, 33, kFp8, 20, 70, false, 3, 260}, {6, 2, 48, kBF16, 0, 0, false, 5, 510},
+    {4, 1, 32, kF32, 0, 300, true, 3, 600},
 };
 constexpr AttentionCase kStartCases[] = {
     {6, 2, 40, kF32, 0, 0, true, 3, 78},
@@ -45,26 +49,38 @@ enum class Scores : uint8_t {
 };
 constexpr std::string_view kScoreNames[] = {"random", "peaked", "large values", "equal scores"};
 
-// [positions, kv heads, head_dim], as stored, and [rows, heads, head_dim].
+// [positions, kv heads, head_dim] as stored, and [rows, heads, head_dim]. What no row sees is not
+// stored: it may hold anything, and stays NaN.
 struct Inputs {
-  std::vector<float> q, k, v, sinks;
+  std::vector<float> q, sinks;
+  std::vector<double> k, v;
 
-  Inputs(const AttentionCase& setup, Scores scores, const KvSlab& slab, Random& random) {
+  Inputs(const AttentionCase& setup, Scores scores, KvSlab* slab, Random& random) {
     const int64_t positions = setup.first_position + setup.num_rows;
-    const int64_t kv_width = int64_t{setup.num_kv_heads} * setup.head_dim;
     const bool equal = scores == Scores::kEqual;
     q = sample_values(Values::kRandom, setup.num_rows, int64_t{setup.num_heads} * setup.head_dim,
                       random);
     for (float& value : q) value *= equal ? 0.0f : scores == Scores::kPeaked ? 12.0f : 1.0f;
-    k = sample_values(Values::kRandom, positions, kv_width, random);
-    v = sample_values(equal                      ? Values::kWhole
-                      : scores == Scores::kLarge ? Values::kLarge
-                                                 : Values::kRandom,
-                      positions, kv_width, random);
     sinks = sample_values(Values::kRandom, 1, setup.num_heads, random);
     for (float& value : sinks) value *= equal ? 0.0f : 2.0f;
-    for (float& value : k) value = slab.rounded(value);
-    for (float& value : v) value = slab.rounded(value);
+    const Values v_values = equal                      ? Values::kWhole
+                            : scores == Scores::kLarge ? Values::kLarge
+                                                       : Values::kRandom;
+    const int64_t seen =
+        setup.window > 0 ? std::max<int64_t>(0, setup.first_position + 1 - setup.window) : 0;
+    const auto keep = [&](KvSlab::Plane plane, int64_t position, int head, Values values) {
+      const auto x = sample_values(values, 1, setup.head_dim, random);
+      if (position >= seen) return slab->store({plane, position, head}, x);
+      return std::vector<double>(x.size());
+    };
+    for (int64_t j = 0; j < positions; ++j) {
+      for (int h = 0; h < setup.num_kv_heads; ++h) {
+        const auto key = keep(KvSlab::Plane::kKey, j, h, Values::kRandom);
+        k.insert(k.end(), key.begin(), key.end());
+        const auto value = keep(KvSlab::Plane::kValue, j, h, v_values);
+        v.insert(v.end(), value.begin(), value.end());
+      }
+    }
   }
 };
 
@@ -85,11 +101,11 @@ std::vector<KeyWeight> visible_keys(const AttentionCase& setup, const Inputs& in
   const double scale = double{scale_of(setup)};
   std::vector<KeyWeight> keys;
   for (int64_t j = lowest; j <= setup.first_position + m; ++j) {
-    const float* k = in.k.data() + j * kv_width + kv_head * dim;
+    const double* k = in.k.data() + j * kv_width + kv_head * dim;
     double dot = 0, magnitude = 0;
     for (int64_t d = 0; d < dim; ++d) {
-      dot += double{q[d]} * double{k[d]};
-      magnitude += std::fabs(double{q[d]} * double{k[d]});
+      dot += double{q[d]} * k[d];
+      magnitude += std::fabs(double{q[d]} * k[d]);
     }
     KeyWeight key{dot * scale, 0, 0};
     key.error = kRound * scale * magnitude * (4 * std::sqrt(static_cast<double>(dim)) + 4);
@@ -126,18 +142,18 @@ void expect_head(const AttentionCase& setup, const Inputs& in, int64_t m, int h,
   const double steps = 70 + static_cast<double>(keys.size()) / kKvStep * 2;
   // With equal scores all sums are whole: the quotient is rounded once, or twice as a product with
   // 1 / total, unless total is a power of two.
-  const bool power =
-      scores == Scores::kEqual && std::exp2(std::round(std::log2(total))) == std::round(total);
+  const bool whole = scores == Scores::kEqual && !kv_is_scaled(setup.type);
+  const bool power = whole && std::exp2(std::round(std::log2(total))) == std::round(total);
   for (int64_t d = 0; d < dim; ++d) {
     double value = 0, magnitude = 0;
     for (size_t i = 0; i < keys.size(); ++i) {
       const int64_t j = lowest + static_cast<int64_t>(i);
-      const double v = double{in.v[static_cast<size_t>(j * kv_width + kv_head * dim + d)]};
+      const double v = in.v[static_cast<size_t>(j * kv_width + kv_head * dim + d)];
       value += keys[i].weight * v;
       magnitude += keys[i].weight * std::fabs(v);
     }
     const double tolerance = (4 * worst + 2 * kRound * steps) * magnitude + 2 * kTiny;
-    if (scores == Scores::kEqual) {
+    if (whole) {
       out[d] = {power ? std::round(value * total) / total : value,
                 power ? 0 : 4 * kRound * std::fabs(value) + 4 * kRound * magnitude};
     } else {
@@ -153,7 +169,7 @@ AttentionRowsArgs base_args(const AttentionCase& setup, const KvSlab& slab) {
   args.num_kv_heads = setup.num_kv_heads;
   args.head_dim = setup.head_dim;
   args.kv_type = setup.type;
-  args.kv_block_stride = slab.block_stride;
+  args.kv_block_stride = slab.block_stride();
   args.scale = scale_of(setup);
   args.softcap = setup.softcap;
   args.window = setup.window;
@@ -208,19 +224,7 @@ Problem attention_problem(const AttentionCase& setup, Scores scores) {
   const int64_t positions = setup.first_position + setup.num_rows;
   const int64_t dim = setup.head_dim, q_width = setup.num_heads * dim;
   KvSlab slab(setup.type, setup.num_kv_heads, setup.head_dim, positions);
-  const Inputs in(setup, scores, slab, random);
-  // What no row sees may hold anything: it stays NaN.
-  const int64_t seen =
-      setup.window > 0 ? std::max<int64_t>(0, setup.first_position + 1 - setup.window) : 0;
-  for (int64_t j = seen; j < positions; ++j) {
-    for (int h = 0; h < setup.num_kv_heads; ++h) {
-      const int64_t from = (j * setup.num_kv_heads + h) * dim;
-      for (int64_t d = 0; d < padded_dim(dim); ++d) {
-        slab.store(slab.key_at(j, h, d), d < dim ? in.k[static_cast<size_t>(from + d)] : 0.0f);
-        slab.store(slab.value_at(j, h, d), d < dim ? in.v[static_cast<size_t>(from + d)] : 0.0f);
-      }
-    }
-  }
+  const Inputs in(setup, scores, &slab, random);
   Operand out = poisoned_output("out", setup.num_rows, q_width, q_width);
   for (int64_t m = 0; m < setup.num_rows; ++m) {
     for (int h = 0; h < setup.num_heads; ++h) {
@@ -228,14 +232,14 @@ Problem attention_problem(const AttentionCase& setup, Scores scores) {
     }
   }
   Problem problem;
-  problem.name = fmt::format(
-      "{} rows from {}, heads {}/{} of {}, {}, softcap {}, window {}{}, {}", setup.num_rows,
-      setup.first_position, setup.num_heads, setup.num_kv_heads, setup.head_dim,
-      setup.type == KvDtype::kF32 ? "f32" : "bf16", setup.softcap, setup.window,
-      setup.sinks ? ", sinks" : "", kScoreNames[static_cast<size_t>(scores)]);
+  problem.name =
+      fmt::format("{} rows from {}, heads {}/{} of {}, {}, softcap {}, window {}{}, {}",
+                  setup.num_rows, setup.first_position, setup.num_heads, setup.num_kv_heads,
+                  setup.head_dim, kv_type_name(setup.type), setup.softcap, setup.window,
+                  setup.sinks ? ", sinks" : "", kScoreNames[static_cast<size_t>(scores)]);
   problem.operands = {input_of("q", in.q),
-                      slab.operand(false),
-                      input_of("block table", std::span<const int32_t>(slab.table)),
+                      slab.input(),
+                      input_of("block table", slab.table()),
                       input_of("sinks", in.sinks),
                       std::move(out),
                       scratch_of(kAttentionScratchFloats + kPartFloats)};
@@ -250,12 +254,13 @@ Problem attention_problem(const AttentionCase& setup, Scores scores) {
 
 void visit_attention_problems(const KernelRow&, Depth depth, const Visit& visit) {
   if (depth == Depth::kStart) {
-    for (const AttentionCase& setup : kStartCases) visit(attention_problem(setup, Scores::kRandom));
+    for (const AttentionCase& setup : kStartCases)
+      visit([&] { return attention_problem(setup, Scores::kRandom); });
     return;
   }
   for (const AttentionCase& setup : kCases) {
     for (const Scores scores : {Scores::kRandom, Scores::kPeaked, Scores::kLarge, Scores::kEqual}) {
-      visit(attention_problem(setup, scores));
+      visit([&] { return attention_problem(setup, scores); });
     }
   }
 }

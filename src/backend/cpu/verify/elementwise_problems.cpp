@@ -277,7 +277,8 @@ Problem unit_norm_problem(int64_t width) {
 void visit_finish_problems(const KernelRow&, Depth depth, const Visit& visit) {
   for (const Size& size : sizes_of(depth)) {
     for (const Values values : values_of(depth)) {
-      for (const FinishKind& kind : kFinishKinds) visit(finish_problem(size, values, kind));
+      for (const FinishKind& kind : kFinishKinds)
+        visit([&] { return finish_problem(size, values, kind); });
     }
   }
 }
@@ -286,8 +287,8 @@ void visit_gate_problems(const KernelRow&, Depth depth, const Visit& visit) {
   for (const Size& size : sizes_of(depth)) {
     for (const Values values : values_of(depth)) {
       for (const GateKind kind : {GateKind::kSilu, GateKind::kGeluTanh}) {
-        visit(gate_problem(size, values, kind, false));
-        visit(gate_problem(size, values, kind, true));
+        visit([&] { return gate_problem(size, values, kind, false); });
+        visit([&] { return gate_problem(size, values, kind, true); });
       }
     }
   }
@@ -296,9 +297,10 @@ void visit_gate_problems(const KernelRow&, Depth depth, const Visit& visit) {
 void visit_norm_problems(const KernelRow&, Depth depth, const Visit& visit) {
   for (const Size& size : sizes_of(depth)) {
     for (const Values values : values_of(depth)) {
-      for (const NormKind& kind : kNormKinds) visit(norm_problem(size, values, kind));
+      for (const NormKind& kind : kNormKinds)
+        visit([&] { return norm_problem(size, values, kind); });
     }
-    if (size.rows > 0) visit(unit_norm_problem(size.width));
+    if (size.rows > 0) visit([&] { return unit_norm_problem(size.width); });
   }
 }
 

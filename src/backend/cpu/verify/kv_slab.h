@@ -1,36 +1,69 @@
 // A slab of KV blocks as verification sees it: the order of kernels.h written down a second time,
-// element by element, so that a kernel's own arithmetic of places is checked and not shared.
+// code by code, so that a kernel's own arithmetic of places is checked and not shared.
 #pragma once
 
 #include <cstdint>
+#include <span>
+#include <string_view>
 #include <vector>
 
 #include "backend/cpu/verify/problem.h"
 
 namespace headrace::cpu {
 
-struct KvSlab {
-  KvDtype type;
-  int num_kv_heads;
-  int head_dim;
-  size_t block_stride;             // more than a block: other layers lie between
-  std::vector<int32_t> table;      // of one sequence: scattered blocks, first and last included
-  std::vector<uint8_t> bytes;      // poisoned
-  std::vector<Expected> expected;  // per element; as bytes until set
+std::string_view kv_type_name(KvDtype type);
 
+// One number and how far it may lie from the exact one.
+struct Approximate {
+  double value = 0;
+  double tolerance = 0;
+};
+
+class KvSlab {
+ public:
+  // Poisoned blocks for positions [0, num_positions) of one sequence: scattered, the first and the
+  // last block of the slab among them, one of somebody else in between.
   KvSlab(KvDtype type, int num_kv_heads, int head_dim, int64_t num_positions);
 
-  Element element() const { return type == KvDtype::kF32 ? Element::kF32 : Element::kBF16; }
-  // Element index of dimension d (up to the padding) of a key or value.
-  size_t key_at(int64_t position, int head, int64_t d) const;
-  size_t value_at(int64_t position, int head, int64_t d) const;
-  // The value as the type keeps it.
-  float rounded(float value) const;
-  void store(size_t element, float value);
-  Operand operand(bool is_output) const;
+  KvDtype type() const { return type_; }
+  bool is_scaled() const { return kv_is_scaled(type_); }
+  size_t block_stride() const { return block_stride_; }
+  std::span<const int32_t> table() const { return table_; }
+
+  enum class Plane : uint8_t { kKey, kValue };
+  struct Place {
+    Plane plane;
+    int64_t position;
+    int head;
+  };
+
+  // Stores a head vector, padded with zeros, as the type keeps it; returns what it then stands for.
+  std::vector<double> store(const Place& place, std::span<const float> x);
+  // Expects a head vector, padded with zeros, as the type keeps it.
+  void expect(const Place& place, std::span<const Approximate> x);
+
+  // The slab as the input of a call; or as its output, seen as codes or, of scaled types, as
+  // scales.
+  Operand input() const;
+  Operand codes_output() const;
+  Operand scales_output() const;
 
  private:
-  size_t plane(int64_t position, int head) const;  // element index of a head's K plane
+  Element element() const;
+  double largest_code() const { return type_ == KvDtype::kFp8 ? 448.0 : 127.0; }
+  size_t plane_at(const Place& place) const;            // in bytes
+  size_t code_at(const Place& place, int64_t d) const;  // in elements
+  size_t scale_at(const Place& place) const;            // in floats
+  void put(size_t code_index, double code);
+  void expect_scaled(const Place& place, std::span<const Approximate> x);
+
+  KvDtype type_;
+  int head_dim_;
+  size_t block_stride_;  // more than a block: other layers lie between
+  std::vector<int32_t> table_;
+  std::vector<uint8_t> bytes_;
+  std::vector<Expected> codes_;
+  std::vector<Expected> scales_;
 };
 
 }  // namespace headrace::cpu

@@ -238,7 +238,10 @@ void visit_products(const KernelRow& row, const Shape (&shapes)[kNumShapes],
                     const Kind (&kinds)[kNumKinds], const Visit& visit) {
   uint32_t seed = 1;
   for (const Shape& shape : shapes) {
-    for (const Kind& kind : kinds) visit(matmul_problem(row, shape, kind, seed++));
+    for (const Kind& kind : kinds) {
+      visit([&] { return matmul_problem(row, shape, kind, seed); });
+      ++seed;
+    }
   }
 }
 
@@ -257,13 +260,13 @@ void visit_matmul_problems(const KernelRow& row, Depth depth, const Visit& visit
 
 void visit_unpack_problems(const KernelRow& row, Depth depth, const Visit& visit) {
   if (depth == Depth::kStart) {
-    visit(unpack_problem(row.layout, 288, 0, WeightSample::kRandom));
+    visit([&] { return unpack_problem(row.layout, 288, 0, WeightSample::kRandom); });
     return;
   }
   for (const int64_t inputs : {1, 2, 7, 31, 32, 63, 257, 300, 768}) {
     for (int64_t first = 0; first < whole_blocks(row.layout, inputs); first += kSliceInputs) {
-      visit(unpack_problem(row.layout, inputs, first, WeightSample::kRandom));
-      visit(unpack_problem(row.layout, inputs, first, WeightSample::kExtreme));
+      visit([&] { return unpack_problem(row.layout, inputs, first, WeightSample::kRandom); });
+      visit([&] { return unpack_problem(row.layout, inputs, first, WeightSample::kExtreme); });
     }
   }
 }

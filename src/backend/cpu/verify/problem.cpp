@@ -21,7 +21,7 @@ size_t strided_floats(int64_t rows, int64_t width, int64_t stride) {
 }  // namespace
 
 size_t element_bytes(Element element) {
-  constexpr size_t kBytes[] = {4, 2, 1};
+  constexpr size_t kBytes[] = {4, 2, 2, 1, 1, 1};
   return kBytes[static_cast<size_t>(element)];
 }
 
@@ -32,9 +32,11 @@ double read_element(Element element, const uint8_t* at) {
     return double{value};
   }
   if (element == Element::kByte) return static_cast<double>(*at);
+  if (element == Element::kInt8) return static_cast<double>(static_cast<int8_t>(*at));
+  if (element == Element::kFp8) return double{e4m3_to_float(*at)};
   uint16_t bits;
   std::memcpy(&bits, at, sizeof(bits));
-  return double{bf16_to_float(bits)};
+  return double{element == Element::kF16 ? f16_to_float(bits) : bf16_to_float(bits)};
 }
 
 Operand input_of(std::string_view name, std::span<const float> values) {
@@ -82,9 +84,11 @@ Operand poisoned_output(std::string_view name, int64_t rows, int64_t width, int6
 }
 
 Operand scratch_of(int64_t num_floats) {
-  Operand operand = poisoned_output("scratch", 1, num_floats, num_floats);
+  Operand operand;
+  operand.name = "scratch";
   operand.alignment = 64;
-  for (Expected& any : operand.expected) any.tolerance = kAnyValue;
+  operand.scratch_bytes = static_cast<size_t>(num_floats) * sizeof(float);
+  operand.is_output = true;
   return operand;
 }
 

@@ -23,12 +23,12 @@ enum class Depth : uint8_t {
   kFull,   // all shapes times all values, and real layers
 };
 
-enum class Element : uint8_t { kF32, kBF16, kByte };
+enum class Element : uint8_t { kF32, kBF16, kF16, kFp8, kInt8, kByte };
 size_t element_bytes(Element element);
 double read_element(Element element, const uint8_t* at);
 
 // What one element of an output must be. tolerance < 0: must stay as it was before the call;
-// infinite: any value (scratch). With tolerance 0 the value must be equal; a NaN needs a NaN.
+// infinite: any value. With tolerance 0 the value must be equal; a NaN needs a NaN.
 struct Expected {
   double value = 0;
   double tolerance = -1;
@@ -38,6 +38,7 @@ struct Operand {
   std::string_view name;
   std::vector<uint8_t> bytes;  // before the call
   size_t alignment = 4;
+  size_t scratch_bytes = 0;  // instead of bytes: writable, poisoned, of no further interest
   bool is_output = false;
   Element element = Element::kF32;
   std::vector<Expected> expected;  // of an output: one per element
@@ -54,7 +55,9 @@ struct Problem {
   std::function<void(const KernelRow& row, Places at, bool in_parts)> call;
 };
 
-using Visit = std::function<void(const Problem&)>;
+// Problems are made when they are run: not those that come after a failure that is enough.
+using MakeProblem = std::function<Problem()>;
+using Visit = std::function<void(const MakeProblem&)>;
 
 // Problems of a row's op, layout and activation type; the same for all rows that share these.
 void visit_matmul_problems(const KernelRow& row, Depth depth, const Visit& visit);

@@ -22,7 +22,8 @@ struct QkvCase {
   int64_t num_rows, first_position;
 };
 
-constexpr KvDtype kF32 = KvDtype::kF32, kBF16 = KvDtype::kBF16;
+constexpr KvDtype kF32 = KvDtype::kF32, kBF16 = KvDtype::kBF16, kF16 = KvDtype::kF16,
+                  kFp8 = KvDtype::kFp8, kInt8 = KvDtype::kInt8;
 constexpr QkvCase kCases[] = {
     {HeadNorm::kNone, false, 0, false, 4, 2, 64, kF32, 0, 3},
     {HeadNorm::kNone, false, 0, false, 1, 1, 1, kF32, 2, 0},
@@ -37,6 +38,11 @@ constexpr QkvCase kCases[] = {
     {HeadNorm::kPerHead, false, 256, true, 4, 1, 256, kF32, 3, 63},
     {HeadNorm::kNone, false, 128, false, 2, 1, 512, kBF16, 2, 1},
     {HeadNorm::kNone, true, 128, false, 14, 2, 128, kF32, 2, 100},
+    {HeadNorm::kNone, false, 64, false, 4, 2, 64, kF16, 9, 11},
+    {HeadNorm::kNone, false, 0, false, 2, 2, 33, kFp8, 5, 14},
+    {HeadNorm::kPerHead, false, 64, true, 9, 3, 64, kFp8, 17, 30},
+    {HeadNorm::kNone, false, 0, false, 2, 2, 33, kInt8, 5, 14},
+    {HeadNorm::kPerHead, true, 80, false, 4, 1, 80, kInt8, 6, 61},
 };
 constexpr QkvCase kStartCases[] = {
     {HeadNorm::kPerHead, false, 24, true, 4, 2, 40, kF32, 3, 15},
@@ -117,13 +123,6 @@ std::vector<Expected> finished_heads(const QkvCase& setup, const Inputs& in, int
   return heads;
 }
 
-// What a KV type keeps of a float32 result that is off by at most the tolerance.
-Expected kept(const KvSlab& slab, Expected value) {
-  if (slab.type == KvDtype::kF32) return value;
-  if (value.tolerance == 0) return {double{slab.rounded(static_cast<float>(value.value))}, 0};
-  return {value.value, value.tolerance + 0x1p-8 * std::fabs(value.value) + 0x1p-133};
-}
-
 void expect_row(const QkvCase& setup, const Inputs& in, int64_t m, bool whole, Operand* q_out,
                 KvSlab* slab) {
   const auto dim = static_cast<size_t>(setup.head_dim);
@@ -143,19 +142,20 @@ void expect_row(const QkvCase& setup, const Inputs& in, int64_t m, bool whole, O
   const auto k =
       finished_heads(setup, in, m, row.subspan(q_width, kv_width), in.k_weight.data(), whole);
   const std::span<const float> v = row.subspan(q_width + kv_width);
-  const int64_t position = setup.first_position + m;
   for (int h = 0; h < setup.num_kv_heads; ++h) {
-    for (int64_t d = 0; d < padded_dim(setup.head_dim); ++d) {
-      const auto at = static_cast<size_t>(h * setup.head_dim + d);
-      const bool padding = d >= setup.head_dim;
-      slab->expected[slab->key_at(position, h, d)] = padding ? Expected{0, 0} : kept(*slab, k[at]);
-      slab->expected[slab->value_at(position, h, d)] =
-          padding ? Expected{0, 0} : kept(*slab, {double{v[at]}, 0});
+    const int64_t position = setup.first_position + m;
+    std::vector<Approximate> keys, values;
+    for (size_t d = 0; d < dim; ++d) {
+      const size_t at = static_cast<size_t>(h) * dim + d;
+      keys.push_back({k[at].value, k[at].tolerance});
+      values.push_back({double{v[at]}, 0});
     }
+    slab->expect({KvSlab::Plane::kKey, position, h}, keys);
+    slab->expect({KvSlab::Plane::kValue, position, h}, values);
   }
 }
 
-Problem qkv_problem(const QkvCase& setup, Values values) {
+Problem qkv_problem(const QkvCase& setup, Values values, bool see_scales) {
   Random random(static_cast<uint32_t>(setup.head_dim * 100 + setup.num_rows));
   const Inputs in(setup, values, random);
   const int64_t q_width = int64_t{setup.num_heads} * setup.head_dim;
@@ -173,17 +173,17 @@ Problem qkv_problem(const QkvCase& setup, Values values) {
                   setup.first_position, setup.num_heads, setup.num_kv_heads, setup.head_dim,
                   kNorms[static_cast<size_t>(setup.norm)], setup.rope_dims,
                   setup.interleaved ? " interleaved" : "", setup.scaled ? ", scaled" : "",
-                  setup.type == KvDtype::kF32 ? "f32" : "bf16", values_name(values));
+                  kv_type_name(setup.type), values_name(values));
   problem.operands = {input_of("qkv", in.qkv),
                       input_of("q weight", in.q_weight),
                       input_of("k weight", in.k_weight),
                       input_of("cos", in.cos),
                       input_of("sin", in.sin),
                       input_of("row scale", in.row_scale),
-                      input_of("block table", std::span<const int32_t>(slab.table)),
+                      input_of("block table", slab.table()),
                       std::move(q_out),
-                      slab.operand(true)};
-  problem.call = [=, stride = slab.block_stride](const KernelRow& row, Places at, bool in_parts) {
+                      see_scales ? slab.scales_output() : slab.codes_output()};
+  problem.call = [=, stride = slab.block_stride()](const KernelRow& row, Places at, bool in_parts) {
     const int64_t part = in_parts ? 3 : std::max<int64_t>(1, setup.num_rows);
     for (int64_t m = 0; m < std::max<int64_t>(1, setup.num_rows); m += part) {
       QkvRowsArgs args{};
@@ -217,7 +217,8 @@ Problem qkv_problem(const QkvCase& setup, Values values) {
 
 void visit_qkv_problems(const KernelRow&, Depth depth, const Visit& visit) {
   if (depth == Depth::kStart) {
-    for (const QkvCase& setup : kStartCases) visit(qkv_problem(setup, Values::kRandom));
+    for (const QkvCase& setup : kStartCases)
+      visit([&] { return qkv_problem(setup, Values::kRandom, false); });
     return;
   }
   constexpr Values kQuick[] = {Values::kRandom, Values::kSmall, Values::kWhole};
@@ -227,7 +228,10 @@ void visit_qkv_problems(const KernelRow&, Depth depth, const Visit& visit) {
   const std::span<const Values> all =
       depth == Depth::kQuick ? std::span<const Values>(kQuick) : kFull;
   for (const QkvCase& setup : kCases) {
-    for (const Values values : all) visit(qkv_problem(setup, values));
+    for (const Values values : all) {
+      visit([&] { return qkv_problem(setup, values, false); });
+      if (kv_is_scaled(setup.type)) visit([&] { return qkv_problem(setup, values, true); });
+    }
   }
 }
 

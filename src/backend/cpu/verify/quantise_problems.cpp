@@ -105,9 +105,9 @@ void visit_quantise_problems(const KernelRow& row, Depth depth, const Visit& vis
   const std::span<const Values> all = start ? std::span<const Values>(kStartValues) : kAllValues;
   for (const Size& size : sizes) {
     for (const Values values : all) {
-      visit(quantise_problem(row.activation, size, values, false));
+      visit([&] { return quantise_problem(row.activation, size, values, false); });
       const bool has_nans = values == Values::kNan || values == Values::kInfinite;
-      if (has_nans) visit(quantise_problem(row.activation, size, values, true));
+      if (has_nans) visit([&] { return quantise_problem(row.activation, size, values, true); });
     }
   }
 }

@@ -247,8 +247,7 @@ QuantisedSample quantise_sample(ActivationType type, std::span<const float> x, i
     float scale = largest / kInt8Limit;
     float factor = kInt8Limit / largest;
     if (type == ActivationType::kInt16) {
-      const float bound = largest * kInt16Margin;
-      const int exponent = std::isinf(bound) ? 128 : std::ilogb(bound);
+      const int exponent = std::ilogb(largest * kInt16Margin);
       scale = std::ldexp(1.0f, exponent - kInt16Bits);
       factor = std::ldexp(1.0f, kInt16Bits - exponent);
     }

@@ -65,7 +65,7 @@ struct QuantisedSample {
   ActivationType type;
   int64_t num_rows, num_inputs;
   std::vector<int32_t> codes;  // X, [rows, inputs]
-  std::vector<float> scales;   // [rows, inputs / kActivationBlock]; NaN where x is not finite
+  std::vector<float> scales;   // [rows, inputs / kActivationBlock]; NaN where x is no number
 
   double value(int64_t row, int64_t input) const {
     const auto at = static_cast<size_t>(row * num_inputs + input);

@@ -35,7 +35,9 @@ struct RowReport {
 std::vector<UnitRow> runnable_rows(std::span<const KernelUnit* const> units, uint32_t available);
 
 // One report per row, in their order.
-std::vector<RowReport> verify_rows(std::span<const UnitRow> rows, Depth depth);
+enum class Stop : uint8_t { kNever, kAtFailure };  // rows with the same problems stop together
+std::vector<RowReport> verify_rows(std::span<const UnitRow> rows, Depth depth,
+                                   Stop stop = Stop::kNever);
 
 // Why the rows that a back end would take from this unit are not to be trusted here, in one
 // sentence; empty if all are right. Depth::kStart: a few milliseconds once, then remembered.

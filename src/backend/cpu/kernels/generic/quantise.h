@@ -63,7 +63,8 @@ template <typename F, ActivationType kType>
         low = F::to_words(F::mul(F::load(x + 16 * i), F::set(-by.factor)));
       }
       F::store_low_bytes(codes + kActivationBlock + 16 * i, low);
-      code = F::template shift_right_signed<8>(F::add_words(code, F::set_bits(mutant(Bug::kQuantiseHighNotRounded) ? 0 : 128)));
+      code = F::template shift_right_signed<8>(
+          F::add_words(code, F::set_bits(mutant(Bug::kQuantiseHighNotRounded) ? 0 : 128)));
     }
     F::store_low_bytes(codes + 16 * i, code);
   }
@@ -87,8 +88,7 @@ void quantise(const QuantiseArgs& args) {
   for (int64_t m = 0; m < args.num_rows; ++m) {
     for (int64_t slice = 0; slice < args.num_inputs; slice += kSliceInputs) {
       const float* x = args.x + m * args.num_inputs + slice;
-      const int64_t stride =
-          mutant(Bug::kQuantiseSliceStrideIgnored) ? kRecord : args.slice_stride;
+      const int64_t stride = mutant(Bug::kQuantiseSliceStrideIgnored) ? kRecord : args.slice_stride;
       uint8_t* record = args.out + slice / kSliceInputs * stride + m * kRecord;
       uint8_t* factors = record + kSliceBlocks * activation_code_bytes(kType);
       const int64_t count = smaller(kSliceInputs, args.num_inputs - slice) -
@@ -105,7 +105,8 @@ void quantise(const QuantiseArgs& args) {
         const bool usable = kType == ActivationType::kInt16 ? finite : value < kInfinity;
         const ActivationScale by =
             usable ? activation_scale<kType>(value)
-                   : ActivationScale{mutant(Bug::kQuantiseNanHidden) ? 1.0f : __builtin_nanf(""), 0.0f};
+                   : ActivationScale{mutant(Bug::kQuantiseNanHidden) ? 1.0f : __builtin_nanf(""),
+                                     0.0f};
         const BlockFactors block = quantise_block<F, kType>(x + k, by, record);
         __builtin_memcpy(factors, &block, sizeof(block));
         record += activation_code_bytes(kType);
