@@ -3,7 +3,8 @@
 #   make run     release build, default model, page and API on http://127.0.0.1:8080
 #   make test    every suite on the release build
 #   make check   format, clang-tidy, folder order, budgets, sealed units
-#   make bench   benchmarks, each figure beside the machine's limit
+#   make bench   benchmarks, each figure beside the machine's limit; ARGS="[--peers] [MODEL...]" chooses the
+#                models, and puts llama.cpp and OpenVINO GenAI beside us on the same weights
 #   make fuzz    each fuzz target for FUZZ_SECONDS (60)
 #   make test-asan, test-tsan    suites under sanitizers
 #   make build   release build only;  make clean  removes build/ but for fetched models
