@@ -1,8 +1,6 @@
 #include "backend/cpu/limits.h"
 
 #include <sched.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -55,16 +53,8 @@ std::vector<ReadRow> available_reads() {
   return rows;
 }
 
-// Linux hands tile state out on request only, for the whole process.
-bool request_tiles() {
-  constexpr long kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
-  constexpr long kTileData = 18;               // XFEATURE_XTILEDATA
-  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
-}
-
 std::vector<PeakRow> available_peaks() {
-  uint32_t isa = detect_isa();
-  if ((isa & kIsaAmxTile) != 0 && !request_tiles()) isa &= ~uint32_t{kIsaAmxTile};
+  const uint32_t isa = detect_isa();  // names tiles only where the system lets us use them
   std::vector<PeakRow> rows;
   for (const ProbeUnit* unit : kUnits) {
     for (int i = 0; i < unit->num_peaks; ++i) {

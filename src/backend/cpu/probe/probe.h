@@ -4,8 +4,8 @@
 // the kernels' header of plain data and intrinsics, keeps everything in an anonymous namespace and
 // exports one symbol: its ProbeUnit. A peak row repeats one arithmetic instruction on registers
 // (the instruction is written in assembly, so that no compiler folds the loop); a read row loads
-// every 64 bytes of a range, several times over. Thread-safe; the caller checks the ISA bits and,
-// for tiles, asks the system for permission first (backend/cpu/limits.cpp).
+// every 64 bytes of a range, several times over. Thread-safe; the caller checks the ISA bits
+// (detect_isa also asks the system for the use of tiles).
 #pragma once
 
 #include <stddef.h>
