@@ -177,9 +177,10 @@ TEST(Cli, BenchStepPrintsOneRowPerPoint) {
       " --prefill 16,32 --depth 0,40 --batch 1,3 --decode 2 --repeats 2 --threads 1 --json";
   const Outcome run = headrace("bench step '" + tiny_model() + "'" + points);
   EXPECT_EQ(run.status, 0) << run.text;
-  for (const char* part : {"\"kind\":\"load\"", "\"kind\":\"prefill\",\"tokens\":16",
-                           "\"tokens\":32", "\"kind\":\"decode\",\"depth\":0", "\"depth\":40",
-                           "\"kind\":\"batch\",\"sequences\":1", "\"sequences\":3", "\"share\":"}) {
+  for (const char* part :
+       {"\"kind\":\"load\"", "\"kind\":\"prefill\",\"tokens\":16", "\"tokens\":32",
+        "\"kind\":\"decode\",\"depth\":0", "\"depth\":40", "\"kind\":\"batch\",\"sequences\":1",
+        "\"sequences\":3", "\"share\":", "\"joins_per_layer\":"}) {
     EXPECT_NE(run.text.find(part), std::string::npos) << part << " in " << run.text;
   }
 }
