@@ -13,6 +13,14 @@ namespace headrace {
 inline float bits_to_float(uint32_t bits) { return std::bit_cast<float>(bits); }
 inline uint32_t float_to_bits(float value) { return std::bit_cast<uint32_t>(value); }
 
+// Integers in the order of floats, -0 and +0 both 0; not for NaN. Compilers make vectors of a
+// largest integer, not of a largest float.
+inline int32_t float_order(float value) {
+  const auto bits = std::bit_cast<int32_t>(value);
+  const int32_t magnitude = bits & 0x7FFFFFFF;
+  return bits < 0 ? -magnitude : magnitude;
+}
+
 inline float bf16_to_float(uint16_t value) { return bits_to_float(uint32_t{value} << 16); }
 
 inline uint16_t float_to_bf16(float value) {

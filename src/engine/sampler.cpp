@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <numeric>
 
@@ -13,6 +14,7 @@ namespace {
 
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 constexpr float kRoundToInteger = 0x1.8p23f;  // adding it leaves no bits below 1
+constexpr size_t kBlockIds = 64;              // looked at as one when the best are sought
 constexpr float kLargestLogit = 1e30f;  // penalties and biases cannot push a logit to infinity
 
 // exp(x) for x <= 0, relative error below 3e-7, 0 below -87. Straight-line float32 arithmetic, so
@@ -35,11 +37,17 @@ inline float exp_nonpositive(float x) {
   return x < -87.0f ? 0.0f : p * scale;
 }
 
+int32_t largest_order(const float* values, size_t count) {
+  int32_t best = INT32_MIN;
+  for (size_t i = 0; i < count; ++i) best = std::max(best, float_order(values[i]));
+  return best;
+}
+
 // Lowest id among the largest.
 int32_t arg_max(const float* values, size_t count) {
-  float best = values[0];
-  for (size_t i = 1; i < count; ++i) best = std::max(best, values[i]);
-  return static_cast<int32_t>(std::find(values, values + count, best) - values);
+  const int32_t best = largest_order(values, count);
+  const auto is_best = [best](float value) { return float_order(value) == best; };
+  return static_cast<int32_t>(std::find_if(values, values + count, is_best) - values);
 }
 
 Error not_finite(float logit, int64_t token_id) {
@@ -61,7 +69,9 @@ Sampler::Sampler(int64_t vocab_size)
       modified_(vocab_size_),
       weights_(vocab_size_),
       order_(vocab_size_),
-      counts_(vocab_size_) {
+      counts_(vocab_size_),
+      block_best_((vocab_size_ + kBlockIds - 1) / kBlockIds),
+      best_blocks_(block_best_.size()) {
   CHECK(vocab_size > 0 && vocab_size <= INT32_MAX, "vocab_size = {}", vocab_size);
 }
 
@@ -176,11 +186,39 @@ int32_t Sampler::draw_from_all(double total, double uniform) const {
   return last;
 }
 
+// Puts ids among which are the `count` best at the beginning of order_; returns how many.
+size_t Sampler::gather_best(const float* row, size_t count) {
+  if (count >= block_best_.size()) {
+    std::iota(order_.begin(), order_.end(), 0);
+    return vocab_size_;
+  }
+  for (size_t block = 0; block < block_best_.size(); ++block) {
+    const size_t first = block * kBlockIds;
+    block_best_[block] = largest_order(row + first, std::min(kBlockIds, vocab_size_ - first));
+  }
+  // `count` blocks hold something as good as the bound, so the `count` best are all as good.
+  best_blocks_ = block_best_;
+  const auto last = best_blocks_.begin() + static_cast<int64_t>(count) - 1;
+  std::nth_element(best_blocks_.begin(), last, best_blocks_.end(), std::greater<>());
+  const int32_t bound = *last;
+  size_t found = 0;
+  for (size_t block = 0; block < block_best_.size(); ++block) {
+    if (block_best_[block] < bound) continue;
+    const size_t end = std::min((block + 1) * kBlockIds, vocab_size_);
+    for (size_t id = block * kBlockIds; id < end; ++id) {
+      if (float_order(row[id]) >= bound) order_[found++] = static_cast<int32_t>(id);
+    }
+  }
+  return found;
+}
+
 void Sampler::sort_best(const float* row, size_t count) {
   const auto before = [row](int32_t a, int32_t b) { return ranks_before(row, a, b); };
-  std::iota(order_.begin(), order_.end(), 0);
+  const size_t found = gather_best(row, count);
   const auto end = order_.begin() + static_cast<int64_t>(count);
-  if (count < vocab_size_) std::nth_element(order_.begin(), end, order_.end(), before);
+  if (count < found) {
+    std::nth_element(order_.begin(), end, order_.begin() + static_cast<int64_t>(found), before);
+  }
   std::sort(order_.begin(), end, before);
 }
 

@@ -53,12 +53,15 @@ class Sampler {
   // Fills weights_ and returns their sum.
   double fill_weights(const float* logits, float max_logit, float temperature);
   void sort_best(const float* row, size_t count);
+  size_t gather_best(const float* row, size_t count);
 
   const size_t vocab_size_;
   std::vector<float> modified_;  // [vocab]
   std::vector<float> weights_;   // [vocab] exp((logit - max) / temperature)
   std::vector<int32_t> order_;   // [vocab] ids; a sorted beginning after sort_best
   std::vector<int32_t> counts_;  // [vocab] zero between calls
+  // Per block of ids: order of its best logit (float_order); the same, partly sorted.
+  std::vector<int32_t> block_best_, best_blocks_;
 };
 
 }  // namespace headrace

@@ -304,6 +304,38 @@ TEST(Sampler, TakenTokensAreThoseThatAreSampled) {
   }
 }
 
+// Large vocabularies are searched by blocks: exactly the best remain, ties to the lower id.
+TEST(Sampler, LargeVocabularyKeepsExactlyTheBest) {
+  std::mt19937 random(9);
+  int num_checked = 0;
+  for (const size_t vocab_size : {5000u, 6401u}) {
+    for (const int num_levels : {3, 40, 100'000}) {
+      std::vector<float> logits(vocab_size);
+      for (float& logit : logits) {
+        logit =
+            1e-3f * static_cast<float>(static_cast<int>(random() % num_levels) - num_levels / 2);
+      }
+      std::vector<int32_t> ids(vocab_size);
+      std::iota(ids.begin(), ids.end(), 0);
+      std::sort(ids.begin(), ids.end(), [&](int32_t a, int32_t b) {
+        const float x = logits[static_cast<size_t>(a)], y = logits[static_cast<size_t>(b)];
+        return x != y ? x > y : a < b;
+      });
+      for (const int32_t top_k : {1, 2, 7, 20}) {
+        Draw draw;
+        draw.request.sampling.top_k = top_k;
+        draw.request.sampling.temperature = 1000.0f;
+        std::set<int32_t> drawn;
+        for (const auto& [id, count] : histogram(logits, draw, 600)) drawn.insert(id);
+        EXPECT_EQ(drawn, std::set<int32_t>(ids.begin(), ids.begin() + top_k))
+            << vocab_size << " " << num_levels << " " << top_k;
+        ++num_checked;
+      }
+    }
+  }
+  EXPECT_EQ(num_checked, 24);
+}
+
 TEST(Sampler, NotFiniteLogitsAreAnErrorNeverAToken) {
   for (const float bad : {NAN, INFINITY, -INFINITY}) {
     for (const float temperature : {0.0f, 1.0f}) {

@@ -11,13 +11,6 @@ namespace {
 
 constexpr uint64_t kNone = UINT64_MAX;
 
-// Signed integers in the order of finite floats; -0 and +0 are both 0.
-int32_t order_of(float value) {
-  const auto bits = static_cast<int32_t>(float_to_bits(value));
-  const int32_t magnitude = bits & 0x7FFFFFFF;
-  return bits < 0 ? -magnitude : magnitude;
-}
-
 uint64_t word_of(int32_t order, int64_t index) {
   const uint32_t rank = static_cast<uint32_t>(order) ^ 0x80000000u;
   return uint64_t{rank} << 32 | (0xFFFFFFFFu - static_cast<uint32_t>(index));
@@ -52,15 +45,13 @@ void BestOutputs::clear(int64_t num_rows) {
 }
 
 void BestOutputs::add(int64_t row, const float* values, int64_t count, int64_t first) {
-  // Two plain loops over integers, so that compilers make vectors of them.
+  // A plain loop over integers, so that compilers make vectors of it.
   int32_t best = INT32_MIN;
   int32_t largest_magnitude = 0;
   for (int64_t i = 0; i < count; ++i) {
-    const auto bits = static_cast<int32_t>(float_to_bits(values[i]));
-    const int32_t magnitude = bits & 0x7FFFFFFF;
+    const auto magnitude = static_cast<int32_t>(float_to_bits(values[i]) & 0x7FFFFFFFu);
     largest_magnitude = std::max(largest_magnitude, magnitude);
-    const int32_t order = bits < 0 ? -magnitude : magnitude;
-    best = std::max(best, order);
+    best = std::max(best, float_order(values[i]));
   }
   Row& target = rows_[static_cast<size_t>(row)];
   if (largest_magnitude >= 0x7F800000) {
@@ -71,7 +62,7 @@ void BestOutputs::add(int64_t row, const float* values, int64_t count, int64_t f
     return;
   }
   const int64_t i =
-      std::find_if(values, values + count, [best](float v) { return order_of(v) == best; }) -
+      std::find_if(values, values + count, [best](float v) { return float_order(v) == best; }) -
       values;
   replace_if(&target.best, word_of(best, first + i), [](uint64_t a, uint64_t b) { return a > b; });
 }

@@ -5,7 +5,6 @@
 #include <sched.h>
 
 #include "base/check.h"
-#include "base/clock.h"
 
 namespace headrace::cpu {
 namespace {
@@ -15,6 +14,10 @@ constexpr TimeUs kSpinUs = 200;
 constexpr int kPausesPerLook = 64;
 // Looks at items that others still hold, before the system may run something else here.
 constexpr int kLooksBeforeYield = 2000;
+// A turn ends before a system with 250 ticks a second would end it. Who was not seen for longer
+// than most jobs last was off its core, or in no hurry: a new turn.
+constexpr TimeUs kTurnUs = 2500;
+constexpr TimeUs kAwayUs = 800;
 constexpr uint64_t kNextMask = 0xFFFFFFFFu;
 
 void pin_to(int core) {
@@ -27,6 +30,17 @@ void pin_to(int core) {
 }
 
 }  // namespace
+
+void Turn::give_way() {
+  TimeUs now = now_us();
+  if (now - last_seen_ > kAwayUs) {
+    start_ = now;
+  } else if (now - start_ > kTurnUs) {
+    sched_yield();  // returns at once where nobody waits for the core
+    start_ = now = now_us();
+  }
+  last_seen_ = now;
+}
 
 Team::Team(int num_threads, const std::vector<int>& cores)
     : num_threads_(num_threads), crowded_(static_cast<size_t>(num_threads) > cores.size()) {
@@ -66,6 +80,7 @@ void Team::run_phases(std::span<const ErasedPhase> phases) {
   }
   work_on_items(0);
   wait_for_finished(static_cast<uint32_t>(num_items));
+  if (num_threads_ > 1) turn_.give_way();
 }
 
 void Team::work_on_items(int member) {
@@ -125,10 +140,12 @@ uint32_t Team::wait_for_job(uint32_t seen) {
 void Team::worker(int member, int core) {
   if (core >= 0) pin_to(core);
   uint32_t seen = 0;
+  Turn turn;
   while (true) {
     seen = wait_for_job(seen);
     if (stop_.load(std::memory_order_relaxed)) return;
     work_on_items(member);
+    turn.give_way();
   }
 }
 

@@ -5,7 +5,9 @@
 // passes costs one fork and one join. The caller is member 0 and takes part; the others spin for a
 // while after a job, then sleep. A member which the system has taken off its core delays at most
 // the item it holds: nobody waits for members that hold none, and what is left is claimed by the
-// others. One caller at a time. Which member runs what never decides a result bit.
+// others. Where other processes want the cores too, members let them run between jobs, when they
+// hold nothing: else the system would take a core in the middle of an item and all would wait.
+// One caller at a time. Which member runs what never decides a result bit.
 #pragma once
 
 #include <atomic>
@@ -13,6 +15,8 @@
 #include <span>
 #include <thread>
 #include <vector>
+
+#include "base/clock.h"
 
 namespace headrace::cpu {
 
@@ -25,6 +29,17 @@ struct Phase {
 };
 template <typename F>
 Phase(int64_t, const F&) -> Phase<F>;
+
+// One thread's turn on its core, as far as it can tell.
+class Turn {
+ public:
+  // Called where the thread holds nothing. Lets others run if the turn has been long.
+  void give_way();
+
+ private:
+  TimeUs last_seen_ = 0;
+  TimeUs start_ = 0;
+};
 
 class Team {
  public:
@@ -74,6 +89,7 @@ class Team {
   const int num_threads_;
   const bool crowded_;  // more threads than cores
   int64_t num_joins_ = 0;
+  Turn turn_;  // of the caller
   // The job. Written by the caller while all items of the last one have finished; read by who holds
   // an item that has not.
   ErasedPhase phases_[kMaxPhases] = {};
