@@ -119,7 +119,8 @@ class Activations {
       value = static_cast<float>(bits & ~7) * (bits % 8 == 0 ? 0x1p-30f : 0x1p-32f);
     }
     if (type_ == ActivationType::kF32) return;
-    kernels_.quantise->function.quantise(
+    const KernelRow& quantise = is_integer(type_) ? *kernels_.quantise : *kernels_.quantise_dense;
+    quantise.function.quantise(
         {x_.data(), num_rows_, num_inputs_, records_.as<uint8_t>().data(), stride()});
   }
 
@@ -136,7 +137,8 @@ class Activations {
   // Largest distance of an activation from what the kernel multiplies, per unit of its block's
   // largest: half a step.
   double rounding() const {
-    return type_ == ActivationType::kF32 ? 0 : type_ == ActivationType::kInt8 ? 0.5 / 127 : 0x1p-14;
+    constexpr double kRounding[] = {0, 0.5 / 127, 0x1p-14, 0x1p-8, 0x1p-16};  // by ActivationType
+    return kRounding[static_cast<size_t>(type_)];
   }
 
  private:
@@ -260,11 +262,12 @@ struct Limits {
   std::vector<PeakRate> peaks;
   double warm_read, cold_read;  // bytes per second of one thread
 
-  // Peak of a row's arithmetic for one thread; two int8 terms halve it.
+  // Peak of a row's arithmetic for one thread; two terms halve it.
   double peak(const KernelRow& row) const {
-    const PeakKind kind = row.activation == ActivationType::kF32 ? PeakKind::kF32 : PeakKind::kInt8;
-    const double passes = row.activation == ActivationType::kInt16 ? 2 : 1;
-    return best_peak(peaks, kind, row.isa) / passes;
+    const PeakKind kind = row.activation == ActivationType::kF32 ? PeakKind::kF32
+                          : is_integer(row.activation)           ? PeakKind::kInt8
+                                                                 : PeakKind::kBF16;
+    return best_peak(peaks, kind, row.isa) / num_terms(row.activation);
   }
 };
 
@@ -277,7 +280,7 @@ void print_case(const Options& options, Case& measured, int64_t num_rows, bool w
                 const Limits& limits) {
   const double seconds = measured.measure(options.repeats);
   const KernelRow& row = measured.row();
-  constexpr const char* kActivations[] = {"f32", "int8", "int16"};
+  constexpr const char* kActivations[] = {"f32", "int8", "int16", "bf16", "bf16x2"};
   const double bandwidth = measured.bytes() / seconds, rate = measured.operations() / seconds;
   const double read = warm ? limits.warm_read : limits.cold_read, peak = limits.peak(row);
   fmt::print(

@@ -23,7 +23,7 @@ constexpr OptionRow kRows[] = {
      "Model to use: a GGUF file, a safetensors file or folder, or the name of a pulled model."},
     {"--store", "HEADRACE_STORE", kText, "", "", kStores,
      "Folder of pulled models; empty: models/ under HEADRACE_HOME, or headrace/models in the user's cache."},
-    {"--isa", "HEADRACE_ISA", kChoice, "auto", "auto|reference|avx2|avx_vnni|avx512|avx512_vnni", "serve run chat eval verify bench version",
+    {"--isa", "HEADRACE_ISA", kChoice, "auto", "auto|reference|avx2|avx_vnni|avx512|avx512_vnni|amx", "serve run chat eval verify bench version",
      "Instruction set of the kernels; auto takes the fastest this processor has."},
     {"--activations", "HEADRACE_ACTIVATIONS", kChoice, "exact", "exact|int8", "serve run chat eval verify bench version",
      "Arithmetic of quantised weights: exact keeps 16 bits per activation; int8 is faster and less accurate."},

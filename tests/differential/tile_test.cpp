@@ -411,8 +411,11 @@ TEST(TileHardware, MatchesTheModel) {
         const TileCase c = floats ? ranged_case(shape, range, random) : random_case(shape, random);
         const auto wanted = run_model(product, c);
         const auto got = run_on_hardware(product, c);
-        if (floats) expect_same_floats(got, wanted);
-        if (!floats) EXPECT_EQ(got, wanted);
+        if (floats) {
+          expect_same_floats(got, wanted);
+        } else {
+          EXPECT_EQ(got, wanted);
+        }
         ++num_cases;
       }
     }

@@ -1,6 +1,7 @@
 #include "backend/cpu/cpu_backend.h"
 
 #include <algorithm>
+#include <array>
 
 #include "backend/cpu/attention.h"
 #include "backend/cpu/kernels/layouts.h"
@@ -28,17 +29,22 @@ class CpuBackend final : public Backend {
   Result<std::unique_ptr<PackedWeight>> pack(std::span<const WeightView> parts,
                                              WeightRole role) override {
     auto weight = TRY(pack_weight(parts, role, kernels_, team_));
-    if (weight->needs_quantised_input()) {
-      max_inputs_ = std::max(max_inputs_, weight->num_inputs());
-      TRY(reserve(max_rows_));
+    for (size_t i = 0; i < quantise_rows_.size(); ++i) {
+      if (quantise_rows_[i] == nullptr || !weight->takes(quantise_rows_[i]->activation)) continue;
+      max_inputs_[i] = std::max(max_inputs_[i], weight->num_inputs());
     }
+    TRY(reserve(max_rows_));
     return std::unique_ptr<PackedWeight>(std::move(weight));
   }
 
   Status reserve(int64_t max_rows) override {
     max_rows_ = std::max(max_rows_, max_rows);
     TRY(best_.reserve(max_rows_));
-    return workspace_.reserve_activations(kernels_.quantise->activation, max_rows_, max_inputs_);
+    for (size_t i = 0; i < quantise_rows_.size(); ++i) {
+      if (max_inputs_[i] == 0) continue;
+      TRY(workspace_.reserve_activations(quantise_rows_[i]->activation, max_rows_, max_inputs_[i]));
+    }
+    return {};
   }
 
   size_t packed_bytes(std::span<const WeightView> parts, WeightRole /*role*/) const override {
@@ -163,7 +169,9 @@ class CpuBackend final : public Backend {
   BestOutputs best_;
   const CpuContext context_;
   int64_t max_rows_ = kDefaultMaxRows;
-  int64_t max_inputs_ = 0;  // of the weights that take quantised input
+  const std::array<const KernelRow*, 2> quantise_rows_ = {kernels_.quantise,
+                                                          kernels_.quantise_dense};
+  std::array<int64_t, 2> max_inputs_{};  // of the weights that take such input
 };
 
 // FNV-1a over op, layout, activation type and numerics class of the rows in use: not over names or

@@ -16,7 +16,7 @@ enum class ActivationArithmetic : uint8_t {
 
 struct CpuBackendOptions {
   std::string isa =
-      "auto";           // auto, or a unit's name: reference, avx2, avx_vnni, avx512, avx512_vnni
+      "auto";  // auto, or a unit's name: reference, avx2, avx_vnni, avx512, avx512_vnni, amx
   int num_threads = 0;  // 0: one per core this process may use (affinity and cgroup quota)
   ActivationArithmetic activations = ActivationArithmetic::kExact;
 };

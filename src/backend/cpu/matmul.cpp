@@ -102,22 +102,24 @@ int64_t slice_stride(const LinearCall& call, ActivationType type) {
   return call.num_rows * activation_record_bytes(type);
 }
 
-// First phase: the rows of the input, normed and as integers where the weight wants them so. A
-// normed row that only integer kernels read stays in the member's scratch.
+// First phase: the rows of the input, normed and quantised where the weight wants them so. A normed
+// row that no kernel reads as floats stays in the member's scratch.
 class InputRows {
  public:
   InputRows(const CpuContext& context, const LinearCall& call)
       : context_(context),
         call_(call),
         width_(call.weight.num_inputs()),
-        rows_per_item_(std::clamp<int64_t>(kInputsPerItem / width_, 1, kRowsPerItem)),
-        quantises_(call.weight.needs_quantised_input()) {
-    const bool in_scratch = !call.weight.needs_float_input() && width_ <= kTileFloats;
+        rows_per_item_(std::clamp<int64_t>(kInputsPerItem / width_, 1, kRowsPerItem)) {
+    for (const KernelRow* row : {context.kernels.quantise, context.kernels.quantise_dense}) {
+      if (row != nullptr && call.weight.takes(row->activation)) kernels_[num_kernels_++] = row;
+    }
+    const bool in_scratch = !call.weight.takes(ActivationType::kF32) && width_ <= kTileFloats;
     if (call.input.norm.weight != nullptr && !in_scratch) normed_ = call.input.normed;
   }
 
   int64_t num_items() const {
-    if (!quantises_ && call_.input.norm.weight == nullptr) return 0;
+    if (num_kernels_ == 0 && call_.input.norm.weight == nullptr) return 0;
     return divide_up(call_.num_rows, rows_per_item_);
   }
   // What float kernels multiply.
@@ -134,24 +136,23 @@ class InputRows {
         context_.kernels.norm->function.norm(norm_rows(call_.input.norm, x, out, width_));
         x = out;
       }
-      if (quantises_) quantise(x, row);
+      for (int i = 0; i < num_kernels_; ++i) quantise(*kernels_[i], x, row);
     }
   }
 
  private:
-  void quantise(const float* x, int64_t row) const {
-    const KernelRow& kernel = *context_.kernels.quantise;
-    kernel.function.quantise(
-        {x, 1, width_,
-         context_.workspace.activations() + row * activation_record_bytes(kernel.activation),
-         slice_stride(call_, kernel.activation)});
+  void quantise(const KernelRow& kernel, const float* x, int64_t row) const {
+    const ActivationType type = kernel.activation;
+    uint8_t* out = context_.workspace.activations(type) + row * activation_record_bytes(type);
+    kernel.function.quantise({x, 1, width_, out, slice_stride(call_, type)});
   }
 
   const CpuContext& context_;
   const LinearCall& call_;
   int64_t width_;
   int64_t rows_per_item_;
-  bool quantises_;
+  const KernelRow* kernels_[2] = {};  // that quantise
+  int num_kernels_ = 0;
   float* normed_ = nullptr;  // where normed rows are kept, if they are
 };
 
@@ -179,7 +180,7 @@ void compute_sums(const CpuContext& context, const LinearCall& call, const float
     args.x = rows + tile.first_row * args.num_inputs;
     args.x_stride = args.num_inputs;
   } else {
-    args.x = context.workspace.activations() + tile.first_row * activation_record_bytes(type);
+    args.x = context.workspace.activations(type) + tile.first_row * activation_record_bytes(type);
     args.x_stride = slice_stride(call, type);
   }
   args.num_rows = tile.num_rows;

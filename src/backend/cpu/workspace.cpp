@@ -42,9 +42,10 @@ Status CpuWorkspace::reserve_activations(ActivationType type, int64_t max_rows,
                                          int64_t max_inputs) {
   const int64_t num_slices = (max_inputs + kSliceInputs - 1) / kSliceInputs;
   const auto num_bytes = static_cast<size_t>(num_slices * max_rows * activation_record_bytes(type));
-  if (num_bytes <= activation_memory_.size()) return {};
-  activation_memory_ = TRY(Buffer::allocate(num_bytes));
-  activations_ = activation_memory_.as<uint8_t>().data();
+  Buffer& memory = activation_memory_[is_integer(type)];
+  if (num_bytes <= memory.size()) return {};
+  memory = TRY(Buffer::allocate(num_bytes));
+  activations_[is_integer(type)] = memory.as<uint8_t>().data();
   return {};
 }
 

@@ -43,16 +43,16 @@ class CpuWorkspace {
   const MemberScratch& member(int index) const { return members_[static_cast<size_t>(index)]; }
   AttentionSpace& attention() const { return *attention_; }
 
-  // Quantised activations of one linear layer, shared by the members (layout: kernels.h). Grows,
-  // never shrinks.
+  // Quantised activations of one linear layer, shared by the members (layout: kernels.h): one place
+  // for integers, one for bf16. Grows, never shrinks.
   Status reserve_activations(ActivationType type, int64_t max_rows, int64_t max_inputs);
-  uint8_t* activations() const { return activations_; }
+  uint8_t* activations(ActivationType type) const { return activations_[is_integer(type)]; }
 
  private:
   std::vector<Buffer> memory_;
   std::vector<MemberScratch> members_;
-  Buffer activation_memory_;
-  uint8_t* activations_ = nullptr;
+  Buffer activation_memory_[2];
+  uint8_t* activations_[2] = {};
   std::unique_ptr<AttentionSpace> attention_;
 };
 

@@ -27,6 +27,12 @@
 //       scale_w and offset_w are the sub-block's scale_s and minimum (see LayoutInfo) in float32,
 //       in which they are exact. All integer sums being exact, every way to form them gives these
 //       bits.
+//   kBf16Tile          bf16 activations, bf16 weights: over blocks of kActivationBlock inputs in
+//       order of K and within a block over the terms, starting from +0:
+//         sum = sum + (even + odd)
+//       even and odd being the sums over the block's even and odd inputs in order, each from +0,
+//       one rounding per input; denormals are zeros everywhere (amx/tile.h, product_bf16). Inputs
+//       from K to the end of the last block are zeros.
 #pragma once
 
 #include <stddef.h>
@@ -87,7 +93,7 @@ struct LayoutInfo {
   uint8_t table;  // 0 none, 1 IQ4 values, 2 FP4 values
 };
 
-enum class NumericsClass : uint8_t { kReference, kFma, kInteger };
+enum class NumericsClass : uint8_t { kReference, kFma, kInteger, kBf16Tile };
 
 enum IsaBits : uint32_t {
   kIsaAvx2 = 1u << 0,
@@ -121,7 +127,11 @@ enum IsaBits : uint32_t {
 //     has one record of activation_record_bytes(): for each block its codes (32 bytes of X, or 32
 //     of high and then 32 of low), then for each block its BlockFactors. Blocks beyond K are not
 //     written.
-enum class ActivationType : uint8_t { kF32, kInt8, kInt16 };
+//   kBF16, kBF16x2   x rounded to bf16 (nearest, ties to even; NaN stays NaN), and for the second
+//     the rest x - term rounded again, +0 where that is not finite. Stored as above without
+//     factors: for each block 32 bf16 of the first term, then 32 of the second; zeros from K to the
+//     end of the last block.
+enum class ActivationType : uint8_t { kF32, kInt8, kInt16, kBF16, kBF16x2 };
 
 inline constexpr int kActivationBlock = 32;
 inline constexpr int kSliceBlocks = kSliceInputs / kActivationBlock;
@@ -141,15 +151,22 @@ struct BlockFactors {
   int32_t unused;
 };
 
+inline constexpr bool is_integer(ActivationType type) {
+  return type == ActivationType::kInt8 || type == ActivationType::kInt16;
+}
+inline constexpr int num_terms(ActivationType type) {
+  return type == ActivationType::kInt16 || type == ActivationType::kBF16x2 ? 2 : 1;
+}
 inline constexpr int64_t activation_code_bytes(ActivationType type) {  // of one block
-  return kActivationBlock * (type == ActivationType::kInt16 ? 2 : 1);
+  return kActivationBlock * num_terms(type) * (is_integer(type) ? 1 : 2);
 }
 inline constexpr int64_t activation_record_bytes(ActivationType type) {
-  return kSliceBlocks * (activation_code_bytes(type) + int64_t{sizeof(BlockFactors)});
+  const int64_t factors = is_integer(type) ? int64_t{sizeof(BlockFactors)} : 0;
+  return kSliceBlocks * (activation_code_bytes(type) + factors);
 }
 
 // Writes rows of x as activation_type of the row says; num_inputs is a multiple of
-// kActivationBlock.
+// kActivationBlock for the integer types.
 struct QuantiseArgs {
   const float* x;  // [num_rows, num_inputs], contiguous
   int64_t num_rows;

@@ -90,15 +90,9 @@ CpuWeight::CpuWeight(std::vector<Segment> segments, int64_t num_inputs, WeightRo
   }
 }
 
-bool CpuWeight::needs_quantised_input() const {
-  return std::any_of(segments_.begin(), segments_.end(), [](const Segment& segment) {
-    return segment.matmul.activation() != ActivationType::kF32;
-  });
-}
-
-bool CpuWeight::needs_float_input() const {
-  return std::any_of(segments_.begin(), segments_.end(), [](const Segment& segment) {
-    return segment.matmul.activation() == ActivationType::kF32;
+bool CpuWeight::takes(ActivationType type) const {
+  return std::any_of(segments_.begin(), segments_.end(), [type](const Segment& segment) {
+    return segment.matmul.activation() == type;
   });
 }
 

@@ -42,8 +42,7 @@ class CpuWeight final : public PackedWeight {
 
   std::span<const Segment> segments() const { return segments_; }
   WeightRole role() const { return role_; }
-  bool needs_quantised_input() const;  // some segment has integer rows
-  bool needs_float_input() const;      // some segment has float rows
+  bool takes(ActivationType type) const;  // some segment's rows read such input
 
  private:
   std::vector<Segment> segments_;

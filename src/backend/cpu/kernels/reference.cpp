@@ -300,6 +300,26 @@ void quantise(const QuantiseArgs& args) {
   }
 }
 
+template <ActivationType kType>
+void quantise_bf16(const QuantiseArgs& args) {
+  const int64_t end =
+      (args.num_inputs + kActivationBlock - 1) / kActivationBlock * kActivationBlock;
+  for (int64_t m = 0; m < args.num_rows; ++m) {
+    for (int64_t k = 0; k < end; ++k) {
+      uint8_t* block = args.out + (k / kSliceInputs) * args.slice_stride +
+                       m * activation_record_bytes(kType) +
+                       k % kSliceInputs / kActivationBlock * activation_code_bytes(kType);
+      float rest = k < args.num_inputs ? args.x[m * args.num_inputs + k] : 0.0f;
+      for (int term = 0; term < num_terms(kType); ++term) {
+        const uint16_t bits = float_to_bf16(rest);
+        std::memcpy(block + 2 * (term * kActivationBlock + k % kActivationBlock), &bits, 2);
+        rest -= bf16_to_float(bits);
+        if (!std::isfinite(rest)) rest = 0.0f;
+      }
+    }
+  }
+}
+
 void finish(const FinishArgs& args) {
   for (int64_t m = 0; m < args.num_rows; ++m) {
     for (int64_t n = 0; n < args.num_outputs; ++n) {
@@ -725,6 +745,18 @@ constexpr KernelRow quantise_row(const char* name) {
           NumericsClass::kInteger,
           {.quantise = &quantise<kType>}};
 }
+template <ActivationType kType>
+constexpr KernelRow quantise_bf16_row(const char* name) {
+  return {KernelOp::kQuantise,
+          name,
+          0,
+          Layout::kCount,
+          kType,
+          1,
+          {1, 1, kActivationBlock},
+          NumericsClass::kBf16Tile,
+          {.quantise = &quantise_bf16<kType>}};
+}
 template <Layout kLayout>
 constexpr KernelRow unpack_row(const char* name) {
   return {KernelOp::kUnpack,
@@ -797,6 +829,8 @@ constexpr KernelRow kRows[] = {
     unpack_row<Layout::kMXFP4>("unpack_mxfp4"),
     quantise_row<ActivationType::kInt16>("quantise_int16"),
     quantise_row<ActivationType::kInt8>("quantise_int8"),
+    quantise_bf16_row<ActivationType::kBF16x2>("quantise_bf16x2"),
+    quantise_bf16_row<ActivationType::kBF16>("quantise_bf16"),
     plain_row(KernelOp::kFinish, "finish", {.finish = &finish}),
     plain_row(KernelOp::kGate, "gate", {.gate = &gate}),
     plain_row(KernelOp::kNorm, "norm", {.norm = &norm}),

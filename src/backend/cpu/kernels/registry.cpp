@@ -8,8 +8,8 @@
 namespace headrace::cpu {
 namespace {
 
-constexpr const KernelUnit* kUnits[] = {&kAvx512VnniUnit, &kAvx512Unit, &kAvxVnniUnit, &kAvx2Unit,
-                                        &kReferenceUnit};
+constexpr const KernelUnit* kUnits[] = {&kAmxUnit,     &kAvx512VnniUnit, &kAvx512Unit,
+                                        &kAvxVnniUnit, &kAvx2Unit,       &kReferenceUnit};
 
 std::string unit_names(uint32_t available) {
   std::string names;
@@ -39,7 +39,7 @@ const KernelRow** slot(KernelSet* set, const KernelRow& row) {
     case KernelOp::kAttention:
       return &set->attention;
     case KernelOp::kQuantise:
-      return &set->quantise;
+      return is_integer(row.activation) ? &set->quantise : &set->quantise_dense;
   }
   return nullptr;
 }
@@ -48,17 +48,22 @@ std::span<const KernelRow> usable_rows(const KernelUnit& unit) {
   return {unit.rows, static_cast<size_t>(unit.num_rows)};
 }
 
-// Adds the unit's rows for every op and layout that has none yet.
+// Whether a back end with these activations for coded layouts multiplies with `type`.
+bool is_chosen(ActivationType type, ActivationType activations) {
+  return type == ActivationType::kF32 || type == activations ||
+         type == dense_activations(activations);
+}
+
+// Adds the unit's rows for every op and layout that has none yet, and for fewer rows of x than the
+// rows found before are for.
 void add_missing(const KernelUnit& unit, uint32_t available, ActivationType activations,
                  KernelSet* set) {
-  std::array<bool, kNumLayouts> had_matmul{};
-  for (size_t i = 0; i < had_matmul.size(); ++i) had_matmul[i] = set->matmul[i].count > 0;
+  const std::array<MatmulRows, kNumLayouts> before = set->matmul;
   for (const KernelRow& row : usable_rows(unit)) {
-    if ((row.isa & ~available) != 0) continue;
-    if (row.activation != activations && row.activation != ActivationType::kF32) continue;
+    if ((row.isa & ~available) != 0 || !is_chosen(row.activation, activations)) continue;
     const auto layout = static_cast<size_t>(row.layout);
     if (row.op == KernelOp::kMatmul) {
-      if (had_matmul[layout]) continue;
+      if (!before[layout].lacks(row)) continue;
       MatmulRows& rows = set->matmul[layout];
       CHECK(rows.count < MatmulRows::kMaxRows, "too many rows for {}", row.name);
       rows.rows[static_cast<size_t>(rows.count++)] = &row;
@@ -71,6 +76,18 @@ void add_missing(const KernelUnit& unit, uint32_t available, ActivationType acti
 }  // namespace
 
 std::span<const KernelUnit* const> all_units() { return kUnits; }
+
+ActivationType dense_activations(ActivationType activations) {
+  return activations == ActivationType::kInt8 ? ActivationType::kBF16 : ActivationType::kBF16x2;
+}
+
+bool MatmulRows::lacks(const KernelRow& row) const {
+  for (int i = 0; i < count; ++i) {
+    const KernelRow& other = *rows[static_cast<size_t>(i)];
+    if (other.min_rows <= row.min_rows || other.numerics != row.numerics) return false;
+  }
+  return true;
+}
 
 Result<const KernelUnit*> select_unit(std::string_view name, uint32_t available) {
   for (const KernelUnit* unit : kUnits) {
@@ -96,7 +113,7 @@ std::string_view kernel_op_name(KernelOp op) {
 }
 
 std::string_view numerics_class_name(NumericsClass numerics) {
-  constexpr std::string_view kNames[] = {"f32-reference", "f32-fma", "integer"};
+  constexpr std::string_view kNames[] = {"f32-reference", "f32-fma", "integer", "bf16-tile"};
   return kNames[static_cast<size_t>(numerics)];
 }
 
@@ -116,12 +133,15 @@ KernelSet select_kernels(const KernelUnit& unit, uint32_t available, ActivationT
   if (place == std::end(kUnits)) add_missing(unit, available, activations, &set);
   for (; place < std::end(kUnits); ++place) add_missing(**place, available, activations, &set);
   add_missing(kReferenceUnit, available, activations, &set);
+  bool takes_dense = false;
   for (size_t i = 0; i < static_cast<size_t>(kNumLayouts); ++i) {
     MatmulRows& rows = set.matmul[i];
     std::sort(rows.rows.begin(), rows.rows.begin() + rows.count,
               [](const KernelRow* a, const KernelRow* b) { return a->min_rows < b->min_rows; });
     CHECK(rows.count > 0 && set.unpack[i] != nullptr, "layout {} has no kernel", i);
+    takes_dense = takes_dense || rows.activation() == dense_activations(activations);
   }
+  if (!takes_dense) set.quantise_dense = nullptr;
   CHECK(set.finish != nullptr && set.gate != nullptr && set.norm != nullptr && set.qkv != nullptr &&
         set.attention != nullptr && set.quantise != nullptr);
   return set;

@@ -29,6 +29,8 @@ struct MatmulRows {
   std::array<const KernelRow*, kMaxRows> rows{};
   int count = 0;
 
+  // Whether `row` serves an M that no row here is meant for, with the same bits.
+  bool lacks(const KernelRow& row) const;
   ActivationType activation() const { return rows[0]->activation; }  // the same for all
   const KernelRow& for_rows(int64_t num_rows) const {
     int i = count - 1;
@@ -48,13 +50,20 @@ struct KernelSet {
   const KernelRow* norm = nullptr;
   const KernelRow* qkv = nullptr;
   const KernelRow* attention = nullptr;
-  const KernelRow* quantise = nullptr;  // of the activation type chosen
+  const KernelRow* quantise = nullptr;        // input of coded layouts
+  const KernelRow* quantise_dense = nullptr;  // of dense ones, where a unit wants it; or null
 
   bool uses(const KernelRow& row) const;
 };
 
+// What dense layouts may be multiplied with where coded ones are with `activations`; units without
+// such rows take float32.
+ActivationType dense_activations(ActivationType activations);
+
 // Rows of `unit`, then of the units after it that this processor can run, so that every op and
-// layout has one (CHECK). `activations` is the integer type that coded layouts are multiplied with.
+// layout has one (CHECK). Where a unit's matmul rows are for many rows of x, those of the same
+// class of a later unit serve fewer. `activations` is the integer type that coded layouts are
+// multiplied with.
 KernelSet select_kernels(const KernelUnit& unit, uint32_t available,
                          ActivationType activations = ActivationType::kInt16);
 

@@ -10,5 +10,6 @@ extern const KernelUnit kAvx2Unit;
 extern const KernelUnit kAvxVnniUnit;
 extern const KernelUnit kAvx512Unit;
 extern const KernelUnit kAvx512VnniUnit;
+extern const KernelUnit kAmxUnit;
 
 }  // namespace headrace::cpu

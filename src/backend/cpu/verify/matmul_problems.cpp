@@ -79,16 +79,26 @@ struct Product {
       x_operand = strided_input("x", values, shape.inputs, x_stride);
       return;
     }
+    if (!is_integer(type)) {
+      take(round_sample(type, values, shape.rows, shape.inputs));
+      return;
+    }
     // 8 bits with a scale of max / 127 do not hold small whole numbers exactly.
     const bool as_they_are = type == ActivationType::kInt8 && are_whole(kind.x);
-    const QuantisedSample sample =
-        (as_they_are ? whole_sample : quantise_sample)(type, values, shape.rows, shape.inputs);
+    take((as_they_are ? whole_sample : quantise_sample)(type, values, shape.rows, shape.inputs));
+  }
+
+  // Activations as a kernel reads them.
+  template <typename Sample>
+  void take(const Sample& sample) {
     for (int64_t m = 0; m < shape.rows; ++m) {
       for (int64_t k = 0; k < shape.inputs; ++k) x.push_back(sample.value(m, k));
     }
     x_stride = sample.slice_stride();
     x_operand = input_of("x", std::span<const uint8_t>(sample.records()), 64);
   }
+
+  bool is_bf16() const { return type != ActivationType::kF32 && !is_integer(type); }
 
   // Bytes from one row of x to the next.
   int64_t x_row_bytes() const {
@@ -113,11 +123,12 @@ struct Product {
   // How far a float32 sum may lie from the exact one, as a multiple of kRound * sum of magnitudes:
   // one rounding per step and per fold, one of the product, one of the weight. Errors of random
   // terms add up like a random walk; 4 is a generous number of deviations. Integer rows take fewer
-  // steps, two per sub-block.
+  // steps, two per sub-block, and bf16 rows two per block and term after the sums within a block.
   double sum_steps() const {
     const auto inputs = static_cast<double>(shape.inputs);
     double steps = std::min<double>(kSliceInputs, inputs) + inputs / kSliceInputs;
-    if (type != ActivationType::kF32) steps = inputs / 8;
+    if (is_integer(type)) steps = inputs / 8;
+    if (is_bf16()) steps = 18 + 2 * num_terms(type) * inputs / kActivationBlock;
     return (are_structured(kind.x) ? steps : 4 * std::sqrt(steps)) + 4;
   }
 
@@ -131,8 +142,11 @@ struct Product {
     }
     if (std::isnan(sum)) return {sum, 0};
     if (are_whole(kind.x) && kind.weight == WeightSample::kWhole) return {sum, 0};
-    // The product of two scales may be subnormal, and is multiplied with a sum of codes.
-    const double smallest = type == ActivationType::kF32 ? 2 * kTiny : 0x1p-126;
+    // The product of two scales may be subnormal, and is multiplied with a sum of codes. In tiles
+    // every weight and every sum may be taken for zero below the normal numbers.
+    const double smallest = type == ActivationType::kF32 ? 2 * kTiny
+                            : is_bf16()                  ? 2 * num_terms(type) * 0x1p-126
+                                                         : 0x1p-126;
     return {sum, sum_steps() * kRound * magnitude + static_cast<double>(shape.inputs) * smallest};
   }
 };

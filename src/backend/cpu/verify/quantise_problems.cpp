@@ -1,4 +1,4 @@
-// quantise: float32 rows to integer activations.
+// quantise: float32 rows to integer and bf16 activations.
 
 #include <fmt/format.h>
 
@@ -18,6 +18,9 @@ constexpr Size kStartSizes[] = {{3, 288}};
 // Around blocks of 32 and slices of 256 inputs; the last are rows of real models.
 constexpr Size kSizes[] = {{0, 64},  {1, 32},  {2, 64},  {3, 224}, {2, 256},
                            {5, 288}, {9, 544}, {1, 896}, {7, 1536}};
+
+// bf16 types take any number of inputs.
+constexpr Size kDenseSizes[] = {{1, 1}, {2, 33}, {3, 300}};
 
 constexpr Values kStartValues[] = {Values::kRandom, Values::kNan};
 constexpr Values kAllValues[] = {
@@ -78,16 +81,42 @@ Operand expected_nans(const QuantisedSample& sample) {
   return out;
 }
 
+// bf16 records byte by byte: the terms of the blocks up to K, the rest as it is.
+Operand expected_terms(const RoundedSample& sample) {
+  const std::vector<uint8_t> records = sample.records();
+  Operand out = poisoned_output("records", 1, static_cast<int64_t>(records.size() / 4), 0);
+  out.alignment = 64;
+  out.element = Element::kByte;
+  out.expected.assign(records.size(), Expected{});
+  const int64_t block_bytes = activation_code_bytes(sample.type);
+  for (int64_t m = 0; m < sample.num_rows; ++m) {
+    for (int64_t k = 0; k < sample.num_inputs; k += kActivationBlock) {
+      const int64_t first = k / kSliceInputs * sample.slice_stride() +
+                            m * activation_record_bytes(sample.type) +
+                            k % kSliceInputs / kActivationBlock * block_bytes;
+      for (auto at = static_cast<size_t>(first); at < static_cast<size_t>(first + block_bytes);
+           ++at) {
+        out.expected[at] = {static_cast<double>(records[at]), 0};
+      }
+    }
+  }
+  return out;
+}
+
 Problem quantise_problem(ActivationType type, const Size& size, Values values, bool as_floats) {
   Random random(static_cast<uint32_t>(size.rows * 1000 + size.inputs));
   const auto x = sample_values(values, size.rows, size.inputs, random);
-  const QuantisedSample sample = quantise_sample(type, x, size.rows, size.inputs);
   Problem problem;
   problem.name = fmt::format("[{}, {}] {}", size.rows, size.inputs, values_name(values));
-  problem.operands = {input_of("x", x),
-                      as_floats ? expected_nans(sample) : expected_records(sample)};
-  problem.call = [size, type, stride = sample.slice_stride()](const KernelRow& row, Places at,
-                                                              bool in_parts) {
+  problem.operands.push_back(input_of("x", x));
+  if (is_integer(type)) {
+    const QuantisedSample sample = quantise_sample(type, x, size.rows, size.inputs);
+    problem.operands.push_back(as_floats ? expected_nans(sample) : expected_records(sample));
+  } else {
+    problem.operands.push_back(expected_terms(round_sample(type, x, size.rows, size.inputs)));
+  }
+  const int64_t stride = size.rows * activation_record_bytes(type);
+  problem.call = [size, type, stride](const KernelRow& row, Places at, bool in_parts) {
     const int64_t part = in_parts ? 2 : std::max<int64_t>(1, size.rows);
     for (int64_t m = 0; m < std::max<int64_t>(1, size.rows); m += part) {
       row.function.quantise({floats(at[0]) + m * size.inputs, std::min(part, size.rows - m),
@@ -103,11 +132,20 @@ void visit_quantise_problems(const KernelRow& row, Depth depth, const Visit& vis
   const bool start = depth == Depth::kStart;
   const std::span<const Size> sizes = start ? std::span<const Size>(kStartSizes) : kSizes;
   const std::span<const Values> all = start ? std::span<const Values>(kStartValues) : kAllValues;
+  if (!is_integer(row.activation)) {
+    for (const Size& size : kDenseSizes) {
+      for (const Values values : all) {
+        visit([&] { return quantise_problem(row.activation, size, values, false); });
+      }
+    }
+  }
   for (const Size& size : sizes) {
     for (const Values values : all) {
       visit([&] { return quantise_problem(row.activation, size, values, false); });
       const bool has_nans = values == Values::kNan || values == Values::kInfinite;
-      if (has_nans) visit([&] { return quantise_problem(row.activation, size, values, true); });
+      if (has_nans && is_integer(row.activation)) {
+        visit([&] { return quantise_problem(row.activation, size, values, true); });
+      }
     }
   }
 }

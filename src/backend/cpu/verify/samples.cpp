@@ -267,6 +267,59 @@ QuantisedSample whole_sample(ActivationType type, std::span<const float> x, int6
   return sample;
 }
 
+namespace {
+
+// To 8 significant bits, ties to even; denormals keep the steps of the smallest normal numbers.
+float round_to_bf16(float v) {
+  if (v == 0 || !std::isfinite(v)) return v;
+  const double step = std::ldexp(1.0, std::max(std::ilogb(v), -126) - 7);
+  const double rounded = std::nearbyint(v / step) * step;
+  return std::fabs(rounded) > 0x1.fep127 ? std::copysign(INFINITY, v)
+                                         : std::copysign(static_cast<float>(rounded), v);
+}
+
+}  // namespace
+
+double RoundedSample::value(int64_t row, int64_t input) const {
+  double sum = 0;
+  for (int term = 0; term < num_terms(type); ++term) {
+    const float v = terms[term][static_cast<size_t>(row * num_inputs + input)];
+    if (!(std::fabs(v) < 0x1p-126f)) sum += double{v};
+  }
+  return sum;
+}
+
+std::vector<uint8_t> RoundedSample::records() const {
+  const int64_t num_slices = (num_inputs + kSliceInputs - 1) / kSliceInputs;
+  const int64_t end = (num_inputs + kActivationBlock - 1) / kActivationBlock * kActivationBlock;
+  std::vector<uint8_t> bytes(static_cast<size_t>(num_slices * slice_stride()), 0xFF);
+  for (int64_t m = 0; m < num_rows; ++m) {
+    for (int64_t k = 0; k < end; ++k) {
+      uint8_t* block = bytes.data() + k / kSliceInputs * slice_stride() +
+                       m * activation_record_bytes(type) +
+                       k % kSliceInputs / kActivationBlock * activation_code_bytes(type);
+      for (int term = 0; term < num_terms(type); ++term) {
+        const float v = k < num_inputs ? terms[term][static_cast<size_t>(m * num_inputs + k)] : 0;
+        const auto bits = static_cast<uint16_t>(float_to_bits(v) >> 16);
+        std::memcpy(block + 2 * (term * kActivationBlock + k % kActivationBlock), &bits, 2);
+      }
+    }
+  }
+  return bytes;
+}
+
+RoundedSample round_sample(ActivationType type, std::span<const float> x, int64_t num_rows,
+                           int64_t num_inputs) {
+  RoundedSample sample{type, num_rows, num_inputs, {}};
+  for (const float v : x) {
+    const float first = round_to_bf16(v);
+    const float rest = v - first;
+    sample.terms[0].push_back(first);
+    sample.terms[1].push_back(std::isfinite(rest) ? round_to_bf16(rest) : 0.0f);
+  }
+  return sample;
+}
+
 std::string_view weight_sample_name(WeightSample sample) {
   constexpr std::string_view kNames[] = {"random", "extreme", "whole", "filled"};
   return kNames[static_cast<size_t>(sample)];

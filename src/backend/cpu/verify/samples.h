@@ -81,6 +81,21 @@ QuantisedSample quantise_sample(ActivationType type, std::span<const float> x, i
 QuantisedSample whole_sample(ActivationType type, std::span<const float> x, int64_t num_rows,
                              int64_t num_inputs);
 
+// Rows of x as bf16 activations, by the definition alone.
+struct RoundedSample {
+  ActivationType type;
+  int64_t num_rows, num_inputs;
+  std::vector<float> terms[2];  // [rows, inputs]
+
+  // What products read: denormals are zeros.
+  double value(int64_t row, int64_t input) const;
+  // As of QuantisedSample; blocks beyond K are poison.
+  std::vector<uint8_t> records() const;
+  int64_t slice_stride() const { return num_rows * activation_record_bytes(type); }
+};
+RoundedSample round_sample(ActivationType type, std::span<const float> x, int64_t num_rows,
+                           int64_t num_inputs);
+
 enum class WeightSample : uint8_t {
   kRandom,   // random codes, factors of ordinary size
   kExtreme,  // factors at the ends of their formats: subnormal, largest, negative, zero

@@ -1,0 +1,242 @@
+// bf16 activations times bf16 panels in tiles, class kBf16Tile (kernels.h).
+//
+// A panel in memory is a run of b operands: 16 words of two inputs by 16 outputs. Sums stay in
+// their tiles over all of K where a few rows read the weights once (decode among them). With more
+// rows, K goes in slices, so that a slice of two panels (16 KB) stays in the L1 cache and one of x
+// in the L2 cache; between slices the sums rest in memory, which changes no bit.
+#pragma once
+
+#include "backend/cpu/kernels/amx/row_tiles.h"
+#include "backend/cpu/kernels/amx/tile.h"
+#include "backend/cpu/kernels/generic/lanes_avx512.h"
+
+namespace headrace::cpu {
+namespace {
+
+inline constexpr int64_t kWeightBlockBytes = kActivationBlock / 2 * 64;  // of a panel
+inline constexpr int64_t kBf16PrefetchBytes = 4096;                      // ahead, in each panel
+
+// Products of kRowTiles x kPanels tiles over blocks of K: 2 x 2, 2 x 1, 1 x 2, 1 x 1 or 1 x 4.
+template <typename Tiles, ActivationType kType, int kRowTiles, int kPanels>
+class Bf16Products {
+ public:
+  static constexpr int64_t kRecord = activation_record_bytes(kType);
+  static constexpr int64_t kBlock = activation_code_bytes(kType);
+  static constexpr int kTerms = num_terms(kType);
+  static_assert(kRowTiles * kPanels <= 4);
+
+  // first_row: of each row tile. The tail of K is copied to scratch, with zeros.
+  Bf16Products(const MatmulArgs& args, const int64_t* first_row, int64_t panel) : args_(args) {
+    weight_ = args.weight + static_cast<size_t>(args.first_panel + panel) * args.panel_bytes;
+    for (int t = 0; t < kRowTiles; ++t) {
+      x_[t] = static_cast<const uint8_t*>(args.x) + first_row[t] * kRecord;
+      sums_[t] = args.sums + first_row[t] * args.sums_stride + panel * kPanel;
+    }
+  }
+
+  // Inputs [first, end) of K; `first` is a multiple of a slice.
+  void run(int64_t first, int64_t end) const {
+    each_sum([&](auto t, auto p) __attribute__((always_inline)) {
+      if (first == 0) {
+        Tiles::template zero<t.value * kPanels + p.value>();
+      } else {
+        Tiles::template load<t.value * kPanels + p.value>(sums_[t.value] + p.value * kPanel,
+                                                          args_.sums_stride * 4);
+      }
+    });
+    for (int64_t k = first; k < end; k += kActivationBlock) {
+      const int64_t in_slice = k % kSliceInputs / kActivationBlock;
+      const int64_t x_offset = k / kSliceInputs * args_.x_stride + in_slice * kBlock;
+      if (k + kActivationBlock <= args_.num_inputs) {
+        const uint8_t* weight = weight_ + k / kActivationBlock * kWeightBlockBytes;
+        prefetch(weight);
+        multiply(x_offset, weight, static_cast<int64_t>(args_.panel_bytes));
+      } else {
+        multiply(x_offset, copy_tail(k), kWeightBlockBytes);
+      }
+    }
+    each_sum([&](auto t, auto p) __attribute__((always_inline)) {
+      Tiles::template store<t.value * kPanels + p.value>(sums_[t.value] + p.value * kPanel,
+                                                         args_.sums_stride * 4);
+    });
+  }
+
+ private:
+  template <typename Fn>
+  [[gnu::always_inline]] static void each_sum(const Fn& fn) {
+    unrolled<0, kRowTiles>([&](auto t) __attribute__((always_inline)) {
+      unrolled<0, kPanels>([&](auto p) __attribute__((always_inline)) { fn(t, p); });
+    });
+  }
+
+  // Sums are tiles 0 to 3; a of row tile t is 4 + t, with one row tile 4 + term; b is 6 or 7.
+  [[gnu::always_inline]] void multiply(int64_t x_offset, const uint8_t* weight,
+                                       int64_t panel_stride) const {
+    if constexpr (kRowTiles == 1) {
+      Tiles::template load<4>(x_[0] + x_offset, kRecord);
+      if constexpr (kTerms == 2) Tiles::template load<5>(x_[0] + x_offset + 64, kRecord);
+      unrolled<0, kPanels>([&](auto p) __attribute__((always_inline)) {
+        constexpr int kB = 6 + p.value % 2;
+        Tiles::template load<kB>(weight + p.value * panel_stride, 64);
+        Tiles::template product_bf16<p.value, 4, kB>();
+        if constexpr (kTerms == 2) Tiles::template product_bf16<p.value, 5, kB>();
+      });
+    } else {
+      unrolled<0, kPanels>([&](auto p) __attribute__((always_inline)) {
+        Tiles::template load<6 + p.value>(weight + p.value * panel_stride, 64);
+      });
+      for (int term = 0; term < kTerms; ++term) {
+        unrolled<0, 2>([&](auto t) __attribute__((always_inline)) {
+          Tiles::template load<4 + t.value>(x_[t.value] + x_offset + term * 64, kRecord);
+          unrolled<0, kPanels>([&](auto p) __attribute__((always_inline)) {
+            Tiles::template product_bf16<t.value * kPanels + p.value, 4 + t.value, 6 + p.value>();
+          });
+        });
+      }
+    }
+  }
+
+  // One row tile reads its weights once, from memory.
+  [[gnu::always_inline]] void prefetch(const uint8_t* weight) const {
+    if constexpr (kRowTiles == 1) {
+      const auto stride = static_cast<int64_t>(args_.panel_bytes);
+      for (int p = 0; p < kPanels; ++p) {
+        for (int64_t line = 0; line < kWeightBlockBytes; line += 64) {
+          Avx512::prefetch(weight + p * stride + kBf16PrefetchBytes + line);
+        }
+      }
+    }
+  }
+
+  // The weights of input k on, a part of a block, for each panel.
+  const uint8_t* copy_tail(int64_t k) const {
+    const int64_t num_words = (args_.num_inputs - k + 1) / 2;
+    auto* tail = reinterpret_cast<uint8_t*>(args_.scratch);
+    for (int64_t p = 0; p < kPanels; ++p) {
+      const uint8_t* from = weight_ + p * static_cast<int64_t>(args_.panel_bytes) + k / 2 * 64;
+      for (int64_t i = 0; i < kActivationBlock / 2; ++i) {
+        const __m512i words =
+            i < num_words ? Avx512::load_words(from + i * 64) : _mm512_setzero_si512();
+        Avx512::store_words(tail + p * kWeightBlockBytes + i * 64, words);
+      }
+    }
+    return tail;
+  }
+
+  const MatmulArgs& args_;
+  const uint8_t* weight_;
+  const uint8_t* x_[kRowTiles];
+  float* sums_[kRowTiles];
+};
+
+inline TileConfig bf16_config(int64_t rows) {
+  TileConfig config{};
+  for (int sum = 0; sum < 4; ++sum) set_shape(&config, sum, rows, kTileRowBytes);
+  for (int a = 4; a < 6; ++a) set_shape(&config, a, rows, kTileRowBytes);
+  for (int b = 6; b < 8; ++b) set_shape(&config, b, kTileRows, kTileRowBytes);
+  return config;
+}
+
+// Panels of the call from `panel` on as far as they come in groups of kPanels; returns the rest's
+// first.
+template <typename Tiles, ActivationType kType, int kRowTiles, int kPanels>
+int64_t bf16_panels(const MatmulArgs& args, const int64_t* first_row, int64_t panel) {
+  for (; panel + kPanels <= args.num_panels; panel += kPanels) {
+    Bf16Products<Tiles, kType, kRowTiles, kPanels>(args, first_row, panel).run(0, args.num_inputs);
+  }
+  return panel;
+}
+
+// Up to two tiles of rows: every weight is read once.
+template <typename Tiles, ActivationType kType>
+void bf16_few_rows(const MatmulArgs& args) {
+  const RowTiles tiles(args.num_rows);
+  const TileScope<Tiles> scope(bf16_config(tiles.height));
+  const int64_t first_row[2] = {0, tiles.first(1)};
+  if (tiles.count == 1) {
+    const int64_t panel = bf16_panels<Tiles, kType, 1, 4>(args, first_row, 0);
+    bf16_panels<Tiles, kType, 1, 1>(args, first_row, panel);
+  } else {
+    const int64_t panel = bf16_panels<Tiles, kType, 2, 2>(args, first_row, 0);
+    bf16_panels<Tiles, kType, 2, 1>(args, first_row, panel);
+  }
+}
+
+// One slice of kPanels panels for all rows, which fill their tiles.
+template <typename Tiles, ActivationType kType, int kPanels>
+void bf16_slice(const MatmulArgs& args, int64_t slice, int64_t panel) {
+  const int64_t end = smaller(slice + kSliceInputs, args.num_inputs);
+  int64_t row = 0;
+  for (; row + 2 * kTileRows <= args.num_rows; row += 2 * kTileRows) {
+    const int64_t first_row[2] = {row, row + kTileRows};
+    Bf16Products<Tiles, kType, 2, kPanels>(args, first_row, panel).run(slice, end);
+  }
+  if (row < args.num_rows)
+    Bf16Products<Tiles, kType, 1, kPanels>(args, &row, panel).run(slice, end);
+}
+
+template <typename Tiles, ActivationType kType>
+void bf16_full_tiles(const MatmulArgs& args) {
+  const TileScope<Tiles> scope(bf16_config(kTileRows));
+  for (int64_t slice = 0; slice < args.num_inputs; slice += kSliceInputs) {
+    int64_t panel = 0;
+    for (; panel + 2 <= args.num_panels; panel += 2) {
+      bf16_slice<Tiles, kType, 2>(args, slice, panel);
+    }
+    if (panel < args.num_panels) bf16_slice<Tiles, kType, 1>(args, slice, panel);
+  }
+}
+
+template <typename Tiles, ActivationType kType>
+void matmul_bf16_tiles(const MatmulArgs& args) {
+  if (args.num_rows == 0) return;
+  MatmulArgs part = args;
+  if (args.num_rows > 2 * kTileRows) {
+    part.num_rows = args.num_rows / kTileRows * kTileRows;
+    bf16_full_tiles<Tiles, kType>(part);
+    part.x = static_cast<const uint8_t*>(args.x) + part.num_rows * activation_record_bytes(kType);
+    part.sums += part.num_rows * args.sums_stride;
+    part.num_rows = args.num_rows - part.num_rows;
+    if (part.num_rows == 0) return;
+  }
+  bf16_few_rows<Tiles, kType>(part);
+}
+
+// Sixteen floats as bf16 in the low halves of words.
+[[gnu::always_inline]] inline __m512i round_to_bf16(__m512 v) {
+  const __m512i bits = _mm512_castps_si512(v);
+  const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+  const __m512i nudge = _mm512_add_epi32(odd, _mm512_set1_epi32(0x7FFF));
+  const __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(bits, nudge), 16);
+  const __m512i quiet = _mm512_srli_epi32(_mm512_or_si512(bits, _mm512_set1_epi32(0x400000)), 16);
+  return _mm512_mask_mov_epi32(rounded, _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), quiet);
+}
+
+template <ActivationType kType>
+void quantise_bf16(const QuantiseArgs& args) {
+  using F = Avx512;
+  constexpr int64_t kBlock = activation_code_bytes(kType);
+  const __m512 largest = F::set(3.402823466e38f);
+  for (int64_t m = 0; m < args.num_rows; ++m) {
+    const float* x = args.x + m * args.num_inputs;
+    uint8_t* record = args.out + m * activation_record_bytes(kType);
+    const int64_t end =
+        (args.num_inputs + kActivationBlock - 1) / kActivationBlock * kActivationBlock;
+    for (int64_t k = 0; k < end; k += 16) {
+      const __m512 v = F::load_part(x + k, larger(0, args.num_inputs - k));
+      uint8_t* to = record + k / kSliceInputs * args.slice_stride +
+                    k % kSliceInputs / kActivationBlock * kBlock + k % kActivationBlock * 2;
+      const __m512i term = round_to_bf16(v);
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_cvtepi32_epi16(term));
+      if constexpr (num_terms(kType) == 2) {
+        const __m512 rest = F::sub(v, _mm512_castsi512_ps(_mm512_slli_epi32(term, 16)));
+        const __mmask16 finite = _mm512_cmp_ps_mask(F::abs(rest), largest, _CMP_LE_OQ);
+        const __m512i second = _mm512_maskz_mov_epi32(finite, round_to_bf16(rest));
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + 64), _mm512_cvtepi32_epi16(second));
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace headrace::cpu

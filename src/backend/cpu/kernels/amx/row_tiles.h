@@ -1,0 +1,24 @@
+// How rows of x fill tiles.
+#pragma once
+
+#include "backend/cpu/kernels/amx/tile.h"
+#include "backend/cpu/kernels/generic/base.h"
+
+namespace headrace::cpu {
+namespace {
+
+// Rows of x in tiles of equal height: the last one starts early where they do not divide, and its
+// first rows, which its neighbour has, are computed but not added again.
+struct RowTiles {
+  int64_t count, height, num_rows;
+
+  explicit RowTiles(int64_t rows)
+      : count((rows + kTileRows - 1) / kTileRows),
+        height((rows + count - 1) / count),
+        num_rows(rows) {}
+  int64_t first(int64_t tile) const { return smaller(tile * height, num_rows - height); }
+  int64_t skipped(int64_t tile) const { return tile * height - first(tile); }
+};
+
+}  // namespace
+}  // namespace headrace::cpu

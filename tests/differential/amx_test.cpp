@@ -1,0 +1,452 @@
+// The kernels of the AMX unit on the model of the tile instructions: coded panels bit for bit as
+// the reference rows, bf16 panels bit for bit as their class says and close to float64. Where the
+// processor has AMX, the unit itself against the same kernels on the model.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "amx_model_unit.h"
+#include "backend/cpu/kernels/layouts.h"
+#include "backend/cpu/kernels/pack.h"
+#include "backend/cpu/kernels/units.h"
+#include "backend/cpu/matmul.h"
+#include "backend/cpu/topology.h"
+#include "backend/cpu/verify/verify.h"
+#include "base/numeric.h"
+#include "kernel_cases.h"
+#include "tile_model.h"
+
+namespace headrace::cpu {
+namespace {
+
+constexpr int64_t kRowCounts[] = {1, 15, 16, 17, 31, 33, 64};
+
+const KernelRow* find_row(const KernelUnit& unit, KernelOp op, Layout layout, ActivationType type) {
+  for (int i = 0; i < unit.num_rows; ++i) {
+    const KernelRow& row = unit.rows[i];
+    if (row.op == op && row.layout == layout && row.activation == type) return &row;
+  }
+  return nullptr;
+}
+
+bool runs_here(const KernelUnit& unit) { return (unit.isa & ~detect_isa()) == 0; }
+
+// What the model adds to this processor.
+uint32_t isa_with_tiles() {
+  return detect_isa() | kIsaAvx512Vnni | kIsaAmxTile | kIsaAmxInt8 | kIsaAmxBf16;
+}
+
+// Panels of a random weight; num_outputs is whole panels.
+struct Panels {
+  std::unique_ptr<TestWeight> weight;
+  Layout layout;
+  int64_t num_panels, num_inputs;
+  size_t panel_bytes;
+  std::vector<uint8_t> bytes;  // exactly as many: reading past the end is an error
+};
+
+Panels random_panels(DType dtype, int64_t num_panels, int64_t num_inputs, Random& random) {
+  auto backend = make_backend("reference", 1);
+  Panels panels;
+  panels.weight = random_weight(dtype, num_panels * kPanel, num_inputs, random);
+  auto packed = backend->pack({&panels.weight->view, 1}, WeightRole::kLinear);
+  EXPECT_TRUE(packed.ok());
+  const Segment& segment = static_cast<const CpuWeight&>(*packed.value()).segments()[0];
+  panels.layout = segment.layout;
+  panels.num_panels = num_panels;
+  panels.num_inputs = num_inputs;
+  panels.panel_bytes = segment.panel_bytes;
+  const size_t num_bytes = segment.panel_bytes * static_cast<size_t>(num_panels);
+  panels.bytes.assign(segment.data, segment.data + num_bytes);
+  return panels;
+}
+
+// Rows of x as a quantise row writes them, all slices of exactly num_rows records.
+struct Activations {
+  ActivationType type;
+  int64_t num_rows;
+  int64_t slice_stride;
+  std::vector<uint8_t> bytes;
+};
+
+Activations quantised(const KernelRow& row, const std::vector<float>& x, int64_t num_rows,
+                      int64_t num_inputs) {
+  Activations to{row.activation, num_rows, num_rows * activation_record_bytes(row.activation), {}};
+  const int64_t num_slices = (num_inputs + kSliceInputs - 1) / kSliceInputs;
+  to.bytes.assign(static_cast<size_t>(num_slices * to.slice_stride), 0xA5);
+  row.function.quantise({x.data(), num_rows, num_inputs, to.bytes.data(), to.slice_stride});
+  return to;
+}
+
+// Runs a matmul row over panels [first, end) with guards around everything it writes.
+std::vector<float> multiply(const KernelRow& row, const Panels& panels, const Activations& x,
+                            int64_t first, int64_t end) {
+  const int64_t width = (end - first) * kPanel;
+  GuardedFloats sums(static_cast<size_t>(x.num_rows * width));
+  GuardedFloats scratch(static_cast<size_t>(kMatmulScratchFloats) + 16);
+  auto* aligned =
+      reinterpret_cast<float*>((reinterpret_cast<uintptr_t>(scratch.data()) + 63) & ~uintptr_t{63});
+  MatmulArgs args{};
+  args.weight = panels.bytes.data();
+  args.panel_bytes = panels.panel_bytes;
+  args.num_inputs = panels.num_inputs;
+  args.x = x.bytes.data();
+  args.x_stride = x.slice_stride;
+  args.num_rows = x.num_rows;
+  args.first_panel = first;
+  args.num_panels = end - first;
+  args.sums = sums.data();
+  args.sums_stride = width;
+  args.scratch = aligned;
+  row.function.matmul(args);
+  EXPECT_TRUE(sums.intact() && scratch.intact()) << row.name;
+  return {sums.values().begin(), sums.values().end()};
+}
+
+// The same on a fresh machine that holds a useless configuration; checks what it leaves behind.
+std::vector<float> multiply_on_model(const KernelRow& row, const Panels& panels,
+                                     const Activations& x, int64_t first, int64_t end) {
+  tile_machine().reset();
+  TileConfig stale{};
+  for (int tile = 0; tile < kNumTiles; ++tile) set_shape(&stale, tile, 1, 4);
+  tile_machine().configure(stale);
+  std::vector<float> sums = multiply(row, panels, x, first, end);
+  EXPECT_EQ(tile_machine().fault(), "") << row.name;
+  EXPECT_FALSE(tile_machine().configured()) << row.name;
+  return sums;
+}
+
+bool is_coded(DType dtype) {
+  const DTypeRow& row = dtype_row(dtype);
+  return row.block_elements > 1;
+}
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Panels 3 and 2 of 5; K of whole blocks around slices, groups of blocks and single blocks.
+std::vector<int64_t> input_counts(DType dtype) {
+  if (dtype_row(dtype).block_elements == 256) return {256, 768};
+  return {32, 64, 96, 256, 288, 544};
+}
+
+class AmxModel : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!runs_here(kAmxModelUnit)) GTEST_SKIP() << "the kernels around the tiles need AVX-512";
+  }
+};
+
+TEST_F(AmxModel, CodedPanelsMatchTheReferenceBitForBit) {
+  Random random(11);
+  int num_cases = 0;
+  for (const DType dtype : tested_dtypes()) {
+    if (!is_coded(dtype)) continue;
+    for (const int64_t num_inputs : input_counts(dtype)) {
+      const Panels panels = random_panels(dtype, 5, num_inputs, random);
+      const int sub_inputs = sub_block_inputs(layout_info(panels.layout));
+      for (const ActivationType type : {ActivationType::kInt16, ActivationType::kInt8}) {
+        const KernelRow* row = find_row(kAmxModelUnit, KernelOp::kMatmul, panels.layout, type);
+        const KernelRow* oracle = find_row(kReferenceUnit, KernelOp::kMatmul, panels.layout, type);
+        const KernelRow* quantise =
+            find_row(kReferenceUnit, KernelOp::kQuantise, Layout::kCount, type);
+        ASSERT_TRUE(row != nullptr && oracle != nullptr && quantise != nullptr);
+        for (const int64_t num_rows : kRowCounts) {
+          const auto x = random_floats(static_cast<size_t>(num_rows * num_inputs), random);
+          const Activations records = quantised(*quantise, x, num_rows, num_inputs);
+          const int64_t first = num_cases % 3, end = first + 1 + num_cases % 2 * 2;
+          const auto got = multiply_on_model(*row, panels, records, first, end);
+          const TileCounts counts = tile_machine().counts();
+          const auto wanted = multiply(*oracle, panels, records, first, end);
+          ASSERT_TRUE(same_bits(got, wanted)) << row->name << " M " << num_rows << " K "
+                                              << num_inputs << " panels " << first << " " << end;
+          const int64_t num_tiles = ceil_div(num_rows, kTileRows);
+          const int64_t products =
+              num_tiles * (end - first) * (num_inputs / sub_inputs) * num_terms(type);
+          EXPECT_EQ(counts.products, products) << row->name << " M " << num_rows;
+          EXPECT_EQ(counts.product_rows, products * ceil_div(num_rows, num_tiles));
+          EXPECT_EQ(counts.stores, products);
+          EXPECT_EQ(counts.configures, 2);  // the stale one and the kernel's
+          ++num_cases;
+        }
+      }
+    }
+  }
+  EXPECT_EQ(num_cases, (7 * 6 + 6 * 2) * 2 * 7);
+}
+
+// A block with a NaN makes its whole row NaN, as in the reference, and no other.
+TEST_F(AmxModel, NanStaysInItsRow) {
+  Random random(12);
+  const Panels panels = random_panels(DType::kQ4_0, 2, 64, random);
+  const KernelRow* row =
+      find_row(kAmxModelUnit, KernelOp::kMatmul, panels.layout, ActivationType::kInt16);
+  const KernelRow* quantise =
+      find_row(kReferenceUnit, KernelOp::kQuantise, Layout::kCount, ActivationType::kInt16);
+  auto x = random_floats(18 * 64, random);
+  x[5 * 64 + 40] = NAN;
+  const auto got = multiply_on_model(*row, panels, quantised(*quantise, x, 18, 64), 0, 2);
+  for (int64_t i = 0; i < 18 * 32; ++i) {
+    EXPECT_EQ(std::isnan(got[static_cast<size_t>(i)]), i / 32 == 5) << i;
+  }
+}
+
+float stored_bf16(const Activations& x, int64_t row, int64_t k, int term) {
+  const uint8_t* at = x.bytes.data() + k / kSliceInputs * x.slice_stride +
+                      row * activation_record_bytes(x.type) +
+                      k % kSliceInputs / kActivationBlock * activation_code_bytes(x.type) +
+                      term * 64 + k % kActivationBlock * 2;
+  uint16_t bits;
+  std::memcpy(&bits, at, sizeof(bits));
+  return bf16_to_float(bits);
+}
+
+// Class kBf16Tile word by word, from the values of the weight.
+float class_sum(const Panels& panels, const Activations& x, int64_t m, int64_t n) {
+  const float* w = panels.weight->values.data() + n * panels.num_inputs;
+  float sum = 0;
+  for (int64_t block = 0; block < panels.num_inputs; block += kActivationBlock) {
+    for (int term = 0; term < num_terms(x.type); ++term) {
+      float parts[2] = {0, 0};
+      for (int64_t k = block; k < std::min(block + kActivationBlock, panels.num_inputs); ++k) {
+        parts[k % 2] = tile_fma(stored_bf16(x, m, k, term), w[k], parts[k % 2]);
+      }
+      sum = tile_add(sum, tile_add(parts[0], parts[1]));
+    }
+  }
+  return sum;
+}
+
+int64_t bf16_products(int64_t num_rows, int64_t num_panels, int64_t num_inputs, int terms) {
+  int64_t num_tiles = ceil_div(num_rows, kTileRows);
+  return num_tiles * num_panels * ceil_div(num_inputs, kActivationBlock) * terms;
+}
+
+TEST_F(AmxModel, Bf16PanelsMatchTheirClassAndFloat64) {
+  Random random(13);
+  int num_cases = 0;
+  for (const int64_t num_inputs : {1, 2, 31, 32, 33, 64, 255, 256, 257, 600}) {
+    const Panels panels = random_panels(DType::kBF16, 7, num_inputs, random);
+    for (const ActivationType type : {ActivationType::kBF16x2, ActivationType::kBF16}) {
+      const KernelRow* row = find_row(kAmxModelUnit, KernelOp::kMatmul, Layout::kBF16, type);
+      const KernelRow* quantise =
+          find_row(kAmxModelUnit, KernelOp::kQuantise, Layout::kCount, type);
+      ASSERT_TRUE(row != nullptr && quantise != nullptr);
+      const double rounding = type == ActivationType::kBF16 ? 0x1p-8 : 0x1p-17;  // of x
+      for (const int64_t num_rows : kRowCounts) {
+        const auto x = random_floats(static_cast<size_t>(num_rows * num_inputs), random);
+        const Activations records = quantised(*quantise, x, num_rows, num_inputs);
+        const int64_t first = num_cases % 2, end = first + 1 + num_cases % 6;
+        const auto got = multiply_on_model(*row, panels, records, first, end);
+        EXPECT_EQ(tile_machine().counts().products,
+                  bf16_products(num_rows, end - first, num_inputs, num_terms(type)));
+        const int64_t width = (end - first) * kPanel;
+        for (int64_t i = num_cases % 3; i < num_rows * width; i += 5) {  // every fifth sum
+          const int64_t m = i / width, n = first * kPanel + i % width;
+          const float sum = got[static_cast<size_t>(i)];
+          const float wanted = class_sum(panels, records, m, n);
+          ASSERT_EQ(std::memcmp(&sum, &wanted, sizeof(sum)), 0)
+              << row->name << " M " << num_rows << " K " << num_inputs << " m " << m << " n " << n;
+          double exact = 0, magnitude = 0;
+          for (int64_t k = 0; k < num_inputs; ++k) {
+            const double term =
+                double{x[static_cast<size_t>(m * num_inputs + k)]} *
+                double{panels.weight->values[static_cast<size_t>(n * num_inputs + k)]};
+            exact += term;
+            magnitude += std::fabs(term);
+          }
+          ASSERT_LE(std::fabs(exact - double{sum}),
+                    sum_tolerance(num_inputs * num_terms(type), magnitude) + rounding * magnitude);
+        }
+        ++num_cases;
+      }
+    }
+  }
+  EXPECT_EQ(num_cases, 10 * 2 * 7);
+}
+
+// A row's bits do not depend on its neighbours, nor on the panels computed with it.
+TEST_F(AmxModel, Bf16BitsDependOnTheRowAlone) {
+  Random random(14);
+  const int64_t num_inputs = 300, max_rows = 64;
+  const Panels panels = random_panels(DType::kBF16, 6, num_inputs, random);
+  int num_cases = 0;
+  for (const ActivationType type : {ActivationType::kBF16x2, ActivationType::kBF16}) {
+    const KernelRow* row = find_row(kAmxModelUnit, KernelOp::kMatmul, Layout::kBF16, type);
+    const KernelRow* quantise = find_row(kAmxModelUnit, KernelOp::kQuantise, Layout::kCount, type);
+    const auto x = random_floats(static_cast<size_t>(max_rows * num_inputs), random);
+    std::vector<float> alone;
+    for (int64_t m = 0; m < max_rows; ++m) {
+      const std::vector<float> one(x.begin() + m * num_inputs, x.begin() + (m + 1) * num_inputs);
+      for (int64_t p = 0; p < 6; ++p) {
+        const auto sums =
+            multiply_on_model(*row, panels, quantised(*quantise, one, 1, num_inputs), p, p + 1);
+        alone.insert(alone.end(), sums.begin(), sums.end());
+      }
+    }
+    for (int64_t rows = 1; rows <= max_rows; rows += rows < 34 ? 1 : 7) {
+      const Activations records = quantised(*quantise, x, rows, num_inputs);
+      const auto all = multiply_on_model(*row, panels, records, 0, 6);
+      ASSERT_TRUE(same_bits(all, std::span(alone).first(all.size()))) << row->name << " " << rows;
+      ++num_cases;
+    }
+  }
+  EXPECT_GE(num_cases, 70);
+}
+
+// Guard pages around every operand, read-only inputs, whole numbers, NaN, extreme factors; integer
+// rows also against the reference rows bit for bit.
+TEST_F(AmxModel, PassesTheVerification) {
+  const KernelUnit* const units[] = {&kAmxModelUnit, &kReferenceUnit};
+  std::vector<UnitRow> rows = runnable_rows(units, isa_with_tiles());
+  std::erase_if(rows, [](const UnitRow& row) {
+    const KernelRow* same =
+        find_row(kAmxModelUnit, row.row->op, row.row->layout, row.row->activation);
+    return same == nullptr;
+  });
+  int64_t num_cases = 0, num_rows = 0;
+  tile_machine().reset();
+  for (const RowReport& report : verify_rows(rows, Depth::kQuick)) {
+    EXPECT_TRUE(report.passed()) << report.at.unit->name << " " << report.at.row->name << ": "
+                                 << report.first_failure;
+    EXPECT_GT(report.num_cases, 0) << report.at.row->name;
+    num_cases += report.num_cases;
+    num_rows += report.at.unit == &kAmxModelUnit;
+  }
+  EXPECT_EQ(tile_machine().fault(), "");
+  EXPECT_EQ(num_rows, kAmxModelUnit.num_rows);
+  EXPECT_GT(num_cases, 1000);
+}
+
+TEST_F(AmxModel, Bf16RoundingOfActivations) {
+  Random random(15);
+  const int64_t num_rows = 3, num_inputs = 300;
+  auto x = random_floats(static_cast<size_t>(num_rows * num_inputs), random);
+  const float special[] = {0.0f,      -0.0f,     INFINITY, -INFINITY, NAN,      0x1p-130f,
+                           0x1.01p0f, 0x1.03p0f, 3.4e38f,  1e-39f,    -65504.0f};
+  std::copy(std::begin(special), std::end(special), x.begin() + 290);
+  for (const ActivationType type : {ActivationType::kBF16x2, ActivationType::kBF16}) {
+    const KernelRow* quantise = find_row(kAmxModelUnit, KernelOp::kQuantise, Layout::kCount, type);
+    const Activations records = quantised(*quantise, x, num_rows, num_inputs);
+    const KernelRow* oracle = find_row(kReferenceUnit, KernelOp::kQuantise, Layout::kCount, type);
+    EXPECT_EQ(records.bytes, quantised(*oracle, x, num_rows, num_inputs).bytes);
+    for (int64_t m = 0; m < num_rows; ++m) {
+      for (int64_t k = 0; k < 320; ++k) {
+        const float v = k < num_inputs ? x[static_cast<size_t>(m * num_inputs + k)] : 0.0f;
+        const float first = bf16_to_float(float_to_bf16(v));
+        const float stored = stored_bf16(records, m, k, 0);
+        if (std::isnan(v)) {
+          ASSERT_TRUE(std::isnan(stored));
+        } else {
+          ASSERT_EQ(std::memcmp(&stored, &first, sizeof(first)), 0) << v << " " << stored;
+        }
+        if (num_terms(type) == 1) continue;
+        const float rest = v - first;
+        const float second = std::isfinite(rest) ? bf16_to_float(float_to_bf16(rest)) : 0.0f;
+        const float stored_rest = stored_bf16(records, m, k, 1);
+        ASSERT_EQ(std::memcmp(&stored_rest, &second, sizeof(second)), 0) << v << " " << rest;
+      }
+      // Blocks beyond the last one are left alone.
+      const int64_t end = 2 * activation_code_bytes(type);
+      const uint8_t* record =
+          records.bytes.data() + records.slice_stride + m * activation_record_bytes(type);
+      EXPECT_EQ(record[end], 0xA5);
+    }
+  }
+}
+
+TEST_F(AmxModel, TilesServeManyRowsAndTheSameClassFewer) {
+  const KernelSet set = select_kernels(kAmxModelUnit, isa_with_tiles(), ActivationType::kInt16);
+  ASSERT_TRUE(set.quantise_dense != nullptr);
+  const MatmulRows& coded = set.matmul[static_cast<size_t>(Layout::kQ4_0)];
+  EXPECT_EQ(coded.for_rows(15).numerics, NumericsClass::kInteger);
+  EXPECT_LT(coded.for_rows(15).min_rows, 16);
+  EXPECT_EQ(coded.for_rows(16).min_rows, 16);
+  const MatmulRows& dense = set.matmul[static_cast<size_t>(Layout::kBF16)];
+  EXPECT_EQ(dense.count, 1);
+  EXPECT_EQ(dense.activation(), ActivationType::kBF16x2);
+  EXPECT_EQ(set.matmul[static_cast<size_t>(Layout::kF16)].activation(), ActivationType::kF32);
+  EXPECT_EQ(set.quantise_dense->activation, ActivationType::kBF16x2);
+  EXPECT_EQ(set.quantise->activation, ActivationType::kInt16);
+  const KernelSet fast = select_kernels(kAmxModelUnit, isa_with_tiles(), ActivationType::kInt8);
+  EXPECT_EQ(fast.matmul[static_cast<size_t>(Layout::kBF16)].activation(), ActivationType::kBF16);
+  EXPECT_EQ(fast.quantise_dense->activation, ActivationType::kBF16);
+}
+
+// Whole linear layers, one of parts with formats that take three kinds of input, through the loop
+// schedule of the back end: coded and float parts as the reference unit, bf16 ones as their class.
+TEST_F(AmxModel, LinearLayersOfMixedParts) {
+  Random random(17);
+  const int64_t num_inputs = 288, width = 80;
+  const KernelSet kernels = select_kernels(kAmxModelUnit, isa_with_tiles(), ActivationType::kInt16);
+  Team team(1, {0});
+  auto workspace = std::move(CpuWorkspace::create(1)).value();
+  BestOutputs best;
+  const CpuContext context{kernels, team, workspace, best};
+  const auto reference = make_backend("reference", 1);
+  std::vector<std::unique_ptr<TestWeight>> weights;
+  std::vector<WeightView> parts;
+  for (const DType dtype : {DType::kQ4_0, DType::kBF16, DType::kF32, DType::kQ8_0}) {
+    weights.push_back(random_weight(dtype, width, num_inputs, random));
+    parts.push_back(weights.back()->view);
+  }
+  const auto weight = std::move(pack_weight(parts, WeightRole::kLinear, kernels, team)).value();
+  const auto wanted = std::move(reference->pack(parts, WeightRole::kLinear)).value();
+  const Panels bf16{std::move(weights[1]), Layout::kBF16, 0, num_inputs, 0, {}};
+  for (const KernelRow* row : {kernels.quantise, kernels.quantise_dense}) {
+    ASSERT_TRUE(workspace.reserve_activations(row->activation, 64, num_inputs).ok());
+  }
+  int num_cases = 0;
+  for (const int64_t num_rows : {1, 5, 16, 40, 64}) {
+    const auto x = random_floats(static_cast<size_t>(num_rows * num_inputs), random);
+    const auto rounded = quantised(*kernels.quantise_dense, x, num_rows, num_inputs);
+    std::vector<float> out(static_cast<size_t>(num_rows * 4 * width)), expected(out.size());
+    reference->linear(*wanted, x.data(), num_rows, {}, expected.data());
+    tile_machine().reset();
+    run_linear(context, {*weight, x.data(), num_rows, out.data()}, {});
+    EXPECT_EQ(tile_machine().fault(), "");
+    EXPECT_GT(tile_machine().counts().products, 0);
+    for (int64_t i = 0; i < static_cast<int64_t>(out.size()); ++i) {
+      const int64_t m = i / (4 * width), n = i % (4 * width);
+      const float correct = n / width == 1 ? class_sum(bf16, rounded, m, n - width)
+                                           : expected[static_cast<size_t>(i)];
+      const float got = out[static_cast<size_t>(i)];
+      ASSERT_EQ(std::memcmp(&got, &correct, sizeof(got)), 0) << num_rows << " " << m << " " << n;
+    }
+    ++num_cases;
+  }
+  EXPECT_EQ(num_cases, 5);
+}
+
+// The unit and its model are one source; the instructions must give the model's bits.
+TEST(AmxHardware, RowsMatchTheModelBitForBit) {
+  if (!runs_here(kAmxUnit)) GTEST_SKIP() << "this processor has no AMX";
+  Random random(16);
+  int num_cases = 0;
+  for (const DType dtype : tested_dtypes()) {
+    if (!is_coded(dtype) && dtype != DType::kBF16) continue;
+    const Panels panels = random_panels(dtype, 5, 768, random);
+    for (int i = 0; i < kAmxUnit.num_rows; ++i) {
+      const KernelRow& row = kAmxUnit.rows[i];
+      if (row.op != KernelOp::kMatmul || row.layout != panels.layout) continue;
+      const KernelUnit& rounding = is_integer(row.activation) ? kReferenceUnit : kAmxUnit;
+      const KernelRow* quantise =
+          find_row(rounding, KernelOp::kQuantise, Layout::kCount, row.activation);
+      for (const int64_t num_rows : kRowCounts) {
+        const auto x = random_floats(static_cast<size_t>(num_rows * 768), random);
+        const Activations records = quantised(*quantise, x, num_rows, 768);
+        const auto wanted = multiply_on_model(kAmxModelUnit.rows[i], panels, records, 0, 5);
+        EXPECT_TRUE(same_bits(multiply(row, panels, records, 0, 5), wanted))
+            << row.name << " M " << num_rows;
+        ++num_cases;
+      }
+    }
+  }
+  EXPECT_EQ(num_cases, 14 * 2 * 7);
+}
+
+}  // namespace
+}  // namespace headrace::cpu
