@@ -172,7 +172,7 @@ TEST(GuardedMemory, FaultsOnBothSidesAndInReadOnlyOperands) {
     uint8_t* at;
     bool write;
   };
-  const auto access = [](Access access) {
+  const auto access = [](Access wanted) {
     return trap_faults(
         [](void* context) {
           const auto& [at, write] = *static_cast<Access*>(context);
@@ -180,7 +180,7 @@ TEST(GuardedMemory, FaultsOnBothSidesAndInReadOnlyOperands) {
           if (write) *place = 1;
           if (!write) static_cast<void>(*place);
         },
-        &access);
+        &wanted);
   };
   for (const size_t num_bytes : {size_t{0}, size_t{1}, size_t{4096}, size_t{100000}}) {
     uint8_t* begin = region.place(num_bytes, 1, Side::kBegin);

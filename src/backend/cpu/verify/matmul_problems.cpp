@@ -37,7 +37,7 @@ constexpr Kind kStartKinds[] = {{Values::kRandom, WeightSample::kRandom}};
 constexpr Kind kQuickKinds[] = {
     {Values::kRandom, WeightSample::kRandom},   {Values::kOneHot, WeightSample::kExtreme},
     {Values::kWhole, WeightSample::kWhole},     {Values::kNan, WeightSample::kRandom},
-    {Values::kConstant, WeightSample::kFilled},
+    {Values::kConstant, WeightSample::kFilled}, {Values::kSizes, WeightSample::kNan},
 };
 constexpr Kind kFullKinds[] = {
     {Values::kRandom, WeightSample::kRandom},      {Values::kOneHot, WeightSample::kExtreme},
@@ -47,6 +47,7 @@ constexpr Kind kFullKinds[] = {
     {Values::kSmall, WeightSample::kExtreme},      {Values::kDenormal, WeightSample::kRandom},
     {Values::kMixed, WeightSample::kRandom},       {Values::kNan, WeightSample::kRandom},
     {Values::kConstant, WeightSample::kFilled},    {Values::kConstant, WeightSample::kRandom},
+    {Values::kSizes, WeightSample::kNan},          {Values::kSizes, WeightSample::kRandom},
 };
 
 // K in whole blocks of a layout.

@@ -24,9 +24,10 @@ constexpr Size kDenseSizes[] = {{1, 1}, {2, 33}, {3, 300}};
 
 constexpr Values kStartValues[] = {Values::kRandom, Values::kNan};
 constexpr Values kAllValues[] = {
-    Values::kRandom, Values::kOneHot,   Values::kRamp,  Values::kAlternating, Values::kLarge,
-    Values::kSmall,  Values::kDenormal, Values::kMixed, Values::kZeroOne,     Values::kWhole,
-    Values::kNan,    Values::kInfinite, Values::kHuge,  Values::kVanishing,   Values::kTies};
+    Values::kRandom,   Values::kOneHot,  Values::kRamp,      Values::kAlternating,
+    Values::kLarge,    Values::kSmall,   Values::kDenormal,  Values::kMixed,
+    Values::kSizes,    Values::kZeroOne, Values::kWhole,     Values::kNan,
+    Values::kInfinite, Values::kHuge,    Values::kVanishing, Values::kTies};
 
 // The records byte by byte. Blocks beyond K must stay as they are; where the scale is NaN, its
 // factors are checked as floats by the other view.

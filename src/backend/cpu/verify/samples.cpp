@@ -51,6 +51,7 @@ float factor_of(WeightSample sample, Random& random) {
   constexpr float kExtremes[] = {65504.0f, -65504.0f, 0x1p-24f, -0x1p-24f, 0x1p-14f, 0.0f, 1.0f};
   if (sample == WeightSample::kWhole) return 1.0f;
   if (sample == WeightSample::kExtreme) return kExtremes[random() % std::size(kExtremes)];
+  if (sample == WeightSample::kNan && random() % 64 == 0) return NAN;
   return 0.01f * random.normal();
 }
 
@@ -58,6 +59,7 @@ float plain_value(WeightSample sample, Random& random) {
   constexpr float kExtremes[] = {60000.0f, -60000.0f, 0x1p-14f, -0x1p-15f, 0x1p-24f, 0.0f, -0.0f};
   if (sample == WeightSample::kWhole) return static_cast<float>(static_cast<int>(random() % 7) - 3);
   if (sample == WeightSample::kExtreme) return kExtremes[random() % std::size(kExtremes)];
+  if (sample == WeightSample::kNan && random() % 1024 == 0) return NAN;
   return 0.1f * random.normal();
 }
 
@@ -139,10 +141,10 @@ float Random::normal() {
 }
 
 std::string_view values_name(Values values) {
-  constexpr std::string_view kNames[] = {"random",      "one hot",   "ramp",     "alternating",
-                                         "large",       "small",     "denormal", "mixed",
-                                         "zero or one", "whole",     "nan",      "infinite",
-                                         "huge",        "vanishing", "ties",     "constant"};
+  constexpr std::string_view kNames[] = {
+      "random",   "one hot", "ramp",      "alternating", "large",   "small",
+      "denormal", "mixed",   "sizes",     "zero or one", "whole",   "nan",
+      "infinite", "huge",    "vanishing", "ties",        "constant"};
   static_assert(std::size(kNames) == static_cast<size_t>(Values::kCount));
   return kNames[static_cast<size_t>(values)];
 }
@@ -160,6 +162,10 @@ std::vector<float> sample_values(Values values, int64_t rows, int64_t width, Ran
       continue;
     }
     for (int64_t i = 0; i < width; ++i) row[i] = one_value(values, i, width, random);
+    if (values == Values::kSizes) {
+      const auto exponent = static_cast<int>(r * 23 % 185) - 80;
+      for (int64_t i = 0; i < width; ++i) row[i] = std::ldexp(row[i], exponent);
+    }
     if (values == Values::kConstant) {
       constexpr float kConstants[] = {1.0f, -1.0f, 1.9f, -1.9921f};
       std::fill(row, row + width, kConstants[r % 4]);
@@ -321,7 +327,7 @@ RoundedSample round_sample(ActivationType type, std::span<const float> x, int64_
 }
 
 std::string_view weight_sample_name(WeightSample sample) {
-  constexpr std::string_view kNames[] = {"random", "extreme", "whole", "filled"};
+  constexpr std::string_view kNames[] = {"random", "extreme", "whole", "nan", "filled"};
   return kNames[static_cast<size_t>(sample)];
 }
 

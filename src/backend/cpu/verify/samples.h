@@ -38,6 +38,7 @@ enum class Values : uint8_t {
   kSmall,        // random times 2^-40
   kDenormal,     // below 2^-126
   kMixed,        // exponents from -24 to 24
+  kSizes,        // random; each row of another size, from 2^-80 to 2^104
   kZeroOne,      // 0 or 1
   kWhole,        // -2 .. 2
   kNan,          // random; in every second row one NaN
@@ -100,6 +101,7 @@ enum class WeightSample : uint8_t {
   kRandom,   // random codes, factors of ordinary size
   kExtreme,  // factors at the ends of their formats: subnormal, largest, negative, zero
   kWhole,    // small whole numbers
+  kNan,      // random, but a few values or factors are NaN
   kFilled,   // every byte of a block's codes the same: largest and smallest codes
 };
 std::string_view weight_sample_name(WeightSample sample);
