@@ -149,6 +149,15 @@ TEST(SoundUnit, PassesOverUnitsThatComputeWrong) {
   EXPECT_NE(log.find("isa faulting is left out"), std::string::npos) << log;
   EXPECT_EQ(log.find("elsewhere"), std::string::npos) << log;
 
+  // Asked for by name, it is refused.
+  const Status refused = check_unit(wrong, 0, kExact);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::kUnsupported);
+  EXPECT_NE(refused.error().message.find("isa 'wrong' computes wrong results"), std::string::npos)
+      << refused.error().message;
+  EXPECT_EQ(refused.error().hint, "use --isa auto");
+  EXPECT_TRUE(check_unit(good, 0, kExact).ok());
+
   const KernelUnit* const only_bad[] = {&wrong, reference};
   EXPECT_EQ(first_sound_unit(only_bad, 0, kExact), reference);
 }

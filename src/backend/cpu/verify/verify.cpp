@@ -248,17 +248,22 @@ const KernelUnit* first_sound_unit(std::span<const KernelUnit* const> units, uin
   return units.back();
 }
 
+Status check_unit(const KernelUnit& unit, uint32_t available, ActivationType activations) {
+  const std::string fault = unit_fault(unit, available, activations);
+  if (fault.empty()) return {};
+  Error error =
+      make_error(ErrorCode::kUnsupported, "isa '{}' computes wrong results on this processor: {}",
+                 unit.name, fault);
+  error.hint = "use --isa auto";
+  return error;
+}
+
 Result<const KernelUnit*> select_sound_unit(std::string_view name, uint32_t available,
                                             ActivationType activations) {
   if (name == "auto") return first_sound_unit(all_units(), available, activations);
   const KernelUnit* unit = TRY(select_unit(name, available));
-  const std::string fault =
-      unit == all_units().back() ? "" : unit_fault(*unit, available, activations);
-  if (fault.empty()) return unit;
-  Error error = make_error(ErrorCode::kUnsupported,
-                           "isa '{}' computes wrong results on this processor: {}", name, fault);
-  error.hint = "use --isa auto";
-  return error;
+  if (unit != all_units().back()) TRY(check_unit(*unit, available, activations));
+  return unit;
 }
 
 }  // namespace headrace::cpu

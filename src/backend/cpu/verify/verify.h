@@ -48,6 +48,9 @@ std::string unit_fault(const KernelUnit& unit, uint32_t available, ActivationTyp
 const KernelUnit* first_sound_unit(std::span<const KernelUnit* const> units, uint32_t available,
                                    ActivationType activations);
 
+// For a unit asked for by name: kUnsupported with its fault.
+Status check_unit(const KernelUnit& unit, uint32_t available, ActivationType activations);
+
 // select_unit, but of units that compute right: "auto" passes over the others, a unit asked for by
 // name that does not is kUnsupported.
 Result<const KernelUnit*> select_sound_unit(std::string_view name, uint32_t available,
