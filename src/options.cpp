@@ -13,6 +13,7 @@ using enum OptionKind;
 
 constexpr std::string_view kGenerates = "run chat";      // commands that sample
 constexpr std::string_view kEngines = "serve run chat";  // commands that run an engine
+constexpr std::string_view kLoads = "serve run chat eval verify bench";  // that pack weights
 constexpr std::string_view kStores =
     "serve run chat pull inspect tokenize render eval verify bench";  // commands that find a model
 
@@ -37,6 +38,12 @@ constexpr OptionRow kRows[] = {
      "Memory for keys and values, such as 512M or 2G; 0: room for four full contexts within a quarter of free memory."},
     {"--batch-tokens", "HEADRACE_BATCH_TOKENS", kInteger, "512", "16..8192", "serve run chat eval verify bench inspect",
      "Most tokens in one step; long prompts are computed in chunks of this size."},
+    {"--weight-cache", "HEADRACE_WEIGHT_CACHE", kText, "", "", kLoads,
+     "Folder that keeps packed weights, so that the next start maps them instead of packing; empty: none are kept."},
+    {"--weight-cache-size", "HEADRACE_WEIGHT_CACHE_SIZE", kBytes, "32G", "0..", kLoads,
+     "Most that the folder of packed weights may hold; the least recently used files are removed first."},
+    {"--weight-cache-check", "HEADRACE_WEIGHT_CACHE_CHECK", kChoice, "stamp", "stamp|content", kLoads,
+     "How a start sees that the model's files are those that were packed: by size, times and inode, or by reading them whole."},
     {"--max-sequences", "HEADRACE_MAX_SEQUENCES", kInteger, "32", "1..1024", "serve",
      "Requests computed together; further ones wait."},
     {"--max-waiting", "HEADRACE_MAX_WAITING", kInteger, "4096", "0..1000000", "serve",

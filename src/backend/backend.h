@@ -195,6 +195,18 @@ class Backend {
   // limits.
   virtual Result<std::unique_ptr<PackedWeight>> pack(std::span<const WeightView> parts,
                                                      WeightRole role) = 0;
+  // The same into memory of packed_bytes(parts, role) zeros, 64-byte aligned, which outlives the
+  // weight.
+  virtual Result<std::unique_ptr<PackedWeight>> pack_into(std::span<const WeightView> parts,
+                                                          WeightRole role,
+                                                          std::span<std::byte> memory) = 0;
+  // A weight over bytes that pack_into() wrote, here or in a process with the same packing_id, for
+  // parts of the same shapes and formats. Reads no data of the parts; no copy.
+  virtual Result<std::unique_ptr<PackedWeight>> adopt(std::span<const WeightView> parts,
+                                                      WeightRole role,
+                                                      std::span<const std::byte> bytes) = 0;
+  // Names the packed layouts: equal ids, equal bytes of equal parts.
+  virtual std::string packing_id() const = 0;
   // Room for batches of up to max_rows rows (64 without it). Called at load, before or after
   // pack().
   virtual Status reserve(int64_t max_rows) = 0;

@@ -32,6 +32,10 @@ void* map_aligned(size_t num_bytes) {
   return reinterpret_cast<void*>(aligned);
 }
 
+int64_t nanoseconds(const timespec& time) {
+  return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+}
+
 }  // namespace
 
 Buffer::~Buffer() {
@@ -76,12 +80,14 @@ MappedFile::~MappedFile() {
 MappedFile::MappedFile(MappedFile&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)),
       num_bytes_(std::exchange(other.num_bytes_, 0)),
-      path_(std::move(other.path_)) {}
+      path_(std::move(other.path_)),
+      stamp_(other.stamp_) {}
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(num_bytes_, other.num_bytes_);
   std::swap(path_, other.path_);
+  std::swap(stamp_, other.stamp_);
   return *this;
 }
 
@@ -100,6 +106,8 @@ Result<MappedFile> MappedFile::open(const std::string& path) {
   MappedFile file;
   file.path_ = path;
   file.num_bytes_ = static_cast<size_t>(info.st_size);
+  file.stamp_ = {info.st_dev, info.st_ino, file.num_bytes_, nanoseconds(info.st_mtim),
+                 nanoseconds(info.st_ctim)};
   if (file.num_bytes_ > 0) {
     void* memory = mmap(nullptr, file.num_bytes_, PROT_READ, MAP_PRIVATE, descriptor, 0);
     if (memory == MAP_FAILED) {

@@ -40,6 +40,15 @@ class Buffer {
   size_t num_bytes_ = 0;
 };
 
+// What the system says of a file's state: any write, replacement or copy changes it (ctime cannot
+// be set), unless two writes fall into one tick of the clock.
+struct FileStamp {
+  uint64_t device = 0, inode = 0, num_bytes = 0;
+  int64_t modified_ns = 0, changed_ns = 0;
+
+  bool operator==(const FileStamp&) const = default;
+};
+
 // A regular file mapped read-only for the life of the object. The size is taken once, when opened;
 // a file that is truncated later raises SIGBUS on access, so callers never map a file that a
 // download is still writing (those carry another name until they are whole).
@@ -57,6 +66,7 @@ class MappedFile {
 
   std::span<const std::byte> bytes() const { return {data_, num_bytes_}; }
   const std::string& path() const { return path_; }
+  const FileStamp& stamp() const { return stamp_; }  // when opened
   // Tells the system that a range will not be read again soon (after packing).
   void release_pages(size_t offset, size_t num_bytes) const;
 
@@ -64,6 +74,7 @@ class MappedFile {
   const std::byte* data_ = nullptr;
   size_t num_bytes_ = 0;
   std::string path_;
+  FileStamp stamp_;
 };
 
 }  // namespace headrace

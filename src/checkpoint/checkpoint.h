@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/buffer.h"
 #include "base/result.h"
 #include "base/tensor.h"
 #include "checkpoint/metadata.h"
@@ -42,6 +43,8 @@ class Checkpoint {
   virtual std::optional<std::string> sidecar(std::string_view file_name) const = 0;
   // SHA-256 over headers and sizes (not the data): identifies the checkpoint cheaply.
   virtual std::string fingerprint() const = 0;
+  // The mapped files that hold the tensors; none if they come from elsewhere.
+  virtual std::span<const MappedFile> files() const { return {}; }
   // Advises the system that the mapped bytes will not be read again soon.
   virtual void release_pages() const = 0;
   // The same for one tensor's bytes; a tensor of another checkpoint is left alone.

@@ -28,6 +28,7 @@ class MappedCheckpoint : public Checkpoint {
   const Metadata& metadata() const override { return metadata_; }
   std::optional<std::string> sidecar(std::string_view file_name) const override;
   std::string fingerprint() const override { return fingerprint_; }
+  std::span<const MappedFile> files() const override { return files_; }
   void release_pages() const override;
   void release_tensor(const TensorView& tensor) const override;
 

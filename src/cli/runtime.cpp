@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <future>
 #include <iostream>
 #include <iterator>
 #include <sstream>
@@ -42,6 +43,10 @@ ModelOptions model_options(const Options& options) {
   ModelOptions model;
   model.max_batch_tokens = static_cast<int>(options.integer("--batch-tokens"));
   model.kv_type = kv_type_from_options(options);
+  if (options.command() != "inspect") {
+    model.weight_cache = {options.text("--weight-cache"), options.bytes("--weight-cache-size"),
+                          options.text("--weight-cache-check") == "content"};
+  }
   if (options.command() == "serve") {  // each running sequence may need its row of logits
     model.max_logit_rows =
         std::max(model.max_logit_rows, static_cast<int>(options.integer("--max-sequences")));
@@ -63,11 +68,15 @@ Result<int64_t> context_from_options(const Options& options, const ModelConfig& 
 Result<Runtime> open_runtime(const Options& options, const std::string& spec) {
   Runtime runtime;
   runtime.checkpoint = TRY(open_checkpoint(options, spec));
-  runtime.text = TRY(TextBundle::load(*runtime.checkpoint));
+  // The text side and the weights need nothing of each other; each takes its time.
+  auto text = std::async(std::launch::async, [&checkpoint = *runtime.checkpoint] {
+    return TextBundle::load(checkpoint);
+  });
   runtime.backend = TRY(create_backend(options));
   ProgressBar bar("loading " + spec, options.command() != "serve" || options.flag("--quiet"));
   runtime.model = TRY(Model::load(*runtime.checkpoint, *runtime.backend, model_options(options),
                                   [&](size_t done, size_t total) { bar.update(done, total); }));
+  runtime.text = TRY(text.get());
   runtime.checkpoint->release_pages();
   return runtime;
 }

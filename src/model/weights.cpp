@@ -1,6 +1,11 @@
 #include "model/weights.h"
 
+#include <optional>
 #include <utility>
+
+#include "base/log.h"
+#include "checkpoint/digest.h"
+#include "model/weight_cache.h"
 
 namespace headrace {
 namespace {
@@ -35,18 +40,55 @@ std::vector<float> read_vector(const FoundVector& found) {
   return values;
 }
 
+constexpr size_t kWeightAlignment = 4096;
+
+size_t aligned(size_t num_bytes) {
+  return (num_bytes + kWeightAlignment - 1) / kWeightAlignment * kWeightAlignment;
+}
+
+// Everything but the tensors' data that decides the packed bytes.
+PackPlan describe_packing(const FoundWeights& found, const Backend& backend) {
+  PackPlan plan;
+  plan.memory_bytes = packed_bytes(found, backend);
+  plan.num_threads = backend.num_threads();
+  plan.description = backend.packing_id();
+  for (const FoundLinear* linear : linears_of(found)) {
+    plan.description += fmt::format("\nrole {}", static_cast<int>(linear->role));
+    for (const WeightView& part : linear->parts) {
+      plan.description +=
+          fmt::format("\n{} {} {} {} {} {} {} {} {}", part.name, weight_scheme_name(part.scheme),
+                      dtype_name(part.values.dtype), part.num_outputs, part.num_inputs, part.bits,
+                      part.group_size, part.block_outputs, part.zero_is_stored_minus_one);
+      const Digest order = sha256(std::as_bytes(std::span(part.row_order)));
+      for (const std::byte byte : order) plan.description += static_cast<char>(byte);
+    }
+  }
+  return plan;
+}
+
+// Takes the weights in the order of packing, each into or from its place in the memory.
 class Packer {
  public:
-  Packer(const Checkpoint& checkpoint, Backend& backend, const LoadProgress& progress, size_t total)
-      : checkpoint_(checkpoint), backend_(backend), progress_(progress), total_(total) {}
+  Packer(const Checkpoint& checkpoint, Backend& backend, const LoadProgress& progress)
+      : checkpoint_(checkpoint), backend_(backend), progress_(progress) {}
 
-  Result<Linear> pack(const FoundLinear& found) {
+  void pack_into(std::span<std::byte> memory) { memory_ = memory; }
+  void adopt(std::span<const std::byte> packed) { packed_ = packed; }
+
+  Result<Linear> take(const FoundLinear& found) {
     Linear linear;
-    linear.weight = TRY(backend_.pack(found.parts, found.role));
+    const size_t num_bytes = backend_.packed_bytes(found.parts, found.role);
+    if (packed_.empty()) {
+      linear.weight =
+          TRY(backend_.pack_into(found.parts, found.role, memory_.subspan(done_, num_bytes)));
+    } else {
+      linear.weight =
+          TRY(backend_.adopt(found.parts, found.role, packed_.subspan(done_, num_bytes)));
+    }
     linear.bias = read_vector(found.bias);
     for (const WeightView& part : found.parts) release_pages(part);
-    done_ += linear.weight->num_bytes();
-    if (progress_) progress_(done_ < total_ ? done_ : total_, total_);
+    done_ += aligned(num_bytes);
+    if (progress_ && packed_.empty()) progress_(done_, memory_.size());
     return linear;
   }
 
@@ -61,18 +103,19 @@ class Packer {
   const Checkpoint& checkpoint_;
   Backend& backend_;
   const LoadProgress& progress_;
-  size_t total_;
+  std::span<std::byte> memory_;
+  std::span<const std::byte> packed_;
   size_t done_ = 0;
 };
 
-Result<LayerWeights> pack_layer(const FoundLayer& found, Packer& packer) {
+Result<LayerWeights> take_layer(const FoundLayer& found, Packer& packer) {
   LayerWeights layer;
-  layer.attention.qkv = TRY(packer.pack(found.qkv));
-  layer.attention.o = TRY(packer.pack(found.o));
+  layer.attention.qkv = TRY(packer.take(found.qkv));
+  layer.attention.o = TRY(packer.take(found.o));
   layer.attention.q_norm = read_vector(found.q_norm);
   layer.attention.k_norm = read_vector(found.k_norm);
-  layer.mlp.gate_up = TRY(packer.pack(found.gate_up));
-  layer.mlp.down = TRY(packer.pack(found.down));
+  layer.mlp.gate_up = TRY(packer.take(found.gate_up));
+  layer.mlp.down = TRY(packer.take(found.down));
   for (size_t i = 0; i < found.norms.size(); ++i) layer.norms[i] = read_vector(found.norms[i]);
   return layer;
 }
@@ -82,21 +125,49 @@ Result<LayerWeights> pack_layer(const FoundLayer& found, Packer& packer) {
 size_t packed_bytes(const FoundWeights& found, const Backend& backend) {
   size_t bytes = 0;
   for (const FoundLinear* linear : linears_of(found)) {
-    bytes += backend.packed_bytes(linear->parts, linear->role);
+    bytes += aligned(backend.packed_bytes(linear->parts, linear->role));
   }
   return bytes;
 }
 
-Result<Weights> pack_weights(const Checkpoint& checkpoint, const FoundWeights& found,
-                             Backend& backend, const LoadProgress& progress) {
-  Packer packer(checkpoint, backend, progress, packed_bytes(found, backend));
+namespace {
+
+Result<Weights> take_weights(const FoundWeights& found, Packer& packer) {
   Weights weights;
-  weights.embedding = TRY(packer.pack(found.embedding));
+  weights.embedding = TRY(packer.take(found.embedding));
   for (const FoundLayer& layer : found.layers) {
-    weights.layers.push_back(TRY(pack_layer(layer, packer)));
+    weights.layers.push_back(TRY(take_layer(layer, packer)));
   }
-  if (!found.head.parts.empty()) weights.head = TRY(packer.pack(found.head));
+  if (!found.head.parts.empty()) weights.head = TRY(packer.take(found.head));
   weights.final_norm = read_vector(found.final_norm);
+  return weights;
+}
+
+}  // namespace
+
+Result<Weights> load_weights(const Checkpoint& checkpoint, const FoundWeights& found,
+                             Backend& backend, const WeightCacheOptions& options,
+                             const LoadProgress& progress) {
+  WeightCache cache(checkpoint, describe_packing(found, backend), options);
+  Packer packer(checkpoint, backend, progress);
+  if (std::optional<MappedFile> file = cache.open()) {
+    packer.adopt(cache.memory_of(*file));
+    Weights weights = TRY(take_weights(found, packer));
+    weights.mapped = std::move(*file);
+    return weights;
+  }
+  if (cache.enabled()) cache.before_packing();
+  const size_t num_bytes = packed_bytes(found, backend);
+  Buffer memory = TRY(Buffer::allocate(num_bytes));
+  packer.pack_into({memory.data(), num_bytes});
+  Weights weights = TRY(take_weights(found, packer));
+  if (cache.enabled()) {
+    const Status stored = cache.store({memory.data(), num_bytes});
+    if (!stored.ok()) {
+      LOG(kWarning, "packed weights are not kept in the cache: {}", stored.error().message);
+    }
+  }
+  weights.memory = std::move(memory);
   return weights;
 }
 

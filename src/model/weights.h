@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "base/buffer.h"
 #include "base/result.h"
 #include "checkpoint/checkpoint.h"
 #include "model/config.h"
@@ -77,6 +78,10 @@ struct LayerWeights {
 };
 
 struct Weights {
+  // All packed weights, one after the other: memory, or the file of an earlier start.
+  Buffer memory;
+  MappedFile mapped;
+
   Linear embedding;
   Linear head;  // no weight: tied to the embedding
   std::vector<float> final_norm;
@@ -87,10 +92,12 @@ struct Weights {
   }
 };
 
-// Bytes that the packed weights and vectors will hold.
+// Bytes that the packed weights will hold, each at a page boundary.
 size_t packed_bytes(const FoundWeights& found, const Backend& backend);
-// Each tensor's pages go back to the system as soon as it is packed.
-Result<Weights> pack_weights(const Checkpoint& checkpoint, const FoundWeights& found,
-                             Backend& backend, const LoadProgress& progress);
+// Packs, or maps what an earlier start packed and kept; both give the same bytes. Each tensor's
+// pages go back to the system as soon as it is packed.
+Result<Weights> load_weights(const Checkpoint& checkpoint, const FoundWeights& found,
+                             Backend& backend, const WeightCacheOptions& cache,
+                             const LoadProgress& progress);
 
 }  // namespace headrace

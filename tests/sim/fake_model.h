@@ -91,6 +91,15 @@ class FakeBackend final : public Backend {
   Result<std::unique_ptr<PackedWeight>> pack(std::span<const WeightView>, WeightRole) override {
     return make_error(ErrorCode::kUnsupported, "the fake backend packs nothing");
   }
+  Result<std::unique_ptr<PackedWeight>> pack_into(std::span<const WeightView>, WeightRole,
+                                                  std::span<std::byte>) override {
+    return make_error(ErrorCode::kUnsupported, "a fake packs nothing");
+  }
+  Result<std::unique_ptr<PackedWeight>> adopt(std::span<const WeightView>, WeightRole,
+                                              std::span<const std::byte>) override {
+    return make_error(ErrorCode::kUnsupported, "a fake packs nothing");
+  }
+  std::string packing_id() const override { return "fake"; }
   Status reserve(int64_t) override { return {}; }
   size_t packed_bytes(std::span<const WeightView>, WeightRole) const override { return 0; }
   size_t kv_layer_bytes(const KvShape&) const override { return 64; }

@@ -47,6 +47,20 @@ class CpuBackend final : public Backend {
     return {};
   }
 
+  Result<std::unique_ptr<PackedWeight>> pack_into(std::span<const WeightView> parts,
+                                                  WeightRole role,
+                                                  std::span<std::byte> memory) override {
+    return std::unique_ptr<PackedWeight>(
+        TRY(pack_weight_into(parts, role, kernels_, team_, memory)));
+  }
+
+  Result<std::unique_ptr<PackedWeight>> adopt(std::span<const WeightView> parts, WeightRole role,
+                                              std::span<const std::byte> bytes) override {
+    return std::unique_ptr<PackedWeight>(TRY(adopt_weight(parts, role, kernels_, bytes)));
+  }
+
+  std::string packing_id() const override { return cpu::packing_id(); }
+
   size_t packed_bytes(std::span<const WeightView> parts, WeightRole /*role*/) const override {
     return packed_weight_bytes(parts);
   }

@@ -126,27 +126,91 @@ size_t packed_weight_bytes(std::span<const WeightView> parts) {
   return num_bytes;
 }
 
-Result<std::unique_ptr<CpuWeight>> pack_weight(std::span<const WeightView> parts, WeightRole role,
-                                               const KernelSet& kernels, Team& team) {
-  TRY(check_parts(parts, role));
-  Buffer memory = TRY(Buffer::allocate(packed_weight_bytes(parts)));
+namespace {
+
+std::vector<Segment> plan_segments(std::span<const WeightView> parts, const KernelSet& kernels,
+                                   const std::byte* memory) {
   std::vector<Segment> segments;
   size_t offset = 0;
   int64_t first_output = 0;
   for (const WeightView& part : parts) {
     Segment segment = plan_segment(part, first_output);
-    auto* data = reinterpret_cast<uint8_t*>(memory.data()) + offset;
     const auto layout = static_cast<size_t>(segment.layout);
-    segment.data = data;
+    segment.data = reinterpret_cast<const uint8_t*>(memory) + offset;
     segment.matmul = kernels.matmul[layout];
     segment.unpack = kernels.unpack[layout]->function.unpack;
-    pack_segment(part, segment, data, team);
     offset += static_cast<size_t>(segment.num_panels) * segment.panel_bytes;
     first_output += part.num_outputs;
     segments.push_back(segment);
   }
+  return segments;
+}
+
+// Writes every part behind the one before it.
+void pack_parts(std::span<const WeightView> parts, std::span<const Segment> segments,
+                std::byte* memory, Team& team) {
+  auto* data = reinterpret_cast<uint8_t*>(memory);
+  for (size_t i = 0; i < parts.size(); ++i) {
+    pack_segment(parts[i], segments[i], data, team);
+    data += static_cast<size_t>(segments[i].num_panels) * segments[i].panel_bytes;
+  }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<CpuWeight>> pack_weight(std::span<const WeightView> parts, WeightRole role,
+                                               const KernelSet& kernels, Team& team) {
+  TRY(check_parts(parts, role));
+  Buffer memory = TRY(Buffer::allocate(packed_weight_bytes(parts)));
+  std::vector<Segment> segments = plan_segments(parts, kernels, memory.data());
+  pack_parts(parts, segments, memory.data(), team);
   return std::make_unique<CpuWeight>(std::move(segments), parts[0].num_inputs, role,
                                      std::move(memory));
+}
+
+Result<std::unique_ptr<CpuWeight>> pack_weight_into(std::span<const WeightView> parts,
+                                                    WeightRole role, const KernelSet& kernels,
+                                                    Team& team, std::span<std::byte> memory) {
+  TRY(check_parts(parts, role));
+  CHECK(memory.size() == packed_weight_bytes(parts), "{} bytes", memory.size());
+  std::vector<Segment> segments = plan_segments(parts, kernels, memory.data());
+  pack_parts(parts, segments, memory.data(), team);
+  return std::make_unique<CpuWeight>(std::move(segments), parts[0].num_inputs, role, Buffer());
+}
+
+Result<std::unique_ptr<CpuWeight>> adopt_weight(std::span<const WeightView> parts, WeightRole role,
+                                                const KernelSet& kernels,
+                                                std::span<const std::byte> bytes) {
+  TRY(check_parts(parts, role));
+  CHECK(bytes.size() == packed_weight_bytes(parts), "{} bytes", bytes.size());
+  return std::make_unique<CpuWeight>(plan_segments(parts, kernels, bytes.data()),
+                                     parts[0].num_inputs, role, Buffer());
+}
+
+// FNV-1a over what decides the bytes; kPackVersion moves when the packer's rules do without a
+// change of the table.
+std::string packing_id() {
+  constexpr int kPackVersion = 1;
+  uint64_t hash = 0xcbf29ce484222325u;
+  const auto add = [&hash](int value) {
+    hash = (hash ^ static_cast<uint32_t>(value)) * 0x100000001b3u;
+  };
+  add(kPackVersion);
+  add(kPanel);
+  for (const LayoutInfo& info : kLayouts) {
+    for (const char* c = info.name; *c != '\0'; ++c) add(*c);
+    for (const int value :
+         {static_cast<int>(info.block_inputs), static_cast<int>(info.chunk_bytes),
+          static_cast<int>(info.scale_bytes), static_cast<int>(info.min_bytes),
+          static_cast<int>(info.num_sub_blocks), static_cast<int>(info.sub_low_bits),
+          static_cast<int>(info.sub_high_bits), static_cast<int>(info.sub_has_min),
+          static_cast<int>(info.sub_zero), static_cast<int>(info.low_bits),
+          static_cast<int>(info.high_bits), static_cast<int>(info.zero),
+          static_cast<int>(info.table)}) {
+      add(value);
+    }
+  }
+  return fmt::format("cpu-panels-{:016x}", hash);
 }
 
 }  // namespace headrace::cpu

@@ -33,6 +33,7 @@ struct Segment {
 
 class CpuWeight final : public PackedWeight {
  public:
+  // `memory` is what the segments refer to, or empty if somebody else owns that.
   CpuWeight(std::vector<Segment> segments, int64_t num_inputs, WeightRole role, Buffer memory);
 
   int64_t num_outputs() const override { return num_outputs_; }
@@ -61,6 +62,16 @@ std::string_view dtype_of_layout(Layout layout);
 // See Backend::pack. Runs on the team; kernels supplies the rows of each layout.
 Result<std::unique_ptr<CpuWeight>> pack_weight(std::span<const WeightView> parts, WeightRole role,
                                                const KernelSet& kernels, Team& team);
+// The same into memory that outlives the weight, packed_weight_bytes(parts) of zeros.
+Result<std::unique_ptr<CpuWeight>> pack_weight_into(std::span<const WeightView> parts,
+                                                    WeightRole role, const KernelSet& kernels,
+                                                    Team& team, std::span<std::byte> memory);
+// See Backend::adopt.
+Result<std::unique_ptr<CpuWeight>> adopt_weight(std::span<const WeightView> parts, WeightRole role,
+                                                const KernelSet& kernels,
+                                                std::span<const std::byte> bytes);
 size_t packed_weight_bytes(std::span<const WeightView> parts);
+// Digest of the layout table: equal ids, equal packed bytes of equal parts.
+std::string packing_id();
 
 }  // namespace headrace::cpu

@@ -1,0 +1,98 @@
+#include "checkpoint/digest.h"
+
+#include <openssl/core_names.h>
+#include <openssl/evp.h>
+#include <openssl/sha.h>
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "base/check.h"
+
+namespace headrace {
+namespace {
+
+constexpr size_t kPieceBytes = size_t{8} << 20;
+
+struct FreeMac {
+  void operator()(EVP_MAC* mac) const { EVP_MAC_free(mac); }
+  void operator()(EVP_MAC_CTX* context) const { EVP_MAC_CTX_free(context); }
+};
+
+// work(i) for all i below count; the calling thread takes part.
+template <typename F>
+void on_threads(size_t count, int num_threads, const F& work) {
+  std::atomic<size_t> next{0};
+  const auto claim = [&] {
+    for (size_t i = next++; i < count; i = next++) work(i);
+  };
+  const size_t others = std::min(count, static_cast<size_t>(std::max(num_threads, 1)));
+  std::vector<std::jthread> threads;
+  for (size_t i = 1; i < others; ++i) threads.emplace_back(claim);
+  claim();
+}
+
+}  // namespace
+
+Digest sha256(std::span<const std::byte> bytes) {
+  Digest digest;
+  SHA256(reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(),
+         reinterpret_cast<unsigned char*>(digest.data()));
+  return digest;
+}
+
+Digest sha256(std::string_view text) { return sha256(std::as_bytes(std::span(text))); }
+
+Checksum checksum(std::span<const std::byte> bytes) {
+  static const std::unique_ptr<EVP_MAC, FreeMac> mac(EVP_MAC_fetch(nullptr, "GMAC", nullptr));
+  CHECK(mac != nullptr, "OpenSSL has no GMAC");
+  const std::unique_ptr<EVP_MAC_CTX, FreeMac> context(EVP_MAC_CTX_new(mac.get()));
+  char cipher[] = "AES-128-GCM";
+  unsigned char key[16] = {}, iv[12] = {};
+  const OSSL_PARAM params[] = {OSSL_PARAM_construct_utf8_string(OSSL_MAC_PARAM_CIPHER, cipher, 0),
+                               OSSL_PARAM_construct_octet_string(OSSL_MAC_PARAM_IV, iv, sizeof(iv)),
+                               OSSL_PARAM_construct_end()};
+  Checksum result;
+  size_t num_bytes = 0;
+  const bool done =
+      context != nullptr && EVP_MAC_init(context.get(), key, sizeof(key), params) == 1 &&
+      EVP_MAC_update(context.get(), reinterpret_cast<const unsigned char*>(bytes.data()),
+                     bytes.size()) == 1 &&
+      EVP_MAC_final(context.get(), reinterpret_cast<unsigned char*>(result.data()), &num_bytes,
+                    result.size()) == 1;
+  CHECK(done && num_bytes == result.size(), "GMAC gave {} bytes", num_bytes);
+  return result;
+}
+
+Digest content_digest(std::span<const MappedFile> files, int num_threads) {
+  std::vector<Digest> digests;
+  for (const MappedFile& file : files) {
+    const std::span<const std::byte> bytes = file.bytes();
+    const size_t first = digests.size();
+    const size_t count = (bytes.size() + kPieceBytes - 1) / kPieceBytes;
+    digests.resize(first + count);
+    on_threads(count, num_threads, [&](size_t i) {
+      const size_t at = i * kPieceBytes, num_bytes = std::min(kPieceBytes, bytes.size() - at);
+      digests[first + i] = sha256(bytes.subspan(at, num_bytes));
+      file.release_pages(at, num_bytes);
+    });
+    const uint64_t size = bytes.size();  // where a file ends counts too
+    digests.push_back(sha256(std::as_bytes(std::span(&size, 1))));
+  }
+  return sha256(std::as_bytes(std::span(digests)));
+}
+
+void checksum_pieces(std::span<const std::byte> bytes, size_t piece_bytes, int num_threads,
+                     std::span<Checksum> checksums) {
+  CHECK(checksums.size() == (bytes.size() + piece_bytes - 1) / piece_bytes, "{} pieces",
+        checksums.size());
+  on_threads(checksums.size(), num_threads, [&](size_t i) {
+    const size_t at = i * piece_bytes;
+    checksums[i] = checksum(bytes.subspan(at, std::min(piece_bytes, bytes.size() - at)));
+  });
+}
+
+}  // namespace headrace

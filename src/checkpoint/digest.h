@@ -1,0 +1,31 @@
+// Digests of files: who they are (SHA-256) and whether their bytes are still whole (GMAC).
+//
+// GMAC with a constant key is no proof of origin; as a checksum it misses a change of any bytes
+// with a chance of 2^-128 and runs at memory speed. Both are OpenSSL's. Thread-safe.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <span>
+#include <string_view>
+
+#include "base/buffer.h"
+
+namespace headrace {
+
+using Digest = std::array<std::byte, 32>;
+using Checksum = std::array<std::byte, 16>;
+
+Digest sha256(std::span<const std::byte> bytes);
+Digest sha256(std::string_view text);
+Checksum checksum(std::span<const std::byte> bytes);
+
+// SHA-256 over the digests of fixed pieces of all files, on num_threads threads. Pages are released
+// as it goes.
+Digest content_digest(std::span<const MappedFile> files, int num_threads);
+
+// checksums[i] of the i-th piece of piece_bytes (the last may be shorter), on num_threads threads.
+void checksum_pieces(std::span<const std::byte> bytes, size_t piece_bytes, int num_threads,
+                     std::span<Checksum> checksums);
+
+}  // namespace headrace

@@ -1,0 +1,73 @@
+// WeightCache: packed weights of an earlier start, as a file that is mapped and used in place.
+//
+// One file per (checkpoint, packed layout, binary) in a folder of the user's. Nothing in it is
+// trusted: its size, its key and the identity of the checkpoint must be what this start expects,
+// and every byte is checked against its checksum before it is used. A file that fails is left out
+// with one log line and written again. Files appear whole (temporary file, sync, rename), so any
+// number of processes may share a folder; the least recently used go when the limit is reached.
+// One object serves one load; the loading thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "base/buffer.h"
+#include "base/result.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/digest.h"
+#include "model/model.h"
+
+namespace headrace {
+
+// What decides the packed bytes, apart from the checkpoint's files.
+struct PackPlan {
+  std::string description;  // packed layouts, and each weight's role, parts and order of rows
+  size_t memory_bytes = 0;  // all packed weights, a multiple of the page size
+  int num_threads = 1;      // for digests and checksums
+};
+
+class WeightCache {
+ public:
+  // The checkpoint outlives the object.
+  WeightCache(const Checkpoint& checkpoint, PackPlan plan, const WeightCacheOptions& options);
+
+  // False: no folder was given, the checkpoint has no files, or the binary has no identity.
+  bool enabled() const { return enabled_; }
+  const std::string& path() const { return path_; }  // where this load's file is or would be
+
+  // The file, checked from end to end; nothing if there is none that can be used.
+  std::optional<MappedFile> open();
+  // The packed weights in a file that open() returned.
+  std::span<const std::byte> memory_of(const MappedFile& file) const;
+
+  // After open() returned nothing: before_packing() takes the checkpoint's digest, store() writes
+  // the file and makes room for it. kExhausted or kIo say why there will be none.
+  void before_packing();
+  Status store(std::span<const std::byte> memory);
+
+ private:
+  Status check(const MappedFile& file);
+  Status check_header(const MappedFile& file) const;
+  Status check_checkpoint(const MappedFile& file);
+  Status check_pieces(const MappedFile& file) const;
+  const Digest& content();
+  std::vector<std::byte> make_head(std::span<const std::byte> memory);
+  Status make_room() const;
+
+  const Checkpoint& checkpoint_;
+  const PackPlan plan_;
+  const WeightCacheOptions options_;
+  bool enabled_ = false;
+  std::string path_;
+  Digest key_{};
+  std::optional<Digest> content_;  // of the checkpoint, once it was needed
+  bool settled_ = false;           // the stamps vouch for content_
+  size_t num_pieces_ = 0;
+  size_t memory_offset_ = 0;  // of the packed weights in the file
+  size_t file_bytes_ = 0;
+};
+
+}  // namespace headrace
