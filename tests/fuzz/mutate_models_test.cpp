@@ -32,7 +32,7 @@ constexpr int64_t kMaxExtraBytes = int64_t{64} << 20;
 constexpr double kMaxCpuSeconds = HEADRACE_MAX_CPU_SECONDS;
 constexpr int kFileEvery = 16;  // one in so many cases goes through files and Checkpoint::open
 constexpr int kNumSteps = 8;
-constexpr ModelOptions kOptions = {.max_batch_tokens = 8, .max_logit_rows = 1};
+const ModelOptions kOptions = {.max_batch_tokens = 8, .max_logit_rows = 1};
 
 uint64_t number_from_environment(const char* name, uint64_t otherwise) {
   const char* text = std::getenv(name);

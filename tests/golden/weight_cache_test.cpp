@@ -32,8 +32,9 @@ struct Loaded {
   bool packed = false;  // the load packed weights: there was no file that it could use
 };
 
-Loaded load(const std::string& path, const WeightCacheOptions& cache) {
-  const auto backend = backend_for("reference", 2);
+Loaded load(const std::string& path, const WeightCacheOptions& cache,
+            const std::string& isa = "reference") {
+  const auto backend = backend_for(isa, 2);
   const auto checkpoint = Checkpoint::open(path);
   EXPECT_TRUE(checkpoint.ok()) << path;
   Loaded loaded;
@@ -121,6 +122,10 @@ TEST_F(WeightCacheTest, AHitGivesTheBitsOfAFreshPack) {
     EXPECT_FALSE(hit.packed);
     EXPECT_TRUE(same_bits(fresh.logits, miss.logits));
     EXPECT_TRUE(same_bits(fresh.logits, hit.logits));
+    // Every unit reads the same panels.
+    const Loaded auto_fresh = load(model, {}, "auto"), auto_hit = load(model, cache_, "auto");
+    EXPECT_FALSE(auto_hit.packed);
+    EXPECT_TRUE(same_bits(auto_fresh.logits, auto_hit.logits));
     ++num_cases;
   }
   EXPECT_GE(num_cases, 20);

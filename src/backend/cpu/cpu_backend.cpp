@@ -28,13 +28,7 @@ class CpuBackend final : public Backend {
 
   Result<std::unique_ptr<PackedWeight>> pack(std::span<const WeightView> parts,
                                              WeightRole role) override {
-    auto weight = TRY(pack_weight(parts, role, kernels_, team_));
-    for (size_t i = 0; i < quantise_rows_.size(); ++i) {
-      if (quantise_rows_[i] == nullptr || !weight->takes(quantise_rows_[i]->activation)) continue;
-      max_inputs_[i] = std::max(max_inputs_[i], weight->num_inputs());
-    }
-    TRY(reserve(max_rows_));
-    return std::unique_ptr<PackedWeight>(std::move(weight));
+    return admit(TRY(pack_weight(parts, role, kernels_, team_)));
   }
 
   Status reserve(int64_t max_rows) override {
@@ -50,13 +44,12 @@ class CpuBackend final : public Backend {
   Result<std::unique_ptr<PackedWeight>> pack_into(std::span<const WeightView> parts,
                                                   WeightRole role,
                                                   std::span<std::byte> memory) override {
-    return std::unique_ptr<PackedWeight>(
-        TRY(pack_weight_into(parts, role, kernels_, team_, memory)));
+    return admit(TRY(pack_weight_into(parts, role, kernels_, team_, memory)));
   }
 
   Result<std::unique_ptr<PackedWeight>> adopt(std::span<const WeightView> parts, WeightRole role,
                                               std::span<const std::byte> bytes) override {
-    return std::unique_ptr<PackedWeight>(TRY(adopt_weight(parts, role, kernels_, bytes)));
+    return admit(TRY(adopt_weight(parts, role, kernels_, bytes)));
   }
 
   std::string packing_id() const override { return cpu::packing_id(); }
@@ -140,6 +133,16 @@ class CpuBackend final : public Backend {
   std::vector<KernelInfo> kernels() const override;
 
  private:
+  // Makes room for what the weight's op will need.
+  Result<std::unique_ptr<PackedWeight>> admit(std::unique_ptr<CpuWeight> weight) {
+    for (size_t i = 0; i < quantise_rows_.size(); ++i) {
+      if (quantise_rows_[i] == nullptr || !weight->takes(quantise_rows_[i]->activation)) continue;
+      max_inputs_[i] = std::max(max_inputs_[i], weight->num_inputs());
+    }
+    TRY(reserve(max_rows_));
+    return std::unique_ptr<PackedWeight>(std::move(weight));
+  }
+
   static const CpuWeight& own(const PackedWeight& weight) {
     return static_cast<const CpuWeight&>(weight);
   }
