@@ -96,7 +96,7 @@ setup_rust() {
 setup_venv() {
   local python=python3
   [ -x .venv/bin/python ] && .venv/bin/python -m pip --version >/dev/null 2>&1 && return 0
-  rm -rf .venv
+  rm -rf .venv "$state"/*.stamp  # what other stages had installed there is gone
   $python -m venv .venv >"$state/venv.log" 2>&1 || /usr/bin/python3 -m venv --clear .venv >>"$state/venv.log" 2>&1 ||
     { tail -n 5 "$state/venv.log" >&2; die "python3 -m venv failed"; }
 }
