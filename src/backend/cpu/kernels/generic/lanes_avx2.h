@@ -21,6 +21,7 @@ struct Avx2 {
   using I = WordPair;
   static constexpr uint32_t kIsa = kIsaAvx2 | kIsaFma | kIsaF16c;
   static constexpr int kDirectPanels = 2;
+  static constexpr int kDenseDirectPanels = 4;
   static constexpr int kBlockPanels = 1;
   static constexpr int kBlockRows = 6;
   static constexpr int kAttendRows = 6;

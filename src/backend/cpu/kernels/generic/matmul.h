@@ -58,7 +58,7 @@ __attribute__((noinline)) void direct_tile(const MatmulArgs& args, const float* 
 
 template <typename F, Layout kLayout>
 void matmul_direct(const MatmulArgs& args) {
-  constexpr int kPanels = 2 * F::kDirectPanels;
+  constexpr int kPanels = F::kDenseDirectPanels;
   for (int64_t row = 0; row < args.num_rows; ++row) {
     const int64_t x_stride = mutant(Bug::kDirectRowStrideOfSums) ? args.sums_stride : args.x_stride;
     const float* x = static_cast<const float*>(args.x) + row * x_stride;

@@ -19,7 +19,7 @@ constexpr KernelRow direct_row(const char* name) {
           kLayout,
           ActivationType::kF32,
           1,
-          {1, F::kDirectPanels * kPanel, kSliceInputs},
+          {1, F::kDenseDirectPanels * kPanel, kSliceInputs},
           NumericsClass::kFma,
           {.matmul = &matmul_direct<F, kLayout>}};
 }
