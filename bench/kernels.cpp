@@ -27,6 +27,7 @@
 #include "backend/cpu/kernels/pack.h"
 #include "backend/cpu/limits.h"
 #include "backend/cpu/topology.h"
+#include "backend/cpu/verify/samples.h"
 #include "backend/cpu/workspace.h"
 #include "cli/synth.h"
 
@@ -58,6 +59,7 @@ double cpu_seconds() {
 // A random weight, packed, with the values that it stands for.
 struct BenchWeight {
   std::vector<std::byte> blocks;
+  std::unique_ptr<SampleWeight> sample;  // of formats that are no tensor of blocks
   WeightView view;
   std::unique_ptr<CpuWeight> packed;
 
@@ -76,8 +78,29 @@ const DTypeRow& dtype_named(std::string_view name) {
   CHECK(false, "no dtype {}", name);
 }
 
+// Quantised safetensors: some random rows, again and again.
+Result<BenchWeight> make_repeated(const Options& options, Layout layout, const KernelSet& kernels,
+                                  Team& team) {
+  constexpr int64_t kSampleRows = 256;
+  Random random(std::random_device{}());
+  BenchWeight weight;
+  weight.sample = sample_weight(layout, WeightSample::kRandom, kSampleRows, options.inputs, random);
+  weight.view = weight.sample->view;
+  const size_t row_bytes = panel_bytes(layout, options.inputs) / kPanel;
+  const size_t wanted = (static_cast<size_t>(options.megabytes) << 20) / row_bytes;
+  weight.view.num_outputs = static_cast<int64_t>(std::max(wanted / kPanel, size_t{8}) * kPanel);
+  for (int64_t n = 0; n < weight.view.num_outputs; ++n) {
+    weight.view.row_order.push_back(static_cast<int32_t>(n % kSampleRows));
+  }
+  weight.packed = TRY(pack_weight({&weight.view, 1}, WeightRole::kLinear, kernels, team));
+  return weight;
+}
+
 Result<BenchWeight> make_weight(const Options& options, Layout layout, const KernelSet& kernels,
                                 Team& team) {
+  if (is_group_layout(layout) || has_float_codes(layout_info(layout))) {
+    return make_repeated(options, layout, kernels, team);
+  }
   const DTypeRow& dtype = dtype_named(dtype_of_layout(layout));
   const size_t row_bytes =
       static_cast<size_t>(options.inputs) / dtype.block_elements * dtype.block_bytes;

@@ -210,7 +210,7 @@ class Backend {
   // Room for batches of up to max_rows rows (64 without it). Called at load, before or after
   // pack().
   virtual Status reserve(int64_t max_rows) = 0;
-  // Bytes that pack() would hold, for memory plans; reads no weight data.
+  // Bytes that pack() would hold, for memory plans; reads no weight values.
   virtual size_t packed_bytes(std::span<const WeightView> parts, WeightRole role) const = 0;
   virtual size_t kv_layer_bytes(const KvShape& shape) const = 0;  // one layer of one block
 

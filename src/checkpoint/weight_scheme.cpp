@@ -306,7 +306,8 @@ void read_rows(const WeightView& weight, int64_t first, int64_t count, float* co
 }
 
 // Inputs run along words, outputs along columns: words outside, so that cache lines are shared.
-void read_gptq(const WeightView& weight, int64_t first, int64_t count, float* codes) {
+template <typename T>
+void read_gptq(const WeightView& weight, int64_t first, int64_t count, T* codes) {
   const int64_t per_word = kWordBits / weight.bits;
   const uint32_t mask = (1u << weight.bits) - 1;
   const int64_t num_columns = weight.values.dim(1);
@@ -314,9 +315,9 @@ void read_gptq(const WeightView& weight, int64_t first, int64_t count, float* co
     for (int64_t i = 0; i < count; ++i) {
       const int64_t column = weight.stored_row(first + i);
       auto packed = load<uint32_t>(weight.values, word * num_columns + column);
-      float* target = codes + i * weight.num_inputs + word * per_word;
+      T* target = codes + i * weight.num_inputs + word * per_word;
       for (int64_t j = 0; j < per_word; ++j, packed >>= weight.bits) {
-        target[j] = static_cast<float>(packed & mask);
+        target[j] = static_cast<T>(packed & mask);
       }
     }
   }
@@ -328,18 +329,20 @@ uint32_t awq_nibble(uint32_t packed, int64_t output) {
   return packed >> (4 * position) & 15u;
 }
 
-void read_awq(const WeightView& weight, int64_t first, int64_t count, float* codes) {
+template <typename T>
+void read_awq(const WeightView& weight, int64_t first, int64_t count, T* codes) {
   const int64_t num_columns = weight.values.dim(1);
   for (int64_t k = 0; k < weight.num_inputs; ++k) {
     for (int64_t i = 0; i < count; ++i) {
       const int64_t row = weight.stored_row(first + i);
       const auto packed = load<uint32_t>(weight.values, k * num_columns + row / 8);
-      codes[i * weight.num_inputs + k] = static_cast<float>(awq_nibble(packed, row));
+      codes[i * weight.num_inputs + k] = static_cast<T>(awq_nibble(packed, row));
     }
   }
 }
 
-void read_ct_packed(const WeightView& weight, int64_t first, int64_t count, float* codes) {
+template <typename T>
+void read_ct_packed(const WeightView& weight, int64_t first, int64_t count, T* codes) {
   const int64_t per_word = kWordBits / weight.bits;
   const uint32_t mask = (1u << weight.bits) - 1;
   const int64_t num_words = weight.values.dim(1);
@@ -348,7 +351,7 @@ void read_ct_packed(const WeightView& weight, int64_t first, int64_t count, floa
     for (int64_t k = 0; k < weight.num_inputs; ++k) {
       const auto packed = load<uint32_t>(weight.values, row * num_words + k / per_word);
       codes[i * weight.num_inputs + k] =
-          static_cast<float>(packed >> (k % per_word * weight.bits) & mask);
+          static_cast<T>(packed >> (k % per_word * weight.bits) & mask);
     }
   }
 }
@@ -367,6 +370,35 @@ void read_fp4(const WeightView& weight, int64_t first, int64_t count, float* cod
       target[2 * j] = kFp4Values[pair & 15];
       target[2 * j + 1] = kFp4Values[pair >> 4];
     }
+  }
+}
+
+void read_fp4_indices(const WeightView& weight, int64_t first, int64_t count, uint8_t* codes) {
+  const int64_t row_bytes = weight.num_inputs / 2;
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t row = weight.stored_row(first + i);
+    uint8_t* target = codes + i * weight.num_inputs;
+    for (int64_t j = 0; j < row_bytes; ++j) {
+      const auto pair = load<uint8_t>(weight.values, row * row_bytes + j);
+      target[2 * j] = pair & 15;
+      target[2 * j + 1] = static_cast<uint8_t>(pair >> 4);
+    }
+  }
+}
+
+// Rows of one byte per value, as they are but for the sign of integers.
+void read_byte_rows(const WeightView& weight, int64_t first, int64_t count, uint8_t* codes) {
+  const auto row_bytes = static_cast<size_t>(weight.num_inputs);
+  const bool is_signed = weight.values.dtype == DType::kI8;
+  CHECK(dtype_row(weight.values.dtype).block_bytes == 1, "{}: codes of {}", weight.name,
+        dtype_name(weight.values.dtype));
+  for (int64_t i = 0; i < count; ++i) {
+    uint8_t* target = codes + i * weight.num_inputs;
+    std::memcpy(target,
+                weight.values.data + static_cast<size_t>(weight.stored_row(first + i)) * row_bytes,
+                row_bytes);
+    if (!is_signed) continue;
+    for (size_t k = 0; k < row_bytes; ++k) target[k] ^= kSignedByteOffset;
   }
 }
 
@@ -410,17 +442,26 @@ float ct_int8_zero(const WeightView& weight, int64_t row, int64_t group) {
 using enum WeightScheme;
 // clang-format off
 constexpr std::array<SchemeRow, static_cast<size_t>(kCount)> kSchemes = {{
-    // scheme        name               columns  outputs per  scales are   check          codes          zeros
-    //                                  are N    column       group-major
-    {kDense,       "dense",              false, 1, false, check_dense,     read_rows,      no_zero},
-    {kGptq,        "gptq",               true,  1, true,  check_gptq,      read_gptq,      gptq_zero},
-    {kAwq,         "awq",                true,  8, true,  check_awq,       read_awq,       awq_zero},
-    {kCtPacked,    "ct-pack-quantized",  false, 1, false, check_ct_packed, read_ct_packed, ct_packed_zero},
-    {kCtInt8,      "ct-int-quantized",   false, 1, false, check_ct_int8,   read_rows,      ct_int8_zero},
-    {kCtFloat8,    "ct-float-quantized", false, 1, false, check_float8,    read_rows,      no_zero},
-    {kFloat8Block, "fp8-block",          false, 1, false, check_float8,    read_rows,      no_zero},
-    {kMxfp4,       "mxfp4",              false, 1, false, check_mxfp4,     read_fp4,       no_zero},
-    {kNvfp4,       "nvfp4",              false, 1, false, check_nvfp4,     read_fp4,       no_zero},
+    // scheme, name; columns are N, outputs per column, scales are group-major;
+    // check, codes, codes as bytes, zeros
+    {kDense,       "dense",              false, 1, false,
+     check_dense, read_rows, read_byte_rows, no_zero},
+    {kGptq,        "gptq",               true,  1, true,
+     check_gptq, read_gptq, read_gptq, gptq_zero},
+    {kAwq,         "awq",                true,  8, true,
+     check_awq, read_awq, read_awq, awq_zero},
+    {kCtPacked,    "ct-pack-quantized",  false, 1, false,
+     check_ct_packed, read_ct_packed, read_ct_packed, ct_packed_zero},
+    {kCtInt8,      "ct-int-quantized",   false, 1, false,
+     check_ct_int8, read_rows, read_byte_rows, ct_int8_zero},
+    {kCtFloat8,    "ct-float-quantized", false, 1, false,
+     check_float8, read_rows, read_byte_rows, no_zero},
+    {kFloat8Block, "fp8-block",          false, 1, false,
+     check_float8, read_rows, read_byte_rows, no_zero},
+    {kMxfp4,       "mxfp4",              false, 1, false,
+     check_mxfp4, read_fp4, read_fp4_indices, no_zero},
+    {kNvfp4,       "nvfp4",              false, 1, false,
+     check_nvfp4, read_fp4, read_fp4_indices, no_zero},
 }};
 // clang-format on
 

@@ -23,14 +23,17 @@ struct SchemeRow {
   Status (*check)(const WeightView& weight);
   // Codes (for kDense: values) of rows [first, first + count) as floats [count, K].
   void (*read_codes)(const WeightView& weight, int64_t first, int64_t count, float* codes);
+  // The codes as bytes; see headrace::read_codes.
+  void (*read_bytes)(const WeightView& weight, int64_t first, int64_t count, uint8_t* codes);
   // Zero point of a stored row in a group; 0 where the codes are signed.
   float (*zero_at)(const WeightView& weight, int64_t stored_row, int64_t group);
 };
 
+// What read_bytes adds to codes that are signed bytes.
+inline constexpr int kSignedByteOffset = 128;
+
 const SchemeRow& scheme_row(WeightScheme scheme);
 
-int64_t num_scale_groups(const WeightView& weight);
-int64_t group_of(const WeightView& weight, int64_t input);
 // NVFP4: already divided by the global scale.
 float scale_at(const WeightView& weight, int64_t stored_row, int64_t group);
 float global_scale_of(const WeightView& weight);

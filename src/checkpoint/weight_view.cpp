@@ -79,6 +79,23 @@ void dequantise_rows(const WeightView& weight, int64_t first, int64_t count, flo
   }
 }
 
+void read_codes(const WeightView& weight, int64_t first, int64_t count, uint8_t* codes) {
+  CHECK(first >= 0 && count >= 0 && first + count <= weight.num_outputs, "rows {} + {} of {}",
+        first, count, weight.num_outputs);
+  scheme_row(weight.scheme).read_bytes(weight, first, count, codes);
+}
+
+void read_group_factors(const WeightView& weight, int64_t row, float* scales, float* zeros) {
+  const SchemeRow& scheme = scheme_row(weight.scheme);
+  CHECK(weight.scheme != WeightScheme::kDense, "{} has no groups", weight.name);
+  const int64_t stored_row = weight.stored_row(row);
+  const float offset = weight.values.dtype == DType::kI8 ? kSignedByteOffset : 0;
+  for (int64_t group = 0; group < num_scale_groups(weight); ++group) {
+    scales[group] = scale_at(weight, stored_row, group);
+    zeros[group] = scheme.zero_at(weight, stored_row, group) + offset;
+  }
+}
+
 WeightView slice_rows(const WeightView& weight, int64_t first, int64_t count) {
   CHECK(first >= 0 && count >= 0 && first + count <= weight.num_outputs, "rows {} + {} of {}",
         first, count, weight.num_outputs);

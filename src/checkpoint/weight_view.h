@@ -63,6 +63,17 @@ Status validate_weight(const WeightView& weight);
 // AWQ) with fewer cache misses.
 void dequantise_rows(const WeightView& weight, int64_t first, int64_t count, float* values);
 
+// For layouts that keep the codes of the file. Codes of rows [first, first + count) as bytes
+// [count, K]: unsigned integers (kCtInt8: plus 128), bits of fp8 values, indices of fp4 values. Of
+// kDense only the formats of one byte per value have codes. As dequantise_rows otherwise.
+void read_codes(const WeightView& weight, int64_t first, int64_t count, uint8_t* codes);
+
+int64_t num_scale_groups(const WeightView& weight);
+// Group of an input: its index in what read_group_factors writes.
+int64_t group_of(const WeightView& weight, int64_t input);
+// Scale and zero point (of the codes of read_codes) of one row in each group. Not for kDense.
+void read_group_factors(const WeightView& weight, int64_t row, float* scales, float* zeros);
+
 // Rows as the file holds them; what row_order indexes.
 int64_t stored_outputs(const WeightView& weight);
 

@@ -66,6 +66,20 @@ void put_value(cpu::Layout layout, int64_t k, int lane, float value, uint8_t* pa
   std::memcpy(panel + (k / 2) * 64 + 4 * lane + 2 * (k % 2), &bits, sizeof(bits));
 }
 
+// Plain 8-bit floats: the scale is 1.
+void put_float_codes(const TestWeight& weight, const LayoutInfo& info, int lane, size_t stored,
+                     uint8_t* panel) {
+  const cpu::ChunkOffsets at = cpu::chunk_offsets(info);
+  const float one = 1.0f;
+  for (int64_t k = 0; k < weight.view.num_inputs; ++k) {
+    uint8_t* chunk = panel + k / info.block_inputs * info.chunk_bytes;
+    const size_t i = stored * static_cast<size_t>(weight.view.num_inputs) + static_cast<size_t>(k);
+    std::memcpy(chunk + 4 * lane, &one, sizeof(one));
+    put_code(chunk + at.low, static_cast<int>(k % info.block_inputs), info.low_bits, lane,
+             std::to_integer<uint32_t>(weight.bytes[i]));
+  }
+}
+
 std::vector<uint8_t> pack_by_definition(const TestWeight& weight, const cpu::Segment& segment) {
   const WeightView& view = weight.view;
   const LayoutInfo& info = cpu::layout_info(segment.layout);
@@ -80,6 +94,10 @@ std::vector<uint8_t> pack_by_definition(const TestWeight& weight, const cpu::Seg
         const auto i = stored * static_cast<size_t>(view.num_inputs) + static_cast<size_t>(k);
         put_value(segment.layout, k, lane, weight.values[i], panel);
       }
+      continue;
+    }
+    if (cpu::has_float_codes(info)) {
+      put_float_codes(weight, info, lane, stored, panel);
       continue;
     }
     const auto num_blocks = static_cast<size_t>(view.num_inputs / info.block_inputs);

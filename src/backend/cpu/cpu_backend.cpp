@@ -54,8 +54,8 @@ class CpuBackend final : public Backend {
 
   std::string packing_id() const override { return cpu::packing_id(); }
 
-  size_t packed_bytes(std::span<const WeightView> parts, WeightRole /*role*/) const override {
-    return packed_weight_bytes(parts);
+  size_t packed_bytes(std::span<const WeightView> parts, WeightRole role) const override {
+    return packed_weight_bytes(parts, role);
   }
 
   size_t kv_layer_bytes(const KvShape& shape) const override {

@@ -136,15 +136,29 @@ class InputRows {
         context_.kernels.norm->function.norm(norm_rows(call_.input.norm, x, out, width_));
         x = out;
       }
-      for (int i = 0; i < num_kernels_; ++i) quantise(*kernels_[i], x, row);
+      for (int i = 0; i < num_kernels_; ++i) {
+        quantise(*kernels_[i], x, row, context_.workspace.member(member).matmul);
+      }
     }
   }
 
  private:
-  void quantise(const KernelRow& kernel, const float* x, int64_t row) const {
+  // Integers in the order of the weight's inputs, a piece at a time where that is another.
+  void quantise(const KernelRow& kernel, const float* x, int64_t row, float* piece) const {
     const ActivationType type = kernel.activation;
+    const int64_t stride = slice_stride(call_, type);
     uint8_t* out = context_.workspace.activations(type) + row * activation_record_bytes(type);
-    kernel.function.quantise({x, 1, width_, out, slice_stride(call_, type)});
+    const std::span<const int32_t> order = call_.weight.input_order();
+    if (order.empty() || !is_integer(type)) {
+      return kernel.function.quantise({x, 1, width_, out, stride});
+    }
+    constexpr int64_t kPiece = kMatmulScratchFloats;
+    static_assert(kPiece % kSliceInputs == 0);
+    for (int64_t first = 0; first < width_; first += kPiece) {
+      const int64_t count = std::min(kPiece, width_ - first);
+      for (int64_t i = 0; i < count; ++i) piece[i] = x[order[static_cast<size_t>(first + i)]];
+      kernel.function.quantise({piece, 1, count, out + first / kSliceInputs * stride, stride});
+    }
   }
 
   const CpuContext& context_;

@@ -8,20 +8,24 @@
 // 16 p + n; lanes beyond N are zero. A panel is a run of chunks, one per block of inputs, and a
 // chunk holds first the factors, then the codes of its block, lane-interleaved:
 //   half vector   16 x f16 (32 bytes)          one factor per lane
-//   word vector   16 x uint32 (64 bytes)       several codes per lane
+//   byte vector   16 x uint8 (16 bytes)        one factor or zero point per lane
+//   word vector   16 x uint32 (64 bytes)       several codes per lane, or a float32 factor
 // Plane rule: codes of b bits (1, 2, 4, 8) fill words of 32 / b codes; code i of a word lies at bit
 // 8 (i % 4) + b (i / 4), so that (word >> b g) & mask yields codes 4 g .. 4 g + 3 as bytes: the
 // operand order of byte dot products and of tile instructions. A code wider than one plane is
-// low | high << low_bits.
+// low | high << low_bits. The last chunk of a panel holds only the code words of its inputs, in
+// whole units of kActivationBlock.
 //
 // Numerics classes. Rows of one class agree bit for bit for every M, split and unit. Weights are
 // exactly the values that the format defines.
-//   kReference, kFma   float32 activations, dense layouts: sums[m][n] = fold over slices of
+//   kReference, kFma   float32 activations, dense layouts and those of 8-bit floats: sums[m][n] =
+//   fold over slices of
 //       kSliceInputs inputs, in order, of (sum over the k of the slice, in order, starting from
 //       +0). kReference multiplies, rounds, adds, rounds; kFma rounds once per input.
-//   kInteger           integer activations, coded layouts: over the sub-blocks of the layout (its
-//       blocks where it has none) in order of K, starting from +0:
-//         I = sum of X (q - zero) or X q or X kTable[q] over the sub-block: exact, in 32 bits
+//   kInteger           integer activations, layouts of integer codes: over the sub-blocks (see
+//       sub_block_inputs()) in order of K as packed, starting from +0:
+//         I = sum of X (q - zero) or X q or X kTable[q] over the sub-block: exact, in 32 bits; zero
+//             is the layout's, or the lane's of the chunk
 //         sum = fma(float(I), scale_w * x_scale, sum)
 //         sum = fma(offset_w, x_sum, sum)         where the layout has minima
 //       scale_w and offset_w are the sub-block's scale_s and minimum (see LayoutInfo) in float32,
@@ -63,24 +67,44 @@ enum class Layout : uint8_t {
   kIQ4NL,
   kIQ4XS,
   kMXFP4,
+  // Integers of safetensors by groups of G inputs, zero point per lane: codes of 2, 4, 8 bits.
+  // Scales of f16 and bf16 files in 20 bits; kInt4Wide and kInt8 keep float32.
+  kInt2G128,
+  kInt2G64,
+  kInt2G32,
+  kInt4G128,
+  kInt4G64,
+  kInt4G32,
+  kInt4WideG128,
+  kInt4WideG64,
+  kInt4WideG32,
+  kInt8G128,
+  kInt8G64,
+  kInt8G32,
+  kNVFP4,
+  kE4M3,
+  kE5M2,
   kCount,
 };
 inline constexpr int kNumLayouts = static_cast<int>(Layout::kCount);
 
-// What the bytes of a chunk are. Order in the chunk: scale, minimum, sub-scale planes, sub-minimum
-// low plane, code planes. Value of an input with code q in sub-block s:
+// What the bytes of a chunk are. Order in the chunk: scale, minimum, zero point, sub-scale planes,
+// sub-minimum low plane, code planes. Value of an input with code q in sub-block s:
 //   scale_s = scale * (sub_scale[s] - sub_zero), or scale without sub-blocks
+//   scale_s = e4m3(sub_scale[s]) / scale         with sub-scales that are floats
 //   w = scale_s * (q - zero)                     without minimum
 //   w = scale_s * q + min                        with minimum (Q4_1, Q5_1)
 //   w = scale_s * q - min * sub_min[s]           with minimum and sub-blocks
-//   w = scale_s * kTable[q]                      with a table
+//   w = scale_s * kTable[q]                      with a table; of float codes, their value
+// A split scale is the upper 20 bits of a float32: 16 in the scale field, 4 in the upper half of
+// the lane's zero byte. An 8-bit float that is no number makes its lane's scale in the chunk NaN.
 // Dense layouts (code_bits 0) hold the values themselves.
 struct LayoutInfo {
   Layout layout;
   const char* name;
   uint16_t block_inputs;   // inputs of a chunk
   uint16_t chunk_bytes;    // of all lanes
-  uint8_t scale_bytes;     // per lane: 0 dense, 1 e8m0, 2 f16
+  uint8_t scale_bytes;     // per lane: 0 dense, 1 e8m0, 2 f16 (or split), 4 float32
   uint8_t min_bytes;       // per lane: 0 or 2
   uint8_t num_sub_blocks;  // 0: one scale per chunk
   uint8_t sub_low_bits;    // bits of a sub-scale in its low plane (8: signed bytes)
@@ -90,7 +114,10 @@ struct LayoutInfo {
   uint8_t low_bits;  // bits of a code in its low plane
   uint8_t high_bits;
   uint8_t zero;
-  uint8_t table;  // 0 none, 1 IQ4 values, 2 FP4 values
+  uint8_t table;            // 0 none, 1 IQ4 values, 2 FP4 values, 3 e4m3 codes, 4 e5m2 codes
+  uint8_t zero_bytes = 0;   // per lane: 0 or 1
+  uint8_t split_scale = 0;  // with zero_bytes 1 and scale_bytes 2
+  uint8_t sub_float = 0;    // sub-scales are e4m3
 };
 
 enum class NumericsClass : uint8_t { kReference, kFma, kInteger, kBf16Tile };

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "backend/cpu/kernels/layouts.h"
+#include "backend/cpu/kernels/pack_groups.h"
 #include "backend/cpu/kernels/pack_panel.h"
 
 namespace headrace::cpu {
@@ -12,11 +13,11 @@ struct DenseLayout {
   DType dtype;
   Layout layout;
 };
-// Storage formats of single-tensor weights that have a layout; f8 values fit bf16 exactly.
+// Storage formats of single-tensor weights that have a layout.
 constexpr DenseLayout kDenseLayouts[] = {
     {DType::kF32, Layout::kF32},     {DType::kF16, Layout::kF16},
-    {DType::kBF16, Layout::kBF16},   {DType::kF8E4M3, Layout::kBF16},
-    {DType::kF8E5M2, Layout::kBF16}, {DType::kQ8_0, Layout::kQ8_0},
+    {DType::kBF16, Layout::kBF16},   {DType::kF8E4M3, Layout::kE4M3},
+    {DType::kF8E5M2, Layout::kE5M2}, {DType::kQ8_0, Layout::kQ8_0},
     {DType::kQ4_0, Layout::kQ4_0},   {DType::kQ4_1, Layout::kQ4_1},
     {DType::kQ5_0, Layout::kQ5_0},   {DType::kQ5_1, Layout::kQ5_1},
     {DType::kQ4K, Layout::kQ4K},     {DType::kQ5K, Layout::kQ5K},
@@ -27,27 +28,67 @@ constexpr DenseLayout kDenseLayouts[] = {
 
 int64_t panels_of(int64_t num_outputs) { return (num_outputs + kPanel - 1) / kPanel; }
 
-void pack_segment(const WeightView& weight, const Segment& segment, uint8_t* data, Team& team) {
+void pack_segment(const WeightView& weight, const Segment& segment, std::span<const int32_t> order,
+                  uint8_t* data, Team& team) {
   constexpr int64_t kPanelsPerItem = 8;
   const int64_t num_items = (segment.num_panels + kPanelsPerItem - 1) / kPanelsPerItem;
   team.run(num_items, [&](int64_t item, int /*member*/) {
     PanelScratch scratch;
     const int64_t end = std::min(segment.num_panels, (item + 1) * kPanelsPerItem);
     for (int64_t p = item * kPanelsPerItem; p < end; ++p) {
-      pack_panel(weight, segment.layout, p, scratch,
+      pack_panel(weight, segment.layout, order, p, scratch,
                  data + static_cast<size_t>(p) * segment.panel_bytes);
     }
   });
 }
 
-Segment plan_segment(const WeightView& part, int64_t first_output) {
-  Segment segment;
-  segment.layout = layout_for(part);
-  segment.first_output = first_output;
-  segment.num_outputs = part.num_outputs;
-  segment.num_panels = panels_of(part.num_outputs);
-  segment.panel_bytes = panel_bytes(segment.layout, part.num_inputs);
-  return segment;
+bool has_integer_codes(Layout layout) {
+  const LayoutInfo& info = layout_info(layout);
+  return info.low_bits > 0 && !has_float_codes(info);
+}
+
+// The layout that keeps the weight's codes, its inputs in this order; else float32.
+Layout coded_layout(const WeightView& weight, std::span<const int32_t> order) {
+  if (weight.scheme != WeightScheme::kDense) return group_layout(weight, order);
+  if (!weight.scales.empty() || !weight.global_scale.empty()) return Layout::kF32;
+  for (const DenseLayout& row : kDenseLayouts) {
+    if (row.dtype != weight.values.dtype) continue;
+    // A row that ends inside a block cannot keep its codes.
+    const bool whole = weight.num_inputs % layout_info(row.layout).block_inputs == 0;
+    return whole || !has_integer_codes(row.layout) ? row.layout : Layout::kF32;
+  }
+  return Layout::kF32;
+}
+
+// How the parts are packed. Integer segments share one quantised input, so they have one order.
+struct Plan {
+  std::vector<Segment> segments;
+  std::vector<int32_t> order;  // of the inputs of integer segments; empty: as they are
+  size_t num_bytes = 0;
+};
+
+Plan plan_weight(std::span<const WeightView> parts, WeightRole role) {
+  Plan plan;
+  bool has_integers = false;
+  int64_t first_output = 0;
+  for (const WeightView& part : parts) {
+    std::vector<int32_t> order = input_order(part);
+    Segment segment;
+    segment.layout = coded_layout(part, order);
+    if (has_integer_codes(segment.layout)) {
+      if (!has_integers && role != WeightRole::kEmbedding) plan.order = order;
+      has_integers = true;
+      if (order != plan.order) segment.layout = Layout::kF32;
+    }
+    segment.first_output = first_output;
+    segment.num_outputs = part.num_outputs;
+    segment.num_panels = panels_of(part.num_outputs);
+    segment.panel_bytes = panel_bytes(segment.layout, part.num_inputs);
+    first_output += part.num_outputs;
+    plan.num_bytes += static_cast<size_t>(segment.num_panels) * segment.panel_bytes;
+    plan.segments.push_back(segment);
+  }
+  return plan;
 }
 
 constexpr int64_t kMaxInputs = int64_t{1} << 24;
@@ -74,12 +115,13 @@ Status check_parts(std::span<const WeightView> parts, WeightRole role) {
 }  // namespace
 
 CpuWeight::CpuWeight(std::vector<Segment> segments, int64_t num_inputs, WeightRole role,
-                     Buffer memory)
+                     std::vector<int32_t> input_order, Buffer memory)
     : segments_(std::move(segments)),
       num_inputs_(num_inputs),
       num_outputs_(0),
       num_bytes_(0),
       role_(role),
+      input_order_(std::move(input_order)),
       memory_(std::move(memory)) {
   for (const Segment& segment : segments_) {
     num_outputs_ += segment.num_outputs;
@@ -96,64 +138,52 @@ bool CpuWeight::takes(ActivationType type) const {
   });
 }
 
-Layout layout_for(const WeightView& weight) {
-  if (weight.scheme != WeightScheme::kDense || !weight.scales.empty() ||
-      !weight.global_scale.empty()) {
-    return Layout::kF32;
-  }
-  for (const DenseLayout& row : kDenseLayouts) {
-    if (row.dtype != weight.values.dtype) continue;
-    // A row that ends inside a block cannot keep its codes.
-    const bool whole = weight.num_inputs % layout_info(row.layout).block_inputs == 0;
-    return whole || layout_info(row.layout).low_bits == 0 ? row.layout : Layout::kF32;
-  }
-  return Layout::kF32;
-}
+Layout layout_for(const WeightView& weight) { return coded_layout(weight, input_order(weight)); }
 
 std::string_view dtype_of_layout(Layout layout) {
   for (const DenseLayout& row : kDenseLayouts) {
     if (row.layout == layout) return dtype_name(row.dtype);
   }
+  if (const std::string_view name = group_format(layout); !name.empty()) return name;
   CHECK(false, "layout {} has no format", static_cast<int>(layout));
 }
 
-size_t packed_weight_bytes(std::span<const WeightView> parts) {
-  size_t num_bytes = 0;
-  for (const WeightView& part : parts) {
-    const Segment segment = plan_segment(part, 0);
-    num_bytes += static_cast<size_t>(segment.num_panels) * segment.panel_bytes;
-  }
-  return num_bytes;
+size_t packed_weight_bytes(std::span<const WeightView> parts, WeightRole role) {
+  return plan_weight(parts, role).num_bytes;
 }
 
 namespace {
 
-std::vector<Segment> plan_segments(std::span<const WeightView> parts, const KernelSet& kernels,
-                                   const std::byte* memory) {
-  std::vector<Segment> segments;
+// The segments one after the other from `memory` on.
+void place_segments(std::span<Segment> segments, const KernelSet& kernels,
+                    const std::byte* memory) {
   size_t offset = 0;
-  int64_t first_output = 0;
-  for (const WeightView& part : parts) {
-    Segment segment = plan_segment(part, first_output);
+  for (Segment& segment : segments) {
     const auto layout = static_cast<size_t>(segment.layout);
     segment.data = reinterpret_cast<const uint8_t*>(memory) + offset;
     segment.matmul = kernels.matmul[layout];
     segment.unpack = kernels.unpack[layout]->function.unpack;
     offset += static_cast<size_t>(segment.num_panels) * segment.panel_bytes;
-    first_output += part.num_outputs;
-    segments.push_back(segment);
   }
-  return segments;
 }
 
 // Writes every part behind the one before it.
-void pack_parts(std::span<const WeightView> parts, std::span<const Segment> segments,
-                std::byte* memory, Team& team) {
+Status pack_parts(std::span<const WeightView> parts, const Plan& plan, std::byte* memory,
+                  Team& team) {
   auto* data = reinterpret_cast<uint8_t*>(memory);
   for (size_t i = 0; i < parts.size(); ++i) {
-    pack_segment(parts[i], segments[i], data, team);
-    data += static_cast<size_t>(segments[i].num_panels) * segments[i].panel_bytes;
+    const Segment& segment = plan.segments[i];
+    TRY(check_group_scales(parts[i], segment.layout));
+    pack_segment(parts[i], segment, plan.order, data, team);
+    data += static_cast<size_t>(segment.num_panels) * segment.panel_bytes;
   }
+  return {};
+}
+
+std::unique_ptr<CpuWeight> make_weight(Plan plan, std::span<const WeightView> parts,
+                                       WeightRole role, Buffer memory) {
+  return std::make_unique<CpuWeight>(std::move(plan.segments), parts[0].num_inputs, role,
+                                     std::move(plan.order), std::move(memory));
 }
 
 }  // namespace
@@ -161,30 +191,32 @@ void pack_parts(std::span<const WeightView> parts, std::span<const Segment> segm
 Result<std::unique_ptr<CpuWeight>> pack_weight(std::span<const WeightView> parts, WeightRole role,
                                                const KernelSet& kernels, Team& team) {
   TRY(check_parts(parts, role));
-  Buffer memory = TRY(Buffer::allocate(packed_weight_bytes(parts)));
-  std::vector<Segment> segments = plan_segments(parts, kernels, memory.data());
-  pack_parts(parts, segments, memory.data(), team);
-  return std::make_unique<CpuWeight>(std::move(segments), parts[0].num_inputs, role,
-                                     std::move(memory));
+  Plan plan = plan_weight(parts, role);
+  Buffer memory = TRY(Buffer::allocate(plan.num_bytes));
+  place_segments(plan.segments, kernels, memory.data());
+  TRY(pack_parts(parts, plan, memory.data(), team));
+  return make_weight(std::move(plan), parts, role, std::move(memory));
 }
 
 Result<std::unique_ptr<CpuWeight>> pack_weight_into(std::span<const WeightView> parts,
                                                     WeightRole role, const KernelSet& kernels,
                                                     Team& team, std::span<std::byte> memory) {
   TRY(check_parts(parts, role));
-  CHECK(memory.size() == packed_weight_bytes(parts), "{} bytes", memory.size());
-  std::vector<Segment> segments = plan_segments(parts, kernels, memory.data());
-  pack_parts(parts, segments, memory.data(), team);
-  return std::make_unique<CpuWeight>(std::move(segments), parts[0].num_inputs, role, Buffer());
+  Plan plan = plan_weight(parts, role);
+  CHECK(memory.size() == plan.num_bytes, "{} bytes, needed are {}", memory.size(), plan.num_bytes);
+  place_segments(plan.segments, kernels, memory.data());
+  TRY(pack_parts(parts, plan, memory.data(), team));
+  return make_weight(std::move(plan), parts, role, Buffer());
 }
 
 Result<std::unique_ptr<CpuWeight>> adopt_weight(std::span<const WeightView> parts, WeightRole role,
                                                 const KernelSet& kernels,
                                                 std::span<const std::byte> bytes) {
   TRY(check_parts(parts, role));
-  CHECK(bytes.size() == packed_weight_bytes(parts), "{} bytes", bytes.size());
-  return std::make_unique<CpuWeight>(plan_segments(parts, kernels, bytes.data()),
-                                     parts[0].num_inputs, role, Buffer());
+  Plan plan = plan_weight(parts, role);
+  CHECK(bytes.size() == plan.num_bytes, "{} bytes, needed are {}", bytes.size(), plan.num_bytes);
+  place_segments(plan.segments, kernels, bytes.data());
+  return make_weight(std::move(plan), parts, role, Buffer());
 }
 
 // FNV-1a over what decides the bytes; kPackVersion moves when the packer's rules do without a
@@ -206,7 +238,8 @@ std::string packing_id() {
           static_cast<int>(info.sub_high_bits), static_cast<int>(info.sub_has_min),
           static_cast<int>(info.sub_zero), static_cast<int>(info.low_bits),
           static_cast<int>(info.high_bits), static_cast<int>(info.zero),
-          static_cast<int>(info.table)}) {
+          static_cast<int>(info.table), static_cast<int>(info.zero_bytes),
+          static_cast<int>(info.split_scale), static_cast<int>(info.sub_float)}) {
       add(value);
     }
   }

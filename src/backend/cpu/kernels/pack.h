@@ -1,8 +1,7 @@
 // Pack: a checkpoint's weight as the panels that kernels read (layouts: kernels.h).
 //
-// Formats with a layout of their own keep their codes and size; every other scheme is written as
-// exact float32 (bf16 where the format's values always fit). One layout per part: the parts of a
-// fused projection may have different formats.
+// Formats with a layout of their own keep their codes and size; what has none is written as exact
+// float32. One layout per part: the parts of a fused projection may have different formats.
 #pragma once
 
 #include <cstddef>
@@ -34,7 +33,8 @@ struct Segment {
 class CpuWeight final : public PackedWeight {
  public:
   // `memory` is what the segments refer to, or empty if somebody else owns that.
-  CpuWeight(std::vector<Segment> segments, int64_t num_inputs, WeightRole role, Buffer memory);
+  CpuWeight(std::vector<Segment> segments, int64_t num_inputs, WeightRole role,
+            std::vector<int32_t> input_order, Buffer memory);
 
   int64_t num_outputs() const override { return num_outputs_; }
   int64_t num_inputs() const override { return num_inputs_; }
@@ -43,6 +43,8 @@ class CpuWeight final : public PackedWeight {
 
   std::span<const Segment> segments() const { return segments_; }
   WeightRole role() const { return role_; }
+  // Input i of integer segments is input input_order()[i] of x; empty: they are in order.
+  std::span<const int32_t> input_order() const { return input_order_; }
   bool takes(ActivationType type) const;  // some segment's rows read such input
 
  private:
@@ -51,10 +53,12 @@ class CpuWeight final : public PackedWeight {
   int64_t num_outputs_;
   size_t num_bytes_;
   WeightRole role_;
+  std::vector<int32_t> input_order_;
   std::string layout_name_;
   Buffer memory_;
 };
 
+// The layout of a weight that is packed alone.
 Layout layout_for(const WeightView& weight);
 // Name of the checkpoint format that a layout keeps, "Q4_K".
 std::string_view dtype_of_layout(Layout layout);
@@ -62,7 +66,7 @@ std::string_view dtype_of_layout(Layout layout);
 // See Backend::pack. Runs on the team; kernels supplies the rows of each layout.
 Result<std::unique_ptr<CpuWeight>> pack_weight(std::span<const WeightView> parts, WeightRole role,
                                                const KernelSet& kernels, Team& team);
-// The same into memory that outlives the weight, packed_weight_bytes(parts) of zeros.
+// The same into memory that outlives the weight, packed_weight_bytes(parts, role) of zeros.
 Result<std::unique_ptr<CpuWeight>> pack_weight_into(std::span<const WeightView> parts,
                                                     WeightRole role, const KernelSet& kernels,
                                                     Team& team, std::span<std::byte> memory);
@@ -70,7 +74,7 @@ Result<std::unique_ptr<CpuWeight>> pack_weight_into(std::span<const WeightView> 
 Result<std::unique_ptr<CpuWeight>> adopt_weight(std::span<const WeightView> parts, WeightRole role,
                                                 const KernelSet& kernels,
                                                 std::span<const std::byte> bytes);
-size_t packed_weight_bytes(std::span<const WeightView> parts);
+size_t packed_weight_bytes(std::span<const WeightView> parts, WeightRole role);
 // Digest of the layout table: equal ids, equal packed bytes of equal parts.
 std::string packing_id();
 

@@ -6,34 +6,11 @@
 
 #include "backend/cpu/kernels/block_fields.h"
 #include "backend/cpu/kernels/layouts.h"
+#include "backend/cpu/kernels/plane.h"
 #include "base/numeric.h"
 
 namespace headrace::cpu {
 namespace {
-
-constexpr size_t kWordStride = 4 * kPanel;  // from one word of a lane to its next
-
-// The plane rule of kernels.h, for `count` codes of one lane: bits [shift, shift + kBits) of each.
-// `at` is the lane's first word. Codes are zero up to the end of the last word.
-template <int kBits>
-void put_plane(const uint8_t* codes, int count, int shift, uint8_t* at) {
-  constexpr uint32_t kMask = 0x01010101u * ((1u << kBits) - 1u);
-  constexpr int kPerWord = 32 / kBits;
-  for (int first = 0; first < count; first += kPerWord, at += kWordStride) {
-    uint32_t word = 0;
-    for (int group = 0; group < 8 / kBits; ++group) {
-      uint32_t four;
-      std::memcpy(&four, codes + first + 4 * group, sizeof(four));
-      word |= ((four >> shift) & kMask) << (kBits * group);
-    }
-    std::memcpy(at, &word, sizeof(word));
-  }
-}
-
-using PutPlane = void (*)(const uint8_t* codes, int count, int shift, uint8_t* at);
-constexpr PutPlane kPutPlane[9] = {nullptr, &put_plane<1>, &put_plane<2>,
-                                   nullptr, &put_plane<4>, nullptr,
-                                   nullptr, nullptr,       &put_plane<8>};
 
 struct Planes {
   int low_bits, high_bits;
@@ -134,22 +111,14 @@ void pack_halves(const WeightView& weight, int64_t panel_idx, uint8_t* panel) {
   put_rows({rows.data(), lanes}, panel);
 }
 
-// Through float32, `lanes` rows from lane first_lane on.
-void pack_floats(const WeightView& weight, Layout layout, int64_t first_row, int lanes,
-                 PanelScratch& scratch, uint8_t* lane_words) {
+// Through float32, `lanes` rows.
+void pack_floats(const WeightView& weight, int64_t first_row, int lanes, PanelScratch& scratch,
+                 uint8_t* lane_words) {
   const auto inputs = static_cast<size_t>(weight.num_inputs);
-  const size_t count = inputs * static_cast<size_t>(lanes);
-  scratch.values.resize(count);
+  scratch.values.resize(inputs * static_cast<size_t>(lanes));
   dequantise_rows(weight, first_row, lanes, scratch.values.data());
   const std::byte* data = reinterpret_cast<const std::byte*>(scratch.values.data());
-  size_t row_bytes = inputs * sizeof(float);
-  if (layout == Layout::kBF16) {
-    scratch.halves.resize(count);
-    std::transform(scratch.values.begin(), scratch.values.end(), scratch.halves.begin(),
-                   [](float value) { return float_to_bf16(value); });
-    data = reinterpret_cast<const std::byte*>(scratch.halves.data());
-    row_bytes = inputs * sizeof(uint16_t);
-  }
+  const size_t row_bytes = inputs * sizeof(float);
   std::array<RowBytes, kPanel> rows{};
   for (size_t lane = 0; lane < static_cast<size_t>(lanes); ++lane) {
     rows[lane] = {data + lane * row_bytes, row_bytes};
@@ -162,19 +131,25 @@ constexpr int64_t kMaxPanelInputs = int64_t{1} << 17;
 
 }  // namespace
 
-void pack_panel(const WeightView& weight, Layout layout, int64_t panel_idx, PanelScratch& scratch,
-                uint8_t* panel) {
+void pack_panel(const WeightView& weight, Layout layout, std::span<const int32_t> order,
+                int64_t panel_idx, PanelScratch& scratch, uint8_t* panel) {
   const LayoutInfo& info = layout_info(layout);
   const DType dtype = weight.values.dtype;
-  if (info.low_bits > 0) return pack_codes(weight, info, panel_idx, panel);
-  if (layout == Layout::kF16 || (layout == Layout::kBF16 && dtype == DType::kBF16)) {
+  const bool is_coded = info.low_bits > 0;
+  if (is_coded && block_reader(dtype) != nullptr) return pack_codes(weight, info, panel_idx, panel);
+  if (layout == Layout::kF16 || layout == Layout::kBF16) {
     return pack_halves(weight, panel_idx, panel);
   }
   const int lanes = num_lanes(weight, panel_idx);
   const int lanes_at_once = weight.num_inputs <= kMaxPanelInputs ? kPanel : 1;
   for (int lane = 0; lane < lanes; lane += lanes_at_once) {
-    pack_floats(weight, layout, panel_idx * kPanel + lane, std::min(lanes_at_once, lanes - lane),
-                scratch, panel + 4 * lane);
+    const int64_t first_row = panel_idx * kPanel + lane;
+    const int count = std::min(lanes_at_once, lanes - lane);
+    if (is_coded) {
+      pack_groups(weight, layout, order, {first_row, count, lane}, scratch.groups, panel);
+    } else {
+      pack_floats(weight, first_row, count, scratch, panel + 4 * lane);
+    }
   }
 }
 

@@ -44,14 +44,37 @@ float e8m0_half(uint8_t e) {
   return bits_to_float(e < 2 ? 0x00200000u << e : uint32_t{e - 1u} << 23);
 }
 
+float load_float(const uint8_t* chunk, int lane) {
+  float value;
+  std::memcpy(&value, chunk + 4 * lane, sizeof(value));
+  return value;
+}
+
+// The factor that a chunk begins with.
+float chunk_scale(const LayoutInfo& info, const ChunkOffsets& at, const uint8_t* chunk, int lane) {
+  if (info.scale_bytes == 1) return e8m0_half(chunk[lane]);
+  if (info.scale_bytes == 4) return load_float(chunk, lane);
+  if (info.split_scale == 0) return load_half(chunk, 0, lane);
+  uint16_t top;
+  std::memcpy(&top, chunk + 2 * lane, sizeof(top));
+  return bits_to_float(uint32_t{top} << 16 | uint32_t{chunk[at.zero + lane] & 0xF0u} << 8);
+}
+
+int lane_zero(const LayoutInfo& info, const ChunkOffsets& at, const uint8_t* chunk, int lane) {
+  if (info.zero_bytes == 0) return info.zero;
+  return chunk[at.zero + lane] & (info.split_scale != 0 ? 0x0F : 0xFF);
+}
+
 // Scale and offset of sub-block s, per lane.
 void block_factors(const LayoutInfo& info, const uint8_t* chunk, int s, float* scale,
                    float* offset) {
   const ChunkOffsets at = chunk_offsets(info);
   for (int n = 0; n < kPanel; ++n) {
-    float d = info.scale_bytes == 1 ? e8m0_half(chunk[n]) : load_half(chunk, 0, n);
+    float d = chunk_scale(info, at, chunk, n);
     float m = info.min_bytes != 0 ? load_half(chunk, at.minimum, n) : 0.0f;
-    if (info.num_sub_blocks > 0) {
+    if (info.sub_float != 0) {
+      d = e4m3_to_float(static_cast<uint8_t>(plane_code(chunk + at.sub_low, s, 8, n))) / d;
+    } else if (info.num_sub_blocks > 0) {
       uint32_t code = plane_code(chunk + at.sub_low, s, info.sub_low_bits, n);
       int sub = info.sub_low_bits == 8 ? static_cast<int8_t>(code) : static_cast<int>(code);
       if (info.sub_high_bits > 0) {
@@ -73,7 +96,8 @@ void block_factors(const LayoutInfo& info, const uint8_t* chunk, int s, float* s
   }
 }
 
-// Integers that the codes of input k stand for: zero point subtracted or table looked up.
+// What the codes of input k stand for: zero point subtracted or table looked up (whole numbers), or
+// an 8-bit float.
 void code_values(const LayoutInfo& info, const ChunkOffsets& at, const uint8_t* chunk, int k,
                  float* values) {
   uint32_t codes[kPanel];
@@ -83,20 +107,24 @@ void code_values(const LayoutInfo& info, const ChunkOffsets& at, const uint8_t* 
     plane_codes(chunk + at.high, k, info.high_bits, high);
     for (int n = 0; n < kPanel; ++n) codes[n] |= high[n] << info.low_bits;
   }
-  if (info.table != 0) {
+  if (has_float_codes(info)) {
+    for (int n = 0; n < kPanel; ++n) {
+      const auto code = static_cast<uint8_t>(codes[n]);
+      values[n] = info.table == 3 ? e4m3_to_float(code) : e5m2_to_float(code);
+    }
+  } else if (info.table != 0) {
     const int8_t* table = info.table == 1 ? kIq4Values : kFp4Values;
     for (int n = 0; n < kPanel; ++n) values[n] = static_cast<float>(table[codes[n]]);
   } else {
     for (int n = 0; n < kPanel; ++n) {
-      values[n] = static_cast<float>(static_cast<int>(codes[n]) - info.zero);
+      values[n] = static_cast<float>(static_cast<int>(codes[n]) - lane_zero(info, at, chunk, n));
     }
   }
 }
 
 void unpack_quantised(const LayoutInfo& info, const UnpackArgs& args) {
   const ChunkOffsets at = chunk_offsets(info);
-  const int sub_inputs =
-      info.num_sub_blocks > 0 ? info.block_inputs / info.num_sub_blocks : info.block_inputs;
+  const int sub_inputs = sub_block_inputs(info);
   float scale[kPanel];
   float offset[kPanel];
   for (int64_t i = 0; i < args.count; ++i) {
@@ -785,6 +813,8 @@ constexpr KernelRow kRows[] = {
     matmul_row<Layout::kF32>("matmul_f32"),
     matmul_row<Layout::kF16>("matmul_f16"),
     matmul_row<Layout::kBF16>("matmul_bf16"),
+    matmul_row<Layout::kE4M3>("matmul_e4m3"),
+    matmul_row<Layout::kE5M2>("matmul_e5m2"),
     integer_row<Layout::kQ8_0, ActivationType::kInt16>("matmul_q8_0_int16"),
     integer_row<Layout::kQ4_0, ActivationType::kInt16>("matmul_q4_0_int16"),
     integer_row<Layout::kQ4_1, ActivationType::kInt16>("matmul_q4_1_int16"),
@@ -798,6 +828,19 @@ constexpr KernelRow kRows[] = {
     integer_row<Layout::kIQ4NL, ActivationType::kInt16>("matmul_iq4_nl_int16"),
     integer_row<Layout::kIQ4XS, ActivationType::kInt16>("matmul_iq4_xs_int16"),
     integer_row<Layout::kMXFP4, ActivationType::kInt16>("matmul_mxfp4_int16"),
+    integer_row<Layout::kInt2G128, ActivationType::kInt16>("matmul_int2_g128_int16"),
+    integer_row<Layout::kInt2G64, ActivationType::kInt16>("matmul_int2_g64_int16"),
+    integer_row<Layout::kInt2G32, ActivationType::kInt16>("matmul_int2_g32_int16"),
+    integer_row<Layout::kInt4G128, ActivationType::kInt16>("matmul_int4_g128_int16"),
+    integer_row<Layout::kInt4G64, ActivationType::kInt16>("matmul_int4_g64_int16"),
+    integer_row<Layout::kInt4G32, ActivationType::kInt16>("matmul_int4_g32_int16"),
+    integer_row<Layout::kInt4WideG128, ActivationType::kInt16>("matmul_int4w_g128_int16"),
+    integer_row<Layout::kInt4WideG64, ActivationType::kInt16>("matmul_int4w_g64_int16"),
+    integer_row<Layout::kInt4WideG32, ActivationType::kInt16>("matmul_int4w_g32_int16"),
+    integer_row<Layout::kInt8G128, ActivationType::kInt16>("matmul_int8_g128_int16"),
+    integer_row<Layout::kInt8G64, ActivationType::kInt16>("matmul_int8_g64_int16"),
+    integer_row<Layout::kInt8G32, ActivationType::kInt16>("matmul_int8_g32_int16"),
+    integer_row<Layout::kNVFP4, ActivationType::kInt16>("matmul_nvfp4_int16"),
     integer_row<Layout::kQ8_0, ActivationType::kInt8>("matmul_q8_0_int8"),
     integer_row<Layout::kQ4_0, ActivationType::kInt8>("matmul_q4_0_int8"),
     integer_row<Layout::kQ4_1, ActivationType::kInt8>("matmul_q4_1_int8"),
@@ -811,6 +854,19 @@ constexpr KernelRow kRows[] = {
     integer_row<Layout::kIQ4NL, ActivationType::kInt8>("matmul_iq4_nl_int8"),
     integer_row<Layout::kIQ4XS, ActivationType::kInt8>("matmul_iq4_xs_int8"),
     integer_row<Layout::kMXFP4, ActivationType::kInt8>("matmul_mxfp4_int8"),
+    integer_row<Layout::kInt2G128, ActivationType::kInt8>("matmul_int2_g128_int8"),
+    integer_row<Layout::kInt2G64, ActivationType::kInt8>("matmul_int2_g64_int8"),
+    integer_row<Layout::kInt2G32, ActivationType::kInt8>("matmul_int2_g32_int8"),
+    integer_row<Layout::kInt4G128, ActivationType::kInt8>("matmul_int4_g128_int8"),
+    integer_row<Layout::kInt4G64, ActivationType::kInt8>("matmul_int4_g64_int8"),
+    integer_row<Layout::kInt4G32, ActivationType::kInt8>("matmul_int4_g32_int8"),
+    integer_row<Layout::kInt4WideG128, ActivationType::kInt8>("matmul_int4w_g128_int8"),
+    integer_row<Layout::kInt4WideG64, ActivationType::kInt8>("matmul_int4w_g64_int8"),
+    integer_row<Layout::kInt4WideG32, ActivationType::kInt8>("matmul_int4w_g32_int8"),
+    integer_row<Layout::kInt8G128, ActivationType::kInt8>("matmul_int8_g128_int8"),
+    integer_row<Layout::kInt8G64, ActivationType::kInt8>("matmul_int8_g64_int8"),
+    integer_row<Layout::kInt8G32, ActivationType::kInt8>("matmul_int8_g32_int8"),
+    integer_row<Layout::kNVFP4, ActivationType::kInt8>("matmul_nvfp4_int8"),
     unpack_row<Layout::kF32>("unpack_f32"),
     unpack_row<Layout::kF16>("unpack_f16"),
     unpack_row<Layout::kBF16>("unpack_bf16"),
@@ -827,6 +883,21 @@ constexpr KernelRow kRows[] = {
     unpack_row<Layout::kIQ4NL>("unpack_iq4_nl"),
     unpack_row<Layout::kIQ4XS>("unpack_iq4_xs"),
     unpack_row<Layout::kMXFP4>("unpack_mxfp4"),
+    unpack_row<Layout::kInt2G128>("unpack_int2_g128"),
+    unpack_row<Layout::kInt2G64>("unpack_int2_g64"),
+    unpack_row<Layout::kInt2G32>("unpack_int2_g32"),
+    unpack_row<Layout::kInt4G128>("unpack_int4_g128"),
+    unpack_row<Layout::kInt4G64>("unpack_int4_g64"),
+    unpack_row<Layout::kInt4G32>("unpack_int4_g32"),
+    unpack_row<Layout::kInt4WideG128>("unpack_int4w_g128"),
+    unpack_row<Layout::kInt4WideG64>("unpack_int4w_g64"),
+    unpack_row<Layout::kInt4WideG32>("unpack_int4w_g32"),
+    unpack_row<Layout::kInt8G128>("unpack_int8_g128"),
+    unpack_row<Layout::kInt8G64>("unpack_int8_g64"),
+    unpack_row<Layout::kInt8G32>("unpack_int8_g32"),
+    unpack_row<Layout::kNVFP4>("unpack_nvfp4"),
+    unpack_row<Layout::kE4M3>("unpack_e4m3"),
+    unpack_row<Layout::kE5M2>("unpack_e5m2"),
     quantise_row<ActivationType::kInt16>("quantise_int16"),
     quantise_row<ActivationType::kInt8>("quantise_int8"),
     quantise_bf16_row<ActivationType::kBF16x2>("quantise_bf16x2"),

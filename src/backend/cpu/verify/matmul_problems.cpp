@@ -50,12 +50,6 @@ constexpr Kind kFullKinds[] = {
     {Values::kSizes, WeightSample::kNan},          {Values::kSizes, WeightSample::kRandom},
 };
 
-// K in whole blocks of a layout.
-int64_t whole_blocks(Layout layout, int64_t inputs) {
-  const int64_t block = layout_info(layout).block_inputs;
-  return block <= 2 ? inputs : (inputs + block - 1) / block * block;
-}
-
 // A product: weights, activations as the row's type holds them, and both in float64.
 struct Product {
   Shape shape;
@@ -69,9 +63,8 @@ struct Product {
 
   Product(const KernelRow& row, Shape wanted, const Kind& wanted_kind, Random& random)
       : shape(wanted), kind(wanted_kind), type(row.activation) {
-    shape.inputs = whole_blocks(row.layout, shape.inputs);
-    weight =
-        sample_weight(storage_of(row.layout), kind.weight, shape.outputs, shape.inputs, random);
+    shape.inputs = whole_inputs(row.layout, shape.inputs);
+    weight = sample_weight(row.layout, kind.weight, shape.outputs, shape.inputs, random);
     bound_weights(layout_info(row.layout));
     const auto values = sample_values(kind.x, shape.rows, shape.inputs, random);
     if (type == ActivationType::kF32) {
@@ -200,7 +193,7 @@ Problem matmul_problem(const KernelRow& row, const Shape& wanted, const Kind& ki
   Random random(seed);
   Product product(row, wanted, kind, random);
   const Shape& shape = product.shape;
-  const PackedSample packed = pack_sample(*product.weight);
+  const PackedSample packed = pack_sample(*product.weight, row.layout);
   const int64_t width = packed.num_panels * kPanel;
   const int64_t sums_stride = width + static_cast<int64_t>(random() % 2) * kPanel;
   Operand sums = poisoned_output("sums", shape.rows, width, sums_stride);
@@ -223,10 +216,10 @@ Problem matmul_problem(const KernelRow& row, const Shape& wanted, const Kind& ki
 }
 
 Problem unpack_problem(Layout layout, int64_t inputs, int64_t first, WeightSample sample) {
-  inputs = whole_blocks(layout, inputs);
+  inputs = whole_inputs(layout, inputs);
   Random random(static_cast<uint32_t>(inputs + first));
-  const auto weight = sample_weight(storage_of(layout), sample, 13, inputs, random);
-  const PackedSample packed = pack_sample(*weight);
+  const auto weight = sample_weight(layout, sample, 13, inputs, random);
+  const PackedSample packed = pack_sample(*weight, layout);
   const int64_t count = std::min<int64_t>(kSliceInputs, inputs - first);
   Problem problem;
   problem.name = fmt::format("inputs {} to {} of {}, {} weights", first, first + count, inputs,
@@ -279,7 +272,7 @@ void visit_unpack_problems(const KernelRow& row, Depth depth, const Visit& visit
     return;
   }
   for (const int64_t inputs : {1, 2, 7, 31, 32, 63, 257, 300, 768}) {
-    for (int64_t first = 0; first < whole_blocks(row.layout, inputs); first += kSliceInputs) {
+    for (int64_t first = 0; first < whole_inputs(row.layout, inputs); first += kSliceInputs) {
       visit([&] { return unpack_problem(row.layout, inputs, first, WeightSample::kRandom); });
       visit([&] { return unpack_problem(row.layout, inputs, first, WeightSample::kExtreme); });
     }

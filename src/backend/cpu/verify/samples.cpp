@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "backend/cpu/kernels/layouts.h"
 #include "backend/cpu/kernels/pack.h"
 #include "base/numeric.h"
 
@@ -47,14 +48,6 @@ void put_value(DType dtype, std::byte* at, float value) {
   }
 }
 
-float factor_of(WeightSample sample, Random& random) {
-  constexpr float kExtremes[] = {65504.0f, -65504.0f, 0x1p-24f, -0x1p-24f, 0x1p-14f, 0.0f, 1.0f};
-  if (sample == WeightSample::kWhole) return 1.0f;
-  if (sample == WeightSample::kExtreme) return kExtremes[random() % std::size(kExtremes)];
-  if (sample == WeightSample::kNan && random() % 64 == 0) return NAN;
-  return 0.01f * random.normal();
-}
-
 float plain_value(WeightSample sample, Random& random) {
   constexpr float kExtremes[] = {60000.0f, -60000.0f, 0x1p-14f, -0x1p-15f, 0x1p-24f, 0.0f, -0.0f};
   if (sample == WeightSample::kWhole) return static_cast<float>(static_cast<int>(random() % 7) - 3);
@@ -71,6 +64,16 @@ std::byte exponent_of(WeightSample sample, Random& random) {
   return static_cast<std::byte>(118 + random() % 8);
 }
 
+// Any number, or 0 to 3 with a sign.
+std::byte float8_value(DType dtype, WeightSample sample, Random& random) {
+  constexpr uint8_t kWhole[2][4] = {{0, 0x38, 0x40, 0x44}, {0, 0x3C, 0x40, 0x42}};
+  const bool is_e5m2 = dtype == DType::kF8E5M2;
+  const uint32_t sign = random() & 0x80u;
+  const uint32_t value = sample == WeightSample::kWhole ? kWhole[is_e5m2 ? 1 : 0][random() % 4]
+                                                        : random() % (is_e5m2 ? 0x7C : 0x7F);
+  return static_cast<std::byte>(sign | value);
+}
+
 void fill_block(DType dtype, WeightSample sample, std::byte* block, Random& random) {
   const DTypeRow& row = dtype_row(dtype);
   for (size_t i = 0; i < row.block_bytes; i += sizeof(uint32_t)) {
@@ -82,13 +85,21 @@ void fill_block(DType dtype, WeightSample sample, std::byte* block, Random& rand
     std::memset(block, kFills[random() % std::size(kFills)], row.block_bytes);
   }
   for (const size_t offset : half_offsets(dtype))
-    put_half(block + offset, factor_of(sample, random));
+    put_half(block + offset, sample_factor(sample, random));
   if (dtype == DType::kMXFP4) block[0] = exponent_of(sample, random);
-  if (dtype == DType::kF8E4M3) {
-    block[0] = static_cast<std::byte>(random() % 0x7F);  // no NaN
+  if (dtype == DType::kF8E4M3 || dtype == DType::kF8E5M2) {
+    block[0] = float8_value(dtype, sample, random);
   } else if (row.block_elements == 1) {
     put_value(dtype, block, plain_value(sample, random));
   }
+}
+
+// The storage format that `layout` keeps.
+DType storage_of(Layout layout) {
+  for (const DTypeRow& row : dtype_rows()) {
+    if (row.name == dtype_of_layout(layout)) return row.dtype;
+  }
+  CHECK(false, "layout {} has no format", static_cast<int>(layout));
 }
 
 float one_value(Values values, int64_t place, int64_t width, Random& random) {
@@ -326,9 +337,24 @@ RoundedSample round_sample(ActivationType type, std::span<const float> x, int64_
   return sample;
 }
 
+float sample_factor(WeightSample sample, Random& random) {
+  constexpr float kExtremes[] = {65504.0f, -65504.0f, 0x1p-24f, -0x1p-24f, 0x1p-14f, 0.0f, 1.0f};
+  if (sample == WeightSample::kWhole) return 1.0f;
+  if (sample == WeightSample::kExtreme) return kExtremes[random() % std::size(kExtremes)];
+  if (sample == WeightSample::kNan && random() % 64 == 0) return NAN;
+  return 0.01f * random.normal();
+}
+
 std::string_view weight_sample_name(WeightSample sample) {
   constexpr std::string_view kNames[] = {"random", "extreme", "whole", "nan", "filled"};
   return kNames[static_cast<size_t>(sample)];
+}
+
+int64_t whole_inputs(Layout layout, int64_t inputs) {
+  if (is_group_layout(layout)) return group_inputs(layout, inputs);
+  const LayoutInfo& info = layout_info(layout);
+  if (info.low_bits == 0 || has_float_codes(info)) return inputs;
+  return (inputs + info.block_inputs - 1) / info.block_inputs * info.block_inputs;
 }
 
 std::unique_ptr<SampleWeight> sample_weight(DType dtype, WeightSample sample, int64_t num_outputs,
@@ -354,19 +380,21 @@ std::unique_ptr<SampleWeight> sample_weight(DType dtype, WeightSample sample, in
   return weight;
 }
 
-DType storage_of(Layout layout) {
-  for (const DTypeRow& row : dtype_rows()) {
-    if (row.name == dtype_of_layout(layout)) return row.dtype;
+std::unique_ptr<SampleWeight> sample_weight(Layout layout, WeightSample sample, int64_t num_outputs,
+                                            int64_t num_inputs, Random& random) {
+  if (is_group_layout(layout)) {
+    return sample_group_weight(layout, sample, num_outputs, num_inputs, random);
   }
-  CHECK(false, "layout {} has no format", static_cast<int>(layout));
+  return sample_weight(storage_of(layout), sample, num_outputs, num_inputs, random);
 }
 
-PackedSample pack_sample(const SampleWeight& weight) {
+PackedSample pack_sample(const SampleWeight& weight, Layout layout) {
   static const KernelSet kernels = select_kernels(*all_units().back(), 0);
   Team team(1, {0});
   const auto packed = pack_weight({&weight.view, 1}, WeightRole::kLinear, kernels, team);
   CHECK(packed.ok(), "{}", packed.error().message);
   const Segment& segment = (*packed)->segments()[0];
+  CHECK(segment.layout == layout, "packed as {}", (*packed)->layout());
   const size_t num_bytes = static_cast<size_t>(segment.num_panels) * segment.panel_bytes;
   return {{segment.data, segment.data + num_bytes}, segment.panel_bytes, segment.num_panels};
 }

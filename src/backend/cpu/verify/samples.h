@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -109,14 +110,25 @@ std::string_view weight_sample_name(WeightSample sample);
 // A weight with its bytes. `values` are what the format says, from dequantise_rows.
 struct SampleWeight {
   WeightView view;
-  std::vector<std::byte> bytes;
-  std::vector<float> values;  // [N, K]
+  std::vector<std::byte> bytes;                // of a weight in one tensor
+  std::deque<std::vector<std::byte>> tensors;  // of a weight in several
+  std::vector<float> values;                   // [N, K]
 };
 std::unique_ptr<SampleWeight> sample_weight(DType dtype, WeightSample sample, int64_t num_outputs,
                                             int64_t num_inputs, Random& random);
+// A weight that is packed in this layout; num_inputs are whole_inputs() of some number.
+std::unique_ptr<SampleWeight> sample_weight(Layout layout, WeightSample sample, int64_t num_outputs,
+                                            int64_t num_inputs, Random& random);
+// The next number of inputs from `inputs` on that the layout can hold.
+int64_t whole_inputs(Layout layout, int64_t inputs);
+float sample_factor(WeightSample sample, Random& random);
 
-// The storage format that `layout` keeps.
-DType storage_of(Layout layout);
+// The layouts of quantised safetensors: codes with scales and zero points by groups.
+bool is_group_layout(Layout layout);
+int64_t group_inputs(Layout layout, int64_t inputs);
+std::unique_ptr<SampleWeight> sample_group_weight(Layout layout, WeightSample sample,
+                                                  int64_t num_outputs, int64_t num_inputs,
+                                                  Random& random);
 
 // A sample in its packed layout, all panels.
 struct PackedSample {
@@ -124,6 +136,6 @@ struct PackedSample {
   size_t panel_bytes = 0;
   int64_t num_panels = 0;
 };
-PackedSample pack_sample(const SampleWeight& weight);
+PackedSample pack_sample(const SampleWeight& weight, Layout layout);
 
 }  // namespace headrace::cpu

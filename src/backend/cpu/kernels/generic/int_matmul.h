@@ -19,6 +19,7 @@ struct TileKind {
   int sub_inputs;  // 16 or 32
   bool has_minimum;
   bool has_zero;
+  bool has_lane_zero;
   int max_code;         // 127 or 255: a bound
   bool adds_exponents;  // scales are f16, so that exponents may be added (kernels.h)
 
@@ -27,16 +28,17 @@ struct TileKind {
 
 template <typename F, Layout kLayout, ActivationType kType>
 inline constexpr TileKind kTileKind = {
-    CodedWeights<F, kLayout>::kSubInputs, CodedWeights<F, kLayout>::kHasMinimum,
+    CodedWeights<F, kLayout>::kSubInputs,
+    CodedWeights<F, kLayout>::kHasMinimum,
     CodedWeights<F, kLayout>::kZero != 0,
+    CodedWeights<F, kLayout>::kHasLaneZero,
     F::kSaturates&& CodedWeights<F, kLayout>::kMaxCode > 127 ? 255 : 127,
-    F::kAddsExponents&& kType ==
-        ActivationType::kInt16&& CodedWeights<F, kLayout>::kInfo.scale_bytes == 2};
+    F::kAddsExponents&& kType == ActivationType::kInt16&& CodedWeights<F, kLayout>::kHasF16Scale};
 
 constexpr int log2_of(int value) { return value <= 1 ? 0 : 1 + log2_of(value / 2); }
 
-// Scratch of a slice of kPanels panels: code bytes [block][group of 4
-// inputs][panel], then scales and offsets [sub-block][panel], 64 bytes each.
+// Scratch of a slice of kPanels panels: code bytes [block][group of 4 inputs][panel], then scales
+// and offsets (or zero points of the lanes) [sub-block][panel], 64 bytes each.
 template <int kPanels>
 struct SliceScratch {
   static constexpr int kGroups = kSliceInputs / 4;
@@ -91,6 +93,7 @@ __attribute__((noinline)) void unpack_codes(const uint8_t* panel, int64_t first,
       if constexpr (W::kHasMinimum) {
         F::store(reinterpret_cast<float*>(place + S::kOffsets + sub * kStep), f.offset);
       }
+      if constexpr (W::kHasLaneZero) F::store_words(place + S::kOffsets + sub * kStep, f.zero);
     }
   }
 }
@@ -179,16 +182,19 @@ __attribute__((noinline)) void integer_tile(const uint8_t* scratch, const uint8_
         if (term == 1) {
           for (int r = 0; r < kRows; ++r) {
             I start = F::zero_words();
-            if constexpr (kKind.has_zero) {
-              start = F::shift_left_by(
-                  F::broadcast_word(x_minus_sum_at<kKind.sub_inputs>(xf + r * kRecord, part)),
-                  zero_shift);
+            if constexpr (kKind.has_zero || kKind.has_lane_zero) {
+              start = F::broadcast_word(x_minus_sum_at<kKind.sub_inputs>(xf + r * kRecord, part));
+              if constexpr (kKind.has_zero) start = F::shift_left_by(start, zero_shift);
               if (mutant(Bug::kIntegerZeroMissing)) start = F::zero_words();
             }
             for (int p = 0; p < kPanels; ++p) {
-              if constexpr (kTwoTerms) acc[r][p] = F::template shift_left<8>(acc[r][p]);
-              if (mutant(Bug::kIntegerHighTermDropped)) acc[r][p] = F::zero_words();
-              if constexpr (kKind.has_zero) acc[r][p] = F::add_words(acc[r][p], start);
+              I& sum = acc[r][p];
+              if constexpr (kTwoTerms) sum = F::template shift_left<8>(sum);
+              if (mutant(Bug::kIntegerHighTermDropped)) sum = F::zero_words();
+              if constexpr (kKind.has_zero) sum = F::add_words(sum, start);
+              if constexpr (kKind.has_lane_zero) {
+                sum = F::add_words(sum, F::mul_words(F::load_words(offsets + p * 64), start));
+              }
             }
           }
         }
@@ -336,6 +342,7 @@ template <typename F, Layout kLayout, int kPanels>
   typename CodedWeights<F, kLayout>::Factors f;
   f.scale = F::load(reinterpret_cast<const float*>(place + S::kScales));
   f.offset = F::zero();
+  f.zero = F::zero_words();
   if constexpr (CodedWeights<F, kLayout>::kHasMinimum) {
     f.offset = F::load(reinterpret_cast<const float*>(place + S::kOffsets));
   }
@@ -385,6 +392,10 @@ template <typename F, Layout kLayout, ActivationType kType, int kPanels>
         f = load_factors<F, kLayout, kPanels>(unpacked, units[p].first_sub + part.value, p);
       } else {
         f = W::factors(units[p].chunk, 0);
+      }
+      if constexpr (W::kHasLaneZero) {
+        const I minus = F::broadcast_word(x_minus_sum_at<W::kSubInputs>(factors, part.value));
+        sum = F::add_words(sum, F::mul_words(f.zero, minus));
       }
       const V scale = F::mul(f.scale, F::set(load_float(factors)));
       totals[p] = F::fma(F::to_float(sum), scale, totals[p]);

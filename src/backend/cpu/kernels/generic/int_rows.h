@@ -62,6 +62,31 @@ struct IntegerRows {
       integer_direct_row<F, Layout::kIQ4NL, ActivationType::kInt16>("matmul_iq4_nl_int16_direct"),
       integer_direct_row<F, Layout::kIQ4XS, ActivationType::kInt16>("matmul_iq4_xs_int16_direct"),
       integer_direct_row<F, Layout::kMXFP4, ActivationType::kInt16>("matmul_mxfp4_int16_direct"),
+      integer_direct_row<F, Layout::kInt2G128, ActivationType::kInt16>(
+          "matmul_int2_g128_int16_direct"),
+      integer_direct_row<F, Layout::kInt2G64, ActivationType::kInt16>(
+          "matmul_int2_g64_int16_direct"),
+      integer_direct_row<F, Layout::kInt2G32, ActivationType::kInt16>(
+          "matmul_int2_g32_int16_direct"),
+      integer_direct_row<F, Layout::kInt4G128, ActivationType::kInt16>(
+          "matmul_int4_g128_int16_direct"),
+      integer_direct_row<F, Layout::kInt4G64, ActivationType::kInt16>(
+          "matmul_int4_g64_int16_direct"),
+      integer_direct_row<F, Layout::kInt4G32, ActivationType::kInt16>(
+          "matmul_int4_g32_int16_direct"),
+      integer_direct_row<F, Layout::kInt4WideG128, ActivationType::kInt16>(
+          "matmul_int4w_g128_int16_direct"),
+      integer_direct_row<F, Layout::kInt4WideG64, ActivationType::kInt16>(
+          "matmul_int4w_g64_int16_direct"),
+      integer_direct_row<F, Layout::kInt4WideG32, ActivationType::kInt16>(
+          "matmul_int4w_g32_int16_direct"),
+      integer_direct_row<F, Layout::kInt8G128, ActivationType::kInt16>(
+          "matmul_int8_g128_int16_direct"),
+      integer_direct_row<F, Layout::kInt8G64, ActivationType::kInt16>(
+          "matmul_int8_g64_int16_direct"),
+      integer_direct_row<F, Layout::kInt8G32, ActivationType::kInt16>(
+          "matmul_int8_g32_int16_direct"),
+      integer_direct_row<F, Layout::kNVFP4, ActivationType::kInt16>("matmul_nvfp4_int16_direct"),
       integer_blocked_row<F, Layout::kQ8_0, ActivationType::kInt16>("matmul_q8_0_int16_blocked"),
       integer_blocked_row<F, Layout::kQ4_0, ActivationType::kInt16>("matmul_q4_0_int16_blocked"),
       integer_blocked_row<F, Layout::kQ4_1, ActivationType::kInt16>("matmul_q4_1_int16_blocked"),
@@ -75,6 +100,31 @@ struct IntegerRows {
       integer_blocked_row<F, Layout::kIQ4NL, ActivationType::kInt16>("matmul_iq4_nl_int16_blocked"),
       integer_blocked_row<F, Layout::kIQ4XS, ActivationType::kInt16>("matmul_iq4_xs_int16_blocked"),
       integer_blocked_row<F, Layout::kMXFP4, ActivationType::kInt16>("matmul_mxfp4_int16_blocked"),
+      integer_blocked_row<F, Layout::kInt2G128, ActivationType::kInt16>(
+          "matmul_int2_g128_int16_blocked"),
+      integer_blocked_row<F, Layout::kInt2G64, ActivationType::kInt16>(
+          "matmul_int2_g64_int16_blocked"),
+      integer_blocked_row<F, Layout::kInt2G32, ActivationType::kInt16>(
+          "matmul_int2_g32_int16_blocked"),
+      integer_blocked_row<F, Layout::kInt4G128, ActivationType::kInt16>(
+          "matmul_int4_g128_int16_blocked"),
+      integer_blocked_row<F, Layout::kInt4G64, ActivationType::kInt16>(
+          "matmul_int4_g64_int16_blocked"),
+      integer_blocked_row<F, Layout::kInt4G32, ActivationType::kInt16>(
+          "matmul_int4_g32_int16_blocked"),
+      integer_blocked_row<F, Layout::kInt4WideG128, ActivationType::kInt16>(
+          "matmul_int4w_g128_int16_blocked"),
+      integer_blocked_row<F, Layout::kInt4WideG64, ActivationType::kInt16>(
+          "matmul_int4w_g64_int16_blocked"),
+      integer_blocked_row<F, Layout::kInt4WideG32, ActivationType::kInt16>(
+          "matmul_int4w_g32_int16_blocked"),
+      integer_blocked_row<F, Layout::kInt8G128, ActivationType::kInt16>(
+          "matmul_int8_g128_int16_blocked"),
+      integer_blocked_row<F, Layout::kInt8G64, ActivationType::kInt16>(
+          "matmul_int8_g64_int16_blocked"),
+      integer_blocked_row<F, Layout::kInt8G32, ActivationType::kInt16>(
+          "matmul_int8_g32_int16_blocked"),
+      integer_blocked_row<F, Layout::kNVFP4, ActivationType::kInt16>("matmul_nvfp4_int16_blocked"),
       integer_direct_row<F, Layout::kQ8_0, ActivationType::kInt8>("matmul_q8_0_int8_direct"),
       integer_direct_row<F, Layout::kQ4_0, ActivationType::kInt8>("matmul_q4_0_int8_direct"),
       integer_direct_row<F, Layout::kQ4_1, ActivationType::kInt8>("matmul_q4_1_int8_direct"),
@@ -88,6 +138,25 @@ struct IntegerRows {
       integer_direct_row<F, Layout::kIQ4NL, ActivationType::kInt8>("matmul_iq4_nl_int8_direct"),
       integer_direct_row<F, Layout::kIQ4XS, ActivationType::kInt8>("matmul_iq4_xs_int8_direct"),
       integer_direct_row<F, Layout::kMXFP4, ActivationType::kInt8>("matmul_mxfp4_int8_direct"),
+      integer_direct_row<F, Layout::kInt2G128, ActivationType::kInt8>(
+          "matmul_int2_g128_int8_direct"),
+      integer_direct_row<F, Layout::kInt2G64, ActivationType::kInt8>("matmul_int2_g64_int8_direct"),
+      integer_direct_row<F, Layout::kInt2G32, ActivationType::kInt8>("matmul_int2_g32_int8_direct"),
+      integer_direct_row<F, Layout::kInt4G128, ActivationType::kInt8>(
+          "matmul_int4_g128_int8_direct"),
+      integer_direct_row<F, Layout::kInt4G64, ActivationType::kInt8>("matmul_int4_g64_int8_direct"),
+      integer_direct_row<F, Layout::kInt4G32, ActivationType::kInt8>("matmul_int4_g32_int8_direct"),
+      integer_direct_row<F, Layout::kInt4WideG128, ActivationType::kInt8>(
+          "matmul_int4w_g128_int8_direct"),
+      integer_direct_row<F, Layout::kInt4WideG64, ActivationType::kInt8>(
+          "matmul_int4w_g64_int8_direct"),
+      integer_direct_row<F, Layout::kInt4WideG32, ActivationType::kInt8>(
+          "matmul_int4w_g32_int8_direct"),
+      integer_direct_row<F, Layout::kInt8G128, ActivationType::kInt8>(
+          "matmul_int8_g128_int8_direct"),
+      integer_direct_row<F, Layout::kInt8G64, ActivationType::kInt8>("matmul_int8_g64_int8_direct"),
+      integer_direct_row<F, Layout::kInt8G32, ActivationType::kInt8>("matmul_int8_g32_int8_direct"),
+      integer_direct_row<F, Layout::kNVFP4, ActivationType::kInt8>("matmul_nvfp4_int8_direct"),
       integer_blocked_row<F, Layout::kQ8_0, ActivationType::kInt8>("matmul_q8_0_int8_blocked"),
       integer_blocked_row<F, Layout::kQ4_0, ActivationType::kInt8>("matmul_q4_0_int8_blocked"),
       integer_blocked_row<F, Layout::kQ4_1, ActivationType::kInt8>("matmul_q4_1_int8_blocked"),
@@ -101,6 +170,31 @@ struct IntegerRows {
       integer_blocked_row<F, Layout::kIQ4NL, ActivationType::kInt8>("matmul_iq4_nl_int8_blocked"),
       integer_blocked_row<F, Layout::kIQ4XS, ActivationType::kInt8>("matmul_iq4_xs_int8_blocked"),
       integer_blocked_row<F, Layout::kMXFP4, ActivationType::kInt8>("matmul_mxfp4_int8_blocked"),
+      integer_blocked_row<F, Layout::kInt2G128, ActivationType::kInt8>(
+          "matmul_int2_g128_int8_blocked"),
+      integer_blocked_row<F, Layout::kInt2G64, ActivationType::kInt8>(
+          "matmul_int2_g64_int8_blocked"),
+      integer_blocked_row<F, Layout::kInt2G32, ActivationType::kInt8>(
+          "matmul_int2_g32_int8_blocked"),
+      integer_blocked_row<F, Layout::kInt4G128, ActivationType::kInt8>(
+          "matmul_int4_g128_int8_blocked"),
+      integer_blocked_row<F, Layout::kInt4G64, ActivationType::kInt8>(
+          "matmul_int4_g64_int8_blocked"),
+      integer_blocked_row<F, Layout::kInt4G32, ActivationType::kInt8>(
+          "matmul_int4_g32_int8_blocked"),
+      integer_blocked_row<F, Layout::kInt4WideG128, ActivationType::kInt8>(
+          "matmul_int4w_g128_int8_blocked"),
+      integer_blocked_row<F, Layout::kInt4WideG64, ActivationType::kInt8>(
+          "matmul_int4w_g64_int8_blocked"),
+      integer_blocked_row<F, Layout::kInt4WideG32, ActivationType::kInt8>(
+          "matmul_int4w_g32_int8_blocked"),
+      integer_blocked_row<F, Layout::kInt8G128, ActivationType::kInt8>(
+          "matmul_int8_g128_int8_blocked"),
+      integer_blocked_row<F, Layout::kInt8G64, ActivationType::kInt8>(
+          "matmul_int8_g64_int8_blocked"),
+      integer_blocked_row<F, Layout::kInt8G32, ActivationType::kInt8>(
+          "matmul_int8_g32_int8_blocked"),
+      integer_blocked_row<F, Layout::kNVFP4, ActivationType::kInt8>("matmul_nvfp4_int8_blocked"),
       quantise_row<F, ActivationType::kInt16>("quantise_int16"),
       quantise_row<F, ActivationType::kInt8>("quantise_int8"),
   };

@@ -149,6 +149,17 @@ struct Avx2 {
   static I add_words(I a, I b) {
     return {_mm256_add_epi32(a.low, b.low), _mm256_add_epi32(a.high, b.high)};
   }
+  static I mul_words(I a, I b) {
+    return {_mm256_mullo_epi32(a.low, b.low), _mm256_mullo_epi32(a.high, b.high)};
+  }
+  static I load_bytes(const uint8_t* p) {  // 16 of them, widened
+    return {_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))),
+            _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p + 8)))};
+  }
+  static I load_halves(const uint8_t* p) {
+    return {_mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))),
+            _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 16)))};
+  }
   static I max_words(I a, I b) {
     return {_mm256_max_epi32(a.low, b.low), _mm256_max_epi32(a.high, b.high)};
   }

@@ -108,6 +108,13 @@ struct Avx512 {
     return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(v));
   }
   static I add_words(I a, I b) { return _mm512_add_epi32(a, b); }
+  static I mul_words(I a, I b) { return _mm512_mullo_epi32(a, b); }
+  static I load_bytes(const uint8_t* p) {  // 16 of them, widened
+    return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
+  static I load_halves(const uint8_t* p) {
+    return _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  }
   static I max_words(I a, I b) { return _mm512_max_epi32(a, b); }
   static I broadcast_word(const uint8_t* p) {
     int32_t word;

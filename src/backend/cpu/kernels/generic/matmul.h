@@ -1,4 +1,4 @@
-// Matrix products of float32 activations with dense panels, class kFma.
+// Matrix products of float32 activations with dense panels and 8-bit floats, class kFma.
 //
 // direct: weights go from memory through registers to the sums of one row, where reading the
 // weights is the cost. blocked: a slice of two panels is unpacked once into scratch and used by all
@@ -58,7 +58,8 @@ __attribute__((noinline)) void direct_tile(const MatmulArgs& args, const float* 
 
 template <typename F, Layout kLayout>
 void matmul_direct(const MatmulArgs& args) {
-  constexpr int kPanels = F::kDenseDirectPanels;
+  constexpr bool kIsDense = layout_info(kLayout).low_bits == 0;
+  constexpr int kPanels = F::kDenseDirectPanels / (kIsDense ? 1 : 2);  // 8-bit floats have scales
   for (int64_t row = 0; row < args.num_rows; ++row) {
     const int64_t x_stride = mutant(Bug::kDirectRowStrideOfSums) ? args.sums_stride : args.x_stride;
     const float* x = static_cast<const float*>(args.x) + row * x_stride;

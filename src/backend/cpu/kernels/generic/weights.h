@@ -11,7 +11,7 @@ namespace headrace::cpu {
 namespace {
 
 // The tables as unsigned bytes: value + kTableZero.
-inline constexpr int kTableZero[3] = {0, 128, 16};
+inline constexpr int kTableZero[5] = {0, 128, 16, 0, 0};
 struct ByteTable {
   uint8_t bytes[16];
 };
@@ -32,8 +32,7 @@ struct CodedWeights {
   static constexpr int kUnit = 32;
   static constexpr int kUnitsPerChunk = kInfo.block_inputs / kUnit;
   static constexpr bool kHasSubs = kInfo.num_sub_blocks > 0;
-  static constexpr int kSubInputs =
-      kHasSubs ? kInfo.block_inputs / kInfo.num_sub_blocks : kInfo.block_inputs;
+  static constexpr int kSubInputs = sub_block_inputs(kInfo);
   static constexpr int kFactorsPerUnit = kSubInputs < kUnit ? kUnit / kSubInputs : 1;
   // What the unsigned code bytes stand for: byte - kZero, at most kMaxCode.
   static constexpr int kZero = kInfo.zero + kTableZero[kInfo.table];
@@ -42,12 +41,16 @@ struct CodedWeights {
                                       ? 12 + 16
                                       : (1 << (kInfo.low_bits + kInfo.high_bits)) - 1;
   static constexpr bool kHasMinimum = kInfo.min_bytes != 0;
+  static constexpr bool kHasLaneZero = kInfo.zero_bytes != 0;
+  static constexpr bool kHasF16Scale = kInfo.scale_bytes == 2 && kInfo.split_scale == 0;
+  static constexpr bool kIsFloat8 = has_float_codes(kInfo);
   // Bytes of one unit, for prefetching.
   static constexpr int kUnitBytes = kInfo.chunk_bytes / kUnitsPerChunk;
 
   struct Factors {  // of a sub-block
-    V scale;
-    V offset;  // minimum, or 0
+    V scale;        // of 8-bit floats: times the power of two that float8() leaves out
+    V offset;       // minimum, or 0
+    I zero;         // of the lane, or 0
   };
 
   // Sub-scale (or sub-minimum) number s of the planes given, as integers.
@@ -78,14 +81,52 @@ struct CodedWeights {
     }
   }
 
+  // An 8-bit float in the top byte, times 2^-(kFloat8Power): its exponent field becomes the low end
+  // of float32's, and its subnormals float32's. 0x7F (no number) reads as 480 or 2^16 times 1.75.
+  static constexpr float kFloat8Power = kInfo.table == 4 ? 0x1p112f : 0x1p120f;
+  template <int kExponentBits>
+  [[gnu::always_inline]] inline static V float8(I top) {
+    constexpr int kShift = 8 - kExponentBits;
+    constexpr uint32_t kMask = 0x80000000u | (0x7F000000u >> kShift);
+    return F::as_floats(
+        F::and_bits(F::template shift_right_signed<kShift>(top), F::set_bits(kMask)));
+  }
+
+  // Sub-scale number s where they are floats; 0x7F and 0xFF are NaN.
+  [[gnu::always_inline]] inline static V sub_float(const uint8_t* chunk, int s) {
+    const I word = F::load_words(chunk + kAt.sub_low + s / 4 * 64);
+    const V value = F::mul(float8<4>(F::shift_left_by(word, 24 - 8 * (s % 4))), F::set(0x1p120f));
+    return F::select_less(F::abs(value), F::set(480.0f), value, F::set(__builtin_nanf("")));
+  }
+
+  [[gnu::always_inline]] inline static V chunk_scale(const uint8_t* chunk) {
+    if constexpr (kInfo.scale_bytes == 1) return F::load_e8m0_half(chunk);
+    if constexpr (kInfo.scale_bytes == 4) return F::load_bytes_as_float(chunk);
+    if constexpr (kInfo.split_scale != 0) {
+      const I low = F::and_bits(F::load_bytes(chunk + kAt.zero), F::set_bits(0xF0));
+      return F::as_floats(F::or_bits(F::template shift_left<16>(F::load_halves(chunk)),
+                                     F::template shift_left<8>(low)));
+    } else {
+      return F::load_half(chunk);
+    }
+  }
+
   [[gnu::always_inline]] inline static Factors factors(const uint8_t* chunk, int s) {
     Factors f;
-    f.scale = kInfo.scale_bytes == 1 ? F::load_e8m0_half(chunk) : F::load_half(chunk);
+    f.scale = chunk_scale(chunk);
     f.offset = F::zero();
+    f.zero = F::zero_words();
+    if constexpr (kIsFloat8) f.scale = F::mul(f.scale, F::set(kFloat8Power));
     if constexpr (kHasMinimum) f.offset = F::load_half(chunk + kAt.minimum);
     if (mutant(Bug::kMinimumMissing)) f.offset = F::zero();
     if (mutant(Bug::kMinimumSign)) f.offset = F::sub(F::zero(), f.offset);
-    if constexpr (kHasSubs) {
+    if constexpr (kHasLaneZero) {
+      f.zero = F::load_bytes(chunk + kAt.zero);
+      if constexpr (kInfo.split_scale != 0) f.zero = F::and_bits(f.zero, F::set_bits(0x0F));
+    }
+    if constexpr (kInfo.sub_float != 0) {
+      f.scale = F::div(sub_float(chunk, s), f.scale);
+    } else if constexpr (kHasSubs) {
       V sub = F::to_float(sub_code<0>(chunk, kAt.sub_low, s));
       if constexpr (kInfo.sub_zero != 0) sub = F::sub(sub, F::set(kInfo.sub_zero));
       f.scale = F::mul(f.scale, sub);
@@ -135,10 +176,16 @@ struct CodedWeights {
 
   template <int kByte>
   [[gnu::always_inline]] inline static V weight(I bytes, const Factors& f) {
-    const V code = F::template unsigned_byte<kByte>(bytes);
-    if constexpr (kHasMinimum) return F::fma(code, f.scale, f.offset);
-    const float zero = float{kZero} + (mutant(Bug::kZeroPointOffByOne) ? 1.0f : 0.0f);
-    return F::mul(F::sub(code, F::set(zero)), f.scale);
+    if constexpr (kIsFloat8) {
+      const I top = F::template shift_left<24 - 8 * kByte>(bytes);
+      return F::mul(float8<(kInfo.table == 4 ? 5 : 4)>(top), f.scale);
+    } else {
+      const V code = F::template unsigned_byte<kByte>(bytes);
+      if constexpr (kHasMinimum) return F::fma(code, f.scale, f.offset);
+      const float layout_zero = float{kZero} + (mutant(Bug::kZeroPointOffByOne) ? 1.0f : 0.0f);
+      const V zero = kHasLaneZero ? F::to_float(f.zero) : F::set(layout_zero);
+      return F::mul(F::sub(code, zero), f.scale);
+    }
   }
 
   // Where a unit's parts are.
@@ -157,9 +204,25 @@ struct CodedWeights {
   }
 
   // Calls fn(Index<p>, Index<i>, w) for inputs i of the unit, panels p interleaved by 4 inputs.
+  // Only 8-bit floats have a unit of fewer than kUnit inputs.
   template <int kPanels, typename Fn>
   [[gnu::always_inline]] inline static void visit(const uint8_t* panel, size_t panel_stride,
-                                                  int64_t first, int64_t /*count*/, const Fn& fn) {
+                                                  int64_t first, int64_t count, const Fn& fn) {
+    if constexpr (kIsFloat8) {
+      if (count < kUnit) {
+        visit_unit<kPanels>(panel, panel_stride, first,
+                            [&](auto p, auto i, V w) __attribute__((always_inline)) {
+                              if (i.value < count) fn(p, i, w);
+                            });
+        return;
+      }
+    }
+    visit_unit<kPanels>(panel, panel_stride, first, fn);
+  }
+
+  template <int kPanels, typename Fn>
+  [[gnu::always_inline]] inline static void visit_unit(const uint8_t* panel, size_t panel_stride,
+                                                       int64_t first, const Fn& fn) {
     Unit units[kPanels];
     unrolled<0, kPanels>([&](auto p) __attribute__((always_inline)) {
       units[p.value] = unit_at(panel + static_cast<size_t>(p.value) * panel_stride, first);
