@@ -104,8 +104,12 @@ struct Avx512 {
   }
   template <int kOdd>
   static V half_of_words(I v) {
-    if constexpr (kOdd != 0) v = shift_right<16>(v);
-    return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(v));
+    // Even halves first, then odd ones: the permutation is shared by both.
+    const I order = _mm512_set_epi16(31, 29, 27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1, 30,
+                                     28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+    const I sorted = _mm512_permutexvar_epi16(order, v);
+    return _mm512_cvtph_ps(kOdd != 0 ? _mm512_extracti64x4_epi64(sorted, 1)
+                                     : _mm512_castsi512_si256(sorted));
   }
   static I add_words(I a, I b) { return _mm512_add_epi32(a, b); }
   static I mul_words(I a, I b) { return _mm512_mullo_epi32(a, b); }
