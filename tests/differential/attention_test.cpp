@@ -203,14 +203,20 @@ std::vector<Case> all_cases() {
 // Lengths around blocks, steps and splits, and sequences of several splits with windows that begin
 // in one and end in another.
 std::vector<Case> long_cases() {
+  constexpr int64_t kSplit = cpu::kKvSplit;
   std::vector<Case> cases;
-  for (const int64_t length : {1, 2, 15, 16, 17, 63, 64, 65, 255, 256, 257, 511, 513, 773}) {
+  for (const int64_t length :
+       std::initializer_list<int64_t>{1, 2, 15, 16, 17, 63, 64, 65, 257, 773, kSplit - 1, kSplit,
+                                      kSplit + 1, 2 * kSplit + 5}) {
     cases.push_back({3, 1, 32, KvType::kF32, 0, 0, false, length});
   }
-  for (const KvType type : kTypes) cases.push_back({9, 3, 64, type, 0, 0, false, 773});
+  for (const KvType type : kTypes) {
+    cases.push_back({9, 3, 64, type, 0, 0, false, kSplit + 773});
+  }
   cases.push_back({6, 2, 64, KvType::kBF16, 25.0f, 0, true, 530});
-  for (const int64_t window : {64, 65, 255, 256, 257, 300, 512}) {
-    cases.push_back({4, 1, 64, KvType::kBF16, 0, window, window % 2 == 1, 600});
+  for (const int64_t window :
+       std::initializer_list<int64_t>{64, 65, 257, 512, kSplit - 1, kSplit + 44}) {
+    cases.push_back({4, 1, 64, KvType::kBF16, 0, window, window % 2 == 1, kSplit + 344});
   }
   return cases;
 }

@@ -363,7 +363,7 @@ struct AttentionRowsArgs {
   float* partials;  // [splits of the tile, num_rows, partial_floats]; 64-byte aligned
   float* scratch;   // kAttentionScratchFloats, 64-byte aligned
 };
-inline constexpr int kKvSplit = 256;  // positions of a split; a multiple of kKvStep
+inline constexpr int kKvSplit = 1024;  // positions of a split; a multiple of kKvStep
 inline constexpr int kAttentionRows = 96;
 
 // Of one row and split: acc [dims], total by 16 lanes, top in the first of 16.
