@@ -52,7 +52,7 @@ std::vector<CacheInfo> read_caches(const std::string& cpus) {
     caches.push_back(std::move(cache));
   }
   std::sort(caches.begin(), caches.end(),
-                   [](const CacheInfo& a, const CacheInfo& b) { return a.level < b.level; });
+            [](const CacheInfo& a, const CacheInfo& b) { return a.level < b.level; });
   return caches;
 }
 
