@@ -208,45 +208,64 @@ BlockFactors factors_at(const uint8_t* record, ActivationType type, int block) {
   return factors;
 }
 
-// Adds inputs [first, first + count) of the panel, which share weight factors, to sums.
-void add_sub_block(const LayoutInfo& info, const uint8_t* panel, const uint8_t* record,
-                   ActivationType type, int64_t first, int count, float* sums) {
+// Inputs that share weight factors, all lanes: whole numbers, and the factors.
+struct SubBlock {
+  int32_t values[kActivationBlock][kPanel];
+  float scale[kPanel];
+  float offset[kPanel];
+};
+
+SubBlock read_sub_block(const LayoutInfo& info, const uint8_t* panel, int64_t first, int count) {
   const ChunkOffsets at = chunk_offsets(info);
   const uint8_t* chunk = panel + (first / info.block_inputs) * info.chunk_bytes;
   const int in_chunk = static_cast<int>(first % info.block_inputs);
+  SubBlock sub;
+  for (int k = 0; k < count; ++k) {
+    float values[kPanel];
+    code_values(info, at, chunk, in_chunk + k, values);
+    for (int n = 0; n < kPanel; ++n) sub.values[k][n] = static_cast<int32_t>(values[n]);
+  }
+  block_factors(info, chunk, info.num_sub_blocks > 0 ? in_chunk / count : 0, sub.scale, sub.offset);
+  return sub;
+}
+
+// Adds the products of one row with inputs [first, first + count) of the panel to sums.
+void add_sub_block(const LayoutInfo& info, const SubBlock& sub, const uint8_t* record,
+                   ActivationType type, int64_t first, int count, float* sums) {
   const int in_slice = static_cast<int>(first % kSliceInputs);
   int32_t total[kPanel] = {};
   for (int k = 0; k < count; ++k) {
-    float values[kPanel];  // whole numbers
-    code_values(info, at, chunk, in_chunk + k, values);
     const int x = activation_at(record, type, in_slice + k);
-    for (int n = 0; n < kPanel; ++n) total[n] += static_cast<int32_t>(values[n]) * x;
+    for (int n = 0; n < kPanel; ++n) total[n] += sub.values[k][n] * x;
   }
-  float scale[kPanel], offset[kPanel];
-  block_factors(info, chunk, info.num_sub_blocks > 0 ? in_chunk / count : 0, scale, offset);
   const BlockFactors x = factors_at(record, type, in_slice / kActivationBlock);
   const float x_sum = count == kActivationBlock ? x.sum : x.half_sums[in_slice / count % 2];
   for (int n = 0; n < kPanel; ++n) {
-    sums[n] = std::fma(static_cast<float>(total[n]), scale[n] * x.scale, sums[n]);
-    if (info.min_bytes != 0) sums[n] = std::fma(offset[n], x_sum, sums[n]);
+    sums[n] = std::fma(static_cast<float>(total[n]), sub.scale[n] * x.scale, sums[n]);
+    if (info.min_bytes != 0) sums[n] = std::fma(sub.offset[n], x_sum, sums[n]);
   }
 }
 
+// Codes are read once for all rows; sums stay where they are written.
 template <Layout kLayout, ActivationType kType>
 void matmul_integer(const MatmulArgs& args) {
   constexpr LayoutInfo kInfo = layout_info(kLayout);
   constexpr int kCount = sub_block_inputs(kInfo);
-  for (int64_t m = 0; m < args.num_rows; ++m) {
-    const uint8_t* row = static_cast<const uint8_t*>(args.x) + m * activation_record_bytes(kType);
-    for (int64_t p = 0; p < args.num_panels; ++p) {
-      const uint8_t* panel =
-          args.weight + static_cast<size_t>(args.first_panel + p) * args.panel_bytes;
-      float sums[kPanel] = {};
-      for (int64_t k = 0; k < args.num_inputs; k += kCount) {
-        add_sub_block(kInfo, panel, row + (k / kSliceInputs) * args.x_stride, kType, k, kCount,
-                      sums);
+  const auto* rows = static_cast<const uint8_t*>(args.x);
+  for (int64_t p = 0; p < args.num_panels; ++p) {
+    const uint8_t* panel =
+        args.weight + static_cast<size_t>(args.first_panel + p) * args.panel_bytes;
+    float* sums = args.sums + p * kPanel;
+    for (int64_t m = 0; m < args.num_rows; ++m) {
+      std::memset(sums + m * args.sums_stride, 0, kPanel * sizeof(float));
+    }
+    for (int64_t k = 0; k < args.num_inputs; k += kCount) {
+      const SubBlock sub = read_sub_block(kInfo, panel, k, kCount);
+      const uint8_t* slice = rows + (k / kSliceInputs) * args.x_stride;
+      for (int64_t m = 0; m < args.num_rows; ++m) {
+        add_sub_block(kInfo, sub, slice + m * activation_record_bytes(kType), kType, k, kCount,
+                      sums + m * args.sums_stride);
       }
-      std::memcpy(args.sums + m * args.sums_stride + p * kPanel, sums, sizeof(sums));
     }
   }
 }
