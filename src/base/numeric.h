@@ -1,4 +1,4 @@
-// Exact conversions between float32 and the storage formats of checkpoints.
+// Exact conversions between float32 and the storage formats of checkpoints; division rounded up.
 //
 // Widening is exact for every input, including subnormals, infinities and NaN. Narrowing rounds to
 // nearest, ties to even. Sources: IEEE 754 (f16), bfloat16 = upper half of f32, OCP FP8 (e4m3fn has
@@ -9,6 +9,9 @@
 #include <cstdint>
 
 namespace headrace {
+
+// The least whole number that is not below a / b; a >= 0, b > 0.
+constexpr int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 inline float bits_to_float(uint32_t bits) { return std::bit_cast<float>(bits); }
 inline uint32_t float_to_bits(float value) { return std::bit_cast<uint32_t>(value); }

@@ -30,8 +30,6 @@ float float_at(const TensorView& tensor, int64_t index) {
   return value;
 }
 
-int64_t ceil_div(int64_t value, int64_t divisor) { return (value + divisor - 1) / divisor; }
-
 // ---- checks ----
 
 using Shape = std::initializer_list<int64_t>;
@@ -112,7 +110,7 @@ Status check_bits(const WeightView& weight, std::initializer_list<int> readable)
 // Every input's group exists. Without an index the groups are consecutive.
 Status check_group_index(const WeightView& weight, int64_t num_groups) {
   if (weight.group_index.empty()) {
-    const int64_t needed = ceil_div(weight.num_inputs, weight.group_size);
+    const int64_t needed = divide_up(weight.num_inputs, weight.group_size);
     if (needed == num_groups) return {};
     return weight_error(weight,
                         fmt::format("has {} groups of scales, {} inputs in groups of {} "
@@ -160,7 +158,7 @@ Status check_output_major_scales(const WeightView& weight, DTypes dtypes) {
     if (weight.scales.rank != 2) return {};
   }
   const int64_t num_groups = weight.scales.dim(1);
-  const int64_t num_rows = ceil_div(stored_outputs(weight), weight.block_outputs);
+  const int64_t num_rows = divide_up(stored_outputs(weight), weight.block_outputs);
   const bool single = weight.scales.num_elements() == 1;
   TRY(check_tensor(weight, "scales", weight.scales, dtypes,
                    {single ? int64_t{1} : num_rows, num_groups}));
@@ -230,11 +228,11 @@ Status check_ct_packed(const WeightView& weight) {
   const int64_t per_word = kWordBits / weight.bits;
   const int64_t num_stored = stored_outputs(weight);
   TRY(check_tensor(weight, "values", weight.values, {DType::kI32},
-                   {num_stored, ceil_div(weight.num_inputs, per_word)}));
+                   {num_stored, divide_up(weight.num_inputs, per_word)}));
   TRY(check_output_major_scales(weight, kFloatTypes));
   if (weight.zeros.empty()) return {};
   return check_tensor(weight, "zero points", weight.zeros, {DType::kI32},
-                      {ceil_div(num_stored, per_word), num_scale_groups(weight)});
+                      {divide_up(num_stored, per_word), num_scale_groups(weight)});
 }
 
 Status check_ct_int8(const WeightView& weight) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <iterator>
 
+#include "base/numeric.h"
+
 namespace headrace::cpu {
 namespace {
 
@@ -23,8 +25,6 @@ constexpr int64_t kMinTileRows = 12;
 constexpr int64_t kStepRows = 4;
 // Cost times dimensions that one member does in about the time a join takes.
 constexpr int64_t kSerialCost = 8192;
-
-int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Index of the last entry of `firsts` that is <= value: which span an item belongs to.
 size_t span_of(const std::vector<int64_t>& firsts, int64_t value) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "backend/cpu/attention.h"
+#include "base/numeric.h"
 
 namespace headrace::cpu {
 namespace {
@@ -16,8 +17,6 @@ constexpr int64_t kRowQuantum = 24;       // rows of a tile, but for the last: w
 constexpr double kMaxItemNs = 50'000;     // so short is a wait for a member off its core
 constexpr double kWeightBytesPerNs = 20;  // what one thread reads, about
 constexpr double kMultiplicationsPerNs = 250;  // and multiplies
-
-int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Sums of a group of panels for a block of rows.
 struct Tile2D {

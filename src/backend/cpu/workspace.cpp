@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/numeric.h"
+
 namespace headrace::cpu {
 namespace {
 
@@ -40,7 +42,7 @@ Result<CpuWorkspace> CpuWorkspace::create(int num_members) {
 
 Status CpuWorkspace::reserve_activations(ActivationType type, int64_t max_rows,
                                          int64_t max_inputs) {
-  const int64_t num_slices = (max_inputs + kSliceInputs - 1) / kSliceInputs;
+  const int64_t num_slices = divide_up(max_inputs, kSliceInputs);
   const auto num_bytes = static_cast<size_t>(num_slices * max_rows * activation_record_bytes(type));
   Buffer& memory = activation_memory_[is_integer(type)];
   if (num_bytes <= memory.size()) return {};

@@ -5,6 +5,7 @@
 #include "backend/cpu/kernels/layouts.h"
 #include "backend/cpu/kernels/pack_groups.h"
 #include "backend/cpu/kernels/pack_panel.h"
+#include "base/numeric.h"
 
 namespace headrace::cpu {
 namespace {
@@ -26,12 +27,12 @@ constexpr DenseLayout kDenseLayouts[] = {
     {DType::kIQ4XS, Layout::kIQ4XS}, {DType::kMXFP4, Layout::kMXFP4},
 };
 
-int64_t panels_of(int64_t num_outputs) { return (num_outputs + kPanel - 1) / kPanel; }
+int64_t panels_of(int64_t num_outputs) { return divide_up(num_outputs, kPanel); }
 
 void pack_segment(const WeightView& weight, const Segment& segment, std::span<const int32_t> order,
                   uint8_t* data, Team& team) {
   constexpr int64_t kPanelsPerItem = 8;
-  const int64_t num_items = (segment.num_panels + kPanelsPerItem - 1) / kPanelsPerItem;
+  const int64_t num_items = divide_up(segment.num_panels, kPanelsPerItem);
   team.run(num_items, [&](int64_t item, int /*member*/) {
     PanelScratch scratch;
     const int64_t end = std::min(segment.num_panels, (item + 1) * kPanelsPerItem);

@@ -12,8 +12,7 @@ template <typename F, KvDtype kType, int kCode>
   if constexpr (kType == KvDtype::kF32) {
     return F::as_floats(words);
   } else if constexpr (kType == KvDtype::kBF16) {
-    return F::as_floats(kCode == 0 ? F::template shift_left<16>(words)
-                                   : F::and_bits(words, F::set_bits(0xFFFF0000u)));
+    return F::template bf16_of_words<kCode>(words);
   } else if constexpr (kType == KvDtype::kF16) {
     return F::template half_of_words<kCode>(words);
   } else if constexpr (kType == KvDtype::kInt8) {

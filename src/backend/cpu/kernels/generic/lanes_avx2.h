@@ -227,14 +227,8 @@ struct Avx2 {
   }
   static V load_bytes_as_float(const uint8_t* p) { return as_floats(load_words(p)); }
   template <int kOdd>
-  static V half_of_word(const uint8_t* p) {
-    const I word = load_words(p);
-    return {half_of<kOdd>(word.low), half_of<kOdd>(word.high)};
-  }
-  template <int kOdd>
-  static V bf16_of_word(const uint8_t* p) {
-    const I word = load_words(p);
-    return as_floats(kOdd != 0 ? and_bits(word, set_bits(0xFFFF0000u)) : shift_left<16>(word));
+  static V bf16_of_words(I v) {
+    return as_floats(kOdd != 0 ? and_bits(v, set_bits(0xFFFF0000u)) : shift_left<16>(v));
   }
   static void prefetch(const uint8_t* p) {
     _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0);

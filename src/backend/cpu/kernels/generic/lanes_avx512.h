@@ -171,15 +171,8 @@ struct Avx512 {
   }
   static V load_bytes_as_float(const uint8_t* p) { return _mm512_castsi512_ps(load_words(p)); }
   template <int kOdd>
-  static V half_of_word(const uint8_t* p) {
-    const I word = kOdd != 0 ? shift_right<16>(load_words(p)) : load_words(p);
-    return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(word));
-  }
-  template <int kOdd>
-  static V bf16_of_word(const uint8_t* p) {
-    const I word = load_words(p);
-    return _mm512_castsi512_ps(kOdd != 0 ? and_bits(word, set_bits(0xFFFF0000u))
-                                         : shift_left<16>(word));
+  static V bf16_of_words(I v) {
+    return as_floats(kOdd != 0 ? and_bits(v, set_bits(0xFFFF0000u)) : shift_left<16>(v));
   }
   // A number times powers of two by adding exponents: exact where the product is a normal number.
   struct ScaleBits {

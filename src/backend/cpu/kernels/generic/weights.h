@@ -256,8 +256,10 @@ struct DenseWeights {
   template <int kOdd>
   [[gnu::always_inline]] inline static V value(const uint8_t* word) {
     if constexpr (kLayout == Layout::kF32) return F::load_bytes_as_float(word);
-    if constexpr (kLayout == Layout::kF16) return F::template half_of_word<kOdd>(word);
-    if constexpr (kLayout == Layout::kBF16) return F::template bf16_of_word<kOdd>(word);
+    if constexpr (kLayout == Layout::kF16)
+      return F::template half_of_words<kOdd>(F::load_words(word));
+    if constexpr (kLayout == Layout::kBF16)
+      return F::template bf16_of_words<kOdd>(F::load_words(word));
   }
   [[gnu::always_inline]] inline static const uint8_t* word_at(const uint8_t* panel, int64_t k) {
     return panel + (kLayout == Layout::kF32 ? k : k / 2) * 64;
