@@ -85,11 +85,18 @@ class Packer {
       linear.weight =
           TRY(backend_.adopt(found.parts, found.role, packed_.subspan(done_, num_bytes)));
     }
-    linear.bias = read_vector(found.bias);
+    linear.bias = take(found.bias);
     for (const WeightView& part : found.parts) release_pages(part);
     done_ += aligned(num_bytes);
     if (progress_ && packed_.empty()) progress_(done_, memory_.size());
     return linear;
+  }
+
+  // Touching a small tensor may map megabytes around it: the system maps whole folios of its file.
+  std::vector<float> take(const FoundVector& found) {
+    std::vector<float> values = read_vector(found);
+    if (!values.empty()) checkpoint_.release_pages();
+    return values;
   }
 
  private:
@@ -112,11 +119,11 @@ Result<LayerWeights> take_layer(const FoundLayer& found, Packer& packer) {
   LayerWeights layer;
   layer.attention.qkv = TRY(packer.take(found.qkv));
   layer.attention.o = TRY(packer.take(found.o));
-  layer.attention.q_norm = read_vector(found.q_norm);
-  layer.attention.k_norm = read_vector(found.k_norm);
+  layer.attention.q_norm = packer.take(found.q_norm);
+  layer.attention.k_norm = packer.take(found.k_norm);
   layer.mlp.gate_up = TRY(packer.take(found.gate_up));
   layer.mlp.down = TRY(packer.take(found.down));
-  for (size_t i = 0; i < found.norms.size(); ++i) layer.norms[i] = read_vector(found.norms[i]);
+  for (size_t i = 0; i < found.norms.size(); ++i) layer.norms[i] = packer.take(found.norms[i]);
   return layer;
 }
 
@@ -139,7 +146,7 @@ Result<Weights> take_weights(const FoundWeights& found, Packer& packer) {
     weights.layers.push_back(TRY(take_layer(layer, packer)));
   }
   if (!found.head.parts.empty()) weights.head = TRY(packer.take(found.head));
-  weights.final_norm = read_vector(found.final_norm);
+  weights.final_norm = packer.take(found.final_norm);
   return weights;
 }
 
