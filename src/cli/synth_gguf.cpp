@@ -175,6 +175,7 @@ class PartialFile {
   PartialFile& operator=(const PartialFile&) = delete;
 
   Status write(std::span<const std::byte> bytes) {
+    if (bytes.empty()) return {};
     if (std::fwrite(bytes.data(), 1, bytes.size(), stream_) == bytes.size()) return {};
     return failed("write");
   }

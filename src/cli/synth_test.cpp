@@ -143,6 +143,7 @@ TEST(Synth, WrongSizesAreRefusedByName) {
 
 TEST(Synth, NothingIsLeftWhereNothingCanBeWritten) {
   const std::string folder = ::testing::TempDir() + "synth_target";
+  fs::remove_all(folder);                          // what a killed run left
   fs::create_directories(folder + "/taken.gguf");  // a folder in the way of the rename
   EXPECT_FALSE(write_synth(kTiny, synth_formats().front(), 0, folder + "/taken.gguf").ok());
   EXPECT_FALSE(write_synth(kTiny, synth_formats().front(), 0, folder + "/none/x.gguf").ok());

@@ -12,15 +12,22 @@ std::atomic<size_t> held_bytes{0};
 std::atomic<size_t> peak_bytes{0};
 std::atomic<size_t> num_calls{0};
 
-void* counted_allocate(size_t num_bytes, size_t alignment) {
-  void* memory =
-      alignment > alignof(std::max_align_t)
-          ? std::aligned_alloc(alignment, (num_bytes + alignment - 1) / alignment * alignment)
-          : std::malloc(num_bytes);
-  if (memory == nullptr) throw std::bad_alloc();
+void* counted(void* memory) {
+  if (memory == nullptr) return nullptr;
   ++num_calls;
   const size_t now = held_bytes += malloc_usable_size(memory);
   if (now > peak_bytes) peak_bytes = now;
+  return memory;
+}
+
+void* counted_allocate_or_null(size_t num_bytes) { return counted(std::malloc(num_bytes)); }
+
+void* counted_allocate(size_t num_bytes, size_t alignment) {
+  void* const memory = alignment > alignof(std::max_align_t)
+                           ? counted(std::aligned_alloc(
+                                 alignment, (num_bytes + alignment - 1) / alignment * alignment))
+                           : counted_allocate_or_null(num_bytes);
+  if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
 
@@ -39,6 +46,12 @@ void* operator new(size_t num_bytes, std::align_val_t alignment) {
 }
 void* operator new[](size_t num_bytes, std::align_val_t alignment) {
   return counted_allocate(num_bytes, static_cast<size_t>(alignment));
+}
+void* operator new(size_t num_bytes, const std::nothrow_t&) noexcept {
+  return counted_allocate_or_null(num_bytes);
+}
+void* operator new[](size_t num_bytes, const std::nothrow_t&) noexcept {
+  return counted_allocate_or_null(num_bytes);
 }
 void operator delete(void* memory) noexcept { counted_free(memory); }
 void operator delete[](void* memory) noexcept { counted_free(memory); }
