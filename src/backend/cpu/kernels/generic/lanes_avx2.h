@@ -233,8 +233,105 @@ struct Avx2 {
   static void prefetch(const uint8_t* p) {
     _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0);
   }
+  // Quantising: all reductions of a slice's blocks at once.
+  static I sub_words(I a, I b) {
+    return {_mm256_sub_epi32(a.low, b.low), _mm256_sub_epi32(a.high, b.high)};
+  }
+  // 16-bit lanes: of each quarter of 128 bits the 4 words of a, then the 4 of b; words fit.
+  static I pack_words(I a, I b) {
+    return {_mm256_packs_epi32(a.low, b.low), _mm256_packs_epi32(a.high, b.high)};
+  }
+  static I add_halves(I a, I b) {
+    return {_mm256_add_epi16(a.low, b.low), _mm256_add_epi16(a.high, b.high)};
+  }
+  // Words: sums of neighbouring 16-bit lanes.
+  static I add_pairs(I v) {
+    const __m256i ones = _mm256_set1_epi16(1);
+    return {_mm256_madd_epi16(v.low, ones), _mm256_madd_epi16(v.high, ones)};
+  }
+  // Of two vectors of pack_words(): the upper bytes of `high`, 16 of a and 16 of b, then the lower
+  // bytes of `low`.
+  static void store_terms(uint8_t* p, I high, I low) {
+    const I sorted{sorted_terms(high.low, low.low), sorted_terms(high.high, low.high)};
+    store_words(p, {_mm256_unpacklo_epi64(sorted.low, sorted.high),
+                    _mm256_unpackhi_epi64(sorted.low, sorted.high)});
+  }
+  // The lanes of pack_words() as bytes: 16 of a and 16 of b.
+  static void store_packed(uint8_t* p, I v) {
+    const __m256i order = _mm256_setr_epi32(0, 4, 2, 6, 1, 5, 3, 7);
+    const __m256i bytes = _mm256_permutevar8x32_epi32(_mm256_packs_epi16(v.low, v.high), order);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), bytes);
+  }
+  // Largest word of each of eight vectors, twice: m0 m0 m1 m1 ..; words are not negative.
+  static I fold_max_each(const I* v) {
+    __m256i pairs[4];
+    for (int i = 0; i < 4; ++i) {
+      const __m256i a = _mm256_max_epi32(v[2 * i].low, v[2 * i].high);
+      const __m256i b = _mm256_max_epi32(v[2 * i + 1].low, v[2 * i + 1].high);
+      pairs[i] = _mm256_max_epi32(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
+    }
+    const I all = max_words(first_quarters(pairs), second_quarters(pairs));
+    const I folded =
+        max_words(all, {_mm256_shuffle_epi32(all.low, 0x4E), _mm256_shuffle_epi32(all.high, 0x4E)});
+    return {_mm256_shuffle_epi32(folded.low, 0x50), _mm256_shuffle_epi32(folded.high, 0x50)};
+  }
+  // Of eight vectors of add_pairs(pack_words(a, b)): sum of a, sum of b of each.
+  static I fold_add_each(const I* v) {
+    __m256i pairs[4];
+    for (int i = 0; i < 4; ++i) {
+      const __m256 a = _mm256_castsi256_ps(_mm256_add_epi32(v[2 * i].low, v[2 * i].high));
+      const __m256 b = _mm256_castsi256_ps(_mm256_add_epi32(v[2 * i + 1].low, v[2 * i + 1].high));
+      pairs[i] = _mm256_add_epi32(_mm256_castps_si256(_mm256_shuffle_ps(a, b, 0x88)),
+                                  _mm256_castps_si256(_mm256_shuffle_ps(a, b, 0xDD)));
+    }
+    return add_words(first_quarters(pairs), second_quarters(pairs));
+  }
+  static I swap_pairs(I v) {
+    return {_mm256_shuffle_epi32(v.low, 0xB1), _mm256_shuffle_epi32(v.high, 0xB1)};
+  }
+  // Even words of a, odd words of b.
+  static I even_odd(I a, I b) {
+    return {_mm256_blend_epi32(a.low, b.low, 0xAA), _mm256_blend_epi32(a.high, b.high, 0xAA)};
+  }
+  static I odd_or_zero(I v) {  // odd words in even places
+    return {_mm256_srli_epi64(v.low, 32), _mm256_srli_epi64(v.high, 32)};
+  }
+  // Eight times 32 bytes, as far as `count`: pair i of words of a, b, c and d.
+  static void store_quads(uint8_t* p, const I (&v)[4], int64_t count) {
+    const __m256i low[4] = {v[0].low, v[1].low, v[2].low, v[3].low};
+    const __m256i high[4] = {v[0].high, v[1].high, v[2].high, v[3].high};
+    store_half_quads(p, low, count);
+    store_half_quads(p + 128, high, count - 4);
+  }
 
  private:
+  static __m256i sorted_terms(__m256i high, __m256i low) {
+    const __m256i low_bytes = _mm256_set1_epi16(0x00FF);
+    const __m256i bytes = _mm256_blendv_epi8(high, low, low_bytes);
+    const __m256i order =
+        _mm256_broadcastsi128_si256(_mm_setr_epi32(0x07050301, 0x0F0D0B09, 0x06040200, 0x0E0C0A08));
+    // High of a, low of a; then of b: quarters beside each other.
+    return _mm256_permutevar8x32_epi32(_mm256_shuffle_epi8(bytes, order),
+                                       _mm256_setr_epi32(0, 4, 2, 6, 1, 5, 3, 7));
+  }
+  static I first_quarters(const __m256i (&v)[4]) {
+    return {_mm256_permute2x128_si256(v[0], v[1], 0x20),
+            _mm256_permute2x128_si256(v[2], v[3], 0x20)};
+  }
+  static I second_quarters(const __m256i (&v)[4]) {
+    return {_mm256_permute2x128_si256(v[0], v[1], 0x31),
+            _mm256_permute2x128_si256(v[2], v[3], 0x31)};
+  }
+  static void store_half_quads(uint8_t* p, const __m256i (&v)[4], int64_t count) {
+    const __m256i ab0 = _mm256_unpacklo_epi64(v[0], v[1]), ab1 = _mm256_unpackhi_epi64(v[0], v[1]);
+    const __m256i cd0 = _mm256_unpacklo_epi64(v[2], v[3]), cd1 = _mm256_unpackhi_epi64(v[2], v[3]);
+    const __m256i quads[4] = {
+        _mm256_permute2x128_si256(ab0, cd0, 0x20), _mm256_permute2x128_si256(ab1, cd1, 0x20),
+        _mm256_permute2x128_si256(ab0, cd0, 0x31), _mm256_permute2x128_si256(ab1, cd1, 0x31)};
+    for (int64_t i = 0; i < 4 && i < count; ++i) {
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + 32 * i), quads[i]);
+    }
+  }
   template <int kMaxCode>
   static __m256i dot4_half(__m256i acc, __m256i codes, __m256i x) {
     const __m256i ones = _mm256_set1_epi16(1);

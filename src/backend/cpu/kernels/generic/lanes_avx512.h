@@ -191,8 +191,82 @@ struct Avx512 {
   static void prefetch(const uint8_t* p) {
     _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0);
   }
+  // Quantising: all reductions of a slice's blocks at once.
+  static I sub_words(I a, I b) { return _mm512_sub_epi32(a, b); }
+  // 16-bit lanes: of each quarter of 128 bits the 4 words of a, then the 4 of b; words fit.
+  static I pack_words(I a, I b) { return _mm512_packs_epi32(a, b); }
+  static I add_halves(I a, I b) { return _mm512_add_epi16(a, b); }
+  // Words: sums of neighbouring 16-bit lanes.
+  static I add_pairs(I v) { return _mm512_madd_epi16(v, _mm512_set1_epi16(1)); }
+  // Of two vectors of pack_words(): the upper bytes of `high`, 16 of a and 16 of b, then the lower
+  // bytes of `low`.
+  static void store_terms(uint8_t* p, I high, I low) {
+    constexpr int kLowBytes = 0x00FF00FF;
+    const I bytes =
+        _mm512_ternarylogic_epi32(_mm512_set1_epi32(kLowBytes), low, high, 0xCA);  // select
+    const I sorted = _mm512_shuffle_epi8(
+        bytes, _mm512_set4_epi32(0x0E0C0A08, 0x06040200, 0x0F0D0B09, 0x07050301));
+    _mm512_storeu_si512(p, _mm512_permutexvar_epi32(transposed_words(), sorted));
+  }
+  // The lanes of pack_words() as bytes: 16 of a and 16 of b.
+  static void store_packed(uint8_t* p, I v) {
+    const I bytes = _mm512_permutexvar_epi32(transposed_words(), _mm512_packs_epi16(v, v));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_castsi512_si256(bytes));
+  }
+  // Largest word of each of eight vectors, twice: m0 m0 m1 m1 ..; words are not negative.
+  static I fold_max_each(const I* v) {
+    I pairs[4];
+    for (int i = 0; i < 4; ++i) {
+      pairs[i] = max_words(_mm512_unpacklo_epi32(v[2 * i], v[2 * i + 1]),
+                           _mm512_unpackhi_epi32(v[2 * i], v[2 * i + 1]));
+    }
+    const I all = fold_quarters(pairs, [](I a, I b) { return max_words(a, b); });
+    return _mm512_shuffle_epi32(max_words(all, _mm512_shuffle_epi32(all, _MM_PERM_BADC)),
+                                _MM_PERM_BBAA);
+  }
+  // Of eight vectors of add_pairs(pack_words(a, b)): sum of a, sum of b of each.
+  static I fold_add_each(const I* v) {
+    I pairs[4];
+    for (int i = 0; i < 4; ++i) {
+      const V a = as_floats(v[2 * i]), b = as_floats(v[2 * i + 1]);
+      pairs[i] = add_words(as_words(_mm512_shuffle_ps(a, b, 0x88)),
+                           as_words(_mm512_shuffle_ps(a, b, 0xDD)));
+    }
+    return fold_quarters(pairs, [](I a, I b) { return add_words(a, b); });
+  }
+  static I swap_pairs(I v) { return _mm512_shuffle_epi32(v, _MM_PERM_CDAB); }
+  // Even words of a, odd words of b.
+  static I even_odd(I a, I b) { return _mm512_mask_blend_epi32(0xAAAA, a, b); }
+  static I odd_or_zero(I v) { return _mm512_srli_epi64(v, 32); }  // odd words in even places
+  // Eight times 32 bytes, as far as `count`: pair i of words of a, b, c and d.
+  static void store_quads(uint8_t* p, const I (&v)[4], int64_t count) {
+    const I ab0 = _mm512_unpacklo_epi64(v[0], v[1]), ab1 = _mm512_unpackhi_epi64(v[0], v[1]);
+    const I cd0 = _mm512_unpacklo_epi64(v[2], v[3]), cd1 = _mm512_unpackhi_epi64(v[2], v[3]);
+    // Quarter q of the four is of pairs 2 q and 2 q + 1.
+    const I low0 = _mm512_shuffle_i32x4(ab0, cd0, 0x44),
+            high0 = _mm512_shuffle_i32x4(ab0, cd0, 0xEE);
+    const I low1 = _mm512_shuffle_i32x4(ab1, cd1, 0x44),
+            high1 = _mm512_shuffle_i32x4(ab1, cd1, 0xEE);
+    const I quads[4] = {
+        _mm512_shuffle_i32x4(low0, low1, 0x88), _mm512_shuffle_i32x4(low0, low1, 0xDD),
+        _mm512_shuffle_i32x4(high0, high1, 0x88), _mm512_shuffle_i32x4(high0, high1, 0xDD)};
+    for (int64_t i = 0; 2 * i < count; ++i) {
+      store_part(reinterpret_cast<float*>(p + 64 * i), as_floats(quads[i]), 8 * (count - 2 * i));
+    }
+  }
 
  private:
+  // Words of quarters as columns: word 4 r + c from word 4 c + r.
+  static I transposed_words() {
+    return _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  }
+  // Quarter q: the four quarters of v[q] folded.
+  template <typename Fn>
+  static I fold_quarters(const I (&v)[4], const Fn& fn) {
+    const I a = fn(_mm512_shuffle_i32x4(v[0], v[1], 0x88), _mm512_shuffle_i32x4(v[0], v[1], 0xDD));
+    const I b = fn(_mm512_shuffle_i32x4(v[2], v[3], 0x88), _mm512_shuffle_i32x4(v[2], v[3], 0xDD));
+    return fn(_mm512_shuffle_i32x4(a, b, 0x88), _mm512_shuffle_i32x4(a, b, 0xDD));
+  }
   static __mmask16 first_lanes(int64_t count) {
     return count >= 16 ? static_cast<__mmask16>(0xFFFF)
                        : static_cast<__mmask16>((1u << count) - 1u);
