@@ -126,6 +126,8 @@ constexpr BugRow kBugs[] = {
     {Bug::kAttentionMergeSkipsRow, "attention merge skips row", "attention"},
     {Bug::kAttentionLastRowDropped, "attention last row dropped", "attention"},
     {Bug::kAttentionSoftcapIgnored, "attention softcap ignored", "attention"},
+    {Bug::kAttentionDirectRestSkipped, "attention direct rest skipped", "attention"},
+    {Bug::kAttentionDirectEdgeIgnored, "attention direct edge ignored", "attention"},
 };
 
 struct MutantUnit {

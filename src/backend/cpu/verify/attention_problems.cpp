@@ -40,6 +40,8 @@ constexpr AttentionCase kCases[] = {
     {2, 1, 512, kBF16, 0, 0, false, 2, 70},
     {8, 8, 128, kF32, 50, 0, true, 2, 64},
     {4, 2, 64, kF16, 0, 0, false, 9, 70},
+    {3, 1, 33, kF16, 0, 21, false, 2, 75},
+    {5, 1, 50, kInt8, 0, 30, false, 1, 94},
     {6, 2, 40, kFp8, 0, 0, true, 5, 130},
     {9, 3, 64, kInt8, 0, 0, false, 7, 121},
     {4, 1, 80, kInt8, 15, 33, true, 6, kKvSplit + 34},

@@ -1,17 +1,22 @@
 // Tiles of causal attention over KV blocks; the order of every sum is in kernels.h.
 //
-// A step of keys (then of values) is expanded to floats once for all rows of the tile. Scores and
+// A step of keys (then of values) is expanded to floats once for all rows of the tile; few rows use
+// the codes directly (attention_direct.h), which gives the same bits. Scores and
 // weighted sums are the same product of a few rows by a few vectors, held in registers. Rows of a
 // group see nearly the same positions: what all see is computed together, the rest row by row, so
 // that no row touches a position that it does not see. Totals stay in 16 lanes to the end. Scores
 // are in units of log2, so that weights are powers of two.
 #pragma once
 
+#include "backend/cpu/kernels/generic/attention_direct.h"
 #include "backend/cpu/kernels/generic/kv_codes.h"
 #include "backend/cpu/kernels/generic/math.h"
 
 namespace headrace::cpu {
 namespace {
+
+// Planes up to this are asked for a step ahead, larger ones half a step: about 16 KiB.
+inline constexpr size_t kFarPlaneBytes = 2560;
 
 inline constexpr float kLog2E = 1.44269504f;
 
@@ -45,10 +50,11 @@ template <typename F, KvDtype kType>
 void load_keys(const uint8_t* plane, const uint8_t* next, int64_t dims, float* to) {
   constexpr int kCodes = kv_word_codes(kType);
   for (int64_t d = 0; d < dims; d += kCodes) {
-    const typename F::I words = F::load_words(plane + d / kCodes * 64);
+    KvWords<F, kType> words;
+    words.load(plane + d / kCodes * 64);
     F::prefetch(next + d / kCodes * 64);
     unrolled<0, kCodes>([&](auto code) __attribute__((always_inline)) {
-      F::store(to + (d + code.value) * kKvStep, expand_code<F, kType, code.value>(words));
+      F::store(to + (d + code.value) * kKvStep, words.template code<code.value>());
     });
   }
 }
@@ -60,10 +66,11 @@ void load_values(const uint8_t* plane, const uint8_t* next, int64_t dims, float*
   for (int64_t t = 0; t < kKvBlock; t += kCodes) {
     for (int64_t d = 0; d < dims; d += 16) {
       const int64_t at = (t / kCodes * dims + d) * 4;
-      const typename F::I words = F::load_words(plane + at);
+      KvWords<F, kType> words;
+      words.load(plane + at);
       F::prefetch(next + at);
       unrolled<0, kCodes>([&](auto code) __attribute__((always_inline)) {
-        F::store(to + (t + code.value) * dims + d, expand_code<F, kType, code.value>(words));
+        F::store(to + (t + code.value) * dims + d, words.template code<code.value>());
       });
     }
   }
@@ -170,8 +177,10 @@ struct AttendTile {
 
   const AttentionRowsArgs& args;
   const KvLoader<F>& loader;
-  int64_t dims;  // padded
-  size_t plane;  // bytes
+  const DirectRow* direct;  // by rows - 1, or null: steps are expanded
+  int64_t dims;             // padded
+  size_t plane;             // bytes
+  bool far;                 // direct products ask for bytes of the next step, not of this one
   size_t kv_offset;
   int rows;
   float* kv;  // a step of keys or values
@@ -190,12 +199,20 @@ struct AttendTile {
   float correction[kAttentionRows + 16];  // of the step
   int step_begin[kAttentionRows];         // visible part of the step
   int step_end[kAttentionRows];
+  const uint8_t* keys[kStepBlocks];  // planes of the step's blocks
+  const uint8_t* values[kStepBlocks];
+  const uint8_t* next_keys[kStepBlocks];
+  const uint8_t* next_values[kStepBlocks];
 
   explicit AttendTile(const AttentionRowsArgs& a)
       : args(a),
         loader(KvLoaders<F>::kRows[static_cast<int>(a.kv_type)]),
+        direct(a.num_rows <= kDirectRows<F>
+                   ? DirectProducts<F>::kTypes[static_cast<int>(a.kv_type)].rows
+                   : nullptr),
         dims(padded_dim(a.head_dim)),
         plane(kv_plane_bytes(a.kv_type, a.head_dim)),
+        far(plane <= kFarPlaneBytes),
         kv_offset(static_cast<size_t>(mutant(Bug::kAttentionKvHeadMap)
                                           ? a.num_kv_heads - 1 - a.kv_head
                                           : a.kv_head) *
@@ -255,10 +272,11 @@ struct AttendTile {
     F::store(to, F::load_bytes_as_float(planes + kv_scales_offset(args.kv_type, args.head_dim)));
   }
 
-  // fn(first row, number of rows) for even groups of at most kAttendRows.
+  // fn(first row, number of rows) for even groups of as many as a product takes.
   template <typename Fn>
   [[gnu::always_inline]] inline void for_groups(const Fn& fn) {
-    const int groups = (rows + F::kAttendRows - 1) / F::kAttendRows;
+    const int most = direct != nullptr ? kDirectRows<F> : F::kAttendRows;
+    const int groups = (rows + most - 1) / most;
     int first = 0;
     for (int g = 0; g < groups; ++g) {
       const int count = rows / groups + (g < rows % groups ? 1 : 0);
@@ -272,6 +290,12 @@ struct AttendTile {
     const int64_t begin = larger(lowest[first] - step, 0) / 16;
     const int64_t limit = (smaller(end[first + count - 1] - step, kKvStep) + 15) / 16;
     if (begin >= limit) return;
+    if (direct != nullptr) {
+      return run_direct(direct[count - 1].scores,
+                        {keys, far ? next_keys : values, args.head_dim, dims, q + first * dims,
+                         dims, scores + first * kKvStep, kKvStep, 0, 0, nullptr},
+                        begin, limit);
+    }
     multiply_rows<F>(count, limit - begin,
                      {q + first * dims, dims, kv + begin * 16, kKvStep, args.head_dim,
                       scores + first * kKvStep + begin * 16, kKvStep, nullptr});
@@ -345,6 +369,15 @@ struct AttendTile {
     for (int r = first; mutant(Bug::kAttentionSumNotCorrected) && r < first + count; ++r) {
       correction[r] = 1.0f;
     }
+    if (direct != nullptr) {
+      run_direct(
+          direct[count - 1].sums,
+          {values, far ? next_values : next_keys, args.head_dim, dims, scores + first * kKvStep,
+           kKvStep, acc + first * dims, dims, begin, limit, correction + first},
+          0, dims / 16);
+      for (int r = first; r < first + count; ++r) correction[r] = 1.0f;
+      return;
+    }
     multiply_rows<F>(count, dims / 16,
                      {scores + first * kKvStep + begin, kKvStep, kv + begin * dims, dims,
                       limit - begin, acc + first * dims, dims, correction + first});
@@ -366,25 +399,36 @@ struct AttendTile {
     for (int r = first; r < first + count; ++r) add_values(r, 1, limit, step_end[r]);
   }
 
-  void run_step(int64_t step) {
-    const int64_t begin = larger(step, lowest[0]) / kKvBlock;
-    const int64_t limit = (smaller(step + kKvStep, end[rows - 1]) - 1) / kKvBlock + 1;
+  // Finds the planes of blocks [begin, limit) and expands the keys, unless they are used directly.
+  void load_step(int64_t step, int64_t begin, int64_t limit) {
     for (int64_t block = begin; block < limit; ++block) {
       const int64_t column = block * kKvBlock - step;
-      loader.keys(keys_of(block), next_of(block), dims, kv + column);
+      const int64_t b = column / kKvBlock;
+      keys[b] = keys_of(block);
+      values[b] = keys[b] + (mutant(Bug::kAttentionValuesFromKeys) ? 0 : plane);
+      next_keys[b] = next_of(block);
+      next_values[b] = next_keys[b] + plane;
+      if (direct == nullptr) loader.keys(keys[b], next_keys[b], dims, kv + column);
       if constexpr (kScaled) {
-        load_scales(keys_of(block), key_scales + column);
-        load_scales(keys_of(block) + (mutant(Bug::kAttentionValueScaleOfKeys) ? 0 : plane),
+        load_scales(keys[b], key_scales + column);
+        load_scales(keys[b] + (mutant(Bug::kAttentionValueScaleOfKeys) ? 0 : plane),
                     value_scales + column);
       }
     }
+  }
+
+  void run_step(int64_t step) {
+    const int64_t begin = larger(step, lowest[0]) / kKvBlock;
+    const int64_t limit = (smaller(step + kKvStep, end[rows - 1]) - 1) / kKvBlock + 1;
+    load_step(step, begin, limit);
     for_groups([&](int first, int count) __attribute__((always_inline)) {
       score(first, count, step);
       soften_rows(first, count, step);
     });
-    for (int64_t block = begin; block < limit; ++block) {
-      loader.values(keys_of(block) + (mutant(Bug::kAttentionValuesFromKeys) ? 0 : plane),
-                    next_of(block) + plane, dims, kv + (block * kKvBlock - step) * dims);
+    for (int64_t block = begin; block < limit && direct == nullptr; ++block) {
+      const int64_t column = block * kKvBlock - step;
+      const int64_t b = column / kKvBlock;
+      loader.values(values[b], next_values[b], dims, kv + column * dims);
     }
     for_groups([&](int first, int count)
                    __attribute__((always_inline)) { add_group(first, count); });

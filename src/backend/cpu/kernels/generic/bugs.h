@@ -113,6 +113,8 @@ enum class Bug : int {
   kAttentionMergeSkipsRow,
   kAttentionLastRowDropped,
   kAttentionSoftcapIgnored,
+  kAttentionDirectRestSkipped,
+  kAttentionDirectEdgeIgnored,
   kCount,
 };
 

@@ -6,26 +6,50 @@
 namespace headrace::cpu {
 namespace {
 
-// Code kCode of each word as a number.
-template <typename F, KvDtype kType, int kCode>
-[[gnu::always_inline]] inline typename F::V expand_code(typename F::I words) {
-  if constexpr (kType == KvDtype::kF32) {
-    return F::as_floats(words);
-  } else if constexpr (kType == KvDtype::kBF16) {
-    return F::template bf16_of_words<kCode>(words);
-  } else if constexpr (kType == KvDtype::kF16) {
-    return F::template half_of_words<kCode>(words);
-  } else if constexpr (kType == KvDtype::kInt8) {
-    const typename F::I high = F::template shift_left<24 - 8 * kCode>(words);
-    return F::to_float(F::template shift_right_signed<24>(high));
-  } else {
-    // e4m3 moved into the fields of f16 is 2^-8 of its value, subnormals included.
-    const typename F::I bytes = kCode % 2 == 0 ? words : F::template shift_right<8>(words);
+// Words of a KV plane, ready to give their codes.
+template <typename F, KvDtype kType>
+struct KvWords {
+  typename F::I first;
+  typename F::I second;  // fp8: the odd codes
+
+  [[gnu::always_inline]] void load(const uint8_t* from) {
+    const typename F::I words = F::load_words(from);
+    if constexpr (kType == KvDtype::kF16) {
+      first = F::sort_halves(words);
+    } else if constexpr (kType == KvDtype::kFp8) {
+      first = F::sort_halves(half_bits(words));
+      second = F::sort_halves(half_bits(F::template shift_right<8>(words)));
+    } else {
+      first = words;
+    }
+  }
+
+  // Code kCode of each word as a number.
+  template <int kCode>
+  [[gnu::always_inline]] typename F::V code() const {
+    if constexpr (kType == KvDtype::kF32) {
+      return F::as_floats(first);
+    } else if constexpr (kType == KvDtype::kBF16) {
+      return F::template bf16_of_words<kCode>(first);
+    } else if constexpr (kType == KvDtype::kF16) {
+      return F::template sorted_half<kCode>(first);
+    } else if constexpr (kType == KvDtype::kInt8) {
+      const typename F::I high = F::template shift_left<24 - 8 * kCode>(first);
+      return F::to_float(F::template shift_right_signed<24>(high));
+    } else {
+      const typename F::I halves = kCode % 2 == 0 ? first : second;
+      return F::mul(F::template sorted_half<kCode / 2>(halves), F::set(256.0f));
+    }
+  }
+
+ private:
+  // e4m3 in the even bytes moved into the fields of f16: 2^-8 of its value, subnormals included.
+  [[gnu::always_inline]] static typename F::I half_bits(typename F::I bytes) {
     const typename F::I sign = F::template shift_left<8>(F::and_bits(bytes, F::set_bits(0x800080)));
     const typename F::I rest = F::template shift_left<7>(F::and_bits(bytes, F::set_bits(0x7F007F)));
-    return F::mul(F::template half_of_words<kCode / 2>(F::or_bits(sign, rest)), F::set(256.0f));
+    return F::or_bits(sign, rest);
   }
-}
+};
 
 // Round to bf16, ties to even; infinities stay, NaN stays a (quiet) NaN.
 template <typename F>

@@ -303,6 +303,14 @@ struct Avx2 {
     store_half_quads(p, low, count);
     store_half_quads(p + 128, high, count - 4);
   }
+  // The f16 in the even halves of each register's words, then those in the odd ones; and either
+  // as floats.
+  static I sort_halves(I v) { return {sorted_words(v.low), sorted_words(v.high)}; }
+  template <int kOdd>
+  static V sorted_half(I v) {
+    return {_mm256_cvtph_ps(_mm256_extracti128_si256(v.low, kOdd)),
+            _mm256_cvtph_ps(_mm256_extracti128_si256(v.high, kOdd))};
+  }
 
  private:
   static __m256i sorted_terms(__m256i high, __m256i low) {
@@ -354,6 +362,11 @@ struct Avx2 {
     const __m256i small = _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), e);
     const __m256i is_small = _mm256_cmpgt_epi32(_mm256_set1_epi32(2), e);
     return _mm256_castsi256_ps(_mm256_blendv_epi8(normal, small, is_small));
+  }
+  static __m256i sorted_words(__m256i words) {
+    const __m256i order = _mm256_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15, 0,
+                                           1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
+    return _mm256_permute4x64_epi64(_mm256_shuffle_epi8(words, order), 0xD8);
   }
   // The low or high halves of eight words, widened.
   template <int kOdd>

@@ -254,6 +254,19 @@ struct Avx512 {
       store_part(reinterpret_cast<float*>(p + 64 * i), as_floats(quads[i]), 8 * (count - 2 * i));
     }
   }
+  // The f16 in the words' even halves, then those in the odd ones; and either as floats.
+  static I sort_halves(I v) {
+    const I order = _mm512_set_epi16(31, 29, 27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1, 30,
+                                     28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+    I sorted = _mm512_permutexvar_epi16(order, v);
+    __asm__("" : "+v"(sorted));  // one for both: compilers would narrow each half by itself
+    return sorted;
+  }
+  template <int kOdd>
+  static V sorted_half(I sorted) {
+    return _mm512_cvtph_ps(kOdd != 0 ? _mm512_extracti64x4_epi64(sorted, 1)
+                                     : _mm512_castsi512_si256(sorted));
+  }
 
  private:
   // Words of quarters as columns: word 4 r + c from word 4 c + r.
