@@ -61,7 +61,7 @@ struct Input {
   Input(const float* rows, const Norm& row_norm, float* room)
       : x(rows), norm(row_norm), normed(room) {}
 
-  const float* x;  // [M, K]
+  const float* x;  // [M, K]; apart from what the op writes, but for `normed`
   Norm norm;
   float* normed = nullptr;  // [M, K], needed with a norm; may be x, which is then lost
 };

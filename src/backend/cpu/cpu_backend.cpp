@@ -140,6 +140,7 @@ class CpuBackend final : public Backend {
       max_inputs_[i] = std::max(max_inputs_[i], weight->num_inputs());
     }
     TRY(reserve(max_rows_));
+    TRY(workspace_.reserve_rows(weight->num_inputs()));
     return std::unique_ptr<PackedWeight>(std::move(weight));
   }
 

@@ -101,54 +101,79 @@ int64_t slice_stride(const LinearCall& call, ActivationType type) {
   return call.num_rows * activation_record_bytes(type);
 }
 
-// First phase: the rows of the input, normed and quantised where the weight wants them so. A normed
-// row that no kernel reads as floats stays in the member's scratch.
+// What the kernels of a call multiply.
+struct RowSource {
+  const float* rows;        // of float kernels
+  uint8_t* activations[2];  // by is_integer()
+};
+
+// The rows of the input, normed and quantised where the weight wants them so: as the first phase of
+// an op, or a single row by each member for itself. A normed row that no kernel reads as floats
+// stays in the member's scratch.
 class InputRows {
  public:
   InputRows(const CpuContext& context, const LinearCall& call)
       : context_(context),
         call_(call),
         width_(call.weight.num_inputs()),
-        rows_per_item_(std::clamp<int64_t>(kInputsPerItem / width_, 1, kRowsPerItem)) {
+        rows_per_item_(std::clamp<int64_t>(kInputsPerItem / width_, 1, kRowsPerItem)),
+        norms_(call.input.norm.weight != nullptr) {
     for (const KernelRow* row : {context.kernels.quantise, context.kernels.quantise_dense}) {
       if (row != nullptr && call.weight.takes(row->activation)) kernels_[num_kernels_++] = row;
     }
     const bool in_scratch = !call.weight.takes(ActivationType::kF32) && width_ <= kTileFloats;
-    if (call.input.norm.weight != nullptr && !in_scratch) normed_ = call.input.normed;
+    if (norms_ && !in_scratch) normed_ = call.input.normed;
   }
 
   int64_t num_items() const {
-    if (num_kernels_ == 0 && call_.input.norm.weight == nullptr) return 0;
+    if (num_kernels_ == 0 && !norms_) return 0;
     return divide_up(call_.num_rows, rows_per_item_);
   }
-  // What float kernels multiply.
-  const float* rows() const { return normed_ == nullptr ? call_.input.x : normed_; }
-
   void operator()(int64_t item, int member) const {
     const int64_t first = item * rows_per_item_;
     const int64_t end = std::min(first + rows_per_item_, call_.num_rows);
+    const MemberScratch& scratch = context_.workspace.member(member);
     for (int64_t row = first; row < end; ++row) {
-      const float* x = call_.input.x + row * width_;
-      if (call_.input.norm.weight != nullptr) {
-        float* out =
-            normed_ == nullptr ? context_.workspace.member(member).sums : normed_ + row * width_;
-        context_.kernels.norm->function.norm(norm_rows(call_.input.norm, x, out, width_));
-        x = out;
-      }
-      for (int i = 0; i < num_kernels_; ++i) {
-        quantise(*kernels_[i], x, row, context_.workspace.member(member).matmul);
-      }
+      prepare(row, normed_ == nullptr ? scratch.sums : normed_ + row * width_, all(), scratch);
     }
+  }
+  // What the items make.
+  RowSource all() const {
+    const CpuWorkspace& workspace = context_.workspace;
+    return {normed_ == nullptr ? call_.input.x : normed_,
+            {workspace.activations(ActivationType::kBF16),
+             workspace.activations(ActivationType::kInt16)}};
+  }
+  // The only row, made for `member`.
+  RowSource of_member(int member) const {
+    const MemberScratch& scratch = context_.workspace.member(member);
+    const RowSource source{norms_ ? scratch.normed : call_.input.x,
+                           {scratch.activations[0], scratch.activations[1]}};
+    prepare(0, scratch.normed, source, scratch);
+    return source;
   }
 
  private:
+  void prepare(int64_t row, float* normed, const RowSource& to,
+               const MemberScratch& scratch) const {
+    const float* x = call_.input.x + row * width_;
+    if (norms_) {
+      context_.kernels.norm->function.norm(norm_rows(call_.input.norm, x, normed, width_));
+      x = normed;
+    }
+    for (int i = 0; i < num_kernels_; ++i) {
+      const ActivationType type = kernels_[i]->activation;
+      quantise(*kernels_[i], x,
+               to.activations[is_integer(type)] + row * activation_record_bytes(type),
+               scratch.matmul);
+    }
+  }
+
   // Integers in the order of the weight's inputs, a piece at a time where that is another.
-  void quantise(const KernelRow& kernel, const float* x, int64_t row, float* piece) const {
-    const ActivationType type = kernel.activation;
-    const int64_t stride = slice_stride(call_, type);
-    uint8_t* out = context_.workspace.activations(type) + row * activation_record_bytes(type);
+  void quantise(const KernelRow& kernel, const float* x, uint8_t* out, float* piece) const {
+    const int64_t stride = slice_stride(call_, kernel.activation);
     const std::span<const int32_t> order = call_.weight.input_order();
-    if (order.empty() || !is_integer(type)) {
+    if (order.empty() || !is_integer(kernel.activation)) {
       return kernel.function.quantise({x, 1, width_, out, stride});
     }
     constexpr int64_t kPiece = kMatmulScratchFloats;
@@ -164,9 +189,10 @@ class InputRows {
   const LinearCall& call_;
   int64_t width_;
   int64_t rows_per_item_;
+  bool norms_;
   const KernelRow* kernels_[2] = {};  // that quantise
   int num_kernels_ = 0;
-  float* normed_ = nullptr;  // where normed rows are kept, if they are
+  float* normed_ = nullptr;  // where normed rows of the items are kept, if they are
 };
 
 // Last phase of some ops: whole rows.
@@ -181,8 +207,8 @@ class RowItems {
   int64_t num_rows_;
 };
 
-void compute_sums(const CpuContext& context, const LinearCall& call, const float* rows,
-                  const Tile2D& tile, const MemberScratch& scratch) {
+void compute_sums(const LinearCall& call, const RowSource& source, const Tile2D& tile,
+                  const MemberScratch& scratch) {
   const Segment& segment = *tile.segment;
   const ActivationType type = segment.matmul.activation();
   MatmulArgs args{};
@@ -190,10 +216,10 @@ void compute_sums(const CpuContext& context, const LinearCall& call, const float
   args.panel_bytes = segment.panel_bytes;
   args.num_inputs = call.weight.num_inputs();
   if (type == ActivationType::kF32) {
-    args.x = rows + tile.first_row * args.num_inputs;
+    args.x = source.rows + tile.first_row * args.num_inputs;
     args.x_stride = args.num_inputs;
   } else {
-    args.x = context.workspace.activations(type) + tile.first_row * activation_record_bytes(type);
+    args.x = source.activations[is_integer(type)] + tile.first_row * activation_record_bytes(type);
     args.x_stride = slice_stride(call, type);
   }
   args.num_rows = tile.num_rows;
@@ -281,22 +307,89 @@ void head_tile(const CpuContext& context, const LinearCall& call, const Tile2D& 
   compare_tile(context, compared, head, sums + written.num_rows * tile.num_panels * kPanel);
 }
 
-// One op: the input's phase, tiles that finish(tile, scratch) ends, and one more phase of rows.
-template <typename Finish, typename Last>
-void run_tiles(const CpuContext& context, const LinearCall& call, const Finish& finish,
-               const Phase<Last>& last) {
+// The first lines of a tile's weights come while its input is made.
+void prefetch_start(const Tile2D& tile) {
+  constexpr int64_t kMostBytes = 4096;
+  const auto stride = static_cast<int64_t>(tile.segment->panel_bytes);
+  const uint8_t* start = tile.segment->data + tile.first_panel * stride;
+  const int64_t num_bytes = std::min(tile.num_panels * stride, kMostBytes);
+  for (int64_t i = 0; i < num_bytes; i += 64) __builtin_prefetch(start + i);
+}
+
+// visit(tile) for each segment's part of a piece, one row.
+template <typename Visit>
+void visit_piece(std::span<const Segment> segments, const Piece& piece, const Visit& visit) {
+  int64_t before = 0;  // panels of the segments before
+  for (const Segment& segment : segments) {
+    const int64_t first = std::max(piece.first - before, int64_t{0});
+    const int64_t end = std::min(piece.first + piece.count - before, segment.num_panels);
+    if (first < end) visit(Tile2D{&segment, 0, 1, first, end - first});
+    before += segment.num_panels;
+  }
+}
+
+PanelShares::Plan shares_plan(std::span<const Segment> segments, int64_t num_members) {
+  PanelShares::Plan plan{0, 1, kTileFloats / kPanel};
+  for (const Segment& segment : segments) {
+    plan.num_panels += segment.num_panels;
+    plan.unit = std::max<int64_t>(plan.unit, segment.matmul.for_rows(1).tile.outputs / kPanel);
+    const double panel_ns = static_cast<double>(segment.panel_bytes) / kWeightBytesPerNs;
+    plan.most = std::min(plan.most, static_cast<int64_t>(kMaxItemNs / panel_ns));
+  }
+  plan.unit = std::clamp<int64_t>(plan.num_panels / (kItemsPerMember * num_members), 1, plan.unit);
+  return plan;
+}
+
+// One op on one row. Every member makes the input for itself, which takes less time than waiting
+// for the one that does, and then takes panels; compute(tile, source, scratch) does the rest.
+template <typename Compute, typename Last>
+void run_row(const CpuContext& context, const LinearCall& call, std::span<const Segment> segments,
+             const Compute& compute, const Phase<Last>& last) {
   const InputRows input(context, call);
-  const Tiles tiles(call.weight.segments(), call.weight.num_inputs(), call.num_rows,
-                    context.team.num_threads());
+  PanelShares& shares = context.workspace.shares();
+  shares.divide(shares_plan(segments, context.team.num_threads()));
+  context.team.run(Phase{shares.num_takers(),
+                         [&](int64_t /*item*/, int member) {
+                           Piece piece = shares.take(member);
+                           if (piece.count == 0) return;
+                           visit_piece(segments, piece, prefetch_start);
+                           const RowSource source = input.of_member(member);
+                           for (; piece.count > 0; piece = shares.take(member)) {
+                             visit_piece(segments, piece, [&](const Tile2D& tile) {
+                               compute(tile, source, context.workspace.member(member));
+                             });
+                           }
+                         }},
+                   last);
+}
+
+// One op: the input's phase, tiles that compute(tile, source, scratch) makes of the panels of
+// `segments`, and one more phase of rows.
+template <typename Compute, typename Last>
+void run_tiles(const CpuContext& context, const LinearCall& call, std::span<const Segment> segments,
+               const Compute& compute, const Phase<Last>& last) {
+  if (call.num_rows == 1) return run_row(context, call, segments, compute, last);
+  const InputRows input(context, call);
+  const Tiles tiles(segments, call.weight.num_inputs(), call.num_rows, context.team.num_threads());
   context.team.run(Phase{input.num_items(), input},
                    Phase{tiles.num_items(),
                          [&](int64_t item, int member) {
-                           const MemberScratch& scratch = context.workspace.member(member);
-                           const Tile2D tile = tiles.at(item);
-                           compute_sums(context, call, input.rows(), tile, scratch);
-                           finish(tile, scratch);
+                           compute(tiles.at(item), input.all(), context.workspace.member(member));
                          }},
                    last);
+}
+
+// The same for all segments of the weight; finish(tile, scratch) ends a tile.
+template <typename Finish, typename Last>
+void run_products(const CpuContext& context, const LinearCall& call, const Finish& finish,
+                  const Phase<Last>& last) {
+  run_tiles(
+      context, call, call.weight.segments(),
+      [&](const Tile2D& tile, const RowSource& source, const MemberScratch& scratch) {
+        compute_sums(call, source, tile, scratch);
+        finish(tile, scratch);
+      },
+      last);
 }
 
 constexpr auto kNothing = [](int64_t /*item*/, int /*member*/) {};
@@ -323,7 +416,7 @@ void run_linear(const CpuContext& context, const LinearCall& call, const Epilogu
   const LinearCall branch{call.weight, call.input, call.num_rows, epilogue.branch};
   const RowItems items(norms ? call.num_rows : 0);
   const int64_t width = call.weight.num_outputs();
-  run_tiles(
+  run_products(
       context, call,
       [&](const Tile2D& tile, const MemberScratch& scratch) {
         finish_tile(context, norms ? branch : call, tile, norms ? branch_epilogue : epilogue,
@@ -343,22 +436,19 @@ void run_linear(const CpuContext& context, const LinearCall& call, const Epilogu
 void run_gated_linear(const CpuContext& context, const LinearCall& call, Activation activation,
                       const float* bias) {
   if (call.num_rows == 0) return;
-  const InputRows input(context, call);
   // Numbered over the gate; each item takes the same panels of both parts.
-  const Tiles tiles(call.weight.segments().first(1), call.weight.num_inputs(), call.num_rows,
-                    context.team.num_threads());
-  context.team.run(Phase{input.num_items(), input},
-                   Phase{tiles.num_items(), [&](int64_t item, int member) {
-                           const MemberScratch& scratch = context.workspace.member(member);
-                           const Tile2D gate = tiles.at(item);
-                           Tile2D up = gate;
-                           up.segment = &call.weight.segments()[1];
-                           compute_sums(context, call, input.rows(), gate, scratch);
-                           MemberScratch up_scratch = scratch;
-                           up_scratch.sums = scratch.up_sums;
-                           compute_sums(context, call, input.rows(), up, up_scratch);
-                           gate_tile(context, call, gate, activation, bias, scratch);
-                         }});
+  run_tiles(
+      context, call, call.weight.segments().first(1),
+      [&](const Tile2D& gate, const RowSource& source, const MemberScratch& scratch) {
+        Tile2D up = gate;
+        up.segment = &call.weight.segments()[1];
+        compute_sums(call, source, gate, scratch);
+        MemberScratch up_scratch = scratch;
+        up_scratch.sums = scratch.up_sums;
+        compute_sums(call, source, up, up_scratch);
+        gate_tile(context, call, gate, activation, bias, scratch);
+      },
+      Phase{0, kNothing});
 }
 
 void run_qkv_linear(const CpuContext& context, const LinearCall& call, const float* bias,
@@ -366,7 +456,7 @@ void run_qkv_linear(const CpuContext& context, const LinearCall& call, const flo
   if (call.num_rows == 0) return;
   const QkvPlan plan(context, args);
   const Epilogue epilogue{.bias = bias};
-  run_tiles(
+  run_products(
       context, call,
       [&](const Tile2D& tile, const MemberScratch& scratch) {
         finish_tile(context, call, tile, epilogue, scratch.sums);
@@ -378,7 +468,7 @@ void run_head(const CpuContext& context, const LinearCall& call, const HeadArgs&
   if (call.num_rows == 0) return;
   const int64_t num_best = args.num_rows - args.num_written;
   context.best.clear(num_best);
-  run_tiles(
+  run_products(
       context, call,
       [&](const Tile2D& tile, const MemberScratch& scratch) {
         head_tile(context, call, tile, args, scratch.sums);

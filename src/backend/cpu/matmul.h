@@ -3,8 +3,9 @@
 //
 // An op is up to three phases of the team: rows are normed and quantised, tiles (rows x panels) are
 // multiplied and finished, rows are finished (norm of the branch; rope and KV append). Tiles are
-// cut so that there are several per member and none takes long. None of this reaches a result bit
-// (kernels.h).
+// cut so that there are several per member and none takes long. An op of one row has no first
+// phase: each member makes the input for itself and takes panels of its own share first
+// (panel_shares.h). None of this reaches a result bit (kernels.h).
 #pragma once
 
 #include "backend/backend.h"

@@ -37,6 +37,7 @@ Result<CpuWorkspace> CpuWorkspace::create(int num_members) {
   space->cuts.reserve(kCutsPerMember * members);
   space->remaining = std::make_unique<std::atomic<int32_t>[]>(space->cuts.capacity());
   workspace.attention_ = std::move(space);
+  workspace.shares_ = std::make_unique<PanelShares>(num_members);
   return workspace;
 }
 
@@ -48,6 +49,29 @@ Status CpuWorkspace::reserve_activations(ActivationType type, int64_t max_rows,
   if (num_bytes <= memory.size()) return {};
   memory = TRY(Buffer::allocate(num_bytes));
   activations_[is_integer(type)] = memory.as<uint8_t>().data();
+  return {};
+}
+
+Status CpuWorkspace::reserve_rows(int64_t max_inputs) {
+  if (max_inputs <= row_inputs_) return {};
+  const int64_t num_slices = divide_up(max_inputs, kSliceInputs);
+  const int64_t num_bytes[] = {
+      num_slices * kSliceInputs * int64_t{sizeof(float)},
+      num_slices * activation_record_bytes(ActivationType::kBF16x2),
+      num_slices * activation_record_bytes(ActivationType::kInt16),
+  };
+  std::vector<Buffer> memory;
+  for (size_t i = 0; i < members_.size(); ++i) {
+    memory.push_back(
+        TRY(Buffer::allocate(static_cast<size_t>(num_bytes[0] + num_bytes[1] + num_bytes[2]))));
+    uint8_t* next = memory.back().as<uint8_t>().data();
+    members_[i].normed = reinterpret_cast<float*>(next);
+    members_[i].activations[is_integer(ActivationType::kBF16x2)] = next + num_bytes[0];
+    members_[i].activations[is_integer(ActivationType::kInt16)] =
+        next + num_bytes[0] + num_bytes[1];
+  }
+  row_memory_ = std::move(memory);
+  row_inputs_ = max_inputs;
   return {};
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "backend/cpu/kernels/kernels.h"
+#include "backend/cpu/panel_shares.h"
 #include "base/buffer.h"
 
 namespace headrace::cpu {
@@ -19,6 +20,9 @@ struct MemberScratch {
   float* up_sums;    // kTileFloats
   float* matmul;     // kMatmulScratchFloats
   float* attention;  // kAttentionScratchFloats
+  // One row of the widest input, normed and quantised by the member for itself.
+  float* normed;
+  uint8_t* activations[2];  // by is_integer()
 };
 
 // A tile of attention cut into splits: items [first_item, ..), partials from `offset` floats.
@@ -42,18 +46,24 @@ class CpuWorkspace {
   static Result<CpuWorkspace> create(int num_members);
   const MemberScratch& member(int index) const { return members_[static_cast<size_t>(index)]; }
   AttentionSpace& attention() const { return *attention_; }
+  PanelShares& shares() const { return *shares_; }
 
   // Quantised activations of one linear layer, shared by the members (layout: kernels.h): one place
   // for integers, one for bf16. Grows, never shrinks.
   Status reserve_activations(ActivationType type, int64_t max_rows, int64_t max_inputs);
   uint8_t* activations(ActivationType type) const { return activations_[is_integer(type)]; }
+  // The members' own rows. Grows, never shrinks.
+  Status reserve_rows(int64_t max_inputs);
 
  private:
   std::vector<Buffer> memory_;
   std::vector<MemberScratch> members_;
   Buffer activation_memory_[2];
   uint8_t* activations_[2] = {};
+  std::vector<Buffer> row_memory_;  // by member
+  int64_t row_inputs_ = 0;          // that it has room for
   std::unique_ptr<AttentionSpace> attention_;
+  std::unique_ptr<PanelShares> shares_;
 };
 
 }  // namespace headrace::cpu

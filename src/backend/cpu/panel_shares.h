@@ -1,0 +1,54 @@
+// PanelShares: the panels of an op of one row, shared out between the members of the team.
+//
+// Each member has a share of its own, which it takes from front to back in pieces that get smaller,
+// so that a member streams one range of the weights; who is done takes pieces from the back of
+// others' shares. Counted in units of panels. Owner: CpuWorkspace. divide() is called while nobody
+// takes; take() by any number of threads. Who takes what never decides a result bit.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+namespace headrace::cpu {
+
+struct Piece {
+  int64_t first;
+  int64_t count;  // 0: nothing is left
+};
+
+class PanelShares {
+ public:
+  explicit PanelShares(int num_members);
+
+  struct Plan {
+    int64_t num_panels;
+    int64_t unit;  // panels that are not parted
+    int64_t most;  // panels of a piece; at least a unit
+  };
+  // Starts anew: all panels are to be taken once.
+  void divide(const Plan& plan);
+  // What `member` does next.
+  Piece take(int member);
+  // Members that can have something to do.
+  int64_t num_takers() const;
+
+ private:
+  // Number of the division << 32 | end << 16 | begin, in units of the share. A word with another
+  // number is a share that nobody has touched.
+  struct alignas(64) Share {
+    std::atomic<uint64_t> word{0};
+  };
+  int64_t share_begin(int64_t member) const { return member * num_units_ / num_members_; }
+  Piece take_from(int64_t owner, bool front);
+
+  const int64_t num_members_;
+  std::unique_ptr<Share[]> shares_;
+  uint32_t division_ = 0;
+  int64_t num_panels_ = 0;
+  int64_t num_units_ = 0;
+  int64_t unit_ = 1;  // panels
+  int64_t most_ = 1;  // units
+};
+
+}  // namespace headrace::cpu

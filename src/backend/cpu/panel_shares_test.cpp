@@ -1,0 +1,96 @@
+#include "backend/cpu/panel_shares.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <thread>
+#include <vector>
+
+namespace headrace::cpu {
+namespace {
+
+// How often each panel was taken, by as many threads as there are members.
+std::vector<int> taken_by_all(PanelShares& shares, int num_members, const PanelShares::Plan& plan) {
+  std::vector<std::vector<Piece>> pieces(static_cast<size_t>(num_members));
+  std::vector<std::thread> threads;
+  for (int member = 0; member < num_members; ++member) {
+    threads.emplace_back([&, member] {
+      for (Piece piece = shares.take(member); piece.count > 0; piece = shares.take(member)) {
+        pieces[static_cast<size_t>(member)].push_back(piece);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  std::vector<int> counts(static_cast<size_t>(plan.num_panels));
+  for (const auto& list : pieces) {
+    for (const Piece& piece : list) {
+      EXPECT_LE(piece.first + piece.count, plan.num_panels);
+      EXPECT_EQ(piece.first % plan.unit, 0);
+      for (int64_t i = 0; i < piece.count; ++i) ++counts.at(static_cast<size_t>(piece.first + i));
+    }
+  }
+  return counts;
+}
+
+TEST(PanelShares, EveryPanelIsTakenOnce) {
+  int num_divisions = 0;
+  for (const int num_members : {1, 2, 3, 7}) {
+    PanelShares shares(num_members);
+    for (const int64_t num_panels : {1, 2, 36, 500, 3}) {
+      for (const int64_t unit : {1, 4}) {
+        const PanelShares::Plan plan{num_panels, unit, 64};
+        shares.divide(plan);
+        const std::vector<int> counts = taken_by_all(shares, num_members, plan);
+        EXPECT_TRUE(std::ranges::all_of(counts, [](int count) { return count == 1; }))
+            << num_members << " members, " << num_panels << " panels";
+        ++num_divisions;
+      }
+    }
+  }
+  EXPECT_EQ(num_divisions, 40);
+}
+
+TEST(PanelShares, OwnShareFrontToBackThenOthersFromTheirBack) {
+  PanelShares shares(2);
+  shares.divide({16, 1, 64});
+  std::vector<int64_t> firsts, counts;
+  for (Piece piece = shares.take(1); piece.count > 0; piece = shares.take(1)) {
+    firsts.push_back(piece.first);
+    counts.push_back(piece.count);
+  }
+  EXPECT_EQ(firsts, (std::vector<int64_t>{8, 12, 14, 15, 4, 2, 1, 0}));
+  EXPECT_EQ(counts, (std::vector<int64_t>{4, 2, 1, 1, 4, 2, 1, 1}));
+  EXPECT_EQ(shares.take(0).count, 0);
+}
+
+TEST(PanelShares, NoPieceIsLargerThanThePlanAllows) {
+  PanelShares shares(2);
+  shares.divide({1000, 1, 10});
+  int64_t sum = 0;
+  for (Piece piece = shares.take(0); piece.count > 0; piece = shares.take(0)) {
+    EXPECT_LE(piece.count, 10);
+    sum += piece.count;
+  }
+  EXPECT_EQ(sum, 1000);
+}
+
+TEST(PanelShares, MoreUnitsThanAWordCounts) {
+  PanelShares shares(1);
+  constexpr int64_t kPanels = 300'000;
+  shares.divide({kPanels, 1, 100'000});
+  int64_t next = 0;
+  for (Piece piece = shares.take(0); piece.count > 0; piece = shares.take(0)) {
+    EXPECT_EQ(piece.first, next);
+    next += piece.count;
+  }
+  EXPECT_EQ(next, kPanels);
+}
+
+TEST(PanelShares, FewPanelsHaveFewTakers) {
+  PanelShares shares(4);
+  shares.divide({9, 4, 64});
+  EXPECT_EQ(shares.num_takers(), 3);
+}
+
+}  // namespace
+}  // namespace headrace::cpu
