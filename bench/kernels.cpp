@@ -45,7 +45,7 @@ struct Options {
   bool json = false;
 };
 
-constexpr int64_t kRows[] = {1, 2, 4, 16, 64, 512};
+constexpr int64_t kRows[] = {1, 2, 4, 8, 16, 64, 512};
 constexpr size_t kWarmBytes = size_t{384} << 10;
 constexpr double kRepeatOperations = 1e10;  // of a cold repeat, at most about
 constexpr double kRepeatSeconds = 0.002;    // of a warm one, at least
@@ -380,7 +380,7 @@ int main(int argc, char** argv) {
   app.add_option("--activations", options.activations, "only this arithmetic")
       ->check(CLI::IsMember({"exact", "int8"}));
   app.add_option("--rows", options.rows, "only this M")
-      ->check(CLI::IsMember({1, 2, 4, 16, 64, 512}));
+      ->check(CLI::IsMember({1, 2, 4, 8, 16, 64, 512}));
   app.add_option("--inputs", options.inputs, "K: a multiple of 256")
       ->check([](const std::string& text) {
         const long value = std::strtol(text.c_str(), nullptr, 10);

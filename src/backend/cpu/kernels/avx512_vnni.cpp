@@ -9,6 +9,8 @@ namespace {
 struct Avx512Vnni : Avx512 {
   static constexpr uint32_t kIsa = Avx512::kIsa | kIsaAvx512Vnni;
   static constexpr bool kSaturates = false;
+  static constexpr int kDirectRowsInt16 = 4;  // with both terms, the sums fill the registers
+  static constexpr int kDirectRowsInt8 = 6;
 
   template <int kMaxCode>
   static I dot4(I acc, I codes, I x) {

@@ -49,6 +49,8 @@ enum class Bug : int {
   kIntegerDirectSliceStuck,
   kIntegerDirectHighTermDropped,
   kIntegerDirectMinimumSkipped,
+  kIntegerDirectEarlierSlicesLost,
+  kIntegerDirectRowsStuck,
   // Quantise.
   kQuantiseHalvesSwapped,
   kQuantiseLastBlockSkipped,

@@ -349,60 +349,75 @@ template <typename F, Layout kLayout, int kPanels>
   return f;
 }
 
-// One block of one row times kPanels panels, added to totals. x: its codes and
-// its factors; unpacked: factors of the super-block.
-template <typename F, Layout kLayout, ActivationType kType, int kPanels>
+// One block of kRows rows times kPanels panels, added to totals. x and factors: codes and factors
+// of the first row's block, a record apart from the next row's; unpacked: factors of the
+// super-block.
+template <typename F, Layout kLayout, ActivationType kType, int kRows, int kPanels>
 [[gnu::always_inline]] inline void direct_block(
     const typename CodedWeights<F, kLayout>::Unit* units, const uint8_t* unpacked, const uint8_t* x,
-    const uint8_t* factors, typename F::V* totals) {
+    const uint8_t* factors, typename F::V (&totals)[kRows][kPanels]) {
   using V = typename F::V;
   using I = typename F::I;
   using W = CodedWeights<F, kLayout>;
   constexpr bool kTwoTerms = kType == ActivationType::kInt16;
   constexpr int kMaxCode = W::kMaxCode > 127 ? 255 : 127;
   constexpr int kGroups = 8 / W::kFactorsPerUnit;
+  constexpr int64_t kRecord = activation_record_bytes(kType);
   unrolled<0, W::kFactorsPerUnit>([&](auto part) __attribute__((always_inline)) {
-    I start = F::zero_words();
-    if constexpr (W::kZero != 0) {
-      start = F::template shift_left<log2_of(W::kZero)>(
-          F::broadcast_word(x_minus_sum_at<W::kSubInputs>(factors, part.value)));
-    }
-    I high[kPanels], low[kPanels];
-    for (int p = 0; p < kPanels; ++p) {
-      high[p] = F::zero_words();
-      low[p] = start;
+    I high[kRows][kPanels], low[kRows][kPanels];
+    for (int r = 0; r < kRows; ++r) {
+      I start = F::zero_words();
+      if constexpr (W::kZero != 0) {
+        start = F::template shift_left<log2_of(W::kZero)>(
+            F::broadcast_word(x_minus_sum_at<W::kSubInputs>(factors + r * kRecord, part.value)));
+      }
+      for (int p = 0; p < kPanels; ++p) {
+        high[r][p] = F::zero_words();
+        low[r][p] = start;
+      }
     }
     unrolled<part.value * kGroups, (part.value + 1) * kGroups>(
         [&](auto g) __attribute__((always_inline)) {
-          I x_high = F::zero_words();
-          if constexpr (kTwoTerms) x_high = F::broadcast_word(x + g.value * 4);
-          const I x_low = F::broadcast_word(x + (kTwoTerms ? 32 : 0) + g.value * 4);
+          I codes[kPanels];
           for (int p = 0; p < kPanels; ++p) {
-            const I codes = W::template code_bytes<g.value>(units[p].low, units[p].high);
-            if constexpr (kTwoTerms) high[p] = F::template dot4<kMaxCode>(high[p], codes, x_high);
-            low[p] = F::template dot4<kMaxCode>(low[p], codes, x_low);
+            codes[p] = W::template code_bytes<g.value>(units[p].low, units[p].high);
+          }
+          for (int r = 0; r < kRows; ++r) {
+            const uint8_t* at = x + r * kRecord + g.value * 4;
+            I x_high = F::zero_words();
+            if constexpr (kTwoTerms) x_high = F::broadcast_word(at);
+            const I x_low = F::broadcast_word(at + (kTwoTerms ? 32 : 0));
+            for (int p = 0; p < kPanels; ++p) {
+              if constexpr (kTwoTerms) {
+                high[r][p] = F::template dot4<kMaxCode>(high[r][p], codes[p], x_high);
+              }
+              low[r][p] = F::template dot4<kMaxCode>(low[r][p], codes[p], x_low);
+            }
           }
         });
     for (int p = 0; p < kPanels; ++p) {
-      I sum = low[p];
-      if (mutant(Bug::kIntegerDirectHighTermDropped)) high[p] = F::zero_words();
-      if constexpr (kTwoTerms) sum = F::add_words(F::template shift_left<8>(high[p]), sum);
       typename W::Factors f;
       if constexpr (W::kHasSubs) {
         f = load_factors<F, kLayout, kPanels>(unpacked, units[p].first_sub + part.value, p);
       } else {
         f = W::factors(units[p].chunk, 0);
       }
-      if constexpr (W::kHasLaneZero) {
-        const I minus = F::broadcast_word(x_minus_sum_at<W::kSubInputs>(factors, part.value));
-        sum = F::add_words(sum, F::mul_words(f.zero, minus));
-      }
-      const V scale = F::mul(f.scale, F::set(load_float(factors)));
-      totals[p] = F::fma(F::to_float(sum), scale, totals[p]);
-      if constexpr (W::kHasMinimum) {
-        const V x_sum = F::set(load_float(x_sum_at<W::kSubInputs>(factors, part.value)));
-        if (mutant(Bug::kIntegerDirectMinimumSkipped)) continue;
-        totals[p] = F::fma(f.offset, x_sum, totals[p]);
+      for (int r = 0; r < kRows; ++r) {
+        const uint8_t* of_row = factors + r * kRecord;
+        I sum = low[r][p];
+        if (mutant(Bug::kIntegerDirectHighTermDropped)) high[r][p] = F::zero_words();
+        if constexpr (kTwoTerms) sum = F::add_words(F::template shift_left<8>(high[r][p]), sum);
+        if constexpr (W::kHasLaneZero) {
+          const I minus = F::broadcast_word(x_minus_sum_at<W::kSubInputs>(of_row, part.value));
+          sum = F::add_words(sum, F::mul_words(f.zero, minus));
+        }
+        V& total = totals[r][p];
+        total = F::fma(F::to_float(sum), F::mul(f.scale, F::set(load_float(of_row))), total);
+        if constexpr (W::kHasMinimum) {
+          const V x_sum = F::set(load_float(x_sum_at<W::kSubInputs>(of_row, part.value)));
+          if (mutant(Bug::kIntegerDirectMinimumSkipped)) continue;
+          total = F::fma(f.offset, x_sum, total);
+        }
       }
     }
   });
@@ -411,65 +426,167 @@ template <typename F, Layout kLayout, ActivationType kType, int kPanels>
 inline constexpr int64_t kPrefetchAhead =
     8192;  // bytes, in each panel's stream; 1.5 KiB to 24 KiB were tried
 
-// One row times kPanels panels from `panel` (relative to args.first_panel).
-template <typename F, Layout kLayout, ActivationType kType, int kPanels>
-__attribute__((noinline)) void integer_direct_tile(const MatmulArgs& args, const uint8_t* x,
-                                                   int64_t panel, float* sums) {
+// One row times one panel (relative to args.first_panel), read from front to back.
+template <typename F, Layout kLayout, ActivationType kType>
+__attribute__((noinline)) void integer_direct_panel(const MatmulArgs& args, const uint8_t* x,
+                                                    int64_t panel, float* sums) {
   using V = typename F::V;
   using W = CodedWeights<F, kLayout>;
+  using S = SliceScratch<1>;
   const uint8_t* weight =
       args.weight + static_cast<size_t>(args.first_panel + panel) * args.panel_bytes;
-  const auto stream_end = static_cast<int64_t>(args.panel_bytes);
   auto* scratch = reinterpret_cast<uint8_t*>(args.scratch);
-  static_assert(SliceScratch<kPanels>::kBytes <= kMatmulScratchFloats * int64_t{sizeof(float)});
-  V totals[kPanels];
-  for (int p = 0; p < kPanels; ++p) totals[p] = F::zero();
-  int64_t stream = 0;  // bytes of each panel that have been read
+  V totals[1][1] = {{F::zero()}};
   for (int64_t slice = 0; slice < args.num_inputs; slice += kSliceInputs) {
     const int64_t x_slice = mutant(Bug::kIntegerDirectSliceStuck) ? 0 : slice / kSliceInputs;
     const uint8_t* record = x + x_slice * args.x_stride;
     const auto num_blocks =
         static_cast<int>(smaller(kSliceInputs, args.num_inputs - slice) / kActivationBlock);
+    if constexpr (W::kHasSubs) {
+      unpack_factors<F, kLayout>(W::unit_at(weight, slice).chunk, scratch + S::kScales,
+                                 scratch + S::kOffsets, 64);
+    }
+    const uint8_t* stream = weight + slice / W::kUnit * W::kUnitBytes;
+    for (int block = 0; block < num_blocks; ++block) {
+      for (int line = 0; line < W::kUnitBytes; line += 64) {
+        F::prefetch(stream + kPrefetchAhead + line);
+      }
+      stream += W::kUnitBytes;
+      const typename W::Unit unit = W::unit_at(weight, slice + block * kActivationBlock);
+      direct_block<F, kLayout, kType, 1, 1>(&unit, scratch,
+                                            record + block * activation_code_bytes(kType),
+                                            block_factors(record, kType, block), totals);
+    }
+  }
+  F::store(sums + panel * kPanel, totals[0][0]);
+}
+
+// The part of kPanels panels that the tiles of a slice read.
+struct DirectSlice {
+  const uint8_t* weight;  // of the first panel
+  int64_t panel_bytes;
+  int64_t first;  // input
+  int num_blocks;
+  int64_t ahead;            // bytes to prefetch ahead
+  const uint8_t* unpacked;  // factors of the super-block
+};
+
+// kRows rows times kPanels panels over the blocks of a slice, added to sums: each code is expanded
+// in a register and used for all rows at once. x: record of the first row.
+template <typename F, Layout kLayout, ActivationType kType, int kRows, int kPanels>
+__attribute__((noinline)) void direct_tile(const DirectSlice& slice, const uint8_t* x, float* sums,
+                                           int64_t sums_stride) {
+  using V = typename F::V;
+  using W = CodedWeights<F, kLayout>;
+  V totals[kRows][kPanels];
+  for (int r = 0; r < kRows; ++r) {
     for (int p = 0; p < kPanels; ++p) {
-      if constexpr (W::kHasSubs) {
-        using S = SliceScratch<kPanels>;
-        unpack_factors<F, kLayout>(W::unit_at(weight + p * stream_end, slice).chunk,
+      totals[r][p] = F::load(sums + r * sums_stride + p * kPanel);
+      if (mutant(Bug::kIntegerDirectEarlierSlicesLost)) totals[r][p] = F::zero();
+    }
+  }
+  const uint8_t* stream = slice.weight + slice.first / W::kUnit * W::kUnitBytes + slice.ahead;
+  for (int block = 0; block < slice.num_blocks; ++block) {
+    typename W::Unit units[kPanels];
+    for (int p = 0; p < kPanels; ++p) {
+      for (int line = 0; line < W::kUnitBytes; line += 64) {
+        F::prefetch(stream + p * slice.panel_bytes + line);
+      }
+      units[p] =
+          W::unit_at(slice.weight + p * slice.panel_bytes, slice.first + block * kActivationBlock);
+    }
+    stream += W::kUnitBytes;
+    direct_block<F, kLayout, kType, kRows, kPanels>(units, slice.unpacked,
+                                                    x + block * activation_code_bytes(kType),
+                                                    block_factors(x, kType, block), totals);
+  }
+  for (int r = 0; r < kRows; ++r) {
+    for (int p = 0; p < kPanels; ++p) F::store(sums + r * sums_stride + p * kPanel, totals[r][p]);
+  }
+}
+
+template <typename F, ActivationType kType>
+inline constexpr int kDirectRows =
+    kType == ActivationType::kInt16 ? F::kDirectRowsInt16 : F::kDirectRowsInt8;
+
+// Rows of a tile of kPanels panels at most. A last odd panel is rare: it takes what code there is.
+template <typename F, ActivationType kType, int kPanels>
+inline constexpr int kDirectTileRows = kPanels == 1 ? 2 : kDirectRows<F, kType>;
+
+// All rows in tiles, as equal as may be. Only the first prefetches: the others find its lines in
+// the cache.
+template <typename F, Layout kLayout, ActivationType kType, int kRows, int kPanels>
+void direct_rows(DirectSlice slice, const uint8_t* x, float* sums, int64_t sums_stride,
+                 int64_t num_rows) {
+  if constexpr (kRows > 0) {
+    constexpr int64_t kLargest = kDirectTileRows<F, kType, kPanels>;
+    int64_t num_tiles = (num_rows + kLargest - 1) / kLargest;
+    while (num_tiles > 0 && (num_rows + num_tiles - 1) / num_tiles == kRows) {
+      direct_tile<F, kLayout, kType, kRows, kPanels>(slice, x, sums, sums_stride);
+      slice.ahead = 0;
+      if (!mutant(Bug::kIntegerDirectRowsStuck)) x += kRows * activation_record_bytes(kType);
+      sums += kRows * sums_stride;
+      num_rows -= kRows;
+      --num_tiles;
+    }
+    direct_rows<F, kLayout, kType, kRows - 1, kPanels>(slice, x, sums, sums_stride, num_rows);
+  }
+}
+
+// All rows times kPanels panels from `panel` on, a slice of all of them at a time.
+template <typename F, Layout kLayout, ActivationType kType, int kPanels>
+void direct_panels(const MatmulArgs& args, int64_t panel) {
+  using W = CodedWeights<F, kLayout>;
+  using S = SliceScratch<kPanels>;
+  auto* scratch = reinterpret_cast<uint8_t*>(args.scratch);
+  const auto panel_bytes = static_cast<int64_t>(args.panel_bytes);
+  const uint8_t* weight = args.weight + (args.first_panel + panel) * panel_bytes;
+  float* sums = args.sums + panel * kPanel;
+  for (int64_t m = 0; m < args.num_rows; ++m) {
+    for (int p = 0; p < kPanels; ++p) F::store(sums + m * args.sums_stride + p * kPanel, F::zero());
+  }
+  for (int64_t first = 0; first < args.num_inputs; first += kSliceInputs) {
+    const int64_t count = smaller(kSliceInputs, args.num_inputs - first);
+    const int64_t x_slice = mutant(Bug::kIntegerDirectSliceStuck) ? 0 : first / kSliceInputs;
+    if constexpr (W::kHasSubs) {
+      for (int p = 0; p < kPanels; ++p) {
+        unpack_factors<F, kLayout>(W::unit_at(weight + p * panel_bytes, first).chunk,
                                    scratch + S::kScales + 64 * p, scratch + S::kOffsets + 64 * p,
                                    64 * kPanels);
       }
     }
-    for (int block = 0; block < num_blocks; ++block) {
-      // Past the end of a panel comes the panel that this stream reads next.
-      const int64_t ahead = stream + kPrefetchAhead;
-      const int64_t place = ahead < stream_end ? ahead : ahead + (kPanels - 1) * stream_end;
-      typename W::Unit units[kPanels];
-      for (int p = 0; p < kPanels; ++p) {
-        for (int line = 0; line < W::kUnitBytes; line += 64) {
-          F::prefetch(weight + p * stream_end + place + line);
-        }
-        units[p] = W::unit_at(weight + p * stream_end, slice + block * kActivationBlock);
-      }
-      stream += W::kUnitBytes;
-      direct_block<F, kLayout, kType, kPanels>(units, scratch,
-                                               record + block * activation_code_bytes(kType),
-                                               block_factors(record, kType, block), totals);
-    }
+    // Past the end of a panel comes the panel that this stream reads next.
+    const int64_t place = first / W::kUnit * W::kUnitBytes + kPrefetchAhead;
+    const int64_t skipped = place < panel_bytes ? 0 : (kPanels - 1) * panel_bytes;
+    const DirectSlice slice{weight,
+                            panel_bytes,
+                            first,
+                            static_cast<int>(count / kActivationBlock),
+                            kPrefetchAhead + skipped,
+                            scratch};
+    direct_rows<F, kLayout, kType, kDirectTileRows<F, kType, kPanels>, kPanels>(
+        slice, static_cast<const uint8_t*>(args.x) + x_slice * args.x_stride, sums,
+        args.sums_stride, args.num_rows);
   }
-  for (int p = 0; p < kPanels; ++p) F::store(sums + (panel + p) * kPanel, totals[p]);
 }
 
 template <typename F, Layout kLayout, ActivationType kType>
 void matmul_integer_direct(const MatmulArgs& args) {
-  constexpr int kPanels = F::kDirectPanels;
+  int64_t panel = 0;
+  if constexpr (kDirectRows<F, kType> > 1) {
+    if (args.num_rows > 1) {
+      constexpr int kPanels = F::kIntegerPanels;
+      for (; panel + kPanels <= args.num_panels; panel += kPanels) {
+        direct_panels<F, kLayout, kType, kPanels>(args, panel);
+      }
+      for (; panel < args.num_panels; ++panel) direct_panels<F, kLayout, kType, 1>(args, panel);
+      return;
+    }
+  }
   for (int64_t row = 0; row < args.num_rows; ++row) {
     const uint8_t* x = static_cast<const uint8_t*>(args.x) + row * activation_record_bytes(kType);
-    float* sums = args.sums + row * args.sums_stride;
-    int64_t panel = 0;
-    for (; panel + kPanels <= args.num_panels; panel += kPanels) {
-      integer_direct_tile<F, kLayout, kType, kPanels>(args, x, panel, sums);
-    }
-    for (; panel < args.num_panels; ++panel) {
-      integer_direct_tile<F, kLayout, kType, 1>(args, x, panel, sums);
+    for (panel = 0; panel < args.num_panels; ++panel) {
+      integer_direct_panel<F, kLayout, kType>(args, x, panel, args.sums + row * args.sums_stride);
     }
   }
 }

@@ -7,7 +7,14 @@
 namespace headrace::cpu {
 namespace {
 
-inline constexpr int32_t kMinIntegerBlockedRows = 2;
+// From here on codes are unpacked once for all rows, not expanded for each tile of them (measured).
+template <typename F, Layout kLayout, ActivationType kType>
+constexpr int32_t min_blocked_rows() {
+  if (kDirectRows<F, kType> == 2) return 8;
+  constexpr LayoutInfo kInfo = layout_info(kLayout);
+  const bool many_operations = kInfo.high_bits > 0 || kInfo.low_bits == 2 || kInfo.table != 0;
+  return many_operations ? 24 : 64;
+}
 
 template <typename F, Layout kLayout, ActivationType kType>
 constexpr KernelRow integer_direct_row(const char* name) {
@@ -17,7 +24,7 @@ constexpr KernelRow integer_direct_row(const char* name) {
           kLayout,
           kType,
           1,
-          {1, F::kDirectPanels * kPanel, kActivationBlock},
+          {kDirectRows<F, kType>, F::kIntegerPanels * kPanel, kActivationBlock},
           NumericsClass::kInteger,
           {.matmul = &matmul_integer_direct<F, kLayout, kType>}};
 }
@@ -28,7 +35,7 @@ constexpr KernelRow integer_blocked_row(const char* name) {
           F::kIsa,
           kLayout,
           kType,
-          kMinIntegerBlockedRows,
+          min_blocked_rows<F, kLayout, kType>(),
           {F::kIntegerRows, F::kIntegerPanels * kPanel, kSliceInputs},
           NumericsClass::kInteger,
           {.matmul = &matmul_integer_blocked<F, kLayout, kType>}};

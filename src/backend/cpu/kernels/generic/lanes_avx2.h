@@ -20,7 +20,8 @@ struct Avx2 {
   using V = FloatPair;
   using I = WordPair;
   static constexpr uint32_t kIsa = kIsaAvx2 | kIsaFma | kIsaF16c;
-  static constexpr int kDirectPanels = 2;
+  static constexpr int kDirectRowsInt16 = 2;  // tile of few rows times kIntegerPanels
+  static constexpr int kDirectRowsInt8 = 2;
   static constexpr int kDenseDirectPanels = 4;
   static constexpr int kBlockPanels = 1;
   static constexpr int kBlockRows = 6;

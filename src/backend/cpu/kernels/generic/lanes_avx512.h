@@ -13,7 +13,8 @@ struct Avx512 {
   using I = __m512i;
   static constexpr uint32_t kIsa =
       kIsaAvx2 | kIsaFma | kIsaF16c | kIsaAvx512F | kIsaAvx512BW | kIsaAvx512DQ | kIsaAvx512VL;
-  static constexpr int kDirectPanels = 1;  // one sequential stream of coded weights
+  static constexpr int kDirectRowsInt16 = 2;  // tile of few rows times kIntegerPanels
+  static constexpr int kDirectRowsInt8 = 2;
   static constexpr int kDenseDirectPanels = 8;
   static constexpr int kBlockPanels = 2;
   static constexpr int kBlockRows = 12;
