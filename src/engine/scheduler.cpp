@@ -245,7 +245,8 @@ void Scheduler::take_scores(Sequence* sequence, const PlannedSpan& span, SpanRes
   CHECK(static_cast<int32_t>(result->scored.size()) == span.num_scored, "{} scores for {} rows",
         result->scored.size(), span.num_scored);
   for (int32_t i = 0; i < span.num_scored; ++i) {
-    sequence->prompt_logprobs[static_cast<size_t>(span.first_scored + i + 1)] =
+    const int32_t position = span.first_scored + i + 1;
+    sequence->prompt_logprobs[static_cast<size_t>(position)] =
         std::move(result->scored[static_cast<size_t>(i)]);
   }
   if (span.num_scored > 0) sequence->num_scored = span.first_scored + span.num_scored;

@@ -104,7 +104,8 @@ bool StepRunner::samples_best(const PlannedSpan& span) const {
 Status StepRunner::score_prompt(const PlannedSpan& span, const float* logits, SpanResult* result) {
   const Sequence& sequence = *span.sequence;
   for (int32_t i = 0; i < span.num_scored; ++i) {
-    const int32_t token_id = sequence.tokens[static_cast<size_t>(span.first_scored + i + 1)];
+    const int32_t position = span.first_scored + i + 1;
+    const int32_t token_id = sequence.tokens[static_cast<size_t>(position)];
     result->scored.push_back(TRY(
         sampler_.score(logits + i * vocab_size_, token_id, *sequence.request.num_prompt_logprobs)));
   }
