@@ -506,12 +506,12 @@ __attribute__((noinline)) void direct_tile(const DirectSlice& slice, const uint8
 }
 
 template <typename F, ActivationType kType>
-inline constexpr int kDirectRows =
+inline constexpr int kIntegerDirectRows =
     kType == ActivationType::kInt16 ? F::kDirectRowsInt16 : F::kDirectRowsInt8;
 
 // Rows of a tile of kPanels panels at most. A last odd panel is rare: it takes what code there is.
 template <typename F, ActivationType kType, int kPanels>
-inline constexpr int kDirectTileRows = kPanels == 1 ? 2 : kDirectRows<F, kType>;
+inline constexpr int kDirectTileRows = kPanels == 1 ? 2 : kIntegerDirectRows<F, kType>;
 
 // All rows in tiles, as equal as may be. Only the first prefetches: the others find its lines in
 // the cache.
@@ -573,7 +573,7 @@ void direct_panels(const MatmulArgs& args, int64_t panel) {
 template <typename F, Layout kLayout, ActivationType kType>
 void matmul_integer_direct(const MatmulArgs& args) {
   int64_t panel = 0;
-  if constexpr (kDirectRows<F, kType> > 1) {
+  if constexpr (kIntegerDirectRows<F, kType> > 1) {
     if (args.num_rows > 1) {
       constexpr int kPanels = F::kIntegerPanels;
       for (; panel + kPanels <= args.num_panels; panel += kPanels) {

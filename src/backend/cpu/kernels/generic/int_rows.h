@@ -10,7 +10,7 @@ namespace {
 // From here on codes are unpacked once for all rows, not expanded for each tile of them (measured).
 template <typename F, Layout kLayout, ActivationType kType>
 constexpr int32_t min_blocked_rows() {
-  if (kDirectRows<F, kType> == 2) return 8;
+  if (kIntegerDirectRows<F, kType> == 2) return 8;
   constexpr LayoutInfo kInfo = layout_info(kLayout);
   const bool many_operations = kInfo.high_bits > 0 || kInfo.low_bits == 2 || kInfo.table != 0;
   return many_operations ? 24 : 64;
@@ -24,7 +24,7 @@ constexpr KernelRow integer_direct_row(const char* name) {
           kLayout,
           kType,
           1,
-          {kDirectRows<F, kType>, F::kIntegerPanels * kPanel, kActivationBlock},
+          {kIntegerDirectRows<F, kType>, F::kIntegerPanels * kPanel, kActivationBlock},
           NumericsClass::kInteger,
           {.matmul = &matmul_integer_direct<F, kLayout, kType>}};
 }
