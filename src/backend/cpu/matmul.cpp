@@ -347,10 +347,10 @@ void run_row(const CpuContext& context, const LinearCall& call, std::span<const 
              const Compute& compute, const Phase<Last>& last) {
   const InputRows input(context, call);
   PanelShares& shares = context.workspace.shares();
-  shares.divide(shares_plan(segments, context.team.num_threads()));
+  const Piece first = shares.divide(shares_plan(segments, context.team.num_threads()));
   context.team.run(Phase{shares.num_takers(),
-                         [&](int64_t /*item*/, int member) {
-                           Piece piece = shares.take(member);
+                         [&](int64_t item, int member) {
+                           Piece piece = item == 0 ? first : shares.take(member);
                            if (piece.count == 0) return;
                            visit_piece(segments, piece, prefetch_start);
                            const RowSource source = input.of_member(member);

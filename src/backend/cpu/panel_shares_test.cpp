@@ -9,15 +9,31 @@
 namespace headrace::cpu {
 namespace {
 
+// All that `member` is given, `first` before the rest.
+std::vector<Piece> take_all(PanelShares& shares, int member, Piece first = {0, 0}) {
+  std::vector<Piece> pieces;
+  for (Piece piece = first.count > 0 ? first : shares.take(member); piece.count > 0;
+       piece = shares.take(member)) {
+    pieces.push_back(piece);
+  }
+  return pieces;
+}
+
+std::vector<std::pair<int64_t, int64_t>> ranges_of(const std::vector<Piece>& pieces) {
+  std::vector<std::pair<int64_t, int64_t>> ranges;
+  for (const Piece& piece : pieces) ranges.emplace_back(piece.first, piece.count);
+  return ranges;
+}
+
 // How often each panel was taken, by as many threads as there are members.
 std::vector<int> taken_by_all(PanelShares& shares, int num_members, const PanelShares::Plan& plan) {
+  const Piece first = shares.divide(plan);
   std::vector<std::vector<Piece>> pieces(static_cast<size_t>(num_members));
   std::vector<std::thread> threads;
   for (int member = 0; member < num_members; ++member) {
     threads.emplace_back([&, member] {
-      for (Piece piece = shares.take(member); piece.count > 0; piece = shares.take(member)) {
-        pieces[static_cast<size_t>(member)].push_back(piece);
-      }
+      pieces[static_cast<size_t>(member)] =
+          take_all(shares, member, member == 0 ? first : Piece{0, 0});
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -39,7 +55,6 @@ TEST(PanelShares, EveryPanelIsTakenOnce) {
     for (const int64_t num_panels : {1, 2, 36, 500, 3}) {
       for (const int64_t unit : {1, 4}) {
         const PanelShares::Plan plan{num_panels, unit, 64};
-        shares.divide(plan);
         const std::vector<int> counts = taken_by_all(shares, num_members, plan);
         EXPECT_TRUE(std::ranges::all_of(counts, [](int count) { return count == 1; }))
             << num_members << " members, " << num_panels << " panels";
@@ -50,24 +65,31 @@ TEST(PanelShares, EveryPanelIsTakenOnce) {
   EXPECT_EQ(num_divisions, 40);
 }
 
+using Ranges = std::vector<std::pair<int64_t, int64_t>>;
+
 TEST(PanelShares, OwnShareFrontToBackThenOthersFromTheirBack) {
   PanelShares shares(2);
-  shares.divide({16, 1, 64});
-  std::vector<int64_t> firsts, counts;
-  for (Piece piece = shares.take(1); piece.count > 0; piece = shares.take(1)) {
-    firsts.push_back(piece.first);
-    counts.push_back(piece.count);
-  }
-  EXPECT_EQ(firsts, (std::vector<int64_t>{8, 12, 14, 15, 4, 2, 1, 0}));
-  EXPECT_EQ(counts, (std::vector<int64_t>{4, 2, 1, 1, 4, 2, 1, 1}));
-  EXPECT_EQ(shares.take(0).count, 0);
+  const Piece first = shares.divide({16, 1, 64});
+  EXPECT_EQ(ranges_of({first}), (Ranges{{0, 6}}));
+  // Member 0 is at work on its share: its last panel is left to it.
+  EXPECT_EQ(ranges_of(take_all(shares, 1)), (Ranges{{8, 6}, {14, 1}, {15, 1}, {7, 1}}));
+  EXPECT_EQ(ranges_of(take_all(shares, 0)), (Ranges{{6, 1}}));
+}
+
+TEST(PanelShares, OthersTakeAllOfAShareWhoseOwnerDoesNotCome) {
+  PanelShares shares(2);
+  const Piece first = shares.divide({16, 1, 64});
+  int64_t sum = 0;
+  for (const Piece& piece : take_all(shares, 0, first)) sum += piece.count;
+  EXPECT_EQ(sum, 16);
+  EXPECT_EQ(shares.take(1).count, 0);
 }
 
 TEST(PanelShares, NoPieceIsLargerThanThePlanAllows) {
   PanelShares shares(2);
-  shares.divide({1000, 1, 10});
+  const Piece first = shares.divide({1000, 1, 10});
   int64_t sum = 0;
-  for (Piece piece = shares.take(0); piece.count > 0; piece = shares.take(0)) {
+  for (const Piece& piece : take_all(shares, 0, first)) {
     EXPECT_LE(piece.count, 10);
     sum += piece.count;
   }
@@ -77,9 +99,9 @@ TEST(PanelShares, NoPieceIsLargerThanThePlanAllows) {
 TEST(PanelShares, MoreUnitsThanAWordCounts) {
   PanelShares shares(1);
   constexpr int64_t kPanels = 300'000;
-  shares.divide({kPanels, 1, 100'000});
+  const Piece first = shares.divide({kPanels, 1, 100'000});
   int64_t next = 0;
-  for (Piece piece = shares.take(0); piece.count > 0; piece = shares.take(0)) {
+  for (const Piece& piece : take_all(shares, 0, first)) {
     EXPECT_EQ(piece.first, next);
     next += piece.count;
   }

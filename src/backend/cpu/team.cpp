@@ -19,6 +19,9 @@ constexpr int kLooksBeforeYield = 2000;
 constexpr TimeUs kTurnUs = 2500;
 constexpr TimeUs kAwayUs = 800;
 constexpr uint64_t kNextMask = 0xFFFFFFFFu;
+constexpr uint64_t kStop = UINT64_MAX;
+
+bool has_items(uint64_t claims) { return (claims & kNextMask) < claims >> 32; }
 
 void pin_to(int core) {
   cpu_set_t set;
@@ -53,43 +56,60 @@ Team::Team(int num_threads, const std::vector<int>& cores)
 }
 
 Team::~Team() {
-  stop_.store(true, std::memory_order_relaxed);
-  epoch_.fetch_add(1);
-  epoch_.notify_all();
+  claims_.store(kStop);
+  wake_sleepers();
   for (std::thread& thread : workers_) thread.join();
 }
 
 void Team::run_phases(std::span<const ErasedPhase> phases) {
   int64_t num_items = 0;
-  num_phases_ = 0;
+  int num_phases = 0;
   for (const ErasedPhase& phase : phases) {
     if (phase.num_items <= 0) continue;
     num_items += phase.num_items;
-    phases_[num_phases_++] = phase;
+    phases_[num_phases++] = phase;
   }
   if (num_items == 0) return;
   CHECK(num_items < INT32_MAX, "{} items", num_items);
   ++num_joins_;
-  finished_.store(0, std::memory_order_relaxed);
-  claims_.store(static_cast<uint64_t>(num_items) << 32, std::memory_order_release);
-  if (num_threads_ > 1 && num_items > 1) {
-    // Sequentially consistent with sleepers_: either the sleeper is seen here, or it sees the
-    // epoch.
-    epoch_.fetch_add(1);
-    if (sleepers_.load() > 0) epoch_.notify_all();
+  if (num_threads_ == 1 || num_items == 1) {
+    for (int i = 0; i < num_phases; ++i) {
+      for (int64_t item = 0; item < phases_[i].num_items; ++item) {
+        phases_[i].job(phases_[i].context, item, 0);
+      }
+    }
+    if (num_threads_ > 1) turn_.give_way();
+    return;
   }
+  finished_before_ = finished_.load(std::memory_order_relaxed);
+  // The caller has item 0 already. Nothing here waits for a line that a worker has: the stores go
+  // their way while the item runs.
+  claims_.store(static_cast<uint64_t>(num_items) << 32 | 1, std::memory_order_release);
+  has_woken_ = sleepers_.load(std::memory_order_relaxed) > 0;
+  if (has_woken_) wake_sleepers();
+  run_item(0, 0);
   work_on_items(0);
   wait_for_finished(static_cast<uint32_t>(num_items));
-  if (num_threads_ > 1) turn_.give_way();
+  turn_.give_way();
+}
+
+void Team::wake_sleepers() {
+  wakes_.fetch_add(1);
+  wakes_.notify_all();
 }
 
 void Team::work_on_items(int member) {
   while (true) {
     // Without this look, late members would count claims up for nothing.
-    const uint64_t seen = claims_.load(std::memory_order_relaxed);
-    if ((seen & kNextMask) >= seen >> 32) return;
-    const uint64_t claim = claims_.fetch_add(1, std::memory_order_acquire);
-    if ((claim & kNextMask) >= claim >> 32) return;
+    if (!has_items(claims_.load(std::memory_order_relaxed))) return;
+    // Sequentially consistent with sleepers_: either the caller sees the sleeper here, or the
+    // sleeper sees the items that are left.
+    const uint64_t claim = claims_.fetch_add(1);
+    if (!has_items(claim)) return;
+    if (member == 0 && !has_woken_ && has_items(claim + 1) && sleepers_.load() > 0) {
+      has_woken_ = true;
+      wake_sleepers();
+    }
     run_item(static_cast<int64_t>(claim & kNextMask), member);
   }
 }
@@ -109,7 +129,8 @@ void Team::run_item(int64_t item, int member) {
 
 // Items finish phase by phase, so a count is enough. Those waited for are all claimed.
 void Team::wait_for_finished(uint32_t num_items) {
-  for (int looks = 0; finished_.load(std::memory_order_acquire) < num_items; ++looks) {
+  for (int looks = 0; finished_.load(std::memory_order_acquire) - finished_before_ < num_items;
+       ++looks) {
     if (crowded_ || looks > kLooksBeforeYield) {
       sched_yield();
     } else {
@@ -118,20 +139,25 @@ void Team::wait_for_finished(uint32_t num_items) {
   }
 }
 
-uint32_t Team::wait_for_job(uint32_t seen) {
+void Team::wait_for_work() {
   TimeUs deadline = 0;
   while (true) {
     for (int i = 0; i < kPausesPerLook; ++i) {
-      const uint32_t now = epoch_.load(std::memory_order_acquire);
-      if (now != seen) return now;
+      const uint64_t claims = claims_.load(std::memory_order_relaxed);
+      if (has_items(claims) || claims == kStop) {
+        __builtin_prefetch(phases_);
+        return;
+      }
       if (crowded_) break;
       _mm_pause();
     }
     const TimeUs now = now_us();
     if (deadline == 0) deadline = now + (crowded_ ? 0 : kSpinUs);
     if (now < deadline) continue;
+    const uint32_t seen = wakes_.load();
     sleepers_.fetch_add(1);
-    epoch_.wait(seen);
+    const uint64_t claims = claims_.load();
+    if (!has_items(claims) && claims != kStop) wakes_.wait(seen);
     sleepers_.fetch_sub(1);
     deadline = 0;
   }
@@ -139,11 +165,10 @@ uint32_t Team::wait_for_job(uint32_t seen) {
 
 void Team::worker(int member, int core) {
   if (core >= 0) pin_to(core);
-  uint32_t seen = 0;
   Turn turn;
   while (true) {
-    seen = wait_for_job(seen);
-    if (stop_.load(std::memory_order_relaxed)) return;
+    wait_for_work();
+    if (claims_.load(std::memory_order_relaxed) == kStop) return;
     work_on_items(member);
     turn.give_way();
   }

@@ -5,7 +5,8 @@
 // passes costs one fork and one join. The caller is member 0 and takes part; the others spin for a
 // while after a job, then sleep. A member which the system has taken off its core delays at most
 // the item it holds: nobody waits for members that hold none, and what is left is claimed by the
-// others. Where other processes want the cores too, members let them run between jobs, when they
+// others. The caller begins with the first item and does not wait until others know of the job.
+// Where other processes want the cores too, members let them run between jobs, when they
 // hold nothing: else the system would take a core in the middle of an item and all would wait.
 // One caller at a time. Which member runs what never decides a result bit.
 #pragma once
@@ -84,23 +85,24 @@ class Team {
   void run_item(int64_t item, int member);
   void wait_for_finished(uint32_t num_items);
   void worker(int member, int core);
-  uint32_t wait_for_job(uint32_t seen);
+  void wait_for_work();
+  void wake_sleepers();
 
   const int num_threads_;
   const bool crowded_;  // more threads than cores
   int64_t num_joins_ = 0;
-  Turn turn_;  // of the caller
-  // The job. Written by the caller while all items of the last one have finished; read by who holds
-  // an item that has not.
-  ErasedPhase phases_[kMaxPhases] = {};
-  int num_phases_ = 0;
+  Turn turn_;               // of the caller
+  bool has_woken_ = false;  // the caller, somebody for this job
+  // What members share lies in lines by who writes it when. The job: written by the caller while
+  // all items of the last one have finished; read by who holds an item that has not.
+  alignas(64) ErasedPhase phases_[kMaxPhases] = {};
+  uint32_t finished_before_ = 0;  // finished_ when the job began
   // Number of items << 32 | next item: one word, so that a claim tells whether it is good,
-  // whichever job the claimer came for.
+  // whichever job the claimer came for. What workers look at; all ones: they end.
   alignas(64) std::atomic<uint64_t> claims_{0};
-  alignas(64) std::atomic<uint32_t> finished_{0};  // items of the job
-  alignas(64) std::atomic<uint32_t> epoch_{0};     // moves with every job; what workers wait on
-  std::atomic<int32_t> sleepers_{0};
-  std::atomic<bool> stop_{false};
+  alignas(64) std::atomic<uint32_t> finished_{0};  // items, of all jobs
+  alignas(64) std::atomic<int32_t> sleepers_{0};
+  std::atomic<uint32_t> wakes_{0};  // what sleepers wait on
   std::vector<std::thread> workers_;
 };
 
