@@ -14,7 +14,8 @@ namespace {
 
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 constexpr float kRoundToInteger = 0x1.8p23f;  // adding it leaves no bits below 1
-constexpr size_t kBlockIds = 64;              // looked at as one when the best are sought
+constexpr size_t kBlockIds = 64;  // looked at as one when the best are sought, and summed as one
+constexpr size_t kSumLanes = 4;
 constexpr float kLargestLogit = 1e30f;  // penalties and biases cannot push a logit to infinity
 
 // exp(x) for x <= 0, relative error below 3e-7, 0 below -87. Straight-line float32 arithmetic, so
@@ -56,6 +57,21 @@ Error not_finite(float logit, int64_t token_id) {
                     logit, token_id);
 }
 
+}  // namespace
+
+// Weights of the draw: exp((logit - max) / temperature).
+struct Sampler::Softmax {
+  const float* row;
+  float max_logit;
+  float temperature;
+
+  float weight_of_logit(float logit) const {
+    return exp_nonpositive(std::max((logit - max_logit) / temperature, -1000.0f));
+  }
+};
+
+namespace {
+
 bool ranks_before(const float* values, int32_t a, int32_t b) {
   const float x = values[a];
   const float y = values[b];
@@ -67,12 +83,13 @@ bool ranks_before(const float* values, int32_t a, int32_t b) {
 Sampler::Sampler(int64_t vocab_size)
     : vocab_size_(static_cast<size_t>(vocab_size)),
       modified_(vocab_size_),
-      weights_(vocab_size_),
       order_(vocab_size_),
       counts_(vocab_size_),
       block_best_((vocab_size_ + kBlockIds - 1) / kBlockIds),
-      best_blocks_(block_best_.size()) {
+      best_blocks_(block_best_.size()),
+      block_sums_(block_best_.size()) {
   CHECK(vocab_size > 0 && vocab_size <= INT32_MAX, "vocab_size = {}", vocab_size);
+  kept_weights_.reserve(vocab_size_);
 }
 
 Status Sampler::check_finite(const float* logits) const {
@@ -99,10 +116,10 @@ Result<int32_t> Sampler::sample(const float* logits, const Request& request,
                       "min_tokens forbids every token of the vocabulary as a stop id");
   }
   if (sampling.temperature == 0) return best;
-  const double total = fill_weights(row, max_logit, sampling.temperature);
+  const Softmax softmax{row, max_logit, sampling.temperature};
   const double uniform = uniform_at(sampling.seed, context.tokens.size());
   const bool filters = sampling.top_k > 0 || sampling.top_p < 1 || sampling.min_p > 0;
-  return filters ? draw_from_best(row, sampling, total, uniform) : draw_from_all(total, uniform);
+  return filters ? draw_from_best(softmax, sampling, uniform) : draw_from_all(softmax, uniform);
 }
 
 bool Sampler::needs_best_only(const Request& request, const SampleContext& context) {
@@ -165,22 +182,44 @@ void Sampler::add_penalties(const SamplingParams& sampling, const SampleContext&
   for (const int32_t id : penalised) counts_[static_cast<size_t>(id)] = 0;
 }
 
-double Sampler::fill_weights(const float* logits, float max_logit, float temperature) {
-  for (size_t i = 0; i < vocab_size_; ++i) {
-    weights_[i] = exp_nonpositive(std::max((logits[i] - max_logit) / temperature, -1000.0f));
+double Sampler::sum_weights(const Softmax& softmax) {
+  double total = 0;
+  for (size_t block = 0; block < block_sums_.size(); ++block) {
+    const float* logits = softmax.row + block * kBlockIds;
+    const size_t count = std::min(kBlockIds, vocab_size_ - block * kBlockIds);
+    float filled[kBlockIds];
+    if (count < kBlockIds) {
+      std::fill(std::copy_n(logits, count, filled), filled + kBlockIds, kMinusInfinity);
+      logits = filled;
+    }
+    float weights[kBlockIds];
+    for (size_t i = 0; i < kBlockIds; ++i) weights[i] = softmax.weight_of_logit(logits[i]);
+    double lanes[kSumLanes] = {};
+    for (size_t i = 0; i < kBlockIds; i += kSumLanes) {
+      for (size_t lane = 0; lane < kSumLanes; ++lane) lanes[lane] += weights[i + lane];
+    }
+    block_sums_[block] = (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]);
+    total += block_sums_[block];
   }
-  return std::accumulate(weights_.begin(), weights_.end(), 0.0);
+  return total;
 }
 
-// First id, in order of ids, where the running sum passes uniform * total.
-int32_t Sampler::draw_from_all(double total, double uniform) const {
-  const double target = uniform * total;
+// First id, in order of ids, where the running sum passes uniform * total: of blocks, then of the
+// weights of one.
+int32_t Sampler::draw_from_all(const Softmax& softmax, double uniform) {
+  const double target = uniform * sum_weights(softmax);
   double sum = 0;
+  size_t block = 0;
+  for (; block + 1 < block_sums_.size(); ++block) {
+    if (sum + block_sums_[block] > target) break;
+    sum += block_sums_[block];
+  }
   int32_t last = 0;
-  for (size_t i = 0; i < vocab_size_; ++i) {
-    if (weights_[i] == 0) continue;
-    sum += weights_[i];
-    last = static_cast<int32_t>(i);
+  for (size_t id = block * kBlockIds; id < vocab_size_; ++id) {
+    const float weight = softmax.weight_of_logit(softmax.row[id]);
+    if (weight == 0) continue;
+    sum += weight;
+    last = static_cast<int32_t>(id);
     if (sum > target) break;
   }
   return last;
@@ -222,46 +261,47 @@ void Sampler::sort_best(const float* row, size_t count) {
   std::sort(order_.begin(), end, before);
 }
 
-int32_t Sampler::draw_from_best(const float* row, const SamplingParams& sampling, double total,
+int32_t Sampler::draw_from_best(const Softmax& softmax, const SamplingParams& sampling,
                                 double uniform) {
-  const auto weight_of = [this](size_t rank) {
-    return weights_[static_cast<size_t>(order_[rank])];
-  };
+  const float* row = softmax.row;
+  const auto weight_of = [&](size_t rank) { return softmax.weight_of_logit(row[order_[rank]]); };
   const size_t limit =
       sampling.top_k > 0 ? std::min(vocab_size_, static_cast<size_t>(sampling.top_k)) : vocab_size_;
   const bool nucleus = sampling.top_p < 1;
   size_t sorted = std::min<size_t>(limit, 64);
+  double total = 0;
   if (nucleus && limit < vocab_size_) {  // the share of top_p is of what top_k keeps
     sort_best(row, sorted = limit);
-    total = 0;
     for (size_t i = 0; i < limit; ++i) total += weight_of(i);
   } else {
+    if (nucleus) total = sum_weights(softmax);
     sort_best(row, sorted);
   }
   const double enough = nucleus ? sampling.top_p * total : std::numeric_limits<double>::infinity();
+  kept_weights_.clear();
   double kept_sum = 0;
-  size_t kept = 0;
-  while (kept < limit && kept_sum < enough) {
+  while (kept_weights_.size() < limit && kept_sum < enough) {
+    const size_t kept = kept_weights_.size();
     if (kept == sorted) sort_best(row, sorted = std::min(limit, sorted * 8));
     const float weight = weight_of(kept);
     if (kept > 0 && (weight == 0 || weight < sampling.min_p)) break;  // the best weighs 1
     kept_sum += weight;
-    ++kept;
+    kept_weights_.push_back(weight);
   }
   const double target = uniform * kept_sum;
   double sum = 0;
-  for (size_t i = 0; i < kept; ++i) {
-    sum += weight_of(i);
+  for (size_t i = 0; i < kept_weights_.size(); ++i) {
+    sum += kept_weights_[i];
     if (sum > target) return order_[i];
   }
-  return order_[kept - 1];
+  return order_[kept_weights_.size() - 1];
 }
 
 Result<TokenLogprobs> Sampler::score(const float* logits, int32_t token_id, int num_top) {
   TRY(check_finite(logits));
   CHECK(token_id >= 0 && static_cast<size_t>(token_id) < vocab_size_, "token {}", token_id);
   const float max_logit = logits[arg_max(logits, vocab_size_)];
-  const float log_sum = static_cast<float>(std::log(fill_weights(logits, max_logit, 1.0f)));
+  const float log_sum = static_cast<float>(std::log(sum_weights({logits, max_logit, 1.0f})));
   const auto logprob = [&](int32_t id) { return (logits[id] - max_logit) - log_sum; };
   TokenLogprobs result;
   result.logprob = logprob(token_id);

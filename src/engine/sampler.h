@@ -5,9 +5,10 @@
 // min_p each keep a beginning of the tokens sorted by falling probability (ties: lower id first),
 // so what is kept is the shortest of the three; top_p counts probability among what top_k keeps.
 // The draw inverts the cumulative distribution with one uniform number from (seed, position); see
-// philox.h. Log-probs are of the raw logits, in float32 with the sum in float64; every log-prob of
-// a row is computed by the same expression, so equal logits give equal floats. Nothing allocates in
-// proportion to the vocabulary after construction. Engine thread only.
+// philox.h. Log-probs are of the raw logits, in float32 with the sum in float64 (blocks of 64 ids,
+// then their sums); every log-prob of a row is computed by the same expression, so equal logits
+// give equal floats. Nothing allocates in proportion to the vocabulary after construction. Engine
+// thread only.
 #pragma once
 
 #include <cstdint>
@@ -47,21 +48,22 @@ class Sampler {
   static bool modifies(const Request& request, const SampleContext& context);
   const float* modify(const float* logits, const Request& request, const SampleContext& context);
   void add_penalties(const SamplingParams& sampling, const SampleContext& context);
-  int32_t draw_from_all(double total, double uniform) const;
-  int32_t draw_from_best(const float* row, const SamplingParams& sampling, double total,
-                         double uniform);
-  // Fills weights_ and returns their sum.
-  double fill_weights(const float* logits, float max_logit, float temperature);
+  struct Softmax;
+  int32_t draw_from_all(const Softmax& softmax, double uniform);
+  int32_t draw_from_best(const Softmax& softmax, const SamplingParams& sampling, double uniform);
+  // Fills block_sums_ and returns their sum.
+  double sum_weights(const Softmax& softmax);
   void sort_best(const float* row, size_t count);
   size_t gather_best(const float* row, size_t count);
 
   const size_t vocab_size_;
   std::vector<float> modified_;  // [vocab]
-  std::vector<float> weights_;   // [vocab] exp((logit - max) / temperature)
   std::vector<int32_t> order_;   // [vocab] ids; a sorted beginning after sort_best
   std::vector<int32_t> counts_;  // [vocab] zero between calls
   // Per block of ids: order of its best logit (float_order); the same, partly sorted.
   std::vector<int32_t> block_best_, best_blocks_;
+  std::vector<double> block_sums_;   // per block of ids: sum of its weights
+  std::vector<float> kept_weights_;  // of the beginning of order_ that a draw keeps
 };
 
 }  // namespace headrace
