@@ -18,6 +18,8 @@ constexpr ActivationRow kActivations[] = {
     {cpu::ActivationType::kF32, cpu::PeakKind::kF32, 1},
     {cpu::ActivationType::kInt8, cpu::PeakKind::kInt8, 1},
     {cpu::ActivationType::kInt16, cpu::PeakKind::kInt8, 2},  // value and rest, an int8 product each
+    {cpu::ActivationType::kBF16, cpu::PeakKind::kBF16, 1},
+    {cpu::ActivationType::kBF16x2, cpu::PeakKind::kBF16, 2},
 };
 
 // The arithmetic that a weight is multiplied with.

@@ -58,6 +58,17 @@ TEST_F(StepWorkTest, TwoTermsOfActivationsAreTwoPasses) {
   EXPECT_EQ(exact->linear_seconds(3, 0, {}, 0), 0) << "no peak is known";
 }
 
+TEST_F(StepWorkTest, Bf16WeightsCountAtTheRateOfTheirActivations) {
+  const auto exact = work_of("bf16", cpu::ActivationType::kInt16);
+  const auto fast = work_of("bf16", cpu::ActivationType::kInt8);
+  ASSERT_TRUE(exact.ok() && fast.ok());
+  ASSERT_EQ(fast->linear.size(), 1u);
+  EXPECT_EQ(exact->linear[0].kind, cpu::PeakKind::kF32);
+  EXPECT_EQ(fast->linear[0].kind, cpu::PeakKind::kBF16);
+  EXPECT_EQ(fast->linear[0].passes, 1);
+  EXPECT_EQ(fast->linear[0].per_token, exact->linear[0].per_token);
+}
+
 TEST_F(StepWorkTest, AttentionIsTheTriangleCutByTheWindow) {
   StepWork work;
   work.layers.resize(2);

@@ -212,9 +212,9 @@ float class_sum(const Panels& panels, const Activations& x, int64_t m, int64_t n
     for (int term = 0; term < num_terms(x.type); ++term) {
       float parts[2] = {0, 0};
       for (int64_t k = block; k < std::min(block + kActivationBlock, panels.num_inputs); ++k) {
-        parts[k % 2] = tile_fma(stored_bf16(x, m, k, term), w[k], parts[k % 2]);
+        parts[k % 2] = bf16_fma(stored_bf16(x, m, k, term), w[k], parts[k % 2]);
       }
-      sum = tile_add(sum, tile_add(parts[0], parts[1]));
+      sum = bf16_add(sum, bf16_add(parts[0], parts[1]));
     }
   }
   return sum;
@@ -399,6 +399,7 @@ TEST_F(AmxModel, LinearLayersOfMixedParts) {
   for (const KernelRow* row : {kernels.quantise, kernels.quantise_dense}) {
     ASSERT_TRUE(workspace.reserve_activations(row->activation, 64, num_inputs).ok());
   }
+  ASSERT_TRUE(workspace.reserve_rows(num_inputs).ok());
   int num_cases = 0;
   for (const int64_t num_rows : {1, 5, 16, 40, 64}) {
     const auto x = random_floats(static_cast<size_t>(num_rows * num_inputs), random);

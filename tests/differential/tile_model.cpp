@@ -11,12 +11,6 @@
 namespace headrace::cpu {
 namespace {
 
-constexpr float kSmallestNormal = 0x1p-126f;
-
-float without_denormal(float v) {
-  return std::fabs(v) < kSmallestNormal ? std::copysign(0.0f, v) : v;
-}
-
 template <typename T>
 T element(const uint8_t* row, int index) {
   T value;
@@ -57,25 +51,6 @@ int32_t dot_bytes(const uint8_t* a, const uint8_t* b, bool a_signed, bool b_sign
 }
 
 }  // namespace
-
-// The result is tiny, and becomes zero, if it lies below the normal numbers when rounded to 24 bits
-// as if exponents had no end: results that would round up to 2^-126 in denormal steps alone are
-// tiny. The sum in double is exact wherever that matters: a product of bf16 values has 16 bits.
-float tile_fma(float a, float b, float c) {
-  a = without_denormal(a);
-  b = without_denormal(b);
-  c = without_denormal(c);
-  const float result = std::fma(a, b, c);
-  if (std::fabs(result) > kSmallestNormal) return result;
-  const double sum = double{a} * double{b} + double{c};
-  const bool tiny = std::fabs(sum) < 0x1p-126 - 0x1p-151;
-  return tiny ? std::copysign(0.0f, result) : result;
-}
-
-// A sum of floats that is denormal is exact, so there is nothing to round.
-float tile_add(float a, float b) {
-  return without_denormal(without_denormal(a) + without_denormal(b));
-}
 
 bool TileMachine::fail(std::string text) {
   if (fault_.empty()) fault_ = std::move(text);
@@ -186,11 +161,11 @@ void TileMachine::product_bf16(int sum, int a, int b) {
       for (int k = 0; k < rows(b); ++k) {
         const uint8_t* w = tiles_[static_cast<size_t>(b)][static_cast<size_t>(k)].data();
         for (int i = 0; i < 2; ++i) {
-          part[i] = tile_fma(bf16_to_float(element<uint16_t>(x, 2 * k + i)),
+          part[i] = bf16_fma(bf16_to_float(element<uint16_t>(x, 2 * k + i)),
                              bf16_to_float(element<uint16_t>(w, 2 * n + i)), part[i]);
         }
       }
-      set_element(out, n, tile_add(element<float>(out, n), tile_add(part[0], part[1])));
+      set_element(out, n, bf16_add(element<float>(out, n), bf16_add(part[0], part[1])));
     }
   }
 }

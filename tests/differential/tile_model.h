@@ -12,6 +12,7 @@
 #include <string>
 
 #include "backend/cpu/kernels/amx/tile.h"
+#include "backend/cpu/kernels/bf16_model.h"
 
 namespace headrace::cpu {
 
@@ -55,10 +56,6 @@ class TileMachine {
   TileCounts counts_;
   std::string fault_;
 };
-
-// One operation as TDPBF16PS performs it: denormals are zeros on both sides.
-float tile_fma(float a, float b, float c);
-float tile_add(float a, float b);
 
 TileMachine& tile_machine();  // of the calling thread
 

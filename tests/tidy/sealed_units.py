@@ -13,7 +13,7 @@ import sys
 # Folder and name of the source: what it exports.
 UNITS = {"kernels/avx2": "kAvx2Unit", "kernels/avx_vnni": "kAvxVnniUnit",
          "kernels/avx512": "kAvx512Unit", "kernels/avx512_vnni": "kAvx512VnniUnit",
-         "kernels/amx": "kAmxUnit",
+         "kernels/avx512_bf16": "kAvx512Bf16Unit", "kernels/amx": "kAmxUnit",
          "probe/avx2": "kAvx2Probes", "probe/avx512": "kAvx512Probes", "probe/amx": "kAmxProbes"}
 # Plain C functions that a compiler may call on its own account.
 ALLOWED_IMPORTS = {"memcpy", "memset", "memmove", "_GLOBAL_OFFSET_TABLE_", "__stack_chk_fail"}

@@ -8,15 +8,17 @@
 
 namespace headrace {
 
-// How activations meet coded weights. Prefill, decode and batches of one back end share it.
+// How activations meet coded and bf16 weights. Prefill, decode and batches of one back end share
+// it.
 enum class ActivationArithmetic : uint8_t {
   kExact,  // 16 bits per activation (two int8 terms): closer to float32 than bf16
-  kInt8,   // 8 bits: faster where arithmetic is the limit, less accurate
+  kInt8,   // 8 bits, and bf16 for bf16 weights where the processor multiplies that faster: faster
+           // where arithmetic is the limit, less accurate
 };
 
 struct CpuBackendOptions {
-  std::string isa =
-      "auto";  // auto, or a unit's name: reference, avx2, avx_vnni, avx512, avx512_vnni, amx
+  // auto, or a unit's name: reference, avx2, avx_vnni, avx512, avx512_vnni, avx512_bf16, amx
+  std::string isa = "auto";
   int num_threads = 0;  // 0: one per core this process may use (affinity and cgroup quota)
   ActivationArithmetic activations = ActivationArithmetic::kExact;
 };

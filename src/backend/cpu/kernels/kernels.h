@@ -37,6 +37,11 @@
 //       even and odd being the sums over the block's even and odd inputs in order, each from +0,
 //       one rounding per input; denormals are zeros everywhere (amx/tile.h, product_bf16). Inputs
 //       from K to the end of the last block are zeros.
+//   kBf16Dot           bf16 activations of one term, bf16 weights: over pairs of inputs (2 i, 2 i +
+//   1)
+//       in order of K, starting from +0:
+//         sum = fma(x[2 i + 1], w[2 i + 1], sum), then sum = fma(x[2 i], w[2 i], sum)
+//       denormals are zeros everywhere (bf16_model.h). An input at K, where K is odd, is zero.
 #pragma once
 
 #include <stddef.h>
@@ -120,7 +125,7 @@ struct LayoutInfo {
   uint8_t sub_float = 0;    // sub-scales are e4m3
 };
 
-enum class NumericsClass : uint8_t { kReference, kFma, kInteger, kBf16Tile };
+enum class NumericsClass : uint8_t { kReference, kFma, kInteger, kBf16Tile, kBf16Dot };
 
 enum IsaBits : uint32_t {
   kIsaAvx2 = 1u << 0,

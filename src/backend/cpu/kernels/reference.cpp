@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "backend/cpu/kernels/bf16_model.h"
 #include "backend/cpu/kernels/kernels.h"
 #include "backend/cpu/kernels/layouts.h"
 #include "backend/cpu/kernels/units.h"
@@ -186,6 +187,36 @@ void matmul(const MatmulArgs& args) {
       for (int64_t m = 0; m < args.num_rows; ++m) {
         add_slice(static_cast<const float*>(args.x) + m * args.x_stride + first, args.scratch,
                   count, sums + m * args.sums_stride);
+      }
+    }
+  }
+}
+
+// x: of the pair's slice. Pairs are words of both operands.
+void add_bf16_pair(const uint8_t* x, const uint8_t* weights, float* sums) {
+  uint16_t pair[2];
+  uint16_t words[kPanel][2];
+  std::memcpy(pair, x, sizeof(pair));
+  std::memcpy(words, weights, sizeof(words));
+  for (int n = 0; n < kPanel; ++n) {
+    for (const int i : {1, 0}) {
+      sums[n] = bf16_fma(bf16_to_float(pair[i]), bf16_to_float(words[n][i]), sums[n]);
+    }
+  }
+}
+
+void matmul_bf16_pairs(const MatmulArgs& args) {
+  constexpr int64_t kRecord = activation_record_bytes(ActivationType::kBF16);
+  const auto* rows = static_cast<const uint8_t*>(args.x);
+  for (int64_t p = 0; p < args.num_panels; ++p) {
+    const uint8_t* panel =
+        args.weight + static_cast<size_t>(args.first_panel + p) * args.panel_bytes;
+    for (int64_t m = 0; m < args.num_rows; ++m) {
+      float* sums = args.sums + m * args.sums_stride + p * kPanel;
+      std::memset(sums, 0, kPanel * sizeof(float));
+      for (int64_t k = 0; k < args.num_inputs; k += 2) {
+        const uint8_t* record = rows + k / kSliceInputs * args.x_stride + m * kRecord;
+        add_bf16_pair(record + k % kSliceInputs * 2, panel + k * 32, sums);
       }
     }
   }
@@ -768,6 +799,17 @@ constexpr KernelRow matmul_row(const char* name) {
           NumericsClass::kReference,
           {.matmul = &matmul<kLayout>}};
 }
+constexpr KernelRow bf16_pairs_row(const char* name) {
+  return {KernelOp::kMatmul,
+          name,
+          0,
+          Layout::kBF16,
+          ActivationType::kBF16,
+          1,
+          {1, kPanel, 2},
+          NumericsClass::kBf16Dot,
+          {.matmul = &matmul_bf16_pairs}};
+}
 template <Layout kLayout, ActivationType kType>
 constexpr KernelRow integer_row(const char* name) {
   return {KernelOp::kMatmul,
@@ -801,7 +843,7 @@ constexpr KernelRow quantise_bf16_row(const char* name) {
           kType,
           1,
           {1, 1, kActivationBlock},
-          NumericsClass::kBf16Tile,
+          num_terms(kType) == 2 ? NumericsClass::kBf16Tile : NumericsClass::kBf16Dot,
           {.quantise = &quantise_bf16<kType>}};
 }
 template <Layout kLayout>
@@ -829,6 +871,7 @@ constexpr KernelRow plain_row(KernelOp op, const char* name, KernelFunction func
 }
 
 constexpr KernelRow kRows[] = {
+    bf16_pairs_row("matmul_bf16_bf16"),  // before float32: what is multiplied where both are chosen
     matmul_row<Layout::kF32>("matmul_f32"),
     matmul_row<Layout::kF16>("matmul_f16"),
     matmul_row<Layout::kBF16>("matmul_bf16"),

@@ -8,8 +8,9 @@
 namespace headrace::cpu {
 namespace {
 
-constexpr const KernelUnit* kUnits[] = {&kAmxUnit,     &kAvx512VnniUnit, &kAvx512Unit,
-                                        &kAvxVnniUnit, &kAvx2Unit,       &kReferenceUnit};
+constexpr const KernelUnit* kUnits[] = {&kAmxUnit,      &kAvx512Bf16Unit, &kAvx512VnniUnit,
+                                        &kAvx512Unit,   &kAvxVnniUnit,    &kAvx2Unit,
+                                        &kReferenceUnit};
 
 std::string unit_names(uint32_t available) {
   std::string names;
@@ -55,7 +56,7 @@ bool is_chosen(ActivationType type, ActivationType activations) {
 }
 
 // Adds the unit's rows for every op and layout that has none yet, and for fewer rows of x than the
-// rows found before are for.
+// rows found before are for. The first row of a layout decides what its others read as x.
 void add_missing(const KernelUnit& unit, uint32_t available, ActivationType activations,
                  KernelSet* set) {
   const std::array<MatmulRows, kNumLayouts> before = set->matmul;
@@ -63,8 +64,9 @@ void add_missing(const KernelUnit& unit, uint32_t available, ActivationType acti
     if ((row.isa & ~available) != 0 || !is_chosen(row.activation, activations)) continue;
     const auto layout = static_cast<size_t>(row.layout);
     if (row.op == KernelOp::kMatmul) {
-      if (!before[layout].lacks(row)) continue;
       MatmulRows& rows = set->matmul[layout];
+      if (!before[layout].lacks(row)) continue;
+      if (rows.count > 0 && rows.activation() != row.activation) continue;
       CHECK(rows.count < MatmulRows::kMaxRows, "too many rows for {}", row.name);
       rows.rows[static_cast<size_t>(rows.count++)] = &row;
     } else if (const KernelRow** place = slot(set, row); *place == nullptr) {
@@ -113,7 +115,8 @@ std::string_view kernel_op_name(KernelOp op) {
 }
 
 std::string_view numerics_class_name(NumericsClass numerics) {
-  constexpr std::string_view kNames[] = {"f32-reference", "f32-fma", "integer", "bf16-tile"};
+  constexpr std::string_view kNames[] = {"f32-reference", "f32-fma", "integer", "bf16-tile",
+                                         "bf16-dot"};
   return kNames[static_cast<size_t>(numerics)];
 }
 

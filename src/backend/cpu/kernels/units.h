@@ -10,6 +10,7 @@ extern const KernelUnit kAvx2Unit;
 extern const KernelUnit kAvxVnniUnit;
 extern const KernelUnit kAvx512Unit;
 extern const KernelUnit kAvx512VnniUnit;
+extern const KernelUnit kAvx512Bf16Unit;
 extern const KernelUnit kAmxUnit;
 
 }  // namespace headrace::cpu

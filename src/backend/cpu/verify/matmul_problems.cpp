@@ -117,12 +117,14 @@ struct Product {
   // How far a float32 sum may lie from the exact one, as a multiple of kRound * sum of magnitudes:
   // one rounding per step and per fold, one of the product, one of the weight. Errors of random
   // terms add up like a random walk; 4 is a generous number of deviations. Integer rows take fewer
-  // steps, two per sub-block, and bf16 rows two per block and term after the sums within a block.
+  // steps, two per sub-block, and bf16 tiles two per block and term after the sums within a block;
+  // bf16 pairs, which take one term, one per input.
   double sum_steps() const {
     const auto inputs = static_cast<double>(shape.inputs);
     double steps = std::min<double>(kSliceInputs, inputs) + inputs / kSliceInputs;
     if (is_integer(type)) steps = inputs / 8;
     if (is_bf16()) steps = 18 + 2 * num_terms(type) * inputs / kActivationBlock;
+    if (type == ActivationType::kBF16) steps = std::max(steps, inputs);
     return (are_structured(kind.x) ? steps : 4 * std::sqrt(steps)) + 4;
   }
 
@@ -136,8 +138,8 @@ struct Product {
     }
     if (std::isnan(sum)) return {sum, 0};
     if (are_whole(kind.x) && kind.weight == WeightSample::kWhole) return {sum, 0};
-    // The product of two scales may be subnormal, and is multiplied with a sum of codes. In tiles
-    // every weight and every sum may be taken for zero below the normal numbers.
+    // The product of two scales may be subnormal, and is multiplied with a sum of codes. bf16
+    // rows may take every weight and every sum for zero below the normal numbers.
     const double smallest = type == ActivationType::kF32 ? 2 * kTiny
                             : is_bf16()                  ? 2 * num_terms(type) * 0x1p-126
                                                          : 0x1p-126;

@@ -181,7 +181,10 @@ std::vector<float> sample_values(Values values, int64_t rows, int64_t width, Ran
       constexpr float kConstants[] = {1.0f, -1.0f, 1.9f, -1.9921f};
       std::fill(row, row + width, kConstants[r % 4]);
     }
-    if (values == Values::kNan && r % 2 == 1) row[random() % static_cast<uint32_t>(width)] = NAN;
+    // With all payload bits set, so that rounding it as a number would overflow into the sign.
+    if (values == Values::kNan && r % 2 == 1) {
+      row[random() % static_cast<uint32_t>(width)] = bits_to_float(0x7FFFFFFFu);
+    }
     if (values != Values::kInfinite || r % 2 == 0) continue;
     row[random() % static_cast<uint32_t>(width)] = r % 4 == 1 ? INFINITY : -INFINITY;
   }

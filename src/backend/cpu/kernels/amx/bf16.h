@@ -8,7 +8,7 @@
 
 #include "backend/cpu/kernels/amx/row_tiles.h"
 #include "backend/cpu/kernels/amx/tile.h"
-#include "backend/cpu/kernels/generic/lanes_avx512.h"
+#include "backend/cpu/kernels/generic/bf16_quantise.h"
 
 namespace headrace::cpu {
 namespace {
@@ -200,42 +200,6 @@ void matmul_bf16_tiles(const MatmulArgs& args) {
     if (part.num_rows == 0) return;
   }
   bf16_few_rows<Tiles, kType>(part);
-}
-
-// Sixteen floats as bf16 in the low halves of words.
-[[gnu::always_inline]] inline __m512i round_to_bf16(__m512 v) {
-  const __m512i bits = _mm512_castps_si512(v);
-  const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-  const __m512i nudge = _mm512_add_epi32(odd, _mm512_set1_epi32(0x7FFF));
-  const __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(bits, nudge), 16);
-  const __m512i quiet = _mm512_srli_epi32(_mm512_or_si512(bits, _mm512_set1_epi32(0x400000)), 16);
-  return _mm512_mask_mov_epi32(rounded, _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), quiet);
-}
-
-template <ActivationType kType>
-void quantise_bf16(const QuantiseArgs& args) {
-  using F = Avx512;
-  constexpr int64_t kBlock = activation_code_bytes(kType);
-  const __m512 largest = F::set(3.402823466e38f);
-  for (int64_t m = 0; m < args.num_rows; ++m) {
-    const float* x = args.x + m * args.num_inputs;
-    uint8_t* record = args.out + m * activation_record_bytes(kType);
-    const int64_t end =
-        (args.num_inputs + kActivationBlock - 1) / kActivationBlock * kActivationBlock;
-    for (int64_t k = 0; k < end; k += 16) {
-      const __m512 v = F::load_part(x + k, larger(0, args.num_inputs - k));
-      uint8_t* to = record + k / kSliceInputs * args.slice_stride +
-                    k % kSliceInputs / kActivationBlock * kBlock + k % kActivationBlock * 2;
-      const __m512i term = round_to_bf16(v);
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_cvtepi32_epi16(term));
-      if constexpr (num_terms(kType) == 2) {
-        const __m512 rest = F::sub(v, _mm512_castsi512_ps(_mm512_slli_epi32(term, 16)));
-        const __mmask16 finite = _mm512_cmp_ps_mask(F::abs(rest), largest, _CMP_LE_OQ);
-        const __m512i second = _mm512_maskz_mov_epi32(finite, round_to_bf16(rest));
-        _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + 64), _mm512_cvtepi32_epi16(second));
-      }
-    }
-  }
 }
 
 }  // namespace

@@ -51,6 +51,19 @@ enum class Bug : int {
   kIntegerDirectMinimumSkipped,
   kIntegerDirectEarlierSlicesLost,
   kIntegerDirectRowsStuck,
+  // bf16 products.
+  kBf16FirstPanelIgnored,
+  kBf16EarlierSlicesLost,
+  kBf16SliceStuck,
+  kBf16OddInputSkipped,
+  kBf16PairOrder,
+  kBf16DirectLastPanelSkipped,
+  kBf16LastTileDropped,
+  kBf16TilesOfOneHeight,
+  // bf16 activations.
+  kBf16ActivationTruncated,
+  kBf16ActivationNanHidden,
+  kBf16ActivationTailNotCleared,
   // Quantise.
   kQuantiseHalvesSwapped,
   kQuantiseLastBlockSkipped,
