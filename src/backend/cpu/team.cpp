@@ -19,9 +19,11 @@ constexpr int kLooksBeforeYield = 2000;
 constexpr TimeUs kTurnUs = 2500;
 constexpr TimeUs kAwayUs = 800;
 constexpr uint64_t kNextMask = 0xFFFFFFFFu;
-constexpr uint64_t kStop = UINT64_MAX;
+// More items than a job has, all of them claimed: late claims, which count up, change neither.
+constexpr uint64_t kStop = uint64_t{0x80000000u} << 32 | 0xC0000000u;
 
 bool has_items(uint64_t claims) { return (claims & kNextMask) < claims >> 32; }
+bool is_stop(uint64_t claims) { return claims >> 63 != 0; }
 
 void pin_to(int core) {
   cpu_set_t set;
@@ -144,7 +146,7 @@ void Team::wait_for_work() {
   while (true) {
     for (int i = 0; i < kPausesPerLook; ++i) {
       const uint64_t claims = claims_.load(std::memory_order_relaxed);
-      if (has_items(claims) || claims == kStop) {
+      if (has_items(claims) || is_stop(claims)) {
         __builtin_prefetch(phases_);
         return;
       }
@@ -157,7 +159,7 @@ void Team::wait_for_work() {
     const uint32_t seen = wakes_.load();
     sleepers_.fetch_add(1);
     const uint64_t claims = claims_.load();
-    if (!has_items(claims) && claims != kStop) wakes_.wait(seen);
+    if (!has_items(claims) && !is_stop(claims)) wakes_.wait(seen);
     sleepers_.fetch_sub(1);
     deadline = 0;
   }
@@ -168,7 +170,7 @@ void Team::worker(int member, int core) {
   Turn turn;
   while (true) {
     wait_for_work();
-    if (claims_.load(std::memory_order_relaxed) == kStop) return;
+    if (is_stop(claims_.load(std::memory_order_relaxed))) return;
     work_on_items(member);
     turn.give_way();
   }

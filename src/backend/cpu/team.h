@@ -98,7 +98,7 @@ class Team {
   alignas(64) ErasedPhase phases_[kMaxPhases] = {};
   uint32_t finished_before_ = 0;  // finished_ when the job began
   // Number of items << 32 | next item: one word, so that a claim tells whether it is good,
-  // whichever job the claimer came for. What workers look at; all ones: they end.
+  // whichever job the claimer came for. What workers look at; the top bit: they end.
   alignas(64) std::atomic<uint64_t> claims_{0};
   alignas(64) std::atomic<uint32_t> finished_{0};  // items, of all jobs
   alignas(64) std::atomic<int32_t> sleepers_{0};

@@ -89,6 +89,17 @@ TEST_P(TeamTest, WakesFromSleep) {
   EXPECT_EQ(sum, 8 * 10 * 190);
 }
 
+// Teams end while their members still look for items of the last job, spin or fall asleep.
+TEST_P(TeamTest, EndsWhateverItsMembersDo) {
+  const auto [num_threads, num_cores] = GetParam();
+  std::atomic<int64_t> num_items = 0;
+  for (int i = 0; i < 300; ++i) {
+    Team team(num_threads, cores(num_cores));
+    for (int job = 0; job < i % 4; ++job) team.run(3, [&](int64_t, int) { ++num_items; });
+  }
+  EXPECT_EQ(num_items, 75 * 3 * (0 + 1 + 2 + 3));
+}
+
 INSTANTIATE_TEST_SUITE_P(Sizes, TeamTest,
                          testing::Values(std::pair{1, 1}, std::pair{2, 2}, std::pair{4, 1},
                                          std::pair{7, 2}),
