@@ -369,7 +369,7 @@ struct AttentionRowsArgs {
   float* scratch;   // kAttentionScratchFloats, 64-byte aligned
 };
 inline constexpr int kKvSplit = 1024;  // positions of a split; a multiple of kKvStep
-inline constexpr int kAttentionRows = 96;
+inline constexpr int kAttentionRows = 192;
 
 // Of one row and split: acc [dims], total by 16 lanes, top in the first of 16.
 inline constexpr int64_t partial_floats(int64_t head_dim) { return padded_dim(head_dim) + 32; }

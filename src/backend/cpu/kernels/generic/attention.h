@@ -1,11 +1,11 @@
 // Tiles of causal attention over KV blocks; the order of every sum is in kernels.h.
 //
 // A step of keys (then of values) is expanded to floats once for all rows of the tile; few rows use
-// the codes directly (attention_direct.h), which gives the same bits. Scores and
-// weighted sums are the same product of a few rows by a few vectors, held in registers. Rows of a
-// group see nearly the same positions: what all see is computed together, the rest row by row, so
-// that no row touches a position that it does not see. Totals stay in 16 lanes to the end. Scores
-// are in units of log2, so that weights are powers of two.
+// the codes directly (attention_direct.h), which gives the same bits. Scores and weighted sums are
+// the same product of a few rows by a few vectors, held in registers. Rows of a group see nearly
+// the same positions: what all see is computed together, the rest row by row, so that no row
+// touches a position that it does not see. Totals stay in 16 lanes to the end. Scores are in units
+// of log2, so that weights are powers of two.
 #pragma once
 
 #include "backend/cpu/kernels/generic/attention_direct.h"
@@ -183,8 +183,11 @@ struct AttendTile {
   bool far;                 // direct products ask for bytes of the next step, not of this one
   size_t kv_offset;
   int rows;
-  float* kv;  // a step of keys or values
-  float* q;   // [rows, dims], scaled
+  int num_groups;
+  int group_rows;
+  int num_larger_groups;  // the first have one row more
+  float* kv;              // a step of keys or values
+  float* q;               // [rows, dims], scaled
   float* acc;
   float* merged;
   float* scores;         // [rows, kKvStep]
@@ -218,6 +221,10 @@ struct AttendTile {
                                           : a.kv_head) *
                   2 * plane),
         rows(static_cast<int>(a.num_rows)),
+        num_groups((rows + (direct != nullptr ? kDirectRows<F> : F::kAttendRows) - 1) /
+                   (direct != nullptr ? kDirectRows<F> : F::kAttendRows)),
+        group_rows(rows / num_groups),
+        num_larger_groups(rows % num_groups),
         kv(a.scratch),
         q(kv + kKvStep * dims),
         acc(q + rows * dims),
@@ -247,8 +254,12 @@ struct AttendTile {
   void load_queries() {
     const bool natural = kCapped || mutant(Bug::kAttentionLogBaseMixed);
     const float factor = natural ? args.scale : args.scale * kLog2E;
+    constexpr int kRowsAhead = 8;
     for (int r = 0; r < rows; ++r) {
       const float* from = args.q + row_offset(r);
+      const auto* ahead = reinterpret_cast<const uint8_t*>(
+          args.q + row_offset(static_cast<int>(smaller(r + kRowsAhead, rows - 1))));
+      for (int64_t d = 0; d < args.head_dim; d += 16) F::prefetch(ahead + 4 * d);
       for (int64_t d = 0; d < args.head_dim; d += 16) {
         const V v = F::load_part(from + d, smaller(16, args.head_dim - d));
         F::store(q + r * dims + d, F::mul(v, F::set(factor)));
@@ -272,24 +283,26 @@ struct AttendTile {
     F::store(to, F::load_bytes_as_float(planes + kv_scales_offset(args.kv_type, args.head_dim)));
   }
 
-  // fn(first row, number of rows) for even groups of as many as a product takes.
+  // fn(first row, number of rows) for even groups of at most as many as a product takes.
   template <typename Fn>
   [[gnu::always_inline]] inline void for_groups(const Fn& fn) {
-    const int most = direct != nullptr ? kDirectRows<F> : F::kAttendRows;
-    const int groups = (rows + most - 1) / most;
     int first = 0;
-    for (int g = 0; g < groups; ++g) {
-      const int count = rows / groups + (g < rows % groups ? 1 : 0);
+    for (int g = 0; g < num_groups; ++g) {
+      const int count = group_rows + (g < num_larger_groups ? 1 : 0);
       fn(first, count);
       first += count;
     }
   }
 
   // Scores of rows [first, first + count) with the keys of the step that any of them sees.
+  template <bool kWhole>
   void score(int first, int count, int64_t step) {
-    const int64_t begin = larger(lowest[first] - step, 0) / 16;
-    const int64_t limit = (smaller(end[first + count - 1] - step, kKvStep) + 15) / 16;
-    if (begin >= limit) return;
+    int64_t begin = 0, limit = kStepBlocks;
+    if constexpr (!kWhole) {
+      begin = larger(lowest[first] - step, 0) / kKvBlock;
+      limit = (smaller(end[first + count - 1] - step, kKvStep) + kKvBlock - 1) / kKvBlock;
+      if (begin >= limit) return;
+    }
     if (direct != nullptr) {
       return run_direct(direct[count - 1].scores,
                         {keys, far ? next_keys : values, args.head_dim, dims, q + first * dims,
@@ -297,8 +310,8 @@ struct AttendTile {
                         begin, limit);
     }
     multiply_rows<F>(count, limit - begin,
-                     {q + first * dims, dims, kv + begin * 16, kKvStep, args.head_dim,
-                      scores + first * kKvStep + begin * 16, kKvStep, nullptr});
+                     {q + first * dims, dims, kv + begin * kKvBlock, kKvStep, args.head_dim,
+                      scores + first * kKvStep + begin * kKvBlock, kKvStep, nullptr});
   }
 
   // Makes the scores of row r final (in units of log2, -inf where hidden) and moves its top.
@@ -345,9 +358,15 @@ struct AttendTile {
     F::store(totals + r * 16, F::fma(F::load(totals + r * 16), F::set(factor), sum));
   }
 
-  // Rows of a group go side by side, so that their chains of dependent steps overlap.
+  // Rows of a group go side by side, so that their chains of dependent steps overlap. kWhole: all
+  // see all of the step.
+  template <bool kWhole>
   void soften_rows(int first, int count, int64_t step) {
     for (int r = first; r < first + count; ++r) {
+      if constexpr (kWhole) {
+        raise_top<false>(r);
+        continue;
+      }
       step_begin[r] = static_cast<int>(larger(lowest[r] - step, 0));
       step_end[r] = static_cast<int>(smaller(end[r] - step, kKvStep));
       correction[r] = 0.0f;
@@ -359,7 +378,7 @@ struct AttendTile {
     }
     F::store(correction + first, exp2_lanes<F>(F::load(correction + first)));
     for (int r = first; r < first + count; ++r) {
-      if (step_begin[r] < step_end[r]) make_weights(r);
+      if (kWhole || step_begin[r] < step_end[r]) make_weights(r);
     }
   }
 
@@ -417,21 +436,33 @@ struct AttendTile {
     }
   }
 
+  // A group's scores are softened after the products of the next, which do not wait for them.
+  template <bool kWhole>
+  void weigh(int64_t step) {
+    int held = 0, num_held = 0;
+    for_groups([&](int first, int count) __attribute__((always_inline)) {
+      score<kWhole>(first, count, step);
+      if (num_held > 0) soften_rows<kWhole>(held, num_held, step);
+      held = first;
+      num_held = count;
+    });
+    soften_rows<kWhole>(held, num_held, step);
+  }
+
   void run_step(int64_t step) {
     const int64_t begin = larger(step, lowest[0]) / kKvBlock;
     const int64_t limit = (smaller(step + kKvStep, end[rows - 1]) - 1) / kKvBlock + 1;
+    const bool whole = step >= lowest[rows - 1] && step + kKvStep <= end[0];
     load_step(step, begin, limit);
-    for_groups([&](int first, int count) __attribute__((always_inline)) {
-      score(first, count, step);
-      soften_rows(first, count, step);
-    });
+    whole ? weigh<true>(step) : weigh<false>(step);
     for (int64_t block = begin; block < limit && direct == nullptr; ++block) {
       const int64_t column = block * kKvBlock - step;
       const int64_t b = column / kKvBlock;
       loader.values(values[b], next_values[b], dims, kv + column * dims);
     }
-    for_groups([&](int first, int count)
-                   __attribute__((always_inline)) { add_group(first, count); });
+    for_groups([&](int first, int count) __attribute__((always_inline)) {
+      whole ? add_values(first, count, 0, kKvStep) : add_group(first, count);
+    });
   }
 
   void run_split(int64_t split) {
