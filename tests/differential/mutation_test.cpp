@@ -64,6 +64,7 @@ constexpr BugRow kBugs[] = {
     {Bug::kIntegerOffsetsStuck, "integer offsets stuck", "matmul_q4_1_int16_blocked"},
     {Bug::kIntegerLastRowDropped, "integer last row dropped", "matmul_q8_0_int16_blocked"},
     {Bug::kIntegerSliceStuck, "integer slice stuck", "matmul_q8_0_int16_blocked"},
+    {Bug::kIntegerWordsStuck, "integer words stuck", "matmul_q8_0_int16_blocked"},
     {Bug::kIntegerDirectSliceStuck, "integer direct slice stuck", "matmul_q8_0_int16_direct"},
     {Bug::kIntegerDirectHighTermDropped, "integer direct high term dropped",
      "matmul_q8_0_int16_direct"},

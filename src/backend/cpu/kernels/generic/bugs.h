@@ -46,6 +46,7 @@ enum class Bug : int {
   kIntegerOffsetsStuck,
   kIntegerLastRowDropped,
   kIntegerSliceStuck,
+  kIntegerWordsStuck,
   kIntegerDirectSliceStuck,
   kIntegerDirectHighTermDropped,
   kIntegerDirectMinimumSkipped,

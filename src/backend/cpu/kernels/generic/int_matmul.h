@@ -5,7 +5,9 @@
 // once for both terms of an activation. blocked: code
 // bytes and factors of a slice of two panels are unpacked once into scratch
 // (L1) and used by all rows, a tile of rows at a time. Sums of X times code are
-// exact in 32 bits: |sum| <= 32 * 255 * 32768 < 2^28.
+// exact in 32 bits: |sum| <= 32 * 255 * 32768 < 2^28. Units that lack four-byte products multiply
+// 16-bit activations whole, with codes widened to 16 bits, in blocked: half the instructions of two
+// terms, a quarter where bytes would saturate.
 #pragma once
 
 #include "backend/cpu/kernels/generic/weights.h"
@@ -37,18 +39,30 @@ inline constexpr TileKind kTileKind = {
 
 constexpr int log2_of(int value) { return value <= 1 ? 0 : 1 + log2_of(value / 2); }
 
-// Scratch of a slice of kPanels panels: code bytes [block][group of 4 inputs][panel], then scales
-// and offsets (or zero points of the lanes) [sub-block][panel], 64 bytes each.
-template <int kPanels>
+// Activations and codes as 16-bit words: where there are two terms, and bytes take three
+// instructions and more.
+template <typename F, ActivationType kType>
+inline constexpr bool kUsesWords = F::kSaturates && kType == ActivationType::kInt16;
+
+// Scratch of a slice of kPanels panels: code bytes [block][group of 4 inputs][panel] or code words
+// [block][group][even inputs, odd inputs][panel], then scales and offsets (or zero points of the
+// lanes) [sub-block][panel], 64 bytes each; then the words of some rows' activations, as widen_rows
+// leaves them.
+template <int kPanels, bool kWords = false>
 struct SliceScratch {
   static constexpr int kGroups = kSliceInputs / 4;
   static constexpr int kMaxSubBlocks = kSliceInputs / 16;
-  static constexpr int kScales = kGroups * kPanels * 64;
+  static constexpr int kGroupBytes = (kWords ? 2 : 1) * kPanels * 64;
+  static constexpr int kScales = kGroups * kGroupBytes;
   static constexpr int kOffsets = kScales + kMaxSubBlocks * kPanels * 64;
   static constexpr int kPoison = kOffsets + kMaxSubBlocks * kPanels * 64;
-  static constexpr int kBytes = kPoison + kPanels * 64;
+  static constexpr int kActivations = kPoison + kPanels * 64;
+  static constexpr int kRowBytes = kWords ? kSliceInputs * 2 : 0;  // of activations
+  static constexpr int kMaxBytes = kMatmulScratchFloats * static_cast<int>(sizeof(float));
+  static constexpr int kMaxRows = kWords ? (kMaxBytes - kActivations) / (kSliceInputs * 2) : 0;
 };
-static_assert(SliceScratch<2>::kBytes <= kMatmulScratchFloats * int64_t{sizeof(float)});
+static_assert(SliceScratch<2>::kActivations <= SliceScratch<2>::kMaxBytes);
+static_assert(SliceScratch<2, true>::kMaxRows >= 12);
 
 // Factors of the sub-blocks of a super-block, `stride` bytes apart.
 template <typename F, Layout kLayout>
@@ -67,11 +81,11 @@ __attribute__((noinline)) void unpack_factors(const uint8_t* chunk, uint8_t* sca
 
 // One panel's part of the scratch above; `place` is scratch + 64 * panel. Prefetches as many bytes
 // from `next`, where the call after this one will read.
-template <typename F, Layout kLayout, int kPanels>
+template <typename F, Layout kLayout, int kPanels, bool kWords>
 __attribute__((noinline)) void unpack_codes(const uint8_t* panel, int64_t first, int64_t count,
                                             uint8_t* place, const uint8_t* next) {
   using W = CodedWeights<F, kLayout>;
-  using S = SliceScratch<kPanels>;
+  using S = SliceScratch<kPanels, kWords>;
   constexpr int kStep = 64 * kPanels;
   if constexpr (W::kHasSubs) {
     unpack_factors<F, kLayout>(W::unit_at(panel, first).chunk, place + S::kScales,
@@ -79,12 +93,18 @@ __attribute__((noinline)) void unpack_codes(const uint8_t* panel, int64_t first,
   }
   for (int64_t k = 0; k < count; k += W::kUnit) {
     const typename W::Unit unit = W::unit_at(panel, first + k);
-    uint8_t* codes = place + k / 4 * kStep;
+    uint8_t* codes = place + k / 4 * S::kGroupBytes;
     for (int line = 0; line < W::kUnitBytes; line += 64) F::prefetch(next + line);
     next += W::kUnitBytes;
     unrolled<0, 8>([&](auto group) __attribute__((always_inline)) {
-      F::store_words(codes + group.value * kStep,
-                     W::template code_bytes<group.value>(unit.low, unit.high));
+      const auto bytes = W::template code_bytes<group.value>(unit.low, unit.high);
+      uint8_t* to = codes + group.value * S::kGroupBytes;
+      if constexpr (kWords) {
+        F::store_words(to, F::even_bytes(bytes));
+        F::store_words(to + kStep, F::odd_bytes(bytes));
+      } else {
+        F::store_words(to, bytes);
+      }
     });
     if constexpr (!W::kHasSubs) {
       const typename W::Factors f = W::factors(unit.chunk, 0);
@@ -94,6 +114,21 @@ __attribute__((noinline)) void unpack_codes(const uint8_t* panel, int64_t first,
         F::store(reinterpret_cast<float*>(place + S::kOffsets + sub * kStep), f.offset);
       }
       if constexpr (W::kHasLaneZero) F::store_words(place + S::kOffsets + sub * kStep, f.zero);
+    }
+  }
+}
+
+// Records of int16 rows as words: [row][group of 4 inputs][inputs 0, 2, 1, 3].
+template <typename F>
+__attribute__((noinline)) void widen_rows(const uint8_t* x, int64_t num_rows, int num_blocks,
+                                          uint8_t* words) {
+  constexpr int64_t kRecord = activation_record_bytes(ActivationType::kInt16);
+  for (int64_t r = 0; r < num_rows; ++r, x += kRecord, words += kSliceInputs * 2) {
+    for (int i = 0; i < num_blocks * 2; ++i) {
+      const uint8_t* high = x + i / 2 * (2 * kActivationBlock) + i % 2 * 16;
+      const uint8_t* low = high + kActivationBlock;
+      if (mutant(Bug::kIntegerTermsSwapped)) low = high;
+      F::store_pairs(words + i * 32, mutant(Bug::kIntegerHighTermDropped) ? low : high, low);
     }
   }
 }
@@ -135,9 +170,9 @@ struct ScaleOf<F, true> : F::ScaleBits {
 };
 
 // 0 per lane, or NaN where a scale of the panel's part of the scratch is no number.
-template <typename F, int kPanels>
+template <typename F, int kPanels, bool kWords>
 void set_poison(uint8_t* place, int num_sub_blocks) {
-  using S = SliceScratch<kPanels>;
+  using S = SliceScratch<kPanels, kWords>;
   typename F::V poison = F::zero();
   for (int s = 0; s < num_sub_blocks; ++s) {
     const auto* scale = reinterpret_cast<const float*>(place + S::kScales + s * 64 * kPanels);
@@ -146,19 +181,47 @@ void set_poison(uint8_t* place, int num_sub_blocks) {
   F::store(reinterpret_cast<float*>(place + S::kPoison), poison);
 }
 
-// kRows rows times kPanels unpacked panels over the blocks of a slice, added to sums. x: record of
-// the first row.
+// acc plus the products of a group of 4 inputs of kRows rows with their codes. x: the group's bytes
+// or words in the first row.
+template <typename F, TileKind kKind, bool kWords, int kRows, int kPanels>
+[[gnu::always_inline]] inline void add_group(const uint8_t* codes, const uint8_t* x, int64_t stride,
+                                             typename F::I (&acc)[kRows][kPanels]) {
+  using I = typename F::I;
+  for (int half = 0; half < (kWords ? 2 : 1); ++half) {
+    I w[kPanels];
+    for (int p = 0; p < kPanels; ++p) w[p] = F::load_words(codes + (half * kPanels + p) * 64);
+    for (int r = 0; r < kRows; ++r) {
+      const I xv = F::broadcast_word(x + r * stride + half * 4);
+      for (int p = 0; p < kPanels; ++p) {
+        if constexpr (kWords) {
+          acc[r][p] = F::dot2(acc[r][p], w[p], xv);
+        } else {
+          acc[r][p] = F::template dot4<kKind.max_code>(acc[r][p], w[p], xv);
+        }
+      }
+    }
+  }
+}
+
+struct TileRows {
+  const uint8_t* x;      // record of the first row
+  const uint8_t* words;  // its activations as words, where the kernel uses them
+};
+
+// kRows rows times kPanels unpacked panels over the blocks of a slice, added to sums.
 template <typename F, TileKind kKind, ActivationType kType, int kRows, int kPanels>
-__attribute__((noinline)) void integer_tile(const uint8_t* scratch, const uint8_t* x,
+__attribute__((noinline)) void integer_tile(const uint8_t* scratch, const TileRows& rows,
                                             int num_blocks, int zero_shift, float* sums,
                                             int64_t sums_stride) {
   using V = typename F::V;
   using I = typename F::I;
-  using S = SliceScratch<kPanels>;
+  constexpr bool kWords = kUsesWords<F, kType>;
+  using S = SliceScratch<kPanels, kWords>;
   constexpr int64_t kRecord = activation_record_bytes(kType);
   constexpr int kParts = kActivationBlock / kKind.sub_inputs;
   constexpr int kGroups = kKind.sub_inputs / 4;
-  constexpr bool kTwoTerms = kType == ActivationType::kInt16;
+  constexpr bool kTwoTerms = kType == ActivationType::kInt16 && !kWords;
+  const uint8_t* x = rows.x;
   const uint8_t* codes = scratch;
   const uint8_t* scales = scratch + S::kScales;
   const uint8_t* offsets = scratch + S::kOffsets;
@@ -200,17 +263,12 @@ __attribute__((noinline)) void integer_tile(const uint8_t* scratch, const uint8_
         }
         const int place = mutant(Bug::kIntegerTermsSwapped) ? 1 - term : term;
         const uint8_t* xt = xb + part * kKind.sub_inputs + (kTwoTerms ? place * 32 : 0);
+        constexpr int kGroupStep = kWords ? 8 : 4;
+        if constexpr (kWords) xt = rows.words + (block * kParts + part) * kGroups * kGroupStep;
         unrolled<0, kGroups>([&](auto g) __attribute__((always_inline)) {
-          I w[kPanels];
-          for (int p = 0; p < kPanels; ++p) {
-            w[p] = F::load_words(codes + (g.value * kPanels + p) * 64);
-          }
-          for (int r = 0; r < kRows; ++r) {
-            const I xv = F::broadcast_word(xt + r * kRecord + g.value * 4);
-            for (int p = 0; p < kPanels; ++p) {
-              acc[r][p] = F::template dot4<kKind.max_code>(acc[r][p], w[p], xv);
-            }
-          }
+          add_group<F, kKind, kWords, kRows, kPanels>(codes + g.value * S::kGroupBytes,
+                                                      xt + g.value * kGroupStep,
+                                                      kWords ? S::kRowBytes : kRecord, acc);
         });
       }
       ScaleOf<F, kKind.adds_exponents> scale[kPanels];
@@ -231,7 +289,7 @@ __attribute__((noinline)) void integer_tile(const uint8_t* scratch, const uint8_
           }
         }
       }
-      codes += kGroups * kPanels * 64;
+      codes += kGroups * S::kGroupBytes;
       scales += kPanels * 64;
       if (!mutant(Bug::kIntegerOffsetsStuck)) offsets += kPanels * 64;
     }
@@ -252,21 +310,62 @@ __attribute__((noinline)) void integer_tile(const uint8_t* scratch, const uint8_
 // Rows [row, end) in tiles of kRows, the rest in smaller ones of nearly equal
 // size.
 template <typename F, TileKind kKind, ActivationType kType, int kRows, int kPanels>
-void integer_rows(const uint8_t* scratch, const uint8_t* x, int num_blocks, int zero_shift,
+void integer_rows(const uint8_t* scratch, TileRows rows, int num_blocks, int zero_shift,
                   float* sums, int64_t sums_stride, int64_t num_rows) {
   if constexpr (kRows > 0) {
+    constexpr int kRowBytes = SliceScratch<kPanels, kUsesWords<F, kType>>::kRowBytes;
     // The fewest tiles, and of those the most equal: 13 rows are 5, 4, 4.
     int64_t num_tiles = (num_rows + F::kIntegerRows - 1) / F::kIntegerRows;
     while (num_tiles > 0 && (num_rows + num_tiles - 1) / num_tiles == kRows) {
-      integer_tile<F, kKind, kType, kRows, kPanels>(scratch, x, num_blocks, zero_shift, sums,
+      integer_tile<F, kKind, kType, kRows, kPanels>(scratch, rows, num_blocks, zero_shift, sums,
                                                     sums_stride);
-      x += kRows * activation_record_bytes(kType);
+      rows.x += kRows * activation_record_bytes(kType);
+      if (!mutant(Bug::kIntegerWordsStuck)) rows.words += kRows * kRowBytes;
       sums += kRows * sums_stride;
       num_rows -= kRows;
       --num_tiles;
     }
-    integer_rows<F, kKind, kType, kRows - 1, kPanels>(scratch, x, num_blocks, zero_shift, sums,
+    integer_rows<F, kKind, kType, kRows - 1, kPanels>(scratch, rows, num_blocks, zero_shift, sums,
                                                       sums_stride, num_rows);
+  }
+}
+
+// A slice of panels [panel, end) of a call, which come in groups.
+struct PanelSlice {
+  int64_t panel, end;
+  int64_t first;  // input
+  int64_t next;   // bytes from here to what is read after the last group's slice
+};
+
+// num_rows rows of a slice times its panels. x: the first row's record.
+template <typename F, Layout kLayout, ActivationType kType, int kPanels>
+void integer_slice(const MatmulArgs& args, const PanelSlice& slice, const uint8_t* x,
+                   int64_t num_rows, float* sums) {
+  using W = CodedWeights<F, kLayout>;
+  constexpr bool kWords = kUsesWords<F, kType>;
+  using S = SliceScratch<kPanels, kWords>;
+  constexpr int kZeroShift = log2_of(W::kZero);
+  auto* scratch = reinterpret_cast<uint8_t*>(args.scratch);
+  const int64_t count = smaller(kSliceInputs, args.num_inputs - slice.first);
+  const auto num_blocks = static_cast<int>(count / kActivationBlock);
+  if constexpr (kWords) widen_rows<F>(x, num_rows, num_blocks, scratch + S::kActivations);
+  const auto stride = static_cast<int64_t>(args.panel_bytes);
+  const uint8_t* start = args.weight + (args.first_panel + slice.panel) * stride;
+  const int64_t place = slice.first / W::kUnit * W::kUnitBytes;
+  for (int64_t group = slice.panel; group < slice.end; group += kPanels) {
+    const int64_t from = (group - slice.panel) * stride;
+    const bool is_last = group + kPanels >= slice.end;
+    const int64_t ahead = place + (is_last ? slice.next : from + kPanels * stride);
+    for (int p = 0; p < kPanels; ++p) {
+      unpack_codes<F, kLayout, kPanels, kWords>(start + from + p * stride, slice.first, count,
+                                                scratch + 64 * p, start + ahead + p * stride);
+      if constexpr (kTileKind<F, kLayout, kType>.adds_exponents) {
+        set_poison<F, kPanels, kWords>(scratch + 64 * p, static_cast<int>(count / W::kSubInputs));
+      }
+    }
+    integer_rows<F, kTileKind<F, kLayout, kType>, kType, F::kIntegerRows, kPanels>(
+        scratch, {x, scratch + S::kActivations}, num_blocks, kZeroShift, sums + group * kPanel,
+        args.sums_stride, num_rows);
   }
 }
 
@@ -275,42 +374,29 @@ void integer_rows(const uint8_t* scratch, const uint8_t* x, int num_blocks, int 
 template <typename F, Layout kLayout, ActivationType kType, int kPanels>
 int64_t integer_blocked(const MatmulArgs& args, int64_t panel, int64_t end) {
   using W = CodedWeights<F, kLayout>;
-  constexpr int kZeroShift = log2_of(W::kZero);
+  using S = SliceScratch<kPanels, kUsesWords<F, kType>>;
   end = panel + (end - panel) / kPanels * kPanels;
-  auto* scratch = reinterpret_cast<uint8_t*>(args.scratch);
   for (int64_t m = 0; m < args.num_rows; ++m) {
     for (int64_t p = panel; p < end; ++p) {
       F::store(args.sums + m * args.sums_stride + p * kPanel, F::zero());
     }
   }
   constexpr int64_t kSliceBytes = kSliceInputs / W::kUnit * W::kUnitBytes;
-  for (int64_t slice = 0; slice < args.num_inputs; slice += kSliceInputs) {
-    const int64_t count = smaller(kSliceInputs, args.num_inputs - slice);
-    const bool last_slice = slice + count == args.num_inputs;
-    const int64_t x_slice = mutant(Bug::kIntegerSliceStuck) ? 0 : slice / kSliceInputs;
+  // As many rows at once as have room for their words: whole tiles.
+  const int64_t step =
+      S::kMaxRows == 0 ? args.num_rows : S::kMaxRows - S::kMaxRows % F::kIntegerRows;
+  for (int64_t first = 0; first < args.num_inputs; first += kSliceInputs) {
+    const int64_t x_slice = mutant(Bug::kIntegerSliceStuck) ? 0 : first / kSliceInputs;
     const uint8_t* x = static_cast<const uint8_t*>(args.x) + x_slice * args.x_stride;
-    for (int64_t group = panel; group < end; group += kPanels) {
-      const uint8_t* weight =
-          args.weight + static_cast<size_t>(args.first_panel + group) * args.panel_bytes;
-      // Read next: the next group of this slice, else the first group of the
-      // next slice, else the first slice of the panels after these.
-      const int64_t slice_start = slice / kSliceInputs * kSliceBytes;
-      const auto stride = static_cast<int64_t>(args.panel_bytes);
-      int64_t ahead = slice_start + kPanels * stride;
-      if (group + kPanels >= end) {
-        ahead =
-            last_slice ? kPanels * stride : slice_start + kSliceBytes - (group - panel) * stride;
-      }
-      for (int p = 0; p < kPanels; ++p) {
-        unpack_codes<F, kLayout, kPanels>(weight + p * stride, slice, count, scratch + 64 * p,
-                                          weight + p * stride + ahead);
-        if constexpr (kTileKind<F, kLayout, kType>.adds_exponents) {
-          set_poison<F, kPanels>(scratch + 64 * p, static_cast<int>(count / W::kSubInputs));
-        }
-      }
-      integer_rows<F, kTileKind<F, kLayout, kType>, kType, F::kIntegerRows, kPanels>(
-          scratch, x, static_cast<int>(count / kActivationBlock), kZeroShift,
-          args.sums + group * kPanel, args.sums_stride, args.num_rows);
+    // After the last group comes the first one's next slice, or else the panels after these.
+    const int64_t place = first / kSliceInputs * kSliceBytes;
+    const int64_t rest = (end - panel) * static_cast<int64_t>(args.panel_bytes) - place;
+    const bool is_last = first + kSliceInputs >= args.num_inputs;
+    const PanelSlice slice{panel, end, first, is_last ? rest : kSliceBytes};
+    for (int64_t m = 0; m < args.num_rows; m += step) {
+      integer_slice<F, kLayout, kType, kPanels>(args, slice, x + m * activation_record_bytes(kType),
+                                                smaller(step, args.num_rows - m),
+                                                args.sums + m * args.sums_stride);
     }
   }
   return end;

@@ -10,6 +10,7 @@ namespace {
 // From here on codes are unpacked once for all rows, not expanded for each tile of them (measured).
 template <typename F, Layout kLayout, ActivationType kType>
 constexpr int32_t min_blocked_rows() {
+  if (kUsesWords<F, kType>) return CodedWeights<F, kLayout>::kMaxCode > 127 ? 2 : 4;
   if (kIntegerDirectRows<F, kType> == 2) return 8;
   constexpr LayoutInfo kInfo = layout_info(kLayout);
   const bool many_operations = kInfo.high_bits > 0 || kInfo.low_bits == 2 || kInfo.table != 0;
