@@ -26,6 +26,10 @@ template <typename F, typename Fn>
   }
 }
 
+// Rows of a tile's results lie far apart in a matrix that is larger than the caches near a core: a
+// later row comes while this one is made.
+inline constexpr int64_t kRowsAhead = 16;
+
 template <typename F>
 void finish(const FinishArgs& args) {
   using V = typename F::V;
@@ -36,6 +40,9 @@ void finish(const FinishArgs& args) {
     const float* residual =
         args.residual + (mutant(Bug::kFinishResidualOfFirstRow) ? 0 : m * args.out_stride);
     float* out = args.out + m * args.out_stride;
+    for (int64_t i = 0; m + kRowsAhead < args.num_rows && i < args.num_outputs; i += 16) {
+      F::prefetch(reinterpret_cast<const uint8_t*>(out + kRowsAhead * args.out_stride + i));
+    }
     for_columns<F>(args.num_outputs, [&](auto load, auto store) __attribute__((always_inline)) {
       V value = load(sums);
       if (mutant(Bug::kFinishScaleBeforeBias)) value = F::mul(value, scale);
