@@ -177,7 +177,7 @@ struct AttendTile {
 
   const AttentionRowsArgs& args;
   const KvLoader<F>& loader;
-  const DirectRow* direct;  // by rows - 1, or null: steps are expanded
+  const DirectRow* direct;  // by rows of a product - 1, or null: steps are expanded
   int64_t dims;             // padded
   size_t plane;             // bytes
   bool far;                 // direct products ask for bytes of the next step, not of this one
@@ -210,7 +210,7 @@ struct AttendTile {
   explicit AttendTile(const AttentionRowsArgs& a)
       : args(a),
         loader(KvLoaders<F>::kRows[static_cast<int>(a.kv_type)]),
-        direct(a.num_rows <= kDirectRows<F>
+        direct(a.num_rows <= kDirectAttendRows<F>
                    ? DirectProducts<F>::kTypes[static_cast<int>(a.kv_type)].rows
                    : nullptr),
         dims(padded_dim(a.head_dim)),

@@ -124,7 +124,11 @@ struct DirectRow {  // by width: 1, 2 and 4 vectors; null where registers do not
 };
 
 template <typename F>
-inline constexpr int kDirectRows = F::kAttendVectors == 1 ? 6 : 8;
+inline constexpr int kDirectRows = F::kAttendVectors == 1 ? 6 : 8;  // of one product
+
+// Tiles of more rows gain by expanding steps once for all.
+template <typename F>
+inline constexpr int kDirectAttendRows = F::kAttendVectors == 1 ? 9 : 48;
 
 template <typename F, KvDtype kType, int kRows, int kWidth>
 constexpr void add_direct(DirectRow* row) {
@@ -152,7 +156,7 @@ constexpr void fill_direct(DirectRows<F>* table) {
 }
 
 template <typename F, KvDtype kType>
-constexpr DirectRows<F> direct_rows() {
+constexpr DirectRows<F> direct_products() {
   DirectRows<F> table{};
   fill_direct<F, kType>(&table);
   return table;
@@ -161,9 +165,9 @@ constexpr DirectRows<F> direct_rows() {
 template <typename F>
 struct DirectProducts {  // by KvDtype
   static constexpr DirectRows<F> kTypes[kNumKvDtypes] = {
-      direct_rows<F, KvDtype::kF32>(), direct_rows<F, KvDtype::kBF16>(),
-      direct_rows<F, KvDtype::kF16>(), direct_rows<F, KvDtype::kFp8>(),
-      direct_rows<F, KvDtype::kInt8>()};
+      direct_products<F, KvDtype::kF32>(), direct_products<F, KvDtype::kBF16>(),
+      direct_products<F, KvDtype::kF16>(), direct_products<F, KvDtype::kFp8>(),
+      direct_products<F, KvDtype::kInt8>()};
 };
 
 // Vectors [first, end), as many at a time as registers hold.
