@@ -39,6 +39,7 @@ constexpr BugRow kBugs[] = {
     {Bug::kDirectLastPanelSkipped, "direct last panel skipped", "matmul_f32_direct"},
     {Bug::kDirectFirstPanelIgnored, "direct first panel ignored", "matmul_f32_direct"},
     {Bug::kDirectRowStrideOfSums, "direct row stride of sums", "matmul_f32_direct"},
+    {Bug::kDirectRowsStuck, "direct rows stuck", "matmul_f32_direct"},
     {Bug::kBlockedSumsNotCleared, "blocked sums not cleared", "matmul_f32_blocked"},
     {Bug::kBlockedLastRowDropped, "blocked last row dropped", "matmul_f32_blocked"},
     {Bug::kBlockedLastInputSkipped, "blocked last input skipped", "matmul_f32_blocked"},

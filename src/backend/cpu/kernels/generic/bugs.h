@@ -19,6 +19,7 @@ enum class Bug : int {
   kDirectLastPanelSkipped,
   kDirectFirstPanelIgnored,
   kDirectRowStrideOfSums,
+  kDirectRowsStuck,
   kBlockedSumsNotCleared,
   kBlockedLastRowDropped,
   kBlockedLastInputSkipped,

@@ -23,6 +23,8 @@ struct Avx2 {
   static constexpr int kDirectRowsInt16 = 2;  // tile of few rows times kIntegerPanels
   static constexpr int kDirectRowsInt8 = 2;
   static constexpr int kDenseDirectPanels = 4;
+  static constexpr int kDenseRows = 2;  // tile of few rows
+  static constexpr int kDenseRowsPanels = 2;
   static constexpr int kBlockPanels = 1;
   static constexpr int kBlockRows = 6;
   static constexpr int kAttendRows = 6;

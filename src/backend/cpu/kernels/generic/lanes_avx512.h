@@ -16,6 +16,8 @@ struct Avx512 {
   static constexpr int kDirectRowsInt16 = 2;  // tile of few rows times kIntegerPanels
   static constexpr int kDirectRowsInt8 = 2;
   static constexpr int kDenseDirectPanels = 8;
+  static constexpr int kDenseRows = 6;  // tile of few rows
+  static constexpr int kDenseRowsPanels = 4;
   static constexpr int kBlockPanels = 2;
   static constexpr int kBlockRows = 12;
   static constexpr int kAttendRows = 6;

@@ -1,9 +1,9 @@
 // Matrix products of float32 activations with dense panels and 8-bit floats, class kFma.
 //
-// direct: weights go from memory through registers to the sums of one row, where reading the
-// weights is the cost. blocked: a slice of two panels is unpacked once into scratch and used by all
-// rows. Both start each slice from +0, take its inputs in order and fold it into the total, so they
-// agree bit for bit.
+// direct: weights go from memory through registers to the sums of one row or of a tile of few rows,
+// where reading the weights is the cost. blocked: a slice of two panels is unpacked once into
+// scratch and used by all rows. All start each slice from +0, take its inputs in order and fold it
+// into the total, so they agree bit for bit.
 #pragma once
 
 #include "backend/cpu/kernels/generic/weights.h"
@@ -56,20 +56,98 @@ __attribute__((noinline)) void direct_tile(const MatmulArgs& args, const float* 
   for (int p = 0; p < kPanels; ++p) F::store(sums + (panel + p) * kPanel, total[p]);
 }
 
+// kRows rows times kPanels panels of a slice, added to their totals. weight: of the first panel; x:
+// of the first row, at the slice; ahead: bytes to prefetch ahead.
+template <typename F, Layout kLayout, int kRows, int kPanels>
+__attribute__((noinline)) void direct_rows_tile(const MatmulArgs& args, const uint8_t* weight,
+                                                const float* x, int64_t slice, int64_t ahead,
+                                                float* sums) {
+  using V = typename F::V;
+  using W = Weights<F, kLayout>;
+  const auto stride = static_cast<int64_t>(args.panel_bytes);
+  const int64_t count = smaller(kSliceInputs, args.num_inputs - slice);
+  const uint8_t* stream = weight + slice / W::kUnit * W::kUnitBytes + ahead;
+  V acc[kRows][kPanels];
+  for (int r = 0; r < kRows; ++r) {
+    for (int p = 0; p < kPanels; ++p) acc[r][p] = F::zero();
+  }
+  for (int64_t k = 0; k < count; k += W::kUnit) {
+    for (int p = 0; p < kPanels; ++p) {
+      for (int line = 0; line < W::kUnitBytes; line += 64) F::prefetch(stream + p * stride + line);
+    }
+    stream += W::kUnitBytes;
+    const float* xk = x + k;
+    W::template visit<kPanels>(weight, args.panel_bytes, slice + k, count - k,
+                               [&](auto p, auto i, V w) __attribute__((always_inline)) {
+                                 for (int r = 0; r < kRows; ++r) {
+                                   const V xv = F::set(xk[r * args.x_stride + i.value]);
+                                   acc[r][p.value] = F::fma(w, xv, acc[r][p.value]);
+                                 }
+                               });
+  }
+  for (int r = 0; r < kRows; ++r) {
+    for (int p = 0; p < kPanels; ++p) {
+      float* total = sums + r * args.sums_stride + p * kPanel;
+      const V before = mutant(Bug::kDirectSlicesNotFolded) ? F::zero() : F::load(total);
+      F::store(total, F::add(before, acc[r][p]));
+    }
+  }
+}
+
+// All rows of a slice in tiles of at most F::kDenseRows, as equal as may be. Only the first
+// prefetches from memory: the others find its lines in the cache.
+template <typename F, Layout kLayout, int kRows, int kPanels>
+void direct_slice_rows(const MatmulArgs& args, const uint8_t* weight, int64_t slice, int64_t panel,
+                       int64_t row) {
+  if constexpr (kRows > 0) {
+    int64_t num_tiles = (args.num_rows - row + F::kDenseRows - 1) / F::kDenseRows;
+    while (num_tiles > 0 && (args.num_rows - row + num_tiles - 1) / num_tiles == kRows) {
+      const int64_t x_row = mutant(Bug::kDirectRowsStuck) ? 0 : row;
+      const int64_t stride = mutant(Bug::kDirectRowStrideOfSums) ? args.sums_stride : args.x_stride;
+      direct_rows_tile<F, kLayout, kRows, kPanels>(
+          args, weight, static_cast<const float*>(args.x) + x_row * stride + slice, slice,
+          row == 0 ? kPrefetchBytes : 0, args.sums + row * args.sums_stride + panel * kPanel);
+      row += kRows;
+      --num_tiles;
+    }
+    direct_slice_rows<F, kLayout, kRows - 1, kPanels>(args, weight, slice, panel, row);
+  }
+}
+
+template <typename F, Layout kLayout, int kPanels>
+int64_t direct_rows_panels(const MatmulArgs& args, int64_t panel) {
+  for (; panel + kPanels <= args.num_panels; panel += kPanels) {
+    const uint8_t* weight =
+        args.weight + static_cast<size_t>(args.first_panel + panel) * args.panel_bytes;
+    for (int64_t m = 0; m < args.num_rows; ++m) {
+      for (int p = 0; p < kPanels; ++p) {
+        F::store(args.sums + m * args.sums_stride + (panel + p) * kPanel, F::zero());
+      }
+    }
+    for (int64_t slice = 0; slice < args.num_inputs; slice += kSliceInputs) {
+      direct_slice_rows<F, kLayout, F::kDenseRows, kPanels>(args, weight, slice, panel, 0);
+    }
+  }
+  return panel;
+}
+
 template <typename F, Layout kLayout>
 void matmul_direct(const MatmulArgs& args) {
+  if (args.num_rows != 1) {
+    const int64_t panel = direct_rows_panels<F, kLayout, F::kDenseRowsPanels>(args, 0);
+    direct_rows_panels<F, kLayout, 1>(args, panel);
+    return;
+  }
   constexpr bool kIsDense = layout_info(kLayout).low_bits == 0;
   constexpr int kPanels = F::kDenseDirectPanels / (kIsDense ? 1 : 2);  // 8-bit floats have scales
-  for (int64_t row = 0; row < args.num_rows; ++row) {
-    const int64_t x_stride = mutant(Bug::kDirectRowStrideOfSums) ? args.sums_stride : args.x_stride;
-    const float* x = static_cast<const float*>(args.x) + row * x_stride;
-    float* sums = args.sums + row * args.sums_stride;
-    int64_t panel = 0;
-    for (; panel + kPanels <= args.num_panels; panel += kPanels) {
-      direct_tile<F, kLayout, kPanels>(args, x, panel, sums);
-    }
-    if (mutant(Bug::kDirectLastPanelSkipped)) continue;
-    for (; panel < args.num_panels; ++panel) direct_tile<F, kLayout, 1>(args, x, panel, sums);
+  const float* x = static_cast<const float*>(args.x);
+  int64_t panel = 0;
+  for (; panel + kPanels <= args.num_panels; panel += kPanels) {
+    direct_tile<F, kLayout, kPanels>(args, x, panel, args.sums);
+  }
+  if (mutant(Bug::kDirectLastPanelSkipped)) return;
+  for (; panel < args.num_panels; ++panel) {
+    direct_tile<F, kLayout, 1>(args, x, panel, args.sums);
   }
 }
 

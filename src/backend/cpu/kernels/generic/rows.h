@@ -9,7 +9,15 @@
 namespace headrace::cpu {
 namespace {
 
-inline constexpr int32_t kMinBlockedRows = 2;
+// From here on a slice is unpacked once for all rows, not converted for each tile of them
+// (measured).
+template <typename F, Layout kLayout>
+constexpr int32_t min_float_blocked_rows() {
+  constexpr bool kIsFloat8 = layout_info(kLayout).low_bits != 0;
+  if (F::kBlockPanels == 1) return kIsFloat8 ? 6 : 12;
+  if (kIsFloat8) return 12;
+  return kLayout == Layout::kF16 ? 24 : 96;
+}
 
 template <typename F, Layout kLayout>
 constexpr KernelRow direct_row(const char* name) {
@@ -19,7 +27,7 @@ constexpr KernelRow direct_row(const char* name) {
           kLayout,
           ActivationType::kF32,
           1,
-          {1, F::kDenseDirectPanels * kPanel, kSliceInputs},
+          {F::kDenseRows, F::kDenseDirectPanels * kPanel, kSliceInputs},
           NumericsClass::kFma,
           {.matmul = &matmul_direct<F, kLayout>}};
 }
@@ -30,7 +38,7 @@ constexpr KernelRow blocked_row(const char* name) {
           F::kIsa,
           kLayout,
           ActivationType::kF32,
-          kMinBlockedRows,
+          min_float_blocked_rows<F, kLayout>(),
           {F::kBlockRows, F::kBlockPanels * kPanel, kSliceInputs},
           NumericsClass::kFma,
           {.matmul = &matmul_blocked<F, kLayout>}};
