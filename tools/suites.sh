@@ -136,11 +136,11 @@ case $build in
     ;;
   tsan)
     tools/setup.sh test
-    tools/build.sh tsan test_base test_engine test_engine_sim test_server test_kernels
+    tools/build.sh tsan test_base test_backend test_engine test_engine_sim test_server test_kernels
     export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
     run_ctest threads --label-regex '^(base|engine|server)$'
     run_ctest engine-sim --tests-regex '^EngineSim\.'
-    run_ctest team --tests-regex '^Team\.'
+    run_ctest team --tests-regex '(^|/)(Team|PanelShares)'
     ;;
   fuzz)
     tools/setup.sh check
