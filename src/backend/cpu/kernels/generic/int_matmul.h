@@ -407,8 +407,9 @@ inline constexpr int64_t kCachedRows = 32;  // rows of x that stay in the cache 
 template <typename F, Layout kLayout, ActivationType kType>
 void matmul_integer_blocked(const MatmulArgs& args) {
   // With few rows the weights are what is read: panel after panel, each from
-  // front to back.
-  const int64_t step = args.num_rows <= kCachedRows ? F::kIntegerPanels : args.num_panels;
+  // front to back. But activations are widened for all panels at once.
+  const bool by_panel = !kUsesWords<F, kType> && args.num_rows <= kCachedRows;
+  const int64_t step = by_panel ? F::kIntegerPanels : args.num_panels;
   int64_t panel = 0;
   while (panel + F::kIntegerPanels <= args.num_panels) {
     panel = integer_blocked<F, kLayout, kType, F::kIntegerPanels>(
