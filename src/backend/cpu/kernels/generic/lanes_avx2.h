@@ -5,6 +5,7 @@
 #include <immintrin.h>
 
 #include "backend/cpu/kernels/generic/base.h"
+#include "backend/cpu/kernels/generic/word_pairs.h"
 
 namespace headrace::cpu {
 namespace {
@@ -16,7 +17,7 @@ struct WordPair {
   __m256i low, high;
 };
 
-struct Avx2 {
+struct Avx2 : WordPairs {
   using V = FloatPair;
   using I = WordPair;
   static constexpr uint32_t kIsa = kIsaAvx2 | kIsaFma | kIsaF16c;
@@ -189,16 +190,6 @@ struct Avx2 {
   static I dot2(I acc, I codes, I x) {
     return {_mm256_add_epi32(acc.low, _mm256_madd_epi16(codes.low, x.low)),
             _mm256_add_epi32(acc.high, _mm256_madd_epi16(codes.high, x.high))};
-  }
-  // 16 numbers 256 high + low as 16 bits; of each four, the second and third change places.
-  static void store_pairs(uint8_t* p, const uint8_t* high, const uint8_t* low) {
-    const auto widen = [](const uint8_t* from) __attribute__((always_inline)) {
-      return _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
-    };
-    const __m256i whole = _mm256_add_epi16(_mm256_slli_epi16(widen(high), 8), widen(low));
-    const __m256i order = _mm256_broadcastsi128_si256(
-        _mm_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15));
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_shuffle_epi8(whole, order));
   }
   static I abs_bits(V v) {
     const V a = abs(v);

@@ -4,11 +4,12 @@
 #include <immintrin.h>
 
 #include "backend/cpu/kernels/generic/base.h"
+#include "backend/cpu/kernels/generic/word_pairs.h"
 
 namespace headrace::cpu {
 namespace {
 
-struct Avx512 {
+struct Avx512 : WordPairs {
   using V = __m512;
   using I = __m512i;
   static constexpr uint32_t kIsa =
@@ -146,16 +147,6 @@ struct Avx512 {
   static I odd_bytes(I v) { return _mm512_srli_epi16(v, 8); }
   // acc + two products of 16 bits per word.
   static I dot2(I acc, I codes, I x) { return _mm512_add_epi32(acc, _mm512_madd_epi16(codes, x)); }
-  // 16 numbers 256 high + low as 16 bits; of each four, the second and third change places.
-  static void store_pairs(uint8_t* p, const uint8_t* high, const uint8_t* low) {
-    const auto widen = [](const uint8_t* from) __attribute__((always_inline)) {
-      return _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
-    };
-    const __m256i whole = _mm256_add_epi16(_mm256_slli_epi16(widen(high), 8), widen(low));
-    const __m256i order = _mm256_broadcastsi128_si256(
-        _mm_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15));
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_shuffle_epi8(whole, order));
-  }
   static I abs_bits(V v) { return and_bits(_mm512_castps_si512(v), set_bits(0x7FFFFFFFu)); }
   static I to_words(V v) { return _mm512_cvtps_epi32(v); }  // nearest, ties to even
   static void store_low_bytes(uint8_t* p, I v) {
