@@ -10,6 +10,7 @@ namespace headrace {
 namespace {
 
 using enum OptionKind;
+using enum OptionGroup;
 
 constexpr std::string_view kGenerates = "run chat";      // commands that sample
 constexpr std::string_view kEngines = "serve run chat";  // commands that run an engine
@@ -19,77 +20,92 @@ constexpr std::string_view kStores =
 
 // clang-format off
 constexpr OptionRow kRows[] = {
-    // name, environment, kind, default, range, commands, help
-    {"--model", "HEADRACE_MODEL", kText, "smollm2:135m", "", "run chat tokenize render serve",
-     "Model to use: a GGUF file, a safetensors file or folder, or the name of a pulled model."},
+    // name, environment, kind, default, range, commands, help, heading, what no default means, letter
+    {"--model", "HEADRACE_MODEL", kText, "smollm2:135m", "", "run chat tokenize render serve inspect eval",
+     "Model to use: a GGUF file, a safetensors file or folder, or the name of a pulled model. Naming it first does the same.", kModel, {}, 'm'},
     {"--store", "HEADRACE_STORE", kText, "", "", kStores,
-     "Folder of pulled models; empty: models/ under HEADRACE_HOME, or headrace/models in the user's cache."},
+     "Folder of pulled models; empty: models/ under HEADRACE_HOME, or headrace/models in the user's cache.", kModel},
     {"--isa", "HEADRACE_ISA", kChoice, "auto", "auto|reference|avx2|avx_vnni|avx512|avx512_vnni|avx512_bf16|amx", "serve run chat eval verify bench version",
-     "Instruction set of the kernels; auto takes the fastest this processor has."},
+     "Instruction set of the kernels; auto takes the fastest this processor has.", kKernels},
     {"--activations", "HEADRACE_ACTIVATIONS", kChoice, "exact", "exact|int8", "serve run chat eval verify bench version",
-     "Arithmetic of quantised and bf16 weights: exact keeps 16 bits per activation or more; int8 takes 8, or bf16 for bf16 weights: faster and less accurate."},
+     "Arithmetic of quantised and bf16 weights: exact keeps 16 bits per activation or more; int8 takes 8, or bf16 for bf16 weights: faster and less accurate.", kKernels},
     {"--threads", "HEADRACE_THREADS", kInteger, "0", "0..1024", "serve run chat eval verify bench version",
-     "Compute threads; 0: one per core that affinity and cgroup quota allow."},
-    {"--kv-type", "HEADRACE_KV_TYPE", kChoice, "f16", "f16|bf16|f32|fp8|int8", "serve run chat eval verify bench inspect",
-     "Storage of keys and values: f16 and bf16 take half the memory of f32, fp8 and int8 a quarter; f16 stays near exact."},
+     "Compute threads; 0: one per core that affinity and cgroup quota allow, which is also the most.", kKernels},
+    {"--kv-type", "HEADRACE_KV_TYPE", kChoice, "f16", "f16|bf16|f32|fp8|int8", "serve run chat eval verify bench inspect version",
+     "Storage of keys and values: f16 and bf16 take half the memory of f32, fp8 and int8 a quarter; f16 stays near exact.", kMemory},
     {"--context", "HEADRACE_CONTEXT", kInteger, "0", "0..1048576", "serve run chat inspect",
-     "Tokens per sequence, prompt and answer together; 0: the model's own limit, at most 32768."},
+     "Tokens per sequence, prompt and answer together; 0: the model's own limit, at most 32768.", kMemory},
     {"--kv-memory", "HEADRACE_KV_MEMORY", kBytes, "0", "0..", kEngines,
-     "Memory for keys and values, such as 512M or 2G; 0: room for four full contexts within a quarter of free memory."},
+     "Memory for keys and values, such as 512M or 2G; 0: room for four full contexts within a quarter of the memory that this process can get, or for one within half.", kMemory},
     {"--batch-tokens", "HEADRACE_BATCH_TOKENS", kInteger, "512", "16..8192", "serve run chat eval verify bench inspect",
-     "Most tokens in one step; long prompts are computed in chunks of this size."},
+     "Most tokens in one step; long prompts are computed in chunks of this size.", kMemory},
     {"--weight-cache", "HEADRACE_WEIGHT_CACHE", kText, "", "", kLoads,
-     "Folder that keeps packed weights, so that the next start maps them instead of packing; empty: none are kept."},
+     "Folder that keeps packed weights, so that the next start reads them instead of packing; empty: none are kept.", kMemory},
     {"--weight-cache-size", "HEADRACE_WEIGHT_CACHE_SIZE", kBytes, "32G", "0..", kLoads,
-     "Most that the folder of packed weights may hold; the least recently used files are removed first."},
+     "Most that the folder of packed weights may hold; the least recently used files are removed first.", kMemory},
     {"--weight-cache-check", "HEADRACE_WEIGHT_CACHE_CHECK", kChoice, "stamp", "stamp|content", kLoads,
-     "How a start sees that the model's files are those that were packed: by size, times and inode, or by reading them whole."},
+     "How a start sees that the model's files are those that were packed: by size, times and inode, or by reading them whole.", kMemory},
     {"--max-sequences", "HEADRACE_MAX_SEQUENCES", kInteger, "32", "1..1024", "serve",
-     "Requests computed together; further ones wait."},
+     "Requests computed together; further ones wait.", kServer},
     {"--max-waiting", "HEADRACE_MAX_WAITING", kInteger, "4096", "0..1000000", "serve",
-     "Requests that may wait; further ones are refused with status 429."},
+     "Requests that may wait; further ones are refused with status 429.", kServer},
 
-    {"--host", "HEADRACE_HOST", kText, "127.0.0.1", "", "serve", "Address to listen on."},
-    {"--port", "HEADRACE_PORT", kInteger, "8080", "0..65535", "serve", "Port to listen on; 0 takes a free one and prints it."},
-    {"--alias", "HEADRACE_ALIAS", kText, "", "", "serve", "Further names under which requests may ask for the model, separated by commas."},
-    {"--http-threads", "HEADRACE_HTTP_THREADS", kInteger, "2", "1..64", "serve", "Threads that serve connections."},
+    {"--content-tokens", "HEADRACE_CONTENT_TOKENS", kChoice, "special", "special|plain", "serve run chat render",
+     "What the name of a special token means inside messages: the token, as the reference implementations have it, or plain text, so that content cannot forge turns.", kAnswer},
+
+    {"--host", "HEADRACE_HOST", kText, "127.0.0.1", "", "serve", "Address to listen on.", kServer},
+    {"--port", "HEADRACE_PORT", kInteger, "8080", "0..65535", "serve", "Port to listen on; 0 takes a free one and prints it.", kServer},
+    {"--alias", "HEADRACE_ALIAS", kText, "", "", "serve", "Further names under which requests may ask for the model, separated by commas.", kServer},
+    {"--http-threads", "HEADRACE_HTTP_THREADS", kInteger, "2", "1..64", "serve", "Threads that serve connections.", kServer},
     {"--drain-seconds", "HEADRACE_DRAIN_SECONDS", kInteger, "30", "0..3600", "serve",
-     "How long running requests may finish after SIGTERM or Ctrl-C."},
+     "How long running requests may finish after SIGTERM or Ctrl-C.", kServer},
+    {"--api-key", "HEADRACE_API_KEY", kText, "", "", "serve", "Key that requests must carry; other users see it in the list of processes until the server has started, so better set the variable or a file.", kServer},
+    {"--api-key-file", "HEADRACE_API_KEY_FILE", kText, "", "", "serve", "File of keys, one a line, any of which is good; lines that begin with # are left out.", kServer},
+    {"--allowed-hosts", "HEADRACE_ALLOWED_HOSTS", kText, "", "", "serve",
+     "Names under which clients reach the server, separated by commas; * allows any. Empty: any where it listens beyond loopback, else addresses, localhost and names without a dot.", kServer},
+    {"--cors-origins", "HEADRACE_CORS_ORIGINS", kText, "", "", "serve", "Origins of web pages that may use the server, such as https://chat.example, separated by commas; * allows any. Empty: its own page alone.", kServer},
+    {"--request-memory", "HEADRACE_REQUEST_MEMORY", kBytes, "0", "0..", "serve",
+     "Memory that bodies, waiting requests and answers may hold together, such as 512M; 0: a quarter of free memory, from 64M to 1G.", kServer},
+    {"--max-body", "HEADRACE_MAX_BODY", kBytes, "32M", "1..", "serve", "Longest body of a request; at most half of --request-memory.", kServer},
+    {"--max-connections", "HEADRACE_MAX_CONNECTIONS", kInteger, "12000", "1..1000000", "serve", "Connections at a time; further ones get status 503.", kServer},
+    {"--max-connections-per-address", "HEADRACE_MAX_CONNECTIONS_PER_ADDRESS", kInteger, "512", "0..1000000", "serve",
+     "Connections of one address at a time; this machine itself is not counted. 0: no limit.", kServer},
+    {"--log-format", "HEADRACE_LOG_FORMAT", kChoice, "text", "text|json", "serve", "Form of log lines; json writes one object a line.", kServer},
 
-    {"--temperature", "", kNumber, "0.7", "0..100", kGenerates, "Randomness of the answer; 0 always takes the most likely token."},
-    {"--top-k", "", kInteger, "0", "-1..1000000", kGenerates, "Sample among the k most likely tokens; 0: all."},
-    {"--top-p", "", kNumber, "0.95", "0..1", kGenerates, "Sample among the most likely tokens that make up this probability."},
-    {"--min-p", "", kNumber, "0", "0..1", kGenerates, "Leave out tokens less likely than this share of the most likely one."},
-    {"--repetition-penalty", "", kNumber, "1", "0.01..10", kGenerates, "Above 1: makes tokens that occurred less likely."},
-    {"--presence-penalty", "", kNumber, "0", "-2..2", kGenerates, "Subtracted once from the logit of every token of the answer so far."},
-    {"--frequency-penalty", "", kNumber, "0", "-2..2", kGenerates, "Subtracted from a token's logit each time it occurred in the answer."},
-    {"--seed", "", kInteger, "0", "0..9223372036854775807", kGenerates, "Seed of the sampler: equal seeds and settings give equal answers."},
-    {"--max-tokens", "", kInteger, "512", "1..1048576", kGenerates, "Most tokens of an answer."},
-    {"--stop", "", kText, "", "", kGenerates, "End the answer at this text (\\n for a newline)."},
-    {"--ignore-eos", "", kFlag, "", "", "run", "Go on past the model's end token."},
-    {"--raw", "", kFlag, "", "", "run", "Continue the prompt as plain text: no chat template."},
-    {"--system", "", kText, "", "", "run chat", "System message."},
-    {"--stats", "", kFlag, "", "", kGenerates, "After the answer, print tokens, time to first token and tokens per second on standard error."},
+    {"--temperature", "", kNumber, "", "0..100", kGenerates, "Randomness of the answer; 0 always takes the most likely token.", kAnswer, "the model's own, else 0.7"},
+    {"--top-k", "", kInteger, "", "-1..1000000", kGenerates, "Sample among the k most likely tokens; 0: all.", kAnswer, "the model's own, else 0"},
+    {"--top-p", "", kNumber, "", "0..1", kGenerates, "Sample among the most likely tokens that make up this probability.", kAnswer, "the model's own, else 0.95"},
+    {"--min-p", "", kNumber, "", "0..1", kGenerates, "Leave out tokens less likely than this share of the most likely one.", kAnswer, "the model's own, else 0"},
+    {"--repetition-penalty", "", kNumber, "", "0.01..10", kGenerates, "Above 1: makes tokens that occurred less likely.", kAnswer, "the model's own, else 1"},
+    {"--presence-penalty", "", kNumber, "0", "-2..2", kGenerates, "Subtracted once from the logit of every token of the answer so far.", kAnswer},
+    {"--frequency-penalty", "", kNumber, "0", "-2..2", kGenerates, "Subtracted from a token's logit each time it occurred in the answer.", kAnswer},
+    {"--seed", "", kInteger, "", "0..9223372036854775807", kGenerates, "Seed of the sampler: equal seeds and settings give equal answers.", kAnswer, "random; --stats prints it"},
+    {"--max-tokens", "", kInteger, "512", "1..1048576", kGenerates, "Most tokens of an answer; one that is cut says so.", kAnswer},
+    {"--stop", "", kText, "", "", kGenerates, "End the answer at this text (\\n for a newline).", kAnswer},
+    {"--ignore-eos", "", kFlag, "", "", "run", "Go on past the model's end token.", kAnswer},
+    {"--raw", "", kFlag, "", "", "run", "Continue the prompt as plain text: no chat template.", kAnswer},
+    {"--system", "", kText, "", "", "run chat", "System message: how the model shall behave.", kAnswer},
+    {"--stats", "", kFlag, "", "", kGenerates, "After the answer, print tokens, speed and seed on standard error.", kOutput},
 
-    {"--json", "", kFlag, "", "", "inspect tokenize render eval verify bench version", "Print JSON."},
-    {"--prefill", "", kText, "128,512,2048", "", "bench", "Prompts to time, in tokens, with commas between; empty: none."},
-    {"--depth", "", kText, "0,512,2048,8192", "", "bench", "Contexts at which to time decode, in tokens; empty: none. As far as the model's context reaches."},
-    {"--batch", "", kText, "1,4,16,64", "", "bench", "Sequences to decode together; empty: none."},
-    {"--batch-depth", "", kInteger, "128", "0..1048576", "bench", "Context of each sequence of a batch."},
-    {"--decode", "", kInteger, "32", "1..65536", "bench", "Steps of a timed decode."},
-    {"--repeats", "", kInteger, "3", "1..1000", "bench", "Times that each point is run; the median counts."},
-    {"--shape", "", kText, "llama-1b", "", "bench", "Shape of a random model: smollm2-135m, smollm2-360m, qwen2.5-0.5b, qwen2.5-1.5b, llama-1b, llama-3b or llama-8b."},
-    {"--format", "", kText, "q8_0", "", "bench", "Storage of a random model: f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1, q2_k, q3_k, q4_k, q4_k_m, q5_k, q5_k_m, q6_k, iq4_nl, iq4_xs or mxfp4."},
-    {"--layers", "", kInteger, "0", "0..1024", "bench", "Layers of a random model; 0: as the shape has. Likewise the sizes below."},
-    {"--hidden", "", kInteger, "0", "0..131072", "bench", "Width of the residual stream."},
-    {"--heads", "", kInteger, "0", "0..1024", "bench", "Query heads."},
-    {"--kv-heads", "", kInteger, "0", "0..1024", "bench", "Key and value heads."},
-    {"--head-dim", "", kInteger, "0", "0..512", "bench", "Width of a head."},
-    {"--intermediate", "", kInteger, "0", "0..131072", "bench", "Width of the MLP."},
-    {"--vocab", "", kInteger, "0", "0..1048576", "bench", "Tokens of the vocabulary."},
-    {"--seed", "", kInteger, "0", "0..9223372036854775807", "bench", "Seed of the random weights: equal seeds give equal files."},
-    {"--out", "", kText, "", "", "bench", "File that a random model is written to."},
-    {"--tensors", "", kFlag, "", "", "inspect", "List every tensor."},
+    {"--json", "", kFlag, "", "", "inspect tokenize render eval verify bench version", "Print JSON, for programs.", kOutput},
+    {"--prefill", "", kText, "128,512,2048", "", "bench", "Prompts to time, in tokens, with commas between; empty: none.", kPoints},
+    {"--depth", "", kText, "0,512,2048,8192", "", "bench", "Contexts at which to time decode, in tokens; empty: none. As far as the model's context reaches.", kPoints},
+    {"--batch", "", kText, "1,4,16,64", "", "bench", "Sequences to decode together; empty: none.", kPoints},
+    {"--batch-depth", "", kInteger, "128", "0..1048576", "bench", "Context of each sequence of a batch.", kPoints},
+    {"--decode", "", kInteger, "32", "1..65536", "bench", "Steps of a timed decode.", kPoints},
+    {"--repeats", "", kInteger, "3", "1..1000", "bench", "Times that each point is run; the median counts.", kPoints},
+    {"--shape", "", kText, "llama-1b", "", "bench", "Shape of a random model: smollm2-135m, smollm2-360m, qwen2.5-0.5b, qwen2.5-1.5b, llama-1b, llama-3b or llama-8b.", kRandomModel},
+    {"--format", "", kText, "q8_0", "", "bench", "Storage of a random model: f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1, q2_k, q3_k, q4_k, q4_k_m, q5_k, q5_k_m, q6_k, iq4_nl, iq4_xs or mxfp4.", kRandomModel},
+    {"--layers", "", kInteger, "0", "0..1024", "bench", "Layers of a random model; 0: as the shape has. Likewise the sizes below.", kRandomModel},
+    {"--hidden", "", kInteger, "0", "0..131072", "bench", "Width of the residual stream.", kRandomModel},
+    {"--heads", "", kInteger, "0", "0..1024", "bench", "Query heads.", kRandomModel},
+    {"--kv-heads", "", kInteger, "0", "0..1024", "bench", "Key and value heads.", kRandomModel},
+    {"--head-dim", "", kInteger, "0", "0..512", "bench", "Width of a head.", kRandomModel},
+    {"--intermediate", "", kInteger, "0", "0..131072", "bench", "Width of the MLP.", kRandomModel},
+    {"--vocab", "", kInteger, "0", "0..1048576", "bench", "Tokens of the vocabulary.", kRandomModel},
+    {"--seed", "", kInteger, "0", "0..9223372036854775807", "bench", "Seed of the random weights: equal seeds give equal files.", kRandomModel},
+    {"--out", "", kText, "", "", "bench", "File that a random model is written to.", kRandomModel},
+    {"--tensors", "", kFlag, "", "", "inspect", "List every tensor.", kOutput},
     {"--decode", "", kFlag, "", "", "tokenize", "The arguments are token ids; print their text."},
     {"--no-special", "", kFlag, "", "", "tokenize", "Do not add the begin and end tokens."},
     {"--no-generation-prompt", "", kFlag, "", "", "render", "Do not end the prompt with the assistant's header."},
@@ -97,11 +113,11 @@ constexpr OptionRow kRows[] = {
     {"--windows", "", kInteger, "0", "0..1000000", "eval verify", "Most perplexity windows; 0: all."},
     {"--tolerance", "", kNumber, "0", "0..1", "verify", "Largest allowed |difference| as a share of the largest |logit|; 0: 2e-4."},
     {"--quick", "", kFlag, "", "", "verify", "verify kernels: fewer shapes and values."},
-    {"--list-kernels", "", kFlag, "", "", "version", "List every kernel, what it needs and which are in use."},
-    {"--options", "", kFlag, "", "", "version", "List every option with its environment variable, default and range."},
-    {"--revision", "", kText, "", "", "pull", "Revision of a hub repository, as after @."},
-    {"--quiet", "", kFlag, "", "", "pull run chat serve", "No progress output."},
-    {"--log-level", "HEADRACE_LOG_LEVEL", kChoice, "info", "debug|info|warning|error|off", "serve", "Least important log lines to print."},
+    {"--list-kernels", "", kFlag, "", "", "version", "List every kernel, what it needs and which are in use.", kOutput},
+    {"--options", "", kFlag, "", "", "version", "List every option with its environment variable, default and range.", kOutput},
+    {"--revision", "", kText, "", "", "pull", "Revision of a hub repository, as after @.", kModel},
+    {"--quiet", "", kFlag, "", "", "pull run chat serve", "No progress, no greeting and no notes; errors only.", kOutput},
+    {"--log-level", "HEADRACE_LOG_LEVEL", kChoice, "info", "debug|info|warning|error|off", "serve", "Least important log lines to print.", kServer},
 };
 // clang-format on
 
@@ -190,6 +206,14 @@ const OptionRow* find_row(std::string_view command, std::string_view name) {
 
 std::span<const OptionRow> option_rows() { return kRows; }
 
+std::string_view group_title(OptionGroup group) {
+  constexpr std::string_view kTitles[kNumOptionGroups] = {
+      "Answer",       "Server", "Options", "Model",   "Points to time",
+      "Random model", "Output", "Memory",  "Kernels",
+  };
+  return kTitles[static_cast<size_t>(group)];
+}
+
 bool option_applies(const OptionRow& row, std::string_view command) {
   std::string_view rest = row.commands;
   while (!rest.empty()) {
@@ -230,11 +254,21 @@ Result<Options> Options::create(std::string_view command,
     const auto found = given.find(row.name);
     const char* environment = row.env.empty() ? nullptr : std::getenv(std::string(row.env).c_str());
     std::string text(row.value);
-    if (environment != nullptr && *environment != '\0') text = environment;
-    if (found != given.end()) text = found->second;
-    TRY(check_option(row, text));
-    options.set_[std::string(row.name)] =
-        found != given.end() || (environment != nullptr && *environment != '\0');
+    if (environment != nullptr && *environment != '\0') {
+      text = environment;
+      options.set_.emplace(row.name);
+    }
+    if (found != given.end()) {
+      text = found->second;
+      options.set_.emplace(row.name);
+      options.typed_.emplace(row.name);
+    }
+    const bool is_checked = options.is_set(row.name) || !row.value.empty();
+    if (const Status status = check_option(row, text); is_checked && !status.ok()) {
+      Error error = status.error();
+      if (found == given.end()) error.hint = fmt::format("the value comes from {}", row.env);
+      return error;
+    }
     options.values_[std::string(row.name)] = std::move(text);
   }
   return options;
@@ -250,11 +284,15 @@ const std::string& Options::value_of(std::string_view name, OptionKind kind) con
 bool Options::flag(std::string_view name) const { return value_of(name, kFlag) == "true"; }
 
 int64_t Options::integer(std::string_view name) const {
-  return *parse_integer(value_of(name, kInteger));
+  const auto value = parse_integer(value_of(name, kInteger));
+  CHECK(value.has_value(), "{} has no value", name);
+  return *value;
 }
 
 double Options::number(std::string_view name) const {
-  return *parse_number(value_of(name, kNumber));
+  const auto value = parse_number(value_of(name, kNumber));
+  CHECK(value.has_value(), "{} has no value", name);
+  return *value;
 }
 
 const std::string& Options::text(std::string_view name) const { return value_of(name, kText); }
@@ -263,9 +301,8 @@ uint64_t Options::bytes(std::string_view name) const {
   return *parse_bytes(value_of(name, kBytes));
 }
 
-bool Options::is_set(std::string_view name) const {
-  const auto found = set_.find(name);
-  return found != set_.end() && found->second;
-}
+bool Options::is_set(std::string_view name) const { return set_.contains(name); }
+
+bool Options::is_typed(std::string_view name) const { return typed_.contains(name); }
 
 }  // namespace headrace

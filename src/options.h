@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -18,17 +19,36 @@ namespace headrace {
 
 enum class OptionKind : uint8_t { kFlag, kInteger, kNumber, kText, kChoice, kBytes };
 
+// Under which heading `--help` shows a row; help shows the groups in this order.
+enum class OptionGroup : uint8_t {
+  kAnswer,
+  kServer,
+  kOther,
+  kModel,
+  kPoints,
+  kRandomModel,
+  kOutput,
+  kMemory,
+  kKernels,
+};
+inline constexpr int kNumOptionGroups = 9;
+
 struct OptionRow {
   std::string_view name;  // "--port"
   std::string_view env;   // "HEADRACE_PORT", or empty
   OptionKind kind;
-  std::string_view value;     // default, as it would be typed
+  std::string_view value;     // default, as it would be typed; empty for a number: there is none
   std::string_view range;     // "1..65535", or choices "auto|reference|avx2"; empty: any
   std::string_view commands;  // "serve run": where it applies
   std::string_view help;      // one sentence, for the user
+  OptionGroup group = OptionGroup::kOther;
+  std::string_view unset = {};  // what happens without a default: "the model's own, else 0.7"
+  char letter = 0;              // 'm' for -m; 0: none
 };
 
 std::span<const OptionRow> option_rows();
+// "Sampling": the heading of a group.
+std::string_view group_title(OptionGroup group);
 
 // The options of one command after parsing, and its positional arguments. All values are in range.
 class Options {
@@ -39,7 +59,7 @@ class Options {
                                 const std::map<std::string, std::string, std::less<>>& given,
                                 std::vector<std::string> positionals);
 
-  // CHECK: the row exists for this command and has this kind.
+  // CHECK: the row exists for this command, has this kind and, for a number, a value.
   bool flag(std::string_view name) const;
   int64_t integer(std::string_view name) const;
   double number(std::string_view name) const;
@@ -50,6 +70,8 @@ class Options {
   const std::vector<std::string>& positionals() const { return positionals_; }
   // Was it given on the command line or in the environment?
   bool is_set(std::string_view name) const;
+  // On the command line?
+  bool is_typed(std::string_view name) const;
 
  private:
   const std::string& value_of(std::string_view name, OptionKind kind) const;
@@ -57,7 +79,7 @@ class Options {
   std::string command_;
   std::vector<std::string> positionals_;
   std::map<std::string, std::string, std::less<>> values_;
-  std::map<std::string, bool, std::less<>> set_;
+  std::set<std::string, std::less<>> set_, typed_;
 };
 
 // One option's text against its row's kind and range.

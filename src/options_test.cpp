@@ -19,7 +19,12 @@ TEST(Options, DefaultsAreInRangeForEveryCommand) {
   for (const OptionRow& row : option_rows()) {
     EXPECT_TRUE(row.name.starts_with("--")) << row.name;
     EXPECT_FALSE(row.help.empty()) << row.name;
-    EXPECT_TRUE(check_option(row, row.value).ok()) << row.name;
+    if (row.value.empty()) {
+      const bool is_number = row.kind == OptionKind::kInteger || row.kind == OptionKind::kNumber;
+      EXPECT_EQ(is_number, !row.unset.empty()) << row.name;
+    } else {
+      EXPECT_TRUE(check_option(row, row.value).ok()) << row.name;
+    }
     ++num_checked;
   }
   EXPECT_GT(num_checked, 40);
@@ -62,6 +67,16 @@ TEST(Options, RefusesValuesOutsideTheRangeByName) {
             "--kv-memory is '2 cows', but it must be a size such as 512M or 2G in 0..");
 }
 
+TEST(Options, WrongValueOfTheEnvironmentNamesTheVariable) {
+  ::setenv("HEADRACE_PORT", "80x", 1);
+  const auto options = Options::create("serve", {}, {});
+  ::unsetenv("HEADRACE_PORT");
+  ASSERT_FALSE(options.ok());
+  EXPECT_EQ(options.error().to_string(),
+            "--port is '80x', but it must be a whole number in 0..65535 (the value comes from "
+            "HEADRACE_PORT)");
+}
+
 TEST(Options, ReadsSizesWithUnits) {
   const auto bytes = [](const std::string& text) {
     return Options::create("serve", {{"--kv-memory", text}}, {})->bytes("--kv-memory");
@@ -71,6 +86,24 @@ TEST(Options, ReadsSizesWithUnits) {
   EXPECT_EQ(bytes("2g"), uint64_t{2} << 30);
   EXPECT_EQ(error_of("serve", {{"--kv-memory", "99999999999999999T"}}),
             "--kv-memory is '99999999999999999T', but it must be a size such as 512M or 2G in 0..");
+}
+
+TEST(Options, NumberWithoutDefaultIsUnsetUntilGiven) {
+  EXPECT_FALSE(Options::create("run", {}, {})->is_set("--temperature"));
+  const auto options = Options::create("run", {{"--temperature", "0.5"}}, {});
+  EXPECT_TRUE(options->is_set("--temperature"));
+  EXPECT_EQ(options->number("--temperature"), 0.5);
+  EXPECT_EQ(error_of("run", {{"--temperature", ""}}),
+            "--temperature is '', but it must be a number in 0..100");
+}
+
+TEST(Options, TypedIsTheCommandLineOnly) {
+  ::setenv("HEADRACE_MODEL", "here.gguf", 1);
+  const auto environment = Options::create("run", {}, {});
+  EXPECT_TRUE(environment->is_set("--model"));
+  EXPECT_FALSE(environment->is_typed("--model"));
+  ::unsetenv("HEADRACE_MODEL");
+  EXPECT_TRUE(Options::create("run", {{"--model", "x"}}, {})->is_typed("--model"));
 }
 
 TEST(Options, WholeRangeOfTheSeedIsExact) {

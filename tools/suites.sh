@@ -138,7 +138,8 @@ case $build in
     tools/setup.sh test
     tools/build.sh tsan test_base test_backend test_engine test_engine_sim test_server test_kernels
     export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
-    run_ctest threads --label-regex '^(base|engine|server)$'
+    # Drawing a million tokens on one thread has nothing to race with, and costs minutes here.
+    run_ctest threads --label-regex '^(base|engine|server)$' --exclude-regex '^(RankSearch|Sampler)\.'
     run_ctest engine-sim --tests-regex '^EngineSim\.'
     run_ctest team --tests-regex '(^|/)(Team|PanelShares)'
     ;;

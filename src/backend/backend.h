@@ -235,8 +235,10 @@ class Backend {
   // Times that the threads were brought together since start: one per op that had work.
   virtual int64_t num_joins() const = 0;
   virtual std::string_view isa() const = 0;  // "reference", "avx2", "avx512"
-  // Digest of the numerics classes in use: equal ids promise equal bits for equal requests.
-  virtual std::string numerics_id() const = 0;
+  // Everything here that decides a result bit, as lines of text: of each op in use the form of its
+  // operands and its numerics class with the class's version, and how attention is split. Equal
+  // texts promise equal bits for equal requests (engine/numerics.h makes an id of it).
+  virtual std::string numerics() const = 0;
   virtual std::vector<KernelInfo> kernels() const = 0;
 };
 

@@ -1,13 +1,19 @@
 #include "base/buffer.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <thread>
 #include <utility>
+
+#include "base/descriptor.h"
+#include "base/file_fault.h"
+#include "base/system_memory.h"
 
 namespace headrace {
 namespace {
@@ -36,6 +42,25 @@ int64_t nanoseconds(const timespec& time) {
   return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
 }
 
+constexpr int64_t kTickNs = 20'000'000;  // longer than the system's ticks, which stamp writes
+
+FileStamp stamp_from(const struct stat& info) {
+  return {info.st_dev, info.st_ino, static_cast<uint64_t>(info.st_size), nanoseconds(info.st_mtim),
+          nanoseconds(info.st_ctim)};
+}
+
+Error out_of_memory(std::string_view what, size_t num_bytes) {
+  const MemorySupply supply = memory_supply();
+  Error error = make_error(ErrorCode::kExhausted, "not enough memory to {} {}: {} leaves {}", what,
+                           memory_text(num_bytes), supply.bound_by, memory_text(supply.bytes));
+  error.hint = fmt::format("{}, or take a smaller model", supply.remedy);
+  return error;
+}
+
+Error irregular(const std::string& path) {
+  return make_error(ErrorCode::kIo, "cannot read '{}': it is not a regular file", path);
+}
+
 }  // namespace
 
 Buffer::~Buffer() {
@@ -56,7 +81,7 @@ Result<Buffer> Buffer::allocate(size_t num_bytes) {
   if (num_bytes == 0) return buffer;
   const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   if (num_bytes > SIZE_MAX - 2 * kLargePage) {
-    return make_error(ErrorCode::kExhausted, "cannot allocate {} bytes", num_bytes);
+    return out_of_memory("allocate", num_bytes);
   }
   const size_t rounded = round_up(num_bytes, page);
   const bool large = rounded >= kLargePageThreshold;
@@ -64,8 +89,7 @@ Result<Buffer> Buffer::allocate(size_t num_bytes) {
       large ? map_aligned(rounded)
             : mmap(nullptr, rounded, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == nullptr || memory == MAP_FAILED) {
-    return make_error(ErrorCode::kExhausted, "cannot allocate {} bytes: {}", num_bytes,
-                      std::strerror(errno));
+    return out_of_memory("allocate", num_bytes);
   }
   if (large) madvise(memory, rounded, MADV_HUGEPAGE);  // advice only: small pages also work
   buffer.data_ = static_cast<std::byte*>(memory);
@@ -73,8 +97,31 @@ Result<Buffer> Buffer::allocate(size_t num_bytes) {
   return buffer;
 }
 
+Result<FileStamp> FileStamp::of(const std::string& path) {
+  struct stat info{};
+  if (::stat(path.c_str(), &info) != 0) return open_error(path);
+  if (!S_ISREG(info.st_mode)) return irregular(path);
+  return stamp_from(info);
+}
+
+Result<FileStamp> FileStamp::of(int descriptor, const std::string& path) {
+  struct stat info{};
+  if (fstat(descriptor, &info) != 0 || !S_ISREG(info.st_mode)) return irregular(path);
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  const int64_t age =
+      nanoseconds(now) - std::max(nanoseconds(info.st_mtim), nanoseconds(info.st_ctim));
+  if (age >= 0 && age < kTickNs) {
+    std::this_thread::sleep_for(std::chrono::nanoseconds(kTickNs - age));
+    if (fstat(descriptor, &info) != 0) return irregular(path);
+  }
+  return stamp_from(info);
+}
+
 MappedFile::~MappedFile() {
-  if (data_ != nullptr) munmap(const_cast<std::byte*>(data_), num_bytes_);
+  if (data_ == nullptr) return;
+  forget_mapping(data_);
+  munmap(const_cast<std::byte*>(data_), num_bytes_);
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
@@ -92,33 +139,21 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 }
 
 Result<MappedFile> MappedFile::open(const std::string& path) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (descriptor < 0) {
-    const ErrorCode code = errno == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo;
-    return make_error(code, "cannot open '{}': {}", path, std::strerror(errno));
-  }
-  struct stat info{};
-  const bool regular = fstat(descriptor, &info) == 0 && S_ISREG(info.st_mode);
-  if (!regular) {
-    ::close(descriptor);
-    return make_error(ErrorCode::kIo, "cannot read '{}': it is not a regular file", path);
-  }
+  const Descriptor descriptor = TRY(open_file(path));
+  const FileStamp stamp = TRY(FileStamp::of(descriptor.get(), path));
   MappedFile file;
-  file.path_ = path;
-  file.num_bytes_ = static_cast<size_t>(info.st_size);
-  file.stamp_ = {info.st_dev, info.st_ino, file.num_bytes_, nanoseconds(info.st_mtim),
-                 nanoseconds(info.st_ctim)};
-  if (file.num_bytes_ > 0) {
-    void* memory = mmap(nullptr, file.num_bytes_, PROT_READ, MAP_PRIVATE, descriptor, 0);
+  if (stamp.num_bytes > 0) {
+    void* memory = mmap(nullptr, stamp.num_bytes, PROT_READ, MAP_PRIVATE, descriptor.get(), 0);
     if (memory == MAP_FAILED) {
-      const int reason = errno;
-      ::close(descriptor);
-      file.num_bytes_ = 0;
-      return make_error(ErrorCode::kIo, "cannot map '{}': {}", path, std::strerror(reason));
+      if (errno == ENOMEM) return out_of_memory("map '" + path + "',", stamp.num_bytes);
+      return make_error(ErrorCode::kIo, "cannot map '{}': {}", path, std::strerror(errno));
     }
     file.data_ = static_cast<const std::byte*>(memory);
+    file.num_bytes_ = stamp.num_bytes;
+    watch_mapping(memory, file.num_bytes_, path);
   }
-  ::close(descriptor);
+  file.path_ = path;
+  file.stamp_ = stamp;
   return file;
 }
 

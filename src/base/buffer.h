@@ -41,17 +41,25 @@ class Buffer {
 };
 
 // What the system says of a file's state: any write, replacement or copy changes it (ctime cannot
-// be set), unless two writes fall into one tick of the clock.
+// be set), but for writes through a mapping that were begun earlier, and for a second write within
+// one tick of the file system's clock.
 struct FileStamp {
   uint64_t device = 0, inode = 0, num_bytes = 0;
   int64_t modified_ns = 0, changed_ns = 0;
 
   bool operator==(const FileStamp&) const = default;
+
+  // kNotFound, or kIo: no regular file, or the system's reason.
+  static Result<FileStamp> of(const std::string& path);
+  // Of an open file. Waits for the end of the tick in which it was written last, so that a later
+  // write shows.
+  static Result<FileStamp> of(int descriptor, const std::string& path);
 };
 
 // A regular file mapped read-only for the life of the object. The size is taken once, when opened;
-// a file that is truncated later raises SIGBUS on access, so callers never map a file that a
-// download is still writing (those carry another name until they are whole).
+// a file that is truncated later ends the process at the next access (base/file_fault.h), and one
+// that is overwritten shows other bytes: who reads it looks at its stamp again afterwards, and
+// nothing stays mapped once a model is loaded.
 class MappedFile {
  public:
   MappedFile() = default;

@@ -1,4 +1,8 @@
-// Log lines on standard error: "2026-11-21T10:40:00.123 info  message". Thread-safe.
+// Log lines on standard error: "2026-11-21T10:40:00.123 info  message", or one JSON object a line.
+// Control characters are escaped: a line stays one line. Thread-safe.
+//
+// A log that nobody reads never stops the program: where standard error has no room (a full pipe),
+// lines are lost, and the next one that fits says how many.
 #pragma once
 
 #include <fmt/format.h>
@@ -15,6 +19,13 @@ void set_log_level(LogLevel level);
 bool parse_log_level(std::string_view text, LogLevel* level);
 void log_line(LogLevel level, const std::string& message);
 bool log_enabled(LogLevel level);
+
+// Set once at start-up from --log-format.
+enum class LogFormat : unsigned char { kText, kJson };
+void set_log_format(LogFormat format);
+LogFormat log_format();
+// In JSON: time, level, and these members ("\"a\":1,\"b\":2") in place of a message.
+void log_members(LogLevel level, const std::string& members);
 
 }  // namespace headrace
 

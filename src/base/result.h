@@ -15,6 +15,7 @@ namespace headrace {
 
 enum class ErrorCode : unsigned char {
   kInvalidArgument,  // the caller's input is wrong (HTTP 400)
+  kUnprocessable,    // well-formed, but it fails each time it is computed (422): do not retry
   kNotFound,         // no such file, model, tensor or key (404)
   kUnsupported,      // well-formed, but this build cannot do it (400 / 501)
   kCorrupt,          // a file contradicts its own format

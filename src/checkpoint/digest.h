@@ -7,9 +7,11 @@
 #include <array>
 #include <cstddef>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "base/buffer.h"
+#include "base/result.h"
 
 namespace headrace {
 
@@ -23,6 +25,18 @@ Checksum checksum(std::span<const std::byte> bytes);
 // SHA-256 over the digests of fixed pieces of all files, on num_threads threads. Pages are released
 // as it goes.
 Digest content_digest(std::span<const MappedFile> files, int num_threads);
+
+// A place in an open file; the path is for messages.
+struct FilePlace {
+  int descriptor = -1;
+  size_t offset = 0;
+  std::string path;
+};
+
+// Fills `memory` from the file; checksums as below, of the bytes as they arrived in memory: what is
+// used is what was checked, whatever happens to the file. On num_threads threads.
+Status read_pieces(const FilePlace& file, std::span<std::byte> memory, size_t piece_bytes,
+                   int num_threads, std::span<Checksum> checksums);
 
 // checksums[i] of the i-th piece of piece_bytes (the last may be shorter), on num_threads threads.
 void checksum_pieces(std::span<const std::byte> bytes, size_t piece_bytes, int num_threads,

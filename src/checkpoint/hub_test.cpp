@@ -125,12 +125,20 @@ class HubTest : public testing::Test {
     text << file.rdbuf();
     return std::move(text).str();
   }
-  static std::string weights() {
+  static std::string raw_weights() {
     std::string bytes(kWeightBytes, 0);
     for (size_t i = 0; i < bytes.size(); ++i)
       bytes[i] = static_cast<char>((i * 7 + (i >> 8)) & 0xFF);
     return bytes;
   }
+  // As the stand-in makes them: the smallest beginning that each kind of file may have.
+  static std::string as_safetensors(std::string bytes) {
+    return bytes.replace(0, 10, std::string("\2\0\0\0\0\0\0\0{}", 10));
+  }
+  static std::string as_gguf(std::string bytes) {
+    return bytes.replace(0, 8, std::string("GGUF\3\0\0\0", 8));
+  }
+  static std::string weights() { return as_safetensors(raw_weights()); }
   // Nothing of the model can be mistaken for a whole one.
   void expect_absent(const std::string& name) {
     EXPECT_FALSE(fs::exists(folder_of(name)));
@@ -171,9 +179,10 @@ TEST_F(HubTest, RepositoryArrivesWholeWithWhatAModelNeedsAndNothingElse) {
 TEST_F(HubTest, ShardsOfTheIndexOnly) {
   const auto model = pull_repository("sharded");
   ASSERT_TRUE(model.ok()) << model.error().to_string();
-  EXPECT_EQ(content(model->path + "/model-00001-of-00002.safetensors"), weights().substr(0, 1000));
+  EXPECT_EQ(content(model->path + "/model-00001-of-00002.safetensors"),
+            as_safetensors(raw_weights().substr(0, 1000)));
   EXPECT_EQ(content(model->path + "/model-00002-of-00002.safetensors"),
-            weights().substr(1000, 2000));
+            as_safetensors(raw_weights().substr(1000, 2000)));
   EXPECT_FALSE(fs::exists(model->path + "/consolidated.safetensors"));
 }
 
@@ -212,7 +221,7 @@ TEST_F(HubTest, FileThatChangedBetweenAttemptsStartsOver) {
   ASSERT_TRUE(model.ok()) << model.error().to_string();
   std::string changed(kWeightBytes, 0);
   for (size_t i = 0; i < changed.size(); ++i) changed[i] = static_cast<char>((i * 11 + 3) & 0xFF);
-  EXPECT_EQ(content(model->path + "/model.safetensors"), changed);
+  EXPECT_EQ(content(model->path + "/model.safetensors"), as_safetensors(changed));
 }
 
 TEST_F(HubTest, ServerThatIgnoresRangesIsReadFromTheStart) {
@@ -325,7 +334,7 @@ TEST_F(HubTest, GgufRepositoryAsksForAFile) {
   EXPECT_NE(folder.error().hint.find("tiny-q8.gguf"), std::string::npos) << folder.error().hint;
   const auto model = pull(options("hf:org/gguf-only:tiny-q8.gguf"));
   ASSERT_TRUE(model.ok()) << model.error().to_string();
-  EXPECT_EQ(content(model->path), weights());
+  EXPECT_EQ(content(model->path), as_gguf(raw_weights()));
   const auto absent = pull(options("hf:org/gguf-only:other.gguf"));
   ASSERT_FALSE(absent.ok());
   EXPECT_EQ(absent.error().code, ErrorCode::kNotFound);
@@ -334,15 +343,43 @@ TEST_F(HubTest, GgufRepositoryAsksForAFile) {
 TEST_F(HubTest, SplitGgufArrivesWithAllItsParts) {
   const auto model = pull(options("hf:org/gguf-only@v1.0:part-00001-of-00002.gguf"));
   ASSERT_TRUE(model.ok()) << model.error().to_string();
-  EXPECT_EQ(content(model->path), "one");
-  EXPECT_EQ(content(fs::path(model->path).parent_path() / "part-00002-of-00002.gguf"), "two");
+  EXPECT_EQ(content(model->path), as_gguf("        one"));
+  EXPECT_EQ(content(fs::path(model->path).parent_path() / "part-00002-of-00002.gguf"),
+            as_gguf("        two"));
+}
+
+// A server that answers with a page where a file was meant.
+TEST_F(HubTest, AFileThatIsNotWhatItsNameSaysIsNotKept) {
+  int num_cases = 0;
+  for (const std::string path :
+       {"/page/model.gguf", "/page/model.safetensors", "/empty/model.gguf"}) {
+    for (int attempt = 0; attempt < 2; ++attempt) {  // also not by resuming what came before
+      const auto model = pull(options(hub_.endpoint() + path));
+      ASSERT_FALSE(model.ok()) << path;
+      EXPECT_EQ(model.error().code, ErrorCode::kCorrupt);
+      const bool is_page = path.starts_with("/page");
+      EXPECT_EQ(model.error().message.find("text/html") != std::string::npos, is_page);
+      EXPECT_EQ(model.error().message.find("DOCTYPE html") != std::string::npos, is_page)
+          << model.error().message;
+      EXPECT_FALSE(resolve_model(hub_.endpoint() + path, store_).ok());
+      ++num_cases;
+    }
+  }
+  EXPECT_EQ(num_cases, 6);
+  const auto folder = pull_repository("page-for-config");
+  ASSERT_FALSE(folder.ok());
+  EXPECT_NE(folder.error().message.find("config.json"), std::string::npos);
+  expect_absent("page-for-config");
+  for (const auto& entry : fs::recursive_directory_iterator(store_)) {
+    EXPECT_TRUE(entry.path().filename() != "model.gguf.part") << entry.path();
+  }
 }
 
 TEST_F(HubTest, UrlOfAFile) {
   const std::string url = hub_.endpoint() + "/file/some-model.gguf";
   const auto model = pull(options(url + "?signature=secret"));
   ASSERT_TRUE(model.ok()) << model.error().to_string();
-  EXPECT_EQ(content(model->path), weights());
+  EXPECT_EQ(content(model->path), as_gguf(raw_weights()));
   EXPECT_EQ(fs::path(model->path).filename(), "some-model.gguf");
   const auto absent = pull(options(hub_.endpoint() + "/nothing/some-model.gguf?signature=secret"));
   ASSERT_FALSE(absent.ok());

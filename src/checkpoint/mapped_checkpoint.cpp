@@ -25,6 +25,18 @@ std::string hex_sha256(std::string_view data) {
   return hex;
 }
 
+// A stamp of zeros stands for an absent file.
+Status check_stamp(const std::string& path, const FileStamp& expected) {
+  const Result<FileStamp> found = FileStamp::of(path);
+  const bool absent = !found.ok() && found.error().code == ErrorCode::kNotFound;
+  if (found.ok() ? *found == expected : absent && expected == FileStamp{}) return {};
+  const bool removed = absent && expected.num_bytes > 0;
+  Error error = make_error(ErrorCode::kIo, "'{}' was {} while the model was loaded", path,
+                           removed ? "removed" : "changed");
+  error.hint = "wait until whatever writes it has finished, then start again";
+  return error;
+}
+
 }  // namespace
 
 MappedCheckpoint::MappedCheckpoint(CheckpointKind kind, std::string path,
@@ -38,10 +50,33 @@ const TensorView* MappedCheckpoint::find(std::string_view name) const {
 
 std::optional<std::string> MappedCheckpoint::sidecar(std::string_view file_name) const {
   if (sidecar_directory_.empty() || !is_plain_file_name(file_name)) return std::nullopt;
-  Result<std::string> text =
-      read_text_file(fmt::format("{}/{}", sidecar_directory_, file_name), kMaxSidecarBytes);
+  const std::string path = fmt::format("{}/{}", sidecar_directory_, file_name);
+  ReadFile file{path, {}, {}};
+  Result<std::string> text = read_text_file(path, kMaxSidecarBytes, &file.stamp);
+  const bool absent = !text.ok() && text.error().code == ErrorCode::kNotFound;
+  if (!text.ok() && !absent) file.readable = text.error();
+  note(std::move(file));
   if (!text.ok()) return std::nullopt;
   return std::move(text).value();
+}
+
+void MappedCheckpoint::add_read_file(const std::string& path, const FileStamp& stamp) {
+  note({path, stamp, {}});
+}
+
+void MappedCheckpoint::note(ReadFile file) const {
+  const std::lock_guard lock(mutex_);
+  read_files_.push_back(std::move(file));
+}
+
+Status MappedCheckpoint::check_unchanged() const {
+  for (const MappedFile& file : files_) TRY(check_stamp(file.path(), file.stamp()));
+  const std::lock_guard lock(mutex_);
+  for (const ReadFile& file : read_files_) {
+    TRY(Status(file.readable));
+    TRY(check_stamp(file.path, file.stamp));
+  }
+  return {};
 }
 
 void MappedCheckpoint::release_pages() const {

@@ -6,6 +6,7 @@
 
 #include <deque>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -29,9 +30,12 @@ class MappedCheckpoint : public Checkpoint {
   std::optional<std::string> sidecar(std::string_view file_name) const override;
   std::string fingerprint() const override { return fingerprint_; }
   std::span<const MappedFile> files() const override { return files_; }
+  Status check_unchanged() const override;
   void release_pages() const override;
   void release_tensor(const TensorView& tensor) const override;
 
+  // A file that was read and is not mapped: check_unchanged() looks at it too.
+  void add_read_file(const std::string& path, const FileStamp& stamp);
   // The file stays mapped as long as this object; returns its bytes.
   std::span<const std::byte> add_file(MappedFile file);
   // False if a tensor of this name is there already.
@@ -49,9 +53,19 @@ class MappedCheckpoint : public Checkpoint {
     size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
   };
 
+  // What was found of a file beside the weights.
+  struct ReadFile {
+    std::string path;
+    FileStamp stamp;  // all zero: there was none
+    Status readable;  // an error: it is there but cannot be read
+  };
+  void note(ReadFile file) const;
+
   const CheckpointKind kind_;
   const std::string path_;
   const std::string sidecar_directory_;
+  mutable std::mutex mutex_;
+  mutable std::vector<ReadFile> read_files_;  // guarded
   std::vector<MappedFile> files_;
   std::vector<std::string> names_;
   std::unordered_map<std::string, TensorView, TextHash, std::equal_to<>> tensors_;

@@ -132,8 +132,8 @@ Status open_file(const std::string& path, MappedCheckpoint* checkpoint) {
 }
 
 // Tensor name -> file name, as an index file lists them.
-Result<boost::json::object> read_weight_map(const std::string& path) {
-  const std::string text = TRY(read_text_file(path, kMaxIndexBytes));
+Result<boost::json::object> read_weight_map(const std::string& path, FileStamp* stamp = nullptr) {
+  const std::string text = TRY(read_text_file(path, kMaxIndexBytes, stamp));
   const boost::json::value index = TRY(parse_json(text, path));
   const boost::json::value* map = json_member(&index, "weight_map");
   if (map == nullptr || !map->is_object()) {
@@ -153,8 +153,10 @@ Result<boost::json::object> read_weight_map(const std::string& path) {
 
 Result<std::unique_ptr<Checkpoint>> open_index(const std::string& path, const fs::path& index) {
   const std::string folder = index.has_parent_path() ? index.parent_path().string() : ".";
-  const boost::json::object map = TRY(read_weight_map(index.string()));
+  FileStamp stamp;
+  const boost::json::object map = TRY(read_weight_map(index.string(), &stamp));
   auto checkpoint = std::make_unique<MappedCheckpoint>(CheckpointKind::kSafetensors, path, folder);
+  checkpoint->add_read_file(index.string(), stamp);
   std::set<std::string> files;
   for (const auto& [tensor, file] : map) files.emplace(file.get_string());
   for (const std::string& file : files) TRY(open_file(folder + "/" + file, checkpoint.get()));

@@ -1,17 +1,22 @@
 #include "checkpoint/text_file.h"
 
-#include "base/buffer.h"
+#include <span>
+
+#include "base/descriptor.h"
 
 namespace headrace {
 
-Result<std::string> read_text_file(const std::string& path, size_t max_bytes) {
-  const MappedFile file = TRY(MappedFile::open(path));
-  const auto bytes = file.bytes();
-  if (bytes.size() > max_bytes) {
+Result<std::string> read_text_file(const std::string& path, size_t max_bytes, FileStamp* stamp) {
+  const Descriptor file = TRY(open_file(path));
+  const FileStamp found = TRY(FileStamp::of(file.get(), path));
+  if (stamp != nullptr) *stamp = found;
+  if (found.num_bytes > max_bytes) {
     return make_error(ErrorCode::kExhausted, "'{}' has {} bytes, at most {} are read", path,
-                      bytes.size(), max_bytes);
+                      found.num_bytes, max_bytes);
   }
-  return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  std::string text(found.num_bytes, 0);
+  TRY(read_at(file.get(), 0, std::as_writable_bytes(std::span(text)), path));
+  return text;
 }
 
 bool is_plain_file_name(std::string_view name) {

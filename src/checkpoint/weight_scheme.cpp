@@ -485,8 +485,10 @@ int64_t num_scale_groups(const WeightView& weight) {
 }
 
 int64_t group_of(const WeightView& weight, int64_t input) {
-  return weight.group_index.empty() ? input / weight.group_size
-                                    : load<int32_t>(weight.group_index, input);
+  if (weight.group_index.empty()) return input / weight.group_size;
+  // Checked, but mapped: whatever is written to the file now must not lead out of bounds.
+  return std::clamp<int64_t>(load<int32_t>(weight.group_index, input), 0,
+                             num_scale_groups(weight) - 1);
 }
 
 float scale_at(const WeightView& weight, int64_t stored_row, int64_t group) {

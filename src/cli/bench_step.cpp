@@ -22,6 +22,7 @@
 #include "cli/step_bench.h"
 #include "cli/step_work.h"
 #include "cli/terminal.h"
+#include "engine/numerics.h"
 
 namespace headrace {
 namespace {
@@ -271,12 +272,14 @@ Result<Loaded> load(const Options& options, const std::string& spec) {
     model.max_logit_rows = std::max(model.max_logit_rows, largest);
     model.max_batch_tokens = std::max(model.max_batch_tokens, largest);
   }
+  loaded.memory = TRY(Model::memory_plan(*loaded.checkpoint, *loaded.backend, model));
+  TRY(check_memory(loaded.memory, 0, memory_supply()));
   ProgressBar bar("loading " + spec, !is_terminal(STDERR_FILENO));
   loaded.model = TRY(Model::load(*loaded.checkpoint, *loaded.backend, model,
                                  [&](size_t done, size_t total) { bar.update(done, total); }));
+  TRY(loaded.checkpoint->check_unchanged());
   loaded.checkpoint->release_pages();
   loaded.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  loaded.memory = TRY(Model::memory_plan(*loaded.checkpoint, *loaded.backend, model));
   return loaded;
 }
 
@@ -321,7 +324,7 @@ json::object load_row(const Options& options, const std::string& spec, const Loa
           {"threads", loaded.backend->num_threads()},
           {"activations", options.text("--activations")},
           {"kv_type", options.text("--kv-type")},
-          {"numerics_id", loaded.backend->numerics_id()},
+          {"numerics_id", numerics_id(*loaded.backend, loaded.model->options().kv_type)},
           {"load_s", loaded.seconds},
           {"packed_bytes", loaded.memory.weights},
           {"kv_bytes", bench.kv_bytes()},

@@ -1,205 +1,300 @@
-// headrace chat [MODEL]: a conversation in the terminal.
+#include "cli/chat.h"
 
+#include <unistd.h>
 #include <boost/json.hpp>
 
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <fstream>
-#include <iostream>
 #include <optional>
+#include <string_view>
+#include <utility>
 
+#include "cli/answer_printer.h"
 #include "cli/command.h"
+#include "cli/conversation.h"
 #include "cli/generate.h"
-#include "cli/line_reader.h"
+#include "cli/help.h"
+#include "cli/message_reader.h"
+#include "cli/model_argument.h"
+#include "cli/output.h"
+#include "cli/readable.h"
 #include "cli/runtime.h"
+#include "cli/suggest.h"
+#include "cli/terminal.h"
+#include "cli/word_wrap.h"
 
 namespace headrace {
 namespace {
 
 namespace json = boost::json;
 
-class Conversation {
+class Chat {
  public:
-  Conversation(Runtime& runtime, const Options& options)
+  Chat(Runtime& runtime, const Options& options, InterruptGuard& interrupt, bool interactive)
       : runtime_(runtime),
-        request_(request_from_options(options)),
+        interrupt_(interrupt),
+        request_(request_from_options(options, runtime.text.sampling)),
         stops_(stop_strings_from_options(options)),
-        system_(options.text("--system")),
-        stats_(options.flag("--stats")) {}
+        stats_(options.flag("--stats")),
+        interactive_(interactive) {
+    conversation_.set_system(options.text("--system"));
+  }
+
+  void greet(const std::string& model) const {
+    say(fmt::format("{} ({}), context of {} tokens", without_controls(runtime_.text.display_name),
+                    model, format_count(context())));
+    if (is_base()) say(base_model_note());
+    say("/help lists the commands, \"\"\" begins and ends a block of lines, Ctrl-D leaves.");
+  }
 
   // Returns false when the conversation is over.
-  bool handle(const std::string& line) {
-    if (line.empty()) return true;
-    if (line.front() == '/') return command(line);
-    messages_.push_back({{"role", "user"}, {"content", line}});
-    answer();
-    return true;
+  bool handle(const std::string& message) {
+    const size_t first = message.find_first_not_of(" \t\r\n");
+    if (first == std::string::npos) return true;
+    if (message == "exit" || message == "quit") return false;
+    if (message.front() == '/' && message.find('\n') == std::string::npos) return command(message);
+    if (const Status text = check_text(message, "the message"); !text.ok()) {
+      note(text.error().message);
+      return true;
+    }
+    conversation_.add("user", message);
+    return answer();
   }
 
  private:
   struct SlashCommand {
-    std::string_view name, help;
-    bool (Conversation::*run)(const std::string& argument);
+    std::string_view name, aliases, argument, help;
+    bool (Chat::*run)(const std::string& argument);
   };
+
+  static std::span<const SlashCommand> slash_commands();
+
+  bool is_base() const { return runtime_.text.chat_template == nullptr; }
+  int64_t context() const { return runtime_.engine->max_context(); }
+
+  // Words of the program between the messages: on a terminal among them, else apart from them.
+  void say(const std::string& text) const {
+    const int width = terminal_columns(STDOUT_FILENO);
+    const std::string shown = interactive_ ? wrap_words(text, width, 0, 0) : text;
+    std::fprintf(interactive_ ? stdout : stderr, "%s\n", shown.c_str());
+  }
+  void note(const std::string& text) const { say("(" + text + ")"); }
 
   bool command(const std::string& line) {
     const size_t space = line.find(' ');
     const std::string name = line.substr(0, space);
-    const std::string argument = space == std::string::npos ? "" : line.substr(space + 1);
+    std::string argument = space == std::string::npos ? "" : line.substr(space + 1);
+    argument.erase(0, argument.find_first_not_of(' '));
+    std::vector<std::string> names;
     for (const SlashCommand& row : slash_commands()) {
-      if (row.name == name) return (this->*row.run)(argument);
+      const std::string spellings = fmt::format(" {} {} ", row.name, row.aliases);
+      if (spellings.find(" " + name + " ") != std::string::npos) return (this->*row.run)(argument);
+      names.emplace_back(row.name);
     }
-    std::printf("unknown command %s; /help lists them\n", name.c_str());
+    const std::string near = nearest_name(name, names);
+    note(
+        fmt::format("there is no command {}{}; /help lists them, and a space before the / makes it "
+                    "a message",
+                    name, near.empty() ? "" : ", did you mean " + near + "?"));
     return true;
   }
 
-  static std::span<const SlashCommand> slash_commands();
-
   bool help(const std::string&) {
+    constexpr int kColumn = 20;
+    const int width = terminal_columns(STDOUT_FILENO);
+    std::string text;
     for (const SlashCommand& row : slash_commands()) {
-      std::printf("%-14s %s\n", std::string(row.name).c_str(), std::string(row.help).c_str());
+      const std::string also = row.aliases.empty() ? "" : fmt::format(" Also {}.", row.aliases);
+      text += help_entry(fmt::format("{} {}", row.name, row.argument), std::string(row.help) + also,
+                         kColumn, width);
     }
+    text +=
+        help_entry("\"\"\"", "Begins a message of several lines; \"\"\" ends it.", kColumn, width);
+    text += help_entry("Ctrl-C", "Stops the answer.", kColumn, width);
+    std::fputs(text.c_str(), stdout);
     return true;
   }
 
   bool leave(const std::string&) { return false; }
 
-  bool reset(const std::string&) {
-    messages_.clear();
-    std::printf("(new conversation)\n");
+  bool clear(const std::string&) {
+    conversation_.clear();
+    note("new conversation");
     return true;
   }
 
   bool system(const std::string& text) {
-    system_ = text;
-    std::printf("(system message %s)\n", text.empty() ? "removed" : "set");
+    conversation_.set_system(text);
+    if (is_base()) {
+      note("a base model takes no system message");
+    } else {
+      note(text.empty() ? "system message removed" : "system message set");
+    }
     return true;
   }
 
   bool undo(const std::string&) {
-    if (!messages_.empty()) messages_.pop_back();  // the answer
-    if (!messages_.empty()) messages_.pop_back();  // the question
-    std::printf("(%zu messages left)\n", messages_.size());
+    conversation_.take_back("assistant");
+    const bool undone = conversation_.take_back("user");
+    note(undone ? fmt::format("taken back; {} messages left", conversation_.messages().size())
+                : "there is nothing to take back");
     return true;
   }
 
   bool again(const std::string&) {
-    if (!messages_.empty() && messages_.back().at("role") == "assistant") messages_.pop_back();
-    if (messages_.empty()) return true;
+    conversation_.take_back("assistant");
+    if (conversation_.messages().empty()) {
+      note("there is no question to answer again");
+      return true;
+    }
     ++request_.sampling.seed;
-    answer();
-    return true;
+    return answer();
   }
 
   bool temperature(const std::string& text) {
-    const OptionRow* row = nullptr;
-    for (const OptionRow& candidate : option_rows()) {
-      if (candidate.name == "--temperature") row = &candidate;
-    }
+    const auto rows = option_rows();
+    const auto row = std::find_if(rows.begin(), rows.end(),
+                                  [](const OptionRow& r) { return r.name == "--temperature"; });
     const Status status = check_option(*row, text);
-    if (!status.ok()) {
-      std::printf("%s\n", status.error().message.c_str());
-      return true;
-    }
-    request_.sampling.temperature = std::stof(text);
+    if (status.ok()) request_.sampling.temperature = std::stof(text);
+    note(status.ok() ? fmt::format("temperature {}", request_.sampling.temperature)
+                     : status.error().message);
     return true;
   }
 
   bool show_stats(const std::string&) {
     stats_ = !stats_;
-    std::printf("(statistics %s)\n", stats_ ? "on" : "off");
+    note(fmt::format("statistics {}", stats_ ? "on" : "off"));
     return true;
   }
 
   bool save(const std::string& path) {
+    if (path.empty()) {
+      note("/save needs the name of a file");
+      return true;
+    }
+    json::array all;
+    if (!conversation_.system().empty()) {
+      all.push_back({{"role", "system"}, {"content", conversation_.system()}});
+    }
+    all.insert(all.end(), conversation_.messages().begin(), conversation_.messages().end());
     std::ofstream file(path);
-    file << json::serialize(messages_) << "\n";
-    std::printf(file ? "(saved %zu messages)\n" : "cannot write that file (%zu messages)\n",
-                messages_.size());
+    file << json::serialize(all) << "\n";
+    file.close();
+    note(file ? fmt::format("{} messages saved to {}", all.size(), path)
+              : fmt::format("cannot write {}: {}", path, std::strerror(errno)));
     return true;
   }
 
-  json::array prompt_messages() const {
-    json::array all;
-    if (!system_.empty()) all.push_back({{"role", "system"}, {"content", system_}});
-    all.insert(all.end(), messages_.begin(), messages_.end());
-    return all;
-  }
-
-  Result<std::vector<int32_t>> prompt_ids() const {
-    if (runtime_.text.chat_template == nullptr) {  // a base model: the text so far
+  Result<std::vector<int32_t>> encode(const json::array& messages) const {
+    if (is_base()) {  // the text so far
       std::string text;
-      for (const json::value& message : messages_)
-        text += message.at("content").as_string().c_str();
-      return runtime_.text.tokenizer->encode(text, true);
+      for (const json::value& message : messages) {
+        if (message.at("role").as_string() == "system") continue;
+        if (!text.empty()) text += '\n';
+        text += std::string_view(message.at("content").as_string());
+      }
+      return runtime_.text.encode_prompt(text, true);
     }
-    const json::object variables{{"messages", prompt_messages()}, {"add_generation_prompt", true}};
-    const std::string rendered =
-        TRY(runtime_.text.chat_template->render(json::serialize(variables)));
-    return runtime_.text.encode_chat(rendered);
+    const json::object variables{{"messages", messages}, {"add_generation_prompt", true}};
+    return runtime_.text.encode_chat(
+        TRY(runtime_.text.chat_template->render(json::serialize(variables))));
   }
 
   Result<Answer> stream_answer() {
     Request request = request_;
-    request.prompt_ids = TRY(prompt_ids());
+    const int64_t room = std::min<int64_t>(request.max_tokens, context() / 4);
+    Conversation::Prompt prompt = TRY(conversation_.make_prompt(
+        [this](const json::array& messages) { return encode(messages); }, context(), room));
+    if (prompt.num_forgotten > 0) {
+      note(fmt::format("the context of {} tokens is full: the oldest {} messages are forgotten",
+                       format_count(context()), prompt.num_forgotten));
+    }
+    request.prompt_ids = std::move(prompt.ids);
     interrupt_.reset();
-    return generate({*runtime_.engine, *runtime_.text.tokenizer, std::move(request), stops_,
-                     [](std::string_view piece) {
-                       std::fwrite(piece.data(), 1, piece.size(), stdout);
-                       std::fflush(stdout);
-                     },
-                     &interrupt_.flag()});
+    const EchoOff quiet_keys;
+    AnswerPrinter printer;
+    auto answer = generate({*runtime_.engine, *runtime_.text.tokenizer, std::move(request), stops_,
+                            [&](std::string_view piece) { return printer.print(piece); },
+                            &interrupt_.flag()});
+    printer.finish("");
+    return answer;
   }
 
-  void answer() {
+  // False if there is nobody left to answer.
+  bool answer() {
     const Result<Answer> result = stream_answer();
     if (!result.ok()) {
-      messages_.pop_back();  // the question that could not be answered
-      std::printf("%s\n", result.error().to_string().c_str());
-      return;
+      conversation_.take_back("user");  // the question that could not be answered
+      note(result.error().to_string());
+      return true;
     }
-    messages_.push_back({{"role", "assistant"}, {"content", result->text}});
-    std::printf("%s\n", result->reason == FinishReason::kCancelled ? " (stopped)" : "");
-    if (stats_) std::fprintf(stderr, "%s\n", describe_speed(*result).c_str());
+    const bool stopped = result->reason == FinishReason::kCancelled;
+    if (stopped && interactive_) interrupt_.reset();  // before the next prompt shows
+    conversation_.add("assistant", result->text);
+    const bool arrived = write_output(interactive_ ? "\n\n" : "\n");
+    if (stopped && arrived) note("stopped");
+    if (result->reason == FinishReason::kLength) note(describe_cut(*result, context()));
+    if (stats_) {
+      std::fprintf(stderr, "%s\n", describe_speed(*result, request_.sampling.seed).c_str());
+    }
+    return arrived && (interactive_ ? interrupt_.signal() != SIGTERM : interrupt_.signal() == 0);
   }
 
   Runtime& runtime_;
+  InterruptGuard& interrupt_;
   Request request_;
   std::vector<std::string> stops_;
-  std::string system_;
   bool stats_;
-  json::array messages_;
-  InterruptGuard interrupt_;
+  bool interactive_;
+  Conversation conversation_;
 };
 
-std::span<const Conversation::SlashCommand> Conversation::slash_commands() {
+std::span<const Chat::SlashCommand> Chat::slash_commands() {
   static constexpr SlashCommand kCommands[] = {
-      {"/help", "List these commands.", &Conversation::help},
-      {"/reset", "Forget the conversation.", &Conversation::reset},
-      {"/system", "TEXT: set the system message; without TEXT remove it.", &Conversation::system},
-      {"/undo", "Take back the last question and its answer.", &Conversation::undo},
-      {"/again", "Answer the last question once more, with the next seed.", &Conversation::again},
-      {"/temperature", "VALUE: randomness of the answers from here on.",
-       &Conversation::temperature},
-      {"/stats", "Switch the line of statistics on or off.", &Conversation::show_stats},
-      {"/save", "FILE: write the messages as JSON, as `headrace render` reads them.",
-       &Conversation::save},
-      {"/exit", "Leave (also Ctrl-D).", &Conversation::leave},
+      {"/help", "/?", "", "List these commands.", &Chat::help},
+      {"/clear", "/reset /new", "", "Forget the conversation.", &Chat::clear},
+      {"/system", "", "TEXT", "Set the system message; without TEXT remove it.", &Chat::system},
+      {"/undo", "", "", "Take back the last question and its answer.", &Chat::undo},
+      {"/again", "/retry", "", "Answer once more, with the next seed.", &Chat::again},
+      {"/temperature", "", "N", "Randomness of the answers from here on.", &Chat::temperature},
+      {"/stats", "", "", "Switch the line of statistics on or off.", &Chat::show_stats},
+      {"/save", "", "FILE", "Write the messages as JSON, for headrace render.", &Chat::save},
+      {"/bye", "/exit /quit", "", "Leave, as do exit and Ctrl-D.", &Chat::leave},
   };
   return kCommands;
 }
 
 }  // namespace
 
-Result<int> run_chat(const Options& options) {
-  const auto& given = options.positionals();
-  Runtime runtime =
-      TRY(open_engine(options, given.empty() ? options.text("--model") : given.front()));
-  Conversation conversation(runtime, options);
-  LineReader reader;
-  while (const auto line = reader.read("> ")) {
-    if (!conversation.handle(*line)) break;
+Result<int> chat_with(const Options& options, const std::string& model) {
+  Runtime runtime = TRY(open_engine(options, model));
+  InterruptGuard interrupt;
+  LineReader lines(interrupt.descriptor());
+  Chat chat(runtime, options, interrupt, lines.is_interactive());
+  if (lines.is_interactive() && !options.flag("--quiet")) chat.greet(model);
+  MessageReader messages([&](const std::string& prompt) { return lines.read(prompt); });
+  while (true) {
+    const ReadLine message = messages.read();
+    if (message.end == ReadEnd::kEndOfInput) break;
+    if (message.end == ReadEnd::kLine) {
+      if (!chat.handle(message.text)) break;
+      continue;
+    }
+    if (lines.is_interactive()) interrupt.reset();
+    if (interrupt.signal() != 0) break;
+    std::printf("(Ctrl-D or /bye leaves)\n");
   }
-  return 0;
+  if (lines.is_interactive()) interrupt.reset();  // a late Ctrl-C does not matter any more
+  return interrupt.signal() == 0 ? 0 : 128 + interrupt.signal();
+}
+
+Result<int> run_chat(const Options& options) {
+  return chat_with(options, TRY(take_model(options, 0)).model);
 }
 
 }  // namespace headrace

@@ -1,4 +1,4 @@
-// headrace eval perplexity MODEL TEXT.
+// headrace eval perplexity [MODEL] TEXT.
 
 #include <unistd.h>
 #include <boost/json.hpp>
@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "cli/command.h"
+#include "cli/model_argument.h"
 #include "cli/perplexity.h"
 #include "cli/runtime.h"
 #include "cli/terminal.h"
@@ -18,8 +19,14 @@ Result<int> run_eval(const Options& options) {
     return make_error(ErrorCode::kInvalidArgument, "unknown evaluation '{}'; there is: perplexity",
                       arguments[0]);
   }
-  Runtime runtime = TRY(open_runtime(options, arguments[1]));
-  const std::string text = TRY(read_text(arguments[2]));
+  const ModelArgument given = TRY(take_model(options, 1, 1));
+  if (given.words.empty()) {
+    Error error = make_error(ErrorCode::kInvalidArgument, "the text file is missing");
+    error.hint = "usage: headrace eval perplexity [MODEL] TEXT";
+    return error;
+  }
+  const std::string text = TRY(read_text(given.words.front()));
+  Runtime runtime = TRY(open_runtime(options, given.model));
   const auto ids = TRY(runtime.text.tokenizer->encode(text, false));
   PerplexityOptions windows;
   windows.window_tokens = options.integer("--window");
@@ -44,9 +51,9 @@ Result<int> run_eval(const Options& options) {
                     .c_str());
   } else {
     std::printf(
-        "perplexity %.4f (mean negative log-likelihood %.6f) over %ld tokens in %zu windows\n",
-        result.perplexity, result.mean_nll, static_cast<long>(result.num_scored),
-        result.mean_nll_per_window.size());
+        "perplexity %.4f (mean negative log-likelihood %.6f) over %s tokens in %s windows\n",
+        result.perplexity, result.mean_nll, format_count(result.num_scored).c_str(),
+        format_count(static_cast<int64_t>(result.mean_nll_per_window.size())).c_str());
   }
   return 0;
 }

@@ -1,9 +1,16 @@
 #include "cli/generate.h"
 
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <csignal>
+#include <cstring>
 #include <memory>
+#include <random>
 
 #include "base/queue.h"
+#include "cli/terminal.h"
 #include "text/stream_decoder.h"
 
 namespace headrace {
@@ -15,9 +22,20 @@ constexpr std::chrono::milliseconds kInterruptPoll{50};
 using EventQueue = BoundedQueue<Event>;
 
 std::atomic<bool> interrupt_flag{false};
-static_assert(std::atomic<bool>::is_always_lock_free, "set from a signal handler");
+std::atomic<int> interrupt_signal{0};
+static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free,
+              "set from a signal handler");
 
-void on_signal(int) { interrupt_flag.store(true); }
+int interrupt_event = -1;  // eventfd
+
+void on_signal(int number) {
+  const int saved_errno = errno;
+  if (interrupt_signal.load() != SIGTERM) interrupt_signal.store(number);
+  interrupt_flag.store(true);
+  const uint64_t one = 1;
+  if (write(interrupt_event, &one, sizeof(one)) < 0) interrupt_flag.store(true);
+  errno = saved_errno;
+}
 
 void install(void (*handler)(int)) {
   struct sigaction action{};
@@ -46,8 +64,8 @@ class Listener {
   void take(const StreamPiece& piece, RequestId id) {
     if (stopped_) return;  // tokens computed before the cancel reached the engine
     answer_.text += piece.text;
-    if (!piece.text.empty()) args_.write(piece.text);
-    if (piece.stopped) {
+    const bool arrives = piece.text.empty() || args_.write(piece.text);
+    if (piece.stopped || !arrives) {
       stopped_ = true;
       args_.engine.cancel(id);
     }
@@ -87,17 +105,22 @@ Result<Answer> generate(GenerateArgs args) {
   return Listener(args, *events).listen(id);
 }
 
-Request request_from_options(const Options& options) {
+Request request_from_options(const Options& options, const SamplingDefaults& recommended) {
   Request request;
+  request.sampling = default_sampling(recommended);
   SamplingParams& sampling = request.sampling;
-  sampling.temperature = static_cast<float>(options.number("--temperature"));
-  sampling.top_k = static_cast<int32_t>(options.integer("--top-k"));
-  sampling.top_p = static_cast<float>(options.number("--top-p"));
-  sampling.min_p = static_cast<float>(options.number("--min-p"));
-  sampling.repetition_penalty = static_cast<float>(options.number("--repetition-penalty"));
+  const auto set_number = [&](std::string_view name, float* value) {
+    if (options.is_set(name)) *value = static_cast<float>(options.number(name));
+  };
+  set_number("--temperature", &sampling.temperature);
+  set_number("--top-p", &sampling.top_p);
+  set_number("--min-p", &sampling.min_p);
+  set_number("--repetition-penalty", &sampling.repetition_penalty);
   sampling.presence_penalty = static_cast<float>(options.number("--presence-penalty"));
   sampling.frequency_penalty = static_cast<float>(options.number("--frequency-penalty"));
-  sampling.seed = static_cast<uint64_t>(options.integer("--seed"));
+  if (options.is_set("--top-k")) sampling.top_k = static_cast<int32_t>(options.integer("--top-k"));
+  sampling.seed = options.is_set("--seed") ? static_cast<uint64_t>(options.integer("--seed"))
+                                           : std::random_device()();
   request.max_tokens = static_cast<int32_t>(options.integer("--max-tokens"));
   return request;
 }
@@ -108,26 +131,58 @@ std::vector<std::string> stop_strings_from_options(const Options& options) {
   return {unescape_newlines(stop)};
 }
 
-std::string describe_speed(const Answer& answer) {
+std::string describe_speed(const Answer& answer, uint64_t seed) {
   const double first_ms =
       static_cast<double>(answer.times.first_token - answer.times.submitted) / 1e3;
   const double decode_s =
       static_cast<double>(answer.times.finished - answer.times.first_token) / 1e6;
   const int later_tokens = answer.usage.output_tokens - 1;
   const double rate = decode_s > 0 && later_tokens > 0 ? later_tokens / decode_s : 0.0;
-  return fmt::format("{} prompt tokens, {} tokens, first after {:.0f} ms, then {:.1f} tok/s",
-                     answer.usage.prompt_tokens, answer.usage.output_tokens, first_ms, rate);
+  return fmt::format(
+      "{} prompt tokens, {} tokens, first after {:.0f} ms, then {:.1f} tok/s, seed {}",
+      answer.usage.prompt_tokens, answer.usage.output_tokens, first_ms, rate, seed);
+}
+
+std::string describe_cut(const Answer& answer, int64_t context) {
+  if (answer.usage.prompt_tokens + answer.usage.output_tokens >= context) {
+    return fmt::format("cut: the context of {} tokens is full; --context may allow more",
+                       format_count(context));
+  }
+  return fmt::format("cut after {} tokens; --max-tokens allows more",
+                     format_count(answer.usage.output_tokens));
+}
+
+std::string base_model_note() {
+  return "this model has no chat template, it is a base model: it continues your text instead of "
+         "answering";
 }
 
 InterruptGuard::InterruptGuard() {
+  interrupt_signal.store(0);
   interrupt_flag.store(false);
+  interrupt_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  CHECK(interrupt_event >= 0, "no eventfd: {}", std::strerror(errno));
   install(on_signal);
 }
 
-InterruptGuard::~InterruptGuard() { install(SIG_DFL); }
+InterruptGuard::~InterruptGuard() {
+  install(SIG_DFL);
+  close(interrupt_event);
+}
+
+int InterruptGuard::descriptor() const { return interrupt_event; }
 
 const std::atomic<bool>& InterruptGuard::flag() const { return interrupt_flag; }
 
-void InterruptGuard::reset() { interrupt_flag.store(false); }
+int InterruptGuard::signal() const { return interrupt_signal.load(); }
+
+void InterruptGuard::reset() {
+  int interrupted = SIGINT;
+  interrupt_signal.compare_exchange_strong(interrupted, 0);
+  if (interrupt_signal.load() != 0) return;
+  interrupt_flag.store(false);
+  uint64_t count = 0;
+  if (read(interrupt_event, &count, sizeof(count)) < 0) return;  // it was not set
+}
 
 }  // namespace headrace

@@ -9,6 +9,7 @@
 
 #include "engine/engine.h"
 #include "options.h"
+#include "server/bundle.h"
 #include "text/tokenizer.h"
 
 namespace headrace {
@@ -25,19 +26,26 @@ struct GenerateArgs {
   const Tokenizer& tokenizer;
   Request request;
   std::vector<std::string> stop_strings;
-  std::function<void(std::string_view)> write;     // called on this thread with each piece
+  // Called on this thread with each piece; false: it does not arrive, so stop.
+  std::function<bool(std::string_view)> write;
   const std::atomic<bool>* interrupted = nullptr;  // true: cancel and return what there is
 };
 
 // Blocks until the request has ended. An error if the engine refused it or it failed while running.
 Result<Answer> generate(GenerateArgs args);
 
-// Sampling options of `run` and `chat` as a request without a prompt.
-Request request_from_options(const Options& options);
+// Sampling options of `run` and `chat` as a request without a prompt: the option, else what every
+// interface does for this model (default_sampling); without --seed a random one.
+Request request_from_options(const Options& options, const SamplingDefaults& recommended);
 std::vector<std::string> stop_strings_from_options(const Options& options);
 
-// "23 prompt tokens, 120 tokens, first after 45 ms, 61.3 tok/s".
-std::string describe_speed(const Answer& answer);
+// "23 prompt tokens, 120 tokens, first after 45 ms, then 61.3 tok/s, seed 7".
+std::string describe_speed(const Answer& answer, uint64_t seed);
+
+// Why an answer that ended with kLength is not longer, and what to do.
+std::string describe_cut(const Answer& answer, int64_t context);
+// What a model without a chat template does instead of answering.
+std::string base_model_note();
 
 // SIGINT and SIGTERM set the flag instead of ending the process, until destroyed. One at a time.
 class InterruptGuard {
@@ -48,6 +56,11 @@ class InterruptGuard {
   InterruptGuard& operator=(const InterruptGuard&) = delete;
 
   const std::atomic<bool>& flag() const;
+  // The signal that set it, or 0. After SIGTERM reset() does nothing: the program shall end.
+  int signal() const;
+  // Readable from the signal until reset(): for poll. A signal may meet any thread, so that it does
+  // not reliably interrupt a read.
+  int descriptor() const;
   void reset();
 };
 

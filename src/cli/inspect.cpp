@@ -1,4 +1,4 @@
-// headrace inspect MODEL: what a checkpoint holds and what it would need, from headers alone.
+// headrace inspect [MODEL]: what a checkpoint holds and what it would need, from headers alone.
 
 #include <boost/json.hpp>
 
@@ -7,8 +7,12 @@
 
 #include "backend/cpu/cpu_backend.h"
 #include "cli/command.h"
+#include "cli/model_argument.h"
+#include "cli/readable.h"
 #include "cli/runtime.h"
 #include "cli/terminal.h"
+#include "cli/word_wrap.h"
+#include "engine/kv_sizing.h"
 
 namespace headrace {
 namespace {
@@ -75,13 +79,36 @@ json::object describe_text(const Checkpoint& checkpoint) {
   for (const int32_t id : text->end_ids) {
     ends.push_back({{"id", id}, {"token", text->tokenizer->id_to_token(id).value_or("")}});
   }
-  return {{"name", text->display_name},
-          {"tokenizer_size", text->tokenizer->vocab_size()},
-          {"bos_token", text->bos_token},
-          {"adds_bos", text->tokenizer->adds_bos()},
-          {"end_tokens", std::move(ends)},
-          {"chat_template_bytes",
-           text->chat_template == nullptr ? 0 : text->chat_template->source().size()}};
+  json::object sampling;
+  const auto add = [&](std::string_view name, const auto& value) {
+    if (value) sampling[name] = *value;
+  };
+  add("temperature", text->sampling.temperature);
+  add("top_k", text->sampling.top_k);
+  add("top_p", text->sampling.top_p);
+  add("min_p", text->sampling.min_p);
+  add("repetition_penalty", text->sampling.repetition_penalty);
+  json::object described{
+      {"name", text->display_name},
+      {"tokenizer_size", text->tokenizer->vocab_size()},
+      {"bos_token", text->bos_token},
+      {"adds_bos", text->tokenizer->adds_bos()},
+      {"end_tokens", std::move(ends)},
+      {"chat_template_bytes",
+       text->chat_template == nullptr ? 0 : text->chat_template->source().size()}};
+  if (!sampling.empty()) described["sampling"] = std::move(sampling);
+  return described;
+}
+
+// What serve reserves for keys and values if it is not told: pages count once they are written, so
+// an idle server holds none of it. What the weights and the rest take is no longer there for it.
+Result<size_t> default_kv_bytes(const MemoryPlan& plan, int64_t context) {
+  EngineOptions engine;
+  engine.max_context = context;
+  const size_t available = available_memory_bytes();
+  const size_t taken = std::min(available, plan.weights + plan.workspace + plan.other);
+  const KvSize size = TRY(size_kv(engine, context, plan.kv_block, available - taken));
+  return plan.kv_block * static_cast<size_t>(size.num_blocks);
 }
 
 // What `serve` with the same options would hold, or why the model cannot be loaded.
@@ -94,9 +121,13 @@ Result<json::object> describe_memory(const Options& options, const Checkpoint& c
   return json::object{{"isa", backend->isa()},
                       {"weights", plan.weights},
                       {"workspace", plan.workspace},
+                      {"other", plan.other},
                       {"kv_per_token", plan.kv_block / kBlockTokens},
                       {"context", context},
-                      {"kv_per_context", plan.kv_block * static_cast<size_t>(num_blocks)}};
+                      {"kv_per_context", plan.kv_block * static_cast<size_t>(num_blocks)},
+                      {"kv_reserved_by_serve", TRY(default_kv_bytes(plan, context))},
+                      {"kv_touched_at_start", 0},
+                      {"available_now", available_memory_bytes()}};
 }
 
 json::array list_tensors(const Checkpoint& checkpoint) {
@@ -111,23 +142,126 @@ json::array list_tensors(const Checkpoint& checkpoint) {
   return list;
 }
 
-void print_section(std::string_view title, const json::object& section) {
-  std::printf("%s\n", std::string(title).c_str());
-  for (const auto& [key, value] : section) {
-    const bool is_size = key.ends_with("bytes") || title == "memory";
-    const bool is_count = value.is_uint64() || value.is_int64();
-    const std::string text = is_size && is_count && key != "context"
-                                 ? format_bytes(value.to_number<size_t>())
-                             : value.is_string() ? std::string(value.as_string())
-                                                 : json::serialize(value);
-    std::printf("  %-24s %s\n", std::string(key).c_str(), text.c_str());
+std::string shown_text(const json::value& value) {
+  return without_controls(std::string_view(value.as_string()));
+}
+std::string shown_count(const json::value& value) {
+  return format_count(value.to_number<int64_t>());
+}
+std::string shown_bytes(const json::value& value) {
+  return format_bytes(value.to_number<size_t>());
+}
+std::string shown_choice(const json::value& value) { return value.as_bool() ? "yes" : "no"; }
+std::string shown_token(const json::value& value) {
+  return value.as_string().empty() ? "none" : readable(std::string_view(value.as_string()));
+}
+
+std::string shown_formats(const json::value& value) {
+  std::string text;
+  for (const auto& [name, count] : value.as_object()) {
+    text += fmt::format("{}{} in {} tensor{} ({})", text.empty() ? "" : ", ",
+                        std::string_view(name), shown_count(count.at("tensors")),
+                        count.at("tensors") == 1 ? "" : "s", shown_bytes(count.at("bytes")));
+  }
+  return text;
+}
+
+std::string shown_tokens(const json::value& value) {
+  std::string text;
+  for (const json::value& token : value.as_array()) {
+    text += fmt::format("{}{} ({})", text.empty() ? "" : ", ", shown_token(token.at("token")),
+                        token.at("id").to_number<int64_t>());
+  }
+  return text.empty() ? "none" : text;
+}
+
+std::string shown_template(const json::value& value) {
+  if (value.to_number<size_t>() > 0) return "yes, " + shown_bytes(value);
+  return "none: a base model, it continues text instead of answering";
+}
+
+std::string shown_sampling(const json::value& value) {
+  std::string text;
+  for (const auto& [name, number] : value.as_object()) {
+    text += fmt::format("{}{} {:.4g}", text.empty() ? "" : ", ", std::string_view(name),
+                        number.to_number<double>());
+  }
+  return text;
+}
+
+// What people read, in this order: which keys of the report, under which words.
+struct ShownRow {
+  std::string_view section, key, label;
+  std::string (*show)(const json::value& value);
+};
+
+constexpr ShownRow kShown[] = {
+    {"text", "name", "name", shown_text},
+    {"text", "error", "text", shown_text},
+    {"file", "path", "path", shown_text},
+    {"file", "kind", "kind", shown_text},
+    {"file", "bytes", "size", shown_bytes},
+    {"file", "elements", "parameters", shown_count},
+    {"file", "tensors", "tensors", shown_count},
+    {"file", "formats", "formats", shown_formats},
+    {"file", "fingerprint", "fingerprint", shown_text},
+    {"model", "error", "model", shown_text},
+    {"model", "family", "family", shown_text},
+    {"model", "architecture", "architecture", shown_text},
+    {"model", "dtype", "made as", shown_text},
+    {"model", "max_position_embeddings", "longest context", shown_count},
+    {"model", "num_hidden_layers", "layers", shown_count},
+    {"model", "sliding_layers", "windowed layers", shown_count},
+    {"model", "hidden_size", "hidden size", shown_count},
+    {"model", "intermediate_size", "MLP size", shown_count},
+    {"model", "num_attention_heads", "query heads", shown_count},
+    {"model", "num_key_value_heads", "KV heads", shown_count},
+    {"model", "head_dim", "head size", shown_count},
+    {"model", "vocab_size", "vocabulary", shown_count},
+    {"model", "tie_word_embeddings", "head is embedding", shown_choice},
+    {"text", "chat_template_bytes", "chat template", shown_template},
+    {"text", "sampling", "sampling", shown_sampling},
+    {"text", "tokenizer_size", "tokens", shown_count},
+    {"text", "bos_token", "begin token", shown_token},
+    {"text", "adds_bos", "put before texts", shown_choice},
+    {"text", "end_tokens", "end tokens", shown_tokens},
+    {"memory", "error", "memory", shown_text},
+    {"memory", "isa", "kernels", shown_text},
+    {"memory", "weights", "weights", shown_bytes},
+    {"memory", "workspace", "workspace", shown_bytes},
+    {"memory", "other", "other", shown_bytes},
+    {"memory", "context", "context here", shown_count},
+    {"memory", "kv_per_token", "KV of a token", shown_bytes},
+    {"memory", "kv_per_context", "KV of a context", shown_bytes},
+    {"memory", "kv_reserved_by_serve", "KV of serve", shown_bytes},
+    {"memory", "available_now", "available now", shown_bytes},
+};
+
+void print_report(const json::object& report) {
+  std::string_view section;
+  for (const ShownRow& row : kShown) {
+    const json::value* value = report.at(row.section).as_object().if_contains(row.key);
+    if (value == nullptr) continue;
+    if (!section.empty() && section != row.section) std::printf("\n");
+    section = row.section;
+    std::printf("%-18s %s\n", std::string(row.label).c_str(), row.show(*value).c_str());
+  }
+}
+
+void print_tensors(const Checkpoint& checkpoint) {
+  std::printf("\n%-48s %-8s %12s  %s\n", "tensor", "format", "size", "shape");
+  for (const std::string& name : checkpoint.names()) {
+    const TensorView& tensor = *checkpoint.find(name);
+    std::printf("%-48s %-8s %12s  %s\n", without_controls(name).c_str(),
+                std::string(dtype_name(tensor.dtype)).c_str(),
+                format_bytes(tensor.num_bytes).c_str(), tensor.shape_string().c_str());
   }
 }
 
 }  // namespace
 
 Result<int> run_inspect(const Options& options) {
-  const auto checkpoint = TRY(open_checkpoint(options, options.positionals().front()));
+  const auto checkpoint = TRY(open_checkpoint(options, TRY(take_model(options, 0)).model));
   json::object report{{"file", describe_files(*checkpoint)}};
   const Result<ModelConfig> config = Model::read_config(*checkpoint);
   if (config.ok()) {
@@ -136,6 +270,7 @@ Result<int> run_inspect(const Options& options) {
     report["memory"] = memory.ok() ? *memory : json::object{{"error", memory.error().to_string()}};
   } else {
     report["model"] = json::object{{"error", config.error().to_string()}};
+    report["memory"] = json::object();
   }
   report["text"] = describe_text(*checkpoint);
   if (options.flag("--json")) {
@@ -143,13 +278,8 @@ Result<int> run_inspect(const Options& options) {
     std::printf("%s\n", json::serialize(report).c_str());
     return 0;
   }
-  for (const auto& [title, section] : report) print_section(title, section.as_object());
-  if (options.flag("--tensors")) {
-    for (const json::value& row : list_tensors(*checkpoint)) {
-      std::printf("  %-48s %-8s %s\n", row.at("name").as_string().c_str(),
-                  row.at("dtype").as_string().c_str(), row.at("shape").as_string().c_str());
-    }
-  }
+  print_report(report);
+  if (options.flag("--tensors")) print_tensors(*checkpoint);
   return 0;
 }
 

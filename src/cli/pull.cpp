@@ -7,9 +7,12 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "checkpoint/checkpoint.h"
 #include "checkpoint/hub.h"
 #include "cli/command.h"
+#include "cli/generate.h"
 #include "cli/terminal.h"
+#include "server/bundle.h"
 
 namespace headrace {
 namespace {
@@ -22,7 +25,7 @@ constexpr int kBarWidth = 24;
 class PullProgress {
  public:
   PullProgress(std::string title, bool quiet)
-      : title_(std::move(title)), quiet_(quiet), terminal_(is_terminal(STDERR_FILENO)) {}
+      : title_(std::move(title)), quiet_(quiet), terminal_(has_cursor(STDERR_FILENO)) {}
 
   void update(uint64_t done_bytes, uint64_t total_bytes) {
     if (quiet_) return;
@@ -67,6 +70,7 @@ class PullProgress {
       line += fmt::format(", {:.0f} s left", static_cast<double>(total_bytes - done_bytes) / rate);
     }
     // "\x1b[K" clears what a longer line left behind.
+    if (terminal_) line = cut_to_terminal(std::move(line));
     std::fprintf(stderr, terminal_ ? "\r%s\x1b[K" : "%s\n", line.c_str());
     std::fflush(stderr);
   }
@@ -81,6 +85,16 @@ class PullProgress {
   uint64_t drawn_bytes_ = 0;
   uint64_t total_bytes_ = 0;
 };
+
+// A model that cannot chat says so when it comes, not only when it is asked something. What else is
+// odd about the files, the command that loads them says.
+void say_if_base(const std::string& path) {
+  const auto checkpoint = Checkpoint::open(path);
+  if (!checkpoint.ok()) return;
+  const auto text = TextBundle::load(**checkpoint);
+  if (!text.ok() || text->chat_template != nullptr) return;
+  std::fprintf(stderr, "note: %s\n", base_model_note().c_str());
+}
 
 }  // namespace
 
@@ -109,7 +123,9 @@ Result<int> run_pull(const Options& options) {
     const size_t file = spec.find(':', 3);
     spec.insert(file == std::string::npos ? spec.size() : file, "@" + revision);
   }
-  TRY(pull_with_progress({spec, options.text("--store"), options.flag("--quiet")}));
+  const bool quiet = options.flag("--quiet");
+  const std::string path = TRY(pull_with_progress({spec, options.text("--store"), quiet}));
+  if (!quiet) say_if_base(path);
   return 0;
 }
 

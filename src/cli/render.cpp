@@ -1,4 +1,4 @@
-// headrace render MESSAGES.json: the prompt that messages become, as text and ids.
+// headrace render [MODEL] MESSAGES.json: the prompt that messages become, as text and ids.
 
 #include <fmt/ranges.h>
 #include <boost/json.hpp>
@@ -6,7 +6,10 @@
 #include <cstdio>
 
 #include "cli/command.h"
+#include "cli/input.h"
+#include "cli/model_argument.h"
 #include "cli/runtime.h"
+#include "cli/terminal.h"
 
 namespace headrace {
 namespace {
@@ -32,27 +35,32 @@ Result<json::object> template_variables(const std::string& text, const std::stri
 }  // namespace
 
 Result<int> run_render(const Options& options) {
-  const std::string& path = options.positionals().front();
-  json::object variables = TRY(template_variables(TRY(read_text(path)), path));
+  const ModelArgument given = TRY(take_model(options, 1));
+  const std::string path = given.words.empty() ? "-" : given.words.front();
+  const std::string source = path == "-" ? TRY(read_input(false)) : TRY(read_text(path));
+  json::object variables = TRY(template_variables(source, path));
   if (!variables.contains("add_generation_prompt")) {
     variables["add_generation_prompt"] = !options.flag("--no-generation-prompt");
   }
-  const auto checkpoint = TRY(open_checkpoint(options, options.text("--model")));
-  const TextBundle text = TRY(TextBundle::load(*checkpoint));
+  const auto checkpoint = TRY(open_checkpoint(options, given.model));
+  const TextBundle text = TRY(TextBundle::load(*checkpoint, content_tokens_from_options(options)));
   if (text.chat_template == nullptr) {
     return Error{ErrorCode::kUnsupported,
                  "this model has no chat template",
-                 "it is a base model: give it plain text with `headrace run --raw`",
+                 "it is a base model: give it plain text with `headrace run`",
                  {}};
   }
-  const std::string prompt = TRY(text.chat_template->render(json::serialize(variables)));
-  const auto ids = TRY(text.encode_chat(prompt));
+  const std::string rendered = TRY(text.chat_template->render(json::serialize(variables)));
+  const auto ids = TRY(text.encode_chat(rendered));
+  const std::string prompt = TextBundle::visible(rendered);
   if (options.flag("--json")) {
     std::printf(
         "%s\n",
         json::serialize(json::object{{"prompt", prompt}, {"ids", json::value_from(ids)}}).c_str());
   } else {
-    std::printf("%s\n[%s]\n", prompt.c_str(), fmt::format("{}", fmt::join(ids, ", ")).c_str());
+    std::printf("%s\n", prompt.c_str());
+    std::printf("\n%s tokens: %s\n", format_count(static_cast<int64_t>(ids.size())).c_str(),
+                fmt::format("{}", fmt::join(ids, " ")).c_str());
   }
   return 0;
 }

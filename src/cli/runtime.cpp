@@ -1,5 +1,7 @@
 #include "cli/runtime.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -7,16 +9,27 @@
 #include <future>
 #include <iostream>
 #include <iterator>
+#include <map>
 #include <sstream>
 
 #include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/topology.h"
+#include "base/dtype.h"
+#include "base/log.h"
 #include "checkpoint/hub.h"
+#include "checkpoint/hub/store.h"
+#include "cli/model_argument.h"
 #include "cli/terminal.h"
 
 namespace headrace {
 
 Result<std::string> find_model(const Options& options, const std::string& spec) {
-  return resolve_model(spec, options.text("--store"));
+  Result<std::string> found = resolve_model(spec, options.text("--store"));
+  if (found.ok() || hub::parse_spec(spec).ok()) return found;
+  Error error = std::move(found).error();
+  const std::string near = nearest_model(spec);
+  if (!near.empty()) error.message += fmt::format("; did you mean {}?", near);
+  return error;
 }
 
 Result<std::unique_ptr<Checkpoint>> open_checkpoint(const Options& options,
@@ -27,7 +40,13 @@ Result<std::unique_ptr<Checkpoint>> open_checkpoint(const Options& options,
 Result<std::unique_ptr<Backend>> create_backend(const Options& options) {
   CpuBackendOptions backend;
   backend.isa = options.text("--isa");
+  const auto most = static_cast<int>(cpu::usable_cores().size());
   backend.num_threads = static_cast<int>(options.integer("--threads"));
+  if (backend.num_threads > most) {
+    LOG(kWarning, "--threads is {}, but affinity and cgroup quota allow {}: using {}",
+        backend.num_threads, most, most);
+    backend.num_threads = most;
+  }
   if (options.text("--activations") == "int8") backend.activations = ActivationArithmetic::kInt8;
   return create_cpu_backend(backend);
 }
@@ -65,24 +84,72 @@ Result<int64_t> context_from_options(const Options& options, const ModelConfig& 
   return wanted > 0 ? wanted : std::min(limit, kDefaultContext);
 }
 
-Result<Runtime> open_runtime(const Options& options, const std::string& spec) {
-  Runtime runtime;
-  runtime.checkpoint = TRY(open_checkpoint(options, spec));
+ContentTokens content_tokens_from_options(const Options& options) {
+  const bool scores = options.command() == "eval" || options.command() == "verify";
+  const bool plain = !scores && options.text("--content-tokens") == "plain";
+  return plain ? ContentTokens::kPlain : ContentTokens::kSpecial;
+}
+
+namespace {
+
+// A server's log gets lines too; the other commands, whose output is wanted, only a bar that goes.
+bool shows_progress(const Options& options) {
+  const std::string& command = options.command();
+  if (command != "serve" && command != "run" && command != "chat") return false;
+  return !options.flag("--quiet") && (command == "serve" || has_cursor(STDERR_FILENO));
+}
+
+LoadedFiles describe_files(const Checkpoint& checkpoint) {
+  std::map<std::string, int64_t> formats;
+  for (const std::string& tensor : checkpoint.names()) {
+    ++formats[std::string(dtype_name(checkpoint.find(tensor)->dtype))];
+  }
+  return {checkpoint.path(),
+          checkpoint.file_bytes(),
+          checkpoint.fingerprint(),
+          {formats.begin(), formats.end()}};
+}
+
+// Into the runtime; kv_memory_bytes as in check_memory().
+Status load_parts(const Options& options, const std::string& spec, const Checkpoint& checkpoint,
+                  size_t kv_memory_bytes, Runtime* runtime) {
+  const ModelOptions model = model_options(options);
+  runtime->backend = TRY(create_backend(options));
+  const MemoryPlan plan = TRY(Model::memory_plan(checkpoint, *runtime->backend, model));
+  TRY(check_memory(plan, kv_memory_bytes, memory_supply()));
   // The text side and the weights need nothing of each other; each takes its time.
-  auto text = std::async(std::launch::async, [&checkpoint = *runtime.checkpoint] {
-    return TextBundle::load(checkpoint);
+  const ContentTokens content_tokens = content_tokens_from_options(options);
+  auto text = std::async(std::launch::async, [&checkpoint, content_tokens] {
+    return TextBundle::load(checkpoint, content_tokens);
   });
-  runtime.backend = TRY(create_backend(options));
-  ProgressBar bar("loading " + spec, options.command() != "serve" || options.flag("--quiet"));
-  runtime.model = TRY(Model::load(*runtime.checkpoint, *runtime.backend, model_options(options),
-                                  [&](size_t done, size_t total) { bar.update(done, total); }));
-  runtime.text = TRY(text.get());
-  runtime.checkpoint->release_pages();
+  ProgressBar bar("loading " + spec, !shows_progress(options));
+  auto loaded = Model::load(checkpoint, *runtime->backend, model,
+                            [&](size_t done, size_t total) { bar.update(done, total); });
+  Result<TextBundle> bundle = text.get();
+  runtime->model = TRY(std::move(loaded));
+  runtime->text = TRY(std::move(bundle));
+  return {};
+}
+
+Result<Runtime> load_runtime(const Options& options, const std::string& spec,
+                             size_t kv_memory_bytes) {
+  const auto checkpoint = TRY(open_checkpoint(options, spec));
+  Runtime runtime;
+  const Status loaded = load_parts(options, spec, *checkpoint, kv_memory_bytes, &runtime);
+  TRY(checkpoint->check_unchanged());  // the cause, where both failed
+  if (!loaded.ok()) return loaded.error();
+  runtime.files = describe_files(*checkpoint);
   return runtime;
 }
 
+}  // namespace
+
+Result<Runtime> open_runtime(const Options& options, const std::string& spec) {
+  return load_runtime(options, spec, 0);
+}
+
 Result<Runtime> open_engine(const Options& options, const std::string& spec) {
-  Runtime runtime = TRY(open_runtime(options, spec));
+  Runtime runtime = TRY(load_runtime(options, spec, options.bytes("--kv-memory")));
   EngineOptions engine;
   engine.max_batch_tokens = static_cast<int>(options.integer("--batch-tokens"));
   engine.max_context = TRY(context_from_options(options, runtime.model->config()));

@@ -1,8 +1,11 @@
-// Runtime: a checkpoint opened for a command: its text side, a back end and the model on it.
+// Runtime: a checkpoint loaded for a command: its text side, a back end and the model on it. The
+// files themselves are closed again: nothing done to them later reaches what runs.
 #pragma once
 
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "backend/backend.h"
 #include "checkpoint/checkpoint.h"
@@ -13,8 +16,16 @@
 
 namespace headrace {
 
+// What a loaded checkpoint was.
+struct LoadedFiles {
+  std::string path;
+  size_t num_bytes = 0;
+  std::string fingerprint;
+  std::vector<std::pair<std::string, int64_t>> formats;  // of tensors, and how many have it
+};
+
 struct Runtime {
-  std::unique_ptr<Checkpoint> checkpoint;
+  LoadedFiles files;
   TextBundle text;
   std::unique_ptr<Backend> backend;
   std::unique_ptr<Model> model;
@@ -33,7 +44,11 @@ KvType kv_type_from_options(const Options& options);
 Result<int64_t> context_from_options(const Options& options, const ModelConfig& config);
 inline constexpr int64_t kDefaultContext = 32768;
 
-// Checkpoint, text side, back end and model, with progress on standard error.
+// --content-tokens, where the command has it.
+ContentTokens content_tokens_from_options(const Options& options);
+
+// Text side, back end and model of a checkpoint, with progress on standard error. kExhausted when
+// they would not fit in memory, kIo when a file changed while it was read.
 Result<Runtime> open_runtime(const Options& options, const std::string& spec);
 // The same with a running engine.
 Result<Runtime> open_engine(const Options& options, const std::string& spec);

@@ -3,35 +3,48 @@
 
 #include <pthread.h>
 
-#include <fmt/ranges.h>
-#include <openssl/sha.h>
-
 #include <algorithm>
-#include <array>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <span>
 #include <thread>
 
 #include "base/log.h"
+#include "base/memory_shortage.h"
 #include "cli/command.h"
+#include "cli/model_argument.h"
 #include "cli/runtime.h"
 #include "cli/terminal.h"
+#include "engine/kv_sizing.h"
+#include "engine/numerics.h"
+#include "server/access.h"
 #include "server/server.h"
 
 namespace headrace {
 namespace {
 
+constexpr std::chrono::seconds kStopTime{5};  // after --drain-seconds
+constexpr size_t kMinRequestMemory = size_t{64} << 20;
+constexpr size_t kMaxRequestMemory = size_t{1} << 30;
+
 // Blocked in every thread from the start of the command, so that only the waiter below takes them.
+// A terminal that closes ends the server as SIGTERM does, but not one that was told to outlive it
+// (nohup leaves SIGHUP ignored).
 sigset_t stop_signals() {
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGINT);
   sigaddset(&signals, SIGTERM);
+  struct sigaction hang_up{};
+  if (sigaction(SIGHUP, nullptr, &hang_up) == 0 && hang_up.sa_handler != SIG_IGN) {
+    sigaddset(&signals, SIGHUP);
+  }
   return signals;
 }
 
@@ -49,6 +62,8 @@ std::vector<std::string> split_commas(const std::string& text) {
 // Ends the server on the first signal: running requests may finish within the limit. A second
 // signal ends the process at once. Runs on a thread of its own, detached: it only sleeps in
 // sigwait.
+//
+// The stop is bounded, whatever a thread is at: past the limit and kStopTime the process ends.
 void watch_signals(Server& server, std::chrono::seconds limit) {
   const sigset_t signals = stop_signals();
   int signal = 0;
@@ -58,6 +73,12 @@ void watch_signals(Server& server, std::chrono::seconds limit) {
   std::thread([signals] {
     int again = 0;
     sigwait(&signals, &again);
+    std::_Exit(1);
+  }).detach();
+  std::thread([limit] {
+    std::this_thread::sleep_for(limit + kStopTime);
+    LOG(kError, "the server did not stop within {} s after the limit: ending it",
+        kStopTime.count());
     std::_Exit(1);
   }).detach();
   server.drain(limit);
@@ -73,16 +94,6 @@ int64_t count_parameters(const ModelConfig& config) {
   return count;
 }
 
-// Names everything that decides the bits of an answer: arithmetic, weights, and KV storage.
-std::string fingerprint(const Runtime& runtime) {
-  const std::string parts =
-      fmt::format("{}\n{}\n{}", runtime.backend->numerics_id(), runtime.checkpoint->fingerprint(),
-                  static_cast<int>(runtime.model->options().kv_type));
-  std::array<unsigned char, SHA256_DIGEST_LENGTH> digest{};
-  SHA256(reinterpret_cast<const unsigned char*>(parts.data()), parts.size(), digest.data());
-  return fmt::format("hr-{:02x}", fmt::join(std::span(digest).first(8), ""));
-}
-
 ModelInfo model_info(const Runtime& runtime, const std::string& name) {
   const ModelConfig& config = runtime.model->config();
   ModelInfo info;
@@ -90,18 +101,15 @@ ModelInfo model_info(const Runtime& runtime, const std::string& name) {
   info.family = config.family;
   info.architecture = config.architecture;
   info.quantisation = config.source_dtype;
-  std::map<std::string_view, int64_t> formats;
-  for (const std::string& tensor : runtime.checkpoint->names()) {
-    ++formats[dtype_name(runtime.checkpoint->find(tensor)->dtype)];
-  }
-  info.formats.assign(formats.begin(), formats.end());
-  info.file = std::filesystem::path(runtime.checkpoint->path()).filename().string();
+  info.formats = runtime.files.formats;
+  info.file = std::filesystem::path(runtime.files.path).filename().string();
   info.num_parameters = count_parameters(config);
-  info.weight_bytes = static_cast<int64_t>(runtime.checkpoint->file_bytes());
+  info.weight_bytes = static_cast<int64_t>(runtime.files.num_bytes);
   info.vocab_size = config.vocab_size;
   info.isa = runtime.backend->isa();
   info.num_threads = runtime.backend->num_threads();
-  info.numerics_id = fingerprint(runtime);
+  info.numerics_id = numerics_id(*runtime.backend, runtime.model->options().kv_type);
+  info.system_fingerprint = system_fingerprint(info.numerics_id, runtime.files.fingerprint);
   return info;
 }
 
@@ -112,27 +120,72 @@ std::string served_name(const std::string& spec) {
   return path.has_stem() ? path.stem().string() : path.parent_path().filename().string();
 }
 
+void warn_if_open(const ServerOptions& serve, int port) {
+  if (!serve.api_keys.empty() || is_loopback_host(serve.host)) return;
+  LOG(kWarning,
+      "anyone who reaches {} port {} may use this server: there is no --api-key or --api-key-file",
+      serve.host, port);
+}
+
+// 0: a quarter of what is left once the model is loaded, within limits.
+size_t request_memory(const Options& options) {
+  const size_t given = options.bytes("--request-memory");
+  if (given > 0) return given;
+  return std::clamp(available_memory_bytes() / 4, kMinRequestMemory, kMaxRequestMemory);
+}
+
+Result<std::vector<std::string>> api_keys(const Options& options) {
+  std::vector<std::string> keys;
+  if (!options.text("--api-key").empty()) {
+    keys = TRY(parse_api_keys(options.text("--api-key"), "--api-key"));
+  }
+  const std::string& path = options.text("--api-key-file");
+  if (path.empty()) return keys;
+  std::ifstream file(path);
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  if (!file) return make_error(ErrorCode::kIo, "cannot read the API keys in '{}'", path);
+  for (std::string& key : TRY(parse_api_keys(text, path))) keys.push_back(std::move(key));
+  return keys;
+}
+
+Result<ServerOptions> server_options(const Options& options) {
+  ServerOptions serve;
+  serve.host = options.text("--host");
+  serve.port = static_cast<int>(options.integer("--port"));
+  serve.num_http_threads = static_cast<int>(options.integer("--http-threads"));
+  serve.aliases = split_commas(options.text("--alias"));
+  serve.api_keys = TRY(api_keys(options));
+  serve.allowed_hosts = split_commas(options.text("--allowed-hosts"));
+  serve.cors_origins = split_commas(options.text("--cors-origins"));
+  serve.max_connections = static_cast<int>(options.integer("--max-connections"));
+  serve.max_connections_per_address =
+      static_cast<int>(options.integer("--max-connections-per-address"));
+  serve.max_body_bytes = options.bytes("--max-body");
+  return serve;
+}
+
 }  // namespace
 
 Result<int> run_serve(const Options& options) {
   LogLevel level = LogLevel::kInfo;
   CHECK(parse_log_level(options.text("--log-level"), &level), "checked by the option table");
   set_log_level(level);
+  set_log_format(options.text("--log-format") == "json" ? LogFormat::kJson : LogFormat::kText);
+  ServerOptions serve = TRY(server_options(options));
   const sigset_t signals = stop_signals();
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
 
-  const auto& given = options.positionals();
-  const std::string spec = given.empty() ? options.text("--model") : given.front();
+  const std::string spec = TRY(take_model(options, 0)).model;
   Runtime runtime = TRY(open_engine(options, spec));
 
-  ServerOptions serve;
-  serve.host = options.text("--host");
-  serve.port = static_cast<int>(options.integer("--port"));
-  serve.num_http_threads = static_cast<int>(options.integer("--http-threads"));
-  serve.aliases = split_commas(options.text("--alias"));
+  serve.request_memory_bytes = request_memory(options);
   const auto server = TRY(
       Server::create(*runtime.engine, runtime.text, model_info(runtime, served_name(spec)), serve));
-  std::printf("listening on http://%s:%d\n", serve.host.c_str(), server->port());
+  warn_if_open(serve, server->port());
+  const bool is_ipv6 = serve.host.find(':') != std::string::npos;
+  const std::string shown_host = is_ipv6 ? "[" + serve.host + "]" : serve.host;
+  end_of_start();
+  std::printf("listening on http://%s:%d\n", shown_host.c_str(), server->port());
   std::fflush(stdout);
 
   std::thread watcher(watch_signals, std::ref(*server),

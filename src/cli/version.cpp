@@ -3,7 +3,6 @@
 #include <curl/curl.h>
 #include <openssl/crypto.h>
 #include <spdlog/version.h>
-#include <CLI/Version.hpp>
 #include <boost/json.hpp>
 #include <boost/version.hpp>
 
@@ -12,6 +11,8 @@
 #include "build_info.h"
 #include "cli/command.h"
 #include "cli/runtime.h"
+#include "cli/terminal.h"
+#include "engine/numerics.h"
 
 namespace headrace {
 namespace {
@@ -31,14 +32,13 @@ json::object describe_libraries() {
           {"openssl", OpenSSL_version(OPENSSL_VERSION)},
           {"curl", curl_version_info(CURLVERSION_NOW)->version},
           {"spdlog", fmt::format("{}.{}.{}", SPDLOG_VER_MAJOR, SPDLOG_VER_MINOR, SPDLOG_VER_PATCH)},
-          {"fmt", fmt::format("{}.{}", FMT_VERSION / 10000, FMT_VERSION / 100 % 100)},
-          {"cli11", CLI11_VERSION}};
+          {"fmt", fmt::format("{}.{}", FMT_VERSION / 10000, FMT_VERSION / 100 % 100)}};
 }
 
-json::object describe_machine(const Backend& backend) {
+json::object describe_machine(const Options& options, const Backend& backend) {
   return {{"isa", backend.isa()},
           {"threads", backend.num_threads()},
-          {"numerics_id", backend.numerics_id()}};
+          {"numerics_id", numerics_id(backend, kv_type_from_options(options))}};
 }
 
 void print_kernels(const Backend& backend) {
@@ -52,20 +52,25 @@ void print_kernels(const Backend& backend) {
   }
 }
 
+// One option per paragraph: name, environment variable, default, range and commands.
 void print_options() {
   for (const OptionRow& row : option_rows()) {
-    std::printf("%-24s %-24s default %-12s range %-28s %s\n", std::string(row.name).c_str(),
-                std::string(row.env).c_str(),
-                row.value.empty() ? "-" : std::string(row.value).c_str(),
-                row.range.empty() ? "-" : std::string(row.range).c_str(),
-                std::string(row.commands).c_str());
+    const std::string_view value = !row.value.empty()   ? row.value
+                                   : !row.unset.empty() ? row.unset
+                                                        : std::string_view("none");
+    std::printf("%-24s default %s%s%s%s%s; for %s\n", std::string(row.name).c_str(),
+                std::string(value).c_str(), row.range.empty() ? "" : ", in ",
+                std::string(row.range).c_str(), row.env.empty() ? "" : ", environment ",
+                std::string(row.env).c_str(), std::string(row.commands).c_str());
   }
 }
 
-void print_section(const json::object& section) {
+void print_section(std::string_view title, const json::object& section) {
+  std::printf("%s\n", std::string(title).c_str());
   for (const auto& [key, value] : section) {
-    std::printf("%-14s %s\n", std::string(key).c_str(),
-                value.is_string() ? value.as_string().c_str() : json::serialize(value).c_str());
+    const std::string text = value.is_string() ? std::string(value.as_string())
+                                               : format_count(value.to_number<int64_t>());
+    std::printf("  %-14s %s\n", std::string(key).c_str(), text.empty() ? "none" : text.c_str());
   }
 }
 
@@ -75,7 +80,7 @@ Result<int> run_version(const Options& options) {
   const auto backend = TRY(create_backend(options));
   if (options.flag("--json")) {
     const json::object report{{"build", describe_build()},
-                              {"machine", describe_machine(*backend)},
+                              {"machine", describe_machine(options, *backend)},
                               {"libraries", describe_libraries()}};
     std::printf("%s\n", json::serialize(report).c_str());
     return 0;
@@ -85,9 +90,9 @@ Result<int> run_version(const Options& options) {
   } else if (options.flag("--list-kernels")) {
     print_kernels(*backend);
   } else {
-    print_section(describe_build());
-    print_section(describe_machine(*backend));
-    print_section(describe_libraries());
+    print_section("headrace", describe_build());
+    print_section("this machine", describe_machine(options, *backend));
+    print_section("libraries", describe_libraries());
   }
   return 0;
 }

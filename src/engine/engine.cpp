@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <condition_variable>
 #include <mutex>
+#include <random>
 #include <thread>
 #include <unordered_map>
 #include <utility>
@@ -18,6 +19,7 @@ namespace headrace {
 namespace {
 
 constexpr size_t kLoggedSteps = 512;
+constexpr size_t kPlacesPerFree = 3;
 
 struct Submission {
   RequestId id = 0;
@@ -26,23 +28,35 @@ struct Submission {
   TimeUs submitted_us = 0;
 };
 
-// Who asked: the engine thread's side of a live request.
-struct Client {
+// Who listens: the engine thread's side of a live request.
+struct Listener {
   EventSink sink;
-  TimeUs submitted_us = 0;
+  TimeUs arrived_us = 0;
   TimeUs last_token_us = 0;
   int32_t max_tokens = 0;
   bool refused = false;  // the sink took no more: only kFinished is still delivered
 };
 
+// A request that its caller ends.
+struct Ending {
+  RequestId id = 0;
+  FinishReason reason = FinishReason::kCancelled;
+};
+
+struct Live {
+  uint64_t client = 0;
+  bool ended = false;  // by its caller
+};
+
 class EngineThread final : public Engine {
  public:
-  EngineThread(SchedulerOptions scheduler_options, int max_live, int64_t vocab_size,
+  EngineThread(const EngineOptions& options, SchedulerOptions scheduler_options, int64_t vocab_size,
                std::unique_ptr<StepRunner> runner);
   ~EngineThread() override;
 
   Result<RequestId> submit(Request request, EventSink sink) override;
-  void cancel(RequestId id) override;
+  void cancel(RequestId id) override { end(id, FinishReason::kCancelled); }
+  void stop(RequestId id) override { end(id, FinishReason::kStop); }
   bool drain(std::chrono::milliseconds deadline) override;
   EngineSnapshot snapshot() const override;
   MetricsSnapshot metrics() const override;
@@ -51,10 +65,12 @@ class EngineThread final : public Engine {
 
  private:
   void run();
+  Status check_place(uint64_t client) const;
   bool receive();
   void admit(Submission submission);
-  void apply_cancels(const std::vector<RequestId>& ids);
-  std::vector<RequestId> take_cancels();
+  void end(RequestId id, FinishReason reason);
+  void apply(const std::vector<Ending>& endings);
+  std::vector<Ending> take_endings();
   void step();
   void count_step(const StepPlan& plan, TimeUs planned, TimeUs committed);
   void flush_events();
@@ -66,11 +82,12 @@ class EngineThread final : public Engine {
   // Constant after construction.
   const RequestLimits limits_;
   const size_t max_live_;
+  const std::chrono::milliseconds cancel_patience_;
 
   // Engine thread only.
   Scheduler scheduler_;
   std::unique_ptr<StepRunner> runner_;
-  std::unordered_map<RequestId, Client> clients_;
+  std::unordered_map<RequestId, Listener> listeners_;
   std::vector<Event> events_;  // from the scheduler, not yet delivered
   std::vector<Event> delivering_;
   RateWindow decode_rate_, prefill_rate_;
@@ -81,25 +98,28 @@ class EngineThread final : public Engine {
   BoundedQueue<Submission> inbox_;
 
   mutable std::mutex mutex_;
-  std::condition_variable finished_;          // live_ got smaller
-  std::unordered_map<RequestId, bool> live_;  // guarded; accepted, not finished -> cancelled?
-  std::vector<RequestId> cancels_;            // guarded; of live requests, each once
-  RequestId next_id_ = 1;                     // guarded
-  bool draining_ = false;                     // guarded
-  EngineSnapshot published_;                  // guarded
-  MetricsSnapshot published_metrics_;         // guarded
-  StepLog log_{kLoggedSteps, /*keep_requests=*/false};  // guarded
+  std::condition_variable finished_;                     // live_ got smaller
+  std::unordered_map<RequestId, Live> live_;             // guarded; accepted, not finished
+  std::unordered_map<uint64_t, size_t> live_of_client_;  // guarded; how many of live_, none is 0
+  std::vector<Ending> endings_;                          // guarded; of live requests, each once
+  RequestId next_id_ = 1;                                // guarded
+  bool draining_ = false;                                // guarded
+  EngineSnapshot published_;                             // guarded
+  MetricsSnapshot published_metrics_;                    // guarded
+  StepLog log_{kLoggedSteps, /*keep_requests=*/false};   // guarded
 
   std::thread thread_;  // last: everything above is there when it starts
 };
 
-EngineThread::EngineThread(SchedulerOptions scheduler_options, int max_live, int64_t vocab_size,
-                           std::unique_ptr<StepRunner> runner)
+EngineThread::EngineThread(const EngineOptions& options, SchedulerOptions scheduler_options,
+                           int64_t vocab_size, std::unique_ptr<StepRunner> runner)
     : limits_{vocab_size, scheduler_options.max_context},
-      max_live_(static_cast<size_t>(max_live)),
+      max_live_(static_cast<size_t>(options.max_waiting + scheduler_options.max_sequences)),
+      cancel_patience_(options.cancel_patience),
       scheduler_(std::move(scheduler_options)),
       runner_(std::move(runner)),
       inbox_(max_live_) {
+  counters_.kv_type = runner_->kv_type();
   publish();
   thread_ = std::thread([this] { run(); });
 }
@@ -119,25 +139,41 @@ Result<RequestId> EngineThread::submit(Request request, EventSink sink) {
   // The push happens under the lock: whoever sees the id in live_ knows that it is in the inbox.
   std::lock_guard lock(mutex_);
   if (draining_) return make_error(ErrorCode::kUnavailable, "the engine is shutting down");
-  if (live_.size() >= max_live_) {
-    Error error = make_error(ErrorCode::kExhausted, "{} requests are running or waiting, the limit",
-                             live_.size());
-    error.hint = "try again later";
-    return error;
-  }
+  const uint64_t client = request.client;
+  TRY(check_place(client));
   const RequestId id = next_id_++;
   const bool pushed =
       inbox_.try_push(Submission{id, std::move(request), std::move(sink), now_us()});
   CHECK(pushed, "the inbox holds {} of at most {} live requests", inbox_.size(), max_live_);
-  live_.emplace(id, false);
+  live_.emplace(id, Live{client});
+  ++live_of_client_[client];
   return id;
 }
 
-void EngineThread::cancel(RequestId id) {
+// A client may hold kPlacesPerFree times as many places as are still free: one alone can fill most
+// of them, and another still finds some. Called under the lock.
+Status EngineThread::check_place(uint64_t client) const {
+  const size_t num_free = max_live_ - std::min(max_live_, live_.size());
+  const auto held = live_of_client_.find(client);
+  const size_t num_held = held == live_of_client_.end() ? 0 : held->second;
+  if (num_free > 0 && num_held < kPlacesPerFree * num_free) return {};
+  Error error =
+      num_free == 0
+          ? make_error(ErrorCode::kExhausted, "{} requests are running or waiting, the limit",
+                       live_.size())
+          : make_error(ErrorCode::kExhausted,
+                       "{} requests of this client are running or waiting; the {} places that are "
+                       "free are kept for others",
+                       num_held, num_free);
+  error.hint = "try again later";
+  return error;
+}
+
+void EngineThread::end(RequestId id, FinishReason reason) {
   std::lock_guard lock(mutex_);
   const auto found = live_.find(id);
-  if (found == live_.end() || std::exchange(found->second, true)) return;
-  cancels_.push_back(id);
+  if (found == live_.end() || std::exchange(found->second.ended, true)) return;
+  endings_.push_back({id, reason});
 }
 
 bool EngineThread::drain(std::chrono::milliseconds deadline) {
@@ -145,10 +181,13 @@ bool EngineThread::drain(std::chrono::milliseconds deadline) {
   draining_ = true;
   const auto is_empty = [this] { return live_.empty(); };
   if (finished_.wait_for(lock, deadline, is_empty)) return true;
-  for (auto& [id, cancelled] : live_) {
-    if (!std::exchange(cancelled, true)) cancels_.push_back(id);
+  for (auto& [id, live] : live_) {
+    if (!std::exchange(live.ended, true)) endings_.push_back({id, FinishReason::kCancelled});
   }
-  finished_.wait(lock, is_empty);
+  if (!finished_.wait_for(lock, cancel_patience_, is_empty)) {
+    LOG(kError, "a step hangs: {} requests have not ended {} ms after they were cancelled",
+        live_.size(), cancel_patience_.count());
+  }
   return false;
 }
 
@@ -184,20 +223,21 @@ bool EngineThread::receive() {
     if (!first) return false;
     admit(*std::move(first));
   }
-  // Cancels first: a request cancelled by now is in the scheduler or still in the inbox.
-  const std::vector<RequestId> cancels = take_cancels();
+  // These first: a request ended by now is in the scheduler or still in the inbox.
+  const std::vector<Ending> endings = take_endings();
   while (std::optional<Submission> next = inbox_.try_pop()) admit(*std::move(next));
-  apply_cancels(cancels);
+  apply(endings);
   return !inbox_.closed();
 }
 
 void EngineThread::admit(Submission submission) {
   const RequestId id = submission.id;
-  Client client;
-  client.sink = std::move(submission.sink);
-  client.submitted_us = submission.submitted_us;
-  client.max_tokens = submission.request.max_tokens;
-  clients_.emplace(id, std::move(client));
+  Listener listener;
+  listener.sink = std::move(submission.sink);
+  const TimeUs arrived = submission.request.arrived_us;
+  listener.arrived_us = arrived > 0 ? arrived : submission.submitted_us;
+  listener.max_tokens = submission.request.max_tokens;
+  listeners_.emplace(id, std::move(listener));
   ++counters_.num_requests;
   {
     std::lock_guard lock(mutex_);
@@ -206,19 +246,19 @@ void EngineThread::admit(Submission submission) {
   scheduler_.admit(id, std::move(submission.request), submission.submitted_us);
 }
 
-std::vector<RequestId> EngineThread::take_cancels() {
+std::vector<Ending> EngineThread::take_endings() {
   std::lock_guard lock(mutex_);
-  return std::exchange(cancels_, {});
+  return std::exchange(endings_, {});
 }
 
-void EngineThread::apply_cancels(const std::vector<RequestId>& ids) {
+void EngineThread::apply(const std::vector<Ending>& endings) {
   const TimeUs now = now_us();
-  for (const RequestId id : ids) {
+  for (const Ending& ending : endings) {
     {
       std::lock_guard lock(mutex_);
-      log_.cancelled(id, now);
+      log_.ended(ending.id, ending.reason, now);
     }
-    scheduler_.cancel(id, now, &events_);
+    scheduler_.end(ending.id, ending.reason, now, &events_);
   }
 }
 
@@ -229,6 +269,7 @@ void EngineThread::step() {
     std::lock_guard lock(mutex_);
     log_.planned(plan, scheduler_, planned);
   }
+  runner_->scrub(scheduler_.take_tainted_blocks());
   const std::span<SpanResult> results = runner_->run(plan);
   const TimeUs committed = now_us();
   {
@@ -237,7 +278,6 @@ void EngineThread::step() {
   }
   count_step(plan, planned, committed);
   scheduler_.commit(results, committed, &events_);
-  runner_->scrub(scheduler_.take_poisoned_blocks());
 }
 
 void EngineThread::count_step(const StepPlan& plan, TimeUs planned, TimeUs committed) {
@@ -267,16 +307,16 @@ void EngineThread::flush_events() {
 }
 
 void EngineThread::account(const Event& event) {
-  Client& client = clients_.at(event.request_id);
+  Listener& listener = listeners_.at(event.request_id);
   if (event.kind == Event::Kind::kToken) {
     const TimeUs now = counters_.last_step_us;
-    const bool is_first = client.last_token_us == 0;
-    const TimeUs since = is_first ? client.submitted_us : client.last_token_us;
+    const bool is_first = listener.last_token_us == 0;
+    const TimeUs since = is_first ? listener.arrived_us : listener.last_token_us;
     Histogram& latency = is_first ? counted_.time_to_first_token : counted_.inter_token_latency;
     latency.observe(static_cast<double>(now - since) * 1e-6);
-    client.last_token_us = now;
+    listener.last_token_us = now;
   } else if (event.kind == Event::Kind::kFinished) {
-    counted_.record_finished(event, client.max_tokens);
+    counted_.record_finished(event, listener.max_tokens, listener.arrived_us);
   }
 }
 
@@ -291,11 +331,15 @@ void EngineThread::publish() {
   counters_.kv_blocks_total = kv.num_total();
   counters_.kv_blocks_used = kv.num_used();
   counters_.kv_blocks_cached = kv.num_cached();
+  const auto block_bytes = static_cast<uint64_t>(runner_->kv_block_bytes());
+  counters_.kv_bytes_reserved = static_cast<uint64_t>(kv.num_total()) * block_bytes;
+  counters_.kv_bytes_touched = static_cast<uint64_t>(kv.num_touched()) * block_bytes;
   counters_.prompt_tokens = counted_.prompt_tokens_total = stats.prompt_tokens;
   counters_.generation_tokens = counted_.generation_tokens_total = stats.generation_tokens;
   counters_.num_steps = counted_.steps_total = stats.num_steps;
   counters_.num_preemptions = counted_.preemptions_total = stats.num_preemptions;
   counted_.prompt_tokens_cached = counted_.prefix_cache_hits = stats.cached_tokens;
+  counted_.prompt_tokens_computed = stats.prompt_tokens - stats.cached_tokens;
   counted_.prefix_cache_queries = stats.prompt_tokens;
   counters_.finished_stop = finished(FinishReason::kStop);
   counters_.finished_length = finished(FinishReason::kLength);
@@ -310,28 +354,40 @@ void EngineThread::publish() {
 
 void EngineThread::deliver(Event event) {
   const RequestId id = event.request_id;
-  const auto found = clients_.find(id);
-  CHECK(found != clients_.end(), "event of request {} after its end", id);
-  Client& client = found->second;
+  const auto found = listeners_.find(id);
+  CHECK(found != listeners_.end(), "event of request {} after its end", id);
+  Listener& listener = found->second;
   if (event.kind != Event::Kind::kFinished) {
-    if (client.refused || client.sink(std::move(event))) return;
-    client.refused = true;
-    apply_cancels({id});
+    if (listener.refused || listener.sink(std::move(event))) return;
+    listener.refused = true;
+    apply({{id, FinishReason::kCancelled}});
     return;
   }
-  client.sink(std::move(event));
-  clients_.erase(found);  // the sink is gone when drain() sees the request gone
+  listener.sink(std::move(event));
+  listeners_.erase(found);  // the sink is gone when drain() sees the request gone
   {
     std::lock_guard lock(mutex_);
-    live_.erase(id);
+    const auto live = live_.find(id);
+    const auto held = live_of_client_.find(live->second.client);
+    if (--held->second == 0) live_of_client_.erase(held);
+    live_.erase(live);
   }
   finished_.notify_all();
 }
 
 void EngineThread::cancel_all() {
   while (std::optional<Submission> next = inbox_.try_pop()) admit(*std::move(next));
-  apply_cancels(scheduler_.ids());
+  std::vector<Ending> endings;
+  for (const RequestId id : scheduler_.ids()) endings.push_back({id});
+  apply(endings);
   flush_events();
+}
+
+// Of this process alone, so that nobody can choose prompts by their hashes.
+HashKey secret_key() {
+  std::random_device random;
+  const auto word = [&] { return uint64_t{random()} << 32 | random(); };
+  return {word(), word()};
 }
 
 Status check_options(const EngineOptions& options) {
@@ -372,10 +428,10 @@ Result<std::unique_ptr<Engine>> Engine::create(Model& model, Backend& backend,
   const int64_t vocab_size = model.config().vocab_size;
   std::erase_if(end_ids, [&](int32_t id) { return id < 0 || id >= vocab_size; });
   scheduler.end_ids = std::move(end_ids);
+  scheduler.hash_key = secret_key();
   std::unique_ptr<StepRunner> runner = TRY(StepRunner::create(model, backend, scheduler));
-  const int max_live = options.max_waiting + scheduler.max_sequences;
-  return std::unique_ptr<Engine>(std::make_unique<EngineThread>(std::move(scheduler), max_live,
-                                                                vocab_size, std::move(runner)));
+  return std::unique_ptr<Engine>(
+      std::make_unique<EngineThread>(options, std::move(scheduler), vocab_size, std::move(runner)));
 }
 
 }  // namespace headrace

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -20,10 +21,13 @@ namespace headrace {
 struct EngineOptions {
   int max_batch_tokens = 512;  // token budget of one step; at most the model's
   int max_sequences = 64;      // running at once; at most the model's logit rows
-  int max_waiting = 4096;      // queued behind them; more are refused with kExhausted
+  // Queued behind them; more are refused with kExhausted, and so is a client that holds three times
+  // as many places as are free.
+  int max_waiting = 4096;
   int64_t max_context = 0;  // tokens per sequence; 0: the model's own limit; more is only warned of
-  int64_t num_kv_blocks = 0;   // 0: from kv_memory_bytes
-  size_t kv_memory_bytes = 0;  // 0: enough for 4 full contexts, within a quarter of free memory
+  int64_t num_kv_blocks = 0;                        // 0: from kv_memory_bytes
+  size_t kv_memory_bytes = 0;                       // 0: see size_kv()
+  std::chrono::milliseconds cancel_patience{5000};  // of drain, for a step that hangs
 };
 
 // A consistent copy of the engine's counters, for /metrics, the page and tests.
@@ -31,6 +35,11 @@ struct EngineSnapshot {
   int num_running = 0;
   int num_waiting = 0;
   int64_t kv_blocks_total = 0, kv_blocks_used = 0, kv_blocks_cached = 0;
+  int kv_block_tokens = kBlockTokens;
+  std::string_view kv_type;  // how keys and values are stored: a name of kKvTypeNames
+  // Address space of all blocks, and the part that was written at some time: the system gives
+  // memory only for that.
+  uint64_t kv_bytes_reserved = 0, kv_bytes_touched = 0;
   uint64_t prompt_tokens = 0, generation_tokens = 0;  // since start
   uint64_t num_steps = 0, num_preemptions = 0, num_requests = 0;
   uint64_t finished_stop = 0, finished_length = 0, finished_cancelled = 0, finished_error = 0;
@@ -54,8 +63,12 @@ class Engine {
   virtual Result<RequestId> submit(Request request, EventSink sink) = 0;
   // Takes effect within one step, in any state; unknown ids are ignored.
   virtual void cancel(RequestId id) = 0;
+  // As cancel, of a request whose answer is complete for its caller (a stop string came): it ends,
+  // and counts, as stopped. An engine that does not count may take it for a cancel.
+  virtual void stop(RequestId id) { cancel(id); }
   // Refuses new work, waits for the running until the deadline, cancels the rest. True if none was.
-  // Not to be called from a sink.
+  // False also when a step hangs: then requests are left without their end. Not to be called from a
+  // sink.
   virtual bool drain(std::chrono::milliseconds deadline) = 0;
   virtual EngineSnapshot snapshot() const = 0;
   virtual MetricsSnapshot metrics() const { return {}; }

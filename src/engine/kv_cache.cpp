@@ -6,19 +6,23 @@
 namespace headrace {
 namespace {
 
-// Chain ids below this stand for "no block yet" of a rope epoch: prefixes of different epochs never
-// meet. Ids of real prefixes start here.
-constexpr uint64_t kFirstChainId = uint64_t{1} << 48;
+// Chain ids below kFirstChainId stand for "no block yet": a cache domain and a rope epoch. Ids of
+// real prefixes start there.
+constexpr uint64_t kFirstChainId = uint64_t{1} << 62;
+constexpr int kEpochBits = 28;
 
-uint64_t root_chain_id(int64_t rope_epoch) {
-  CHECK(rope_epoch >= 0 && static_cast<uint64_t>(rope_epoch) < kFirstChainId, "rope epoch {}",
-        rope_epoch);
-  return static_cast<uint64_t>(rope_epoch);
-}
+bool is_root(uint64_t chain_id) { return chain_id < kFirstChainId; }
 
 }  // namespace
 
-KvCache::KvCache(int64_t num_blocks) : next_chain_id_(kFirstChainId) {
+uint64_t KvCache::root_of(uint64_t domain_id, int64_t rope_epoch) {
+  CHECK(rope_epoch >= 0 && rope_epoch < (int64_t{1} << kEpochBits), "rope epoch {}", rope_epoch);
+  CHECK(domain_id < kFirstChainId >> kEpochBits, "cache domain {}", domain_id);
+  return (domain_id << kEpochBits) | static_cast<uint64_t>(rope_epoch);
+}
+
+KvCache::KvCache(int64_t num_blocks, const HashKey& key)
+    : key_(key), next_chain_id_(kFirstChainId) {
   CHECK(num_blocks > 0 && num_blocks <= INT32_MAX, "num_blocks = {}", num_blocks);
   blocks_.resize(static_cast<size_t>(num_blocks));
   buckets_.assign(std::bit_ceil(static_cast<size_t>(num_blocks)), -1);
@@ -27,17 +31,30 @@ KvCache::KvCache(int64_t num_blocks) : next_chain_id_(kFirstChainId) {
   for (int64_t i = num_blocks - 1; i >= 0; --i) free_.push_back(static_cast<int32_t>(i));
 }
 
-int64_t KvCache::match(std::span<const int32_t> tokens, int64_t rope_epoch, BlockTable* table) {
-  CHECK(table->blocks.empty() && table->num_published == 0);
-  table->chain_id = root_chain_id(rope_epoch);
+KvCache::Found KvCache::peek(std::span<const int32_t> tokens, uint64_t root) const {
+  Found found{0, root};
   const int64_t max_blocks = (static_cast<int64_t>(tokens.size()) - 1) / kBlockTokens;
-  for (int64_t i = 0; i < max_blocks; ++i) {
-    const int32_t block_id = find(table->chain_id, tokens.data() + i * kBlockTokens);
+  while (found.num_blocks < max_blocks) {
+    const int32_t block_id = find(found.chain_id, tokens.data() + found.num_blocks * kBlockTokens);
+    if (block_id < 0) break;
+    found.chain_id = at(block_id).chain_id;
+    ++found.num_blocks;
+  }
+  return found;
+}
+
+int64_t KvCache::match(std::span<const int32_t> tokens, uint64_t root, BlockTable* table) {
+  CHECK(table->blocks.empty() && table->num_published == 0);
+  table->chain_id = root;
+  const int64_t max_blocks = (static_cast<int64_t>(tokens.size()) - 1) / kBlockTokens;
+  while (table->num_published < max_blocks) {
+    const int32_t block_id =
+        find(table->chain_id, tokens.data() + table->num_published * kBlockTokens);
     if (block_id < 0) break;
     hold(block_id);
     table->blocks.push_back(block_id);
-    table->num_published = i + 1;
     table->chain_id = at(block_id).chain_id;
+    ++table->num_published;
   }
   return table->num_published * kBlockTokens;
 }
@@ -49,19 +66,23 @@ bool KvCache::reserve(int64_t num_tokens, BlockTable* table) {
   return true;
 }
 
-void KvCache::commit(std::span<const int32_t> tokens, int64_t num_computed, int64_t rope_epoch,
+void KvCache::commit(std::span<const int32_t> tokens, int64_t num_computed, uint64_t root,
                      BlockTable* table) {
   CHECK(table->covers(num_computed) && num_computed <= static_cast<int64_t>(tokens.size()),
         "{} computed, {} blocks, {} tokens", num_computed, table->blocks.size(), tokens.size());
-  if (table->num_published == 0) table->chain_id = root_chain_id(rope_epoch);
+  if (table->num_published == 0) table->chain_id = root;
   while ((table->num_published + 1) * kBlockTokens <= num_computed) {
-    const int32_t block_id = table->blocks[static_cast<size_t>(table->num_published)];
+    int32_t& block_id = table->blocks[static_cast<size_t>(table->num_published)];
     const int32_t* block_tokens = tokens.data() + table->num_published * kBlockTokens;
-    // Another sequence may have published equal content first; then this block stays private, and
-    // what follows hangs under the other's identity.
     const int32_t same = find(table->chain_id, block_tokens);
-    if (same < 0) publish(block_id, table->chain_id, block_tokens);
-    table->chain_id = at(same < 0 ? block_id : same).chain_id;
+    if (same < 0) {
+      publish(*table, block_tokens);
+    } else {  // another sequence computed the same at the same time: one copy is enough
+      hold(same);
+      drop(block_id);
+      block_id = same;
+    }
+    table->chain_id = at(block_id).chain_id;
     ++table->num_published;
   }
 }
@@ -86,21 +107,34 @@ void KvCache::release(BlockTable* table) {
   table->chain_id = 0;
 }
 
-void KvCache::discard(BlockTable* table, std::vector<int32_t>* freed) {
+void KvCache::discard(BlockTable* table) {
   for (const int32_t block_id : table->blocks) {
-    if (at(block_id).published) unpublish(block_id);
-    if (at(block_id).num_holders == 1) freed->push_back(block_id);
+    Block& block = at(block_id);
+    if (block.published && block.writer_id != table->writer_id) continue;
+    if (block.published) unpublish(block_id);
+    block.tainted = true;
   }
   release(table);
 }
 
-size_t KvCache::bucket_of(uint64_t parent_id, const int32_t* tokens) const {
-  uint64_t hash = parent_id * 0x9E3779B97F4A7C15u;
-  for (int i = 0; i < kBlockTokens; ++i) {
-    hash = (hash ^ static_cast<uint32_t>(tokens[i])) * 0xD6E8FEB86659FD93u;
-    hash ^= hash >> 32;
+int64_t KvCache::longest_chain() const {
+  int64_t longest = 0;
+  for (int32_t block_id : buckets_) {
+    int64_t length = 0;
+    for (; block_id >= 0; block_id = at(block_id).next_in_bucket) ++length;
+    longest = std::max(longest, length);
   }
-  return static_cast<size_t>(hash) & (buckets_.size() - 1);
+  return longest;
+}
+
+size_t KvCache::bucket_of(uint64_t parent_id, const int32_t* tokens) const {
+  KeyedHash hash(key_);
+  hash.add(parent_id);
+  for (int i = 0; i < kBlockTokens; i += 2) {
+    hash.add(uint64_t{static_cast<uint32_t>(tokens[i])} << 32 |
+             static_cast<uint32_t>(tokens[i + 1]));
+  }
+  return static_cast<size_t>(hash.finish()) & (buckets_.size() - 1);
 }
 
 int32_t KvCache::find(uint64_t parent_id, const int32_t* tokens) const {
@@ -116,12 +150,17 @@ int32_t KvCache::find(uint64_t parent_id, const int32_t* tokens) const {
   return -1;
 }
 
-void KvCache::publish(int32_t block_id, uint64_t parent_id, const int32_t* tokens) {
+// The first block of the table that is not published yet.
+void KvCache::publish(const BlockTable& table, const int32_t* tokens) {
+  const int32_t block_id = table.blocks[static_cast<size_t>(table.num_published)];
+  const uint64_t parent_id = table.chain_id;
   Block& block = at(block_id);
   CHECK(!block.published && block.num_holders == 1, "block {} has {} holders", block_id,
         block.num_holders);
   block.published = true;
   block.parent_id = parent_id;
+  block.writer_id = table.writer_id;
+  if (is_root(parent_id)) domains_.hold(parent_id >> kEpochBits);
   block.chain_id = next_chain_id_++;
   std::copy_n(tokens, kBlockTokens, block.tokens.begin());
   int32_t& head = buckets_[bucket_of(parent_id, tokens)];
@@ -139,6 +178,7 @@ void KvCache::unpublish(int32_t block_id) {
   *link = block.next_in_bucket;
   block.next_in_bucket = -1;
   block.published = false;
+  if (is_root(block.parent_id)) domains_.drop(block.parent_id >> kEpochBits);
 }
 
 int32_t KvCache::take() {
@@ -146,6 +186,7 @@ int32_t KvCache::take() {
   if (!free_.empty()) {
     block_id = free_.back();
     free_.pop_back();
+    num_touched_ = std::max<int64_t>(num_touched_, block_id + 1);
   } else {
     block_id = oldest_;
     CHECK(block_id >= 0, "no block is available");
@@ -164,6 +205,7 @@ void KvCache::drop(int32_t block_id) {
   Block& block = at(block_id);
   CHECK(block.num_holders > 0, "block {} is released twice", block_id);
   if (--block.num_holders > 0) return;
+  if (std::exchange(block.tainted, false)) tainted_.push_back(block_id);
   if (block.published) {
     push_cached(block_id);
   } else {

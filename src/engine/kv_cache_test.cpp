@@ -93,7 +93,7 @@ TEST(KvCache, ReleasedBlocksStayFindableUntilNeeded) {
   EXPECT_FALSE(cache.reserve(33, &c));  // all four are held now
 }
 
-TEST(KvCache, SameContentTwiceIsPublishedOnce) {
+TEST(KvCache, SameContentComputedTwiceEndsAsOneCopy) {
   KvCache cache(8);
   const std::vector<int32_t> tokens = iota_tokens(40);
   BlockTable a, b;
@@ -101,6 +101,10 @@ TEST(KvCache, SameContentTwiceIsPublishedOnce) {
   ASSERT_TRUE(cache.reserve(40, &b));
   cache.commit(tokens, 40, 0, &a);
   cache.commit(tokens, 40, 0, &b);
+  EXPECT_EQ(std::vector<int32_t>(a.blocks.begin(), a.blocks.begin() + 2),
+            std::vector<int32_t>(b.blocks.begin(), b.blocks.begin() + 2));
+  EXPECT_EQ(cache.num_used(), 4);  // two shared, and the last of each
+  expect_sound(cache, {&a, &b});
   cache.release(&a);
   cache.release(&b);
   EXPECT_EQ(cache.num_cached(), 2);
@@ -108,20 +112,97 @@ TEST(KvCache, SameContentTwiceIsPublishedOnce) {
   expect_sound(cache, {});
 }
 
-TEST(KvCache, DiscardedBlocksAreNeverFound) {
+TEST(KvCache, DiscardTakesAwayOnlyWhatTheTableWroteItself) {
+  KvCache cache(8);
+  const std::vector<int32_t> tokens = iota_tokens(70);
+  BlockTable first, second;
+  first.writer_id = 1;
+  second.writer_id = 2;
+  ASSERT_TRUE(cache.reserve(35, &first));
+  cache.commit(tokens, 35, 0, &first);
+  ASSERT_EQ(cache.match(tokens, 0, &second), 32);
+  ASSERT_TRUE(cache.reserve(70, &second));
+  cache.commit(tokens, 50, 0, &second);  // publishes its third block; two more are not full
+  BlockTable third;
+  third.writer_id = 3;
+  ASSERT_EQ(cache.match(tokens, 0, &third), 48);
+  const std::vector<int32_t> held = second.blocks;
+  cache.discard(&second);
+  EXPECT_EQ(cache.take_tainted(), (std::vector<int32_t>{held[4], held[3]}));
+  BlockTable fourth;
+  EXPECT_EQ(cache.match(tokens, 0, &fourth), 32);  // the healthy beginning stays
+  expect_sound(cache, {&first, &third, &fourth});
+  cache.release(&third);  // the last holder of what the second wrote
+  EXPECT_EQ(cache.take_tainted(), std::vector<int32_t>{held[2]});
+  EXPECT_TRUE(cache.take_tainted().empty());
+  expect_sound(cache, {&first, &fourth});
+}
+
+TEST(KvCache, PrefixesOfAnotherDomainAreNotFound) {
   KvCache cache(8);
   const std::vector<int32_t> tokens = iota_tokens(40);
-  BlockTable a, b;
+  const uint64_t mine = cache.open_domain("mine");
+  const uint64_t yours = cache.open_domain("yours");
+  EXPECT_EQ(cache.open_domain("mine"), mine);
+  EXPECT_EQ(cache.open_domain(""), 0u);
+  BlockTable a, b, c, d;
   ASSERT_TRUE(cache.reserve(40, &a));
-  cache.commit(tokens, 40, 0, &a);
-  ASSERT_EQ(cache.match(tokens, 0, &b), 32);
-  const std::vector<int32_t> held = a.blocks;
-  std::vector<int32_t> freed;
-  cache.discard(&a, &freed);
-  EXPECT_EQ(freed, std::vector<int32_t>{held[2]});  // the others are still held by b
-  BlockTable c;
-  EXPECT_EQ(cache.match(tokens, 0, &c), 0);
-  expect_sound(cache, {&b});
+  cache.commit(tokens, 40, KvCache::root_of(mine, 0), &a);
+  EXPECT_EQ(cache.match(tokens, KvCache::root_of(yours, 0), &b), 0);
+  EXPECT_EQ(cache.match(tokens, KvCache::root_of(0, 0), &c), 0);
+  EXPECT_EQ(cache.match(tokens, KvCache::root_of(mine, 0), &d), 32);
+  expect_sound(cache, {&a, &b, &c, &d});
+}
+
+// A domain lasts as long as a sequence or a cached block of it; a later one of the same name finds
+// what is left.
+TEST(KvCache, DomainsComeAndGoWithoutALeak) {
+  KvCache cache(4);
+  const std::vector<int32_t> tokens = iota_tokens(40);
+  for (int i = 0; i < 100; ++i) {
+    const std::string name = "client " + std::to_string(i / 2);
+    const uint64_t domain = cache.open_domain(name);
+    BlockTable table;
+    const int64_t found = cache.match(tokens, KvCache::root_of(domain, 0), &table);
+    EXPECT_EQ(found, i % 2 == 0 ? 0 : 32) << i;
+    ASSERT_TRUE(cache.reserve(40, &table));
+    cache.commit(tokens, 40, KvCache::root_of(domain, 0), &table);
+    cache.release(&table);
+    cache.close_domain(domain);
+    EXPECT_LE(cache.num_domains(), 2u);
+    expect_sound(cache, {});
+  }
+}
+
+// Blocks that an attacker chose by a known hash meet in one bucket only where the key is known.
+TEST(KvCache, PromptsChosenToCollideSpreadUnderAnotherKey) {
+  constexpr int kBuckets = 256;
+  const auto bucket_without_secret = [](const std::vector<int32_t>& tokens) {
+    KeyedHash hash(HashKey{});
+    hash.add(0);
+    for (size_t i = 0; i < kBlockTokens; i += 2) {
+      hash.add(uint64_t{static_cast<uint32_t>(tokens[i])} << 32 |
+               static_cast<uint32_t>(tokens[i + 1]));
+    }
+    return hash.finish() % kBuckets;
+  };
+  std::vector<std::vector<int32_t>> chosen;
+  for (int32_t first = 0; chosen.size() < 64; ++first) {
+    std::vector<int32_t> tokens = iota_tokens(17, first);
+    if (bucket_without_secret(tokens) == 7) chosen.push_back(std::move(tokens));
+  }
+  const auto longest_chain = [&](const HashKey& key) {
+    KvCache cache(kBuckets, key);
+    for (const std::vector<int32_t>& tokens : chosen) {
+      BlockTable table;
+      EXPECT_TRUE(cache.reserve(17, &table));
+      cache.commit(tokens, 17, 0, &table);
+      cache.release(&table);
+    }
+    return cache.longest_chain();
+  };
+  EXPECT_EQ(longest_chain({}), 64);  // the attack works on a key that is known
+  EXPECT_LE(longest_chain({0x0123456789abcdef, 42}), 6);
 }
 
 TEST(KvCache, RollbackDropsTheEnd) {
@@ -155,6 +236,7 @@ TEST(KvCache, RandomUseKeepsTheBooks) {
     const auto choice = random() % 4;
     if (choice == 0 && holders.size() < 6) {
       Holder holder;
+      holder.table.writer_id = static_cast<uint64_t>(step);
       const auto count = static_cast<int32_t>(1 + random() % 80);
       for (int32_t i = 0; i < count; ++i) {
         holder.tokens.push_back(i < 40 ? 0 : static_cast<int32_t>(random() % 2));
@@ -167,9 +249,9 @@ TEST(KvCache, RandomUseKeepsTheBooks) {
       if (cache.reserve(total, &holder.table)) cache.commit(holder.tokens, total, 0, &holder.table);
     } else if (choice == 2 && !holders.empty()) {
       const size_t i = random() % holders.size();
-      std::vector<int32_t> freed;
       if (random() % 4 == 0) {
-        cache.discard(&holders[i].table, &freed);
+        cache.discard(&holders[i].table);
+        cache.take_tainted();
       } else {
         cache.release(&holders[i].table);
       }

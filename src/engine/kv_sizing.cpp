@@ -1,8 +1,6 @@
 #include "engine/kv_sizing.h"
 
 #include <algorithm>
-#include <fstream>
-#include <string>
 
 #include "base/log.h"
 #include "engine/kv_cache.h"
@@ -10,14 +8,15 @@
 namespace headrace {
 namespace {
 
-constexpr int64_t kDefaultContexts = 4;    // full contexts that fit by default
+constexpr size_t kDefaultContexts = 4;     // full contexts that fit by default
 constexpr int64_t kUnknownContext = 4096;  // when neither the options nor the model say
 constexpr int64_t kMaxBlocks = INT32_MAX / kBlockTokens;
 
-// A control group file with one number; nothing for "max" or when it is absent.
-bool read_number(const std::string& path, size_t* value) {
-  std::ifstream file(path);
-  return static_cast<bool>(file >> *value);
+size_t default_bytes(int64_t context, size_t block_bytes, size_t available_bytes) {
+  const size_t one = static_cast<size_t>(blocks_for(context)) * block_bytes;
+  const size_t quarter = available_bytes / 4;
+  if (quarter < one) return std::min(one, available_bytes / 2);
+  return std::min(kDefaultContexts * one, quarter);
 }
 
 }  // namespace
@@ -34,12 +33,9 @@ Result<KvSize> size_kv(const EngineOptions& options, int64_t model_context, size
   KvSize size;
   size_t limit_bytes = options.kv_memory_bytes;
   size.num_blocks = options.num_kv_blocks;
-  if (size.num_blocks <= 0 && limit_bytes > 0) {
+  if (size.num_blocks <= 0) {
+    if (limit_bytes == 0) limit_bytes = default_bytes(wanted, block_bytes, available_bytes);
     size.num_blocks = static_cast<int64_t>(limit_bytes / block_bytes);
-  } else if (size.num_blocks <= 0) {
-    limit_bytes = available_bytes / 4;
-    size.num_blocks = std::min<int64_t>(kDefaultContexts * blocks_for(wanted),
-                                        static_cast<int64_t>(limit_bytes / block_bytes));
   }
   if (size.num_blocks <= 0) {
     Error error = make_error(ErrorCode::kExhausted,
@@ -49,27 +45,16 @@ Result<KvSize> size_kv(const EngineOptions& options, int64_t model_context, size
     return error;
   }
   size.num_blocks = std::min(size.num_blocks, kMaxBlocks);
+  const size_t needed = static_cast<size_t>(size.num_blocks) * block_bytes;
+  if (needed > available_bytes) {
+    Error error = make_error(ErrorCode::kExhausted,
+                             "not enough memory: keys and values shall have {}, but {} are left",
+                             memory_text(needed), memory_text(available_bytes));
+    error.hint = "lower --kv-memory, or leave it out for what fits";
+    return error;
+  }
   size.max_context = std::min(wanted, size.num_blocks * kBlockTokens);
   return size;
-}
-
-size_t available_memory_bytes() {
-  size_t available = 0;
-  std::ifstream file("/proc/meminfo");
-  std::string key;
-  size_t kilobytes = 0;
-  while (file >> key >> kilobytes) {
-    if (key == "MemAvailable:") available = kilobytes * 1024;
-    file.ignore(64, '\n');
-  }
-  size_t group_limit = 0;
-  size_t group_used = 0;
-  if (read_number("/sys/fs/cgroup/memory.max", &group_limit) &&
-      read_number("/sys/fs/cgroup/memory.current", &group_used)) {
-    const size_t group_left = group_limit > group_used ? group_limit - group_used : 0;
-    available = available == 0 ? group_left : std::min(available, group_left);
-  }
-  return available;
 }
 
 }  // namespace headrace

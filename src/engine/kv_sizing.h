@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "base/result.h"
+#include "base/system_memory.h"
 #include "engine/engine.h"
 
 namespace headrace {
@@ -15,12 +16,10 @@ struct KvSize {
 };
 
 // model_context: the model's max_position_embeddings, 0 if unknown. block_bytes: one block over all
-// layers. available_bytes: memory this process can still get. kExhausted when not one block fits.
+// layers. available_bytes: memory this process can still get; what is left of it is for requests'
+// bodies, their texts and tokens, and the allocator. Without options: four full contexts within a
+// quarter of it, or one within half. kExhausted when not one block fits, or not what was asked for.
 Result<KvSize> size_kv(const EngineOptions& options, int64_t model_context, size_t block_bytes,
                        size_t available_bytes);
-
-// Memory this process can still get: what the kernel calls available, or less when its control
-// group says so. 0 if the system does not tell.
-size_t available_memory_bytes();
 
 }  // namespace headrace

@@ -32,10 +32,10 @@ MetricsSnapshot::MetricsSnapshot()
       max_generation_tokens(kTokenEdges),
       iteration_tokens(kStepTokenEdges) {}
 
-void MetricsSnapshot::record_finished(const Event& event, int32_t max_tokens) {
+void MetricsSnapshot::record_finished(const Event& event, int32_t max_tokens, TimeUs arrived_us) {
   const RequestTimes& times = event.times;
   ++finished[static_cast<size_t>(event.reason)];
-  request_latency.observe(seconds(times.submitted, times.finished));
+  request_latency.observe(seconds(arrived_us, times.finished));
   prompt_tokens.observe(event.usage.prompt_tokens);
   generation_tokens.observe(event.usage.output_tokens);
   max_generation_tokens.observe(max_tokens);

@@ -17,9 +17,9 @@ inline constexpr size_t kNumFinishReasons = 5;  // values of FinishReason
 struct MetricsSnapshot {
   MetricsSnapshot();
 
-  Histogram time_to_first_token;  // from submit
+  Histogram time_to_first_token;  // from arrival
   Histogram inter_token_latency;
-  Histogram request_latency;        // end to end
+  Histogram request_latency;        // from arrival to the end
   Histogram queue_time;             // submit to first planned
   Histogram prefill_time;           // first planned to first token
   Histogram decode_time;            // first token to finished
@@ -30,7 +30,8 @@ struct MetricsSnapshot {
   Histogram iteration_tokens;       // per step
 
   uint64_t prompt_tokens_total = 0;
-  uint64_t prompt_tokens_cached = 0;
+  uint64_t prompt_tokens_computed = 0;  // of them, by a step
+  uint64_t prompt_tokens_cached = 0;    // of them, found in the cache: all the others
   uint64_t generation_tokens_total = 0;
   uint64_t preemptions_total = 0;
   uint64_t steps_total = 0;
@@ -39,7 +40,7 @@ struct MetricsSnapshot {
   std::array<uint64_t, kNumFinishReasons> finished{};  // by FinishReason
 
   // Records a finished request: everything but the two token latencies, which need each token.
-  void record_finished(const Event& event, int32_t max_tokens);
+  void record_finished(const Event& event, int32_t max_tokens, TimeUs arrived_us);
 };
 
 }  // namespace headrace

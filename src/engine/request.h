@@ -26,7 +26,8 @@ struct SamplingParams {
   float repetition_penalty = 1.0f;  // > 0, over prompt and output
   float presence_penalty = 0.0f;    // [-2, 2], over output
   float frequency_penalty = 0.0f;   // [-2, 2], over output
-  uint64_t seed = 0;                // with the position, the whole state of the RNG
+  uint64_t seed = 0;                // with choice and position, the whole state of the RNG
+  uint32_t choice_idx = 0;          // which of the answers to one request this is
   std::vector<std::pair<int32_t, float>> logit_bias;  // added before anything else
 };
 
@@ -40,6 +41,9 @@ struct Request {
   std::optional<int> num_logprobs;  // 0..20 alternatives beside each output token
   std::optional<int> num_prompt_logprobs;  // the same for each prompt token but the first
   std::string client_id;                   // x-request-id, for logs
+  uint64_t client = 0;       // who asks: waiting requests of different clients take turns
+  std::string cache_domain;  // prefixes are shared only between requests of one domain
+  TimeUs arrived_us = 0;     // when the first byte came in, for the metrics; 0: at submission
 };
 
 struct TokenLogprobs {
@@ -72,7 +76,7 @@ struct Event {
   FinishReason reason = FinishReason::kNone;  // kFinished
   int32_t stop_id = -1;  // kFinished by an end or stop id: which (it was not sent as a token)
   Error error;           // kFinished with kError
-  Usage usage;           // kFinished
+  Usage usage;           // kToken: so far; kFinished
   RequestTimes times;    // kFinished
 };
 

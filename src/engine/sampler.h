@@ -4,11 +4,13 @@
 // carries nothing from call to call. Order of operations: see SamplingParams. top_k, top_p and
 // min_p each keep a beginning of the tokens sorted by falling probability (ties: lower id first),
 // so what is kept is the shortest of the three; top_p counts probability among what top_k keeps.
-// The draw inverts the cumulative distribution with one uniform number from (seed, position); see
-// philox.h. Log-probs are of the raw logits, in float32 with the sum in float64 (blocks of 64 ids,
-// then their sums); every log-prob of a row is computed by the same expression, so equal logits
-// give equal floats. Nothing allocates in proportion to the vocabulary after construction. Engine
-// thread only.
+// The draw inverts the cumulative distribution, in that order when something is left out and in
+// order of ids when nothing is, with one uniform number from (seed, choice, position); see
+// philox.h. Nothing is sorted for it but a handful: rank_search.h, ADR 0024; where something is
+// left out, probabilities are rounded to about 2^-35 of the largest. Log-probs are of the raw
+// logits, in float32 with the sum in float64 (blocks of 64 ids, then their sums); every log-prob of
+// a row is computed by the same expression, so equal logits give equal floats. Nothing allocates in
+// proportion to the vocabulary after construction. Engine thread only.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +19,14 @@
 
 #include "backend/backend.h"
 #include "base/result.h"
+#include "engine/rank_search.h"
 #include "engine/request.h"
+#include "engine/vocab_passes.h"
 
 namespace headrace {
+
+// Raised by whoever changes which token is drawn for a request; part of the numerics id.
+inline constexpr int kSamplerVersion = 2;
 
 struct SampleContext {
   std::span<const int32_t> tokens;  // prompt and output so far; the draw is for position size()
@@ -34,36 +41,42 @@ class Sampler {
   // Whether sample() would give the arg-max of the raw logits and nothing else is asked of them:
   // then the model need not write them, and take() replaces sample().
   static bool needs_best_only(const Request& request, const SampleContext& context);
-  // The token; kInternal in the same words as sample() when a logit is not finite.
+  // The token; kUnprocessable in the same words as sample() when a logit is not finite.
   static Result<int32_t> take(const BestOutput& best);
 
-  // kInternal when a logit is not finite or no token is left: the sequence must end with this
+  // kUnprocessable when a logit is not finite or no token is left: the sequence must end with this
   // error.
   Result<int32_t> sample(const float* logits, const Request& request, const SampleContext& context);
-  // num_top: alternatives to list, the arg-max first. kInternal when a logit is not finite.
+  // num_top: alternatives to list, the arg-max first. kUnprocessable when a logit is not finite.
   Result<TokenLogprobs> score(const float* logits, int32_t token_id, int num_top);
 
  private:
-  Status check_finite(const float* logits) const;
+  struct Draw {
+    const float* row;
+    VocabRange range;
+    const SamplingParams& sampling;
+  };
+
+  Result<VocabRange> range_of(const float* logits) const;
   static bool modifies(const Request& request, const SampleContext& context);
   const float* modify(const float* logits, const Request& request, const SampleContext& context);
   void add_penalties(const SamplingParams& sampling, const SampleContext& context);
-  struct Softmax;
-  int32_t draw_from_all(const Softmax& softmax, double uniform);
-  int32_t draw_from_best(const Softmax& softmax, const SamplingParams& sampling, double uniform);
-  // Fills block_sums_ and returns their sum.
-  double sum_weights(const Softmax& softmax);
-  void sort_best(const float* row, size_t count);
-  size_t gather_best(const float* row, size_t count);
+  int32_t draw_from_all(const Draw& draw, double uniform);
+  int32_t draw_from_best(const Draw& draw, double uniform);
+  VocabSums begin_with_best(const Draw& draw, size_t count);
+  void begin_with_heavy(const Draw& draw, float least_weight);
+  void begin_with_all(const Draw& draw, bool counts);
+  double sum_weights(const float* row, float largest, float temperature);
+  size_t gather_best(const float* row, size_t count, std::span<int32_t> ids);
 
   const size_t vocab_size_;
   std::vector<float> modified_;  // [vocab]
-  std::vector<int32_t> order_;   // [vocab] ids; a sorted beginning after sort_best
+  std::vector<float> weights_;   // [vocab] of the draw
   std::vector<int32_t> counts_;  // [vocab] zero between calls
-  // Per block of ids: order of its best logit (float_order); the same, partly sorted.
-  std::vector<int32_t> block_best_, best_blocks_;
-  std::vector<double> block_sums_;   // per block of ids: sum of its weights
-  std::vector<float> kept_weights_;  // of the beginning of order_ that a draw keeps
+  // Per block of ids: the largest logit; the same, partly sorted; sum of the weights.
+  std::vector<float> block_largest_, block_bounds_;
+  std::vector<double> block_sums_;
+  RankSearch search_;
 };
 
 }  // namespace headrace

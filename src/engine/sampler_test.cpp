@@ -26,14 +26,27 @@ TEST(Philox, KnownAnswers) {
 TEST(Philox, UniformIsInRangeAndSpread) {
   double sum = 0;
   for (uint64_t position = 0; position < 100'000; ++position) {
-    const double value = uniform_at(7, position);
+    const double value = uniform_at(7, 0, position);
     ASSERT_GE(value, 0);
     ASSERT_LT(value, 1);
     sum += value;
   }
   EXPECT_NEAR(sum / 100'000, 0.5, 0.005);
-  EXPECT_NE(uniform_at(7, 3), uniform_at(8, 3));
-  EXPECT_NE(uniform_at(7, 3), uniform_at(7, 4));
+  EXPECT_NE(uniform_at(7, 0, 3), uniform_at(8, 0, 3));
+  EXPECT_NE(uniform_at(7, 0, 3), uniform_at(7, 0, 4));
+}
+
+// The answers to one request draw independently, also of the answers to the next seed.
+TEST(Philox, ChoicesAndSeedsShareNoDraws) {
+  std::set<double> values;
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    for (uint32_t choice = 0; choice < 20; ++choice) {
+      for (uint64_t position = 0; position < 50; ++position) {
+        values.insert(uniform_at(seed, choice, position));
+      }
+    }
+  }
+  EXPECT_EQ(values.size(), 20u * 20 * 50);
 }
 
 struct Draw {

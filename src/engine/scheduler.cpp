@@ -6,12 +6,23 @@
 namespace headrace {
 namespace {
 
+constexpr int64_t kMaxLookedAt = 256;  // waiting sequences of a client in one search
+constexpr int32_t kMaxLeaders = 4;     // that a sequence follows, one after another
+
 bool is_older(const Sequence* a, const Sequence* b) { return a->order < b->order; }
+
+Usage usage_of(const Sequence& sequence) {
+  return {sequence.num_prompt, sequence.num_output(), sequence.cached_tokens};
+}
+
+uint64_t root_of(const Sequence& sequence) {
+  return KvCache::root_of(sequence.domain_id, sequence.rope_epoch);
+}
 
 }  // namespace
 
 Scheduler::Scheduler(SchedulerOptions options)
-    : options_(std::move(options)), kv_(options_.num_blocks) {
+    : options_(std::move(options)), kv_(options_.num_blocks, options_.hash_key) {
   CHECK(options_.max_sequences > 0 && options_.max_sequences <= options_.max_batch_tokens &&
             options_.max_sequences <= options_.max_logit_rows,
         "{} sequences, {} tokens, {} logit rows", options_.max_sequences, options_.max_batch_tokens,
@@ -35,16 +46,18 @@ void Scheduler::admit(RequestId id, Request request, TimeUs submitted_us) {
   CHECK(sequence->num_prompt > 0 && sequence->num_prompt <= options_.max_context,
         "a prompt of {} tokens", sequence->num_prompt);
   sequence->tokens = std::move(request.prompt_ids);
+  sequence->domain_id = kv_.open_domain(request.cache_domain);
   sequence->request = std::move(request);
   if (sequence->scores_prompt()) sequence->prompt_logprobs.resize(sequence->tokens.size());
   sequence->rope_epoch = options_.rope_epoch(sequence->num_known());
   sequence->times.submitted = submitted_us;
-  waiting_.push_back(sequence.get());
+  sequence->table.writer_id = id;
+  room_.add(sequence.get());
   const bool inserted = sequences_.emplace(id, std::move(sequence)).second;
   CHECK(inserted, "request id {} is used twice", id);
 }
 
-void Scheduler::cancel(RequestId id, TimeUs now, std::vector<Event>* events) {
+void Scheduler::end(RequestId id, FinishReason reason, TimeUs now, std::vector<Event>* events) {
   const auto found = sequences_.find(id);
   if (found == sequences_.end()) return;
   Sequence* sequence = found->second.get();
@@ -52,9 +65,9 @@ void Scheduler::cancel(RequestId id, TimeUs now, std::vector<Event>* events) {
       in_flight_ && std::any_of(plan_.spans.begin(), plan_.spans.end(),
                                 [&](const PlannedSpan& span) { return span.sequence == sequence; });
   if (planned) {
-    sequence->cancelled = true;
+    sequence->ending = reason;
   } else {
-    finish(sequence, FinishReason::kCancelled, now, events);
+    finish(sequence, reason, now, events);
   }
 }
 
@@ -69,7 +82,7 @@ const StepPlan& Scheduler::plan(TimeUs now) {
   plan_single_tokens();
   plan_chunks();
   CHECK(!plan_.spans.empty() || idle(), "{} running and {} waiting, but nothing can be computed",
-        running_.size(), waiting_.size());
+        running_.size(), room_.num_waiting());
   in_flight_ = true;
   return plan_;
 }
@@ -82,20 +95,21 @@ int64_t Scheduler::needed_tokens(const Sequence& sequence) const {
   return is_protected(sequence) ? sequence.max_known : sequence.num_known();
 }
 
-// Every running sequence gets blocks for what it knows, the protected first, then by age. The first
-// of this order can always have them, so some sequence moves in every step.
+// Every running sequence gets blocks for what it knows, the protected first, then by rank. The
+// first of this order can always have them, so some sequence moves in every step.
 void Scheduler::secure_blocks() {
-  scratch_.clear();
-  for (const bool protection : {true, false}) {
-    for (Sequence* sequence : running_) {
-      if (is_protected(*sequence) == protection) scratch_.push_back(sequence);
-    }
-  }
+  scratch_ = running_;
+  room_.rank(running_);
+  std::sort(scratch_.begin(), scratch_.end(), [this](const Sequence* a, const Sequence* b) {
+    if (is_protected(*a) != is_protected(*b)) return is_protected(*a);
+    return a->rank != b->rank ? a->rank < b->rank : is_older(a, b);
+  });
   for (size_t i = 0; i < scratch_.size(); ++i) {
     Sequence* sequence = scratch_[i];
     while (!kv_.reserve(needed_tokens(*sequence), &sequence->table)) {
       Sequence* victim = scratch_.back();
       if (victim == sequence || is_protected(*victim)) break;  // waits, with what it holds
+      ++victim->num_preemptions;
       preempt(victim);
       scratch_.pop_back();
     }
@@ -103,50 +117,157 @@ void Scheduler::secure_blocks() {
 }
 
 void Scheduler::preempt(Sequence* sequence) {
-  CHECK(!is_protected(*sequence), "request {} is protected", sequence->id);
   kv_.release(&sequence->table);
   sequence->num_computed = 0;
-  sequence->running = false;
-  ++sequence->num_preemptions;
   ++stats_.num_preemptions;
+  stop(sequence);
+  room_.add(sequence);
+}
+
+void Scheduler::stop(Sequence* sequence) {
+  sequence->running = false;
   std::erase(running_, sequence);
-  waiting_.insert(std::lower_bound(waiting_.begin(), waiting_.end(), sequence, is_older), sequence);
+  room_.stop(sequence);
 }
 
 void Scheduler::start_waiting(TimeUs now) {
-  while (!waiting_.empty() && num_running() < options_.max_sequences) {
-    Sequence* sequence = waiting_.front();
-    if (!start(sequence)) return;  // nobody overtakes it
-    waiting_.pop_front();
-    running_.insert(std::lower_bound(running_.begin(), running_.end(), sequence, is_older),
-                    sequence);
-    if (sequence->times.started == 0) {
-      sequence->times.started = now;
-      // Once, for the whole length; requests that only wait hold no more than their prompt.
-      sequence->tokens.reserve(static_cast<size_t>(sequence->max_known));
-      sequence->table.blocks.reserve(static_cast<size_t>(blocks_for(sequence->max_known)));
-      sequence->cached_tokens = static_cast<int32_t>(sequence->num_computed);
+  room_.begin_turns();
+  while (Client* client = room_.next_turn()) {
+    Sequence* sequence = first_to_start(*client);
+    if (sequence == nullptr) continue;  // all of them follow others
+    const uint64_t preemptions = stats_.num_preemptions;
+    if (!make_room(sequence)) return;  // nobody overtakes it
+    begin(sequence, now);
+    if (stats_.num_preemptions == preemptions) {
+      room_.return_turn(client);
+    } else {
+      room_.begin_turns();
     }
   }
+}
+
+Sequence* Scheduler::first_to_start(const Client& client) {
+  const auto last = std::min<int64_t>(std::ssize(client.waiting), kMaxLookedAt);
+  for (int64_t i = 0; i < last; ++i) {
+    Sequence* sequence = client.waiting[static_cast<size_t>(i)];
+    if (!follows(sequence)) return sequence;
+  }
+  return nullptr;
+}
+
+// Slot and blocks for a waiting sequence; others give way to one whose client has nothing running.
+bool Scheduler::make_room(Sequence* sequence) {
+  const bool has_none = room_.has_none_running(*sequence);
+  while (num_running() >= options_.max_sequences) {
+    if (!has_none || !give_way()) return false;
+  }
+  while (!start(sequence)) {
+    if (!has_none || !give_way()) return false;
+  }
+  return true;
+}
+
+// The youngest of the client that runs the most waits again, unless each client runs but one.
+bool Scheduler::give_way() {
+  room_.rank(running_);
+  Sequence* last = nullptr;
+  for (Sequence* sequence : running_) {
+    if (sequence->rank == 0) continue;
+    const bool is_better =
+        last == nullptr || (is_protected(*last) && !is_protected(*sequence)) ||
+        (is_protected(*last) == is_protected(*sequence) && sequence->rank >= last->rank);
+    if (is_better) last = sequence;
+  }
+  if (last == nullptr) return false;
+  preempt(last);
+  ++stats_.num_turns_given;
+  return true;
+}
+
+void Scheduler::begin(Sequence* sequence, TimeUs now) {
+  room_.start(sequence);
+  sequence->running = true;
+  running_.insert(std::lower_bound(running_.begin(), running_.end(), sequence, is_older), sequence);
+  if (sequence->leader_id != 0) ++stats_.num_followed;
+  sequence->leader_id = 0;
+  if (sequence->times.started != 0) return;
+  sequence->times.started = now;
+  // Once, for the whole length; requests that only wait hold no more than their prompt.
+  sequence->tokens.reserve(static_cast<size_t>(sequence->max_known));
+  sequence->table.blocks.reserve(static_cast<size_t>(blocks_for(sequence->max_known)));
+  sequence->cached_tokens = static_cast<int32_t>(sequence->num_computed);
 }
 
 bool Scheduler::start(Sequence* sequence) {
   BlockTable& table = sequence->table;
   // Rows that still have to score the prompt are computed, found or not.
   if (sequence->num_scored >= sequence->num_to_score()) {
-    sequence->num_computed = kv_.match(sequence->tokens, sequence->rope_epoch, &table);
+    sequence->num_computed = kv_.match(sequence->tokens, root_of(*sequence), &table);
   }
   const int64_t needed = needed_tokens(*sequence);
   const int64_t missing = blocks_for(needed) - static_cast<int64_t>(table.blocks.size());
   // Running sequences can grow by one block each before this start makes them pre-empt it.
   const int64_t spare = is_protected(*sequence) ? 0 : num_running();
-  if (missing + spare > kv_.num_available() || !kv_.reserve(needed, &table)) {
-    kv_.release(&table);
-    sequence->num_computed = 0;
-    return false;
+  if (missing + spare <= kv_.num_available() && kv_.reserve(needed, &table)) return true;
+  kv_.release(&table);
+  sequence->num_computed = 0;
+  return false;
+}
+
+// Whether blocks computed now are of use to a later token: a rope table that changes with every
+// token gives none that can be found again, and publishing them would evict others.
+bool Scheduler::publishes(const Sequence& sequence) const {
+  const int64_t known = sequence.num_known();
+  return options_.rope_epoch(known + 1) == sequence.rope_epoch ||
+         (known > 1 && options_.rope_epoch(known - 1) == sequence.rope_epoch);
+}
+
+// Whether a waiting sequence goes on waiting for a leader, maybe a new one.
+bool Scheduler::follows(Sequence* sequence) {
+  if (sequence->num_scored < sequence->num_to_score()) return false;  // computes all by itself
+  if (sequence->leader_id != 0) {
+    const Sequence* leader = find(sequence->leader_id);
+    const bool leads = leader != nullptr && leader->running &&
+                       leader->rope_epoch == sequence->rope_epoch &&
+                       leader->table.num_published < sequence->awaited_blocks;
+    if (leads) return stats_.num_steps < sequence->patience_ends;
   }
-  sequence->running = true;
+  if (sequence->num_leaders >= kMaxLeaders) return false;
+  const Sequence* leader = find_leader(*sequence);
+  if (leader == nullptr) return false;
+  const auto limit = static_cast<int64_t>(
+      std::min((sequence->tokens.size() - 1), leader->tokens.size()) / kBlockTokens);
+  const auto differ =
+      std::mismatch(sequence->tokens.begin(), sequence->tokens.begin() + limit * kBlockTokens,
+                    leader->tokens.begin());
+  sequence->leader_id = leader->id;
+  sequence->awaited_blocks = (differ.first - sequence->tokens.begin()) / kBlockTokens;
+  ++sequence->num_leaders;
+  // Four times as long as the leader needs alone.
+  const int64_t num_missing = sequence->awaited_blocks * kBlockTokens - leader->num_computed;
+  sequence->patience_ends =
+      stats_.num_steps + 4 * static_cast<uint64_t>(1 + num_missing / options_.max_batch_tokens);
   return true;
+}
+
+// A running sequence that will publish the block that this one has to compute next.
+const Sequence* Scheduler::find_leader(const Sequence& sequence) const {
+  if (running_.empty()) return nullptr;
+  const uint64_t root = root_of(sequence);
+  const KvCache::Found found = kv_.peek(sequence.tokens, root);
+  const int64_t end = (found.num_blocks + 1) * kBlockTokens;
+  if (end >= sequence.num_known()) return nullptr;  // its own last token is not found, but computed
+  const auto first = sequence.tokens.begin() + (end - kBlockTokens);
+  for (const Sequence* leader : running_) {
+    const int64_t published = leader->table.num_published;
+    const uint64_t chain_id = published == 0 ? root_of(*leader) : leader->table.chain_id;
+    if (chain_id == found.chain_id && published == found.num_blocks && leader->num_known() >= end &&
+        std::equal(first, first + kBlockTokens, leader->tokens.begin() + (end - kBlockTokens)) &&
+        publishes(*leader)) {
+      return leader;
+    }
+  }
+  return nullptr;
 }
 
 void Scheduler::plan_single_tokens() {
@@ -157,6 +278,7 @@ void Scheduler::plan_single_tokens() {
   }
 }
 
+// Equal shares of what is left for clients; what one cannot use goes to those who want more.
 void Scheduler::plan_chunks() {
   scratch_.clear();
   for (Sequence* sequence : running_) {
@@ -164,18 +286,37 @@ void Scheduler::plan_chunks() {
       scratch_.push_back(sequence);
     }
   }
-  if (scratch_.empty()) return;
-  const Sequence* oldest = scratch_.front();
-  std::sort(scratch_.begin(), scratch_.end(), [](const Sequence* a, const Sequence* b) {
+  room_.sort_by_wants(&scratch_);
+  int32_t num_clients = 0;
+  for (size_t i = 0; i < scratch_.size(); ++i) {
+    num_clients += i == 0 || scratch_[i]->request.client != scratch_[i - 1]->request.client;
+  }
+  for (auto first = scratch_.begin(); first != scratch_.end(); --num_clients) {
+    const auto last = std::find_if(first, scratch_.end(), [&](const Sequence* sequence) {
+      return sequence->request.client != (*first)->request.client;
+    });
+    plan_chunks_of({first, last}, (options_.max_batch_tokens - plan_.num_tokens) / num_clients,
+                   (options_.max_logit_rows - plan_.num_logit_rows) / num_clients);
+    first = last;
+  }
+}
+
+// sequences: of one client, oldest first.
+void Scheduler::plan_chunks_of(std::span<Sequence*> sequences, int32_t max_tokens,
+                               int32_t max_logit_rows) {
+  const int32_t end_tokens = plan_.num_tokens + max_tokens;
+  const int32_t end_logit_rows = plan_.num_logit_rows + max_logit_rows;
+  const Sequence* oldest = sequences.front();
+  std::sort(sequences.begin(), sequences.end(), [](const Sequence* a, const Sequence* b) {
     return a->gap() != b->gap() ? a->gap() < b->gap() : a->order < b->order;
   });
   // What is kept for the oldest until its turn comes.
-  int32_t kept_tokens = (options_.max_batch_tokens - plan_.num_tokens + 1) / 2;
-  int32_t kept_logit_rows = (options_.max_logit_rows - plan_.num_logit_rows + 1) / 2;
-  for (Sequence* sequence : scratch_) {
+  int32_t kept_tokens = (max_tokens + 1) / 2;
+  int32_t kept_logit_rows = (max_logit_rows + 1) / 2;
+  for (Sequence* sequence : sequences) {
     if (sequence == oldest) kept_tokens = kept_logit_rows = 0;
-    add_span(sequence, options_.max_batch_tokens - plan_.num_tokens - kept_tokens,
-             options_.max_logit_rows - plan_.num_logit_rows - kept_logit_rows);
+    add_span(sequence, end_tokens - plan_.num_tokens - kept_tokens,
+             end_logit_rows - plan_.num_logit_rows - kept_logit_rows);
   }
 }
 
@@ -221,17 +362,22 @@ void Scheduler::commit_span(const PlannedSpan& span, SpanResult* result, TimeUs 
                             std::vector<Event>* events) {
   Sequence* sequence = sequences_.at(span.sequence->id).get();
   if (result->failed) {
-    kv_.discard(&sequence->table, &poisoned_blocks_);
+    kv_.discard(&sequence->table);
     finish(sequence, FinishReason::kError, now, events);
-    events->back().error = Error{ErrorCode::kInternal, std::move(result->failure), {}, {}};
+    events->back().error = Error{ErrorCode::kUnprocessable,
+                                 std::move(result->failure),
+                                 "it fails each time it is computed; change the request",
+                                 {}};
     return;
   }
-  if (sequence->cancelled) {
-    finish(sequence, FinishReason::kCancelled, now, events);
+  if (sequence->ending != FinishReason::kNone) {
+    finish(sequence, sequence->ending, now, events);
     return;
   }
   sequence->num_computed += span.num_tokens;
-  kv_.commit(sequence->tokens, sequence->num_computed, span.rope_epoch, &sequence->table);
+  if (publishes(*sequence)) {
+    kv_.commit(sequence->tokens, sequence->num_computed, root_of(*sequence), &sequence->table);
+  }
   take_scores(sequence, span, result, events);
   if (span.samples) {
     take_token(sequence, result, now, events);
@@ -285,6 +431,7 @@ void Scheduler::take_token(Sequence* sequence, SpanResult* result, TimeUs now,
   event.request_id = sequence->id;
   event.token_id = result->token_id;
   event.logprobs = std::move(result->logprobs);
+  event.usage = usage_of(*sequence);
   events->push_back(std::move(event));
   if (sequence->num_known() >= sequence->max_known) {
     finish(sequence, FinishReason::kLength, now, events);
@@ -306,20 +453,19 @@ void Scheduler::update_epoch(Sequence* sequence) {
 void Scheduler::finish(Sequence* sequence, FinishReason reason, TimeUs now,
                        std::vector<Event>* events) {
   kv_.release(&sequence->table);
+  kv_.close_domain(sequence->domain_id);
   Event event;
   event.kind = Event::Kind::kFinished;
   event.request_id = sequence->id;
   event.reason = reason;
-  event.usage.prompt_tokens = sequence->num_prompt;
-  event.usage.output_tokens = sequence->num_output();
-  event.usage.cached_tokens = sequence->cached_tokens;
+  event.usage = usage_of(*sequence);
   event.times = sequence->times;
   event.times.finished = now;
   events->push_back(std::move(event));
   if (sequence->running) {
-    std::erase(running_, sequence);
+    stop(sequence);
   } else {
-    std::erase(waiting_, sequence);
+    room_.remove(sequence);
   }
   sequences_.erase(sequence->id);
 }
@@ -331,7 +477,9 @@ const Sequence* Scheduler::find(RequestId id) const {
 
 std::vector<RequestId> Scheduler::ids() const {
   std::vector<const Sequence*> all(running_.begin(), running_.end());
-  all.insert(all.end(), waiting_.begin(), waiting_.end());
+  for (const auto& [id, client] : room_.clients()) {
+    all.insert(all.end(), client.waiting.begin(), client.waiting.end());
+  }
   std::sort(all.begin(), all.end(), is_older);
   std::vector<RequestId> ids;
   for (const Sequence* sequence : all) ids.push_back(sequence->id);
@@ -350,17 +498,27 @@ Status Scheduler::check() const {
                         sequence->id, sequence->num_known(), sequence->num_computed);
     }
   }
-  for (const Sequence* sequence : waiting_) {
-    if (sequence->running || sequence->num_computed != 0 || !sequence->table.blocks.empty()) {
-      return make_error(ErrorCode::kInternal, "waiting sequence {} holds something", sequence->id);
+  int64_t num_waiting = 0;
+  int num_running_of_clients = 0;
+  for (const auto& [id, client] : room_.clients()) {
+    num_waiting += std::ssize(client.waiting);
+    num_running_of_clients += client.num_running;
+    if (!std::is_sorted(client.waiting.begin(), client.waiting.end(), is_older)) {
+      return make_error(ErrorCode::kInternal, "the waiting of client {} are not in order", id);
+    }
+    for (const Sequence* sequence : client.waiting) {
+      if (sequence->running || sequence->num_computed != 0 || !sequence->table.blocks.empty()) {
+        return make_error(ErrorCode::kInternal, "waiting sequence {} holds something",
+                          sequence->id);
+      }
     }
   }
-  if (num_running() > options_.max_sequences ||
-      running_.size() + waiting_.size() != sequences_.size() ||
-      !std::is_sorted(running_.begin(), running_.end(), is_older) ||
-      !std::is_sorted(waiting_.begin(), waiting_.end(), is_older)) {
+  if (num_running() > options_.max_sequences || num_running() != num_running_of_clients ||
+      num_waiting != room_.num_waiting() ||
+      running_.size() + static_cast<size_t>(num_waiting) != sequences_.size() ||
+      !std::is_sorted(running_.begin(), running_.end(), is_older)) {
     return make_error(ErrorCode::kInternal, "lists of {} running, {} waiting, {} in all",
-                      running_.size(), waiting_.size(), sequences_.size());
+                      running_.size(), num_waiting, sequences_.size());
   }
   return kv_.check(tables);
 }

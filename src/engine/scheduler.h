@@ -4,16 +4,22 @@
 // and events, always; the simulation and the step log rely on it. One loop serves prefill, decode
 // and recomputation: a plan gives sequences parts of their gap between tokens known and computed.
 //
-// Policy. Running sequences keep blocks for all tokens they know; who cannot get them pre-empts the
-// youngest, which waits again with its outputs kept. After max_preemptions a request is protected:
-// it starts only with blocks for its whole length, so it never needs more and is never pre-empted.
-// Single tokens go first, then chunks: the oldest has half of what is left for sure, the shortest
-// gap is served first, so a short prompt overtakes a long one without starving it. Waiting requests
-// start in order of arrival, when the blocks for all their tokens are there.
+// Policy. Clients take turns at slots, blocks and tokens of a step; with one client all below is by
+// age. Slots: who has nothing running gets one at once, from the youngest of the client that runs
+// the most (waiting_room.h has the order of starts). Blocks: running sequences keep blocks for all
+// tokens they know; who cannot get them pre-empts the last in rank (age within the client), which
+// waits again with its outputs kept. After max_preemptions a request is protected: it starts only
+// with blocks for its whole length, so it never needs more and gives none. Tokens: single tokens go
+// first, then chunks in equal shares for clients; within a share the oldest has half for sure, the
+// shortest gap is served first, so a short prompt overtakes a long one without starving it.
+//
+// Equal beginnings are computed once: a waiting sequence whose next block a running one is about to
+// publish follows it, that is, starts when the common blocks are there. It gives up when that takes
+// much longer than computing alone. Blocks are published when the rows of their step are finite,
+// and only under a rope table that lasts longer than one token.
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <span>
@@ -23,6 +29,7 @@
 
 #include "engine/kv_cache.h"
 #include "engine/sequence.h"
+#include "engine/waiting_room.h"
 
 namespace headrace {
 
@@ -37,6 +44,7 @@ struct SchedulerOptions {
   int max_preemptions = kMaxPreemptions;  // per request, then it is protected
   std::vector<int32_t> end_ids;
   std::function<int64_t(int64_t)> rope_epoch;  // Model::rope_epoch; a pure function
+  HashKey hash_key = {};  // of the prefix index; a secret where prompts come from strangers
 };
 
 // Consecutive tokens of one sequence in a step. Its logit rows, in order: scored rows, the sampled.
@@ -71,7 +79,9 @@ struct SpanResult {
 
 struct SchedulerStats {  // since start
   uint64_t num_steps = 0;
-  uint64_t num_preemptions = 0;
+  uint64_t num_preemptions = 0;  // for blocks, and to give way to another client
+  uint64_t num_turns_given = 0;  // of them, to give way
+  uint64_t num_followed = 0;     // starts after waiting for an equal beginning
   uint64_t num_epoch_restarts = 0;
   uint64_t prompt_tokens = 0;  // of requests whose prompt is computed
   uint64_t cached_tokens = 0;  // of them found in the cache
@@ -84,20 +94,21 @@ class Scheduler {
 
   // The request was checked (engine/request_check.h). Ids are never used twice.
   void admit(RequestId id, Request request, TimeUs submitted_us);
-  // Ends the request now, or with the step in flight. Unknown ids are ignored.
-  void cancel(RequestId id, TimeUs now, std::vector<Event>* events);
+  // Ends the request now, or with the step in flight: cancelled or stopped. Unknown ids are
+  // ignored.
+  void end(RequestId id, FinishReason reason, TimeUs now, std::vector<Event>* events);
   // The next step; empty spans only if nothing is admitted. Must be committed before the next plan.
   const StepPlan& plan(TimeUs now);
   // results[i] belongs to plan().spans[i]. Appends events, each request's in order.
   void commit(std::span<SpanResult> results, TimeUs now, std::vector<Event>* events);
 
-  // Blocks freed by failed spans since the last call: to be zeroed before the next step, so that
-  // what is not a finite number stays with the request that made it.
-  std::vector<int32_t> take_poisoned_blocks() { return std::exchange(poisoned_blocks_, {}); }
+  // Freed blocks of failed spans: to be zeroed after plan() and before the step runs, so that what
+  // is not a finite number stays with the request that made it.
+  std::vector<int32_t> take_tainted_blocks() { return kv_.take_tainted(); }
 
   bool idle() const { return sequences_.empty(); }
   int num_running() const { return static_cast<int>(running_.size()); }
-  int num_waiting() const { return static_cast<int>(waiting_.size()); }
+  int num_waiting() const { return static_cast<int>(room_.num_waiting()); }
   const SchedulerStats& stats() const { return stats_; }
   const KvCache& kv_cache() const { return kv_; }
   const SchedulerOptions& options() const { return options_; }
@@ -109,13 +120,22 @@ class Scheduler {
  private:
   void secure_blocks();
   void start_waiting(TimeUs now);
+  Sequence* first_to_start(const Client& client);
+  bool make_room(Sequence* sequence);
+  bool give_way();
   bool start(Sequence* sequence);
+  void begin(Sequence* sequence, TimeUs now);
+  bool follows(Sequence* sequence);
+  const Sequence* find_leader(const Sequence& sequence) const;
+  bool publishes(const Sequence& sequence) const;
   void plan_single_tokens();
   void plan_chunks();
+  void plan_chunks_of(std::span<Sequence*> sequences, int32_t max_tokens, int32_t max_logit_rows);
   void add_span(Sequence* sequence, int32_t max_tokens, int32_t max_logit_rows);
   bool is_protected(const Sequence& sequence) const;
   int64_t needed_tokens(const Sequence& sequence) const;
   void preempt(Sequence* sequence);
+  void stop(Sequence* sequence);
   void commit_span(const PlannedSpan& span, SpanResult* result, TimeUs now,
                    std::vector<Event>* events);
   void take_scores(Sequence* sequence, const PlannedSpan& span, SpanResult* result,
@@ -130,12 +150,11 @@ class Scheduler {
   KvCache kv_;
   std::unordered_map<RequestId, std::unique_ptr<Sequence>> sequences_;
   std::vector<Sequence*> running_;  // oldest first
-  std::deque<Sequence*> waiting_;   // oldest first
+  WaitingRoom room_;
   std::vector<Sequence*> scratch_;
   uint64_t next_order_ = 0;
   StepPlan plan_;
   bool in_flight_ = false;  // planned, not committed
-  std::vector<int32_t> poisoned_blocks_;
   SchedulerStats stats_;
 };
 

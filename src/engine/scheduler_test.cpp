@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
+#include <numeric>
 
 namespace headrace {
 namespace {
@@ -222,8 +224,8 @@ TEST(Scheduler, CancelInFlightEndsWithTheStep) {
   driver.scheduler.admit(2, make_request(300 - 60, 5), 1);
   const StepPlan& plan = driver.plan();
   std::vector<Event> events;
-  driver.scheduler.cancel(1, driver.now, &events);
-  driver.scheduler.cancel(77, driver.now, &events);
+  driver.scheduler.end(1, FinishReason::kCancelled, driver.now, &events);
+  driver.scheduler.end(77, FinishReason::kCancelled, driver.now, &events);
   EXPECT_TRUE(events.empty());
   events = driver.commit(plan, 9);
   ASSERT_EQ(events.size(), 1u);
@@ -249,8 +251,8 @@ TEST(Scheduler, FailedRowEndsThatSequenceAndFreesItsBlocks) {
   const Event& failed = events[0].request_id == 1 ? events[0] : events[1];
   EXPECT_EQ(failed.reason, FinishReason::kError);
   EXPECT_EQ(failed.error.message, "broken row");
-  EXPECT_EQ(driver.scheduler.take_poisoned_blocks().size(), 2u);
-  EXPECT_TRUE(driver.scheduler.take_poisoned_blocks().empty());
+  EXPECT_EQ(driver.scheduler.take_tainted_blocks().size(), 2u);
+  EXPECT_TRUE(driver.scheduler.take_tainted_blocks().empty());
   EXPECT_NE(driver.scheduler.find(2), nullptr);
 }
 
@@ -266,6 +268,179 @@ TEST(Scheduler, StopIdsEndAndAreNotCounted) {
   EXPECT_EQ(events[0].reason, FinishReason::kStop);
   EXPECT_EQ(events[0].stop_id, 8);
   EXPECT_EQ(events[0].usage.output_tokens, 1);
+}
+
+Request of_client(Request request, uint64_t client) {
+  request.client = client;
+  return request;
+}
+
+std::vector<int32_t> counting(int32_t count) {
+  std::vector<int32_t> tokens(static_cast<size_t>(count));
+  std::iota(tokens.begin(), tokens.end(), 0);
+  return tokens;
+}
+
+TEST(SchedulerSharing, EqualPromptsAreComputedOnce) {
+  SchedulerOptions options = make_options();
+  options.max_sequences = 8;
+  Driver driver(options);
+  Request request = make_request(0, 3);
+  request.prompt_ids = counting(200);
+  for (RequestId id = 1; id <= 8; ++id) driver.scheduler.admit(id, request, 1);
+  int num_tokens = 0;
+  while (!driver.scheduler.idle()) {
+    const StepPlan& plan = driver.plan();
+    num_tokens += plan.num_tokens;
+    driver.commit(plan, 9);
+  }
+  // 192 common tokens once, then the last 8 and two of the three outputs of each.
+  EXPECT_EQ(num_tokens, 192 + 8 * (8 + 2));
+  EXPECT_EQ(driver.scheduler.stats().num_followed, 7u);
+  EXPECT_EQ(driver.scheduler.stats().cached_tokens, 7u * 192);
+}
+
+TEST(SchedulerSharing, RequestsOfAnotherDomainComputeTheirOwn) {
+  Driver driver(make_options());
+  Request request = make_request(0, 3);
+  request.prompt_ids = counting(64);
+  driver.scheduler.admit(1, request, 1);
+  request.cache_domain = "another";
+  driver.scheduler.admit(2, request, 1);
+  driver.commit(driver.plan(), 9);
+  EXPECT_TRUE(driver.scheduler.find(2)->running);
+  EXPECT_EQ(driver.scheduler.find(2)->cached_tokens, 0);
+}
+
+TEST(SchedulerSharing, AnotherLeadsWhenTheLeaderGoesAway) {
+  Driver driver(make_options());
+  Request request = make_request(0, 3);
+  request.prompt_ids = counting(200);
+  for (RequestId id = 1; id <= 3; ++id) driver.scheduler.admit(id, request, 1);
+  driver.step();
+  driver.step();
+  EXPECT_TRUE(driver.scheduler.find(1)->running);
+  EXPECT_FALSE(driver.scheduler.find(2)->running);
+  std::vector<Event> events;
+  driver.scheduler.end(1, FinishReason::kCancelled, driver.now, &events);
+  int num_tokens = 0;
+  while (!driver.scheduler.idle()) {
+    const StepPlan& plan = driver.plan();
+    num_tokens += plan.num_tokens;
+    EXPECT_LE(plan.spans.size(), 2u);
+    driver.commit(plan, 9);
+  }
+  EXPECT_EQ(num_tokens, (192 - 64) + 2 * (8 + 2));  // what the first had computed was found
+}
+
+// A leader that does not come forward is not waited for.
+TEST(SchedulerSharing, FollowersLosePatience) {
+  SchedulerOptions options = make_options();
+  options.max_context = 1000;
+  Driver driver(options);
+  Request request = make_request(0, 2);
+  request.prompt_ids = counting(900);
+  driver.scheduler.admit(1, of_client(request, 1), 1);
+  driver.scheduler.admit(2, of_client(request, 2), 1);
+  int num_steps = 0;
+  // Short prompts take half of each step from the leader, who takes longer than that alone.
+  for (RequestId next = 3; !driver.scheduler.find(2)->running; ++num_steps, next += 2) {
+    for (RequestId id = next; id < next + 2; ++id) {
+      driver.scheduler.admit(id, of_client(unlike_request(31, 1, static_cast<int32_t>(id % 30)), 1),
+                             1);
+    }
+    driver.step();
+    ASSERT_LT(num_steps, 4 * (2 + 900 / 32));
+  }
+}
+
+TEST(SchedulerSharing, BlocksOfAFailedChunkAreNotPublished) {
+  Driver driver(make_options());
+  Request healthy = make_request(0, 1);
+  healthy.prompt_ids = counting(64);
+  driver.scheduler.admit(1, healthy, 1);
+  while (!driver.scheduler.idle()) driver.step();
+  Request bad = healthy;
+  for (int32_t i = 0; i < 100; ++i) bad.prompt_ids.push_back(7);
+  driver.scheduler.admit(2, bad, 1);
+  driver.step();  // a chunk that is fine
+  const StepPlan& plan = driver.plan();
+  ASSERT_FALSE(plan.spans[0].samples);
+  std::vector<SpanResult> results(1);
+  results[0].failed = true;
+  std::vector<Event> events;
+  driver.scheduler.commit(results, driver.now, &events);
+  EXPECT_EQ(events.back().error.code, ErrorCode::kUnprocessable);
+  EXPECT_EQ(driver.scheduler.kv_cache().peek(bad.prompt_ids, 0).num_blocks, 4);  // not its own
+}
+
+TEST(SchedulerSharing, ARopeTableOfEachLengthEvictsNothing) {
+  SchedulerOptions options = make_options();
+  options.max_batch_tokens = 128;
+  options.num_blocks = 16;
+  options.rope_epoch = [](int64_t num_tokens) { return std::max<int64_t>(0, num_tokens - 40); };
+  Driver driver(options);
+  Request useful = make_request(0, 1);
+  useful.prompt_ids = counting(40);
+  driver.scheduler.admit(1, useful, 1);
+  while (!driver.scheduler.idle()) driver.step();
+  ASSERT_EQ(driver.scheduler.kv_cache().peek(useful.prompt_ids, 0).num_blocks, 2);
+  driver.scheduler.admit(2, unlike_request(50, 60, 4), 1);
+  while (!driver.scheduler.idle()) driver.step();
+  EXPECT_GT(driver.scheduler.stats().num_epoch_restarts, 50u);
+  EXPECT_EQ(driver.scheduler.kv_cache().peek(useful.prompt_ids, 0).num_blocks, 2);
+}
+
+TEST(SchedulerTurns, LoneShortRequestAmongHogsHasItsTokenInTheNextStep) {
+  Driver driver(make_options());
+  RequestId id = 1;
+  for (const uint64_t hog : {1u, 2u, 3u}) {
+    for (int i = 0; i < 200; ++i, ++id) {
+      driver.scheduler.admit(
+          id, of_client(unlike_request(150, 100, static_cast<int32_t>(id % 90)), hog), 1);
+    }
+  }
+  for (int i = 0; i < 30; ++i) driver.step();
+  for (uint64_t lone = 10; lone < 20; ++lone) {
+    driver.scheduler.admit(++id, of_client(make_request(3, 2), lone), 1);
+    const std::vector<Event> events = driver.step();
+    EXPECT_TRUE(std::any_of(events.begin(), events.end(), [&](const Event& event) {
+      return event.request_id == id;
+    })) << lone;
+    driver.step();
+    EXPECT_EQ(driver.scheduler.find(id), nullptr);
+  }
+  EXPECT_GT(driver.scheduler.stats().num_turns_given, 0u);
+}
+
+TEST(SchedulerTurns, ClientsGetEqualTokensHoweverManyRequestsTheyHave) {
+  SchedulerOptions options = make_options();
+  options.max_sequences = 1;  // one at a time: whose turn is it?
+  Driver driver(options);
+  RequestId id = 0;
+  for (int i = 0; i < 100; ++i) driver.scheduler.admit(++id, of_client(make_request(3, 5), 1), 1);
+  for (int i = 0; i < 20; ++i) driver.scheduler.admit(++id, of_client(make_request(3, 25), 2), 1);
+  std::map<uint64_t, int> output;
+  for (int i = 0; i < 300; ++i) {
+    for (const Event& event : driver.step()) {
+      if (event.kind == Event::Kind::kToken) ++output[event.request_id <= 100 ? 1 : 2];
+    }
+  }
+  EXPECT_GT(output[1], 90);
+  EXPECT_GT(output[2], 120);
+}
+
+TEST(SchedulerTurns, ChunksOfClientsShareAStep) {
+  Driver driver(make_options());
+  driver.scheduler.admit(1, of_client(unlike_request(200, 2, 3), 1), 1);
+  driver.scheduler.admit(2, of_client(unlike_request(210, 2, 4), 1), 1);
+  driver.scheduler.admit(3, of_client(unlike_request(200, 2, 5), 2), 1);
+  driver.scheduler.admit(4, of_client(unlike_request(6, 2, 6), 3), 1);
+  driver.keep(driver.plan());
+  EXPECT_EQ(driver.planned_tokens(4), 6);  // wants less than its share
+  EXPECT_EQ(driver.planned_tokens(3), 13);
+  EXPECT_EQ(driver.planned_tokens(1) + driver.planned_tokens(2), 13);
+  driver.commit(driver.last(), 9);
 }
 
 }  // namespace

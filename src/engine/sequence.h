@@ -22,14 +22,22 @@ struct Sequence {
   int64_t max_known = 0;     // finishes with kLength when this many tokens are known
   int64_t num_computed = 0;  // tokens whose K and V are in the cache, for this rope epoch
   int64_t rope_epoch = 0;
+  uint64_t domain_id = 0;  // whose prefixes it may share
   BlockTable table;
 
   bool running = false;
-  bool cancelled = false;        // finishes when the step in flight ends
+  FinishReason ending = FinishReason::kNone;  // else: finishes so when the step in flight ends
   bool prompt_reported = false;  // the prompt was computed once (and its log-probs were sent)
-  int32_t num_preemptions = 0;
-  int32_t cached_tokens = 0;  // found in the cache when first started
-  int32_t num_scored = 0;     // prompt positions whose row has scored the token after it
+  int32_t num_preemptions = 0;   // for want of blocks
+  int32_t rank = 0;              // while it runs: how many older ones of its client run
+  int64_t num_charged = 0;       // tokens that its client was charged for it
+  // While it waits for another to compute what both begin with.
+  RequestId leader_id = 0;     // 0: it waits for nobody
+  int64_t awaited_blocks = 0;  // that the leader is to publish
+  uint64_t patience_ends = 0;  // step at which it waits no longer
+  int32_t num_leaders = 0;     // it has followed so far
+  int32_t cached_tokens = 0;   // found in the cache when first started
+  int32_t num_scored = 0;      // prompt positions whose row has scored the token after it
   std::vector<std::optional<TokenLogprobs>> prompt_logprobs;  // one per prompt token, if asked for
   RequestTimes times;
 

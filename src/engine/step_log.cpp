@@ -12,7 +12,7 @@ void apply_inputs(const StepRecord& record, bool in_flight, Scheduler* scheduler
     if (input.kind == InputRecord::Kind::kAdmit) {
       scheduler->admit(input.request_id, input.request, input.time_us);
     } else {
-      scheduler->cancel(input.request_id, input.time_us, events);
+      scheduler->end(input.request_id, input.reason, input.time_us, events);
     }
   }
 }
@@ -61,10 +61,11 @@ void StepLog::admitted(RequestId id, const Request& request, TimeUs submitted_us
   inputs().push_back(std::move(input));
 }
 
-void StepLog::cancelled(RequestId id, TimeUs now) {
+void StepLog::ended(RequestId id, FinishReason reason, TimeUs now) {
   InputRecord input;
   input.in_flight = in_flight_;
-  input.kind = InputRecord::Kind::kCancel;
+  input.kind = InputRecord::Kind::kEnd;
+  input.reason = reason;
   input.request_id = id;
   input.time_us = now;
   inputs().push_back(std::move(input));

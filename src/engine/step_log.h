@@ -24,12 +24,13 @@ struct SpanRecord {
 
 // An input to the scheduler, in order: before the step was planned, or while it was in flight.
 struct InputRecord {
-  enum class Kind : uint8_t { kAdmit, kCancel };
+  enum class Kind : uint8_t { kAdmit, kEnd };
   Kind kind = Kind::kAdmit;
   bool in_flight = false;
   RequestId request_id = 0;
   TimeUs time_us = 0;
-  Request request;  // kAdmit; empty in copies made for display
+  FinishReason reason = FinishReason::kNone;  // kEnd: cancelled or stopped by the caller
+  Request request;                            // kAdmit; empty in copies made for display
 };
 
 struct StepRecord {
@@ -51,7 +52,7 @@ class StepLog {
   StepLog(size_t capacity, bool keep_requests);
 
   void admitted(RequestId id, const Request& request, TimeUs submitted_us);
-  void cancelled(RequestId id, TimeUs now);
+  void ended(RequestId id, FinishReason reason, TimeUs now);
   void planned(const StepPlan& plan, const Scheduler& scheduler, TimeUs now);
   // Ends the record that planned() began.
   void committed(std::span<const SpanResult> results, TimeUs now);

@@ -1,5 +1,6 @@
 #include "engine/step_runner.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -30,6 +31,7 @@ StepRunner::StepRunner(Model& model, const Backend& backend, const SchedulerOpti
   logit_rows_.reserve(static_cast<size_t>(options.max_logit_rows));
   best_rows_.reserve(static_cast<size_t>(options.max_logit_rows));
   best_.resize(static_cast<size_t>(options.max_logit_rows));
+  finite_ = std::make_unique<bool[]>(static_cast<size_t>(options.max_batch_tokens));
   results_.reserve(static_cast<size_t>(options.max_sequences));
 }
 
@@ -62,18 +64,31 @@ void StepRunner::build_batch(const StepPlan& plan) {
 std::span<SpanResult> StepRunner::run(const StepPlan& plan) {
   build_batch(plan);
   model_.forward(Batch{token_ids_, spans_, logit_rows_, best_rows_}, kv_,
-                 {logits_.as<float>().data(), best_.data()});
+                 {logits_.as<float>().data(), best_.data(), finite_.get()});
   results_.clear();
   const float* logits = logits_.as<float>().data();
   const BestOutput* best = best_.data();
   for (const PlannedSpan& span : plan.spans) {
     SpanResult& result = results_.emplace_back();
     Status status = fill_result(span, &logits, &best, &result);
+    // First, so that the words do not depend on which rows have logits.
+    if (Status rows = check_rows(span); !rows.ok()) status = std::move(rows);
     if (status.ok()) continue;
     result.failed = true;
     result.failure = std::move(status).error().message;
   }
   return results_;
+}
+
+// Of rows without logits too: their keys and values are about to be published.
+Status StepRunner::check_rows(const PlannedSpan& span) const {
+  const bool* finite = finite_.get() + span.first_row;
+  const bool* bad = std::find(finite, finite + span.num_tokens, false);
+  if (bad == finite + span.num_tokens) return {};
+  return make_error(ErrorCode::kUnprocessable,
+                    "the model computed something that is not a finite number for the token at "
+                    "position {}",
+                    span.first_position + (bad - finite));
 }
 
 // Takes the span's rows from the front of logits and best.
@@ -120,6 +135,11 @@ Status StepRunner::sample_next(const PlannedSpan& span, const float* logits, Spa
         TRY(sampler_.score(logits, result->token_id, *sequence.request.num_logprobs));
   }
   return {};
+}
+
+std::string_view StepRunner::kv_type() const {
+  const std::vector<KvShape> shapes = model_.kv_shapes();
+  return shapes.empty() ? "" : kKvTypeNames[static_cast<size_t>(shapes[0].type)];
 }
 
 void StepRunner::scrub(std::span<const int32_t> block_ids) {

@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "base/buffer.h"
@@ -24,6 +25,9 @@ class StepRunner {
 
   // results[i] belongs to plan.spans[i]; valid until the next call.
   std::span<SpanResult> run(const StepPlan& plan);
+  // How keys and values of the first layer are stored.
+  std::string_view kv_type() const;
+  size_t kv_block_bytes() const { return kv_.num_bytes() / static_cast<size_t>(kv_.num_blocks()); }
   // Zeroes blocks that nobody holds.
   void scrub(std::span<const int32_t> block_ids);
 
@@ -31,6 +35,7 @@ class StepRunner {
   StepRunner(Model& model, const Backend& backend, const SchedulerOptions& options, KvStore kv,
              Buffer logits);
   void build_batch(const StepPlan& plan);
+  Status check_rows(const PlannedSpan& span) const;
   Status fill_result(const PlannedSpan& span, const float** logits, const BestOutput** best,
                      SpanResult* result);
   Status score_prompt(const PlannedSpan& span, const float* logits, SpanResult* result);
@@ -50,6 +55,7 @@ class StepRunner {
   std::vector<int32_t> logit_rows_;
   std::vector<int32_t> best_rows_;  // sampled rows whose logits nobody reads
   std::vector<BestOutput> best_;
+  std::unique_ptr<bool[]> finite_;  // [max_batch_tokens]
   std::vector<SpanResult> results_;
 };
 

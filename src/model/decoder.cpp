@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/numeric.h"
 #include "model/mixers.h"
 #include "model/mlp.h"
 
@@ -37,6 +38,7 @@ void Decoder::forward(const Batch& batch, KvStore& kv, const StepOutput& output,
     show(i);
   }
   if (tap) show_final_norm(step, tap);
+  if (output.finite != nullptr) check_rows(num_rows, output.finite);
   compute_logits(step, batch, output);
 }
 
@@ -101,6 +103,18 @@ void Decoder::compute_logits(const StepContext& step, const Batch& batch,
   head.logits = output.logits;
   head.best = output.best;
   backend_.head(weights_.head_weight(), {rows, norm_of(weights_.final_norm), rows}, head);
+}
+
+void Decoder::check_rows(int64_t num_rows, bool* finite) const {
+  constexpr uint32_t kExponent = 0x7F800000u;
+  const float* value = workspace_.hidden;
+  for (int64_t row = 0; row < num_rows; ++row) {
+    uint32_t bad = 0;
+    for (int64_t i = 0; i < config_.hidden_size; ++i) {
+      bad |= (float_to_bits(*value++) & kExponent) == kExponent ? 1u : 0u;
+    }
+    finite[row] = bad == 0;
+  }
 }
 
 // Per-token tables of the step: spans, rope, position-dependent scale of q.

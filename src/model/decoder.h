@@ -31,6 +31,7 @@ class Decoder {
   Branch branch_of(const std::vector<float>& norm, const std::vector<float>& post_norm) const;
   void show_final_norm(const StepContext& step, const HiddenTap& tap);
   void compute_logits(const StepContext& step, const Batch& batch, const StepOutput& output);
+  void check_rows(int64_t num_rows, bool* finite) const;
 
   const ModelConfig& config_;
   const Weights& weights_;

@@ -37,6 +37,7 @@ class SidecarOverride : public Checkpoint {
     return base_.sidecar(file_name);
   }
   std::string fingerprint() const override { return base_.fingerprint(); }
+  Status check_unchanged() const override { return base_.check_unchanged(); }
   void release_pages() const override { base_.release_pages(); }
   void release_tensor(const TensorView& tensor) const override { base_.release_tensor(tensor); }
 

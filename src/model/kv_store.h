@@ -1,6 +1,7 @@
 // KvStore: the bytes behind KV block ids. No policy: the engine's KvCache decides who holds which.
 //
-// One slab: block b is contiguous over all layers, so that a spill is one read or write.
+// One slab: block b is contiguous over all layers, so that a spill is one read or write. Created,
+// it is address space; the system gives memory for a page when it is written first.
 #pragma once
 
 #include <cstddef>

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "base/memory_shortage.h"
 #include "model/config_files.h"
 #include "model/decoder.h"
 #include "model/weights.h"
@@ -18,6 +19,21 @@ std::vector<KvShape> kv_shapes_of(const ModelConfig& config, const ModelOptions&
     shapes.push_back({options.kv_type, layer.num_key_value_heads, layer.head_dim});
   }
   return shapes;
+}
+
+constexpr size_t kOtherBytes = size_t{48} << 20;
+constexpr size_t kBytesPerToken = 400;  // of a tokenizer, per token of its vocabulary
+
+MemoryPlan plan_memory(const ModelConfig& config, const FoundWeights& found, const Backend& backend,
+                       const ModelOptions& options) {
+  MemoryPlan plan;
+  plan.weights = packed_bytes(found, backend);
+  plan.kv_block = KvStore::block_bytes(backend, kv_shapes_of(config, options));
+  plan.workspace = Workspace::num_bytes(config, options);
+  const auto logits_of_token = static_cast<size_t>(options.max_logit_rows) * sizeof(float);
+  plan.other =
+      kOtherBytes + static_cast<size_t>(config.vocab_size) * (kBytesPerToken + logits_of_token);
+  return plan;
 }
 
 class DecoderModel : public Model {
@@ -63,15 +79,26 @@ Result<ModelConfig> Model::read_config(const Checkpoint& checkpoint) {
                                                     : read_config_json(checkpoint);
 }
 
+Status check_memory(const MemoryPlan& plan, size_t kv_memory_bytes, const MemorySupply& supply) {
+  const size_t needed = plan.total(kv_memory_bytes);
+  note_memory_needed(needed);
+  if (needed <= supply.bytes) return {};
+  Error error = make_error(
+      ErrorCode::kExhausted,
+      "not enough memory: this model needs {} (weights {}, keys and values {}, activations {}, the "
+      "rest {}), but {} leaves {}",
+      memory_text(needed), memory_text(plan.weights),
+      memory_text(std::max(kv_memory_bytes, plan.kv_block)), memory_text(plan.workspace),
+      memory_text(plan.other), supply.bound_by, memory_text(supply.bytes));
+  error.hint = fmt::format("{}, take a smaller model or quantisation, or lower {}", supply.remedy,
+                           kv_memory_bytes > 0 ? "--kv-memory" : "--batch-tokens");
+  return error;
+}
+
 Result<MemoryPlan> Model::memory_plan(const Checkpoint& checkpoint, const Backend& backend,
                                       const ModelOptions& options) {
   const ModelConfig config = TRY(read_config(checkpoint));
-  const FoundWeights found = TRY(find_weights(checkpoint, config));
-  MemoryPlan plan;
-  plan.weights = packed_bytes(found, backend);
-  plan.kv_block = KvStore::block_bytes(backend, kv_shapes_of(config, options));
-  plan.workspace = Workspace::num_bytes(config, options);
-  return plan;
+  return plan_memory(config, TRY(find_weights(checkpoint, config)), backend, options);
 }
 
 Result<std::unique_ptr<Model>> Model::load(const Checkpoint& checkpoint, Backend& backend,

@@ -1,6 +1,7 @@
 // Model: a checkpoint made runnable. Immutable after load, apart from its workspace.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -10,6 +11,7 @@
 
 #include "backend/backend.h"
 #include "base/result.h"
+#include "base/system_memory.h"
 #include "checkpoint/checkpoint.h"
 #include "model/batch.h"
 #include "model/config.h"
@@ -36,7 +38,17 @@ struct MemoryPlan {
   size_t weights = 0;
   size_t kv_block = 0;  // one block of kBlockTokens tokens over all layers
   size_t workspace = 0;
+  size_t other = 0;  // an estimate: logits, tokenizer, threads, requests, the allocator's slack
+
+  size_t total(size_t kv_memory_bytes) const {
+    return weights + workspace + std::max(kv_memory_bytes, kv_block) + other;
+  }
 };
+
+// To be called before load(): kExhausted, with what is needed, what there is and what to do, if the
+// plan does not fit. kv_memory_bytes: what the caller will take for keys and values, 0: as memory
+// allows, but at least a block.
+Status check_memory(const MemoryPlan& plan, size_t kv_memory_bytes, const MemorySupply& supply);
 
 // done of total packed bytes; called from the loading thread.
 using LoadProgress = std::function<void(size_t done, size_t total)>;
@@ -55,7 +67,8 @@ class Model {
   static Result<ModelConfig> read_config(const Checkpoint& checkpoint);
   static Result<MemoryPlan> memory_plan(const Checkpoint& checkpoint, const Backend& backend,
                                         const ModelOptions& options);
-  // Finds and checks every tensor, packs them. The checkpoint may be closed afterwards.
+  // Finds and checks every tensor, packs them. The checkpoint may be closed afterwards: nothing of
+  // it is used any more.
   static Result<std::unique_ptr<Model>> load(const Checkpoint& checkpoint, Backend& backend,
                                              const ModelOptions& options,
                                              const LoadProgress& progress = {});

@@ -9,11 +9,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstddef>
 #include <cstring>
 #include <filesystem>
 #include <vector>
 
 #include "base/build_id.h"
+#include "base/descriptor.h"
 #include "base/log.h"
 
 namespace headrace {
@@ -27,7 +29,7 @@ constexpr size_t kPageBytes = 4096;
 constexpr size_t kPieceBytes = size_t{4} << 20;  // one checksum each
 constexpr int64_t kSettledNs = 2'000'000'000;    // longer than a tick of any file system's clock
 
-// At offset 0; the checksums of the pieces follow it, then at a page boundary the weights.
+// At offset 0; then the stamps, the checksums of the pieces and, at a page boundary, the weights.
 struct Header {
   char magic[8];
   uint64_t file_bytes;
@@ -35,40 +37,35 @@ struct Header {
   uint64_t piece_bytes;
   Digest key;
   Digest content;
-  Checksum whole;  // of all of this before it, and of the checksums of the pieces
+  std::byte unused[144];
+  Checksum whole;  // of all of this before it, and of everything from the pieces to the weights
 };
-constexpr char kMagic[8] = {'h', 'r', 'p', 'a', 'c', 'k', '0', '1'};
+constexpr char kMagic[8] = {'h', 'r', 'p', 'a', 'c', 'k', '0', '2'};
 constexpr size_t kHashedHeader = sizeof(Header) - sizeof(Checksum);
 
 // Written again when the same checkpoint has new stamps: it has a checksum of its own.
 struct StampSection {
-  Digest stamps;
-  Checksum check;
+  Digest stamps;  // zeros: none that the content could be known by
+  std::byte unused[208];
+  Checksum check;  // of all of this before it
 };
 constexpr size_t kStampOffset = 256;
 constexpr size_t kPiecesOffset = 512;
-static_assert(sizeof(Header) <= kStampOffset);
-static_assert(kStampOffset + sizeof(StampSection) <= kPiecesOffset);
+// No byte of the head lies outside of a checksum.
+static_assert(sizeof(Header) == kStampOffset);
+static_assert(kStampOffset + sizeof(StampSection) == kPiecesOffset);
 
 template <typename T>
 std::span<const std::byte> bytes_of(const T& value) {
   return std::as_bytes(std::span(&value, 1));
 }
 
-class Descriptor {
- public:
-  explicit Descriptor(int value) : value_(value) {}
-  ~Descriptor() {
-    if (value_ >= 0) ::close(value_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return value_; }
-  bool ok() const { return value_ >= 0; }
-
- private:
-  int value_;
-};
+template <typename T>
+T read_as(std::span<const std::byte> bytes, size_t offset) {
+  T value;
+  std::memcpy(&value, bytes.data() + offset, sizeof(value));
+  return value;
+}
 
 Error system_error(std::string_view what, const std::string& path) {
   return make_error(ErrorCode::kIo, "cannot {} '{}': {}", what, path, std::strerror(errno));
@@ -90,28 +87,30 @@ bool is_settled(std::span<const MappedFile> files) {
   });
 }
 
-bool is_unchanged(std::span<const MappedFile> files) {
-  return std::all_of(files.begin(), files.end(), [](const MappedFile& file) {
-    const auto again = MappedFile::open(file.path());
-    return again.ok() && again->stamp() == file.stamp();
-  });
-}
-
-StampSection stamp_section(std::span<const MappedFile> files) {
-  StampSection section;
-  section.stamps = digest_of_stamps(files);
-  section.check = checksum(section.stamps);
+StampSection stamp_section(const Digest& stamps) {
+  StampSection section{};
+  section.stamps = stamps;
+  section.check = checksum(bytes_of(section).first(offsetof(StampSection, check)));
   return section;
 }
 
+Checksum checksum_of_head(std::span<const std::byte> head) {
+  std::vector<std::byte> covered(head.begin(), head.begin() + kHashedHeader);
+  covered.insert(covered.end(), head.begin() + kPiecesOffset, head.end());
+  return checksum(covered);
+}
+
 // A file that others may have written is none of ours.
-Status check_owner(const std::string& path) {
+Status check_owner(int descriptor, size_t file_bytes, const std::string& path) {
   struct stat info{};
-  if (lstat(path.c_str(), &info) != 0) return system_error("read", path);
+  if (fstat(descriptor, &info) != 0) return system_error("read", path);
   const bool ours = S_ISREG(info.st_mode) && (info.st_uid == geteuid() || info.st_uid == 0) &&
                     (info.st_mode & (S_IWGRP | S_IWOTH)) == 0;
-  if (ours) return {};
-  return make_error(ErrorCode::kPermission, "it is no file that only this user can write");
+  if (!ours) {
+    return make_error(ErrorCode::kPermission, "it is no file that only this user can write");
+  }
+  if (static_cast<size_t>(info.st_size) == file_bytes) return {};
+  return make_error(ErrorCode::kCorrupt, "it has {} bytes, not {}", info.st_size, file_bytes);
 }
 
 Status write_all(int descriptor, std::span<const std::byte> bytes, const std::string& path) {
@@ -218,10 +217,6 @@ WeightCache::WeightCache(const Checkpoint& checkpoint, PackPlan plan,
   file_bytes_ = memory_offset_ + plan_.memory_bytes;
 }
 
-std::span<const std::byte> WeightCache::memory_of(const MappedFile& file) const {
-  return file.bytes().subspan(memory_offset_, plan_.memory_bytes);
-}
-
 const Digest& WeightCache::content() {
   if (!content_) {
     settled_ = is_settled(checkpoint_.files());
@@ -230,34 +225,37 @@ const Digest& WeightCache::content() {
   return *content_;
 }
 
-std::optional<MappedFile> WeightCache::open() {
-  if (!enabled_ || ::access(path_.c_str(), F_OK) != 0) return std::nullopt;
-  Result<MappedFile> file = MappedFile::open(path_);
-  Status status = file.ok() ? check(*file) : Status(file.error());
+Result<std::optional<Buffer>> WeightCache::read() {
+  struct stat info{};
+  if (!enabled_ || lstat(path_.c_str(), &info) != 0) return std::optional<Buffer>();
+  Buffer memory = TRY(Buffer::allocate(plan_.memory_bytes));
+  const Status status = read_file(&memory);
   if (!status.ok()) {
     LOG(kWarning, "the weight cache file '{}' is not used: {}", path_, status.error().message);
-    return std::nullopt;
+    return std::optional<Buffer>();
   }
   // Its time of use, for make_room(); also where reading does not set it.
   const timespec times[2] = {{0, UTIME_NOW}, {0, UTIME_OMIT}};
   utimensat(AT_FDCWD, path_.c_str(), times, 0);
-  return std::move(file).value();
+  return std::optional<Buffer>(std::move(memory));
 }
 
-Status WeightCache::check(const MappedFile& file) {
-  TRY(check_owner(path_));
-  TRY(check_header(file));
-  TRY(check_checkpoint(file));
-  return check_pieces(file);
-}
-
-Status WeightCache::check_header(const MappedFile& file) const {
-  const std::span<const std::byte> bytes = file.bytes();
-  if (bytes.size() != file_bytes_) {
-    return make_error(ErrorCode::kCorrupt, "it has {} bytes, not {}", bytes.size(), file_bytes_);
+Status WeightCache::read_file(Buffer* memory) {
+  const Descriptor file(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  if (!file.ok() && errno == ELOOP) {
+    return make_error(ErrorCode::kPermission, "it is no file that only this user can write");
   }
-  Header header;
-  std::memcpy(&header, bytes.data(), sizeof(header));
+  if (!file.ok()) return system_error("open", path_);
+  TRY(check_owner(file.get(), file_bytes_, path_));
+  std::vector<std::byte> head(memory_offset_);
+  TRY(read_at(file.get(), 0, head, path_));
+  TRY(check_header(head));
+  TRY(check_checkpoint(head, file.get()));
+  return read_weights(head, file.get(), memory);
+}
+
+Status WeightCache::check_header(std::span<const std::byte> head) const {
+  const auto header = read_as<Header>(head, 0);
   if (std::memcmp(header.magic, kMagic, sizeof(kMagic)) != 0) {
     return make_error(ErrorCode::kCorrupt, "it is of another kind or version");
   }
@@ -265,43 +263,46 @@ Status WeightCache::check_header(const MappedFile& file) const {
       header.memory_bytes != plan_.memory_bytes || header.piece_bytes != kPieceBytes) {
     return make_error(ErrorCode::kCorrupt, "it belongs to another model, layout or binary");
   }
-  std::vector<std::byte> head(bytes.begin(), bytes.begin() + kHashedHeader);
-  head.insert(head.end(), bytes.begin() + kPiecesOffset,
-              bytes.begin() + static_cast<ptrdiff_t>(memory_offset_));
-  if (checksum(head) != header.whole) {
+  if (checksum_of_head(head) != header.whole) {
     return make_error(ErrorCode::kCorrupt, "its header does not match its checksum");
+  }
+  const auto stamps = read_as<StampSection>(head, kStampOffset);
+  if (std::memcmp(&stamps, bytes_of(stamp_section(stamps.stamps)).data(), sizeof(stamps)) != 0) {
+    return make_error(ErrorCode::kCorrupt,
+                      "its record of the checkpoint does not match its checksum");
   }
   return {};
 }
 
 // The stamps say that the checkpoint is the one that was packed, or its bytes do.
-Status WeightCache::check_checkpoint(const MappedFile& file) {
-  StampSection found;
-  std::memcpy(&found, file.bytes().data() + kStampOffset, sizeof(found));
-  const StampSection current = stamp_section(checkpoint_.files());
-  const bool same = found.stamps == current.stamps && found.check == current.check;
+Status WeightCache::check_checkpoint(std::span<const std::byte> head, int descriptor) {
+  const Digest stamps = digest_of_stamps(checkpoint_.files());
+  const bool same = read_as<StampSection>(head, kStampOffset).stamps == stamps;
   if (same && !options_.check_content) return {};
-  Header header;
-  std::memcpy(&header, file.bytes().data(), sizeof(header));
-  if (header.content != content()) {
+  if (read_as<Header>(head, 0).content != content()) {
     return make_error(ErrorCode::kCorrupt, "the checkpoint has changed since it was written");
   }
-  if (!same && settled_ && is_unchanged(checkpoint_.files())) {
+  if (!same && settled_ && checkpoint_.check_unchanged().ok()) {
     const Descriptor writable(::open(path_.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW));
+    struct stat read{}, written{};
+    const bool same_file = writable.ok() && fstat(descriptor, &read) == 0 &&
+                           fstat(writable.get(), &written) == 0 && read.st_ino == written.st_ino;
+    const StampSection section = stamp_section(stamps);
     // Best effort: without it the next start reads the checkpoint once more.
-    if (writable.ok() && pwrite(writable.get(), &current, sizeof(current), kStampOffset) < 0) {
+    if (same_file && pwrite(writable.get(), &section, sizeof(section), kStampOffset) < 0) {
       LOG(kDebug, "cannot renew '{}': {}", path_, std::strerror(errno));
     }
   }
   return {};
 }
 
-Status WeightCache::check_pieces(const MappedFile& file) const {
+Status WeightCache::read_weights(std::span<const std::byte> head, int descriptor,
+                                 Buffer* memory) const {
   std::vector<Checksum> found(num_pieces_);
-  checksum_pieces(memory_of(file), kPieceBytes, plan_.num_threads, found);
-  const std::byte* expected = file.bytes().data() + kPiecesOffset;
+  TRY(read_pieces({descriptor, memory_offset_, path_}, {memory->data(), plan_.memory_bytes},
+                  kPieceBytes, plan_.num_threads, found));
   for (size_t i = 0; i < found.size(); ++i) {
-    if (std::memcmp(&found[i], expected + i * sizeof(Checksum), sizeof(Checksum)) == 0) continue;
+    if (read_as<Checksum>(head, kPiecesOffset + i * sizeof(Checksum)) == found[i]) continue;
     return make_error(ErrorCode::kCorrupt, "bytes {}.. do not match their checksum",
                       memory_offset_ + i * kPieceBytes);
   }
@@ -322,14 +323,13 @@ std::vector<std::byte> WeightCache::make_head(std::span<const std::byte> memory)
   header.piece_bytes = kPieceBytes;
   header.key = key_;
   header.content = content();
-  std::vector<std::byte> hashed(bytes_of(header).begin(), bytes_of(header).begin() + kHashedHeader);
-  hashed.insert(hashed.end(), head.begin() + kPiecesOffset, head.end());
-  header.whole = checksum(hashed);
   std::memcpy(head.data(), &header, sizeof(header));
-  if (settled_) {  // else nothing vouches for the stamps, and the next start reads the content
-    const StampSection section = stamp_section(checkpoint_.files());
-    std::memcpy(head.data() + kStampOffset, &section, sizeof(section));
-  }
+  header.whole = checksum_of_head(head);
+  std::memcpy(head.data(), &header, sizeof(header));
+  // Unless settled, nothing vouches for the stamps, and the next start reads the content.
+  const StampSection section =
+      stamp_section(settled_ ? digest_of_stamps(checkpoint_.files()) : Digest{});
+  std::memcpy(head.data() + kStampOffset, &section, sizeof(section));
   return head;
 }
 
@@ -355,9 +355,7 @@ Status WeightCache::make_room() const {
 
 Status WeightCache::store(std::span<const std::byte> memory) {
   CHECK(enabled_ && content_ && memory.size() == plan_.memory_bytes, "{} bytes", memory.size());
-  if (!is_unchanged(checkpoint_.files())) {
-    return make_error(ErrorCode::kIo, "the checkpoint changed while it was loaded");
-  }
+  TRY(checkpoint_.check_unchanged());
   TRY(check_file_limit(file_bytes_));
   std::error_code error;
   const bool made = fs::create_directories(options_.directory, error);

@@ -1,11 +1,12 @@
-// WeightCache: packed weights of an earlier start, as a file that is mapped and used in place.
+// WeightCache: packed weights of an earlier start, as a file that is read instead of packing.
 //
 // One file per (checkpoint, packed layout, binary) in a folder of the user's. Nothing in it is
 // trusted: its size, its key and the identity of the checkpoint must be what this start expects,
-// and every byte is checked against its checksum before it is used. A file that fails is left out
-// with one log line and written again. Files appear whole (temporary file, sync, rename), so any
-// number of processes may share a folder; the least recently used go when the limit is reached.
-// One object serves one load; the loading thread.
+// and every byte is checked against a checksum in the memory that it is then used from. A file that
+// fails is left out with one log line and written again; once read, nothing done to it matters.
+// Files appear whole (temporary file, sync, rename), so any number of processes may share a folder;
+// the least recently used go when the limit is reached. One object serves one load; the loading
+// thread.
 #pragma once
 
 #include <cstddef>
@@ -38,21 +39,20 @@ class WeightCache {
   bool enabled() const { return enabled_; }
   const std::string& path() const { return path_; }  // where this load's file is or would be
 
-  // The file, checked from end to end; nothing if there is none that can be used.
-  std::optional<MappedFile> open();
-  // The packed weights in a file that open() returned.
-  std::span<const std::byte> memory_of(const MappedFile& file) const;
+  // The packed weights of the file, checked from end to end; nothing if there is none that can be
+  // used. kExhausted when memory for them is short.
+  Result<std::optional<Buffer>> read();
 
-  // After open() returned nothing: before_packing() takes the checkpoint's digest, store() writes
+  // After read() returned nothing: before_packing() takes the checkpoint's digest, store() writes
   // the file and makes room for it. kExhausted or kIo say why there will be none.
   void before_packing();
   Status store(std::span<const std::byte> memory);
 
  private:
-  Status check(const MappedFile& file);
-  Status check_header(const MappedFile& file) const;
-  Status check_checkpoint(const MappedFile& file);
-  Status check_pieces(const MappedFile& file) const;
+  Status check_header(std::span<const std::byte> head) const;
+  Status check_checkpoint(std::span<const std::byte> head, int descriptor);
+  Status read_weights(std::span<const std::byte> head, int descriptor, Buffer* memory) const;
+  Status read_file(Buffer* memory);
   const Digest& content();
   std::vector<std::byte> make_head(std::span<const std::byte> memory);
   Status make_room() const;

@@ -157,14 +157,14 @@ Result<Weights> load_weights(const Checkpoint& checkpoint, const FoundWeights& f
                              const LoadProgress& progress) {
   WeightCache cache(checkpoint, describe_packing(found, backend), options);
   Packer packer(checkpoint, backend, progress);
-  if (std::optional<MappedFile> file = cache.open()) {
-    packer.adopt(cache.memory_of(*file));
+  const size_t num_bytes = packed_bytes(found, backend);
+  if (std::optional<Buffer> kept = TRY(cache.read())) {
+    packer.adopt({kept->data(), num_bytes});
     Weights weights = TRY(take_weights(found, packer));
-    weights.mapped = std::move(*file);
+    weights.memory = *std::move(kept);
     return weights;
   }
   if (cache.enabled()) cache.before_packing();
-  const size_t num_bytes = packed_bytes(found, backend);
   Buffer memory = TRY(Buffer::allocate(num_bytes));
   packer.pack_into({memory.data(), num_bytes});
   Weights weights = TRY(take_weights(found, packer));

@@ -78,9 +78,7 @@ struct LayerWeights {
 };
 
 struct Weights {
-  // All packed weights, one after the other: memory, or the file of an earlier start.
-  Buffer memory;
-  MappedFile mapped;
+  Buffer memory;  // all packed weights, one after the other
 
   Linear embedding;
   Linear head;  // no weight: tied to the embedding
@@ -94,7 +92,7 @@ struct Weights {
 
 // Bytes that the packed weights will hold, each at a page boundary.
 size_t packed_bytes(const FoundWeights& found, const Backend& backend);
-// Packs, or maps what an earlier start packed and kept; both give the same bytes. Each tensor's
+// Packs, or reads what an earlier start packed and kept; both give the same bytes. Each tensor's
 // pages go back to the system as soon as it is packed.
 Result<Weights> load_weights(const Checkpoint& checkpoint, const FoundWeights& found,
                              Backend& backend, const WeightCacheOptions& cache,

@@ -243,6 +243,15 @@ std::vector<int32_t> find_end_ids(const Checkpoint& checkpoint, const Sidecars& 
   return {ids.begin(), ids.end()};
 }
 
+// The special tokens of the vocabulary as a JSON list.
+std::string special_spellings(const Tokenizer& tokenizer) {
+  boost::json::array spellings;
+  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
+    if (tokenizer.is_special(id)) spellings.emplace_back(tokenizer.id_to_token(id).value_or(""));
+  }
+  return boost::json::serialize(spellings);
+}
+
 struct SamplingRow {
   std::string_view name;      // in generation_config.json
   std::string_view metadata;  // in a GGUF file
@@ -291,7 +300,18 @@ std::string find_display_name(const Checkpoint& checkpoint) {
 
 }  // namespace
 
-Result<TextBundle> TextBundle::load(const Checkpoint& checkpoint) {
+SamplingParams default_sampling(const SamplingDefaults& recommended) {
+  const SamplingParams neutral;
+  SamplingParams sampling;
+  sampling.temperature = recommended.temperature.value_or(0.7f);
+  sampling.top_p = recommended.top_p.value_or(0.95f);
+  sampling.top_k = recommended.top_k.value_or(neutral.top_k);
+  sampling.min_p = recommended.min_p.value_or(neutral.min_p);
+  sampling.repetition_penalty = recommended.repetition_penalty.value_or(neutral.repetition_penalty);
+  return sampling;
+}
+
+Result<TextBundle> TextBundle::load(const Checkpoint& checkpoint, ContentTokens content_tokens) {
   const Sidecars files = TRY(read_sidecars(checkpoint));
   TextBundle bundle;
   bundle.tokenizer = TRY(make_tokenizer(checkpoint));
@@ -300,7 +320,11 @@ Result<TextBundle> TextBundle::load(const Checkpoint& checkpoint) {
   bundle.eos_token = member_text(tokens, "eos_token");
   bundle.pad_token = member_text(tokens, "pad_token");
   if (const auto source = template_source(checkpoint, files)) {
-    bundle.chat_template = TRY(ChatTemplate::create(*source, boost::json::serialize(tokens)));
+    bundle.content_tokens = content_tokens;
+    const std::string plain =
+        content_tokens == ContentTokens::kPlain ? special_spellings(*bundle.tokenizer) : "";
+    bundle.chat_template =
+        TRY(ChatTemplate::create(*source, boost::json::serialize(tokens), plain));
   }
   bundle.end_ids = find_end_ids(checkpoint, files, bundle);
   bundle.sampling = read_sampling(checkpoint, files);
@@ -308,14 +332,25 @@ Result<TextBundle> TextBundle::load(const Checkpoint& checkpoint) {
   return bundle;
 }
 
-Result<std::vector<int32_t>> TextBundle::encode_prompt(std::string_view text,
-                                                       bool add_special) const {
-  const bool has_bos = tokenizer->adds_bos() && !bos_token.empty() && text.starts_with(bos_token);
-  return tokenizer->encode(text, add_special && !has_bos);
+std::string TextBundle::visible(std::string rendered) {
+  constexpr std::string_view kMark = "\uFDD0";
+  for (size_t at = rendered.find(kMark); at != std::string::npos; at = rendered.find(kMark, at)) {
+    rendered.erase(at, kMark.size());
+  }
+  return rendered;
 }
 
-Result<std::vector<int32_t>> TextBundle::encode_chat(std::string_view rendered) const {
-  std::vector<int32_t> ids = TRY(tokenizer->encode(rendered, false));
+Result<std::vector<int32_t>> TextBundle::encode_prompt(std::string_view text, bool add_special,
+                                                       const EncodeLimits& limits) const {
+  const bool has_bos = tokenizer->adds_bos() && !bos_token.empty() && text.starts_with(bos_token);
+  return tokenizer->encode(text, add_special && !has_bos, limits);
+}
+
+Result<std::vector<int32_t>> TextBundle::encode_chat(std::string_view rendered,
+                                                     const EncodeLimits& limits) const {
+  EncodeLimits marked = limits;
+  if (content_tokens == ContentTokens::kPlain) marked.hidden = kContentMark;
+  std::vector<int32_t> ids = TRY(tokenizer->encode(rendered, false, marked));
   const auto bos = tokenizer->bos_id();
   if (tokenizer->adds_bos() && bos && (ids.empty() || ids.front() != *bos)) {
     ids.insert(ids.begin(), *bos);

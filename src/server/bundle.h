@@ -14,16 +14,25 @@
 
 #include "base/result.h"
 #include "checkpoint/checkpoint.h"
+#include "engine/request.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
 namespace headrace {
 
-// What generation_config.json (or GGUF general.sampling.*) recommends; absent: the API's default.
+// What generation_config.json (or GGUF general.sampling.*) recommends; absent: the file is silent.
 struct SamplingDefaults {
   std::optional<float> temperature, top_p, min_p, repetition_penalty;
   std::optional<int32_t> top_k;
 };
+
+// How a request samples that says nothing of it, the same for API, command line and page: what the
+// checkpoint recommends, else temperature 0.7 and top_p 0.95, and nothing else.
+SamplingParams default_sampling(const SamplingDefaults& recommended);
+
+// What the spelling of a special token in a request's strings is: the token, as the reference
+// implementations have it, or plain text, so that content cannot forge turns.
+enum class ContentTokens : unsigned char { kSpecial, kPlain };
 
 struct TextBundle {
   std::unique_ptr<Tokenizer> tokenizer;
@@ -31,17 +40,24 @@ struct TextBundle {
   std::string bos_token, eos_token, pad_token;  // as text; empty: none
   std::vector<int32_t> end_ids;  // end-of-generation ids, ascending: pass them to Engine::create
   SamplingDefaults sampling;
+  ContentTokens content_tokens = ContentTokens::kSpecial;
   std::string display_name;  // "SmolLM2-135M-Instruct", from metadata or the file's name
 
   // Errors of tokenizer and template files name the file and the reason. A template that does not
   // parse is an error; a checkpoint without any template is not.
-  static Result<TextBundle> load(const Checkpoint& checkpoint);
+  // content_tokens: of what chat_template renders and encode_chat encodes. With kPlain the rendered
+  // text has marks (kContentMark); visible() is without them.
+  static Result<TextBundle> load(const Checkpoint& checkpoint,
+                                 ContentTokens content_tokens = ContentTokens::kSpecial);
+  static std::string visible(std::string rendered);
 
   // Prompt text to ids with exactly one BOS: a text that begins with the BOS string does not get
-  // another. add_special false: the text alone.
-  Result<std::vector<int32_t>> encode_prompt(std::string_view text, bool add_special) const;
+  // another. add_special false: the text alone. Limits and errors are those of Tokenizer::encode.
+  Result<std::vector<int32_t>> encode_prompt(std::string_view text, bool add_special,
+                                             const EncodeLimits& limits = {}) const;
   // Rendered chat template to ids: as encode_prompt, but never an EOS at the end.
-  Result<std::vector<int32_t>> encode_chat(std::string_view rendered) const;
+  Result<std::vector<int32_t>> encode_chat(std::string_view rendered,
+                                           const EncodeLimits& limits = {}) const;
 };
 
 }  // namespace headrace

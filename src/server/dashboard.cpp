@@ -1,8 +1,10 @@
 #include "server/dashboard.h"
 
 #include <fmt/format.h>
+#include <zlib.h>
 
 #include "server/assets.h"
+#include "server/http_syntax.h"
 #include "server/json.h"
 
 namespace headrace {
@@ -29,24 +31,78 @@ const EmbeddedAsset* find_asset(std::string_view path) {
   return nullptr;
 }
 
+// The file as it was before gzip. The length stands in the last four bytes (RFC 1952).
+std::string unpacked(const EmbeddedAsset& asset) {
+  const auto& packed = asset.gzip;
+  CHECK(packed.size() > 18, "{} is no gzip file", asset.path);
+  size_t length = 0;
+  for (size_t i = 4; i > 0; --i) length = length << 8 | packed[packed.size() - 5 + i];
+  std::string out(length, '\0');
+  z_stream stream{};
+  stream.next_in = const_cast<unsigned char*>(packed.data());
+  stream.avail_in = static_cast<uInt>(packed.size());
+  stream.next_out = reinterpret_cast<unsigned char*>(out.data());
+  stream.avail_out = static_cast<uInt>(out.size());
+  CHECK(inflateInit2(&stream, 15 + 16) == Z_OK, "zlib finds no memory for {}", asset.path);
+  const int status = inflate(&stream, Z_FINISH);
+  inflateEnd(&stream);
+  CHECK(status == Z_STREAM_END && stream.avail_out == 0, "{} is a broken gzip file", asset.path);
+  return out;
+}
+
+enum class Coding : uint8_t { kGzip, kIdentity, kNone };
+
+// gzip where the client names it and likes it no less than the plain file; a client that says
+// nothing gets the plain file.
+Coding choose_coding(std::string_view accepted) {
+  const double gzip = coding_quality(accepted, "gzip").value_or(0);
+  const auto named = coding_quality(accepted, "identity");
+  const bool refuses_plain = named && *named == 0;
+  if (gzip > 0 && gzip >= named.value_or(0)) return Coding::kGzip;
+  return refuses_plain ? Coding::kNone : Coding::kIdentity;
+}
+
+// Does If-None-Match name this tag? Weak comparison.
+bool matches_tag(std::string_view header, std::string_view etag) {
+  for (std::string_view each : split_list(header)) {
+    if (each.starts_with("W/")) each.remove_prefix(2);
+    if (each == etag || each == "*") return true;
+  }
+  return false;
+}
+
 HttpResponse asset_response(const EmbeddedAsset& asset, const HttpRequest& request) {
+  const Coding coding = choose_coding(request.header("accept-encoding"));
+  if (coding == Coding::kNone) {
+    HttpResponse refusal = error_response(
+        406, "the page's files come as gzip or plain, and Accept-Encoding refuses both");
+    refusal.headers.emplace_back("Vary", "Accept-Encoding");
+    return refusal;
+  }
+  // Two representations, so two tags: "3f9a1c" and "3f9a1c-plain".
+  std::string etag(asset.etag);
+  if (coding == Coding::kIdentity) etag.insert(etag.size() - 1, "-plain");
   HttpResponse response;
   const bool hashed = asset.path.starts_with("/assets/");
   response.headers = {
-      {"ETag", std::string(asset.etag)},
+      {"ETag", etag},
       {"Cache-Control", hashed ? "public, max-age=31536000, immutable" : "no-cache"},
       {"Content-Security-Policy", std::string(kContentPolicy)},
       {"X-Content-Type-Options", "nosniff"},
       {"Vary", "Accept-Encoding"},
   };
-  if (request.header("if-none-match") == asset.etag) {
+  if (matches_tag(request.header("if-none-match"), etag)) {
     response.status = 304;
     response.content_type.clear();
     return response;
   }
   response.content_type = asset.mime;
-  response.headers.emplace_back("Content-Encoding", "gzip");
-  response.body.assign(reinterpret_cast<const char*>(asset.gzip.data()), asset.gzip.size());
+  if (coding == Coding::kGzip) {
+    response.headers.emplace_back("Content-Encoding", "gzip");
+    response.body.assign(reinterpret_cast<const char*>(asset.gzip.data()), asset.gzip.size());
+  } else {
+    response.body = unpacked(asset);
+  }
   return response;
 }
 
@@ -80,6 +136,14 @@ void write_engine(JsonWriter& json, const ServerState& state, const EngineSnapsh
   json.number("uptime_s", static_cast<double>(now_us() - state.started) * 1e-6).close_object();
 }
 
+// How a request samples that says nothing of it.
+void write_sampling(JsonWriter& json, const SamplingParams& sampling) {
+  json.key("sampling").open_object().key("temperature").number(sampling.temperature);
+  json.key("top_p").number(sampling.top_p).integer("top_k", sampling.top_k);
+  json.key("min_p").number(sampling.min_p);
+  json.key("repetition_penalty").number(sampling.repetition_penalty).close_object();
+}
+
 void write_steps(JsonWriter& json, const Engine& engine) {
   json.key("steps").open_array();
   for (const StepRecord& step : engine.recent_steps(kShownSteps)) {
@@ -95,7 +159,7 @@ void write_steps(JsonWriter& json, const Engine& engine) {
 
 }  // namespace
 
-void handle_asset(ServerState& state, const HttpRequest& request,
+void handle_asset(ServerState& state, HttpRequest& request,
                   std::shared_ptr<ResponseWriter> writer) {
   const EmbeddedAsset* asset = find_asset(request.path);
   if (asset != nullptr) {
@@ -107,12 +171,13 @@ void handle_asset(ServerState& state, const HttpRequest& request,
   }
 }
 
-void handle_status(ServerState& state, const HttpRequest& /*request*/,
+void handle_status(ServerState& state, HttpRequest& /*request*/,
                    std::shared_ptr<ResponseWriter> writer) {
   JsonWriter json;
   json.open_object();
   write_model(json, state);
   write_engine(json, state, state.engine.snapshot());
+  write_sampling(json, default_sampling(state.text.sampling));
   write_steps(json, state.engine);
   json.key("version").open_object().text("headrace", server_version()).text("build", kBuild);
   json.close_object().close_object();

@@ -43,10 +43,10 @@ HttpResponse error_response(int status, std::string_view message, std::string_vi
 
 int status_of(ErrorCode code) {
   constexpr std::pair<ErrorCode, int> kStatus[] = {
-      {ErrorCode::kInvalidArgument, 400}, {ErrorCode::kNotFound, 404},
-      {ErrorCode::kUnsupported, 400},     {ErrorCode::kCorrupt, 400},
-      {ErrorCode::kExhausted, 429},       {ErrorCode::kUnavailable, 503},
-      {ErrorCode::kPermission, 403},
+      {ErrorCode::kInvalidArgument, 400}, {ErrorCode::kUnprocessable, 422},
+      {ErrorCode::kNotFound, 404},        {ErrorCode::kUnsupported, 400},
+      {ErrorCode::kCorrupt, 400},         {ErrorCode::kExhausted, 429},
+      {ErrorCode::kUnavailable, 503},     {ErrorCode::kPermission, 403},
   };
   for (const auto& [row, status] : kStatus) {
     if (row == code) return status;

@@ -59,9 +59,21 @@ size_t Exchange::queued_bytes() const {
   return queued_bytes_;
 }
 
-bool Exchange::disconnected() const {
+bool Exchange::disconnected() const { return closing_ || client_left(); }
+
+bool Exchange::client_left() const {
   std::lock_guard lock(mutex_);
   return disconnected_;
+}
+
+void Exchange::note(RequestNote note) {
+  std::lock_guard lock(mutex_);
+  note_ = std::move(note);
+}
+
+RequestNote Exchange::last_note() const {
+  std::lock_guard lock(mutex_);
+  return note_;
 }
 
 void Exchange::on_disconnect(std::function<void()> callback) {
@@ -92,7 +104,8 @@ void Exchange::abandon() {
     if (answered_) {
       output_.abandoned = true;
     } else {
-      output_.whole = error_response(500, "the server dropped this request");
+      output_.whole = closing_ ? error_response(503, "the server is shutting down")
+                               : error_response(500, "the server dropped this request");
     }
     answered_ = true;
   }

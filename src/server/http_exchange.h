@@ -2,6 +2,7 @@
 // it. Inside http*.cpp only.
 #pragma once
 
+#include <atomic>
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/awaitable.hpp>
@@ -30,7 +31,9 @@ struct HttpOutput {
 
 class Exchange : public ResponseWriter, public std::enable_shared_from_this<Exchange> {
  public:
-  explicit Exchange(boost::asio::any_io_executor strand) : strand_(strand), wake_(strand) {}
+  // closing: of the server.
+  Exchange(boost::asio::any_io_executor strand, const std::atomic<bool>& closing)
+      : strand_(strand), closing_(closing), wake_(strand) {}
 
   void send(HttpResponse response) override;
   void start_stream(HttpHeaders headers) override;
@@ -41,6 +44,7 @@ class Exchange : public ResponseWriter, public std::enable_shared_from_this<Exch
   void on_disconnect(std::function<void()> callback) override;
   void on_written(std::function<void()> callback) override;
   void post(std::function<void()> task) override;
+  void note(RequestNote note) override;
 
   // The handler's last reference is gone.
   void abandon();
@@ -48,17 +52,19 @@ class Exchange : public ResponseWriter, public std::enable_shared_from_this<Exch
   // Below: the connection's side, on the strand.
 
   HttpOutput take();
-  void written();     // what was taken
+  void written();  // what was taken
+  bool client_left() const;
+  RequestNote last_note() const;
   void disconnect();  // the client is gone
   // The answer is complete: callbacks (and what they hold) are let go.
   void close();
   // Waits for output; false if the time passed without any.
   boost::asio::awaitable<bool> wait(std::chrono::milliseconds limit);
+  void notify();  // any thread: ends the wait
 
  private:
-  void notify();
-
   const boost::asio::any_io_executor strand_;
+  const std::atomic<bool>& closing_;
   boost::asio::steady_timer wake_;  // strand only
 
   mutable std::mutex mutex_;  // guards all below
@@ -69,6 +75,7 @@ class Exchange : public ResponseWriter, public std::enable_shared_from_this<Exch
   bool finished_ = false;  // nothing may follow
   bool disconnected_ = false;
   bool notified_ = false;  // since the last take
+  RequestNote note_;
   std::function<void()> disconnect_callback_;
   std::function<void()> written_callback_;
 };

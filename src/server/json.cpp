@@ -58,31 +58,7 @@ void append_escaped(std::string& out, char c) {
   }
 }
 
-// A literal such as 1e999 parses to infinity, which JSON cannot write again. Depth is bounded by
-// the parser.
-bool is_finite(const boost::json::value& value) {
-  if (const double* number = value.if_double()) return std::isfinite(*number);
-  if (const auto* list = value.if_array())
-    return std::all_of(list->begin(), list->end(), is_finite);
-  const auto* object = value.if_object();
-  return object == nullptr || std::all_of(object->begin(), object->end(), [](const auto& member) {
-           return is_finite(member.value());
-         });
-}
-
 }  // namespace
-
-Result<boost::json::value> parse_body(std::string_view text) {
-  auto value = parse_json(text, "the body");
-  if (value.ok() && !is_finite(*value)) {
-    return make_error(ErrorCode::kInvalidArgument,
-                      "the body holds a number beyond the range of a double (about 1.8e308)");
-  }
-  if (value.ok()) return value;
-  Error error = value.error();
-  error.code = ErrorCode::kInvalidArgument;
-  return error;
-}
 
 std::string to_text(const boost::json::value& value) { return boost::json::serialize(value); }
 
@@ -144,6 +120,11 @@ bool is_valid_utf8(std::string_view bytes) {
     bytes.remove_prefix(length);
   }
   return true;
+}
+
+int64_t count_characters(std::string_view utf8) {
+  return std::count_if(utf8.begin(), utf8.end(),
+                       [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
 }
 
 void JsonWriter::separate() {

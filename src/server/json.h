@@ -14,8 +14,9 @@
 
 namespace headrace {
 
-// A request body: UTF-8 checked, no NaN, at most kMaxJsonDepth levels. kInvalidArgument says what
-// is wrong and at which byte.
+// A request body: UTF-8 checked, no NaN, at most kMaxJsonDepth levels, no key twice in one object.
+// kInvalidArgument says what is wrong and at which byte, or which key it is. Linear but for the
+// sorting of each object's keys.
 Result<boost::json::value> parse_body(std::string_view text);
 std::string to_text(const boost::json::value& value);
 // "a string", "a number", "null": how messages call a value's type.
@@ -26,6 +27,7 @@ void append_json_string(std::string& out, std::string_view text);
 // Invalid bytes replaced by U+FFFD.
 std::string valid_utf8(std::string_view bytes);
 bool is_valid_utf8(std::string_view bytes);
+int64_t count_characters(std::string_view utf8);
 
 // Appends one JSON text. Commas are placed by the writer; nesting is the caller's duty.
 class JsonWriter {

@@ -2,6 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <tuple>
+
+#include "server/process_usage.h"
+
 namespace headrace {
 namespace {
 
@@ -95,6 +99,45 @@ void append_waiting(std::string& out, std::string_view labels, const EngineSnaps
               fmt::format("{},reason=\"capacity\"", labels), engine.num_waiting);
 }
 
+void append_sources(std::string& out, std::string_view labels, const MetricsSnapshot& requests) {
+  constexpr std::string_view kName = "vllm:prompt_tokens_by_source_total";
+  const std::pair<std::string_view, uint64_t> sources[] = {
+      {"local_compute", requests.prompt_tokens_computed},
+      {"local_cache_hit", requests.prompt_tokens_cached},
+      {"external_kv_transfer", 0},
+  };
+  append_head(out, kName, "counter", "Prompt tokens, by where they came from.");
+  for (const auto& [source, count] : sources) {
+    append_line(out, kName, fmt::format("{},source=\"{}\"", labels, source), count);
+  }
+}
+
+void append_cache_config(std::string& out, std::string_view labels, const EngineSnapshot& engine) {
+  append_head(out, "vllm:cache_config_info", "gauge", "The KV cache, in labels.");
+  append_line(out, "vllm:cache_config_info",
+              fmt::format("{},block_size=\"{}\",num_gpu_blocks=\"{}\",cache_dtype=\"{}\","
+                          "enable_prefix_caching=\"True\"",
+                          labels, engine.kv_block_tokens, engine.kv_blocks_total, engine.kv_type),
+              1);
+}
+
+// Under the names of the Prometheus client libraries, which have no labels.
+void append_process(std::string& out) {
+  const ProcessUsage usage = process_usage();
+  const std::tuple<std::string_view, std::string_view, double> rows[] = {
+      {"process_cpu_seconds_total", "counter", usage.cpu_seconds},
+      {"process_resident_memory_bytes", "gauge", usage.resident_bytes},
+      {"process_virtual_memory_bytes", "gauge", usage.virtual_bytes},
+      {"process_open_fds", "gauge", usage.open_descriptors},
+      {"process_max_fds", "gauge", usage.max_descriptors},
+      {"process_start_time_seconds", "gauge", usage.start_time},
+  };
+  for (const auto& [name, type, value] : rows) {
+    append_head(out, name, type, "Of this process, from the system.");
+    fmt::format_to(std::back_inserter(out), "{} {}\n", name, value);
+  }
+}
+
 struct ValueRow {
   std::string_view name, type, help;
   double value;
@@ -122,6 +165,11 @@ std::string metrics_text(std::string_view model_name, const EngineSnapshot& engi
        number(engine.num_running)},
       {"vllm:num_requests_waiting", "gauge", "Requests waiting.", number(engine.num_waiting)},
       {"vllm:kv_cache_usage_perc", "gauge", "Share of KV blocks in use, 0 to 1.", kv_usage},
+      {"headrace:kv_bytes_reserved", "gauge", "Address space of all KV blocks.",
+       number(engine.kv_bytes_reserved)},
+      {"headrace:kv_bytes_touched", "gauge",
+       "Bytes of KV blocks that were in use at some time: memory that the system gave for them.",
+       number(engine.kv_bytes_touched)},
       {"vllm:num_preemptions_total", "counter", "Requests set back to free memory.",
        number(requests.preemptions_total)},
       {"vllm:prompt_tokens_total", "counter", "Prompt tokens.",
@@ -140,9 +188,18 @@ std::string metrics_text(std::string_view model_name, const EngineSnapshot& engi
       {"headrace:prefill_tokens_per_second", "gauge", "Over the last second with work.",
        engine.prefill_tokens_per_s},
       {"headrace:http_requests_total", "counter", "HTTP requests.",
-       number(server.http_requests.value())},
+       number(server.http.requests.value())},
       {"headrace:http_errors_total", "counter", "HTTP requests answered with an error.",
-       number(server.http_errors.value())},
+       number(server.http.errors.value())},
+      {"headrace:refused_connections_total", "counter",
+       "Connections over the limit of all, or of their address.",
+       number(server.http.refused_connections.value())},
+      {"headrace:refused_memory_total", "counter",
+       "Bodies for which the memory of requests had no room.",
+       number(server.http.refused_memory.value())},
+      {"headrace:refused_access_total", "counter",
+       "Requests without a valid key, or of a host or origin that is not allowed.",
+       number(server.http.refused_access.value())},
       {"headrace:disconnects_total", "counter",
        "Clients that left before their answer was complete.", number(server.disconnects.value())},
       {"headrace:slow_clients_total", "counter",
@@ -151,7 +208,10 @@ std::string metrics_text(std::string_view model_name, const EngineSnapshot& engi
   std::string out;
   append_values(out, labels, rows);
   append_waiting(out, labels, engine);
+  append_sources(out, labels, requests);
+  append_cache_config(out, labels, engine);
   append_finished(out, labels, requests);
+  append_process(out);
   for (const HistogramRow& row : kHistograms) {
     append_head(out, row.name, "histogram", row.help);
     append_histogram(out, row.name, labels, requests.*row.histogram);

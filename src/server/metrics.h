@@ -10,13 +10,13 @@
 #include "base/metrics.h"
 #include "engine/engine.h"
 #include "engine/metrics.h"
+#include "server/http.h"
 
 namespace headrace {
 
 // What the server counts itself. Any thread.
 struct ServerCounters {
-  Counter http_requests;
-  Counter http_errors;   // answered with a status of 400 or more
+  HttpCounters http;
   Counter disconnects;   // clients that left before their answer was complete
   Counter slow_clients;  // answers ended because the client read too slowly
   std::atomic<int> live_responses = 0;

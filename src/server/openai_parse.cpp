@@ -6,17 +6,18 @@
 #include "server/fields.h"
 #include "server/json.h"
 #include "server/openai.h"
+#include "server/openai_prompt.h"
 
 namespace headrace {
 namespace {
 
 constexpr int kMaxChoices = 16;
-constexpr size_t kMaxTotalChoices = 1024;
 constexpr int kMaxLogprobs = 20;
 constexpr size_t kMaxStops = 32;
 constexpr size_t kMaxStopBytes = 256;
 constexpr size_t kMaxStopIds = 128;
 constexpr size_t kMaxBiases = 1024;
+constexpr size_t kMaxSaltBytes = 256;
 constexpr int32_t kDefaultCompletionTokens = 16;
 
 struct NumberRow {
@@ -33,23 +34,6 @@ constexpr NumberRow kNumbers[] = {
     {"presence_penalty", -2, 2, &SamplingParams::presence_penalty},
     {"frequency_penalty", -2, 2, &SamplingParams::frequency_penalty},
 };
-
-// Fields that would change the answer and are not served: refused, never ignored.
-constexpr std::string_view kRefused[] = {
-    "guided_json",        "guided_regex",    "guided_choice",  "guided_grammar",
-    "structured_outputs", "grammar",         "structural_tag", "suffix",
-    "bad_words",          "prompt_logprobs", "audio",          "allowed_token_ids",
-};
-
-SamplingParams default_sampling(const SamplingDefaults& defaults) {
-  SamplingParams sampling;
-  if (defaults.temperature) sampling.temperature = *defaults.temperature;
-  if (defaults.top_p) sampling.top_p = *defaults.top_p;
-  if (defaults.min_p) sampling.min_p = *defaults.min_p;
-  if (defaults.repetition_penalty) sampling.repetition_penalty = *defaults.repetition_penalty;
-  if (defaults.top_k) sampling.top_k = *defaults.top_k;
-  return sampling;
-}
 
 uint64_t random_seed() {
   thread_local std::mt19937_64 random{std::random_device{}()};
@@ -97,24 +81,6 @@ Result<std::vector<std::pair<int32_t, float>>> parse_bias(const Fields& fields,
     biases.emplace_back(static_cast<int32_t>(id), static_cast<float>(bias));
   }
   return biases;
-}
-
-Result<std::vector<int32_t>> parse_ids(const boost::json::array& array, std::string_view param,
-                                       int64_t vocab_size) {
-  std::vector<int32_t> ids;
-  ids.reserve(array.size());
-  for (const boost::json::value& value : array) {
-    const auto id = whole_number(value);
-    if (!id || *id < 0 || *id >= vocab_size) {
-      return Error{ErrorCode::kInvalidArgument,
-                   fmt::format("{} holds {}, but token ids are whole numbers from 0 to {}", param,
-                               show_value(value), vocab_size - 1),
-                   {},
-                   std::string(param)};
-    }
-    ids.push_back(static_cast<int32_t>(*id));
-  }
-  return ids;
 }
 
 Result<std::vector<std::string>> parse_stop(const Fields& fields) {
@@ -172,7 +138,8 @@ Status parse_lengths(const Fields& fields, const ServingModel& model, Request& r
     return bad_field("stop_token_ids", fmt::format("a list of {}", stop_ids->size()),
                      fmt::format("at most {} ids", kMaxStopIds));
   }
-  request.stop_ids = TRY(parse_ids(*stop_ids, "stop_token_ids", model.info.vocab_size));
+  request.stop_ids =
+      TRY(parse_ids(*stop_ids, "stop_token_ids", model.info.vocab_size, kMaxStopIds));
   return {};
 }
 
@@ -180,6 +147,7 @@ Status parse_streaming(const Fields& fields, GenerationRequest& request) {
   request.stream = TRY(fields.boolean("stream")).value_or(false);
   const boost::json::object* options = TRY(fields.object("stream_options"));
   if (options == nullptr) return {};
+  TRY(check_fields(*options, kInStreamOptions, "stream_options.", request.ignored));
   const Fields inner(*options, "stream_options.");
   request.include_usage = TRY(inner.boolean("include_usage")).value_or(false);
   request.continuous_usage =
@@ -187,77 +155,30 @@ Status parse_streaming(const Fields& fields, GenerationRequest& request) {
   return {};
 }
 
-// What asks for something this server does not do yet.
-Status refuse_unserved(const Fields& fields) {
-  for (const std::string_view name : kRefused) {
-    const boost::json::value* value = fields.find(name);
-    if (value == nullptr) continue;
-    if (value->is_string() && value->get_string().empty()) continue;
-    if (value->is_array() && value->get_array().empty()) continue;
-    return Error{ErrorCode::kUnsupported, fmt::format("{} is not supported by this server", name),
-                 "leave it out", std::string(name)};
-  }
+// Of type text: nothing else is held to.
+Status check_format(const Fields& fields, IgnoredFields& ignored) {
   const boost::json::object* format = TRY(fields.object("response_format"));
-  if (format != nullptr) {
-    const auto type = TRY(Fields(*format, "response_format.").text("type"));
-    if (type != "text") {
-      Error error =
-          bad_field("response_format", fmt::format("'{}'", type.value_or("")), "of type 'text'");
-      error.code = ErrorCode::kUnsupported;
-      error.hint = "constrained output is not supported by this server yet";
-      return error;
-    }
-  }
-  const auto beams = TRY(fields.boolean("use_beam_search"));
-  if (beams.value_or(false)) return bad_field("use_beam_search", "true", "false");
-  return {};
+  if (format == nullptr) return {};
+  const auto type = TRY(Fields(*format, "response_format.").text("type"));
+  if (type == "text") return check_fields(*format, kInFormat, "response_format.", ignored);
+  Error error =
+      bad_field("response_format", fmt::format("'{}'", type.value_or("")), "of type 'text'");
+  error.code = ErrorCode::kUnsupported;
+  error.hint = "constrained output is not supported by this server yet";
+  return error;
 }
 
-// The four forms of "prompt": text, list of texts, ids, list of lists of ids.
-Result<std::vector<Prompt>> parse_prompts(const Fields& fields, const ServingModel& model) {
-  constexpr std::string_view kNeeded =
-      "a string, a list of strings, a list of token ids or a list of such lists";
-  const bool add_special = TRY(fields.boolean("add_special_tokens")).value_or(true);
-  const boost::json::value* value = fields.find("prompt");
-  if (value == nullptr) return bad_field("prompt", "missing", kNeeded);
-  std::vector<Prompt> prompts;
-  const auto add_text = [&](const boost::json::string& text) -> Status {
-    const std::string_view view(text.data(), text.size());
-    auto ids = TRY(model.text.encode_prompt(view, add_special));
-    prompts.push_back({std::move(ids), std::string(view)});
-    return {};
-  };
-  const auto add_ids = [&](const boost::json::array& array) -> Status {
-    auto ids = TRY(parse_ids(array, "prompt", model.info.vocab_size));
-    prompts.push_back({std::move(ids), {}});
-    return {};
-  };
-  if (value->is_string()) {
-    TRY(add_text(value->get_string()));
-    return prompts;
+// Prefixes are shared only within a domain: of a key, if there are keys, and of a salt. Both have
+// one spelling, so that no two domains read the same.
+Result<std::string> cache_domain(const Fields& fields, const Caller& caller) {
+  std::string domain = caller.has_key ? fmt::format("{:016x}", caller.client) : std::string();
+  const auto salt = TRY(fields.text("cache_salt"));
+  if (!salt) return domain;
+  if (salt->empty() || salt->size() > kMaxSaltBytes) {
+    return bad_field("cache_salt", fmt::format("a string of {} bytes", salt->size()),
+                     fmt::format("a string of 1 to {} bytes", kMaxSaltBytes));
   }
-  if (!value->is_array()) return bad_field("prompt", show_value(*value), kNeeded);
-  const boost::json::array& array = value->get_array();
-  if (array.empty()) return bad_field("prompt", "an empty list", kNeeded);
-  if (array[0].is_number()) {
-    TRY(add_ids(array));
-    return prompts;
-  }
-  if (array.size() > kMaxTotalChoices) {
-    return bad_field("prompt", show_value(*value),
-                     fmt::format("at most {} prompts", kMaxTotalChoices));
-  }
-  for (const boost::json::value& item : array) {
-    if (item.kind() != array[0].kind() || (!item.is_string() && !item.is_array())) {
-      return bad_field("prompt", fmt::format("a list that holds {}", show_value(item)), kNeeded);
-    }
-    if (item.is_string()) {
-      TRY(add_text(item.get_string()));
-    } else {
-      TRY(add_ids(item.get_array()));
-    }
-  }
-  return prompts;
+  return fmt::format("{}/{}", domain, *salt);
 }
 
 // `logprobs` of a completion: a number; false means none.
@@ -276,18 +197,23 @@ Request GenerationRequest::engine_request(size_t choice_idx, int64_t max_context
   const size_t n = static_cast<size_t>(num_choices);
   Request request = prototype;
   request.prompt_ids = prompts[choice_idx / n].ids;
-  request.sampling.seed += choice_idx % n;
+  request.sampling.choice_idx = static_cast<uint32_t>(choice_idx % n);
   const int64_t room = max_context - static_cast<int64_t>(request.prompt_ids.size());
   request.max_tokens = static_cast<int32_t>(std::min<int64_t>(request.max_tokens, room));
   request.min_tokens = std::min(request.min_tokens, request.max_tokens);
-  request.client_id = request_id;
   return request;
 }
 
-Status check_model_name(const boost::json::object& body, const ServingModel& model) {
+size_t score_bytes(int num_alternatives) {
+  return 80 * (static_cast<size_t>(num_alternatives) + 2);
+}
+
+Result<std::string> asked_model(const boost::json::object& body, const ServingModel& model) {
   const auto name = TRY(Fields(body).text("model"));
-  if (!name || name->empty()) return {};
-  if (std::find(model.names.begin(), model.names.end(), *name) != model.names.end()) return {};
+  if (!name || name->empty()) return model.info.name;
+  if (std::find(model.names.begin(), model.names.end(), *name) != model.names.end()) {
+    return std::string(*name);
+  }
   return Error{ErrorCode::kNotFound,
                fmt::format("the model {} does not exist here, this server has '{}'",
                            show_value(boost::json::string(*name)), model.info.name),
@@ -295,24 +221,13 @@ Status check_model_name(const boost::json::object& body, const ServingModel& mod
                "model"};
 }
 
-Status check_prompt(std::span<const int32_t> ids, std::string_view param, bool needs_room,
-                    const ServingModel& model) {
-  if (ids.empty()) return bad_field(param, "empty", "at least one token");
-  const int64_t num_tokens = static_cast<int64_t>(ids.size());
-  if (num_tokens > model.max_context || (needs_room && num_tokens == model.max_context)) {
-    return Error{ErrorCode::kInvalidArgument,
-                 fmt::format("the prompt has {} tokens, but this model's maximum context length is "
-                             "{} tokens, prompt and answer together",
-                             num_tokens, model.max_context),
-                 "shorten the prompt", std::string(param)};
-  }
-  return {};
-}
+namespace {
 
+// Sampling, lengths, stops and streaming: what both kinds of body share. Fills all but prompts.
 Status parse_common(const boost::json::object& body, const ServingModel& model,
-                    GenerationRequest& request) {
+                    const Caller& caller, GenerationRequest& request) {
   const Fields fields(body);
-  TRY(refuse_unserved(fields));
+  TRY(check_format(fields, request.ignored));
   TRY(parse_sampling(fields, model, request.prototype.sampling));
   TRY(parse_lengths(fields, model, request.prototype));
   TRY(parse_streaming(fields, request));
@@ -325,50 +240,79 @@ Status parse_common(const boost::json::object& body, const ServingModel& model,
     return bad_field("best_of", fmt::format("{}", *best_of),
                      fmt::format("equal to n, {}", request.num_choices));
   }
+  request.prototype.cache_domain = TRY(cache_domain(fields, caller));
+  request.prototype.client_id = caller.request_id;
+  request.prototype.client = caller.client;
+  request.prototype.arrived_us = caller.arrived_us;
   return {};
 }
 
+// What the request holds from now on: its prompts and, as their number is known, the log-probs of
+// their tokens. An answer that was asked for in full and can never fit is refused before any work.
+Status take_memory(Caller& caller, bool has_max_tokens, int64_t max_context,
+                   GenerationRequest& request) {
+  const Request& asked = request.prototype;
+  const auto n = static_cast<size_t>(request.num_choices);
+  const bool keeps_scores = asked.num_logprobs && has_max_tokens && !request.stream;
+  size_t held = 0;
+  size_t answer = 0;
+  for (const Prompt& prompt : request.prompts) {
+    const size_t num_tokens = prompt.ids.size();
+    held += prompt.ids.capacity() * sizeof(int32_t) + prompt.echo_text.capacity();
+    if (asked.num_prompt_logprobs) held += num_tokens * n * score_bytes(*asked.num_prompt_logprobs);
+    const int64_t room = max_context - static_cast<int64_t>(num_tokens);
+    const auto longest = static_cast<size_t>(std::min<int64_t>(asked.max_tokens, room));
+    if (keeps_scores) answer += longest * n * score_bytes(*asked.num_logprobs);
+  }
+  ByteBudget::Lease memory = std::move(caller.memory);
+  if (held + answer > memory.limit()) {
+    Error error = bad_field(
+        "logprobs", fmt::format("for up to {} MiB of scores", ((held + answer) >> 20) + 1),
+        fmt::format("for at most {} MiB, all that this server lends", memory.limit() >> 20));
+    error.hint = "ask for fewer prompts, choices, tokens or alternatives at once";
+    return error;
+  }
+  if (!memory.resize(held)) {
+    return Error{ErrorCode::kExhausted,
+                 fmt::format("this request needs {} MiB for prompts and scores, and other requests "
+                             "hold what this server lends",
+                             (held >> 20) + 1),
+                 "try again later",
+                 {}};
+  }
+  request.memory = std::move(memory);
+  return {};
+}
+
+}  // namespace
+
 Result<GenerationRequest> parse_completion(const boost::json::object& body,
-                                           const ServingModel& model) {
-  TRY(check_model_name(body, model));
-  const Fields fields(body);
+                                           const ServingModel& model, Caller caller) {
   GenerationRequest request;
+  request.model_name = TRY(asked_model(body, model));
+  TRY(check_fields(body, kInCompletion, "", request.ignored));
+  const Fields fields(body);
   request.prototype.max_tokens = kDefaultCompletionTokens;
-  TRY(parse_common(body, model, request));
+  TRY(parse_common(body, model, caller, request));
   request.echo = TRY(fields.boolean("echo")).value_or(false);
   TRY(parse_completion_logprobs(fields, request));
-  const bool scores_only = request.prototype.max_tokens == 0;
-  if (scores_only && !request.echo) {
+  if (request.prototype.max_tokens == 0 && !request.echo) {
     return bad_field("max_tokens", "0", "at least 1, unless echo is true");
   }
-  if (scores_only && !request.prototype.num_prompt_logprobs) {
-    request.prototype.num_prompt_logprobs = 0;
-  }
-  request.prompts = TRY(parse_prompts(fields, model));
-  if (request.total_choices() > kMaxTotalChoices) {
-    return bad_field("n",
-                     fmt::format("{} for {} prompts", request.num_choices, request.prompts.size()),
-                     fmt::format("such that there are at most {} choices", kMaxTotalChoices));
-  }
-  for (Prompt& prompt : request.prompts) {
-    TRY(check_prompt(prompt.ids, "prompt", !scores_only, model));
-    if (!request.echo) {
-      prompt.echo_text.clear();
-    } else if (prompt.echo_text.empty()) {
-      prompt.echo_text =
-          valid_utf8(TRY(model.text.tokenizer->decode(prompt.ids, request.skip_special)));
-    }
-  }
+  TRY(parse_prompts(fields, model, EncodeLimits{.stopped = caller.left}, request));
+  TRY(take_memory(caller, true, model.max_context, request));
   return request;
 }
 
-Result<GenerationRequest> parse_chat(const boost::json::object& body, const ServingModel& model) {
-  TRY(check_model_name(body, model));
-  const Fields fields(body);
+Result<GenerationRequest> parse_chat(const boost::json::object& body, const ServingModel& model,
+                                     Caller caller) {
   GenerationRequest request;
+  request.model_name = TRY(asked_model(body, model));
+  TRY(check_fields(body, kInChat, "", request.ignored));
+  const Fields fields(body);
   request.prototype.max_tokens =
       static_cast<int32_t>(std::min<int64_t>(model.max_context, INT32_MAX));
-  TRY(parse_common(body, model, request));
+  TRY(parse_common(body, model, caller, request));
   if (request.prototype.max_tokens == 0) return bad_field("max_tokens", "0", "at least 1");
   const bool logprobs = TRY(fields.boolean("logprobs")).value_or(false);
   const auto top = TRY(fields.integer("top_logprobs", 0, kMaxLogprobs));
@@ -377,9 +321,13 @@ Result<GenerationRequest> parse_chat(const boost::json::object& body, const Serv
     return bad_field("logprobs", "false", "true when top_logprobs is given");
   }
   Prompt prompt;
-  prompt.ids = TRY(chat_prompt_ids(body, model));
+  const EncodeLimits limits{.max_tokens = model.max_context, .stopped = caller.left};
+  prompt.ids = TRY(chat_prompt_ids(body, model, limits, request.ignored));
   TRY(check_prompt(prompt.ids, "messages", true, model));
   request.prompts.push_back(std::move(prompt));
+  const bool has_max_tokens =
+      fields.find("max_tokens") != nullptr || fields.find("max_completion_tokens") != nullptr;
+  TRY(take_memory(caller, has_max_tokens, model.max_context, request));
   return request;
 }
 

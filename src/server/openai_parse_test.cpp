@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "server/json.h"
 #include "server/openai.h"
 #include "server/test_support.h"
@@ -86,9 +88,9 @@ constexpr BadField kBadFields[] = {
     {R"("response_format":{"type":"json_object"})", "response_format", "response_format is 'json_object', but it must be of type 'text' (constrained output is not supported by this server yet)"},
     {R"("response_format":{"type":"json_schema","json_schema":{}})", "response_format", "response_format is 'json_schema', but it must be of type 'text' (constrained output is not supported by this server yet)"},
     {R"("response_format":{})", "response_format", "response_format is '', but it must be of type 'text' (constrained output is not supported by this server yet)"},
-    {R"("guided_json":{})", "guided_json", "guided_json is not supported by this server (leave it out)"},
-    {R"("suffix":"end")", "suffix", "suffix is not supported by this server (leave it out)"},
-    {R"("use_beam_search":true)", "use_beam_search", "use_beam_search is true, but it must be false"},
+    {R"("guided_json":{})", "guided_json", "guided_json is an object, which is not supported by this server (constrained answers are not supported)"},
+    {R"("suffix":"end")", "suffix", "suffix is \"end\", which is not supported by this server (leave it out)"},
+    {R"("use_beam_search":true)", "use_beam_search", "use_beam_search is true, which is not supported by this server (leave it out)"},
     {R"("echo":"x")", "echo", "echo is \"x\", but it must be true or false"},
     {R"("model":7)", "model", "model is 7, but it must be a string"},
     {R"("model":"gone")", "model", "the model \"gone\" does not exist here, this server has 'scripted'"},
@@ -132,7 +134,6 @@ constexpr BadMessages kBadMessages[] = {
     {R"([{"role":"robot","content":"x"}])", "messages[0].role is \"robot\", but it must be system, developer, user, assistant or tool"},
     {R"([{"role":7,"content":"x"}])", "messages[0].role is 7, but it must be system, developer, user, assistant or tool"},
     {R"([{"role":"user"}])", "messages[0].content is missing, but it must be a string or a list of text parts"},
-    {R"([{"role":"user","content":null}])", "messages[0].content is missing, but it must be a string or a list of text parts"},
     {R"([{"role":"user","content":5}])", "messages[0].content is 5, but it must be a string or a list of text parts"},
     {R"([{"role":"user","content":[5]}])", "messages[0].content[0] is 5, but it must be an object or a string"},
     {R"([{"role":"user","content":[{"text":"x"}]}])", "messages[0].content[0] is without a type, but it must be a part of type 'text'"},
@@ -196,9 +197,10 @@ TEST_F(ParseTest, EachBadMessageIsNamed) {
 TEST_F(ParseTest, APromptThatDoesNotFitSaysBothNumbers) {
   const auto request = completion(fmt::format(R"({{"prompt":"{}"}})", std::string(120, 'x')));
   ASSERT_FALSE(request.ok());
-  EXPECT_EQ(request.error().to_string(),
-            "the prompt has 121 tokens, but this model's maximum context length is 100 tokens, "
-            "prompt and answer together (shorten the prompt)");
+  EXPECT_EQ(
+      request.error().to_string(),
+      "the prompt has at least 101 tokens, but this model's maximum context length is 100 tokens, "
+      "prompt and answer together (shorten the prompt)");
   EXPECT_EQ(request.error().param, "prompt");
   // 99 tokens and BOS fill the context: room for scoring, none for an answer.
   const std::string full(99, 'x');
@@ -244,7 +246,11 @@ TEST_F(ParseTest, ReadsEverySamplingField) {
   EXPECT_EQ(request->num_choices, 2);
   EXPECT_TRUE(request->include_stop);
   EXPECT_FALSE(request->skip_special);
-  EXPECT_EQ(request->engine_request(1, 100).sampling.seed, static_cast<uint64_t>(-2));
+  // Each answer draws by its index: no answer of one seed is the first of the next.
+  for (const uint32_t i : {0u, 1u}) {
+    EXPECT_EQ(request->engine_request(i, 100).sampling.seed, static_cast<uint64_t>(-3));
+    EXPECT_EQ(request->engine_request(i, 100).sampling.choice_idx, i);
+  }
 }
 
 TEST_F(ParseTest, TakesWhatLoadGeneratorsAndFrameworksSend) {
@@ -268,8 +274,17 @@ TEST_F(ParseTest, DefaultsComeFromTheModel) {
   const auto request = completion(R"({"prompt":"a"})");
   EXPECT_EQ(request->prototype.sampling.temperature, 0.6f);
   EXPECT_EQ(request->prototype.sampling.top_k, 20);
-  EXPECT_EQ(request->prototype.sampling.top_p, 1.0f);
+  EXPECT_EQ(request->prototype.sampling.top_p, 0.95f);
   EXPECT_EQ(completion(R"({"prompt":"a","temperature":0})")->prototype.sampling.temperature, 0.0f);
+}
+
+TEST_F(ParseTest, AModelThatRecommendsNothingSamplesAsTheCommandLineAndThePageDo) {
+  const SamplingParams sampling = completion(R"({"prompt":"a"})")->prototype.sampling;
+  EXPECT_EQ(sampling.temperature, 0.7f);
+  EXPECT_EQ(sampling.top_p, 0.95f);
+  EXPECT_EQ(sampling.top_k, 0);
+  EXPECT_EQ(sampling.min_p, 0.0f);
+  EXPECT_EQ(sampling.repetition_penalty, 1.0f);
 }
 
 TEST_F(ParseTest, MessagesBecomeThePromptOfTheTemplate) {
@@ -309,6 +324,131 @@ TEST_F(ParseTest, APromptHasExactlyOneBos) {
   EXPECT_FALSE(completion(R"({"prompt":"","add_special_tokens":false})").ok());
 }
 
+TEST_F(ParseTest, NullContentIsEmpty) {
+  for (const char* role : {"user", "system", "assistant", "tool"}) {
+    EXPECT_EQ(
+        prompt_of(chat(fmt::format(R"({{"messages":[{{"role":"{}","content":null}}]}})", role))),
+        fmt::format("<s>[{}]\n[assistant]", role));
+  }
+}
+
+TEST_F(ParseTest, WhatTheTemplateHasNoPlaceForIsRefused) {
+  // Renders the first message's content, whatever else there is.
+  class OneMessage : public ChatTemplate {
+   public:
+    Result<std::string> render(std::string_view, std::optional<std::string_view>) const override {
+      return std::string("prompt");
+    }
+    const std::string& source() const override { return source_; }
+
+   private:
+    const std::string source_ = "{# tools, documents #}";
+  };
+  bundle_.chat_template = std::make_unique<OneMessage>();
+  const auto message = [&](const std::string& members) {
+    const auto request = chat(R"({"messages":[{"role":"user","content":"a"}],)" + members + "}");
+    return request.ok() ? "x-headrace-ignored: " + request->ignored.text()
+                        : request.error().to_string();
+  };
+  const std::string hint = " (leave it out, or use a model that was made for it)";
+  EXPECT_EQ(message(R"("tools":[{"type":"function","function":{"name":"f"}}])"),
+            "this model's chat template has no place for tools" + hint);
+  EXPECT_EQ(message(R"("documents":[{"text":"x"}])"),
+            "this model's chat template has no place for documents" + hint);
+  EXPECT_EQ(message(R"("tools":[],"documents":[])"), "x-headrace-ignored: ");
+  EXPECT_EQ(message(R"("reasoning_effort":"low","chat_template_kwargs":{"enable_thinking":false})"),
+            "x-headrace-ignored: chat_template_kwargs.enable_thinking, reasoning_effort");
+  const auto calls = chat(
+      R"({"messages":[{"role":"assistant","content":null,"tool_calls":[{"id":"1","type":"function",)"
+      R"("function":{"name":"f","arguments":"{}"}}]}]})");
+  ASSERT_FALSE(calls.ok());
+  EXPECT_EQ(calls.error().param, "messages[0].tool_calls");
+}
+
+TEST_F(ParseTest, PromptsOfOneListShareABound) {
+  // 800 prompts of 90 tokens: each fits, all together are more than 65,536.
+  std::string list;
+  for (int i = 0; i < 800; ++i)
+    list += fmt::format("{}\"{}\"", i > 0 ? "," : "", std::string(89, 'x'));
+  const auto request = completion(fmt::format(R"({{"prompt":[{}]}})", list));
+  ASSERT_FALSE(request.ok());
+  EXPECT_EQ(
+      request.error().to_string(),
+      "prompt is a list that has 65610 tokens after 729 of its prompts, but it must be one of "
+      "at most 65536 tokens in all (send the prompts in several requests)");
+  EXPECT_FALSE(completion(R"({"prompt":[[1],[2]],"n":16,"max_tokens":0})").ok());
+}
+
+TEST_F(ParseTest, WorkEndsWhenTheCallerLeft) {
+  Caller caller;
+  caller.left = [] { return true; };
+  const auto request =
+      parse_completion(object_of(R"({"prompt":"a long text"})"), model_, std::move(caller));
+  ASSERT_FALSE(request.ok());
+  EXPECT_EQ(request.error().code, ErrorCode::kUnavailable);
+}
+
+TEST_F(ParseTest, ScoresAreLeasedBeforeAnyWork) {
+  ByteBudget budget(1 << 20);
+  const auto ask = [&](const std::string& members) {
+    Caller caller;
+    caller.memory = budget.lease();
+    return parse_completion(
+        object_of(R"({"prompt":")" + std::string(80, 'x') + "\"," + members + "}"), model_,
+        std::move(caller));
+  };
+  const auto scored = ask(R"("echo":true,"logprobs":20,"max_tokens":1)");
+  ASSERT_TRUE(scored.ok()) << scored.error().message;
+  EXPECT_GE(budget.used(), 81 * score_bytes(20));
+  // What can never fit is the request's fault; what does not fit now is not.
+  const auto never = ask(R"("echo":true,"logprobs":20,"max_tokens":9,"n":16)");
+  ASSERT_FALSE(never.ok());
+  EXPECT_EQ(never.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(
+      never.error().to_string(),
+      "logprobs is for up to 3 MiB of scores, but it must be for at most 1 MiB, all that this "
+      "server lends (ask for fewer prompts, choices, tokens or alternatives at once)");
+  const auto later = ask(R"("echo":true,"logprobs":20,"max_tokens":1,"n":7)");
+  ASSERT_FALSE(later.ok());
+  EXPECT_EQ(later.error().code, ErrorCode::kExhausted);
+  EXPECT_EQ(ask(R"("echo":true,"logprobs":1,"max_tokens":1)").ok(), true);
+}
+
+TEST_F(ParseTest, CacheDomainsAreOfKeyAndSalt) {
+  const auto domain = [&](bool has_key, uint64_t client, const std::string& members) {
+    Caller caller;
+    caller.client = client;
+    caller.has_key = has_key;
+    const auto request =
+        parse_completion(object_of(R"({"prompt":"a")" + members + "}"), model_, std::move(caller));
+    return request.ok() ? request->prototype.cache_domain : "error: " + request.error().message;
+  };
+  EXPECT_EQ(domain(false, 1, ""), domain(false, 2, ""));  // addresses share
+  std::set<std::string> domains = {domain(false, 1, "")};
+  for (const uint64_t client : {1, 2}) {
+    EXPECT_TRUE(domains.insert(domain(true, client, "")).second);
+    for (const char* salt : {"a", "b", "/a"}) {
+      EXPECT_TRUE(
+          domains.insert(domain(true, client, fmt::format(R"(,"cache_salt":"{}")", salt))).second);
+    }
+  }
+  EXPECT_TRUE(domains.insert(domain(false, 1, R"(,"cache_salt":"a")")).second);
+  EXPECT_EQ(domain(false, 1, R"(,"cache_salt":"")"),
+            "error: cache_salt is a string of 0 bytes, but it must be a string of 1 to 256 bytes");
+  EXPECT_EQ(
+      domain(false, 1, fmt::format(R"(,"cache_salt":"{}")", std::string(257, 'x'))),
+      "error: cache_salt is a string of 257 bytes, but it must be a string of 1 to 256 bytes");
+  EXPECT_EQ(domain(false, 1, R"(,"cache_salt":7)"),
+            "error: cache_salt is 7, but it must be a string");
+}
+
+TEST_F(ParseTest, ThePromptAloneNeedsNoWork) {
+  EXPECT_TRUE(completion(R"({"prompt":"a","echo":true,"max_tokens":0})")->only_echoes());
+  EXPECT_FALSE(
+      completion(R"({"prompt":"a","echo":true,"max_tokens":0,"logprobs":0})")->only_echoes());
+  EXPECT_FALSE(completion(R"({"prompt":"a","echo":true})")->only_echoes());
+}
+
 TEST_F(ParseTest, ABaseModelHasNoChat) {
   bundle_.chat_template.reset();
   const auto request = chat(R"({"messages":[{"role":"user","content":"a"}]})");
@@ -346,6 +486,31 @@ TEST(ParseBody, NumbersThatNoDoubleHoldsAreRefused) {
               "the body holds a number beyond the range of a double (about 1.8e308)");
   }
   EXPECT_TRUE(parse_body("[1e308, -1.7e308, 1e-400]").ok());
+}
+
+TEST(ParseBody, AKeyThatIsGivenTwiceIsNamedAtEveryDepth) {
+  const auto error = [](std::string_view text) {
+    const auto value = parse_body(text);
+    return value.ok() ? Error{} : value.error();
+  };
+  for (const char* text : {R"({"a":1,"a":1})", R"({"a":{},"b":2,"a":null})",
+                           R"({"x":{"a":1,"b":{"c":0},"a":2}})", R"([{"b":1},{"a":1,"a":2}])",
+                           R"({"\u0061":1,"a":2})", R"({"tools":[{"f":{"a":[],"a":[]}}]})"}) {
+    EXPECT_EQ(
+        error(text).message,
+        "the body gives the key \"a\" more than once in one object, but each may be given once")
+        << text;
+    EXPECT_EQ(error(text).param, "a");
+    EXPECT_EQ(error(text).code, ErrorCode::kInvalidArgument);
+  }
+  // Equal keys of different objects, and keys that differ, are fine.
+  EXPECT_TRUE(parse_body(R"({"a":{"a":{"a":1}},"b":[{"a":1},{"a":2}],"A":0,"a ":1,"":2})").ok());
+  const std::string long_key(100'000, 'k');
+  EXPECT_EQ(error(fmt::format(R"({{"{0}":1,"{0}":2}})", long_key)).param.size(), 64u);
+  std::string many = "{";
+  for (int i = 0; i < 200'000; ++i) many += fmt::format(R"("k{}":{},)", i * 7919 % 200'000, i);
+  EXPECT_TRUE(parse_body(many + R"("z":1})").ok());
+  EXPECT_EQ(error(many + R"("k77":1})").param, "k77");
 }
 
 TEST(JsonWriter, WritesWhatReadsBack) {

@@ -37,9 +37,12 @@ class OpenAiRenderer : public ResponseRenderer {
   OpenAiRenderer(const ServingModel& model, const GenerationRequest& request,
                  std::string_view id_prefix)
       : model_(model),
+        name_(request.model_name),
         id_(fresh_id(id_prefix)),
         created_(unix_time()),
         include_usage_(request.include_usage) {}
+
+  const std::string& id() const override { return id_; }
 
   std::string chunk(const ChoiceDelta& delta, const Usage* usage) override {
     JsonWriter json;
@@ -65,15 +68,19 @@ class OpenAiRenderer : public ResponseRenderer {
     return as_event(json.str());
   }
 
-  std::string whole(std::span<const ChoiceDelta> choices, const Usage& usage) override {
-    JsonWriter json;
+  void begin_whole(JsonWriter& json) override {
     open(json, whole_object());
     json.key("choices").open_array();
-    for (const ChoiceDelta& choice : choices) write_choice(json, choice, false);
+  }
+
+  void add_choice(const ChoiceDelta& choice, JsonWriter& json) override {
+    write_choice(json, choice, false);
+  }
+
+  void end_whole(const Usage& usage, JsonWriter& json) override {
     json.close_array();
     write_usage(json, usage);
     json.close_object();
-    return json.take();
   }
 
   std::string error_event(const Error& error) override {
@@ -92,6 +99,13 @@ class OpenAiRenderer : public ResponseRenderer {
     reason == FinishReason::kNone ? json.null() : json.text(finish_name(reason));
   }
 
+  // One of the lists of the scores.
+  static void write_list(JsonWriter& json, std::string_view name, const JsonWriter& list) {
+    json.key(name).open_array();
+    if (!list.str().empty()) json.raw(list.str());
+    json.close_array();
+  }
+
   std::string token_bytes(int32_t id) const {
     return model_.text.tokenizer->token_bytes(id, false);
   }
@@ -99,7 +113,7 @@ class OpenAiRenderer : public ResponseRenderer {
  private:
   void open(JsonWriter& json, std::string_view object) const {
     json.open_object().text("id", id_).text("object", object).integer("created", created_);
-    json.text("model", model_.info.name).text("system_fingerprint", model_.info.numerics_id);
+    json.text("model", name_).text("system_fingerprint", model_.info.system_fingerprint);
   }
 
   static void write_usage(JsonWriter& json, const Usage& usage) {
@@ -113,6 +127,7 @@ class OpenAiRenderer : public ResponseRenderer {
   }
 
   const ServingModel& model_;
+  const std::string name_;
   const std::string id_;
   const int64_t created_;
   const bool include_usage_;
@@ -141,27 +156,31 @@ class ChatRenderer : public OpenAiRenderer {
     json.close_object();
   }
 
-  void write_logprobs(JsonWriter& json, std::span<const ScoredToken> scores) const {
+  void add_score(const ScoredToken& token, ScoreText& scores) override {
+    ++scores.num_tokens;
+    if (!token.logprobs) return;
+    JsonWriter& json = scores.lists[0];
+    json.open_object();
+    write_token(json, token.id, token.logprobs->logprob);
+    json.key("top_logprobs").open_array();
+    const auto& top = token.logprobs->top;
+    for (size_t i = 0; i < std::min(num_top_, top.size()); ++i) {
+      json.open_object();
+      write_token(json, top[i].first, top[i].second);
+      json.close_object();
+    }
+    json.close_array().close_object();
+  }
+
+  void write_logprobs(JsonWriter& json, const ScoreText& scores) const {
     json.key("logprobs");
-    if (!has_logprobs_ || scores.empty()) {
+    if (!has_logprobs_ || scores.num_tokens == 0) {
       json.null();
       return;
     }
-    json.open_object().key("content").open_array();
-    for (const ScoredToken& token : scores) {
-      if (!token.logprobs) continue;
-      json.open_object();
-      write_token(json, token.id, token.logprobs->logprob);
-      json.key("top_logprobs").open_array();
-      const auto& top = token.logprobs->top;
-      for (size_t i = 0; i < std::min(num_top_, top.size()); ++i) {
-        json.open_object();
-        write_token(json, top[i].first, top[i].second);
-        json.close_object();
-      }
-      json.close_array().close_object();
-    }
-    json.close_array().key("refusal").null().close_object();
+    json.open_object();
+    write_list(json, "content", scores.lists[0]);
+    json.key("refusal").null().close_object();
   }
 
   void write_token(JsonWriter& json, int32_t id, float logprob) const {
@@ -206,23 +225,26 @@ class CompletionRenderer : public OpenAiRenderer {
     return shown;
   }
 
-  void write_logprobs(JsonWriter& json, std::span<const ScoredToken> scores) const {
+  void add_score(const ScoredToken& token, ScoreText& scores) override {
+    ++scores.num_tokens;
+    auto& [offsets, logprobs, tokens, top] = scores.lists;
+    offsets.integer(token.text_offset);
+    token.logprobs ? logprobs.number(finite(token.logprobs->logprob)) : logprobs.null();
+    tokens.text(token_text(token.id));
+    write_top(top, token);
+  }
+
+  void write_logprobs(JsonWriter& json, const ScoreText& scores) const {
     json.key("logprobs");
-    if (!has_logprobs_ || scores.empty()) {
+    if (!has_logprobs_ || scores.num_tokens == 0) {
       json.null();
       return;
     }
-    json.open_object().key("text_offset").open_array();
-    for (const ScoredToken& token : scores) json.integer(token.text_offset);
-    json.close_array().key("token_logprobs").open_array();
-    for (const ScoredToken& token : scores) {
-      token.logprobs ? json.number(finite(token.logprobs->logprob)) : json.null();
-    }
-    json.close_array().key("tokens").open_array();
-    for (const ScoredToken& token : scores) json.text(token_text(token.id));
-    json.close_array().key("top_logprobs").open_array();
-    for (const ScoredToken& token : scores) write_top(json, token);
-    json.close_array().close_object();
+    constexpr std::string_view kNames[] = {"text_offset", "token_logprobs", "tokens",
+                                           "top_logprobs"};
+    json.open_object();
+    for (size_t i = 0; i < std::size(kNames); ++i) write_list(json, kNames[i], scores.lists[i]);
+    json.close_object();
   }
 
   // The most likely tokens, and beside them always the actual one.
@@ -250,6 +272,12 @@ class CompletionRenderer : public OpenAiRenderer {
 };
 
 }  // namespace
+
+size_t ScoreText::bytes() const {
+  size_t bytes = 0;
+  for (const JsonWriter& list : lists) bytes += list.str().size();
+  return bytes;
+}
 
 std::unique_ptr<ResponseRenderer> make_chat_renderer(const ServingModel& model,
                                                      const GenerationRequest& request) {

@@ -4,11 +4,14 @@
 #include <boost/json/array.hpp>
 #include <chrono>
 
+#include "server/api_fields.h"
 #include "server/assets.h"
 #include "server/dashboard.h"
 #include "server/fields.h"
 #include "server/json.h"
+#include "server/openai_prompt.h"
 #include "server/session.h"
+#include "text/stream_decoder.h"
 
 namespace headrace {
 namespace {
@@ -40,26 +43,42 @@ Result<boost::json::object> body_object(const HttpRequest& request) {
   return std::move(value.get_object());
 }
 
+// Takes the request's memory.
+Caller caller_of(const ServerState& state, HttpRequest& request, const Writer& writer) {
+  return {request.request_id,
+          request.client,
+          !state.options.api_keys.empty(),
+          request.arrived_us,
+          [writer] { return writer->disconnected(); },
+          std::move(request.memory)};
+}
+
+HttpResponse with_ignored(HttpResponse response, const IgnoredFields& ignored) {
+  const std::string text = ignored.text();
+  if (!text.empty()) response.headers.emplace_back(kIgnoredHeader, text);
+  return response;
+}
+
 // Parses with `parse`, renders with `render`: the shape of every endpoint that generates.
 template <typename Parse, typename Render>
-void generate(ServerState& state, const HttpRequest& request, const Writer& writer, Parse parse,
+void generate(ServerState& state, HttpRequest& request, const Writer& writer, Parse parse,
               Render render) {
   auto body = body_object(request);
   if (!body.ok()) return respond(state, *writer, error_response(body.error()));
-  auto parsed = parse(*body, state.serving);
+  request.body = {};
+  auto parsed = parse(*body, state.serving, caller_of(state, request, writer));
   if (!parsed.ok()) return respond(state, *writer, error_response(parsed.error()));
-  parsed->request_id = request.request_id;
   auto renderer = render(state.serving, *parsed);
   const SessionLimits limits{.max_queued_bytes = state.options.max_stream_queue_bytes};
   Session::start({state.engine, state.serving, state.counters, limits}, std::move(parsed).value(),
                  std::move(renderer), writer);
 }
 
-void handle_chat(ServerState& state, const HttpRequest& request, Writer writer) {
+void handle_chat(ServerState& state, HttpRequest& request, Writer writer) {
   generate(state, request, writer, parse_chat, make_chat_renderer);
 }
 
-void handle_completion(ServerState& state, const HttpRequest& request, Writer writer) {
+void handle_completion(ServerState& state, HttpRequest& request, Writer writer) {
   generate(state, request, writer, parse_completion, make_completion_renderer);
 }
 
@@ -69,7 +88,7 @@ void write_model(JsonWriter& json, const ServerState& state, const std::string& 
   json.integer("max_model_len", state.serving.max_context).close_object();
 }
 
-void handle_models(ServerState& state, const HttpRequest& /*request*/, Writer writer) {
+void handle_models(ServerState& state, HttpRequest& /*request*/, Writer writer) {
   JsonWriter json;
   json.open_object().text("object", "list").key("data").open_array();
   for (const std::string& name : state.names) write_model(json, state, name);
@@ -77,37 +96,63 @@ void handle_models(ServerState& state, const HttpRequest& /*request*/, Writer wr
   respond(state, *writer, HttpResponse{200, json.take()});
 }
 
-void handle_model(ServerState& state, const HttpRequest& request, Writer writer) {
+void handle_model(ServerState& state, HttpRequest& request, Writer writer) {
   const std::string name = request.path.substr(std::string_view("/v1/models/").size());
   const auto found = std::find(state.names.begin(), state.names.end(), name);
   if (found == state.names.end()) {
-    boost::json::object asked{{"model", name}};
-    const Status status = check_model_name(asked, state.serving);
-    return respond(state, *writer,
-                   status.ok()
-                       ? error_response(404, "a model's name is needed in the path", "model")
-                       : error_response(status.error()));
+    const auto asked = asked_model(boost::json::object{{"model", name}}, state.serving);
+    return respond(state, *writer, error_response(asked.error()));
   }
   JsonWriter json;
   write_model(json, state, name);
   respond(state, *writer, HttpResponse{200, json.take()});
 }
 
-Result<std::vector<int32_t>> ids_to_tokenize(const boost::json::object& body,
-                                             const ServingModel& model) {
-  TRY(check_model_name(body, model));
-  const Fields fields(body);
-  if (fields.find("messages") != nullptr) return chat_prompt_ids(body, model);
-  const auto prompt = TRY(fields.text("prompt"));
-  if (!prompt) return bad_field("prompt", "missing", "a string");
-  const bool add_special = TRY(fields.boolean("add_special_tokens")).value_or(true);
-  return model.text.encode_prompt(*prompt, add_special);
+Error no_memory_for(std::string_view what, size_t bytes) {
+  return Error{ErrorCode::kExhausted,
+               fmt::format("{} needs {} MiB, and other requests hold what this server lends", what,
+                           (bytes >> 20) + 1),
+               "send less at once, or try again later",
+               {}};
 }
 
-Result<HttpResponse> tokenize(const ServerState& state, const HttpRequest& request) {
+// Not bounded by the context, but by the caller's memory and patience.
+Result<std::vector<int32_t>> ids_to_tokenize(const boost::json::object& body,
+                                             const ServingModel& model, Caller& caller,
+                                             IgnoredFields& ignored) {
+  TRY(asked_model(body, model));
+  TRY(check_fields(body, kInTokenize, "", ignored));
+  const Fields fields(body);
+  const EncodeLimits limits{.stopped = caller.left};
+  const auto add_special = TRY(fields.boolean("add_special_tokens"));
+  if (fields.find("messages") != nullptr) {
+    if (add_special.value_or(false)) {
+      return bad_field("add_special_tokens", "true",
+                       "false for messages: the template places them");
+    }
+    return chat_prompt_ids(body, model, limits, ignored);
+  }
+  const auto prompt = TRY(fields.text("prompt"));
+  if (!prompt) return bad_field("prompt", "missing", "a string");
+  const size_t most_bytes = prompt->size() * sizeof(int32_t);
+  if (!caller.memory.grow(most_bytes)) return no_memory_for("this text", most_bytes);
+  auto ids = model.text.encode_prompt(*prompt, add_special.value_or(true), limits);
+  if (ids.ok() || !ids.error().param.empty()) return ids;
+  Error error = ids.error();
+  error.param = "prompt";
+  return error;
+}
+
+Result<HttpResponse> tokenize(const ServerState& state, HttpRequest& request, Caller& caller) {
   const boost::json::object body = TRY(body_object(request));
-  const std::vector<int32_t> ids = TRY(ids_to_tokenize(body, state.serving));
+  IgnoredFields ignored;
+  const std::vector<int32_t> ids = TRY(ids_to_tokenize(body, state.serving, caller, ignored));
   const bool with_strings = TRY(Fields(body).boolean("return_token_strs")).value_or(false);
+  // An id has up to 8 characters, a token on average no more than 24.
+  const size_t needed = ids.size() * (sizeof(int32_t) + 8 + (with_strings ? 24 : 0));
+  if (!caller.memory.resize(std::max(needed, caller.memory.bytes()))) {
+    return no_memory_for("the answer", needed);
+  }
   JsonWriter json;
   json.open_object().integer("count", static_cast<int64_t>(ids.size()));
   json.integer("max_model_len", state.serving.max_context).key("tokens").open_array();
@@ -121,45 +166,62 @@ Result<HttpResponse> tokenize(const ServerState& state, const HttpRequest& reque
     json.null();
   }
   json.close_object();
-  return HttpResponse{200, json.take()};
+  return with_ignored(HttpResponse{200, json.take()}, ignored);
 }
 
-Result<HttpResponse> detokenize(const ServerState& state, const HttpRequest& request) {
+// In slices: a few bytes of ids can mean much text.
+Result<std::string> join_tokens(const ServerState& state, std::span<const int32_t> ids,
+                                Caller& caller) {
+  constexpr size_t kSlice = 4096;
+  StreamDecoder decoder(*state.text.tokenizer, {}, false);
+  std::string text;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    text += decoder.push(ids[i]).text;
+    if (i % kSlice != kSlice - 1) continue;
+    if (caller.left()) return make_error(ErrorCode::kUnavailable, "the client left");
+    const size_t needed = 4 * text.size();  // the text as it grows, and as JSON
+    if (needed > caller.memory.bytes() && !caller.memory.resize(needed)) {
+      return no_memory_for("this text", needed);
+    }
+  }
+  return text + decoder.finish().text;
+}
+
+Result<HttpResponse> detokenize(const ServerState& state, HttpRequest& request, Caller& caller) {
   const boost::json::object body = TRY(body_object(request));
-  TRY(check_model_name(body, state.serving));
+  IgnoredFields ignored;
+  TRY(asked_model(body, state.serving));
+  TRY(check_fields(body, kInDetokenize, "", ignored));
   const boost::json::array* tokens = TRY(Fields(body).array("tokens"));
   if (tokens == nullptr) return bad_field("tokens", "missing", "a list of token ids");
-  std::vector<int32_t> ids;
-  for (const boost::json::value& value : *tokens) {
-    const auto id = whole_number(value);
-    if (!id || *id < 0 || *id >= state.model.vocab_size) {
-      return Error{ErrorCode::kInvalidArgument,
-                   fmt::format("tokens holds {}, but token ids are whole numbers from 0 to {}",
-                               show_value(value), state.model.vocab_size - 1),
-                   {},
-                   "tokens"};
-    }
-    ids.push_back(static_cast<int32_t>(*id));
-  }
-  const std::string text = TRY(state.text.tokenizer->decode(ids, false));
+  const std::vector<int32_t> ids =
+      TRY(parse_ids(*tokens, "tokens", state.model.vocab_size, INT64_MAX));
+  const std::string text = TRY(join_tokens(state, ids, caller));
   JsonWriter json;
   json.open_object().text("prompt", text).close_object();
-  return HttpResponse{200, json.take()};
+  return with_ignored(HttpResponse{200, json.take()}, ignored);
 }
 
-void handle_tokenize(ServerState& state, const HttpRequest& request, Writer writer) {
-  auto response = tokenize(state, request);
-  respond(state, *writer,
-          response.ok() ? std::move(response).value() : error_response(response.error()));
+using Convert = Result<HttpResponse> (*)(const ServerState&, HttpRequest&, Caller&);
+
+void handle_conversion(ServerState& state, HttpRequest& request, const Writer& writer,
+                       Convert convert) {
+  Caller caller = caller_of(state, request, writer);
+  auto response = convert(state, request, caller);
+  if (!response.ok()) return respond(state, *writer, error_response(response.error()));
+  response->memory = std::move(caller.memory);
+  respond(state, *writer, std::move(response).value());
 }
 
-void handle_detokenize(ServerState& state, const HttpRequest& request, Writer writer) {
-  auto response = detokenize(state, request);
-  respond(state, *writer,
-          response.ok() ? std::move(response).value() : error_response(response.error()));
+void handle_tokenize(ServerState& state, HttpRequest& request, Writer writer) {
+  handle_conversion(state, request, writer, tokenize);
 }
 
-void handle_tokenizer_info(ServerState& state, const HttpRequest& /*request*/, Writer writer) {
+void handle_detokenize(ServerState& state, HttpRequest& request, Writer writer) {
+  handle_conversion(state, request, writer, detokenize);
+}
+
+void handle_tokenizer_info(ServerState& state, HttpRequest& /*request*/, Writer writer) {
   JsonWriter json;
   const auto optional_text = [&](std::string_view name, const std::string& value) {
     json.key(name);
@@ -184,7 +246,7 @@ bool is_stalled(const ServerState& state) {
   return now_us() - progress > state.options.stall_limit.count() * 1000;
 }
 
-void handle_health(ServerState& state, const HttpRequest& /*request*/, Writer writer) {
+void handle_health(ServerState& state, HttpRequest& /*request*/, Writer writer) {
   const bool stalled = is_stalled(state);
   JsonWriter json;
   json.open_object().text("status", stalled ? "stalled" : "ok");
@@ -192,20 +254,21 @@ void handle_health(ServerState& state, const HttpRequest& /*request*/, Writer wr
   respond(state, *writer, HttpResponse{stalled ? 503 : 200, json.take()});
 }
 
-void handle_ready(ServerState& state, const HttpRequest& /*request*/, Writer writer) {
+void handle_ready(ServerState& state, HttpRequest& /*request*/, Writer writer) {
   const bool ready = !state.draining && !is_stalled(state);
   JsonWriter json;
   json.open_object().boolean("ready", ready).close_object();
   respond(state, *writer, HttpResponse{ready ? 200 : 503, json.take()});
 }
 
-void handle_version(ServerState& state, const HttpRequest& /*request*/, Writer writer) {
+void handle_version(ServerState& state, HttpRequest& /*request*/, Writer writer) {
   JsonWriter json;
-  json.open_object().text("version", server_version()).close_object();
+  json.open_object().text("version", server_version());
+  json.text("numerics_id", state.model.numerics_id).close_object();
   respond(state, *writer, HttpResponse{200, json.take()});
 }
 
-void handle_metrics(ServerState& state, const HttpRequest& /*request*/, Writer writer) {
+void handle_metrics(ServerState& state, HttpRequest& /*request*/, Writer writer) {
   respond(state, *writer,
           HttpResponse{200,
                        metrics_text(state.model.name, state.engine.snapshot(),
@@ -218,6 +281,7 @@ constexpr RouteRow kRoutes[] = {
     {"POST", "/v1/chat/completions", Scope::kInference, handle_chat, "Answer a conversation."},
     {"POST", "/v1/completions", Scope::kInference, handle_completion, "Continue a text."},
     {"GET", "/v1/models", Scope::kReading, handle_models, "The models served here."},
+    {"GET", "/v1/models/", Scope::kReading, handle_models, "The same."},
     {"GET", "/v1/models/*", Scope::kReading, handle_model, "One of them."},
     {"POST", "/tokenize", Scope::kInference, handle_tokenize, "Text or messages to token ids."},
     {"POST", "/detokenize", Scope::kInference, handle_detokenize, "Token ids to text."},
@@ -239,29 +303,8 @@ bool path_matches(const RouteRow& row, std::string_view path) {
   return path.starts_with(prefix) && path.size() > prefix.size();
 }
 
-// The same time whatever the difference is.
-bool equal_secrets(std::string_view a, std::string_view b) {
-  unsigned difference = a.size() == b.size() ? 0 : 1;
-  for (size_t i = 0; i < a.size(); ++i) {
-    const unsigned char other = b.empty() ? 0 : static_cast<unsigned char>(b[i % b.size()]);
-    difference |= static_cast<unsigned char>(a[i]) ^ other;
-  }
-  return difference == 0;
-}
-
-bool is_allowed(const ServerState& state, const HttpRequest& request, Scope scope) {
-  if (scope == Scope::kPublic || state.options.api_key.empty()) return true;
-  std::string_view key = request.header("authorization");
-  if (key.starts_with("Bearer ")) {
-    key.remove_prefix(7);
-  } else {
-    key = request.header("x-api-key");
-  }
-  return equal_secrets(state.options.api_key, key);
-}
-
 // No row for this method: what the path does offer, if anything.
-HttpResponse no_route(const HttpRequest& request) {
+HttpResponse no_route(const ServerState& state, const HttpRequest& request) {
   std::string allowed;
   for (const RouteRow& row : kRoutes) {
     if (!path_matches(row, request.path)) continue;
@@ -272,11 +315,41 @@ HttpResponse no_route(const HttpRequest& request) {
   if (allowed.empty()) {
     return error_response(404, fmt::format("there is no {} here", valid_utf8(request.path)));
   }
-  if (request.method == "OPTIONS") return HttpResponse{204, {}, {}, {{"Allow", allowed}}};
+  if (request.method == "OPTIONS") {
+    HttpResponse response{204, {}, {}, state.access.preflight_headers(request, allowed)};
+    response.headers.emplace_back("Allow", allowed);
+    return response;
+  }
   HttpResponse response = error_response(
       405, fmt::format("{} does not take {}, only {}", request.path, request.method, allowed));
   response.headers.emplace_back("Allow", allowed);
   return response;
+}
+
+const RouteRow* find_row(const HttpRequest& request) {
+  const bool is_head = request.method == "HEAD";
+  const std::string_view method = is_head ? std::string_view("GET") : request.method;
+  const auto row = std::find_if(std::begin(kRoutes), std::end(kRoutes), [&](const RouteRow& each) {
+    return each.method == method && path_matches(each, request.path);
+  });
+  return row == std::end(kRoutes) ? nullptr : row;
+}
+
+std::optional<HttpResponse> refusal_of(ServerState& state, HttpRequest& request) {
+  if (auto refusal = state.access.check_source(request)) return refusal;
+  request.route = find_row(request);
+  if (request.route == nullptr) return no_route(state, request);
+  if (request.route->scope != Scope::kPublic) {
+    if (auto refusal = state.access.check_key(request)) return refusal;
+  }
+  if (request.method == "POST") {
+    if (auto refusal = state.access.check_content(request)) return refusal;
+  }
+  if (request.route->scope == Scope::kInference && state.draining) {
+    return error_response(make_error(ErrorCode::kUnavailable,
+                                     "the server is shutting down and takes no new requests"));
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -289,37 +362,25 @@ ServerState::ServerState(Engine& serving_engine, const TextBundle& bundle, Model
       options(std::move(given)),
       names(all_names(model, options)),
       serving{text, model, names, engine.max_context()},
-      created(wall_clock_seconds()) {}
+      access(options),
+      created(wall_clock_seconds()),
+      memory(options.request_memory_bytes) {}
 
 std::span<const RouteRow> route_rows() { return kRoutes; }
 
 std::string_view server_version() { return HEADRACE_VERSION; }
 
-void respond(ServerState& state, ResponseWriter& writer, HttpResponse response) {
-  if (response.status >= 400) state.counters.http_errors.add();
+void respond(ServerState& /*state*/, ResponseWriter& writer, HttpResponse response) {
   writer.send(std::move(response));
 }
 
+Admission admit(ServerState& state, HttpRequest& request) {
+  return {refusal_of(state, request), state.access.cors_headers(request)};
+}
+
 void dispatch(ServerState& state, HttpRequest&& request, std::shared_ptr<ResponseWriter> writer) {
-  state.counters.http_requests.add();
-  const bool is_head = request.method == "HEAD";
-  const std::string_view method = is_head ? std::string_view("GET") : request.method;
-  const auto row = std::find_if(std::begin(kRoutes), std::end(kRoutes), [&](const RouteRow& each) {
-    return each.method == method && path_matches(each, request.path);
-  });
-  if (row == std::end(kRoutes)) return respond(state, *writer, no_route(request));
-  if (!is_allowed(state, request, row->scope)) {
-    HttpResponse response = error_response(401, "a valid API key is needed", {}, "invalid_api_key");
-    response.headers.emplace_back("WWW-Authenticate", "Bearer");
-    return respond(state, *writer, std::move(response));
-  }
-  if (row->scope == Scope::kInference && state.draining) {
-    return respond(
-        state, *writer,
-        error_response(make_error(ErrorCode::kUnavailable,
-                                  "the server is shutting down and takes no new requests")));
-  }
-  row->handler(state, request, std::move(writer));
+  CHECK(request.route != nullptr, "{} {} was never admitted", request.method, request.path);
+  request.route->handler(state, request, std::move(writer));
 }
 
 }  // namespace headrace

@@ -11,8 +11,10 @@
 #include <string_view>
 #include <vector>
 
+#include "base/byte_budget.h"
 #include "base/clock.h"
 #include "engine/engine.h"
+#include "server/access.h"
 #include "server/bundle.h"
 #include "server/http.h"
 #include "server/metrics.h"
@@ -31,8 +33,10 @@ struct ServerState {
   const ServerOptions options;
   const std::vector<std::string> names;  // the model's name, then its aliases
   const ServingModel serving;
+  const Access access;
   const int64_t created;  // wall clock, seconds: of /v1/models
   const TimeUs started = now_us();
+  ByteBudget memory;  // of bodies, answers and scores together; HttpRequest::memory leases of it
   ServerCounters counters;
   std::atomic<bool> draining = false;
 };
@@ -43,7 +47,8 @@ enum class Scope : uint8_t {
   kInference,  // as kReading; refused while draining
 };
 
-using Handler = void (*)(ServerState&, const HttpRequest&, std::shared_ptr<ResponseWriter>);
+// May take the request's body and memory; what it leaves ends with the call.
+using Handler = void (*)(ServerState&, HttpRequest&, std::shared_ptr<ResponseWriter>);
 
 struct RouteRow {
   std::string_view method;
@@ -56,10 +61,13 @@ struct RouteRow {
 std::span<const RouteRow> route_rows();
 std::string_view server_version();
 
-// Finds the row, checks scope and key, runs the handler; answers 401, 404, 405 and 503 itself.
-void dispatch(ServerState& state, HttpRequest&& request, std::shared_ptr<ResponseWriter> writer);
-
-// Sends and counts.
+// Finds the row and decides whether this client may ask it (access.h), before the body is read.
+// What is refused here (401, 403, 404, 405, 415, 503) reaches no handler; OPTIONS is answered here
+// too.
+Admission admit(ServerState& state, HttpRequest& request);
+// Sends; the connection counts.
 void respond(ServerState& state, ResponseWriter& writer, HttpResponse response);
+// Runs the handler of a request that was admitted.
+void dispatch(ServerState& state, HttpRequest&& request, std::shared_ptr<ResponseWriter> writer);
 
 }  // namespace headrace

@@ -1,11 +1,15 @@
 #include "server/server.h"
 
+#include <malloc.h>
+
+#include <algorithm>
 #include <condition_variable>
 #include <mutex>
 #include <thread>
 
 #include "base/log.h"
 #include "server/http.h"
+#include "server/request_log.h"
 #include "server/routes.h"
 
 namespace headrace {
@@ -13,6 +17,7 @@ namespace {
 
 // After the engine is done: for what is still on its way to the clients.
 constexpr std::chrono::milliseconds kFlushTime{2'000};
+constexpr std::chrono::milliseconds kTrimInterval{1'000};
 
 HttpOptions http_options(const ServerOptions& options) {
   HttpOptions http;
@@ -21,8 +26,10 @@ HttpOptions http_options(const ServerOptions& options) {
   http.num_threads = options.num_http_threads;
   http.num_workers = options.num_workers;
   http.max_head_bytes = options.max_head_bytes;
-  http.max_body_bytes = options.max_body_bytes;
+  // A body that could never fit is refused as too long, not as one to try again.
+  http.max_body_bytes = std::min(options.max_body_bytes, options.request_memory_bytes / 2);
   http.max_connections = options.max_connections;
+  http.max_connections_per_address = options.max_connections_per_address;
   http.header_deadline = options.header_deadline;
   http.body_deadline = options.body_deadline;
   http.idle_timeout = options.idle_timeout;
@@ -31,28 +38,41 @@ HttpOptions http_options(const ServerOptions& options) {
   return http;
 }
 
+HttpService http_service(ServerState& state) {
+  HttpService service;
+  service.handle = [&state](HttpRequest&& request, std::shared_ptr<ResponseWriter> writer) {
+    dispatch(state, std::move(request), std::move(writer));
+  };
+  service.admit = [&state](HttpRequest& request) { return admit(state, request); };
+  service.finished = log_request;
+  service.memory = &state.memory;
+  service.counters = &state.counters.http;
+  return service;
+}
+
+// Exists only once it listens.
 class ServerImpl : public Server {
  public:
-  ServerImpl(Engine& engine, const TextBundle& text, ModelInfo model, const ServerOptions& options)
-      : state_(engine, text, std::move(model), options) {}
+  ServerImpl(std::unique_ptr<ServerState> state, std::unique_ptr<HttpServer> http)
+      : state_(std::move(state)), http_(std::move(http)) {}
 
   ~ServerImpl() override { stop(); }
-
-  Status open() {
-    http_ = TRY(
-        HttpServer::listen(http_options(state_.options),
-                           [this](HttpRequest&& request, std::shared_ptr<ResponseWriter> writer) {
-                             dispatch(state_, std::move(request), std::move(writer));
-                           }));
-    return {};
-  }
 
   int port() const override { return http_->port(); }
 
   void run() override {
     std::unique_lock lock(mutex_);
     if (!stopped_) http_->start();
-    changed_.wait(lock, [this] { return stopped_; });
+    size_t num_returns = 0;
+    while (!changed_.wait_for(lock, kTrimInterval, [this] { return stopped_; })) {
+      // The allocator keeps what large requests freed, many times their body's size in small
+      // pieces, unless it is asked to give whole pages back.
+      const size_t now = state_->memory.num_large_returns();
+      if (std::exchange(num_returns, now) == now) continue;
+      lock.unlock();
+      malloc_trim(0);
+      lock.lock();
+    }
   }
 
   void stop() override { drain(std::chrono::milliseconds(0)); }
@@ -63,8 +83,8 @@ class ServerImpl : public Server {
       if (draining_) return true;
       draining_ = true;
     }
-    state_.draining = true;
-    const bool all_finished = state_.engine.drain(deadline);
+    state_->draining = true;
+    const bool all_finished = state_->engine.drain(deadline);
     http_->stop(kFlushTime);
     wait_for_responses();
     {
@@ -79,18 +99,18 @@ class ServerImpl : public Server {
   // Each session ends with its last event, which the engine delivers without fail.
   void wait_for_responses() {
     const TimeUs begin = now_us();
-    while (state_.counters.live_responses > 0) {
+    while (state_->counters.live_responses > 0) {
       if (now_us() - begin > 5'000'000) {
         LOG(kError, "{} responses are still held by the engine",
-            state_.counters.live_responses.load());
+            state_->counters.live_responses.load());
         return;
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   }
 
-  ServerState state_;
-  std::unique_ptr<HttpServer> http_;
+  const std::unique_ptr<ServerState> state_;
+  const std::unique_ptr<HttpServer> http_;
   std::mutex mutex_;  // guards all below
   std::condition_variable changed_;
   bool draining_ = false;
@@ -102,9 +122,9 @@ class ServerImpl : public Server {
 Result<std::unique_ptr<Server>> Server::create(Engine& engine, const TextBundle& text,
                                                ModelInfo model, const ServerOptions& options) {
   CHECK(text.tokenizer != nullptr, "a server needs a tokenizer");
-  auto server = std::make_unique<ServerImpl>(engine, text, std::move(model), options);
-  TRY(server->open());
-  return std::unique_ptr<Server>(std::move(server));
+  auto state = std::make_unique<ServerState>(engine, text, std::move(model), options);
+  auto http = TRY(HttpServer::listen(http_options(state->options), http_service(*state)));
+  return std::unique_ptr<Server>(std::make_unique<ServerImpl>(std::move(state), std::move(http)));
 }
 
 }  // namespace headrace

@@ -30,20 +30,26 @@ struct ModelInfo {
   int64_t vocab_size = 0;  // rows of the embedding: ids at or above it are refused
   std::string isa;         // "amx", "avx512"
   int num_threads = 0;
-  std::string numerics_id;  // system_fingerprint of every response
+  std::string numerics_id;         // of the arithmetic: engine/numerics.h
+  std::string system_fingerprint;  // of every response: the numerics id and the weights
 };
 
 struct ServerOptions {
   std::string host = "127.0.0.1";
-  int port = 8080;                   // 0: any free one
-  std::vector<std::string> aliases;  // further names of the model
-  std::string api_key;               // empty: no key needed
+  int port = 8080;                         // 0: any free one
+  std::vector<std::string> aliases;        // further names of the model
+  std::vector<std::string> api_keys;       // any of them is good; none: no key needed
+  std::vector<std::string> allowed_hosts;  // see access.h; "*": any
+  std::vector<std::string> cors_origins;   // "https://chat.example"; "*": any
   int num_http_threads = 2;
-  int num_workers = 2;  // parse, template and tokenise large bodies
+  int num_workers = 2;  // parse, template and tokenise; large bodies have one more of their own
   size_t max_head_bytes = 32 * 1024;
   size_t max_body_bytes = 32 * 1024 * 1024;
+  // All bodies, waiting requests, answers and scores together hold at most this much.
+  size_t request_memory_bytes = size_t{1} << 30;
   size_t max_stream_queue_bytes = 256 * 1024;
   int max_connections = 12'000;
+  int max_connections_per_address = 512;  // 0: no limit; this machine itself has none
   std::chrono::milliseconds header_deadline{10'000};
   std::chrono::milliseconds body_deadline{120'000};
   std::chrono::milliseconds idle_timeout{75'000};
@@ -56,7 +62,7 @@ struct ServerOptions {
 
 class Server {
  public:
-  // kIo: the address cannot be bound (says which and why); kInvalidArgument: host is no address.
+  // kIo: the address cannot be bound, or host is none (says which and why).
   static Result<std::unique_ptr<Server>> create(Engine& engine, const TextBundle& text,
                                                 ModelInfo model, const ServerOptions& options);
   virtual ~Server() = default;
@@ -67,7 +73,8 @@ class Server {
   // Cancels what runs, closes every connection; run() returns.
   virtual void stop() = 0;
   // /ready says 503 and new work is refused at once; running responses may finish until the
-  // deadline, then are cancelled; then as stop(). True if nothing had to be cancelled.
+  // deadline, then are cancelled; then as stop(). True if nothing had to be cancelled. Returns some
+  // seconds after the deadline, if the engine and every handler at work end in time.
   virtual bool drain(std::chrono::milliseconds deadline) = 0;
 };
 

@@ -10,6 +10,7 @@
 #include <atomic>
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
+#include <cerrno>
 #include <condition_variable>
 #include <functional>
 #include <map>
@@ -33,7 +34,9 @@ inline constexpr int32_t kVocabSize = 258;
 // Ids 0..255 are bytes; "<s>" and "</s>" are special tokens, also when written in a text.
 class ByteTokenizer : public Tokenizer {
  public:
-  Result<std::vector<int32_t>> encode(std::string_view utf8, bool add_special) const override {
+  using Tokenizer::encode;
+  Result<std::vector<int32_t>> encode(std::string_view utf8, bool add_special,
+                                      const EncodeLimits& limits) const override {
     std::vector<int32_t> ids;
     if (add_special) ids.push_back(kBos);
     while (!utf8.empty()) {
@@ -47,6 +50,9 @@ class ByteTokenizer : public Tokenizer {
         ids.push_back(static_cast<unsigned char>(utf8[0]));
         utf8.remove_prefix(1);
       }
+      const auto num_tokens = static_cast<int64_t>(ids.size());
+      if (num_tokens > limits.max_tokens) return too_many_tokens(num_tokens, limits.max_tokens);
+      if (limits.stopped && limits.stopped()) return make_error(ErrorCode::kUnavailable, "stopped");
     }
     return ids;
   }
@@ -105,7 +111,7 @@ class PlainTemplate : public ChatTemplate {
   const std::string& source() const override { return source_; }
 
  private:
-  const std::string source_ = "plain";
+  const std::string source_ = "plain, knows tool_calls and reasoning_effort";
 };
 
 inline TextBundle make_bundle(bool with_template = true) {
@@ -130,6 +136,7 @@ inline ModelInfo make_model_info() {
   info.isa = "none";
   info.num_threads = 1;
   info.numerics_id = "fp-scripted";
+  info.system_fingerprint = "fp-scripted";
   return info;
 }
 
@@ -400,6 +407,8 @@ class Client {
   void limit_receive_buffer(int bytes) {
     ::setsockopt(socket_, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
   }
+  void send_no_more() { ::shutdown(socket_, SHUT_WR); }
+  bool was_reset() const { return was_reset_; }  // seen by receive_more()
   bool send(std::string_view bytes) {
     while (!bytes.empty()) {
       const ssize_t sent = ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
@@ -412,6 +421,7 @@ class Client {
   bool receive_more() {
     char bytes[16384];
     const ssize_t count = ::recv(socket_, bytes, sizeof bytes, 0);
+    if (count < 0 && errno == ECONNRESET) was_reset_ = true;
     if (count <= 0) return false;
     buffer_.append(bytes, static_cast<size_t>(count));
     return true;
@@ -484,6 +494,7 @@ class Client {
   }
 
   int socket_ = -1;
+  bool was_reset_ = false;
   bool connected_ = false;
   std::string buffer_;
 };

@@ -3,15 +3,11 @@
 #include <ctime>
 #include <utility>
 
-#include "text/textkit_call.h"
+#include "text/render_process.h"
 
 namespace headrace {
 
 namespace {
-
-struct TemplateCloser {
-  void operator()(TkTemplate* handle) const { tk_template_free(handle); }
-};
 
 // "2026-01-02T03:04:05" in the local time zone.
 std::string local_time() {
@@ -24,36 +20,32 @@ std::string local_time() {
 
 class TextkitTemplate final : public ChatTemplate {
  public:
-  TextkitTemplate(TkTemplate* handle, std::string_view source) : handle_(handle), source_(source) {}
+  TextkitTemplate(std::string_view source, std::string_view special_tokens_json,
+                  std::string_view plain_json)
+      : source_(source), process_(source, special_tokens_json, plain_json) {}
+
+  Status start() { return process_.start(); }
 
   Result<std::string> render(std::string_view options_json,
                              std::optional<std::string_view> now) const override {
-    const std::string time = now ? std::string(*now) : local_time();
-    TkBytes text = {};
-    TkBytes error = {};
-    const TkStatus status =
-        tk_template_render(handle_.get(), tk_view(options_json), tk_view(time), &text, &error);
-    if (status != kTkOk) return textkit_error(status, error);
-    return take_bytes(text);
+    return process_.render(options_json, now ? std::string(*now) : local_time());
   }
 
   const std::string& source() const override { return source_; }
 
  private:
-  std::unique_ptr<TkTemplate, TemplateCloser> handle_;
-  std::string source_;
+  const std::string source_;
+  mutable RenderProcess process_;
 };
 
 }  // namespace
 
 Result<std::unique_ptr<ChatTemplate>> ChatTemplate::create(std::string_view source,
-                                                           std::string_view special_tokens_json) {
-  TkTemplate* handle = nullptr;
-  TkBytes error = {};
-  const TkStatus status =
-      tk_template_new(tk_view(source), tk_view(special_tokens_json), &handle, &error);
-  if (status != kTkOk) return textkit_error(status, error);
-  return std::unique_ptr<ChatTemplate>(std::make_unique<TextkitTemplate>(handle, source));
+                                                           std::string_view special_tokens_json,
+                                                           std::string_view plain_json) {
+  auto chat_template = std::make_unique<TextkitTemplate>(source, special_tokens_json, plain_json);
+  TRY(chat_template->start());
+  return std::unique_ptr<ChatTemplate>(std::move(chat_template));
 }
 
 }  // namespace headrace

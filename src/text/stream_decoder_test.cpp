@@ -14,7 +14,7 @@ class Pieces final : public Tokenizer {
   explicit Pieces(std::vector<std::string> pieces, DecodeScheme scheme = {})
       : pieces_(std::move(pieces)), scheme_(scheme) {}
 
-  Result<std::vector<int32_t>> encode(std::string_view, bool) const override {
+  Result<std::vector<int32_t>> encode(std::string_view, bool, const EncodeLimits&) const override {
     return std::vector<int32_t>();
   }
   Result<std::string> decode(std::span<const int32_t>, bool) const override {

@@ -17,9 +17,8 @@ inline std::string take_bytes(TkBytes bytes) {
   return text;
 }
 
-// The error of a call that did not return kTkOk; takes the message.
-inline Error textkit_error(TkStatus status, TkBytes message) {
-  const std::string text = take_bytes(message);
+// The error of a call that did not return kTkOk.
+inline Error textkit_error(TkStatus status, std::string_view text) {
   switch (status) {
     case kTkInvalid:
       return make_error(ErrorCode::kInvalidArgument, "{}", text);
@@ -27,11 +26,22 @@ inline Error textkit_error(TkStatus status, TkBytes message) {
       return make_error(ErrorCode::kUnsupported, "{}", text);
     case kTkCorrupt:
       return make_error(ErrorCode::kCorrupt, "{}", text);
+    case kTkExhausted:
+      return make_error(ErrorCode::kExhausted, "{}", text);
+    case kTkStopped:
+      return make_error(ErrorCode::kUnavailable, "{}", text);
+    case kTkTooLong:
+      return make_error(ErrorCode::kInvalidArgument, "{}", text);
     case kTkOk:
     case kTkInternal:
       break;
   }
   return make_error(ErrorCode::kInternal, "{}", text);
+}
+
+// Takes the message.
+inline Error textkit_error(TkStatus status, TkBytes message) {
+  return textkit_error(status, take_bytes(message));
 }
 
 }  // namespace headrace

@@ -1,5 +1,7 @@
 #include "text/tokenizer.h"
 
+#include <new>
+
 #include "text/joiner.h"
 #include "text/textkit_call.h"
 
@@ -14,21 +16,41 @@ using TokenizerHandle = std::unique_ptr<TkTokenizer, TokenizerCloser>;
 
 std::string to_string(TkView view) { return std::string(view.data, view.size); }
 
+int32_t ask_stopped(void* limits) {
+  return static_cast<const EncodeLimits*>(limits)->stopped() ? 1 : 0;
+}
+
 class TextkitTokenizer final : public Tokenizer {
  public:
   explicit TextkitTokenizer(TokenizerHandle handle) : handle_(std::move(handle)) {
     tk_tokenizer_info(handle_.get(), &info_);
   }
 
-  Result<std::vector<int32_t>> encode(std::string_view utf8, bool add_special) const override {
+  Result<std::vector<int32_t>> encode(std::string_view utf8, bool add_special,
+                                      const EncodeLimits& limits) const override {
     TkIds ids = {};
     TkBytes error = {};
+    TkEncodeLimits bounds = {.max_tokens = limits.max_tokens,
+                             .stopped = limits.stopped ? ask_stopped : nullptr,
+                             .context = const_cast<EncodeLimits*>(&limits),
+                             .slice_bytes = limits.slice_bytes,
+                             .hidden = limits.hidden,
+                             .num_found = 0};
     const TkStatus status =
-        tk_tokenizer_encode(handle_.get(), tk_view(utf8), add_special, &ids, &error);
+        tk_tokenizer_encode(handle_.get(), tk_view(utf8), add_special, &bounds, &ids, &error);
+    if (status == kTkTooLong) {
+      tk_free_bytes(error);
+      return too_many_tokens(bounds.num_found, limits.max_tokens);
+    }
     if (status != kTkOk) return textkit_error(status, error);
-    std::vector<int32_t> result(ids.data, ids.data + ids.size);
-    tk_free_ids(ids);
-    return result;
+    const std::unique_ptr<TkIds, void (*)(TkIds*)> owner(&ids,
+                                                         [](TkIds* owned) { tk_free_ids(*owned); });
+    try {
+      return std::vector<int32_t>(ids.data, ids.data + ids.size);
+    } catch (const std::bad_alloc&) {
+      return make_error(ErrorCode::kExhausted, "there is not enough memory for {} token ids now",
+                        ids.size);
+    }
   }
 
   Result<std::string> decode(std::span<const int32_t> ids, bool skip_special) const override {
@@ -127,6 +149,15 @@ std::vector<TkView> views(const std::vector<std::string_view>& texts) {
 int32_t flag(std::optional<bool> value) { return value ? int32_t{*value} : -1; }
 
 }  // namespace
+
+Error too_many_tokens(int64_t num_found, int64_t max_tokens) {
+  return Error{ErrorCode::kInvalidArgument,
+               fmt::format("the prompt has at least {} tokens, but this model's maximum context "
+                           "length is {} tokens, prompt and answer together",
+                           num_found, max_tokens),
+               "shorten the prompt",
+               {}};
+}
 
 Result<std::unique_ptr<Tokenizer>> Tokenizer::from_json(std::string_view tokenizer_json,
                                                         std::string_view tokenizer_config_json) {

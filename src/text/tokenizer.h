@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -43,6 +44,23 @@ struct DecodeScheme {
   uint32_t strip_start_blanks = 0;  // blanks taken off the start of the text
 };
 
+// Bounds of one encoding. Work, time and memory beyond input and output are bounded by one slice
+// of the text, however long it is.
+struct EncodeLimits {
+  int64_t max_tokens = INT64_MAX;  // a text of more is refused as soon as that is sure
+  // Asked between slices, on the calling thread; true ends the call with kUnavailable. May be
+  // empty.
+  std::function<bool()> stopped = {};
+  size_t slice_bytes = 0;  // of one slice; 0: the usual size. Tests vary it
+  // A character that is no part of the text: where it interrupts the spelling of a special token,
+  // that is plain text. 0: none. Only without add_special.
+  char32_t hidden = 0;
+};
+
+// The error of a text that exceeds EncodeLimits::max_tokens: the words of a prompt that was counted
+// whole.
+Error too_many_tokens(int64_t num_found, int64_t max_tokens);
+
 class Tokenizer {
  public:
   // tokenizer_config_json: the file beside tokenizer.json, for bos_token and eos_token; may be
@@ -55,8 +73,14 @@ class Tokenizer {
 
   // Special tokens written in the text are recognised, as the reference tokenizers do.
   // add_special: add BOS / EOS as the tokenizer's own post-processor says.
-  // kInvalidArgument with the offset if the text is not valid UTF-8.
-  virtual Result<std::vector<int32_t>> encode(std::string_view utf8, bool add_special) const = 0;
+  // kInvalidArgument with the offset if the text is not valid UTF-8, or with the number of tokens
+  // found (at least) and allowed if there are more than limits.max_tokens; kUnavailable when
+  // stopped; kExhausted when memory is short.
+  virtual Result<std::vector<int32_t>> encode(std::string_view utf8, bool add_special,
+                                              const EncodeLimits& limits) const = 0;
+  Result<std::vector<int32_t>> encode(std::string_view utf8, bool add_special) const {
+    return encode(utf8, add_special, EncodeLimits());
+  }
   // kInvalidArgument naming an id that is out of range. Ids in range that stand for nothing add
   // nothing.
   virtual Result<std::string> decode(std::span<const int32_t> ids, bool skip_special) const = 0;

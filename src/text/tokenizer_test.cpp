@@ -45,6 +45,27 @@ TEST(Tokenizer, MergesByRankAndKeepsTheText) {
   }
 }
 
+TEST(Tokenizer, ATextOfTooManyTokensIsRefusedWithTheNumbers) {
+  const auto tokenizer = tiny();
+  const size_t num_tokens = encode(*tokenizer, "hello world").size();
+  const auto limit = static_cast<int64_t>(num_tokens);
+  EXPECT_TRUE(tokenizer->encode("hello world", false, {.max_tokens = limit}).ok());
+  const auto ids = tokenizer->encode("hello world", false, {.max_tokens = limit - 1});
+  ASSERT_FALSE(ids.ok());
+  EXPECT_EQ(ids.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(ids.error().message,
+            "the prompt has at least 2 tokens, but this model's maximum context length is 1 "
+            "tokens, prompt and answer together");
+}
+
+TEST(Tokenizer, AnEncodingThatIsNotWantedAnyMoreStops) {
+  const auto tokenizer = tiny();
+  const auto ids =
+      tokenizer->encode("hello", false, {.max_tokens = 10, .stopped = [] { return true; }});
+  ASSERT_FALSE(ids.ok());
+  EXPECT_EQ(ids.error().code, ErrorCode::kUnavailable);
+}
+
 TEST(Tokenizer, NormalisesToNfc) {
   const auto tokenizer = tiny();
   EXPECT_EQ(encode(*tokenizer, "e\u0301"), encode(*tokenizer, "\u00e9"));

@@ -85,10 +85,8 @@ TEST(Bf16Rows, ALayoutHasOneKindOfInput) {
 // Exact mode is the same arithmetic with and without the instruction; fast mode is another.
 TEST(Bf16Rows, NumericsIdNamesTheArithmetic) {
   if (!has_bf16_unit()) GTEST_SKIP() << "no AVX-512 BF16";
-  EXPECT_EQ(make_backend("avx512_bf16", 1)->numerics_id(),
-            make_backend("avx512", 1)->numerics_id());
-  EXPECT_NE(fast_backend("avx512_bf16", 1)->numerics_id(),
-            fast_backend("avx512", 1)->numerics_id());
+  EXPECT_EQ(make_backend("avx512_bf16", 1)->numerics(), make_backend("avx512", 1)->numerics());
+  EXPECT_NE(fast_backend("avx512_bf16", 1)->numerics(), fast_backend("avx512", 1)->numerics());
 }
 
 // Bits of the reference for any number of rows and threads, inputs around slices and pairs.

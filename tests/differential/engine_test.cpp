@@ -90,6 +90,13 @@ std::vector<Request> mixed_requests() {
     request.sampling.seed = i;
     requests.push_back(std::move(request));
   }
+  for (uint32_t choice = 1; choice < 3; ++choice) {  // further answers to one of the prompts
+    Request request = requests[3];
+    request.num_prompt_logprobs.reset();
+    request.sampling.temperature = 0.9f;
+    request.sampling.choice_idx = choice;
+    requests.push_back(std::move(request));
+  }
   return requests;
 }
 

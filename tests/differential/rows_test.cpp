@@ -142,11 +142,11 @@ TEST(Isa, MissingInstructionsAreNamed) {
 }
 
 TEST(Isa, NumericsIdFollowsTheClass) {
-  const std::string reference_id = make_backend("reference", 1)->numerics_id();
+  const std::string reference_id = make_backend("reference", 1)->numerics();
   std::set<std::string> ids;
   for (const std::string& isa : available_isas()) {
-    const std::string id = make_backend(isa, 1)->numerics_id();
-    EXPECT_EQ(id, make_backend(isa, 2)->numerics_id());
+    const std::string id = make_backend(isa, 1)->numerics();
+    EXPECT_EQ(id, make_backend(isa, 2)->numerics());
     EXPECT_EQ(id == reference_id, isa == "reference");
     if (isa == "amx") {  // bf16 weights have a class of their own there
       EXPECT_FALSE(ids.contains(id));

@@ -129,8 +129,11 @@ std::vector<GgufKey> keys_of(const GgufForm& form) {
   keys.push_back({"tokenizer.ggml.bos_token_id", 1u});
   keys.push_back({"tokenizer.ggml.eos_token_id", 2u});
   keys.push_back({"tokenizer.ggml.add_bos_token", true});
-  keys.push_back({"tokenizer.chat_template",
-                  "{{ bos_token }}{% for m in messages %}{{ m.content }}{% endfor %}"});
+  // Each template is a process of its own when it loads: some families of all have one.
+  if (form.architecture == "llama" || form.architecture == "qwen2") {
+    keys.push_back({"tokenizer.chat_template",
+                    "{{ bos_token }}{% for m in messages %}{{ m.content }}{% endfor %}"});
+  }
   return keys;
 }
 

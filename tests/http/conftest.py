@@ -13,6 +13,7 @@ import threading
 import time
 from pathlib import Path
 
+import httpx
 import openai
 import pytest
 
@@ -23,11 +24,11 @@ kBinary = os.environ.get("HEADRACE_BINARY", str(kRepository / "build/release/bin
 
 
 class Server:
-    def __init__(self, model, *options):
+    def __init__(self, model, *options, **popen):
         environment = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}
         self.process = subprocess.Popen(
             [kBinary, "serve", str(model), "--port", "0", "--quiet", *options],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, **popen)
         self.errors = []
         lines = queue.Queue()
         threading.Thread(target=lambda: [lines.put(line) for line in self.process.stdout], daemon=True).start()
@@ -49,8 +50,6 @@ class Server:
         return self.process.wait(timeout=60)
 
     def metric(self, name):
-        import httpx
-
         text = httpx.get(self.url + "/metrics").text
         values = re.findall(rf"^{re.escape(name)}\{{.*\}} (\S+)$", text, re.M)
         assert values, f"/metrics has no {name}"
@@ -71,8 +70,10 @@ def model(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def serve(model):
+    usual = model
+
     @contextlib.contextmanager
-    def start(*options):
+    def start(*options, model=usual):
         server = Server(model, *options)
         try:
             yield server

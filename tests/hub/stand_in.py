@@ -6,6 +6,7 @@ JSON: path, range, authorization, port.
 
 import hashlib
 import json
+import struct
 import sys
 import threading
 import time
@@ -13,10 +14,23 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote, urlsplit
 
 SIZE = 300_000
-WEIGHTS = bytes((i * 7 + (i >> 8)) & 0xFF for i in range(SIZE))
-CHANGED = bytes((i * 11 + 3) & 0xFF for i in range(SIZE))
+
+
+def safetensors(body):
+    """The bytes with the smallest header in place of the first ones."""
+    return struct.pack("<Q", 2) + b"{}" + body[10:]
+
+
+def gguf(body):
+    return b"GGUF" + struct.pack("<I", 3) + body[8:]
+
+
+RAW = bytes((i * 7 + (i >> 8)) & 0xFF for i in range(SIZE))
+WEIGHTS = safetensors(RAW)
+CHANGED = safetensors(bytes((i * 11 + 3) & 0xFF for i in range(SIZE)))
+PAGE = b"<!DOCTYPE html>\n<html><body>Please log in</body></html>\n"
 CONFIG = b'{"model_type": "llama"}'
-SHARDS = {"model-00001-of-00002.safetensors": WEIGHTS[:1000], "model-00002-of-00002.safetensors": WEIGHTS[1000:3000]}
+SHARDS = {"model-00001-of-00002.safetensors": safetensors(RAW[:1000]), "model-00002-of-00002.safetensors": safetensors(RAW[1000:3000])}
 INDEX = json.dumps({"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}}).encode()
 
 log = []
@@ -26,11 +40,13 @@ lock = threading.Lock()
 
 def files_of(repository):
     if repository == "gguf-only":
-        return {"README.md": b"x", "tiny-q8.gguf": WEIGHTS, "part-00001-of-00002.gguf": b"one", "part-00002-of-00002.gguf": b"two"}
+        return {"README.md": b"x", "tiny-q8.gguf": gguf(RAW), "part-00001-of-00002.gguf": gguf(b"        one"), "part-00002-of-00002.gguf": gguf(b"        two")}
     if repository == "sharded":
         return {"config.json": CONFIG, "model.safetensors.index.json": INDEX, "consolidated.safetensors": WEIGHTS, **SHARDS}
     if repository == "traversal":
         return {"config.json": CONFIG, "../../escape.safetensors": WEIGHTS, ".hidden.safetensors": WEIGHTS}
+    if repository == "page-for-config":
+        return {"config.json": PAGE, "tokenizer.json": b"{}", "model.safetensors": WEIGHTS}
     return {"config.json": CONFIG, "tokenizer.json": b"{}", "model.safetensors": WEIGHTS, "pytorch_model.bin": b"pickle"}
 
 
@@ -70,7 +86,11 @@ class Handler(BaseHTTPRequestHandler):
         elif "resolve" in parts:
             self.answer_file(parts[1], parts[-1], attempt)
         elif parts[0] == "file":
-            self.send_file(WEIGHTS, "\"plain\"")
+            self.send_file(gguf(RAW) if path.endswith(".gguf") else WEIGHTS, "\"plain\"")
+        elif parts[0] == "page":
+            self.answer(200, PAGE, Content_Type="text/html; charset=utf-8")
+        elif parts[0] == "empty":
+            self.answer(200, b"")
         else:
             self.answer(404, b"no such page")
 

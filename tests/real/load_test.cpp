@@ -76,7 +76,7 @@ Figures load_and_run(const std::string& path, const std::string& cache) {
 bool within_limits(const Figures& figures) {
   constexpr double kLargestTensor = 49152.0 * 576 * 34 / 32;
   std::printf("%s: planned %.1f MB, running %.1f MB, peak %.1f MB\n",
-              figures.packed ? "packed" : "mapped", figures.planned / 1e6, figures.running / 1e6,
+              figures.packed ? "packed" : "read", figures.planned / 1e6, figures.running / 1e6,
               figures.peak / 1e6);
   std::fflush(stdout);
   const double peak_limit = figures.packed ? figures.planned + kLargestTensor : figures.planned;

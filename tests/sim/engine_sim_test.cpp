@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <future>
 #include <mutex>
+#include <set>
 #include <thread>
 
 #include "engine/engine.h"
@@ -212,6 +213,7 @@ TEST(EngineSim, NotFiniteLogitsEndThatRequestOnly) {
   const Event failed = first.wait();
   EXPECT_EQ(failed.reason, FinishReason::kError);
   EXPECT_NE(failed.error.message.find("token 3"), std::string::npos) << failed.error.message;
+  EXPECT_EQ(failed.error.code, ErrorCode::kUnprocessable);  // not worth a retry
   EXPECT_TRUE(first.output().empty());
   second.wait();
   EXPECT_EQ(second.output(), alone);
@@ -286,6 +288,56 @@ TEST(EngineSim, CancelInEveryState) {
   EXPECT_EQ(rig.engine->snapshot().finished_cancelled, 3u);
 }
 
+// A caller that found its stop string ends the request: that is a stop, not an abort.
+TEST(EngineSim, StopByTheCallerCountsAsStop) {
+  FakeModelOptions fake;
+  fake.step_time = std::chrono::microseconds(2000);
+  Rig rig(fake, engine_options(1));
+  Collector running, queued;
+  const RequestId first = rig.engine->submit(make_request(1, 10, 400), running.sink()).value();
+  const RequestId second = rig.engine->submit(make_request(2, 10, 400), queued.sink()).value();
+  ASSERT_TRUE(running.wait_for_tokens(3));
+  rig.engine->stop(second);
+  rig.engine->cancel(second);  // too late: it has its end
+  rig.engine->stop(first);
+  rig.engine->stop(first);
+  const Event stopped = running.wait();
+  EXPECT_EQ(stopped.reason, FinishReason::kStop);
+  EXPECT_EQ(stopped.stop_id, -1);
+  EXPECT_EQ(stopped.usage.output_tokens, static_cast<int32_t>(running.output().size()));
+  EXPECT_LT(running.output().size(), 400u);
+  EXPECT_EQ(queued.wait().reason, FinishReason::kStop);
+  EXPECT_EQ(rig.engine->snapshot().finished_stop, 2u);
+  EXPECT_EQ(rig.engine->snapshot().finished_cancelled, 0u);
+}
+
+TEST(EngineSim, LatenciesCountFromTheArrivalOfTheRequest) {
+  Rig rig;
+  Request request = make_request(1, 10, 5);
+  run_together(*rig.engine, {request});
+  const double before = rig.engine->metrics().time_to_first_token.sum();
+  request.arrived_us = 1;  // its first byte came when the clock began
+  const double age = static_cast<double>(now_us() - 1) * 1e-6;
+  run_together(*rig.engine, {request});
+  EXPECT_LT(before, age);
+  EXPECT_GE(rig.engine->metrics().time_to_first_token.sum(), before + age);
+  EXPECT_GE(rig.engine->metrics().request_latency.sum(), before + age);
+  EXPECT_LT(rig.engine->metrics().queue_time.sum(), age);
+}
+
+TEST(EngineSim, DomainsDoNotShareAPrefix) {
+  Rig rig;
+  std::vector<int32_t> found;
+  for (const char* domain : {"mine", "yours", "", "mine"}) {
+    Request request = make_request(3, 40, 2);
+    request.cache_domain = domain;
+    Collector collector;
+    ASSERT_TRUE(rig.engine->submit(request, collector.sink()).ok());
+    found.push_back(collector.wait().usage.cached_tokens);
+  }
+  EXPECT_EQ(found, (std::vector<int32_t>{0, 0, 0, 32}));
+}
+
 TEST(EngineSim, SinkThatRefusesIsCancelled) {
   Rig rig;
   Collector slow(4), other;
@@ -314,6 +366,83 @@ TEST(EngineSim, FullQueueRefuses) {
   EXPECT_EQ(refused.num_terminal(), 0);
 }
 
+TEST(EngineSim, OneClientCannotFillTheWaitingRoom) {
+  FakeModelOptions fake;
+  fake.step_time = std::chrono::microseconds(1000);
+  EngineOptions options = engine_options(1);
+  options.max_waiting = 39;
+  Rig rig(fake, options);
+  std::vector<RequestId> held;
+  Collector hog;
+  Error refusal;
+  for (int i = 0; i < 40; ++i) {
+    Request request = make_request(1, 10, 400);
+    request.client = 7;
+    const Result<RequestId> id = rig.engine->submit(request, Collector().sink());
+    if (id.ok()) {
+      held.push_back(*id);
+    } else {
+      refusal = id.error();
+    }
+  }
+  EXPECT_EQ(held.size(), 30u);
+  EXPECT_EQ(refusal.code, ErrorCode::kExhausted);
+  EXPECT_NE(refusal.message.find("30 requests of this client"), std::string::npos);
+  EXPECT_EQ(refusal.hint, "try again later");
+  Request other = make_request(2, 3, 2);
+  other.client = 8;
+  Collector answered;
+  ASSERT_TRUE(rig.engine->submit(other, answered.sink()).ok());
+  for (const RequestId id : held) rig.engine->cancel(id);
+  EXPECT_EQ(answered.wait().reason, FinishReason::kLength);
+  EXPECT_TRUE(rig.engine->drain(milliseconds(20'000)));
+  EXPECT_EQ(rig.engine->snapshot().num_waiting, 0);
+}
+
+// Answers to one prompt at once: the prompt is computed once, and each answer is as alone.
+TEST(EngineSim, ChoicesOfOnePromptShareItAndKeepTheirBits) {
+  std::vector<Request> choices;
+  for (uint32_t i = 0; i < 16; ++i) {
+    Request request = make_request(1, 300, 8);
+    request.sampling.choice_idx = i;
+    choices.push_back(request);
+  }
+  const std::vector<Collector> alone = run_alone({}, choices);
+  EngineOptions options = engine_options(16);
+  Rig rig({}, options);
+  expect_equal(alone, run_together(*rig.engine, choices));
+  EXPECT_LE(rig.model.num_tokens(), 300 + 16 * (16 + 8));
+  std::set<std::vector<int32_t>> different;
+  for (const Collector& collector : alone) different.insert(collector.output());
+  EXPECT_GT(different.size(), 12u);
+}
+
+// What is not finite inside the model ends the request in the step that computes it, chunk or not,
+// and whoever shares its beginning is well.
+TEST(EngineSim, RowsThatAreNotFiniteArePublishedToNobody) {
+  FakeModelOptions fake;
+  fake.broken_token = 49;
+  Request good = make_request(3, 200, 10);
+  for (int32_t& id : good.prompt_ids) id %= 49;
+  good.sampling.logit_bias = {{49, -100.0f}};
+  Request bad = good;
+  bad.prompt_ids[150] = 49;
+  Rig rig(fake);
+  const std::vector<int32_t> alone = run_together(*rig.engine, {good})[0].output();
+  for (int round = 0; round < 3; ++round) {
+    Collector broken, well;
+    ASSERT_TRUE(rig.engine->submit(bad, broken.sink()).ok());
+    ASSERT_TRUE(rig.engine->submit(good, well.sink()).ok());
+    const Event failed = broken.wait();
+    EXPECT_EQ(failed.reason, FinishReason::kError);
+    EXPECT_EQ(failed.error.code, ErrorCode::kUnprocessable);
+    EXPECT_NE(failed.error.message.find("position 150"), std::string::npos) << failed.error.message;
+    const Event finished = well.wait();
+    EXPECT_EQ(well.output(), alone);
+    EXPECT_EQ(finished.usage.cached_tokens, 192);  // the shared beginning was never taken away
+  }
+}
+
 TEST(EngineSim, DrainWaitsThenCancels) {
   FakeModelOptions fake;
   fake.step_time = std::chrono::microseconds(1000);
@@ -334,6 +463,21 @@ TEST(EngineSim, DrainWaitsThenCancels) {
   EXPECT_FALSE(rig.engine->drain(milliseconds(20)));
   EXPECT_EQ(running.wait().reason, FinishReason::kCancelled);
   EXPECT_EQ(queued.wait().reason, FinishReason::kCancelled);
+}
+
+TEST(EngineSim, DrainGivesUpAStepThatHangs) {
+  FakeModelOptions fake;
+  fake.step_time = std::chrono::microseconds(1'500'000);
+  EngineOptions options = engine_options(1);
+  options.cancel_patience = milliseconds(50);
+  Rig rig(fake, options);
+  Collector collector;
+  ASSERT_TRUE(rig.engine->submit(make_request(1, 10, 10), collector.sink()).ok());
+  std::this_thread::sleep_for(milliseconds(30));
+  const TimeUs start = now_us();
+  EXPECT_FALSE(rig.engine->drain(milliseconds(10)));
+  EXPECT_LT(now_us() - start, 1'200'000);
+  EXPECT_EQ(collector.num_terminal(), 0);
 }
 
 TEST(EngineSim, DestructionEndsEveryRequestOnce) {
@@ -377,6 +521,9 @@ TEST(EngineSim, MetricsAndStepsAddUp) {
   EXPECT_EQ(metrics.prompt_tokens.sum(), static_cast<double>(metrics.prompt_tokens_total));
   EXPECT_EQ(metrics.inter_token_latency.count(), metrics.generation_tokens_total - requests.size());
   EXPECT_EQ(metrics.finished[static_cast<size_t>(FinishReason::kLength)], requests.size());
+  EXPECT_EQ(metrics.prompt_tokens_computed + metrics.prompt_tokens_cached,
+            metrics.prompt_tokens_total);
+  EXPECT_EQ(snapshot.kv_type, "f32");
   EXPECT_EQ(metrics.iteration_tokens.count(), metrics.steps_total);
   EXPECT_EQ(snapshot.num_requests, requests.size());
   EXPECT_EQ(snapshot.finished_length, requests.size());

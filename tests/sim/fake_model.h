@@ -122,7 +122,7 @@ class FakeBackend final : public Backend {
   int num_threads() const override { return 1; }
   int64_t num_joins() const override { return 0; }
   std::string_view isa() const override { return "fake"; }
-  std::string numerics_id() const override { return "fake"; }
+  std::string numerics() const override { return "fake\n"; }
   std::vector<KernelInfo> kernels() const override { return {}; }
 
  private:
@@ -138,6 +138,7 @@ struct FakeModelOptions {
   int64_t short_context = INT64_MAX;  // rope epoch 1 past this many tokens
   std::chrono::microseconds step_time{0};
   int32_t poison_token = -1;  // rows of this token have one NaN among their logits
+  int32_t broken_token = -1;  // rows of this token are not finite before there are logits
 };
 
 class FakeModel final : public Model {
@@ -172,6 +173,10 @@ class FakeModel final : public Model {
       }
     }
     CHECK(hashes.size() == batch.token_ids.size());
+    for (size_t i = 0; output.finite != nullptr && i < hashes.size(); ++i) {
+      output.finite[i] = batch.token_ids[i] != fake_.broken_token;
+    }
+    num_tokens_ += std::ssize(batch.token_ids);
     float* logits = output.logits;
     for (const int32_t row : batch.logit_rows) {
       fill_row(batch, hashes, row, logits);
@@ -198,6 +203,7 @@ class FakeModel final : public Model {
   // Positions whose K and V were not what the sequence's tokens say.
   int64_t num_errors() const { return num_errors_; }
   int64_t num_steps() const { return num_steps_; }
+  int64_t num_tokens() const { return num_tokens_; }  // computed since the beginning
 
  private:
   void fill_row(const Batch& batch, const std::vector<uint64_t>& hashes, int32_t row,
@@ -222,6 +228,7 @@ class FakeModel final : public Model {
   HashKv kv_;
   std::atomic<int64_t> num_errors_{0};
   std::atomic<int64_t> num_steps_{0};
+  std::atomic<int64_t> num_tokens_{0};
   std::atomic<int64_t> num_best_rows_{0};
 };
 

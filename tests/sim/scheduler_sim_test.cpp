@@ -83,6 +83,8 @@ class Simulation {
     options.max_context =
         pressed_ ? options.num_blocks * kBlockTokens : range(2, options.num_blocks * kBlockTokens);
     options.max_preemptions = static_cast<int>(range(0, kMaxPreemptions));
+    options.hash_key = {random_(), random_()};
+    num_clients_ = static_cast<uint64_t>(range(0, 2) == 0 ? 1 : range(2, 5));
     options.end_ids = {kEndId};
     const int64_t kind = pressed_ ? 0 : range(0, 3);
     const int64_t edge = range(1, options.max_context);
@@ -110,6 +112,11 @@ class Simulation {
     request.ignore_eos = pressed_ || range(0, 1) == 0;
     if (pressed_) request.max_tokens = static_cast<int32_t>(range(10, 110));
     if (range(0, 3) == 0) request.stop_ids = {static_cast<int32_t>(range(0, kVocab - 1))};
+    request.client = num_clients_ == 1 ? 0 : random_() % num_clients_ * (random_() % 2);
+    if (range(0, 3) == 0) request.cache_domain.assign(random_() % 3, 'd');
+    if (range(0, 2) == 0 && last_id_ > 0) {  // the same prompt again, maybe at the same time
+      request.prompt_ids = records_.at(last_id_).request.prompt_ids;
+    }
     const RequestId id = ++last_id_;
     scheduler_.admit(id, request, ++now_);
     log_.admitted(id, request, now_);
@@ -121,8 +128,8 @@ class Simulation {
     if (!fault() || last_id_ == 0) return;
     const RequestId id = static_cast<RequestId>(range(1, static_cast<int64_t>(last_id_) + 1));
     if (live_.contains(id)) records_.at(id).disturbed = true;
-    log_.cancelled(id, ++now_);
-    scheduler_.cancel(id, now_, &events_);
+    log_.ended(id, FinishReason::kCancelled, ++now_);
+    scheduler_.end(id, FinishReason::kCancelled, now_, &events_);
   }
 
   void step() {
@@ -137,11 +144,12 @@ class Simulation {
     log_.planned(plan, scheduler_, now_);
     check_plan(plan);
     check_order(started_before);
+    check_turns();
     if (testing::Test::HasFatalFailure()) return;
     std::vector<SpanResult> results = compute(plan);
     log_.committed(results, ++now_);
     scheduler_.commit(results, now_, &events_);
-    scheduler_.take_poisoned_blocks();
+    scheduler_.take_tainted_blocks();
     take_events();
     const Status sound = scheduler_.check();
     ASSERT_TRUE(sound.ok()) << sound.error().message;
@@ -180,14 +188,55 @@ class Simulation {
     ASSERT_EQ(num_logit_rows, plan.num_logit_rows);
   }
 
-  // Nobody starts while an older request has never started.
+  // Nobody starts while an older request of its client has never started, unless that one waits
+  // for another to compute what both begin with.
   void check_order(const std::map<RequestId, bool>& started_before) {
-    bool someone_waits = false;
+    std::set<uint64_t> someone_waits;  // clients
     for (const auto& [id, started] : started_before) {
-      const bool starts_now = !started && scheduler_.find(id)->times.started != 0;
-      ASSERT_FALSE(starts_now && someone_waits) << "request " << id << " overtook an older one";
-      someone_waits |= scheduler_.find(id)->times.started == 0;
+      const Sequence& sequence = *scheduler_.find(id);
+      const bool starts_now = !started && sequence.times.started != 0;
+      ASSERT_FALSE(starts_now && someone_waits.contains(sequence.request.client))
+          << "request " << id << " overtook an older one";
+      if (sequence.times.started != 0) continue;
+      if (sequence.leader_id == 0) {
+        someone_waits.insert(sequence.request.client);
+      } else {
+        check_following(sequence);
+      }
     }
+  }
+
+  void check_following(const Sequence& sequence) {
+    const Sequence* leader = scheduler_.find(sequence.leader_id);
+    if (leader == nullptr || !leader->running) return;
+    ASSERT_EQ(leader->domain_id, sequence.domain_id);
+    const auto common = sequence.awaited_blocks * kBlockTokens;
+    ASSERT_LT(common, sequence.num_known());
+    ASSERT_TRUE(std::equal(sequence.tokens.begin(), sequence.tokens.begin() + common,
+                           leader->tokens.begin()));
+  }
+
+  // Who has nothing running gets a slot before another client gets its second.
+  void check_turns() {
+    std::map<uint64_t, int> num_running;
+    for (const RequestId id : scheduler_.ids()) {
+      const Sequence& sequence = *scheduler_.find(id);
+      if (sequence.running) ++num_running[sequence.request.client];
+    }
+    const auto has_two = [](const auto& entry) { return entry.second > 1; };
+    if (std::none_of(num_running.begin(), num_running.end(), has_two)) return;
+    for (const RequestId id : scheduler_.ids()) {
+      const Sequence& sequence = *scheduler_.find(id);
+      ASSERT_TRUE(sequence.running || sequence.leader_id != 0 ||
+                  num_running.contains(sequence.request.client))
+          << "client " << sequence.request.client << " waits while another runs two";
+    }
+  }
+
+  // Prefixes of two domains are different sequences.
+  int64_t epoch_of(const Request& request, size_t num_tokens) const {
+    const auto domain = static_cast<int64_t>(request.cache_domain.size());
+    return domain * 1'000'000 + options_.rope_epoch(static_cast<int64_t>(num_tokens));
   }
 
   static int32_t token_after(uint64_t hash) {
@@ -203,7 +252,8 @@ class Simulation {
                               .subspan(static_cast<size_t>(span.first_position),
                                        static_cast<size_t>(span.num_tokens));
       const std::vector<uint64_t> hashes =
-          kv_.run(sequence.table.blocks.data(), span.first_position, tokens, span.rope_epoch);
+          kv_.run(sequence.table.blocks.data(), span.first_position, tokens,
+                  epoch_of(sequence.request, sequence.tokens.size()));
       for (int32_t row = 0; row < span.num_scored; ++row) {
         const uint64_t hash =
             hashes[static_cast<size_t>(span.first_scored + row - span.first_position)];
@@ -242,8 +292,8 @@ class Simulation {
           record.output.push_back(event.token_id);
           if (!fault()) break;
           record.disturbed = true;  // a slow sink refuses
-          log_.cancelled(event.request_id, ++now_);
-          scheduler_.cancel(event.request_id, now_, &events_);
+          log_.ended(event.request_id, FinishReason::kCancelled, ++now_);
+          scheduler_.end(event.request_id, FinishReason::kCancelled, now_, &events_);
           break;
         }
         case Event::Kind::kFinished: {
@@ -261,7 +311,7 @@ class Simulation {
     const std::vector<int32_t>& prompt = record.request.prompt_ids;
     ASSERT_EQ(event.prompt_logprobs.size(), prompt.size());
     ASSERT_FALSE(event.prompt_logprobs[0].has_value());
-    const int64_t epoch = options_.rope_epoch(static_cast<int64_t>(prompt.size()));
+    const int64_t epoch = epoch_of(record.request, prompt.size());
     for (size_t i = 1; i < prompt.size(); ++i) {
       ASSERT_TRUE(event.prompt_logprobs[i].has_value());
       ASSERT_EQ(event.prompt_logprobs[i]->rank,
@@ -276,7 +326,7 @@ class Simulation {
     FinishReason reason = FinishReason::kLength;
     while (static_cast<int64_t>(tokens.size() - num_prompt) < record.request.max_tokens &&
            static_cast<int64_t>(tokens.size()) < options_.max_context) {
-      const int64_t epoch = options_.rope_epoch(static_cast<int64_t>(tokens.size()));
+      const int64_t epoch = epoch_of(record.request, tokens.size());
       const int32_t token = token_after(prefix_hash(tokens, tokens.size(), epoch));
       const std::vector<int32_t>& stops = record.request.stop_ids;
       if ((token == kEndId && !record.request.ignore_eos) ||
@@ -308,6 +358,7 @@ class Simulation {
 
   std::mt19937_64 random_;
   bool pressed_ = false;
+  uint64_t num_clients_ = 1;
   const SchedulerOptions options_;
   Scheduler scheduler_;
   HashKv kv_;
@@ -339,16 +390,23 @@ TEST(SchedulerSim, EveryScheduleKeepsItsPromises) {
     total.num_preemptions += simulation.stats().num_preemptions;
     total.num_epoch_restarts += simulation.stats().num_epoch_restarts;
     total.cached_tokens += simulation.stats().cached_tokens;
+    total.num_turns_given += simulation.stats().num_turns_given;
+    total.num_followed += simulation.stats().num_followed;
     num_protected += simulation.met_protection() ? 1 : 0;
   }
-  fmt::print("{} steps, {} pre-emptions, {} epoch restarts, {} cached tokens, {} protected\n",
-             total.num_steps, total.num_preemptions, total.num_epoch_restarts, total.cached_tokens,
-             num_protected);
+  fmt::print(
+      "{} steps, {} pre-emptions, {} of them to give way, {} followed, {} epoch restarts, {} "
+      "cached "
+      "tokens, {} protected\n",
+      total.num_steps, total.num_preemptions, total.num_turns_given, total.num_followed,
+      total.num_epoch_restarts, total.cached_tokens, num_protected);
   // A simulation that never meets what it is for proves nothing.
   EXPECT_GT(total.num_preemptions, num_schedules() / 10);
   EXPECT_GT(num_protected, num_schedules() / 100);
   EXPECT_GT(total.num_epoch_restarts, num_schedules() / 10);
   EXPECT_GT(total.cached_tokens, num_schedules() / 10);
+  EXPECT_GT(total.num_turns_given, num_schedules() / 10);
+  EXPECT_GT(total.num_followed, num_schedules() / 10);
 }
 
 TEST(SchedulerSim, EqualSeedsGiveEqualEvents) {

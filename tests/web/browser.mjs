@@ -1,8 +1,6 @@
-// Debian's Chromium with a fresh profile, and pages that record everything that went wrong on them.
+// Debian's Chromium, and pages in fresh profiles that record everything that went wrong on them.
 
-import { existsSync, mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { existsSync } from "node:fs";
 import { chromium } from "playwright-core";
 
 const kFlags = [
@@ -17,20 +15,29 @@ export class Browser {
       throw new Error(`no Chromium at ${executablePath}: install the package chromium, or set HEADRACE_CHROMIUM`);
     }
     const browser = new Browser();
-    browser.profile = mkdtempSync(join(tmpdir(), "headrace-web-"));
-    browser.context = await chromium.launchPersistentContext(browser.profile, { executablePath, headless: true, args: kFlags });
+    browser.chromium = await chromium.launch({ executablePath, headless: true, args: kFlags });
     return browser;
   }
 
-  async close() {
-    await this.context.close();
-    rmSync(this.profile, { recursive: true, force: true });
+  close() {
+    return this.chromium.close();
+  }
+
+  // A profile of its own: nothing kept, no other tabs.
+  profile({ width = 1280, height = 800, dark = false, phone = false, still = false } = {}) {
+    return this.chromium.newContext({
+      viewport: { width, height },
+      colorScheme: dark ? "dark" : "light",
+      reducedMotion: still ? "reduce" : "no-preference",
+      permissions: ["clipboard-read", "clipboard-write"],
+      ...(phone ? { hasTouch: true, isMobile: true } : {}),
+    });
   }
 
   // A new tab at `url`. page.problems collects console errors, exceptions and policy violations; the browser's own
-  // line about a refused request is not one, since tests ask for refusals.
-  async open(url, { width = 1280, height = 800, dark = false } = {}) {
-    const page = await this.context.newPage();
+  // line about a refused request is not one, since tests ask for refusals. `before` runs in the page ahead of its code.
+  async open(url, profile, before) {
+    const page = await profile.newPage();
     page.problems = [];
     page.on("console", (message) => {
       const expected = /^Failed to load resource: (the server responded with a status of|net::ERR_)/;
@@ -40,10 +47,9 @@ export class Browser {
     await page.addInitScript(() => {
       addEventListener("securitypolicyviolation", (event) => console.error(`policy: ${event.violatedDirective} ${event.blockedURI}`));
     });
-    await page.setViewportSize({ width, height });
-    await page.emulateMedia({ colorScheme: dark ? "dark" : "light" });
+    if (before) await page.addInitScript(before);
     await page.goto(url);
-    await page.getByLabel("Message", { exact: true }).waitFor();
+    await page.locator("#draft").waitFor({ state: "attached" });
     return page;
   }
 }

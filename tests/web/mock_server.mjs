@@ -24,9 +24,47 @@ def race(x):
 
 <img src="/nothing" onerror="document.title = 'owned'"> [link](https://example.org/) [bad](javascript:alert(1))`;
 
+// One of everything that Markdown of an answer may hold.
+export const kEverything = `# One
+## Two
+### Three
+
+Text with **bold**, *italic*, ~~struck~~ and \`code\`, a [link](https://example.org/a) and https://example.org/bare.
+A second line.
+
+- outer
+  - inner
+    1. deep
+    2. deeper
+- [ ] to do
+- [x] done
+
+| name | amount |
+|:-----|-------:|
+| a | 1 |
+| b | 22 |
+
+> quoted
+>
+> - list in it
+
+Inline $a^2 + b^2 = c^2$ and \\(x_1\\), but it costs $5 or $6.
+
+$$
+\\int_0^1 x\\,dx = \\frac{1}{2}
+$$
+
+---
+
+\`\`\`rust
+fn main() { let x: u32 = 7; } // a comment that is so long that it has to scroll or to be wrapped, whichever is wanted here
+\`\`\`
+`;
+
 class Stream {
-  constructor(response) {
+  constructor(response, is_chat) {
     this.response = response;
+    this.is_chat = is_chat;
     this.num_tokens = 0;
   }
 
@@ -37,12 +75,13 @@ class Stream {
 
   text(content) {
     this.num_tokens++;
-    return this.chunk({ choices: [{ index: 0, delta: { content }, finish_reason: null }] });
+    const piece = this.is_chat ? { delta: { content } } : { text: content };
+    return this.chunk({ choices: [{ index: 0, ...piece, finish_reason: null }] });
   }
 
   end(finish_reason = "stop") {
     return (
-      this.chunk({ choices: [{ index: 0, delta: {}, finish_reason }] }) +
+      this.chunk({ choices: [{ index: 0, ...(this.is_chat ? { delta: {} } : { text: "" }), finish_reason }] }) +
       this.chunk({ choices: [], usage: { prompt_tokens: 9, completion_tokens: this.num_tokens, total_tokens: 9 + this.num_tokens } }) +
       "data: [DONE]\n\n"
     );
@@ -100,8 +139,36 @@ const kScripts = {
   async unfinished(stream) {
     await stream.write(stream.text("Half an ans") + "data: [DONE]\n\n");
   },
+  async everything(stream) {
+    for (const piece of kEverything.match(/[^]{1,40}/g)) await stream.write(stream.text(piece));
+    await stream.write(stream.end());
+  },
+  // What the test put into mock.text.
+  async given(stream, open, body, mock) {
+    await stream.write(stream.text(mock.text) + stream.end());
+  },
+  // A block of code that is not finished until the test says so.
+  async fence(stream, open, body, mock) {
+    await stream.write(stream.text("Code:\n\n```python\nif x:\n    return 1\n"));
+    while (!mock.released && open()) await sleep(10);
+    await stream.write(stream.text("```\n\nDone.") + stream.end());
+  },
+  // Cut by the limit until it is asked to go on.
+  async limit(stream, open, body) {
+    const goes_on = body.continue_final_message || body.prompt?.endsWith("one two");
+    await stream.write(goes_on ? stream.text(" three four.") + stream.end() : stream.text("one two") + stream.end("length"));
+  },
+  async think(stream) {
+    await stream.write(stream.chunk({ choices: [{ index: 0, delta: { reasoning_content: "Let me see." }, finish_reason: null }] }));
+    await stream.write(stream.end("length"));
+  },
+  // Breaks off before a first byte while mock.flaky.
+  async flaky(stream, open, body, mock) {
+    if (mock.flaky) stream.response.destroy();
+    else await kScripts.echo(stream, open, body);
+  },
   async echo(stream, open, body) {
-    for (const word of `You said: ${body.messages.at(-1).content}`.split(/(?<= )/)) {
+    for (const word of `You said: ${body.messages?.at(-1).content ?? body.prompt}`.split(/(?<= )/)) {
       await stream.write(stream.text(word));
       await sleep(15);
     }
@@ -115,7 +182,7 @@ const kRefusals = {
 };
 
 export class MockServer {
-  requests = []; // bodies of chat requests
+  requests = []; // bodies of requests for answers, each with its path
   num_status = 0; // status requests so far
   num_cancelled = 0; // answers whose client left
   api_key = "";
@@ -123,6 +190,11 @@ export class MockServer {
   sparse = false; // status without any field
   idle = false; // nothing runs, counters rest, rates are of the last work
   down = false; // drops every connection
+  chat_template = "{{ messages }}"; // null: a model that only continues text
+  sampling = { temperature: 0.6000000238418579, top_p: 0.949999988079071, top_k: 40, min_p: 0, repetition_penalty: 1 };
+  text = ""; // what the script `given` answers
+  released = false; // lets the script `fence` end
+  flaky = false;
 
   static async start(page_dir) {
     const mock = new MockServer();
@@ -138,6 +210,13 @@ export class MockServer {
     return mock;
   }
 
+  reset() {
+    Object.assign(this, {
+      requests: [], num_cancelled: 0, api_key: "", sparse: false, idle: false, down: false, chat_template: "{{ messages }}",
+      text: "", released: false, flaky: false,
+    });
+  }
+
   async close() {
     this.server.closeAllConnections();
     await new Promise((done) => this.server.close(done));
@@ -146,13 +225,15 @@ export class MockServer {
   async #handle(request, response) {
     if (this.down) return response.destroy();
     const path = new URL(request.url, this.url).pathname;
-    if (!path.startsWith("/v1/") && !path.startsWith("/api/")) return this.#serve_page(path, response);
+    if (!/^\/(v1\/|api\/|tokenizer_info$)/.test(path)) return this.#serve_page(path, response);
     if (this.api_key && request.headers.authorization !== `Bearer ${this.api_key}`) {
       return this.#json(response, 401, { error: { message: "The API key is missing or wrong.", type: "authentication_error" } });
     }
     if (path === "/v1/models") return this.#json(response, 200, { object: "list", data: [{ id: "mock" }, { id: "alias" }] });
     if (path === "/api/headrace/status") return this.#json(response, 200, this.#status());
-    if (path === "/v1/chat/completions" && request.method === "POST") return this.#chat(request, response);
+    if (path === "/tokenizer_info") return this.#json(response, 200, { bos_token: null, chat_template: this.chat_template });
+    const is_chat = path === "/v1/chat/completions";
+    if ((is_chat || path === "/v1/completions") && request.method === "POST") return this.#answer(request, response, path, is_chat);
     return this.#json(response, 404, { error: { message: `No route ${path}.`, type: "not_found_error" } });
   }
 
@@ -187,16 +268,25 @@ export class MockServer {
         running: this.idle ? 0 : 1 + (step % 4), waiting: step % 3, decode_tokens_per_s: 80 + 40 * wave, prefill_tokens_per_s: 900 * wave,
         prompt_tokens: 1000 + (this.idle ? 0 : 90 * step), generation_tokens: 500 + (this.idle ? 0 : 80 * step), requests: 12 + step, preemptions: 0, uptime_s: 3700 + step,
       },
+      sampling: this.sampling,
       version: { headrace: "0.1.0", build: "release g++ 12" },
     };
   }
 
-  async #chat(request, response) {
+  // Browsers send a page's own requests with the page's origin and, here, always as JSON.
+  #check(request) {
+    const { origin, "content-type": type, "sec-fetch-site": site } = request.headers;
+    return type === "application/json" && origin === this.url && (site ?? "same-origin") === "same-origin";
+  }
+
+  async #answer(request, response, path, is_chat) {
     const pieces = [];
     for await (const piece of request) pieces.push(piece);
     const body = JSON.parse(Buffer.concat(pieces).toString());
-    this.requests.push(body);
-    const word = body.messages.at(-1).content.trim().split(/\s+/).at(-1);
+    if (!this.#check(request)) return this.#json(response, 403, { error: { message: "Not from this page." } });
+    this.requests.push({ path, ...body });
+    const said = is_chat ? body.messages.findLast(({ role }) => role === "user").content : body.prompt.split("one two")[0];
+    const word = said.trim().split(/\s+/).at(-1);
     const refusal = kRefusals[word];
     if (refusal) {
       return this.#json(response, refusal[0], { error: { message: refusal[2], type: "invalid_request_error", param: null, code: null } }, refusal[1]);
@@ -207,7 +297,7 @@ export class MockServer {
       if (!response.writableFinished) this.num_cancelled++;
     });
     response.writeHead(200, { "content-type": "text/event-stream", "cache-control": "no-cache" });
-    await (kScripts[word] ?? kScripts.echo)(new Stream(response), () => open, body);
-    response.end();
+    await (kScripts[word] ?? kScripts.echo)(new Stream(response, is_chat), () => open, body, this);
+    if (!response.destroyed) response.end();
   }
 }

@@ -19,6 +19,9 @@ typedef enum TkStatus {
   kTkUnsupported = 2,  // well-formed, but nothing here can do it
   kTkCorrupt = 3,      // a file contradicts its own format
   kTkInternal = 4,     // a library failed
+  kTkExhausted = 5,    // there is not enough memory
+  kTkTooLong = 6,      // more tokens than the caller's limit
+  kTkStopped = 7,      // the caller's `stopped` said so
 } TkStatus;
 
 typedef struct TkView {
@@ -91,13 +94,29 @@ void tk_tokenizer_info(const TkTokenizer* tokenizer, TkTokenizerInfo* out);
 int32_t tk_tokenizer_token(const TkTokenizer* tokenizer, uint32_t id, TkToken* out);
 // -1 if there is no such token.
 int64_t tk_tokenizer_token_to_id(const TkTokenizer* tokenizer, TkView token);
+
+// Bounds of one call. Encoding goes slice by slice: a limit is seen within one slice.
+typedef struct TkEncodeLimits {
+  int64_t max_tokens;          // more are kTkTooLong, with num_found tokens at least
+  int32_t (*stopped)(void*);   // asked between slices; not 0 ends the call with kTkStopped. May be null
+  void* context;               // for `stopped`
+  size_t slice_bytes;  // longer texts are sliced into about this size; 0: the usual one; tests vary it
+  uint32_t hidden;  // a character that is no part of the text and keeps special tokens from being
+                    // recognised where it interrupts them; 0: none. Then nothing is put around the text
+  int64_t num_found;   // out
+} TkEncodeLimits;
+
+// The ids of a text encoded slice by slice are those of the text encoded at once.
 TkStatus tk_tokenizer_encode(const TkTokenizer* tokenizer, TkView utf8, int32_t add_special,
-                             TkIds* out, TkBytes* error);
+                             TkEncodeLimits* limits, TkIds* out, TkBytes* error);
 
 // ---- chat templates ----
 
-TkStatus tk_template_new(TkView source, TkView special_tokens_json, TkTemplate** out,
-                         TkBytes* error);
+// Only in a process of their own: what goes over its limits ends the process (src/sandbox.rs).
+// plain_json: a list of strings that are marked with U+FDD0 behind their first character where a
+// request's values hold them; empty: nothing is marked.
+TkStatus tk_template_new(TkView source, TkView special_tokens_json, TkView plain_json,
+                         TkTemplate** out, TkBytes* error);
 void tk_template_free(TkTemplate* chat_template);
 // now: "2026-01-02T03:04:05" for strftime_now, or empty for the local time.
 TkStatus tk_template_render(const TkTemplate* chat_template, TkView options_json, TkView now,

@@ -189,12 +189,16 @@ pub fn byte_token(text: &str) -> Option<u8> {
 
 /// The byte alphabet of GPT-2: printable bytes stand for themselves, the other 68 for U+0100 onwards.
 pub fn byte_to_char(byte: u8) -> char {
-    let is_printable = |b: u8| matches!(b, 33..=126 | 161..=172 | 174..=255);
-    if is_printable(byte) {
-        return char::from(byte);
-    }
-    let rank = (0..byte).filter(|b| !is_printable(*b)).count() as u32;
-    char::from_u32(0x100 + rank).unwrap_or(char::REPLACEMENT_CHARACTER)
+    static TABLE: std::sync::OnceLock<[char; 256]> = std::sync::OnceLock::new();
+    let table = TABLE.get_or_init(|| {
+        let is_printable = |b: u8| matches!(b, 33..=126 | 161..=172 | 174..=255);
+        let mut others = (0x100..).filter_map(char::from_u32);
+        std::array::from_fn(|index| match index as u8 {
+            byte if is_printable(byte) => char::from(byte),
+            _ => others.next().unwrap_or(char::REPLACEMENT_CHARACTER),
+        })
+    });
+    table[usize::from(byte)]
 }
 
 fn from_byte_alphabet(text: &str) -> Option<Vec<u8>> {

@@ -8,6 +8,9 @@ pub enum Status {
     Unsupported = 2,
     Corrupt = 3,
     Internal = 4,
+    Exhausted = 5,
+    TooLong = 6,
+    Stopped = 7,
 }
 
 #[derive(Debug)]
@@ -29,6 +32,10 @@ impl Error {
 
     pub fn corrupt(message: impl Into<String>) -> Self {
         Self { status: Status::Corrupt, message: message.into() }
+    }
+
+    pub fn exhausted(message: impl Into<String>) -> Self {
+        Self { status: Status::Exhausted, message: message.into() }
     }
 
     pub fn internal(message: impl Into<String>) -> Self {

@@ -1,9 +1,12 @@
 //! The extern functions: argument views in, handles and owned buffers out, no panic across.
 
 use crate::error::{Error, Result, Status};
+use crate::limits::Limits;
+use crate::reserve;
 use crate::template::Template;
 use crate::tokenizer::Tokenizer;
 use crate::vocabulary::Vocabulary;
+use std::ffi::c_void;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::Once;
 
@@ -101,6 +104,20 @@ pub struct Token {
     flags: u32,
 }
 
+#[repr(C)]
+pub struct EncodeLimits {
+    max_tokens: i64,
+    stopped: Option<unsafe extern "C" fn(*mut c_void) -> i32>,
+    context: *mut c_void,
+    slice_bytes: usize,
+    hidden: u32,
+    num_found: i64,
+}
+
+/// What building a tokenizer takes, measured with room to spare.
+const BYTES_PER_FILE_BYTE: usize = 32;
+const BYTES_PER_ENTRY: usize = 1024;
+
 const TOKEN_EXISTS: u32 = 1;
 const TOKEN_SPECIAL: u32 = 2;
 
@@ -146,6 +163,8 @@ pub unsafe extern "C" fn tk_tokenizer_from_json(
     error: *mut Owned<u8>,
 ) -> Status {
     guarded(error, || {
+        reserve::refill()?;
+        reserve::check(json.size.saturating_mul(BYTES_PER_FILE_BYTE))?;
         let tokenizer = Tokenizer::from_json(json.bytes(), config_json.bytes())?;
         out.write(Box::into_raw(Box::new(tokenizer)));
         Ok(())
@@ -160,6 +179,8 @@ pub unsafe extern "C" fn tk_tokenizer_from_vocabulary(
 ) -> Status {
     guarded(error, || {
         let raw = &*raw;
+        reserve::refill()?;
+        reserve::check((raw.num_tokens + raw.num_merges).saturating_mul(BYTES_PER_ENTRY))?;
         let id =
             |value: i32| u32::try_from(value).ok().filter(|id| (*id as usize) < raw.num_tokens);
         let flag = |value: i32| (value >= 0).then_some(value != 0);
@@ -242,11 +263,27 @@ pub unsafe extern "C" fn tk_tokenizer_encode(
     tokenizer: *const Tokenizer,
     utf8: View,
     add_special: i32,
+    limits: *mut EncodeLimits,
     out: *mut Owned<u32>,
     error: *mut Owned<u8>,
 ) -> Status {
     guarded(error, || {
-        let ids = (*tokenizer).encode(utf8.text("the text to encode")?, add_special != 0)?;
+        reserve::refill()?;
+        let asked = &mut *limits;
+        let (stopped, context) = (asked.stopped, asked.context);
+        let ask = || stopped.is_some_and(|stopped| stopped(context) != 0);
+        let mut limits = Limits::new(usize::try_from(asked.max_tokens).unwrap_or(0), &ask);
+        if asked.slice_bytes > 0 {
+            limits.slice_bytes = asked.slice_bytes;
+        }
+        let text = utf8.text("the text to encode")?;
+        let outcome = match char::from_u32(asked.hidden).filter(|c| *c != '\0' && text.contains(*c))
+        {
+            Some(hidden) => (*tokenizer).encode_hidden(text, hidden, &mut limits),
+            None => (*tokenizer).encode(text, add_special != 0, &mut limits),
+        };
+        asked.num_found = i64::try_from(limits.num_found).unwrap_or(i64::MAX);
+        let ids = outcome?;
         out.write(Owned::new(ids));
         Ok(())
     })
@@ -256,6 +293,7 @@ pub unsafe extern "C" fn tk_tokenizer_encode(
 pub unsafe extern "C" fn tk_template_new(
     source: View,
     special_tokens_json: View,
+    plain_json: View,
     out: *mut *mut Template,
     error: *mut Owned<u8>,
 ) -> Status {
@@ -263,6 +301,7 @@ pub unsafe extern "C" fn tk_template_new(
         let template = Template::new(
             source.text("the chat template")?,
             special_tokens_json.text("the special tokens")?,
+            plain_json.text("the special tokens")?,
         )?;
         out.write(Box::into_raw(Box::new(template)));
         Ok(())

@@ -1,36 +1,34 @@
-//! Template code runs on a thread of its own, with a deep stack, a memory budget and a deadline.
+//! What template code may take: memory and wall time, both enforced by the end of the process.
 //!
 //! Fuel bounds the steps of a template, not what one step may cost: a string can double in each. The
-//! engine cannot be interrupted and an allocation that fails ends the process, so a thread that goes
-//! over its budget, or on after its deadline, stops for ever in the allocator: the caller gets an
-//! error, the process lives on, and the template is not run again (see Template). What the stopped
-//! thread holds, at most its budget, is the price of such a template.
+//! engine cannot be interrupted, and an allocation that fails ends the process. So templates run in a
+//! process that does nothing else (src/text/render_process.h), and one that goes over its limits ends
+//! that process: the exit code, or the alarm's signal, says which limit it was.
+//!
+//! In every other process nothing is limited here, but an allocation that fails takes from a reserve
+//! first, so that the call that made it can end in an error (crate::reserve).
 
-use crate::error::{Error, Result};
+use crate::reserve;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
-use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
 
-const STACK_BYTES: usize = 64 << 20;
-const MAX_BYTES: isize = 512 << 20;
-const DEADLINE: Duration = Duration::from_secs(20);
+/// Exit codes that src/text/render_process.cpp knows.
+const EXIT_MEMORY: i32 = 71;
+const EXIT_INPUT_MEMORY: i32 = 72;
 
-/// What became of the thread.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Fate {
-    Running,
-    TooLate,
-    TooMuchMemory,
-    Done,
+const INPUT_BYTES: isize = 2 << 30;
+const RENDER_BYTES: isize = 256 << 20;
+const RENDER_BYTES_PER_INPUT_BYTE: isize = 16;
+const SECONDS: i64 = 2;
+
+extern "C" {
+    fn _exit(code: i32) -> !;
+    fn setitimer(which: i32, new: *const [i64; 4], old: *mut [i64; 4]) -> i32;
 }
 
-type Shared = (Mutex<Fate>, Condvar);
-
 thread_local! {
-    /// Bytes this thread may still take; none on threads that are no sandbox.
-    static BYTES_LEFT: Cell<Option<isize>> = const { Cell::new(None) };
-    static FATE: Cell<*const Shared> = const { Cell::new(std::ptr::null()) };
+    /// Bytes this thread may still take, and the exit code if it takes more.
+    static LIMIT: Cell<Option<(isize, i32)>> = const { Cell::new(None) };
 }
 
 struct Accountant;
@@ -40,110 +38,64 @@ static ALLOCATOR: Accountant = Accountant;
 
 unsafe impl GlobalAlloc for Accountant {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        charge(layout.size());
-        System.alloc(layout)
+        charge(layout.size(), 0);
+        reserve::or_from_reserve(|| System.alloc(layout))
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        charge(layout.size());
-        System.alloc_zeroed(layout)
+        charge(layout.size(), 0);
+        reserve::or_from_reserve(|| System.alloc_zeroed(layout))
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        charge(new_size);
-        credit(layout.size());
-        System.realloc(pointer, layout, new_size)
+        charge(new_size, layout.size());
+        reserve::or_from_reserve(|| System.realloc(pointer, layout, new_size))
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        credit(layout.size());
+        charge(0, layout.size());
         System.dealloc(pointer, layout);
     }
 }
 
-fn charge(bytes: usize) {
-    if let Some(left) = BYTES_LEFT.get() {
-        let left = left.saturating_sub_unsigned(bytes);
-        BYTES_LEFT.set(Some(left));
-        stop_if_over(left < 0);
+fn charge(taken: usize, given_back: usize) {
+    let Some((left, exit_code)) = LIMIT.get() else { return };
+    let left = left.saturating_sub_unsigned(taken);
+    if left < 0 {
+        // SAFETY: ends the process; nothing of it is needed any more.
+        unsafe { _exit(exit_code) }
+    }
+    LIMIT.set(Some((left.saturating_add_unsigned(given_back), exit_code)));
+}
+
+/// Limits of the render process, in force until dropped. Elsewhere templates must not run.
+pub struct Limited;
+
+impl Limited {
+    /// For bringing a request's values into the form templates get.
+    pub fn input() -> Self {
+        LIMIT.set(Some((INPUT_BYTES, EXIT_INPUT_MEMORY)));
+        Limited
+    }
+
+    /// For template code that works on so much input.
+    pub fn template(input_bytes: usize) -> Self {
+        let scaled = RENDER_BYTES_PER_INPUT_BYTE.saturating_mul(input_bytes as isize);
+        LIMIT.set(Some((RENDER_BYTES.saturating_add(scaled), EXIT_MEMORY)));
+        alarm(SECONDS);
+        Limited
     }
 }
 
-fn credit(bytes: usize) {
-    if let Some(left) = BYTES_LEFT.get() {
-        BYTES_LEFT.set(Some(left.saturating_add_unsigned(bytes)));
+impl Drop for Limited {
+    fn drop(&mut self) {
+        alarm(0);
+        LIMIT.set(None);
     }
 }
 
-/// Nothing here allocates: locks and condition variables are futexes.
-fn stop_if_over(is_over: bool) {
-    let shared = FATE.get();
-    if shared.is_null() {
-        return;
-    }
-    // SAFETY: `run` keeps the pair alive for as long as this thread has not returned.
-    let (fate, changed) = unsafe { &*shared };
-    let Ok(mut fate) = fate.lock() else { return };
-    if is_over && *fate == Fate::Running {
-        *fate = Fate::TooMuchMemory;
-        changed.notify_all();
-    }
-    let must_stop = matches!(*fate, Fate::TooMuchMemory | Fate::TooLate);
-    drop(fate);
-    while must_stop {
-        std::thread::park();
-    }
-}
-
-/// Why a thread was stopped; the work must not be tried again.
-pub struct Stopped(pub Error);
-
-pub fn run<T: Send + 'static>(
-    what: &str,
-    work: impl FnOnce() -> Result<T> + Send + 'static,
-) -> std::result::Result<Result<T>, Stopped> {
-    let shared: Arc<Shared> = Arc::new((Mutex::new(Fate::Running), Condvar::new()));
-    let theirs = Arc::clone(&shared);
-    let body = move || {
-        FATE.set(Arc::as_ptr(&theirs));
-        BYTES_LEFT.set(Some(MAX_BYTES));
-        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
-        BYTES_LEFT.set(None);
-        if let Ok(mut fate) = theirs.0.lock() {
-            *fate = Fate::Done;
-        }
-        theirs.1.notify_all();
-        outcome
-    };
-    let thread = match std::thread::Builder::new().stack_size(STACK_BYTES).spawn(body) {
-        Ok(thread) => thread,
-        Err(error) => {
-            return Ok(Err(Error::internal(format!("{what} could not get a thread: {error}"))))
-        }
-    };
-    let (fate, changed) = &*shared;
-    let Ok(waiting) = fate.lock() else {
-        return Ok(Err(Error::internal(format!("{what} broke its lock"))));
-    };
-    let waited = changed.wait_timeout_while(waiting, DEADLINE, |fate| *fate == Fate::Running);
-    let reason = match waited {
-        Ok((mut fate, _)) => {
-            if *fate == Fate::Running {
-                *fate = Fate::TooLate;
-            }
-            match *fate {
-                Fate::TooLate => format!("ran for more than {} seconds", DEADLINE.as_secs()),
-                Fate::TooMuchMemory => format!("took more than {MAX_BYTES} bytes of memory"),
-                Fate::Running | Fate::Done => String::new(),
-            }
-        }
-        Err(_) => "broke its lock".into(),
-    };
-    if !reason.is_empty() {
-        return Err(Stopped(Error::invalid(format!("{what} {reason} and was stopped"))));
-    }
-    match thread.join() {
-        Ok(Ok(outcome)) => Ok(outcome),
-        Ok(Err(payload)) | Err(payload) => std::panic::resume_unwind(payload),
-    }
+/// SIGALRM, which nobody handles, after so many seconds of wall time; 0: not at all.
+fn alarm(seconds: i64) {
+    // SAFETY: a timer value is interval and value, each seconds and microseconds.
+    unsafe { setitimer(0, &[0, 0, seconds, 0], std::ptr::null_mut()) };
 }

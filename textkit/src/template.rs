@@ -2,16 +2,15 @@
 
 use crate::compat;
 use crate::error::{Error, Result};
+use crate::plain::Plain;
 use crate::python::{self, JsonStyle, Time};
-use crate::sandbox;
+use crate::sandbox::Limited;
 use crate::source;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Rest, Serde, Value};
 use minijinja::{Environment, ErrorKind};
 use serde_json::{Map, Value as Json};
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::Arc;
 
 const FUEL: u64 = 50_000_000;
 const MAX_OUTPUT_BYTES: usize = 16 << 20;
@@ -38,59 +37,48 @@ impl std::fmt::Display for Raised {
 impl std::error::Error for Raised {}
 
 pub struct Template {
-    compiled: Arc<Compiled>,
-    /// Set when a render had to be stopped: what its thread took is lost, so there is no second time.
-    was_stopped: AtomicBool,
-}
-
-struct Compiled {
     environment: Environment<'static>,
     source: String,
     special_tokens: Map<String, Json>,
+    /// Content is plain text; None: it may spell special tokens.
+    plain: Option<Plain>,
 }
 
-const WHAT: &str = "the chat template";
-
 impl Template {
-    pub fn new(source: &str, special_tokens_json: &str) -> Result<Self> {
+    pub fn new(source: &str, special_tokens_json: &str, plain_json: &str) -> Result<Self> {
+        let plain = Plain::new(plain_json)?;
         let special_tokens = match special_tokens_json {
             "" => Map::new(),
             json => object(json, "the special tokens")?,
         };
         source::check_size(source)?;
-        let source = source.to_string();
-        let compiled = sandbox::run(WHAT, move || Compiled::new(source, special_tokens))
-            .unwrap_or_else(|stopped| Err(stopped.0))?;
-        Ok(Self { compiled: Arc::new(compiled), was_stopped: AtomicBool::new(false) })
+        let _limited = Limited::template(source.len());
+        let mut environment = Environment::new();
+        configure(&mut environment)?;
+        environment.add_template_owned(NAME, source::prepare(source)).map_err(|error| {
+            Error::invalid(describe("the chat template does not parse", &error))
+        })?;
+        Ok(Self { environment, source: source.to_string(), special_tokens, plain })
     }
 
     pub fn render(&self, options_json: &str, now: &str) -> Result<String> {
-        if self.was_stopped.load(Ordering::Relaxed) {
-            return Err(Error::invalid(format!(
-                "{WHAT} had to be stopped before and is not used any more"
-            )));
+        let input = Limited::input();
+        let options = object(options_json, "the template options")?;
+        drop(input);
+        let size = options_json.len();
+        match &self.plain {
+            Some(plain) => plain.render(options, |options| self.render_once(options, size, now)),
+            None => self.render_once(options, size, now),
         }
-        let compiled = Arc::clone(&self.compiled);
-        let (options_json, now) = (options_json.to_string(), now.to_string());
-        sandbox::run(WHAT, move || compiled.render(&options_json, &now)).unwrap_or_else(|stopped| {
-            self.was_stopped.store(true, Ordering::Relaxed);
-            Err(stopped.0)
-        })
-    }
-}
-
-impl Compiled {
-    fn new(source: String, special_tokens: Map<String, Json>) -> Result<Self> {
-        let mut environment = Environment::new();
-        configure(&mut environment)?;
-        environment.add_template_owned(NAME, source::prepare(&source)).map_err(|error| {
-            Error::invalid(describe("the chat template does not parse", &error))
-        })?;
-        Ok(Self { environment, source, special_tokens })
     }
 
-    fn render(&self, options_json: &str, now: &str) -> Result<String> {
-        let mut options = object(options_json, "the template options")?;
+    fn render_once(
+        &self,
+        mut options: Map<String, Json>,
+        size: usize,
+        now: &str,
+    ) -> Result<String> {
+        let input = Limited::input();
         let time = Time::parse(now).ok_or_else(|| {
             Error::invalid(format!("the time {now:?} is not like 2026-01-02T03:04:05"))
         })?;
@@ -100,11 +88,13 @@ impl Compiled {
         }
         NOW.set(Some(time));
         let template = self.environment.get_template(NAME).map_err(|error| failure(&error))?;
-        let mut output = Bounded::default();
-        template
-            .render_captured_to(Serde(&options), &mut output)
-            .map(drop)
-            .map_err(|error| output.failure().unwrap_or_else(|| failure(&error)))?;
+        let values = Value::from(Serde(&options));
+        drop(input);
+        let mut output = Bounded { limit: MAX_OUTPUT_BYTES + 2 * size, ..Bounded::default() };
+        let limited = Limited::template(size);
+        let rendered = template.render_captured_to(values, &mut output).map(drop);
+        drop(limited);
+        rendered.map_err(|error| output.failure().unwrap_or_else(|| failure(&error)))?;
         let text = String::from_utf8(output.bytes)
             .map_err(|_| Error::internal("the chat template wrote bytes that are not UTF-8"))?;
         match continued {
@@ -118,20 +108,21 @@ impl Compiled {
 #[derive(Default)]
 struct Bounded {
     bytes: Vec<u8>,
+    limit: usize,
     is_full: bool,
 }
 
 impl Bounded {
     fn failure(&self) -> Option<Error> {
         self.is_full.then(|| {
-            Error::invalid(format!("the chat template wrote more than {MAX_OUTPUT_BYTES} bytes"))
+            Error::invalid(format!("the chat template wrote more than {} bytes", self.limit))
         })
     }
 }
 
 impl std::io::Write for Bounded {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        if self.bytes.len() + bytes.len() > MAX_OUTPUT_BYTES {
+        if self.bytes.len() + bytes.len() > self.limit {
             self.is_full = true;
             return Err(std::io::Error::other("output limit"));
         }

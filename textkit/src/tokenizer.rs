@@ -2,8 +2,14 @@
 
 use crate::decoding::{Arena, Decoding, Range, Scheme};
 use crate::error::{Error, Result};
+use crate::limits::Limits;
+use crate::sliced::Slicer;
 use serde_json::Value;
 use std::collections::HashMap;
+use tokenizers::{Model, OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer};
+
+/// A text that cannot be sliced costs some hundred times its size in memory.
+const MAX_WHOLE_BYTES: usize = 1 << 20;
 
 /// One id, as the table keeps it.
 #[derive(Clone, Copy, Default)]
@@ -70,7 +76,9 @@ pub struct Wrapping {
 
 pub struct Tokenizer {
     encoder: tokenizers::Tokenizer,
-    /// None: the library's own post-processor wraps.
+    /// How texts are encoded slice by slice; None: they are not.
+    slicer: Option<Slicer>,
+    /// None: the library's own post-processor wraps, in a way that depends on the text.
     wrapping: Option<Wrapping>,
     slots: Vec<Slot>,
     arena: Arena,
@@ -95,6 +103,7 @@ pub struct Parts {
 impl Tokenizer {
     pub fn new(parts: Parts) -> Result<Self> {
         let mut tokenizer = Self {
+            slicer: Slicer::of(&parts.encoder),
             encoder: parts.encoder,
             wrapping: parts.wrapping,
             slots: parts.table.slots,
@@ -146,8 +155,8 @@ impl Tokenizer {
 
     /// Sees what encoding nothing with special tokens gives: BOS first, EOS last.
     fn find_wrapping_ids(&mut self) -> Result<()> {
-        let around = |text| self.encode(text, true);
-        let (bare, wrapped) = (self.encode("a", false)?, around("a")?);
+        let encode = |add_special| self.encode("a", add_special, &mut Limits::none());
+        let (bare, wrapped) = (encode(false)?, encode(true)?);
         if let Some(id) = wrapped.iter().find(|id| **id >= self.vocab_size()) {
             return Err(Error::corrupt(format!(
                 "the tokenizer adds the id {id}, but its vocabulary has {} ids",
@@ -161,23 +170,67 @@ impl Tokenizer {
         let last = (num_before + bare.len() < wrapped.len()).then(|| wrapped[wrapped.len() - 1]);
         self.bos_id = self.bos_id.or(first);
         self.eos_id = self.eos_id.or(last);
+        if self.wrapping.is_none() && wrapped[num_before..].starts_with(&bare) {
+            let (prefix, suffix) = (&wrapped[..num_before], &wrapped[num_before + bare.len()..]);
+            self.wrapping = Some(Wrapping { prefix: prefix.to_vec(), suffix: suffix.to_vec() });
+        }
         self.adds_bos = first.is_some() && first == self.bos_id;
         Ok(())
     }
 
-    pub fn encode(&self, text: &str, add_special: bool) -> Result<Vec<u32>> {
-        let library_wraps = add_special && self.wrapping.is_none();
+    pub fn encode(&self, text: &str, add_special: bool, limits: &mut Limits) -> Result<Vec<u32>> {
+        limits.check_stopped()?;
+        let slicer = self.slicer.as_ref().filter(|_| text.len() > limits.slice_bytes);
+        let wrapping = self.wrapping.as_ref().filter(|_| add_special);
+        if let (Some(slicer), true) = (slicer, wrapping.is_some() || !add_special) {
+            let ids = slicer.encode(&self.encoder, text, None, limits)?;
+            return wrapped(&ids, wrapping, limits);
+        }
+        check_whole(text)?;
+        let ids = self.encode_whole(text, add_special && self.wrapping.is_none())?;
+        wrapped(&ids, wrapping, limits)
+    }
+
+    /// As `encode` without anything around it, of a text with marks: `hidden` is no part of the text,
+    /// and a special token whose spelling it interrupts is plain text there.
+    pub fn encode_hidden(&self, text: &str, hidden: char, limits: &mut Limits) -> Result<Vec<u32>> {
+        if let Some(slicer) = &self.slicer {
+            return slicer.encode(&self.encoder, text, Some(hidden), limits);
+        }
+        check_whole(text)?;
+        let failed = |error: tokenizers::Error| {
+            Error::invalid(format!("the text cannot be encoded: {error}"))
+        };
+        let parts = self
+            .encoder
+            .get_added_vocabulary()
+            .extract_and_normalize(self.encoder.get_normalizer(), text);
+        let mut ids = Vec::new();
+        for (part, _, tokens) in parts.get_splits(OffsetReferential::Normalized, OffsetType::None) {
+            if let Some(tokens) = tokens {
+                ids.extend(tokens.iter().map(|token| token.id));
+                continue;
+            }
+            let mut gap = PreTokenizedString::from(part.replace(hidden, ""));
+            if let Some(pre_tokenizer) = self.encoder.get_pre_tokenizer() {
+                pre_tokenizer.pre_tokenize(&mut gap).map_err(failed)?;
+            }
+            for (piece, _, _) in gap.get_splits(OffsetReferential::Normalized, OffsetType::None) {
+                let tokens = self.encoder.get_model().tokenize(piece).map_err(failed)?;
+                ids.extend(tokens.iter().map(|token| token.id));
+            }
+        }
+        limits.check(ids.len())?;
+        Ok(ids)
+    }
+
+    /// In one piece, by the library.
+    pub fn encode_whole(&self, text: &str, library_wraps: bool) -> Result<Vec<u32>> {
         let encoding = self
             .encoder
             .encode_fast(text, library_wraps)
             .map_err(|error| Error::invalid(format!("the text cannot be encoded: {error}")))?;
-        let ids = encoding.get_ids();
-        match &self.wrapping {
-            Some(wrapping) if add_special => {
-                Ok([wrapping.prefix.as_slice(), ids, wrapping.suffix.as_slice()].concat())
-            }
-            _ => Ok(ids.to_vec()),
-        }
+        Ok(encoding.get_ids().to_vec())
     }
 
     pub fn entry(&self, id: u32) -> Option<Entry<'_>> {
@@ -214,6 +267,24 @@ impl Tokenizer {
     pub fn adds_bos(&self) -> bool {
         self.adds_bos
     }
+}
+
+fn check_whole(text: &str) -> Result<()> {
+    if text.len() > MAX_WHOLE_BYTES {
+        return Err(Error::invalid(format!(
+            "the text has {} bytes, but this tokenizer cannot be cut into slices, so at most \
+                 {MAX_WHOLE_BYTES} bytes are encoded at once",
+            text.len()
+        )));
+    }
+    Ok(())
+}
+
+fn wrapped(ids: &[u32], wrapping: Option<&Wrapping>, limits: &mut Limits) -> Result<Vec<u32>> {
+    let (prefix, suffix): (&[u32], &[u32]) =
+        wrapping.map_or((&[], &[]), |around| (&around.prefix, &around.suffix));
+    limits.check(prefix.len() + ids.len() + suffix.len())?;
+    Ok([prefix, ids, suffix].concat())
 }
 
 fn parse_config(json: &[u8]) -> Result<Value> {

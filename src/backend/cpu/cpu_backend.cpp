@@ -1,7 +1,10 @@
 #include "backend/cpu/cpu_backend.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
+#include <set>
 
 #include "backend/cpu/attention.h"
 #include "backend/cpu/kernels/layouts.h"
@@ -129,7 +132,7 @@ class CpuBackend final : public Backend {
   int num_threads() const override { return team_.num_threads(); }
   int64_t num_joins() const override { return team_.num_joins(); }
   std::string_view isa() const override { return kernels_.unit->name; }
-  std::string numerics_id() const override;
+  std::string numerics() const override;
   std::vector<KernelInfo> kernels() const override;
 
  private:
@@ -192,28 +195,22 @@ class CpuBackend final : public Backend {
   std::array<int64_t, 2> max_inputs_{};  // of the weights that take such input
 };
 
-// FNV-1a over op, layout, activation type and numerics class of the rows in use: not over names or
-// tiles, which do not reach a result bit.
-std::string CpuBackend::numerics_id() const {
-  uint64_t hash = 0xcbf29ce484222325u;
-  const auto add = [&hash](std::string_view text) {
-    for (const char c : text) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3u;
-    hash = (hash ^ 0xFFu) * 0x100000001b3u;
-  };
-  std::vector<std::string> entries;
+// Not names or tiles of rows, which do not reach a result bit.
+std::string CpuBackend::numerics() const {
+  std::set<std::string> lines;
   for (const KernelUnit* unit : all_units()) {
     for (int i = 0; i < unit->num_rows; ++i) {
       const KernelRow& row = unit->rows[i];
       if (!kernels_.uses(row)) continue;
-      entries.push_back(fmt::format("{} {} {} {}", kernel_op_name(row.op),
-                                    static_cast<int>(row.layout), static_cast<int>(row.activation),
-                                    numerics_class_name(row.numerics)));
+      const bool has_layout = row.layout != Layout::kCount;
+      lines.insert(fmt::format("{} {} activation {}: {} v{}", kernel_op_name(row.op),
+                               has_layout ? layout_info(row.layout).name : "-",
+                               static_cast<int>(row.activation), numerics_class_name(row.numerics),
+                               numerics_class_version(row.numerics)));
     }
   }
-  std::sort(entries.begin(), entries.end());
-  entries.erase(std::unique(entries.begin(), entries.end()), entries.end());
-  for (const std::string& entry : entries) add(entry);
-  return fmt::format("cpu-{:016x}", hash);
+  lines.insert(fmt::format("keys and values in splits of {}, steps of {}", kKvSplit, kKvStep));
+  return fmt::format("{}\n", fmt::join(lines, "\n"));
 }
 
 std::vector<KernelInfo> CpuBackend::kernels() const {

@@ -51,13 +51,20 @@ Team::Team(int num_threads, const std::vector<int>& cores)
     : num_threads_(num_threads), crowded_(static_cast<size_t>(num_threads) > cores.size()) {
   CHECK(num_threads >= 1 && !cores.empty(), "num_threads = {}", num_threads);
   workers_.reserve(static_cast<size_t>(num_threads - 1));
-  for (int member = 1; member < num_threads; ++member) {
-    const int core = crowded_ ? -1 : cores[static_cast<size_t>(member)];
-    workers_.emplace_back([this, member, core] { worker(member, core); });
+  try {
+    for (int member = 1; member < num_threads; ++member) {
+      const int core = crowded_ ? -1 : cores[static_cast<size_t>(member)];
+      workers_.emplace_back([this, member, core] { worker(member, core); });
+    }
+  } catch (...) {  // the system refused one: those that run end first
+    end_workers();
+    throw;
   }
 }
 
-Team::~Team() {
+Team::~Team() { end_workers(); }
+
+void Team::end_workers() {
   claims_.store(kStop);
   wake_sleepers();
   for (std::thread& thread : workers_) thread.join();

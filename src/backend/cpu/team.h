@@ -45,7 +45,8 @@ class Turn {
 class Team {
  public:
   // Members 1.. are pinned to cores[1..] (modulo their number); member 0 is the caller and is left
-  // where it runs. num_threads >= 1. When threads outnumber cores nobody is pinned or spins.
+  // where it runs. num_threads >= 1. Throws std::system_error when the system refuses a thread.
+  // When threads outnumber cores nobody is pinned or spins.
   Team(int num_threads, const std::vector<int>& cores);
   ~Team();
   Team(const Team&) = delete;
@@ -84,6 +85,7 @@ class Team {
   void work_on_items(int member);
   void run_item(int64_t item, int member);
   void wait_for_finished(uint32_t num_items);
+  void end_workers();
   void worker(int member, int core);
   void wait_for_work();
   void wake_sleepers();

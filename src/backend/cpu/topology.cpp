@@ -8,9 +8,9 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
-#include <sstream>
 
 #include "backend/cpu/kernels/kernels.h"
+#include "base/cgroup.h"
 
 namespace headrace::cpu {
 namespace {
@@ -83,50 +83,15 @@ void keep_smaller(double* limit, double found) {
   if (found > 0 && (*limit <= 0 || found < *limit)) *limit = found;
 }
 
-// The quotas of a group and of all its ancestors bind.
-void walk_group(const std::string& mount, std::string group, bool version_2, double* limit) {
-  while (true) {
-    const std::string folder = mount + group;
-    keep_smaller(
-        limit, version_2 ? read_quota(folder + "/cpu.max", "")
-                         : read_quota(folder + "/cpu.cfs_quota_us", folder + "/cpu.cfs_period_us"));
-    const size_t slash = group.rfind('/');
-    if (group.empty() || slash == std::string::npos) return;
-    group.resize(slash);
-  }
-}
-
-bool lists_cpu(const std::string& controllers) {
-  std::istringstream items(controllers);
-  for (std::string item; std::getline(items, item, ',');) {
-    if (item == "cpu") return true;
-  }
-  return false;
-}
-
 }  // namespace
 
 int cgroup_core_limit(const std::string& root) {
   double limit = 0;
-  std::ifstream groups(root + "/proc/self/cgroup");
-  // Lines: "hierarchy:controllers:path"; version 2 has an empty list of controllers.
-  for (std::string line; std::getline(groups, line);) {
-    const size_t first = line.find(':');
-    const size_t second = first == std::string::npos ? first : line.find(':', first + 1);
-    if (second == std::string::npos) continue;
-    const std::string controllers = line.substr(first + 1, second - first - 1);
-    std::string group = line.substr(second + 1);
-    if (group == "/") group.clear();
-    if (controllers.empty()) {
-      walk_group(root + "/sys/fs/cgroup", group, true, &limit);
-    } else if (lists_cpu(controllers)) {
-      walk_group(root + "/sys/fs/cgroup/cpu", group, false, &limit);
-      walk_group(root + "/sys/fs/cgroup/" + controllers, group, false, &limit);
-    }
+  for (const CgroupFolder& folder : cgroup_folders("cpu", root)) {
+    keep_smaller(&limit, folder.version_2 ? read_quota(folder.path + "/cpu.max", "")
+                                          : read_quota(folder.path + "/cpu.cfs_quota_us",
+                                                       folder.path + "/cpu.cfs_period_us"));
   }
-  // In a container the group's path may not exist here; its root then carries the quota.
-  walk_group(root + "/sys/fs/cgroup", "", true, &limit);
-  walk_group(root + "/sys/fs/cgroup/cpu", "", false, &limit);
   return static_cast<int>(std::ceil(limit));
 }
 

@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "base/log.h"
+#include "checkpoint/hub/file_kind.h"
 #include "checkpoint/hub/store.h"
 
 namespace headrace::hub {
@@ -25,6 +26,7 @@ namespace fs = std::filesystem;
 
 constexpr size_t kMaxTextBytes = size_t{64} << 20;
 constexpr size_t kMaxErrorBytes = 512;
+constexpr size_t kMaxTypeBytes = 64;
 constexpr long kMaxRedirects = 5;
 constexpr long kConnectSeconds = 15;
 constexpr int kMaxBackoffMs = 20000;
@@ -34,7 +36,7 @@ constexpr int kMaxRestarts = 2;
 // hub names the real file there, the storage behind it does not).
 struct Headers {
   long status = 0;
-  std::string entity_tag, linked_tag, message;
+  std::string entity_tag, linked_tag, message, content_type;
   uint64_t content_length = 0, linked_bytes = 0;
   uint64_t range_start = 0, range_total = 0;
 
@@ -115,6 +117,7 @@ void read_header(std::string_view line, Headers& headers) {
   std::transform(name.begin(), name.end(), name.begin(),
                  [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
   const std::string value = trimmed(line.substr(colon + 1));
+  if (name == "content-type") headers.content_type = value.substr(0, kMaxTypeBytes);
   if (name == "etag") headers.entity_tag = without_quotes(value);
   if (name == "x-linked-etag") headers.linked_tag = without_quotes(value);
   if (name == "x-linked-size") headers.linked_bytes = number_in(value);
@@ -301,7 +304,17 @@ bool is_sha256(const std::string& text) {
   return text.size() == 64 && text.find_first_not_of("0123456789abcdef") == std::string::npos;
 }
 
-// Length and digest of PATH.part after a transfer that ended well.
+Verdict check_kind(const DownloadRequest& request, const Attempt& attempt) {
+  const std::string name = fs::path(request.path).filename().string();
+  Status kind = check_file_kind(request.path + ".part", name, attempt.headers.content_type);
+  if (kind.ok()) return {Outcome::kDone, {}};
+  discard_part(request.path);  // to go on with it would give the same
+  Error error = std::move(kind).error();
+  error.message = fmt::format("{}: {}", shown_url(request.url), error.message);
+  return {Outcome::kFailed, error};
+}
+
+// Length, digest and form of PATH.part after a transfer that ended well.
 Verdict check_part(const DownloadRequest& request, const Attempt& attempt) {
   const uint64_t total = attempt.total_bytes();
   const uint64_t found = file_size_or_zero(request.path + ".part");
@@ -314,10 +327,10 @@ Verdict check_part(const DownloadRequest& request, const Attempt& attempt) {
   const std::string wanted = !request.sha256.empty() ? request.sha256
                              : is_sha256(identity)   ? identity
                                                      : std::string();
-  if (wanted.empty()) return {Outcome::kDone, {}};
+  if (wanted.empty()) return check_kind(request, attempt);
   const auto digest = sha256_of_file(request.path + ".part");
   if (!digest.ok()) return {Outcome::kFailed, digest.error()};
-  if (*digest == wanted) return {Outcome::kDone, {}};
+  if (*digest == wanted) return check_kind(request, attempt);
   Error error = make_error(ErrorCode::kCorrupt, "{}: the file's SHA-256 is {}, {} was announced",
                            shown_url(request.url), *digest, wanted);
   error.hint = "the file was thrown away; try again, or tell the owner of the repository";

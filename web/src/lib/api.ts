@@ -1,6 +1,8 @@
 // The server's endpoints that the page uses, and their errors as sentences.
 
-import { settings } from "./settings.svelte";
+import { access } from "./access.svelte";
+import type { WireMessage } from "./conversation";
+import type { ChosenSampling, SamplingName } from "./settings.svelte";
 import { read_events } from "./sse";
 
 export interface Status {
@@ -32,21 +34,20 @@ export interface Status {
     preemptions?: number;
     uptime_s?: number;
   };
+  sampling?: Partial<Record<SamplingName, number>>; // what holds for fields that a request does not send
   version?: { headrace?: string; build?: string };
 }
 
-export interface WireMessage {
-  role: "system" | "user" | "assistant";
-  content: string;
-}
-
-export interface ChatRequest {
+export interface ChatBody extends ChosenSampling {
   model: string;
   messages: WireMessage[];
-  temperature: number;
-  top_p: number;
-  max_tokens: number;
-  seed: number;
+  continue_final_message?: boolean; // the last message is an answer that goes on
+  add_generation_prompt?: boolean;
+}
+
+export interface CompletionBody extends ChosenSampling {
+  model: string;
+  prompt: string;
 }
 
 export interface Usage {
@@ -63,7 +64,14 @@ export interface Delta {
 }
 
 // A failure that the person at the page can read.
-export class ApiError extends Error {}
+export class ApiError extends Error {
+  readonly status: number; // of the response; 0 where there was none
+
+  constructor(message: string, status = 0) {
+    super(message);
+    this.status = status;
+  }
+}
 
 export function error_text(failure: unknown): string {
   if (failure instanceof ApiError) return failure.message;
@@ -83,11 +91,11 @@ async function refusal(response: Response): Promise<ApiError> {
   }
   const wait = response.headers.get("retry-after");
   const hint = wait && /^\d+$/.test(wait) ? ` Try again in ${wait} s.` : "";
-  return new ApiError((message || `The server answered with status ${response.status}.`) + hint);
+  return new ApiError((message || `The server answered with status ${response.status}.`) + hint, response.status);
 }
 
 function authorization(): Record<string, string> {
-  return settings.api_key ? { authorization: `Bearer ${settings.api_key}` } : {};
+  return access.key ? { authorization: `Bearer ${access.key}` } : {};
 }
 
 async function get_json(path: string, signal?: AbortSignal): Promise<unknown> {
@@ -105,12 +113,31 @@ export async function get_models(signal?: AbortSignal): Promise<string[]> {
   return (body?.data ?? []).map((row) => row.id).filter((id): id is string => typeof id === "string");
 }
 
+// Whether the model has a chat template. A server that cannot tell is taken to have one.
+export async function get_has_template(signal?: AbortSignal): Promise<boolean> {
+  try {
+    const info = (await get_json("/tokenizer_info", signal)) as { chat_template?: unknown } | null;
+    return info?.chat_template !== null;
+  } catch (failure) {
+    if (failure instanceof ApiError) return true;
+    throw failure;
+  }
+}
+
+export function stream_chat(body: ChatBody, signal: AbortSignal): AsyncGenerator<Delta> {
+  return stream("/v1/chat/completions", body, signal);
+}
+
+export function stream_completion(body: CompletionBody, signal: AbortSignal): AsyncGenerator<Delta> {
+  return stream("/v1/completions", body, signal);
+}
+
 // Streams one answer. Ends without an error only when the server said that the answer is complete.
-export async function* stream_chat(request: ChatRequest, signal: AbortSignal): AsyncGenerator<Delta> {
-  const response = await fetch("/v1/chat/completions", {
+async function* stream(path: string, body: object, signal: AbortSignal): AsyncGenerator<Delta> {
+  const response = await fetch(path, {
     method: "POST",
     headers: { "content-type": "application/json", ...authorization() },
-    body: JSON.stringify({ ...request, stream: true, stream_options: { include_usage: true } }),
+    body: JSON.stringify({ ...body, stream: true, stream_options: { include_usage: true } }),
     signal,
   });
   if (!response.ok) throw await refusal(response);
@@ -136,7 +163,8 @@ function parse_chunk(data: string): Delta {
   if (chunk.error) throw new ApiError(chunk.error.message ?? "The server stopped the answer with an error.");
   const choice = chunk.choices?.[0];
   const delta: Delta = {};
-  if (choice?.delta?.content) delta.text = choice.delta.content;
+  const text = choice?.delta?.content ?? choice?.text;
+  if (text) delta.text = text;
   if (choice?.delta?.reasoning_content) delta.reasoning = choice.delta.reasoning_content;
   if (choice?.finish_reason) delta.finish_reason = choice.finish_reason;
   if (chunk.usage) delta.usage = chunk.usage;

@@ -1,189 +1,273 @@
-// The conversation: sends, streams, stops, retries. Kept for the tab.
+// The open conversation: sends, streams, stops, retries, goes on, edits; and keeps itself in the library.
 
-import { ApiError, error_text, stream_chat, type Delta, type WireMessage } from "./api";
-import { sampling, settings } from "./settings.svelte";
-import { load, save } from "./store";
+import { access } from "./access.svelte";
+import { Meter, Pen } from "./answer";
+import { ApiError, error_text, stream_chat, stream_completion, type Delta } from "./api";
+import { title_of, to_prompt, to_wire, type Conversation, type Message } from "./conversation";
+import { library } from "./library.svelte";
+import { live } from "./live.svelte";
+import { notices } from "./notices.svelte";
+import { chosen_sampling, settings, type ChosenSampling } from "./settings.svelte";
+import { new_id, read_json, session, write_json } from "./store";
 
-export interface AnswerStats {
-  ttft_s?: number;
-  tokens_per_s?: number;
-  prompt_tokens?: number;
-  completion_tokens?: number;
-  seed?: number;
-  temperature?: number;
-}
-
-export interface Message {
-  role: "user" | "assistant";
-  text: string;
-  reasoning?: string;
-  error?: string;
-  note?: string;
-  stats?: AnswerStats;
-}
-
-const kKey = "headrace.chat";
-const kFrame_ms = 33;
-const kNotes: Record<string, string> = {
-  length: "Cut off at the limit of tokens.",
-  content_filter: "Stopped by the server's filter.",
-};
+const kOpen = "headrace.open"; // the tab's conversation
+const kSaveEvery_ms = 1000; // while an answer streams
+const kMostSpokenChars = 800;
 
 class Chat {
-  messages = $state<Message[]>(load(kKey, { messages: [] as Message[] }).messages);
+  id = $state(new_id());
+  title = $state("");
+  messages = $state<Message[]>([]);
   streaming = $state(false);
-  announcement = $state(""); // for screen readers, once per answer
+  loading = $state(false);
+  announcement = $state(""); // for screen readers: once when an answer begins, once when it is there
+  #created_ms = Date.now();
+  #updated_ms = Date.now();
+  #rev = 0;
   #abort: AbortController | null = null;
+  #opening = 0; // counts what was opened, so that a slow one does not replace a later one
+  #answering = Promise.resolve();
+  #saving = Promise.resolve();
+  #unsaved = false; // a write is on its way
+  #kept = true; // the library has it as it is
+  #locked_out = false; // the last answer failed for want of a key
 
   constructor() {
-    addEventListener("pagehide", () => {
-      const last = this.messages.at(-1);
-      if (this.streaming && last) last.note = "Interrupted: the page was closed.";
-      this.#save();
+    const open = read_json(session, kOpen);
+    if (typeof open === "string") void this.open(open);
+    addEventListener("pagehide", () => this.#leave());
+    addEventListener("pageshow", (event) => {
+      if (event.persisted) library.stay(this.id);
+    });
+    library.watch(({ ids, removed }) => {
+      if (!ids.includes(this.id) || this.streaming || !this.#kept) return;
+      if (removed) this.#show(empty());
+      else void this.#reload();
     });
   }
 
+  // --- which conversation
+
+  async open(id: string): Promise<void> {
+    const ticket = ++this.#opening;
+    this.loading = true;
+    await this.#settle();
+    const kept = await library.read(id);
+    if (ticket !== this.#opening) return; // the person has done something else meanwhile
+    this.#show(kept ?? empty());
+    this.loading = false;
+  }
+
+  async start_new(): Promise<void> {
+    ++this.#opening;
+    this.loading = false;
+    await this.#settle();
+    this.#show(empty());
+    this.announcement = "New chat.";
+  }
+
+  async remove(ids: string[]): Promise<void> {
+    if (ids.includes(this.id)) await this.start_new();
+    await library.remove(ids);
+  }
+
+  // Ends the answer that streams, if any, and keeps what there is of it.
+  async #settle(): Promise<void> {
+    this.stop();
+    await this.#answering;
+    await this.#saving;
+  }
+
+  #show(conversation: Conversation): void {
+    const { id, title, created_ms, updated_ms, rev, messages } = conversation;
+    Object.assign(this, { id, title, messages });
+    this.#created_ms = created_ms;
+    this.#updated_ms = updated_ms;
+    this.#rev = rev;
+    this.#unsaved = false;
+    this.#kept = true;
+    write_json(session, kOpen, messages.length ? id : null);
+  }
+
+  // Another tab, or the list, wrote it.
+  async #reload(): Promise<void> {
+    const kept = await library.read(this.id);
+    if (kept && kept.rev > this.#rev && !this.streaming && this.#kept) this.#show(kept);
+  }
+
+  // --- what a person does
+
   send(text: string, model: string): void {
-    if (this.streaming || !text.trim()) return;
+    if (this.streaming || this.loading || !text.trim()) return;
     this.messages.push({ role: "user", text });
-    void this.#answer(model);
+    this.#begin(model);
   }
 
   // Drops the last answer and asks again.
   regenerate(model: string): void {
     if (this.streaming) return;
     if (this.messages.at(-1)?.role === "assistant") this.messages.pop();
-    if (this.messages.length) void this.#answer(model);
+    if (this.messages.length) this.#begin(model);
+  }
+
+  // The last answer goes on where it broke off.
+  go_on(model: string): void {
+    const last = this.messages.at(-1);
+    if (this.streaming || last?.role !== "assistant" || !last.text) return;
+    this.#begin(model, last);
+  }
+
+  // Replaces the message at `idx` and asks from there; what followed it can be had back.
+  edit(idx: number, text: string, model: string): void {
+    if (this.streaming || !text.trim()) return;
+    const before = $state.snapshot(this.messages);
+    const id = this.id;
+    this.messages = [...before.slice(0, idx), { role: "user", text }];
+    this.#begin(model);
+    const undo = async () => {
+      if (this.id !== id) return;
+      await this.#settle();
+      this.messages = before;
+      this.#touch();
+    };
+    if (before.length > idx + 1)
+      notices.add("Asked again from the edited message.", { action: { label: "Undo", run: () => void undo() } });
   }
 
   stop(): void {
     this.#abort?.abort();
   }
 
-  clear(): void {
-    this.stop();
-    this.messages = [];
-    this.announcement = "New chat.";
-    this.#save();
+  // The person gave the key that was missing.
+  unlocked(model: string): void {
+    if (!this.#locked_out) return;
+    if (this.messages.at(-1)?.text) this.go_on(model);
+    else this.regenerate(model);
   }
 
-  #save(): void {
-    save(kKey, { messages: $state.snapshot(this.messages) });
-  }
+  // --- asking
 
-  // An answer that broke off without text says nothing to the model.
-  #history(): WireMessage[] {
-    const history: WireMessage[] = [];
-    if (settings.system.trim()) history.push({ role: "system", content: settings.system });
-    for (const { role, text } of this.messages) {
-      if (role === "user" || text) history.push({ role, content: text });
+  #request(model: string, chosen: ChosenSampling, goes_on: boolean, signal: AbortSignal): AsyncGenerator<Delta> {
+    if (!live.has_template) {
+      // This endpoint's own default is a few words; the server takes what fits the context.
+      const max_tokens = chosen.max_tokens ?? live.status.model?.context ?? 2048;
+      return stream_completion({ model, prompt: to_prompt(this.messages), ...chosen, max_tokens }, signal);
     }
-    return history;
+    const going_on = goes_on ? { continue_final_message: true, add_generation_prompt: false } : {};
+    return stream_chat({ model, messages: to_wire(this.messages, settings.system), ...going_on, ...chosen }, signal);
   }
 
-  async #answer(model: string): Promise<void> {
-    const chosen = sampling();
-    const request = { model, messages: this.#history(), ...chosen };
-    this.messages.push({ role: "assistant", text: "", stats: { seed: chosen.seed, temperature: chosen.temperature } });
-    const answer = this.messages.at(-1)!; // read back: the pushed object's reactive twin
+  #begin(model: string, going_on: Message | null = null): void {
+    this.#answering = this.#answer(model, going_on);
+  }
+
+  // Asks for a new answer, or for more of `going_on`.
+  async #answer(model: string, going_on: Message | null): Promise<void> {
+    const chosen = chosen_sampling();
     const abort = new AbortController();
+    const deltas = this.#request(model, chosen, going_on !== null, abort.signal);
+    const stats = { seed: chosen.seed, temperature: chosen.temperature ?? live.status.sampling?.temperature ?? 1 };
+    if (!going_on)
+      this.messages.push({ role: "assistant", text: "", stats, ...(live.has_template ? {} : { plain: true }) });
+    const answer = this.messages.at(-1)!; // read back: the pushed object's reactive twin
+    delete answer.outcome;
     this.#abort = abort;
     this.streaming = true;
+    this.#locked_out = false;
     this.announcement = "Answering.";
-    this.#save();
+    this.#touch();
+    const saver = setInterval(() => this.#touch(), kSaveEvery_ms);
+    await this.#write_down(answer, deltas, abort.signal);
+    clearInterval(saver);
+    this.#abort = null;
+    this.streaming = false;
+    this.#touch();
+  }
+
+  async #write_down(answer: Message, deltas: AsyncGenerator<Delta>, signal: AbortSignal): Promise<void> {
     const meter = new Meter();
     const pen = new Pen(answer, meter);
     try {
-      for await (const delta of stream_chat(request, abort.signal)) {
+      for await (const delta of deltas) {
         meter.add(delta);
         pen.add(delta);
       }
+      pen.flush();
       if (!meter.finished) throw new ApiError("The answer ended without saying why.");
-      this.announcement = "Answer complete.";
+      this.announcement = `Answer complete. ${spoken(answer.text)}`;
     } catch (failure) {
-      if (abort.signal.aborted) {
-        answer.note = "Stopped.";
-        this.announcement = "Stopped.";
-      } else {
-        answer.error = error_text(failure);
-        this.announcement = "";
-      }
+      pen.flush();
+      this.#fail(answer, failure, signal.aborted);
     }
-    pen.flush();
-    if (this.#abort === abort) {
-      this.#abort = null;
-      this.streaming = false;
-      this.#save();
+  }
+
+  #fail(answer: Message, failure: unknown, stopped: boolean): void {
+    if (stopped) {
+      answer.outcome ??= { kind: "stopped", text: "Stopped." };
+      this.announcement = answer.outcome.text;
+      return;
     }
+    answer.outcome = { kind: "failed", text: error_text(failure) };
+    this.announcement = ""; // the notice itself is an alert
+    if (failure instanceof ApiError && failure.status === 401) {
+      this.#locked_out = true;
+      access.refused(true);
+    }
+    if (!(failure instanceof ApiError) || failure.status === 0) live.poke();
+  }
+
+  // --- keeping
+
+  #snapshot(): Conversation {
+    const messages = $state.snapshot(this.messages);
+    const title = this.title || title_of(messages);
+    return { id: this.id, title, created_ms: this.#created_ms, updated_ms: this.#updated_ms, rev: this.#rev, messages };
+  }
+
+  // Something changed: it will be kept. Writes follow one another; one that waits takes the newest state along.
+  #touch(): void {
+    this.#updated_ms = Date.now();
+    this.#kept = false;
+    write_json(session, kOpen, this.id);
+    if (this.#unsaved) return;
+    this.#unsaved = true;
+    this.#saving = this.#saving.then(() => this.#save());
+  }
+
+  async #save(): Promise<void> {
+    if (!this.#unsaved) return;
+    const snapshot = this.#snapshot();
+    this.#unsaved = false;
+    const head = await library.write(snapshot);
+    if (!head || this.id !== snapshot.id) return;
+    this.id = head.id;
+    this.title = head.title;
+    this.#rev = head.rev;
+    this.#kept = !this.#unsaved;
+    if (head.id !== snapshot.id) write_json(session, kOpen, head.id);
+  }
+
+  // The page goes away: an answer that still streams ends here.
+  #leave(): void {
+    const last = this.messages.at(-1);
+    if (this.streaming && last) {
+      last.outcome = { kind: "interrupted", text: "Interrupted: the page was closed." };
+      this.stop();
+    } else if (this.#kept) {
+      return;
+    }
+    library.leave(this.#snapshot());
   }
 }
 
-// Writes an answer at most some thirty times a second, however fast the model is: drawing costs more than a token.
-class Pen {
-  #answer: Message;
-  #meter: Meter;
-  #text = "";
-  #reasoning = "";
-  #timer: ReturnType<typeof setTimeout> | undefined;
-
-  constructor(answer: Message, meter: Meter) {
-    this.#answer = answer;
-    this.#meter = meter;
-  }
-
-  add(delta: Delta): void {
-    this.#text += delta.text ?? "";
-    this.#reasoning += delta.reasoning ?? "";
-    const note = delta.finish_reason && kNotes[delta.finish_reason];
-    if (note) this.#answer.note = note;
-    this.#timer ??= setTimeout(() => this.flush(), kFrame_ms);
-  }
-
-  flush(): void {
-    clearTimeout(this.#timer);
-    this.#timer = undefined;
-    this.#answer.text += this.#text;
-    if (this.#reasoning) this.#answer.reasoning = (this.#answer.reasoning ?? "") + this.#reasoning;
-    this.#answer.stats = { ...this.#answer.stats, ...this.#meter.stats() };
-    this.#text = "";
-    this.#reasoning = "";
-  }
+function empty(): Conversation {
+  return { id: new_id(), title: "", created_ms: Date.now(), updated_ms: Date.now(), rev: 0, messages: [] };
 }
 
-// Times one answer as its reader sees it: from the click to the first text, and from there to the last.
-class Meter {
-  finished = false;
-  #start_ms = performance.now();
-  #first_ms = 0;
-  #last_ms = 0;
-  #num_chunks = 0;
-  #prompt_tokens: number | undefined;
-  #completion_tokens: number | undefined;
-
-  add(delta: Delta): void {
-    if (delta.text || delta.reasoning) {
-      this.#last_ms = performance.now();
-      if (!this.#num_chunks++) this.#first_ms = this.#last_ms;
-    }
-    if (delta.finish_reason) this.finished = true;
-    this.#prompt_tokens = delta.usage?.prompt_tokens ?? this.#prompt_tokens;
-    this.#completion_tokens = delta.usage?.completion_tokens ?? this.#completion_tokens;
-  }
-
-  // Until the server tells the count, one chunk counts as one token.
-  stats(): AnswerStats {
-    if (!this.#num_chunks) return {};
-    const num_tokens = this.#completion_tokens ?? this.#num_chunks;
-    const elapsed_s = (this.#last_ms - this.#first_ms) / 1000;
-    const stats: AnswerStats = {
-      ttft_s: (this.#first_ms - this.#start_ms) / 1000,
-      completion_tokens: num_tokens,
-    };
-    // What arrives in one piece has no speed.
-    if (num_tokens > 1 && elapsed_s > 0.01) stats.tokens_per_s = (num_tokens - 1) / elapsed_s;
-    if (this.#prompt_tokens !== undefined) stats.prompt_tokens = this.#prompt_tokens;
-    return stats;
-  }
+function spoken(text: string): string {
+  return text.length > kMostSpokenChars
+    ? `${text.slice(0, kMostSpokenChars)} … The whole answer is in the conversation.`
+    : text;
 }
 
 export const chat = new Chat();

@@ -20,7 +20,12 @@ export function format_rate(value: Maybe): string {
 // 134515008 -> "134.5 M"
 export function format_short(value: Maybe): string {
   if (!is_number(value)) return kDash;
-  for (const [unit, size] of [["T", 1e12], ["B", 1e9], ["M", 1e6], ["k", 1e3]] as const) {
+  for (const [unit, size] of [
+    ["T", 1e12],
+    ["B", 1e9],
+    ["M", 1e6],
+    ["k", 1e3],
+  ] as const) {
     if (value >= size) return `${(value / size).toPrecision(value / size >= 100 ? 4 : 3)} ${unit}`;
   }
   return String(value);
@@ -43,4 +48,18 @@ export function format_duration(value: Maybe): string {
   if (hours >= 48) return `${Math.floor(hours / 24)} d ${hours % 24} h`;
   if (hours) return `${hours} h ${minutes % 60} min`;
   return minutes ? `${minutes} min ${Math.floor(value % 60)} s` : `${Math.floor(value)} s`;
+}
+
+// A setting as it would be typed: float32 0.6 comes as 0.6000000238.
+export function format_setting(value: Maybe): string {
+  return is_number(value) ? String(Number(value.toPrecision(6))) : kDash;
+}
+
+// When something was, as seen from `now_ms`: the time of today, else the day.
+export function format_when(time_ms: number, now_ms: number): string {
+  const [time, now] = [new Date(time_ms), new Date(now_ms)];
+  if (time.toDateString() === now.toDateString())
+    return time.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
+  const year = time.getFullYear() === now.getFullYear() ? {} : { year: "numeric" as const };
+  return time.toLocaleDateString([], { day: "numeric", month: "short", ...year });
 }

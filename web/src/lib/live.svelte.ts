@@ -1,9 +1,12 @@
-// The server's status, asked once a second while the tab is visible, and the last five minutes of it.
+// The server's state, asked while the tab is visible: every second while the figures are on the screen, else now and
+// then, so that the page knows whether the server is there. Keeps the last five minutes.
 
-import { ApiError, error_text, get_models, get_status, type Status } from "./api";
+import { access } from "./access.svelte";
+import { ApiError, error_text, get_has_template, get_models, get_status, type Status } from "./api";
 
-const kPeriod_ms = 1000;
-const kRetry_ms = 4000;
+const kWatched_ms = 1000;
+const kUnwatched_ms = 5000;
+const kRetry_ms = 3000;
 const kTimeout_ms = 5000;
 const kKept = 300;
 
@@ -43,39 +46,56 @@ class Live {
   samples = $state.raw<Sample[]>([]);
   newest = $derived(this.samples.at(-1));
   models = $state.raw<string[]>([]);
-  state = $state<"connecting" | "online" | "offline">("connecting");
-  problem = $state(""); // why there are no figures
+  has_template = $state(true); // without one, the model continues text and cannot chat
+  state = $state<"connecting" | "online" | "offline" | "locked">("connecting");
+  problem = $state(""); // why there are no figures, where the server says so
+  #watched = false;
+  #timer: ReturnType<typeof setTimeout> | undefined;
+  #polling = false;
+  #stopped = true;
 
   // Polls until the returned function is called.
   start(): () => void {
-    let timer: ReturnType<typeof setTimeout> | undefined;
-    let stopped = false;
-    const poll = async () => {
-      timer = undefined;
-      if (document.hidden) return;
-      await this.#poll_once();
-      if (!stopped && !document.hidden && timer === undefined) {
-        timer = setTimeout(poll, this.problem ? kRetry_ms : kPeriod_ms);
-      }
-    };
-    const wake = () => {
-      clearTimeout(timer);
-      timer = undefined;
-      if (!document.hidden) void poll();
-    };
+    const wake = () => this.poke();
+    this.#stopped = false;
     document.addEventListener("visibilitychange", wake);
-    void poll();
+    addEventListener("online", wake);
+    void this.#poll();
     return () => {
-      stopped = true;
-      clearTimeout(timer);
+      this.#stopped = true;
+      clearTimeout(this.#timer);
       document.removeEventListener("visibilitychange", wake);
+      removeEventListener("online", wake);
     };
+  }
+
+  // Says whether someone looks at the figures.
+  watch(watched: boolean): void {
+    this.#watched = watched;
+    if (watched) this.poke();
+  }
+
+  // Asks at once.
+  poke(): void {
+    clearTimeout(this.#timer);
+    if (!document.hidden && !this.#stopped) void this.#poll();
+  }
+
+  async #poll(): Promise<void> {
+    if (document.hidden || this.#polling) return;
+    this.#polling = true;
+    await this.#poll_once();
+    this.#polling = false;
+    clearTimeout(this.#timer);
+    const pause_ms = this.state !== "online" ? kRetry_ms : this.#watched ? kWatched_ms : kUnwatched_ms;
+    if (!this.#stopped && !document.hidden) this.#timer = setTimeout(() => void this.#poll(), pause_ms);
   }
 
   async #poll_once(): Promise<void> {
     try {
       if (this.state !== "online" || !this.models.length) {
         this.models = await get_models(AbortSignal.timeout(kTimeout_ms));
+        this.has_template = await get_has_template(AbortSignal.timeout(kTimeout_ms));
       }
       const before = this.status;
       this.status = await get_status(AbortSignal.timeout(kTimeout_ms));
@@ -83,10 +103,18 @@ class Live {
       this.state = "online";
       this.problem = "";
     } catch (failure) {
-      // A server that refuses these questions is alive; one that does not answer is not.
-      this.state = failure instanceof ApiError ? "online" : "offline";
-      this.problem = error_text(failure);
+      this.#lose(failure);
     }
+  }
+
+  // Figures that nobody can vouch for are not shown. A server that refuses these questions is alive.
+  #lose(failure: unknown): void {
+    const status = failure instanceof ApiError ? failure.status : 0;
+    this.status = {};
+    this.samples = [];
+    this.state = status === 401 ? "locked" : status ? "online" : "offline";
+    this.problem = error_text(failure);
+    if (status === 401) access.refused(false);
   }
 }
 

@@ -222,19 +222,16 @@ std::vector<int32_t> input_order(const WeightView& weight) {
   if (weight.scheme == WeightScheme::kDense || weight.group_index.empty()) return {};
   const auto num_groups = static_cast<size_t>(num_scale_groups(weight));
   std::vector<int32_t> next(num_groups + 1);  // position of the next input of each group
-  bool in_order = true;
-  int64_t previous = 0;
+  std::vector<size_t> groups;                 // read once: both passes must see the same
   for (int64_t k = 0; k < weight.num_inputs; ++k) {
-    const int64_t group = group_of(weight, k);
-    ++next[static_cast<size_t>(group) + 1];
-    in_order = in_order && group >= previous;
-    previous = group;
+    groups.push_back(static_cast<size_t>(group_of(weight, k)));
+    ++next[groups.back() + 1];
   }
-  if (in_order) return {};
+  if (std::is_sorted(groups.begin(), groups.end())) return {};
   std::partial_sum(next.begin(), next.end(), next.begin());
   std::vector<int32_t> order(static_cast<size_t>(weight.num_inputs));
   for (int32_t k = 0; k < weight.num_inputs; ++k) {
-    int32_t& place = next[static_cast<size_t>(group_of(weight, k))];
+    int32_t& place = next[groups[static_cast<size_t>(k)]];
     order[static_cast<size_t>(place++)] = k;
   }
   return order;

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "backend/cpu/kernels/bf16_model.h"
+#include "backend/cpu/kernels/generic/reference_kv.h"
 #include "backend/cpu/kernels/kernels.h"
 #include "backend/cpu/kernels/layouts.h"
 #include "backend/cpu/kernels/units.h"
@@ -222,12 +223,17 @@ void matmul_bf16_pairs(const MatmulArgs& args) {
   }
 }
 
-// The activation X of input k of a record (kernels.h).
-int activation_at(const uint8_t* record, ActivationType type, int k) {
-  const uint8_t* codes = record + (k / kActivationBlock) * activation_code_bytes(type);
-  const int high = static_cast<int8_t>(codes[k % kActivationBlock]);
-  if (type == ActivationType::kInt8) return high;
-  return 256 * high + static_cast<int8_t>(codes[kActivationBlock + k % kActivationBlock]);
+// The activations X of inputs [first, first + count) of a record, all of one block (kernels.h).
+template <ActivationType kType>
+void read_activations(const uint8_t* record, int first, int count, int16_t* out) {
+  const uint8_t* high =
+      record + first / kActivationBlock * activation_code_bytes(kType) + first % kActivationBlock;
+  const uint8_t* low = high + kActivationBlock;
+  for (int k = 0; k < count; ++k) {
+    const int x = static_cast<int8_t>(high[k]);
+    out[k] = static_cast<int16_t>(
+        kType == ActivationType::kInt8 ? x : 256 * x + static_cast<int8_t>(low[k]));
+  }
 }
 
 BlockFactors factors_at(const uint8_t* record, ActivationType type, int block) {
@@ -241,7 +247,7 @@ BlockFactors factors_at(const uint8_t* record, ActivationType type, int block) {
 
 // Inputs that share weight factors, all lanes: whole numbers, and the factors.
 struct SubBlock {
-  int32_t values[kActivationBlock][kPanel];
+  int16_t values[kPanel][kActivationBlock];
   float scale[kPanel];
   float offset[kPanel];
 };
@@ -254,22 +260,28 @@ SubBlock read_sub_block(const LayoutInfo& info, const uint8_t* panel, int64_t fi
   for (int k = 0; k < count; ++k) {
     float values[kPanel];
     code_values(info, at, chunk, in_chunk + k, values);
-    for (int n = 0; n < kPanel; ++n) sub.values[k][n] = static_cast<int32_t>(values[n]);
+    for (int n = 0; n < kPanel; ++n) sub.values[n][k] = static_cast<int16_t>(values[n]);
   }
   block_factors(info, chunk, info.num_sub_blocks > 0 ? in_chunk / count : 0, sub.scale, sub.offset);
   return sub;
 }
 
+int32_t dot(const int16_t* a, const int16_t* b, int count) {
+  int32_t sum = 0;
+  for (int k = 0; k < count; ++k) sum += a[k] * b[k];
+  return sum;
+}
+
 // Adds the products of one row with inputs [first, first + count) of the panel to sums.
+template <ActivationType kType>
 void add_sub_block(const LayoutInfo& info, const SubBlock& sub, const uint8_t* record,
-                   ActivationType type, int64_t first, int count, float* sums) {
+                   int64_t first, int count, float* sums) {
   const int in_slice = static_cast<int>(first % kSliceInputs);
-  int32_t total[kPanel] = {};
-  for (int k = 0; k < count; ++k) {
-    const int x = activation_at(record, type, in_slice + k);
-    for (int n = 0; n < kPanel; ++n) total[n] += sub.values[k][n] * x;
-  }
-  const BlockFactors x = factors_at(record, type, in_slice / kActivationBlock);
+  int16_t activations[kActivationBlock];
+  read_activations<kType>(record, in_slice, count, activations);
+  int32_t total[kPanel];
+  for (int n = 0; n < kPanel; ++n) total[n] = dot(sub.values[n], activations, count);
+  const BlockFactors x = factors_at(record, kType, in_slice / kActivationBlock);
   const float x_sum = count == kActivationBlock ? x.sum : x.half_sums[in_slice / count % 2];
   for (int n = 0; n < kPanel; ++n) {
     sums[n] = std::fma(static_cast<float>(total[n]), sub.scale[n] * x.scale, sums[n]);
@@ -294,8 +306,8 @@ void matmul_integer(const MatmulArgs& args) {
       const SubBlock sub = read_sub_block(kInfo, panel, k, kCount);
       const uint8_t* slice = rows + (k / kSliceInputs) * args.x_stride;
       for (int64_t m = 0; m < args.num_rows; ++m) {
-        add_sub_block(kInfo, sub, slice + m * activation_record_bytes(kType), kType, k, kCount,
-                      sums + m * args.sums_stride);
+        add_sub_block<kType>(kInfo, sub, slice + m * activation_record_bytes(kType), k, kCount,
+                             sums + m * args.sums_stride);
       }
     }
   }
@@ -501,103 +513,6 @@ void finish_head(const QkvRowsArgs& args, int64_t m, const float* head, int h, f
   if (args.rope_dims > 0) rotate(args, m, out);
 }
 
-// Index of a code within a K or V plane.
-int64_t k_index(KvDtype type, int64_t d, int64_t slot) {
-  const int codes = kv_word_codes(type);
-  return (d / codes * kKvBlock + slot) * codes + d % codes;
-}
-int64_t v_index(KvDtype type, int64_t dims, int64_t d, int64_t slot) {
-  const int codes = kv_word_codes(type);
-  return (slot / codes * dims + d) * codes + slot % codes;
-}
-
-// How one storage type keeps numbers; scales are applied by the callers.
-struct KvCodec {
-  int bytes;
-  float largest;  // code of the largest magnitude, scaled types
-  uint32_t (*encode)(float value);
-  // The head of `slot` in a K plane, or in a V plane.
-  void (*load_key)(const uint8_t* plane, int64_t dims, int64_t slot, float* out);
-  void (*load_value)(const uint8_t* plane, int64_t dims, int64_t slot, float* out);
-};
-
-float clamped_to_f16(float value) {
-  return std::isfinite(value) ? std::clamp(value, -65504.0f, 65504.0f) : NAN;
-}
-
-// The nearest of all codes, the even one of two.
-uint32_t nearest_e4m3(float value) {
-  uint32_t best = 0;
-  for (uint32_t code = 1; code < 0x7F; ++code) {
-    const float a = std::fabs(e4m3_to_float(static_cast<uint8_t>(best)) - std::fabs(value));
-    const float b = std::fabs(e4m3_to_float(static_cast<uint8_t>(code)) - std::fabs(value));
-    if (b < a || (b == a && code % 2 == 0)) best = code;
-  }
-  return best | (std::signbit(value) ? 0x80u : 0u);
-}
-
-float int8_to_float(uint8_t code) { return static_cast<float>(static_cast<int8_t>(code)); }
-uint32_t nearest_int8(float value) {
-  return static_cast<uint32_t>(std::fabs(value) < 128.0f ? std::lrint(value) : 0) & 0xFFu;
-}
-
-template <KvDtype kType, auto kDecode, typename Code, bool kIsKey>
-void load_head(const uint8_t* plane, int64_t dims, int64_t slot, float* out) {
-  for (int64_t d = 0; d < dims; ++d) {
-    const int64_t index = kIsKey ? k_index(kType, d, slot) : v_index(kType, dims, d, slot);
-    Code code;
-    std::memcpy(&code, plane + index * static_cast<int64_t>(sizeof(Code)), sizeof(Code));
-    out[d] = kDecode(code);
-  }
-}
-
-template <KvDtype kType, auto kDecode, typename Code>
-constexpr KvCodec codec(uint32_t (*encode)(float value), float largest) {
-  return {sizeof(Code), largest, encode, &load_head<kType, kDecode, Code, true>,
-          &load_head<kType, kDecode, Code, false>};
-}
-
-constexpr KvCodec kKvCodecs[kNumKvDtypes] = {
-    codec<KvDtype::kF32, bits_to_float, uint32_t>(float_to_bits, 0),
-    codec<KvDtype::kBF16, bf16_to_float, uint16_t>(
-        [](float value) { return uint32_t{float_to_bf16(value)}; }, 0),
-    codec<KvDtype::kF16, f16_to_float, uint16_t>(
-        [](float value) { return uint32_t{float_to_f16(clamped_to_f16(value))}; }, 0),
-    codec<KvDtype::kFp8, e4m3_to_float, uint8_t>(nearest_e4m3, 448.0f),
-    codec<KvDtype::kInt8, int8_to_float, uint8_t>(nearest_int8, 127.0f),
-};
-const KvCodec& codec_of(KvDtype type) { return kKvCodecs[static_cast<int>(type)]; }
-
-void store_kv(KvDtype type, uint8_t* plane, int64_t index, float value) {
-  const KvCodec& codec = codec_of(type);
-  const uint32_t code = codec.encode(value);
-  std::memcpy(plane + index * codec.bytes, &code, static_cast<size_t>(codec.bytes));
-}
-
-float load_scale(KvDtype type, const uint8_t* plane, int64_t dim, int64_t slot) {
-  float scale = 1.0f;
-  if (kv_is_scaled(type)) {
-    std::memcpy(&scale, plane + kv_scales_offset(type, dim) + slot * 4, sizeof(scale));
-  }
-  return scale;
-}
-
-// Writes the scale of one head vector; returns its inverse. 1 for types without.
-float store_scale(KvDtype type, uint8_t* plane, const float* x, int64_t dim, int64_t slot) {
-  if (!kv_is_scaled(type)) return 1.0f;
-  const float largest = codec_of(type).largest;
-  float magnitude = 0.0f;
-  bool is_finite = true;
-  for (int64_t d = 0; d < dim; ++d) {
-    magnitude = std::max(magnitude, std::fabs(x[d]));
-    is_finite = is_finite && std::isfinite(x[d]);
-  }
-  const bool is_zero = magnitude < 1e-30f;
-  const float scale = !is_finite ? NAN : is_zero ? 0.0f : magnitude / largest;
-  std::memcpy(plane + kv_scales_offset(type, dim) + slot * 4, &scale, sizeof(scale));
-  return is_zero ? 0.0f : largest / magnitude;
-}
-
 void finish_queries(const QkvRowsArgs& args, int64_t m, const float* row, float* q) {
   float factor = 1.0f;
   for (int h = 0; h < args.num_heads; ++h) {
@@ -685,24 +600,30 @@ const uint8_t* k_plane_of(const AttentionRowsArgs& args, int64_t position) {
          static_cast<size_t>(args.kv_head) * 2 * kv_plane_bytes(args.kv_type, args.head_dim);
 }
 
-float score_of(const AttentionRowsArgs& args, const Query& query, int64_t position) {
-  const uint8_t* plane = k_plane_of(args, position);
-  const int64_t slot = position % kKvBlock;
-  float key[kMaxHeadDim];
-  codec_of(args.kv_type).load_key(plane, padded_dim(args.head_dim), slot, key);
-  float dot = 0.0f;
-  for (int64_t d = 0; d < args.head_dim; ++d) dot += query.q[d] * key[d];
-  const float score = dot * load_scale(args.kv_type, plane, args.head_dim, slot) * args.scale;
-  return args.softcap > 0 ? args.softcap * std::tanh(score / args.softcap) : score;
+// Scores of all positions of a block, each summed in the order of its dimensions.
+void block_scores(const AttentionRowsArgs& args, const Query& query, const uint8_t* plane,
+                  float* scores) {
+  float keys[kMaxHeadDim * kKvBlock];
+  codec_of(args.kv_type).load_keys(plane, args.head_dim, keys);
+  float dots[kKvBlock] = {};
+  for (int64_t d = 0; d < args.head_dim; ++d) {
+    for (int s = 0; s < kKvBlock; ++s) dots[s] += query.q[d] * keys[d * kKvBlock + s];
+  }
+  for (int s = 0; s < kKvBlock; ++s) {
+    const float score = dots[s] * load_scale(args.kv_type, plane, args.head_dim, s) * args.scale;
+    scores[s] = args.softcap > 0 ? args.softcap * std::tanh(score / args.softcap) : score;
+  }
 }
 
 // Positions [begin, end) of one step into the partial of their split.
 void add_step(const AttentionRowsArgs& args, const Query& query, int64_t begin, int64_t end,
               Partial* partial) {
+  float block[kKvBlock];
   float scores[kKvStep];
   float highest = partial->top;
   for (int64_t p = begin; p < end; ++p) {
-    scores[p - begin] = score_of(args, query, p);
+    if (p == begin || p % kKvBlock == 0) block_scores(args, query, k_plane_of(args, p), block);
+    scores[p - begin] = block[p % kKvBlock];
     highest = std::max(highest, scores[p - begin]);
   }
   const float correction = std::exp(partial->top - highest);

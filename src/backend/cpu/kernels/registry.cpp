@@ -75,6 +75,13 @@ void add_missing(const KernelUnit& unit, uint32_t available, ActivationType acti
   }
 }
 
+struct NumericsClassRow {
+  std::string_view name;
+  int version;
+};
+constexpr NumericsClassRow kNumericsClasses[] = {
+    {"f32-reference", 1}, {"f32-fma", 1}, {"integer", 1}, {"bf16-tile", 1}, {"bf16-dot", 1}};
+
 }  // namespace
 
 std::span<const KernelUnit* const> all_units() { return kUnits; }
@@ -115,9 +122,11 @@ std::string_view kernel_op_name(KernelOp op) {
 }
 
 std::string_view numerics_class_name(NumericsClass numerics) {
-  constexpr std::string_view kNames[] = {"f32-reference", "f32-fma", "integer", "bf16-tile",
-                                         "bf16-dot"};
-  return kNames[static_cast<size_t>(numerics)];
+  return kNumericsClasses[static_cast<size_t>(numerics)].name;
+}
+
+int numerics_class_version(NumericsClass numerics) {
+  return kNumericsClasses[static_cast<size_t>(numerics)].version;
 }
 
 bool KernelSet::uses(const KernelRow& row) const {

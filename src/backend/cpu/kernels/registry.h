@@ -22,6 +22,8 @@ Result<const KernelUnit*> select_unit(std::string_view name, uint32_t available)
 
 std::string_view kernel_op_name(KernelOp op);
 std::string_view numerics_class_name(NumericsClass numerics);
+// Raised by whoever changes a bit that a class computes; part of the numerics id.
+int numerics_class_version(NumericsClass numerics);
 
 // Matmul rows of one layout by rows of x: rows[i] serves M >= rows[i]->min_rows; ascending.
 struct MatmulRows {

@@ -1,0 +1,122 @@
+// The numerics id against the numbers themselves: a change of arithmetic that forgets to raise a
+// version fails here.
+
+#include "engine/numerics.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+
+#include "backend/cpu/cpu_backend.h"
+#include "checkpoint/digest.h"
+#include "cli/synth.h"
+#include "engine/sampler.h"
+#include "model/sequence_runner.h"
+
+namespace headrace {
+namespace {
+
+constexpr int kPromptTokens = 24;
+constexpr SynthShape kTiny = {"tiny", "llama", 256, 2, 4, 2, 64, 512, 320, true, 10000, 128};
+
+std::unique_ptr<Backend> backend_of(const std::string& isa, ActivationArithmetic activations) {
+  auto backend = create_cpu_backend({.isa = isa, .num_threads = 1, .activations = activations});
+  return backend.ok() ? std::move(backend).value() : nullptr;
+}
+
+// The logits of a small random model, as a digest of their bits.
+std::string bits_of(Backend& backend, std::string_view format_name, KvType kv_type) {
+  SynthFormat format = synth_formats().front();
+  for (const SynthFormat& row : synth_formats()) {
+    if (row.name == format_name) format = row;
+  }
+  const std::string path = testing::TempDir() + "numerics_model.gguf";
+  EXPECT_TRUE(write_synth(kTiny, format, 7, path).ok());
+  const auto checkpoint = Checkpoint::open(path).value();
+  const auto model =
+      Model::load(*checkpoint, backend, {.max_batch_tokens = 16, .kv_type = kv_type}).value();
+  auto runner = SequenceRunner::create(*model, backend, 64).value();
+  std::vector<int32_t> prompt;
+  for (int32_t i = 0; i < kPromptTokens; ++i) prompt.push_back(i * 13 % 300);
+  std::string all;
+  runner.append(prompt, 0, [&](int64_t, std::span<const float> logits) {
+    const auto bytes = std::as_bytes(logits);
+    all.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  });
+  std::string hex;
+  const Digest digest = sha256(all);
+  for (const std::byte byte : std::span(digest).first(8)) {
+    hex += fmt::format("{:02x}", std::to_integer<int>(byte));
+  }
+  return hex;
+}
+
+struct PinnedBits {
+  std::string_view format;
+  ActivationArithmetic activations;
+  KvType kv_type;
+  std::string_view bits;
+};
+
+using enum ActivationArithmetic;
+constexpr PinnedBits kPinned[] = {
+    {"f32", kExact, KvType::kF32, "37e5c6ad22b3c882"},
+    {"bf16", kExact, KvType::kBF16, "add1d0ef5b194081"},
+    {"q8_0", kExact, KvType::kF16, "063eaeb7e7b8d8e3"},
+    {"q8_0", kInt8, KvType::kF16, "2d972bf1f43a09ce"},
+    {"q4_k", kExact, KvType::kInt8, "20593290a5cf61f9"},
+    {"q6_k", kInt8, KvType::kFp8, "7b840b5095cb22f9"},
+};
+
+// Whoever sees this fail and meant it: raise the class's version in kernels/registry.cpp, then pin
+// the new bits here.
+TEST(Numerics, BitsOfTheClassesAreThoseOfTheirVersions) {
+  int num_cases = 0;
+  for (const PinnedBits& row : kPinned) {
+    const auto backend = backend_of("avx2", row.activations);
+    if (backend == nullptr) GTEST_SKIP() << "no AVX2 here";
+    for (const std::string_view pinned : {"f32-fma v1", "integer v1"}) {
+      EXPECT_NE(backend->numerics().find(pinned), std::string::npos)
+          << "pin the new version's bits";
+    }
+    EXPECT_EQ(bits_of(*backend, row.format, row.kv_type), row.bits)
+        << row.format << " " << static_cast<int>(row.activations) << " "
+        << static_cast<int>(row.kv_type);
+    ++num_cases;
+  }
+  EXPECT_EQ(num_cases, 6);
+}
+
+TEST(Numerics, TheIdCoversEveryIngredient) {
+  const auto backend = backend_of("reference", kExact);
+  const std::string text = numerics_text(*backend, KvType::kF16);
+  for (const std::string_view part :
+       {"matmul f32x16 ", "matmul q8_0x16 ", "norm - ", "attention - ", "f32-reference v1",
+        "integer v1", "keys and values in splits of 1024, steps of 64", "keys and values as f16",
+        "sampler v2"}) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << " in\n" << text;
+  }
+  EXPECT_EQ(kSamplerVersion, 2) << "pin the new version here";
+}
+
+TEST(Numerics, TheIdChangesWithEveryIngredientAndHasOneForm) {
+  std::set<std::string> ids;
+  for (const ActivationArithmetic activations : {kExact, kInt8}) {
+    const auto backend = backend_of("reference", activations);
+    for (int kv_type = 0; kv_type < kNumKvTypes; ++kv_type) {
+      const std::string id = numerics_id(*backend, static_cast<KvType>(kv_type));
+      EXPECT_EQ(id.size(), 3u + 16u);
+      EXPECT_TRUE(id.starts_with("hr-"));
+      EXPECT_EQ(id.find_first_not_of("0123456789abcdef", 3), std::string::npos);
+      EXPECT_EQ(id, numerics_id(*backend, static_cast<KvType>(kv_type)));
+      ids.insert(id);
+    }
+  }
+  EXPECT_EQ(ids.size(), 2u * kNumKvTypes);
+  EXPECT_EQ(system_fingerprint("hr-0", "x").substr(0, 5), "hr-0-");
+  EXPECT_NE(system_fingerprint("hr-0", "x"), system_fingerprint("hr-0", "y"));
+}
+
+}  // namespace
+}  // namespace headrace

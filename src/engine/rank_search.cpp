@@ -1,0 +1,174 @@
+#include "engine/rank_search.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "base/numeric.h"
+#include "engine/vocab_passes.h"
+
+namespace headrace {
+namespace {
+
+bool reaches(const RankSearch::Goal& goal, size_t count, double weight) {
+  if (count >= goal.count) return true;
+  if (goal.weight < 0) return false;
+  return goal.above ? weight > goal.weight : weight >= goal.weight;
+}
+
+// The sums of the copies, in the first.
+void fold(auto& steps, size_t num_steps) {
+  for (size_t i = num_steps; i < steps.size(); ++i) steps[i % num_steps] += steps[i];
+}
+
+}  // namespace
+
+RankSearch::RankSearch(size_t vocab_size)
+    : ids_(vocab_size),
+      bucket_(vocab_size),
+      bins_(vocab_size),
+      step_weights_(size_t{kSteps} * kCopies),
+      all_weights_(kSteps),
+      step_counts_(size_t{kSteps} * kCopies),
+      all_counts_(kSteps) {}
+
+void RankSearch::clear_steps() {
+  std::fill(step_weights_.begin(), step_weights_.end(), 0.0);
+  std::fill(step_counts_.begin(), step_counts_.end(), 0u);
+}
+
+void RankSearch::begin_all(const float* values, const float* weights, float largest, float span,
+                           bool counts) {
+  values_ = values;
+  weights_ = weights;
+  all_ = true;
+  num_ids_ = bins_.size();
+  bin_vocab({values, num_ids_, largest, span, kSteps, bins_.data()});
+  clear_steps();
+  const uint16_t* bins = bins_.data();
+  double* sums = step_weights_.data();
+  for (size_t id = 0; id < num_ids_; ++id) sums[id % kCopies * kSteps + bins[id]] += weights[id];
+  uint32_t* numbers = step_counts_.data();
+  for (size_t id = 0; counts && id < num_ids_; ++id) ++numbers[id % kCopies * kSteps + bins[id]];
+  fold(step_weights_, kSteps);
+  fold(step_counts_, kSteps);
+  std::copy_n(step_weights_.begin(), kSteps, all_weights_.begin());
+  std::copy_n(step_counts_.begin(), kSteps, all_counts_.begin());
+}
+
+void RankSearch::begin_ids(const float* values, const float* weights, size_t num_ids) {
+  values_ = values;
+  weights_ = weights;
+  all_ = false;
+  num_ids_ = num_ids;
+}
+
+RankSearch::Place RankSearch::find(const Goal& goal) {
+  if (!all_) {
+    std::copy_n(ids_.begin(), num_ids_, bucket_.begin());
+    return find_among(std::span(bucket_).first(num_ids_), goal, {});
+  }
+  std::copy(all_weights_.begin(), all_weights_.end(), step_weights_.begin());
+  std::copy(all_counts_.begin(), all_counts_.end(), step_counts_.begin());
+  Place place;
+  const int step = find_step(goal, &place);
+  // A step without weight changes no sum, however many it holds.
+  if (step == kSteps || all_weights_[static_cast<size_t>(step)] == 0) return place;
+  return find_among(std::span(bucket_).first(gather_step(step)), goal, place);
+}
+
+// The step in which the goal is reached, kSteps if in none; adds the steps before it to the place.
+int RankSearch::find_step(const Goal& goal, Place* place) const {
+  for (int step = 0; step < kSteps; ++step) {
+    const size_t count = place->count + step_counts_[static_cast<size_t>(step)];
+    const double weight = place->weight + step_weights_[static_cast<size_t>(step)];
+    if (reaches(goal, count, weight)) return step;
+    place->count = count;
+    place->weight = weight;
+  }
+  return kSteps;
+}
+
+size_t RankSearch::gather_step(int step) {
+  size_t found = 0;
+  const auto wanted = static_cast<uint16_t>(step);
+  constexpr size_t kRun = 16;
+  for (size_t first = 0; first < num_ids_; first += kRun) {
+    const size_t end = std::min(first + kRun, num_ids_);
+    int num_equal = 0;
+    for (size_t id = first; id < end; ++id) num_equal += bins_[id] == wanted;
+    if (num_equal == 0) continue;
+    for (size_t id = first; id < end; ++id) {
+      bucket_[found] = static_cast<int32_t>(id);
+      found += bins_[id] == wanted;
+    }
+  }
+  return found;
+}
+
+// ids are ascending, and stay so while steps are left out.
+RankSearch::Place RankSearch::find_among(std::span<int32_t> ids, const Goal& goal, Place before) {
+  while (ids.size() > kFew) {
+    int32_t high = INT32_MIN, low = INT32_MAX;
+    for (const int32_t id : ids) {
+      const int32_t order = float_order(values_[id]);
+      high = std::max(high, order);
+      low = std::min(low, order);
+    }
+    if (high == low) return walk_equal(ids, goal, before);
+    const uint64_t span = static_cast<uint64_t>(int64_t{high} - low);
+    const int shift = std::max(0, static_cast<int>(std::bit_width(span)) - kStepBits);
+    const auto step_of = [&](int32_t id) {
+      return static_cast<size_t>((int64_t{high} - float_order(values_[id])) >> shift);
+    };
+    clear_steps();
+    for (size_t i = 0; i < ids.size(); ++i) {
+      const size_t step = i % kCopies * kSteps + step_of(ids[i]);
+      step_weights_[step] += weights_[ids[i]];
+      ++step_counts_[step];
+    }
+    fold(step_weights_, kSteps);
+    fold(step_counts_, kSteps);
+    const int step = find_step(goal, &before);
+    if (step == kSteps) return before;
+    size_t kept = 0;
+    for (const int32_t id : ids) {
+      ids[kept] = id;
+      kept += step_of(id) == static_cast<size_t>(step) ? 1 : 0;
+    }
+    ids = ids.first(kept);
+  }
+  return walk_sorted(ids, goal, before);
+}
+
+// All values are equal, and so are the weights.
+RankSearch::Place RankSearch::walk_equal(std::span<const int32_t> ids, const Goal& goal,
+                                         Place before) const {
+  const double weight = weights_[ids[0]];
+  const auto reached_with = [&](size_t count) {
+    return reaches(goal, before.count + count, before.weight + static_cast<double>(count) * weight);
+  };
+  size_t low = 1, high = ids.size();  // the least count that reaches the goal
+  if (!reached_with(high)) low = high;
+  while (low < high) {
+    const size_t middle = (low + high) / 2;
+    (reached_with(middle) ? high : low) = reached_with(middle) ? middle : middle + 1;
+  }
+  return {before.count + low, before.weight + static_cast<double>(low) * weight, ids[low - 1]};
+}
+
+RankSearch::Place RankSearch::walk_sorted(std::span<int32_t> ids, const Goal& goal,
+                                          Place before) const {
+  std::sort(ids.begin(), ids.end(), [this](int32_t a, int32_t b) {
+    return values_[a] != values_[b] ? values_[a] > values_[b] : a < b;
+  });
+  for (const int32_t id : ids) {
+    ++before.count;
+    before.weight += weights_[id];
+    before.last_id = id;
+    if (reaches(goal, before.count, before.weight)) break;
+  }
+  return before;
+}
+
+}  // namespace headrace

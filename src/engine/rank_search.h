@@ -1,0 +1,65 @@
+// RankSearch: finds a place in the tokens sorted by falling value (ties: lower id first) without
+// sorting them.
+//
+// A place is where the running count or the running weight reaches a goal. Values are counted and
+// weighed in steps of their range, then only those of one step in finer steps, until few enough are
+// left to sort. Weights must be as weigh_vocab() makes them: their sums are exact, so the place
+// does not depend on how it was found. Memory is that of construction.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace headrace {
+
+class RankSearch {
+ public:
+  explicit RankSearch(size_t vocab_size);
+
+  // The tokens to search: all, or the ids given (ascending; they lie in ids() of this object and
+  // are lost). Both arrays are per token of the vocabulary and outlive the search.
+  // counts: some goal is a count.
+  void begin_all(const float* values, const float* weights, float largest, float span, bool counts);
+  void begin_ids(const float* values, const float* weights, size_t num_ids);
+  std::span<int32_t> ids() { return ids_; }
+
+  struct Goal {
+    size_t count = SIZE_MAX;  // reached by this many tokens
+    double weight = -1;       // if not negative, reached by this weight
+    bool above = false;       // the weight must be above the goal, not equal
+  };
+  // The first tokens that reach the goal, or all; without those at the end that weigh nothing.
+  struct Place {
+    size_t count = 0;
+    double weight = 0;
+    int32_t last_id = -1;  // the one that reached it
+  };
+  Place find(const Goal& goal);
+
+ private:
+  static constexpr int kStepBits = 9;
+  static constexpr int kSteps = 1 << kStepBits;
+  static constexpr size_t kFew = 48;
+  static constexpr int kCopies = 4;  // neighbours count in different copies: no waiting for stores
+
+  void clear_steps();
+  int find_step(const Goal& goal, Place* place) const;
+  size_t gather_step(int step);
+  Place find_among(std::span<int32_t> ids, const Goal& goal, Place before);
+  Place walk_equal(std::span<const int32_t> ids, const Goal& goal, Place before) const;
+  Place walk_sorted(std::span<int32_t> ids, const Goal& goal, Place before) const;
+
+  const float* values_ = nullptr;
+  const float* weights_ = nullptr;
+  bool all_ = false;
+  size_t num_ids_ = 0;
+  std::vector<int32_t> ids_;                        // [vocab] given
+  std::vector<int32_t> bucket_;                     // [vocab] of one step
+  std::vector<uint16_t> bins_;                      // [vocab] step of each token, of all
+  std::vector<double> step_weights_, all_weights_;  // [kCopies][kSteps]; [kSteps]
+  std::vector<uint32_t> step_counts_, all_counts_;
+};
+
+}  // namespace headrace

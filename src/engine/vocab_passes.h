@@ -1,0 +1,73 @@
+// Passes over one value per token of the vocabulary, as vectors of sixteen floats.
+//
+// Each is compiled for AVX-512, for AVX2 and for any processor from the same lines of plain
+// arithmetic without fused operations: the bits are equal. Pure functions.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace headrace {
+
+// For tests: true runs what a processor without AVX runs.
+void force_plain_vocab_passes(bool plain);
+
+// Largest and smallest value, minus infinity left out of the smallest; finite: all are.
+struct VocabRange {
+  float largest = 0;
+  float smallest = 0;
+  bool finite = true;
+};
+VocabRange vocab_range(const float* values, size_t count);
+
+// weights[i] = exp_of_vocab(values[i], largest, temperature), rounded to a multiple of a power of
+// two, the quantum, so small that sums of as many weights as `count` are exact in float64, in any
+// order.
+struct VocabWeights {
+  const float* values = nullptr;
+  size_t count = 0;
+  float largest = 0;
+  float temperature = 1;
+  float min_weight = 0;  // for heavy_sum; 0: all are heavy
+  float* weights = nullptr;
+};
+struct VocabSums {
+  double sum = 0;
+  double heavy_sum = 0;  // of weights of at least min_weight
+};
+VocabSums weigh_vocab(const VocabWeights& args);
+// The quantum of sums over `count` weights is 2^quantum_exponent(count).
+int quantum_exponent(size_t count);
+
+// bins[i] = which of num_bins equal steps from largest down to largest - span holds values[i];
+// what lies below is in the last.
+struct VocabBins {
+  const float* values = nullptr;
+  size_t count = 0;
+  float largest = 0;
+  float span = 0;
+  int num_bins = 0;
+  uint16_t* bins = nullptr;
+};
+void bin_vocab(const VocabBins& args);
+
+// Ids i with weights[i] >= limit, ascending, at most max_ids; returns how many there are in all.
+size_t gather_heavy(const float* weights, size_t count, float limit, int32_t* ids, size_t max_ids);
+
+// The weight of one value, as weigh_vocab() over `count` of them gives it.
+float weigh_one(float value, float largest, float temperature, size_t count);
+
+// exp((value - largest) / temperature), relative error below 3e-7, 0 below exp(-87); not rounded.
+float exp_of_vocab(float value, float largest, float temperature);
+// sums[b] = sum of exp_of_vocab() over ids [64 b, 64 b + 64), in float64.
+inline constexpr size_t kVocabBlock = 64;
+void sum_vocab_blocks(const VocabWeights& args, double* sums);
+// How many of the values are above `value`, and how many are equal to it.
+struct VocabCounts {
+  int64_t above = 0, equal = 0;
+};
+VocabCounts count_vocab(const float* values, size_t count, float value);
+// largest[b] of ids [64 b, 64 b + 64).
+void block_largest(const float* values, size_t count, float* largest);
+
+}  // namespace headrace

@@ -1,0 +1,203 @@
+#include "server/access.h"
+
+#include <arpa/inet.h>
+#include <openssl/crypto.h>
+#include <openssl/hmac.h>
+
+#include <algorithm>
+#include <cstring>
+#include <random>
+
+#include "server/http_syntax.h"
+
+namespace headrace {
+namespace {
+
+constexpr size_t kMaxKeyBytes = 512;
+constexpr std::string_view kExposedHeaders = "x-request-id, retry-after";
+constexpr std::string_view kPreflightSeconds = "600";
+
+std::vector<std::string> lowered(const std::vector<std::string>& texts) {
+  std::vector<std::string> out;
+  for (const std::string& text : texts) out.push_back(to_lower(text));
+  return out;
+}
+
+bool holds(const std::vector<std::string>& texts, std::string_view text) {
+  return std::find(texts.begin(), texts.end(), text) != texts.end();
+}
+
+bool is_ip_address(std::string_view name) {
+  in_addr address{};
+  return name.starts_with('[') || inet_pton(AF_INET, std::string(name).c_str(), &address) == 1;
+}
+
+// Does this origin, "scheme://host[:port]", name the server that the Host header names?
+bool is_same_origin(std::string_view origin, std::string_view host_header) {
+  const bool is_https = origin.starts_with("https://");
+  if (!is_https && !origin.starts_with("http://")) return false;
+  auto from = parse_host(origin.substr(is_https ? 8 : 7));
+  auto to = parse_host(host_header);
+  if (!from || !to) return false;
+  const std::string usual_port = is_https ? "443" : "80";
+  if (from->port.empty()) from->port = usual_port;
+  if (to->port.empty()) to->port = usual_port;
+  return from->name == to->name && from->port == to->port;
+}
+
+std::string_view media_type(std::string_view content_type) {
+  return trim_spaces(content_type.substr(0, content_type.find(';')));
+}
+
+std::string_view presented_key(const HttpRequest& request) {
+  std::string_view given = request.header("authorization");
+  const std::string_view scheme = given.substr(0, given.find(' '));
+  if (!equals_ignoring_case(scheme, "bearer")) return request.header("x-api-key");
+  given.remove_prefix(scheme.size());
+  return trim_spaces(given);
+}
+
+}  // namespace
+
+Access::Access(const ServerOptions& options)
+    : hosts_(lowered(options.allowed_hosts)),
+      origins_(lowered(options.cors_origins)),
+      any_host_(holds(hosts_, "*") || (hosts_.empty() && !is_loopback_host(options.host))),
+      any_origin_(holds(origins_, "*")) {
+  std::random_device random;
+  for (unsigned char& byte : secret_) byte = static_cast<unsigned char>(random());
+  for (const std::string& key : options.api_keys) keys_.push_back(digest_of(key));
+}
+
+Access::Digest Access::digest_of(std::string_view key) const {
+  Digest digest{};
+  unsigned int length = 0;
+  HMAC(EVP_sha256(), secret_.data(), static_cast<int>(secret_.size()),
+       reinterpret_cast<const unsigned char*>(key.data()), key.size(), digest.data(), &length);
+  return digest;
+}
+
+bool Access::is_allowed_host(std::string_view header) const {
+  if (any_host_ || header.empty()) return true;
+  const auto host = parse_host(header);
+  if (!host) return false;
+  const std::string& name = host->name;
+  return is_ip_address(name) || name.find('.') == std::string::npos ||
+         name.ends_with(".localhost") || holds(hosts_, name) || holds(hosts_, to_lower(header));
+}
+
+bool Access::is_listed_origin(std::string_view origin) const {
+  return any_origin_ || holds(origins_, to_lower(origin));
+}
+
+std::optional<HttpResponse> Access::check_source(const HttpRequest& request) const {
+  const std::string_view host = request.header("host");
+  if (!is_allowed_host(host)) {
+    return error_response(403,
+                          fmt::format("this server is not known as '{}'; start it with "
+                                      "--allowed-hosts {} to serve that name",
+                                      host, host),
+                          {}, "host_not_allowed");
+  }
+  const std::string_view origin = request.header("origin");
+  if (!origin.empty()) {
+    if (is_same_origin(to_lower(origin), host) || is_listed_origin(origin)) return std::nullopt;
+    return error_response(403,
+                          "web pages of this origin may not use the server; start it with "
+                          "--cors-origins and the origin to allow them",
+                          {}, "origin_not_allowed");
+  }
+  const std::string_view site = request.header("sec-fetch-site");
+  const bool is_read = request.method == "GET" || request.method == "HEAD";
+  if (is_read || site.empty() || site == "same-origin" || site == "none") return std::nullopt;
+  return error_response(403, "web pages of other sites may not use the server", {},
+                        "origin_not_allowed");
+}
+
+std::optional<HttpResponse> Access::check_key(HttpRequest& request) const {
+  if (keys_.empty()) return std::nullopt;
+  const Digest given = digest_of(presented_key(request));
+  int num_equal = 0;
+  for (const Digest& key : keys_) {
+    num_equal += CRYPTO_memcmp(key.data(), given.data(), given.size()) == 0 ? 1 : 0;
+  }
+  if (num_equal > 0) {
+    std::memcpy(&request.client, given.data(), sizeof request.client);
+    return std::nullopt;
+  }
+  HttpResponse response = error_response(401, "a valid API key is needed", {}, "invalid_api_key");
+  response.headers.emplace_back("WWW-Authenticate", "Bearer");
+  return response;
+}
+
+std::optional<HttpResponse> Access::check_content(const HttpRequest& request) const {
+  const std::string_view type = media_type(request.header("content-type"));
+  if (type.empty() || equals_ignoring_case(type, "application/json")) return std::nullopt;
+  const bool is_browser =
+      !request.header("origin").empty() || !request.header("sec-fetch-site").empty();
+  const bool is_form = equals_ignoring_case(type, "application/x-www-form-urlencoded");
+  if (is_form && !is_browser) return std::nullopt;
+  return error_response(415,
+                        fmt::format("Content-Type is '{}', but it must be application/json", type));
+}
+
+HttpHeaders Access::cors_headers(const HttpRequest& request) const {
+  if (origins_.empty()) return {};
+  HttpHeaders headers;
+  if (!any_origin_) headers.emplace_back("Vary", "Origin");
+  const std::string_view origin = request.header("origin");
+  if (origin.empty() || !is_listed_origin(origin)) return headers;
+  headers.emplace_back("Access-Control-Allow-Origin", any_origin_ ? "*" : std::string(origin));
+  headers.emplace_back("Access-Control-Expose-Headers", kExposedHeaders);
+  return headers;
+}
+
+HttpHeaders Access::preflight_headers(const HttpRequest& request, std::string_view methods) const {
+  const std::string_view origin = request.header("origin");
+  if (origin.empty() || !is_listed_origin(origin)) return {};
+  HttpHeaders headers{{"Access-Control-Allow-Methods", std::string(methods)},
+                      {"Access-Control-Max-Age", std::string(kPreflightSeconds)},
+                      {"Vary", "Access-Control-Request-Headers"}};
+  std::string names;
+  for (const std::string_view name : split_list(request.header("access-control-request-headers"))) {
+    if (is_http_token(name)) names += (names.empty() ? "" : ", ") + std::string(name);
+  }
+  if (!names.empty()) headers.emplace_back("Access-Control-Allow-Headers", names);
+  if (request.header("access-control-request-private-network") == "true") {
+    headers.emplace_back("Access-Control-Allow-Private-Network", "true");
+  }
+  return headers;
+}
+
+bool is_loopback_host(std::string_view host) {
+  return host == "localhost" || host == "::1" || (is_ip_address(host) && host.starts_with("127."));
+}
+
+Result<std::vector<std::string>> parse_api_keys(std::string_view text, std::string_view source) {
+  std::vector<std::string> keys;
+  int num_lines = 0;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    std::string_view line = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    ++num_lines;
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    line = trim_spaces(line);
+    if (line.empty() || line.starts_with('#')) continue;
+    const bool is_plain =
+        std::all_of(line.begin(), line.end(), [](char c) { return c > ' ' && c < 0x7F; });
+    if (!is_plain || line.size() > kMaxKeyBytes) {
+      return make_error(ErrorCode::kInvalidArgument,
+                        "{} holds in line {} what is no API key: a key is at most {} letters, "
+                        "digits and signs of ASCII, without spaces",
+                        source, num_lines, kMaxKeyBytes);
+    }
+    keys.emplace_back(line);
+  }
+  if (keys.empty()) {
+    return make_error(ErrorCode::kInvalidArgument, "{} holds no API key", source);
+  }
+  return keys;
+}
+
+}  // namespace headrace

@@ -1,0 +1,73 @@
+// api_fields: the table of fields that request bodies may hold, route by route; docs/api-fields.md
+// is this table.
+//
+// The rule: a field that would change the answer is obeyed or refused, never dropped in silence. A
+// field that this table does not know is accepted, because clients send many, and named in the
+// answer's x-headrace-ignored header, with the field that was probably meant if one is close.
+#pragma once
+
+#include <boost/json/object.hpp>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace headrace {
+
+inline constexpr std::string_view kIgnoredHeader = "x-headrace-ignored";
+
+enum class FieldUse : uint8_t {
+  kServed,    // read and obeyed
+  kHarmless,  // accepted: it cannot change the answer
+  kRefused,   // not served: a 400 that names it, unless its value asks for nothing
+};
+
+// Which bodies, as bits: one row may stand for several.
+enum FieldPlace : uint16_t {
+  kInChat = 1,            // /v1/chat/completions
+  kInCompletion = 2,      // /v1/completions
+  kInTokenize = 4,        // /tokenize
+  kInDetokenize = 8,      // /detokenize
+  kInStreamOptions = 16,  // stream_options
+  kInFormat = 32,         // response_format
+  kInMessage = 64,        // messages[]
+  kInPart = 128,          // messages[].content[]
+  kInTool = 256,          // tools[]
+  kInFunction = 512,      // tools[].function
+};
+
+struct FieldRow {
+  std::string_view name;
+  FieldUse use;
+  uint16_t places;           // FieldPlace bits
+  std::string_view neutral;  // kRefused: the values that ask for nothing, as a JSON list; and null
+  std::string_view note;     // kServed: what is taken; kRefused: what to do instead
+};
+
+std::span<const FieldRow> field_rows();
+
+// What an answer did not use, for its header. Bounded: whatever a body holds, the header is short.
+class IgnoredFields {
+ public:
+  void add(std::string_view path, std::string_view meant = {});
+  bool is_full() const;  // further names are only counted
+  void count() { ++num_more_; }
+  // "temprature (temperature?), x.y"; empty: nothing was ignored. Bytes that no header may hold are
+  // percent-encoded.
+  std::string text() const;
+
+ private:
+  std::vector<std::string> shown_;
+  size_t num_more_ = 0;
+};
+
+// Checks the members of one object of a body. kUnsupported with `param` for a field that is not
+// served; unknown ones go to `ignored`. `path` is the object's: "stream_options."; `reader` is the
+// source of the template that is given the object: what it mentions is not ignored.
+Status check_fields(const boost::json::object& object, FieldPlace place, std::string_view path,
+                    IgnoredFields& ignored, std::string_view reader = {});
+
+}  // namespace headrace

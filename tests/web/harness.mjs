@@ -1,0 +1,95 @@
+// What the tests of the page share: a browser, the scripted server, one tab per test, and words for what a person does.
+// HEADRACE_PAGE names the folder with the built page; HEADRACE_URL runs those tests that need no script against a
+// running `headrace serve` and its embedded page.
+
+import assert from "node:assert/strict";
+import { existsSync } from "node:fs";
+import { after, afterEach, before, beforeEach } from "node:test";
+import { fileURLToPath } from "node:url";
+import { Browser } from "./browser.mjs";
+import { MockServer } from "./mock_server.mjs";
+
+export const real_url = process.env.HEADRACE_URL;
+export const page_dir = process.env.HEADRACE_PAGE ?? fileURLToPath(new URL("../../build/release/web/dist", import.meta.url));
+export const scripted = real_url ? { skip: "needs the scripted server" } : {};
+const kTimeout_ms = real_url ? 60000 : 10000;
+
+export let browser, mock, page, profile;
+let pages = [];
+
+// Opens the page in a fresh profile, which takes the place of `page`.
+export async function open({ before: script, ...options } = {}) {
+  await profile?.close();
+  profile = await browser.profile(options);
+  page = await open_tab(script);
+  return page;
+}
+
+// Another tab of the same profile.
+export async function open_tab(script) {
+  const tab = await browser.open(real_url ?? mock.url, profile, script);
+  tab.setDefaultTimeout(kTimeout_ms);
+  pages.push(tab);
+  return tab;
+}
+
+export const field = (tab = page) => tab.locator("#draft");
+export const answers = (tab = page) => tab.locator("article.assistant");
+export const last_answer = (tab = page) => answers(tab).last();
+export const button = (name, tab = page) => tab.getByRole("button", { name, exact: true });
+export const notice = (tab = page) => tab.locator(".notice");
+
+export async function ask(text, tab = page) {
+  await field(tab).fill(text);
+  await field(tab).press("Enter");
+}
+
+export async function wait_done(tab = page) {
+  await tab.getByRole("button", { name: /^(Regenerate|Retry)$/ }).waitFor();
+}
+
+export async function until(what, condition) {
+  const deadline = Date.now() + kTimeout_ms;
+  while (!(await condition())) {
+    if (Date.now() > deadline) assert.fail(`timed out waiting for ${what}`);
+    await new Promise((done) => setTimeout(done, 25));
+  }
+}
+
+export async function assert_no_overflow() {
+  const wide = await page.evaluate(() => {
+    const limit = document.documentElement.clientWidth;
+    const scrolls = (node) => node && node.closest("pre, .table, .formula, .offscreen, .skip, .state .name, svg") !== null;
+    const nodes = [...document.querySelectorAll("body *")].filter((node) => !scrolls(node));
+    return {
+      page: document.documentElement.scrollWidth - limit,
+      nodes: nodes.filter((node) => node.getBoundingClientRect().right > limit + 0.5).map((node) => node.outerHTML.slice(0, 80)),
+    };
+  });
+  assert.deepEqual(wide, { page: 0, nodes: [] });
+}
+
+// Registers the hooks of a test file.
+export function use_page() {
+  before(async () => {
+    if (!real_url) {
+      if (!existsSync(`${page_dir}/index.html`)) {
+        throw new Error(`no page in ${page_dir}: build the target headrace_ui, or set HEADRACE_PAGE to a built page`);
+      }
+      mock = await MockServer.start(page_dir);
+    }
+    browser = await Browser.start();
+  });
+  after(async () => {
+    await browser?.close();
+    await mock?.close();
+  });
+  beforeEach(() => mock?.reset());
+  afterEach(async () => {
+    const problems = pages.flatMap((tab) => tab.problems);
+    await profile?.close();
+    pages = [];
+    profile = undefined;
+    assert.deepEqual(problems, []);
+  });
+}

@@ -1,0 +1,260 @@
+// Panels, themes, figures, keyboard and phone.
+
+import assert from "node:assert/strict";
+import { mkdirSync } from "node:fs";
+import { test } from "node:test";
+import {
+  answers, ask, assert_no_overflow, button, field, last_answer, mock, open, open_tab, page, real_url, scripted, until, use_page, wait_done,
+} from "./harness.mjs";
+
+use_page();
+
+// The server goes; the page is told to look, as a browser does when its network changes.
+async function take_server_down() {
+  mock.down = true;
+  await page.evaluate(() => dispatchEvent(new Event("online")));
+  await page.getByText("Offline", { exact: true }).waitFor();
+}
+
+async function open_engine() {
+  await button("Engine").click();
+  await page.locator(".chart").nth(3).waitFor();
+}
+
+test("the engine's figures appear only when asked for, and stay as the reader left them", scripted, async () => {
+  await open();
+  await page.locator(".state.online").waitFor();
+  assert.equal(await page.locator(".chart").count(), 0);
+  await open_engine();
+  await page.reload();
+  await page.locator(".chart").first().waitFor();
+  await button("Close engine").click();
+  assert.equal(await page.evaluate(() => document.activeElement.id), "show-engine");
+  await page.reload();
+  await page.locator(".state.online").waitFor();
+  assert.equal(await page.locator(".chart").count(), 0);
+});
+
+test("the charts draw what the status says, and stop asking while the tab is hidden", async () => {
+  await open();
+  await open_engine();
+  await until("drawn lines", () => page.locator(".chart path").first().evaluate((path) => path.getTotalLength() > 0));
+  await until("a model", async () => (await page.locator("dd").first().innerText()) !== "–");
+  if (real_url) return;
+  await until("three samples", () => mock.num_status >= 3);
+  assert.match(await page.locator("aside").innerText(), /Q4_1 × 210, F32 × 61, Q8_0 × 1/);
+  const hide = (hidden) => {
+    Object.defineProperty(document, "hidden", { configurable: true, get: () => hidden });
+    document.dispatchEvent(new Event("visibilitychange"));
+  };
+  await page.evaluate(hide, true);
+  await page.waitForTimeout(200);
+  const num_status = mock.num_status;
+  await page.waitForTimeout(1300);
+  assert.equal(mock.num_status, num_status);
+  await page.evaluate(hide, false);
+  await until("polling again", () => mock.num_status >= num_status + 2);
+});
+
+test("a status without fields shows dashes, not errors; without a count of formats their name is shown", scripted, async () => {
+  mock.sparse = true;
+  await open();
+  await open_engine();
+  assert.match(await page.locator("aside").innerText(), /Family\s+–/);
+  assert.doesNotMatch(await page.locator("aside").innerText(), /undefined|NaN|null/);
+  const { formats } = mock;
+  Object.assign(mock, { sparse: false, formats: {} });
+  await page.locator("dd").getByText("Q4_1 mostly").waitFor();
+  mock.formats = formats;
+});
+
+test("the speed is 0 while nothing runs", scripted, async () => {
+  mock.idle = true;
+  await open();
+  await open_engine();
+  await until("idle charts", async () => /Decode\s+0 tokens\/s[^]*Prefill\s+0 tokens\/s/.test(await page.locator("aside").innerText()));
+});
+
+test("a server that goes away leaves no old figures, and is found again", scripted, async () => {
+  await open();
+  await open_engine();
+  await until("figures", async () => /SmolLM|mock/.test(await page.locator("aside dl").first().innerText()));
+  await take_server_down();
+  assert.doesNotMatch(await page.locator(".panel").innerText(), /[1-9]\d* (tokens\/s|running)|mock|avx512|\d+ of \d+/);
+  assert.equal(await page.locator(".chart path").first().getAttribute("d"), "");
+  mock.down = false;
+  await until("figures again", async () => /mock/.test(await page.locator("aside dl").first().innerText()));
+});
+
+test("the theme follows the system until one is chosen, which holds for every tab", scripted, async () => {
+  await open({ dark: true });
+  const ground = (tab) => tab.evaluate(() => getComputedStyle(document.body).backgroundColor);
+  assert.equal(await ground(page), "rgb(21, 23, 26)");
+  await button("Settings").click();
+  await page.getByLabel("Light").check();
+  assert.equal(await ground(page), "rgb(247, 247, 245)");
+  const other = await open_tab();
+  assert.equal(await ground(other), "rgb(247, 247, 245)");
+  await page.getByLabel("Dark").check();
+  await until("the other tab", async () => (await ground(other)) === "rgb(21, 23, 26)");
+});
+
+// The contrast of every text with the ground it stands on, computed in the page; the worst comes first.
+function contrasts() {
+  const numbers = (color) => color.match(/[\d.]+/g).map(Number);
+  const light = (color) => {
+    const [r, g, b] = numbers(color).map((value) => (value / 255 <= 0.03928 ? value / 255 / 12.92 : ((value / 255 + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const ground = (node) => {
+    for (let at = node; at; at = at.parentElement) {
+      const color = getComputedStyle(at).backgroundColor;
+      if ((numbers(color)[3] ?? 1) === 1) return color;
+    }
+    return "rgb(255, 255, 255)";
+  };
+  const nodes = [...document.querySelectorAll("body *")].filter(
+    (node) => node.checkVisibility({ opacityProperty: true }) && !node.closest("button:disabled, .skip, svg, math") &&
+      [...node.childNodes].some((child) => child.nodeType === 3 && child.data.trim()),
+  );
+  const rows = nodes.map((node) => {
+    const [a, b] = [light(getComputedStyle(node).color), light(ground(node))].sort((x, y) => y - x);
+    return { ratio: (a + 0.05) / (b + 0.05), text: node.textContent.trim().slice(0, 30), node: node.className || node.localName };
+  });
+  return rows.sort((x, y) => x.ratio - y.ratio);
+}
+
+for (const dark of [false, true]) {
+  test(`every text can be read in the ${dark ? "dark" : "light"} theme`, scripted, async () => {
+    await open({ dark });
+    await ask("everything");
+    await wait_done();
+    await until("colours", async () => (await page.locator(".hljs-keyword").count()) > 0);
+    await ask("refuse");
+    await page.locator(".error").waitFor();
+    for (const panel of ["Settings", "Engine"]) {
+      await button(panel).click();
+      await page.waitForTimeout(100);
+      const rows = await page.evaluate(contrasts);
+      assert.ok(rows.length > 40, String(rows.length));
+      assert.deepEqual(rows.filter(({ ratio }) => ratio < 4.5), []);
+    }
+  });
+}
+
+test("nothing moves for readers who want no motion", scripted, async () => {
+  await open({ still: true });
+  await ask("slow");
+  await page.locator(".caret").waitFor();
+  assert.equal(await page.locator(".caret").evaluate((node) => getComputedStyle(node).animationName), "none");
+});
+
+test("the Tab key reaches every control in order, with a visible ring, and each has a name", scripted, async () => {
+  await open();
+  await button("Settings").click();
+  await until("the model list", async () => (await page.locator("#model option").count()) > 0);
+  await ask("hello");
+  await wait_done();
+  await until("a row", async () => (await page.locator(".conversation").count()) === 1);
+  await field().fill("x");
+  const wanted = await page.evaluate(() => {
+    document.body.tabIndex = -1; // a focus on the body puts the walk at the page's start
+    document.body.focus();
+    document.body.removeAttribute("tabindex");
+    const nodes = [...document.querySelectorAll("a[href], button, input, select, textarea, [tabindex='0']")];
+    const reached = nodes.filter((node) => !node.disabled && node.tabIndex >= 0 && node.checkVisibility() && !(node.type === "radio" && !node.checked));
+    window.name_of = (node) => `${node.localName} ${node.getAttribute("aria-label") || node.labels?.[0]?.textContent?.trim() || node.textContent?.trim() || node.className}`.slice(0, 50);
+    return reached.map(window.name_of);
+  });
+  assert.ok(wanted.length >= 24, String(wanted));
+  const seen = [];
+  for (let idx = 0; idx < wanted.length; idx++) {
+    await page.keyboard.press("Tab");
+    const [name, ring] = await page.evaluate(() => [window.name_of(document.activeElement), getComputedStyle(document.activeElement).outlineStyle]);
+    seen.push(name);
+    assert.equal(ring, "solid", name);
+  }
+  assert.deepEqual(seen, wanted);
+  assert.deepEqual(wanted.filter((name) => /^\w+\s*$/.test(name)), []);
+});
+
+test("on a phone Enter breaks the line, the button sends, and every target is 44 px", scripted, async () => {
+  await open({ width: 360, height: 720, phone: true });
+  await field().tap();
+  await page.keyboard.type("first");
+  await page.keyboard.press("Enter");
+  await page.keyboard.type("second");
+  assert.equal(await field().getAttribute("enterkeyhint"), "enter");
+  assert.equal(mock.requests.length, 0);
+  await button("Send").tap();
+  await wait_done();
+  assert.equal(mock.requests[0].messages[0].content, "first\nsecond");
+  await ask("everything");
+  await button("Send").tap();
+  await until("two answers", async () => (await answers().count()) === 2);
+  await wait_done();
+  const small = () =>
+    page.evaluate(() =>
+      [...document.querySelectorAll("button, select, input, textarea, summary")]
+        .filter((node) => node.checkVisibility() && !node.closest(".offscreen, .task") && node.className !== "offscreen")
+        .map((node) => ({ node: node.closest("label") ?? node, name: node.textContent.trim() || node.id || node.getAttribute("aria-label") }))
+        .map(({ node, name }) => ({ name, width: node.getBoundingClientRect().width, height: node.getBoundingClientRect().height }))
+        .filter(({ width, height }) => width < 44 || height < 44),
+    );
+  for (const view of ["Conversations", "Engine", "Settings"]) {
+    assert.deepEqual(await small(), []);
+    await button(view).tap();
+    await page.waitForTimeout(150);
+    await assert_no_overflow();
+  }
+  assert.deepEqual(await small(), []);
+  assert.equal(await field().isVisible(), false);
+  await button("Settings").tap();
+  assert.equal(await field().isVisible(), true);
+});
+
+test("the header stays where it is while the keyboard comes, the text grows and the server goes", scripted, async () => {
+  await open({ width: 360, height: 720, phone: true });
+  const header = () => page.locator("header").boundingBox();
+  const before = await header();
+  await field().fill("line\n".repeat(30));
+  await page.setViewportSize({ width: 360, height: 380 });
+  await page.evaluate(() => window.visualViewport.dispatchEvent(new Event("resize")));
+  assert.deepEqual(await header(), before);
+  assert.equal(await page.evaluate(() => document.querySelector(".app").getBoundingClientRect().height), 380);
+  assert.ok(await button("Send").isVisible());
+  await take_server_down();
+  assert.deepEqual(await header(), before);
+  assert.deepEqual(await page.evaluate(() => [scrollY, document.documentElement.scrollHeight]), [0, 380]);
+});
+
+// For people, on request: the views in both schemes and at both widths.
+const screenshots = process.env.HEADRACE_SCREENSHOTS;
+const when_asked = screenshots ? test : () => undefined;
+when_asked("screenshots", scripted, async () => {
+  mkdirSync(screenshots, { recursive: true });
+  for (const [name, width, height, phone] of [["desktop", 1280, 800, false], ["phone", 360, 720, true]]) {
+    for (const dark of [false, true]) {
+      const shot = (view) => page.screenshot({ path: `${screenshots}/${name}-${dark ? "dark" : "light"}-${view}.png` });
+      await open({ width, height, dark, phone });
+      await shot("start");
+      for (const word of ["everything", "limit", "refuse"]) {
+        await field().fill(`Please show ${word}`);
+        await button("Send").click();
+        await button("Stop").waitFor({ state: "detached" });
+        await page.waitForTimeout(800);
+        await shot(word);
+      }
+      await page.getByRole("log").evaluate((log) => log.scrollTo(0, 0));
+      await shot("top");
+      if (phone) await button("Conversations").click();
+      await page.locator(".conversation .icon").first().click();
+      await shot("list");
+      await button("Engine").click();
+      await page.waitForTimeout(4000);
+      await shot("engine");
+      await button("Settings").click();
+      await shot("settings");
+    }
+  }
+});
