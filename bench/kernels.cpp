@@ -25,11 +25,11 @@
 
 #include "backend/cpu/kernels/layouts.h"
 #include "backend/cpu/kernels/pack.h"
-#include "backend/cpu/limits.h"
-#include "backend/cpu/topology.h"
+#include "backend/cpu/team/topology.h"
 #include "backend/cpu/verify/samples.h"
 #include "backend/cpu/workspace.h"
-#include "cli/synth.h"
+#include "bench/limits.h"
+#include "bench/synth.h"
 
 namespace headrace::cpu {
 namespace {

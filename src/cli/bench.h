@@ -1,6 +1,6 @@
 // Benchmarks without a server: `headrace bench KIND`. One file per kind.
 //
-// Each figure stands beside a limit that the same run measured (backend/cpu/limits.h). Output is
+// Each figure stands beside a limit that the same run measured (bench/limits.h). Output is
 // a table, or with --json one object per line.
 #pragma once
 
@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "backend/cpu/limits.h"
 #include "base/result.h"
+#include "bench/limits.h"
 #include "options.h"
 
 namespace headrace {

@@ -4,8 +4,8 @@
 
 #include <cstdio>
 
-#include "backend/cpu/machine.h"
-#include "backend/cpu/topology.h"
+#include "backend/cpu/team/topology.h"
+#include "bench/machine.h"
 #include "cli/bench.h"
 
 namespace headrace {

@@ -16,11 +16,11 @@
 #include <optional>
 
 #include "backend/cpu/kernels/registry.h"
-#include "backend/cpu/topology.h"
+#include "backend/cpu/team/topology.h"
+#include "bench/step_bench.h"
+#include "bench/step_work.h"
 #include "cli/bench.h"
 #include "cli/runtime.h"
-#include "cli/step_bench.h"
-#include "cli/step_work.h"
 #include "cli/terminal.h"
 #include "engine/numerics.h"
 

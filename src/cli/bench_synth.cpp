@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "bench/synth.h"
 #include "cli/bench.h"
-#include "cli/synth.h"
 
 namespace headrace {
 namespace {

@@ -7,9 +7,9 @@
 
 #include "cli/command.h"
 #include "cli/model_argument.h"
-#include "cli/perplexity.h"
 #include "cli/runtime.h"
 #include "cli/terminal.h"
+#include "verify/perplexity.h"
 
 namespace headrace {
 

@@ -7,10 +7,10 @@
 #include <fstream>
 
 #include "base/quote.h"
-#include "checkpoint/hub.h"
+#include "checkpoint/hub/hub.h"
 #include "checkpoint/hub/store.h"
 #include "cli/suggest.h"
-#include "model/families.h"
+#include "model/config/families.h"
 
 namespace headrace {
 namespace {

@@ -9,10 +9,10 @@
 #include <string>
 
 #include "backend/cpu/cpu_backend.h"
+#include "bench/synth.h"
 #include "checkpoint/digest.h"
-#include "cli/synth.h"
 #include "engine/sampler.h"
-#include "model/sequence_runner.h"
+#include "verify/sequence_runner.h"
 
 namespace headrace {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/hub.h"
+#include "checkpoint/hub/hub.h"
 #include "cli/command.h"
 #include "cli/generate.h"
 #include "cli/terminal.h"

@@ -13,10 +13,10 @@
 #include <sstream>
 
 #include "backend/cpu/cpu_backend.h"
-#include "backend/cpu/topology.h"
+#include "backend/cpu/team/topology.h"
 #include "base/dtype.h"
 #include "base/log.h"
-#include "checkpoint/hub.h"
+#include "checkpoint/hub/hub.h"
 #include "checkpoint/hub/store.h"
 #include "cli/model_argument.h"
 #include "cli/terminal.h"

@@ -2,7 +2,7 @@
 
 #include "cli/runtime.h"
 #include "cli/verify.h"
-#include "model/verify.h"
+#include "verify/golden.h"
 
 namespace headrace {
 namespace {

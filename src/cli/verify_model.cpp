@@ -5,9 +5,9 @@
 #include <cmath>
 #include <filesystem>
 
-#include "cli/perplexity.h"
 #include "cli/runtime.h"
 #include "cli/verify.h"
+#include "verify/perplexity.h"
 
 namespace headrace {
 namespace {

@@ -1,4 +1,5 @@
-// Decoder: the network itself, as the papers write it. Block forms are data (model/families.h):
+// Decoder: the network itself, as the papers write it. Block forms are data
+// (model/config/families.h):
 //
 //   pre, post, sandwich:  x += N2(A(N1 x));  x += N4(M(N3 x))     absent norms are the identity
 //   parallel:             y = x + A(N1 x);  x = y + M(N1 x)

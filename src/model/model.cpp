@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/memory_shortage.h"
-#include "model/config_files.h"
+#include "model/config/config_files.h"
 #include "model/decoder.h"
 #include "model/weights.h"
 #include "model/workspace.h"

@@ -14,7 +14,7 @@
 #include "base/system_memory.h"
 #include "checkpoint/checkpoint.h"
 #include "model/batch.h"
-#include "model/config.h"
+#include "model/config/config.h"
 #include "model/kv_store.h"
 
 namespace headrace {

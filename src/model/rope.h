@@ -11,7 +11,7 @@
 
 #include "base/result.h"
 #include "model/batch.h"
-#include "model/config.h"
+#include "model/config/config.h"
 
 namespace headrace {
 

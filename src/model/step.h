@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "backend/backend.h"
-#include "model/config.h"
+#include "model/config/config.h"
 #include "model/kv_store.h"
 #include "model/workspace.h"
 

@@ -13,8 +13,8 @@
 #include "base/buffer.h"
 #include "base/result.h"
 #include "checkpoint/checkpoint.h"
-#include "model/config.h"
-#include "model/families.h"
+#include "model/config/config.h"
+#include "model/config/families.h"
 #include "model/model.h"
 
 namespace headrace {

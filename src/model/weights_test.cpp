@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "backend/cpu/cpu_backend.h"
-#include "model/config_files.h"
+#include "model/config/config_files.h"
 #include "model/testing/fake_checkpoint.h"
 
 namespace headrace {

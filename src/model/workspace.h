@@ -9,7 +9,7 @@
 
 #include "base/buffer.h"
 #include "base/result.h"
-#include "model/config.h"
+#include "model/config/config.h"
 #include "model/model.h"
 
 namespace headrace {

@@ -14,7 +14,7 @@
 #include "backend/cpu/kernels/pack.h"
 #include "backend/cpu/kernels/units.h"
 #include "backend/cpu/matmul.h"
-#include "backend/cpu/topology.h"
+#include "backend/cpu/team/topology.h"
 #include "backend/cpu/verify/verify.h"
 #include "base/numeric.h"
 #include "kernel_cases.h"

@@ -10,7 +10,7 @@
 
 #include "backend/cpu/kernels/registry.h"
 #include "backend/cpu/kernels/units.h"
-#include "backend/cpu/topology.h"
+#include "backend/cpu/team/topology.h"
 #include "base/numeric.h"
 #include "kernel_cases.h"
 

@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "backend/cpu/kernels/registry.h"
-#include "backend/cpu/topology.h"
+#include "backend/cpu/team/topology.h"
 
 namespace headrace {
 namespace {

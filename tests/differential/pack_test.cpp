@@ -8,7 +8,7 @@
 #include "backend/cpu/kernels/block_fields.h"
 #include "backend/cpu/kernels/layouts.h"
 #include "backend/cpu/kernels/pack.h"
-#include "backend/cpu/topology.h"
+#include "backend/cpu/team/topology.h"
 #include "base/numeric.h"
 #include "kernel_cases.h"
 

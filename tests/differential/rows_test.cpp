@@ -9,8 +9,8 @@
 #include <set>
 
 #include "backend/cpu/kernels/registry.h"
-#include "backend/cpu/team.h"
-#include "backend/cpu/topology.h"
+#include "backend/cpu/team/team.h"
+#include "backend/cpu/team/topology.h"
 #include "kernel_cases.h"
 
 namespace headrace {

@@ -10,7 +10,7 @@
 #include <random>
 
 #include "backend/cpu/kernels/kernels.h"
-#include "backend/cpu/topology.h"
+#include "backend/cpu/team/topology.h"
 #include "base/numeric.h"
 #include "tile_cases.h"
 #include "tile_model.h"

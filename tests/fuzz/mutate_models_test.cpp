@@ -21,9 +21,9 @@
 #include "checkpoint/testing/file_builders.h"
 #include "memory_count.h"
 #include "model/model.h"
-#include "model/sequence_runner.h"
 #include "model_seeds.h"
 #include "server/bundle.h"
+#include "verify/sequence_runner.h"
 
 namespace headrace::fuzz {
 namespace {

@@ -5,8 +5,8 @@
 #include <set>
 
 #include "golden/golden_data.h"
-#include "model/families.h"
-#include "model/verify.h"
+#include "model/config/families.h"
+#include "verify/golden.h"
 
 namespace headrace::golden {
 namespace {

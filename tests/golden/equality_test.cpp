@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "golden/golden_data.h"
-#include "model/sequence_runner.h"
-#include "model/verify.h"
+#include "verify/golden.h"
+#include "verify/sequence_runner.h"
 
 namespace headrace::golden {
 namespace {

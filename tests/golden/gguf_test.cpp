@@ -6,9 +6,9 @@
 #include <filesystem>
 
 #include "golden/golden_data.h"
-#include "model/families.h"
-#include "model/sequence_runner.h"
-#include "model/verify.h"
+#include "model/config/families.h"
+#include "verify/golden.h"
+#include "verify/sequence_runner.h"
 
 namespace headrace::golden {
 namespace {

@@ -19,7 +19,7 @@
 
 #include "base/log.h"
 #include "golden/golden_data.h"
-#include "model/sequence_runner.h"
+#include "verify/sequence_runner.h"
 
 namespace headrace::golden {
 namespace {

@@ -16,7 +16,7 @@
 #include "backend/cpu/cpu_backend.h"
 #include "checkpoint/checkpoint.h"
 #include "model/model.h"
-#include "model/sequence_runner.h"
+#include "verify/sequence_runner.h"
 
 namespace headrace {
 namespace {

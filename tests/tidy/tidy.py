@@ -21,7 +21,11 @@ STATIONS = ["base", "checkpoint", "backend", "model", "engine", "server"]
 MAY_INCLUDE = {name: set(STATIONS[:i + 1]) for i, name in enumerate(STATIONS)}
 MAY_INCLUDE["text"] = {"base", "text", "textkit"}
 MAY_INCLUDE["server"] |= {"text"}
-MAY_INCLUDE["cli"] = set(STATIONS) | {"text", "cli"}
+MAY_INCLUDE["verify"] = {"base", "checkpoint", "backend", "model", "text", "verify"}
+MAY_INCLUDE["bench"] = {"base", "checkpoint", "backend", "model", "verify", "bench"}
+MAY_INCLUDE["cli"] = set(STATIONS) | {"text", "verify", "bench", "cli"}
+# What the tests of a folder may include besides: files and programs that its parts are made for.
+TESTS_MAY_INCLUDE = {"text": {"checkpoint"}, "bench": {"server"}}
 EXTRA_INCLUDES = {("engine", "text/constraint.h"), ("text", "textkit.h"), ("cli", "options.h"), ("cli", "build_info.h")}
 
 MAX_FUNCTION, MAX_KERNEL_FUNCTION = 70, 120
@@ -37,7 +41,7 @@ HOSTS = [".".join(parts) for parts in (
 PATHS = re.compile(r"(?<![\w.$})/*\-])/(?:wo" + r"rk|ro" + r"ot|ho" + r"me|tm" + r"p)/\w")
 UNFINISHED = re.compile(r"\b(?:TO" + r"DO|FIX" + r"ME|X" + r"XX|HA" + r"CK)\b")
 GETENV = re.compile(r"\b(?:secure_)?getenv\s*\(")
-ENVIRONMENT_FILES = {"src/options.cpp", "src/checkpoint/hub.cpp"}
+ENVIRONMENT_FILES = {"src/options.cpp", "src/checkpoint/hub/hub.cpp"}
 OUTPUT = re.compile(r"\bstd::(?:cout|cerr|clog)\b|(?<![\w:])(?:std::)?(?:printf|puts|putchar)\s*\(")
 MACRO = re.compile(r"^\s*#\s*define\s+(\w+)", re.M)
 MACROS = {"CHECK", "DCHECK", "TRY", "LOG"}
@@ -78,8 +82,8 @@ def check_includes(path, text):
     if allowed is None:
         yield Finding("folder", path, 1, f"src/{parts[1]} has no place in the order of folders")
         return
-    if is_test(path) and parts[1] == "text":
-        allowed = allowed | {"checkpoint"}  # to read tokenizers out of real files
+    if is_test(path):
+        allowed = allowed | TESTS_MAY_INCLUDE.get(parts[1], set())
     for match in INCLUDE.finditer(text):
         target = match.group(1)
         folder = target.split("/")[0] if "/" in target else ""

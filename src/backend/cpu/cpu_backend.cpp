@@ -9,7 +9,7 @@
 #include "backend/cpu/attention.h"
 #include "backend/cpu/kernels/layouts.h"
 #include "backend/cpu/matmul.h"
-#include "backend/cpu/topology.h"
+#include "backend/cpu/team/topology.h"
 #include "backend/cpu/verify/verify.h"
 
 namespace headrace {

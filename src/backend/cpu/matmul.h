@@ -11,7 +11,7 @@
 #include "backend/backend.h"
 #include "backend/cpu/best_outputs.h"
 #include "backend/cpu/kernels/pack.h"
-#include "backend/cpu/team.h"
+#include "backend/cpu/team/team.h"
 #include "backend/cpu/workspace.h"
 
 namespace headrace::cpu {

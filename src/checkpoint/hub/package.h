@@ -4,7 +4,7 @@
 #include <string>
 
 #include "base/result.h"
-#include "checkpoint/hub.h"
+#include "checkpoint/hub/hub.h"
 
 namespace headrace::hub {
 

@@ -13,7 +13,7 @@
 
 #include "backend/backend.h"
 #include "backend/cpu/kernels/registry.h"
-#include "backend/cpu/team.h"
+#include "backend/cpu/team/team.h"
 #include "base/buffer.h"
 
 namespace headrace::cpu {

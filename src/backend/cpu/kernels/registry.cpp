@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "backend/cpu/kernels/units.h"
-#include "backend/cpu/topology.h"
+#include "backend/cpu/team/topology.h"
 
 namespace headrace::cpu {
 namespace {

@@ -1,0 +1,186 @@
+#include "backend/cpu/team/team.h"
+
+#include <immintrin.h>
+#include <pthread.h>
+#include <sched.h>
+
+#include "base/check.h"
+
+namespace headrace::cpu {
+namespace {
+
+// Longer than the gaps between the ops of a step and than sampling; short for an idle server.
+constexpr TimeUs kSpinUs = 200;
+constexpr int kPausesPerLook = 64;
+// Looks at items that others still hold, before the system may run something else here.
+constexpr int kLooksBeforeYield = 2000;
+// A turn ends before a system with 250 ticks a second would end it. Who was not seen for longer
+// than most jobs last was off its core, or in no hurry: a new turn.
+constexpr TimeUs kTurnUs = 2500;
+constexpr TimeUs kAwayUs = 800;
+constexpr uint64_t kNextMask = 0xFFFFFFFFu;
+// More items than a job has, all of them claimed: late claims, which count up, change neither.
+constexpr uint64_t kStop = uint64_t{0x80000000u} << 32 | 0xC0000000u;
+
+bool has_items(uint64_t claims) { return (claims & kNextMask) < claims >> 32; }
+bool is_stop(uint64_t claims) { return claims >> 63 != 0; }
+
+void pin_to(int core) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (core < 0 || core >= CPU_SETSIZE) return;
+  CPU_SET(core, &set);
+  // Refused in some sandboxes: then the scheduler places the thread, results stay the same.
+  pthread_setaffinity_np(pthread_self(), sizeof(set), &set);
+}
+
+}  // namespace
+
+void Turn::give_way() {
+  TimeUs now = now_us();
+  if (now - last_seen_ > kAwayUs) {
+    start_ = now;
+  } else if (now - start_ > kTurnUs) {
+    sched_yield();  // returns at once where nobody waits for the core
+    start_ = now = now_us();
+  }
+  last_seen_ = now;
+}
+
+Team::Team(int num_threads, const std::vector<int>& cores)
+    : num_threads_(num_threads), crowded_(static_cast<size_t>(num_threads) > cores.size()) {
+  CHECK(num_threads >= 1 && !cores.empty(), "num_threads = {}", num_threads);
+  workers_.reserve(static_cast<size_t>(num_threads - 1));
+  try {
+    for (int member = 1; member < num_threads; ++member) {
+      const int core = crowded_ ? -1 : cores[static_cast<size_t>(member)];
+      workers_.emplace_back([this, member, core] { worker(member, core); });
+    }
+  } catch (...) {  // the system refused one: those that run end first
+    end_workers();
+    throw;
+  }
+}
+
+Team::~Team() { end_workers(); }
+
+void Team::end_workers() {
+  claims_.store(kStop);
+  wake_sleepers();
+  for (std::thread& thread : workers_) thread.join();
+}
+
+void Team::run_phases(std::span<const ErasedPhase> phases) {
+  int64_t num_items = 0;
+  int num_phases = 0;
+  for (const ErasedPhase& phase : phases) {
+    if (phase.num_items <= 0) continue;
+    num_items += phase.num_items;
+    phases_[num_phases++] = phase;
+  }
+  if (num_items == 0) return;
+  CHECK(num_items < INT32_MAX, "{} items", num_items);
+  ++num_joins_;
+  if (num_threads_ == 1 || num_items == 1) {
+    for (int i = 0; i < num_phases; ++i) {
+      for (int64_t item = 0; item < phases_[i].num_items; ++item) {
+        phases_[i].job(phases_[i].context, item, 0);
+      }
+    }
+    if (num_threads_ > 1) turn_.give_way();
+    return;
+  }
+  finished_before_ = finished_.load(std::memory_order_relaxed);
+  // The caller has item 0 already. Nothing here waits for a line that a worker has: the stores go
+  // their way while the item runs.
+  claims_.store(static_cast<uint64_t>(num_items) << 32 | 1, std::memory_order_release);
+  has_woken_ = sleepers_.load(std::memory_order_relaxed) > 0;
+  if (has_woken_) wake_sleepers();
+  run_item(0, 0);
+  work_on_items(0);
+  wait_for_finished(static_cast<uint32_t>(num_items));
+  turn_.give_way();
+}
+
+void Team::wake_sleepers() {
+  wakes_.fetch_add(1);
+  wakes_.notify_all();
+}
+
+void Team::work_on_items(int member) {
+  while (true) {
+    // Without this look, late members would count claims up for nothing.
+    if (!has_items(claims_.load(std::memory_order_relaxed))) return;
+    // Sequentially consistent with sleepers_: either the caller sees the sleeper here, or the
+    // sleeper sees the items that are left.
+    const uint64_t claim = claims_.fetch_add(1);
+    if (!has_items(claim)) return;
+    if (member == 0 && !has_woken_ && has_items(claim + 1) && sleepers_.load() > 0) {
+      has_woken_ = true;
+      wake_sleepers();
+    }
+    run_item(static_cast<int64_t>(claim & kNextMask), member);
+  }
+}
+
+void Team::run_item(int64_t item, int member) {
+  uint32_t before = 0;  // items of the phases before
+  const ErasedPhase* phase = phases_;
+  while (item >= phase->num_items) {
+    item -= phase->num_items;
+    before += static_cast<uint32_t>(phase->num_items);
+    ++phase;
+  }
+  if (before > 0) wait_for_finished(before);
+  phase->job(phase->context, item, member);
+  finished_.fetch_add(1, std::memory_order_release);
+}
+
+// Items finish phase by phase, so a count is enough. Those waited for are all claimed.
+void Team::wait_for_finished(uint32_t num_items) {
+  for (int looks = 0; finished_.load(std::memory_order_acquire) - finished_before_ < num_items;
+       ++looks) {
+    if (crowded_ || looks > kLooksBeforeYield) {
+      sched_yield();
+    } else {
+      _mm_pause();
+    }
+  }
+}
+
+void Team::wait_for_work() {
+  TimeUs deadline = 0;
+  while (true) {
+    for (int i = 0; i < kPausesPerLook; ++i) {
+      const uint64_t claims = claims_.load(std::memory_order_relaxed);
+      if (has_items(claims) || is_stop(claims)) {
+        __builtin_prefetch(phases_);
+        return;
+      }
+      if (crowded_) break;
+      _mm_pause();
+    }
+    const TimeUs now = now_us();
+    if (deadline == 0) deadline = now + (crowded_ ? 0 : kSpinUs);
+    if (now < deadline) continue;
+    const uint32_t seen = wakes_.load();
+    sleepers_.fetch_add(1);
+    const uint64_t claims = claims_.load();
+    if (!has_items(claims) && !is_stop(claims)) wakes_.wait(seen);
+    sleepers_.fetch_sub(1);
+    deadline = 0;
+  }
+}
+
+void Team::worker(int member, int core) {
+  if (core >= 0) pin_to(core);
+  Turn turn;
+  while (true) {
+    wait_for_work();
+    if (is_stop(claims_.load(std::memory_order_relaxed))) return;
+    work_on_items(member);
+    turn.give_way();
+  }
+}
+
+}  // namespace headrace::cpu

@@ -1,0 +1,137 @@
+#include "bench/step_bench.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <utility>
+
+namespace headrace {
+namespace {
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+int64_t blocks_for(int64_t num_tokens) { return (num_tokens + kBlockTokens - 1) / kBlockTokens; }
+
+std::vector<int32_t> fixed_ids(int64_t count, int64_t vocab_size) {
+  std::vector<int32_t> ids;
+  uint64_t state = 12345;
+  for (int64_t i = 0; i < count; ++i) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    ids.push_back(static_cast<int32_t>((state >> 33) % static_cast<uint64_t>(vocab_size)));
+  }
+  return ids;
+}
+
+}  // namespace
+
+Result<StepBench> StepBench::create(Model& model, const Backend& backend, const Room& room) {
+  const int64_t num_blocks =
+      blocks_for(room.single_tokens) + room.max_sequences * blocks_for(room.batch_tokens);
+  KvStore store = TRY(KvStore::create(backend, model.kv_shapes(), num_blocks));
+  return StepBench(model, backend, std::move(store), room);
+}
+
+StepBench::StepBench(Model& model, const Backend& backend, KvStore store, const Room& room)
+    : model_(&model),
+      backend_(&backend),
+      store_(std::move(store)),
+      batch_blocks_(blocks_for(room.batch_tokens)),
+      single_table_(static_cast<size_t>(blocks_for(room.single_tokens))),
+      batch_tables_(static_cast<size_t>(room.max_sequences * batch_blocks_)) {
+  std::iota(single_table_.begin(), single_table_.end(), 0);
+  std::iota(batch_tables_.begin(), batch_tables_.end(), static_cast<int32_t>(single_table_.size()));
+  token_ids_ = fixed_ids(model.options().max_batch_tokens, model.config().vocab_size);
+  logits_.resize(static_cast<size_t>(room.max_sequences) *
+                 static_cast<size_t>(model.config().vocab_size));
+  best_.resize(static_cast<size_t>(room.max_sequences));
+}
+
+void StepBench::fill_contexts(int64_t num_tokens) {
+  prefill(num_tokens);
+  const auto whole = static_cast<int32_t>(std::max<int64_t>(num_tokens / kBlockTokens, 1));
+  for (auto block = whole; block < static_cast<int32_t>(store_.num_blocks()); ++block) {
+    store_.copy_block(block % whole, block);
+  }
+}
+
+// One step of the first tokens of the fixed text.
+void StepBench::forward(std::vector<BatchSpan>& spans, std::span<const int32_t> rows,
+                        Wanted wanted) {
+  int32_t num_rows = 0;
+  for (BatchSpan& span : spans) {
+    span.first_row = num_rows;
+    span.rope_epoch = model_->rope_epoch(span.first_position + span.num_rows);
+    num_rows += span.num_rows;
+  }
+  Batch batch{std::span(token_ids_).first(static_cast<size_t>(num_rows)), spans, {}};
+  if (wanted == Wanted::kLogits) batch.logit_rows = rows;
+  if (wanted == Wanted::kBest) batch.best_rows = rows;
+  model_->forward(batch, store_, {logits_.data(), best_.data()});
+  ++num_steps_;
+}
+
+template <typename F>
+StepTiming StepBench::time(size_t num_logit_rows, const F& work) {
+  StepTiming timing;
+  const int64_t steps_before = num_steps_, joins_before = backend_->num_joins();
+  const auto start = std::chrono::steady_clock::now();
+  work();
+  timing.seconds = seconds_since(start);
+  timing.num_steps = num_steps_ - steps_before;
+  timing.num_joins = backend_->num_joins() - joins_before;
+  timing.digest = 14695981039346656037u;
+  const size_t count = num_logit_rows * static_cast<size_t>(model_->config().vocab_size);
+  for (size_t i = 0; i < count; ++i) {
+    uint32_t bits;
+    std::memcpy(&bits, &logits_[i], sizeof(bits));
+    timing.digest = (timing.digest ^ bits) * 1099511628211u;
+    timing.finite &= std::isfinite(logits_[i]);
+  }
+  return timing;
+}
+
+StepTiming StepBench::prefill(int64_t num_tokens) {
+  const int64_t chunk = model_->options().max_batch_tokens;
+  std::vector<BatchSpan> spans(1);
+  return time(1, [&] {
+    for (int64_t first = 0; first < num_tokens; first += chunk) {
+      const auto count = static_cast<int32_t>(std::min(chunk, num_tokens - first));
+      spans[0] = {0, count, first, single_table_.data(), 0};
+      const int32_t last_row = count - 1;
+      const bool last = first + count == num_tokens;
+      forward(spans, {&last_row, 1}, last ? Wanted::kLogits : Wanted::kNothing);
+    }
+  });
+}
+
+StepTiming StepBench::decode(int64_t depth, int64_t num_steps) {
+  std::vector<BatchSpan> spans(1);
+  constexpr int32_t kRow = 0;
+  return time(1, [&] {
+    for (int64_t i = 0; i < num_steps; ++i) {
+      spans[0] = {0, 1, depth + i, single_table_.data(), 0};
+      forward(spans, {&kRow, 1}, i + 1 == num_steps ? Wanted::kLogits : Wanted::kBest);
+    }
+  });
+}
+
+StepTiming StepBench::decode_batch(int num_sequences, int64_t depth, int64_t num_steps) {
+  std::vector<BatchSpan> spans(static_cast<size_t>(num_sequences));
+  std::vector<int32_t> rows(static_cast<size_t>(num_sequences));
+  std::iota(rows.begin(), rows.end(), 0);
+  return time(spans.size(), [&] {
+    for (int64_t i = 0; i < num_steps; ++i) {
+      for (size_t s = 0; s < spans.size(); ++s) {
+        const int32_t* table = batch_tables_.data() + s * static_cast<size_t>(batch_blocks_);
+        spans[s] = {0, 1, depth + i, table, 0};
+      }
+      forward(spans, rows, i + 1 == num_steps ? Wanted::kLogits : Wanted::kBest);
+    }
+  });
+}
+
+}  // namespace headrace

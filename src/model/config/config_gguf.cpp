@@ -1,0 +1,375 @@
+// GGUF keys to ModelConfig: what the file says, and what its architecture implies because
+// converters leave it out.
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "model/config/config_files.h"
+#include "model/config/families.h"
+#include "model/rope.h"
+
+namespace headrace {
+namespace {
+
+class GgufReader {
+ public:
+  GgufReader(const Family& family, const Checkpoint& checkpoint)
+      : family_(family),
+        checkpoint_(checkpoint),
+        metadata_(checkpoint.metadata()),
+        prefix_(std::string(family.gguf.architecture) + ".") {}
+
+  Result<ModelConfig> read() {
+    TRY(read_sizes());
+    TRY(read_head_sizes());
+    read_numerics();
+    read_scales();
+    TRY(read_windows());
+    TRY(read_ropes());
+    return std::move(config_);
+  }
+
+ private:
+  std::string key(std::string_view name) const { return prefix_ + std::string(name); }
+  Result<int64_t> integer(std::string_view name, std::optional<int64_t> fallback = {}) const;
+  double number(std::string_view name, double fallback) const {
+    return metadata_.number(key(name)).value_or(fallback);
+  }
+  Result<std::vector<int64_t>> per_layer(std::string_view name,
+                                         std::optional<int64_t> fallback = {}) const;
+  Result<std::vector<float>> factors(std::string_view name) const;
+  Status read_sizes();
+  Status read_head_sizes();
+  void read_numerics();
+  void read_scales();
+  Status read_windows();
+  Status read_ropes();
+  Result<RopeConfig> read_rope();
+
+  const Family& family_;
+  const Checkpoint& checkpoint_;
+  const Metadata& metadata_;
+  std::string prefix_;
+  ModelConfig config_;
+  int64_t window_ = 0;
+};
+
+Result<int64_t> GgufReader::integer(std::string_view name, std::optional<int64_t> fallback) const {
+  if (const auto value = metadata_.integer(key(name))) return *value;
+  if (metadata_.has(key(name))) {
+    return make_error(ErrorCode::kInvalidArgument, "GGUF key {} must be a whole number", key(name));
+  }
+  if (fallback) return *fallback;
+  return make_error(ErrorCode::kNotFound, "the GGUF file has no key {}, which is needed",
+                    key(name));
+}
+
+// A scalar for all layers, or an array with one entry per layer.
+Result<std::vector<int64_t>> GgufReader::per_layer(std::string_view name,
+                                                   std::optional<int64_t> fallback) const {
+  const auto num_layers = config_.layers.size();
+  if (!metadata_.has(key(name))) {
+    if (fallback) return std::vector<int64_t>(num_layers, *fallback);
+    return make_error(ErrorCode::kNotFound, "the GGUF file has no key {}, which is needed",
+                      key(name));
+  }
+  auto values = metadata_.integers(key(name));
+  if (values && values->size() == 1) return std::vector<int64_t>(num_layers, values->front());
+  if (values && values->size() >= num_layers) {
+    values->resize(num_layers);
+    return *std::move(values);
+  }
+  return make_error(ErrorCode::kInvalidArgument,
+                    "GGUF key {} must be a whole number or an array of {} of them", key(name),
+                    num_layers);
+}
+
+Status GgufReader::read_sizes() {
+  config_.hidden_size = TRY(integer("embedding_length"));
+  config_.max_position_embeddings =
+      TRY(integer("context_length", family_.defaults.max_position_embeddings));
+  // Prediction heads are appended as layers; they are not run.
+  const int64_t appended = TRY(integer("nextn_predict_layers", 0));
+  const int64_t num_blocks = TRY(integer("block_count"));
+  if (num_blocks < 1 || num_blocks > 10'000 || appended < 0 || appended >= num_blocks) {
+    return make_error(
+        ErrorCode::kInvalidArgument,
+        "GGUF key {} is {} with {} of them appended, but 1 to 10000 layers are needed",
+        key("block_count"), num_blocks, appended);
+  }
+  const int64_t num_layers = num_blocks - appended;
+  config_.layers.resize(static_cast<size_t>(num_layers));
+  const TensorView* table = checkpoint_.find("token_embd.weight");
+  if (table == nullptr || table->rank != 2) {
+    return make_error(ErrorCode::kNotFound, "the GGUF file has no matrix token_embd.weight");
+  }
+  config_.vocab_size = table->dim(0);  // the token list may be longer or shorter
+  config_.tie_word_embeddings = checkpoint_.find("output.weight") == nullptr;
+  return {};
+}
+
+Status GgufReader::read_head_sizes() {
+  const std::vector<int64_t> heads = TRY(per_layer("attention.head_count"));
+  const std::vector<int64_t> kv_heads = TRY(per_layer("attention.head_count_kv", -1));
+  const std::vector<int64_t> widths = TRY(per_layer("feed_forward_length"));
+  if (heads.front() < 1 || heads.front() > 4096) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "GGUF key {} is {}, but must be between 1 and 4096",
+                      key("attention.head_count"), heads.front());
+  }
+  const int64_t head_dim =
+      TRY(integer("attention.key_length", config_.hidden_size / heads.front()));
+  const int64_t value_dim = TRY(integer("attention.value_length", head_dim));
+  if (value_dim != head_dim || head_dim < 1 || head_dim > 4096) {
+    return make_error(
+        ErrorCode::kUnsupported,
+        "the GGUF file's keys have {} and its values {} dimensions per head, but both "
+        "must be the same number up to 4096",
+        head_dim, value_dim);
+  }
+  for (size_t i = 0; i < config_.layers.size(); ++i) {
+    LayerConfig& layer = config_.layers[i];
+    const int64_t kv = kv_heads[i] == -1 ? heads[i] : kv_heads[i];
+    if (kv < 1 || kv > heads[i] || heads[i] > 4096 || widths[i] < 1) {
+      return make_error(ErrorCode::kUnsupported,
+                        "layer {} of the GGUF file has {} heads, {} key-value heads and MLP width "
+                        "{}, but every layer needs attention and an MLP",
+                        i, heads[i], kv, widths[i]);
+    }
+    layer.num_attention_heads = static_cast<int>(heads[i]);
+    layer.num_key_value_heads = static_cast<int>(kv);
+    layer.head_dim = static_cast<int>(head_dim);
+    layer.intermediate_size = widths[i];
+  }
+  return {};
+}
+
+void GgufReader::read_numerics() {
+  config_.norm = family_.norm;
+  const bool rms = family_.norm == NormKind::kRms;
+  config_.norm_eps = static_cast<float>(
+      number(rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon",
+             family_.defaults.eps));
+  config_.qk_norm = family_.qk_norm;
+  config_.pre_norms = family_.block->pre_norms;
+  config_.post_norms = family_.block->post_norms;
+  config_.parallel_block = family_.block->parallel;
+  config_.qkv_bias = config_.o_bias = config_.mlp_bias = Presence::kIfPresent;
+  config_.permuted_qk = family_.gguf.permuted;
+  const Result<Activation> activation = activation_named(family_.defaults.activation);
+  config_.activation = activation.value();
+}
+
+void GgufReader::read_scales() {
+  const ScaleRow& scale = family_.scale;
+  const LayerConfig& layer = config_.layers.front();
+  const auto hidden = static_cast<double>(config_.hidden_size);
+  double embedding = scale.embedding_sqrt_hidden ? std::sqrt(hidden) : 1;
+  if (!scale.embedding_key.empty()) embedding = number("embedding_scale", 1);
+  config_.embedding_scale = static_cast<float>(embedding);
+  if (!scale.residual_key.empty()) {
+    config_.residual_scale = static_cast<float>(number("residual_scale", 1));
+  }
+  double attention = 1 / std::sqrt(static_cast<double>(layer.head_dim));
+  if (config_.num_layers() == family_.gguf.wide_scale_layers) {
+    attention = 1 / std::sqrt(hidden / layer.num_attention_heads);
+  }
+  config_.attention_scale = static_cast<float>(number("attention.scale", attention));
+  if (!scale.logit_key.empty()) {
+    const double logit = number("logit_scale", scale.logit_scale);
+    config_.logit_scale = static_cast<float>(scale.logit_divides ? 1 / logit : logit);
+  }
+  if (scale.attention_softcap > 0) {
+    config_.attention_softcap =
+        static_cast<float>(number("attn_logit_softcapping", scale.attention_softcap));
+  }
+  if (scale.logit_softcap_read) {
+    config_.logit_softcap =
+        static_cast<float>(number("final_logit_softcapping", scale.logit_softcap));
+  }
+}
+
+Status GgufReader::read_windows() {
+  const WindowRow& row = family_.window;
+  const GgufRow& gguf = family_.gguf;
+  if (row.rule == WindowRule::kNone) return {};
+  const bool deep = gguf.window_layers == 0 || config_.num_layers() == gguf.window_layers;
+  window_ = TRY(integer("attention.sliding_window", gguf.default_window && deep ? row.window : 0));
+  if (window_ <= 0) return {};
+  // The period is a number, the row's own, or spelled out as one flag per layer.
+  int64_t period = row.period;
+  std::vector<int64_t> flags;
+  if (const auto pattern = metadata_.integers(key("attention.sliding_window_pattern"))) {
+    if (pattern->size() == 1) {
+      period = pattern->front();
+    } else if (pattern->size() >= config_.layers.size()) {
+      flags = *pattern;
+    }
+  }
+  for (size_t i = 0; i < config_.layers.size(); ++i) {
+    bool slides = row.rule == WindowRule::kAll;
+    if (period > 0) slides = static_cast<int64_t>(i) % period < period - 1;
+    if (!flags.empty()) slides = flags[i] != 0;
+    if (slides) config_.layers[i].sliding_window = window_;
+  }
+  return {};
+}
+
+Result<std::vector<float>> GgufReader::factors(std::string_view name) const {
+  const TensorView* tensor = checkpoint_.find(name);
+  std::vector<float> values;
+  if (tensor == nullptr) return values;
+  const int64_t count = tensor->num_elements();
+  if (tensor->dtype != DType::kF32 || count < 1 || count > 4096) {
+    return make_error(ErrorCode::kUnsupported,
+                      "tensor {} is {} {}, but must hold 1 to 4096 numbers of F32", name,
+                      dtype_name(tensor->dtype), tensor->shape_string());
+  }
+  values.resize(static_cast<size_t>(count));
+  dtype_row(tensor->dtype).dequantise(tensor->data, count, values.data());
+  return values;
+}
+
+Result<RopeConfig> GgufReader::read_rope() {
+  RopeConfig rope;
+  rope.pairing = family_.rope.pairing;
+  const auto sections = metadata_.integers(key("rope.dimension_sections"));
+  const bool has_sections =
+      sections && std::any_of(sections->begin(), sections->end(), [](int64_t n) { return n != 0; });
+  if (has_sections && family_.gguf.sections_mean_half) rope.pairing = RopePairing::kHalf;
+  const int head_dim = config_.layers.front().head_dim;
+  rope.rope_dims = static_cast<int>(
+      std::clamp<int64_t>(TRY(integer("rope.dimension_count", head_dim)), 0, 1 << 20));
+  if (family_.gguf.permuted && (rope.rope_dims != head_dim || head_dim % 2 != 0)) {
+    return make_error(ErrorCode::kUnsupported,
+                      "GGUF key {} is {}, but {} files need the even head size, which is {}",
+                      key("rope.dimension_count"), rope.rope_dims, family_.gguf.architecture,
+                      head_dim);
+  }
+  rope.rope_theta = number("rope.freq_base", 1e4);
+  rope.factor = number("rope.scaling.factor", number("rope.scale_linear", 1));
+  if (rope.factor == 0) rope.factor = 1;
+  const std::string_view type =
+      metadata_.text(key("rope.scaling.type")).value_or(rope.factor == 1 ? "none" : "linear");
+  rope.type = TRY(rope_type_named(type));
+  if (rope.type == RopeType::kDefault) rope.factor = 1;
+  rope.max_position_embeddings = config_.max_position_embeddings;
+  rope.original_max_position_embeddings =
+      TRY(integer("rope.scaling.original_context_length", config_.max_position_embeddings));
+  rope.beta_fast = number("rope.scaling.yarn_beta_fast", 32);
+  rope.beta_slow = number("rope.scaling.yarn_beta_slow", 1);
+  rope.frequency_divisor = TRY(factors("rope_freqs.weight"));
+  rope.short_factor = TRY(factors("rope_factors_short.weight"));
+  rope.long_factor = TRY(factors("rope_factors_long.weight"));
+  RopeMscale mscale;
+  if (!rope.long_factor.empty()) {
+    rope.type = RopeType::kLongrope;
+    mscale.attention_factor = number("rope.scaling.attn_factor", 0);
+    rope.factor = static_cast<double>(config_.max_position_embeddings) /
+                  static_cast<double>(std::max<int64_t>(rope.original_max_position_embeddings, 1));
+  } else {
+    mscale.attention_factor = number("rope.scaling.yarn_attn_factor", 0);
+    mscale.mscale_all_dim = number("rope.scaling.yarn_log_multiplier", 0);
+    mscale.mscale = mscale.mscale_all_dim == 0 ? 0 : 1;
+  }
+  rope.attention_factor = rope_attention_factor(rope, mscale);
+  return rope;
+}
+
+Status GgufReader::read_ropes() {
+  const RopeRow& row = family_.rope;
+  const GgufRow& gguf = family_.gguf;
+  const RopeConfig full = TRY(read_rope());
+  config_.ropes.push_back(full);
+  if (row.per_layer_type) {
+    RopeConfig sliding;
+    sliding.pairing = full.pairing;
+    sliding.rope_dims = full.rope_dims;
+    sliding.rope_theta = number("rope.freq_base_swa",
+                                gguf.sliding_theta_is_base ? full.rope_theta : row.sliding_theta);
+    config_.ropes.push_back(sliding);
+  }
+  const bool finetuned = metadata_.boolean(key("rope.scaling.finetuned")).value_or(true);
+  const bool off = gguf.finetuned_rope && !finetuned;
+  for (size_t i = 0; i < config_.layers.size(); ++i) {
+    LayerConfig& layer = config_.layers[i];
+    const bool is_window = layer.sliding_window > 0;
+    const bool all = row.layers == RopeLayers::kAll ||
+                     (row.layers == RopeLayers::kSlidingIfWindow && window_ <= 0);
+    const bool listed = row.layers == RopeLayers::kListed && (i + 1) % 4 != 0;
+    const bool by_window = row.layers != RopeLayers::kListed && is_window;
+    layer.rope_idx = !off && (all || listed || by_window) ? 0 : -1;
+    if (row.per_layer_type && is_window) layer.rope_idx = 1;
+  }
+  if (row.position_scale) {
+    config_.query_position_beta = static_cast<float>(number("attention.temperature_scale", 0));
+    config_.query_position_original = full.original_max_position_embeddings;
+  }
+  return {};
+}
+
+// The storage format that holds most of the file's bytes.
+std::string main_dtype(const Checkpoint& checkpoint) {
+  std::map<DType, size_t> bytes;
+  for (const std::string& name : checkpoint.names()) {
+    const TensorView* tensor = checkpoint.find(name);
+    if (tensor != nullptr) bytes[tensor->dtype] += tensor->num_bytes;
+  }
+  const auto largest = std::max_element(
+      bytes.begin(), bytes.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  return largest == bytes.end() ? "" : std::string(dtype_name(largest->first));
+}
+
+void read_special_ids(const Metadata& metadata, ModelConfig* config) {
+  for (const char* key : {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
+                          "tokenizer.ggml.eom_token_id"}) {
+    const auto id = metadata.integer(key);
+    if (!id || *id < 0 || *id >= config->vocab_size) continue;
+    config->eos_token_ids.push_back(static_cast<int32_t>(*id));
+  }
+  const auto bos = metadata.integer("tokenizer.ggml.bos_token_id");
+  if (bos && *bos >= 0 && *bos < config->vocab_size) {
+    config->bos_token_id = static_cast<int32_t>(*bos);
+  }
+}
+
+}  // namespace
+
+Result<ModelConfig> read_config_gguf(const Checkpoint& checkpoint) {
+  const Metadata& metadata = checkpoint.metadata();
+  const std::string_view kind = metadata.text("general.type").value_or("model");
+  if (kind != "model") {
+    return make_error(ErrorCode::kUnsupported,
+                      "the GGUF file is of type '{}', but a model is needed", kind);
+  }
+  const auto architecture = metadata.text("general.architecture");
+  if (!architecture) {
+    return make_error(ErrorCode::kNotFound, "the GGUF file has no key general.architecture");
+  }
+  const std::string prefix(*architecture);
+  const int64_t window = metadata.integer(prefix + ".attention.sliding_window").value_or(0);
+  const Family* family = find_family_by_gguf(*architecture, window > 0);
+  if (family == nullptr) return unknown_family_error(*architecture, checkpoint);
+  if (metadata.integer(prefix + ".expert_count").value_or(0) > 0) {
+    return make_error(
+        ErrorCode::kUnsupported,
+        "this GGUF file has {} experts per layer and needs mixture-of-experts layers, "
+        "which this version does not have",
+        *metadata.integer(prefix + ".expert_count"));
+  }
+  if (!metadata.boolean(prefix + ".attention.causal").value_or(true)) {
+    return make_error(ErrorCode::kUnsupported,
+                      "the GGUF file's attention is not causal: it is no text generator");
+  }
+  ModelConfig config = TRY(GgufReader(*family, checkpoint).read());
+  config.family = family->name;
+  config.architecture = prefix;
+  config.source_dtype = main_dtype(checkpoint);
+  read_special_ids(metadata, &config);
+  TRY(check_config(config));
+  return config;
+}
+
+}  // namespace headrace

@@ -1,0 +1,412 @@
+// config.json to ModelConfig. Both generations of keys give the same configuration; a list of layer
+// types wins over every rule.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "model/config/config_files.h"
+#include "model/config/families.h"
+#include "model/config/json_object.h"
+#include "model/rope.h"
+
+namespace headrace {
+namespace {
+
+// The rope dictionary of one kind of layer, and where its defaults come from.
+struct RopeSource {
+  std::optional<JsonObject> dict;
+  const JsonObject* top = nullptr;  // null: top-level keys do not apply
+  double theta = 1e4;
+};
+
+class ConfigReader {
+ public:
+  ConfigReader(const Family& family, JsonObject object) : family_(family), json_(object) {}
+
+  Result<ModelConfig> read() {
+    TRY(read_sizes());
+    TRY(read_numerics());
+    TRY(read_scales());
+    TRY(read_windows());
+    TRY(read_ropes());
+    return std::move(config_);
+  }
+
+ private:
+  Status read_sizes();
+  Status read_numerics();
+  Status read_scales();
+  Status read_windows();
+  Status read_ropes();
+  Status read_rope_layers();
+  Result<RopeConfig> read_rope(const RopeSource& source, bool truncate);
+  Result<Presence> bias(const BiasRule& rule);
+  Result<std::vector<std::string>> layer_types();
+  Result<bool> is_listed_sliding(size_t layer_idx, const std::string& type) const;
+  Result<bool> is_sliding(size_t layer_idx);
+
+  const Family& family_;
+  JsonObject json_;
+  ModelConfig config_;
+  int64_t window_ = 0;
+};
+
+Result<int> small_integer(const JsonObject& json, std::string_view key,
+                          std::optional<int64_t> fallback = {}) {
+  const int64_t value = TRY(json.integer(key, fallback));
+  if (value < 1 || value > 1'000'000) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "config.json: {} is {}, but must be between 1 and 1000000", key, value);
+  }
+  return static_cast<int>(value);
+}
+
+std::vector<float> as_floats(const std::vector<double>& numbers) {
+  return {numbers.begin(), numbers.end()};
+}
+
+Status ConfigReader::read_sizes() {
+  const DefaultRow& defaults = family_.defaults;
+  config_.hidden_size = TRY(small_integer(json_, "hidden_size"));
+  config_.vocab_size = TRY(json_.integer("vocab_size", 0));  // 0: as many as the embedding has rows
+  config_.max_position_embeddings =
+      TRY(json_.integer("max_position_embeddings", defaults.max_position_embeddings));
+  LayerConfig layer;
+  layer.intermediate_size = TRY(small_integer(json_, "intermediate_size"));
+  const auto heads = defaults.num_attention_heads == 0
+                         ? std::nullopt
+                         : std::optional<int64_t>(defaults.num_attention_heads);
+  layer.num_attention_heads = TRY(small_integer(json_, "num_attention_heads", heads));
+  const int64_t kv_heads = defaults.num_key_value_heads == 0 || json_.is_null("num_key_value_heads")
+                               ? layer.num_attention_heads
+                               : defaults.num_key_value_heads;
+  layer.num_key_value_heads = TRY(small_integer(json_, "num_key_value_heads", kv_heads));
+  const int64_t from_width = config_.hidden_size / layer.num_attention_heads;
+  layer.head_dim = static_cast<int>(from_width);
+  if (!defaults.head_dim_from_width) {
+    const int64_t fallback = defaults.head_dim == 0 ? from_width : defaults.head_dim;
+    layer.head_dim = TRY(small_integer(json_, "head_dim", fallback));
+  }
+  const int num_layers = TRY(small_integer(json_, "num_hidden_layers"));
+  if (num_layers > 10'000) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "config.json: num_hidden_layers is {}, but must be at most 10000",
+                      num_layers);
+  }
+  config_.layers.assign(static_cast<size_t>(num_layers), layer);
+  return {};
+}
+
+Result<Presence> ConfigReader::bias(const BiasRule& rule) {
+  const bool value = rule.key.empty() ? rule.value : TRY(json_.boolean(rule.key, rule.value));
+  return value ? Presence::kRequired : Presence::kAbsent;
+}
+
+Status ConfigReader::read_numerics() {
+  const DefaultRow& defaults = family_.defaults;
+  config_.norm = family_.norm;
+  config_.norm_weight_plus_one = family_.norm_weight_plus_one;
+  config_.norm_eps = static_cast<float>(TRY(json_.number(defaults.eps_key, defaults.eps)));
+  config_.qk_norm = family_.qk_norm;
+  config_.pre_norms = family_.block->pre_norms;
+  config_.post_norms = family_.block->post_norms;
+  config_.parallel_block = family_.block->parallel;
+  config_.qkv_bias = TRY(bias(family_.qkv_bias));
+  config_.o_bias = TRY(bias(family_.o_bias));
+  config_.mlp_bias = TRY(bias(family_.mlp_bias));
+  config_.tie_word_embeddings = TRY(json_.boolean("tie_word_embeddings", defaults.tied));
+  const std::string activation =
+      TRY(json_.text(defaults.activation_key, std::string(defaults.activation)));
+  config_.activation = TRY(activation_named(activation));
+  if (TRY(json_.boolean("use_bidirectional_attention", false))) {
+    return make_error(
+        ErrorCode::kUnsupported,
+        "config.json sets use_bidirectional_attention: this is an embedding or vision "
+        "variant of {}, not a text generator",
+        family_.name);
+  }
+  return {};
+}
+
+Status ConfigReader::read_scales() {
+  const ScaleRow& scale = family_.scale;
+  const auto number = [this](std::string_view key, double fallback) -> Result<double> {
+    if (key.empty()) return fallback;
+    return json_.number(key, fallback);
+  };
+  const double hidden = static_cast<double>(config_.hidden_size);
+  const double embedding = scale.embedding_sqrt_hidden ? std::sqrt(hidden) : 1.0;
+  config_.embedding_scale = static_cast<float>(TRY(number(scale.embedding_key, embedding)));
+  config_.residual_scale = static_cast<float>(TRY(number(scale.residual_key, 1)));
+  double attention = 1 / std::sqrt(static_cast<double>(config_.layers[0].head_dim));
+  if (!scale.attention_key.empty()) attention = TRY(number(scale.attention_key, 1));
+  if (!scale.attention_scalar_key.empty()) {
+    attention = 1 / std::sqrt(TRY(number(scale.attention_scalar_key, scale.attention_scalar)));
+  }
+  config_.attention_scale = static_cast<float>(attention);
+  const double logit = TRY(number(scale.logit_key, scale.logit_scale));
+  config_.logit_scale = static_cast<float>(scale.logit_divides ? 1 / logit : logit);
+  // A cap that is there but null is switched off; an absent one has the family's default.
+  const auto softcap = [&](std::string_view key, double fallback) -> Result<float> {
+    return static_cast<float>(TRY(json_.number(key, json_.is_null(key) ? 0 : fallback)));
+  };
+  if (scale.attention_softcap > 0) {
+    config_.attention_softcap = TRY(softcap("attn_logit_softcapping", scale.attention_softcap));
+  }
+  if (scale.logit_softcap_read) {
+    config_.logit_softcap = TRY(softcap("final_logit_softcapping", scale.logit_softcap));
+  }
+  return {};
+}
+
+// The type of each layer as a list: the file's own, or one made of a pattern like "LLLG", whose
+// last layer is always full.
+Result<std::vector<std::string>> ConfigReader::layer_types() {
+  std::vector<std::string> types = TRY(json_.texts("layer_types"));
+  const std::string_view key = family_.window.period_key;
+  const boost::json::value* pattern = key.empty() ? nullptr : json_.find(key);
+  if (types.empty() && pattern != nullptr && pattern->is_string()) {
+    const std::string letters = TRY(json_.text(key));
+    for (size_t i = 0; i < config_.layers.size() && !letters.empty(); ++i) {
+      const bool is_local = letters[i % letters.size()] == 'L' && i + 1 < config_.layers.size();
+      types.push_back(is_local ? "sliding_attention" : "full_attention");
+    }
+  }
+  if (!types.empty() && types.size() != config_.layers.size()) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "config.json: layer_types has {} entries, but num_hidden_layers is {}",
+                      types.size(), config_.layers.size());
+  }
+  return types;
+}
+
+Result<bool> ConfigReader::is_listed_sliding(size_t layer_idx, const std::string& type) const {
+  if (type == "sliding_attention") return true;
+  if (type == "full_attention" || type == "attention") return false;
+  return make_error(ErrorCode::kUnsupported,
+                    "config.json: layer_types[{}] is '{}', but {} layers are full_attention or "
+                    "sliding_attention",
+                    layer_idx, type, family_.name);
+}
+
+// By the family's rule, where no list says it.
+Result<bool> ConfigReader::is_sliding(size_t layer_idx) {
+  const auto idx = static_cast<int64_t>(layer_idx);
+  const WindowRow& row = family_.window;
+  if (row.rule == WindowRule::kFromLayer) {
+    return idx >= TRY(json_.integer("max_window_layers", 28));
+  }
+  if (row.rule == WindowRule::kPeriod) {
+    int64_t period = row.period;
+    if (!row.period_key.empty()) period = TRY(small_integer(json_, row.period_key, period));
+    return (idx + 1) % period != 0;
+  }
+  return row.rule == WindowRule::kAll || config_.layers[layer_idx].rope_idx < 0;
+}
+
+Status ConfigReader::read_windows() {
+  TRY(read_rope_layers());
+  const WindowRow& row = family_.window;
+  if (row.rule == WindowRule::kNone) return {};
+  window_ = TRY(json_.integer("sliding_window", json_.is_null("sliding_window") ? 0 : row.window));
+  const bool has_flag = row.rule == WindowRule::kFromLayer || row.rule == WindowRule::kNoRopeLayers;
+  if (has_flag && !TRY(json_.boolean("use_sliding_window", false))) window_ = 0;
+  if (window_ == 0) return {};
+  std::vector<std::string> types;
+  if (row.rule != WindowRule::kAll) types = TRY(layer_types());
+  for (size_t i = 0; i < config_.layers.size(); ++i) {
+    const bool slides = types.empty() ? TRY(is_sliding(i)) : TRY(is_listed_sliding(i, types[i]));
+    if (slides) config_.layers[i].sliding_window = window_;
+  }
+  return {};
+}
+
+// Which layers a list or an interval of the file leaves without rope; the window rule may ask.
+Status ConfigReader::read_rope_layers() {
+  for (LayerConfig& layer : config_.layers) layer.rope_idx = 0;
+  if (family_.rope.layers != RopeLayers::kListed) return {};
+  const std::vector<double> listed = TRY(json_.numbers("no_rope_layers"));
+  if (!listed.empty() && listed.size() < config_.layers.size()) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "config.json: no_rope_layers has {} entries, but num_hidden_layers is {}",
+                      listed.size(), config_.layers.size());
+  }
+  const int interval = TRY(small_integer(json_, "no_rope_layer_interval", 4));
+  for (size_t i = 0; i < config_.layers.size(); ++i) {
+    // The name notwithstanding, 1 means that rope is used.
+    const bool used = listed.empty() ? (static_cast<int>(i) + 1) % interval != 0 : listed[i] != 0;
+    config_.layers[i].rope_idx = used ? 0 : -1;
+  }
+  return {};
+}
+
+Result<RopeConfig> ConfigReader::read_rope(const RopeSource& source, bool truncate) {
+  static const boost::json::object empty;
+  const JsonObject none(empty);
+  const JsonObject& dict = source.dict ? *source.dict : none;
+  const JsonObject& top = source.top != nullptr ? *source.top : none;
+  RopeConfig rope;
+  rope.pairing = family_.rope.pairing;
+  std::string type = TRY(dict.text("type", "default"));
+  type = TRY(dict.text("rope_type", type));
+  rope.type = TRY(rope_type_named(type));
+  if (family_.rope.yarn_is_longrope && rope.type == RopeType::kYarn) {
+    rope.type = RopeType::kLongrope;
+  }
+  rope.truncate = truncate;
+  const double top_theta = TRY(top.number("rope_theta", source.theta));
+  rope.rope_theta = TRY(dict.number("rope_theta", top_theta));
+  double partial = 1;
+  if (family_.rope.partial > 0) {
+    partial = TRY(top.number("partial_rotary_factor", family_.rope.partial));
+    partial = TRY(dict.number("partial_rotary_factor", partial));
+  }
+  if (partial <= 0 || partial > 1) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "config.json: partial_rotary_factor is {}, but must be above 0 and at most 1",
+                      partial);
+  }
+  rope.rope_dims = static_cast<int>(config_.layers[0].head_dim * partial);
+  rope.max_position_embeddings = config_.max_position_embeddings;
+  // A top-level original length overrides the dictionary's.
+  int64_t original =
+      TRY(dict.integer("original_max_position_embeddings", config_.max_position_embeddings));
+  if (family_.rope.original != 0) original = family_.rope.original;
+  original = TRY(json_.integer("original_max_position_embeddings", original));
+  rope.original_max_position_embeddings = original;
+  const double ratio = static_cast<double>(config_.max_position_embeddings) /
+                       static_cast<double>(std::max<int64_t>(original, 1));
+  const bool has_ratio = rope.type == RopeType::kYarn || rope.type == RopeType::kLongrope;
+  if (rope.type != RopeType::kDefault) {
+    rope.factor = TRY(dict.number("factor", has_ratio ? std::optional(ratio) : std::nullopt));
+  }
+  if (rope.type == RopeType::kLlama3) {
+    rope.low_freq_factor = TRY(dict.number("low_freq_factor"));
+    rope.high_freq_factor = TRY(dict.number("high_freq_factor"));
+  }
+  const double fast = TRY(dict.number("beta_fast", 0));
+  const double slow = TRY(dict.number("beta_slow", 0));
+  rope.beta_fast = fast == 0 ? 32 : fast;
+  rope.beta_slow = slow == 0 ? 1 : slow;
+  rope.short_factor = as_floats(TRY(dict.numbers("short_factor")));
+  rope.long_factor = as_floats(TRY(dict.numbers("long_factor")));
+  RopeMscale mscale;
+  mscale.attention_factor = TRY(dict.number("attention_factor", 0));
+  mscale.mscale = TRY(dict.number("mscale", 0));
+  mscale.mscale_all_dim = TRY(dict.number("mscale_all_dim", 0));
+  rope.attention_factor = rope_attention_factor(rope, mscale);
+  return rope;
+}
+
+Status ConfigReader::read_ropes() {
+  const RopeRow& row = family_.rope;
+  std::optional<JsonObject> dict = TRY(json_.object("rope_scaling"));
+  if (!dict || dict->empty()) dict = TRY(json_.object("rope_parameters"));
+  if (row.required && !dict) {
+    return make_error(ErrorCode::kNotFound, "config.json has no rope_parameters, which {} needs",
+                      family_.name);
+  }
+  RopeSource full{dict, &json_, row.theta};
+  RopeSource sliding{std::nullopt, nullptr, row.sliding_theta};
+  if (row.per_layer_type && !row.sliding_key.empty()) {
+    sliding.theta = TRY(json_.number(row.sliding_key, row.sliding_theta));
+  }
+  if (dict && (dict->has("full_attention") || dict->has("sliding_attention"))) {
+    full.dict = TRY(dict->object("full_attention"));
+    sliding.dict = TRY(dict->object("sliding_attention"));
+  }
+  // Yarn's truncate is read beside the layer types, never inside one.
+  const bool truncate = dict ? TRY(dict->boolean("truncate", true)) : true;
+  config_.ropes.push_back(TRY(read_rope(full, truncate)));
+  if (row.per_layer_type) config_.ropes.push_back(TRY(read_rope(sliding, truncate)));
+  for (LayerConfig& layer : config_.layers) {
+    const bool is_window = layer.sliding_window > 0;
+    const bool all = row.layers == RopeLayers::kSlidingIfWindow && window_ == 0;
+    const bool by_window =
+        row.layers == RopeLayers::kSliding || row.layers == RopeLayers::kSlidingIfWindow;
+    if (by_window && !is_window && !all) layer.rope_idx = -1;
+    if (row.per_layer_type && is_window) layer.rope_idx = 1;
+  }
+  if (row.position_scale && dict) {
+    config_.query_position_beta = static_cast<float>(TRY(dict->number("llama_4_scaling_beta", 0)));
+    config_.query_position_original = config_.ropes[0].original_max_position_embeddings;
+  }
+  return {};
+}
+
+Status append_ids(const JsonObject& json, std::string_view key, std::vector<int32_t>* ids) {
+  if (!json.has_value(key)) return {};
+  std::vector<double> values;
+  if (json.find(key)->is_array()) {
+    values = TRY(json.numbers(key));
+  } else {
+    values.push_back(TRY(json.number(key)));
+  }
+  for (double value : values) {
+    if (value < 0 || value > 0x7FFFFFFF || value != std::floor(value)) continue;
+    const auto id = static_cast<int32_t>(value);
+    if (std::find(ids->begin(), ids->end(), id) == ids->end()) ids->push_back(id);
+  }
+  return {};
+}
+
+// End-of-generation ids: the configuration names one or more, generation_config.json often more.
+Status read_special_ids(const Checkpoint& checkpoint, const JsonObject& json, ModelConfig* config) {
+  TRY(append_ids(json, "eos_token_id", &config->eos_token_ids));
+  std::vector<int32_t> bos;
+  TRY(append_ids(json, "bos_token_id", &bos));
+  if (!bos.empty()) config->bos_token_id = bos.front();
+  const std::optional<std::string> text = checkpoint.sidecar("generation_config.json");
+  if (!text) return {};
+  const boost::json::value generation = TRY(parse_json_object(*text, "generation_config.json"));
+  return append_ids(JsonObject(generation.get_object()), "eos_token_id", &config->eos_token_ids);
+}
+
+// Rows of the embedding stand in for a vocab_size that the file leaves to its class.
+int64_t embedding_rows(const Checkpoint& checkpoint) {
+  const TensorNames& names = tensor_names(checkpoint.kind());
+  for (const NamePrefix& prefix : name_prefixes(checkpoint.kind())) {
+    const TensorView* table =
+        checkpoint.find(fmt::format("{}{}.weight", prefix.body, names.embedding));
+    if (table != nullptr && table->rank == 2) return table->dim(0);
+  }
+  return 0;
+}
+
+}  // namespace
+
+Result<ModelConfig> read_config_json(const Checkpoint& checkpoint) {
+  const std::optional<std::string> text = checkpoint.sidecar("config.json");
+  if (!text) {
+    return make_error(ErrorCode::kNotFound, "no config.json beside the weights of {}",
+                      checkpoint.path());
+  }
+  const boost::json::value root = TRY(parse_json_object(*text, "config.json"));
+  const JsonObject outer(root.get_object());
+  std::string model_type = TRY(outer.text("model_type", ""));
+  JsonObject inner = outer;
+  // A multimodal wrapper keeps the language model's settings one level down.
+  if (const auto nested = TRY(outer.object("text_config"))) {
+    inner = JsonObject(root.get_object().at("text_config").get_object(), &root.get_object());
+    model_type = TRY(nested->text("model_type", model_type));
+  }
+  if (model_type.empty()) {
+    return make_error(ErrorCode::kNotFound, "config.json has no model_type, which is needed");
+  }
+  const Family* family = find_family_by_model_type(model_type);
+  if (family == nullptr) return unknown_family_error(model_type, checkpoint);
+  ModelConfig config = TRY(ConfigReader(*family, inner).read());
+  config.family = family->name;
+  const std::vector<std::string> architectures = TRY(outer.texts("architectures"));
+  config.architecture = architectures.empty() ? model_type : architectures.front();
+  config.source_dtype = TRY(inner.text("torch_dtype", "float32"));
+  config.source_dtype = TRY(inner.text("dtype", config.source_dtype));
+  if (config.vocab_size == 0) config.vocab_size = embedding_rows(checkpoint);
+  TRY(read_special_ids(checkpoint, inner, &config));
+  TRY(check_config(config));
+  return config;
+}
+
+}  // namespace headrace

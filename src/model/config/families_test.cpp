@@ -1,0 +1,76 @@
+#include "model/config/families.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "model/model.h"
+#include "model/testing/fake_checkpoint.h"
+
+namespace headrace {
+namespace {
+
+using testing::FakeCheckpoint;
+
+TEST(Families, RowsAreWellFormed) {
+  std::set<std::string_view> names, types;
+  for (const Family& family : families()) {
+    EXPECT_TRUE(names.insert(family.name).second) << family.name;
+    ASSERT_NE(family.block, nullptr);
+    for (std::string_view type : family.model_types) {
+      if (type.empty()) continue;
+      EXPECT_TRUE(types.insert(type).second) << type;
+    }
+    const BlockForm& block = *family.block;
+    for (const NormNames& norms : {block.safetensors, block.gguf}) {
+      EXPECT_EQ(!norms[kNormAttention].empty(), block.pre_norms);
+      EXPECT_EQ(!norms[kNormMlp].empty(), block.pre_norms && !block.parallel);
+      EXPECT_FALSE(block.parallel && block.post_norms);  // both would need the same room
+      EXPECT_EQ(!norms[kNormPostAttention].empty(), block.post_norms);
+      EXPECT_EQ(!norms[kNormPostMlp].empty(), block.post_norms);
+    }
+    EXPECT_EQ(family.window.rule == WindowRule::kPeriod, family.window.period > 0) << family.name;
+    EXPECT_EQ(&family_named(family.name), &family);
+    EXPECT_EQ(find_family_by_model_type(family.model_types[0]), &family);
+  }
+}
+
+TEST(Families, AGgufArchitectureOfSeveralFamiliesGoesByTheWindow) {
+  EXPECT_EQ(find_family_by_gguf("llama", false)->name, "llama");
+  EXPECT_EQ(find_family_by_gguf("llama", true)->name, "mistral");
+  EXPECT_EQ(find_family_by_gguf("olmo2", false)->name, "olmo2");
+  EXPECT_EQ(find_family_by_gguf("olmo2", true)->name, "olmo3");
+  EXPECT_EQ(find_family_by_gguf("qwen2", true)->name, "qwen2");
+  EXPECT_EQ(find_family_by_gguf("qwen2", false)->name, "qwen2");
+  EXPECT_EQ(find_family_by_gguf("gemma9", false), nullptr);
+}
+
+TEST(Families, AKnownTypeOfALaterVersionSaysWhatItNeeds) {
+  const FakeCheckpoint checkpoint(R"({"model_type": "deepseek_v3"})");
+  const auto config = Model::read_config(checkpoint);
+  ASSERT_FALSE(config.ok());
+  EXPECT_EQ(config.error().code, ErrorCode::kUnsupported);
+  EXPECT_EQ(config.error().message,
+            "a deepseek_v3 model needs latent attention and mixture-of-experts layers, which this "
+            "version does not have");
+}
+
+TEST(Families, AnUnknownTypeNamesTheNearestAndWhatTheTensorsShow) {
+  FakeCheckpoint checkpoint(R"({"model_type": "qwen4"})");
+  checkpoint.tensor("model.layers.0.input_layernorm.weight", {8});
+  checkpoint.tensor("model.layers.0.post_attention_layernorm.weight", {8});
+  checkpoint.tensor("model.layers.0.self_attn.q_norm.weight", {8});
+  checkpoint.tensor("model.layers.0.mlp.experts.0.up_proj.weight", {8, 8});
+  checkpoint.tensor("model.layers.0.linear_attn.A_log", {8});
+  const auto config = Model::read_config(checkpoint);
+  ASSERT_FALSE(config.ok());
+  EXPECT_EQ(config.error().code, ErrorCode::kUnsupported);
+  EXPECT_EQ(config.error().message,
+            "the model type 'qwen4' is unknown; the nearest known name is qwen2, and its tensors "
+            "are named most like qwen3; its tensors show mixture-of-experts layers and gated delta "
+            "layers, which this version does not have");
+  EXPECT_NE(config.error().hint.find("smollm3"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace headrace

@@ -1,0 +1,221 @@
+// What to tell somebody whose model this version cannot run.
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "model/config/families.h"
+
+namespace headrace {
+namespace {
+
+constexpr std::string_view kExperts = "mixture-of-experts layers";
+constexpr std::string_view kLatent = "latent attention";
+constexpr std::string_view kDelta = "gated delta layers";
+constexpr std::string_view kScan = "state-space scan layers";
+constexpr std::string_view kConvolution = "short convolution layers";
+constexpr std::string_view kPerLayer = "per-layer inputs";
+constexpr std::string_view kEncoder = "an encoder";
+
+// Model types (and GGUF architecture names) that are known, and what each needs.
+struct LaterRow {
+  std::string_view model_type;
+  std::array<std::string_view, 2> needs;
+};
+constexpr LaterRow kLater[] = {
+    {"mixtral", {kExperts}},
+    {"olmoe", {kExperts}},
+    {"qwen2_moe", {kExperts}},
+    {"qwen2moe", {kExperts}},
+    {"qwen3_moe", {kExperts}},
+    {"qwen3moe", {kExperts}},
+    {"granitemoe", {kExperts}},
+    {"gpt_oss", {kExperts, "attention sinks"}},
+    {"gpt-oss", {kExperts, "attention sinks"}},
+    {"glm4_moe", {kExperts}},
+    {"glm4moe", {kExperts}},
+    {"minimax_m2", {kExperts}},
+    {"minimax-m2", {kExperts}},
+    {"llama4_text", {kExperts}},
+    {"llama4", {kExperts}},
+    {"deepseek_v2", {kLatent, kExperts}},
+    {"deepseek_v3", {kLatent, kExperts}},
+    {"deepseek_v32", {kLatent, kExperts}},
+    {"deepseek2", {kLatent, kExperts}},
+    {"kimi_linear", {kDelta, kLatent}},
+    {"kimi-linear", {kDelta, kLatent}},
+    {"qwen3_next", {kDelta, kExperts}},
+    {"qwen3next", {kDelta, kExperts}},
+    {"qwen3_5", {kDelta}},
+    {"qwen3_5_text", {kDelta}},
+    {"qwen35", {kDelta}},
+    {"qwen3_5_moe", {kDelta, kExperts}},
+    {"qwen3_5_moe_text", {kDelta, kExperts}},
+    {"qwen35moe", {kDelta, kExperts}},
+    {"lfm2", {kConvolution}},
+    {"lfm2moe", {kConvolution, kExperts}},
+    {"mamba2", {kScan}},
+    {"granitemoehybrid", {kScan, kExperts}},
+    {"granitehybrid", {kScan, kExperts}},
+    {"gemma4", {kPerLayer, "key-value sharing between layers"}},
+    {"gemma4_text", {kPerLayer, "key-value sharing between layers"}},
+    {"gemma3n_text", {kPerLayer, "key-value sharing between layers"}},
+    {"gemma3n", {kPerLayer, "key-value sharing between layers"}},
+    {"bert", {kEncoder}},
+    {"t5", {kEncoder}},
+};
+
+// Parts of tensor names that give a kind of layer away.
+struct FeatureRow {
+  std::string_view part;
+  std::string_view feature;
+};
+constexpr FeatureRow kFeatures[] = {
+    {"expert", kExperts},
+    {"block_sparse_moe", kExperts},
+    {"_exps", kExperts},
+    {"kv_a_proj", kLatent},
+    {"kv_b_proj", kLatent},
+    {"attn_kv_a", kLatent},
+    {"linear_attn", kDelta},
+    {"ssm_beta", kDelta},
+    {"A_log", kScan},
+    {"ssm_", kScan},
+    {"mixer.in_proj", kScan},
+    {"shortconv", kConvolution},
+    {"conv.conv", kConvolution},
+    {"per_layer_", kPerLayer},
+    {"sinks", "attention sinks"},
+    {"encoder.", kEncoder},
+    {"cross_attn", "cross attention"},
+};
+
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
+    }
+  }
+  return row.back();
+}
+
+std::string_view nearest_name(std::string_view model_type) {
+  std::string_view nearest;
+  size_t best = model_type.size() + 64;
+  for (const Family& family : families()) {
+    for (std::string_view known : {family.model_types[0], family.gguf.architecture}) {
+      if (known.empty()) continue;
+      const size_t distance = edit_distance(model_type, known);
+      if (distance >= best) continue;
+      best = distance;
+      nearest = family.name;
+    }
+  }
+  return nearest;
+}
+
+// Names of one layer's tensors without prefix, index and suffix: "mlp.down_proj".
+std::vector<std::string> layer_tensors(const Checkpoint& checkpoint) {
+  const std::string marker = std::string(tensor_names(checkpoint.kind()).layer_prefix) + "0.";
+  std::vector<std::string> names;
+  for (const std::string& name : checkpoint.names()) {
+    const size_t at = name.find(marker);
+    if (at == std::string::npos) continue;
+    const std::string rest = name.substr(at + marker.size());
+    names.push_back(rest.substr(0, rest.rfind('.')));
+  }
+  return names;
+}
+
+// How many of a family's norms these tensors have, less those they have too many or too few of.
+int norm_score(const Family& family, CheckpointKind kind, const std::vector<std::string>& tensors) {
+  const BlockForm& block = *family.block;
+  int score = 0;
+  for (std::string_view norm : kind == CheckpointKind::kGguf ? block.gguf : block.safetensors) {
+    if (norm.empty()) continue;
+    score += std::find(tensors.begin(), tensors.end(), norm) != tensors.end() ? 1 : -1;
+  }
+  const TensorNames& names = tensor_names(kind);
+  const bool has_qk_norm = std::find(tensors.begin(), tensors.end(), names.q_norm) != tensors.end();
+  score += has_qk_norm == (family.qk_norm != QkNorm::kNone) ? 1 : -1;
+  return score;
+}
+
+std::string_view nearest_by_tensors(const Checkpoint& checkpoint,
+                                    const std::vector<std::string>& tensors) {
+  std::string_view nearest;
+  int best = 0;
+  for (const Family& family : families()) {
+    const int score = norm_score(family, checkpoint.kind(), tensors);
+    if (score <= best) continue;
+    best = score;
+    nearest = family.name;
+  }
+  return nearest;
+}
+
+std::string joined(const std::vector<std::string_view>& parts, std::string_view separator) {
+  std::string text;
+  for (std::string_view part : parts) {
+    if (!text.empty()) text += separator;
+    text += part;
+  }
+  return text;
+}
+
+std::vector<std::string_view> features_of(const Checkpoint& checkpoint) {
+  std::vector<std::string_view> features;
+  for (const std::string& name : checkpoint.names()) {
+    const std::string_view feature = feature_of_tensor(name);
+    if (feature.empty()) continue;
+    if (std::find(features.begin(), features.end(), feature) == features.end()) {
+      features.push_back(feature);
+    }
+  }
+  return features;
+}
+
+}  // namespace
+
+std::string_view feature_of_tensor(std::string_view tensor_name) {
+  for (const FeatureRow& row : kFeatures) {
+    if (tensor_name.find(row.part) != std::string_view::npos) return row.feature;
+  }
+  return {};
+}
+
+Error unknown_family_error(std::string_view model_type, const Checkpoint& checkpoint) {
+  for (const LaterRow& row : kLater) {
+    if (row.model_type != model_type) continue;
+    std::vector<std::string_view> needs;
+    for (std::string_view need : row.needs) {
+      if (!need.empty()) needs.push_back(need);
+    }
+    return make_error(ErrorCode::kUnsupported,
+                      "a {} model needs {}, which this version does not have", model_type,
+                      joined(needs, " and "));
+  }
+  std::vector<std::string_view> known;
+  for (const Family& family : families()) known.push_back(family.name);
+  const std::vector<std::string> tensors = layer_tensors(checkpoint);
+  Error error = make_error(ErrorCode::kUnsupported,
+                           "the model type '{}' is unknown; the nearest known name is {}",
+                           model_type, nearest_name(model_type));
+  const std::string_view alike = nearest_by_tensors(checkpoint, tensors);
+  if (!alike.empty())
+    error.message += fmt::format(", and its tensors are named most like {}", alike);
+  const std::vector<std::string_view> features = features_of(checkpoint);
+  if (!features.empty()) {
+    error.message += fmt::format("; its tensors show {}, which this version does not have",
+                                 joined(features, " and "));
+  }
+  error.hint = fmt::format("supported are {}", joined(known, ", "));
+  return error;
+}
+
+}  // namespace headrace

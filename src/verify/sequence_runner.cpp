@@ -1,0 +1,83 @@
+#include "verify/sequence_runner.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+namespace headrace {
+
+Result<SequenceRunner> SequenceRunner::create(Model& model, const Backend& backend,
+                                              int64_t max_tokens, int chunk_tokens) {
+  const int64_t num_blocks = (max_tokens + kBlockTokens - 1) / kBlockTokens;
+  KvStore store =
+      TRY(KvStore::create(backend, model.kv_shapes(), std::max<int64_t>(num_blocks, 1)));
+  if (chunk_tokens <= 0) chunk_tokens = model.options().max_batch_tokens;
+  return SequenceRunner(model, std::move(store), chunk_tokens);
+}
+
+SequenceRunner::SequenceRunner(Model& model, KvStore store, int chunk_tokens)
+    : model_(&model), store_(std::move(store)), chunk_tokens_(chunk_tokens) {
+  block_table_.resize(static_cast<size_t>(store_.num_blocks()));
+  std::iota(block_table_.begin(), block_table_.end(), 0);
+  logits_.resize(static_cast<size_t>(model.options().max_logit_rows) *
+                 static_cast<size_t>(model.config().vocab_size));
+}
+
+void SequenceRunner::restart() {
+  tokens_.clear();
+  num_computed_ = 0;
+  rope_epoch_ = 0;
+}
+
+void SequenceRunner::append(std::span<const int32_t> ids, int64_t first_visited,
+                            const LogitVisitor& visit, const HiddenTap& tap) {
+  tokens_.insert(tokens_.end(), ids.begin(), ids.end());
+  CHECK(num_tokens() <= store_.num_blocks() * kBlockTokens, "{} tokens in {} blocks", num_tokens(),
+        store_.num_blocks());
+  const int64_t epoch = model_->rope_epoch(num_tokens());
+  if (epoch != rope_epoch_) num_computed_ = 0;
+  rope_epoch_ = epoch;
+  while (num_computed_ < num_tokens()) compute_chunk(first_visited, visit, tap);
+}
+
+// One forward of at most chunk_tokens_ tokens, and no more logit rows than the model has room for.
+void SequenceRunner::compute_chunk(int64_t first_visited, const LogitVisitor& visit,
+                                   const HiddenTap& tap) {
+  const int64_t begin = num_computed_;
+  int64_t end = std::min<int64_t>(num_tokens(), begin + chunk_tokens_);
+  const int64_t first_logit = std::max(begin, first_visited);
+  end = std::min(end, first_logit + model_->options().max_logit_rows);
+  logit_rows_.clear();
+  for (int64_t position = first_logit; position < end; ++position) {
+    logit_rows_.push_back(static_cast<int32_t>(position - begin));
+  }
+  const BatchSpan span{0, static_cast<int32_t>(end - begin), begin, block_table_.data(),
+                       rope_epoch_};
+  const auto ids =
+      std::span(tokens_).subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
+  model_->forward(Batch{ids, {&span, 1}, logit_rows_}, store_, logits_.data(), tap);
+  num_computed_ = end;
+  const auto vocab_size = static_cast<size_t>(model_->config().vocab_size);
+  for (size_t i = 0; i < logit_rows_.size(); ++i) {
+    visit(begin + logit_rows_[i], std::span(logits_).subspan(i * vocab_size, vocab_size));
+  }
+}
+
+std::vector<int32_t> SequenceRunner::generate_greedy(std::span<const int32_t> prompt,
+                                                     int num_tokens) {
+  std::vector<int32_t> generated;
+  int32_t next = -1;
+  const auto take = [&next](int64_t, std::span<const float> logits) { next = argmax(logits); };
+  append(prompt, this->num_tokens() + static_cast<int64_t>(prompt.size()) - 1, take);
+  for (int i = 0; i < num_tokens; ++i) {
+    generated.push_back(next);
+    if (i + 1 < num_tokens) append({&next, 1}, this->num_tokens(), take);
+  }
+  return generated;
+}
+
+int32_t argmax(std::span<const float> values) {
+  return static_cast<int32_t>(std::max_element(values.begin(), values.end()) - values.begin());
+}
+
+}  // namespace headrace
