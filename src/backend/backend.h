@@ -1,4 +1,12 @@
-// Backend: arithmetic on buffers. Knows shapes and dtypes, not models.
+// Backend: memory of a device, and arithmetic on it. Knows shapes and dtypes, not models.
+//
+// What ops work on lies in device memory, which nobody but the backend looks into
+// (device_memory.h). Calls take effect in the order in which they are made, but an op may still run
+// when its call has returned. Hence:
+//   - arguments in host memory (ids, rows, positions, spans with their tables) are read during the
+//     call;
+//   - results in host memory (best, finite) are there when synchronize() has returned;
+//   - device memory is seen by the host only through download(), which waits, and through views.
 //
 // Each op is a complete piece of work over a whole batch (fork and join inside). Rules for every
 // op:
@@ -12,6 +20,7 @@
 // One caller at a time: the engine thread.
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
@@ -19,9 +28,10 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
-#include "base/buffer.h"
+#include "backend/device_memory.h"
 #include "base/result.h"
 #include "checkpoint/weight_view.h"
 
@@ -180,6 +190,43 @@ struct AttentionArgs {
   const float* sinks = nullptr;  // [num_heads] or null
 };
 
+// out[i] = x[rows[i]]
+struct GatherArgs {
+  DevicePtr<const float> x;  // [num_rows, width]; apart from out
+  int64_t num_rows = 0;
+  int64_t width = 0;
+  std::span<const int32_t> rows;  // each in [0, num_rows)
+  DevicePtr<float> out;           // [rows, width]
+};
+
+// cos[i][k] = factor * cos(positions[i] * frequencies[k]), and so sin; the angle in float32.
+struct RopeArgs {
+  std::span<const float> frequencies;
+  float factor = 1.0f;
+  std::span<const int64_t> positions;
+  DevicePtr<float> cos;  // [positions, frequencies]
+  DevicePtr<float> sin;
+};
+
+// Host work on one of several items: work(item, member), item in [0, num_items), member in
+// [0, num_threads()). Refers to the function that it is made of: use in one expression.
+class ItemWork {
+ public:
+  template <typename F>
+    requires(!std::same_as<F, ItemWork>)
+  ItemWork(const F& work)
+      : run_([](const void* context, int64_t item, int member) {
+          (*static_cast<const F*>(context))(item, member);
+        }),
+        context_(&work) {}
+
+  void operator()(int64_t item, int member) const { run_(context_, item, member); }
+
+ private:
+  void (*run_)(const void* context, int64_t item, int member);
+  const void* context_;
+};
+
 struct KernelInfo {  // one row of --list-kernels
   std::string op, name, isa, weight_dtype, layout, numerics_class;
   bool available = false;  // this processor has what it needs
@@ -189,6 +236,59 @@ struct KernelInfo {  // one row of --list-kernels
 class Backend {
  public:
   virtual ~Backend() = default;
+
+  // ---- Memory and movement ----------------------------------------------------------------------
+
+  // kExhausted, with the use and the size, when there is not so much.
+  virtual Result<DeviceMemory> allocate(size_t num_bytes, MemoryUse use) = 0;
+  // `from` may change when this returns.
+  virtual void upload(std::span<const std::byte> from, DevicePtr<std::byte> to) = 0;
+  // Waits for all ops before it; `to` is filled when it returns.
+  virtual void download(DevicePtr<const std::byte> from, std::span<std::byte> to) = 0;
+  // The bytes for the host to look at, from any thread, until the next call of this backend but
+  // another view and run_on_team(). Waits for all ops before it. Without a copy where host and
+  // device share memory.
+  virtual std::span<const std::byte> read_view(DevicePtr<const std::byte> from,
+                                               size_t num_bytes) = 0;
+  // The same for the host to fill; all of it is written. On the device from the next call on.
+  virtual std::span<std::byte> write_view(DevicePtr<std::byte> to, size_t num_bytes) = 0;
+  // The two do not overlap.
+  virtual void copy(DevicePtr<const std::byte> from, DevicePtr<std::byte> to, size_t num_bytes) = 0;
+  virtual void zero(DevicePtr<std::byte> to, size_t num_bytes) = 0;
+  // Returns when all that was called before is done: results in host memory are there.
+  virtual void synchronize() = 0;
+
+  virtual void gather_rows(const GatherArgs& args) = 0;
+  // The rotary tables of a step.
+  virtual void rope_rows(const RopeArgs& args) = 0;
+  // finite[m]: whether all of x[m], [M, width], is. `finite` is in host memory.
+  virtual void find_finite_rows(DevicePtr<const float> x, int64_t num_rows, int64_t width,
+                                bool* finite) = 0;
+
+  // Runs host work on the threads that ops are shared among (sampling, scores); returns when every
+  // item has run. Two items never run as the same member at the same time. Does not wait for ops.
+  virtual void run_on_team(int64_t num_items, ItemWork work) = 0;
+
+  // The same for values of a type.
+  template <typename T>
+  void upload(std::type_identity_t<std::span<const T>> from, DevicePtr<T> to) {
+    upload(std::as_bytes(from), to.bytes());
+  }
+  template <typename T>
+  void download(std::type_identity_t<DevicePtr<const T>> from, std::span<T> to) {
+    download(from.bytes(), std::as_writable_bytes(to));
+  }
+  template <typename T>
+  std::span<const T> read_view(DevicePtr<T> from, size_t count) {
+    const DevicePtr<const T> values = from;
+    return {reinterpret_cast<const T*>(read_view(values.bytes(), count * sizeof(T)).data()), count};
+  }
+  template <typename T>
+  std::span<T> write_view(DevicePtr<T> to, size_t count) {
+    return {reinterpret_cast<T*>(write_view(to.bytes(), count * sizeof(T)).data()), count};
+  }
+
+  // ---- Weights ----------------------------------------------------------------------------------
 
   // Lays parts (stacked by rows, equal K) out for this machine. The result does not refer to the
   // checkpoint. kExhausted when memory is short; kUnsupported for K or N beyond the layout's
@@ -214,6 +314,8 @@ class Backend {
   virtual size_t packed_bytes(std::span<const WeightView> parts, WeightRole role) const = 0;
   virtual size_t kv_layer_bytes(const KvShape& shape) const = 0;  // one layer of one block
 
+  // ---- Ops --------------------------------------------------------------------------------------
+
   // out[m] = scale * row ids[m] of the table; ids are in range.
   virtual void embed(const PackedWeight& table, std::span<const int32_t> ids, float scale,
                      float* out) = 0;
@@ -230,6 +332,8 @@ class Backend {
   virtual void finish_qkv(const QkvArgs& args) = 0;
   virtual void attention(const AttentionArgs& args) = 0;
   virtual void head(const PackedWeight& weight, const Input& input, const HeadArgs& args) = 0;
+
+  // ---- Facts ------------------------------------------------------------------------------------
 
   virtual int num_threads() const = 0;
   // Times that the threads were brought together since start: one per op that had work.

@@ -17,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "backend/host_backend.h"
 #include "model/model.h"
 
 namespace headrace {
@@ -85,8 +86,8 @@ class HashKv {
   int64_t num_errors_ = 0;
 };
 
-// Only sizes are asked of it: no op is ever called.
-class FakeBackend final : public Backend {
+// Memory and sizes are asked of it: no op is ever called.
+class FakeBackend final : public HostBackend {
  public:
   Result<std::unique_ptr<PackedWeight>> pack(std::span<const WeightView>, WeightRole) override {
     return make_error(ErrorCode::kUnsupported, "the fake backend packs nothing");
@@ -119,6 +120,9 @@ class FakeBackend final : public Backend {
   void head(const PackedWeight&, const Input&, const HeadArgs&) override { unused(); }
   void finish_qkv(const QkvArgs&) override { unused(); }
   void attention(const AttentionArgs&) override { unused(); }
+  void run_on_team(int64_t num_items, ItemWork work) override {
+    for (int64_t item = 0; item < num_items; ++item) work(item, 0);
+  }
   int num_threads() const override { return 1; }
   int64_t num_joins() const override { return 0; }
   std::string_view isa() const override { return "fake"; }

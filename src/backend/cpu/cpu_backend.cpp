@@ -11,6 +11,7 @@
 #include "backend/cpu/matmul.h"
 #include "backend/cpu/team/topology.h"
 #include "backend/cpu/verify/verify.h"
+#include "backend/host_backend.h"
 
 namespace headrace {
 namespace cpu {
@@ -19,7 +20,7 @@ namespace {
 constexpr int kMaxThreads = 1024;
 constexpr int64_t kDefaultMaxRows = 64;
 
-class CpuBackend final : public Backend {
+class CpuBackend final : public HostBackend {
  public:
   CpuBackend(const KernelSet& kernels, uint32_t available, int num_threads,
              const std::vector<int>& cores, CpuWorkspace workspace)
@@ -128,6 +129,8 @@ class CpuBackend final : public Backend {
           args.num_written, args.num_rows);
     run_head(context_, {own(weight), input, args.num_rows, args.logits}, args);
   }
+
+  void run_on_team(int64_t num_items, ItemWork work) override { team_.run(num_items, work); }
 
   int num_threads() const override { return team_.num_threads(); }
   int64_t num_joins() const override { return team_.num_joins(); }
