@@ -32,6 +32,7 @@
 #include <vector>
 
 #include "backend/device_memory.h"
+#include "backend/span.h"
 #include "base/result.h"
 #include "checkpoint/weight_view.h"
 
@@ -139,15 +140,7 @@ struct KvLayer {
   KvShape shape;
   std::byte* base = nullptr;
   size_t block_stride = 0;
-};
-
-// A run of rows of one sequence: rows [first_row, first_row + num_rows) hold the tokens at absolute
-// positions first_position.. . block_table[p / kBlockTokens] is the block that holds position p.
-struct SequenceSpan {
-  int32_t first_row = 0;
-  int32_t num_rows = 0;
-  int64_t first_position = 0;
-  const int32_t* block_table = nullptr;
+  int group = 0;  // its blocks are those of Span::tables[group]
 };
 
 enum class QkNorm : uint8_t { kNone, kPerHead, kWhole };   // kWhole: over all heads of a projection
@@ -160,8 +153,8 @@ struct QkvArgs {
   float* q_out = nullptr;      // [M, num_heads * head_dim]
   int64_t num_rows = 0;
   int num_heads = 0;
-  KvLayer kv;                           // num_kv_heads and head_dim are in its shape
-  std::span<const SequenceSpan> spans;  // cover all rows
+  KvLayer kv;                   // num_kv_heads and head_dim are in its shape
+  std::span<const Span> spans;  // cover all rows
 
   QkNorm qk_norm = QkNorm::kNone;
   const float* q_norm_weight = nullptr;  // [head_dim], or [num_heads * head_dim] for kWhole
@@ -183,7 +176,7 @@ struct AttentionArgs {
   float* out = nullptr;      // [M, num_heads * head_dim]
   int num_heads = 0;
   KvLayer kv;
-  std::span<const SequenceSpan> spans;
+  std::span<const Span> spans;
   float scale = 1.0f;
   float softcap = 0.0f;
   int64_t window = 0;

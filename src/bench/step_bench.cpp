@@ -59,10 +59,9 @@ void StepBench::fill_contexts(int64_t num_tokens) {
 }
 
 // One step of the first tokens of the fixed text.
-void StepBench::forward(std::vector<BatchSpan>& spans, std::span<const int32_t> rows,
-                        Wanted wanted) {
+void StepBench::forward(std::vector<Span>& spans, std::span<const int32_t> rows, Wanted wanted) {
   int32_t num_rows = 0;
-  for (BatchSpan& span : spans) {
+  for (Span& span : spans) {
     span.first_row = num_rows;
     span.rope_epoch = model_->rope_epoch(span.first_position + span.num_rows);
     num_rows += span.num_rows;
@@ -96,11 +95,11 @@ StepTiming StepBench::time(size_t num_logit_rows, const F& work) {
 
 StepTiming StepBench::prefill(int64_t num_tokens) {
   const int64_t chunk = model_->options().max_batch_tokens;
-  std::vector<BatchSpan> spans(1);
+  std::vector<Span> spans(1);
   return time(1, [&] {
     for (int64_t first = 0; first < num_tokens; first += chunk) {
       const auto count = static_cast<int32_t>(std::min(chunk, num_tokens - first));
-      spans[0] = {0, count, first, single_table_.data(), 0};
+      spans[0] = {0, count, first, {single_table_.data()}};
       const int32_t last_row = count - 1;
       const bool last = first + count == num_tokens;
       forward(spans, {&last_row, 1}, last ? Wanted::kLogits : Wanted::kNothing);
@@ -109,25 +108,25 @@ StepTiming StepBench::prefill(int64_t num_tokens) {
 }
 
 StepTiming StepBench::decode(int64_t depth, int64_t num_steps) {
-  std::vector<BatchSpan> spans(1);
+  std::vector<Span> spans(1);
   constexpr int32_t kRow = 0;
   return time(1, [&] {
     for (int64_t i = 0; i < num_steps; ++i) {
-      spans[0] = {0, 1, depth + i, single_table_.data(), 0};
+      spans[0] = {0, 1, depth + i, {single_table_.data()}};
       forward(spans, {&kRow, 1}, i + 1 == num_steps ? Wanted::kLogits : Wanted::kBest);
     }
   });
 }
 
 StepTiming StepBench::decode_batch(int num_sequences, int64_t depth, int64_t num_steps) {
-  std::vector<BatchSpan> spans(static_cast<size_t>(num_sequences));
+  std::vector<Span> spans(static_cast<size_t>(num_sequences));
   std::vector<int32_t> rows(static_cast<size_t>(num_sequences));
   std::iota(rows.begin(), rows.end(), 0);
   return time(spans.size(), [&] {
     for (int64_t i = 0; i < num_steps; ++i) {
       for (size_t s = 0; s < spans.size(); ++s) {
         const int32_t* table = batch_tables_.data() + s * static_cast<size_t>(batch_blocks_);
-        spans[s] = {0, 1, depth + i, table, 0};
+        spans[s] = {0, 1, depth + i, {table}};
       }
       forward(spans, rows, i + 1 == num_steps ? Wanted::kLogits : Wanted::kBest);
     }

@@ -48,7 +48,7 @@ class StepBench {
  private:
   StepBench(Model& model, const Backend& backend, KvStore store, const Room& room);
   enum class Wanted { kNothing, kBest, kLogits };  // of the rows listed
-  void forward(std::vector<BatchSpan>& spans, std::span<const int32_t> rows, Wanted wanted);
+  void forward(std::vector<Span>& spans, std::span<const int32_t> rows, Wanted wanted);
   // Times work() (its steps are counted by forward) and looks at the logits it left.
   template <typename F>
   StepTiming time(size_t num_logit_rows, const F& work);

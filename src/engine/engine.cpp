@@ -283,10 +283,11 @@ void EngineThread::step() {
 void EngineThread::count_step(const StepPlan& plan, TimeUs planned, TimeUs committed) {
   uint64_t num_prefill = 0;
   uint64_t num_sampled = 0;
-  for (const PlannedSpan& span : plan.spans) {
+  for (size_t i = 0; i < plan.spans.size(); ++i) {
+    const Span& span = plan.spans[i];
     num_prefill += static_cast<uint64_t>(
-        std::clamp<int64_t>(span.sequence->num_prompt - span.first_position, 0, span.num_tokens));
-    num_sampled += span.samples ? 1 : 0;
+        std::clamp<int64_t>(plan.sequences[i]->num_prompt - span.first_position, 0, span.num_rows));
+    num_sampled += static_cast<uint64_t>(span.num_sampled);
   }
   decode_rate_.add(num_sampled, committed - planned);
   prefill_rate_.add(num_prefill, committed - planned);

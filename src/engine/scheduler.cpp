@@ -34,6 +34,7 @@ Scheduler::Scheduler(SchedulerOptions options)
   running_.reserve(max_sequences);
   scratch_.reserve(max_sequences);
   plan_.spans.reserve(max_sequences);
+  plan_.sequences.reserve(max_sequences);
 }
 
 void Scheduler::admit(RequestId id, Request request, TimeUs submitted_us) {
@@ -61,9 +62,9 @@ void Scheduler::end(RequestId id, FinishReason reason, TimeUs now, std::vector<E
   const auto found = sequences_.find(id);
   if (found == sequences_.end()) return;
   Sequence* sequence = found->second.get();
-  const bool planned =
-      in_flight_ && std::any_of(plan_.spans.begin(), plan_.spans.end(),
-                                [&](const PlannedSpan& span) { return span.sequence == sequence; });
+  const std::vector<const Sequence*>& planned_ones = plan_.sequences;
+  const bool planned = in_flight_ && std::find(planned_ones.begin(), planned_ones.end(),
+                                               sequence) != planned_ones.end();
   if (planned) {
     sequence->ending = reason;
   } else {
@@ -75,6 +76,7 @@ const StepPlan& Scheduler::plan(TimeUs now) {
   CHECK(!in_flight_, "step {} is not committed", plan_.step_idx);
   plan_.step_idx = stats_.num_steps++;
   plan_.spans.clear();
+  plan_.sequences.clear();
   plan_.num_tokens = 0;
   plan_.num_logit_rows = 0;
   secure_blocks();
@@ -337,30 +339,33 @@ void Scheduler::add_span(Sequence* sequence, int32_t max_tokens, int32_t max_log
   }
   if (count > 0 && reaches_end(count) && num_scored(count) + 1 > max_logit_rows) --count;
   if (count <= 0) return;
-  PlannedSpan span;
-  span.sequence = sequence;
-  span.first_position = computed;
-  span.num_tokens = static_cast<int32_t>(count);
+  Span span;
   span.first_row = plan_.num_tokens;
+  span.num_rows = static_cast<int32_t>(count);
+  span.first_position = computed;
+  span.tables = {sequence->table.blocks.data()};
   span.rope_epoch = sequence->rope_epoch;
-  span.first_scored = static_cast<int32_t>(first_scored);
+  span.first_scored = first_scored;
   span.num_scored = static_cast<int32_t>(num_scored(count));
-  span.samples = reaches_end(count);
-  plan_.num_tokens += span.num_tokens;
+  span.num_sampled = reaches_end(count) ? 1 : 0;
+  plan_.num_tokens += span.num_rows;
   plan_.num_logit_rows += span.num_logit_rows();
   plan_.spans.push_back(span);
+  plan_.sequences.push_back(sequence);
 }
 
 void Scheduler::commit(std::span<SpanResult> results, TimeUs now, std::vector<Event>* events) {
   CHECK(in_flight_ && results.size() == plan_.spans.size(), "{} results for {} spans",
         results.size(), plan_.spans.size());
   in_flight_ = false;
-  for (size_t i = 0; i < results.size(); ++i) commit_span(plan_.spans[i], &results[i], now, events);
+  for (size_t i = 0; i < results.size(); ++i) {
+    Sequence* sequence = sequences_.at(plan_.sequences[i]->id).get();
+    commit_span(sequence, plan_.spans[i], &results[i], now, events);
+  }
 }
 
-void Scheduler::commit_span(const PlannedSpan& span, SpanResult* result, TimeUs now,
+void Scheduler::commit_span(Sequence* sequence, const Span& span, SpanResult* result, TimeUs now,
                             std::vector<Event>* events) {
-  Sequence* sequence = sequences_.at(span.sequence->id).get();
   if (result->failed) {
     kv_.discard(&sequence->table);
     finish(sequence, FinishReason::kError, now, events);
@@ -374,28 +379,30 @@ void Scheduler::commit_span(const PlannedSpan& span, SpanResult* result, TimeUs 
     finish(sequence, sequence->ending, now, events);
     return;
   }
-  sequence->num_computed += span.num_tokens;
+  sequence->num_computed += span.num_rows;
   if (publishes(*sequence)) {
     kv_.commit(sequence->tokens, sequence->num_computed, root_of(*sequence), &sequence->table);
   }
   take_scores(sequence, span, result, events);
-  if (span.samples) {
+  if (span.num_sampled > 0) {
     take_token(sequence, result, now, events);
   } else if (sequence->gap() == 0) {  // max_tokens = 0: only the prompt was wanted
     finish(sequence, FinishReason::kLength, now, events);
   }
 }
 
-void Scheduler::take_scores(Sequence* sequence, const PlannedSpan& span, SpanResult* result,
+void Scheduler::take_scores(Sequence* sequence, const Span& span, SpanResult* result,
                             std::vector<Event>* events) {
   CHECK(static_cast<int32_t>(result->scored.size()) == span.num_scored, "{} scores for {} rows",
         result->scored.size(), span.num_scored);
   for (int32_t i = 0; i < span.num_scored; ++i) {
-    const int32_t position = span.first_scored + i + 1;
+    const int64_t position = span.first_scored + i + 1;
     sequence->prompt_logprobs[static_cast<size_t>(position)] =
         std::move(result->scored[static_cast<size_t>(i)]);
   }
-  if (span.num_scored > 0) sequence->num_scored = span.first_scored + span.num_scored;
+  if (span.num_scored > 0) {
+    sequence->num_scored = static_cast<int32_t>(span.first_scored + span.num_scored);
+  }
   if (sequence->prompt_reported || sequence->num_computed < sequence->num_prompt) return;
   sequence->prompt_reported = true;
   stats_.prompt_tokens += static_cast<uint64_t>(sequence->num_prompt);

@@ -27,6 +27,7 @@
 #include <utility>
 #include <vector>
 
+#include "backend/span.h"
 #include "engine/kv_cache.h"
 #include "engine/sequence.h"
 #include "engine/waiting_room.h"
@@ -47,23 +48,10 @@ struct SchedulerOptions {
   HashKey hash_key = {};  // of the prefix index; a secret where prompts come from strangers
 };
 
-// Consecutive tokens of one sequence in a step. Its logit rows, in order: scored rows, the sampled.
-struct PlannedSpan {
-  const Sequence* sequence = nullptr;  // valid until the plan is committed
-  int64_t first_position = 0;
-  int32_t num_tokens = 0;
-  int32_t first_row = 0;
-  int64_t rope_epoch = 0;
-  int32_t first_scored = 0;  // positions [first_scored, first_scored + num_scored) score the prompt
-  int32_t num_scored = 0;    //   token that follows each
-  bool samples = false;      // the last row gives the next token
-
-  int32_t num_logit_rows() const { return num_scored + (samples ? 1 : 0); }
-};
-
 struct StepPlan {
   uint64_t step_idx = 0;
-  std::vector<PlannedSpan> spans;
+  std::vector<Span> spans;                 // cover rows 0..num_tokens-1 in order
+  std::vector<const Sequence*> sequences;  // whose each span is; valid until the plan is committed
   int32_t num_tokens = 0;
   int32_t num_logit_rows = 0;
 };
@@ -136,9 +124,9 @@ class Scheduler {
   int64_t needed_tokens(const Sequence& sequence) const;
   void preempt(Sequence* sequence);
   void stop(Sequence* sequence);
-  void commit_span(const PlannedSpan& span, SpanResult* result, TimeUs now,
+  void commit_span(Sequence* sequence, const Span& span, SpanResult* result, TimeUs now,
                    std::vector<Event>* events);
-  void take_scores(Sequence* sequence, const PlannedSpan& span, SpanResult* result,
+  void take_scores(Sequence* sequence, const Span& span, SpanResult* result,
                    std::vector<Event>* events);
   void take_token(Sequence* sequence, SpanResult* result, TimeUs now, std::vector<Event>* events);
   void update_epoch(Sequence* sequence);

@@ -55,8 +55,8 @@ class Driver {
   }
   std::vector<Event> step(int32_t token_id = 9) { return commit(plan(), token_id); }
   int32_t planned_tokens(RequestId id) {
-    for (const PlannedSpan& span : last().spans) {
-      if (span.sequence->id == id) return span.num_tokens;
+    for (size_t i = 0; i < last().spans.size(); ++i) {
+      if (last().sequences[i]->id == id) return last().spans[i].num_rows;
     }
     return 0;
   }
@@ -74,8 +74,8 @@ TEST(Scheduler, PromptIsComputedInChunksThenTokensOneByOne) {
   for (const int32_t expected : {32, 32, 6}) {
     const StepPlan& plan = driver.plan();
     ASSERT_EQ(plan.spans.size(), 1u);
-    EXPECT_EQ(plan.spans[0].num_tokens, expected);
-    EXPECT_EQ(plan.spans[0].samples, expected == 6);
+    EXPECT_EQ(plan.spans[0].num_rows, expected);
+    EXPECT_EQ(plan.spans[0].num_sampled, expected == 6 ? 1 : 0);
     driver.commit(plan, 9);
   }
   EXPECT_EQ(driver.step().size(), 1u);
@@ -98,7 +98,7 @@ TEST(Scheduler, TokensGoFirstAndShortPromptsOvertakeLongOnes) {
   EXPECT_EQ(driver.planned_tokens(1), 1);
   EXPECT_EQ(driver.planned_tokens(3), 10);  // whole, although the long one is older
   EXPECT_EQ(driver.planned_tokens(2), 21);
-  EXPECT_EQ(plan.spans[0].sequence->id, 1u);
+  EXPECT_EQ(plan.sequences[0]->id, 1u);
   driver.commit(plan, 9);
 }
 
@@ -175,7 +175,7 @@ TEST(Scheduler, SecondRequestWithTheSamePromptHitsTheCache) {
   driver.scheduler.admit(2, make_request(40, 1), 1);
   const StepPlan& plan = driver.plan();
   EXPECT_EQ(plan.spans[0].first_position, 32);
-  EXPECT_EQ(plan.spans[0].num_tokens, 8);
+  EXPECT_EQ(plan.spans[0].num_rows, 8);
   const std::vector<Event> events = driver.commit(plan, 9);
   EXPECT_EQ(events.back().usage.cached_tokens, 32);
 }
@@ -212,10 +212,10 @@ TEST(Scheduler, NewRopeEpochComputesFromTheBeginning) {
   driver.step();  // 21 tokens are known now
   const StepPlan& plan = driver.plan();
   EXPECT_EQ(plan.spans[0].first_position, 0);
-  EXPECT_EQ(plan.spans[0].num_tokens, 21);
+  EXPECT_EQ(plan.spans[0].num_rows, 21);
   EXPECT_EQ(plan.spans[0].rope_epoch, 1);
   driver.commit(plan, 9);
-  EXPECT_EQ(driver.plan().spans[0].num_tokens, 1);
+  EXPECT_EQ(driver.plan().spans[0].num_rows, 1);
 }
 
 TEST(Scheduler, CancelInFlightEndsWithTheStep) {
@@ -242,7 +242,7 @@ TEST(Scheduler, FailedRowEndsThatSequenceAndFreesItsBlocks) {
   std::vector<SpanResult> results(plan.spans.size());
   for (size_t i = 0; i < results.size(); ++i) {
     results[i].token_id = 9;
-    results[i].failed = plan.spans[i].sequence->id == 1;
+    results[i].failed = plan.sequences[i]->id == 1;
     results[i].failure = "broken row";
   }
   std::vector<Event> events;
@@ -365,7 +365,7 @@ TEST(SchedulerSharing, BlocksOfAFailedChunkAreNotPublished) {
   driver.scheduler.admit(2, bad, 1);
   driver.step();  // a chunk that is fine
   const StepPlan& plan = driver.plan();
-  ASSERT_FALSE(plan.spans[0].samples);
+  ASSERT_EQ(plan.spans[0].num_sampled, 0);
   std::vector<SpanResult> results(1);
   results[0].failed = true;
   std::vector<Event> events;

@@ -27,11 +27,12 @@ Status replay_step(const StepRecord& record, Scheduler* scheduler) {
   }
   std::vector<SpanResult> results(plan.spans.size());
   for (size_t i = 0; i < plan.spans.size(); ++i) {
-    const PlannedSpan& span = plan.spans[i];
+    const Span& span = plan.spans[i];
     const SpanRecord& logged = record.spans[i];
-    const bool same = span.sequence->id == logged.request_id &&
+    const bool same = plan.sequences[i]->id == logged.request_id &&
                       span.first_position == logged.first_position &&
-                      span.num_tokens == logged.num_tokens && span.samples == logged.samples;
+                      span.num_rows == logged.num_tokens &&
+                      (span.num_sampled > 0) == logged.samples;
     if (!same) {
       return make_error(ErrorCode::kInternal, "step {} differs in span {} when replayed",
                         record.step_idx, i);
@@ -85,11 +86,13 @@ void StepLog::planned(const StepPlan& plan, const Scheduler& scheduler, TimeUs n
   std::swap(record.inputs, pending_);
   in_flight_ = true;
   record.spans.clear();
-  for (const PlannedSpan& span : plan.spans) {
+  for (size_t i = 0; i < plan.spans.size(); ++i) {
+    const Span& span = plan.spans[i];
+    const Sequence& sequence = *plan.sequences[i];
     record.spans.push_back(
-        {span.sequence->id, span.first_position, span.num_tokens, span.samples, -1, false});
+        {sequence.id, span.first_position, span.num_rows, span.num_sampled > 0, -1, false});
     record.num_prompt_tokens += static_cast<int32_t>(
-        std::clamp<int64_t>(span.sequence->num_prompt - span.first_position, 0, span.num_tokens));
+        std::clamp<int64_t>(sequence.num_prompt - span.first_position, 0, span.num_rows));
   }
 }
 

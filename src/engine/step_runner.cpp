@@ -27,7 +27,6 @@ StepRunner::StepRunner(Model& model, const Backend& backend, const SchedulerOpti
   for (const KvShape& shape : model.kv_shapes())
     layer_bytes_.push_back(backend.kv_layer_bytes(shape));
   token_ids_.reserve(static_cast<size_t>(options.max_batch_tokens));
-  spans_.reserve(static_cast<size_t>(options.max_sequences));
   logit_rows_.reserve(static_cast<size_t>(options.max_logit_rows));
   best_rows_.reserve(static_cast<size_t>(options.max_logit_rows));
   best_.resize(static_cast<size_t>(options.max_logit_rows));
@@ -37,40 +36,34 @@ StepRunner::StepRunner(Model& model, const Backend& backend, const SchedulerOpti
 
 void StepRunner::build_batch(const StepPlan& plan) {
   token_ids_.clear();
-  spans_.clear();
   logit_rows_.clear();
   best_rows_.clear();
-  for (const PlannedSpan& span : plan.spans) {
-    const Sequence& sequence = *span.sequence;
+  for (size_t i = 0; i < plan.spans.size(); ++i) {
+    const Span& span = plan.spans[i];
+    const Sequence& sequence = *plan.sequences[i];
     const auto first = sequence.tokens.begin() + span.first_position;
-    token_ids_.insert(token_ids_.end(), first, first + span.num_tokens);
-    BatchSpan batch_span;
-    batch_span.first_row = span.first_row;
-    batch_span.num_rows = span.num_tokens;
-    batch_span.first_position = span.first_position;
-    batch_span.block_table = sequence.table.blocks.data();
-    batch_span.rope_epoch = span.rope_epoch;
-    spans_.push_back(batch_span);
+    token_ids_.insert(token_ids_.end(), first, first + span.num_rows);
     const int64_t row_of_position_0 = span.first_row - span.first_position;
-    for (int32_t i = 0; i < span.num_scored; ++i) {
-      logit_rows_.push_back(static_cast<int32_t>(row_of_position_0 + span.first_scored + i));
+    for (int32_t row = 0; row < span.num_scored; ++row) {
+      logit_rows_.push_back(static_cast<int32_t>(row_of_position_0 + span.first_scored + row));
     }
-    if (!span.samples) continue;
-    auto& rows = samples_best(span) ? best_rows_ : logit_rows_;
-    rows.push_back(span.first_row + span.num_tokens - 1);
+    if (span.num_sampled == 0) continue;
+    auto& rows = samples_best(sequence) ? best_rows_ : logit_rows_;
+    rows.push_back(span.first_row + span.num_rows - 1);
   }
 }
 
 std::span<SpanResult> StepRunner::run(const StepPlan& plan) {
   build_batch(plan);
-  model_.forward(Batch{token_ids_, spans_, logit_rows_, best_rows_}, kv_,
+  model_.forward(Batch{token_ids_, plan.spans, logit_rows_, best_rows_}, kv_,
                  {logits_.as<float>().data(), best_.data(), finite_.get()});
   results_.clear();
   const float* logits = logits_.as<float>().data();
   const BestOutput* best = best_.data();
-  for (const PlannedSpan& span : plan.spans) {
+  for (size_t i = 0; i < plan.spans.size(); ++i) {
+    const Span& span = plan.spans[i];
     SpanResult& result = results_.emplace_back();
-    Status status = fill_result(span, &logits, &best, &result);
+    Status status = fill_result(*plan.sequences[i], span, &logits, &best, &result);
     // First, so that the words do not depend on which rows have logits.
     if (Status rows = check_rows(span); !rows.ok()) status = std::move(rows);
     if (status.ok()) continue;
@@ -81,10 +74,10 @@ std::span<SpanResult> StepRunner::run(const StepPlan& plan) {
 }
 
 // Of rows without logits too: their keys and values are about to be published.
-Status StepRunner::check_rows(const PlannedSpan& span) const {
+Status StepRunner::check_rows(const Span& span) const {
   const bool* finite = finite_.get() + span.first_row;
-  const bool* bad = std::find(finite, finite + span.num_tokens, false);
-  if (bad == finite + span.num_tokens) return {};
+  const bool* bad = std::find(finite, finite + span.num_rows, false);
+  if (bad == finite + span.num_rows) return {};
   return make_error(ErrorCode::kUnprocessable,
                     "the model computed something that is not a finite number for the token at "
                     "position {}",
@@ -92,34 +85,34 @@ Status StepRunner::check_rows(const PlannedSpan& span) const {
 }
 
 // Takes the span's rows from the front of logits and best.
-Status StepRunner::fill_result(const PlannedSpan& span, const float** logits,
+Status StepRunner::fill_result(const Sequence& sequence, const Span& span, const float** logits,
                                const BestOutput** best, SpanResult* result) {
   const float* scored = *logits;
   *logits += span.num_scored * vocab_size_;
   const float* sampled = *logits;
-  if (!span.samples || !samples_best(span)) {
-    *logits += span.samples ? vocab_size_ : 0;
-    TRY(score_prompt(span, scored, result));
-    return span.samples ? sample_next(span, sampled, result) : Status{};
+  if (span.num_sampled == 0 || !samples_best(sequence)) {
+    *logits += span.num_sampled * vocab_size_;
+    TRY(score_prompt(sequence, span, scored, result));
+    return span.num_sampled > 0 ? sample_next(sequence, sampled, result) : Status{};
   }
   const BestOutput& own = *(*best)++;
-  TRY(score_prompt(span, scored, result));
+  TRY(score_prompt(sequence, span, scored, result));
   result->token_id = TRY(Sampler::take(own));
   return {};
 }
 
-SampleContext StepRunner::context_of(const PlannedSpan& span) const {
-  return {span.sequence->tokens, span.sequence->num_prompt, end_ids_};
+SampleContext StepRunner::context_of(const Sequence& sequence) const {
+  return {sequence.tokens, sequence.num_prompt, end_ids_};
 }
 
-bool StepRunner::samples_best(const PlannedSpan& span) const {
-  return Sampler::needs_best_only(span.sequence->request, context_of(span));
+bool StepRunner::samples_best(const Sequence& sequence) const {
+  return Sampler::needs_best_only(sequence.request, context_of(sequence));
 }
 
-Status StepRunner::score_prompt(const PlannedSpan& span, const float* logits, SpanResult* result) {
-  const Sequence& sequence = *span.sequence;
+Status StepRunner::score_prompt(const Sequence& sequence, const Span& span, const float* logits,
+                                SpanResult* result) {
   for (int32_t i = 0; i < span.num_scored; ++i) {
-    const int32_t position = span.first_scored + i + 1;
+    const int64_t position = span.first_scored + i + 1;
     const int32_t token_id = sequence.tokens[static_cast<size_t>(position)];
     result->scored.push_back(TRY(
         sampler_.score(logits + i * vocab_size_, token_id, *sequence.request.num_prompt_logprobs)));
@@ -127,9 +120,8 @@ Status StepRunner::score_prompt(const PlannedSpan& span, const float* logits, Sp
   return {};
 }
 
-Status StepRunner::sample_next(const PlannedSpan& span, const float* logits, SpanResult* result) {
-  const Sequence& sequence = *span.sequence;
-  result->token_id = TRY(sampler_.sample(logits, sequence.request, context_of(span)));
+Status StepRunner::sample_next(const Sequence& sequence, const float* logits, SpanResult* result) {
+  result->token_id = TRY(sampler_.sample(logits, sequence.request, context_of(sequence)));
   if (sequence.request.num_logprobs) {
     result->logprobs =
         TRY(sampler_.score(logits, result->token_id, *sequence.request.num_logprobs));

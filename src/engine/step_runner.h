@@ -35,13 +35,14 @@ class StepRunner {
   StepRunner(Model& model, const Backend& backend, const SchedulerOptions& options, KvStore kv,
              Buffer logits);
   void build_batch(const StepPlan& plan);
-  Status check_rows(const PlannedSpan& span) const;
-  Status fill_result(const PlannedSpan& span, const float** logits, const BestOutput** best,
-                     SpanResult* result);
-  Status score_prompt(const PlannedSpan& span, const float* logits, SpanResult* result);
-  Status sample_next(const PlannedSpan& span, const float* logits, SpanResult* result);
-  SampleContext context_of(const PlannedSpan& span) const;
-  bool samples_best(const PlannedSpan& span) const;
+  Status check_rows(const Span& span) const;
+  Status fill_result(const Sequence& sequence, const Span& span, const float** logits,
+                     const BestOutput** best, SpanResult* result);
+  Status score_prompt(const Sequence& sequence, const Span& span, const float* logits,
+                      SpanResult* result);
+  Status sample_next(const Sequence& sequence, const float* logits, SpanResult* result);
+  SampleContext context_of(const Sequence& sequence) const;
+  bool samples_best(const Sequence& sequence) const;
 
   Model& model_;
   const std::vector<int32_t> end_ids_;
@@ -51,7 +52,6 @@ class StepRunner {
   Buffer logits_;  // float [max_logit_rows, vocab_size]
   Sampler sampler_;
   std::vector<int32_t> token_ids_;
-  std::vector<BatchSpan> spans_;
   std::vector<int32_t> logit_rows_;
   std::vector<int32_t> best_rows_;  // sampled rows whose logits nobody reads
   std::vector<BestOutput> best_;

@@ -25,7 +25,7 @@ int64_t Decoder::rope_epoch(int64_t num_tokens) const {
 void Decoder::forward(const Batch& batch, KvStore& kv, const StepOutput& output,
                       const HiddenTap& tap) {
   const auto num_rows = static_cast<int64_t>(batch.token_ids.size());
-  const StepContext step{config_, backend_, workspace_, kv, num_rows};
+  const StepContext step{config_, backend_, workspace_, kv, batch.spans, num_rows};
   const auto show = [&](int layer) {
     if (tap) tap(layer, workspace_.hidden, num_rows, config_.hidden_size);
   };
@@ -119,9 +119,8 @@ void Decoder::check_rows(int64_t num_rows, bool* finite) const {
 
 // Per-token tables of the step: spans, rope, position-dependent scale of q.
 void Decoder::prepare(const Batch& batch) {
-  workspace_.spans.clear();
   int64_t next_row = 0;
-  for (const BatchSpan& span : batch.spans) {
+  for (const Span& span : batch.spans) {
     CHECK(span.first_row == next_row && span.num_rows > 0, "span of {} rows at {}, expected at {}",
           span.num_rows, span.first_row, next_row);
     next_row += span.num_rows;
@@ -131,9 +130,7 @@ void Decoder::prepare(const Batch& batch) {
         next_row, batch.token_ids.size());
 }
 
-void Decoder::prepare_span(const BatchSpan& span) {
-  workspace_.spans.push_back(
-      {span.first_row, span.num_rows, span.first_position, span.block_table});
+void Decoder::prepare_span(const Span& span) {
   for (size_t i = 0; i < ropes_.size(); ++i) {
     const int64_t offset = int64_t{span.first_row} * ropes_[i].half();
     ropes_[i].fill(span, {workspace_.scratch, workspace_.scratch_size},

@@ -26,7 +26,7 @@ class Decoder {
 
  private:
   void prepare(const Batch& batch);
-  void prepare_span(const BatchSpan& span);
+  void prepare_span(const Span& span);
   void run_layer(const StepContext& step, int layer_idx);
   Norm norm_of(const std::vector<float>& weight) const;
   Branch branch_of(const std::vector<float>& norm, const std::vector<float>& post_norm) const;

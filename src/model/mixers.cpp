@@ -14,7 +14,7 @@ void run_attention(const StepContext& step, int layer_idx, const AttentionWeight
   qkv.num_rows = step.num_rows;
   qkv.num_heads = layer.num_attention_heads;
   qkv.kv = kv;
-  qkv.spans = workspace.spans;
+  qkv.spans = step.spans;
   qkv.qk_norm = config.qk_norm;
   qkv.q_norm_weight = weights.q_norm.empty() ? nullptr : weights.q_norm.data();
   qkv.k_norm_weight = weights.k_norm.empty() ? nullptr : weights.k_norm.data();
@@ -35,7 +35,7 @@ void run_attention(const StepContext& step, int layer_idx, const AttentionWeight
   attention.out = workspace.attended;
   attention.num_heads = layer.num_attention_heads;
   attention.kv = kv;
-  attention.spans = workspace.spans;
+  attention.spans = step.spans;
   attention.scale = config.attention_scale;
   attention.softcap = config.attention_softcap;
   attention.window = layer.sliding_window;

@@ -145,8 +145,7 @@ std::span<const float> RopeTable::frequencies(int64_t epoch, std::span<float> sc
   return scratch;
 }
 
-void RopeTable::fill(const BatchSpan& span, std::span<float> scratch, float* cos,
-                     float* sin) const {
+void RopeTable::fill(const Span& span, std::span<float> scratch, float* cos, float* sin) const {
   const std::span<const float> f = frequencies(span.rope_epoch, scratch);
   const auto factor = static_cast<float>(config_.attention_factor);
   for (int32_t row = 0; row < span.num_rows; ++row) {

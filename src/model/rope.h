@@ -39,7 +39,7 @@ class RopeTable {
   // f_i for a sequence at this epoch. scratch [half] is used where f depends on the length.
   std::span<const float> frequencies(int64_t epoch, std::span<float> scratch) const;
   // Fills cos and sin [rows of the span, half], for the span's positions and epoch.
-  void fill(const BatchSpan& span, std::span<float> scratch, float* cos, float* sin) const;
+  void fill(const Span& span, std::span<float> scratch, float* cos, float* sin) const;
 
  private:
   RopeConfig config_;

@@ -120,7 +120,7 @@ TEST(Rope, TablesHoldTheSpansPositions) {
   RopeConfig rope = rope_of(RopeType::kDefault, 4);
   rope.attention_factor = 2;
   const RopeTable table(rope);
-  const BatchSpan span{.first_row = 5, .num_rows = 3, .first_position = 7};
+  const Span span{.first_row = 5, .num_rows = 3, .first_position = 7};
   std::vector<float> cos(6), sin(6), scratch(2);
   table.fill(span, scratch, cos.data(), sin.data());
   for (int row = 0; row < 3; ++row) {

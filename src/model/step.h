@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "backend/backend.h"
 #include "model/config/config.h"
@@ -10,13 +11,14 @@
 
 namespace headrace {
 
-// Everything outlives the step. Workspace tables (rope, q_row_scale, spans) are filled.
+// Everything outlives the step. Workspace tables (rope, q_row_scale) are filled.
 struct StepContext {
   const ModelConfig& config;
   Backend& backend;
   Workspace& workspace;
   KvStore& kv;
-  int64_t num_rows = 0;  // M
+  std::span<const Span> spans;  // cover rows 0..M-1 in order
+  int64_t num_rows = 0;         // M
 };
 
 // One branch of a block (attention or MLP), x += post_norm(branch(norm(x))): what goes in and how

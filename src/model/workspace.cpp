@@ -74,7 +74,7 @@ size_t Workspace::num_bytes(const ModelConfig& config, const ModelOptions& optio
   Workspace counted;
   Carver carver(nullptr);
   carve(config, options, carver, &counted);
-  return carver.used() + static_cast<size_t>(options.max_batch_tokens) * sizeof(SequenceSpan);
+  return carver.used();
 }
 
 Result<Workspace> Workspace::create(const ModelConfig& config, const ModelOptions& options) {
@@ -89,7 +89,6 @@ Result<Workspace> Workspace::create(const ModelConfig& config, const ModelOption
   workspace.memory_ = TRY(Buffer::allocate(num_bytes(config, options)));
   Carver carver(workspace.memory_.data());
   carve(config, options, carver, &workspace);
-  workspace.spans.reserve(static_cast<size_t>(options.max_batch_tokens));
   return workspace;
 }
 

@@ -32,8 +32,7 @@ struct Workspace {
   float* logit_rows = nullptr;   // [max_logit_rows, hidden_size]
   float* scratch = nullptr;      // [largest rope_dims / 2]
   size_t scratch_size = 0;
-  std::vector<RopeRows> ropes;      // one per ModelConfig::ropes
-  std::vector<SequenceSpan> spans;  // capacity M
+  std::vector<RopeRows> ropes;  // one per ModelConfig::ropes
 
   static Result<Workspace> create(const ModelConfig& config, const ModelOptions& options);
   static size_t num_bytes(const ModelConfig& config, const ModelOptions& options);

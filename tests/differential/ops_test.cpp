@@ -148,7 +148,7 @@ TEST(Ops, QkvLinearEqualsItsTwoHalves) {
     const KvShape kv{KvType::kF32, kKvHeads, kDim};
     const size_t stride = backend->kv_layer_bytes(kv);
     const int32_t blocks[] = {0, 1, 2};
-    const SequenceSpan spans[] = {{0, 20, 0, blocks}, {20, 17, 20, blocks}};
+    const Span spans[] = {{0, 20, 0, {blocks}}, {20, 17, 20, {blocks}}};
     std::vector<float> q[2];
     std::vector<std::byte> memory[2];
     std::vector<float> projection[2];

@@ -43,11 +43,13 @@ class Player {
 
   void play(const Step& step) {
     std::vector<int32_t> ids, rows;
-    std::vector<BatchSpan> spans;
+    std::vector<Span> spans;
     for (const auto& [idx, count] : step) {
       const auto& sequence = sequences_[idx];
-      spans.push_back({static_cast<int32_t>(ids.size()), count,
-                       static_cast<int64_t>(computed_[idx]), tables_[idx].data(),
+      spans.push_back({static_cast<int32_t>(ids.size()),
+                       count,
+                       static_cast<int64_t>(computed_[idx]),
+                       {tables_[idx].data()},
                        model_.rope_epoch(static_cast<int64_t>(sequence.size()))});
       for (int32_t i = 0; i < count; ++i) {
         rows.push_back(static_cast<int32_t>(ids.size()));

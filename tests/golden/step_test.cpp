@@ -40,7 +40,7 @@ class Stepper {
     for (int32_t i = 0; i < count; ++i) {
       ids[static_cast<size_t>(i)] = static_cast<int32_t>((first + i) * 37 % 200);
     }
-    const BatchSpan span{0, count, first, table_.data(), 0};
+    const Span span{0, count, first, {table_.data()}};
     const Batch batch{
         std::span(ids).first(static_cast<size_t>(count)), {&span, 1}, logit_rows, best_rows};
     model_->forward(batch, store_, {logits_.data(), best_.data()});

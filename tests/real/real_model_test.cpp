@@ -191,9 +191,9 @@ class Invariance : public ::testing::TestWithParam<std::string> {
     all.insert(all.end(), others.begin() + 5 + kBefore, others.end());
     auto store = KvStore::create(*backend_, model_->kv_shapes(), 16).value();
     const std::vector<int32_t> tables[] = {{9, 3, 7}, {1, 8, 2, 12, 5}, {4, 11}};
-    const BatchSpan spans[] = {{0, kBefore, 0, tables[0].data(), 0},
-                               {kBefore, kTokens, 0, tables[1].data(), 0},
-                               {kBefore + kTokens, kAfter, 0, tables[2].data(), 0}};
+    const Span spans[] = {{0, kBefore, 0, {tables[0].data()}},
+                          {kBefore, kTokens, 0, {tables[1].data()}},
+                          {kBefore + kTokens, kAfter, 0, {tables[2].data()}}};
     std::vector<int32_t> rows;
     for (int i = kTokens - kKept; i < kTokens; ++i) rows.push_back(kBefore + i);
     LogitRun run{"batched", std::vector<float>(rows.size() * static_cast<size_t>(vocab_size))};

@@ -167,12 +167,12 @@ class FakeModel final : public Model {
     CHECK(batch.logit_rows.size() + batch.best_rows.size() <=
           static_cast<size_t>(fake_.max_logit_rows));
     std::vector<uint64_t> hashes;
-    for (const BatchSpan& span : batch.spans) {
+    for (const Span& span : batch.spans) {
       CHECK(static_cast<size_t>(span.first_row) == hashes.size());
       const auto tokens = batch.token_ids.subspan(static_cast<size_t>(span.first_row),
                                                   static_cast<size_t>(span.num_rows));
       for (const uint64_t hash :
-           kv_.run(span.block_table, span.first_position, tokens, span.rope_epoch)) {
+           kv_.run(span.tables[0], span.first_position, tokens, span.rope_epoch)) {
         hashes.push_back(hash);
       }
     }

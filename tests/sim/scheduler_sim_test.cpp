@@ -162,17 +162,18 @@ class Simulation {
     std::set<RequestId> seen;
     int32_t num_tokens = 0;
     int32_t num_logit_rows = 0;
-    for (const PlannedSpan& span : plan.spans) {
-      const Sequence& sequence = *span.sequence;
+    for (size_t i = 0; i < plan.spans.size(); ++i) {
+      const Span& span = plan.spans[i];
+      const Sequence& sequence = *plan.sequences[i];
       ASSERT_TRUE(seen.insert(sequence.id).second) << "two spans of one sequence";
       ASSERT_TRUE(live_.contains(sequence.id));
       ASSERT_EQ(span.first_position, sequence.num_computed);
       ASSERT_EQ(span.first_row, num_tokens);
-      ASSERT_GE(span.num_tokens, 1);
-      const int64_t end = span.first_position + span.num_tokens;
+      ASSERT_GE(span.num_rows, 1);
+      const int64_t end = span.end_position();
       ASSERT_LE(end, sequence.num_known());
       ASSERT_TRUE(sequence.table.covers(end));
-      ASSERT_EQ(span.samples, sequence.samples() && end == sequence.num_known());
+      ASSERT_EQ(span.num_sampled, sequence.samples() && end == sequence.num_known() ? 1 : 0);
       ASSERT_EQ(span.rope_epoch, options_.rope_epoch(sequence.num_known()));
       if (span.num_scored > 0) {
         ASSERT_EQ(span.first_scored, sequence.num_scored);
@@ -181,7 +182,7 @@ class Simulation {
       }
       ASSERT_LE(sequence.num_preemptions, options_.max_preemptions);
       most_preemptions_ = std::max(most_preemptions_, sequence.num_preemptions);
-      num_tokens += span.num_tokens;
+      num_tokens += span.num_rows;
       num_logit_rows += span.num_logit_rows();
     }
     ASSERT_EQ(num_tokens, plan.num_tokens);
@@ -246,13 +247,13 @@ class Simulation {
   std::vector<SpanResult> compute(const StepPlan& plan) {
     std::vector<SpanResult> results(plan.spans.size());
     for (size_t i = 0; i < plan.spans.size(); ++i) {
-      const PlannedSpan& span = plan.spans[i];
-      const Sequence& sequence = *span.sequence;
+      const Span& span = plan.spans[i];
+      const Sequence& sequence = *plan.sequences[i];
       const auto tokens = std::span(sequence.tokens)
                               .subspan(static_cast<size_t>(span.first_position),
-                                       static_cast<size_t>(span.num_tokens));
+                                       static_cast<size_t>(span.num_rows));
       const std::vector<uint64_t> hashes =
-          kv_.run(sequence.table.blocks.data(), span.first_position, tokens,
+          kv_.run(span.tables[0], span.first_position, tokens,
                   epoch_of(sequence.request, sequence.tokens.size()));
       for (int32_t row = 0; row < span.num_scored; ++row) {
         const uint64_t hash =
@@ -261,7 +262,7 @@ class Simulation {
         score.rank = static_cast<int32_t>(hash & 0xFFFF);
         results[i].scored.push_back(score);
       }
-      if (span.samples) results[i].token_id = token_after(hashes.back());
+      if (span.num_sampled > 0) results[i].token_id = token_after(hashes.back());
       if (fault()) {
         results[i].failed = true;
         results[i].failure = "a fault of the test";

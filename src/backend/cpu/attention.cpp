@@ -33,8 +33,8 @@ size_t span_of(const std::vector<int64_t>& firsts, int64_t value) {
 }
 
 // Appends rows [begin, end) of the batch, which lie in the span.
-void append_rows(const CpuContext& context, const QkvArgs& args, const SequenceSpan& span,
-                 int64_t begin, int64_t end) {
+void append_rows(const CpuContext& context, const QkvArgs& args, const Span& span, int64_t begin,
+                 int64_t end) {
   const KvShape& shape = args.kv.shape;
   const int64_t q_width = int64_t{args.num_heads} * shape.head_dim;
   const int64_t row_width = q_width + int64_t{2} * shape.num_kv_heads * shape.head_dim;
@@ -50,7 +50,7 @@ void append_rows(const CpuContext& context, const QkvArgs& args, const SequenceS
   rows.kv_base = reinterpret_cast<uint8_t*>(args.kv.base);
   rows.kv_block_stride = args.kv.block_stride;
   rows.first_position = span.first_position + (begin - span.first_row);
-  rows.block_table = span.block_table;
+  rows.block_table = span.tables[static_cast<size_t>(args.kv.group)];
   rows.q_norm = args.qk_norm == QkNorm::kNone ? nullptr : args.q_norm_weight;
   rows.k_norm = args.qk_norm == QkNorm::kNone ? nullptr : args.k_norm_weight;
   rows.norm_whole = args.qk_norm == QkNorm::kWhole;
@@ -63,7 +63,7 @@ void append_rows(const CpuContext& context, const QkvArgs& args, const SequenceS
   context.kernels.qkv->function.qkv(rows);
 }
 
-int64_t blocks_of(const SequenceSpan& span) {
+int64_t blocks_of(const Span& span) {
   if (span.num_rows == 0) return 0;
   const int64_t end = span.first_position + span.num_rows;
   return divide_up(end, kKvBlock) - span.first_position / kKvBlock;
@@ -76,7 +76,7 @@ KvDtype kv_dtype(KvType type) { return kKvDtypes[static_cast<size_t>(type)]; }
 QkvPlan::QkvPlan(const CpuContext& context, const QkvArgs& args) : context_(context), args_(args) {
   std::vector<int64_t>& firsts = context.workspace.attention().first_block;
   firsts.clear();
-  for (const SequenceSpan& span : args.spans) {
+  for (const Span& span : args.spans) {
     firsts.push_back(num_blocks_);
     num_blocks_ += blocks_of(span);
   }
@@ -91,7 +91,7 @@ void QkvPlan::run(int64_t item) const {
 void QkvPlan::append(int64_t block) const {
   const std::vector<int64_t>& firsts = context_.workspace.attention().first_block;
   const size_t index = span_of(firsts, block);
-  const SequenceSpan& span = args_.spans[index];
+  const Span& span = args_.spans[index];
   const int64_t position =
       (span.first_position / kKvBlock + block - firsts[index]) * int64_t{kKvBlock};
   const int64_t begin = std::max<int64_t>(0, position - span.first_position);
@@ -106,7 +106,7 @@ AttentionPlan::AttentionPlan(const CpuContext& context, const AttentionArgs& arg
       group_(args.num_heads / args.kv.shape.num_kv_heads) {
   choose_tile_rows();
   space_.first_tile.clear();
-  for (const SequenceSpan& span : args.spans) {
+  for (const Span& span : args.spans) {
     space_.first_tile.push_back(num_tiles_);
     num_tiles_ += tiles_of(span);
   }
@@ -120,7 +120,7 @@ AttentionPlan::AttentionPlan(const CpuContext& context, const AttentionArgs& arg
   if (serial_) num_items_ = std::min<int64_t>(1, num_tiles_);
 }
 
-int64_t AttentionPlan::tiles_of(const SequenceSpan& span) const {
+int64_t AttentionPlan::tiles_of(const Span& span) const {
   return divide_up(int64_t{span.num_rows} * group_, tile_rows_) * args_.kv.shape.num_kv_heads;
 }
 
@@ -129,7 +129,7 @@ void AttentionPlan::choose_tile_rows() {
   const int64_t wanted = kItemsPerMember * context_.team.num_threads();
   for (; tile_rows_ > kMinTileRows; tile_rows_ /= 2) {
     int64_t items = 0;
-    for (const SequenceSpan& span : args_.spans) {
+    for (const Span& span : args_.spans) {
       const int64_t end = span.first_position + span.num_rows;
       const int64_t lowest = args_.window > 0 ? std::max<int64_t>(0, end - args_.window) : 0;
       items += tiles_of(span) * divide_up(end - lowest, kKvSplit);
@@ -141,7 +141,7 @@ void AttentionPlan::choose_tile_rows() {
 // Tiles are numbered span by span, rows by rows, KV heads innermost.
 AttentionPlan::Tile AttentionPlan::tile_at(int64_t index) const {
   const size_t span_index = span_of(space_.first_tile, index);
-  const SequenceSpan& span = args_.spans[span_index];
+  const Span& span = args_.spans[span_index];
   const int64_t in_span = index - space_.first_tile[span_index];
   const int kv_heads = args_.kv.shape.num_kv_heads;
   const int64_t first = in_span / kv_heads * tile_rows_;
@@ -226,7 +226,7 @@ void AttentionPlan::run_tile(const Tile& tile, const TileWork& work, int member)
   rows.kv_type = kv_dtype(shape.type);
   rows.kv_base = reinterpret_cast<const uint8_t*>(args_.kv.base);
   rows.kv_block_stride = args_.kv.block_stride;
-  rows.block_table = tile.span->block_table;
+  rows.block_table = tile.span->tables[static_cast<size_t>(args_.kv.group)];
   rows.scale = args_.scale;
   rows.softcap = args_.softcap;
   rows.window = args_.window;

@@ -38,7 +38,7 @@ class AttentionPlan {
 
  private:
   struct Tile {
-    const SequenceSpan* span;
+    const Span* span;
     int64_t first_row;  // within the span, in the order of kernels.h
     int64_t num_rows;
     int kv_head;
@@ -51,7 +51,7 @@ class AttentionPlan {
   };
 
   void choose_tile_rows();
-  int64_t tiles_of(const SequenceSpan& span) const;
+  int64_t tiles_of(const Span& span) const;
   Tile tile_at(int64_t index) const;
   int64_t first_visible(const Tile& tile) const;
   int64_t end_visible(const Tile& tile) const;

@@ -162,6 +162,7 @@ class CpuBackend final : public HostBackend {
 
   void check_qkv(const QkvArgs& args) const {
     check_heads(args.num_heads, args.kv.shape);
+    check_group(args.kv);
     check_spans(args.spans, args.num_rows);
     CHECK(
         args.rope_dims >= 0 && args.rope_dims % 2 == 0 && args.rope_dims <= args.kv.shape.head_dim,
@@ -175,9 +176,13 @@ class CpuBackend final : public HostBackend {
     CHECK(shape.head_dim > 0 && shape.head_dim <= kMaxHeadDim, "head_dim {}", shape.head_dim);
   }
 
-  static void check_spans(std::span<const SequenceSpan> spans, int64_t num_rows) {
+  static void check_group(const KvLayer& kv) {
+    CHECK(kv.group >= 0 && kv.group < kMaxCacheGroups, "cache group {}", kv.group);
+  }
+
+  static void check_spans(std::span<const Span> spans, int64_t num_rows) {
     int64_t covered = 0;
-    for (const SequenceSpan& span : spans) {
+    for (const Span& span : spans) {
       CHECK(span.num_rows >= 0 && span.first_position >= 0 && span.first_row >= 0 &&
                 int64_t{span.first_row} + span.num_rows <= num_rows,
             "span of rows {} + {} of {}", span.first_row, span.num_rows, num_rows);
