@@ -100,8 +100,8 @@ class Terminal:
         self.written = ""
         self.pid, self.descriptor = pty.fork()
         if self.pid == 0:
+            fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))  # before the program asks
             os.execve(kBinary, [kBinary, *map(str, arguments)], environment(**changes))
-        fcntl.ioctl(self.descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         self.status = None
         self.undecoded = b""
 
@@ -131,7 +131,7 @@ class Terminal:
         before, _, self.written = self.written.partition(text)
         return before
 
-    def close(self, seconds=30):
+    def close(self, seconds=60):
         """Waits for the end: the exit status, or minus the signal."""
         end = time.monotonic() + seconds
         while self.status is None:

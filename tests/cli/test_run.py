@@ -6,7 +6,6 @@ import re
 import shutil
 import signal
 import subprocess
-import time
 
 import pytest
 
@@ -188,9 +187,8 @@ def test_reader_that_goes_away_ends_the_answer_quietly(model, ignored):
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, restore_signals=not ignored)
     assert process.stdout.read(1)
     process.stdout.close()
-    began = time.monotonic()
-    assert process.wait(60) == (141 if ignored else -13)
-    assert process.stderr.read() == b"" and time.monotonic() - began < 30
+    assert process.wait(60) == (141 if ignored else -13)  # the whole answer would end with 0
+    assert process.stderr.read() == b""
     process.stderr.close()
 
 

@@ -7,7 +7,15 @@ from pathlib import Path
 
 import httpx
 
-kSettleSeconds = 20
+kSettleSeconds = 60
+
+
+def budget(seconds):
+    """What `seconds` of a machine that does nothing else are now: as often more as a processor is away from us."""
+    begin, spent = time.monotonic(), time.process_time()
+    while time.process_time() - spent < 0.1:
+        pass
+    return seconds * max(1.0, (time.monotonic() - begin) / 0.1)
 
 
 class Usage:

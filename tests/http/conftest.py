@@ -4,6 +4,7 @@ HEADRACE_BINARY names the program, HEADRACE_TEST_MODEL a model to use instead of
 """
 
 import contextlib
+import functools
 import os
 import queue
 import re
@@ -21,6 +22,10 @@ import tiny_model
 
 kRepository = Path(__file__).resolve().parents[2]
 kBinary = os.environ.get("HEADRACE_BINARY", str(kRepository / "build/release/bin/headrace"))
+
+# By itself httpx gives up after five seconds, in which a busy machine may not come round.
+for name in ("delete", "get", "head", "options", "post", "put", "request", "stream"):
+    setattr(httpx, name, functools.partial(getattr(httpx, name), timeout=60))
 
 
 class Server:
@@ -55,7 +60,7 @@ class Server:
         assert values, f"/metrics has no {name}"
         return float(values[0])
 
-    def wait_until_idle(self, seconds=30):
+    def wait_until_idle(self, seconds=60):
         end = time.monotonic() + seconds
         while self.metric("vllm:num_requests_running") + self.metric("vllm:num_requests_waiting") > 0:
             assert time.monotonic() < end, "requests are still running"

@@ -121,7 +121,7 @@ def test_keys_of_option_and_file(serve, tmp_path):
 def test_a_body_without_a_key_is_not_read(serve):
     with serve("--context", "256", "--api-key", "k") as server:
         with socket.create_connection(("127.0.0.1", server.port)) as connection:
-            connection.settimeout(10)
+            connection.settimeout(60)
             connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9000000\r\n\r\n")
             assert connection.recv(12) == b"HTTP/1.1 401"
 
@@ -156,7 +156,7 @@ def test_an_open_server_beyond_loopback_is_warned_of(serve):
     ("br, gzip;q=0.8", "gzip"), ("*", "gzip"), ("deflate", None), ("identity;q=0, gzip", "gzip"), ("GZIP;Q=1", "gzip"),
 ])
 def test_the_page_comes_in_a_coding_that_the_client_takes(server, accepted, coding):
-    with httpx.Client(base_url=server.url) as client:
+    with httpx.Client(base_url=server.url, timeout=60) as client:
         request = client.build_request("GET", "/")
         del request.headers["accept-encoding"]
         if accepted is not None:

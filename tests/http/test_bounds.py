@@ -13,7 +13,7 @@ import time
 import httpx
 import pytest
 
-from canary import Usage, unharmed
+from canary import Usage, budget, unharmed
 from conftest import kBinary
 
 kMiB = 1024 * 1024
@@ -29,7 +29,7 @@ def connect(server, receive_buffer=None):
     if receive_buffer:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
     connection.connect(("127.0.0.1", server.port))
-    connection.settimeout(20)
+    connection.settimeout(60)
     return connection
 
 
@@ -49,11 +49,12 @@ def test_unfinished_bodies_share_a_budget_and_small_requests_get_in(serve):
         for connection in connections:  # 24 x 6 MiB, of which no more than 32 MiB may be held
             connection.setblocking(False)
         waiting = {connection: head(8 * kMiB) + b" " * (6 * kMiB) for connection in connections}
-        end = time.monotonic() + 4
-        while waiting and time.monotonic() < end:
+        moved, patience = time.monotonic(), budget(2)
+        while waiting and time.monotonic() < moved + patience:  # until the server takes no more
             for connection, data in list(waiting.items()):
                 try:
                     sent = connection.send(data[:256 * 1024])
+                    moved = time.monotonic()
                     waiting[connection] = data[sent:]
                     if not waiting[connection]:
                         del waiting[connection]
@@ -64,7 +65,7 @@ def test_unfinished_bodies_share_a_budget_and_small_requests_get_in(serve):
         assert Usage(server.process.pid).resident_mib < before + 80
         begin = time.monotonic()
         assert httpx.post(server.url + "/v1/completions", json={"prompt": "a", "max_tokens": 1}).status_code == 200
-        assert time.monotonic() - begin < 5
+        assert time.monotonic() - begin < budget(5)
         for connection in connections:
             with contextlib.suppress(BlockingIOError, ConnectionResetError):
                 answer = connection.recv(65536)
@@ -91,7 +92,7 @@ def test_small_requests_do_not_wait_behind_large_ones(server):
     for thread in threads:
         thread.start()
     time.sleep(0.3)
-    slowest = 0.0
+    slowest, most_seconds = 0.0, budget(3)
     for _ in range(10):
         begin = time.monotonic()
         assert httpx.post(server.url + "/v1/completions", json={"prompt": "a", "max_tokens": 3}).status_code == 200
@@ -99,7 +100,7 @@ def test_small_requests_do_not_wait_behind_large_ones(server):
     done.set()
     for thread in threads:
         thread.join()
-    assert slowest < 3
+    assert slowest < most_seconds
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -154,7 +155,7 @@ def test_shutdown_does_not_wait_for_large_bodies(serve):
         begin = time.monotonic()
         server.process.send_signal(signal.SIGTERM)
         server.process.wait(timeout=60)
-        assert time.monotonic() - begin < 1 + 8
+        assert time.monotonic() - begin < 1 + budget(8)
         for connection in connections:
             connection.close()
 
@@ -171,14 +172,14 @@ def test_a_terminal_that_closes_ends_the_server_unless_told_to_ignore_it(model, 
             time.sleep(0.3)
             assert httpx.get(url + "/ready").status_code == 200
         else:
-            assert process.wait(timeout=20) == 0
+            assert process.wait(timeout=60) == 0
     finally:
         process.kill()
         process.wait()
 
 
 def wait_for_line(server, pattern):
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     while time.monotonic() < end:
         found = [line for line in server.errors if re.search(pattern, line)]
         if found:
@@ -224,11 +225,11 @@ def test_a_log_that_nobody_reads_stops_nothing(model):
                                stdout=subprocess.PIPE, stderr=writing, text=True)
     try:
         url = re.search(r"http://\S+", process.stdout.readline()).group()
-        with httpx.Client(base_url=url) as client:
+        with httpx.Client(base_url=url, timeout=60) as client:
             for _ in range(1200):
                 assert client.get("/absent").status_code == 404
         process.terminate()
-        assert process.wait(timeout=20) == 0
+        assert process.wait(timeout=60) == 0
     finally:
         process.kill()
         process.wait()

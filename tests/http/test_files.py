@@ -163,7 +163,9 @@ def undisturbed(real_model):
 def test_a_model_that_changes_during_the_load_is_refused_or_not_noticed(real_model, undisturbed, tmp_path, change):
     expected, seconds = undisturbed
     outcomes = []
-    for share in [0.1, 0.3, 0.8]:
+    for share in [0.1, 0.3, 0.8, 0.2, 0.15, 0.25, 0.4, 0.35]:  # the first three, and more while none came in time
+        if len(outcomes) >= 3 and "refused" in outcomes:
+            break
         model = tmp_path / "changing.gguf"
         shutil.copyfile(real_model, model)
         outcomes.append(outcome_of_change_during_load(model, change, share * seconds, expected))

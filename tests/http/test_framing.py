@@ -89,7 +89,7 @@ kRefused = [
 ]
 
 
-def talk(server, data, seconds=10):
+def talk(server, data, seconds=60):
     """All that the server says until it closes; whether it closed."""
     with socket.create_connection(("127.0.0.1", server.port)) as connection:
         connection.settimeout(seconds)
@@ -136,12 +136,12 @@ def flood(server, piece, head=post(b"Transfer-Encoding: chunked")):
     """Sends the head and then the piece again and again. How many bytes the server took, and its answer."""
     sent = 0
     with socket.create_connection(("127.0.0.1", server.port)) as connection:
-        connection.settimeout(10)
+        connection.settimeout(60)
         answer = b""
         try:
             connection.sendall(head)
             connection.setblocking(False)
-            end = time.monotonic() + 10
+            end = time.monotonic() + 60
             while time.monotonic() < end and sent < 300_000_000:
                 try:
                     answer += connection.recv(65536)

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 import tiny_model
-from canary import answer, unharmed
+from canary import answer, budget, unharmed
 
 # Minutes of work in few steps.
 kRunaway = (
@@ -76,10 +76,11 @@ def test_a_runaway_template_costs_seconds_of_one_worker(serve, tmp_path):
             time.sleep(0.2)
             begin = time.monotonic()
             answer(server)  # completions need no template, so the other worker serves them
-            assert time.monotonic() - begin < 5
+            assert time.monotonic() - begin < budget(5)
             for thread in threads:
                 thread.join()
             assert {status for status, _, _ in ended} <= {400, 429, 503}, ended
             assert any("seconds" in message for status, message, _ in ended if status == 400), ended
-            assert all(seconds < 15 for _, _, seconds in ended), ended
+            most_seconds = budget(15)
+            assert all(seconds < most_seconds for _, _, seconds in ended), ended
             assert chat() == 200

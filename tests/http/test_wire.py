@@ -9,6 +9,7 @@ import time
 
 import httpx
 import pytest
+from canary import budget
 
 kStream = {"prompt": "abc", "max_tokens": 400, "ignore_eos": True, "stream": True}
 
@@ -137,7 +138,7 @@ def test_pipelined_requests(server):
 
 
 def test_tokenizer_endpoints(server):
-    client = httpx.Client(base_url=server.url)
+    client = httpx.Client(base_url=server.url, timeout=60)
     ids = client.post("/tokenize", json={"prompt": "héllo", "add_special_tokens": False}).json()["tokens"]
     assert ids == list("héllo".encode())
     assert client.post("/detokenize", json={"tokens": ids}).json() == {"prompt": "héllo"}
@@ -148,7 +149,7 @@ def test_tokenizer_endpoints(server):
 
 
 def test_status_page_and_probes(server):
-    client = httpx.Client(base_url=server.url)
+    client = httpx.Client(base_url=server.url, timeout=60)
     status = client.get("/api/headrace/status").json()
     assert status["model"]["family"] == "llama" and status["engine"]["numerics_id"]
     assert status["steps"], "the engine has made steps"
@@ -170,8 +171,8 @@ def test_health_answers_while_large_prompts_are_read(server):
     threads = [threading.Thread(target=push) for _ in range(2)]
     for thread in threads:
         thread.start()
-    slowest = 0.0
-    with httpx.Client(base_url=server.url) as client:
+    slowest, most_seconds = 0.0, budget(2)
+    with httpx.Client(base_url=server.url, timeout=60) as client:
         for _ in range(50):
             begin = time.monotonic()
             assert client.get("/health").status_code == 200
@@ -180,7 +181,7 @@ def test_health_answers_while_large_prompts_are_read(server):
     done.set()
     for thread in threads:
         thread.join()
-    assert slowest < 2.0
+    assert slowest < most_seconds
 
 
 def test_sigterm_drains(serve):
@@ -193,7 +194,7 @@ def test_sigterm_drains(serve):
         while part := connection.recv(65536):
             text += part
         assert b"data: [DONE]" in text and text.endswith(b"0\r\n\r\n")
-        assert server.process.wait(timeout=30) == 0
+        assert server.process.wait(timeout=60) == 0
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.1", server.port))
 
@@ -212,4 +213,4 @@ def test_sigterm_with_a_short_limit_ends_with_an_error(serve):
             ended = b"data: [DONE]" in text
             failed = b"the answer was ended early because the server is shutting down" in text
             assert ended != failed
-        assert server.process.wait(timeout=30) == 0
+        assert server.process.wait(timeout=60) == 0

@@ -15,7 +15,7 @@ export class Browser {
       throw new Error(`no Chromium at ${executablePath}: install the package chromium, or set HEADRACE_CHROMIUM`);
     }
     const browser = new Browser();
-    browser.chromium = await chromium.launch({ executablePath, headless: true, args: kFlags });
+    browser.chromium = await chromium.launch({ executablePath, headless: true, args: kFlags, timeout: 120000 });
     return browser;
   }
 
@@ -34,8 +34,9 @@ export class Browser {
     });
   }
 
-  // A new tab at `url`. page.problems collects console errors, exceptions and policy violations; the browser's own
-  // line about a refused request is not one, since tests ask for refusals. `before` runs in the page ahead of its code.
+  // A new tab at `url`. page.problems collects console errors, exceptions and policy violations, of which a test may
+  // expect some (page.expected_problems, a pattern); the browser's own line about a refused request is not one, since
+  // tests ask for refusals. `before` runs in the page ahead of its code.
   async open(url, profile, before) {
     const page = await profile.newPage();
     page.problems = [];
@@ -48,6 +49,7 @@ export class Browser {
       addEventListener("securitypolicyviolation", (event) => console.error(`policy: ${event.violatedDirective} ${event.blockedURI}`));
     });
     if (before) await page.addInitScript(before);
+    page.setDefaultTimeout(60000);
     await page.goto(url);
     await page.locator("#draft").waitFor({ state: "attached" });
     return page;

@@ -4,7 +4,8 @@ import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
 import { test } from "node:test";
 import {
-  answers, ask, button, field, last_answer, mock, notice, open, open_tab, page, scripted, until, use_page, wait_done,
+  answers, ask, button, field, kept_conversations, last_answer, mock, notice, open, open_tab, page, scripted, undo, until, until_kept, use_page,
+  wait_done,
 } from "./harness.mjs";
 
 use_page();
@@ -56,12 +57,12 @@ test("conversations are listed, found by their words, renamed, deleted and broug
   await until("the whole list", async () => (await rows().count()) === 3);
   await act("Green ones", "Delete");
   await until("a shorter list", async () => (await rows().count()) === 2);
-  assert.ok(await page.evaluate(() => document.activeElement.matches(".conversation .open")));
-  await notice().getByRole("button", { name: "Undo" }).click();
+  await until("a focus", () => page.evaluate(() => document.activeElement.matches(".conversation .open")));
+  await undo();
   await until("the list as it was", async () => (await rows().count()) === 3);
   await rows().getByText("Green ones").click();
   assert.match(await last_answer().innerText(), /You said: pears/);
-  assert.equal(await page.evaluate(() => document.activeElement.id), "draft");
+  await until("a focus", () => page.evaluate(() => document.activeElement.id === "draft"));
 });
 
 test("all conversations can be deleted, and brought back", scripted, async () => {
@@ -70,7 +71,7 @@ test("all conversations can be deleted, and brought back", scripted, async () =>
   await button("Settings").click();
   await button("Delete all conversations").click();
   await until("an empty list", async () => (await rows().count()) === 0);
-  await notice().getByRole("button", { name: "Undo" }).click();
+  await undo();
   await until("both", async () => (await rows().count()) === 2);
 });
 
@@ -87,7 +88,7 @@ test("a reload in the middle of an answer keeps the text so far and says so once
   assert.match(await last_answer().innerText(), /word3[^]*Interrupted/);
   assert.equal(await page.locator(".note, .error, .notice").count(), 1);
   assert.equal(await field().inputValue(), "unsent");
-  assert.equal(await page.evaluate(() => document.activeElement.id), "draft");
+  await until("a focus", () => page.evaluate(() => document.activeElement.id === "draft"));
   await button("Continue").waitFor();
   assert.deepEqual(await titles(), ["hello"]);
 });
@@ -117,30 +118,38 @@ test("tabs share the list, a conversation open in both follows, and settings of 
   await until("its text here", async () => /You said: more/.test(await last_answer().innerText()));
   for (const tab of [page, other]) await button("Settings", tab).click();
   await page.getByLabel("Temperature", { exact: true }).fill("0.3");
+  await until("the first's setting", async () => (await other.getByLabel("Temperature", { exact: true }).inputValue()) === "0.3");
   await other.getByLabel("Max tokens").fill("50");
   await until("the other's setting", async () => (await page.getByLabel("Max tokens").inputValue()) === "50");
-  assert.equal(await other.getByLabel("Temperature", { exact: true }).inputValue(), "0.3");
+  for (const tab of [page, other]) assert.equal(await tab.getByLabel("Temperature", { exact: true }).inputValue(), "0.3");
 });
 
 test("two tabs that write one conversation at once lose nothing", scripted, async () => {
   await open();
   await ask("apples");
-  await wait_done();
-  const other = await open_tab();
+  await until_kept("You said: apples");
+  // The other tab tells what it writes, but does not hear in time what is written here.
+  const other = await open_tab(() => {
+    BroadcastChannel.prototype.addEventListener = () => undefined;
+  });
   await rows(other).first().click();
   await until("the conversation", async () => (await answers(other).count()) === 1);
-  await Promise.all([ask("here slow"), ask("there slow", other)]);
-  await page.waitForTimeout(1500);
+  await ask("here slow");
+  await ask("there slow", other);
+  await until("two conversations", async () => (await rows().count()) === 2); // they are kept while they are written
   await button("Stop").click();
   await button("Stop", other).click();
-  await until("two conversations", async () => (await rows().count()) === 2);
-  const kept = [];
-  for (const idx of [0, 1]) {
-    await rows().nth(idx).click();
-    await page.waitForTimeout(150);
-    kept.push(await page.locator("article.user .bubble").last().innerText());
+  const stopped = ({ messages }) => messages.at(-1).outcome?.kind === "stopped";
+  await until("both being kept", async () => (await kept_conversations()).every(stopped));
+  const questions = (await kept_conversations()).map(({ messages }) => messages.at(-2).text);
+  assert.deepEqual(questions.sort(), ["here slow", "there slow"]);
+  for (const title of ["apples (other tab)", "apples"]) {
+    await rows().getByText(title, { exact: true }).click();
+    await page.locator(".conversation.current").getByText(title, { exact: true }).waitFor();
+    const question = await page.locator("article.user .bubble").last().innerText();
+    assert.equal(question, questions.splice(questions.indexOf(question), 1)[0]);
   }
-  assert.deepEqual(kept.sort(), ["here slow", "there slow"]);
+  assert.deepEqual(questions, []);
 });
 
 test("a conversation comes out as Markdown and as JSON, and JSON goes in again", scripted, async () => {
@@ -186,7 +195,7 @@ test("a full storage is told once, and the conversation goes on", scripted, asyn
   await ask("two");
   await until("two answers", async () => (await answers().count()) === 2);
   await wait_done();
-  assert.equal(await notice().count(), 1);
+  await until("one notice", async () => (await notice().count()) === 1);
   assert.match(await notice().innerText(), /storage is full: the newest messages are not kept/);
 });
 
@@ -212,10 +221,11 @@ test("a browser that forbids storage still chats, and says what that means", scr
 test("what a closing page could only leave behind is found by the next, and rubbish there harms nothing", scripted, async () => {
   await open();
   await ask("apples");
-  await wait_done();
-  await until("a row", async () => (await rows().count()) === 1);
-  const [id] = await page.evaluate(() => [JSON.parse(sessionStorage.getItem("headrace.open"))]);
-  await page.evaluate((id) => {
+  await until_kept("You said: apples");
+  const { url } = mock;
+  await page.goto(`${url}/licenses.txt`); // the same storage, and no page that could write to it now
+  await page.evaluate(() => {
+    const id = JSON.parse(sessionStorage.getItem("headrace.open"));
     const left = { title: "x", created_ms: 1, updated_ms: Date.now(), rev: 1 };
     const answer = (text) => [{ role: "user", text: "apples" }, { role: "assistant", text }];
     const leave = (key, value) => localStorage.setItem(`headrace.unsaved.${key}`, JSON.stringify(value));
@@ -223,8 +233,8 @@ test("what a closing page could only leave behind is found by the next, and rubb
     leave("other", { ...left, id: "other", title: "left alone", messages: answer("something") });
     leave("bad", { id, messages: [null, 5] });
     leave("worse", "text");
-  }, id);
-  await page.reload();
+  });
+  await page.goto(url);
   await until("its text", async () => /You said: apples and more/.test(await last_answer().innerText()));
   assert.deepEqual((await titles()).sort(), ["apples", "left alone"]);
   assert.deepEqual(await page.evaluate(() => Object.keys(localStorage).filter((key) => key.includes("unsaved"))), []);

@@ -29,14 +29,20 @@ test("the engine's figures appear only when asked for, and stay as the reader le
   await page.reload();
   await page.locator(".chart").first().waitFor();
   await button("Close engine").click();
-  assert.equal(await page.evaluate(() => document.activeElement.id), "show-engine");
+  await until("a focus", () => page.evaluate(() => document.activeElement.id === "show-engine"));
   await page.reload();
   await page.locator(".state.online").waitFor();
   assert.equal(await page.locator(".chart").count(), 0);
 });
 
 test("the charts draw what the status says, and stop asking while the tab is hidden", async () => {
-  await open();
+  await open({
+    before: () => {
+      const asks = window.fetch;
+      window.num_asked = 0;
+      window.fetch = (...given) => (window.num_asked++, asks(...given));
+    },
+  });
   await open_engine();
   await until("drawn lines", () => page.locator(".chart path").first().evaluate((path) => path.getTotalLength() > 0));
   await until("a model", async () => (await page.locator("dd").first().innerText()) !== "–");
@@ -48,12 +54,11 @@ test("the charts draw what the status says, and stop asking while the tab is hid
     document.dispatchEvent(new Event("visibilitychange"));
   };
   await page.evaluate(hide, true);
-  await page.waitForTimeout(200);
-  const num_status = mock.num_status;
+  const num_asked = await page.evaluate(() => window.num_asked);
   await page.waitForTimeout(1300);
-  assert.equal(mock.num_status, num_status);
+  assert.equal(await page.evaluate(() => window.num_asked), num_asked);
   await page.evaluate(hide, false);
-  await until("polling again", () => mock.num_status >= num_status + 2);
+  await until("polling again", () => page.evaluate((before) => window.num_asked >= before + 2, num_asked));
 });
 
 test("a status without fields shows dashes, not errors; without a count of formats their name is shown", scripted, async () => {
@@ -62,10 +67,8 @@ test("a status without fields shows dashes, not errors; without a count of forma
   await open_engine();
   assert.match(await page.locator("aside").innerText(), /Family\s+–/);
   assert.doesNotMatch(await page.locator("aside").innerText(), /undefined|NaN|null/);
-  const { formats } = mock;
   Object.assign(mock, { sparse: false, formats: {} });
   await page.locator("dd").getByText("Q4_1 mostly").waitFor();
-  mock.formats = formats;
 });
 
 test("the speed is 0 while nothing runs", scripted, async () => {
@@ -94,7 +97,7 @@ test("the theme follows the system until one is chosen, which holds for every ta
   await page.getByLabel("Light").check();
   assert.equal(await ground(page), "rgb(247, 247, 245)");
   const other = await open_tab();
-  assert.equal(await ground(other), "rgb(247, 247, 245)");
+  await until("the light here", async () => (await ground(other)) === "rgb(247, 247, 245)");
   await page.getByLabel("Dark").check();
   await until("the other tab", async () => (await ground(other)) === "rgb(21, 23, 26)");
 });
@@ -134,7 +137,7 @@ for (const dark of [false, true]) {
     await page.locator(".error").waitFor();
     for (const panel of ["Settings", "Engine"]) {
       await button(panel).click();
-      await page.waitForTimeout(100);
+      await page.locator("aside").getByRole("heading", { name: panel, level: 2 }).waitFor();
       const rows = await page.evaluate(contrasts);
       assert.ok(rows.length > 40, String(rows.length));
       assert.deepEqual(rows.filter(({ ratio }) => ratio < 4.5), []);
@@ -204,13 +207,14 @@ test("on a phone Enter breaks the line, the button sends, and every target is 44
   for (const view of ["Conversations", "Engine", "Settings"]) {
     assert.deepEqual(await small(), []);
     await button(view).tap();
-    await page.waitForTimeout(150);
+    await page.locator(`button[aria-label="${view}"][aria-expanded="true"]`).waitFor();
+    await page.locator("main").waitFor({ state: "hidden" });
     await assert_no_overflow();
   }
   assert.deepEqual(await small(), []);
   assert.equal(await field().isVisible(), false);
   await button("Settings").tap();
-  assert.equal(await field().isVisible(), true);
+  await field().waitFor({ state: "visible" });
 });
 
 test("the header stays where it is while the keyboard comes, the text grows and the server goes", scripted, async () => {
@@ -220,8 +224,8 @@ test("the header stays where it is while the keyboard comes, the text grows and 
   await field().fill("line\n".repeat(30));
   await page.setViewportSize({ width: 360, height: 380 });
   await page.evaluate(() => window.visualViewport.dispatchEvent(new Event("resize")));
+  await until("the smaller page", () => page.evaluate(() => document.querySelector(".app").getBoundingClientRect().height === 380));
   assert.deepEqual(await header(), before);
-  assert.equal(await page.evaluate(() => document.querySelector(".app").getBoundingClientRect().height), 380);
   assert.ok(await button("Send").isVisible());
   await take_server_down();
   assert.deepEqual(await header(), before);

@@ -93,27 +93,33 @@ class Stream {
   }
 }
 
-// Word -> what the answer does. `open()` tells whether the client is still there.
+// Word -> what the answer does. `open()` tells whether the client is still there. A script that stops half-way waits
+// for mock.go(), which the test calls when the page shows what it is to show; nothing waits for a time.
 const kScripts = {
+  // Goes on until the client leaves.
   async slow(stream, open) {
-    for (let idx = 0; idx < 1000 && open(); idx++) {
+    for (let idx = 0; open(); idx++) {
       await stream.write(stream.text(`word${idx} `));
       await sleep(20);
     }
-    await stream.write(stream.end());
+  },
+  // The test's text at once, then words without end.
+  async lengthen(stream, open, body, mock) {
+    await stream.write(stream.text(mock.text));
+    await kScripts.slow(stream, open);
   },
   async fast(stream) {
     for (let idx = 0; idx < 4000; idx++) await stream.write(stream.text(`token${idx} `));
     await stream.write(stream.end("length"));
   },
   // A long address that becomes a short link when its last character arrives.
-  async shrink(stream) {
+  async shrink(stream, open, body, mock) {
     await stream.write(stream.text("A line of text.\n\n".repeat(40)));
-    await sleep(100);
+    await mock.told(1, open);
     await stream.write(stream.text(`[link](https://example.org/${"long".repeat(300)}`));
-    await sleep(200);
+    await mock.told(2, open);
     await stream.write(stream.text(") and the end."));
-    await sleep(100);
+    await mock.told(3, open);
     await stream.write(stream.end());
   },
   async code(stream) {
@@ -131,9 +137,10 @@ const kScripts = {
     await stream.write(stream.text("Half an ans"));
     await stream.write(`data: ${JSON.stringify({ error: { message: "The engine was asked to fail.", type: "server_error" } })}\n\n`);
   },
-  async cut(stream) {
+  // A browser drops what it has received and not yet handed to the page when the connection breaks.
+  async cut(stream, open, body, mock) {
     await stream.write(stream.text("Half an ans"));
-    await sleep(50);
+    await mock.told(1, open);
     stream.response.destroy();
   },
   async unfinished(stream) {
@@ -150,7 +157,7 @@ const kScripts = {
   // A block of code that is not finished until the test says so.
   async fence(stream, open, body, mock) {
     await stream.write(stream.text("Code:\n\n```python\nif x:\n    return 1\n"));
-    while (!mock.released && open()) await sleep(10);
+    await mock.told(1, open);
     await stream.write(stream.text("```\n\nDone.") + stream.end());
   },
   // Cut by the limit until it is asked to go on.
@@ -181,20 +188,24 @@ const kRefusals = {
   busy: [429, { "retry-after": "3" }, "The queue is full."],
 };
 
+const kFormats = { Q4_1: 210, F32: 61, Q8_0: 1 };
+const kSampling = { temperature: 0.6000000238418579, top_p: 0.949999988079071, top_k: 40, min_p: 0, repetition_penalty: 1 };
+
 export class MockServer {
   requests = []; // bodies of requests for answers, each with its path
   num_status = 0; // status requests so far
   num_cancelled = 0; // answers whose client left
   api_key = "";
-  formats = { Q4_1: 210, F32: 61, Q8_0: 1 };
+  formats = kFormats;
   sparse = false; // status without any field
   idle = false; // nothing runs, counters rest, rates are of the last work
   down = false; // drops every connection
   chat_template = "{{ messages }}"; // null: a model that only continues text
-  sampling = { temperature: 0.6000000238418579, top_p: 0.949999988079071, top_k: 40, min_p: 0, repetition_penalty: 1 };
+  sampling = kSampling;
   text = ""; // what the script `given` answers
-  released = false; // lets the script `fence` end
   flaky = false;
+  #num_told = 0; // how often the test said go()
+  #num_open = 0; // answers that are being written
 
   static async start(page_dir) {
     const mock = new MockServer();
@@ -205,16 +216,29 @@ export class MockServer {
         response.destroy();
       });
     });
+    mock.server.keepAliveTimeout = 0; // an idle connection that closes just as it is used again is no part of a test
     await new Promise((done) => mock.server.listen(0, "127.0.0.1", done));
     mock.url = `http://127.0.0.1:${mock.server.address().port}`;
     return mock;
   }
 
-  reset() {
+  // Forgets the last test, whose answers have to end first: their tabs are closed.
+  async reset() {
+    while (this.#num_open) await sleep(5);
+    this.#num_told = 0;
     Object.assign(this, {
-      requests: [], num_cancelled: 0, api_key: "", sparse: false, idle: false, down: false, chat_template: "{{ messages }}",
-      text: "", released: false, flaky: false,
+      requests: [], num_status: 0, num_cancelled: 0, api_key: "", formats: kFormats, sparse: false, idle: false, down: false,
+      chat_template: "{{ messages }}", sampling: kSampling, text: "", flaky: false,
     });
+  }
+
+  // Lets a waiting script take its next step.
+  go() {
+    this.#num_told++;
+  }
+
+  async told(count, open) {
+    while (this.#num_told < count && open()) await sleep(5);
   }
 
   async close() {
@@ -292,8 +316,10 @@ export class MockServer {
       return this.#json(response, refusal[0], { error: { message: refusal[2], type: "invalid_request_error", param: null, code: null } }, refusal[1]);
     }
     let open = true;
+    this.#num_open++;
     response.on("close", () => {
       open = false;
+      this.#num_open--;
       if (!response.writableFinished) this.num_cancelled++;
     });
     response.writeHead(200, { "content-type": "text/event-stream", "cache-control": "no-cache" });
