@@ -10,8 +10,8 @@
 #include "backend/cpu/cpu_backend.h"
 #include "checkpoint/checkpoint.h"
 #include "model/model.h"
+#include "server/api/bundle.h"
 #include "verify/sequence_runner.h"
-#include "server/bundle.h"
 
 namespace headrace {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "engine/engine.h"
 #include "options.h"
-#include "server/bundle.h"
+#include "server/api/bundle.h"
 #include "text/tokenizer.h"
 
 namespace headrace {

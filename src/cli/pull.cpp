@@ -12,7 +12,7 @@
 #include "cli/command.h"
 #include "cli/generate.h"
 #include "cli/terminal.h"
-#include "server/bundle.h"
+#include "server/api/bundle.h"
 
 namespace headrace {
 namespace {

@@ -12,7 +12,7 @@
 #include "engine/engine.h"
 #include "model/model.h"
 #include "options.h"
-#include "server/bundle.h"
+#include "server/api/bundle.h"
 
 namespace headrace {
 

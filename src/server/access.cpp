@@ -8,7 +8,8 @@
 #include <cstring>
 #include <random>
 
-#include "server/http_syntax.h"
+#include "server/api/errors.h"
+#include "server/http/syntax.h"
 
 namespace headrace {
 namespace {

@@ -19,7 +19,7 @@
 #include <string_view>
 #include <vector>
 
-#include "server/http.h"
+#include "server/http/http.h"
 #include "server/server.h"
 
 namespace headrace {

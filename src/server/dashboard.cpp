@@ -3,9 +3,10 @@
 #include <fmt/format.h>
 #include <zlib.h>
 
+#include "server/api/errors.h"
+#include "server/api/json.h"
 #include "server/assets.h"
-#include "server/http_syntax.h"
-#include "server/json.h"
+#include "server/http/syntax.h"
 
 namespace headrace {
 namespace {

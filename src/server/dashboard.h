@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "server/http.h"
+#include "server/http/http.h"
 #include "server/routes.h"
 
 namespace headrace {

@@ -201,9 +201,11 @@ std::string metrics_text(std::string_view model_name, const EngineSnapshot& engi
        "Requests without a valid key, or of a host or origin that is not allowed.",
        number(server.http.refused_access.value())},
       {"headrace:disconnects_total", "counter",
-       "Clients that left before their answer was complete.", number(server.disconnects.value())},
+       "Clients that left before their answer was complete.",
+       number(server.sessions.disconnects.value())},
       {"headrace:slow_clients_total", "counter",
-       "Answers ended for a client that reads too slowly.", number(server.slow_clients.value())},
+       "Answers ended for a client that reads too slowly.",
+       number(server.sessions.slow_clients.value())},
   };
   std::string out;
   append_values(out, labels, rows);

@@ -5,7 +5,7 @@
 #include <array>
 
 #include "base/log.h"
-#include "server/json.h"
+#include "server/api/json.h"
 
 namespace headrace {
 namespace {

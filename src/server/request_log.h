@@ -6,7 +6,7 @@
 
 #include <string>
 
-#include "server/http.h"
+#include "server/http/http.h"
 
 namespace headrace {
 

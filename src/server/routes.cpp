@@ -4,13 +4,14 @@
 #include <boost/json/array.hpp>
 #include <chrono>
 
-#include "server/api_fields.h"
+#include "server/api/api_fields.h"
+#include "server/api/errors.h"
+#include "server/api/fields.h"
+#include "server/api/json.h"
+#include "server/api/openai_prompt.h"
+#include "server/api/session.h"
 #include "server/assets.h"
 #include "server/dashboard.h"
-#include "server/fields.h"
-#include "server/json.h"
-#include "server/openai_prompt.h"
-#include "server/session.h"
 #include "text/stream_decoder.h"
 
 namespace headrace {
@@ -70,8 +71,8 @@ void generate(ServerState& state, HttpRequest& request, const Writer& writer, Pa
   if (!parsed.ok()) return respond(state, *writer, error_response(parsed.error()));
   auto renderer = render(state.serving, *parsed);
   const SessionLimits limits{.max_queued_bytes = state.options.max_stream_queue_bytes};
-  Session::start({state.engine, state.serving, state.counters, limits}, std::move(parsed).value(),
-                 std::move(renderer), writer);
+  Session::start({state.engine, state.serving, state.counters.sessions, limits},
+                 std::move(parsed).value(), std::move(renderer), writer);
 }
 
 void handle_chat(ServerState& state, HttpRequest& request, Writer writer) {
@@ -239,10 +240,10 @@ void handle_tokenizer_info(ServerState& state, HttpRequest& /*request*/, Writer 
 
 // Work, but no step since it began or for a long time: the engine hangs.
 bool is_stalled(const ServerState& state) {
-  if (state.counters.live_responses == 0) return false;
+  if (state.counters.sessions.live_responses == 0) return false;
   const EngineSnapshot engine = state.engine.snapshot();
   if (engine.num_running + engine.num_waiting == 0) return false;
-  const TimeUs progress = std::max(engine.last_step_us, state.counters.busy_since.load());
+  const TimeUs progress = std::max(engine.last_step_us, state.counters.sessions.busy_since.load());
   return now_us() - progress > state.options.stall_limit.count() * 1000;
 }
 
@@ -375,7 +376,12 @@ void respond(ServerState& /*state*/, ResponseWriter& writer, HttpResponse respon
 }
 
 Admission admit(ServerState& state, HttpRequest& request) {
-  return {refusal_of(state, request), state.access.cors_headers(request)};
+  Admission admission{refusal_of(state, request), state.access.cors_headers(request), {}, {}};
+  if (request.route != nullptr) {
+    admission.route_path = request.route->path;
+    admission.is_public = request.route->scope == Scope::kPublic;
+  }
+  return admission;
 }
 
 void dispatch(ServerState& state, HttpRequest&& request, std::shared_ptr<ResponseWriter> writer) {

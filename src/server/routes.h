@@ -15,10 +15,10 @@
 #include "base/clock.h"
 #include "engine/engine.h"
 #include "server/access.h"
-#include "server/bundle.h"
-#include "server/http.h"
+#include "server/api/bundle.h"
+#include "server/api/openai.h"
+#include "server/http/http.h"
 #include "server/metrics.h"
-#include "server/openai.h"
 #include "server/server.h"
 
 namespace headrace {

@@ -8,7 +8,8 @@
 #include <thread>
 
 #include "base/log.h"
-#include "server/http.h"
+#include "server/api/errors.h"
+#include "server/http/http.h"
 #include "server/request_log.h"
 #include "server/routes.h"
 
@@ -44,6 +45,9 @@ HttpService http_service(ServerState& state) {
     dispatch(state, std::move(request), std::move(writer));
   };
   service.admit = [&state](HttpRequest& request) { return admit(state, request); };
+  service.fail = [](const RouteRow*, int status, std::string_view message) {
+    return error_response(status, message);
+  };
   service.finished = log_request;
   service.memory = &state.memory;
   service.counters = &state.counters.http;
@@ -99,10 +103,10 @@ class ServerImpl : public Server {
   // Each session ends with its last event, which the engine delivers without fail.
   void wait_for_responses() {
     const TimeUs begin = now_us();
-    while (state_->counters.live_responses > 0) {
+    while (state_->counters.sessions.live_responses > 0) {
       if (now_us() - begin > 5'000'000) {
         LOG(kError, "{} responses are still held by the engine",
-            state_->counters.live_responses.load());
+            state_->counters.sessions.live_responses.load());
         return;
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(1));

@@ -8,31 +8,14 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "base/result.h"
 #include "engine/engine.h"
-#include "server/bundle.h"
+#include "server/api/bundle.h"
+#include "server/api/model_info.h"
 
 namespace headrace {
-
-// What /v1/models and the page say of the model that is being served.
-struct ModelInfo {
-  std::string name;                                      // the id in /v1/models
-  std::string family;                                    // "llama"
-  std::string architecture;                              // "LlamaForCausalLM"
-  std::string quantisation;                              // "Q4_K_M", "bfloat16"
-  std::vector<std::pair<std::string, int64_t>> formats;  // tensors of each storage format
-  std::string file;                                      // file or folder name, without its path
-  int64_t num_parameters = 0;
-  int64_t weight_bytes = 0;
-  int64_t vocab_size = 0;  // rows of the embedding: ids at or above it are refused
-  std::string isa;         // "amx", "avx512"
-  int num_threads = 0;
-  std::string numerics_id;         // of the arithmetic: engine/numerics.h
-  std::string system_fingerprint;  // of every response: the numerics id and the weights
-};
 
 struct ServerOptions {
   std::string host = "127.0.0.1";

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "server/json.h"
+#include "server/api/json.h"
 #include "server/routes.h"
 #include "server/test_support.h"
 

@@ -6,8 +6,8 @@
 #include <string_view>
 
 #include "base/check.h"
-#include "server/http.h"
-#include "server/http_parser.h"
+#include "server/http/http.h"
+#include "server/http/parser.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   headrace::HttpOptions options;

@@ -5,10 +5,10 @@
 #include <cstdint>
 #include <string_view>
 
-#include "server/http.h"
-#include "server/json.h"
-#include "server/openai.h"
-#include "server/test_support.h"
+#include "server/api/errors.h"
+#include "server/api/json.h"
+#include "server/api/openai.h"
+#include "server/api/test_support.h"
 
 namespace headrace {
 namespace {

@@ -22,7 +22,7 @@
 #include "memory_count.h"
 #include "model/model.h"
 #include "model_seeds.h"
-#include "server/bundle.h"
+#include "server/api/bundle.h"
 #include "verify/sequence_runner.h"
 
 namespace headrace::fuzz {

@@ -37,11 +37,11 @@ class RulesTest(unittest.TestCase):
 
     def test_folder_order(self):
         for folder, target in (("base", "checkpoint/gguf.h"), ("checkpoint", "backend/backend.h"), ("backend", "model/model.h"),
-                               ("model", "engine/engine.h"), ("engine", "server/http.h"), ("engine", "text/tokenizer.h"),
+                               ("model", "engine/engine.h"), ("engine", "server/http/http.h"), ("engine", "text/tokenizer.h"),
                                ("text", "engine/request.h"), ("text", "checkpoint/gguf.h"), ("server", "cli/command.h"),
                                ("server", "options.h"), ("nowhere", "base/result.h")):
             self.assertEqual(len(rules(f"src/{folder}/x.cpp", f'#include "{target}"\n')), 1, (folder, target))
-        for folder, target in (("server", "text/tokenizer.h"), ("engine", "text/constraint.h"), ("cli", "server/http.h"),
+        for folder, target in (("server", "text/tokenizer.h"), ("engine", "text/constraint.h"), ("cli", "server/http/http.h"),
                                ("model", "base/result.h"), ("cli", "options.h")):
             self.assertEqual(rules(f"src/{folder}/x.cpp", f'#include "{target}"\n'), [], (folder, target))
 

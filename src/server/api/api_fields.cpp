@@ -1,0 +1,416 @@
+#include "server/api/api_fields.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <boost/json/array.hpp>
+#include <boost/json/parse.hpp>
+#include <unordered_map>
+
+#include "base/edit_distance.h"
+#include "server/api/fields.h"
+
+namespace headrace {
+namespace {
+
+using enum FieldUse;
+
+constexpr size_t kMaxMembers = 1024;  // of one object
+constexpr size_t kMaxShownFields = 16;
+constexpr size_t kMaxShownBytes = 64;  // of one name
+
+constexpr uint16_t kChat = kInChat;
+constexpr uint16_t kText = kInCompletion;
+constexpr uint16_t kBoth = kChat | kText;
+constexpr uint16_t kPrompting = kChat | kInTokenize;  // what makes a prompt of messages
+constexpr uint16_t kEverywhere = kBoth | kInTokenize | kInDetokenize;
+
+// Sources: the published OpenAI API; the extensions of vLLM, SGLang, llama.cpp's server, Text
+// Generation Inference and text-generation-webui; generation_config.json of transformers.
+// clang-format off
+constexpr FieldRow kRows[] = {
+    // What to answer.
+    {"model", kServed, kEverywhere, "", "the model's name or an alias; absent: the model that is served"},
+    {"messages", kServed, kPrompting, "", "1 message or more; roles system, developer, user, assistant, tool"},
+    {"messages", kRefused, kText, "[]", "use /v1/chat/completions for messages"},
+    {"prompt", kServed, kText | kInTokenize, "", "text, list of texts, token ids or list of lists of ids (/tokenize: text)"},
+    {"prompt", kRefused, kChat, "[\"\"]", "use /v1/completions for a prompt"},
+    {"tokens", kServed, kInDetokenize, "", "token ids"},
+    {"add_special_tokens", kServed, kText | kInTokenize, "", "default true; with messages the template places them"},
+    {"add_special_tokens", kRefused, kChat, "[false]", "the chat template places them"},
+    {"return_token_strs", kServed, kInTokenize, "", "default false"},
+    {"echo", kServed, kText, "", "the answer begins with the prompt"},
+    {"echo", kRefused, kChat, "[false]", "leave it out"},
+    {"suffix", kRefused, kBoth, "[\"\"]", "leave it out"},
+    {"prompt_embeds", kRefused, kBoth, "[]", "send text or token ids"},
+    // Chat templates.
+    {"tools", kServed, kPrompting, "", "at most 128, of type function; 400 if the model's template has no place for them"},
+    {"tools", kRefused, kText, "[[]]", "use /v1/chat/completions for tools"},
+    {"tool_choice", kServed, kPrompting, "", "\"auto\" or \"none\""},
+    {"tool_choice", kRefused, kText, "[\"none\", \"auto\"]", "use /v1/chat/completions for tools"},
+    {"parallel_tool_calls", kRefused, kBoth, "[true]", "the number of calls cannot be limited"},
+    {"functions", kRefused, kBoth, "[[]]", "use tools"},
+    {"function_call", kRefused, kBoth, "[\"none\", \"auto\"]", "use tools and tool_choice"},
+    {"documents", kServed, kPrompting, "", "given to the template; 400 if it has no place for them"},
+    {"documents", kRefused, kText, "[[]]", "use /v1/chat/completions for documents"},
+    {"chat_template_kwargs", kServed, kPrompting, "", "variables of the template; those that it does not read are named in the header"},
+    {"chat_template_kwargs", kRefused, kText, "[{}]", "use /v1/chat/completions"},
+    {"reasoning_effort", kServed, kPrompting, "", "a variable of the template; named in the header if it does not read it"},
+    {"reasoning_effort", kRefused, kText, "", "use /v1/chat/completions"},
+    {"add_generation_prompt", kServed, kPrompting, "", "default true, or false with continue_final_message"},
+    {"add_generation_prompt", kRefused, kText, "[true]", "use /v1/chat/completions"},
+    {"continue_final_message", kServed, kPrompting, "", "the last message is continued"},
+    {"continue_final_message", kRefused, kText, "[false]", "use /v1/chat/completions"},
+    {"chat_template", kRefused, kPrompting | kText, "[\"\"]", "the model's own template is used"},
+    {"enable_thinking", kRefused, kBoth, "", "put it into chat_template_kwargs"},
+    {"thinking", kRefused, kBoth, "[{\"type\": \"disabled\"}]", "put the template's switch into chat_template_kwargs"},
+    {"think", kRefused, kBoth, "[false]", "put the template's switch into chat_template_kwargs"},
+    {"thinking_budget", kRefused, kBoth, "[-1]", "limit max_tokens"},
+    {"thinking_budget_tokens", kRefused, kBoth, "[-1]", "limit max_tokens"},
+    {"thinking_token_budget", kRefused, kBoth, "[-1]", "limit max_tokens"},
+    {"reasoning_budget", kRefused, kBoth, "[-1]", "limit max_tokens"},
+    {"reasoning", kRefused, kBoth, "[{}]", "use reasoning_effort"},
+    {"include_reasoning", kRefused, kBoth, "[true]", "reasoning is part of the text"},
+    {"separate_reasoning", kRefused, kBoth, "[false]", "reasoning is part of the text"},
+    {"stream_reasoning", kRefused, kBoth, "[true]", "reasoning is part of the text"},
+    {"reasoning_format", kRefused, kBoth, "[\"none\"]", "reasoning is part of the text"},
+    {"thinking_forced_open", kRefused, kBoth, "[false]", "leave it out"},
+    {"system", kRefused, kBoth, "[\"\"]", "send a message of the role system"},
+    {"instructions", kRefused, kBoth, "[\"\"]", "send a message of the role system"},
+    {"verbosity", kRefused, kBoth, "[\"medium\"]", "say it in a message"},
+    {"modalities", kRefused, kBoth, "[[\"text\"], []]", "this server answers with text"},
+    {"audio", kRefused, kBoth, "[{}]", "this server answers with text"},
+    {"images", kRefused, kBoth, "[[]]", "this server reads text"},
+    {"image_data", kRefused, kBoth, "[[]]", "this server reads text"},
+    {"mm_processor_kwargs", kRefused, kPrompting | kText, "[{}]", "this server reads text"},
+    {"media_io_kwargs", kRefused, kPrompting | kText, "[{}]", "this server reads text"},
+    {"web_search_options", kRefused, kBoth, "", "this server has no search"},
+    {"citation_options", kRefused, kBoth, "", "leave it out"},
+    {"guideline", kRefused, kBoth, "[\"\"]", "send a message of the role system"},
+    {"tool_prompt", kRefused, kBoth, "[\"\"]", "the model's own template is used"},
+    // Sampling.
+    {"temperature", kServed, kBoth, "", "0 to 100; 0 is greedy"},
+    {"top_p", kServed, kBoth, "", "above 0, at most 1"},
+    {"top_k", kServed, kBoth, "", "-1 and 0: off"},
+    {"min_p", kServed, kBoth, "", "0 to 1"},
+    {"repetition_penalty", kServed, kBoth, "", "0.01 to 100, over prompt and answer"},
+    {"presence_penalty", kServed, kBoth, "", "-2 to 2, over the answer"},
+    {"frequency_penalty", kServed, kBoth, "", "-2 to 2, over the answer"},
+    {"logit_bias", kServed, kBoth, "", "at most 1024 token ids, each -100 to 100"},
+    {"seed", kServed, kBoth, "", "a whole number; absent: a random one"},
+    {"n", kServed, kBoth, "", "1 to 16 answers to each prompt"},
+    {"best_of", kServed, kBoth, "", "equal to n"},
+    {"typical_p", kRefused, kBoth, "[1, 0]", "leave it out"},
+    {"typical", kRefused, kBoth, "[1, 0]", "leave it out"},
+    {"top_a", kRefused, kBoth, "[0]", "leave it out"},
+    {"tfs", kRefused, kBoth, "[1]", "leave it out"},
+    {"tfs_z", kRefused, kBoth, "[1]", "leave it out"},
+    {"top_n_sigma", kRefused, kBoth, "[-1, 0]", "leave it out"},
+    {"nsigma", kRefused, kBoth, "[-1, 0]", "leave it out"},
+    {"epsilon_cutoff", kRefused, kBoth, "[0]", "leave it out"},
+    {"eta_cutoff", kRefused, kBoth, "[0]", "leave it out"},
+    {"min_keep", kRefused, kBoth, "[0, 1]", "leave it out"},
+    {"repeat_penalty", kRefused, kBoth, "[1]", "use repetition_penalty"},
+    {"rep_pen", kRefused, kBoth, "[1]", "use repetition_penalty"},
+    {"repeat_last_n", kRefused, kBoth, "[-1, 0, 64]", "penalties look at the whole text"},
+    {"repetition_penalty_range", kRefused, kBoth, "[-1, 0]", "penalties look at the whole text"},
+    {"rep_pen_range", kRefused, kBoth, "[-1, 0]", "penalties look at the whole text"},
+    {"encoder_repetition_penalty", kRefused, kBoth, "[1]", "leave it out"},
+    {"no_repeat_ngram_size", kRefused, kBoth, "[0]", "leave it out"},
+    {"encoder_no_repeat_ngram_size", kRefused, kBoth, "[0]", "leave it out"},
+    {"repetition_detection", kRefused, kBoth, "", "leave it out"},
+    {"penalty_alpha", kRefused, kBoth, "[0]", "leave it out"},
+    {"penalize_nl", kRefused, kBoth, "[false]", "leave it out"},
+    {"dry_multiplier", kRefused, kBoth, "[0]", "leave it out"},
+    {"dry_base", kRefused, kBoth, "[1.75, 0]", "leave it out"},
+    {"dry_allowed_length", kRefused, kBoth, "[2]", "leave it out"},
+    {"dry_penalty_last_n", kRefused, kBoth, "[-1, 0]", "leave it out"},
+    {"dry_range", kRefused, kBoth, "[0]", "leave it out"},
+    {"dry_sequence_breakers", kRefused, kBoth, "[[], [\"\\n\", \":\", \"\\\"\", \"*\"]]", "leave it out"},
+    {"xtc_probability", kRefused, kBoth, "[0]", "leave it out"},
+    {"xtc_threshold", kRefused, kBoth, "[0.1, 0]", "leave it out"},
+    {"mirostat", kRefused, kBoth, "[0]", "leave it out"},
+    {"mirostat_mode", kRefused, kBoth, "[0]", "leave it out"},
+    {"mirostat_tau", kRefused, kBoth, "[5]", "leave it out"},
+    {"mirostat_eta", kRefused, kBoth, "[0.1]", "leave it out"},
+    {"adaptive_target", kRefused, kBoth, "[-1]", "leave it out"},
+    {"adaptive_decay", kRefused, kBoth, "[0.9]", "leave it out"},
+    {"dynamic_temperature", kRefused, kBoth, "[false]", "leave it out"},
+    {"dynatemp_range", kRefused, kBoth, "[0]", "leave it out"},
+    {"dynatemp_low", kRefused, kBoth, "[1]", "leave it out"},
+    {"dynatemp_high", kRefused, kBoth, "[1]", "leave it out"},
+    {"dynatemp_exponent", kRefused, kBoth, "[1]", "leave it out"},
+    {"smoothing_factor", kRefused, kBoth, "[0]", "leave it out"},
+    {"smoothing_curve", kRefused, kBoth, "[1]", "leave it out"},
+    {"skew", kRefused, kBoth, "[0]", "leave it out"},
+    {"temperature_last", kRefused, kBoth, "[false]", "the order of sampling steps is fixed"},
+    {"sampler_order", kRefused, kBoth, "[[]]", "the order of sampling steps is fixed"},
+    {"sampler_priority", kRefused, kBoth, "[[], \"\"]", "the order of sampling steps is fixed"},
+    {"samplers", kRefused, kBoth, "[[]]", "the order of sampling steps is fixed"},
+    {"do_sample", kRefused, kBoth, "[true]", "use temperature 0"},
+    {"watermark", kRefused, kBoth, "[false]", "leave it out"},
+    {"use_beam_search", kRefused, kBoth, "[false]", "leave it out"},
+    {"num_beams", kRefused, kBoth, "[1]", "leave it out"},
+    {"length_penalty", kRefused, kBoth, "[1, 0]", "leave it out"},
+    {"early_stopping", kRefused, kBoth, "[false]", "leave it out"},
+    {"exponential_decay_length_penalty", kRefused, kBoth, "", "leave it out"},
+    {"guidance_scale", kRefused, kBoth, "[1]", "leave it out"},
+    {"negative_prompt", kRefused, kBoth, "[\"\"]", "leave it out"},
+    {"logits_processors", kRefused, kBoth, "[[]]", "leave it out"},
+    {"custom_logit_processor", kRefused, kBoth, "[\"\"]", "leave it out"},
+    {"custom_params", kRefused, kBoth, "[{}]", "leave it out"},
+    {"vllm_xargs", kRefused, kBoth, "[{}]", "leave it out"},
+    {"allowed_token_ids", kRefused, kBoth, "[[]]", "leave it out"},
+    {"bad_words", kRefused, kBoth, "[[]]", "use logit_bias with token ids"},
+    {"custom_token_bans", kRefused, kBoth, "[\"\"]", "use logit_bias with token ids"},
+    {"banned_tokens", kRefused, kBoth, "[[], \"\"]", "use logit_bias with token ids"},
+    {"options", kRefused, kBoth, "[{}]", "put its members into the body"},
+    {"parameters", kRefused, kBoth, "[{}]", "put its members into the body"},
+    {"sampling_params", kRefused, kBoth, "[{}]", "put its members into the body"},
+    {"extra_body", kRefused, kBoth, "[{}]", "put its members into the body"},
+    // Length and end.
+    {"max_tokens", kServed, kBoth, "", "at most what the context leaves; 0 with echo: the prompt alone"},
+    {"max_completion_tokens", kServed, kBoth, "", "as max_tokens, and goes before it"},
+    {"min_tokens", kServed, kBoth, "", "0 to max_tokens"},
+    {"ignore_eos", kServed, kBoth, "", "the model's end tokens do not end the answer"},
+    {"stop", kServed, kBoth, "", "at most 32 texts of 1 to 256 bytes"},
+    {"stop_token_ids", kServed, kBoth, "", "at most 128 ids"},
+    {"include_stop_str_in_output", kServed, kBoth, "", "default false"},
+    {"max_new_tokens", kRefused, kBoth, "", "use max_tokens"},
+    {"max_length", kRefused, kBoth, "", "use max_tokens"},
+    {"n_predict", kRefused, kBoth, "[-1]", "use max_tokens"},
+    {"num_predict", kRefused, kBoth, "[-1]", "use max_tokens"},
+    {"min_new_tokens", kRefused, kBoth, "[0]", "use min_tokens"},
+    {"min_length", kRefused, kBoth, "[0]", "use min_tokens"},
+    {"ban_eos_token", kRefused, kBoth, "[false]", "use ignore_eos"},
+    {"stop_sequence", kRefused, kBoth, "[[], \"\"]", "use stop"},
+    {"stop_sequences", kRefused, kBoth, "[[], \"\"]", "use stop"},
+    {"stop_strings", kRefused, kBoth, "[[], \"\"]", "use stop"},
+    {"stopping_strings", kRefused, kBoth, "[[], \"\"]", "use stop"},
+    {"custom_stopping_strings", kRefused, kBoth, "[[], \"\"]", "use stop"},
+    {"stop_regex", kRefused, kBoth, "[[], \"\"]", "use stop"},
+    {"no_stop_trim", kRefused, kBoth, "[false]", "use include_stop_str_in_output"},
+    {"truncate_prompt_tokens", kRefused, kPrompting | kText, "[-1]", "shorten the prompt"},
+    {"truncate", kRefused, kBoth, "[0]", "shorten the prompt"},
+    {"truncation_length", kRefused, kBoth, "", "shorten the prompt"},
+    {"truncation_side", kRefused, kBoth, "", "shorten the prompt"},
+    {"num_ctx", kRefused, kBoth, "", "the context is set when the server starts"},
+    {"n_keep", kRefused, kBoth, "[0]", "a context is never shifted"},
+    {"n_discard", kRefused, kBoth, "[0]", "a context is never shifted"},
+    {"n_indent", kRefused, kBoth, "[0]", "leave it out"},
+    {"t_max_predict_ms", kRefused, kBoth, "[0, -1]", "use max_tokens"},
+    {"max_time", kRefused, kBoth, "[0]", "use max_tokens"},
+    // The form of the answer.
+    {"response_format", kServed, kBoth, "", "of type text; 400 for what would constrain the answer"},
+    {"guided_json", kRefused, kBoth, "", "constrained answers are not supported"},
+    {"guided_regex", kRefused, kBoth, "[\"\"]", "constrained answers are not supported"},
+    {"guided_choice", kRefused, kBoth, "[[]]", "constrained answers are not supported"},
+    {"guided_grammar", kRefused, kBoth, "[\"\"]", "constrained answers are not supported"},
+    {"guided_decoding_backend", kRefused, kBoth, "", "constrained answers are not supported"},
+    {"guided_whitespace_pattern", kRefused, kBoth, "", "constrained answers are not supported"},
+    {"structured_outputs", kRefused, kBoth, "", "constrained answers are not supported"},
+    {"structural_tag", kRefused, kBoth, "[\"\"]", "constrained answers are not supported"},
+    {"json_schema", kRefused, kBoth, "", "constrained answers are not supported"},
+    {"json_object", kRefused, kBoth, "[false]", "constrained answers are not supported"},
+    {"format", kRefused, kBoth, "[\"\", \"text\"]", "constrained answers are not supported"},
+    {"regex", kRefused, kBoth, "[\"\"]", "constrained answers are not supported"},
+    {"ebnf", kRefused, kBoth, "[\"\"]", "constrained answers are not supported"},
+    {"choice", kRefused, kBoth, "[[]]", "constrained answers are not supported"},
+    {"grammar", kRefused, kBoth, "[\"\"]", "constrained answers are not supported"},
+    {"grammar_string", kRefused, kBoth, "[\"\"]", "constrained answers are not supported"},
+    {"grammar_lazy", kRefused, kBoth, "[false]", "constrained answers are not supported"},
+    {"grammar_triggers", kRefused, kBoth, "[[]]", "constrained answers are not supported"},
+    {"preserved_tokens", kRefused, kBoth, "[[]]", "use skip_special_tokens"},
+    {"stream", kServed, kBoth, "", "server-sent events"},
+    {"stream_options", kServed, kBoth, "", "see below"},
+    {"logprobs", kServed, kBoth, "", "chat: true or false; completions: 0 to 20"},
+    {"top_logprobs", kServed, kChat, "", "0 to 20, with logprobs"},
+    {"top_logprobs", kRefused, kText, "[0]", "use logprobs"},
+    {"prompt_logprobs", kRefused, kBoth, "", "use echo and logprobs of /v1/completions"},
+    {"top_n_tokens", kRefused, kBoth, "[0]", "use logprobs"},
+    {"n_probs", kRefused, kBoth, "[0]", "use logprobs"},
+    {"post_sampling_probs", kRefused, kBoth, "[false]", "use logprobs"},
+    {"logprobs_mode", kRefused, kBoth, "[\"raw_logprobs\"]", "log-probs are those before sampling"},
+    {"details", kRefused, kBoth, "[false]", "use logprobs"},
+    {"decoder_input_details", kRefused, kBoth, "[false]", "use echo and logprobs of /v1/completions"},
+    {"return_full_text", kRefused, kBoth, "[false]", "use echo of /v1/completions"},
+    {"return_tokens_as_token_ids", kRefused, kBoth, "[false]", "leave it out"},
+    {"return_token_ids", kRefused, kBoth, "[false]", "leave it out"},
+    {"return_tokens", kRefused, kBoth, "[false]", "leave it out"},
+    {"return_hidden_states", kRefused, kBoth, "[false]", "leave it out"},
+    {"return_progress", kRefused, kBoth, "[false]", "leave it out"},
+    {"timings_per_token", kRefused, kBoth, "[false]", "leave it out"},
+    {"response_fields", kRefused, kBoth, "[[]]", "leave it out"},
+    {"skip_special_tokens", kServed, kBoth, "", "default true"},
+    {"spaces_between_special_tokens", kRefused, kBoth, "[true]", "leave it out"},
+    {"parse_tool_calls", kRefused, kBoth, "[false]", "calls are part of the text"},
+    // The server's own business.
+    {"cache_salt", kServed, kBoth, "", "1 to 256 bytes: prompts share cached work only with prompts of the same salt and API key"},
+    {"extra_key", kRefused, kBoth, "[\"\"]", "use cache_salt"},
+    {"priority", kRefused, kBoth, "[0]", "clients take turns"},
+    {"lora", kRefused, kBoth, "[[]]", "this server has no adapters"},
+    {"lora_path", kRefused, kBoth, "[\"\"]", "this server has no adapters"},
+    {"adapter_id", kRefused, kBoth, "[\"\"]", "this server has no adapters"},
+    {"session_params", kRefused, kBoth, "[{}]", "send the whole conversation"},
+    {"previous_response_id", kRefused, kBoth, "", "send the whole conversation"},
+    {"kv_transfer_params", kRefused, kBoth, "[{}]", "leave it out"},
+    {"id_slot", kRefused, kBoth, "[-1]", "leave it out"},
+    {"inputs", kRefused, kBoth, "", "use prompt or messages"},
+    {"input", kRefused, kBoth, "", "use prompt or messages"},
+    {"cache_prompt", kHarmless, kBoth, "", ""},
+    {"keep_alive", kHarmless, kBoth, "", ""},
+    {"metadata", kHarmless, kBoth, "", ""},
+    {"prediction", kHarmless, kBoth, "", ""},
+    {"prompt_cache_key", kHarmless, kBoth, "", ""},
+    {"prompt_cache_retention", kHarmless, kBoth, "", ""},
+    {"request_id", kHarmless, kEverywhere, "", ""},
+    {"rid", kHarmless, kBoth, "", ""},
+    {"safety_identifier", kHarmless, kBoth, "", ""},
+    {"service_tier", kHarmless, kBoth, "", ""},
+    {"store", kHarmless, kBoth, "", ""},
+    {"user", kHarmless, kEverywhere, "", ""},
+    // Objects inside.
+    {"include_usage", kServed, kInStreamOptions, "", "a last chunk with usage"},
+    {"continuous_usage_stats", kServed, kInStreamOptions, "", "usage in every chunk, with include_usage"},
+    {"include_obfuscation", kHarmless, kInStreamOptions, "", ""},
+    {"type", kServed, kInFormat, "", "\"text\""},
+    {"role", kServed, kInMessage, "", "see messages"},
+    {"content", kServed, kInMessage, "", "text, or a list of parts; null is empty"},
+    {"name", kServed, kInMessage, "", "given to the template"},
+    {"tool_calls", kServed, kInMessage, "", "given to the template; 400 if it has no place for them"},
+    {"tool_call_id", kServed, kInMessage, "", "given to the template"},
+    {"reasoning_content", kServed, kInMessage, "", "given to the template"},
+    {"reasoning", kServed, kInMessage, "", "given to the template"},
+    {"function_call", kRefused, kInMessage, "", "use tool_calls"},
+    {"audio", kRefused, kInMessage, "", "this model reads text only"},
+    {"images", kRefused, kInMessage, "[[]]", "this model reads text only"},
+    {"prefix", kRefused, kInMessage, "[false]", "use continue_final_message"},
+    {"partial", kRefused, kInMessage, "[false]", "use continue_final_message"},
+    {"refusal", kHarmless, kInMessage, "", ""},
+    {"annotations", kHarmless, kInMessage, "", ""},
+    {"cache_control", kHarmless, kInMessage | kInPart | kInTool, "", ""},
+    {"id", kHarmless, kInMessage, "", ""},
+    {"type", kServed, kInPart, "", "\"text\"; parts of type \"thinking\" are left out"},
+    {"text", kServed, kInPart, "", "joined by newlines"},
+    {"thinking", kHarmless, kInPart, "", ""},
+    {"signature", kHarmless, kInPart, "", ""},
+    {"annotations", kHarmless, kInPart, "", ""},
+    {"type", kServed, kInTool, "", "\"function\""},
+    {"function", kServed, kInTool, "", "given to the template"},
+    {"name", kServed, kInFunction, "", "given to the template"},
+    {"description", kServed, kInFunction, "", "given to the template"},
+    {"parameters", kServed, kInFunction, "", "given to the template"},
+    {"strict", kRefused, kInFunction, "[false]", "calls cannot be held to a schema"},
+};
+// clang-format on
+
+bool same_value(const boost::json::value& a, const boost::json::value& b) {
+  if (a.is_number() && b.is_number()) return a.to_number<double>() == b.to_number<double>();
+  return a == b;
+}
+
+bool is_neutral(const FieldRow& row, const boost::json::value& value) {
+  if (row.neutral.empty()) return false;
+  const boost::json::value values = boost::json::parse(row.neutral);
+  return std::any_of(values.as_array().begin(), values.as_array().end(),
+                     [&](const boost::json::value& each) { return same_value(each, value); });
+}
+
+// Edits from a to b; more than 2 counts as 3.
+int distance(std::string_view a, std::string_view b) {
+  constexpr size_t kFar = 3;
+  const size_t longer = std::max(a.size(), b.size());
+  if (longer - std::min(a.size(), b.size()) >= kFar || longer > kMaxShownBytes) return kFar;
+  return static_cast<int>(std::min(edit_distance(a, b), kFar));
+}
+
+// The served field that was probably meant; empty if none is close.
+std::string_view closest(std::string_view name, FieldPlace place) {
+  std::string_view best;
+  if (name.size() < 3) return best;
+  int best_distance = name.size() < 5 ? 2 : 3;  // above what counts as close
+  for (const FieldRow& row : kRows) {
+    if ((row.places & place) == 0 || row.use == kHarmless) continue;
+    const int found = distance(name, row.name);
+    if (found >= best_distance) continue;
+    best = row.name;
+    best_distance = found;
+  }
+  return best;
+}
+
+// Bodies may hold many objects: rows are found by name at once.
+const FieldRow* find_row(std::string_view name, FieldPlace place) {
+  static const auto by_name = [] {
+    std::unordered_multimap<std::string_view, const FieldRow*> rows;
+    for (const FieldRow& row : kRows) rows.emplace(row.name, &row);
+    return rows;
+  }();
+  const auto [begin, end] = by_name.equal_range(name);
+  const auto found = std::find_if(
+      begin, end, [&](const auto& entry) { return (entry.second->places & place) != 0; });
+  return found == end ? nullptr : found->second;
+}
+
+// As much of a name as a header may show.
+std::string header_form(std::string_view name) {
+  std::string shown;
+  for (const char c : name.substr(0, kMaxShownBytes)) {
+    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                       c == '_' || c == '.' || c == '-' || c == '[' || c == ']';
+    if (plain) {
+      shown += c;
+    } else {
+      fmt::format_to(std::back_inserter(shown), "%{:02X}", static_cast<unsigned char>(c));
+    }
+  }
+  return name.size() > kMaxShownBytes ? shown + "..." : shown;
+}
+
+}  // namespace
+
+std::span<const FieldRow> field_rows() { return kRows; }
+
+void IgnoredFields::add(std::string_view path, std::string_view meant) {
+  std::string shown = path.empty() ? "\"\"" : header_form(path);
+  if (!meant.empty()) shown += fmt::format(" ({}?)", meant);
+  if (std::find(shown_.begin(), shown_.end(), shown) != shown_.end()) return;
+  if (is_full()) return count();
+  shown_.push_back(std::move(shown));
+}
+
+bool IgnoredFields::is_full() const { return shown_.size() == kMaxShownFields; }
+
+std::string IgnoredFields::text() const {
+  const std::string text = fmt::format("{}", fmt::join(shown_, ", "));
+  return num_more_ == 0 ? text : text + fmt::format(", and {} more", num_more_);
+}
+
+Status check_fields(const boost::json::object& object, FieldPlace place, std::string_view path,
+                    IgnoredFields& ignored, std::string_view reader) {
+  if (object.size() > kMaxMembers) {
+    const std::string_view param = path.empty() ? path : path.substr(0, path.size() - 1);
+    return bad_field(param.empty() ? "the body" : param,
+                     fmt::format("an object of {} fields", object.size()),
+                     fmt::format("one of at most {}", kMaxMembers));
+  }
+  for (const auto& [key, value] : object) {
+    const std::string_view name(key.data(), key.size());
+    const FieldRow* row = find_row(name, place);
+    if (row == nullptr) {
+      if (ignored.is_full()) {
+        ignored.count();
+      } else if (name.empty() || reader.find(name) == std::string_view::npos) {
+        ignored.add(fmt::format("{}{}", path, name), closest(name, place));
+      }
+    } else if (row->use == kRefused && !value.is_null() && !is_neutral(*row, value)) {
+      return Error{ErrorCode::kUnsupported,
+                   fmt::format("{}{} is {}, which is not supported by this server", path, name,
+                               show_value(value)),
+                   std::string(row->note), fmt::format("{}{}", path, name)};
+    }
+  }
+  return {};
+}
+
+}  // namespace headrace

@@ -1,0 +1,361 @@
+#include "server/api/bundle.h"
+
+#include <algorithm>
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+#include <boost/json/serialize.hpp>
+#include <cmath>
+#include <filesystem>
+#include <set>
+
+#include "base/json.h"
+#include "base/log.h"
+
+namespace headrace {
+namespace {
+
+constexpr int32_t kControlToken = 3;  // tokenizer.ggml.token_type
+
+// Texts that end a turn in some model family: a control token that reads so ends generation,
+// because GGUF files name at most three of the ids that the original lists.
+constexpr std::string_view kEndTexts[] = {"<|eot_id|>",
+                                          "<|im_end|>",
+                                          "<|end|>",
+                                          "<|return|>",
+                                          "<|call|>",
+                                          "<|flush|>",
+                                          "<|calls|>",
+                                          "<end_of_turn>",
+                                          "<|endoftext|>",
+                                          "</s>",
+                                          "<|eom_id|>",
+                                          "<EOT>",
+                                          "_<EOT>",
+                                          "[EOT]",
+                                          "[EOS]",
+                                          "<|end_of_text|>",
+                                          "<end_of_utterance>",
+                                          "<eos>",
+                                          "<turn|>",
+                                          "<|tool_response>",
+                                          "<｜end▁of▁sentence｜>",
+                                          "[e~["};
+
+constexpr std::string_view kSpecialNames[] = {"bos_token", "eos_token", "unk_token", "sep_token",
+                                              "pad_token", "cls_token", "mask_token"};
+
+std::string_view view(const boost::json::string& text) { return {text.data(), text.size()}; }
+
+// The JSON files beside the weights; empty objects where there is none.
+struct Sidecars {
+  boost::json::value config, tokenizer_config, special_tokens, generation;
+};
+
+Result<boost::json::value> read_json(const Checkpoint& checkpoint, std::string_view name) {
+  const auto text = checkpoint.sidecar(name);
+  if (!text) return boost::json::value(boost::json::object());
+  return parse_json(*text, name);
+}
+
+Result<Sidecars> read_sidecars(const Checkpoint& checkpoint) {
+  Sidecars files;
+  files.config = TRY(read_json(checkpoint, "config.json"));
+  files.tokenizer_config = TRY(read_json(checkpoint, "tokenizer_config.json"));
+  files.special_tokens = TRY(read_json(checkpoint, "special_tokens_map.json"));
+  files.generation = TRY(read_json(checkpoint, "generation_config.json"));
+  return files;
+}
+
+std::vector<int32_t> as_int32(const std::vector<int64_t>& values) {
+  return std::vector<int32_t>(values.begin(), values.end());
+}
+
+Result<GgufVocabulary> read_vocabulary(const Metadata& metadata) {
+  GgufVocabulary vocabulary;
+  const auto* tokens = metadata.texts("tokenizer.ggml.tokens");
+  if (tokens == nullptr) {
+    return Error{ErrorCode::kUnsupported,
+                 "the file has no tokenizer (tokenizer.ggml.tokens)",
+                 "use a file that was converted with its vocabulary",
+                 {}};
+  }
+  vocabulary.tokens = *tokens;
+  vocabulary.model = metadata.text("tokenizer.ggml.model").value_or("");
+  vocabulary.pre = metadata.text("tokenizer.ggml.pre").value_or("");
+  vocabulary.architecture = metadata.text("general.architecture").value_or("");
+  if (const auto types = metadata.integers("tokenizer.ggml.token_type")) {
+    vocabulary.token_types = as_int32(*types);
+  }
+  if (const auto scores = metadata.numbers("tokenizer.ggml.scores")) {
+    for (const double score : *scores) vocabulary.scores.push_back(static_cast<float>(score));
+  }
+  if (const auto* merges = metadata.texts("tokenizer.ggml.merges")) vocabulary.merges = *merges;
+  const auto id = [&](std::string_view name) -> std::optional<int32_t> {
+    const auto value = metadata.integer(fmt::format("tokenizer.ggml.{}_token_id", name));
+    const bool valid = value && *value >= 0 && *value < static_cast<int64_t>(tokens->size());
+    return valid ? std::optional<int32_t>(static_cast<int32_t>(*value)) : std::nullopt;
+  };
+  vocabulary.bos_id = id("bos");
+  vocabulary.eos_id = id("eos");
+  vocabulary.eot_id = id("eot");
+  vocabulary.eom_id = id("eom");
+  vocabulary.unknown_id = id("unknown");
+  vocabulary.padding_id = id("padding");
+  vocabulary.add_bos = metadata.boolean("tokenizer.ggml.add_bos_token");
+  vocabulary.add_eos = metadata.boolean("tokenizer.ggml.add_eos_token");
+  vocabulary.add_space_prefix = metadata.boolean("tokenizer.ggml.add_space_prefix");
+  vocabulary.huggingface_json = metadata.text("tokenizer.huggingface.json");
+  return vocabulary;
+}
+
+Result<std::unique_ptr<Tokenizer>> make_tokenizer(const Checkpoint& checkpoint) {
+  if (const auto text = checkpoint.sidecar("tokenizer.json")) {
+    return Tokenizer::from_json(*text, checkpoint.sidecar("tokenizer_config.json").value_or(""));
+  }
+  if (checkpoint.kind() != CheckpointKind::kGguf) {
+    return Error{ErrorCode::kNotFound,
+                 fmt::format("{} has no tokenizer.json beside the weights", checkpoint.path()),
+                 "put the model's tokenizer.json into the same folder",
+                 {}};
+  }
+  const GgufVocabulary vocabulary = TRY(read_vocabulary(checkpoint.metadata()));
+  return Tokenizer::from_gguf(vocabulary);
+}
+
+// "<s>" or {"content": "<s>", ...}.
+std::optional<std::string> token_text(const boost::json::value* value) {
+  if (value != nullptr && value->is_object()) value = value->get_object().if_contains("content");
+  if (value == nullptr || !value->is_string()) return std::nullopt;
+  return std::string(view(value->get_string()));
+}
+
+// The strings that templates may use, by name.
+boost::json::object special_tokens(const Checkpoint& checkpoint, const Sidecars& files,
+                                   const Tokenizer& tokenizer) {
+  boost::json::object tokens;
+  for (const std::string_view name : kSpecialNames) {
+    auto text = token_text(json_member(&files.tokenizer_config, name));
+    if (!text) text = token_text(json_member(&files.special_tokens, name));
+    if (text) tokens[name] = *text;
+  }
+  const auto add = [&](std::string_view name, std::optional<int64_t> id) {
+    if (!id || *id < 0 || *id >= tokenizer.vocab_size() || tokens.contains(name)) return;
+    const auto text = tokenizer.id_to_token(static_cast<int32_t>(*id));
+    if (text) tokens[name] = *text;
+  };
+  add("bos_token", tokenizer.bos_id());
+  add("eos_token", tokenizer.eos_id());
+  add("pad_token", checkpoint.metadata().integer("tokenizer.ggml.padding_token_id"));
+  add("unk_token", checkpoint.metadata().integer("tokenizer.ggml.unknown_token_id"));
+  return tokens;
+}
+
+std::string member_text(const boost::json::object& object, std::string_view name) {
+  const boost::json::value* value = object.if_contains(name);
+  return value == nullptr ? std::string() : std::string(view(value->as_string()));
+}
+
+// tokenizer_config.json's chat_template: a string, or a list of named ones, of which "default"
+// counts.
+std::optional<std::string> config_template(const Sidecars& files) {
+  const boost::json::value* entry = json_member(&files.tokenizer_config, "chat_template");
+  if (entry == nullptr) return std::nullopt;
+  if (entry->is_string()) return std::string(view(entry->get_string()));
+  const boost::json::array* list = entry->if_array();
+  if (list == nullptr) return std::nullopt;
+  for (const boost::json::value& item : *list) {
+    const boost::json::value* name = json_member(&item, "name");
+    const boost::json::value* text = json_member(&item, "template");
+    const bool is_default = name != nullptr && name->is_string() && name->get_string() == "default";
+    if (is_default && text != nullptr && text->is_string()) {
+      return std::string(view(text->get_string()));
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> template_source(const Checkpoint& checkpoint, const Sidecars& files) {
+  if (const auto file = checkpoint.sidecar("chat_template.jinja")) return std::string(*file);
+  if (const auto config = config_template(files)) return config;
+  const auto stored = checkpoint.metadata().text("tokenizer.chat_template");
+  if (!stored) return std::nullopt;
+  if (stored->find('{') == std::string_view::npos) {
+    LOG(kWarning, "the file's chat template is the name '{}', not a template: it is left out",
+        *stored);
+    return std::nullopt;
+  }
+  return std::string(*stored);
+}
+
+// A number or a list of numbers.
+void add_ids(const boost::json::value* value, std::set<int32_t>& ids) {
+  if (value == nullptr) return;
+  if (value->is_int64() && value->get_int64() >= 0 && value->get_int64() <= INT32_MAX) {
+    ids.insert(static_cast<int32_t>(value->get_int64()));
+  }
+  if (!value->is_array()) return;
+  for (const boost::json::value& item : value->get_array()) {
+    if (item.is_number()) add_ids(&item, ids);
+  }
+}
+
+// Control tokens of a GGUF file whose text ends a turn. An ordinary word that reads so (Qwen2.5 has
+// "</s>" as one) does not count.
+void add_end_texts(const Metadata& metadata, std::set<int32_t>& ids) {
+  const auto* tokens = metadata.texts("tokenizer.ggml.tokens");
+  const auto types = metadata.integers("tokenizer.ggml.token_type");
+  if (tokens == nullptr || !types) return;
+  std::set<std::string_view> texts;
+  for (size_t id = 0; id < std::min(tokens->size(), types->size()); ++id) {
+    if ((*types)[id] == kControlToken) texts.insert((*tokens)[id]);
+  }
+  const bool channels = texts.contains("<|return|>") && texts.contains("<|call|>");
+  const bool gemma4 = metadata.text("tokenizer.ggml.model").value_or("") == "gemma4";
+  for (size_t id = 0; id < std::min(tokens->size(), types->size()); ++id) {
+    const std::string_view text = (*tokens)[id];
+    if ((*types)[id] != kControlToken) continue;
+    if (std::find(std::begin(kEndTexts), std::end(kEndTexts), text) == std::end(kEndTexts)) {
+      continue;
+    }
+    if (channels && text == "<|end|>") continue;  // ends a message, not the turn
+    if (gemma4 && text == "</s>") continue;
+    ids.insert(static_cast<int32_t>(id));
+  }
+}
+
+std::vector<int32_t> find_end_ids(const Checkpoint& checkpoint, const Sidecars& files,
+                                  const TextBundle& bundle) {
+  std::set<int32_t> ids;
+  add_ids(json_member(&files.generation, "eos_token_id"), ids);
+  add_ids(json_member(&files.config, "eos_token_id"), ids);
+  add_ids(json_member(json_member(&files.config, "text_config"), "eos_token_id"), ids);
+  const Metadata& metadata = checkpoint.metadata();
+  for (const std::string_view name : {"eos", "eot", "eom", "fim_pad", "fim_rep", "fim_sep"}) {
+    const auto id = metadata.integer(fmt::format("tokenizer.ggml.{}_token_id", name));
+    if (id && *id >= 0 && *id <= INT32_MAX) ids.insert(static_cast<int32_t>(*id));
+  }
+  add_end_texts(metadata, ids);
+  if (const auto id = bundle.tokenizer->eos_id()) ids.insert(*id);
+  if (!bundle.eos_token.empty()) {
+    if (const auto id = bundle.tokenizer->token_to_id(bundle.eos_token)) ids.insert(*id);
+  }
+  std::erase_if(ids, [&](int32_t id) { return id >= bundle.tokenizer->vocab_size(); });
+  return {ids.begin(), ids.end()};
+}
+
+// The special tokens of the vocabulary as a JSON list.
+std::string special_spellings(const Tokenizer& tokenizer) {
+  boost::json::array spellings;
+  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
+    if (tokenizer.is_special(id)) spellings.emplace_back(tokenizer.id_to_token(id).value_or(""));
+  }
+  return boost::json::serialize(spellings);
+}
+
+struct SamplingRow {
+  std::string_view name;      // in generation_config.json
+  std::string_view metadata;  // in a GGUF file
+  double low, high;
+  std::optional<float> SamplingDefaults::* member;
+};
+
+constexpr SamplingRow kSampling[] = {
+    {"temperature", "general.sampling.temp", 0, 100, &SamplingDefaults::temperature},
+    {"top_p", "general.sampling.top_p", 1e-6, 1, &SamplingDefaults::top_p},
+    {"min_p", "general.sampling.min_p", 0, 1, &SamplingDefaults::min_p},
+    {"repetition_penalty", "general.sampling.penalty_repeat", 0.01, 100,
+     &SamplingDefaults::repetition_penalty},
+};
+
+std::optional<double> sampling_number(const Checkpoint& checkpoint, const Sidecars& files,
+                                      std::string_view name, std::string_view metadata_key) {
+  const boost::json::value* value = json_member(&files.generation, name);
+  if (value != nullptr && value->is_number()) return value->to_number<double>();
+  return checkpoint.metadata().number(metadata_key);
+}
+
+SamplingDefaults read_sampling(const Checkpoint& checkpoint, const Sidecars& files) {
+  SamplingDefaults sampling;
+  for (const SamplingRow& row : kSampling) {
+    const auto value = sampling_number(checkpoint, files, row.name, row.metadata);
+    if (value && *value >= row.low && *value <= row.high) {
+      sampling.*row.member = static_cast<float>(*value);
+    }
+  }
+  const auto top_k = sampling_number(checkpoint, files, "top_k", "general.sampling.top_k");
+  if (top_k && *top_k >= 0 && *top_k <= INT32_MAX) {
+    sampling.top_k = static_cast<int32_t>(*top_k);
+  }
+  return sampling;
+}
+
+std::string find_display_name(const Checkpoint& checkpoint) {
+  const auto name = checkpoint.metadata().text("general.name");
+  if (checkpoint.kind() == CheckpointKind::kGguf && name && !name->empty()) {
+    return std::string(*name);
+  }
+  const std::filesystem::path path(checkpoint.path());
+  return path.has_stem() ? path.stem().string() : path.parent_path().filename().string();
+}
+
+}  // namespace
+
+SamplingParams default_sampling(const SamplingDefaults& recommended) {
+  const SamplingParams neutral;
+  SamplingParams sampling;
+  sampling.temperature = recommended.temperature.value_or(0.7f);
+  sampling.top_p = recommended.top_p.value_or(0.95f);
+  sampling.top_k = recommended.top_k.value_or(neutral.top_k);
+  sampling.min_p = recommended.min_p.value_or(neutral.min_p);
+  sampling.repetition_penalty = recommended.repetition_penalty.value_or(neutral.repetition_penalty);
+  return sampling;
+}
+
+Result<TextBundle> TextBundle::load(const Checkpoint& checkpoint, ContentTokens content_tokens) {
+  const Sidecars files = TRY(read_sidecars(checkpoint));
+  TextBundle bundle;
+  bundle.tokenizer = TRY(make_tokenizer(checkpoint));
+  const boost::json::object tokens = special_tokens(checkpoint, files, *bundle.tokenizer);
+  bundle.bos_token = member_text(tokens, "bos_token");
+  bundle.eos_token = member_text(tokens, "eos_token");
+  bundle.pad_token = member_text(tokens, "pad_token");
+  if (const auto source = template_source(checkpoint, files)) {
+    bundle.content_tokens = content_tokens;
+    const std::string plain =
+        content_tokens == ContentTokens::kPlain ? special_spellings(*bundle.tokenizer) : "";
+    bundle.chat_template =
+        TRY(ChatTemplate::create(*source, boost::json::serialize(tokens), plain));
+  }
+  bundle.end_ids = find_end_ids(checkpoint, files, bundle);
+  bundle.sampling = read_sampling(checkpoint, files);
+  bundle.display_name = find_display_name(checkpoint);
+  return bundle;
+}
+
+std::string TextBundle::visible(std::string rendered) {
+  constexpr std::string_view kMark = "\uFDD0";
+  for (size_t at = rendered.find(kMark); at != std::string::npos; at = rendered.find(kMark, at)) {
+    rendered.erase(at, kMark.size());
+  }
+  return rendered;
+}
+
+Result<std::vector<int32_t>> TextBundle::encode_prompt(std::string_view text, bool add_special,
+                                                       const EncodeLimits& limits) const {
+  const bool has_bos = tokenizer->adds_bos() && !bos_token.empty() && text.starts_with(bos_token);
+  return tokenizer->encode(text, add_special && !has_bos, limits);
+}
+
+Result<std::vector<int32_t>> TextBundle::encode_chat(std::string_view rendered,
+                                                     const EncodeLimits& limits) const {
+  EncodeLimits marked = limits;
+  if (content_tokens == ContentTokens::kPlain) marked.hidden = kContentMark;
+  std::vector<int32_t> ids = TRY(tokenizer->encode(rendered, false, marked));
+  const auto bos = tokenizer->bos_id();
+  if (tokenizer->adds_bos() && bos && (ids.empty() || ids.front() != *bos)) {
+    ids.insert(ids.begin(), *bos);
+  }
+  return ids;
+}
+
+}  // namespace headrace

@@ -1,0 +1,192 @@
+#include "server/api/bundle.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+namespace headrace {
+namespace {
+
+// A checkpoint that holds only what concerns text.
+class TextCheckpoint : public Checkpoint {
+ public:
+  CheckpointKind kind() const override { return kind_; }
+  const std::string& path() const override { return path_; }
+  std::span<const std::string> names() const override { return {}; }
+  const TensorView* find(std::string_view) const override { return nullptr; }
+  size_t file_bytes() const override { return 0; }
+  const Metadata& metadata() const override { return metadata_; }
+  std::optional<std::string> sidecar(std::string_view name) const override {
+    const auto found = files.find(name);
+    return found == files.end() ? std::nullopt : std::optional<std::string>(found->second);
+  }
+  std::string fingerprint() const override { return ""; }
+  void release_pages() const override {}
+
+  std::map<std::string, std::string, std::less<>> files;
+  Metadata metadata_;
+  CheckpointKind kind_ = CheckpointKind::kSafetensors;
+  std::string path_ = "models/tiny-chat";
+};
+
+// Single letters, and the special tokens <s> and </s>.
+constexpr const char* kTokenizer = R"({"version":"1.0","added_tokens":[
+  {"id":0,"content":"<s>","special":true,
+   "single_word":false,"lstrip":false,"rstrip":false,"normalized":false},
+  {"id":1,"content":"</s>","special":true,
+   "single_word":false,"lstrip":false,"rstrip":false,"normalized":false},
+  {"id":2,"content":"<end>","special":true,
+   "single_word":false,"lstrip":false,"rstrip":false,"normalized":false}],
+  "normalizer":null,
+  "pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false,
+   "trim_offsets":true,"use_regex":false},
+  "post_processor":{"type":"TemplateProcessing",
+    "single":[{"SpecialToken":{"id":"<s>","type_id":0}},{"Sequence":{"id":"A","type_id":0}}],
+    "pair":[{"Sequence":{"id":"A","type_id":0}},{"Sequence":{"id":"B","type_id":1}}],
+    "special_tokens":{"<s>":{"id":"<s>","ids":[0],"tokens":["<s>"]}}},
+  "decoder":{"type":"ByteLevel","add_prefix_space":false,
+   "trim_offsets":true,"use_regex":false},
+  "model":{"type":"BPE","dropout":null,"unk_token":null,"continuing_subword_prefix":null,
+    "end_of_word_suffix":null,"fuse_unk":false,"byte_fallback":false,
+    "vocab":{"<s>":0,"</s>":1,"<end>":2,"a":3,"b":4,"c":5},"merges":[]}})";
+
+TextCheckpoint safetensors() {
+  TextCheckpoint checkpoint;
+  checkpoint.files["tokenizer.json"] = kTokenizer;
+  checkpoint.files["tokenizer_config.json"] =
+      R"({"bos_token":{"content":"<s>"},"eos_token":"</s>","chat_template":"{{ bos_token }}x"})";
+  checkpoint.files["config.json"] = R"({"eos_token_id":1})";
+  return checkpoint;
+}
+
+void add(Metadata& metadata, const char* key, MetadataValue value) {
+  ASSERT_TRUE(metadata.insert(key, std::move(value)));
+}
+
+// A byte-level GGUF vocabulary: the letters a to c, then special tokens and one ordinary word.
+TextCheckpoint gguf(const std::vector<std::pair<std::string_view, int64_t>>& specials) {
+  TextCheckpoint checkpoint;
+  checkpoint.kind_ = CheckpointKind::kGguf;
+  checkpoint.path_ = "models/tiny.gguf";
+  Metadata& metadata = checkpoint.metadata_;
+  std::vector<std::string_view> tokens = {"a", "b", "c"};
+  std::vector<int64_t> types = {1, 1, 1};
+  for (const auto& [text, type] : specials) {
+    tokens.push_back(text);
+    types.push_back(type);
+  }
+  add(metadata, "tokenizer.ggml.model", {std::string_view("gpt2")});
+  add(metadata, "tokenizer.ggml.pre", {std::string_view("gpt-2")});
+  add(metadata, "tokenizer.ggml.tokens", {MetadataValue::Array(tokens)});
+  add(metadata, "tokenizer.ggml.token_type", {MetadataValue::Array(types)});
+  add(metadata, "tokenizer.ggml.merges", {MetadataValue::Array(std::vector<std::string_view>{})});
+  return checkpoint;
+}
+
+TEST(TextBundle, ReadsASafetensorsFolder) {
+  TextCheckpoint checkpoint = safetensors();
+  checkpoint.files["generation_config.json"] =
+      R"({"eos_token_id":[2,1,99],"temperature":0.6,"top_k":20,"top_p":0.95,"min_p":7})";
+  const auto bundle = TextBundle::load(checkpoint);
+  ASSERT_TRUE(bundle.ok()) << bundle.error().message;
+  EXPECT_EQ(bundle->bos_token, "<s>");
+  EXPECT_EQ(bundle->eos_token, "</s>");
+  EXPECT_EQ(bundle->end_ids, (std::vector<int32_t>{1, 2}));  // 99 is no token
+  EXPECT_EQ(bundle->sampling.temperature, 0.6f);
+  EXPECT_EQ(bundle->sampling.top_k, 20);
+  EXPECT_EQ(bundle->sampling.top_p, 0.95f);
+  EXPECT_FALSE(bundle->sampling.min_p.has_value());  // out of range
+  EXPECT_EQ(bundle->display_name, "tiny-chat");
+  ASSERT_NE(bundle->chat_template, nullptr);
+  EXPECT_EQ(bundle->chat_template->render(R"({"messages":[]})").value(), "<s>x");
+}
+
+TEST(TextBundle, FindsTheTemplateWhereverItIs) {
+  TextCheckpoint checkpoint = safetensors();
+  checkpoint.files["tokenizer_config.json"] =
+      R"({"bos_token":"<s>","chat_template":[{"name":"tool_use","template":"T"},)"
+      R"({"name":"default","template":"D{{ 1 }}"}]})";
+  EXPECT_EQ(TextBundle::load(checkpoint)->chat_template->source(), "D{{ 1 }}");
+  checkpoint.files["chat_template.jinja"] = "J{{ 1 }}";
+  EXPECT_EQ(TextBundle::load(checkpoint)->chat_template->source(), "J{{ 1 }}");
+  checkpoint.files.erase("chat_template.jinja");
+  checkpoint.files["tokenizer_config.json"] =
+      R"({"chat_template":[{"name":"tool_use","template":"T"}]})";
+  EXPECT_EQ(TextBundle::load(checkpoint)->chat_template, nullptr);
+  checkpoint.files.erase("tokenizer_config.json");
+  EXPECT_EQ(TextBundle::load(checkpoint)->chat_template, nullptr);
+}
+
+TEST(TextBundle, SaysWhatIsWrongWithAFolder) {
+  TextCheckpoint checkpoint = safetensors();
+  checkpoint.files["chat_template.jinja"] = "{% if %}";
+  EXPECT_FALSE(TextBundle::load(checkpoint).ok());
+  checkpoint = safetensors();
+  checkpoint.files["generation_config.json"] = "{";
+  const auto broken = TextBundle::load(checkpoint);
+  ASSERT_FALSE(broken.ok());
+  EXPECT_TRUE(broken.error().message.starts_with("generation_config.json is not valid JSON"));
+  checkpoint = safetensors();
+  checkpoint.files.erase("tokenizer.json");
+  const auto none = TextBundle::load(checkpoint);
+  ASSERT_FALSE(none.ok());
+  EXPECT_EQ(none.error().code, ErrorCode::kNotFound);
+  EXPECT_EQ(none.error().message, "models/tiny-chat has no tokenizer.json beside the weights");
+}
+
+TEST(TextBundle, EncodesWithExactlyOneBos) {
+  const auto bundle = TextBundle::load(safetensors());
+  ASSERT_TRUE(bundle.ok()) << bundle.error().message;
+  using Ids = std::vector<int32_t>;
+  EXPECT_EQ(bundle->encode_prompt("ab", true).value(), (Ids{0, 3, 4}));
+  EXPECT_EQ(bundle->encode_prompt("<s>ab", true).value(), (Ids{0, 3, 4}));
+  EXPECT_EQ(bundle->encode_prompt("ab", false).value(), (Ids{3, 4}));
+  EXPECT_EQ(bundle->encode_chat("<s>ab").value(), (Ids{0, 3, 4}));
+  EXPECT_EQ(bundle->encode_chat("ab").value(), (Ids{0, 3, 4}));
+}
+
+TEST(TextBundle, ReadsAGgufVocabulary) {
+  TextCheckpoint checkpoint = gguf({{"<|bos|>", 3}, {"<|im_end|>", 3}, {"</s>", 1}, {"<eos>", 4}});
+  Metadata& metadata = checkpoint.metadata_;
+  add(metadata, "tokenizer.ggml.bos_token_id", {int64_t{3}});
+  add(metadata, "tokenizer.ggml.eos_token_id", {int64_t{2}});
+  add(metadata, "tokenizer.ggml.eot_token_id", {int64_t{700}});  // out of range: ignored
+  add(metadata, "tokenizer.ggml.add_bos_token", {true});
+  add(metadata, "tokenizer.chat_template", {std::string_view("{{ bos_token }}{{ eos_token }}")});
+  add(metadata, "general.name", {std::string_view("Tiny Model")});
+  add(metadata, "general.sampling.temp", {0.3});
+  const auto bundle = TextBundle::load(checkpoint);
+  ASSERT_TRUE(bundle.ok()) << bundle.error().message;
+  // The control token counts by its text; the ordinary word </s> and the user-defined <eos> do not.
+  EXPECT_EQ(bundle->end_ids, (std::vector<int32_t>{2, 4}));
+  EXPECT_EQ(bundle->bos_token, "<|bos|>");
+  EXPECT_EQ(bundle->display_name, "Tiny Model");
+  EXPECT_EQ(bundle->sampling.temperature, 0.3f);
+  EXPECT_EQ(bundle->chat_template->render(R"({"messages":[]})").value(), "<|bos|>c");
+  EXPECT_EQ(bundle->encode_prompt("ab", true).value(), (std::vector<int32_t>{3, 0, 1}));
+}
+
+TEST(TextBundle, AMessageEndIsNoTurnEndWhereTurnsHaveTheirOwn) {
+  const auto turns = TextBundle::load(gguf({{"<|end|>", 3}, {"<|return|>", 3}, {"<|call|>", 3}}));
+  ASSERT_TRUE(turns.ok()) << turns.error().message;
+  EXPECT_EQ(turns->end_ids, (std::vector<int32_t>{4, 5}));
+  const auto plain = TextBundle::load(gguf({{"<|end|>", 3}}));
+  ASSERT_TRUE(plain.ok()) << plain.error().message;
+  EXPECT_EQ(plain->end_ids, (std::vector<int32_t>{3}));
+}
+
+TEST(TextBundle, AGgufFileWithoutVocabularyOrWithATemplateNameOnly) {
+  TextCheckpoint checkpoint;
+  checkpoint.kind_ = CheckpointKind::kGguf;
+  const auto none = TextBundle::load(checkpoint);
+  ASSERT_FALSE(none.ok());
+  EXPECT_EQ(none.error().message, "the file has no tokenizer (tokenizer.ggml.tokens)");
+  TextCheckpoint named = gguf({{"<s>", 3}});
+  add(named.metadata_, "tokenizer.chat_template", {std::string_view("mistral-v7-tekken")});
+  const auto bundle = TextBundle::load(named);
+  ASSERT_TRUE(bundle.ok()) << bundle.error().message;
+  EXPECT_EQ(bundle->chat_template, nullptr);
+}
+
+}  // namespace
+}  // namespace headrace

@@ -1,0 +1,129 @@
+// parse_body: a parser that builds the value and, on the way, sees what a finished value no longer
+// shows: keys that are given twice, and numbers that no double holds.
+
+#include <algorithm>
+#include <boost/json/basic_parser_impl.hpp>
+#include <boost/json/value_stack.hpp>
+#include <cmath>
+
+#include "server/api/fields.h"
+#include "server/api/json.h"
+
+namespace headrace {
+namespace {
+
+namespace json = boost::json;
+
+// Told of each part of the text in order; false ends the parse. Keys are compared by sorting, so
+// that no choice of keys makes it slow.
+class BodyHandler {
+ public:
+  static constexpr size_t max_object_size = json::object::max_size();
+  static constexpr size_t max_array_size = json::array::max_size();
+  static constexpr size_t max_key_size = json::string::max_size();
+  static constexpr size_t max_string_size = json::string::max_size();
+  using Code = json::error_code;
+
+  bool on_document_begin(Code&) { return stack_.reset(), true; }
+  bool on_document_end(Code&) { return true; }
+  bool on_object_begin(Code&) { return first_keys_.push_back(keys_.size()), true; }
+  bool on_object_end(size_t count, Code& code) {
+    stack_.push_object(count);
+    return check_keys(code);
+  }
+  bool on_array_begin(Code&) { return true; }
+  bool on_array_end(size_t count, Code&) { return stack_.push_array(count), true; }
+  bool on_key_part(json::string_view text, size_t, Code&) {
+    part_ += text;
+    return stack_.push_chars(text), true;
+  }
+  bool on_key(json::string_view text, size_t, Code&) {
+    part_ += text;
+    keys_.push_back(std::exchange(part_, {}));
+    return stack_.push_key(text), true;
+  }
+  bool on_string_part(json::string_view text, size_t, Code&) {
+    return stack_.push_chars(text), true;
+  }
+  bool on_string(json::string_view text, size_t, Code&) { return stack_.push_string(text), true; }
+  bool on_number_part(json::string_view, Code&) { return true; }
+  bool on_int64(int64_t value, json::string_view, Code&) { return stack_.push_int64(value), true; }
+  bool on_uint64(uint64_t value, json::string_view, Code&) {
+    return stack_.push_uint64(value), true;
+  }
+  bool on_double(double value, json::string_view, Code& code) {
+    if (!std::isfinite(value)) {
+      return fail(Error{ErrorCode::kInvalidArgument,
+                        "the body holds a number beyond the range of a double (about 1.8e308)",
+                        {},
+                        {}},
+                  code);
+    }
+    return stack_.push_double(value), true;
+  }
+  bool on_bool(bool value, Code&) { return stack_.push_bool(value), true; }
+  bool on_null(Code&) { return stack_.push_null(), true; }
+  bool on_comment_part(json::string_view, Code&) { return true; }
+  bool on_comment(json::string_view, Code&) { return true; }
+
+  json::value release() { return stack_.release(); }
+  const std::optional<Error>& refusal() const { return refusal_; }
+
+ private:
+  // The keys of the object that ends are the last ones.
+  bool check_keys(Code& code) {
+    const auto begin = keys_.begin() + static_cast<int64_t>(first_keys_.back());
+    first_keys_.pop_back();
+    std::sort(begin, keys_.end());
+    const auto twice = std::adjacent_find(begin, keys_.end());
+    if (twice != keys_.end()) {
+      const std::string shown = show_value(json::string(*twice));
+      return fail(Error{ErrorCode::kInvalidArgument,
+                        fmt::format("the body gives the key {} more than once in one object, "
+                                    "but each may be given once",
+                                    shown),
+                        {},
+                        twice->substr(0, 64)},
+                  code);
+    }
+    keys_.erase(begin, keys_.end());
+    return true;
+  }
+
+  bool fail(Error error, Code& code) {
+    refusal_ = std::move(error);
+    code = json::error::exception;  // any: refusal_ says what it is
+    return false;
+  }
+
+  json::value_stack stack_;
+  std::string part_;                // of a key that comes in parts
+  std::vector<std::string> keys_;   // of all open objects
+  std::vector<size_t> first_keys_;  // where those of each open object begin
+  std::optional<Error> refusal_;
+};
+
+Error bad_json(std::string_view reason, size_t offset) {
+  return make_error(ErrorCode::kInvalidArgument, "the body is not valid JSON: {} at byte {}",
+                    reason, offset);
+}
+
+}  // namespace
+
+Result<json::value> parse_body(std::string_view text) {
+  json::parse_options options;
+  options.max_depth = kMaxJsonDepth;
+  json::basic_parser<BodyHandler> parser(options);
+  json::error_code code;
+  try {
+    const size_t consumed = parser.write_some(false, text.data(), text.size(), code);
+    if (parser.handler().refusal()) return Error(*parser.handler().refusal());
+    if (!code && consumed < text.size()) code = json::error::extra_data;
+    if (code) return bad_json(code.message(), consumed);
+    return parser.handler().release();
+  } catch (const std::exception& error) {
+    return make_error(ErrorCode::kExhausted, "the body cannot be parsed as JSON: {}", error.what());
+  }
+}
+
+}  // namespace headrace

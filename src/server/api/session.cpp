@@ -1,0 +1,475 @@
+#include "server/api/session.h"
+
+#include <algorithm>
+
+#include "server/api/api_fields.h"
+#include "server/api/errors.h"
+#include "server/api/json.h"
+#include "server/api/text_position.h"
+
+namespace headrace {
+namespace {
+
+constexpr size_t kContextTokens = 16;  // of the prompt, so that the first token joins correctly
+// What one turn on the I/O thread does at most: well under a millisecond.
+constexpr size_t kEventsPerTurn = 32;
+constexpr size_t kScoresPerTurn = 64;
+constexpr size_t kBytesPerTurn = 256 * 1024;
+
+std::vector<int32_t> last_tokens(const std::vector<int32_t>& ids) {
+  const size_t count = std::min(ids.size(), kContextTokens);
+  return {ids.end() - static_cast<int64_t>(count), ids.end()};
+}
+
+// Of an event that waits. Ends are few, and the log-probs of prompts were counted at the start.
+size_t event_bytes(const Event& event) {
+  if (event.kind == Event::Kind::kFinished) return 0;
+  const size_t num_top = event.logprobs ? event.logprobs->top.size() : 0;
+  return sizeof(Event) + sizeof(size_t) + num_top * sizeof(std::pair<int32_t, float>);
+}
+
+std::string_view reason_name(FinishReason reason) {
+  return reason == FinishReason::kLength ? "length" : "stop";
+}
+
+Error no_memory() {
+  return Error{ErrorCode::kExhausted,
+               "the answer needs more memory than is left for answers, so it was ended early",
+               "ask for fewer choices or log-probs, or try again later",
+               {}};
+}
+
+}  // namespace
+
+struct Session::Choice {
+  Choice(size_t idx, const Prompt& source) : choice_idx(idx), prompt(&source) {
+    answer.choice_idx = idx;
+    answer.first = true;
+  }
+
+  size_t choice_idx;
+  const Prompt* prompt;
+  RequestId request_id = 0;
+  int32_t max_tokens = 0;
+  std::unique_ptr<StreamDecoder> decoder;  // while it runs
+  std::unique_ptr<TextPosition> position;  // while it runs, if there are scores
+  ChoiceDelta answer;                      // not yet sent; without streaming: the answer so far
+  size_t paid_bytes = 0;                   // of its scores: the prompt's, counted at the start
+  size_t held_bytes = 0;                   // of `answer`, in the lease
+  std::vector<ScoredToken> unsent;         // scores whose text was not emitted yet
+  std::string last_text;                   // of the last token that fits: it waits for the reason
+  int64_t num_characters = 0;              // emitted
+  int32_t num_tokens = 0;
+  bool echoed = false;
+  bool stopped = false;  // by a stop string: further tokens are not part of the answer
+  bool finished = false;
+};
+
+Session::Session(const SessionHost& host, GenerationRequest request)
+    : engine_(host.engine),
+      model_(host.model),
+      counters_(host.counters),
+      limits_(host.limits),
+      memory_(std::move(request.memory)),
+      request_(std::move(request)) {
+  const size_t n = static_cast<size_t>(request_.num_choices);
+  cached_tokens_.resize(request_.prompts.size());
+  choices_.reserve(request_.total_choices());
+  for (size_t i = 0; i < request_.total_choices(); ++i) {
+    choices_.emplace_back(i, request_.prompts[i / n]);
+    choices_.back().echoed = !request_.echo;
+  }
+  if (counters_.live_responses.fetch_add(1) == 0) counters_.busy_since = now_us();
+}
+
+Session::~Session() {
+  memory_.reset();
+  counters_.live_responses.fetch_sub(1);
+}
+
+void Session::start(const SessionHost& host, GenerationRequest request,
+                    std::unique_ptr<ResponseRenderer> renderer,
+                    std::shared_ptr<ResponseWriter> writer) {
+  const std::shared_ptr<Session> session(new Session(host, std::move(request)));
+  session->renderer_ = std::move(renderer);
+  session->writer_ = std::move(writer);
+  const Status status = session->submit_more();
+  if (status.ok()) return session->begin();
+  session->cancel_all();
+  session->close()->send(error_response(status.error()));
+}
+
+// Fills the window. Scarcity waits for one of our own choices to end; it is an error if none runs.
+Status Session::submit_more() {
+  while (num_submitted_ < choices_.size() &&
+         num_submitted_ - num_finished_ < limits_.max_open_choices) {
+    const Status status = submit(choices_[num_submitted_]);
+    if (status.ok()) {
+      ++num_submitted_;
+      continue;
+    }
+    const bool can_wait =
+        begun_ && num_submitted_ > num_finished_ && status.error().code == ErrorCode::kExhausted;
+    return can_wait ? Status() : status;
+  }
+  return {};
+}
+
+Status Session::submit(Choice& choice) {
+  Request request = request_.engine_request(choice.choice_idx, model_.max_context);
+  const Tokenizer& tokenizer = *model_.text.tokenizer;
+  const auto make_decoder = [&](std::vector<std::string> stops) {
+    return StreamDecoder(tokenizer, std::move(stops), request_.skip_special, request_.include_stop,
+                         last_tokens(choice.prompt->ids));
+  };
+  choice.max_tokens = request.max_tokens;
+  choice.decoder = std::make_unique<StreamDecoder>(make_decoder(request_.stop));
+  if (request.num_logprobs || request.num_prompt_logprobs) {
+    choice.position =
+        std::make_unique<TextPosition>(tokenizer, choice.prompt->echo_text, make_decoder({}));
+  }
+  if (request_.only_echoes()) {
+    Event end;
+    end.kind = Event::Kind::kFinished;
+    end.reason = FinishReason::kLength;
+    on_event(choice.choice_idx, std::move(end));
+    return {};
+  }
+  auto sink = [self = shared_from_this(), i = choice.choice_idx](Event&& event) {
+    return self->on_event(i, std::move(event));
+  };
+  choice.request_id = TRY(engine_.submit(std::move(request), std::move(sink)));
+  return {};
+}
+
+void Session::begin() {
+  std::shared_ptr<ResponseWriter> writer;
+  {
+    std::lock_guard lock(mutex_);
+    begun_ = true;
+    scheduled_ = true;
+    writer = writer_;
+  }
+  if (request_.stream) writer->start_stream(headers());
+  const std::weak_ptr<Session> weak = weak_from_this();
+  writer->on_written([weak] {
+    if (const auto self = weak.lock()) self->on_written();
+  });
+  writer->on_disconnect([weak] {
+    if (const auto self = weak.lock()) self->on_disconnect();
+  });
+  writer->post([self = shared_from_this()] { self->drain(); });
+}
+
+HttpHeaders Session::headers() const {
+  const std::string ignored = request_.ignored.text();
+  if (ignored.empty()) return {};
+  return {{std::string(kIgnoredHeader), ignored}};
+}
+
+bool Session::on_event(size_t choice_idx, Event&& event) {
+  std::shared_ptr<ResponseWriter> writer;
+  bool taken = true;
+  {
+    std::lock_guard lock(mutex_);
+    if (writer_ == nullptr) return false;
+    if (!broken_) broken_ = find_breach(event);
+    taken = !broken_;
+    if (taken) events_.push_back({choice_idx, std::move(event)});
+    if (!begun_ || scheduled_ || (paused_ && taken)) return taken;
+    scheduled_ = true;
+    writer = writer_;
+  }
+  writer->post([self = shared_from_this()] { self->drain(); });
+  return taken;
+}
+
+// What ends the answer instead of taking one more event. A client is too slow only where it is its
+// turn: what was sent is not taken, and many events came since it last took something. One whose
+// I/O thread is busy is not.
+std::optional<Error> Session::find_breach(const Event& event) {
+  if (event.kind == Event::Kind::kFinished) return std::nullopt;
+  const size_t num_open = std::min(choices_.size(), limits_.max_open_choices);
+  if (paused_ && events_.size() >= read_mark_ + limits_.max_queued_events * num_open) {
+    counters_.slow_clients.add();
+    return make_error(ErrorCode::kExhausted,
+                      "the client read too slowly, so the answer was ended early");
+  }
+  if (!memory_.grow(event_bytes(event))) return no_memory();
+  return std::nullopt;
+}
+
+void Session::drain() {
+  for (size_t i = 0; i < kEventsPerTurn; ++i) {
+    std::optional<Pending> next;
+    if (!take_turn(next)) return;
+    if (next) {
+      handle(std::move(*next));
+    } else if (scoring_) {
+      score_prompt();
+      break;
+    } else {
+      write_whole();
+      break;
+    }
+  }
+  std::shared_ptr<ResponseWriter> writer;
+  {
+    std::lock_guard lock(mutex_);
+    writer = writer_;
+    if (writer == nullptr) scheduled_ = false;
+  }
+  if (writer != nullptr) writer->post([self = shared_from_this()] { self->drain(); });
+}
+
+// True: go on, with `next` or with what was begun. False: there is nothing to do for now.
+bool Session::take_turn(std::optional<Pending>& next) {
+  std::optional<Error> broken;
+  {
+    std::lock_guard lock(mutex_);
+    broken = broken_;
+    if (writer_ != nullptr && !broken) {
+      const bool was_paused = paused_;
+      paused_ = request_.stream && writer_->queued_bytes() > limits_.max_queued_bytes;
+      if (paused_ && !was_paused) read_mark_ = events_.size();
+      const bool has_begun = scoring_ || num_finished_ == choices_.size();
+      if (!paused_ && has_begun) return true;
+      if (!paused_ && !events_.empty()) {
+        next = std::move(events_.front());
+        events_.pop_front();
+        (void)memory_.resize(memory_.bytes() - event_bytes(next->event));
+        return true;
+      }
+    }
+    scheduled_ = false;
+    if (writer_ == nullptr) return false;
+  }
+  if (broken) fail(*broken);
+  return false;
+}
+
+void Session::on_written() {
+  {
+    std::lock_guard lock(mutex_);
+    read_mark_ = events_.size();
+    if (!paused_ || scheduled_ || writer_ == nullptr) return;
+    if (writer_->queued_bytes() > limits_.max_queued_bytes / 2) return;
+    scheduled_ = true;
+  }
+  drain();
+}
+
+void Session::on_disconnect() {
+  counters_.disconnects.add();
+  note("cancelled");
+  cancel_all();
+  close();
+}
+
+void Session::handle(Pending&& pending) {
+  Choice& choice = choices_[pending.choice_idx];
+  Event& event = pending.event;
+  switch (event.kind) {
+    case Event::Kind::kPromptLogprobs:
+      scoring_ = Scoring{pending.choice_idx, std::move(event.prompt_logprobs), 0};
+      return;
+    case Event::Kind::kToken:
+      if (!choice.stopped) add_token(choice, event);
+      return;
+    case Event::Kind::kFinished:
+      end_choice(choice, event);
+      return;
+  }
+}
+
+// Some of them: long prompts have many. A stream sends them in parts.
+void Session::score_prompt() {
+  Choice& choice = choices_[scoring_->choice_idx];
+  const std::vector<int32_t>& ids = choice.prompt->ids;
+  const size_t end = std::min(scoring_->scores.size(), ids.size());
+  const size_t turn_end = std::min(end, scoring_->num_done + kScoresPerTurn);
+  for (size_t i = scoring_->num_done; i < turn_end; ++i) {
+    renderer_->add_score(
+        {ids[i], std::move(scoring_->scores[i]), choice.position->of_prompt(ids[i])},
+        choice.answer.scores);
+  }
+  scoring_->num_done = turn_end;
+  if (turn_end == end) scoring_.reset();
+  choice.paid_bytes = choice.answer.scores.bytes();
+  if (request_.stream && choice.paid_bytes > kBytesPerTurn) {
+    emit(choice, choice.echoed ? std::string() : choice.prompt->echo_text, FinishReason::kNone);
+  }
+}
+
+void Session::add_token(Choice& choice, const Event& event) {
+  if (first_token_us_ == 0) first_token_us_ = now_us();
+  know_cached(choice, event.usage);
+  if (!choice.echoed) emit(choice, choice.prompt->echo_text, FinishReason::kNone);
+  ++choice.num_tokens;
+  if (event.logprobs) {
+    choice.unsent.push_back(
+        {event.token_id, event.logprobs, choice.position->of_output(event.token_id)});
+  }
+  StreamPiece piece = choice.decoder->push(event.token_id);
+  if (piece.stopped) {
+    choice.stopped = true;
+    engine_.stop(choice.request_id);
+    emit(choice, std::move(piece.text), FinishReason::kStop);
+  } else if (choice.num_tokens >= choice.max_tokens) {
+    choice.last_text = std::move(piece.text);  // the end follows at once and goes with it
+  } else if (!piece.text.empty()) {
+    emit(choice, std::move(piece.text), FinishReason::kNone);
+  }
+}
+
+void Session::end_choice(Choice& choice, const Event& event) {
+  know_cached(choice, event.usage);
+  const RequestTimes& times = event.times;
+  if (times.first_token > 0 && choice.choice_idx == 0) first_token_us_ = times.first_token;
+  if (times.started > 0 && queue_us_ < 0) queue_us_ = times.started - times.submitted;
+  if (!choice.stopped && event.reason == FinishReason::kError) return fail(event.error);
+  if (!choice.stopped && event.reason == FinishReason::kCancelled) {
+    return fail(make_error(ErrorCode::kUnavailable,
+                           "the answer was ended early because the server is shutting down"));
+  }
+  if (!choice.stopped) {
+    choice.num_tokens = event.usage.output_tokens;
+    const StreamPiece rest = choice.decoder->finish();
+    std::string text = choice.echoed ? std::string() : choice.prompt->echo_text;
+    text += choice.last_text + rest.text;
+    emit(choice, std::move(text), rest.stopped ? FinishReason::kStop : event.reason);
+  }
+  choice.finished = true;
+  choice.decoder.reset();
+  choice.position.reset();
+  last_reason_ = choice.stopped ? FinishReason::kStop : event.reason;
+  if (++num_finished_ < choices_.size()) {
+    const Status status = submit_more();
+    if (!status.ok()) fail(status.error());
+  } else if (request_.stream) {
+    finish_stream();
+  }
+}
+
+void Session::know_cached(const Choice& choice, const Usage& usage) {
+  auto& cached = cached_tokens_[choice.choice_idx / static_cast<size_t>(request_.num_choices)];
+  if (!cached && usage.prompt_tokens > 0) cached = usage.cached_tokens;
+}
+
+void Session::emit(Choice& choice, std::string text, FinishReason finish) {
+  choice.echoed = true;
+  choice.num_characters += count_characters(text);
+  for (ScoredToken& token : choice.unsent) {
+    // What a stop string cut off has no place in the text.
+    token.text_offset = std::min(token.text_offset, choice.num_characters);
+    renderer_->add_score(token, choice.answer.scores);
+  }
+  choice.unsent.clear();
+  choice.answer.text += text;
+  choice.answer.finish = finish;
+  if (!request_.stream) return keep(choice);
+  const Usage so_far = request_.continuous_usage ? usage() : Usage();
+  const std::string bytes =
+      renderer_->chunk(choice.answer, request_.continuous_usage ? &so_far : nullptr);
+  choice.answer = ChoiceDelta{choice.choice_idx, false, {}, {}, FinishReason::kNone};
+  std::lock_guard lock(mutex_);
+  if (writer_ != nullptr) writer_->write(bytes);
+}
+
+// The part of the answer that came is held until the whole is sent.
+void Session::keep(Choice& choice) {
+  const ScoreText& scores = choice.answer.scores;
+  const size_t held = choice.answer.text.size() + scores.bytes() - choice.paid_bytes;
+  std::lock_guard lock(mutex_);
+  if (!memory_.grow(held - choice.held_bytes)) {
+    if (!broken_) broken_ = no_memory();
+    return;
+  }
+  choice.held_bytes = held;
+}
+
+void Session::finish_stream() {
+  const Usage total = usage();
+  note(reason_name(last_reason_));
+  const auto writer = close();
+  if (writer == nullptr) return;
+  if (request_.include_usage) writer->write(renderer_->usage_chunk(total));
+  writer->write(renderer_->end_event());
+  writer->end_stream();
+}
+
+// Some of the choices; after the last the answer is sent.
+void Session::write_whole() {
+  const size_t begin = whole_.str().size();
+  if (num_written_ == 0) renderer_->begin_whole(whole_);
+  while (num_written_ < choices_.size() && whole_.str().size() - begin < kBytesPerTurn) {
+    Choice& choice = choices_[num_written_++];
+    renderer_->add_choice(choice.answer, whole_);
+    choice.answer = {};
+  }
+  if (num_written_ < choices_.size()) return;
+  renderer_->end_whole(usage(), whole_);
+  note(reason_name(last_reason_));
+  const auto writer = close();
+  if (writer == nullptr) return;
+  HttpResponse response{200, whole_.take(), "application/json", headers(), {}};
+  {
+    std::lock_guard lock(mutex_);
+    (void)memory_.resize(response.body.capacity());
+    response.memory = std::move(memory_);
+  }
+  writer->send(std::move(response));
+}
+
+void Session::fail(const Error& error) {
+  note("error");
+  cancel_all();
+  const auto writer = close();
+  if (writer == nullptr) return;
+  if (!request_.stream) {
+    writer->send(error_response(error));
+    return;
+  }
+  writer->write(renderer_->error_event(error));
+  writer->end_stream();
+}
+
+// Of the whole response: a prompt counts once however many choices it has.
+Usage Session::usage() const {
+  Usage total;
+  for (const Choice& choice : choices_) total.output_tokens += choice.num_tokens;
+  for (const Prompt& prompt : request_.prompts) {
+    total.prompt_tokens += static_cast<int32_t>(prompt.ids.size());
+  }
+  for (const auto& cached : cached_tokens_) total.cached_tokens += cached.value_or(0);
+  return total;
+}
+
+void Session::note(std::string_view finish) {
+  const Usage total = usage();
+  RequestNote note;
+  note.answer_id = renderer_->id();
+  note.finish = finish;
+  note.prompt_tokens = total.prompt_tokens;
+  note.cached_tokens = total.cached_tokens;
+  note.output_tokens = total.output_tokens;
+  note.queue_us = queue_us_;
+  const TimeUs arrived = request_.prototype.arrived_us;
+  if (first_token_us_ > 0 && arrived > 0) note.first_token_us = first_token_us_ - arrived;
+  std::lock_guard lock(mutex_);
+  if (writer_ != nullptr) writer_->note(std::move(note));
+}
+
+void Session::cancel_all() {
+  for (const Choice& choice : choices_) {
+    if (choice.request_id != 0 && !choice.finished) engine_.cancel(choice.request_id);
+  }
+}
+
+std::shared_ptr<ResponseWriter> Session::close() {
+  std::lock_guard lock(mutex_);
+  events_.clear();
+  return std::exchange(writer_, nullptr);
+}
+
+}  // namespace headrace

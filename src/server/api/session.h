@@ -1,0 +1,137 @@
+// Session: one live response: the engine's events of its choices in, bytes of the answer out.
+//
+// Events arrive on the engine thread and wait in a queue; they are turned into text on the
+// connection's I/O thread, a bounded piece at a time, so that the other connections of the thread
+// get their turn. Everything that waits or is kept is part of the request's lease of the server's
+// memory. Work that is done in vain is cancelled: of a client that left, that reads nothing (so
+// that data to send piles up, then events), or of an answer that finds no more memory. The engine
+// has at most a window of the choices at once; the others follow as those end. Every stream ends
+// with exactly one end: the end event, or one error event.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/metrics.h"
+#include "engine/engine.h"
+#include "server/api/openai.h"
+#include "server/http/http.h"
+#include "text/stream_decoder.h"
+
+namespace headrace {
+
+struct SessionLimits {
+  size_t max_queued_bytes = 256 * 1024;  // rendered, not yet sent: above it rendering pauses
+  size_t max_queued_events = 1024;       // per choice, since a paused client last read something
+  size_t max_open_choices = 32;          // in the engine at once
+};
+
+// Of all sessions. Any thread.
+struct SessionCounters {
+  Counter disconnects;   // clients that left before their answer was complete
+  Counter slow_clients;  // answers ended because the client read too slowly
+  std::atomic<int> live_responses = 0;
+  std::atomic<TimeUs> busy_since = 0;  // when live_responses last rose from 0
+};
+
+// What every session needs of its server. Outlives the sessions.
+struct SessionHost {
+  Engine& engine;
+  const ServingModel& model;
+  SessionCounters& counters;
+  SessionLimits limits;
+};
+
+class Session : public std::enable_shared_from_this<Session> {
+ public:
+  // Submits the first choices; an engine that refuses one makes the answer that error. The session
+  // lives until its last event.
+  static void start(const SessionHost& host, GenerationRequest request,
+                    std::unique_ptr<ResponseRenderer> renderer,
+                    std::shared_ptr<ResponseWriter> writer);
+  ~Session();
+
+ private:
+  struct Choice;
+  struct Pending {
+    size_t choice_idx = 0;
+    Event event;
+  };
+  // A prompt's log-probs, on their way into the answer.
+  struct Scoring {
+    size_t choice_idx = 0;
+    std::vector<std::optional<TokenLogprobs>> scores;
+    size_t num_done = 0;
+  };
+
+  Session(const SessionHost& host, GenerationRequest request);
+
+  // Any thread.
+  bool on_event(size_t choice_idx, Event&& event);
+
+  // The thread that starts the session, then the connection's I/O thread.
+  Status submit_more();
+  Status submit(Choice& choice);
+
+  // The thread that starts the session.
+  void begin();
+
+  // The connection's I/O thread.
+  void drain();
+  bool take_turn(std::optional<Pending>& next);
+  void on_disconnect();
+  void on_written();
+  void handle(Pending&& pending);
+  void score_prompt();
+  void add_token(Choice& choice, const Event& event);
+  void end_choice(Choice& choice, const Event& event);
+  void know_cached(const Choice& choice, const Usage& usage);
+  void emit(Choice& choice, std::string text, FinishReason finish);
+  void keep(Choice& choice);
+  void finish_stream();
+  void write_whole();
+  void fail(const Error& error);
+  void note(std::string_view finish);  // for the log of requests, before close()
+  HttpHeaders headers() const;
+  Usage usage() const;
+
+  void cancel_all();
+  std::shared_ptr<ResponseWriter> close();  // nothing is taken or sent after it
+
+  std::optional<Error> find_breach(const Event& event);  // with mutex_ held
+
+  Engine& engine_;
+  const ServingModel& model_;
+  SessionCounters& counters_;
+  const SessionLimits limits_;
+  ByteBudget::Lease memory_;  // guarded by mutex_
+  const GenerationRequest request_;
+  std::unique_ptr<ResponseRenderer> renderer_;  // I/O thread only once begun, as all up to mutex_
+  std::vector<Choice> choices_;
+  std::vector<std::optional<int32_t>> cached_tokens_;  // of each prompt, as first heard
+  size_t num_submitted_ = 0;
+  size_t num_finished_ = 0;
+  std::optional<Scoring> scoring_;
+  JsonWriter whole_;        // without streaming: the answer's text
+  size_t num_written_ = 0;  // choices in it
+  FinishReason last_reason_ = FinishReason::kNone;
+  TimeUs first_token_us_ = 0;
+  int64_t queue_us_ = -1;
+
+  std::mutex mutex_;                        // guards all below
+  std::shared_ptr<ResponseWriter> writer_;  // null once closed
+  std::deque<Pending> events_;
+  size_t read_mark_ = 0;         // events_ when a paused client last took something
+  bool begun_ = false;           // the first choices are submitted
+  bool scheduled_ = false;       // drain() is posted
+  bool paused_ = false;          // too much is waiting to be sent
+  std::optional<Error> broken_;  // why the answer cannot go on
+};
+
+}  // namespace headrace

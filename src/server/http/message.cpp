@@ -1,0 +1,110 @@
+#include "server/http/message.h"
+
+#include <boost/beast/http/status.hpp>
+#include <ctime>
+#include <random>
+
+#include "server/http/parser.h"
+
+namespace headrace {
+namespace {
+
+namespace http = boost::beast::http;
+
+std::string_view reason_phrase(int status) {
+  const std::string_view known = http::obsolete_reason(static_cast<http::status>(status));
+  return known.empty() ? std::string_view("Unknown") : known;
+}
+
+// "Sat, 21 Nov 2026 10:00:00 GMT"
+std::string http_date() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  gmtime_r(&now, &parts);
+  char text[40];
+  return std::string(text, std::strftime(text, sizeof text, "%a, %d %b %Y %H:%M:%S GMT", &parts));
+}
+
+void append_headers(std::string& out, const HttpHeaders& headers) {
+  for (const auto& [name, value] : headers) {
+    fmt::format_to(std::back_inserter(out), "{}: {}\r\n", name, value);
+  }
+}
+
+void append_status(std::string& out, int status, const AnswerFrame& frame, bool keep_alive) {
+  fmt::format_to(std::back_inserter(out),
+                 "HTTP/1.1 {} {}\r\nDate: {}\r\nx-request-id: {}\r\nConnection: {}\r\n", status,
+                 reason_phrase(status), http_date(), frame.request_id,
+                 keep_alive ? "keep-alive" : "close");
+}
+
+}  // namespace
+
+bool is_good_request_id(std::string_view id) {
+  if (id.empty() || id.size() > 128) return false;
+  for (const char c : id) {
+    const bool good = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                      c == '-' || c == '_' || c == '.' || c == ':';
+    if (!good) return false;
+  }
+  return true;
+}
+
+std::string fresh_request_id() {
+  thread_local std::mt19937_64 random{std::random_device{}()};
+  return fmt::format("{:016x}{:016x}", random(), random());
+}
+
+std::string render_head(const HttpResponse& response, const AnswerFrame& frame) {
+  std::string out;
+  append_status(out, response.status, frame, frame.keep_alive);
+  if (!response.content_type.empty()) {
+    fmt::format_to(std::back_inserter(out), "Content-Type: {}\r\n", response.content_type);
+  }
+  if (response.status != 204 && response.status != 304) {
+    fmt::format_to(std::back_inserter(out), "Content-Length: {}\r\n", response.body.size());
+  }
+  append_headers(out, response.headers);
+  append_headers(out, frame.headers);
+  out += "\r\n";
+  return out;
+}
+
+std::string render_stream_head(const HttpHeaders& headers, const AnswerFrame& frame, bool chunked) {
+  std::string out;
+  append_status(out, 200, frame, frame.keep_alive && chunked);
+  out +=
+      "Content-Type: text/event-stream; charset=utf-8\r\nCache-Control: no-cache\r\n"
+      "X-Accel-Buffering: no\r\n";
+  if (chunked) out += "Transfer-Encoding: chunked\r\n";
+  append_headers(out, headers);
+  append_headers(out, frame.headers);
+  out += "\r\n";
+  return out;
+}
+
+std::string_view HttpRequest::header(std::string_view lower_case_name) const {
+  for (const auto& [name, value] : headers) {
+    if (name == lower_case_name) return value;
+  }
+  return {};
+}
+
+Result<HttpRequest> parse_request(std::string_view bytes, const HttpOptions& options) {
+  RequestParser parser(options);
+  while (!bytes.empty() && !parser.done() && !parser.refusal()) {
+    bytes.remove_prefix(parser.put(bytes));
+  }
+  if (const auto& refusal = parser.refusal()) {
+    const bool is_limit =
+        refusal->status == 413 || refusal->status == 414 || refusal->status == 431;
+    return Error{
+        is_limit ? ErrorCode::kExhausted : ErrorCode::kInvalidArgument, refusal->message, {}, {}};
+  }
+  if (!parser.done()) {
+    return make_error(ErrorCode::kInvalidArgument, "the request is incomplete");
+  }
+  return std::move(parser.request());
+}
+
+}  // namespace headrace
