@@ -47,20 +47,23 @@ class WorkCounter {
   WorkCounter(const Backend& backend, const cpu::KernelSet& kernels, StepWork* work)
       : backend_(backend), kernels_(kernels), work_(*work) {}
 
-  void linear(const FoundLinear& linear) {
-    work_.weight_bytes += backend_.packed_bytes(linear.parts, linear.role);
-    for (const WeightView& part : linear.parts) {
-      slot(&work_.linear, arithmetic_of(kernels_, part)).per_token += product_operations(part);
-    }
+  void linear(const FoundRole& found) {
+    count(found, [](ArithmeticWork& work) -> double& { return work.per_token; });
   }
-  void head(const FoundLinear& head) {
-    work_.weight_bytes += backend_.packed_bytes(head.parts, head.role);
-    for (const WeightView& part : head.parts) {
-      slot(&work_.linear, arithmetic_of(kernels_, part)).per_logit_row += product_operations(part);
-    }
+  void head(const FoundRole& found) {
+    count(found, [](ArithmeticWork& work) -> double& { return work.per_logit_row; });
   }
 
  private:
+  template <typename Field>
+  void count(const FoundRole& found, const Field& field) {
+    if (found.parts.empty()) return;
+    work_.weight_bytes += backend_.packed_bytes(found.parts, found.pack);
+    for (const WeightView& part : found.parts) {
+      field(slot(&work_.linear, arithmetic_of(kernels_, part))) += product_operations(part);
+    }
+  }
+
   const Backend& backend_;
   const cpu::KernelSet& kernels_;
   StepWork& work_;
@@ -113,12 +116,11 @@ Result<StepWork> step_work(const Checkpoint& checkpoint, const ModelConfig& conf
   StepWork work;
   work.layers = config.layers;
   WorkCounter counter(backend, kernels, &work);
-  for (const FoundLayer& layer : found.layers) {
-    for (const FoundLinear* linear : {&layer.qkv, &layer.o, &layer.gate_up, &layer.down}) {
-      counter.linear(*linear);
-    }
+  for (const FoundRole& role : found.roles) {
+    if (role.layer != kNoLayer) counter.linear(role);
   }
-  counter.head(found.head.parts.empty() ? found.embedding : found.head);
+  const FoundRole* head = found.find(kNoLayer, Role::kHead);
+  counter.head(head != nullptr ? *head : *found.find(kNoLayer, Role::kEmbedding));
   for (const LayerConfig& layer : config.layers) {
     const KvShape shape{kv_type, layer.num_key_value_heads, layer.head_dim};
     work.kv_position_bytes += backend.kv_layer_bytes(shape) / kBlockTokens;

@@ -30,8 +30,8 @@ void Decoder::forward(const Batch& batch, KvStore& kv, const StepOutput& output,
     if (tap) tap(layer, workspace_.hidden, num_rows, config_.hidden_size);
   };
   prepare(batch);
-  backend_.embed(*weights_.embedding.weight, batch.token_ids, config_.embedding_scale,
-                 workspace_.hidden);
+  backend_.embed(weights_.network.weight(Role::kEmbedding), batch.token_ids,
+                 config_.embedding_scale, workspace_.hidden);
   show(-1);
   for (int i = 0; i < config_.num_layers(); ++i) {
     run_layer(step, i);
@@ -43,30 +43,28 @@ void Decoder::forward(const Batch& batch, KvStore& kv, const StepOutput& output,
 }
 
 void Decoder::run_layer(const StepContext& step, int layer_idx) {
-  const LayerWeights& layer = weights_.layers[static_cast<size_t>(layer_idx)];
-  const auto& norms = layer.norms;
+  const RoleWeights& layer = weights_.layers[static_cast<size_t>(layer_idx)];
 
-  Branch attention = branch_of(norms[kNormAttention], norms[kNormPostAttention]);
-  if (config_.parallel_block) attention.out = workspace_.branch;  // the MLP reads x as well
-  run_attention(step, layer_idx, layer.attention, attention);
+  Branch mixer = branch_of(layer, Role::kAttentionNorm, Role::kPostAttentionNorm);
+  if (config_.parallel_block) mixer.out = workspace_.branch;  // the MLP reads x as well
+  run_mixer(step, layer_idx, layer, mixer);
 
-  const NormSlot before_mlp = config_.parallel_block ? kNormAttention : kNormMlp;
-  Branch mlp = branch_of(norms[before_mlp], norms[kNormPostMlp]);
+  const Role before_mlp = config_.parallel_block ? Role::kAttentionNorm : Role::kMlpNorm;
+  Branch mlp = branch_of(layer, before_mlp, Role::kPostMlpNorm);
   if (config_.parallel_block) mlp.epilogue.residual = workspace_.branch;
-  run_dense_mlp(step, layer.mlp, mlp);
+  run_mlp(step, layer_idx, layer, mlp);
 }
 
-Norm Decoder::norm_of(const std::vector<float>& weight) const {
-  return {config_.norm, weight.empty() ? nullptr : weight.data(), config_.norm_eps};
+Norm Decoder::norm_of(const RoleWeights& weights, Role role) const {
+  return {config_.norm, weights.vector(role), config_.norm_eps};
 }
 
 // x += post_norm(branch(norm(x))) on the residual stream x; a norm without weight is the identity.
-Branch Decoder::branch_of(const std::vector<float>& norm,
-                          const std::vector<float>& post_norm) const {
-  return {.input = {workspace_.hidden, norm_of(norm), workspace_.normed},
+Branch Decoder::branch_of(const RoleWeights& weights, Role norm, Role post_norm) const {
+  return {.input = {workspace_.hidden, norm_of(weights, norm), workspace_.normed},
           .epilogue = {.residual = workspace_.hidden,
                        .scale = config_.residual_scale,
-                       .post_norm = norm_of(post_norm),
+                       .post_norm = norm_of(weights, post_norm),
                        .branch = workspace_.branch},
           .out = workspace_.hidden};
 }
@@ -74,7 +72,7 @@ Branch Decoder::branch_of(const std::vector<float>& norm,
 void Decoder::show_final_norm(const StepContext& step, const HiddenTap& tap) {
   backend_.norm(NormArgs{.kind = config_.norm,
                          .x = workspace_.hidden,
-                         .weight = weights_.final_norm.data(),
+                         .weight = weights_.network.vector(Role::kFinalNorm),
                          .out = workspace_.normed,
                          .num_rows = step.num_rows,
                          .width = config_.hidden_size,
@@ -102,7 +100,8 @@ void Decoder::compute_logits(const StepContext& step, const Batch& batch,
   head.softcap = config_.logit_softcap;
   head.logits = output.logits;
   head.best = output.best;
-  backend_.head(weights_.head_weight(), {rows, norm_of(weights_.final_norm), rows}, head);
+  backend_.head(weights_.head_weight(), {rows, norm_of(weights_.network, Role::kFinalNorm), rows},
+                head);
 }
 
 void Decoder::check_rows(int64_t num_rows, bool* finite) const {

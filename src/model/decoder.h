@@ -28,8 +28,8 @@ class Decoder {
   void prepare(const Batch& batch);
   void prepare_span(const Span& span);
   void run_layer(const StepContext& step, int layer_idx);
-  Norm norm_of(const std::vector<float>& weight) const;
-  Branch branch_of(const std::vector<float>& norm, const std::vector<float>& post_norm) const;
+  Norm norm_of(const RoleWeights& weights, Role role) const;
+  Branch branch_of(const RoleWeights& weights, Role norm, Role post_norm) const;
   void show_final_norm(const StepContext& step, const HiddenTap& tap);
   void compute_logits(const StepContext& step, const Batch& batch, const StepOutput& output);
   void check_rows(int64_t num_rows, bool* finite) const;

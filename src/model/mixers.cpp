@@ -1,8 +1,10 @@
 #include "model/mixers.h"
 
 namespace headrace {
+namespace {
 
-void run_attention(const StepContext& step, int layer_idx, const AttentionWeights& weights,
+// Softmax attention over the layer's KV cache.
+void run_attention(const StepContext& step, int layer_idx, const RoleWeights& weights,
                    const Branch& branch) {
   const ModelConfig& config = step.config;
   const LayerConfig& layer = config.layers[static_cast<size_t>(layer_idx)];
@@ -15,9 +17,9 @@ void run_attention(const StepContext& step, int layer_idx, const AttentionWeight
   qkv.num_heads = layer.num_attention_heads;
   qkv.kv = kv;
   qkv.spans = step.spans;
-  qkv.qk_norm = config.qk_norm;
-  qkv.q_norm_weight = weights.q_norm.empty() ? nullptr : weights.q_norm.data();
-  qkv.k_norm_weight = weights.k_norm.empty() ? nullptr : weights.k_norm.data();
+  qkv.qk_norm = layer.qk_norm;
+  qkv.q_norm_weight = weights.vector(Role::kQNorm);
+  qkv.k_norm_weight = weights.vector(Role::kKNorm);
   qkv.norm_eps = config.norm_eps;
   if (layer.rope_idx >= 0) {
     const auto rope_idx = static_cast<size_t>(layer.rope_idx);
@@ -27,7 +29,7 @@ void run_attention(const StepContext& step, int layer_idx, const AttentionWeight
     qkv.rope_sin = workspace.ropes[rope_idx].sin;
   }
   if (config.query_position_beta != 0) qkv.q_row_scale = workspace.q_row_scale;
-  step.backend.qkv_linear(*weights.qkv.weight, branch.input, weights.qkv.bias_or_null(),
+  step.backend.qkv_linear(weights.weight(Role::kQkv), branch.input, weights.vector(Role::kQkv),
                           workspace.qkv, qkv);
 
   AttentionArgs attention;
@@ -36,13 +38,25 @@ void run_attention(const StepContext& step, int layer_idx, const AttentionWeight
   attention.num_heads = layer.num_attention_heads;
   attention.kv = kv;
   attention.spans = step.spans;
-  attention.scale = config.attention_scale;
-  attention.softcap = config.attention_softcap;
+  attention.scale = layer.attention_scale;
+  attention.softcap = layer.attention_softcap;
   attention.window = layer.sliding_window;
+  attention.sinks = weights.vector(Role::kSinks);
   step.backend.attention(attention);
 
-  step.backend.linear(*weights.o.weight, workspace.attended, step.num_rows,
-                      branch.with_bias(weights.o.bias_or_null()), branch.out);
+  step.backend.linear(weights.weight(Role::kAttentionOut), workspace.attended, step.num_rows,
+                      branch.with_bias(weights.vector(Role::kAttentionOut)), branch.out);
+}
+
+using RunMixer = void (*)(const StepContext&, int layer_idx, const RoleWeights&, const Branch&);
+constexpr RunMixer kRun[] = {run_attention};  // by MixerKind
+
+}  // namespace
+
+void run_mixer(const StepContext& step, int layer_idx, const RoleWeights& weights,
+               const Branch& branch) {
+  const LayerConfig& layer = step.config.layers[static_cast<size_t>(layer_idx)];
+  kRun[static_cast<size_t>(layer.mixer)](step, layer_idx, weights, branch);
 }
 
 }  // namespace headrace

@@ -1,4 +1,5 @@
-// Mixers: the part of a layer that lets tokens see each other. One function per kind.
+// Mixers: the part of a layer that lets tokens see each other. One function per
+// kind; what weights it has, model/config/roles.cpp says.
 #pragma once
 
 #include "model/step.h"
@@ -6,8 +7,8 @@
 
 namespace headrace {
 
-// Softmax attention over the layer's KV cache.
-void run_attention(const StepContext& step, int layer_idx, const AttentionWeights& weights,
-                   const Branch& branch);
+// Runs the mixer of a layer, of whatever kind, with the layer's weights.
+void run_mixer(const StepContext& step, int layer_idx, const RoleWeights& weights,
+               const Branch& branch);
 
 }  // namespace headrace

@@ -1,4 +1,5 @@
-// The part of a layer that works on each token alone. One function per kind.
+// The part of a layer that works on each token alone. One function per kind; what weights it has,
+// model/config/roles.cpp says.
 #pragma once
 
 #include "model/step.h"
@@ -6,7 +7,8 @@
 
 namespace headrace {
 
-// W_down(act(W_gate x) * W_up x).
-void run_dense_mlp(const StepContext& step, const MlpWeights& weights, const Branch& branch);
+// Runs the MLP of a layer, of whatever kind, with the layer's weights.
+void run_mlp(const StepContext& step, int layer_idx, const RoleWeights& weights,
+             const Branch& branch);
 
 }  // namespace headrace

@@ -36,76 +36,143 @@ void reorder_rows(const std::vector<int32_t>& order, WeightView* weight) {
   weight->row_order = std::move(composed);
 }
 
-// One of q, k, v: how many rows it has and in which order they are stored.
-struct Projection {
-  std::string_view name;
-  int num_heads;
-  bool permuted;
+// Where a weight's tensors are looked for.
+struct Base {
+  std::string name;          // without ".weight"
+  bool is_there = false;     // some tensor of that name
+  bool is_numbered = false;  // of one expert: the name holds its number
 };
 
 class WeightFinder {
  public:
   WeightFinder(const Checkpoint& checkpoint, const ModelConfig& config,
                const Quantisation& quantisation)
-      : checkpoint_(checkpoint),
-        config_(config),
-        quantisation_(quantisation),
-        names_(tensor_names(checkpoint.kind())),
-        block_(*family_named(config.family).block),
-        is_gguf_(checkpoint.kind() == CheckpointKind::kGguf) {
+      : checkpoint_(checkpoint), config_(config), quantisation_(quantisation) {
     for (const std::string& name : checkpoint.names()) bases_.insert(base_of(name));
   }
 
   Result<FoundWeights> find();
 
  private:
+  // One role while its tensors are looked for.
+  struct Search {
+    const RoleRow& row;
+    const LayerConfig& layer;
+    std::string prefix;
+    FoundRole* found;
+  };
+
   static std::string base_of(std::string_view name) {
     return std::string(name.substr(0, name.rfind('.')));
   }
-  bool has(const std::string& base) const { return bases_.contains(base); }
-
+  bool has(const std::string& base) const;
+  int64_t extent(const Search& search, Extent of) const { return of(config_, search.layer); }
   Status find_prefix();
-  Result<WeightView> linear(const std::string& base, int64_t outputs, int64_t inputs);
+  std::string prefix_of(const RoleSlot& slot) const;
+  Base base_in(const Search& search, const RoleNames& names, int64_t expert) const;
+
+  Status find_role(const Search& search);
+  Status find_vector(const Search& search);
+  Status find_parts(const Search& search, int64_t expert);
+  Status find_fused(const Search& search, const Base& base, int64_t expert);
+  Status check_biases(const Search& search) const;
+  Status check_stack(const Search& search, const Base& base) const;
+  Result<WeightView> weight(const Search& search, const Base& base, int64_t outputs,
+                            int64_t expert);
+  Status append_bias(const Search& search, const Base& base, int64_t size,
+                     const std::vector<int32_t>& order);
   Result<FoundVector> vector(const std::string& base, std::string_view suffix, int64_t size,
                              const std::vector<int32_t>& order = {});
-  Result<FoundVector> bias(const std::string& base, Presence presence, int64_t size,
-                           const std::vector<int32_t>& order = {});
-  Result<FoundVector> norm(const std::string& base, int64_t size);
-  Result<FoundLayer> find_layer(int layer_idx);
-  Status find_qkv(const std::string& prefix, const LayerConfig& layer, FoundLinear* qkv);
-  Status find_fused_qkv(const std::string& base, const LayerConfig& layer, FoundLinear* qkv);
-  Status find_mlp(const std::string& prefix, const LayerConfig& layer, FoundLayer* found);
-  Status find_norms(const std::string& prefix, const LayerConfig& layer, FoundLayer* found);
+  void append_order(const Search& search, const PartRow& part, std::vector<int32_t>* order) const;
+  std::set<std::string> unused_bases() const;
   void warn_about_unused() const;
 
   const Checkpoint& checkpoint_;
   const ModelConfig& config_;
   const Quantisation& quantisation_;
-  const TensorNames& names_;
-  const BlockForm& block_;
-  bool is_gguf_;
   NamePrefix prefix_;
   std::set<std::string, std::less<>> bases_;  // of all tensors in the file
   std::set<std::string, std::less<>> used_;
 };
 
+// Stacks of experts may do without ".weight".
+constexpr std::string_view kStackSuffixes[] = {"", "_blocks", "_scales"};
+
+bool WeightFinder::has(const std::string& base) const {
+  if (bases_.contains(base)) return true;
+  return std::any_of(std::begin(kStackSuffixes), std::end(kStackSuffixes), [&](auto suffix) {
+    return checkpoint_.find(base + std::string(suffix)) != nullptr;
+  });
+}
+
 Status WeightFinder::find_prefix() {
+  const std::string embedding(
+      role_row(Role::kEmbedding).parts[0].names.in(checkpoint_.kind()).front());
   for (const NamePrefix& prefix : name_prefixes(checkpoint_.kind())) {
-    if (!has(std::string(prefix.body) + std::string(names_.embedding))) continue;
+    if (!has(std::string(prefix.body) + embedding)) continue;
     prefix_ = prefix;
     return {};
   }
   return make_error(ErrorCode::kNotFound, "{} has no tensor {}.weight under any known prefix",
-                    checkpoint_.path(), names_.embedding);
+                    checkpoint_.path(), embedding);
 }
 
-Result<WeightView> WeightFinder::linear(const std::string& base, int64_t outputs, int64_t inputs) {
-  WeightView weight = TRY(find_weight(checkpoint_, quantisation_, base));
-  if (weight.num_outputs != outputs || weight.num_inputs != inputs) {
-    return make_error(ErrorCode::kInvalidArgument, "weight {} is [{}, {}], but [{}, {}] is needed",
-                      base, weight.num_outputs, weight.num_inputs, outputs, inputs);
+std::string WeightFinder::prefix_of(const RoleSlot& slot) const {
+  switch (slot.row->place) {
+    case RolePlace::kBody:
+      return std::string(prefix_.body);
+    case RolePlace::kHead:
+      return std::string(prefix_.head);
+    case RolePlace::kLayer:
+      break;
   }
-  used_.insert(base);
+  return fmt::format("{}{}{}.", prefix_.body, layer_prefix(checkpoint_.kind()), slot.layer);
+}
+
+// The first of the names that the file has; if it has none, the first, for the message.
+Base WeightFinder::base_in(const Search& search, const RoleNames& names, int64_t expert) const {
+  Base first;
+  for (const std::string_view name : names.in(checkpoint_.kind())) {
+    Base base{search.prefix + std::string(name)};
+    if (const size_t at = base.name.find("{}"); at != std::string::npos) {
+      base.name.replace(at, 2, std::to_string(expert));
+      base.is_numbered = true;
+    }
+    base.is_there = has(base.name);
+    if (base.is_there) return base;
+    if (first.name.empty()) first = std::move(base);
+  }
+  return first;
+}
+
+// A stack of more experts than the configuration says belongs to another network.
+Status WeightFinder::check_stack(const Search& search, const Base& base) const {
+  const int64_t num_experts = extent(search, search.row.experts);
+  for (const std::string_view suffix : {".weight", "", "_blocks"}) {
+    const TensorView* stack = checkpoint_.find(base.name + std::string(suffix));
+    if (stack == nullptr || stack->rank < 3 || stack->dim(0) == num_experts) continue;
+    return make_error(ErrorCode::kInvalidArgument,
+                      "weight {} is {}, but the configuration has {} experts", base.name,
+                      stack->shape_string(), num_experts);
+  }
+  return {};
+}
+
+Result<WeightView> WeightFinder::weight(const Search& search, const Base& base, int64_t outputs,
+                                        int64_t expert) {
+  const bool stacked = search.row.experts != nullptr && !base.is_numbered;
+  if (stacked) TRY(check_stack(search, base));
+  WeightView weight = stacked
+                          ? TRY(find_expert_weight(checkpoint_, quantisation_, base.name, expert))
+                          : TRY(find_weight(checkpoint_, quantisation_, base.name));
+  const int64_t inputs = extent(search, search.row.inputs);
+  if (weight.num_outputs != outputs || weight.num_inputs != inputs) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "weight {}{} is [{}, {}], but [{}, {}] is needed", base.name,
+                      stacked ? fmt::format(" of expert {}", expert) : "", weight.num_outputs,
+                      weight.num_inputs, outputs, inputs);
+  }
+  used_.insert(base.name);
   return weight;
 }
 
@@ -113,6 +180,7 @@ Result<FoundVector> WeightFinder::vector(const std::string& base, std::string_vi
                                          int64_t size, const std::vector<int32_t>& order) {
   const std::string name = base + std::string(suffix);
   const TensorView* tensor = checkpoint_.find(name);
+  if (tensor == nullptr && suffix == ".weight") tensor = checkpoint_.find(base);
   if (tensor == nullptr) {
     return make_error(ErrorCode::kNotFound, "{} has no tensor {}, which is needed",
                       checkpoint_.path(), name);
@@ -130,128 +198,117 @@ Result<FoundVector> WeightFinder::vector(const std::string& base, std::string_vi
   return found;
 }
 
-Result<FoundVector> WeightFinder::bias(const std::string& base, Presence presence, int64_t size,
-                                       const std::vector<int32_t>& order) {
-  const bool there = checkpoint_.find(base + ".bias") != nullptr;
-  if (presence == Presence::kAbsent || (presence == Presence::kIfPresent && !there)) {
-    return FoundVector{};
+Status WeightFinder::append_bias(const Search& search, const Base& base, int64_t size,
+                                 const std::vector<int32_t>& order) {
+  const Presence presence =
+      search.row.bias == nullptr ? Presence::kAbsent : config_.*search.row.bias;
+  const bool is_there = checkpoint_.find(base.name + ".bias") != nullptr;
+  if (presence == Presence::kAbsent || (presence == Presence::kIfPresent && !is_there)) return {};
+  FoundVector bias = TRY(vector(base.name, ".bias", size, order));
+  search.found->vector.pieces.push_back(std::move(bias.pieces.front()));
+  return {};
+}
+
+Status WeightFinder::check_biases(const Search& search) const {
+  const std::span<const PartRow> parts = search.row.used_parts();
+  const size_t num_biases = search.found->vector.pieces.size();
+  if (num_biases == 0 || num_biases == parts.size()) return {};
+  std::string names;
+  for (const PartRow& part : parts) {
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", base_in(search, part.names, 0).name);
   }
-  return vector(base, ".bias", size, order);
+  return make_error(ErrorCode::kInvalidArgument, "{} of {} have a bias, but all or none must",
+                    num_biases, names);
 }
 
-Result<FoundVector> WeightFinder::norm(const std::string& base, int64_t size) {
-  FoundVector found = TRY(vector(base, ".weight", size));
-  found.plus_one = config_.norm_weight_plus_one;
-  return found;
+void WeightFinder::append_order(const Search& search, const PartRow& part,
+                                std::vector<int32_t>* order) const {
+  const int64_t outputs = extent(search, part.outputs);
+  if (part.heads == nullptr) return append_identity(outputs, order);
+  const auto heads = static_cast<int>(extent(search, part.heads));
+  append_unpermuted(heads, search.layer.head_dim, order);
 }
 
-Status WeightFinder::find_fused_qkv(const std::string& base, const LayerConfig& layer,
-                                    FoundLinear* qkv) {
-  const int64_t kv_rows = int64_t{layer.num_key_value_heads} * layer.head_dim;
-  const int64_t q_rows = int64_t{layer.num_attention_heads} * layer.head_dim;
-  WeightView weight = TRY(linear(base, q_rows + 2 * kv_rows, config_.hidden_size));
+// One tensor that holds all parts. Parts that are packed apart are views of their rows.
+Status WeightFinder::find_fused(const Search& search, const Base& base, int64_t expert) {
+  const std::span<const PartRow> parts = search.row.used_parts();
+  int64_t outputs = 0;
+  bool has_heads = false;
+  for (const PartRow& part : parts) {
+    outputs += extent(search, part.outputs);
+    has_heads = has_heads || part.heads != nullptr;
+  }
+  // Checked before the order is made, which is as long as the configuration says.
+  WeightView whole = TRY(weight(search, base, outputs, expert));
   std::vector<int32_t> order;
-  if (config_.permuted_qk) {
-    append_unpermuted(layer.num_attention_heads + layer.num_key_value_heads, layer.head_dim,
-                      &order);
-    append_identity(kv_rows, &order);
+  if (config_.permuted_qk && has_heads) {
+    for (const PartRow& part : parts) append_order(search, part, &order);
   }
-  reorder_rows(order, &weight);
-  qkv->parts.push_back(std::move(weight));
-  qkv->bias = TRY(bias(base, config_.qkv_bias, q_rows + 2 * kv_rows, order));
+  reorder_rows(order, &whole);
+  TRY(append_bias(search, base, outputs, order));
+  std::vector<WeightView>& found = search.found->parts;
+  if (search.row.pack != WeightRole::kGateUp) {
+    found.push_back(std::move(whole));
+    return {};
+  }
+  int64_t first = 0;
+  for (const PartRow& part : parts) {
+    const int64_t count = extent(search, part.outputs);
+    found.push_back(slice_rows(whole, first, count));
+    first += count;
+  }
   return {};
 }
 
-Status WeightFinder::find_qkv(const std::string& prefix, const LayerConfig& layer,
-                              FoundLinear* qkv) {
-  const std::string fused = prefix + std::string(names_.qkv);
-  if (has(fused)) return find_fused_qkv(fused, layer, qkv);
-  const Projection projections[] = {
-      {names_.q, layer.num_attention_heads, config_.permuted_qk},
-      {names_.k, layer.num_key_value_heads, config_.permuted_qk},
-      {names_.v, layer.num_key_value_heads, false},
-  };
-  for (const Projection& projection : projections) {
-    const std::string base = prefix + std::string(projection.name);
-    const int64_t rows = int64_t{projection.num_heads} * layer.head_dim;
-    // Checked before the order is made, which is as long as the configuration says.
-    WeightView weight = TRY(linear(base, rows, config_.hidden_size));
+Status WeightFinder::find_parts(const Search& search, int64_t expert) {
+  const std::span<const PartRow> parts = search.row.used_parts();
+  const Base fused = base_in(search, search.row.fused, expert);
+  if (fused.is_there && !base_in(search, parts[0].names, expert).is_there) {
+    return find_fused(search, fused, expert);
+  }
+  for (const PartRow& part : parts) {
+    const Base base = base_in(search, part.names, expert);
+    const int64_t outputs = extent(search, part.outputs);
+    WeightView view = TRY(weight(search, base, outputs, expert));
     std::vector<int32_t> order;
-    if (projection.permuted) append_unpermuted(projection.num_heads, layer.head_dim, &order);
-    reorder_rows(order, &weight);
-    qkv->parts.push_back(std::move(weight));
-    FoundVector piece = TRY(bias(base, config_.qkv_bias, rows, order));
-    for (FoundVector::Piece& p : piece.pieces) qkv->bias.pieces.push_back(std::move(p));
+    if (config_.permuted_qk && part.heads != nullptr) append_order(search, part, &order);
+    reorder_rows(order, &view);
+    search.found->parts.push_back(std::move(view));
+    TRY(append_bias(search, base, outputs, order));
   }
-  const size_t num_biases = qkv->bias.pieces.size();
-  if (num_biases != 0 && num_biases != 3) {
-    return make_error(ErrorCode::kInvalidArgument,
-                      "{} of the projections q, k and v under {} have a bias, but all or none must",
-                      num_biases, prefix);
-  }
+  return check_biases(search);
+}
+
+Status WeightFinder::find_vector(const Search& search) {
+  const PartRow& part = search.row.parts[0];
+  const Base base = base_in(search, role_names(config_, search.row, part), 0);
+  search.found->vector = TRY(vector(base.name, ".weight", extent(search, part.outputs)));
+  search.found->vector.plus_one =
+      search.row.form == RoleForm::kNorm && config_.norm_weight_plus_one;
   return {};
 }
 
-Status WeightFinder::find_mlp(const std::string& prefix, const LayerConfig& layer,
-                              FoundLayer* found) {
-  const int64_t width = layer.intermediate_size;
-  const std::string fused = prefix + std::string(names_.gate_up);
-  const std::string gate = prefix + std::string(names_.gate);
-  FoundLinear& gate_up = found->gate_up;
-  gate_up.role = WeightRole::kGateUp;
-  if (has(fused) && !has(gate)) {
-    const WeightView both = TRY(linear(fused, 2 * width, config_.hidden_size));
-    gate_up.parts = {slice_rows(both, 0, width), slice_rows(both, width, width)};
-    gate_up.bias = TRY(bias(fused, config_.mlp_bias, 2 * width));
-  } else {
-    for (std::string_view name : {names_.gate, names_.up}) {
-      const std::string base = prefix + std::string(name);
-      gate_up.parts.push_back(TRY(linear(base, width, config_.hidden_size)));
-      FoundVector piece = TRY(bias(base, config_.mlp_bias, width));
-      for (FoundVector::Piece& p : piece.pieces) gate_up.bias.pieces.push_back(std::move(p));
-    }
-    if (gate_up.bias.pieces.size() == 1) {
-      return make_error(ErrorCode::kInvalidArgument,
-                        "one of the gate and up projections under {} has a bias, but both or none "
-                        "must",
-                        prefix);
-    }
-  }
-  const std::string down = prefix + std::string(names_.down);
-  found->down.parts.push_back(TRY(linear(down, config_.hidden_size, width)));
-  found->down.bias = TRY(bias(down, config_.mlp_bias, config_.hidden_size));
+Status WeightFinder::find_role(const Search& search) {
+  if (search.row.form != RoleForm::kWeight) return find_vector(search);
+  const int64_t num_experts =
+      search.row.experts == nullptr ? 1 : extent(search, search.row.experts);
+  for (int64_t expert = 0; expert < num_experts; ++expert) TRY(find_parts(search, expert));
   return {};
 }
 
-Status WeightFinder::find_norms(const std::string& prefix, const LayerConfig& layer,
-                                FoundLayer* found) {
-  const NormNames& norm_names = is_gguf_ ? block_.gguf : block_.safetensors;
-  for (size_t slot = 0; slot < norm_names.size(); ++slot) {
-    if (norm_names[slot].empty()) continue;
-    const std::string base = prefix + std::string(norm_names[slot]);
-    found->norms[slot] = TRY(norm(base, config_.hidden_size));
+std::set<std::string> WeightFinder::unused_bases() const {
+  std::set<std::string> unused;
+  for (const std::string& name : checkpoint_.names()) {
+    const std::string_view text(name);
+    const bool is_used =
+        used_.contains(base_of(name)) ||
+        std::any_of(std::begin(kStackSuffixes), std::end(kStackSuffixes), [&](auto suffix) {
+          return text.ends_with(suffix) &&
+                 used_.contains(text.substr(0, text.size() - suffix.size()));
+        });
+    if (!is_used) unused.insert(base_of(name));
   }
-  if (config_.qk_norm == QkNorm::kNone) return {};
-  const bool whole = config_.qk_norm == QkNorm::kWhole;
-  const int64_t q_size = int64_t{layer.head_dim} * (whole ? layer.num_attention_heads : 1);
-  const int64_t k_size = int64_t{layer.head_dim} * (whole ? layer.num_key_value_heads : 1);
-  found->q_norm = TRY(norm(prefix + std::string(names_.q_norm), q_size));
-  found->k_norm = TRY(norm(prefix + std::string(names_.k_norm), k_size));
-  return {};
-}
-
-Result<FoundLayer> WeightFinder::find_layer(int layer_idx) {
-  const LayerConfig& layer = config_.layers[static_cast<size_t>(layer_idx)];
-  const std::string prefix = fmt::format("{}{}{}.", prefix_.body, names_.layer_prefix, layer_idx);
-  FoundLayer found;
-  TRY(find_qkv(prefix, layer, &found.qkv));
-  const int64_t q_rows = int64_t{layer.num_attention_heads} * layer.head_dim;
-  const std::string o = prefix + std::string(names_.o);
-  found.o.parts.push_back(TRY(linear(o, config_.hidden_size, q_rows)));
-  found.o.bias = TRY(bias(o, config_.o_bias, config_.hidden_size));
-  TRY(find_mlp(prefix, layer, &found));
-  TRY(find_norms(prefix, layer, &found));
-  return found;
+  return unused;
 }
 
 // A tensor that the network does not read may mean that it is another network.
@@ -261,8 +318,7 @@ void WeightFinder::warn_about_unused() const {
                                                    "lm_head",    "audio",  "nextn"};
   size_t num_unused = 0;
   std::string example;
-  for (const std::string& base : bases_) {
-    if (used_.contains(base)) continue;
+  for (const std::string& base : unused_bases()) {
     const auto expected = [&](std::string_view part) { return base.find(part) != base.npos; };
     if (std::any_of(std::begin(kExpected), std::end(kExpected), expected)) continue;
     if (num_unused++ == 0) example = base;
@@ -273,17 +329,15 @@ void WeightFinder::warn_about_unused() const {
 }
 
 Result<FoundWeights> WeightFinder::find() {
+  static const LayerConfig kNone;
   TRY(find_prefix());
   FoundWeights found;
-  const std::string body(prefix_.body);
-  found.embedding.role = WeightRole::kEmbedding;
-  found.embedding.parts.push_back(
-      TRY(linear(body + std::string(names_.embedding), config_.vocab_size, config_.hidden_size)));
-  found.final_norm = TRY(norm(body + std::string(names_.final_norm), config_.hidden_size));
-  for (int i = 0; i < config_.num_layers(); ++i) found.layers.push_back(TRY(find_layer(i)));
-  if (!config_.tie_word_embeddings) {
-    const std::string head = std::string(prefix_.head) + std::string(names_.head);
-    found.head.parts.push_back(TRY(linear(head, config_.vocab_size, config_.hidden_size)));
+  for (const RoleSlot& slot : role_slots(config_)) {
+    FoundRole role{slot.layer, slot.row->role, slot.row->pack, {}, {}};
+    const LayerConfig& layer =
+        slot.layer == kNoLayer ? kNone : config_.layers[static_cast<size_t>(slot.layer)];
+    TRY(find_role({*slot.row, layer, prefix_of(slot), &role}));
+    found.roles.push_back(std::move(role));
   }
   warn_about_unused();
   return found;

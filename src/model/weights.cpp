@@ -10,18 +10,6 @@
 namespace headrace {
 namespace {
 
-// In the order of packing.
-std::vector<const FoundLinear*> linears_of(const FoundWeights& found) {
-  std::vector<const FoundLinear*> linears = {&found.embedding};
-  for (const FoundLayer& layer : found.layers) {
-    for (const FoundLinear* linear : {&layer.qkv, &layer.o, &layer.gate_up, &layer.down}) {
-      linears.push_back(linear);
-    }
-  }
-  if (!found.head.parts.empty()) linears.push_back(&found.head);
-  return linears;
-}
-
 std::vector<float> read_vector(const FoundVector& found) {
   std::vector<float> values;
   for (const FoundVector::Piece& piece : found.pieces) {
@@ -52,9 +40,10 @@ PackPlan describe_packing(const FoundWeights& found, const Backend& backend) {
   plan.memory_bytes = packed_bytes(found, backend);
   plan.num_threads = backend.num_threads();
   plan.description = backend.packing_id();
-  for (const FoundLinear* linear : linears_of(found)) {
-    plan.description += fmt::format("\nrole {}", static_cast<int>(linear->role));
-    for (const WeightView& part : linear->parts) {
+  for (const FoundRole& role : found.roles) {
+    if (role.parts.empty()) continue;
+    plan.description += fmt::format("\nrole {}", static_cast<int>(role.pack));
+    for (const WeightView& part : role.parts) {
       plan.description +=
           fmt::format("\n{} {} {} {} {} {} {} {} {}", part.name, weight_scheme_name(part.scheme),
                       dtype_name(part.values.dtype), part.num_outputs, part.num_inputs, part.bits,
@@ -75,31 +64,31 @@ class Packer {
   void pack_into(std::span<std::byte> memory) { memory_ = memory; }
   void adopt(std::span<const std::byte> packed) { packed_ = packed; }
 
-  Result<Linear> take(const FoundLinear& found) {
-    Linear linear;
-    const size_t num_bytes = backend_.packed_bytes(found.parts, found.role);
-    if (packed_.empty()) {
-      linear.weight =
-          TRY(backend_.pack_into(found.parts, found.role, memory_.subspan(done_, num_bytes)));
-    } else {
-      linear.weight =
-          TRY(backend_.adopt(found.parts, found.role, packed_.subspan(done_, num_bytes)));
-    }
-    linear.bias = take(found.bias);
-    for (const WeightView& part : found.parts) release_pages(part);
-    done_ += aligned(num_bytes);
-    if (progress_ && packed_.empty()) progress_(done_, memory_.size());
-    return linear;
-  }
-
-  // Touching a small tensor may map megabytes around it: the system maps whole folios of its file.
-  std::vector<float> take(const FoundVector& found) {
-    std::vector<float> values = read_vector(found);
-    if (!values.empty()) checkpoint_.release_pages();
-    return values;
+  Result<RoleWeight> take(const FoundRole& found) {
+    RoleWeight taken;
+    if (!found.parts.empty()) taken.weight = TRY(take_weight(found));
+    // Touching a small tensor may map megabytes around it: the system maps whole folios of its
+    // file.
+    taken.vector = read_vector(found.vector);
+    if (!taken.vector.empty()) checkpoint_.release_pages();
+    return taken;
   }
 
  private:
+  Result<std::unique_ptr<PackedWeight>> take_weight(const FoundRole& found) {
+    const size_t num_bytes = backend_.packed_bytes(found.parts, found.pack);
+    std::unique_ptr<PackedWeight> weight;
+    if (packed_.empty()) {
+      weight = TRY(backend_.pack_into(found.parts, found.pack, memory_.subspan(done_, num_bytes)));
+    } else {
+      weight = TRY(backend_.adopt(found.parts, found.pack, packed_.subspan(done_, num_bytes)));
+    }
+    for (const WeightView& part : found.parts) release_pages(part);
+    done_ += aligned(num_bytes);
+    if (progress_ && packed_.empty()) progress_(done_, memory_.size());
+    return weight;
+  }
+
   void release_pages(const WeightView& part) const {
     for (const TensorView* tensor :
          {&part.values, &part.scales, &part.zeros, &part.group_index, &part.global_scale}) {
@@ -115,42 +104,44 @@ class Packer {
   size_t done_ = 0;
 };
 
-Result<LayerWeights> take_layer(const FoundLayer& found, Packer& packer) {
-  LayerWeights layer;
-  layer.attention.qkv = TRY(packer.take(found.qkv));
-  layer.attention.o = TRY(packer.take(found.o));
-  layer.attention.q_norm = packer.take(found.q_norm);
-  layer.attention.k_norm = packer.take(found.k_norm);
-  layer.mlp.gate_up = TRY(packer.take(found.gate_up));
-  layer.mlp.down = TRY(packer.take(found.down));
-  for (size_t i = 0; i < found.norms.size(); ++i) layer.norms[i] = packer.take(found.norms[i]);
-  return layer;
-}
-
-}  // namespace
-
-size_t packed_bytes(const FoundWeights& found, const Backend& backend) {
-  size_t bytes = 0;
-  for (const FoundLinear* linear : linears_of(found)) {
-    bytes += aligned(backend.packed_bytes(linear->parts, linear->role));
-  }
-  return bytes;
-}
-
-namespace {
-
 Result<Weights> take_weights(const FoundWeights& found, Packer& packer) {
   Weights weights;
-  weights.embedding = TRY(packer.take(found.embedding));
-  for (const FoundLayer& layer : found.layers) {
-    weights.layers.push_back(TRY(take_layer(layer, packer)));
+  for (const FoundRole& role : found.roles) {
+    const auto layer = static_cast<size_t>(role.layer);
+    if (role.layer != kNoLayer && layer >= weights.layers.size()) weights.layers.resize(layer + 1);
+    RoleWeights& owner = role.layer == kNoLayer ? weights.network : weights.layers[layer];
+    owner[role.role] = TRY(packer.take(role));
   }
-  if (!found.head.parts.empty()) weights.head = TRY(packer.take(found.head));
-  weights.final_norm = packer.take(found.final_norm);
   return weights;
 }
 
 }  // namespace
+
+const FoundRole* FoundWeights::find(int layer, Role role) const {
+  for (const FoundRole& found : roles) {
+    if (found.layer == layer && found.role == role) return &found;
+  }
+  return nullptr;
+}
+
+const PackedWeight& RoleWeights::weight(Role role) const {
+  const RoleWeight& found = (*this)[role];
+  CHECK(found.weight != nullptr, "no weight for {}", role_row(role).name);
+  return *found.weight;
+}
+
+const PackedWeight& Weights::head_weight() const {
+  const bool tied = network[Role::kHead].weight == nullptr;
+  return network.weight(tied ? Role::kEmbedding : Role::kHead);
+}
+
+size_t packed_bytes(const FoundWeights& found, const Backend& backend) {
+  size_t bytes = 0;
+  for (const FoundRole& role : found.roles) {
+    if (!role.parts.empty()) bytes += aligned(backend.packed_bytes(role.parts, role.pack));
+  }
+  return bytes;
+}
 
 Result<Weights> load_weights(const Checkpoint& checkpoint, const FoundWeights& found,
                              Backend& backend, const WeightCacheOptions& options,

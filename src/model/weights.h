@@ -1,7 +1,8 @@
 // Weights: the tensors of a checkpoint, found by role, checked and packed for a backend.
 //
 // Two steps, so that a memory plan needs only the first: find_weights() looks every tensor up and
-// checks its shape (reads headers only), pack_weights() lays them out. Errors name the tensor, what
+// checks its shape (reads headers only), load_weights() lays them out. Both, and all between them,
+// go through one list of roles (model/config/roles.h) in its order. Errors name the tensor, what
 // was found and what is needed. Owner of packed weights: Model.
 #pragma once
 
@@ -14,7 +15,7 @@
 #include "base/result.h"
 #include "checkpoint/checkpoint.h"
 #include "model/config/config.h"
-#include "model/config/families.h"
+#include "model/config/roles.h"
 #include "model/model.h"
 
 namespace headrace {
@@ -31,63 +32,58 @@ struct FoundVector {
   bool plus_one = false;
 };
 
-struct FoundLinear {
-  std::vector<WeightView> parts;
-  WeightRole role = WeightRole::kLinear;
-  FoundVector bias;
+// What fills one role of one layer.
+struct FoundRole {
+  int layer = kNoLayer;
+  Role role = Role::kEmbedding;
+  WeightRole pack = WeightRole::kLinear;
+  std::vector<WeightView> parts;  // of a weight, stacked by rows; none: the role is a vector
+  FoundVector vector;             // the weight's bias, or the vector itself
 };
 
-struct FoundLayer {
-  FoundLinear qkv, o, gate_up, down;
-  FoundVector q_norm, k_norm;
-  std::array<FoundVector, kNumNorms> norms;
-};
-
+// In the order of packing.
 struct FoundWeights {
-  FoundLinear embedding, head;  // head without parts: the embedding is used
-  FoundVector final_norm;
-  std::vector<FoundLayer> layers;
+  std::vector<FoundRole> roles;
+
+  // Null: the network has no such weight.
+  const FoundRole* find(int layer, Role role) const;
 };
 
+// kNotFound for a tensor that is not there, kInvalidArgument for one of another shape, a vector
+// that is not of floating-point numbers, and biases of some parts only.
 Result<FoundWeights> find_weights(const Checkpoint& checkpoint, const ModelConfig& config);
 
 // ---- Packed: what the decoder reads -------------------------------------------------------------
 
-struct Linear {
-  std::unique_ptr<PackedWeight> weight;
-  std::vector<float> bias;  // empty: none
+// A weight with its bias, or a vector.
+struct RoleWeight {
+  std::unique_ptr<PackedWeight> weight;  // null: the role is a vector, or is not there
+  std::vector<float> vector;             // empty: no bias, or no such vector
 
-  const float* bias_or_null() const { return bias.empty() ? nullptr : bias.data(); }
+  const float* vector_or_null() const { return vector.empty() ? nullptr : vector.data(); }
 };
 
-struct AttentionWeights {
-  Linear qkv;  // rows of q, k and v
-  Linear o;
-  std::vector<float> q_norm, k_norm;
-};
+// The weights of one layer, or those of the network.
+class RoleWeights {
+ public:
+  const RoleWeight& operator[](Role role) const { return weights_[static_cast<size_t>(role)]; }
+  RoleWeight& operator[](Role role) { return weights_[static_cast<size_t>(role)]; }
 
-struct MlpWeights {
-  Linear gate_up;
-  Linear down;
-};
+  const PackedWeight& weight(Role role) const;  // which is there
+  const float* vector(Role role) const { return (*this)[role].vector_or_null(); }
 
-struct LayerWeights {
-  AttentionWeights attention;
-  MlpWeights mlp;
-  std::array<std::vector<float>, kNumNorms> norms;  // empty: no norm there
+ private:
+  std::array<RoleWeight, kNumRoles> weights_;
 };
 
 struct Weights {
   Buffer memory;  // all packed weights, one after the other
 
-  Linear embedding;
-  Linear head;  // no weight: tied to the embedding
-  std::vector<float> final_norm;
-  std::vector<LayerWeights> layers;
+  RoleWeights network;
+  std::vector<RoleWeights> layers;
 
-  const PackedWeight& head_weight() const {
-    return head.weight != nullptr ? *head.weight : *embedding.weight;
-  }
+  // The embedding, unless the network has a head of its own.
+  const PackedWeight& head_weight() const;
 };
 
 // Bytes that the packed weights will hold, each at a page boundary.

@@ -69,6 +69,13 @@ FoundWeights found_in(const FakeCheckpoint& checkpoint) {
   return found.ok() ? std::move(found).value() : FoundWeights{};
 }
 
+const FoundRole& role_of(const FoundWeights& found, Role role, int layer = 0) {
+  static const FoundRole kNone;
+  const FoundRole* there = found.find(layer, role);
+  EXPECT_NE(there, nullptr) << role_row(role).name;
+  return there == nullptr ? kNone : *there;
+}
+
 std::string error_of(const FakeCheckpoint& checkpoint) {
   const auto found = find(checkpoint);
   EXPECT_FALSE(found.ok());
@@ -79,13 +86,12 @@ TEST(Weights, FindsEveryRoleUnderEachPrefix) {
   for (const char* prefix : {"model.", "model.language_model.", ""}) {
     SCOPED_TRACE(prefix);
     const FoundWeights found = found_in(llama(kConfig, prefix));
-    ASSERT_EQ(found.layers.size(), 1u);
-    EXPECT_EQ(found.layers[0].qkv.parts.size(), 3u);
-    EXPECT_EQ(found.layers[0].gate_up.parts.size(), 2u);
-    EXPECT_EQ(found.layers[0].gate_up.role, WeightRole::kGateUp);
-    EXPECT_EQ(found.head.parts.size(), 1u);
-    EXPECT_EQ(found.embedding.role, WeightRole::kEmbedding);
-    EXPECT_FALSE(found.layers[0].norms[kNormAttention].plus_one);
+    EXPECT_EQ(role_of(found, Role::kQkv).parts.size(), 3u);
+    EXPECT_EQ(role_of(found, Role::kGateUp).parts.size(), 2u);
+    EXPECT_EQ(role_of(found, Role::kGateUp).pack, WeightRole::kGateUp);
+    EXPECT_EQ(role_of(found, Role::kHead, kNoLayer).parts.size(), 1u);
+    EXPECT_EQ(role_of(found, Role::kEmbedding, kNoLayer).pack, WeightRole::kEmbedding);
+    EXPECT_FALSE(role_of(found, Role::kAttentionNorm).vector.plus_one);
   }
 }
 
@@ -126,17 +132,17 @@ TEST(Weights, FusedTensorsAreTakenApart) {
   checkpoint.tensor(layer + "self_attn.qkv_proj.weight", {16, 8});
   checkpoint.tensor(layer + "mlp.gate_up_proj.weight", {24, 8});
   const FoundWeights found = found_in(checkpoint);
-  ASSERT_EQ(found.layers[0].qkv.parts.size(), 1u);
-  EXPECT_EQ(found.layers[0].qkv.parts[0].num_outputs, 16);
-  ASSERT_EQ(found.layers[0].gate_up.parts.size(), 2u);
-  EXPECT_EQ(found.layers[0].gate_up.parts[0].num_outputs, 12);
-  EXPECT_EQ(found.layers[0].gate_up.parts[1].num_outputs, 12);
+  ASSERT_EQ(role_of(found, Role::kQkv).parts.size(), 1u);
+  EXPECT_EQ(role_of(found, Role::kQkv).parts[0].num_outputs, 16);
+  ASSERT_EQ(role_of(found, Role::kGateUp).parts.size(), 2u);
+  EXPECT_EQ(role_of(found, Role::kGateUp).parts[0].num_outputs, 12);
+  EXPECT_EQ(role_of(found, Role::kGateUp).parts[1].num_outputs, 12);
 }
 
 TEST(Weights, BiasesFollowTheConfiguration) {
   FakeCheckpoint checkpoint = llama();
   checkpoint.tensor("model.layers.0.self_attn.q_proj.bias", {8});
-  EXPECT_TRUE(found_in(checkpoint).layers[0].qkv.bias.pieces.empty());
+  EXPECT_TRUE(role_of(found_in(checkpoint), Role::kQkv).vector.pieces.empty());
   std::string config(kConfig);
   config.insert(config.rfind('}'), R"(, "attention_bias": true)");
   EXPECT_NE(error_of(llama(config)).find("q_proj.bias"), std::string::npos);
@@ -146,10 +152,10 @@ TEST(Weights, GgufRowsOfQAndKAreBroughtBackInOrder) {
   const FoundWeights found = found_in(llama_gguf());
   const std::vector<int32_t> q = {0, 2, 1, 3, 4, 6, 5, 7};
   const std::vector<int32_t> k = {0, 2, 1, 3};
-  EXPECT_EQ(found.layers[0].qkv.parts[0].row_order, q);
-  EXPECT_EQ(found.layers[0].qkv.parts[1].row_order, k);
-  EXPECT_TRUE(found.layers[0].qkv.parts[2].row_order.empty());
-  EXPECT_TRUE(found.head.parts.empty());  // no output.weight: tied
+  EXPECT_EQ(role_of(found, Role::kQkv).parts[0].row_order, q);
+  EXPECT_EQ(role_of(found, Role::kQkv).parts[1].row_order, k);
+  EXPECT_TRUE(role_of(found, Role::kQkv).parts[2].row_order.empty());
+  EXPECT_EQ(found.find(kNoLayer, Role::kHead), nullptr);  // no output.weight: tied
 }
 
 TEST(Weights, GgufFusedProjectionsAndBiasesToo) {
@@ -160,9 +166,9 @@ TEST(Weights, GgufFusedProjectionsAndBiasesToo) {
   checkpoint.tensor("blk.0.attn_qkv.weight", {16, 8}).tensor("blk.0.attn_qkv.bias", {16});
   const FoundWeights found = found_in(checkpoint);
   const std::vector<int32_t> order = {0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 13, 14, 15};
-  EXPECT_EQ(found.layers[0].qkv.parts[0].row_order, order);
-  ASSERT_EQ(found.layers[0].qkv.bias.pieces.size(), 1u);
-  EXPECT_EQ(found.layers[0].qkv.bias.pieces[0].order, order);
+  EXPECT_EQ(role_of(found, Role::kQkv).parts[0].row_order, order);
+  ASSERT_EQ(role_of(found, Role::kQkv).vector.pieces.size(), 1u);
+  EXPECT_EQ(role_of(found, Role::kQkv).vector.pieces[0].order, order);
 }
 
 TEST(Weights, LoadingTakesWhatThePlanSays) {

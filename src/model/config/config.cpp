@@ -1,8 +1,5 @@
 #include "model/config/config.h"
 
-#include <algorithm>
-#include <cmath>
-
 namespace headrace {
 namespace {
 
@@ -17,91 +14,6 @@ constexpr ActivationRow kActivations[] = {
     {"gelu_new", Activation::kGeluTanh},
 };
 
-struct Range {
-  std::string_view field;
-  double value, low, high;
-};
-
-// The bounds keep every product of sizes far inside 64 bits; no published model is near them.
-Status check_ranges(std::initializer_list<Range> ranges) {
-  for (const Range& range : ranges) {
-    if (range.value >= range.low && range.value <= range.high) continue;  // NaN fails
-    return make_error(ErrorCode::kInvalidArgument,
-                      "the model's {} is {}, but must be between {} and {}", range.field,
-                      range.value, range.low, range.high);
-  }
-  return {};
-}
-
-Status check_layer(const LayerConfig& layer, int num_ropes) {
-  TRY(check_ranges({
-      {"num_attention_heads", static_cast<double>(layer.num_attention_heads), 1, 4096},
-      {"num_key_value_heads", static_cast<double>(layer.num_key_value_heads), 1, 4096},
-      {"head_dim", static_cast<double>(layer.head_dim), 1, kMaxHeadDim},
-      {"intermediate_size", static_cast<double>(layer.intermediate_size), 1, 1e7},
-      {"sliding_window", static_cast<double>(layer.sliding_window), 0, 1e12},
-  }));
-  if (layer.num_attention_heads % layer.num_key_value_heads != 0) {
-    return make_error(ErrorCode::kInvalidArgument,
-                      "num_attention_heads is {}, but must be a multiple of num_key_value_heads, "
-                      "which is {}",
-                      layer.num_attention_heads, layer.num_key_value_heads);
-  }
-  CHECK(layer.rope_idx < num_ropes);
-  return {};
-}
-
-Status check_factors(std::string_view name, const std::vector<float>& factors, int rope_dims,
-                     bool required) {
-  if (factors.empty() && !required) return {};
-  if (static_cast<int>(factors.size()) != rope_dims / 2) {
-    return make_error(ErrorCode::kInvalidArgument,
-                      "rope {} has {} entries, but half of the {} rotated dimensions are needed",
-                      name, factors.size(), rope_dims);
-  }
-  for (float factor : factors) {
-    TRY(check_ranges({{name, factor, 1e-30, 3e38}}));
-  }
-  return {};
-}
-
-Status check_rope(const RopeConfig& rope, int head_dim) {
-  const bool has_original = rope.type == RopeType::kLlama3 || rope.type == RopeType::kYarn ||
-                            rope.type == RopeType::kLongrope;
-  TRY(check_ranges({
-      {"rotated width", static_cast<double>(rope.rope_dims), 2, static_cast<double>(head_dim)},
-      {"rope_theta", rope.rope_theta, 1.0 + 1e-9, 1e30},
-      {"rope factor", rope.factor, 1e-6, 1e6},
-      {"rope attention factor", rope.attention_factor, 1e-6, 1e6},
-  }));
-  if (rope.rope_dims % 2 != 0) {
-    return make_error(ErrorCode::kInvalidArgument,
-                      "the rotated width is {}, but must be an even number", rope.rope_dims);
-  }
-  if (has_original) {
-    TRY(check_ranges({{"original_max_position_embeddings",
-                       static_cast<double>(rope.original_max_position_embeddings), 2, 1e12}}));
-  }
-  if (rope.type == RopeType::kLlama3) {
-    TRY(check_ranges(
-        {{"low_freq_factor", rope.low_freq_factor, 1e-6, 1e6},
-         {"high_freq_factor", rope.high_freq_factor, rope.low_freq_factor * (1 + 1e-9), 1e6}}));
-  }
-  if (rope.type == RopeType::kYarn) {
-    TRY(check_ranges(
-        {{"beta_fast", rope.beta_fast, 1e-6, 1e6}, {"beta_slow", rope.beta_slow, 1e-6, 1e6}}));
-  }
-  if (rope.type == RopeType::kDynamic) {
-    // The base grows with an exponent r / (r - 2).
-    TRY(check_ranges({{"rotated width", static_cast<double>(rope.rope_dims), 4, 4096},
-                      {"rope factor", rope.factor, 1, 1e6}}));
-  }
-  const bool longrope = rope.type == RopeType::kLongrope;
-  TRY(check_factors("short_factor", rope.short_factor, rope.rope_dims, longrope));
-  TRY(check_factors("long_factor", rope.long_factor, rope.rope_dims, longrope));
-  return check_factors("frequency divisors", rope.frequency_divisor, rope.rope_dims, false);
-}
-
 }  // namespace
 
 Result<Activation> activation_named(std::string_view name) {
@@ -110,36 +22,6 @@ Result<Activation> activation_named(std::string_view name) {
   }
   return make_error(ErrorCode::kUnsupported,
                     "activation '{}' is not supported; silu and gelu_pytorch_tanh are", name);
-}
-
-Status check_config(const ModelConfig& config) {
-  TRY(check_ranges({
-      {"vocab_size", static_cast<double>(config.vocab_size), 1, 1e8},
-      {"hidden_size", static_cast<double>(config.hidden_size), 1, 1e6},
-      {"number of layers", static_cast<double>(config.layers.size()), 1, 1e4},
-      {"max_position_embeddings", static_cast<double>(config.max_position_embeddings), 1, 1e12},
-      {"norm epsilon", config.norm_eps, 0, 1},
-      {"embedding scale", config.embedding_scale, -1e6, 1e6},
-      {"residual scale", config.residual_scale, -1e6, 1e6},
-      {"logit scale", config.logit_scale, -1e6, 1e6},
-      {"attention scale", config.attention_scale, -1e6, 1e6},
-      {"attention softcap", config.attention_softcap, 0, 1e9},
-      {"logit softcap", config.logit_softcap, 0, 1e9},
-      {"position scale", config.query_position_beta, -1e6, 1e6},
-  }));
-  if (config.query_position_beta != 0) {
-    TRY(check_ranges({{"original_max_position_embeddings",
-                       static_cast<double>(config.query_position_original), 1, 1e12}}));
-  }
-  const int num_ropes = static_cast<int>(config.ropes.size());
-  int head_dim = kMaxHeadDim;
-  for (const LayerConfig& layer : config.layers) {
-    TRY(check_layer(layer, num_ropes));
-    head_dim = std::min(head_dim, layer.head_dim);
-  }
-  // Used by a layer or not: there is a table for each.
-  for (const RopeConfig& rope : config.ropes) TRY(check_rope(rope, head_dim));
-  return {};
 }
 
 }  // namespace headrace

@@ -40,16 +40,26 @@ enum class MlpKind : uint8_t { kDense };        // later: mixture of experts
 // Biases: safetensors files follow their configuration, GGUF files simply have them or not.
 enum class Presence : uint8_t { kAbsent, kRequired, kIfPresent };
 
+// What may differ from layer to layer. A value belongs to kinds of mixers or MLPs (roles.cpp says
+// to which); set in a layer of another kind, check_config refuses it.
 struct LayerConfig {
   MixerKind mixer = MixerKind::kAttention;
   MlpKind mlp = MlpKind::kDense;
+
+  // Attention.
   int num_attention_heads = 0;
   int num_key_value_heads = 0;
   int head_dim = 0;
-  int64_t intermediate_size = 0;
   int64_t sliding_window = 0;  // 0: full attention
   int rope_idx = -1;           // into ModelConfig::ropes; -1: no rope in this layer
+  float attention_scale = 1.0f;
+  float attention_softcap = 0.0f;
+  QkNorm qk_norm = QkNorm::kNone;
   bool attention_sinks = false;
+  int kv_source_layer = -1;  // the earlier layer whose keys and values it reads; -1: its own
+
+  // Dense MLP.
+  int64_t intermediate_size = 0;
 };
 
 struct ModelConfig {
@@ -66,7 +76,6 @@ struct ModelConfig {
   NormKind norm = NormKind::kRms;
   float norm_eps = 1e-6f;
   bool norm_weight_plus_one = false;  // the file stores w, the network uses 1 + w
-  QkNorm qk_norm = QkNorm::kNone;
   Presence qkv_bias = Presence::kAbsent;
   Presence o_bias = Presence::kAbsent;
   Presence mlp_bias = Presence::kAbsent;
@@ -80,8 +89,6 @@ struct ModelConfig {
   float embedding_scale = 1.0f;
   float residual_scale = 1.0f;
   float logit_scale = 1.0f;  // multiplies
-  float attention_scale = 1.0f;
-  float attention_softcap = 0.0f;
   float logit_softcap = 0.0f;
   // ministral3: q *= 1 + beta * ln(1 + floor(position / original)); 0: off
   float query_position_beta = 0.0f;
@@ -95,9 +102,5 @@ struct ModelConfig {
 
 // "silu", "gelu_pytorch_tanh" and their other spellings; kUnsupported names others.
 Result<Activation> activation_named(std::string_view name);
-
-// Checks that every number is one the arithmetic can run with; kUnsupported or kInvalidArgument
-// names the field, the value found and what is needed.
-Status check_config(const ModelConfig& config);
 
 }  // namespace headrace

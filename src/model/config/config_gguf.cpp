@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "model/config/check_config.h"
 #include "model/config/config_files.h"
 #include "model/config/families.h"
 #include "model/rope.h"
@@ -152,7 +153,7 @@ void GgufReader::read_numerics() {
   config_.norm_eps = static_cast<float>(
       number(rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon",
              family_.defaults.eps));
-  config_.qk_norm = family_.qk_norm;
+  for (LayerConfig& layer : config_.layers) layer.qk_norm = family_.qk_norm;
   config_.pre_norms = family_.block->pre_norms;
   config_.post_norms = family_.block->post_norms;
   config_.parallel_block = family_.block->parallel;
@@ -176,14 +177,18 @@ void GgufReader::read_scales() {
   if (config_.num_layers() == family_.gguf.wide_scale_layers) {
     attention = 1 / std::sqrt(hidden / layer.num_attention_heads);
   }
-  config_.attention_scale = static_cast<float>(number("attention.scale", attention));
+  attention = number("attention.scale", attention);
   if (!scale.logit_key.empty()) {
     const double logit = number("logit_scale", scale.logit_scale);
     config_.logit_scale = static_cast<float>(scale.logit_divides ? 1 / logit : logit);
   }
+  double softcap = 0;
   if (scale.attention_softcap > 0) {
-    config_.attention_softcap =
-        static_cast<float>(number("attn_logit_softcapping", scale.attention_softcap));
+    softcap = number("attn_logit_softcapping", scale.attention_softcap);
+  }
+  for (LayerConfig& each : config_.layers) {
+    each.attention_scale = static_cast<float>(attention);
+    each.attention_softcap = static_cast<float>(softcap);
   }
   if (scale.logit_softcap_read) {
     config_.logit_softcap =

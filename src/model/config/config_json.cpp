@@ -6,9 +6,11 @@
 #include <string>
 #include <utility>
 
+#include "model/config/check_config.h"
 #include "model/config/config_files.h"
 #include "model/config/families.h"
 #include "model/config/json_object.h"
+#include "model/config/roles.h"
 #include "model/rope.h"
 
 namespace headrace {
@@ -109,7 +111,7 @@ Status ConfigReader::read_numerics() {
   config_.norm = family_.norm;
   config_.norm_weight_plus_one = family_.norm_weight_plus_one;
   config_.norm_eps = static_cast<float>(TRY(json_.number(defaults.eps_key, defaults.eps)));
-  config_.qk_norm = family_.qk_norm;
+  for (LayerConfig& layer : config_.layers) layer.qk_norm = family_.qk_norm;
   config_.pre_norms = family_.block->pre_norms;
   config_.post_norms = family_.block->post_norms;
   config_.parallel_block = family_.block->parallel;
@@ -145,15 +147,19 @@ Status ConfigReader::read_scales() {
   if (!scale.attention_scalar_key.empty()) {
     attention = 1 / std::sqrt(TRY(number(scale.attention_scalar_key, scale.attention_scalar)));
   }
-  config_.attention_scale = static_cast<float>(attention);
   const double logit = TRY(number(scale.logit_key, scale.logit_scale));
   config_.logit_scale = static_cast<float>(scale.logit_divides ? 1 / logit : logit);
   // A cap that is there but null is switched off; an absent one has the family's default.
   const auto softcap = [&](std::string_view key, double fallback) -> Result<float> {
     return static_cast<float>(TRY(json_.number(key, json_.is_null(key) ? 0 : fallback)));
   };
+  float attention_softcap = 0;
   if (scale.attention_softcap > 0) {
-    config_.attention_softcap = TRY(softcap("attn_logit_softcapping", scale.attention_softcap));
+    attention_softcap = TRY(softcap("attn_logit_softcapping", scale.attention_softcap));
+  }
+  for (LayerConfig& layer : config_.layers) {
+    layer.attention_scale = static_cast<float>(attention);
+    layer.attention_softcap = attention_softcap;
   }
   if (scale.logit_softcap_read) {
     config_.logit_softcap = TRY(softcap("final_logit_softcapping", scale.logit_softcap));
@@ -366,10 +372,9 @@ Status read_special_ids(const Checkpoint& checkpoint, const JsonObject& json, Mo
 
 // Rows of the embedding stand in for a vocab_size that the file leaves to its class.
 int64_t embedding_rows(const Checkpoint& checkpoint) {
-  const TensorNames& names = tensor_names(checkpoint.kind());
+  const std::string_view name = role_row(Role::kEmbedding).parts[0].names.in(checkpoint.kind())[0];
   for (const NamePrefix& prefix : name_prefixes(checkpoint.kind())) {
-    const TensorView* table =
-        checkpoint.find(fmt::format("{}{}.weight", prefix.body, names.embedding));
+    const TensorView* table = checkpoint.find(fmt::format("{}{}.weight", prefix.body, name));
     if (table != nullptr && table->rank == 2) return table->dim(0);
   }
   return 0;

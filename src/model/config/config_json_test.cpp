@@ -65,7 +65,7 @@ TEST(ConfigJson, LlamaDefaultsFollowTheSizes) {
   const ModelConfig config = read(config_of("llama"));
   EXPECT_EQ(config.layers[0].num_key_value_heads, 4);
   EXPECT_EQ(config.layers[0].head_dim, 16);
-  EXPECT_FLOAT_EQ(config.attention_scale, 0.25f);
+  EXPECT_FLOAT_EQ(config.layers[0].attention_scale, 0.25f);
   EXPECT_EQ(config.ropes[0].rope_theta, 1e4);
   EXPECT_EQ(config.qkv_bias, Presence::kAbsent);
   EXPECT_EQ(windows_of(config), "ffffffff");
@@ -218,22 +218,22 @@ TEST(ConfigJson, LongropeUnderItsOlderNames) {
 TEST(ConfigJson, ScalesAndCaps) {
   const ModelConfig gemma = read(config_of("gemma2", R"("query_pre_attn_scalar": 16)"));
   EXPECT_FLOAT_EQ(gemma.embedding_scale, 8);
-  EXPECT_FLOAT_EQ(gemma.attention_scale, 0.25f);
-  EXPECT_FLOAT_EQ(gemma.attention_softcap, 50);
+  EXPECT_FLOAT_EQ(gemma.layers[0].attention_scale, 0.25f);
+  EXPECT_FLOAT_EQ(gemma.layers[0].attention_softcap, 50);
   EXPECT_FLOAT_EQ(gemma.logit_softcap, 30);
   const ModelConfig uncapped = read(
       config_of("gemma2", R"("attn_logit_softcapping": null, "final_logit_softcapping": null)"));
-  EXPECT_EQ(uncapped.attention_softcap, 0);
+  EXPECT_EQ(uncapped.layers[0].attention_softcap, 0);
   EXPECT_EQ(uncapped.logit_softcap, 0);
   const ModelConfig third = read(config_of("gemma3_text", R"("attn_logit_softcapping": 50)"));
-  EXPECT_EQ(third.attention_softcap, 0);
+  EXPECT_EQ(third.layers[0].attention_softcap, 0);
   const ModelConfig granite = read(config_of(
       "granite", R"("logits_scaling": 4, "embedding_multiplier": 12, "residual_multiplier": 0.5,
                     "attention_multiplier": 0.125)"));
   EXPECT_FLOAT_EQ(granite.logit_scale, 0.25f);
   EXPECT_FLOAT_EQ(granite.embedding_scale, 12);
   EXPECT_FLOAT_EQ(granite.residual_scale, 0.5f);
-  EXPECT_FLOAT_EQ(granite.attention_scale, 0.125f);
+  EXPECT_FLOAT_EQ(granite.layers[0].attention_scale, 0.125f);
   EXPECT_FLOAT_EQ(read(config_of("cohere2", R"("logit_scale": 4)")).logit_scale, 4);
 }
 

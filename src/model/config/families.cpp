@@ -221,43 +221,6 @@ constexpr Family kFamilies[] = {
      .gguf = {.architecture = "cohere2"}},
 };
 
-constexpr TensorNames kSafetensorsNames = {
-    .embedding = "embed_tokens",
-    .final_norm = "norm",
-    .head = "lm_head",
-    .layer_prefix = "layers.",
-    .q = "self_attn.q_proj",
-    .k = "self_attn.k_proj",
-    .v = "self_attn.v_proj",
-    .qkv = "self_attn.qkv_proj",
-    .o = "self_attn.o_proj",
-    .q_norm = "self_attn.q_norm",
-    .k_norm = "self_attn.k_norm",
-    .gate = "mlp.gate_proj",
-    .up = "mlp.up_proj",
-    .gate_up = "mlp.gate_up_proj",
-    .down = "mlp.down_proj",
-};
-
-// GGUF has no name for a fused gate and up: ffn_up then holds both (and ffn_gate is absent).
-constexpr TensorNames kGgufNames = {
-    .embedding = "token_embd",
-    .final_norm = "output_norm",
-    .head = "output",
-    .layer_prefix = "blk.",
-    .q = "attn_q",
-    .k = "attn_k",
-    .v = "attn_v",
-    .qkv = "attn_qkv",
-    .o = "attn_output",
-    .q_norm = "attn_q_norm",
-    .k_norm = "attn_k_norm",
-    .gate = "ffn_gate",
-    .up = "ffn_up",
-    .gate_up = "ffn_up",
-    .down = "ffn_down",
-};
-
 constexpr NamePrefix kSafetensorsPrefixes[] = {
     {"model.", ""},
     {"model.language_model.", ""},
@@ -297,8 +260,8 @@ const Family* find_family_by_gguf(std::string_view architecture, bool has_window
   return found;
 }
 
-const TensorNames& tensor_names(CheckpointKind kind) {
-  return kind == CheckpointKind::kGguf ? kGgufNames : kSafetensorsNames;
+std::string_view layer_prefix(CheckpointKind kind) {
+  return kind == CheckpointKind::kGguf ? "blk." : "layers.";
 }
 
 std::span<const NamePrefix> name_prefixes(CheckpointKind kind) {

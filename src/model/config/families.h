@@ -1,7 +1,8 @@
 // Families: one row per model family says what varies between networks, and nothing else does.
 //
 // A row starts as Llama and states its differences; config_json.cpp and config_gguf.cpp read any
-// file through a row, weights.cpp finds tensors through it. A family that fits the existing columns
+// file through a row, and what its tensors are called is in roles.h, but for the norms, which are
+// called after the block form. A family that fits the existing columns
 // is a new row and a golden test. Sources: the configuration and modelling files of each family as
 // published with its checkpoints, and the GGUF converters' names and transformations.
 #pragma once
@@ -149,14 +150,8 @@ Error unknown_family_error(std::string_view model_type, const Checkpoint& checkp
 // The kind of layer that a tensor name gives away ("mixture-of-experts layers"), or empty.
 std::string_view feature_of_tensor(std::string_view tensor_name);
 
-// Tensor names of one file format, by role. A layer name is layer_prefix + index + "." + name.
-struct TensorNames {
-  std::string_view embedding, final_norm, head;  // base names, without ".weight"
-  std::string_view layer_prefix;
-  std::string_view q, k, v, qkv, o, q_norm, k_norm;
-  std::string_view gate, up, gate_up, down;
-};
-const TensorNames& tensor_names(CheckpointKind kind);
+// Before a layer's number in the names of its tensors.
+std::string_view layer_prefix(CheckpointKind kind);
 
 // Prefixes that wrap the tensors of a safetensors checkpoint, most common first: body, head.
 struct NamePrefix {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "model/config/families.h"
+#include "model/config/roles.h"
 
 namespace headrace {
 namespace {
@@ -121,7 +122,7 @@ std::string_view nearest_name(std::string_view model_type) {
 
 // Names of one layer's tensors without prefix, index and suffix: "mlp.down_proj".
 std::vector<std::string> layer_tensors(const Checkpoint& checkpoint) {
-  const std::string marker = std::string(tensor_names(checkpoint.kind()).layer_prefix) + "0.";
+  const std::string marker = std::string(layer_prefix(checkpoint.kind())) + "0.";
   std::vector<std::string> names;
   for (const std::string& name : checkpoint.names()) {
     const size_t at = name.find(marker);
@@ -140,8 +141,8 @@ int norm_score(const Family& family, CheckpointKind kind, const std::vector<std:
     if (norm.empty()) continue;
     score += std::find(tensors.begin(), tensors.end(), norm) != tensors.end() ? 1 : -1;
   }
-  const TensorNames& names = tensor_names(kind);
-  const bool has_qk_norm = std::find(tensors.begin(), tensors.end(), names.q_norm) != tensors.end();
+  const std::string_view q_norm = role_row(Role::kQNorm).parts[0].names.in(kind)[0];
+  const bool has_qk_norm = std::find(tensors.begin(), tensors.end(), q_norm) != tensors.end();
   score += has_qk_norm == (family.qk_norm != QkNorm::kNone) ? 1 : -1;
   return score;
 }
