@@ -23,6 +23,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/cpu/kernels/isa.h"
 #include "backend/cpu/kernels/layouts.h"
 #include "backend/cpu/kernels/pack.h"
 #include "backend/cpu/team/topology.h"
@@ -30,6 +31,7 @@
 #include "backend/cpu/workspace.h"
 #include "bench/limits.h"
 #include "bench/synth.h"
+#include "checkpoint/weight_rows.h"
 
 namespace headrace::cpu {
 namespace {

@@ -9,6 +9,7 @@
 #include <functional>
 #include <thread>
 
+#include "backend/cpu/kernels/isa.h"
 #include "backend/cpu/team/topology.h"
 #include "base/buffer.h"
 #include "base/check.h"

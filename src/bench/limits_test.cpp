@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "backend/cpu/kernels/isa.h"
 #include "bench/machine.h"
-#include "backend/cpu/team/topology.h"
 
 namespace headrace::cpu {
 namespace {

@@ -6,6 +6,7 @@
 #include <set>
 #include <sstream>
 
+#include "backend/cpu/kernels/isa.h"
 #include "backend/cpu/team/topology.h"
 
 namespace headrace::cpu {

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "backend/cpu/cpu_backend.h"
-#include "backend/cpu/team/topology.h"
+#include "backend/cpu/kernels/isa.h"
 #include "bench/synth.h"
 #include "model/model.h"
 

@@ -8,6 +8,7 @@
 
 #include "base/quote.h"
 #include "checkpoint/quantisation.h"
+#include "checkpoint/weight_rows.h"
 
 // Which tensors make up a weight. The first layout whose leading tensor is there is the weight's.
 

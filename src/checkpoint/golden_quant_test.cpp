@@ -9,6 +9,7 @@
 
 #include "base/numeric.h"
 #include "checkpoint/quantisation.h"
+#include "checkpoint/weight_rows.h"
 
 namespace headrace {
 namespace {

@@ -479,6 +479,22 @@ const SchemeRow& scheme_row(WeightScheme scheme) {
   return kSchemes[index];
 }
 
+std::string_view weight_scheme_name(WeightScheme scheme) { return scheme_row(scheme).name; }
+
+int64_t stored_outputs(const WeightView& weight) {
+  return weight.values.dim(scheme_row(weight.scheme).columns_are_outputs ? 1 : 0) *
+         scheme_row(weight.scheme).outputs_per_column;
+}
+
+size_t WeightView::stored_bytes() const {
+  const int64_t num_stored = headrace::stored_outputs(*this);
+  if (num_stored == 0) return 0;
+  const auto share = static_cast<double>(num_outputs) / static_cast<double>(num_stored);
+  const size_t total =
+      values.num_bytes + scales.num_bytes + zeros.num_bytes + global_scale.num_bytes;
+  return static_cast<size_t>(static_cast<double>(total) * share);
+}
+
 int64_t num_scale_groups(const WeightView& weight) {
   if (weight.scales.rank != 2) return 1;
   return weight.scales.dim(scheme_row(weight.scheme).scales_are_group_major ? 0 : 1);

@@ -4,7 +4,7 @@
 
 #include <cstdio>
 
-#include "backend/cpu/team/topology.h"
+#include "backend/cpu/kernels/isa.h"
 #include "bench/machine.h"
 #include "cli/bench.h"
 

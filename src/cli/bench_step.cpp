@@ -15,8 +15,8 @@
 #include <map>
 #include <optional>
 
+#include "backend/cpu/kernels/isa.h"
 #include "backend/cpu/kernels/registry.h"
-#include "backend/cpu/team/topology.h"
 #include "bench/step_bench.h"
 #include "bench/step_work.h"
 #include "cli/bench.h"

@@ -1,6 +1,6 @@
 // verify kernels: every row of the kernel table that this processor can run, against float64.
 
-#include "backend/cpu/team/topology.h"
+#include "backend/cpu/kernels/isa.h"
 #include "backend/cpu/verify/verify.h"
 #include "cli/verify.h"
 

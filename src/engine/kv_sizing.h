@@ -6,7 +6,7 @@
 
 #include "base/result.h"
 #include "base/system_memory.h"
-#include "engine/engine.h"
+#include "engine/engine_options.h"
 
 namespace headrace {
 

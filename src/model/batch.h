@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -28,5 +29,10 @@ struct StepOutput {
   // finite in any layer stays so in the row, so that K and V of a finite row are finite too.
   bool* finite = nullptr;
 };
+
+// Sees the residual stream: layer -1 = embeddings, i = after layer i, num_layers = after final
+// norm.
+using HiddenTap =
+    std::function<void(int layer, const float* hidden, int64_t num_rows, int64_t width)>;
 
 }  // namespace headrace

@@ -9,7 +9,8 @@
 
 #include <vector>
 
-#include "model/model.h"
+#include "model/batch.h"
+#include "model/kv_store.h"
 #include "model/rope.h"
 #include "model/step.h"
 #include "model/weights.h"

@@ -1,62 +1,21 @@
 // Model: a checkpoint made runnable. Immutable after load, apart from its workspace.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "backend/backend.h"
 #include "base/result.h"
-#include "base/system_memory.h"
 #include "checkpoint/checkpoint.h"
 #include "model/batch.h"
 #include "model/config/config.h"
 #include "model/kv_store.h"
+#include "model/memory_plan.h"
+#include "model/model_options.h"
 
 namespace headrace {
-
-// Where packed weights are kept for the next start; see weight_cache.h.
-struct WeightCacheOptions {
-  std::string directory;       // empty: nowhere
-  uint64_t max_bytes = 0;      // of all files in it
-  bool check_content = false;  // read the whole checkpoint at each start, whatever its stamps say
-};
-
-struct ModelOptions {
-  int max_batch_tokens = 512;  // rows of the largest step: sizes the workspace
-  int max_logit_rows = 64;     // logit_rows and best_rows of one step
-  KvType kv_type = KvType::kF32;
-  WeightCacheOptions weight_cache = {};
-};
-
-// Where memory goes, computed from headers before any weight is read. Bytes.
-struct MemoryPlan {
-  size_t weights = 0;
-  size_t kv_block = 0;  // one block of kBlockTokens tokens over all layers
-  size_t workspace = 0;
-  size_t other = 0;  // an estimate: logits, tokenizer, threads, requests, the allocator's slack
-
-  size_t total(size_t kv_memory_bytes) const {
-    return weights + workspace + std::max(kv_memory_bytes, kv_block) + other;
-  }
-};
-
-// To be called before load(): kExhausted, with what is needed, what there is and what to do, if the
-// plan does not fit. kv_memory_bytes: what the caller will take for keys and values, 0: as memory
-// allows, but at least a block.
-Status check_memory(const MemoryPlan& plan, size_t kv_memory_bytes, const MemorySupply& supply);
-
-// done of total packed bytes; called from the loading thread.
-using LoadProgress = std::function<void(size_t done, size_t total)>;
-
-// Sees the residual stream: layer -1 = embeddings, i = after layer i, num_layers = after final
-// norm.
-using HiddenTap =
-    std::function<void(int layer, const float* hidden, int64_t num_rows, int64_t width)>;
 
 class Model {
  public:

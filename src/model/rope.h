@@ -6,27 +6,12 @@
 
 #include <cstdint>
 #include <span>
-#include <string_view>
 #include <vector>
 
-#include "base/result.h"
 #include "model/batch.h"
 #include "model/config/config.h"
 
 namespace headrace {
-
-// "default", "linear", "dynamic", "llama3", "yarn", "longrope", "su", "none"; kUnsupported names
-// others.
-Result<RopeType> rope_type_named(std::string_view name);
-
-// What a file says of the factor on cos and sin; 0: not given.
-struct RopeMscale {
-  double attention_factor = 0;
-  double mscale = 0;
-  double mscale_all_dim = 0;
-};
-// The factor that a file's settings amount to: 1 but for yarn and longrope.
-double rope_attention_factor(const RopeConfig& rope, const RopeMscale& given);
 
 // Frequencies of one rope: as many variants as it has tables, computed once.
 class RopeTable {

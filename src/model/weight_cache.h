@@ -19,7 +19,7 @@
 #include "base/result.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/digest.h"
-#include "model/model.h"
+#include "model/model_options.h"
 
 namespace headrace {
 

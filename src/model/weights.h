@@ -16,7 +16,7 @@
 #include "checkpoint/checkpoint.h"
 #include "model/config/config.h"
 #include "model/config/roles.h"
-#include "model/model.h"
+#include "model/model_options.h"
 
 namespace headrace {
 

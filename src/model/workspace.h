@@ -10,7 +10,7 @@
 #include "base/buffer.h"
 #include "base/result.h"
 #include "model/config/config.h"
-#include "model/model.h"
+#include "model/model_options.h"
 
 namespace headrace {
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "checkpoint/quantisation.h"
+#include "checkpoint/weight_rows.h"
 #include "verify/sequence_runner.h"
 
 namespace headrace {

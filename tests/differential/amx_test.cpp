@@ -10,11 +10,11 @@
 #include <limits>
 
 #include "amx_model_unit.h"
+#include "backend/cpu/kernels/isa.h"
 #include "backend/cpu/kernels/layouts.h"
 #include "backend/cpu/kernels/pack.h"
 #include "backend/cpu/kernels/units.h"
 #include "backend/cpu/matmul.h"
-#include "backend/cpu/team/topology.h"
 #include "backend/cpu/verify/verify.h"
 #include "base/numeric.h"
 #include "kernel_cases.h"

@@ -8,9 +8,9 @@
 #include <cstring>
 #include <limits>
 
+#include "backend/cpu/kernels/isa.h"
 #include "backend/cpu/kernels/registry.h"
 #include "backend/cpu/kernels/units.h"
-#include "backend/cpu/team/topology.h"
 #include "base/numeric.h"
 #include "kernel_cases.h"
 

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "base/numeric.h"
+#include "checkpoint/weight_rows.h"
 
 namespace headrace {
 namespace {

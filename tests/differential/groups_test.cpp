@@ -8,9 +8,11 @@
 #include <limits>
 #include <numeric>
 
+#include "backend/cpu/kernels/isa.h"
 #include "backend/cpu/kernels/layouts.h"
 #include "backend/cpu/kernels/pack.h"
 #include "backend/cpu/team/topology.h"
+#include "checkpoint/weight_rows.h"
 #include "group_cases.h"
 
 namespace headrace {

@@ -6,8 +6,8 @@
 #include <cstring>
 #include <limits>
 
+#include "backend/cpu/kernels/isa.h"
 #include "backend/cpu/kernels/registry.h"
-#include "backend/cpu/team/topology.h"
 
 namespace headrace {
 namespace {

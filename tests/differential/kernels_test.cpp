@@ -7,7 +7,7 @@
 
 #include "backend/cpu/kernels/layouts.h"
 #include "backend/cpu/kernels/pack.h"
-#include "backend/cpu/team/topology.h"
+#include "checkpoint/weight_rows.h"
 #include "kernel_cases.h"
 
 namespace headrace {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "backend/cpu/kernels/generic/bugs.h"
-#include "backend/cpu/team/topology.h"
+#include "backend/cpu/kernels/isa.h"
 #include "backend/cpu/verify/verify.h"
 
 namespace headrace::cpu {

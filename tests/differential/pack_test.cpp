@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "backend/cpu/kernels/block_fields.h"
+#include "backend/cpu/kernels/isa.h"
 #include "backend/cpu/kernels/layouts.h"
 #include "backend/cpu/kernels/pack.h"
 #include "backend/cpu/team/topology.h"

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <set>
 
+#include "backend/cpu/kernels/isa.h"
 #include "backend/cpu/kernels/registry.h"
 #include "backend/cpu/team/team.h"
 #include "backend/cpu/team/topology.h"

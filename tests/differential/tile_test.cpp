@@ -9,8 +9,8 @@
 #include <limits>
 #include <random>
 
+#include "backend/cpu/kernels/isa.h"
 #include "backend/cpu/kernels/kernels.h"
-#include "backend/cpu/team/topology.h"
 #include "base/numeric.h"
 #include "tile_cases.h"
 #include "tile_model.h"

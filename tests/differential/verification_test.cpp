@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "backend/cpu/cpu_backend.h"
-#include "backend/cpu/team/topology.h"
+#include "backend/cpu/kernels/isa.h"
 #include "backend/cpu/verify/guarded_memory.h"
 #include "backend/cpu/verify/verify.h"
 

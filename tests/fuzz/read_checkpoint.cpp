@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "checkpoint/quantisation.h"
+#include "checkpoint/weight_rows.h"
 
 namespace headrace::fuzz {
 namespace {

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "backend/cpu/attention.h"
+#include "backend/cpu/kernels/isa.h"
 #include "backend/cpu/kernels/layouts.h"
 #include "backend/cpu/matmul.h"
 #include "backend/cpu/team/topology.h"

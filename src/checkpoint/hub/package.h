@@ -4,7 +4,8 @@
 #include <string>
 
 #include "base/result.h"
-#include "checkpoint/hub/hub.h"
+#include "checkpoint/hub/named_models.h"
+#include "checkpoint/hub/pull_options.h"
 
 namespace headrace::hub {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "checkpoint/hub/hub.h"
+#include "checkpoint/hub/pull_options.h"
 #include "checkpoint/hub/store.h"
 
 namespace headrace::hub {

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "base/result.h"
-#include "checkpoint/hub/hub.h"
+#include "checkpoint/hub/named_models.h"
 
 namespace headrace::hub {
 

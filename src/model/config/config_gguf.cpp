@@ -9,7 +9,7 @@
 #include "model/config/check_config.h"
 #include "model/config/config_files.h"
 #include "model/config/families.h"
-#include "model/rope.h"
+#include "model/config/rope_config.h"
 
 namespace headrace {
 namespace {

@@ -11,7 +11,7 @@
 #include "model/config/families.h"
 #include "model/config/json_object.h"
 #include "model/config/roles.h"
-#include "model/rope.h"
+#include "model/config/rope_config.h"
 
 namespace headrace {
 namespace {

@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/numeric.h"
 #include "base/quote.h"
+#include "checkpoint/weight_rows.h"
 
 namespace headrace::cpu {
 namespace {

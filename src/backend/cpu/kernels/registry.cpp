@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "backend/cpu/kernels/isa.h"
 #include "backend/cpu/kernels/units.h"
-#include "backend/cpu/team/topology.h"
 
 namespace headrace::cpu {
 namespace {

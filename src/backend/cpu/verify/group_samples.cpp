@@ -6,6 +6,7 @@
 #include "backend/cpu/kernels/layouts.h"
 #include "backend/cpu/verify/samples.h"
 #include "base/numeric.h"
+#include "checkpoint/weight_rows.h"
 
 namespace headrace::cpu {
 namespace {

@@ -8,6 +8,7 @@
 #include "backend/cpu/kernels/layouts.h"
 #include "backend/cpu/kernels/pack.h"
 #include "base/numeric.h"
+#include "checkpoint/weight_rows.h"
 
 namespace headrace::cpu {
 namespace {

@@ -1,4 +1,4 @@
-#include "checkpoint/weight_view.h"
+#include "checkpoint/weight_rows.h"
 
 #include <gtest/gtest.h>
 

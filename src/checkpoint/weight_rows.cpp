@@ -1,4 +1,4 @@
-#include "checkpoint/weight_view.h"
+#include "checkpoint/weight_rows.h"
 
 #include <numeric>
 
@@ -24,22 +24,6 @@ void apply_scales(const WeightView& weight, const SchemeRow& scheme, int64_t row
 }
 
 }  // namespace
-
-std::string_view weight_scheme_name(WeightScheme scheme) { return scheme_row(scheme).name; }
-
-int64_t stored_outputs(const WeightView& weight) {
-  return weight.values.dim(scheme_row(weight.scheme).columns_are_outputs ? 1 : 0) *
-         scheme_row(weight.scheme).outputs_per_column;
-}
-
-size_t WeightView::stored_bytes() const {
-  const int64_t num_stored = headrace::stored_outputs(*this);
-  if (num_stored == 0) return 0;
-  const auto share = static_cast<double>(num_outputs) / static_cast<double>(num_stored);
-  const size_t total =
-      values.num_bytes + scales.num_bytes + zeros.num_bytes + global_scale.num_bytes;
-  return static_cast<size_t>(static_cast<double>(total) * share);
-}
 
 Status validate_weight(const WeightView& weight) {
   const SchemeRow& scheme = scheme_row(weight.scheme);

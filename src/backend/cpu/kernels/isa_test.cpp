@@ -1,4 +1,4 @@
-#include "backend/cpu/team/topology.h"
+#include "backend/cpu/kernels/isa.h"
 
 #include <gtest/gtest.h>
 

@@ -1,0 +1,22 @@
+// What a caller decides of an engine.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+
+namespace headrace {
+
+struct EngineOptions {
+  int max_batch_tokens = 512;  // token budget of one step; at most the model's
+  int max_sequences = 64;      // running at once; at most the model's logit rows
+  // Queued behind them; more are refused with kExhausted, and so is a client that holds three times
+  // as many places as are free.
+  int max_waiting = 4096;
+  int64_t max_context = 0;  // tokens per sequence; 0: the model's own limit; more is only warned of
+  int64_t num_kv_blocks = 0;                        // 0: from kv_memory_bytes
+  size_t kv_memory_bytes = 0;                       // 0: see size_kv()
+  std::chrono::milliseconds cancel_patience{5000};  // of drain, for a step that hangs
+};
+
+}  // namespace headrace
