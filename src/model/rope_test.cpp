@@ -72,19 +72,6 @@ TEST(Rope, YarnRampsBetweenTheTwoDimensions) {
   EXPECT_NE(frequencies(whole), f);
 }
 
-TEST(Rope, AttentionFactors) {
-  const double grown = 0.1 * std::log(4.0) + 1;
-  const RopeConfig yarn = rope_of(RopeType::kYarn);
-  EXPECT_DOUBLE_EQ(rope_attention_factor(yarn, {}), grown);
-  EXPECT_DOUBLE_EQ(rope_attention_factor(yarn, {.attention_factor = 1.5}), 1.5);
-  EXPECT_DOUBLE_EQ(rope_attention_factor(yarn, {.mscale = 1, .mscale_all_dim = 0.5}),
-                   grown / (0.05 * std::log(4.0) + 1));
-  EXPECT_DOUBLE_EQ(rope_attention_factor(yarn, {.mscale = 0.7}), grown);
-  EXPECT_DOUBLE_EQ(rope_attention_factor(rope_of(RopeType::kLongrope), {}),
-                   std::sqrt(1 + std::log(4.0) / std::log(64.0)));
-  EXPECT_DOUBLE_EQ(rope_attention_factor(rope_of(RopeType::kLinear), {.attention_factor = 3}), 1);
-}
-
 TEST(Rope, LongropeSwitchesOnceBeyondTheOriginalLength) {
   RopeConfig rope = rope_of(RopeType::kLongrope);
   rope.short_factor.assign(8, 2.0f);

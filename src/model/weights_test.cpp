@@ -5,6 +5,7 @@
 
 #include "backend/cpu/cpu_backend.h"
 #include "model/config/config_files.h"
+#include "model/model.h"
 #include "model/testing/fake_checkpoint.h"
 
 namespace headrace {

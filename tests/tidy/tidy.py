@@ -1,11 +1,12 @@
 """Rules of the house that no compiler checks. tidy.py [--build DIR]: exit status 1 and one line per finding.
 
-Folder order of includes; length of functions and files; parameters; width of lines; calls, words and
+Folder order of includes, rings of headers and units; share of tests; length of functions and files; parameters; width of lines; calls, words and
 paths that do not belong; sealed instruction-set objects (with --build). An exception is written at
 the place, with its reason:  // tidy: RULE because REASON
 """
 
 import argparse
+import math
 import os
 import re
 import subprocess
@@ -13,22 +14,13 @@ import sys
 from pathlib import Path
 
 import cpp_scan
+import stations
 
 ROOT = Path(__file__).resolve().parents[2]
 
-STATIONS = ["base", "checkpoint", "backend", "model", "engine", "server"]
-# What a folder of src may include.
-MAY_INCLUDE = {name: set(STATIONS[:i + 1]) for i, name in enumerate(STATIONS)}
-MAY_INCLUDE["text"] = {"base", "text", "textkit"}
-MAY_INCLUDE["server"] |= {"text"}
-MAY_INCLUDE["verify"] = {"base", "checkpoint", "backend", "model", "text", "verify"}
-MAY_INCLUDE["bench"] = {"base", "checkpoint", "backend", "model", "verify", "bench"}
-MAY_INCLUDE["cli"] = set(STATIONS) | {"text", "verify", "bench", "cli"}
-# What the tests of a folder may include besides: files and programs that its parts are made for.
-TESTS_MAY_INCLUDE = {"text": {"checkpoint"}, "bench": {"server"}}
-EXTRA_INCLUDES = {("engine", "text/constraint.h"), ("text", "textkit.h"), ("cli", "options.h"), ("cli", "build_info.h")}
-
 MAX_FUNCTION, MAX_KERNEL_FUNCTION = 70, 120
+MAX_P90_FUNCTION = 20  # nine functions of ten are at most this long
+MIN_TEST_RATIO = 0.55  # lines of tests per line of product; the goal is 0.70
 MAX_FILE, MAX_TABLE_FILE = 700, 1000
 MAX_PARAMETERS = 6
 MAX_COLUMNS = 100
@@ -45,11 +37,11 @@ ENVIRONMENT_FILES = {"src/options.cpp", "src/checkpoint/hub/hub.cpp"}
 OUTPUT = re.compile(r"\bstd::(?:cout|cerr|clog)\b|(?<![\w:])(?:std::)?(?:printf|puts|putchar)\s*\(")
 MACRO = re.compile(r"^\s*#\s*define\s+(\w+)", re.M)
 MACROS = {"CHECK", "DCHECK", "TRY", "LOG"}
-INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
 EXCEPTION = re.compile(r"tidy: ([\w-]+) because \w+")
 
-TEXT_SUFFIXES = {".h", ".cpp", ".py", ".sh", ".rs", ".toml", ".md", ".txt", ".cmake", ".json", ".ts", ".js", ".svelte",
+TEXT_SUFFIXES = {".h", ".cpp", ".py", ".sh", ".rs", ".toml", ".md", ".txt", ".cmake", ".json", ".ts", ".js", ".mjs", ".svelte",
                  ".html", ".css", ".yml", ".yaml", ""}
+SOURCE_SUFFIXES = (".h", ".cpp", ".py", ".mjs", ".rs")
 GENERATED = {"Cargo.lock", "LICENSE"}
 
 
@@ -67,7 +59,13 @@ def line_of(text, offset):
 
 def is_test(path):
     name = os.path.basename(path)
-    return name.endswith("_test.cpp") or name.startswith("test_") or path.startswith(("tests/", "bench/"))
+    return (name.endswith("_test.cpp") or name.startswith(("test_", "test-")) or "/testing/" in path or
+            path.startswith(("tests/", "bench/")))
+
+
+def is_product(path):
+    """Is it part of what runs: the program and the library of texts?"""
+    return path.startswith(("src/", "textkit/")) and path.endswith((".h", ".cpp", ".rs")) and not is_test(path)
 
 
 def is_kernel(path):
@@ -75,22 +73,10 @@ def is_kernel(path):
 
 
 def check_includes(path, text):
-    parts = path.split("/")
-    if parts[0] != "src" or len(parts) < 3:
-        return  # main.cpp and options may include anything
-    allowed = MAY_INCLUDE.get(parts[1])
-    if allowed is None:
-        yield Finding("folder", path, 1, f"src/{parts[1]} has no place in the order of folders")
+    if not path.startswith("src/"):
         return
-    if is_test(path):
-        allowed = allowed | TESTS_MAY_INCLUDE.get(parts[1], set())
-    for match in INCLUDE.finditer(text):
-        target = match.group(1)
-        folder = target.split("/")[0] if "/" in target else ""
-        if folder in allowed or (parts[1], target) in EXTRA_INCLUDES:
-            continue
-        yield Finding("include-order", path, line_of(text, match.start()),
-                      f"src/{parts[1]} may not include \"{target}\" (only {', '.join(sorted(allowed))})")
+    for line, message in stations.order_problems(path, text, is_test(path)):
+        yield Finding("folder" if "no place" in message else "include-order", path, line, message)
 
 
 def check_sizes(path, text):
@@ -171,6 +157,57 @@ def check_file(path, text):
     return [finding for check in checks for finding in check(path, text) if not excused(finding, lines)]
 
 
+def check_graph(files):
+    """Rings of headers and cycles of units; files: path -> text."""
+    product = {path: text for path, text in files.items()
+               if path.startswith("src/") and path.endswith((".h", ".cpp")) and not is_test(path)}
+    for ring in stations.header_rings(product):
+        yield Finding("header-ring", ring[0], 1, "these headers include each other: " + ", ".join(ring))
+    for cycle in stations.unit_cycles(product):
+        yield Finding("unit-cycle", cycle[0], 1, "these units include each other: " + ", ".join(cycle))
+
+
+def percentile(sorted_values, share):
+    """The smallest value that at least this share of the values does not exceed."""
+    return sorted_values[max(0, math.ceil(share * len(sorted_values)) - 1)] if sorted_values else 0
+
+
+class Sums:
+    """Figures of the whole repository: lengths of the product's functions, lines of tests and product."""
+
+    def __init__(self):
+        self.lengths, self.test_lines, self.product_lines = [], 0, 0
+
+    def add(self, path, text):
+        num_lines = text.count("\n")
+        if is_product(path):
+            tests_at = text.find("#[cfg(test)]") if path.endswith(".rs") else -1
+            inner = text.count("\n", tests_at) if tests_at >= 0 else 0
+            self.test_lines += inner
+            self.product_lines += num_lines - inner
+            if not path.endswith(".rs"):
+                self.lengths += [function.num_lines for function in cpp_scan.functions(text)]
+        elif is_test(path) and not path.startswith("bench/") and path.endswith(SOURCE_SUFFIXES):
+            self.test_lines += num_lines
+
+    def ratio(self):
+        return self.test_lines / max(1, self.product_lines)
+
+    def findings(self):
+        longest = percentile(sorted(self.lengths), 0.9)
+        if longest > MAX_P90_FUNCTION:
+            yield Finding("function-lengths", "src", 0, f"p90 is {longest} lines, at most {MAX_P90_FUNCTION}")
+        if self.ratio() < MIN_TEST_RATIO:
+            yield Finding("test-ratio", "tests", 0,
+                          f"{self.ratio():.2f} lines of tests per line of product, at least {MIN_TEST_RATIO:.2f}")
+
+    def __str__(self):
+        ordered = sorted(self.lengths)
+        return (f"functions of the product: {len(ordered)}, lines p50 {percentile(ordered, 0.5)}, "
+                f"p90 {percentile(ordered, 0.9)}, max {percentile(ordered, 1)}; tests: {self.test_lines} lines to "
+                f"{self.product_lines}, ratio {self.ratio():.3f}")
+
+
 def repository_files():
     listed = subprocess.run(["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
                             capture_output=True, check=True).stdout.decode().split("\0")
@@ -194,18 +231,19 @@ def main():
     parser.add_argument("--build", help="build folder whose instruction-set objects are checked")
     arguments = parser.parse_args()
     files = repository_files()
+    texts = {path: (ROOT / path).read_text(encoding="utf-8", errors="replace") for path in files}
+    sums = Sums()
     findings = []
-    num_functions = 0
-    for path in files:
-        text = (ROOT / path).read_text(encoding="utf-8", errors="replace")
+    for path, text in texts.items():
         findings += check_file(path, text)
-        if path.endswith(".cpp"):
-            num_functions += len(cpp_scan.functions(text))
+        sums.add(path, text)
+    findings += [*check_graph(texts), *sums.findings()]
     if arguments.build:
         findings += check_sealed_units(arguments.build)
     for finding in findings:
         print(finding)
-    print(f"tidy: {len(files)} files, {num_functions} functions, {len(findings)} findings")
+    print(sums)
+    print(f"tidy: {len(files)} files, {len(findings)} findings")
     return 1 if findings or not files else 0
 
 

@@ -3,6 +3,7 @@
 import unittest
 
 import cpp_scan
+import stations
 import tidy
 
 GOOD = '''// A contract.
@@ -39,12 +40,42 @@ class RulesTest(unittest.TestCase):
         for folder, target in (("base", "checkpoint/gguf.h"), ("checkpoint", "backend/backend.h"), ("backend", "model/model.h"),
                                ("model", "engine/engine.h"), ("engine", "server/http/http.h"), ("engine", "text/tokenizer.h"),
                                ("text", "engine/request.h"), ("text", "checkpoint/gguf.h"), ("server", "cli/command.h"),
-                               ("server", "options.h"), ("nowhere", "base/result.h")):
+                               ("server", "options.h"), ("nowhere", "base/result.h"), ("model", "verify/golden.h"),
+                               ("engine", "verify/golden.h"), ("verify", "engine/engine.h"), ("verify", "bench/synth.h"),
+                               ("bench", "options.h"), ("bench", "engine/engine.h"), ("bench", "cli/terminal.h")):
             self.assertEqual(len(rules(f"src/{folder}/x.cpp", f'#include "{target}"\n')), 1, (folder, target))
         for folder, target in (("server", "text/tokenizer.h"), ("engine", "text/constraint.h"), ("cli", "server/http/http.h"),
-                               ("model", "base/result.h"), ("cli", "options.h")):
+                               ("model", "base/result.h"), ("cli", "options.h"), ("verify", "text/tokenizer.h"),
+                               ("bench", "verify/sequence_runner.h"), ("cli", "bench/synth.h")):
             self.assertEqual(rules(f"src/{folder}/x.cpp", f'#include "{target}"\n'), [], (folder, target))
 
+    def test_nested_folder_order(self):
+        for path, target in (("model/config/x.h", "model/rope.h"), ("backend/backend.h", "backend/cpu/matmul.h"),
+                             ("backend/cpu/kernels/pack.cpp", "backend/cpu/matmul.h"),
+                             ("backend/cpu/kernels/kernels.h", "backend/cpu/kernels/generic/rows.h"),
+                             ("backend/cpu/team/team.cpp", "backend/cpu/kernels/kernels.h"),
+                             ("backend/cpu/verify/x.cpp", "backend/cpu/workspace.h"),
+                             ("checkpoint/gguf.cpp", "checkpoint/hub/hub.h"), ("server/http/x.h", "server/api/y.h"),
+                             ("server/api/x.h", "server/routes.h"), ("bench/probe/x.cpp", "bench/limits.h")):
+            self.assertEqual(rules("src/" + path, f'// A contract.\n#pragma once\n#include "{target}"\n'), ["include-order"],
+                             (path, target))
+            self.assertEqual(rules("src/" + target, f'// A contract.\n#pragma once\n#include "{path}"\n'), [], (target, path))
+
+    def test_files_with_places_of_their_own(self):
+        include = '#include "backend/cpu/kernels/generic/rows.h"\n'
+        self.assertEqual(rules("src/backend/cpu/kernels/avx512_vnni.cpp", include), [])
+        self.assertEqual(rules("src/backend/cpu/kernels/registry.cpp", include), ["include-order"])
+        self.assertEqual(rules("src/main.cpp", '#include "cli/command.h"\n#include "options.h"\n'), [])
+        self.assertEqual(rules("src/options.cpp", '#include "cli/command.h"\n'), ["include-order"])
+
+    def test_every_folder_has_a_place(self):
+        self.assertEqual(rules("src/model/extra/x.cpp", ""), ["folder"])
+        self.assertEqual(rules("src/backend/cuda/x.cpp", ""), ["folder"])
+
+    def test_tests_may_include_what_their_folder_is_made_for(self):
+        self.assertEqual(rules("src/bench/x_test.cpp", '#include "server/api/bundle.h"\n'), [])
+        self.assertEqual(rules("src/model/config/x_test.cpp", '#include "model/testing/fake_checkpoint.h"\n'), [])
+        self.assertEqual(rules("src/model/x_test.cpp", '#include "engine/engine.h"\n'), ["include-order"])
     def test_function_length(self):
         self.assertEqual(rules("src/model/x.cpp", function_of(70)), [])
         self.assertEqual(rules("src/model/x.cpp", function_of(71)), ["function-length"])
@@ -109,6 +140,85 @@ class RulesTest(unittest.TestCase):
         self.assertEqual(rules("src/model/x.cpp", "// tidy: function-length because the steps share ten values\n" + bad), [])
         self.assertEqual(rules("src/model/x.cpp", "// tidy: function-length\n" + bad), ["function-length"])
         self.assertEqual(rules("src/model/x.cpp", "// tidy: parameters because of reasons\n" + bad), ["function-length"])
+
+
+def graph_rules(files):
+    return [(finding.rule, finding.path) for finding in tidy.check_graph(files)]
+
+
+class GraphTest(unittest.TestCase):
+    def test_headers_that_include_each_other(self):
+        files = {"src/model/a.h": '#include "model/b.h"\n', "src/model/b.h": '#include "model/c.h"\n',
+                 "src/model/c.h": '#include "model/a.h"\n', "src/model/d.h": '#include "model/a.h"\n'}
+        self.assertEqual(stations.header_rings(files), [["src/model/a.h", "src/model/b.h", "src/model/c.h"]])
+        self.assertIn(("header-ring", "src/model/a.h"), graph_rules(files))
+
+    def test_units_that_include_each_other_by_their_sources(self):
+        files = {"src/model/a.h": "", "src/model/a.cpp": '#include "model/a.h"\n#include "model/b.h"\n',
+                 "src/model/b.h": '#include "model/a.h"\n', "src/model/b.cpp": '#include "model/b.h"\n'}
+        self.assertEqual(stations.header_rings(files), [])
+        self.assertEqual(stations.unit_cycles(files), [["src/model/a", "src/model/b"]])
+        self.assertEqual(graph_rules(files), [("unit-cycle", "src/model/a")])
+
+    def test_a_chain_is_no_ring(self):
+        files = {"src/model/a.h": "", "src/model/b.h": '#include "model/a.h"\n',
+                 "src/model/b.cpp": '#include "model/b.h"\n#include "model/a.h"\n',
+                 "src/model/c.cpp": '#include "model/b.h"\n'}
+        self.assertEqual(graph_rules(files), [])
+
+    def test_two_rings_are_two_findings(self):
+        files = {f"src/model/{a}.h": f'#include "model/{b}.h"\n' for a, b in ("ab", "ba", "cd", "dc")}
+        self.assertEqual(len(stations.header_rings(files)), 2)
+
+    def test_tests_are_no_units(self):
+        files = {"src/model/a.h": '#include "model/a_test.cpp"\n', "src/model/a_test.cpp": '#include "model/a.h"\n',
+                 "tests/sim/x.h": '#include "model/a.h"\n'}
+        self.assertEqual(graph_rules(files), [])
+
+    def test_a_deep_chain_does_not_exhaust_the_stack(self):
+        files = {f"src/model/a{i}.h": f'#include "model/a{i + 1}.h"\n' for i in range(5000)}
+        files["src/model/a5000.h"] = '#include "model/a0.h"\n'
+        self.assertEqual([len(ring) for ring in stations.header_rings(files)], [5001])
+
+
+def sums_of(files):
+    sums = tidy.Sums()
+    for path, text in files.items():
+        sums.add(path, text)
+    return sums
+
+
+class SumsTest(unittest.TestCase):
+    def test_percentiles(self):
+        self.assertEqual([tidy.percentile(list(range(1, 11)), share) for share in (0.5, 0.9, 1)], [5, 9, 10])
+        self.assertEqual(tidy.percentile([7], 0.5), 7)
+        self.assertEqual(tidy.percentile([], 0.9), 0)
+
+    def test_long_functions_in_number(self):
+        short, long = function_of(20), function_of(21)
+        tests = {"tests/sim/x_test.cpp": "a\n" * 10_000}
+        self.assertEqual(list(sums_of({"src/model/x.cpp": short * 9 + long, **tests}).findings()), [])
+        found = list(sums_of({"src/model/x.cpp": short * 8 + long * 2, **tests}).findings())
+        self.assertEqual([finding.rule for finding in found], ["function-lengths"])
+        self.assertIn("p90 is 21", found[0].message)
+        # Functions of tests do not count; those in headers of the product do.
+        self.assertEqual(sums_of({"src/model/x_test.cpp": long, "src/model/x.h": short}).lengths, [20])
+
+    def test_share_of_tests(self):
+        product = {"src/model/x.cpp": "int a;\n" * 900, "textkit/src/lib.rs": "fn a() {}\n" * 100}
+        needed = round(1000 * tidy.MIN_TEST_RATIO)
+        for num_lines, expected in ((needed, []), (needed - 1, ["test-ratio"])):
+            sums = sums_of({**product, "tests/cli/test_x.py": "a\n" * num_lines})
+            self.assertEqual([finding.rule for finding in sums.findings()], expected)
+
+    def test_what_counts_as_test(self):
+        counted = {"src/model/x_test.cpp": "a\n", "src/model/testing/fake.h": "a\n", "src/server/test_support.h": "a\n",
+                   "tests/web/x.test.mjs": "a\n", "tests/http/test_x.py": "a\n",
+                   "textkit/src/lib.rs": "#[cfg(test)]\nmod tests {\n}\n"}
+        self.assertEqual(sums_of(counted).test_lines, 8)
+        self.assertEqual(sums_of(counted).product_lines, 0)
+        for path in ("bench/kernels.cpp", "tests/golden/expect.json", "docs/x.md", "web/src/main.ts"):
+            self.assertEqual((sums_of({path: "a\n"}).test_lines, sums_of({path: "a\n"}).product_lines), (0, 0), path)
 
 
 if __name__ == "__main__":

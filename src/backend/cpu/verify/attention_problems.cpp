@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "backend/cpu/verify/kv_slab.h"
+#include "base/check.h"
 
 namespace headrace::cpu {
 namespace {
