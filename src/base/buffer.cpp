@@ -13,6 +13,7 @@
 
 #include "base/descriptor.h"
 #include "base/file_fault.h"
+#include "base/strings.h"
 #include "base/system_memory.h"
 
 namespace headrace {
@@ -52,7 +53,7 @@ FileStamp stamp_from(const struct stat& info) {
 Error out_of_memory(std::string_view what, size_t num_bytes) {
   const MemorySupply supply = memory_supply();
   Error error = make_error(ErrorCode::kExhausted, "not enough memory to {} {}: {} leaves {}", what,
-                           memory_text(num_bytes), supply.bound_by, memory_text(supply.bytes));
+                           format_bytes(num_bytes), supply.bound_by, format_bytes(supply.bytes));
   error.hint = fmt::format("{}, or take a smaller model", supply.remedy);
   return error;
 }

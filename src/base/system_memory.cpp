@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "base/cgroup.h"
+#include "base/strings.h"
 
 namespace headrace {
 namespace {
@@ -118,7 +119,7 @@ MemorySupply memory_supply(const std::string& root) {
     const GroupUse use = read_group(folder);
     if (use.limit == SIZE_MAX) continue;
     keep_smaller(&supply, {left_of(use.limit, use.used),
-                           fmt::format("the memory limit of {} in '{}'", memory_text(use.limit),
+                           fmt::format("the memory limit of {} in '{}'", format_bytes(use.limit),
                                        folder.path.substr(root.size())),
                            "raise the control group's or container's memory limit"});
   }
@@ -127,13 +128,5 @@ MemorySupply memory_supply(const std::string& root) {
 }
 
 size_t available_memory_bytes(const std::string& root) { return memory_supply(root).bytes; }
-
-std::string memory_text(size_t num_bytes) {
-  const auto mib = static_cast<double>(num_bytes) / (1 << 20);
-  if (num_bytes < 1024) return fmt::format("{} bytes", num_bytes);
-  if (num_bytes < (size_t{1} << 20)) return fmt::format("{} KiB", num_bytes >> 10);
-  if (mib < 1024) return fmt::format("{:.0f} MiB", mib);
-  return fmt::format("{:.1f} GiB", mib / 1024);
-}
 
 }  // namespace headrace

@@ -22,7 +22,4 @@ struct MemorySupply {
 MemorySupply memory_supply(const std::string& root = "");
 size_t available_memory_bytes(const std::string& root = "");
 
-// "1.5 GiB", "300 MiB", "512 bytes": for messages.
-std::string memory_text(size_t num_bytes);
-
 }  // namespace headrace

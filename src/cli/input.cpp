@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "base/strings.h"
 #include "cli/terminal.h"
 
 namespace headrace {

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "backend/cpu/cpu_backend.h"
+#include "base/strings.h"
 #include "cli/command.h"
 #include "cli/model_argument.h"
 #include "cli/readable.h"

@@ -5,7 +5,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <set>
+#include <sstream>
 #include <string>
 
 #include "backend/cpu/cpu_backend.h"
@@ -98,6 +100,53 @@ TEST(Numerics, TheIdCoversEveryIngredient) {
     EXPECT_NE(text.find(part), std::string::npos) << part << " in\n" << text;
   }
   EXPECT_EQ(kSamplerVersion, 2) << "pin the new version here";
+}
+
+// Every class in use stands in the text with its version, every op with its class.
+TEST(Numerics, TheTextNamesTheVersionOfEachClassInUse) {
+  for (const std::string isa : {"reference", "avx2", "avx512"}) {
+    for (const ActivationArithmetic activations : {kExact, kInt8}) {
+      const auto backend = backend_of(isa, activations);
+      if (backend == nullptr) continue;  // not on this processor
+      std::set<std::string> in_use;
+      for (const KernelInfo& row : backend->kernels()) {
+        if (row.selected) in_use.insert(row.numerics_class);
+      }
+      std::set<std::string> named;
+      std::istringstream lines(backend->numerics());
+      for (std::string line; std::getline(lines, line);) {
+        const size_t version = line.rfind(" v");
+        const size_t begin = line.rfind(": ", version);
+        if (version == std::string::npos || begin == std::string::npos) continue;
+        EXPECT_GT(std::atoi(line.c_str() + version + 2), 0) << line;
+        named.insert(line.substr(begin + 2, version - begin - 2));
+      }
+      EXPECT_EQ(named, in_use) << isa;
+    }
+  }
+}
+
+// What a change of the arithmetic does to the text must reach the id.
+TEST(Numerics, TheIdChangesWithAVersionOfAClassAndWithTheSplitOfKeysAndValues) {
+  const auto backend = backend_of("reference", kExact);
+  const std::string text = numerics_text(*backend, KvType::kF16);
+  EXPECT_EQ(numerics_id(text), numerics_id(*backend, KvType::kF16));
+  struct Change {
+    std::string before, after;
+  };
+  const Change changes[] = {
+      {"f32-reference v1", "f32-reference v2"}, {"integer v1", "integer v2"},
+      {"splits of 1024", "splits of 256"},      {"steps of 64", "steps of 32"},
+      {"values as f16", "values as bf16"},      {"sampler v2", "sampler v3"},
+  };
+  std::set<std::string> ids = {numerics_id(text)};
+  for (const Change& change : changes) {
+    const size_t at = text.find(change.before);
+    ASSERT_NE(at, std::string::npos) << change.before;
+    std::string changed = text;
+    changed.replace(at, change.before.size(), change.after);
+    EXPECT_TRUE(ids.insert(numerics_id(changed)).second) << change.after;
+  }
 }
 
 TEST(Numerics, TheIdChangesWithEveryIngredientAndHasOneForm) {

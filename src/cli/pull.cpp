@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/strings.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/hub/hub.h"
 #include "cli/command.h"

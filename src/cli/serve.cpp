@@ -17,6 +17,7 @@
 
 #include "base/log.h"
 #include "base/memory_shortage.h"
+#include "base/strings.h"
 #include "cli/command.h"
 #include "cli/model_argument.h"
 #include "cli/runtime.h"
@@ -48,15 +49,11 @@ sigset_t stop_signals() {
   return signals;
 }
 
-std::vector<std::string> split_commas(const std::string& text) {
-  std::vector<std::string> parts;
-  size_t begin = 0;
-  while (begin < text.size()) {
-    const size_t end = std::min(text.find(',', begin), text.size());
-    if (end > begin) parts.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return parts;
+// The elements of an option that holds a list.
+std::vector<std::string> list_of(const Options& options, std::string_view name) {
+  const std::string& text = options.text(name);
+  const auto elements = split_list(text);
+  return {elements.begin(), elements.end()};
 }
 
 // Ends the server on the first signal: running requests may finish within the limit. A second
@@ -153,10 +150,10 @@ Result<ServerOptions> server_options(const Options& options) {
   serve.host = options.text("--host");
   serve.port = static_cast<int>(options.integer("--port"));
   serve.num_http_threads = static_cast<int>(options.integer("--http-threads"));
-  serve.aliases = split_commas(options.text("--alias"));
+  serve.aliases = list_of(options, "--alias");
   serve.api_keys = TRY(api_keys(options));
-  serve.allowed_hosts = split_commas(options.text("--allowed-hosts"));
-  serve.cors_origins = split_commas(options.text("--cors-origins"));
+  serve.allowed_hosts = list_of(options, "--allowed-hosts");
+  serve.cors_origins = list_of(options, "--cors-origins");
   serve.max_connections = static_cast<int>(options.integer("--max-connections"));
   serve.max_connections_per_address =
       static_cast<int>(options.integer("--max-connections-per-address"));

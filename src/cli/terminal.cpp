@@ -13,6 +13,8 @@
 #include <cstring>
 #include <utility>
 
+#include "base/strings.h"
+
 namespace headrace {
 namespace {
 
@@ -112,17 +114,6 @@ std::string format_count(int64_t count) {
   const size_t first = count < 0 ? 1 : 0;
   for (size_t at = digits.size(); at > first + 3;) digits.insert(at -= 3, ",");
   return digits;
-}
-
-std::string format_bytes(size_t num_bytes) {
-  constexpr std::string_view kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-  auto value = static_cast<double>(num_bytes);
-  size_t unit = 0;
-  while (value >= 1024 && unit + 1 < std::size(kUnits)) {
-    value /= 1024;
-    ++unit;
-  }
-  return unit == 0 ? fmt::format("{} B", num_bytes) : fmt::format("{:.1f} {}", value, kUnits[unit]);
 }
 
 }  // namespace headrace

@@ -56,7 +56,6 @@ class ProgressBar {
   int last_step_ = -1;
 };
 
-std::string format_bytes(size_t num_bytes);  // "93.8 MiB"
-std::string format_count(int64_t count);     // "134,515,008"
+std::string format_count(int64_t count);  // "134,515,008"
 
 }  // namespace headrace

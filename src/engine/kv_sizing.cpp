@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "base/strings.h"
 #include "engine/kv_cache.h"
 
 namespace headrace {
@@ -49,7 +50,7 @@ Result<KvSize> size_kv(const EngineOptions& options, int64_t model_context, size
   if (needed > available_bytes) {
     Error error = make_error(ErrorCode::kExhausted,
                              "not enough memory: keys and values shall have {}, but {} are left",
-                             memory_text(needed), memory_text(available_bytes));
+                             format_bytes(needed), format_bytes(available_bytes));
     error.hint = "lower --kv-memory, or leave it out for what fits";
     return error;
   }

@@ -45,7 +45,7 @@ TEST(KvSizing, MoreThanThereIsIsRefused) {
   const auto size = size_kv(options, 1000, 100, size_t{300} << 20);
   ASSERT_FALSE(size.ok());
   EXPECT_EQ(size.error().code, ErrorCode::kExhausted);
-  EXPECT_NE(size.error().message.find("2.0 GiB"), std::string::npos);
+  EXPECT_NE(size.error().message.find("2 GiB"), std::string::npos);
   EXPECT_NE(size.error().message.find("300 MiB"), std::string::npos);
   EXPECT_NE(size.error().hint.find("--kv-memory"), std::string::npos);
 }

@@ -26,8 +26,10 @@ std::string numerics_text(const Backend& backend, KvType kv_type) {
                      kKvTypeNames[static_cast<size_t>(kv_type)], kSamplerVersion);
 }
 
+std::string numerics_id(std::string_view text) { return "hr-" + hex_of(text, 8); }
+
 std::string numerics_id(const Backend& backend, KvType kv_type) {
-  return "hr-" + hex_of(numerics_text(backend, kv_type), 8);
+  return numerics_id(numerics_text(backend, kv_type));
 }
 
 std::string system_fingerprint(std::string_view numerics_id, std::string_view checkpoint) {

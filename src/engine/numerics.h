@@ -15,7 +15,8 @@ namespace headrace {
 
 // The ingredients, a line each.
 std::string numerics_text(const Backend& backend, KvType kv_type);
-// "hr-" and 16 hex digits of their SHA-256.
+// "hr-" and 16 hex digits of the SHA-256 of such a text.
+std::string numerics_id(std::string_view text);
 std::string numerics_id(const Backend& backend, KvType kv_type);
 // The id, "-" and 8 hex digits that stand for the checkpoint.
 std::string system_fingerprint(std::string_view numerics_id, std::string_view checkpoint);

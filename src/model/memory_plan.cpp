@@ -1,6 +1,7 @@
 #include "model/memory_plan.h"
 
 #include "base/memory_shortage.h"
+#include "base/strings.h"
 
 namespace headrace {
 
@@ -12,9 +13,9 @@ Status check_memory(const MemoryPlan& plan, size_t kv_memory_bytes, const Memory
       ErrorCode::kExhausted,
       "not enough memory: this model needs {} (weights {}, keys and values {}, activations {}, the "
       "rest {}), but {} leaves {}",
-      memory_text(needed), memory_text(plan.weights),
-      memory_text(std::max(kv_memory_bytes, plan.kv_block)), memory_text(plan.workspace),
-      memory_text(plan.other), supply.bound_by, memory_text(supply.bytes));
+      format_bytes(needed), format_bytes(plan.weights),
+      format_bytes(std::max(kv_memory_bytes, plan.kv_block)), format_bytes(plan.workspace),
+      format_bytes(plan.other), supply.bound_by, format_bytes(supply.bytes));
   error.hint = fmt::format("{}, take a smaller model or quantisation, or lower {}", supply.remedy,
                            kv_memory_bytes > 0 ? "--kv-memory" : "--batch-tokens");
   return error;

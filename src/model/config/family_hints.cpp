@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "base/edit_distance.h"
 #include "model/config/families.h"
 #include "model/config/roles.h"
 
@@ -89,21 +90,6 @@ constexpr FeatureRow kFeatures[] = {
     {"encoder.", kEncoder},
     {"cross_attn", "cross attention"},
 };
-
-size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
-    }
-  }
-  return row.back();
-}
 
 std::string_view nearest_name(std::string_view model_type) {
   std::string_view nearest;

@@ -76,33 +76,8 @@ bool is_http_token(std::string_view text) {
   });
 }
 
-std::string to_lower(std::string_view text) {
-  std::string out(text);
-  for (char& c : out) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return out;
-}
-
 bool equals_ignoring_case(std::string_view a, std::string_view b) {
   return a.size() == b.size() && to_lower(a) == to_lower(b);
-}
-
-std::string_view trim_spaces(std::string_view text) {
-  while (!text.empty() && is_one_of(text.front(), " \t")) text.remove_prefix(1);
-  while (!text.empty() && is_one_of(text.back(), " \t")) text.remove_suffix(1);
-  return text;
-}
-
-std::vector<std::string_view> split_list(std::string_view text) {
-  std::vector<std::string_view> elements;
-  while (!text.empty()) {
-    const size_t comma = std::min(text.find(','), text.size());
-    const std::string_view element = trim_spaces(text.substr(0, comma));
-    if (!element.empty()) elements.push_back(element);
-    text.remove_prefix(std::min(comma + 1, text.size()));
-  }
-  return elements;
 }
 
 bool list_holds(std::string_view list, std::string_view lower_case_word) {

@@ -6,16 +6,13 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
+
+#include "base/strings.h"
 
 namespace headrace {
 
 bool is_http_token(std::string_view text);  // method, field name; not empty
-std::string to_lower(std::string_view text);
 bool equals_ignoring_case(std::string_view a, std::string_view b);
-std::string_view trim_spaces(std::string_view text);  // spaces and tabs at both ends
-// "a, b;q=1" as {"a", "b;q=1"}; empty elements are left out.
-std::vector<std::string_view> split_list(std::string_view text);
 // Does the list, such as a Connection header, hold this word?
 bool list_holds(std::string_view list, std::string_view lower_case_word);
 
