@@ -4,6 +4,8 @@
 #include <pthread.h>
 #include <sched.h>
 
+#include <algorithm>
+
 #include "base/check.h"
 
 namespace headrace::cpu {
@@ -70,36 +72,81 @@ void Team::end_workers() {
   for (std::thread& thread : workers_) thread.join();
 }
 
-void Team::run_phases(std::span<const ErasedPhase> phases) {
-  int64_t num_items = 0;
-  int num_phases = 0;
-  for (const ErasedPhase& phase : phases) {
-    if (phase.num_items <= 0) continue;
-    num_items += phase.num_items;
-    phases_[num_phases++] = phase;
+void Team::run_phases(std::span<const ErasedPhase> phases, std::span<const ErasedCount> counts) {
+  num_phases_ = 0;
+  for (size_t i = 0; i < phases.size(); ++i) {
+    if (phases[i].num_items <= 0 && counts[i].count == nullptr) continue;
+    counts_[num_phases_] = counts[i];
+    phases_[num_phases_++] = phases[i];
   }
+  num_open_ = 0;
+  const int64_t num_items = open_group();
   if (num_items == 0) return;
-  CHECK(num_items < INT32_MAX, "{} items", num_items);
   ++num_joins_;
-  if (num_threads_ == 1 || num_items == 1) {
-    for (int i = 0; i < num_phases; ++i) {
-      for (int64_t item = 0; item < phases_[i].num_items; ++item) {
-        phases_[i].job(phases_[i].context, item, 0);
-      }
-    }
-    if (num_threads_ > 1) turn_.give_way();
-    return;
-  }
+  const bool is_whole = num_open_ == num_phases_;
+  if (num_threads_ == 1 || (num_items == 1 && is_whole)) return run_alone();
   finished_before_ = finished_.load(std::memory_order_relaxed);
+  if (!is_whole) groups_to_come_.store(true, std::memory_order_relaxed);
   // The caller has item 0 already. Nothing here waits for a line that a worker has: the stores go
   // their way while the item runs.
-  claims_.store(static_cast<uint64_t>(num_items) << 32 | 1, std::memory_order_release);
+  const uint64_t claims = static_cast<uint64_t>(num_items) << 32;
+  claims_.store(claims | 1, std::memory_order_release);
   has_woken_ = sleepers_.load(std::memory_order_relaxed) > 0;
   if (has_woken_) wake_sleepers();
-  run_item(0, 0);
+  run_item(claims, 0);
   work_on_items(0);
-  wait_for_finished(static_cast<uint32_t>(num_items));
+  if (is_whole) {
+    wait_for_finished(static_cast<uint32_t>(num_items));
+  } else {
+    wait_for_end();
+  }
   turn_.give_way();
+}
+
+// All by the caller.
+void Team::run_alone() {
+  int next = 0;
+  do {
+    for (; next < num_open_; ++next) {
+      const ErasedPhase& phase = phases_[next];
+      for (int64_t item = 0; item < phase.num_items; ++item) phase.job(phase.context, item, 0);
+    }
+  } while (open_group() > 0);
+  if (num_threads_ > 1) turn_.give_way();
+}
+
+// Counts the items of the phases from the next one up to another that must be counted later, and
+// passes over phases that have none. Returns how many there are; 0: the job has no more.
+int64_t Team::open_group() {
+  int64_t num_items = 0;
+  while (num_open_ < num_phases_) {
+    const ErasedCount& count = counts_[num_open_];
+    if (count.count != nullptr) {
+      if (num_items > 0) break;
+      phases_[num_open_].num_items = std::max<int64_t>(count.count(count.context), 0);
+    }
+    num_items += phases_[num_open_++].num_items;
+    CHECK(num_items < INT32_MAX, "{} items", num_items);
+  }
+  return num_items;
+}
+
+// After the last of num_before items, by the member that has finished it: there is nobody else who
+// holds an item. Members that look for one meanwhile count claims up, as late ones do; claims of
+// the group are good only from the exchange on.
+void Team::publish_group(uint32_t num_before) {
+  const int64_t num_items = open_group();
+  if (num_items > 0) {
+    const bool is_last = num_open_ == num_phases_;
+    const uint64_t end = num_before + static_cast<uint64_t>(num_items);
+    CHECK(end < INT32_MAX, "{} items", end);
+    claims_.exchange(end << 32 | num_before);
+    // Not before the exchange: the caller takes the claims for all there will be.
+    if (is_last) groups_to_come_.store(false, std::memory_order_release);
+    if (sleepers_.load() > 0) wake_sleepers();
+  } else {
+    groups_to_come_.store(false, std::memory_order_release);
+  }
 }
 
 void Team::wake_sleepers() {
@@ -119,11 +166,12 @@ void Team::work_on_items(int member) {
       has_woken_ = true;
       wake_sleepers();
     }
-    run_item(static_cast<int64_t>(claim & kNextMask), member);
+    run_item(claim, member);
   }
 }
 
-void Team::run_item(int64_t item, int member) {
+void Team::run_item(uint64_t claim, int member) {
+  auto item = static_cast<int64_t>(claim & kNextMask);
   uint32_t before = 0;  // items of the phases before
   const ErasedPhase* phase = phases_;
   while (item >= phase->num_items) {
@@ -133,18 +181,44 @@ void Team::run_item(int64_t item, int member) {
   }
   if (before > 0) wait_for_finished(before);
   phase->job(phase->context, item, member);
-  finished_.fetch_add(1, std::memory_order_release);
+  // Read before the item is finished: after it the job may be over.
+  const bool is_whole = num_open_ == num_phases_;
+  const uint32_t finished_before = finished_before_;
+  const uint32_t finished = finished_.fetch_add(1, std::memory_order_acq_rel) + 1;
+  const auto num_claimable = static_cast<uint32_t>(claim >> 32);
+  if (!is_whole && finished - finished_before == num_claimable) publish_group(num_claimable);
 }
 
 // Items finish phase by phase, so a count is enough. Those waited for are all claimed.
 void Team::wait_for_finished(uint32_t num_items) {
   for (int looks = 0; finished_.load(std::memory_order_acquire) - finished_before_ < num_items;
        ++looks) {
-    if (crowded_ || looks > kLooksBeforeYield) {
-      sched_yield();
-    } else {
-      _mm_pause();
+    pause(looks);
+  }
+}
+
+// The caller of a job whose items become known as it goes.
+void Team::wait_for_end() {
+  const uint32_t finished_before = finished_before_;
+  for (int looks = 0;; ++looks) {
+    const bool are_known = !groups_to_come_.load(std::memory_order_acquire);
+    const uint64_t claims = claims_.load(std::memory_order_acquire);
+    if (has_items(claims)) {
+      work_on_items(0);
+      looks = 0;
+    } else if (are_known && finished_.load(std::memory_order_acquire) - finished_before ==
+                                static_cast<uint32_t>(claims >> 32)) {
+      return;
     }
+    pause(looks);
+  }
+}
+
+void Team::pause(int looks) const {
+  if (crowded_ || looks > kLooksBeforeYield) {
+    sched_yield();
+  } else {
+    _mm_pause();
   }
 }
 

@@ -2,7 +2,8 @@
 //
 // Work is one or more phases; a phase is a number of items that members claim one by one, in order.
 // Items of a phase start when all items of the phases before it have finished, so an op of several
-// passes costs one fork and one join. The caller is member 0 and takes part; the others spin for a
+// passes costs one fork and one join. How many items a phase has may be left open until it starts
+// (routing: the phase before tells). The caller is member 0 and takes part; the others spin for a
 // while after a job, then sleep. A member which the system has taken off its core delays at most
 // the item it holds: nobody waits for members that hold none, and what is left is claimed by the
 // others. The caller begins with the first item and does not wait until others know of the job.
@@ -31,6 +32,19 @@ struct Phase {
 template <typename F>
 Phase(int64_t, const F&) -> Phase<F>;
 
+// A phase whose number of items is not known before the phases before it have finished: count() is
+// called once, then, by one of the members.
+template <typename C, typename F>
+struct CountedPhase {
+  const C& count;
+  const F& work;
+};
+template <typename C, typename F>
+CountedPhase(const C&, const F&) -> CountedPhase<C, F>;
+
+template <typename P>
+concept PhaseLike = requires(const P& phase) { phase.work; };
+
 // One thread's turn on its core, as far as it can tell.
 class Turn {
  public:
@@ -57,15 +71,13 @@ class Team {
   int64_t num_joins() const { return num_joins_; }
 
   // Returns when all items have finished. Two items never run on the same member at the same time.
-  template <typename... Fs>
-  void run(const Phase<Fs>&... phases) {
-    const ErasedPhase erased[] = {{phases.num_items,
-                                   [](const void* context, int64_t item, int member) {
-                                     (*static_cast<const Fs*>(context))(item, member);
-                                   },
-                                   &phases.work}...};
-    static_assert(sizeof...(Fs) <= kMaxPhases);
-    run_phases(erased);
+  // Takes Phase and CountedPhase, in the order of their running.
+  template <PhaseLike... Phases>
+  void run(const Phases&... phases) {
+    const ErasedPhase erased[] = {erase(phases)...};
+    const ErasedCount counts[] = {count_of(phases)...};
+    static_assert(sizeof...(Phases) <= kMaxPhases);
+    run_phases(erased, counts);
   }
   template <typename F>
   void run(int64_t num_items, const F& work) {
@@ -80,11 +92,42 @@ class Team {
     Job job;
     const void* context;
   };
+  struct ErasedCount {  // without a function: the phase says how many items it has
+    int64_t (*count)(const void* context);
+    const void* context;
+  };
 
-  void run_phases(std::span<const ErasedPhase> phases);
+  template <typename F>
+  static void run_erased(const void* context, int64_t item, int member) {
+    (*static_cast<const F*>(context))(item, member);
+  }
+  template <typename F>
+  static ErasedPhase erase(const Phase<F>& phase) {
+    return {phase.num_items, run_erased<F>, &phase.work};
+  }
+  template <typename C, typename F>
+  static ErasedPhase erase(const CountedPhase<C, F>& phase) {
+    return {0, run_erased<F>, &phase.work};
+  }
+  template <typename F>
+  static ErasedCount count_of(const Phase<F>&) {
+    return {nullptr, nullptr};
+  }
+  template <typename C, typename F>
+  static ErasedCount count_of(const CountedPhase<C, F>& phase) {
+    return {[](const void* context) -> int64_t { return (*static_cast<const C*>(context))(); },
+            &phase.count};
+  }
+
+  void run_phases(std::span<const ErasedPhase> phases, std::span<const ErasedCount> counts);
+  void run_alone();
+  int64_t open_group();
+  void publish_group(uint32_t num_before);
   void work_on_items(int member);
-  void run_item(int64_t item, int member);
+  void run_item(uint64_t claim, int member);
   void wait_for_finished(uint32_t num_items);
+  void wait_for_end();
+  void pause(int looks) const;
   void end_workers();
   void worker(int member, int core);
   void wait_for_work();
@@ -96,13 +139,19 @@ class Team {
   Turn turn_;               // of the caller
   bool has_woken_ = false;  // the caller, somebody for this job
   // What members share lies in lines by who writes it when. The job: written by the caller while
-  // all items of the last one have finished; read by who holds an item that has not.
+  // all items of the last one have finished; read by who holds an item that has not. Phases open in
+  // groups: the first of a group, but for the job's first, is counted. A group is opened by who
+  // finishes the last item before it, while nobody else holds any.
   alignas(64) ErasedPhase phases_[kMaxPhases] = {};
   uint32_t finished_before_ = 0;  // finished_ when the job began
+  int num_open_ = 0;              // phases whose items can be claimed
+  int num_phases_ = 0;
+  ErasedCount counts_[kMaxPhases] = {};
   // Number of items << 32 | next item: one word, so that a claim tells whether it is good,
   // whichever job the claimer came for. What workers look at; the top bit: they end.
   alignas(64) std::atomic<uint64_t> claims_{0};
   alignas(64) std::atomic<uint32_t> finished_{0};  // items, of all jobs
+  std::atomic<bool> groups_to_come_{false};        // of the job; written only if it has several
   alignas(64) std::atomic<int32_t> sleepers_{0};
   std::atomic<uint32_t> wakes_{0};  // what sleepers wait on
   std::vector<std::thread> workers_;

@@ -65,6 +65,100 @@ TEST_P(TeamTest, PhasesRunInOrder) {
   EXPECT_EQ(num_errors, 0);
 }
 
+// A count is taken once, when all items before it have finished, and its items see all of them.
+TEST_P(TeamTest, PhasesMayCountTheirItemsWhenTheyStart) {
+  std::array<std::atomic<int64_t>, 4> finished = {};
+  std::array<int64_t, 4> counts = {};
+  std::array<int, 4> times_counted = {};
+  std::atomic<int> num_errors = 0;
+  const auto work = [&](size_t p) {
+    return [&, p](int64_t item, int) {
+      if (item < 0 || item >= counts[p]) ++num_errors;
+      for (size_t before = 0; before < p; ++before) {
+        if (finished[before] != counts[before]) ++num_errors;
+      }
+      ++finished[p];
+    };
+  };
+  const auto count = [&](size_t p) {
+    return [&, p] {
+      for (size_t before = 0; before < p; ++before) {
+        if (finished[before] != counts[before]) ++num_errors;
+      }
+      ++times_counted[p];
+      return counts[p];
+    };
+  };
+  constexpr std::array<int64_t, 6> kCounts = {0, 1, 2, 3, 7, 40};
+  for (size_t round = 0; round < 6 * 6 * 6 * 6; ++round) {
+    counts = {kCounts[round % 6], kCounts[round / 6 % 6], kCounts[round / 36 % 6],
+              kCounts[round / 216]};
+    times_counted = {};
+    for (auto& count_of_phase : finished) count_of_phase = 0;
+    team_.run(Phase{counts[0], work(0)}, CountedPhase{count(1), work(1)}, Phase{counts[2], work(2)},
+              CountedPhase{count(3), work(3)});
+    for (size_t p = 0; p < 4; ++p) {
+      ASSERT_EQ(finished[p], counts[p]) << "phase " << p << " of round " << round;
+      ASSERT_EQ(times_counted[p], p % 2) << "phase " << p << " of round " << round;
+    }
+  }
+  EXPECT_EQ(num_errors, 0);
+}
+
+// What one phase writes decides how many items the next one has: a chain of them, with other jobs
+// between, so that late members of each meet the next.
+TEST_P(TeamTest, ACountFollowsFromThePhaseBefore) {
+  for (int64_t round = 0; round < 1000; ++round) {
+    std::atomic<int64_t> sum = 0;
+    int64_t seen[3] = {};
+    const auto add = [&](int64_t item, int) { sum += item % 3 + 1; };
+    const auto count = [&](int index) {
+      return [&, index] { return seen[index] = sum.load() % 11; };
+    };
+    team_.run(Phase{round % 13, add}, CountedPhase{count(0), add}, CountedPhase{count(1), add},
+              CountedPhase{count(2), add});
+    int64_t expected = 0;
+    const auto run = [&](int64_t num_items) {
+      for (int64_t item = 0; item < num_items; ++item) expected += item % 3 + 1;
+    };
+    run(round % 13);
+    for (const int64_t counted : seen) {
+      ASSERT_EQ(counted, expected % 11) << "round " << round;
+      run(counted);
+    }
+    ASSERT_EQ(sum, expected) << "round " << round;
+    std::atomic<int> num_items = 0;
+    team_.run(round % 5, [&](int64_t, int) { ++num_items; });
+    ASSERT_EQ(num_items, round % 5);
+  }
+}
+
+TEST_P(TeamTest, JobsOfCountedPhasesAloneStartToo) {
+  const auto nothing = [](int64_t, int) {};
+  int64_t num_run = 0;
+  team_.run(CountedPhase{[] { return int64_t{0}; }, nothing});
+  EXPECT_EQ(team_.num_joins(), 0);
+  team_.run(CountedPhase{[] { return int64_t{-3}; }, nothing},
+            CountedPhase{[] { return int64_t{1}; }, [&](int64_t, int) { ++num_run; }},
+            CountedPhase{[&] { return num_run; }, [&](int64_t, int) { ++num_run; }});
+  EXPECT_EQ(num_run, 2);
+  EXPECT_EQ(team_.num_joins(), 1);
+}
+
+TEST_P(TeamTest, NoMemberHoldsTwoItemsOfCountedPhases) {
+  std::vector<std::atomic<int>> busy(static_cast<size_t>(team_.num_threads()));
+  std::atomic<int> num_errors = 0;
+  const auto work = [&](int64_t, int member) {
+    if (busy.at(static_cast<size_t>(member)).fetch_add(1) != 0) ++num_errors;
+    busy[static_cast<size_t>(member)].fetch_sub(1);
+  };
+  for (int64_t i = 0; i < 300; ++i) {
+    const auto count = [&] { return i % 9; };
+    team_.run(Phase{2, work}, CountedPhase{count, work}, CountedPhase{count, work});
+  }
+  EXPECT_EQ(num_errors, 0);
+}
+
 TEST_P(TeamTest, JoinsAreCounted) {
   const auto nothing = [](int64_t, int) {};
   team_.run(10, nothing);
@@ -124,6 +218,29 @@ TEST(TeamOfTwoTest, OthersTakeWhatASlowMemberLeaves) {
     ++num_done;
   });
   EXPECT_TRUE(in_time);
+}
+
+// Members that fell asleep over a long item are woken for the items that become known after it:
+// two that wait for each other need two members.
+TEST(TeamOfTwoTest, SleepersAreWokenForItemsThatBecomeKnown) {
+  Team team(2, cores(2));
+  for (int i = 0; i < 5; ++i) {
+    std::atomic<int> num_started = 0;
+    std::atomic<bool> in_time = true;
+    team.run(
+        Phase{1, [](int64_t, int) { std::this_thread::sleep_for(std::chrono::milliseconds(2)); }},
+        CountedPhase{[] { return int64_t{2}; },
+                     [&](int64_t, int) {
+                       ++num_started;
+                       const auto deadline =
+                           std::chrono::steady_clock::now() + std::chrono::seconds(60);
+                       while (num_started < 2 && std::chrono::steady_clock::now() < deadline) {
+                         std::this_thread::yield();
+                       }
+                       if (num_started < 2) in_time = false;
+                     }});
+    EXPECT_TRUE(in_time);
+  }
 }
 
 }  // namespace
