@@ -61,31 +61,43 @@ enum class Activation : uint8_t { kSilu, kGeluTanh };
 // A norm over whole rows: the identity without a weight.
 struct Norm {
   NormKind kind = NormKind::kRms;
-  const float* weight = nullptr;  // [width], or null
+  DevicePtr<const float> weight;  // [width], or null
   float eps = 1e-6f;
 };
 
 // What a linear layer multiplies: norm(x). The norm, and the form that a weight's kernels read, are
 // made inside the op; `normed` is room that it may use.
 struct Input {
-  Input(const float* rows) : x(rows) {}  // a plain array is an input
-  Input(const float* rows, const Norm& row_norm, float* room)
+  // Plain rows are an input.
+  template <typename T>
+  Input(DevicePtr<T> rows) : x(rows) {}
+  Input(DevicePtr<const float> rows, const Norm& row_norm, DevicePtr<float> room)
       : x(rows), norm(row_norm), normed(room) {}
 
-  const float* x;  // [M, K]; apart from what the op writes, but for `normed`
+  DevicePtr<const float> x;  // [M, K]; apart from what the op writes, but for `normed`
   Norm norm;
-  float* normed = nullptr;  // [M, K], needed with a norm; may be x, which is then lost
+  DevicePtr<float> normed;  // [M, K], needed with a norm; may be x, which is then lost
+};
+
+// Where a product is one of several summands: other processes hold the rest of K. Called between
+// the product and the rest of the epilogue, on the thread of the op's caller, with the op's own
+// products [num_rows, num_outputs] in device memory; leaves the sum of all there.
+class Reduction {
+ public:
+  virtual ~Reduction() = default;
+  virtual void reduce(DevicePtr<float> products, int64_t num_rows, int64_t num_outputs) = 0;
 };
 
 // y = x W^T + bias
 // out = residual + scale * post_norm(y), then out = softcap * tanh(out / softcap) if softcap > 0.
 struct Epilogue {
-  const float* bias = nullptr;      // [N], or null
-  const float* residual = nullptr;  // [M, N], or null; may be the output itself
+  DevicePtr<const float> bias = {};      // [N], or null
+  DevicePtr<const float> residual = {};  // [M, N], or null; may be the output itself
   float scale = 1.0f;
   float softcap = 0.0f;  // 0 with a post_norm
   Norm post_norm = {};
-  float* branch = nullptr;  // [M, N] room for y, needed with a post_norm
+  DevicePtr<float> branch = {};    // [M, N] room for y, needed with a post_norm or a reduction
+  Reduction* reduction = nullptr;  // null: this y is the whole
 };
 
 // The largest of a row of outputs; the lowest index among equals (-0 equals +0). If a value is not
@@ -103,17 +115,17 @@ struct HeadArgs {
   int64_t num_written = 0;
   float scale = 1.0f;
   float softcap = 0.0f;
-  float* logits = nullptr;     // [num_written, N]
-  BestOutput* best = nullptr;  // [M - num_written]
+  DevicePtr<float> logits = {};  // [num_written, N]
+  BestOutput* best = nullptr;    // [M - num_written], host memory
 };
 
 // out[m] = (residual[m] +) scale * norm(x[m]) * weight; the root is sqrt(mean(..) + eps).
 struct NormArgs {
   NormKind kind = NormKind::kRms;
-  const float* x = nullptr;         // [M, width]
-  const float* weight = nullptr;    // [width]
-  const float* residual = nullptr;  // [M, width] or null; may be out
-  float* out = nullptr;             // [M, width]; may be x
+  DevicePtr<const float> x = {};         // [M, width]
+  DevicePtr<const float> weight = {};    // [width]
+  DevicePtr<const float> residual = {};  // [M, width] or null; may be out
+  DevicePtr<float> out = {};             // [M, width]; may be x
   int64_t num_rows = 0;
   int64_t width = 0;
   float eps = 1e-6f;
@@ -138,7 +150,7 @@ struct KvShape {
 // business.
 struct KvLayer {
   KvShape shape;
-  std::byte* base = nullptr;
+  DevicePtr<std::byte> base;
   size_t block_stride = 0;
   int group = 0;  // its blocks are those of Span::tables[group]
 };
@@ -149,38 +161,38 @@ enum class RopePairing : uint8_t { kHalf, kInterleaved };  // (i, i + r/2) or (2
 // Takes the fused projection apart: norms q and k, rotates them, scales q, appends k and v to the
 // KV blocks of each span.
 struct QkvArgs {
-  const float* qkv = nullptr;  // [M, (num_heads + 2 * num_kv_heads) * head_dim]: q, k, v
-  float* q_out = nullptr;      // [M, num_heads * head_dim]
+  DevicePtr<const float> qkv;  // [M, (num_heads + 2 * num_kv_heads) * head_dim]: q, k, v
+  DevicePtr<float> q_out;      // [M, num_heads * head_dim]
   int64_t num_rows = 0;
   int num_heads = 0;
   KvLayer kv;                   // num_kv_heads and head_dim are in its shape
   std::span<const Span> spans;  // cover all rows
 
   QkNorm qk_norm = QkNorm::kNone;
-  const float* q_norm_weight = nullptr;  // [head_dim], or [num_heads * head_dim] for kWhole
-  const float* k_norm_weight = nullptr;  // [head_dim], or [num_kv_heads * head_dim]
+  DevicePtr<const float> q_norm_weight;  // [head_dim], or [num_heads * head_dim] for kWhole
+  DevicePtr<const float> k_norm_weight;  // [head_dim], or [num_kv_heads * head_dim]
   float norm_eps = 1e-6f;
 
   RopePairing pairing = RopePairing::kHalf;
   int rope_dims = 0;                   // first r of head_dim are rotated; 0: no rope
-  const float* rope_cos = nullptr;     // [M, rope_dims / 2]
-  const float* rope_sin = nullptr;     // [M, rope_dims / 2]
-  const float* q_row_scale = nullptr;  // [M] multiplies q after rope, or null
+  DevicePtr<const float> rope_cos;     // [M, rope_dims / 2]
+  DevicePtr<const float> rope_sin;     // [M, rope_dims / 2]
+  DevicePtr<const float> q_row_scale;  // [M] multiplies q after rope, or null
 };
 
 // Causal attention of each span's rows over its own KV blocks, in fixed blocks from position 0.
 // score = scale * q.k; if softcap > 0: softcap * tanh(score / softcap); key j is visible to query i
 // when i - window < j <= i (window 0: no limit); a sink is one logit per head in the denominator.
 struct AttentionArgs {
-  const float* q = nullptr;  // [M, num_heads * head_dim]
-  float* out = nullptr;      // [M, num_heads * head_dim]
+  DevicePtr<const float> q;  // [M, num_heads * head_dim]
+  DevicePtr<float> out;      // [M, num_heads * head_dim]
   int num_heads = 0;
   KvLayer kv;
   std::span<const Span> spans;
   float scale = 1.0f;
   float softcap = 0.0f;
   int64_t window = 0;
-  const float* sinks = nullptr;  // [num_heads] or null
+  DevicePtr<const float> sinks;  // [num_heads] or null
 };
 
 // out[i] = x[rows[i]]
@@ -292,12 +304,12 @@ class Backend {
   // weight.
   virtual Result<std::unique_ptr<PackedWeight>> pack_into(std::span<const WeightView> parts,
                                                           WeightRole role,
-                                                          std::span<std::byte> memory) = 0;
+                                                          DevicePtr<std::byte> memory) = 0;
   // A weight over bytes that pack_into() wrote, here or in a process with the same packing_id, for
   // parts of the same shapes and formats. Reads no data of the parts; no copy.
   virtual Result<std::unique_ptr<PackedWeight>> adopt(std::span<const WeightView> parts,
                                                       WeightRole role,
-                                                      std::span<const std::byte> bytes) = 0;
+                                                      DevicePtr<const std::byte> bytes) = 0;
   // Names the packed layouts: equal ids, equal bytes of equal parts.
   virtual std::string packing_id() const = 0;
   // Room for batches of up to max_rows rows (64 without it). Called at load, before or after
@@ -311,17 +323,19 @@ class Backend {
 
   // out[m] = scale * row ids[m] of the table; ids are in range.
   virtual void embed(const PackedWeight& table, std::span<const int32_t> ids, float scale,
-                     float* out) = 0;
+                     DevicePtr<float> out) = 0;
   virtual void norm(const NormArgs& args) = 0;
   // x [M, K] -> out [M, N].
   virtual void linear(const PackedWeight& weight, const Input& input, int64_t num_rows,
-                      const Epilogue& epilogue, float* out) = 0;
+                      const Epilogue& epilogue, DevicePtr<float> out) = 0;
   // x [M, K] -> out [M, I] = activation(x Wg^T + bg) * (x Wu^T + bu); bias [2 I] or null.
   virtual void gated_linear(const PackedWeight& gate_up, const Input& input, int64_t num_rows,
-                            Activation activation, const float* bias, float* out) = 0;
+                            Activation activation, DevicePtr<const float> bias,
+                            DevicePtr<float> out) = 0;
   // linear() into `projection` [M, N], then finish_qkv() of it (args.qkv is not read).
-  virtual void qkv_linear(const PackedWeight& weight, const Input& input, const float* bias,
-                          float* projection, const QkvArgs& args) = 0;
+  virtual void qkv_linear(const PackedWeight& weight, const Input& input,
+                          DevicePtr<const float> bias, DevicePtr<float> projection,
+                          const QkvArgs& args) = 0;
   virtual void finish_qkv(const QkvArgs& args) = 0;
   virtual void attention(const AttentionArgs& args) = 0;
   virtual void head(const PackedWeight& weight, const Input& input, const HeadArgs& args) = 0;

@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstring>
 #include <numeric>
 #include <utility>
+
+#include "base/numeric.h"
 
 namespace headrace {
 namespace {
@@ -28,25 +29,28 @@ std::vector<int32_t> fixed_ids(int64_t count, int64_t vocab_size) {
 
 }  // namespace
 
-Result<StepBench> StepBench::create(Model& model, const Backend& backend, const Room& room) {
+Result<StepBench> StepBench::create(Model& model, Backend& backend, const Room& room) {
   const int64_t num_blocks =
       blocks_for(room.single_tokens) + room.max_sequences * blocks_for(room.batch_tokens);
   KvStore store = TRY(KvStore::create(backend, model.kv_shapes(), num_blocks));
-  return StepBench(model, backend, std::move(store), room);
+  const auto num_logits =
+      static_cast<size_t>(room.max_sequences) * static_cast<size_t>(model.config().vocab_size);
+  DeviceMemory logits = TRY(backend.allocate(num_logits * sizeof(float), MemoryUse::kResults));
+  return StepBench(model, backend, std::move(store), std::move(logits), room);
 }
 
-StepBench::StepBench(Model& model, const Backend& backend, KvStore store, const Room& room)
+StepBench::StepBench(Model& model, Backend& backend, KvStore store, DeviceMemory logits,
+                     const Room& room)
     : model_(&model),
       backend_(&backend),
       store_(std::move(store)),
       batch_blocks_(blocks_for(room.batch_tokens)),
       single_table_(static_cast<size_t>(blocks_for(room.single_tokens))),
-      batch_tables_(static_cast<size_t>(room.max_sequences * batch_blocks_)) {
+      batch_tables_(static_cast<size_t>(room.max_sequences * batch_blocks_)),
+      logits_(std::move(logits)) {
   std::iota(single_table_.begin(), single_table_.end(), 0);
   std::iota(batch_tables_.begin(), batch_tables_.end(), static_cast<int32_t>(single_table_.size()));
   token_ids_ = fixed_ids(model.options().max_batch_tokens, model.config().vocab_size);
-  logits_.resize(static_cast<size_t>(room.max_sequences) *
-                 static_cast<size_t>(model.config().vocab_size));
   best_.resize(static_cast<size_t>(room.max_sequences));
 }
 
@@ -69,7 +73,8 @@ void StepBench::forward(std::vector<Span>& spans, std::span<const int32_t> rows,
   Batch batch{std::span(token_ids_).first(static_cast<size_t>(num_rows)), spans, {}};
   if (wanted == Wanted::kLogits) batch.logit_rows = rows;
   if (wanted == Wanted::kBest) batch.best_rows = rows;
-  model_->forward(batch, store_, {logits_.data(), best_.data()});
+  model_->forward(batch, store_, {logits_.as<float>(), best_.data()});
+  backend_->synchronize();
   ++num_steps_;
 }
 
@@ -84,11 +89,9 @@ StepTiming StepBench::time(size_t num_logit_rows, const F& work) {
   timing.num_joins = backend_->num_joins() - joins_before;
   timing.digest = 14695981039346656037u;
   const size_t count = num_logit_rows * static_cast<size_t>(model_->config().vocab_size);
-  for (size_t i = 0; i < count; ++i) {
-    uint32_t bits;
-    std::memcpy(&bits, &logits_[i], sizeof(bits));
-    timing.digest = (timing.digest ^ bits) * 1099511628211u;
-    timing.finite &= std::isfinite(logits_[i]);
+  for (const float logit : backend_->read_view(logits_.as<float>(), count)) {
+    timing.digest = (timing.digest ^ float_to_bits(logit)) * 1099511628211u;
+    timing.finite &= std::isfinite(logit);
   }
   return timing;
 }

@@ -31,7 +31,7 @@ class StepBench {
   };
 
   // kExhausted when keys and values do not fit in memory.
-  static Result<StepBench> create(Model& model, const Backend& backend, const Room& room);
+  static Result<StepBench> create(Model& model, Backend& backend, const Room& room);
 
   // Computes num_tokens and copies their blocks over all others. Before anything is timed.
   void fill_contexts(int64_t num_tokens);
@@ -46,7 +46,7 @@ class StepBench {
   size_t kv_bytes() const { return store_.num_bytes(); }
 
  private:
-  StepBench(Model& model, const Backend& backend, KvStore store, const Room& room);
+  StepBench(Model& model, Backend& backend, KvStore store, DeviceMemory logits, const Room& room);
   enum class Wanted { kNothing, kBest, kLogits };  // of the rows listed
   void forward(std::vector<Span>& spans, std::span<const int32_t> rows, Wanted wanted);
   // Times work() (its steps are counted by forward) and looks at the logits it left.
@@ -54,14 +54,14 @@ class StepBench {
   StepTiming time(size_t num_logit_rows, const F& work);
 
   Model* model_;
-  const Backend* backend_;
+  Backend* backend_;
   KvStore store_;
   int64_t batch_blocks_;               // per sequence of a batch
   std::vector<int32_t> single_table_;  // the sequence alone
   std::vector<int32_t> batch_tables_;  // [max_sequences, batch_blocks_]
   std::vector<int32_t> token_ids_;     // a fixed text, as long as the longest step
   int64_t num_steps_ = 0;              // since creation
-  std::vector<float> logits_;
+  DeviceMemory logits_;
   std::vector<BestOutput> best_;
 };
 

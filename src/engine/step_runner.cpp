@@ -1,31 +1,30 @@
 #include "engine/step_runner.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 namespace headrace {
 
-Result<std::unique_ptr<StepRunner>> StepRunner::create(Model& model, const Backend& backend,
+Result<std::unique_ptr<StepRunner>> StepRunner::create(Model& model, Backend& backend,
                                                        const SchedulerOptions& options) {
   const auto vocab_size = static_cast<size_t>(model.config().vocab_size);
   const auto num_rows = static_cast<size_t>(options.max_logit_rows);
   KvStore kv = TRY(KvStore::create(backend, model.kv_shapes(), options.num_blocks));
-  Buffer logits = TRY(Buffer::allocate(num_rows * vocab_size * sizeof(float)));
+  DeviceMemory logits =
+      TRY(backend.allocate(num_rows * vocab_size * sizeof(float), MemoryUse::kResults));
   return std::unique_ptr<StepRunner>(
       new StepRunner(model, backend, options, std::move(kv), std::move(logits)));
 }
 
-StepRunner::StepRunner(Model& model, const Backend& backend, const SchedulerOptions& options,
-                       KvStore kv, Buffer logits)
+StepRunner::StepRunner(Model& model, Backend& backend, const SchedulerOptions& options, KvStore kv,
+                       DeviceMemory logits)
     : model_(model),
+      backend_(backend),
       end_ids_(options.end_ids),
       vocab_size_(model.config().vocab_size),
       kv_(std::move(kv)),
       logits_(std::move(logits)),
       sampler_(vocab_size_) {
-  for (const KvShape& shape : model.kv_shapes())
-    layer_bytes_.push_back(backend.kv_layer_bytes(shape));
   token_ids_.reserve(static_cast<size_t>(options.max_batch_tokens));
   logit_rows_.reserve(static_cast<size_t>(options.max_logit_rows));
   best_rows_.reserve(static_cast<size_t>(options.max_logit_rows));
@@ -56,9 +55,11 @@ void StepRunner::build_batch(const StepPlan& plan) {
 std::span<SpanResult> StepRunner::run(const StepPlan& plan) {
   build_batch(plan);
   model_.forward(Batch{token_ids_, plan.spans, logit_rows_, best_rows_}, kv_,
-                 {logits_.as<float>().data(), best_.data(), finite_.get()});
+                 {logits_.as<float>(), best_.data(), finite_.get()});
   results_.clear();
-  const float* logits = logits_.as<float>().data();
+  backend_.synchronize();
+  const auto num_logits = logit_rows_.size() * static_cast<size_t>(vocab_size_);
+  const float* logits = backend_.read_view(logits_.as<float>(), num_logits).data();
   const BestOutput* best = best_.data();
   for (size_t i = 0; i < plan.spans.size(); ++i) {
     const Span& span = plan.spans[i];
@@ -135,13 +136,7 @@ std::string_view StepRunner::kv_type() const {
 }
 
 void StepRunner::scrub(std::span<const int32_t> block_ids) {
-  for (size_t layer_idx = 0; layer_idx < layer_bytes_.size() && !block_ids.empty(); ++layer_idx) {
-    const KvLayer layer = kv_.layer(static_cast<int>(layer_idx));
-    for (const int32_t block_id : block_ids) {
-      std::memset(layer.base + static_cast<size_t>(block_id) * layer.block_stride, 0,
-                  layer_bytes_[layer_idx]);
-    }
-  }
+  for (const int32_t block_id : block_ids) kv_.zero_block(block_id);
 }
 
 }  // namespace headrace

@@ -9,7 +9,6 @@
 #include <string_view>
 #include <vector>
 
-#include "base/buffer.h"
 #include "engine/sampler.h"
 #include "engine/scheduler.h"
 #include "model/model.h"
@@ -20,7 +19,7 @@ class StepRunner {
  public:
   // options: the scheduler's. Model and backend outlive the runner. kExhausted when memory is
   // short.
-  static Result<std::unique_ptr<StepRunner>> create(Model& model, const Backend& backend,
+  static Result<std::unique_ptr<StepRunner>> create(Model& model, Backend& backend,
                                                     const SchedulerOptions& options);
 
   // results[i] belongs to plan.spans[i]; valid until the next call.
@@ -32,8 +31,8 @@ class StepRunner {
   void scrub(std::span<const int32_t> block_ids);
 
  private:
-  StepRunner(Model& model, const Backend& backend, const SchedulerOptions& options, KvStore kv,
-             Buffer logits);
+  StepRunner(Model& model, Backend& backend, const SchedulerOptions& options, KvStore kv,
+             DeviceMemory logits);
   void build_batch(const StepPlan& plan);
   Status check_rows(const Span& span) const;
   Status fill_result(const Sequence& sequence, const Span& span, const float** logits,
@@ -45,11 +44,11 @@ class StepRunner {
   bool samples_best(const Sequence& sequence) const;
 
   Model& model_;
+  Backend& backend_;
   const std::vector<int32_t> end_ids_;
   const int64_t vocab_size_;
-  std::vector<size_t> layer_bytes_;  // of one block, per layer
   KvStore kv_;
-  Buffer logits_;  // float [max_logit_rows, vocab_size]
+  DeviceMemory logits_;  // float [max_logit_rows, vocab_size]
   Sampler sampler_;
   std::vector<int32_t> token_ids_;
   std::vector<int32_t> logit_rows_;

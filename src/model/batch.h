@@ -18,12 +18,13 @@ struct Batch {
   std::span<const int32_t> best_rows = {};
 };
 
+// There when Backend::synchronize() has returned, or the logits are asked for.
 struct StepOutput {
-  StepOutput(float* rows) : logits(rows) {}  // a step without best_rows
-  StepOutput(float* rows, BestOutput* best_outputs, bool* finite_rows = nullptr)
+  StepOutput(DevicePtr<float> rows) : logits(rows) {}  // a step without best_rows
+  StepOutput(DevicePtr<float> rows, BestOutput* best_outputs, bool* finite_rows = nullptr)
       : logits(rows), best(best_outputs), finite(finite_rows) {}
 
-  float* logits;               // [num logit_rows, vocab_size]
+  DevicePtr<float> logits;     // [num logit_rows, vocab_size]
   BestOutput* best = nullptr;  // [num best_rows]
   // [M] whether all that the last layer gave this row is finite; null: not wanted. What is not
   // finite in any layer stays so in the row, so that K and V of a finite row are finite too.

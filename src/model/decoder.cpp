@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
-#include "base/numeric.h"
 #include "model/mixers.h"
 #include "model/mlp.h"
 
@@ -26,19 +24,18 @@ void Decoder::forward(const Batch& batch, KvStore& kv, const StepOutput& output,
                       const HiddenTap& tap) {
   const auto num_rows = static_cast<int64_t>(batch.token_ids.size());
   const StepContext step{config_, backend_, workspace_, kv, batch.spans, num_rows};
-  const auto show = [&](int layer) {
-    if (tap) tap(layer, workspace_.hidden, num_rows, config_.hidden_size);
-  };
   prepare(batch);
   backend_.embed(weights_.network.weight(Role::kEmbedding), batch.token_ids,
                  config_.embedding_scale, workspace_.hidden);
-  show(-1);
+  show(tap, -1, workspace_.hidden, num_rows);
   for (int i = 0; i < config_.num_layers(); ++i) {
     run_layer(step, i);
-    show(i);
+    show(tap, i, workspace_.hidden, num_rows);
   }
   if (tap) show_final_norm(step, tap);
-  if (output.finite != nullptr) check_rows(num_rows, output.finite);
+  if (output.finite != nullptr) {
+    backend_.find_finite_rows(workspace_.hidden, num_rows, config_.hidden_size, output.finite);
+  }
   compute_logits(step, batch, output);
 }
 
@@ -69,6 +66,13 @@ Branch Decoder::branch_of(const RoleWeights& weights, Role norm, Role post_norm)
           .out = workspace_.hidden};
 }
 
+void Decoder::show(const HiddenTap& tap, int layer, DevicePtr<const float> rows, int64_t num_rows) {
+  if (!tap) return;
+  shown_.resize(static_cast<size_t>(num_rows * config_.hidden_size));
+  backend_.download(rows, std::span(shown_));
+  tap(layer, shown_.data(), num_rows, config_.hidden_size);
+}
+
 void Decoder::show_final_norm(const StepContext& step, const HiddenTap& tap) {
   backend_.norm(NormArgs{.kind = config_.norm,
                          .x = workspace_.hidden,
@@ -77,21 +81,20 @@ void Decoder::show_final_norm(const StepContext& step, const HiddenTap& tap) {
                          .num_rows = step.num_rows,
                          .width = config_.hidden_size,
                          .eps = config_.norm_eps});
-  tap(config_.num_layers(), workspace_.normed, step.num_rows, config_.hidden_size);
+  show(tap, config_.num_layers(), workspace_.normed, step.num_rows);
 }
 
 void Decoder::compute_logits(const StepContext& step, const Batch& batch,
                              const StepOutput& output) {
-  const auto width = static_cast<size_t>(config_.hidden_size);
-  float* rows = workspace_.logit_rows;
-  float* next = rows;
+  const DevicePtr<float> rows = workspace_.logit_rows;
+  DevicePtr<float> next = rows;
   for (const auto wanted : {batch.logit_rows, batch.best_rows}) {
-    for (const int32_t row : wanted) {
-      CHECK(row >= 0 && row < step.num_rows, "logits of row {} of {}", row, step.num_rows);
-      std::memcpy(next, workspace_.hidden + static_cast<size_t>(row) * width,
-                  width * sizeof(float));
-      next += width;
-    }
+    backend_.gather_rows({.x = workspace_.hidden,
+                          .num_rows = step.num_rows,
+                          .width = config_.hidden_size,
+                          .rows = wanted,
+                          .out = next});
+    next += std::ssize(wanted) * config_.hidden_size;
   }
   HeadArgs head;
   head.num_written = static_cast<int64_t>(batch.logit_rows.size());
@@ -104,43 +107,47 @@ void Decoder::compute_logits(const StepContext& step, const Batch& batch,
                 head);
 }
 
-void Decoder::check_rows(int64_t num_rows, bool* finite) const {
-  constexpr uint32_t kExponent = 0x7F800000u;
-  const float* value = workspace_.hidden;
-  for (int64_t row = 0; row < num_rows; ++row) {
-    uint32_t bad = 0;
-    for (int64_t i = 0; i < config_.hidden_size; ++i) {
-      bad |= (float_to_bits(*value++) & kExponent) == kExponent ? 1u : 0u;
-    }
-    finite[row] = bad == 0;
-  }
-}
-
-// Per-token tables of the step: spans, rope, position-dependent scale of q.
+// Per-token tables of the step: rope, position-dependent scale of q.
 void Decoder::prepare(const Batch& batch) {
   int64_t next_row = 0;
   for (const Span& span : batch.spans) {
     CHECK(span.first_row == next_row && span.num_rows > 0, "span of {} rows at {}, expected at {}",
           span.num_rows, span.first_row, next_row);
-    next_row += span.num_rows;
-    prepare_span(span);
+    for (int32_t i = 0; i < span.num_rows; ++i) {
+      workspace_.positions[static_cast<size_t>(next_row++)] = span.first_position + i;
+    }
   }
   CHECK(next_row == static_cast<int64_t>(batch.token_ids.size()), "{} rows in spans, {} tokens",
         next_row, batch.token_ids.size());
+  for (size_t i = 0; i < ropes_.size(); ++i) fill_rope(batch.spans, i);
+  if (config_.query_position_beta != 0) fill_query_scales(static_cast<size_t>(next_row));
 }
 
-void Decoder::prepare_span(const Span& span) {
-  for (size_t i = 0; i < ropes_.size(); ++i) {
-    const int64_t offset = int64_t{span.first_row} * ropes_[i].half();
-    ropes_[i].fill(span, {workspace_.scratch, workspace_.scratch_size},
-                   workspace_.ropes[i].cos + offset, workspace_.ropes[i].sin + offset);
+// Spans side by side that have their frequencies in common are one op.
+void Decoder::fill_rope(std::span<const Span> spans, size_t rope_idx) {
+  const RopeTable& rope = ropes_[rope_idx];
+  for (size_t first = 0, end = 0; first < spans.size(); first = end) {
+    while (end < spans.size() && spans[end].rope_epoch == spans[first].rope_epoch) ++end;
+    const int32_t row = spans[first].first_row;
+    const int32_t num_rows = spans[end - 1].first_row + spans[end - 1].num_rows - row;
+    const int64_t offset = int64_t{row} * rope.half();
+    backend_.rope_rows(
+        {.frequencies = rope.frequencies(spans[first].rope_epoch, workspace_.frequencies),
+         .factor = rope.factor(),
+         .positions = std::span(workspace_.positions)
+                          .subspan(static_cast<size_t>(row), static_cast<size_t>(num_rows)),
+         .cos = workspace_.ropes[rope_idx].cos + offset,
+         .sin = workspace_.ropes[rope_idx].sin + offset});
   }
-  if (config_.query_position_beta == 0) return;
-  for (int32_t row = 0; row < span.num_rows; ++row) {
-    const int64_t turns = (span.first_position + row) / config_.query_position_original;
-    workspace_.q_row_scale[span.first_row + row] =
-        1.0f + config_.query_position_beta * std::log(1.0f + static_cast<float>(turns));
+}
+
+void Decoder::fill_query_scales(size_t num_rows) {
+  const std::span<float> scales = std::span(workspace_.query_scales).first(num_rows);
+  for (size_t row = 0; row < num_rows; ++row) {
+    const int64_t turns = workspace_.positions[row] / config_.query_position_original;
+    scales[row] = 1.0f + config_.query_position_beta * std::log(1.0f + static_cast<float>(turns));
   }
+  backend_.upload(scales, workspace_.q_row_scale);
 }
 
 }  // namespace headrace

@@ -4,7 +4,8 @@
 //   pre, post, sandwich:  x += N2(A(N1 x));  x += N4(M(N3 x))     absent norms are the identity
 //   parallel:             y = x + A(N1 x);  x = y + M(N1 x)
 //
-// Allocates nothing in forward(). Owner: Model. Engine thread.
+// Allocates nothing in forward() without a tap, and looks at nothing that it computes: it may
+// return before the step has been computed (Backend::synchronize). Owner: Model. Engine thread.
 #pragma once
 
 #include <vector>
@@ -27,19 +28,21 @@ class Decoder {
 
  private:
   void prepare(const Batch& batch);
-  void prepare_span(const Span& span);
+  void fill_rope(std::span<const Span> spans, size_t rope_idx);
+  void fill_query_scales(size_t num_rows);
   void run_layer(const StepContext& step, int layer_idx);
   Norm norm_of(const RoleWeights& weights, Role role) const;
   Branch branch_of(const RoleWeights& weights, Role norm, Role post_norm) const;
+  void show(const HiddenTap& tap, int layer, DevicePtr<const float> rows, int64_t num_rows);
   void show_final_norm(const StepContext& step, const HiddenTap& tap);
   void compute_logits(const StepContext& step, const Batch& batch, const StepOutput& output);
-  void check_rows(int64_t num_rows, bool* finite) const;
 
   const ModelConfig& config_;
   const Weights& weights_;
   Backend& backend_;
   Workspace& workspace_;
   std::vector<RopeTable> ropes_;
+  std::vector<float> shown_;  // rows for a tap
 };
 
 }  // namespace headrace

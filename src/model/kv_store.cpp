@@ -1,6 +1,5 @@
 #include "model/kv_store.h"
 
-#include <cstring>
 #include <utility>
 
 namespace headrace {
@@ -20,8 +19,7 @@ size_t KvStore::block_bytes(const Backend& backend, const std::vector<KvShape>& 
   return bytes;
 }
 
-Result<KvStore> KvStore::create(const Backend& backend, std::vector<KvShape> layers,
-                                int64_t num_blocks) {
+Result<KvStore> KvStore::create(Backend& backend, std::vector<KvShape> layers, int64_t num_blocks) {
   KvStore store;
   for (const KvShape& shape : layers) {
     store.layer_offset_.push_back(store.block_bytes_);
@@ -38,22 +36,26 @@ Result<KvStore> KvStore::create(const Backend& backend, std::vector<KvShape> lay
   }
   store.shapes_ = std::move(layers);
   store.num_blocks_ = num_blocks;
-  store.memory_ = TRY(Buffer::allocate(total));
+  store.backend_ = &backend;
+  store.memory_ = TRY(backend.allocate(total, MemoryUse::kKv));
   return store;
 }
 
 KvLayer KvStore::layer(int layer_idx) {
   const auto idx = static_cast<size_t>(layer_idx);
   CHECK(idx < shapes_.size(), "layer {} of {}", layer_idx, shapes_.size());
-  return {shapes_[idx], memory_.data() + layer_offset_[idx], block_bytes_};
+  return {shapes_[idx], memory_.data() + static_cast<ptrdiff_t>(layer_offset_[idx]), block_bytes_};
+}
+
+DevicePtr<std::byte> KvStore::block(int32_t block_id) {
+  CHECK(block_id >= 0 && block_id < num_blocks_, "block {} of {}", block_id, num_blocks_);
+  return memory_.data() + static_cast<ptrdiff_t>(static_cast<size_t>(block_id) * block_bytes_);
 }
 
 void KvStore::copy_block(int32_t from, int32_t to) {
-  CHECK(from >= 0 && from < num_blocks_ && to >= 0 && to < num_blocks_, "{} to {} of {}", from, to,
-        num_blocks_);
-  if (from == to) return;
-  std::memcpy(memory_.data() + static_cast<size_t>(to) * block_bytes_,
-              memory_.data() + static_cast<size_t>(from) * block_bytes_, block_bytes_);
+  if (from != to) backend_->copy(block(from), block(to), block_bytes_);
 }
+
+void KvStore::zero_block(int32_t block_id) { backend_->zero(block(block_id), block_bytes_); }
 
 }  // namespace headrace

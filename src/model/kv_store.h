@@ -9,15 +9,14 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "base/buffer.h"
 
 namespace headrace {
 
 class KvStore {
  public:
   // layers[i] is the shape of layer i's cache. kExhausted when memory is short.
-  static Result<KvStore> create(const Backend& backend, std::vector<KvShape> layers,
-                                int64_t num_blocks);
+  // The backend outlives the store.
+  static Result<KvStore> create(Backend& backend, std::vector<KvShape> layers, int64_t num_blocks);
   static size_t block_bytes(const Backend& backend, const std::vector<KvShape>& layers);
 
   KvLayer layer(int layer_idx);
@@ -25,13 +24,17 @@ class KvStore {
   size_t num_bytes() const { return memory_.size(); }
   // Copies one block's bytes over another's (fork of a sequence).
   void copy_block(int32_t from, int32_t to);
+  void zero_block(int32_t block_id);
 
  private:
+  DevicePtr<std::byte> block(int32_t block_id);
+
+  Backend* backend_ = nullptr;
   std::vector<KvShape> shapes_;
   std::vector<size_t> layer_offset_;  // of each layer within a block
   size_t block_bytes_ = 0;
   int64_t num_blocks_ = 0;
-  Buffer memory_;
+  DeviceMemory memory_;
 };
 
 }  // namespace headrace

@@ -36,14 +36,30 @@ TEST(KvStore, CopyBlockCopiesEveryLayerAndNothingElse) {
   auto store = KvStore::create(*backend, {{KvType::kF32, 1, 16}, {KvType::kF32, 1, 16}}, 3);
   ASSERT_TRUE(store.ok());
   const size_t block = store->num_bytes() / 3;
-  std::byte* bytes = store->layer(0).base;
-  std::memset(bytes, 1, block);
-  std::memset(bytes + block, 2, block);
-  std::memset(bytes + 2 * block, 3, block);
+  const std::span<std::byte> bytes = backend->write_view(store->layer(0).base, 3 * block);
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(1 + i / block);
   store->copy_block(0, 2);
-  EXPECT_EQ(0, std::memcmp(bytes, bytes + 2 * block, block));
-  EXPECT_EQ(bytes[block], std::byte{2});
-  EXPECT_EQ(bytes[2 * block - 1], std::byte{2});
+  const std::span<const std::byte> copied = backend->read_view(store->layer(0).base, 3 * block);
+  for (size_t i = 0; i < copied.size(); ++i) {
+    ASSERT_EQ(copied[i], static_cast<std::byte>(i / block == 1 ? 2 : 1)) << i;
+  }
+  EXPECT_DEATH(store->copy_block(0, 3), "block 3 of 3");
+  EXPECT_DEATH(store->copy_block(-1, 0), "block -1 of 3");
+}
+
+TEST(KvStore, ZeroBlockClearsEveryLayerAndNothingElse) {
+  const auto backend = reference();
+  const std::vector<KvShape> shapes = {{KvType::kF32, 1, 16}, {KvType::kInt8, 1, 24}};
+  auto store = KvStore::create(*backend, shapes, 3);
+  ASSERT_TRUE(store.ok());
+  const size_t block = KvStore::block_bytes(*backend, shapes);
+  for (std::byte& byte : backend->write_view(store->layer(0).base, 3 * block)) byte = std::byte{7};
+  store->zero_block(1);
+  const std::span<const std::byte> left = backend->read_view(store->layer(0).base, 3 * block);
+  for (size_t i = 0; i < left.size(); ++i) {
+    ASSERT_EQ(left[i], static_cast<std::byte>(i / block == 1 ? 0 : 7)) << i;
+  }
+  EXPECT_DEATH(store->zero_block(3), "block 3 of 3");
 }
 
 TEST(KvStore, ImpossibleSizesAreRefused) {

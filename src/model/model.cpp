@@ -89,7 +89,7 @@ Result<std::unique_ptr<Model>> Model::load(const Checkpoint& checkpoint, Backend
                                            const LoadProgress& progress) {
   ModelConfig config = TRY(read_config(checkpoint));
   const FoundWeights found = TRY(find_weights(checkpoint, config));
-  Workspace workspace = TRY(Workspace::create(config, options));
+  Workspace workspace = TRY(Workspace::create(config, options, backend));
   Weights weights = TRY(load_weights(checkpoint, found, backend, options.weight_cache, progress));
   TRY(backend.reserve(std::max(options.max_batch_tokens, options.max_logit_rows)));
   checkpoint.release_pages();

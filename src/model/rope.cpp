@@ -107,17 +107,4 @@ std::span<const float> RopeTable::frequencies(int64_t epoch, std::span<float> sc
   return scratch;
 }
 
-void RopeTable::fill(const Span& span, std::span<float> scratch, float* cos, float* sin) const {
-  const std::span<const float> f = frequencies(span.rope_epoch, scratch);
-  const auto factor = static_cast<float>(config_.attention_factor);
-  for (int32_t row = 0; row < span.num_rows; ++row) {
-    const auto position = static_cast<float>(span.first_position + row);
-    for (size_t i = 0; i < f.size(); ++i) {
-      const float angle = position * f[i];
-      *cos++ = std::cos(angle) * factor;
-      *sin++ = std::sin(angle) * factor;
-    }
-  }
-}
-
 }  // namespace headrace

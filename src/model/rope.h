@@ -23,8 +23,8 @@ class RopeTable {
   int64_t epoch(int64_t num_tokens) const;
   // f_i for a sequence at this epoch. scratch [half] is used where f depends on the length.
   std::span<const float> frequencies(int64_t epoch, std::span<float> scratch) const;
-  // Fills cos and sin [rows of the span, half], for the span's positions and epoch.
-  void fill(const Span& span, std::span<float> scratch, float* cos, float* sin) const;
+  // On cos and sin.
+  float factor() const { return static_cast<float>(config_.attention_factor); }
 
  private:
   RopeConfig config_;

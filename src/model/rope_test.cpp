@@ -103,21 +103,5 @@ TEST(Rope, DivisorsOfTheFile) {
   expect_near(frequencies(rope)[3], base_frequency(3));
 }
 
-TEST(Rope, TablesHoldTheSpansPositions) {
-  RopeConfig rope = rope_of(RopeType::kDefault, 4);
-  rope.attention_factor = 2;
-  const RopeTable table(rope);
-  const Span span{.first_row = 5, .num_rows = 3, .first_position = 7};
-  std::vector<float> cos(6), sin(6), scratch(2);
-  table.fill(span, scratch, cos.data(), sin.data());
-  for (int row = 0; row < 3; ++row) {
-    for (int i = 0; i < 2; ++i) {
-      const double angle = (7 + row) * base_frequency(i, 4);
-      EXPECT_NEAR(cos[static_cast<size_t>(2 * row + i)], 2 * std::cos(angle), 1e-6);
-      EXPECT_NEAR(sin[static_cast<size_t>(2 * row + i)], 2 * std::sin(angle), 1e-6);
-    }
-  }
-}
-
 }  // namespace
 }  // namespace headrace

@@ -24,11 +24,11 @@ struct StepContext {
 // One branch of a block (attention or MLP), x += post_norm(branch(norm(x))): what goes in and how
 // the output projection comes back.
 struct Branch {
-  Input input;        // [M, hidden_size]
-  Epilogue epilogue;  // without bias
-  float* out;         // [M, hidden_size]
+  Input input;           // [M, hidden_size]
+  Epilogue epilogue;     // without bias
+  DevicePtr<float> out;  // [M, hidden_size]
 
-  Epilogue with_bias(const float* bias) const {
+  Epilogue with_bias(DevicePtr<const float> bias) const {
     Epilogue result = epilogue;
     result.bias = bias;
     return result;

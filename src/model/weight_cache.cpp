@@ -225,22 +225,22 @@ const Digest& WeightCache::content() {
   return *content_;
 }
 
-Result<std::optional<Buffer>> WeightCache::read() {
+Result<std::optional<DeviceMemory>> WeightCache::read(Backend& backend) {
   struct stat info{};
-  if (!enabled_ || lstat(path_.c_str(), &info) != 0) return std::optional<Buffer>();
-  Buffer memory = TRY(Buffer::allocate(plan_.memory_bytes));
-  const Status status = read_file(&memory);
+  if (!enabled_ || lstat(path_.c_str(), &info) != 0) return std::optional<DeviceMemory>();
+  DeviceMemory memory = TRY(backend.allocate(plan_.memory_bytes, MemoryUse::kWeights));
+  const Status status = read_file(backend.write_view(memory.data(), plan_.memory_bytes));
   if (!status.ok()) {
     LOG(kWarning, "the weight cache file '{}' is not used: {}", path_, status.error().message);
-    return std::optional<Buffer>();
+    return std::optional<DeviceMemory>();
   }
   // Its time of use, for make_room(); also where reading does not set it.
   const timespec times[2] = {{0, UTIME_NOW}, {0, UTIME_OMIT}};
   utimensat(AT_FDCWD, path_.c_str(), times, 0);
-  return std::optional<Buffer>(std::move(memory));
+  return std::optional<DeviceMemory>(std::move(memory));
 }
 
-Status WeightCache::read_file(Buffer* memory) {
+Status WeightCache::read_file(std::span<std::byte> memory) {
   const Descriptor file(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (!file.ok() && errno == ELOOP) {
     return make_error(ErrorCode::kPermission, "it is no file that only this user can write");
@@ -297,10 +297,10 @@ Status WeightCache::check_checkpoint(std::span<const std::byte> head, int descri
 }
 
 Status WeightCache::read_weights(std::span<const std::byte> head, int descriptor,
-                                 Buffer* memory) const {
+                                 std::span<std::byte> memory) const {
   std::vector<Checksum> found(num_pieces_);
-  TRY(read_pieces({descriptor, memory_offset_, path_}, {memory->data(), plan_.memory_bytes},
-                  kPieceBytes, plan_.num_threads, found));
+  TRY(read_pieces({descriptor, memory_offset_, path_}, memory, kPieceBytes, plan_.num_threads,
+                  found));
   for (size_t i = 0; i < found.size(); ++i) {
     if (read_as<Checksum>(head, kPiecesOffset + i * sizeof(Checksum)) == found[i]) continue;
     return make_error(ErrorCode::kCorrupt, "bytes {}.. do not match their checksum",

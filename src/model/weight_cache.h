@@ -15,7 +15,7 @@
 #include <span>
 #include <string>
 
-#include "base/buffer.h"
+#include "backend/backend.h"
 #include "base/result.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/digest.h"
@@ -41,7 +41,7 @@ class WeightCache {
 
   // The packed weights of the file, checked from end to end; nothing if there is none that can be
   // used. kExhausted when memory for them is short.
-  Result<std::optional<Buffer>> read();
+  Result<std::optional<DeviceMemory>> read(Backend& backend);
 
   // After read() returned nothing: before_packing() takes the checkpoint's digest, store() writes
   // the file and makes room for it. kExhausted or kIo say why there will be none.
@@ -51,8 +51,9 @@ class WeightCache {
  private:
   Status check_header(std::span<const std::byte> head) const;
   Status check_checkpoint(std::span<const std::byte> head, int descriptor);
-  Status read_weights(std::span<const std::byte> head, int descriptor, Buffer* memory) const;
-  Status read_file(Buffer* memory);
+  Status read_weights(std::span<const std::byte> head, int descriptor,
+                      std::span<std::byte> memory) const;
+  Status read_file(std::span<std::byte> memory);
   const Digest& content();
   std::vector<std::byte> make_head(std::span<const std::byte> memory);
   Status make_room() const;

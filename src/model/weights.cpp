@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/numeric.h"
 #include "checkpoint/digest.h"
 #include "model/weight_cache.h"
 
@@ -34,6 +35,21 @@ size_t aligned(size_t num_bytes) {
   return (num_bytes + kWeightAlignment - 1) / kWeightAlignment * kWeightAlignment;
 }
 
+// Each vector begins at a boundary of its own, as packed weights do.
+int64_t aligned_floats(int64_t count) { return divide_up(count, 16) * 16; }
+
+size_t vector_bytes(const FoundWeights& found) {
+  int64_t count = 0;
+  for (const FoundRole& role : found.roles) {
+    int64_t of_role = 0;
+    for (const FoundVector::Piece& piece : role.vector.pieces) {
+      of_role += piece.tensor.num_elements();
+    }
+    count += aligned_floats(of_role);
+  }
+  return static_cast<size_t>(count) * sizeof(float);
+}
+
 // Everything but the tensors' data that decides the packed bytes.
 PackPlan describe_packing(const FoundWeights& found, const Backend& backend) {
   PackPlan plan;
@@ -61,16 +77,25 @@ class Packer {
   Packer(const Checkpoint& checkpoint, Backend& backend, const LoadProgress& progress)
       : checkpoint_(checkpoint), backend_(backend), progress_(progress) {}
 
-  void pack_into(std::span<std::byte> memory) { memory_ = memory; }
-  void adopt(std::span<const std::byte> packed) { packed_ = packed; }
+  // Packs into zeros, or adopts what was packed before.
+  void pack_into(DevicePtr<std::byte> memory, size_t num_bytes) {
+    memory_ = memory;
+    num_bytes_ = num_bytes;
+  }
+  void adopt(DevicePtr<const std::byte> packed) { packed_ = packed; }
+  void put_vectors(DevicePtr<float> vectors) { next_vector_ = vectors; }
 
   Result<RoleWeight> take(const FoundRole& found) {
     RoleWeight taken;
     if (!found.parts.empty()) taken.weight = TRY(take_weight(found));
     // Touching a small tensor may map megabytes around it: the system maps whole folios of its
     // file.
-    taken.vector = read_vector(found.vector);
-    if (!taken.vector.empty()) checkpoint_.release_pages();
+    const std::vector<float> vector = read_vector(found.vector);
+    if (vector.empty()) return taken;
+    taken.vector = next_vector_;
+    backend_.upload(vector, next_vector_);
+    next_vector_ += aligned_floats(std::ssize(vector));
+    checkpoint_.release_pages();
     return taken;
   }
 
@@ -78,14 +103,15 @@ class Packer {
   Result<std::unique_ptr<PackedWeight>> take_weight(const FoundRole& found) {
     const size_t num_bytes = backend_.packed_bytes(found.parts, found.pack);
     std::unique_ptr<PackedWeight> weight;
-    if (packed_.empty()) {
-      weight = TRY(backend_.pack_into(found.parts, found.pack, memory_.subspan(done_, num_bytes)));
+    const auto offset = static_cast<ptrdiff_t>(done_);
+    if (packed_) {
+      weight = TRY(backend_.adopt(found.parts, found.pack, packed_ + offset));
     } else {
-      weight = TRY(backend_.adopt(found.parts, found.pack, packed_.subspan(done_, num_bytes)));
+      weight = TRY(backend_.pack_into(found.parts, found.pack, memory_ + offset));
     }
     for (const WeightView& part : found.parts) release_pages(part);
     done_ += aligned(num_bytes);
-    if (progress_ && packed_.empty()) progress_(done_, memory_.size());
+    if (progress_ && !packed_) progress_(done_, num_bytes_);
     return weight;
   }
 
@@ -99,8 +125,10 @@ class Packer {
   const Checkpoint& checkpoint_;
   Backend& backend_;
   const LoadProgress& progress_;
-  std::span<std::byte> memory_;
-  std::span<const std::byte> packed_;
+  DevicePtr<std::byte> memory_;
+  size_t num_bytes_ = 0;
+  DevicePtr<const std::byte> packed_;
+  DevicePtr<float> next_vector_;
   size_t done_ = 0;
 };
 
@@ -149,23 +177,27 @@ Result<Weights> load_weights(const Checkpoint& checkpoint, const FoundWeights& f
   WeightCache cache(checkpoint, describe_packing(found, backend), options);
   Packer packer(checkpoint, backend, progress);
   const size_t num_bytes = packed_bytes(found, backend);
-  if (std::optional<Buffer> kept = TRY(cache.read())) {
-    packer.adopt({kept->data(), num_bytes});
+  DeviceMemory vectors = TRY(backend.allocate(vector_bytes(found), MemoryUse::kWeights));
+  packer.put_vectors(vectors.as<float>());
+  if (std::optional<DeviceMemory> kept = TRY(cache.read(backend))) {
+    packer.adopt(kept->data());
     Weights weights = TRY(take_weights(found, packer));
     weights.memory = *std::move(kept);
+    weights.vectors = std::move(vectors);
     return weights;
   }
   if (cache.enabled()) cache.before_packing();
-  Buffer memory = TRY(Buffer::allocate(num_bytes));
-  packer.pack_into({memory.data(), num_bytes});
+  DeviceMemory memory = TRY(backend.allocate(num_bytes, MemoryUse::kWeights));
+  packer.pack_into(memory.data(), num_bytes);
   Weights weights = TRY(take_weights(found, packer));
   if (cache.enabled()) {
-    const Status stored = cache.store({memory.data(), num_bytes});
+    const Status stored = cache.store(backend.read_view(memory.data(), num_bytes));
     if (!stored.ok()) {
       LOG(kWarning, "packed weights are not kept in the cache: {}", stored.error().message);
     }
   }
   weights.memory = std::move(memory);
+  weights.vectors = std::move(vectors);
   return weights;
 }
 

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "base/buffer.h"
 #include "base/result.h"
 #include "checkpoint/checkpoint.h"
 #include "model/config/config.h"
@@ -58,9 +57,7 @@ Result<FoundWeights> find_weights(const Checkpoint& checkpoint, const ModelConfi
 // A weight with its bias, or a vector.
 struct RoleWeight {
   std::unique_ptr<PackedWeight> weight;  // null: the role is a vector, or is not there
-  std::vector<float> vector;             // empty: no bias, or no such vector
-
-  const float* vector_or_null() const { return vector.empty() ? nullptr : vector.data(); }
+  DevicePtr<const float> vector;         // null: no bias, or no such vector
 };
 
 // The weights of one layer, or those of the network.
@@ -70,14 +67,15 @@ class RoleWeights {
   RoleWeight& operator[](Role role) { return weights_[static_cast<size_t>(role)]; }
 
   const PackedWeight& weight(Role role) const;  // which is there
-  const float* vector(Role role) const { return (*this)[role].vector_or_null(); }
+  DevicePtr<const float> vector(Role role) const { return (*this)[role].vector; }
 
  private:
   std::array<RoleWeight, kNumRoles> weights_;
 };
 
 struct Weights {
-  Buffer memory;  // all packed weights, one after the other
+  DeviceMemory memory;   // all packed weights, one after the other
+  DeviceMemory vectors;  // and all vectors
 
   RoleWeights network;
   std::vector<RoleWeights> layers;

@@ -26,20 +26,21 @@ Widths widths_of(const ModelConfig& config) {
   return widths;
 }
 
-// Hands out aligned pieces of a buffer; without one it only counts.
+// Hands out aligned pieces of memory; without any it only counts.
 class Carver {
  public:
-  explicit Carver(std::byte* base) : base_(base) {}
+  explicit Carver(DevicePtr<std::byte> base) : base_(base) {}
 
-  float* floats(size_t count) {
-    float* piece = base_ == nullptr ? nullptr : reinterpret_cast<float*>(base_ + used_);
+  DevicePtr<float> floats(size_t count) {
+    DevicePtr<float> piece;
+    if (base_) piece = (base_ + static_cast<ptrdiff_t>(used_)).cast<float>();
     used_ += (count * sizeof(float) + 63) / 64 * 64;
     return piece;
   }
   size_t used() const { return used_; }
 
  private:
-  std::byte* base_;
+  DevicePtr<std::byte> base_;
   size_t used_ = 0;
 };
 
@@ -57,8 +58,6 @@ void carve(const ModelConfig& config, const ModelOptions& options, Carver& carve
   workspace->q_row_scale = carver.floats(rows);
   workspace->logit_rows =
       carver.floats(static_cast<size_t>(options.max_logit_rows) * widths.hidden);
-  workspace->scratch = carver.floats(widths.rope);
-  workspace->scratch_size = widths.rope;
   for (const RopeConfig& rope : config.ropes) {
     const size_t half = static_cast<size_t>(rope.rope_dims) / 2;
     RopeRows tables;
@@ -77,7 +76,8 @@ size_t Workspace::num_bytes(const ModelConfig& config, const ModelOptions& optio
   return carver.used();
 }
 
-Result<Workspace> Workspace::create(const ModelConfig& config, const ModelOptions& options) {
+Result<Workspace> Workspace::create(const ModelConfig& config, const ModelOptions& options,
+                                    Backend& backend) {
   if (options.max_batch_tokens < 1 || options.max_logit_rows < 1 ||
       options.max_batch_tokens > 1'000'000 || options.max_logit_rows > 1'000'000) {
     return make_error(ErrorCode::kInvalidArgument,
@@ -86,9 +86,13 @@ Result<Workspace> Workspace::create(const ModelConfig& config, const ModelOption
                       options.max_batch_tokens, options.max_logit_rows);
   }
   Workspace workspace;
-  workspace.memory_ = TRY(Buffer::allocate(num_bytes(config, options)));
+  workspace.memory_ = TRY(backend.allocate(num_bytes(config, options), MemoryUse::kActivations));
   Carver carver(workspace.memory_.data());
   carve(config, options, carver, &workspace);
+  const auto rows = static_cast<size_t>(options.max_batch_tokens);
+  workspace.positions.resize(rows);
+  if (config.query_position_beta != 0) workspace.query_scales.resize(rows);
+  workspace.frequencies.resize(widths_of(config).rope);
   return workspace;
 }
 

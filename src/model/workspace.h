@@ -1,4 +1,4 @@
-// Workspace: all activations of one step, allocated once for the largest batch.
+// Workspace: all activations and tables of one step, allocated once for the largest batch.
 //
 // Owner: Model. Engine thread. A step uses the first num_rows rows of each array.
 #pragma once
@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "base/buffer.h"
+#include "backend/backend.h"
 #include "base/result.h"
 #include "model/config/config.h"
 #include "model/model_options.h"
@@ -15,30 +15,35 @@
 namespace headrace {
 
 struct RopeRows {        // one rope's tables for the rows of a step
-  float* cos = nullptr;  // [M, rope_dims / 2]
-  float* sin = nullptr;
+  DevicePtr<float> cos;  // [M, rope_dims / 2]
+  DevicePtr<float> sin;
 };
 
 struct Workspace {
-  float* hidden = nullptr;  // [M, hidden_size] the residual stream
-  float* normed = nullptr;  // [M, hidden_size] room for the norm of an input
+  DevicePtr<float> hidden;  // [M, hidden_size] the residual stream
+  DevicePtr<float> normed;  // [M, hidden_size] room for the norm of an input
   // [M, hidden_size] a branch's output before its norm; of a parallel block, x + A(N x)
-  float* branch = nullptr;
-  float* qkv = nullptr;          // [M, (heads + 2 kv heads) * head_dim], widest layer
-  float* q = nullptr;            // [M, heads * head_dim]
-  float* attended = nullptr;     // [M, heads * head_dim]
-  float* mlp = nullptr;          // [M, intermediate_size]
-  float* q_row_scale = nullptr;  // [M]
-  float* logit_rows = nullptr;   // [max_logit_rows, hidden_size]
-  float* scratch = nullptr;      // [largest rope_dims / 2]
-  size_t scratch_size = 0;
-  std::vector<RopeRows> ropes;  // one per ModelConfig::ropes
+  DevicePtr<float> branch;
+  DevicePtr<float> qkv;          // [M, (heads + 2 kv heads) * head_dim], widest layer
+  DevicePtr<float> q;            // [M, heads * head_dim]
+  DevicePtr<float> attended;     // [M, heads * head_dim]
+  DevicePtr<float> mlp;          // [M, intermediate_size]
+  DevicePtr<float> q_row_scale;  // [M]
+  DevicePtr<float> logit_rows;   // [max_logit_rows, hidden_size]
+  std::vector<RopeRows> ropes;   // one per ModelConfig::ropes
 
-  static Result<Workspace> create(const ModelConfig& config, const ModelOptions& options);
+  // Host memory, to be uploaded or turned into tables.
+  std::vector<int64_t> positions;   // [M]
+  std::vector<float> query_scales;  // [M], or empty: the network has none
+  std::vector<float> frequencies;   // [largest rope_dims / 2]
+
+  static Result<Workspace> create(const ModelConfig& config, const ModelOptions& options,
+                                  Backend& backend);
+  // Of device memory.
   static size_t num_bytes(const ModelConfig& config, const ModelOptions& options);
 
  private:
-  Buffer memory_;
+  DeviceMemory memory_;
 };
 
 }  // namespace headrace

@@ -6,21 +6,27 @@
 
 namespace headrace {
 
-Result<SequenceRunner> SequenceRunner::create(Model& model, const Backend& backend,
-                                              int64_t max_tokens, int chunk_tokens) {
+Result<SequenceRunner> SequenceRunner::create(Model& model, Backend& backend, int64_t max_tokens,
+                                              int chunk_tokens) {
   const int64_t num_blocks = (max_tokens + kBlockTokens - 1) / kBlockTokens;
   KvStore store =
       TRY(KvStore::create(backend, model.kv_shapes(), std::max<int64_t>(num_blocks, 1)));
   if (chunk_tokens <= 0) chunk_tokens = model.options().max_batch_tokens;
-  return SequenceRunner(model, std::move(store), chunk_tokens);
+  const auto num_logits = static_cast<size_t>(model.options().max_logit_rows) *
+                          static_cast<size_t>(model.config().vocab_size);
+  DeviceMemory logits = TRY(backend.allocate(num_logits * sizeof(float), MemoryUse::kResults));
+  return SequenceRunner(model, backend, std::move(store), std::move(logits), chunk_tokens);
 }
 
-SequenceRunner::SequenceRunner(Model& model, KvStore store, int chunk_tokens)
-    : model_(&model), store_(std::move(store)), chunk_tokens_(chunk_tokens) {
+SequenceRunner::SequenceRunner(Model& model, Backend& backend, KvStore store, DeviceMemory logits,
+                               int chunk_tokens)
+    : model_(&model),
+      backend_(&backend),
+      store_(std::move(store)),
+      chunk_tokens_(chunk_tokens),
+      logits_(std::move(logits)) {
   block_table_.resize(static_cast<size_t>(store_.num_blocks()));
   std::iota(block_table_.begin(), block_table_.end(), 0);
-  logits_.resize(static_cast<size_t>(model.options().max_logit_rows) *
-                 static_cast<size_t>(model.config().vocab_size));
 }
 
 void SequenceRunner::restart() {
@@ -54,11 +60,13 @@ void SequenceRunner::compute_chunk(int64_t first_visited, const LogitVisitor& vi
   const Span span{0, static_cast<int32_t>(end - begin), begin, {block_table_.data()}, rope_epoch_};
   const auto ids =
       std::span(tokens_).subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
-  model_->forward(Batch{ids, {&span, 1}, logit_rows_}, store_, logits_.data(), tap);
+  model_->forward(Batch{ids, {&span, 1}, logit_rows_}, store_, logits_.as<float>(), tap);
   num_computed_ = end;
+  if (logit_rows_.empty()) return;
   const auto vocab_size = static_cast<size_t>(model_->config().vocab_size);
+  const auto logits = backend_->read_view(logits_.as<float>(), logit_rows_.size() * vocab_size);
   for (size_t i = 0; i < logit_rows_.size(); ++i) {
-    visit(begin + logit_rows_[i], std::span(logits_).subspan(i * vocab_size, vocab_size));
+    visit(begin + logit_rows_[i], logits.subspan(i * vocab_size, vocab_size));
   }
 }
 

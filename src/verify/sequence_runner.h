@@ -21,7 +21,7 @@ using LogitVisitor = std::function<void(int64_t position, std::span<const float>
 class SequenceRunner {
  public:
   // Room for max_tokens. chunk_tokens: tokens per forward, 0 = the model's batch size.
-  static Result<SequenceRunner> create(Model& model, const Backend& backend, int64_t max_tokens,
+  static Result<SequenceRunner> create(Model& model, Backend& backend, int64_t max_tokens,
                                        int chunk_tokens = 0);
 
   // Forgets the sequence.
@@ -35,10 +35,12 @@ class SequenceRunner {
   int64_t num_tokens() const { return static_cast<int64_t>(tokens_.size()); }
 
  private:
-  SequenceRunner(Model& model, KvStore store, int chunk_tokens);
+  SequenceRunner(Model& model, Backend& backend, KvStore store, DeviceMemory logits,
+                 int chunk_tokens);
   void compute_chunk(int64_t first_visited, const LogitVisitor& visit, const HiddenTap& tap);
 
   Model* model_;
+  Backend* backend_;
   KvStore store_;
   int chunk_tokens_;
   std::vector<int32_t> block_table_;
@@ -46,7 +48,7 @@ class SequenceRunner {
   int64_t num_computed_ = 0;
   int64_t rope_epoch_ = 0;
   std::vector<int32_t> logit_rows_;
-  std::vector<float> logits_;  // [max_logit_rows, vocab_size]
+  DeviceMemory logits_;  // float [max_logit_rows, vocab_size]
 };
 
 // Index of the largest value, the lowest index on ties.

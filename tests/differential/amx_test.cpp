@@ -405,7 +405,7 @@ TEST_F(AmxModel, LinearLayersOfMixedParts) {
     const auto x = random_floats(static_cast<size_t>(num_rows * num_inputs), random);
     const auto rounded = quantised(*kernels.quantise_dense, x, num_rows, num_inputs);
     std::vector<float> out(static_cast<size_t>(num_rows * 4 * width)), expected(out.size());
-    reference->linear(*wanted, x.data(), num_rows, {}, expected.data());
+    reference->linear(*wanted, on_device(x.data()), num_rows, {}, on_device(expected.data()));
     tile_machine().reset();
     run_linear(context, {*weight, x.data(), num_rows, out.data()}, {});
     EXPECT_EQ(tile_machine().fault(), "");

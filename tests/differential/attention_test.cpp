@@ -39,7 +39,7 @@ class Sequence {
     }
   }
 
-  KvLayer layer() { return {shape_, memory_.data(), stride_}; }
+  KvLayer layer() { return {shape_, on_device(memory_.data()), stride_}; }
   const int32_t* table() const { return table_.data(); }
 
   // Runs tokens [first, end) of qkv [num_tokens, width] as one span; out [num_tokens, q width].
@@ -51,23 +51,23 @@ class Sequence {
     std::vector<float> q(static_cast<size_t>(count * q_width));
     const Span span{0, static_cast<int32_t>(count), first, {table_.data()}};
     QkvArgs append;
-    append.qkv = qkv.data() + first * width;
-    append.q_out = q.data();
+    append.qkv = on_device(qkv.data() + first * width);
+    append.q_out = on_device(q.data());
     append.num_rows = count;
     append.num_heads = setup_.num_heads;
     append.kv = layer();
     append.spans = {&span, 1};
     backend_.finish_qkv(append);
     AttentionArgs args;
-    args.q = q.data();
-    args.out = out->data() + first * q_width;
+    args.q = on_device(q.data());
+    args.out = on_device(out->data() + first * q_width);
     args.num_heads = setup_.num_heads;
     args.kv = layer();
     args.spans = {&span, 1};
     args.scale = 0.7f / std::sqrt(static_cast<float>(setup_.head_dim));
     args.softcap = setup_.softcap;
     args.window = setup_.window;
-    args.sinks = sinks;
+    args.sinks = on_device(sinks);
     backend_.attention(args);
   }
 
@@ -354,16 +354,16 @@ void check_neighbours(KvType type) {
     both.insert(both.end(), second.begin(), second.end());
     std::vector<float> q(2 * out_size(setup)), out(2 * out_size(setup));
     QkvArgs append;
-    append.qkv = both.data();
-    append.q_out = q.data();
+    append.qkv = on_device(both.data());
+    append.q_out = on_device(q.data());
     append.num_rows = 200;
     append.num_heads = setup.num_heads;
-    append.kv = {shape, slab.data(), stride};
+    append.kv = {shape, on_device(slab.data()), stride};
     append.spans = spans;
     backend->finish_qkv(append);
     AttentionArgs args;
-    args.q = q.data();
-    args.out = out.data();
+    args.q = on_device(q.data());
+    args.out = on_device(out.data());
     args.num_heads = setup.num_heads;
     args.kv = append.kv;
     args.spans = spans;
@@ -454,17 +454,17 @@ struct QkvInputs {
 
   QkvArgs args(const QkvCase& setup) const {
     QkvArgs args;
-    args.qkv = qkv.data();
+    args.qkv = on_device(qkv.data());
     args.num_rows = kRows;
     args.num_heads = kHeads;
     args.qk_norm = setup.norm;
-    args.q_norm_weight = q_weight.data();
-    args.k_norm_weight = k_weight.data();
+    args.q_norm_weight = on_device(q_weight.data());
+    args.k_norm_weight = on_device(k_weight.data());
     args.pairing = setup.pairing;
     args.rope_dims = setup.rope_dims;
-    args.rope_cos = cos.data();
-    args.rope_sin = sin.data();
-    args.q_row_scale = setup.scaled ? row_scale.data() : nullptr;
+    args.rope_cos = on_device(cos.data());
+    args.rope_sin = on_device(sin.data());
+    args.q_row_scale = on_device(setup.scaled ? row_scale.data() : nullptr);
     return args;
   }
 };
@@ -478,13 +478,13 @@ std::vector<float> read_back(Backend& backend, const QkvArgs& append, int positi
   const std::vector<float> sinks(static_cast<size_t>(append.num_heads), 0.0f);
   const Span one{0, 1, position, {table}};
   AttentionArgs attend;
-  attend.q = unit.data();
-  attend.out = out.data();
+  attend.q = on_device(unit.data());
+  attend.out = on_device(out.data());
   attend.num_heads = append.num_heads;
   attend.kv = append.kv;
   attend.spans = {&one, 1};
   attend.window = 1;
-  attend.sinks = sinks.data();
+  attend.sinks = on_device(sinks.data());
   backend.attention(attend);
   return out;
 }
@@ -497,7 +497,7 @@ void check_qkv_row(Backend& backend, const QkvCase& setup, const QkvInputs& in, 
   const float* sin = in.sin.data() + m * half;
   const auto q = expected_heads(setup, row, QkvInputs::kHeads, in.q_weight.data(), cos, sin);
   const double scale = setup.scaled ? double{in.row_scale[static_cast<size_t>(m)]} : 1.0;
-  const float* found_q = args.q_out + m * QkvInputs::kHeads * dim;
+  const float* found_q = raw(args.q_out) + m * QkvInputs::kHeads * dim;
   for (size_t i = 0; i < q.size(); ++i) ASSERT_NEAR(double{found_q[i]}, scale * q[i], 1e-5) << i;
   const float* k_row = row + QkvInputs::kHeads * dim;
   const auto k = expected_heads(setup, k_row, QkvInputs::kKvHeads, in.k_weight.data(), cos, sin);
@@ -532,8 +532,8 @@ TEST(FinishQkv, MatchesFloat64) {
       const Span span{0, QkvInputs::kRows, QkvInputs::kFirst, {table}};
       GuardedFloats q(static_cast<size_t>(QkvInputs::kRows * QkvInputs::kHeads * setup.head_dim));
       QkvArgs args = inputs.args(setup);
-      args.q_out = q.data();
-      args.kv = {shape, memory.data(), backend->kv_layer_bytes(shape)};
+      args.q_out = on_device(q.data());
+      args.kv = {shape, on_device(memory.data()), backend->kv_layer_bytes(shape)};
       args.spans = {&span, 1};
       backend->finish_qkv(args);
       ASSERT_TRUE(q.intact());

@@ -103,13 +103,13 @@ TEST(Bf16Linear, BitsOfTheReferenceForAnyRowsAndThreads) {
     const auto weight = random_weight(DType::kBF16, outputs, inputs, random);
     const auto x = random_floats(static_cast<size_t>(max_rows * inputs), random);
     std::vector<float> expected(static_cast<size_t>(max_rows * outputs));
-    reference->linear(*pack_parts(*reference, {&weight->view, 1}), x.data(), max_rows, {},
-                      expected.data());
+    reference->linear(*pack_parts(*reference, {&weight->view, 1}), on_device(x.data()), max_rows,
+                      {}, on_device(expected.data()));
     for (const auto& backend : backends) {
       const auto packed = pack_parts(*backend, {&weight->view, 1});
       for (int64_t rows = 1; rows <= max_rows; rows += rows < 27 ? 1 : 37) {
         GuardedFloats out(static_cast<size_t>(rows * outputs));
-        backend->linear(*packed, x.data(), rows, {}, out.data());
+        backend->linear(*packed, on_device(x.data()), rows, {}, on_device(out.data()));
         ASSERT_TRUE(out.intact());
         ASSERT_TRUE(same_bits(out.values(), std::span(expected).first(out.values().size())))
             << "inputs " << inputs << " rows " << rows << " threads " << backend->num_threads();
@@ -136,7 +136,8 @@ TEST(Bf16Linear, PartsOfSeveralFormats) {
   for (const std::string& isa : available_isas()) {
     const auto backend = fast_backend(isa, 2);
     GuardedFloats out(static_cast<size_t>(rows * total));
-    backend->linear(*pack_parts(*backend, parts), x.data(), rows, {}, out.data());
+    backend->linear(*pack_parts(*backend, parts), on_device(x.data()), rows, {},
+                    on_device(out.data()));
     ASSERT_TRUE(out.intact());
     for (int64_t m = 0; m < rows; ++m) {
       int64_t column = 0;

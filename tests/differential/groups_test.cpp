@@ -158,13 +158,14 @@ TEST(Groups, LinearMatchesFloat64AndRowsAreIndependent) {
         const int64_t rows = 27;
         const auto x = random_floats(static_cast<size_t>(rows * shape.inputs), random);
         GuardedFloats out(static_cast<size_t>(rows * shape.outputs));
-        backend->linear(**packed, {x.data()}, rows, {}, out.data());
+        backend->linear(**packed, {on_device(x.data())}, rows, {}, on_device(out.data()));
         ASSERT_TRUE(out.intact());
         EXPECT_LE(worst_ratio(*weight, x, rows, out.values()), 1.0) << isa << " " << info.name;
         for (const int64_t count : {1, 2, 7}) {
           std::vector<float> some(static_cast<size_t>(count * shape.outputs));
           const int64_t first = rows - count;
-          backend->linear(**packed, {x.data() + first * shape.inputs}, count, {}, some.data());
+          backend->linear(**packed, {on_device(x.data() + first * shape.inputs)}, count, {},
+                          on_device(some.data()));
           EXPECT_TRUE(same_bits(
               some, out.values().subspan(static_cast<size_t>(first * shape.outputs), some.size())))
               << isa << " " << info.name << " rows " << count;
@@ -196,7 +197,7 @@ TEST(Groups, UnitsAgree) {
         ASSERT_TRUE(packed.ok());
         for (const int64_t rows : {1, 5}) {
           std::vector<float> out(static_cast<size_t>(rows * 80));
-          (*backend)->linear(**packed, {x.data()}, rows, {}, out.data());
+          (*backend)->linear(**packed, {on_device(x.data())}, rows, {}, on_device(out.data()));
           if (rows == 1 && expected.empty()) expected = out;
           EXPECT_TRUE(same_bits(std::span(out).first(80), expected)) << isa << " " << info.name;
           ++num_cases;
@@ -240,7 +241,7 @@ TEST(Groups, PartsShareOneOrderOfInputs) {
     auto whole = backend->pack(parts, WeightRole::kLinear);
     ASSERT_TRUE(whole.ok());
     std::vector<float> out(3 * 80);
-    backend->linear(**whole, {x.data()}, 3, {}, out.data());
+    backend->linear(**whole, {on_device(x.data())}, 3, {}, on_device(out.data()));
     int64_t column = 0;
     for (const GroupWeight* weight : weights) {
       std::vector<float> part;
@@ -266,7 +267,7 @@ TEST(Groups, EmbeddingsKeepTheirOrder) {
       std::vector<int32_t> ids(32);
       std::iota(ids.begin(), ids.end(), 0);
       std::vector<float> out(weight->values.size());
-      backend->embed(**packed, ids, 1.0f, out.data());
+      backend->embed(**packed, ids, 1.0f, on_device(out.data()));
       EXPECT_TRUE(same_bits(out, weight->values)) << isa << " " << name;
     }
   }
@@ -308,7 +309,7 @@ TEST(Groups, OddShapesFallBack) {
       EXPECT_EQ((*packed)->layout(), odd.layout) << weight->view.name << " " << odd.inputs;
       const auto x = random_floats(static_cast<size_t>(6 * odd.inputs), random);
       GuardedFloats out(6 * 33);
-      backend->linear(**packed, {x.data()}, 6, {}, out.data());
+      backend->linear(**packed, {on_device(x.data())}, 6, {}, on_device(out.data()));
       EXPECT_TRUE(out.intact());
       EXPECT_LE(worst_ratio(*weight, x, 6, out.values()), 1.0) << isa << " " << weight->view.name;
       ++num_cases;
@@ -330,7 +331,7 @@ TEST(Groups, NanWeightsReachTheirOutput) {
     auto packed = backend->pack({&weight->view, 1}, WeightRole::kLinear);
     ASSERT_TRUE(packed.ok());
     std::vector<float> out(2 * 32);
-    backend->linear(**packed, {x.data()}, 2, {}, out.data());
+    backend->linear(**packed, {on_device(x.data())}, 2, {}, on_device(out.data()));
     for (size_t i = 0; i < out.size(); ++i) EXPECT_EQ(std::isnan(out[i]), i % 32 == 5) << isa;
   }
 }

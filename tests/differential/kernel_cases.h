@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "backend/cpu/cpu_backend.h"
+#include "backend/device_access.h"
 #include "backend/cpu/verify/samples.h"
 #include "base/dtype.h"
 

@@ -131,7 +131,7 @@ TEST(Pack, UnpackedWeightsAreExact) {
       std::vector<int32_t> ids;
       for (int32_t i = 0; i < outputs; ++i) ids.push_back(i);
       GuardedFloats out(weight->values.size());
-      backend->embed(*packed, ids, 1.0f, out.data());
+      backend->embed(*packed, ids, 1.0f, on_device(out.data()));
       ASSERT_TRUE(out.intact());
       for (size_t i = 0; i < weight->values.size(); ++i) {
         ASSERT_EQ(out.values()[i], weight->values[i])
@@ -155,7 +155,7 @@ TEST(Linear, MatchesFloat64) {
         const auto packed = pack_one(*backend, *weight);
         const auto x = random_floats(static_cast<size_t>(shape.rows * inputs), random);
         GuardedFloats out(static_cast<size_t>(shape.rows * shape.outputs));
-        backend->linear(*packed, x.data(), shape.rows, {}, out.data());
+        backend->linear(*packed, on_device(x.data()), shape.rows, {}, on_device(out.data()));
         ASSERT_TRUE(out.intact());
         const bool in_tiles = isa == "amx" && packed->layout() == "bf16x16x2";
         const auto type = in_tiles ? cpu::ActivationType::kBF16x2 : cpu::ActivationType::kF32;
@@ -183,7 +183,7 @@ TEST(Linear, WholeNumbersAreExact) {
       for (const int64_t rows : {1, 2, 13}) {
         const auto x = whole_floats(static_cast<size_t>(rows * inputs), random);
         GuardedFloats out(static_cast<size_t>(rows * outputs));
-        backend->linear(*packed, x.data(), rows, {}, out.data());
+        backend->linear(*packed, on_device(x.data()), rows, {}, on_device(out.data()));
         for (int64_t m = 0; m < rows; ++m) {
           for (int64_t n = 0; n < outputs; ++n) {
             double sum = 0;
@@ -216,13 +216,14 @@ TEST(Linear, BitsDependOnTheRowAlone) {
       std::vector<float> alone(static_cast<size_t>(max_rows * outputs));
       const auto first = pack_one(*backends[0], *weight);
       for (int64_t m = 0; m < max_rows; ++m) {
-        backends[0]->linear(*first, x.data() + m * inputs, 1, {}, alone.data() + m * outputs);
+        backends[0]->linear(*first, on_device(x.data() + m * inputs), 1, {},
+                            on_device(alone.data() + m * outputs));
       }
       for (const auto& backend : backends) {
         const auto packed = pack_one(*backend, *weight);
         for (int64_t rows = 1; rows <= max_rows; rows += rows < 20 ? 1 : 11) {
           std::vector<float> out(static_cast<size_t>(rows * outputs));
-          backend->linear(*packed, x.data(), rows, {}, out.data());
+          backend->linear(*packed, on_device(x.data()), rows, {}, on_device(out.data()));
           ASSERT_TRUE(same_bits(out, std::span(alone).first(out.size())))
               << isa << " " << dtype_name(dtype) << " rows " << rows << " threads "
               << backend->num_threads();
@@ -244,7 +245,7 @@ TEST(Linear, NanReachesTheOutput) {
     std::vector<float> x(3 * 64, 1.0f);
     x[64 + 63] = NAN;
     std::vector<float> out(3 * 20);
-    backend->linear(*packed, x.data(), 3, {}, out.data());
+    backend->linear(*packed, on_device(x.data()), 3, {}, on_device(out.data()));
     for (size_t i = 0; i < out.size(); ++i) EXPECT_EQ(std::isnan(out[i]), i / 20 == 1) << isa;
   }
 }
@@ -268,8 +269,9 @@ TEST(Linear, EpilogueAndParts) {
     ASSERT_TRUE(packed.ok());
     EXPECT_EQ(packed.value()->num_outputs(), total);
     std::vector<float> out = residual;  // the output may be the residual itself
-    backend->linear(*packed.value(), x.data(), rows, {bias.data(), out.data(), 0.5f, 3.0f},
-                    out.data());
+    backend->linear(*packed.value(), on_device(x.data()), rows,
+                    {on_device(bias.data()), on_device(out.data()), 0.5f, 3.0f},
+                    on_device(out.data()));
     for (int64_t m = 0; m < rows; ++m) {
       int64_t column = 0;
       for (const auto& weight : weights) {
@@ -303,12 +305,13 @@ TEST(GatedLinear, MatchesFloat64AndRowsAgree) {
       const auto x = random_floats(static_cast<size_t>(rows * inputs), random);
       const auto bias = random_floats(static_cast<size_t>(2 * width), random);
       GuardedFloats out(static_cast<size_t>(rows * width));
-      backend->gated_linear(*packed.value(), x.data(), rows, activation, bias.data(), out.data());
+      backend->gated_linear(*packed.value(), on_device(x.data()), rows, activation,
+                            on_device(bias.data()), on_device(out.data()));
       ASSERT_TRUE(out.intact());
       for (int64_t m = 0; m < rows; ++m) {
         std::vector<float> alone(static_cast<size_t>(width));
-        backend->gated_linear(*packed.value(), x.data() + m * inputs, 1, activation, bias.data(),
-                              alone.data());
+        backend->gated_linear(*packed.value(), on_device(x.data() + m * inputs), 1, activation,
+                              on_device(bias.data()), on_device(alone.data()));
         EXPECT_TRUE(
             same_bits(alone, out.values().subspan(static_cast<size_t>(m * width), alone.size())));
         for (int64_t n = 0; n < width; ++n) {
@@ -346,7 +349,7 @@ TEST(Pack, FollowsRowOrder) {
     std::vector<int32_t> ids;
     for (int32_t i = 0; i < 20; ++i) ids.push_back(i);
     std::vector<float> out(expected.size());
-    backend->embed(*packed, ids, 2.0f, out.data());
+    backend->embed(*packed, ids, 2.0f, on_device(out.data()));
     for (size_t i = 0; i < out.size(); ++i) ASSERT_EQ(out[i], 2.0f * expected[i]);
   }
 }

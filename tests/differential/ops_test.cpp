@@ -40,9 +40,9 @@ std::vector<float> normed(Backend& backend, const std::vector<float>& x, const N
                           int64_t width) {
   std::vector<float> out(x.size());
   backend.norm({.kind = norm.kind,
-                .x = x.data(),
+                .x = on_device(x.data()),
                 .weight = norm.weight,
-                .out = out.data(),
+                .out = on_device(out.data()),
                 .num_rows = std::ssize(x) / width,
                 .width = width,
                 .eps = norm.eps});
@@ -79,24 +79,25 @@ TEST(Ops, NormsInsideLinearEqualNormsAround) {
     const auto post_weight = random_floats(static_cast<size_t>(outputs), random);
     const auto bias = random_floats(static_cast<size_t>(outputs), random);
     const auto residual = random_floats(static_cast<size_t>(shape.rows * outputs), random);
-    const Norm norm{NormKind::kRms, norm_weight.data(), 1e-5f};
-    const Norm post{NormKind::kLayer, post_weight.data(), 1e-6f};
+    const Norm norm{NormKind::kRms, on_device(norm_weight.data()), 1e-5f};
+    const Norm post{NormKind::kLayer, on_device(post_weight.data()), 1e-6f};
 
     const auto rows = normed(backend, x, norm, shape.inputs);
     std::vector<float> branch(residual.size()), expected = residual;
-    backend.linear(*packed, rows.data(), shape.rows, {.bias = bias.data()}, branch.data());
-    backend.norm({post.kind, branch.data(), post.weight, expected.data(), expected.data(),
-                  shape.rows, outputs, post.eps, 0.25f});
+    backend.linear(*packed, on_device(rows.data()), shape.rows, {.bias = on_device(bias.data())},
+                   on_device(branch.data()));
+    backend.norm({post.kind, on_device(branch.data()), post.weight, on_device(expected.data()),
+                  on_device(expected.data()), shape.rows, outputs, post.eps, 0.25f});
 
     std::vector<float> room(x.size()), branch_room(residual.size()), out = residual;
     const int64_t joins = backend.num_joins();
-    backend.linear(*packed, {x.data(), norm, room.data()}, shape.rows,
-                   {.bias = bias.data(),
-                    .residual = out.data(),
+    backend.linear(*packed, {on_device(x.data()), norm, on_device(room.data())}, shape.rows,
+                   {.bias = on_device(bias.data()),
+                    .residual = on_device(out.data()),
                     .scale = 0.25f,
                     .post_norm = post,
-                    .branch = branch_room.data()},
-                   out.data());
+                    .branch = on_device(branch_room.data())},
+                   on_device(out.data()));
     EXPECT_EQ(backend.num_joins() - joins, 1);
     EXPECT_TRUE(same_bits(out, expected));
   });
@@ -109,15 +110,16 @@ TEST(Ops, NormInsideGatedLinearEqualsNormBefore) {
     Random random(52);
     auto x = random_floats(static_cast<size_t>(shape.rows * shape.inputs), random);
     const auto norm_weight = random_floats(static_cast<size_t>(shape.inputs), random);
-    const Norm norm{NormKind::kLayer, norm_weight.data(), 1e-5f};
+    const Norm norm{NormKind::kLayer, on_device(norm_weight.data()), 1e-5f};
     const auto rows = normed(backend, x, norm, shape.inputs);
     GuardedFloats expected(static_cast<size_t>(shape.rows * shape.outputs));
     GuardedFloats out(static_cast<size_t>(shape.rows * shape.outputs));
-    backend.gated_linear(*packed, rows.data(), shape.rows, Activation::kSilu, nullptr,
-                         expected.data());
+    backend.gated_linear(*packed, on_device(rows.data()), shape.rows, Activation::kSilu, nullptr,
+                         on_device(expected.data()));
     const int64_t joins = backend.num_joins();
-    backend.gated_linear(*packed, {x.data(), norm, x.data()}, shape.rows, Activation::kSilu,
-                         nullptr, out.data());  // the room may be the input itself
+    backend.gated_linear(*packed, {on_device(x.data()), norm, on_device(x.data())}, shape.rows,
+                         Activation::kSilu, nullptr,
+                         on_device(out.data()));  // the room may be the input itself
     EXPECT_EQ(backend.num_joins() - joins, 1);
     EXPECT_TRUE(same_bits(out.values(), expected.values()));
     EXPECT_TRUE(out.intact() && out.all_finite());
@@ -144,7 +146,7 @@ TEST(Ops, QkvLinearEqualsItsTwoHalves) {
     const auto bias = random_floats(static_cast<size_t>((kHeads + 2 * kKvHeads) * kDim), random);
     const auto tables = random_floats(size_t{kRows} * kDim, random);
     const auto head_norm = random_floats(kDim, random);
-    const Norm norm{NormKind::kRms, norm_weight.data(), 1e-5f};
+    const Norm norm{NormKind::kRms, on_device(norm_weight.data()), 1e-5f};
     const KvShape kv{KvType::kF32, kKvHeads, kDim};
     const size_t stride = backend->kv_layer_bytes(kv);
     const int32_t blocks[] = {0, 1, 2};
@@ -157,27 +159,27 @@ TEST(Ops, QkvLinearEqualsItsTwoHalves) {
       memory[fused].assign(3 * stride, std::byte{0});
       projection[fused].resize(kRows * bias.size());
       QkvArgs args;
-      args.qkv = projection[fused].data();
-      args.q_out = q[fused].data();
+      args.qkv = on_device(projection[fused].data());
+      args.q_out = on_device(q[fused].data());
       args.num_rows = kRows;
       args.num_heads = kHeads;
-      args.kv = {kv, memory[fused].data(), stride};
+      args.kv = {kv, on_device(memory[fused].data()), stride};
       args.spans = spans;
       args.qk_norm = QkNorm::kPerHead;
-      args.q_norm_weight = args.k_norm_weight = head_norm.data();
+      args.q_norm_weight = args.k_norm_weight = on_device(head_norm.data());
       args.rope_dims = 16;
-      args.rope_cos = tables.data();
-      args.rope_sin = tables.data() + kRows * 8;
+      args.rope_cos = on_device(tables.data());
+      args.rope_sin = on_device(tables.data() + kRows * 8);
       std::vector<float> room(x.size());
       if (fused == 1) {
         args.qkv = nullptr;
-        backend->qkv_linear(**packed, {x.data(), norm, room.data()}, bias.data(),
-                            projection[fused].data(), args);
+        backend->qkv_linear(**packed, {on_device(x.data()), norm, on_device(room.data())},
+                            on_device(bias.data()), on_device(projection[fused].data()), args);
         continue;
       }
       const auto rows = normed(*backend, x, norm, shape.inputs);
-      backend->linear(**packed, rows.data(), kRows, {.bias = bias.data()},
-                      projection[fused].data());
+      backend->linear(**packed, on_device(rows.data()), kRows, {.bias = on_device(bias.data())},
+                      on_device(projection[fused].data()));
       backend->finish_qkv(args);
     }
     EXPECT_TRUE(same_bits(q[0], q[1])) << isa;
@@ -204,17 +206,17 @@ TEST(Ops, HeadWritesSomeRowsAndComparesTheOthers) {
     const auto outputs = static_cast<size_t>(packed->num_outputs());
     const auto x = random_floats(static_cast<size_t>(shape.rows * shape.inputs), random);
     std::vector<float> expected(static_cast<size_t>(shape.rows) * outputs);
-    backend.linear(*packed, x.data(), shape.rows, {.scale = 0.5f, .softcap = 30.0f},
-                   expected.data());
+    backend.linear(*packed, on_device(x.data()), shape.rows, {.scale = 0.5f, .softcap = 30.0f},
+                   on_device(expected.data()));
     for (const int64_t num_written : {int64_t{0}, shape.rows / 2, shape.rows}) {
       GuardedFloats logits(static_cast<size_t>(num_written) * outputs);
       std::vector<BestOutput> best(static_cast<size_t>(shape.rows - num_written));
-      backend.head(*packed, x.data(),
+      backend.head(*packed, on_device(x.data()),
                    {.num_rows = shape.rows,
                     .num_written = num_written,
                     .scale = 0.5f,
                     .softcap = 30.0f,
-                    .logits = logits.data(),
+                    .logits = on_device(logits.data()),
                     .best = best.data()});
       ASSERT_TRUE(logits.intact());
       EXPECT_TRUE(same_bits(logits.values(), std::span(expected).first(logits.values().size())));
@@ -258,7 +260,7 @@ TEST(Ops, HeadFollowsTheRulesOfTheSampler) {
       ASSERT_TRUE(packed.ok());
       const float one = 1.0f;
       BestOutput best;
-      backend->head(**packed, &one, {.num_rows = 1, .best = &best});
+      backend->head(**packed, on_device(&one), {.num_rows = 1, .best = &best});
       EXPECT_EQ(best.output, expected[r].output) << isa << " row " << r;
       EXPECT_EQ(best.finite, expected[r].finite) << isa << " row " << r;
       EXPECT_EQ(best.value, expected[r].value) << isa << " row " << r;
@@ -279,7 +281,7 @@ TEST(Ops, CuttingIntoTilesChangesNothing) {
         const auto backend = make_backend(isa, num_threads);
         const auto packed = pack_mixture(*backend, {DType::kQ4_1}, shape, WeightRole::kLinear);
         GuardedFloats out(static_cast<size_t>(shape.rows * shape.outputs));
-        backend->linear(*packed, x.data(), shape.rows, {}, out.data());
+        backend->linear(*packed, on_device(x.data()), shape.rows, {}, on_device(out.data()));
         ASSERT_TRUE(out.intact() && out.all_finite());
         if (expected.empty()) expected.assign(out.values().begin(), out.values().end());
         EXPECT_TRUE(same_bits(expected, out.values())) << isa << " threads " << num_threads;

@@ -29,14 +29,21 @@ TEST(Norm, MatchesFloat64) {
         const auto weight = random_floats(static_cast<size_t>(width), random);
         const auto residual = random_floats(x.size(), random);
         GuardedFloats out(x.size());
-        NormArgs args{kind,  x.data(), weight.data(), residual.data(), out.data(), rows,
-                      width, 1e-5f,    0.5f};
+        NormArgs args{kind,
+                      on_device(x.data()),
+                      on_device(weight.data()),
+                      on_device(residual.data()),
+                      on_device(out.data()),
+                      rows,
+                      width,
+                      1e-5f,
+                      0.5f};
         backend->norm(args);
         ASSERT_TRUE(out.intact());
         std::vector<float> alone(x.begin(), x.end());  // in place, row by row
         for (int64_t m = 0; m < rows; ++m) {
-          args.x = args.out = alone.data() + m * width;
-          args.residual = residual.data() + m * width;
+          args.x = args.out = on_device(alone.data() + m * width);
+          args.residual = on_device(residual.data() + m * width);
           args.num_rows = 1;
           backend->norm(args);
         }

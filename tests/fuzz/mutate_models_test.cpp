@@ -198,7 +198,7 @@ class MutateModels : public ::testing::Test {
     return loaded;
   }
 
-  void generate(Model& model, const Backend& backend) {
+  void generate(Model& model, Backend& backend) {
     const int64_t vocab_size = model.config().vocab_size;
     const std::vector<int32_t> prompt = {0, static_cast<int32_t>(vocab_size - 1), 0};
     auto runner =

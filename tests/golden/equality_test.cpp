@@ -20,13 +20,15 @@ constexpr int kMaxRows = 160;
 // Runs steps on a model with a KV store of its own, whose blocks are dealt out in turn.
 class Player {
  public:
-  Player(Model& model, const Backend& backend, const Sequences& sequences)
+  Player(Model& model, Backend& backend, const Sequences& sequences)
       : model_(model),
+        backend_(backend),
         sequences_(sequences),
         computed_(sequences.size()),
         tables_(sequences.size()),
-        logits_(sequences.size()),
-        step_logits_(static_cast<size_t>(kMaxRows * model.config().vocab_size)) {
+        logits_(sequences.size()) {
+    const auto num_logits = static_cast<size_t>(kMaxRows * model.config().vocab_size);
+    step_logits_ = backend.allocate(num_logits * sizeof(float), MemoryUse::kResults).value();
     int32_t next_block = 0;
     for (bool dealt = true; dealt;) {
       dealt = false;
@@ -56,8 +58,9 @@ class Player {
         ids.push_back(sequence[computed_[idx]++]);
       }
     }
-    model_.forward(Batch{ids, spans, rows}, store_, step_logits_.data());
-    const float* next = step_logits_.data();
+    model_.forward(Batch{ids, spans, rows}, store_, step_logits_.as<float>());
+    const size_t num_logits = rows.size() * static_cast<size_t>(model_.config().vocab_size);
+    const float* next = backend_.read_view(step_logits_.as<float>(), num_logits).data();
     for (const auto& [idx, count] : step) {
       const int64_t values = count * model_.config().vocab_size;
       logits_[idx].insert(logits_[idx].end(), next, next + values);
@@ -70,15 +73,16 @@ class Player {
 
  private:
   Model& model_;
+  Backend& backend_;
   const Sequences& sequences_;
   std::vector<size_t> computed_;
   std::vector<std::vector<int32_t>> tables_;
   Logits logits_;
   KvStore store_;
-  std::vector<float> step_logits_;
+  DeviceMemory step_logits_;
 };
 
-Logits all_at_once(Model& model, const Backend& backend, const Sequences& sequences) {
+Logits all_at_once(Model& model, Backend& backend, const Sequences& sequences) {
   Player player(model, backend, sequences);
   Step step;
   for (size_t i = 0; i < sequences.size(); ++i) {
@@ -88,7 +92,7 @@ Logits all_at_once(Model& model, const Backend& backend, const Sequences& sequen
   return player.logits();
 }
 
-Logits one_by_one(Model& model, const Backend& backend, const Sequences& sequences) {
+Logits one_by_one(Model& model, Backend& backend, const Sequences& sequences) {
   Logits logits;
   for (const auto& sequence : sequences) {
     logits.push_back(all_at_once(model, backend, {sequence})[0]);
@@ -97,7 +101,7 @@ Logits one_by_one(Model& model, const Backend& backend, const Sequences& sequenc
 }
 
 // Chunks of each sequence beside chunks of the others, of unequal sizes.
-Logits chunked(Model& model, const Backend& backend, const Sequences& sequences, size_t chunk) {
+Logits chunked(Model& model, Backend& backend, const Sequences& sequences, size_t chunk) {
   Player player(model, backend, sequences);
   for (bool working = true; working;) {
     Step step;

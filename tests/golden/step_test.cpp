@@ -29,7 +29,8 @@ class Stepper {
     auto store = KvStore::create(*backend_, model_->kv_shapes(), 8);
     EXPECT_TRUE(store.ok());
     store_ = std::move(store).value();
-    logits_.resize(static_cast<size_t>(kRows * model_->config().vocab_size));
+    const auto num_logits = static_cast<size_t>(kRows * model_->config().vocab_size);
+    logits_ = backend_->allocate(num_logits * sizeof(float), MemoryUse::kResults).value();
     best_.resize(kRows);
   }
 
@@ -43,14 +44,15 @@ class Stepper {
     const Span span{0, count, first, {table_.data()}};
     const Batch batch{
         std::span(ids).first(static_cast<size_t>(count)), {&span, 1}, logit_rows, best_rows};
-    model_->forward(batch, store_, {logits_.data(), best_.data()});
+    model_->forward(batch, store_, {logits_.as<float>(), best_.data()});
   }
 
   const Backend& backend() const { return *backend_; }
   const Model& model() const { return *model_; }
   std::span<const float> logits(size_t row) const {
-    const auto width = static_cast<size_t>(model_->config().vocab_size);
-    return std::span(logits_).subspan(row * width, width);
+    const int64_t width = model_->config().vocab_size;
+    return backend_->read_view(logits_.as<float>() + static_cast<int64_t>(row) * width,
+                               static_cast<size_t>(width));
   }
   const BestOutput& best(size_t row) const { return best_[row]; }
 
@@ -58,7 +60,7 @@ class Stepper {
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<Model> model_;
   KvStore store_;
-  std::vector<float> logits_;
+  DeviceMemory logits_;
   std::vector<BestOutput> best_;
   const std::array<int32_t, 8> table_ = {3, 1, 0, 2, 7, 6, 5, 4};
 };

@@ -197,7 +197,10 @@ class Invariance : public ::testing::TestWithParam<std::string> {
     std::vector<int32_t> rows;
     for (int i = kTokens - kKept; i < kTokens; ++i) rows.push_back(kBefore + i);
     LogitRun run{"batched", std::vector<float>(rows.size() * static_cast<size_t>(vocab_size))};
-    model_->forward(Batch{all, spans, rows}, store, run.logits.data());
+    DeviceMemory logits =
+        backend_->allocate(run.logits.size() * sizeof(float), MemoryUse::kResults).value();
+    model_->forward(Batch{all, spans, rows}, store, logits.as<float>());
+    backend_->download(logits.as<float>(), std::span(run.logits));
     return run;
   }
 

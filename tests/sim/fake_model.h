@@ -17,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "backend/device_access.h"
 #include "backend/host_backend.h"
 #include "model/model.h"
 
@@ -93,27 +94,30 @@ class FakeBackend final : public HostBackend {
     return make_error(ErrorCode::kUnsupported, "the fake backend packs nothing");
   }
   Result<std::unique_ptr<PackedWeight>> pack_into(std::span<const WeightView>, WeightRole,
-                                                  std::span<std::byte>) override {
+                                                  DevicePtr<std::byte>) override {
     return make_error(ErrorCode::kUnsupported, "a fake packs nothing");
   }
   Result<std::unique_ptr<PackedWeight>> adopt(std::span<const WeightView>, WeightRole,
-                                              std::span<const std::byte>) override {
+                                              DevicePtr<const std::byte>) override {
     return make_error(ErrorCode::kUnsupported, "a fake packs nothing");
   }
   std::string packing_id() const override { return "fake"; }
   Status reserve(int64_t) override { return {}; }
   size_t packed_bytes(std::span<const WeightView>, WeightRole) const override { return 0; }
   size_t kv_layer_bytes(const KvShape&) const override { return 64; }
-  void embed(const PackedWeight&, std::span<const int32_t>, float, float*) override { unused(); }
+  void embed(const PackedWeight&, std::span<const int32_t>, float, DevicePtr<float>) override {
+    unused();
+  }
   void norm(const NormArgs&) override { unused(); }
-  void linear(const PackedWeight&, const Input&, int64_t, const Epilogue&, float*) override {
+  void linear(const PackedWeight&, const Input&, int64_t, const Epilogue&,
+              DevicePtr<float>) override {
     unused();
   }
-  void gated_linear(const PackedWeight&, const Input&, int64_t, Activation, const float*,
-                    float*) override {
+  void gated_linear(const PackedWeight&, const Input&, int64_t, Activation, DevicePtr<const float>,
+                    DevicePtr<float>) override {
     unused();
   }
-  void qkv_linear(const PackedWeight&, const Input&, const float*, float*,
+  void qkv_linear(const PackedWeight&, const Input&, DevicePtr<const float>, DevicePtr<float>,
                   const QkvArgs&) override {
     unused();
   }
@@ -181,7 +185,7 @@ class FakeModel final : public Model {
       output.finite[i] = batch.token_ids[i] != fake_.broken_token;
     }
     num_tokens_ += std::ssize(batch.token_ids);
-    float* logits = output.logits;
+    float* logits = raw(output.logits);
     for (const int32_t row : batch.logit_rows) {
       fill_row(batch, hashes, row, logits);
       logits += fake_.vocab_size;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "backend/device_access.h"
 #include "base/numeric.h"
 
 namespace headrace::cpu {
@@ -40,26 +41,26 @@ void append_rows(const CpuContext& context, const QkvArgs& args, const Span& spa
   const int64_t row_width = q_width + int64_t{2} * shape.num_kv_heads * shape.head_dim;
   const int64_t half = args.rope_dims / 2;
   QkvRowsArgs rows{};
-  rows.qkv = args.qkv + begin * row_width;
-  rows.q_out = args.q_out + begin * q_width;
+  rows.qkv = raw(args.qkv) + begin * row_width;
+  rows.q_out = raw(args.q_out) + begin * q_width;
   rows.num_rows = end - begin;
   rows.num_heads = args.num_heads;
   rows.num_kv_heads = shape.num_kv_heads;
   rows.head_dim = shape.head_dim;
   rows.kv_type = kv_dtype(shape.type);
-  rows.kv_base = reinterpret_cast<uint8_t*>(args.kv.base);
+  rows.kv_base = reinterpret_cast<uint8_t*>(raw(args.kv.base));
   rows.kv_block_stride = args.kv.block_stride;
   rows.first_position = span.first_position + (begin - span.first_row);
   rows.block_table = span.tables[static_cast<size_t>(args.kv.group)];
-  rows.q_norm = args.qk_norm == QkNorm::kNone ? nullptr : args.q_norm_weight;
-  rows.k_norm = args.qk_norm == QkNorm::kNone ? nullptr : args.k_norm_weight;
+  rows.q_norm = args.qk_norm == QkNorm::kNone ? nullptr : raw(args.q_norm_weight);
+  rows.k_norm = args.qk_norm == QkNorm::kNone ? nullptr : raw(args.k_norm_weight);
   rows.norm_whole = args.qk_norm == QkNorm::kWhole;
   rows.norm_eps = args.norm_eps;
   rows.rope_interleaved = args.pairing == RopePairing::kInterleaved;
   rows.rope_dims = args.rope_dims;
-  rows.rope_cos = args.rope_dims == 0 ? nullptr : args.rope_cos + begin * half;
-  rows.rope_sin = args.rope_dims == 0 ? nullptr : args.rope_sin + begin * half;
-  rows.q_row_scale = args.q_row_scale == nullptr ? nullptr : args.q_row_scale + begin;
+  rows.rope_cos = args.rope_dims == 0 ? nullptr : raw(args.rope_cos) + begin * half;
+  rows.rope_sin = args.rope_dims == 0 ? nullptr : raw(args.rope_sin) + begin * half;
+  rows.q_row_scale = args.q_row_scale ? raw(args.q_row_scale) + begin : nullptr;
   context.kernels.qkv->function.qkv(rows);
 }
 
@@ -214,8 +215,8 @@ void AttentionPlan::run_tile(const Tile& tile, const TileWork& work, int member)
   AttentionRowsArgs rows{};
   rows.work = work.work;
   rows.row_stride = int64_t{args_.num_heads} * shape.head_dim;
-  rows.q = args_.q + tile.span->first_row * rows.row_stride;
-  rows.out = args_.out + tile.span->first_row * rows.row_stride;
+  rows.q = raw(args_.q) + tile.span->first_row * rows.row_stride;
+  rows.out = raw(args_.out) + tile.span->first_row * rows.row_stride;
   rows.first_position = tile.span->first_position;
   rows.first_row = tile.first_row;
   rows.num_rows = tile.num_rows;
@@ -224,13 +225,13 @@ void AttentionPlan::run_tile(const Tile& tile, const TileWork& work, int member)
   rows.head_dim = shape.head_dim;
   rows.kv_head = tile.kv_head;
   rows.kv_type = kv_dtype(shape.type);
-  rows.kv_base = reinterpret_cast<const uint8_t*>(args_.kv.base);
+  rows.kv_base = reinterpret_cast<const uint8_t*>(raw(args_.kv.base));
   rows.kv_block_stride = args_.kv.block_stride;
   rows.block_table = tile.span->tables[static_cast<size_t>(args_.kv.group)];
   rows.scale = args_.scale;
   rows.softcap = args_.softcap;
   rows.window = args_.window;
-  rows.sinks = args_.sinks;
+  rows.sinks = raw(args_.sinks);
   rows.split = work.split;
   rows.partials = work.partials;
   rows.scratch = context_.workspace.member(member).attention;

@@ -12,6 +12,7 @@
 #include "backend/cpu/matmul.h"
 #include "backend/cpu/team/topology.h"
 #include "backend/cpu/verify/verify.h"
+#include "backend/device_access.h"
 #include "backend/host_backend.h"
 
 namespace headrace {
@@ -48,13 +49,15 @@ class CpuBackend final : public HostBackend {
 
   Result<std::unique_ptr<PackedWeight>> pack_into(std::span<const WeightView> parts,
                                                   WeightRole role,
-                                                  std::span<std::byte> memory) override {
-    return admit(TRY(pack_weight_into(parts, role, kernels_, team_, memory)));
+                                                  DevicePtr<std::byte> memory) override {
+    const size_t num_bytes = packed_bytes(parts, role);
+    return admit(TRY(pack_weight_into(parts, role, kernels_, team_, {raw(memory), num_bytes})));
   }
 
   Result<std::unique_ptr<PackedWeight>> adopt(std::span<const WeightView> parts, WeightRole role,
-                                              std::span<const std::byte> bytes) override {
-    return admit(TRY(adopt_weight(parts, role, kernels_, bytes)));
+                                              DevicePtr<const std::byte> bytes) override {
+    const size_t num_bytes = packed_bytes(parts, role);
+    return admit(TRY(adopt_weight(parts, role, kernels_, {raw(bytes), num_bytes})));
   }
 
   std::string packing_id() const override { return cpu::packing_id(); }
@@ -69,11 +72,11 @@ class CpuBackend final : public HostBackend {
   }
 
   void embed(const PackedWeight& table, std::span<const int32_t> ids, float scale,
-             float* out) override {
+             DevicePtr<float> out) override {
     const CpuWeight& weight = own(table);
     CHECK(weight.role() == WeightRole::kEmbedding);
     for (const int32_t id : ids) CHECK(id >= 0 && id < weight.num_outputs(), "token id {}", id);
-    run_embed(context_, weight, ids, scale, out);
+    run_embed(context_, weight, ids, scale, raw(out));
   }
 
   void norm(const NormArgs& args) override {
@@ -82,24 +85,25 @@ class CpuBackend final : public HostBackend {
   }
 
   void linear(const PackedWeight& weight, const Input& input, int64_t num_rows,
-              const Epilogue& epilogue, float* out) override {
+              const Epilogue& epilogue, DevicePtr<float> out) override {
     CHECK(own(weight).role() != WeightRole::kGateUp, "a gate_up weight");
     check_rows(input, num_rows);
-    CHECK(epilogue.post_norm.weight == nullptr ||
-              (epilogue.branch != nullptr && epilogue.softcap == 0),
+    CHECK(!epilogue.post_norm.weight || (epilogue.branch && epilogue.softcap == 0),
           "a norm of the output needs room and has no softcap");
-    run_linear(context_, {own(weight), input, num_rows, out}, epilogue);
+    CHECK(epilogue.reduction == nullptr || epilogue.branch, "a reduction needs room");
+    run_linear(context_, {own(weight), input, num_rows, raw(out)}, epilogue);
   }
 
   void gated_linear(const PackedWeight& gate_up, const Input& input, int64_t num_rows,
-                    Activation activation, const float* bias, float* out) override {
+                    Activation activation, DevicePtr<const float> bias,
+                    DevicePtr<float> out) override {
     CHECK(own(gate_up).role() == WeightRole::kGateUp, "not a gate_up weight");
     check_rows(input, num_rows);
-    run_gated_linear(context_, {own(gate_up), input, num_rows, out}, activation, bias);
+    run_gated_linear(context_, {own(gate_up), input, num_rows, raw(out)}, activation, raw(bias));
   }
 
-  void qkv_linear(const PackedWeight& weight, const Input& input, const float* bias,
-                  float* projection, const QkvArgs& args) override {
+  void qkv_linear(const PackedWeight& weight, const Input& input, DevicePtr<const float> bias,
+                  DevicePtr<float> projection, const QkvArgs& args) override {
     check_qkv(args);
     check_rows(input, args.num_rows);
     const KvShape& shape = args.kv.shape;
@@ -109,7 +113,7 @@ class CpuBackend final : public HostBackend {
           shape.num_kv_heads, shape.head_dim);
     QkvArgs finish = args;
     finish.qkv = projection;
-    run_qkv_linear(context_, {own(weight), input, args.num_rows, projection}, bias, finish);
+    run_qkv_linear(context_, {own(weight), input, args.num_rows, raw(projection)}, bias, finish);
   }
 
   void finish_qkv(const QkvArgs& args) override {
@@ -128,7 +132,7 @@ class CpuBackend final : public HostBackend {
     check_rows(input, args.num_rows);
     CHECK(args.num_written >= 0 && args.num_written <= args.num_rows, "{} rows written of {}",
           args.num_written, args.num_rows);
-    run_head(context_, {own(weight), input, args.num_rows, args.logits}, args);
+    run_head(context_, {own(weight), input, args.num_rows, raw(args.logits)}, args);
   }
 
   void run_on_team(int64_t num_items, ItemWork work) override { team_.run(num_items, work); }
@@ -158,7 +162,7 @@ class CpuBackend final : public HostBackend {
   void check_rows(const Input& input, int64_t num_rows) const {
     CHECK(num_rows >= 0 && num_rows <= max_rows_, "{} rows, but {} are reserved", num_rows,
           max_rows_);
-    CHECK(input.norm.weight == nullptr || input.normed != nullptr, "a norm needs room");
+    CHECK(!input.norm.weight || input.normed, "a norm needs room");
   }
 
   void check_qkv(const QkvArgs& args) const {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "backend/cpu/attention.h"
+#include "backend/device_access.h"
 #include "base/numeric.h"
 
 namespace headrace::cpu {
@@ -87,7 +88,7 @@ static_assert(kTileFloats / (kMaxTileRows * kPanel) >= kMinTilePanels);
 NormRowsArgs norm_rows(const Norm& norm, const float* x, float* out, int64_t width) {
   NormRowsArgs rows{};
   rows.x = x;
-  rows.weight = norm.weight;
+  rows.weight = raw(norm.weight);
   rows.out = out;
   rows.num_rows = 1;
   rows.width = width;
@@ -95,6 +96,11 @@ NormRowsArgs norm_rows(const Norm& norm, const float* x, float* out, int64_t wid
   rows.scale = 1.0f;
   rows.subtract_mean = norm.kind == NormKind::kLayer;
   return rows;
+}
+
+// Null stays null.
+const float* at_or_null(DevicePtr<const float> values, int64_t offset) {
+  return values ? raw(values) + offset : nullptr;
 }
 
 int64_t slice_stride(const LinearCall& call, ActivationType type) {
@@ -117,12 +123,12 @@ class InputRows {
         call_(call),
         width_(call.weight.num_inputs()),
         rows_per_item_(std::clamp<int64_t>(kInputsPerItem / width_, 1, kRowsPerItem)),
-        norms_(call.input.norm.weight != nullptr) {
+        norms_(static_cast<bool>(call.input.norm.weight)) {
     for (const KernelRow* row : {context.kernels.quantise, context.kernels.quantise_dense}) {
       if (row != nullptr && call.weight.takes(row->activation)) kernels_[num_kernels_++] = row;
     }
     const bool in_scratch = !call.weight.takes(ActivationType::kF32) && width_ <= kTileFloats;
-    if (norms_ && !in_scratch) normed_ = call.input.normed;
+    if (norms_ && !in_scratch) normed_ = raw(call.input.normed);
   }
 
   int64_t num_items() const {
@@ -140,14 +146,14 @@ class InputRows {
   // What the items make.
   RowSource all() const {
     const CpuWorkspace& workspace = context_.workspace;
-    return {normed_ == nullptr ? call_.input.x : normed_,
+    return {normed_ == nullptr ? raw(call_.input.x) : normed_,
             {workspace.activations(ActivationType::kBF16),
              workspace.activations(ActivationType::kInt16)}};
   }
   // The only row, made for `member`.
   RowSource of_member(int member) const {
     const MemberScratch& scratch = context_.workspace.member(member);
-    const RowSource source{norms_ ? scratch.normed : call_.input.x,
+    const RowSource source{norms_ ? scratch.normed : raw(call_.input.x),
                            {scratch.activations[0], scratch.activations[1]}};
     prepare(0, scratch.normed, source, scratch);
     return source;
@@ -156,7 +162,7 @@ class InputRows {
  private:
   void prepare(int64_t row, float* normed, const RowSource& to,
                const MemberScratch& scratch) const {
-    const float* x = call_.input.x + row * width_;
+    const float* x = raw(call_.input.x) + row * width_;
     if (norms_) {
       context_.kernels.norm->function.norm(norm_rows(call_.input.norm, x, normed, width_));
       x = normed;
@@ -248,8 +254,8 @@ void finish_tile(const CpuContext& context, const LinearCall& call, const Tile2D
   FinishArgs args{};
   args.sums = sums;
   args.sums_stride = tile.num_panels * kPanel;
-  args.bias = epilogue.bias == nullptr ? nullptr : epilogue.bias + column;
-  args.residual = epilogue.residual == nullptr ? nullptr : epilogue.residual + offset;
+  args.bias = at_or_null(epilogue.bias, column);
+  args.residual = at_or_null(epilogue.residual, offset);
   args.out = call.out + offset;
   args.out_stride = num_outputs;
   args.num_rows = tile.num_rows;
@@ -394,6 +400,61 @@ void run_products(const CpuContext& context, const LinearCall& call, const Finis
 
 constexpr auto kNothing = [](int64_t /*item*/, int /*member*/) {};
 
+struct RowRange {
+  int64_t first, end;
+};
+
+// Rows of y in epilogue.branch become rows of the output: norm, scale, residual.
+void norm_branch(const CpuContext& context, const LinearCall& call, const Epilogue& epilogue,
+                 const RowRange& range) {
+  const int64_t width = call.weight.num_outputs();
+  const int64_t offset = range.first * width;
+  NormRowsArgs rows =
+      norm_rows(epilogue.post_norm, raw(epilogue.branch) + offset, call.out + offset, width);
+  rows.residual = at_or_null(epilogue.residual, offset);
+  rows.num_rows = range.end - range.first;
+  rows.scale = epilogue.scale;
+  context.kernels.norm->function.norm(rows);
+}
+
+// Rows of products in epilogue.branch, which reduction has summed up: bias and all that follows.
+void finish_branch(const CpuContext& context, const LinearCall& call, const Epilogue& epilogue,
+                   const RowRange& range) {
+  const bool norms = static_cast<bool>(epilogue.post_norm.weight);
+  const int64_t width = call.weight.num_outputs();
+  const int64_t offset = range.first * width;
+  float* products = raw(epilogue.branch) + offset;
+  FinishArgs args{};
+  args.sums = products;
+  args.sums_stride = args.out_stride = width;
+  args.bias = raw(epilogue.bias);
+  args.residual = norms ? nullptr : at_or_null(epilogue.residual, offset);
+  args.out = norms ? products : call.out + offset;
+  args.num_rows = range.end - range.first;
+  args.num_outputs = width;
+  args.scale = norms ? 1.0f : epilogue.scale;
+  args.softcap = epilogue.softcap;
+  context.kernels.finish->function.finish(args);
+  if (norms) norm_branch(context, call, epilogue, range);
+}
+
+// The product, the sum over all who hold a part of K, the epilogue: two joins.
+void run_reduced_linear(const CpuContext& context, const LinearCall& call,
+                        const Epilogue& epilogue) {
+  const LinearCall product{call.weight, call.input, call.num_rows, raw(epilogue.branch)};
+  run_products(
+      context, product,
+      [&](const Tile2D& tile, const MemberScratch& scratch) {
+        finish_tile(context, product, tile, {}, scratch.sums);
+      },
+      Phase{0, kNothing});
+  epilogue.reduction->reduce(epilogue.branch, call.num_rows, call.weight.num_outputs());
+  const RowItems items(call.num_rows);
+  context.team.run(items.num_items(), [&](int64_t item, int /*member*/) {
+    finish_branch(context, call, epilogue, {items.first(item), items.end(item)});
+  });
+}
+
 }  // namespace
 
 void run_norm(const CpuContext& context, const NormArgs& args) {
@@ -401,8 +462,8 @@ void run_norm(const CpuContext& context, const NormArgs& args) {
   context.team.run(items.num_items(), [&](int64_t item, int /*member*/) {
     const int64_t offset = items.first(item) * args.width;
     const Norm norm{args.kind, args.weight, args.eps};
-    NormRowsArgs rows = norm_rows(norm, args.x + offset, args.out + offset, args.width);
-    rows.residual = args.residual == nullptr ? nullptr : args.residual + offset;
+    NormRowsArgs rows = norm_rows(norm, raw(args.x) + offset, raw(args.out) + offset, args.width);
+    rows.residual = at_or_null(args.residual, offset);
     rows.num_rows = items.end(item) - items.first(item);
     rows.scale = args.scale;
     context.kernels.norm->function.norm(rows);
@@ -411,11 +472,11 @@ void run_norm(const CpuContext& context, const NormArgs& args) {
 
 void run_linear(const CpuContext& context, const LinearCall& call, const Epilogue& epilogue) {
   if (call.num_rows == 0) return;
-  const bool norms = epilogue.post_norm.weight != nullptr;
+  if (epilogue.reduction != nullptr) return run_reduced_linear(context, call, epilogue);
+  const bool norms = static_cast<bool>(epilogue.post_norm.weight);
   const Epilogue branch_epilogue{.bias = epilogue.bias};
-  const LinearCall branch{call.weight, call.input, call.num_rows, epilogue.branch};
+  const LinearCall branch{call.weight, call.input, call.num_rows, raw(epilogue.branch)};
   const RowItems items(norms ? call.num_rows : 0);
-  const int64_t width = call.weight.num_outputs();
   run_products(
       context, call,
       [&](const Tile2D& tile, const MemberScratch& scratch) {
@@ -423,13 +484,7 @@ void run_linear(const CpuContext& context, const LinearCall& call, const Epilogu
                     scratch.sums);
       },
       Phase{items.num_items(), [&](int64_t item, int /*member*/) {
-              const int64_t offset = items.first(item) * width;
-              NormRowsArgs rows =
-                  norm_rows(epilogue.post_norm, epilogue.branch + offset, call.out + offset, width);
-              rows.residual = epilogue.residual == nullptr ? nullptr : epilogue.residual + offset;
-              rows.num_rows = items.end(item) - items.first(item);
-              rows.scale = epilogue.scale;
-              context.kernels.norm->function.norm(rows);
+              norm_branch(context, call, epilogue, {items.first(item), items.end(item)});
             }});
 }
 
@@ -451,7 +506,7 @@ void run_gated_linear(const CpuContext& context, const LinearCall& call, Activat
       Phase{0, kNothing});
 }
 
-void run_qkv_linear(const CpuContext& context, const LinearCall& call, const float* bias,
+void run_qkv_linear(const CpuContext& context, const LinearCall& call, DevicePtr<const float> bias,
                     const QkvArgs& args) {
   if (call.num_rows == 0) return;
   const QkvPlan plan(context, args);

@@ -35,7 +35,7 @@ void run_linear(const CpuContext& context, const LinearCall& call, const Epilogu
 void run_gated_linear(const CpuContext& context, const LinearCall& call, Activation activation,
                       const float* bias);
 // call.out is the projection; args.qkv equals it.
-void run_qkv_linear(const CpuContext& context, const LinearCall& call, const float* bias,
+void run_qkv_linear(const CpuContext& context, const LinearCall& call, DevicePtr<const float> bias,
                     const QkvArgs& args);
 // call.out and call.num_rows are those of args.
 void run_head(const CpuContext& context, const LinearCall& call, const HeadArgs& args);
