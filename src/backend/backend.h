@@ -132,14 +132,24 @@ struct NormArgs {
   float scale = 1.0f;
 };
 
-// How one layer's keys and values lie in a block of the KV store; see Backend::kv_layer_bytes.
-// fp8 (e4m3) and int8 have a scale per position and KV head.
+// How numbers of the KV store are stored; see Backend::kv_plane_bytes. fp8 (e4m3) and
+// int8 have a scale per position and head.
 enum class KvType : uint8_t { kF32, kBF16, kF16, kFp8, kInt8 };
 inline constexpr std::string_view kKvTypeNames[] = {"f32", "bf16", "f16", "fp8", "int8"};
 inline constexpr int kNumKvTypes = static_cast<int>(std::size(kKvTypeNames));
 inline constexpr int kBlockTokens = 16;
 inline constexpr int kMaxHeadDim = 512;  // largest head_dim of a KvShape
 
+// One array that a layer keeps: for each token num_heads rows of `width` numbers (keys, values, a
+// latent of any width); of a layer with state, num_heads x width float32 in all.
+struct KvPlane {
+  std::string_view name;  // outlives the plane
+  KvType type = KvType::kBF16;
+  int num_heads = 0;
+  int width = 0;
+};
+
+// The two planes, keys and values, of a layer that attention() reads.
 struct KvShape {
   KvType type = KvType::kBF16;
   int num_kv_heads = 0;
@@ -147,12 +157,12 @@ struct KvShape {
 };
 
 // Block b of this layer starts at base + b * block_stride. What lies there is the backend's
-// business.
+// business. b comes from the layer's table among those of a span.
 struct KvLayer {
   KvShape shape;
   DevicePtr<std::byte> base;
   size_t block_stride = 0;
-  int group = 0;  // its blocks are those of Span::tables[group]
+  int table = 0;  // its blocks are those of Span::tables[table]
 };
 
 enum class QkNorm : uint8_t { kNone, kPerHead, kWhole };   // kWhole: over all heads of a projection
@@ -317,7 +327,11 @@ class Backend {
   virtual Status reserve(int64_t max_rows) = 0;
   // Bytes that pack() would hold, for memory plans; reads no weight values.
   virtual size_t packed_bytes(std::span<const WeightView> parts, WeightRole role) const = 0;
-  virtual size_t kv_layer_bytes(const KvShape& shape) const = 0;  // one layer of one block
+  // Of one block: kBlockTokens tokens of a plane, of any width.
+  virtual size_t kv_plane_bytes(const KvPlane& plane) const = 0;
+  size_t kv_layer_bytes(const KvShape& shape) const {
+    return 2 * kv_plane_bytes({"", shape.type, shape.num_kv_heads, shape.head_dim});
+  }
 
   // ---- Ops --------------------------------------------------------------------------------------
 

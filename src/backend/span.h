@@ -5,16 +5,9 @@
 // outlives the step.
 #pragma once
 
-#include <array>
 #include <cstdint>
 
 namespace headrace {
-
-inline constexpr int kMaxCacheGroups = 4;
-
-// One table of blocks per cache group: tables[g][p / kBlockTokens] is the block of group g that
-// holds position p. A layer names its group (KvLayer::group).
-using BlockTables = std::array<const int32_t*, kMaxCacheGroups>;
 
 struct Span {
   // Geometry: rows [first_row, first_row + num_rows) of the batch hold the tokens at absolute
@@ -22,7 +15,9 @@ struct Span {
   int32_t first_row = 0;
   int32_t num_rows = 0;
   int64_t first_position = 0;
-  BlockTables tables{};  // cover position first_position + num_rows - 1
+  // One table of blocks per column of layers: tables[t][p / kBlockTokens] is the block that holds
+  // position p, or -1 where no row of the span sees it. A layer names its table (KvLayer::table).
+  const int32_t* const* tables = nullptr;
 
   int64_t rope_epoch = 0;  // Model::rope_epoch(tokens known of this sequence)
 

@@ -17,6 +17,11 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 
 int64_t blocks_for(int64_t num_tokens) { return (num_tokens + kBlockTokens - 1) / kBlockTokens; }
 
+// Of each column of layers.
+int64_t blocks_of_column(const StepBench::Room& room) {
+  return blocks_for(room.single_tokens) + room.max_sequences * blocks_for(room.batch_tokens);
+}
+
 std::vector<int32_t> fixed_ids(int64_t count, int64_t vocab_size) {
   std::vector<int32_t> ids;
   uint64_t state = 12345;
@@ -30,9 +35,9 @@ std::vector<int32_t> fixed_ids(int64_t count, int64_t vocab_size) {
 }  // namespace
 
 Result<StepBench> StepBench::create(Model& model, Backend& backend, const Room& room) {
-  const int64_t num_blocks =
-      blocks_for(room.single_tokens) + room.max_sequences * blocks_for(room.batch_tokens);
-  KvStore store = TRY(KvStore::create(backend, model.kv_shapes(), num_blocks));
+  const CacheLayout layout = plan_cache(model.cache_groups(), backend);
+  KvStore store =
+      TRY(KvStore::create(backend, layout, blocks_of_column(room) * layout.num_columns));
   const auto num_logits =
       static_cast<size_t>(room.max_sequences) * static_cast<size_t>(model.config().vocab_size);
   DeviceMemory logits = TRY(backend.allocate(num_logits * sizeof(float), MemoryUse::kResults));
@@ -44,12 +49,15 @@ StepBench::StepBench(Model& model, Backend& backend, KvStore store, DeviceMemory
     : model_(&model),
       backend_(&backend),
       store_(std::move(store)),
-      batch_blocks_(blocks_for(room.batch_tokens)),
-      single_table_(static_cast<size_t>(blocks_for(room.single_tokens))),
-      batch_tables_(static_cast<size_t>(room.max_sequences * batch_blocks_)),
+      single_tables_(
+          WholeTables::in_order(room.single_tokens, store_.num_columns(), blocks_of_column(room))),
       logits_(std::move(logits)) {
-  std::iota(single_table_.begin(), single_table_.end(), 0);
-  std::iota(batch_tables_.begin(), batch_tables_.end(), static_cast<int32_t>(single_table_.size()));
+  for (int64_t s = 0; s < room.max_sequences; ++s) {
+    const int64_t first = blocks_for(room.single_tokens) + s * blocks_for(room.batch_tokens);
+    batch_tables_.push_back(WholeTables::in_order(room.batch_tokens, store_.num_columns(),
+                                                  blocks_of_column(room),
+                                                  static_cast<int32_t>(first)));
+  }
   token_ids_ = fixed_ids(model.options().max_batch_tokens, model.config().vocab_size);
   best_.resize(static_cast<size_t>(room.max_sequences));
 }
@@ -57,8 +65,9 @@ StepBench::StepBench(Model& model, Backend& backend, KvStore store, DeviceMemory
 void StepBench::fill_contexts(int64_t num_tokens) {
   prefill(num_tokens);
   const auto whole = static_cast<int32_t>(std::max<int64_t>(num_tokens / kBlockTokens, 1));
-  for (auto block = whole; block < static_cast<int32_t>(store_.num_blocks()); ++block) {
-    store_.copy_block(block % whole, block);
+  const auto stride = static_cast<int32_t>(store_.num_blocks() / store_.num_columns());
+  for (int32_t first = 0; first < static_cast<int32_t>(store_.num_blocks()); first += stride) {
+    for (int32_t i = whole; i < stride; ++i) store_.copy_block(first + i % whole, first + i);
   }
 }
 
@@ -102,7 +111,7 @@ StepTiming StepBench::prefill(int64_t num_tokens) {
   return time(1, [&] {
     for (int64_t first = 0; first < num_tokens; first += chunk) {
       const auto count = static_cast<int32_t>(std::min(chunk, num_tokens - first));
-      spans[0] = {0, count, first, {single_table_.data()}};
+      spans[0] = {0, count, first, single_tables_.data()};
       const int32_t last_row = count - 1;
       const bool last = first + count == num_tokens;
       forward(spans, {&last_row, 1}, last ? Wanted::kLogits : Wanted::kNothing);
@@ -115,7 +124,7 @@ StepTiming StepBench::decode(int64_t depth, int64_t num_steps) {
   constexpr int32_t kRow = 0;
   return time(1, [&] {
     for (int64_t i = 0; i < num_steps; ++i) {
-      spans[0] = {0, 1, depth + i, {single_table_.data()}};
+      spans[0] = {0, 1, depth + i, single_tables_.data()};
       forward(spans, {&kRow, 1}, i + 1 == num_steps ? Wanted::kLogits : Wanted::kBest);
     }
   });
@@ -128,8 +137,7 @@ StepTiming StepBench::decode_batch(int num_sequences, int64_t depth, int64_t num
   return time(spans.size(), [&] {
     for (int64_t i = 0; i < num_steps; ++i) {
       for (size_t s = 0; s < spans.size(); ++s) {
-        const int32_t* table = batch_tables_.data() + s * static_cast<size_t>(batch_blocks_);
-        spans[s] = {0, 1, depth + i, {table}};
+        spans[s] = {0, 1, depth + i, batch_tables_[s].data()};
       }
       forward(spans, rows, i + 1 == num_steps ? Wanted::kLogits : Wanted::kBest);
     }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "model/model.h"
+#include "model/whole_tables.h"
 
 namespace headrace {
 
@@ -56,11 +57,10 @@ class StepBench {
   Model* model_;
   Backend* backend_;
   KvStore store_;
-  int64_t batch_blocks_;               // per sequence of a batch
-  std::vector<int32_t> single_table_;  // the sequence alone
-  std::vector<int32_t> batch_tables_;  // [max_sequences, batch_blocks_]
-  std::vector<int32_t> token_ids_;     // a fixed text, as long as the longest step
-  int64_t num_steps_ = 0;              // since creation
+  WholeTables single_tables_;              // of the sequence alone
+  std::vector<WholeTables> batch_tables_;  // [max_sequences]
+  std::vector<int32_t> token_ids_;         // a fixed text, as long as the longest step
+  int64_t num_steps_ = 0;                  // since creation
   DeviceMemory logits_;
   std::vector<BestOutput> best_;
 };

@@ -103,32 +103,44 @@ json::object describe_text(const Checkpoint& checkpoint) {
 
 // What serve reserves for keys and values if it is not told: pages count once they are written, so
 // an idle server holds none of it. What the weights and the rest take is no longer there for it.
-Result<size_t> default_kv_bytes(const MemoryPlan& plan, int64_t context) {
+Result<size_t> default_kv_bytes(const MemoryPlan& plan, int64_t context, int64_t max_chunk) {
   EngineOptions engine;
   engine.max_context = context;
   const size_t available = available_memory_bytes();
   const size_t taken = std::min(available, plan.weights + plan.workspace + plan.other);
-  const KvSize size = TRY(size_kv(engine, context, plan.kv_block, available - taken));
-  return plan.kv_block * static_cast<size_t>(size.num_blocks);
+  const KvSize size = TRY(size_kv(engine, context, plan.kv, max_chunk, available - taken));
+  return plan.kv.block_bytes * static_cast<size_t>(size.num_blocks);
+}
+
+// Of one more token of a long context: a window holds no more tokens than before, a state no more
+// states.
+size_t kv_bytes_of_token(const CacheLayout& layout) {
+  size_t bytes = 0;
+  for (const CacheRule& rule : layout.rules) {
+    if (rule.policy != CachePolicy::kFull) continue;
+    bytes += static_cast<size_t>(rule.num_columns) * layout.block_bytes / kBlockTokens;
+  }
+  return bytes;
 }
 
 // What `serve` with the same options would hold, or why the model cannot be loaded.
 Result<json::object> describe_memory(const Options& options, const Checkpoint& checkpoint,
                                      const ModelConfig& config) {
   const auto backend = TRY(create_cpu_backend({}));
-  const MemoryPlan plan = TRY(Model::memory_plan(checkpoint, *backend, model_options(options)));
+  const ModelOptions model = model_options(options);
+  const MemoryPlan plan = TRY(Model::memory_plan(checkpoint, *backend, model));
   const int64_t context = TRY(context_from_options(options, config));
-  const int64_t num_blocks = (context + kBlockTokens - 1) / kBlockTokens;
-  return json::object{{"isa", backend->isa()},
-                      {"weights", plan.weights},
-                      {"workspace", plan.workspace},
-                      {"other", plan.other},
-                      {"kv_per_token", plan.kv_block / kBlockTokens},
-                      {"context", context},
-                      {"kv_per_context", plan.kv_block * static_cast<size_t>(num_blocks)},
-                      {"kv_reserved_by_serve", TRY(default_kv_bytes(plan, context))},
-                      {"kv_touched_at_start", 0},
-                      {"available_now", available_memory_bytes()}};
+  return json::object{
+      {"isa", backend->isa()},
+      {"weights", plan.weights},
+      {"workspace", plan.workspace},
+      {"other", plan.other},
+      {"kv_per_token", kv_bytes_of_token(plan.kv)},
+      {"context", context},
+      {"kv_per_context", plan.kv.bytes_for(context, model.max_batch_tokens)},
+      {"kv_reserved_by_serve", TRY(default_kv_bytes(plan, context, model.max_batch_tokens))},
+      {"kv_touched_at_start", 0},
+      {"available_now", available_memory_bytes()}};
 }
 
 json::array list_tensors(const Checkpoint& checkpoint) {

@@ -270,6 +270,7 @@ void EngineThread::step() {
     log_.planned(plan, scheduler_, planned);
   }
   runner_->scrub(scheduler_.take_tainted_blocks());
+  runner_->copy(scheduler_.take_block_copies());
   const std::span<SpanResult> results = runner_->run(plan);
   const TimeUs committed = now_us();
   {
@@ -323,7 +324,7 @@ void EngineThread::account(const Event& event) {
 
 void EngineThread::publish() {
   const SchedulerStats& stats = scheduler_.stats();
-  const KvCache& kv = scheduler_.kv_cache();
+  const BlockPool& kv = scheduler_.kv_cache().pool();
   const auto finished = [this](FinishReason reason) {
     return counted_.finished[static_cast<size_t>(reason)];
   };
@@ -420,9 +421,10 @@ Result<std::unique_ptr<Engine>> Engine::create(Model& model, Backend& backend,
         options.max_sequences, scheduler.max_batch_tokens, scheduler.max_logit_rows,
         scheduler.max_sequences);
   }
-  const KvSize size =
-      TRY(size_kv(options, model.config().max_position_embeddings,
-                  KvStore::block_bytes(backend, model.kv_shapes()), available_memory_bytes()));
+  const CacheLayout layout = plan_cache(model.cache_groups(), backend);
+  const KvSize size = TRY(size_kv(options, model.config().max_position_embeddings, layout,
+                                  scheduler.max_batch_tokens, available_memory_bytes()));
+  scheduler.cache_rules = layout.rules;
   scheduler.num_blocks = size.num_blocks;
   scheduler.max_context = size.max_context;
   scheduler.rope_epoch = [&model](int64_t num_tokens) { return model.rope_epoch(num_tokens); };
@@ -430,6 +432,7 @@ Result<std::unique_ptr<Engine>> Engine::create(Model& model, Backend& backend,
   std::erase_if(end_ids, [&](int32_t id) { return id < 0 || id >= vocab_size; });
   scheduler.end_ids = std::move(end_ids);
   scheduler.hash_key = secret_key();
+  scheduler.numerics = backend.numerics();
   std::unique_ptr<StepRunner> runner = TRY(StepRunner::create(model, backend, scheduler));
   return std::unique_ptr<Engine>(
       std::make_unique<EngineThread>(options, std::move(scheduler), vocab_size, std::move(runner)));

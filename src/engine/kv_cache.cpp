@@ -1,269 +1,382 @@
 #include "engine/kv_cache.h"
 
 #include <algorithm>
-#include <bit>
 
 namespace headrace {
 namespace {
 
-// Chain ids below kFirstChainId stand for "no block yet": a cache domain and a rope epoch. Ids of
-// real prefixes start there.
-constexpr uint64_t kFirstChainId = uint64_t{1} << 62;
-constexpr int kEpochBits = 28;
+std::vector<CacheRule> rules_by_column(const std::vector<CacheRule>& rules) {
+  std::vector<CacheRule> columns;
+  for (const CacheRule& rule : rules) {
+    columns.insert(columns.end(), static_cast<size_t>(rule.num_columns), rule);
+  }
+  CHECK(!columns.empty(), "a cache without groups");
+  return columns;
+}
 
-bool is_root(uint64_t chain_id) { return chain_id < kFirstChainId; }
+bool has_policy(const std::vector<CacheRule>& rules, CachePolicy policy) {
+  return std::any_of(rules.begin(), rules.end(),
+                     [policy](const CacheRule& rule) { return rule.policy == policy; });
+}
 
 }  // namespace
 
-uint64_t KvCache::root_of(uint64_t domain_id, int64_t rope_epoch) {
-  CHECK(rope_epoch >= 0 && rope_epoch < (int64_t{1} << kEpochBits), "rope epoch {}", rope_epoch);
-  CHECK(domain_id < kFirstChainId >> kEpochBits, "cache domain {}", domain_id);
-  return (domain_id << kEpochBits) | static_cast<uint64_t>(rope_epoch);
+KvCache::KvCache(const KvCacheOptions& options)
+    : options_(options),
+      columns_(rules_by_column(options.rules)),
+      has_full_(has_policy(options.rules, Policy::kFull)),
+      has_state_(has_policy(options.rules, Policy::kState)),
+      pool_(options.num_blocks),
+      index_(options.num_blocks, static_cast<int>(columns_.size()), options.key, options.numerics),
+      runs_(columns_.size()) {
+  CHECK(options.max_chunk > 0, "chunks of {} tokens", options.max_chunk);
 }
 
-KvCache::KvCache(int64_t num_blocks, const HashKey& key)
-    : key_(key), next_chain_id_(kFirstChainId) {
-  CHECK(num_blocks > 0 && num_blocks <= INT32_MAX, "num_blocks = {}", num_blocks);
-  blocks_.resize(static_cast<size_t>(num_blocks));
-  buckets_.assign(std::bit_ceil(static_cast<size_t>(num_blocks)), -1);
-  free_.reserve(blocks_.size());
-  // Low ids are taken first: a lightly used pool touches little memory.
-  for (int64_t i = num_blocks - 1; i >= 0; --i) free_.push_back(static_cast<int32_t>(i));
+int64_t KvCache::first_needed(const CacheRule& rule, int64_t num_computed) {
+  switch (rule.policy) {
+    case Policy::kFull:
+      return 0;
+    case Policy::kWindow:
+      return std::max<int64_t>(0, num_computed - rule.window + 1) / kBlockTokens;
+    case Policy::kState:
+      return std::max<int64_t>(0, num_computed - 1) / kBlockTokens;
+  }
+  return 0;
 }
 
-KvCache::Found KvCache::peek(std::span<const int32_t> tokens, uint64_t root) const {
+void KvCache::begin(const Digest& root, int64_t num_prompt, BlockTable* table) {
+  CHECK(table->num_computed == 0 && table->num_published == 0);
+  table->columns.resize(columns_.size());
+  table->num_prompt = num_prompt;
+  table->root = root;
+  refresh(table);
+}
+
+void KvCache::refresh(BlockTable* table) const {
+  table->tables.resize(table->columns.size());
+  for (size_t c = 0; c < table->columns.size(); ++c) {
+    table->tables[c] = table->columns[c].blocks.data();
+  }
+}
+
+// Adds the blocks of one more node, -1: none, to the runs of blocks without a gap. False: no longer
+// prefix can be found.
+bool KvCache::extend_runs(int32_t node, std::span<int64_t> runs) const {
+  for (size_t c = 0; c < columns_.size(); ++c) {
+    const bool has_block = node >= 0 && index_.block(node, static_cast<int>(c)) >= 0;
+    if (!has_block && columns_[c].policy == Policy::kFull) return false;
+    runs[c] = has_block ? runs[c] + 1 : 0;
+  }
+  return true;
+}
+
+// Whether runs that end a prefix of so many blocks are all that its next token sees.
+bool KvCache::holds(int64_t num_blocks, std::span<const int64_t> runs) const {
+  for (size_t c = 0; c < columns_.size(); ++c) {
+    const int64_t first = first_needed(columns_[c], num_blocks * kBlockTokens);
+    if (runs[c] < num_blocks - first) return false;
+  }
+  return true;
+}
+
+KvCache::Found KvCache::peek(std::span<const int32_t> tokens, const Digest& root) const {
   Found found{0, root};
+  Digest digest = root;
+  std::fill(runs_.begin(), runs_.end(), 0);
+  path_.clear();
+  names_.clear();
   const int64_t max_blocks = (static_cast<int64_t>(tokens.size()) - 1) / kBlockTokens;
-  while (found.num_blocks < max_blocks) {
-    const int32_t block_id = find(found.chain_id, tokens.data() + found.num_blocks * kBlockTokens);
-    if (block_id < 0) break;
-    found.chain_id = at(block_id).chain_id;
-    ++found.num_blocks;
+  for (int64_t n = 1; n <= max_blocks; ++n) {
+    const int32_t* last = tokens.data() + (n - 1) * kBlockTokens;
+    digest = index_.extend(digest, last);
+    path_.push_back(index_.find(digest, last));
+    names_.push_back(digest);
+    if (!extend_runs(path_.back(), runs_)) break;
+    if (holds(n, runs_)) found = {n, digest};
   }
   return found;
 }
 
-int64_t KvCache::match(std::span<const int32_t> tokens, uint64_t root, BlockTable* table) {
-  CHECK(table->blocks.empty() && table->num_published == 0);
-  table->chain_id = root;
-  const int64_t max_blocks = (static_cast<int64_t>(tokens.size()) - 1) / kBlockTokens;
-  while (table->num_published < max_blocks) {
-    const int32_t block_id =
-        find(table->chain_id, tokens.data() + table->num_published * kBlockTokens);
-    if (block_id < 0) break;
-    hold(block_id);
-    table->blocks.push_back(block_id);
-    table->chain_id = at(block_id).chain_id;
-    ++table->num_published;
+int64_t KvCache::match(std::span<const int32_t> tokens, BlockTable* table) {
+  CHECK(table->num_computed == 0 && table->columns.size() == columns_.size());
+  const Found found = peek(tokens, table->root);
+  if (found.num_blocks == 0) return 0;
+  const int64_t num_tokens = found.num_blocks * kBlockTokens;
+  for (size_t c = 0; c < columns_.size(); ++c) {
+    TableColumn& column = table->columns[c];
+    column.first = first_needed(columns_[c], num_tokens);
+    column.blocks.assign(static_cast<size_t>(found.num_blocks), -1);
+    for (int64_t i = column.first; i < found.num_blocks; ++i) {
+      const int32_t block_id = index_.block(path_[static_cast<size_t>(i)], static_cast<int>(c));
+      pool_.hold(block_id);
+      column.blocks[static_cast<size_t>(i)] = block_id;
+    }
   }
-  return table->num_published * kBlockTokens;
+  table->wrote.assign(static_cast<size_t>(found.num_blocks), false);
+  table->names.assign(names_.begin(), names_.begin() + found.num_blocks);
+  table->num_published = found.num_blocks;
+  table->num_computed = num_tokens;
+  refresh(table);
+  return num_tokens;
+}
+
+int64_t KvCache::fork(const BlockTable& from, int64_t num_common, BlockTable* table) {
+  const int64_t block = table->num_published;
+  const int64_t first = block * kBlockTokens;
+  const int64_t end = std::min({num_common, from.num_computed, first + kBlockTokens});
+  const auto has_block = [block](const TableColumn& column) {
+    return std::ssize(column.blocks) > block && column.blocks[static_cast<size_t>(block)] >= 0;
+  };
+  if (has_state_ || end <= first || pool_.num_available() < num_columns() ||
+      !std::all_of(from.columns.begin(), from.columns.end(), has_block)) {
+    return table->num_computed;
+  }
+  CHECK(table->num_computed == first, "{} computed, {} matched", table->num_computed, first);
+  for (size_t c = 0; c < columns_.size(); ++c) {
+    const int32_t block_id = take();
+    copies_.push_back({from.columns[c].blocks[static_cast<size_t>(block)], block_id});
+    table->columns[c].blocks.push_back(block_id);
+  }
+  refresh(table);
+  advance(end, table);
+  return end;
+}
+
+int64_t KvCache::needed_size(const CacheRule& rule, int64_t num_tokens,
+                             const BlockTable& table) const {
+  if (rule.policy == Policy::kFull) return blocks_for(num_tokens);
+  return blocks_for(std::min(num_tokens, table.num_computed + options_.max_chunk));
+}
+
+int64_t KvCache::missing(int64_t num_tokens, const BlockTable& table) const {
+  int64_t missing = 0;
+  for (size_t c = 0; c < columns_.size(); ++c) {
+    const TableColumn& column = table.columns[c];
+    if (columns_[c].policy == Policy::kState) {
+      missing += num_tokens > table.num_computed && column.spare < 0 ? 1 : 0;
+    } else {
+      const int64_t size = needed_size(columns_[c], num_tokens, table);
+      missing += std::max<int64_t>(0, size - std::ssize(column.blocks));
+    }
+  }
+  return missing;
 }
 
 bool KvCache::reserve(int64_t num_tokens, BlockTable* table) {
-  const int64_t missing = blocks_for(num_tokens) - static_cast<int64_t>(table->blocks.size());
-  if (missing > num_available()) return false;
-  for (int64_t i = 0; i < missing; ++i) table->blocks.push_back(take());
+  const int64_t num_missing = missing(num_tokens, *table);
+  if (num_missing == 0) return true;
+  if (num_missing > pool_.num_available()) return false;
+  for (size_t c = 0; c < columns_.size(); ++c) {
+    TableColumn& column = table->columns[c];
+    if (columns_[c].policy == Policy::kState) {
+      if (column.spare < 0) column.spare = take();
+      continue;
+    }
+    const int64_t size = needed_size(columns_[c], num_tokens, *table);
+    while (std::ssize(column.blocks) < size) column.blocks.push_back(take());
+  }
+  refresh(table);
   return true;
 }
 
-void KvCache::commit(std::span<const int32_t> tokens, int64_t num_computed, uint64_t root,
-                     BlockTable* table) {
-  CHECK(table->covers(num_computed) && num_computed <= static_cast<int64_t>(tokens.size()),
-        "{} computed, {} blocks, {} tokens", num_computed, table->blocks.size(), tokens.size());
-  if (table->num_published == 0) table->chain_id = root;
-  while ((table->num_published + 1) * kBlockTokens <= num_computed) {
-    int32_t& block_id = table->blocks[static_cast<size_t>(table->num_published)];
-    const int32_t* block_tokens = tokens.data() + table->num_published * kBlockTokens;
-    const int32_t same = find(table->chain_id, block_tokens);
-    if (same < 0) {
-      publish(*table, block_tokens);
-    } else {  // another sequence computed the same at the same time: one copy is enough
-      hold(same);
-      drop(block_id);
-      block_id = same;
+// Blocks of windows and states that others hold too count as not held: the table gives them back
+// while they stay used.
+int64_t KvCache::promised(int64_t num_tokens, const BlockTable& table) const {
+  int64_t num_held = 0;
+  for (size_t c = 0; c < table.columns.size(); ++c) {
+    const TableColumn& column = table.columns[c];
+    const bool is_full = columns_[c].policy == Policy::kFull;
+    num_held += column.spare >= 0 ? 1 : 0;
+    for (auto i = static_cast<size_t>(column.first); i < column.blocks.size(); ++i) {
+      const int32_t block_id = column.blocks[i];
+      num_held += block_id >= 0 && (is_full || pool_.num_holders(block_id) == 1) ? 1 : 0;
     }
-    table->chain_id = at(block_id).chain_id;
-    ++table->num_published;
   }
+  return std::max<int64_t>(0,
+                           most_blocks(options_.rules, num_tokens, options_.max_chunk) - num_held);
+}
+
+// Whether state groups keep what they have after so many tokens.
+bool KvCache::keeps_state(int64_t num_tokens, const BlockTable& table) const {
+  if (num_tokens % kBlockTokens != 0) return false;
+  if (num_tokens == (table.num_prompt - 1) / kBlockTokens * kBlockTokens) return true;
+  return std::any_of(columns_.begin(), columns_.end(), [num_tokens](const CacheRule& rule) {
+    return rule.policy == Policy::kState && num_tokens / kBlockTokens % rule.snapshot_blocks == 0;
+  });
+}
+
+int64_t KvCache::limit_chunk(int64_t count, const BlockTable& table) const {
+  if (!has_state_) return count;
+  const int64_t end = table.num_computed + count;
+  int64_t boundary = (table.num_computed / kBlockTokens + 1) * kBlockTokens;
+  while (boundary < end && !keeps_state(boundary, table)) boundary += kBlockTokens;
+  return std::min(end, boundary) - table.num_computed;
+}
+
+void KvCache::prepare(int64_t count, BlockTable* table) {
+  if (!has_state_) return;
+  const auto last = static_cast<size_t>((table->num_computed + count - 1) / kBlockTokens);
+  for (size_t c = 0; c < columns_.size(); ++c) {
+    TableColumn& column = table->columns[c];
+    if (columns_[c].policy != Policy::kState) continue;
+    if (column.blocks.size() <= last) column.blocks.resize(last + 1, -1);
+    if (column.blocks[last] >= 0) continue;  // where it is: nobody else has it
+    CHECK(column.spare >= 0, "no block for the state after position {}", table->num_computed);
+    column.blocks[last] = std::exchange(column.spare, -1);
+  }
+  refresh(table);
+}
+
+void KvCache::commit(std::span<const int32_t> tokens, int64_t num_computed, BlockTable* table) {
+  CHECK(num_computed <= static_cast<int64_t>(tokens.size()), "{} computed, {} tokens", num_computed,
+        tokens.size());
+  while ((table->num_published + 1) * kBlockTokens <= num_computed) {
+    publish_block(tokens.data() + table->num_published * kBlockTokens, num_computed, table);
+  }
+  advance(num_computed, table);
+}
+
+// The first block of the table that is not published yet.
+void KvCache::publish_block(const int32_t* tokens, int64_t num_computed, BlockTable* table) {
+  const int64_t end = (table->num_published + 1) * kBlockTokens;
+  const Digest digest = index_.extend(table->name(table->num_published), tokens);
+  int32_t node = index_.find(digest, tokens);
+  bool wrote = false;
+  for (size_t c = 0; c < columns_.size(); ++c) {
+    std::vector<int32_t>& blocks = table->columns[c].blocks;
+    const auto i = static_cast<size_t>(table->num_published);
+    if (i >= blocks.size() || blocks[i] < 0) continue;
+    if (columns_[c].policy == Policy::kState &&
+        (num_computed != end || !keeps_state(end, *table))) {
+      continue;
+    }
+    const int column = static_cast<int>(c);
+    const int32_t same = node < 0 ? -1 : index_.block(node, column);
+    if (same >= 0) {  // another sequence computed the same at the same time: one copy is enough
+      pool_.hold(same);
+      drop(blocks[i]);
+      blocks[i] = same;
+      continue;
+    }
+    CHECK(pool_.num_holders(blocks[i]) == 1, "block {} has {} holders", blocks[i],
+          pool_.num_holders(blocks[i]));
+    if (node < 0) node = index_.add(digest, tokens);
+    index_.attach(node, column, blocks[i]);
+    wrote = true;
+  }
+  table->wrote.push_back(wrote);
+  table->names.push_back(digest);
+  ++table->num_published;
+}
+
+void KvCache::advance(int64_t num_computed, BlockTable* table) {
+  for (size_t c = 0; c < columns_.size(); ++c) {
+    TableColumn& column = table->columns[c];
+    const int64_t first =
+        std::min(first_needed(columns_[c], num_computed), std::ssize(column.blocks));
+    // The lowest first: what is left of a window ends where the sequence is.
+    for (; column.first < first; ++column.first) {
+      int32_t& block_id = column.blocks[static_cast<size_t>(column.first)];
+      if (block_id >= 0) drop(std::exchange(block_id, -1));
+    }
+  }
+  table->num_computed = num_computed;
 }
 
 void KvCache::rollback(int64_t num_tokens, BlockTable* table) {
   const int64_t keep = blocks_for(num_tokens);
   CHECK(keep >= table->num_published, "rollback to {} blocks, {} are published", keep,
         table->num_published);
-  while (static_cast<int64_t>(table->blocks.size()) > keep) {
-    drop(table->blocks.back());
-    table->blocks.pop_back();
+  CHECK(!has_state_ || num_tokens >= table->num_computed, "state cannot go back to {} from {}",
+        num_tokens, table->num_computed);
+  for (TableColumn& column : table->columns) {
+    for (; std::ssize(column.blocks) > keep; column.blocks.pop_back()) {
+      if (column.blocks.back() >= 0) drop(column.blocks.back());
+    }
   }
+  table->num_computed = std::min(table->num_computed, num_tokens);
 }
 
 void KvCache::release(BlockTable* table) {
-  // Last block first: when space is needed, the end of a prefix goes before its beginning.
-  while (!table->blocks.empty()) {
-    drop(table->blocks.back());
-    table->blocks.pop_back();
+  int64_t last = 0;
+  for (size_t c = 0; c < table->columns.size(); ++c) {
+    TableColumn& column = table->columns[c];
+    last = std::max(last, std::ssize(column.blocks) - 1);
+    if (column.spare >= 0) drop(std::exchange(column.spare, -1));
+    if (columns_[c].policy == Policy::kFull) continue;
+    for (const int32_t block_id : column.blocks) {
+      if (block_id >= 0) drop(block_id);
+    }
+    column.blocks.clear();
   }
-  table->num_published = 0;
-  table->chain_id = 0;
+  // Last block first: when space is needed, the end of a prefix goes before its beginning.
+  for (int64_t i = last; i >= 0; --i) {
+    for (TableColumn& column : table->columns) {
+      if (i < std::ssize(column.blocks)) drop(column.blocks[static_cast<size_t>(i)]);
+    }
+  }
+  *table = {};
 }
 
 void KvCache::discard(BlockTable* table) {
-  for (const int32_t block_id : table->blocks) {
-    Block& block = at(block_id);
-    if (block.published && block.writer_id != table->writer_id) continue;
-    if (block.published) unpublish(block_id);
-    block.tainted = true;
+  for (TableColumn& column : table->columns) {
+    for (size_t i = 0; i < column.blocks.size(); ++i) {
+      const int32_t block_id = column.blocks[i];
+      if (block_id < 0) continue;
+      const bool is_published = index_.contains(block_id);
+      if (is_published && i < table->wrote.size() && !table->wrote[i]) continue;
+      if (is_published) index_.remove(block_id);
+      pool_.taint(block_id);
+    }
   }
   release(table);
 }
 
-int64_t KvCache::longest_chain() const {
-  int64_t longest = 0;
-  for (int32_t block_id : buckets_) {
-    int64_t length = 0;
-    for (; block_id >= 0; block_id = at(block_id).next_in_bucket) ++length;
-    longest = std::max(longest, length);
-  }
-  return longest;
-}
-
-size_t KvCache::bucket_of(uint64_t parent_id, const int32_t* tokens) const {
-  KeyedHash hash(key_);
-  hash.add(parent_id);
-  for (int i = 0; i < kBlockTokens; i += 2) {
-    hash.add(uint64_t{static_cast<uint32_t>(tokens[i])} << 32 |
-             static_cast<uint32_t>(tokens[i + 1]));
-  }
-  return static_cast<size_t>(hash.finish()) & (buckets_.size() - 1);
-}
-
-int32_t KvCache::find(uint64_t parent_id, const int32_t* tokens) const {
-  int32_t block_id = buckets_[bucket_of(parent_id, tokens)];
-  while (block_id >= 0) {
-    const Block& block = at(block_id);
-    if (block.parent_id == parent_id &&
-        std::equal(block.tokens.begin(), block.tokens.end(), tokens)) {
-      return block_id;
-    }
-    block_id = block.next_in_bucket;
-  }
-  return -1;
-}
-
-// The first block of the table that is not published yet.
-void KvCache::publish(const BlockTable& table, const int32_t* tokens) {
-  const int32_t block_id = table.blocks[static_cast<size_t>(table.num_published)];
-  const uint64_t parent_id = table.chain_id;
-  Block& block = at(block_id);
-  CHECK(!block.published && block.num_holders == 1, "block {} has {} holders", block_id,
-        block.num_holders);
-  block.published = true;
-  block.parent_id = parent_id;
-  block.writer_id = table.writer_id;
-  if (is_root(parent_id)) domains_.hold(parent_id >> kEpochBits);
-  block.chain_id = next_chain_id_++;
-  std::copy_n(tokens, kBlockTokens, block.tokens.begin());
-  int32_t& head = buckets_[bucket_of(parent_id, tokens)];
-  block.next_in_bucket = head;
-  head = block_id;
-}
-
-void KvCache::unpublish(int32_t block_id) {
-  Block& block = at(block_id);
-  int32_t* link = &buckets_[bucket_of(block.parent_id, block.tokens.data())];
-  while (*link != block_id) {
-    CHECK(*link >= 0, "block {} is not in the index", block_id);
-    link = &at(*link).next_in_bucket;
-  }
-  *link = block.next_in_bucket;
-  block.next_in_bucket = -1;
-  block.published = false;
-  if (is_root(block.parent_id)) domains_.drop(block.parent_id >> kEpochBits);
-}
-
 int32_t KvCache::take() {
-  int32_t block_id = -1;
-  if (!free_.empty()) {
-    block_id = free_.back();
-    free_.pop_back();
-    num_touched_ = std::max<int64_t>(num_touched_, block_id + 1);
-  } else {
-    block_id = oldest_;
-    CHECK(block_id >= 0, "no block is available");
-    remove_cached(block_id);
-    unpublish(block_id);
+  if (pool_.num_free() == 0) {
+    const int32_t oldest = pool_.oldest_cached();
+    CHECK(oldest >= 0, "no block is available");
+    index_.remove(oldest);
+    pool_.forget(oldest);
   }
-  at(block_id).num_holders = 1;
-  return block_id;
-}
-
-void KvCache::hold(int32_t block_id) {
-  if (at(block_id).num_holders++ == 0) remove_cached(block_id);
-}
-
-void KvCache::drop(int32_t block_id) {
-  Block& block = at(block_id);
-  CHECK(block.num_holders > 0, "block {} is released twice", block_id);
-  if (--block.num_holders > 0) return;
-  if (std::exchange(block.tainted, false)) tainted_.push_back(block_id);
-  if (block.published) {
-    push_cached(block_id);
-  } else {
-    free_.push_back(block_id);
-  }
-}
-
-void KvCache::push_cached(int32_t block_id) {
-  Block& block = at(block_id);
-  block.older = newest_;
-  block.newer = -1;
-  (newest_ >= 0 ? at(newest_).newer : oldest_) = block_id;
-  newest_ = block_id;
-  ++num_cached_;
-}
-
-void KvCache::remove_cached(int32_t block_id) {
-  Block& block = at(block_id);
-  (block.older >= 0 ? at(block.older).newer : oldest_) = block.newer;
-  (block.newer >= 0 ? at(block.newer).older : newest_) = block.older;
-  block.older = block.newer = -1;
-  --num_cached_;
+  return pool_.take_free();
 }
 
 Status KvCache::check(std::span<const BlockTable* const> holders) const {
-  std::vector<int32_t> held(blocks_.size(), 0);
+  std::vector<int32_t> held(static_cast<size_t>(pool_.num_total()), 0);
   for (const BlockTable* table : holders) {
-    for (const int32_t block_id : table->blocks) ++held[static_cast<size_t>(block_id)];
-  }
-  std::vector<int32_t> seen(blocks_.size(), 0);  // times on the free list or the cached list
-  for (const int32_t block_id : free_) {
-    ++seen[static_cast<size_t>(block_id)];
-    if (at(block_id).published)
-      return make_error(ErrorCode::kInternal, "free block {} is published", block_id);
-  }
-  int64_t num_listed = 0;
-  for (int32_t i = oldest_; i >= 0; i = at(i).newer, ++num_listed) {
-    ++seen[static_cast<size_t>(i)];
-    if (!at(i).published)
-      return make_error(ErrorCode::kInternal, "cached block {} is not published", i);
-  }
-  if (num_listed != num_cached_) {
-    return make_error(ErrorCode::kInternal, "{} blocks are listed as cached, {} counted",
-                      num_listed, num_cached_);
-  }
-  for (int32_t i = 0; i < static_cast<int32_t>(blocks_.size()); ++i) {
-    const Block& block = at(i);
-    if (block.num_holders != held[static_cast<size_t>(i)]) {
-      return make_error(ErrorCode::kInternal, "block {} counts {} holders, {} tables hold it", i,
-                        block.num_holders, held[static_cast<size_t>(i)]);
+    for (const TableColumn& column : table->columns) {
+      if (column.spare >= 0) ++held[static_cast<size_t>(column.spare)];
+      for (const int32_t block_id : column.blocks) {
+        if (block_id >= 0) ++held[static_cast<size_t>(block_id)];
+      }
     }
-    if (seen[static_cast<size_t>(i)] != (block.num_holders == 0 ? 1 : 0)) {
-      return make_error(ErrorCode::kInternal, "block {} with {} holders is listed {} times", i,
-                        block.num_holders, seen[static_cast<size_t>(i)]);
+    TRY(check_table(*table));
+  }
+  TRY(pool_.check(held));
+  for (int32_t i = 0; i < static_cast<int32_t>(held.size()); ++i) {
+    const bool findable = index_.contains(i);
+    if (pool_.num_holders(i) == 0 && findable != pool_.is_cached(i)) {
+      return make_error(ErrorCode::kInternal, "block {} is {}findable, but {}cached", i,
+                        findable ? "" : "not ", pool_.is_cached(i) ? "" : "not ");
     }
-    const bool found = block.published && find(block.parent_id, block.tokens.data()) == i;
-    if (block.published != found) {
-      return make_error(ErrorCode::kInternal, "published block {} is not found by its tokens", i);
+  }
+  return index_.check();
+}
+
+// Every position that the next token sees has its block; what it does not see is given back.
+Status KvCache::check_table(const BlockTable& table) const {
+  for (size_t c = 0; c < table.columns.size(); ++c) {
+    const std::vector<int32_t>& blocks = table.columns[c].blocks;
+    const int64_t first = first_needed(columns_[c], table.num_computed);
+    const int64_t end = blocks_for(table.num_computed);
+    for (int64_t i = 0; i < std::max(end, std::ssize(blocks)); ++i) {
+      const bool has = i < std::ssize(blocks) && blocks[static_cast<size_t>(i)] >= 0;
+      if (i < first ? has : (i < end && !has)) {
+        return make_error(ErrorCode::kInternal,
+                          "column {} with {} positions computed {} block {}, it sees those from {}",
+                          c, table.num_computed, has ? "still has" : "lacks", i, first);
+      }
     }
   }
   return {};

@@ -1,72 +1,92 @@
 // KvCache: who holds which KV block. Policy over block ids; the bytes are in model/kv_store.h.
 //
-// A block holds kBlockTokens positions of one sequence. It is free, used (held by at least one
-// table) or cached (held by none, but findable by its tokens until it is needed). Finished blocks
-// of equal prefixes are shared: K and V are a function of the tokens before them and the rope epoch
-// alone, so a hit gives the same bits as computing again. Sharing stays inside a cache domain. The
-// index is exact: it compares tokens and the identity of the parent block, never hashes alone; its
-// hash is keyed, so that no prompt can choose its bucket. Eviction takes the least recently
-// released block, O(1). Nothing allocates after construction, tables and names of domains apart.
+// A sequence has a table with a column of blocks for each column of each cache group
+// (model/cache_groups.h); all blocks come from one pool. Blocks that are full and computed are
+// published under the name of their prefix (engine/prefix_index.h) and shared: bytes are a function
+// of that name alone, so a hit gives the same bits as computing again. A hit is the longest prefix
+// of which every group holds what its next token sees: all blocks, those of the window, the state
+// at its end. Two sequences that compute the same block at once end with one copy.
+//
+// What a sequence leaves stays findable until the block is needed; the block left first is taken
+// first. A window group leaves blocks as they go out of sight. At the end of a sequence the blocks
+// of windows and states go first, then the others from the last to the first, so that of a prefix
+// the beginning lives longest. Nothing allocates after construction but tables and lists of a plan.
 // Engine thread only.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "backend/backend.h"
 #include "base/result.h"
-#include "engine/cache_domains.h"
-#include "engine/keyed_hash.h"
+#include "engine/block_pool.h"
+#include "engine/block_table.h"
+#include "engine/prefix_index.h"
+#include "model/cache_groups.h"
 
 namespace headrace {
 
-inline int64_t blocks_for(int64_t num_tokens) {
-  return (num_tokens + kBlockTokens - 1) / kBlockTokens;
-}
+struct KvCacheOptions {
+  int64_t num_blocks = 0;
+  std::vector<CacheRule> rules = {CacheRule{}};  // of the groups; their columns in this order
+  int64_t max_chunk = 512;                       // tokens of one sequence in one step
+  HashKey key = {};      // of names; a secret where prompts come from strangers
+  std::string numerics;  // names the arithmetic: fixed for a store
+};
 
-// The blocks of one sequence: blocks[i] holds positions [16 i, 16 i + 16). Changed by KvCache only.
-struct BlockTable {
-  std::vector<int32_t> blocks;
-  int64_t num_published = 0;  // leading blocks that are full, computed and known to the index
-  uint64_t chain_id = 0;      // identity of the last published block's prefix
-  uint64_t writer_id = 0;     // whose table this is: blocks remember who wrote them
-
-  bool covers(int64_t num_tokens) const {
-    return static_cast<int64_t>(blocks.size()) >= blocks_for(num_tokens);
-  }
+struct BlockCopy {
+  int32_t from = -1, to = -1;
 };
 
 class KvCache {
  public:
-  explicit KvCache(int64_t num_blocks, const HashKey& key = {});
+  explicit KvCache(const KvCacheOptions& options);
 
-  // A domain is opened by each sequence of that name and closed when the sequence ends.
-  uint64_t open_domain(const std::string& name) { return domains_.open(name); }
-  void close_domain(uint64_t domain_id) { domains_.drop(domain_id); }
-  // The identity of "no block yet": prefixes of different roots never meet.
-  static uint64_t root_of(uint64_t domain_id, int64_t rope_epoch);
-
-  // Puts the longest cached prefix of tokens into an empty table and holds it. Returns its tokens:
-  // a multiple of kBlockTokens, always less than tokens.size(), so that something is left to
-  // compute.
-  int64_t match(std::span<const int32_t> tokens, uint64_t root, BlockTable* table);
+  Digest root(const PrefixRoot& root) const { return index_.root(root); }
+  // An empty table becomes that of a sequence: what it computes belongs to this root.
+  void begin(const Digest& root, int64_t num_prompt, BlockTable* table);
+  // Puts the longest cached prefix of tokens into a table that was just begun, and holds it.
+  // Returns its tokens: a multiple of kBlockTokens, always less than tokens.size(), so that
+  // something is left to compute.
+  int64_t match(std::span<const int32_t> tokens, BlockTable* table);
   // What match() would find.
   struct Found {
     int64_t num_blocks = 0;
-    uint64_t chain_id = 0;
+    Digest name;
   };
-  Found peek(std::span<const int32_t> tokens, uint64_t root) const;
-  // Grows the table to cover num_tokens. False (and nothing changes) when too few blocks are
-  // available.
+  Found peek(std::span<const int32_t> tokens, const Digest& root) const;
+  // Takes positions of the block after the matched ones from another table: both sequences have the
+  // same num_common first tokens. The other's block is copied (take_copies()), both go on alone.
+  // Returns the tokens that are computed then, maybe no more than before: when the other has
+  // computed none of them, blocks are short, or there is state, which exists at one position only.
+  int64_t fork(const BlockTable& from, int64_t num_common, BlockTable* table);
+  // Copies of whole blocks, to be done in this order before the next step runs and after blocks
+  // from take_tainted() are wiped.
+  std::vector<BlockCopy> take_copies() { return std::exchange(copies_, {}); }
+
+  // Blocks that reserve() would take. 0: a chunk of at most max_chunk of the next tokens, up to
+  // num_tokens, can be computed.
+  int64_t missing(int64_t num_tokens, const BlockTable& table) const;
+  bool covers(int64_t num_tokens, const BlockTable& table) const {
+    return missing(num_tokens, table) == 0;
+  }
+  // False (and nothing changes) when too few blocks are available.
   bool reserve(int64_t num_tokens, BlockTable* table);
-  // Publishes every full block among the first num_computed positions. Where equal content is
-  // published already, the table takes that block and frees its own.
-  void commit(std::span<const int32_t> tokens, int64_t num_computed, uint64_t root,
-              BlockTable* table);
+  // Blocks that the sequence may still ask for until it has num_tokens, whatever others do.
+  int64_t promised(int64_t num_tokens, const BlockTable& table) const;
+
+  // How many of `count` next tokens one step may compute: it must end where state is kept.
+  int64_t limit_chunk(int64_t count, const BlockTable& table) const;
+  // Before the next `count` tokens are computed: gives state its place.
+  void prepare(int64_t count, BlockTable* table);
+  // The first num_computed positions are computed. Publishes each full block of them; where equal
+  // content is published already, the table takes that block and frees its own. Gives back what no
+  // later token sees.
+  void commit(std::span<const int32_t> tokens, int64_t num_computed, BlockTable* table);
+  // The same without publishing.
+  void advance(int64_t num_computed, BlockTable* table);
   // Shrinks the table to cover num_tokens; published blocks stay.
   void rollback(int64_t num_tokens, BlockTable* table);
   // Empties the table. Published blocks become cached when nobody else holds them.
@@ -76,59 +96,45 @@ class KvCache {
   void discard(BlockTable* table);
   // Tainted blocks that their last holder left since the last call: to be wiped before the next
   // step writes to them.
-  std::vector<int32_t> take_tainted() { return std::exchange(tainted_, {}); }
+  std::vector<int32_t> take_tainted() { return pool_.take_tainted(); }
 
-  int64_t num_touched() const { return num_touched_; }  // held at some time: the system backs them
-  int64_t num_total() const { return static_cast<int64_t>(blocks_.size()); }
-  int64_t num_free() const { return static_cast<int64_t>(free_.size()); }
-  int64_t num_cached() const { return num_cached_; }
-  int64_t num_used() const { return num_total() - num_free() - num_cached_; }
-  int64_t num_available() const { return num_free() + num_cached_; }
-  size_t num_domains() const { return domains_.size(); }
-  // Blocks of the fullest bucket of the index: what the slowest look-up passes. O(blocks); for
-  // tests.
-  int64_t longest_chain() const;
+  int num_columns() const { return static_cast<int>(columns_.size()); }
+  const BlockPool& pool() const { return pool_; }
+  const KvCacheOptions& options() const { return options_; }
+  int64_t longest_chain() const { return index_.longest_chain(); }
 
-  // Proves free + used + cached = total, each block's holders equal the tables given, the index
-  // finds exactly the published blocks. kInternal with the first contradiction. O(blocks); for
-  // tests.
+  // Proves the books of pool and index, that each block's holders equal the tables given, and that
+  // each table holds what its next token sees. kInternal with the first contradiction. O(blocks);
+  // for tests.
   Status check(std::span<const BlockTable* const> holders) const;
 
  private:
-  struct Block {
-    int32_t num_holders = 0;
-    bool published = false;
-    bool tainted = false;    // while it is held
-    uint64_t writer_id = 0;  // of the table that published it
-    uint64_t parent_id = 0;  // chain id of the prefix before this block
-    uint64_t chain_id = 0;   // of the prefix that ends with this block; unique for ever
-    std::array<int32_t, kBlockTokens> tokens{};
-    int32_t next_in_bucket = -1;     // index chain
-    int32_t older = -1, newer = -1;  // list of cached blocks
-  };
+  using Policy = CachePolicy;
 
-  Block& at(int32_t block_id) { return blocks_[static_cast<size_t>(block_id)]; }
-  const Block& at(int32_t block_id) const { return blocks_[static_cast<size_t>(block_id)]; }
-  size_t bucket_of(uint64_t parent_id, const int32_t* tokens) const;
-  int32_t find(uint64_t parent_id, const int32_t* tokens) const;
-  void publish(const BlockTable& table, const int32_t* tokens);
-  void unpublish(int32_t block_id);
+  // Number of the first block that the token at position num_computed needs of a column.
+  static int64_t first_needed(const CacheRule& rule, int64_t num_computed);
+  // Number of blocks that a column must have so that tokens up to num_tokens can be computed next.
+  int64_t needed_size(const CacheRule& rule, int64_t num_tokens, const BlockTable& table) const;
+  bool holds(int64_t num_blocks, std::span<const int64_t> runs) const;
+  bool extend_runs(int32_t node, std::span<int64_t> runs) const;
+  bool keeps_state(int64_t num_tokens, const BlockTable& table) const;
+  void publish_block(const int32_t* tokens, int64_t num_computed, BlockTable* table);
+  void drop(int32_t block_id) { pool_.drop(block_id, index_.contains(block_id)); }
   int32_t take();
-  void hold(int32_t block_id);
-  void drop(int32_t block_id);
-  void push_cached(int32_t block_id);
-  void remove_cached(int32_t block_id);
+  void refresh(BlockTable* table) const;
+  Status check_table(const BlockTable& table) const;
 
-  const HashKey key_;
-  CacheDomains domains_;  // held by sequences, and by published blocks that follow a root
-  std::vector<Block> blocks_;
-  std::vector<int32_t> free_;          // taken from the back
-  std::vector<int32_t> tainted_;       // for take_tainted
-  std::vector<int32_t> buckets_;       // first block of each index chain, -1: none
-  int32_t oldest_ = -1, newest_ = -1;  // cached blocks by time of release
-  int64_t num_cached_ = 0;
-  int64_t num_touched_ = 0;
-  uint64_t next_chain_id_;
+  const KvCacheOptions options_;
+  std::vector<CacheRule> columns_;  // the rule of each column
+  bool has_full_ = false;           // a group of policy full: only what it holds can be found
+  bool has_state_ = false;
+  BlockPool pool_;
+  PrefixIndex index_;
+  std::vector<BlockCopy> copies_;
+  // Scratch of peek(): by column, the blocks in a row that end the prefix; its nodes and names.
+  mutable std::vector<int64_t> runs_;
+  mutable std::vector<int32_t> path_;
+  mutable std::vector<Digest> names_;
 };
 
 }  // namespace headrace

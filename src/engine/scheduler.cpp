@@ -15,19 +15,34 @@ Usage usage_of(const Sequence& sequence) {
   return {sequence.num_prompt, sequence.num_output(), sequence.cached_tokens};
 }
 
-uint64_t root_of(const Sequence& sequence) {
-  return KvCache::root_of(sequence.domain_id, sequence.rope_epoch);
+KvCacheOptions cache_options(const SchedulerOptions& options) {
+  return {options.num_blocks, options.cache_rules, options.max_batch_tokens, options.hash_key,
+          options.numerics};
+}
+
+PrefixRoot root_of(const Sequence& sequence) {
+  PrefixRoot root;
+  root.domain = sequence.request.cache_domain;
+  root.rope_epoch = sequence.rope_epoch;
+  return root;
+}
+
+// Where the next block of a sequence ends of which so many are found, or all of its tokens but the
+// last, whose row is wanted.
+int64_t end_of_next(const Sequence& sequence, int64_t num_found) {
+  return std::min((num_found + 1) * kBlockTokens, sequence.num_known() - 1);
 }
 
 }  // namespace
 
 Scheduler::Scheduler(SchedulerOptions options)
-    : options_(std::move(options)), kv_(options_.num_blocks, options_.hash_key) {
+    : options_(std::move(options)), kv_(cache_options(options_)) {
   CHECK(options_.max_sequences > 0 && options_.max_sequences <= options_.max_batch_tokens &&
             options_.max_sequences <= options_.max_logit_rows,
         "{} sequences, {} tokens, {} logit rows", options_.max_sequences, options_.max_batch_tokens,
         options_.max_logit_rows);
-  CHECK(options_.max_context > 0 && blocks_for(options_.max_context) <= options_.num_blocks,
+  CHECK(options_.max_context > 0 && most_blocks(options_.cache_rules, options_.max_context,
+                                                options_.max_batch_tokens) <= options_.num_blocks,
         "context of {} tokens, {} blocks", options_.max_context, options_.num_blocks);
   CHECK(options_.rope_epoch != nullptr);
   const auto max_sequences = static_cast<size_t>(options_.max_sequences);
@@ -47,12 +62,11 @@ void Scheduler::admit(RequestId id, Request request, TimeUs submitted_us) {
   CHECK(sequence->num_prompt > 0 && sequence->num_prompt <= options_.max_context,
         "a prompt of {} tokens", sequence->num_prompt);
   sequence->tokens = std::move(request.prompt_ids);
-  sequence->domain_id = kv_.open_domain(request.cache_domain);
   sequence->request = std::move(request);
   if (sequence->scores_prompt()) sequence->prompt_logprobs.resize(sequence->tokens.size());
   sequence->rope_epoch = options_.rope_epoch(sequence->num_known());
+  sequence->root = kv_.root(root_of(*sequence));
   sequence->times.submitted = submitted_us;
-  sequence->table.writer_id = id;
   room_.add(sequence.get());
   const bool inserted = sequences_.emplace(id, std::move(sequence)).second;
   CHECK(inserted, "request id {} is used twice", id);
@@ -196,24 +210,47 @@ void Scheduler::begin(Sequence* sequence, TimeUs now) {
   sequence->times.started = now;
   // Once, for the whole length; requests that only wait hold no more than their prompt.
   sequence->tokens.reserve(static_cast<size_t>(sequence->max_known));
-  sequence->table.blocks.reserve(static_cast<size_t>(blocks_for(sequence->max_known)));
   sequence->cached_tokens = static_cast<int32_t>(sequence->num_computed);
 }
 
 bool Scheduler::start(Sequence* sequence) {
   BlockTable& table = sequence->table;
+  kv_.begin(sequence->root, sequence->num_prompt, &table);
   // Rows that still have to score the prompt are computed, found or not.
-  if (sequence->num_scored >= sequence->num_to_score()) {
-    sequence->num_computed = kv_.match(sequence->tokens, root_of(*sequence), &table);
-  }
-  const int64_t needed = needed_tokens(*sequence);
-  const int64_t missing = blocks_for(needed) - static_cast<int64_t>(table.blocks.size());
+  const bool may_match = sequence->num_scored >= sequence->num_to_score();
+  if (may_match) sequence->num_computed = kv_.match(sequence->tokens, &table);
   // Running sequences can grow by one block each before this start makes them pre-empt it.
-  const int64_t spare = is_protected(*sequence) ? 0 : num_running();
-  if (missing + spare <= kv_.num_available() && kv_.reserve(needed, &table)) return true;
+  const int64_t needed = needed_tokens(*sequence);
+  const int64_t wanted =
+      is_protected(*sequence)
+          ? std::max(kv_.missing(needed, table), kv_.promised(needed, table))
+          : kv_.missing(needed, table) + int64_t{num_running()} * kv_.num_columns();
+  if (wanted + num_promised() <= kv_.pool().num_available()) {
+    if (may_match) fork_leader(sequence);
+    if (kv_.reserve(needed, &table)) return true;
+  }
   kv_.release(&table);
   sequence->num_computed = 0;
   return false;
+}
+
+// What protected sequences may still ask for.
+int64_t Scheduler::num_promised() const {
+  int64_t promised = 0;
+  for (const Sequence* sequence : running_) {
+    if (is_protected(*sequence)) promised += kv_.promised(sequence->max_known, sequence->table);
+  }
+  return promised;
+}
+
+// Takes a copy of the next block of who has computed it.
+void Scheduler::fork_leader(Sequence* sequence) {
+  const BlockTable& table = sequence->table;
+  const KvCache::Found found{table.num_published, table.name(table.num_published)};
+  const Sequence* leader = find_leader(*sequence, found);
+  const int64_t end = end_of_next(*sequence, found.num_blocks);
+  if (leader == nullptr || leader->num_computed < end) return;
+  sequence->num_computed = kv_.fork(leader->table, end, &sequence->table);
 }
 
 // Whether blocks computed now are of use to a later token: a rope table that changes with every
@@ -229,42 +266,45 @@ bool Scheduler::follows(Sequence* sequence) {
   if (sequence->num_scored < sequence->num_to_score()) return false;  // computes all by itself
   if (sequence->leader_id != 0) {
     const Sequence* leader = find(sequence->leader_id);
-    const bool leads = leader != nullptr && leader->running &&
-                       leader->rope_epoch == sequence->rope_epoch &&
-                       leader->table.num_published < sequence->awaited_blocks;
+    const bool leads = leader != nullptr && leader->running && leader->root == sequence->root &&
+                       leader->num_computed < sequence->awaited_tokens;
     if (leads) return stats_.num_steps < sequence->patience_ends;
   }
-  if (sequence->num_leaders >= kMaxLeaders) return false;
-  const Sequence* leader = find_leader(*sequence);
-  if (leader == nullptr) return false;
-  const auto limit = static_cast<int64_t>(
-      std::min((sequence->tokens.size() - 1), leader->tokens.size()) / kBlockTokens);
-  const auto differ =
-      std::mismatch(sequence->tokens.begin(), sequence->tokens.begin() + limit * kBlockTokens,
-                    leader->tokens.begin());
+  if (sequence->num_leaders >= kMaxLeaders || running_.empty()) return false;
+  const KvCache::Found found = kv_.peek(sequence->tokens, sequence->root);
+  const Sequence* leader = find_leader(*sequence, found);
+  if (leader == nullptr || leader->num_computed >= end_of_next(*sequence, found.num_blocks)) {
+    return false;
+  }
+  const int64_t limit = std::min(sequence->num_known() - 1, leader->num_known());
+  const auto differ = std::mismatch(sequence->tokens.begin(), sequence->tokens.begin() + limit,
+                                    leader->tokens.begin());
+  const int64_t num_common = differ.first - sequence->tokens.begin();
   sequence->leader_id = leader->id;
-  sequence->awaited_blocks = (differ.first - sequence->tokens.begin()) / kBlockTokens;
+  sequence->awaited_tokens = num_common == sequence->num_known() - 1
+                                 ? num_common
+                                 : num_common / kBlockTokens * kBlockTokens;
   ++sequence->num_leaders;
   // Four times as long as the leader needs alone.
-  const int64_t num_missing = sequence->awaited_blocks * kBlockTokens - leader->num_computed;
+  const int64_t num_missing = sequence->awaited_tokens - leader->num_computed;
   sequence->patience_ends =
       stats_.num_steps + 4 * static_cast<uint64_t>(1 + num_missing / options_.max_batch_tokens);
   return true;
 }
 
-// A running sequence that will publish the block that this one has to compute next.
-const Sequence* Scheduler::find_leader(const Sequence& sequence) const {
-  if (running_.empty()) return nullptr;
-  const uint64_t root = root_of(sequence);
-  const KvCache::Found found = kv_.peek(sequence.tokens, root);
-  const int64_t end = (found.num_blocks + 1) * kBlockTokens;
-  if (end >= sequence.num_known()) return nullptr;  // its own last token is not found, but computed
-  const auto first = sequence.tokens.begin() + (end - kBlockTokens);
+// A running sequence that has the same tokens in the block that this one has to compute next, up to
+// its last token, which is always computed.
+const Sequence* Scheduler::find_leader(const Sequence& sequence,
+                                       const KvCache::Found& found) const {
+  const int64_t first = found.num_blocks * kBlockTokens;
+  const int64_t end = end_of_next(sequence, found.num_blocks);
+  if (end <= first) return nullptr;
+  const auto begin = sequence.tokens.begin();
   for (const Sequence* leader : running_) {
-    const int64_t published = leader->table.num_published;
-    const uint64_t chain_id = published == 0 ? root_of(*leader) : leader->table.chain_id;
-    if (chain_id == found.chain_id && published == found.num_blocks && leader->num_known() >= end &&
-        std::equal(first, first + kBlockTokens, leader->tokens.begin() + (end - kBlockTokens)) &&
+    const BlockTable& table = leader->table;
+    if (leader->root == sequence.root && table.num_published >= found.num_blocks &&
+        table.name(found.num_blocks) == found.name && leader->num_known() >= end &&
+        std::equal(begin + first, begin + end, leader->tokens.begin() + first) &&
         publishes(*leader)) {
       return leader;
     }
@@ -274,7 +314,7 @@ const Sequence* Scheduler::find_leader(const Sequence& sequence) const {
 
 void Scheduler::plan_single_tokens() {
   for (Sequence* sequence : running_) {
-    if (sequence->gap() != 1 || !sequence->table.covers(sequence->num_known())) continue;
+    if (sequence->gap() != 1 || !kv_.covers(sequence->num_known(), sequence->table)) continue;
     add_span(sequence, options_.max_batch_tokens - plan_.num_tokens,
              options_.max_logit_rows - plan_.num_logit_rows);
   }
@@ -284,7 +324,7 @@ void Scheduler::plan_single_tokens() {
 void Scheduler::plan_chunks() {
   scratch_.clear();
   for (Sequence* sequence : running_) {
-    if (sequence->gap() > 1 && sequence->table.covers(sequence->num_known())) {
+    if (sequence->gap() > 1 && kv_.covers(sequence->num_known(), sequence->table)) {
       scratch_.push_back(sequence);
     }
   }
@@ -334,6 +374,7 @@ void Scheduler::add_span(Sequence* sequence, int32_t max_tokens, int32_t max_log
     return sequence->samples() && computed + count == sequence->num_known();
   };
   int64_t count = std::min<int64_t>(sequence->gap(), max_tokens);
+  if (count > 0) count = kv_.limit_chunk(count, sequence->table);
   if (count > 0 && num_scored(count) > max_logit_rows) {
     count = first_scored - computed + max_logit_rows;
   }
@@ -343,7 +384,7 @@ void Scheduler::add_span(Sequence* sequence, int32_t max_tokens, int32_t max_log
   span.first_row = plan_.num_tokens;
   span.num_rows = static_cast<int32_t>(count);
   span.first_position = computed;
-  span.tables = {sequence->table.blocks.data()};
+  span.tables = sequence->table.tables.data();
   span.rope_epoch = sequence->rope_epoch;
   span.first_scored = first_scored;
   span.num_scored = static_cast<int32_t>(num_scored(count));
@@ -352,6 +393,7 @@ void Scheduler::add_span(Sequence* sequence, int32_t max_tokens, int32_t max_log
   plan_.num_logit_rows += span.num_logit_rows();
   plan_.spans.push_back(span);
   plan_.sequences.push_back(sequence);
+  kv_.prepare(count, &sequence->table);
 }
 
 void Scheduler::commit(std::span<SpanResult> results, TimeUs now, std::vector<Event>* events) {
@@ -381,7 +423,9 @@ void Scheduler::commit_span(Sequence* sequence, const Span& span, SpanResult* re
   }
   sequence->num_computed += span.num_rows;
   if (publishes(*sequence)) {
-    kv_.commit(sequence->tokens, sequence->num_computed, root_of(*sequence), &sequence->table);
+    kv_.commit(sequence->tokens, sequence->num_computed, &sequence->table);
+  } else {
+    kv_.advance(sequence->num_computed, &sequence->table);
   }
   take_scores(sequence, span, result, events);
   if (span.num_sampled > 0) {
@@ -453,14 +497,15 @@ void Scheduler::update_epoch(Sequence* sequence) {
   if (epoch == sequence->rope_epoch) return;
   sequence->rope_epoch = epoch;
   sequence->num_computed = 0;
+  sequence->root = kv_.root(root_of(*sequence));
   kv_.release(&sequence->table);
+  kv_.begin(sequence->root, sequence->num_prompt, &sequence->table);
   ++stats_.num_epoch_restarts;
 }
 
 void Scheduler::finish(Sequence* sequence, FinishReason reason, TimeUs now,
                        std::vector<Event>* events) {
   kv_.release(&sequence->table);
-  kv_.close_domain(sequence->domain_id);
   Event event;
   event.kind = Event::Kind::kFinished;
   event.request_id = sequence->id;
@@ -498,7 +543,7 @@ Status Scheduler::check() const {
   for (const Sequence* sequence : running_) {
     tables.push_back(&sequence->table);
     const bool sound = sequence->running && sequence->gap() > 0 &&
-                       sequence->table.covers(sequence->num_computed) &&
+                       kv_.covers(sequence->num_computed, sequence->table) &&
                        sequence->num_known() < sequence->max_known + (sequence->samples() ? 0 : 1);
     if (!sound) {
       return make_error(ErrorCode::kInternal, "running sequence {} knows {}, has computed {}",
@@ -514,7 +559,7 @@ Status Scheduler::check() const {
       return make_error(ErrorCode::kInternal, "the waiting of client {} are not in order", id);
     }
     for (const Sequence* sequence : client.waiting) {
-      if (sequence->running || sequence->num_computed != 0 || !sequence->table.blocks.empty()) {
+      if (sequence->running || sequence->num_computed != 0 || !sequence->table.columns.empty()) {
         return make_error(ErrorCode::kInternal, "waiting sequence {} holds something",
                           sequence->id);
       }

@@ -13,8 +13,9 @@
 // first, then chunks in equal shares for clients; within a share the oldest has half for sure, the
 // shortest gap is served first, so a short prompt overtakes a long one without starving it.
 //
-// Equal beginnings are computed once: a waiting sequence whose next block a running one is about to
-// publish follows it, that is, starts when the common blocks are there. It gives up when that takes
+// Equal beginnings are computed once: a waiting sequence whose next block, or all of whose tokens
+// but the last, a running one is about to compute follows it, that is, starts when they are there:
+// with the common blocks, and a copy of the last if it is not full. It gives up when that takes
 // much longer than computing alone. Blocks are published when the rows of their step are finite,
 // and only under a rope table that lasts longer than one token.
 #pragma once
@@ -23,6 +24,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -41,11 +43,13 @@ struct SchedulerOptions {
   int max_logit_rows = 64;
   int max_sequences = 64;  // <= max_batch_tokens and <= max_logit_rows: each gets its row
   int64_t num_blocks = 0;
-  int64_t max_context = 0;  // <= num_blocks * kBlockTokens: any admitted request fits alone
+  int64_t max_context = 0;                // within num_blocks: any admitted request fits alone
   int max_preemptions = kMaxPreemptions;  // per request, then it is protected
   std::vector<int32_t> end_ids;
-  std::function<int64_t(int64_t)> rope_epoch;  // Model::rope_epoch; a pure function
+  std::function<int64_t(int64_t)> rope_epoch;          // Model::rope_epoch; a pure function
+  std::vector<CacheRule> cache_rules = {CacheRule{}};  // the model's cache groups
   HashKey hash_key = {};  // of the prefix index; a secret where prompts come from strangers
+  std::string numerics;   // names the arithmetic behind the cache
 };
 
 struct StepPlan {
@@ -93,6 +97,8 @@ class Scheduler {
   // Freed blocks of failed spans: to be zeroed after plan() and before the step runs, so that what
   // is not a finite number stays with the request that made it.
   std::vector<int32_t> take_tainted_blocks() { return kv_.take_tainted(); }
+  // Blocks to be copied after that, in this order, before the step runs.
+  std::vector<BlockCopy> take_block_copies() { return kv_.take_copies(); }
 
   bool idle() const { return sequences_.empty(); }
   int num_running() const { return static_cast<int>(running_.size()); }
@@ -114,7 +120,9 @@ class Scheduler {
   bool start(Sequence* sequence);
   void begin(Sequence* sequence, TimeUs now);
   bool follows(Sequence* sequence);
-  const Sequence* find_leader(const Sequence& sequence) const;
+  void fork_leader(Sequence* sequence);
+  const Sequence* find_leader(const Sequence& sequence, const KvCache::Found& found) const;
+  int64_t num_promised() const;
   bool publishes(const Sequence& sequence) const;
   void plan_single_tokens();
   void plan_chunks();

@@ -68,6 +68,9 @@ class Driver {
   TimeUs now = 1;
 };
 
+// Of requests without a domain.
+Digest root_of(const Driver& driver) { return driver.scheduler.kv_cache().root({}); }
+
 TEST(Scheduler, PromptIsComputedInChunksThenTokensOneByOne) {
   Driver driver(make_options());
   driver.scheduler.admit(1, make_request(70, 3), 1);
@@ -160,7 +163,7 @@ TEST(Scheduler, ProtectedRequestStartsWithItsWholeLengthReserved) {
       most = std::max(most, sequence->num_preemptions);
       ASSERT_LE(sequence->num_preemptions, kMaxPreemptions);
       if (sequence->running && sequence->num_preemptions == kMaxPreemptions) {
-        ASSERT_TRUE(sequence->table.covers(sequence->max_known));
+        ASSERT_TRUE(driver.scheduler.kv_cache().covers(sequence->max_known, sequence->table));
       }
     }
   }
@@ -294,10 +297,10 @@ TEST(SchedulerSharing, EqualPromptsAreComputedOnce) {
     num_tokens += plan.num_tokens;
     driver.commit(plan, 9);
   }
-  // 192 common tokens once, then the last 8 and two of the three outputs of each.
-  EXPECT_EQ(num_tokens, 192 + 8 * (8 + 2));
+  // The prompt once, its last token for each of the others, two of the three outputs of each.
+  EXPECT_EQ(num_tokens, 200 + 7 * 1 + 8 * 2);
   EXPECT_EQ(driver.scheduler.stats().num_followed, 7u);
-  EXPECT_EQ(driver.scheduler.stats().cached_tokens, 7u * 192);
+  EXPECT_EQ(driver.scheduler.stats().cached_tokens, 7u * 199);
 }
 
 TEST(SchedulerSharing, RequestsOfAnotherDomainComputeTheirOwn) {
@@ -330,7 +333,8 @@ TEST(SchedulerSharing, AnotherLeadsWhenTheLeaderGoesAway) {
     EXPECT_LE(plan.spans.size(), 2u);
     driver.commit(plan, 9);
   }
-  EXPECT_EQ(num_tokens, (192 - 64) + 2 * (8 + 2));  // what the first had computed was found
+  // What the first had computed was found; the third takes over all but the last token.
+  EXPECT_EQ(num_tokens, (200 - 64) + 1 + 2 * 2);
 }
 
 // A leader that does not come forward is not waited for.
@@ -371,7 +375,8 @@ TEST(SchedulerSharing, BlocksOfAFailedChunkAreNotPublished) {
   std::vector<Event> events;
   driver.scheduler.commit(results, driver.now, &events);
   EXPECT_EQ(events.back().error.code, ErrorCode::kUnprocessable);
-  EXPECT_EQ(driver.scheduler.kv_cache().peek(bad.prompt_ids, 0).num_blocks, 4);  // not its own
+  EXPECT_EQ(driver.scheduler.kv_cache().peek(bad.prompt_ids, root_of(driver)).num_blocks,
+            4);  // not its own
 }
 
 TEST(SchedulerSharing, ARopeTableOfEachLengthEvictsNothing) {
@@ -384,11 +389,11 @@ TEST(SchedulerSharing, ARopeTableOfEachLengthEvictsNothing) {
   useful.prompt_ids = counting(40);
   driver.scheduler.admit(1, useful, 1);
   while (!driver.scheduler.idle()) driver.step();
-  ASSERT_EQ(driver.scheduler.kv_cache().peek(useful.prompt_ids, 0).num_blocks, 2);
+  ASSERT_EQ(driver.scheduler.kv_cache().peek(useful.prompt_ids, root_of(driver)).num_blocks, 2);
   driver.scheduler.admit(2, unlike_request(50, 60, 4), 1);
   while (!driver.scheduler.idle()) driver.step();
   EXPECT_GT(driver.scheduler.stats().num_epoch_restarts, 50u);
-  EXPECT_EQ(driver.scheduler.kv_cache().peek(useful.prompt_ids, 0).num_blocks, 2);
+  EXPECT_EQ(driver.scheduler.kv_cache().peek(useful.prompt_ids, root_of(driver)).num_blocks, 2);
 }
 
 TEST(SchedulerTurns, LoneShortRequestAmongHogsHasItsTokenInTheNextStep) {

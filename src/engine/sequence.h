@@ -22,7 +22,7 @@ struct Sequence {
   int64_t max_known = 0;     // finishes with kLength when this many tokens are known
   int64_t num_computed = 0;  // tokens whose K and V are in the cache, for this rope epoch
   int64_t rope_epoch = 0;
-  uint64_t domain_id = 0;  // whose prefixes it may share
+  Digest root;  // whose prefixes it may share: domain, rope epoch
   BlockTable table;
 
   bool running = false;
@@ -33,7 +33,7 @@ struct Sequence {
   int64_t num_charged = 0;       // tokens that its client was charged for it
   // While it waits for another to compute what both begin with.
   RequestId leader_id = 0;     // 0: it waits for nobody
-  int64_t awaited_blocks = 0;  // that the leader is to publish
+  int64_t awaited_tokens = 0;  // that the leader is to compute
   uint64_t patience_ends = 0;  // step at which it waits no longer
   int32_t num_leaders = 0;     // it has followed so far
   int32_t cached_tokens = 0;   // found in the cache when first started

@@ -81,7 +81,7 @@ void StepLog::planned(const StepPlan& plan, const Scheduler& scheduler, TimeUs n
   record.num_prompt_tokens = 0;
   record.num_running = scheduler.num_running();
   record.num_waiting = scheduler.num_waiting();
-  record.kv_blocks_used = scheduler.kv_cache().num_used();
+  record.kv_blocks_used = scheduler.kv_cache().pool().num_used();
   record.inputs.clear();
   std::swap(record.inputs, pending_);
   in_flight_ = true;

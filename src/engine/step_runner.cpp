@@ -9,7 +9,8 @@ Result<std::unique_ptr<StepRunner>> StepRunner::create(Model& model, Backend& ba
                                                        const SchedulerOptions& options) {
   const auto vocab_size = static_cast<size_t>(model.config().vocab_size);
   const auto num_rows = static_cast<size_t>(options.max_logit_rows);
-  KvStore kv = TRY(KvStore::create(backend, model.kv_shapes(), options.num_blocks));
+  KvStore kv =
+      TRY(KvStore::create(backend, plan_cache(model.cache_groups(), backend), options.num_blocks));
   DeviceMemory logits =
       TRY(backend.allocate(num_rows * vocab_size * sizeof(float), MemoryUse::kResults));
   return std::unique_ptr<StepRunner>(
@@ -131,12 +132,15 @@ Status StepRunner::sample_next(const Sequence& sequence, const float* logits, Sp
 }
 
 std::string_view StepRunner::kv_type() const {
-  const std::vector<KvShape> shapes = model_.kv_shapes();
-  return shapes.empty() ? "" : kKvTypeNames[static_cast<size_t>(shapes[0].type)];
+  return kKvTypeNames[static_cast<size_t>(model_.options().kv_type)];
 }
 
 void StepRunner::scrub(std::span<const int32_t> block_ids) {
   for (const int32_t block_id : block_ids) kv_.zero_block(block_id);
+}
+
+void StepRunner::copy(std::span<const BlockCopy> copies) {
+  for (const BlockCopy& copy : copies) kv_.copy_block(copy.from, copy.to);
 }
 
 }  // namespace headrace

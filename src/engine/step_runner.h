@@ -24,11 +24,13 @@ class StepRunner {
 
   // results[i] belongs to plan.spans[i]; valid until the next call.
   std::span<SpanResult> run(const StepPlan& plan);
-  // How keys and values of the first layer are stored.
+  // How keys and values are stored.
   std::string_view kv_type() const;
-  size_t kv_block_bytes() const { return kv_.num_bytes() / static_cast<size_t>(kv_.num_blocks()); }
+  size_t kv_block_bytes() const { return kv_.block_bytes(); }
   // Zeroes blocks that nobody holds.
   void scrub(std::span<const int32_t> block_ids);
+  // In this order.
+  void copy(std::span<const BlockCopy> copies);
 
  private:
   StepRunner(Model& model, Backend& backend, const SchedulerOptions& options, KvStore kv,

@@ -3,28 +3,11 @@
 #include <utility>
 
 namespace headrace {
-namespace {
 
-constexpr size_t kAlignment = 64;
-
-size_t layer_bytes(const Backend& backend, const KvShape& shape) {
-  return (backend.kv_layer_bytes(shape) + kAlignment - 1) / kAlignment * kAlignment;
-}
-
-}  // namespace
-
-size_t KvStore::block_bytes(const Backend& backend, const std::vector<KvShape>& layers) {
-  size_t bytes = 0;
-  for (const KvShape& shape : layers) bytes += layer_bytes(backend, shape);
-  return bytes;
-}
-
-Result<KvStore> KvStore::create(Backend& backend, std::vector<KvShape> layers, int64_t num_blocks) {
+Result<KvStore> KvStore::create(Backend& backend, const CacheLayout& layout, int64_t num_blocks) {
   KvStore store;
-  for (const KvShape& shape : layers) {
-    store.layer_offset_.push_back(store.block_bytes_);
-    store.block_bytes_ += layer_bytes(backend, shape);
-  }
+  store.block_bytes_ = layout.block_bytes;
+  store.num_columns_ = layout.num_columns;
   size_t total = 0;
   if (num_blocks < 1 ||
       __builtin_mul_overflow(store.block_bytes_, static_cast<size_t>(num_blocks), &total)) {
@@ -34,22 +17,55 @@ Result<KvStore> KvStore::create(Backend& backend, std::vector<KvShape> layers, i
         "least 1 and the total must fit in memory",
         num_blocks, store.block_bytes_);
   }
-  store.shapes_ = std::move(layers);
+  for (const CachePlace& place : layout.places) {
+    Layer& layer = store.layers_.emplace_back();
+    layer.column = place.column;
+    size_t offset = place.offset;
+    for (const KvPlane& plane : place.planes) {
+      layer.planes.push_back({plane, offset});
+      offset += cache_plane_bytes(plane, place.policy, backend);
+    }
+  }
   store.num_blocks_ = num_blocks;
   store.backend_ = &backend;
   store.memory_ = TRY(backend.allocate(total, MemoryUse::kKv));
   return store;
 }
 
-KvLayer KvStore::layer(int layer_idx) {
+const KvStore::Layer& KvStore::at(int layer_idx) const {
   const auto idx = static_cast<size_t>(layer_idx);
-  CHECK(idx < shapes_.size(), "layer {} of {}", layer_idx, shapes_.size());
-  return {shapes_[idx], memory_.data() + static_cast<ptrdiff_t>(layer_offset_[idx]), block_bytes_};
+  CHECK(idx < layers_.size() && layers_[idx].column >= 0, "layer {} keeps nothing", layer_idx);
+  return layers_[idx];
+}
+
+KvLayer KvStore::layer(int layer_idx) {
+  const Layer& layer = at(layer_idx);
+  CHECK(layer.planes.size() == 2, "layer {} keeps {} planes", layer_idx, layer.planes.size());
+  const KvPlane& keys = layer.planes[0].plane;
+  const KvPlane& values = layer.planes[1].plane;
+  CHECK(
+      keys.type == values.type && keys.num_heads == values.num_heads && keys.width == values.width,
+      "keys and values of layer {} differ", layer_idx);
+  return {{keys.type, keys.num_heads, keys.width},
+          at_offset(layer.planes[0].offset),
+          block_bytes_,
+          layer.column};
+}
+
+KvPlaneView KvStore::plane(int layer_idx, int plane_idx) {
+  const Layer& layer = at(layer_idx);
+  const auto idx = static_cast<size_t>(plane_idx);
+  CHECK(idx < layer.planes.size(), "plane {} of {}", plane_idx, layer.planes.size());
+  return {layer.planes[idx].plane, at_offset(layer.planes[idx].offset), block_bytes_, layer.column};
+}
+
+DevicePtr<std::byte> KvStore::at_offset(size_t offset) {
+  return memory_.data() + static_cast<ptrdiff_t>(offset);
 }
 
 DevicePtr<std::byte> KvStore::block(int32_t block_id) {
   CHECK(block_id >= 0 && block_id < num_blocks_, "block {} of {}", block_id, num_blocks_);
-  return memory_.data() + static_cast<ptrdiff_t>(static_cast<size_t>(block_id) * block_bytes_);
+  return at_offset(static_cast<size_t>(block_id) * block_bytes_);
 }
 
 void KvStore::copy_block(int32_t from, int32_t to) {

@@ -1,37 +1,61 @@
 // KvStore: the bytes behind KV block ids. No policy: the engine's KvCache decides who holds which.
 //
-// One slab: block b is contiguous over all layers, so that a spill is one read or write. Created,
-// it is address space; the system gives memory for a page when it is written first.
+// One slab of equal blocks (model/cache_groups.h): a block is contiguous over the layers of its
+// column, so that a spill is one read or write. Created, it is address space; the system gives
+// memory for a page when it is written first.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "backend/backend.h"
+#include "model/cache_groups.h"
 
 namespace headrace {
 
+// A plane of a layer: its part of block b starts at base + b * block_stride, b from the table of
+// its column.
+struct KvPlaneView {
+  KvPlane plane;
+  DevicePtr<std::byte> base;
+  size_t block_stride = 0;
+  int table = 0;
+};
+
 class KvStore {
  public:
-  // layers[i] is the shape of layer i's cache. kExhausted when memory is short.
-  // The backend outlives the store.
-  static Result<KvStore> create(Backend& backend, std::vector<KvShape> layers, int64_t num_blocks);
-  static size_t block_bytes(const Backend& backend, const std::vector<KvShape>& layers);
+  // kExhausted when memory is short. The backend outlives the store.
+  static Result<KvStore> create(Backend& backend, const CacheLayout& layout, int64_t num_blocks);
 
+  // A layer whose planes are keys and values of one shape.
   KvLayer layer(int layer_idx);
+  KvPlaneView plane(int layer_idx, int plane_idx);
   int64_t num_blocks() const { return num_blocks_; }
+  int num_columns() const { return num_columns_; }
   size_t num_bytes() const { return memory_.size(); }
+  size_t block_bytes() const { return block_bytes_; }
   // Copies one block's bytes over another's (fork of a sequence).
   void copy_block(int32_t from, int32_t to);
   void zero_block(int32_t block_id);
 
  private:
+  struct Plane {
+    KvPlane plane;
+    size_t offset = 0;
+  };
+  struct Layer {
+    int column = -1;
+    std::vector<Plane> planes;
+  };
+  const Layer& at(int layer_idx) const;
+  DevicePtr<std::byte> at_offset(size_t offset);
   DevicePtr<std::byte> block(int32_t block_id);
 
   Backend* backend_ = nullptr;
-  std::vector<KvShape> shapes_;
-  std::vector<size_t> layer_offset_;  // of each layer within a block
+  std::vector<Layer> layers_;
+  int num_columns_ = 0;
   size_t block_bytes_ = 0;
   int64_t num_blocks_ = 0;
   DeviceMemory memory_;

@@ -12,12 +12,27 @@
 namespace headrace {
 namespace {
 
-std::vector<KvShape> kv_shapes_of(const ModelConfig& config, const ModelOptions& options) {
-  std::vector<KvShape> shapes;
-  for (const LayerConfig& layer : config.layers) {
-    shapes.push_back({options.kv_type, layer.num_key_value_heads, layer.head_dim});
+// What the layers of a decoder keep: keys and values, those with equal windows in one group. A
+// window that no context fills is full attention.
+std::vector<CacheGroup> cache_groups_of(const ModelConfig& config, KvType type) {
+  std::vector<CacheGroup> groups;
+  for (int i = 0; i < config.num_layers(); ++i) {
+    const LayerConfig& layer = config.layers[static_cast<size_t>(i)];
+    const int64_t longest = config.max_position_embeddings;
+    const bool is_full = longest > 0 && layer.sliding_window >= longest;
+    const int64_t window = is_full ? 0 : layer.sliding_window;
+    auto group = std::find_if(groups.begin(), groups.end(),
+                              [window](const CacheGroup& other) { return other.window == window; });
+    if (group == groups.end()) {
+      group = groups.emplace(groups.end());
+      group->policy = window > 0 ? CachePolicy::kWindow : CachePolicy::kFull;
+      group->window = window;
+    }
+    group->layers.push_back({i,
+                             {{"keys", type, layer.num_key_value_heads, layer.head_dim},
+                              {"values", type, layer.num_key_value_heads, layer.head_dim}}});
   }
-  return shapes;
+  return groups;
 }
 
 constexpr size_t kOtherBytes = size_t{48} << 20;
@@ -27,7 +42,7 @@ MemoryPlan plan_memory(const ModelConfig& config, const FoundWeights& found, con
                        const ModelOptions& options) {
   MemoryPlan plan;
   plan.weights = packed_bytes(found, backend);
-  plan.kv_block = KvStore::block_bytes(backend, kv_shapes_of(config, options));
+  plan.kv = plan_cache(cache_groups_of(config, options.kv_type), backend);
   plan.workspace = Workspace::num_bytes(config, options);
   const auto logits_of_token = static_cast<size_t>(options.max_logit_rows) * sizeof(float);
   plan.other =
@@ -47,7 +62,9 @@ class DecoderModel : public Model {
 
   const ModelConfig& config() const override { return config_; }
   const ModelOptions& options() const override { return options_; }
-  std::vector<KvShape> kv_shapes() const override { return kv_shapes_of(config_, options_); }
+  std::vector<CacheGroup> cache_groups() const override {
+    return cache_groups_of(config_, options_.kv_type);
+  }
 
   void forward(const Batch& batch, KvStore& kv, const StepOutput& output,
                const HiddenTap& tap) override {

@@ -10,6 +10,7 @@
 #include "base/result.h"
 #include "checkpoint/checkpoint.h"
 #include "model/batch.h"
+#include "model/cache_groups.h"
 #include "model/config/config.h"
 #include "model/kv_store.h"
 #include "model/memory_plan.h"
@@ -34,7 +35,8 @@ class Model {
 
   virtual const ModelConfig& config() const = 0;
   virtual const ModelOptions& options() const = 0;
-  virtual std::vector<KvShape> kv_shapes() const = 0;  // one per layer
+  // What its layers keep of a sequence.
+  virtual std::vector<CacheGroup> cache_groups() const = 0;
 
   // One step: appends K and V of every token to the store, fills the output (float32, multipliers
   // and softcap applied). Batch sizes are within the options. Engine thread.

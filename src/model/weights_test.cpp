@@ -187,7 +187,7 @@ TEST(Weights, LoadingTakesWhatThePlanSays) {
   ASSERT_TRUE(model.ok()) << model.error().message;
   EXPECT_EQ(last_done, plan->weights);
   EXPECT_EQ(last_total, plan->weights);
-  EXPECT_EQ(plan->kv_block, KvStore::block_bytes(*backend, (*model)->kv_shapes()));
+  EXPECT_EQ(plan->kv.block_bytes, plan_cache((*model)->cache_groups(), *backend).block_bytes);
   // At least the residual stream, q, k, v and the MLP of four tokens.
   EXPECT_GE(plan->workspace, 4 * (8 + 16 + 12) * sizeof(float));
 }

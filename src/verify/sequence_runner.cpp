@@ -1,7 +1,6 @@
 #include "verify/sequence_runner.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 namespace headrace {
@@ -9,8 +8,9 @@ namespace headrace {
 Result<SequenceRunner> SequenceRunner::create(Model& model, Backend& backend, int64_t max_tokens,
                                               int chunk_tokens) {
   const int64_t num_blocks = (max_tokens + kBlockTokens - 1) / kBlockTokens;
+  const CacheLayout layout = plan_cache(model.cache_groups(), backend);
   KvStore store =
-      TRY(KvStore::create(backend, model.kv_shapes(), std::max<int64_t>(num_blocks, 1)));
+      TRY(KvStore::create(backend, layout, std::max<int64_t>(num_blocks, 1) * layout.num_columns));
   if (chunk_tokens <= 0) chunk_tokens = model.options().max_batch_tokens;
   const auto num_logits = static_cast<size_t>(model.options().max_logit_rows) *
                           static_cast<size_t>(model.config().vocab_size);
@@ -24,10 +24,10 @@ SequenceRunner::SequenceRunner(Model& model, Backend& backend, KvStore store, De
       backend_(&backend),
       store_(std::move(store)),
       chunk_tokens_(chunk_tokens),
-      logits_(std::move(logits)) {
-  block_table_.resize(static_cast<size_t>(store_.num_blocks()));
-  std::iota(block_table_.begin(), block_table_.end(), 0);
-}
+      tables_(WholeTables::in_order(store_.num_blocks() / store_.num_columns() * kBlockTokens,
+                                    store_.num_columns(),
+                                    store_.num_blocks() / store_.num_columns())),
+      logits_(std::move(logits)) {}
 
 void SequenceRunner::restart() {
   tokens_.clear();
@@ -38,8 +38,8 @@ void SequenceRunner::restart() {
 void SequenceRunner::append(std::span<const int32_t> ids, int64_t first_visited,
                             const LogitVisitor& visit, const HiddenTap& tap) {
   tokens_.insert(tokens_.end(), ids.begin(), ids.end());
-  CHECK(num_tokens() <= store_.num_blocks() * kBlockTokens, "{} tokens in {} blocks", num_tokens(),
-        store_.num_blocks());
+  CHECK(num_tokens() <= tables_.num_tokens(), "{} tokens, there is room for {}", num_tokens(),
+        tables_.num_tokens());
   const int64_t epoch = model_->rope_epoch(num_tokens());
   if (epoch != rope_epoch_) num_computed_ = 0;
   rope_epoch_ = epoch;
@@ -57,7 +57,7 @@ void SequenceRunner::compute_chunk(int64_t first_visited, const LogitVisitor& vi
   for (int64_t position = first_logit; position < end; ++position) {
     logit_rows_.push_back(static_cast<int32_t>(position - begin));
   }
-  const Span span{0, static_cast<int32_t>(end - begin), begin, {block_table_.data()}, rope_epoch_};
+  const Span span{0, static_cast<int32_t>(end - begin), begin, tables_.data(), rope_epoch_};
   const auto ids =
       std::span(tokens_).subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
   model_->forward(Batch{ids, {&span, 1}, logit_rows_}, store_, logits_.as<float>(), tap);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "model/model.h"
+#include "model/whole_tables.h"
 
 namespace headrace {
 
@@ -43,7 +44,7 @@ class SequenceRunner {
   Backend* backend_;
   KvStore store_;
   int chunk_tokens_;
-  std::vector<int32_t> block_table_;
+  WholeTables tables_;
   std::vector<int32_t> tokens_;
   int64_t num_computed_ = 0;
   int64_t rope_epoch_ = 0;

@@ -49,7 +49,11 @@ class Sequence {
     const int64_t width = q_width + int64_t{2} * setup_.num_kv_heads * setup_.head_dim;
     const int64_t count = end - first;
     std::vector<float> q(static_cast<size_t>(count * q_width));
-    const Span span{0, static_cast<int32_t>(count), first, {table_.data()}};
+    // What no row sees is given back: its entry must not be looked at.
+    const int64_t lowest = setup_.window > 0 ? std::max<int64_t>(0, first - setup_.window + 1) : 0;
+    std::fill_n(table_.begin(), lowest / kBlockTokens, -1);
+    const int32_t* const table = table_.data();
+    const Span span{0, static_cast<int32_t>(count), first, &table};
     QkvArgs append;
     append.qkv = on_device(qkv.data() + first * width);
     append.q_out = on_device(q.data());
@@ -349,7 +353,8 @@ void check_neighbours(KvType type) {
     const size_t stride = backend->kv_layer_bytes(shape);
     std::vector<std::byte> slab(stride * 14, std::byte{0xFF});
     const int32_t tables[2][7] = {{0, 2, 4, 6, 8, 10, 12}, {1, 3, 5, 7, 9, 11, 13}};
-    const Span spans[] = {{0, 100, 0, {tables[0]}}, {100, 100, 0, {tables[1]}}};
+    const int32_t* const table_of[] = {tables[0], tables[1]};
+    const Span spans[] = {{0, 100, 0, &table_of[0]}, {100, 100, 0, &table_of[1]}};
     std::vector<float> both = first;
     both.insert(both.end(), second.begin(), second.end());
     std::vector<float> q(2 * out_size(setup)), out(2 * out_size(setup));
@@ -471,12 +476,12 @@ struct QkvInputs {
 
 // Attention of unit queries e_0 on one position, with a sink of 0: out = v / (1 + exp(-k[0])).
 std::vector<float> read_back(Backend& backend, const QkvArgs& append, int position,
-                             const int32_t* table) {
+                             const int32_t* const* tables) {
   const int dim = append.kv.shape.head_dim;
   std::vector<float> unit(static_cast<size_t>(append.num_heads * dim)), out(unit.size());
   for (int h = 0; h < append.num_heads; ++h) unit[static_cast<size_t>(h * dim)] = 1.0f;
   const std::vector<float> sinks(static_cast<size_t>(append.num_heads), 0.0f);
-  const Span one{0, 1, position, {table}};
+  const Span one{0, 1, position, tables};
   AttentionArgs attend;
   attend.q = on_device(unit.data());
   attend.out = on_device(out.data());
@@ -501,7 +506,7 @@ void check_qkv_row(Backend& backend, const QkvCase& setup, const QkvInputs& in, 
   for (size_t i = 0; i < q.size(); ++i) ASSERT_NEAR(double{found_q[i]}, scale * q[i], 1e-5) << i;
   const float* k_row = row + QkvInputs::kHeads * dim;
   const auto k = expected_heads(setup, k_row, QkvInputs::kKvHeads, in.k_weight.data(), cos, sin);
-  const auto out = read_back(backend, args, QkvInputs::kFirst + m, args.spans[0].tables[0]);
+  const auto out = read_back(backend, args, QkvInputs::kFirst + m, args.spans[0].tables);
   for (int h = 0; h < QkvInputs::kKvHeads; ++h) {
     const double weight = 1 / (1 + std::exp(-k[static_cast<size_t>(h * dim)]));
     const float* v = k_row + (QkvInputs::kKvHeads + h) * dim;
@@ -528,8 +533,9 @@ TEST(FinishQkv, MatchesFloat64) {
       const QkvInputs inputs(setup.head_dim, random);
       const KvShape shape{KvType::kF32, QkvInputs::kKvHeads, setup.head_dim};
       std::vector<std::byte> memory(backend->kv_layer_bytes(shape) * 2, std::byte{0xFF});
-      const int32_t table[] = {1, 0};
-      const Span span{0, QkvInputs::kRows, QkvInputs::kFirst, {table}};
+      const int32_t blocks[] = {1, 0};
+      const int32_t* const table = blocks;
+      const Span span{0, QkvInputs::kRows, QkvInputs::kFirst, &table};
       GuardedFloats q(static_cast<size_t>(QkvInputs::kRows * QkvInputs::kHeads * setup.head_dim));
       QkvArgs args = inputs.args(setup);
       args.q_out = on_device(q.data());

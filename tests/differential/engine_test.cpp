@@ -27,10 +27,10 @@ fs::path tiny_folder() {
   return fs::path(HEADRACE_SOURCE_DIR) / "../shared/golden/tiny";
 }
 
-// Full attention, sliding windows, and rope tables that change as a sequence grows.
+// Full attention, windows beside it and alone, and rope tables that change as a sequence grows.
 const std::vector<std::string>& model_names() {
-  static const std::vector<std::string> names = {"llama", "gemma3", "qwen3", "llama_dynamic",
-                                                 "phi3_longrope"};
+  static const std::vector<std::string> names = {"llama", "gemma3",        "mistral",
+                                                 "qwen3", "llama_dynamic", "phi3_longrope"};
   return names;
 }
 
@@ -59,12 +59,17 @@ std::vector<std::string> available_isas() {
   return isas;
 }
 
-EngineOptions engine_options(int max_batch_tokens, int max_sequences, int64_t num_blocks) {
+constexpr int64_t kContext = 180;  // beyond the 48 of the models with a changing rope table
+
+// Blocks for so many sequences of the whole context.
+EngineOptions engine_options(const Loaded& loaded, int max_batch_tokens, int max_sequences,
+                             int64_t num_contexts) {
   EngineOptions options;
   options.max_batch_tokens = max_batch_tokens;
   options.max_sequences = max_sequences;
-  options.num_kv_blocks = num_blocks;
-  options.max_context = 180;  // beyond the 48 of the models with a changing rope table
+  const CacheLayout layout = plan_cache(loaded.model->cache_groups(), *loaded.backend);
+  options.num_kv_blocks = num_contexts * most_blocks(layout.rules, kContext, max_batch_tokens);
+  options.max_context = kContext;
   return options;
 }
 
@@ -110,22 +115,23 @@ void expect_invariant(const fs::path& folder, const std::string& isa, Met* met) 
   Loaded one_thread = load(folder, isa, 1);
   std::vector<Collector> alone;
   for (const Request& request : requests) {
-    const auto engine = make_engine(one_thread, engine_options(96, 1, 64));
+    const auto engine = make_engine(one_thread, engine_options(one_thread, 96, 1, 5));
     alone.push_back(run_together(*engine, {request})[0]);
   }
   Loaded two_threads = load(folder, isa, 2);
   {
-    const auto engine = make_engine(two_threads, engine_options(96, 10, 200));
+    const auto engine = make_engine(two_threads, engine_options(two_threads, 96, 10, 16));
     expect_equal(alone, run_together(*engine, requests));
     expect_equal(alone, run_together(*engine, requests));
     met->num_prefix_hits += engine->metrics().prefix_cache_hits;
   }
   {
-    const auto engine = make_engine(two_threads, engine_options(7, 4, 200));  // odd chunks
+    const auto engine =
+        make_engine(two_threads, engine_options(two_threads, 7, 4, 16));  // odd chunks
     expect_equal(alone, run_together(*engine, requests));
   }
   {
-    const auto engine = make_engine(two_threads, engine_options(96, 10, 12));
+    const auto engine = make_engine(two_threads, engine_options(two_threads, 96, 10, 1));
     expect_equal(alone, run_together(*engine, requests));
     met->num_preemptions += engine->snapshot().num_preemptions;
   }
@@ -161,7 +167,7 @@ TEST(EngineDifferential, GreedyIdsAreThoseOfTransformers) {
     text << std::ifstream(tiny_folder() / name / "expect.json").rdbuf();
     const boost::json::value expect = parse_json(text.str(), name).value();
     Loaded loaded = load(tiny_folder() / name, "auto", 2);
-    const auto engine = make_engine(loaded, engine_options(96, 8, 128));
+    const auto engine = make_engine(loaded, engine_options(loaded, 96, 8, 10));
     std::vector<Request> requests;
     std::vector<std::vector<int32_t>> expected;
     for (const auto& prompt : expect.at("prompts").as_array()) {

@@ -150,7 +150,8 @@ TEST(Ops, QkvLinearEqualsItsTwoHalves) {
     const KvShape kv{KvType::kF32, kKvHeads, kDim};
     const size_t stride = backend->kv_layer_bytes(kv);
     const int32_t blocks[] = {0, 1, 2};
-    const Span spans[] = {{0, 20, 0, {blocks}}, {20, 17, 20, {blocks}}};
+    const int32_t* const table = blocks;
+    const Span spans[] = {{0, 20, 0, &table}, {20, 17, 20, &table}};
     std::vector<float> q[2];
     std::vector<std::byte> memory[2];
     std::vector<float> projection[2];

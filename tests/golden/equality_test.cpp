@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "golden/golden_data.h"
+#include "model/whole_tables.h"
 #include "verify/golden.h"
 #include "verify/sequence_runner.h"
 
@@ -25,20 +26,22 @@ class Player {
         backend_(backend),
         sequences_(sequences),
         computed_(sequences.size()),
-        tables_(sequences.size()),
         logits_(sequences.size()) {
     const auto num_logits = static_cast<size_t>(kMaxRows * model.config().vocab_size);
     step_logits_ = backend.allocate(num_logits * sizeof(float), MemoryUse::kResults).value();
+    std::vector<std::vector<int32_t>> dealt(sequences.size());
     int32_t next_block = 0;
-    for (bool dealt = true; dealt;) {
-      dealt = false;
+    for (bool deals = true; deals;) {
+      deals = false;
       for (size_t i = 0; i < sequences.size(); ++i) {
-        if (tables_[i].size() * kBlockTokens >= sequences[i].size()) continue;
-        tables_[i].push_back(next_block++);
-        dealt = true;
+        if (dealt[i].size() * kBlockTokens >= sequences[i].size()) continue;
+        dealt[i].push_back(next_block++);
+        deals = true;
       }
     }
-    auto store = KvStore::create(backend, model.kv_shapes(), next_block);
+    const CacheLayout layout = plan_cache(model.cache_groups(), backend);
+    for (const auto& ids : dealt) tables_.emplace_back(ids, layout.num_columns, next_block);
+    auto store = KvStore::create(backend, layout, next_block * layout.num_columns);
     EXPECT_TRUE(store.ok());
     store_ = std::move(store).value();
   }
@@ -48,10 +51,8 @@ class Player {
     std::vector<Span> spans;
     for (const auto& [idx, count] : step) {
       const auto& sequence = sequences_[idx];
-      spans.push_back({static_cast<int32_t>(ids.size()),
-                       count,
-                       static_cast<int64_t>(computed_[idx]),
-                       {tables_[idx].data()},
+      spans.push_back({static_cast<int32_t>(ids.size()), count,
+                       static_cast<int64_t>(computed_[idx]), tables_[idx].data(),
                        model_.rope_epoch(static_cast<int64_t>(sequence.size()))});
       for (int32_t i = 0; i < count; ++i) {
         rows.push_back(static_cast<int32_t>(ids.size()));
@@ -76,7 +77,7 @@ class Player {
   Backend& backend_;
   const Sequences& sequences_;
   std::vector<size_t> computed_;
-  std::vector<std::vector<int32_t>> tables_;
+  std::vector<WholeTables> tables_;
   Logits logits_;
   KvStore store_;
   DeviceMemory step_logits_;

@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <set>
 
 #include "fuzz/counting_allocator.h"
 #include "golden/golden_data.h"
+#include "model/whole_tables.h"
 #include "verify/golden.h"
 #include "verify/sequence_runner.h"
 
@@ -26,7 +28,9 @@ class Stepper {
         Model::load(**checkpoint, *backend_, {.max_batch_tokens = kRows, .max_logit_rows = kRows});
     EXPECT_TRUE(model.ok());
     model_ = std::move(model).value();
-    auto store = KvStore::create(*backend_, model_->kv_shapes(), 8);
+    const CacheLayout layout = plan_cache(model_->cache_groups(), *backend_);
+    table_.emplace(std::vector<int32_t>{3, 1, 0, 2, 7, 6, 5, 4}, layout.num_columns, 8);
+    auto store = KvStore::create(*backend_, layout, 8 * layout.num_columns);
     EXPECT_TRUE(store.ok());
     store_ = std::move(store).value();
     const auto num_logits = static_cast<size_t>(kRows * model_->config().vocab_size);
@@ -41,7 +45,7 @@ class Stepper {
     for (int32_t i = 0; i < count; ++i) {
       ids[static_cast<size_t>(i)] = static_cast<int32_t>((first + i) * 37 % 200);
     }
-    const Span span{0, count, first, {table_.data()}};
+    const Span span{0, count, first, table_->data()};
     const Batch batch{
         std::span(ids).first(static_cast<size_t>(count)), {&span, 1}, logit_rows, best_rows};
     model_->forward(batch, store_, {logits_.as<float>(), best_.data()});
@@ -62,7 +66,7 @@ class Stepper {
   KvStore store_;
   DeviceMemory logits_;
   std::vector<BestOutput> best_;
-  const std::array<int32_t, 8> table_ = {3, 1, 0, 2, 7, 6, 5, 4};
+  std::optional<WholeTables> table_;
 };
 
 std::vector<std::string> all_models() {

@@ -66,7 +66,7 @@ Figures load_and_run(const std::string& path, const std::string& cache) {
   for (int32_t i = 0; i < kTokens; ++i) ids.push_back(i * 7 % 1000);
   runner.append(ids, kTokens - 1, [](int64_t, std::span<const float>) {});
   figures.planned =
-      static_cast<double>(plan.weights + plan.workspace + plan.kv_block * (kTokens / kBlockTokens));
+      static_cast<double>(plan.weights + plan.workspace + plan.kv.bytes_for(kTokens, kTokens));
   figures.running = status_bytes("VmRSS") - before;
   figures.peak = status_bytes("VmHWM") - before;
   return figures;

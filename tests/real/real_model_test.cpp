@@ -20,6 +20,7 @@
 #include "backend/cpu/cpu_backend.h"
 #include "checkpoint/checkpoint.h"
 #include "model/model.h"
+#include "model/whole_tables.h"
 #include "verify/sequence_runner.h"
 
 namespace headrace {
@@ -189,11 +190,15 @@ class Invariance : public ::testing::TestWithParam<std::string> {
     std::vector<int32_t> all(others.begin() + 5, others.begin() + 5 + kBefore);
     all.insert(all.end(), ids.begin(), ids.end());
     all.insert(all.end(), others.begin() + 5 + kBefore, others.end());
-    auto store = KvStore::create(*backend_, model_->kv_shapes(), 16).value();
-    const std::vector<int32_t> tables[] = {{9, 3, 7}, {1, 8, 2, 12, 5}, {4, 11}};
-    const Span spans[] = {{0, kBefore, 0, {tables[0].data()}},
-                          {kBefore, kTokens, 0, {tables[1].data()}},
-                          {kBefore + kTokens, kAfter, 0, {tables[2].data()}}};
+    const CacheLayout layout = plan_cache(model_->cache_groups(), *backend_);
+    const int columns = layout.num_columns;
+    auto store = KvStore::create(*backend_, layout, 16 * columns).value();
+    const WholeTables tables[] = {WholeTables({9, 3, 7}, columns, 16),
+                                  WholeTables({1, 8, 2, 12, 5}, columns, 16),
+                                  WholeTables({4, 11}, columns, 16)};
+    const Span spans[] = {{0, kBefore, 0, tables[0].data()},
+                          {kBefore, kTokens, 0, tables[1].data()},
+                          {kBefore + kTokens, kAfter, 0, tables[2].data()}};
     std::vector<int32_t> rows;
     for (int i = kTokens - kKept; i < kTokens; ++i) rows.push_back(kBefore + i);
     LogitRun run{"batched", std::vector<float>(rows.size() * static_cast<size_t>(vocab_size))};

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <span>
 #include <string>
@@ -47,10 +48,17 @@ inline uint64_t prefix_hash(const std::vector<int32_t>& tokens, size_t count, in
   return hash;
 }
 
-// The slots of a pool of blocks, holding prefix hashes.
+// The slots of a pool of blocks, holding prefix hashes: its own, or those of a KV store.
 class HashKv {
  public:
-  explicit HashKv(int64_t num_blocks) : slots_(static_cast<size_t>(num_blocks) * kBlockTokens) {}
+  explicit HashKv(int64_t num_blocks = 0)
+      : own_(static_cast<size_t>(num_blocks) * kBlockTokens * sizeof(Slot)),
+        base_(own_.data()),
+        block_stride_(kBlockTokens * sizeof(Slot)) {}
+  void bind(const KvPlaneView& plane) {
+    base_ = raw(plane.base);
+    block_stride_ = plane.block_stride;
+  }
 
   // Verifies positions [0, first), then stores positions [first, first + count); returns the hash
   // after each. Counts what does not fit in num_errors().
@@ -72,18 +80,25 @@ class HashKv {
     return hashes;
   }
   int64_t num_errors() const { return num_errors_; }
+  void copy_block(int32_t from, int32_t to) {
+    std::memcpy(base_ + static_cast<size_t>(to) * block_stride_,
+                base_ + static_cast<size_t>(from) * block_stride_, block_stride_);
+  }
 
  private:
   struct Slot {
-    int32_t token = -1;
-    uint64_t hash = 0;
+    int32_t token;
+    uint64_t hash;
   };
   Slot& at(const int32_t* block_table, int64_t position) {
-    const int64_t block_id = block_table[position / kBlockTokens];
-    return slots_[static_cast<size_t>(block_id * kBlockTokens + position % kBlockTokens)];
+    const auto block_id = static_cast<size_t>(block_table[position / kBlockTokens]);
+    auto* slots = reinterpret_cast<Slot*>(base_ + block_id * block_stride_);
+    return slots[position % kBlockTokens];
   }
 
-  std::vector<Slot> slots_;
+  std::vector<std::byte> own_;
+  std::byte* base_;
+  size_t block_stride_;
   int64_t num_errors_ = 0;
 };
 
@@ -104,7 +119,10 @@ class FakeBackend final : public HostBackend {
   std::string packing_id() const override { return "fake"; }
   Status reserve(int64_t) override { return {}; }
   size_t packed_bytes(std::span<const WeightView>, WeightRole) const override { return 0; }
-  size_t kv_layer_bytes(const KvShape&) const override { return 64; }
+  size_t kv_plane_bytes(const KvPlane& plane) const override {
+    return static_cast<size_t>(plane.num_heads) * static_cast<size_t>(plane.width) * 4 *
+           kBlockTokens;
+  }
   void embed(const PackedWeight&, std::span<const int32_t>, float, DevicePtr<float>) override {
     unused();
   }
@@ -142,7 +160,6 @@ struct FakeModelOptions {
   int64_t max_positions = 512;
   int max_batch_tokens = 64;
   int max_logit_rows = 16;
-  int64_t num_blocks = 256;           // the engine's, or more
   int64_t short_context = INT64_MAX;  // rope epoch 1 past this many tokens
   std::chrono::microseconds step_time{0};
   int32_t poison_token = -1;  // rows of this token have one NaN among their logits
@@ -151,7 +168,7 @@ struct FakeModelOptions {
 
 class FakeModel final : public Model {
  public:
-  explicit FakeModel(const FakeModelOptions& fake) : fake_(fake), kv_(fake.num_blocks) {
+  explicit FakeModel(const FakeModelOptions& fake) : fake_(fake) {
     config_.vocab_size = fake.vocab_size;
     config_.max_position_embeddings = fake.max_positions;
     options_.max_batch_tokens = fake.max_batch_tokens;
@@ -160,12 +177,16 @@ class FakeModel final : public Model {
 
   const ModelConfig& config() const override { return config_; }
   const ModelOptions& options() const override { return options_; }
-  std::vector<KvShape> kv_shapes() const override { return {KvShape{KvType::kF32, 1, 4}}; }
+  std::vector<CacheGroup> cache_groups() const override {
+    return {CacheGroup{{CacheLayer{0, {{"hashes", KvType::kF32, 1, 4}}}}}};
+  }
   int64_t rope_epoch(int64_t num_tokens) const override {
     return num_tokens > fake_.short_context ? 1 : 0;
   }
 
-  void forward(const Batch& batch, KvStore&, const StepOutput& output, const HiddenTap&) override {
+  void forward(const Batch& batch, KvStore& store, const StepOutput& output,
+               const HiddenTap&) override {
+    kv_.bind(store.plane(0, 0));
     if (fake_.step_time.count() > 0) std::this_thread::sleep_for(fake_.step_time);
     CHECK(batch.token_ids.size() <= static_cast<size_t>(fake_.max_batch_tokens));
     CHECK(batch.logit_rows.size() + batch.best_rows.size() <=

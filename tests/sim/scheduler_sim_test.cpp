@@ -146,10 +146,13 @@ class Simulation {
     check_order(started_before);
     check_turns();
     if (testing::Test::HasFatalFailure()) return;
+    scheduler_.take_tainted_blocks();
+    for (const BlockCopy& copy : scheduler_.take_block_copies()) {
+      kv_.copy_block(copy.from, copy.to);
+    }
     std::vector<SpanResult> results = compute(plan);
     log_.committed(results, ++now_);
     scheduler_.commit(results, now_, &events_);
-    scheduler_.take_tainted_blocks();
     take_events();
     const Status sound = scheduler_.check();
     ASSERT_TRUE(sound.ok()) << sound.error().message;
@@ -172,7 +175,7 @@ class Simulation {
       ASSERT_GE(span.num_rows, 1);
       const int64_t end = span.end_position();
       ASSERT_LE(end, sequence.num_known());
-      ASSERT_TRUE(sequence.table.covers(end));
+      ASSERT_TRUE(scheduler_.kv_cache().covers(end, sequence.table));
       ASSERT_EQ(span.num_sampled, sequence.samples() && end == sequence.num_known() ? 1 : 0);
       ASSERT_EQ(span.rope_epoch, options_.rope_epoch(sequence.num_known()));
       if (span.num_scored > 0) {
@@ -210,8 +213,8 @@ class Simulation {
   void check_following(const Sequence& sequence) {
     const Sequence* leader = scheduler_.find(sequence.leader_id);
     if (leader == nullptr || !leader->running) return;
-    ASSERT_EQ(leader->domain_id, sequence.domain_id);
-    const auto common = sequence.awaited_blocks * kBlockTokens;
+    ASSERT_EQ(leader->request.cache_domain, sequence.request.cache_domain);
+    const auto common = sequence.awaited_tokens;
     ASSERT_LT(common, sequence.num_known());
     ASSERT_TRUE(std::equal(sequence.tokens.begin(), sequence.tokens.begin() + common,
                            leader->tokens.begin()));
@@ -346,7 +349,7 @@ class Simulation {
 
   void check_end() {
     ASSERT_TRUE(live_.empty());
-    ASSERT_EQ(scheduler_.kv_cache().num_used(), 0);
+    ASSERT_EQ(scheduler_.kv_cache().pool().num_used(), 0);
     for (const auto& [id, record] : records_) {
       ASSERT_EQ(record.num_terminal, 1) << "request " << id;
       ASSERT_EQ(record.last.usage.prompt_tokens,

@@ -51,7 +51,7 @@ void append_rows(const CpuContext& context, const QkvArgs& args, const Span& spa
   rows.kv_base = reinterpret_cast<uint8_t*>(raw(args.kv.base));
   rows.kv_block_stride = args.kv.block_stride;
   rows.first_position = span.first_position + (begin - span.first_row);
-  rows.block_table = span.tables[static_cast<size_t>(args.kv.group)];
+  rows.block_table = span.tables[args.kv.table];
   rows.q_norm = args.qk_norm == QkNorm::kNone ? nullptr : raw(args.q_norm_weight);
   rows.k_norm = args.qk_norm == QkNorm::kNone ? nullptr : raw(args.k_norm_weight);
   rows.norm_whole = args.qk_norm == QkNorm::kWhole;
@@ -227,7 +227,7 @@ void AttentionPlan::run_tile(const Tile& tile, const TileWork& work, int member)
   rows.kv_type = kv_dtype(shape.type);
   rows.kv_base = reinterpret_cast<const uint8_t*>(raw(args_.kv.base));
   rows.kv_block_stride = args_.kv.block_stride;
-  rows.block_table = tile.span->tables[static_cast<size_t>(args_.kv.group)];
+  rows.block_table = tile.span->tables[args_.kv.table];
   rows.scale = args_.scale;
   rows.softcap = args_.softcap;
   rows.window = args_.window;

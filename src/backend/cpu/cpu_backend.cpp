@@ -66,9 +66,9 @@ class CpuBackend final : public HostBackend {
     return packed_weight_bytes(parts, role);
   }
 
-  size_t kv_layer_bytes(const KvShape& shape) const override {
-    return 2 * static_cast<size_t>(shape.num_kv_heads) *
-           kv_plane_bytes(kv_dtype(shape.type), shape.head_dim);
+  size_t kv_plane_bytes(const KvPlane& plane) const override {
+    return static_cast<size_t>(plane.num_heads) *
+           cpu::kv_plane_bytes(kv_dtype(plane.type), plane.width);
   }
 
   void embed(const PackedWeight& table, std::span<const int32_t> ids, float scale,
@@ -167,7 +167,7 @@ class CpuBackend final : public HostBackend {
 
   void check_qkv(const QkvArgs& args) const {
     check_heads(args.num_heads, args.kv.shape);
-    check_group(args.kv);
+    check_table(args.kv);
     check_spans(args.spans, args.num_rows);
     CHECK(
         args.rope_dims >= 0 && args.rope_dims % 2 == 0 && args.rope_dims <= args.kv.shape.head_dim,
@@ -181,9 +181,7 @@ class CpuBackend final : public HostBackend {
     CHECK(shape.head_dim > 0 && shape.head_dim <= kMaxHeadDim, "head_dim {}", shape.head_dim);
   }
 
-  static void check_group(const KvLayer& kv) {
-    CHECK(kv.group >= 0 && kv.group < kMaxCacheGroups, "cache group {}", kv.group);
-  }
+  static void check_table(const KvLayer& kv) { CHECK(kv.table >= 0, "table {}", kv.table); }
 
   static void check_spans(std::span<const Span> spans, int64_t num_rows) {
     int64_t covered = 0;

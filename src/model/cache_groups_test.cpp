@@ -1,0 +1,121 @@
+#include "model/cache_groups.h"
+
+#include <gtest/gtest.h>
+
+#include "model/testing/cache_models.h"
+
+namespace headrace {
+namespace {
+
+using testing::alternating;
+using testing::keys_and_values;
+using testing::reference_backend;
+
+std::vector<int> columns_of(const CacheLayout& layout) {
+  std::vector<int> columns;
+  for (const CachePlace& place : layout.places) columns.push_back(place.column);
+  return columns;
+}
+
+TEST(CacheGroups, OneGroupIsOneColumnWithAllLayers) {
+  const auto backend = reference_backend();
+  CacheGroup group;
+  for (int i = 0; i < 30; ++i) group.layers.push_back({i, keys_and_values(KvType::kBF16, 3, 64)});
+  const CacheLayout layout = plan_cache({group}, *backend);
+  EXPECT_EQ(layout.num_columns, 1);
+  EXPECT_EQ(layout.block_bytes, 30 * backend->kv_layer_bytes({KvType::kBF16, 3, 64}));
+  EXPECT_EQ(layout.places[29].offset, 29 * backend->kv_layer_bytes({KvType::kBF16, 3, 64}));
+  EXPECT_EQ(layout.bytes_for(8192, 512), 512 * layout.block_bytes);
+}
+
+// The promise of cache groups: 18 layers, 15 of them with a window of 512, at 8,192 tokens in
+// chunks of 512.
+TEST(CacheGroups, Gemma3At8kHoldsAThirdOfWhatAllLayersWould) {
+  const auto backend = reference_backend();
+  for (const KvType type : {KvType::kF32, KvType::kBF16, KvType::kInt8}) {
+    const CacheLayout layout = plan_cache(testing::gemma3_270m(type), *backend);
+    EXPECT_EQ(layout.num_columns, 6);
+    EXPECT_EQ(columns_of(layout),
+              (std::vector<int>{0, 0, 0, 1, 1, 5, 1, 2, 2, 2, 3, 5, 3, 3, 4, 4, 4, 5}));
+    const size_t layer = backend->kv_layer_bytes({type, 1, 256});
+    EXPECT_EQ(layout.block_bytes, 3 * layer);
+    const size_t all_layers = 18 * layer * (8192 / kBlockTokens);
+    const double prefill = static_cast<double>(layout.bytes_for(8192, 512));
+    EXPECT_LE(prefill, 0.28 * static_cast<double>(all_layers));
+    const double decode = static_cast<double>(layout.bytes_for(8192, 1));
+    EXPECT_LE(decode, 0.23 * static_cast<double>(all_layers));
+  }
+}
+
+TEST(CacheGroups, CutsWasteLittle) {
+  const auto backend = reference_backend();
+  const auto planes = keys_and_values(KvType::kBF16, 4, 128);
+  const size_t layer = backend->kv_layer_bytes({KvType::kBF16, 4, 128});
+  struct Case {
+    int num_layers, period;
+    int64_t window;
+    int most_columns;
+  };
+  for (const Case& setup : {Case{26, 6, 512, 8}, Case{34, 6, 1024, 8}, Case{48, 6, 1024, 8},
+                            Case{62, 6, 1024, 14}, Case{32, 4, 4096, 5}, Case{24, 2, 128, 2}}) {
+    const auto groups = alternating(setup.num_layers, setup.period, setup.window, planes);
+    const CacheLayout layout = plan_cache(groups, *backend);
+    int64_t least = 0;  // layers times blocks, if every layer had a pool of its own
+    for (const CacheGroup& group : groups) {
+      const CacheRule rule{group.policy, group.window, 0, 1};
+      least += std::ssize(group.layers) * most_blocks({rule}, 8192, 1);
+    }
+    EXPECT_LE(layout.bytes_for(8192, 1), static_cast<size_t>(least) * layer * 108 / 100)
+        << setup.num_layers << " layers";
+    EXPECT_LE(layout.num_columns, setup.most_columns) << setup.num_layers << " layers";
+  }
+}
+
+// Layers of unequal shapes in one group, a group of one wide plane, and state.
+TEST(CacheGroups, MixedModelsFitTheirBlocks) {
+  const auto backend = reference_backend();
+  std::vector<CacheGroup> groups(3);
+  for (int i = 0; i < 12; ++i) {
+    groups[0].layers.push_back({i, keys_and_values(KvType::kBF16, i % 3 == 0 ? 8 : 2, 64)});
+  }
+  groups[1].policy = CachePolicy::kWindow;
+  groups[1].window = 100;
+  groups[1].layers = {{12, {{"latent", KvType::kBF16, 1, 576}}}};
+  groups[2].policy = CachePolicy::kState;
+  groups[2].snapshot_blocks = 4;
+  for (int i = 13; i < 19; ++i) {
+    groups[2].layers.push_back(
+        {i, {{"state", KvType::kF32, 4, 1024}, {"taps", KvType::kF32, 3, 64}}});
+  }
+  const CacheLayout layout = plan_cache(groups, *backend);
+  std::vector<size_t> ends(static_cast<size_t>(layout.num_columns), 0);
+  for (const CachePlace& place : layout.places) {
+    size_t& end = ends.at(static_cast<size_t>(place.column));
+    EXPECT_EQ(place.offset, end);
+    EXPECT_EQ(place.offset % 64, 0u);
+    for (const KvPlane& plane : place.planes)
+      end += cache_plane_bytes(plane, place.policy, *backend);
+    end = (end + 63) / 64 * 64;
+    EXPECT_LE(end, layout.block_bytes);
+  }
+  EXPECT_EQ(*std::max_element(ends.begin(), ends.end()), layout.block_bytes);
+  EXPECT_EQ(cache_plane_bytes({"state", KvType::kF32, 4, 1024}, CachePolicy::kState, *backend),
+            4u * 1024 * 4);
+  int num_columns = 0;
+  for (const CacheRule& rule : layout.rules) num_columns += rule.num_columns;
+  EXPECT_EQ(num_columns, layout.num_columns);
+}
+
+TEST(CacheGroups, MostBlocksOfEachPolicy) {
+  const CacheRule full, window{CachePolicy::kWindow, 33, 0, 2}, state{CachePolicy::kState, 0, 4, 3};
+  EXPECT_EQ(most_blocks({full}, 1, 8), 1);
+  EXPECT_EQ(most_blocks({full}, 17, 8), 2);
+  EXPECT_EQ(most_blocks({window}, 17, 8), 2 * 2);    // no more than there are
+  EXPECT_EQ(most_blocks({window}, 1000, 1), 2 * 3);  // 33 positions, badly aligned
+  EXPECT_EQ(most_blocks({window}, 1000, 8), 2 * 4);
+  EXPECT_EQ(most_blocks({state}, 1000, 8), 3 * 2);
+  EXPECT_EQ(most_blocks({full, window, state}, 1000, 8), 63 + 2 * 4 + 3 * 2);
+}
+
+}  // namespace
+}  // namespace headrace
