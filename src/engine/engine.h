@@ -12,7 +12,7 @@
 
 #include "base/result.h"
 #include "engine/engine_options.h"
-#include "engine/metrics.h"
+#include "engine/request_metrics.h"
 #include "engine/request.h"
 #include "engine/step_log.h"
 #include "model/model.h"

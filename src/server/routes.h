@@ -18,7 +18,7 @@
 #include "server/api/bundle.h"
 #include "server/api/openai.h"
 #include "server/http/http.h"
-#include "server/metrics.h"
+#include "server/exposition.h"
 #include "server/server.h"
 
 namespace headrace {

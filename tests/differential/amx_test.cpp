@@ -15,7 +15,7 @@
 #include "backend/cpu/kernels/pack.h"
 #include "backend/cpu/kernels/units.h"
 #include "backend/cpu/matmul.h"
-#include "backend/cpu/verify/verify.h"
+#include "backend/cpu/verify/row_reports.h"
 #include "base/numeric.h"
 #include "kernel_cases.h"
 #include "tile_model.h"

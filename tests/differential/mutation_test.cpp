@@ -12,7 +12,7 @@
 
 #include "backend/cpu/kernels/generic/bugs.h"
 #include "backend/cpu/kernels/isa.h"
-#include "backend/cpu/verify/verify.h"
+#include "backend/cpu/verify/row_reports.h"
 
 namespace headrace::cpu {
 

@@ -9,7 +9,8 @@
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/kernels/isa.h"
 #include "backend/cpu/verify/guarded_memory.h"
-#include "backend/cpu/verify/verify.h"
+#include "backend/cpu/verify/row_reports.h"
+#include "backend/cpu/verify/sound_unit.h"
 
 namespace headrace::cpu {
 namespace {

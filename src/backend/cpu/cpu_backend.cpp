@@ -11,7 +11,7 @@
 #include "backend/cpu/kernels/layouts.h"
 #include "backend/cpu/matmul.h"
 #include "backend/cpu/team/topology.h"
-#include "backend/cpu/verify/verify.h"
+#include "backend/cpu/verify/sound_unit.h"
 #include "backend/device_access.h"
 #include "backend/host_backend.h"
 

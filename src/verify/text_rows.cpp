@@ -1,33 +1,28 @@
-// verify tokenizer, verify template: token ids and rendered prompts against recorded ones.
+// Token ids and rendered prompts against recorded ones.
 
 #include <boost/json.hpp>
 
 #include <filesystem>
 
-#include "cli/runtime.h"
-#include "cli/verify.h"
+#include "checkpoint/text_file.h"
+#include "text/chat_template.h"
+#include "verify/verify.h"
 
 namespace headrace {
 namespace {
 
 namespace json = boost::json;
 
-Result<json::value> read_json(const std::string& path) {
-  const std::string text = TRY(read_text(path));
+constexpr size_t kMaxConversations = size_t{256} << 20;  // bytes of conversations.json
+
+Result<json::value> parse_file(const ReadFile& file) {
   boost::system::error_code error;
-  json::value value = json::parse(text, error);
+  json::value value = json::parse(file.text, error);
   if (error) {
-    return make_error(ErrorCode::kCorrupt, "'{}' is not valid JSON: {}", path, error.message());
+    return make_error(ErrorCode::kCorrupt, "'{}' is not valid JSON: {}", file.path,
+                      error.message());
   }
   return value;
-}
-
-// A tokenizer.json itself, or the tokenizer of a checkpoint.
-Result<std::unique_ptr<Tokenizer>> open_tokenizer(const Options& options, const std::string& spec) {
-  if (spec.ends_with(".json")) return Tokenizer::from_json(TRY(read_text(spec)));
-  const auto checkpoint = TRY(open_checkpoint(options, spec));
-  TextBundle text = TRY(TextBundle::load(*checkpoint));
-  return std::move(text.tokenizer);
 }
 
 std::vector<int32_t> id_list(const json::value& value) {
@@ -92,19 +87,15 @@ VerifyRow template_row(const std::string& item, const ChatTemplate* chat_templat
   return row;
 }
 
-Result<std::vector<VerifyRow>> template_rows(const std::string& path) {
-  const json::value file = TRY(read_json(path));
-  const auto folder = std::filesystem::path(path).parent_path();
-  const json::value conversations = TRY(read_json((folder / "conversations.json").string()));
-  const json::object& expect = file.as_object();
+VerifyRows compare_templates(const std::string& stem, const json::object& expect,
+                             const json::object& conversations) {
   const std::string source(expect.at("template").as_string());
   auto chat_template = ChatTemplate::create(source, json::serialize(expect.at("special_tokens")));
   const Error create_error = chat_template.ok() ? Error{} : chat_template.error();
   const ChatTemplate* usable = chat_template.ok() ? chat_template->get() : nullptr;
-  const std::string stem = std::filesystem::path(path).stem().string();
-  std::vector<VerifyRow> rows;
+  VerifyRows rows;
   for (const auto& [name, expected] : expect.at("rendered").as_object()) {
-    const json::value* conversation = conversations.as_object().if_contains(name);
+    const json::value* conversation = conversations.if_contains(name);
     if (conversation == nullptr) continue;
     rows.push_back(template_row(stem + " / " + std::string(name), usable, create_error,
                                 conversation_variables(conversation->as_object()),
@@ -115,36 +106,32 @@ Result<std::vector<VerifyRow>> template_rows(const std::string& path) {
 
 }  // namespace
 
-Result<std::vector<VerifyRow>> verify_tokenizer(const Options& options,
-                                                const std::vector<std::string>& paths) {
-  const auto tokenizer = TRY(open_tokenizer(options, paths[0]));
-  const json::value expect = TRY(read_json(paths[1]));
-  std::vector<VerifyRow> rows;
+Result<VerifyRows> tokenizer_rows(const Tokenizer& tokenizer, const ReadFile& recorded) {
+  const json::value expect = TRY(parse_file(recorded));
+  VerifyRows rows;
   try {
-    for (const json::value& recorded : expect.at("cases").as_array()) {
-      rows.push_back(tokenizer_row(*tokenizer, recorded.as_object()));
+    for (const json::value& entry : expect.at("cases").as_array()) {
+      rows.push_back(tokenizer_row(tokenizer, entry.as_object()));
     }
   } catch (const std::exception& error) {
-    return make_error(ErrorCode::kCorrupt, "'{}' is not a file of recorded token ids: {}", paths[1],
-                      error.what());
+    return make_error(ErrorCode::kCorrupt, "'{}' is not a file of recorded token ids: {}",
+                      recorded.path, error.what());
   }
   return rows;
 }
 
-Result<std::vector<VerifyRow>> verify_template(const Options&,
-                                               const std::vector<std::string>& paths) {
-  std::vector<VerifyRow> rows;
-  for (const std::string& path : paths) {
-    if (std::filesystem::path(path).filename() == "conversations.json") continue;
-    try {
-      const std::vector<VerifyRow> more = TRY(template_rows(path));
-      rows.insert(rows.end(), more.begin(), more.end());
-    } catch (const std::exception& error) {
-      return make_error(ErrorCode::kCorrupt, "'{}' is not a file of recorded prompts: {}", path,
-                        error.what());
-    }
+Result<VerifyRows> template_rows(const ReadFile& recorded) {
+  const std::filesystem::path path = recorded.path;
+  const json::value expect = TRY(parse_file(recorded));
+  ReadFile beside{(path.parent_path() / "conversations.json").string(), {}};
+  beside.text = TRY(read_text_file(beside.path, kMaxConversations));
+  const json::value conversations = TRY(parse_file(beside));
+  try {
+    return compare_templates(path.stem().string(), expect.as_object(), conversations.as_object());
+  } catch (const std::exception& error) {
+    return make_error(ErrorCode::kCorrupt, "'{}' is not a file of recorded prompts: {}",
+                      recorded.path, error.what());
   }
-  return rows;
 }
 
 }  // namespace headrace

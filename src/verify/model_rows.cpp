@@ -1,13 +1,12 @@
-// verify model: greedy ids, log-probs and perplexity of a real model against recorded ones.
+// Greedy ids, log-probs and perplexity of a real model against recorded ones.
 
 #include <boost/json.hpp>
 
+#include <algorithm>
 #include <cmath>
-#include <filesystem>
-
-#include "cli/runtime.h"
-#include "cli/verify.h"
 #include "verify/perplexity.h"
+#include "verify/sequence_runner.h"
+#include "verify/verify.h"
 
 namespace headrace {
 namespace {
@@ -63,25 +62,34 @@ VerifyRow prompt_row(SequenceRunner& runner, const json::object& recorded) {
   return row;
 }
 
-Result<VerifyRow> perplexity_row(const Options& options, Runtime& runtime,
-                                 const json::object& recorded, const std::string& text_path) {
-  const auto ids = TRY(runtime.text.tokenizer->encode(TRY(read_text(text_path)), false));
+// What is verified, with what it is verified by.
+struct Subject {
+  Model& model;
+  Backend& backend;
+  const Tokenizer& tokenizer;
+};
+
+PerplexityOptions recorded_windows(const json::object& recorded, int64_t max_windows) {
   PerplexityOptions windows;
   windows.window_tokens = recorded.at("window_tokens").to_number<int64_t>();
   windows.max_windows = recorded.at("windows").to_number<int64_t>();
-  if (options.integer("--windows") > 0) {
-    windows.max_windows = std::min(windows.max_windows, options.integer("--windows"));
-  }
+  if (max_windows > 0) windows.max_windows = std::min(windows.max_windows, max_windows);
   if (!recorded.at("bos").is_null()) windows.bos_id = recorded.at("bos").to_number<int32_t>();
-  auto runner =
-      TRY(SequenceRunner::create(*runtime.model, *runtime.backend, windows.window_tokens));
+  return windows;
+}
+
+Result<VerifyRow> perplexity_row(const Subject& subject, const ModelRecord& record,
+                                 const json::object& recorded) {
+  const auto ids = TRY(subject.tokenizer.encode(*record.text, false));
+  const PerplexityOptions windows = recorded_windows(recorded, record.max_windows);
+  auto runner = TRY(SequenceRunner::create(subject.model, subject.backend, windows.window_tokens));
   const PerplexityResult result = TRY(measure_perplexity(runner, ids, windows));
   const auto expected = json::value_to<std::vector<double>>(recorded.at("mean_nll_per_window"));
   double mean = 0;
   for (size_t i = 0; i < result.mean_nll_per_window.size(); ++i) mean += expected.at(i);
   mean /= static_cast<double>(result.mean_nll_per_window.size());
   const double share = std::abs(result.perplexity / std::exp(mean) - 1.0);
-  const double allowed = runtime.backend->isa() == "reference" ? kReferenceShare : kFastShare;
+  const double allowed = subject.backend.isa() == "reference" ? kReferenceShare : kFastShare;
   VerifyRow row;
   row.item = fmt::format("perplexity over {} windows", result.mean_nll_per_window.size());
   row.passed = share <= allowed;
@@ -90,34 +98,30 @@ Result<VerifyRow> perplexity_row(const Options& options, Runtime& runtime,
   return row;
 }
 
-Result<std::vector<VerifyRow>> all_rows(const Options& options, Runtime& runtime,
-                                        const json::object& expect,
-                                        const std::vector<std::string>& paths) {
+Result<VerifyRows> all_rows(const Subject& subject, const ModelRecord& record,
+                            const json::object& expect) {
   constexpr int64_t kPromptRoom = 1024;
-  auto runner = TRY(SequenceRunner::create(*runtime.model, *runtime.backend, kPromptRoom));
-  std::vector<VerifyRow> rows;
+  auto runner = TRY(SequenceRunner::create(subject.model, subject.backend, kPromptRoom));
+  VerifyRows rows;
   for (const json::value& recorded : expect.at("prompts").as_array()) {
     rows.push_back(prompt_row(runner, recorded.as_object()));
   }
-  if (paths.size() > 2 && expect.contains("perplexity")) {
-    rows.push_back(
-        TRY(perplexity_row(options, runtime, expect.at("perplexity").as_object(), paths[2])));
+  if (record.text && expect.contains("perplexity")) {
+    rows.push_back(TRY(perplexity_row(subject, record, expect.at("perplexity").as_object())));
   }
   return rows;
 }
 
 }  // namespace
 
-Result<std::vector<VerifyRow>> verify_model(const Options& options,
-                                            const std::vector<std::string>& paths) {
-  const std::string text = TRY(read_text(paths[1]));
-  Runtime runtime = TRY(open_runtime(options, paths[0]));
+Result<VerifyRows> model_rows(Model& model, Backend& backend, const Tokenizer& tokenizer,
+                              const ModelRecord& record) {
   try {
-    const json::value expect = json::parse(text);
-    return all_rows(options, runtime, expect.as_object(), paths);
+    const json::value expect = json::parse(record.expect.text);
+    return all_rows({model, backend, tokenizer}, record, expect.as_object());
   } catch (const std::exception& error) {
-    return make_error(ErrorCode::kCorrupt, "'{}' is not a file of recorded results: {}", paths[1],
-                      error.what());
+    return make_error(ErrorCode::kCorrupt, "'{}' is not a file of recorded results: {}",
+                      record.expect.path, error.what());
   }
 }
 

@@ -1,4 +1,4 @@
-#include "engine/metrics.h"
+#include "engine/request_metrics.h"
 
 namespace headrace {
 namespace {

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "engine/engine.h"
-#include "engine/metrics.h"
+#include "engine/request_metrics.h"
 #include "server/api/session.h"
 #include "server/http/http.h"
 

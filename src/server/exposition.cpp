@@ -1,4 +1,4 @@
-#include "server/metrics.h"
+#include "server/exposition.h"
 
 #include <fmt/format.h>
 
