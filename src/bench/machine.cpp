@@ -91,6 +91,15 @@ int count_listed(const std::string& list) {
   return total;
 }
 
+size_t resident_bytes() {
+  std::ifstream status("/proc/self/status");
+  size_t kilobytes = 0;
+  for (std::string word; status >> word;) {
+    if (word == "VmRSS:") status >> kilobytes;
+  }
+  return kilobytes << 10;
+}
+
 MachineInfo describe_machine(const std::string& root) {
   const std::string cpus = root + "/sys/devices/system/cpu";
   MachineInfo machine;

@@ -35,6 +35,9 @@ struct MachineInfo {
 // `root` is the file system root, for tests.
 MachineInfo describe_machine(const std::string& root = "");
 
+// Resident bytes of this process, as the system counts them; 0 if it does not tell.
+size_t resident_bytes();
+
 // Items in a list of ranges such as "0-3,8": how Linux writes sets of CPUs and nodes.
 int count_listed(const std::string& list);
 

@@ -17,7 +17,7 @@ ORDER = [
     "model/config", "model",
     "engine",
     "text",
-    "server/http", "server/api", "server",
+    "server/http", "server/api", "server/api/openai", "server",
     "verify", "bench/probe", "bench",
     "options", "cli", "main",
 ]
