@@ -68,8 +68,8 @@ TEST(FileKind, TheErrorShowsWhatCame) {
   const std::string path = folder.write("file", page);
   const Error error = check_file_kind(path, "m.gguf", "text/html").error();
   EXPECT_EQ(error.message,
-            "'m.gguf' is not a GGUF file: 67 bytes came as text/html that begin with "
-            "'<html><body>\\x0aPlease log in first to accept the '");
+            "'m.gguf' is not a GGUF file: 66 bytes came as text/html that begin with "
+            "'<html><body>\\x0aPlease log in first to accept the t'");
   EXPECT_EQ(error.hint,
             "nothing was kept; check the address: it must be that of the file itself, and pages "
             "that ask for a login or consent are sent in place of files");
