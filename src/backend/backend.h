@@ -45,11 +45,23 @@ enum class WeightRole : uint8_t {
   kEmbedding,  // rows read by id (embed); also usable by linear, as a tied head
 };
 
+// How the parts of a weight are laid out. With experts, `parts` are those of the first, then as
+// many of the second, and so on; each expert is a weight of its own, at a 64-byte boundary.
+struct PackForm {
+  PackForm(WeightRole use, int64_t experts = 1) : role(use), num_experts(experts) {}
+
+  WeightRole role;
+  int64_t num_experts;
+};
+
 // A weight in the layout its kernels read. Immutable after packing.
 class PackedWeight {
  public:
   virtual ~PackedWeight() = default;
-  virtual int64_t num_outputs() const = 0;      // N over all parts (kGateUp: 2 I)
+  virtual int64_t num_experts() const { return 1; }
+  // One expert, as ops take it; a weight without experts is expert 0 itself.
+  virtual const PackedWeight& expert(int64_t /*index*/) const { return *this; }
+  virtual int64_t num_outputs() const = 0;      // N over all parts (kGateUp: 2 I), of one expert
   virtual int64_t num_inputs() const = 0;       // K
   virtual size_t num_bytes() const = 0;         // as packed
   virtual std::string_view layout() const = 0;  // row of the layout table, for --list-kernels
@@ -205,6 +217,49 @@ struct AttentionArgs {
   DevicePtr<const float> sinks;  // [num_heads] or null
 };
 
+inline constexpr int64_t kMaxExperts = 4096;  // of one weight
+
+// Which experts the rows of a batch go to, num_chosen each. An expert's rows, in ascending order,
+// have slots [first_slot[e], first_slot[e + 1]); all num_rows * num_chosen slots are taken.
+struct Routing {
+  int64_t num_rows = 0;
+  int64_t num_experts = 0;
+  int64_t num_chosen = 0;
+  DevicePtr<int32_t> experts;     // [M, num_chosen], the one with the largest weight first
+  DevicePtr<float> weights;       // [M, num_chosen]
+  DevicePtr<int32_t> slots;       // [M, num_chosen]
+  DevicePtr<int32_t> rows;        // [M * num_chosen] of the slots
+  DevicePtr<int32_t> first_slot;  // [num_experts + 1]
+};
+
+// weights = softmax(logits) over all experts; the num_chosen largest of a row are chosen (the
+// lowest expert among equals). Then, if normalise, they are divided by their sum; then multiplied
+// by scale.
+struct RouteArgs {
+  DevicePtr<const float> logits;  // [M, num_experts]
+  bool normalise = false;
+  float scale = 1.0f;
+  Routing routing;  // its arrays are written
+};
+
+// y[m] = sum over j of weights[m, j] * W_down(act(W_gate x[m]) * W_up x[m]), with the weights of
+// expert experts[m, j]; summed in the order of j, whatever else is in the batch. Then the epilogue
+// (no bias, no softcap).
+struct ExpertsArgs {
+  const PackedWeight* gate_up = nullptr;  // both with num_experts experts
+  const PackedWeight* down = nullptr;
+  DevicePtr<const float> x;  // [M, K]
+  Routing routing;
+  Activation activation = Activation::kSilu;
+  // Room: by slot inputs [slots, K], activations [slots, I] and results [slots, N]; y [M, N].
+  DevicePtr<float> slot_inputs;
+  DevicePtr<float> slot_activations;
+  DevicePtr<float> slot_outputs;
+  DevicePtr<float> mixed;
+  Epilogue epilogue = {};
+  DevicePtr<float> out;  // [M, N]; may be the residual
+};
+
 // out[i] = x[rows[i]]
 struct GatherArgs {
   DevicePtr<const float> x;  // [num_rows, width]; apart from out
@@ -309,16 +364,16 @@ class Backend {
   // checkpoint. kExhausted when memory is short; kUnsupported for K or N beyond the layout's
   // limits.
   virtual Result<std::unique_ptr<PackedWeight>> pack(std::span<const WeightView> parts,
-                                                     WeightRole role) = 0;
-  // The same into memory of packed_bytes(parts, role) zeros, 64-byte aligned, which outlives the
+                                                     PackForm form) = 0;
+  // The same into memory of packed_bytes(parts, form) zeros, 64-byte aligned, which outlives the
   // weight.
   virtual Result<std::unique_ptr<PackedWeight>> pack_into(std::span<const WeightView> parts,
-                                                          WeightRole role,
+                                                          PackForm form,
                                                           DevicePtr<std::byte> memory) = 0;
   // A weight over bytes that pack_into() wrote, here or in a process with the same packing_id, for
   // parts of the same shapes and formats. Reads no data of the parts; no copy.
   virtual Result<std::unique_ptr<PackedWeight>> adopt(std::span<const WeightView> parts,
-                                                      WeightRole role,
+                                                      PackForm form,
                                                       DevicePtr<const std::byte> bytes) = 0;
   // Names the packed layouts: equal ids, equal bytes of equal parts.
   virtual std::string packing_id() const = 0;
@@ -326,7 +381,7 @@ class Backend {
   // pack().
   virtual Status reserve(int64_t max_rows) = 0;
   // Bytes that pack() would hold, for memory plans; reads no weight values.
-  virtual size_t packed_bytes(std::span<const WeightView> parts, WeightRole role) const = 0;
+  virtual size_t packed_bytes(std::span<const WeightView> parts, PackForm form) const = 0;
   // Of one block: kBlockTokens tokens of a plane, of any width.
   virtual size_t kv_plane_bytes(const KvPlane& plane) const = 0;
   size_t kv_layer_bytes(const KvShape& shape) const {
@@ -346,6 +401,8 @@ class Backend {
   virtual void gated_linear(const PackedWeight& gate_up, const Input& input, int64_t num_rows,
                             Activation activation, DevicePtr<const float> bias,
                             DevicePtr<float> out) = 0;
+  virtual void route(const RouteArgs& args) = 0;
+  virtual void experts(const ExpertsArgs& args) = 0;
   // linear() into `projection` [M, N], then finish_qkv() of it (args.qkv is not read).
   virtual void qkv_linear(const PackedWeight& weight, const Input& input,
                           DevicePtr<const float> bias, DevicePtr<float> projection,

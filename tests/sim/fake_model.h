@@ -105,20 +105,20 @@ class HashKv {
 // Memory and sizes are asked of it: no op is ever called.
 class FakeBackend final : public HostBackend {
  public:
-  Result<std::unique_ptr<PackedWeight>> pack(std::span<const WeightView>, WeightRole) override {
+  Result<std::unique_ptr<PackedWeight>> pack(std::span<const WeightView>, PackForm) override {
     return make_error(ErrorCode::kUnsupported, "the fake backend packs nothing");
   }
-  Result<std::unique_ptr<PackedWeight>> pack_into(std::span<const WeightView>, WeightRole,
+  Result<std::unique_ptr<PackedWeight>> pack_into(std::span<const WeightView>, PackForm,
                                                   DevicePtr<std::byte>) override {
     return make_error(ErrorCode::kUnsupported, "a fake packs nothing");
   }
-  Result<std::unique_ptr<PackedWeight>> adopt(std::span<const WeightView>, WeightRole,
+  Result<std::unique_ptr<PackedWeight>> adopt(std::span<const WeightView>, PackForm,
                                               DevicePtr<const std::byte>) override {
     return make_error(ErrorCode::kUnsupported, "a fake packs nothing");
   }
   std::string packing_id() const override { return "fake"; }
   Status reserve(int64_t) override { return {}; }
-  size_t packed_bytes(std::span<const WeightView>, WeightRole) const override { return 0; }
+  size_t packed_bytes(std::span<const WeightView>, PackForm) const override { return 0; }
   size_t kv_plane_bytes(const KvPlane& plane) const override {
     return static_cast<size_t>(plane.num_heads) * static_cast<size_t>(plane.width) * 4 *
            kBlockTokens;
@@ -141,6 +141,8 @@ class FakeBackend final : public HostBackend {
   }
   void head(const PackedWeight&, const Input&, const HeadArgs&) override { unused(); }
   void finish_qkv(const QkvArgs&) override { unused(); }
+  void route(const RouteArgs&) override { unused(); }
+  void experts(const ExpertsArgs&) override { unused(); }
   void attention(const AttentionArgs&) override { unused(); }
   void run_on_team(int64_t num_items, ItemWork work) override {
     for (int64_t item = 0; item < num_items; ++item) work(item, 0);

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "backend/cpu/attention.h"
+#include "backend/cpu/experts.h"
 #include "backend/cpu/kernels/isa.h"
 #include "backend/cpu/kernels/layouts.h"
 #include "backend/cpu/matmul.h"
@@ -33,8 +34,8 @@ class CpuBackend final : public HostBackend {
         context_{kernels_, team_, workspace_, best_} {}
 
   Result<std::unique_ptr<PackedWeight>> pack(std::span<const WeightView> parts,
-                                             WeightRole role) override {
-    return admit(TRY(pack_weight(parts, role, kernels_, team_)));
+                                             PackForm form) override {
+    return admit(TRY(pack_weight(parts, form, kernels_, team_)));
   }
 
   Status reserve(int64_t max_rows) override {
@@ -47,23 +48,22 @@ class CpuBackend final : public HostBackend {
     return {};
   }
 
-  Result<std::unique_ptr<PackedWeight>> pack_into(std::span<const WeightView> parts,
-                                                  WeightRole role,
+  Result<std::unique_ptr<PackedWeight>> pack_into(std::span<const WeightView> parts, PackForm form,
                                                   DevicePtr<std::byte> memory) override {
-    const size_t num_bytes = packed_bytes(parts, role);
-    return admit(TRY(pack_weight_into(parts, role, kernels_, team_, {raw(memory), num_bytes})));
+    const size_t num_bytes = packed_bytes(parts, form);
+    return admit(TRY(pack_weight_into(parts, form, kernels_, team_, {raw(memory), num_bytes})));
   }
 
-  Result<std::unique_ptr<PackedWeight>> adopt(std::span<const WeightView> parts, WeightRole role,
+  Result<std::unique_ptr<PackedWeight>> adopt(std::span<const WeightView> parts, PackForm form,
                                               DevicePtr<const std::byte> bytes) override {
-    const size_t num_bytes = packed_bytes(parts, role);
-    return admit(TRY(adopt_weight(parts, role, kernels_, {raw(bytes), num_bytes})));
+    const size_t num_bytes = packed_bytes(parts, form);
+    return admit(TRY(adopt_weight(parts, form, kernels_, {raw(bytes), num_bytes})));
   }
 
   std::string packing_id() const override { return cpu::packing_id(); }
 
-  size_t packed_bytes(std::span<const WeightView> parts, WeightRole role) const override {
-    return packed_weight_bytes(parts, role);
+  size_t packed_bytes(std::span<const WeightView> parts, PackForm form) const override {
+    return packed_weight_bytes(parts, form);
   }
 
   size_t kv_plane_bytes(const KvPlane& plane) const override {
@@ -100,6 +100,24 @@ class CpuBackend final : public HostBackend {
     CHECK(own(gate_up).role() == WeightRole::kGateUp, "not a gate_up weight");
     check_rows(input, num_rows);
     run_gated_linear(context_, {own(gate_up), input, num_rows, raw(out)}, activation, raw(bias));
+  }
+
+  void route(const RouteArgs& args) override {
+    check_routing(args.routing);
+    run_route(context_, args);
+  }
+
+  void experts(const ExpertsArgs& args) override {
+    check_routing(args.routing);
+    const PackedWeight &gate_up = *args.gate_up, &down = *args.down;
+    CHECK(gate_up.num_experts() == args.routing.num_experts &&
+              down.num_experts() == args.routing.num_experts &&
+              2 * down.num_inputs() == gate_up.num_outputs(),
+          "[{}, {}, {}] and [{}, {}, {}] for {} experts", gate_up.num_experts(),
+          gate_up.num_outputs(), gate_up.num_inputs(), down.num_experts(), down.num_outputs(),
+          down.num_inputs(), args.routing.num_experts);
+    CHECK(!args.epilogue.bias && args.epilogue.softcap == 0, "no bias and no softcap");
+    run_experts(context_, args);
   }
 
   void qkv_linear(const PackedWeight& weight, const Input& input, DevicePtr<const float> bias,
@@ -156,6 +174,7 @@ class CpuBackend final : public HostBackend {
   }
 
   static const CpuWeight& own(const PackedWeight& weight) {
+    CHECK(weight.num_experts() == 1, "an op takes one of {} experts", weight.num_experts());
     return static_cast<const CpuWeight&>(weight);
   }
 
@@ -163,6 +182,14 @@ class CpuBackend final : public HostBackend {
     CHECK(num_rows >= 0 && num_rows <= max_rows_, "{} rows, but {} are reserved", num_rows,
           max_rows_);
     CHECK(!input.norm.weight || input.normed, "a norm needs room");
+  }
+
+  void check_routing(const Routing& routing) const {
+    CHECK(routing.num_rows >= 0 && routing.num_rows <= max_rows_, "{} rows, but {} are reserved",
+          routing.num_rows, max_rows_);
+    CHECK(routing.num_chosen > 0 && routing.num_chosen <= routing.num_experts &&
+              routing.num_experts <= kMaxExperts,
+          "{} of {} experts", routing.num_chosen, routing.num_experts);
   }
 
   void check_qkv(const QkvArgs& args) const {

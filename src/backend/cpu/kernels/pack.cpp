@@ -133,7 +133,31 @@ CpuWeight::CpuWeight(std::vector<Segment> segments, int64_t num_inputs, WeightRo
   }
 }
 
+CpuWeight::CpuWeight(std::vector<std::unique_ptr<CpuWeight>> experts, Buffer memory)
+    : num_inputs_(experts.front()->num_inputs()),
+      num_outputs_(experts.front()->num_outputs()),
+      num_bytes_(0),
+      role_(experts.front()->role()),
+      layout_name_(experts.front()->layout()),
+      experts_(std::move(experts)),
+      memory_(std::move(memory)) {
+  for (const auto& expert : experts_) num_bytes_ += expert->num_bytes();
+}
+
+int64_t CpuWeight::num_experts() const {
+  return experts_.empty() ? 1 : static_cast<int64_t>(experts_.size());
+}
+
+const PackedWeight& CpuWeight::expert(int64_t index) const {
+  CHECK(index >= 0 && index < num_experts(), "expert {} of {}", index, num_experts());
+  return experts_.empty() ? *this : *experts_[static_cast<size_t>(index)];
+}
+
 bool CpuWeight::takes(ActivationType type) const {
+  if (std::any_of(experts_.begin(), experts_.end(),
+                  [type](const auto& expert) { return expert->takes(type); })) {
+    return true;
+  }
   return std::any_of(segments_.begin(), segments_.end(), [type](const Segment& segment) {
     return segment.matmul.activation() == type;
   });
@@ -149,11 +173,50 @@ std::string_view dtype_of_layout(Layout layout) {
   CHECK(false, "layout {} has no format", static_cast<int>(layout));
 }
 
-size_t packed_weight_bytes(std::span<const WeightView> parts, WeightRole role) {
-  return plan_weight(parts, role).num_bytes;
+namespace {
+
+constexpr size_t kExpertAlignment = 64;
+
+// The experts of a weight one after the other; a weight without experts is one.
+struct ExpertPlan {
+  Plan plan;
+  std::span<const WeightView> parts;
+  size_t offset = 0;  // of its bytes in those of the weight
+};
+
+std::vector<ExpertPlan> plan_experts(std::span<const WeightView> parts, PackForm form) {
+  CHECK(form.num_experts > 0 && parts.size() % static_cast<size_t>(form.num_experts) == 0,
+        "{} parts of {} experts", parts.size(), form.num_experts);
+  const size_t num_parts = parts.size() / static_cast<size_t>(form.num_experts);
+  std::vector<ExpertPlan> experts;
+  size_t offset = 0;
+  for (size_t first = 0; first < parts.size(); first += num_parts) {
+    const std::span<const WeightView> of_expert = parts.subspan(first, num_parts);
+    offset = (offset + kExpertAlignment - 1) / kExpertAlignment * kExpertAlignment;
+    experts.push_back({plan_weight(of_expert, form.role), of_expert, offset});
+    offset += experts.back().plan.num_bytes;
+  }
+  return experts;
 }
 
-namespace {
+size_t bytes_of(const std::vector<ExpertPlan>& experts) {
+  return experts.empty() ? 0 : experts.back().offset + experts.back().plan.num_bytes;
+}
+
+// Experts are of one shape: whoever asks for any of them gets what the first promises.
+Status check_experts(std::span<const WeightView> parts, PackForm form) {
+  const size_t num_parts = parts.size() / static_cast<size_t>(form.num_experts);
+  for (size_t i = 0; i < parts.size(); i += num_parts) {
+    TRY(check_parts(parts.subspan(i, num_parts), form.role));
+    for (size_t part = 0; part < num_parts; ++part) {
+      const WeightView &first = parts[part], &other = parts[i + part];
+      CHECK(first.num_outputs == other.num_outputs && first.num_inputs == other.num_inputs,
+            "{}: [{}, {}], expected [{}, {}]", other.name, other.num_outputs, other.num_inputs,
+            first.num_outputs, first.num_inputs);
+    }
+  }
+  return {};
+}
 
 // The segments one after the other from `memory` on.
 void place_segments(std::span<Segment> segments, const KernelSet& kernels,
@@ -181,43 +244,64 @@ Status pack_parts(std::span<const WeightView> parts, const Plan& plan, std::byte
   return {};
 }
 
-std::unique_ptr<CpuWeight> make_weight(Plan plan, std::span<const WeightView> parts,
-                                       WeightRole role, Buffer memory) {
-  return std::make_unique<CpuWeight>(std::move(plan.segments), parts[0].num_inputs, role,
-                                     std::move(plan.order), std::move(memory));
+Status pack_experts(const std::vector<ExpertPlan>& experts, std::byte* memory, Team& team) {
+  for (const ExpertPlan& expert : experts) {
+    TRY(pack_parts(expert.parts, expert.plan, memory + expert.offset, team));
+  }
+  return {};
+}
+
+// The weight over bytes from `bytes` on, which `memory` owns, or somebody else.
+std::unique_ptr<CpuWeight> make_weight(std::vector<ExpertPlan> plans, WeightRole role,
+                                       const KernelSet& kernels, const std::byte* bytes,
+                                       Buffer memory) {
+  std::vector<std::unique_ptr<CpuWeight>> experts;
+  const bool has_axis = plans.size() > 1;
+  for (ExpertPlan& expert : plans) {
+    place_segments(expert.plan.segments, kernels, bytes + expert.offset);
+    experts.push_back(std::make_unique<CpuWeight>(
+        std::move(expert.plan.segments), expert.parts[0].num_inputs, role,
+        std::move(expert.plan.order), has_axis ? Buffer() : std::move(memory)));
+  }
+  if (!has_axis) return std::move(experts.front());
+  return std::make_unique<CpuWeight>(std::move(experts), std::move(memory));
 }
 
 }  // namespace
 
-Result<std::unique_ptr<CpuWeight>> pack_weight(std::span<const WeightView> parts, WeightRole role,
+size_t packed_weight_bytes(std::span<const WeightView> parts, PackForm form) {
+  return bytes_of(plan_experts(parts, form));
+}
+
+Result<std::unique_ptr<CpuWeight>> pack_weight(std::span<const WeightView> parts, PackForm form,
                                                const KernelSet& kernels, Team& team) {
-  TRY(check_parts(parts, role));
-  Plan plan = plan_weight(parts, role);
-  Buffer memory = TRY(Buffer::allocate(plan.num_bytes));
-  place_segments(plan.segments, kernels, memory.data());
-  TRY(pack_parts(parts, plan, memory.data(), team));
-  return make_weight(std::move(plan), parts, role, std::move(memory));
+  TRY(check_experts(parts, form));
+  std::vector<ExpertPlan> experts = plan_experts(parts, form);
+  Buffer memory = TRY(Buffer::allocate(bytes_of(experts)));
+  TRY(pack_experts(experts, memory.data(), team));
+  const std::byte* bytes = memory.data();
+  return make_weight(std::move(experts), form.role, kernels, bytes, std::move(memory));
 }
 
 Result<std::unique_ptr<CpuWeight>> pack_weight_into(std::span<const WeightView> parts,
-                                                    WeightRole role, const KernelSet& kernels,
+                                                    PackForm form, const KernelSet& kernels,
                                                     Team& team, std::span<std::byte> memory) {
-  TRY(check_parts(parts, role));
-  Plan plan = plan_weight(parts, role);
-  CHECK(memory.size() == plan.num_bytes, "{} bytes, needed are {}", memory.size(), plan.num_bytes);
-  place_segments(plan.segments, kernels, memory.data());
-  TRY(pack_parts(parts, plan, memory.data(), team));
-  return make_weight(std::move(plan), parts, role, Buffer());
+  TRY(check_experts(parts, form));
+  std::vector<ExpertPlan> experts = plan_experts(parts, form);
+  CHECK(memory.size() == bytes_of(experts), "{} bytes, needed are {}", memory.size(),
+        bytes_of(experts));
+  TRY(pack_experts(experts, memory.data(), team));
+  return make_weight(std::move(experts), form.role, kernels, memory.data(), Buffer());
 }
 
-Result<std::unique_ptr<CpuWeight>> adopt_weight(std::span<const WeightView> parts, WeightRole role,
+Result<std::unique_ptr<CpuWeight>> adopt_weight(std::span<const WeightView> parts, PackForm form,
                                                 const KernelSet& kernels,
                                                 std::span<const std::byte> bytes) {
-  TRY(check_parts(parts, role));
-  Plan plan = plan_weight(parts, role);
-  CHECK(bytes.size() == plan.num_bytes, "{} bytes, needed are {}", bytes.size(), plan.num_bytes);
-  place_segments(plan.segments, kernels, bytes.data());
-  return make_weight(std::move(plan), parts, role, Buffer());
+  TRY(check_experts(parts, form));
+  std::vector<ExpertPlan> experts = plan_experts(parts, form);
+  CHECK(bytes.size() == bytes_of(experts), "{} bytes, needed are {}", bytes.size(),
+        bytes_of(experts));
+  return make_weight(std::move(experts), form.role, kernels, bytes.data(), Buffer());
 }
 
 // FNV-1a over what decides the bytes; kPackVersion moves when the packer's rules do without a

@@ -35,13 +35,17 @@ class CpuWeight final : public PackedWeight {
   // `memory` is what the segments refer to, or empty if somebody else owns that.
   CpuWeight(std::vector<Segment> segments, int64_t num_inputs, WeightRole role,
             std::vector<int32_t> input_order, Buffer memory);
+  // A weight with an expert axis: its experts, which lie in `memory` or in somebody else's.
+  CpuWeight(std::vector<std::unique_ptr<CpuWeight>> experts, Buffer memory);
 
+  int64_t num_experts() const override;
+  const PackedWeight& expert(int64_t index) const override;
   int64_t num_outputs() const override { return num_outputs_; }
   int64_t num_inputs() const override { return num_inputs_; }
   size_t num_bytes() const override { return num_bytes_; }
   std::string_view layout() const override { return layout_name_; }
 
-  std::span<const Segment> segments() const { return segments_; }
+  std::span<const Segment> segments() const { return segments_; }  // none with an expert axis
   WeightRole role() const { return role_; }
   // Input i of integer segments is input input_order()[i] of x; empty: they are in order.
   std::span<const int32_t> input_order() const { return input_order_; }
@@ -55,6 +59,7 @@ class CpuWeight final : public PackedWeight {
   WeightRole role_;
   std::vector<int32_t> input_order_;
   std::string layout_name_;
+  std::vector<std::unique_ptr<CpuWeight>> experts_;  // of an expert axis
   Buffer memory_;
 };
 
@@ -64,17 +69,17 @@ Layout layout_for(const WeightView& weight);
 std::string_view dtype_of_layout(Layout layout);
 
 // See Backend::pack. Runs on the team; kernels supplies the rows of each layout.
-Result<std::unique_ptr<CpuWeight>> pack_weight(std::span<const WeightView> parts, WeightRole role,
+Result<std::unique_ptr<CpuWeight>> pack_weight(std::span<const WeightView> parts, PackForm form,
                                                const KernelSet& kernels, Team& team);
-// The same into memory that outlives the weight, packed_weight_bytes(parts, role) of zeros.
+// The same into memory that outlives the weight, packed_weight_bytes(parts, form) of zeros.
 Result<std::unique_ptr<CpuWeight>> pack_weight_into(std::span<const WeightView> parts,
-                                                    WeightRole role, const KernelSet& kernels,
+                                                    PackForm form, const KernelSet& kernels,
                                                     Team& team, std::span<std::byte> memory);
 // See Backend::adopt.
-Result<std::unique_ptr<CpuWeight>> adopt_weight(std::span<const WeightView> parts, WeightRole role,
+Result<std::unique_ptr<CpuWeight>> adopt_weight(std::span<const WeightView> parts, PackForm form,
                                                 const KernelSet& kernels,
                                                 std::span<const std::byte> bytes);
-size_t packed_weight_bytes(std::span<const WeightView> parts, WeightRole role);
+size_t packed_weight_bytes(std::span<const WeightView> parts, PackForm form);
 // Digest of the layout table: equal ids, equal packed bytes of equal parts.
 std::string packing_id();
 

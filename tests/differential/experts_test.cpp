@@ -1,0 +1,527 @@
+// Weights with an expert axis, routing and mixtures of experts: against float64, one expert against
+// the same weight packed alone, and a row alone against the same row in a batch, bit for bit.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "checkpoint/weight_rows.h"
+#include "kernel_cases.h"
+
+namespace headrace {
+namespace {
+
+using Floats = std::vector<float>;
+using Weights = std::vector<std::unique_ptr<TestWeight>>;
+
+std::vector<WeightView> views_of(const Weights& weights) {
+  std::vector<WeightView> views;
+  for (const auto& weight : weights) views.push_back(weight->view);
+  return views;
+}
+
+Weights random_experts(DType dtype, int64_t count, int64_t outputs, int64_t inputs, int seed) {
+  Random random(seed);
+  Weights weights;
+  for (int64_t i = 0; i < count; ++i) {
+    weights.push_back(random_weight(dtype, outputs, inputs, random));
+  }
+  return weights;
+}
+
+std::vector<double> values_of(const WeightView& weight) {
+  Floats values(static_cast<size_t>(weight.num_outputs * weight.num_inputs));
+  dequantise_rows(weight, 0, weight.num_outputs, values.data());
+  return {values.begin(), values.end()};
+}
+
+// ---- The expert axis ----------------------------------------------------------------------------
+
+Floats linear_of(Backend& backend, const PackedWeight& weight, const Floats& x, int64_t num_rows) {
+  Floats out(static_cast<size_t>(num_rows * weight.num_outputs()));
+  backend.linear(weight, on_device(x.data()), num_rows, {}, on_device(out.data()));
+  return out;
+}
+
+constexpr DType kAxisTypes[] = {DType::kF32, DType::kBF16, DType::kQ8_0, DType::kQ4K};
+
+TEST(ExpertAxis, EachExpertIsTheWeightThatItIsAlone) {
+  constexpr int64_t kExperts = 3, kOutputs = 37, kInputs = 512, kRows = 5;
+  Random random(7);
+  const Floats x = random_floats(kRows * kInputs, random);
+  int num_cases = 0;
+  for (const std::string& isa : available_isas()) {
+    const auto backend = make_backend(isa, 2);
+    for (const DType dtype : kAxisTypes) {
+      SCOPED_TRACE(isa + " " + std::string(dtype_name(dtype)));
+      const Weights weights = random_experts(dtype, kExperts, kOutputs, kInputs, 11);
+      const auto views = views_of(weights);
+      const PackForm form(WeightRole::kLinear, kExperts);
+      const auto packed = backend->pack(views, form).value();
+      EXPECT_EQ(packed->num_experts(), kExperts);
+      EXPECT_EQ(packed->num_outputs(), kOutputs);
+      EXPECT_EQ(packed->num_inputs(), kInputs);
+      for (int64_t e = 0; e < kExperts; ++e) {
+        const std::span<const WeightView> one(&views[static_cast<size_t>(e)], 1);
+        const auto alone = backend->pack(one, WeightRole::kLinear).value();
+        EXPECT_EQ(packed->layout(), alone->layout());
+        EXPECT_EQ(&alone->expert(0), alone.get());
+        EXPECT_TRUE(same_bits(linear_of(*backend, packed->expert(e), x, kRows),
+                              linear_of(*backend, *alone, x, kRows)));
+      }
+      ++num_cases;
+    }
+  }
+  EXPECT_GE(num_cases, 4);
+}
+
+TEST(ExpertAxis, EveryExpertBeginsAtABoundaryInWhatThePlanSays) {
+  const auto backend = make_backend("reference", 1);
+  for (const DType dtype : kAxisTypes) {
+    for (const int64_t outputs : {1, 16, 33}) {
+      const Weights weights = random_experts(dtype, 4, outputs, 256, 3);
+      const auto views = views_of(weights);
+      const size_t alone = backend->packed_bytes({views.data(), 1}, WeightRole::kLinear);
+      const size_t stride = (alone + 63) / 64 * 64;
+      EXPECT_EQ(backend->packed_bytes(views, {WeightRole::kLinear, 4}), 3 * stride + alone);
+      EXPECT_EQ(backend->packed_bytes({views.data(), 1}, {WeightRole::kLinear, 1}), alone);
+    }
+  }
+}
+
+TEST(ExpertAxis, AdoptedBytesAreTheSameExperts) {
+  constexpr int64_t kExperts = 4, kWidth = 24, kInputs = 256;
+  Random random(5);
+  const Floats x = random_floats(3 * kInputs, random);
+  for (const std::string& isa : available_isas()) {
+    const auto backend = make_backend(isa, 3);
+    // Gate and up of each expert.
+    const Weights weights = random_experts(DType::kQ4K, 2 * kExperts, kWidth, kInputs, 9);
+    const auto views = views_of(weights);
+    const PackForm form(WeightRole::kGateUp, kExperts);
+    const size_t num_bytes = backend->packed_bytes(views, form);
+    DeviceMemory memory = backend->allocate(num_bytes, MemoryUse::kWeights).value();
+    const auto packed = backend->pack_into(views, form, memory.data()).value();
+    const auto adopted = backend->adopt(views, form, memory.data()).value();
+    for (int64_t e = 0; e < kExperts; ++e) {
+      Floats out[2] = {Floats(3 * kWidth), Floats(3 * kWidth)};
+      for (const int which : {0, 1}) {
+        const PackedWeight& weight = which == 0 ? *packed : *adopted;
+        EXPECT_EQ(weight.num_outputs(), 2 * kWidth);
+        backend->gated_linear(weight.expert(e), on_device(x.data()), 3, Activation::kSilu, {},
+                              on_device(out[which].data()));
+      }
+      EXPECT_TRUE(same_bits(out[0], out[1])) << isa << ", expert " << e;
+      EXPECT_NE(out[0], Floats(3 * kWidth));
+    }
+  }
+}
+
+TEST(ExpertAxisDeathTest, OpsTakeOneExpertAndIndicesAreChecked) {
+  const auto backend = make_backend("reference", 1);
+  const Weights weights = random_experts(DType::kF32, 2, 8, 16, 3);
+  const auto packed = backend->pack(views_of(weights), {WeightRole::kLinear, 2}).value();
+  const Floats x(16);
+  Floats out(8);
+  EXPECT_DEATH(backend->linear(*packed, on_device(x.data()), 1, {}, on_device(out.data())),
+               "one of 2 experts");
+  EXPECT_DEATH(packed->expert(2), "expert 2 of 2");
+  EXPECT_DEATH(packed->expert(-1), "expert -1 of 2");
+  EXPECT_DEATH((void)backend->packed_bytes(views_of(weights), {WeightRole::kLinear, 3}),
+               "2 parts of 3 experts");
+}
+
+// ---- Routing ------------------------------------------------------------------------------------
+
+// A routing with its arrays.
+struct Routed {
+  Routed(int64_t num_rows, int64_t num_experts, int64_t num_chosen)
+      : experts(static_cast<size_t>(num_rows * num_chosen), -1),
+        slots(experts.size(), -1),
+        rows(experts.size(), -1),
+        first_slot(static_cast<size_t>(num_experts + 1), -1),
+        weights(experts.size(), NAN) {
+    routing = {.num_rows = num_rows,
+               .num_experts = num_experts,
+               .num_chosen = num_chosen,
+               .experts = on_device(experts.data()),
+               .weights = on_device(weights.data()),
+               .slots = on_device(slots.data()),
+               .rows = on_device(rows.data()),
+               .first_slot = on_device(first_slot.data())};
+  }
+  Routed(const Routed&) = delete;
+  Routed& operator=(const Routed&) = delete;
+
+  std::vector<int32_t> experts, slots, rows, first_slot;
+  Floats weights;
+  Routing routing;
+};
+
+struct Rule {
+  bool normalise = false;
+  float scale = 1.0f;
+};
+
+void route(Backend& backend, const Floats& logits, const Rule& rule, Routed* routed) {
+  backend.route({.logits = on_device(logits.data()),
+                 .normalise = rule.normalise,
+                 .scale = rule.scale,
+                 .routing = routed->routing});
+}
+
+struct Choice {
+  int32_t expert;
+  double weight;
+};
+
+std::vector<Choice> choices_of(std::span<const float> logits, int64_t num_chosen,
+                               const Rule& rule) {
+  const double top = *std::max_element(logits.begin(), logits.end());
+  double sum = 0;
+  for (const float logit : logits) sum += std::exp(logit - top);
+  std::vector<Choice> all;
+  for (size_t e = 0; e < logits.size(); ++e) {
+    all.push_back({static_cast<int32_t>(e), std::exp(logits[e] - top) / sum});
+  }
+  std::sort(all.begin(), all.end(), [](const Choice& a, const Choice& b) {
+    return a.weight != b.weight ? a.weight > b.weight : a.expert < b.expert;
+  });
+  all.resize(static_cast<size_t>(num_chosen));
+  double chosen = 0;
+  for (const Choice& choice : all) chosen += choice.weight;
+  for (Choice& choice : all) {
+    choice.weight *= static_cast<double>(rule.scale) / (rule.normalise ? chosen : 1);
+  }
+  return all;
+}
+
+// Slots hold every row once for each of its choices, by expert and then by row.
+void expect_slots_in_order(const Routed& routed) {
+  const Routing& routing = routed.routing;
+  EXPECT_EQ(routed.first_slot.front(), 0);
+  EXPECT_EQ(routed.first_slot.back(), routing.num_rows * routing.num_chosen);
+  for (size_t e = 0; e + 1 < routed.first_slot.size(); ++e) {
+    const auto first = routed.rows.begin() + routed.first_slot[e];
+    const auto end = routed.rows.begin() + routed.first_slot[e + 1];
+    EXPECT_TRUE(std::is_sorted(first, end)) << "expert " << e;
+    EXPECT_EQ(std::adjacent_find(first, end), end) << "expert " << e;
+  }
+  for (size_t i = 0; i < routed.slots.size(); ++i) {
+    const auto slot = static_cast<size_t>(routed.slots[i]);
+    const auto expert = static_cast<size_t>(routed.experts[i]);
+    EXPECT_EQ(routed.rows[slot], static_cast<int32_t>(i) / routing.num_chosen);
+    EXPECT_GE(routed.slots[i], routed.first_slot[expert]);
+    EXPECT_LT(routed.slots[i], routed.first_slot[expert + 1]);
+  }
+}
+
+TEST(Route, ChoosesTheLargestOfEachRowAndGathersRowsByExpert) {
+  struct Case {
+    int64_t rows, experts, chosen;
+  };
+  constexpr Case kCases[] = {{0, 4, 2},  {1, 1, 1},  {1, 4, 2},    {5, 2, 2},
+                             {33, 7, 3}, {9, 64, 8}, {40, 128, 8}, {3, 4096, 5}};
+  constexpr Rule kRules[] = {{false, 1.0f}, {true, 1.0f}, {true, 2.5f}, {false, 0.5f}};
+  Random random(21);
+  for (const Case& c : kCases) {
+    const Floats logits = random_floats(static_cast<size_t>(c.rows * c.experts), random);
+    for (const int num_threads : {1, 3}) {
+      const auto backend = make_backend("reference", num_threads);
+      for (const Rule& rule : kRules) {
+        SCOPED_TRACE(fmt::format("{} rows, {} of {} experts", c.rows, c.chosen, c.experts));
+        Routed routed(c.rows, c.experts, c.chosen);
+        route(*backend, logits, rule, &routed);
+        expect_slots_in_order(routed);
+        for (int64_t row = 0; row < c.rows; ++row) {
+          const auto of_row = std::span(logits).subspan(static_cast<size_t>(row * c.experts),
+                                                        static_cast<size_t>(c.experts));
+          const auto expected = choices_of(of_row, c.chosen, rule);
+          for (size_t j = 0; j < expected.size(); ++j) {
+            const size_t at = static_cast<size_t>(row * c.chosen) + j;
+            EXPECT_EQ(routed.experts[at], expected[j].expert);
+            EXPECT_NEAR(routed.weights[at], expected[j].weight, 1e-6 * expected[j].weight);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Route, TiesGoToTheLowestExpert) {
+  const auto backend = make_backend("reference", 2);
+  struct Case {
+    Floats logits;
+    std::vector<int32_t> experts;
+  };
+  const Case kCases[] = {
+      {{1, 1, 1, 1}, {0, 1, 2}},
+      {{0, 2, 1, 2}, {1, 3, 2}},
+      {{3, -3, 3, 3}, {0, 2, 3}},
+      {{-0.0f, 0.0f, -1, 0.0f}, {0, 1, 3}},
+      {{-200, -200, 0, -200}, {2, 0, 1}},       // the rest underflow to equal scores
+      {{INFINITY, 0, INFINITY, 1}, {0, 1, 2}},  // no numbers: still three of the four
+      {{NAN, 0, 1, 2}, {0, 1, 2}},
+      {{-INFINITY, -INFINITY, 5, -INFINITY}, {2, 0, 1}},
+  };
+  for (const Case& c : kCases) {
+    Routed routed(1, 4, 3);
+    route(*backend, c.logits, {}, &routed);
+    EXPECT_EQ(routed.experts, c.experts) << fmt::format("{}", c.logits[0]);
+    expect_slots_in_order(routed);
+  }
+}
+
+TEST(Route, ARowIsRoutedAloneAsInABatch) {
+  Random random(8);
+  const Floats logits = random_floats(50 * 16, random);
+  const auto backend = make_backend("reference", 3);
+  Routed all(50, 16, 4);
+  route(*backend, logits, {true, 1.5f}, &all);
+  for (size_t row = 0; row < 50; ++row) {
+    Routed one(1, 16, 4);
+    route(*backend,
+          Floats(logits.begin() + static_cast<ptrdiff_t>(row * 16),
+                 logits.begin() + static_cast<ptrdiff_t>(row * 16 + 16)),
+          {true, 1.5f}, &one);
+    const std::span<const int32_t> experts = std::span(all.experts).subspan(row * 4, 4);
+    EXPECT_TRUE(std::equal(experts.begin(), experts.end(), one.experts.begin()));
+    EXPECT_TRUE(same_bits(one.weights, std::span(all.weights).subspan(row * 4, 4)));
+  }
+}
+
+TEST(RouteDeathTest, ShapesAreChecked) {
+  const auto backend = make_backend("reference", 1);
+  const Floats logits(64);
+  for (const auto& [experts, chosen] : {std::pair{4, 5}, {4, 0}, {0, 0}}) {
+    Routed routed(1, experts, chosen);
+    EXPECT_DEATH(route(*backend, logits, {}, &routed), "experts");
+  }
+}
+
+// ---- Mixtures -----------------------------------------------------------------------------------
+
+struct Mixture {
+  int64_t num_experts, num_chosen, hidden, width;
+  Weights gate_up, down;
+  std::unique_ptr<PackedWeight> packed_gate_up, packed_down;
+
+  Mixture(Backend& backend, DType dtype, int64_t experts, int64_t chosen)
+      : num_experts(experts),
+        num_chosen(chosen),
+        hidden(256),
+        width(256),
+        gate_up(random_experts(dtype, 2 * experts, width, hidden, 31)),
+        down(random_experts(dtype, experts, hidden, width, 32)) {
+    packed_gate_up = backend.pack(views_of(gate_up), {WeightRole::kGateUp, experts}).value();
+    packed_down = backend.pack(views_of(down), {WeightRole::kLinear, experts}).value();
+  }
+};
+
+// What the op writes for rows x, routed by logits. `residual` is the output itself.
+Floats mixed(Backend& backend, const Mixture& mixture, const Floats& x, const Floats& logits,
+             Epilogue epilogue = {}, const Floats& residual = {}) {
+  const auto hidden = static_cast<size_t>(mixture.hidden);
+  const size_t num_rows = x.size() / hidden;
+  const size_t num_slots = num_rows * static_cast<size_t>(mixture.num_chosen);
+  Routed routed(static_cast<int64_t>(num_rows), mixture.num_experts, mixture.num_chosen);
+  route(backend, logits, {true, 1.0f}, &routed);
+  GuardedFloats inputs(num_slots * hidden), outputs(num_slots * hidden), y(num_rows * hidden);
+  GuardedFloats activations(num_slots * static_cast<size_t>(mixture.width)), out(y.values().size());
+  std::copy(residual.begin(), residual.end(), out.data());
+  if (!residual.empty()) epilogue.residual = on_device(out.data());
+  backend.experts({.gate_up = mixture.packed_gate_up.get(),
+                   .down = mixture.packed_down.get(),
+                   .x = on_device(x.data()),
+                   .routing = routed.routing,
+                   .activation = Activation::kSilu,
+                   .slot_inputs = on_device(inputs.data()),
+                   .slot_activations = on_device(activations.data()),
+                   .slot_outputs = on_device(outputs.data()),
+                   .mixed = on_device(y.data()),
+                   .epilogue = epilogue,
+                   .out = on_device(out.data())});
+  for (const GuardedFloats* room : {&inputs, &outputs, &y, &activations, &out}) {
+    EXPECT_TRUE(room->intact());
+  }
+  return {out.values().begin(), out.values().end()};
+}
+
+// y of one row in float64.
+std::vector<double> exact_row(const Mixture& mixture, std::span<const float> x,
+                              std::span<const float> logits) {
+  const auto dot = [&](const std::vector<double>& weight, size_t row, const auto& input) {
+    const size_t inputs = input.size();
+    double sum = 0;
+    for (size_t i = 0; i < inputs; ++i) sum += weight[row * inputs + i] * input[i];
+    return sum;
+  };
+  std::vector<double> y(x.size());
+  for (const Choice& choice : choices_of(logits, mixture.num_chosen, {true, 1.0f})) {
+    const auto e = static_cast<size_t>(choice.expert);
+    const auto gate = values_of(mixture.gate_up[2 * e]->view);
+    const auto up = values_of(mixture.gate_up[2 * e + 1]->view);
+    const auto down = values_of(mixture.down[e]->view);
+    std::vector<double> inner(static_cast<size_t>(mixture.width));
+    for (size_t i = 0; i < inner.size(); ++i) {
+      const double g = dot(gate, i, x);
+      inner[i] = g / (1 + std::exp(-g)) * dot(up, i, x);
+    }
+    for (size_t i = 0; i < y.size(); ++i) y[i] += choice.weight * dot(down, i, inner);
+  }
+  return y;
+}
+
+double largest(const std::vector<double>& values) {
+  double most = 0;
+  for (const double value : values) most = std::max(most, std::abs(value));
+  return most;
+}
+
+TEST(Experts, FollowFloat64OnEveryUnit) {
+  constexpr size_t kRows = 3, kExperts = 4;
+  Random random(41);
+  for (const std::string& isa : available_isas()) {
+    const auto backend = make_backend(isa, 2);
+    const Mixture mixture(*backend, DType::kF32, kExperts, 2);
+    const auto hidden = static_cast<size_t>(mixture.hidden);
+    const Floats x = random_floats(kRows * hidden, random);
+    const Floats logits = random_floats(kRows * kExperts, random);
+    const Floats found = mixed(*backend, mixture, x, logits);
+    for (size_t row = 0; row < kRows; ++row) {
+      const auto exact = exact_row(mixture, std::span(x).subspan(row * hidden, hidden),
+                                   std::span(logits).subspan(row * kExperts, kExperts));
+      for (size_t i = 0; i < hidden; ++i) {
+        ASSERT_NEAR(found[row * hidden + i], exact[i], 2e-5 * largest(exact)) << isa;
+      }
+    }
+  }
+}
+
+// Every row's bits, whatever else is in the batch and however many threads work.
+TEST(Experts, ARowIsTheSameAloneInABatchAndOnAnyTeam) {
+  constexpr size_t kRows = 40, kExperts = 5;
+  Random random(42);
+  int num_cases = 0;
+  for (const std::string& isa : available_isas()) {
+    for (const DType dtype : {DType::kF32, DType::kBF16, DType::kQ4K}) {
+      SCOPED_TRACE(isa + " " + std::string(dtype_name(dtype)));
+      const auto first = make_backend(isa, 1);
+      ASSERT_TRUE(first->reserve(kRows).ok());
+      const Mixture mixture(*first, dtype, kExperts, 3);
+      const auto hidden = static_cast<size_t>(mixture.hidden);
+      const Floats x = random_floats(kRows * hidden, random);
+      const Floats logits = random_floats(kRows * kExperts, random);
+      const Floats all = mixed(*first, mixture, x, logits);
+      const auto part = [&](const Floats& values, size_t from, size_t count, size_t width) {
+        return Floats(values.begin() + static_cast<ptrdiff_t>(from * width),
+                      values.begin() + static_cast<ptrdiff_t>((from + count) * width));
+      };
+      for (const auto& [from, count] :
+           {std::pair<size_t, size_t>{0, 1}, {39, 1}, {7, 2}, {5, 27}}) {
+        EXPECT_TRUE(same_bits(mixed(*first, mixture, part(x, from, count, hidden),
+                                    part(logits, from, count, kExperts)),
+                              part(all, from, count, hidden)))
+            << from << " + " << count;
+      }
+      for (const int num_threads : {2, 5}) {
+        const auto other = make_backend(isa, num_threads);
+        ASSERT_TRUE(other->reserve(kRows).ok());
+        const Mixture same(*other, dtype, kExperts, 3);
+        EXPECT_TRUE(same_bits(mixed(*other, same, x, logits), all)) << num_threads << " threads";
+        ++num_cases;
+      }
+    }
+  }
+  EXPECT_GE(num_cases, 6);
+}
+
+// All rows to one expert, and experts that nobody asks for.
+TEST(Experts, UnevenRoutingIsTheSameSum) {
+  const auto backend = make_backend("reference", 3);
+  const Mixture mixture(*backend, DType::kF32, 4, 1);
+  Random random(43);
+  const auto hidden = static_cast<size_t>(mixture.hidden);
+  const Floats x = random_floats(20 * hidden, random);
+  Floats logits(20 * 4);
+  for (size_t row = 0; row < 20; ++row) logits[row * 4 + 2] = 9.0f;
+  const Floats found = mixed(*backend, mixture, x, logits);
+  Floats inner(20 * static_cast<size_t>(mixture.width)), expected(found.size());
+  backend->gated_linear(mixture.packed_gate_up->expert(2), on_device(x.data()), 20,
+                        Activation::kSilu, {}, on_device(inner.data()));
+  backend->linear(mixture.packed_down->expert(2), on_device(inner.data()), 20, {},
+                  on_device(expected.data()));
+  EXPECT_TRUE(same_bits(found, expected));  // its weight is 1
+}
+
+TEST(Experts, NoRowsAreNoWork) {
+  const auto backend = make_backend("reference", 2);
+  const Mixture mixture(*backend, DType::kF32, 3, 2);
+  EXPECT_TRUE(mixed(*backend, mixture, {}, {}).empty());
+}
+
+// The epilogue is that of a linear layer whose product is y.
+TEST(Experts, TheEpilogueNormsScalesAndAdds) {
+  constexpr size_t kRows = 9;
+  Random random(44);
+  for (const std::string& isa : available_isas()) {
+    const auto backend = make_backend(isa, 2);
+    const Mixture mixture(*backend, DType::kF32, 4, 2);
+    const auto hidden = static_cast<size_t>(mixture.hidden);
+    const Floats x = random_floats(kRows * hidden, random);
+    const Floats logits = random_floats(kRows * 4, random);
+    const Floats residual = random_floats(x.size(), random);
+    const Floats weight = random_floats(hidden, random);
+    const Floats y = mixed(*backend, mixture, x, logits);
+    const Floats added = mixed(*backend, mixture, x, logits, {.scale = 0.25f}, residual);
+    for (size_t i = 0; i < y.size(); ++i) ASSERT_EQ(added[i], residual[i] + 0.25f * y[i]) << isa;
+    for (const NormKind kind : {NormKind::kRms, NormKind::kLayer}) {
+      const Norm norm{kind, on_device(weight.data()), 1e-5f};
+      Floats expected = residual;
+      backend->norm({.kind = kind,
+                     .x = on_device(y.data()),
+                     .weight = on_device(weight.data()),
+                     .residual = on_device(expected.data()),
+                     .out = on_device(expected.data()),
+                     .num_rows = kRows,
+                     .width = mixture.hidden,
+                     .eps = 1e-5f,
+                     .scale = 0.5f});
+      EXPECT_TRUE(same_bits(
+          mixed(*backend, mixture, x, logits, {.scale = 0.5f, .post_norm = norm}, residual),
+          expected))
+          << isa;
+    }
+  }
+}
+
+// The rest of the sum is in other processes: added to y before the epilogue.
+TEST(Experts, AReductionComesBeforeTheEpilogue) {
+  class Doubling : public Reduction {
+   public:
+    void reduce(DevicePtr<float> products, int64_t num_rows, int64_t num_outputs) override {
+      for (int64_t i = 0; i < num_rows * num_outputs; ++i) raw(products)[i] *= 2;
+    }
+  };
+  const auto backend = make_backend("reference", 2);
+  const Mixture mixture(*backend, DType::kF32, 4, 2);
+  Random random(45);
+  const Floats x = random_floats(5 * static_cast<size_t>(mixture.hidden), random);
+  const Floats logits = random_floats(5 * 4, random);
+  const Floats y = mixed(*backend, mixture, x, logits);
+  Doubling doubling;
+  const Floats found = mixed(*backend, mixture, x, logits, {.scale = 0.5f, .reduction = &doubling});
+  EXPECT_TRUE(same_bits(found, y));
+}
+
+TEST(ExpertsDeathTest, WeightsMustFitTheRouting) {
+  const auto backend = make_backend("reference", 1);
+  Mixture mixture(*backend, DType::kF32, 4, 2);
+  mixture.num_experts = 3;
+  const Floats x(static_cast<size_t>(mixture.hidden)), logits(3);
+  EXPECT_DEATH(mixed(*backend, mixture, x, logits), "for 3 experts");
+}
+
+}  // namespace
+}  // namespace headrace
