@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "model/config/check_config.h"
 #include "model/config/config_files.h"
 #include "model/decoder.h"
 #include "model/weights.h"
@@ -97,14 +98,25 @@ Result<ModelConfig> Model::read_config(const Checkpoint& checkpoint) {
 
 Result<MemoryPlan> Model::memory_plan(const Checkpoint& checkpoint, const Backend& backend,
                                       const ModelOptions& options) {
-  const ModelConfig config = TRY(read_config(checkpoint));
+  return memory_plan(checkpoint, TRY(read_config(checkpoint)), backend, options);
+}
+
+Result<MemoryPlan> Model::memory_plan(const Checkpoint& checkpoint, const ModelConfig& config,
+                                      const Backend& backend, const ModelOptions& options) {
+  TRY(check_config(config));
   return plan_memory(config, TRY(find_weights(checkpoint, config)), backend, options);
 }
 
 Result<std::unique_ptr<Model>> Model::load(const Checkpoint& checkpoint, Backend& backend,
                                            const ModelOptions& options,
                                            const LoadProgress& progress) {
-  ModelConfig config = TRY(read_config(checkpoint));
+  return load(checkpoint, TRY(read_config(checkpoint)), backend, options, progress);
+}
+
+Result<std::unique_ptr<Model>> Model::load(const Checkpoint& checkpoint, ModelConfig config,
+                                           Backend& backend, const ModelOptions& options,
+                                           const LoadProgress& progress) {
+  TRY(check_config(config));
   const FoundWeights found = TRY(find_weights(checkpoint, config));
   Workspace workspace = TRY(Workspace::create(config, options, backend));
   Weights weights = TRY(load_weights(checkpoint, found, backend, options.weight_cache, progress));

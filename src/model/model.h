@@ -32,6 +32,12 @@ class Model {
   static Result<std::unique_ptr<Model>> load(const Checkpoint& checkpoint, Backend& backend,
                                              const ModelOptions& options,
                                              const LoadProgress& progress = {});
+  // The same for the network that `config` describes, which read_config() or another has made.
+  static Result<MemoryPlan> memory_plan(const Checkpoint& checkpoint, const ModelConfig& config,
+                                        const Backend& backend, const ModelOptions& options);
+  static Result<std::unique_ptr<Model>> load(const Checkpoint& checkpoint, ModelConfig config,
+                                             Backend& backend, const ModelOptions& options,
+                                             const LoadProgress& progress = {});
 
   virtual const ModelConfig& config() const = 0;
   virtual const ModelOptions& options() const = 0;

@@ -293,6 +293,7 @@ Status WeightFinder::find_role(const Search& search) {
   if (search.row.form != RoleForm::kWeight) return find_vector(search);
   const int64_t num_experts =
       search.row.experts == nullptr ? 1 : extent(search, search.row.experts);
+  search.found->pack.num_experts = num_experts;
   for (int64_t expert = 0; expert < num_experts; ++expert) TRY(find_parts(search, expert));
   return {};
 }

@@ -58,7 +58,8 @@ PackPlan describe_packing(const FoundWeights& found, const Backend& backend) {
   plan.description = backend.packing_id();
   for (const FoundRole& role : found.roles) {
     if (role.parts.empty()) continue;
-    plan.description += fmt::format("\nrole {}", static_cast<int>(role.pack));
+    plan.description += fmt::format("\nrole {} of {} experts", static_cast<int>(role.pack.role),
+                                    role.pack.num_experts);
     for (const WeightView& part : role.parts) {
       plan.description +=
           fmt::format("\n{} {} {} {} {} {} {} {} {}", part.name, weight_scheme_name(part.scheme),

@@ -35,9 +35,10 @@ struct FoundVector {
 struct FoundRole {
   int layer = kNoLayer;
   Role role = Role::kEmbedding;
-  WeightRole pack = WeightRole::kLinear;
-  std::vector<WeightView> parts;  // of a weight, stacked by rows; none: the role is a vector
-  FoundVector vector;             // the weight's bias, or the vector itself
+  PackForm pack = WeightRole::kLinear;
+  // Of a weight, stacked by rows, expert by expert; none: the role is a vector.
+  std::vector<WeightView> parts;
+  FoundVector vector;  // the weight's bias, or the vector itself
 };
 
 // In the order of packing.

@@ -89,9 +89,9 @@ TEST(Weights, FindsEveryRoleUnderEachPrefix) {
     const FoundWeights found = found_in(llama(kConfig, prefix));
     EXPECT_EQ(role_of(found, Role::kQkv).parts.size(), 3u);
     EXPECT_EQ(role_of(found, Role::kGateUp).parts.size(), 2u);
-    EXPECT_EQ(role_of(found, Role::kGateUp).pack, WeightRole::kGateUp);
+    EXPECT_EQ(role_of(found, Role::kGateUp).pack.role, WeightRole::kGateUp);
     EXPECT_EQ(role_of(found, Role::kHead, kNoLayer).parts.size(), 1u);
-    EXPECT_EQ(role_of(found, Role::kEmbedding, kNoLayer).pack, WeightRole::kEmbedding);
+    EXPECT_EQ(role_of(found, Role::kEmbedding, kNoLayer).pack.role, WeightRole::kEmbedding);
     EXPECT_FALSE(role_of(found, Role::kAttentionNorm).vector.plus_one);
   }
 }
@@ -204,6 +204,387 @@ TEST(Weights, SomeBiasesOfThreeAreRefused) {
   FakeCheckpoint checkpoint = llama_gguf();
   checkpoint.tensor("blk.0.attn_q.bias", {8});
   EXPECT_NE(error_of(checkpoint).find("all or none"), std::string::npos);
+}
+
+// ---- Every role ---------------------------------------------------------------------------------
+
+// Two layers with every role that there is: the first dense, the second with experts.
+ModelConfig full_config() {
+  ModelConfig config;
+  config.family = "gemma2";  // norms at all four places
+  config.vocab_size = 20;
+  config.hidden_size = 32;
+  config.max_position_embeddings = 64;
+  config.qkv_bias = config.o_bias = config.mlp_bias = Presence::kRequired;
+  LayerConfig layer;
+  layer.num_attention_heads = 4;
+  layer.num_key_value_heads = 2;
+  layer.head_dim = 8;
+  layer.qk_norm = QkNorm::kPerHead;
+  layer.attention_sinks = true;
+  layer.intermediate_size = 48;
+  config.layers.push_back(layer);
+  layer.intermediate_size = 0;
+  layer.mlp = MlpKind::kExperts;
+  layer.num_experts = 3;
+  layer.num_experts_per_token = 2;
+  layer.moe_intermediate_size = 24;
+  config.layers.push_back(layer);
+  return config;
+}
+
+// A checkpoint that has what the tables ask for, under the first name of each tensor.
+class CompleteCheckpoint {
+ public:
+  CompleteCheckpoint(CheckpointKind kind, const ModelConfig& config)
+      : checkpoint_(kind), config_(config) {
+    if (kind == CheckpointKind::kSafetensors) checkpoint_.file("config.json", "{}");
+    for (const RoleSlot& slot : role_slots(config)) {
+      for (const PartRow& part : slot.row->used_parts()) add(slot, part);
+    }
+  }
+  FakeCheckpoint& get() { return checkpoint_; }
+
+ private:
+  void add(const RoleSlot& slot, const PartRow& part) {
+    static const LayerConfig kNone;
+    const RoleRow& row = *slot.row;
+    const LayerConfig& layer =
+        slot.layer == kNoLayer ? kNone : config_.layers[static_cast<size_t>(slot.layer)];
+    const CheckpointKind kind = checkpoint_.kind();
+    std::string base = kind == CheckpointKind::kGguf ? "" : "model.";
+    if (row.place == RolePlace::kHead) base = "";
+    if (row.place == RolePlace::kLayer)
+      base += fmt::format("{}{}.", layer_prefix(kind), slot.layer);
+    base += role_names(config_, row, part).in(kind).front();
+    const int64_t outputs = part.outputs(config_, layer);
+    if (row.form != RoleForm::kWeight) {
+      checkpoint_.tensor(base + ".weight", {outputs});
+      return;
+    }
+    const int64_t inputs = row.inputs(config_, layer);
+    const int64_t experts = row.experts == nullptr ? 0 : row.experts(config_, layer);
+    if (base.find("{}") != base.npos) {
+      for (int64_t e = 0; e < experts; ++e) {
+        checkpoint_.tensor(fmt::format(fmt::runtime(base), e) + ".weight", {outputs, inputs});
+      }
+    } else if (experts > 0) {
+      checkpoint_.tensor(base + ".weight", {experts, outputs, inputs});
+    } else {
+      checkpoint_.tensor(base + ".weight", {outputs, inputs});
+    }
+    if (row.bias != nullptr) checkpoint_.tensor(base + ".bias", {outputs});
+  }
+
+  FakeCheckpoint checkpoint_;
+  const ModelConfig config_;
+};
+
+Error find_error(const FakeCheckpoint& checkpoint, const ModelConfig& config) {
+  const auto found = find_weights(checkpoint, config);
+  return found.ok() ? Error{ErrorCode::kInternal, "all was found", {}, {}} : found.error();
+}
+
+constexpr CheckpointKind kKinds[] = {CheckpointKind::kSafetensors, CheckpointKind::kGguf};
+
+TEST(WeightRoles, ACompleteCheckpointHasThemAll) {
+  const ModelConfig config = full_config();
+  for (const CheckpointKind kind : kKinds) {
+    CompleteCheckpoint checkpoint(kind, config);
+    const auto found = find_weights(checkpoint.get(), config);
+    ASSERT_TRUE(found.ok()) << found.error().message;
+    const auto slots = role_slots(config);
+    ASSERT_EQ(found->roles.size(), slots.size());
+    for (size_t i = 0; i < slots.size(); ++i) {
+      const FoundRole& role = found->roles[i];
+      EXPECT_EQ(role.layer, slots[i].layer);
+      EXPECT_EQ(role.role, slots[i].row->role);
+      EXPECT_EQ(found->find(role.layer, role.role), &role);
+      const bool is_weight = slots[i].row->form == RoleForm::kWeight;
+      EXPECT_EQ(!role.parts.empty(), is_weight) << slots[i].row->name;
+      EXPECT_EQ(!role.vector.pieces.empty(), !is_weight || slots[i].row->bias != nullptr)
+          << slots[i].row->name;
+    }
+    EXPECT_EQ(found->find(0, Role::kRouter), nullptr);
+    EXPECT_EQ(found->find(2, Role::kQkv), nullptr);
+  }
+}
+
+// Whatever tensor is missing: the message has its name.
+TEST(WeightRoles, AMissingTensorOfAnyRoleIsNamed) {
+  const ModelConfig config = full_config();
+  int num_cases = 0;
+  for (const CheckpointKind kind : kKinds) {
+    CompleteCheckpoint complete(kind, config);
+    const std::vector<std::string> names(complete.get().names().begin(),
+                                         complete.get().names().end());
+    for (const std::string& name : names) {
+      CompleteCheckpoint checkpoint(kind, config);
+      checkpoint.get().remove(name);
+      const Error error = find_error(checkpoint.get(), config);
+      std::string base = name.substr(0, name.rfind('.'));
+      // It is looked for under every known prefix.
+      if (base == "model.embed_tokens") base = "embed_tokens";
+      EXPECT_NE(error.message.find(base), std::string::npos) << name << ": " << error.message;
+      EXPECT_NE(error.code, ErrorCode::kInternal);
+      ++num_cases;
+    }
+  }
+  EXPECT_GE(num_cases, 60);
+}
+
+// Whatever tensor has another shape: the message has its name and both shapes.
+TEST(WeightRoles, AWrongShapeOfAnyRoleIsNamedWithBothShapes) {
+  const ModelConfig config = full_config();
+  int num_cases = 0;
+  for (const CheckpointKind kind : kKinds) {
+    CompleteCheckpoint complete(kind, config);
+    for (const std::string& name : complete.get().names()) {
+      const TensorView tensor = *complete.get().find(name);
+      std::vector<int64_t> shape(tensor.shape.begin(), tensor.shape.begin() + tensor.rank);
+      ++shape.back();
+      CompleteCheckpoint checkpoint(kind, config);
+      checkpoint.get().tensor(name, shape);
+      const Error error = find_error(checkpoint.get(), config);
+      EXPECT_EQ(error.code, ErrorCode::kInvalidArgument) << name << ": " << error.message;
+      const bool is_vector = shape.size() == 1;
+      const std::string base = is_vector ? name : name.substr(0, name.rfind('.'));
+      const size_t rank = std::min<size_t>(shape.size(), 2);
+      const auto text = [&](int64_t last) {
+        return is_vector ? fmt::format("{}", last)
+                         : fmt::format("[{}, {}]", shape[shape.size() - rank], last);
+      };
+      for (const std::string& part : {base, text(shape.back()), text(shape.back() - 1)}) {
+        EXPECT_NE(error.message.find(part), std::string::npos)
+            << name << " without '" << part << "': " << error.message;
+      }
+      ++num_cases;
+    }
+  }
+  EXPECT_GE(num_cases, 60);
+}
+
+TEST(WeightRoles, BiasesOfSomePartsOnlyAreRefusedByName) {
+  struct Case {
+    const char* removed;
+    const char* message;
+  };
+  constexpr Case kCases[] = {
+      {"blk.0.attn_k.bias",
+       "2 of blk.0.attn_q, blk.0.attn_k, blk.0.attn_v have a bias, but all or none must"},
+      {"blk.0.ffn_up.bias", "1 of blk.0.ffn_gate, blk.0.ffn_up have a bias, but all or none must"},
+  };
+  for (const Case& c : kCases) {
+    ModelConfig config = full_config();
+    CompleteCheckpoint checkpoint(CheckpointKind::kGguf, config);
+    checkpoint.get().remove(c.removed);
+    config.qkv_bias = config.mlp_bias = Presence::kIfPresent;
+    EXPECT_EQ(find_error(checkpoint.get(), config).message, c.message);
+  }
+}
+
+TEST(WeightRoles, ABiasBelongsToItsWeight) {
+  ModelConfig config = full_config();
+  CompleteCheckpoint checkpoint(CheckpointKind::kGguf, config);
+  for (const char* bias : {"blk.0.ffn_down.bias", "blk.0.attn_output.bias"}) {
+    checkpoint.get().remove(bias);
+  }
+  config.o_bias = config.mlp_bias = Presence::kIfPresent;
+  const auto found = find_weights(checkpoint.get(), config);
+  ASSERT_TRUE(found.ok()) << found.error().message;
+  EXPECT_EQ(role_of(*found, Role::kQkv).vector.pieces.size(), 3u);
+  EXPECT_EQ(role_of(*found, Role::kGateUp).vector.pieces.size(), 2u);
+  EXPECT_TRUE(role_of(*found, Role::kDown).vector.pieces.empty());
+  EXPECT_TRUE(role_of(*found, Role::kAttentionOut).vector.pieces.empty());
+  EXPECT_EQ(role_of(*found, Role::kAttentionOut, 1).vector.pieces.size(), 1u);
+  config.o_bias = Presence::kAbsent;
+  const auto without = find_weights(checkpoint.get(), config);
+  EXPECT_TRUE(role_of(*without, Role::kAttentionOut, 1).vector.pieces.empty());
+}
+
+TEST(WeightRoles, OnlyNormsAreStoredAsTheRestToOne) {
+  ModelConfig config = full_config();
+  config.norm_weight_plus_one = true;
+  CompleteCheckpoint checkpoint(CheckpointKind::kSafetensors, config);
+  const auto found = find_weights(checkpoint.get(), config);
+  ASSERT_TRUE(found.ok()) << found.error().message;
+  for (const FoundRole& role : found->roles) {
+    EXPECT_EQ(role.vector.plus_one, role_row(role.role).form == RoleForm::kNorm)
+        << role_row(role.role).name;
+  }
+}
+
+// Sinks have no ".weight" in published files.
+TEST(WeightRoles, AVectorMayDoWithoutASuffix) {
+  const ModelConfig config = full_config();
+  CompleteCheckpoint checkpoint(CheckpointKind::kSafetensors, config);
+  checkpoint.get().remove("model.layers.0.self_attn.sinks.weight");
+  checkpoint.get().tensor("model.layers.0.self_attn.sinks", {4});
+  const auto found = find_weights(checkpoint.get(), config);
+  ASSERT_TRUE(found.ok()) << found.error().message;
+  EXPECT_EQ(role_of(*found, Role::kSinks).vector.pieces.size(), 1u);
+}
+
+// ---- Experts ------------------------------------------------------------------------------------
+
+constexpr const char* kExpertLayer = "model.layers.1.";
+
+// The complete checkpoint without the tensors of its experts.
+void remove_experts(FakeCheckpoint* checkpoint) {
+  const std::vector<std::string> names(checkpoint->names().begin(), checkpoint->names().end());
+  for (const std::string& name : names) {
+    if (name.find("experts") != name.npos || name.find("_exps") != name.npos) {
+      checkpoint->remove(name);
+    }
+  }
+}
+
+void expect_experts(const FakeCheckpoint& checkpoint, const ModelConfig& config) {
+  const auto found = find_weights(checkpoint, config);
+  ASSERT_TRUE(found.ok()) << found.error().message;
+  const FoundRole& gate_up = role_of(*found, Role::kExpertGateUp, 1);
+  const FoundRole& down = role_of(*found, Role::kExpertDown, 1);
+  EXPECT_EQ(gate_up.pack.role, WeightRole::kGateUp);
+  EXPECT_EQ(gate_up.pack.num_experts, 3);
+  EXPECT_EQ(down.pack.num_experts, 3);
+  ASSERT_EQ(gate_up.parts.size(), 6u);
+  ASSERT_EQ(down.parts.size(), 3u);
+  for (const WeightView& part : gate_up.parts) {
+    EXPECT_EQ(part.num_outputs, 24) << part.name;
+    EXPECT_EQ(part.num_inputs, 32) << part.name;
+  }
+  for (const WeightView& part : down.parts) {
+    EXPECT_EQ(part.num_outputs, 32) << part.name;
+    EXPECT_EQ(part.num_inputs, 24) << part.name;
+  }
+}
+
+TEST(ExpertWeights, AreFoundInEachFormThatFilesHave) {
+  const ModelConfig config = full_config();
+  CompleteCheckpoint gguf(CheckpointKind::kGguf, config);
+  expect_experts(gguf.get(), config);
+  CompleteCheckpoint separate(CheckpointKind::kSafetensors, config);
+  expect_experts(separate.get(), config);
+  EXPECT_EQ(find_weights(separate.get(), config)->find(1, Role::kExpertGateUp)->parts[3].name,
+            "model.layers.1.mlp.experts.1.up_proj");
+
+  CompleteCheckpoint mixtral(CheckpointKind::kSafetensors, config);
+  remove_experts(&mixtral.get());
+  const std::string sparse = std::string(kExpertLayer) + "block_sparse_moe.";
+  mixtral.get().remove("model.layers.1.mlp.gate.weight").tensor(sparse + "gate.weight", {3, 32});
+  for (int e = 0; e < 3; ++e) {
+    const std::string expert = fmt::format("{}experts.{}.", sparse, e);
+    mixtral.get().tensor(expert + "w1.weight", {24, 32}).tensor(expert + "w3.weight", {24, 32});
+    mixtral.get().tensor(expert + "w2.weight", {32, 24});
+  }
+  expect_experts(mixtral.get(), config);
+
+  CompleteCheckpoint stacked(CheckpointKind::kSafetensors, config);
+  remove_experts(&stacked.get());
+  stacked.get().tensor("model.layers.1.mlp.experts.gate_up_proj", {3, 48, 32});
+  stacked.get().tensor("model.layers.1.mlp.experts.down_proj", {3, 32, 24});
+  expect_experts(stacked.get(), config);
+  const auto found = find_weights(stacked.get(), config);
+  const auto& parts = found->find(1, Role::kExpertGateUp)->parts;
+  constexpr ptrdiff_t kHalf = 24 * 32 * sizeof(float);
+  EXPECT_EQ(parts[5].values.data - parts[4].values.data, kHalf);      // up after gate
+  EXPECT_EQ(parts[4].values.data - parts[2].values.data, 2 * kHalf);  // expert 2 after expert 1
+}
+
+TEST(ExpertWeights, AStackOfOtherExpertsIsRefused) {
+  const ModelConfig config = full_config();
+  for (const int64_t count : {2, 4}) {
+    CompleteCheckpoint checkpoint(CheckpointKind::kGguf, config);
+    checkpoint.get().tensor("blk.1.ffn_up_exps.weight", {count, 24, 32});
+    EXPECT_EQ(find_error(checkpoint.get(), config).message,
+              fmt::format("weight blk.1.ffn_up_exps is [{}, 24, 32], but the configuration has 3 "
+                          "experts",
+                          count));
+  }
+}
+
+TEST(ExpertWeights, TheExpertIsNamed) {
+  const ModelConfig config = full_config();
+  CompleteCheckpoint missing(CheckpointKind::kSafetensors, config);
+  missing.get().remove("model.layers.1.mlp.experts.2.up_proj.weight");
+  EXPECT_NE(find_error(missing.get(), config).message.find("model.layers.1.mlp.experts.2.up_proj"),
+            std::string::npos);
+  CompleteCheckpoint stack(CheckpointKind::kGguf, config);
+  stack.get().tensor("blk.1.ffn_down_exps.weight", {3, 24, 32});
+  EXPECT_EQ(find_error(stack.get(), config).message,
+            "weight blk.1.ffn_down_exps of expert 0 is [24, 32], but [32, 24] is needed");
+}
+
+// ---- Tensors that nobody reads ------------------------------------------------------------------
+
+std::string warning_of(const FakeCheckpoint& checkpoint, const ModelConfig& config) {
+  ::testing::internal::CaptureStderr();
+  const auto found = find_weights(checkpoint, config);
+  EXPECT_TRUE(found.ok()) << (found.ok() ? "" : found.error().message);
+  return ::testing::internal::GetCapturedStderr();
+}
+
+TEST(UnusedTensors, AreCountedWithAnExample) {
+  const ModelConfig config = full_config();
+  for (const CheckpointKind kind : kKinds) {
+    CompleteCheckpoint checkpoint(kind, config);
+    EXPECT_EQ(warning_of(checkpoint.get(), config), "");
+    checkpoint.get().tensor("blk.0.other.weight", {4}).tensor("blk.1.another.weight", {4});
+    const std::string warning = warning_of(checkpoint.get(), config);
+    EXPECT_NE(warning.find("2 tensors of fake are not part of a gemma2 network and are not used, "
+                           "for instance blk.0.other"),
+              std::string::npos)
+        << warning;
+  }
+}
+
+TEST(UnusedTensors, ExpertsBeyondTheConfigurationAreAmongThem) {
+  const ModelConfig config = full_config();
+  CompleteCheckpoint checkpoint(CheckpointKind::kSafetensors, config);
+  checkpoint.get().tensor("model.layers.1.mlp.experts.3.up_proj.weight", {24, 32});
+  EXPECT_NE(warning_of(checkpoint.get(), config).find("model.layers.1.mlp.experts.3.up_proj"),
+            std::string::npos);
+}
+
+TEST(UnusedTensors, StacksWithoutASuffixAreUsed) {
+  const ModelConfig config = full_config();
+  CompleteCheckpoint checkpoint(CheckpointKind::kSafetensors, config);
+  remove_experts(&checkpoint.get());
+  checkpoint.get().tensor("model.layers.1.mlp.experts.gate_up_proj", {3, 48, 32});
+  checkpoint.get().tensor("model.layers.1.mlp.experts.down_proj", {3, 32, 24});
+  EXPECT_EQ(warning_of(checkpoint.get(), config), "");
+  for (const char* expected : {"rotary_emb.inv_freq", "mtp.layers.0.weight", "visual.a.weight"}) {
+    checkpoint.get().tensor(expected, {4});
+  }
+  EXPECT_EQ(warning_of(checkpoint.get(), config), "");
+}
+
+// ---- Bytes --------------------------------------------------------------------------------------
+
+TEST(WeightRoles, ThePlanIsTheSumOfPagesOfAllRoles) {
+  const auto backend = create_cpu_backend({.isa = "reference", .num_threads = 1}).value();
+  const ModelConfig config = full_config();
+  CompleteCheckpoint checkpoint(CheckpointKind::kGguf, config);
+  const auto found = find_weights(checkpoint.get(), config).value();
+  size_t expected = 0;
+  for (const FoundRole& role : found.roles) {
+    if (role.parts.empty()) continue;
+    expected += (backend->packed_bytes(role.parts, role.pack) + 4095) / 4096 * 4096;
+  }
+  EXPECT_EQ(packed_bytes(found, *backend), expected);
+  const Weights weights = load_weights(checkpoint.get(), found, *backend, {}, {}).value();
+  ASSERT_EQ(weights.layers.size(), 2u);
+  for (const FoundRole& role : found.roles) {
+    const RoleWeights& owner =
+        role.layer == kNoLayer ? weights.network : weights.layers[static_cast<size_t>(role.layer)];
+    EXPECT_EQ(owner[role.role].weight != nullptr, !role.parts.empty());
+    EXPECT_EQ(static_cast<bool>(owner.vector(role.role)), !role.vector.pieces.empty());
+    if (role.parts.empty()) continue;
+    EXPECT_EQ(owner.weight(role.role).num_experts(), role.pack.num_experts);
+    EXPECT_EQ(owner.weight(role.role).num_bytes(), backend->packed_bytes(role.parts, role.pack));
+  }
+  EXPECT_EQ(&weights.head_weight(), &weights.network.weight(Role::kHead));
+  EXPECT_DEATH((void)weights.layers[0].weight(Role::kRouter), "no weight for router");
 }
 
 }  // namespace

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 
+#include "model/config/roles.h"
+
 namespace headrace {
 namespace {
 
 struct Widths {
-  size_t hidden = 0, qkv = 0, q = 0, mlp = 0, rope = 0;
+  size_t hidden = 0, qkv = 0, q = 0, rope = 0;
 };
 
 Widths widths_of(const ModelConfig& config) {
@@ -18,12 +20,20 @@ Widths widths_of(const ModelConfig& config) {
     const auto kv_heads = static_cast<size_t>(layer.num_key_value_heads);
     widths.q = std::max(widths.q, heads * head_dim);
     widths.qkv = std::max(widths.qkv, (heads + 2 * kv_heads) * head_dim);
-    widths.mlp = std::max(widths.mlp, static_cast<size_t>(layer.intermediate_size));
   }
   for (const RopeConfig& rope : config.ropes) {
     widths.rope = std::max(widths.rope, static_cast<size_t>(rope.rope_dims) / 2);
   }
   return widths;
+}
+
+// What the MLP of any layer needs.
+size_t mlp_floats(const ModelConfig& config, int64_t num_rows) {
+  int64_t most = 0;
+  for (const LayerConfig& layer : config.layers) {
+    most = std::max(most, mlp_row(layer.mlp).room(config, layer, num_rows));
+  }
+  return static_cast<size_t>(most);
 }
 
 // Hands out aligned pieces of memory; without any it only counts.
@@ -54,7 +64,7 @@ void carve(const ModelConfig& config, const ModelOptions& options, Carver& carve
   workspace->qkv = carver.floats(rows * widths.qkv);
   workspace->q = carver.floats(rows * widths.q);
   workspace->attended = carver.floats(rows * widths.q);
-  workspace->mlp = carver.floats(rows * widths.mlp);
+  workspace->mlp = carver.floats(mlp_floats(config, options.max_batch_tokens));
   workspace->q_row_scale = carver.floats(rows);
   workspace->logit_rows =
       carver.floats(static_cast<size_t>(options.max_logit_rows) * widths.hidden);

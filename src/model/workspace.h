@@ -24,10 +24,10 @@ struct Workspace {
   DevicePtr<float> normed;  // [M, hidden_size] room for the norm of an input
   // [M, hidden_size] a branch's output before its norm; of a parallel block, x + A(N x)
   DevicePtr<float> branch;
-  DevicePtr<float> qkv;          // [M, (heads + 2 kv heads) * head_dim], widest layer
-  DevicePtr<float> q;            // [M, heads * head_dim]
-  DevicePtr<float> attended;     // [M, heads * head_dim]
-  DevicePtr<float> mlp;          // [M, intermediate_size]
+  DevicePtr<float> qkv;       // [M, (heads + 2 kv heads) * head_dim], widest layer
+  DevicePtr<float> q;         // [M, heads * head_dim]
+  DevicePtr<float> attended;  // [M, heads * head_dim]
+  DevicePtr<float> mlp;  // room of the MLP (MlpRow::room); of a dense one [M, intermediate_size]
   DevicePtr<float> q_row_scale;  // [M]
   DevicePtr<float> logit_rows;   // [max_logit_rows, hidden_size]
   std::vector<RopeRows> ropes;   // one per ModelConfig::ropes

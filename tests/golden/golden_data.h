@@ -30,7 +30,9 @@ std::string temporary_folder(const std::string& name);
 
 // The instruction sets that back ends are asked for by name.
 std::vector<std::string> instruction_sets();
-inline std::string name_of_isa(const testing::TestParamInfo<std::string>& isa) { return isa.param; }
+inline std::string name_of_isa(const ::testing::TestParamInfo<std::string>& isa) {
+  return isa.param;
+}
 // Null where this processor lacks the instruction set; any other failure fails the test.
 std::unique_ptr<Backend> backend_for(const std::string& isa, int num_threads = 0);
 

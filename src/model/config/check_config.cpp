@@ -44,8 +44,18 @@ Status check_attention(const LayerConfig& layer, int num_ropes) {
 }
 
 Status check_mlp(const LayerConfig& layer) {
-  return check_ranges(
-      {{"intermediate_size", static_cast<double>(layer.intermediate_size), 1, 1e7}});
+  if (layer.mlp == MlpKind::kDense) {
+    return check_ranges(
+        {{"intermediate_size", static_cast<double>(layer.intermediate_size), 1, 1e7}});
+  }
+  TRY(check_ranges({{"num_experts", static_cast<double>(layer.num_experts), 1,
+                     static_cast<double>(kMaxExperts)}}));
+  return check_ranges({
+      {"num_experts_per_token", static_cast<double>(layer.num_experts_per_token), 1,
+       static_cast<double>(layer.num_experts)},
+      {"moe_intermediate_size", static_cast<double>(layer.moe_intermediate_size), 1, 1e7},
+      {"routed_scaling_factor", layer.routed_scaling_factor, -1e6, 1e6},
+  });
 }
 
 Status check_factors(std::string_view name, const std::vector<float>& factors, int rope_dims,

@@ -35,7 +35,7 @@ struct RopeConfig {
 };
 
 enum class MixerKind : uint8_t { kAttention };  // later: latent attention, delta, scan, convolution
-enum class MlpKind : uint8_t { kDense };        // later: mixture of experts
+enum class MlpKind : uint8_t { kDense, kExperts };
 
 // Biases: safetensors files follow their configuration, GGUF files simply have them or not.
 enum class Presence : uint8_t { kAbsent, kRequired, kIfPresent };
@@ -60,6 +60,14 @@ struct LayerConfig {
 
   // Dense MLP.
   int64_t intermediate_size = 0;
+
+  // Mixture of experts: the router's softmax is over all experts.
+  int num_experts = 0;
+  int num_experts_per_token = 0;
+  int64_t moe_intermediate_size = 0;            // of one expert
+  int64_t shared_expert_intermediate_size = 0;  // 0: no shared expert
+  bool norm_topk_prob = false;                  // weights of the chosen are divided by their sum
+  float routed_scaling_factor = 1.0f;           // and multiplied by this
 };
 
 struct ModelConfig {

@@ -18,6 +18,10 @@ int64_t kv_rows(const ModelConfig&, const LayerConfig& layer) {
   return int64_t{layer.num_key_value_heads} * layer.head_dim;
 }
 int64_t mlp_width(const ModelConfig&, const LayerConfig& layer) { return layer.intermediate_size; }
+int64_t experts(const ModelConfig&, const LayerConfig& layer) { return layer.num_experts; }
+int64_t expert_width(const ModelConfig&, const LayerConfig& layer) {
+  return layer.moe_intermediate_size;
+}
 int64_t q_norm_size(const ModelConfig& config, const LayerConfig& layer) {
   return layer.qk_norm == QkNorm::kWhole ? q_rows(config, layer) : layer.head_dim;
 }
@@ -120,7 +124,35 @@ constexpr RoleRow kDense[] = {
      .bias = &ModelConfig::mlp_bias},
 };
 
-constexpr std::span<const RoleRow> kTables[] = {kNetwork, kNorms, kAttention, kDense};
+constexpr RoleRow kExperts[] = {
+    {.role = Role::kRouter,
+     .name = "router",
+     .parts = {{{.names = {{"mlp.gate", "block_sparse_moe.gate"}, {"ffn_gate_inp"}},
+                 .outputs = experts}}},
+     .inputs = hidden},
+    {.role = Role::kExpertGateUp,
+     .name = "gate and up of the experts",
+     .pack = WeightRole::kGateUp,
+     .parts = {{{.names = {{"mlp.experts.{}.gate_proj", "block_sparse_moe.experts.{}.w1"},
+                           {"ffn_gate_exps"}},
+                 .outputs = expert_width},
+                {.names = {{"mlp.experts.{}.up_proj", "block_sparse_moe.experts.{}.w3"},
+                           {"ffn_up_exps"}},
+                 .outputs = expert_width}}},
+     .fused = {{"mlp.experts.gate_up_proj"}, {"ffn_gate_up_exps"}},
+     .inputs = hidden,
+     .experts = experts},
+    {.role = Role::kExpertDown,
+     .name = "down of the experts",
+     .parts = {{{.names = {{"mlp.experts.{}.down_proj", "block_sparse_moe.experts.{}.w2",
+                            "mlp.experts.down_proj"},
+                           {"ffn_down_exps"}},
+                 .outputs = hidden}}},
+     .inputs = expert_width,
+     .experts = experts},
+};
+
+constexpr std::span<const RoleRow> kTables[] = {kNetwork, kNorms, kAttention, kDense, kExperts};
 
 // ---- Honoured values ----------------------------------------------------------------------------
 
@@ -147,6 +179,11 @@ constexpr HonouredRow attention_value(std::string_view name, double (*value)(con
                                       double unset = 0) {
   return {name, value, unset, any_of(MixerKind::kAttention), 0};
 }
+constexpr HonouredRow expert_value(std::string_view name, double (*value)(const LayerConfig&),
+                                   double unset = 0) {
+  return {name, value, unset, 0, any_of(MlpKind::kExperts)};
+}
+
 constexpr HonouredRow kHonoured[] = {
     attention_value("num_attention_heads", value_of<&LayerConfig::num_attention_heads>),
     attention_value("num_key_value_heads", value_of<&LayerConfig::num_key_value_heads>),
@@ -159,12 +196,48 @@ constexpr HonouredRow kHonoured[] = {
     attention_value("attention_sinks", value_of<&LayerConfig::attention_sinks>),
     {"kv_source_layer", value_of<&LayerConfig::kv_source_layer>, -1, 0, 0},
     {"intermediate_size", value_of<&LayerConfig::intermediate_size>, 0, 0, any_of(MlpKind::kDense)},
+    expert_value("num_experts", value_of<&LayerConfig::num_experts>),
+    expert_value("num_experts_per_token", value_of<&LayerConfig::num_experts_per_token>),
+    expert_value("moe_intermediate_size", value_of<&LayerConfig::moe_intermediate_size>),
+    expert_value("norm_topk_prob", value_of<&LayerConfig::norm_topk_prob>),
+    expert_value("routed_scaling_factor", value_of<&LayerConfig::routed_scaling_factor>, 1),
+    {"shared_expert_intermediate_size", value_of<&LayerConfig::shared_expert_intermediate_size>, 0,
+     0, 0},
 };
 
+// ---- Kinds --------------------------------------------------------------------------------------
+
+int64_t dense_room(const ModelConfig&, const LayerConfig& layer, int64_t num_rows) {
+  return num_rows * layer.intermediate_size;
+}
+int64_t expert_room(const ModelConfig& config, const LayerConfig& layer, int64_t num_rows) {
+  return ExpertRoom(config, layer, num_rows).num_floats;
+}
+
 constexpr MixerRow kMixers[] = {{MixerKind::kAttention, "attention", kAttention}};
-constexpr MlpRow kMlps[] = {{MlpKind::kDense, "dense", kDense}};
+constexpr MlpRow kMlps[] = {{MlpKind::kDense, "dense", kDense, dense_room},
+                            {MlpKind::kExperts, "experts", kExperts, expert_room}};
 
 }  // namespace
+
+ExpertRoom::ExpertRoom(const ModelConfig& config, const LayerConfig& layer, int64_t num_rows) {
+  const int64_t num_slots = num_rows * layer.num_experts_per_token;
+  const auto take = [this](int64_t count) {
+    const int64_t start = num_floats;
+    num_floats += (count + 15) / 16 * 16;
+    return start;
+  };
+  logits = take(num_rows * layer.num_experts);
+  experts = take(num_slots);
+  weights = take(num_slots);
+  slots = take(num_slots);
+  rows = take(num_slots);
+  first_slot = take(int64_t{layer.num_experts} + 1);
+  slot_inputs = take(num_slots * config.hidden_size);
+  slot_activations = take(num_slots * layer.moe_intermediate_size);
+  slot_outputs = take(num_slots * config.hidden_size);
+  mixed = take(num_rows * config.hidden_size);
+}
 
 std::span<const PartRow> RoleRow::used_parts() const {
   size_t count = 0;

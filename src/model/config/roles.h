@@ -35,6 +35,9 @@ enum class Role : uint8_t {
   kSinks,
   kGateUp,
   kDown,
+  kRouter,
+  kExpertGateUp,
+  kExpertDown,
   kCount,
 };
 inline constexpr size_t kNumRoles = static_cast<size_t>(Role::kCount);
@@ -111,9 +114,21 @@ struct MlpRow {
   MlpKind kind;
   std::string_view name;
   std::span<const RoleRow> roles;
+  // Floats of Workspace::mlp that its function uses for so many rows.
+  int64_t (*room)(const ModelConfig&, const LayerConfig&, int64_t num_rows);
 };
 const MixerRow& mixer_row(MixerKind kind);
 const MlpRow& mlp_row(MlpKind kind);
+
+// What a mixture of experts keeps in Workspace::mlp: where each array begins, in floats, at 64-byte
+// boundaries. Shapes: backend.h.
+struct ExpertRoom {
+  ExpertRoom(const ModelConfig& config, const LayerConfig& layer, int64_t num_rows);
+
+  int64_t num_floats = 0;  // of all
+  int64_t logits, experts, weights, slots, rows, first_slot;
+  int64_t slot_inputs, slot_activations, slot_outputs, mixed;
+};
 
 // kUnsupported names a value of the layer that is set, but that the function of neither its mixer
 // nor its MLP would honour.
