@@ -8,7 +8,6 @@
 #include <cstring>
 #include <random>
 
-#include "server/api/errors.h"
 #include "server/http/syntax.h"
 
 namespace headrace {
@@ -91,31 +90,35 @@ bool Access::is_listed_origin(std::string_view origin) const {
   return any_origin_ || holds(origins_, to_lower(origin));
 }
 
-std::optional<HttpResponse> Access::check_source(const HttpRequest& request) const {
+std::optional<Problem> Access::check_source(const HttpRequest& request) const {
   const std::string_view host = request.header("host");
   if (!is_allowed_host(host)) {
-    return error_response(403,
-                          fmt::format("this server is not known as '{}'; start it with "
-                                      "--allowed-hosts {} to serve that name",
-                                      host, host),
-                          {}, "host_not_allowed");
+    return Problem{403,
+                   fmt::format("this server is not known as '{}'; start it with "
+                               "--allowed-hosts {} to serve that name",
+                               host, host),
+                   {},
+                   "host_not_allowed",
+                   {}};
   }
   const std::string_view origin = request.header("origin");
   if (!origin.empty()) {
     if (is_same_origin(to_lower(origin), host) || is_listed_origin(origin)) return std::nullopt;
-    return error_response(403,
-                          "web pages of this origin may not use the server; start it with "
-                          "--cors-origins and the origin to allow them",
-                          {}, "origin_not_allowed");
+    return Problem{403,
+                   "web pages of this origin may not use the server; start it with "
+                   "--cors-origins and the origin to allow them",
+                   {},
+                   "origin_not_allowed",
+                   {}};
   }
   const std::string_view site = request.header("sec-fetch-site");
   const bool is_read = request.method == "GET" || request.method == "HEAD";
   if (is_read || site.empty() || site == "same-origin" || site == "none") return std::nullopt;
-  return error_response(403, "web pages of other sites may not use the server", {},
-                        "origin_not_allowed");
+  return Problem{
+      403, "web pages of other sites may not use the server", {}, "origin_not_allowed", {}};
 }
 
-std::optional<HttpResponse> Access::check_key(HttpRequest& request) const {
+std::optional<Problem> Access::check_key(HttpRequest& request) const {
   if (keys_.empty()) return std::nullopt;
   const Digest given = digest_of(presented_key(request));
   int num_equal = 0;
@@ -126,20 +129,19 @@ std::optional<HttpResponse> Access::check_key(HttpRequest& request) const {
     std::memcpy(&request.client, given.data(), sizeof request.client);
     return std::nullopt;
   }
-  HttpResponse response = error_response(401, "a valid API key is needed", {}, "invalid_api_key");
-  response.headers.emplace_back("WWW-Authenticate", "Bearer");
-  return response;
+  return Problem{
+      401, "a valid API key is needed", {}, "invalid_api_key", {{"WWW-Authenticate", "Bearer"}}};
 }
 
-std::optional<HttpResponse> Access::check_content(const HttpRequest& request) const {
+std::optional<Problem> Access::check_content(const HttpRequest& request) const {
   const std::string_view type = media_type(request.header("content-type"));
   if (type.empty() || equals_ignoring_case(type, "application/json")) return std::nullopt;
   const bool is_browser =
       !request.header("origin").empty() || !request.header("sec-fetch-site").empty();
   const bool is_form = equals_ignoring_case(type, "application/x-www-form-urlencoded");
   if (is_form && !is_browser) return std::nullopt;
-  return error_response(415,
-                        fmt::format("Content-Type is '{}', but it must be application/json", type));
+  return Problem{
+      415, fmt::format("Content-Type is '{}', but it must be application/json", type), {}, {}, {}};
 }
 
 HttpHeaders Access::cors_headers(const HttpRequest& request) const {

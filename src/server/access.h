@@ -19,6 +19,7 @@
 #include <string_view>
 #include <vector>
 
+#include "server/api/dialect.h"
 #include "server/http/http.h"
 #include "server/server.h"
 
@@ -29,11 +30,11 @@ class Access {
   explicit Access(const ServerOptions& options);
 
   // 403 with the reason and what to do.
-  std::optional<HttpResponse> check_source(const HttpRequest& request) const;
+  std::optional<Problem> check_source(const HttpRequest& request) const;
   // 401, or sets the request's client to the key's.
-  std::optional<HttpResponse> check_key(HttpRequest& request) const;
+  std::optional<Problem> check_key(HttpRequest& request) const;
   // 415.
-  std::optional<HttpResponse> check_content(const HttpRequest& request) const;
+  std::optional<Problem> check_content(const HttpRequest& request) const;
   // What a browser needs to let a page of a listed origin read the answer; methods: of the path.
   HttpHeaders cors_headers(const HttpRequest& request) const;
   HttpHeaders preflight_headers(const HttpRequest& request, std::string_view methods) const;

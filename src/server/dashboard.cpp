@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <zlib.h>
 
-#include "server/api/errors.h"
 #include "server/api/json.h"
 #include "server/assets.h"
 #include "server/http/syntax.h"
@@ -75,10 +74,13 @@ bool matches_tag(std::string_view header, std::string_view etag) {
 HttpResponse asset_response(const EmbeddedAsset& asset, const HttpRequest& request) {
   const Coding coding = choose_coding(request.header("accept-encoding"));
   if (coding == Coding::kNone) {
-    HttpResponse refusal = error_response(
-        406, "the page's files come as gzip or plain, and Accept-Encoding refuses both");
-    refusal.headers.emplace_back("Vary", "Accept-Encoding");
-    return refusal;
+    return error_response(
+        *request.route->dialect,
+        Problem{406,
+                "the page's files come as gzip or plain, and Accept-Encoding refuses both",
+                {},
+                {},
+                {{"Vary", "Accept-Encoding"}}});
   }
   // Two representations, so two tags: "3f9a1c" and "3f9a1c-plain".
   std::string etag(asset.etag);
@@ -168,7 +170,8 @@ void handle_asset(ServerState& state, HttpRequest& request,
   } else if (request.path == "/") {
     respond(state, *writer, HttpResponse{200, std::string(kNoPage), "text/plain; charset=utf-8"});
   } else {
-    respond(state, *writer, error_response(404, "the page has no such file"));
+    respond(state, *writer,
+            error_response(*request.route->dialect, Problem{404, "the page has no such file"}));
   }
 }
 

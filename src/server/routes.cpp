@@ -5,10 +5,9 @@
 #include <chrono>
 
 #include "server/api/api_fields.h"
-#include "server/api/errors.h"
 #include "server/api/fields.h"
 #include "server/api/json.h"
-#include "server/api/openai_prompt.h"
+#include "server/api/openai/openai.h"
 #include "server/api/session.h"
 #include "server/assets.h"
 #include "server/dashboard.h"
@@ -60,27 +59,18 @@ HttpResponse with_ignored(HttpResponse response, const IgnoredFields& ignored) {
   return response;
 }
 
-// Parses with `parse`, renders with `render`: the shape of every endpoint that generates.
-template <typename Parse, typename Render>
-void generate(ServerState& state, HttpRequest& request, const Writer& writer, Parse parse,
-              Render render) {
-  auto body = body_object(request);
-  if (!body.ok()) return respond(state, *writer, error_response(body.error()));
+void refuse(const HttpRequest& request, ResponseWriter& writer, const Error& error) {
+  writer.send(error_response(dialect_of(request.route), error));
+}
+
+Result<ParsedRequest> read_request(ServerState& state, HttpRequest& request, const Writer& writer,
+                                   ParseRequest parse) {
+  const boost::json::object body = TRY(body_object(request));
   request.body = {};
-  auto parsed = parse(*body, state.serving, caller_of(state, request, writer));
-  if (!parsed.ok()) return respond(state, *writer, error_response(parsed.error()));
-  auto renderer = render(state.serving, *parsed);
-  const SessionLimits limits{.max_queued_bytes = state.options.max_stream_queue_bytes};
-  Session::start({state.engine, state.serving, state.counters.sessions, limits},
-                 std::move(parsed).value(), std::move(renderer), writer);
-}
-
-void handle_chat(ServerState& state, HttpRequest& request, Writer writer) {
-  generate(state, request, writer, parse_chat, make_chat_renderer);
-}
-
-void handle_completion(ServerState& state, HttpRequest& request, Writer writer) {
-  generate(state, request, writer, parse_completion, make_completion_renderer);
+  ParsedRequest parsed = TRY(parse(body, state.serving));
+  TRY(read_prompts(std::move(parsed.prompts), state.serving, caller_of(state, request, writer),
+                   parsed.request));
+  return parsed;
 }
 
 void write_model(JsonWriter& json, const ServerState& state, const std::string& name) {
@@ -102,7 +92,7 @@ void handle_model(ServerState& state, HttpRequest& request, Writer writer) {
   const auto found = std::find(state.names.begin(), state.names.end(), name);
   if (found == state.names.end()) {
     const auto asked = asked_model(boost::json::object{{"model", name}}, state.serving);
-    return respond(state, *writer, error_response(asked.error()));
+    return refuse(request, *writer, asked.error());
   }
   JsonWriter json;
   write_model(json, state, name);
@@ -131,7 +121,7 @@ Result<std::vector<int32_t>> ids_to_tokenize(const boost::json::object& body,
       return bad_field("add_special_tokens", "true",
                        "false for messages: the template places them");
     }
-    return chat_prompt_ids(body, model, limits, ignored);
+    return encode_conversation(TRY(parse_conversation(body, model, ignored)), model, limits);
   }
   const auto prompt = TRY(fields.text("prompt"));
   if (!prompt) return bad_field("prompt", "missing", "a string");
@@ -209,7 +199,7 @@ void handle_conversion(ServerState& state, HttpRequest& request, const Writer& w
                        Convert convert) {
   Caller caller = caller_of(state, request, writer);
   auto response = convert(state, request, caller);
-  if (!response.ok()) return respond(state, *writer, error_response(response.error()));
+  if (!response.ok()) return refuse(request, *writer, response.error());
   response->memory = std::move(caller.memory);
   respond(state, *writer, std::move(response).value());
 }
@@ -278,25 +268,31 @@ void handle_metrics(ServerState& state, HttpRequest& /*request*/, Writer writer)
 }
 
 // clang-format off
-constexpr RouteRow kRoutes[] = {
-    {"POST", "/v1/chat/completions", Scope::kInference, handle_chat, "Answer a conversation."},
-    {"POST", "/v1/completions", Scope::kInference, handle_completion, "Continue a text."},
-    {"GET", "/v1/models", Scope::kReading, handle_models, "The models served here."},
-    {"GET", "/v1/models/", Scope::kReading, handle_models, "The same."},
-    {"GET", "/v1/models/*", Scope::kReading, handle_model, "One of them."},
-    {"POST", "/tokenize", Scope::kInference, handle_tokenize, "Text or messages to token ids."},
-    {"POST", "/detokenize", Scope::kInference, handle_detokenize, "Token ids to text."},
-    {"GET", "/tokenizer_info", Scope::kReading, handle_tokenizer_info, "Special tokens and chat template."},
-    {"GET", "/health", Scope::kPublic, handle_health, "200 while the engine makes progress, else 503."},
-    {"GET", "/ready", Scope::kPublic, handle_ready, "200 while new requests are taken, else 503."},
-    {"GET", "/version", Scope::kPublic, handle_version, "The server's version."},
-    {"GET", "/metrics", Scope::kReading, handle_metrics, "Counters and histograms for Prometheus."},
-    {"GET", "/api/headrace/status", Scope::kReading, handle_status, "What the page shows."},
-    {"GET", "/", Scope::kPublic, handle_asset, "The page."},
-    {"GET", "/assets/*", Scope::kPublic, handle_asset, "The page's files."},
-    {"GET", "/licenses.txt", Scope::kPublic, handle_asset, "Licences of the libraries in the page."},
+const RouteRow kRoutes[] = {
+    {"POST", "/v1/chat/completions", Scope::kInference, &kOpenAi, generate_with<parse_chat>, "Answer a conversation."},
+    {"POST", "/v1/completions", Scope::kInference, &kOpenAi, generate_with<parse_completion>, "Continue a text."},
+    {"GET", "/v1/models", Scope::kReading, &kOpenAi, handle_models, "The models served here."},
+    {"GET", "/v1/models/", Scope::kReading, &kOpenAi, handle_models, "The same."},
+    {"GET", "/v1/models/*", Scope::kReading, &kOpenAi, handle_model, "One of them."},
+    {"POST", "/tokenize", Scope::kInference, &kOpenAi, handle_tokenize, "Text or messages to token ids."},
+    {"POST", "/detokenize", Scope::kInference, &kOpenAi, handle_detokenize, "Token ids to text."},
+    {"GET", "/tokenizer_info", Scope::kReading, &kOpenAi, handle_tokenizer_info, "Special tokens and chat template."},
+    {"GET", "/health", Scope::kPublic, &kOpenAi, handle_health, "200 while the engine makes progress, else 503."},
+    {"GET", "/ready", Scope::kPublic, &kOpenAi, handle_ready, "200 while new requests are taken, else 503."},
+    {"GET", "/version", Scope::kPublic, &kOpenAi, handle_version, "The server's version."},
+    {"GET", "/metrics", Scope::kReading, &kOpenAi, handle_metrics, "Counters and histograms for Prometheus."},
+    {"GET", "/api/headrace/status", Scope::kReading, &kOpenAi, handle_status, "What the page shows."},
+    {"GET", "/", Scope::kPublic, &kOpenAi, handle_asset, "The page."},
+    {"GET", "/assets/*", Scope::kPublic, &kOpenAi, handle_asset, "The page's files."},
+    {"GET", "/licenses.txt", Scope::kPublic, &kOpenAi, handle_asset, "Licences of the libraries in the page."},
 };
 // clang-format on
+
+std::vector<RouteRow> all_rows(std::span<const RouteRow> further) {
+  std::vector<RouteRow> rows(std::begin(kRoutes), std::end(kRoutes));
+  rows.insert(rows.end(), further.begin(), further.end());
+  return rows;
+}
 
 bool path_matches(const RouteRow& row, std::string_view path) {
   if (!row.path.ends_with('*')) return row.path == path;
@@ -304,51 +300,75 @@ bool path_matches(const RouteRow& row, std::string_view path) {
   return path.starts_with(prefix) && path.size() > prefix.size();
 }
 
-// No row for this method: what the path does offer, if anything.
-HttpResponse no_route(const ServerState& state, const HttpRequest& request) {
+// The methods that a path does offer; empty: there is no such path.
+std::string allowed_methods(const ServerState& state, std::string_view path) {
   std::string allowed;
-  for (const RouteRow& row : kRoutes) {
-    if (!path_matches(row, request.path)) continue;
+  for (const RouteRow& row : state.rows) {
+    if (!path_matches(row, path)) continue;
     if (!allowed.empty()) allowed += ", ";
     allowed += row.method;
     if (row.method == "GET") allowed += ", HEAD";
   }
-  if (allowed.empty()) {
-    return error_response(404, fmt::format("there is no {} here", valid_utf8(request.path)));
-  }
-  if (request.method == "OPTIONS") {
-    HttpResponse response{204, {}, {}, state.access.preflight_headers(request, allowed)};
-    response.headers.emplace_back("Allow", allowed);
-    return response;
-  }
-  HttpResponse response = error_response(
-      405, fmt::format("{} does not take {}, only {}", request.path, request.method, allowed));
+  return allowed;
+}
+
+HttpResponse preflight(const ServerState& state, const HttpRequest& request,
+                       const std::string& allowed) {
+  HttpResponse response{204, {}, {}, state.access.preflight_headers(request, allowed)};
   response.headers.emplace_back("Allow", allowed);
   return response;
 }
 
-const RouteRow* find_row(const HttpRequest& request) {
+// No row for this method.
+HttpResponse no_route(const ServerState& state, const HttpRequest& request) {
+  const std::string allowed = allowed_methods(state, request.path);
+  const Dialect& dialect = dialect_of(nullptr);
+  if (allowed.empty()) {
+    return error_response(
+        dialect, Problem{404, fmt::format("there is no {} here", valid_utf8(request.path))});
+  }
+  if (request.method == "OPTIONS") return preflight(state, request, allowed);
+  return error_response(dialect, Problem{405,
+                                         fmt::format("{} does not take {}, only {}", request.path,
+                                                     request.method, allowed),
+                                         {},
+                                         {},
+                                         {{"Allow", allowed}}});
+}
+
+const RouteRow* find_row(const ServerState& state, const HttpRequest& request) {
   const bool is_head = request.method == "HEAD";
   const std::string_view method = is_head ? std::string_view("GET") : request.method;
-  const auto row = std::find_if(std::begin(kRoutes), std::end(kRoutes), [&](const RouteRow& each) {
+  const auto row = std::find_if(state.rows.begin(), state.rows.end(), [&](const RouteRow& each) {
     return each.method == method && path_matches(each, request.path);
   });
-  return row == std::end(kRoutes) ? nullptr : row;
+  return row == state.rows.end() ? nullptr : &*row;
+}
+
+// Why a request that has a row may not go on.
+std::optional<Problem> problem_with(const ServerState& state, HttpRequest& request) {
+  if (request.route->scope != Scope::kPublic) {
+    if (auto problem = state.access.check_key(request)) return problem;
+  }
+  if (request.method == "POST") {
+    if (auto problem = state.access.check_content(request)) return problem;
+  }
+  if (request.route->scope == Scope::kInference && state.draining) {
+    return problem_of(make_error(ErrorCode::kUnavailable,
+                                 "the server is shutting down and takes no new requests"));
+  }
+  return std::nullopt;
 }
 
 std::optional<HttpResponse> refusal_of(ServerState& state, HttpRequest& request) {
-  if (auto refusal = state.access.check_source(request)) return refusal;
-  request.route = find_row(request);
+  request.route = find_row(state, request);
+  const Dialect& dialect = dialect_of(request.route);
+  if (auto problem = state.access.check_source(request)) {
+    return error_response(dialect, std::move(*problem));
+  }
   if (request.route == nullptr) return no_route(state, request);
-  if (request.route->scope != Scope::kPublic) {
-    if (auto refusal = state.access.check_key(request)) return refusal;
-  }
-  if (request.method == "POST") {
-    if (auto refusal = state.access.check_content(request)) return refusal;
-  }
-  if (request.route->scope == Scope::kInference && state.draining) {
-    return error_response(make_error(ErrorCode::kUnavailable,
-                                     "the server is shutting down and takes no new requests"));
+  if (auto problem = problem_with(state, request)) {
+    return error_response(dialect, std::move(*problem));
   }
   return std::nullopt;
 }
@@ -356,11 +376,12 @@ std::optional<HttpResponse> refusal_of(ServerState& state, HttpRequest& request)
 }  // namespace
 
 ServerState::ServerState(Engine& serving_engine, const TextBundle& bundle, ModelInfo info,
-                         ServerOptions given)
+                         ServerOptions given, std::span<const RouteRow> further)
     : engine(serving_engine),
       text(bundle),
       model(std::move(info)),
       options(std::move(given)),
+      rows(all_rows(further)),
       names(all_names(model, options)),
       serving{text, model, names, engine.max_context()},
       access(options),
@@ -368,6 +389,16 @@ ServerState::ServerState(Engine& serving_engine, const TextBundle& bundle, Model
       memory(options.request_memory_bytes) {}
 
 std::span<const RouteRow> route_rows() { return kRoutes; }
+
+const Dialect& dialect_of(const RouteRow* row) { return row == nullptr ? kOpenAi : *row->dialect; }
+
+void generate(ServerState& state, HttpRequest& request, Writer writer, ParseRequest parse) {
+  auto parsed = read_request(state, request, writer, parse);
+  if (!parsed.ok()) return refuse(request, *writer, parsed.error());
+  const SessionLimits limits{.max_queued_bytes = state.options.max_stream_queue_bytes};
+  Session::start({state.engine, state.serving, state.counters.sessions, limits},
+                 std::move(parsed->request), std::move(parsed->renderer), std::move(writer));
+}
 
 std::string_view server_version() { return HEADRACE_VERSION; }
 

@@ -8,7 +8,6 @@
 #include <thread>
 
 #include "base/log.h"
-#include "server/api/errors.h"
 #include "server/http/http.h"
 #include "server/request_log.h"
 #include "server/routes.h"
@@ -45,8 +44,8 @@ HttpService http_service(ServerState& state) {
     dispatch(state, std::move(request), std::move(writer));
   };
   service.admit = [&state](HttpRequest& request) { return admit(state, request); };
-  service.fail = [](const RouteRow*, int status, std::string_view message) {
-    return error_response(status, message);
+  service.fail = [](const RouteRow* row, int status, std::string_view message) {
+    return error_response(dialect_of(row), Problem{status, std::string(message)});
   };
   service.finished = log_request;
   service.memory = &state.memory;
@@ -125,8 +124,14 @@ class ServerImpl : public Server {
 
 Result<std::unique_ptr<Server>> Server::create(Engine& engine, const TextBundle& text,
                                                ModelInfo model, const ServerOptions& options) {
+  return create_server(engine, text, std::move(model), options, {});
+}
+
+Result<std::unique_ptr<Server>> create_server(Engine& engine, const TextBundle& text,
+                                              ModelInfo model, const ServerOptions& options,
+                                              std::span<const RouteRow> further) {
   CHECK(text.tokenizer != nullptr, "a server needs a tokenizer");
-  auto state = std::make_unique<ServerState>(engine, text, std::move(model), options);
+  auto state = std::make_unique<ServerState>(engine, text, std::move(model), options, further);
   auto http = TRY(HttpServer::listen(http_options(state->options), http_service(*state)));
   return std::unique_ptr<Server>(std::make_unique<ServerImpl>(std::move(state), std::move(http)));
 }

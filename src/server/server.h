@@ -13,7 +13,7 @@
 #include "base/result.h"
 #include "engine/engine.h"
 #include "server/api/bundle.h"
-#include "server/api/model_info.h"
+#include "server/api/serving_model.h"
 
 namespace headrace {
 

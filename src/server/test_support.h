@@ -6,17 +6,19 @@
 
 #include "server/api/test_support.h"
 #include "server/http/test_support.h"
-#include "server/server.h"
+#include "server/routes.h"
 
 namespace headrace::test {
 
 // A server over a scripted engine, running on a thread of its own.
 class RunningServer {
  public:
-  explicit RunningServer(Script script = {}, ServerOptions options = {}, bool with_template = true)
+  // rows: further ones.
+  explicit RunningServer(Script script = {}, ServerOptions options = {}, bool with_template = true,
+                         std::span<const RouteRow> rows = {})
       : bundle_(make_bundle(with_template)), engine_(std::move(script)) {
     options.port = 0;
-    auto created = Server::create(engine_, bundle_, make_model_info(), options);
+    auto created = create_server(engine_, bundle_, make_model_info(), options, rows);
     CHECK(created.ok(), "{}", created.error().message);
     server_ = std::move(created).value();
     thread_ = std::thread([this] { server_->run(); });

@@ -150,11 +150,11 @@ int32_t flag(std::optional<bool> value) { return value ? int32_t{*value} : -1; }
 
 }  // namespace
 
-Error too_many_tokens(int64_t num_found, int64_t max_tokens) {
+Error too_many_tokens(int64_t num_found, int64_t max_tokens, TokenCount count) {
   return Error{ErrorCode::kInvalidArgument,
-               fmt::format("the prompt has at least {} tokens, but this model's maximum context "
-                           "length is {} tokens, prompt and answer together",
-                           num_found, max_tokens),
+               fmt::format("the prompt has {}{} tokens, but this model's maximum context length is "
+                           "{} tokens, prompt and answer together",
+                           count == TokenCount::kAtLeast ? "at least " : "", num_found, max_tokens),
                "shorten the prompt",
                {}};
 }

@@ -57,9 +57,11 @@ struct EncodeLimits {
   char32_t hidden = 0;
 };
 
-// The error of a text that exceeds EncodeLimits::max_tokens: the words of a prompt that was counted
-// whole.
-Error too_many_tokens(int64_t num_found, int64_t max_tokens);
+enum class TokenCount : uint8_t { kAtLeast, kExact };
+// The error of a text that exceeds EncodeLimits::max_tokens, where counting ended, or of a prompt
+// that was counted whole.
+Error too_many_tokens(int64_t num_found, int64_t max_tokens,
+                      TokenCount count = TokenCount::kAtLeast);
 
 class Tokenizer {
  public:

@@ -5,9 +5,8 @@
 #include <cstdint>
 #include <string_view>
 
-#include "server/api/errors.h"
 #include "server/api/json.h"
-#include "server/api/openai.h"
+#include "server/api/openai/openai.h"
 #include "server/api/test_support.h"
 
 namespace headrace {
@@ -15,10 +14,17 @@ namespace {
 
 constexpr int64_t kContext = 256;
 
+Result<GenerationRequest> read(ParseRequest parse, const boost::json::object& body,
+                               const ServingModel& model) {
+  ParsedRequest parsed = TRY(parse(body, model));
+  TRY(read_prompts(std::move(parsed.prompts), model, {}, parsed.request));
+  return std::move(parsed.request);
+}
+
 void check(const Result<GenerationRequest>& request) {
   if (!request.ok()) {
     CHECK(!request.error().message.empty());
-    CHECK(is_valid_utf8(error_response(request.error()).body));
+    CHECK(is_valid_utf8(error_response(kOpenAi, request.error()).body));
     return;
   }
   for (size_t i = 0; i < request->total_choices(); ++i) {
@@ -41,12 +47,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const ServingModel model{bundle, info, names, kContext};
   const auto body = parse_body({reinterpret_cast<const char*>(data), size});
   if (!body.ok()) {
-    CHECK(is_valid_utf8(error_response(body.error()).body));
+    CHECK(is_valid_utf8(error_response(kOpenAi, body.error()).body));
     return 0;
   }
   CHECK(parse_body(to_text(*body)).ok());
   if (!body->is_object()) return 0;
-  check(parse_completion(body->get_object(), model));
-  check(parse_chat(body->get_object(), model));
+  check(read(parse_completion, body->get_object(), model));
+  check(read(parse_chat, body->get_object(), model));
   return 0;
 }

@@ -1,61 +1,112 @@
-#include "server/api/json.h"
+// parse_body is a parser that builds the value and, on the way, sees what a finished value no
+// longer shows: keys that are given twice, and numbers that no double holds.
 
 #include <algorithm>
+#include <boost/json/basic_parser_impl.hpp>
 #include <boost/json/serialize.hpp>
+#include <boost/json/value_stack.hpp>
 #include <cmath>
+
+#include "server/api/fields.h"
+#include "server/api/json.h"
 
 namespace headrace {
 namespace {
 
-constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
+namespace json = boost::json;
 
-// Length of the valid UTF-8 sequence at the start of bytes; 0 if there is none. RFC 3629.
-size_t sequence_length(std::string_view bytes) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(bytes[i]); };
-  const auto follows = [&](size_t i, unsigned low, unsigned high) {
-    return i < bytes.size() && byte(i) >= low && byte(i) <= high;
-  };
-  const unsigned lead = byte(0);
-  if (lead < 0x80) return 1;
-  if (lead >= 0xC2 && lead <= 0xDF) return follows(1, 0x80, 0xBF) ? 2 : 0;
-  if (lead >= 0xE0 && lead <= 0xEF) {
-    const unsigned low = lead == 0xE0 ? 0xA0 : 0x80;
-    const unsigned high = lead == 0xED ? 0x9F : 0xBF;
-    return follows(1, low, high) && follows(2, 0x80, 0xBF) ? 3 : 0;
-  }
-  if (lead >= 0xF0 && lead <= 0xF4) {
-    const unsigned low = lead == 0xF0 ? 0x90 : 0x80;
-    const unsigned high = lead == 0xF4 ? 0x8F : 0xBF;
-    return follows(1, low, high) && follows(2, 0x80, 0xBF) && follows(3, 0x80, 0xBF) ? 4 : 0;
-  }
-  return 0;
-}
+// Told of each part of the text in order; false ends the parse. Keys are compared by sorting, so
+// that no choice of keys makes it slow.
+class BodyHandler {
+ public:
+  static constexpr size_t max_object_size = json::object::max_size();
+  static constexpr size_t max_array_size = json::array::max_size();
+  static constexpr size_t max_key_size = json::string::max_size();
+  static constexpr size_t max_string_size = json::string::max_size();
+  using Code = json::error_code;
 
-void append_escaped(std::string& out, char c) {
-  switch (c) {
-    case '"':
-      out += "\\\"";
-      return;
-    case '\\':
-      out += "\\\\";
-      return;
-    case '\n':
-      out += "\\n";
-      return;
-    case '\r':
-      out += "\\r";
-      return;
-    case '\t':
-      out += "\\t";
-      return;
-    default:
-      break;
+  bool on_document_begin(Code&) { return stack_.reset(), true; }
+  bool on_document_end(Code&) { return true; }
+  bool on_object_begin(Code&) { return first_keys_.push_back(keys_.size()), true; }
+  bool on_object_end(size_t count, Code& code) {
+    stack_.push_object(count);
+    return check_keys(code);
   }
-  if (static_cast<unsigned char>(c) < 0x20) {
-    fmt::format_to(std::back_inserter(out), "\\u{:04x}", static_cast<unsigned>(c));
-  } else {
-    out += c;
+  bool on_array_begin(Code&) { return true; }
+  bool on_array_end(size_t count, Code&) { return stack_.push_array(count), true; }
+  bool on_key_part(json::string_view text, size_t, Code&) {
+    part_ += text;
+    return stack_.push_chars(text), true;
   }
+  bool on_key(json::string_view text, size_t, Code&) {
+    part_ += text;
+    keys_.push_back(std::exchange(part_, {}));
+    return stack_.push_key(text), true;
+  }
+  bool on_string_part(json::string_view text, size_t, Code&) {
+    return stack_.push_chars(text), true;
+  }
+  bool on_string(json::string_view text, size_t, Code&) { return stack_.push_string(text), true; }
+  bool on_number_part(json::string_view, Code&) { return true; }
+  bool on_int64(int64_t value, json::string_view, Code&) { return stack_.push_int64(value), true; }
+  bool on_uint64(uint64_t value, json::string_view, Code&) {
+    return stack_.push_uint64(value), true;
+  }
+  bool on_double(double value, json::string_view, Code& code) {
+    if (!std::isfinite(value)) {
+      return fail(Error{ErrorCode::kInvalidArgument,
+                        "the body holds a number beyond the range of a double (about 1.8e308)",
+                        {},
+                        {}},
+                  code);
+    }
+    return stack_.push_double(value), true;
+  }
+  bool on_bool(bool value, Code&) { return stack_.push_bool(value), true; }
+  bool on_null(Code&) { return stack_.push_null(), true; }
+  bool on_comment_part(json::string_view, Code&) { return true; }
+  bool on_comment(json::string_view, Code&) { return true; }
+
+  json::value release() { return stack_.release(); }
+  const std::optional<Error>& refusal() const { return refusal_; }
+
+ private:
+  // The keys of the object that ends are the last ones.
+  bool check_keys(Code& code) {
+    const auto begin = keys_.begin() + static_cast<int64_t>(first_keys_.back());
+    first_keys_.pop_back();
+    std::sort(begin, keys_.end());
+    const auto twice = std::adjacent_find(begin, keys_.end());
+    if (twice != keys_.end()) {
+      const std::string shown = show_value(json::string(*twice));
+      return fail(Error{ErrorCode::kInvalidArgument,
+                        fmt::format("the body gives the key {} more than once in one object, "
+                                    "but each may be given once",
+                                    shown),
+                        {},
+                        twice->substr(0, 64)},
+                  code);
+    }
+    keys_.erase(begin, keys_.end());
+    return true;
+  }
+
+  bool fail(Error error, Code& code) {
+    refusal_ = std::move(error);
+    code = json::error::exception;  // any: refusal_ says what it is
+    return false;
+  }
+
+  json::value_stack stack_;
+  std::string part_;                // of a key that comes in parts
+  std::vector<std::string> keys_;   // of all open objects
+  std::vector<size_t> first_keys_;  // where those of each open object begin
+  std::optional<Error> refusal_;
+};
+
+Error bad_json(std::string_view reason, size_t offset) {
+  return make_error(ErrorCode::kInvalidArgument, "the body is not valid JSON: {} at byte {}",
+                    reason, offset);
 }
 
 }  // namespace
@@ -83,118 +134,20 @@ std::string_view type_name(const boost::json::value& value) {
   return "a value";
 }
 
-void append_json_string(std::string& out, std::string_view text) {
-  out += '"';
-  while (!text.empty()) {
-    const size_t length = sequence_length(text);
-    if (length == 0) {
-      out += kReplacement;
-      text.remove_prefix(1);
-      continue;
-    }
-    if (length == 1) {
-      append_escaped(out, text[0]);
-    } else {
-      out += text.substr(0, length);
-    }
-    text.remove_prefix(length);
+Result<json::value> parse_body(std::string_view text) {
+  json::parse_options options;
+  options.max_depth = kMaxJsonDepth;
+  json::basic_parser<BodyHandler> parser(options);
+  json::error_code code;
+  try {
+    const size_t consumed = parser.write_some(false, text.data(), text.size(), code);
+    if (parser.handler().refusal()) return Error(*parser.handler().refusal());
+    if (!code && consumed < text.size()) code = json::error::extra_data;
+    if (code) return bad_json(code.message(), consumed);
+    return parser.handler().release();
+  } catch (const std::exception& error) {
+    return make_error(ErrorCode::kExhausted, "the body cannot be parsed as JSON: {}", error.what());
   }
-  out += '"';
-}
-
-std::string valid_utf8(std::string_view bytes) {
-  std::string out;
-  out.reserve(bytes.size());
-  while (!bytes.empty()) {
-    const size_t length = sequence_length(bytes);
-    out += length == 0 ? kReplacement : bytes.substr(0, length);
-    bytes.remove_prefix(length == 0 ? 1 : length);
-  }
-  return out;
-}
-
-bool is_valid_utf8(std::string_view bytes) {
-  while (!bytes.empty()) {
-    const size_t length = sequence_length(bytes);
-    if (length == 0) return false;
-    bytes.remove_prefix(length);
-  }
-  return true;
-}
-
-int64_t count_characters(std::string_view utf8) {
-  return std::count_if(utf8.begin(), utf8.end(),
-                       [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
-}
-
-void JsonWriter::separate() {
-  if (needs_comma_) out_ += ',';
-  needs_comma_ = true;
-}
-
-JsonWriter& JsonWriter::open(char bracket) {
-  separate();
-  out_ += bracket;
-  needs_comma_ = false;
-  return *this;
-}
-
-JsonWriter& JsonWriter::close(char bracket) {
-  out_ += bracket;
-  needs_comma_ = true;
-  return *this;
-}
-
-JsonWriter& JsonWriter::key(std::string_view name) {
-  separate();
-  append_json_string(out_, name);
-  out_ += ':';
-  needs_comma_ = false;
-  return *this;
-}
-
-JsonWriter& JsonWriter::text(std::string_view value) {
-  separate();
-  append_json_string(out_, value);
-  return *this;
-}
-
-JsonWriter& JsonWriter::integer(int64_t value) {
-  separate();
-  fmt::format_to(std::back_inserter(out_), "{}", value);
-  return *this;
-}
-
-JsonWriter& JsonWriter::number(double value) {
-  if (!std::isfinite(value)) return null();
-  separate();
-  fmt::format_to(std::back_inserter(out_), "{}", value);
-  return *this;
-}
-
-JsonWriter& JsonWriter::number(float value) {
-  if (!std::isfinite(value)) return null();
-  separate();
-  fmt::format_to(std::back_inserter(out_), "{}", value);
-  return *this;
-}
-
-JsonWriter& JsonWriter::boolean(bool value) {
-  separate();
-  out_ += value ? "true" : "false";
-  return *this;
-}
-
-JsonWriter& JsonWriter::null() {
-  separate();
-  out_ += "null";
-  return *this;
-}
-
-JsonWriter& JsonWriter::raw(std::string_view json) {
-  separate();
-  out_ += json;
-  return *this;
 }
 
 }  // namespace headrace

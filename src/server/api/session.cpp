@@ -2,9 +2,7 @@
 
 #include <algorithm>
 
-#include "server/api/api_fields.h"
-#include "server/api/errors.h"
-#include "server/api/json.h"
+#include "server/api/dialect.h"
 #include "server/api/text_position.h"
 
 namespace headrace {
@@ -28,8 +26,21 @@ size_t event_bytes(const Event& event) {
   return sizeof(Event) + sizeof(size_t) + num_top * sizeof(std::pair<int32_t, float>);
 }
 
-std::string_view reason_name(FinishReason reason) {
-  return reason == FinishReason::kLength ? "length" : "stop";
+std::string_view log_name(Finish::Kind kind) {
+  switch (kind) {
+    case Finish::Kind::kLength:
+      return "length";
+    case Finish::Kind::kToolCalls:
+      return "tool_calls";
+    default:
+      return "stop";
+  }
+}
+
+bool has_call(const ChoiceDelta& delta) {
+  return std::any_of(delta.parts.begin(), delta.parts.end(), [](const OutputPart& part) {
+    return part.kind == OutputPart::Kind::kToolCall;
+  });
 }
 
 Error no_memory() {
@@ -47,12 +58,24 @@ struct Session::Choice {
     answer.first = true;
   }
 
+  // Adds text to the answer, by its parts; at the end, what the parser held back too.
+  void take_apart(std::string text, bool ends) {
+    if (parser == nullptr) {
+      if (!text.empty()) answer.add({OutputPart::Kind::kText, std::move(text), 0, {}, {}});
+      return;
+    }
+    for (OutputPart& part : parser->push(text)) answer.add(std::move(part));
+    if (!ends) return;
+    for (OutputPart& part : parser->finish()) answer.add(std::move(part));
+  }
+
   size_t choice_idx;
   const Prompt* prompt;
   RequestId request_id = 0;
   int32_t max_tokens = 0;
   std::unique_ptr<StreamDecoder> decoder;  // while it runs
   std::unique_ptr<TextPosition> position;  // while it runs, if there are scores
+  std::unique_ptr<PartParser> parser;      // while it runs, if the text is taken apart
   ChoiceDelta answer;                      // not yet sent; without streaming: the answer so far
   size_t paid_bytes = 0;                   // of its scores: the prompt's, counted at the start
   size_t held_bytes = 0;                   // of `answer`, in the lease
@@ -61,6 +84,7 @@ struct Session::Choice {
   int64_t num_characters = 0;              // emitted
   int32_t num_tokens = 0;
   bool echoed = false;
+  bool called = false;   // a tool
   bool stopped = false;  // by a stop string: further tokens are not part of the answer
   bool finished = false;
 };
@@ -69,17 +93,21 @@ Session::Session(const SessionHost& host, GenerationRequest request)
     : engine_(host.engine),
       model_(host.model),
       counters_(host.counters),
+      now_(host.now),
       limits_(host.limits),
       memory_(std::move(request.memory)),
       request_(std::move(request)) {
   const size_t n = static_cast<size_t>(request_.num_choices);
-  cached_tokens_.resize(request_.prompts.size());
+  knows_cached_.resize(request_.prompts.size());
+  for (const Prompt& prompt : request_.prompts) {
+    usage_.prompt_tokens += static_cast<int32_t>(prompt.ids.size());
+  }
   choices_.reserve(request_.total_choices());
   for (size_t i = 0; i < request_.total_choices(); ++i) {
     choices_.emplace_back(i, request_.prompts[i / n]);
     choices_.back().echoed = !request_.echo;
   }
-  if (counters_.live_responses.fetch_add(1) == 0) counters_.busy_since = now_us();
+  if (counters_.live_responses.fetch_add(1) == 0) counters_.busy_since = now_();
 }
 
 Session::~Session() {
@@ -88,7 +116,7 @@ Session::~Session() {
 }
 
 void Session::start(const SessionHost& host, GenerationRequest request,
-                    std::unique_ptr<ResponseRenderer> renderer,
+                    std::unique_ptr<AnswerRenderer> renderer,
                     std::shared_ptr<ResponseWriter> writer) {
   const std::shared_ptr<Session> session(new Session(host, std::move(request)));
   session->renderer_ = std::move(renderer);
@@ -96,7 +124,7 @@ void Session::start(const SessionHost& host, GenerationRequest request,
   const Status status = session->submit_more();
   if (status.ok()) return session->begin();
   session->cancel_all();
-  session->close()->send(error_response(status.error()));
+  session->close()->send(error_response(session->renderer_->dialect(), status.error()));
 }
 
 // Fills the window. Scarcity waits for one of our own choices to end; it is an error if none runs.
@@ -123,6 +151,7 @@ Status Session::submit(Choice& choice) {
                          last_tokens(choice.prompt->ids));
   };
   choice.max_tokens = request.max_tokens;
+  if (request_.make_parser) choice.parser = request_.make_parser();
   choice.decoder = std::make_unique<StreamDecoder>(make_decoder(request_.stop));
   if (request.num_logprobs || request.num_prompt_logprobs) {
     choice.position =
@@ -150,7 +179,13 @@ void Session::begin() {
     scheduled_ = true;
     writer = writer_;
   }
-  if (request_.stream) writer->start_stream(headers());
+  if (request_.stream) {
+    const Framing& framing = renderer_->dialect().framing;
+    writer->start_stream(
+        {std::string(framing.content_type), request_.headers, std::string(framing.heartbeat)});
+    const std::string bytes = renderer_->begin_stream(usage_);
+    if (!bytes.empty()) writer->write(bytes);
+  }
   const std::weak_ptr<Session> weak = weak_from_this();
   writer->on_written([weak] {
     if (const auto self = weak.lock()) self->on_written();
@@ -159,12 +194,6 @@ void Session::begin() {
     if (const auto self = weak.lock()) self->on_disconnect();
   });
   writer->post([self = shared_from_this()] { self->drain(); });
-}
-
-HttpHeaders Session::headers() const {
-  const std::string ignored = request_.ignored.text();
-  if (ignored.empty()) return {};
-  return {{std::string(kIgnoredHeader), ignored}};
 }
 
 bool Session::on_event(size_t choice_idx, Event&& event) {
@@ -297,15 +326,15 @@ void Session::score_prompt() {
   if (turn_end == end) scoring_.reset();
   choice.paid_bytes = choice.answer.scores.bytes();
   if (request_.stream && choice.paid_bytes > kBytesPerTurn) {
-    emit(choice, choice.echoed ? std::string() : choice.prompt->echo_text, FinishReason::kNone);
+    emit(choice, choice.echoed ? std::string() : choice.prompt->echo_text, {});
   }
 }
 
 void Session::add_token(Choice& choice, const Event& event) {
-  if (first_token_us_ == 0) first_token_us_ = now_us();
+  if (first_token_us_ == 0) first_token_us_ = now_();
   know_cached(choice, event.usage);
-  if (!choice.echoed) emit(choice, choice.prompt->echo_text, FinishReason::kNone);
-  ++choice.num_tokens;
+  if (!choice.echoed) emit(choice, choice.prompt->echo_text, {});
+  count_output(choice, choice.num_tokens + 1);
   if (event.logprobs) {
     choice.unsent.push_back(
         {event.token_id, event.logprobs, choice.position->of_output(event.token_id)});
@@ -314,35 +343,36 @@ void Session::add_token(Choice& choice, const Event& event) {
   if (piece.stopped) {
     choice.stopped = true;
     engine_.stop(choice.request_id);
-    emit(choice, std::move(piece.text), FinishReason::kStop);
+    emit(choice, std::move(piece.text), {Finish::Kind::kStopString, std::move(piece.stop)});
   } else if (choice.num_tokens >= choice.max_tokens) {
     choice.last_text = std::move(piece.text);  // the end follows at once and goes with it
   } else if (!piece.text.empty()) {
-    emit(choice, std::move(piece.text), FinishReason::kNone);
+    emit(choice, std::move(piece.text), {});
   }
 }
 
 void Session::end_choice(Choice& choice, const Event& event) {
   know_cached(choice, event.usage);
-  const RequestTimes& times = event.times;
-  if (times.first_token > 0 && choice.choice_idx == 0) first_token_us_ = times.first_token;
-  if (times.started > 0 && queue_us_ < 0) queue_us_ = times.started - times.submitted;
+  know_times(choice, event.times);
   if (!choice.stopped && event.reason == FinishReason::kError) return fail(event.error);
   if (!choice.stopped && event.reason == FinishReason::kCancelled) {
     return fail(make_error(ErrorCode::kUnavailable,
                            "the answer was ended early because the server is shutting down"));
   }
   if (!choice.stopped) {
-    choice.num_tokens = event.usage.output_tokens;
-    const StreamPiece rest = choice.decoder->finish();
+    count_output(choice, event.usage.output_tokens);
+    StreamPiece rest = choice.decoder->finish();
     std::string text = choice.echoed ? std::string() : choice.prompt->echo_text;
     text += choice.last_text + rest.text;
-    emit(choice, std::move(text), rest.stopped ? FinishReason::kStop : event.reason);
+    const bool is_full = event.reason == FinishReason::kLength;
+    Finish finish{is_full ? Finish::Kind::kLength : Finish::Kind::kEnd, {}};
+    if (rest.stopped) finish = {Finish::Kind::kStopString, std::move(rest.stop)};
+    emit(choice, std::move(text), std::move(finish));
   }
   choice.finished = true;
   choice.decoder.reset();
   choice.position.reset();
-  last_reason_ = choice.stopped ? FinishReason::kStop : event.reason;
+  choice.parser.reset();
   if (++num_finished_ < choices_.size()) {
     const Status status = submit_more();
     if (!status.ok()) fail(status.error());
@@ -352,11 +382,26 @@ void Session::end_choice(Choice& choice, const Event& event) {
 }
 
 void Session::know_cached(const Choice& choice, const Usage& usage) {
-  auto& cached = cached_tokens_[choice.choice_idx / static_cast<size_t>(request_.num_choices)];
-  if (!cached && usage.prompt_tokens > 0) cached = usage.cached_tokens;
+  const size_t prompt_idx = choice.choice_idx / static_cast<size_t>(request_.num_choices);
+  if (knows_cached_[prompt_idx] || usage.prompt_tokens == 0) return;
+  knows_cached_[prompt_idx] = true;
+  usage_.cached_tokens += usage.cached_tokens;
 }
 
-void Session::emit(Choice& choice, std::string text, FinishReason finish) {
+void Session::know_times(const Choice& choice, const RequestTimes& times) {
+  if (times.started > 0 && queue_us_ < 0) queue_us_ = times.started - times.submitted;
+  if (choice.choice_idx != 0) return;
+  times_ = times;
+  if (times.first_token > 0) first_token_us_ = times.first_token;
+}
+
+void Session::count_output(Choice& choice, int32_t num_tokens) {
+  usage_.output_tokens += num_tokens - choice.num_tokens;
+  choice.num_tokens = num_tokens;
+}
+
+// A choice that ends by itself, having called a tool, ended to have it called.
+void Session::emit(Choice& choice, std::string text, Finish finish) {
   choice.echoed = true;
   choice.num_characters += count_characters(text);
   for (ScoredToken& token : choice.unsent) {
@@ -365,13 +410,16 @@ void Session::emit(Choice& choice, std::string text, FinishReason finish) {
     renderer_->add_score(token, choice.answer.scores);
   }
   choice.unsent.clear();
-  choice.answer.text += text;
-  choice.answer.finish = finish;
+  const bool ends = finish.kind != Finish::Kind::kNone;
+  choice.take_apart(std::move(text), ends);
+  choice.called = choice.called || has_call(choice.answer);
+  if (finish.kind == Finish::Kind::kEnd && choice.called) finish.kind = Finish::Kind::kToolCalls;
+  if (ends) last_finish_ = finish.kind;
+  choice.answer.finish = std::move(finish);
   if (!request_.stream) return keep(choice);
-  const Usage so_far = request_.continuous_usage ? usage() : Usage();
-  const std::string bytes =
-      renderer_->chunk(choice.answer, request_.continuous_usage ? &so_far : nullptr);
-  choice.answer = ChoiceDelta{choice.choice_idx, false, {}, {}, FinishReason::kNone};
+  if (!ends && choice.parser && choice.answer.parts.empty()) return;  // the parser holds it back
+  const std::string bytes = renderer_->chunk(choice.answer, usage_);
+  choice.answer = ChoiceDelta{choice.choice_idx, false, {}, {}, {}};
   std::lock_guard lock(mutex_);
   if (writer_ != nullptr) writer_->write(bytes);
 }
@@ -379,7 +427,7 @@ void Session::emit(Choice& choice, std::string text, FinishReason finish) {
 // The part of the answer that came is held until the whole is sent.
 void Session::keep(Choice& choice) {
   const ScoreText& scores = choice.answer.scores;
-  const size_t held = choice.answer.text.size() + scores.bytes() - choice.paid_bytes;
+  const size_t held = choice.answer.bytes() + scores.bytes() - choice.paid_bytes;
   std::lock_guard lock(mutex_);
   if (!memory_.grow(held - choice.held_bytes)) {
     if (!broken_) broken_ = no_memory();
@@ -389,17 +437,15 @@ void Session::keep(Choice& choice) {
 }
 
 void Session::finish_stream() {
-  const Usage total = usage();
-  note(reason_name(last_reason_));
+  note(log_name(last_finish_));
   const auto writer = close();
   if (writer == nullptr) return;
-  if (request_.include_usage) writer->write(renderer_->usage_chunk(total));
-  writer->write(renderer_->end_event());
+  writer->write(renderer_->end_stream(end()));
   writer->end_stream();
 }
 
-// Some of the choices; after the last the answer is sent.
-void Session::write_whole() {
+// Some of the choices. True: the answer is complete.
+bool Session::render_whole() {
   const size_t begin = whole_.str().size();
   if (num_written_ == 0) renderer_->begin_whole(whole_);
   while (num_written_ < choices_.size() && whole_.str().size() - begin < kBytesPerTurn) {
@@ -407,12 +453,17 @@ void Session::write_whole() {
     renderer_->add_choice(choice.answer, whole_);
     choice.answer = {};
   }
-  if (num_written_ < choices_.size()) return;
-  renderer_->end_whole(usage(), whole_);
-  note(reason_name(last_reason_));
+  if (num_written_ < choices_.size()) return false;
+  renderer_->end_whole(end(), whole_);
+  return true;
+}
+
+void Session::write_whole() {
+  if (!render_whole()) return;
+  note(log_name(last_finish_));
   const auto writer = close();
   if (writer == nullptr) return;
-  HttpResponse response{200, whole_.take(), "application/json", headers(), {}};
+  HttpResponse response{200, whole_.take(), "application/json", request_.headers, {}};
   {
     std::lock_guard lock(mutex_);
     (void)memory_.resize(response.body.capacity());
@@ -427,32 +478,22 @@ void Session::fail(const Error& error) {
   const auto writer = close();
   if (writer == nullptr) return;
   if (!request_.stream) {
-    writer->send(error_response(error));
+    writer->send(error_response(renderer_->dialect(), error));
     return;
   }
-  writer->write(renderer_->error_event(error));
+  writer->write(renderer_->stream_error(error));
   writer->end_stream();
 }
 
-// Of the whole response: a prompt counts once however many choices it has.
-Usage Session::usage() const {
-  Usage total;
-  for (const Choice& choice : choices_) total.output_tokens += choice.num_tokens;
-  for (const Prompt& prompt : request_.prompts) {
-    total.prompt_tokens += static_cast<int32_t>(prompt.ids.size());
-  }
-  for (const auto& cached : cached_tokens_) total.cached_tokens += cached.value_or(0);
-  return total;
-}
+AnswerEnd Session::end() const { return {usage_, times_}; }
 
 void Session::note(std::string_view finish) {
-  const Usage total = usage();
   RequestNote note;
   note.answer_id = renderer_->id();
   note.finish = finish;
-  note.prompt_tokens = total.prompt_tokens;
-  note.cached_tokens = total.cached_tokens;
-  note.output_tokens = total.output_tokens;
+  note.prompt_tokens = usage_.prompt_tokens;
+  note.cached_tokens = usage_.cached_tokens;
+  note.output_tokens = usage_.output_tokens;
   note.queue_us = queue_us_;
   const TimeUs arrived = request_.prototype.arrived_us;
   if (first_token_us_ > 0 && arrived > 0) note.first_token_us = first_token_us_ - arrived;

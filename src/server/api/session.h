@@ -1,4 +1,5 @@
-// Session: one live response: the engine's events of its choices in, bytes of the answer out.
+// Session: one live response: the engine's events of its choices in, bytes of the answer out. It
+// knows no dialect: the renderer that it is given makes the bytes.
 //
 // Events arrive on the engine thread and wait in a queue; they are turned into text on the
 // connection's I/O thread, a bounded piece at a time, so that the other connections of the thread
@@ -6,7 +7,10 @@
 // memory. Work that is done in vain is cancelled: of a client that left, that reads nothing (so
 // that data to send piles up, then events), or of an answer that finds no more memory. The engine
 // has at most a window of the choices at once; the others follow as those end. Every stream ends
-// with exactly one end: the end event, or one error event.
+// exactly once: with the renderer's end, or with one error.
+//
+// It has no thread and no clock of its own: ResponseWriter::post is where its work runs, and
+// SessionHost::now the time. Given both, the same events in the same order make the same bytes.
 #pragma once
 
 #include <atomic>
@@ -20,7 +24,8 @@
 #include "base/clock.h"
 #include "base/metrics.h"
 #include "engine/engine.h"
-#include "server/api/openai.h"
+#include "server/api/generation.h"
+#include "server/api/serving_model.h"
 #include "server/http/http.h"
 #include "text/stream_decoder.h"
 
@@ -46,6 +51,7 @@ struct SessionHost {
   const ServingModel& model;
   SessionCounters& counters;
   SessionLimits limits;
+  TimeUs (*now)() = now_us;
 };
 
 class Session : public std::enable_shared_from_this<Session> {
@@ -53,7 +59,7 @@ class Session : public std::enable_shared_from_this<Session> {
   // Submits the first choices; an engine that refuses one makes the answer that error. The session
   // lives until its last event.
   static void start(const SessionHost& host, GenerationRequest request,
-                    std::unique_ptr<ResponseRenderer> renderer,
+                    std::unique_ptr<AnswerRenderer> renderer,
                     std::shared_ptr<ResponseWriter> writer);
   ~Session();
 
@@ -92,14 +98,16 @@ class Session : public std::enable_shared_from_this<Session> {
   void add_token(Choice& choice, const Event& event);
   void end_choice(Choice& choice, const Event& event);
   void know_cached(const Choice& choice, const Usage& usage);
-  void emit(Choice& choice, std::string text, FinishReason finish);
+  void count_output(Choice& choice, int32_t num_tokens);
+  void know_times(const Choice& choice, const RequestTimes& times);
+  void emit(Choice& choice, std::string text, Finish finish);
   void keep(Choice& choice);
   void finish_stream();
+  bool render_whole();
   void write_whole();
   void fail(const Error& error);
   void note(std::string_view finish);  // for the log of requests, before close()
-  HttpHeaders headers() const;
-  Usage usage() const;
+  AnswerEnd end() const;
 
   void cancel_all();
   std::shared_ptr<ResponseWriter> close();  // nothing is taken or sent after it
@@ -109,18 +117,21 @@ class Session : public std::enable_shared_from_this<Session> {
   Engine& engine_;
   const ServingModel& model_;
   SessionCounters& counters_;
+  TimeUs (*const now_)();
   const SessionLimits limits_;
   ByteBudget::Lease memory_;  // guarded by mutex_
   const GenerationRequest request_;
-  std::unique_ptr<ResponseRenderer> renderer_;  // I/O thread only once begun, as all up to mutex_
+  std::unique_ptr<AnswerRenderer> renderer_;  // I/O thread only once begun, as all up to mutex_
   std::vector<Choice> choices_;
-  std::vector<std::optional<int32_t>> cached_tokens_;  // of each prompt, as first heard
+  Usage usage_;                     // of the whole answer, so far
+  std::vector<bool> knows_cached_;  // of each prompt: its cached tokens are counted
   size_t num_submitted_ = 0;
   size_t num_finished_ = 0;
   std::optional<Scoring> scoring_;
   JsonWriter whole_;        // without streaming: the answer's text
   size_t num_written_ = 0;  // choices in it
-  FinishReason last_reason_ = FinishReason::kNone;
+  Finish::Kind last_finish_ = Finish::Kind::kNone;
+  RequestTimes times_;  // of the first choice
   TimeUs first_token_us_ = 0;
   int64_t queue_us_ = -1;
 

@@ -5,6 +5,7 @@
 #include <random>
 
 #include "server/api/json.h"
+#include "server/api/openai/openai.h"
 #include "server/api/test_support.h"
 
 namespace headrace {
@@ -20,7 +21,10 @@ class RecordingWriter : public ResponseWriter {
     answered_ = true;
     response = std::move(given);
   }
-  void start_stream(HttpHeaders) override { started = true; }
+  void start_stream(StreamHead given) override {
+    started = true;
+    head = std::move(given);
+  }
   void note(RequestNote given) override { last_note = std::move(given); }
   void write(std::string_view data) override {
     EXPECT_FALSE(ended);
@@ -46,6 +50,7 @@ class RecordingWriter : public ResponseWriter {
   }
 
   HttpResponse response{0, {}};
+  StreamHead head;
   RequestNote last_note;
   std::string body;
   bool started = false;
@@ -111,11 +116,23 @@ class SessionTest : public testing::Test {
     made.stop = std::move(stop);
     return made;
   }
-  void start(GenerationRequest made) {
-    auto renderer = make_completion_renderer(model_, made);
-    Session::start({engine_, model_, counters_, limits_}, std::move(made), std::move(renderer),
+  static OpenAiAnswer answer_to(const GenerationRequest& made) {
+    return {"scripted", made.prototype.num_logprobs, false, false};
+  }
+  void start(GenerationRequest made) { start(engine_, std::move(made)); }
+  void start(Engine& engine, GenerationRequest made) {
+    OpenAiAnswer answer = answer_to(made);
+    start(engine, std::move(made), make_completion_renderer(model_, std::move(answer)));
+  }
+  void start(Engine& engine, GenerationRequest made, std::unique_ptr<AnswerRenderer> renderer) {
+    Session::start({engine, model_, counters_, limits_}, std::move(made), std::move(renderer),
                    writer_);
     writer_->run();
+  }
+  // With usage in every chunk.
+  void start_counting(GenerationRequest made) {
+    OpenAiAnswer answer{"scripted", {}, true, true};
+    start(engine_, std::move(made), make_completion_renderer(model_, std::move(answer)));
   }
   // The texts of a stream, joined, and how it ended.
   std::string streamed_text(std::string* finish = nullptr) {
@@ -300,10 +317,7 @@ TEST_F(SessionTest, EventsThatComeBeforeTheLastSubmitAreKept) {
     }
   } eager;
   GenerationRequest made = request(false, 2);
-  auto renderer = make_completion_renderer(model_, made);
-  Session::start({eager, model_, counters_, limits_}, std::move(made), std::move(renderer),
-                 writer_);
-  writer_->run();
+  start(eager, std::move(made));
   EXPECT_EQ(writer_->response.status, 200);
   EXPECT_NE(writer_->response.body.find(R"("text":"x")"), std::string::npos);
 }
@@ -383,8 +397,7 @@ TEST_F(SessionTest, APausedStreamGoesOnWhenItsDataIsWritten) {
 
 TEST_F(SessionTest, ContinuousUsageCountsEachToken) {
   GenerationRequest made = request(true);
-  made.include_usage = made.continuous_usage = true;
-  start(std::move(made));
+  start_counting(std::move(made));
   engine_.token(0, 'a');
   engine_.token(0, 'b');
   engine_.finish(0, FinishReason::kStop, 2);
@@ -515,9 +528,7 @@ TEST_F(SessionTest, AnAnswerThatFindsNoMoreMemoryEndsWithANamedError) {
     made.prototype.num_logprobs = 20;
     made.prototype.max_tokens = 900;
     made.memory = budget.lease();
-    auto renderer = make_completion_renderer(model_, made);
-    Session::start({engine, model_, counters_, limits_}, std::move(made), std::move(renderer),
-                   writer_);
+    start(engine, std::move(made));
     int num_taken = 0;
     while (engine.token(0, 'a', 20)) {
       if (!stream) writer_->run();  // a stream whose thread is busy
@@ -555,8 +566,7 @@ TEST_F(SessionTest, TheWholeAnswerKeepsItsMemoryUntilItIsSent) {
 
 TEST_F(SessionTest, CachedTokensAreKnownFromTheFirstTokenAndStay) {
   GenerationRequest made = request(true, 2);
-  made.include_usage = made.continuous_usage = true;
-  start(std::move(made));
+  start_counting(std::move(made));
   const auto token = [&](size_t index, int32_t cached) {
     Event event;
     event.token_id = 'a';
@@ -618,6 +628,124 @@ TEST_F(SessionTest, OffsetsAreOfTheTextThatIsSent) {
             "bc");
   EXPECT_EQ(to_text(json.at("choices").at(0).at("logprobs").at("text_offset")),
             "[0,0,1,4,4,5,6,7,7]");
+}
+
+TEST_F(SessionTest, PartsThatAParserMakesReachTheAnswer) {
+  const std::string reply = "<t>why</t>hm <c>f:{}</c><c>g:[1]</c>";
+  for (const bool stream : {false, true}) {
+    writer_ = std::make_shared<RecordingWriter>();
+    GenerationRequest made = request(stream);
+    made.prototype.max_tokens = 100;
+    made.make_parser = [] { return std::make_unique<test::TagParser>(); };
+    engine_.sinks.clear();
+    engine_.requests.clear();
+    start(engine_, std::move(made), make_chat_renderer(model_, {"scripted", {}, false, false}));
+    for (const char c : reply) engine_.token(0, c);
+    engine_.finish(0, FinishReason::kStop, static_cast<int32_t>(reply.size()));
+    writer_->run();
+    EXPECT_EQ(writer_->last_note.finish, "tool_calls");
+    if (!stream) {
+      const auto choice = parse_json(writer_->response.body, "body").value().at("choices").at(0);
+      EXPECT_EQ(
+          to_text(choice.at("message")),
+          R"({"role":"assistant","content":"hm ","reasoning_content":"why","refusal":null,)"
+          R"("tool_calls":[{"id":"call-0","type":"function","function":{"name":"f","arguments":"{}"}},)"
+          R"({"id":"call-1","type":"function","function":{"name":"g","arguments":"[1]"}}]})");
+      EXPECT_EQ(choice.at("finish_reason").as_string(), "tool_calls");
+      continue;
+    }
+    std::string deltas;
+    for (const std::string& event : test::events_of(writer_->body)) {
+      if (event == "[DONE]") continue;
+      deltas += to_text(parse_json(event, "event").value().at("choices").at(0).at("delta")) + "\n";
+    }
+    EXPECT_EQ(deltas, R"({"role":"assistant","reasoning_content":"why"})"
+                      "\n"
+                      R"({"content":"h"})"
+                      "\n"
+                      R"({"content":"m"})"
+                      "\n"
+                      R"({"content":" "})"
+                      "\n"
+                      R"({"tool_calls":[{"index":0,"id":"call-0","type":"function",)"
+                      R"("function":{"name":"f","arguments":"{}"}}]})"
+                      "\n"
+                      R"({"tool_calls":[{"index":1,"id":"call-1","type":"function",)"
+                      R"("function":{"name":"g","arguments":"[1]"}}]})"
+                      "\n{}\n");
+  }
+}
+
+TEST_F(SessionTest, WhatAParserHoldsBackComesWithTheEnd) {
+  GenerationRequest made = request(true);
+  made.make_parser = [] { return std::make_unique<test::TagParser>(); };
+  start(std::move(made));
+  for (const char c : std::string("ab<t")) engine_.token(0, c);
+  writer_->run();
+  EXPECT_EQ(streamed_text(), "ab");
+  engine_.finish(0, FinishReason::kLength, 4);
+  writer_->run();
+  std::string finish;
+  EXPECT_EQ(streamed_text(&finish), "ab<t");
+  EXPECT_EQ(finish, "length");
+}
+
+TEST_F(SessionTest, TheRendererIsToldWhatEndedAChoiceAndWhatItTook) {
+  // Writes what it is told.
+  class Teller : public AnswerRenderer {
+   public:
+    const Dialect& dialect() const override { return kOpenAi; }
+    const std::string& id() const override { return id_; }
+    void add_score(const ScoredToken&, ScoreText&) override {}
+    std::string begin_stream(const Usage& usage) override {
+      return fmt::format("begin {};", usage.prompt_tokens);
+    }
+    std::string chunk(const ChoiceDelta& delta, const Usage& so_far) override {
+      return fmt::format("{} {} {} {};", delta.text_of(OutputPart::Kind::kText),
+                         static_cast<int>(delta.finish.kind), delta.finish.stop,
+                         so_far.output_tokens);
+    }
+    std::string end_stream(const AnswerEnd& end) override {
+      return fmt::format("end {} {} {} {}", end.usage.prompt_tokens, end.usage.cached_tokens,
+                         end.usage.output_tokens, end.times.finished - end.times.started);
+    }
+    std::string stream_error(const Error&) override { return "error"; }
+    void begin_whole(JsonWriter&) override {}
+    void add_choice(const ChoiceDelta&, JsonWriter&) override {}
+    void end_whole(const AnswerEnd&, JsonWriter&) override {}
+
+   private:
+    const std::string id_ = "x";
+  };
+  start(engine_, request(true, 1, {"yz"}), std::make_unique<Teller>());
+  for (const char c : std::string("xyz")) engine_.token(0, c);
+  Event end;
+  end.kind = Event::Kind::kFinished;
+  end.reason = FinishReason::kCancelled;
+  end.usage = {3, 3, 2};
+  end.times = {10, 20, 30, 70};
+  engine_.sinks[0](std::move(end));
+  writer_->run();
+  EXPECT_EQ(writer_->body, fmt::format("begin 3;x 0  1; {} yz 3;end 3 2 3 50",
+                                       static_cast<int>(Finish::Kind::kStopString)));
+  EXPECT_EQ(writer_->head.content_type, "text/event-stream; charset=utf-8");
+  EXPECT_EQ(writer_->head.heartbeat, ": still here\n\n");
+}
+
+TEST_F(SessionTest, ItsTimeIsTheHosts) {
+  static TimeUs time = 0;
+  time = 1000;
+  GenerationRequest made = request(true);
+  made.prototype.arrived_us = 400;
+  auto renderer = make_completion_renderer(model_, answer_to(made));
+  Session::start({engine_, model_, counters_, limits_, [] { return time; }}, std::move(made),
+                 std::move(renderer), writer_);
+  EXPECT_EQ(counters_.busy_since, 1000);
+  time = 5000;
+  engine_.token(0, 'a');
+  engine_.finish(0, FinishReason::kStop, 1);
+  writer_->run();
+  EXPECT_EQ(writer_->last_note.first_token_us, 4600);
 }
 
 TEST_F(SessionTest, TheLogIsToldOfTheAnswer) {

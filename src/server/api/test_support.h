@@ -15,7 +15,8 @@
 #include "base/json.h"
 #include "engine/engine.h"
 #include "server/api/bundle.h"
-#include "server/api/model_info.h"
+#include "server/api/generation.h"
+#include "server/api/serving_model.h"
 
 namespace headrace::test {
 
@@ -131,6 +132,50 @@ inline ModelInfo make_model_info() {
   info.system_fingerprint = "fp-scripted";
   return info;
 }
+
+// Takes <t>reasoning</t> and <c>name:arguments</c> out of a text; all else is text. Whole marks and
+// what is between them come at once.
+class TagParser : public PartParser {
+ public:
+  std::vector<OutputPart> push(std::string_view text) override {
+    held_ += text;
+    std::vector<OutputPart> parts;
+    while (!held_.empty() && take(parts)) continue;
+    return parts;
+  }
+  std::vector<OutputPart> finish() override {
+    std::vector<OutputPart> parts;
+    if (!held_.empty())
+      parts.push_back({OutputPart::Kind::kText, std::exchange(held_, {}), 0, {}, {}});
+    return parts;
+  }
+
+ private:
+  bool take(std::vector<OutputPart>& parts) {
+    const size_t mark = held_.find('<');
+    if (mark != 0) {
+      parts.push_back({OutputPart::Kind::kText, held_.substr(0, mark), 0, {}, {}});
+      held_.erase(0, mark);
+      return true;
+    }
+    const size_t end = held_.find("</");
+    if (end == std::string::npos || held_.size() < end + 4) return false;
+    const std::string inner = held_.substr(3, end - 3);
+    if (held_[1] == 't') {
+      parts.push_back({OutputPart::Kind::kReasoning, inner, 0, {}, {}});
+    } else {
+      const size_t colon = inner.find(':');
+      parts.push_back({OutputPart::Kind::kToolCall, inner.substr(colon + 1), num_calls_,
+                       fmt::format("call-{}", num_calls_), inner.substr(0, colon)});
+      ++num_calls_;
+    }
+    held_.erase(0, end + 4);
+    return true;
+  }
+
+  std::string held_;
+  int num_calls_ = 0;
+};
 
 struct Script {
   std::string reply = "Hello, world!";  // one token per byte, then the end token

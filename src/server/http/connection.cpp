@@ -451,9 +451,10 @@ void Connection::hand_on(RequestParser& parser, const std::shared_ptr<ResponseWr
 //
 // A client that has closed its side for sending may still read: it gets its answer. Whether it does
 // cannot be seen until something is sent to it, which a closed socket answers with a reset. So a
-// stream goes on with its next event; where nothing else is due, a comment (a stream) or a further
-// `100 Continue` (before a whole answer, which HTTP/1.1 clients skip) is sent after probe_after and
-// then with every heartbeat. HTTP/1.0 has neither: such an answer is made to its end.
+// stream goes on with its next event; where nothing else is due, its heartbeat (a stream that has
+// one) or a further `100 Continue` (before a whole answer, which HTTP/1.1 clients skip) is sent
+// after probe_after and then with every heartbeat. HTTP/1.0 has neither: such an answer is made to
+// its end.
 void Connection::watch() {
   if (pending_.size() >= kMaxPipelinedBytes) return watch_for_reset();
   socket_.async_wait(Socket::wait_read, [self = shared_from_this(),
@@ -525,6 +526,7 @@ Connection::Awaitable<bool> Connection::send_stream(HttpOutput& output, bool kee
   if (output.stream_head) {
     streamed_ = true;
     record_.status = 200;
+    heartbeat_ = output.stream_head->heartbeat;
     bytes = render_stream_head(*output.stream_head,
                                {record_.request_id, extra_headers_, keep_alive}, chunked_);
   }
@@ -542,7 +544,7 @@ Connection::Awaitable<bool> Connection::wait_for_output() {
   if (woken) co_return true;
   std::string beat;
   if (streamed_) {
-    append_chunk(beat, ": still here\n\n");
+    append_chunk(beat, heartbeat_);
   } else if (half_closed_ && chunked_) {
     beat = "HTTP/1.1 100 Continue\r\n\r\n";
   }

@@ -130,12 +130,13 @@ class Connection : public std::enable_shared_from_this<Connection> {
   const RouteRow* route_ = nullptr;      // of the request being read or answered
   RequestRecord record_;                 // the same
   bool has_record_ = false;
+  std::string heartbeat_;  // of the stream that is sent
   TimeUs arrived_us_ = 0;
   size_t record_sent_mark_ = 0;
   bool writing_ = false;      // the deadline is the write timeout
   bool expired_ = false;      // the deadline cancelled the last operation
   bool idle_ = false;         // may be closed without breaking an answer
-  bool streamed_ = false;     // the answer is an event stream
+  bool streamed_ = false;     // the answer comes in parts
   bool half_closed_ = false;  // the client sends no more
   bool probed_ = false;       // since then
   bool chunked_ = true;       // the client speaks HTTP/1.1

@@ -24,12 +24,12 @@ void Exchange::send(HttpResponse response) {
   notify();
 }
 
-void Exchange::start_stream(HttpHeaders headers) {
+void Exchange::start_stream(StreamHead head) {
   {
     std::lock_guard lock(mutex_);
     if (answered_) return;
     answered_ = true;
-    output_.stream_head = std::move(headers);
+    output_.stream_head = std::move(head);
   }
   notify();
 }

@@ -23,7 +23,7 @@ inline constexpr auto kAwait = boost::asio::as_tuple(boost::asio::use_awaitable)
 // What the connection takes from an exchange in one go.
 struct HttpOutput {
   std::optional<HttpResponse> whole;
-  std::optional<HttpHeaders> stream_head;
+  std::optional<StreamHead> stream_head;
   std::string data;
   bool ended = false;
   bool abandoned = false;  // the handler went away without finishing, or even without answering
@@ -36,7 +36,7 @@ class Exchange : public ResponseWriter, public std::enable_shared_from_this<Exch
       : strand_(strand), closing_(closing), wake_(strand) {}
 
   void send(HttpResponse response) override;
-  void start_stream(HttpHeaders headers) override;
+  void start_stream(StreamHead head) override;
   void write(std::string_view data) override;
   void end_stream() override;
   size_t queued_bytes() const override;

@@ -51,6 +51,15 @@ struct HttpResponse {
   ByteBudget::Lease memory = {};  // of the budget: held until the last byte is sent
 };
 
+// How an answer in parts begins; its status is 200.
+struct StreamHead {
+  std::string content_type;
+  HttpHeaders headers = {};
+  // Sent where the stream is silent for long; the client skips it. Empty: nothing is sent, and a
+  // client that sends no more is found out only by the next part.
+  std::string heartbeat = {};
+};
+
 // What the log of requests says of an answer beyond what the connection sees itself. Never text of
 // a prompt or an answer, never a key. A negative number or an empty text: not known, left out.
 struct RequestNote {
@@ -70,8 +79,8 @@ class ResponseWriter {
  public:
   virtual ~ResponseWriter() = default;
   virtual void send(HttpResponse response) = 0;
-  virtual void start_stream(HttpHeaders headers) = 0;  // 200, text/event-stream
-  virtual void write(std::string_view data) = 0;       // queued; dropped if the client is gone
+  virtual void start_stream(StreamHead head) = 0;
+  virtual void write(std::string_view data) = 0;  // queued; dropped if the client is gone
   virtual void end_stream() = 0;
   virtual size_t queued_bytes() const = 0;  // not yet taken by the network
   // Nobody will read the answer: the client has left, or the server is closing. Long work on an

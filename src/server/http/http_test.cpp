@@ -16,6 +16,8 @@ using namespace std::chrono_literals;
 
 using Handle = decltype(HttpService::handle);
 
+const StreamHead kStream{"text/event-stream", {}, ": still here\n\n"};
+
 // Keeps the last writer, so that a test decides what happens to it.
 struct Kept {
   std::mutex mutex;
@@ -278,7 +280,7 @@ TEST(HttpServer, AStreamArrivesChunkByChunkAndTheConnectionGoesOn) {
   Client client(http.port());
   client.send("GET /s HTTP/1.1\r\nHost: a\r\n\r\n");
   ASSERT_TRUE(eventually([&] { return kept.get() != nullptr; }));
-  kept.get()->start_stream({});
+  kept.get()->start_stream(kStream);
   kept.get()->write("data: 1\n\n");
   ASSERT_TRUE(client.receive_until("data: 1\n\n"));
   kept.get()->write("data: 2\n\n");
@@ -302,7 +304,7 @@ TEST(HttpServer, ASilentStreamCarriesComments) {
   Client client(http.port());
   client.send("GET /s HTTP/1.1\r\nHost: a\r\n\r\n");
   ASSERT_TRUE(eventually([&] { return kept.get() != nullptr; }));
-  kept.get()->start_stream({});
+  kept.get()->start_stream(kStream);
   EXPECT_TRUE(client.receive_until(": still here\n\n"));
 }
 
@@ -319,7 +321,7 @@ TEST(HttpServer, NoticesAClientThatLeaves) {
       ASSERT_TRUE(eventually([&] { return kept.get() != nullptr; }));
       kept.get()->on_disconnect([&] { ++num_calls; });
       if (streaming) {
-        kept.get()->start_stream({});
+        kept.get()->start_stream(kStream);
         kept.get()->write("data: 1\n\n");
         ASSERT_TRUE(client.receive_until("data: 1"));
       }
@@ -344,7 +346,7 @@ TEST(HttpServer, DropsAClientThatDoesNotRead) {
   ASSERT_TRUE(eventually([&] { return kept.get() != nullptr; }));
   std::atomic<bool> gone = false;
   kept.get()->on_disconnect([&] { gone = true; });
-  kept.get()->start_stream({});
+  kept.get()->start_stream(kStream);
   const std::string data(1 << 20, 'x');
   for (int i = 0; i < 16; ++i) kept.get()->write(data);
   EXPECT_GT(kept.get()->queued_bytes(), 0u);
@@ -356,7 +358,7 @@ TEST(HttpServer, ADroppedRequestGetsAnAnswer) {
   Http http({}, [](HttpRequest&&, std::shared_ptr<ResponseWriter>) {});
   EXPECT_EQ(Client(http.port()).get("/").status, 500);
   Http broken({}, [](HttpRequest&&, std::shared_ptr<ResponseWriter> writer) {
-    writer->start_stream({});
+    writer->start_stream(kStream);
     writer->write("data: 1\n\n");
   });
   Client client(broken.port());
@@ -494,7 +496,7 @@ TEST(HttpServer, AnAnswerThatIsCutCannotBeTakenForWhole) {
     client.limit_receive_buffer(4096);
     client.send("GET /s HTTP/" + version + "\r\nHost: a\r\n\r\n");
     ASSERT_TRUE(eventually([&] { return kept.get() != nullptr; }));
-    kept.get()->start_stream({});
+    kept.get()->start_stream(kStream);
     kept.get()->write(std::string(16 << 20, 'x'));
     ASSERT_TRUE(eventually([&] { return kept.get()->disconnected(); }));
     while (client.receive_more()) continue;

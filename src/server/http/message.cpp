@@ -70,14 +70,14 @@ std::string render_head(const HttpResponse& response, const AnswerFrame& frame) 
   return out;
 }
 
-std::string render_stream_head(const HttpHeaders& headers, const AnswerFrame& frame, bool chunked) {
+std::string render_stream_head(const StreamHead& head, const AnswerFrame& frame, bool chunked) {
   std::string out;
   append_status(out, 200, frame, frame.keep_alive && chunked);
-  out +=
-      "Content-Type: text/event-stream; charset=utf-8\r\nCache-Control: no-cache\r\n"
-      "X-Accel-Buffering: no\r\n";
+  fmt::format_to(std::back_inserter(out),
+                 "Content-Type: {}\r\nCache-Control: no-cache\r\nX-Accel-Buffering: no\r\n",
+                 head.content_type);
   if (chunked) out += "Transfer-Encoding: chunked\r\n";
-  append_headers(out, headers);
+  append_headers(out, head.headers);
   append_headers(out, frame.headers);
   out += "\r\n";
   return out;

@@ -19,7 +19,7 @@ struct AnswerFrame {
 };
 // Up to the empty line; the body is sent as it is.
 std::string render_head(const HttpResponse& response, const AnswerFrame& frame);
-// The head of an event stream; chunked: the client speaks HTTP/1.1.
-std::string render_stream_head(const HttpHeaders& headers, const AnswerFrame& frame, bool chunked);
+// The head of an answer in parts; chunked: the client speaks HTTP/1.1.
+std::string render_stream_head(const StreamHead& head, const AnswerFrame& frame, bool chunked);
 
 }  // namespace headrace

@@ -1,10 +1,14 @@
-// ModelInfo: what a server says of the model that it serves. A value; filled by whoever starts it.
+// The model that is served: what the server says of it (ModelInfo; filled by whoever starts it),
+// and what reading a request needs of it (ServingModel).
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "server/api/bundle.h"
 
 namespace headrace {
 
@@ -23,6 +27,14 @@ struct ModelInfo {
   int num_threads = 0;
   std::string numerics_id;         // of the arithmetic: engine/numerics.h
   std::string system_fingerprint;  // of every response: the numerics id and the weights
+};
+
+// The referred-to objects outlive every request.
+struct ServingModel {
+  const TextBundle& text;
+  const ModelInfo& info;
+  std::span<const std::string> names;  // by which requests may ask for the model; first: its own
+  int64_t max_context = 0;
 };
 
 }  // namespace headrace

@@ -3,9 +3,7 @@
 #include <cmath>
 #include <random>
 
-#include "server/api/errors.h"
-#include "server/api/json.h"
-#include "server/api/openai.h"
+#include "server/api/openai/openai.h"
 
 namespace headrace {
 namespace {
@@ -25,47 +23,54 @@ int64_t unix_time() {
 
 float finite(float logprob) { return std::isfinite(logprob) ? logprob : kImpossible; }
 
-std::string_view finish_name(FinishReason reason) {
-  return reason == FinishReason::kLength ? "length" : "stop";
+std::string_view finish_name(Finish::Kind kind) {
+  switch (kind) {
+    case Finish::Kind::kLength:
+      return "length";
+    case Finish::Kind::kToolCalls:
+      return "tool_calls";
+    default:
+      return "stop";
+  }
 }
 
-std::string as_event(std::string_view json) { return fmt::format("data: {}\n\n", json); }
+std::string as_event(std::string_view json) { return kOpenAi.framing.frame(json); }
 
 // What both kinds of response share.
-class OpenAiRenderer : public ResponseRenderer {
+class OpenAiRenderer : public AnswerRenderer {
  public:
-  OpenAiRenderer(const ServingModel& model, const GenerationRequest& request,
-                 std::string_view id_prefix)
+  OpenAiRenderer(const ServingModel& model, OpenAiAnswer answer, std::string_view id_prefix)
       : model_(model),
-        name_(request.model_name),
+        answer_(std::move(answer)),
         id_(fresh_id(id_prefix)),
         created_(unix_time()),
-        include_usage_(request.include_usage) {}
+        num_top_(static_cast<size_t>(answer_.num_top.value_or(0))) {}
 
+  const Dialect& dialect() const override { return kOpenAi; }
   const std::string& id() const override { return id_; }
 
-  std::string chunk(const ChoiceDelta& delta, const Usage* usage) override {
+  std::string chunk(const ChoiceDelta& delta, const Usage& so_far) override {
     JsonWriter json;
     open(json, chunk_object());
     json.key("choices").open_array();
     write_choice(json, delta, true);
     json.close_array();
-    if (usage != nullptr) {
-      write_usage(json, *usage);
-    } else if (include_usage_) {
+    if (answer_.continuous_usage) {
+      write_usage(json, so_far);
+    } else if (answer_.include_usage) {
       json.key("usage").null();
     }
     json.close_object();
     return as_event(json.str());
   }
 
-  std::string usage_chunk(const Usage& usage) override {
-    JsonWriter json;
-    open(json, chunk_object());
-    json.key("choices").open_array().close_array();
-    write_usage(json, usage);
-    json.close_object();
-    return as_event(json.str());
+  std::string end_stream(const AnswerEnd& end) override {
+    const std::string usage = answer_.include_usage ? usage_chunk(end.usage) : std::string();
+    return usage + as_event("[DONE]");
+  }
+
+  std::string stream_error(const Error& error) override {
+    return as_event(kOpenAi.error_body(problem_of(error)));
   }
 
   void begin_whole(JsonWriter& json) override {
@@ -77,26 +82,20 @@ class OpenAiRenderer : public ResponseRenderer {
     write_choice(json, choice, false);
   }
 
-  void end_whole(const Usage& usage, JsonWriter& json) override {
+  void end_whole(const AnswerEnd& end, JsonWriter& json) override {
     json.close_array();
-    write_usage(json, usage);
+    write_usage(json, end.usage);
     json.close_object();
   }
-
-  std::string error_event(const Error& error) override {
-    return as_event(error_response(error).body);
-  }
-
-  std::string end_event() override { return as_event("[DONE]"); }
 
  protected:
   virtual std::string_view chunk_object() const = 0;
   virtual std::string_view whole_object() const = 0;
   virtual void write_choice(JsonWriter& json, const ChoiceDelta& delta, bool is_chunk) = 0;
 
-  void write_finish(JsonWriter& json, FinishReason reason) const {
+  static void write_finish(JsonWriter& json, const Finish& finish) {
     json.key("finish_reason");
-    reason == FinishReason::kNone ? json.null() : json.text(finish_name(reason));
+    finish.kind == Finish::Kind::kNone ? json.null() : json.text(finish_name(finish.kind));
   }
 
   // One of the lists of the scores.
@@ -109,11 +108,26 @@ class OpenAiRenderer : public ResponseRenderer {
   std::string token_bytes(int32_t id) const {
     return model_.text.tokenizer->token_bytes(id, false);
   }
+  bool shows(const ScoreText& scores) const { return answer_.num_top && scores.num_tokens > 0; }
+  // Of the alternatives that there are, those that were asked for.
+  size_t num_shown(const TokenLogprobs& logprobs) const {
+    return std::min(num_top_, logprobs.top.size());
+  }
 
  private:
+  std::string usage_chunk(const Usage& usage) const {
+    JsonWriter json;
+    open(json, chunk_object());
+    json.key("choices").open_array().close_array();
+    write_usage(json, usage);
+    json.close_object();
+    return as_event(json.str());
+  }
+
   void open(JsonWriter& json, std::string_view object) const {
     json.open_object().text("id", id_).text("object", object).integer("created", created_);
-    json.text("model", name_).text("system_fingerprint", model_.info.system_fingerprint);
+    json.text("model", answer_.model_name)
+        .text("system_fingerprint", model_.info.system_fingerprint);
   }
 
   static void write_usage(JsonWriter& json, const Usage& usage) {
@@ -127,18 +141,16 @@ class OpenAiRenderer : public ResponseRenderer {
   }
 
   const ServingModel& model_;
-  const std::string name_;
+  const OpenAiAnswer answer_;
   const std::string id_;
   const int64_t created_;
-  const bool include_usage_;
+  const size_t num_top_;
 };
 
 class ChatRenderer : public OpenAiRenderer {
  public:
-  ChatRenderer(const ServingModel& model, const GenerationRequest& request)
-      : OpenAiRenderer(model, request, "chatcmpl"),
-        has_logprobs_(request.prototype.num_logprobs.has_value()),
-        num_top_(static_cast<size_t>(request.prototype.num_logprobs.value_or(0))) {}
+  ChatRenderer(const ServingModel& model, OpenAiAnswer answer)
+      : OpenAiRenderer(model, std::move(answer), "chatcmpl") {}
 
  private:
   std::string_view chunk_object() const override { return "chat.completion.chunk"; }
@@ -148,12 +160,52 @@ class ChatRenderer : public OpenAiRenderer {
     json.open_object().integer("index", static_cast<int64_t>(delta.choice_idx));
     json.key(is_chunk ? "delta" : "message").open_object();
     if (!is_chunk || delta.first) json.text("role", "assistant");
-    if (!is_chunk || delta.first || !delta.text.empty()) json.text("content", delta.text);
-    if (!is_chunk) json.key("refusal").null();
+    is_chunk ? write_delta(json, delta) : write_message(json, delta);
     json.close_object();
     write_logprobs(json, delta.scores);
     write_finish(json, delta.finish);
     json.close_object();
+  }
+
+  // Of each kind of part what came; the first chunk of a choice says that there is content.
+  static void write_delta(JsonWriter& json, const ChoiceDelta& delta) {
+    const std::string text = delta.text_of(OutputPart::Kind::kText);
+    if (!text.empty() || (delta.first && delta.parts.empty())) json.text("content", text);
+    write_if_any(json, "reasoning_content", delta.text_of(OutputPart::Kind::kReasoning));
+    write_if_any(json, "refusal", delta.text_of(OutputPart::Kind::kRefusal));
+    write_calls(json, delta, true);
+  }
+
+  static void write_message(JsonWriter& json, const ChoiceDelta& choice) {
+    const std::string text = choice.text_of(OutputPart::Kind::kText);
+    json.key("content");
+    text.empty() && !choice.parts.empty() ? json.null() : json.text(text);
+    write_if_any(json, "reasoning_content", choice.text_of(OutputPart::Kind::kReasoning));
+    const std::string refusal = choice.text_of(OutputPart::Kind::kRefusal);
+    json.key("refusal");
+    refusal.empty() ? json.null() : json.text(refusal);
+    write_calls(json, choice, false);
+  }
+
+  static void write_if_any(JsonWriter& json, std::string_view name, const std::string& text) {
+    if (!text.empty()) json.text(name, text);
+  }
+
+  // In a chunk each piece has its call's index; id and name come with the first.
+  static void write_calls(JsonWriter& json, const ChoiceDelta& delta, bool is_chunk) {
+    bool any = false;
+    for (const OutputPart& part : delta.parts) {
+      if (part.kind != OutputPart::Kind::kToolCall) continue;
+      if (!std::exchange(any, true)) json.key("tool_calls").open_array();
+      json.open_object();
+      if (is_chunk) json.integer("index", part.call_idx);
+      const bool begins = !part.call_name.empty();
+      if (begins) json.text("id", part.call_id).text("type", "function");
+      json.key("function").open_object();
+      if (begins) json.text("name", part.call_name);
+      json.text("arguments", part.text).close_object().close_object();
+    }
+    if (any) json.close_array();
   }
 
   void add_score(const ScoredToken& token, ScoreText& scores) override {
@@ -164,7 +216,7 @@ class ChatRenderer : public OpenAiRenderer {
     write_token(json, token.id, token.logprobs->logprob);
     json.key("top_logprobs").open_array();
     const auto& top = token.logprobs->top;
-    for (size_t i = 0; i < std::min(num_top_, top.size()); ++i) {
+    for (size_t i = 0; i < num_shown(*token.logprobs); ++i) {
       json.open_object();
       write_token(json, top[i].first, top[i].second);
       json.close_object();
@@ -174,7 +226,7 @@ class ChatRenderer : public OpenAiRenderer {
 
   void write_logprobs(JsonWriter& json, const ScoreText& scores) const {
     json.key("logprobs");
-    if (!has_logprobs_ || scores.num_tokens == 0) {
+    if (!shows(scores)) {
       json.null();
       return;
     }
@@ -190,17 +242,12 @@ class ChatRenderer : public OpenAiRenderer {
     for (const char c : bytes) json.integer(static_cast<unsigned char>(c));
     json.close_array();
   }
-
-  const bool has_logprobs_;
-  const size_t num_top_;
 };
 
 class CompletionRenderer : public OpenAiRenderer {
  public:
-  CompletionRenderer(const ServingModel& model, const GenerationRequest& request)
-      : OpenAiRenderer(model, request, "cmpl"),
-        has_logprobs_(request.prototype.num_logprobs.has_value()),
-        num_top_(static_cast<size_t>(request.prototype.num_logprobs.value_or(0))) {}
+  CompletionRenderer(const ServingModel& model, OpenAiAnswer answer)
+      : OpenAiRenderer(model, std::move(answer), "cmpl") {}
 
  private:
   std::string_view chunk_object() const override { return "text_completion"; }
@@ -208,7 +255,7 @@ class CompletionRenderer : public OpenAiRenderer {
 
   void write_choice(JsonWriter& json, const ChoiceDelta& delta, bool /*is_chunk*/) override {
     json.open_object().integer("index", static_cast<int64_t>(delta.choice_idx));
-    json.text("text", delta.text);
+    json.text("text", delta.text_of(OutputPart::Kind::kText));
     write_logprobs(json, delta.scores);
     write_finish(json, delta.finish);
     json.close_object();
@@ -236,7 +283,7 @@ class CompletionRenderer : public OpenAiRenderer {
 
   void write_logprobs(JsonWriter& json, const ScoreText& scores) const {
     json.key("logprobs");
-    if (!has_logprobs_ || scores.num_tokens == 0) {
+    if (!shows(scores)) {
       json.null();
       return;
     }
@@ -262,31 +309,21 @@ class CompletionRenderer : public OpenAiRenderer {
     };
     json.open_object();
     const auto& top = token.logprobs->top;
-    for (size_t i = 0; i < std::min(num_top_, top.size()); ++i) add(top[i].first, top[i].second);
+    for (size_t i = 0; i < num_shown(*token.logprobs); ++i) add(top[i].first, top[i].second);
     add(token.id, token.logprobs->logprob);
     json.close_object();
   }
-
-  const bool has_logprobs_;
-  const size_t num_top_;
 };
 
 }  // namespace
 
-size_t ScoreText::bytes() const {
-  size_t bytes = 0;
-  for (const JsonWriter& list : lists) bytes += list.str().size();
-  return bytes;
+std::unique_ptr<AnswerRenderer> make_chat_renderer(const ServingModel& model, OpenAiAnswer answer) {
+  return std::make_unique<ChatRenderer>(model, std::move(answer));
 }
 
-std::unique_ptr<ResponseRenderer> make_chat_renderer(const ServingModel& model,
-                                                     const GenerationRequest& request) {
-  return std::make_unique<ChatRenderer>(model, request);
-}
-
-std::unique_ptr<ResponseRenderer> make_completion_renderer(const ServingModel& model,
-                                                           const GenerationRequest& request) {
-  return std::make_unique<CompletionRenderer>(model, request);
+std::unique_ptr<AnswerRenderer> make_completion_renderer(const ServingModel& model,
+                                                         OpenAiAnswer answer) {
+  return std::make_unique<CompletionRenderer>(model, std::move(answer));
 }
 
 }  // namespace headrace

@@ -3,10 +3,8 @@
 #include <cmath>
 #include <random>
 
-#include "server/api/fields.h"
 #include "server/api/json.h"
-#include "server/api/openai.h"
-#include "server/api/openai_prompt.h"
+#include "server/api/openai/openai.h"
 
 namespace headrace {
 namespace {
@@ -19,6 +17,14 @@ constexpr size_t kMaxStopIds = 128;
 constexpr size_t kMaxBiases = 1024;
 constexpr size_t kMaxSaltBytes = 256;
 constexpr int32_t kDefaultCompletionTokens = 16;
+
+// What is read of a body before its answer is known.
+struct ParsedBody {
+  GenerationRequest request;
+  PromptSource prompts;
+  OpenAiAnswer answer;
+  IgnoredFields ignored;
+};
 
 struct NumberRow {
   std::string_view name;
@@ -143,15 +149,16 @@ Status parse_lengths(const Fields& fields, const ServingModel& model, Request& r
   return {};
 }
 
-Status parse_streaming(const Fields& fields, GenerationRequest& request) {
-  request.stream = TRY(fields.boolean("stream")).value_or(false);
+Status parse_streaming(const Fields& fields, ParsedBody& parsed) {
+  parsed.request.stream = TRY(fields.boolean("stream")).value_or(false);
   const boost::json::object* options = TRY(fields.object("stream_options"));
   if (options == nullptr) return {};
-  TRY(check_fields(*options, kInStreamOptions, "stream_options.", request.ignored));
+  TRY(check_fields(*options, kInStreamOptions, "stream_options.", parsed.ignored));
   const Fields inner(*options, "stream_options.");
-  request.include_usage = TRY(inner.boolean("include_usage")).value_or(false);
-  request.continuous_usage =
-      TRY(inner.boolean("continuous_usage_stats")).value_or(false) && request.include_usage;
+  OpenAiAnswer& answer = parsed.answer;
+  answer.include_usage = TRY(inner.boolean("include_usage")).value_or(false);
+  answer.continuous_usage =
+      TRY(inner.boolean("continuous_usage_stats")).value_or(false) && answer.include_usage;
   return {};
 }
 
@@ -168,17 +175,14 @@ Status check_format(const Fields& fields, IgnoredFields& ignored) {
   return error;
 }
 
-// Prefixes are shared only within a domain: of a key, if there are keys, and of a salt. Both have
-// one spelling, so that no two domains read the same.
-Result<std::string> cache_domain(const Fields& fields, const Caller& caller) {
-  std::string domain = caller.has_key ? fmt::format("{:016x}", caller.client) : std::string();
+Result<std::string> parse_salt(const Fields& fields) {
   const auto salt = TRY(fields.text("cache_salt"));
-  if (!salt) return domain;
+  if (!salt) return std::string();
   if (salt->empty() || salt->size() > kMaxSaltBytes) {
     return bad_field("cache_salt", fmt::format("a string of {} bytes", salt->size()),
                      fmt::format("a string of 1 to {} bytes", kMaxSaltBytes));
   }
-  return fmt::format("{}/{}", domain, *salt);
+  return std::string(*salt);
 }
 
 // `logprobs` of a completion: a number; false means none.
@@ -192,21 +196,6 @@ Status parse_completion_logprobs(const Fields& fields, GenerationRequest& reques
 }
 
 }  // namespace
-
-Request GenerationRequest::engine_request(size_t choice_idx, int64_t max_context) const {
-  const size_t n = static_cast<size_t>(num_choices);
-  Request request = prototype;
-  request.prompt_ids = prompts[choice_idx / n].ids;
-  request.sampling.choice_idx = static_cast<uint32_t>(choice_idx % n);
-  const int64_t room = max_context - static_cast<int64_t>(request.prompt_ids.size());
-  request.max_tokens = static_cast<int32_t>(std::min<int64_t>(request.max_tokens, room));
-  request.min_tokens = std::min(request.min_tokens, request.max_tokens);
-  return request;
-}
-
-size_t score_bytes(int num_alternatives) {
-  return 80 * (static_cast<size_t>(num_alternatives) + 2);
-}
 
 Result<std::string> asked_model(const boost::json::object& body, const ServingModel& model) {
   const auto name = TRY(Fields(body).text("model"));
@@ -223,14 +212,13 @@ Result<std::string> asked_model(const boost::json::object& body, const ServingMo
 
 namespace {
 
-// Sampling, lengths, stops and streaming: what both kinds of body share. Fills all but prompts.
-Status parse_common(const boost::json::object& body, const ServingModel& model,
-                    const Caller& caller, GenerationRequest& request) {
-  const Fields fields(body);
-  TRY(check_format(fields, request.ignored));
+// Sampling, lengths, stops and streaming: what both kinds of body share.
+Status parse_common(const Fields& fields, const ServingModel& model, ParsedBody& parsed) {
+  GenerationRequest& request = parsed.request;
+  TRY(check_format(fields, parsed.ignored));
   TRY(parse_sampling(fields, model, request.prototype.sampling));
   TRY(parse_lengths(fields, model, request.prototype));
-  TRY(parse_streaming(fields, request));
+  TRY(parse_streaming(fields, parsed));
   request.stop = TRY(parse_stop(fields));
   request.include_stop = TRY(fields.boolean("include_stop_str_in_output")).value_or(false);
   request.skip_special = TRY(fields.boolean("skip_special_tokens")).value_or(true);
@@ -240,95 +228,60 @@ Status parse_common(const boost::json::object& body, const ServingModel& model,
     return bad_field("best_of", fmt::format("{}", *best_of),
                      fmt::format("equal to n, {}", request.num_choices));
   }
-  request.prototype.cache_domain = TRY(cache_domain(fields, caller));
-  request.prototype.client_id = caller.request_id;
-  request.prototype.client = caller.client;
-  request.prototype.arrived_us = caller.arrived_us;
+  request.cache_salt = TRY(parse_salt(fields));
   return {};
 }
 
-// What the request holds from now on: its prompts and, as their number is known, the log-probs of
-// their tokens. An answer that was asked for in full and can never fit is refused before any work.
-Status take_memory(Caller& caller, bool has_max_tokens, int64_t max_context,
-                   GenerationRequest& request) {
-  const Request& asked = request.prototype;
-  const auto n = static_cast<size_t>(request.num_choices);
-  const bool keeps_scores = asked.num_logprobs && has_max_tokens && !request.stream;
-  size_t held = 0;
-  size_t answer = 0;
-  for (const Prompt& prompt : request.prompts) {
-    const size_t num_tokens = prompt.ids.size();
-    held += prompt.ids.capacity() * sizeof(int32_t) + prompt.echo_text.capacity();
-    if (asked.num_prompt_logprobs) held += num_tokens * n * score_bytes(*asked.num_prompt_logprobs);
-    const int64_t room = max_context - static_cast<int64_t>(num_tokens);
-    const auto longest = static_cast<size_t>(std::min<int64_t>(asked.max_tokens, room));
-    if (keeps_scores) answer += longest * n * score_bytes(*asked.num_logprobs);
-  }
-  ByteBudget::Lease memory = std::move(caller.memory);
-  if (held + answer > memory.limit()) {
-    Error error = bad_field(
-        "logprobs", fmt::format("for up to {} MiB of scores", ((held + answer) >> 20) + 1),
-        fmt::format("for at most {} MiB, all that this server lends", memory.limit() >> 20));
-    error.hint = "ask for fewer prompts, choices, tokens or alternatives at once";
-    return error;
-  }
-  if (!memory.resize(held)) {
-    return Error{ErrorCode::kExhausted,
-                 fmt::format("this request needs {} MiB for prompts and scores, and other requests "
-                             "hold what this server lends",
-                             (held >> 20) + 1),
-                 "try again later",
-                 {}};
-  }
-  request.memory = std::move(memory);
-  return {};
+// The whole but for its prompts.
+ParsedRequest finish(ParsedBody&& parsed, const ServingModel& model,
+                     decltype(make_chat_renderer)& make_renderer) {
+  const std::string ignored = parsed.ignored.text();
+  if (!ignored.empty()) parsed.request.headers.emplace_back(kIgnoredHeader, ignored);
+  parsed.answer.num_top = parsed.request.prototype.num_logprobs;
+  return {std::move(parsed.request), std::move(parsed.prompts),
+          make_renderer(model, std::move(parsed.answer))};
 }
 
 }  // namespace
 
-Result<GenerationRequest> parse_completion(const boost::json::object& body,
-                                           const ServingModel& model, Caller caller) {
-  GenerationRequest request;
-  request.model_name = TRY(asked_model(body, model));
-  TRY(check_fields(body, kInCompletion, "", request.ignored));
+Result<ParsedRequest> parse_completion(const boost::json::object& body, const ServingModel& model) {
+  ParsedBody parsed;
+  GenerationRequest& request = parsed.request;
+  parsed.answer.model_name = TRY(asked_model(body, model));
+  TRY(check_fields(body, kInCompletion, "", parsed.ignored));
   const Fields fields(body);
   request.prototype.max_tokens = kDefaultCompletionTokens;
-  TRY(parse_common(body, model, caller, request));
+  request.has_max_tokens = true;
+  TRY(parse_common(fields, model, parsed));
   request.echo = TRY(fields.boolean("echo")).value_or(false);
   TRY(parse_completion_logprobs(fields, request));
   if (request.prototype.max_tokens == 0 && !request.echo) {
     return bad_field("max_tokens", "0", "at least 1, unless echo is true");
   }
-  TRY(parse_prompts(fields, model, EncodeLimits{.stopped = caller.left}, request));
-  TRY(take_memory(caller, true, model.max_context, request));
-  return request;
+  parsed.prompts = TRY(parse_prompts(fields, model, request.num_choices));
+  return finish(std::move(parsed), model, make_completion_renderer);
 }
 
-Result<GenerationRequest> parse_chat(const boost::json::object& body, const ServingModel& model,
-                                     Caller caller) {
-  GenerationRequest request;
-  request.model_name = TRY(asked_model(body, model));
-  TRY(check_fields(body, kInChat, "", request.ignored));
+Result<ParsedRequest> parse_chat(const boost::json::object& body, const ServingModel& model) {
+  ParsedBody parsed;
+  Request& prototype = parsed.request.prototype;
+  parsed.answer.model_name = TRY(asked_model(body, model));
+  TRY(check_fields(body, kInChat, "", parsed.ignored));
   const Fields fields(body);
-  request.prototype.max_tokens =
-      static_cast<int32_t>(std::min<int64_t>(model.max_context, INT32_MAX));
-  TRY(parse_common(body, model, caller, request));
-  if (request.prototype.max_tokens == 0) return bad_field("max_tokens", "0", "at least 1");
+  prototype.max_tokens = static_cast<int32_t>(std::min<int64_t>(model.max_context, INT32_MAX));
+  parsed.request.has_max_tokens =
+      fields.find("max_tokens") != nullptr || fields.find("max_completion_tokens") != nullptr;
+  TRY(parse_common(fields, model, parsed));
+  if (prototype.max_tokens == 0) return bad_field("max_tokens", "0", "at least 1");
   const bool logprobs = TRY(fields.boolean("logprobs")).value_or(false);
   const auto top = TRY(fields.integer("top_logprobs", 0, kMaxLogprobs));
-  if (logprobs) request.prototype.num_logprobs = static_cast<int>(top.value_or(0));
+  if (logprobs) prototype.num_logprobs = static_cast<int>(top.value_or(0));
   if (top.value_or(0) > 0 && !logprobs) {
     return bad_field("logprobs", "false", "true when top_logprobs is given");
   }
-  Prompt prompt;
-  const EncodeLimits limits{.max_tokens = model.max_context, .stopped = caller.left};
-  prompt.ids = TRY(chat_prompt_ids(body, model, limits, request.ignored));
-  TRY(check_prompt(prompt.ids, "messages", true, model));
-  request.prompts.push_back(std::move(prompt));
-  const bool has_max_tokens =
-      fields.find("max_tokens") != nullptr || fields.find("max_completion_tokens") != nullptr;
-  TRY(take_memory(caller, has_max_tokens, model.max_context, request));
-  return request;
+  parsed.prompts.param = "messages";
+  parsed.prompts.items.emplace_back(TRY(parse_conversation(body, model, parsed.ignored)));
+  return finish(std::move(parsed), model, make_chat_renderer);
 }
 
 }  // namespace headrace

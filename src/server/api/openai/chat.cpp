@@ -1,12 +1,9 @@
-// Messages of a chat request to prompt ids, by the model's template.
+// Messages of a chat body, and what stands beside them, in the form that templates read.
 
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
 
-#include "server/api/api_fields.h"
-#include "server/api/fields.h"
-#include "server/api/json.h"
-#include "server/api/openai.h"
+#include "server/api/openai/openai.h"
 
 namespace headrace {
 namespace {
@@ -25,35 +22,19 @@ Error bad_message(size_t message_idx, std::string_view field, std::string_view f
   return bad_field(path, found, needed);
 }
 
-// What the model would never see is refused, not dropped.
-Error no_place(std::string_view param) {
-  return Error{ErrorCode::kUnsupported,
-               fmt::format("this model's chat template has no place for {}", param),
-               "leave it out, or use a model that was made for it", std::string(param)};
-}
-
 // Reads messages for one template.
 class MessageReader {
  public:
   MessageReader(std::string_view source, IgnoredFields& ignored)
-      : source_(source),
-        has_developer_(mentions("developer")),
-        has_calls_(mentions("tool_calls")),
-        ignored_(ignored) {}
+      : source_(source), ignored_(ignored) {}
 
   Result<boost::json::object> read(const boost::json::value& value, size_t message_idx);
 
  private:
-  bool mentions(std::string_view name) const {
-    return source_.find(name) != std::string_view::npos;
-  }
   Result<std::string> join_parts(const boost::json::array& parts, size_t message_idx);
   Result<boost::json::value> content(const boost::json::object& message, size_t message_idx);
-  Result<boost::json::value> calls(const boost::json::value& calls, size_t message_idx) const;
 
   const std::string_view source_;
-  const bool has_developer_;
-  const bool has_calls_;
   IgnoredFields& ignored_;
 };
 
@@ -106,27 +87,18 @@ Result<boost::json::value> MessageReader::content(const boost::json::object& mes
                      "a string or a list of text parts");
 }
 
-// Templates want arguments as an object; clients send them as JSON text.
-Result<boost::json::value> MessageReader::calls(const boost::json::value& calls,
-                                                size_t message_idx) const {
+Status check_calls(const boost::json::value& calls, size_t message_idx) {
   if (!calls.is_array()) return bad_message(message_idx, "tool_calls", show_value(calls), "a list");
-  boost::json::array converted = calls.get_array();
-  for (size_t i = 0; i < converted.size(); ++i) {
-    boost::json::object* call = converted[i].if_object();
-    boost::json::value* function = call == nullptr ? nullptr : call->if_contains("function");
+  const boost::json::array& list = calls.get_array();
+  for (size_t i = 0; i < list.size(); ++i) {
+    const boost::json::object* call = list[i].if_object();
+    const boost::json::value* function = call == nullptr ? nullptr : call->if_contains("function");
     if (function == nullptr || !function->is_object()) {
-      return bad_message(message_idx, fmt::format("tool_calls[{}]", i), show_value(converted[i]),
+      return bad_message(message_idx, fmt::format("tool_calls[{}]", i), show_value(list[i]),
                          "an object with a function");
     }
-    boost::json::value* arguments = function->get_object().if_contains("arguments");
-    if (arguments == nullptr || !arguments->is_string()) continue;
-    auto parsed = parse_body(view(arguments->get_string()));
-    if (parsed.ok() && parsed->is_object()) *arguments = std::move(parsed).value();
   }
-  if (!converted.empty() && !has_calls_) {
-    return no_place(fmt::format("messages[{}].tool_calls", message_idx));
-  }
-  return boost::json::value(std::move(converted));
+  return {};
 }
 
 Result<boost::json::object> MessageReader::read(const boost::json::value& value,
@@ -143,10 +115,9 @@ Result<boost::json::object> MessageReader::read(const boost::json::value& value,
   TRY(check_fields(*message, kInMessage, "messages[].", ignored_, source_));
   boost::json::object converted = *message;
   converted["content"] = TRY(content(*message, message_idx));
-  if (view(role->get_string()) == "developer" && !has_developer_) converted["role"] = "system";
-  const boost::json::value* given = message->if_contains("tool_calls");
-  if (given != nullptr && !given->is_null()) {
-    converted["tool_calls"] = TRY(calls(*given, message_idx));
+  const boost::json::value* calls = message->if_contains("tool_calls");
+  if (calls != nullptr && !calls->is_null()) {
+    TRY(check_calls(*calls, message_idx));
   } else {
     converted.erase("tool_calls");
   }
@@ -189,7 +160,7 @@ Status check_tool(const boost::json::value& tool, size_t tool_idx, IgnoredFields
 }
 
 // tools, unless the client says that none may be used. Calls are text: a forced one is refused.
-Status add_tools(const Fields& fields, boost::json::object& options, IgnoredFields& ignored) {
+Status add_tools(const Fields& fields, Conversation& conversation, IgnoredFields& ignored) {
   const boost::json::value* choice = fields.find("tool_choice");
   const bool is_none = choice != nullptr && choice->is_string() && choice->get_string() == "none";
   const bool is_auto = choice == nullptr || (choice->is_string() && choice->get_string() == "auto");
@@ -206,90 +177,68 @@ Status add_tools(const Fields& fields, boost::json::object& options, IgnoredFiel
                      fmt::format("at most {} tools", kMaxTools));
   }
   for (size_t i = 0; i < tools->size(); ++i) TRY(check_tool((*tools)[i], i, ignored));
-  if (!is_none) options["tools"] = *tools;
+  if (is_none) return {};
+  conversation.variables["tools"] = *tools;
+  conversation.required.emplace_back("tools");
   return {};
 }
 
 // Variables of the template. One that it does not mention cannot change the prompt.
-Status add_variables(const Fields& fields, std::string_view source, boost::json::object& options,
+Status add_variables(const Fields& fields, std::string_view source, boost::json::object& variables,
                      IgnoredFields& ignored) {
   const auto add_unread = [&](std::string_view path, std::string_view name) {
     if (ignored.is_full()) return ignored.count();
     if (source.find(name) == std::string_view::npos) ignored.add(path);
   };
-  const boost::json::object* variables = TRY(fields.object("chat_template_kwargs"));
-  if (variables != nullptr) {
-    options = *variables;
-    for (const auto& [key, value] : *variables) {
+  const boost::json::object* given = TRY(fields.object("chat_template_kwargs"));
+  if (given != nullptr) {
+    variables = *given;
+    for (const auto& [key, value] : *given) {
       const std::string_view name(key.data(), key.size());
       add_unread(fmt::format("chat_template_kwargs.{}", name), name);
     }
   }
   const auto effort = TRY(fields.text("reasoning_effort"));
   if (effort) {
-    options["reasoning_effort"] = *effort;
+    variables["reasoning_effort"] = *effort;
     add_unread("reasoning_effort", "reasoning_effort");
   }
+  return {};
+}
+
+Status add_documents(const Fields& fields, Conversation& conversation) {
   const boost::json::array* documents = TRY(fields.array("documents"));
-  if (documents != nullptr && !documents->empty()) options["documents"] = *documents;
+  if (documents == nullptr || documents->empty()) return {};
+  conversation.variables["documents"] = *documents;
+  conversation.required.emplace_back("documents");
+  return {};
+}
+
+// Whose turn it is after the messages.
+Status add_turn(const Fields& fields, boost::json::object& variables) {
   const bool goes_on = TRY(fields.boolean("continue_final_message")).value_or(false);
   const bool begins = TRY(fields.boolean("add_generation_prompt")).value_or(!goes_on);
   if (goes_on && begins) {
     return bad_field("add_generation_prompt", "true", "false when continue_final_message is true");
   }
-  options["add_generation_prompt"] = begins;
-  if (goes_on) options["continue_final_message"] = true;
-  return {};
-}
-
-Result<std::string> render(const ChatTemplate& chat_template, const boost::json::object& options) {
-  auto rendered = chat_template.render(to_text(boost::json::value(options)));
-  if (rendered.ok()) return rendered;
-  Error error = rendered.error();
-  if (error.code != ErrorCode::kExhausted) error.code = ErrorCode::kInvalidArgument;
-  error.param = "messages";
-  return error;
-}
-
-// Content that comes beside the messages must reach the prompt: the template reads it, or the
-// request is refused. A template may mention a name and still leave it out, so its output decides.
-Status check_reaches_prompt(const ChatTemplate& chat_template, boost::json::object& options,
-                            std::string_view name, const std::string& rendered) {
-  const auto found = options.find(name);
-  if (found == options.end()) return {};
-  boost::json::value taken = std::move(found->value());
-  options.erase(found);
-  const auto without = render(chat_template, options);
-  options[name] = std::move(taken);
-  if (without.ok() && *without == rendered) return no_place(name);
+  variables["add_generation_prompt"] = begins;
+  if (goes_on) variables["continue_final_message"] = true;
   return {};
 }
 
 }  // namespace
 
-Result<std::vector<int32_t>> chat_prompt_ids(const boost::json::object& body,
-                                             const ServingModel& model, const EncodeLimits& limits,
-                                             IgnoredFields& ignored) {
-  if (model.text.chat_template == nullptr) {
-    return Error{ErrorCode::kUnsupported, "this model has no chat template",
-                 "use /v1/completions, or a chat-tuned model", "messages"};
-  }
-  const ChatTemplate& chat_template = *model.text.chat_template;
+Result<Conversation> parse_conversation(const boost::json::object& body, const ServingModel& model,
+                                        IgnoredFields& ignored) {
+  const std::string_view source = TRY(chat_template_source(model));
   const Fields fields(body);
-  boost::json::object options;
-  TRY(add_variables(fields, chat_template.source(), options, ignored));
-  options["messages"] = TRY(convert_messages(fields, chat_template.source(), ignored));
-  TRY(add_tools(fields, options, ignored));
-  const std::string rendered = TRY(render(chat_template, options));
-  for (const std::string_view name : {"tools", "documents"}) {
-    if (fields.find(name) == nullptr) continue;
-    TRY(check_reaches_prompt(chat_template, options, name, rendered));
-  }
-  auto ids = model.text.encode_chat(rendered, limits);
-  if (ids.ok()) return ids;
-  Error error = ids.error();
-  if (error.param.empty()) error.param = "messages";
-  return error;
+  Conversation conversation;
+  TRY(add_variables(fields, source, conversation.variables, ignored));
+  TRY(add_documents(fields, conversation));
+  TRY(add_turn(fields, conversation.variables));
+  conversation.variables["messages"] = TRY(convert_messages(fields, source, ignored));
+  TRY(add_tools(fields, conversation, ignored));
+  return conversation;
 }
 
 }  // namespace headrace

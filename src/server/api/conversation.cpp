@@ -1,0 +1,148 @@
+#include "server/api/conversation.h"
+
+#include <algorithm>
+#include <boost/json/array.hpp>
+
+#include "server/api/json.h"
+
+namespace headrace {
+namespace {
+
+// Names that show whether a value reached the prompt: how many are tried, and how short they are.
+constexpr size_t kMaxProofs = 16;
+constexpr size_t kMinProofBytes = 4;
+
+std::string_view view(const boost::json::string& text) { return {text.data(), text.size()}; }
+
+Error no_place(std::string_view param) {
+  return Error{ErrorCode::kUnsupported,
+               fmt::format("this model's chat template has no place for {}", param),
+               "leave it out, or use a model that was made for it", std::string(param)};
+}
+
+// Templates want arguments as an object; clients send them as JSON text.
+void unfold_arguments(boost::json::value& call) {
+  boost::json::object* object = call.if_object();
+  boost::json::value* function = object == nullptr ? nullptr : object->if_contains("function");
+  if (function == nullptr || !function->is_object()) return;
+  boost::json::value* arguments = function->get_object().if_contains("arguments");
+  if (arguments == nullptr || !arguments->is_string()) return;
+  auto parsed = parse_body(view(arguments->get_string()));
+  if (parsed.ok() && parsed->is_object()) *arguments = std::move(parsed).value();
+}
+
+Status fit_message(boost::json::object& message, size_t message_idx, std::string_view source) {
+  const auto mentions = [&](std::string_view name) {
+    return source.find(name) != std::string_view::npos;
+  };
+  boost::json::value& role = message["role"];
+  if (role == "developer" && !mentions("developer")) role = "system";
+  boost::json::value* calls = message.if_contains("tool_calls");
+  if (calls == nullptr || !calls->is_array()) return {};
+  for (boost::json::value& call : calls->get_array()) unfold_arguments(call);
+  if (!calls->get_array().empty() && !mentions("tool_calls")) {
+    return no_place(fmt::format("messages[{}].tool_calls", message_idx));
+  }
+  return {};
+}
+
+Status fit_messages(boost::json::object& variables, std::string_view source) {
+  boost::json::array& messages = variables["messages"].get_array();
+  for (size_t i = 0; i < messages.size(); ++i) {
+    TRY(fit_message(messages[i].get_object(), i, source));
+  }
+  return {};
+}
+
+Result<std::string> render(const ChatTemplate& chat_template,
+                           const boost::json::object& variables) {
+  auto rendered = chat_template.render(to_text(boost::json::value(variables)));
+  if (rendered.ok()) return rendered;
+  Error error = rendered.error();
+  if (error.code != ErrorCode::kExhausted) error.code = ErrorCode::kInvalidArgument;
+  error.param = "messages";
+  return error;
+}
+
+// Fit to be found again: long enough, and the same when it is written as JSON.
+bool is_proof(std::string_view text) {
+  return text.size() >= kMinProofBytes && std::none_of(text.begin(), text.end(), [](char c) {
+           return c == '"' || c == '\\' || static_cast<unsigned char>(c) < 0x20;
+         });
+}
+
+// Texts inside the value.
+void collect_texts(const boost::json::value& value, std::vector<std::string_view>& texts) {
+  if (texts.size() == kMaxProofs) return;
+  if (value.is_string() && is_proof(view(value.get_string()))) {
+    texts.push_back(view(value.get_string()));
+  } else if (value.is_array()) {
+    for (const boost::json::value& each : value.get_array()) collect_texts(each, texts);
+  } else if (value.is_object()) {
+    for (const auto& [key, each] : value.get_object()) collect_texts(each, texts);
+  }
+}
+
+// A text of the value that stands in the prompt, and that only the value can have brought there.
+bool shows_in(std::string_view rendered, const boost::json::value& value,
+              std::string_view elsewhere) {
+  std::vector<std::string_view> texts;
+  collect_texts(value, texts);
+  for (const std::string_view text : texts) {
+    if (rendered.find(text) != std::string_view::npos &&
+        elsewhere.find(text) == std::string_view::npos) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// Content that comes beside the messages must reach the prompt: the template reads it, or the
+// request is refused. A template may mention a name and still leave it out, so its output decides:
+// at once where a text of the content shows there, else by rendering again without it.
+Status check_reaches_prompt(const ChatTemplate& chat_template, boost::json::object& variables,
+                            std::string_view name, const std::string& rendered) {
+  const auto found = variables.find(name);
+  if (found == variables.end()) return {};
+  boost::json::value taken = std::move(found->value());
+  variables.erase(found);
+  const std::string elsewhere =
+      to_text(boost::json::value(variables)) + std::string(chat_template.source());
+  bool reached = shows_in(rendered, taken, elsewhere);
+  if (!reached) {
+    const auto without = render(chat_template, variables);
+    reached = !without.ok() || *without != rendered;
+  }
+  variables[name] = std::move(taken);
+  return reached ? Status() : no_place(name);
+}
+
+}  // namespace
+
+Result<std::string_view> chat_template_source(const ServingModel& model) {
+  if (model.text.chat_template != nullptr) {
+    return std::string_view(model.text.chat_template->source());
+  }
+  return Error{ErrorCode::kUnsupported, "this model has no chat template",
+               "use /v1/completions, or a chat-tuned model", "messages"};
+}
+
+Result<std::vector<int32_t>> encode_conversation(Conversation conversation,
+                                                 const ServingModel& model,
+                                                 const EncodeLimits& limits) {
+  const std::string_view source = TRY(chat_template_source(model));
+  boost::json::object& variables = conversation.variables;
+  TRY(fit_messages(variables, source));
+  const ChatTemplate& chat_template = *model.text.chat_template;
+  const std::string rendered = TRY(render(chat_template, variables));
+  for (const std::string& name : conversation.required) {
+    TRY(check_reaches_prompt(chat_template, variables, name, rendered));
+  }
+  auto ids = model.text.encode_chat(rendered, limits);
+  if (ids.ok()) return ids;
+  Error error = ids.error();
+  if (error.param.empty()) error.param = "messages";
+  return error;
+}
+
+}  // namespace headrace

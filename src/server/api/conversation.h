@@ -1,0 +1,34 @@
+// Conversations to token ids, by the model's chat template.
+#pragma once
+
+#include <boost/json/object.hpp>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "server/api/serving_model.h"
+#include "text/tokenizer.h"
+
+namespace headrace {
+
+// Messages and what stands beside them, as chat templates read them: the variables of the template,
+// with "messages" (role, content, tool_calls ...), "tools", "documents", "add_generation_prompt".
+struct Conversation {
+  boost::json::object variables;
+  std::vector<std::string> required;  // of these, what must reach the prompt: "tools", "documents"
+};
+
+// The source text of the model's chat template; kUnsupported if it has none.
+Result<std::string_view> chat_template_source(const ServingModel& model);
+
+// What the template has no name for is said in one that it has: the role "developer" is "system",
+// arguments of calls are objects. kUnsupported: it has no place for the calls, or for a required
+// one: what the model would never see is refused, not dropped. Other errors: kInvalidArgument with
+// the template's reason, and those of Tokenizer::encode.
+Result<std::vector<int32_t>> encode_conversation(Conversation conversation,
+                                                 const ServingModel& model,
+                                                 const EncodeLimits& limits);
+
+}  // namespace headrace

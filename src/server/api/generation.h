@@ -1,0 +1,143 @@
+// generation: what is asked of the model and what comes back, in no client's language.
+//
+// A dialect (dialect.h) parses a body to a GenerationRequest and renders its answer; all between,
+// sessions, budgets, admission and the log of requests, knows only these types. The request's
+// prompts are read by prompt.h, the same way for every dialect. Plain values, owned by whoever
+// holds them; no library of JSON or sockets, so that a simulation can drive a session.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/byte_budget.h"
+#include "engine/request.h"
+#include "server/api/json_writer.h"
+#include "server/http/http.h"
+
+namespace headrace {
+
+struct Dialect;
+
+struct Prompt {
+  std::vector<int32_t> ids;
+  std::string echo_text;  // what `echo` repeats; empty without it
+};
+
+// A piece of an answer, by what it is. A choice's pieces of one kind follow each other in order.
+struct OutputPart {
+  enum class Kind : uint8_t { kText, kReasoning, kToolCall, kRefusal };
+  Kind kind = Kind::kText;
+  std::string text;       // kToolCall: of its arguments, which are JSON text
+  int call_idx = 0;       // kToolCall: which call of the choice, from 0
+  std::string call_id;    // kToolCall: in its first piece
+  std::string call_name;  // kToolCall: of the function; in its first piece
+};
+
+// Takes the text of one choice apart as it comes, by the marks that a model writes around its
+// reasoning and its calls. One per choice; one thread.
+class PartParser {
+ public:
+  virtual ~PartParser() = default;
+  // What is sure by now; a piece that could be the beginning of a mark is held back.
+  virtual std::vector<OutputPart> push(std::string_view text) = 0;
+  virtual std::vector<OutputPart> finish() = 0;  // the rest
+};
+
+// Why a choice ended.
+struct Finish {
+  enum class Kind : uint8_t { kNone, kEnd, kStopString, kLength, kToolCalls };
+  Kind kind = Kind::kNone;
+  std::string stop;  // kStopString: which
+};
+
+struct GenerationRequest {
+  std::vector<Prompt> prompts;  // at least one, once they are read
+  int num_choices = 1;          // per prompt; each draws by its own index
+  Request prototype;            // everything but the prompt; max_tokens before clamping
+  bool has_max_tokens = false;  // the client chose it
+  std::vector<std::string> stop;
+  bool include_stop = false;  // the stop string is part of the text
+  bool skip_special = true;
+  bool stream = false;
+  bool echo = false;       // the answer begins with the prompt
+  std::string cache_salt;  // prompts share cached work only with prompts of the same salt
+  std::function<std::unique_ptr<PartParser>()> make_parser;  // null: all is text
+  HttpHeaders headers;                                       // of a good answer
+  ByteBudget::Lease memory = {};                             // holds the prompts and their scores
+
+  size_t total_choices() const { return prompts.size() * static_cast<size_t>(num_choices); }
+  // Nothing is to be computed: the answer is the prompt.
+  bool only_echoes() const {
+    return prototype.max_tokens == 0 && !prototype.num_prompt_logprobs.has_value();
+  }
+  // The request of one choice: prompt, index, and max_tokens within the context.
+  Request engine_request(size_t choice_idx, int64_t max_context) const;
+};
+
+// Bytes of one token's log-probs with this many alternatives, as they are written: an estimate
+// from above for tokens of up to 8 bytes.
+size_t score_bytes(int num_alternatives);
+
+struct ScoredToken {
+  int32_t id = -1;
+  std::optional<TokenLogprobs> logprobs;  // nothing: the first token of a prompt
+  int64_t text_offset = 0;                // characters before it in the choice's text
+};
+
+// Log-probs of consecutive tokens as the dialect writes them: the contents of its lists. Written
+// token by token as they come, so that no answer has to be written in one go.
+struct ScoreText {
+  std::array<JsonWriter, 4> lists;
+  size_t num_tokens = 0;
+
+  size_t bytes() const;
+};
+
+// A part of one choice's answer: one chunk of a stream, or the whole choice.
+struct ChoiceDelta {
+  size_t choice_idx = 0;
+  bool first = false;             // of its choice
+  std::vector<OutputPart> parts;  // neighbours are of different kinds, or different calls
+  ScoreText scores;               // of the tokens in the parts, if log-probs were asked for
+  Finish finish;                  // kind kNone: the choice goes on
+
+  void add(OutputPart part);
+  size_t bytes() const;  // of the parts
+  // The text of all parts of a kind that has one.
+  std::string text_of(OutputPart::Kind kind) const;
+};
+
+// What an answer took, all choices together.
+struct AnswerEnd {
+  Usage usage;
+  RequestTimes times;  // of its first choice
+};
+
+// Writes one answer in its dialect. One per answer; one thread at a time.
+class AnswerRenderer {
+ public:
+  virtual ~AnswerRenderer() = default;
+  virtual const Dialect& dialect() const = 0;
+  virtual const std::string& id() const = 0;  // for the log: "chatcmpl-..."
+  virtual void add_score(const ScoredToken& token, ScoreText& scores) = 0;
+
+  // A stream: begin, chunks of the choices as they come, and one end or one error. Bytes with their
+  // framing; empty: the dialect says nothing there.
+  virtual std::string begin_stream(const Usage& /*prompts*/) { return {}; }
+  virtual std::string chunk(const ChoiceDelta& delta, const Usage& so_far) = 0;
+  virtual std::string end_stream(const AnswerEnd& end) = 0;
+  virtual std::string stream_error(const Error& error) = 0;
+
+  // A whole answer: begin, each choice in order, end.
+  virtual void begin_whole(JsonWriter& json) = 0;
+  virtual void add_choice(const ChoiceDelta& choice, JsonWriter& json) = 0;
+  virtual void end_whole(const AnswerEnd& end, JsonWriter& json) = 0;
+};
+
+}  // namespace headrace

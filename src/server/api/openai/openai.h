@@ -1,0 +1,48 @@
+// openai: the OpenAI dialect: bodies of /v1/chat/completions and /v1/completions to requests, and
+// answers to JSON and to server-sent events.
+//
+// Every refusal is an Error with `param`; which fields there are is the table of api_fields.h.
+// Source: the published OpenAI API, and vLLM's extensions to it that its clients send.
+#pragma once
+
+#include <boost/json/object.hpp>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "server/api/api_fields.h"
+#include "server/api/dialect.h"
+#include "server/api/fields.h"
+
+namespace headrace {
+
+extern const Dialect kOpenAi;
+
+Result<ParsedRequest> parse_completion(const boost::json::object& body, const ServingModel& model);
+Result<ParsedRequest> parse_chat(const boost::json::object& body, const ServingModel& model);
+
+// What renderers of both kinds are told of the request.
+struct OpenAiAnswer {
+  std::string model_name;         // as the client calls the model
+  std::optional<int> num_top;     // alternatives of each log-prob; nothing: no log-probs
+  bool include_usage = false;     // a last chunk with usage
+  bool continuous_usage = false;  // usage in every chunk
+};
+std::unique_ptr<AnswerRenderer> make_chat_renderer(const ServingModel& model, OpenAiAnswer answer);
+std::unique_ptr<AnswerRenderer> make_completion_renderer(const ServingModel& model,
+                                                         OpenAiAnswer answer);
+
+// The name by which the body asks for the model. kNotFound if it is not served here.
+Result<std::string> asked_model(const boost::json::object& body, const ServingModel& model);
+// "messages" (with tools and template variables) of a body. Also the chat form of /tokenize.
+Result<Conversation> parse_conversation(const boost::json::object& body, const ServingModel& model,
+                                        IgnoredFields& ignored);
+// The four forms of "prompt"; n: answers to each.
+Result<PromptSource> parse_prompts(const Fields& fields, const ServingModel& model, int n);
+// Token ids of the vocabulary; at most max_ids. Errors name `param`.
+Result<std::vector<int32_t>> parse_ids(const boost::json::array& array, std::string_view param,
+                                       int64_t vocab_size, int64_t max_ids);
+
+}  // namespace headrace

@@ -1,0 +1,79 @@
+// The prompts of a completion body.
+
+#include <boost/json/array.hpp>
+
+#include "server/api/openai/openai.h"
+
+namespace headrace {
+namespace {
+
+constexpr std::string_view kNeeded =
+    "a string, a list of strings, a list of token ids or a list of such lists";
+
+Result<PromptItem> parse_prompt(const boost::json::value& value, const ServingModel& model) {
+  if (value.is_string()) {
+    return PromptItem(PromptText(value.get_string().data(), value.get_string().size()));
+  }
+  PromptIds ids =
+      TRY(parse_ids(value.get_array(), "prompt", model.info.vocab_size, model.max_context));
+  return PromptItem(std::move(ids));
+}
+
+Status parse_list(const boost::json::array& array, const ServingModel& model, int n,
+                  PromptSource& source) {
+  if (array.size() * static_cast<size_t>(n) > kMaxTotalChoices) {
+    return bad_field("prompt", fmt::format("a list of {} with n {}", array.size(), n),
+                     fmt::format("such that there are at most {} choices", kMaxTotalChoices));
+  }
+  for (const boost::json::value& item : array) {
+    if (item.kind() != array[0].kind() || (!item.is_string() && !item.is_array())) {
+      return bad_field("prompt", fmt::format("a list that holds {}", show_value(item)), kNeeded);
+    }
+    source.items.push_back(TRY(parse_prompt(item, model)));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::vector<int32_t>> parse_ids(const boost::json::array& array, std::string_view param,
+                                       int64_t vocab_size, int64_t max_ids) {
+  if (static_cast<int64_t>(array.size()) > max_ids) {
+    Error error = too_many_tokens(static_cast<int64_t>(array.size()), max_ids);
+    error.param = param;
+    return error;
+  }
+  std::vector<int32_t> ids;
+  ids.reserve(array.size());
+  for (const boost::json::value& value : array) {
+    const auto id = whole_number(value);
+    if (!id || *id < 0 || *id >= vocab_size) {
+      return Error{ErrorCode::kInvalidArgument,
+                   fmt::format("{} holds {}, but token ids are whole numbers from 0 to {}", param,
+                               show_value(value), vocab_size - 1),
+                   {},
+                   std::string(param)};
+    }
+    ids.push_back(static_cast<int32_t>(*id));
+  }
+  return ids;
+}
+
+Result<PromptSource> parse_prompts(const Fields& fields, const ServingModel& model, int n) {
+  PromptSource source;
+  source.param = "prompt";
+  source.add_special = TRY(fields.boolean("add_special_tokens")).value_or(true);
+  const boost::json::value* value = fields.find("prompt");
+  if (value == nullptr) return bad_field("prompt", "missing", kNeeded);
+  const bool is_list = value->is_array();
+  if (!is_list && !value->is_string()) return bad_field("prompt", show_value(*value), kNeeded);
+  if (is_list && value->get_array().empty()) return bad_field("prompt", "an empty list", kNeeded);
+  if (is_list && !value->get_array()[0].is_number()) {
+    TRY(parse_list(value->get_array(), model, n, source));
+  } else {
+    source.items.push_back(TRY(parse_prompt(*value, model)));
+  }
+  return source;
+}
+
+}  // namespace headrace
