@@ -21,12 +21,18 @@ struct Span {
 
   int64_t rope_epoch = 0;  // Model::rope_epoch(tokens known of this sequence)
 
+  // The last num_draft rows hold guesses: tokens that count if the rows before sample them.
+  int32_t num_draft = 0;
+
   // Whose logits are wanted, in this order: rows of positions [first_scored, first_scored +
   // num_scored), which score the prompt token that follows each; the last num_sampled rows, which
-  // give tokens.
+  // give tokens: none, or those of the last known token and of every guess.
   int64_t first_scored = 0;
   int32_t num_scored = 0;
   int32_t num_sampled = 0;
+  // [num_sampled][words of the vocabulary] bits of the tokens that may be sampled; null: all may.
+  // Written until the step's logits are there.
+  uint64_t* masks = nullptr;
 
   int64_t end_position() const { return first_position + num_rows; }
   int32_t num_logit_rows() const { return num_scored + num_sampled; }

@@ -1,7 +1,8 @@
 // Engine: many requests, one step at a time, on a thread of its own. The only thread-safe class.
 //
-// The engine thread owns scheduler, KV cache, sequences and sampler: drain the inbox, plan a step,
-// forward, sample, commit, emit events. Callers meet it at the bounded inbox and at event sinks.
+// The engine thread owns the core (engine_core.h) and the step runner: plan a step, compute it,
+// commit. While a step is computed a helper delivers the events of the step before, takes what came
+// in and makes masks. Callers meet the two at the bounded inbox and at event sinks.
 #pragma once
 
 #include <chrono>
@@ -12,31 +13,13 @@
 
 #include "base/result.h"
 #include "engine/engine_options.h"
-#include "engine/request_metrics.h"
+#include "engine/engine_snapshot.h"
 #include "engine/request.h"
+#include "engine/request_metrics.h"
 #include "engine/step_log.h"
 #include "model/model.h"
 
 namespace headrace {
-
-// A consistent copy of the engine's counters, for /metrics, the page and tests.
-struct EngineSnapshot {
-  int num_running = 0;
-  int num_waiting = 0;
-  int64_t kv_blocks_total = 0, kv_blocks_used = 0, kv_blocks_cached = 0;
-  int kv_block_tokens = kBlockTokens;
-  std::string_view kv_type;  // how keys and values are stored: a name of kKvTypeNames
-  // Address space of all blocks, and the part that was written at some time: the system gives
-  // memory only for that.
-  uint64_t kv_bytes_reserved = 0, kv_bytes_touched = 0;
-  uint64_t prompt_tokens = 0, generation_tokens = 0;  // since start
-  uint64_t num_steps = 0, num_preemptions = 0, num_requests = 0;
-  uint64_t finished_stop = 0, finished_length = 0, finished_cancelled = 0, finished_error = 0;
-  double decode_tokens_per_s = 0;  // over the last second with work
-  double prefill_tokens_per_s = 0;
-  uint64_t last_step_tokens = 0;
-  TimeUs last_step_us = 0;  // when it ended; progress for /health
-};
 
 class Engine {
  public:

@@ -87,6 +87,8 @@ class KvCache {
   void commit(std::span<const int32_t> tokens, int64_t num_computed, BlockTable* table);
   // The same without publishing.
   void advance(int64_t num_computed, BlockTable* table);
+  // Whether computed tokens can be taken back: state exists at its last position only.
+  bool can_roll_back() const { return !has_state_; }
   // Shrinks the table to cover num_tokens; published blocks stay.
   void rollback(int64_t num_tokens, BlockTable* table);
   // Empties the table. Published blocks become cached when nobody else holds them.

@@ -14,10 +14,13 @@
 
 namespace headrace {
 
+class Constraint;  // engine/constraint.h
+
 using RequestId = uint64_t;
 
 // Order of operations on logits: logit_bias, penalties, (greedy: argmax), temperature, top_k,
-// top_p, min_p, draw. Log-probs are reported from the unmodified logits.
+// top_p, min_p, draw. What a constraint forbids is left out after penalties. Log-probs are reported
+// from the unmodified logits.
 struct SamplingParams {
   float temperature = 1.0f;         // 0: greedy, ties to the lowest id
   int32_t top_k = 0;                // 0 or -1: off
@@ -44,6 +47,8 @@ struct Request {
   uint64_t client = 0;       // who asks: waiting requests of different clients take turns
   std::string cache_domain;  // prefixes are shared only between requests of one domain
   TimeUs arrived_us = 0;     // when the first byte came in, for the metrics; 0: at submission
+  // Which tokens may be sampled; null: all. Of this request alone.
+  std::shared_ptr<Constraint> constraint;
 };
 
 struct TokenLogprobs {
@@ -80,9 +85,9 @@ struct Event {
   RequestTimes times;    // kFinished
 };
 
-// Where a request's events go. Called on the engine thread: must not block. Returns false when the
-// receiver cannot take more (slow client): the engine then cancels the request. kFinished is always
-// delivered and its return value ignored.
+// Where a request's events go. Called on a thread of the engine, one call at a time: must not
+// block. Returns false when the receiver cannot take more (slow client): the engine then cancels
+// the request. kFinished is always delivered and its return value ignored.
 using EventSink = std::function<bool(Event&&)>;
 
 }  // namespace headrace

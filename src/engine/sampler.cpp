@@ -59,8 +59,10 @@ Result<int32_t> Sampler::sample(const float* logits, const Request& request,
     range = vocab_range(row, vocab_size_);
   }
   if (range.largest == kMinusInfinity) {
-    return make_error(ErrorCode::kUnprocessable,
-                      "min_tokens forbids every token of the vocabulary as a stop id");
+    return make_error(ErrorCode::kUnprocessable, "{}",
+                      context.mask == nullptr
+                          ? "min_tokens forbids every token of the vocabulary as a stop id"
+                          : "no token is left that the constraint allows");
   }
   if (sampling.temperature == 0) return first_of(row, vocab_size_, range.largest);
   const double uniform = uniform_at(sampling.seed, sampling.choice_idx, context.tokens.size());
@@ -81,9 +83,9 @@ Result<int32_t> Sampler::take(const BestOutput& best) {
 bool Sampler::modifies(const Request& request, const SampleContext& context) {
   const SamplingParams& sampling = request.sampling;
   const auto num_output = static_cast<int64_t>(context.tokens.size()) - context.num_prompt;
-  return num_output < request.min_tokens || !sampling.logit_bias.empty() ||
-         sampling.repetition_penalty != 1 || sampling.presence_penalty != 0 ||
-         sampling.frequency_penalty != 0;
+  return context.mask != nullptr || num_output < request.min_tokens ||
+         !sampling.logit_bias.empty() || sampling.repetition_penalty != 1 ||
+         sampling.presence_penalty != 0 || sampling.frequency_penalty != 0;
 }
 
 const float* Sampler::modify(const float* logits, const Request& request,
@@ -101,7 +103,18 @@ const float* Sampler::modify(const float* logits, const Request& request,
       for (const int32_t id : context.end_ids) modified_[static_cast<size_t>(id)] = kMinusInfinity;
     }
   }
+  if (context.mask != nullptr) forbid(context.mask);
   return modified_.data();
+}
+
+void Sampler::forbid(const uint64_t* mask) {
+  for (size_t word = 0; word * 64 < vocab_size_; ++word) {
+    if (mask[word] == ~uint64_t{0}) continue;
+    const size_t end = std::min(word * 64 + 64, vocab_size_);
+    for (size_t id = word * 64; id < end; ++id) {
+      if ((mask[word] >> (id % 64) & 1) == 0) modified_[id] = kMinusInfinity;
+    }
+  }
 }
 
 void Sampler::add_penalties(const SamplingParams& sampling, const SampleContext& context) {

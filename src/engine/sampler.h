@@ -32,6 +32,7 @@ struct SampleContext {
   std::span<const int32_t> tokens;  // prompt and output so far; the draw is for position size()
   int32_t num_prompt = 0;
   std::span<const int32_t> end_ids;  // the model's own
+  const uint64_t* mask = nullptr;    // engine/constraint.h; null: all tokens may come
 };
 
 class Sampler {
@@ -60,6 +61,7 @@ class Sampler {
   Result<VocabRange> range_of(const float* logits) const;
   static bool modifies(const Request& request, const SampleContext& context);
   const float* modify(const float* logits, const Request& request, const SampleContext& context);
+  void forbid(const uint64_t* mask);
   void add_penalties(const SamplingParams& sampling, const SampleContext& context);
   int32_t draw_from_all(const Draw& draw, double uniform);
   int32_t draw_from_best(const Draw& draw, double uniform);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/constraint.h"
+
 namespace headrace {
 namespace {
 
@@ -33,6 +35,26 @@ int64_t end_of_next(const Sequence& sequence, int64_t num_found) {
   return std::min((num_found + 1) * kBlockTokens, sequence.num_known() - 1);
 }
 
+// The mask of each row as if the guesses before it had come. Nothing is sampled past a guess that
+// is forbidden, so the masks after it allow all.
+void fill_span_masks(std::span<uint64_t> masks, std::span<const int32_t> guesses,
+                     Constraint* constraint) {
+  const size_t num_words = masks.size() / (guesses.size() + 1);
+  int32_t num_taken = 0;
+  for (size_t row = 0; row <= guesses.size(); ++row) {
+    const auto mask = masks.subspan(row * num_words, num_words);
+    constraint->fill_mask(mask);
+    if (row == guesses.size()) break;
+    if (!mask_allows(mask.data(), guesses[row])) {
+      std::fill(mask.end(), masks.end(), ~uint64_t{0});
+      break;
+    }
+    constraint->accept(guesses[row]);
+    ++num_taken;
+  }
+  constraint->rollback(num_taken);
+}
+
 }  // namespace
 
 Scheduler::Scheduler(SchedulerOptions options)
@@ -50,6 +72,7 @@ Scheduler::Scheduler(SchedulerOptions options)
   scratch_.reserve(max_sequences);
   plan_.spans.reserve(max_sequences);
   plan_.sequences.reserve(max_sequences);
+  masks_.resize(static_cast<size_t>(options_.max_logit_rows) * mask_words(options_.vocab_size));
 }
 
 void Scheduler::admit(RequestId id, Request request, TimeUs submitted_us) {
@@ -59,6 +82,8 @@ void Scheduler::admit(RequestId id, Request request, TimeUs submitted_us) {
   sequence->num_prompt = static_cast<int32_t>(request.prompt_ids.size());
   sequence->max_known =
       std::min<int64_t>(options_.max_context, int64_t{sequence->num_prompt} + request.max_tokens);
+  CHECK(request.constraint == nullptr || options_.vocab_size > 0,
+        "a constraint, but no size of the vocabulary");
   CHECK(sequence->num_prompt > 0 && sequence->num_prompt <= options_.max_context,
         "a prompt of {} tokens", sequence->num_prompt);
   sequence->tokens = std::move(request.prompt_ids);
@@ -95,8 +120,10 @@ const StepPlan& Scheduler::plan(TimeUs now) {
   plan_.num_logit_rows = 0;
   secure_blocks();
   start_waiting(now);
+  propose_drafts();
   plan_single_tokens();
   plan_chunks();
+  assign_masks();
   CHECK(!plan_.spans.empty() || idle(), "{} running and {} waiting, but nothing can be computed",
         running_.size(), room_.num_waiting());
   in_flight_ = true;
@@ -312,6 +339,56 @@ const Sequence* Scheduler::find_leader(const Sequence& sequence,
   return nullptr;
 }
 
+// Guesses fit where every running sequence has what it wants.
+void Scheduler::propose_drafts() {
+  if (options_.drafter == nullptr || !kv_.can_roll_back()) return;
+  int64_t num_free = options_.max_batch_tokens;
+  int64_t num_free_rows = options_.max_logit_rows;
+  for (const Sequence* sequence : running_) {
+    num_free -= sequence->gap();
+    num_free_rows -= 1 + std::max(0, sequence->num_to_score() - sequence->num_scored);
+  }
+  for (Sequence* sequence : running_) {
+    if (sequence->gap() != 1 || !sequence->samples() ||
+        !kv_.covers(sequence->num_known(), sequence->table)) {
+      continue;
+    }
+    const int32_t room = room_for_draft(*sequence, std::min(num_free, num_free_rows));
+    if (room <= 0 || !add_draft(sequence, room)) continue;
+    num_free -= sequence->num_draft;
+    num_free_rows -= sequence->num_draft;
+  }
+}
+
+// The token after the last guess still has a place, and the rope table of all of them is one.
+int32_t Scheduler::room_for_draft(const Sequence& sequence, int64_t limit) const {
+  const int64_t known = sequence.num_known();
+  int64_t room =
+      std::min<int64_t>({limit, options_.max_draft_tokens, sequence.max_known - known - 1});
+  while (room > 0 && options_.rope_epoch(known + room) != sequence.rope_epoch) --room;
+  return static_cast<int32_t>(room);
+}
+
+// Guesses take no block that a running sequence may want next.
+bool Scheduler::add_draft(Sequence* sequence, int32_t max_tokens) {
+  draft_.clear();
+  options_.drafter->propose(*sequence, max_tokens, &draft_);
+  const auto count = static_cast<int32_t>(draft_.size());
+  CHECK(count <= max_tokens, "{} guesses, {} were asked for", count, max_tokens);
+  if (count == 0) return false;
+  const int64_t end = sequence->num_known() + count;
+  const int64_t missing = kv_.missing(end, sequence->table);
+  const int64_t spare =
+      missing > 0 ? int64_t{num_running()} * kv_.num_columns() + num_promised() : 0;
+  if (missing + spare > kv_.pool().num_available() || !kv_.reserve(end, &sequence->table)) {
+    return false;
+  }
+  sequence->tokens.insert(sequence->tokens.end(), draft_.begin(), draft_.end());
+  sequence->num_draft = count;
+  stats_.draft_tokens += static_cast<uint64_t>(count);
+  return true;
+}
+
 void Scheduler::plan_single_tokens() {
   for (Sequence* sequence : running_) {
     if (sequence->gap() != 1 || !kv_.covers(sequence->num_known(), sequence->table)) continue;
@@ -388,12 +465,16 @@ void Scheduler::add_span(Sequence* sequence, int32_t max_tokens, int32_t max_log
   span.rope_epoch = sequence->rope_epoch;
   span.first_scored = first_scored;
   span.num_scored = static_cast<int32_t>(num_scored(count));
-  span.num_sampled = reaches_end(count) ? 1 : 0;
+  span.num_sampled = reaches_end(count) ? 1 + sequence->num_draft : 0;
+  if (reaches_end(count)) {
+    span.num_draft = sequence->num_draft;
+    span.num_rows += span.num_draft;
+  }
   plan_.num_tokens += span.num_rows;
   plan_.num_logit_rows += span.num_logit_rows();
   plan_.spans.push_back(span);
   plan_.sequences.push_back(sequence);
-  kv_.prepare(count, &sequence->table);
+  kv_.prepare(span.num_rows, &sequence->table);
 }
 
 void Scheduler::commit(std::span<SpanResult> results, TimeUs now, std::vector<Event>* events) {
@@ -408,30 +489,108 @@ void Scheduler::commit(std::span<SpanResult> results, TimeUs now, std::vector<Ev
 
 void Scheduler::commit_span(Sequence* sequence, const Span& span, SpanResult* result, TimeUs now,
                             std::vector<Event>* events) {
-  if (result->failed) {
-    kv_.discard(&sequence->table);
-    finish(sequence, FinishReason::kError, now, events);
-    events->back().error = Error{ErrorCode::kUnprocessable,
-                                 std::move(result->failure),
-                                 "it fails each time it is computed; change the request",
-                                 {}};
+  if (result->failed() || sequence->ending != FinishReason::kNone) {
+    sequence->tokens.resize(static_cast<size_t>(sequence->num_known()));
+    sequence->num_draft = 0;
+    if (result->failed()) return fail(sequence, std::move(result->failure), now, events);
+    return finish(sequence, sequence->ending, now, events);
+  }
+  CHECK(std::ssize(result->sampled) == span.num_sampled, "{} tokens of {} sampled rows",
+        result->sampled.size(), span.num_sampled);
+  const int32_t num_accepted = count_accepted(*sequence, span, *result);
+  advance(sequence, span, *result, num_accepted);
+  take_scores(sequence, span, result, events);
+  if (span.num_sampled == 0) {  // max_tokens = 0: only the prompt was wanted
+    if (sequence->gap() == 0) finish(sequence, FinishReason::kLength, now, events);
     return;
   }
-  if (sequence->ending != FinishReason::kNone) {
-    finish(sequence, sequence->ending, now, events);
-    return;
+  for (int32_t i = 0; i <= num_accepted; ++i) {
+    SampledToken& sampled = result->sampled[static_cast<size_t>(i)];
+    if (!sampled.failure.empty()) return fail(sequence, std::move(sampled.failure), now, events);
+    if (!take_token(sequence, &sampled, now, events)) return;
   }
-  sequence->num_computed += span.num_rows;
-  if (publishes(*sequence)) {
-    kv_.commit(sequence->tokens, sequence->num_computed, &sequence->table);
+  if (span.num_draft > 0) drop_draft(sequence, span, *result, num_accepted);
+}
+
+// How many guesses are what was sampled in their place; none after the end of the sequence.
+int32_t Scheduler::count_accepted(const Sequence& sequence, const Span& span,
+                                  const SpanResult& result) const {
+  const auto guesses = std::span(sequence.tokens).last(static_cast<size_t>(span.num_draft));
+  for (size_t i = 0; i < guesses.size(); ++i) {
+    const SampledToken& sampled = result.sampled[i];
+    const bool is_right = sampled.failure.empty() && sampled.token_id == guesses[i];
+    if (!is_right || ends(sequence, sampled.token_id)) return static_cast<int32_t>(i);
+  }
+  return span.num_draft;
+}
+
+// Tokens are computed: publishes what is verified, unless the step computed what is not finite.
+void Scheduler::advance(Sequence* sequence, const Span& span, const SpanResult& result,
+                        int32_t num_accepted) {
+  sequence->num_computed += span.num_rows - span.num_draft + num_accepted;
+  const bool fails =
+      span.num_sampled > 0 && !result.sampled[static_cast<size_t>(num_accepted)].failure.empty();
+  const auto verified =
+      std::span(sequence->tokens).first(static_cast<size_t>(sequence->num_known() + num_accepted));
+  if (!fails && publishes(*sequence)) {
+    kv_.commit(verified, sequence->num_computed, &sequence->table);
   } else {
     kv_.advance(sequence->num_computed, &sequence->table);
   }
-  take_scores(sequence, span, result, events);
-  if (span.num_sampled > 0) {
-    take_token(sequence, result, now, events);
-  } else if (sequence->gap() == 0) {  // max_tokens = 0: only the prompt was wanted
-    finish(sequence, FinishReason::kLength, now, events);
+  sequence->tokens.resize(static_cast<size_t>(sequence->num_known()));
+  sequence->num_draft = 0;
+  stats_.accepted_tokens += static_cast<uint64_t>(num_accepted);
+}
+
+// Wrong guesses leave their blocks. What is not finite among their keys and values must not stay
+// in a block that is read: such a sequence is computed again.
+void Scheduler::drop_draft(Sequence* sequence, const Span& span, const SpanResult& result,
+                           int32_t num_accepted) {
+  const auto wrong = std::span(result.sampled).subspan(static_cast<size_t>(num_accepted) + 1);
+  const bool taints = std::any_of(wrong.begin(), wrong.end(),
+                                  [](const SampledToken& row) { return !row.failure.empty(); });
+  if (num_accepted < span.num_draft && taints) {
+    kv_.discard(&sequence->table);
+    kv_.begin(sequence->root, sequence->num_prompt, &sequence->table);
+    sequence->num_computed = 0;
+  } else if (sequence->num_computed > 0) {
+    kv_.rollback(sequence->num_known(), &sequence->table);
+  }
+}
+
+void Scheduler::fail(Sequence* sequence, std::string failure, TimeUs now,
+                     std::vector<Event>* events) {
+  kv_.discard(&sequence->table);
+  finish(sequence, FinishReason::kError, now, events);
+  events->back().error = Error{ErrorCode::kUnprocessable,
+                               std::move(failure),
+                               "it fails each time it is computed; change the request",
+                               {}};
+}
+
+// Rows that sample under a constraint get their masks in order.
+void Scheduler::assign_masks() {
+  const size_t num_words = mask_words(options_.vocab_size);
+  size_t num_masks = 0;
+  for (size_t i = 0; i < plan_.spans.size(); ++i) {
+    Span& span = plan_.spans[i];
+    if (span.num_sampled == 0 || plan_.sequences[i]->request.constraint == nullptr) continue;
+    span.masks = masks_.data() + num_masks * num_words;
+    num_masks += static_cast<size_t>(span.num_sampled);
+  }
+  CHECK(num_masks * num_words <= masks_.size(), "{} masks of {} words", num_masks, num_words);
+}
+
+void Scheduler::fill_masks() {
+  CHECK(in_flight_, "no step is in flight");
+  const size_t num_words = mask_words(options_.vocab_size);
+  for (size_t i = 0; i < plan_.spans.size(); ++i) {
+    const Span& span = plan_.spans[i];
+    if (span.masks == nullptr) continue;
+    const Sequence& sequence = *plan_.sequences[i];
+    const auto guesses = std::span(sequence.tokens).last(static_cast<size_t>(span.num_draft));
+    fill_span_masks({span.masks, static_cast<size_t>(span.num_sampled) * num_words}, guesses,
+                    sequence.request.constraint.get());
   }
 }
 
@@ -467,28 +626,32 @@ bool Scheduler::ends(const Sequence& sequence, int32_t token_id) const {
          (!sequence.request.ignore_eos && contains(options_.end_ids));
 }
 
-void Scheduler::take_token(Sequence* sequence, SpanResult* result, TimeUs now,
+// False: the sequence has ended.
+bool Scheduler::take_token(Sequence* sequence, SampledToken* sampled, TimeUs now,
                            std::vector<Event>* events) {
+  const int32_t token_id = sampled->token_id;
   if (sequence->times.first_token == 0) sequence->times.first_token = now;
-  if (ends(*sequence, result->token_id)) {
+  if (ends(*sequence, token_id)) {
     finish(sequence, FinishReason::kStop, now, events);
-    events->back().stop_id = result->token_id;
-    return;
+    events->back().stop_id = token_id;
+    return false;
   }
-  sequence->tokens.push_back(result->token_id);
+  if (sequence->request.constraint != nullptr) sequence->request.constraint->accept(token_id);
+  sequence->tokens.push_back(token_id);
   ++stats_.generation_tokens;
   Event event;
   event.kind = Event::Kind::kToken;
   event.request_id = sequence->id;
-  event.token_id = result->token_id;
-  event.logprobs = std::move(result->logprobs);
+  event.token_id = token_id;
+  event.logprobs = std::move(sampled->logprobs);
   event.usage = usage_of(*sequence);
   events->push_back(std::move(event));
   if (sequence->num_known() >= sequence->max_known) {
     finish(sequence, FinishReason::kLength, now, events);
-  } else {
-    update_epoch(sequence);
+    return false;
   }
+  update_epoch(sequence);
+  return true;
 }
 
 // With another rope table all K and V are stale: the sequence is computed again from position 0.

@@ -18,6 +18,10 @@
 // with the common blocks, and a copy of the last if it is not full. It gives up when that takes
 // much longer than computing alone. Blocks are published when the rows of their step are finite,
 // and only under a rope table that lasts longer than one token.
+//
+// Guesses (engine/drafter.h) take tokens, logit rows and blocks that nobody else wants in this
+// step. Those that equal what is sampled in their place become known in one go; the others leave no
+// trace: they are not published, and their blocks are given back.
 #pragma once
 
 #include <cstdint>
@@ -30,6 +34,7 @@
 #include <vector>
 
 #include "backend/span.h"
+#include "engine/drafter.h"
 #include "engine/kv_cache.h"
 #include "engine/sequence.h"
 #include "engine/waiting_room.h"
@@ -50,6 +55,9 @@ struct SchedulerOptions {
   std::vector<CacheRule> cache_rules = {CacheRule{}};  // the model's cache groups
   HashKey hash_key = {};  // of the prefix index; a secret where prompts come from strangers
   std::string numerics;   // names the arithmetic behind the cache
+  const Drafter* drafter = nullptr;  // null: nobody guesses; outlives the scheduler
+  int32_t max_draft_tokens = 0;      // guesses of a sequence in one step
+  int64_t vocab_size = 0;            // of masks; 0: no request has a constraint
 };
 
 struct StepPlan {
@@ -60,13 +68,20 @@ struct StepPlan {
   int32_t num_logit_rows = 0;
 };
 
+// What one sampled row gave.
+struct SampledToken {
+  int32_t token_id = -1;
+  std::optional<TokenLogprobs> logprobs = {};  // if asked for
+  std::string failure = {};                    // not empty: why there is no token, for the client
+};
+
 // What a step gave one span.
 struct SpanResult {
-  bool failed = false;
-  std::string failure;    // why, for the client
-  int32_t token_id = -1;  // if the span samples
-  std::optional<TokenLogprobs> logprobs;
-  std::vector<TokenLogprobs> scored;  // num_scored of them, if the span scores
+  std::string failure;                // not empty: of the rows before the guesses, for the client
+  std::vector<SampledToken> sampled;  // num_sampled of them, and
+  std::vector<TokenLogprobs> scored;  // num_scored, unless it failed
+
+  bool failed() const { return !failure.empty(); }
 };
 
 struct SchedulerStats {  // since start
@@ -78,6 +93,8 @@ struct SchedulerStats {  // since start
   uint64_t prompt_tokens = 0;  // of requests whose prompt is computed
   uint64_t cached_tokens = 0;  // of them found in the cache
   uint64_t generation_tokens = 0;
+  uint64_t draft_tokens = 0;     // guessed and computed
+  uint64_t accepted_tokens = 0;  // of them, right
 };
 
 class Scheduler {
@@ -91,6 +108,8 @@ class Scheduler {
   void end(RequestId id, FinishReason reason, TimeUs now, std::vector<Event>* events);
   // The next step; empty spans only if nothing is admitted. Must be committed before the next plan.
   const StepPlan& plan(TimeUs now);
+  // Writes the masks of the step in flight: any time between plan() and the sampling.
+  void fill_masks();
   // results[i] belongs to plan().spans[i]. Appends events, each request's in order.
   void commit(std::span<SpanResult> results, TimeUs now, std::vector<Event>* events);
 
@@ -124,19 +143,31 @@ class Scheduler {
   const Sequence* find_leader(const Sequence& sequence, const KvCache::Found& found) const;
   int64_t num_promised() const;
   bool publishes(const Sequence& sequence) const;
+  void propose_drafts();
+  int32_t room_for_draft(const Sequence& sequence, int64_t limit) const;
+  bool add_draft(Sequence* sequence, int32_t max_tokens);
   void plan_single_tokens();
   void plan_chunks();
   void plan_chunks_of(std::span<Sequence*> sequences, int32_t max_tokens, int32_t max_logit_rows);
   void add_span(Sequence* sequence, int32_t max_tokens, int32_t max_logit_rows);
+  void assign_masks();
   bool is_protected(const Sequence& sequence) const;
   int64_t needed_tokens(const Sequence& sequence) const;
   void preempt(Sequence* sequence);
   void stop(Sequence* sequence);
   void commit_span(Sequence* sequence, const Span& span, SpanResult* result, TimeUs now,
                    std::vector<Event>* events);
+  int32_t count_accepted(const Sequence& sequence, const Span& span,
+                         const SpanResult& result) const;
+  void advance(Sequence* sequence, const Span& span, const SpanResult& result,
+               int32_t num_accepted);
+  void drop_draft(Sequence* sequence, const Span& span, const SpanResult& result,
+                  int32_t num_accepted);
+  void fail(Sequence* sequence, std::string failure, TimeUs now, std::vector<Event>* events);
   void take_scores(Sequence* sequence, const Span& span, SpanResult* result,
                    std::vector<Event>* events);
-  void take_token(Sequence* sequence, SpanResult* result, TimeUs now, std::vector<Event>* events);
+  bool take_token(Sequence* sequence, SampledToken* sampled, TimeUs now,
+                  std::vector<Event>* events);
   void update_epoch(Sequence* sequence);
   bool ends(const Sequence& sequence, int32_t token_id) const;
   // Removes the sequence; the event carries reason, usage and times.
@@ -148,6 +179,8 @@ class Scheduler {
   std::vector<Sequence*> running_;  // oldest first
   WaitingRoom room_;
   std::vector<Sequence*> scratch_;
+  std::vector<int32_t> draft_;   // of one sequence
+  std::vector<uint64_t> masks_;  // of the step's rows that have one
   uint64_t next_order_ = 0;
   StepPlan plan_;
   bool in_flight_ = false;  // planned, not committed

@@ -44,7 +44,7 @@ class Driver {
   std::vector<Event> commit(const StepPlan& plan, int32_t token_id) {
     std::vector<SpanResult> results(plan.spans.size());
     for (size_t i = 0; i < results.size(); ++i) {
-      results[i].token_id = token_id;
+      results[i].sampled.assign(static_cast<size_t>(plan.spans[i].num_sampled), {token_id});
       results[i].scored.resize(static_cast<size_t>(plan.spans[i].num_scored));
     }
     std::vector<Event> events;
@@ -244,9 +244,8 @@ TEST(Scheduler, FailedRowEndsThatSequenceAndFreesItsBlocks) {
   const StepPlan& plan = driver.plan();
   std::vector<SpanResult> results(plan.spans.size());
   for (size_t i = 0; i < results.size(); ++i) {
-    results[i].token_id = 9;
-    results[i].failed = plan.sequences[i]->id == 1;
-    results[i].failure = "broken row";
+    results[i].sampled.resize(1);
+    if (plan.sequences[i]->id == 1) results[i].failure = "broken row";
   }
   std::vector<Event> events;
   driver.scheduler.commit(results, driver.now, &events);
@@ -371,7 +370,7 @@ TEST(SchedulerSharing, BlocksOfAFailedChunkAreNotPublished) {
   const StepPlan& plan = driver.plan();
   ASSERT_EQ(plan.spans[0].num_sampled, 0);
   std::vector<SpanResult> results(1);
-  results[0].failed = true;
+  results[0].failure = "broken row";
   std::vector<Event> events;
   driver.scheduler.commit(results, driver.now, &events);
   EXPECT_EQ(events.back().error.code, ErrorCode::kUnprocessable);

@@ -17,8 +17,9 @@ struct Sequence {
   RequestId id = 0;
   uint64_t order = 0;           // of admission; smaller is older
   Request request;              // prompt_ids has moved to tokens
-  std::vector<int32_t> tokens;  // known: prompt, then output
+  std::vector<int32_t> tokens;  // known: prompt, then output; in a step, guesses after them
   int32_t num_prompt = 0;
+  int32_t num_draft = 0;     // guesses at the end of tokens: planned, not committed
   int64_t max_known = 0;     // finishes with kLength when this many tokens are known
   int64_t num_computed = 0;  // tokens whose K and V are in the cache, for this rope epoch
   int64_t rope_epoch = 0;
@@ -41,9 +42,9 @@ struct Sequence {
   std::vector<std::optional<TokenLogprobs>> prompt_logprobs;  // one per prompt token, if asked for
   RequestTimes times;
 
-  int64_t num_known() const { return static_cast<int64_t>(tokens.size()); }
+  int64_t num_known() const { return static_cast<int64_t>(tokens.size()) - num_draft; }
   int64_t gap() const { return num_known() - num_computed; }
-  int32_t num_output() const { return static_cast<int32_t>(tokens.size()) - num_prompt; }
+  int32_t num_output() const { return static_cast<int32_t>(num_known()) - num_prompt; }
   bool scores_prompt() const { return request.num_prompt_logprobs.has_value(); }
   bool samples() const { return request.max_tokens > 0; }
   // Prompt positions whose rows are wanted for scoring: all but the last.

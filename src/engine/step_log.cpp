@@ -31,14 +31,15 @@ Status replay_step(const StepRecord& record, Scheduler* scheduler) {
     const SpanRecord& logged = record.spans[i];
     const bool same = plan.sequences[i]->id == logged.request_id &&
                       span.first_position == logged.first_position &&
-                      span.num_rows == logged.num_tokens &&
-                      (span.num_sampled > 0) == logged.samples;
+                      span.num_rows == logged.num_tokens && span.num_sampled == logged.num_sampled;
     if (!same) {
       return make_error(ErrorCode::kInternal, "step {} differs in span {} when replayed",
                         record.step_idx, i);
     }
-    results[i].token_id = logged.token_id;
-    results[i].failed = logged.failed;
+    if (logged.failed) results[i].failure = "it failed";
+    for (const int32_t token_id : logged.token_ids) {
+      results[i].sampled.push_back({token_id, {}, token_id < 0 ? "it failed" : ""});
+    }
     results[i].scored.resize(static_cast<size_t>(span.num_scored));
   }
   apply_inputs(record, /*in_flight=*/true, scheduler, &events);
@@ -58,7 +59,10 @@ void StepLog::admitted(RequestId id, const Request& request, TimeUs submitted_us
   input.in_flight = in_flight_;
   input.request_id = id;
   input.time_us = submitted_us;
-  if (keep_requests_) input.request = request;
+  if (keep_requests_) {
+    input.request = request;
+    input.request.constraint = nullptr;  // it tells what was sampled already
+  }
   inputs().push_back(std::move(input));
 }
 
@@ -90,7 +94,7 @@ void StepLog::planned(const StepPlan& plan, const Scheduler& scheduler, TimeUs n
     const Span& span = plan.spans[i];
     const Sequence& sequence = *plan.sequences[i];
     record.spans.push_back(
-        {sequence.id, span.first_position, span.num_rows, span.num_sampled > 0, -1, false});
+        {sequence.id, span.first_position, span.num_rows, span.num_sampled, {}, false});
     record.num_prompt_tokens += static_cast<int32_t>(
         std::clamp<int64_t>(sequence.num_prompt - span.first_position, 0, span.num_rows));
   }
@@ -101,9 +105,12 @@ void StepLog::committed(std::span<const SpanResult> results, TimeUs now) {
   CHECK(results.size() == record.spans.size(), "{} results, {} spans", results.size(),
         record.spans.size());
   for (size_t i = 0; i < results.size(); ++i) {
-    record.spans[i].failed = results[i].failed;
-    if (record.spans[i].samples && !results[i].failed)
-      record.spans[i].token_id = results[i].token_id;
+    SpanRecord& span = record.spans[i];
+    span.failed = results[i].failed();
+    if (span.failed) continue;
+    for (const SampledToken& sampled : results[i].sampled) {
+      span.token_ids.push_back(sampled.failure.empty() ? sampled.token_id : -1);
+    }
   }
   record.committed_us = now;
   in_flight_ = false;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/scheduler.h"
+#include "engine/step_recorder.h"
 
 namespace headrace {
 
@@ -17,8 +18,8 @@ struct SpanRecord {
   RequestId request_id = 0;
   int64_t first_position = 0;
   int32_t num_tokens = 0;
-  bool samples = false;
-  int32_t token_id = -1;  // sampled; -1: none
+  int32_t num_sampled = 0;
+  std::vector<int32_t> token_ids = {};  // of the sampled rows, -1: that row failed
   bool failed = false;
 };
 
@@ -46,16 +47,15 @@ struct StepRecord {
   std::vector<InputRecord> inputs;
 };
 
-class StepLog {
+class StepLog final : public StepRecorder {
  public:
   // keep_requests: keep whole requests in the inputs, so that the log can be replayed.
   StepLog(size_t capacity, bool keep_requests);
 
-  void admitted(RequestId id, const Request& request, TimeUs submitted_us);
-  void ended(RequestId id, FinishReason reason, TimeUs now);
-  void planned(const StepPlan& plan, const Scheduler& scheduler, TimeUs now);
-  // Ends the record that planned() began.
-  void committed(std::span<const SpanResult> results, TimeUs now);
+  void admitted(RequestId id, const Request& request, TimeUs submitted_us) override;
+  void ended(RequestId id, FinishReason reason, TimeUs now) override;
+  void planned(const StepPlan& plan, const Scheduler& scheduler, TimeUs now) override;
+  void committed(std::span<const SpanResult> results, TimeUs now) override;
 
   // The newest max_records, oldest first, without requests.
   std::vector<StepRecord> recent(size_t max_records) const;

@@ -29,7 +29,9 @@ void run(StepLog* log) {
     const StepPlan& plan = scheduler.plan(now);
     log->planned(plan, scheduler, now);
     std::vector<SpanResult> results(plan.spans.size());
-    for (SpanResult& result : results) result.token_id = 7;
+    for (size_t i = 0; i < results.size(); ++i) {
+      results[i].sampled.assign(static_cast<size_t>(plan.spans[i].num_sampled), {7});
+    }
     log->committed(results, now + 5);
     scheduler.commit(results, now + 5, &events);
   }
@@ -42,7 +44,8 @@ TEST(StepLog, RecordsWhatStepsDid) {
   ASSERT_EQ(records.size(), 6u);  // 8 + 8 + 4 prompt tokens, then three single ones
   EXPECT_EQ(records[0].num_prompt_tokens, 8);
   EXPECT_EQ(records[2].num_tokens, 4);
-  EXPECT_EQ(records[2].spans[0].token_id, 7);
+  EXPECT_EQ(records[1].spans[0].token_ids, std::vector<int32_t>());
+  EXPECT_EQ(records[2].spans[0].token_ids, std::vector<int32_t>{7});
   EXPECT_EQ(records[3].num_prompt_tokens, 0);
   EXPECT_EQ(records[3].spans[0].first_position, 20);
   EXPECT_EQ(records[1].committed_us - records[1].planned_us, 5);

@@ -1,9 +1,18 @@
 #include "engine/step_runner.h"
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
+#include "engine/constraint.h"
+
 namespace headrace {
+namespace {
+
+// Rows share the samplers: each has some 20 bytes per token of the vocabulary.
+constexpr int kMaxSamplers = 16;
+
+}  // namespace
 
 Result<std::unique_ptr<StepRunner>> StepRunner::create(Model& model, Backend& backend,
                                                        const SchedulerOptions& options) {
@@ -24,111 +33,154 @@ StepRunner::StepRunner(Model& model, Backend& backend, const SchedulerOptions& o
       end_ids_(options.end_ids),
       vocab_size_(model.config().vocab_size),
       kv_(std::move(kv)),
-      logits_(std::move(logits)),
-      sampler_(vocab_size_) {
+      logits_(std::move(logits)) {
+  const auto max_rows = static_cast<size_t>(options.max_logit_rows);
+  const int num_samplers = std::min({backend.num_threads(), kMaxSamplers, options.max_logit_rows});
+  for (int i = 0; i < num_samplers; ++i) samplers_.emplace_back(vocab_size_);
   token_ids_.reserve(static_cast<size_t>(options.max_batch_tokens));
-  logit_rows_.reserve(static_cast<size_t>(options.max_logit_rows));
-  best_rows_.reserve(static_cast<size_t>(options.max_logit_rows));
-  best_.resize(static_cast<size_t>(options.max_logit_rows));
+  logit_rows_.reserve(max_rows);
+  best_rows_.reserve(max_rows);
+  best_.resize(max_rows);
+  rows_.reserve(max_rows);
+  row_failures_.resize(max_rows);
   finite_ = std::make_unique<bool[]>(static_cast<size_t>(options.max_batch_tokens));
-  results_.reserve(static_cast<size_t>(options.max_sequences));
 }
 
-void StepRunner::build_batch(const StepPlan& plan) {
+void StepRunner::launch(const StepPlan& plan) {
+  CHECK(plan_ == nullptr, "step {} is not finished", plan_->step_idx);
+  plan_ = &plan;
+  build_batch();
+  model_.forward(Batch{token_ids_, plan.spans, logit_rows_, best_rows_}, kv_,
+                 {logits_.as<float>(), best_.data(), finite_.get()});
+}
+
+void StepRunner::build_batch() {
   token_ids_.clear();
   logit_rows_.clear();
   best_rows_.clear();
-  for (size_t i = 0; i < plan.spans.size(); ++i) {
-    const Span& span = plan.spans[i];
-    const Sequence& sequence = *plan.sequences[i];
-    const auto first = sequence.tokens.begin() + span.first_position;
+  rows_.clear();
+  for (size_t i = 0; i < plan_->spans.size(); ++i) {
+    const Span& span = plan_->spans[i];
+    const auto first = plan_->sequences[i]->tokens.begin() + span.first_position;
     token_ids_.insert(token_ids_.end(), first, first + span.num_rows);
     const int64_t row_of_position_0 = span.first_row - span.first_position;
     for (int32_t row = 0; row < span.num_scored; ++row) {
+      rows_.push_back({.span_idx = i,
+                       .index = row,
+                       .scores = true,
+                       .has_logits = true,
+                       .result_row = logit_rows_.size()});
       logit_rows_.push_back(static_cast<int32_t>(row_of_position_0 + span.first_scored + row));
     }
-    if (span.num_sampled == 0) continue;
-    auto& rows = samples_best(sequence) ? best_rows_ : logit_rows_;
-    rows.push_back(span.first_row + span.num_rows - 1);
+    for (int32_t row = 0; row < span.num_sampled; ++row) add_sampled_row(i, row);
   }
 }
 
-std::span<SpanResult> StepRunner::run(const StepPlan& plan) {
-  build_batch(plan);
-  model_.forward(Batch{token_ids_, plan.spans, logit_rows_, best_rows_}, kv_,
-                 {logits_.as<float>(), best_.data(), finite_.get()});
-  results_.clear();
+void StepRunner::add_sampled_row(size_t span_idx, int32_t index) {
+  const Span& span = plan_->spans[span_idx];
+  const int32_t row = span.first_row + span.num_rows - span.num_sampled + index;
+  const bool has_logits =
+      !Sampler::needs_best_only(plan_->sequences[span_idx]->request, context_of(span_idx, index));
+  std::vector<int32_t>& rows = has_logits ? logit_rows_ : best_rows_;
+  rows_.push_back({span_idx, index, /*scores=*/false, has_logits, rows.size()});
+  rows.push_back(row);
+}
+
+// Known tokens, then the guesses before the row.
+SampleContext StepRunner::context_of(size_t span_idx, int32_t index) const {
+  const Span& span = plan_->spans[span_idx];
+  const Sequence& sequence = *plan_->sequences[span_idx];
+  const auto num_tokens = static_cast<size_t>(sequence.num_known() + index);
+  const uint64_t* mask = span.masks == nullptr
+                             ? nullptr
+                             : span.masks + static_cast<size_t>(index) * mask_words(vocab_size_);
+  return {std::span(sequence.tokens).first(num_tokens), sequence.num_prompt, end_ids_, mask};
+}
+
+std::span<SpanResult> StepRunner::finish() {
   backend_.synchronize();
   const auto num_logits = logit_rows_.size() * static_cast<size_t>(vocab_size_);
-  const float* logits = backend_.read_view(logits_.as<float>(), num_logits).data();
-  const BestOutput* best = best_.data();
-  for (size_t i = 0; i < plan.spans.size(); ++i) {
-    const Span& span = plan.spans[i];
-    SpanResult& result = results_.emplace_back();
-    Status status = fill_result(*plan.sequences[i], span, &logits, &best, &result);
-    // First, so that the words do not depend on which rows have logits.
-    if (Status rows = check_rows(span); !rows.ok()) status = std::move(rows);
-    if (status.ok()) continue;
-    result.failed = true;
-    result.failure = std::move(status).error().message;
+  logits_view_ = backend_.read_view(logits_.as<float>(), num_logits);
+  prepare_results();
+  run_rows();
+  // A span's failure is that of its first row, whatever was wanted of it.
+  for (size_t i = rows_.size(); i-- > 0;) {
+    const RowWork& work = rows_[i];
+    if (row_failures_[i].empty()) continue;
+    SpanResult& result = results_[work.span_idx];
+    const bool is_guess = !work.scores && work.index > 0;
+    (is_guess ? result.sampled[static_cast<size_t>(work.index)].failure : result.failure) =
+        std::move(row_failures_[i]);
   }
+  for (size_t i = 0; i < plan_->spans.size(); ++i) check_rows(i);
+  plan_ = nullptr;
   return results_;
 }
 
-// Of rows without logits too: their keys and values are about to be published.
-Status StepRunner::check_rows(const Span& span) const {
-  const bool* finite = finite_.get() + span.first_row;
-  const bool* bad = std::find(finite, finite + span.num_rows, false);
-  if (bad == finite + span.num_rows) return {};
-  return make_error(ErrorCode::kUnprocessable,
-                    "the model computed something that is not a finite number for the token at "
-                    "position {}",
-                    span.first_position + (bad - finite));
+void StepRunner::prepare_results() {
+  results_.resize(plan_->spans.size());
+  for (size_t i = 0; i < results_.size(); ++i) {
+    SpanResult& result = results_[i];
+    result.failure.clear();
+    result.sampled.assign(static_cast<size_t>(plan_->spans[i].num_sampled), {});
+    result.scored.assign(static_cast<size_t>(plan_->spans[i].num_scored), {});
+  }
 }
 
-// Takes the span's rows from the front of logits and best.
-Status StepRunner::fill_result(const Sequence& sequence, const Span& span, const float** logits,
-                               const BestOutput** best, SpanResult* result) {
-  const float* scored = *logits;
-  *logits += span.num_scored * vocab_size_;
-  const float* sampled = *logits;
-  if (span.num_sampled == 0 || !samples_best(sequence)) {
-    *logits += span.num_sampled * vocab_size_;
-    TRY(score_prompt(sequence, span, scored, result));
-    return span.num_sampled > 0 ? sample_next(sequence, sampled, result) : Status{};
-  }
-  const BestOutput& own = *(*best)++;
-  TRY(score_prompt(sequence, span, scored, result));
-  result->token_id = TRY(Sampler::take(own));
+// Each sampler takes the next row that none has taken.
+void StepRunner::run_rows() {
+  std::atomic<size_t> next{0};
+  const auto work = [&](int64_t sampler_idx, int /*member*/) {
+    for (size_t i = next++; i < rows_.size(); i = next++) {
+      Sampler& sampler = samplers_[static_cast<size_t>(sampler_idx)];
+      const RowWork& row = rows_[i];
+      const Status status = row.scores ? score_row(row, &sampler) : sample_row(row, &sampler);
+      row_failures_[i] = status.ok() ? std::string() : status.error().message;
+    }
+  };
+  backend_.run_on_team(std::min(std::ssize(samplers_), std::ssize(rows_)), work);
+}
+
+Status StepRunner::score_row(const RowWork& work, Sampler* sampler) {
+  const Span& span = plan_->spans[work.span_idx];
+  const Sequence& sequence = *plan_->sequences[work.span_idx];
+  const auto position = static_cast<size_t>(span.first_scored + work.index + 1);
+  results_[work.span_idx].scored[static_cast<size_t>(work.index)] = TRY(sampler->score(
+      logits_of(work), sequence.tokens[position], *sequence.request.num_prompt_logprobs));
   return {};
 }
 
-SampleContext StepRunner::context_of(const Sequence& sequence) const {
-  return {sequence.tokens, sequence.num_prompt, end_ids_};
-}
-
-bool StepRunner::samples_best(const Sequence& sequence) const {
-  return Sampler::needs_best_only(sequence.request, context_of(sequence));
-}
-
-Status StepRunner::score_prompt(const Sequence& sequence, const Span& span, const float* logits,
-                                SpanResult* result) {
-  for (int32_t i = 0; i < span.num_scored; ++i) {
-    const int64_t position = span.first_scored + i + 1;
-    const int32_t token_id = sequence.tokens[static_cast<size_t>(position)];
-    result->scored.push_back(TRY(
-        sampler_.score(logits + i * vocab_size_, token_id, *sequence.request.num_prompt_logprobs)));
+Status StepRunner::sample_row(const RowWork& work, Sampler* sampler) {
+  const Request& request = plan_->sequences[work.span_idx]->request;
+  SampledToken& sampled = results_[work.span_idx].sampled[static_cast<size_t>(work.index)];
+  if (!work.has_logits) {
+    sampled.token_id = TRY(Sampler::take(best_[work.result_row]));
+    return {};
+  }
+  const SampleContext context = context_of(work.span_idx, work.index);
+  sampled.token_id = TRY(sampler->sample(logits_of(work), request, context));
+  if (request.num_logprobs) {
+    sampled.logprobs =
+        TRY(sampler->score(logits_of(work), sampled.token_id, *request.num_logprobs));
   }
   return {};
 }
 
-Status StepRunner::sample_next(const Sequence& sequence, const float* logits, SpanResult* result) {
-  result->token_id = TRY(sampler_.sample(logits, sequence.request, context_of(sequence)));
-  if (sequence.request.num_logprobs) {
-    result->logprobs =
-        TRY(sampler_.score(logits, result->token_id, *sequence.request.num_logprobs));
+// Of rows without logits too: their keys and values are about to be published. In place of other
+// failures of the same row, so that the words do not depend on which rows have logits.
+void StepRunner::check_rows(size_t span_idx) {
+  const Span& span = plan_->spans[span_idx];
+  SpanResult& result = results_[span_idx];
+  const int32_t num_known = span.num_rows - span.num_draft;
+  for (int32_t row = span.num_rows - 1; row >= 0; --row) {
+    if (finite_[static_cast<size_t>(span.first_row + row)]) continue;
+    std::string& failure = row < num_known
+                               ? result.failure
+                               : result.sampled[static_cast<size_t>(row - num_known + 1)].failure;
+    failure = fmt::format(
+        "the model computed something that is not a finite number for the token at position {}",
+        span.first_position + row);
   }
-  return {};
 }
 
 std::string_view StepRunner::kv_type() const {

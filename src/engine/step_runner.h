@@ -1,7 +1,10 @@
 // StepRunner: carries a plan out. Builds the batch, runs the model, samples and scores.
 //
-// Owns the KV bytes, the logits and the sampler. Memory is allocated at creation. Engine thread
-// only.
+// launch() begins the forward pass, finish() ends it and samples. A backend whose ops end later
+// than their calls computes between the two; on one whose ops end with the call, launch() is the
+// forward pass. Masks are read by finish() only, so they may be made meanwhile. The rows of a step
+// are sampled and scored on the backend's team. Owns the KV bytes, the logits and the samplers;
+// memory is allocated at creation. Engine thread only.
 #pragma once
 
 #include <memory>
@@ -22,41 +25,58 @@ class StepRunner {
   static Result<std::unique_ptr<StepRunner>> create(Model& model, Backend& backend,
                                                     const SchedulerOptions& options);
 
-  // results[i] belongs to plan.spans[i]; valid until the next call.
-  std::span<SpanResult> run(const StepPlan& plan);
+  // The plan stays as it is until finish(), but for its masks.
+  void launch(const StepPlan& plan);
+  // results[i] belongs to the plan's spans[i]; valid until the next launch.
+  std::span<SpanResult> finish();
   // How keys and values are stored.
   std::string_view kv_type() const;
   size_t kv_block_bytes() const { return kv_.block_bytes(); }
-  // Zeroes blocks that nobody holds.
+  // Zeroes blocks that nobody holds. Not between launch and finish.
   void scrub(std::span<const int32_t> block_ids);
   // In this order.
   void copy(std::span<const BlockCopy> copies);
 
  private:
+  // A row of logits, or its best token, and what it is wanted for.
+  struct RowWork {
+    size_t span_idx = 0;
+    int32_t index = 0;  // among the span's scored or sampled rows
+    bool scores = false;
+    bool has_logits = false;  // else the best token is all that is wanted
+    size_t result_row = 0;    // of the logits, or of the best tokens
+  };
+
   StepRunner(Model& model, Backend& backend, const SchedulerOptions& options, KvStore kv,
              DeviceMemory logits);
-  void build_batch(const StepPlan& plan);
-  Status check_rows(const Span& span) const;
-  Status fill_result(const Sequence& sequence, const Span& span, const float** logits,
-                     const BestOutput** best, SpanResult* result);
-  Status score_prompt(const Sequence& sequence, const Span& span, const float* logits,
-                      SpanResult* result);
-  Status sample_next(const Sequence& sequence, const float* logits, SpanResult* result);
-  SampleContext context_of(const Sequence& sequence) const;
-  bool samples_best(const Sequence& sequence) const;
+  void build_batch();
+  void add_sampled_row(size_t span_idx, int32_t index);
+  void prepare_results();
+  void run_rows();
+  Status score_row(const RowWork& work, Sampler* sampler);
+  Status sample_row(const RowWork& work, Sampler* sampler);
+  void check_rows(size_t span_idx);
+  const float* logits_of(const RowWork& work) const {
+    return logits_view_.data() + work.result_row * static_cast<size_t>(vocab_size_);
+  }
+  SampleContext context_of(size_t span_idx, int32_t index) const;
 
   Model& model_;
   Backend& backend_;
   const std::vector<int32_t> end_ids_;
   const int64_t vocab_size_;
   KvStore kv_;
-  DeviceMemory logits_;  // float [max_logit_rows, vocab_size]
-  Sampler sampler_;
+  DeviceMemory logits_;                 // float [max_logit_rows, vocab_size]
+  std::span<const float> logits_view_;  // of this step's rows, while they are sampled
+  std::vector<Sampler> samplers_;       // rows of a step are shared among them
+  const StepPlan* plan_ = nullptr;
   std::vector<int32_t> token_ids_;
   std::vector<int32_t> logit_rows_;
   std::vector<int32_t> best_rows_;  // sampled rows whose logits nobody reads
   std::vector<BestOutput> best_;
-  std::unique_ptr<bool[]> finite_;  // [max_batch_tokens]
+  std::unique_ptr<bool[]> finite_;         // [max_batch_tokens]
+  std::vector<RowWork> rows_;              // all that are wanted, span by span
+  std::vector<std::string> row_failures_;  // of each; empty: it is well
   std::vector<SpanResult> results_;
 };
 

@@ -265,9 +265,8 @@ class Simulation {
         score.rank = static_cast<int32_t>(hash & 0xFFFF);
         results[i].scored.push_back(score);
       }
-      if (span.num_sampled > 0) results[i].token_id = token_after(hashes.back());
+      if (span.num_sampled > 0) results[i].sampled = {{token_after(hashes.back())}};
       if (fault()) {
-        results[i].failed = true;
         results[i].failure = "a fault of the test";
         records_.at(sequence.id).disturbed = true;
       }

@@ -1,7 +1,7 @@
 // Session: one live response: the engine's events of its choices in, bytes of the answer out. It
 // knows no dialect: the renderer that it is given makes the bytes.
 //
-// Events arrive on the engine thread and wait in a queue; they are turned into text on the
+// Events arrive on a thread of the engine and wait in a queue; they are turned into text on the
 // connection's I/O thread, a bounded piece at a time, so that the other connections of the thread
 // get their turn. Everything that waits or is kept is part of the request's lease of the server's
 // memory. Work that is done in vain is cancelled: of a client that left, that reads nothing (so

@@ -1,0 +1,146 @@
+#include "engine/engine_core.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace headrace {
+
+EngineCore::EngineCore(SchedulerOptions options, const KvFacts& kv, StepRecorder* recorder)
+    : scheduler_(std::move(options)), kv_(kv), recorder_(recorder) {}
+
+void EngineCore::admit(Submission submission) {
+  const RequestId id = submission.id;
+  Listener listener;
+  listener.sink = std::move(submission.sink);
+  const TimeUs arrived = submission.request.arrived_us;
+  listener.arrived_us = arrived > 0 ? arrived : submission.submitted_us;
+  listener.max_tokens = submission.request.max_tokens;
+  listeners_.emplace(id, std::move(listener));
+  ++num_requests_;
+  if (recorder_ != nullptr) recorder_->admitted(id, submission.request, submission.submitted_us);
+  scheduler_.admit(id, std::move(submission.request), submission.submitted_us);
+}
+
+void EngineCore::end(const Ending& ending, TimeUs now) {
+  if (recorder_ != nullptr) recorder_->ended(ending.id, ending.reason, now);
+  scheduler_.end(ending.id, ending.reason, now, &events_);
+}
+
+void EngineCore::end_all(FinishReason reason, TimeUs now) {
+  for (const RequestId id : scheduler_.ids()) end({id, reason}, now);
+}
+
+const StepPlan& EngineCore::plan(TimeUs now) {
+  planned_us_ = now;
+  in_flight_ = &scheduler_.plan(now);
+  if (recorder_ != nullptr) recorder_->planned(*in_flight_, scheduler_, now);
+  return *in_flight_;
+}
+
+void EngineCore::commit(std::span<SpanResult> results, TimeUs now) {
+  CHECK(in_flight_ != nullptr, "{} results, but no step is planned", results.size());
+  if (recorder_ != nullptr) recorder_->committed(results, now);
+  count_step(*std::exchange(in_flight_, nullptr), now);
+  const uint64_t before = scheduler_.stats().generation_tokens;
+  scheduler_.commit(results, now, &events_);
+  decode_rate_.add(scheduler_.stats().generation_tokens - before, now - planned_us_);
+}
+
+void EngineCore::count_step(const StepPlan& plan, TimeUs committed) {
+  uint64_t num_prefill = 0;
+  for (size_t i = 0; i < plan.spans.size(); ++i) {
+    const Span& span = plan.spans[i];
+    num_prefill += static_cast<uint64_t>(
+        std::clamp<int64_t>(plan.sequences[i]->num_prompt - span.first_position, 0, span.num_rows));
+  }
+  prefill_rate_.add(num_prefill, committed - planned_us_);
+  last_step_tokens_ = static_cast<uint64_t>(plan.num_tokens);
+  last_step_us_ = committed;
+  counted_.iteration_tokens.observe(plan.num_tokens);
+}
+
+void EngineCore::count_events() {
+  CHECK(delivering_.empty(), "{} events are counted and not delivered", delivering_.size());
+  std::swap(events_, delivering_);
+  for (const Event& event : delivering_) {
+    Listener& listener = listeners_.at(event.request_id);
+    if (event.kind == Event::Kind::kToken) count_token(&listener);
+    if (event.kind == Event::Kind::kFinished) {
+      counted_.record_finished(event, listener.max_tokens, listener.arrived_us);
+    }
+  }
+  count_totals();
+}
+
+void EngineCore::count_token(Listener* listener) {
+  const TimeUs now = last_step_us_;
+  const bool is_first = listener->last_token_us == 0;
+  const TimeUs since = is_first ? listener->arrived_us : listener->last_token_us;
+  Histogram& latency = is_first ? counted_.time_to_first_token : counted_.inter_token_latency;
+  latency.observe(static_cast<double>(now - since) * 1e-6);
+  listener->last_token_us = now;
+}
+
+void EngineCore::deliver_events(TimeUs now, const std::function<void(RequestId)>& finished) {
+  for (Event& event : delivering_) deliver(std::move(event), now, finished);
+  delivering_.clear();
+}
+
+void EngineCore::deliver(Event event, TimeUs now, const std::function<void(RequestId)>& finished) {
+  const RequestId id = event.request_id;
+  const auto found = listeners_.find(id);
+  CHECK(found != listeners_.end(), "event of request {} after its end", id);
+  Listener& listener = found->second;
+  if (event.kind == Event::Kind::kFinished) {
+    listener.sink(std::move(event));
+    listeners_.erase(found);
+    return finished(id);
+  }
+  if (listener.refused || listener.sink(std::move(event))) return;
+  listener.refused = true;
+  end({id, FinishReason::kCancelled}, now);
+}
+
+EngineSnapshot EngineCore::snapshot() const {
+  const SchedulerStats& stats = scheduler_.stats();
+  const BlockPool& cache = scheduler_.kv_cache().pool();
+  const auto finished = [this](FinishReason reason) {
+    return counted_.finished[static_cast<size_t>(reason)];
+  };
+  EngineSnapshot snapshot;
+  snapshot.num_running = scheduler_.num_running();
+  snapshot.num_waiting = scheduler_.num_waiting();
+  snapshot.kv_blocks_total = cache.num_total();
+  snapshot.kv_blocks_used = cache.num_used();
+  snapshot.kv_blocks_cached = cache.num_cached();
+  snapshot.kv_type = kv_.type;
+  snapshot.kv_bytes_reserved = static_cast<uint64_t>(cache.num_total()) * kv_.block_bytes;
+  snapshot.kv_bytes_touched = static_cast<uint64_t>(cache.num_touched()) * kv_.block_bytes;
+  snapshot.prompt_tokens = stats.prompt_tokens;
+  snapshot.generation_tokens = stats.generation_tokens;
+  snapshot.num_steps = stats.num_steps;
+  snapshot.num_preemptions = stats.num_preemptions;
+  snapshot.num_requests = num_requests_;
+  snapshot.finished_stop = finished(FinishReason::kStop);
+  snapshot.finished_length = finished(FinishReason::kLength);
+  snapshot.finished_cancelled = finished(FinishReason::kCancelled);
+  snapshot.finished_error = finished(FinishReason::kError);
+  snapshot.decode_tokens_per_s = decode_rate_.per_second();
+  snapshot.prefill_tokens_per_s = prefill_rate_.per_second();
+  snapshot.last_step_tokens = last_step_tokens_;
+  snapshot.last_step_us = last_step_us_;
+  return snapshot;
+}
+
+void EngineCore::count_totals() {
+  const SchedulerStats& stats = scheduler_.stats();
+  counted_.prompt_tokens_total = stats.prompt_tokens;
+  counted_.generation_tokens_total = stats.generation_tokens;
+  counted_.steps_total = stats.num_steps;
+  counted_.preemptions_total = stats.num_preemptions;
+  counted_.prompt_tokens_cached = counted_.prefix_cache_hits = stats.cached_tokens;
+  counted_.prompt_tokens_computed = stats.prompt_tokens - stats.cached_tokens;
+  counted_.prefix_cache_queries = stats.prompt_tokens;
+}
+
+}  // namespace headrace

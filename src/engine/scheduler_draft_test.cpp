@@ -1,0 +1,322 @@
+// Guesses: what a plan gives them, what is kept of them, and what masks their rows get.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "engine/constraint.h"
+#include "engine/scheduler.h"
+
+namespace headrace {
+namespace {
+
+constexpr int32_t kPrompt = 30;
+
+// Guesses what the test says, whoever asks.
+class FixedDrafter final : public Drafter {
+ public:
+  void propose(const Sequence&, int32_t max_tokens, std::vector<int32_t>* draft) const override {
+    asked = max_tokens;
+    const auto count = std::min<size_t>(static_cast<size_t>(max_tokens), guesses.size());
+    draft->insert(draft->end(), guesses.begin(), guesses.begin() + static_cast<int64_t>(count));
+  }
+  std::vector<int32_t> guesses = {11, 12, 13};
+  mutable int32_t asked = 0;
+};
+
+class DraftTest : public testing::Test {
+ protected:
+  SchedulerOptions options() const {
+    SchedulerOptions options;
+    options.max_batch_tokens = 32;
+    options.max_logit_rows = 8;
+    options.max_sequences = 4;
+    options.num_blocks = 8;
+    options.max_context = 128;
+    options.end_ids = {2};
+    options.rope_epoch = [](int64_t) { return int64_t{0}; };
+    options.drafter = &drafter_;
+    options.max_draft_tokens = 3;
+    options.vocab_size = 70;
+    return options;
+  }
+
+  Request request(int32_t max_tokens = 20) const {
+    Request request;
+    for (int32_t i = 0; i < kPrompt; ++i) request.prompt_ids.push_back(i);
+    request.max_tokens = max_tokens;
+    return request;
+  }
+
+  // The prompt is computed and its first token, 10, is known.
+  void begin(Scheduler* scheduler, Request given) {
+    scheduler->admit(1, std::move(given), 1);
+    commit(scheduler, scheduler->plan(2), {{10}});
+    events_.clear();
+  }
+
+  void commit(Scheduler* scheduler, const StepPlan& plan, std::vector<SampledToken> sampled,
+              std::string failure = "") {
+    std::vector<SpanResult> results(plan.spans.size());
+    results[0].sampled = std::move(sampled);
+    results[0].failure = std::move(failure);
+    scheduler->commit(results, 3, &events_);
+    const Status sound = scheduler->check();
+    EXPECT_TRUE(sound.ok()) << sound.error().message;
+  }
+
+  std::vector<int32_t> tokens() const {
+    std::vector<int32_t> tokens;
+    for (const Event& event : events_) {
+      if (event.kind == Event::Kind::kToken) tokens.push_back(event.token_id);
+    }
+    return tokens;
+  }
+
+  int64_t num_published(const Scheduler& scheduler) const {
+    return scheduler.find(1)->table.num_published;
+  }
+
+  FixedDrafter drafter_;
+  std::vector<Event> events_;
+};
+
+TEST_F(DraftTest, ASpanHoldsTheKnownTokenAndTheGuesses) {
+  Scheduler scheduler(options());
+  begin(&scheduler, request());
+  const StepPlan& plan = scheduler.plan(3);
+  const Span& span = plan.spans[0];
+  EXPECT_EQ(span.first_position, kPrompt);
+  EXPECT_EQ(span.num_rows, 4);
+  EXPECT_EQ(span.num_draft, 3);
+  EXPECT_EQ(span.num_sampled, 4);
+  EXPECT_EQ(plan.num_tokens, 4);
+  EXPECT_EQ(plan.num_logit_rows, 4);
+  EXPECT_EQ(plan.sequences[0]->num_known(), kPrompt + 1);
+  EXPECT_EQ(plan.sequences[0]->tokens.back(), 13);
+  EXPECT_EQ(scheduler.kv_cache().pool().num_used(), 3);  // 34 positions
+}
+
+TEST_F(DraftTest, KeepsTheRightOnesAndTheTokenAfterThem) {
+  struct Case {
+    std::vector<SampledToken> sampled;
+    std::vector<int32_t> expected;
+  };
+  const Case cases[] = {
+      {{{11}, {12}, {13}, {14}}, {11, 12, 13, 14}},
+      {{{11}, {12}, {9}, {14}}, {11, 12, 9}},
+      {{{11}, {9}, {13}, {14}}, {11, 9}},
+      {{{9}, {12}, {13}, {14}}, {9}},
+  };
+  for (const Case& at : cases) {
+    Scheduler scheduler(options());
+    begin(&scheduler, request());
+    commit(&scheduler, scheduler.plan(3), at.sampled);
+    EXPECT_EQ(tokens(), at.expected);
+    const Sequence& sequence = *scheduler.find(1);
+    EXPECT_EQ(sequence.num_known(), kPrompt + 1 + std::ssize(at.expected));
+    EXPECT_EQ(sequence.gap(), 1);  // the next plan computes the token that was sampled last
+    EXPECT_EQ(sequence.num_draft, 0);
+    EXPECT_EQ(sequence.tokens.back(), at.expected.back());
+    EXPECT_EQ(scheduler.stats().draft_tokens, 3u);
+    EXPECT_EQ(scheduler.stats().accepted_tokens, at.expected.size() - 1);
+    EXPECT_EQ(scheduler.stats().generation_tokens, 1 + at.expected.size());
+  }
+}
+
+// Position 31 ends the second block: it is published only if what stands there is verified.
+TEST_F(DraftTest, OnlyVerifiedTokensArePublished) {
+  Scheduler right(options()), wrong(options());
+  begin(&right, request());
+  commit(&right, right.plan(3), {{11}, {12}, {9}, {14}});
+  EXPECT_EQ(num_published(right), 2);
+  begin(&wrong, request());
+  commit(&wrong, wrong.plan(3), {{9}, {12}, {13}, {14}});
+  EXPECT_EQ(num_published(wrong), 1);
+  EXPECT_EQ(wrong.kv_cache().pool().num_used(), 2);  // 32 tokens are known: a third is given back
+}
+
+TEST_F(DraftTest, NothingFollowsAnEndAmongTheGuesses) {
+  drafter_.guesses = {11, 2, 13};
+  Scheduler scheduler(options());
+  begin(&scheduler, request());
+  commit(&scheduler, scheduler.plan(3), {{11}, {2}, {13}, {14}});
+  EXPECT_EQ(tokens(), std::vector<int32_t>{11});
+  EXPECT_EQ(events_.back().reason, FinishReason::kStop);
+  EXPECT_EQ(events_.back().stop_id, 2);
+  EXPECT_EQ(events_.back().usage.output_tokens, 2);
+  EXPECT_TRUE(scheduler.idle());
+}
+
+TEST_F(DraftTest, LastTokenIsTheLastThatWasAskedFor) {
+  Scheduler scheduler(options());
+  begin(&scheduler, request(/*max_tokens=*/4));
+  const StepPlan& plan = scheduler.plan(3);
+  EXPECT_EQ(drafter_.asked, 2);  // two guesses and the token after them
+  commit(&scheduler, plan, {{11}, {12}, {13}});
+  EXPECT_EQ(tokens(), (std::vector<int32_t>{11, 12, 13}));
+  EXPECT_EQ(events_.back().reason, FinishReason::kLength);
+  EXPECT_TRUE(scheduler.idle());
+}
+
+// A guess that is verified fails as it would have failed alone, after what came before it.
+TEST_F(DraftTest, AVerifiedRowThatFailsEndsTheRequest) {
+  Scheduler scheduler(options());
+  begin(&scheduler, request());
+  commit(&scheduler, scheduler.plan(3), {{11}, {-1, {}, "not finite"}, {13}, {14}});
+  EXPECT_EQ(tokens(), std::vector<int32_t>{11});
+  EXPECT_EQ(events_.back().reason, FinishReason::kError);
+  EXPECT_EQ(events_.back().error.message, "not finite");
+  EXPECT_EQ(events_.back().error.code, ErrorCode::kUnprocessable);
+  EXPECT_TRUE(scheduler.idle());
+  EXPECT_FALSE(scheduler.take_tainted_blocks().empty());
+  EXPECT_EQ(scheduler.kv_cache().pool().num_cached(), 0);  // nothing that it wrote is found again
+}
+
+TEST_F(DraftTest, AWrongGuessThatFailsLeavesNoTrace) {
+  Scheduler scheduler(options());
+  begin(&scheduler, request());
+  commit(&scheduler, scheduler.plan(3), {{9}, {12}, {-1, {}, "not finite"}, {14}});
+  EXPECT_EQ(tokens(), std::vector<int32_t>{9});
+  const Sequence& sequence = *scheduler.find(1);
+  EXPECT_EQ(sequence.num_computed, 0);  // its keys and values may not be read: computed again
+  EXPECT_EQ(scheduler.kv_cache().pool().num_used(), 0);
+  EXPECT_FALSE(scheduler.take_tainted_blocks().empty());
+  const StepPlan& again = scheduler.plan(4);
+  EXPECT_EQ(again.spans[0].num_rows, 32);
+  EXPECT_EQ(again.spans[0].num_draft, 0);
+  EXPECT_EQ(again.spans[0].num_sampled, 1);
+}
+
+TEST_F(DraftTest, ASpanThatFailsTakesItsGuessesWithIt) {
+  Scheduler scheduler(options());
+  begin(&scheduler, request());
+  commit(&scheduler, scheduler.plan(3), {}, "broken row");
+  EXPECT_TRUE(tokens().empty());
+  EXPECT_EQ(events_.back().error.message, "broken row");
+  EXPECT_EQ(events_.back().usage.output_tokens, 1);
+}
+
+TEST_F(DraftTest, ARequestEndedInFlightCountsNoGuesses) {
+  Scheduler scheduler(options());
+  begin(&scheduler, request());
+  const StepPlan& plan = scheduler.plan(3);
+  scheduler.end(1, FinishReason::kStop, 4, &events_);
+  commit(&scheduler, plan, {{11}, {12}, {13}, {14}});
+  EXPECT_TRUE(tokens().empty());
+  EXPECT_EQ(events_.back().reason, FinishReason::kStop);
+  EXPECT_EQ(events_.back().usage.output_tokens, 1);
+}
+
+TEST_F(DraftTest, GuessesTakeOnlyWhatIsLeft) {
+  SchedulerOptions few_rows = options();
+  few_rows.max_logit_rows = 4;
+  few_rows.max_sequences = 2;
+  Scheduler scheduler(few_rows);
+  begin(&scheduler, request());
+  Request other = request();
+  other.prompt_ids.assign(29, 50);
+  scheduler.admit(2, other, 3);
+  const StepPlan& plan = scheduler.plan(4);  // 29 + 1 tokens are wanted: two are left of 32
+  ASSERT_EQ(plan.spans.size(), 2u);
+  EXPECT_EQ(drafter_.asked, 2);
+  EXPECT_EQ(plan.num_tokens, 32);
+  EXPECT_EQ(plan.spans[1].num_rows, 29);
+  EXPECT_EQ(plan.num_logit_rows, 4);
+}
+
+TEST_F(DraftTest, GuessesTakeNoBlockThatOthersMayNeed) {
+  SchedulerOptions tight = options();
+  tight.num_blocks = 2;
+  tight.max_context = 32;
+  Scheduler scheduler(tight);
+  begin(&scheduler, request());
+  const StepPlan& plan = scheduler.plan(3);
+  EXPECT_EQ(drafter_.asked, 0);  // 31 of 32 tokens are known: there is no place for a guess
+  EXPECT_EQ(plan.spans[0].num_draft, 0);
+  commit(&scheduler, plan, {{11}});
+  EXPECT_EQ(events_.back().reason, FinishReason::kLength);
+}
+
+TEST_F(DraftTest, GuessesStayUnderOneRopeTable) {
+  SchedulerOptions changing = options();
+  changing.rope_epoch = [](int64_t count) -> int64_t { return count > 33 ? 33 : 0; };
+  Scheduler scheduler(changing);
+  begin(&scheduler, request());
+  scheduler.plan(3);
+  EXPECT_EQ(drafter_.asked, 2);  // 31 are known; the row of the 34th needs the other table
+}
+
+// Allows one token per position: 40 plus how many came.
+class Counting final : public Constraint {
+ public:
+  void fill_mask(std::span<uint64_t> mask) override {
+    std::fill(mask.begin(), mask.end(), 0);
+    mask[static_cast<size_t>(next) / 64] = uint64_t{1} << (next % 64);
+  }
+  void accept(int32_t token_id) override {
+    EXPECT_EQ(token_id, next);
+    ++next;
+  }
+  void rollback(int32_t num_tokens) override { next -= num_tokens; }
+  int32_t next = 40;
+};
+
+std::vector<int32_t> allowed_by(const uint64_t* mask) {
+  std::vector<int32_t> allowed;
+  for (int32_t id = 0; id < 70; ++id) {
+    if (mask_allows(mask, id)) allowed.push_back(id);
+  }
+  return allowed;
+}
+
+TEST_F(DraftTest, EachRowHasTheMaskOfTheTokensBeforeIt) {
+  Scheduler scheduler(options());
+  auto constraint = std::make_shared<Counting>();
+  constraint->next = 10;
+  Request given = request();
+  given.constraint = constraint;
+  begin(&scheduler, given);
+  EXPECT_EQ(constraint->next, 11);
+  const StepPlan& plan = scheduler.plan(3);
+  scheduler.fill_masks();
+  EXPECT_EQ(constraint->next, 11);  // the guesses were taken back
+  const uint64_t* masks = plan.spans[0].masks;
+  ASSERT_NE(masks, nullptr);
+  for (int32_t row = 0; row < 4; ++row) {
+    EXPECT_EQ(allowed_by(masks + 2 * row), std::vector<int32_t>{11 + row});
+  }
+  commit(&scheduler, plan, {{11}, {12}, {13}, {14}});
+  EXPECT_EQ(constraint->next, 15);
+}
+
+TEST_F(DraftTest, NothingIsAskedPastAForbiddenGuess) {
+  drafter_.guesses = {11, 60, 61};
+  Scheduler scheduler(options());
+  auto constraint = std::make_shared<Counting>();
+  constraint->next = 10;
+  Request given = request();
+  given.constraint = constraint;
+  begin(&scheduler, given);
+  const StepPlan& plan = scheduler.plan(3);
+  scheduler.fill_masks();
+  EXPECT_EQ(allowed_by(plan.spans[0].masks + 2), std::vector<int32_t>{12});
+  EXPECT_EQ(allowed_by(plan.spans[0].masks + 4).size(), 70u);  // never reached
+  commit(&scheduler, plan, {{11}, {12}, {61}, {0}});
+  EXPECT_EQ(tokens(), (std::vector<int32_t>{11, 12}));
+  EXPECT_EQ(constraint->next, 13);
+}
+
+TEST_F(DraftTest, SpansWithoutAConstraintHaveNoMask) {
+  Scheduler scheduler(options());
+  begin(&scheduler, request());
+  EXPECT_EQ(scheduler.plan(3).spans[0].masks, nullptr);
+  SchedulerOptions unsized = options();
+  unsized.vocab_size = 0;
+  Scheduler without(unsized);
+  Request given = request();
+  given.constraint = std::make_shared<Counting>();
+  EXPECT_DEATH(without.admit(1, given, 1), "no size of the vocabulary");
+}
+
+}  // namespace
+}  // namespace headrace
