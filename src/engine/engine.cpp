@@ -13,6 +13,7 @@
 #include "engine/engine_core.h"
 #include "engine/kv_sizing.h"
 #include "engine/live_requests.h"
+#include "engine/numerics.h"
 #include "engine/request_check.h"
 #include "engine/step_log.h"
 #include "engine/step_runner.h"
@@ -291,7 +292,7 @@ Result<std::unique_ptr<Engine>> Engine::create(Model& model, Backend& backend,
   scheduler.end_ids = std::move(end_ids);
   scheduler.vocab_size = vocab_size;
   scheduler.hash_key = secret_key();
-  scheduler.numerics = backend.numerics();
+  scheduler.numerics = numerics_id(backend, model_options.kv_type);
   std::unique_ptr<StepRunner> runner = TRY(StepRunner::create(model, backend, scheduler));
   return std::unique_ptr<Engine>(
       std::make_unique<EngineThread>(options, std::move(scheduler), vocab_size, std::move(runner)));

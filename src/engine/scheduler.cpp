@@ -29,6 +29,11 @@ PrefixRoot root_of(const Sequence& sequence) {
   return root;
 }
 
+// Whether it ends with the step that computes all it knows; its last block is gone then.
+bool ends_at_once(const Sequence& sequence) {
+  return sequence.num_known() + (sequence.samples() ? 1 : 0) >= sequence.max_known;
+}
+
 // Where the next block of a sequence ends of which so many are found, or all of its tokens but the
 // last, whose row is wanted.
 int64_t end_of_next(const Sequence& sequence, int64_t num_found) {
@@ -300,17 +305,16 @@ bool Scheduler::follows(Sequence* sequence) {
   if (sequence->num_leaders >= kMaxLeaders || running_.empty()) return false;
   const KvCache::Found found = kv_.peek(sequence->tokens, sequence->root);
   const Sequence* leader = find_leader(*sequence, found);
-  if (leader == nullptr || leader->num_computed >= end_of_next(*sequence, found.num_blocks)) {
-    return false;
-  }
+  const int64_t end = end_of_next(*sequence, found.num_blocks);
+  if (leader == nullptr || leader->num_computed >= end) return false;
+  if (end % kBlockTokens != 0 && ends_at_once(*leader)) return false;
   const int64_t limit = std::min(sequence->num_known() - 1, leader->num_known());
   const auto differ = std::mismatch(sequence->tokens.begin(), sequence->tokens.begin() + limit,
                                     leader->tokens.begin());
   const int64_t num_common = differ.first - sequence->tokens.begin();
   sequence->leader_id = leader->id;
-  sequence->awaited_tokens = num_common == sequence->num_known() - 1
-                                 ? num_common
-                                 : num_common / kBlockTokens * kBlockTokens;
+  const bool whole = num_common < sequence->num_known() - 1 || ends_at_once(*leader);
+  sequence->awaited_tokens = whole ? num_common / kBlockTokens * kBlockTokens : num_common;
   ++sequence->num_leaders;
   // Four times as long as the leader needs alone.
   const int64_t num_missing = sequence->awaited_tokens - leader->num_computed;

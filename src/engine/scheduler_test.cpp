@@ -302,6 +302,68 @@ TEST(SchedulerSharing, EqualPromptsAreComputedOnce) {
   EXPECT_EQ(driver.scheduler.stats().cached_tokens, 7u * 199);
 }
 
+// The choices of one request: its prompt once, then one row for each to sample from.
+TEST(SchedulerSharing, SixteenChoicesComputeThePromptOnce) {
+  for (const int32_t num_prompt : {2, 15, 16, 17, 33, 200}) {
+    SchedulerOptions options = make_options();
+    options.max_sequences = options.max_batch_tokens;
+    options.max_logit_rows = options.max_batch_tokens;
+    options.num_blocks = 128;
+    Driver driver(options);
+    Request request = make_request(0, 4);
+    request.prompt_ids = counting(num_prompt);
+    for (RequestId id = 1; id <= 16; ++id) driver.scheduler.admit(id, request, 1);
+    int num_tokens = 0, num_copies = 0;
+    while (!driver.scheduler.idle()) {
+      const StepPlan& plan = driver.plan();
+      num_copies += static_cast<int>(driver.scheduler.take_block_copies().size());
+      num_tokens += plan.num_tokens;
+      driver.commit(plan, 9);
+    }
+    EXPECT_EQ(num_tokens, num_prompt + 15 + 16 * 3) << num_prompt;
+    // No copy where whole blocks are all but the last token.
+    EXPECT_EQ(num_copies, (num_prompt - 1) % kBlockTokens == 0 ? 0 : 15) << num_prompt;
+  }
+}
+
+// A leader that ends with its first token leaves its whole blocks; nobody waits for more.
+TEST(SchedulerSharing, AnswersOfOneTokenWaitForWholeBlocksOnly) {
+  SchedulerOptions options = make_options();
+  options.max_sequences = 8;
+  Driver driver(options);
+  Request request = make_request(0, 1);
+  request.prompt_ids = counting(40);
+  for (RequestId id = 1; id <= 4; ++id) driver.scheduler.admit(id, request, 1);
+  std::vector<size_t> spans;
+  while (!driver.scheduler.idle()) {
+    const StepPlan& plan = driver.plan();
+    spans.push_back(plan.spans.size());
+    driver.commit(plan, 9);
+  }
+  EXPECT_EQ(spans, (std::vector<size_t>{1, 4}));  // 32 tokens, then 8 each
+}
+
+// With windows a prompt of 200 tokens needs blocks for all of it in one column and for the window
+// and a chunk in the others; what it gives back serves the next.
+TEST(SchedulerSharing, WindowsRunInTheBlocksOfWindowAndChunk) {
+  SchedulerOptions options = make_options();
+  options.cache_rules = {CacheRule{}, {CachePolicy::kWindow, 32, 0, 3}};
+  options.num_blocks = most_blocks(options.cache_rules, 256, options.max_batch_tokens);
+  ASSERT_EQ(options.num_blocks, 16 + 3 * 5);
+  Driver driver(options);
+  Request request = make_request(0, 40);
+  request.prompt_ids = counting(200);
+  driver.scheduler.admit(1, request, 1);
+  while (!driver.scheduler.idle()) {
+    const StepPlan& plan = driver.plan();
+    EXPECT_LE(driver.scheduler.kv_cache().pool().num_used(), options.num_blocks);
+    driver.commit(plan, 9);
+  }
+  driver.scheduler.admit(2, request, 1);
+  driver.plan();
+  EXPECT_EQ(driver.scheduler.find(2)->cached_tokens, 192);
+}
+
 TEST(SchedulerSharing, RequestsOfAnotherDomainComputeTheirOwn) {
   Driver driver(make_options());
   Request request = make_request(0, 3);

@@ -623,7 +623,7 @@ TEST(EngineSim, CreateRefusesNonsense) {
   options.kv_memory_bytes = 10;
   const auto small = Engine::create(model, backend, options, {});
   EXPECT_EQ(small.error().code, ErrorCode::kExhausted);
-  EXPECT_NE(small.error().message.find("64"), std::string::npos);
+  EXPECT_NE(small.error().message.find("256"), std::string::npos);
 }
 
 }  // namespace

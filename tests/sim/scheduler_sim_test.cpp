@@ -14,7 +14,7 @@
 
 #include "engine/scheduler.h"
 #include "engine/step_log.h"
-#include "sim/fake_model.h"
+#include "sim/group_kv.h"
 
 namespace headrace {
 namespace {
@@ -28,7 +28,7 @@ class Simulation {
       : random_(seed),
         options_(make_options()),
         scheduler_(options_),
-        kv_(options_.num_blocks),
+        kv_(options_.num_blocks, options_.cache_rules),
         log_(100'000, /*keep_requests=*/true) {}
 
   // Faults and arrivals for some steps, then only what is there until it is done.
@@ -51,6 +51,8 @@ class Simulation {
   }
 
   uint64_t digest() const { return digest_; }
+  int64_t num_forked() const { return kv_.num_copied(); }
+  bool has_groups() const { return options_.cache_rules.size() > 1; }
   bool met_protection() const {
     return most_preemptions_ > 0 && most_preemptions_ == options_.max_preemptions;
   }
@@ -77,11 +79,13 @@ class Simulation {
     options.max_sequences = static_cast<int>(range(1, 8));
     options.max_batch_tokens = static_cast<int>(range(options.max_sequences, 48));
     options.max_logit_rows = static_cast<int>(range(options.max_sequences, 16));
-    options.num_blocks = range(0, 1) == 0 ? range(2, 8) : range(4, 24);
+    options.cache_rules = random_rules();
+    const int64_t most = range(0, 1) == 0 ? range(2, 8) : range(4, 24);
     // Under pressure every request may grow to more than its share of the blocks.
     pressed_ = range(0, 3) == 0;
-    options.max_context =
-        pressed_ ? options.num_blocks * kBlockTokens : range(2, options.num_blocks * kBlockTokens);
+    options.max_context = pressed_ ? most * kBlockTokens : range(2, most * kBlockTokens);
+    options.num_blocks = std::max(
+        most, most_blocks(options.cache_rules, options.max_context, options.max_batch_tokens));
     options.max_preemptions = static_cast<int>(range(0, kMaxPreemptions));
     options.hash_key = {random_(), random_()};
     num_clients_ = static_cast<uint64_t>(range(0, 2) == 0 ? 1 : range(2, 5));
@@ -93,6 +97,25 @@ class Simulation {
       return kind == 2 ? 1 : (num_tokens - edge) / 8 + 1;
     };
     return options;
+  }
+
+  // A model of full attention, or one with windows and states beside it or alone.
+  std::vector<CacheRule> random_rules() {
+    const CacheRule full = {};
+    const CacheRule window{CachePolicy::kWindow, range(1, 60), 0, static_cast<int>(range(1, 3))};
+    const CacheRule state{CachePolicy::kState, 0, range(1, 4), static_cast<int>(range(1, 2))};
+    switch (range(0, 7)) {
+      case 0:
+        return {full, window};
+      case 1:
+        return {window};
+      case 2:
+        return {full, state};
+      case 3:
+        return {window, full, state};
+      default:
+        return {full};
+    }
   }
 
   void arrive() {
@@ -147,9 +170,7 @@ class Simulation {
     check_turns();
     if (testing::Test::HasFatalFailure()) return;
     scheduler_.take_tainted_blocks();
-    for (const BlockCopy& copy : scheduler_.take_block_copies()) {
-      kv_.copy_block(copy.from, copy.to);
-    }
+    kv_.copy(scheduler_.take_block_copies());
     std::vector<SpanResult> results = compute(plan);
     log_.committed(results, ++now_);
     scheduler_.commit(results, now_, &events_);
@@ -175,7 +196,6 @@ class Simulation {
       ASSERT_GE(span.num_rows, 1);
       const int64_t end = span.end_position();
       ASSERT_LE(end, sequence.num_known());
-      ASSERT_TRUE(scheduler_.kv_cache().covers(end, sequence.table));
       ASSERT_EQ(span.num_sampled, sequence.samples() && end == sequence.num_known() ? 1 : 0);
       ASSERT_EQ(span.rope_epoch, options_.rope_epoch(sequence.num_known()));
       if (span.num_scored > 0) {
@@ -252,11 +272,8 @@ class Simulation {
     for (size_t i = 0; i < plan.spans.size(); ++i) {
       const Span& span = plan.spans[i];
       const Sequence& sequence = *plan.sequences[i];
-      const auto tokens = std::span(sequence.tokens)
-                              .subspan(static_cast<size_t>(span.first_position),
-                                       static_cast<size_t>(span.num_rows));
       const std::vector<uint64_t> hashes =
-          kv_.run(span.tables[0], span.first_position, tokens,
+          kv_.run(span.tables, sequence.tokens, span.first_position, span.end_position(),
                   epoch_of(sequence.request, sequence.tokens.size()));
       for (int32_t row = 0; row < span.num_scored; ++row) {
         const uint64_t hash =
@@ -364,7 +381,7 @@ class Simulation {
   uint64_t num_clients_ = 1;
   const SchedulerOptions options_;
   Scheduler scheduler_;
-  HashKv kv_;
+  GroupKv kv_;
   StepLog log_;
   std::map<RequestId, Record> records_;
   std::set<RequestId> live_;
@@ -383,7 +400,9 @@ uint64_t num_schedules() {
 
 TEST(SchedulerSim, EveryScheduleKeepsItsPromises) {
   SchedulerStats total;
-  uint64_t num_protected = 0;  // schedules where a request was pre-empted as often as it can be
+  int64_t num_forked = 0;         // blocks that were copied
+  uint64_t cached_by_groups = 0;  // tokens found by models with several groups
+  uint64_t num_protected = 0;     // schedules where a request was pre-empted as often as it can be
   for (uint64_t seed = 1; seed <= num_schedules(); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Simulation simulation(seed);
@@ -396,6 +415,8 @@ TEST(SchedulerSim, EveryScheduleKeepsItsPromises) {
     total.num_turns_given += simulation.stats().num_turns_given;
     total.num_followed += simulation.stats().num_followed;
     num_protected += simulation.met_protection() ? 1 : 0;
+    num_forked += simulation.num_forked();
+    if (simulation.has_groups()) cached_by_groups += simulation.stats().cached_tokens;
   }
   fmt::print(
       "{} steps, {} pre-emptions, {} of them to give way, {} followed, {} epoch restarts, {} "
@@ -410,6 +431,8 @@ TEST(SchedulerSim, EveryScheduleKeepsItsPromises) {
   EXPECT_GT(total.cached_tokens, num_schedules() / 10);
   EXPECT_GT(total.num_turns_given, num_schedules() / 10);
   EXPECT_GT(total.num_followed, num_schedules() / 10);
+  EXPECT_GT(num_forked, static_cast<int64_t>(num_schedules()) / 10);
+  EXPECT_GT(cached_by_groups, num_schedules() / 10);
 }
 
 TEST(SchedulerSim, EqualSeedsGiveEqualEvents) {
