@@ -20,9 +20,6 @@ PORT ?= 8080
 ARGS ?=
 export FUZZ_SECONDS
 
-ifneq ($(wildcard $(CURDIR)/../shared/golden),)
-export HEADRACE_GOLDEN ?= $(abspath $(CURDIR)/../shared/golden)
-endif
 export HEADRACE_PYTHON ?= $(CURDIR)/.venv/bin/python
 
 .PHONY: run build test test-asan test-tsan check bench fuzz format clean

@@ -64,6 +64,7 @@ function(headrace_test name)
   endif()
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE headrace_flags ${ARG_DEPS} GTest::gtest_main)
+  add_dependencies(${name} golden_data)
   target_compile_definitions(${name} PRIVATE HEADRACE_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST
     PROPERTIES TIMEOUT ${ARG_TIMEOUT} PROCESSORS ${ARG_PROCESSORS} LABELS "${ARG_LABELS}")

@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
-"""Packs the golden folders that the repository keeps into one file: tests/data/golden/dense.tar.zst.
+"""Packs the recorded results that the repository keeps: OUT/dense.tar.zst, others.tar.zst, recorded.tar.zst.
 
-    python tools/pack_golden.py GOLDEN GGUFS tests/data/golden/dense.tar.zst [--limit-mib 8]
+    python tools/pack_golden.py GOLDEN GGUFS tests/data/golden [--limit-mib 16] [--only others,recorded]
 
-GOLDEN/tiny and GOLDEN/quant hold checkpoints with recorded results, GGUFS the files that make_tiny_ggufs.py wrote
-(--type bf16). Folders whose model_type this version does not run are left out. One solid archive: the checkpoints share
-most of their random weights. The same input gives the same bytes.
+dense: checkpoints of GOLDEN/tiny and GOLDEN/quant whose model_type this version runs, with their results, and GGUFS, the
+files that make_tiny_ggufs.py wrote (--type bf16). others: the rest of them, and the adapters of GOLDEN/lora. recorded:
+results for files that tests fetch: token ids, rendered chat templates (without the templates, which are others' work: their
+SHA-256 and file name instead), greedy ids, log-probs and perplexity of real models, and the text that was scored.
+Each is one solid archive, since checkpoints share most of their random weights. The same input gives the same bytes.
 """
 import argparse
+import hashlib
 import io
 import json
 import pathlib
@@ -20,16 +23,61 @@ from make_tiny_ggufs import ARCHITECTURES
 FILES = ("config.json", "config.v5.json", "expect.json", "expect.safetensors", "model.safetensors")
 
 
-def chosen_files(golden, ggufs):
-    """(name in the archive, path), sorted so that files that resemble each other are neighbours."""
+def checkpoints(golden, is_run):
+    """Files of the checkpoints whose model_type this version runs, or of the others."""
     files = []
     for kind in ("tiny", "quant"):
         for folder in sorted((golden / kind).iterdir()):
             config = json.loads((folder / "config.json").read_text())
-            if config["model_type"] in ARCHITECTURES:
+            if (config["model_type"] in ARCHITECTURES) == is_run:
                 files += [(f"{kind}/{folder.name}/{name}", folder / name) for name in FILES if (folder / name).exists()]
-    files += [(f"gguf/{path.name}", path) for path in sorted(ggufs.glob("*.gguf"))]
-    return sorted(files, key=lambda file: (pathlib.PurePath(file[0]).name, file[0]))
+    return files
+
+
+def dense(golden, ggufs):
+    files = checkpoints(golden, True) + [(f"gguf/{path.name}", path) for path in sorted(ggufs.glob("*.gguf"))]
+    return [(name, path.read_bytes()) for name, path in files]
+
+
+def others(golden, _):
+    adapters = [path for path in sorted((golden / "lora").rglob("*")) if path.is_file()]
+    files = checkpoints(golden, False) + [(str(path.relative_to(golden)), path) for path in adapters]
+    return [(name, path.read_bytes()) for name, path in files]
+
+
+def without_template(path):
+    """A file of recorded renderings that names its template instead of holding it."""
+    recorded = json.loads(path.read_text())
+    if "template" not in recorded:
+        return path.read_bytes()
+    source = recorded.pop("template").encode()
+    recorded = {"template_file": f"{path.stem}.jinja", "template_sha256": hashlib.sha256(source).hexdigest(), **recorded}
+    return (json.dumps(recorded, ensure_ascii=False) + "\n").encode()
+
+
+def recorded(golden, _):
+    files = [golden / "text.txt", *sorted((golden / "tokenizers").iterdir()), *sorted((golden / "real").iterdir())]
+    templates = sorted((golden / "templates").iterdir())
+    return ([(str(path.relative_to(golden)), path.read_bytes()) for path in files]
+            + [(f"templates/{path.name}", without_template(path)) for path in templates])
+
+
+def pack(files, limit_mib, out):
+    """Sorted so that files that resemble each other are neighbours."""
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w", format=tarfile.USTAR_FORMAT) as tar:
+        for name, data in sorted(files, key=lambda file: (pathlib.PurePath(file[0]).name, file[0])):
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    size = len(archive.getvalue())
+    packed = subprocess.run(["zstd", "-19", "--long=27", f"--stream-size={size}", "-q", "-c"], input=archive.getvalue(),
+                            stdout=subprocess.PIPE, check=True).stdout
+    if len(packed) > limit_mib * 2**20:
+        sys.exit(f"{out.name}: {len(packed)} bytes packed, but at most {limit_mib} MiB are allowed")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_bytes(packed)
+    print(f"{out.name}: {len(files)} files, {size} bytes packed into {len(packed)}")
 
 
 def main():
@@ -37,23 +85,12 @@ def main():
     parser.add_argument("golden", type=pathlib.Path)
     parser.add_argument("ggufs", type=pathlib.Path)
     parser.add_argument("out", type=pathlib.Path)
-    parser.add_argument("--limit-mib", type=float, default=8)
+    parser.add_argument("--limit-mib", type=float, default=16)
+    parser.add_argument("--only", default="dense,others,recorded")
     options = parser.parse_args()
-    archive = io.BytesIO()
-    with tarfile.open(fileobj=archive, mode="w", format=tarfile.USTAR_FORMAT) as tar:
-        for name, path in chosen_files(options.golden, options.ggufs):
-            info = tarfile.TarInfo(name)
-            data = path.read_bytes()
-            info.size = len(data)
-            tar.addfile(info, io.BytesIO(data))
-    size = len(archive.getvalue())
-    packed = subprocess.run(["zstd", "-19", "--long=27", f"--stream-size={size}", "-q", "-c"], input=archive.getvalue(),
-                            stdout=subprocess.PIPE, check=True).stdout
-    if len(packed) > options.limit_mib * 2**20:
-        sys.exit(f"{len(packed)} bytes packed, but at most {options.limit_mib} MiB are allowed")
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_bytes(packed)
-    print(f"{size} bytes packed into {len(packed)}")
+    archives = {"dense": dense, "others": others, "recorded": recorded}
+    for name in options.only.split(","):
+        pack(archives[name](options.golden, options.ggufs), options.limit_mib, options.out / f"{name}.tar.zst")
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
 // Every quantised layout of the golden data: each recorded weight must be dequantised bit for bit.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <string>
 #include <vector>
 
 #include "base/numeric.h"
+#include "base/testing/golden.h"
 #include "checkpoint/quantisation.h"
 #include "checkpoint/weight_rows.h"
 
@@ -15,11 +15,6 @@ namespace headrace {
 namespace {
 
 namespace fs = std::filesystem;
-
-fs::path golden_folder() {
-  if (const char* given = std::getenv("HEADRACE_GOLDEN")) return given;
-  return fs::path(HEADRACE_SOURCE_DIR) / ".." / "shared" / "golden";
-}
 
 std::vector<float> expected_values(const TensorView& view) {
   std::vector<float> values(static_cast<size_t>(view.num_elements()));
@@ -82,10 +77,8 @@ int check_layout(const fs::path& folder) {
 }
 
 TEST(GoldenQuant, EveryLayoutDequantisesBitForBit) {
-  const fs::path quant = golden_folder() / "quant";
-  if (!fs::exists(quant)) GTEST_SKIP() << "no golden data at " << quant << ": set HEADRACE_GOLDEN";
   int num_layouts = 0;
-  for (const auto& entry : fs::directory_iterator(quant)) {
+  for (const auto& entry : fs::directory_iterator(test::golden_root() / "quant")) {
     SCOPED_TRACE(entry.path().filename().string());
     const int num_checked = check_layout(entry.path());
     EXPECT_GE(num_checked, 7);
@@ -96,10 +89,8 @@ TEST(GoldenQuant, EveryLayoutDequantisesBitForBit) {
 }
 
 TEST(GoldenQuant, TinyCheckpointsOpenAndUnquantisedWeightsAreDense) {
-  const fs::path tiny = golden_folder() / "tiny";
-  if (!fs::exists(tiny)) GTEST_SKIP() << "no golden data at " << tiny << ": set HEADRACE_GOLDEN";
   int num_opened = 0;
-  for (const auto& entry : fs::directory_iterator(tiny)) {
+  for (const auto& entry : fs::directory_iterator(test::golden_root() / "tiny")) {
     const auto checkpoint = Checkpoint::open(entry.path().string());
     ASSERT_TRUE(checkpoint.ok()) << checkpoint.error().message;
     EXPECT_FALSE((*checkpoint)->names().empty());

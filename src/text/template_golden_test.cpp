@@ -46,18 +46,18 @@ void check_one(const ChatTemplate& chat_template, std::string_view now,
 }
 
 TEST(TemplateGolden, EqualsTransformersByteForByte) {
-  const auto golden = test::golden_folder();
-  if (!golden) GTEST_SKIP() << "no golden folder: set HEADRACE_GOLDEN";
-  const json::object conversations =
-      json::parse(test::read_file(*golden / "templates" / "conversations.json")).as_object();
+  const json::object conversations = test::recorded("templates/conversations.json");
   Counts counts;
   int num_templates = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(*golden / "templates")) {
+  const auto folder = test::golden_root() / "templates";
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     if (entry.path().stem() == "conversations") continue;
     ++num_templates;
-    const json::object file = json::parse(test::read_file(entry.path())).as_object();
-    const auto chat_template = ChatTemplate::create(text_of(file.at("template")),
-                                                    json::serialize(file.at("special_tokens")));
+    const json::object file = test::recorded("templates/" + entry.path().filename().string());
+    const auto source = test::template_of(file);
+    if (!source) GTEST_SKIP() << "set HEADRACE_TEST_TEMPLATES: tools/fetch_templates.py";
+    const auto chat_template =
+        ChatTemplate::create(*source, json::serialize(file.at("special_tokens")));
     ASSERT_TRUE(chat_template.ok()) << entry.path() << ": " << chat_template.error().message;
     for (const auto& [name, expected] : file.at("rendered").as_object()) {
       SCOPED_TRACE(entry.path().stem().string() + " / " + std::string(name));

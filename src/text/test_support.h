@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/testing/golden.h"
 #include "checkpoint/checkpoint.h"
 #include "text/tokenizer.h"
 
@@ -21,13 +22,9 @@ inline std::string read_file(const std::filesystem::path& path) {
   return std::string(std::istreambuf_iterator<char>(file), {});
 }
 
-// HEADRACE_GOLDEN, else the folder beside the repository; nothing if there is none.
-inline std::optional<std::filesystem::path> golden_folder() {
-  const char* given = std::getenv("HEADRACE_GOLDEN");
-  const std::filesystem::path folder =
-      given ? given : std::filesystem::path(HEADRACE_SOURCE_DIR) / ".." / "shared" / "golden";
-  if (!std::filesystem::is_directory(folder)) return std::nullopt;
-  return folder;
+// The recorded results of one kind: "tokenizers/qwen3.json".
+inline boost::json::object recorded(const std::string& name) {
+  return boost::json::parse(read_file(golden_root() / name)).as_object();
 }
 
 inline std::optional<std::filesystem::path> folder_from(const char* variable) {
@@ -44,6 +41,15 @@ inline std::vector<int32_t> ids_of(const boost::json::value& value) {
   std::vector<int32_t> ids;
   for (const boost::json::value& id : value.as_array()) ids.push_back(id.to_number<int32_t>());
   return ids;
+}
+
+// The template that recorded renderings belong to: it is in the file, or in the folder that
+// tools/fetch_templates.py filled and HEADRACE_TEST_TEMPLATES names; nothing if there is none.
+inline std::optional<std::string> template_of(const boost::json::object& recorded) {
+  if (const boost::json::value* text = recorded.if_contains("template")) return text_of(*text);
+  const auto folder = folder_from("HEADRACE_TEST_TEMPLATES");
+  if (!folder) return std::nullopt;
+  return read_file(*folder / text_of(recorded.at("template_file")));
 }
 
 // The vocabulary of a GGUF file; views point into the checkpoint.

@@ -64,16 +64,13 @@ void check_streams(const Tokenizer& tokenizer, const json::object& golden) {
 class JsonGolden : public testing::TestWithParam<const char*> {};
 
 TEST_P(JsonGolden, IdsTextAndStreams) {
-  const auto golden = test::golden_folder();
-  if (!golden) GTEST_SKIP() << "no golden folder: set HEADRACE_GOLDEN";
   const auto folder = test::folder_from("HEADRACE_TEST_TOKENIZERS");
   if (!folder) {
     GTEST_SKIP()
         << "set HEADRACE_TEST_TOKENIZERS to a folder that tools/fetch_tokenizers.py filled";
   }
   const std::string name = std::string(GetParam()) + ".json";
-  const json::object expected =
-      json::parse(test::read_file(*golden / "tokenizers" / name)).as_object();
+  const json::object expected = test::recorded("tokenizers/" + name);
   const auto tokenizer = Tokenizer::from_json(test::read_file(*folder / name));
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().message;
   check_texts(**tokenizer, expected);
@@ -91,12 +88,9 @@ struct GgufCase {
 class GgufGolden : public testing::TestWithParam<GgufCase> {};
 
 TEST_P(GgufGolden, IdsTextAndStreams) {
-  const auto golden = test::golden_folder();
-  if (!golden) GTEST_SKIP() << "no golden folder: set HEADRACE_GOLDEN";
   const auto folder = test::folder_from("HEADRACE_TEST_MODELS");
   if (!folder) GTEST_SKIP() << "set HEADRACE_TEST_MODELS to a folder with " << GetParam().model;
-  const json::object expected =
-      json::parse(test::read_file(*golden / "tokenizers" / GetParam().golden)).as_object();
+  const json::object expected = test::recorded(std::string("tokenizers/") + GetParam().golden);
   const auto checkpoint = Checkpoint::open((*folder / GetParam().model).string());
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.error().message;
   const auto tokenizer = Tokenizer::from_gguf(test::vocabulary_of(**checkpoint));

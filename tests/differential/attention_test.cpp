@@ -248,14 +248,30 @@ struct Inputs {
   }
 };
 
+// Where a sequence is cut into steps of `chunk` tokens. Long sequences token by token: only their
+// first and last tokens and those around each split, and the rest between them in one piece.
+std::vector<int64_t> cuts(int64_t num_tokens, int64_t chunk) {
+  constexpr int64_t kLong = 600, kAround = 9;
+  std::vector<int64_t> ends;
+  for (int64_t end = chunk; end < num_tokens; end += chunk) {
+    const int64_t in_split = end % cpu::kKvSplit;
+    const bool is_near =
+        in_split <= kAround || in_split >= cpu::kKvSplit - kAround || num_tokens - end <= kAround;
+    if (chunk > 1 || num_tokens < kLong || is_near) ends.push_back(end);
+  }
+  ends.push_back(num_tokens);
+  return ends;
+}
+
 // All tokens in chunks.
 std::vector<float> run_chunks(Backend& backend, const Case& setup, const Inputs& in,
                               int64_t chunk) {
   std::vector<float> out(out_size(setup), NAN);
   Sequence sequence(backend, setup);
-  for (int64_t first = 0; first < setup.num_tokens; first += chunk) {
-    sequence.run(in.qkv, first, std::min(first + chunk, setup.num_tokens),
-                 setup.sinks ? in.sinks.data() : nullptr, &out);
+  int64_t first = 0;
+  for (const int64_t end : cuts(setup.num_tokens, chunk)) {
+    sequence.run(in.qkv, first, end, setup.sinks ? in.sinks.data() : nullptr, &out);
+    first = end;
   }
   return out;
 }

@@ -6,7 +6,6 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -14,6 +13,7 @@
 
 #include "backend/cpu/cpu_backend.h"
 #include "base/json.h"
+#include "base/testing/golden.h"
 #include "checkpoint/checkpoint.h"
 #include "sim/collector.h"
 
@@ -22,10 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-fs::path tiny_folder() {
-  if (const char* given = std::getenv("HEADRACE_GOLDEN")) return fs::path(given) / "tiny";
-  return fs::path(HEADRACE_SOURCE_DIR) / "../shared/golden/tiny";
-}
+fs::path tiny_folder() { return test::golden_root() / "tiny"; }
 
 // Full attention, windows beside it and alone, and rope tables that change as a sequence grows.
 const std::vector<std::string>& model_names() {
@@ -138,7 +135,6 @@ void expect_invariant(const fs::path& folder, const std::string& isa, Met* met) 
 }
 
 TEST(EngineDifferential, BitsDoNotDependOnTheSchedule) {
-  if (!fs::exists(tiny_folder())) GTEST_SKIP() << "no golden folder: set HEADRACE_GOLDEN";
   int num_run = 0;
   Met met;
   for (const std::string& name : model_names()) {
@@ -160,7 +156,6 @@ std::vector<int32_t> to_ids(const boost::json::value& array) {
 }
 
 TEST(EngineDifferential, GreedyIdsAreThoseOfTransformers) {
-  if (!fs::exists(tiny_folder())) GTEST_SKIP() << "no golden folder: set HEADRACE_GOLDEN";
   int num_prompts = 0;
   for (const std::string& name : model_names()) {
     std::stringstream text;

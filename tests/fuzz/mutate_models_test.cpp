@@ -262,7 +262,7 @@ TEST_F(MutateModels, CountsWhatIsAllocated) {
 // Half of the cases change keys alone, a quarter bytes alone, a quarter both.
 TEST_F(MutateModels, Gguf) {
   const std::vector<GgufModel> models = gguf_models();
-  run(10'000, [&](std::mt19937_64& random) {
+  run(3'000, [&](std::mt19937_64& random) {
     const GgufModel& model = models[random() % models.size()];
     const uint64_t kind = random() % 4;
     const Seed file = gguf_file(model, kind == 0 ? model.keys : mutate_keys(model, random));
@@ -273,7 +273,7 @@ TEST_F(MutateModels, Gguf) {
 
 // Networks of odd sizes, half of them with changed keys.
 TEST_F(MutateModels, GgufOfOddSizes) {
-  run(2'000, [&](std::mt19937_64& random) {
+  run(600, [&](std::mt19937_64& random) {
     const GgufModel model = resized_gguf_model(random);
     return Case{gguf_file(model, random() % 2 == 0 ? model.keys : mutate_keys(model, random)).bytes,
                 {}};
@@ -281,7 +281,7 @@ TEST_F(MutateModels, GgufOfOddSizes) {
 }
 
 TEST_F(MutateModels, SafetensorsOfOddSizes) {
-  run(2'000, [&](std::mt19937_64& random) {
+  run(600, [&](std::mt19937_64& random) {
     const SafetensorsModel model = resized_safetensors_model(random);
     return Case{model.seeds.front().bytes,
                 random() % 2 == 0 ? model.config : mutate_config(model.config, random)};
@@ -290,7 +290,7 @@ TEST_F(MutateModels, SafetensorsOfOddSizes) {
 
 TEST_F(MutateModels, SafetensorsAndConfig) {
   const std::vector<SafetensorsModel> models = safetensors_models();
-  run(10'000, [&](std::mt19937_64& random) {
+  run(3'000, [&](std::mt19937_64& random) {
     const SafetensorsModel& model = models[random() % models.size()];
     const uint64_t kind = random() % 4;
     const Bytes bytes = kind <= 1 ? mutate(model.seeds, random) : model.seeds.front().bytes;

@@ -175,7 +175,7 @@ class EqualityTest : public testing::TestWithParam<std::string> {
 
 TEST_P(EqualityTest, AloneBatchedChunkedRestartedGiveTheSameBits) {
   int num_checked = 0;
-  for (const std::string& folder : entries(packed_root(), "tiny")) {
+  for (const std::string& folder : entries(test::dense_root(), "tiny")) {
     check(folder);
     ++num_checked;
   }
@@ -184,7 +184,7 @@ TEST_P(EqualityTest, AloneBatchedChunkedRestartedGiveTheSameBits) {
 
 TEST_P(EqualityTest, QuantisedWeightsToo) {
   int num_checked = 0;
-  for (const std::string& folder : entries(packed_root(), "quant")) {
+  for (const std::string& folder : entries(test::dense_root(), "quant")) {
     check(folder);
     ++num_checked;
   }
@@ -195,7 +195,7 @@ TEST_P(EqualityTest, QuantisedWeightsToo) {
 // it had been given whole.
 TEST_P(EqualityTest, GrowingPastARopeSwitchEqualsStartingThere) {
   for (const char* name : {"phi3_longrope", "llama_dynamic"}) {
-    const auto model = load(packed_root() + "/tiny/" + name, *backend_);
+    const auto model = load((test::dense_root() / "tiny" / name).string(), *backend_);
     ASSERT_NE(model, nullptr);
     std::vector<int32_t> ids;
     for (int32_t i = 0; i < 56; ++i) ids.push_back((i * 37 + 5) % 256);

@@ -30,7 +30,7 @@ class GgufTest : public testing::TestWithParam<std::string> {
     for (const std::string& file : files) {
       SCOPED_TRACE(file);
       const std::string name = std::filesystem::path(file).stem().string();
-      const auto golden = read_golden(packed_root() + "/tiny/" + name);
+      const auto golden = read_golden((test::dense_root() / "tiny" / name).string());
       const auto checkpoint = Checkpoint::open(file);
       if (!golden.ok() || !checkpoint.ok()) {
         ADD_FAILURE() << (golden.ok() ? checkpoint.error() : golden.error()).message;
@@ -62,13 +62,13 @@ std::optional<std::vector<std::string>> made_by_python(const std::string& type) 
   const std::string out = temporary_folder("made-" + type);
   const std::string command =
       fmt::format("{} '{}/tools/make_tiny_ggufs.py' '{}/tiny' '{}' --type {}", quoted,
-                  HEADRACE_SOURCE_DIR, packed_root(), out, type);
+                  HEADRACE_SOURCE_DIR, test::dense_root().string(), out, type);
   EXPECT_EQ(0, std::system(command.c_str())) << command;
   return entries(out, "");
 }
 
 TEST_P(GgufTest, FilesOfTheArchiveGiveTheOriginalsResults) {
-  const auto files = entries(packed_root(), "gguf");
+  const auto files = entries(test::dense_root(), "gguf");
   EXPECT_EQ(run(files), static_cast<int>(files.size()));
   EXPECT_GE(files.size(), families().size());
 }

@@ -1,28 +1,19 @@
-// Where the golden tests find their folders, and the back ends they run on. Test-only.
-//
-// tests/data/golden/dense.tar.zst (see tools/pack_golden.py) is unpacked once per process into a
-// temporary folder that is removed at exit. A larger collection with the same shape is found
-// through HEADRACE_GOLDEN, else beside the repository.
+// Recorded results for the golden tests, and the back ends they run on. Test-only.
 #pragma once
 
 #include <gtest/gtest.h>
 
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "backend/backend.h"
+#include "base/testing/golden.h"
 
 namespace headrace::golden {
 
-// Root of the unpacked archive: tiny/, quant/, gguf/.
-const std::string& packed_root();
-// Root of the larger collection, if there is one.
-std::optional<std::string> shared_root();
-
 // Folders (or files) directly under root/kind, sorted by name; empty if there is no such folder.
-std::vector<std::string> entries(const std::string& root, const std::string& kind);
+std::vector<std::string> entries(const std::filesystem::path& root, const std::string& kind);
 std::string file_name(const std::string& path);  // last component
 
 // A fresh temporary folder, removed at exit.

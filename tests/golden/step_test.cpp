@@ -70,8 +70,8 @@ class Stepper {
 };
 
 std::vector<std::string> all_models() {
-  std::vector<std::string> paths = entries(packed_root(), "tiny");
-  for (const std::string& path : entries(packed_root(), "quant")) paths.push_back(path);
+  std::vector<std::string> paths = entries(test::dense_root(), "tiny");
+  for (const std::string& path : entries(test::dense_root(), "quant")) paths.push_back(path);
   return paths;
 }
 

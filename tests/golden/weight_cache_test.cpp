@@ -82,8 +82,8 @@ std::string fresh_folder(const std::string& name) {
 class WeightCacheTest : public testing::Test {
  protected:
   void SetUp() override {
-    models_ = entries(packed_root(), "gguf");
-    for (const std::string& path : entries(packed_root(), "tiny")) {
+    models_ = entries(test::dense_root(), "gguf");
+    for (const std::string& path : entries(test::dense_root(), "tiny")) {
       if (fs::exists(path + "/config.json")) models_.push_back(path);
     }
     ASSERT_GE(models_.size(), 20u);

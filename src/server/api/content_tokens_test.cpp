@@ -66,17 +66,15 @@ constexpr const char* kTemplates[] = {
 class ContentTokensOf : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    const auto golden = test::golden_folder();
     const auto models = test::folder_from("HEADRACE_TEST_MODELS");
-    if (!golden || !models) GTEST_SKIP() << "set HEADRACE_GOLDEN and HEADRACE_TEST_MODELS";
-    const auto path = *golden / "templates" / (std::string(GetParam()) + ".json");
-    const json::value row = json::parse(test::read_file(path));
-    const std::string source = json::value_to<std::string>(row.at("template"));
+    const auto source =
+        test::template_of(test::recorded("templates/" + std::string(GetParam()) + ".json"));
+    if (!source || !models) GTEST_SKIP() << "set HEADRACE_TEST_MODELS, HEADRACE_TEST_TEMPLATES";
     auto opened = Checkpoint::open((*models / "qwen2.5-coder-0.5b.gguf").string());
     ASSERT_TRUE(opened.ok()) << opened.error().message;
     checkpoint_ = std::move(opened).value();
-    plain_ = bundle_of(*checkpoint_, source, ContentTokens::kPlain);
-    special_ = bundle_of(*checkpoint_, source, ContentTokens::kSpecial);
+    plain_ = bundle_of(*checkpoint_, *source, ContentTokens::kPlain);
+    special_ = bundle_of(*checkpoint_, *source, ContentTokens::kSpecial);
   }
 
   std::unique_ptr<Checkpoint> checkpoint_;
