@@ -3,83 +3,20 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <numeric>
 #include <random>
+
+#include "engine/testing/cache_fixture.h"
+#include "model/testing/cache_models.h"
 
 namespace headrace {
 namespace {
 
-using Policy = CachePolicy;
-
-std::vector<int32_t> iota_tokens(int32_t count, int32_t first = 0) {
-  std::vector<int32_t> tokens(static_cast<size_t>(count));
-  std::iota(tokens.begin(), tokens.end(), first);
-  return tokens;
-}
-
-KvCacheOptions options_of(int64_t num_blocks, std::vector<CacheRule> rules = {CacheRule{}}) {
-  KvCacheOptions options;
-  options.num_blocks = num_blocks;
-  options.rules = std::move(rules);
-  options.max_chunk = 64;
-  return options;
-}
-
-constexpr CacheRule kFull = {};
-constexpr CacheRule window_of(int64_t window, int columns = 1) {
-  return {Policy::kWindow, window, 0, columns};
-}
-constexpr CacheRule state_every(int64_t blocks) { return {Policy::kState, 0, blocks, 1}; }
-
-// A cache and what a sequence of an engine does with it.
-class Fixture {
- public:
-  explicit Fixture(const KvCacheOptions& options) : cache(options) {}
-
-  BlockTable begin(const PrefixRoot& root = {}, int64_t num_prompt = 1) {
-    BlockTable table;
-    cache.begin(cache.root(root), num_prompt, &table);
-    return table;
-  }
-  int64_t match(const std::vector<int32_t>& tokens, BlockTable* table,
-                const PrefixRoot& root = {}) {
-    *table = begin(root, std::ssize(tokens));
-    return cache.match(tokens, table);
-  }
-  // Computes the tokens from where the table is, in chunks, each published.
-  void compute(const std::vector<int32_t>& tokens, BlockTable* table, int64_t chunk = 64) {
-    while (table->num_computed < std::ssize(tokens)) {
-      ASSERT_TRUE(cache.reserve(std::ssize(tokens), table));
-      const int64_t left = std::ssize(tokens) - table->num_computed;
-      const int64_t count = cache.limit_chunk(std::min(chunk, left), *table);
-      cache.prepare(count, table);
-      cache.commit(tokens, table->num_computed + count, table);
-    }
-  }
-  BlockTable run(const std::vector<int32_t>& tokens, const PrefixRoot& root = {},
-                 int64_t chunk = 64) {
-    BlockTable table;
-    match(tokens, &table, root);
-    compute(tokens, &table, chunk);
-    return table;
-  }
-  // A sequence that came and went.
-  void visit(const std::vector<int32_t>& tokens, const PrefixRoot& root = {}) {
-    BlockTable table = run(tokens, root);
-    cache.release(&table);
-  }
-  int64_t found(const std::vector<int32_t>& tokens, const PrefixRoot& root = {}) const {
-    return cache.peek(tokens, cache.root(root)).num_blocks;
-  }
-  void expect_sound(std::vector<const BlockTable*> holders) const {
-    const Status status = cache.check(holders);
-    EXPECT_TRUE(status.ok()) << status.error().message;
-    const BlockPool& pool = cache.pool();
-    EXPECT_EQ(pool.num_free() + pool.num_used() + pool.num_cached(), pool.num_total());
-  }
-
-  KvCache cache;
-};
+using testing::CacheFixture;
+using testing::iota_tokens;
+using testing::kFull;
+using testing::options_of;
+using testing::state_every;
+using testing::window_of;
 
 int64_t num_held(const TableColumn& column) {
   return std::count_if(column.blocks.begin(), column.blocks.end(),
@@ -87,7 +24,7 @@ int64_t num_held(const TableColumn& column) {
 }
 
 TEST(KvCache, ReserveIsAllOrNothing) {
-  Fixture f(options_of(4));
+  CacheFixture f(options_of(4));
   BlockTable a = f.begin(), b = f.begin();
   EXPECT_EQ(f.cache.missing(33, a), 3);
   EXPECT_TRUE(f.cache.reserve(33, &a));
@@ -107,7 +44,7 @@ TEST(KvCache, ReserveIsAllOrNothing) {
 }
 
 TEST(KvCache, MatchFindsFullBlocksAndLeavesOneTokenToCompute) {
-  Fixture f(options_of(8));
+  CacheFixture f(options_of(8));
   const std::vector<int32_t> tokens = iota_tokens(50);
   const BlockTable a = f.run(tokens);
   EXPECT_EQ(a.num_published, 3);
@@ -124,7 +61,7 @@ TEST(KvCache, MatchFindsFullBlocksAndLeavesOneTokenToCompute) {
 }
 
 TEST(KvCache, EqualBlockAfterAnotherPrefixIsNotFound) {
-  Fixture f(options_of(8));
+  CacheFixture f(options_of(8));
   std::vector<int32_t> tokens = iota_tokens(40);
   f.visit(tokens);
   ASSERT_EQ(f.found(tokens), 2);
@@ -141,7 +78,7 @@ TEST(KvCache, PrefixesOfAnotherRootAreNotFound) {
       {"domain", 4, "adapter", "media"}, {"domain", 3, "", "media"},
       {"domain", 3, "adapter", ""},      {"domain", 3, "adaptermedia", ""},
       {"domainadapter", 3, "", "media"}, {}};
-  Fixture f(options_of(8));
+  CacheFixture f(options_of(8));
   f.visit(tokens, mine);
   EXPECT_EQ(f.found(tokens, mine), 2);
   for (const PrefixRoot& root : others) {
@@ -155,7 +92,7 @@ TEST(KvCache, NamesDependOnKeyAndNumerics) {
     KvCacheOptions options = options_of(4);
     options.key = key;
     options.numerics = numerics;
-    Fixture f(options);
+    CacheFixture f(options);
     return f.run(tokens).names.at(0);
   };
   const Digest name = name_of({1, 2}, "exact");
@@ -166,7 +103,7 @@ TEST(KvCache, NamesDependOnKeyAndNumerics) {
 }
 
 TEST(KvCache, ReleasedBlocksStayFindableUntilNeeded) {
-  Fixture f(options_of(4));
+  CacheFixture f(options_of(4));
   const std::vector<int32_t> tokens = iota_tokens(60);
   f.visit(tokens);
   EXPECT_EQ(f.cache.pool().num_cached(), 3);
@@ -184,7 +121,7 @@ TEST(KvCache, SameContentComputedTwiceEndsAsOneCopy) {
   for (const int columns : {0, 2}) {
     std::vector<CacheRule> rules = {kFull};
     if (columns > 0) rules.push_back(window_of(48, columns));
-    Fixture f(options_of(24, rules));
+    CacheFixture f(options_of(24, rules));
     const std::vector<int32_t> tokens = iota_tokens(40);
     BlockTable a = f.begin(), b = f.begin();
     ASSERT_TRUE(f.cache.reserve(40, &a));
@@ -208,7 +145,7 @@ TEST(KvCache, SameContentComputedTwiceEndsAsOneCopy) {
 }
 
 TEST(KvCache, DiscardTakesAwayOnlyWhatTheTableWroteItself) {
-  Fixture f(options_of(8));
+  CacheFixture f(options_of(8));
   const std::vector<int32_t> tokens = iota_tokens(70);
   const BlockTable first = f.run(iota_tokens(35));
   BlockTable second, third, fourth;
@@ -228,7 +165,7 @@ TEST(KvCache, DiscardTakesAwayOnlyWhatTheTableWroteItself) {
 }
 
 TEST(KvCache, AdvanceKeepsBlocksToOneself) {
-  Fixture f(options_of(8));
+  CacheFixture f(options_of(8));
   const std::vector<int32_t> tokens = iota_tokens(40);
   BlockTable a = f.begin();
   ASSERT_TRUE(f.cache.reserve(40, &a));
@@ -255,7 +192,7 @@ TEST(KvCache, ChosenPromptsMakeNoLongChains) {
   const auto longest_chain = [&](const HashKey& key) {
     KvCacheOptions options = options_of(kBlocks);
     options.key = key;
-    Fixture f(options);
+    CacheFixture f(options);
     for (const std::vector<int32_t>& tokens : chosen) f.visit(tokens);
     return f.cache.longest_chain();
   };
@@ -264,7 +201,7 @@ TEST(KvCache, ChosenPromptsMakeNoLongChains) {
 }
 
 TEST(KvCache, RollbackDropsTheEnd) {
-  Fixture f(options_of(20, {kFull, window_of(32)}));
+  CacheFixture f(options_of(20, {kFull, window_of(32)}));
   BlockTable a = f.begin();
   ASSERT_TRUE(f.cache.reserve(64, &a));
   f.cache.advance(20, &a);
@@ -276,7 +213,7 @@ TEST(KvCache, RollbackDropsTheEnd) {
 }
 
 TEST(KvCache, CheckSeesWhatIsWrong) {
-  Fixture f(options_of(12, {kFull, window_of(32)}));
+  CacheFixture f(options_of(12, {kFull, window_of(32)}));
   BlockTable a = f.begin();
   ASSERT_TRUE(f.cache.reserve(64, &a));
   f.cache.advance(64, &a);
@@ -297,7 +234,7 @@ TEST(KvCache, CheckSeesWhatIsWrong) {
 // --- Windows
 
 TEST(KvCacheWindow, BlocksOutOfSightAreGivenBackAndStayFindable) {
-  Fixture f(options_of(64, {kFull, window_of(32)}));
+  CacheFixture f(options_of(64, {kFull, window_of(32)}));
   const std::vector<int32_t> tokens = iota_tokens(200);
   BlockTable a = f.run(tokens);
   EXPECT_EQ(num_held(a.columns[0]), 13);
@@ -320,7 +257,7 @@ TEST(KvCacheWindow, BlocksOutOfSightAreGivenBackAndStayFindable) {
 TEST(KvCacheWindow, AChunkNeedsWindowAndChunkAndNoMore) {
   KvCacheOptions options = options_of(64, {kFull, window_of(32, 3)});
   options.max_chunk = 48;
-  Fixture f(options);
+  CacheFixture f(options);
   const std::vector<int32_t> tokens = iota_tokens(400);
   BlockTable a = f.begin();
   int64_t most = 0;
@@ -349,7 +286,7 @@ TEST(KvCacheWindow, NoSequenceHoldsMoreThanTheBound) {
     KvCacheOptions options = options_of(
         400, {kFull, window_of(1 + static_cast<int64_t>(random() % 90), 2), state_every(2)});
     options.max_chunk = 1 + static_cast<int64_t>(random() % 70);
-    Fixture f(options);
+    CacheFixture f(options);
     const std::vector<int32_t> tokens = iota_tokens(1 + static_cast<int32_t>(random() % 500));
     BlockTable table = f.begin();
     while (table.num_computed < std::ssize(tokens)) {
@@ -369,7 +306,7 @@ TEST(KvCacheWindow, NoSequenceHoldsMoreThanTheBound) {
 
 TEST(KvCacheWindow, AHitNeedsTheWholeWindowBeforeItsEnd) {
   // 30 blocks: a sequence of 13 full blocks and its windows, then pressure takes the oldest.
-  Fixture f(options_of(30, {kFull, window_of(32)}));
+  CacheFixture f(options_of(30, {kFull, window_of(32)}));
   const std::vector<int32_t> tokens = iota_tokens(201);
   BlockTable a = f.run(tokens);
   f.cache.release(&a);
@@ -389,7 +326,7 @@ TEST(KvCacheWindow, AHitNeedsTheWholeWindowBeforeItsEnd) {
 }
 
 TEST(KvCacheWindow, AModelOfWindowsAloneHasHitsToo) {
-  Fixture f(options_of(24, {window_of(32)}));
+  CacheFixture f(options_of(24, {window_of(32)}));
   const std::vector<int32_t> tokens = iota_tokens(300);
   BlockTable a = f.run(tokens);
   EXPECT_LE(f.cache.pool().num_used(), 3);
@@ -399,10 +336,37 @@ TEST(KvCacheWindow, AModelOfWindowsAloneHasHitsToo) {
   f.expect_sound({&a, &b});
 }
 
+// Gemma 3 270M at 8,192 tokens, by the numbers of its configuration: 15 of 18 layers see 512
+// tokens.
+TEST(KvCacheWindow, Gemma3At8kNeedsAThirdOfWhatAllLayersWould) {
+  const auto backend = testing::reference_backend();
+  const CacheLayout layout = plan_cache(testing::gemma3_270m(KvType::kBF16), *backend);
+  KvCacheOptions options = options_of(4000, layout.rules);
+  options.max_chunk = 512;
+  CacheFixture f(options);
+  const std::vector<int32_t> tokens = iota_tokens(8192);
+  BlockTable table = f.begin();
+  int64_t most_used = 0;
+  while (table.num_computed < 8192) {
+    ASSERT_TRUE(f.cache.reserve(8192, &table));
+    most_used = std::max(most_used, f.cache.pool().num_used());
+    f.cache.commit(tokens, table.num_computed + 512, &table);
+  }
+  const auto bytes = [&](int64_t num_blocks) {
+    return static_cast<double>(num_blocks) * static_cast<double>(layout.block_bytes);
+  };
+  const size_t layer_bytes = backend->kv_layer_bytes({KvType::kBF16, 1, 256});
+  const double before = 18.0 * static_cast<double>(layer_bytes) * (8192 / kBlockTokens);
+  EXPECT_LT(bytes(most_used) / before, 0.28);
+  EXPECT_LT(bytes(f.cache.pool().num_used()) / before, 0.23);
+  EXPECT_GT(bytes(f.cache.pool().num_used()) / before, 0.20);  // and not by holding too little
+  f.expect_sound({&table});
+}
+
 // --- State
 
 TEST(KvCacheState, StepsEndWhereStateIsKept) {
-  Fixture f(options_of(64, {kFull, state_every(4)}));
+  CacheFixture f(options_of(64, {kFull, state_every(4)}));
   BlockTable a = f.begin({}, 150);  // the last whole block of the prompt ends at 144
   std::vector<int64_t> ends;
   const std::vector<int32_t> tokens = iota_tokens(300);
@@ -418,7 +382,7 @@ TEST(KvCacheState, StepsEndWhereStateIsKept) {
 }
 
 TEST(KvCacheState, AHitIsWhereASnapshotIs) {
-  Fixture f(options_of(64, {kFull, state_every(4)}));
+  CacheFixture f(options_of(64, {kFull, state_every(4)}));
   const std::vector<int32_t> tokens = iota_tokens(150);
   BlockTable a = f.run(tokens);
   const std::vector<int32_t> state_of_a = a.columns[1].blocks;
@@ -445,7 +409,7 @@ TEST(KvCacheState, AHitIsWhereASnapshotIs) {
 }
 
 TEST(KvCacheState, WithinABlockStateStaysWhereItIs) {
-  Fixture f(options_of(16, {state_every(100)}));
+  CacheFixture f(options_of(16, {state_every(100)}));
   const std::vector<int32_t> tokens = iota_tokens(40);
   BlockTable a = f.begin();
   int32_t place = -1;
@@ -468,7 +432,7 @@ TEST(KvCacheState, WithinABlockStateStaysWhereItIs) {
 // --- Fork
 
 TEST(KvCacheFork, TheLastBlockIsCopied) {
-  Fixture f(options_of(32, {kFull, window_of(32, 2)}));
+  CacheFixture f(options_of(32, {kFull, window_of(32, 2)}));
   const std::vector<int32_t> tokens = iota_tokens(200);
   BlockTable a = f.run(tokens);
   BlockTable b;
@@ -494,7 +458,7 @@ TEST(KvCacheFork, TheLastBlockIsCopied) {
 }
 
 TEST(KvCacheFork, AWholeBlockThatIsPublishedIsOneCopyAgain) {
-  Fixture f(options_of(32));
+  CacheFixture f(options_of(32));
   const std::vector<int32_t> tokens = iota_tokens(192);
   BlockTable a = f.run(tokens);
   BlockTable b;
@@ -507,7 +471,7 @@ TEST(KvCacheFork, AWholeBlockThatIsPublishedIsOneCopyAgain) {
 
 TEST(KvCacheFork, NothingIsTakenWhereNothingIs) {
   const std::vector<int32_t> tokens = iota_tokens(40);
-  Fixture f(options_of(5));
+  CacheFixture f(options_of(5));
   BlockTable a = f.begin(), b = f.begin();
   ASSERT_TRUE(f.cache.reserve(40, &a));
   EXPECT_EQ(f.cache.fork(a, 39, &b), 0);  // not computed yet
@@ -520,7 +484,7 @@ TEST(KvCacheFork, NothingIsTakenWhereNothingIs) {
   ASSERT_TRUE(f.cache.reserve(32, &c));
   EXPECT_EQ(f.cache.fork(a, 39, &b), 0);  // no block is left
   f.expect_sound({&a, &b, &c});
-  Fixture state(options_of(16, {kFull, state_every(2)}));
+  CacheFixture state(options_of(16, {kFull, state_every(2)}));
   BlockTable leader = state.run(tokens), follower;
   ASSERT_EQ(state.match(tokens, &follower), 32);
   EXPECT_EQ(state.cache.fork(leader, 39, &follower), 32);  // its state is that after 40
@@ -530,7 +494,7 @@ TEST(KvCacheFork, NothingIsTakenWhereNothingIs) {
 // --- Promises
 
 TEST(KvCachePromise, WhatIsHeldAndWhatMayBeAskedForIsAlwaysTheBound) {
-  Fixture f(options_of(200, {kFull, window_of(40, 3)}));
+  CacheFixture f(options_of(200, {kFull, window_of(40, 3)}));
   const std::vector<int32_t> tokens = iota_tokens(400);
   BlockTable a = f.begin();
   const int64_t bound = most_blocks(f.cache.options().rules, 400, 64);
@@ -544,180 +508,6 @@ TEST(KvCachePromise, WhatIsHeldAndWhatMayBeAskedForIsAlwaysTheBound) {
   ASSERT_EQ(f.match(tokens, &b), 384);
   EXPECT_GE(f.cache.pool().num_used() + f.cache.promised(400, a) + f.cache.promised(400, b),
             bound + 3 * num_held(b.columns[1]));
-}
-
-// --- Law: whatever is reserved, computed, forked, found and released, in any order, the books
-// balance, each table holds what it sees, and a hit is what was written under the same tokens.
-
-class RandomUse {
- public:
-  RandomUse(uint64_t seed, std::vector<CacheRule> rules)
-      : random_(seed), f_(options(std::move(rules))), content_(kBlocks, 0) {}
-
-  void run(int num_steps) {
-    for (step_ = 0; step_ < num_steps && !testing::Test::HasFatalFailure(); ++step_) {
-      act();
-      std::vector<const BlockTable*> tables;
-      for (const Holder& holder : holders_) tables.push_back(&holder.table);
-      const Status status = f_.cache.check(tables);
-      ASSERT_TRUE(status.ok()) << "step " << step_ << ": " << status.error().message;
-      for (const Holder& holder : holders_) check_content(holder);
-    }
-  }
-  int64_t num_found() const { return num_found_; }
-  int64_t num_forked() const { return num_forked_; }
-
- private:
-  static constexpr int kBlocks = 60;
-  struct Holder {
-    std::vector<int32_t> tokens;
-    BlockTable table;
-  };
-
-  static KvCacheOptions options(std::vector<CacheRule> rules) {
-    KvCacheOptions options = options_of(kBlocks, std::move(rules));
-    options.max_chunk = 40;
-    return options;
-  }
-  // What a block of a column holds once the tokens up to `end` are computed.
-  static uint64_t content_of(const Holder& holder, size_t column, int64_t end) {
-    uint64_t hash = column + 1;
-    for (int64_t i = 0; i < end; ++i) {
-      hash = (hash ^ static_cast<uint64_t>(holder.tokens[static_cast<size_t>(i)])) *
-             0x9E3779B97F4A7C15u;
-    }
-    return hash;
-  }
-  size_t pick() { return random_() % holders_.size(); }
-
-  void act() {
-    const auto choice = random_() % 8;
-    if (holders_.empty() || (choice == 0 && holders_.size() < 6)) return arrive();
-    if (choice == 1) return leave();
-    if (choice == 2) return fork();
-    compute(holders_[pick()]);
-  }
-  void arrive() {
-    Holder holder;
-    const auto count = static_cast<int32_t>(1 + random_() % 150);
-    for (int32_t i = 0; i < count; ++i) {
-      holder.tokens.push_back(i < 70 ? 0 : static_cast<int32_t>(random_() % 2));
-    }
-    num_found_ += f_.match(holder.tokens, &holder.table);
-    holders_.push_back(std::move(holder));
-  }
-  void compute(Holder& holder) {
-    const int64_t total = std::ssize(holder.tokens);
-    if (holder.table.num_computed == total || !f_.cache.reserve(total, &holder.table)) return;
-    const int64_t wish = std::min<int64_t>(total - holder.table.num_computed,
-                                           1 + static_cast<int64_t>(random_() % 40));
-    const int64_t count = f_.cache.limit_chunk(wish, holder.table);
-    f_.cache.prepare(count, &holder.table);
-    write(holder, holder.table.num_computed + count);
-    f_.cache.commit(holder.tokens, holder.table.num_computed + count, &holder.table);
-  }
-  void write(const Holder& holder, int64_t end) {
-    for (size_t c = 0; c < holder.table.columns.size(); ++c) {
-      const bool is_state = is_state_column(c);
-      const int64_t first =
-          is_state ? (end - 1) / kBlockTokens : holder.table.num_computed / kBlockTokens;
-      for (int64_t i = first; i * kBlockTokens < end; ++i) {
-        const int64_t to = is_state ? end : std::min(end, (i + 1) * kBlockTokens);
-        const int32_t block_id = holder.table.tables[c][i];
-        ASSERT_GE(block_id, 0);
-        content_[static_cast<size_t>(block_id)] = content_of(holder, c, to);
-      }
-    }
-  }
-  void fork() {
-    Holder copy;
-    const Holder& from = holders_[pick()];
-    copy.tokens = from.tokens;
-    if (holders_.size() >= 6) return;
-    f_.match(copy.tokens, &copy.table);
-    const int64_t before = copy.table.num_computed;
-    const int64_t common = std::ssize(copy.tokens) - 1;
-    const BlockTable source = from.table;
-    const int64_t after = f_.cache.fork(source, common, &copy.table);
-    for (const BlockCopy& block : f_.cache.take_copies()) {
-      content_[static_cast<size_t>(block.to)] = content_[static_cast<size_t>(block.from)];
-    }
-    if (after > before) {
-      ++num_forked_;
-      // What the copy holds beyond its own tokens is the other's: as if it were not there.
-      for (size_t c = 0; c < copy.table.columns.size(); ++c) {
-        const int32_t block_id = copy.table.tables[c][before / kBlockTokens];
-        EXPECT_EQ(content_[static_cast<size_t>(block_id)],
-                  content_of(from, c,
-                             std::min<int64_t>(source.num_computed,
-                                               (before / kBlockTokens + 1) * kBlockTokens)));
-        content_[static_cast<size_t>(block_id)] = content_of(copy, c, after);
-      }
-    }
-    holders_.push_back(std::move(copy));
-  }
-  void leave() {
-    const size_t i = pick();
-    if (random_() % 4 == 0) {
-      f_.cache.discard(&holders_[i].table);
-      f_.cache.take_tainted();
-    } else {
-      f_.cache.release(&holders_[i].table);
-    }
-    holders_.erase(holders_.begin() + static_cast<int64_t>(i));
-  }
-  bool is_state_column(size_t column) const {
-    for (const CacheRule& rule : f_.cache.options().rules) {
-      if (column < static_cast<size_t>(rule.num_columns)) return rule.policy == Policy::kState;
-      column -= static_cast<size_t>(rule.num_columns);
-    }
-    return false;
-  }
-  // Every block that the next token sees was written under this sequence's tokens.
-  void check_content(const Holder& holder) const {
-    const int64_t computed = holder.table.num_computed;
-    for (size_t c = 0; c < holder.table.columns.size(); ++c) {
-      const TableColumn& column = holder.table.columns[c];
-      for (int64_t i = column.first; i * kBlockTokens < computed; ++i) {
-        const int32_t block_id = column.blocks[static_cast<size_t>(i)];
-        ASSERT_GE(block_id, 0);
-        const int64_t end =
-            is_state_column(c) ? computed : std::min(computed, (i + 1) * kBlockTokens);
-        ASSERT_EQ(content_[static_cast<size_t>(block_id)], content_of(holder, c, end))
-            << "step " << step_ << ", column " << c << ", block " << i;
-      }
-    }
-  }
-
-  std::mt19937_64 random_;
-  Fixture f_;
-  std::vector<uint64_t> content_;  // by block
-  std::vector<Holder> holders_;
-  int step_ = 0;
-  int64_t num_found_ = 0;
-  int64_t num_forked_ = 0;
-};
-
-TEST(KvCache, RandomUseKeepsTheBooksAndTheContents) {
-  const std::vector<std::vector<CacheRule>> models = {
-      {kFull},
-      {kFull, window_of(20, 2)},
-      {window_of(33)},
-      {kFull, state_every(2)},
-      {window_of(40, 2), kFull, state_every(3)},
-      {state_every(1)},
-  };
-  for (size_t i = 0; i < models.size(); ++i) {
-    SCOPED_TRACE(i);
-    RandomUse use(11 + i, models[i]);
-    use.run(4000);
-    EXPECT_GT(use.num_found(), 1000);
-    const bool has_state =
-        std::any_of(models[i].begin(), models[i].end(),
-                    [](const CacheRule& rule) { return rule.policy == Policy::kState; });
-    EXPECT_EQ(use.num_forked() > 50, !has_state);
-    if (HasFailure()) return;
-  }
 }
 
 }  // namespace

@@ -1,0 +1,92 @@
+// How sequences with equal beginnings share the work: who follows whom, and what a follower takes.
+#include <algorithm>
+
+#include "engine/scheduler.h"
+
+namespace headrace {
+namespace {
+
+constexpr int32_t kMaxLeaders = 4;  // that a sequence follows, one after another
+
+// Whether it ends with the step that computes all it knows; its last block is gone then.
+bool ends_at_once(const Sequence& sequence) {
+  return sequence.num_known() + (sequence.samples() ? 1 : 0) >= sequence.max_known;
+}
+
+// Where the next block of a sequence ends of which so many are found, or all of its tokens but the
+// last, whose row is wanted.
+int64_t end_of_next(const Sequence& sequence, int64_t num_found) {
+  return std::min((num_found + 1) * kBlockTokens, sequence.num_known() - 1);
+}
+
+}  // namespace
+
+// Takes a copy of the next block of who has computed it.
+void Scheduler::fork_leader(Sequence* sequence) {
+  const BlockTable& table = sequence->table;
+  const KvCache::Found found{table.num_published, table.name(table.num_published)};
+  const Sequence* leader = find_leader(*sequence, found);
+  const int64_t end = end_of_next(*sequence, found.num_blocks);
+  if (leader == nullptr || leader->num_computed < end) return;
+  sequence->num_computed = kv_.fork(leader->table, end, &sequence->table);
+}
+
+// Whether blocks computed now are of use to a later token: a rope table that changes with every
+// token gives none that can be found again, and publishing them would evict others.
+bool Scheduler::publishes(const Sequence& sequence) const {
+  const int64_t known = sequence.num_known();
+  return options_.rope_epoch(known + 1) == sequence.rope_epoch ||
+         (known > 1 && options_.rope_epoch(known - 1) == sequence.rope_epoch);
+}
+
+// Whether a waiting sequence goes on waiting for a leader, maybe a new one.
+bool Scheduler::follows(Sequence* sequence) {
+  if (sequence->num_scored < sequence->num_to_score()) return false;  // computes all by itself
+  if (sequence->leader_id != 0) {
+    const Sequence* leader = find(sequence->leader_id);
+    const bool leads = leader != nullptr && leader->running && leader->root == sequence->root &&
+                       leader->num_computed < sequence->awaited_tokens;
+    if (leads) return stats_.num_steps < sequence->patience_ends;
+  }
+  if (sequence->num_leaders >= kMaxLeaders || running_.empty()) return false;
+  const KvCache::Found found = kv_.peek(sequence->tokens, sequence->root);
+  const Sequence* leader = find_leader(*sequence, found);
+  const int64_t end = end_of_next(*sequence, found.num_blocks);
+  if (leader == nullptr || leader->num_computed >= end) return false;
+  if (end % kBlockTokens != 0 && ends_at_once(*leader)) return false;
+  const int64_t limit = std::min(sequence->num_known() - 1, leader->num_known());
+  const auto differ = std::mismatch(sequence->tokens.begin(), sequence->tokens.begin() + limit,
+                                    leader->tokens.begin());
+  const int64_t num_common = differ.first - sequence->tokens.begin();
+  sequence->leader_id = leader->id;
+  const bool whole = num_common < sequence->num_known() - 1 || ends_at_once(*leader);
+  sequence->awaited_tokens = whole ? num_common / kBlockTokens * kBlockTokens : num_common;
+  ++sequence->num_leaders;
+  // Four times as long as the leader needs alone.
+  const int64_t num_missing = sequence->awaited_tokens - leader->num_computed;
+  sequence->patience_ends =
+      stats_.num_steps + 4 * static_cast<uint64_t>(1 + num_missing / options_.max_batch_tokens);
+  return true;
+}
+
+// A running sequence that has the same tokens in the block that this one has to compute next, up to
+// its last token, which is always computed.
+const Sequence* Scheduler::find_leader(const Sequence& sequence,
+                                       const KvCache::Found& found) const {
+  const int64_t first = found.num_blocks * kBlockTokens;
+  const int64_t end = end_of_next(sequence, found.num_blocks);
+  if (end <= first) return nullptr;
+  const auto begin = sequence.tokens.begin();
+  for (const Sequence* leader : running_) {
+    const BlockTable& table = leader->table;
+    if (leader->root == sequence.root && table.num_published >= found.num_blocks &&
+        table.name(found.num_blocks) == found.name && leader->num_known() >= end &&
+        std::equal(begin + first, begin + end, leader->tokens.begin() + first) &&
+        publishes(*leader)) {
+      return leader;
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace headrace
