@@ -100,10 +100,10 @@ Result<BenchWeight> make_repeated(const Options& options, Layout layout, const K
 
 Result<BenchWeight> make_weight(const Options& options, Layout layout, const KernelSet& kernels,
                                 Team& team) {
-  if (is_group_layout(layout) || has_float_codes(layout_info(layout))) {
+  if (is_of_groups(layout_info(layout)) || has_float_codes(layout_info(layout))) {
     return make_repeated(options, layout, kernels, team);
   }
-  const DTypeRow& dtype = dtype_named(dtype_of_layout(layout));
+  const DTypeRow& dtype = dtype_named(layout_info(layout).format);
   const size_t row_bytes =
       static_cast<size_t>(options.inputs) / dtype.block_elements * dtype.block_bytes;
   const size_t wanted = (static_cast<size_t>(options.megabytes) << 20) / row_bytes;

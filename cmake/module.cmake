@@ -1,5 +1,6 @@
 # headrace_module(NAME DEPS ...): the folder's *.cpp (subfolders included, *_test.cpp left out) become
-# the static library hr_NAME; its *_test.cpp become the GoogleTest program test_NAME.
+# the static library hr_NAME; its *_test.cpp become the GoogleTest program test_NAME. EXCLUDE: paths
+# that match are compiled by other rules.
 
 find_package(fmt REQUIRED)
 find_package(spdlog REQUIRED)
@@ -36,8 +37,11 @@ if(HEADRACE_FUZZ)
 endif()
 
 function(headrace_module name)
-  cmake_parse_arguments(ARG "" "" "DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "" "EXCLUDE" "DEPS" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
+  if(ARG_EXCLUDE)
+    list(FILTER sources EXCLUDE REGEX "${ARG_EXCLUDE}")
+  endif()
   set(tests ${sources})
   list(FILTER sources EXCLUDE REGEX "_test\\.cpp$")
   list(FILTER tests INCLUDE REGEX "_test\\.cpp$")

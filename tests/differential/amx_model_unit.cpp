@@ -1,13 +1,16 @@
-// The AMX unit's kernels over the model of the tile instructions; otherwise the same source.
-
 #include "amx_model_unit.h"
-
-#include "backend/cpu/kernels/amx/rows.h"
-#include "tile_model.h"
 
 namespace headrace::cpu {
 
-const KernelUnit kAmxModelUnit = {"amx-model", Avx512::kIsa, AmxRows<ModelTiles>::kRows,
-                                  AmxRows<ModelTiles>::kCount};
+namespace amx_model {
+extern const KernelPart kTilesInt16, kTilesInt8, kTilesBf16;
+}  // namespace amx_model
+
+namespace {
+constexpr const KernelPart* kParts[] = {&amx_model::kTilesInt16, &amx_model::kTilesInt8,
+                                        &amx_model::kTilesBf16};
+}  // namespace
+
+const KernelUnit kAmxModelUnit = {"amx-model", kAvx512UnitIsa, kParts, 3};
 
 }  // namespace headrace::cpu

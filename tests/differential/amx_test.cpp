@@ -26,9 +26,8 @@ namespace {
 constexpr int64_t kRowCounts[] = {1, 15, 16, 17, 31, 33, 64};
 
 const KernelRow* find_row(const KernelUnit& unit, KernelOp op, Layout layout, ActivationType type) {
-  for (int i = 0; i < unit.num_rows; ++i) {
-    const KernelRow& row = unit.rows[i];
-    if (row.op == op && row.layout == layout && row.activation == type) return &row;
+  for (const KernelRow* row : rows_of(unit)) {
+    if (row->op == op && row->layout == layout && row->activation == type) return row;
   }
   return nullptr;
 }
@@ -317,7 +316,7 @@ TEST_F(AmxModel, PassesTheVerification) {
     num_rows += report.at.unit == &kAmxModelUnit;
   }
   EXPECT_EQ(tile_machine().fault(), "");
-  EXPECT_EQ(num_rows, kAmxModelUnit.num_rows);
+  EXPECT_EQ(num_rows, std::ssize(rows_of(kAmxModelUnit)));
   EXPECT_GT(num_cases, 1000);
 }
 
@@ -430,8 +429,10 @@ TEST(AmxHardware, RowsMatchTheModelBitForBit) {
   for (const DType dtype : tested_dtypes()) {
     if (!is_coded(dtype) && dtype != DType::kBF16) continue;
     const Panels panels = random_panels(dtype, 5, 768, random);
-    for (int i = 0; i < kAmxUnit.num_rows; ++i) {
-      const KernelRow& row = kAmxUnit.rows[i];
+    const std::vector<const KernelRow*> rows = rows_of(kAmxUnit);
+    const std::vector<const KernelRow*> model_rows = rows_of(kAmxModelUnit);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const KernelRow& row = *rows[i];
       if (row.op != KernelOp::kMatmul || row.layout != panels.layout) continue;
       const KernelUnit& rounding = is_integer(row.activation) ? kReferenceUnit : kAmxUnit;
       const KernelRow* quantise =
@@ -439,7 +440,7 @@ TEST(AmxHardware, RowsMatchTheModelBitForBit) {
       for (const int64_t num_rows : kRowCounts) {
         const auto x = random_floats(static_cast<size_t>(num_rows * 768), random);
         const Activations records = quantised(*quantise, x, num_rows, 768);
-        const auto wanted = multiply_on_model(kAmxModelUnit.rows[i], panels, records, 0, 5);
+        const auto wanted = multiply_on_model(*model_rows[i], panels, records, 0, 5);
         EXPECT_TRUE(same_bits(multiply(row, panels, records, 0, 5), wanted))
             << row.name << " M " << num_rows;
         ++num_cases;

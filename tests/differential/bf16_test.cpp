@@ -166,10 +166,10 @@ TEST(Bf16Linear, PartsOfSeveralFormats) {
 std::vector<float> one_pair(const cpu::KernelUnit& unit, std::span<const uint16_t> x,
                             std::span<const uint16_t> weights) {
   const cpu::KernelRow* row = nullptr;
-  for (int i = 0; i < unit.num_rows && row == nullptr; ++i) {
-    const bool fits = unit.rows[i].op == cpu::KernelOp::kMatmul &&
-                      unit.rows[i].activation == ActivationType::kBF16;
-    if (fits) row = unit.rows + i;
+  for (const cpu::KernelRow* candidate : cpu::rows_of(unit)) {
+    const bool fits =
+        candidate->op == cpu::KernelOp::kMatmul && candidate->activation == ActivationType::kBF16;
+    if (fits && row == nullptr) row = candidate;
   }
   EXPECT_TRUE(row != nullptr) << unit.name;
   const auto num_inputs = static_cast<int64_t>(x.size());

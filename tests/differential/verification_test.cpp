@@ -29,14 +29,13 @@ TEST(Verification, EveryRowOfThisProcessorPasses) {
     ++num_rows;
   }
   EXPECT_EQ(num_rows, static_cast<int>(rows.size()));
-  EXPECT_GE(num_rows, all_units().back()->num_rows);
+  EXPECT_GE(num_rows, static_cast<int>(rows_of(*all_units().back()).size()));
 }
 
 const KernelRow& reference_row(KernelOp op) {
-  const KernelUnit& unit = *all_units().back();
-  const std::span rows(unit.rows, static_cast<size_t>(unit.num_rows));
-  return *std::find_if(rows.begin(), rows.end(),
-                       [op](const KernelRow& row) { return row.op == op; });
+  static const std::vector<const KernelRow*> rows = rows_of(*all_units().back());
+  return **std::find_if(rows.begin(), rows.end(),
+                        [op](const KernelRow* row) { return row->op == op; });
 }
 
 // The reference's finish, but for one fault.
@@ -132,10 +131,12 @@ TEST(SoundUnit, PassesOverUnitsThatComputeWrong) {
   static const KernelRow wrong_row = faulty_finish<compute_wrong>();
   static const KernelRow faulting_row = faulty_finish<write_past_end>();
   static const KernelRow good_row = reference_row(KernelOp::kFinish);
-  static const KernelUnit wrong{"wrong", 0, &wrong_row, 1};
-  static const KernelUnit faulting{"faulting", 0, &faulting_row, 1};
-  static const KernelUnit good{"good", 0, &good_row, 1};
-  static const KernelUnit elsewhere{"elsewhere", kIsaAmxTile, &good_row, 1};
+  static const KernelPart parts[] = {{&wrong_row, 1}, {&faulting_row, 1}, {&good_row, 1}};
+  static const KernelPart* const pointers[] = {&parts[0], &parts[1], &parts[2]};
+  static const KernelUnit wrong{"wrong", 0, &pointers[0], 1};
+  static const KernelUnit faulting{"faulting", 0, &pointers[1], 1};
+  static const KernelUnit good{"good", 0, &pointers[2], 1};
+  static const KernelUnit elsewhere{"elsewhere", kIsaAmxTile, &pointers[2], 1};
   const KernelUnit* const reference = all_units().back();
 
   EXPECT_NE(unit_fault(wrong, 0, kExact).find("kernel faulty_finish_wrong: "), std::string::npos)

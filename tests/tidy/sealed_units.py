@@ -7,14 +7,15 @@ processor without it would die in code that is no kernel. Exit 0 when every unit
 """
 
 import pathlib
+import re
 import subprocess
 import sys
 
-# Folder and name of the source: what it exports.
-UNITS = {"kernels/avx2": "kAvx2Unit", "kernels/avx_vnni": "kAvxVnniUnit",
-         "kernels/avx512": "kAvx512Unit", "kernels/avx512_vnni": "kAvx512VnniUnit",
-         "kernels/avx512_bf16": "kAvx512Bf16Unit", "kernels/amx": "kAmxUnit",
-         "probe/avx2": "kAvx2Probes", "probe/avx512": "kAvx512Probes", "probe/amx": "kAmxProbes"}
+# Folder and name of a probe's source: what it exports.
+PROBES = {"probe/avx2": "kAvx2Probes", "probe/avx512": "kAvx512Probes", "probe/amx": "kAmxProbes"}
+# Kernels: the object libraries kernels_UNIT (cmake/kernels.cmake), one symbol for each part.
+LIBRARY = re.compile(r"/kernels_(\w+)\.dir/.*/parts/(\w+)\.cpp\.o$")
+IN_TESTS = {"amx_model"}  # built on models of instructions, which are ordinary code
 # Plain C functions that a compiler may call on its own account.
 ALLOWED_IMPORTS = {"memcpy", "memset", "memmove", "_GLOBAL_OFFSET_TABLE_", "__stack_chk_fail"}
 SANITIZER_PREFIXES = ("__asan_", "__ubsan_", "__tsan_", "__sanitizer_", "__sancov_", "__gcov_")
@@ -27,8 +28,19 @@ def symbols(path):
         yield kind, name
 
 
-def unit_of(path):
-    return f"{path.parent.name}/{path.name.removesuffix('.cpp.o')}"
+def part_symbol(unit, part):
+    """headrace::cpu::UNIT::kPartName, mangled."""
+    name = "k" + "".join(word.capitalize() for word in part.split("_"))
+    return f"_ZN8headrace3cpu{len(unit)}{unit}{len(name)}{name}E"
+
+
+def export_of(path):
+    """The symbol that an object exports, or None where it is no sealed unit."""
+    library = LIBRARY.search(str(path))
+    if library:
+        unit, part = library.groups()
+        return None if unit in IN_TESTS else part_symbol(unit, part)
+    return PROBES.get(f"{path.parent.name}/{path.name.removesuffix('.cpp.o')}")
 
 
 def problems(path, export):
@@ -49,11 +61,11 @@ def problems(path, export):
 def main():
     if len(sys.argv) != 2:
         sys.exit(__doc__)
-    objects = [path for path in pathlib.Path(sys.argv[1]).rglob("*.cpp.o") if unit_of(path) in UNITS]
+    objects = [path for path in pathlib.Path(sys.argv[1]).rglob("*.cpp.o") if export_of(path)]
     if not objects:
         print("sealed units: no objects built yet")
         return 0
-    found = [text for path in objects for text in problems(path, UNITS[unit_of(path)])]
+    found = [text for path in objects for text in problems(path, export_of(path))]
     for text in found:
         print(text)
     print(f"sealed units: {len(objects)} objects, {len(found)} problems")

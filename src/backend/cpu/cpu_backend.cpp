@@ -237,14 +237,13 @@ class CpuBackend final : public HostBackend {
 std::string CpuBackend::numerics() const {
   std::set<std::string> lines;
   for (const KernelUnit* unit : all_units()) {
-    for (int i = 0; i < unit->num_rows; ++i) {
-      const KernelRow& row = unit->rows[i];
-      if (!kernels_.uses(row)) continue;
-      const bool has_layout = row.layout != Layout::kCount;
-      lines.insert(fmt::format("{} {} activation {}: {} v{}", kernel_op_name(row.op),
-                               has_layout ? layout_info(row.layout).name : "-",
-                               static_cast<int>(row.activation), numerics_class_name(row.numerics),
-                               numerics_class_version(row.numerics)));
+    for (const KernelRow* row : rows_of(*unit)) {
+      if (!kernels_.uses(*row)) continue;
+      const bool has_layout = row->layout != Layout::kCount;
+      lines.insert(fmt::format(
+          "{} {} activation {}: {} v{}", kernel_op_name(row->op),
+          has_layout ? layout_info(row->layout).name : "-", static_cast<int>(row->activation),
+          numerics_class_name(row->numerics), numerics_class_version(row->numerics)));
     }
   }
   lines.insert(fmt::format("keys and values in splits of {}, steps of {}", kKvSplit, kKvStep));
@@ -254,18 +253,17 @@ std::string CpuBackend::numerics() const {
 std::vector<KernelInfo> CpuBackend::kernels() const {
   std::vector<KernelInfo> infos;
   for (const KernelUnit* unit : all_units()) {
-    for (int i = 0; i < unit->num_rows; ++i) {
-      const KernelRow& row = unit->rows[i];
-      const bool has_layout = row.layout != Layout::kCount;
+    for (const KernelRow* row : rows_of(*unit)) {
+      const bool has_layout = row->layout != Layout::kCount;
       KernelInfo info;
-      info.op = kernel_op_name(row.op);
-      info.name = fmt::format("{}_{}", row.name, unit->name);
-      info.isa = isa_names(row.isa);
-      info.layout = has_layout ? layout_info(row.layout).name : "";
-      info.weight_dtype = has_layout ? dtype_of_layout(row.layout) : "";
-      info.numerics_class = numerics_class_name(row.numerics);
-      info.available = (row.isa & ~available_) == 0;
-      info.selected = kernels_.uses(row);
+      info.op = kernel_op_name(row->op);
+      info.name = fmt::format("{}_{}", row->name, unit->name);
+      info.isa = isa_names(row->isa);
+      info.layout = has_layout ? layout_info(row->layout).name : "";
+      info.weight_dtype = has_layout ? layout_info(row->layout).format : "";
+      info.numerics_class = numerics_class_name(row->numerics);
+      info.available = (row->isa & ~available_) == 0;
+      info.selected = kernels_.uses(*row);
       infos.push_back(std::move(info));
     }
   }

@@ -1,8 +1,9 @@
 // Contract of the kernel units: layouts, argument structs, numerics classes and the row table.
 //
-// A unit (reference.cpp, avx2.cpp, avx512.cpp) is compiled with its own flags, includes only this
-// header, generic/*.h, fixed-width integers and intrinsics, keeps everything in an anonymous
-// namespace and exports one symbol: its KernelUnit. This header therefore holds plain data only.
+// A unit (reference, avx2, avx512 ...) is one or more translation units, its parts (parts/*.cpp).
+// These are compiled with the unit's flags, include only this header, generic/*.h, fixed-width
+// integers and intrinsics, keep everything in an anonymous namespace and export one symbol each: a
+// KernelPart. units.cpp puts the parts together. This header therefore holds plain data only.
 //
 // Panels. A weight [N, K] is cut into panels of kPanel outputs; lane n of a panel is output
 // 16 p + n; lanes beyond N are zero. A panel is a run of chunks, one per block of inputs, and a
@@ -47,6 +48,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "backend/cpu/kernels/layout_list.h"
+
 namespace headrace::cpu {
 
 inline constexpr int kPanel = 16;         // outputs of a panel
@@ -55,41 +58,13 @@ inline constexpr int kKvBlock = 16;       // positions of a KV block; equals kBl
 inline constexpr int kKvStep = 64;        // positions of one softmax step, from position 0
 inline constexpr int kMaxHeadDim = 512;
 
+// Integers of safetensors come by groups of G inputs with a zero point per lane. Scales of f16 and
+// bf16 files take 20 bits; kInt4Wide and kInt8 keep float32.
 enum class Layout : uint8_t {
-  kF32,
-  kF16,
-  kBF16,
-  kQ8_0,
-  kQ4_0,
-  kQ4_1,
-  kQ5_0,
-  kQ5_1,
-  kQ4K,
-  kQ5K,
-  kQ6K,
-  kQ2K,
-  kQ3K,
-  kIQ4NL,
-  kIQ4XS,
-  kMXFP4,
-  // Integers of safetensors by groups of G inputs, zero point per lane: codes of 2, 4, 8 bits.
-  // Scales of f16 and bf16 files in 20 bits; kInt4Wide and kInt8 keep float32.
-  kInt2G128,
-  kInt2G64,
-  kInt2G32,
-  kInt4G128,
-  kInt4G64,
-  kInt4G32,
-  kInt4WideG128,
-  kInt4WideG64,
-  kInt4WideG32,
-  kInt8G128,
-  kInt8G64,
-  kInt8G32,
-  kNVFP4,
-  kE4M3,
-  kE5M2,
-  kCount,
+#define HEADRACE_LAYOUT(id, ...) k##id,
+  HEADRACE_LAYOUTS(HEADRACE_LAYOUT)
+#undef HEADRACE_LAYOUT
+      kCount,
 };
 inline constexpr int kNumLayouts = static_cast<int>(Layout::kCount);
 
@@ -107,6 +82,7 @@ inline constexpr int kNumLayouts = static_cast<int>(Layout::kCount);
 struct LayoutInfo {
   Layout layout;
   const char* name;
+  const char* format;      // of the checkpoint's weights that it keeps
   uint16_t block_inputs;   // inputs of a chunk
   uint16_t chunk_bytes;    // of all lanes
   uint8_t scale_bytes;     // per lane: 0 dense, 1 e8m0, 2 f16 (or split), 4 float32
@@ -119,10 +95,10 @@ struct LayoutInfo {
   uint8_t low_bits;  // bits of a code in its low plane
   uint8_t high_bits;
   uint8_t zero;
-  uint8_t table;            // 0 none, 1 IQ4 values, 2 FP4 values, 3 e4m3 codes, 4 e5m2 codes
-  uint8_t zero_bytes = 0;   // per lane: 0 or 1
-  uint8_t split_scale = 0;  // with zero_bytes 1 and scale_bytes 2
-  uint8_t sub_float = 0;    // sub-scales are e4m3
+  uint8_t table;        // 0 none, 1 IQ4 values, 2 FP4 values, 3 e4m3 codes, 4 e5m2 codes
+  uint8_t zero_bytes;   // per lane: 0 or 1
+  uint8_t split_scale;  // with zero_bytes 1 and scale_bytes 2
+  uint8_t sub_float;    // sub-scales are e4m3
 };
 
 enum class NumericsClass : uint8_t { kReference, kFma, kInteger, kBf16Tile, kBf16Dot };
@@ -142,6 +118,16 @@ enum IsaBits : uint32_t {
   kIsaAmxInt8 = 1u << 11,
   kIsaAmxBf16 = 1u << 12,
 };
+
+// What all rows of a unit need.
+inline constexpr uint32_t kAvx2UnitIsa = kIsaAvx2 | kIsaFma | kIsaF16c;
+inline constexpr uint32_t kAvxVnniUnitIsa = kAvx2UnitIsa | kIsaAvxVnni;
+inline constexpr uint32_t kAvx512UnitIsa =
+    kAvx2UnitIsa | kIsaAvx512F | kIsaAvx512BW | kIsaAvx512DQ | kIsaAvx512VL;
+inline constexpr uint32_t kAvx512VnniUnitIsa = kAvx512UnitIsa | kIsaAvx512Vnni;
+inline constexpr uint32_t kAvx512Bf16UnitIsa = kAvx512UnitIsa | kIsaAvx512Bf16;
+inline constexpr uint32_t kAmxUnitIsa =
+    kAvx512VnniUnitIsa | kIsaAmxTile | kIsaAmxInt8 | kIsaAmxBf16;
 
 // What a matmul row reads as x.
 //   kF32    float [num_rows, num_inputs]; x_stride floats between rows
@@ -426,11 +412,17 @@ struct KernelRow {
   KernelFunction function;
 };
 
+// The rows of one translation unit of a kernel unit.
+struct KernelPart {
+  const KernelRow* rows;
+  int num_rows;
+};
+
 struct KernelUnit {
   const char* name;  // "reference", "avx2", "avx512"
   uint32_t isa;      // needed by every row
-  const KernelRow* rows;
-  int num_rows;
+  const KernelPart* const* parts;
+  int num_parts;
 };
 
 }  // namespace headrace::cpu

@@ -5,39 +5,11 @@
 
 namespace headrace::cpu {
 
-// Columns as in LayoutInfo. chunk_bytes follow from the others; kernels_test checks the sum.
+// chunk_bytes follow from the other columns; kernels_test checks the sum.
 inline constexpr LayoutInfo kLayouts[kNumLayouts] = {
-    {Layout::kF32, "f32x16", 1, 64, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
-    {Layout::kF16, "f16x16x2", 2, 64, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
-    {Layout::kBF16, "bf16x16x2", 2, 64, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
-    {Layout::kQ8_0, "q8_0x16", 32, 544, 2, 0, 0, 0, 0, 0, 0, 8, 0, 128, 0},
-    {Layout::kQ4_0, "q4_0x16", 32, 288, 2, 0, 0, 0, 0, 0, 0, 4, 0, 8, 0},
-    {Layout::kQ4_1, "q4_1x16", 32, 320, 2, 2, 0, 0, 0, 0, 0, 4, 0, 0, 0},
-    {Layout::kQ5_0, "q5_0x16", 32, 352, 2, 0, 0, 0, 0, 0, 0, 4, 1, 16, 0},
-    {Layout::kQ5_1, "q5_1x16", 32, 384, 2, 2, 0, 0, 0, 0, 0, 4, 1, 0, 0},
-    {Layout::kQ4K, "q4_kx16", 256, 2304, 2, 2, 8, 4, 2, 1, 0, 4, 0, 0, 0},
-    {Layout::kQ5K, "q5_kx16", 256, 2816, 2, 2, 8, 4, 2, 1, 0, 4, 1, 0, 0},
-    {Layout::kQ6K, "q6_kx16", 256, 3360, 2, 0, 16, 8, 0, 0, 0, 4, 2, 32, 0},
-    {Layout::kQ2K, "q2_kx16", 256, 1344, 2, 2, 16, 4, 0, 1, 0, 2, 0, 0, 0},
-    {Layout::kQ3K, "q3_kx16", 256, 1760, 2, 0, 16, 4, 2, 0, 32, 2, 1, 4, 0},
-    {Layout::kIQ4NL, "iq4_nlx16", 32, 288, 2, 0, 0, 0, 0, 0, 0, 4, 0, 0, 1},
-    {Layout::kIQ4XS, "iq4_xsx16", 256, 2208, 2, 0, 8, 4, 2, 0, 32, 4, 0, 0, 1},
-    {Layout::kMXFP4, "mxfp4x16", 32, 272, 1, 0, 0, 0, 0, 0, 0, 4, 0, 0, 2},
-    {Layout::kInt2G128, "int2_g128x16", 128, 560, 2, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 1, 1},
-    {Layout::kInt2G64, "int2_g64x16", 64, 304, 2, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 1, 1},
-    {Layout::kInt2G32, "int2_g32x16", 32, 176, 2, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 1, 1},
-    {Layout::kInt4G128, "int4_g128x16", 128, 1072, 2, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 1, 1},
-    {Layout::kInt4G64, "int4_g64x16", 64, 560, 2, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 1, 1},
-    {Layout::kInt4G32, "int4_g32x16", 32, 304, 2, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 1, 1},
-    {Layout::kInt4WideG128, "int4w_g128x16", 128, 1104, 4, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 1},
-    {Layout::kInt4WideG64, "int4w_g64x16", 64, 592, 4, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 1},
-    {Layout::kInt4WideG32, "int4w_g32x16", 32, 336, 4, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 1},
-    {Layout::kInt8G128, "int8_g128x16", 128, 2128, 4, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 1},
-    {Layout::kInt8G64, "int8_g64x16", 64, 1104, 4, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 1},
-    {Layout::kInt8G32, "int8_g32x16", 32, 592, 4, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 1},
-    {Layout::kNVFP4, "nvfp4x16", 256, 2368, 4, 0, 16, 8, 0, 0, 0, 4, 0, 0, 2, 0, 0, 1},
-    {Layout::kE4M3, "e4m3x16", 128, 2112, 4, 0, 0, 0, 0, 0, 0, 8, 0, 0, 3},
-    {Layout::kE5M2, "e5m2x16", 128, 2112, 4, 0, 0, 0, 0, 0, 0, 8, 0, 0, 4},
+#define HEADRACE_LAYOUT(id, ...) {Layout::k##id, __VA_ARGS__},
+    HEADRACE_LAYOUTS(HEADRACE_LAYOUT)
+#undef HEADRACE_LAYOUT
 };
 
 inline constexpr const LayoutInfo& layout_info(Layout layout) {
@@ -56,6 +28,14 @@ inline constexpr int sub_block_inputs(const LayoutInfo& info) {
 }
 
 inline constexpr bool has_float_codes(const LayoutInfo& info) { return info.table >= 3; }
+// Multiplied with integer activations; the others with floats.
+inline constexpr bool has_integer_codes(const LayoutInfo& info) {
+  return info.low_bits > 0 && !has_float_codes(info);
+}
+// Of safetensors' weights in several tensors: codes with scales by groups.
+inline constexpr bool is_of_groups(const LayoutInfo& info) {
+  return info.zero_bytes != 0 || info.sub_float != 0;
+}
 
 // Where the parts of a chunk begin.
 struct ChunkOffsets {

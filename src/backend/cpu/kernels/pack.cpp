@@ -10,23 +10,6 @@
 namespace headrace::cpu {
 namespace {
 
-struct DenseLayout {
-  DType dtype;
-  Layout layout;
-};
-// Storage formats of single-tensor weights that have a layout.
-constexpr DenseLayout kDenseLayouts[] = {
-    {DType::kF32, Layout::kF32},     {DType::kF16, Layout::kF16},
-    {DType::kBF16, Layout::kBF16},   {DType::kF8E4M3, Layout::kE4M3},
-    {DType::kF8E5M2, Layout::kE5M2}, {DType::kQ8_0, Layout::kQ8_0},
-    {DType::kQ4_0, Layout::kQ4_0},   {DType::kQ4_1, Layout::kQ4_1},
-    {DType::kQ5_0, Layout::kQ5_0},   {DType::kQ5_1, Layout::kQ5_1},
-    {DType::kQ4K, Layout::kQ4K},     {DType::kQ5K, Layout::kQ5K},
-    {DType::kQ6K, Layout::kQ6K},     {DType::kQ2K, Layout::kQ2K},
-    {DType::kQ3K, Layout::kQ3K},     {DType::kIQ4NL, Layout::kIQ4NL},
-    {DType::kIQ4XS, Layout::kIQ4XS}, {DType::kMXFP4, Layout::kMXFP4},
-};
-
 int64_t panels_of(int64_t num_outputs) { return divide_up(num_outputs, kPanel); }
 
 void pack_segment(const WeightView& weight, const Segment& segment, std::span<const int32_t> order,
@@ -43,20 +26,15 @@ void pack_segment(const WeightView& weight, const Segment& segment, std::span<co
   });
 }
 
-bool has_integer_codes(Layout layout) {
-  const LayoutInfo& info = layout_info(layout);
-  return info.low_bits > 0 && !has_float_codes(info);
-}
-
 // The layout that keeps the weight's codes, its inputs in this order; else float32.
 Layout coded_layout(const WeightView& weight, std::span<const int32_t> order) {
   if (weight.scheme != WeightScheme::kDense) return group_layout(weight, order);
   if (!weight.scales.empty() || !weight.global_scale.empty()) return Layout::kF32;
-  for (const DenseLayout& row : kDenseLayouts) {
-    if (row.dtype != weight.values.dtype) continue;
+  for (const LayoutInfo& info : kLayouts) {
+    if (is_of_groups(info) || info.format != dtype_name(weight.values.dtype)) continue;
     // A row that ends inside a block cannot keep its codes.
-    const bool whole = weight.num_inputs % layout_info(row.layout).block_inputs == 0;
-    return whole || !has_integer_codes(row.layout) ? row.layout : Layout::kF32;
+    const bool whole = weight.num_inputs % info.block_inputs == 0;
+    return whole || !has_integer_codes(info) ? info.layout : Layout::kF32;
   }
   return Layout::kF32;
 }
@@ -76,7 +54,7 @@ Plan plan_weight(std::span<const WeightView> parts, WeightRole role) {
     std::vector<int32_t> order = input_order(part);
     Segment segment;
     segment.layout = coded_layout(part, order);
-    if (has_integer_codes(segment.layout)) {
+    if (has_integer_codes(layout_info(segment.layout))) {
       if (!has_integers && role != WeightRole::kEmbedding) plan.order = order;
       has_integers = true;
       if (order != plan.order) segment.layout = Layout::kF32;
@@ -164,14 +142,6 @@ bool CpuWeight::takes(ActivationType type) const {
 }
 
 Layout layout_for(const WeightView& weight) { return coded_layout(weight, input_order(weight)); }
-
-std::string_view dtype_of_layout(Layout layout) {
-  for (const DenseLayout& row : kDenseLayouts) {
-    if (row.layout == layout) return dtype_name(row.dtype);
-  }
-  if (const std::string_view name = group_format(layout); !name.empty()) return name;
-  CHECK(false, "layout {} has no format", static_cast<int>(layout));
-}
 
 namespace {
 

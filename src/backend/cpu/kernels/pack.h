@@ -65,8 +65,6 @@ class CpuWeight final : public PackedWeight {
 
 // The layout of a weight that is packed alone.
 Layout layout_for(const WeightView& weight);
-// Name of the checkpoint format that a layout keeps, "Q4_K".
-std::string_view dtype_of_layout(Layout layout);
 
 // See Backend::pack. Runs on the team; kernels supplies the rows of each layout.
 Result<std::unique_ptr<CpuWeight>> pack_weight(std::span<const WeightView> parts, PackForm form,

@@ -16,33 +16,6 @@
 namespace headrace::cpu {
 namespace {
 
-// Layouts of integers: the first row that fits serves. `wide` ones hold any float32 scale.
-struct IntegerLayout {
-  Layout layout;
-  int bits;
-  int group_inputs;
-  bool wide;
-};
-constexpr IntegerLayout kIntegerLayouts[] = {
-    {Layout::kInt2G128, 2, 128, false},    {Layout::kInt2G64, 2, 64, false},
-    {Layout::kInt2G32, 2, 32, false},      {Layout::kInt4G128, 4, 128, false},
-    {Layout::kInt4G64, 4, 64, false},      {Layout::kInt4G32, 4, 32, false},
-    {Layout::kInt4WideG128, 4, 128, true}, {Layout::kInt4WideG64, 4, 64, true},
-    {Layout::kInt4WideG32, 4, 32, true},   {Layout::kInt8G128, 8, 128, true},
-    {Layout::kInt8G64, 8, 64, true},       {Layout::kInt8G32, 8, 32, true},
-};
-
-struct GroupFormat {
-  Layout first, last;
-  std::string_view name;
-};
-constexpr GroupFormat kFormats[] = {
-    {Layout::kInt2G128, Layout::kInt2G32, "INT2"},
-    {Layout::kInt4G128, Layout::kInt4WideG32, "INT4"},
-    {Layout::kInt8G128, Layout::kInt8G32, "INT8"},
-    {Layout::kNVFP4, Layout::kNVFP4, "NVFP4"},
-};
-
 int64_t group_at(const WeightView& weight, std::span<const int32_t> order, int64_t position) {
   return group_of(weight, order.empty() ? position : order[static_cast<size_t>(position)]);
 }
@@ -67,10 +40,11 @@ Layout integer_layout(const WeightView& weight, std::span<const int32_t> order) 
   const int bits = weight.scheme == WeightScheme::kCtInt8 ? 8 : weight.bits;
   const bool needs_wide = weight.scales.dtype != DType::kF16 && weight.scales.dtype != DType::kBF16;
   const int64_t common = common_group_inputs(weight, order);
-  for (const IntegerLayout& row : kIntegerLayouts) {
-    if (row.bits < bits || (needs_wide && !row.wide)) continue;
-    if (common % row.group_inputs == 0) return row.layout;
-    const bool smaller_exists = row.group_inputs > kActivationBlock;
+  for (const LayoutInfo& info : kLayouts) {  // the first that fits serves
+    if (info.zero_bytes == 0 || info.low_bits < bits) continue;
+    if (needs_wide && info.scale_bytes != sizeof(float)) continue;
+    if (common % info.block_inputs == 0) return info.layout;
+    const bool smaller_exists = info.block_inputs > kActivationBlock;
     if (!smaller_exists) return Layout::kF32;
   }
   return Layout::kF32;
@@ -286,13 +260,6 @@ void pack_groups(const WeightView& weight, Layout layout, std::span<const int32_
       chunk += info.chunk_bytes;
     }
   }
-}
-
-std::string_view group_format(Layout layout) {
-  for (const GroupFormat& row : kFormats) {
-    if (layout >= row.first && layout <= row.last) return row.name;
-  }
-  return {};
 }
 
 }  // namespace headrace::cpu

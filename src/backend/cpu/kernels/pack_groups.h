@@ -7,7 +7,6 @@
 
 #include <cstdint>
 #include <span>
-#include <string_view>
 #include <vector>
 
 #include "backend/cpu/kernels/kernels.h"
@@ -40,8 +39,5 @@ struct GroupRows {
 };
 void pack_groups(const WeightView& weight, Layout layout, std::span<const int32_t> order,
                  const GroupRows& rows, GroupScratch& scratch, uint8_t* panel);
-
-// Name of the format of such a layout, "INT4"; empty for others.
-std::string_view group_format(Layout layout);
 
 }  // namespace headrace::cpu

@@ -45,10 +45,6 @@ const KernelRow** slot(KernelSet* set, const KernelRow& row) {
   return nullptr;
 }
 
-std::span<const KernelRow> usable_rows(const KernelUnit& unit) {
-  return {unit.rows, static_cast<size_t>(unit.num_rows)};
-}
-
 // Whether a back end with these activations for coded layouts multiplies with `type`.
 bool is_chosen(ActivationType type, ActivationType activations) {
   return type == ActivationType::kF32 || type == activations ||
@@ -60,7 +56,8 @@ bool is_chosen(ActivationType type, ActivationType activations) {
 void add_missing(const KernelUnit& unit, uint32_t available, ActivationType activations,
                  KernelSet* set) {
   const std::array<MatmulRows, kNumLayouts> before = set->matmul;
-  for (const KernelRow& row : usable_rows(unit)) {
+  for (const KernelRow* place_of_row : rows_of(unit)) {
+    const KernelRow& row = *place_of_row;
     if ((row.isa & ~available) != 0 || !is_chosen(row.activation, activations)) continue;
     const auto layout = static_cast<size_t>(row.layout);
     if (row.op == KernelOp::kMatmul) {

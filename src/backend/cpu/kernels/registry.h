@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "backend/cpu/kernels/kernels.h"
+#include "backend/cpu/kernels/units.h"
 #include "base/result.h"
 
 namespace headrace::cpu {

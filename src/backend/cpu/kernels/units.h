@@ -1,5 +1,7 @@
-// The one symbol that each kernel unit exports.
+// The kernel units: a plain one and one per instruction set.
 #pragma once
+
+#include <vector>
 
 #include "backend/cpu/kernels/kernels.h"
 
@@ -12,5 +14,8 @@ extern const KernelUnit kAvx512Unit;
 extern const KernelUnit kAvx512VnniUnit;
 extern const KernelUnit kAvx512Bf16Unit;
 extern const KernelUnit kAmxUnit;
+
+// The rows of all parts of a unit, in order; they live as long as the program.
+std::vector<const KernelRow*> rows_of(const KernelUnit& unit);
 
 }  // namespace headrace::cpu

@@ -11,26 +11,14 @@
 namespace headrace::cpu {
 namespace {
 
-struct GroupFormat {
-  Layout layout;
-  int bits;
-  DType scale_dtype;
-};
-constexpr GroupFormat kFormats[] = {
-    {Layout::kInt2G128, 2, DType::kBF16},    {Layout::kInt2G64, 2, DType::kF16},
-    {Layout::kInt2G32, 2, DType::kBF16},     {Layout::kInt4G128, 4, DType::kF16},
-    {Layout::kInt4G64, 4, DType::kBF16},     {Layout::kInt4G32, 4, DType::kF16},
-    {Layout::kInt4WideG128, 4, DType::kF32}, {Layout::kInt4WideG64, 4, DType::kF32},
-    {Layout::kInt4WideG32, 4, DType::kF32},  {Layout::kInt8G128, 8, DType::kF32},
-    {Layout::kInt8G64, 8, DType::kBF16},     {Layout::kInt8G32, 8, DType::kF32},
-    {Layout::kNVFP4, 4, DType::kF8E4M3},
-};
+constexpr int kMaxGroup = 128;  // inputs of a group that has a layout
 
-const GroupFormat* format_of(Layout layout) {
-  for (const GroupFormat& row : kFormats) {
-    if (row.layout == layout) return &row;
-  }
-  return nullptr;
+// Formats of scales in turn, but where a layout is taken for float32 ones alone.
+DType scale_dtype_of(const LayoutInfo& info) {
+  if (info.sub_float != 0) return DType::kF8E4M3;
+  const bool is_odd = static_cast<int>(info.layout) % 2 != 0;
+  if (info.split_scale != 0) return is_odd ? DType::kF16 : DType::kBF16;
+  return info.low_bits == 8 && !is_odd ? DType::kBF16 : DType::kF32;
 }
 
 TensorView random_tensor(SampleWeight* weight, DType dtype, int64_t rows, int64_t columns,
@@ -82,12 +70,11 @@ TensorView sample_scales(SampleWeight* weight, DType dtype, int64_t columns, Wei
 
 }  // namespace
 
-bool is_group_layout(Layout layout) { return format_of(layout) != nullptr; }
-
 int64_t group_inputs(Layout layout, int64_t inputs) {
-  const int64_t block = layout_info(layout).block_inputs;
+  const LayoutInfo& info = layout_info(layout);
   // With one group a row would take the layout of the largest groups.
-  const int64_t least = layout == Layout::kNVFP4 || block == 128 ? 1 : 2 * block;
+  const int64_t least =
+      info.zero_bytes == 0 || info.block_inputs == kMaxGroup ? 1 : int64_t{2} * info.block_inputs;
   inputs = std::max(inputs, least);
   return (inputs + kActivationBlock - 1) / kActivationBlock * kActivationBlock;
 }
@@ -95,14 +82,14 @@ int64_t group_inputs(Layout layout, int64_t inputs) {
 std::unique_ptr<SampleWeight> sample_group_weight(Layout layout, WeightSample sample,
                                                   int64_t num_outputs, int64_t num_inputs,
                                                   Random& random) {
-  const GroupFormat& format = *format_of(layout);
+  const LayoutInfo& info = layout_info(layout);
   auto weight = std::make_unique<SampleWeight>();
   WeightView& view = weight->view;
   view.name = "sample";
   view.num_outputs = num_outputs;
   view.num_inputs = num_inputs;
-  view.bits = format.bits;
-  if (layout == Layout::kNVFP4) {
+  view.bits = info.low_bits;
+  if (info.sub_float != 0) {
     view.scheme = WeightScheme::kNvfp4;
     view.group_size = 16;
     view.values = random_tensor(weight.get(), DType::kU8, num_outputs, num_inputs / 2, random);
@@ -110,16 +97,16 @@ std::unique_ptr<SampleWeight> sample_group_weight(Layout layout, WeightSample sa
     put_scale(DType::kF32, weight->tensors.back().data(),
               sample == WeightSample::kWhole ? 0.5f : 2687.3f);
   } else {
-    const int64_t per_word = 32 / format.bits;
+    const int64_t per_word = 32 / info.low_bits;
     view.scheme = WeightScheme::kCtPacked;
-    view.group_size = std::min<int64_t>(layout_info(layout).block_inputs, num_inputs);
+    view.group_size = std::min<int64_t>(info.block_inputs, num_inputs);
     view.values = random_tensor(weight.get(), DType::kI32, num_outputs,
                                 (num_inputs + per_word - 1) / per_word, random);
     view.zeros = random_tensor(weight.get(), DType::kI32, (num_outputs + per_word - 1) / per_word,
                                (num_inputs + view.group_size - 1) / view.group_size, random);
   }
   const int64_t num_groups = (num_inputs + view.group_size - 1) / view.group_size;
-  view.scales = sample_scales(weight.get(), format.scale_dtype, num_groups, sample, random);
+  view.scales = sample_scales(weight.get(), scale_dtype_of(info), num_groups, sample, random);
   weight->values.resize(static_cast<size_t>(num_outputs * num_inputs));
   dequantise_rows(view, 0, num_outputs, weight->values.data());
   return weight;

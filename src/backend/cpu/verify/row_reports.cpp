@@ -172,8 +172,8 @@ bool same_problems(const KernelRow& a, const KernelRow& b) {
 std::vector<UnitRow> runnable_rows(std::span<const KernelUnit* const> units, uint32_t available) {
   std::vector<UnitRow> rows;
   for (const KernelUnit* unit : units) {
-    for (const KernelRow& row : std::span(unit->rows, static_cast<size_t>(unit->num_rows))) {
-      if (((row.isa | unit->isa) & ~available) == 0) rows.push_back({unit, &row});
+    for (const KernelRow* row : rows_of(*unit)) {
+      if (((row->isa | unit->isa) & ~available) == 0) rows.push_back({unit, row});
     }
   }
   return rows;

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "backend/cpu/kernels/block_fields.h"
 #include "backend/cpu/kernels/layouts.h"
 #include "backend/cpu/kernels/pack.h"
 #include "base/numeric.h"
@@ -13,21 +14,20 @@
 namespace headrace::cpu {
 namespace {
 
-// Byte offsets of the f16 factors in a block of the format.
+// Byte offsets of the f16 factors in a block of the format, found by what its reader reads there.
 std::vector<size_t> half_offsets(DType dtype) {
-  struct Row {
-    DType dtype;
-    std::vector<size_t> offsets;
-  };
-  static const Row kRows[] = {
-      {DType::kQ8_0, {0}},   {DType::kQ4_0, {0}},     {DType::kQ5_0, {0}},    {DType::kIQ4NL, {0}},
-      {DType::kIQ4XS, {0}},  {DType::kQ4_1, {0, 2}},  {DType::kQ5_1, {0, 2}}, {DType::kQ4K, {0, 2}},
-      {DType::kQ5K, {0, 2}}, {DType::kQ2K, {80, 82}}, {DType::kQ3K, {108}},   {DType::kQ6K, {208}},
-  };
-  for (const Row& row : kRows) {
-    if (row.dtype == dtype) return row.offsets;
+  const ReadBlock read = block_reader(dtype);
+  if (read == nullptr) return {};
+  constexpr uint16_t kMark = 0xABCD;
+  std::vector<size_t> offsets;
+  for (size_t offset = 0; offset + sizeof(kMark) <= dtype_row(dtype).block_bytes; ++offset) {
+    std::vector<std::byte> block(dtype_row(dtype).block_bytes);
+    std::memcpy(block.data() + offset, &kMark, sizeof(kMark));
+    BlockFields fields;
+    read(block.data(), &fields);
+    if (fields.scale == kMark || fields.minimum == kMark) offsets.push_back(offset);
   }
-  return {};
+  return offsets;
 }
 
 void put_half(std::byte* at, float value) {
@@ -75,7 +75,8 @@ std::byte float8_value(DType dtype, WeightSample sample, Random& random) {
   return static_cast<std::byte>(sign | value);
 }
 
-void fill_block(DType dtype, WeightSample sample, std::byte* block, Random& random) {
+void fill_block(DType dtype, std::span<const size_t> factors, WeightSample sample, std::byte* block,
+                Random& random) {
   const DTypeRow& row = dtype_row(dtype);
   for (size_t i = 0; i < row.block_bytes; i += sizeof(uint32_t)) {
     const uint32_t bits = random();
@@ -85,8 +86,7 @@ void fill_block(DType dtype, WeightSample sample, std::byte* block, Random& rand
   if (sample == WeightSample::kFilled && row.block_elements > 1) {
     std::memset(block, kFills[random() % std::size(kFills)], row.block_bytes);
   }
-  for (const size_t offset : half_offsets(dtype))
-    put_half(block + offset, sample_factor(sample, random));
+  for (const size_t offset : factors) put_half(block + offset, sample_factor(sample, random));
   if (dtype == DType::kMXFP4) block[0] = exponent_of(sample, random);
   if (dtype == DType::kF8E4M3 || dtype == DType::kF8E5M2) {
     block[0] = float8_value(dtype, sample, random);
@@ -98,7 +98,7 @@ void fill_block(DType dtype, WeightSample sample, std::byte* block, Random& rand
 // The storage format that `layout` keeps.
 DType storage_of(Layout layout) {
   for (const DTypeRow& row : dtype_rows()) {
-    if (row.name == dtype_of_layout(layout)) return row.dtype;
+    if (row.name == layout_info(layout).format) return row.dtype;
   }
   CHECK(false, "layout {} has no format", static_cast<int>(layout));
 }
@@ -355,7 +355,7 @@ std::string_view weight_sample_name(WeightSample sample) {
 }
 
 int64_t whole_inputs(Layout layout, int64_t inputs) {
-  if (is_group_layout(layout)) return group_inputs(layout, inputs);
+  if (is_of_groups(layout_info(layout))) return group_inputs(layout, inputs);
   const LayoutInfo& info = layout_info(layout);
   if (info.low_bits == 0 || has_float_codes(info)) return inputs;
   return (inputs + info.block_inputs - 1) / info.block_inputs * info.block_inputs;
@@ -367,8 +367,9 @@ std::unique_ptr<SampleWeight> sample_weight(DType dtype, WeightSample sample, in
   auto weight = std::make_unique<SampleWeight>();
   const auto num_blocks = static_cast<size_t>(num_outputs * num_inputs) / row.block_elements;
   weight->bytes.resize(num_blocks * row.block_bytes);
+  const std::vector<size_t> factors = half_offsets(dtype);
   for (size_t i = 0; i < weight->bytes.size(); i += row.block_bytes) {
-    fill_block(dtype, sample, weight->bytes.data() + i, random);
+    fill_block(dtype, factors, sample, weight->bytes.data() + i, random);
   }
   WeightView& view = weight->view;
   view.name = "sample";
@@ -386,7 +387,7 @@ std::unique_ptr<SampleWeight> sample_weight(DType dtype, WeightSample sample, in
 
 std::unique_ptr<SampleWeight> sample_weight(Layout layout, WeightSample sample, int64_t num_outputs,
                                             int64_t num_inputs, Random& random) {
-  if (is_group_layout(layout)) {
+  if (is_of_groups(layout_info(layout))) {
     return sample_group_weight(layout, sample, num_outputs, num_inputs, random);
   }
   return sample_weight(storage_of(layout), sample, num_outputs, num_inputs, random);

@@ -123,8 +123,7 @@ std::unique_ptr<SampleWeight> sample_weight(Layout layout, WeightSample sample, 
 int64_t whole_inputs(Layout layout, int64_t inputs);
 float sample_factor(WeightSample sample, Random& random);
 
-// The layouts of quantised safetensors: codes with scales and zero points by groups.
-bool is_group_layout(Layout layout);
+// The same of the layouts of quantised safetensors, is_of_groups().
 int64_t group_inputs(Layout layout, int64_t inputs);
 std::unique_ptr<SampleWeight> sample_group_weight(Layout layout, WeightSample sample,
                                                   int64_t num_outputs, int64_t num_inputs,

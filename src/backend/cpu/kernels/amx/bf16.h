@@ -9,6 +9,7 @@
 #include "backend/cpu/kernels/amx/row_tiles.h"
 #include "backend/cpu/kernels/amx/tile.h"
 #include "backend/cpu/kernels/generic/bf16_quantise.h"
+#include "backend/cpu/kernels/generic/rows.h"
 
 namespace headrace::cpu {
 namespace {
@@ -201,6 +202,33 @@ void matmul_bf16_tiles(const MatmulArgs& args) {
   }
   bf16_few_rows<Tiles, kType>(part);
 }
+
+// bf16 panels have their own order of summation, so one row serves every M.
+template <typename Tiles, ActivationType kType>
+constexpr KernelRow bf16_tiles_row(const char* name) {
+  return {KernelOp::kMatmul,
+          name,
+          kAmxUnitIsa,
+          Layout::kBF16,
+          kType,
+          1,
+          {2 * kTileRows, 2 * kPanel, kActivationBlock},
+          NumericsClass::kBf16Tile,
+          {.matmul = &matmul_bf16_tiles<Tiles, kType>}};
+}
+
+template <typename Tiles>
+struct Bf16TilesRows {
+  static constexpr KernelRow kRows[] = {
+      bf16_tiles_row<Tiles, ActivationType::kBF16x2>("matmul_bf16_bf16x2_tiles"),
+      bf16_tiles_row<Tiles, ActivationType::kBF16>("matmul_bf16_bf16_tiles"),
+      quantise_row(ActivationType::kBF16x2, "quantise_bf16x2", kAmxUnitIsa,
+                   NumericsClass::kBf16Tile, &quantise_bf16<ActivationType::kBF16x2>),
+      quantise_row(ActivationType::kBF16, "quantise_bf16", kAmxUnitIsa, NumericsClass::kBf16Tile,
+                   &quantise_bf16<ActivationType::kBF16>),
+  };
+  static constexpr KernelPart kPart = {kRows, static_cast<int>(sizeof(kRows) / sizeof(kRows[0]))};
+};
 
 }  // namespace
 }  // namespace headrace::cpu

@@ -15,6 +15,7 @@
 #include "backend/cpu/kernels/amx/row_tiles.h"
 #include "backend/cpu/kernels/amx/tile.h"
 #include "backend/cpu/kernels/generic/lanes_avx512.h"
+#include "backend/cpu/kernels/generic/rows.h"
 #include "backend/cpu/kernels/generic/weights.h"
 
 namespace headrace::cpu {
@@ -249,6 +250,30 @@ void matmul_integer_tiles(const MatmulArgs& args) {
     if (panel < args.num_panels) integer_panels<Tiles, kLayout, kType, 1>(args, slice, panel);
   }
 }
+
+// For 16 rows and more, as the rows before them (AVX-512 VNNI) give the same bits and waste no
+// tile.
+template <typename Tiles, ActivationType kType>
+struct IntegerTilesRows {
+  static constexpr const char* kPrefix = "matmul_";
+  static constexpr const char* kSuffix =
+      kType == ActivationType::kInt16 ? "_int16_tiles" : "_int8_tiles";
+  static constexpr bool takes(const LayoutInfo& info) {
+    return has_integer_codes(info) && !is_of_groups(info);
+  }
+  template <Layout kLayout>
+  static constexpr KernelRow row(const char* name) {
+    return {KernelOp::kMatmul,
+            name,
+            kAmxUnitIsa,
+            kLayout,
+            kType,
+            kTileRows,
+            {kTileRows, 2 * kPanel, CodedWeights<Avx512, kLayout>::kSubInputs},
+            NumericsClass::kInteger,
+            {.matmul = &matmul_integer_tiles<Tiles, kLayout, kType>}};
+  }
+};
 
 }  // namespace
 }  // namespace headrace::cpu

@@ -216,10 +216,7 @@ struct AttendTile {
         dims(padded_dim(a.head_dim)),
         plane(kv_plane_bytes(a.kv_type, a.head_dim)),
         far(plane <= kFarPlaneBytes),
-        kv_offset(static_cast<size_t>(mutant(Bug::kAttentionKvHeadMap)
-                                          ? a.num_kv_heads - 1 - a.kv_head
-                                          : a.kv_head) *
-                  2 * plane),
+        kv_offset(static_cast<size_t>(a.kv_head) * 2 * plane),
         rows(static_cast<int>(a.num_rows)),
         num_groups((rows + (direct != nullptr ? kDirectRows<F> : F::kAttendRows) - 1) /
                    (direct != nullptr ? kDirectRows<F> : F::kAttendRows)),
@@ -237,23 +234,18 @@ struct AttendTile {
     for (int r = 0; r < rows; ++r) {
       lowest[r] = attention_lowest(args, args.first_row + r);
       end[r] = attention_end(args, args.first_row + r);
-      if (mutant(Bug::kAttentionCausalOffByOne)) end[r] = larger(end[r] - 1, 1);
-      if (mutant(Bug::kAttentionWindowOffByOne) && lowest[r] > 0) ++lowest[r];
     }
   }
 
   int64_t row_offset(int r) const {
     const int group = args.num_heads / args.num_kv_heads;
     const int64_t row = args.first_row + r;
-    return row / group * args.row_stride + (mutant(Bug::kAttentionQueryHeadMap)
-                                                ? row % group * args.num_kv_heads + args.kv_head
-                                                : args.kv_head * group + row % group) *
-                                               int64_t{args.head_dim};
+    return row / group * args.row_stride +
+           (args.kv_head * group + row % group) * int64_t{args.head_dim};
   }
 
   void load_queries() {
-    const bool natural = kCapped || mutant(Bug::kAttentionLogBaseMixed);
-    const float factor = natural ? args.scale : args.scale * kLog2E;
+    const float factor = kCapped ? args.scale : args.scale * kLog2E;
     constexpr int kRowsAhead = 8;
     for (int r = 0; r < rows; ++r) {
       const float* from = args.q + row_offset(r);
@@ -268,7 +260,6 @@ struct AttendTile {
   }
 
   const uint8_t* keys_of(int64_t block) const {
-    if (mutant(Bug::kAttentionBlockTableOffByOne)) block = larger(block - 1, 0);
     return args.kv_base + static_cast<size_t>(args.block_table[block]) * args.kv_block_stride +
            kv_offset;
   }
@@ -328,7 +319,6 @@ struct AttendTile {
       }
       if constexpr (kMasked) {
         const V lane = F::add(F::lane_numbers(), F::set(static_cast<float>(16 * v)));
-        if (mutant(Bug::kAttentionMaskSkipped)) continue;
         value[v] =
             F::select_less(lane, F::set(static_cast<float>(step_begin[r])), hidden, value[v]);
         value[v] = F::select_less(lane, F::set(static_cast<float>(step_end[r])), value[v], hidden);
@@ -337,8 +327,7 @@ struct AttendTile {
     }
     const float step_top =
         F::fold_max(F::max(F::max(value[0], value[1]), F::max(value[2], value[3])));
-    const bool keeps = mutant(Bug::kAttentionTopNotRaised) && top[r] > -__builtin_inff();
-    const float highest = step_top > top[r] && !keeps ? step_top : top[r];
+    const float highest = step_top > top[r] ? step_top : top[r];
     correction[r] = top[r] - highest;
     top[r] = highest;
   }
@@ -354,8 +343,7 @@ struct AttendTile {
       if constexpr (kScaled) weight = F::mul(weight, F::load(value_scales + v * 16));
       F::store(row + v * 16, weight);
     }
-    const float factor = mutant(Bug::kAttentionTotalNotCorrected) ? 1.0f : correction[r];
-    F::store(totals + r * 16, F::fma(F::load(totals + r * 16), F::set(factor), sum));
+    F::store(totals + r * 16, F::fma(F::load(totals + r * 16), F::set(correction[r]), sum));
   }
 
   // Rows of a group go side by side, so that their chains of dependent steps overlap. kWhole: all
@@ -385,9 +373,6 @@ struct AttendTile {
   // Adds the values at [begin, limit) of the step to rows [first, first + count).
   void add_values(int first, int count, int64_t begin, int64_t limit) {
     if (begin >= limit) return;
-    for (int r = first; mutant(Bug::kAttentionSumNotCorrected) && r < first + count; ++r) {
-      correction[r] = 1.0f;
-    }
     if (direct != nullptr) {
       run_direct(
           direct[count - 1].sums,
@@ -424,14 +409,13 @@ struct AttendTile {
       const int64_t column = block * kKvBlock - step;
       const int64_t b = column / kKvBlock;
       keys[b] = keys_of(block);
-      values[b] = keys[b] + (mutant(Bug::kAttentionValuesFromKeys) ? 0 : plane);
+      values[b] = keys[b] + plane;
       next_keys[b] = next_of(block);
       next_values[b] = next_keys[b] + plane;
       if (direct == nullptr) loader.keys(keys[b], next_keys[b], dims, kv + column);
       if constexpr (kScaled) {
         load_scales(keys[b], key_scales + column);
-        load_scales(keys[b] + (mutant(Bug::kAttentionValueScaleOfKeys) ? 0 : plane),
-                    value_scales + column);
+        load_scales(keys[b] + plane, value_scales + column);
       }
     }
   }
@@ -473,8 +457,7 @@ struct AttendTile {
     }
     const int64_t begin = larger(split * kKvSplit, lowest[0]) / kKvStep * kKvStep;
     const int64_t limit = smaller((split + 1) * kKvSplit, end[rows - 1]);
-    const int64_t most = mutant(Bug::kAttentionLastStepSkipped) ? kKvStep : 1;
-    for (int64_t step = begin; step + most <= limit; step += kKvStep) run_step(step);
+    for (int64_t step = begin; step < limit; step += kKvStep) run_step(step);
   }
 
   bool sees(int r, int64_t split) const {
@@ -486,15 +469,14 @@ struct AttendTile {
   void fold(int r, bool is_first, float part_top, const float* part_total, const float* part_acc) {
     float* sums = merged + r * dims;
     float* total = merged_totals + r * 16;
-    if (is_first || mutant(Bug::kAttentionEarlierSplitsLost)) {
+    if (is_first) {
       merged_top[r] = part_top;
       F::store(total, F::load(part_total));
       for (int64_t d = 0; d < dims; d += 16) F::store(sums + d, F::load(part_acc + d));
       return;
     }
     const float highest = part_top > merged_top[r] ? part_top : merged_top[r];
-    const bool same = mutant(Bug::kAttentionSplitNotCorrected);
-    const V old_factor = exp2_lanes<F>(F::set(same ? 0.0f : merged_top[r] - highest));
+    const V old_factor = exp2_lanes<F>(F::set(merged_top[r] - highest));
     const V new_factor = exp2_lanes<F>(F::set(part_top - highest));
     merged_top[r] = highest;
     const auto add = [&](const float* from, float* to) __attribute__((always_inline)) {
@@ -507,20 +489,16 @@ struct AttendTile {
   void write_row(int r) {
     float denominator = F::fold_sum(F::load(merged_totals + r * 16));
     float factor = 1.0f;
-    if (args.sinks != nullptr && !mutant(Bug::kAttentionSinkIgnored)) {
+    if (args.sinks != nullptr) {
       const int group = args.num_heads / args.num_kv_heads;
-      const float sink =
-          args.sinks[(mutant(Bug::kAttentionSinkOfFirstHead) ? 0 : args.kv_head * group) +
-                     (args.first_row + r) % group] *
-          kLog2E;
+      const float sink = args.sinks[args.kv_head * group + (args.first_row + r) % group] * kLog2E;
       const float highest = sink > merged_top[r] ? sink : merged_top[r];
       factor = exp2_of<F>(merged_top[r] - highest);
       denominator = __builtin_fmaf(denominator, factor, exp2_of<F>(sink - highest));
     }
     const V scale = F::set(factor / denominator);
     float* out = args.out + row_offset(r);
-    const int64_t out_dims = args.head_dim - (mutant(Bug::kAttentionTailDimsSkipped) ? 15 : 0);
-    for (int64_t d = 0; d < out_dims; d += 16) {
+    for (int64_t d = 0; d < args.head_dim; d += 16) {
       F::store_part(out + d, F::mul(F::load(merged + r * dims + d), scale),
                     smaller(16, args.head_dim - d));
     }
@@ -543,7 +521,7 @@ struct AttendTile {
 
   void merge() {
     const int64_t limit = (end[rows - 1] - 1) / kKvSplit + 1;
-    for (int r = mutant(Bug::kAttentionMergeSkipsRow) ? 1 : 0; r < rows; ++r) {
+    for (int r = 0; r < rows; ++r) {
       for (int64_t split = lowest[0] / kKvSplit; split < limit; ++split) {
         if (!sees(r, split)) continue;
         const float* from = partial(r, split);
@@ -568,7 +546,7 @@ struct AttendTile {
         fold(r, is_first(r, split), top[r], totals + r * 16, acc + r * dims);
       }
     }
-    for (int r = 0; r < rows - (mutant(Bug::kAttentionLastRowDropped) ? 1 : 0); ++r) write_row(r);
+    for (int r = 0; r < rows; ++r) write_row(r);
   }
 };
 
@@ -584,8 +562,7 @@ void attention(const AttentionRowsArgs& args) {
   if (kv_is_scaled(args.kv_type)) {
     args.softcap > 0 ? attend<F, true, true>(args) : attend<F, false, true>(args);
   } else {
-    const bool capped = args.softcap > 0 && !mutant(Bug::kAttentionSoftcapIgnored);
-    capped ? attend<F, true, false>(args) : attend<F, false, false>(args);
+    args.softcap > 0 ? attend<F, true, false>(args) : attend<F, false, false>(args);
   }
 }
 

@@ -42,8 +42,7 @@ void direct_scores(const DirectProduct& p, int64_t block) {
   const uint8_t* const* next = p.next + block;
   const float* q = p.a;
   const int64_t whole = p.head_dim / kCodes * 64;
-  const int rest =
-      mutant(Bug::kAttentionDirectRestSkipped) ? 0 : static_cast<int>(p.head_dim % kCodes);
+  const int rest = static_cast<int>(p.head_dim % kCodes);
   for (int64_t at = 0; at < whole + (rest > 0 ? 64 : 0); at += 64, q += kCodes) {
     KvWords<F, kType> words[kBlocks];
     for (int b = 0; b < kBlocks; ++b) {
@@ -103,7 +102,7 @@ void direct_sums(const DirectProduct& p, int64_t vector) {
         for (int v = 0; v < kVectors; ++v) sum[r][v] = F::fma(weight, value[v], sum[r][v]);
       }
     };
-    if ((t >= p.begin && t + kCodes <= p.limit) || mutant(Bug::kAttentionDirectEdgeIgnored)) {
+    if (t >= p.begin && t + kCodes <= p.limit) {
       unrolled<0, kCodes>(add);
     } else {
       unrolled<0, kCodes>([&](auto code) __attribute__((always_inline)) {

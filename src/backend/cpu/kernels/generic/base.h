@@ -6,7 +6,6 @@
 // the same 16 lanes and the same order of operations, their results agree bit for bit.
 #pragma once
 
-#include "backend/cpu/kernels/generic/bugs.h"
 #include "backend/cpu/kernels/kernels.h"
 #include "backend/cpu/kernels/layouts.h"
 
@@ -20,7 +19,7 @@ struct Index {
 
 // fn(Index<kFirst>{}), ..., fn(Index<kEnd - 1>{}).
 template <int kFirst, int kEnd, typename Fn>
-[[gnu::always_inline]] inline void unrolled(const Fn& fn) {
+[[gnu::always_inline]] inline constexpr void unrolled(const Fn& fn) {
   if constexpr (kFirst < kEnd) {
     fn(Index<kFirst>{});
     unrolled<kFirst + 1, kEnd>(fn);

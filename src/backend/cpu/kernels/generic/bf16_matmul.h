@@ -10,6 +10,7 @@
 #pragma once
 
 #include "backend/cpu/kernels/generic/bf16_quantise.h"
+#include "backend/cpu/kernels/generic/rows.h"
 
 namespace headrace::cpu {
 namespace {
@@ -38,22 +39,16 @@ struct Bf16Place {
   uint32_t ahead;      // bit p: panel p is prefetched, one slice ahead
 };
 
-template <typename F>
-[[gnu::always_inline]] inline typename F::I swap_halves(typename F::I words) {
-  return F::or_bits(F::template shift_left<16>(words), F::template shift_right<16>(words));
-}
-
 // kRows rows times kPanels panels over inputs [first, end), added to the sums that lie there.
 template <typename F, int kRows, int kPanels>
 __attribute__((noinline)) void bf16_tile(const MatmulArgs& args, const Bf16Place& at) {
   using V = typename F::V;
   using I = typename F::I;
   constexpr int64_t kRecord = activation_record_bytes(ActivationType::kBF16);
-  const int64_t first_panel = mutant(Bug::kBf16FirstPanelIgnored) ? 0 : args.first_panel;
   const auto panel_bytes = static_cast<int64_t>(args.panel_bytes);
-  const uint8_t* weight = args.weight + (first_panel + at.panel) * panel_bytes;
+  const uint8_t* weight = args.weight + (args.first_panel + at.panel) * panel_bytes;
   float* sums = args.sums + at.row * args.sums_stride + at.panel * kPanel;
-  const bool starts = at.first == 0 || mutant(Bug::kBf16EarlierSlicesLost);
+  const bool starts = at.first == 0;
   V acc[kRows][kPanels];
   for (int r = 0; r < kRows; ++r) {
     for (int p = 0; p < kPanels; ++p) {
@@ -61,17 +56,14 @@ __attribute__((noinline)) void bf16_tile(const MatmulArgs& args, const Bf16Place
     }
   }
   for (int64_t slice = at.first; slice < at.end; slice += kSliceInputs) {
-    const int64_t x_slice = mutant(Bug::kBf16SliceStuck) ? 0 : slice / kSliceInputs;
-    const uint8_t* x =
-        static_cast<const uint8_t*>(args.x) + x_slice * args.x_stride + at.row * kRecord;
-    const int64_t odd = mutant(Bug::kBf16OddInputSkipped) ? 0 : 1;
-    const int64_t num_pairs = (smaller(kSliceInputs, at.end - slice) + odd) / 2;
+    const uint8_t* x = static_cast<const uint8_t*>(args.x) + slice / kSliceInputs * args.x_stride +
+                       at.row * kRecord;
+    const int64_t num_pairs = (smaller(kSliceInputs, at.end - slice) + 1) / 2;
     const int64_t offset = slice / kSliceInputs * kBf16PanelSliceBytes;
     for (int64_t i = 0; i < num_pairs; ++i) {
       I w[kPanels];
       for (int p = 0; p < kPanels; ++p) {
         w[p] = F::load_words(weight + p * panel_bytes + offset + i * 64);
-        if (mutant(Bug::kBf16PairOrder)) w[p] = swap_halves<F>(w[p]);
       }
       // Past the end of a panel come those that this place in the tile reads next.
       int64_t ahead = offset + i * 64 + kBf16PanelSliceBytes;
@@ -80,8 +72,7 @@ __attribute__((noinline)) void bf16_tile(const MatmulArgs& args, const Bf16Place
         if ((at.ahead >> p & 1u) != 0) F::prefetch(weight + p * panel_bytes + ahead);
       }
       for (int r = 0; r < kRows; ++r) {
-        I pair = F::broadcast_word(x + r * kRecord + i * 4);
-        if (mutant(Bug::kBf16PairOrder)) pair = swap_halves<F>(pair);
+        const I pair = F::broadcast_word(x + r * kRecord + i * 4);
         for (int p = 0; p < kPanels; ++p) acc[r][p] = F::dot_bf16(acc[r][p], pair, w[p]);
       }
     }
@@ -129,7 +120,6 @@ int64_t bf16_direct_panels(const MatmulArgs& args, int64_t panel) {
 template <typename F>
 void matmul_bf16_direct(const MatmulArgs& args) {
   const int64_t panel = bf16_direct_panels<F, kBf16DirectPanels>(args, 0);
-  if (mutant(Bug::kBf16DirectLastPanelSkipped)) return;
   bf16_direct_panels<F, 1>(args, panel);
 }
 
@@ -138,15 +128,14 @@ int64_t bf16_blocked_panels(const MatmulArgs& args, int64_t panel) {
   static constexpr Bf16Tiles<F, kBf16BlockRows, kPanels> kTiles;
   constexpr uint32_t kAllPanels = (1u << kPanels) - 1u;
   const EvenTiles tiles(args.num_rows, kBf16BlockRows);
-  const int64_t num_tiles = tiles.count - (mutant(Bug::kBf16LastTileDropped) ? 1 : 0);
   for (; panel + kPanels <= args.num_panels; panel += kPanels) {
     for (int64_t slice = 0; slice < args.num_inputs; slice += kSliceInputs) {
       Bf16Place at{0, panel, slice, smaller(slice + kSliceInputs, args.num_inputs), 0};
       // The first tiles fetch the next slice: one panel each, so that memory is busy for longer.
-      for (int64_t t = 0; t < num_tiles; ++t) {
+      for (int64_t t = 0; t < tiles.count; ++t) {
         at.ahead = tiles.count == 1 ? kAllPanels : t < kPanels ? 1u << t : 0u;
         kTiles.of_rows[tiles.rows(t)](args, at);
-        at.row += mutant(Bug::kBf16TilesOfOneHeight) ? tiles.height : tiles.rows(t);
+        at.row += tiles.rows(t);
       }
     }
   }
@@ -176,17 +165,10 @@ struct Bf16Rows {
       bf16_dot_row<F>("matmul_bf16_bf16_blocked", kBf16DirectRows + 1,
                       {kBf16BlockRows, kBf16BlockPanels* kPanel, kSliceInputs},
                       &matmul_bf16_blocked<F>),
-      {KernelOp::kQuantise,
-       "quantise_bf16",
-       F::kIsa,
-       Layout::kCount,
-       ActivationType::kBF16,
-       1,
-       {1, 1, kActivationBlock},
-       NumericsClass::kBf16Dot,
-       {.quantise = &quantise_bf16<ActivationType::kBF16>}},
+      quantise_row(ActivationType::kBF16, "quantise_bf16", F::kIsa, NumericsClass::kBf16Dot,
+                   &quantise_bf16<ActivationType::kBF16>),
   };
-  static constexpr int kCount = static_cast<int>(sizeof(kRows) / sizeof(kRows[0]));
+  static constexpr KernelPart kPart = {kRows, static_cast<int>(sizeof(kRows) / sizeof(kRows[0]))};
 };
 
 }  // namespace

@@ -10,11 +10,9 @@ namespace {
 [[gnu::always_inline]] inline __m512i round_to_bf16(__m512 v) {
   const __m512i bits = _mm512_castps_si512(v);
   const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-  __m512i nudge = _mm512_add_epi32(odd, _mm512_set1_epi32(0x7FFF));
-  if (mutant(Bug::kBf16ActivationTruncated)) nudge = _mm512_setzero_si512();
+  const __m512i nudge = _mm512_add_epi32(odd, _mm512_set1_epi32(0x7FFF));
   const __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(bits, nudge), 16);
   const __m512i quiet = _mm512_srli_epi32(_mm512_or_si512(bits, _mm512_set1_epi32(0x400000)), 16);
-  if (mutant(Bug::kBf16ActivationNanHidden)) return rounded;
   return _mm512_mask_mov_epi32(rounded, _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), quiet);
 }
 
@@ -26,8 +24,8 @@ void quantise_bf16(const QuantiseArgs& args) {
   for (int64_t m = 0; m < args.num_rows; ++m) {
     const float* x = args.x + m * args.num_inputs;
     uint8_t* record = args.out + m * activation_record_bytes(kType);
-    const int64_t step = mutant(Bug::kBf16ActivationTailNotCleared) ? 16 : kActivationBlock;
-    const int64_t end = (args.num_inputs + step - 1) / step * step;
+    const int64_t end =
+        (args.num_inputs + kActivationBlock - 1) / kActivationBlock * kActivationBlock;
     for (int64_t k = 0; k < end; k += 16) {
       const __m512 v = F::load_part(x + k, larger(0, args.num_inputs - k));
       uint8_t* to = record + k / kSliceInputs * args.slice_stride +

@@ -15,14 +15,11 @@ template <typename F, typename Fn>
     fn([i](const float* p) __attribute__((always_inline)) { return F::load(p + i); },
        [i](float* p, V v) __attribute__((always_inline)) { F::store(p + i, v); });
   }
-  if (i < count && !mutant(Bug::kColumnsTailSkipped)) {
+  if (i < count) {
     const int64_t rest = count - i;
-    const int64_t rest_in = mutant(Bug::kColumnsTailReadWhole) ? 16 : rest;
-    const int64_t rest_out = mutant(Bug::kColumnsTailWrittenWhole) ? 16 : rest;
-    fn([i, rest_in](const float* p)
-           __attribute__((always_inline)) { return F::load_part(p + i, rest_in); },
-       [i, rest_out](float* p, V v)
-           __attribute__((always_inline)) { F::store_part(p + i, v, rest_out); });
+    fn([i, rest](const float* p)
+           __attribute__((always_inline)) { return F::load_part(p + i, rest); },
+       [i, rest](float* p, V v) __attribute__((always_inline)) { F::store_part(p + i, v, rest); });
   }
 }
 
@@ -35,27 +32,20 @@ void finish(const FinishArgs& args) {
   using V = typename F::V;
   const V scale = F::set(args.scale);
   for (int64_t m = 0; m < args.num_rows; ++m) {
-    const float* sums =
-        args.sums + m * (mutant(Bug::kFinishStridesSwapped) ? args.out_stride : args.sums_stride);
-    const float* residual =
-        args.residual + (mutant(Bug::kFinishResidualOfFirstRow) ? 0 : m * args.out_stride);
+    const float* sums = args.sums + m * args.sums_stride;
+    const float* residual = args.residual + m * args.out_stride;
     float* out = args.out + m * args.out_stride;
     for (int64_t i = 0; m + kRowsAhead < args.num_rows && i < args.num_outputs; i += 16) {
       F::prefetch(reinterpret_cast<const uint8_t*>(out + kRowsAhead * args.out_stride + i));
     }
     for_columns<F>(args.num_outputs, [&](auto load, auto store) __attribute__((always_inline)) {
       V value = load(sums);
-      if (mutant(Bug::kFinishScaleBeforeBias)) value = F::mul(value, scale);
-      if (args.bias != nullptr && !mutant(Bug::kFinishBiasSkipped)) {
-        value = F::add(value, load(args.bias));
-      }
-      if (!mutant(Bug::kFinishScaleBeforeBias)) value = F::mul(value, scale);
-      if (args.residual != nullptr && !mutant(Bug::kFinishResidualSkipped)) {
+      if (args.bias != nullptr) value = F::add(value, load(args.bias));
+      value = F::mul(value, scale);
+      if (args.residual != nullptr) {
         value = F::add(load(residual), value);
       }
-      if (args.softcap > 0 && !mutant(Bug::kFinishSoftcapSkipped)) {
-        value = soft_cap<F>(value, args.softcap);
-      }
+      if (args.softcap > 0) value = soft_cap<F>(value, args.softcap);
       store(out, value);
     });
   }
@@ -65,18 +55,15 @@ template <typename F>
 void gate(const GateArgs& args) {
   using V = typename F::V;
   for (int64_t m = 0; m < args.num_rows; ++m) {
-    const bool swapped = mutant(Bug::kGateAndUpSwapped);
-    const float* gate_sums = (swapped ? args.up : args.gate) + m * args.sums_stride;
-    const float* up_sums = (swapped ? args.gate : args.up) + m * args.sums_stride;
+    const float* gate_sums = args.gate + m * args.sums_stride;
+    const float* up_sums = args.up + m * args.sums_stride;
     float* out = args.out + m * args.out_stride;
     for_columns<F>(args.num_outputs, [&](auto load, auto store) __attribute__((always_inline)) {
       V g = load(gate_sums);
       V u = load(up_sums);
       if (args.gate_bias != nullptr) g = F::add(g, load(args.gate_bias));
-      if (args.up_bias != nullptr && !mutant(Bug::kGateUpBiasSkipped))
-        u = F::add(u, load(args.up_bias));
-      const bool silu = args.kind == GateKind::kSilu || mutant(Bug::kGateKindIgnored);
-      const V activated = silu ? silu_lanes<F>(g) : gelu_lanes<F>(g);
+      if (args.up_bias != nullptr) u = F::add(u, load(args.up_bias));
+      const V activated = args.kind == GateKind::kSilu ? silu_lanes<F>(g) : gelu_lanes<F>(g);
       store(out, F::mul(activated, u));
     });
   }
@@ -87,10 +74,7 @@ template <typename F>
 void norm_factors(const float* x, int64_t width, float eps, bool subtract_mean, float* mean,
                   float* factor) {
   using V = typename F::V;
-  const auto count =
-      static_cast<float>(mutant(Bug::kNormWidthRoundedUp) ? (width + 15) / 16 * 16 : width);
-  if (mutant(Bug::kNormEpsilonSkipped)) eps = 0.0f;
-  if (mutant(Bug::kNormMeanNotSubtracted)) subtract_mean = false;
+  const auto count = static_cast<float>(width);
   *mean = 0.0f;
   V sum = F::zero();
   if (subtract_mean) {
@@ -107,7 +91,7 @@ void norm_factors(const float* x, int64_t width, float eps, bool subtract_mean, 
     if (i < width) {
       float rest[16];
       F::store(rest, F::sub(F::load_part(x + i, width - i), centre));
-      const V v = F::load_part(rest, mutant(Bug::kNormTailNotCentred) ? 16 : width - i);
+      const V v = F::load_part(rest, width - i);
       sum = F::fma(v, v, sum);
     }
   } else {
@@ -131,8 +115,8 @@ void norm(const NormRowsArgs& args) {
     for_columns<F>(args.width, [&](auto load, auto store) __attribute__((always_inline)) {
       const V centred = args.subtract_mean ? F::sub(load(x), F::set(mean)) : load(x);
       V value = F::mul(F::mul(centred, F::set(factor)), load(args.weight));
-      if (!mutant(Bug::kNormScaleSkipped)) value = F::mul(value, F::set(args.scale));
-      if (args.residual != nullptr && !mutant(Bug::kNormResidualSkipped)) {
+      value = F::mul(value, F::set(args.scale));
+      if (args.residual != nullptr) {
         value = F::add(load(residual), value);
       }
       store(out, value);

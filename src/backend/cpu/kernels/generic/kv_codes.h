@@ -56,8 +56,8 @@ template <typename F>
 [[gnu::always_inline]] inline typename F::I bf16_code(typename F::V v) {
   const typename F::I bits = F::as_words(v);
   const typename F::I odd = F::and_bits(F::template shift_right<16>(bits), F::set_bits(1));
-  const typename F::V rounded = F::as_floats(
-      F::add_words(bits, F::add_words(odd, F::set_bits(mutant(Bug::kBf16Truncated) ? 0 : 0x7FFF))));
+  const typename F::V rounded =
+      F::as_floats(F::add_words(bits, F::add_words(odd, F::set_bits(0x7FFF))));
   const typename F::V kept =
       F::select_less(F::abs(v), F::set(__builtin_inff()), rounded, F::add(v, v));
   return F::template shift_right<16>(F::as_words(kept));
@@ -113,7 +113,7 @@ template <typename F, KvDtype kType>
     highest = F::max(highest, F::abs(v));
     poison = F::fma(v, F::zero(), poison);
   }
-  const float magnitude = F::fold_max(highest) * (mutant(Bug::kKvScaleTooLarge) ? 1.01f : 1.0f);
+  const float magnitude = F::fold_max(highest);
   const bool is_zero = magnitude < kSmallestScaled;
   *factor = is_zero ? 0.0f : kLargest / magnitude;
   return (is_zero ? 0.0f : magnitude / kLargest) + F::fold_sum(poison);

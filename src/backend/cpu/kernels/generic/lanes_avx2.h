@@ -20,7 +20,7 @@ struct WordPair {
 struct Avx2 : WordPairs {
   using V = FloatPair;
   using I = WordPair;
-  static constexpr uint32_t kIsa = kIsaAvx2 | kIsaFma | kIsaF16c;
+  static constexpr uint32_t kIsa = kAvx2UnitIsa;
   static constexpr int kDirectRowsInt16 = 2;  // tile of few rows times kIntegerPanels
   static constexpr int kDirectRowsInt8 = 2;
   static constexpr int kDenseDirectPanels = 4;

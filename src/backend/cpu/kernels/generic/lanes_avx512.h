@@ -12,8 +12,7 @@ namespace {
 struct Avx512 : WordPairs {
   using V = __m512;
   using I = __m512i;
-  static constexpr uint32_t kIsa =
-      kIsaAvx2 | kIsaFma | kIsaF16c | kIsaAvx512F | kIsaAvx512BW | kIsaAvx512DQ | kIsaAvx512VL;
+  static constexpr uint32_t kIsa = kAvx512UnitIsa;
   static constexpr int kDirectRowsInt16 = 2;  // tile of few rows times kIntegerPanels
   static constexpr int kDirectRowsInt8 = 2;
   static constexpr int kDenseDirectPanels = 8;

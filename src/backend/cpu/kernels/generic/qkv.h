@@ -11,10 +11,9 @@ template <typename F>
 void rotate(const QkvRowsArgs& args, int64_t m, float* head) {
   using V = typename F::V;
   const int half = args.rope_dims / 2;
-  if (mutant(Bug::kRopeOfFirstRow)) m = 0;
   const float* cos = args.rope_cos + m * half;
   const float* sin = args.rope_sin + m * half;
-  if (args.rope_interleaved != mutant(Bug::kRopePairingMixed)) {
+  if (args.rope_interleaved) {
     float first[kMaxHeadDim / 2], second[kMaxHeadDim / 2];
     for (int i = 0; i < half; ++i) {
       first[i] = head[2 * i];
@@ -38,7 +37,7 @@ void rotate(const QkvRowsArgs& args, int64_t m, float* head) {
     const V a = load(head);
     const V b = load(head + half);
     const V c = load(cos);
-    const V s = mutant(Bug::kRopeSign) ? F::sub(F::zero(), load(sin)) : load(sin);
+    const V s = load(sin);
     store(head, F::fnma(b, s, F::mul(a, c)));
     store(head + half, F::fma(a, s, F::mul(b, c)));
   });
@@ -54,7 +53,7 @@ void finish_head(const QkvRowsArgs& args, int64_t m, const float* head, float fa
     if (weight != nullptr) value = F::mul(F::mul(value, F::set(factor)), load(weight));
     store(out, value);
   });
-  if (args.rope_dims > 0 && !mutant(Bug::kRopeSkipped)) rotate<F>(args, m, out);
+  if (args.rope_dims > 0) rotate<F>(args, m, out);
 }
 
 // Heads of one projection of one row; take(h, out) says where head h goes.
@@ -69,15 +68,12 @@ template <typename F, typename Take, typename Done>
   }
   for (int h = 0; h < count; ++h) {
     const float* head = x + h * dim;
-    if (weight != nullptr && !args.norm_whole && !(mutant(Bug::kQkvNormOfFirstHead) && h > 0)) {
+    if (weight != nullptr && !args.norm_whole) {
       norm_factors<F>(head, dim, args.norm_eps, false, &mean, &factor);
     }
     float* out = take(h);
     finish_head<F>(args, m, head, factor,
-                   weight != nullptr && args.norm_whole && !mutant(Bug::kQkvNormWeightOfFirstHead)
-                       ? weight + h * dim
-                       : weight,
-                   out);
+                   weight != nullptr && args.norm_whole ? weight + h * dim : weight, out);
     done(h, out);
   }
 }
@@ -106,8 +102,7 @@ void store_values(const float* x, int64_t dims, float factor, int64_t slot, uint
   constexpr int kBits = 32 / kCodes;
   uint8_t* to = plane + slot / kCodes * dims * 4;
   const int shift = static_cast<int>(slot % kCodes) * kBits;
-  const bool alone = kCodes == 1 || mutant(Bug::kAppendNeighboursCleared);
-  const auto others = F::set_bits(alone ? 0u : ~(((1u << (kBits % 32)) - 1u) << shift));
+  const auto others = F::set_bits(kCodes == 1 ? 0u : ~(((1u << (kBits % 32)) - 1u) << shift));
   for (int64_t d = 0; d < dims; d += 16, to += 64) {
     const auto code = F::shift_left_by(make_code<F, kType>(F::load(x + d), factor), shift);
     F::store_words(to, F::or_bits(F::and_bits(F::load_words(to), others), code));
@@ -121,8 +116,7 @@ void store_head(const float* k, const float* v, int64_t dims, int64_t slot, uint
   if constexpr (kv_is_scaled(kType)) {
     const size_t at = kv_scales_offset(kType, dims) + static_cast<size_t>(slot) * 4;
     const float k_scale = make_scale<F, kType>(k, dims, &k_factor);
-    const float v_scale =
-        make_scale<F, kType>(mutant(Bug::kAppendValueScaleOfKeys) ? k : v, dims, &v_factor);
+    const float v_scale = make_scale<F, kType>(v, dims, &v_factor);
     __builtin_memcpy(k_plane + at, &k_scale, sizeof(k_scale));
     __builtin_memcpy(v_plane + at, &v_scale, sizeof(v_scale));
   }
@@ -149,7 +143,7 @@ void qkv(const QkvRowsArgs& args) {
   const auto store_kv = KvStores<F>::kRows[static_cast<int>(args.kv_type)];
   alignas(64) float k_head[kMaxHeadDim];  // zeros beyond the head
   alignas(64) float v_head[kMaxHeadDim];
-  F::store(k_head + dims - 16, F::set(mutant(Bug::kAppendPaddingNotZero) ? 1.0f : 0.0f));
+  F::store(k_head + dims - 16, F::zero());
   F::store(v_head + dims - 16, F::zero());
   for (int64_t m = 0; m < args.num_rows; ++m) {
     const float* row = args.qkv + m * (q_width + 2 * kv_width);
@@ -157,29 +151,24 @@ void qkv(const QkvRowsArgs& args) {
     finish_heads<F>(
         args, m, row, args.num_heads, args.q_norm, [&](int h) { return q + h * dim; },
         [&](int, float* head) {
-          if (args.q_row_scale == nullptr || mutant(Bug::kQkvScaleSkipped)) return;
+          if (args.q_row_scale == nullptr) return;
           const V scale = F::set(args.q_row_scale[m]);
           for_columns<F>(dim, [&](auto load, auto store) __attribute__((always_inline)) {
             store(head, F::mul(load(head), scale));
           });
         });
     const int64_t position = args.first_position + m;
-    const int64_t index = position / kKvBlock -
-                          (mutant(Bug::kAppendBlockTableOffByOne) && position >= kKvBlock ? 1 : 0);
-    const int64_t slot = (position + (mutant(Bug::kAppendSlotOffByOne) ? 1 : 0)) % kKvBlock;
-    uint8_t* block =
-        args.kv_base + static_cast<size_t>(args.block_table[index]) * args.kv_block_stride;
+    const int64_t slot = position % kKvBlock;
+    uint8_t* block = args.kv_base + static_cast<size_t>(args.block_table[position / kKvBlock]) *
+                                        args.kv_block_stride;
     const float* v = row + q_width + kv_width;
     finish_heads<F>(
         args, m, row + q_width, args.num_kv_heads, args.k_norm, [&](int) { return k_head; },
         [&](int h, const float* head) {
           for_columns<F>(dim, [&](auto load, auto store) __attribute__((always_inline)) {
-            const V value = load(v + (mutant(Bug::kAppendValuesOfFirstHead) ? 0 : h * dim));
-            store(v_head, value);
+            store(v_head, load(v + h * dim));
           });
-          store_kv(head, v_head, dims, slot,
-                   block + static_cast<size_t>(h) * (mutant(Bug::kAppendPlanesOfOneHead) ? 1 : 2) *
-                               plane);
+          store_kv(head, v_head, dims, slot, block + static_cast<size_t>(h) * 2 * plane);
         });
   }
 }

@@ -34,8 +34,7 @@ template <typename F, ActivationType kType>
     scale = F::div(largest, F::set(kInt8Limit));
     factor = F::div(F::set(kInt8Limit), largest);
   } else {
-    const V bound =
-        mutant(Bug::kQuantiseMarginMissing) ? largest : F::mul(largest, F::set(kInt16Margin));
+    const V bound = F::mul(largest, F::set(kInt16Margin));
     const auto exponent = F::template shift_right<23>(F::as_words(bound));  // biased
     const auto bits = F::set_bits(kInt16Bits), one = F::set_bits(254 + kInt16Bits);
     scale = F::as_floats(F::template shift_left<23>(F::sub_words(exponent, bits)));
@@ -50,7 +49,7 @@ template <typename F, ActivationType kType>
   const bool clean = static_cast<uint32_t>(F::fold_max_words(largest_bits)) < end_bits;
   if (clean) [[likely]]
     return {scale, factor, true};
-  const V none = F::set(mutant(Bug::kQuantiseNanHidden) ? 1.0f : __builtin_nanf(""));
+  const V none = F::set(__builtin_nanf(""));
   if (kType == ActivationType::kInt16) return {none, F::zero(), false};
   const V end = F::set(kEnd);
   return {F::select_less(largest, end, scale, none),
@@ -74,10 +73,9 @@ template <typename F>
   using I = typename F::I;
   const I sums = F::add_words(halves, F::swap_pairs(halves));
   const I minus = F::sub_words(F::zero_words(), halves);
-  const I minus_sums = mutant(Bug::kQuantiseSumSign) ? sums : F::sub_words(F::zero_words(), sums);
+  const I minus_sums = F::sub_words(F::zero_words(), sums);
   const V x_sums = F::mul(scale, F::to_float(sums));
-  const V half_sums = F::mul(
-      scale, F::to_float(mutant(Bug::kQuantiseHalvesSwapped) ? F::swap_pairs(halves) : halves));
+  const V half_sums = F::mul(scale, F::to_float(halves));
   const I pairs[4] = {F::even_odd(F::as_words(scale), F::as_words(x_sums)), F::as_words(half_sums),
                       F::even_odd(minus_sums, F::swap_pairs(minus)), F::odd_or_zero(minus)};
   static_assert(sizeof(BlockFactors) == 32 && offsetof(BlockFactors, sum) == 4 &&
@@ -111,13 +109,7 @@ template <typename F, ActivationType kType>
     const I packed = F::pack_words(F::to_words(F::mul(F::load(block), factor)),
                                    F::to_words(F::mul(F::load(block + 16), factor)));
     if constexpr (kType == ActivationType::kInt16) {
-      const uint32_t half = mutant(Bug::kQuantiseHighNotRounded) ? 0 : 128;
-      I low = packed;
-      if (mutant(Bug::kQuantiseLowTermSign)) {
-        low = F::pack_words(F::to_words(F::mul(F::load(block), F::set(-factors[2 * b]))),
-                            F::to_words(F::mul(F::load(block + 16), F::set(-factors[2 * b]))));
-      }
-      F::store_terms(codes, F::add_halves(packed, F::set_bits(half << 16 | half)), low);
+      F::store_terms(codes, F::add_halves(packed, F::set_bits(128u << 16 | 128u)), packed);
     } else {
       F::store_packed(codes, packed);
     }
@@ -133,10 +125,8 @@ void quantise(const QuantiseArgs& args) {
   for (int64_t m = 0; m < args.num_rows; ++m) {
     for (int64_t slice = 0; slice < args.num_inputs; slice += kSliceInputs) {
       const float* x = args.x + m * args.num_inputs + slice;
-      const int64_t stride = mutant(Bug::kQuantiseSliceStrideIgnored) ? kRecord : args.slice_stride;
-      uint8_t* record = args.out + slice / kSliceInputs * stride + m * kRecord;
-      const int64_t count = smaller(kSliceInputs, args.num_inputs - slice) -
-                            (mutant(Bug::kQuantiseLastBlockSkipped) ? kActivationBlock : 0);
+      uint8_t* record = args.out + slice / kSliceInputs * args.slice_stride + m * kRecord;
+      const int64_t count = smaller(kSliceInputs, args.num_inputs - slice);
       if (count == kSliceInputs) {
         quantise_slice<F, kType>(x, kSliceBlocks, record);
       } else {

@@ -1,142 +1,95 @@
-// The rows that every unit built from the generic algorithms has.
+// Rows of a part: one for each layout that an algorithm takes, named after it.
+//
+// A maker is a class with the algorithm's rows:
+//   static constexpr const char* kPrefix, *kSuffix   around the layout in a row's name
+//   static constexpr bool takes(const LayoutInfo&)
+//   template <Layout> static constexpr KernelRow row(const char* name)
 #pragma once
 
-#include "backend/cpu/kernels/generic/attention.h"
-#include "backend/cpu/kernels/generic/int_rows.h"
-#include "backend/cpu/kernels/generic/matmul.h"
-#include "backend/cpu/kernels/generic/qkv.h"
+#include "backend/cpu/kernels/generic/base.h"
 
 namespace headrace::cpu {
 namespace {
 
-// From here on a slice is unpacked once for all rows, not converted for each tile of them
-// (measured).
-template <typename F, Layout kLayout>
-constexpr int32_t min_float_blocked_rows() {
-  constexpr bool kIsFloat8 = layout_info(kLayout).low_bits != 0;
-  if (F::kBlockPanels == 1) return kIsFloat8 ? 6 : 12;
-  if (kIsFloat8) return 12;
-  return kLayout == Layout::kF16 ? 24 : 96;
-}
-
-template <typename F, Layout kLayout>
-constexpr KernelRow direct_row(const char* name) {
-  return {KernelOp::kMatmul,
-          name,
-          F::kIsa,
-          kLayout,
-          ActivationType::kF32,
-          1,
-          {F::kDenseRows, F::kDenseDirectPanels * kPanel, kSliceInputs},
-          NumericsClass::kFma,
-          {.matmul = &matmul_direct<F, kLayout>}};
-}
-template <typename F, Layout kLayout>
-constexpr KernelRow blocked_row(const char* name) {
-  return {KernelOp::kMatmul,
-          name,
-          F::kIsa,
-          kLayout,
-          ActivationType::kF32,
-          min_float_blocked_rows<F, kLayout>(),
-          {F::kBlockRows, F::kBlockPanels * kPanel, kSliceInputs},
-          NumericsClass::kFma,
-          {.matmul = &matmul_blocked<F, kLayout>}};
-}
-template <typename F, Layout kLayout>
-constexpr KernelRow unpack_row(const char* name) {
-  return {KernelOp::kUnpack,
-          name,
-          F::kIsa,
-          kLayout,
-          ActivationType::kF32,
-          1,
-          {1, kPanel, kSliceInputs},
-          NumericsClass::kFma,
-          {.unpack = &unpack<F, kLayout>}};
-}
-template <typename F>
-constexpr KernelRow plain_row(KernelOp op, const char* name, KernelFunction function) {
-  return {op,
-          name,
-          F::kIsa,
-          Layout::kCount,
-          ActivationType::kF32,
-          1,
-          {1, kPanel, 1},
-          NumericsClass::kFma,
-          function};
-}
-
-template <typename F>
-struct FloatRows {
-  static constexpr KernelRow kRows[] = {
-      direct_row<F, Layout::kF32>("matmul_f32_direct"),
-      direct_row<F, Layout::kF16>("matmul_f16_direct"),
-      direct_row<F, Layout::kBF16>("matmul_bf16_direct"),
-      direct_row<F, Layout::kE4M3>("matmul_e4m3_direct"),
-      direct_row<F, Layout::kE5M2>("matmul_e5m2_direct"),
-      blocked_row<F, Layout::kF32>("matmul_f32_blocked"),
-      blocked_row<F, Layout::kF16>("matmul_f16_blocked"),
-      blocked_row<F, Layout::kBF16>("matmul_bf16_blocked"),
-      blocked_row<F, Layout::kE4M3>("matmul_e4m3_blocked"),
-      blocked_row<F, Layout::kE5M2>("matmul_e5m2_blocked"),
-      unpack_row<F, Layout::kF32>("unpack_f32"),
-      unpack_row<F, Layout::kF16>("unpack_f16"),
-      unpack_row<F, Layout::kBF16>("unpack_bf16"),
-      unpack_row<F, Layout::kQ8_0>("unpack_q8_0"),
-      unpack_row<F, Layout::kQ4_0>("unpack_q4_0"),
-      unpack_row<F, Layout::kQ4_1>("unpack_q4_1"),
-      unpack_row<F, Layout::kQ5_0>("unpack_q5_0"),
-      unpack_row<F, Layout::kQ5_1>("unpack_q5_1"),
-      unpack_row<F, Layout::kQ4K>("unpack_q4_k"),
-      unpack_row<F, Layout::kQ5K>("unpack_q5_k"),
-      unpack_row<F, Layout::kQ6K>("unpack_q6_k"),
-      unpack_row<F, Layout::kQ2K>("unpack_q2_k"),
-      unpack_row<F, Layout::kQ3K>("unpack_q3_k"),
-      unpack_row<F, Layout::kIQ4NL>("unpack_iq4_nl"),
-      unpack_row<F, Layout::kIQ4XS>("unpack_iq4_xs"),
-      unpack_row<F, Layout::kMXFP4>("unpack_mxfp4"),
-      unpack_row<F, Layout::kInt2G128>("unpack_int2_g128"),
-      unpack_row<F, Layout::kInt2G64>("unpack_int2_g64"),
-      unpack_row<F, Layout::kInt2G32>("unpack_int2_g32"),
-      unpack_row<F, Layout::kInt4G128>("unpack_int4_g128"),
-      unpack_row<F, Layout::kInt4G64>("unpack_int4_g64"),
-      unpack_row<F, Layout::kInt4G32>("unpack_int4_g32"),
-      unpack_row<F, Layout::kInt4WideG128>("unpack_int4w_g128"),
-      unpack_row<F, Layout::kInt4WideG64>("unpack_int4w_g64"),
-      unpack_row<F, Layout::kInt4WideG32>("unpack_int4w_g32"),
-      unpack_row<F, Layout::kInt8G128>("unpack_int8_g128"),
-      unpack_row<F, Layout::kInt8G64>("unpack_int8_g64"),
-      unpack_row<F, Layout::kInt8G32>("unpack_int8_g32"),
-      unpack_row<F, Layout::kNVFP4>("unpack_nvfp4"),
-      unpack_row<F, Layout::kE4M3>("unpack_e4m3"),
-      unpack_row<F, Layout::kE5M2>("unpack_e5m2"),
-      plain_row<F>(KernelOp::kFinish, "finish", {.finish = &finish<F>}),
-      plain_row<F>(KernelOp::kGate, "gate", {.gate = &gate<F>}),
-      plain_row<F>(KernelOp::kNorm, "norm", {.norm = &norm<F>}),
-      plain_row<F>(KernelOp::kQkv, "qkv", {.qkv = &qkv<F>}),
-      plain_row<F>(KernelOp::kAttention, "attention", {.attention = &attention<F>}),
-  };
-  static constexpr int kCount = static_cast<int>(sizeof(kRows) / sizeof(kRows[0]));
+struct RowName {
+  char text[48] = {};
 };
 
-// All rows of a unit that needs nothing from another.
-template <typename F>
-struct UnitRows {
-  static constexpr int kCount = FloatRows<F>::kCount + IntegerRows<F>::kCount;
-  struct Table {
-    KernelRow rows[kCount];
-  };
-  static constexpr Table joined() {
-    Table table{};
-    int i = 0;
-    for (const KernelRow& row : IntegerRows<F>::kRows) table.rows[i++] = row;
-    for (const KernelRow& row : FloatRows<F>::kRows) table.rows[i++] = row;
-    return table;
+// prefix + the layout's name up to "x16" + suffix.
+constexpr RowName row_name(const char* prefix, const LayoutInfo& info, const char* suffix) {
+  RowName name;
+  int length = 0;
+  for (const char* c = prefix; *c != '\0'; ++c) name.text[length++] = *c;
+  for (const char* c = info.name; !(c[0] == 'x' && c[1] == '1' && c[2] == '6'); ++c) {
+    name.text[length++] = *c;
   }
-  static constexpr Table kTable = joined();
+  for (const char* c = suffix; *c != '\0'; ++c) name.text[length++] = *c;
+  return name;
+}
+
+template <int kCount>
+struct RowTable {
+  static constexpr int kNumRows = kCount;
+  KernelRow rows[kCount];
 };
+
+template <typename Maker, Layout kLayout>
+inline constexpr RowName kRowName = row_name(Maker::kPrefix, layout_info(kLayout), Maker::kSuffix);
+
+template <typename Maker>
+constexpr bool has_row(const LayoutInfo& info) {
+  return Maker::takes(info);
+}
+
+template <typename Maker>
+constexpr int count_rows() {
+  int count = 0;
+  for (const LayoutInfo& info : kLayouts) count += has_row<Maker>(info) ? 1 : 0;
+  return count;
+}
+
+template <typename Maker>
+constexpr RowTable<count_rows<Maker>()> layout_rows() {
+  RowTable<count_rows<Maker>()> table{};
+  int count = 0;
+  unrolled<0, kNumLayouts>([&](auto i) {
+    constexpr Layout kLayout = static_cast<Layout>(i.value);
+    if constexpr (has_row<Maker>(layout_info(kLayout))) {
+      table.rows[count++] = Maker::template row<kLayout>(kRowName<Maker, kLayout>.text);
+    }
+  });
+  return table;
+}
+
+// The rows of several makers, one after the other.
+template <typename... Makers>
+struct PartRows {
+  static constexpr int kCount = (count_rows<Makers>() + ...);
+  static constexpr RowTable<kCount> joined() {
+    RowTable<kCount> all{};
+    int count = 0;
+    const auto add = [&](const auto& table) {
+      for (const KernelRow& row : table.rows) all.rows[count++] = row;
+    };
+    (add(layout_rows<Makers>()), ...);
+    return all;
+  }
+  static constexpr RowTable<kCount> kTable = joined();
+  static constexpr KernelPart kPart = {kTable.rows, kCount};
+};
+
+// Rows that belong to no layout.
+constexpr KernelRow plain_row(KernelOp op, const char* name, uint32_t isa, NumericsClass numerics,
+                              KernelFunction function) {
+  return {op, name,           isa,      Layout::kCount, ActivationType::kF32,
+          1,  {1, kPanel, 1}, numerics, function};
+}
+constexpr KernelRow quantise_row(ActivationType type, const char* name, uint32_t isa,
+                                 NumericsClass numerics, void (*function)(const QuantiseArgs&)) {
+  return {KernelOp::kQuantise,      name,     isa,
+          Layout::kCount,           type,     1,
+          {1, 1, kActivationBlock}, numerics, {.quantise = function}};
+}
 
 }  // namespace
 }  // namespace headrace::cpu

@@ -58,7 +58,6 @@ struct CodedWeights {
   [[gnu::always_inline]] inline static I sub_code(const uint8_t* chunk, int plane, int s) {
     constexpr int kBits = kInfo.sub_low_bits;
     constexpr int kPerWord = 32 / kBits;
-    if (mutant(Bug::kSubScaleOfNextBlock)) s ^= 1;
     const I word = F::load_words(chunk + plane + (s / kPerWord) * 64);
     const int i = s % kPerWord;
     const int shift = 8 * (i % 4) + kBits * (i / 4);
@@ -67,7 +66,6 @@ struct CodedWeights {
     } else {
       I code = F::and_bits(F::shift_right_by(word, shift), F::set_bits((1u << kBits) - 1u));
       if constexpr (kInfo.sub_high_bits > 0) {
-        if (mutant(Bug::kSubScaleHighBitsIgnored)) return code;
         constexpr int kHigh = kInfo.sub_high_bits;
         constexpr int kHighPerWord = 32 / kHigh;
         const int index = kHighFirst + s;
@@ -118,8 +116,6 @@ struct CodedWeights {
     f.zero = F::zero_words();
     if constexpr (kIsFloat8) f.scale = F::mul(f.scale, F::set(kFloat8Power));
     if constexpr (kHasMinimum) f.offset = F::load_half(chunk + kAt.minimum);
-    if (mutant(Bug::kMinimumMissing)) f.offset = F::zero();
-    if (mutant(Bug::kMinimumSign)) f.offset = F::sub(F::zero(), f.offset);
     if constexpr (kHasLaneZero) {
       f.zero = F::load_bytes(chunk + kAt.zero);
       if constexpr (kInfo.split_scale != 0) f.zero = F::and_bits(f.zero, F::set_bits(0x0F));
@@ -131,8 +127,7 @@ struct CodedWeights {
       if constexpr (kInfo.sub_zero != 0) sub = F::sub(sub, F::set(kInfo.sub_zero));
       f.scale = F::mul(f.scale, sub);
       if constexpr (kInfo.sub_has_min != 0) {
-        const V sub_min = F::to_float(sub_code<kInfo.num_sub_blocks>(
-            chunk, mutant(Bug::kSubMinimumFromScales) ? kAt.sub_low : kAt.sub_min, s));
+        const V sub_min = F::to_float(sub_code<kInfo.num_sub_blocks>(chunk, kAt.sub_min, s));
         f.offset = F::mul(F::mul(f.offset, sub_min), F::set(-1.0f));
       }
     }
@@ -155,9 +150,7 @@ struct CodedWeights {
       constexpr int kHighGroups = 8 / kHigh;
       constexpr int kFrom = kHigh * (kGroup % kHighGroups);
       constexpr uint32_t kMask = (((1u << kHigh) - 1u) << kBits) * 0x01010101u;
-      if (mutant(Bug::kHighPlaneIgnored)) high = low;
-      const int group = mutant(Bug::kHighPlaneOfFirstGroup) ? 0 : kGroup / kHighGroups;
-      const I word = F::load_words(high + group * 64);
+      const I word = F::load_words(high + kGroup / kHighGroups * 64);
       I moved;
       if constexpr (kFrom >= kBits) {
         moved = F::template shift_right<kFrom - kBits>(word);
@@ -165,9 +158,6 @@ struct CodedWeights {
         moved = F::template shift_left<kBits - kFrom>(word);
       }
       bytes = F::or_bits(bytes, F::and_bits(moved, F::set_bits(kMask)));
-    }
-    if (mutant(Bug::kTableOfOtherFormat) && kInfo.table != 0) {
-      return F::look_up(bytes, kInfo.table == 1 ? kUnsignedFp4.bytes : kUnsignedIq4.bytes);
     }
     if constexpr (kInfo.table == 1) bytes = F::look_up(bytes, kUnsignedIq4.bytes);
     if constexpr (kInfo.table == 2) bytes = F::look_up(bytes, kUnsignedFp4.bytes);
@@ -182,8 +172,7 @@ struct CodedWeights {
     } else {
       const V code = F::template unsigned_byte<kByte>(bytes);
       if constexpr (kHasMinimum) return F::fma(code, f.scale, f.offset);
-      const float layout_zero = float{kZero} + (mutant(Bug::kZeroPointOffByOne) ? 1.0f : 0.0f);
-      const V zero = kHasLaneZero ? F::to_float(f.zero) : F::set(layout_zero);
+      const V zero = kHasLaneZero ? F::to_float(f.zero) : F::set(float{kZero});
       return F::mul(F::sub(code, zero), f.scale);
     }
   }
@@ -196,37 +185,57 @@ struct CodedWeights {
     int first_sub;
   };
   [[gnu::always_inline]] inline static Unit unit_at(const uint8_t* panel, int64_t first) {
-    const int64_t index = mutant(Bug::kUnitOfFirstBlock) ? 0 : first / kUnit;
+    const int64_t index = first / kUnit;
     const int u = static_cast<int>(index % kUnitsPerChunk);
     const uint8_t* chunk = panel + (index / kUnitsPerChunk) * kInfo.chunk_bytes;
     return {chunk, chunk + kAt.low + u * kInfo.low_bits * 64,
             chunk + kAt.high + u * kInfo.high_bits * 64, u * kUnit / kSubInputs};
   }
 
-  // Calls fn(Index<p>, Index<i>, w) for inputs i of the unit, panels p interleaved by 4 inputs.
-  // Only 8-bit floats have a unit of fewer than kUnit inputs.
+  // Calls fn(p, i, w) for inputs i of the unit, panels p interleaved by 4 inputs; p.value and, but
+  // for 8-bit floats, i.value are known to the compiler. Only 8-bit floats have a unit of fewer
+  // than kUnit inputs.
   template <int kPanels, typename Fn>
   [[gnu::always_inline]] inline static void visit(const uint8_t* panel, size_t panel_stride,
                                                   int64_t first, int64_t count, const Fn& fn) {
-    if constexpr (kIsFloat8) {
-      if (count < kUnit) {
-        visit_unit<kPanels>(panel, panel_stride, first,
-                            [&](auto p, auto i, V w) __attribute__((always_inline)) {
-                              if (i.value < count) fn(p, i, w);
-                            });
-        return;
-      }
-    }
-    visit_unit<kPanels>(panel, panel_stride, first, fn);
-  }
-
-  template <int kPanels, typename Fn>
-  [[gnu::always_inline]] inline static void visit_unit(const uint8_t* panel, size_t panel_stride,
-                                                       int64_t first, const Fn& fn) {
     Unit units[kPanels];
     unrolled<0, kPanels>([&](auto p) __attribute__((always_inline)) {
       units[p.value] = unit_at(panel + static_cast<size_t>(p.value) * panel_stride, first);
     });
+    if constexpr (kIsFloat8) {
+      visit_floats<kPanels>(units, smaller(count, kUnit), fn);
+    } else {
+      visit_codes<kPanels>(units, fn);
+    }
+  }
+
+  // A loop over groups of 4 inputs: their words follow each other, and a group is work enough.
+  template <int kPanels, typename Fn>
+  [[gnu::always_inline]] inline static void visit_floats(const Unit (&units)[kPanels],
+                                                         int64_t count, const Fn& fn) {
+    struct Place {
+      int64_t value;
+    };
+    Factors f[kPanels];
+    unrolled<0, kPanels>([&](auto p) __attribute__((always_inline)) {
+      f[p.value] = factors(units[p.value].chunk, 0);
+    });
+    const auto visit_group = [&](int64_t i, int64_t end) __attribute__((always_inline)) {
+      unrolled<0, kPanels>([&](auto p) __attribute__((always_inline)) {
+        const I bytes = F::load_words(units[p.value].low + i * 16);
+        unrolled<0, 4>([&](auto j) __attribute__((always_inline)) {
+          if (j.value < end) fn(p, Place{i + j.value}, weight<j.value>(bytes, f[p.value]));
+        });
+      });
+    };
+    int64_t i = 0;
+    for (; i + 4 <= count; i += 4) visit_group(i, 4);
+    if (i < count) visit_group(i, count - i);
+  }
+
+  template <int kPanels, typename Fn>
+  [[gnu::always_inline]] inline static void visit_codes(const Unit (&units)[kPanels],
+                                                        const Fn& fn) {
     unrolled<0, kFactorsPerUnit>([&](auto part) __attribute__((always_inline)) {
       constexpr int kGroups = 8 / kFactorsPerUnit;
       Factors f[kPanels];
@@ -269,13 +278,10 @@ struct DenseWeights {
   [[gnu::always_inline]] inline static void visit(const uint8_t* panel, size_t panel_stride,
                                                   int64_t first, int64_t count, const Fn& fn) {
     unrolled<0, kUnit>([&](auto i) __attribute__((always_inline)) {
-      if (i.value >= count && !mutant(Bug::kDenseTailReadWhole)) return;
+      if (i.value >= count) return;
       const uint8_t* word = word_at(panel, first + i.value);
       unrolled<0, kPanels>([&](auto p) __attribute__((always_inline)) {
         constexpr int kOdd = i.value % 2;
-        if (mutant(Bug::kDenseOddInputWrong)) {
-          return fn(p, i, value<1 - kOdd>(word + static_cast<size_t>(p.value) * panel_stride));
-        }
         fn(p, i, value<kOdd>(word + static_cast<size_t>(p.value) * panel_stride));
       });
     });
@@ -319,6 +325,25 @@ template <typename F, Layout kLayout>
 void unpack(const UnpackArgs& args) {
   unpack_slice<F, kLayout>(args.panel, args.first, args.count, args.values, kPanel);
 }
+
+template <typename F>
+struct UnpackRows {
+  static constexpr const char* kPrefix = "unpack_";
+  static constexpr const char* kSuffix = "";
+  static constexpr bool takes(const LayoutInfo& /*info*/) { return true; }
+  template <Layout kLayout>
+  static constexpr KernelRow row(const char* name) {
+    return {KernelOp::kUnpack,
+            name,
+            F::kIsa,
+            kLayout,
+            ActivationType::kF32,
+            1,
+            {1, kPanel, kSliceInputs},
+            NumericsClass::kFma,
+            {.unpack = &unpack<F, kLayout>}};
+  }
+};
 
 }  // namespace
 }  // namespace headrace::cpu

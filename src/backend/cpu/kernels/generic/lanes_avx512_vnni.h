@@ -1,13 +1,14 @@
-// Integer products of AVX-512 VNNI; the rest comes from the avx512 unit.
+// AVX-512 with four-byte products (VNNI): the wrapper of the unit avx512_vnni, for its integer
+// products.
+#pragma once
 
-#include "backend/cpu/kernels/generic/int_rows.h"
 #include "backend/cpu/kernels/generic/lanes_avx512.h"
 
 namespace headrace::cpu {
 namespace {
 
 struct Avx512Vnni : Avx512 {
-  static constexpr uint32_t kIsa = Avx512::kIsa | kIsaAvx512Vnni;
+  static constexpr uint32_t kIsa = kAvx512VnniUnitIsa;
   static constexpr bool kSaturates = false;
   static constexpr int kDirectRowsInt16 = 4;  // with both terms, the sums fill the registers
   static constexpr int kDirectRowsInt8 = 6;
@@ -19,9 +20,4 @@ struct Avx512Vnni : Avx512 {
 };
 
 }  // namespace
-
-extern const KernelUnit kAvx512VnniUnit;
-const KernelUnit kAvx512VnniUnit = {"avx512_vnni", Avx512Vnni::kIsa, IntegerRows<Avx512Vnni>::kRows,
-                                    IntegerRows<Avx512Vnni>::kCount};
-
 }  // namespace headrace::cpu

@@ -1,5 +1,5 @@
 // How the reference unit writes and reads keys and values: one number at a time, in every storage
-// type, by the layout of planes in kernels.h. Included by reference.cpp alone.
+// type, by the layout of planes in kernels.h. Included by the reference unit alone.
 #pragma once
 
 #include <algorithm>
@@ -14,11 +14,11 @@ namespace headrace::cpu {
 namespace {
 
 // Index of a code within a K or V plane.
-int64_t k_index(KvDtype type, int64_t d, int64_t slot) {
+inline int64_t k_index(KvDtype type, int64_t d, int64_t slot) {
   const int codes = kv_word_codes(type);
   return (d / codes * kKvBlock + slot) * codes + d % codes;
 }
-int64_t v_index(KvDtype type, int64_t dims, int64_t d, int64_t slot) {
+inline int64_t v_index(KvDtype type, int64_t dims, int64_t d, int64_t slot) {
   const int codes = kv_word_codes(type);
   return (slot / codes * dims + d) * codes + slot % codes;
 }
@@ -33,12 +33,12 @@ struct KvCodec {
   void (*load_value)(const uint8_t* plane, int64_t dims, int64_t slot, float* out);
 };
 
-float clamped_to_f16(float value) {
+inline float clamped_to_f16(float value) {
   return std::isfinite(value) ? std::clamp(value, -65504.0f, 65504.0f) : NAN;
 }
 
 // The nearest of all codes, the even one of two.
-uint32_t nearest_e4m3(float value) {
+inline uint32_t nearest_e4m3(float value) {
   uint32_t best = 0;
   for (uint32_t code = 1; code < 0x7F; ++code) {
     const float a = std::fabs(e4m3_to_float(static_cast<uint8_t>(best)) - std::fabs(value));
@@ -48,20 +48,20 @@ uint32_t nearest_e4m3(float value) {
   return best | (std::signbit(value) ? 0x80u : 0u);
 }
 
-float int8_to_float(uint8_t code) { return static_cast<float>(static_cast<int8_t>(code)); }
-uint32_t nearest_int8(float value) {
+inline float int8_to_float(uint8_t code) { return static_cast<float>(static_cast<int8_t>(code)); }
+inline uint32_t nearest_int8(float value) {
   return static_cast<uint32_t>(std::fabs(value) < 128.0f ? std::lrint(value) : 0) & 0xFFu;
 }
 
 template <auto kDecode, typename Code>
-float load_code(const uint8_t* plane, int64_t index) {
+inline float load_code(const uint8_t* plane, int64_t index) {
   Code code;
   std::memcpy(&code, plane + index * static_cast<int64_t>(sizeof(Code)), sizeof(Code));
   return kDecode(code);
 }
 
 template <KvDtype kType, auto kDecode, typename Code>
-void load_keys(const uint8_t* plane, int64_t dims, float* out) {
+inline void load_keys(const uint8_t* plane, int64_t dims, float* out) {
   for (int64_t d = 0; d < dims; ++d) {
     for (int64_t slot = 0; slot < kKvBlock; ++slot) {
       out[d * kKvBlock + slot] = load_code<kDecode, Code>(plane, k_index(kType, d, slot));
@@ -70,7 +70,7 @@ void load_keys(const uint8_t* plane, int64_t dims, float* out) {
 }
 
 template <KvDtype kType, auto kDecode, typename Code>
-void load_value(const uint8_t* plane, int64_t dims, int64_t slot, float* out) {
+inline void load_value(const uint8_t* plane, int64_t dims, int64_t slot, float* out) {
   for (int64_t d = 0; d < dims; ++d) {
     out[d] = load_code<kDecode, Code>(plane, v_index(kType, dims, d, slot));
   }
@@ -91,15 +91,15 @@ constexpr KvCodec kKvCodecs[kNumKvDtypes] = {
     codec<KvDtype::kFp8, e4m3_to_float, uint8_t>(nearest_e4m3, 448.0f),
     codec<KvDtype::kInt8, int8_to_float, uint8_t>(nearest_int8, 127.0f),
 };
-const KvCodec& codec_of(KvDtype type) { return kKvCodecs[static_cast<int>(type)]; }
+inline const KvCodec& codec_of(KvDtype type) { return kKvCodecs[static_cast<int>(type)]; }
 
-void store_kv(KvDtype type, uint8_t* plane, int64_t index, float value) {
+inline void store_kv(KvDtype type, uint8_t* plane, int64_t index, float value) {
   const KvCodec& codec = codec_of(type);
   const uint32_t code = codec.encode(value);
   std::memcpy(plane + index * codec.bytes, &code, static_cast<size_t>(codec.bytes));
 }
 
-float load_scale(KvDtype type, const uint8_t* plane, int64_t dim, int64_t slot) {
+inline float load_scale(KvDtype type, const uint8_t* plane, int64_t dim, int64_t slot) {
   float scale = 1.0f;
   if (kv_is_scaled(type)) {
     std::memcpy(&scale, plane + kv_scales_offset(type, dim) + slot * 4, sizeof(scale));
@@ -108,7 +108,7 @@ float load_scale(KvDtype type, const uint8_t* plane, int64_t dim, int64_t slot) 
 }
 
 // Writes the scale of one head vector; returns its inverse. 1 for types without.
-float store_scale(KvDtype type, uint8_t* plane, const float* x, int64_t dim, int64_t slot) {
+inline float store_scale(KvDtype type, uint8_t* plane, const float* x, int64_t dim, int64_t slot) {
   if (!kv_is_scaled(type)) return 1.0f;
   const float largest = codec_of(type).largest;
   float magnitude = 0.0f;

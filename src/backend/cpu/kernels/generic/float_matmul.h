@@ -6,6 +6,7 @@
 // into the total, so they agree bit for bit.
 #pragma once
 
+#include "backend/cpu/kernels/generic/rows.h"
 #include "backend/cpu/kernels/generic/weights.h"
 
 namespace headrace::cpu {
@@ -19,8 +20,8 @@ __attribute__((noinline)) void direct_tile(const MatmulArgs& args, const float* 
                                            float* sums) {
   using V = typename F::V;
   using W = Weights<F, kLayout>;
-  const int64_t first_panel = mutant(Bug::kDirectFirstPanelIgnored) ? 0 : args.first_panel;
-  const uint8_t* weight = args.weight + static_cast<size_t>(first_panel + panel) * args.panel_bytes;
+  const uint8_t* weight =
+      args.weight + static_cast<size_t>(args.first_panel + panel) * args.panel_bytes;
   V total[kPanels];
   for (int p = 0; p < kPanels; ++p) total[p] = F::zero();
   int64_t stream = 0;  // bytes of each panel that have been read
@@ -29,9 +30,6 @@ __attribute__((noinline)) void direct_tile(const MatmulArgs& args, const float* 
     const int64_t slice_end = smaller(slice + kSliceInputs, args.num_inputs);
     V acc[kPanels];
     for (int p = 0; p < kPanels; ++p) acc[p] = F::zero();
-    if (mutant(Bug::kDirectSumStale) || mutant(Bug::kDirectSlicesNotFolded)) {
-      for (int p = 0; p < kPanels; ++p) acc[p] = total[p];
-    }
     for (int64_t k = slice; k < slice_end; k += W::kUnit) {
       // Past the end of a panel comes the panel that this stream reads next.
       const int64_t ahead = stream + kPrefetchBytes;
@@ -47,9 +45,6 @@ __attribute__((noinline)) void direct_tile(const MatmulArgs& args, const float* 
                                  [&](auto p, auto i, V w) __attribute__((always_inline)) {
                                    acc[p.value] = F::fma(w, F::set(xk[i.value]), acc[p.value]);
                                  });
-    }
-    if (mutant(Bug::kDirectSlicesNotFolded)) {
-      for (int p = 0; p < kPanels; ++p) total[p] = F::zero();
     }
     for (int p = 0; p < kPanels; ++p) total[p] = F::add(total[p], acc[p]);
   }
@@ -88,8 +83,7 @@ __attribute__((noinline)) void direct_rows_tile(const MatmulArgs& args, const ui
   for (int r = 0; r < kRows; ++r) {
     for (int p = 0; p < kPanels; ++p) {
       float* total = sums + r * args.sums_stride + p * kPanel;
-      const V before = mutant(Bug::kDirectSlicesNotFolded) ? F::zero() : F::load(total);
-      F::store(total, F::add(before, acc[r][p]));
+      F::store(total, F::add(F::load(total), acc[r][p]));
     }
   }
 }
@@ -102,10 +96,8 @@ void direct_slice_rows(const MatmulArgs& args, const uint8_t* weight, int64_t sl
   if constexpr (kRows > 0) {
     int64_t num_tiles = (args.num_rows - row + F::kDenseRows - 1) / F::kDenseRows;
     while (num_tiles > 0 && (args.num_rows - row + num_tiles - 1) / num_tiles == kRows) {
-      const int64_t x_row = mutant(Bug::kDirectRowsStuck) ? 0 : row;
-      const int64_t stride = mutant(Bug::kDirectRowStrideOfSums) ? args.sums_stride : args.x_stride;
       direct_rows_tile<F, kLayout, kRows, kPanels>(
-          args, weight, static_cast<const float*>(args.x) + x_row * stride + slice, slice,
+          args, weight, static_cast<const float*>(args.x) + row * args.x_stride + slice, slice,
           row == 0 ? kPrefetchBytes : 0, args.sums + row * args.sums_stride + panel * kPanel);
       row += kRows;
       --num_tiles;
@@ -145,7 +137,6 @@ void matmul_direct(const MatmulArgs& args) {
   for (; panel + kPanels <= args.num_panels; panel += kPanels) {
     direct_tile<F, kLayout, kPanels>(args, x, panel, args.sums);
   }
-  if (mutant(Bug::kDirectLastPanelSkipped)) return;
   for (; panel < args.num_panels; ++panel) {
     direct_tile<F, kLayout, 1>(args, x, panel, args.sums);
   }
@@ -178,14 +169,12 @@ void blocked_tile(const float* values, const float* x, int64_t x_stride, int64_t
 
 template <typename F, int kPanels, int kRows>
 int64_t blocked_rows(const MatmulArgs& args, int64_t panel, int64_t slice, int64_t row) {
-  const int64_t count = smaller(kSliceInputs, args.num_inputs - slice) -
-                        (mutant(Bug::kBlockedLastInputSkipped) ? 1 : 0);
-  const int64_t end = args.num_rows - (mutant(Bug::kBlockedLastRowDropped) ? 1 : 0);
-  const int64_t x_stride = mutant(Bug::kBlockedRowStrideIgnored) ? args.num_inputs : args.x_stride;
-  for (; row + kRows <= end; row += kRows) {
+  const int64_t count = smaller(kSliceInputs, args.num_inputs - slice);
+  for (; row + kRows <= args.num_rows; row += kRows) {
     blocked_tile<F, kPanels, kRows>(
-        args.scratch, static_cast<const float*>(args.x) + row * x_stride + slice, x_stride, count,
-        args.sums + row * args.sums_stride + panel * kPanel, args.sums_stride);
+        args.scratch, static_cast<const float*>(args.x) + row * args.x_stride + slice,
+        args.x_stride, count, args.sums + row * args.sums_stride + panel * kPanel,
+        args.sums_stride);
   }
   if constexpr (kRows > 1) {
     constexpr int kNext = kRows > 8 ? 8 : kRows > 4 ? 4 : kRows > 2 ? 2 : 1;
@@ -199,7 +188,7 @@ int64_t blocked_panels(const MatmulArgs& args, int64_t panel) {
   for (; panel + kPanels <= args.num_panels; panel += kPanels) {
     const uint8_t* weight =
         args.weight + static_cast<size_t>(args.first_panel + panel) * args.panel_bytes;
-    for (int64_t m = mutant(Bug::kBlockedSumsNotCleared) ? 1 : 0; m < args.num_rows; ++m) {
+    for (int64_t m = 0; m < args.num_rows; ++m) {
       for (int p = 0; p < kPanels; ++p) {
         F::store(args.sums + m * args.sums_stride + (panel + p) * kPanel, F::zero());
       }
@@ -221,6 +210,54 @@ void matmul_blocked(const MatmulArgs& args) {
   const int64_t panel = blocked_panels<F, kLayout, F::kBlockPanels>(args, 0);
   if constexpr (F::kBlockPanels > 1) blocked_panels<F, kLayout, 1>(args, panel);
 }
+
+// From here on a slice is unpacked once for all rows, not converted for each tile of them
+// (measured).
+template <typename F, Layout kLayout>
+constexpr int32_t min_float_blocked_rows() {
+  constexpr bool kIsFloat8 = layout_info(kLayout).low_bits != 0;
+  if (F::kBlockPanels == 1) return kIsFloat8 ? 6 : 12;
+  if (kIsFloat8) return 12;
+  return kLayout == Layout::kF16 ? 24 : 96;
+}
+
+template <typename F>
+struct FloatDirectRows {
+  static constexpr const char* kPrefix = "matmul_";
+  static constexpr const char* kSuffix = "_direct";
+  static constexpr bool takes(const LayoutInfo& info) { return !has_integer_codes(info); }
+  template <Layout kLayout>
+  static constexpr KernelRow row(const char* name) {
+    return {KernelOp::kMatmul,
+            name,
+            F::kIsa,
+            kLayout,
+            ActivationType::kF32,
+            1,
+            {F::kDenseRows, F::kDenseDirectPanels * kPanel, kSliceInputs},
+            NumericsClass::kFma,
+            {.matmul = &matmul_direct<F, kLayout>}};
+  }
+};
+
+template <typename F>
+struct FloatBlockedRows {
+  static constexpr const char* kPrefix = "matmul_";
+  static constexpr const char* kSuffix = "_blocked";
+  static constexpr bool takes(const LayoutInfo& info) { return !has_integer_codes(info); }
+  template <Layout kLayout>
+  static constexpr KernelRow row(const char* name) {
+    return {KernelOp::kMatmul,
+            name,
+            F::kIsa,
+            kLayout,
+            ActivationType::kF32,
+            min_float_blocked_rows<F, kLayout>(),
+            {F::kBlockRows, F::kBlockPanels * kPanel, kSliceInputs},
+            NumericsClass::kFma,
+            {.matmul = &matmul_blocked<F, kLayout>}};
+  }
+};
 
 }  // namespace
 }  // namespace headrace::cpu

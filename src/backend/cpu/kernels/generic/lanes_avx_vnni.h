@@ -1,13 +1,14 @@
-// Integer products of AVX-VNNI (256 bits); the rest comes from the avx2 unit.
+// AVX2 with four-byte products (AVX-VNNI, 256 bits): the wrapper of the unit avx_vnni, for its
+// integer products.
+#pragma once
 
-#include "backend/cpu/kernels/generic/int_rows.h"
 #include "backend/cpu/kernels/generic/lanes_avx2.h"
 
 namespace headrace::cpu {
 namespace {
 
 struct AvxVnni : Avx2 {
-  static constexpr uint32_t kIsa = Avx2::kIsa | kIsaAvxVnni;
+  static constexpr uint32_t kIsa = kAvxVnniUnitIsa;
   static constexpr bool kSaturates = false;
 
   template <int kMaxCode>
@@ -18,9 +19,4 @@ struct AvxVnni : Avx2 {
 };
 
 }  // namespace
-
-extern const KernelUnit kAvxVnniUnit;
-const KernelUnit kAvxVnniUnit = {"avx_vnni", AvxVnni::kIsa, IntegerRows<AvxVnni>::kRows,
-                                 IntegerRows<AvxVnni>::kCount};
-
 }  // namespace headrace::cpu

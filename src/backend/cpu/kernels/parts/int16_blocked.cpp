@@ -1,0 +1,13 @@
+// Many rows of 16-bit activations times coded panels.
+
+#include HEADRACE_LANES_HEADER
+
+#include "backend/cpu/kernels/generic/int_blocked.h"
+
+namespace headrace::cpu::HEADRACE_UNIT {
+
+extern const KernelPart kInt16Blocked;
+const KernelPart kInt16Blocked =
+    PartRows<IntegerBlockedRows<HEADRACE_LANES, ActivationType::kInt16>>::kPart;
+
+}  // namespace headrace::cpu::HEADRACE_UNIT

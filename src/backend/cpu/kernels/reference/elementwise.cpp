@@ -1,0 +1,74 @@
+// The reference unit: finish of linear layers, gated activations, norms.
+
+#include <cmath>
+
+#include "backend/cpu/kernels/generic/rows.h"
+#include "backend/cpu/kernels/reference/norm.h"
+
+namespace headrace::cpu {
+namespace {
+
+void finish(const FinishArgs& args) {
+  for (int64_t m = 0; m < args.num_rows; ++m) {
+    for (int64_t n = 0; n < args.num_outputs; ++n) {
+      float value = args.sums[m * args.sums_stride + n];
+      if (args.bias != nullptr) value += args.bias[n];
+      value *= args.scale;
+      if (args.residual != nullptr) value += args.residual[m * args.out_stride + n];
+      if (args.softcap > 0) value = args.softcap * std::tanh(value / args.softcap);
+      args.out[m * args.out_stride + n] = value;
+    }
+  }
+}
+
+float gate_value(GateKind kind, float x) {
+  if (kind == GateKind::kSilu) return x / (1.0f + std::exp(-x));
+  constexpr float kRootTwoOverPi = 0.7978845608028654f;
+  return 0.5f * x * (1.0f + std::tanh(kRootTwoOverPi * (x + 0.044715f * x * x * x)));
+}
+
+void gate(const GateArgs& args) {
+  for (int64_t m = 0; m < args.num_rows; ++m) {
+    for (int64_t n = 0; n < args.num_outputs; ++n) {
+      float g = args.gate[m * args.sums_stride + n];
+      float u = args.up[m * args.sums_stride + n];
+      if (args.gate_bias != nullptr) g += args.gate_bias[n];
+      if (args.up_bias != nullptr) u += args.up_bias[n];
+      args.out[m * args.out_stride + n] = gate_value(args.kind, g) * u;
+    }
+  }
+}
+
+void norm(const NormRowsArgs& args) {
+  for (int64_t m = 0; m < args.num_rows; ++m) {
+    const float* x = args.x + m * args.width;
+    const float* residual = args.residual == nullptr ? nullptr : args.residual + m * args.width;
+    float* out = args.out + m * args.width;
+    float mean, factor;
+    norm_factors(x, args.width, args.eps, args.subtract_mean, &mean, &factor);
+    for (int64_t i = 0; i < args.width; ++i) {
+      const float value = args.scale * ((x[i] - mean) * factor * args.weight[i]);
+      out[i] = residual == nullptr ? value : residual[i] + value;
+    }
+  }
+}
+
+constexpr KernelRow elementwise_row(KernelOp op, const char* name, KernelFunction function) {
+  return plain_row(op, name, 0, NumericsClass::kReference, function);
+}
+
+constexpr KernelRow kRows[] = {
+    elementwise_row(KernelOp::kFinish, "finish", {.finish = &finish}),
+    elementwise_row(KernelOp::kGate, "gate", {.gate = &gate}),
+    elementwise_row(KernelOp::kNorm, "norm", {.norm = &norm}),
+};
+
+}  // namespace
+
+namespace reference {
+
+extern const KernelPart kElementwise;
+const KernelPart kElementwise = {kRows, static_cast<int>(sizeof(kRows) / sizeof(kRows[0]))};
+
+}  // namespace reference
+}  // namespace headrace::cpu

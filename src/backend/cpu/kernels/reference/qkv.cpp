@@ -1,0 +1,107 @@
+// The reference unit: the fused projection taken apart, keys and values appended.
+
+#include <cmath>
+#include <cstring>
+
+#include "backend/cpu/kernels/generic/rows.h"
+#include "backend/cpu/kernels/reference/kv_codec.h"
+#include "backend/cpu/kernels/reference/norm.h"
+
+namespace headrace::cpu {
+namespace {
+
+void rotate(const QkvRowsArgs& args, int64_t m, float* head) {
+  const int half = args.rope_dims / 2;
+  const float* cos = args.rope_cos + m * half;
+  const float* sin = args.rope_sin + m * half;
+  for (int i = 0; i < half; ++i) {
+    const int a = args.rope_interleaved ? 2 * i : i;
+    const int b = args.rope_interleaved ? 2 * i + 1 : i + half;
+    const float x = head[a];
+    const float y = head[b];
+    head[a] = x * cos[i] - y * sin[i];
+    head[b] = y * cos[i] + x * sin[i];
+  }
+}
+
+// Factor of head h of a projection [count, head_dim] at x; 1 without a norm.
+float head_factor(const QkvRowsArgs& args, const float* x, int count, int h, const float* weight) {
+  if (weight == nullptr) return 1.0f;
+  const int64_t dim = args.head_dim;
+  float mean, factor;
+  if (args.norm_whole) {
+    norm_factors(x, count * dim, args.norm_eps, false, &mean, &factor);
+  } else {
+    norm_factors(x + h * dim, dim, args.norm_eps, false, &mean, &factor);
+  }
+  return factor;
+}
+
+// Head h, normed by its factor and rotated.
+void finish_head(const QkvRowsArgs& args, int64_t m, const float* head, int h, float factor,
+                 const float* weight, float* out) {
+  const float* w =
+      args.norm_whole && weight != nullptr ? weight + int64_t{h} * args.head_dim : weight;
+  for (int d = 0; d < args.head_dim; ++d) out[d] = w == nullptr ? head[d] : head[d] * factor * w[d];
+  if (args.rope_dims > 0) rotate(args, m, out);
+}
+
+void finish_queries(const QkvRowsArgs& args, int64_t m, const float* row, float* q) {
+  float factor = 1.0f;
+  for (int h = 0; h < args.num_heads; ++h) {
+    if (h == 0 || !args.norm_whole) factor = head_factor(args, row, args.num_heads, h, args.q_norm);
+    const int64_t offset = int64_t{h} * args.head_dim;
+    finish_head(args, m, row + offset, h, factor, args.q_norm, q + offset);
+  }
+  if (args.q_row_scale == nullptr) return;
+  for (int64_t i = 0; i < int64_t{args.num_heads} * args.head_dim; ++i) q[i] *= args.q_row_scale[m];
+}
+
+void append_kv(const QkvRowsArgs& args, int64_t m, const float* k, const float* v) {
+  const int64_t dim = args.head_dim;
+  const int64_t dims = padded_dim(dim);
+  const size_t plane = kv_plane_bytes(args.kv_type, dim);
+  const int64_t position = args.first_position + m;
+  uint8_t* block = args.kv_base + static_cast<size_t>(args.block_table[position / kKvBlock]) *
+                                      args.kv_block_stride;
+  const int slot = static_cast<int>(position % kKvBlock);
+  float factor = 1.0f;
+  for (int h = 0; h < args.num_kv_heads; ++h) {
+    if (h == 0 || !args.norm_whole)
+      factor = head_factor(args, k, args.num_kv_heads, h, args.k_norm);
+    float head[kMaxHeadDim] = {};
+    finish_head(args, m, k + h * dim, h, factor, args.k_norm, head);
+    uint8_t* k_plane = block + static_cast<size_t>(h) * 2 * plane;
+    uint8_t* v_plane = k_plane + plane;
+    const float k_factor = store_scale(args.kv_type, k_plane, head, dim, slot);
+    const float v_factor = store_scale(args.kv_type, v_plane, v + h * dim, dim, slot);
+    for (int64_t d = 0; d < dims; ++d) {
+      store_kv(args.kv_type, k_plane, k_index(args.kv_type, d, slot), head[d] * k_factor);
+      store_kv(args.kv_type, v_plane, v_index(args.kv_type, dims, d, slot),
+               d < dim ? v[h * dim + d] * v_factor : 0.0f);
+    }
+  }
+}
+
+void qkv(const QkvRowsArgs& args) {
+  const int64_t q_width = int64_t{args.num_heads} * args.head_dim;
+  const int64_t kv_width = int64_t{args.num_kv_heads} * args.head_dim;
+  for (int64_t m = 0; m < args.num_rows; ++m) {
+    const float* row = args.qkv + m * (q_width + 2 * kv_width);
+    finish_queries(args, m, row, args.q_out + m * q_width);
+    append_kv(args, m, row + q_width, row + q_width + kv_width);
+  }
+}
+
+constexpr KernelRow kRows[] = {
+    plain_row(KernelOp::kQkv, "qkv", 0, NumericsClass::kReference, {.qkv = &qkv})};
+
+}  // namespace
+
+namespace reference {
+
+extern const KernelPart kQkv;
+const KernelPart kQkv = {kRows, 1};
+
+}  // namespace reference
+}  // namespace headrace::cpu

@@ -1,0 +1,80 @@
+// The kernel units, put together from their parts (parts/*.cpp, reference/*.cpp;
+// cmake/kernels.cmake says which part is compiled for which unit).
+
+#include "backend/cpu/kernels/units.h"
+
+#include <iterator>
+
+namespace headrace::cpu {
+
+// A part's symbol is in the namespace of its unit.
+namespace avx2 {
+extern const KernelPart kInt16Direct, kInt16Blocked, kInt8Direct, kInt8Blocked, kFloats,
+    kElementwise, kAttention;
+}  // namespace avx2
+namespace avx_vnni {
+extern const KernelPart kInt16Direct, kInt16Blocked, kInt8Direct, kInt8Blocked;
+}  // namespace avx_vnni
+namespace avx512 {
+extern const KernelPart kInt16Direct, kInt16Blocked, kInt8Direct, kInt8Blocked, kFloats,
+    kElementwise, kAttention;
+}  // namespace avx512
+namespace avx512_vnni {
+extern const KernelPart kInt16Direct, kInt16Blocked, kInt8Direct, kInt8Blocked;
+}  // namespace avx512_vnni
+namespace avx512_bf16 {
+extern const KernelPart kBf16;
+}  // namespace avx512_bf16
+namespace amx {
+extern const KernelPart kTilesInt16, kTilesInt8, kTilesBf16;
+}  // namespace amx
+namespace reference {
+extern const KernelPart kFloats, kIntegers, kQuantise, kElementwise, kQkv, kAttention;
+}  // namespace reference
+
+namespace {
+
+constexpr const KernelPart* kAvx2Parts[] = {
+    &avx2::kInt16Direct, &avx2::kInt16Blocked, &avx2::kInt8Direct, &avx2::kInt8Blocked,
+    &avx2::kFloats,      &avx2::kElementwise,  &avx2::kAttention};
+constexpr const KernelPart* kAvxVnniParts[] = {&avx_vnni::kInt16Direct, &avx_vnni::kInt16Blocked,
+                                               &avx_vnni::kInt8Direct, &avx_vnni::kInt8Blocked};
+constexpr const KernelPart* kAvx512Parts[] = {
+    &avx512::kInt16Direct, &avx512::kInt16Blocked, &avx512::kInt8Direct, &avx512::kInt8Blocked,
+    &avx512::kFloats,      &avx512::kElementwise,  &avx512::kAttention};
+constexpr const KernelPart* kAvx512VnniParts[] = {
+    &avx512_vnni::kInt16Direct, &avx512_vnni::kInt16Blocked, &avx512_vnni::kInt8Direct,
+    &avx512_vnni::kInt8Blocked};
+constexpr const KernelPart* kAvx512Bf16Parts[] = {&avx512_bf16::kBf16};
+constexpr const KernelPart* kAmxParts[] = {&amx::kTilesInt16, &amx::kTilesInt8, &amx::kTilesBf16};
+constexpr const KernelPart* kReferenceParts[] = {&reference::kFloats,   &reference::kIntegers,
+                                                 &reference::kQuantise, &reference::kElementwise,
+                                                 &reference::kQkv,      &reference::kAttention};
+
+template <int kNumParts>
+constexpr KernelUnit unit_of(const char* name, uint32_t isa,
+                             const KernelPart* const (&parts)[kNumParts]) {
+  return {name, isa, parts, kNumParts};
+}
+
+}  // namespace
+
+const KernelUnit kAvx2Unit = unit_of("avx2", kAvx2UnitIsa, kAvx2Parts);
+const KernelUnit kAvxVnniUnit = unit_of("avx_vnni", kAvxVnniUnitIsa, kAvxVnniParts);
+const KernelUnit kAvx512Unit = unit_of("avx512", kAvx512UnitIsa, kAvx512Parts);
+const KernelUnit kAvx512VnniUnit = unit_of("avx512_vnni", kAvx512VnniUnitIsa, kAvx512VnniParts);
+const KernelUnit kAvx512Bf16Unit = unit_of("avx512_bf16", kAvx512Bf16UnitIsa, kAvx512Bf16Parts);
+const KernelUnit kAmxUnit = unit_of("amx", kAmxUnitIsa, kAmxParts);
+const KernelUnit kReferenceUnit = unit_of("reference", 0, kReferenceParts);
+
+std::vector<const KernelRow*> rows_of(const KernelUnit& unit) {
+  std::vector<const KernelRow*> rows;
+  for (int part = 0; part < unit.num_parts; ++part) {
+    for (int i = 0; i < unit.parts[part]->num_rows; ++i) {
+      rows.push_back(unit.parts[part]->rows + i);
+    }
+  }
+  return rows;
+}
+
+}  // namespace headrace::cpu

@@ -1,0 +1,368 @@
+"""Seeded bugs: what verification must find. One table; mutate.py makes the mutated headers of it.
+
+A bug: its name, the row of the kernel table that is tried first, the header (of
+src/backend/cpu/kernels/) and its edits: pairs of the text there, which must occur exactly once
+(white space counts as one space), and what takes its place. BUG in the replacement is a switch
+that the tests set; with BUG false it must compute what the original does.
+"""
+
+
+class Bug:
+    def __init__(self, name, row, header, *edits):
+        self.name, self.row, self.header, self.edits = name, row, header, edits
+
+
+ELEMENTWISE = "generic/elementwise.h"
+FLOATS = "generic/float_matmul.h"
+WEIGHTS = "generic/weights.h"
+SCRATCH = "generic/int_scratch.h"
+BLOCKED = "generic/int_blocked.h"
+DIRECT = "generic/int_direct.h"
+BF16 = "generic/bf16_matmul.h"
+BF16_QUANTISE = "generic/bf16_quantise.h"
+QUANTISE = "generic/quantise.h"
+QKV = "generic/qkv.h"
+KV_CODES = "generic/kv_codes.h"
+ATTENTION = "generic/attention.h"
+ATTENTION_DIRECT = "generic/attention_direct.h"
+
+FOLLOWED = "matmul_q8_0_int16_blocked"
+DIRECT_ROW = "matmul_q8_0_int16_direct"
+
+BUGS = [
+    # Columns of elementwise ops.
+    Bug("columns tail skipped", "finish", ELEMENTWISE, (
+        "if (i < count) { const int64_t rest = count - i;",
+        "if (i < count && !BUG) { const int64_t rest = count - i;")),
+    Bug("columns tail read whole", "finish", ELEMENTWISE, (
+        "F::load_part(p + i, rest)", "F::load_part(p + i, BUG ? 16 : rest)")),
+    Bug("columns tail written whole", "finish", ELEMENTWISE, (
+        "F::store_part(p + i, v, rest)", "F::store_part(p + i, v, BUG ? 16 : rest)")),
+    # Float32 products.
+    Bug("direct sum stale", "matmul_f32_direct", FLOATS, (
+        "V acc[kPanels]; for (int p = 0; p < kPanels; ++p) acc[p] = F::zero();",
+        "V acc[kPanels]; for (int p = 0; p < kPanels; ++p) acc[p] = BUG ? total[p] : F::zero();")),
+    Bug("direct slices not folded", "matmul_f32_direct", FLOATS, (
+        "total[p] = F::add(total[p], acc[p])",
+        "total[p] = F::add(BUG ? F::zero() : total[p], acc[p])"), (
+        "F::store(total, F::add(F::load(total), acc[r][p])); } } } // All rows of a slice",
+        "F::store(total, F::add(BUG ? F::zero() : F::load(total), acc[r][p])); } } } // All rows of a slice")),
+    Bug("direct last panel skipped", "matmul_f32_direct", FLOATS, (
+        "for (; panel < args.num_panels; ++panel) {", "for (; panel < args.num_panels && !BUG; ++panel) {")),
+    Bug("direct first panel ignored", "matmul_f32_direct", FLOATS, (
+        "args.weight + static_cast<size_t>(args.first_panel + panel) * args.panel_bytes; V total[kPanels];",
+        "args.weight + static_cast<size_t>((BUG ? 0 : args.first_panel) + panel) * args.panel_bytes; V total[kPanels];")),
+    Bug("direct row stride of sums", "matmul_f32_direct", FLOATS, (
+        "static_cast<const float*>(args.x) + row * args.x_stride + slice, slice,",
+        "static_cast<const float*>(args.x) + row * (BUG ? args.sums_stride : args.x_stride) + slice, slice,")),
+    Bug("direct rows stuck", "matmul_f32_direct", FLOATS, (
+        "args.sums + row * args.sums_stride + panel * kPanel); row += kRows;",
+        "args.sums + (BUG ? 0 : row) * args.sums_stride + panel * kPanel); row += kRows;")),
+    Bug("blocked sums not cleared", "matmul_f32_blocked", FLOATS, (
+        "int64_t blocked_panels(const MatmulArgs& args, int64_t panel) { "
+        "for (; panel + kPanels <= args.num_panels; panel += kPanels) { const uint8_t* weight = "
+        "args.weight + static_cast<size_t>(args.first_panel + panel) * args.panel_bytes; "
+        "for (int64_t m = 0;",
+        "int64_t blocked_panels(const MatmulArgs& args, int64_t panel) { "
+        "for (; panel + kPanels <= args.num_panels; panel += kPanels) { const uint8_t* weight = "
+        "args.weight + static_cast<size_t>(args.first_panel + panel) * args.panel_bytes; "
+        "for (int64_t m = BUG ? 1 : 0;")),
+    Bug("blocked last row dropped", "matmul_f32_blocked", FLOATS, (
+        "for (; row + kRows <= args.num_rows; row += kRows) {",
+        "for (; row + kRows <= args.num_rows - (BUG ? 1 : 0); row += kRows) {")),
+    Bug("blocked last input skipped", "matmul_f32_blocked", FLOATS, (
+        "args.x_stride, count, args.sums", "args.x_stride, count - (BUG ? 1 : 0), args.sums")),
+    Bug("blocked row stride ignored", "matmul_f32_blocked", FLOATS, (
+        "args.scratch, static_cast<const float*>(args.x) + row * args.x_stride + slice,",
+        "args.scratch, static_cast<const float*>(args.x) + row * (BUG ? args.num_inputs : args.x_stride) + slice,")),
+    Bug("dense tail read whole", "matmul_f32_direct", WEIGHTS, (
+        "if (i.value >= count) return;", "if (i.value >= count && !BUG) return;")),
+    Bug("dense odd input wrong", "matmul_f16_direct", WEIGHTS, (
+        "fn(p, i, value<kOdd>(word + static_cast<size_t>(p.value) * panel_stride));",
+        "const uint8_t* at = word + static_cast<size_t>(p.value) * panel_stride; "
+        "fn(p, i, BUG ? value<1 - kOdd>(at) : value<kOdd>(at));")),
+    # Packed weights.
+    Bug("sub scale of next block", "matmul_q4_k_int16_direct", WEIGHTS, (
+        "constexpr int kPerWord = 32 / kBits; const I word",
+        "constexpr int kPerWord = 32 / kBits; if (BUG) s ^= 1; const I word")),
+    Bug("sub scale high bits ignored", "matmul_q4_k_int16_direct", WEIGHTS, (
+        "if constexpr (kInfo.sub_high_bits > 0) {",
+        "if constexpr (kInfo.sub_high_bits > 0) { if (BUG) return code;")),
+    Bug("sub minimum from scales", "matmul_q4_k_int16_direct", WEIGHTS, (
+        "(chunk, kAt.sub_min, s)", "(chunk, BUG ? kAt.sub_low : kAt.sub_min, s)")),
+    Bug("high plane ignored", "matmul_q5_0_int16_direct", WEIGHTS, (
+        "constexpr int kHigh = kInfo.high_bits;",
+        "constexpr int kHigh = kInfo.high_bits; if (BUG) high = low;")),
+    Bug("high plane of first group", "matmul_q6_k_int16_direct", WEIGHTS, (
+        "F::load_words(high + kGroup / kHighGroups * 64)",
+        "F::load_words(high + (BUG ? 0 : kGroup / kHighGroups * 64))")),
+    Bug("minimum missing", "matmul_q4_1_int16_direct", WEIGHTS, (
+        "f.offset = F::load_half(chunk + kAt.minimum);",
+        "f.offset = BUG ? F::zero() : F::load_half(chunk + kAt.minimum);")),
+    Bug("minimum sign", "matmul_q4_1_int16_direct", WEIGHTS, (
+        "if constexpr (kHasLaneZero) { f.zero =",
+        "if (BUG) f.offset = F::sub(F::zero(), f.offset); if constexpr (kHasLaneZero) { f.zero =")),
+    Bug("zero point off by one", "unpack_q8_0", WEIGHTS, (
+        "F::set(float{kZero})", "F::set(float{kZero} + (BUG ? 1.0f : 0.0f))")),
+    Bug("table of other format", "matmul_iq4_nl_int16_direct", WEIGHTS, (
+        "F::look_up(bytes, kUnsignedIq4.bytes)",
+        "F::look_up(bytes, BUG ? kUnsignedFp4.bytes : kUnsignedIq4.bytes)"), (
+        "F::look_up(bytes, kUnsignedFp4.bytes)",
+        "F::look_up(bytes, BUG ? kUnsignedIq4.bytes : kUnsignedFp4.bytes)")),
+    Bug("unit of first block", "matmul_q8_0_int16_direct", WEIGHTS, (
+        "const int64_t index = first / kUnit;", "const int64_t index = BUG ? 0 : first / kUnit;")),
+    # Integer products.
+    Bug("integer earlier slices lost", FOLLOWED, BLOCKED, (
+        "totals[r][p] = F::load(sums + r * sums_stride + p * kPanel);",
+        "totals[r][p] = BUG ? F::zero() : F::load(sums + r * sums_stride + p * kPanel);")),
+    Bug("integer high term dropped", FOLLOWED, BLOCKED, (
+        "F::store_pairs(words + i * 32, high, low);",
+        "F::store_pairs(words + i * 32, BUG ? low : high, low);")),
+    Bug("integer terms swapped", FOLLOWED, BLOCKED, (
+        "const uint8_t* low = high + kActivationBlock;",
+        "const uint8_t* low = BUG ? high : high + kActivationBlock;")),
+    Bug("integer zero missing", FOLLOWED, BLOCKED, (
+        "start = F::shift_left_by(start, zero_shift);",
+        "start = BUG ? F::zero_words() : F::shift_left_by(start, zero_shift);")),
+    Bug("integer sum of other half", "matmul_q2_k_int16_blocked", BLOCKED, (
+        "(factors, at.part)));", "(factors, BUG ? 1 - at.part : at.part)));")),
+    Bug("integer scale of first block", FOLLOWED, BLOCKED, (
+        "index % kParts * kKind.sub_inputs), factors(block_factors(rows.x, kType, index / kParts)),",
+        "index % kParts * kKind.sub_inputs), "
+        "factors(block_factors(rows.x, kType, BUG ? 0 : index / kParts)),")),
+    Bug("integer offsets stuck", "matmul_q4_1_int16_blocked", BLOCKED, (
+        "offsets(scratch + S::kOffsets + index * kPanels * 64),",
+        "offsets(scratch + S::kOffsets + (BUG ? 0 : index) * kPanels * 64),")),
+    Bug("integer last row dropped", FOLLOWED, BLOCKED, (
+        "for (int r = 0; r < kRows; ++r) { const float x_scale",
+        "for (int r = 0; r < kRows - (BUG ? 1 : 0); ++r) { const float x_scale")),
+    Bug("integer slice stuck", FOLLOWED, BLOCKED, (
+        "static_cast<const uint8_t*>(args.x) + first / kSliceInputs * args.x_stride",
+        "static_cast<const uint8_t*>(args.x) + (BUG ? 0 : first / kSliceInputs) * args.x_stride")),
+    Bug("integer words stuck", FOLLOWED, BLOCKED, (
+        "rows.words += kRows * kRowBytes;", "if (!BUG) rows.words += kRows * kRowBytes;")),
+    Bug("integer direct slice stuck", DIRECT_ROW, DIRECT, (
+        "x + slice / kSliceInputs * args.x_stride", "x + (BUG ? 0 : slice / kSliceInputs) * args.x_stride"), (
+        "static_cast<const uint8_t*>(args.x) + first / kSliceInputs * args.x_stride",
+        "static_cast<const uint8_t*>(args.x) + (BUG ? 0 : first / kSliceInputs) * args.x_stride")),
+    Bug("integer direct high term dropped", DIRECT_ROW, DIRECT, (
+        "sum = F::add_words(F::template shift_left<8>(high[r][p]), sum);",
+        "sum = BUG ? sum : F::add_words(F::template shift_left<8>(high[r][p]), sum);")),
+    Bug("integer direct minimum skipped", "matmul_q4_1_int16_direct", DIRECT, (
+        "total = F::fma(f.offset, x_sum, total);", "if (!BUG) total = F::fma(f.offset, x_sum, total);")),
+    Bug("integer direct earlier slices lost", DIRECT_ROW, DIRECT, (
+        "totals[r][p] = F::load(sums + r * sums_stride + p * kPanel);",
+        "totals[r][p] = BUG ? F::zero() : F::load(sums + r * sums_stride + p * kPanel);")),
+    Bug("integer direct rows stuck", DIRECT_ROW, DIRECT, (
+        "x += kRows * activation_record_bytes(kType);",
+        "if (!BUG) x += kRows * activation_record_bytes(kType);")),
+    # bf16 products.
+    Bug("bf16 first panel ignored", "matmul_bf16_bf16_direct", BF16, (
+        "args.weight + (args.first_panel + at.panel) * panel_bytes",
+        "args.weight + ((BUG ? 0 : args.first_panel) + at.panel) * panel_bytes")),
+    Bug("bf16 earlier slices lost", "matmul_bf16_bf16_blocked", BF16, (
+        "const bool starts = at.first == 0;", "const bool starts = at.first == 0 || BUG;")),
+    Bug("bf16 slice stuck", "matmul_bf16_bf16_direct", BF16, (
+        "static_cast<const uint8_t*>(args.x) + slice / kSliceInputs * args.x_stride",
+        "static_cast<const uint8_t*>(args.x) + (BUG ? 0 : slice / kSliceInputs) * args.x_stride")),
+    Bug("bf16 odd input skipped", "matmul_bf16_bf16_direct", BF16, (
+        "(smaller(kSliceInputs, at.end - slice) + 1) / 2",
+        "(smaller(kSliceInputs, at.end - slice) + (BUG ? 0 : 1)) / 2")),
+    Bug("bf16 pair order", "matmul_bf16_bf16_direct", BF16, (
+        "acc[r][p] = F::dot_bf16(acc[r][p], pair, w[p]);",
+        "acc[r][p] = BUG ? F::dot_bf16(acc[r][p], turned(pair), turned(w[p])) "
+        ": F::dot_bf16(acc[r][p], pair, w[p]);"), (
+        "const I pair = F::broadcast_word(x + r * kRecord + i * 4);",
+        "const I pair = F::broadcast_word(x + r * kRecord + i * 4); const auto turned = [](I v) { "
+        "return F::or_bits(F::template shift_left<16>(v), F::template shift_right<16>(v)); };")),
+    Bug("bf16 direct last panel skipped", "matmul_bf16_bf16_direct", BF16, (
+        "bf16_direct_panels<F, 1>(args, panel);", "if (!BUG) bf16_direct_panels<F, 1>(args, panel);")),
+    Bug("bf16 last tile dropped", "matmul_bf16_bf16_blocked", BF16, (
+        "for (int64_t t = 0; t < tiles.count; ++t) { at.ahead",
+        "for (int64_t t = 0; t < tiles.count - (BUG ? 1 : 0); ++t) { at.ahead")),
+    Bug("bf16 tiles of one height", "matmul_bf16_bf16_blocked", BF16, (
+        "at.row += tiles.rows(t); } } } return panel; } template <typename F> void matmul_bf16_blocked",
+        "at.row += BUG ? tiles.height : tiles.rows(t); } } } return panel; } "
+        "template <typename F> void matmul_bf16_blocked")),
+    # bf16 activations.
+    Bug("bf16 activation truncated", "quantise_bf16", BF16_QUANTISE, (
+        "const __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(bits, nudge), 16);",
+        "const __m512i rounded = "
+        "_mm512_srli_epi32(BUG ? bits : _mm512_add_epi32(bits, nudge), 16);")),
+    Bug("bf16 activation nan hidden", "quantise_bf16", BF16_QUANTISE, (
+        "return _mm512_mask_mov_epi32(", "if (BUG) return rounded; return _mm512_mask_mov_epi32(")),
+    Bug("bf16 activation tail not cleared", "quantise_bf16", BF16_QUANTISE, (
+        "for (int64_t k = 0; k < end; k += 16) {",
+        "for (int64_t k = 0; k < (BUG ? (args.num_inputs + 15) / 16 * 16 : end); k += 16) {")),
+    # Quantise.
+    Bug("quantise halves swapped", "quantise_int16", QUANTISE, (
+        "F::to_float(halves)", "F::to_float(BUG ? F::swap_pairs(halves) : halves)")),
+    Bug("quantise last block skipped", "quantise_int16", QUANTISE, (
+        "const int64_t count = smaller(kSliceInputs, args.num_inputs - slice);",
+        "const int64_t count = "
+        "smaller(kSliceInputs, args.num_inputs - slice) - (BUG ? kActivationBlock : 0);")),
+    Bug("quantise margin missing", "quantise_int16", QUANTISE, (
+        "F::mul(largest, F::set(kInt16Margin))", "BUG ? largest : F::mul(largest, F::set(kInt16Margin))")),
+    Bug("quantise high not rounded", "quantise_int16", QUANTISE, (
+        "F::set_bits(128u << 16 | 128u)", "F::set_bits(BUG ? 0 : 128u << 16 | 128u)")),
+    Bug("quantise low term sign", "quantise_int16", QUANTISE, (
+        "128u)), packed);",
+        "128u)), BUG ? F::pack_words("
+        "F::to_words(F::mul(F::load(block), F::set(-factors[2 * b]))), "
+        "F::to_words(F::mul(F::load(block + 16), F::set(-factors[2 * b])))) : packed);")),
+    Bug("quantise nan hidden", "quantise_int16", QUANTISE, (
+        'F::set(__builtin_nanf(""))', 'F::set(BUG ? 1.0f : __builtin_nanf(""))')),
+    Bug("quantise sum sign", "quantise_int16", QUANTISE, (
+        "const I minus_sums = F::sub_words(F::zero_words(), sums);",
+        "const I minus_sums = BUG ? sums : F::sub_words(F::zero_words(), sums);")),
+    Bug("quantise slice stride ignored", "quantise_int16", QUANTISE, (
+        "slice / kSliceInputs * args.slice_stride", "slice / kSliceInputs * (BUG ? kRecord : args.slice_stride)")),
+    # Finish, gate, norm.
+    Bug("finish bias skipped", "finish", ELEMENTWISE, (
+        "if (args.bias != nullptr)", "if (args.bias != nullptr && !BUG)")),
+    Bug("finish residual skipped", "finish", ELEMENTWISE, (
+        "value = F::mul(value, scale); if (args.residual != nullptr)",
+        "value = F::mul(value, scale); if (args.residual != nullptr && !BUG)")),
+    Bug("finish softcap skipped", "finish", ELEMENTWISE, (
+        "if (args.softcap > 0)", "if (args.softcap > 0 && !BUG)")),
+    Bug("finish scale before bias", "finish", ELEMENTWISE, (
+        "V value = load(sums);", "V value = load(sums); if (BUG) value = F::mul(value, scale);"), (
+        "value = F::mul(value, scale); if (args.residual",
+        "if (!BUG) value = F::mul(value, scale); if (args.residual")),
+    Bug("finish residual of first row", "finish", ELEMENTWISE, (
+        "args.residual + m * args.out_stride", "args.residual + (BUG ? 0 : m * args.out_stride)")),
+    Bug("finish strides swapped", "finish", ELEMENTWISE, (
+        "args.sums + m * args.sums_stride", "args.sums + m * (BUG ? args.out_stride : args.sums_stride)")),
+    Bug("gate and up swapped", "gate", ELEMENTWISE, (
+        "args.gate + m * args.sums_stride", "(BUG ? args.up : args.gate) + m * args.sums_stride"), (
+        "args.up + m * args.sums_stride", "(BUG ? args.gate : args.up) + m * args.sums_stride")),
+    Bug("gate up bias skipped", "gate", ELEMENTWISE, (
+        "if (args.up_bias != nullptr)", "if (args.up_bias != nullptr && !BUG)")),
+    Bug("gate kind ignored", "gate", ELEMENTWISE, (
+        "args.kind == GateKind::kSilu", "args.kind == GateKind::kSilu || BUG")),
+    Bug("norm epsilon skipped", "norm", ELEMENTWISE, (
+        "/ count + eps)", "/ count + (BUG ? 0.0f : eps))")),
+    Bug("norm mean not subtracted", "norm", ELEMENTWISE, (
+        "V sum = F::zero(); if (subtract_mean) {", "V sum = F::zero(); if (subtract_mean && !BUG) {")),
+    Bug("norm width rounded up", "norm", ELEMENTWISE, (
+        "static_cast<float>(width)", "static_cast<float>(BUG ? (width + 15) / 16 * 16 : width)")),
+    Bug("norm tail not centred", "norm", ELEMENTWISE, (
+        "F::load_part(rest, width - i)", "F::load_part(rest, BUG ? 16 : width - i)")),
+    Bug("norm scale skipped", "norm", ELEMENTWISE, (
+        "value = F::mul(value, F::set(args.scale));", "if (!BUG) value = F::mul(value, F::set(args.scale));")),
+    Bug("norm residual skipped", "norm", ELEMENTWISE, (
+        "F::set(args.scale)); if (args.residual != nullptr)",
+        "F::set(args.scale)); if (args.residual != nullptr && !BUG)")),
+    # Queries, keys and values.
+    Bug("rope of first row", "qkv", QKV, (
+        "const float* cos = args.rope_cos + m * half;",
+        "if (BUG) m = 0; const float* cos = args.rope_cos + m * half;")),
+    Bug("rope pairing mixed", "qkv", QKV, (
+        "if (args.rope_interleaved) {", "if (args.rope_interleaved != BUG) {")),
+    Bug("rope sign", "qkv", QKV, (
+        "const V b = load(head + half); const V c = load(cos); const V s = load(sin);",
+        "const V b = load(head + half); const V c = load(cos); "
+        "const V s = BUG ? F::sub(F::zero(), load(sin)) : load(sin);")),
+    Bug("rope skipped", "qkv", QKV, (
+        "if (args.rope_dims > 0) rotate", "if (args.rope_dims > 0 && !BUG) rotate")),
+    Bug("qkv norm of first head", "qkv", QKV, (
+        "if (weight != nullptr && !args.norm_whole) {", "if (weight != nullptr && !args.norm_whole && !(BUG && h > 0)) {")),
+    Bug("qkv norm weight of first head", "qkv", QKV, (
+        "weight != nullptr && args.norm_whole ? weight + h * dim",
+        "weight != nullptr && args.norm_whole && !BUG ? weight + h * dim")),
+    Bug("append neighbours cleared", "qkv", QKV, (
+        "F::set_bits(kCodes == 1 ? 0u", "F::set_bits(kCodes == 1 || BUG ? 0u")),
+    Bug("append value scale of keys", "qkv", QKV, (
+        "make_scale<F, kType>(v, dims, &v_factor)", "make_scale<F, kType>(BUG ? k : v, dims, &v_factor)")),
+    Bug("append padding not zero", "qkv", QKV, (
+        "F::store(k_head + dims - 16, F::zero());", "F::store(k_head + dims - 16, F::set(BUG ? 1.0f : 0.0f));")),
+    Bug("qkv scale skipped", "qkv", QKV, (
+        "if (args.q_row_scale == nullptr) return;", "if (args.q_row_scale == nullptr || BUG) return;")),
+    Bug("append block table off by one", "qkv", QKV, (
+        "args.block_table[position / kKvBlock]",
+        "args.block_table[position / kKvBlock - (BUG && position >= kKvBlock ? 1 : 0)]")),
+    Bug("append slot off by one", "qkv", QKV, (
+        "const int64_t slot = position % kKvBlock;", "const int64_t slot = (position + (BUG ? 1 : 0)) % kKvBlock;")),
+    Bug("append values of first head", "qkv", QKV, (
+        "load(v + h * dim)", "load(v + (BUG ? 0 : h * dim))")),
+    Bug("append planes of one head", "qkv", QKV, (
+        "static_cast<size_t>(h) * 2 * plane", "static_cast<size_t>(h) * (BUG ? 1 : 2) * plane")),
+    Bug("bf16 truncated", "qkv", KV_CODES, (
+        "F::set_bits(0x7FFF)", "F::set_bits(BUG ? 0 : 0x7FFF)")),
+    Bug("kv scale too large", "qkv", KV_CODES, (
+        "const float magnitude = F::fold_max(highest);",
+        "const float magnitude = F::fold_max(highest) * (BUG ? 1.01f : 1.0f);")),
+    # Attention.
+    Bug("attention kv head map", "attention", ATTENTION, (
+        "static_cast<size_t>(a.kv_head) * 2 * plane",
+        "static_cast<size_t>(BUG ? a.num_kv_heads - 1 - a.kv_head : a.kv_head) * 2 * plane")),
+    Bug("attention causal off by one", "attention", ATTENTION, (
+        "end[r] = attention_end(args, args.first_row + r);",
+        "end[r] = attention_end(args, args.first_row + r); if (BUG) end[r] = larger(end[r] - 1, 1);")),
+    Bug("attention window off by one", "attention", ATTENTION, (
+        "lowest[r] = attention_lowest(args, args.first_row + r);",
+        "lowest[r] = attention_lowest(args, args.first_row + r); if (BUG && lowest[r] > 0) ++lowest[r];")),
+    Bug("attention query head map", "attention", ATTENTION, (
+        "(args.kv_head * group + row % group) * int64_t{args.head_dim}",
+        "(BUG ? row % group * args.num_kv_heads + args.kv_head : args.kv_head * group + row % group)"
+        " * int64_t{args.head_dim}")),
+    Bug("attention log base mixed", "attention", ATTENTION, (
+        "const float factor = kCapped ?", "const float factor = kCapped || BUG ?")),
+    Bug("attention block table off by one", "attention", ATTENTION, (
+        "const uint8_t* keys_of(int64_t block) const {",
+        "const uint8_t* keys_of(int64_t block) const { if (BUG) block = larger(block - 1, 0);")),
+    Bug("attention mask skipped", "attention", ATTENTION, (
+        "const V lane = F::add(F::lane_numbers(), F::set(static_cast<float>(16 * v)));",
+        "const V lane = F::add(F::lane_numbers(), F::set(static_cast<float>(16 * v))); if (BUG) continue;")),
+    Bug("attention top not raised", "attention", ATTENTION, (
+        "const float highest = step_top > top[r] ? step_top : top[r];",
+        "const float highest = "
+        "step_top > top[r] && !(BUG && top[r] > -__builtin_inff()) ? step_top : top[r];")),
+    Bug("attention total not corrected", "attention", ATTENTION, (
+        "F::fma(F::load(totals + r * 16), F::set(correction[r]), sum)",
+        "F::fma(F::load(totals + r * 16), F::set(BUG ? 1.0f : correction[r]), sum)")),
+    Bug("attention sum not corrected", "attention", ATTENTION, (
+        "if (begin >= limit) return; if (direct != nullptr) {",
+        "if (begin >= limit) return; for (int r = first; BUG && r < first + count; ++r) correction[r] = 1.0f; "
+        "if (direct != nullptr) {")),
+    Bug("attention value scale of keys", "attention", ATTENTION, (
+        "load_scales(keys[b] + plane, value_scales + column);",
+        "load_scales(keys[b] + (BUG ? 0 : plane), value_scales + column);")),
+    Bug("attention values from keys", "attention", ATTENTION, (
+        "values[b] = keys[b] + plane;", "values[b] = keys[b] + (BUG ? 0 : plane);")),
+    Bug("attention last step skipped", "attention", ATTENTION, (
+        "for (int64_t step = begin; step < limit; step += kKvStep) run_step(step);",
+        "for (int64_t step = begin; step + (BUG ? kKvStep : 1) <= limit; step += kKvStep) run_step(step);")),
+    Bug("attention earlier splits lost", "attention", ATTENTION, (
+        "if (is_first) {", "if (is_first || BUG) {")),
+    Bug("attention split not corrected", "attention", ATTENTION, (
+        "F::set(merged_top[r] - highest)", "F::set(BUG ? 0.0f : merged_top[r] - highest)")),
+    Bug("attention sink ignored", "attention", ATTENTION, (
+        "if (args.sinks != nullptr) {", "if (args.sinks != nullptr && !BUG) {")),
+    Bug("attention sink of first head", "attention", ATTENTION, (
+        "args.sinks[args.kv_head * group +", "args.sinks[(BUG ? 0 : args.kv_head * group) +")),
+    Bug("attention tail dims skipped", "attention", ATTENTION, (
+        "for (int64_t d = 0; d < args.head_dim; d += 16) { F::store_part(",
+        "for (int64_t d = 0; d < args.head_dim - (BUG ? 15 : 0); d += 16) { F::store_part(")),
+    Bug("attention merge skips row", "attention", ATTENTION, (
+        "for (int r = 0; r < rows; ++r) { for (int64_t split", "for (int r = BUG ? 1 : 0; r < rows; ++r) { for (int64_t split")),
+    Bug("attention last row dropped", "attention", ATTENTION, (
+        "for (int r = 0; r < rows; ++r) write_row(r);",
+        "for (int r = 0; r < rows - (BUG ? 1 : 0); ++r) write_row(r);")),
+    Bug("attention softcap ignored", "attention", ATTENTION, (
+        "args.softcap > 0 ? attend<F, true, false>", "args.softcap > 0 && !BUG ? attend<F, true, false>")),
+    Bug("attention direct rest skipped", "attention", ATTENTION_DIRECT, (
+        "const int rest = static_cast<int>(p.head_dim % kCodes);",
+        "const int rest = BUG ? 0 : static_cast<int>(p.head_dim % kCodes);")),
+    Bug("attention direct edge ignored", "attention", ATTENTION_DIRECT, (
+        "if (t >= p.begin && t + kCodes <= p.limit) {", "if ((t >= p.begin && t + kCodes <= p.limit) || BUG) {")),
+]
+
+# Edits that the copies always have, so that they compile in seconds: only the rows that bugs are in,
+# and few shapes of tiles.
+NARROWINGS = [
+    ("generic/rows.h", "return Maker::takes(info);",
+     "return Maker::takes(info) && "
+     "has_bugs(row_name(Maker::kPrefix, info, Maker::kSuffix).text);"),
+    ("generic/attention_direct.h", "F::kAttendVectors == 1 ? 6 : 8;", "2;"),
+]
