@@ -8,11 +8,11 @@ set(kernel_avx512_flags ${kernel_avx2_flags} -mavx512f -mavx512bw -mavx512dq -ma
 set(kernel_integer_parts int16_direct int16_blocked int8_direct int8_blocked)
 set(kernel_all_parts ${kernel_integer_parts} floats elementwise attention)
 
-# headrace_kernel_unit(TARGET UNIT LANES HEADER FLAGS ... PARTS ... [OPTIMISE -O3] [INCLUDE folder]):
+# headrace_kernel_unit(TARGET UNIT LANES HEADER FLAGS ... PARTS ... [OPTIMISE -O3] [INCLUDE folders]):
 # the object library TARGET with the parts of a unit in the namespace UNIT, over the class LANES of
-# HEADER. INCLUDE is searched for headers before src.
+# HEADER. INCLUDE are searched for headers before src.
 function(headrace_kernel_unit target unit lanes header)
-  cmake_parse_arguments(ARG "" "OPTIMISE;INCLUDE" "FLAGS;PARTS" ${ARGN})
+  cmake_parse_arguments(ARG "" "OPTIMISE" "FLAGS;PARTS;INCLUDE" ${ARGN})
   if(NOT ARG_OPTIMISE)
     set(ARG_OPTIMISE -O3)
   endif()

@@ -1,4 +1,4 @@
-// Seeded bugs: every bug of generic/bugs.h, switched on in a copy of a unit, is found by
+// Seeded bugs: every bug of mutants/rules.py, switched on in a copy of a unit, is found by
 // verification, and the copy without a bug passes.
 
 #include <gtest/gtest.h>
@@ -10,9 +10,11 @@
 #include <string_view>
 #include <vector>
 
+#include "amx_model_unit.h"
 #include "backend/cpu/kernels/isa.h"
 #include "backend/cpu/verify/row_reports.h"
 #include "seeded_bugs.h"
+#include "tile_model.h"
 
 namespace headrace::cpu {
 
@@ -27,6 +29,9 @@ extern const KernelPart kInt16Direct, kInt16Blocked, kFloats, kElementwise, kAtt
 namespace mutant_avx512_bf16 {
 extern const KernelPart kBf16;
 }  // namespace mutant_avx512_bf16
+namespace mutant_amx_model {
+extern const KernelPart kTilesInt16, kTilesBf16;
+}  // namespace mutant_amx_model
 
 namespace {
 
@@ -38,12 +43,17 @@ constexpr const KernelPart* kAvx512Parts[] = {
     &mutant_avx512::kElementwise, &mutant_avx512::kAttention};
 constexpr const KernelPart* kAvx512Bf16Parts[] = {&mutant_avx512_bf16::kBf16};
 
+constexpr const KernelPart* kAmxModelParts[] = {&mutant_amx_model::kTilesInt16,
+                                                &mutant_amx_model::kTilesBf16};
+
 constexpr KernelUnit kMutantAvx2Unit = {"mutant avx2", kAvx2UnitIsa, kAvx2Parts,
                                         std::size(kAvx2Parts)};
 constexpr KernelUnit kMutantAvx512Unit = {"mutant avx512", kAvx512UnitIsa, kAvx512Parts,
                                           std::size(kAvx512Parts)};
 constexpr KernelUnit kMutantAvx512Bf16Unit = {"mutant avx512_bf16", kAvx512Bf16UnitIsa,
                                               kAvx512Bf16Parts, std::size(kAvx512Bf16Parts)};
+constexpr KernelUnit kMutantAmxModelUnit = {"mutant amx-model", kAvx512UnitIsa, kAmxModelParts,
+                                            std::size(kAmxModelParts)};
 
 constexpr int kNumBugs = std::size(kSeededBugs);
 
@@ -54,7 +64,8 @@ struct MutantUnit {
 };
 constexpr MutantUnit kMutants[] = {{"avx2", &kMutantAvx2Unit, 20, 95},
                                    {"avx512", &kMutantAvx512Unit, 20, 95},
-                                   {"avx512_bf16", &kMutantAvx512Bf16Unit, 3, 10}};
+                                   {"avx512_bf16", &kMutantAvx512Bf16Unit, 3, 10},
+                                   {"amx_model", &kMutantAmxModelUnit, 7, 14}};
 
 const KernelRow* row_named(const KernelUnit& unit, std::string_view name) {
   for (const KernelRow* row : rows_of(unit)) {
@@ -65,11 +76,18 @@ const KernelRow* row_named(const KernelUnit& unit, std::string_view name) {
 
 class ActiveBug {
  public:
-  explicit ActiveBug(int bug) { active_bug = bug; }
-  ~ActiveBug() { active_bug = -1; }
+  explicit ActiveBug(int bug) {
+    active_bug = bug;
+    tile_machine().reset();
+  }
+  ~ActiveBug() {
+    active_bug = -1;
+    tile_machine().reset();
+  }
 };
 
 const KernelUnit& unit_named(std::string_view name) {
+  if (name == "amx_model") return kAmxModelUnit;
   for (const KernelUnit* unit : all_units()) {
     if (unit->name == name) return *unit;
   }
@@ -142,7 +160,7 @@ TEST_P(Mutation, EveryBugIsFound) {
 
 // Every bug of the table is in a row that some unit has.
 TEST(SeededBugs, AreAllTried) {
-  EXPECT_GE(kNumBugs, 112);
+  EXPECT_GE(kNumBugs, 126);
   for (const SeededBug& bug : kSeededBugs) {
     EXPECT_TRUE(std::any_of(std::begin(kMutants), std::end(kMutants), [&](const auto& mutant) {
       return row_named(*mutant.unit, bug.row) != nullptr;

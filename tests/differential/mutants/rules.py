@@ -24,10 +24,19 @@ QUANTISE = "generic/quantise.h"
 QKV = "generic/qkv.h"
 KV_CODES = "generic/kv_codes.h"
 ATTENTION = "generic/attention.h"
+ATTENTION_TILE = "generic/attention_tile.h"
+ATTENTION_STEP = "generic/attention_step.h"
+ATTENTION_MERGE = "generic/attention_merge.h"
 ATTENTION_DIRECT = "generic/attention_direct.h"
 
-FOLLOWED = "matmul_q8_0_int16_blocked"
+ROW_TILES = "amx/row_tiles.h"
+TILES = "amx/integer.h"
+BF16_TILES = "amx/bf16.h"
+
+BLOCKED_ROW = "matmul_q8_0_int16_blocked"
 DIRECT_ROW = "matmul_q8_0_int16_direct"
+TILES_ROW = "matmul_q8_0_int16_tiles"
+BF16_TILES_ROW = "matmul_bf16_bf16x2_tiles"
 
 BUGS = [
     # Columns of elementwise ops.
@@ -112,34 +121,34 @@ BUGS = [
     Bug("unit of first block", "matmul_q8_0_int16_direct", WEIGHTS, (
         "const int64_t index = first / kUnit;", "const int64_t index = BUG ? 0 : first / kUnit;")),
     # Integer products.
-    Bug("integer earlier slices lost", FOLLOWED, BLOCKED, (
+    Bug("integer earlier slices lost", BLOCKED_ROW, BLOCKED, (
         "totals[r][p] = F::load(sums + r * sums_stride + p * kPanel);",
         "totals[r][p] = BUG ? F::zero() : F::load(sums + r * sums_stride + p * kPanel);")),
-    Bug("integer high term dropped", FOLLOWED, BLOCKED, (
+    Bug("integer high term dropped", BLOCKED_ROW, BLOCKED, (
         "F::store_pairs(words + i * 32, high, low);",
         "F::store_pairs(words + i * 32, BUG ? low : high, low);")),
-    Bug("integer terms swapped", FOLLOWED, BLOCKED, (
+    Bug("integer terms swapped", BLOCKED_ROW, BLOCKED, (
         "const uint8_t* low = high + kActivationBlock;",
         "const uint8_t* low = BUG ? high : high + kActivationBlock;")),
-    Bug("integer zero missing", FOLLOWED, BLOCKED, (
+    Bug("integer zero missing", BLOCKED_ROW, BLOCKED, (
         "start = F::shift_left_by(start, zero_shift);",
         "start = BUG ? F::zero_words() : F::shift_left_by(start, zero_shift);")),
     Bug("integer sum of other half", "matmul_q2_k_int16_blocked", BLOCKED, (
         "(factors, at.part)));", "(factors, BUG ? 1 - at.part : at.part)));")),
-    Bug("integer scale of first block", FOLLOWED, BLOCKED, (
+    Bug("integer scale of first block", BLOCKED_ROW, BLOCKED, (
         "index % kParts * kKind.sub_inputs), factors(block_factors(rows.x, kType, index / kParts)),",
         "index % kParts * kKind.sub_inputs), "
         "factors(block_factors(rows.x, kType, BUG ? 0 : index / kParts)),")),
     Bug("integer offsets stuck", "matmul_q4_1_int16_blocked", BLOCKED, (
         "offsets(scratch + S::kOffsets + index * kPanels * 64),",
         "offsets(scratch + S::kOffsets + (BUG ? 0 : index) * kPanels * 64),")),
-    Bug("integer last row dropped", FOLLOWED, BLOCKED, (
+    Bug("integer last row dropped", BLOCKED_ROW, BLOCKED, (
         "for (int r = 0; r < kRows; ++r) { const float x_scale",
         "for (int r = 0; r < kRows - (BUG ? 1 : 0); ++r) { const float x_scale")),
-    Bug("integer slice stuck", FOLLOWED, BLOCKED, (
+    Bug("integer slice stuck", BLOCKED_ROW, BLOCKED, (
         "static_cast<const uint8_t*>(args.x) + first / kSliceInputs * args.x_stride",
         "static_cast<const uint8_t*>(args.x) + (BUG ? 0 : first / kSliceInputs) * args.x_stride")),
-    Bug("integer words stuck", FOLLOWED, BLOCKED, (
+    Bug("integer words stuck", BLOCKED_ROW, BLOCKED, (
         "rows.words += kRows * kRowBytes;", "if (!BUG) rows.words += kRows * kRowBytes;")),
     Bug("integer direct slice stuck", DIRECT_ROW, DIRECT, (
         "x + slice / kSliceInputs * args.x_stride", "x + (BUG ? 0 : slice / kSliceInputs) * args.x_stride"), (
@@ -194,6 +203,42 @@ BUGS = [
     Bug("bf16 activation tail not cleared", "quantise_bf16", BF16_QUANTISE, (
         "for (int64_t k = 0; k < end; k += 16) {",
         "for (int64_t k = 0; k < (BUG ? (args.num_inputs + 15) / 16 * 16 : end); k += 16) {")),
+    # Products in tiles.
+    Bug("tiles last start not moved back", TILES_ROW, ROW_TILES, (
+        "smaller(tile * height, num_rows - height)",
+        "BUG ? tile * height : smaller(tile * height, num_rows - height)")),
+    Bug("tiles shared rows added twice", TILES_ROW, ROW_TILES, (
+        "return tile * height - first(tile);", "return BUG ? 0 : tile * height - first(tile);")),
+    Bug("tiles high term dropped", TILES_ROW, TILES, (
+        "F::add_words(F::template shift_left<8>(sum), F::load_words(sums + p * 128 + 64))",
+        "F::add_words(BUG ? F::zero_words() : F::template shift_left<8>(sum), "
+        "F::load_words(sums + p * 128 + 64))")),
+    Bug("tiles zero point kept", TILES_ROW, TILES, (
+        "bytes = _mm512_sub_epi8(bytes, zero);", "bytes = BUG ? bytes : _mm512_sub_epi8(bytes, zero);")),
+    Bug("tiles scales of first sub-block", TILES_ROW, TILES, (
+        "scratch_ + kFactorsAt + sub_block * kFactorBytes",
+        "scratch_ + kFactorsAt + (BUG ? 0 : sub_block) * kFactorBytes")),
+    Bug("tiles minimum skipped", "matmul_q4_1_int16_tiles", TILES, (
+        "total[p] = F::fma(offsets[s][p], F::set(x[x_sum_at[s]]), total[p]);",
+        "if (!BUG) total[p] = F::fma(offsets[s][p], F::set(x[x_sum_at[s]]), total[p]);")),
+    Bug("tiles sum of other half", "matmul_q2_k_int16_tiles", TILES, (
+        "2 + sub_block % kKind.parts();", "2 + (BUG ? 1 - sub_block % 2 : sub_block % kKind.parts());")),
+    Bug("tiles slice stuck", TILES_ROW, TILES, (
+        "slice / kSliceInputs * args.x_stride, count,", "(BUG ? 0 : slice / kSliceInputs) * args.x_stride, count,")),
+    Bug("tiles steps share their sums", TILES_ROW, TILES, (
+        "scratch_ + kSumsAt + step % 2 * kGroupSumBytes", "scratch_ + kSumsAt + (BUG ? 0 : step % 2) * kGroupSumBytes")),
+    Bug("bf16 tiles second term dropped", BF16_TILES_ROW, BF16_TILES, (
+        "if constexpr (kTerms == 2) Tiles::template product_bf16<p.value, 5, kB>();",
+        "if constexpr (kTerms == 2) { if (!BUG) Tiles::template product_bf16<p.value, 5, kB>(); }")),
+    Bug("bf16 tiles tail not cleared", BF16_TILES_ROW, BF16_TILES, (
+        "i < num_words ?", "i < num_words || BUG ?")),
+    Bug("bf16 tiles earlier slices lost", BF16_TILES_ROW, BF16_TILES, (
+        "if (first == 0) {", "if (first == 0 || BUG) {")),
+    Bug("bf16 tiles last panel skipped", BF16_TILES_ROW, BF16_TILES, (
+        "bf16_panels<Tiles, kType, 1, 1>(args, first_row, panel);",
+        "if (!BUG) bf16_panels<Tiles, kType, 1, 1>(args, first_row, panel);")),
+    Bug("bf16 tiles rest of rows in place of first", BF16_TILES_ROW, BF16_TILES, (
+        "part.sums += part.num_rows * args.sums_stride;", "if (!BUG) part.sums += part.num_rows * args.sums_stride;")),
     # Quantise.
     Bug("quantise halves swapped", "quantise_int16", QUANTISE, (
         "F::to_float(halves)", "F::to_float(BUG ? F::swap_pairs(halves) : halves)")),
@@ -293,62 +338,61 @@ BUGS = [
         "const float magnitude = F::fold_max(highest);",
         "const float magnitude = F::fold_max(highest) * (BUG ? 1.01f : 1.0f);")),
     # Attention.
-    Bug("attention kv head map", "attention", ATTENTION, (
+    Bug("attention kv head map", "attention", ATTENTION_TILE, (
         "static_cast<size_t>(a.kv_head) * 2 * plane",
         "static_cast<size_t>(BUG ? a.num_kv_heads - 1 - a.kv_head : a.kv_head) * 2 * plane")),
-    Bug("attention causal off by one", "attention", ATTENTION, (
+    Bug("attention causal off by one", "attention", ATTENTION_TILE, (
         "end[r] = attention_end(args, args.first_row + r);",
         "end[r] = attention_end(args, args.first_row + r); if (BUG) end[r] = larger(end[r] - 1, 1);")),
-    Bug("attention window off by one", "attention", ATTENTION, (
+    Bug("attention window off by one", "attention", ATTENTION_TILE, (
         "lowest[r] = attention_lowest(args, args.first_row + r);",
         "lowest[r] = attention_lowest(args, args.first_row + r); if (BUG && lowest[r] > 0) ++lowest[r];")),
-    Bug("attention query head map", "attention", ATTENTION, (
+    Bug("attention query head map", "attention", ATTENTION_TILE, (
         "(args.kv_head * group + row % group) * int64_t{args.head_dim}",
         "(BUG ? row % group * args.num_kv_heads + args.kv_head : args.kv_head * group + row % group)"
         " * int64_t{args.head_dim}")),
     Bug("attention log base mixed", "attention", ATTENTION, (
-        "const float factor = kCapped ?", "const float factor = kCapped || BUG ?")),
-    Bug("attention block table off by one", "attention", ATTENTION, (
+        "load_queries(kCapped ?", "load_queries(kCapped || BUG ?")),
+    Bug("attention block table off by one", "attention", ATTENTION_TILE, (
         "const uint8_t* keys_of(int64_t block) const {",
         "const uint8_t* keys_of(int64_t block) const { if (BUG) block = larger(block - 1, 0);")),
-    Bug("attention mask skipped", "attention", ATTENTION, (
+    Bug("attention mask skipped", "attention", ATTENTION_STEP, (
         "const V lane = F::add(F::lane_numbers(), F::set(static_cast<float>(16 * v)));",
         "const V lane = F::add(F::lane_numbers(), F::set(static_cast<float>(16 * v))); if (BUG) continue;")),
-    Bug("attention top not raised", "attention", ATTENTION, (
-        "const float highest = step_top > top[r] ? step_top : top[r];",
+    Bug("attention top not raised", "attention", ATTENTION_STEP, (
+        "const float highest = step_top > t.top[r] ? step_top : t.top[r];",
         "const float highest = "
-        "step_top > top[r] && !(BUG && top[r] > -__builtin_inff()) ? step_top : top[r];")),
-    Bug("attention total not corrected", "attention", ATTENTION, (
-        "F::fma(F::load(totals + r * 16), F::set(correction[r]), sum)",
-        "F::fma(F::load(totals + r * 16), F::set(BUG ? 1.0f : correction[r]), sum)")),
-    Bug("attention sum not corrected", "attention", ATTENTION, (
-        "if (begin >= limit) return; if (direct != nullptr) {",
-        "if (begin >= limit) return; for (int r = first; BUG && r < first + count; ++r) correction[r] = 1.0f; "
-        "if (direct != nullptr) {")),
-    Bug("attention value scale of keys", "attention", ATTENTION, (
-        "load_scales(keys[b] + plane, value_scales + column);",
-        "load_scales(keys[b] + (BUG ? 0 : plane), value_scales + column);")),
-    Bug("attention values from keys", "attention", ATTENTION, (
-        "values[b] = keys[b] + plane;", "values[b] = keys[b] + (BUG ? 0 : plane);")),
+        "step_top > t.top[r] && !(BUG && t.top[r] > -__builtin_inff()) ? step_top : t.top[r];")),
+    Bug("attention total not corrected", "attention", ATTENTION_STEP, (
+        "F::set(t.correction[r]), sum)", "F::set(BUG ? 1.0f : t.correction[r]), sum)")),
+    Bug("attention sum not corrected", "attention", ATTENTION_STEP, (
+        "if (begin >= limit) return; if (t.direct != nullptr) {",
+        "if (begin >= limit) return; for (int r = first; BUG && r < first + count; ++r) t.correction[r] = 1.0f; "
+        "if (t.direct != nullptr) {")),
+    Bug("attention value scale of keys", "attention", ATTENTION_STEP, (
+        "t.load_scales(t.keys[b] + t.plane, t.value_scales + column);",
+        "t.load_scales(t.keys[b] + (BUG ? 0 : t.plane), t.value_scales + column);")),
+    Bug("attention values from keys", "attention", ATTENTION_STEP, (
+        "t.values[b] = t.keys[b] + t.plane;", "t.values[b] = t.keys[b] + (BUG ? 0 : t.plane);")),
     Bug("attention last step skipped", "attention", ATTENTION, (
-        "for (int64_t step = begin; step < limit; step += kKvStep) run_step(step);",
-        "for (int64_t step = begin; step + (BUG ? kKvStep : 1) <= limit; step += kKvStep) run_step(step);")),
-    Bug("attention earlier splits lost", "attention", ATTENTION, (
+        "for (int64_t step = begin; step < limit; step += kKvStep) steps.run(step);",
+        "for (int64_t step = begin; step + (BUG ? kKvStep : 1) <= limit; step += kKvStep) steps.run(step);")),
+    Bug("attention earlier splits lost", "attention", ATTENTION_MERGE, (
         "if (is_first) {", "if (is_first || BUG) {")),
-    Bug("attention split not corrected", "attention", ATTENTION, (
-        "F::set(merged_top[r] - highest)", "F::set(BUG ? 0.0f : merged_top[r] - highest)")),
-    Bug("attention sink ignored", "attention", ATTENTION, (
-        "if (args.sinks != nullptr) {", "if (args.sinks != nullptr && !BUG) {")),
-    Bug("attention sink of first head", "attention", ATTENTION, (
-        "args.sinks[args.kv_head * group +", "args.sinks[(BUG ? 0 : args.kv_head * group) +")),
-    Bug("attention tail dims skipped", "attention", ATTENTION, (
-        "for (int64_t d = 0; d < args.head_dim; d += 16) { F::store_part(",
-        "for (int64_t d = 0; d < args.head_dim - (BUG ? 15 : 0); d += 16) { F::store_part(")),
-    Bug("attention merge skips row", "attention", ATTENTION, (
-        "for (int r = 0; r < rows; ++r) { for (int64_t split", "for (int r = BUG ? 1 : 0; r < rows; ++r) { for (int64_t split")),
+    Bug("attention split not corrected", "attention", ATTENTION_MERGE, (
+        "F::set(t.merged_top[r] - highest)", "F::set(BUG ? 0.0f : t.merged_top[r] - highest)")),
+    Bug("attention sink ignored", "attention", ATTENTION_MERGE, (
+        "if (t.args.sinks != nullptr) {", "if (t.args.sinks != nullptr && !BUG) {")),
+    Bug("attention sink of first head", "attention", ATTENTION_MERGE, (
+        "t.args.sinks[t.args.kv_head * group +", "t.args.sinks[(BUG ? 0 : t.args.kv_head * group) +")),
+    Bug("attention tail dims skipped", "attention", ATTENTION_MERGE, (
+        "for (int64_t d = 0; d < t.args.head_dim; d += 16) { F::store_part(",
+        "for (int64_t d = 0; d < t.args.head_dim - (BUG ? 15 : 0); d += 16) { F::store_part(")),
+    Bug("attention merge skips row", "attention", ATTENTION_MERGE, (
+        "for (int r = 0; r < t.rows; ++r) { for (int64_t split", "for (int r = BUG ? 1 : 0; r < t.rows; ++r) { for (int64_t split")),
     Bug("attention last row dropped", "attention", ATTENTION, (
-        "for (int r = 0; r < rows; ++r) write_row(r);",
-        "for (int r = 0; r < rows - (BUG ? 1 : 0); ++r) write_row(r);")),
+        "for (int r = 0; r < t.rows; ++r) write_row(t, r);",
+        "for (int r = 0; r < t.rows - (BUG ? 1 : 0); ++r) write_row(t, r);")),
     Bug("attention softcap ignored", "attention", ATTENTION, (
         "args.softcap > 0 ? attend<F, true, false>", "args.softcap > 0 && !BUG ? attend<F, true, false>")),
     Bug("attention direct rest skipped", "attention", ATTENTION_DIRECT, (
