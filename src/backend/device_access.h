@@ -30,4 +30,9 @@ DevicePtr<T> on_device(T* address) {
   return DeviceAccess::pointer(address);
 }
 
+// Element `offset` of it; null stays null.
+inline const float* at_or_null(DevicePtr<const float> values, int64_t offset) {
+  return values ? raw(values) + offset : nullptr;
+}
+
 }  // namespace headrace

@@ -13,7 +13,7 @@ ORDER = [
     "base",
     "checkpoint", "checkpoint/hub",
     "backend", "backend/cpu/team", "backend/cpu/kernels", "backend/cpu/kernels/generic", "backend/cpu/kernels/amx",
-    "backend/cpu/kernels units", "backend/cpu/verify", "backend/cpu",
+    "backend/cpu/kernels/parts", "backend/cpu/kernels/reference", "backend/cpu/verify", "backend/cpu",
     "model/config", "model",
     "engine",
     "text",
@@ -23,8 +23,6 @@ ORDER = [
 ]
 # Files whose place is not their folder's.
 PLACES = [
-    # One per instruction set: they put together what the folders beside them offer.
-    (re.compile(r"src/backend/cpu/kernels/(?:reference|avx\w*|amx)\.cpp$"), "backend/cpu/kernels units"),
     (re.compile(r"src/options(?:_test)?\.(?:h|cpp)$"), "options"),
     (re.compile(r"src/main\.cpp$"), "main"),
 ]

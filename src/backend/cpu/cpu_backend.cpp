@@ -7,10 +7,12 @@
 #include <set>
 
 #include "backend/cpu/attention.h"
+#include "backend/cpu/embed.h"
 #include "backend/cpu/experts.h"
 #include "backend/cpu/kernels/isa.h"
 #include "backend/cpu/kernels/layouts.h"
 #include "backend/cpu/matmul.h"
+#include "backend/cpu/norm.h"
 #include "backend/cpu/team/topology.h"
 #include "backend/cpu/verify/sound_unit.h"
 #include "backend/device_access.h"

@@ -3,13 +3,13 @@
 #include <algorithm>
 
 #include "backend/cpu/attention.h"
+#include "backend/cpu/norm.h"
 #include "backend/device_access.h"
 #include "base/numeric.h"
 
 namespace headrace::cpu {
 namespace {
 
-constexpr int64_t kRowsPerItem = 8;       // of phases that work on rows
 constexpr int64_t kInputsPerItem = 8192;  // normed and quantised by one item, about
 constexpr int64_t kItemsPerMember = 4;    // a slow item does not hold up the op
 constexpr int64_t kMinTilePanels = 4;     // fewer do not fill the kernels' registers
@@ -84,24 +84,6 @@ class Tiles {
 };
 static_assert(kMaxTileRows % kRowQuantum == 0 && kMinTileRows % kRowQuantum == 0);
 static_assert(kTileFloats / (kMaxTileRows * kPanel) >= kMinTilePanels);
-
-NormRowsArgs norm_rows(const Norm& norm, const float* x, float* out, int64_t width) {
-  NormRowsArgs rows{};
-  rows.x = x;
-  rows.weight = raw(norm.weight);
-  rows.out = out;
-  rows.num_rows = 1;
-  rows.width = width;
-  rows.eps = norm.eps;
-  rows.scale = 1.0f;
-  rows.subtract_mean = norm.kind == NormKind::kLayer;
-  return rows;
-}
-
-// Null stays null.
-const float* at_or_null(DevicePtr<const float> values, int64_t offset) {
-  return values ? raw(values) + offset : nullptr;
-}
 
 int64_t slice_stride(const LinearCall& call, ActivationType type) {
   return call.num_rows * activation_record_bytes(type);
@@ -199,18 +181,6 @@ class InputRows {
   const KernelRow* kernels_[2] = {};  // that quantise
   int num_kernels_ = 0;
   float* normed_ = nullptr;  // where normed rows of the items are kept, if they are
-};
-
-// Last phase of some ops: whole rows.
-class RowItems {
- public:
-  explicit RowItems(int64_t num_rows) : num_rows_(num_rows) {}
-  int64_t num_items() const { return divide_up(num_rows_, kRowsPerItem); }
-  int64_t first(int64_t item) const { return item * kRowsPerItem; }
-  int64_t end(int64_t item) const { return std::min((item + 1) * kRowsPerItem, num_rows_); }
-
- private:
-  int64_t num_rows_;
 };
 
 void compute_sums(const LinearCall& call, const RowSource& source, const Tile2D& tile,
@@ -457,19 +427,6 @@ void run_reduced_linear(const CpuContext& context, const LinearCall& call,
 
 }  // namespace
 
-void run_norm(const CpuContext& context, const NormArgs& args) {
-  const RowItems items(args.num_rows);
-  context.team.run(items.num_items(), [&](int64_t item, int /*member*/) {
-    const int64_t offset = items.first(item) * args.width;
-    const Norm norm{args.kind, args.weight, args.eps};
-    NormRowsArgs rows = norm_rows(norm, raw(args.x) + offset, raw(args.out) + offset, args.width);
-    rows.residual = at_or_null(args.residual, offset);
-    rows.num_rows = items.end(item) - items.first(item);
-    rows.scale = args.scale;
-    context.kernels.norm->function.norm(rows);
-  });
-}
-
 void run_linear(const CpuContext& context, const LinearCall& call, const Epilogue& epilogue) {
   if (call.num_rows == 0) return;
   if (epilogue.reduction != nullptr) return run_reduced_linear(context, call, epilogue);
@@ -530,26 +487,6 @@ void run_head(const CpuContext& context, const LinearCall& call, const HeadArgs&
       },
       Phase{0, kNothing});
   for (int64_t i = 0; i < num_best; ++i) args.best[i] = context.best.get(i);
-}
-
-void run_embed(const CpuContext& context, const CpuWeight& table, std::span<const int32_t> ids,
-               float scale, float* out) {
-  const int64_t width = table.num_inputs();
-  context.team.run(static_cast<int64_t>(ids.size()), [&](int64_t item, int member) {
-    float* values = context.workspace.member(member).matmul;
-    int64_t row = ids[static_cast<size_t>(item)];
-    const Segment* segment = table.segments().data();
-    while (row >= segment->first_output + segment->num_outputs) ++segment;
-    row -= segment->first_output;
-    const uint8_t* panel = segment->data + static_cast<size_t>(row / kPanel) * segment->panel_bytes;
-    for (int64_t first = 0; first < width; first += kSliceInputs) {
-      const int64_t count = std::min<int64_t>(kSliceInputs, width - first);
-      segment->unpack({panel, width, first, count, values});
-      for (int64_t k = 0; k < count; ++k) {
-        out[item * width + first + k] = scale * values[k * kPanel + row % kPanel];
-      }
-    }
-  });
 }
 
 }  // namespace headrace::cpu

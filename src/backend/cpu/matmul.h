@@ -9,20 +9,10 @@
 #pragma once
 
 #include "backend/backend.h"
-#include "backend/cpu/best_outputs.h"
+#include "backend/cpu/context.h"
 #include "backend/cpu/kernels/pack.h"
-#include "backend/cpu/team/team.h"
-#include "backend/cpu/workspace.h"
 
 namespace headrace::cpu {
-
-// What every op runs with.
-struct CpuContext {
-  const KernelSet& kernels;
-  Team& team;
-  const CpuWorkspace& workspace;
-  BestOutputs& best;
-};
 
 struct LinearCall {
   const CpuWeight& weight;
@@ -39,8 +29,5 @@ void run_qkv_linear(const CpuContext& context, const LinearCall& call, DevicePtr
                     const QkvArgs& args);
 // call.out and call.num_rows are those of args.
 void run_head(const CpuContext& context, const LinearCall& call, const HeadArgs& args);
-void run_norm(const CpuContext& context, const NormArgs& args);
-void run_embed(const CpuContext& context, const CpuWeight& table, std::span<const int32_t> ids,
-               float scale, float* out);
 
 }  // namespace headrace::cpu
