@@ -406,7 +406,7 @@ TEST_F(AmxModel, LinearLayersOfMixedParts) {
     std::vector<float> out(static_cast<size_t>(num_rows * 4 * width)), expected(out.size());
     reference->linear(*wanted, on_device(x.data()), num_rows, {}, on_device(expected.data()));
     tile_machine().reset();
-    run_linear(context, {*weight, x.data(), num_rows, out.data()}, {});
+    run_linear(context, {*weight, on_device(x.data()), num_rows, out.data()}, {});
     EXPECT_EQ(tile_machine().fault(), "");
     EXPECT_GT(tile_machine().counts().products, 0);
     for (int64_t i = 0; i < static_cast<int64_t>(out.size()); ++i) {

@@ -1,9 +1,12 @@
 """Every rule must fire on a small bad input, and stay silent on a good one."""
 
+import pathlib
 import unittest
+import unittest.mock
 
 import cpp_scan
 import stations
+import sealed_units
 import tidy
 
 GOOD = '''// A contract.
@@ -220,6 +223,38 @@ class SumsTest(unittest.TestCase):
         self.assertEqual(sums_of(counted).product_lines, 0)
         for path in ("bench/kernels.cpp", "tests/golden/expect.json", "docs/x.md", "web/src/main.ts"):
             self.assertEqual((sums_of({path: "a\n"}).test_lines, sums_of({path: "a\n"}).product_lines), (0, 0), path)
+
+
+class SealedUnitsTest(unittest.TestCase):
+    FOLDER = "build/src/backend/CMakeFiles/"
+
+    def test_a_part_exports_its_name_in_its_units_namespace(self):
+        part = "/cpu/kernels/parts/"
+        for path, export in (("kernels_avx2.dir" + part + "int16_direct.cpp.o", "_ZN8headrace3cpu4avx212kInt16DirectE"),
+                             ("kernels_avx512_vnni.dir" + part + "floats.cpp.o", "_ZN8headrace3cpu11avx512_vnni7kFloatsE"),
+                             ("kernels_amx.dir" + part + "tiles_bf16.cpp.o", "_ZN8headrace3cpu3amx10kTilesBf16E"),
+                             ("hr_bench.dir/probe/avx2.cpp.o", "kAvx2Probes")):
+            self.assertEqual(sealed_units.export_of(pathlib.Path(self.FOLDER + path)), export)
+
+    def test_other_objects_are_not_sealed(self):
+        for path in ("hr_backend.dir/cpu/kernels/units.cpp.o", "hr_backend.dir/cpu/kernels/reference/floats.cpp.o",
+                     "mutant_avx2.dir/src/backend/cpu/kernels/parts/floats.cpp.o",
+                     "kernels_amx_model.dir/cpu/kernels/parts/tiles_bf16.cpp.o"):
+            self.assertIsNone(sealed_units.export_of(pathlib.Path(self.FOLDER + path)), path)
+
+    def problems_of(self, listing, export="_ZN8headrace3cpu4avx26kFloatsE"):
+        with unittest.mock.patch.object(sealed_units, "symbols", return_value=listing):
+            return list(sealed_units.problems(pathlib.Path("floats.cpp.o"), export))
+
+    def test_one_export_and_nothing_weak_or_foreign(self):
+        good = [("R", "_ZN8headrace3cpu4avx26kFloatsE"), ("t", "_ZN1aE"), ("U", "memcpy"), ("U", "__asan_init")]
+        self.assertEqual(self.problems_of(good), [])
+        for bad, message in ((("W", "_ZN3stdE"), "weak symbol _ZN3stdE"), (("U", "malloc"), "needs malloc"),
+                             (("T", "helper"), "exports")):
+            found = self.problems_of(good + [bad])
+            self.assertEqual(len(found), 1, bad)
+            self.assertIn(message, found[0])
+        self.assertIn("needed only _ZN8headrace3cpu4avx26kFloatsE", self.problems_of(good[1:])[0])
 
 
 if __name__ == "__main__":
