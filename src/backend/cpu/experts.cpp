@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "backend/cpu/matmul.h"
 #include "backend/device_access.h"
 #include "base/numeric.h"
 

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "backend/backend.h"
-#include "backend/cpu/matmul.h"
+#include "backend/cpu/context.h"
 
 namespace headrace::cpu {
 
