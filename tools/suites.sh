@@ -187,7 +187,7 @@ case $build in
     ;;
   tsan)
     tools/setup.sh test
-    tools/build.sh tsan test_base test_backend test_engine test_engine_sim test_server test_kernels
+    tools/build.sh tsan test_base test_backend test_engine test_engine_sim test_server test_rows
     export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
     # Drawing a million tokens on one thread has nothing to race with, and costs minutes here.
     run_ctest threads --label-regex '^(base|engine|server)$' --exclude-regex '^(RankSearch|Sampler)\.'
