@@ -1,7 +1,7 @@
 # The whole interface of a developer's day. Each target installs what it needs first (tools/setup.sh).
 #
 #   make run     release build, default model, page and API on http://127.0.0.1:8080
-#   make test    every suite on the release build
+#   make test    every suite on the release build; tests that passed and are unchanged since only with FRESH=1
 #   make check   format, clang-tidy, folder order, budgets, sealed units
 #   make bench   benchmarks, each figure beside the machine's limit; ARGS="[--peers] [MODEL...]" chooses the
 #                models, and puts llama.cpp and OpenVINO GenAI beside us on the same weights

@@ -93,7 +93,13 @@ class Kept(InAFolder):
         self.assertIsNone(unchanged.Passed("release").find("test_a", "other"))
         self.assertIsNone(unchanged.Passed("asan").find("test_a", "k"))
         os.environ["FRESH"] = "1"
-        self.assertIsNone(unchanged.Passed("release").find("test_a", "k"))
+        again = unchanged.Passed("release")
+        self.assertIsNone(again.find("test_a", "k"))
+        again.keep("test_b", "k", 1, 0)
+        again.write()
+        del os.environ["FRESH"]
+        for unit in ("test_a", "test_b"):
+            self.assertIsNotNone(unchanged.Passed("release").find(unit, "k"))
 
     def with_tests(self, *names):
         return mock.patch.object(unchanged, "tests_of", lambda build, arguments: {
