@@ -2,40 +2,20 @@
 // here.
 
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
-#include <array>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <string>
+
+#include "cli/testing/program.h"
 
 namespace headrace {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::Outcome;
 
-struct Outcome {
-  int status = -1;
-  std::string text;  // standard output and standard error together
-};
-
-// The program with a store of its own and no input.
-Outcome headrace(const std::string& arguments) {
-  const std::string store = ::testing::TempDir() + "headrace_cli_store";
-  const std::string command =
-      "HEADRACE_STORE='" + store + "' '" HEADRACE_BINARY "' " + arguments + " 2>&1 < /dev/null";
-  Outcome outcome;
-  FILE* pipe = popen(command.c_str(), "r");
-  if (pipe == nullptr) return outcome;
-  std::array<char, 4096> chunk{};
-  while (const size_t count = fread(chunk.data(), 1, chunk.size(), pipe)) {
-    outcome.text.append(chunk.data(), count);
-  }
-  const int status = pclose(pipe);
-  outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  return outcome;
-}
+Outcome headrace(const std::string& arguments) { return testing::run_program(arguments); }
 
 std::string write_file(const std::string& name, const std::string& contents) {
   const fs::path path = fs::path(::testing::TempDir()) / name;

@@ -7,10 +7,8 @@
 // HEADRACE_FULL=1 holds both to everything (over half an hour on two cores).
 
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
 #include <boost/json.hpp>
 #include <cstdio>
 #include <cstdlib>
@@ -25,6 +23,7 @@
 #include "backend/cpu/cpu_backend.h"
 #include "base/testing/golden.h"
 #include "checkpoint/checkpoint.h"
+#include "cli/testing/program.h"
 #include "model/model.h"
 #include "model/whole_tables.h"
 #include "verify/sequence_runner.h"
@@ -33,6 +32,8 @@ namespace headrace {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::Outcome;
+using testing::run_program;
 
 struct RealModel {
   const char* stem;       // file name without .gguf, and folder in a model store
@@ -91,24 +92,6 @@ void write_beginnings(const std::string& expect, int num_prompts, int num_ids,
   std::ofstream(path) << boost::json::serialize(recorded);
 }
 
-struct Outcome {
-  int status = -1;
-  std::string text;
-};
-
-Outcome headrace(const std::string& arguments) {
-  Outcome outcome;
-  FILE* pipe = popen(("'" HEADRACE_BINARY "' " + arguments + " 2>&1 < /dev/null").c_str(), "r");
-  if (pipe == nullptr) return outcome;
-  std::array<char, 4096> chunk{};
-  while (const size_t count = fread(chunk.data(), 1, chunk.size(), pipe)) {
-    outcome.text.append(chunk.data(), count);
-  }
-  const int status = pclose(pipe);
-  outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  return outcome;
-}
-
 class RealModels : public ::testing::TestWithParam<RealModel> {
  protected:
   void SetUp() override {
@@ -121,7 +104,12 @@ class RealModels : public ::testing::TestWithParam<RealModel> {
   // `files`: the recorded results, and the text to score if any.
   void verify_model(const std::string& isa, const std::string& files, int num_checks) {
     const Outcome outcome =
-        headrace("verify model '" + model_ + "' " + files + " --kv-type f32 --isa " + isa);
+<<<<<<< HEAD
+        run_program("verify model '" + model_ + "' " + files + " --kv-type f32 --isa " + isa);
+=======
+        run_program("verify model '" + model_ + "' '" + expect_ + "' '" + text +
+                    "' --kv-type f32 --isa " + isa + " --windows " + std::to_string(windows));
+>>>>>>> affa6a9 (tests: one header starts the program (cli/testing/program.h))
     EXPECT_EQ(outcome.status, 0) << outcome.text;
     const std::string count = std::to_string(num_checks);
     EXPECT_NE(outcome.text.find(count + " checked, " + count + " passed, 0 failed"),
@@ -154,8 +142,14 @@ TEST_P(RealModels, FastUnitGivesTheRecordedIdsAndPerplexity) {
 }
 
 TEST_P(RealModels, TokenizerOfTheFileGivesTheRecordedIds) {
+<<<<<<< HEAD
   const std::string expect = golden_file(std::string("tokenizers/") + GetParam().tokenizer);
-  const Outcome outcome = headrace("verify tokenizer '" + model_ + "' '" + expect + "'");
+  const Outcome outcome = run_program("verify tokenizer '" + model_ + "' '" + expect + "'");
+=======
+  const auto expect = golden_file(std::string("tokenizers/") + GetParam().tokenizer);
+  ASSERT_TRUE(expect.has_value());
+  const Outcome outcome = run_program("verify tokenizer '" + model_ + "' '" + *expect + "'");
+>>>>>>> affa6a9 (tests: one header starts the program (cli/testing/program.h))
   EXPECT_EQ(outcome.status, 0) << outcome.text;
   EXPECT_NE(outcome.text.find("314 checked, 314 passed"), std::string::npos) << outcome.text;
 }
