@@ -123,8 +123,8 @@ std::string wrap_words(std::string_view text, int width, int indent, int used) {
 
 std::string program_help(int width) {
   std::string text =
-      "headrace runs and serves language models on the machine you own.\n\n"
-      "Usage: headrace COMMAND [OPTIONS]\n\nCommands:\n";
+      wrap_words("headrace runs and serves language models on the machine you own.", width, 0, 0) +
+      "\n\nUsage: headrace COMMAND [OPTIONS]\n\nCommands:\n";
   for (const CommandRow& row : command_rows()) {
     text += help_entry(std::string(row.name), row.summary, kCommandWidth, width);
   }

@@ -8,7 +8,8 @@
 
 namespace headrace {
 
-// Texts for a screen of `width` columns; no line is longer unless one word is. End in a newline.
+// Texts for a screen of `width` columns; no line is longer unless one word is, or it is an example.
+// End in a newline.
 std::string program_help(int width);
 std::string command_help(const CommandRow& command, int width);
 

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <sstream>
 
 namespace headrace {
@@ -15,10 +16,10 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-// A line may be longer only where one word is.
+// A line may be longer only where one word is, and examples stand as they are.
 void expect_fits(const std::string& text, int width) {
   for (const std::string& line : lines_of(text)) {
-    if (static_cast<int>(line.size()) <= width) continue;
+    if (static_cast<int>(line.size()) <= width || line.starts_with("  headrace ")) continue;
     const size_t begin = line.find_first_not_of(' ');
     EXPECT_EQ(line.find(' ', begin), std::string::npos) << width << ": " << line;
   }
@@ -69,8 +70,11 @@ TEST(Help, OfACommandListsItsOptionsOnceUnderTheirHeadings) {
                               (line.size() == at + name.size() || line[at + name.size()] == ' ');
         count += is_entry ? 1 : 0;
       }
-      EXPECT_EQ(count, option_applies(row, command.name) ? 1u : 0u)
-          << command.name << " " << row.name;
+      const auto rows = option_rows();
+      const bool applies = std::any_of(rows.begin(), rows.end(), [&](const OptionRow& other) {
+        return other.name == row.name && option_applies(other, command.name);
+      });
+      EXPECT_EQ(count, applies ? 1u : 0u) << command.name << " " << row.name;
     }
   }
 }

@@ -104,12 +104,7 @@ class RealModels : public ::testing::TestWithParam<RealModel> {
   // `files`: the recorded results, and the text to score if any.
   void verify_model(const std::string& isa, const std::string& files, int num_checks) {
     const Outcome outcome =
-<<<<<<< HEAD
         run_program("verify model '" + model_ + "' " + files + " --kv-type f32 --isa " + isa);
-=======
-        run_program("verify model '" + model_ + "' '" + expect_ + "' '" + text +
-                    "' --kv-type f32 --isa " + isa + " --windows " + std::to_string(windows));
->>>>>>> affa6a9 (tests: one header starts the program (cli/testing/program.h))
     EXPECT_EQ(outcome.status, 0) << outcome.text;
     const std::string count = std::to_string(num_checks);
     EXPECT_NE(outcome.text.find(count + " checked, " + count + " passed, 0 failed"),
@@ -142,14 +137,8 @@ TEST_P(RealModels, FastUnitGivesTheRecordedIdsAndPerplexity) {
 }
 
 TEST_P(RealModels, TokenizerOfTheFileGivesTheRecordedIds) {
-<<<<<<< HEAD
   const std::string expect = golden_file(std::string("tokenizers/") + GetParam().tokenizer);
   const Outcome outcome = run_program("verify tokenizer '" + model_ + "' '" + expect + "'");
-=======
-  const auto expect = golden_file(std::string("tokenizers/") + GetParam().tokenizer);
-  ASSERT_TRUE(expect.has_value());
-  const Outcome outcome = run_program("verify tokenizer '" + model_ + "' '" + *expect + "'");
->>>>>>> affa6a9 (tests: one header starts the program (cli/testing/program.h))
   EXPECT_EQ(outcome.status, 0) << outcome.text;
   EXPECT_NE(outcome.text.find("314 checked, 314 passed"), std::string::npos) << outcome.text;
 }

@@ -23,7 +23,7 @@ ORDER = [
 ]
 # Files whose place is not their folder's.
 PLACES = [
-    (re.compile(r"src/options(?:_test)?\.(?:h|cpp)$"), "options"),
+    (re.compile(r"src/option\w*\.(?:h|cpp)$"), "options"),
     (re.compile(r"src/main\.cpp$"), "main"),
 ]
 _PATH = ["base", "checkpoint", "backend", "model", "engine", "server"]

@@ -1,0 +1,82 @@
+// Sizes of random models that are refused, and the tensors that a shape has.
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "bench/synth.h"
+
+namespace headrace {
+namespace {
+
+constexpr SynthShape kTiny = {"tiny", "llama", 256, 3, 8, 2, 32, 512, 320, true, 10000, 128};
+
+TEST(SynthShape, EachSizeIsRefusedOutsideItsRange) {
+  struct Case {
+    int64_t SynthShape::* field;
+    int64_t value;
+    std::string start;
+  };
+  const Case cases[] = {
+      {&SynthShape::hidden_size, 15, "--hidden is 15"},
+      {&SynthShape::hidden_size, (1 << 17) + 1, "--hidden is 131073"},
+      {&SynthShape::num_layers, 0, "--layers is 0"},
+      {&SynthShape::num_layers, 1025, "--layers is 1025"},
+      {&SynthShape::num_heads, 0, "--heads is 0"},
+      {&SynthShape::num_kv_heads, 0, "--kv-heads is 0"},
+      {&SynthShape::num_kv_heads, 9, "--kv-heads is 9"},
+      {&SynthShape::head_dim, 8, "--head-dim is 8"},
+      {&SynthShape::head_dim, 514, "--head-dim is 514"},
+      {&SynthShape::intermediate_size, -1, "--intermediate is -1"},
+      {&SynthShape::vocab_size, 299, "--vocab is 299"},
+      {&SynthShape::num_kv_heads, 3, "--heads is 8, but it must be a multiple of the 3 KV heads"},
+      {&SynthShape::head_dim, 33, "--head-dim is 33, but it must be even"},
+  };
+  EXPECT_TRUE(check_shape(kTiny).ok());
+  for (const Case& c : cases) {
+    SynthShape shape = kTiny;
+    shape.*c.field = c.value;
+    const Status status = check_shape(shape);
+    ASSERT_FALSE(status.ok()) << c.start;
+    EXPECT_EQ(status.error().code, ErrorCode::kInvalidArgument);
+    EXPECT_TRUE(status.error().message.starts_with(c.start)) << status.error().message;
+  }
+}
+
+std::map<std::string, std::vector<int64_t>> tensors_of(const SynthShape& shape) {
+  std::map<std::string, std::vector<int64_t>> found;
+  for (const SynthTensor& tensor : synth_tensors(shape, synth_formats().front())) {
+    EXPECT_TRUE(found.emplace(tensor.name, tensor.sizes).second) << tensor.name << " twice";
+  }
+  return found;
+}
+
+TEST(SynthShape, ItsTensorsHaveTheSizesOfTheShape) {
+  const auto tied = tensors_of(kTiny);
+  EXPECT_EQ(tied.at("token_embd.weight"), (std::vector<int64_t>{256, 320}));
+  EXPECT_EQ(tied.at("output_norm.weight"), std::vector<int64_t>{256});
+  EXPECT_FALSE(tied.contains("output.weight"));
+  EXPECT_EQ(tied.at("blk.2.attn_q.weight"), (std::vector<int64_t>{256, 8 * 32}));
+  EXPECT_EQ(tied.at("blk.0.attn_k.weight"), (std::vector<int64_t>{256, 2 * 32}));
+  EXPECT_EQ(tied.at("blk.0.attn_v.weight"), (std::vector<int64_t>{256, 2 * 32}));
+  EXPECT_EQ(tied.at("blk.1.attn_output.weight"), (std::vector<int64_t>{8 * 32, 256}));
+  EXPECT_EQ(tied.at("blk.1.ffn_down.weight"), (std::vector<int64_t>{512, 256}));
+  EXPECT_FALSE(tied.contains("blk.3.attn_q.weight"));
+  SynthShape untied = kTiny;
+  untied.tied = false;
+  EXPECT_EQ(tensors_of(untied).at("output.weight"), (std::vector<int64_t>{256, 320}));
+}
+
+TEST(SynthShape, TensorsOfAFileFollowEachOtherWithoutOverlap) {
+  for (const SynthFormat& format : synth_formats()) {
+    uint64_t end = 0;
+    for (const SynthTensor& tensor : synth_tensors(kTiny, format)) {
+      EXPECT_GE(tensor.offset, end) << format.name << " " << tensor.name;
+      EXPECT_EQ(tensor.offset % 32, 0u) << format.name << " " << tensor.name;
+      EXPECT_GT(tensor.num_bytes(), 0u) << format.name << " " << tensor.name;
+      end = tensor.offset + tensor.num_bytes();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace headrace
