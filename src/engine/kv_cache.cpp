@@ -121,25 +121,78 @@ int64_t KvCache::match(std::span<const int32_t> tokens, BlockTable* table) {
 }
 
 int64_t KvCache::fork(const BlockTable& from, int64_t num_common, BlockTable* table) {
-  const int64_t block = table->num_published;
-  const int64_t first = block * kBlockTokens;
+  const auto block = static_cast<size_t>(table->num_published);
+  const int64_t first = table->num_published * kBlockTokens;
   const int64_t end = std::min({num_common, from.num_computed, first + kBlockTokens});
-  const auto has_block = [block](const TableColumn& column) {
-    return std::ssize(column.blocks) > block && column.blocks[static_cast<size_t>(block)] >= 0;
-  };
-  if (has_state_ || end <= first || pool_.num_available() < num_columns() ||
-      !std::all_of(from.columns.begin(), from.columns.end(), has_block)) {
-    return table->num_computed;
+  sources_.clear();
+  for (const TableColumn& column : from.columns) {
+    sources_.push_back(block < column.blocks.size() ? column.blocks[block] : -1);
   }
-  CHECK(table->num_computed == first, "{} computed, {} matched", table->num_computed, first);
+  if (end > first) take_copies_of(sources_, end, table);
+  return table->num_computed;
+}
+
+int64_t KvCache::fork_cached(std::span<const int32_t> tokens, BlockTable* table) {
+  const int64_t first = table->num_published * kBlockTokens;
+  const auto next = tokens.subspan(static_cast<size_t>(first));
+  const Digest& name = table->name(table->num_published);
+  int32_t node = -1;
+  if (next.size() >= kBlockTokens)
+    node = index_.find(index_.extend(name, next.data()), next.data());
+  if (node < 0) node = index_.find_end(index_.end_of(name));
+  if (node < 0 || next.empty()) return table->num_computed;
+  const std::span<const int32_t> cached = index_.tokens(node);
+  const auto limit = static_cast<ptrdiff_t>(std::min(cached.size(), next.size() - 1));
+  const auto differ = std::mismatch(cached.begin(), cached.begin() + limit, next.begin());
+  const int64_t end = first + (differ.first - cached.begin());
+  sources_.clear();
+  for (int c = 0; c < num_columns(); ++c) sources_.push_back(index_.block(node, c));
+  if (end > first) take_copies_of(sources_, end, table);
+  return table->num_computed;
+}
+
+// Takes a copy of one block per column, whose positions up to `end` are computed, if it can.
+void KvCache::take_copies_of(std::span<const int32_t> blocks, int64_t end, BlockTable* table) {
+  const auto is_there = [](int32_t block_id) { return block_id >= 0; };
+  if (has_state_ || !std::all_of(blocks.begin(), blocks.end(), is_there)) return;
+  CHECK(table->num_computed == table->num_published * kBlockTokens, "{} computed, {} blocks",
+        table->num_computed, table->num_published);
+  for (const int32_t block_id : blocks) pool_.hold(block_id);  // not to be taken meanwhile
+  if (pool_.num_available() >= num_columns()) {
+    for (size_t c = 0; c < columns_.size(); ++c) {
+      const int32_t block_id = take();
+      copies_.push_back({blocks[c], block_id});
+      table->columns[c].blocks.push_back(block_id);
+    }
+    refresh(table);
+    advance(end, table);
+  }
+  for (const int32_t block_id : blocks) drop(block_id);
+}
+
+void KvCache::keep_end(std::span<const int32_t> tokens, BlockTable* table) {
+  const int64_t first = table->num_published * kBlockTokens;
+  const auto block = static_cast<size_t>(table->num_published);
+  const int64_t count = table->num_computed - first;
+  if (has_state_ || count <= 0 || count >= kBlockTokens) return;
+  const Digest name = index_.end_of(table->name(table->num_published));
+  const int32_t old = index_.find_end(name);
+  if (old >= 0) forget_end(old);
+  const int32_t node =
+      index_.add(name, tokens.subspan(static_cast<size_t>(first), static_cast<size_t>(count)));
   for (size_t c = 0; c < columns_.size(); ++c) {
-    const int32_t block_id = take();
-    copies_.push_back({from.columns[c].blocks[static_cast<size_t>(block)], block_id});
-    table->columns[c].blocks.push_back(block_id);
+    index_.attach(node, static_cast<int>(c), table->columns[c].blocks[block]);
   }
-  refresh(table);
-  advance(end, table);
-  return end;
+}
+
+// Nobody holds the blocks of an end.
+void KvCache::forget_end(int32_t node) {
+  for (int c = 0; c < num_columns(); ++c) {
+    const int32_t block_id = index_.block(node, c);
+    if (block_id < 0) continue;
+    index_.remove(block_id);
+    pool_.forget(block_id);
+  }
 }
 
 int64_t KvCache::needed_size(const CacheRule& rule, int64_t num_tokens,
@@ -260,7 +313,7 @@ void KvCache::publish_block(const int32_t* tokens, int64_t num_computed, BlockTa
     }
     CHECK(pool_.num_holders(blocks[i]) == 1, "block {} has {} holders", blocks[i],
           pool_.num_holders(blocks[i]));
-    if (node < 0) node = index_.add(digest, tokens);
+    if (node < 0) node = index_.add(digest, {tokens, kBlockTokens});
     index_.attach(node, column, blocks[i]);
     wrote = true;
   }

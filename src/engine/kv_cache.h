@@ -62,6 +62,9 @@ class KvCache {
   // Returns the tokens that are computed then, maybe no more than before: when the other has
   // computed none of them, blocks are short, or there is state, which exists at one position only.
   int64_t fork(const BlockTable& from, int64_t num_common, BlockTable* table);
+  // The same from the cache: a whole block of which all but the last token are wanted, or the end
+  // that keep_end() left, as far as it has the same tokens.
+  int64_t fork_cached(std::span<const int32_t> tokens, BlockTable* table);
   // Copies of whole blocks, to be done in this order before the next step runs and after blocks
   // from take_tainted() are wiped.
   std::vector<BlockCopy> take_copies() { return std::exchange(copies_, {}); }
@@ -91,6 +94,9 @@ class KvCache {
   bool can_roll_back() const { return !has_state_; }
   // Shrinks the table to cover num_tokens; published blocks stay.
   void rollback(int64_t num_tokens, BlockTable* table);
+  // Before release: what is computed of the last block, if it is not full, stays findable for who
+  // goes on from there. The last to do so after a prefix wins.
+  void keep_end(std::span<const int32_t> tokens, BlockTable* table);
   // Empties the table. Published blocks become cached when nobody else holds them.
   void release(BlockTable* table);
   // As release, of a sequence that failed: what it wrote itself is tainted, not found again and to
@@ -120,6 +126,8 @@ class KvCache {
   bool holds(int64_t num_blocks, std::span<const int64_t> runs) const;
   bool extend_runs(int32_t node, std::span<int64_t> runs) const;
   bool keeps_state(int64_t num_tokens, const BlockTable& table) const;
+  void take_copies_of(std::span<const int32_t> blocks, int64_t end, BlockTable* table);
+  void forget_end(int32_t node);
   void publish_block(const int32_t* tokens, int64_t num_computed, BlockTable* table);
   void drop(int32_t block_id) { pool_.drop(block_id, index_.contains(block_id)); }
   int32_t take();
@@ -137,6 +145,7 @@ class KvCache {
   mutable std::vector<int64_t> runs_;
   mutable std::vector<int32_t> path_;
   mutable std::vector<Digest> names_;
+  std::vector<int32_t> sources_;  // of a fork, by column
 };
 
 }  // namespace headrace

@@ -491,6 +491,100 @@ TEST(KvCacheFork, NothingIsTakenWhereNothingIs) {
   state.expect_sound({&leader, &follower});
 }
 
+// --- Ends that are kept
+
+TEST(KvCacheEnd, WhoGoesOnFromThereTakesACopy) {
+  CacheFixture f(options_of(32, {kFull, window_of(32)}));
+  std::vector<int32_t> tokens = iota_tokens(40);
+  BlockTable a = f.run(tokens);
+  const int32_t kept[] = {a.columns[0].blocks[2], a.columns[1].blocks[2]};
+  f.cache.keep_end(tokens, &a);
+  f.cache.release(&a);
+  f.expect_sound({});
+  EXPECT_EQ(f.cache.pool().num_cached(), 6);
+  tokens.push_back(1000);
+  tokens.push_back(1001);
+  BlockTable b;
+  ASSERT_EQ(f.match(tokens, &b), 32);
+  EXPECT_EQ(f.cache.fork_cached(tokens, &b), 40);
+  const std::vector<BlockCopy> copies = f.cache.take_copies();
+  ASSERT_EQ(copies.size(), 2u);
+  for (size_t c = 0; c < 2; ++c) {
+    EXPECT_EQ(copies[c].from, kept[c]);
+    EXPECT_EQ(copies[c].to, b.columns[c].blocks[2]);
+  }
+  f.expect_sound({&b});
+  // Who has the same tokens for a while only takes as many; one token is always left.
+  BlockTable c, d;
+  std::vector<int32_t> other = iota_tokens(40);
+  other[35] = 999;
+  ASSERT_EQ(f.match(other, &c), 32);
+  EXPECT_EQ(f.cache.fork_cached(other, &c), 35);
+  const std::vector<int32_t> same = iota_tokens(40);
+  ASSERT_EQ(f.match(same, &d), 32);
+  EXPECT_EQ(f.cache.fork_cached(same, &d), 39);
+  f.expect_sound({&b, &c, &d});
+}
+
+TEST(KvCacheEnd, TheLastOneWinsAndTheOldBlockIsFree) {
+  CacheFixture f(options_of(8));
+  for (const int32_t token : {100, 200}) {
+    std::vector<int32_t> tokens = iota_tokens(16);
+    for (int32_t i = 0; i < 4; ++i) tokens.push_back(token + i);
+    BlockTable table = f.run(tokens);
+    f.cache.keep_end(tokens, &table);
+    f.cache.release(&table);
+    f.expect_sound({});
+    EXPECT_EQ(f.cache.pool().num_cached(), 2);
+    BlockTable next;
+    ASSERT_EQ(f.match(tokens, &next), 16);
+    EXPECT_EQ(f.cache.fork_cached(tokens, &next), 19);
+    f.cache.take_copies();
+    f.cache.release(&next);
+  }
+}
+
+TEST(KvCacheEnd, AWholeBlockServesThePromptThatEndsWithIt) {
+  CacheFixture f(options_of(8));
+  const std::vector<int32_t> tokens = iota_tokens(48);
+  f.visit(tokens);
+  BlockTable table;
+  ASSERT_EQ(f.match(tokens, &table), 32);
+  EXPECT_EQ(f.cache.fork_cached(tokens, &table), 47);
+  f.expect_sound({&table});
+  f.compute(tokens, &table);
+  f.cache.release(&table);
+  f.expect_sound({});
+  EXPECT_EQ(f.cache.pool().num_cached(), 3);  // one copy of each again
+}
+
+TEST(KvCacheEnd, NothingIsKeptWhereNothingIsNew) {
+  CacheFixture f(options_of(3));
+  std::vector<int32_t> tokens = iota_tokens(32);
+  BlockTable whole = f.run(tokens);
+  f.cache.keep_end(tokens, &whole);  // no end
+  f.cache.release(&whole);
+  EXPECT_EQ(f.cache.pool().num_cached(), 2);
+  tokens.push_back(77);
+  BlockTable table = f.run(tokens);
+  f.cache.keep_end(tokens, &table);
+  f.cache.release(&table);
+  EXPECT_EQ(f.cache.pool().num_cached(), 3);
+  // No room for a copy: the three blocks are those it would need and the one to be copied.
+  tokens.push_back(78);
+  ASSERT_EQ(f.match(tokens, &table), 32);
+  EXPECT_EQ(f.cache.fork_cached(tokens, &table), 32);
+  f.expect_sound({&table});
+  EXPECT_TRUE(f.cache.take_copies().empty());
+  CacheFixture state(options_of(16, {kFull, state_every(2)}));
+  BlockTable with_state = state.run(iota_tokens(40));
+  state.cache.keep_end(iota_tokens(40), &with_state);
+  state.cache.release(&with_state);
+  ASSERT_EQ(state.match(iota_tokens(40), &with_state), 32);
+  EXPECT_EQ(state.cache.fork_cached(iota_tokens(40), &with_state), 32);
+  state.expect_sound({&with_state});
+}
+
 // --- Promises
 
 TEST(KvCachePromise, WhatIsHeldAndWhatMayBeAskedForIsAlwaysTheBound) {

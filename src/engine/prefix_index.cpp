@@ -40,6 +40,18 @@ Digest PrefixIndex::extend(const Digest& parent, const int32_t* tokens) const {
   return digest.finish();
 }
 
+Digest PrefixIndex::end_of(const Digest& parent) const {
+  KeyedDigest digest(key_);
+  digest.add(parent);  // shorter than any whole block
+  return digest.finish();
+}
+
+int32_t PrefixIndex::find_end(const Digest& digest) const {
+  int32_t node = buckets_[bucket_of(digest)];
+  while (node >= 0 && node_at(node).digest != digest) node = node_at(node).next_in_bucket;
+  return node;
+}
+
 int32_t PrefixIndex::find(const Digest& digest, const int32_t* tokens) const {
   int32_t node = buckets_[bucket_of(digest)];
   while (node >= 0) {
@@ -53,13 +65,16 @@ int32_t PrefixIndex::find(const Digest& digest, const int32_t* tokens) const {
   return -1;
 }
 
-int32_t PrefixIndex::add(const Digest& digest, const int32_t* tokens) {
+int32_t PrefixIndex::add(const Digest& digest, std::span<const int32_t> tokens) {
   const int32_t id = free_node_;
   CHECK(id >= 0, "more prefixes than blocks");
   Node& node = node_at(id);
   free_node_ = node.next_in_bucket;
   node.digest = digest;
-  std::copy_n(tokens, kBlockTokens, node.tokens.begin());
+  CHECK(tokens.size() <= kBlockTokens, "{} tokens of a block", tokens.size());
+  node.num_tokens = static_cast<int32_t>(tokens.size());
+  node.tokens.fill(0);
+  std::copy(tokens.begin(), tokens.end(), node.tokens.begin());
   int32_t& head = buckets_[bucket_of(digest)];
   node.next_in_bucket = head;
   head = id;

@@ -10,6 +10,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -37,12 +38,20 @@ class PrefixIndex {
   // The name of a prefix whose last kBlockTokens tokens these are.
   Digest extend(const Digest& parent, const int32_t* tokens) const;
 
+  // The name of whatever follows a prefix in a block that is not full. One such end is kept.
+  Digest end_of(const Digest& parent) const;
+
   // The node of a prefix, -1 when nothing of it is cached.
   int32_t find(const Digest& digest, const int32_t* tokens) const;
+  // The node of an end, -1 when none is kept; and its tokens.
+  int32_t find_end(const Digest& digest) const;
+  std::span<const int32_t> tokens(int32_t node) const {
+    return std::span(node_at(node).tokens).first(static_cast<size_t>(node_at(node).num_tokens));
+  }
   // Its block of a column, or -1.
   int32_t block(int32_t node, int column) const { return blocks_[slot(node, column)]; }
   // A node without blocks: the caller attaches one at once. It goes with its last block.
-  int32_t add(const Digest& digest, const int32_t* tokens);
+  int32_t add(const Digest& digest, std::span<const int32_t> tokens);
   void attach(int32_t node, int column, int32_t block_id);
   bool contains(int32_t block_id) const { return at(block_id).node >= 0; }
   void remove(int32_t block_id);
@@ -56,6 +65,7 @@ class PrefixIndex {
   struct Node {
     Digest digest;
     std::array<int32_t, kBlockTokens> tokens{};
+    int32_t num_tokens = 0;
     int32_t num_blocks = 0;
     int32_t next_in_bucket = -1;  // or next free node
   };

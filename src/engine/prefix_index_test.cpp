@@ -4,6 +4,7 @@
 
 #include <numeric>
 #include <set>
+#include <span>
 #include <utility>
 
 namespace headrace {
@@ -27,7 +28,7 @@ TEST(PrefixIndex, ANodeLivesAsLongAsItsLastBlock) {
   const Tokens tokens = tokens_from(0);
   const Digest name = index.extend(index.root({}), tokens.data());
   EXPECT_EQ(index.find(name, tokens.data()), -1);
-  const int32_t node = index.add(name, tokens.data());
+  const int32_t node = index.add(name, tokens);
   index.attach(node, 0, 5);
   index.attach(node, 2, 6);
   EXPECT_EQ(index.find(name, tokens.data()), node);
@@ -50,9 +51,9 @@ TEST(PrefixIndex, TokensAreComparedOnAHit) {
   PrefixIndex index(4, 1, {}, "");
   const Tokens stored = tokens_from(0), asked = tokens_from(1);
   const Digest name = index.extend(index.root({}), stored.data());
-  index.attach(index.add(name, stored.data()), 0, 0);
+  index.attach(index.add(name, stored), 0, 0);
   EXPECT_EQ(index.find(name, asked.data()), -1);
-  const int32_t second = index.add(name, asked.data());  // as if two prefixes had met
+  const int32_t second = index.add(name, asked);  // as if two prefixes had met
   index.attach(second, 0, 1);
   EXPECT_EQ(index.find(name, asked.data()), second);
   EXPECT_NE(index.find(name, stored.data()), second);
@@ -84,6 +85,24 @@ TEST(PrefixIndex, EveryTokenAndEveryPrefixMakesAnotherName) {
   }
 }
 
+// What follows a prefix in a block that is not full has a name of its own.
+TEST(PrefixIndex, EndsAreFoundByThePrefixBeforeThem) {
+  PrefixIndex index(4, 1, {1, 2}, "");
+  const Tokens tokens = tokens_from(0);
+  const Digest root = index.root({}), name = index.end_of(root);
+  EXPECT_NE(name, index.end_of(index.extend(root, tokens.data())));
+  EXPECT_EQ(index.find_end(name), -1);
+  const int32_t node = index.add(name, std::span(tokens).first(5));
+  index.attach(node, 0, 3);
+  EXPECT_EQ(index.find_end(name), node);
+  EXPECT_EQ(index.tokens(node).size(), 5u);
+  EXPECT_EQ(index.tokens(node)[4], 4);
+  EXPECT_EQ(index.find(index.extend(root, tokens.data()), tokens.data()), -1);
+  expect_sound(index);
+  index.remove(3);
+  EXPECT_EQ(index.find_end(name), -1);
+}
+
 // As many prefixes as blocks, come and go in any order.
 TEST(PrefixIndex, NodesAreUsedAgain) {
   constexpr int32_t kBlocks = 16;
@@ -92,7 +111,7 @@ TEST(PrefixIndex, NodesAreUsedAgain) {
     for (int32_t i = 0; i < kBlocks; ++i) {
       const Tokens tokens = tokens_from(round * kBlocks + i);
       const Digest name = index.extend(index.root({}), tokens.data());
-      index.attach(index.add(name, tokens.data()), 0, i);
+      index.attach(index.add(name, tokens), 0, i);
     }
     expect_sound(index);
     for (int32_t i = 0; i < kBlocks; ++i) index.remove((i * 5 + round) % kBlocks);

@@ -592,6 +592,8 @@ void Scheduler::update_epoch(Sequence* sequence) {
 
 void Scheduler::finish(Sequence* sequence, FinishReason reason, TimeUs now,
                        std::vector<Event>* events) {
+  if (sequence->ending == FinishReason::kNone && publishes(*sequence))
+    kv_.keep_end(sequence->tokens, &sequence->table);
   kv_.release(&sequence->table);
   Event event;
   event.kind = Event::Kind::kFinished;

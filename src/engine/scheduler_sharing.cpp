@@ -8,11 +8,6 @@ namespace {
 
 constexpr int32_t kMaxLeaders = 4;  // that a sequence follows, one after another
 
-// Whether it ends with the step that computes all it knows; its last block is gone then.
-bool ends_at_once(const Sequence& sequence) {
-  return sequence.num_known() + (sequence.samples() ? 1 : 0) >= sequence.max_known;
-}
-
 // Where the next block of a sequence ends of which so many are found, or all of its tokens but the
 // last, whose row is wanted.
 int64_t end_of_next(const Sequence& sequence, int64_t num_found) {
@@ -21,14 +16,17 @@ int64_t end_of_next(const Sequence& sequence, int64_t num_found) {
 
 }  // namespace
 
-// Takes a copy of the next block of who has computed it.
+// Takes a copy of the next block of who has computed it, or what is kept of it.
 void Scheduler::fork_leader(Sequence* sequence) {
   const BlockTable& table = sequence->table;
   const KvCache::Found found{table.num_published, table.name(table.num_published)};
   const Sequence* leader = find_leader(*sequence, found);
   const int64_t end = end_of_next(*sequence, found.num_blocks);
-  if (leader == nullptr || leader->num_computed < end) return;
-  sequence->num_computed = kv_.fork(leader->table, end, &sequence->table);
+  if (leader != nullptr && leader->num_computed >= end) {
+    sequence->num_computed = kv_.fork(leader->table, end, &sequence->table);
+  } else {
+    sequence->num_computed = kv_.fork_cached(sequence->tokens, &sequence->table);
+  }
 }
 
 // Whether blocks computed now are of use to a later token: a rope table that changes with every
@@ -53,14 +51,14 @@ bool Scheduler::follows(Sequence* sequence) {
   const Sequence* leader = find_leader(*sequence, found);
   const int64_t end = end_of_next(*sequence, found.num_blocks);
   if (leader == nullptr || leader->num_computed >= end) return false;
-  if (end % kBlockTokens != 0 && ends_at_once(*leader)) return false;
   const int64_t limit = std::min(sequence->num_known() - 1, leader->num_known());
   const auto differ = std::mismatch(sequence->tokens.begin(), sequence->tokens.begin() + limit,
                                     leader->tokens.begin());
   const int64_t num_common = differ.first - sequence->tokens.begin();
   sequence->leader_id = leader->id;
-  const bool whole = num_common < sequence->num_known() - 1 || ends_at_once(*leader);
-  sequence->awaited_tokens = whole ? num_common / kBlockTokens * kBlockTokens : num_common;
+  sequence->awaited_tokens = num_common == sequence->num_known() - 1
+                                 ? num_common
+                                 : num_common / kBlockTokens * kBlockTokens;
   ++sequence->num_leaders;
   // Four times as long as the leader needs alone.
   const int64_t num_missing = sequence->awaited_tokens - leader->num_computed;

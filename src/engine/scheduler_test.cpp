@@ -177,10 +177,11 @@ TEST(Scheduler, SecondRequestWithTheSamePromptHitsTheCache) {
   while (!driver.scheduler.idle()) driver.step();
   driver.scheduler.admit(2, make_request(40, 1), 1);
   const StepPlan& plan = driver.plan();
-  EXPECT_EQ(plan.spans[0].first_position, 32);
-  EXPECT_EQ(plan.spans[0].num_rows, 8);
+  EXPECT_EQ(plan.spans[0].first_position, 39);  // all but the row that is sampled from
+  EXPECT_EQ(plan.spans[0].num_rows, 1);
+  EXPECT_EQ(driver.scheduler.take_block_copies().size(), 1u);
   const std::vector<Event> events = driver.commit(plan, 9);
-  EXPECT_EQ(events.back().usage.cached_tokens, 32);
+  EXPECT_EQ(events.back().usage.cached_tokens, 39);
 }
 
 TEST(Scheduler, PromptScoringIsLimitedByLogitRowsAndSkipsTheCache) {
@@ -326,21 +327,21 @@ TEST(SchedulerSharing, SixteenChoicesComputeThePromptOnce) {
   }
 }
 
-// A leader that ends with its first token leaves its whole blocks; nobody waits for more.
-TEST(SchedulerSharing, AnswersOfOneTokenWaitForWholeBlocksOnly) {
+// A leader that ends with its first token leaves its last block, too.
+TEST(SchedulerSharing, AnswersOfOneTokenComputeThePromptOnce) {
   SchedulerOptions options = make_options();
   options.max_sequences = 8;
   Driver driver(options);
   Request request = make_request(0, 1);
   request.prompt_ids = counting(40);
   for (RequestId id = 1; id <= 4; ++id) driver.scheduler.admit(id, request, 1);
-  std::vector<size_t> spans;
+  std::vector<int32_t> num_tokens;
   while (!driver.scheduler.idle()) {
     const StepPlan& plan = driver.plan();
-    spans.push_back(plan.spans.size());
+    num_tokens.push_back(plan.num_tokens);
     driver.commit(plan, 9);
   }
-  EXPECT_EQ(spans, (std::vector<size_t>{1, 4}));  // 32 tokens, then 8 each
+  EXPECT_EQ(num_tokens, (std::vector<int32_t>{32, 8, 3}));
 }
 
 // With windows a prompt of 200 tokens needs blocks for all of it in one column and for the window
@@ -361,6 +362,7 @@ TEST(SchedulerSharing, WindowsRunInTheBlocksOfWindowAndChunk) {
   }
   driver.scheduler.admit(2, request, 1);
   driver.plan();
+  // Not the prompt's last block, which went on with the answer.
   EXPECT_EQ(driver.scheduler.find(2)->cached_tokens, 192);
 }
 
