@@ -21,7 +21,7 @@
 
 #include "server/api/dialect.h"
 #include "server/http/http.h"
-#include "server/server.h"
+#include "server/server_options.h"
 
 namespace headrace {
 

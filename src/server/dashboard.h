@@ -5,7 +5,7 @@
 #include <string>
 
 #include "server/http/http.h"
-#include "server/routes.h"
+#include "server/server_state.h"
 
 namespace headrace {
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <boost/json/array.hpp>
-#include <chrono>
 
 #include "server/api/api_fields.h"
 #include "server/api/fields.h"
@@ -17,18 +16,6 @@ namespace headrace {
 namespace {
 
 using Writer = std::shared_ptr<ResponseWriter>;
-
-int64_t wall_clock_seconds() {
-  return std::chrono::duration_cast<std::chrono::seconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
-
-std::vector<std::string> all_names(const ModelInfo& model, const ServerOptions& options) {
-  std::vector<std::string> names{model.name};
-  names.insert(names.end(), options.aliases.begin(), options.aliases.end());
-  return names;
-}
 
 Result<boost::json::object> body_object(const HttpRequest& request) {
   if (request.body.empty()) {
@@ -288,12 +275,6 @@ const RouteRow kRoutes[] = {
 };
 // clang-format on
 
-std::vector<RouteRow> all_rows(std::span<const RouteRow> further) {
-  std::vector<RouteRow> rows(std::begin(kRoutes), std::end(kRoutes));
-  rows.insert(rows.end(), further.begin(), further.end());
-  return rows;
-}
-
 bool path_matches(const RouteRow& row, std::string_view path) {
   if (!row.path.ends_with('*')) return row.path == path;
   const std::string_view prefix = row.path.substr(0, row.path.size() - 1);
@@ -375,20 +356,13 @@ std::optional<HttpResponse> refusal_of(ServerState& state, HttpRequest& request)
 
 }  // namespace
 
-ServerState::ServerState(Engine& serving_engine, const TextBundle& bundle, ModelInfo info,
-                         ServerOptions given, std::span<const RouteRow> further)
-    : engine(serving_engine),
-      text(bundle),
-      model(std::move(info)),
-      options(std::move(given)),
-      rows(all_rows(further)),
-      names(all_names(model, options)),
-      serving{text, model, names, engine.max_context()},
-      access(options),
-      created(wall_clock_seconds()),
-      memory(options.request_memory_bytes) {}
-
 std::span<const RouteRow> route_rows() { return kRoutes; }
+
+std::vector<RouteRow> rows_with(std::span<const RouteRow> further) {
+  std::vector<RouteRow> rows(std::begin(kRoutes), std::end(kRoutes));
+  rows.insert(rows.end(), further.begin(), further.end());
+  return rows;
+}
 
 const Dialect& dialect_of(const RouteRow* row) { return row == nullptr ? kOpenAi : *row->dialect; }
 
@@ -398,12 +372,6 @@ void generate(ServerState& state, HttpRequest& request, Writer writer, ParseRequ
   const SessionLimits limits{.max_queued_bytes = state.options.max_stream_queue_bytes};
   Session::start({state.engine, state.serving, state.counters.sessions, limits},
                  std::move(parsed->request), std::move(parsed->renderer), std::move(writer));
-}
-
-std::string_view server_version() { return HEADRACE_VERSION; }
-
-void respond(ServerState& /*state*/, ResponseWriter& writer, HttpResponse response) {
-  writer.send(std::move(response));
 }
 
 Admission admit(ServerState& state, HttpRequest& request) {

@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "base/log.h"
-#include "server/http/http.h"
+#include "server/http/http_server.h"
 #include "server/request_log.h"
 #include "server/routes.h"
 
@@ -124,14 +124,15 @@ class ServerImpl : public Server {
 
 Result<std::unique_ptr<Server>> Server::create(Engine& engine, const TextBundle& text,
                                                ModelInfo model, const ServerOptions& options) {
-  return create_server(engine, text, std::move(model), options, {});
+  return create_with({}, engine, text, std::move(model), options);
 }
 
-Result<std::unique_ptr<Server>> create_server(Engine& engine, const TextBundle& text,
-                                              ModelInfo model, const ServerOptions& options,
-                                              std::span<const RouteRow> further) {
+Result<std::unique_ptr<Server>> Server::create_with(std::span<const RouteRow> further_rows,
+                                                    Engine& engine, const TextBundle& text,
+                                                    ModelInfo model, const ServerOptions& options) {
   CHECK(text.tokenizer != nullptr, "a server needs a tokenizer");
-  auto state = std::make_unique<ServerState>(engine, text, std::move(model), options, further);
+  auto state = std::make_unique<ServerState>(engine, text, std::move(model), options,
+                                             rows_with(further_rows));
   auto http = TRY(HttpServer::listen(http_options(state->options), http_service(*state)));
   return std::unique_ptr<Server>(std::make_unique<ServerImpl>(std::move(state), std::move(http)));
 }

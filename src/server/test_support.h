@@ -6,7 +6,7 @@
 
 #include "server/api/test_support.h"
 #include "server/http/test_support.h"
-#include "server/routes.h"
+#include "server/server.h"
 
 namespace headrace::test {
 
@@ -18,7 +18,7 @@ class RunningServer {
                          std::span<const RouteRow> rows = {})
       : bundle_(make_bundle(with_template)), engine_(std::move(script)) {
     options.port = 0;
-    auto created = create_server(engine_, bundle_, make_model_info(), options, rows);
+    auto created = Server::create_with(rows, engine_, bundle_, make_model_info(), options);
     CHECK(created.ok(), "{}", created.error().message);
     server_ = std::move(created).value();
     thread_ = std::thread([this] { server_->run(); });

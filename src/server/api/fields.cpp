@@ -1,9 +1,6 @@
 #include "server/api/fields.h"
 
-#include <boost/json/array.hpp>
 #include <cmath>
-
-#include "server/api/json.h"
 
 namespace headrace {
 
@@ -12,17 +9,6 @@ Error bad_field(std::string_view param, std::string_view found, std::string_view
                fmt::format("{} is {}, but it must be {}", param, found, needed),
                {},
                std::string(param)};
-}
-
-std::string show_value(const boost::json::value& value) {
-  constexpr size_t kMaxShown = 40;
-  if (value.is_array()) return fmt::format("a list of {}", value.get_array().size());
-  if (value.is_object()) return "an object";
-  if (value.is_double()) return fmt::format("{}", value.get_double());
-  if (value.is_string() && value.get_string().size() > kMaxShown) {
-    return fmt::format("a string of {} bytes", value.get_string().size());
-  }
-  return to_text(value);
 }
 
 std::optional<int64_t> whole_number(const boost::json::value& value) {

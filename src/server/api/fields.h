@@ -12,13 +12,12 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "server/api/json.h"
 
 namespace headrace {
 
 // "temperature is 3, but it must be a number from 0 to 2".
 Error bad_field(std::string_view param, std::string_view found, std::string_view needed);
-// The value as a message shows it: short scalars as they are, all else by type and size.
-std::string show_value(const boost::json::value& value);
 
 class Fields {
  public:

@@ -6,8 +6,8 @@
 #include <boost/json/serialize.hpp>
 #include <boost/json/value_stack.hpp>
 #include <cmath>
+#include <optional>
 
-#include "server/api/fields.h"
 #include "server/api/json.h"
 
 namespace headrace {
@@ -112,6 +112,17 @@ Error bad_json(std::string_view reason, size_t offset) {
 }  // namespace
 
 std::string to_text(const boost::json::value& value) { return boost::json::serialize(value); }
+
+std::string show_value(const boost::json::value& value) {
+  constexpr size_t kMaxShown = 40;
+  if (value.is_array()) return fmt::format("a list of {}", value.get_array().size());
+  if (value.is_object()) return "an object";
+  if (value.is_double()) return fmt::format("{}", value.get_double());
+  if (value.is_string() && value.get_string().size() > kMaxShown) {
+    return fmt::format("a string of {} bytes", value.get_string().size());
+  }
+  return to_text(value);
+}
 
 std::string_view type_name(const boost::json::value& value) {
   switch (value.kind()) {

@@ -16,6 +16,8 @@ namespace headrace {
 // sorting of each object's keys.
 Result<boost::json::value> parse_body(std::string_view text);
 std::string to_text(const boost::json::value& value);
+// As a message shows it: short scalars as they are, all else by type and size.
+std::string show_value(const boost::json::value& value);
 // "a string", "a number", "null": how messages call a value's type.
 std::string_view type_name(const boost::json::value& value);
 

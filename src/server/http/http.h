@@ -164,23 +164,4 @@ struct HttpOptions {
   std::chrono::milliseconds probe_after{2'000};  // see Connection: clients that send no more
 };
 
-class HttpServer {
- public:
-  // kIo: the address cannot be bound, or host is none. Accepts nothing before start().
-  static Result<std::unique_ptr<HttpServer>> listen(const HttpOptions& options,
-                                                    HttpService service);
-  virtual ~HttpServer() = default;  // as stop with no grace
-  virtual int port() const = 0;
-  virtual void start() = 0;
-  // Closes the listening socket and idle connections, lets answers in progress finish for at most
-  // grace, closes the rest and joins every thread. Work that waits for a worker gets a 503; a
-  // handler at work is waited for, so a long one asks disconnected() now and then.
-  virtual void stop(std::chrono::milliseconds grace) = 0;
-  virtual int num_connections() const = 0;
-};
-
-// One whole request from memory, under the same limits and checks as on a connection.
-// kInvalidArgument: malformed; kExhausted: over a limit.
-Result<HttpRequest> parse_request(std::string_view bytes, const HttpOptions& options);
-
 }  // namespace headrace

@@ -1,10 +1,11 @@
-#include "server/http/http.h"
+#include "server/http/http_server.h"
 
 #include <gtest/gtest.h>
 
 #include <mutex>
 #include <set>
 
+#include "server/http/parser.h"
 #include "server/http/test_support.h"
 
 namespace headrace {

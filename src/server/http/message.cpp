@@ -4,8 +4,6 @@
 #include <ctime>
 #include <random>
 
-#include "server/http/parser.h"
-
 namespace headrace {
 namespace {
 
@@ -81,30 +79,6 @@ std::string render_stream_head(const StreamHead& head, const AnswerFrame& frame,
   append_headers(out, frame.headers);
   out += "\r\n";
   return out;
-}
-
-std::string_view HttpRequest::header(std::string_view lower_case_name) const {
-  for (const auto& [name, value] : headers) {
-    if (name == lower_case_name) return value;
-  }
-  return {};
-}
-
-Result<HttpRequest> parse_request(std::string_view bytes, const HttpOptions& options) {
-  RequestParser parser(options);
-  while (!bytes.empty() && !parser.done() && !parser.refusal()) {
-    bytes.remove_prefix(parser.put(bytes));
-  }
-  if (const auto& refusal = parser.refusal()) {
-    const bool is_limit =
-        refusal->status == 413 || refusal->status == 414 || refusal->status == 431;
-    return Error{
-        is_limit ? ErrorCode::kExhausted : ErrorCode::kInvalidArgument, refusal->message, {}, {}};
-  }
-  if (!parser.done()) {
-    return make_error(ErrorCode::kInvalidArgument, "the request is incomplete");
-  }
-  return std::move(parser.request());
 }
 
 }  // namespace headrace

@@ -290,4 +290,21 @@ bool RequestParser::make_room(size_t more) {
   return false;
 }
 
+Result<HttpRequest> parse_request(std::string_view bytes, const HttpOptions& options) {
+  RequestParser parser(options);
+  while (!bytes.empty() && !parser.done() && !parser.refusal()) {
+    bytes.remove_prefix(parser.put(bytes));
+  }
+  if (const auto& refusal = parser.refusal()) {
+    const bool is_limit =
+        refusal->status == 413 || refusal->status == 414 || refusal->status == 431;
+    return Error{
+        is_limit ? ErrorCode::kExhausted : ErrorCode::kInvalidArgument, refusal->message, {}, {}};
+  }
+  if (!parser.done()) {
+    return make_error(ErrorCode::kInvalidArgument, "the request is incomplete");
+  }
+  return std::move(parser.request());
+}
+
 }  // namespace headrace

@@ -93,4 +93,8 @@ class RequestParser {
   bool skipped_line_ = false;  // an empty one before the request
 };
 
+// One whole request from memory, under the same limits and checks as on a connection.
+// kInvalidArgument: malformed; kExhausted: over a limit.
+Result<HttpRequest> parse_request(std::string_view bytes, const HttpOptions& options);
+
 }  // namespace headrace

@@ -1,0 +1,229 @@
+#include "server/access.h"
+
+#include <gtest/gtest.h>
+
+namespace headrace {
+namespace {
+
+HttpRequest request_with(std::string method, HttpHeaders headers) {
+  HttpRequest request;
+  request.method = std::move(method);
+  request.headers = std::move(headers);
+  return request;
+}
+
+std::string code_of(const std::optional<Problem>& problem) {
+  return problem ? fmt::format("{} {}", problem->status, problem->code) : "ok";
+}
+
+std::string header_of(const HttpHeaders& headers, std::string_view name) {
+  for (const auto& [each, value] : headers) {
+    if (each == name) return value;
+  }
+  return {};
+}
+
+TEST(Access, OnLoopbackAHostIsANameThatNobodyElseCanOwn) {
+  struct Case {
+    std::string host;
+    bool allowed;
+  };
+  const Case cases[] = {
+      {"", true},
+      {"localhost:8080", true},
+      {"127.0.0.1", true},
+      {"[::1]:80", true},
+      {"10.1.2.3", true},
+      {"my-machine", true},
+      {"a.localhost", true},
+      {"LOCALHOST", true},
+      {"evil.example", false},
+      {"localhost.evil.example", false},
+      {"127.0.0.1.example", false},
+      {"a b", false},
+      {"host:port", false},
+  };
+  const Access access{ServerOptions{}};
+  for (const Case& each : cases) {
+    const auto problem = access.check_source(request_with("GET", {{"host", each.host}}));
+    EXPECT_EQ(code_of(problem), each.allowed ? "ok" : "403 host_not_allowed") << each.host;
+  }
+  const auto problem = access.check_source(request_with("GET", {{"host", "evil.example"}}));
+  EXPECT_EQ(problem->message,
+            "this server is not known as 'evil.example'; start it with --allowed-hosts "
+            "evil.example to serve that name");
+}
+
+TEST(Access, AListOfHostsHoldsOnEveryAddress) {
+  ServerOptions options;
+  options.host = "0.0.0.0";
+  const HttpRequest named = request_with("GET", {{"host", "llm.example"}});
+  const HttpRequest other = request_with("GET", {{"host", "evil.example"}});
+  EXPECT_EQ(code_of(Access(options).check_source(other)), "ok");  // no list, not loopback
+  options.allowed_hosts = {"LLM.example"};
+  EXPECT_EQ(code_of(Access(options).check_source(named)), "ok");
+  EXPECT_EQ(code_of(Access(options).check_source(other)), "403 host_not_allowed");
+  options.allowed_hosts = {"*"};
+  EXPECT_EQ(code_of(Access(options).check_source(other)), "ok");
+}
+
+TEST(Access, PagesOfOtherOriginsAreRefused) {
+  struct Case {
+    std::string method;
+    HttpHeaders headers;
+    bool allowed;
+  };
+  const Case cases[] = {
+      {"POST", {{"host", "localhost:8080"}, {"origin", "http://localhost:8080"}}, true},
+      {"POST", {{"host", "localhost"}, {"origin", "http://localhost:80"}}, true},
+      {"POST", {{"host", "localhost:443"}, {"origin", "https://localhost"}}, true},
+      {"POST", {{"host", "localhost:8080"}, {"origin", "http://localhost:8081"}}, false},
+      {"POST", {{"host", "localhost"}, {"origin", "null"}}, false},
+      {"GET", {{"host", "localhost"}, {"origin", "http://evil.example"}}, false},
+      {"POST", {{"host", "localhost"}, {"origin", "HTTPS://Chat.example"}}, true},
+      {"POST", {{"host", "localhost"}, {"sec-fetch-site", "cross-site"}}, false},
+      {"POST", {{"host", "localhost"}, {"sec-fetch-site", "same-site"}}, false},
+      {"POST", {{"host", "localhost"}, {"sec-fetch-site", "same-origin"}}, true},
+      {"POST", {{"host", "localhost"}, {"sec-fetch-site", "none"}}, true},
+      {"GET", {{"host", "localhost"}, {"sec-fetch-site", "cross-site"}}, true},
+      {"HEAD", {{"host", "localhost"}, {"sec-fetch-site", "cross-site"}}, true},
+  };
+  ServerOptions options;
+  options.cors_origins = {"https://chat.example"};
+  const Access access(options);
+  for (size_t i = 0; i < std::size(cases); ++i) {
+    const Case& each = cases[i];
+    EXPECT_EQ(code_of(access.check_source(request_with(each.method, each.headers))),
+              each.allowed ? "ok" : "403 origin_not_allowed")
+        << i;
+  }
+}
+
+TEST(Access, AKeyIsGivenInEitherHeader) {
+  ServerOptions options;
+  options.api_keys = {"one", "two"};
+  const Access access(options);
+  struct Case {
+    HttpHeaders headers;
+    bool good;
+  };
+  const Case cases[] = {
+      {{{"authorization", "Bearer one"}}, true},
+      {{{"authorization", "bearer  two "}}, true},
+      {{{"x-api-key", "two"}}, true},
+      {{{"authorization", "Basic one"}}, false},
+      {{{"authorization", "Bearer"}}, false},
+      {{{"authorization", "Bearer on"}}, false},
+      {{{"authorization", "Bearer One"}}, false},
+      {{{"x-api-key", ""}}, false},
+      {{}, false},
+  };
+  for (size_t i = 0; i < std::size(cases); ++i) {
+    HttpRequest request = request_with("POST", cases[i].headers);
+    const auto problem = access.check_key(request);
+    EXPECT_EQ(code_of(problem), cases[i].good ? "ok" : "401 invalid_api_key") << i;
+    if (problem) {
+      EXPECT_EQ(header_of(problem->headers, "WWW-Authenticate"), "Bearer");
+    }
+  }
+  HttpRequest open = request_with("POST", {});
+  EXPECT_EQ(code_of(Access(ServerOptions{}).check_key(open)), "ok");
+}
+
+TEST(Access, EachKeyIsAClientOfItsOwn) {
+  ServerOptions options;
+  options.api_keys = {"one", "two"};
+  const Access access(options);
+  const auto client_of = [](const Access& asked, const std::string& key) {
+    HttpRequest request = request_with("POST", {{"x-api-key", key}});
+    EXPECT_FALSE(asked.check_key(request).has_value());
+    return request.client;
+  };
+  EXPECT_EQ(client_of(access, "one"), client_of(access, "one"));
+  EXPECT_NE(client_of(access, "one"), client_of(access, "two"));
+  EXPECT_NE(client_of(access, "one"), client_of(Access(options), "one"));  // of this process only
+}
+
+TEST(Access, ABodyIsJsonOrWhatCurlSends) {
+  struct Case {
+    HttpHeaders headers;
+    bool taken;
+  };
+  const std::string form = "application/x-www-form-urlencoded";
+  const Case cases[] = {
+      {{}, true},
+      {{{"content-type", "application/json"}}, true},
+      {{{"content-type", "Application/JSON ; charset=utf-8"}}, true},
+      {{{"content-type", form}}, true},
+      {{{"content-type", form}, {"origin", "http://a"}}, false},
+      {{{"content-type", form}, {"sec-fetch-site", "none"}}, false},
+      {{{"content-type", "text/plain"}}, false},
+      {{{"content-type", "multipart/form-data; boundary=x"}}, false},
+  };
+  const Access access{ServerOptions{}};
+  for (size_t i = 0; i < std::size(cases); ++i) {
+    const auto problem = access.check_content(request_with("POST", cases[i].headers));
+    EXPECT_EQ(code_of(problem), cases[i].taken ? "ok" : "415 ") << i;
+  }
+  EXPECT_EQ(access.check_content(request_with("POST", {{"content-type", "text/plain"}}))->message,
+            "Content-Type is 'text/plain', but it must be application/json");
+}
+
+TEST(Access, CorsHeadersAreForListedOriginsOnly) {
+  ServerOptions options;
+  const HttpRequest asked = request_with("GET", {{"origin", "https://a.example"}});
+  EXPECT_TRUE(Access(options).cors_headers(asked).empty());
+  options.cors_origins = {"https://a.example"};
+  const HttpHeaders listed = Access(options).cors_headers(asked);
+  EXPECT_EQ(header_of(listed, "Access-Control-Allow-Origin"), "https://a.example");
+  EXPECT_EQ(header_of(listed, "Vary"), "Origin");
+  const HttpHeaders other =
+      Access(options).cors_headers(request_with("GET", {{"origin", "https://b.example"}}));
+  EXPECT_EQ(other.size(), 1u);
+  EXPECT_EQ(header_of(other, "Vary"), "Origin");
+  options.cors_origins = {"*"};
+  const HttpHeaders any = Access(options).cors_headers(asked);
+  EXPECT_EQ(header_of(any, "Access-Control-Allow-Origin"), "*");
+  EXPECT_EQ(header_of(any, "Vary"), "");
+}
+
+TEST(Access, APreflightIsToldWhatItMaySend) {
+  ServerOptions options;
+  options.cors_origins = {"https://a.example"};
+  const Access access(options);
+  const HttpHeaders headers = access.preflight_headers(
+      request_with("OPTIONS", {{"origin", "https://a.example"},
+                               {"access-control-request-headers", "x-a, authorization, b\x01"},
+                               {"access-control-request-private-network", "true"}}),
+      "POST");
+  EXPECT_EQ(header_of(headers, "Access-Control-Allow-Methods"), "POST");
+  EXPECT_EQ(header_of(headers, "Access-Control-Allow-Headers"), "x-a, authorization");
+  EXPECT_EQ(header_of(headers, "Access-Control-Allow-Private-Network"), "true");
+  EXPECT_TRUE(access.preflight_headers(request_with("OPTIONS", {}), "POST").empty());
+}
+
+TEST(Access, KeysAreLinesOfAFile) {
+  const auto keys = parse_api_keys("# mine\n\n one \r\ntwo", "keys.txt");
+  ASSERT_TRUE(keys.ok());
+  EXPECT_EQ(*keys, (std::vector<std::string>{"one", "two"}));
+  EXPECT_EQ(parse_api_keys("# none\n", "keys.txt").error().message, "keys.txt holds no API key");
+  const auto broken = parse_api_keys("good\ntwo words\n", "keys.txt");
+  ASSERT_FALSE(broken.ok());
+  EXPECT_EQ(broken.error().message,
+            "keys.txt holds in line 2 what is no API key: a key is at most 512 letters, digits and "
+            "signs of ASCII, without spaces");
+  EXPECT_FALSE(parse_api_keys(std::string(513, 'k'), "f").ok());
+  EXPECT_TRUE(parse_api_keys(std::string(512, 'k'), "f").ok());
+}
+
+TEST(Access, LoopbackIsThisMachine) {
+  for (const char* host : {"localhost", "::1", "127.0.0.1", "127.8.9.1"}) {
+    EXPECT_TRUE(is_loopback_host(host)) << host;
+  }
+  for (const char* host : {"0.0.0.0", "10.0.0.1", "127.evil.example", "::"}) {
+    EXPECT_FALSE(is_loopback_host(host)) << host;
+  }
+}
+
+}  // namespace
+}  // namespace headrace

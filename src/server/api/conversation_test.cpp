@@ -1,0 +1,163 @@
+#include "server/api/conversation.h"
+
+#include <gtest/gtest.h>
+
+#include <boost/json/array.hpp>
+
+#include "server/api/json.h"
+#include "server/api/test_support.h"
+
+namespace headrace {
+namespace {
+
+// Renders by a function that the test gives, and counts.
+class CountingTemplate : public ChatTemplate {
+ public:
+  using Render = std::function<std::string(const boost::json::object&)>;
+  CountingTemplate(std::string source, Render render)
+      : source_(std::move(source)), render_(std::move(render)) {}
+
+  Result<std::string> render(std::string_view options_json,
+                             std::optional<std::string_view> /*now*/) const override {
+    ++num_renders;
+    last = std::string(options_json);
+    return render_(parse_body(options_json)->get_object());
+  }
+  const std::string& source() const override { return source_; }
+
+  mutable int num_renders = 0;
+  mutable std::string last;
+
+ private:
+  const std::string source_;
+  const Render render_;
+};
+
+class ConversationTest : public testing::Test {
+ protected:
+  CountingTemplate& use(std::string source, CountingTemplate::Render render) {
+    auto made = std::make_unique<CountingTemplate>(std::move(source), std::move(render));
+    CountingTemplate& kept = *made;
+    bundle_.chat_template = std::move(made);
+    return kept;
+  }
+  // The prompt, or the error.
+  std::string encode(std::string_view variables, std::vector<std::string> required = {}) {
+    Conversation conversation{parse_body(variables)->get_object(), std::move(required)};
+    const auto ids = encode_conversation(std::move(conversation), model_, {});
+    if (!ids.ok()) return ids.error().param + ": " + ids.error().to_string();
+    return bundle_.tokenizer->decode(*ids, true).value();
+  }
+
+  TextBundle bundle_ = test::make_bundle();
+  const ModelInfo info_ = test::make_model_info();
+  const std::vector<std::string> names_ = {"scripted"};
+  const ServingModel model_{bundle_, info_, names_, 1000};
+};
+
+constexpr std::string_view kTool =
+    R"({"messages":[{"role":"user","content":"weather?"}],)"
+    R"("tools":[{"type":"function","function":{"name":"get_weather"}}]})";
+constexpr std::string_view kNoPlace =
+    "tools: this model's chat template has no place for tools (leave it out, or use a model that "
+    "was made for it)";
+
+std::string with_tools(const boost::json::object& variables) {
+  const auto* tools = variables.if_contains("tools");
+  return "prompt " + (tools == nullptr ? std::string() : to_text(*tools));
+}
+
+TEST_F(ConversationTest, ToolsThatShowInThePromptAreRenderedOnce) {
+  const auto& counting = use("{{ tools }}", with_tools);
+  EXPECT_NE(encode(kTool, {"tools"}).find("get_weather"), std::string::npos);
+  EXPECT_EQ(counting.num_renders, 1);
+}
+
+TEST_F(ConversationTest, ToolsThatAreCountedOnlyAreRenderedTwice) {
+  const auto& counting = use("{{ tools | length }}", [](const boost::json::object& variables) {
+    const auto* tools = variables.if_contains("tools");
+    return fmt::format("{} tools", tools == nullptr ? 0 : tools->get_array().size());
+  });
+  EXPECT_EQ(encode(kTool, {"tools"}), "1 tools");
+  EXPECT_EQ(counting.num_renders, 2);
+}
+
+TEST_F(ConversationTest, ToolsThatDoNotReachThePromptAreRefused) {
+  use("{{ tools }}", [](const boost::json::object&) { return std::string("prompt"); });
+  EXPECT_EQ(encode(kTool, {"tools"}), kNoPlace);
+  EXPECT_EQ(encode(kTool), "prompt");  // nothing was asked for
+}
+
+// A text of the tools that the prompt owes to a message, or to the template, proves nothing.
+TEST_F(ConversationTest, TextsThatStandElsewhereProveNothing) {
+  use("function get_weather", [](const boost::json::object&) { return "get_weather function"; });
+  EXPECT_EQ(encode(kTool, {"tools"}).substr(0, 6), "tools:");
+  use("tools", [](const boost::json::object& variables) {
+    const auto& message = variables.at("messages").at(0).at("content").as_string();
+    return std::string(message.data(), message.size());
+  });
+  EXPECT_EQ(encode(R"({"messages":[{"role":"user","content":"call \"f\" or get_weather"}],)"
+                   R"("tools":[{"function":{"name":"get_weather","title":"\"f\" or"}}]})",
+                   {"tools"}),
+            kNoPlace);
+}
+
+TEST_F(ConversationTest, DocumentsToo) {
+  use("documents", [](const boost::json::object&) { return std::string("prompt"); });
+  EXPECT_EQ(encode(R"({"messages":[],"documents":[{"text":"facts"}]})", {"documents"}),
+            "documents: this model's chat template has no place for documents (leave it out, or "
+            "use a model that was made for it)");
+}
+
+TEST_F(ConversationTest, DeveloperIsSystemWhereTheTemplateKnowsNone) {
+  const auto role = [](const boost::json::object& variables) {
+    return std::string(variables.at("messages").at(0).at("role").as_string().c_str());
+  };
+  const std::string_view asked = R"({"messages":[{"role":"developer","content":"a"}]})";
+  use("system", role);
+  EXPECT_EQ(encode(asked), "system");
+  use("system developer", role);
+  EXPECT_EQ(encode(asked), "developer");
+}
+
+TEST_F(ConversationTest, ArgumentsOfCallsAreObjects) {
+  const auto& counting =
+      use("tool_calls", [](const boost::json::object&) { return std::string("prompt"); });
+  const auto arguments = [&](const std::string& given) {
+    encode(R"({"messages":[{"role":"assistant","content":"","tool_calls":[{"function":)"
+           R"({"name":"f","arguments":)" +
+           given + "}}]}]}");
+    const auto calls = parse_body(counting.last)->at("messages").at(0).at("tool_calls");
+    return to_text(calls.at(0).at("function").at("arguments"));
+  };
+  EXPECT_EQ(arguments(R"("{\"a\":1}")"), R"({"a":1})");
+  EXPECT_EQ(arguments(R"({"a":1})"), R"({"a":1})");
+  EXPECT_EQ(arguments(R"("[1]")"), R"("[1]")");  // no object: as it was sent
+  EXPECT_EQ(arguments(R"("{broken")"), R"("{broken")");
+}
+
+TEST_F(ConversationTest, CallsNeedAPlace) {
+  use("no such word", [](const boost::json::object&) { return std::string("prompt"); });
+  EXPECT_EQ(encode(R"({"messages":[{"role":"user","content":"a"},)"
+                   R"({"role":"assistant","content":"","tool_calls":[{"function":{}}]}]})"),
+            "messages[1].tool_calls: this model's chat template has no place for "
+            "messages[1].tool_calls (leave it out, or use a model that was made for it)");
+  EXPECT_EQ(encode(R"({"messages":[{"role":"assistant","content":"","tool_calls":[]}]})"),
+            "prompt");
+}
+
+TEST_F(ConversationTest, ATemplateThatRaisesIsTheClientsFault) {
+  EXPECT_EQ(encode(R"({"messages":[{"role":"user","content":"RAISE"}],)"
+                   R"("add_generation_prompt":true})"),
+            "messages: roles must alternate");
+}
+
+TEST_F(ConversationTest, WithoutATemplateThereIsNone) {
+  bundle_.chat_template.reset();
+  EXPECT_EQ(encode(R"({"messages":[]})"),
+            "messages: this model has no chat template (use /v1/completions, or a chat-tuned "
+            "model)");
+}
+
+}  // namespace
+}  // namespace headrace

@@ -1,0 +1,37 @@
+// ServerOptions: what whoever starts a server chooses. A value.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace headrace {
+
+struct ServerOptions {
+  std::string host = "127.0.0.1";
+  int port = 8080;                         // 0: any free one
+  std::vector<std::string> aliases;        // further names of the model
+  std::vector<std::string> api_keys;       // any of them is good; none: no key needed
+  std::vector<std::string> allowed_hosts;  // see access.h; "*": any
+  std::vector<std::string> cors_origins;   // "https://chat.example"; "*": any
+  int num_http_threads = 2;
+  int num_workers = 2;  // parse, template and tokenise; large bodies have one more of their own
+  size_t max_head_bytes = 32 * 1024;
+  size_t max_body_bytes = 32 * 1024 * 1024;
+  // All bodies, waiting requests, answers and scores together hold at most this much.
+  size_t request_memory_bytes = size_t{1} << 30;
+  size_t max_stream_queue_bytes = 256 * 1024;
+  int max_connections = 12'000;
+  int max_connections_per_address = 512;  // 0: no limit; this machine itself has none
+  std::chrono::milliseconds header_deadline{10'000};
+  std::chrono::milliseconds body_deadline{120'000};
+  std::chrono::milliseconds idle_timeout{75'000};
+  std::chrono::milliseconds write_timeout{
+      30'000};  // a client that reads nothing for this long is dropped
+  std::chrono::milliseconds heartbeat{15'000};  // comment line on a silent stream
+  std::chrono::milliseconds stall_limit{
+      120'000};  // work but no step for this long: /health says 503
+};
+
+}  // namespace headrace

@@ -1,0 +1,68 @@
+// ServerState: what all handlers share; and RouteRow, what a handler is to the server. Routes use
+// them, and everything that answers one.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/byte_budget.h"
+#include "base/clock.h"
+#include "engine/engine.h"
+#include "server/access.h"
+#include "server/api/bundle.h"
+#include "server/api/dialect.h"
+#include "server/exposition.h"
+#include "server/http/http.h"
+#include "server/server_options.h"
+
+namespace headrace {
+
+struct ServerState;
+
+enum class Scope : uint8_t {
+  kPublic,     // no key needed: the page's files and what load balancers ask
+  kReading,    // key needed if there is one
+  kInference,  // as kReading; refused while draining
+};
+
+// May take the request's body and memory; what it leaves ends with the call.
+using Handler = void (*)(ServerState&, HttpRequest&, std::shared_ptr<ResponseWriter>);
+
+struct RouteRow {
+  std::string_view method;
+  std::string_view path;  // exact, or ending in '*': the rest is the handler's
+  Scope scope;
+  const Dialect* dialect;  // of its errors, those before the handler too
+  Handler handler;
+  std::string_view help;
+};
+
+// Shared by all handlers; outlives every request. Constant, but for the counters and draining.
+struct ServerState {
+  ServerState(Engine& serving, const TextBundle& bundle, ModelInfo info, ServerOptions given,
+              std::vector<RouteRow> routes);
+
+  Engine& engine;
+  const TextBundle& text;
+  const ModelInfo model;
+  const ServerOptions options;
+  const std::vector<RouteRow> rows;
+  const std::vector<std::string> names;  // the model's name, then its aliases
+  const ServingModel serving;
+  const Access access;
+  const int64_t created;  // wall clock, seconds: of /v1/models
+  const TimeUs started = now_us();
+  ByteBudget memory;  // of bodies, answers and scores together; HttpRequest::memory leases of it
+  ServerCounters counters;
+  std::atomic<bool> draining = false;
+};
+
+std::string_view server_version();
+// Sends; the connection counts.
+void respond(ServerState& state, ResponseWriter& writer, HttpResponse response);
+
+}  // namespace headrace
