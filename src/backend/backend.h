@@ -3,8 +3,9 @@
 // What ops work on lies in device memory, which nobody but the backend looks into
 // (device_memory.h). Calls take effect in the order in which they are made, but an op may still run
 // when its call has returned. Hence:
-//   - arguments in host memory (ids, rows, positions, spans with their tables) are read during the
-//     call;
+//   - arguments in host memory (ids, rows, positions, spans) are read during the call, but tables
+//   of
+//     blocks until synchronize() has returned;
 //   - results in host memory (best, finite) are there when synchronize() has returned;
 //   - device memory is seen by the host only through download(), which waits, and through views.
 //
@@ -180,6 +181,12 @@ struct KvLayer {
 enum class QkNorm : uint8_t { kNone, kPerHead, kWhole };   // kWhole: over all heads of a projection
 enum class RopePairing : uint8_t { kHalf, kInterleaved };  // (i, i + r/2) or (2i, 2i + 1)
 
+// What a backend made of the spans of a step, once for the ops of all layers (begin_step).
+class StepGeometry {
+ public:
+  virtual ~StepGeometry() = default;
+};
+
 // Takes the fused projection apart: norms q and k, rotates them, scales q, appends k and v to the
 // KV blocks of each span.
 struct QkvArgs {
@@ -187,8 +194,8 @@ struct QkvArgs {
   DevicePtr<float> q_out;      // [M, num_heads * head_dim]
   int64_t num_rows = 0;
   int num_heads = 0;
-  KvLayer kv;                   // num_kv_heads and head_dim are in its shape
-  std::span<const Span> spans;  // cover all rows
+  KvLayer kv;                          // num_kv_heads and head_dim are in its shape
+  const StepGeometry* step = nullptr;  // of the same rows
 
   QkNorm qk_norm = QkNorm::kNone;
   DevicePtr<const float> q_norm_weight;  // [head_dim], or [num_heads * head_dim] for kWhole
@@ -210,7 +217,7 @@ struct AttentionArgs {
   DevicePtr<float> out;      // [M, num_heads * head_dim]
   int num_heads = 0;
   KvLayer kv;
-  std::span<const Span> spans;
+  const StepGeometry* step = nullptr;
   float scale = 1.0f;
   float softcap = 0.0f;
   int64_t window = 0;
@@ -389,6 +396,11 @@ class Backend {
   }
 
   // ---- Ops --------------------------------------------------------------------------------------
+
+  // Makes what the ops of a step need of its spans, which cover rows 0.. in order. The spans are
+  // read during the call, their tables until the step is done (synchronize). The result belongs to
+  // the backend and is good until the next begin_step().
+  virtual const StepGeometry* begin_step(std::span<const Span> spans) = 0;
 
   // out[m] = scale * row ids[m] of the table; ids are in range.
   virtual void embed(const PackedWeight& table, std::span<const int32_t> ids, float scale,

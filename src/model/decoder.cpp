@@ -23,8 +23,9 @@ int64_t Decoder::rope_epoch(int64_t num_tokens) const {
 void Decoder::forward(const Batch& batch, KvStore& kv, const StepOutput& output,
                       const HiddenTap& tap) {
   const auto num_rows = static_cast<int64_t>(batch.token_ids.size());
-  const StepContext step{config_, backend_, workspace_, kv, batch.spans, num_rows};
   prepare(batch);
+  const StepContext step{config_, backend_, workspace_, kv, backend_.begin_step(batch.spans),
+                         num_rows};
   backend_.embed(weights_.network.weight(Role::kEmbedding), batch.token_ids,
                  config_.embedding_scale, workspace_.hidden);
   show(tap, -1, workspace_.hidden, num_rows);

@@ -16,7 +16,7 @@ void run_attention(const StepContext& step, int layer_idx, const RoleWeights& we
   qkv.num_rows = step.num_rows;
   qkv.num_heads = layer.num_attention_heads;
   qkv.kv = kv;
-  qkv.spans = step.spans;
+  qkv.step = step.geometry;
   qkv.qk_norm = layer.qk_norm;
   qkv.q_norm_weight = weights.vector(Role::kQNorm);
   qkv.k_norm_weight = weights.vector(Role::kKNorm);
@@ -37,7 +37,7 @@ void run_attention(const StepContext& step, int layer_idx, const RoleWeights& we
   attention.out = workspace.attended;
   attention.num_heads = layer.num_attention_heads;
   attention.kv = kv;
-  attention.spans = step.spans;
+  attention.step = step.geometry;
   attention.scale = layer.attention_scale;
   attention.softcap = layer.attention_softcap;
   attention.window = layer.sliding_window;

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 
 #include "backend/backend.h"
 #include "model/config/config.h"
@@ -17,8 +16,8 @@ struct StepContext {
   Backend& backend;
   Workspace& workspace;
   KvStore& kv;
-  std::span<const Span> spans;  // cover rows 0..M-1 in order
-  int64_t num_rows = 0;         // M
+  const StepGeometry* geometry = nullptr;  // of the batch's spans
+  int64_t num_rows = 0;                    // M
 };
 
 // One branch of a block (attention or MLP), x += post_norm(branch(norm(x))): what goes in and how

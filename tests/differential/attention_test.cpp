@@ -6,8 +6,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "backend/cpu/attention.h"
-#include "backend/cpu/kernels/registry.h"
 #include "base/numeric.h"
 #include "kernel_cases.h"
 
@@ -60,14 +58,14 @@ class Sequence {
     append.num_rows = count;
     append.num_heads = setup_.num_heads;
     append.kv = layer();
-    append.spans = {&span, 1};
+    append.step = backend_.begin_step({&span, 1});
     backend_.finish_qkv(append);
     AttentionArgs args;
     args.q = on_device(q.data());
     args.out = on_device(out->data() + first * q_width);
     args.num_heads = setup_.num_heads;
     args.kv = layer();
-    args.spans = {&span, 1};
+    args.step = append.step;
     args.scale = 0.7f / std::sqrt(static_cast<float>(setup_.head_dim));
     args.softcap = setup_.softcap;
     args.window = setup_.window;
@@ -329,29 +327,6 @@ TEST(Attention, ChunksAndThreadsDoNotChangeBitsOverSplits) {
   EXPECT_GE(check_bits(long_cases(), {1000, 1, 100}), 150);
 }
 
-// Few rows at a depth are cut into splits, one per item; little work is one item.
-TEST(Attention, PlansCutLongAndKeepShortTogether) {
-  const auto workspace = cpu::CpuWorkspace::create(2).value();
-  const cpu::KernelSet kernels = cpu::select_kernels(*cpu::all_units().back(), 0);
-  cpu::Team team(2, {0, 1});
-  cpu::BestOutputs best;
-  const cpu::CpuContext context{kernels, team, workspace, best};
-  const auto items = [&](int64_t depth, int num_rows) {
-    const Span span{0, num_rows, depth};
-    AttentionArgs args;
-    args.num_heads = 9;
-    args.kv.shape = {KvType::kBF16, 3, 64};
-    args.spans = {&span, 1};
-    return cpu::AttentionPlan(context, args).num_items();
-  };
-  EXPECT_EQ(items(0, 1), 1);
-  EXPECT_EQ(items(100, 1), 1);
-  EXPECT_EQ(items(4 * cpu::kKvSplit - 1, 1), 3 * 4);
-  EXPECT_EQ(items(4 * cpu::kKvSplit, 1), 3 * 5);
-  EXPECT_EQ(items(0, 512), 3 * 512 * 3 / cpu::kAttentionRows);
-  EXPECT_EQ(items(0, 0), 0);
-}
-
 // Several sequences in one batch give what each gives alone.
 void check_neighbours(KvType type) {
   for (const std::string& isa : available_isas()) {
@@ -380,14 +355,14 @@ void check_neighbours(KvType type) {
     append.num_rows = 200;
     append.num_heads = setup.num_heads;
     append.kv = {shape, on_device(slab.data()), stride};
-    append.spans = spans;
+    append.step = backend->begin_step(spans);
     backend->finish_qkv(append);
     AttentionArgs args;
     args.q = on_device(q.data());
     args.out = on_device(out.data());
     args.num_heads = setup.num_heads;
     args.kv = append.kv;
-    args.spans = spans;
+    args.step = append.step;
     args.scale = 0.7f / std::sqrt(48.0f);
     backend->attention(args);
     EXPECT_TRUE(same_bits(std::span(out).first(out_size(setup)), out_first)) << isa;
@@ -503,7 +478,7 @@ std::vector<float> read_back(Backend& backend, const QkvArgs& append, int positi
   attend.out = on_device(out.data());
   attend.num_heads = append.num_heads;
   attend.kv = append.kv;
-  attend.spans = {&one, 1};
+  attend.step = backend.begin_step({&one, 1});
   attend.window = 1;
   attend.sinks = on_device(sinks.data());
   backend.attention(attend);
@@ -511,7 +486,7 @@ std::vector<float> read_back(Backend& backend, const QkvArgs& append, int positi
 }
 
 void check_qkv_row(Backend& backend, const QkvCase& setup, const QkvInputs& in, const QkvArgs& args,
-                   int m) {
+                   const int32_t* const* tables, int m) {
   const int dim = setup.head_dim, half = setup.rope_dims / 2;
   const float* row = in.qkv.data() + m * (QkvInputs::kHeads + 2 * QkvInputs::kKvHeads) * dim;
   const float* cos = in.cos.data() + m * half;
@@ -522,7 +497,7 @@ void check_qkv_row(Backend& backend, const QkvCase& setup, const QkvInputs& in, 
   for (size_t i = 0; i < q.size(); ++i) ASSERT_NEAR(double{found_q[i]}, scale * q[i], 1e-5) << i;
   const float* k_row = row + QkvInputs::kHeads * dim;
   const auto k = expected_heads(setup, k_row, QkvInputs::kKvHeads, in.k_weight.data(), cos, sin);
-  const auto out = read_back(backend, args, QkvInputs::kFirst + m, args.spans[0].tables);
+  const auto out = read_back(backend, args, QkvInputs::kFirst + m, tables);
   for (int h = 0; h < QkvInputs::kKvHeads; ++h) {
     const double weight = 1 / (1 + std::exp(-k[static_cast<size_t>(h * dim)]));
     const float* v = k_row + (QkvInputs::kKvHeads + h) * dim;
@@ -556,10 +531,12 @@ TEST(FinishQkv, MatchesFloat64) {
       QkvArgs args = inputs.args(setup);
       args.q_out = on_device(q.data());
       args.kv = {shape, on_device(memory.data()), backend->kv_layer_bytes(shape)};
-      args.spans = {&span, 1};
+      args.step = backend->begin_step({&span, 1});
       backend->finish_qkv(args);
       ASSERT_TRUE(q.intact());
-      for (int m = 0; m < QkvInputs::kRows; ++m) check_qkv_row(*backend, setup, inputs, args, m);
+      for (int m = 0; m < QkvInputs::kRows; ++m) {
+        check_qkv_row(*backend, setup, inputs, args, span.tables, m);
+      }
       ++num_cases;
     }
   }

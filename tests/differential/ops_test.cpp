@@ -165,7 +165,7 @@ TEST(Ops, QkvLinearEqualsItsTwoHalves) {
       args.num_rows = kRows;
       args.num_heads = kHeads;
       args.kv = {kv, on_device(memory[fused].data()), stride};
-      args.spans = spans;
+      args.step = backend->begin_step(spans);
       args.qk_norm = QkNorm::kPerHead;
       args.q_norm_weight = args.k_norm_weight = on_device(head_norm.data());
       args.rope_dims = 16;
@@ -267,6 +267,103 @@ TEST(Ops, HeadFollowsTheRulesOfTheSampler) {
       EXPECT_EQ(best.value, expected[r].value) << isa << " row " << r;
     }
   }
+}
+
+// The rest of K lies with another backend, as another process would hold it.
+class OtherHalf final : public Reduction {
+ public:
+  OtherHalf(Backend& backend, const PackedWeight& weight, const std::vector<float>& x)
+      : backend_(backend), weight_(weight), x_(x) {}
+
+  void reduce(DevicePtr<float> products, int64_t num_rows, int64_t num_outputs) override {
+    std::vector<float> own(static_cast<size_t>(num_rows * num_outputs));
+    backend_.linear(weight_, on_device(x_.data()), num_rows, {}, on_device(own.data()));
+    for (size_t i = 0; i < own.size(); ++i) raw(products)[i] += own[i];
+    ++num_calls_;
+  }
+  int num_calls() const { return num_calls_; }
+
+ private:
+  Backend& backend_;
+  const PackedWeight& weight_;
+  const std::vector<float>& x_;
+  int num_calls_ = 0;
+};
+
+// Columns [first, first + count) of rows of `width`.
+std::vector<float> columns(const std::vector<float>& values, int64_t width, int64_t first,
+                           int64_t count) {
+  std::vector<float> out;
+  for (auto row = values.begin(); row != values.end(); row += width) {
+    out.insert(out.end(), row + first, row + first + count);
+  }
+  return out;
+}
+
+std::unique_ptr<PackedWeight> pack_floats(Backend& backend, const std::vector<float>& values,
+                                          int64_t num_outputs, int64_t num_inputs) {
+  Random random(1);
+  auto weight = random_weight(DType::kF32, num_outputs, num_inputs, random);
+  std::memcpy(weight->bytes.data(), values.data(), values.size() * sizeof(float));
+  return backend.pack({&weight->view, 1}, WeightRole::kLinear).value();
+}
+
+// Whole numbers, so that the sum of two parts of K is the sum over K bit for bit.
+TEST(Ops, PartsOfKOnTwoBackendsAddUp) {
+  int num_cases = 0;
+  for (const std::string& isa : available_isas()) {
+    const auto first = make_backend(isa, 2), second = make_backend(isa, 1);
+    for (const Shape& shape : {Shape{1, 96, 40}, Shape{9, 288, 97}, Shape{60, 64, 33}}) {
+      SCOPED_TRACE(isa + " rows " + std::to_string(shape.rows));
+      Random random(57);
+      const int64_t half = shape.inputs / 2;
+      const auto num_values = static_cast<size_t>(shape.rows * shape.outputs);
+      const auto w = whole_floats(static_cast<size_t>(shape.outputs * shape.inputs), random);
+      const auto x = whole_floats(static_cast<size_t>(shape.rows * shape.inputs), random);
+      const auto bias = random_floats(static_cast<size_t>(shape.outputs), random);
+      const auto post = random_floats(static_cast<size_t>(shape.outputs), random);
+      const auto residual = random_floats(num_values, random);
+      const auto whole = pack_floats(*first, w, shape.outputs, shape.inputs);
+      const auto left = pack_floats(*first, columns(w, shape.inputs, 0, half), shape.outputs, half);
+      const auto right =
+          pack_floats(*second, columns(w, shape.inputs, half, half), shape.outputs, half);
+      const auto x_left = columns(x, shape.inputs, 0, half);
+      const auto x_right = columns(x, shape.inputs, half, half);
+      OtherHalf other(*second, *right, x_right);
+      std::vector<float> room(num_values);
+      Epilogue forms[3] = {{.bias = on_device(bias.data())},
+                           {.bias = on_device(bias.data()), .scale = 0.5f, .softcap = 3.0f},
+                           {.bias = on_device(bias.data()),
+                            .scale = 0.25f,
+                            .post_norm = {NormKind::kRms, on_device(post.data()), 1e-5f}}};
+      for (Epilogue& form : forms) {
+        form.branch = on_device(room.data());
+        std::vector<float> expected = residual, found = residual;
+        form.residual = on_device(std::as_const(expected).data());
+        first->linear(*whole, on_device(x.data()), shape.rows, form, on_device(expected.data()));
+        form.residual = on_device(std::as_const(found).data());
+        form.reduction = &other;
+        first->linear(*left, on_device(x_left.data()), shape.rows, form, on_device(found.data()));
+        EXPECT_TRUE(same_bits(found, expected)) << "form " << &form - forms;
+        EXPECT_FALSE(same_bits(found, residual));
+        ++num_cases;
+      }
+      EXPECT_EQ(other.num_calls(), 3);
+    }
+  }
+  EXPECT_GE(num_cases, 9);
+}
+
+TEST(Ops, AReductionNeedsRoom) {
+  const auto backend = make_backend("reference", 1);
+  const std::vector<float> w(16 * 8, 1.0f), x(8, 1.0f);
+  const auto weight = pack_floats(*backend, w, 16, 8);
+  OtherHalf other(*backend, *weight, x);
+  std::vector<float> out(16);
+  const auto call = [&] {
+    backend->linear(*weight, on_device(x.data()), 1, {.reduction = &other}, on_device(out.data()));
+  };
+  EXPECT_DEATH(call(), "a reduction needs room");
 }
 
 // However many members share it, every output is the same.

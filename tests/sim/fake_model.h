@@ -123,6 +123,10 @@ class FakeBackend final : public HostBackend {
     return static_cast<size_t>(plane.num_heads) * static_cast<size_t>(plane.width) * 4 *
            kBlockTokens;
   }
+  const StepGeometry* begin_step(std::span<const Span>) override {
+    unused();
+    return nullptr;
+  }
   void embed(const PackedWeight&, std::span<const int32_t>, float, DevicePtr<float>) override {
     unused();
   }

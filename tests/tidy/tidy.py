@@ -79,6 +79,15 @@ def check_includes(path, text):
         yield Finding("folder" if "no place" in message else "include-order", path, line, message)
 
 
+def check_device_memory(path, text):
+    """Device pointers are addresses for backends alone (docs/adr/0034)."""
+    if not path.startswith("src/") or path.startswith("src/backend/") or is_test(path):
+        return
+    for match in re.finditer(r'#\s*include\s+"backend/(device_access|host_backend)\.h"', text):
+        yield Finding("device-memory", path, line_of(text, match.start()),
+                      f"only src/backend may include backend/{match.group(1)}.h: ask the backend for bytes")
+
+
 def check_sizes(path, text):
     lines = text.split("\n")
     num_lines = len(lines) - (lines[-1] == "")
@@ -149,7 +158,7 @@ def check_file(path, text):
     """All findings in one file; `path` is relative to the repository."""
     checks = [check_words]
     if path.endswith((".h", ".cpp")) and path.startswith(("src/", "tests/", "bench/")):
-        checks += [check_includes, check_sizes, check_width, check_calls]
+        checks += [check_includes, check_device_memory, check_sizes, check_width, check_calls]
         if path.endswith(".h"):
             checks.append(check_header)
     lines = text.split("\n")

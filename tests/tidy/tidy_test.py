@@ -80,6 +80,14 @@ class RulesTest(unittest.TestCase):
         self.assertEqual(rules("src/bench/x_test.cpp", '#include "server/api/bundle.h"\n'), [])
         self.assertEqual(rules("src/model/config/x_test.cpp", '#include "model/testing/fake_checkpoint.h"\n'), [])
         self.assertEqual(rules("src/model/x_test.cpp", '#include "engine/engine.h"\n'), ["include-order"])
+    def test_device_memory_is_the_backends(self):
+        text = '#include "backend/device_access.h"\n'
+        self.assertEqual(rules("src/model/x.cpp", text), ["device-memory"])
+        self.assertEqual(rules("src/engine/x.cpp", '#include "backend/host_backend.h"\n'), ["device-memory"])
+        self.assertEqual(rules("src/backend/cpu/x.cpp", text), [])
+        self.assertEqual(rules("src/model/x_test.cpp", text), [])
+        self.assertEqual(rules("src/model/x.cpp", '#include "backend/device_memory.h"\n'), [])
+
     def test_function_length(self):
         self.assertEqual(rules("src/model/x.cpp", function_of(70)), [])
         self.assertEqual(rules("src/model/x.cpp", function_of(71)), ["function-length"])

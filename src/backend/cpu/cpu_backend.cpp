@@ -13,6 +13,7 @@
 #include "backend/cpu/kernels/layouts.h"
 #include "backend/cpu/matmul.h"
 #include "backend/cpu/norm.h"
+#include "backend/cpu/step_plan.h"
 #include "backend/cpu/team/topology.h"
 #include "backend/cpu/verify/sound_unit.h"
 #include "backend/device_access.h"
@@ -33,6 +34,7 @@ class CpuBackend final : public HostBackend {
         kernels_(kernels),
         team_(num_threads, cores),
         workspace_(std::move(workspace)),
+        step_(num_threads, workspace_.attention_partials().size()),
         context_{kernels_, team_, workspace_, best_} {}
 
   Result<std::unique_ptr<PackedWeight>> pack(std::span<const WeightView> parts,
@@ -71,6 +73,11 @@ class CpuBackend final : public HostBackend {
   size_t kv_plane_bytes(const KvPlane& plane) const override {
     return static_cast<size_t>(plane.num_heads) *
            cpu::kv_plane_bytes(kv_dtype(plane.type), plane.width);
+  }
+
+  const StepGeometry* begin_step(std::span<const Span> spans) override {
+    step_.begin(spans);
+    return &step_;
   }
 
   void embed(const PackedWeight& table, std::span<const int32_t> ids, float scale,
@@ -143,6 +150,7 @@ class CpuBackend final : public HostBackend {
 
   void attention(const AttentionArgs& args) override {
     check_heads(args.num_heads, args.kv.shape);
+    check_step(args.step);
     CHECK(args.window >= 0, "window {}", args.window);
     run_attention(context_, args);
   }
@@ -197,7 +205,9 @@ class CpuBackend final : public HostBackend {
   void check_qkv(const QkvArgs& args) const {
     check_heads(args.num_heads, args.kv.shape);
     check_table(args.kv);
-    check_spans(args.spans, args.num_rows);
+    check_step(args.step);
+    CHECK(args.num_rows == step_.num_rows(), "{} rows in a step of {}", args.num_rows,
+          step_.num_rows());
     CHECK(
         args.rope_dims >= 0 && args.rope_dims % 2 == 0 && args.rope_dims <= args.kv.shape.head_dim,
         "rope_dims {} of head_dim {}", args.rope_dims, args.kv.shape.head_dim);
@@ -212,21 +222,15 @@ class CpuBackend final : public HostBackend {
 
   static void check_table(const KvLayer& kv) { CHECK(kv.table >= 0, "table {}", kv.table); }
 
-  static void check_spans(std::span<const Span> spans, int64_t num_rows) {
-    int64_t covered = 0;
-    for (const Span& span : spans) {
-      CHECK(span.num_rows >= 0 && span.first_position >= 0 && span.first_row >= 0 &&
-                int64_t{span.first_row} + span.num_rows <= num_rows,
-            "span of rows {} + {} of {}", span.first_row, span.num_rows, num_rows);
-      covered += span.num_rows;
-    }
-    CHECK(covered == num_rows, "spans cover {} of {} rows", covered, num_rows);
+  void check_step(const StepGeometry* step) const {
+    CHECK(step == &step_, "an op of a step that was not begun here");
   }
 
   const uint32_t available_;
   const KernelSet kernels_;
   Team team_;
   CpuWorkspace workspace_;
+  CpuStep step_;
   BestOutputs best_;
   const CpuContext context_;
   int64_t max_rows_ = kDefaultMaxRows;

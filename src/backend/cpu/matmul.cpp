@@ -466,14 +466,14 @@ void run_gated_linear(const CpuContext& context, const LinearCall& call, Activat
 void run_qkv_linear(const CpuContext& context, const LinearCall& call, DevicePtr<const float> bias,
                     const QkvArgs& args) {
   if (call.num_rows == 0) return;
-  const QkvPlan plan(context, args);
+  const QkvAppend append(context, args);
   const Epilogue epilogue{.bias = bias};
   run_products(
       context, call,
       [&](const Tile2D& tile, const MemberScratch& scratch) {
         finish_tile(context, call, tile, epilogue, scratch.sums);
       },
-      Phase{plan.num_items(), [&](int64_t item, int /*member*/) { plan.run(item); }});
+      Phase{append.num_items(), [&](int64_t item, int /*member*/) { append.run(item); }});
 }
 
 void run_head(const CpuContext& context, const LinearCall& call, const HeadArgs& args) {

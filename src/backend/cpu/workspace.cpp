@@ -7,8 +7,6 @@
 namespace headrace::cpu {
 namespace {
 
-constexpr size_t kUsualSpans = 1024;
-constexpr size_t kCutsPerMember = 4;
 constexpr size_t kMinPartialBytes = size_t{4} << 20;  // pages untouched until long contexts
 constexpr size_t kPartialBytesPerMember = size_t{512} << 10;
 
@@ -29,14 +27,9 @@ Result<CpuWorkspace> CpuWorkspace::create(int num_members) {
     workspace.memory_.push_back(std::move(buffer));
   }
   const auto members = static_cast<size_t>(num_members);
-  auto space = std::make_unique<AttentionSpace>();
-  space->partials =
+  workspace.partial_memory_ =
       TRY(Buffer::allocate(std::max(kMinPartialBytes, members * kPartialBytesPerMember)));
-  space->first_tile.reserve(kUsualSpans);
-  space->first_block.reserve(kUsualSpans);
-  space->cuts.reserve(kCutsPerMember * members);
-  space->remaining = std::make_unique<std::atomic<int32_t>[]>(space->cuts.capacity());
-  workspace.attention_ = std::move(space);
+  workspace.partials_ = workspace.partial_memory_.as<float>();
   workspace.shares_ = std::make_unique<PanelShares>(num_members);
   return workspace;
 }

@@ -1,9 +1,9 @@
 // Memory of the CPU back end beside weights and KV, allocated once: no op allocates.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "backend/cpu/kernels/kernels.h"
@@ -25,27 +25,12 @@ struct MemberScratch {
   uint8_t* activations[2];  // by is_integer()
 };
 
-// A tile of attention cut into splits: items [first_item, ..), partials from `offset` floats.
-struct AttentionCut {
-  int64_t tile;
-  int64_t first_item;
-  int64_t offset;
-};
-
-// What the plan of an attention or of a KV append keeps while it runs (attention.h).
-struct AttentionSpace {
-  Buffer partials;
-  std::vector<int64_t> first_tile;                    // by span
-  std::vector<int64_t> first_block;                   // by span
-  std::vector<AttentionCut> cuts;                     // never beyond its capacity
-  std::unique_ptr<std::atomic<int32_t>[]> remaining;  // splits to come, by cut
-};
-
 class CpuWorkspace {
  public:
   static Result<CpuWorkspace> create(int num_members);
   const MemberScratch& member(int index) const { return members_[static_cast<size_t>(index)]; }
-  AttentionSpace& attention() const { return *attention_; }
+  // Partial results of the attention that runs (step_plan.h).
+  std::span<float> attention_partials() const { return partials_; }
   PanelShares& shares() const { return *shares_; }
 
   // Quantised activations of one linear layer, shared by the members (layout: kernels.h): one place
@@ -62,7 +47,8 @@ class CpuWorkspace {
   uint8_t* activations_[2] = {};
   std::vector<Buffer> row_memory_;  // by member
   int64_t row_inputs_ = 0;          // that it has room for
-  std::unique_ptr<AttentionSpace> attention_;
+  Buffer partial_memory_;
+  std::span<float> partials_;
   std::unique_ptr<PanelShares> shares_;
 };
 

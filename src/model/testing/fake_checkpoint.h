@@ -2,6 +2,7 @@
 // only.
 #pragma once
 
+#include <cstring>
 #include <map>
 #include <string>
 #include <string_view>
@@ -39,6 +40,15 @@ class FakeCheckpoint : public Checkpoint {
     view.data = data_.back().data();
     tensors_[name] = view;
     names_.push_back(name);
+    return *this;
+  }
+  // The same with values, float32.
+  FakeCheckpoint& tensor_of(const std::string& name, const std::vector<int64_t>& shape,
+                            const std::vector<float>& values) {
+    tensor(name, shape);
+    CHECK(data_.back().size() == values.size() * sizeof(float), "{} values for {}", values.size(),
+          name);
+    std::memcpy(data_.back().data(), values.data(), data_.back().size());
     return *this;
   }
   FakeCheckpoint& remove(const std::string& name) {
