@@ -4,6 +4,7 @@
 #include <set>
 
 #include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/kernels/units.h"
 #include "base/testing/temp_folder.h"
 #include "verify/golden.h"
 #include "verify/verify.h"
@@ -31,7 +32,7 @@ TEST(GoldenRow, AFolderThatCannotBeRunIsAFailedRowWithTheReason) {
 TEST(KernelRows, EveryRowOfAUnitIsCheckedAndNamed) {
   const cpu::KernelUnit* unit = cpu::all_units().back();
   const VerifyRows rows = kernel_rows(std::span(&unit, 1), 0, cpu::Depth::kStart);
-  EXPECT_EQ(rows.size(), static_cast<size_t>(unit->num_rows));
+  EXPECT_EQ(rows.size(), cpu::rows_of(*unit).size());
   std::set<std::string> items;
   for (const VerifyRow& row : rows) {
     EXPECT_TRUE(row.passed) << row.item << ": " << row.details;
