@@ -48,6 +48,14 @@ void fill_span_masks(std::span<uint64_t> masks, std::span<const int32_t> guesses
   constraint->rollback(num_taken);
 }
 
+// Whether a sampled row from this one on was not finite.
+bool fails_past(const SpanResult& result, int32_t first_row) {
+  for (auto row = static_cast<size_t>(first_row); row < result.sampled.size(); ++row) {
+    if (!result.sampled[row].failure.empty()) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 Scheduler::Scheduler(SchedulerOptions options)
@@ -417,12 +425,14 @@ void Scheduler::commit_span(Sequence* sequence, const Span& span, SpanResult* re
     sequence->tokens.resize(static_cast<size_t>(sequence->num_known()));
     sequence->num_draft = 0;
     if (result->failed()) return fail(sequence, std::move(result->failure), now, events);
+    if (fails_past(*result, 0)) kv_.discard(&sequence->table);
     return finish(sequence, sequence->ending, now, events);
   }
   CHECK(std::ssize(result->sampled) == span.num_sampled, "{} tokens of {} sampled rows",
         result->sampled.size(), span.num_sampled);
   const int32_t num_accepted = count_accepted(*sequence, span, *result);
   advance(sequence, span, *result, num_accepted);
+  if (fails_past(*result, num_accepted + 1)) recompute(sequence);
   take_scores(sequence, span, result, events);
   if (span.num_sampled == 0) {  // max_tokens = 0: only the prompt was wanted
     if (sequence->gap() == 0) finish(sequence, FinishReason::kLength, now, events);
@@ -433,7 +443,10 @@ void Scheduler::commit_span(Sequence* sequence, const Span& span, SpanResult* re
     if (!sampled.failure.empty()) return fail(sequence, std::move(sampled.failure), now, events);
     if (!take_token(sequence, &sampled, now, events)) return;
   }
-  if (span.num_draft > 0) drop_draft(sequence, span, *result, num_accepted);
+  // Wrong guesses leave their blocks.
+  if (span.num_draft > 0 && sequence->num_computed > 0) {
+    kv_.rollback(sequence->num_known(), &sequence->table);
+  }
 }
 
 // How many guesses are what was sampled in their place; none after the end of the sequence.
@@ -466,20 +479,12 @@ void Scheduler::advance(Sequence* sequence, const Span& span, const SpanResult& 
   stats_.accepted_tokens += static_cast<uint64_t>(num_accepted);
 }
 
-// Wrong guesses leave their blocks. What is not finite among their keys and values must not stay
-// in a block that is read: such a sequence is computed again.
-void Scheduler::drop_draft(Sequence* sequence, const Span& span, const SpanResult& result,
-                           int32_t num_accepted) {
-  const auto wrong = std::span(result.sampled).subspan(static_cast<size_t>(num_accepted) + 1);
-  const bool taints = std::any_of(wrong.begin(), wrong.end(),
-                                  [](const SampledToken& row) { return !row.failure.empty(); });
-  if (num_accepted < span.num_draft && taints) {
-    kv_.discard(&sequence->table);
-    kv_.begin(sequence->root, sequence->num_prompt, &sequence->table);
-    sequence->num_computed = 0;
-  } else if (sequence->num_computed > 0) {
-    kv_.rollback(sequence->num_known(), &sequence->table);
-  }
+// What is not finite among the keys and values of wrong guesses must not stay in a block that is
+// read, by this sequence or a later one.
+void Scheduler::recompute(Sequence* sequence) {
+  kv_.discard(&sequence->table);
+  kv_.begin(sequence->root, sequence->num_prompt, &sequence->table);
+  sequence->num_computed = 0;
 }
 
 void Scheduler::fail(Sequence* sequence, std::string failure, TimeUs now,

@@ -161,8 +161,7 @@ class Scheduler {
                          const SpanResult& result) const;
   void advance(Sequence* sequence, const Span& span, const SpanResult& result,
                int32_t num_accepted);
-  void drop_draft(Sequence* sequence, const Span& span, const SpanResult& result,
-                  int32_t num_accepted);
+  void recompute(Sequence* sequence);
   void fail(Sequence* sequence, std::string failure, TimeUs now, std::vector<Event>* events);
   void take_scores(Sequence* sequence, const Span& span, SpanResult* result,
                    std::vector<Event>* events);

@@ -187,6 +187,20 @@ TEST_F(DraftTest, AWrongGuessThatFailsLeavesNoTrace) {
   EXPECT_EQ(again.spans[0].num_sampled, 1);
 }
 
+// Nor does it where the request ends with the same step.
+TEST_F(DraftTest, AWrongGuessThatFailsIsWipedWhenTheRequestEnds) {
+  for (const bool by_caller : {false, true}) {
+    Scheduler scheduler(options());
+    begin(&scheduler, request());
+    const StepPlan& plan = scheduler.plan(3);
+    if (by_caller) scheduler.end(1, FinishReason::kCancelled, 4, &events_);
+    commit(&scheduler, plan, {{2}, {12}, {-1, {}, "not finite"}, {14}});
+    EXPECT_TRUE(scheduler.idle());
+    EXPECT_FALSE(scheduler.take_tainted_blocks().empty());
+    EXPECT_EQ(scheduler.kv_cache().pool().num_cached(), 0);
+  }
+}
+
 TEST_F(DraftTest, ASpanThatFailsTakesItsGuessesWithIt) {
   Scheduler scheduler(options());
   begin(&scheduler, request());

@@ -261,6 +261,7 @@ bool Session::take_turn(std::optional<Pending>& next) {
       const bool was_paused = paused_;
       paused_ = request_.stream && writer_->queued_bytes() > limits_.max_queued_bytes;
       if (paused_ && !was_paused) read_mark_ = events_.size();
+      kept_ = paused_ ? shared_from_this() : nullptr;
       const bool has_begun = scoring_ || num_finished_ == choices_.size();
       if (!paused_ && has_begun) return true;
       if (!paused_ && !events_.empty()) {
@@ -510,6 +511,7 @@ void Session::cancel_all() {
 std::shared_ptr<ResponseWriter> Session::close() {
   std::lock_guard lock(mutex_);
   events_.clear();
+  kept_.reset();
   return std::exchange(writer_, nullptr);
 }
 

@@ -142,6 +142,8 @@ class Session : public std::enable_shared_from_this<Session> {
   bool begun_ = false;           // the first choices are submitted
   bool scheduled_ = false;       // drain() is posted
   bool paused_ = false;          // too much is waiting to be sent
+  // This, while paused: the engine may have sent its last event, and no task is posted.
+  std::shared_ptr<Session> kept_;
   std::optional<Error> broken_;  // why the answer cannot go on
 };
 
