@@ -138,10 +138,10 @@ class Session : public std::enable_shared_from_this<Session> {
   std::mutex mutex_;                        // guards all below
   std::shared_ptr<ResponseWriter> writer_;  // null once closed
   std::deque<Pending> events_;
-  size_t read_mark_ = 0;         // events_ when a paused client last took something
-  bool begun_ = false;           // the first choices are submitted
-  bool scheduled_ = false;       // drain() is posted
-  bool paused_ = false;          // too much is waiting to be sent
+  size_t read_mark_ = 0;    // events_ when a paused client last took something
+  bool begun_ = false;      // the first choices are submitted
+  bool scheduled_ = false;  // drain() is posted
+  bool paused_ = false;     // too much is waiting to be sent
   // This, while paused: the engine may have sent its last event, and no task is posted.
   std::shared_ptr<Session> kept_;
   std::optional<Error> broken_;  // why the answer cannot go on

@@ -1,0 +1,129 @@
+// bench_sampling [--vocab N] [--repeats N]
+//
+// Time of one row of logits on one thread, option by option: what a request costs each step beside
+// the forward pass. Rows of a step are shared among the threads, so a step of M rows takes
+// M / threads times as long. Logits are fresh in every repeat: half the rows are peaked like those
+// of a trained model, half flat, which is the worst for filters. Time is the thread's processor
+// time; medians.
+
+#include <fmt/format.h>
+#include <time.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "engine/constraint.h"
+#include "engine/sampler.h"
+
+namespace headrace {
+namespace {
+
+struct Case {
+  std::string name;
+  Request request;
+  bool masked = false;
+};
+
+Case make_case(std::string name, float temperature = 1.0f) {
+  Case made{std::move(name), {}, false};
+  made.request.sampling.temperature = temperature;
+  made.request.sampling.seed = 7;
+  return made;
+}
+
+std::vector<Case> make_cases(int32_t vocab_size) {
+  std::vector<Case> cases;
+  const auto add = [&](std::string name, const auto& change, float temperature = 1.0f) {
+    cases.push_back(make_case(std::move(name), temperature));
+    change(cases.back());
+  };
+  add("temperature", [](Case&) {});
+  add("top_k 40", [](Case& c) { c.request.sampling.top_k = 40; });
+  add("top_k 100000", [](Case& c) { c.request.sampling.top_k = 100'000; });
+  add("top_p 0.9", [](Case& c) { c.request.sampling.top_p = 0.9f; });
+  add("top_p 0.999", [](Case& c) { c.request.sampling.top_p = 0.999f; });
+  add("min_p 0.01", [](Case& c) { c.request.sampling.min_p = 0.01f; });
+  add("top_k 100000, top_p 0.9", [](Case& c) {
+    c.request.sampling.top_k = 100'000;
+    c.request.sampling.top_p = 0.9f;
+  });
+  add("all filters", [](Case& c) {
+    c.request.sampling.top_k = 100'000;
+    c.request.sampling.top_p = 0.95f;
+    c.request.sampling.min_p = 1e-4f;
+  });
+  add(
+      "all penalties, greedy",
+      [](Case& c) {
+        c.request.sampling.repetition_penalty = 1.2f;
+        c.request.sampling.presence_penalty = 0.5f;
+        c.request.sampling.frequency_penalty = 0.5f;
+      },
+      0.0f);
+  add("logit_bias of 4096", [&](Case& c) {
+    for (int32_t i = 0; i < 4096; ++i) {
+      c.request.sampling.logit_bias.emplace_back(i * 31 % vocab_size, 1.5f);
+    }
+  });
+  add("mask of half", [](Case& c) { c.masked = true; });
+  add("log-probs 20", [](Case& c) { c.request.num_logprobs = 20; }, 0.0f);
+  return cases;
+}
+
+double thread_seconds() {
+  timespec time;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+void fill(std::vector<float>* logits, bool peaked, uint64_t* state) {
+  for (float& logit : *logits) {
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    const auto uniform = static_cast<float>((*state >> 40) + 1) * 0x1p-24f;
+    logit = peaked ? -2.5f * std::log(uniform) - 4.0f : 0.02f * uniform;
+  }
+}
+
+double time_case(const Case& at, bool peaked, int64_t vocab_size, int repeats) {
+  Sampler sampler(vocab_size);
+  std::vector<float> logits(static_cast<size_t>(vocab_size));
+  std::vector<int32_t> tokens;
+  for (int32_t i = 0; i < 8192; ++i) tokens.push_back(i * 17 % static_cast<int32_t>(vocab_size));
+  const std::vector<uint64_t> mask(mask_words(vocab_size), 0x5555555555555555u);
+  SampleContext context{tokens, 4096, {}, at.masked ? mask.data() : nullptr};
+  std::vector<double> times;
+  uint64_t state = 1;
+  for (int i = 0; i < repeats; ++i) {
+    fill(&logits, peaked, &state);
+    const double start = thread_seconds();
+    const Result<int32_t> token = sampler.sample(logits.data(), at.request, context);
+    CHECK(token.ok(), "{}", token.error().message);
+    if (at.request.num_logprobs) {
+      CHECK(sampler.score(logits.data(), *token, *at.request.num_logprobs).ok());
+    }
+    times.push_back(thread_seconds() - start);
+  }
+  std::nth_element(times.begin(), times.begin() + repeats / 2, times.end());
+  return times[static_cast<size_t>(repeats / 2)];
+}
+
+}  // namespace
+}  // namespace headrace
+
+int main(int argc, char** argv) {
+  int64_t vocab_size = 151'936;
+  int repeats = 51;
+  CLI::App app("time of sampling one row");
+  app.add_option("--vocab", vocab_size)->check(CLI::Range(64, 10'000'000));
+  app.add_option("--repeats", repeats)->check(CLI::Range(1, 100'000));
+  CLI11_PARSE(app, argc, argv);
+  fmt::print("{:26} {:>12} {:>12}\n", "ms a row, one thread", "peaked", "flat");
+  for (const headrace::Case& at : headrace::make_cases(static_cast<int32_t>(vocab_size))) {
+    fmt::print("{:26} {:12.3f} {:12.3f}\n", at.name,
+               1e3 * headrace::time_case(at, true, vocab_size, repeats),
+               1e3 * headrace::time_case(at, false, vocab_size, repeats));
+  }
+}
