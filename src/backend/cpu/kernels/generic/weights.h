@@ -209,7 +209,7 @@ struct CodedWeights {
     }
   }
 
-  // A loop over groups of 4 inputs: their words follow each other, and a group is work enough.
+  // A loop over groups of 4 inputs, as their words follow each other.
   template <int kPanels, typename Fn>
   [[gnu::always_inline]] inline static void visit_floats(const Unit (&units)[kPanels],
                                                          int64_t count, const Fn& fn) {
@@ -229,6 +229,10 @@ struct CodedWeights {
       });
     };
     int64_t i = 0;
+    for (; i + 16 <= count; i += 16) {  // several at once: the loop costs 5 % with one (measured)
+      unrolled<0, 4>([&](auto g)
+                         __attribute__((always_inline)) { visit_group(i + 4 * g.value, 4); });
+    }
     for (; i + 4 <= count; i += 4) visit_group(i, 4);
     if (i < count) visit_group(i, count - i);
   }
