@@ -20,6 +20,15 @@ struct Span {
   const int32_t* const* tables = nullptr;
 
   int64_t rope_epoch = 0;  // Model::rope_epoch(tokens known of this sequence)
+  // [num_rows] where each row stands for rope, which need not be where its keys lie (parts of an
+  // image share places); null: first_position + i.
+  const int64_t* rope_positions = nullptr;
+  // [num_rows, hidden_size] host values that stand for the embedded tokens (of an image, say), as
+  // the first layer reads them; null: the tokens are embedded. Ids are then any of the vocabulary.
+  const float* embeddings = nullptr;
+  // Whose additional weights these rows take; 0: the model's own alone. A model refuses (CHECK)
+  // what it has not loaded.
+  uint64_t adapter_id = 0;
 
   // The last num_draft rows hold guesses: tokens that count if the rows before sample them.
   int32_t num_draft = 0;

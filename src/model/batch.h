@@ -16,6 +16,8 @@ struct Batch {
   std::span<const int32_t> logit_rows;  // rows whose logits are wanted, ascending
   // Rows of which only the best token is wanted, ascending. Nothing is written for them but that.
   std::span<const int32_t> best_rows = {};
+  // Rows whose state after the final norm is wanted, ascending.
+  std::span<const int32_t> hidden_rows = {};
 };
 
 // There when Backend::synchronize() has returned, or the logits are asked for.
@@ -29,6 +31,7 @@ struct StepOutput {
   // [M] whether all that the last layer gave this row is finite; null: not wanted. What is not
   // finite in any layer stays so in the row, so that K and V of a finite row are finite too.
   bool* finite = nullptr;
+  DevicePtr<float> hidden = nullptr;  // [num hidden_rows, hidden_size]
 };
 
 // Sees the residual stream: layer -1 = embeddings, i = after layer i, num_layers = after final

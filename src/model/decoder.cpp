@@ -26,8 +26,7 @@ void Decoder::forward(const Batch& batch, KvStore& kv, const StepOutput& output,
   prepare(batch);
   const StepContext step{config_, backend_, workspace_, kv, backend_.begin_step(batch.spans),
                          num_rows};
-  backend_.embed(weights_.network.weight(Role::kEmbedding), batch.token_ids,
-                 config_.embedding_scale, workspace_.hidden);
+  embed(batch);
   show(tap, -1, workspace_.hidden, num_rows);
   for (int i = 0; i < config_.num_layers(); ++i) {
     run_layer(step, i);
@@ -37,7 +36,19 @@ void Decoder::forward(const Batch& batch, KvStore& kv, const StepOutput& output,
   if (output.finite != nullptr) {
     backend_.find_finite_rows(workspace_.hidden, num_rows, config_.hidden_size, output.finite);
   }
+  if (!batch.hidden_rows.empty()) compute_hidden(step, batch, output);
   compute_logits(step, batch, output);
+}
+
+void Decoder::embed(const Batch& batch) {
+  backend_.embed(weights_.network.weight(Role::kEmbedding), batch.token_ids,
+                 config_.embedding_scale, workspace_.hidden);
+  for (const Span& span : batch.spans) {
+    if (span.embeddings == nullptr) continue;
+    const auto num_values = static_cast<size_t>(span.num_rows * config_.hidden_size);
+    backend_.upload(std::span(span.embeddings, num_values),
+                    workspace_.hidden + span.first_row * config_.hidden_size);
+  }
 }
 
 void Decoder::run_layer(const StepContext& step, int layer_idx) {
@@ -85,6 +96,23 @@ void Decoder::show_final_norm(const StepContext& step, const HiddenTap& tap) {
   show(tap, config_.num_layers(), workspace_.normed, step.num_rows);
 }
 
+void Decoder::compute_hidden(const StepContext& step, const Batch& batch,
+                             const StepOutput& output) {
+  CHECK(output.hidden, "{} hidden rows are wanted nowhere", batch.hidden_rows.size());
+  backend_.gather_rows({.x = workspace_.hidden,
+                        .num_rows = step.num_rows,
+                        .width = config_.hidden_size,
+                        .rows = batch.hidden_rows,
+                        .out = output.hidden});
+  backend_.norm(NormArgs{.kind = config_.norm,
+                         .x = output.hidden,
+                         .weight = weights_.network.vector(Role::kFinalNorm),
+                         .out = output.hidden,
+                         .num_rows = std::ssize(batch.hidden_rows),
+                         .width = config_.hidden_size,
+                         .eps = config_.norm_eps});
+}
+
 void Decoder::compute_logits(const StepContext& step, const Batch& batch,
                              const StepOutput& output) {
   const DevicePtr<float> rows = workspace_.logit_rows;
@@ -114,14 +142,21 @@ void Decoder::prepare(const Batch& batch) {
   for (const Span& span : batch.spans) {
     CHECK(span.first_row == next_row && span.num_rows > 0, "span of {} rows at {}, expected at {}",
           span.num_rows, span.first_row, next_row);
-    for (int32_t i = 0; i < span.num_rows; ++i) {
-      workspace_.positions[static_cast<size_t>(next_row++)] = span.first_position + i;
-    }
+    prepare_span(span);
+    next_row += span.num_rows;
   }
   CHECK(next_row == static_cast<int64_t>(batch.token_ids.size()), "{} rows in spans, {} tokens",
         next_row, batch.token_ids.size());
   for (size_t i = 0; i < ropes_.size(); ++i) fill_rope(batch.spans, i);
   if (config_.query_position_beta != 0) fill_query_scales(static_cast<size_t>(next_row));
+}
+
+void Decoder::prepare_span(const Span& span) {
+  CHECK(span.adapter_id == 0, "adapter {} is not loaded", span.adapter_id);
+  for (int32_t i = 0; i < span.num_rows; ++i) {
+    workspace_.positions[static_cast<size_t>(span.first_row + i)] =
+        span.rope_positions != nullptr ? span.rope_positions[i] : span.first_position + i;
+  }
 }
 
 // Spans side by side that have their frequencies in common are one op.

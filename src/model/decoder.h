@@ -28,6 +28,8 @@ class Decoder {
 
  private:
   void prepare(const Batch& batch);
+  void prepare_span(const Span& span);
+  void embed(const Batch& batch);
   void fill_rope(std::span<const Span> spans, size_t rope_idx);
   void fill_query_scales(size_t num_rows);
   void run_layer(const StepContext& step, int layer_idx);
@@ -35,6 +37,7 @@ class Decoder {
   Branch branch_of(const RoleWeights& weights, Role norm, Role post_norm) const;
   void show(const HiddenTap& tap, int layer, DevicePtr<const float> rows, int64_t num_rows);
   void show_final_norm(const StepContext& step, const HiddenTap& tap);
+  void compute_hidden(const StepContext& step, const Batch& batch, const StepOutput& output);
   void compute_logits(const StepContext& step, const Batch& batch, const StepOutput& output);
 
   const ModelConfig& config_;
