@@ -118,7 +118,7 @@ inline Status parse_toy_options(const boost::json::object& body, GenerationReque
 inline Status parse_toy_prompt(const Fields& fields, PromptSource& source) {
   const boost::json::array* messages = TRY(fields.array("messages"));
   if (messages != nullptr) {
-    Conversation conversation;
+    ChatPrompt conversation;
     conversation.variables = {{"messages", *messages}, {"add_generation_prompt", true}};
     source.param = "messages";
     source.items.emplace_back(std::move(conversation));

@@ -127,8 +127,7 @@ Result<std::string_view> chat_template_source(const ServingModel& model) {
                "use /v1/completions, or a chat-tuned model", "messages"};
 }
 
-Result<std::vector<int32_t>> encode_conversation(Conversation conversation,
-                                                 const ServingModel& model,
+Result<std::vector<int32_t>> encode_conversation(ChatPrompt conversation, const ServingModel& model,
                                                  const EncodeLimits& limits) {
   const std::string_view source = TRY(chat_template_source(model));
   boost::json::object& variables = conversation.variables;

@@ -15,7 +15,7 @@ namespace headrace {
 
 // Messages and what stands beside them, as chat templates read them: the variables of the template,
 // with "messages" (role, content, tool_calls ...), "tools", "documents", "add_generation_prompt".
-struct Conversation {
+struct ChatPrompt {
   boost::json::object variables;
   std::vector<std::string> required;  // of these, what must reach the prompt: "tools", "documents"
 };
@@ -27,8 +27,7 @@ Result<std::string_view> chat_template_source(const ServingModel& model);
 // arguments of calls are objects. kUnsupported: it has no place for the calls, or for a required
 // one: what the model would never see is refused, not dropped. Other errors: kInvalidArgument with
 // the template's reason, and those of Tokenizer::encode.
-Result<std::vector<int32_t>> encode_conversation(Conversation conversation,
-                                                 const ServingModel& model,
+Result<std::vector<int32_t>> encode_conversation(ChatPrompt conversation, const ServingModel& model,
                                                  const EncodeLimits& limits);
 
 }  // namespace headrace

@@ -43,7 +43,7 @@ class ConversationTest : public testing::Test {
   }
   // The prompt, or the error.
   std::string encode(std::string_view variables, std::vector<std::string> required = {}) {
-    Conversation conversation{parse_body(variables)->get_object(), std::move(required)};
+    ChatPrompt conversation{parse_body(variables)->get_object(), std::move(required)};
     const auto ids = encode_conversation(std::move(conversation), model_, {});
     if (!ids.ok()) return ids.error().param + ": " + ids.error().to_string();
     return bundle_.tokenizer->decode(*ids, true).value();

@@ -47,7 +47,7 @@ class PromptReader {
     return model_.text.encode_prompt(text, source_.add_special, limits_);
   }
   Result<PromptIds> ids_of(PromptIds& ids) const { return std::move(ids); }
-  Result<PromptIds> ids_of(Conversation& conversation) const {
+  Result<PromptIds> ids_of(ChatPrompt& conversation) const {
     return encode_conversation(std::move(conversation), model_, limits_);
   }
 

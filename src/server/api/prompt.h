@@ -33,7 +33,7 @@ struct Caller {
 using PromptText = std::string_view;  // of the body: it outlives the source
 using PromptIds = std::vector<int32_t>;
 
-using PromptItem = std::variant<PromptText, PromptIds, Conversation>;
+using PromptItem = std::variant<PromptText, PromptIds, ChatPrompt>;
 
 struct PromptSource {
   std::string param;  // the field that errors name: "prompt", "messages"

@@ -160,7 +160,7 @@ Status check_tool(const boost::json::value& tool, size_t tool_idx, IgnoredFields
 }
 
 // tools, unless the client says that none may be used. Calls are text: a forced one is refused.
-Status add_tools(const Fields& fields, Conversation& conversation, IgnoredFields& ignored) {
+Status add_tools(const Fields& fields, ChatPrompt& conversation, IgnoredFields& ignored) {
   const boost::json::value* choice = fields.find("tool_choice");
   const bool is_none = choice != nullptr && choice->is_string() && choice->get_string() == "none";
   const bool is_auto = choice == nullptr || (choice->is_string() && choice->get_string() == "auto");
@@ -206,7 +206,7 @@ Status add_variables(const Fields& fields, std::string_view source, boost::json:
   return {};
 }
 
-Status add_documents(const Fields& fields, Conversation& conversation) {
+Status add_documents(const Fields& fields, ChatPrompt& conversation) {
   const boost::json::array* documents = TRY(fields.array("documents"));
   if (documents == nullptr || documents->empty()) return {};
   conversation.variables["documents"] = *documents;
@@ -228,11 +228,11 @@ Status add_turn(const Fields& fields, boost::json::object& variables) {
 
 }  // namespace
 
-Result<Conversation> parse_conversation(const boost::json::object& body, const ServingModel& model,
-                                        IgnoredFields& ignored) {
+Result<ChatPrompt> parse_conversation(const boost::json::object& body, const ServingModel& model,
+                                      IgnoredFields& ignored) {
   const std::string_view source = TRY(chat_template_source(model));
   const Fields fields(body);
-  Conversation conversation;
+  ChatPrompt conversation;
   TRY(add_variables(fields, source, conversation.variables, ignored));
   TRY(add_documents(fields, conversation));
   TRY(add_turn(fields, conversation.variables));

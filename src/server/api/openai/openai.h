@@ -37,8 +37,8 @@ std::unique_ptr<AnswerRenderer> make_completion_renderer(const ServingModel& mod
 // The name by which the body asks for the model. kNotFound if it is not served here.
 Result<std::string> asked_model(const boost::json::object& body, const ServingModel& model);
 // "messages" (with tools and template variables) of a body. Also the chat form of /tokenize.
-Result<Conversation> parse_conversation(const boost::json::object& body, const ServingModel& model,
-                                        IgnoredFields& ignored);
+Result<ChatPrompt> parse_conversation(const boost::json::object& body, const ServingModel& model,
+                                      IgnoredFields& ignored);
 // The four forms of "prompt"; n: answers to each.
 Result<PromptSource> parse_prompts(const Fields& fields, const ServingModel& model, int n);
 // Token ids of the vocabulary; at most max_ids. Errors name `param`.
