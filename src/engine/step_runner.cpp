@@ -138,7 +138,9 @@ void StepRunner::run_rows() {
       row_failures_[i] = status.ok() ? std::string() : status.error().message;
     }
   };
-  backend_.run_on_team(std::min(std::ssize(samplers_), std::ssize(rows_)), work);
+  // Best tokens are there already: only rows of logits are worth bringing the team together.
+  const int64_t num_shares = std::max<int64_t>(1, std::ssize(logit_rows_));
+  backend_.run_on_team(std::min(std::ssize(samplers_), num_shares), work);
 }
 
 Status StepRunner::score_row(const RowWork& work, Sampler* sampler) {

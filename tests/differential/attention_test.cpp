@@ -204,6 +204,13 @@ std::vector<Case> all_cases() {
 
 // Lengths around blocks, steps and splits, and sequences of several splits with windows that begin
 // in one and end in another.
+// Of long cases one in so many runs: instrumented they take ten times as long.
+#if defined(__SANITIZE_ADDRESS__)
+constexpr int kLongStride = 3;
+#else
+constexpr int kLongStride = 1;
+#endif
+
 std::vector<Case> long_cases() {
   constexpr int64_t kSplit = cpu::kKvSplit;
   std::vector<Case> cases;
@@ -220,6 +227,7 @@ std::vector<Case> long_cases() {
        std::initializer_list<int64_t>{64, 65, 257, 512, kSplit - 1, kSplit + 44}) {
     cases.push_back({4, 1, 64, KvType::kBF16, 0, window, window % 2 == 1, kSplit + 344});
   }
+  std::erase_if(cases, [i = 0](const Case&) mutable { return i++ % kLongStride != 0; });
   return cases;
 }
 
@@ -289,7 +297,12 @@ int check_float64(const std::vector<Case>& cases, int64_t stride) {
 }
 
 TEST(Attention, MatchesFloat64) { EXPECT_GE(check_float64(all_cases(), 1), 60); }
-TEST(Attention, MatchesFloat64OverSplits) { EXPECT_GE(check_float64(long_cases(), 13), 25); }
+TEST(Attention, MatchesFloat64OverSplits) {
+  EXPECT_GE(check_float64(long_cases(), 13), 25 / kLongStride);
+}
+
+// Whole once and in chunks once is what the plain unit has time for.
+bool is_long(const Case& setup) { return setup.num_tokens > 256; }
 
 // Whole, in chunks of several sizes and token by token, on 1, 2 and 3 threads, on every unit of a
 // class: one result.
@@ -306,6 +319,7 @@ int check_bits(const std::vector<Case>& cases, const std::vector<int64_t>& chunk
         for (const int64_t chunk : chunks) {
           if (isa == "reference" && num_threads == 3) continue;  // slow
           if (isa == "reference" && chunk < 1000 && num_threads != 1) continue;
+          if (isa == "reference" && chunk != 100 && num_threads == 1 && is_long(setup)) continue;
           const auto out = run_chunks(*backend, setup, in, chunk);
           if (expected.empty()) expected = out;
           EXPECT_TRUE(same_bits(expected, out))
@@ -324,7 +338,7 @@ TEST(Attention, ChunksAndThreadsDoNotChangeBits) {
   EXPECT_GE(check_bits(all_cases(), {1000, 1, 7, 64}), 300);
 }
 TEST(Attention, ChunksAndThreadsDoNotChangeBitsOverSplits) {
-  EXPECT_GE(check_bits(long_cases(), {1000, 1, 100}), 150);
+  EXPECT_GE(check_bits(long_cases(), {1000, 1, 100}), 150 / kLongStride);
 }
 
 // Several sequences in one batch give what each gives alone.

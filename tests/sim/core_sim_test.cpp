@@ -62,8 +62,9 @@ class World {
         size_(choose_size()),
         rules_(choose_rules()),
         budget_(one_in(4) ? 20'000 : 100'000'000),
-        engine_(choose_options(), rules_, static_cast<size_t>(range(size_.max_sequences, 60)),
-                random_(), &digest_),
+        // Braces: draws are made from left to right by every compiler.
+        engine_{choose_options(), rules_, static_cast<size_t>(range(size_.max_sequences, 60)),
+                random_(), &digest_},
         means_(*means),
         model_{means->text, means->info, means->names, engine_.max_context()} {
     limits_.max_queued_bytes = static_cast<size_t>(range(20, 2000));
@@ -159,7 +160,8 @@ class World {
     request.ignore_eos = one_in(2);
     if (one_in(4))
       request.stop_ids = {static_cast<int32_t>(kFirstLetter + range(0, kNumLetters - 1))};
-    request.client = random_() % num_clients_ * (random_() % 2);
+    const uint64_t client = random_() % num_clients_;
+    request.client = client * (random_() % 2);
     if (one_in(4)) request.cache_domain.assign(random_() % 3, 'd');
     return request;
   }
