@@ -47,9 +47,15 @@ void RankSearch::begin_all(const float* values, const float* weights, float larg
   clear_steps();
   const uint16_t* bins = bins_.data();
   double* sums = step_weights_.data();
-  for (size_t id = 0; id < num_ids_; ++id) sums[id % kCopies * kSteps + bins[id]] += weights[id];
   uint32_t* numbers = step_counts_.data();
-  for (size_t id = 0; counts && id < num_ids_; ++id) ++numbers[id % kCopies * kSteps + bins[id]];
+  for (size_t id = 0; counts && id < num_ids_; ++id) {
+    const size_t step = id % kCopies * kSteps + bins[id];
+    sums[step] += weights[id];
+    ++numbers[step];
+  }
+  for (size_t id = 0; !counts && id < num_ids_; ++id) {
+    sums[id % kCopies * kSteps + bins[id]] += weights[id];
+  }
   fold(step_weights_, kSteps);
   fold(step_counts_, kSteps);
   std::copy_n(step_weights_.begin(), kSteps, all_weights_.begin());

@@ -156,6 +156,7 @@ template <bool kHeavy>
       if (found < max_ids) ids[found] = static_cast<int32_t>(i + lane);
       ++found;
     }
+    if (found > max_ids) break;
   }
   return found;
 }

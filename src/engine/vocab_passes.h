@@ -51,7 +51,8 @@ struct VocabBins {
 };
 void bin_vocab(const VocabBins& args);
 
-// Ids i with weights[i] >= limit, ascending, at most max_ids; returns how many there are in all.
+// Ids i with weights[i] >= limit, ascending, at most max_ids; returns how many there are, or
+// something above max_ids if there are more.
 size_t gather_heavy(const float* weights, size_t count, float limit, int32_t* ids, size_t max_ids);
 
 // The weight of one value, as weigh_vocab() over `count` of them gives it.
