@@ -162,6 +162,16 @@ struct KvPlane {
   int width = 0;
 };
 
+// A plane of a layer, or of a piece of its state: its part of block b starts at base + b *
+// block_stride, b from the table of its column among those of a span (model/cache_groups.h says
+// which block holds the state after a position).
+struct KvPlaneView {
+  KvPlane plane;
+  DevicePtr<std::byte> base;
+  size_t block_stride = 0;
+  int table = 0;
+};
+
 // The two planes, keys and values, of a layer that attention() reads.
 struct KvShape {
   KvType type = KvType::kBF16;

@@ -86,8 +86,11 @@ void place_layers(const CacheGroup& group, const std::vector<int>& columns,
     const auto layer_idx = static_cast<size_t>(group.layers[i].layer_idx);
     if (layer_idx >= places->size()) places->resize(layer_idx + 1);
     CachePlace& place = (*places)[layer_idx];
-    CHECK(place.column < 0, "layer {} is in two cache groups", layer_idx);
-    place = {first_column + columns[i], offset, group.policy, group.layers[i].planes};
+    const bool continues = i > 0 && group.layers[i - 1].layer_idx == group.layers[i].layer_idx &&
+                           group.policy == CachePolicy::kState;
+    CHECK(place.pieces.empty() || continues, "layer {} is in two cache groups", layer_idx);
+    place.policy = group.policy;
+    place.pieces.push_back({first_column + columns[i], offset, group.layers[i].planes});
   }
 }
 

@@ -25,7 +25,9 @@ namespace headrace {
 
 enum class CachePolicy : uint8_t { kFull, kWindow, kState };
 
-// One layer of the model, and what it keeps.
+// One layer of the model, and what it keeps. State may come in several pieces (of a head each,
+// say): entries with the same layer, one after the other. Pieces may lie in different columns, so
+// that a large state does not make every block as large.
 struct CacheLayer {
   int layer_idx = 0;
   std::vector<KvPlane> planes;
@@ -49,12 +51,17 @@ struct CacheRule {
 // The most blocks that a sequence of num_tokens, computed at most max_chunk at once, ever holds.
 int64_t most_blocks(const std::vector<CacheRule>& rules, int64_t num_tokens, int64_t max_chunk);
 
-// Where the planes of a layer lie in each block of a column, one behind the other.
-struct CachePlace {
-  int column = -1;  // -1: the layer keeps nothing
+// Where planes lie in each block of a column, one behind the other.
+struct CachePiece {
+  int column = 0;
   size_t offset = 0;
-  CachePolicy policy = CachePolicy::kFull;
   std::vector<KvPlane> planes;
+};
+
+// What a layer keeps: one piece, or several of state.
+struct CachePlace {
+  CachePolicy policy = CachePolicy::kFull;
+  std::vector<CachePiece> pieces;  // none: the layer keeps nothing
 };
 
 struct CacheLayout {

@@ -13,7 +13,7 @@ using testing::reference_backend;
 
 std::vector<int> columns_of(const CacheLayout& layout) {
   std::vector<int> columns;
-  for (const CachePlace& place : layout.places) columns.push_back(place.column);
+  for (const CachePlace& place : layout.places) columns.push_back(place.pieces.at(0).column);
   return columns;
 }
 
@@ -24,7 +24,8 @@ TEST(CacheGroups, OneGroupIsOneColumnWithAllLayers) {
   const CacheLayout layout = plan_cache({group}, *backend);
   EXPECT_EQ(layout.num_columns, 1);
   EXPECT_EQ(layout.block_bytes, 30 * backend->kv_layer_bytes({KvType::kBF16, 3, 64}));
-  EXPECT_EQ(layout.places[29].offset, 29 * backend->kv_layer_bytes({KvType::kBF16, 3, 64}));
+  EXPECT_EQ(layout.places[29].pieces.at(0).offset,
+            29 * backend->kv_layer_bytes({KvType::kBF16, 3, 64}));
   EXPECT_EQ(layout.bytes_for(8192, 512), 512 * layout.block_bytes);
 }
 
@@ -90,13 +91,15 @@ TEST(CacheGroups, MixedModelsFitTheirBlocks) {
   const CacheLayout layout = plan_cache(groups, *backend);
   std::vector<size_t> ends(static_cast<size_t>(layout.num_columns), 0);
   for (const CachePlace& place : layout.places) {
-    size_t& end = ends.at(static_cast<size_t>(place.column));
-    EXPECT_EQ(place.offset, end);
-    EXPECT_EQ(place.offset % 64, 0u);
-    for (const KvPlane& plane : place.planes)
-      end += cache_plane_bytes(plane, place.policy, *backend);
-    end = (end + 63) / 64 * 64;
-    EXPECT_LE(end, layout.block_bytes);
+    for (const CachePiece& piece : place.pieces) {
+      size_t& end = ends.at(static_cast<size_t>(piece.column));
+      EXPECT_EQ(piece.offset, end);
+      EXPECT_EQ(piece.offset % 64, 0u);
+      for (const KvPlane& plane : piece.planes)
+        end += cache_plane_bytes(plane, place.policy, *backend);
+      end = (end + 63) / 64 * 64;
+      EXPECT_LE(end, layout.block_bytes);
+    }
   }
   EXPECT_EQ(*std::max_element(ends.begin(), ends.end()), layout.block_bytes);
   EXPECT_EQ(cache_plane_bytes({"state", KvType::kF32, 4, 1024}, CachePolicy::kState, *backend),
@@ -104,6 +107,32 @@ TEST(CacheGroups, MixedModelsFitTheirBlocks) {
   int num_columns = 0;
   for (const CacheRule& rule : layout.rules) num_columns += rule.num_columns;
   EXPECT_EQ(num_columns, layout.num_columns);
+}
+
+// Three layers of four, with state of 2 MiB in 32 pieces beside keys and values of 32 KiB a block:
+// the pieces spread over columns, and a block is not as large as a state.
+TEST(CacheGroups, StateInPiecesDoesNotMakeBlocksLarge) {
+  const auto backend = reference_backend();
+  std::vector<CacheGroup> groups(2);
+  groups[1].policy = CachePolicy::kState;
+  groups[1].snapshot_blocks = 64;
+  for (int i = 0; i < 24; ++i) {
+    if (i % 4 == 3) {
+      groups[0].layers.push_back({i, keys_and_values(KvType::kBF16, 2, 256)});
+      continue;
+    }
+    groups[1].layers.push_back({i, {{"taps", KvType::kF32, 3, 8192}}});
+    for (int head = 0; head < 32; ++head) {
+      groups[1].layers.push_back({i, {{"state", KvType::kF32, 1, 128 * 128}}});
+    }
+  }
+  const CacheLayout layout = plan_cache(groups, *backend);
+  ASSERT_EQ(layout.places.size(), 24u);
+  EXPECT_EQ(layout.places[0].pieces.size(), 33u);
+  EXPECT_EQ(layout.places[3].pieces.size(), 1u);
+  const size_t attention = 6 * backend->kv_layer_bytes({KvType::kBF16, 2, 256});
+  const size_t state = size_t{18} * (3 * 8192 + 32 * 128 * 128) * sizeof(float);
+  EXPECT_LE(layout.bytes_for(8192, 1), (attention * 512 + 2 * state) * 108 / 100);
 }
 
 TEST(CacheGroups, MostBlocksOfEachPolicy) {

@@ -17,24 +17,26 @@ Result<KvStore> KvStore::create(Backend& backend, const CacheLayout& layout, int
         "least 1 and the total must fit in memory",
         num_blocks, store.block_bytes_);
   }
-  for (const CachePlace& place : layout.places) {
-    Layer& layer = store.layers_.emplace_back();
-    layer.column = place.column;
-    size_t offset = place.offset;
-    for (const KvPlane& plane : place.planes) {
-      layer.planes.push_back({plane, offset});
-      offset += cache_plane_bytes(plane, place.policy, backend);
-    }
-  }
   store.num_blocks_ = num_blocks;
   store.backend_ = &backend;
   store.memory_ = TRY(backend.allocate(total, MemoryUse::kKv));
+  for (const CachePlace& place : layout.places) {
+    Layer& layer = store.layers_.emplace_back();
+    layer.policy = place.policy;
+    for (const CachePiece& piece : place.pieces) {
+      DevicePtr<std::byte> base = store.block(0) + static_cast<ptrdiff_t>(piece.offset);
+      for (const KvPlane& plane : piece.planes) {
+        layer.planes.push_back({plane, base, store.block_bytes_, piece.column});
+        base += static_cast<ptrdiff_t>(cache_plane_bytes(plane, place.policy, backend));
+      }
+    }
+  }
   return store;
 }
 
 const KvStore::Layer& KvStore::at(int layer_idx) const {
   const auto idx = static_cast<size_t>(layer_idx);
-  CHECK(idx < layers_.size() && layers_[idx].column >= 0, "layer {} keeps nothing", layer_idx);
+  CHECK(idx < layers_.size() && !layers_[idx].planes.empty(), "layer {} keeps nothing", layer_idx);
   return layers_[idx];
 }
 
@@ -47,25 +49,27 @@ KvLayer KvStore::layer(int layer_idx) {
       keys.type == values.type && keys.num_heads == values.num_heads && keys.width == values.width,
       "keys and values of layer {} differ", layer_idx);
   return {{keys.type, keys.num_heads, keys.width},
-          at_offset(layer.planes[0].offset),
+          layer.planes[0].base,
           block_bytes_,
-          layer.column};
+          layer.planes[0].table};
 }
 
 KvPlaneView KvStore::plane(int layer_idx, int plane_idx) {
   const Layer& layer = at(layer_idx);
   const auto idx = static_cast<size_t>(plane_idx);
   CHECK(idx < layer.planes.size(), "plane {} of {}", plane_idx, layer.planes.size());
-  return {layer.planes[idx].plane, at_offset(layer.planes[idx].offset), block_bytes_, layer.column};
+  return layer.planes[idx];
 }
 
-DevicePtr<std::byte> KvStore::at_offset(size_t offset) {
-  return memory_.data() + static_cast<ptrdiff_t>(offset);
+std::span<const KvPlaneView> KvStore::state(int layer_idx) const {
+  const Layer& layer = at(layer_idx);
+  CHECK(layer.policy == CachePolicy::kState, "layer {} has no state", layer_idx);
+  return layer.planes;
 }
 
 DevicePtr<std::byte> KvStore::block(int32_t block_id) {
   CHECK(block_id >= 0 && block_id < num_blocks_, "block {} of {}", block_id, num_blocks_);
-  return at_offset(static_cast<size_t>(block_id) * block_bytes_);
+  return memory_.data() + static_cast<ptrdiff_t>(static_cast<size_t>(block_id) * block_bytes_);
 }
 
 void KvStore::copy_block(int32_t from, int32_t to) {

@@ -15,15 +15,6 @@
 
 namespace headrace {
 
-// A plane of a layer: its part of block b starts at base + b * block_stride, b from the table of
-// its column.
-struct KvPlaneView {
-  KvPlane plane;
-  DevicePtr<std::byte> base;
-  size_t block_stride = 0;
-  int table = 0;
-};
-
 class KvStore {
  public:
   // kExhausted when memory is short. The backend outlives the store.
@@ -32,6 +23,8 @@ class KvStore {
   // A layer whose planes are keys and values of one shape.
   KvLayer layer(int layer_idx);
   KvPlaneView plane(int layer_idx, int plane_idx);
+  // All planes of a layer with state, piece by piece; good as long as the store.
+  std::span<const KvPlaneView> state(int layer_idx) const;
   int64_t num_blocks() const { return num_blocks_; }
   int num_columns() const { return num_columns_; }
   size_t num_bytes() const { return memory_.size(); }
@@ -41,16 +34,11 @@ class KvStore {
   void zero_block(int32_t block_id);
 
  private:
-  struct Plane {
-    KvPlane plane;
-    size_t offset = 0;
-  };
   struct Layer {
-    int column = -1;
-    std::vector<Plane> planes;
+    CachePolicy policy = CachePolicy::kFull;
+    std::vector<KvPlaneView> planes;
   };
   const Layer& at(int layer_idx) const;
-  DevicePtr<std::byte> at_offset(size_t offset);
   DevicePtr<std::byte> block(int32_t block_id);
 
   Backend* backend_ = nullptr;

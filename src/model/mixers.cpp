@@ -1,62 +1,56 @@
 #include "model/mixers.h"
 
+#include <algorithm>
+
+#include "model/mixer_kinds.h"
+
 namespace headrace {
 namespace {
 
-// Softmax attention over the layer's KV cache.
-void run_attention(const StepContext& step, int layer_idx, const RoleWeights& weights,
-                   const Branch& branch) {
-  const ModelConfig& config = step.config;
-  const LayerConfig& layer = config.layers[static_cast<size_t>(layer_idx)];
-  Workspace& workspace = step.workspace;
-  const KvLayer kv = step.kv.layer(layer_idx);
+// Blocks from one snapshot of state to the next, besides that at the end of a prompt.
+constexpr int64_t kSnapshotBlocks = 64;
 
-  QkvArgs qkv;
-  qkv.q_out = workspace.q;
-  qkv.num_rows = step.num_rows;
-  qkv.num_heads = layer.num_attention_heads;
-  qkv.kv = kv;
-  qkv.step = step.geometry;
-  qkv.qk_norm = layer.qk_norm;
-  qkv.q_norm_weight = weights.vector(Role::kQNorm);
-  qkv.k_norm_weight = weights.vector(Role::kKNorm);
-  qkv.norm_eps = config.norm_eps;
-  if (layer.rope_idx >= 0) {
-    const auto rope_idx = static_cast<size_t>(layer.rope_idx);
-    qkv.pairing = config.ropes[rope_idx].pairing;
-    qkv.rope_dims = config.ropes[rope_idx].rope_dims;
-    qkv.rope_cos = workspace.ropes[rope_idx].cos;
-    qkv.rope_sin = workspace.ropes[rope_idx].sin;
+struct MixerFunctions {
+  MixerKind kind;
+  void (*run)(const StepContext&, int layer_idx, const RoleWeights&, const Branch&);
+  KeptState (*keep)(const ModelConfig&, const LayerConfig&, KvType);
+};
+constexpr MixerFunctions kFunctions[] = {{MixerKind::kAttention, run_attention, keep_attention}};
+
+const MixerFunctions& functions_of(const LayerConfig& layer) {
+  for (const MixerFunctions& functions : kFunctions) {
+    if (functions.kind == layer.mixer) return functions;
   }
-  if (config.query_position_beta != 0) qkv.q_row_scale = workspace.q_row_scale;
-  step.backend.qkv_linear(weights.weight(Role::kQkv), branch.input, weights.vector(Role::kQkv),
-                          workspace.qkv, qkv);
-
-  AttentionArgs attention;
-  attention.q = workspace.q;
-  attention.out = workspace.attended;
-  attention.num_heads = layer.num_attention_heads;
-  attention.kv = kv;
-  attention.step = step.geometry;
-  attention.scale = layer.attention_scale;
-  attention.softcap = layer.attention_softcap;
-  attention.window = layer.sliding_window;
-  attention.sinks = weights.vector(Role::kSinks);
-  step.backend.attention(attention);
-
-  step.backend.linear(weights.weight(Role::kAttentionOut), workspace.attended, step.num_rows,
-                      branch.with_bias(weights.vector(Role::kAttentionOut)), branch.out);
+  CHECK(false, "mixer {}", static_cast<int>(layer.mixer));
 }
 
-using RunMixer = void (*)(const StepContext&, int layer_idx, const RoleWeights&, const Branch&);
-constexpr RunMixer kRun[] = {run_attention};  // by MixerKind
+CacheGroup& group_for(const KeptState& kept, std::vector<CacheGroup>* groups) {
+  const auto found = std::find_if(groups->begin(), groups->end(), [&](const CacheGroup& group) {
+    return group.policy == kept.policy && group.window == kept.window;
+  });
+  if (found != groups->end()) return *found;
+  const int64_t snapshots = kept.policy == CachePolicy::kState ? kSnapshotBlocks : 0;
+  return groups->emplace_back(CacheGroup{{}, kept.policy, kept.window, snapshots});
+}
 
 }  // namespace
 
 void run_mixer(const StepContext& step, int layer_idx, const RoleWeights& weights,
                const Branch& branch) {
   const LayerConfig& layer = step.config.layers[static_cast<size_t>(layer_idx)];
-  kRun[static_cast<size_t>(layer.mixer)](step, layer_idx, weights, branch);
+  functions_of(layer).run(step, layer_idx, weights, branch);
+}
+
+std::vector<CacheGroup> cache_groups_of(const ModelConfig& config, KvType type) {
+  std::vector<CacheGroup> groups;
+  for (int i = 0; i < config.num_layers(); ++i) {
+    const LayerConfig& layer = config.layers[static_cast<size_t>(i)];
+    KeptState kept = functions_of(layer).keep(config, layer, type);
+    for (std::vector<KvPlane>& planes : kept.pieces) {
+      group_for(kept, &groups).layers.push_back({i, std::move(planes)});
+    }
+  }
+  return groups;
 }
 
 }  // namespace headrace

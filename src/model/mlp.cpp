@@ -1,74 +1,26 @@
 #include "model/mlp.h"
 
+#include "model/mlp_kinds.h"
+
 namespace headrace {
 namespace {
 
-// W_down(act(W_gate x) * W_up x).
-void run_dense(const StepContext& step, int /*layer_idx*/, const RoleWeights& weights,
-               const Branch& branch) {
-  step.backend.gated_linear(weights.weight(Role::kGateUp), branch.input, step.num_rows,
-                            step.config.activation, weights.vector(Role::kGateUp),
-                            step.workspace.mlp);
-  step.backend.linear(weights.weight(Role::kDown), step.workspace.mlp, step.num_rows,
-                      branch.with_bias(weights.vector(Role::kDown)), branch.out);
-}
-
-// The rows that the branch works on, normed for all who read them.
-DevicePtr<const float> normed_rows(const StepContext& step, const Input& input) {
-  if (!input.norm.weight) return input.x;
-  step.backend.norm(NormArgs{.kind = input.norm.kind,
-                             .x = input.x,
-                             .weight = input.norm.weight,
-                             .out = input.normed,
-                             .num_rows = step.num_rows,
-                             .width = step.config.hidden_size,
-                             .eps = input.norm.eps});
-  return input.normed;
-}
-
-// Of each token the experts that its router's scores are largest for; their sum, weighted.
-void run_experts(const StepContext& step, int layer_idx, const RoleWeights& weights,
-                 const Branch& branch) {
-  const LayerConfig& layer = step.config.layers[static_cast<size_t>(layer_idx)];
-  const ExpertRoom room(step.config, layer, step.num_rows);
-  const auto floats = [&](int64_t start) { return step.workspace.mlp + start; };
-  const auto integers = [&](int64_t start) { return floats(start).cast<int32_t>(); };
-  const DevicePtr<const float> x = normed_rows(step, branch.input);
-  step.backend.linear(weights.weight(Role::kRouter), x, step.num_rows, {}, floats(room.logits));
-  const Routing routing{.num_rows = step.num_rows,
-                        .num_experts = layer.num_experts,
-                        .num_chosen = layer.num_experts_per_token,
-                        .experts = integers(room.experts),
-                        .weights = floats(room.weights),
-                        .slots = integers(room.slots),
-                        .rows = integers(room.rows),
-                        .first_slot = integers(room.first_slot)};
-  step.backend.route({.logits = floats(room.logits),
-                      .normalise = layer.norm_topk_prob,
-                      .scale = layer.routed_scaling_factor,
-                      .routing = routing});
-  step.backend.experts({.gate_up = &weights.weight(Role::kExpertGateUp),
-                        .down = &weights.weight(Role::kExpertDown),
-                        .x = x,
-                        .routing = routing,
-                        .activation = step.config.activation,
-                        .slot_inputs = floats(room.slot_inputs),
-                        .slot_activations = floats(room.slot_activations),
-                        .slot_outputs = floats(room.slot_outputs),
-                        .mixed = floats(room.mixed),
-                        .epilogue = branch.epilogue,
-                        .out = branch.out});
-}
-
-using RunMlp = void (*)(const StepContext&, int layer_idx, const RoleWeights&, const Branch&);
-constexpr RunMlp kRun[] = {run_dense, run_experts};  // by MlpKind
+struct MlpFunction {
+  MlpKind kind;
+  void (*run)(const StepContext&, int layer_idx, const RoleWeights&, const Branch&);
+};
+constexpr MlpFunction kFunctions[] = {{MlpKind::kDense, run_dense},
+                                      {MlpKind::kExperts, run_experts}};
 
 }  // namespace
 
 void run_mlp(const StepContext& step, int layer_idx, const RoleWeights& weights,
              const Branch& branch) {
   const LayerConfig& layer = step.config.layers[static_cast<size_t>(layer_idx)];
-  kRun[static_cast<size_t>(layer.mlp)](step, layer_idx, weights, branch);
+  for (const MlpFunction& function : kFunctions) {
+    if (function.kind == layer.mlp) return function.run(step, layer_idx, weights, branch);
+  }
+  CHECK(false, "MLP {}", static_cast<int>(layer.mlp));
 }
 
 }  // namespace headrace

@@ -7,34 +7,12 @@
 #include "model/config/check_config.h"
 #include "model/config/config_files.h"
 #include "model/decoder.h"
+#include "model/mixers.h"
 #include "model/weights.h"
 #include "model/workspace.h"
 
 namespace headrace {
 namespace {
-
-// What the layers of a decoder keep: keys and values, those with equal windows in one group. A
-// window that no context fills is full attention.
-std::vector<CacheGroup> cache_groups_of(const ModelConfig& config, KvType type) {
-  std::vector<CacheGroup> groups;
-  for (int i = 0; i < config.num_layers(); ++i) {
-    const LayerConfig& layer = config.layers[static_cast<size_t>(i)];
-    const int64_t longest = config.max_position_embeddings;
-    const bool is_full = longest > 0 && layer.sliding_window >= longest;
-    const int64_t window = is_full ? 0 : layer.sliding_window;
-    auto group = std::find_if(groups.begin(), groups.end(),
-                              [window](const CacheGroup& other) { return other.window == window; });
-    if (group == groups.end()) {
-      group = groups.emplace(groups.end());
-      group->policy = window > 0 ? CachePolicy::kWindow : CachePolicy::kFull;
-      group->window = window;
-    }
-    group->layers.push_back({i,
-                             {{"keys", type, layer.num_key_value_heads, layer.head_dim},
-                              {"values", type, layer.num_key_value_heads, layer.head_dim}}});
-  }
-  return groups;
-}
 
 constexpr size_t kOtherBytes = size_t{48} << 20;
 constexpr size_t kBytesPerToken = 400;  // of a tokenizer, per token of its vocabulary

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "checkpoint/quantisation.h"
 #include "checkpoint/weight_rows.h"
+#include "model/config/families.h"
 #include "model/weights.h"
 
 namespace headrace {

@@ -1,5 +1,7 @@
 #include "model/weights.h"
 
+#include "model/config/families.h"
+
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

@@ -27,6 +27,16 @@ Widths widths_of(const ModelConfig& config) {
   return widths;
 }
 
+// What the mixer of any layer needs.
+size_t mixer_floats(const ModelConfig& config, int64_t num_rows) {
+  int64_t most = 0;
+  for (const LayerConfig& layer : config.layers) {
+    const MixerRow& row = mixer_row(layer.mixer);
+    if (row.room != nullptr) most = std::max(most, row.room(config, layer, num_rows));
+  }
+  return static_cast<size_t>(most);
+}
+
 // What the MLP of any layer needs.
 size_t mlp_floats(const ModelConfig& config, int64_t num_rows) {
   int64_t most = 0;
@@ -64,6 +74,7 @@ void carve(const ModelConfig& config, const ModelOptions& options, Carver& carve
   workspace->qkv = carver.floats(rows * widths.qkv);
   workspace->q = carver.floats(rows * widths.q);
   workspace->attended = carver.floats(rows * widths.q);
+  workspace->mixer = carver.floats(mixer_floats(config, options.max_batch_tokens));
   workspace->mlp = carver.floats(mlp_floats(config, options.max_batch_tokens));
   workspace->q_row_scale = carver.floats(rows);
   workspace->logit_rows =

@@ -27,6 +27,7 @@ struct Workspace {
   DevicePtr<float> qkv;       // [M, (heads + 2 kv heads) * head_dim], widest layer
   DevicePtr<float> q;         // [M, heads * head_dim]
   DevicePtr<float> attended;  // [M, heads * head_dim]
+  DevicePtr<float> mixer;     // room of a mixer of another kind than attention (MixerRow::room)
   DevicePtr<float> mlp;  // room of the MLP (MlpRow::room); of a dense one [M, intermediate_size]
   DevicePtr<float> q_row_scale;  // [M]
   DevicePtr<float> logit_rows;   // [max_logit_rows, hidden_size]

@@ -9,6 +9,7 @@
 #include "model/config/check_config.h"
 #include "model/config/config_files.h"
 #include "model/config/families.h"
+#include "model/config/gguf_keys.h"
 #include "model/config/rope_config.h"
 
 namespace headrace {
@@ -20,7 +21,7 @@ class GgufReader {
       : family_(family),
         checkpoint_(checkpoint),
         metadata_(checkpoint.metadata()),
-        prefix_(std::string(family.gguf.architecture) + ".") {}
+        keys_(checkpoint.metadata(), family.gguf.architecture) {}
 
   Result<ModelConfig> read() {
     TRY(read_sizes());
@@ -33,13 +34,6 @@ class GgufReader {
   }
 
  private:
-  std::string key(std::string_view name) const { return prefix_ + std::string(name); }
-  Result<int64_t> integer(std::string_view name, std::optional<int64_t> fallback = {}) const;
-  double number(std::string_view name, double fallback) const {
-    return metadata_.number(key(name)).value_or(fallback);
-  }
-  Result<std::vector<int64_t>> per_layer(std::string_view name,
-                                         std::optional<int64_t> fallback = {}) const;
   Result<std::vector<float>> factors(std::string_view name) const;
   Status read_sizes();
   Status read_head_sizes();
@@ -52,53 +46,23 @@ class GgufReader {
   const Family& family_;
   const Checkpoint& checkpoint_;
   const Metadata& metadata_;
-  std::string prefix_;
+  GgufKeys keys_;
   ModelConfig config_;
   int64_t window_ = 0;
 };
 
-Result<int64_t> GgufReader::integer(std::string_view name, std::optional<int64_t> fallback) const {
-  if (const auto value = metadata_.integer(key(name))) return *value;
-  if (metadata_.has(key(name))) {
-    return make_error(ErrorCode::kInvalidArgument, "GGUF key {} must be a whole number", key(name));
-  }
-  if (fallback) return *fallback;
-  return make_error(ErrorCode::kNotFound, "the GGUF file has no key {}, which is needed",
-                    key(name));
-}
-
-// A scalar for all layers, or an array with one entry per layer.
-Result<std::vector<int64_t>> GgufReader::per_layer(std::string_view name,
-                                                   std::optional<int64_t> fallback) const {
-  const auto num_layers = config_.layers.size();
-  if (!metadata_.has(key(name))) {
-    if (fallback) return std::vector<int64_t>(num_layers, *fallback);
-    return make_error(ErrorCode::kNotFound, "the GGUF file has no key {}, which is needed",
-                      key(name));
-  }
-  auto values = metadata_.integers(key(name));
-  if (values && values->size() == 1) return std::vector<int64_t>(num_layers, values->front());
-  if (values && values->size() >= num_layers) {
-    values->resize(num_layers);
-    return *std::move(values);
-  }
-  return make_error(ErrorCode::kInvalidArgument,
-                    "GGUF key {} must be a whole number or an array of {} of them", key(name),
-                    num_layers);
-}
-
 Status GgufReader::read_sizes() {
-  config_.hidden_size = TRY(integer("embedding_length"));
+  config_.hidden_size = TRY(keys_.integer("embedding_length"));
   config_.max_position_embeddings =
-      TRY(integer("context_length", family_.defaults.max_position_embeddings));
+      TRY(keys_.integer("context_length", family_.defaults.max_position_embeddings));
   // Prediction heads are appended as layers; they are not run.
-  const int64_t appended = TRY(integer("nextn_predict_layers", 0));
-  const int64_t num_blocks = TRY(integer("block_count"));
+  const int64_t appended = TRY(keys_.integer("nextn_predict_layers", 0));
+  const int64_t num_blocks = TRY(keys_.integer("block_count"));
   if (num_blocks < 1 || num_blocks > 10'000 || appended < 0 || appended >= num_blocks) {
     return make_error(
         ErrorCode::kInvalidArgument,
         "GGUF key {} is {} with {} of them appended, but 1 to 10000 layers are needed",
-        key("block_count"), num_blocks, appended);
+        keys_.name("block_count"), num_blocks, appended);
   }
   const int64_t num_layers = num_blocks - appended;
   config_.layers.resize(static_cast<size_t>(num_layers));
@@ -112,17 +76,20 @@ Status GgufReader::read_sizes() {
 }
 
 Status GgufReader::read_head_sizes() {
-  const std::vector<int64_t> heads = TRY(per_layer("attention.head_count"));
-  const std::vector<int64_t> kv_heads = TRY(per_layer("attention.head_count_kv", -1));
-  const std::vector<int64_t> widths = TRY(per_layer("feed_forward_length"));
+  const std::vector<int64_t> heads =
+      TRY(keys_.per_layer("attention.head_count", config_.layers.size()));
+  const std::vector<int64_t> kv_heads =
+      TRY(keys_.per_layer("attention.head_count_kv", config_.layers.size(), -1));
+  const std::vector<int64_t> widths =
+      TRY(keys_.per_layer("feed_forward_length", config_.layers.size()));
   if (heads.front() < 1 || heads.front() > 4096) {
     return make_error(ErrorCode::kInvalidArgument,
                       "GGUF key {} is {}, but must be between 1 and 4096",
-                      key("attention.head_count"), heads.front());
+                      keys_.name("attention.head_count"), heads.front());
   }
   const int64_t head_dim =
-      TRY(integer("attention.key_length", config_.hidden_size / heads.front()));
-  const int64_t value_dim = TRY(integer("attention.value_length", head_dim));
+      TRY(keys_.integer("attention.key_length", config_.hidden_size / heads.front()));
+  const int64_t value_dim = TRY(keys_.integer("attention.value_length", head_dim));
   if (value_dim != head_dim || head_dim < 1 || head_dim > 4096) {
     return make_error(
         ErrorCode::kUnsupported,
@@ -151,8 +118,8 @@ void GgufReader::read_numerics() {
   config_.norm = family_.norm;
   const bool rms = family_.norm == NormKind::kRms;
   config_.norm_eps = static_cast<float>(
-      number(rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon",
-             family_.defaults.eps));
+      keys_.number(rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon",
+                   family_.defaults.eps));
   for (LayerConfig& layer : config_.layers) layer.qk_norm = family_.qk_norm;
   config_.pre_norms = family_.block->pre_norms;
   config_.post_norms = family_.block->post_norms;
@@ -168,23 +135,23 @@ void GgufReader::read_scales() {
   const LayerConfig& layer = config_.layers.front();
   const auto hidden = static_cast<double>(config_.hidden_size);
   double embedding = scale.embedding_sqrt_hidden ? std::sqrt(hidden) : 1;
-  if (!scale.embedding_key.empty()) embedding = number("embedding_scale", 1);
+  if (!scale.embedding_key.empty()) embedding = keys_.number("embedding_scale", 1);
   config_.embedding_scale = static_cast<float>(embedding);
   if (!scale.residual_key.empty()) {
-    config_.residual_scale = static_cast<float>(number("residual_scale", 1));
+    config_.residual_scale = static_cast<float>(keys_.number("residual_scale", 1));
   }
   double attention = 1 / std::sqrt(static_cast<double>(layer.head_dim));
   if (config_.num_layers() == family_.gguf.wide_scale_layers) {
     attention = 1 / std::sqrt(hidden / layer.num_attention_heads);
   }
-  attention = number("attention.scale", attention);
+  attention = keys_.number("attention.scale", attention);
   if (!scale.logit_key.empty()) {
-    const double logit = number("logit_scale", scale.logit_scale);
+    const double logit = keys_.number("logit_scale", scale.logit_scale);
     config_.logit_scale = static_cast<float>(scale.logit_divides ? 1 / logit : logit);
   }
   double softcap = 0;
   if (scale.attention_softcap > 0) {
-    softcap = number("attn_logit_softcapping", scale.attention_softcap);
+    softcap = keys_.number("attn_logit_softcapping", scale.attention_softcap);
   }
   for (LayerConfig& each : config_.layers) {
     each.attention_scale = static_cast<float>(attention);
@@ -192,7 +159,7 @@ void GgufReader::read_scales() {
   }
   if (scale.logit_softcap_read) {
     config_.logit_softcap =
-        static_cast<float>(number("final_logit_softcapping", scale.logit_softcap));
+        static_cast<float>(keys_.number("final_logit_softcapping", scale.logit_softcap));
   }
 }
 
@@ -201,12 +168,13 @@ Status GgufReader::read_windows() {
   const GgufRow& gguf = family_.gguf;
   if (row.rule == WindowRule::kNone) return {};
   const bool deep = gguf.window_layers == 0 || config_.num_layers() == gguf.window_layers;
-  window_ = TRY(integer("attention.sliding_window", gguf.default_window && deep ? row.window : 0));
+  window_ =
+      TRY(keys_.integer("attention.sliding_window", gguf.default_window && deep ? row.window : 0));
   if (window_ <= 0) return {};
   // The period is a number, the row's own, or spelled out as one flag per layer.
   int64_t period = row.period;
   std::vector<int64_t> flags;
-  if (const auto pattern = metadata_.integers(key("attention.sliding_window_pattern"))) {
+  if (const auto pattern = metadata_.integers(keys_.name("attention.sliding_window_pattern"))) {
     if (pattern->size() == 1) {
       period = pattern->front();
     } else if (pattern->size() >= config_.layers.size()) {
@@ -240,43 +208,43 @@ Result<std::vector<float>> GgufReader::factors(std::string_view name) const {
 Result<RopeConfig> GgufReader::read_rope() {
   RopeConfig rope;
   rope.pairing = family_.rope.pairing;
-  const auto sections = metadata_.integers(key("rope.dimension_sections"));
+  const auto sections = metadata_.integers(keys_.name("rope.dimension_sections"));
   const bool has_sections =
       sections && std::any_of(sections->begin(), sections->end(), [](int64_t n) { return n != 0; });
   if (has_sections && family_.gguf.sections_mean_half) rope.pairing = RopePairing::kHalf;
   const int head_dim = config_.layers.front().head_dim;
   rope.rope_dims = static_cast<int>(
-      std::clamp<int64_t>(TRY(integer("rope.dimension_count", head_dim)), 0, 1 << 20));
+      std::clamp<int64_t>(TRY(keys_.integer("rope.dimension_count", head_dim)), 0, 1 << 20));
   if (family_.gguf.permuted && (rope.rope_dims != head_dim || head_dim % 2 != 0)) {
     return make_error(ErrorCode::kUnsupported,
                       "GGUF key {} is {}, but {} files need the even head size, which is {}",
-                      key("rope.dimension_count"), rope.rope_dims, family_.gguf.architecture,
+                      keys_.name("rope.dimension_count"), rope.rope_dims, family_.gguf.architecture,
                       head_dim);
   }
-  rope.rope_theta = number("rope.freq_base", 1e4);
-  rope.factor = number("rope.scaling.factor", number("rope.scale_linear", 1));
+  rope.rope_theta = keys_.number("rope.freq_base", 1e4);
+  rope.factor = keys_.number("rope.scaling.factor", keys_.number("rope.scale_linear", 1));
   if (rope.factor == 0) rope.factor = 1;
-  const std::string_view type =
-      metadata_.text(key("rope.scaling.type")).value_or(rope.factor == 1 ? "none" : "linear");
+  const std::string_view type = metadata_.text(keys_.name("rope.scaling.type"))
+                                    .value_or(rope.factor == 1 ? "none" : "linear");
   rope.type = TRY(rope_type_named(type));
   if (rope.type == RopeType::kDefault) rope.factor = 1;
   rope.max_position_embeddings = config_.max_position_embeddings;
   rope.original_max_position_embeddings =
-      TRY(integer("rope.scaling.original_context_length", config_.max_position_embeddings));
-  rope.beta_fast = number("rope.scaling.yarn_beta_fast", 32);
-  rope.beta_slow = number("rope.scaling.yarn_beta_slow", 1);
+      TRY(keys_.integer("rope.scaling.original_context_length", config_.max_position_embeddings));
+  rope.beta_fast = keys_.number("rope.scaling.yarn_beta_fast", 32);
+  rope.beta_slow = keys_.number("rope.scaling.yarn_beta_slow", 1);
   rope.frequency_divisor = TRY(factors("rope_freqs.weight"));
   rope.short_factor = TRY(factors("rope_factors_short.weight"));
   rope.long_factor = TRY(factors("rope_factors_long.weight"));
   RopeMscale mscale;
   if (!rope.long_factor.empty()) {
     rope.type = RopeType::kLongrope;
-    mscale.attention_factor = number("rope.scaling.attn_factor", 0);
+    mscale.attention_factor = keys_.number("rope.scaling.attn_factor", 0);
     rope.factor = static_cast<double>(config_.max_position_embeddings) /
                   static_cast<double>(std::max<int64_t>(rope.original_max_position_embeddings, 1));
   } else {
-    mscale.attention_factor = number("rope.scaling.yarn_attn_factor", 0);
-    mscale.mscale_all_dim = number("rope.scaling.yarn_log_multiplier", 0);
+    mscale.attention_factor = keys_.number("rope.scaling.yarn_attn_factor", 0);
+    mscale.mscale_all_dim = keys_.number("rope.scaling.yarn_log_multiplier", 0);
     mscale.mscale = mscale.mscale_all_dim == 0 ? 0 : 1;
   }
   rope.attention_factor = rope_attention_factor(rope, mscale);
@@ -292,11 +260,11 @@ Status GgufReader::read_ropes() {
     RopeConfig sliding;
     sliding.pairing = full.pairing;
     sliding.rope_dims = full.rope_dims;
-    sliding.rope_theta = number("rope.freq_base_swa",
-                                gguf.sliding_theta_is_base ? full.rope_theta : row.sliding_theta);
+    sliding.rope_theta = keys_.number(
+        "rope.freq_base_swa", gguf.sliding_theta_is_base ? full.rope_theta : row.sliding_theta);
     config_.ropes.push_back(sliding);
   }
-  const bool finetuned = metadata_.boolean(key("rope.scaling.finetuned")).value_or(true);
+  const bool finetuned = metadata_.boolean(keys_.name("rope.scaling.finetuned")).value_or(true);
   const bool off = gguf.finetuned_rope && !finetuned;
   for (size_t i = 0; i < config_.layers.size(); ++i) {
     LayerConfig& layer = config_.layers[i];
@@ -309,7 +277,8 @@ Status GgufReader::read_ropes() {
     if (row.per_layer_type && is_window) layer.rope_idx = 1;
   }
   if (row.position_scale) {
-    config_.query_position_beta = static_cast<float>(number("attention.temperature_scale", 0));
+    config_.query_position_beta =
+        static_cast<float>(keys_.number("attention.temperature_scale", 0));
     config_.query_position_original = full.original_max_position_embeddings;
   }
   return {};

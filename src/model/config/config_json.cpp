@@ -55,43 +55,33 @@ class ConfigReader {
   int64_t window_ = 0;
 };
 
-Result<int> small_integer(const JsonObject& json, std::string_view key,
-                          std::optional<int64_t> fallback = {}) {
-  const int64_t value = TRY(json.integer(key, fallback));
-  if (value < 1 || value > 1'000'000) {
-    return make_error(ErrorCode::kInvalidArgument,
-                      "config.json: {} is {}, but must be between 1 and 1000000", key, value);
-  }
-  return static_cast<int>(value);
-}
-
 std::vector<float> as_floats(const std::vector<double>& numbers) {
   return {numbers.begin(), numbers.end()};
 }
 
 Status ConfigReader::read_sizes() {
   const DefaultRow& defaults = family_.defaults;
-  config_.hidden_size = TRY(small_integer(json_, "hidden_size"));
+  config_.hidden_size = TRY(json_.small_integer("hidden_size"));
   config_.vocab_size = TRY(json_.integer("vocab_size", 0));  // 0: as many as the embedding has rows
   config_.max_position_embeddings =
       TRY(json_.integer("max_position_embeddings", defaults.max_position_embeddings));
   LayerConfig layer;
-  layer.intermediate_size = TRY(small_integer(json_, "intermediate_size"));
+  layer.intermediate_size = TRY(json_.small_integer("intermediate_size"));
   const auto heads = defaults.num_attention_heads == 0
                          ? std::nullopt
                          : std::optional<int64_t>(defaults.num_attention_heads);
-  layer.num_attention_heads = TRY(small_integer(json_, "num_attention_heads", heads));
+  layer.num_attention_heads = TRY(json_.small_integer("num_attention_heads", heads));
   const int64_t kv_heads = defaults.num_key_value_heads == 0 || json_.is_null("num_key_value_heads")
                                ? layer.num_attention_heads
                                : defaults.num_key_value_heads;
-  layer.num_key_value_heads = TRY(small_integer(json_, "num_key_value_heads", kv_heads));
+  layer.num_key_value_heads = TRY(json_.small_integer("num_key_value_heads", kv_heads));
   const int64_t from_width = config_.hidden_size / layer.num_attention_heads;
   layer.head_dim = static_cast<int>(from_width);
   if (!defaults.head_dim_from_width) {
     const int64_t fallback = defaults.head_dim == 0 ? from_width : defaults.head_dim;
-    layer.head_dim = TRY(small_integer(json_, "head_dim", fallback));
+    layer.head_dim = TRY(json_.small_integer("head_dim", fallback));
   }
-  const int num_layers = TRY(small_integer(json_, "num_hidden_layers"));
+  const int num_layers = TRY(json_.small_integer("num_hidden_layers"));
   if (num_layers > 10'000) {
     return make_error(ErrorCode::kInvalidArgument,
                       "config.json: num_hidden_layers is {}, but must be at most 10000",
@@ -206,7 +196,7 @@ Result<bool> ConfigReader::is_sliding(size_t layer_idx) {
   }
   if (row.rule == WindowRule::kPeriod) {
     int64_t period = row.period;
-    if (!row.period_key.empty()) period = TRY(small_integer(json_, row.period_key, period));
+    if (!row.period_key.empty()) period = TRY(json_.small_integer(row.period_key, period));
     return (idx + 1) % period != 0;
   }
   return row.rule == WindowRule::kAll || config_.layers[layer_idx].rope_idx < 0;
@@ -239,7 +229,7 @@ Status ConfigReader::read_rope_layers() {
                       "config.json: no_rope_layers has {} entries, but num_hidden_layers is {}",
                       listed.size(), config_.layers.size());
   }
-  const int interval = TRY(small_integer(json_, "no_rope_layer_interval", 4));
+  const int interval = TRY(json_.small_integer("no_rope_layer_interval", 4));
   for (size_t i = 0; i < config_.layers.size(); ++i) {
     // The name notwithstanding, 1 means that rope is used.
     const bool used = listed.empty() ? (static_cast<int>(i) + 1) % interval != 0 : listed[i] != 0;

@@ -1,137 +1,18 @@
-// Families: one row per model family says what varies between networks, and nothing else does.
+// The table of families, and names that all of them share.
 //
-// A row starts as Llama and states its differences; config_json.cpp and config_gguf.cpp read any
-// file through a row, and what its tensors are called is in roles.h, but for the norms, which are
-// called after the block form. A family that fits the existing columns
-// is a new row and a golden test. Sources: the configuration and modelling files of each family as
-// published with its checkpoints, and the GGUF converters' names and transformations.
+// config_json.cpp and config_gguf.cpp read any file through a row of it, and what its tensors are
+// called is in roles.h, but for the norms, which are called after the block form. A family that
+// fits the existing columns is a new row and a golden test.
 #pragma once
 
-#include <array>
-#include <cstdint>
 #include <span>
-#include <string>
 #include <string_view>
 
-#include "backend/backend.h"
 #include "base/result.h"
 #include "checkpoint/checkpoint.h"
+#include "model/config/family.h"
 
 namespace headrace {
-
-// The places a norm can stand in a layer, in the order of use.
-enum NormSlot : uint8_t { kNormAttention, kNormPostAttention, kNormMlp, kNormPostMlp, kNumNorms };
-using NormNames = std::array<std::string_view, kNumNorms>;  // empty: no norm there
-
-// How norms and residual adds are arranged around attention A and MLP M. Empty names mean identity:
-//   x += N2(A(N1 x)); x += N4(M(N3 x)),   or in parallel   n = N1 x; x += A(n) + M(n).
-struct BlockForm {
-  bool pre_norms = true;
-  bool post_norms = false;
-  bool parallel = false;
-  NormNames safetensors = {};
-  NormNames gguf = {};
-};
-
-// Whether a projection has a bias: a key of config.json with its default, or fixed (empty key).
-struct BiasRule {
-  std::string_view key = {};
-  bool value = false;
-};
-
-enum class WindowRule : uint8_t {
-  kNone,          // no window, whatever the file says
-  kAll,           // every layer, if a window is given
-  kFromLayer,     // layers from max_window_layers on, if use_sliding_window
-  kPeriod,        // all but every n-th layer
-  kNoRopeLayers,  // layers without rope, if use_sliding_window
-};
-
-enum class RopeLayers : uint8_t {
-  kAll,
-  kSliding,          // only layers with a window
-  kSlidingIfWindow,  // only layers with a window; all of them if the model has no window
-  kListed,           // no_rope_layers[i] != 0, else all but every n-th
-};
-
-// Config keys with defaults. An empty key means that the family has no such setting.
-struct ScaleRow {
-  bool embedding_sqrt_hidden = false;
-  std::string_view embedding_key = {};
-  std::string_view residual_key = {};
-  std::string_view attention_key = {};         // the scale itself; default 1
-  std::string_view attention_scalar_key = {};  // scale = value^-1/2
-  double attention_scalar = 0;                 // its default
-  std::string_view logit_key = {};
-  double logit_scale = 1;  // its default
-  bool logit_divides = false;
-  double attention_softcap = 0;  // default of attn_logit_softcapping; 0: key is not read
-  bool logit_softcap_read = false;
-  double logit_softcap = 0;  // default of final_logit_softcapping
-};
-
-struct RopeRow {
-  double theta = 1e4;
-  RopePairing pairing = RopePairing::kHalf;
-  double partial = 0;  // default of partial_rotary_factor; 0: the family rotates all of head_dim
-  RopeLayers layers = RopeLayers::kAll;
-  bool per_layer_type = false;        // sliding layers have their own base and are never scaled
-  std::string_view sliding_key = {};  // older key of that base
-  double sliding_theta = 0;           // its default
-  bool yarn_is_longrope = false;      // older files call longrope so
-  bool position_scale = false;        // q grows with the position (llama_4_scaling_beta)
-  int64_t original = 0;               // default of original_max_position_embeddings; 0: none
-  bool required = false;              // no defaults: config.json must state its rope
-};
-
-struct WindowRow {
-  WindowRule rule = WindowRule::kNone;
-  int64_t window = 0;  // default of sliding_window; 0: null
-  int period = 0;
-  std::string_view period_key = {};  // of config.json; empty: the period is fixed
-};
-
-// What a GGUF converter did to this family's tensors and what it left out of the file.
-struct GgufRow {
-  std::string_view architecture = {};  // empty: this family has none of its own
-  bool permuted = false;               // q and k rows are interleaved: undone at load
-  bool sections_mean_half = false;     // rope.dimension_sections: stored for half rotation
-  bool finetuned_rope = false;         // rope.scaling.finetuned = false switches rope off
-  int window_layers = 0;               // the missing window applies only to models of this depth
-  bool default_window = true;          // a missing window key means the family's default
-  bool sliding_theta_is_base = false;  // freq_base_swa defaults to freq_base
-  int wide_scale_layers = 0;           // at this depth attention scale is (H / heads)^-1/2
-};
-
-struct DefaultRow {
-  int64_t num_attention_heads = 0;   // 0: the file must say
-  int64_t num_key_value_heads = 0;   // 0: as many as query heads
-  int64_t head_dim = 0;              // 0: hidden_size / num_attention_heads
-  bool head_dim_from_width = false;  // the head_dim key is ignored
-  int64_t max_position_embeddings = 2048;
-  std::string_view eps_key = "rms_norm_eps";
-  double eps = 1e-6;
-  std::string_view activation_key = "hidden_act";
-  std::string_view activation = "silu";
-  bool tied = false;
-};
-
-struct Family {
-  std::string_view name;
-  std::array<std::string_view, 2> model_types = {};  // of config.json
-  const BlockForm* block;
-  NormKind norm = NormKind::kRms;
-  bool norm_weight_plus_one = false;  // safetensors store w, the network multiplies by 1 + w
-  QkNorm qk_norm = QkNorm::kNone;
-  BiasRule qkv_bias = {};
-  BiasRule o_bias = {};
-  BiasRule mlp_bias = {};
-  DefaultRow defaults = {};
-  RopeRow rope = {};
-  WindowRow window = {};
-  ScaleRow scale = {};
-  GgufRow gguf = {};
-};
 
 std::span<const Family> families();
 

@@ -76,6 +76,17 @@ Result<int64_t> JsonObject::integer(std::string_view key, std::optional<int64_t>
   return *number;
 }
 
+Result<int> JsonObject::small_integer(std::string_view key, std::optional<int64_t> fallback,
+                                      int64_t least) const {
+  const int64_t value = TRY(integer(key, fallback));
+  if (value < least || value > 1'000'000) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "config.json: {} is {}, but must be between {} and 1000000", key, value,
+                      least);
+  }
+  return static_cast<int>(value);
+}
+
 Result<double> JsonObject::number(std::string_view key, std::optional<double> fallback) const {
   const json::value* value = find(key);
   if (value == nullptr || value->is_null()) {

@@ -32,6 +32,9 @@ class JsonObject {
   bool has_value(std::string_view key) const { return has(key) && !is_null(key); }
 
   Result<int64_t> integer(std::string_view key, std::optional<int64_t> fallback = {}) const;
+  // A size: a whole number from `least`, 1 or 0, to a million.
+  Result<int> small_integer(std::string_view key, std::optional<int64_t> fallback = {},
+                            int64_t least = 1) const;
   Result<double> number(std::string_view key, std::optional<double> fallback = {}) const;
   Result<bool> boolean(std::string_view key, bool fallback) const;
   Result<std::string> text(std::string_view key, std::optional<std::string> fallback = {}) const;

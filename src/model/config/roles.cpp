@@ -2,39 +2,16 @@
 
 #include <algorithm>
 
+#include "model/config/families.h"
+#include "model/config/role_tables.h"
+
 namespace headrace {
 namespace {
 
-// ---- Extents ------------------------------------------------------------------------------------
+// ---- Extents and presence
+// -------------------------------------------------------------------------
 
-int64_t hidden(const ModelConfig& config, const LayerConfig&) { return config.hidden_size; }
 int64_t vocabulary(const ModelConfig& config, const LayerConfig&) { return config.vocab_size; }
-int64_t q_heads(const ModelConfig&, const LayerConfig& layer) { return layer.num_attention_heads; }
-int64_t kv_heads(const ModelConfig&, const LayerConfig& layer) { return layer.num_key_value_heads; }
-int64_t q_rows(const ModelConfig&, const LayerConfig& layer) {
-  return int64_t{layer.num_attention_heads} * layer.head_dim;
-}
-int64_t kv_rows(const ModelConfig&, const LayerConfig& layer) {
-  return int64_t{layer.num_key_value_heads} * layer.head_dim;
-}
-int64_t mlp_width(const ModelConfig&, const LayerConfig& layer) { return layer.intermediate_size; }
-int64_t experts(const ModelConfig&, const LayerConfig& layer) { return layer.num_experts; }
-int64_t expert_width(const ModelConfig&, const LayerConfig& layer) {
-  return layer.moe_intermediate_size;
-}
-int64_t q_norm_size(const ModelConfig& config, const LayerConfig& layer) {
-  return layer.qk_norm == QkNorm::kWhole ? q_rows(config, layer) : layer.head_dim;
-}
-int64_t k_norm_size(const ModelConfig& config, const LayerConfig& layer) {
-  return layer.qk_norm == QkNorm::kWhole ? kv_rows(config, layer) : layer.head_dim;
-}
-
-// ---- Presence -----------------------------------------------------------------------------------
-
-bool has_qk_norm(const ModelConfig&, const LayerConfig& layer) {
-  return layer.qk_norm != QkNorm::kNone;
-}
-bool has_sinks(const ModelConfig&, const LayerConfig& layer) { return layer.attention_sinks; }
 bool has_own_head(const ModelConfig& config, const LayerConfig&) {
   return !config.tie_word_embeddings;
 }
@@ -74,85 +51,6 @@ constexpr RoleRow kNorms[] = {
     norm_row(Role::kMlpNorm, "MLP norm", kNormMlp),
     norm_row(Role::kPostMlpNorm, "norm after the MLP", kNormPostMlp),
 };
-
-constexpr RoleRow kAttention[] = {
-    {.role = Role::kQkv,
-     .name = "query, key and value",
-     .parts =
-         {{{.names = {{"self_attn.q_proj"}, {"attn_q"}}, .outputs = q_rows, .heads = q_heads},
-           {.names = {{"self_attn.k_proj"}, {"attn_k"}}, .outputs = kv_rows, .heads = kv_heads},
-           {.names = {{"self_attn.v_proj"}, {"attn_v"}}, .outputs = kv_rows}}},
-     .fused = {{"self_attn.qkv_proj"}, {"attn_qkv"}},
-     .inputs = hidden,
-     .bias = &ModelConfig::qkv_bias},
-    {.role = Role::kAttentionOut,
-     .name = "attention output",
-     .parts = {{{.names = {{"self_attn.o_proj"}, {"attn_output"}}, .outputs = hidden}}},
-     .inputs = q_rows,
-     .bias = &ModelConfig::o_bias},
-    {.role = Role::kQNorm,
-     .name = "query norm",
-     .form = RoleForm::kNorm,
-     .parts = {{{.names = {{"self_attn.q_norm"}, {"attn_q_norm"}}, .outputs = q_norm_size}}},
-     .present = has_qk_norm},
-    {.role = Role::kKNorm,
-     .name = "key norm",
-     .form = RoleForm::kNorm,
-     .parts = {{{.names = {{"self_attn.k_norm"}, {"attn_k_norm"}}, .outputs = k_norm_size}}},
-     .present = has_qk_norm},
-    {.role = Role::kSinks,
-     .name = "sinks",
-     .form = RoleForm::kVector,
-     .parts = {{{.names = {{"self_attn.sinks"}, {"attn_sinks"}}, .outputs = q_heads}}},
-     .present = has_sinks},
-};
-
-// GGUF has no name for a fused gate and up: ffn_up then holds both (and ffn_gate is absent).
-constexpr RoleRow kDense[] = {
-    {.role = Role::kGateUp,
-     .name = "gate and up",
-     .pack = WeightRole::kGateUp,
-     .parts = {{{.names = {{"mlp.gate_proj"}, {"ffn_gate"}}, .outputs = mlp_width},
-                {.names = {{"mlp.up_proj"}, {"ffn_up"}}, .outputs = mlp_width}}},
-     .fused = {{"mlp.gate_up_proj"}, {"ffn_up"}},
-     .inputs = hidden,
-     .bias = &ModelConfig::mlp_bias},
-    {.role = Role::kDown,
-     .name = "down",
-     .parts = {{{.names = {{"mlp.down_proj"}, {"ffn_down"}}, .outputs = hidden}}},
-     .inputs = mlp_width,
-     .bias = &ModelConfig::mlp_bias},
-};
-
-constexpr RoleRow kExperts[] = {
-    {.role = Role::kRouter,
-     .name = "router",
-     .parts = {{{.names = {{"mlp.gate", "block_sparse_moe.gate"}, {"ffn_gate_inp"}},
-                 .outputs = experts}}},
-     .inputs = hidden},
-    {.role = Role::kExpertGateUp,
-     .name = "gate and up of the experts",
-     .pack = WeightRole::kGateUp,
-     .parts = {{{.names = {{"mlp.experts.{}.gate_proj", "block_sparse_moe.experts.{}.w1"},
-                           {"ffn_gate_exps"}},
-                 .outputs = expert_width},
-                {.names = {{"mlp.experts.{}.up_proj", "block_sparse_moe.experts.{}.w3"},
-                           {"ffn_up_exps"}},
-                 .outputs = expert_width}}},
-     .fused = {{"mlp.experts.gate_up_proj"}, {"ffn_gate_up_exps"}},
-     .inputs = hidden,
-     .experts = experts},
-    {.role = Role::kExpertDown,
-     .name = "down of the experts",
-     .parts = {{{.names = {{"mlp.experts.{}.down_proj", "block_sparse_moe.experts.{}.w2",
-                            "mlp.experts.down_proj"},
-                           {"ffn_down_exps"}},
-                 .outputs = hidden}}},
-     .inputs = expert_width,
-     .experts = experts},
-};
-
-constexpr std::span<const RoleRow> kTables[] = {kNetwork, kNorms, kAttention, kDense, kExperts};
 
 // ---- Honoured values ----------------------------------------------------------------------------
 
@@ -214,9 +112,9 @@ int64_t expert_room(const ModelConfig& config, const LayerConfig& layer, int64_t
   return ExpertRoom(config, layer, num_rows).num_floats;
 }
 
-constexpr MixerRow kMixers[] = {{MixerKind::kAttention, "attention", kAttention}};
-constexpr MlpRow kMlps[] = {{MlpKind::kDense, "dense", kDense, dense_room},
-                            {MlpKind::kExperts, "experts", kExperts, expert_room}};
+const MixerRow kMixers[] = {{MixerKind::kAttention, "attention", attention_roles()}};
+const MlpRow kMlps[] = {{MlpKind::kDense, "dense", dense_roles(), dense_room},
+                        {MlpKind::kExperts, "experts", expert_roles(), expert_room}};
 
 }  // namespace
 
@@ -239,32 +137,25 @@ ExpertRoom::ExpertRoom(const ModelConfig& config, const LayerConfig& layer, int6
   mixed = take(num_rows * config.hidden_size);
 }
 
-std::span<const PartRow> RoleRow::used_parts() const {
-  size_t count = 0;
-  while (count < parts.size() && parts[count].outputs != nullptr) ++count;
-  return std::span(parts).first(count);
-}
-
-std::span<const std::string_view> RoleNames::in(CheckpointKind kind) const {
-  const std::span<const std::string_view> all =
-      kind == CheckpointKind::kGguf ? std::span<const std::string_view>(gguf) : safetensors;
-  return all.first(static_cast<size_t>(std::find(all.begin(), all.end(), "") - all.begin()));
-}
-
 const MixerRow& mixer_row(MixerKind kind) {
-  const MixerRow& row = kMixers[static_cast<size_t>(kind)];
-  CHECK(row.kind == kind, "mixer {}", static_cast<int>(kind));
-  return row;
+  for (const MixerRow& row : kMixers) {
+    if (row.kind == kind) return row;
+  }
+  CHECK(false, "mixer {}", static_cast<int>(kind));
 }
 
 const MlpRow& mlp_row(MlpKind kind) {
-  const MlpRow& row = kMlps[static_cast<size_t>(kind)];
-  CHECK(row.kind == kind, "MLP {}", static_cast<int>(kind));
-  return row;
+  for (const MlpRow& row : kMlps) {
+    if (row.kind == kind) return row;
+  }
+  CHECK(false, "MLP {}", static_cast<int>(kind));
 }
 
 const RoleRow& role_row(Role role) {
-  for (const std::span<const RoleRow> table : kTables) {
+  std::vector<std::span<const RoleRow>> tables = {kNetwork, kNorms};
+  for (const MixerRow& mixer : kMixers) tables.push_back(mixer.roles);
+  for (const MlpRow& mlp : kMlps) tables.push_back(mlp.roles);
+  for (const std::span<const RoleRow> table : tables) {
     for (const RoleRow& row : table) {
       if (row.role == role) return row;
     }

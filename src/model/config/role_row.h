@@ -1,0 +1,85 @@
+// RoleRow: one weight of a network as data: what files call it, its shape, how it is packed and
+// when it is there. The tables are in roles_*.cpp; roles.h makes one list of them. Constant data.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "backend/backend.h"
+#include "checkpoint/checkpoint.h"
+#include "model/config/config.h"
+
+namespace headrace {
+
+enum class Role : uint8_t {
+  kEmbedding,
+  kFinalNorm,
+  kHead,
+  kAttentionNorm,
+  kPostAttentionNorm,
+  kMlpNorm,
+  kPostMlpNorm,
+  kQkv,  // rows of q, k and v
+  kAttentionOut,
+  kQNorm,
+  kKNorm,
+  kSinks,
+  kGateUp,
+  kDown,
+  kRouter,
+  kExpertGateUp,
+  kExpertDown,
+  kCount,
+};
+inline constexpr size_t kNumRoles = static_cast<size_t>(Role::kCount);
+
+// A number of the shape, from the configuration of the network and of the layer.
+using Extent = int64_t (*)(const ModelConfig&, const LayerConfig&);
+
+// What files call a tensor, after the prefix of its place and without ".weight"; the first name
+// that a file has counts. "{}" in a name is the number of the expert: a tensor for each. Without it
+// a weight with experts is one tensor [experts, outputs, inputs].
+struct RoleNames {
+  std::array<std::string_view, 3> safetensors = {};
+  std::array<std::string_view, 1> gguf = {};
+
+  std::span<const std::string_view> in(CheckpointKind kind) const;  // none: it has none there
+};
+
+// One tensor of a weight; its rows follow those of the part before.
+struct PartRow {
+  RoleNames names = {};
+  Extent outputs = nullptr;  // rows; of a vector: its size
+  // The rows are this many heads of head_dim, whose halves a converter has interleaved where
+  // ModelConfig::permuted_qk says so; null: rows are as stored.
+  Extent heads = nullptr;
+};
+
+enum class RoleForm : uint8_t {
+  kWeight,  // packed for the kernels, with a bias where `bias` says so
+  kVector,  // small, float32
+  kNorm,    // a vector that may be stored as w for 1 + w
+};
+
+enum class RolePlace : uint8_t { kBody, kHead, kLayer };  // whose prefix its names have
+
+struct RoleRow {
+  Role role;
+  std::string_view name;  // for messages
+  RoleForm form = RoleForm::kWeight;
+  RolePlace place = RolePlace::kLayer;
+  WeightRole pack = WeightRole::kLinear;
+  std::array<PartRow, 3> parts = {};  // those in use have `outputs`
+  RoleNames fused = {};               // a single tensor that holds all parts, row by row
+  Extent inputs = nullptr;            // of a weight
+  Extent experts = nullptr;           // null: no expert axis
+  Presence ModelConfig::* bias = {};  // null: never
+  int norm_slot = -1;                 // names are those of the family's block form
+  bool (*present)(const ModelConfig&, const LayerConfig&) = nullptr;  // null: always
+
+  std::span<const PartRow> used_parts() const;
+};
+
+}  // namespace headrace

@@ -1,0 +1,23 @@
+// Role tables, a file for each kind of layer, and what tables of several files share. For
+// roles.cpp, which makes one list of them, and the files of tables.
+#pragma once
+
+#include "model/config/role_row.h"
+
+namespace headrace {
+
+std::span<const RoleRow> attention_roles();
+std::span<const RoleRow> dense_roles();
+std::span<const RoleRow> expert_roles();
+
+// ---- Extents ------------------------------------------------------------------------------------
+
+inline int64_t hidden(const ModelConfig& config, const LayerConfig&) { return config.hidden_size; }
+inline int64_t q_heads(const ModelConfig&, const LayerConfig& layer) {
+  return layer.num_attention_heads;
+}
+inline int64_t q_rows(const ModelConfig&, const LayerConfig& layer) {
+  return int64_t{layer.num_attention_heads} * layer.head_dim;
+}
+
+}  // namespace headrace

@@ -1,0 +1,61 @@
+// Weights of softmax attention.
+#include "model/config/role_tables.h"
+
+namespace headrace {
+namespace {
+
+int64_t kv_heads(const ModelConfig&, const LayerConfig& layer) { return layer.num_key_value_heads; }
+int64_t kv_rows(const ModelConfig&, const LayerConfig& layer) {
+  return int64_t{layer.num_key_value_heads} * layer.head_dim;
+}
+
+int64_t q_norm_size(const ModelConfig& config, const LayerConfig& layer) {
+  return layer.qk_norm == QkNorm::kWhole ? q_rows(config, layer) : layer.head_dim;
+}
+
+int64_t k_norm_size(const ModelConfig& config, const LayerConfig& layer) {
+  return layer.qk_norm == QkNorm::kWhole ? kv_rows(config, layer) : layer.head_dim;
+}
+
+bool has_qk_norm(const ModelConfig&, const LayerConfig& layer) {
+  return layer.qk_norm != QkNorm::kNone;
+}
+bool has_sinks(const ModelConfig&, const LayerConfig& layer) { return layer.attention_sinks; }
+
+constexpr RoleRow kAttention[] = {
+    {.role = Role::kQkv,
+     .name = "query, key and value",
+     .parts =
+         {{{.names = {{"self_attn.q_proj"}, {"attn_q"}}, .outputs = q_rows, .heads = q_heads},
+           {.names = {{"self_attn.k_proj"}, {"attn_k"}}, .outputs = kv_rows, .heads = kv_heads},
+           {.names = {{"self_attn.v_proj"}, {"attn_v"}}, .outputs = kv_rows}}},
+     .fused = {{"self_attn.qkv_proj"}, {"attn_qkv"}},
+     .inputs = hidden,
+     .bias = &ModelConfig::qkv_bias},
+    {.role = Role::kAttentionOut,
+     .name = "attention output",
+     .parts = {{{.names = {{"self_attn.o_proj"}, {"attn_output"}}, .outputs = hidden}}},
+     .inputs = q_rows,
+     .bias = &ModelConfig::o_bias},
+    {.role = Role::kQNorm,
+     .name = "query norm",
+     .form = RoleForm::kNorm,
+     .parts = {{{.names = {{"self_attn.q_norm"}, {"attn_q_norm"}}, .outputs = q_norm_size}}},
+     .present = has_qk_norm},
+    {.role = Role::kKNorm,
+     .name = "key norm",
+     .form = RoleForm::kNorm,
+     .parts = {{{.names = {{"self_attn.k_norm"}, {"attn_k_norm"}}, .outputs = k_norm_size}}},
+     .present = has_qk_norm},
+    {.role = Role::kSinks,
+     .name = "sinks",
+     .form = RoleForm::kVector,
+     .parts = {{{.names = {{"self_attn.sinks"}, {"attn_sinks"}}, .outputs = q_heads}}},
+     .present = has_sinks},
+};
+
+}  // namespace
+
+std::span<const RoleRow> attention_roles() { return kAttention; }
+
+}  // namespace headrace

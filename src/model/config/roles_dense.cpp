@@ -1,0 +1,30 @@
+// Weights of the one MLP of a layer.
+#include "model/config/role_tables.h"
+
+namespace headrace {
+namespace {
+
+int64_t mlp_width(const ModelConfig&, const LayerConfig& layer) { return layer.intermediate_size; }
+
+// GGUF has no name for a fused gate and up: ffn_up then holds both (and ffn_gate is absent).
+constexpr RoleRow kDense[] = {
+    {.role = Role::kGateUp,
+     .name = "gate and up",
+     .pack = WeightRole::kGateUp,
+     .parts = {{{.names = {{"mlp.gate_proj"}, {"ffn_gate"}}, .outputs = mlp_width},
+                {.names = {{"mlp.up_proj"}, {"ffn_up"}}, .outputs = mlp_width}}},
+     .fused = {{"mlp.gate_up_proj"}, {"ffn_up"}},
+     .inputs = hidden,
+     .bias = &ModelConfig::mlp_bias},
+    {.role = Role::kDown,
+     .name = "down",
+     .parts = {{{.names = {{"mlp.down_proj"}, {"ffn_down"}}, .outputs = hidden}}},
+     .inputs = mlp_width,
+     .bias = &ModelConfig::mlp_bias},
+};
+
+}  // namespace
+
+std::span<const RoleRow> dense_roles() { return kDense; }
+
+}  // namespace headrace
