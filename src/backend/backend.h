@@ -236,6 +236,19 @@ struct AttentionArgs {
 
 inline constexpr int64_t kMaxExperts = 4096;  // of one weight
 
+// What the logits of a router become: scores by which experts are chosen and weighted.
+enum class RouterScore : uint8_t {
+  kSoftmax,  // over all experts
+  kSigmoid,
+  kSoftmaxChosen,  // the logits; weights are the softmax over those of the chosen
+};
+
+// The score of a group of experts.
+enum class GroupScore : uint8_t {
+  kSumOfTwo,  // of its two largest; experts of other groups are never chosen
+  kMaximum,   // experts of other groups score 0
+};
+
 // Which experts the rows of a batch go to, num_chosen each. An expert's rows, in ascending order,
 // have slots [first_slot[e], first_slot[e + 1]); all num_rows * num_chosen slots are taken.
 struct Routing {

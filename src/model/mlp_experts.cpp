@@ -30,16 +30,16 @@ void run_experts(const StepContext& step, int layer_idx, const RoleWeights& weig
   const DevicePtr<const float> x = normed_rows(step, branch.input);
   step.backend.linear(weights.weight(Role::kRouter), x, step.num_rows, {}, floats(room.logits));
   const Routing routing{.num_rows = step.num_rows,
-                        .num_experts = layer.num_experts,
-                        .num_chosen = layer.num_experts_per_token,
+                        .num_experts = layer.experts.num_experts,
+                        .num_chosen = layer.experts.num_experts_per_token,
                         .experts = integers(room.experts),
                         .weights = floats(room.weights),
                         .slots = integers(room.slots),
                         .rows = integers(room.rows),
                         .first_slot = integers(room.first_slot)};
   step.backend.route({.logits = floats(room.logits),
-                      .normalise = layer.norm_topk_prob,
-                      .scale = layer.routed_scaling_factor,
+                      .normalise = layer.experts.normalise,
+                      .scale = layer.experts.scale,
                       .routing = routing});
   step.backend.experts({.gate_up = &weights.weight(Role::kExpertGateUp),
                         .down = &weights.weight(Role::kExpertDown),

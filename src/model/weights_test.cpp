@@ -218,6 +218,7 @@ ModelConfig full_config() {
   config.hidden_size = 32;
   config.max_position_embeddings = 64;
   config.qkv_bias = config.o_bias = config.mlp_bias = Presence::kRequired;
+  config.router_bias = Presence::kRequired;
   LayerConfig layer;
   layer.num_attention_heads = 4;
   layer.num_key_value_heads = 2;
@@ -228,9 +229,12 @@ ModelConfig full_config() {
   config.layers.push_back(layer);
   layer.intermediate_size = 0;
   layer.mlp = MlpKind::kExperts;
-  layer.num_experts = 3;
-  layer.num_experts_per_token = 2;
-  layer.moe_intermediate_size = 24;
+  layer.experts.num_experts = 3;
+  layer.experts.num_experts_per_token = 2;
+  layer.experts.intermediate_size = 24;
+  layer.experts.selection_bias = true;
+  layer.experts.shared_intermediate_size = 40;
+  layer.experts.shared_gate = true;
   config.layers.push_back(layer);
   return config;
 }
@@ -474,6 +478,7 @@ TEST(ExpertWeights, AreFoundInEachFormThatFilesHave) {
   remove_experts(&mixtral.get());
   const std::string sparse = std::string(kExpertLayer) + "block_sparse_moe.";
   mixtral.get().remove("model.layers.1.mlp.gate.weight").tensor(sparse + "gate.weight", {3, 32});
+  mixtral.get().remove("model.layers.1.mlp.gate.bias").tensor(sparse + "gate.bias", {3});
   for (int e = 0; e < 3; ++e) {
     const std::string expert = fmt::format("{}experts.{}.", sparse, e);
     mixtral.get().tensor(expert + "w1.weight", {24, 32}).tensor(expert + "w3.weight", {24, 32});

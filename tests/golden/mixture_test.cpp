@@ -121,11 +121,11 @@ ModelConfig config_of(const Checkpoint& checkpoint, const Toy& toy) {
   LayerConfig& layer = config.layers.at(1);
   layer.mlp = MlpKind::kExperts;
   layer.intermediate_size = 0;
-  layer.num_experts = toy.num_experts;
-  layer.num_experts_per_token = toy.num_chosen;
-  layer.moe_intermediate_size = kExpertWidth;
-  layer.norm_topk_prob = toy.normalise;
-  layer.routed_scaling_factor = toy.scale;
+  layer.experts.num_experts = toy.num_experts;
+  layer.experts.num_experts_per_token = toy.num_chosen;
+  layer.experts.intermediate_size = kExpertWidth;
+  layer.experts.normalise = toy.normalise;
+  layer.experts.scale = toy.scale;
   if (toy.change != nullptr) toy.change(&config);
   return config;
 }
@@ -365,7 +365,7 @@ TEST(Mixture, WhatIsWrongIsSaid) {
   ASSERT_FALSE(loaded.ok());
   EXPECT_EQ(loaded.error().message,
             "weight model.layers.1.mlp.gate is [5, 32], but [4, 32] is needed");
-  config.layers[0].num_experts = 4;  // of a dense layer
+  config.layers[0].experts.num_experts = 4;  // of a dense layer
   const auto plan = Model::memory_plan(*checkpoint, config, *backend, {});
   ASSERT_FALSE(plan.ok());
   EXPECT_EQ(plan.error().code, ErrorCode::kUnsupported);
@@ -392,10 +392,10 @@ TEST(LayerValues, AMixtureOfOneIsTheDenseLayer) {
   const Toy dense{.num_experts = 1, .num_chosen = 1, .change = [](ModelConfig* config) {
                     LayerConfig& layer = config->layers[1];
                     layer.mlp = MlpKind::kDense;
-                    layer.intermediate_size = layer.moe_intermediate_size;
-                    layer.num_experts = layer.num_experts_per_token = 0;
-                    layer.moe_intermediate_size = 0;
-                    layer.norm_topk_prob = false;
+                    layer.intermediate_size = layer.experts.intermediate_size;
+                    layer.experts.num_experts = layer.experts.num_experts_per_token = 0;
+                    layer.experts.intermediate_size = 0;
+                    layer.experts.normalise = false;
                   }};
   ToyFolder tensors = tensors_of(one);
   for (const std::string part : {"gate_proj", "up_proj", "down_proj"}) {

@@ -43,19 +43,45 @@ Status check_attention(const LayerConfig& layer, int num_ropes) {
   return {};
 }
 
+Status check_groups(const ExpertConfig& experts) {
+  TRY(check_ranges({{"number of expert groups", static_cast<double>(experts.num_groups), 1,
+                     static_cast<double>(experts.num_experts)}}));
+  TRY(check_ranges({{"number of kept expert groups", static_cast<double>(experts.num_groups_kept),
+                     1, static_cast<double>(experts.num_groups)}}));
+  const int of_group = experts.num_experts / experts.num_groups;
+  if (experts.num_experts % experts.num_groups != 0 ||
+      of_group * experts.num_groups_kept < experts.num_experts_per_token) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "{} of {} groups of {} experts are kept, but groups must be of equal size "
+                      "and hold the {} experts of a token",
+                      experts.num_groups_kept, experts.num_groups, experts.num_experts,
+                      experts.num_experts_per_token);
+  }
+  return {};
+}
+
+Status check_experts(const ExpertConfig& experts) {
+  TRY(check_ranges({{"num_experts", static_cast<double>(experts.num_experts), 1,
+                     static_cast<double>(kMaxExperts)}}));
+  TRY(check_ranges({
+      {"num_experts_per_token", static_cast<double>(experts.num_experts_per_token), 1,
+       static_cast<double>(experts.num_experts)},
+      {"expert width", static_cast<double>(experts.intermediate_size), 1, 1e7},
+      {"shared expert width", static_cast<double>(experts.shared_intermediate_size), 0, 1e7},
+      {"epsilon of expert weights", experts.normalise_epsilon, 0, 1},
+      {"scale of expert weights", experts.scale, -1e6, 1e6},
+      {"swiglu_alpha", experts.swiglu_alpha, -1e6, 1e6},
+      {"swiglu_limit", experts.swiglu_limit, 0, 1e30},
+  }));
+  return check_groups(experts);
+}
+
 Status check_mlp(const LayerConfig& layer) {
   if (layer.mlp == MlpKind::kDense) {
     return check_ranges(
         {{"intermediate_size", static_cast<double>(layer.intermediate_size), 1, 1e7}});
   }
-  TRY(check_ranges({{"num_experts", static_cast<double>(layer.num_experts), 1,
-                     static_cast<double>(kMaxExperts)}}));
-  return check_ranges({
-      {"num_experts_per_token", static_cast<double>(layer.num_experts_per_token), 1,
-       static_cast<double>(layer.num_experts)},
-      {"moe_intermediate_size", static_cast<double>(layer.moe_intermediate_size), 1, 1e7},
-      {"routed_scaling_factor", layer.routed_scaling_factor, -1e6, 1e6},
-  });
+  return check_experts(layer.experts);
 }
 
 Status check_factors(std::string_view name, const std::vector<float>& factors, int rope_dims,

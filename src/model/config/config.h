@@ -40,6 +40,28 @@ enum class MlpKind : uint8_t { kDense, kExperts };
 // Biases: safetensors files follow their configuration, GGUF files simply have them or not.
 enum class Presence : uint8_t { kAbsent, kRequired, kIfPresent };
 
+// A mixture of experts: how a token's experts are chosen and weighted, and what each computes.
+struct ExpertConfig {
+  int num_experts = 0;
+  int num_experts_per_token = 0;
+  int64_t intermediate_size = 0;  // of one expert
+  RouterScore score = RouterScore::kSoftmax;
+  bool selection_bias = false;  // chosen by score + bias, weighted by the score alone
+  // Experts are chosen from the best num_groups_kept of num_groups runs of equal length.
+  int num_groups = 1;
+  int num_groups_kept = 1;
+  GroupScore group_score = GroupScore::kSumOfTwo;
+  bool normalise = false;          // weights of the chosen are divided by their sum
+  float normalise_epsilon = 0.0f;  // plus this
+  float scale = 1.0f;              // and multiplied by this
+  // With a limit, an expert is W_down((u + 1) g sigmoid(alpha g)), g = min(gate, limit) and
+  // u = up within the limit on both sides; without, the network's gated MLP.
+  float swiglu_alpha = 0.0f;
+  float swiglu_limit = 0.0f;
+  int64_t shared_intermediate_size = 0;  // of the expert that every token has; 0: none
+  bool shared_gate = false;              // its result is multiplied by a gate of its own
+};
+
 // What may differ from layer to layer. A value belongs to kinds of mixers or MLPs (roles.cpp says
 // to which); set in a layer of another kind, check_config refuses it.
 struct LayerConfig {
@@ -61,13 +83,7 @@ struct LayerConfig {
   // Dense MLP.
   int64_t intermediate_size = 0;
 
-  // Mixture of experts: the router's softmax is over all experts.
-  int num_experts = 0;
-  int num_experts_per_token = 0;
-  int64_t moe_intermediate_size = 0;            // of one expert
-  int64_t shared_expert_intermediate_size = 0;  // 0: no shared expert
-  bool norm_topk_prob = false;                  // weights of the chosen are divided by their sum
-  float routed_scaling_factor = 1.0f;           // and multiplied by this
+  ExpertConfig experts;
 };
 
 struct ModelConfig {
@@ -87,6 +103,8 @@ struct ModelConfig {
   Presence qkv_bias = Presence::kAbsent;
   Presence o_bias = Presence::kAbsent;
   Presence mlp_bias = Presence::kAbsent;
+  Presence router_bias = Presence::kAbsent;
+  Presence expert_bias = Presence::kAbsent;
   bool permuted_qk = false;  // the file's q and k rows are in a converter's order
   Activation activation = Activation::kSilu;
   // x += N(A(N x)); x += N(M(N x)): which of the four norms exist, and the parallel form.

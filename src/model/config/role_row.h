@@ -31,6 +31,10 @@ enum class Role : uint8_t {
   kRouter,
   kExpertGateUp,
   kExpertDown,
+  kRouterSelectionBias,
+  kSharedGateUp,
+  kSharedDown,
+  kSharedGate,
   kCount,
 };
 inline constexpr size_t kNumRoles = static_cast<size_t>(Role::kCount);
@@ -42,8 +46,8 @@ using Extent = int64_t (*)(const ModelConfig&, const LayerConfig&);
 // that a file has counts. "{}" in a name is the number of the expert: a tensor for each. Without it
 // a weight with experts is one tensor [experts, outputs, inputs].
 struct RoleNames {
-  std::array<std::string_view, 3> safetensors = {};
-  std::array<std::string_view, 1> gguf = {};
+  std::array<std::string_view, 6> safetensors = {};
+  std::array<std::string_view, 2> gguf = {};
 
   std::span<const std::string_view> in(CheckpointKind kind) const;  // none: it has none there
 };

@@ -72,10 +72,19 @@ template <auto Member>
 double value_of(const LayerConfig& layer) {
   return static_cast<double>(layer.*Member);
 }
+template <auto Member>
+double expert_value_of(const LayerConfig& layer) {
+  return static_cast<double>(layer.experts.*Member);
+}
 
 constexpr HonouredRow attention_value(std::string_view name, double (*value)(const LayerConfig&),
                                       double unset = 0) {
   return {name, value, unset, any_of(MixerKind::kAttention), 0};
+}
+// No function heeds it.
+constexpr HonouredRow later_value(std::string_view name, double (*value)(const LayerConfig&),
+                                  double unset = 0) {
+  return {name, value, unset, 0, 0};
 }
 constexpr HonouredRow expert_value(std::string_view name, double (*value)(const LayerConfig&),
                                    double unset = 0) {
@@ -92,15 +101,23 @@ constexpr HonouredRow kHonoured[] = {
     attention_value("attention_softcap", value_of<&LayerConfig::attention_softcap>),
     attention_value("qk_norm", value_of<&LayerConfig::qk_norm>),
     attention_value("attention_sinks", value_of<&LayerConfig::attention_sinks>),
-    {"kv_source_layer", value_of<&LayerConfig::kv_source_layer>, -1, 0, 0},
+    later_value("kv_source_layer", value_of<&LayerConfig::kv_source_layer>, -1),
     {"intermediate_size", value_of<&LayerConfig::intermediate_size>, 0, 0, any_of(MlpKind::kDense)},
-    expert_value("num_experts", value_of<&LayerConfig::num_experts>),
-    expert_value("num_experts_per_token", value_of<&LayerConfig::num_experts_per_token>),
-    expert_value("moe_intermediate_size", value_of<&LayerConfig::moe_intermediate_size>),
-    expert_value("norm_topk_prob", value_of<&LayerConfig::norm_topk_prob>),
-    expert_value("routed_scaling_factor", value_of<&LayerConfig::routed_scaling_factor>, 1),
-    {"shared_expert_intermediate_size", value_of<&LayerConfig::shared_expert_intermediate_size>, 0,
-     0, 0},
+    expert_value("num_experts", expert_value_of<&ExpertConfig::num_experts>),
+    expert_value("num_experts_per_token", expert_value_of<&ExpertConfig::num_experts_per_token>),
+    expert_value("expert width", expert_value_of<&ExpertConfig::intermediate_size>),
+    expert_value("expert normalise", expert_value_of<&ExpertConfig::normalise>),
+    expert_value("expert scale", expert_value_of<&ExpertConfig::scale>, 1),
+    later_value("router score", expert_value_of<&ExpertConfig::score>),
+    later_value("router selection bias", expert_value_of<&ExpertConfig::selection_bias>),
+    later_value("expert groups", expert_value_of<&ExpertConfig::num_groups>, 1),
+    later_value("expert groups kept", expert_value_of<&ExpertConfig::num_groups_kept>, 1),
+    later_value("expert group score", expert_value_of<&ExpertConfig::group_score>),
+    later_value("expert normalise epsilon", expert_value_of<&ExpertConfig::normalise_epsilon>),
+    later_value("swiglu_alpha", expert_value_of<&ExpertConfig::swiglu_alpha>),
+    later_value("swiglu_limit", expert_value_of<&ExpertConfig::swiglu_limit>),
+    later_value("shared expert width", expert_value_of<&ExpertConfig::shared_intermediate_size>),
+    later_value("shared expert gate", expert_value_of<&ExpertConfig::shared_gate>),
 };
 
 // ---- Kinds --------------------------------------------------------------------------------------
@@ -119,20 +136,20 @@ const MlpRow kMlps[] = {{MlpKind::kDense, "dense", dense_roles(), dense_room},
 }  // namespace
 
 ExpertRoom::ExpertRoom(const ModelConfig& config, const LayerConfig& layer, int64_t num_rows) {
-  const int64_t num_slots = num_rows * layer.num_experts_per_token;
+  const int64_t num_slots = num_rows * layer.experts.num_experts_per_token;
   const auto take = [this](int64_t count) {
     const int64_t start = num_floats;
     num_floats += (count + 15) / 16 * 16;
     return start;
   };
-  logits = take(num_rows * layer.num_experts);
+  logits = take(num_rows * layer.experts.num_experts);
   experts = take(num_slots);
   weights = take(num_slots);
   slots = take(num_slots);
   rows = take(num_slots);
-  first_slot = take(int64_t{layer.num_experts} + 1);
+  first_slot = take(int64_t{layer.experts.num_experts} + 1);
   slot_inputs = take(num_slots * config.hidden_size);
-  slot_activations = take(num_slots * layer.moe_intermediate_size);
+  slot_activations = take(num_slots * layer.experts.intermediate_size);
   slot_outputs = take(num_slots * config.hidden_size);
   mixed = take(num_rows * config.hidden_size);
 }

@@ -26,9 +26,9 @@ ModelConfig small_config() {
   config.layers.push_back(layer);
   layer.intermediate_size = 0;
   layer.mlp = MlpKind::kExperts;
-  layer.num_experts = 6;
-  layer.num_experts_per_token = 2;
-  layer.moe_intermediate_size = 24;
+  layer.experts.num_experts = 6;
+  layer.experts.num_experts_per_token = 2;
+  layer.experts.intermediate_size = 24;
   config.layers.push_back(layer);
   return config;
 }
@@ -208,23 +208,23 @@ TEST(CheckConfig, ValuesThatNoFunctionHeedsAreRefused) {
     const char* message;
   };
   constexpr Case kCases[] = {
-      {0, [](LayerConfig* layer) { layer->num_experts = 4; },
+      {0, [](LayerConfig* layer) { layer->experts.num_experts = 4; },
        "layer 0 has num_experts 4, but neither its mixer (attention) nor its MLP (dense) heeds "
        "that"},
-      {0, [](LayerConfig* layer) { layer->num_experts_per_token = 2; }, "num_experts_per_token 2"},
-      {0, [](LayerConfig* layer) { layer->moe_intermediate_size = 64; },
-       "moe_intermediate_size 64"},
-      {0, [](LayerConfig* layer) { layer->norm_topk_prob = true; }, "norm_topk_prob 1"},
-      {0, [](LayerConfig* layer) { layer->routed_scaling_factor = 2.5f; },
-       "routed_scaling_factor 2.5"},
+      {0, [](LayerConfig* layer) { layer->experts.num_experts_per_token = 2; },
+       "num_experts_per_token 2"},
+      {0, [](LayerConfig* layer) { layer->experts.intermediate_size = 64; }, "expert width 64"},
+      {0, [](LayerConfig* layer) { layer->experts.normalise = true; }, "expert normalise 1"},
+      {0, [](LayerConfig* layer) { layer->experts.scale = 2.5f; }, "expert scale 2.5"},
       {0, [](LayerConfig* layer) { layer->kv_source_layer = 0; },
        "layer 0 has kv_source_layer 0, but neither its mixer (attention) nor its MLP (dense)"},
       {1, [](LayerConfig* layer) { layer->kv_source_layer = 0; }, "layer 1 has kv_source_layer 0"},
       {1, [](LayerConfig* layer) { layer->intermediate_size = 48; },
        "layer 1 has intermediate_size 48, but neither its mixer (attention) nor its MLP (experts) "
        "heeds that"},
-      {1, [](LayerConfig* layer) { layer->shared_expert_intermediate_size = 16; },
-       "shared_expert_intermediate_size 16"},
+      {0, [](LayerConfig* layer) { layer->experts.shared_intermediate_size = 16; },
+       "shared expert width 16"},
+      {1, [](LayerConfig* layer) { layer->experts.swiglu_limit = 7; }, "swiglu_limit 7"},
   };
   for (const Case& c : kCases) {
     ModelConfig config = small_config();
@@ -255,17 +255,30 @@ TEST(CheckConfig, NumbersOutOfRangeAreNamed) {
        "the model's attention softcap is -1"},
       {0, [](LayerConfig* layer) { layer->intermediate_size = 0; },
        "the model's intermediate_size is 0, but must be between 1 and"},
-      {1, [](LayerConfig* layer) { layer->num_experts = 0; },
+      {1, [](LayerConfig* layer) { layer->experts.num_experts = 0; },
        "the model's num_experts is 0, but must be between 1 and 4096"},
-      {1, [](LayerConfig* layer) { layer->num_experts = 5000; }, "the model's num_experts is 5000"},
-      {1, [](LayerConfig* layer) { layer->num_experts_per_token = 7; },
+      {1, [](LayerConfig* layer) { layer->experts.num_experts = 5000; },
+       "the model's num_experts is 5000"},
+      {1, [](LayerConfig* layer) { layer->experts.num_experts_per_token = 7; },
        "the model's num_experts_per_token is 7, but must be between 1 and 6"},
-      {1, [](LayerConfig* layer) { layer->num_experts_per_token = 0; },
+      {1, [](LayerConfig* layer) { layer->experts.num_experts_per_token = 0; },
        "the model's num_experts_per_token is 0"},
-      {1, [](LayerConfig* layer) { layer->moe_intermediate_size = 0; },
-       "the model's moe_intermediate_size is 0"},
-      {1, [](LayerConfig* layer) { layer->routed_scaling_factor = INFINITY; },
-       "the model's routed_scaling_factor is inf"},
+      {1, [](LayerConfig* layer) { layer->experts.intermediate_size = 0; },
+       "the model's expert width is 0"},
+      {1, [](LayerConfig* layer) { layer->experts.scale = INFINITY; },
+       "the model's scale of expert weights is inf"},
+      {1, [](LayerConfig* layer) { layer->experts.num_groups = 4; },
+       "1 of 4 groups of 6 experts are kept, but groups must be of equal size"},
+      {1, [](LayerConfig* layer) { layer->experts.num_groups = 6; },
+       "1 of 6 groups of 6 experts are kept, but groups must be of equal size and hold the 2"},
+      {1, [](LayerConfig* layer) { layer->experts.num_groups = 0; },
+       "the model's number of expert groups is 0, but must be between 1 and 6"},
+      {1, [](LayerConfig* layer) { layer->experts.num_groups_kept = 2; },
+       "the model's number of kept expert groups is 2, but must be between 1 and 1"},
+      {1, [](LayerConfig* layer) { layer->experts.normalise_epsilon = -1; },
+       "the model's epsilon of expert weights is -1"},
+      {1, [](LayerConfig* layer) { layer->experts.shared_intermediate_size = 1 << 30; },
+       "the model's shared expert width is 1073741824"},
   };
   for (const Case& c : kCases) {
     ModelConfig config = small_config();
