@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Packs the recorded results that the repository keeps: OUT/dense.tar.zst, others.tar.zst, recorded.tar.zst.
+"""Packs the recorded results that the repository keeps: OUT/families.tar.zst, ggufs.tar.zst, recorded.tar.zst.
 
-    python tools/pack_golden.py GOLDEN GGUFS tests/data/golden [--limit-mib 16] [--only others,recorded]
+    python tools/pack_golden.py GOLDEN GGUFS tests/data/golden [--limit-mib 16] [--only ggufs,recorded]
 
-dense: checkpoints of GOLDEN/tiny and GOLDEN/quant whose model_type this version runs, with their results, and GGUFS, the
-files that make_tiny_ggufs.py wrote (--type bf16). others: the rest of them, and the adapters of GOLDEN/lora. recorded:
-results for files that tests fetch: token ids, rendered chat templates (without the templates, which are others' work: their
-SHA-256 and file name instead), greedy ids, log-probs and perplexity of real models, and the text that was scored.
+families: the checkpoints of GOLDEN/tiny and GOLDEN/quant and the adapters of GOLDEN/lora, with their results. ggufs: the
+files of GGUFS, which make_tiny_ggufs.py wrote (--type bf16). recorded: results for files that tests fetch: token ids,
+rendered chat templates (without the templates, which are others' work: their SHA-256 and file name instead), greedy ids,
+log-probs and perplexity of real models, and the text that was scored. unseen: GOLDEN/unseen, further checkpoints.
 Each is one solid archive, since checkpoints share most of their random weights. The same input gives the same bytes.
 """
 import argparse
@@ -18,31 +18,28 @@ import subprocess
 import sys
 import tarfile
 
-from make_tiny_ggufs import ARCHITECTURES
-
 FILES = ("config.json", "config.v5.json", "expect.json", "expect.safetensors", "model.safetensors")
 
 
-def checkpoints(golden, is_run):
-    """Files of the checkpoints whose model_type this version runs, or of the others."""
-    files = []
-    for kind in ("tiny", "quant"):
-        for folder in sorted((golden / kind).iterdir()):
-            config = json.loads((folder / "config.json").read_text())
-            if (config["model_type"] in ARCHITECTURES) == is_run:
-                files += [(f"{kind}/{folder.name}/{name}", folder / name) for name in FILES if (folder / name).exists()]
-    return files
+def checkpoints(golden, kind):
+    """Files of the folders of one kind, without what a recording may have left beside them."""
+    folders = sorted(folder for folder in (golden / kind).iterdir() if folder.is_dir())
+    return [(f"{kind}/{folder.name}/{name}", folder / name) for folder in folders for name in FILES
+            if (folder / name).exists()]
 
 
-def dense(golden, ggufs):
-    files = checkpoints(golden, True) + [(f"gguf/{path.name}", path) for path in sorted(ggufs.glob("*.gguf"))]
+def families(golden, _):
+    adapters = [(str(path.relative_to(golden)), path) for path in sorted((golden / "lora").rglob("*")) if path.is_file()]
+    files = checkpoints(golden, "tiny") + checkpoints(golden, "quant") + adapters
     return [(name, path.read_bytes()) for name, path in files]
 
 
-def others(golden, _):
-    adapters = [path for path in sorted((golden / "lora").rglob("*")) if path.is_file()]
-    files = checkpoints(golden, False) + [(str(path.relative_to(golden)), path) for path in adapters]
-    return [(name, path.read_bytes()) for name, path in files]
+def unseen(golden, _):
+    return [(name, path.read_bytes()) for name, path in checkpoints(golden, "unseen")]
+
+
+def ggufs(_, folder):
+    return [(f"gguf/{path.name}", path.read_bytes()) for path in sorted(folder.glob("*.gguf"))]
 
 
 def without_template(path):
@@ -86,9 +83,9 @@ def main():
     parser.add_argument("ggufs", type=pathlib.Path)
     parser.add_argument("out", type=pathlib.Path)
     parser.add_argument("--limit-mib", type=float, default=16)
-    parser.add_argument("--only", default="dense,others,recorded")
+    parser.add_argument("--only", default="families,ggufs,recorded")
     options = parser.parse_args()
-    archives = {"dense": dense, "others": others, "recorded": recorded}
+    archives = {"families": families, "ggufs": ggufs, "recorded": recorded, "unseen": unseen}
     for name in options.only.split(","):
         pack(archives[name](options.golden, options.ggufs), options.limit_mib, options.out / f"{name}.tar.zst")
 

@@ -33,7 +33,9 @@ class DeviceTest : public testing::TestWithParam<DeviceCase> {
   std::unique_ptr<Backend> backend() const {
     return GetParam().wrap(golden::backend_for("auto", 2));
   }
-  static std::vector<std::string> folders() { return golden::entries(test::dense_root(), "tiny"); }
+  static std::vector<std::string> folders() {
+    return golden::folders_run(test::archive_root(), "tiny");
+  }
 };
 
 TEST_P(DeviceTest, EveryFamilyPassesThroughTheModel) {
@@ -50,7 +52,7 @@ TEST_P(DeviceTest, EveryFamilyPassesThroughTheModel) {
 
 TEST_P(DeviceTest, EveryQuantisedLayoutPassesThroughTheModel) {
   const auto device = backend();
-  const auto quantised = golden::entries(test::dense_root(), "quant");
+  const auto quantised = golden::folders_run(test::archive_root(), "quant");
   EXPECT_GE(quantised.size(), 13u);
   for (const std::string& folder : quantised) {
     const auto report = verify_golden_folder(folder, *device, kOptions);
@@ -96,7 +98,7 @@ TEST_P(DeviceTest, EveryFamilyPassesThroughTheEngine) {
 
 // Packed weights that are written to a file and read from it pass through views.
 TEST_P(DeviceTest, TheWeightCacheReadsAndWritesThroughViews) {
-  const std::string folder = (test::dense_root() / "tiny/llama").string();
+  const std::string folder = (test::archive_root() / "tiny/llama").string();
   ModelOptions options = kOptions;
   options.weight_cache = {.directory = golden::temporary_folder(GetParam().name),
                           .max_bytes = uint64_t{1} << 30};

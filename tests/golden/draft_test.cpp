@@ -74,7 +74,7 @@ class DraftTest : public testing::TestWithParam<const char*> {};
 
 TEST_P(DraftTest, GuessesUnderMasksEqualPlainDecoding) {
   const auto backend = backend_for("reference", 2);
-  const auto model = load((test::dense_root() / "tiny" / GetParam()).string(), *backend);
+  const auto model = load((test::archive_root() / "tiny" / GetParam()).string(), *backend);
   ASSERT_NE(model, nullptr);
   const int64_t vocab_size = model->config().vocab_size;
   for (const bool masked : {false, true}) {

@@ -164,10 +164,13 @@ class EqualityTest : public testing::TestWithParam<std::string> {
       expect_same_bits(chunked(*model, *backend_, sequences, chunk), alone,
                        "chunks of " + std::to_string(chunk));
     }
-    const auto single = backend_for(GetParam(), 1);
-    const auto restarted = load(folder, *single);
-    ASSERT_NE(restarted, nullptr);
-    expect_same_bits(one_by_one(*restarted, *single, sequences), alone, "restarted, one thread");
+    for (int num_threads : {1, 2, 3}) {
+      const auto other = backend_for(GetParam(), num_threads);
+      const auto restarted = load(folder, *other);
+      ASSERT_NE(restarted, nullptr);
+      expect_same_bits(one_by_one(*restarted, *other, sequences), alone,
+                       "restarted on threads: " + std::to_string(num_threads));
+    }
   }
 
   std::unique_ptr<Backend> backend_;
@@ -175,7 +178,7 @@ class EqualityTest : public testing::TestWithParam<std::string> {
 
 TEST_P(EqualityTest, AloneBatchedChunkedRestartedGiveTheSameBits) {
   int num_checked = 0;
-  for (const std::string& folder : entries(test::dense_root(), "tiny")) {
+  for (const std::string& folder : folders_run(test::archive_root(), "tiny")) {
     check(folder);
     ++num_checked;
   }
@@ -184,7 +187,7 @@ TEST_P(EqualityTest, AloneBatchedChunkedRestartedGiveTheSameBits) {
 
 TEST_P(EqualityTest, QuantisedWeightsToo) {
   int num_checked = 0;
-  for (const std::string& folder : entries(test::dense_root(), "quant")) {
+  for (const std::string& folder : folders_run(test::archive_root(), "quant")) {
     check(folder);
     ++num_checked;
   }
@@ -195,7 +198,7 @@ TEST_P(EqualityTest, QuantisedWeightsToo) {
 // it had been given whole.
 TEST_P(EqualityTest, GrowingPastARopeSwitchEqualsStartingThere) {
   for (const char* name : {"phi3_longrope", "llama_dynamic"}) {
-    const auto model = load((test::dense_root() / "tiny" / name).string(), *backend_);
+    const auto model = load((test::archive_root() / "tiny" / name).string(), *backend_);
     ASSERT_NE(model, nullptr);
     std::vector<int32_t> ids;
     for (int32_t i = 0; i < 56; ++i) ids.push_back((i * 37 + 5) % 256);

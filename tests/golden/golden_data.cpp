@@ -5,8 +5,11 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
+#include <sstream>
 
 #include "backend/cpu/cpu_backend.h"
+#include "model/config/json_object.h"
 
 namespace headrace::golden {
 namespace {
@@ -47,6 +50,28 @@ std::vector<std::string> entries(const std::filesystem::path& root, const std::s
 }
 
 std::string file_name(const std::string& path) { return fs::path(path).filename().string(); }
+
+const Family* family_of(const std::string& folder) {
+  std::stringstream text;
+  text << std::ifstream(folder + "/config.json").rdbuf();
+  const auto config = parse_json_object(text.str(), "config.json");
+  if (!config.ok()) return nullptr;  // an adapter
+  const boost::json::object& object = config->as_object();
+  return find_family_by_model_type(std::string_view(object.at("model_type").as_string()));
+}
+
+std::vector<std::string> folders_run(const std::filesystem::path& root, const std::string& kind) {
+  std::vector<std::string> folders = entries(root, kind);
+  std::erase_if(folders, [](const std::string& path) { return family_of(path) == nullptr; });
+  return folders;
+}
+
+std::vector<std::string> folders_refused(const std::filesystem::path& root,
+                                         const std::string& kind) {
+  std::vector<std::string> folders = entries(root, kind);
+  std::erase_if(folders, [](const std::string& path) { return family_of(path) != nullptr; });
+  return folders;
+}
 
 std::string temporary_folder(const std::string& name) {
   const fs::path path = temporary().path() / name;

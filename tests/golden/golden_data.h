@@ -9,12 +9,20 @@
 
 #include "backend/backend.h"
 #include "base/testing/golden.h"
+#include "model/config/families.h"
 
 namespace headrace::golden {
 
 // Folders (or files) directly under root/kind, sorted by name; empty if there is no such folder.
 std::vector<std::string> entries(const std::filesystem::path& root, const std::string& kind);
 std::string file_name(const std::string& path);  // last component
+
+// The row of the family table that reads this folder's config.json; null: none does.
+const Family* family_of(const std::string& folder);
+// Of entries(root, kind), those that a family reads, and those that none does.
+std::vector<std::string> folders_run(const std::filesystem::path& root, const std::string& kind);
+std::vector<std::string> folders_refused(const std::filesystem::path& root,
+                                         const std::string& kind);
 
 // A fresh temporary folder, removed at exit.
 std::string temporary_folder(const std::string& name);

@@ -25,7 +25,7 @@ class SpanTest : public ::testing::TestWithParam<std::string> {
   void SetUp() override {
     backend_ = backend_for("auto");
     ASSERT_NE(backend_, nullptr);
-    checkpoint_ = open_folder((test::dense_root() / "tiny" / GetParam()).string()).value();
+    checkpoint_ = open_folder((test::archive_root() / "tiny" / GetParam()).string()).value();
     auto model =
         Model::load(*checkpoint_, *backend_, {.max_batch_tokens = 32, .max_logit_rows = 32});
     ASSERT_TRUE(model.ok()) << model.error().message;

@@ -82,9 +82,9 @@ std::string fresh_folder(const std::string& name) {
 class WeightCacheTest : public testing::Test {
  protected:
   void SetUp() override {
-    models_ = entries(test::dense_root(), "gguf");
-    for (const std::string& path : entries(test::dense_root(), "tiny")) {
-      if (fs::exists(path + "/config.json")) models_.push_back(path);
+    models_ = entries(test::archive_root(), "gguf");
+    for (const std::string& path : folders_run(test::archive_root(), "tiny")) {
+      models_.push_back(path);
     }
     ASSERT_GE(models_.size(), 20u);
     folder_ = fresh_folder(testing::UnitTest::GetInstance()->current_test_info()->name());

@@ -1,6 +1,6 @@
 // Where tests find recorded results. Test-only.
 //
-// The build unpacks tests/data/golden/*.tar.zst (tools/pack_golden.py) below build/golden.
+// The build unpacks every tests/data/golden/*.tar.zst (tools/pack_golden.py) into build/golden.
 #pragma once
 
 #include <cstdlib>
@@ -8,17 +8,17 @@
 
 namespace headrace::test {
 
-// The checkpoints that this version runs, with their results: tiny/, quant/, gguf/.
-inline std::filesystem::path dense_root() {
-  return std::filesystem::path(HEADRACE_SOURCE_DIR) / "build/golden/dense";
+// The repository's own: tiny/, quant/, lora/, gguf/, unseen/, tokenizers/, templates/, real/,
+// text.txt.
+inline std::filesystem::path archive_root() {
+  return std::filesystem::path(HEADRACE_SOURCE_DIR) / "build/golden";
 }
 
-// Everything: tiny/ and quant/ of all families, lora/, tokenizers/, templates/, real/, text.txt.
-// HEADRACE_GOLDEN names another collection of the same shape.
+// The same, or another collection of the same shape that HEADRACE_GOLDEN names.
 inline std::filesystem::path golden_root() {
   const char* given = std::getenv("HEADRACE_GOLDEN");
   if (given != nullptr && *given != '\0') return given;
-  return std::filesystem::path(HEADRACE_SOURCE_DIR) / "build/golden/all";
+  return archive_root();
 }
 
 }  // namespace headrace::test
