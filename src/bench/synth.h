@@ -31,6 +31,26 @@ struct SynthShape {
   bool tied;  // the embedding is the head
   double rope_theta;
   int64_t context;
+
+  // Beyond softmax attention and a dense MLP, for the architectures that have it.
+  int64_t window = 0;
+  int64_t mixer_period = 0;  // every so many layers one of full attention, else another mixer
+  int64_t num_experts = 0;
+  int64_t num_experts_used = 0;
+  int64_t expert_width = 0;
+  int64_t num_shared_experts = 0;
+  int64_t num_dense_layers = 0;  // before the layers of experts
+  int64_t kv_lora_rank = 0;      // latent attention: width of the latent, parts of a head
+  int64_t nope_dim = 0;
+  int64_t rope_dim = 0;
+  int64_t value_dim = 0;
+  int64_t linear_key_heads = 0;  // recurrent layers
+  int64_t linear_value_heads = 0;
+  int64_t linear_head_dim = 0;
+  int64_t conv_kernel = 0;
+  int64_t full_head_dim = 0;     // of layers without a window
+  int64_t per_layer_width = 0;   // of the inputs that each layer has of its own
+  int64_t shared_kv_layers = 0;  // of 1024 layers: the last ones read keys of earlier layers
 };
 
 std::span<const SynthShape> synth_shapes();
@@ -41,14 +61,25 @@ struct SynthFormat {
   uint32_t file_type;     // general.file_type
   DType main;
   DType better;  // of the head, and in some layers of v and down; equal to main: one type for all
+  DType beside_experts;  // of what is no expert in a network that has experts
 };
 
 std::span<const SynthFormat> synth_formats();
+
+// What a tensor is filled with.
+enum class SynthFill : uint8_t {
+  kRandom,
+  kOnes,
+  kSmall,      // biases
+  kNegative,   // rates of decay
+  kRopeFreqs,  // divisors: 1 for the first quarter, then so large that nothing is rotated
+};
 
 struct SynthTensor {
   std::string name;
   std::vector<int64_t> sizes;  // fastest first, as GGUF has them
   DType dtype;
+  SynthFill fill = SynthFill::kRandom;
   uint64_t offset = 0;  // in the data section
   size_t num_bytes() const;
 };

@@ -12,7 +12,7 @@
 #include <memory>
 
 #include "base/check.h"
-#include "bench/synth.h"
+#include "bench/synth_parts.h"
 
 namespace headrace {
 namespace {
@@ -50,6 +50,10 @@ class HeaderWriter {
   void key_integers(std::string_view name, const std::vector<int32_t>& values) {
     begin_array(name, kI32, values.size());
     for (const int32_t value : values) put(value);
+  }
+  void key_flags(std::string_view name, const std::vector<int32_t>& values) {
+    begin_array(name, kBool, values.size());
+    for (const int32_t value : values) put(static_cast<uint8_t>(value != 0));
   }
   void tensor(const SynthTensor& tensor) {
     text(tensor.name);
@@ -123,7 +127,8 @@ void put_vocabulary(const SynthShape& shape, HeaderWriter* header) {
     types.push_back(kControl);
   }
   header->key_text("tokenizer.ggml.model", "gpt2");
-  header->key_text("tokenizer.ggml.pre", shape.architecture == "qwen2" ? "qwen2" : "llama-bpe");
+  header->key_text("tokenizer.ggml.pre",
+                   find_synth_architecture(shape.architecture)->tokenizer_pre);
   header->key_texts("tokenizer.ggml.tokens", tokens);
   header->key_integers("tokenizer.ggml.token_type", types);
   header->key_texts("tokenizer.ggml.merges", merges);
@@ -134,28 +139,43 @@ void put_vocabulary(const SynthShape& shape, HeaderWriter* header) {
                    "{% for message in messages %}{{ message['content'] }}{% endfor %}");
 }
 
+void put_list(const std::string& name, const SynthShape& shape, const SynthKeyRow& row,
+              HeaderWriter* header) {
+  const int64_t size = row.num_entries > 0 ? row.num_entries : shape.num_layers;
+  std::vector<int32_t> values;
+  for (int64_t i = 0; i < size; ++i) values.push_back(static_cast<int32_t>(row.value(shape, i)));
+  if (row.kind == SynthKeyKind::kFlags) return header->key_flags(name, values);
+  header->key_integers(name, values);
+}
+
+void put_key(const SynthShape& shape, const SynthKeyRow& row, HeaderWriter* header) {
+  const std::string name = fmt::format("{}.{}", shape.architecture, row.name);
+  switch (row.kind) {
+    case SynthKeyKind::kCount:
+      return header->key(name, kU32, static_cast<uint32_t>(row.value(shape, 0)));
+    case SynthKeyKind::kNumber:
+      return header->key(name, kF32, static_cast<float>(row.value(shape, 0)));
+    case SynthKeyKind::kFlag:
+      return header->key(name, kBool, static_cast<uint8_t>(row.value(shape, 0)));
+    case SynthKeyKind::kText:
+      return header->key_text(name, row.text);
+    default:
+      return put_list(name, shape, row, header);
+  }
+}
+
 void put_keys(const SynthShape& shape, const SynthFormat& format, HeaderWriter* header) {
-  const std::string prefix = std::string(shape.architecture) + ".";
-  const auto count = [&](std::string_view name, int64_t value) {
-    header->key(prefix + std::string(name), kU32, static_cast<uint32_t>(value));
-  };
+  const SynthArchitecture& architecture = *find_synth_architecture(shape.architecture);
   header->key_text("general.architecture", shape.architecture);
   header->key_text("general.name", fmt::format("random {} {}", shape.name, format.name));
   header->key("general.file_type", kU32, format.file_type);
   header->key("general.quantization_version", kU32, uint32_t{2});
   header->key("general.alignment", kU32, uint32_t{kAlignment});
-  count("block_count", shape.num_layers);
-  count("context_length", shape.context);
-  count("embedding_length", shape.hidden_size);
-  count("feed_forward_length", shape.intermediate_size);
-  count("attention.head_count", shape.num_heads);
-  count("attention.head_count_kv", shape.num_kv_heads);
-  count("attention.key_length", shape.head_dim);
-  count("attention.value_length", shape.head_dim);
-  count("rope.dimension_count", shape.head_dim);
-  count("vocab_size", shape.vocab_size);
-  header->key(prefix + "rope.freq_base", kF32, static_cast<float>(shape.rope_theta));
-  header->key(prefix + "attention.layer_norm_rms_epsilon", kF32, 1e-5f);
+  for (const SynthKeyRow& row : common_synth_keys()) {
+    const auto replaces = [&](const SynthKeyRow& own) { return own.name == row.name; };
+    if (std::ranges::none_of(architecture.keys, replaces)) put_key(shape, row, header);
+  }
+  for (const SynthKeyRow& row : architecture.keys) put_key(shape, row, header);
   put_vocabulary(shape, header);
 }
 
@@ -203,9 +223,22 @@ class PartialFile {
   bool published_ = false;
 };
 
+float fill_value(const SynthTensor& tensor, size_t i) {
+  switch (tensor.fill) {
+    case SynthFill::kSmall:
+      return 0.01f;
+    case SynthFill::kNegative:
+      return -0.5f;
+    case SynthFill::kRopeFreqs:
+      return i < static_cast<size_t>(tensor.sizes.front()) / 4 ? 1.0f : 1e30f;
+    default:
+      return 1.0f;
+  }
+}
+
 Status write_vector(const SynthTensor& tensor, PartialFile* file) {
-  const bool bias = tensor.name.ends_with(".bias");
-  const std::vector<float> values(static_cast<size_t>(tensor.sizes.front()), bias ? 0.01f : 1.0f);
+  std::vector<float> values(tensor.num_bytes() / sizeof(float));
+  for (size_t i = 0; i < values.size(); ++i) values[i] = fill_value(tensor, i);
   return file->write(std::as_bytes(std::span(values)));
 }
 
@@ -228,7 +261,8 @@ Status write_data(const std::vector<SynthTensor>& tensors, uint64_t seed, Partia
   for (const SynthTensor& tensor : tensors) {
     const std::vector<std::byte> padding(tensor.offset - written);
     TRY(file->write(padding));
-    TRY(tensor.sizes.size() == 1 ? write_vector(tensor, file) : write_matrix(tensor, &state, file));
+    TRY(tensor.fill == SynthFill::kRandom ? write_matrix(tensor, &state, file)
+                                          : write_vector(tensor, file));
     written = tensor.offset + tensor.num_bytes();
   }
   return file->write(std::vector<std::byte>((kAlignment - written % kAlignment) % kAlignment));

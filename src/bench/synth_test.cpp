@@ -9,6 +9,7 @@
 
 #include "backend/cpu/cpu_backend.h"
 #include "checkpoint/checkpoint.h"
+#include "model/config/families.h"
 #include "model/model.h"
 #include "server/api/bundle.h"
 #include "verify/sequence_runner.h"
@@ -114,6 +115,51 @@ TEST(Synth, FilesOfEveryFormatLoadAndRun) {
     ++num_run;
   }
   EXPECT_GE(num_run, 17);
+}
+
+// The shape with its kinds of layers, but narrow and of six layers.
+SynthShape narrowed(SynthShape shape) {
+  const auto at_most = [](int64_t* size, int64_t largest) { *size = std::min(*size, largest); };
+  at_most(&shape.hidden_size, 64);
+  at_most(&shape.num_layers, 6);
+  at_most(&shape.num_heads, 4);
+  at_most(&shape.num_kv_heads, 2);
+  at_most(&shape.head_dim, 32);
+  at_most(&shape.intermediate_size, 96);
+  at_most(&shape.vocab_size, 320);
+  at_most(&shape.window, 16);
+  at_most(&shape.num_experts, 8);
+  at_most(&shape.expert_width, 32);
+  for (int64_t SynthShape::* field :
+       {&SynthShape::kv_lora_rank, &SynthShape::nope_dim, &SynthShape::rope_dim,
+        &SynthShape::value_dim, &SynthShape::linear_head_dim, &SynthShape::per_layer_width}) {
+    at_most(&(shape.*field), 32);
+  }
+  at_most(&shape.full_head_dim, 64);
+  at_most(&shape.linear_key_heads, 2);
+  at_most(&shape.linear_value_heads, 4);
+  return shape;
+}
+
+bool is_known(std::string_view architecture) {
+  return find_family_by_gguf(architecture, false) != nullptr;
+}
+
+TEST(Synth, EveryKindOfNetworkLoadsAndRuns) {
+  const std::string path = ::testing::TempDir() + "synth_kind.gguf";
+  int num_run = 0;
+  for (const SynthShape& shape : synth_shapes()) {
+    SCOPED_TRACE(shape.name);
+    for (const SynthFormat& format : synth_formats()) {
+      if (format.name != "q8_0" && format.name != "mxfp4") continue;
+      const Status written = write_synth(narrowed(shape), format, 5, path);
+      ASSERT_TRUE(written.ok()) << written.error().message;
+      if (!is_known(shape.architecture)) continue;
+      EXPECT_EQ(run_model(path).size(), 4u) << format.name;
+      ++num_run;
+    }
+  }
+  EXPECT_GE(num_run, 14);
 }
 
 TEST(Synth, EqualSeedsGiveEqualModelsAndOtherSeedsOthers) {
