@@ -44,6 +44,7 @@ enum class WeightRole : uint8_t {
   kLinear,     // y = x W^T; several parts are stacked by rows (q, k, v)
   kGateUp,     // exactly two parts of N rows each, gate then up: read by gated_linear only
   kEmbedding,  // rows read by id (embed); also usable by linear, as a tied head
+  kRouter,     // as kLinear, but float32 in every mode: its sums decide who computes
 };
 
 // How the parts of a weight are laid out. With experts, `parts` are those of the first, then as
@@ -236,21 +237,40 @@ struct AttentionArgs {
 
 inline constexpr int64_t kMaxExperts = 4096;  // of one weight
 
-// What the logits of a router become: scores by which experts are chosen and weighted.
 enum class RouterScore : uint8_t {
-  kSoftmax,  // over all experts
-  kSigmoid,
-  kSoftmaxChosen,  // the logits; weights are the softmax over those of the chosen
+  kSoftmax,        // s = softmax(l) over all experts
+  kSigmoid,        // s = sigmoid(l)
+  kSoftmaxChosen,  // s = l; the weights are a softmax over the chosen
 };
-
-// The score of a group of experts.
 enum class GroupScore : uint8_t {
-  kSumOfTwo,  // of its two largest; experts of other groups are never chosen
-  kMaximum,   // experts of other groups score 0
+  kSumOfTwo,  // of the two largest s + bias; experts of other groups are left out
+  kMaximum,   // the largest s; experts of other groups have score 0 and may still be chosen
 };
 
-// Which experts the rows of a batch go to, num_chosen each. An expert's rows, in ascending order,
-// have slots [first_slot[e], first_slot[e + 1]); all num_rows * num_chosen slots are taken.
+// How a router chooses by its logits l. The num_chosen largest of s + selection bias are chosen,
+// the lowest expert among equals, within the groups that are kept: experts in num_groups runs of
+// equal length, of which the num_groups_kept of the largest group scores stay. The weights of the
+// chosen come from s alone: divided by (their sum + epsilon) if `normalise`, then times `scale`.
+struct Router {
+  RouterScore score = RouterScore::kSoftmax;
+  int num_groups = 1;
+  int num_groups_kept = 1;
+  GroupScore group_score = GroupScore::kSumOfTwo;
+  bool normalise = false;  // not with kSoftmaxChosen, whose weights have sum 1
+  float normalise_epsilon = 0.0f;
+  float scale = 1.0f;
+};
+
+struct RouteArgs {
+  DevicePtr<const float> logits = {};  // [M, num_experts]
+  Router router = {};
+  DevicePtr<const float> selection_bias = {};  // [num_experts] or null
+  DevicePtr<const float> expert_scale = {};    // [num_experts] or null: multiplies weights at last
+};
+
+// Which experts the rows of a batch go to, num_chosen each; written by experts(), for it alone to
+// read and for tests. An expert's rows, in ascending order, have slots [first_slot[e],
+// first_slot[e + 1]); all num_rows * num_chosen slots are taken.
 struct Routing {
   int64_t num_rows = 0;
   int64_t num_experts = 0;
@@ -262,30 +282,36 @@ struct Routing {
   DevicePtr<int32_t> first_slot;  // [num_experts + 1]
 };
 
-// weights = softmax(logits) over all experts; the num_chosen largest of a row are chosen (the
-// lowest expert among equals). Then, if normalise, they are divided by their sum; then multiplied
-// by scale.
-struct RouteArgs {
-  DevicePtr<const float> logits;  // [M, num_experts]
-  bool normalise = false;
-  float scale = 1.0f;
-  Routing routing;  // its arrays are written
+// The form of gpt-oss: g' = min(g, limit), u' = clamp(u, -limit, limit),
+// (u' + 1) * g' * sigmoid(alpha g'). Biases come before. In use when limit > 0.
+struct ClampedSwiglu {
+  float alpha = 0.0f;
+  float limit = 0.0f;
 };
 
-// y[m] = sum over j of weights[m, j] * W_down(act(W_gate x[m]) * W_up x[m]), with the weights of
-// expert experts[m, j]; summed in the order of j, whatever else is in the batch. Then the epilogue
-// (no bias, no softcap).
+// y[m] = sum over j of weights[m, j] * (W_down(act(W_gate n) * W_up n) + b_down), n = norm(x[m]),
+// with the weights of expert experts[m, j]; summed in the order of j, whatever else is in the
+// batch; then + shared[m], times sigmoid(shared_gate . n) if there is such a gate. Then the
+// epilogue (no bias, no softcap).
 struct ExpertsArgs {
   const PackedWeight* gate_up = nullptr;  // both with num_experts experts
   const PackedWeight* down = nullptr;
-  DevicePtr<const float> x;  // [M, K]
-  Routing routing;
+  Input input;  // [M, K]
+  RouteArgs route;
+  Routing routing;  // its arrays are room
   Activation activation = Activation::kSilu;
-  // Room: by slot inputs [slots, K], activations [slots, I] and results [slots, N]; y [M, N].
+  ClampedSwiglu clamp = {};                  // instead of the activation
+  DevicePtr<const float> gate_up_bias = {};  // [num_experts, 2 I], gate then up, or null
+  DevicePtr<const float> down_bias = {};     // [num_experts, N] or null
+  DevicePtr<const float> shared = {};        // [M, N] of experts that all rows go to, or null
+  DevicePtr<const float> shared_gate = {};   // [K] or null
+  // Room: by slot inputs [slots, K], activations [slots, I] and results [slots, N]; y [M, N];
+  // factors of the shared experts [M].
   DevicePtr<float> slot_inputs;
   DevicePtr<float> slot_activations;
   DevicePtr<float> slot_outputs;
   DevicePtr<float> mixed;
+  DevicePtr<float> shared_factors;
   Epilogue epilogue = {};
   DevicePtr<float> out;  // [M, N]; may be the residual
 };
@@ -436,7 +462,7 @@ class Backend {
   virtual void gated_linear(const PackedWeight& gate_up, const Input& input, int64_t num_rows,
                             Activation activation, DevicePtr<const float> bias,
                             DevicePtr<float> out) = 0;
-  virtual void route(const RouteArgs& args) = 0;
+  // Routes every row and sums what its experts make of it.
   virtual void experts(const ExpertsArgs& args) = 0;
   // linear() into `projection` [M, N], then finish_qkv() of it (args.qkv is not read).
   virtual void qkv_linear(const PackedWeight& weight, const Input& input,

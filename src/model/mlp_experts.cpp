@@ -1,55 +1,74 @@
-// A mixture of experts: of each token those that its router's scores are largest for.
+// A mixture of experts: of each token those that its router's scores are largest for, and those
+// that every token has.
 #include "model/config/roles.h"
 #include "model/mlp_kinds.h"
 
 namespace headrace {
 namespace {
 
-// The rows that the branch works on, normed for all who read them.
-DevicePtr<const float> normed_rows(const StepContext& step, const Input& input) {
-  if (!input.norm.weight) return input.x;
-  step.backend.norm(NormArgs{.kind = input.norm.kind,
-                             .x = input.x,
-                             .weight = input.norm.weight,
-                             .out = input.normed,
-                             .num_rows = step.num_rows,
-                             .width = step.config.hidden_size,
-                             .eps = input.norm.eps});
-  return input.normed;
+Router router_of(const ExpertConfig& config) {
+  return {.score = config.score,
+          .num_groups = config.num_groups,
+          .num_groups_kept = config.num_groups_kept,
+          .group_score = config.group_score,
+          .normalise = config.normalise,
+          .normalise_epsilon = config.normalise_epsilon,
+          .scale = config.scale};
+}
+
+// The expert that every token has, [M, hidden_size], without its gate; null: there is none.
+DevicePtr<const float> run_shared(const StepContext& step, const ExpertConfig& config,
+                                  const RoleWeights& weights, const Branch& branch,
+                                  const ExpertRoom& room) {
+  if (config.shared_intermediate_size == 0) return {};
+  const DevicePtr<float> activations = step.workspace.mlp + room.shared_activations;
+  const DevicePtr<float> out = step.workspace.mlp + room.shared;
+  step.backend.gated_linear(weights.weight(Role::kSharedGateUp), branch.input, step.num_rows,
+                            step.config.activation, {}, activations);
+  step.backend.linear(weights.weight(Role::kSharedDown), activations, step.num_rows, {}, out);
+  return out;
+}
+
+Routing routing_of(const StepContext& step, const ExpertConfig& config, const ExpertRoom& room) {
+  const auto integers = [&](int64_t start) { return (step.workspace.mlp + start).cast<int32_t>(); };
+  return {.num_rows = step.num_rows,
+          .num_experts = config.num_experts,
+          .num_chosen = config.num_experts_per_token,
+          .experts = integers(room.experts),
+          .weights = step.workspace.mlp + room.weights,
+          .slots = integers(room.slots),
+          .rows = integers(room.rows),
+          .first_slot = integers(room.first_slot)};
 }
 
 }  // namespace
 
-// Of each token the experts that its router's scores are largest for; their sum, weighted.
 void run_experts(const StepContext& step, int layer_idx, const RoleWeights& weights,
                  const Branch& branch) {
   const LayerConfig& layer = step.config.layers[static_cast<size_t>(layer_idx)];
+  const ExpertConfig& config = layer.experts;
   const ExpertRoom room(step.config, layer, step.num_rows);
   const auto floats = [&](int64_t start) { return step.workspace.mlp + start; };
-  const auto integers = [&](int64_t start) { return floats(start).cast<int32_t>(); };
-  const DevicePtr<const float> x = normed_rows(step, branch.input);
-  step.backend.linear(weights.weight(Role::kRouter), x, step.num_rows, {}, floats(room.logits));
-  const Routing routing{.num_rows = step.num_rows,
-                        .num_experts = layer.experts.num_experts,
-                        .num_chosen = layer.experts.num_experts_per_token,
-                        .experts = integers(room.experts),
-                        .weights = floats(room.weights),
-                        .slots = integers(room.slots),
-                        .rows = integers(room.rows),
-                        .first_slot = integers(room.first_slot)};
-  step.backend.route({.logits = floats(room.logits),
-                      .normalise = layer.experts.normalise,
-                      .scale = layer.experts.scale,
-                      .routing = routing});
+  step.backend.linear(weights.weight(Role::kRouter), branch.input, step.num_rows,
+                      {.bias = weights.vector(Role::kRouter)}, floats(room.logits));
   step.backend.experts({.gate_up = &weights.weight(Role::kExpertGateUp),
                         .down = &weights.weight(Role::kExpertDown),
-                        .x = x,
-                        .routing = routing,
+                        .input = branch.input,
+                        .route = {.logits = floats(room.logits),
+                                  .router = router_of(config),
+                                  .selection_bias = weights.vector(Role::kRouterSelectionBias)},
+                        .routing = routing_of(step, config, room),
                         .activation = step.config.activation,
+                        .clamp = {config.swiglu_alpha, config.swiglu_limit},
+                        .gate_up_bias = weights.vector(Role::kExpertGateUp),
+                        .down_bias = weights.vector(Role::kExpertDown),
+                        .shared = run_shared(step, config, weights, branch, room),
+                        .shared_gate = weights.vector(Role::kSharedGate),
                         .slot_inputs = floats(room.slot_inputs),
                         .slot_activations = floats(room.slot_activations),
                         .slot_outputs = floats(room.slot_outputs),
                         .mixed = floats(room.mixed),
+                        .shared_factors = floats(room.shared_factors),
                         .epilogue = branch.epilogue,
                         .out = branch.out});
 }

@@ -161,10 +161,6 @@ void WrappedBackend::attention(const AttentionArgs& args) {
   });
 }
 
-void WrappedBackend::route(const RouteArgs& args) {
-  later([args](Backend& inner) { inner.route(args); });
-}
-
 void WrappedBackend::experts(const ExpertsArgs& args) {
   later([args](Backend& inner) { inner.experts(args); });
 }

@@ -60,7 +60,6 @@ class WrappedBackend : public Backend {
                   DevicePtr<float> projection, const QkvArgs& args) override;
   void finish_qkv(const QkvArgs& args) override;
   void attention(const AttentionArgs& args) override;
-  void route(const RouteArgs& args) override;
   void experts(const ExpertsArgs& args) override;
   void head(const PackedWeight& weight, const Input& input, const HeadArgs& args) override;
 

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "backend/cpu/router.h"
 #include "checkpoint/weight_rows.h"
 #include "kernel_cases.h"
 
@@ -159,16 +160,26 @@ struct Routed {
   Routing routing;
 };
 
+// The router alone, on the host.
 struct Rule {
-  bool normalise = false;
-  float scale = 1.0f;
+  Router router;
+  Floats bias = {}, expert_scale = {};
 };
 
-void route(Backend& backend, const Floats& logits, const Rule& rule, Routed* routed) {
-  backend.route({.logits = on_device(logits.data()),
-                 .normalise = rule.normalise,
-                 .scale = rule.scale,
-                 .routing = routed->routing});
+RouteArgs route_args(const Floats& logits, const Rule& rule) {
+  RouteArgs args{.logits = on_device(logits.data()), .router = rule.router};
+  if (!rule.bias.empty()) args.selection_bias = on_device(rule.bias.data());
+  if (!rule.expert_scale.empty()) args.expert_scale = on_device(rule.expert_scale.data());
+  return args;
+}
+
+void route(const Floats& logits, const Rule& rule, Routed* routed) {
+  const auto num_experts = static_cast<size_t>(routed->routing.num_experts);
+  Floats scores(num_experts), selection(num_experts), groups(num_experts);
+  for (int64_t row = 0; row < routed->routing.num_rows; ++row) {
+    cpu::choose_experts(route_args(logits, rule), routed->routing, row,
+                        {scores.data(), selection.data(), groups.data()});
+  }
 }
 
 struct Choice {
@@ -176,25 +187,71 @@ struct Choice {
   double weight;
 };
 
+std::vector<double> scores_of(std::span<const float> logits, RouterScore kind) {
+  std::vector<double> scores(logits.begin(), logits.end());
+  if (kind == RouterScore::kSoftmaxChosen) return scores;
+  double sum = 0;
+  for (double& score : scores) sum += score = std::exp(score);
+  for (double& score : scores) {
+    score = kind == RouterScore::kSoftmax ? score / sum : score / (1 + score);
+  }
+  return scores;
+}
+
+// Indices by value, the lowest first among equals.
+std::vector<size_t> descending(const std::vector<double>& values) {
+  std::vector<size_t> order(values.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return values[a] != values[b] ? values[a] > values[b] : a < b;
+  });
+  return order;
+}
+
+// What the groups leave of scores and of what is selected by.
+void leave_groups(const Router& router, std::vector<double>* scores,
+                  std::vector<double>* selected) {
+  const auto num_groups = static_cast<size_t>(router.num_groups);
+  const size_t length = scores->size() / num_groups;
+  const bool two = router.group_score == GroupScore::kSumOfTwo;
+  std::vector<double> groups;
+  for (size_t g = 0; g < num_groups; ++g) {
+    const auto first = selected->begin() + static_cast<ptrdiff_t>(g * length);
+    std::vector<double> of_group(first, first + static_cast<ptrdiff_t>(length));
+    std::sort(of_group.rbegin(), of_group.rend());
+    groups.push_back(of_group[0] + (two && length > 1 ? of_group[1] : 0));
+  }
+  const std::vector<size_t> order = descending(groups);
+  for (size_t i = static_cast<size_t>(router.num_groups_kept); i < num_groups; ++i) {
+    for (size_t e = order[i] * length; e < (order[i] + 1) * length; ++e) {
+      (*selected)[e] = two ? -INFINITY : 0;
+      if (!two) (*scores)[e] = 0;
+    }
+  }
+}
+
 std::vector<Choice> choices_of(std::span<const float> logits, int64_t num_chosen,
                                const Rule& rule) {
-  const double top = *std::max_element(logits.begin(), logits.end());
+  const Router& router = rule.router;
+  std::vector<double> scores = scores_of(logits, router.score), selected = scores;
+  for (size_t e = 0; e < rule.bias.size(); ++e) selected[e] += rule.bias[e];
+  leave_groups(router, &scores, &selected);
+  std::vector<Choice> chosen;
   double sum = 0;
-  for (const float logit : logits) sum += std::exp(logit - top);
-  std::vector<Choice> all;
-  for (size_t e = 0; e < logits.size(); ++e) {
-    all.push_back({static_cast<int32_t>(e), std::exp(logits[e] - top) / sum});
+  for (const size_t e : descending(selected)) {
+    if (chosen.size() == static_cast<size_t>(num_chosen)) break;
+    const bool late = router.score == RouterScore::kSoftmaxChosen;
+    chosen.push_back({static_cast<int32_t>(e), late ? std::exp(scores[e]) : scores[e]});
+    sum += chosen.back().weight;
   }
-  std::sort(all.begin(), all.end(), [](const Choice& a, const Choice& b) {
-    return a.weight != b.weight ? a.weight > b.weight : a.expert < b.expert;
-  });
-  all.resize(static_cast<size_t>(num_chosen));
-  double chosen = 0;
-  for (const Choice& choice : all) chosen += choice.weight;
-  for (Choice& choice : all) {
-    choice.weight *= static_cast<double>(rule.scale) / (rule.normalise ? chosen : 1);
+  const bool divides = router.normalise || router.score == RouterScore::kSoftmaxChosen;
+  for (Choice& choice : chosen) {
+    if (divides) choice.weight /= sum + double{router.normalise_epsilon};
+    choice.weight *= double{router.scale};
+    if (rule.expert_scale.empty()) continue;
+    choice.weight *= double{rule.expert_scale[static_cast<size_t>(choice.expert)]};
   }
-  return all;
+  return chosen;
 }
 
 // Slots hold every row once for each of its choices, by expert and then by row.
@@ -217,40 +274,67 @@ void expect_slots_in_order(const Routed& routed) {
   }
 }
 
-TEST(Route, ChoosesTheLargestOfEachRowAndGathersRowsByExpert) {
+// Every form that a family has: families of softmax, DeepSeek 2 and 3, MiniMax, Granite, Gemma.
+std::vector<Rule> rules_for(size_t num_experts, int num_groups, int num_kept, Random& random) {
+  const Floats bias = random_floats(num_experts, random);
+  Floats expert_scale = random_floats(num_experts, random);
+  for (float& value : expert_scale) value = 1.5f + value / 8;
+  std::vector<Rule> rules = {
+      {{.score = RouterScore::kSoftmax}},
+      {{.score = RouterScore::kSoftmax, .normalise = true}},
+      {{.score = RouterScore::kSoftmax, .normalise = true, .scale = 2.5f}},
+      {{.score = RouterScore::kSoftmax, .scale = 0.5f}},
+      {{.score = RouterScore::kSigmoid, .normalise = true}, bias},
+      {{.score = RouterScore::kSoftmaxChosen}},
+      {{.score = RouterScore::kSoftmax, .normalise = true}, {}, expert_scale},
+  };
+  for (const GroupScore kind : {GroupScore::kSumOfTwo, GroupScore::kMaximum}) {
+    const bool two = kind == GroupScore::kSumOfTwo;
+    rules.push_back({{.score = two ? RouterScore::kSigmoid : RouterScore::kSoftmax,
+                      .num_groups = num_groups,
+                      .num_groups_kept = num_kept,
+                      .group_score = kind,
+                      .normalise = two,
+                      .normalise_epsilon = two ? 1e-20f : 0.0f,
+                      .scale = 16.0f},
+                     two ? bias : Floats{}});
+  }
+  return rules;
+}
+
+TEST(Route, FollowsFloat64InEveryForm) {
   struct Case {
     int64_t rows, experts, chosen;
+    int groups, kept;
   };
-  constexpr Case kCases[] = {{0, 4, 2},  {1, 1, 1},  {1, 4, 2},    {5, 2, 2},
-                             {33, 7, 3}, {9, 64, 8}, {40, 128, 8}, {3, 4096, 5}};
-  constexpr Rule kRules[] = {{false, 1.0f}, {true, 1.0f}, {true, 2.5f}, {false, 0.5f}};
+  constexpr Case kCases[] = {{1, 1, 1, 1, 1},    {1, 4, 2, 2, 1},     {5, 2, 2, 1, 1},
+                             {33, 9, 3, 3, 2},   {9, 64, 8, 8, 4},    {7, 64, 6, 16, 3},
+                             {40, 128, 8, 4, 1}, {3, 4096, 5, 64, 7}, {2, 6, 2, 6, 3}};
   Random random(21);
+  int num_rows = 0;
   for (const Case& c : kCases) {
     const Floats logits = random_floats(static_cast<size_t>(c.rows * c.experts), random);
-    for (const int num_threads : {1, 3}) {
-      const auto backend = make_backend("reference", num_threads);
-      for (const Rule& rule : kRules) {
-        SCOPED_TRACE(fmt::format("{} rows, {} of {} experts", c.rows, c.chosen, c.experts));
-        Routed routed(c.rows, c.experts, c.chosen);
-        route(*backend, logits, rule, &routed);
-        expect_slots_in_order(routed);
-        for (int64_t row = 0; row < c.rows; ++row) {
-          const auto of_row = std::span(logits).subspan(static_cast<size_t>(row * c.experts),
-                                                        static_cast<size_t>(c.experts));
-          const auto expected = choices_of(of_row, c.chosen, rule);
-          for (size_t j = 0; j < expected.size(); ++j) {
-            const size_t at = static_cast<size_t>(row * c.chosen) + j;
-            EXPECT_EQ(routed.experts[at], expected[j].expert);
-            EXPECT_NEAR(routed.weights[at], expected[j].weight, 1e-6 * expected[j].weight);
-          }
+    const auto rules = rules_for(static_cast<size_t>(c.experts), c.groups, c.kept, random);
+    for (size_t r = 0; r < rules.size(); ++r) {
+      SCOPED_TRACE(fmt::format("{} of {} experts, rule {}", c.chosen, c.experts, r));
+      Routed routed(c.rows, c.experts, c.chosen);
+      route(logits, rules[r], &routed);
+      for (int64_t row = 0; row < c.rows; ++row, ++num_rows) {
+        const auto of_row = std::span(logits).subspan(static_cast<size_t>(row * c.experts),
+                                                      static_cast<size_t>(c.experts));
+        const auto expected = choices_of(of_row, c.chosen, rules[r]);
+        for (size_t j = 0; j < expected.size(); ++j) {
+          const size_t at = static_cast<size_t>(row * c.chosen) + j;
+          EXPECT_EQ(routed.experts[at], expected[j].expert);
+          EXPECT_NEAR(routed.weights[at], expected[j].weight, 2e-6 * std::abs(expected[j].weight));
         }
       }
     }
   }
+  EXPECT_EQ(num_rows, 101 * 9);
 }
 
 TEST(Route, TiesGoToTheLowestExpert) {
-  const auto backend = make_backend("reference", 2);
   struct Case {
     Floats logits;
     std::vector<int32_t> experts;
@@ -267,36 +351,61 @@ TEST(Route, TiesGoToTheLowestExpert) {
   };
   for (const Case& c : kCases) {
     Routed routed(1, 4, 3);
-    route(*backend, c.logits, {}, &routed);
+    route(c.logits, {}, &routed);
     EXPECT_EQ(routed.experts, c.experts) << fmt::format("{}", c.logits[0]);
-    expect_slots_in_order(routed);
   }
 }
 
-TEST(Route, ARowIsRoutedAloneAsInABatch) {
-  Random random(8);
-  const Floats logits = random_floats(50 * 16, random);
-  const auto backend = make_backend("reference", 3);
-  Routed all(50, 16, 4);
-  route(*backend, logits, {true, 1.5f}, &all);
-  for (size_t row = 0; row < 50; ++row) {
-    Routed one(1, 16, 4);
-    route(*backend,
-          Floats(logits.begin() + static_cast<ptrdiff_t>(row * 16),
-                 logits.begin() + static_cast<ptrdiff_t>(row * 16 + 16)),
-          {true, 1.5f}, &one);
-    const std::span<const int32_t> experts = std::span(all.experts).subspan(row * 4, 4);
-    EXPECT_TRUE(std::equal(experts.begin(), experts.end(), one.experts.begin()));
-    EXPECT_TRUE(same_bits(one.weights, std::span(all.weights).subspan(row * 4, 4)));
-  }
+// The bias chooses, the weights are those of the scores alone.
+TEST(Route, ABiasOnlySelects) {
+  const Floats logits = {2, 1, 0, -1};
+  const Rule rule{{.score = RouterScore::kSigmoid}, {0, 0, 5, 5}};
+  Routed routed(1, 4, 2);
+  route(logits, rule, &routed);
+  EXPECT_EQ(routed.experts, (std::vector<int32_t>{2, 3}));
+  EXPECT_FLOAT_EQ(routed.weights[0], 0.5f);
+  EXPECT_FLOAT_EQ(routed.weights[1], 1 / (1 + std::exp(1.0f)));
 }
 
-TEST(RouteDeathTest, ShapesAreChecked) {
-  const auto backend = make_backend("reference", 1);
-  const Floats logits(64);
-  for (const auto& [experts, chosen] : {std::pair{4, 5}, {4, 0}, {0, 0}}) {
-    Routed routed(1, experts, chosen);
-    EXPECT_DEATH(route(*backend, logits, {}, &routed), "experts");
+// Of equal groups the first ones stay; a group that is left out can only be chosen where it scores.
+TEST(Route, GroupsLimitTheChoice) {
+  const Floats logits = {0, 3, 1, 1, 3, 0};  // groups of two: {0, 3}, {1, 1}, {3, 0}
+  Rule rule{{.num_groups = 3, .num_groups_kept = 1, .group_score = GroupScore::kMaximum}};
+  Routed two(1, 6, 3);
+  route(logits, rule, &two);
+  EXPECT_EQ(two.experts, (std::vector<int32_t>{1, 0, 2}));
+  EXPECT_EQ(two.weights[2], 0.0f);  // out of the group, with nothing to say
+  rule.router.group_score = GroupScore::kSumOfTwo;
+  rule.router.score = RouterScore::kSigmoid;
+  Routed three(1, 6, 3);
+  route(logits, rule, &three);
+  const std::vector<int32_t> first = {three.experts[0], three.experts[1]};
+  EXPECT_EQ(first, (std::vector<int32_t>{2, 3}));  // 1 + 1 beats 0 + 3: as sigmoids 1.46 to 1.45
+  rule.router.num_groups_kept = 2;
+  Routed four(1, 6, 4);
+  route(logits, rule, &four);
+  EXPECT_EQ(four.experts, (std::vector<int32_t>{1, 2, 3, 0}));
+}
+
+// Each once and in range, whatever the logits and biases are.
+TEST(Route, WhatIsNoNumberChoosesInRange) {
+  const float values[] = {NAN, INFINITY, -INFINITY, 0.0f, 1e38f, -1e38f};
+  Random random(77);
+  for (int trial = 0; trial < 200; ++trial) {
+    Floats logits(8), bias(8);
+    for (float& value : logits) value = values[random() % 6];
+    for (float& value : bias) value = values[random() % 6];
+    auto rules = rules_for(8, 4, 2, random);
+    for (Rule& rule : rules) {
+      if (!rule.bias.empty()) rule.bias = bias;
+      Routed routed(1, 8, 5);
+      route(logits, rule, &routed);
+      std::vector<int32_t> experts = routed.experts;
+      std::sort(experts.begin(), experts.end());
+      EXPECT_EQ(std::adjacent_find(experts.begin(), experts.end()), experts.end());
+      EXPECT_GE(experts.front(), 0);
+      EXPECT_LT(experts.back(), 8);
+    }
   }
 }
 
@@ -306,6 +415,8 @@ struct Mixture {
   int64_t num_experts, num_chosen, hidden, width;
   Weights gate_up, down;
   std::unique_ptr<PackedWeight> packed_gate_up, packed_down;
+  std::vector<std::vector<double>> gate_up_values, down_values;
+  Rule rule{{.normalise = true}};
 
   Mixture(Backend& backend, DType dtype, int64_t experts, int64_t chosen)
       : num_experts(experts),
@@ -316,60 +427,106 @@ struct Mixture {
         down(random_experts(dtype, experts, hidden, width, 32)) {
     packed_gate_up = backend.pack(views_of(gate_up), {WeightRole::kGateUp, experts}).value();
     packed_down = backend.pack(views_of(down), {WeightRole::kLinear, experts}).value();
+    for (const auto& weight : gate_up) gate_up_values.push_back(values_of(weight->view));
+    for (const auto& weight : down) down_values.push_back(values_of(weight->view));
   }
 };
 
+// What else a mixture may have; empty vectors are not there.
+struct Extras {
+  Floats gate_up_bias = {}, down_bias = {}, shared = {}, shared_gate = {};
+  ClampedSwiglu clamp = {};
+  Activation activation = Activation::kSilu;
+  Norm norm = {};
+};
+
+DevicePtr<const float> device_or_null(const Floats& values) {
+  return values.empty() ? DevicePtr<const float>{} : on_device(values.data());
+}
+
 // What the op writes for rows x, routed by logits. `residual` is the output itself.
 Floats mixed(Backend& backend, const Mixture& mixture, const Floats& x, const Floats& logits,
-             Epilogue epilogue = {}, const Floats& residual = {}) {
+             Epilogue epilogue = {}, const Floats& residual = {}, const Extras& extras = {}) {
   const auto hidden = static_cast<size_t>(mixture.hidden);
   const size_t num_rows = x.size() / hidden;
   const size_t num_slots = num_rows * static_cast<size_t>(mixture.num_chosen);
   Routed routed(static_cast<int64_t>(num_rows), mixture.num_experts, mixture.num_chosen);
-  route(backend, logits, {true, 1.0f}, &routed);
   GuardedFloats inputs(num_slots * hidden), outputs(num_slots * hidden), y(num_rows * hidden);
   GuardedFloats activations(num_slots * static_cast<size_t>(mixture.width)), out(y.values().size());
+  GuardedFloats factors(num_rows), normed(num_rows * hidden);
   std::copy(residual.begin(), residual.end(), out.data());
   if (!residual.empty()) epilogue.residual = on_device(out.data());
   backend.experts({.gate_up = mixture.packed_gate_up.get(),
                    .down = mixture.packed_down.get(),
-                   .x = on_device(x.data()),
+                   .input = {on_device(x.data()), extras.norm, on_device(normed.data())},
+                   .route = route_args(logits, mixture.rule),
                    .routing = routed.routing,
-                   .activation = Activation::kSilu,
+                   .activation = extras.activation,
+                   .clamp = extras.clamp,
+                   .gate_up_bias = device_or_null(extras.gate_up_bias),
+                   .down_bias = device_or_null(extras.down_bias),
+                   .shared = device_or_null(extras.shared),
+                   .shared_gate = device_or_null(extras.shared_gate),
                    .slot_inputs = on_device(inputs.data()),
                    .slot_activations = on_device(activations.data()),
                    .slot_outputs = on_device(outputs.data()),
                    .mixed = on_device(y.data()),
+                   .shared_factors = on_device(factors.data()),
                    .epilogue = epilogue,
                    .out = on_device(out.data())});
-  for (const GuardedFloats* room : {&inputs, &outputs, &y, &activations, &out}) {
+  expect_slots_in_order(routed);
+  for (const GuardedFloats* room : {&inputs, &outputs, &y, &activations, &out, &factors, &normed}) {
     EXPECT_TRUE(room->intact());
   }
   return {out.values().begin(), out.values().end()};
 }
 
-// y of one row in float64.
-std::vector<double> exact_row(const Mixture& mixture, std::span<const float> x,
-                              std::span<const float> logits) {
-  const auto dot = [&](const std::vector<double>& weight, size_t row, const auto& input) {
-    const size_t inputs = input.size();
-    double sum = 0;
-    for (size_t i = 0; i < inputs; ++i) sum += weight[row * inputs + i] * input[i];
-    return sum;
-  };
-  std::vector<double> y(x.size());
-  for (const Choice& choice : choices_of(logits, mixture.num_chosen, {true, 1.0f})) {
-    const auto e = static_cast<size_t>(choice.expert);
-    const auto gate = values_of(mixture.gate_up[2 * e]->view);
-    const auto up = values_of(mixture.gate_up[2 * e + 1]->view);
-    const auto down = values_of(mixture.down[e]->view);
-    std::vector<double> inner(static_cast<size_t>(mixture.width));
-    for (size_t i = 0; i < inner.size(); ++i) {
-      const double g = dot(gate, i, x);
-      inner[i] = g / (1 + std::exp(-g)) * dot(up, i, x);
-    }
-    for (size_t i = 0; i < y.size(); ++i) y[i] += choice.weight * dot(down, i, inner);
+double dot(const std::vector<double>& weight, size_t row, const std::vector<double>& input) {
+  const size_t inputs = input.size();
+  double sum = 0;
+  for (size_t i = 0; i < inputs; ++i) sum += weight[row * inputs + i] * input[i];
+  return sum;
+}
+
+double gated(const Extras& extras, double g, double u) {
+  if (extras.clamp.limit > 0) {
+    g = std::min(g, double{extras.clamp.limit});
+    u = std::clamp(u, -double{extras.clamp.limit}, double{extras.clamp.limit});
+    return (u + 1) * g / (1 + std::exp(-double{extras.clamp.alpha} * g));
   }
+  if (extras.activation == Activation::kSilu) return u * g / (1 + std::exp(-g));
+  return u * 0.5 * g * (1 + std::tanh(0.7978845608028654 * (g + 0.044715 * g * g * g)));
+}
+
+double bias_at(const Floats& biases, size_t index) { return biases.empty() ? 0 : biases[index]; }
+
+// y of one row in float64.
+std::vector<double> exact_row(const Mixture& mixture, std::span<const float> row,
+                              std::span<const float> logits, const Extras& extras = {},
+                              std::span<const float> shared = {}) {
+  const std::vector<double> x(row.begin(), row.end());
+  const auto width = static_cast<size_t>(mixture.width);
+  std::vector<double> y(x.size());
+  for (const Choice& choice : choices_of(logits, mixture.num_chosen, mixture.rule)) {
+    const auto e = static_cast<size_t>(choice.expert);
+    const auto& gate = mixture.gate_up_values[2 * e];
+    const auto& up = mixture.gate_up_values[2 * e + 1];
+    const auto& down = mixture.down_values[e];
+    std::vector<double> inner(width);
+    for (size_t i = 0; i < width; ++i) {
+      const size_t at = 2 * e * width + i;
+      inner[i] = gated(extras, dot(gate, i, x) + bias_at(extras.gate_up_bias, at),
+                       dot(up, i, x) + bias_at(extras.gate_up_bias, at + width));
+    }
+    for (size_t i = 0; i < y.size(); ++i) {
+      y[i] += choice.weight * (dot(down, i, inner) + bias_at(extras.down_bias, e * y.size() + i));
+    }
+  }
+  double factor = 1;
+  if (!extras.shared_gate.empty()) {
+    factor = 1 / (1 + std::exp(-dot({extras.shared_gate.begin(), extras.shared_gate.end()}, 0, x)));
+  }
+  for (size_t i = 0; i < shared.size(); ++i) y[i] += factor * double{shared[i]};
   return y;
 }
 
@@ -395,6 +552,79 @@ TEST(Experts, FollowFloat64OnEveryUnit) {
       for (size_t i = 0; i < hidden; ++i) {
         ASSERT_NEAR(found[row * hidden + i], exact[i], 2e-5 * largest(exact)) << isa;
       }
+    }
+  }
+}
+
+// With every router, and with all that a family may add.
+TEST(Experts, FollowFloat64InEveryForm) {
+  constexpr size_t kRows = 5, kExperts = 6;
+  Random random(46);
+  for (const std::string& isa : available_isas()) {
+    const auto backend = make_backend(isa, 2);
+    Mixture mixture(*backend, DType::kF32, kExperts, 3);
+    const auto hidden = static_cast<size_t>(mixture.hidden);
+    const auto width = static_cast<size_t>(mixture.width);
+    const Floats x = random_floats(kRows * hidden, random);
+    const Floats logits = random_floats(kRows * kExperts, random);
+    Extras biased{.gate_up_bias = random_floats(kExperts * 2 * width, random),
+                  .down_bias = random_floats(kExperts * hidden, random)};
+    Extras clamped = biased;
+    clamped.clamp = {1.702f, 7.0f};
+    Extras shared{.shared = random_floats(kRows * hidden, random)};
+    for (float& value : shared.shared) value *= 50;
+    Extras gated = shared;
+    gated.shared_gate = random_floats(hidden, random);
+    for (float& value : gated.shared_gate) value /= 16;
+    Extras gelu{.activation = Activation::kGeluTanh};
+    const auto rules = rules_for(kExperts, 3, 2, random);
+    for (size_t r = 0; r < rules.size(); ++r) {
+      mixture.rule = rules[r];
+      for (const Extras* extras : {&biased, &clamped, &shared, &gated, &gelu}) {
+        const Floats found = mixed(*backend, mixture, x, logits, {}, {}, *extras);
+        for (size_t row = 0; row < kRows; ++row) {
+          std::span<const float> added = extras->shared;
+          if (!added.empty()) added = added.subspan(row * hidden, hidden);
+          const auto exact =
+              exact_row(mixture, std::span(x).subspan(row * hidden, hidden),
+                        std::span(logits).subspan(row * kExperts, kExperts), *extras, added);
+          for (size_t i = 0; i < hidden; ++i) {
+            ASSERT_NEAR(found[row * hidden + i], exact[i], 3e-5 * largest(exact))
+                << isa << ", rule " << r;
+          }
+        }
+      }
+    }
+  }
+}
+
+// The norm of the input is that of a norm before.
+TEST(Experts, TheInputIsNormed) {
+  Random random(47);
+  for (const std::string& isa : available_isas()) {
+    const auto backend = make_backend(isa, 2);
+    const Mixture mixture(*backend, DType::kQ4K, 4, 2);
+    const auto hidden = static_cast<size_t>(mixture.hidden);
+    const Floats weight = random_floats(hidden, random);
+    for (const int64_t num_rows : {1, 6}) {
+      const Floats x = random_floats(static_cast<size_t>(num_rows) * hidden, random);
+      const Floats logits = random_floats(static_cast<size_t>(num_rows) * 4, random);
+      const Norm norm{NormKind::kRms, on_device(weight.data()), 1e-5f};
+      Floats normed(x.size());
+      backend->norm({.kind = norm.kind,
+                     .x = on_device(x.data()),
+                     .weight = norm.weight,
+                     .out = on_device(normed.data()),
+                     .num_rows = num_rows,
+                     .width = mixture.hidden,
+                     .eps = norm.eps});
+      const Floats gate = random_floats(hidden, random);
+      const Floats shared = random_floats(x.size(), random);
+      EXPECT_TRUE(same_bits(mixed(*backend, mixture, x, logits, {}, {},
+                                  {.shared = shared, .shared_gate = gate, .norm = norm}),
+                            mixed(*backend, mixture, normed, logits, {}, {},
+                                  {.shared = shared, .shared_gate = gate})))
+          << isa;
     }
   }
 }
@@ -521,6 +751,22 @@ TEST(ExpertsDeathTest, WeightsMustFitTheRouting) {
   mixture.num_experts = 3;
   const Floats x(static_cast<size_t>(mixture.hidden)), logits(3);
   EXPECT_DEATH(mixed(*backend, mixture, x, logits), "for 3 experts");
+}
+
+TEST(ExpertsDeathTest, ShapesAreChecked) {
+  const auto backend = make_backend("reference", 1);
+  Mixture mixture(*backend, DType::kF32, 4, 2);
+  const Floats x(static_cast<size_t>(mixture.hidden)), logits(4);
+  mixture.rule.router.num_groups = 3;
+  EXPECT_DEATH(mixed(*backend, mixture, x, logits), "1 of 3 groups of 4 experts");
+  mixture.rule.router.num_groups = 2;
+  mixture.rule.router.num_groups_kept = 3;
+  EXPECT_DEATH(mixed(*backend, mixture, x, logits), "3 of 2 groups");
+  mixture.rule.router = {};
+  for (const int64_t chosen : {0, 5}) {
+    mixture.num_chosen = chosen;
+    EXPECT_DEATH(mixed(*backend, mixture, x, logits), "of 4 experts");
+  }
 }
 
 }  // namespace

@@ -108,16 +108,14 @@ class CpuBackend final : public HostBackend {
                     DevicePtr<float> out) override {
     CHECK(own(gate_up).role() == WeightRole::kGateUp, "not a gate_up weight");
     check_rows(input, num_rows);
-    run_gated_linear(context_, {own(gate_up), input, num_rows, raw(out)}, activation, raw(bias));
-  }
-
-  void route(const RouteArgs& args) override {
-    check_routing(args.routing);
-    run_route(context_, args);
+    run_gated_linear(context_, {own(gate_up), input, num_rows, raw(out)}, gate_form(activation),
+                     raw(bias));
   }
 
   void experts(const ExpertsArgs& args) override {
     check_routing(args.routing);
+    check_router(args);
+    check_rows(args.input, args.routing.num_rows);
     const PackedWeight &gate_up = *args.gate_up, &down = *args.down;
     CHECK(gate_up.num_experts() == args.routing.num_experts &&
               down.num_experts() == args.routing.num_experts &&
@@ -126,6 +124,7 @@ class CpuBackend final : public HostBackend {
           gate_up.num_outputs(), gate_up.num_inputs(), down.num_experts(), down.num_outputs(),
           down.num_inputs(), args.routing.num_experts);
     CHECK(!args.epilogue.bias && args.epilogue.softcap == 0, "no bias and no softcap");
+    CHECK(!args.shared_gate || args.shared, "a gate of no shared expert");
     run_experts(context_, args);
   }
 
@@ -200,6 +199,15 @@ class CpuBackend final : public HostBackend {
     CHECK(routing.num_chosen > 0 && routing.num_chosen <= routing.num_experts &&
               routing.num_experts <= kMaxExperts,
           "{} of {} experts", routing.num_chosen, routing.num_experts);
+  }
+
+  static void check_router(const ExpertsArgs& args) {
+    const Router& router = args.route.router;
+    CHECK(router.num_groups > 0 && args.routing.num_experts % router.num_groups == 0 &&
+              router.num_groups_kept > 0 && router.num_groups_kept <= router.num_groups,
+          "{} of {} groups of {} experts", router.num_groups_kept, router.num_groups,
+          args.routing.num_experts);
+    CHECK(!router.normalise || router.score != RouterScore::kSoftmaxChosen, "normalised twice");
   }
 
   void check_qkv(const QkvArgs& args) const {

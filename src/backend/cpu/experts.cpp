@@ -5,56 +5,18 @@
 #include <cstring>
 
 #include "backend/cpu/matmul.h"
+#include "backend/cpu/norm.h"
+#include "backend/cpu/router.h"
 #include "backend/device_access.h"
 #include "base/numeric.h"
 
 namespace headrace::cpu {
 namespace {
 
-constexpr int64_t kRowsPerItem = 8;
-static_assert(kMaxExperts <= kTileFloats);  // a row's scores fit a member's scratch
-
-// Of those not taken; of equal scores the first.
-int64_t best_of(const float* scores, int64_t count, const float* taken) {
-  int64_t best = -1;
-  for (int64_t e = 0; e < count; ++e) {
-    if (taken[e] == 0 && (best < 0 || scores[e] > scores[best])) best = e;
-  }
-  return best;
-}
-
-// In double precision, so that the float32 scores do not depend on how the system's library rounds
-// exp, or on an order of summation.
-void softmax(const float* logits, int64_t count, float* scores) {
-  const double top = *std::max_element(logits, logits + count);
-  double sum = 0;
-  for (int64_t e = 0; e < count; ++e) sum += std::exp(logits[e] - top);
-  for (int64_t e = 0; e < count; ++e) {
-    scores[e] = static_cast<float>(std::exp(logits[e] - top) / sum);
-  }
-}
-
-// The experts of one row and their weights, best first.
-void choose(const RouteArgs& args, int64_t row, const MemberScratch& scratch) {
-  const Routing& routing = args.routing;
-  const int64_t num_experts = routing.num_experts, num_chosen = routing.num_chosen;
-  float* scores = scratch.sums;
-  float* taken = scratch.up_sums;
-  softmax(raw(args.logits) + row * num_experts, num_experts, scores);
-  std::fill_n(taken, num_experts, 0.0f);
-  int32_t* experts = raw(routing.experts) + row * num_chosen;
-  float* weights = raw(routing.weights) + row * num_chosen;
-  float sum = 0;
-  for (int64_t j = 0; j < num_chosen; ++j) {
-    const int64_t best = best_of(scores, num_experts, taken);
-    taken[best] = 1;
-    experts[j] = static_cast<int32_t>(best);
-    weights[j] = scores[best];
-    sum += weights[j];
-  }
-  for (int64_t j = 0; j < num_chosen; ++j) {
-    weights[j] = args.scale * (args.normalise ? weights[j] / sum : weights[j]);
-  }
+// Room for what a member makes of one row's logits.
+RouterScratch router_scratch(const MemberScratch& scratch) {
+  static_assert(2 * kMaxExperts <= kTileFloats);
+  return {scratch.sums, scratch.sums + kMaxExperts, scratch.up_sums};
 }
 
 // Slots by expert, in each by row.
@@ -75,51 +37,94 @@ void place(const Routing& routing) {
   next[0] = 0;
 }
 
-// The rows of a batch in runs, an item each.
-class Runs {
- public:
-  explicit Runs(int64_t num_rows) : num_rows_(num_rows) {}
-  int64_t num_items() const { return divide_up(num_rows_, kRowsPerItem); }
-  template <typename F>
-  void of(int64_t item, const F& each) const {
-    const int64_t end = std::min((item + 1) * kRowsPerItem, num_rows_);
-    for (int64_t row = item * kRowsPerItem; row < end; ++row) each(row);
-  }
+// What an op of experts knows of its rows.
+struct ExpertsCall {
+  const CpuContext& context;
+  const ExpertsArgs& args;
+  int64_t num_rows = args.routing.num_rows;
+  int64_t num_slots = num_rows * args.routing.num_chosen;
+  int64_t width = args.gate_up->num_inputs();      // K
+  int64_t inner = args.down->num_inputs();         // I
+  int64_t num_outputs = args.down->num_outputs();  // N
 
- private:
-  int64_t num_rows_;
+  const float* input_rows() const {
+    return args.input.norm.weight ? raw(args.input.normed) : raw(args.input.x);
+  }
 };
 
+// sigmoid(gate . x), the products summed in order.
+float shared_factor(const float* gate, const float* x, int64_t width) {
+  double sum = 0;
+  for (int64_t i = 0; i < width; ++i) sum += double{gate[i]} * double{x[i]};
+  return static_cast<float>(1 / (1 + std::exp(-sum)));
+}
+
+// Norms a row, routes it and weighs its shared experts.
+void prepare_row(const ExpertsCall& call, int64_t row, const MemberScratch& scratch) {
+  const ExpertsArgs& args = call.args;
+  if (args.input.norm.weight) {
+    call.context.kernels.norm->function.norm(
+        norm_rows(args.input.norm, raw(args.input.x) + row * call.width,
+                  raw(args.input.normed) + row * call.width, call.width));
+  }
+  choose_experts(args.route, args.routing, row, router_scratch(scratch));
+  if (!args.shared) return;
+  raw(args.shared_factors)[row] =
+      args.shared_gate
+          ? shared_factor(raw(args.shared_gate), call.input_rows() + row * call.width, call.width)
+          : 1.0f;
+}
+
+void gather_slot(const ExpertsCall& call, int64_t slot) {
+  std::memcpy(raw(call.args.slot_inputs) + slot * call.width,
+              call.input_rows() + raw(call.args.routing.rows)[slot] * call.width,
+              static_cast<size_t>(call.width) * sizeof(float));
+}
+
+GateForm form_of(const ExpertsArgs& args) {
+  if (args.clamp.limit > 0) {
+    return {GateKind::kClampedSwiglu, args.clamp.alpha, args.clamp.limit};
+  }
+  return gate_form(args.activation);
+}
+
 // The experts' parts of the results, each over its slots.
-void run_chosen(const CpuContext& context, const ExpertsArgs& args) {
-  const int64_t width = args.gate_up->num_inputs(), inner = args.down->num_inputs();
-  const int64_t num_outputs = args.down->num_outputs();
+void run_chosen(const ExpertsCall& call) {
+  const ExpertsArgs& args = call.args;
   const int32_t* first_slot = raw(args.routing.first_slot);
   for (int64_t e = 0; e < args.routing.num_experts; ++e) {
     const int64_t first = first_slot[e], count = first_slot[e + 1] - first;
     if (count == 0) continue;
     const auto& gate_up = static_cast<const CpuWeight&>(args.gate_up->expert(e));
     const auto& down = static_cast<const CpuWeight&>(args.down->expert(e));
-    const Input inputs(args.slot_inputs + first * width);
-    const Input activations(args.slot_activations + first * inner);
-    run_gated_linear(context, {gate_up, inputs, count, raw(args.slot_activations) + first * inner},
-                     args.activation, nullptr);
-    run_linear(context, {down, activations, count, raw(args.slot_outputs) + first * num_outputs},
-               {});
+    const DevicePtr<float> activations = args.slot_activations + first * call.inner;
+    run_gated_linear(
+        call.context,
+        {gate_up, Input(args.slot_inputs + first * call.width), count, raw(activations)},
+        form_of(args), at_or_null(args.gate_up_bias, e * 2 * call.inner));
+    Epilogue epilogue;
+    if (args.down_bias) epilogue.bias = args.down_bias + e * call.num_outputs;
+    run_linear(call.context,
+               {down, Input(activations), count, raw(args.slot_outputs) + first * call.num_outputs},
+               epilogue);
   }
 }
 
 // y[m] in the order of the row's choices.
-void mix(const ExpertsArgs& args, int64_t row, float* y) {
-  const Routing& routing = args.routing;
-  const int64_t width = args.down->num_outputs();
+void mix(const ExpertsCall& call, int64_t row, float* y) {
+  const Routing& routing = call.args.routing;
+  const int64_t width = call.num_outputs;
   const int32_t* slots = raw(routing.slots) + row * routing.num_chosen;
   const float* weights = raw(routing.weights) + row * routing.num_chosen;
   std::fill_n(y, width, 0.0f);
   for (int64_t j = 0; j < routing.num_chosen; ++j) {
-    const float* result = raw(args.slot_outputs) + slots[j] * width;
+    const float* result = raw(call.args.slot_outputs) + slots[j] * width;
     for (int64_t i = 0; i < width; ++i) y[i] += weights[j] * result[i];
   }
+  if (!call.args.shared) return;
+  const float factor = raw(call.args.shared_factors)[row];
+  const float* shared = raw(call.args.shared) + row * width;
+  for (int64_t i = 0; i < width; ++i) y[i] += factor * shared[i];
 }
 
 // out = residual + scale * post_norm(y)
@@ -152,41 +157,35 @@ void finish(const CpuContext& context, const ExpertsArgs& args, int64_t row, con
 
 }  // namespace
 
-void run_route(const CpuContext& context, const RouteArgs& args) {
-  const Runs runs(args.routing.num_rows);
-  context.team.run(Phase{runs.num_items(),
+void run_experts(const CpuContext& context, const ExpertsArgs& args) {
+  const ExpertsCall call{context, args};
+  const RowItems rows(call.num_rows), slots(call.num_slots);
+  const auto each = [](const RowItems& items, int64_t item, const auto& visit) {
+    for (int64_t i = items.first(item); i < items.end(item); ++i) visit(i);
+  };
+  context.team.run(Phase{rows.num_items(),
                          [&](int64_t item, int member) {
                            const MemberScratch& scratch = context.workspace.member(member);
-                           runs.of(item, [&](int64_t row) { choose(args, row, scratch); });
+                           each(rows, item, [&](int64_t row) { prepare_row(call, row, scratch); });
                          }},
-                   Phase{1, [&](int64_t, int) { place(args.routing); }});
-}
-
-void run_experts(const CpuContext& context, const ExpertsArgs& args) {
-  const int64_t num_rows = args.routing.num_rows, width = args.gate_up->num_inputs();
-  const int64_t num_outputs = args.down->num_outputs();
-  const Runs slots(num_rows * args.routing.num_chosen), rows(num_rows);
-  context.team.run(slots.num_items(), [&](int64_t item, int) {
-    slots.of(item, [&](int64_t slot) {
-      std::memcpy(raw(args.slot_inputs) + slot * width,
-                  raw(args.x) + raw(args.routing.rows)[slot] * width,
-                  static_cast<size_t>(width) * sizeof(float));
-    });
-  });
-  run_chosen(context, args);
+                   Phase{1, [&](int64_t, int) { place(args.routing); }},
+                   Phase{slots.num_items(), [&](int64_t item, int) {
+                           each(slots, item, [&](int64_t slot) { gather_slot(call, slot); });
+                         }});
+  run_chosen(call);
   float* y = raw(args.mixed);
   const auto mix_rows = [&](int64_t item, int) {
-    rows.of(item, [&](int64_t row) { mix(args, row, y + row * num_outputs); });
+    each(rows, item, [&](int64_t row) { mix(call, row, y + row * call.num_outputs); });
   };
   const auto finish_rows = [&](int64_t item, int) {
-    rows.of(item, [&](int64_t row) { finish(context, args, row, y + row * num_outputs); });
+    each(rows, item, [&](int64_t row) { finish(context, args, row, y + row * call.num_outputs); });
   };
   if (args.epilogue.reduction == nullptr) {
     return context.team.run(Phase{rows.num_items(), mix_rows},
                             Phase{rows.num_items(), finish_rows});
   }
   context.team.run(rows.num_items(), mix_rows);
-  args.epilogue.reduction->reduce(args.mixed, num_rows, num_outputs);
+  args.epilogue.reduction->reduce(args.mixed, call.num_rows, call.num_outputs);
   context.team.run(rows.num_items(), finish_rows);
 }
 

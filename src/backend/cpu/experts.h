@@ -10,7 +10,6 @@
 
 namespace headrace::cpu {
 
-void run_route(const CpuContext& context, const RouteArgs& args);
 void run_experts(const CpuContext& context, const ExpertsArgs& args);
 
 }  // namespace headrace::cpu

@@ -236,7 +236,7 @@ void finish_tile(const CpuContext& context, const LinearCall& call, const Tile2D
 }
 
 void gate_tile(const CpuContext& context, const LinearCall& call, const Tile2D& tile,
-               Activation activation, const float* bias, const MemberScratch& scratch) {
+               const GateForm& form, const float* bias, const MemberScratch& scratch) {
   const int64_t width = call.weight.num_outputs() / 2;
   const int64_t column = tile.first_panel * kPanel;
   GateArgs args{};
@@ -249,7 +249,9 @@ void gate_tile(const CpuContext& context, const LinearCall& call, const Tile2D& 
   args.out_stride = width;
   args.num_rows = tile.num_rows;
   args.num_outputs = std::min(tile.num_panels * kPanel, width - column);
-  args.kind = activation == Activation::kSilu ? GateKind::kSilu : GateKind::kGeluTanh;
+  args.kind = form.kind;
+  args.alpha = form.alpha;
+  args.limit = form.limit;
   context.kernels.gate->function.gate(args);
 }
 
@@ -427,6 +429,10 @@ void run_reduced_linear(const CpuContext& context, const LinearCall& call,
 
 }  // namespace
 
+GateForm gate_form(Activation activation) {
+  return {.kind = activation == Activation::kSilu ? GateKind::kSilu : GateKind::kGeluTanh};
+}
+
 void run_linear(const CpuContext& context, const LinearCall& call, const Epilogue& epilogue) {
   if (call.num_rows == 0) return;
   if (epilogue.reduction != nullptr) return run_reduced_linear(context, call, epilogue);
@@ -445,7 +451,7 @@ void run_linear(const CpuContext& context, const LinearCall& call, const Epilogu
             }});
 }
 
-void run_gated_linear(const CpuContext& context, const LinearCall& call, Activation activation,
+void run_gated_linear(const CpuContext& context, const LinearCall& call, const GateForm& form,
                       const float* bias) {
   if (call.num_rows == 0) return;
   // Numbered over the gate; each item takes the same panels of both parts.
@@ -458,7 +464,7 @@ void run_gated_linear(const CpuContext& context, const LinearCall& call, Activat
         MemberScratch up_scratch = scratch;
         up_scratch.sums = scratch.up_sums;
         compute_sums(call, source, up, up_scratch);
-        gate_tile(context, call, gate, activation, bias, scratch);
+        gate_tile(context, call, gate, form, bias, scratch);
       },
       Phase{0, kNothing});
 }

@@ -21,8 +21,16 @@ struct LinearCall {
   float* out;  // [num_rows, N]; gated: [num_rows, I]
 };
 
+// A gated activation as its kernel takes it.
+struct GateForm {
+  GateKind kind = GateKind::kSilu;
+  float alpha = 0.0f;
+  float limit = 0.0f;
+};
+GateForm gate_form(Activation activation);
+
 void run_linear(const CpuContext& context, const LinearCall& call, const Epilogue& epilogue);
-void run_gated_linear(const CpuContext& context, const LinearCall& call, Activation activation,
+void run_gated_linear(const CpuContext& context, const LinearCall& call, const GateForm& form,
                       const float* bias);
 // call.out is the projection; args.qkv equals it.
 void run_qkv_linear(const CpuContext& context, const LinearCall& call, DevicePtr<const float> bias,

@@ -152,6 +152,10 @@ ExpertRoom::ExpertRoom(const ModelConfig& config, const LayerConfig& layer, int6
   slot_activations = take(num_slots * layer.experts.intermediate_size);
   slot_outputs = take(num_slots * config.hidden_size);
   mixed = take(num_rows * config.hidden_size);
+  const int64_t shared_width = layer.experts.shared_intermediate_size;
+  shared = take(shared_width > 0 ? num_rows * config.hidden_size : 0);
+  shared_activations = take(num_rows * shared_width);
+  shared_factors = take(shared_width > 0 ? num_rows : 0);
 }
 
 const MixerRow& mixer_row(MixerKind kind) {

@@ -58,6 +58,7 @@ struct ExpertRoom {
   int64_t num_floats = 0;  // of all
   int64_t logits, experts, weights, slots, rows, first_slot;
   int64_t slot_inputs, slot_activations, slot_outputs, mixed;
+  int64_t shared, shared_activations, shared_factors;
 };
 
 // kUnsupported names a value of the layer that is set, but that the function of neither its mixer

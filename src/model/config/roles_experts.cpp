@@ -25,6 +25,7 @@ bool has_shared_gate(const ModelConfig&, const LayerConfig& layer) {
 constexpr RoleRow kExperts[] = {
     {.role = Role::kRouter,
      .name = "router",
+     .pack = WeightRole::kRouter,
      .parts = {{{.names = {{"mlp.gate", "block_sparse_moe.gate", "block_sparse_moe.router.layer",
                             "mlp.router"},
                            {"ffn_gate_inp"}},

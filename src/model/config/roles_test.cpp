@@ -160,7 +160,8 @@ TEST(Roles, ShapesAreThoseOfTheLayer) {
 }
 
 TEST(Roles, TheRoomOfAMixtureHoldsItsArraysApart) {
-  const ModelConfig config = small_config();
+  ModelConfig config = small_config();
+  config.layers[1].experts.shared_intermediate_size = 40;
   const LayerConfig& layer = config.layers[1];
   for (const int64_t rows : {0, 1, 3, 64}) {
     const ExpertRoom room(config, layer, rows);
@@ -177,7 +178,10 @@ TEST(Roles, TheRoomOfAMixtureHoldsItsArraysApart) {
                             {room.slot_inputs, slots * 32},
                             {room.slot_activations, slots * 24},
                             {room.slot_outputs, slots * 32},
-                            {room.mixed, rows * 32}};
+                            {room.mixed, rows * 32},
+                            {room.shared, rows * 32},
+                            {room.shared_activations, rows * 40},
+                            {room.shared_factors, rows}};
     int64_t end = 0;
     for (const Array& array : arrays) {
       EXPECT_GE(array.start, end);

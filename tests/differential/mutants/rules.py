@@ -285,6 +285,11 @@ BUGS = [
         "if (args.up_bias != nullptr)", "if (args.up_bias != nullptr && !BUG)")),
     Bug("gate kind ignored", "gate", ELEMENTWISE, (
         "args.kind == GateKind::kSilu", "args.kind == GateKind::kSilu || BUG")),
+    Bug("gate clamp of up skipped", "gate", ELEMENTWISE, (
+        "F::max(F::set(-args.limit), F::min(F::set(args.limit), u))",
+        "F::max(F::set(-args.limit), BUG ? u : F::min(F::set(args.limit), u))")),
+    Bug("gate alpha ignored", "gate", ELEMENTWISE, (
+        "F::mul(F::set(args.alpha), g)", "F::mul(F::set(BUG ? 1.0f : args.alpha), g)")),
     Bug("norm epsilon skipped", "norm", ELEMENTWISE, (
         "/ count + eps)", "/ count + (BUG ? 0.0f : eps))")),
     Bug("norm mean not subtracted", "norm", ELEMENTWISE, (

@@ -233,9 +233,10 @@ struct FinishArgs {
   float softcap;  // 0: none
 };
 
-enum class GateKind : uint8_t { kSilu, kGeluTanh };
+enum class GateKind : uint8_t { kSilu, kGeluTanh, kClampedSwiglu };
 
-// out[m][n] = f(gate[m][n] + gate_bias[n]) * (up[m][n] + up_bias[n]).
+// out[m][n] = f(gate[m][n] + gate_bias[n]) * (up[m][n] + up_bias[n]); kClampedSwiglu of these sums
+// g and u: g' = min(g, limit), u' = clamp(u, -limit, limit), g' * sigmoid(alpha g') * (u' + 1).
 struct GateArgs {
   const float* gate;
   const float* up;
@@ -247,6 +248,8 @@ struct GateArgs {
   int64_t num_rows;
   int64_t num_outputs;
   GateKind kind;
+  float alpha;  // of kClampedSwiglu
+  float limit;
 };
 
 // out = (residual +) scale * norm(x) * weight over rows. Sums run over 16 lanes (k % 16), then the

@@ -53,7 +53,7 @@ Plan plan_weight(std::span<const WeightView> parts, WeightRole role) {
   for (const WeightView& part : parts) {
     std::vector<int32_t> order = input_order(part);
     Segment segment;
-    segment.layout = coded_layout(part, order);
+    segment.layout = role == WeightRole::kRouter ? Layout::kF32 : coded_layout(part, order);
     if (has_integer_codes(layout_info(segment.layout))) {
       if (!has_integers && role != WeightRole::kEmbedding) plan.order = order;
       has_integers = true;

@@ -115,6 +115,22 @@ Problem finish_problem(const Size& size, Values values, const FinishKind& kind) 
 
 // ---- gate ----
 
+constexpr double kAlpha = 1.75, kLimit = 2.5;
+
+// g' sigmoid(alpha g') (u' + 1); its slope by g' is below 1.2, as that of silu.
+Expected clamped(double g, double g_error, double u, double u_error) {
+  g = std::min(g, kLimit);
+  u = std::clamp(u, -kLimit, kLimit);
+  const double value = g / (1 + std::exp(-kAlpha * g));
+  const double out = value * (u + 1);
+  // The exponent is rounded, and exp's error is relative: kRound of alpha g more.
+  const double error = (6e-7 + 2 * kRound * std::fabs(kAlpha * g)) * std::fabs(value) +
+                       5e-39 * std::fabs(g) + 1e-38 + 1.2 * g_error;
+  return {out, error * std::fabs(u + 1) +
+                   (u_error + 2 * kRound * std::fabs(u + 1)) * std::fabs(value) +
+                   4 * kRound * std::fabs(out) + 2 * kTiny};
+}
+
 // f(g) * u, where g is a sum with a rounding error of `g_error`.
 Expected gated(GateKind kind, double g, double g_error, double u, double u_error) {
   double value, error;
@@ -122,6 +138,8 @@ Expected gated(GateKind kind, double g, double g_error, double u, double u_error
     value = g / (1 + std::exp(-g));
     // exp is clamped at exp(88.3): far below, the quotient is g / 2e38 instead of 0.
     error = 6e-7 * std::fabs(value) + 5e-39 * std::fabs(g) + 1e-38;
+  } else if (kind == GateKind::kClampedSwiglu) {
+    return clamped(g, g_error, u, u_error);
   } else {
     value = 0.5 * g * (1 + std::tanh(0.7978845608028654 * (g + 0.044715 * g * g * g)));
     // Below 0, 1 + tanh cancels: the error of tanh stays.
@@ -142,8 +160,9 @@ Problem gate_problem(const Size& size, Values values, GateKind kind, bool bias) 
   const auto gate_bias = sample_values(values, 1, width, random);
   const auto up_bias = sample_values(values, 1, width, random);
   Problem problem;
-  problem.name = fmt::format("{} {}{}", size_name(size, values),
-                             kind == GateKind::kSilu ? "silu" : "gelu", bias ? " bias" : "");
+  constexpr std::string_view kNames[] = {"silu", "gelu", "clamped swiglu"};
+  problem.name = fmt::format("{} {}{}", size_name(size, values), kNames[static_cast<int>(kind)],
+                             bias ? " bias" : "");
   problem.operands.push_back(strided_input("gate", gate, width, sums_stride));
   problem.operands.push_back(strided_input("up", up, width, sums_stride));
   problem.operands.push_back(input_of("gate bias", gate_bias));
@@ -167,7 +186,7 @@ Problem gate_problem(const Size& size, Values values, GateKind kind, bool bias) 
       row.function.gate({floats(at[0]) + first * sums_stride, floats(at[1]) + first * sums_stride,
                          sums_stride, bias ? floats(at[2]) : nullptr,
                          bias ? floats(at[3]) : nullptr, floats(at[4]) + first * out_stride,
-                         out_stride, count, width, kind});
+                         out_stride, count, width, kind, float{kAlpha}, float{kLimit}});
     });
   };
   return problem;
@@ -286,7 +305,7 @@ void visit_finish_problems(const KernelRow&, Depth depth, const Visit& visit) {
 void visit_gate_problems(const KernelRow&, Depth depth, const Visit& visit) {
   for (const Size& size : sizes_of(depth)) {
     for (const Values values : values_of(depth)) {
-      for (const GateKind kind : {GateKind::kSilu, GateKind::kGeluTanh}) {
+      for (const GateKind kind : {GateKind::kSilu, GateKind::kGeluTanh, GateKind::kClampedSwiglu}) {
         visit([&] { return gate_problem(size, values, kind, false); });
         visit([&] { return gate_problem(size, values, kind, true); });
       }

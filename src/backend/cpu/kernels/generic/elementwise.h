@@ -52,6 +52,20 @@ void finish(const FinishArgs& args) {
 }
 
 template <typename F>
+[[gnu::always_inline]] inline typename F::V gated_lanes(const GateArgs& args, typename F::V g,
+                                                        typename F::V u) {
+  using V = typename F::V;
+  if (args.kind == GateKind::kSilu) return F::mul(silu_lanes<F>(g), u);
+  if (args.kind == GateKind::kGeluTanh) return F::mul(gelu_lanes<F>(g), u);
+  // Of max and min the second operand is what a NaN leaves.
+  const V one = F::set(1.0f);
+  g = F::min(F::set(args.limit), g);
+  u = F::max(F::set(-args.limit), F::min(F::set(args.limit), u));
+  const V e = exp_lanes<F>(F::sub(F::zero(), F::mul(F::set(args.alpha), g)));
+  return F::mul(F::div(g, F::add(one, e)), F::add(u, one));
+}
+
+template <typename F>
 void gate(const GateArgs& args) {
   using V = typename F::V;
   for (int64_t m = 0; m < args.num_rows; ++m) {
@@ -63,8 +77,7 @@ void gate(const GateArgs& args) {
       V u = load(up_sums);
       if (args.gate_bias != nullptr) g = F::add(g, load(args.gate_bias));
       if (args.up_bias != nullptr) u = F::add(u, load(args.up_bias));
-      const V activated = args.kind == GateKind::kSilu ? silu_lanes<F>(g) : gelu_lanes<F>(g);
-      store(out, F::mul(activated, u));
+      store(out, gated_lanes<F>(args, g, u));
     });
   }
 }

@@ -27,6 +27,14 @@ float gate_value(GateKind kind, float x) {
   return 0.5f * x * (1.0f + std::tanh(kRootTwoOverPi * (x + 0.044715f * x * x * x)));
 }
 
+// Comparisons let a NaN through.
+float clamped_swiglu(float g, float u, float alpha, float limit) {
+  if (g > limit) g = limit;
+  if (u > limit) u = limit;
+  if (u < -limit) u = -limit;
+  return g / (1.0f + std::exp(-(alpha * g))) * (u + 1.0f);
+}
+
 void gate(const GateArgs& args) {
   for (int64_t m = 0; m < args.num_rows; ++m) {
     for (int64_t n = 0; n < args.num_outputs; ++n) {
@@ -34,7 +42,9 @@ void gate(const GateArgs& args) {
       float u = args.up[m * args.sums_stride + n];
       if (args.gate_bias != nullptr) g += args.gate_bias[n];
       if (args.up_bias != nullptr) u += args.up_bias[n];
-      args.out[m * args.out_stride + n] = gate_value(args.kind, g) * u;
+      args.out[m * args.out_stride + n] = args.kind == GateKind::kClampedSwiglu
+                                              ? clamped_swiglu(g, u, args.alpha, args.limit)
+                                              : gate_value(args.kind, g) * u;
     }
   }
 }
