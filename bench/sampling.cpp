@@ -1,10 +1,10 @@
-// bench_sampling [--vocab N] [--repeats N]
+// bench_sampling [--vocab N] [--repeats N] [--threads N]
 //
-// Time of one row of logits on one thread, option by option: what a request costs each step beside
-// the forward pass. Rows of a step are shared among the threads, so a step of M rows takes
-// M / threads times as long. Logits are fresh in every repeat: half the rows are peaked like those
-// of a trained model, half flat, which is the worst for filters. Time is the thread's processor
-// time; medians.
+// Time of one row of logits, option by option: what a request costs each step beside the forward
+// pass. Of a step with many rows each is one thread's, so M rows take M / threads times what one
+// takes on one thread; a lone row is shared among the threads. Logits are fresh in every repeat:
+// half the rows are peaked like those of a trained model, half flat, which is the worst for
+// filters. Medians: of one thread its processor time, of several the time that passed.
 
 #include <fmt/format.h>
 #include <time.h>
@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/cpu/cpu_backend.h"
 #include "engine/constraint.h"
 #include "engine/sampler.h"
 
@@ -73,9 +74,9 @@ std::vector<Case> make_cases(int32_t vocab_size) {
   return cases;
 }
 
-double thread_seconds() {
+double seconds(clockid_t clock) {
   timespec time;
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  clock_gettime(clock, &time);
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
@@ -87,43 +88,59 @@ void fill(std::vector<float>* logits, bool peaked, uint64_t* state) {
   }
 }
 
-double time_case(const Case& at, bool peaked, int64_t vocab_size, int repeats) {
+struct Setup {
+  int64_t vocab_size = 151'936;
+  int repeats = 51;
+  RowParts parts;
+  clockid_t clock = CLOCK_THREAD_CPUTIME_ID;
+};
+
+double time_case(const Case& at, bool peaked, const Setup& setup) {
+  const int64_t vocab_size = setup.vocab_size;
   Sampler sampler(vocab_size);
   std::vector<float> logits(static_cast<size_t>(vocab_size));
   std::vector<int32_t> tokens;
   for (int32_t i = 0; i < 8192; ++i) tokens.push_back(i * 17 % static_cast<int32_t>(vocab_size));
   const std::vector<uint64_t> mask(mask_words(vocab_size), 0x5555555555555555u);
-  SampleContext context{tokens, 4096, {}, at.masked ? mask.data() : nullptr};
+  SampleContext context{tokens, 4096, {}, at.masked ? mask.data() : nullptr, setup.parts};
   std::vector<double> times;
   uint64_t state = 1;
-  for (int i = 0; i < repeats; ++i) {
+  for (int i = 0; i < setup.repeats; ++i) {
     fill(&logits, peaked, &state);
-    const double start = thread_seconds();
+    const double start = seconds(setup.clock);
     const Result<int32_t> token = sampler.sample(logits.data(), at.request, context);
     CHECK(token.ok(), "{}", token.error().message);
     if (at.request.num_logprobs) {
-      CHECK(sampler.score(logits.data(), *token, *at.request.num_logprobs).ok());
+      CHECK(sampler.score(logits.data(), *token, *at.request.num_logprobs, setup.parts).ok());
     }
-    times.push_back(thread_seconds() - start);
+    times.push_back(seconds(setup.clock) - start);
   }
-  std::nth_element(times.begin(), times.begin() + repeats / 2, times.end());
-  return times[static_cast<size_t>(repeats / 2)];
+  const auto middle = times.begin() + setup.repeats / 2;
+  std::nth_element(times.begin(), middle, times.end());
+  return *middle;
 }
 
 }  // namespace
 }  // namespace headrace
 
 int main(int argc, char** argv) {
-  int64_t vocab_size = 151'936;
-  int repeats = 51;
+  headrace::Setup setup;
+  int num_threads = 1;
   CLI::App app("time of sampling one row");
-  app.add_option("--vocab", vocab_size)->check(CLI::Range(64, 10'000'000));
-  app.add_option("--repeats", repeats)->check(CLI::Range(1, 100'000));
+  app.add_option("--vocab", setup.vocab_size)->check(CLI::Range(64, 10'000'000));
+  app.add_option("--repeats", setup.repeats)->check(CLI::Range(1, 100'000));
+  app.add_option("--threads", num_threads)->check(CLI::Range(1, 1024));
   CLI11_PARSE(app, argc, argv);
-  fmt::print("{:26} {:>12} {:>12}\n", "ms a row, one thread", "peaked", "flat");
-  for (const headrace::Case& at : headrace::make_cases(static_cast<int32_t>(vocab_size))) {
-    fmt::print("{:26} {:12.3f} {:12.3f}\n", at.name,
-               1e3 * headrace::time_case(at, true, vocab_size, repeats),
-               1e3 * headrace::time_case(at, false, vocab_size, repeats));
+  const auto backend = headrace::create_cpu_backend({.num_threads = num_threads});
+  CHECK(backend.ok(), "{}", backend.error().message);
+  if (num_threads > 1) {
+    setup.parts = headrace::RowParts(**backend);
+    setup.clock = CLOCK_MONOTONIC;
+  }
+  fmt::print("{:26} {:>12} {:>12}\n", fmt::format("ms a row, threads: {}", num_threads), "peaked",
+             "flat");
+  for (const headrace::Case& at : headrace::make_cases(static_cast<int32_t>(setup.vocab_size))) {
+    fmt::print("{:26} {:12.3f} {:12.3f}\n", at.name, 1e3 * headrace::time_case(at, true, setup),
+               1e3 * headrace::time_case(at, false, setup));
   }
 }

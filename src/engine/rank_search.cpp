@@ -16,48 +16,58 @@ bool reaches(const RankSearch::Goal& goal, size_t count, double weight) {
   return goal.above ? weight > goal.weight : weight >= goal.weight;
 }
 
-// The sums of the copies, in the first.
-void fold(auto& steps, size_t num_steps) {
-  for (size_t i = num_steps; i < steps.size(); ++i) steps[i % num_steps] += steps[i];
-}
-
 }  // namespace
 
 RankSearch::RankSearch(size_t vocab_size)
     : ids_(vocab_size),
       bucket_(vocab_size),
       bins_(vocab_size),
-      step_weights_(size_t{kSteps} * kCopies),
+      step_weights_(size_t{kSteps} * kCopies * RowParts::kMost),
       all_weights_(kSteps),
-      step_counts_(size_t{kSteps} * kCopies),
+      step_counts_(size_t{kSteps} * kCopies * RowParts::kMost),
       all_counts_(kSteps) {}
 
-void RankSearch::clear_steps() {
-  std::fill(step_weights_.begin(), step_weights_.end(), 0.0);
-  std::fill(step_counts_.begin(), step_counts_.end(), 0u);
+void RankSearch::clear_steps(size_t num_copies) {
+  std::fill_n(step_weights_.begin(), num_copies * kSteps, 0.0);
+  std::fill_n(step_counts_.begin(), num_copies * kSteps, 0u);
 }
 
-void RankSearch::begin_all(const float* values, const float* weights, float largest, float span,
-                           bool counts) {
-  values_ = values;
-  weights_ = weights;
-  all_ = true;
-  num_ids_ = bins_.size();
-  bin_vocab({values, num_ids_, largest, span, kSteps, bins_.data()});
-  clear_steps();
+// The sums of the copies, in the first.
+void RankSearch::fold_steps(size_t num_copies) {
+  for (size_t i = kSteps; i < num_copies * kSteps; ++i) {
+    step_weights_[i % kSteps] += step_weights_[i];
+    step_counts_[i % kSteps] += step_counts_[i];
+  }
+}
+
+// Each part has copies of its own.
+void RankSearch::add_part(const All& all, size_t part, size_t first, size_t end) {
+  bin_vocab({all.values + first, end - first, all.largest, all.span, kSteps, bins_.data() + first});
   const uint16_t* bins = bins_.data();
-  double* sums = step_weights_.data();
-  uint32_t* numbers = step_counts_.data();
-  for (size_t id = 0; counts && id < num_ids_; ++id) {
+  const float* weights = all.weights;
+  double* sums = step_weights_.data() + part * kCopies * kSteps;
+  uint32_t* numbers = step_counts_.data() + part * kCopies * kSteps;
+  for (size_t id = first; all.counts && id < end; ++id) {
     const size_t step = id % kCopies * kSteps + bins[id];
     sums[step] += weights[id];
     ++numbers[step];
   }
-  for (size_t id = 0; !counts && id < num_ids_; ++id) {
+  for (size_t id = first; !all.counts && id < end; ++id) {
     sums[id % kCopies * kSteps + bins[id]] += weights[id];
   }
-  fold(step_weights_, kSteps);
-  fold(step_counts_, kSteps);
+}
+
+void RankSearch::begin_all(const All& all) {
+  values_ = all.values;
+  weights_ = all.weights;
+  all_ = true;
+  parts_ = all.parts;
+  num_ids_ = bins_.size();
+  const size_t num_copies = kCopies * parts_.count(num_ids_);
+  clear_steps(num_copies);
+  parts_.run(num_ids_,
+             [&](size_t part, size_t first, size_t end) { add_part(all, part, first, end); });
+  fold_steps(num_copies);
   std::copy_n(step_weights_.begin(), kSteps, all_weights_.begin());
   std::copy_n(step_counts_.begin(), kSteps, all_counts_.begin());
 }
@@ -96,17 +106,33 @@ int RankSearch::find_step(const Goal& goal, Place* place) const {
 }
 
 size_t RankSearch::gather_step(int step) {
+  OfParts<size_t> firsts{}, counts{};
+  parts_.run(num_ids_, [&](size_t part, size_t first, size_t end) {
+    firsts[part] = first;
+    counts[part] = gather_part(static_cast<uint16_t>(step), first, end);
+  });
+  size_t found = counts[0];
+  for (size_t part = 1; part < parts_.count(num_ids_); ++part) {
+    const auto start = bucket_.begin() + static_cast<ptrdiff_t>(firsts[part]);
+    std::copy_n(start, counts[part], bucket_.begin() + static_cast<ptrdiff_t>(found));
+    found += counts[part];
+  }
+  return found;
+}
+
+// Those of [first, end) into the bucket from `first` on; returns how many.
+size_t RankSearch::gather_part(uint16_t step, size_t first, size_t end) {
+  int32_t* bucket = bucket_.data() + first;
   size_t found = 0;
-  const auto wanted = static_cast<uint16_t>(step);
   constexpr size_t kRun = 16;
-  for (size_t first = 0; first < num_ids_; first += kRun) {
-    const size_t end = std::min(first + kRun, num_ids_);
+  for (size_t run = first; run < end; run += kRun) {
+    const size_t run_end = std::min(run + kRun, end);
     int num_equal = 0;
-    for (size_t id = first; id < end; ++id) num_equal += bins_[id] == wanted;
+    for (size_t id = run; id < run_end; ++id) num_equal += bins_[id] == step;
     if (num_equal == 0) continue;
-    for (size_t id = first; id < end; ++id) {
-      bucket_[found] = static_cast<int32_t>(id);
-      found += bins_[id] == wanted;
+    for (size_t id = run; id < run_end; ++id) {
+      bucket[found] = static_cast<int32_t>(id);
+      found += bins_[id] == step;
     }
   }
   return found;
@@ -127,14 +153,13 @@ RankSearch::Place RankSearch::find_among(std::span<int32_t> ids, const Goal& goa
     const auto step_of = [&](int32_t id) {
       return static_cast<size_t>((int64_t{high} - float_order(values_[id])) >> shift);
     };
-    clear_steps();
+    clear_steps(kCopies);
     for (size_t i = 0; i < ids.size(); ++i) {
       const size_t step = i % kCopies * kSteps + step_of(ids[i]);
       step_weights_[step] += weights_[ids[i]];
       ++step_counts_[step];
     }
-    fold(step_weights_, kSteps);
-    fold(step_counts_, kSteps);
+    fold_steps(kCopies);
     const int step = find_step(goal, &before);
     if (step == kSteps) return before;
     size_t kept = 0;

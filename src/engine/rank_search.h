@@ -4,13 +4,16 @@
 // A place is where the running count or the running weight reaches a goal. Values are counted and
 // weighed in steps of their range, then only those of one step in finer steps, until few enough are
 // left to sort. Weights must be as weigh_vocab() makes them: their sums are exact, so the place
-// does not depend on how it was found. Memory is that of construction.
+// does not depend on how it was found, nor on how a row is cut into parts. Memory is that of
+// construction.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
+
+#include "engine/row_parts.h"
 
 namespace headrace {
 
@@ -20,8 +23,15 @@ class RankSearch {
 
   // The tokens to search: all, or the ids given (ascending; they lie in ids() of this object and
   // are lost). Both arrays are per token of the vocabulary and outlive the search.
-  // counts: some goal is a count.
-  void begin_all(const float* values, const float* weights, float largest, float span, bool counts);
+  struct All {
+    const float* values = nullptr;
+    const float* weights = nullptr;
+    float largest = 0;    // of the values
+    float span = 0;       // of the values whose weights matter, from the largest down
+    bool counts = false;  // some goal is a count
+    RowParts parts = {};
+  };
+  void begin_all(const All& all);
   void begin_ids(const float* values, const float* weights, size_t num_ids);
   std::span<int32_t> ids() { return ids_; }
 
@@ -44,7 +54,10 @@ class RankSearch {
   static constexpr size_t kFew = 48;
   static constexpr int kCopies = 4;  // neighbours count in different copies: no waiting for stores
 
-  void clear_steps();
+  void clear_steps(size_t num_copies);
+  void add_part(const All& all, size_t part, size_t first, size_t end);
+  void fold_steps(size_t num_copies);
+  size_t gather_part(uint16_t step, size_t first, size_t end);
   int find_step(const Goal& goal, Place* place) const;
   size_t gather_step(int step);
   Place find_among(std::span<int32_t> ids, const Goal& goal, Place before);
@@ -54,11 +67,12 @@ class RankSearch {
   const float* values_ = nullptr;
   const float* weights_ = nullptr;
   bool all_ = false;
+  RowParts parts_;
   size_t num_ids_ = 0;
   std::vector<int32_t> ids_;                        // [vocab] given
   std::vector<int32_t> bucket_;                     // [vocab] of one step
   std::vector<uint16_t> bins_;                      // [vocab] step of each token, of all
-  std::vector<double> step_weights_, all_weights_;  // [kCopies][kSteps]; [kSteps]
+  std::vector<double> step_weights_, all_weights_;  // [parts][kCopies][kSteps]; [kSteps]
   std::vector<uint32_t> step_counts_, all_counts_;
 };
 

@@ -152,7 +152,8 @@ TEST(RankSearch, ProcessorsWithoutVectorsDrawTheSame) {
     force_plain_vocab_passes(plain);
     weights[plain].resize(row.size());
     blocks[plain].resize((row.size() + kVocabBlock - 1) / kVocabBlock);
-    const VocabWeights args{row.data(), row.size(), 12.0f, 0.7f, 0.01f, weights[plain].data()};
+    const VocabWeights args{row.data(), row.size(), row.size(),           12.0f,
+                            0.7f,       0.01f,      weights[plain].data()};
     sums[plain] = weigh_vocab(args);
     sum_vocab_blocks(args, blocks[plain].data());
   }
@@ -198,7 +199,7 @@ TEST(RankSearch, EveryOptionCostsAFewPassesOverTheVocabulary) {
     std::vector<float> row(kVocab);
     for (float& logit : row) logit = kinds()[kind](random);
     const double pass = least_seconds(
-        [&] { weigh_vocab({row.data(), kVocab, 30.0f, 1.0f, 0.0f, weights.data()}); });
+        [&] { weigh_vocab({row.data(), kVocab, kVocab, 30.0f, 1.0f, 0.0f, weights.data()}); });
     const auto expect_cheap = [&](float temperature, int32_t top_k, float top_p, float min_p) {
       Request request;
       request.sampling.temperature = temperature;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <numeric>
 
 #include "engine/philox.h"
 
@@ -40,9 +41,23 @@ Sampler::Sampler(int64_t vocab_size)
   CHECK(vocab_size > 0 && vocab_size <= INT32_MAX, "vocab_size = {}", vocab_size);
 }
 
-// The range of the row; an error that names the first logit that is not finite.
-Result<VocabRange> Sampler::range_of(const float* logits) const {
-  const VocabRange range = vocab_range(logits, vocab_size_);
+VocabRange Sampler::range_of(const float* row, const RowParts& parts) const {
+  OfParts<VocabRange> ranges;
+  parts.run(vocab_size_, [&](size_t part, size_t first, size_t end) {
+    ranges[part] = vocab_range(row + first, end - first);
+  });
+  VocabRange range = ranges[0];
+  for (size_t part = 1; part < parts.count(vocab_size_); ++part) {
+    range.largest = std::max(range.largest, ranges[part].largest);
+    range.smallest = std::min(range.smallest, ranges[part].smallest);
+    range.finite = range.finite && ranges[part].finite;
+  }
+  return range;
+}
+
+// An error names the first logit that is not finite.
+Result<VocabRange> Sampler::checked_range(const float* logits, const RowParts& parts) const {
+  const VocabRange range = range_of(logits, parts);
   if (range.finite) return range;
   const auto is_bad = [](float logit) { return !std::isfinite(logit); };
   const float* bad = std::find_if(logits, logits + vocab_size_, is_bad);
@@ -51,12 +66,12 @@ Result<VocabRange> Sampler::range_of(const float* logits) const {
 
 Result<int32_t> Sampler::sample(const float* logits, const Request& request,
                                 const SampleContext& context) {
-  VocabRange range = TRY(range_of(logits));
+  VocabRange range = TRY(checked_range(logits, context.parts));
   const SamplingParams& sampling = request.sampling;
   const float* row = logits;
   if (modifies(request, context)) {
     row = modify(logits, request, context);
-    range = vocab_range(row, vocab_size_);
+    range = range_of(row, context.parts);
   }
   if (range.largest == kMinusInfinity) {
     return make_error(ErrorCode::kUnprocessable, "{}",
@@ -67,8 +82,8 @@ Result<int32_t> Sampler::sample(const float* logits, const Request& request,
   if (sampling.temperature == 0) return first_of(row, vocab_size_, range.largest);
   const double uniform = uniform_at(sampling.seed, sampling.choice_idx, context.tokens.size());
   const bool filters = sampling.top_k > 0 || sampling.top_p < 1 || sampling.min_p > 0;
-  return filters ? draw_from_best({row, range, sampling}, uniform)
-                 : draw_from_all({row, range, sampling}, uniform);
+  return filters ? draw_from_best({row, range, sampling, context.parts}, uniform)
+                 : draw_from_all({row, range, sampling, context.parts}, uniform);
 }
 
 bool Sampler::needs_best_only(const Request& request, const SampleContext& context) {
@@ -143,18 +158,44 @@ void Sampler::add_penalties(const SamplingParams& sampling, const SampleContext&
 }
 
 // Fills block_sums_ and returns their sum.
-double Sampler::sum_weights(const float* row, float largest, float temperature) {
-  sum_vocab_blocks({row, vocab_size_, largest, temperature, 0, nullptr}, block_sums_.data());
+double Sampler::sum_weights(const Draw& draw, float temperature) {
+  draw.parts.run(vocab_size_, [&](size_t, size_t first, size_t end) {
+    sum_vocab_blocks({.values = draw.row + first,
+                      .count = end - first,
+                      .vocab_size = vocab_size_,
+                      .largest = draw.range.largest,
+                      .temperature = temperature},
+                     block_sums_.data() + first / kVocabBlock);
+  });
   double total = 0;
   for (const double sum : block_sums_) total += sum;
   return total;
+}
+
+// Fills weights_.
+VocabSums Sampler::weigh_all(const Draw& draw) {
+  OfParts<VocabSums> sums;
+  draw.parts.run(vocab_size_, [&](size_t part, size_t first, size_t end) {
+    sums[part] = weigh_vocab({.values = draw.row + first,
+                              .count = end - first,
+                              .vocab_size = vocab_size_,
+                              .largest = draw.range.largest,
+                              .temperature = draw.sampling.temperature,
+                              .min_weight = draw.sampling.min_p,
+                              .weights = weights_.data() + first});
+  });
+  for (size_t part = 1; part < draw.parts.count(vocab_size_); ++part) {
+    sums[0].sum += sums[part].sum;
+    sums[0].heavy_sum += sums[part].heavy_sum;
+  }
+  return sums[0];
 }
 
 // First id, in order of ids, where the running sum passes uniform * total: of blocks, then of the
 // weights of one.
 int32_t Sampler::draw_from_all(const Draw& draw, double uniform) {
   const float temperature = draw.sampling.temperature;
-  const double target = uniform * sum_weights(draw.row, draw.range.largest, temperature);
+  const double target = uniform * sum_weights(draw, temperature);
   double sum = 0;
   size_t block = 0;
   for (; block + 1 < block_sums_.size(); ++block) {
@@ -172,9 +213,35 @@ int32_t Sampler::draw_from_all(const Draw& draw, double uniform) {
   return last;
 }
 
-// Puts the ids of the `count` best, and maybe of others, into `ids`, ascending; returns how many.
-size_t Sampler::gather_best(const float* row, size_t count, std::span<int32_t> ids) {
-  block_largest(row, vocab_size_, block_largest_.data());
+// Puts the ids of what is at least as heavy into the search's, ascending; returns how many there
+// are, or something above max_ids if there are more.
+size_t Sampler::gather_heavier(const float* weights, float limit, size_t max_ids,
+                               const RowParts& parts) {
+  int32_t* ids = search_.ids().data();
+  OfParts<size_t> firsts{}, counts{};
+  parts.run(vocab_size_, [&](size_t part, size_t first, size_t end) {
+    firsts[part] = first;
+    const size_t most = std::min(max_ids, end - first);
+    counts[part] = gather_heavy(weights + first, end - first, limit, ids + first, most);
+    for (size_t i = 0; i < std::min(counts[part], most); ++i) {
+      ids[first + i] += static_cast<int32_t>(first);
+    }
+  });
+  size_t found = 0;
+  for (size_t part = 0; part < parts.count(vocab_size_); ++part) {
+    if (found + counts[part] > max_ids) return max_ids + 1;
+    if (found != firsts[part]) std::copy_n(ids + firsts[part], counts[part], ids + found);
+    found += counts[part];
+  }
+  return found;
+}
+
+// Puts the ids of the `count` best, and maybe of others, into the search's, ascending; returns how
+// many.
+size_t Sampler::gather_best(const float* row, size_t count, const RowParts& parts) {
+  parts.run(vocab_size_, [&](size_t, size_t first, size_t end) {
+    block_largest(row + first, end - first, block_largest_.data() + first / kVocabBlock);
+  });
   // `count` blocks hold something as good as the bound, so the `count` best are all as good.
   float bound = kMinusInfinity;
   if (count < block_largest_.size()) {
@@ -183,7 +250,7 @@ size_t Sampler::gather_best(const float* row, size_t count, std::span<int32_t> i
     std::nth_element(block_bounds_.begin(), last, block_bounds_.end(), std::greater<>());
     bound = *last;
   }
-  return gather_heavy(row, vocab_size_, bound, ids.data(), ids.size());
+  return gather_heavier(row, bound, vocab_size_, parts);
 }
 
 // Every filter keeps a beginning of the sorted tokens, so its weight says all of it: the draw is
@@ -196,8 +263,7 @@ int32_t Sampler::draw_from_best(const Draw& draw, double uniform) {
   if (top_k <= kFewIds) {
     sums = begin_with_best(draw, top_k);
   } else {
-    sums = weigh_vocab({draw.row, vocab_size_, draw.range.largest, sampling.temperature,
-                        sampling.min_p, weights_.data()});
+    sums = weigh_all(draw);
     if (limits) begin_with_all(draw, /*counts=*/true);
   }
   double kept = limits ? search_.find({.count = top_k}).weight : sums.sum;
@@ -218,7 +284,7 @@ int32_t Sampler::draw_from_best(const Draw& draw, double uniform) {
 
 // Searches among the `count` best and maybe others; weighs only these.
 VocabSums Sampler::begin_with_best(const Draw& draw, size_t count) {
-  const auto ids = search_.ids().first(gather_best(draw.row, count, search_.ids()));
+  const auto ids = search_.ids().first(gather_best(draw.row, count, draw.parts));
   VocabSums sums;
   for (const int32_t id : ids) {
     const float weight =
@@ -234,9 +300,9 @@ VocabSums Sampler::begin_with_best(const Draw& draw, size_t count) {
 // Searches among the tokens of at least this weight if they are few, or among all.
 void Sampler::begin_with_heavy(const Draw& draw, float least_weight) {
   const size_t max_ids = vocab_size_ / 8;
-  const size_t found = least_weight > 0 ? gather_heavy(weights_.data(), vocab_size_, least_weight,
-                                                       search_.ids().data(), max_ids)
-                                        : vocab_size_;
+  const size_t found = least_weight > 0
+                           ? gather_heavier(weights_.data(), least_weight, max_ids, draw.parts)
+                           : vocab_size_;
   if (found > max_ids) return begin_with_all(draw, /*counts=*/false);
   search_.begin_ids(draw.row, weights_.data(), found);
 }
@@ -244,23 +310,41 @@ void Sampler::begin_with_heavy(const Draw& draw, float least_weight) {
 void Sampler::begin_with_all(const Draw& draw, bool counts) {
   const float span =
       std::min(draw.range.largest - draw.range.smallest, kNegligible * draw.sampling.temperature);
-  search_.begin_all(draw.row, weights_.data(), draw.range.largest, span, counts);
+  search_.begin_all({.values = draw.row,
+                     .weights = weights_.data(),
+                     .largest = draw.range.largest,
+                     .span = span,
+                     .counts = counts,
+                     .parts = draw.parts});
 }
 
-Result<TokenLogprobs> Sampler::score(const float* logits, int32_t token_id, int num_top) {
+// 1 for the largest; of equal ones the lower id comes first.
+int32_t Sampler::rank_of(const float* logits, int32_t token_id, const RowParts& parts) const {
+  const float own = logits[token_id];
+  OfParts<int64_t> above{};
+  parts.run(vocab_size_, [&](size_t part, size_t first, size_t end) {
+    above[part] = count_vocab(logits + first, end - first, own).above;
+  });
+  const auto before = static_cast<size_t>(token_id);
+  const int64_t equal = before > 0 ? count_vocab(logits, before, own).equal : 0;
+  return static_cast<int32_t>(1 + equal + std::accumulate(above.begin(), above.end(), int64_t{0}));
+}
+
+Result<TokenLogprobs> Sampler::score(const float* logits, int32_t token_id, int num_top,
+                                     const RowParts& parts) {
   CHECK(token_id >= 0 && static_cast<size_t>(token_id) < vocab_size_, "token {}", token_id);
-  const float max_logit = TRY(range_of(logits)).largest;
-  const float log_sum = static_cast<float>(std::log(sum_weights(logits, max_logit, 1.0f)));
+  static const SamplingParams kAsComputed;
+  const VocabRange range = TRY(checked_range(logits, parts));
+  const float max_logit = range.largest;
+  const auto log_sum =
+      static_cast<float>(std::log(sum_weights({logits, range, kAsComputed, parts}, 1.0f)));
   const auto logprob = [&](int32_t id) { return (logits[id] - max_logit) - log_sum; };
   TokenLogprobs result;
   result.logprob = logprob(token_id);
-  const float own = logits[token_id];
-  const auto before = static_cast<size_t>(token_id);
-  result.rank = static_cast<int32_t>(1 + count_vocab(logits, vocab_size_, own).above +
-                                     (before > 0 ? count_vocab(logits, before, own).equal : 0));
+  result.rank = rank_of(logits, token_id, parts);
   const size_t count = std::min(static_cast<size_t>(num_top), vocab_size_);
   if (count == 0) return result;
-  const std::span<int32_t> ids = search_.ids().first(gather_best(logits, count, search_.ids()));
+  const std::span<int32_t> ids = search_.ids().first(gather_best(logits, count, parts));
   const auto last = ids.begin() + static_cast<int64_t>(count);
   const auto is_before = [&](int32_t a, int32_t b) {
     return logits[a] != logits[b] ? logits[a] > logits[b] : a < b;

@@ -21,6 +21,7 @@
 #include "base/result.h"
 #include "engine/rank_search.h"
 #include "engine/request.h"
+#include "engine/row_parts.h"
 #include "engine/vocab_passes.h"
 
 namespace headrace {
@@ -33,6 +34,7 @@ struct SampleContext {
   int32_t num_prompt = 0;
   std::span<const int32_t> end_ids;  // the model's own
   const uint64_t* mask = nullptr;    // engine/constraint.h; null: all tokens may come
+  RowParts parts = {};               // threads that pass over the row; the result is the same
 };
 
 class Sampler {
@@ -49,16 +51,19 @@ class Sampler {
   // error.
   Result<int32_t> sample(const float* logits, const Request& request, const SampleContext& context);
   // num_top: alternatives to list, the arg-max first. kUnprocessable when a logit is not finite.
-  Result<TokenLogprobs> score(const float* logits, int32_t token_id, int num_top);
+  Result<TokenLogprobs> score(const float* logits, int32_t token_id, int num_top,
+                              const RowParts& parts = {});
 
  private:
   struct Draw {
     const float* row;
     VocabRange range;
     const SamplingParams& sampling;
+    const RowParts& parts;
   };
 
-  Result<VocabRange> range_of(const float* logits) const;
+  Result<VocabRange> checked_range(const float* logits, const RowParts& parts) const;
+  VocabRange range_of(const float* row, const RowParts& parts) const;
   static bool modifies(const Request& request, const SampleContext& context);
   const float* modify(const float* logits, const Request& request, const SampleContext& context);
   void forbid(const uint64_t* mask);
@@ -68,8 +73,11 @@ class Sampler {
   VocabSums begin_with_best(const Draw& draw, size_t count);
   void begin_with_heavy(const Draw& draw, float least_weight);
   void begin_with_all(const Draw& draw, bool counts);
-  double sum_weights(const float* row, float largest, float temperature);
-  size_t gather_best(const float* row, size_t count, std::span<int32_t> ids);
+  int32_t rank_of(const float* logits, int32_t token_id, const RowParts& parts) const;
+  VocabSums weigh_all(const Draw& draw);
+  double sum_weights(const Draw& draw, float temperature);
+  size_t gather_best(const float* row, size_t count, const RowParts& parts);
+  size_t gather_heavier(const float* weights, float limit, size_t max_ids, const RowParts& parts);
 
   const size_t vocab_size_;
   std::vector<float> modified_;  // [vocab]

@@ -10,6 +10,7 @@
 #include <random>
 #include <set>
 
+#include "backend/cpu/cpu_backend.h"
 #include "engine/philox.h"
 
 namespace headrace {
@@ -434,6 +435,63 @@ TEST(Sampler, RankAgreesWithTheSortedList) {
     EXPECT_EQ(score.rank, static_cast<int32_t>(i) + 1);
     EXPECT_EQ(score.logprob, top[i].second);
   }
+}
+
+// However many threads pass over a row: the same token, the same log-probs to the last bit. Flat
+// rows have many candidates for every filter, so that all passes are made.
+TEST(Sampler, ARowCutIntoPartsGivesTheSame) {
+  std::mt19937 random(11);
+  std::normal_distribution<float> normal(0, 2);
+  std::uniform_real_distribution<float> flat(0, 0.02f);
+  int num_cases = 0, num_cut = 0;
+  for (const int num_threads : {2, 3, 9}) {
+    const auto backend = create_cpu_backend({.isa = "reference", .num_threads = num_threads});
+    const RowParts parts(**backend);
+    for (const size_t vocab_size : {1'000u, 16'384u, 40'001u, 151'936u}) {
+      num_cut += parts.count(vocab_size) > 1 ? 1 : 0;
+      Sampler whole(static_cast<int64_t>(vocab_size)), cut(static_cast<int64_t>(vocab_size));
+      std::vector<float> row(vocab_size);
+      for (float& logit : row) logit = num_cases % 2 == 0 ? normal(random) : flat(random);
+      row[vocab_size / 2] = row[vocab_size - 1];  // a tie between parts
+      for (int option = 0; option < 8; ++option) {
+        Draw draw;
+        SamplingParams& sampling = draw.request.sampling;
+        sampling.temperature = option == 7 ? 0.0f : 0.9f;
+        sampling.seed = static_cast<uint64_t>(num_cases++);
+        if ((option & 1) != 0) sampling.top_k = static_cast<int32_t>(vocab_size / 2);
+        if ((option & 2) != 0) sampling.top_p = 0.95f;
+        if ((option & 4) != 0) sampling.min_p = 1e-4f;
+        SampleContext context = draw.context();
+        const int32_t token = whole.sample(row.data(), draw.request, context).value();
+        context.parts = parts;
+        EXPECT_EQ(cut.sample(row.data(), draw.request, context).value(), token) << option;
+        const TokenLogprobs expected = whole.score(row.data(), token, 20).value();
+        const TokenLogprobs found = cut.score(row.data(), token, 20, parts).value();
+        EXPECT_EQ(found.logprob, expected.logprob);
+        EXPECT_EQ(found.rank, expected.rank);
+        EXPECT_EQ(found.top, expected.top);
+      }
+    }
+  }
+  EXPECT_EQ(num_cases, 3 * 4 * 8);
+  EXPECT_EQ(num_cut, 3 * 3);
+}
+
+TEST(Sampler, ALogitThatIsNotFiniteIsFoundInEveryPart) {
+  const auto backend = create_cpu_backend({.isa = "reference", .num_threads = 3});
+  std::vector<float> row(50'000, 1.0f);
+  Sampler sampler(std::ssize(row));
+  Draw draw;
+  SampleContext context = draw.context();
+  context.parts = RowParts(**backend);
+  for (const size_t at : {0u, 20'000u, 49'999u}) {
+    row[at] = std::numeric_limits<float>::quiet_NaN();
+    const auto token = sampler.sample(row.data(), draw.request, context);
+    ASSERT_FALSE(token.ok());
+    EXPECT_NE(token.error().message.find(fmt::format("for token {},", at)), std::string::npos);
+    row[at] = 1.0f;
+  }
+  EXPECT_TRUE(sampler.sample(row.data(), draw.request, context).ok());
 }
 
 }  // namespace

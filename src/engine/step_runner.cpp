@@ -94,7 +94,8 @@ SampleContext StepRunner::context_of(size_t span_idx, int32_t index) const {
   const uint64_t* mask = span.masks == nullptr
                              ? nullptr
                              : span.masks + static_cast<size_t>(index) * mask_words(vocab_size_);
-  return {std::span(sequence.tokens).first(num_tokens), sequence.num_prompt, end_ids_, mask};
+  return {std::span(sequence.tokens).first(num_tokens), sequence.num_prompt, end_ids_, mask,
+          parts_};
 }
 
 std::span<SpanResult> StepRunner::finish() {
@@ -127,8 +128,12 @@ void StepRunner::prepare_results() {
   }
 }
 
-// Each sampler takes the next row that none has taken.
+// Rows side by side, each on one thread; a few rows of logits one after the other, each with the
+// whole team. Best tokens are there already and cost nothing.
 void StepRunner::run_rows() {
+  const RowParts team(backend_);
+  const bool few = 2 * logit_rows_.size() <= team.count(static_cast<size_t>(vocab_size_));
+  parts_ = few ? team : RowParts();
   std::atomic<size_t> next{0};
   const auto work = [&](int64_t sampler_idx, int /*member*/) {
     for (size_t i = next++; i < rows_.size(); i = next++) {
@@ -138,9 +143,8 @@ void StepRunner::run_rows() {
       row_failures_[i] = status.ok() ? std::string() : status.error().message;
     }
   };
-  // Best tokens are there already: only rows of logits are worth bringing the team together.
-  const int64_t num_shares = std::max<int64_t>(1, std::ssize(logit_rows_));
-  backend_.run_on_team(std::min(std::ssize(samplers_), num_shares), work);
+  if (few || logit_rows_.empty()) return work(0, 0);
+  backend_.run_on_team(std::min(std::ssize(samplers_), std::ssize(logit_rows_)), work);
 }
 
 Status StepRunner::score_row(const RowWork& work, Sampler* sampler) {
@@ -148,7 +152,7 @@ Status StepRunner::score_row(const RowWork& work, Sampler* sampler) {
   const Sequence& sequence = *plan_->sequences[work.span_idx];
   const auto position = static_cast<size_t>(span.first_scored + work.index + 1);
   results_[work.span_idx].scored[static_cast<size_t>(work.index)] = TRY(sampler->score(
-      logits_of(work), sequence.tokens[position], *sequence.request.num_prompt_logprobs));
+      logits_of(work), sequence.tokens[position], *sequence.request.num_prompt_logprobs, parts_));
   return {};
 }
 
@@ -163,7 +167,7 @@ Status StepRunner::sample_row(const RowWork& work, Sampler* sampler) {
   sampled.token_id = TRY(sampler->sample(logits_of(work), request, context));
   if (request.num_logprobs) {
     sampled.logprobs =
-        TRY(sampler->score(logits_of(work), sampled.token_id, *request.num_logprobs));
+        TRY(sampler->score(logits_of(work), sampled.token_id, *request.num_logprobs, parts_));
   }
   return {};
 }

@@ -69,6 +69,7 @@ class StepRunner {
   DeviceMemory logits_;                 // float [max_logit_rows, vocab_size]
   std::span<const float> logits_view_;  // of this step's rows, while they are sampled
   std::vector<Sampler> samplers_;       // rows of a step are shared among them
+  RowParts parts_;                      // of each row of this step
   const StepPlan* plan_ = nullptr;
   std::vector<int32_t> token_ids_;
   std::vector<int32_t> logit_rows_;

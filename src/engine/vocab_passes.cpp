@@ -101,7 +101,7 @@ template <bool kHeavy>
 [[gnu::always_inline]] inline VocabSums weigh_some(const VocabWeights& a) {
   // Weights below the limit are rounded by adding a number whose last bit is the quantum; those
   // above it are multiples already.
-  const float limit = std::ldexp(1.0f, quantum_exponent(a.count) + 23);
+  const float limit = std::ldexp(1.0f, quantum_exponent(a.vocab_size) + 23);
   const float rounder = 1.5f * limit;
   Doubles sum = {}, heavy_sum = {};
   for (size_t i = 0; i < a.count; i += kLanes) {

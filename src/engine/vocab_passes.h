@@ -21,11 +21,12 @@ struct VocabRange {
 VocabRange vocab_range(const float* values, size_t count);
 
 // weights[i] = exp_of_vocab(values[i], largest, temperature), rounded to a multiple of a power of
-// two, the quantum, so small that sums of as many weights as `count` are exact in float64, in any
-// order.
+// two, the quantum, so small that sums of as many weights as `vocab_size` are exact in float64, in
+// any order.
 struct VocabWeights {
   const float* values = nullptr;
-  size_t count = 0;
+  size_t count = 0;       // of a row or a part of it
+  size_t vocab_size = 0;  // of the row
   float largest = 0;
   float temperature = 1;
   float min_weight = 0;  // for heavy_sum; 0: all are heavy
@@ -60,7 +61,7 @@ float weigh_one(float value, float largest, float temperature, size_t count);
 
 // exp((value - largest) / temperature), relative error below 3e-7, 0 below exp(-87); not rounded.
 float exp_of_vocab(float value, float largest, float temperature);
-// sums[b] = sum of exp_of_vocab() over ids [64 b, 64 b + 64), in float64.
+// sums[b] = sum of exp_of_vocab() over ids [64 b, 64 b + 64), in float64; writes no weights.
 inline constexpr size_t kVocabBlock = 64;
 void sum_vocab_blocks(const VocabWeights& args, double* sums);
 // How many of the values are above `value`, and how many are equal to it.
