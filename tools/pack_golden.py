@@ -7,6 +7,7 @@ families: the checkpoints of GOLDEN/tiny and GOLDEN/quant and the adapters of GO
 files of GGUFS, which make_tiny_ggufs.py wrote (--type bf16). recorded: results for files that tests fetch: token ids,
 rendered chat templates (without the templates, which are others' work: their SHA-256 and file name instead), greedy ids,
 log-probs and perplexity of real models, and the text that was scored. unseen: GOLDEN/unseen, further checkpoints.
+seeds: the files of GGUFS, here those that make_model_seeds.py wrote.
 Each is one solid archive, since checkpoints share most of their random weights. The same input gives the same bytes.
 """
 import argparse
@@ -36,6 +37,10 @@ def families(golden, _):
 
 def unseen(golden, _):
     return [(name, path.read_bytes()) for name, path in checkpoints(golden, "unseen")]
+
+
+def seeds(_, folder):
+    return [(f"seeds/{path.name}", path.read_bytes()) for path in sorted(folder.glob("*.json"))]
 
 
 def ggufs(_, folder):
@@ -85,7 +90,7 @@ def main():
     parser.add_argument("--limit-mib", type=float, default=16)
     parser.add_argument("--only", default="families,ggufs,recorded")
     options = parser.parse_args()
-    archives = {"families": families, "ggufs": ggufs, "recorded": recorded, "unseen": unseen}
+    archives = {"families": families, "ggufs": ggufs, "recorded": recorded, "unseen": unseen, "seeds": seeds}
     for name in options.only.split(","):
         pack(archives[name](options.golden, options.ggufs), options.limit_mib, options.out / f"{name}.tar.zst")
 

@@ -48,9 +48,15 @@ struct SafetensorsModel {
 
 std::vector<GgufModel> gguf_models();
 std::vector<SafetensorsModel> safetensors_models();
+// One of each family that the table has, and of each architecture beside plain attention.
+std::vector<SafetensorsModel> recorded_models();
+std::vector<GgufModel> gguf_models_of_parts();
 // One of them, with tensors and configuration of odd sizes that agree with each other.
 GgufModel resized_gguf_model(std::mt19937_64& random);
 SafetensorsModel resized_safetensors_model(std::mt19937_64& random);
+
+// Nine pieces with merges.
+void add_merged_vocabulary(std::vector<GgufKey>* keys);
 
 // The file of these tensors with these keys.
 Seed gguf_file(const GgufModel& model, const std::vector<GgufKey>& keys);

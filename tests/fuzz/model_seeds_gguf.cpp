@@ -89,17 +89,6 @@ void add_scored_vocabulary(std::vector<GgufKey>* keys) {
   keys->push_back({"tokenizer.ggml.add_space_prefix", true});
 }
 
-// Pieces with merges.
-void add_merged_vocabulary(std::vector<GgufKey>* keys) {
-  std::vector<std::string> tokens = {"!", "a", "b", "c", "ab", "abc", "Ġ", "Ġab", "<|im_end|>"};
-  std::vector<int32_t> types = {1, 1, 1, 1, 1, 1, 1, 1, 3};
-  keys->push_back({"tokenizer.ggml.model", "gpt2"});
-  keys->push_back({"tokenizer.ggml.pre", "qwen2"});
-  keys->push_back({"tokenizer.ggml.tokens", std::move(tokens)});
-  keys->push_back({"tokenizer.ggml.token_type", std::move(types)});
-  keys->push_back({"tokenizer.ggml.merges", std::vector<std::string>{"a b", "ab c", "Ġ ab"}});
-}
-
 std::vector<GgufKey> keys_of(const GgufForm& form) {
   const std::string prefix = std::string(form.architecture) + ".";
   const Sizes& sizes = form.sizes;
@@ -267,46 +256,86 @@ const std::vector<GgufKey::Value> kOddValues = {0u,
                                                 std::vector<int32_t>{},
                                                 std::vector<int32_t>{1, 0},
                                                 std::vector<int32_t>{4, 4},
-                                                std::vector<int32_t>{-1, INT32_MIN, INT32_MAX}};
+                                                std::vector<int32_t>{-1, INT32_MIN, INT32_MAX},
+                                                std::vector<int32_t>{0, 0, 0, 0, 0, 0},
+                                                std::vector<int32_t>{1, 1, 1, 1, 1, 1},
+                                                std::vector<int32_t>{2, 0, 2, 0, 2, 0}};
 
 GgufKey::Value odd_value(std::mt19937_64& random) {
   return kOddValues[random() % kOddValues.size()];
 }
 
 // Without the architecture in front.
-constexpr std::array<std::string_view, 33> kMoreKeys = {"rope.scaling.type",
-                                                        "rope.scaling.factor",
-                                                        "rope.scaling.original_context_length",
-                                                        "rope.scaling.yarn_beta_fast",
-                                                        "rope.scaling.yarn_beta_slow",
-                                                        "rope.scaling.yarn_attn_factor",
-                                                        "rope.scaling.yarn_log_multiplier",
-                                                        "rope.scaling.attn_factor",
-                                                        "rope.scaling.finetuned",
-                                                        "rope.scale_linear",
-                                                        "rope.freq_base_swa",
-                                                        "rope.dimension_sections",
-                                                        "rope.dimension_count",
-                                                        "nextn_predict_layers",
-                                                        "block_count",
-                                                        "attention.sliding_window",
-                                                        "attention.sliding_window_pattern",
-                                                        "attention.scale",
-                                                        "attention.causal",
-                                                        "attention.head_count",
-                                                        "attention.head_count_kv",
-                                                        "attention.key_length",
-                                                        "attention.value_length",
-                                                        "attention.temperature_scale",
-                                                        "attn_logit_softcapping",
-                                                        "final_logit_softcapping",
-                                                        "embedding_scale",
-                                                        "residual_scale",
-                                                        "logit_scale",
-                                                        "expert_count",
-                                                        "feed_forward_length",
-                                                        "context_length",
-                                                        "embedding_length"};
+constexpr auto kMoreKeys = std::to_array<std::string_view>({"rope.scaling.type",
+                                                            "rope.scaling.factor",
+                                                            "rope.scaling.original_context_length",
+                                                            "rope.scaling.yarn_beta_fast",
+                                                            "rope.scaling.yarn_beta_slow",
+                                                            "rope.scaling.yarn_attn_factor",
+                                                            "rope.scaling.yarn_log_multiplier",
+                                                            "rope.scaling.attn_factor",
+                                                            "rope.scaling.finetuned",
+                                                            "rope.scale_linear",
+                                                            "rope.freq_base_swa",
+                                                            "rope.dimension_sections",
+                                                            "rope.dimension_count",
+                                                            "nextn_predict_layers",
+                                                            "block_count",
+                                                            "attention.sliding_window",
+                                                            "attention.sliding_window_pattern",
+                                                            "attention.scale",
+                                                            "attention.causal",
+                                                            "attention.head_count",
+                                                            "attention.head_count_kv",
+                                                            "attention.key_length",
+                                                            "attention.value_length",
+                                                            "attention.temperature_scale",
+                                                            "attn_logit_softcapping",
+                                                            "final_logit_softcapping",
+                                                            "embedding_scale",
+                                                            "residual_scale",
+                                                            "logit_scale",
+                                                            "expert_count",
+                                                            "feed_forward_length",
+                                                            "context_length",
+                                                            "embedding_length",
+                                                            "expert_used_count",
+                                                            "expert_shared_count",
+                                                            "expert_feed_forward_length",
+                                                            "expert_shared_feed_forward_length",
+                                                            "expert_group_count",
+                                                            "expert_group_used_count",
+                                                            "expert_weights_norm",
+                                                            "expert_weights_scale",
+                                                            "expert_gating_func",
+                                                            "leading_dense_block_count",
+                                                            "interleave_moe_layer_step",
+                                                            "attention.clamp_kqv",
+                                                            "attention.q_lora_rank",
+                                                            "attention.kv_lora_rank",
+                                                            "attention.key_length_mla",
+                                                            "attention.value_length_mla",
+                                                            "attention.indexer.head_count",
+                                                            "attention.indexer.key_length",
+                                                            "attention.indexer.top_k",
+                                                            "attention.key_length_swa",
+                                                            "attention.value_length_swa",
+                                                            "attention.shared_kv_layers",
+                                                            "embedding_length_per_layer_input",
+                                                            "rope.dimension_count_swa",
+                                                            "full_attention_interval",
+                                                            "attention.recurrent_layers",
+                                                            "ssm.conv_kernel",
+                                                            "ssm.state_size",
+                                                            "ssm.group_count",
+                                                            "ssm.time_step_rank",
+                                                            "ssm.inner_size",
+                                                            "shortconv.l_cache",
+                                                            "kda.head_dim",
+                                                            "swiglu_clamp_exp",
+                                                            "attention.layer_norm_epsilon",
+                                                            "attention.max_alibi_bias",
+                                                            "use_parallel_residual"});
 
 constexpr std::array<std::string_view, 13> kMoreGeneralKeys = {"general.type",
                                                                "general.sampling.temp",
@@ -371,6 +400,16 @@ void write_key(GgufBuilder* builder, const GgufKey& key) {
 }
 
 }  // namespace
+
+void add_merged_vocabulary(std::vector<GgufKey>* keys) {
+  std::vector<std::string> tokens = {"!", "a", "b", "c", "ab", "abc", "Ġ", "Ġab", "<|im_end|>"};
+  std::vector<int32_t> types = {1, 1, 1, 1, 1, 1, 1, 1, 3};
+  keys->push_back({"tokenizer.ggml.model", "gpt2"});
+  keys->push_back({"tokenizer.ggml.pre", "qwen2"});
+  keys->push_back({"tokenizer.ggml.tokens", std::move(tokens)});
+  keys->push_back({"tokenizer.ggml.token_type", std::move(types)});
+  keys->push_back({"tokenizer.ggml.merges", std::vector<std::string>{"a b", "ab c", "Ġ ab"}});
+}
 
 Sizes odd_sizes(std::mt19937_64& random) {
   constexpr std::array<uint32_t, 9> kWidths = {1, 2, 16, 31, 32, 33, 64, 96, 256};

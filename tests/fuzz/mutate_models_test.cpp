@@ -243,6 +243,21 @@ TEST_F(MutateModels, SeedsRun) {
   EXPECT_GT(counts_.ids.size(), 8u);  // the seeds compute something
 }
 
+// What is recorded of each family, and what random models are made of.
+TEST_F(MutateModels, SeedsOfEveryFamilyRun) {
+  for (const SafetensorsModel& model : recorded_models()) {
+    SCOPED_TRACE(model.seeds.front().name);
+    run_case({model.seeds.front().bytes, model.config}, false);
+  }
+  for (const GgufModel& model : gguf_models_of_parts()) {
+    SCOPED_TRACE(model.name);
+    run_case({gguf_file(model, model.keys).bytes, {}}, false);
+  }
+  EXPECT_EQ(counts_.num_run, counts_.num_cases) << ::testing::PrintToString(counts_.reasons);
+  EXPECT_GE(counts_.num_run, 25);
+  EXPECT_GT(counts_.ids.size(), 4u);
+}
+
 TEST_F(MutateModels, CountsWhatIsAllocated) {
   const int64_t before = reset_memory_peak();
   {
@@ -285,6 +300,27 @@ TEST_F(MutateModels, SafetensorsOfOddSizes) {
     const SafetensorsModel model = resized_safetensors_model(random);
     return Case{model.seeds.front().bytes,
                 random() % 2 == 0 ? model.config : mutate_config(model.config, random)};
+  });
+}
+
+TEST_F(MutateModels, EveryFamily) {
+  const std::vector<SafetensorsModel> models = recorded_models();
+  run(2'000, [&](std::mt19937_64& random) {
+    const SafetensorsModel& model = models[random() % models.size()];
+    const uint64_t kind = random() % 4;
+    const Bytes bytes = kind <= 1 ? mutate(model.seeds, random) : model.seeds.front().bytes;
+    return Case{bytes, kind == 0 ? model.config : mutate_config(model.config, random)};
+  });
+}
+
+TEST_F(MutateModels, GgufOfEveryKind) {
+  const std::vector<GgufModel> models = gguf_models_of_parts();
+  if (models.empty()) GTEST_SKIP() << "the table has no such architecture";
+  run(1'000, [&](std::mt19937_64& random) {
+    const GgufModel& model = models[random() % models.size()];
+    const uint64_t kind = random() % 4;
+    const Seed file = gguf_file(model, kind == 0 ? model.keys : mutate_keys(model, random));
+    return Case{kind <= 1 ? mutate({file}, random) : file.bytes, {}};
   });
 }
 
