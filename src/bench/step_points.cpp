@@ -15,15 +15,17 @@ class PointMaker {
   Point prefill(int64_t tokens) const {
     const auto count = static_cast<double>(tokens);
     const double steps = std::ceil(count / static_cast<double>(chunk_));
-    double bytes = steps * static_cast<double>(work_.weight_bytes);
+    const double step_tokens = std::min(count, static_cast<double>(chunk_));
+    const double step_bytes = work_.weight_bytes_of(step_tokens);
+    double bytes = steps * step_bytes;
     for (int64_t end = chunk_; end < tokens; end += chunk_) bytes += work_.kv_bytes(end);
     return {PointKind::kPrefill,
             tokens,
             count,
             work_.linear_seconds(count, 1, ceilings_.peaks(), ceilings_.isa()) +
-                ceilings_.attention_seconds(work_.attention_operations(0, tokens)),
+                ceilings_.attention_seconds(work_.mixer_operations(0, tokens)),
             bytes,
-            work_.weight_bytes,
+            static_cast<size_t>(step_bytes),
             [tokens](StepBench& bench) { return bench.prefill(tokens); }};
   }
 
@@ -45,10 +47,9 @@ class PointMaker {
                  std::function<StepTiming(StepBench&)> run) const {
     const int64_t steps = plan_.decode_steps;
     const auto total = static_cast<double>(steps * sequences);
-    const double step_bytes = static_cast<double>(work_.weight_bytes) +
+    const double step_bytes = work_.weight_bytes_of(static_cast<double>(sequences)) +
                               static_cast<double>(sequences) * work_.kv_bytes(depth + steps / 2);
-    const double operations =
-        static_cast<double>(sequences) * work_.attention_operations(depth, steps);
+    const double operations = static_cast<double>(sequences) * work_.mixer_operations(depth, steps);
     return {kind,
             size,
             total,

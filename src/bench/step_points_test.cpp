@@ -18,12 +18,7 @@ StepWork small_work() {
   StepWork work;
   work.linear = {{cpu::PeakKind::kF32, 1, 2000, 500}};
   work.weight_bytes = 1000;
-  work.kv_position_bytes = 10;
-  LayerConfig layer;
-  layer.num_attention_heads = 2;
-  layer.num_key_value_heads = 1;
-  layer.head_dim = 4;
-  work.layers = {layer};
+  work.mixers = {{.operations_per_position = 32, .position_bytes = 10}};
   return work;
 }
 

@@ -1,8 +1,10 @@
 #include "bench/step_work.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "backend/cpu/kernels/pack.h"
+#include "model/mixers.h"
 #include "model/weights.h"
 
 namespace headrace {
@@ -44,56 +46,126 @@ double product_operations(const WeightView& weight) {
 
 class WorkCounter {
  public:
-  WorkCounter(const Backend& backend, const cpu::KernelSet& kernels, StepWork* work)
-      : backend_(backend), kernels_(kernels), work_(*work) {}
+  WorkCounter(const ModelConfig& config, const Backend& backend, const cpu::KernelSet& kernels,
+              StepWork* work)
+      : config_(config), backend_(backend), kernels_(kernels), work_(*work) {}
 
   void linear(const FoundRole& found) {
-    count(found, [](ArithmeticWork& work) -> double& { return work.per_token; });
+    if (found.parts.empty() || found.pack.role == WeightRole::kEmbedding) return;
+    const size_t num_bytes = backend_.packed_bytes(found.parts, found.pack);
+    double share = 1;
+    if (role_row(found.role).experts != nullptr) {
+      const ExpertConfig& experts = config_.layers[static_cast<size_t>(found.layer)].experts;
+      const ExpertWork work{num_bytes, experts.num_experts, experts.num_experts_per_token};
+      share = static_cast<double>(work.num_used) / work.num_experts;
+      work_.experts.push_back(work);
+    } else {
+      work_.weight_bytes += num_bytes;
+    }
+    for (const WeightView& part : found.parts) {
+      slot(&work_.linear, arithmetic_of(kernels_, part)).per_token +=
+          share * product_operations(part);
+    }
   }
   void head(const FoundRole& found) {
-    count(found, [](ArithmeticWork& work) -> double& { return work.per_logit_row; });
-  }
-
- private:
-  template <typename Field>
-  void count(const FoundRole& found, const Field& field) {
-    if (found.parts.empty()) return;
     work_.weight_bytes += backend_.packed_bytes(found.parts, found.pack);
     for (const WeightView& part : found.parts) {
-      field(slot(&work_.linear, arithmetic_of(kernels_, part))) += product_operations(part);
+      slot(&work_.linear, arithmetic_of(kernels_, part)).per_logit_row += product_operations(part);
     }
   }
 
+ private:
+  const ModelConfig& config_;
   const Backend& backend_;
   const cpu::KernelSet& kernels_;
   StepWork& work_;
 };
 
-int64_t visible(const LayerConfig& layer, int64_t position) {
+int64_t visible(const MixerWork& mixer, int64_t position) {
   const int64_t all = position + 1;
-  return layer.sliding_window > 0 ? std::min(all, layer.sliding_window) : all;
+  return mixer.window > 0 ? std::min(all, mixer.window) : all;
+}
+
+// Scores and the sum over values: a product for each of both widths.
+double attention_operations(const LayerConfig& layer) {
+  return 4.0 * layer.num_attention_heads * layer.head_dim;
+}
+
+struct PositionRow {
+  MixerKind kind;
+  double (*operations)(const LayerConfig& layer);  // for each position that a token sees
+};
+constexpr PositionRow kPositions[] = {{MixerKind::kAttention, attention_operations}};
+
+// A state is decayed, asked, corrected and asked again: two operations each for every number.
+constexpr double kStateOperations = 8;
+
+void add_kept(const CacheGroup& group, const CacheLayer& kept, const Backend& backend,
+              std::vector<MixerWork>* mixers) {
+  MixerWork& mixer = (*mixers)[static_cast<size_t>(kept.layer_idx)];
+  mixer.window = group.window;
+  for (const KvPlane& plane : kept.planes) {
+    const size_t num_bytes = cache_plane_bytes(plane, group.policy, backend);
+    if (group.policy == CachePolicy::kState) {
+      mixer.state_bytes += num_bytes;
+      mixer.operations_per_token +=
+          kStateOperations * static_cast<double>(num_bytes / sizeof(float));
+    } else {
+      mixer.position_bytes += num_bytes / kBlockTokens;
+    }
+  }
+}
+
+std::vector<MixerWork> mixers_of(const ModelConfig& config, const Backend& backend,
+                                 KvType kv_type) {
+  std::vector<MixerWork> mixers(config.layers.size());
+  for (const CacheGroup& group : cache_groups_of(config, kv_type)) {
+    for (const CacheLayer& kept : group.layers) add_kept(group, kept, backend, &mixers);
+  }
+  for (size_t i = 0; i < mixers.size(); ++i) {
+    const LayerConfig& layer = config.layers[i];
+    if (layer.kv_source_layer >= 0) {
+      mixers[i] = mixers[static_cast<size_t>(layer.kv_source_layer)];
+    }
+    for (const PositionRow& row : kPositions) {
+      if (row.kind == layer.mixer) mixers[i].operations_per_position = row.operations(layer);
+    }
+  }
+  return mixers;
 }
 
 }  // namespace
 
-double StepWork::attention_operations(int64_t first, int64_t count) const {
+double ExpertWork::expected_bytes(double num_tokens) const {
+  const double missed = 1.0 - static_cast<double>(num_used) / num_experts;
+  return static_cast<double>(num_bytes) * (1.0 - std::pow(missed, num_tokens));
+}
+
+double StepWork::weight_bytes_of(double num_tokens) const {
+  auto bytes = static_cast<double>(weight_bytes);
+  for (const ExpertWork& work : experts) bytes += work.expected_bytes(num_tokens);
+  return bytes;
+}
+
+double StepWork::mixer_operations(int64_t first, int64_t count) const {
   double operations = 0;
-  for (const LayerConfig& layer : layers) {
+  for (const MixerWork& mixer : mixers) {
     double positions = 0;
     for (int64_t i = first; i < first + count; ++i) {
-      positions += static_cast<double>(visible(layer, i));
+      positions += static_cast<double>(visible(mixer, i));
     }
-    operations += 4.0 * layer.num_attention_heads * layer.head_dim * positions;
+    operations += mixer.operations_per_position * positions +
+                  mixer.operations_per_token * static_cast<double>(count);
   }
   return operations;
 }
 
 double StepWork::kv_bytes(int64_t position) const {
-  const double per_layer = static_cast<double>(kv_position_bytes) /
-                           static_cast<double>(std::max<size_t>(layers.size(), 1));
   double bytes = 0;
-  for (const LayerConfig& layer : layers) {
-    bytes += per_layer * static_cast<double>(visible(layer, position));
+  for (const MixerWork& mixer : mixers) {
+    bytes +=
+        static_cast<double>(mixer.position_bytes) * static_cast<double>(visible(mixer, position)) +
+        2.0 * static_cast<double>(mixer.state_bytes);
   }
   return bytes;
 }
@@ -114,17 +186,13 @@ Result<StepWork> step_work(const Checkpoint& checkpoint, const ModelConfig& conf
                            const Backend& backend, const cpu::KernelSet& kernels, KvType kv_type) {
   const FoundWeights found = TRY(find_weights(checkpoint, config));
   StepWork work;
-  work.layers = config.layers;
-  WorkCounter counter(backend, kernels, &work);
+  WorkCounter counter(config, backend, kernels, &work);
   for (const FoundRole& role : found.roles) {
-    if (role.layer != kNoLayer) counter.linear(role);
+    if (role.role != Role::kHead) counter.linear(role);
   }
   const FoundRole* head = found.find(kNoLayer, Role::kHead);
   counter.head(head != nullptr ? *head : *found.find(kNoLayer, Role::kEmbedding));
-  for (const LayerConfig& layer : config.layers) {
-    const KvShape shape{kv_type, layer.num_key_value_heads, layer.head_dim};
-    work.kv_position_bytes += backend.kv_layer_bytes(shape) / kBlockTokens;
-  }
+  work.mixers = mixers_of(config, backend, kv_type);
   return work;
 }
 

@@ -1,10 +1,11 @@
 // What one step of a model must do at the least: bytes to read and operations to make. From headers
 // and shapes alone; the ceilings of `headrace bench step` follow from it.
 //
-// Linear layers: 2 N K operations per token; the head only for rows whose logits are wanted.
-// Attention of one token at position p: 4 heads head_dim min(p + 1, window) per layer, so 2 N^2 d
-// for a causal prefill of N tokens. Bytes: every packed weight once per step (the embedding only
-// where it is the head), and keys and values of every position once.
+// Linear layers: 2 N K operations per token; the head only for rows whose logits are wanted; of
+// experts those that a token is sent to. Attention of one token at position p: operations per
+// position that it sees, min(p + 1, window). Bytes: every packed weight once per step (the
+// embedding only where it is the head), of experts as many as the tokens of a step are expected to
+// meet; keys and values of every position once; a recurrent state read and written once.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +13,8 @@
 
 #include "backend/backend.h"
 #include "backend/cpu/kernels/registry.h"
-#include "bench/limits.h"
 #include "base/result.h"
+#include "bench/limits.h"
 #include "checkpoint/checkpoint.h"
 #include "model/config/config.h"
 
@@ -27,15 +28,36 @@ struct ArithmeticWork {
   double per_logit_row = 0;  // head
 };
 
+// The experts of one weight of a layer.
+struct ExpertWork {
+  size_t num_bytes = 0;  // of all of them
+  int num_experts = 1;
+  int num_used = 1;  // by a token
+
+  // Bytes of those that num_tokens tokens meet, if each is as likely as any other.
+  double expected_bytes(double num_tokens) const;
+};
+
+// What a layer's mixer does beside its linear layers.
+struct MixerWork {
+  double operations_per_position = 0;  // of a token, for each position that it sees
+  double operations_per_token = 0;     // state
+  size_t position_bytes = 0;           // kept of each position
+  size_t state_bytes = 0;              // kept of a sequence
+  int64_t window = 0;                  // positions that a token sees; 0: all
+};
+
 struct StepWork {
   std::vector<ArithmeticWork> linear;  // one per arithmetic in use
-  size_t weight_bytes = 0;             // read once per step
-  size_t kv_position_bytes = 0;        // of one position over all layers
-  std::vector<LayerConfig> layers;
+  size_t weight_bytes = 0;             // read once per step, whoever is in it
+  std::vector<ExpertWork> experts;
+  std::vector<MixerWork> mixers;  // of each layer
 
-  // Attention operations of tokens at positions [first, first + count).
-  double attention_operations(int64_t first, int64_t count) const;
-  // Bytes of keys and values that a token at this position reads.
+  // Bytes of weights that a step of num_tokens tokens reads.
+  double weight_bytes_of(double num_tokens) const;
+  // Operations of mixers on tokens at positions [first, first + count).
+  double mixer_operations(int64_t first, int64_t count) const;
+  // Bytes of keys, values and state that a token at this position reads and writes.
   double kv_bytes(int64_t position) const;
   // Seconds that the arithmetic of a step needs at the peaks; 0 where no peak is known.
   double linear_seconds(double num_tokens, double num_logit_rows,

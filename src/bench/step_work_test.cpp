@@ -7,6 +7,7 @@
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/kernels/isa.h"
 #include "bench/synth.h"
+#include "model/config/families.h"
 #include "model/model.h"
 
 namespace headrace {
@@ -18,10 +19,11 @@ constexpr SynthShape kSmall = {"small", "llama", 64, 2, 4, 2, 16, 96, 320, true,
 class StepWorkTest : public ::testing::Test {
  protected:
   // The work of a random model in a format; the ISA is the plain one, whose kernels are fixed.
-  Result<StepWork> work_of(std::string_view format_name, cpu::ActivationType activations) {
+  Result<StepWork> work_of(std::string_view format_name, cpu::ActivationType activations,
+                           const SynthShape& shape = kSmall) {
     const std::string path = ::testing::TempDir() + "step_work.gguf";
     for (const SynthFormat& format : synth_formats()) {
-      if (format.name == format_name) TRY(write_synth(kSmall, format, 1, path));
+      if (format.name == format_name) TRY(write_synth(shape, format, 1, path));
     }
     const auto checkpoint = TRY(Checkpoint::open(path));
     const auto backend = TRY(create_cpu_backend({"reference", 1}));
@@ -43,7 +45,7 @@ TEST_F(StepWorkTest, CountsProductsOfLayersAndHead) {
   EXPECT_EQ(work->linear[0].per_token, 2 * 2 * kPerLayer);
   EXPECT_EQ(work->linear[0].per_logit_row, 2.0 * 320 * 64);
   EXPECT_EQ(work->weight_bytes, 4 * static_cast<size_t>(2 * kPerLayer + 320 * 64));
-  EXPECT_EQ(work->kv_position_bytes, 2u * 2 * 2 * 16 * 4);  // layers, K and V, heads, dim, f32
+  EXPECT_EQ(work->mixers[1].position_bytes, 2u * 2 * 16 * 4);  // K and V, heads, dim, f32
   EXPECT_EQ(work->kv_bytes(9), 10.0 * 512);
 }
 
@@ -71,18 +73,49 @@ TEST_F(StepWorkTest, Bf16WeightsCountAtTheRateOfTheirActivations) {
 
 TEST_F(StepWorkTest, AttentionIsTheTriangleCutByTheWindow) {
   StepWork work;
-  work.layers.resize(2);
-  work.kv_position_bytes = 200;
-  for (LayerConfig& layer : work.layers) {
-    layer.num_attention_heads = 4;
-    layer.head_dim = 16;
-  }
   constexpr double kOperations = 4.0 * 4 * 16;
-  EXPECT_EQ(work.attention_operations(0, 10), 2 * kOperations * 55);
-  EXPECT_EQ(work.attention_operations(9, 1), 2 * kOperations * 10);
-  work.layers[1].sliding_window = 4;
-  EXPECT_EQ(work.attention_operations(0, 10), kOperations * (55 + 1 + 2 + 3 + 7 * 4));
+  work.mixers.resize(2, {.operations_per_position = kOperations, .position_bytes = 100});
+  EXPECT_EQ(work.mixer_operations(0, 10), 2 * kOperations * 55);
+  EXPECT_EQ(work.mixer_operations(9, 1), 2 * kOperations * 10);
+  work.mixers[1].window = 4;
+  EXPECT_EQ(work.mixer_operations(0, 10), kOperations * (55 + 1 + 2 + 3 + 7 * 4));
   EXPECT_EQ(work.kv_bytes(9), 100.0 * 10 + 100.0 * 4);
+}
+
+TEST(StepWork, AStateIsReadAndWrittenWhateverThePosition) {
+  StepWork work;
+  work.mixers = {{.operations_per_token = 800, .state_bytes = 400}};
+  EXPECT_EQ(work.mixer_operations(0, 10), 8000);
+  EXPECT_EQ(work.mixer_operations(5000, 10), 8000);
+  EXPECT_EQ(work.kv_bytes(0), 800);
+  EXPECT_EQ(work.kv_bytes(5000), 800);
+}
+
+TEST(StepWork, ExpertsAreReadAsOftenAsTokensMeetThem) {
+  StepWork work;
+  work.weight_bytes = 1000;
+  work.experts = {{.num_bytes = 8000, .num_experts = 8, .num_used = 2}};
+  EXPECT_EQ(work.weight_bytes_of(1), 1000 + 2000);
+  EXPECT_DOUBLE_EQ(work.weight_bytes_of(2), 1000 + 2000 + 1500) << "a quarter is met twice";
+  EXPECT_NEAR(work.weight_bytes_of(512), 9000, 1e-6);
+}
+
+// 4 of 8 experts of width 32 in two layers: half of their products, the router whole.
+TEST_F(StepWorkTest, CountsTheExpertsThatATokenUses) {
+  SynthShape shape = kSmall;
+  shape.architecture = "qwen3moe";
+  shape.num_experts = 8;
+  shape.num_experts_used = 4;
+  shape.expert_width = 32;
+  if (find_family_by_gguf("qwen3moe", false) == nullptr) GTEST_SKIP() << "no such family";
+  const auto work = work_of("f32", cpu::ActivationType::kInt16, shape);
+  ASSERT_TRUE(work.ok()) << work.error().message;
+  constexpr double kAttention = 64.0 * 64 + 2 * 64 * 32 + 64 * 64;
+  constexpr double kExpert = 3.0 * 32 * 64;
+  EXPECT_EQ(work->linear[0].per_token, 2 * 2 * (kAttention + 8 * 64 + 4 * kExpert));
+  EXPECT_EQ(work->experts.size(), 4u);
+  EXPECT_NEAR(work->weight_bytes_of(1) - static_cast<double>(work->weight_bytes),
+              2 * 4 * kExpert * sizeof(float), 1);
 }
 
 }  // namespace

@@ -206,7 +206,7 @@ Status bench_step(const Options& options, const std::vector<std::string>& argume
   const json::object load = load_row(options, arguments[0], loaded, bench);
   as_json ? print_row(load) : print_load(load);
   for (const Point& point : points) {
-    const PointFigures figures = TRY(figures_of(point, work.layers.size(), ceilings));
+    const PointFigures figures = TRY(figures_of(point, work.mixers.size(), ceilings));
     as_json ? print_row(point_row(point, figures)) : print_point(point, figures);
   }
   return {};
