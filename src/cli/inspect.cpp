@@ -8,6 +8,7 @@
 #include "backend/cpu/cpu_backend.h"
 #include "base/strings.h"
 #include "cli/command.h"
+#include "cli/inspect_model.h"
 #include "cli/model_argument.h"
 #include "cli/readable.h"
 #include "cli/runtime.h"
@@ -54,25 +55,6 @@ json::object describe_files(const Checkpoint& checkpoint) {
           {"fingerprint", checkpoint.fingerprint()}};
 }
 
-json::object describe_config(const ModelConfig& config) {
-  int64_t num_sliding = 0;
-  for (const LayerConfig& layer : config.layers) num_sliding += layer.sliding_window > 0 ? 1 : 0;
-  const LayerConfig& first = config.layers.front();
-  return {{"family", config.family},
-          {"architecture", config.architecture},
-          {"dtype", config.source_dtype},
-          {"vocab_size", config.vocab_size},
-          {"hidden_size", config.hidden_size},
-          {"num_hidden_layers", config.num_layers()},
-          {"num_attention_heads", first.num_attention_heads},
-          {"num_key_value_heads", first.num_key_value_heads},
-          {"head_dim", first.head_dim},
-          {"intermediate_size", first.intermediate_size},
-          {"sliding_layers", num_sliding},
-          {"max_position_embeddings", config.max_position_embeddings},
-          {"tie_word_embeddings", config.tie_word_embeddings}};
-}
-
 json::object describe_text(const Checkpoint& checkpoint) {
   const Result<TextBundle> text = TextBundle::load(checkpoint);
   if (!text.ok()) return {{"error", text.error().to_string()}};
@@ -112,17 +94,6 @@ Result<size_t> default_kv_bytes(const MemoryPlan& plan, int64_t context, int64_t
   return plan.kv.block_bytes * static_cast<size_t>(size.num_blocks);
 }
 
-// Of one more token of a long context: a window holds no more tokens than before, a state no more
-// states.
-size_t kv_bytes_of_token(const CacheLayout& layout) {
-  size_t bytes = 0;
-  for (const CacheRule& rule : layout.rules) {
-    if (rule.policy != CachePolicy::kFull) continue;
-    bytes += static_cast<size_t>(rule.num_columns) * layout.block_bytes / kBlockTokens;
-  }
-  return bytes;
-}
-
 // What `serve` with the same options would hold, or why the model cannot be loaded.
 Result<json::object> describe_memory(const Options& options, const Checkpoint& checkpoint,
                                      const ModelConfig& config) {
@@ -136,6 +107,7 @@ Result<json::object> describe_memory(const Options& options, const Checkpoint& c
       {"workspace", plan.workspace},
       {"other", plan.other},
       {"kv_per_token", kv_bytes_of_token(plan.kv)},
+      {"state_per_sequence", state_bytes_of_sequence(plan.kv, *backend)},
       {"context", context},
       {"kv_per_context", plan.kv.bytes_for(context, model.max_batch_tokens)},
       {"kv_reserved_by_serve", TRY(default_kv_bytes(plan, context, model.max_batch_tokens))},
@@ -163,6 +135,36 @@ std::string shown_count(const json::value& value) {
 }
 std::string shown_bytes(const json::value& value) {
   return format_bytes(value.to_number<size_t>());
+}
+// One number, or several that layers have.
+std::string shown_sizes(const json::value& value) {
+  if (!value.is_array()) return shown_count(value);
+  std::string text;
+  for (const json::value& size : value.as_array()) {
+    text += fmt::format("{}{}", text.empty() ? "" : ", ", shown_count(size));
+  }
+  return text;
+}
+// Names with their numbers of layers: "18 gated delta, 6 attention".
+std::string shown_kinds(const json::value& value) {
+  std::string text;
+  for (const auto& [name, count] : value.as_object()) {
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", shown_count(count),
+                        std::string_view(name));
+  }
+  return text;
+}
+std::string shown_experts(const json::value& value) {
+  std::string text = fmt::format(
+      "{} of {} for each token, of size {}", shown_count(value.at("num_experts_per_token")),
+      shown_count(value.at("num_experts")), shown_count(value.at("intermediate_size")));
+  const json::value& shared = value.at("shared_intermediate_size");
+  if (shared != 0) text += fmt::format(", and a shared one of {}", shown_count(shared));
+  return text;
+}
+// Empty, and not shown, for networks without.
+std::string shown_state(const json::value& value) {
+  return value.to_number<size_t>() == 0 ? "" : shown_bytes(value) + " for each sequence";
 }
 std::string shown_choice(const json::value& value) { return value.as_bool() ? "yes" : "no"; }
 std::string shown_token(const json::value& value) {
@@ -223,13 +225,17 @@ constexpr ShownRow kShown[] = {
     {"model", "architecture", "architecture", shown_text},
     {"model", "dtype", "made as", shown_text},
     {"model", "max_position_embeddings", "longest context", shown_count},
+    {"model", "active_parameters", "used by a token", shown_count},
     {"model", "num_hidden_layers", "layers", shown_count},
+    {"model", "mixers", "of which", shown_kinds},
+    {"model", "mlps", "MLPs", shown_kinds},
+    {"model", "experts", "experts", shown_experts},
     {"model", "sliding_layers", "windowed layers", shown_count},
     {"model", "hidden_size", "hidden size", shown_count},
-    {"model", "intermediate_size", "MLP size", shown_count},
-    {"model", "num_attention_heads", "query heads", shown_count},
-    {"model", "num_key_value_heads", "KV heads", shown_count},
-    {"model", "head_dim", "head size", shown_count},
+    {"model", "intermediate_size", "MLP size", shown_sizes},
+    {"model", "num_attention_heads", "query heads", shown_sizes},
+    {"model", "num_key_value_heads", "KV heads", shown_sizes},
+    {"model", "head_dim", "head size", shown_sizes},
     {"model", "vocab_size", "vocabulary", shown_count},
     {"model", "tie_word_embeddings", "head is embedding", shown_choice},
     {"text", "chat_template_bytes", "chat template", shown_template},
@@ -245,6 +251,7 @@ constexpr ShownRow kShown[] = {
     {"memory", "other", "other", shown_bytes},
     {"memory", "context", "context here", shown_count},
     {"memory", "kv_per_token", "KV of a token", shown_bytes},
+    {"memory", "state_per_sequence", "state", shown_state},
     {"memory", "kv_per_context", "KV of a context", shown_bytes},
     {"memory", "kv_reserved_by_serve", "KV of serve", shown_bytes},
     {"memory", "available_now", "available now", shown_bytes},
@@ -255,9 +262,11 @@ void print_report(const json::object& report) {
   for (const ShownRow& row : kShown) {
     const json::value* value = report.at(row.section).as_object().if_contains(row.key);
     if (value == nullptr) continue;
+    const std::string text = row.show(*value);
+    if (text.empty() && row.show == shown_state) continue;
     if (!section.empty() && section != row.section) std::printf("\n");
     section = row.section;
-    std::printf("%-18s %s\n", std::string(row.label).c_str(), row.show(*value).c_str());
+    std::printf("%-18s %s\n", std::string(row.label).c_str(), text.c_str());
   }
 }
 
@@ -279,6 +288,10 @@ Result<int> run_inspect(const Options& options) {
   const Result<ModelConfig> config = Model::read_config(*checkpoint);
   if (config.ok()) {
     report["model"] = describe_config(*config);
+    const Result<FoundWeights> found = find_weights(*checkpoint, *config);
+    if (found.ok()) {
+      report["model"].as_object()["active_parameters"] = active_parameters(*config, *found);
+    }
     const Result<json::object> memory = describe_memory(options, *checkpoint, *config);
     report["memory"] = memory.ok() ? *memory : json::object{{"error", memory.error().to_string()}};
   } else {

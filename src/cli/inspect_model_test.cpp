@@ -1,0 +1,89 @@
+// What is told of networks whose layers differ.
+#include "cli/inspect_model.h"
+
+#include <gtest/gtest.h>
+
+#include "backend/cpu/cpu_backend.h"
+
+namespace headrace {
+namespace {
+
+ModelConfig mixed_config() {
+  ModelConfig config;
+  config.family = "mixed";
+  config.hidden_size = 64;
+  config.layers.resize(3);
+  for (LayerConfig& layer : config.layers) {
+    layer.num_attention_heads = 4;
+    layer.num_key_value_heads = 2;
+    layer.head_dim = 16;
+    layer.intermediate_size = 96;
+  }
+  config.layers[0].sliding_window = 8;
+  config.layers[1].head_dim = 32;
+  config.layers[2].mlp = MlpKind::kExperts;
+  config.layers[2].intermediate_size = 0;
+  config.layers[2].experts.num_experts = 8;
+  config.layers[2].experts.num_experts_per_token = 2;
+  config.layers[2].experts.intermediate_size = 24;
+  return config;
+}
+
+TEST(InspectModel, LayersAreCountedByTheirKinds) {
+  const boost::json::object found = describe_config(mixed_config());
+  EXPECT_EQ(found.at("mixers").at(mixer_row(MixerKind::kAttention).name), 3);
+  EXPECT_EQ(found.at("mlps").at(mlp_row(MlpKind::kDense).name), 2);
+  EXPECT_EQ(found.at("mlps").at(mlp_row(MlpKind::kExperts).name), 1);
+  EXPECT_EQ(found.at("sliding_layers"), 1);
+}
+
+TEST(InspectModel, SizesThatDifferAreAllTold) {
+  const boost::json::object found = describe_config(mixed_config());
+  EXPECT_EQ(found.at("head_dim"), (boost::json::array{16, 32}));
+  EXPECT_EQ(found.at("num_attention_heads"), 4);
+  EXPECT_EQ(found.at("intermediate_size"), 96);
+  EXPECT_EQ(found.at("experts").at("num_experts"), 8);
+  EXPECT_EQ(found.at("experts").at("num_experts_per_token"), 2);
+}
+
+TEST(InspectModel, ADenseNetworkHasNoExperts) {
+  ModelConfig config = mixed_config();
+  config.layers.pop_back();
+  EXPECT_FALSE(describe_config(config).contains("experts"));
+}
+
+FoundRole role_of(Role role, int layer, int64_t outputs, int64_t inputs, int64_t count) {
+  FoundRole found;
+  found.role = role;
+  found.layer = layer;
+  found.pack = {role_row(role).pack, count};
+  WeightView view;
+  view.num_outputs = outputs;
+  view.num_inputs = inputs;
+  found.parts.assign(static_cast<size_t>(count), view);
+  return found;
+}
+
+TEST(InspectModel, ATokenMeetsItsExpertsAndNotTheRowsOfOthers) {
+  FoundWeights found;
+  found.roles.push_back(role_of(Role::kEmbedding, kNoLayer, 1000, 64, 1));
+  found.roles.push_back(role_of(Role::kRouter, 2, 8, 64, 1));
+  found.roles.push_back(role_of(Role::kExpertDown, 2, 64, 24, 8));
+  EXPECT_EQ(active_parameters(mixed_config(), found), 1000 * 64 + 8 * 64 + 2 * 64 * 24);
+  found.roles.push_back(role_of(Role::kHead, kNoLayer, 1000, 64, 1));
+  EXPECT_EQ(active_parameters(mixed_config(), found), 1000 * 64 + 8 * 64 + 2 * 64 * 24)
+      << "the head in place of the embedding";
+}
+
+TEST(InspectModel, StateDoesNotGrowWithTheContext) {
+  const auto backend = create_cpu_backend({"reference", 1}).value();
+  const CacheGroup full{{{0, {{"keys", KvType::kF32, 2, 16}}}}};
+  const CacheGroup state{{{1, {{"state", KvType::kF32, 4, 8}}}}, CachePolicy::kState, 0, 64};
+  const CacheLayout layout = plan_cache({full, state}, *backend);
+  EXPECT_EQ(state_bytes_of_sequence(layout, *backend), 4u * 8 * sizeof(float));
+  EXPECT_GT(kv_bytes_of_token(layout), 0u);
+  EXPECT_EQ(state_bytes_of_sequence(plan_cache({full}, *backend), *backend), 0u);
+}
+
+}  // namespace
+}  // namespace headrace
