@@ -25,6 +25,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -233,6 +234,58 @@ struct AttentionArgs {
   float softcap = 0.0f;
   int64_t window = 0;
   DevicePtr<const float> sinks;  // [num_heads] or null
+};
+
+// A convolution of each channel along the positions of a sequence:
+//   out[m][c] = out_gate[m][c] * act(bias[c] + sum over j of weight[j][c] * input(p - num_taps + 1
+//   + j)[c])
+// added in the order of j; p is the position of row m, input the row's in_gate * x, and 0 before
+// position 0. The state after a position is the last num_taps - 1 inputs, the latest last.
+struct CausalConvArgs {
+  DevicePtr<const float> x;         // [M, num_channels], row_stride floats between rows
+  DevicePtr<const float> in_gate;   // as x, or null: 1
+  DevicePtr<const float> out_gate;  // as x, or null: 1
+  int64_t row_stride = 0;
+  int64_t num_rows = 0;
+  int64_t num_channels = 0;
+  int num_taps = 0;               // 2 to kMaxTaps
+  DevicePtr<const float> weight;  // [num_taps, num_channels]
+  DevicePtr<const float> bias;    // [num_channels], or null
+  bool silu = false;              // act; else none
+  KvPlaneView state;              // num_taps - 1 heads of num_channels
+  const StepGeometry* step = nullptr;
+  DevicePtr<float> out;  // [M, num_channels]; apart from x and the gates
+};
+inline constexpr int kMaxTaps = 16;
+
+// The state space scan, for each head token by token, then a gate and a norm over groups of heads:
+//   t = clamp(softplus(time_step + time_step_bias)), of the row and head
+//   S = exp(decay_rate * t) S + (t x) b^T;   y = S c + skip * x
+//   out = norm_weight * rms(y * silu(gate)), each group's heads for themselves
+// Head h reads b and c of group h / (num_heads / num_groups). The state is S of each head, kept as
+// [state_width, head_dim].
+struct ScanArgs {
+  // [M, num_heads * head_dim + 2 * num_groups * state_width]: x, then b, then c.
+  DevicePtr<const float> mixed;
+  DevicePtr<const float> gate;       // [M, num_heads * head_dim], row_stride floats between rows
+  DevicePtr<const float> time_step;  // [M, num_heads], likewise
+  int64_t row_stride = 0;
+  int64_t num_rows = 0;
+  int num_heads = 0;
+  int head_dim = 0;
+  int num_groups = 0;
+  int state_width = 0;
+  DevicePtr<const float> decay_rate;      // [num_heads]
+  DevicePtr<const float> time_step_bias;  // [num_heads]
+  DevicePtr<const float> skip;            // [num_heads]
+  float time_step_min = 0;
+  float time_step_max = std::numeric_limits<float>::infinity();
+  DevicePtr<const float> norm_weight;  // [num_heads * head_dim]
+  float norm_eps = 1e-6f;
+  // Of each head one plane of state_width heads of head_dim; outlives the step.
+  std::span<const KvPlaneView> state;
+  const StepGeometry* step = nullptr;
+  DevicePtr<float> out;  // [M, num_heads * head_dim]; apart from all others
 };
 
 inline constexpr int64_t kMaxExperts = 4096;  // of one weight
@@ -470,6 +523,8 @@ class Backend {
                           const QkvArgs& args) = 0;
   virtual void finish_qkv(const QkvArgs& args) = 0;
   virtual void attention(const AttentionArgs& args) = 0;
+  virtual void causal_conv(const CausalConvArgs& args) = 0;
+  virtual void scan(const ScanArgs& args) = 0;
   virtual void head(const PackedWeight& weight, const Input& input, const HeadArgs& args) = 0;
 
   // ---- Facts ------------------------------------------------------------------------------------

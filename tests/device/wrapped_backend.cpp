@@ -161,6 +161,22 @@ void WrappedBackend::attention(const AttentionArgs& args) {
   });
 }
 
+void WrappedBackend::causal_conv(const CausalConvArgs& args) {
+  CHECK(args.step == step_.get(), "an op of another step");
+  later([args = args, step = step_](Backend& inner) mutable {
+    args.step = step->inner;
+    inner.causal_conv(args);
+  });
+}
+
+void WrappedBackend::scan(const ScanArgs& args) {
+  CHECK(args.step == step_.get(), "an op of another step");
+  later([args = args, step = step_](Backend& inner) mutable {
+    args.step = step->inner;
+    inner.scan(args);
+  });
+}
+
 void WrappedBackend::experts(const ExpertsArgs& args) {
   later([args](Backend& inner) { inner.experts(args); });
 }

@@ -60,6 +60,8 @@ class WrappedBackend : public Backend {
                   DevicePtr<float> projection, const QkvArgs& args) override;
   void finish_qkv(const QkvArgs& args) override;
   void attention(const AttentionArgs& args) override;
+  void causal_conv(const CausalConvArgs& args) override;
+  void scan(const ScanArgs& args) override;
   void experts(const ExpertsArgs& args) override;
   void head(const PackedWeight& weight, const Input& input, const HeadArgs& args) override;
 

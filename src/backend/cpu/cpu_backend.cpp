@@ -13,6 +13,7 @@
 #include "backend/cpu/kernels/layouts.h"
 #include "backend/cpu/matmul.h"
 #include "backend/cpu/norm.h"
+#include "backend/cpu/recurrent.h"
 #include "backend/cpu/step_plan.h"
 #include "backend/cpu/team/topology.h"
 #include "backend/cpu/verify/sound_unit.h"
@@ -154,6 +155,29 @@ class CpuBackend final : public HostBackend {
     run_attention(context_, args);
   }
 
+  void causal_conv(const CausalConvArgs& args) override {
+    check_recurrent(args.step, args.num_rows);
+    CHECK(args.num_taps >= 2 && args.num_taps <= kMaxTaps && args.num_channels > 0 &&
+              args.row_stride >= args.num_channels,
+          "{} taps, {} channels, stride {}", args.num_taps, args.num_channels, args.row_stride);
+    check_state(args.state, args.num_taps - 1, args.num_channels);
+    run_causal_conv(context_, args);
+  }
+
+  void scan(const ScanArgs& args) override {
+    check_recurrent(args.step, args.num_rows);
+    CHECK(args.num_heads > 0 && args.num_groups > 0 && args.num_heads % args.num_groups == 0 &&
+              args.row_stride >= int64_t{args.num_heads} * args.head_dim,
+          "{} heads of {} in {} groups, stride {}", args.num_heads, args.head_dim, args.num_groups,
+          args.row_stride);
+    CHECK(std::ssize(args.state) == args.num_heads, "{} states for {} heads", args.state.size(),
+          args.num_heads);
+    for (const KvPlaneView& plane : args.state) {
+      check_state(plane, args.state_width, args.head_dim);
+    }
+    run_scan(context_, args);
+  }
+
   void head(const PackedWeight& weight, const Input& input, const HeadArgs& args) override {
     CHECK(own(weight).role() != WeightRole::kGateUp, "a gate_up weight");
     check_rows(input, args.num_rows);
@@ -229,6 +253,19 @@ class CpuBackend final : public HostBackend {
   }
 
   static void check_table(const KvLayer& kv) { CHECK(kv.table >= 0, "table {}", kv.table); }
+
+  void check_recurrent(const StepGeometry* step, int64_t num_rows) const {
+    check_step(step);
+    CHECK(num_rows == step_.num_rows(), "{} rows in a step of {}", num_rows, step_.num_rows());
+  }
+
+  static void check_state(const KvPlaneView& view, int64_t num_heads, int64_t width) {
+    const KvPlane& plane = view.plane;
+    CHECK(plane.type == KvType::kF32 && plane.num_heads == num_heads && plane.width == width &&
+              view.table >= 0,
+          "state {} is [{}, {}] in table {}, needed [{}, {}]", plane.name, plane.num_heads,
+          plane.width, view.table, num_heads, width);
+  }
 
   void check_step(const StepGeometry* step) const {
     CHECK(step == &step_, "an op of a step that was not begun here");

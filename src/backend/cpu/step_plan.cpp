@@ -140,6 +140,7 @@ CpuStep::CpuStep(int num_members, size_t partial_floats)
     : num_members_(num_members), partial_floats_(partial_floats) {
   spans_.reserve(kUsualSpans);
   appends_.reserve(kUsualTiles);
+  runs_.reserve(kUsualTiles);
   for (size_t i = 0; i < kUsualShapes; ++i) {
     plans_.push_back(std::make_unique<AttentionPlan>(num_members_, partial_floats_));
   }
@@ -148,6 +149,7 @@ CpuStep::CpuStep(int num_members, size_t partial_floats)
 void CpuStep::begin(std::span<const Span> spans) {
   spans_.assign(spans.begin(), spans.end());
   appends_.clear();
+  runs_.clear();
   num_plans_ = 0;
   num_rows_ = 0;
   for (const Span& span : spans_) {
@@ -156,6 +158,7 @@ void CpuStep::begin(std::span<const Span> spans) {
           span.first_position, num_rows_);
     num_rows_ += span.num_rows;
     add_appends(span);
+    add_runs(span);
   }
 }
 
@@ -166,6 +169,12 @@ void CpuStep::add_appends(const Span& span) {
     const int64_t first_row = span.first_row + position - span.first_position;
     appends_.push_back({&span, first_row, first_row + next - position});
     position = next;
+  }
+}
+
+void CpuStep::add_runs(const Span& span) {
+  for (int64_t first = 0; first < span.num_rows; first += kRunRows) {
+    runs_.push_back({&span, first, std::min<int64_t>(kRunRows, span.num_rows - first)});
   }
 }
 

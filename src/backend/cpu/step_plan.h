@@ -1,5 +1,5 @@
 // What the ops of a step's layers share, made once when the step begins: the rows that each item of
-// a KV append takes, and how attention is cut into items for the team.
+// a KV append takes, those of other ops, and how attention is cut into items for the team.
 //
 // Items may run in any order, on any member, at the same time. Nothing of this reaches a result bit
 // (kernels.h). Making a step allocates nothing, but for the first with more rows, sequences or
@@ -23,6 +23,14 @@ struct AppendItem {
   int64_t first_row;  // of the batch
   int64_t end_row;
 };
+
+// Consecutive rows of a span that one item takes where rows do not wait for each other.
+struct RowRun {
+  const Span* span;
+  int64_t first_row;  // within the span
+  int64_t num_rows;
+};
+inline constexpr int64_t kRunRows = 64;
 
 // What decides how attention is cut, beside the spans.
 struct AttentionShape {
@@ -96,8 +104,8 @@ class AttentionPlan {
   bool serial_ = false;
   int64_t used_floats_ = 0;
   std::vector<AttentionTile> tiles_;
-  std::vector<AttentionItem> items_;  // those of cuts first
-  std::vector<Cut> cuts_;             // never beyond its capacity
+  std::vector<AttentionItem> items_;                   // those of cuts first
+  std::vector<Cut> cuts_;                              // never beyond its capacity
   std::unique_ptr<std::atomic<int64_t>[]> remaining_;  // splits to come, by cut
   std::vector<bool> is_cut_;                           // by tile
 };
@@ -110,6 +118,9 @@ class CpuStep final : public StepGeometry {
   void begin(std::span<const Span> spans);
 
   int64_t num_rows() const { return num_rows_; }
+  std::span<const Span> spans() const { return spans_; }
+  // Each row once, kRunRows of a span at most in a run.
+  std::span<const RowRun> runs() const { return runs_; }
   // Each row once; few rows are one item, whatever their sequences.
   int64_t num_append_items() const;
   std::span<const AppendItem> appends_of(int64_t item) const;
@@ -118,12 +129,14 @@ class CpuStep final : public StepGeometry {
 
  private:
   void add_appends(const Span& span);
+  void add_runs(const Span& span);
 
   const int num_members_;
   const size_t partial_floats_;
   int64_t num_rows_ = 0;
   std::vector<Span> spans_;
   std::vector<AppendItem> appends_;
+  std::vector<RowRun> runs_;
   mutable std::vector<std::unique_ptr<AttentionPlan>> plans_;
   mutable size_t num_plans_ = 0;  // of this step; further ones are kept for their memory
 };

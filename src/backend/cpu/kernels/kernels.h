@@ -375,6 +375,52 @@ inline constexpr int64_t kAttentionScratchFloats =
     int64_t{kKvStep} * kMaxHeadDim +
     int64_t{kAttentionRows} * (3 * kMaxHeadDim + kKvStep + 2 * 16) + 2 * kKvStep;
 
+// Rows of a convolution along the positions of one sequence, all channels given:
+//   out[m][c] = out_gate[m][c] * act(bias[c] + sum over j of weight[j][c] * input(m - num_taps + 1
+//   + j)[c])
+// added in the order of j. input(i) is in_gate[i] * x[i]; for i < 0 it is kept from before: row i +
+// num_taps - 1 of `before`. Row 0 is the first of the call's run; rows [first_row, first_row +
+// num_rows) are made.
+struct ConvRowsArgs {
+  const float* x;  // row 0; row_stride floats between rows
+  int64_t row_stride;
+  const float* in_gate;   // or null; as x
+  const float* out_gate;  // or null; as x
+  const float* weight;    // [num_taps, channels]; weight_stride floats between taps
+  int64_t weight_stride;
+  const float* bias;    // or null
+  const float* before;  // [num_taps - 1, channels] inputs before row 0, or null: zeros
+  float* after;         // inputs before row first_row + num_rows, or null; may be `before`
+  int64_t state_stride;
+  float* out;  // row 0; apart from x
+  int64_t out_stride;
+  int64_t first_row;
+  int64_t num_rows;
+  int64_t num_channels;
+  int num_taps;
+  bool silu;  // act; else none
+};
+
+// Tokens of a sequence through the state space of one head, one after the other:
+//   S[n][i] = decays[m] * S[n][i] + (time_steps[m] * x[m][i]) * b[m][n]
+//   out[m][i] = sum over n, in order, of S[n][i] * c[m][n], plus skip * x[m][i]
+struct ScanRowsArgs {
+  const float* x;  // [num_rows, head_dim]; row_stride floats between rows, as of b and c
+  const float* b;  // [num_rows, state_width]
+  const float* c;
+  int64_t row_stride;
+  const float* time_steps;  // [num_rows]
+  const float* decays;      // [num_rows]
+  float skip;
+  const float* before;  // S [state_width, head_dim] before row 0, or null: zeros
+  float* after;         // S after the last row; may be `before`
+  float* out;
+  int64_t out_stride;
+  int64_t num_rows;
+  int64_t head_dim;
+  int64_t state_width;
+};
+
 enum class KernelOp : uint8_t {
   kMatmul,
   kUnpack,
@@ -384,6 +430,8 @@ enum class KernelOp : uint8_t {
   kQkv,
   kAttention,
   kQuantise,
+  kConv,
+  kScan,
 };
 
 struct Tile {
@@ -401,6 +449,8 @@ union KernelFunction {
   void (*qkv)(const QkvRowsArgs&);
   void (*attention)(const AttentionRowsArgs&);
   void (*quantise)(const QuantiseArgs&);
+  void (*conv)(const ConvRowsArgs&);
+  void (*scan)(const ScanRowsArgs&);
 };
 
 struct KernelRow {

@@ -41,6 +41,10 @@ const KernelRow** slot(KernelSet* set, const KernelRow& row) {
       return &set->attention;
     case KernelOp::kQuantise:
       return is_integer(row.activation) ? &set->quantise : &set->quantise_dense;
+    case KernelOp::kConv:
+      return &set->conv;
+    case KernelOp::kScan:
+      return &set->scan;
   }
   return nullptr;
 }
@@ -113,8 +117,8 @@ Result<const KernelUnit*> select_unit(std::string_view name, uint32_t available)
 }
 
 std::string_view kernel_op_name(KernelOp op) {
-  constexpr std::string_view kNames[] = {"matmul", "unpack", "finish",    "gate",
-                                         "norm",   "qkv",    "attention", "quantise"};
+  constexpr std::string_view kNames[] = {"matmul", "unpack",    "finish",   "gate", "norm",
+                                         "qkv",    "attention", "quantise", "conv", "scan"};
   return kNames[static_cast<size_t>(op)];
 }
 
@@ -152,7 +156,8 @@ KernelSet select_kernels(const KernelUnit& unit, uint32_t available, ActivationT
   }
   if (!takes_dense) set.quantise_dense = nullptr;
   CHECK(set.finish != nullptr && set.gate != nullptr && set.norm != nullptr && set.qkv != nullptr &&
-        set.attention != nullptr && set.quantise != nullptr);
+        set.attention != nullptr && set.quantise != nullptr && set.conv != nullptr &&
+        set.scan != nullptr);
   return set;
 }
 

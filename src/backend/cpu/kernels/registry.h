@@ -53,6 +53,8 @@ struct KernelSet {
   const KernelRow* norm = nullptr;
   const KernelRow* qkv = nullptr;
   const KernelRow* attention = nullptr;
+  const KernelRow* conv = nullptr;
+  const KernelRow* scan = nullptr;
   const KernelRow* quantise = nullptr;        // input of coded layouts
   const KernelRow* quantise_dense = nullptr;  // of dense ones, where a unit wants it; or null
 

@@ -23,6 +23,8 @@ constexpr OpProblems kOps[] = {
     {KernelOp::kNorm, visit_norm_problems},
     {KernelOp::kQkv, visit_qkv_problems},
     {KernelOp::kAttention, visit_attention_problems},
+    {KernelOp::kConv, visit_conv_problems},
+    {KernelOp::kScan, visit_scan_problems},
 };
 
 // How a problem is run.

@@ -26,6 +26,7 @@ struct Avx2 : WordPairs {
   static constexpr int kDenseDirectPanels = 4;
   static constexpr int kDenseRows = 2;  // tile of few rows
   static constexpr int kDenseRowsPanels = 2;
+  static constexpr int kScanTokens = 2;
   static constexpr int kBlockPanels = 1;
   static constexpr int kBlockRows = 6;
   static constexpr int kAttendRows = 6;

@@ -17,6 +17,7 @@ struct Avx512 : WordPairs {
   static constexpr int kDirectRowsInt8 = 2;
   static constexpr int kDenseDirectPanels = 8;
   static constexpr int kDenseRows = 6;  // tile of few rows
+  static constexpr int kScanTokens = 8;
   static constexpr int kDenseRowsPanels = 4;
   static constexpr int kBlockPanels = 2;
   static constexpr int kBlockRows = 12;
