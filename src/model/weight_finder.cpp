@@ -75,6 +75,8 @@ class WeightFinder {
 
   Status find_role(const Search& search);
   Status find_vector(const Search& search);
+  Status find_taps(const Search& search);
+  bool is_left_out(const Search& search) const;
   Status find_parts(const Search& search, int64_t expert);
   Status find_fused(const Search& search, const Base& base, int64_t expert);
   Status check_biases(const Search& search) const;
@@ -287,11 +289,46 @@ Status WeightFinder::find_vector(const Search& search) {
   search.found->vector = TRY(vector(base.name, ".weight", extent(search, part.outputs)));
   search.found->vector.plus_one =
       search.row.form == RoleForm::kNorm && config_.norm_weight_plus_one;
+  search.found->vector.minus_exp =
+      search.row.form == RoleForm::kDecay && checkpoint_.kind() != CheckpointKind::kGguf;
+  return {};
+}
+
+// Whether a vector of its own that is a bias need not be looked for.
+bool WeightFinder::is_left_out(const Search& search) const {
+  if (search.row.bias == nullptr) return false;
+  const Presence presence = config_.*search.row.bias;
+  if (presence != Presence::kIfPresent) return presence == Presence::kAbsent;
+  return !base_in(search, search.row.parts[0].names, 0).is_there;
+}
+
+// The channels of all parts side by side, tap by tap.
+Status WeightFinder::find_taps(const Search& search) {
+  const int64_t num_taps = extent(search, search.row.inputs);
+  std::vector<TensorView> tensors;
+  for (const PartRow& part : search.row.used_parts()) {
+    const int64_t size = extent(search, part.outputs) * num_taps;
+    const Base base = base_in(search, part.names, 0);
+    const FoundVector found = TRY(vector(base.name, ".weight", size));
+    tensors.push_back(found.pieces.front().tensor);
+  }
+  for (int64_t tap = 0; tap < num_taps; ++tap) {
+    for (const TensorView& tensor : tensors) {
+      FoundVector::Piece& piece = search.found->vector.pieces.emplace_back(tensor);
+      for (int64_t at = tap; at < tensor.num_elements(); at += num_taps) {
+        piece.order.push_back(static_cast<int32_t>(at));
+      }
+    }
+  }
   return {};
 }
 
 Status WeightFinder::find_role(const Search& search) {
-  if (search.row.form != RoleForm::kWeight) return find_vector(search);
+  if (search.row.form == RoleForm::kTaps) return find_taps(search);
+  if (search.row.form != RoleForm::kWeight) {
+    if (is_left_out(search)) return {};
+    return find_vector(search);
+  }
   const int64_t num_experts =
       search.row.experts == nullptr ? 1 : extent(search, search.row.experts);
   search.found->pack.num_experts = num_experts;

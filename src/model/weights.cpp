@@ -1,5 +1,6 @@
 #include "model/weights.h"
 
+#include <cmath>
 #include <optional>
 #include <utility>
 
@@ -18,13 +19,14 @@ std::vector<float> read_vector(const FoundVector& found) {
     const int64_t count = piece.tensor.num_elements();
     std::vector<float> stored(static_cast<size_t>(count));
     dtype.dequantise(piece.tensor.data, count / dtype.block_elements, stored.data());
-    for (size_t i = 0; i < stored.size(); ++i) {
-      values.push_back(piece.order.empty() ? stored[i]
-                                           : stored[static_cast<size_t>(piece.order[i])]);
-    }
+    if (piece.order.empty()) values.insert(values.end(), stored.begin(), stored.end());
+    for (const int32_t place : piece.order) values.push_back(stored[static_cast<size_t>(place)]);
   }
   if (found.plus_one) {
     for (float& value : values) value = 1.0f + value;
+  }
+  if (found.minus_exp) {
+    for (float& value : values) value = -std::exp(value);
   }
   return values;
 }
@@ -43,7 +45,7 @@ size_t vector_bytes(const FoundWeights& found) {
   for (const FoundRole& role : found.roles) {
     int64_t of_role = 0;
     for (const FoundVector::Piece& piece : role.vector.pieces) {
-      of_role += piece.tensor.num_elements();
+      of_role += piece.size();
     }
     count += aligned_floats(of_role);
   }

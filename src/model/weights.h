@@ -25,10 +25,14 @@ namespace headrace {
 struct FoundVector {
   struct Piece {
     TensorView tensor;
-    std::vector<int32_t> order;  // element i is stored element order[i]; empty: as stored
+    // Element i is stored element order[i], of which there may be fewer; empty: as stored.
+    std::vector<int32_t> order;
+
+    int64_t size() const { return order.empty() ? tensor.num_elements() : std::ssize(order); }
   };
   std::vector<Piece> pieces;  // none: the network has no such vector
   bool plus_one = false;
+  bool minus_exp = false;  // of what is stored
 };
 
 // What fills one role of one layer.

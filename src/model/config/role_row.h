@@ -65,6 +65,8 @@ enum class RoleForm : uint8_t {
   kWeight,  // packed for the kernels, with a bias where `bias` says so
   kVector,  // small, float32
   kNorm,    // a vector that may be stored as w for 1 + w
+  kTaps,    // of convolved channels: stored [outputs, 1, inputs], kept [inputs, outputs of all parts]
+  kDecay,   // a vector of -exp(w), of which safetensors files hold w
 };
 
 enum class RolePlace : uint8_t { kBody, kHead, kLayer };  // whose prefix its names have
@@ -79,8 +81,10 @@ struct RoleRow {
   RoleNames fused = {};               // a single tensor that holds all parts, row by row
   Extent inputs = nullptr;            // of a weight
   Extent experts = nullptr;           // null: no expert axis
-  Presence ModelConfig::* bias = {};  // null: never
-  int norm_slot = -1;                 // names are those of the family's block form
+  // Of a weight whether it has one, null: never; of a vector that is itself a bias, whether it is
+  // there.
+  Presence ModelConfig::* bias = {};
+  int norm_slot = -1;  // names are those of the family's block form
   bool (*present)(const ModelConfig&, const LayerConfig&) = nullptr;  // null: always
 
   std::span<const PartRow> used_parts() const;
