@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Writes what the smallest checkpoint of each family holds: its configuration, and names, types and shapes of its tensors.
 
-    pip install torch transformers==5.23.0 && python tools/make_model_seeds.py TINY OUT
+    pip install torch transformers==5.23.0 gguf==0.19.0 && python tools/make_model_seeds.py TINY OUT
 
 Each TINY/NAME/config.json (recorded checkpoints) becomes OUT/NAME.json: the same network with sizes of a few numbers, as
-the reference implementation saves it. Tests fill the tensors themselves and change configuration and bytes at random, so
+the reference implementation saves it, and its GGUF form where make_tiny_ggufs.py has one. Tests fill the tensors themselves and change configuration and bytes at random, so
 that these files need no weights; they lie in tests/data/golden/seeds.tar.zst (pack_golden.py --only seeds).
 """
 import argparse
@@ -13,6 +13,8 @@ import pathlib
 import struct
 import sys
 import tempfile
+
+import make_tiny_ggufs
 
 # The size that takes the place of any larger one.
 SMALL = {
@@ -59,6 +61,21 @@ def tensors_of(folder):
     return [[name, info["dtype"], info["shape"]] for name, info in sorted(header.items()) if name != "__metadata__"]
 
 
+def gguf_form(saved):
+    """Keys and tensors of the GGUF file that a converter writes: {"keys": [[name, type, value]], "tensors": [[name, type, sizes]]}."""
+    import gguf
+    path = saved / "model.gguf"
+    try:
+        make_tiny_ggufs.convert(saved, path, "bf16")
+    except SystemExit:  # a setting without a GGUF form
+        return None
+    reader = gguf.GGUFReader(path)
+    keys = [[field.name, [t.name for t in field.types], field.contents()] for field in reader.fields.values()
+            if not field.name.startswith("GGUF.")]
+    tensors = [[tensor.name, tensor.tensor_type.name, [int(size) for size in tensor.shape]] for tensor in reader.tensors]
+    return {"keys": keys, "tensors": tensors}
+
+
 def make(folder, out):
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
@@ -73,6 +90,8 @@ def make(folder, out):
         model.save_pretrained(saved)
         saved = pathlib.Path(saved)
         seed = {"config": json.loads((saved / "config.json").read_text()), "tensors": tensors_of(saved)}
+        if seed["config"]["model_type"] in make_tiny_ggufs.ARCHITECTURES:
+            seed["gguf"] = gguf_form(saved)
     (out / f"{folder.name}.json").write_text(json.dumps(seed, separators=(",", ":")) + "\n")
 
 

@@ -48,9 +48,9 @@ struct SafetensorsModel {
 
 std::vector<GgufModel> gguf_models();
 std::vector<SafetensorsModel> safetensors_models();
-// One of each family that the table has, and of each architecture beside plain attention.
+// One of each family that the table has, and its GGUF form where there is one.
 std::vector<SafetensorsModel> recorded_models();
-std::vector<GgufModel> gguf_models_of_parts();
+std::vector<GgufModel> recorded_gguf_models();
 // One of them, with tensors and configuration of odd sizes that agree with each other.
 GgufModel resized_gguf_model(std::mt19937_64& random);
 SafetensorsModel resized_safetensors_model(std::mt19937_64& random);
