@@ -71,7 +71,7 @@ class PackedWeight {
 };
 
 enum class NormKind : uint8_t { kRms, kLayer };  // both times weight; kLayer subtracts the mean
-enum class Activation : uint8_t { kSilu, kGeluTanh };
+enum class Activation : uint8_t { kSilu, kGeluTanh, kSigmoid };
 
 // A norm over whole rows: the identity without a weight.
 struct Norm {
@@ -202,10 +202,12 @@ class StepGeometry {
 // Takes the fused projection apart: norms q and k, rotates them, scales q, appends k and v to the
 // KV blocks of each span.
 struct QkvArgs {
-  DevicePtr<const float> qkv;  // [M, (num_heads + 2 * num_kv_heads) * head_dim]: q, k, v
-  DevicePtr<float> q_out;      // [M, num_heads * head_dim]
+  // [M, (num_heads + 2 * num_kv_heads) * head_dim + num_others]: q, k, v
+  DevicePtr<const float> qkv;
+  DevicePtr<float> q_out;  // [M, num_heads * head_dim]
   int64_t num_rows = 0;
   int num_heads = 0;
+  int64_t num_others = 0;              // outputs of the projection behind v, not looked at here
   KvLayer kv;                          // num_kv_heads and head_dim are in its shape
   const StepGeometry* step = nullptr;  // of the same rows
 
@@ -234,6 +236,9 @@ struct AttentionArgs {
   float softcap = 0.0f;
   int64_t window = 0;
   DevicePtr<const float> sinks;  // [num_heads] or null
+  // Multiplies the result by sigmoid(gate), or null: num_heads * head_dim of every gate_stride.
+  DevicePtr<const float> gate;
+  int64_t gate_stride = 0;
 };
 
 // A convolution of each channel along the positions of a sequence:
@@ -287,6 +292,51 @@ struct ScanArgs {
   const StepGeometry* step = nullptr;
   DevicePtr<float> out;  // [M, num_heads * head_dim]; apart from all others
 };
+
+inline constexpr int kMaxDeltaDim = 512;  // largest key_dim and value_dim
+
+// The gated delta rule. Value head h keeps a state S [key_dim, value_dim]; with q, k of its key
+// head made ready (x / sqrt(sum x^2 + 1e-6), q times key_dim^-1/2), for the rows of a span in
+// order:
+//   beta = sigmoid(beta), decay = exp(decay_rate * softplus(decay + decay_bias))
+//   S = decay * S; e = beta * (v - S^T k); S = S + k e^T; o = S^T q
+//   out = norm(o) * norm_weight * activation(gate)
+// with a decay for the head, or for each of its key dimensions (decay_dims = key_dim). A span reads
+// the state of the position before it and writes that of its last (model/cache_groups.h).
+struct DeltaArgs {
+  int64_t num_rows = 0;
+  const StepGeometry* step = nullptr;  // of the same rows
+  int num_key_heads = 0;
+  int num_value_heads = 0;  // a multiple of num_key_heads
+  int key_dim = 0;
+  int value_dim = 0;
+  // Value head h is served by key head h % num_key_heads; else by h / (value heads per key head).
+  bool tiled_heads = false;
+  // [M, 2 * num_key_heads * key_dim + num_value_heads * value_dim]: q, k, v; q and k are changed.
+  DevicePtr<float> qkv;
+  // Columns of wider rows: num_value_heads (times decay_dims) of every stride; changed.
+  DevicePtr<float> beta;
+  int64_t beta_stride = 0;
+  DevicePtr<float> decay;
+  int64_t decay_stride = 0;
+  int decay_dims = 1;
+  DevicePtr<const float> decay_rate;  // [num_value_heads], negative
+  DevicePtr<const float> decay_bias;  // [num_value_heads * decay_dims]
+  // num_value_heads * value_dim of every gate_stride.
+  DevicePtr<const float> gate;
+  int64_t gate_stride = 0;
+  Activation activation = Activation::kSilu;
+  DevicePtr<const float> norm_weight;  // [value_dim]
+  float norm_eps = 1e-6f;
+  // Of each value head: delta_state_width() numbers. Good until the step is done.
+  std::span<const KvPlaneView> state;
+  DevicePtr<float> out;  // [M, num_value_heads * value_dim]
+};
+
+// Numbers that the back end keeps of one head's state.
+inline int64_t delta_state_width(int64_t key_dim, int64_t value_dim) {
+  return key_dim * ((value_dim + 15) / 16 * 16);
+}
 
 inline constexpr int64_t kMaxExperts = 4096;  // of one weight
 
@@ -525,6 +575,7 @@ class Backend {
   virtual void attention(const AttentionArgs& args) = 0;
   virtual void causal_conv(const CausalConvArgs& args) = 0;
   virtual void scan(const ScanArgs& args) = 0;
+  virtual void delta(const DeltaArgs& args) = 0;
   virtual void head(const PackedWeight& weight, const Input& input, const HeadArgs& args) = 0;
 
   // ---- Facts ------------------------------------------------------------------------------------

@@ -177,6 +177,14 @@ void WrappedBackend::scan(const ScanArgs& args) {
   });
 }
 
+void WrappedBackend::delta(const DeltaArgs& args) {
+  CHECK(args.step == step_.get(), "an op of another step");
+  later([args = args, step = step_](Backend& inner) mutable {
+    args.step = step->inner;
+    inner.delta(args);
+  });
+}
+
 void WrappedBackend::experts(const ExpertsArgs& args) {
   later([args](Backend& inner) { inner.experts(args); });
 }

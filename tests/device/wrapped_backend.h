@@ -62,6 +62,7 @@ class WrappedBackend : public Backend {
   void attention(const AttentionArgs& args) override;
   void causal_conv(const CausalConvArgs& args) override;
   void scan(const ScanArgs& args) override;
+  void delta(const DeltaArgs& args) override;
   void experts(const ExpertsArgs& args) override;
   void head(const PackedWeight& weight, const Input& input, const HeadArgs& args) override;
 

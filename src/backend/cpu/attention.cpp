@@ -2,6 +2,7 @@
 
 #include <iterator>
 
+#include "backend/cpu/norm.h"
 #include "backend/device_access.h"
 
 namespace headrace::cpu {
@@ -103,10 +104,12 @@ void QkvAppend::append(const AppendItem& item) const {
   const int64_t begin = item.first_row;
   const KvShape& shape = args.kv.shape;
   const int64_t q_width = int64_t{args.num_heads} * shape.head_dim;
-  const int64_t row_width = q_width + int64_t{2} * shape.num_kv_heads * shape.head_dim;
+  const int64_t row_width =
+      q_width + int64_t{2} * shape.num_kv_heads * shape.head_dim + args.num_others;
   const int64_t half = args.rope_dims / 2;
   QkvRowsArgs rows{};
   rows.qkv = raw(args.qkv) + begin * row_width;
+  rows.qkv_stride = row_width;
   rows.q_out = raw(args.q_out) + begin * q_width;
   rows.num_rows = item.end_row - begin;
   rows.num_heads = args.num_heads;
@@ -134,9 +137,33 @@ void run_finish_qkv(const CpuContext& context, const QkvArgs& args) {
   context.team.run(append.num_items(), [&](int64_t item, int /*member*/) { append.run(item); });
 }
 
+namespace {
+
+// out *= sigmoid(gate)
+void apply_gate(const CpuContext& context, const AttentionArgs& args, int64_t row) {
+  const int64_t width = int64_t{args.num_heads} * args.kv.shape.head_dim;
+  GateArgs gate{};
+  gate.gate = raw(args.gate) + row * args.gate_stride;
+  gate.up = gate.out = raw(args.out) + row * width;
+  gate.num_rows = 1;
+  gate.num_outputs = width;
+  gate.kind = GateKind::kSigmoid;
+  context.kernels.gate->function.gate(gate);
+}
+
+}  // namespace
+
 void run_attention(const CpuContext& context, const AttentionArgs& args) {
   const AttentionItems items(context, args);
-  context.team.run(items.num_items(), [&](int64_t item, int member) { items.run(item, member); });
+  const auto attend = [&](int64_t item, int member) { items.run(item, member); };
+  if (!args.gate) return context.team.run(items.num_items(), attend);
+  const RowItems rows(static_cast<const CpuStep&>(*args.step).num_rows());
+  const auto finish = [&](int64_t item, int /*member*/) {
+    for (int64_t row = rows.first(item); row < rows.end(item); ++row) {
+      apply_gate(context, args, row);
+    }
+  };
+  context.team.run(Phase{items.num_items(), attend}, Phase{rows.num_items(), finish});
 }
 
 }  // namespace headrace::cpu

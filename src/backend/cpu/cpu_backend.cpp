@@ -7,6 +7,7 @@
 #include <set>
 
 #include "backend/cpu/attention.h"
+#include "backend/cpu/delta.h"
 #include "backend/cpu/embed.h"
 #include "backend/cpu/experts.h"
 #include "backend/cpu/kernels/isa.h"
@@ -135,9 +136,10 @@ class CpuBackend final : public HostBackend {
     check_rows(input, args.num_rows);
     const KvShape& shape = args.kv.shape;
     CHECK(weight.num_outputs() ==
-              (int64_t{args.num_heads} + 2 * int64_t{shape.num_kv_heads}) * shape.head_dim,
-          "{} outputs for {} heads and {} kv heads of {}", weight.num_outputs(), args.num_heads,
-          shape.num_kv_heads, shape.head_dim);
+              (int64_t{args.num_heads} + 2 * int64_t{shape.num_kv_heads}) * shape.head_dim +
+                  args.num_others,
+          "{} outputs for {} heads and {} kv heads of {} and {} others", weight.num_outputs(),
+          args.num_heads, shape.num_kv_heads, shape.head_dim, args.num_others);
     QkvArgs finish = args;
     finish.qkv = projection;
     run_qkv_linear(context_, {own(weight), input, args.num_rows, raw(projection)}, bias, finish);
@@ -152,6 +154,8 @@ class CpuBackend final : public HostBackend {
     check_heads(args.num_heads, args.kv.shape);
     check_step(args.step);
     CHECK(args.window >= 0, "window {}", args.window);
+    CHECK(!args.gate || args.gate_stride >= int64_t{args.num_heads} * args.kv.shape.head_dim,
+          "gates in rows of {}", args.gate_stride);
     run_attention(context_, args);
   }
 
@@ -176,6 +180,23 @@ class CpuBackend final : public HostBackend {
       check_state(plane, args.state_width, args.head_dim);
     }
     run_scan(context_, args);
+  }
+
+  void delta(const DeltaArgs& args) override {
+    check_recurrent(args.step, args.num_rows);
+    CHECK(args.num_key_heads > 0 && args.num_value_heads % args.num_key_heads == 0 &&
+              args.num_value_heads > 0,
+          "{} value heads, {} key heads", args.num_value_heads, args.num_key_heads);
+    CHECK(args.key_dim > 0 && args.key_dim <= headrace::kMaxDeltaDim && args.value_dim > 0 &&
+              args.value_dim <= headrace::kMaxDeltaDim,
+          "state [{}, {}]", args.key_dim, args.value_dim);
+    CHECK(args.decay_dims == 1 || args.decay_dims == args.key_dim, "{} decays", args.decay_dims);
+    CHECK(std::ssize(args.state) == args.num_value_heads, "{} states for {} heads",
+          args.state.size(), args.num_value_heads);
+    for (const KvPlaneView& plane : args.state) {
+      check_state(plane, 1, delta_state_width(args.key_dim, args.value_dim));
+    }
+    run_delta(context_, args);
   }
 
   void head(const PackedWeight& weight, const Input& input, const HeadArgs& args) override {

@@ -430,7 +430,8 @@ void run_reduced_linear(const CpuContext& context, const LinearCall& call,
 }  // namespace
 
 GateForm gate_form(Activation activation) {
-  return {.kind = activation == Activation::kSilu ? GateKind::kSilu : GateKind::kGeluTanh};
+  constexpr GateKind kKinds[] = {GateKind::kSilu, GateKind::kGeluTanh, GateKind::kSigmoid};
+  return {.kind = kKinds[static_cast<size_t>(activation)]};
 }
 
 void run_linear(const CpuContext& context, const LinearCall& call, const Epilogue& epilogue) {

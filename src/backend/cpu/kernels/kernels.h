@@ -233,10 +233,11 @@ struct FinishArgs {
   float softcap;  // 0: none
 };
 
-enum class GateKind : uint8_t { kSilu, kGeluTanh, kClampedSwiglu };
+enum class GateKind : uint8_t { kSilu, kGeluTanh, kClampedSwiglu, kSigmoid };
 
 // out[m][n] = f(gate[m][n] + gate_bias[n]) * (up[m][n] + up_bias[n]); kClampedSwiglu of these sums
 // g and u: g' = min(g, limit), u' = clamp(u, -limit, limit), g' * sigmoid(alpha g') * (u' + 1).
+// out may be up.
 struct GateArgs {
   const float* gate;
   const float* up;
@@ -293,8 +294,9 @@ inline constexpr size_t kv_plane_bytes(KvDtype type, int64_t head_dim) {
 // One token's fused projection: norm, rope, scale of q; k and v appended to the KV block. Rows
 // whose positions share a block are never appended by two calls at the same time.
 struct QkvRowsArgs {
-  const float* qkv;  // [num_rows, (num_heads + 2 kv) * head_dim]
-  float* q_out;      // [num_rows, num_heads * head_dim]
+  const float* qkv;  // [num_rows, qkv_stride], of which (num_heads + 2 kv) * head_dim are read
+  int64_t qkv_stride;
+  float* q_out;  // [num_rows, num_heads * head_dim]
   int64_t num_rows;
   int num_heads;
   int num_kv_heads;
@@ -421,6 +423,64 @@ struct ScanRowsArgs {
   int64_t state_width;
 };
 
+// Inputs of the delta rule made ready, in place, for rows of several sequences. With a head's q, k
+// [key_dim]:
+//   q = q / sqrt(sum q^2 + kDeltaNormEps) * key_dim^-1/2,  k = k / sqrt(sum k^2 + kDeltaNormEps)
+//   beta = sigmoid(beta),  decay = exp(decay_rate * softplus(decay + decay_bias))
+// Sums run over 16 lanes (i % 16), then the lanes fold 8, 4, 2, 1.
+struct DeltaInputsArgs {
+  float* qkv;  // [num_rows, qkv_stride]: q, then k, key_heads of key_dim each; then not looked at
+  int64_t qkv_stride;
+  int64_t num_rows;
+  int64_t key_heads;
+  int64_t key_dim;
+  int64_t value_heads;
+  float* beta;  // [num_rows, beta_stride], value_heads of each
+  int64_t beta_stride;
+  float* decay;  // [num_rows, decay_stride], value_heads * decay_dims of each
+  int64_t decay_stride;
+  int64_t decay_dims;       // of a head: 1, or key_dim
+  const float* decay_rate;  // [value_heads], negative
+  const float* decay_bias;  // [value_heads * decay_dims]
+};
+inline constexpr float kDeltaNormEps = 1e-6f;
+
+// The delta rule of one head of one sequence over rows in order. The state S [key_dim, value_dim]
+// is cut into panels of 16 columns, one after the other, [key_dim][16] each; columns beyond
+// value_dim are zeros. Row by row, in this order of operations, so that the bits of a row depend on
+// the rows before it alone, wherever a call began (i in ascending order, from +0; one rounding per
+// fma):
+//   kd[i] = decay[i] * k[i]
+//   p = sum over i of fma(S[i], kd[i], .)
+//   e = beta * (v - p)
+//   S[i] = fma(k[i], e, decay[i] * S[i])
+//   out = sum over i of fma(S[i], q[i], .)
+// p of a row may be made while the row before is: it reads each S[i] as that left it.
+struct DeltaRowsArgs {
+  const float* q;  // [key_dim] of row 0; qkv_stride floats between rows, as of k and v
+  const float* k;
+  const float* v;  // [value_dim]
+  int64_t qkv_stride;
+  const float* beta;  // one number a row
+  int64_t beta_stride;
+  const float* decay;  // decay_dims a row
+  int64_t decay_stride;
+  int64_t decay_dims;  // 1, or key_dim
+  int64_t num_rows;    // at least 1
+  int64_t key_dim;     // at most kMaxDeltaDim
+  int64_t value_dim;
+  int64_t first_panel;  // panels of this call
+  int64_t num_panels;
+  const float* from;  // all panels before row 0, 64-byte aligned; null: zeros
+  float* to;          // and after the last row; may be `from`
+  float* out;         // [value_dim] of row 0
+  int64_t out_stride;
+};
+inline constexpr int64_t kMaxDeltaDim = 512;
+// Panels that are computed at once, one item's share: with 128 key dimensions 32 KiB of state.
+inline constexpr int64_t kDeltaPanels = 4;
+inline constexpr int64_t delta_panel_floats(int64_t key_dim) { return key_dim * kPanel; }
+
 enum class KernelOp : uint8_t {
   kMatmul,
   kUnpack,
@@ -432,6 +492,8 @@ enum class KernelOp : uint8_t {
   kQuantise,
   kConv,
   kScan,
+  kDeltaInputs,
+  kDelta,
 };
 
 struct Tile {
@@ -451,6 +513,8 @@ union KernelFunction {
   void (*quantise)(const QuantiseArgs&);
   void (*conv)(const ConvRowsArgs&);
   void (*scan)(const ScanRowsArgs&);
+  void (*delta_inputs)(const DeltaInputsArgs&);
+  void (*delta)(const DeltaRowsArgs&);
 };
 
 struct KernelRow {

@@ -39,6 +39,10 @@ const KernelRow** slot(KernelSet* set, const KernelRow& row) {
       return &set->qkv;
     case KernelOp::kAttention:
       return &set->attention;
+    case KernelOp::kDeltaInputs:
+      return &set->delta_inputs;
+    case KernelOp::kDelta:
+      return &set->delta;
     case KernelOp::kQuantise:
       return is_integer(row.activation) ? &set->quantise : &set->quantise_dense;
     case KernelOp::kConv:
@@ -117,8 +121,9 @@ Result<const KernelUnit*> select_unit(std::string_view name, uint32_t available)
 }
 
 std::string_view kernel_op_name(KernelOp op) {
-  constexpr std::string_view kNames[] = {"matmul", "unpack",    "finish",   "gate", "norm",
-                                         "qkv",    "attention", "quantise", "conv", "scan"};
+  constexpr std::string_view kNames[] = {"matmul", "unpack", "finish",       "gate",
+                                         "norm",   "qkv",    "attention",    "quantise",
+                                         "conv",   "scan",   "delta_inputs", "delta"};
   return kNames[static_cast<size_t>(op)];
 }
 
@@ -157,7 +162,7 @@ KernelSet select_kernels(const KernelUnit& unit, uint32_t available, ActivationT
   if (!takes_dense) set.quantise_dense = nullptr;
   CHECK(set.finish != nullptr && set.gate != nullptr && set.norm != nullptr && set.qkv != nullptr &&
         set.attention != nullptr && set.quantise != nullptr && set.conv != nullptr &&
-        set.scan != nullptr);
+        set.scan != nullptr && set.delta_inputs != nullptr && set.delta != nullptr);
   return set;
 }
 

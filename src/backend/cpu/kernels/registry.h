@@ -55,6 +55,8 @@ struct KernelSet {
   const KernelRow* attention = nullptr;
   const KernelRow* conv = nullptr;
   const KernelRow* scan = nullptr;
+  const KernelRow* delta_inputs = nullptr;
+  const KernelRow* delta = nullptr;
   const KernelRow* quantise = nullptr;        // input of coded layouts
   const KernelRow* quantise_dense = nullptr;  // of dense ones, where a unit wants it; or null
 

@@ -140,6 +140,9 @@ Expected gated(GateKind kind, double g, double g_error, double u, double u_error
     error = 6e-7 * std::fabs(value) + 5e-39 * std::fabs(g) + 1e-38;
   } else if (kind == GateKind::kClampedSwiglu) {
     return clamped(g, g_error, u, u_error);
+  } else if (kind == GateKind::kSigmoid) {
+    value = 1 / (1 + std::exp(-g));
+    error = 6e-7 * value + 1e-38;
   } else {
     value = 0.5 * g * (1 + std::tanh(0.7978845608028654 * (g + 0.044715 * g * g * g)));
     // Below 0, 1 + tanh cancels: the error of tanh stays.
@@ -148,7 +151,8 @@ Expected gated(GateKind kind, double g, double g_error, double u, double u_error
   const double out = value * u;
   error = (error + 1.2 * g_error) * std::fabs(u) + u_error * std::fabs(value) +
           4 * kRound * std::fabs(out) + 2 * kTiny;
-  return {out, g == 0 && g_error == 0 ? 0 : error};
+  const bool exact = g == 0 && g_error == 0 && kind != GateKind::kSigmoid;
+  return {out, exact ? 0 : error};
 }
 
 Problem gate_problem(const Size& size, Values values, GateKind kind, bool bias) {
@@ -160,7 +164,7 @@ Problem gate_problem(const Size& size, Values values, GateKind kind, bool bias) 
   const auto gate_bias = sample_values(values, 1, width, random);
   const auto up_bias = sample_values(values, 1, width, random);
   Problem problem;
-  constexpr std::string_view kNames[] = {"silu", "gelu", "clamped swiglu"};
+  constexpr std::string_view kNames[] = {"silu", "gelu", "clamped swiglu", "sigmoid"};
   problem.name = fmt::format("{} {}{}", size_name(size, values), kNames[static_cast<int>(kind)],
                              bias ? " bias" : "");
   problem.operands.push_back(strided_input("gate", gate, width, sums_stride));
@@ -305,7 +309,8 @@ void visit_finish_problems(const KernelRow&, Depth depth, const Visit& visit) {
 void visit_gate_problems(const KernelRow&, Depth depth, const Visit& visit) {
   for (const Size& size : sizes_of(depth)) {
     for (const Values values : values_of(depth)) {
-      for (const GateKind kind : {GateKind::kSilu, GateKind::kGeluTanh, GateKind::kClampedSwiglu}) {
+      for (const GateKind kind : {GateKind::kSilu, GateKind::kGeluTanh, GateKind::kClampedSwiglu,
+                                  GateKind::kSigmoid}) {
         visit([&] { return gate_problem(size, values, kind, false); });
         visit([&] { return gate_problem(size, values, kind, true); });
       }

@@ -70,6 +70,8 @@ void visit_qkv_problems(const KernelRow& row, Depth depth, const Visit& visit);
 void visit_attention_problems(const KernelRow& row, Depth depth, const Visit& visit);
 void visit_conv_problems(const KernelRow& row, Depth depth, const Visit& visit);
 void visit_scan_problems(const KernelRow& row, Depth depth, const Visit& visit);
+void visit_delta_inputs_problems(const KernelRow& row, Depth depth, const Visit& visit);
+void visit_delta_problems(const KernelRow& row, Depth depth, const Visit& visit);
 
 // Building blocks of the makers.
 

@@ -174,7 +174,8 @@ Problem qkv_problem(const QkvCase& setup, Values values, bool see_scales) {
                   kNorms[static_cast<size_t>(setup.norm)], setup.rope_dims,
                   setup.interleaved ? " interleaved" : "", setup.scaled ? ", scaled" : "",
                   kv_type_name(setup.type), values_name(values));
-  problem.operands = {input_of("qkv", in.qkv),
+  const int64_t stride_of_rows = width + 5;
+  problem.operands = {strided_input("qkv", in.qkv, width, stride_of_rows),
                       input_of("q weight", in.q_weight),
                       input_of("k weight", in.k_weight),
                       input_of("cos", in.cos),
@@ -187,7 +188,8 @@ Problem qkv_problem(const QkvCase& setup, Values values, bool see_scales) {
     const int64_t part = in_parts ? 3 : std::max<int64_t>(1, setup.num_rows);
     for (int64_t m = 0; m < std::max<int64_t>(1, setup.num_rows); m += part) {
       QkvRowsArgs args{};
-      args.qkv = floats(at[0]) + m * width;
+      args.qkv = floats(at[0]) + m * stride_of_rows;
+      args.qkv_stride = stride_of_rows;
       args.q_out = floats(at[7]) + m * q_width;
       args.num_rows = std::min(part, setup.num_rows - m);
       args.num_heads = setup.num_heads;

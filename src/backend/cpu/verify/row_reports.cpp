@@ -25,6 +25,8 @@ constexpr OpProblems kOps[] = {
     {KernelOp::kAttention, visit_attention_problems},
     {KernelOp::kConv, visit_conv_problems},
     {KernelOp::kScan, visit_scan_problems},
+    {KernelOp::kDeltaInputs, visit_delta_inputs_problems},
+    {KernelOp::kDelta, visit_delta_problems},
 };
 
 // How a problem is run.

@@ -56,6 +56,7 @@ template <typename F>
                                                         typename F::V u) {
   using V = typename F::V;
   if (args.kind == GateKind::kSilu) return F::mul(silu_lanes<F>(g), u);
+  if (args.kind == GateKind::kSigmoid) return F::mul(sigmoid_lanes<F>(g), u);
   if (args.kind == GateKind::kGeluTanh) return F::mul(gelu_lanes<F>(g), u);
   // Of max and min the second operand is what a NaN leaves.
   const V one = F::set(1.0f);

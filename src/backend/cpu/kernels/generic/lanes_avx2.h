@@ -31,6 +31,7 @@ struct Avx2 : WordPairs {
   static constexpr int kBlockRows = 6;
   static constexpr int kAttendRows = 6;
   static constexpr int kAttendVectors = 1;
+  static constexpr int kDeltaVectors = 1;  // panels of state in one pass
   static constexpr int kIntegerRows = 4;  // tile of integer products
   static constexpr int kIntegerPanels = 1;
   static constexpr bool kSaturates = true;  // sums of two 8-bit products

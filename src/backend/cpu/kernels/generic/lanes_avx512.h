@@ -23,6 +23,7 @@ struct Avx512 : WordPairs {
   static constexpr int kBlockRows = 12;
   static constexpr int kAttendRows = 6;
   static constexpr int kAttendVectors = 4;
+  static constexpr int kDeltaVectors = 4;  // panels of state in one pass
   static constexpr int kIntegerRows = 6;  // tile of integer products
   static constexpr int kIntegerPanels = 2;
   static constexpr bool kSaturates = true;  // sums of two 8-bit products

@@ -54,6 +54,31 @@ template <typename F>
 }
 
 template <typename F>
+[[gnu::always_inline]] inline typename F::V sigmoid_lanes(typename F::V x) {
+  const typename F::V one = F::set(1.0f);
+  return F::div(one, F::add(one, exp_lanes<F>(F::sub(F::zero(), x))));
+}
+
+// ln(1 + exp(x)) = max(x, 0) + ln(1 + t), t = exp(-|x|) in (0, 1]: 2 artanh(t / (2 + t)), whose
+// argument is at most 1/3. Relative error below 6e-7.
+template <typename F>
+[[gnu::always_inline]] inline typename F::V softplus_lanes(typename F::V x) {
+  using V = typename F::V;
+  const V t = exp_lanes<F>(F::sub(F::zero(), F::abs(x)));
+  const V s = F::div(t, F::add(F::set(2.0f), t));
+  const V square = F::mul(s, s);
+  V p = F::set(1.0f / 15.0f);
+  p = F::fma(p, square, F::set(1.0f / 13.0f));
+  p = F::fma(p, square, F::set(1.0f / 11.0f));
+  p = F::fma(p, square, F::set(1.0f / 9.0f));
+  p = F::fma(p, square, F::set(1.0f / 7.0f));
+  p = F::fma(p, square, F::set(1.0f / 5.0f));
+  p = F::fma(p, square, F::set(1.0f / 3.0f));
+  p = F::fma(p, square, F::set(1.0f));
+  return F::fma(F::add(s, s), p, F::max(F::zero(), x));
+}
+
+template <typename F>
 [[gnu::always_inline]] inline typename F::V gelu_lanes(typename F::V x) {
   using V = typename F::V;
   const V cube = F::mul(F::mul(x, x), x);

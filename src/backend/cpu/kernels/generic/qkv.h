@@ -146,7 +146,7 @@ void qkv(const QkvRowsArgs& args) {
   F::store(k_head + dims - 16, F::zero());
   F::store(v_head + dims - 16, F::zero());
   for (int64_t m = 0; m < args.num_rows; ++m) {
-    const float* row = args.qkv + m * (q_width + 2 * kv_width);
+    const float* row = args.qkv + m * args.qkv_stride;
     float* q = args.q_out + m * q_width;
     finish_heads<F>(
         args, m, row, args.num_heads, args.q_norm, [&](int h) { return q + h * dim; },

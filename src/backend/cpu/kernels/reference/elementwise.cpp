@@ -23,6 +23,7 @@ void finish(const FinishArgs& args) {
 
 float gate_value(GateKind kind, float x) {
   if (kind == GateKind::kSilu) return x / (1.0f + std::exp(-x));
+  if (kind == GateKind::kSigmoid) return 1.0f / (1.0f + std::exp(-x));
   constexpr float kRootTwoOverPi = 0.7978845608028654f;
   return 0.5f * x * (1.0f + std::tanh(kRootTwoOverPi * (x + 0.044715f * x * x * x)));
 }

@@ -87,7 +87,7 @@ void qkv(const QkvRowsArgs& args) {
   const int64_t q_width = int64_t{args.num_heads} * args.head_dim;
   const int64_t kv_width = int64_t{args.num_kv_heads} * args.head_dim;
   for (int64_t m = 0; m < args.num_rows; ++m) {
-    const float* row = args.qkv + m * (q_width + 2 * kv_width);
+    const float* row = args.qkv + m * args.qkv_stride;
     finish_queries(args, m, row, args.q_out + m * q_width);
     append_kv(args, m, row + q_width, row + q_width + kv_width);
   }
