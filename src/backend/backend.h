@@ -339,6 +339,8 @@ inline int64_t delta_state_width(int64_t key_dim, int64_t value_dim) {
 }
 
 inline constexpr int64_t kMaxExperts = 4096;  // of one weight
+// Inputs of an expert in the room of an op: so many floats for each slot.
+inline constexpr int64_t padded_expert_inputs(int64_t width) { return (width + 255) / 256 * 256; }
 
 enum class RouterScore : uint8_t {
   kSoftmax,        // s = softmax(l) over all experts
@@ -372,8 +374,8 @@ struct RouteArgs {
 };
 
 // Which experts the rows of a batch go to, num_chosen each; written by experts(), for it alone to
-// read and for tests. An expert's rows, in ascending order, have slots [first_slot[e],
-// first_slot[e + 1]); all num_rows * num_chosen slots are taken.
+// read and for tests. One row has no slots. An expert's rows, in ascending order, have slots
+// [first_slot[e], first_slot[e + 1]); all num_rows * num_chosen slots are taken.
 struct Routing {
   int64_t num_rows = 0;
   int64_t num_experts = 0;
@@ -408,8 +410,10 @@ struct ExpertsArgs {
   DevicePtr<const float> down_bias = {};     // [num_experts, N] or null
   DevicePtr<const float> shared = {};        // [M, N] of experts that all rows go to, or null
   DevicePtr<const float> shared_gate = {};   // [K] or null
-  // Room: by slot inputs [slots, K], activations [slots, I] and results [slots, N]; y [M, N];
-  // factors of the shared experts [M].
+  // [num_experts] or null: the rows that each expert has had; this batch's are added.
+  DevicePtr<uint64_t> counts = {};
+  // Room, 64-byte aligned, P = padded_expert_inputs: by slot [slots, P(max(K, I))], [slots, I] and
+  // [slots, P(max(K, N))]; y [M, N]; factors of the shared experts [M].
   DevicePtr<float> slot_inputs;
   DevicePtr<float> slot_activations;
   DevicePtr<float> slot_outputs;

@@ -41,17 +41,19 @@ std::vector<float> whole_floats(size_t count, Random& random) {
 }
 
 GuardedFloats::GuardedFloats(size_t count)
-    : count_(count), storage_(count + 2 * kGuard, std::numeric_limits<float>::quiet_NaN()) {
+    : count_(count), storage_(count + 2 * kGuard + 16, std::numeric_limits<float>::quiet_NaN()) {
+  const auto address = reinterpret_cast<uintptr_t>(storage_.data() + kGuard);
+  start_ = kGuard + (64 - address % 64) % 64 / sizeof(float);
   for (size_t i = 0; i < kGuard; ++i) {
-    storage_[i] = 12345.0f + static_cast<float>(i);
-    storage_[kGuard + count_ + i] = 54321.0f + static_cast<float>(i);
+    storage_[start_ - kGuard + i] = 12345.0f + static_cast<float>(i);
+    storage_[start_ + count_ + i] = 54321.0f + static_cast<float>(i);
   }
 }
 
 bool GuardedFloats::intact() const {
   for (size_t i = 0; i < kGuard; ++i) {
-    if (storage_[i] != 12345.0f + static_cast<float>(i)) return false;
-    if (storage_[kGuard + count_ + i] != 54321.0f + static_cast<float>(i)) return false;
+    if (storage_[start_ - kGuard + i] != 12345.0f + static_cast<float>(i)) return false;
+    if (storage_[start_ + count_ + i] != 54321.0f + static_cast<float>(i)) return false;
   }
   return true;
 }

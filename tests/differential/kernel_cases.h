@@ -33,8 +33,8 @@ std::vector<float> whole_floats(size_t count, Random& random);
 class GuardedFloats {
  public:
   explicit GuardedFloats(size_t count);
-  float* data() { return storage_.data() + kGuard; }
-  std::span<const float> values() const { return {storage_.data() + kGuard, count_}; }
+  float* data() { return storage_.data() + start_; }  // at a 64-byte boundary
+  std::span<const float> values() const { return {storage_.data() + start_, count_}; }
   bool intact() const;
   bool all_finite() const;
 
@@ -42,6 +42,7 @@ class GuardedFloats {
   static constexpr size_t kGuard = 64;
   size_t count_;
   std::vector<float> storage_;
+  size_t start_ = 0;
 };
 
 // Units that this processor can run, by name.

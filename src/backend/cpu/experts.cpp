@@ -4,20 +4,125 @@
 #include <cmath>
 #include <cstring>
 
-#include "backend/cpu/matmul.h"
+#include "backend/cpu/expert_tiles.h"
+#include "backend/cpu/experts_call.h"
 #include "backend/cpu/norm.h"
-#include "backend/cpu/router.h"
 #include "backend/device_access.h"
 #include "base/numeric.h"
 
 namespace headrace::cpu {
+
+// ---- What both schedules use --------------------------------------------------------------------
+
 namespace {
 
-// Room for what a member makes of one row's logits.
-RouterScratch router_scratch(const MemberScratch& scratch) {
-  static_assert(2 * kMaxExperts <= kTileFloats);
-  return {scratch.sums, scratch.sums + kMaxExperts, scratch.up_sums};
+// Of a slot in a place of rows of up to `width` inputs: room for floats or any records.
+constexpr int64_t slot_bytes(int64_t width) {
+  static_assert(activation_record_bytes(ActivationType::kBF16x2) <= kSliceInputs * 4 &&
+                activation_record_bytes(ActivationType::kInt16) <= kSliceInputs * 4);
+  return padded_expert_inputs(width) * int64_t{sizeof(float)};
 }
+
+uint8_t* place_of(DevicePtr<float> room, int64_t width, int64_t slot) {
+  return reinterpret_cast<uint8_t*>(raw(room)) + slot * slot_bytes(width);
+}
+
+}  // namespace
+
+Gating ExpertsCall::gating(int64_t expert) const {
+  const GateForm form = args.clamp.limit > 0
+                            ? GateForm{GateKind::kClampedSwiglu, args.clamp.alpha, args.clamp.limit}
+                            : gate_form(args.activation);
+  return {form, at_or_null(args.gate_up_bias, expert * 2 * inner)};
+}
+
+RowSource ExpertsCall::gate_up_source(int64_t expert, int64_t first_slot) const {
+  uint8_t* places[] = {place_of(args.slot_inputs, std::max(width, inner), first_slot),
+                       place_of(args.slot_outputs, std::max(width, num_outputs), first_slot)};
+  int used = 0;
+  RowSource source{};
+  const CpuWeight& weight = gate_up(expert);
+  if (weight.takes(ActivationType::kF32)) {
+    source.rows = reinterpret_cast<const float*>(places[used++]);
+  }
+  for (const KernelRow* row : {context.kernels.quantise, context.kernels.quantise_dense}) {
+    if (row == nullptr || !weight.takes(row->activation)) continue;
+    source.activations[is_integer(row->activation)] = places[used++];
+  }
+  return source;
+}
+
+RowSource ExpertsCall::down_source(int64_t /*expert*/, int64_t first_slot) const {
+  uint8_t* records = place_of(args.slot_inputs, std::max(width, inner), first_slot);
+  return {raw(args.slot_activations) + first_slot * inner, {records, records}};
+}
+
+void quantise_activations(const ExpertsCall& call, int64_t expert, int64_t first_slot, int64_t slot,
+                          int64_t num_rows, const MemberScratch& scratch) {
+  const Input input(call.args.slot_activations + first_slot * call.inner);
+  const LinearCall linear{call.down(expert), input, num_rows, nullptr};
+  InputRows(call.context, linear)
+      .quantise_row(raw(call.args.slot_activations) + slot * call.inner, slot - first_slot,
+                    call.down_source(expert, first_slot), scratch);
+}
+
+bool quantises_activations(const ExpertsCall& call) {
+  const Input input(call.args.slot_activations);
+  const LinearCall linear{static_cast<const CpuWeight&>(*call.args.down), input, 1, nullptr};
+  return !InputRows(call.context, linear).kernels().empty();
+}
+
+RouterScratch router_scratch(const MemberScratch& scratch) {
+  static_assert(5 * kMaxExperts <= kAttentionScratchFloats);
+  float* next = scratch.attention;
+  return {next, next + kMaxExperts, next + 2 * kMaxExperts,
+          reinterpret_cast<double*>(next + 3 * kMaxExperts)};
+}
+
+float shared_factor(const ExpertsArgs& args, const float* n) {
+  if (!args.shared_gate) return 1.0f;
+  const float* gate = raw(args.shared_gate);
+  double sum = 0;
+  for (int64_t i = 0; i < args.gate_up->num_inputs(); ++i) sum += double{gate[i]} * double{n[i]};
+  return static_cast<float>(1 / (1 + std::exp(-sum)));
+}
+
+void add_weighted(float weight, const float* x, int64_t count, float* y) {
+  for (int64_t i = 0; i < count; ++i) y[i] += weight * x[i];
+}
+
+void count_rows(const ExpertsArgs& args) {
+  if (!args.counts) return;
+  const int32_t* experts = raw(args.routing.experts);
+  const int64_t num_slots = args.routing.num_rows * args.routing.num_chosen;
+  for (int64_t i = 0; i < num_slots; ++i) ++raw(args.counts)[experts[i]];
+}
+
+void finish_rows(const ExpertsCall& call, int64_t first, int64_t end) {
+  const Epilogue& epilogue = call.args.epilogue;
+  const int64_t offset = first * call.num_outputs;
+  const float* y = raw(call.args.mixed) + offset;
+  float* out = raw(call.args.out) + offset;
+  if (epilogue.post_norm.weight) {
+    NormRowsArgs rows = norm_rows(epilogue.post_norm, y, out, call.num_outputs);
+    rows.residual = at_or_null(epilogue.residual, offset);
+    rows.num_rows = end - first;
+    rows.scale = epilogue.scale;
+    return call.context.kernels.norm->function.norm(rows);
+  }
+  FinishArgs sums{};
+  sums.sums = y;
+  sums.sums_stride = sums.out_stride = sums.num_outputs = call.num_outputs;
+  sums.residual = at_or_null(epilogue.residual, offset);
+  sums.out = out;
+  sums.num_rows = end - first;
+  sums.scale = epilogue.scale;
+  call.context.kernels.finish->function.finish(sums);
+}
+
+// ---- A batch ------------------------------------------------------------------------------------
+
+namespace {
 
 // Slots by expert, in each by row.
 void place(const Routing& routing) {
@@ -37,156 +142,194 @@ void place(const Routing& routing) {
   next[0] = 0;
 }
 
-// What an op of experts knows of its rows.
-struct ExpertsCall {
-  const CpuContext& context;
-  const ExpertsArgs& args;
-  int64_t num_rows = args.routing.num_rows;
-  int64_t num_slots = num_rows * args.routing.num_chosen;
-  int64_t width = args.gate_up->num_inputs();      // K
-  int64_t inner = args.down->num_inputs();         // I
-  int64_t num_outputs = args.down->num_outputs();  // N
-
-  const float* input_rows() const {
-    return args.input.norm.weight ? raw(args.input.normed) : raw(args.input.x);
+// The phases of an op: rows are normed, quantised and routed; slots take what their experts read;
+// gate and up; activations are quantised; down; rows are summed. Slots and tiles are known when the
+// rows are routed.
+class BatchOfExperts {
+ public:
+  explicit BatchOfExperts(const ExpertsCall& call)
+      : call_(call),
+        args_(call.args),
+        linear_{static_cast<const CpuWeight&>(*args_.gate_up), args_.input, call.num_rows, nullptr},
+        input_(call.context, linear_),
+        gate_up_tiles_(*args_.gate_up, call.context.workspace.expert_items(0)),
+        down_tiles_(*args_.down, call.context.workspace.expert_items(1)) {
+    const int64_t items = kItemsPerMember * call.context.team.num_threads();
+    rows_per_item_ = std::clamp<int64_t>(call.num_rows / items, 1, kRowsPerItem);
+    num_slots_ = call.num_rows * call.num_chosen;
   }
-};
 
-// sigmoid(gate . x), the products summed in order.
-float shared_factor(const float* gate, const float* x, int64_t width) {
-  double sum = 0;
-  for (int64_t i = 0; i < width; ++i) sum += double{gate[i]} * double{x[i]};
-  return static_cast<float>(1 / (1 + std::exp(-sum)));
-}
-
-// Norms a row, routes it and weighs its shared experts.
-void prepare_row(const ExpertsCall& call, int64_t row, const MemberScratch& scratch) {
-  const ExpertsArgs& args = call.args;
-  if (args.input.norm.weight) {
-    call.context.kernels.norm->function.norm(
-        norm_rows(args.input.norm, raw(args.input.x) + row * call.width,
-                  raw(args.input.normed) + row * call.width, call.width));
+  void run() {
+    const auto each_row = [this](const auto& visit) {
+      return [this, &visit](int64_t item, int member) { rows_of(item, member, visit); };
+    };
+    const auto prepare = [this](int64_t row, int member) { prepare_row(row, member); };
+    const auto mix = [this](int64_t row, int /*member*/) { mix_row(row); };
+    const int64_t num_quantised = quantises_activations(call_) ? num_slot_items() : 0;
+    call_.context.team.run(
+        Phase{num_row_items(), each_row(prepare)},
+        CountedPhase{[this] { return place_slots(); },
+                     [this](int64_t item, int member) { gather(item, member); }},
+        CountedPhase{[this] { return plan(gate_up_tiles_); },
+                     [this](int64_t item, int member) { run_gate_up(item, member); }},
+        Phase{num_quantised, [this](int64_t item, int member) { quantise(item, member); }},
+        CountedPhase{[this] { return plan(down_tiles_); },
+                     [this](int64_t item, int member) { run_down(item, member); }},
+        Phase{num_row_items(), each_row(mix)});
+    if (args_.epilogue.reduction == nullptr) return;
+    args_.epilogue.reduction->reduce(args_.mixed, call_.num_rows, call_.num_outputs);
+    const auto finish = [this](int64_t row, int /*member*/) { finish_rows(call_, row, row + 1); };
+    call_.context.team.run(num_row_items(), each_row(finish));
   }
-  choose_experts(args.route, args.routing, row, router_scratch(scratch));
-  if (!args.shared) return;
-  raw(args.shared_factors)[row] =
-      args.shared_gate
-          ? shared_factor(raw(args.shared_gate), call.input_rows() + row * call.width, call.width)
-          : 1.0f;
-}
 
-void gather_slot(const ExpertsCall& call, int64_t slot) {
-  std::memcpy(raw(call.args.slot_inputs) + slot * call.width,
-              call.input_rows() + raw(call.args.routing.rows)[slot] * call.width,
-              static_cast<size_t>(call.width) * sizeof(float));
-}
+ private:
+  int64_t num_row_items() const { return divide_up(call_.num_rows, rows_per_item_); }
+  int64_t num_slot_items() const { return divide_up(num_slots_, kRowsPerItem); }
+  const MemberScratch& scratch(int member) const { return call_.context.workspace.member(member); }
+  const int32_t* first_slots() const { return raw(args_.routing.first_slot); }
 
-GateForm form_of(const ExpertsArgs& args) {
-  if (args.clamp.limit > 0) {
-    return {GateKind::kClampedSwiglu, args.clamp.alpha, args.clamp.limit};
+  template <typename Visit>
+  void rows_of(int64_t item, int member, const Visit& visit) const {
+    const int64_t end = std::min((item + 1) * rows_per_item_, call_.num_rows);
+    for (int64_t row = item * rows_per_item_; row < end; ++row) visit(row, member);
   }
-  return gate_form(args.activation);
-}
+  // visit(expert, first slot of it, slot) for the slots of an item.
+  template <typename Visit>
+  void slots_of(int64_t item, const Visit& visit) const {
+    const int32_t* first = first_slots();
+    const int64_t begin = item * kRowsPerItem, end = std::min(begin + kRowsPerItem, num_slots_);
+    const int32_t* next = std::upper_bound(first, first + args_.routing.num_experts, begin);
+    for (int64_t slot = begin; slot < end; ++slot) {
+      while (*next <= slot) ++next;
+      visit(next - first - 1, *(next - 1), slot);
+    }
+  }
 
-// The experts' parts of the results, each over its slots.
-void run_chosen(const ExpertsCall& call) {
-  const ExpertsArgs& args = call.args;
-  const int32_t* first_slot = raw(args.routing.first_slot);
-  for (int64_t e = 0; e < args.routing.num_experts; ++e) {
-    const int64_t first = first_slot[e], count = first_slot[e + 1] - first;
-    if (count == 0) continue;
-    const auto& gate_up = static_cast<const CpuWeight&>(args.gate_up->expert(e));
-    const auto& down = static_cast<const CpuWeight&>(args.down->expert(e));
-    const DevicePtr<float> activations = args.slot_activations + first * call.inner;
-    run_gated_linear(
-        call.context,
-        {gate_up, Input(args.slot_inputs + first * call.width), count, raw(activations)},
-        form_of(args), at_or_null(args.gate_up_bias, e * 2 * call.inner));
+  const float* normed_row(int64_t row) const {
+    return (args_.input.norm.weight ? raw(args_.input.normed) : raw(args_.input.x)) +
+           row * call_.width;
+  }
+
+  void prepare_row(int64_t row, int member) const {
+    if (args_.input.norm.weight) {
+      call_.context.kernels.norm->function.norm(
+          norm_rows(args_.input.norm, raw(args_.input.x) + row * call_.width,
+                    raw(args_.input.normed) + row * call_.width, call_.width));
+    }
+    const Routing& routing = args_.routing;
+    choose_experts(
+        args_.route, raw(args_.route.logits) + row * routing.num_experts,
+        {routing.num_experts, call_.num_chosen, raw(routing.experts) + row * call_.num_chosen,
+         raw(routing.weights) + row * call_.num_chosen},
+        router_scratch(scratch(member)));
+    if (args_.shared) raw(args_.shared_factors)[row] = shared_factor(args_, normed_row(row));
+    input_.quantise_row(normed_row(row), row, input_.all(), scratch(member));
+  }
+
+  int64_t place_slots() {
+    place(args_.routing);
+    count_rows(args_);
+    return num_slot_items();
+  }
+  int64_t plan(ExpertTiles& tiles) {
+    return tiles.plan(first_slots(), call_.context.team.num_threads());
+  }
+  int64_t rows_of_expert(int64_t expert) const {
+    return first_slots()[expert + 1] - first_slots()[expert];
+  }
+
+  void gather(int64_t item, int member) const {
+    slots_of(item, [&](int64_t expert, int64_t first, int64_t slot) {
+      gather_slot(expert, first, slot, scratch(member));
+    });
+  }
+  void gather_slot(int64_t expert, int64_t first, int64_t slot,
+                   const MemberScratch& scratch) const {
+    const CpuWeight& weight = call_.gate_up(expert);
+    const int64_t row = raw(args_.routing.rows)[slot], index = slot - first;
+    const RowSource source = call_.gate_up_source(expert, first);
+    if (weight.takes(ActivationType::kF32)) {
+      std::memcpy(const_cast<float*>(source.rows) + index * call_.width, normed_row(row),
+                  static_cast<size_t>(call_.width) * sizeof(float));
+    }
+    const Input input(on_device(normed_row(0)));
+    const LinearCall linear{weight, input, rows_of_expert(expert), nullptr};
+    const InputRows records(call_.context, linear);
+    if (!weight.input_order().empty()) {
+      return records.quantise_row(normed_row(row), index, source, scratch);
+    }
+    for (const KernelRow* kernel : records.kernels()) {
+      copy_records(kernel->activation, row, linear.num_rows, index, source);
+    }
+  }
+  // The records of a row, a slice apart by the rows of the batch, to those of an expert.
+  void copy_records(ActivationType type, int64_t row, int64_t num_rows, int64_t index,
+                    const RowSource& to) const {
+    const int64_t record = activation_record_bytes(type);
+    const uint8_t* from = input_.all().activations[is_integer(type)];
+    uint8_t* out = to.activations[is_integer(type)];
+    for (int64_t slice = 0; slice < divide_up(call_.width, kSliceInputs); ++slice) {
+      std::memcpy(out + (slice * num_rows + index) * record,
+                  from + (slice * call_.num_rows + row) * record, static_cast<size_t>(record));
+    }
+  }
+
+  void run_gate_up(int64_t item, int member) const {
+    const auto [expert, tile] = gate_up_tiles_.at(item);
+    const int64_t first = first_slots()[expert];
+    const LinearCall linear{call_.gate_up(expert), args_.input, rows_of_expert(expert),
+                            raw(args_.slot_activations) + first * call_.inner};
+    compute_gated(call_.context, linear, call_.gate_up_source(expert, first), tile,
+                  call_.gating(expert), scratch(member));
+  }
+  void quantise(int64_t item, int member) const {
+    slots_of(item, [&](int64_t expert, int64_t first, int64_t slot) {
+      quantise_activations(call_, expert, first, slot, rows_of_expert(expert), scratch(member));
+    });
+  }
+  void run_down(int64_t item, int member) const {
+    const auto [expert, tile] = down_tiles_.at(item);
+    const int64_t first = first_slots()[expert];
+    const LinearCall linear{call_.down(expert), args_.input, rows_of_expert(expert),
+                            raw(args_.slot_outputs) + first * call_.num_outputs};
     Epilogue epilogue;
-    if (args.down_bias) epilogue.bias = args.down_bias + e * call.num_outputs;
-    run_linear(call.context,
-               {down, Input(activations), count, raw(args.slot_outputs) + first * call.num_outputs},
-               epilogue);
+    if (args_.down_bias) epilogue.bias = args_.down_bias + expert * call_.num_outputs;
+    compute_sums(linear, call_.down_source(expert, first), tile, scratch(member));
+    finish_tile(call_.context, linear, tile, epilogue, scratch(member).sums);
   }
-}
 
-// y[m] in the order of the row's choices.
-void mix(const ExpertsCall& call, int64_t row, float* y) {
-  const Routing& routing = call.args.routing;
-  const int64_t width = call.num_outputs;
-  const int32_t* slots = raw(routing.slots) + row * routing.num_chosen;
-  const float* weights = raw(routing.weights) + row * routing.num_chosen;
-  std::fill_n(y, width, 0.0f);
-  for (int64_t j = 0; j < routing.num_chosen; ++j) {
-    const float* result = raw(call.args.slot_outputs) + slots[j] * width;
-    for (int64_t i = 0; i < width; ++i) y[i] += weights[j] * result[i];
+  // y in the order of the row's choices.
+  void mix_row(int64_t row) const {
+    const int32_t* slots = raw(args_.routing.slots) + row * call_.num_chosen;
+    const float* weights = raw(args_.routing.weights) + row * call_.num_chosen;
+    float* y = raw(args_.mixed) + row * call_.num_outputs;
+    std::fill_n(y, call_.num_outputs, 0.0f);
+    for (int64_t j = 0; j < call_.num_chosen; ++j) {
+      add_weighted(weights[j], raw(args_.slot_outputs) + slots[j] * call_.num_outputs,
+                   call_.num_outputs, y);
+    }
+    if (args_.shared) {
+      add_weighted(raw(args_.shared_factors)[row], raw(args_.shared) + row * call_.num_outputs,
+                   call_.num_outputs, y);
+    }
+    if (args_.epilogue.reduction == nullptr) finish_rows(call_, row, row + 1);
   }
-  if (!call.args.shared) return;
-  const float factor = raw(call.args.shared_factors)[row];
-  const float* shared = raw(call.args.shared) + row * width;
-  for (int64_t i = 0; i < width; ++i) y[i] += factor * shared[i];
-}
 
-// out = residual + scale * post_norm(y)
-void finish(const CpuContext& context, const ExpertsArgs& args, int64_t row, const float* y) {
-  const int64_t width = args.down->num_outputs();
-  const Epilogue& epilogue = args.epilogue;
-  const float* residual = epilogue.residual ? raw(epilogue.residual) + row * width : nullptr;
-  if (epilogue.post_norm.weight) {
-    NormRowsArgs rows{};
-    rows.x = y;
-    rows.weight = raw(epilogue.post_norm.weight);
-    rows.residual = residual;
-    rows.out = raw(args.out) + row * width;
-    rows.num_rows = 1;
-    rows.width = width;
-    rows.eps = epilogue.post_norm.eps;
-    rows.scale = epilogue.scale;
-    rows.subtract_mean = epilogue.post_norm.kind == NormKind::kLayer;
-    return context.kernels.norm->function.norm(rows);
-  }
-  FinishArgs sums{};
-  sums.sums = y;
-  sums.sums_stride = sums.out_stride = sums.num_outputs = width;
-  sums.residual = residual;
-  sums.out = raw(args.out) + row * width;
-  sums.num_rows = 1;
-  sums.scale = epilogue.scale;
-  context.kernels.finish->function.finish(sums);
-}
+  const ExpertsCall& call_;
+  const ExpertsArgs& args_;
+  const LinearCall linear_;
+  const InputRows input_;
+  ExpertTiles gate_up_tiles_, down_tiles_;
+  int64_t rows_per_item_, num_slots_;
+};
 
 }  // namespace
 
 void run_experts(const CpuContext& context, const ExpertsArgs& args) {
+  if (args.routing.num_rows == 0) return;
   const ExpertsCall call{context, args};
-  const RowItems rows(call.num_rows), slots(call.num_slots);
-  const auto each = [](const RowItems& items, int64_t item, const auto& visit) {
-    for (int64_t i = items.first(item); i < items.end(item); ++i) visit(i);
-  };
-  context.team.run(Phase{rows.num_items(),
-                         [&](int64_t item, int member) {
-                           const MemberScratch& scratch = context.workspace.member(member);
-                           each(rows, item, [&](int64_t row) { prepare_row(call, row, scratch); });
-                         }},
-                   Phase{1, [&](int64_t, int) { place(args.routing); }},
-                   Phase{slots.num_items(), [&](int64_t item, int) {
-                           each(slots, item, [&](int64_t slot) { gather_slot(call, slot); });
-                         }});
-  run_chosen(call);
-  float* y = raw(args.mixed);
-  const auto mix_rows = [&](int64_t item, int) {
-    each(rows, item, [&](int64_t row) { mix(call, row, y + row * call.num_outputs); });
-  };
-  const auto finish_rows = [&](int64_t item, int) {
-    each(rows, item, [&](int64_t row) { finish(context, args, row, y + row * call.num_outputs); });
-  };
-  if (args.epilogue.reduction == nullptr) {
-    return context.team.run(Phase{rows.num_items(), mix_rows},
-                            Phase{rows.num_items(), finish_rows});
-  }
-  context.team.run(rows.num_items(), mix_rows);
-  args.epilogue.reduction->reduce(args.mixed, call.num_rows, call.num_outputs);
-  context.team.run(rows.num_items(), finish_rows);
+  if (call.num_rows == 1) return run_experts_row(call);
+  BatchOfExperts(call).run();
 }
 
 }  // namespace headrace::cpu

@@ -3,30 +3,13 @@
 #include <algorithm>
 
 #include "backend/cpu/attention.h"
+#include "backend/cpu/linear_tiles.h"
 #include "backend/cpu/norm.h"
 #include "backend/device_access.h"
 #include "base/numeric.h"
 
 namespace headrace::cpu {
 namespace {
-
-constexpr int64_t kInputsPerItem = 8192;  // normed and quantised by one item, about
-constexpr int64_t kItemsPerMember = 4;    // a slow item does not hold up the op
-constexpr int64_t kMinTilePanels = 4;     // fewer do not fill the kernels' registers
-constexpr int64_t kMinTileRows = 24;      // fewer do not repay unpacking the weight
-constexpr int64_t kRowQuantum = 24;       // rows of a tile, but for the last: whole kernel tiles
-constexpr double kMaxItemNs = 50'000;     // so short is a wait for a member off its core
-constexpr double kWeightBytesPerNs = 20;  // what one thread reads, about
-constexpr double kMultiplicationsPerNs = 250;  // and multiplies
-
-// Sums of a group of panels for a block of rows.
-struct Tile2D {
-  const Segment* segment;
-  int64_t first_row;
-  int64_t num_rows;
-  int64_t first_panel;
-  int64_t num_panels;
-};
 
 // How a linear layer is cut into tiles: blocks of rows, in each the panels segment by segment.
 // Sums of a tile fit a member's scratch.
@@ -82,131 +65,7 @@ class Tiles {
   int64_t panels_ = 0;  // of a tile
   int64_t groups_ = 0;  // tiles of a block of rows
 };
-static_assert(kMaxTileRows % kRowQuantum == 0 && kMinTileRows % kRowQuantum == 0);
-static_assert(kTileFloats / (kMaxTileRows * kPanel) >= kMinTilePanels);
-
-int64_t slice_stride(const LinearCall& call, ActivationType type) {
-  return call.num_rows * activation_record_bytes(type);
-}
-
-// What the kernels of a call multiply.
-struct RowSource {
-  const float* rows;        // of float kernels
-  uint8_t* activations[2];  // by is_integer()
-};
-
-// The rows of the input, normed and quantised where the weight wants them so: as the first phase of
-// an op, or a single row by each member for itself. A normed row that no kernel reads as floats
-// stays in the member's scratch.
-class InputRows {
- public:
-  InputRows(const CpuContext& context, const LinearCall& call)
-      : context_(context),
-        call_(call),
-        width_(call.weight.num_inputs()),
-        rows_per_item_(std::clamp<int64_t>(kInputsPerItem / width_, 1, kRowsPerItem)),
-        norms_(static_cast<bool>(call.input.norm.weight)) {
-    for (const KernelRow* row : {context.kernels.quantise, context.kernels.quantise_dense}) {
-      if (row != nullptr && call.weight.takes(row->activation)) kernels_[num_kernels_++] = row;
-    }
-    const bool in_scratch = !call.weight.takes(ActivationType::kF32) && width_ <= kTileFloats;
-    if (norms_ && !in_scratch) normed_ = raw(call.input.normed);
-  }
-
-  int64_t num_items() const {
-    if (num_kernels_ == 0 && !norms_) return 0;
-    return divide_up(call_.num_rows, rows_per_item_);
-  }
-  void operator()(int64_t item, int member) const {
-    const int64_t first = item * rows_per_item_;
-    const int64_t end = std::min(first + rows_per_item_, call_.num_rows);
-    const MemberScratch& scratch = context_.workspace.member(member);
-    for (int64_t row = first; row < end; ++row) {
-      prepare(row, normed_ == nullptr ? scratch.sums : normed_ + row * width_, all(), scratch);
-    }
-  }
-  // What the items make.
-  RowSource all() const {
-    const CpuWorkspace& workspace = context_.workspace;
-    return {normed_ == nullptr ? raw(call_.input.x) : normed_,
-            {workspace.activations(ActivationType::kBF16),
-             workspace.activations(ActivationType::kInt16)}};
-  }
-  // The only row, made for `member`.
-  RowSource of_member(int member) const {
-    const MemberScratch& scratch = context_.workspace.member(member);
-    const RowSource source{norms_ ? scratch.normed : raw(call_.input.x),
-                           {scratch.activations[0], scratch.activations[1]}};
-    prepare(0, scratch.normed, source, scratch);
-    return source;
-  }
-
- private:
-  void prepare(int64_t row, float* normed, const RowSource& to,
-               const MemberScratch& scratch) const {
-    const float* x = raw(call_.input.x) + row * width_;
-    if (norms_) {
-      context_.kernels.norm->function.norm(norm_rows(call_.input.norm, x, normed, width_));
-      x = normed;
-    }
-    for (int i = 0; i < num_kernels_; ++i) {
-      const ActivationType type = kernels_[i]->activation;
-      quantise(*kernels_[i], x,
-               to.activations[is_integer(type)] + row * activation_record_bytes(type),
-               scratch.matmul);
-    }
-  }
-
-  // Integers in the order of the weight's inputs, a piece at a time where that is another.
-  void quantise(const KernelRow& kernel, const float* x, uint8_t* out, float* piece) const {
-    const int64_t stride = slice_stride(call_, kernel.activation);
-    const std::span<const int32_t> order = call_.weight.input_order();
-    if (order.empty() || !is_integer(kernel.activation)) {
-      return kernel.function.quantise({x, 1, width_, out, stride});
-    }
-    constexpr int64_t kPiece = kMatmulScratchFloats;
-    static_assert(kPiece % kSliceInputs == 0);
-    for (int64_t first = 0; first < width_; first += kPiece) {
-      const int64_t count = std::min(kPiece, width_ - first);
-      for (int64_t i = 0; i < count; ++i) piece[i] = x[order[static_cast<size_t>(first + i)]];
-      kernel.function.quantise({piece, 1, count, out + first / kSliceInputs * stride, stride});
-    }
-  }
-
-  const CpuContext& context_;
-  const LinearCall& call_;
-  int64_t width_;
-  int64_t rows_per_item_;
-  bool norms_;
-  const KernelRow* kernels_[2] = {};  // that quantise
-  int num_kernels_ = 0;
-  float* normed_ = nullptr;  // where normed rows of the items are kept, if they are
-};
-
-void compute_sums(const LinearCall& call, const RowSource& source, const Tile2D& tile,
-                  const MemberScratch& scratch) {
-  const Segment& segment = *tile.segment;
-  const ActivationType type = segment.matmul.activation();
-  MatmulArgs args{};
-  args.weight = segment.data;
-  args.panel_bytes = segment.panel_bytes;
-  args.num_inputs = call.weight.num_inputs();
-  if (type == ActivationType::kF32) {
-    args.x = source.rows + tile.first_row * args.num_inputs;
-    args.x_stride = args.num_inputs;
-  } else {
-    args.x = source.activations[is_integer(type)] + tile.first_row * activation_record_bytes(type);
-    args.x_stride = slice_stride(call, type);
-  }
-  args.num_rows = tile.num_rows;
-  args.first_panel = tile.first_panel;
-  args.num_panels = tile.num_panels;
-  args.sums = scratch.sums;
-  args.sums_stride = tile.num_panels * kPanel;
-  args.scratch = scratch.matmul;
-  // By the rows of the whole call, so that a last short block of rows changes nothing.
-  segment.matmul.for_rows(call.num_rows).function.matmul(args);
-}
+static_assert(kMinTileRows % kRowQuantum == 0);
 
 int64_t outputs_of(const Tile2D& tile) {
   return std::min(tile.num_panels * kPanel, tile.segment->num_outputs - tile.first_panel * kPanel);
@@ -215,6 +74,8 @@ int64_t outputs_of(const Tile2D& tile) {
 int64_t column_of(const Tile2D& tile) {
   return tile.segment->first_output + tile.first_panel * kPanel;
 }
+
+}  // namespace
 
 void finish_tile(const CpuContext& context, const LinearCall& call, const Tile2D& tile,
                  const Epilogue& epilogue, const float* sums) {
@@ -235,6 +96,8 @@ void finish_tile(const CpuContext& context, const LinearCall& call, const Tile2D
   context.kernels.finish->function.finish(args);
 }
 
+namespace {
+
 void gate_tile(const CpuContext& context, const LinearCall& call, const Tile2D& tile,
                const GateForm& form, const float* bias, const MemberScratch& scratch) {
   const int64_t width = call.weight.num_outputs() / 2;
@@ -254,6 +117,21 @@ void gate_tile(const CpuContext& context, const LinearCall& call, const Tile2D& 
   args.limit = form.limit;
   context.kernels.gate->function.gate(args);
 }
+
+}  // namespace
+
+void compute_gated(const CpuContext& context, const LinearCall& call, const RowSource& source,
+                   const Tile2D& gate, const Gating& gating, const MemberScratch& scratch) {
+  Tile2D up = gate;
+  up.segment = &call.weight.segments()[1];
+  compute_sums(call, source, gate, scratch);
+  MemberScratch up_scratch = scratch;
+  up_scratch.sums = scratch.up_sums;
+  compute_sums(call, source, up, up_scratch);
+  gate_tile(context, call, gate, gating.form, gating.bias, scratch);
+}
+
+namespace {
 
 // Rows of the tile that are not written: their values stay in the sums and are compared there.
 void compare_tile(const CpuContext& context, const Tile2D& tile, const HeadArgs& head,
@@ -283,15 +161,6 @@ void head_tile(const CpuContext& context, const LinearCall& call, const Tile2D& 
   if (written.num_rows > 0) finish_tile(context, call, written, epilogue, sums);
   if (compared.num_rows == 0) return;
   compare_tile(context, compared, head, sums + written.num_rows * tile.num_panels * kPanel);
-}
-
-// The first lines of a tile's weights come while its input is made.
-void prefetch_start(const Tile2D& tile) {
-  constexpr int64_t kMostBytes = 4096;
-  const auto stride = static_cast<int64_t>(tile.segment->panel_bytes);
-  const uint8_t* start = tile.segment->data + tile.first_panel * stride;
-  const int64_t num_bytes = std::min(tile.num_panels * stride, kMostBytes);
-  for (int64_t i = 0; i < num_bytes; i += 64) __builtin_prefetch(start + i);
 }
 
 // visit(tile) for each segment's part of a piece, one row.
@@ -459,13 +328,7 @@ void run_gated_linear(const CpuContext& context, const LinearCall& call, const G
   run_tiles(
       context, call, call.weight.segments().first(1),
       [&](const Tile2D& gate, const RowSource& source, const MemberScratch& scratch) {
-        Tile2D up = gate;
-        up.segment = &call.weight.segments()[1];
-        compute_sums(call, source, gate, scratch);
-        MemberScratch up_scratch = scratch;
-        up_scratch.sums = scratch.up_sums;
-        compute_sums(call, source, up, up_scratch);
-        gate_tile(context, call, gate, form, bias, scratch);
+        compute_gated(context, call, source, gate, {form, bias}, scratch);
       },
       Phase{0, kNothing});
 }

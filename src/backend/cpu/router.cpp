@@ -14,15 +14,15 @@ constexpr float kOut = -std::numeric_limits<float>::infinity();  // of what cann
 
 using Values = std::span<float>;
 
-void softmax(std::span<const float> logits, float* out) {
+void softmax(std::span<const float> logits, float* out, double* powers) {
   const double top = *std::max_element(logits.begin(), logits.end());
   double sum = 0;
-  for (const float logit : logits) sum += std::exp(logit - top);
-  for (const float logit : logits) *out++ = static_cast<float>(std::exp(logit - top) / sum);
+  for (size_t i = 0; i < logits.size(); ++i) sum += powers[i] = std::exp(logits[i] - top);
+  for (size_t i = 0; i < logits.size(); ++i) out[i] = static_cast<float>(powers[i] / sum);
 }
 
-void score(RouterScore kind, std::span<const float> logits, Values scores) {
-  if (kind == RouterScore::kSoftmax) return softmax(logits, scores.data());
+void score(RouterScore kind, std::span<const float> logits, Values scores, double* powers) {
+  if (kind == RouterScore::kSoftmax) return softmax(logits, scores.data(), powers);
   if (kind == RouterScore::kSoftmaxChosen) {
     std::copy(logits.begin(), logits.end(), scores.begin());
     return;
@@ -79,9 +79,11 @@ void keep_groups(const Router& router, Values scores, Values selection, Values g
 }
 
 // Weights of the chosen from their scores.
-void weigh(const RouteArgs& args, std::span<const int32_t> experts, Values weights) {
+void weigh(const RouteArgs& args, const int32_t* experts, Values weights, double* powers) {
   const Router& router = args.router;
-  if (router.score == RouterScore::kSoftmaxChosen) softmax(weights, weights.data());
+  if (router.score == RouterScore::kSoftmaxChosen) {
+    softmax(weights, weights.data(), powers);
+  }
   float sum = 0;
   for (const float weight : weights) sum += weight;
   for (size_t j = 0; j < weights.size(); ++j) {
@@ -93,26 +95,24 @@ void weigh(const RouteArgs& args, std::span<const int32_t> experts, Values weigh
 
 }  // namespace
 
-void choose_experts(const RouteArgs& args, const Routing& routing, int64_t row,
+void choose_experts(const RouteArgs& args, const float* logits, const Choice& choice,
                     const RouterScratch& scratch) {
-  const auto count = static_cast<size_t>(routing.num_experts);
+  const auto count = static_cast<size_t>(choice.num_experts);
   const Values scores(scratch.scores, count), selection(scratch.selection, count);
-  score(args.router.score, {raw(args.logits) + row * routing.num_experts, count}, scores);
+  score(args.router.score, {logits, count}, scores, scratch.powers);
   for (size_t e = 0; e < count; ++e) {
     selection[e] = args.selection_bias ? scores[e] + raw(args.selection_bias)[e] : scores[e];
   }
   order_numbers(selection);
   const auto num_groups = static_cast<size_t>(args.router.num_groups);
   if (num_groups > 1) keep_groups(args.router, scores, selection, {scratch.groups, num_groups});
-  const auto num_chosen = static_cast<size_t>(routing.num_chosen);
-  const std::span experts(raw(routing.experts) + row * routing.num_chosen, num_chosen);
-  const Values weights(raw(routing.weights) + row * routing.num_chosen, num_chosen);
-  for (size_t j = 0; j < num_chosen; ++j) {
+  const Values weights(choice.weights, static_cast<size_t>(choice.num_chosen));
+  for (size_t j = 0; j < weights.size(); ++j) {
     const size_t best = take_best(selection);
-    experts[j] = static_cast<int32_t>(best);
+    choice.experts[j] = static_cast<int32_t>(best);
     weights[j] = scores[best];
   }
-  weigh(args, experts, weights);
+  weigh(args, choice.experts, weights, scratch.powers);
 }
 
 }  // namespace headrace::cpu

@@ -11,15 +11,24 @@
 
 namespace headrace::cpu {
 
-// Of one member; each has room for num_experts floats.
+// Of one member; each has room for num_experts numbers.
 struct RouterScratch {
   float* scores;     // weights come from these
   float* selection;  // what chooses
   float* groups;
+  double* powers;
 };
 
-// Writes the num_chosen experts of a row, best first, and their weights.
-void choose_experts(const RouteArgs& args, const Routing& routing, int64_t row,
+// A row's experts, best first, and their weights: [num_chosen], written.
+struct Choice {
+  int64_t num_experts;
+  int64_t num_chosen;
+  int32_t* experts;
+  float* weights;
+};
+
+// logits [num_experts] of the row; args.logits is not read.
+void choose_experts(const RouteArgs& args, const float* logits, const Choice& choice,
                     const RouterScratch& scratch);
 
 }  // namespace headrace::cpu

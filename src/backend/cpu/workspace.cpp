@@ -30,7 +30,10 @@ Result<CpuWorkspace> CpuWorkspace::create(int num_members) {
   workspace.partial_memory_ =
       TRY(Buffer::allocate(std::max(kMinPartialBytes, members * kPartialBytesPerMember)));
   workspace.partials_ = workspace.partial_memory_.as<float>();
-  workspace.shares_ = std::make_unique<PanelShares>(num_members);
+  for (auto& shares : workspace.shares_) shares = std::make_unique<PanelShares>(num_members);
+  workspace.expert_memory_ =
+      TRY(Buffer::allocate(2 * static_cast<size_t>(kMaxExperts + 1) * sizeof(int32_t)));
+  workspace.expert_items_ = workspace.expert_memory_.as<int32_t>();
   return workspace;
 }
 

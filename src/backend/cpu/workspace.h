@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "backend/backend.h"
 #include "backend/cpu/kernels/kernels.h"
 #include "backend/cpu/panel_shares.h"
 #include "base/buffer.h"
@@ -31,7 +32,13 @@ class CpuWorkspace {
   const MemberScratch& member(int index) const { return members_[static_cast<size_t>(index)]; }
   // Partial results of the attention that runs (step_plan.h).
   std::span<float> attention_partials() const { return partials_; }
-  PanelShares& shares() const { return *shares_; }
+  PanelShares& shares() const { return *shares_[0]; }
+  PanelShares& second_shares() const { return *shares_[1]; }  // of an op of two products
+  // kMaxExperts + 1 numbers of an op of experts, for either product.
+  std::span<int32_t> expert_items(int product) const {
+    constexpr size_t kCount = kMaxExperts + 1;
+    return expert_items_.subspan(static_cast<size_t>(product) * kCount, kCount);
+  }
 
   // Quantised activations of one linear layer, shared by the members (layout: kernels.h): one place
   // for integers, one for bf16. Grows, never shrinks.
@@ -49,7 +56,9 @@ class CpuWorkspace {
   int64_t row_inputs_ = 0;          // that it has room for
   Buffer partial_memory_;
   std::span<float> partials_;
-  std::unique_ptr<PanelShares> shares_;
+  std::unique_ptr<PanelShares> shares_[2];
+  Buffer expert_memory_;
+  std::span<int32_t> expert_items_;
 };
 
 }  // namespace headrace::cpu

@@ -148,9 +148,10 @@ ExpertRoom::ExpertRoom(const ModelConfig& config, const LayerConfig& layer, int6
   slots = take(num_slots);
   rows = take(num_slots);
   first_slot = take(int64_t{layer.experts.num_experts} + 1);
-  slot_inputs = take(num_slots * config.hidden_size);
+  const int64_t widest = std::max(config.hidden_size, layer.experts.intermediate_size);
+  slot_inputs = take(num_slots * padded_expert_inputs(widest));
   slot_activations = take(num_slots * layer.experts.intermediate_size);
-  slot_outputs = take(num_slots * config.hidden_size);
+  slot_outputs = take(num_slots * padded_expert_inputs(config.hidden_size));
   mixed = take(num_rows * config.hidden_size);
   const int64_t shared_width = layer.experts.shared_intermediate_size;
   shared = take(shared_width > 0 ? num_rows * config.hidden_size : 0);

@@ -1,0 +1,91 @@
+// Tiles of linear layers: what goes into them, their sums, their outputs. For the schedules of
+// linear layers (matmul.cpp) and of mixtures of experts (experts.cpp).
+#pragma once
+
+#include "backend/backend.h"
+#include "backend/cpu/context.h"
+#include "backend/cpu/kernels/pack.h"
+#include "backend/cpu/matmul.h"
+
+namespace headrace::cpu {
+
+inline constexpr int64_t kItemsPerMember = 4;  // a slow item does not hold up the op
+inline constexpr int64_t kMinTilePanels = 4;   // fewer do not fill the kernels' registers
+inline constexpr int64_t kMinTileRows = 24;    // fewer do not repay unpacking the weight
+inline constexpr int64_t kRowQuantum = 24;  // rows of a tile, but for the last: whole kernel tiles
+inline constexpr double kMaxItemNs = 50'000;     // so short is a wait for a member off its core
+inline constexpr double kWeightBytesPerNs = 20;  // what one thread reads, about
+inline constexpr double kMultiplicationsPerNs = 250;  // and multiplies
+static_assert(kMaxTileRows % kRowQuantum == 0);
+static_assert(kTileFloats / (kMaxTileRows * kPanel) >= kMinTilePanels);
+
+// Sums of a group of panels for a block of rows.
+struct Tile2D {
+  const Segment* segment;
+  int64_t first_row;
+  int64_t num_rows;
+  int64_t first_panel;
+  int64_t num_panels;
+};
+
+// What the kernels of a call multiply: its rows, and the records of each slice for all of them.
+struct RowSource {
+  const float* rows;        // of float kernels
+  uint8_t* activations[2];  // by is_integer()
+};
+
+// The rows of the input, normed and quantised where the weight wants them so: as the first phase of
+// an op, or a single row by each member for itself. A normed row that no kernel reads as floats
+// stays in the member's scratch. Refers to the call.
+class InputRows {
+ public:
+  InputRows(const CpuContext& context, const LinearCall& call);
+
+  int64_t num_items() const;
+  void operator()(int64_t item, int member) const;
+  // What the items make.
+  RowSource all() const;
+  // The only row, made for `member`.
+  RowSource of_member(int member) const;
+
+  // The types that rows are quantised to.
+  std::span<const KernelRow* const> kernels() const {
+    return {kernels_, static_cast<size_t>(num_kernels_)};
+  }
+  // Writes x, which needs no norm, as row `row` of what the call multiplies.
+  void quantise_row(const float* x, int64_t row, const RowSource& to,
+                    const MemberScratch& scratch) const;
+
+ private:
+  void prepare(int64_t row, float* normed, const RowSource& to, const MemberScratch& scratch) const;
+  void quantise(const KernelRow& kernel, const float* x, uint8_t* out, float* piece) const;
+
+  const CpuContext& context_;
+  const LinearCall& call_;
+  int64_t width_;
+  int64_t rows_per_item_;
+  bool norms_;
+  const KernelRow* kernels_[2] = {};  // that quantise
+  int num_kernels_ = 0;
+  float* normed_ = nullptr;  // where normed rows of the items are kept, if they are
+};
+
+// Sums of the tile into scratch.sums [rows, panels of the tile * kPanel].
+void compute_sums(const LinearCall& call, const RowSource& source, const Tile2D& tile,
+                  const MemberScratch& scratch);
+// From sums to outputs of the call.
+void finish_tile(const CpuContext& context, const LinearCall& call, const Tile2D& tile,
+                 const Epilogue& epilogue, const float* sums);
+
+struct Gating {
+  GateForm form;
+  const float* bias;  // of the whole weight, or null
+};
+// The tile of the gate's panels and of the same panels of up, to outputs of the call.
+void compute_gated(const CpuContext& context, const LinearCall& call, const RowSource& source,
+                   const Tile2D& gate, const Gating& gating, const MemberScratch& scratch);
+
+// The first lines of a tile's weights come while its input is made.
+void prefetch_start(const Tile2D& tile);
+
+}  // namespace headrace::cpu
