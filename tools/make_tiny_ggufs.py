@@ -28,7 +28,7 @@ ARCHITECTURES = {
     "gemma3_text": ("GEMMA3", False, True), "phi3": ("PHI3", False, False), "olmo2": ("OLMO2", False, False),
     "olmo3": ("OLMO2", False, False), "granite": ("GRANITE", True, False), "smollm3": ("SMOLLM3", True, False),
     "exaone4": ("EXAONE4", False, False), "glm4": ("GLM4", False, False), "seed_oss": ("SEED_OSS", False, False),
-    "cohere2": ("COHERE2", False, False),
+    "cohere2": ("COHERE2", False, False), "qwen3_5_text": ("QWEN35", False, True),
 }
 
 
@@ -161,6 +161,57 @@ def permuted(values, head_dim):
     return np.ascontiguousarray(rows.swapaxes(1, 2)).reshape(values.shape)
 
 
+def tiled(values, groups, head_rows):
+    """Rows of value heads, grouped by their key head on input, so that each key head comes in turn."""
+    by_group = values.reshape(groups, -1, head_rows, *values.shape[1:])
+    return np.ascontiguousarray(by_group.swapaxes(0, 1)).reshape(values.shape)
+
+
+def by_key_head(values, groups, sizes):
+    """Parts of `sizes` rows of each key head, all heads of a part one after the other."""
+    packed = values.reshape(groups, sum(sizes), *values.shape[1:])
+    return [part.reshape(-1, *values.shape[1:]) for part in np.split(packed, np.cumsum(sizes)[:-1], axis=1)]
+
+
+def delta_values(name, values, config):
+    """(name, values) of what a converter makes of a tensor of a gated delta layer."""
+    groups, heads = config["linear_num_key_heads"], config["linear_num_value_heads"]
+    key_dim, value_dim = config["linear_key_head_dim"], config["linear_value_head_dim"]
+    keys, of_group = 2 * groups * key_dim, heads // groups * value_dim
+    if name.endswith("in_proj_qkvz.weight"):
+        q, k, v, z = by_key_head(values, groups, [key_dim, key_dim, of_group, of_group])
+        base = name.removesuffix("qkvz.weight")
+        return [(f"{base}qkv.weight", np.concatenate([q, k, v])), (f"{base}z.weight", z)]
+    if name.endswith(".A_log"):
+        values = -np.exp(values)
+    elif name.endswith(".dt_bias"):
+        name = name.removesuffix(".dt_bias") + ".dt_proj.bias"
+    elif name.endswith(".conv1d.weight"):
+        values = values.reshape(values.shape[0], values.shape[2])
+    if config["model_type"].startswith("qwen3_5"):
+        if name.endswith((".in_proj_qkv.weight", ".conv1d.weight")):
+            values = np.concatenate([values[:keys], tiled(values[keys:], groups, value_dim)])
+        elif name.endswith(".in_proj_z.weight"):
+            values = tiled(values, groups, value_dim)
+        elif name.endswith((".in_proj_a.weight", ".in_proj_b.weight", ".A_log", ".dt_proj.bias")):
+            values = tiled(values, groups, 1)
+        elif name.endswith(".out_proj.weight"):
+            values = np.ascontiguousarray(tiled(np.ascontiguousarray(values.T), groups, value_dim).T)
+    return [(name, values)]
+
+
+def add_delta_keys(writer, config):
+    heads = config["linear_num_value_heads"]
+    writer.add_ssm_conv_kernel(config["linear_conv_kernel_dim"])
+    writer.add_ssm_state_size(config["linear_key_head_dim"])
+    writer.add_ssm_group_count(config["linear_num_key_heads"])
+    writer.add_ssm_time_step_rank(heads)
+    writer.add_ssm_inner_size(config["linear_value_head_dim"] * heads)
+    writer.add_full_attention_interval(config.get("full_attention_interval", 4))
+    if config["model_type"].startswith("qwen3_5"):
+        writer.add_rope_dimension_sections([11, 11, 10, 0])
+
+
 def stored(values, kind):
     """The array to write and its type: vectors stay F32."""
     if values.ndim < 2 or kind == "f32":
@@ -182,6 +233,11 @@ def convert(folder, out, kind):
     writer.add_type("model")
     writer.add_name(folder.name)
     head_dim = add_keys(writer, config, tensors)
+    if "linear_num_value_heads" in config:
+        add_delta_keys(writer, config)
+        tensors = dict(pair for name, values in tensors.items()
+                       for pair in (delta_values(name, values, config) if ".linear_attn." in name
+                                    else [(name, values)]))
     names = gguf.get_tensor_name_map(arch, config["num_hidden_layers"])
     for name, values in tensors.items():
         new_name = names.get_name(name, try_suffixes=(".weight", ".bias"))
@@ -189,7 +245,7 @@ def convert(folder, out, kind):
             sys.exit(f"{folder.name}: {name} has no name in {arch_name}")
         if is_permuted and (".q_proj." in name or ".k_proj." in name):
             values = permuted(values, head_dim)
-        if plus_one and name.endswith("norm.weight"):
+        if plus_one and name.endswith("norm.weight") and not name.endswith("linear_attn.norm.weight"):
             values = values + np.float32(1)
         data, dtype = stored(values, kind)
         writer.add_tensor(new_name, data, raw_dtype=dtype)

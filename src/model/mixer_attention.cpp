@@ -14,6 +14,8 @@ void run_attention(const StepContext& step, int layer_idx, const RoleWeights& we
   qkv.q_out = workspace.q;
   qkv.num_rows = step.num_rows;
   qkv.num_heads = layer.num_attention_heads;
+  const int64_t q_width = int64_t{layer.num_attention_heads} * layer.head_dim;
+  qkv.num_others = layer.attention_gate ? q_width : 0;
   qkv.kv = kv;
   qkv.step = step.geometry;
   qkv.qk_norm = layer.qk_norm;
@@ -41,6 +43,11 @@ void run_attention(const StepContext& step, int layer_idx, const RoleWeights& we
   attention.softcap = layer.attention_softcap;
   attention.window = layer.sliding_window;
   attention.sinks = weights.vector(Role::kSinks);
+  if (layer.attention_gate) {
+    const int64_t kv_width = int64_t{layer.num_key_value_heads} * layer.head_dim;
+    attention.gate = workspace.qkv + q_width + 2 * kv_width;
+    attention.gate_stride = 2 * (q_width + kv_width);
+  }
   step.backend.attention(attention);
 
   step.backend.linear(weights.weight(Role::kAttentionOut), workspace.attended, step.num_rows,

@@ -18,16 +18,18 @@ struct DeltaLayer {
 
   // The projection's q, k and v, each with those of the tokens before.
   void convolve(DevicePtr<const float> taps) const {
-    step.backend.causal_conv({.x = floats(room.projection),
-                              .row_stride = room.width,
-                              .num_rows = step.num_rows,
-                              .num_channels = room.qkv_width,
-                              .num_taps = config.conv_kernel,
-                              .weight = taps,
-                              .silu = true,
-                              .state = kept[0],
-                              .step = step.geometry,
-                              .out = floats(room.mixed)});
+    CausalConvArgs args;
+    args.x = floats(room.projection);
+    args.row_stride = room.width;
+    args.num_rows = step.num_rows;
+    args.num_channels = room.qkv_width;
+    args.num_taps = config.conv_kernel;
+    args.weight = taps;
+    args.silu = true;
+    args.state = kept[0];
+    args.step = step.geometry;
+    args.out = floats(room.mixed);
+    step.backend.causal_conv(args);
   }
 
   // Without beta, decay and gate.

@@ -22,4 +22,10 @@ void run_attention(const StepContext& step, int layer_idx, const RoleWeights& we
                    const Branch& branch);
 KeptState keep_attention(const ModelConfig& config, const LayerConfig& layer, KvType type);
 
+void run_delta(const StepContext& step, int layer_idx, const RoleWeights& weights,
+               const Branch& branch);
+void run_channel_delta(const StepContext& step, int layer_idx, const RoleWeights& weights,
+                       const Branch& branch);
+KeptState keep_delta(const ModelConfig& config, const LayerConfig& layer, KvType type);
+
 }  // namespace headrace

@@ -15,7 +15,9 @@ struct MixerFunctions {
   void (*run)(const StepContext&, int layer_idx, const RoleWeights&, const Branch&);
   KeptState (*keep)(const ModelConfig&, const LayerConfig&, KvType);
 };
-constexpr MixerFunctions kFunctions[] = {{MixerKind::kAttention, run_attention, keep_attention}};
+constexpr MixerFunctions kFunctions[] = {{MixerKind::kAttention, run_attention, keep_attention},
+                                         {MixerKind::kGatedDelta, run_delta, keep_delta},
+                                         {MixerKind::kChannelDelta, run_channel_delta, keep_delta}};
 
 const MixerFunctions& functions_of(const LayerConfig& layer) {
   for (const MixerFunctions& functions : kFunctions) {

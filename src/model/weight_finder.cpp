@@ -36,6 +36,7 @@ void reorder_rows(const std::vector<int32_t>& order, WeightView* weight) {
   std::vector<int32_t> composed;
   for (int32_t row : order) composed.push_back(static_cast<int32_t>(weight->stored_row(row)));
   weight->row_order = std::move(composed);
+  weight->num_outputs = std::ssize(weight->row_order);
 }
 
 // Where a weight's tensors are looked for.
@@ -81,8 +82,9 @@ class WeightFinder {
   Status find_fused(const Search& search, const Base& base, int64_t expert);
   Status check_biases(const Search& search) const;
   Status check_stack(const Search& search, const Base& base) const;
-  Result<WeightView> weight(const Search& search, const Base& base, int64_t outputs,
-                            int64_t expert);
+  Result<WeightView> weight(const Search& search, const Base& base, int64_t outputs, int64_t expert,
+                            int64_t stored = 0);
+  Status find_part(const Search& search, const PartRow& part, int64_t expert);
   Status append_bias(const Search& search, const Base& base, int64_t size,
                      const std::vector<int32_t>& order);
   Result<FoundVector> vector(const std::string& base, std::string_view suffix, int64_t size,
@@ -162,15 +164,17 @@ Status WeightFinder::check_stack(const Search& search, const Base& base) const {
   return {};
 }
 
+// With `stored`, a tensor of so many rows will do as well.
 Result<WeightView> WeightFinder::weight(const Search& search, const Base& base, int64_t outputs,
-                                        int64_t expert) {
+                                        int64_t expert, int64_t stored) {
   const bool stacked = search.row.experts != nullptr && !base.is_numbered;
   if (stacked) TRY(check_stack(search, base));
   WeightView weight = stacked
                           ? TRY(find_expert_weight(checkpoint_, quantisation_, base.name, expert))
                           : TRY(find_weight(checkpoint_, quantisation_, base.name));
   const int64_t inputs = extent(search, search.row.inputs);
-  if (weight.num_outputs != outputs || weight.num_inputs != inputs) {
+  const bool fits = weight.num_outputs == outputs || (stored != 0 && weight.num_outputs == stored);
+  if (!fits || weight.num_inputs != inputs) {
     return make_error(ErrorCode::kInvalidArgument,
                       "weight {}{} is [{}, {}], but [{}, {}] is needed", base.name,
                       stacked ? fmt::format(" of expert {}", expert) : "", weight.num_outputs,
@@ -216,7 +220,7 @@ Status WeightFinder::append_bias(const Search& search, const Base& base, int64_t
 Status WeightFinder::check_biases(const Search& search) const {
   const std::span<const PartRow> parts = search.row.used_parts();
   const size_t num_biases = search.found->vector.pieces.size();
-  if (num_biases == 0 || num_biases == parts.size()) return {};
+  if (num_biases == 0 || num_biases == search.found->parts.size()) return {};
   std::string names;
   for (const PartRow& part : parts) {
     names += fmt::format("{}{}", names.empty() ? "" : ", ", base_in(search, part.names, 0).name);
@@ -271,16 +275,28 @@ Status WeightFinder::find_parts(const Search& search, int64_t expert) {
     return find_fused(search, fused, expert);
   }
   for (const PartRow& part : parts) {
-    const Base base = base_in(search, part.names, expert);
-    const int64_t outputs = extent(search, part.outputs);
-    WeightView view = TRY(weight(search, base, outputs, expert));
-    std::vector<int32_t> order;
-    if (config_.permuted_qk && part.heads != nullptr) append_order(search, part, &order);
-    reorder_rows(order, &view);
-    search.found->parts.push_back(std::move(view));
-    TRY(append_bias(search, base, outputs, order));
+    if (extent(search, part.outputs) > 0) TRY(find_part(search, part, expert));
   }
   return check_biases(search);
+}
+
+Status WeightFinder::find_part(const Search& search, const PartRow& part, int64_t expert) {
+  const Base base = base_in(search, part.names, expert);
+  const int64_t outputs = extent(search, part.outputs);
+  const int64_t stored = part.stored_outputs == nullptr ? 0 : extent(search, part.stored_outputs);
+  WeightView view = TRY(weight(search, base, outputs, expert, stored));
+  const int64_t found = view.num_outputs;
+  std::vector<int32_t> order;
+  if (found != outputs) {
+    for (int64_t i = 0; i < outputs; ++i) {
+      order.push_back(static_cast<int32_t>(part.stored_row(search.layer, i)));
+    }
+  } else if (config_.permuted_qk && part.heads != nullptr) {
+    append_order(search, part, &order);
+  }
+  reorder_rows(order, &view);
+  search.found->parts.push_back(std::move(view));
+  return append_bias(search, base, found, order);
 }
 
 Status WeightFinder::find_vector(const Search& search) {

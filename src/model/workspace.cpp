@@ -19,7 +19,8 @@ Widths widths_of(const ModelConfig& config) {
     const auto heads = static_cast<size_t>(layer.num_attention_heads);
     const auto kv_heads = static_cast<size_t>(layer.num_key_value_heads);
     widths.q = std::max(widths.q, heads * head_dim);
-    widths.qkv = std::max(widths.qkv, (heads + 2 * kv_heads) * head_dim);
+    const size_t gates = layer.attention_gate ? heads : 0;
+    widths.qkv = std::max(widths.qkv, (heads + 2 * kv_heads + gates) * head_dim);
   }
   for (const RopeConfig& rope : config.ropes) {
     widths.rope = std::max(widths.rope, static_cast<size_t>(rope.rope_dims) / 2);

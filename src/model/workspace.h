@@ -24,7 +24,7 @@ struct Workspace {
   DevicePtr<float> normed;  // [M, hidden_size] room for the norm of an input
   // [M, hidden_size] a branch's output before its norm; of a parallel block, x + A(N x)
   DevicePtr<float> branch;
-  DevicePtr<float> qkv;       // [M, (heads + 2 kv heads) * head_dim], widest layer
+  DevicePtr<float> qkv;       // [M, (heads + 2 kv heads + gates) * head_dim], widest layer
   DevicePtr<float> q;         // [M, heads * head_dim]
   DevicePtr<float> attended;  // [M, heads * head_dim]
   DevicePtr<float> mixer;     // room of a mixer of another kind than attention (MixerRow::room)

@@ -15,7 +15,7 @@ VerifyRow golden_row(const std::string& folder, Backend& backend, const ModelOpt
     return row;
   }
   const double allowed =
-      tolerance > 0 ? report->tolerance / kGoldenTolerance * tolerance : report->tolerance;
+      tolerance > 0 ? report->tolerance / report->tolerance_share * tolerance : report->tolerance;
   row.passed = report->error.empty() ? report->max_difference <= allowed && report->greedy_equal
                                      : report->passed;
   row.details =

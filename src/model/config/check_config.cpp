@@ -76,6 +76,35 @@ Status check_experts(const ExpertConfig& experts) {
   return check_groups(experts);
 }
 
+Status check_delta(const DeltaConfig& delta) {
+  TRY(check_ranges({
+      {"linear_num_key_heads", static_cast<double>(delta.num_key_heads), 1, 4096},
+      {"linear_num_value_heads", static_cast<double>(delta.num_value_heads), 1, 4096},
+      {"linear_key_head_dim", static_cast<double>(delta.key_head_dim), 1, kMaxDeltaDim},
+      {"linear_value_head_dim", static_cast<double>(delta.value_head_dim), 1, kMaxDeltaDim},
+      {"linear_conv_kernel_dim", static_cast<double>(delta.conv_kernel), 2, kMaxTaps},
+  }));
+  if (delta.num_value_heads % delta.num_key_heads == 0) return {};
+  return make_error(ErrorCode::kInvalidArgument,
+                    "linear_num_value_heads is {}, but must be a multiple of "
+                    "linear_num_key_heads, which is {}",
+                    delta.num_value_heads, delta.num_key_heads);
+}
+
+Status check_channel_delta(const DeltaConfig& delta) {
+  TRY(check_delta(delta));
+  CHECK(delta.num_key_heads == delta.num_value_heads && !delta.tiled_heads &&
+            delta.key_head_dim == delta.value_head_dim,
+        "heads of channel decay are read as of one size");
+  return {};
+}
+
+Status check_mixer(const LayerConfig& layer, int num_ropes) {
+  if (layer.mixer == MixerKind::kGatedDelta) return check_delta(layer.delta);
+  if (layer.mixer == MixerKind::kChannelDelta) return check_channel_delta(layer.delta);
+  return check_attention(layer, num_ropes);
+}
+
 Status check_mlp(const LayerConfig& layer) {
   if (layer.mlp == MlpKind::kDense) {
     return check_ranges(
@@ -157,9 +186,9 @@ Status check_config(const ModelConfig& config) {
   const int num_ropes = static_cast<int>(config.ropes.size());
   int head_dim = kMaxHeadDim;
   for (const LayerConfig& layer : config.layers) {
-    TRY(check_attention(layer, num_ropes));
+    TRY(check_mixer(layer, num_ropes));
     TRY(check_mlp(layer));
-    head_dim = std::min(head_dim, layer.head_dim);
+    if (layer.mixer == MixerKind::kAttention) head_dim = std::min(head_dim, layer.head_dim);
   }
   for (int i = 0; i < config.num_layers(); ++i) {
     TRY(check_honoured(config.layers[static_cast<size_t>(i)], i));

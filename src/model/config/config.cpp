@@ -16,6 +16,16 @@ constexpr ActivationRow kActivations[] = {
 
 }  // namespace
 
+void clear_attention(LayerConfig* layer) {
+  LayerConfig cleared;
+  cleared.mixer = layer->mixer;
+  cleared.mlp = layer->mlp;
+  cleared.intermediate_size = layer->intermediate_size;
+  cleared.experts = layer->experts;
+  cleared.delta = layer->delta;
+  *layer = cleared;
+}
+
 Result<Activation> activation_named(std::string_view name) {
   for (const ActivationRow& row : kActivations) {
     if (row.name == name) return row.activation;

@@ -34,7 +34,7 @@ struct RopeConfig {
   std::vector<float> frequency_divisor;                  // GGUF rope_freqs: f_i is divided by it
 };
 
-enum class MixerKind : uint8_t { kAttention };  // later: latent attention, delta, scan, convolution
+enum class MixerKind : uint8_t { kAttention, kGatedDelta, kChannelDelta };
 enum class MlpKind : uint8_t { kDense, kExperts };
 
 // Biases: safetensors files follow their configuration, GGUF files simply have them or not.
@@ -62,6 +62,18 @@ struct ExpertConfig {
   bool shared_gate = false;              // its result is multiplied by a gate of its own
 };
 
+// The gated delta rule, with a decay for each head or (kChannelDelta) each key dimension: heads
+// with a state [key_head_dim, value_head_dim] each, behind a causal convolution of their queries,
+// keys and values.
+struct DeltaConfig {
+  int num_key_heads = 0;
+  int num_value_heads = 0;  // a multiple of the key heads
+  int key_head_dim = 0;
+  int value_head_dim = 0;
+  int conv_kernel = 0;       // tokens that the convolution sees, the current one included
+  bool tiled_heads = false;  // value head h is served by key head h modulo their number
+};
+
 // What may differ from layer to layer. A value belongs to kinds of mixers or MLPs (roles.cpp says
 // to which); set in a layer of another kind, check_config refuses it.
 struct LayerConfig {
@@ -78,13 +90,19 @@ struct LayerConfig {
   float attention_softcap = 0.0f;
   QkNorm qk_norm = QkNorm::kNone;
   bool attention_sinks = false;
+  bool attention_gate =
+      false;                 // sigmoid of further outputs of the projection multiplies the result
   int kv_source_layer = -1;  // the earlier layer whose keys and values it reads; -1: its own
 
   // Dense MLP.
   int64_t intermediate_size = 0;
 
   ExpertConfig experts;
+  DeltaConfig delta;
 };
+
+// Takes what belongs to attention out of a layer that has another mixer.
+void clear_attention(LayerConfig* layer);
 
 struct ModelConfig {
   std::string family;        // row of the family table: "llama"

@@ -10,6 +10,7 @@
 #include "model/config/config_files.h"
 #include "model/config/families.h"
 #include "model/config/gguf_keys.h"
+#include "model/config/read_delta.h"
 #include "model/config/rope_config.h"
 
 namespace headrace {
@@ -30,6 +31,7 @@ class GgufReader {
     read_scales();
     TRY(read_windows());
     TRY(read_ropes());
+    TRY(read_delta(family_, keys_, &config_));
     return std::move(config_);
   }
 
@@ -120,7 +122,10 @@ void GgufReader::read_numerics() {
   config_.norm_eps = static_cast<float>(
       keys_.number(rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon",
                    family_.defaults.eps));
-  for (LayerConfig& layer : config_.layers) layer.qk_norm = family_.qk_norm;
+  for (LayerConfig& layer : config_.layers) {
+    layer.qk_norm = family_.qk_norm;
+    layer.attention_gate = family_.attention_gate;
+  }
   config_.pre_norms = family_.block->pre_norms;
   config_.post_norms = family_.block->post_norms;
   config_.parallel_block = family_.block->parallel;

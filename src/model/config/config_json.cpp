@@ -10,6 +10,7 @@
 #include "model/config/config_files.h"
 #include "model/config/families.h"
 #include "model/config/json_object.h"
+#include "model/config/read_delta.h"
 #include "model/config/roles.h"
 #include "model/config/rope_config.h"
 
@@ -33,6 +34,7 @@ class ConfigReader {
     TRY(read_scales());
     TRY(read_windows());
     TRY(read_ropes());
+    TRY(read_delta(family_, json_, &config_));
     return std::move(config_);
   }
 
@@ -101,7 +103,10 @@ Status ConfigReader::read_numerics() {
   config_.norm = family_.norm;
   config_.norm_weight_plus_one = family_.norm_weight_plus_one;
   config_.norm_eps = static_cast<float>(TRY(json_.number(defaults.eps_key, defaults.eps)));
-  for (LayerConfig& layer : config_.layers) layer.qk_norm = family_.qk_norm;
+  for (LayerConfig& layer : config_.layers) {
+    layer.qk_norm = family_.qk_norm;
+    layer.attention_gate = family_.attention_gate;
+  }
   config_.pre_norms = family_.block->pre_norms;
   config_.post_norms = family_.block->post_norms;
   config_.parallel_block = family_.block->parallel;

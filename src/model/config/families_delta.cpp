@@ -4,7 +4,6 @@
 namespace headrace {
 namespace {
 
-constexpr DeltaRow kDelta;
 constexpr DeltaRow kTiledDelta = {.gguf_tiled = true};
 
 constexpr Family kFamilies[] = {

@@ -112,6 +112,17 @@ struct DefaultRow {
   bool tied = false;
 };
 
+// Layers of the gated delta rule among those of attention. Defaults of config.json's keys.
+struct DeltaRow {
+  int64_t num_key_heads = 16;
+  int64_t num_value_heads = 32;
+  int64_t head_dim = 128;  // of keys and of values
+  int64_t conv_kernel = 4;
+  int64_t interval = 4;     // every so many layers one of attention, without a list
+  bool channels = false;    // a decay for each key dimension; the keys are others
+  bool gguf_tiled = false;  // a GGUF file's value heads are in an order of their own
+};
+
 struct Family {
   std::string_view name;
   std::array<std::string_view, 2> model_types = {};  // of config.json
@@ -127,6 +138,8 @@ struct Family {
   WindowRow window = {};
   ScaleRow scale = {};
   GgufRow gguf = {};
+  bool attention_gate = false;  // q_proj has a gate behind the query of each head
+  const DeltaRow* delta = nullptr;
 };
 
 }  // namespace headrace

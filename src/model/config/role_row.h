@@ -26,6 +26,18 @@ enum class Role : uint8_t {
   kQNorm,
   kKNorm,
   kSinks,
+  kDeltaInput,  // rows of q, k, v, z, b and a
+  kDeltaTaps,
+  kDeltaDecayRate,
+  kDeltaDecayBias,
+  kDeltaNorm,
+  kDeltaOut,
+  kChannelInput,  // rows of q, k, v and b
+  kChannelTaps,
+  kDecayDown,
+  kDecayUp,
+  kDeltaGateDown,
+  kDeltaGateUp,
   kGateUp,
   kDown,
   kRouter,
@@ -52,21 +64,26 @@ struct RoleNames {
   std::span<const std::string_view> in(CheckpointKind kind) const;  // none: it has none there
 };
 
-// One tensor of a weight; its rows follow those of the part before.
+// One tensor of a weight; its rows follow those of the part before. A layer where it has no rows is
+// without it.
 struct PartRow {
   RoleNames names = {};
   Extent outputs = nullptr;  // rows; of a vector: its size
   // The rows are this many heads of head_dim, whose halves a converter has interleaved where
   // ModelConfig::permuted_qk says so; null: rows are as stored.
   Extent heads = nullptr;
+  // A tensor of so many rows holds those of other parts as well: row i of this one is its row
+  // stored_row(layer, i). Null: it holds this part alone.
+  Extent stored_outputs = nullptr;
+  int64_t (*stored_row)(const LayerConfig&, int64_t row) = nullptr;
 };
 
 enum class RoleForm : uint8_t {
   kWeight,  // packed for the kernels, with a bias where `bias` says so
   kVector,  // small, float32
   kNorm,    // a vector that may be stored as w for 1 + w
-  kTaps,    // of convolved channels: stored [outputs, 1, inputs], kept [inputs, outputs of all parts]
-  kDecay,   // a vector of -exp(w), of which safetensors files hold w
+  kTaps,  // of convolved channels: stored [outputs, 1, inputs], kept [inputs, outputs of all parts]
+  kDecay,  // a vector of -exp(w), of which safetensors files hold w
 };
 
 enum class RolePlace : uint8_t { kBody, kHead, kLayer };  // whose prefix its names have
@@ -77,7 +94,7 @@ struct RoleRow {
   RoleForm form = RoleForm::kWeight;
   RolePlace place = RolePlace::kLayer;
   WeightRole pack = WeightRole::kLinear;
-  std::array<PartRow, 3> parts = {};  // those in use have `outputs`
+  std::array<PartRow, 4> parts = {};  // those in use have `outputs`
   RoleNames fused = {};               // a single tensor that holds all parts, row by row
   Extent inputs = nullptr;            // of a weight
   Extent experts = nullptr;           // null: no expert axis

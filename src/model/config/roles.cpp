@@ -91,6 +91,12 @@ constexpr HonouredRow expert_value(std::string_view name, double (*value)(const 
   return {name, value, unset, 0, any_of(MlpKind::kExperts)};
 }
 
+template <auto Member>
+constexpr HonouredRow delta_value(std::string_view name, double unset = 0) {
+  return {name, [](const LayerConfig& layer) { return static_cast<double>(layer.delta.*Member); },
+          unset, any_of(MixerKind::kGatedDelta, MixerKind::kChannelDelta), 0};
+}
+
 constexpr HonouredRow kHonoured[] = {
     attention_value("num_attention_heads", value_of<&LayerConfig::num_attention_heads>),
     attention_value("num_key_value_heads", value_of<&LayerConfig::num_key_value_heads>),
@@ -100,8 +106,15 @@ constexpr HonouredRow kHonoured[] = {
     attention_value("attention_scale", value_of<&LayerConfig::attention_scale>, 1),
     attention_value("attention_softcap", value_of<&LayerConfig::attention_softcap>),
     attention_value("qk_norm", value_of<&LayerConfig::qk_norm>),
+    attention_value("attention_gate", value_of<&LayerConfig::attention_gate>),
     attention_value("attention_sinks", value_of<&LayerConfig::attention_sinks>),
     later_value("kv_source_layer", value_of<&LayerConfig::kv_source_layer>, -1),
+    delta_value<&DeltaConfig::num_key_heads>("linear_num_key_heads"),
+    delta_value<&DeltaConfig::num_value_heads>("linear_num_value_heads"),
+    delta_value<&DeltaConfig::key_head_dim>("linear_key_head_dim"),
+    delta_value<&DeltaConfig::value_head_dim>("linear_value_head_dim"),
+    delta_value<&DeltaConfig::conv_kernel>("linear_conv_kernel_dim"),
+    delta_value<&DeltaConfig::tiled_heads>("tiled heads"),
     {"intermediate_size", value_of<&LayerConfig::intermediate_size>, 0, 0, any_of(MlpKind::kDense)},
     expert_value("num_experts", expert_value_of<&ExpertConfig::num_experts>),
     expert_value("num_experts_per_token", expert_value_of<&ExpertConfig::num_experts_per_token>),
@@ -129,7 +142,14 @@ int64_t expert_room(const ModelConfig& config, const LayerConfig& layer, int64_t
   return ExpertRoom(config, layer, num_rows).num_floats;
 }
 
-const MixerRow kMixers[] = {{MixerKind::kAttention, "attention", attention_roles()}};
+int64_t delta_room(const ModelConfig&, const LayerConfig& layer, int64_t num_rows) {
+  return DeltaRoom(layer, num_rows).num_floats;
+}
+
+const MixerRow kMixers[] = {
+    {MixerKind::kAttention, "attention", attention_roles()},
+    {MixerKind::kGatedDelta, "gated delta", delta_roles(), delta_room},
+    {MixerKind::kChannelDelta, "channel delta", channel_delta_roles(), delta_room}};
 const MlpRow kMlps[] = {{MlpKind::kDense, "dense", dense_roles(), dense_room},
                         {MlpKind::kExperts, "experts", expert_roles(), expert_room}};
 
@@ -157,6 +177,27 @@ ExpertRoom::ExpertRoom(const ModelConfig& config, const LayerConfig& layer, int6
   shared = take(shared_width > 0 ? num_rows * config.hidden_size : 0);
   shared_activations = take(num_rows * shared_width);
   shared_factors = take(shared_width > 0 ? num_rows : 0);
+}
+
+DeltaRoom::DeltaRoom(const LayerConfig& layer, int64_t num_rows) {
+  const DeltaConfig& delta = layer.delta;
+  const bool has_channels = layer.mixer == MixerKind::kChannelDelta;
+  const auto take = [this, num_rows](int64_t columns) {
+    const int64_t start = num_floats;
+    num_floats += (num_rows * columns + 15) / 16 * 16;
+    return start;
+  };
+  const int64_t values = int64_t{delta.num_value_heads} * delta.value_head_dim;
+  qkv_width = int64_t{2} * delta.num_key_heads * delta.key_head_dim + values;
+  width = qkv_width +
+          (has_channels ? delta.num_value_heads : values + int64_t{2} * delta.num_value_heads);
+  projection = take(width);
+  mixed = take(qkv_width);
+  out = take(values);
+  if (!has_channels) return;
+  low = take(delta.value_head_dim);
+  decay = take(values);
+  gate = take(values);
 }
 
 const MixerRow& mixer_row(MixerKind kind) {

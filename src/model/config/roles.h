@@ -61,6 +61,17 @@ struct ExpertRoom {
   int64_t shared, shared_activations, shared_factors;
 };
 
+// What a layer of the gated delta rule keeps in Workspace::mixer, likewise.
+struct DeltaRoom {
+  DeltaRoom(const LayerConfig& layer, int64_t num_rows);
+
+  int64_t num_floats = 0;
+  // Columns of q, k and v; of the whole projection, with z, b and a (kChannelDelta: with b).
+  int64_t qkv_width, width;
+  int64_t projection, mixed, out;
+  int64_t low = 0, decay = 0, gate = 0;  // kChannelDelta
+};
+
 // kUnsupported names a value of the layer that is set, but that the function of neither its mixer
 // nor its MLP would honour.
 Status check_honoured(const LayerConfig& layer, int layer_idx);

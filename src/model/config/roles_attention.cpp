@@ -20,15 +20,36 @@ int64_t k_norm_size(const ModelConfig& config, const LayerConfig& layer) {
 bool has_qk_norm(const ModelConfig&, const LayerConfig& layer) {
   return layer.qk_norm != QkNorm::kNone;
 }
+// Of each head the query, then the gate.
+int64_t gate_rows(const ModelConfig& config, const LayerConfig& layer) {
+  return layer.attention_gate ? q_rows(config, layer) : 0;
+}
+int64_t gated_rows(const ModelConfig& config, const LayerConfig& layer) {
+  return q_rows(config, layer) + gate_rows(config, layer);
+}
+int64_t query_row(const LayerConfig& layer, int64_t row) {
+  return row + row / layer.head_dim * layer.head_dim;
+}
+int64_t gate_row(const LayerConfig& layer, int64_t row) {
+  return query_row(layer, row) + layer.head_dim;
+}
 bool has_sinks(const ModelConfig&, const LayerConfig& layer) { return layer.attention_sinks; }
 
 constexpr RoleRow kAttention[] = {
     {.role = Role::kQkv,
      .name = "query, key and value",
      .parts =
-         {{{.names = {{"self_attn.q_proj"}, {"attn_q"}}, .outputs = q_rows, .heads = q_heads},
+         {{{.names = {{"self_attn.q_proj"}, {"attn_q"}},
+            .outputs = q_rows,
+            .heads = q_heads,
+            .stored_outputs = gated_rows,
+            .stored_row = query_row},
            {.names = {{"self_attn.k_proj"}, {"attn_k"}}, .outputs = kv_rows, .heads = kv_heads},
-           {.names = {{"self_attn.v_proj"}, {"attn_v"}}, .outputs = kv_rows}}},
+           {.names = {{"self_attn.v_proj"}, {"attn_v"}}, .outputs = kv_rows},
+           {.names = {{"self_attn.q_proj"}, {"attn_q"}},
+            .outputs = gate_rows,
+            .stored_outputs = gated_rows,
+            .stored_row = gate_row}}},
      .fused = {{"self_attn.qkv_proj"}, {"attn_qkv"}},
      .inputs = hidden,
      .bias = &ModelConfig::qkv_bias},

@@ -20,9 +20,6 @@ int64_t value_dim(const ModelConfig&, const LayerConfig& layer) {
   return layer.delta.value_head_dim;
 }
 int64_t num_taps(const ModelConfig&, const LayerConfig& layer) { return layer.delta.conv_kernel; }
-int64_t taps(const ModelConfig& config, const LayerConfig& layer) {
-  return qkv_rows(config, layer) * layer.delta.conv_kernel;
-}
 
 // ---- One tensor for q, k, v and z, by key head: its q, its k, then v and z of its value heads ---
 
@@ -72,10 +69,9 @@ int64_t decay_rows(const ModelConfig& config, const LayerConfig& layer) {
 constexpr RoleRow kDecayRate = {
     .role = Role::kDeltaDecayRate,
     .name = "decay of the delta rule",
-    .form = RoleForm::kVector,
+    .form = RoleForm::kDecay,
     .parts = {{{.names = {{"linear_attn.A_log", "self_attn.A_log"}, {"ssm_a"}},
-                .outputs = value_heads}}},
-    .stored_log = true};
+                .outputs = value_heads}}}};
 constexpr RoleRow kDecayBias = {
     .role = Role::kDeltaDecayBias,
     .name = "bias of the decay",
@@ -121,8 +117,8 @@ constexpr RoleRow kDelta[] = {
     {.role = Role::kDeltaTaps,
      .name = "taps of the delta rule",
      .form = RoleForm::kTaps,
-     .parts = {{{.names = {{"linear_attn.conv1d"}, {"ssm_conv1d"}}, .outputs = taps}}},
-     .taps = num_taps},
+     .parts = {{{.names = {{"linear_attn.conv1d"}, {"ssm_conv1d"}}, .outputs = qkv_rows}}},
+     .inputs = num_taps},
     kDecayRate,
     kDecayBias,
     kNorm,
@@ -130,10 +126,6 @@ constexpr RoleRow kDelta[] = {
 };
 
 // ---- A decay for each key dimension: projections apart, decay and gate of low rank --------------
-
-int64_t taps_of_one(const ModelConfig& config, const LayerConfig& layer) {
-  return value_rows(config, layer) * layer.delta.conv_kernel;
-}
 
 constexpr RoleRow low_rank(Role role, std::string_view name, RoleNames names, bool is_down) {
   return {.role = role,
@@ -153,10 +145,10 @@ constexpr RoleRow kChannels[] = {
     {.role = Role::kChannelTaps,
      .name = "taps of the channel delta rule",
      .form = RoleForm::kTaps,
-     .parts = {{{.names = {{"self_attn.q_conv1d"}, {"ssm_conv1d_q"}}, .outputs = taps_of_one},
-                {.names = {{"self_attn.k_conv1d"}, {"ssm_conv1d_k"}}, .outputs = taps_of_one},
-                {.names = {{"self_attn.v_conv1d"}, {"ssm_conv1d_v"}}, .outputs = taps_of_one}}},
-     .taps = num_taps},
+     .parts = {{{.names = {{"self_attn.q_conv1d"}, {"ssm_conv1d_q"}}, .outputs = value_rows},
+                {.names = {{"self_attn.k_conv1d"}, {"ssm_conv1d_k"}}, .outputs = value_rows},
+                {.names = {{"self_attn.v_conv1d"}, {"ssm_conv1d_v"}}, .outputs = value_rows}}},
+     .inputs = num_taps},
     low_rank(Role::kDecayDown, "decay, down", {{"self_attn.f_a_proj"}, {"ssm_f_a"}}, true),
     low_rank(Role::kDecayUp, "decay, up", {{"self_attn.f_b_proj"}, {"ssm_f_b"}}, false),
     low_rank(Role::kDeltaGateDown, "gate, down", {{"self_attn.g_a_proj"}, {"ssm_g_a"}}, true),
