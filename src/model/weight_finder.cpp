@@ -223,6 +223,7 @@ Status WeightFinder::check_biases(const Search& search) const {
   if (num_biases == 0 || num_biases == search.found->parts.size()) return {};
   std::string names;
   for (const PartRow& part : parts) {
+    if (extent(search, part.outputs) == 0) continue;
     names += fmt::format("{}{}", names.empty() ? "" : ", ", base_in(search, part.names, 0).name);
   }
   return make_error(ErrorCode::kInvalidArgument, "{} of {} have a bias, but all or none must",

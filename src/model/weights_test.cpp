@@ -264,6 +264,7 @@ class CompleteCheckpoint {
       base += fmt::format("{}{}.", layer_prefix(kind), slot.layer);
     base += role_names(config_, row, part).in(kind).front();
     const int64_t outputs = part.outputs(config_, layer);
+    if (outputs == 0) return;
     if (row.form != RoleForm::kWeight) {
       checkpoint_.tensor(base + ".weight", {outputs});
       return;

@@ -46,8 +46,8 @@ TEST(Roles, EveryRoleHasOneRow) {
     EXPECT_EQ(static_cast<size_t>(row.role), i);
     EXPECT_TRUE(names.insert(row.name).second) << row.name << " twice";
     EXPECT_FALSE(row.used_parts().empty()) << row.name;
-    EXPECT_EQ(row.inputs != nullptr, row.form == RoleForm::kWeight) << row.name;
     const bool has_parts = row.form == RoleForm::kWeight || row.form == RoleForm::kTaps;
+    EXPECT_EQ(row.inputs != nullptr, has_parts) << row.name;
     EXPECT_TRUE(has_parts || row.used_parts().size() == 1) << row.name;
     EXPECT_TRUE(row.pack != WeightRole::kGateUp || row.used_parts().size() == 2) << row.name;
   }
