@@ -7,7 +7,7 @@ set(kernel_avx512_flags ${kernel_avx2_flags} -mavx512f -mavx512bw -mavx512dq -ma
   -mprefer-vector-width=512)
 set(kernel_integer_parts int16_direct int16_blocked int8_direct int8_blocked)
 set(kernel_all_parts ${kernel_integer_parts} floats elementwise attention recurrent
-  delta)
+  delta latent)
 
 # headrace_kernel_unit(TARGET UNIT LANES HEADER FLAGS ... PARTS ... [OPTIMISE -O3] [INCLUDE folders]):
 # the object library TARGET with the parts of a unit in the namespace UNIT, over the class LANES of

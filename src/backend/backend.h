@@ -153,7 +153,9 @@ enum class KvType : uint8_t { kF32, kBF16, kF16, kFp8, kInt8 };
 inline constexpr std::string_view kKvTypeNames[] = {"f32", "bf16", "f16", "fp8", "int8"};
 inline constexpr int kNumKvTypes = static_cast<int>(std::size(kKvTypeNames));
 inline constexpr int kBlockTokens = 16;
-inline constexpr int kMaxHeadDim = 512;  // largest head_dim of a KvShape
+inline constexpr int kMaxHeadDim = 512;     // largest head_dim of a KvShape
+inline constexpr int kMaxRowWidth = 1024;   // largest width of a plane of append_row()
+inline constexpr int kMaxIndexHeads = 512;  // of select_keys()
 
 // One array that a layer keeps: for each token num_heads rows of `width` numbers (keys, values, a
 // latent of any width); of a layer with state, num_heads x width float32 in all.
@@ -337,6 +339,81 @@ struct DeltaArgs {
 inline int64_t delta_state_width(int64_t key_dim, int64_t value_dim) {
   return key_dim * ((value_dim + 15) / 16 * 16);
 }
+
+// What one token leaves in a plane, and the rotation of the queries that go with it. Of each row
+// the first `width` numbers of `keys` are a vector: its first norm_width numbers are normed,
+// rope_dims numbers from key_rope on rotated, all stored. Of each query head rope_dims numbers from
+// q_rope on are rotated and written to q_out.
+struct AppendRowArgs {
+  DevicePtr<const float> keys;  // [M, width]
+  KvPlaneView plane;            // of one head
+  bool by_position = false;     // for ops that read all numbers of a position at once (a latent)
+  int64_t num_rows = 0;
+  const StepGeometry* step = nullptr;  // of the same rows
+
+  NormKind norm = NormKind::kRms;
+  int norm_width = 0;                  // 0: no norm
+  DevicePtr<const float> norm_weight;  // [norm_width]
+  DevicePtr<const float> norm_bias;    // [norm_width] or null
+  float norm_eps = 1e-6f;
+
+  RopePairing pairing = RopePairing::kHalf;
+  int rope_dims = 0;                // 0: numbers are copied as they are
+  DevicePtr<const float> rope_cos;  // [M, rope_dims / 2]
+  DevicePtr<const float> rope_sin;
+  int key_rope = 0;
+
+  DevicePtr<const float> q;  // [M, num_heads, q_width]
+  DevicePtr<float> q_out;    // [M, num_heads, q_out_width]; may be q
+  int num_heads = 0;
+  int q_width = 0, q_rope = 0;
+  int q_out_width = 0, q_out_rope = 0;
+  int q_dims = 0;  // numbers of a head that are written, rotated or not
+};
+
+// out[m, h] = W_h x[m, h]: the weight has an expert axis of num_heads.
+struct HeadLinearArgs {
+  const PackedWeight* weight = nullptr;  // per head [N, K]
+  DevicePtr<const float> x;              // [M, num_heads, x_width], of which the first K are read
+  int64_t x_width = 0;
+  DevicePtr<float> out;  // [M, num_heads, out_width], of which the first N are written
+  int64_t out_width = 0;
+  int64_t num_rows = 0;
+  int num_heads = 0;
+};
+
+// The cached positions that each row keeps: those with the largest scores, the lowest position
+// among equals; all where there are no more than max_kept.
+//   score(m, j) = sum over heads of weights[m, h] * max(0, scale * (q[m, h] . key[j]))
+struct SelectKeysArgs {
+  DevicePtr<const float> q;        // [M, num_heads, width]
+  DevicePtr<const float> weights;  // [M, num_heads]
+  int num_heads = 0;
+  KvPlaneView plane;  // of one head
+  float scale = 1.0f;
+  int64_t max_kept = 0;
+  int64_t num_rows = 0;
+  const StepGeometry* step = nullptr;
+  // [M, kept_words(max_kept)]: their number and then they in ascending order, or -1 for all.
+  DevicePtr<int32_t> kept;
+};
+// Words of a row of `kept`: the rest is room.
+inline constexpr int64_t kept_words(int64_t max_kept) { return 1 + 4 * max_kept; }
+
+// Causal attention of all query heads over one plane whose vectors are keys, and whose first
+// value_dim numbers are values. Positions are visible as in attention(), or those that are kept.
+struct LatentAttentionArgs {
+  DevicePtr<const float> q;  // [M, num_heads, width]
+  DevicePtr<float> out;      // [M, num_heads, value_dim]
+  int num_heads = 0;
+  int value_dim = 0;
+  KvPlaneView plane;  // of one head; its rows were appended by position
+  int64_t num_rows = 0;
+  const StepGeometry* step = nullptr;
+  float scale = 1.0f;
+  DevicePtr<const int32_t> kept;  // of select_keys(), or null: all
+  int64_t max_kept = 0;
+};
 
 inline constexpr int64_t kMaxExperts = 4096;  // of one weight
 // Inputs of an expert in the room of an op: so many floats for each slot.
@@ -580,6 +657,10 @@ class Backend {
   virtual void causal_conv(const CausalConvArgs& args) = 0;
   virtual void scan(const ScanArgs& args) = 0;
   virtual void delta(const DeltaArgs& args) = 0;
+  virtual void append_row(const AppendRowArgs& args) = 0;
+  virtual void head_linear(const HeadLinearArgs& args) = 0;
+  virtual void select_keys(const SelectKeysArgs& args) = 0;
+  virtual void latent_attention(const LatentAttentionArgs& args) = 0;
   virtual void head(const PackedWeight& weight, const Input& input, const HeadArgs& args) = 0;
 
   // ---- Facts ------------------------------------------------------------------------------------

@@ -185,6 +185,34 @@ void WrappedBackend::delta(const DeltaArgs& args) {
   });
 }
 
+void WrappedBackend::append_row(const AppendRowArgs& args) {
+  CHECK(args.step == step_.get(), "an op of another step");
+  later([args = args, step = step_](Backend& inner) mutable {
+    args.step = step->inner;
+    inner.append_row(args);
+  });
+}
+
+void WrappedBackend::select_keys(const SelectKeysArgs& args) {
+  CHECK(args.step == step_.get(), "an op of another step");
+  later([args = args, step = step_](Backend& inner) mutable {
+    args.step = step->inner;
+    inner.select_keys(args);
+  });
+}
+
+void WrappedBackend::latent_attention(const LatentAttentionArgs& args) {
+  CHECK(args.step == step_.get(), "an op of another step");
+  later([args = args, step = step_](Backend& inner) mutable {
+    args.step = step->inner;
+    inner.latent_attention(args);
+  });
+}
+
+void WrappedBackend::head_linear(const HeadLinearArgs& args) {
+  later([args](Backend& inner) { inner.head_linear(args); });
+}
+
 void WrappedBackend::experts(const ExpertsArgs& args) {
   later([args](Backend& inner) { inner.experts(args); });
 }

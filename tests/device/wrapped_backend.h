@@ -63,6 +63,10 @@ class WrappedBackend : public Backend {
   void causal_conv(const CausalConvArgs& args) override;
   void scan(const ScanArgs& args) override;
   void delta(const DeltaArgs& args) override;
+  void append_row(const AppendRowArgs& args) override;
+  void head_linear(const HeadLinearArgs& args) override;
+  void select_keys(const SelectKeysArgs& args) override;
+  void latent_attention(const LatentAttentionArgs& args) override;
   void experts(const ExpertsArgs& args) override;
   void head(const PackedWeight& weight, const Input& input, const HeadArgs& args) override;
 

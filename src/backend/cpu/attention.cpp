@@ -16,7 +16,8 @@ constexpr KvDtype kKvDtypes[] = {KvDtype::kF32, KvDtype::kBF16, KvDtype::kF16, K
 static_assert(std::size(kKvDtypes) == kNumKvTypes && kNumKvTypes == kNumKvDtypes);
 
 AttentionShape shape_of(const AttentionArgs& args) {
-  return {args.num_heads, args.kv.shape.num_kv_heads, args.kv.shape.head_dim, args.window};
+  return {args.num_heads, args.kv.shape.num_kv_heads, args.kv.shape.head_dim, args.window,
+          kAttentionRows};
 }
 
 // The items of one attention.

@@ -12,6 +12,7 @@
 #include "backend/cpu/experts.h"
 #include "backend/cpu/kernels/isa.h"
 #include "backend/cpu/kernels/layouts.h"
+#include "backend/cpu/latent.h"
 #include "backend/cpu/matmul.h"
 #include "backend/cpu/norm.h"
 #include "backend/cpu/recurrent.h"
@@ -199,6 +200,50 @@ class CpuBackend final : public HostBackend {
     run_delta(context_, args);
   }
 
+  void append_row(const AppendRowArgs& args) override {
+    check_step(args.step);
+    check_plane(args.plane);
+    const int width = args.plane.plane.width;
+    CHECK(args.num_rows == step_.num_rows(), "{} rows in a step of {}", args.num_rows,
+          step_.num_rows());
+    CHECK(args.rope_dims >= 0 && args.rope_dims % 2 == 0 && args.norm_width <= width &&
+              args.key_rope + args.rope_dims <= width,
+          "a norm of {} and {} rotated from {} of {}", args.norm_width, args.rope_dims,
+          args.key_rope, width);
+    CHECK(args.num_heads == 0 ||
+              (args.rope_dims <= args.q_dims && args.q_rope + args.q_dims <= args.q_width &&
+               args.q_out_rope + args.q_dims <= args.q_out_width),
+          "{} of a head of {} into one of {}", args.q_dims, args.q_width, args.q_out_width);
+    run_append_row(context_, args);
+  }
+
+  void head_linear(const HeadLinearArgs& args) override {
+    const PackedWeight& weight = *args.weight;
+    CHECK(args.num_rows >= 0 && args.num_rows <= max_rows_, "{} rows", args.num_rows);
+    CHECK(weight.num_experts() == args.num_heads && weight.num_inputs() <= args.x_width &&
+              weight.num_outputs() <= args.out_width,
+          "[{}, {}, {}] for {} heads of {} and {}", weight.num_experts(), weight.num_outputs(),
+          weight.num_inputs(), args.num_heads, args.x_width, args.out_width);
+    run_head_linear(context_, args);
+  }
+
+  void select_keys(const SelectKeysArgs& args) override {
+    check_step(args.step);
+    check_plane(args.plane);
+    CHECK(args.num_heads > 0 && args.num_heads <= kMaxIndexHeads && args.max_kept > 0 &&
+              args.plane.plane.width <= kMaxHeadDim,
+          "{} heads keep {} of width {}", args.num_heads, args.max_kept, args.plane.plane.width);
+    run_select_keys(context_, args);
+  }
+
+  void latent_attention(const LatentAttentionArgs& args) override {
+    check_step(args.step);
+    check_plane(args.plane);
+    CHECK(args.num_heads > 0 && args.value_dim > 0 && args.value_dim <= args.plane.plane.width,
+          "{} heads, values of {}", args.num_heads, args.value_dim);
+    run_latent_attention(context_, args);
+  }
+
   void head(const PackedWeight& weight, const Input& input, const HeadArgs& args) override {
     CHECK(own(weight).role() != WeightRole::kGateUp, "a gate_up weight");
     check_rows(input, args.num_rows);
@@ -271,6 +316,13 @@ class CpuBackend final : public HostBackend {
     CHECK(shape.num_kv_heads > 0 && num_heads > 0 && num_heads % shape.num_kv_heads == 0,
           "{} heads, {} kv heads", num_heads, shape.num_kv_heads);
     CHECK(shape.head_dim > 0 && shape.head_dim <= kMaxHeadDim, "head_dim {}", shape.head_dim);
+  }
+
+  static void check_plane(const KvPlaneView& view) {
+    CHECK(view.table >= 0 && view.plane.num_heads == 1 && view.plane.width > 0 &&
+              view.plane.width <= kMaxRowWidth,
+          "plane {} of {} heads of {}, table {}", view.plane.name, view.plane.num_heads,
+          view.plane.width, view.table);
   }
 
   static void check_table(const KvLayer& kv) { CHECK(kv.table >= 0, "table {}", kv.table); }

@@ -55,7 +55,7 @@ void AttentionPlan::make(std::span<const Span> spans, const AttentionShape& shap
 // Smaller tiles where even cutting all of them would give too few items.
 void AttentionPlan::choose_tile_rows(std::span<const Span> spans) {
   const int64_t wanted = kItemsPerMember * num_members_;
-  for (tile_rows_ = kAttentionRows; tile_rows_ > kMinTileRows; tile_rows_ /= 2) {
+  for (tile_rows_ = shape_.most_rows; tile_rows_ > kMinTileRows; tile_rows_ /= 2) {
     int64_t items = 0;
     for (const Span& span : spans) {
       const int64_t end = span.first_position + span.num_rows;
@@ -176,6 +176,14 @@ void CpuStep::add_runs(const Span& span) {
   for (int64_t first = 0; first < span.num_rows; first += kRunRows) {
     runs_.push_back({&span, first, std::min<int64_t>(kRunRows, span.num_rows - first)});
   }
+}
+
+const Span& CpuStep::span_of(int64_t row) const {
+  CHECK(row >= 0 && row < num_rows_, "row {} of {}", row, num_rows_);
+  const auto after =
+      std::upper_bound(spans_.begin(), spans_.end(), row,
+                       [](int64_t value, const Span& span) { return value < span.first_row; });
+  return *(after - 1);
 }
 
 int64_t CpuStep::num_append_items() const {

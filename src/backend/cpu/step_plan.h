@@ -38,6 +38,7 @@ struct AttentionShape {
   int num_kv_heads = 0;
   int head_dim = 0;
   int64_t window = 0;
+  int64_t most_rows = kAttentionRows;  // of a tile
 
   bool operator==(const AttentionShape&) const = default;
 };
@@ -121,6 +122,8 @@ class CpuStep final : public StepGeometry {
   std::span<const Span> spans() const { return spans_; }
   // Each row once, kRunRows of a span at most in a run.
   std::span<const RowRun> runs() const { return runs_; }
+  // That holds a row of the batch.
+  const Span& span_of(int64_t row) const;
   // Each row once; few rows are one item, whatever their sequences.
   int64_t num_append_items() const;
   std::span<const AppendItem> appends_of(int64_t item) const;

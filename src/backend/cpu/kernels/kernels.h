@@ -372,10 +372,83 @@ inline constexpr int64_t attention_lowest(const AttentionRowsArgs& args, int64_t
   const int64_t end = attention_end(args, row);
   return args.window > 0 && end > args.window ? end - args.window : 0;
 }
+
+// One token's vector stored in a plane of its own: as a K plane or as a V plane (above).
+enum class KvOrder : uint8_t { kKeys, kValues };
+struct StoreRowArgs {
+  const float* x;  // [width]
+  int64_t width;   // at most kMaxLatentWidth; of keys at most kMaxHeadDim
+  KvDtype type;
+  KvOrder order;
+  int64_t slot;
+  uint8_t* plane;
+};
+
+// A tile of latent attention: one plane (V order) holds for each position a vector of `width`
+// numbers, which is the key of every query head; its first value_dim numbers are the value. Row r
+// is query head r % num_heads of token r / num_heads.
+//
+// Splits and steps are those of attention (above), and so are top, total and acc. A score is scale
+// times the sum over the width: kReference adds in order; kFma adds the products of inputs n, n +
+// 16, n + 32 ... in 16 lanes, which fold 8, 4, 2, 1. A token sees the positions up to its own, or
+// of these the kept ones; steps and splits without any are left out.
+struct LatentRowsArgs {
+  AttentionWork work;
+  const float* q;          // token 0 of the run: [num_heads, width]
+  float* out;              // likewise [num_heads, value_dim]
+  int64_t first_position;  // of token 0
+  int64_t first_row;
+  int64_t num_rows;  // at most kLatentRows
+  int num_heads;
+  int64_t width;
+  int64_t value_dim;
+  KvDtype kv_type;
+  const uint8_t* kv_base;
+  size_t kv_block_stride;
+  const int32_t* block_table;
+  float scale;
+  // Of token 0, kept_stride words between tokens: their number, then the positions in ascending
+  // order; a negative number: all. Null: all, of every token.
+  const int32_t* kept;
+  int64_t kept_stride;
+  int64_t split;
+  float* partials;  // [splits of the tile, num_rows, partial_floats(value_dim)]; 64-byte aligned
+  float* scratch;   // kAttentionScratchFloats, 64-byte aligned
+};
+inline constexpr int64_t kMaxLatentWidth = 1024;
+inline constexpr int64_t kLatentRows = 96;
+inline constexpr int64_t latent_end(const LatentRowsArgs& args, int64_t row) {
+  return args.first_position + row / args.num_heads + 1;
+}
+
+// Scores of one token's index heads with the keys (K order) of the step at `step`:
+//   scores[p] = sum over heads, in order, of weights[h] * max(0, (q[h] . key[p]) * scale)
+// products added in order of the dimensions. Of positions from `end` on: anything.
+struct IndexRowArgs {
+  const float* q;        // [num_heads, dim]
+  const float* weights;  // [num_heads]
+  int num_heads;         // at most kMaxIndexHeads
+  int64_t dim;           // at most kMaxHeadDim
+  float scale;
+  KvDtype kv_type;
+  const uint8_t* kv_base;
+  size_t kv_block_stride;
+  const int32_t* block_table;
+  int64_t step;  // a multiple of kKvStep, below end
+  int64_t end;
+  float* scores;   // [kKvStep]
+  float* scratch;  // kAttentionScratchFloats, 64-byte aligned
+};
+inline constexpr int kMaxIndexHeads = 512;
+
 // One step of keys or values; q, acc and merged acc of all rows; scores; totals; scales.
+inline constexpr int64_t attention_scratch(int64_t rows, int64_t width) {
+  return kKvStep * width + rows * (3 * width + kKvStep + 2 * 16) + 2 * kKvStep;
+}
 inline constexpr int64_t kAttentionScratchFloats =
-    int64_t{kKvStep} * kMaxHeadDim +
-    int64_t{kAttentionRows} * (3 * kMaxHeadDim + kKvStep + 2 * 16) + 2 * kKvStep;
+    attention_scratch(kLatentRows, kMaxLatentWidth) > attention_scratch(kAttentionRows, kMaxHeadDim)
+        ? attention_scratch(kLatentRows, kMaxLatentWidth)
+        : attention_scratch(kAttentionRows, kMaxHeadDim);
 
 // Rows of a convolution along the positions of one sequence, all channels given:
 //   out[m][c] = out_gate[m][c] * act(bias[c] + sum over j of weight[j][c] * input(m - num_taps + 1
@@ -494,6 +567,9 @@ enum class KernelOp : uint8_t {
   kScan,
   kDeltaInputs,
   kDelta,
+  kStoreRow,
+  kLatent,
+  kIndex,
 };
 
 struct Tile {
@@ -515,6 +591,9 @@ union KernelFunction {
   void (*scan)(const ScanRowsArgs&);
   void (*delta_inputs)(const DeltaInputsArgs&);
   void (*delta)(const DeltaRowsArgs&);
+  void (*store_row)(const StoreRowArgs&);
+  void (*latent)(const LatentRowsArgs&);
+  void (*index)(const IndexRowArgs&);
 };
 
 struct KernelRow {

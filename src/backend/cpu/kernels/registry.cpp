@@ -49,6 +49,12 @@ const KernelRow** slot(KernelSet* set, const KernelRow& row) {
       return &set->conv;
     case KernelOp::kScan:
       return &set->scan;
+    case KernelOp::kStoreRow:
+      return &set->store_row;
+    case KernelOp::kLatent:
+      return &set->latent;
+    case KernelOp::kIndex:
+      return &set->index;
   }
   return nullptr;
 }
@@ -121,9 +127,9 @@ Result<const KernelUnit*> select_unit(std::string_view name, uint32_t available)
 }
 
 std::string_view kernel_op_name(KernelOp op) {
-  constexpr std::string_view kNames[] = {"matmul", "unpack", "finish",       "gate",
-                                         "norm",   "qkv",    "attention",    "quantise",
-                                         "conv",   "scan",   "delta_inputs", "delta"};
+  constexpr std::string_view kNames[] = {
+      "matmul", "unpack", "finish",       "gate",  "norm",  "qkv",    "attention", "quantise",
+      "conv",   "scan",   "delta_inputs", "delta", "store", "latent", "index"};
   return kNames[static_cast<size_t>(op)];
 }
 

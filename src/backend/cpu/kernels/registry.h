@@ -57,6 +57,9 @@ struct KernelSet {
   const KernelRow* scan = nullptr;
   const KernelRow* delta_inputs = nullptr;
   const KernelRow* delta = nullptr;
+  const KernelRow* store_row = nullptr;
+  const KernelRow* latent = nullptr;
+  const KernelRow* index = nullptr;
   const KernelRow* quantise = nullptr;        // input of coded layouts
   const KernelRow* quantise_dense = nullptr;  // of dense ones, where a unit wants it; or null
 

@@ -10,14 +10,14 @@ namespace headrace::cpu {
 // A part's symbol is in the namespace of its unit.
 namespace avx2 {
 extern const KernelPart kInt16Direct, kInt16Blocked, kInt8Direct, kInt8Blocked, kFloats,
-    kElementwise, kAttention, kRecurrent, kDelta;
+    kElementwise, kAttention, kRecurrent, kDelta, kLatent;
 }  // namespace avx2
 namespace avx_vnni {
 extern const KernelPart kInt16Direct, kInt16Blocked, kInt8Direct, kInt8Blocked;
 }  // namespace avx_vnni
 namespace avx512 {
 extern const KernelPart kInt16Direct, kInt16Blocked, kInt8Direct, kInt8Blocked, kFloats,
-    kElementwise, kAttention, kRecurrent, kDelta;
+    kElementwise, kAttention, kRecurrent, kDelta, kLatent;
 }  // namespace avx512
 namespace avx512_vnni {
 extern const KernelPart kInt16Direct, kInt16Blocked, kInt8Direct, kInt8Blocked;
@@ -30,29 +30,30 @@ extern const KernelPart kTilesInt16, kTilesInt8, kTilesBf16;
 }  // namespace amx
 namespace reference {
 extern const KernelPart kFloats, kIntegers, kQuantise, kElementwise, kQkv, kAttention, kRecurrent,
-    kDelta;
+    kDelta, kLatent;
 }  // namespace reference
 
 namespace {
 
 constexpr const KernelPart* kAvx2Parts[] = {
-    &avx2::kInt16Direct, &avx2::kInt16Blocked, &avx2::kInt8Direct,
-    &avx2::kInt8Blocked, &avx2::kFloats,       &avx2::kElementwise,
-    &avx2::kAttention,   &avx2::kRecurrent,    &avx2::kDelta};
+    &avx2::kInt16Direct, &avx2::kInt16Blocked, &avx2::kInt8Direct, &avx2::kInt8Blocked,
+    &avx2::kFloats,      &avx2::kElementwise,  &avx2::kAttention,  &avx2::kRecurrent,
+    &avx2::kDelta,       &avx2::kLatent};
 constexpr const KernelPart* kAvxVnniParts[] = {&avx_vnni::kInt16Direct, &avx_vnni::kInt16Blocked,
                                                &avx_vnni::kInt8Direct, &avx_vnni::kInt8Blocked};
 constexpr const KernelPart* kAvx512Parts[] = {
-    &avx512::kInt16Direct, &avx512::kInt16Blocked, &avx512::kInt8Direct,
-    &avx512::kInt8Blocked, &avx512::kFloats,       &avx512::kElementwise,
-    &avx512::kAttention,   &avx512::kRecurrent,    &avx512::kDelta};
+    &avx512::kInt16Direct, &avx512::kInt16Blocked, &avx512::kInt8Direct, &avx512::kInt8Blocked,
+    &avx512::kFloats,      &avx512::kElementwise,  &avx512::kAttention,  &avx512::kRecurrent,
+    &avx512::kDelta,       &avx512::kLatent};
 constexpr const KernelPart* kAvx512VnniParts[] = {
     &avx512_vnni::kInt16Direct, &avx512_vnni::kInt16Blocked, &avx512_vnni::kInt8Direct,
     &avx512_vnni::kInt8Blocked};
 constexpr const KernelPart* kAvx512Bf16Parts[] = {&avx512_bf16::kBf16};
 constexpr const KernelPart* kAmxParts[] = {&amx::kTilesInt16, &amx::kTilesInt8, &amx::kTilesBf16};
 constexpr const KernelPart* kReferenceParts[] = {
-    &reference::kFloats, &reference::kIntegers,  &reference::kQuantise,  &reference::kElementwise,
-    &reference::kQkv,    &reference::kAttention, &reference::kRecurrent, &reference::kDelta};
+    &reference::kFloats,      &reference::kIntegers, &reference::kQuantise,
+    &reference::kElementwise, &reference::kQkv,      &reference::kAttention,
+    &reference::kRecurrent,   &reference::kDelta,    &reference::kLatent};
 
 template <int kNumParts>
 constexpr KernelUnit unit_of(const char* name, uint32_t isa,

@@ -72,6 +72,9 @@ void visit_conv_problems(const KernelRow& row, Depth depth, const Visit& visit);
 void visit_scan_problems(const KernelRow& row, Depth depth, const Visit& visit);
 void visit_delta_inputs_problems(const KernelRow& row, Depth depth, const Visit& visit);
 void visit_delta_problems(const KernelRow& row, Depth depth, const Visit& visit);
+void visit_store_problems(const KernelRow& row, Depth depth, const Visit& visit);
+void visit_latent_problems(const KernelRow& row, Depth depth, const Visit& visit);
+void visit_index_problems(const KernelRow& row, Depth depth, const Visit& visit);
 
 // Building blocks of the makers.
 

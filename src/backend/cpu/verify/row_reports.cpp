@@ -27,6 +27,9 @@ constexpr OpProblems kOps[] = {
     {KernelOp::kScan, visit_scan_problems},
     {KernelOp::kDeltaInputs, visit_delta_inputs_problems},
     {KernelOp::kDelta, visit_delta_problems},
+    {KernelOp::kStoreRow, visit_store_problems},
+    {KernelOp::kLatent, visit_latent_problems},
+    {KernelOp::kIndex, visit_index_problems},
 };
 
 // How a problem is run.

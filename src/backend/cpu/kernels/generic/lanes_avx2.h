@@ -32,6 +32,7 @@ struct Avx2 : WordPairs {
   static constexpr int kAttendRows = 6;
   static constexpr int kAttendVectors = 1;
   static constexpr int kDeltaVectors = 1;  // panels of state in one pass
+  static constexpr int kDotPositions = 2;
   static constexpr int kIntegerRows = 4;  // tile of integer products
   static constexpr int kIntegerPanels = 1;
   static constexpr bool kSaturates = true;  // sums of two 8-bit products
@@ -97,6 +98,28 @@ struct Avx2 : WordPairs {
     const __m128 b = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
     const __m128 c = _mm_max_ps(b, _mm_movehl_ps(b, b));
     return _mm_cvtss_f32(_mm_max_ss(c, _mm_movehdup_ps(c)));
+  }
+  // Lane i: fold_sum(v[i]).
+  static V fold_sums(const V (&v)[16]) {
+    __m256 half[2];
+    for (int h = 0; h < 2; ++h) {
+      __m256 quads[4], pairs[2];
+      for (int i = 0; i < 4; ++i) {
+        const V &a = v[8 * h + 2 * i], &b = v[8 * h + 2 * i + 1];
+        const __m256 x = _mm256_add_ps(a.low, a.high), y = _mm256_add_ps(b.low, b.high);
+        quads[i] =
+            _mm256_add_ps(_mm256_permute2f128_ps(x, y, 0x20), _mm256_permute2f128_ps(x, y, 0x31));
+      }
+      for (int i = 0; i < 2; ++i) {
+        const __m256d a = _mm256_castps_pd(quads[2 * i]), b = _mm256_castps_pd(quads[2 * i + 1]);
+        pairs[i] = _mm256_add_ps(_mm256_castpd_ps(_mm256_unpacklo_pd(a, b)),
+                                 _mm256_castpd_ps(_mm256_unpackhi_pd(a, b)));
+      }
+      const __m256 sums = _mm256_add_ps(_mm256_shuffle_ps(pairs[0], pairs[1], 0x88),
+                                        _mm256_shuffle_ps(pairs[0], pairs[1], 0xDD));
+      half[h] = _mm256_permutevar8x32_ps(sums, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+    }
+    return {half[0], half[1]};
   }
   static float first(V v) { return _mm256_cvtss_f32(v.low); }
   static V lane_numbers() {

@@ -24,6 +24,7 @@ struct Avx512 : WordPairs {
   static constexpr int kAttendRows = 6;
   static constexpr int kAttendVectors = 4;
   static constexpr int kDeltaVectors = 4;  // panels of state in one pass
+  static constexpr int kDotPositions = 8;
   static constexpr int kIntegerRows = 6;  // tile of integer products
   static constexpr int kIntegerPanels = 2;
   static constexpr bool kSaturates = true;  // sums of two 8-bit products
@@ -72,6 +73,27 @@ struct Avx512 : WordPairs {
     const __m128 b = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
     const __m128 c = _mm_max_ps(b, _mm_movehl_ps(b, b));
     return _mm_cvtss_f32(_mm_max_ss(c, _mm_movehdup_ps(c)));
+  }
+
+  // Lane i: fold_sum(v[i]).
+  static V fold_sums(const V (&v)[16]) {
+    V eights[8], quads[4], pairs[2];
+    for (int i = 0; i < 8; ++i) {
+      eights[i] = _mm512_add_ps(_mm512_shuffle_f32x4(v[2 * i], v[2 * i + 1], 0x44),
+                                _mm512_shuffle_f32x4(v[2 * i], v[2 * i + 1], 0xEE));
+    }
+    for (int i = 0; i < 4; ++i) {
+      quads[i] = _mm512_add_ps(_mm512_shuffle_f32x4(eights[2 * i], eights[2 * i + 1], 0x88),
+                               _mm512_shuffle_f32x4(eights[2 * i], eights[2 * i + 1], 0xDD));
+    }
+    for (int i = 0; i < 2; ++i) {
+      const __m512d a = _mm512_castps_pd(quads[2 * i]), b = _mm512_castps_pd(quads[2 * i + 1]);
+      pairs[i] = _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(a, b)),
+                               _mm512_castpd_ps(_mm512_unpackhi_pd(a, b)));
+    }
+    const V sums = _mm512_add_ps(_mm512_shuffle_ps(pairs[0], pairs[1], 0x88),
+                                 _mm512_shuffle_ps(pairs[0], pairs[1], 0xDD));
+    return _mm512_permutexvar_ps(transposed_words(), sums);
   }
 
   static float first(V v) { return _mm512_cvtss_f32(v); }

@@ -5,26 +5,12 @@
 
 #include "backend/cpu/kernels/generic/rows.h"
 #include "backend/cpu/kernels/reference/kv_codec.h"
+#include "backend/cpu/kernels/reference/partial.h"
 
 namespace headrace::cpu {
 namespace {
 
-// What one row has of one split, or of all so far.
-struct Partial {
-  float top = -INFINITY;
-  float total = 0.0f;
-  float acc[kMaxHeadDim] = {};
-
-  // Adds another with its own top.
-  void fold(const Partial& other, int64_t dim) {
-    const float highest = std::max(top, other.top);
-    const float old_factor = top == highest ? 1.0f : std::exp(top - highest);
-    const float new_factor = std::exp(other.top - highest);
-    top = highest;
-    total = old_factor * total + new_factor * other.total;
-    for (int64_t d = 0; d < dim; ++d) acc[d] = old_factor * acc[d] + new_factor * other.acc[d];
-  }
-};
+using Sums = Partial<kMaxHeadDim>;
 
 // Row `row` of the tile's run: its query head and positions.
 struct Query {
@@ -66,7 +52,7 @@ void block_scores(const AttentionRowsArgs& args, const Query& query, const uint8
 
 // Positions [begin, end) of one step into the partial of their split.
 void add_step(const AttentionRowsArgs& args, const Query& query, int64_t begin, int64_t end,
-              Partial* partial) {
+              Sums* partial) {
   float block[kKvBlock];
   float scores[kKvStep];
   float highest = partial->top;
@@ -92,8 +78,8 @@ void add_step(const AttentionRowsArgs& args, const Query& query, int64_t begin, 
   }
 }
 
-Partial run_split(const AttentionRowsArgs& args, const Query& query, int64_t split) {
-  Partial partial;
+Sums run_split(const AttentionRowsArgs& args, const Query& query, int64_t split) {
+  Sums partial;
   const int64_t begin = std::max(split * kKvSplit, query.lowest);
   const int64_t end = std::min((split + 1) * kKvSplit, query.end);
   for (int64_t step = begin / kKvStep * kKvStep; step < end; step += kKvStep) {
@@ -102,9 +88,9 @@ Partial run_split(const AttentionRowsArgs& args, const Query& query, int64_t spl
   return partial;
 }
 
-void write_out(const AttentionRowsArgs& args, const Query& query, Partial sum) {
+void write_out(const AttentionRowsArgs& args, const Query& query, Sums sum) {
   if (args.sinks != nullptr) {
-    Partial sink;
+    Sums sink;
     sink.top = args.sinks[query.head];
     sink.total = 1.0f;
     sum.fold(sink, args.head_dim);
@@ -118,23 +104,6 @@ float* partial_at(const AttentionRowsArgs& args, int64_t r, int64_t split) {
   return args.partials + ((split - first) * args.num_rows + r) * partial_floats(args.head_dim);
 }
 
-void write_partial(const Partial& partial, int64_t dim, float* to) {
-  const int64_t dims = padded_dim(dim);
-  std::fill(to, to + partial_floats(dim), 0.0f);
-  std::copy(partial.acc, partial.acc + dim, to);
-  to[dims] = partial.total;
-  to[dims + 16] = partial.top;
-}
-
-Partial read_partial(const float* from, int64_t dim) {
-  const int64_t dims = padded_dim(dim);
-  Partial partial;
-  std::copy(from, from + dim, partial.acc);
-  partial.total = from[dims];
-  partial.top = from[dims + 16];
-  return partial;
-}
-
 void attention(const AttentionRowsArgs& args) {
   for (int64_t r = 0; r < args.num_rows; ++r) {
     const Query query = query_of(args, args.first_row + r);
@@ -142,14 +111,13 @@ void attention(const AttentionRowsArgs& args) {
     const int64_t last = (query.end - 1) / kKvSplit;
     if (args.work == AttentionWork::kSplit) {
       if (args.split < first || args.split > last) continue;
-      write_partial(run_split(args, query, args.split), args.head_dim,
-                    partial_at(args, r, args.split));
+      run_split(args, query, args.split).write(args.head_dim, partial_at(args, r, args.split));
       continue;
     }
-    Partial sum;
+    Sums sum;
     for (int64_t split = first; split <= last; ++split) {
       sum.fold(args.work == AttentionWork::kMerge
-                   ? read_partial(partial_at(args, r, split), args.head_dim)
+                   ? Sums::read(partial_at(args, r, split), args.head_dim)
                    : run_split(args, query, split),
                args.head_dim);
     }
