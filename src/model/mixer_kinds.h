@@ -27,5 +27,8 @@ void run_delta(const StepContext& step, int layer_idx, const RoleWeights& weight
 void run_channel_delta(const StepContext& step, int layer_idx, const RoleWeights& weights,
                        const Branch& branch);
 KeptState keep_delta(const ModelConfig& config, const LayerConfig& layer, KvType type);
+void run_latent(const StepContext& step, int layer_idx, const RoleWeights& weights,
+                const Branch& branch);
+KeptState keep_latent(const ModelConfig& config, const LayerConfig& layer, KvType type);
 
 }  // namespace headrace

@@ -17,7 +17,8 @@ struct MixerFunctions {
 };
 constexpr MixerFunctions kFunctions[] = {{MixerKind::kAttention, run_attention, keep_attention},
                                          {MixerKind::kGatedDelta, run_delta, keep_delta},
-                                         {MixerKind::kChannelDelta, run_channel_delta, keep_delta}};
+                                         {MixerKind::kChannelDelta, run_channel_delta, keep_delta},
+                                         {MixerKind::kLatent, run_latent, keep_latent}};
 
 const MixerFunctions& functions_of(const LayerConfig& layer) {
   for (const MixerFunctions& functions : kFunctions) {

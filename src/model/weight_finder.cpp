@@ -8,6 +8,7 @@
 #include "checkpoint/quantisation.h"
 #include "checkpoint/weight_rows.h"
 #include "model/config/families.h"
+#include "model/weight_transpose.h"
 #include "model/weights.h"
 
 namespace headrace {
@@ -80,6 +81,7 @@ class WeightFinder {
   bool is_left_out(const Search& search) const;
   Status find_parts(const Search& search, int64_t expert);
   Status find_fused(const Search& search, const Base& base, int64_t expert);
+  Status find_shared(const Search& search, const Base& base, int64_t expert);
   Status check_biases(const Search& search) const;
   Status check_stack(const Search& search, const Base& base) const;
   Result<WeightView> weight(const Search& search, const Base& base, int64_t outputs, int64_t expert,
@@ -269,8 +271,39 @@ Status WeightFinder::find_fused(const Search& search, const Base& base, int64_t 
   return {};
 }
 
+// The expert's rows of a tensor of all.
+Status WeightFinder::find_shared(const Search& search, const Base& base, int64_t expert) {
+  const SharedRows& shared = search.row.shared;
+  int64_t rows = extent(search, search.row.parts[0].outputs);
+  int64_t columns = extent(search, search.row.inputs);
+  if (shared.transposed) std::swap(rows, columns);
+  const int64_t stride = extent(search, shared.stride);
+  const int64_t all = extent(search, search.row.experts) * stride;
+  const WeightView whole = TRY(find_weight(checkpoint_, quantisation_, base.name));
+  if (whole.num_outputs != all || whole.num_inputs != columns) {
+    return make_error(ErrorCode::kInvalidArgument, "weight {} is [{}, {}], but [{}, {}] is needed",
+                      base.name, whole.num_outputs, whole.num_inputs, all, columns);
+  }
+  used_.insert(base.name);
+  WeightView own = slice_rows(whole, expert * stride + extent(search, shared.first), rows);
+  if (shared.transposed) {
+    search.found->parts.push_back(transposed_view(own));
+    search.found->transposed_from.push_back(std::move(own));
+  } else {
+    search.found->parts.push_back(std::move(own));
+  }
+  return {};
+}
+
 Status WeightFinder::find_parts(const Search& search, int64_t expert) {
   const std::span<const PartRow> parts = search.row.used_parts();
+  if (search.row.shared.stride != nullptr) {
+    const Base own = base_in(search, parts[0].names, expert);
+    const Base shared = base_in(search, search.row.shared.names, expert);
+    if (!own.is_there && (shared.is_there || own.name.empty())) {
+      return find_shared(search, shared, expert);
+    }
+  }
   const Base fused = base_in(search, search.row.fused, expert);
   if (fused.is_there && !base_in(search, parts[0].names, expert).is_there) {
     return find_fused(search, fused, expert);
@@ -390,7 +423,7 @@ Result<FoundWeights> WeightFinder::find() {
   TRY(find_prefix());
   FoundWeights found;
   for (const RoleSlot& slot : role_slots(config_)) {
-    FoundRole role{slot.layer, slot.row->role, slot.row->pack, {}, {}};
+    FoundRole role{slot.layer, slot.row->role, slot.row->pack, {}, {}, {}};
     const LayerConfig& layer =
         slot.layer == kNoLayer ? kNone : config_.layers[static_cast<size_t>(slot.layer)];
     TRY(find_role({*slot.row, layer, prefix_of(slot), &role}));

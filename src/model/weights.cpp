@@ -8,6 +8,7 @@
 #include "base/numeric.h"
 #include "checkpoint/digest.h"
 #include "model/weight_cache.h"
+#include "model/weight_transpose.h"
 
 namespace headrace {
 namespace {
@@ -110,12 +111,33 @@ class Packer {
     if (packed_) {
       weight = TRY(backend_.adopt(found.parts, found.pack, packed_ + offset));
     } else {
-      weight = TRY(backend_.pack_into(found.parts, found.pack, memory_ + offset));
+      std::vector<std::byte> transposes;
+      weight = TRY(
+          backend_.pack_into(with_transposes(found, &transposes), found.pack, memory_ + offset));
     }
     for (const WeightView& part : found.parts) release_pages(part);
+    for (const WeightView& part : found.transposed_from) release_pages(part);
     done_ += aligned(num_bytes);
     if (progress_ && !packed_) progress_(done_, num_bytes_);
     return weight;
+  }
+
+  // The parts, with data where they are transposes.
+  static std::vector<WeightView> with_transposes(const FoundRole& found,
+                                                 std::vector<std::byte>* data) {
+    std::vector<WeightView> parts = found.parts;
+    if (found.transposed_from.empty()) return parts;
+    size_t num_bytes = 0;
+    for (const WeightView& part : parts) num_bytes += part.values.num_bytes;
+    data->resize(num_bytes);
+    std::span<std::byte> rest(*data);
+    for (size_t i = 0; i < parts.size(); ++i) {
+      const std::span<std::byte> own = rest.first(parts[i].values.num_bytes);
+      transpose_weight(found.transposed_from[i], own);
+      parts[i].values.data = own.data();
+      rest = rest.subspan(own.size());
+    }
+    return parts;
   }
 
   void release_pages(const WeightView& part) const {

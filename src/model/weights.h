@@ -42,6 +42,8 @@ struct FoundRole {
   PackForm pack = WeightRole::kLinear;
   // Of a weight, stacked by rows, expert by expert; none: the role is a vector.
   std::vector<WeightView> parts;
+  // Of parts that the file holds transposed: what they are made of; parts are then without data.
+  std::vector<WeightView> transposed_from;
   FoundVector vector;  // the weight's bias, or the vector itself
 };
 

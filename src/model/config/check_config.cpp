@@ -43,6 +43,40 @@ Status check_attention(const LayerConfig& layer, int num_ropes) {
   return {};
 }
 
+Status check_index(const LatentConfig& latent) {
+  if (latent.index_n_heads == 0) return {};
+  TRY(check_ranges({
+      {"index_n_heads", static_cast<double>(latent.index_n_heads), 1, kMaxIndexHeads},
+      {"index_head_dim", static_cast<double>(latent.index_head_dim), 1, kMaxHeadDim},
+      {"index_topk", static_cast<double>(latent.index_topk), 1, 8192},
+      {"q_lora_rank", static_cast<double>(latent.q_lora_rank), 1, 1e5},
+  }));
+  return check_ranges({{"qk_rope_head_dim", static_cast<double>(latent.qk_rope_head_dim), 0,
+                        static_cast<double>(latent.index_head_dim)}});
+}
+
+Status check_latent(const LayerConfig& layer, int num_ropes) {
+  const LatentConfig& latent = layer.latent;
+  TRY(check_ranges({
+      {"num_attention_heads", static_cast<double>(layer.num_attention_heads), 1, 4096},
+      {"attention scale", layer.attention_scale, -1e6, 1e6},
+      {"q_lora_rank", static_cast<double>(latent.q_lora_rank), 0, 1e5},
+      {"kv_lora_rank", static_cast<double>(latent.kv_lora_rank), 1, kMaxRowWidth},
+      {"qk_nope_head_dim", static_cast<double>(latent.qk_nope_head_dim), 1, 4096},
+      {"qk_rope_head_dim", static_cast<double>(latent.qk_rope_head_dim), 0, kMaxRowWidth},
+      {"v_head_dim", static_cast<double>(latent.v_head_dim), 1, 4096},
+      {"latent and rotated width", static_cast<double>(latent.width()), 1, kMaxRowWidth},
+  }));
+  CHECK(layer.rope_idx < num_ropes);
+  return check_index(latent);
+}
+
+// The width that a rope of the layer may rotate.
+int rope_limit(const LayerConfig& layer) {
+  if (layer.mixer == MixerKind::kLatent) return layer.latent.qk_rope_head_dim;
+  return layer.mixer == MixerKind::kAttention ? layer.head_dim : kMaxHeadDim;
+}
+
 Status check_groups(const ExpertConfig& experts) {
   TRY(check_ranges({{"number of expert groups", static_cast<double>(experts.num_groups), 1,
                      static_cast<double>(experts.num_experts)}}));
@@ -102,6 +136,7 @@ Status check_channel_delta(const DeltaConfig& delta) {
 Status check_mixer(const LayerConfig& layer, int num_ropes) {
   if (layer.mixer == MixerKind::kGatedDelta) return check_delta(layer.delta);
   if (layer.mixer == MixerKind::kChannelDelta) return check_channel_delta(layer.delta);
+  if (layer.mixer == MixerKind::kLatent) return check_latent(layer, num_ropes);
   return check_attention(layer, num_ropes);
 }
 
@@ -135,6 +170,7 @@ Status check_rope(const RopeConfig& rope, int head_dim) {
       {"rope_theta", rope.rope_theta, 1.0 + 1e-9, 1e30},
       {"rope factor", rope.factor, 1e-6, 1e6},
       {"rope attention factor", rope.attention_factor, 1e-6, 1e6},
+      {"mscale_all_dim", rope.mscale_all_dim, -1e6, 1e6},
   }));
   if (rope.rope_dims % 2 != 0) {
     return make_error(ErrorCode::kInvalidArgument,
@@ -188,7 +224,7 @@ Status check_config(const ModelConfig& config) {
   for (const LayerConfig& layer : config.layers) {
     TRY(check_mixer(layer, num_ropes));
     TRY(check_mlp(layer));
-    if (layer.mixer == MixerKind::kAttention) head_dim = std::min(head_dim, layer.head_dim);
+    head_dim = std::min(head_dim, rope_limit(layer));
   }
   for (int i = 0; i < config.num_layers(); ++i) {
     TRY(check_honoured(config.layers[static_cast<size_t>(i)], i));

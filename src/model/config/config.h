@@ -25,6 +25,7 @@ struct RopeConfig {
   double rope_theta = 1e4;
   double factor = 1.0;
   double attention_factor = 1.0;
+  double mscale_all_dim = 0;  // yarn: latent attention's scale grows with it
   double low_freq_factor = 1.0, high_freq_factor = 4.0;  // llama3
   double beta_fast = 32.0, beta_slow = 1.0;              // yarn
   bool truncate = true;                                  // yarn
@@ -34,11 +35,29 @@ struct RopeConfig {
   std::vector<float> frequency_divisor;                  // GGUF rope_freqs: f_i is divided by it
 };
 
-enum class MixerKind : uint8_t { kAttention, kGatedDelta, kChannelDelta };
+enum class MixerKind : uint8_t { kAttention, kGatedDelta, kChannelDelta, kLatent };
 enum class MlpKind : uint8_t { kDense, kExperts };
 
 // Biases: safetensors files follow their configuration, GGUF files simply have them or not.
 enum class Presence : uint8_t { kAbsent, kRequired, kIfPresent };
+
+// Latent attention: keys and values of all heads are made of one vector per position, which is what
+// the cache keeps, and a rotated part that all heads share.
+struct LatentConfig {
+  int q_lora_rank = 0;  // 0: queries are projected at once
+  int kv_lora_rank = 0;
+  int qk_nope_head_dim = 0;
+  int qk_rope_head_dim = 0;  // rotated if the layer has a rope
+  int v_head_dim = 0;
+  // Of the index that chooses the positions a token attends to; 0 heads: none.
+  int index_n_heads = 0;
+  int index_head_dim = 0;
+  int index_topk = 0;
+
+  int qk_head_dim() const { return qk_nope_head_dim + qk_rope_head_dim; }
+  int width() const { return kv_lora_rank + qk_rope_head_dim; }  // of what the cache keeps
+};
+inline constexpr float kLatentNormEps = 1e-6f;  // of the norms inside, whatever the network's is
 
 // A mixture of experts: how a token's experts are chosen and weighted, and what each computes.
 struct ExpertConfig {
@@ -93,6 +112,8 @@ struct LayerConfig {
   bool attention_gate =
       false;                 // sigmoid of further outputs of the projection multiplies the result
   int kv_source_layer = -1;  // the earlier layer whose keys and values it reads; -1: its own
+
+  LatentConfig latent;
 
   // Dense MLP.
   int64_t intermediate_size = 0;

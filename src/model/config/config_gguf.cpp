@@ -11,6 +11,7 @@
 #include "model/config/families.h"
 #include "model/config/gguf_keys.h"
 #include "model/config/read_delta.h"
+#include "model/config/read_latent.h"
 #include "model/config/rope_config.h"
 
 namespace headrace {
@@ -27,17 +28,21 @@ class GgufReader {
   Result<ModelConfig> read() {
     TRY(read_sizes());
     TRY(read_head_sizes());
+    TRY(read_latent());
     read_numerics();
     read_scales();
     TRY(read_windows());
     TRY(read_ropes());
     TRY(read_delta(family_, keys_, &config_));
+    set_latent_scales(&config_);
     return std::move(config_);
   }
 
  private:
   Result<std::vector<float>> factors(std::string_view name) const;
   Status read_sizes();
+  Result<int64_t> read_head_dim(int64_t num_heads) const;
+  Status read_latent();
   Status read_head_sizes();
   void read_numerics();
   void read_scales();
@@ -77,6 +82,24 @@ Status GgufReader::read_sizes() {
   return {};
 }
 
+Result<int64_t> GgufReader::read_head_dim(int64_t num_heads) const {
+  const int64_t head_dim =
+      TRY(keys_.integer("attention.key_length", config_.hidden_size / num_heads));
+  const int64_t value_dim = TRY(keys_.integer("attention.value_length", head_dim));
+  if (value_dim == head_dim && head_dim >= 1 && head_dim <= 4096) return head_dim;
+  return make_error(ErrorCode::kUnsupported,
+                    "the GGUF file's keys have {} and its values {} dimensions per head, but both "
+                    "must be the same number up to 4096",
+                    head_dim, value_dim);
+}
+
+Status GgufReader::read_latent() {
+  if (family_.latent == nullptr) return {};
+  const LatentConfig latent = TRY(read_latent_gguf(keys_, *family_.latent));
+  for (LayerConfig& layer : config_.layers) set_latent(latent, &layer);
+  return {};
+}
+
 Status GgufReader::read_head_sizes() {
   const std::vector<int64_t> heads =
       TRY(keys_.per_layer("attention.head_count", config_.layers.size()));
@@ -89,16 +112,7 @@ Status GgufReader::read_head_sizes() {
                       "GGUF key {} is {}, but must be between 1 and 4096",
                       keys_.name("attention.head_count"), heads.front());
   }
-  const int64_t head_dim =
-      TRY(keys_.integer("attention.key_length", config_.hidden_size / heads.front()));
-  const int64_t value_dim = TRY(keys_.integer("attention.value_length", head_dim));
-  if (value_dim != head_dim || head_dim < 1 || head_dim > 4096) {
-    return make_error(
-        ErrorCode::kUnsupported,
-        "the GGUF file's keys have {} and its values {} dimensions per head, but both "
-        "must be the same number up to 4096",
-        head_dim, value_dim);
-  }
+  const int64_t head_dim = family_.latent != nullptr ? 0 : TRY(read_head_dim(heads.front()));
   for (size_t i = 0; i < config_.layers.size(); ++i) {
     LayerConfig& layer = config_.layers[i];
     const int64_t kv = kv_heads[i] == -1 ? heads[i] : kv_heads[i];
@@ -251,6 +265,10 @@ Result<RopeConfig> GgufReader::read_rope() {
     mscale.attention_factor = keys_.number("rope.scaling.yarn_attn_factor", 0);
     mscale.mscale_all_dim = keys_.number("rope.scaling.yarn_log_multiplier", 0);
     mscale.mscale = mscale.mscale_all_dim == 0 ? 0 : 1;
+    // Converters write a tenth of it here, and leave out mscale, which is the same number.
+    if (family_.latent != nullptr) {
+      mscale.mscale = mscale.mscale_all_dim = rope.mscale_all_dim = 10 * mscale.mscale_all_dim;
+    }
   }
   rope.attention_factor = rope_attention_factor(rope, mscale);
   return rope;

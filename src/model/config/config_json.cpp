@@ -11,6 +11,7 @@
 #include "model/config/families.h"
 #include "model/config/json_object.h"
 #include "model/config/read_delta.h"
+#include "model/config/read_latent.h"
 #include "model/config/roles.h"
 #include "model/config/rope_config.h"
 
@@ -33,8 +34,10 @@ class ConfigReader {
     TRY(read_numerics());
     TRY(read_scales());
     TRY(read_windows());
+    TRY(read_latent());
     TRY(read_ropes());
     TRY(read_delta(family_, json_, &config_));
+    set_latent_scales(&config_);
     return std::move(config_);
   }
 
@@ -43,6 +46,7 @@ class ConfigReader {
   Status read_numerics();
   Status read_scales();
   Status read_windows();
+  Status read_latent();
   Status read_ropes();
   Status read_rope_layers();
   Result<RopeConfig> read_rope(const RopeSource& source, bool truncate);
@@ -224,6 +228,18 @@ Status ConfigReader::read_windows() {
   return {};
 }
 
+Status ConfigReader::read_latent() {
+  if (family_.latent == nullptr) return {};
+  const LatentConfig latent = TRY(read_latent_json(json_, *family_.latent));
+  for (LayerConfig& layer : config_.layers) set_latent(latent, &layer);
+  return {};
+}
+
+// The width that a rope rotates, but for a partial factor.
+int rope_width(const LayerConfig& layer) {
+  return layer.mixer == MixerKind::kLatent ? layer.latent.qk_rope_head_dim : layer.head_dim;
+}
+
 // Which layers a list or an interval of the file leaves without rope; the window rule may ask.
 Status ConfigReader::read_rope_layers() {
   for (LayerConfig& layer : config_.layers) layer.rope_idx = 0;
@@ -250,6 +266,10 @@ Result<RopeConfig> ConfigReader::read_rope(const RopeSource& source, bool trunca
   const JsonObject& top = source.top != nullptr ? *source.top : none;
   RopeConfig rope;
   rope.pairing = family_.rope.pairing;
+  if (family_.latent != nullptr && !family_.latent->interleave_key.empty() &&
+      !TRY(json_.boolean(family_.latent->interleave_key, true))) {
+    rope.pairing = RopePairing::kHalf;
+  }
   std::string type = TRY(dict.text("type", "default"));
   type = TRY(dict.text("rope_type", type));
   rope.type = TRY(rope_type_named(type));
@@ -269,7 +289,7 @@ Result<RopeConfig> ConfigReader::read_rope(const RopeSource& source, bool trunca
                       "config.json: partial_rotary_factor is {}, but must be above 0 and at most 1",
                       partial);
   }
-  rope.rope_dims = static_cast<int>(config_.layers[0].head_dim * partial);
+  rope.rope_dims = static_cast<int>(rope_width(config_.layers[0]) * partial);
   rope.max_position_embeddings = config_.max_position_embeddings;
   // A top-level original length overrides the dictionary's.
   int64_t original =
@@ -298,6 +318,7 @@ Result<RopeConfig> ConfigReader::read_rope(const RopeSource& source, bool trunca
   mscale.mscale = TRY(dict.number("mscale", 0));
   mscale.mscale_all_dim = TRY(dict.number("mscale_all_dim", 0));
   rope.attention_factor = rope_attention_factor(rope, mscale);
+  rope.mscale_all_dim = mscale.mscale_all_dim;
   return rope;
 }
 

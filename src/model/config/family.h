@@ -99,6 +99,13 @@ struct GgufRow {
   int wide_scale_layers = 0;           // at this depth attention scale is (H / heads)^-1/2
 };
 
+// Latent attention in all layers: where the defaults differ from Deepseek's.
+struct LatentRow {
+  int64_t q_lora_rank = 1536;            // where the key is absent; 0: none
+  std::string_view interleave_key = {};  // a flag, true where it is absent: pairs of the rotation
+  bool indexed = false;                  // each layer has an index
+};
+
 struct DefaultRow {
   int64_t num_attention_heads = 0;   // 0: the file must say
   int64_t num_key_value_heads = 0;   // 0: as many as query heads
@@ -140,6 +147,7 @@ struct Family {
   GgufRow gguf = {};
   bool attention_gate = false;  // q_proj has a gate behind the query of each head
   const DeltaRow* delta = nullptr;
+  const LatentRow* latent = nullptr;  // null: no latent attention
 };
 
 }  // namespace headrace

@@ -10,6 +10,7 @@ namespace headrace {
 
 std::span<const Family> dense_families();
 std::span<const Family> delta_families();
+std::span<const Family> latent_families();
 
 inline constexpr NormNames kGgufSandwich = {"attn_norm", "post_attention_norm", "ffn_norm",
                                             "post_ffw_norm"};

@@ -38,6 +38,18 @@ enum class Role : uint8_t {
   kDecayUp,
   kDeltaGateDown,
   kDeltaGateUp,
+  kQueryDown,  // latent attention: of a query's low rank
+  kQueryDownNorm,
+  kQueryUp,
+  kKvDown,  // rows of the latent and of the shared rotated key
+  kKvDownNorm,
+  kKeyUp,    // per head, from its query to the latent
+  kValueUp,  // per head, from the latent to its value
+  kIndexQuery,
+  kIndexKey,
+  kIndexKeyNorm,
+  kIndexKeyNormBias,
+  kIndexWeights,
   kGateUp,
   kDown,
   kRouter,
@@ -86,6 +98,15 @@ enum class RoleForm : uint8_t {
   kDecay,  // a vector of -exp(w), of which safetensors files hold w
 };
 
+// Experts (or heads) whose rows lie in one tensor of all: expert e has `outputs` rows of the role
+// from row e * stride + first on. transposed: rows of the tensor are inputs of the role.
+struct SharedRows {
+  RoleNames names = {};  // none: no such tensor
+  Extent stride = nullptr;
+  Extent first = nullptr;
+  bool transposed = false;
+};
+
 enum class RolePlace : uint8_t { kBody, kHead, kLayer };  // whose prefix its names have
 
 struct RoleRow {
@@ -98,6 +119,7 @@ struct RoleRow {
   RoleNames fused = {};               // a single tensor that holds all parts, row by row
   Extent inputs = nullptr;            // of a weight
   Extent experts = nullptr;           // null: no expert axis
+  SharedRows shared = {};             // where the file has no tensor of the part's names
   // Of a weight whether it has one, null: never; of a vector that is itself a bias, whether it is
   // there.
   Presence ModelConfig::* bias = {};

@@ -9,6 +9,7 @@ namespace headrace {
 std::span<const RoleRow> attention_roles();
 std::span<const RoleRow> delta_roles();
 std::span<const RoleRow> channel_delta_roles();
+std::span<const RoleRow> latent_roles();
 std::span<const RoleRow> dense_roles();
 std::span<const RoleRow> expert_roles();
 

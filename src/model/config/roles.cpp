@@ -73,6 +73,10 @@ double value_of(const LayerConfig& layer) {
   return static_cast<double>(layer.*Member);
 }
 template <auto Member>
+double latent_value_of(const LayerConfig& layer) {
+  return static_cast<double>(layer.latent.*Member);
+}
+template <auto Member>
 double expert_value_of(const LayerConfig& layer) {
   return static_cast<double>(layer.experts.*Member);
 }
@@ -80,6 +84,13 @@ double expert_value_of(const LayerConfig& layer) {
 constexpr HonouredRow attention_value(std::string_view name, double (*value)(const LayerConfig&),
                                       double unset = 0) {
   return {name, value, unset, any_of(MixerKind::kAttention), 0};
+}
+constexpr HonouredRow softmax_value(std::string_view name, double (*value)(const LayerConfig&),
+                                    double unset = 0) {
+  return {name, value, unset, any_of(MixerKind::kAttention, MixerKind::kLatent), 0};
+}
+constexpr HonouredRow latent_value(std::string_view name, double (*value)(const LayerConfig&)) {
+  return {name, value, 0, any_of(MixerKind::kLatent), 0};
 }
 // No function heeds it.
 constexpr HonouredRow later_value(std::string_view name, double (*value)(const LayerConfig&),
@@ -98,16 +109,24 @@ constexpr HonouredRow delta_value(std::string_view name, double unset = 0) {
 }
 
 constexpr HonouredRow kHonoured[] = {
-    attention_value("num_attention_heads", value_of<&LayerConfig::num_attention_heads>),
+    softmax_value("num_attention_heads", value_of<&LayerConfig::num_attention_heads>),
     attention_value("num_key_value_heads", value_of<&LayerConfig::num_key_value_heads>),
     attention_value("head_dim", value_of<&LayerConfig::head_dim>),
     attention_value("sliding_window", value_of<&LayerConfig::sliding_window>),
-    attention_value("rope_idx", value_of<&LayerConfig::rope_idx>, -1),
-    attention_value("attention_scale", value_of<&LayerConfig::attention_scale>, 1),
+    softmax_value("rope_idx", value_of<&LayerConfig::rope_idx>, -1),
+    softmax_value("attention_scale", value_of<&LayerConfig::attention_scale>, 1),
     attention_value("attention_softcap", value_of<&LayerConfig::attention_softcap>),
     attention_value("qk_norm", value_of<&LayerConfig::qk_norm>),
     attention_value("attention_gate", value_of<&LayerConfig::attention_gate>),
     attention_value("attention_sinks", value_of<&LayerConfig::attention_sinks>),
+    latent_value("q_lora_rank", latent_value_of<&LatentConfig::q_lora_rank>),
+    latent_value("kv_lora_rank", latent_value_of<&LatentConfig::kv_lora_rank>),
+    latent_value("qk_nope_head_dim", latent_value_of<&LatentConfig::qk_nope_head_dim>),
+    latent_value("qk_rope_head_dim", latent_value_of<&LatentConfig::qk_rope_head_dim>),
+    latent_value("v_head_dim", latent_value_of<&LatentConfig::v_head_dim>),
+    latent_value("index_n_heads", latent_value_of<&LatentConfig::index_n_heads>),
+    latent_value("index_head_dim", latent_value_of<&LatentConfig::index_head_dim>),
+    latent_value("index_topk", latent_value_of<&LatentConfig::index_topk>),
     later_value("kv_source_layer", value_of<&LayerConfig::kv_source_layer>, -1),
     delta_value<&DeltaConfig::num_key_heads>("linear_num_key_heads"),
     delta_value<&DeltaConfig::num_value_heads>("linear_num_value_heads"),
@@ -138,6 +157,9 @@ constexpr HonouredRow kHonoured[] = {
 int64_t dense_room(const ModelConfig&, const LayerConfig& layer, int64_t num_rows) {
   return num_rows * layer.intermediate_size;
 }
+int64_t latent_room(const ModelConfig&, const LayerConfig& layer, int64_t num_rows) {
+  return LatentRoom(layer, num_rows).num_floats;
+}
 int64_t expert_room(const ModelConfig& config, const LayerConfig& layer, int64_t num_rows) {
   return ExpertRoom(config, layer, num_rows).num_floats;
 }
@@ -149,11 +171,32 @@ int64_t delta_room(const ModelConfig&, const LayerConfig& layer, int64_t num_row
 const MixerRow kMixers[] = {
     {MixerKind::kAttention, "attention", attention_roles()},
     {MixerKind::kGatedDelta, "gated delta", delta_roles(), delta_room},
-    {MixerKind::kChannelDelta, "channel delta", channel_delta_roles(), delta_room}};
+    {MixerKind::kChannelDelta, "channel delta", channel_delta_roles(), delta_room},
+    {MixerKind::kLatent, "latent attention", latent_roles(), latent_room}};
 const MlpRow kMlps[] = {{MlpKind::kDense, "dense", dense_roles(), dense_room},
                         {MlpKind::kExperts, "experts", expert_roles(), expert_room}};
 
 }  // namespace
+
+LatentRoom::LatentRoom(const LayerConfig& layer, int64_t num_rows) {
+  const LatentConfig& latent = layer.latent;
+  const int64_t head_rows = num_rows * layer.num_attention_heads;
+  const auto take = [&](int64_t count) {
+    const int64_t start = num_floats;
+    num_floats += (count + 15) / 16 * 16;
+    return start;
+  };
+  query_rank = take(num_rows * latent.q_lora_rank);
+  queries = take(head_rows * latent.qk_head_dim());
+  keys = take(num_rows * latent.width());
+  latent_queries = take(head_rows * latent.width());
+  latent_values = take(head_rows * latent.kv_lora_rank);
+  values = take(head_rows * latent.v_head_dim);
+  index_queries = take(num_rows * latent.index_n_heads * latent.index_head_dim);
+  index_keys = take(num_rows * latent.index_head_dim);
+  index_weights = take(num_rows * latent.index_n_heads);
+  kept = take(latent.index_n_heads > 0 ? num_rows * kept_words(latent.index_topk) : 0);
+}
 
 ExpertRoom::ExpertRoom(const ModelConfig& config, const LayerConfig& layer, int64_t num_rows) {
   const int64_t num_slots = num_rows * layer.experts.num_experts_per_token;

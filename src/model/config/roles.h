@@ -50,6 +50,15 @@ struct MlpRow {
 const MixerRow& mixer_row(MixerKind kind);
 const MlpRow& mlp_row(MlpKind kind);
 
+// What latent attention keeps in Workspace::mixer: where each array begins, in floats.
+struct LatentRoom {
+  LatentRoom(const LayerConfig& layer, int64_t num_rows);
+
+  int64_t num_floats = 0;  // of all
+  int64_t query_rank, queries, keys, latent_queries, latent_values, values;
+  int64_t index_queries, index_keys, index_weights, kept;
+};
+
 // What a mixture of experts keeps in Workspace::mlp: where each array begins, in floats, at 64-byte
 // boundaries. Shapes: backend.h.
 struct ExpertRoom {
