@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Writes a GGUF file of every dense family from tiny safetensors checkpoints, as published converters would.
+"""Writes a GGUF file of every family from tiny safetensors checkpoints, as published converters would.
 
     pip install gguf==0.19.0 numpy && python tools/make_tiny_ggufs.py TINY OUT [--type f32|bf16|q8_0|q8_0_widened] [--only NAME ...]
 
 TINY/NAME/{config.json, model.safetensors} becomes OUT/NAME.gguf. Tensor names come from the `gguf` package; what a
-converter does to the values (permuted q and k rows, 1 added to Gemma norms, rope divisors) is done here once more, so
-that a reader can be held to results computed from the originals. Two keys are written that published files of these
+converter does to the values (permuted q and k rows, 1 added to Gemma norms, rope divisors, experts merged into one
+tensor each for gate, up and down) is done here once more, so that a reader can be held to results computed from the
+originals. Two keys are written that published files of these
 architectures lack, because the tiny models cannot be told otherwise: a window for `llama` and `qwen2`, and
 attention.scale for Gemma. q8_0_widened holds the float32 values of the q8_0 file.
 """
@@ -13,6 +14,7 @@ import argparse
 import json
 import math
 import pathlib
+import re
 import struct
 import sys
 
@@ -29,11 +31,15 @@ ARCHITECTURES = {
     "olmo3": ("OLMO2", False, False), "granite": ("GRANITE", True, False), "smollm3": ("SMOLLM3", True, False),
     "exaone4": ("EXAONE4", False, False), "glm4": ("GLM4", False, False), "seed_oss": ("SEED_OSS", False, False),
     "cohere2": ("COHERE2", False, False), "qwen3_5_text": ("QWEN35", False, True),
+    "mixtral": ("LLAMA", True, False), "olmoe": ("OLMOE", False, False),
+    "qwen2_moe": ("QWEN2MOE", False, False), "qwen3_moe": ("QWEN3MOE", False, False),
+    "granitemoe": ("GRANITE_MOE", True, False), "gpt_oss": ("GPT_OSS", False, False),
+    "glm4_moe": ("GLM4_MOE", False, False), "minimax_m2": ("MINIMAXM2", False, False),
 }
 
 
 def read_safetensors(path):
-    """Name -> float32 array, for F32 and BF16 tensors."""
+    """Name -> float32 array, for F32 and BF16 tensors; bytes stay bytes."""
     data = path.read_bytes()
     size = struct.unpack_from("<Q", data)[0]
     tensors = {}
@@ -45,6 +51,8 @@ def read_safetensors(path):
             values = (np.frombuffer(data[begin:end], np.uint16).astype(np.uint32) << 16).view(np.float32)
         elif info["dtype"] == "F32":
             values = np.frombuffer(data[begin:end], np.float32)
+        elif info["dtype"] == "U8":
+            values = np.frombuffer(data[begin:end], np.uint8)
         else:
             sys.exit(f"{path}: {name} is {info['dtype']}, but F32 or BF16 is needed")
         tensors[name] = values.reshape(info["shape"])
@@ -107,7 +115,7 @@ def llama3_divisors(rope, dims):
 def add_window(writer, config):
     window, layers = config.get("sliding_window"), config["num_hidden_layers"]
     kind = config["model_type"]
-    if kind in ("qwen2", "qwen3") and not config.get("use_sliding_window"):
+    if kind in ("qwen2", "qwen3", "qwen2_moe", "qwen3_moe") and not config.get("use_sliding_window"):
         window = None
     if not window:
         return
@@ -118,12 +126,36 @@ def add_window(writer, config):
         writer.add_sliding_window_pattern([t == "sliding_attention" for t in config["layer_types"]])
 
 
+def add_experts(writer, config):
+    count = next((config[key] for key in ("num_experts", "num_local_experts", "n_routed_experts") if key in config), 0)
+    if not count:
+        return
+    writer.add_expert_count(count)
+    writer.add_expert_used_count(config["num_experts_per_tok"])
+    if "moe_intermediate_size" in config:
+        writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
+    elif config["model_type"] in ("gpt_oss", "minimax_m2"):
+        writer.add_expert_feed_forward_length(config["intermediate_size"])
+    if "shared_expert_intermediate_size" in config:
+        writer.add_expert_shared_feed_forward_length(config["shared_expert_intermediate_size"])
+    if config["model_type"] == "minimax_m2":
+        writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+    if config["model_type"] == "glm4_moe":
+        writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+        writer.add_expert_shared_count(config["n_shared_experts"])
+        writer.add_leading_dense_block_count(config["first_k_dense_replace"])
+        writer.add_expert_weights_scale(config["routed_scaling_factor"])
+        writer.add_expert_weights_norm(config["norm_topk_prob"])
+        writer.add_nextn_predict_layers(config["num_nextn_predict_layers"])
+
+
 def add_keys(writer, config, tensors):
     heads, hidden = config["num_attention_heads"], config["hidden_size"]
     head_dim = config.get("head_dim") or hidden // heads
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(hidden)
-    writer.add_block_count(config["num_hidden_layers"])
+    appended = config["num_nextn_predict_layers"] if config["model_type"] == "glm4_moe" else 0  # counted as layers
+    writer.add_block_count(config["num_hidden_layers"] + appended)
     writer.add_feed_forward_length(config["intermediate_size"])
     writer.add_head_count(heads)
     writer.add_head_count_kv(config["num_key_value_heads"])
@@ -137,7 +169,7 @@ def add_keys(writer, config, tensors):
         writer.add_logit_scale(config["logit_scale"])
     else:
         writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
-    if config["model_type"] == "granite":
+    if config["model_type"] in ("granite", "granitemoe"):
         writer.add_embedding_scale(config["embedding_multiplier"])
         writer.add_residual_scale(config["residual_multiplier"])
         writer.add_attention_scale(config["attention_multiplier"])
@@ -148,6 +180,7 @@ def add_keys(writer, config, tensors):
         writer.add_attn_logit_softcapping(config["attn_logit_softcapping"])
         writer.add_final_logit_softcapping(config["final_logit_softcapping"])
     add_window(writer, config)
+    add_experts(writer, config)
     rope, sliding = rope_of(config)
     if "llama_4_scaling_beta" in rope:
         writer.add_attn_temperature_scale(rope["llama_4_scaling_beta"])
@@ -212,9 +245,78 @@ def add_delta_keys(writer, config):
         writer.add_rope_dimension_sections([11, 11, 10, 0])
 
 
-def stored(values, kind):
-    """The array to write and its type: vectors stay F32."""
-    if values.ndim < 2 or kind == "f32":
+def packed_mxfp4(blocks, scales):
+    """Blocks [.., K/32, 16] with neighbours in a byte, scales [.., K/32] as GGUF has them: scale, then halves in a byte."""
+    codes = np.stack([blocks & 15, blocks >> 4], axis=-1).reshape(*blocks.shape[:-1], 32)
+    data = np.concatenate([scales[..., None], codes[..., :16] | codes[..., 16:] << 4], axis=-1)
+    return np.ascontiguousarray(data.reshape(*data.shape[:-2], -1), np.uint8)
+
+
+def split_gate_up(name, values, interleaved):
+    """Rows of gate and of up, whichever way a stack [experts, rows, ..] holds them."""
+    half = values.shape[1] // 2
+    gate = values[:, ::2] if interleaved else values[:, :half]
+    up = values[:, 1::2] if interleaved else values[:, half:]
+    yield name.replace("gate_up_proj", "gate_proj"), gate
+    yield name.replace("gate_up_proj", "up_proj"), up
+
+
+def of_gpt_oss(tensors):
+    """Stacks of gpt-oss with outputs before inputs, gate and up apart; MXFP4 blocks keep their codes."""
+    for name, values in tensors.items():
+        if name.endswith("_scales"):
+            continue
+        if name.endswith("_blocks"):
+            values = packed_mxfp4(values, tensors[name.replace("_blocks", "_scales")])
+        elif re.search(r"(gate_up|down)_proj$", name):
+            values = values.swapaxes(1, 2)
+        name = re.sub(r"proj(_blocks)?$", "proj.weight", name).replace("_proj_bias", "_proj.bias")
+        if name.endswith("sinks"):
+            name += ".weight"
+        if "gate_up_proj" in name:
+            yield from split_gate_up(name, values, interleaved=True)
+        else:
+            yield name, values
+
+
+def merged_experts(tensors):
+    """One tensor for the same weight of all experts of a layer."""
+    names = {"w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}
+    stacks = {}
+    for name, values in tensors:
+        match = re.fullmatch(r"(.*)\.(?:mlp|block_sparse_moe)\.experts\.(\d+)\.(\w+)\.weight", name)
+        if match is None:
+            yield name, values
+            continue
+        layer, expert, part = match.groups()
+        stacks.setdefault(f"{layer}.mlp.experts.{names.get(part, part)}.weight", {})[int(expert)] = values
+    for name, experts in stacks.items():
+        yield name, np.stack([experts[i] for i in range(len(experts))])
+
+
+def converted(config, tensors):
+    """Names and values as they are before names are mapped."""
+    if config["model_type"] == "gpt_oss":
+        yield from of_gpt_oss(tensors)
+        return
+    for name, values in merged_experts(tensors.items()):
+        if name.endswith(("block_sparse_moe.input_linear.weight", "shared_mlp.input_linear.weight")):
+            shared = "shared_mlp" in name
+            name = re.sub(r"\w+\.input_linear", "mlp.shared_expert.gate_up_proj" if shared else
+                          "mlp.experts.gate_up_proj", name)
+            for part, half in split_gate_up(name, values[None] if shared else values, interleaved=False):
+                yield part, half[0] if shared else half
+            continue
+        if name.endswith("shared_expert_gate.weight"):
+            values = values.reshape(-1)
+        yield name.replace("e_score_correction_bias", "e_score_correction.bias"), values
+
+
+def stored(name, values, kind):
+    """The array to write and its type: vectors, biases and routers stay F32."""
+    if values.dtype == np.uint8:
+        return values, Type.MXFP4
+    if values.ndim < 2 or kind == "f32" or name.endswith(".bias") or "ffn_gate_inp" in name:
         return np.ascontiguousarray(values, np.float32), Type.F32
     if kind == "bf16":
         return quants.quantize(np.ascontiguousarray(values), Type.BF16), Type.BF16
@@ -239,7 +341,7 @@ def convert(folder, out, kind):
                        for pair in (delta_values(name, values, config) if ".linear_attn." in name
                                     else [(name, values)]))
     names = gguf.get_tensor_name_map(arch, config["num_hidden_layers"])
-    for name, values in tensors.items():
+    for name, values in converted(config, tensors):
         new_name = names.get_name(name, try_suffixes=(".weight", ".bias"))
         if new_name is None:
             sys.exit(f"{folder.name}: {name} has no name in {arch_name}")
@@ -247,7 +349,7 @@ def convert(folder, out, kind):
             values = permuted(values, head_dim)
         if plus_one and name.endswith("norm.weight") and not name.endswith("linear_attn.norm.weight"):
             values = values + np.float32(1)
-        data, dtype = stored(values, kind)
+        data, dtype = stored(new_name, values, kind)
         writer.add_tensor(new_name, data, raw_dtype=dtype)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -269,7 +371,7 @@ def main():
             continue
         config = json.loads((folder / "config.json").read_text())
         if config.get("model_type") not in ARCHITECTURES or rope_of(config)[0]["rope_type"] == "dynamic":
-            continue  # experts, other mixers; a base that depends on the length has no GGUF form
+            continue  # other mixers; a base that depends on the length has no GGUF form
         convert(folder, options.out / f"{folder.name}.gguf", options.type)
         count += 1
     print(f"{count} files written to {options.out}")

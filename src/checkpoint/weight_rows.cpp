@@ -1,6 +1,8 @@
 #include "checkpoint/weight_rows.h"
 
+#include <cstring>
 #include <numeric>
+#include <utility>
 
 #include "base/check.h"
 #include "checkpoint/weight_scheme.h"
@@ -52,7 +54,7 @@ void dequantise_rows(const WeightView& weight, int64_t first, int64_t count, flo
         first, count, weight.num_outputs);
   const SchemeRow& scheme = scheme_row(weight.scheme);
   scheme.read_codes(weight, first, count, values);
-  if (weight.scheme == WeightScheme::kDense) {
+  if (is_dense(weight.scheme)) {
     if (weight.global_scale.empty()) return;
     const float scale = global_scale_of(weight);
     for (int64_t i = 0; i < count * weight.num_inputs; ++i) values[i] *= scale;
@@ -71,13 +73,39 @@ void read_codes(const WeightView& weight, int64_t first, int64_t count, uint8_t*
 
 void read_group_factors(const WeightView& weight, int64_t row, float* scales, float* zeros) {
   const SchemeRow& scheme = scheme_row(weight.scheme);
-  CHECK(weight.scheme != WeightScheme::kDense, "{} has no groups", weight.name);
+  CHECK(!is_dense(weight.scheme), "{} has no groups", weight.name);
   const int64_t stored_row = weight.stored_row(row);
   const float offset = weight.values.dtype == DType::kI8 ? kSignedByteOffset : 0;
   for (int64_t group = 0; group < num_scale_groups(weight); ++group) {
     scales[group] = scale_at(weight, stored_row, group);
     zeros[group] = scheme.zero_at(weight, stored_row, group) + offset;
   }
+}
+
+void read_halves(const WeightView& weight, int64_t first, int64_t count, uint16_t* values) {
+  CHECK(first >= 0 && count >= 0 && first + count <= weight.num_outputs, "rows {} + {} of {}",
+        first, count, weight.num_outputs);
+  CHECK(is_dense(weight.scheme) && dtype_row(weight.values.dtype).block_bytes == 2,
+        "{}: halves of {}", weight.name, dtype_name(weight.values.dtype));
+  const int64_t num_inputs = weight.num_inputs;
+  if (weight.scheme == WeightScheme::kDenseTransposed) {
+    return copy_columns(weight, first, count, reinterpret_cast<std::byte*>(values));
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    std::memcpy(values + i * num_inputs,
+                weight.values.data + weight.stored_row(first + i) * num_inputs * 2,
+                static_cast<size_t>(num_inputs) * 2);
+  }
+}
+
+Result<WeightView> as_transposed(const WeightView& weight) {
+  if (weight.scheme != WeightScheme::kDense) return weight;
+  WeightView transposed = weight;
+  transposed.scheme = WeightScheme::kDenseTransposed;
+  std::swap(transposed.num_outputs, transposed.num_inputs);
+  transposed.group_size = transposed.num_inputs;
+  TRY(validate_weight(transposed));
+  return transposed;
 }
 
 WeightView slice_rows(const WeightView& weight, int64_t first, int64_t count) {

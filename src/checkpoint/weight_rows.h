@@ -25,6 +25,14 @@ void read_codes(const WeightView& weight, int64_t first, int64_t count, uint8_t*
 // Scale and zero point (of the codes of read_codes) of one row in each group. Not for kDense.
 void read_group_factors(const WeightView& weight, int64_t row, float* scales, float* zeros);
 
+// Values of rows [first, first + count) as they are stored, two bytes each [count, K]: of F16 and
+// BF16, dense or transposed.
+void read_halves(const WeightView& weight, int64_t first, int64_t count, uint16_t* values);
+
+// A plain weight that the file holds as [inputs, outputs]; other schemes say themselves how they
+// are stored and stay as they are. kUnsupported unless it is of F32, F16 or BF16.
+Result<WeightView> as_transposed(const WeightView& weight);
+
 // The view restricted to rows [first, first + count): one of q, k, v in a fused tensor.
 WeightView slice_rows(const WeightView& weight, int64_t first, int64_t count);
 

@@ -343,6 +343,57 @@ TEST_F(WeightViewTest, Fp4ReadsTheLowNibbleFirst) {
                  "weight 'm' (nvfp4) has 32 inputs in groups of 32, needed are groups of 16");
 }
 
+// The same matrix, outputs along columns.
+TEST_F(WeightViewTest, TransposedValuesAreReadByColumns) {
+  WeightView stored = dense();  // [4, 6] in the file: 4 inputs, 6 outputs
+  const auto found = as_transposed(stored);
+  ASSERT_TRUE(found.ok()) << found.error().message;
+  EXPECT_EQ(found->num_outputs, 6);
+  EXPECT_EQ(found->num_inputs, 4);
+  EXPECT_EQ(rows(*found, 0, 2), (std::vector<float>{0, 10, 20, 30, 1, 11, 21, 31}));
+  EXPECT_EQ(rows(*found, 5, 1), (std::vector<float>{5, 15, 25, 35}));
+  EXPECT_EQ(rows(slice_rows(*found, 4, 1), 0, 1), (std::vector<float>{4, 14, 24, 34}));
+  WeightView reordered = *found;
+  reordered.row_order = {1, 3, 5, 0, 2, 4};
+  ASSERT_TRUE(validate_weight(reordered).ok());
+  EXPECT_EQ(rows(reordered, 1, 2), (std::vector<float>{3, 13, 23, 33, 5, 15, 25, 35}));
+  EXPECT_EQ(rows(slice_rows(reordered, 3, 3), 1, 1), (std::vector<float>{2, 12, 22, 32}));
+  EXPECT_EQ(found->stored_bytes(), stored.stored_bytes());
+}
+
+TEST_F(WeightViewTest, HalvesAreReadAsTheyAreStored) {
+  WeightView weight;
+  weight.name = "h";
+  weight.values = tensor<uint16_t>(DType::kBF16, {2, 3}, {1, 2, 3, 4, 5, 6});
+  weight.num_outputs = 2;
+  weight.num_inputs = 3;
+  const auto read = [](const WeightView& view, int64_t first, int64_t count) {
+    std::vector<uint16_t> values(static_cast<size_t>(count * view.num_inputs));
+    read_halves(view, first, count, values.data());
+    return values;
+  };
+  EXPECT_EQ(read(weight, 0, 2), (std::vector<uint16_t>{1, 2, 3, 4, 5, 6}));
+  const WeightView transposed = as_transposed(weight).value();
+  EXPECT_EQ(read(transposed, 1, 2), (std::vector<uint16_t>{2, 5, 3, 6}));
+  weight.row_order = {1, 0};
+  EXPECT_EQ(read(weight, 0, 2), (std::vector<uint16_t>{4, 5, 6, 1, 2, 3}));
+  EXPECT_DEATH(read(dense(), 0, 1), "halves of F32");
+}
+
+TEST_F(WeightViewTest, OnlyPlainFloatsAreTransposed) {
+  const WeightView packed = gptq();
+  const auto same = as_transposed(packed);
+  ASSERT_TRUE(same.ok());
+  EXPECT_EQ(same->scheme, WeightScheme::kGptq);
+  WeightView bytes;
+  bytes.name = "b";
+  bytes.values = tensor(DType::kF8E4M3, {2, 4}, std::vector<uint8_t>(8));
+  bytes.num_outputs = 2;
+  bytes.num_inputs = 4;
+  ASSERT_TRUE(validate_weight(bytes).ok());
+  EXPECT_FALSE(as_transposed(bytes).ok());
+}
+
 TEST_F(WeightViewTest, EverySchemeHasAName) {
   for (int i = 0; i < static_cast<int>(WeightScheme::kCount); ++i) {
     EXPECT_FALSE(weight_scheme_name(static_cast<WeightScheme>(i)).empty());

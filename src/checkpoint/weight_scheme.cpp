@@ -5,6 +5,7 @@
 #include <cstring>
 #include <initializer_list>
 #include <span>
+#include <vector>
 
 #include "base/check.h"
 #include "base/checked.h"
@@ -183,6 +184,12 @@ Status check_dense(const WeightView& weight) {
   return {};
 }
 
+Status check_dense_transposed(const WeightView& weight) {
+  TRY(check_rank2(weight));
+  return check_tensor(weight, "transposed values", weight.values, kFloatTypes,
+                      {weight.num_inputs, stored_outputs(weight)});
+}
+
 Status check_gptq(const WeightView& weight) {
   TRY(check_rank2(weight));
   TRY(check_bits(weight, {2, 4, 8}));
@@ -301,6 +308,14 @@ void read_rows(const WeightView& weight, int64_t first, int64_t count, float* co
     row.dequantise(weight.values.data + weight.stored_row(first + i) * row_bytes, num_blocks,
                    codes + i * weight.num_inputs);
   }
+}
+
+void read_transposed(const WeightView& weight, int64_t first, int64_t count, float* codes) {
+  const DTypeRow& row = dtype_row(weight.values.dtype);
+  const int64_t num_values = count * weight.num_inputs;
+  std::vector<std::byte> values(static_cast<size_t>(num_values) * row.block_bytes);
+  copy_columns(weight, first, count, values.data());
+  row.dequantise(values.data(), num_values, codes);
 }
 
 // Inputs run along words, outputs along columns: words outside, so that cache lines are shared.
@@ -460,6 +475,8 @@ constexpr std::array<SchemeRow, static_cast<size_t>(kCount)> kSchemes = {{
      check_mxfp4, read_fp4, read_fp4_indices, no_zero},
     {kNvfp4,       "nvfp4",              false, 1, false,
      check_nvfp4, read_fp4, read_fp4_indices, no_zero},
+    {kDenseTransposed, "dense-transposed", true, 1, false,
+     check_dense_transposed, read_transposed, read_byte_rows, no_zero},
 }};
 // clang-format on
 
@@ -480,6 +497,18 @@ const SchemeRow& scheme_row(WeightScheme scheme) {
 }
 
 std::string_view weight_scheme_name(WeightScheme scheme) { return scheme_row(scheme).name; }
+
+void copy_columns(const WeightView& weight, int64_t first, int64_t count, std::byte* values) {
+  const auto size = static_cast<int64_t>(dtype_row(weight.values.dtype).block_bytes);
+  const int64_t num_inputs = weight.num_inputs, num_columns = weight.values.dim(1);
+  for (int64_t k = 0; k < num_inputs; ++k) {
+    const std::byte* stored = weight.values.data + k * num_columns * size;
+    for (int64_t i = 0; i < count; ++i) {
+      std::memcpy(values + (i * num_inputs + k) * size,
+                  stored + weight.stored_row(first + i) * size, static_cast<size_t>(size));
+    }
+  }
+}
 
 int64_t stored_outputs(const WeightView& weight) {
   return weight.values.dim(scheme_row(weight.scheme).columns_are_outputs ? 1 : 0) *

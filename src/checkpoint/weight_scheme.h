@@ -38,6 +38,9 @@ const SchemeRow& scheme_row(WeightScheme scheme);
 float scale_at(const WeightView& weight, int64_t stored_row, int64_t group);
 float global_scale_of(const WeightView& weight);
 
+// Of kDenseTransposed: rows [first, first + count) as stored values [count, K], side by side.
+void copy_columns(const WeightView& weight, int64_t first, int64_t count, std::byte* values);
+
 // kCorrupt: "weight 'NAME' (SCHEME) PROBLEM".
 Error weight_error(const WeightView& weight, const std::string& problem);
 

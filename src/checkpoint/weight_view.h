@@ -3,7 +3,7 @@
 // Most formats hold a weight in one tensor (scheme kDense; the tensor's dtype may be a block
 // format). Quantised safetensors spread it over several tensors: values, scales, zero points, group
 // index. A row of the scheme table knows how to read each. Views live as long as the checkpoint.
-// Of every scheme but kDense the value is scale * (code - zero), computed once in float32.
+// Of every scheme but the dense ones the value is scale * (code - zero), computed once in float32.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +25,7 @@ enum class WeightScheme : uint8_t {
   kFloat8Block,  // fp8 values, float scale per 128 x 128 block (weight_scale_inv)
   kMxfp4,        // fp4 pairs [N, K/2] or [N, K/32, 16], e8m0 scale per 32
   kNvfp4,        // fp4 pairs [N, K/2], fp8 scale per 16, divided by one global scale
+  kDenseTransposed,  // values [K, N] in values.dtype: F32, F16 or BF16
   kCount,
 };
 
@@ -59,6 +60,10 @@ int64_t group_of(const WeightView& weight, int64_t input);
 // Rows as the file holds them; what row_order indexes.
 int64_t stored_outputs(const WeightView& weight);
 
+// Values as they are, without scales of groups.
+inline bool is_dense(WeightScheme scheme) {
+  return scheme == WeightScheme::kDense || scheme == WeightScheme::kDenseTransposed;
+}
 std::string_view weight_scheme_name(WeightScheme scheme);
 
 }  // namespace headrace

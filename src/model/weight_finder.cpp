@@ -32,6 +32,12 @@ void append_identity(int64_t count, std::vector<int32_t>* order) {
   for (int32_t i = 0; i < count; ++i) order->push_back(first + i);
 }
 
+// Every other row, then the others.
+void append_alternating(int64_t count, std::vector<int32_t>* order) {
+  for (int32_t i = 0; i < count; i += 2) order->push_back(i);
+  for (int32_t i = 1; i < count; i += 2) order->push_back(i);
+}
+
 void reorder_rows(const std::vector<int32_t>& order, WeightView* weight) {
   if (order.empty()) return;
   std::vector<int32_t> composed;
@@ -84,11 +90,12 @@ class WeightFinder {
   Status find_shared(const Search& search, const Base& base, int64_t expert);
   Status check_biases(const Search& search) const;
   Status check_stack(const Search& search, const Base& base) const;
+  bool is_transposed(const Search& search) const;
   Result<WeightView> weight(const Search& search, const Base& base, int64_t outputs, int64_t expert,
                             int64_t stored = 0);
   Status find_part(const Search& search, const PartRow& part, int64_t expert);
   Status append_bias(const Search& search, const Base& base, int64_t size,
-                     const std::vector<int32_t>& order);
+                     const std::vector<int32_t>& order, int64_t expert);
   Result<FoundVector> vector(const std::string& base, std::string_view suffix, int64_t size,
                              const std::vector<int32_t>& order = {});
   void append_order(const Search& search, const PartRow& part, std::vector<int32_t>* order) const;
@@ -105,6 +112,7 @@ class WeightFinder {
 
 // Stacks of experts may do without ".weight".
 constexpr std::string_view kStackSuffixes[] = {"", "_blocks", "_scales"};
+constexpr std::string_view kUsedSuffixes[] = {"", "_blocks", "_scales", "_bias"};
 
 bool WeightFinder::has(const std::string& base) const {
   if (bases_.contains(base)) return true;
@@ -166,6 +174,11 @@ Status WeightFinder::check_stack(const Search& search, const Base& base) const {
   return {};
 }
 
+bool WeightFinder::is_transposed(const Search& search) const {
+  if (config_.transposed == Transposed::kExperts) return search.row.experts != nullptr;
+  return config_.transposed == Transposed::kLayers && search.row.place == RolePlace::kLayer;
+}
+
 // With `stored`, a tensor of so many rows will do as well.
 Result<WeightView> WeightFinder::weight(const Search& search, const Base& base, int64_t outputs,
                                         int64_t expert, int64_t stored) {
@@ -174,6 +187,7 @@ Result<WeightView> WeightFinder::weight(const Search& search, const Base& base, 
   WeightView weight = stacked
                           ? TRY(find_expert_weight(checkpoint_, quantisation_, base.name, expert))
                           : TRY(find_weight(checkpoint_, quantisation_, base.name));
+  if (is_transposed(search)) weight = TRY(as_transposed(weight));
   const int64_t inputs = extent(search, search.row.inputs);
   const bool fits = weight.num_outputs == outputs || (stored != 0 && weight.num_outputs == stored);
   if (!fits || weight.num_inputs != inputs) {
@@ -208,14 +222,27 @@ Result<FoundVector> WeightFinder::vector(const std::string& base, std::string_vi
   return found;
 }
 
+// Of a stack of experts: [experts, outputs], under one of two names.
 Status WeightFinder::append_bias(const Search& search, const Base& base, int64_t size,
-                                 const std::vector<int32_t>& order) {
+                                 const std::vector<int32_t>& order, int64_t expert) {
   const Presence presence =
       search.row.bias == nullptr ? Presence::kAbsent : config_.*search.row.bias;
-  const bool is_there = checkpoint_.find(base.name + ".bias") != nullptr;
+  const bool stacked = search.row.experts != nullptr && !base.is_numbered;
+  const bool is_joined = stacked && checkpoint_.find(base.name + "_bias") != nullptr;
+  const std::string_view suffix = is_joined ? "_bias" : ".bias";
+  const bool is_there = checkpoint_.find(base.name + std::string(suffix)) != nullptr;
   if (presence == Presence::kAbsent || (presence == Presence::kIfPresent && !is_there)) return {};
-  FoundVector bias = TRY(vector(base.name, ".bias", size, order));
-  search.found->vector.pieces.push_back(std::move(bias.pieces.front()));
+  const int64_t count = stacked ? extent(search, search.row.experts) : 1;
+  FoundVector bias = TRY(vector(base.name, suffix, count * size, order));
+  FoundVector::Piece& piece = bias.pieces.front();
+  if (stacked) {
+    if (piece.tensor.rank != 2 || piece.tensor.dim(0) != count) {
+      return make_error(ErrorCode::kInvalidArgument, "tensor {}{} is {}, but [{}, {}] is needed",
+                        base.name, suffix, piece.tensor.shape_string(), count, size);
+    }
+    piece.tensor = piece.tensor.slice(expert);
+  }
+  search.found->vector.pieces.push_back(std::move(piece));
   return {};
 }
 
@@ -255,8 +282,11 @@ Status WeightFinder::find_fused(const Search& search, const Base& base, int64_t 
   if (config_.permuted_qk && has_heads) {
     for (const PartRow& part : parts) append_order(search, part, &order);
   }
+  if (config_.interleaved_experts && search.row.experts != nullptr) {
+    append_alternating(outputs, &order);
+  }
   reorder_rows(order, &whole);
-  TRY(append_bias(search, base, outputs, order));
+  TRY(append_bias(search, base, outputs, order, expert));
   std::vector<WeightView>& found = search.found->parts;
   if (search.row.pack != WeightRole::kGateUp) {
     found.push_back(std::move(whole));
@@ -330,7 +360,7 @@ Status WeightFinder::find_part(const Search& search, const PartRow& part, int64_
   }
   reorder_rows(order, &view);
   search.found->parts.push_back(std::move(view));
-  return append_bias(search, base, found, order);
+  return append_bias(search, base, found, order, expert);
 }
 
 Status WeightFinder::find_vector(const Search& search) {
@@ -392,7 +422,7 @@ std::set<std::string> WeightFinder::unused_bases() const {
     const std::string_view text(name);
     const bool is_used =
         used_.contains(base_of(name)) ||
-        std::any_of(std::begin(kStackSuffixes), std::end(kStackSuffixes), [&](auto suffix) {
+        std::any_of(std::begin(kUsedSuffixes), std::end(kUsedSuffixes), [&](auto suffix) {
           return text.ends_with(suffix) &&
                  used_.contains(text.substr(0, text.size() - suffix.size()));
         });

@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 #include "backend/cpu/cpu_backend.h"
 #include "model/config/config_files.h"
 #include "model/model.h"
@@ -239,6 +241,10 @@ ModelConfig full_config() {
   return config;
 }
 
+bool has_bias(const ModelConfig& config, const RoleRow& row) {
+  return row.bias != nullptr && config.*row.bias == Presence::kRequired;
+}
+
 // A checkpoint that has what the tables ask for, under the first name of each tensor.
 class CompleteCheckpoint {
  public:
@@ -280,7 +286,7 @@ class CompleteCheckpoint {
     } else {
       checkpoint_.tensor(base + ".weight", {outputs, inputs});
     }
-    if (row.bias != nullptr) checkpoint_.tensor(base + ".bias", {outputs});
+    if (has_bias(config_, row)) checkpoint_.tensor(base + ".bias", {outputs});
   }
 
   FakeCheckpoint checkpoint_;
@@ -309,7 +315,7 @@ TEST(WeightRoles, ACompleteCheckpointHasThemAll) {
       EXPECT_EQ(found->find(role.layer, role.role), &role);
       const bool is_weight = slots[i].row->form == RoleForm::kWeight;
       EXPECT_EQ(!role.parts.empty(), is_weight) << slots[i].row->name;
-      EXPECT_EQ(!role.vector.pieces.empty(), !is_weight || slots[i].row->bias != nullptr)
+      EXPECT_EQ(!role.vector.pieces.empty(), !is_weight || has_bias(config, *slots[i].row))
           << slots[i].row->name;
     }
     EXPECT_EQ(found->find(0, Role::kRouter), nullptr);
@@ -497,6 +503,101 @@ TEST(ExpertWeights, AreFoundInEachFormThatFilesHave) {
   constexpr ptrdiff_t kHalf = 24 * 32 * sizeof(float);
   EXPECT_EQ(parts[5].values.data - parts[4].values.data, kHalf);      // up after gate
   EXPECT_EQ(parts[4].values.data - parts[2].values.data, 2 * kHalf);  // expert 2 after expert 1
+}
+
+// Stacks [experts, inputs, outputs] whose columns are gate, up, gate, up, with biases alike.
+ModelConfig interleaved_config() {
+  ModelConfig config = full_config();
+  config.transposed = Transposed::kExperts;
+  config.interleaved_experts = true;
+  config.expert_bias = Presence::kRequired;
+  return config;
+}
+
+void add_interleaved(FakeCheckpoint* checkpoint) {
+  remove_experts(checkpoint);
+  const std::string experts = std::string(kExpertLayer) + "mlp.experts.";
+  checkpoint->tensor(experts + "gate_up_proj", {3, 32, 48});
+  checkpoint->tensor(experts + "down_proj", {3, 24, 32});
+  std::vector<float> bias(3 * 48);
+  for (size_t i = 0; i < bias.size(); ++i) bias[i] = static_cast<float>(i);
+  checkpoint->tensor_of(experts + "gate_up_proj_bias", {3, 48}, bias);
+  checkpoint->tensor(experts + "down_proj_bias", {3, 32});
+}
+
+TEST(ExpertWeights, TransposedAndInterleavedStacksAreTakenApart) {
+  const ModelConfig config = interleaved_config();
+  CompleteCheckpoint checkpoint(CheckpointKind::kSafetensors, full_config());
+  add_interleaved(&checkpoint.get());
+  expect_experts(checkpoint.get(), config);
+  const auto found = find_weights(checkpoint.get(), config);
+  const FoundRole& gate_up = role_of(*found, Role::kExpertGateUp, 1);
+  EXPECT_EQ(gate_up.parts[2].scheme, WeightScheme::kDenseTransposed);
+  EXPECT_EQ(gate_up.parts[2].stored_row(1), 2);  // gates are even
+  EXPECT_EQ(gate_up.parts[3].stored_row(1), 3);  // and ups odd
+  // The router is as in every other file.
+  EXPECT_EQ(role_of(*found, Role::kRouter, 1).parts[0].scheme, WeightScheme::kDense);
+  ASSERT_EQ(gate_up.vector.pieces.size(), 3u);
+  const FoundVector::Piece& second = gate_up.vector.pieces[1];
+  EXPECT_EQ(second.order[1], 2);
+  EXPECT_EQ(second.order[24], 1);
+  float first = 0;
+  std::memcpy(&first, second.tensor.data, sizeof(first));
+  EXPECT_EQ(first, 48);  // of expert 1
+  EXPECT_EQ(role_of(*found, Role::kExpertDown, 1).vector.pieces.size(), 3u);
+}
+
+// Blocks have outputs first; their rows alternate all the same.
+TEST(ExpertWeights, BlocksAreInterleavedButNotTransposed) {
+  CompleteCheckpoint checkpoint(CheckpointKind::kSafetensors, full_config());
+  add_interleaved(&checkpoint.get());
+  const std::string experts = std::string(kExpertLayer) + "mlp.experts.";
+  checkpoint.get().remove(experts + "gate_up_proj");
+  checkpoint.get().tensor(experts + "gate_up_proj_blocks", {3, 48, 1, 16}, DType::kU8);
+  checkpoint.get().tensor(experts + "gate_up_proj_scales", {3, 48, 1}, DType::kU8);
+  const auto found = find_weights(checkpoint.get(), interleaved_config());
+  ASSERT_TRUE(found.ok()) << found.error().message;
+  const WeightView& up = role_of(*found, Role::kExpertGateUp, 1).parts[5];
+  EXPECT_EQ(up.scheme, WeightScheme::kMxfp4);
+  EXPECT_EQ(up.num_outputs, 24);
+  EXPECT_EQ(up.stored_row(0), 1);
+}
+
+TEST(ExpertWeights, BiasesOfAStackAreChecked) {
+  const std::string name = std::string(kExpertLayer) + "mlp.experts.gate_up_proj_bias";
+  CompleteCheckpoint checkpoint(CheckpointKind::kSafetensors, full_config());
+  add_interleaved(&checkpoint.get());
+  checkpoint.get().tensor(name, {48, 3});
+  EXPECT_EQ(
+      find_error(checkpoint.get(), interleaved_config()).message,
+      "tensor model.layers.1.mlp.experts.gate_up_proj_bias is [48, 3], but [3, 48] is needed");
+  checkpoint.get().tensor(name, {2, 48});
+  EXPECT_NE(find_error(checkpoint.get(), interleaved_config()).message.find("gate_up_proj_bias"),
+            std::string::npos);
+  checkpoint.get().remove(name);
+  EXPECT_NE(find_error(checkpoint.get(), interleaved_config()).message.find("gate_up_proj.bias"),
+            std::string::npos);
+  // A GGUF file has them or not, of gate and up apart.
+  ModelConfig optional = full_config();
+  optional.expert_bias = Presence::kIfPresent;
+  CompleteCheckpoint gguf(CheckpointKind::kGguf, full_config());
+  gguf.get().tensor("blk.1.ffn_gate_exps.bias", {3, 24});
+  EXPECT_NE(find_error(gguf.get(), optional).message.find("have a bias, but all or none must"),
+            std::string::npos);
+  gguf.get().tensor("blk.1.ffn_up_exps.bias", {3, 24});
+  const auto found = find_weights(gguf.get(), optional);
+  ASSERT_TRUE(found.ok()) << found.error().message;
+  EXPECT_EQ(role_of(*found, Role::kExpertGateUp, 1).vector.pieces.size(), 6u);
+  EXPECT_TRUE(role_of(*found, Role::kExpertDown, 1).vector.pieces.empty());
+}
+
+// Weights of layers stored [inputs, outputs]; the embedding and the head are not among them.
+TEST(WeightRoles, LayersMayBeTransposed) {
+  ModelConfig config = full_config();
+  config.transposed = Transposed::kLayers;
+  CompleteCheckpoint stored(CheckpointKind::kSafetensors, config);
+  EXPECT_EQ(find_error(stored.get(), config).message,
+            "weight model.layers.0.self_attn.k_proj is [32, 16], but [16, 32] is needed");
 }
 
 TEST(ExpertWeights, AStackOfOtherExpertsIsRefused) {

@@ -178,7 +178,26 @@ int64_t ulps_between(float a, float b) {
   return a == b ? 0 : std::abs(int64_t{x} - int64_t{y});
 }
 
-// "dequantised.NAME": the exact values of weight NAME.
+// The most units in the last place by which a weight's values differ from these.
+Result<int64_t> worst_difference(const WeightView& weight, const TensorView& values,
+                                 const std::string& name) {
+  if (values.num_elements() != weight.num_outputs * weight.num_inputs ||
+      values.dtype != DType::kF32) {
+    return make_error(ErrorCode::kInvalidArgument, "{} is {} {}, but F32 [{}, {}] is needed", name,
+                      dtype_name(values.dtype), values.shape_string(), weight.num_outputs,
+                      weight.num_inputs);
+  }
+  const std::vector<float> expected = floats_of(values);
+  std::vector<float> found(expected.size());
+  dequantise_rows(weight, 0, weight.num_outputs, found.data());
+  int64_t worst = 0;
+  for (size_t i = 0; i < found.size(); ++i) {
+    worst = std::max(worst, ulps_between(found[i], expected[i]));
+  }
+  return worst;
+}
+
+// "dequantised.NAME": the exact values of weight NAME, or of a stack of experts.
 Status check_dequantised(const Golden& golden, const Checkpoint& checkpoint, GoldenReport* report) {
   static constexpr std::string_view kPrefix = "dequantised.";
   if (golden.expected == nullptr) return {};
@@ -186,20 +205,15 @@ Status check_dequantised(const Golden& golden, const Checkpoint& checkpoint, Gol
   for (const std::string& name : golden.expected->names()) {
     if (!name.starts_with(kPrefix)) continue;
     const TensorView& tensor = *golden.expected->find(name);
-    const WeightView weight =
-        TRY(find_weight(checkpoint, quantisation, name.substr(kPrefix.size())));
-    if (tensor.num_elements() != weight.num_outputs * weight.num_inputs ||
-        tensor.dtype != DType::kF32) {
-      return make_error(ErrorCode::kInvalidArgument, "{} is {} {}, but F32 [{}, {}] is needed",
-                        name, dtype_name(tensor.dtype), tensor.shape_string(), weight.num_outputs,
-                        weight.num_inputs);
-    }
-    const std::vector<float> expected = floats_of(tensor);
-    std::vector<float> found(expected.size());
-    dequantise_rows(weight, 0, weight.num_outputs, found.data());
+    const std::string_view base = std::string_view(name).substr(kPrefix.size());
+    const bool stacked = tensor.rank == 3;
     int64_t worst = 0;
-    for (size_t i = 0; i < found.size(); ++i) {
-      worst = std::max(worst, ulps_between(found[i], expected[i]));
+    for (int64_t expert = 0; expert < (stacked ? tensor.dim(0) : 1); ++expert) {
+      const WeightView weight =
+          stacked ? TRY(find_expert_weight(checkpoint, quantisation, base, expert))
+                  : TRY(find_weight(checkpoint, quantisation, base));
+      const TensorView values = stacked ? tensor.slice(expert) : tensor;
+      worst = std::max(worst, TRY(worst_difference(weight, values, name)));
     }
     if (worst <= 1 || !report->error.empty()) continue;
     report->passed = false;

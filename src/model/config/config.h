@@ -93,6 +93,9 @@ struct DeltaConfig {
   bool tiled_heads = false;  // value head h is served by key head h modulo their number
 };
 
+// Weights that the file holds as [inputs, outputs].
+enum class Transposed : uint8_t { kNone, kExperts, kLayers };
+
 // What may differ from layer to layer. A value belongs to kinds of mixers or MLPs (roles.cpp says
 // to which); set in a layer of another kind, check_config refuses it.
 struct LayerConfig {
@@ -111,6 +114,7 @@ struct LayerConfig {
   bool attention_sinks = false;
   bool attention_gate =
       false;                 // sigmoid of further outputs of the projection multiplies the result
+  float qkv_clip = 0.0f;     // queries, keys and values are within it before rope; 0: off
   int kv_source_layer = -1;  // the earlier layer whose keys and values it reads; -1: its own
 
   LatentConfig latent;
@@ -144,7 +148,9 @@ struct ModelConfig {
   Presence mlp_bias = Presence::kAbsent;
   Presence router_bias = Presence::kAbsent;
   Presence expert_bias = Presence::kAbsent;
-  bool permuted_qk = false;  // the file's q and k rows are in a converter's order
+  bool permuted_qk = false;                   // the file's q and k rows are in a converter's order
+  Transposed transposed = Transposed::kNone;  // plain ones; quantised layouts say it themselves
+  bool interleaved_experts = false;           // rows of fused stacks are gate, up, gate, up
   Activation activation = Activation::kSilu;
   // x += N(A(N x)); x += N(M(N x)): which of the four norms exist, and the parallel form.
   bool pre_norms = true;

@@ -11,6 +11,7 @@
 #include "model/config/families.h"
 #include "model/config/gguf_keys.h"
 #include "model/config/read_delta.h"
+#include "model/config/read_experts.h"
 #include "model/config/read_latent.h"
 #include "model/config/rope_config.h"
 
@@ -34,6 +35,9 @@ class GgufReader {
     TRY(read_windows());
     TRY(read_ropes());
     TRY(read_delta(family_, keys_, &config_));
+    if (family_.experts != nullptr) {
+      TRY(read_experts_gguf(*family_.experts, keys_, checkpoint_, &config_));
+    }
     set_latent_scales(&config_);
     return std::move(config_);
   }
@@ -136,9 +140,15 @@ void GgufReader::read_numerics() {
   config_.norm_eps = static_cast<float>(
       keys_.number(rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon",
                    family_.defaults.eps));
+  const bool normed =
+      !family_.qk_norm_flag || checkpoint_.find("blk.0.attn_q_norm.weight") != nullptr;
   for (LayerConfig& layer : config_.layers) {
-    layer.qk_norm = family_.qk_norm;
+    layer.qk_norm = normed ? family_.qk_norm : QkNorm::kNone;
     layer.attention_gate = family_.attention_gate;
+    layer.attention_sinks = family_.attention_sinks;
+    if (family_.clip_qkv) {
+      layer.qkv_clip = static_cast<float>(keys_.number("attention.clamp_kqv", 0));
+    }
   }
   config_.pre_norms = family_.block->pre_norms;
   config_.post_norms = family_.block->post_norms;
@@ -201,7 +211,7 @@ Status GgufReader::read_windows() {
     }
   }
   for (size_t i = 0; i < config_.layers.size(); ++i) {
-    bool slides = row.rule == WindowRule::kAll;
+    bool slides = row.rule == WindowRule::kAll || row.rule == WindowRule::kAllIfFlag;
     if (period > 0) slides = static_cast<int64_t>(i) % period < period - 1;
     if (!flags.empty()) slides = flags[i] != 0;
     if (slides) config_.layers[i].sliding_window = window_;
@@ -252,6 +262,7 @@ Result<RopeConfig> GgufReader::read_rope() {
       TRY(keys_.integer("rope.scaling.original_context_length", config_.max_position_embeddings));
   rope.beta_fast = keys_.number("rope.scaling.yarn_beta_fast", 32);
   rope.beta_slow = keys_.number("rope.scaling.yarn_beta_slow", 1);
+  rope.truncate = family_.rope.yarn_factor == 0;
   rope.frequency_divisor = TRY(factors("rope_freqs.weight"));
   rope.short_factor = TRY(factors("rope_factors_short.weight"));
   rope.long_factor = TRY(factors("rope_factors_long.weight"));
@@ -347,14 +358,14 @@ Result<ModelConfig> read_config_gguf(const Checkpoint& checkpoint) {
   }
   const std::string prefix(*architecture);
   const int64_t window = metadata.integer(prefix + ".attention.sliding_window").value_or(0);
-  const Family* family = find_family_by_gguf(*architecture, window > 0);
+  const int64_t num_experts = metadata.integer(prefix + ".expert_count").value_or(0);
+  const Family* family = find_family_by_gguf(*architecture, window > 0, num_experts > 0);
   if (family == nullptr) return unknown_family_error(*architecture, checkpoint);
-  if (metadata.integer(prefix + ".expert_count").value_or(0) > 0) {
+  if (num_experts > 0 && family->experts == nullptr) {
     return make_error(
         ErrorCode::kUnsupported,
-        "this GGUF file has {} experts per layer and needs mixture-of-experts layers, "
-        "which this version does not have",
-        *metadata.integer(prefix + ".expert_count"));
+        "this GGUF file has {} experts per layer, but {} networks have none in this version",
+        num_experts, family->name);
   }
   if (!metadata.boolean(prefix + ".attention.causal").value_or(true)) {
     return make_error(ErrorCode::kUnsupported,

@@ -132,9 +132,9 @@ TEST(ConfigGguf, WhatCannotRunIsRefusedByName) {
     EXPECT_FALSE(config.ok());
     return config.ok() ? Error{} : config.error();
   };
-  FakeCheckpoint experts = file_of("llama");
-  experts.key("llama.expert_count", int64_t{8});
-  EXPECT_NE(error_of(experts).message.find("mixture-of-experts"), std::string::npos);
+  FakeCheckpoint experts = file_of("qwen3");
+  experts.key("qwen3.expert_count", int64_t{8});
+  EXPECT_NE(error_of(experts).message.find("has 8 experts per layer"), std::string::npos);
   FakeCheckpoint adapter(CheckpointKind::kGguf);
   adapter.key("general.type", std::string_view("adapter"));
   EXPECT_NE(error_of(adapter).message.find("'adapter'"), std::string::npos);

@@ -11,6 +11,7 @@
 #include "model/config/families.h"
 #include "model/config/json_object.h"
 #include "model/config/read_delta.h"
+#include "model/config/read_experts.h"
 #include "model/config/read_latent.h"
 #include "model/config/roles.h"
 #include "model/config/rope_config.h"
@@ -37,6 +38,7 @@ class ConfigReader {
     TRY(read_latent());
     TRY(read_ropes());
     TRY(read_delta(family_, json_, &config_));
+    if (family_.experts != nullptr) TRY(read_experts_json(*family_.experts, json_, &config_));
     set_latent_scales(&config_);
     return std::move(config_);
   }
@@ -44,12 +46,15 @@ class ConfigReader {
  private:
   Status read_sizes();
   Status read_numerics();
+  Status read_attention();
   Status read_scales();
   Status read_windows();
   Status read_latent();
   Status read_ropes();
   Status read_rope_layers();
   Result<RopeConfig> read_rope(const RopeSource& source, bool truncate);
+  Result<double> read_partial(const JsonObject& dict, const JsonObject& top) const;
+  RopeConfig default_yarn() const;
   Result<Presence> bias(const BiasRule& rule);
   Result<std::vector<std::string>> layer_types();
   Result<bool> is_listed_sliding(size_t layer_idx, const std::string& type) const;
@@ -72,7 +77,10 @@ Status ConfigReader::read_sizes() {
   config_.max_position_embeddings =
       TRY(json_.integer("max_position_embeddings", defaults.max_position_embeddings));
   LayerConfig layer;
-  layer.intermediate_size = TRY(json_.small_integer("intermediate_size"));
+  // Where all layers have experts it may be missing.
+  layer.intermediate_size = family_.experts == nullptr
+                                ? TRY(json_.small_integer("intermediate_size"))
+                                : TRY(json_.small_integer("intermediate_size", 0, 0));
   const auto heads = defaults.num_attention_heads == 0
                          ? std::nullopt
                          : std::optional<int64_t>(defaults.num_attention_heads);
@@ -102,15 +110,31 @@ Result<Presence> ConfigReader::bias(const BiasRule& rule) {
   return value ? Presence::kRequired : Presence::kAbsent;
 }
 
+Status ConfigReader::read_attention() {
+  const bool normed = !family_.qk_norm_flag || TRY(json_.boolean("use_qk_norm", false));
+  double clip = 0;
+  if (family_.clip_qkv) {
+    clip = TRY(json_.number("clip_qkv", 0));
+    if (clip < 0 || (clip == 0 && json_.has_value("clip_qkv"))) {
+      return make_error(ErrorCode::kInvalidArgument,
+                        "config.json: clip_qkv is {}, but must be above 0 or null", clip);
+    }
+  }
+  for (LayerConfig& layer : config_.layers) {
+    layer.qk_norm = normed ? family_.qk_norm : QkNorm::kNone;
+    layer.qkv_clip = static_cast<float>(clip);
+    layer.attention_gate = family_.attention_gate;
+    layer.attention_sinks = family_.attention_sinks;
+  }
+  return {};
+}
+
 Status ConfigReader::read_numerics() {
   const DefaultRow& defaults = family_.defaults;
   config_.norm = family_.norm;
   config_.norm_weight_plus_one = family_.norm_weight_plus_one;
   config_.norm_eps = static_cast<float>(TRY(json_.number(defaults.eps_key, defaults.eps)));
-  for (LayerConfig& layer : config_.layers) {
-    layer.qk_norm = family_.qk_norm;
-    layer.attention_gate = family_.attention_gate;
-  }
+  TRY(read_attention());
   config_.pre_norms = family_.block->pre_norms;
   config_.post_norms = family_.block->post_norms;
   config_.parallel_block = family_.block->parallel;
@@ -118,8 +142,10 @@ Status ConfigReader::read_numerics() {
   config_.o_bias = TRY(bias(family_.o_bias));
   config_.mlp_bias = TRY(bias(family_.mlp_bias));
   config_.tie_word_embeddings = TRY(json_.boolean("tie_word_embeddings", defaults.tied));
-  const std::string activation =
-      TRY(json_.text(defaults.activation_key, std::string(defaults.activation)));
+  std::string activation(defaults.activation);
+  if (!defaults.activation_key.empty()) {
+    activation = TRY(json_.text(defaults.activation_key, activation));
+  }
   config_.activation = TRY(activation_named(activation));
   if (TRY(json_.boolean("use_bidirectional_attention", false))) {
     return make_error(
@@ -200,15 +226,16 @@ Result<bool> ConfigReader::is_listed_sliding(size_t layer_idx, const std::string
 Result<bool> ConfigReader::is_sliding(size_t layer_idx) {
   const auto idx = static_cast<int64_t>(layer_idx);
   const WindowRow& row = family_.window;
-  if (row.rule == WindowRule::kFromLayer) {
-    return idx >= TRY(json_.integer("max_window_layers", 28));
+  if (row.rule == WindowRule::kFromLayer || row.rule == WindowRule::kEvenBelow) {
+    const int64_t limit = TRY(json_.integer("max_window_layers", 28));
+    return row.rule == WindowRule::kFromLayer ? idx >= limit : idx % 2 == 0 && idx < limit;
   }
   if (row.rule == WindowRule::kPeriod) {
     int64_t period = row.period;
     if (!row.period_key.empty()) period = TRY(json_.small_integer(row.period_key, period));
     return (idx + 1) % period != 0;
   }
-  return row.rule == WindowRule::kAll || config_.layers[layer_idx].rope_idx < 0;
+  return row.rule != WindowRule::kNoRopeLayers || config_.layers[layer_idx].rope_idx < 0;
 }
 
 Status ConfigReader::read_windows() {
@@ -216,11 +243,12 @@ Status ConfigReader::read_windows() {
   const WindowRow& row = family_.window;
   if (row.rule == WindowRule::kNone) return {};
   window_ = TRY(json_.integer("sliding_window", json_.is_null("sliding_window") ? 0 : row.window));
-  const bool has_flag = row.rule == WindowRule::kFromLayer || row.rule == WindowRule::kNoRopeLayers;
+  const bool has_flag = row.rule != WindowRule::kAll && row.rule != WindowRule::kPeriod;
   if (has_flag && !TRY(json_.boolean("use_sliding_window", false))) window_ = 0;
   if (window_ == 0) return {};
   std::vector<std::string> types;
-  if (row.rule != WindowRule::kAll) types = TRY(layer_types());
+  const bool is_all = row.rule == WindowRule::kAll || row.rule == WindowRule::kAllIfFlag;
+  if (!is_all) types = TRY(layer_types());
   for (size_t i = 0; i < config_.layers.size(); ++i) {
     const bool slides = types.empty() ? TRY(is_sliding(i)) : TRY(is_listed_sliding(i, types[i]));
     if (slides) config_.layers[i].sliding_window = window_;
@@ -259,6 +287,39 @@ Status ConfigReader::read_rope_layers() {
   return {};
 }
 
+// The share of head_dim that is rotated.
+Result<double> ConfigReader::read_partial(const JsonObject& dict, const JsonObject& top) const {
+  const RopeRow& row = family_.rope;
+  double partial = 1;
+  if (row.partial > 0) {
+    double fallback = row.partial;
+    if (!row.dims_key.empty() && top.has_value(row.dims_key)) {
+      fallback = TRY(top.number(row.dims_key)) / config_.layers[0].head_dim;
+    }
+    partial = TRY(top.number("partial_rotary_factor", fallback));
+    partial = TRY(dict.number("partial_rotary_factor", partial));
+  }
+  if (partial > 0 && partial <= 1) return partial;
+  return make_error(ErrorCode::kInvalidArgument,
+                    "config.json: partial_rotary_factor is {}, but must be above 0 and at most 1",
+                    partial);
+}
+
+// What a family has that leaves its rope dictionary out.
+RopeConfig ConfigReader::default_yarn() const {
+  RopeConfig rope;
+  rope.type = RopeType::kYarn;
+  rope.pairing = family_.rope.pairing;
+  rope.rope_dims = config_.layers[0].head_dim;
+  rope.rope_theta = family_.rope.theta;
+  rope.factor = family_.rope.yarn_factor;
+  rope.truncate = false;
+  rope.max_position_embeddings = config_.max_position_embeddings;
+  rope.original_max_position_embeddings = family_.rope.yarn_original;
+  rope.attention_factor = rope_attention_factor(rope, {});
+  return rope;
+}
+
 Result<RopeConfig> ConfigReader::read_rope(const RopeSource& source, bool truncate) {
   static const boost::json::object empty;
   const JsonObject none(empty);
@@ -279,16 +340,7 @@ Result<RopeConfig> ConfigReader::read_rope(const RopeSource& source, bool trunca
   rope.truncate = truncate;
   const double top_theta = TRY(top.number("rope_theta", source.theta));
   rope.rope_theta = TRY(dict.number("rope_theta", top_theta));
-  double partial = 1;
-  if (family_.rope.partial > 0) {
-    partial = TRY(top.number("partial_rotary_factor", family_.rope.partial));
-    partial = TRY(dict.number("partial_rotary_factor", partial));
-  }
-  if (partial <= 0 || partial > 1) {
-    return make_error(ErrorCode::kInvalidArgument,
-                      "config.json: partial_rotary_factor is {}, but must be above 0 and at most 1",
-                      partial);
-  }
+  const double partial = TRY(read_partial(dict, top));
   rope.rope_dims = static_cast<int>(rope_width(config_.layers[0]) * partial);
   rope.max_position_embeddings = config_.max_position_embeddings;
   // A top-level original length overrides the dictionary's.
@@ -341,7 +393,8 @@ Status ConfigReader::read_ropes() {
   }
   // Yarn's truncate is read beside the layer types, never inside one.
   const bool truncate = dict ? TRY(dict->boolean("truncate", true)) : true;
-  config_.ropes.push_back(TRY(read_rope(full, truncate)));
+  const bool is_left_out = !dict && row.yarn_factor > 0;
+  config_.ropes.push_back(is_left_out ? default_yarn() : TRY(read_rope(full, truncate)));
   if (row.per_layer_type) config_.ropes.push_back(TRY(read_rope(sliding, truncate)));
   for (LayerConfig& layer : config_.layers) {
     const bool is_window = layer.sliding_window > 0;

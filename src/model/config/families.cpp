@@ -20,7 +20,7 @@ constexpr NamePrefix kGgufPrefixes[] = {{"", ""}};
 std::span<const Family> families() {
   static const std::vector<Family> kAll = [] {
     std::vector<Family> all;
-    for (const std::span<const Family> rows : {dense_families()}) {
+    for (const std::span<const Family> rows : {dense_families(), expert_families()}) {
       all.insert(all.end(), rows.begin(), rows.end());
     }
     return all;
@@ -44,13 +44,17 @@ const Family* find_family_by_model_type(std::string_view model_type) {
   return nullptr;
 }
 
-const Family* find_family_by_gguf(std::string_view architecture, bool has_window) {
+const Family* find_family_by_gguf(std::string_view architecture, bool has_window,
+                                  bool has_experts) {
   const Family* found = nullptr;
+  int best = -1;
   for (const Family& family : families()) {
     if (family.gguf.architecture != architecture) continue;
-    if (found == nullptr || (family.window.rule != WindowRule::kNone) == has_window) {
-      found = &family;
-    }
+    const int alike = ((family.experts != nullptr) == has_experts ? 2 : 0) +
+                      ((family.window.rule != WindowRule::kNone) == has_window ? 1 : 0);
+    if (alike <= best) continue;
+    best = alike;
+    found = &family;
   }
   return found;
 }

@@ -19,16 +19,16 @@ std::span<const Family> families();
 // By the table's own name; a CHECK fails for an unknown one.
 const Family& family_named(std::string_view name);
 
-// Null if there is no such family. A GGUF architecture may serve several families: those with a
-// window rule get the files that state a window.
+// Null if there is no such family. A GGUF architecture may serve several families: those with
+// experts get the files that state experts, those with a window rule those that state a window.
 const Family* find_family_by_model_type(std::string_view model_type);
-const Family* find_family_by_gguf(std::string_view architecture, bool has_window);
+const Family* find_family_by_gguf(std::string_view architecture, bool has_window, bool has_experts);
 
 // Why a model of this type cannot run: what it needs that this version lacks if the type is known,
 // else the nearest family by name and by tensor names and what the tensors show.
 Error unknown_family_error(std::string_view model_type, const Checkpoint& checkpoint);
 
-// The kind of layer that a tensor name gives away ("mixture-of-experts layers"), or empty.
+// The kind of layer that a tensor name gives away ("latent attention"), or empty.
 std::string_view feature_of_tensor(std::string_view tensor_name);
 
 // Before a layer's number in the names of its tensors.

@@ -36,23 +36,25 @@ TEST(Families, RowsAreWellFormed) {
 }
 
 TEST(Families, AGgufArchitectureOfSeveralFamiliesGoesByTheWindow) {
-  EXPECT_EQ(find_family_by_gguf("llama", false)->name, "llama");
-  EXPECT_EQ(find_family_by_gguf("llama", true)->name, "mistral");
-  EXPECT_EQ(find_family_by_gguf("olmo2", false)->name, "olmo2");
-  EXPECT_EQ(find_family_by_gguf("olmo2", true)->name, "olmo3");
-  EXPECT_EQ(find_family_by_gguf("qwen2", true)->name, "qwen2");
-  EXPECT_EQ(find_family_by_gguf("qwen2", false)->name, "qwen2");
-  EXPECT_EQ(find_family_by_gguf("gemma9", false), nullptr);
+  EXPECT_EQ(find_family_by_gguf("llama", false, false)->name, "llama");
+  EXPECT_EQ(find_family_by_gguf("llama", true, false)->name, "mistral");
+  EXPECT_EQ(find_family_by_gguf("olmo2", false, false)->name, "olmo2");
+  EXPECT_EQ(find_family_by_gguf("olmo2", true, false)->name, "olmo3");
+  EXPECT_EQ(find_family_by_gguf("qwen2", true, false)->name, "qwen2");
+  EXPECT_EQ(find_family_by_gguf("qwen2", false, false)->name, "qwen2");
+  EXPECT_EQ(find_family_by_gguf("gemma9", false, false), nullptr);
+  EXPECT_EQ(find_family_by_gguf("llama", false, true)->name, "mixtral");
+  EXPECT_EQ(find_family_by_gguf("llama", true, true)->name, "mixtral");
+  EXPECT_EQ(find_family_by_gguf("granite", false, true)->name, "granite");
 }
 
 TEST(Families, AKnownTypeOfALaterVersionSaysWhatItNeeds) {
-  const FakeCheckpoint checkpoint(R"({"model_type": "deepseek_v3"})");
+  const FakeCheckpoint checkpoint(R"({"model_type": "bert"})");
   const auto config = Model::read_config(checkpoint);
   ASSERT_FALSE(config.ok());
   EXPECT_EQ(config.error().code, ErrorCode::kUnsupported);
   EXPECT_EQ(config.error().message,
-            "a deepseek_v3 model needs latent attention and mixture-of-experts layers, which this "
-            "version does not have");
+            "a bert model needs an encoder, which this version does not have");
 }
 
 TEST(Families, AnUnknownTypeNamesTheNearestAndWhatTheTensorsShow) {
@@ -61,14 +63,15 @@ TEST(Families, AnUnknownTypeNamesTheNearestAndWhatTheTensorsShow) {
   checkpoint.tensor("model.layers.0.post_attention_layernorm.weight", {8});
   checkpoint.tensor("model.layers.0.self_attn.q_norm.weight", {8});
   checkpoint.tensor("model.layers.0.mlp.experts.0.up_proj.weight", {8, 8});
-  checkpoint.tensor("model.layers.0.linear_attn.A_log", {8});
+  checkpoint.tensor("model.layers.0.cross_attn.q_proj.weight", {8, 8});
+  checkpoint.tensor("encoder.norm.weight", {8});
   const auto config = Model::read_config(checkpoint);
   ASSERT_FALSE(config.ok());
   EXPECT_EQ(config.error().code, ErrorCode::kUnsupported);
   EXPECT_EQ(config.error().message,
             "the model type 'qwen4' is unknown; the nearest known name is qwen2, and its tensors "
-            "are named most like qwen3; its tensors show mixture-of-experts layers and gated delta "
-            "layers, which this version does not have");
+            "are named most like qwen3; its tensors show cross attention and an encoder, "
+            "which this version does not have");
   EXPECT_NE(config.error().hint.find("smollm3"), std::string::npos);
 }
 

@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "backend/backend.h"
+#include "model/config/config.h"
 
 namespace headrace {
 
@@ -38,6 +39,8 @@ struct BiasRule {
 enum class WindowRule : uint8_t {
   kNone,          // no window, whatever the file says
   kAll,           // every layer, if a window is given
+  kAllIfFlag,     // every layer, if use_sliding_window
+  kEvenBelow,     // even layers below max_window_layers, if use_sliding_window
   kFromLayer,     // layers from max_window_layers on, if use_sliding_window
   kPeriod,        // all but every n-th layer
   kNoRopeLayers,  // layers without rope, if use_sliding_window
@@ -77,7 +80,12 @@ struct RopeRow {
   bool yarn_is_longrope = false;      // older files call longrope so
   bool position_scale = false;        // q grows with the position (llama_4_scaling_beta)
   int64_t original = 0;               // default of original_max_position_embeddings; 0: none
-  bool required = false;              // no defaults: config.json must state its rope
+  std::string_view dims_key = {};  // the rotated width itself, if partial_rotary_factor is absent
+  // Without a rope dictionary: yarn of this factor over this length, its ramp not rounded (nor is
+  // that of GGUF files, which do not say). 0: none.
+  double yarn_factor = 0;
+  int64_t yarn_original = 0;
+  bool required = false;  // no defaults: config.json must state its rope
 };
 
 struct WindowRow {
@@ -114,7 +122,7 @@ struct DefaultRow {
   int64_t max_position_embeddings = 2048;
   std::string_view eps_key = "rms_norm_eps";
   double eps = 1e-6;
-  std::string_view activation_key = "hidden_act";
+  std::string_view activation_key = "hidden_act";  // empty: the activation is fixed
   std::string_view activation = "silu";
   bool tied = false;
 };
@@ -128,6 +136,46 @@ struct DeltaRow {
   int64_t interval = 4;     // every so many layers one of attention, without a list
   bool channels = false;    // a decay for each key dimension; the keys are others
   bool gguf_tiled = false;  // a GGUF file's value heads are in an order of their own
+};
+
+// Which layers of a network with experts have one MLP instead.
+enum class DenseLayers : uint8_t {
+  kNone,
+  kLeading,  // the first first_k_dense_replace
+  kStep,     // those of mlp_only_layers, and all but every decoder_sparse_step-th
+};
+
+// A mixture of experts. Keys that files spell in several ways (count of experts, experts per token,
+// groups) are looked for under all of them; here is what differs: defaults and rules.
+struct ExpertRow {
+  int64_t num_experts = 0;  // defaults
+  int64_t num_experts_per_token = 0;
+  std::string_view width_key = "moe_intermediate_size";
+  int64_t width = 0;
+  RouterScore score = RouterScore::kSoftmax;
+  BiasRule normalise = {};      // whether weights of the chosen are divided by their sum
+  bool gguf_normalise = false;  // the same for a GGUF file without the key
+  double normalise_epsilon = 0;
+  bool scale = false;  // routed_scaling_factor is read
+  double default_scale = 1;
+  bool selection_bias = false;
+  bool groups = false;              // n_group and topk_group are read
+  std::string_view groups_if = {};  // only if topk_method has this value
+  int64_t num_groups = 1;           // defaults
+  int64_t num_groups_kept = 1;
+  GroupScore group_score = GroupScore::kSumOfTwo;
+  std::string_view shared_width_key = {};  // width of the shared expert
+  int64_t shared_width = 0;
+  // Default of n_shared_experts, as wide as an expert each; -1: not read.
+  int64_t shared_count = -1;
+  bool shared_gate = false;
+  DenseLayers dense = DenseLayers::kNone;
+  int64_t num_leading = 0;  // default of first_k_dense_replace
+  bool biases = false;      // of the router and of the experts
+  double swiglu_alpha = 0;  // defaults of the clamped form; a limit of 0: it has none
+  double swiglu_limit = 0;
+  bool transposed = false;   // stacks in safetensors are [experts, inputs, outputs],
+  bool interleaved = false;  // their rows gate, up, gate, up
 };
 
 struct Family {
@@ -148,6 +196,10 @@ struct Family {
   bool attention_gate = false;  // q_proj has a gate behind the query of each head
   const DeltaRow* delta = nullptr;
   const LatentRow* latent = nullptr;  // null: no latent attention
+  bool qk_norm_flag = false;          // only if use_qk_norm
+  bool clip_qkv = false;              // clip_qkv is read
+  bool attention_sinks = false;
+  const ExpertRow* experts = nullptr;  // null: no layer has any
 };
 
 }  // namespace headrace

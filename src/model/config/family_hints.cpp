@@ -10,7 +10,6 @@
 namespace headrace {
 namespace {
 
-constexpr std::string_view kExperts = "mixture-of-experts layers";
 constexpr std::string_view kLatent = "latent attention";
 constexpr std::string_view kDelta = "gated delta layers";
 constexpr std::string_view kScan = "state-space scan layers";
@@ -24,40 +23,27 @@ struct LaterRow {
   std::array<std::string_view, 2> needs;
 };
 constexpr LaterRow kLater[] = {
-    {"mixtral", {kExperts}},
-    {"olmoe", {kExperts}},
-    {"qwen2_moe", {kExperts}},
-    {"qwen2moe", {kExperts}},
-    {"qwen3_moe", {kExperts}},
-    {"qwen3moe", {kExperts}},
-    {"granitemoe", {kExperts}},
-    {"gpt_oss", {kExperts, "attention sinks"}},
-    {"gpt-oss", {kExperts, "attention sinks"}},
-    {"glm4_moe", {kExperts}},
-    {"glm4moe", {kExperts}},
-    {"minimax_m2", {kExperts}},
-    {"minimax-m2", {kExperts}},
-    {"llama4_text", {kExperts}},
-    {"llama4", {kExperts}},
-    {"deepseek_v2", {kLatent, kExperts}},
-    {"deepseek_v3", {kLatent, kExperts}},
-    {"deepseek_v32", {kLatent, kExperts}},
-    {"deepseek2", {kLatent, kExperts}},
+    {"llama4_text", {"attention in chunks"}},
+    {"llama4", {"attention in chunks"}},
+    {"deepseek_v2", {kLatent}},
+    {"deepseek_v3", {kLatent}},
+    {"deepseek_v32", {kLatent}},
+    {"deepseek2", {kLatent}},
     {"kimi_linear", {kDelta, kLatent}},
     {"kimi-linear", {kDelta, kLatent}},
-    {"qwen3_next", {kDelta, kExperts}},
-    {"qwen3next", {kDelta, kExperts}},
+    {"qwen3_next", {kDelta}},
+    {"qwen3next", {kDelta}},
     {"qwen3_5", {kDelta}},
     {"qwen3_5_text", {kDelta}},
     {"qwen35", {kDelta}},
-    {"qwen3_5_moe", {kDelta, kExperts}},
-    {"qwen3_5_moe_text", {kDelta, kExperts}},
-    {"qwen35moe", {kDelta, kExperts}},
+    {"qwen3_5_moe", {kDelta}},
+    {"qwen3_5_moe_text", {kDelta}},
+    {"qwen35moe", {kDelta}},
     {"lfm2", {kConvolution}},
-    {"lfm2moe", {kConvolution, kExperts}},
+    {"lfm2moe", {kConvolution}},
     {"mamba2", {kScan}},
-    {"granitemoehybrid", {kScan, kExperts}},
-    {"granitehybrid", {kScan, kExperts}},
+    {"granitemoehybrid", {kScan}},
+    {"granitehybrid", {kScan}},
     {"gemma4", {kPerLayer, "key-value sharing between layers"}},
     {"gemma4_text", {kPerLayer, "key-value sharing between layers"}},
     {"gemma3n_text", {kPerLayer, "key-value sharing between layers"}},
@@ -72,9 +58,6 @@ struct FeatureRow {
   std::string_view feature;
 };
 constexpr FeatureRow kFeatures[] = {
-    {"expert", kExperts},
-    {"block_sparse_moe", kExperts},
-    {"_exps", kExperts},
     {"kv_a_proj", kLatent},
     {"kv_b_proj", kLatent},
     {"attn_kv_a", kLatent},
@@ -86,7 +69,6 @@ constexpr FeatureRow kFeatures[] = {
     {"shortconv", kConvolution},
     {"conv.conv", kConvolution},
     {"per_layer_", kPerLayer},
-    {"sinks", "attention sinks"},
     {"encoder.", kEncoder},
     {"cross_attn", "cross attention"},
 };

@@ -11,6 +11,7 @@ namespace headrace {
 std::span<const Family> dense_families();
 std::span<const Family> delta_families();
 std::span<const Family> latent_families();
+std::span<const Family> expert_families();
 
 inline constexpr NormNames kGgufSandwich = {"attn_norm", "post_attention_norm", "ffn_norm",
                                             "post_ffw_norm"};
@@ -41,6 +42,12 @@ inline constexpr BlockForm kSandwichGlm4 = {
 inline constexpr BlockForm kParallel = {.parallel = true,
                                         .safetensors = {"input_layernorm", "", "", ""},
                                         .gguf = {"attn_norm", "", "", ""}};
+
+inline constexpr ScaleRow kGraniteScale = {.embedding_key = "embedding_multiplier",
+                                           .residual_key = "residual_multiplier",
+                                           .attention_key = "attention_multiplier",
+                                           .logit_key = "logits_scaling",
+                                           .logit_divides = true};
 
 inline constexpr BiasRule kBiasFlag = {"attention_bias", false};
 inline constexpr BiasRule kBiasFlagOn = {"attention_bias", true};

@@ -229,7 +229,7 @@ TEST(CheckConfig, ValuesThatNoFunctionHeedsAreRefused) {
        "heeds that"},
       {0, [](LayerConfig* layer) { layer->experts.shared_intermediate_size = 16; },
        "shared expert width 16"},
-      {1, [](LayerConfig* layer) { layer->experts.swiglu_limit = 7; }, "swiglu_limit 7"},
+      {0, [](LayerConfig* layer) { layer->experts.swiglu_limit = 7; }, "swiglu_limit 7"},
   };
   for (const Case& c : kCases) {
     ModelConfig config = small_config();

@@ -28,7 +28,7 @@ void pack_segment(const WeightView& weight, const Segment& segment, std::span<co
 
 // The layout that keeps the weight's codes, its inputs in this order; else float32.
 Layout coded_layout(const WeightView& weight, std::span<const int32_t> order) {
-  if (weight.scheme != WeightScheme::kDense) return group_layout(weight, order);
+  if (!is_dense(weight.scheme)) return group_layout(weight, order);
   if (!weight.scales.empty() || !weight.global_scale.empty()) return Layout::kF32;
   for (const LayoutInfo& info : kLayouts) {
     if (is_of_groups(info) || info.format != dtype_name(weight.values.dtype)) continue;

@@ -215,9 +215,9 @@ std::vector<int32_t> input_order(const WeightView& weight) {
 Layout group_layout(const WeightView& weight, std::span<const int32_t> order) {
   using Choose = Layout (*)(const WeightView&, std::span<const int32_t>);
   constexpr auto kNone = [](const WeightView&, std::span<const int32_t>) { return Layout::kF32; };
-  static constexpr Choose kChoose[] = {kNone,          integer_layout, integer_layout,
-                                       integer_layout, integer_layout, float8_layout,
-                                       float8_layout,  mxfp4_layout,   nvfp4_layout};
+  static constexpr Choose kChoose[] = {
+      kNone,         integer_layout, integer_layout, integer_layout, integer_layout,
+      float8_layout, float8_layout,  mxfp4_layout,   nvfp4_layout,   kNone};
   static_assert(std::size(kChoose) == static_cast<size_t>(WeightScheme::kCount));
   const bool plain_float8 =
       weight.values.dtype == DType::kF8E4M3 || weight.values.dtype == DType::kF8E5M2;

@@ -101,6 +101,20 @@ void put_rows(std::span<const RowBytes> rows, uint8_t* panel) {
   }
 }
 
+// Lanes of a panel whose values are not side by side in the file.
+void pack_transposed_halves(const WeightView& weight, int64_t first_row, int lanes,
+                            PanelScratch& scratch, uint8_t* lane_words) {
+  const auto inputs = static_cast<size_t>(weight.num_inputs);
+  scratch.halves.resize(inputs * static_cast<size_t>(lanes));
+  read_halves(weight, first_row, lanes, scratch.halves.data());
+  std::array<RowBytes, kPanel> rows{};
+  for (size_t lane = 0; lane < static_cast<size_t>(lanes); ++lane) {
+    rows[lane] = {reinterpret_cast<const std::byte*>(scratch.halves.data() + lane * inputs),
+                  inputs * 2};
+  }
+  put_rows({rows.data(), static_cast<size_t>(lanes)}, lane_words);
+}
+
 void pack_halves(const WeightView& weight, int64_t panel_idx, uint8_t* panel) {
   const size_t row_bytes = static_cast<size_t>(weight.num_inputs) * 2;
   std::array<RowBytes, kPanel> rows{};
@@ -138,15 +152,17 @@ void pack_panel(const WeightView& weight, Layout layout, std::span<const int32_t
   const DType dtype = weight.values.dtype;
   const bool is_coded = info.low_bits > 0;
   if (is_coded && block_reader(dtype) != nullptr) return pack_codes(weight, info, panel_idx, panel);
-  if (layout == Layout::kF16 || layout == Layout::kBF16) {
-    return pack_halves(weight, panel_idx, panel);
-  }
+  const bool is_half = layout == Layout::kF16 || layout == Layout::kBF16;
+  const bool is_transposed = weight.scheme == WeightScheme::kDenseTransposed;
+  if (is_half && !is_transposed) return pack_halves(weight, panel_idx, panel);
   const int lanes = num_lanes(weight, panel_idx);
   const int lanes_at_once = weight.num_inputs <= kMaxPanelInputs ? kPanel : 1;
   for (int lane = 0; lane < lanes; lane += lanes_at_once) {
     const int64_t first_row = panel_idx * kPanel + lane;
     const int count = std::min(lanes_at_once, lanes - lane);
-    if (is_coded) {
+    if (is_half) {
+      pack_transposed_halves(weight, first_row, count, scratch, panel + 4 * lane);
+    } else if (is_coded) {
       pack_groups(weight, layout, order, {first_row, count, lane}, scratch.groups, panel);
     } else {
       pack_floats(weight, first_row, count, scratch, panel + 4 * lane);

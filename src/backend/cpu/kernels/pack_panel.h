@@ -15,7 +15,8 @@
 namespace headrace::cpu {
 
 struct PanelScratch {
-  std::vector<float> values;  // rows of formats that have no layout of their own
+  std::vector<float> values;     // rows of formats that have no layout of their own
+  std::vector<uint16_t> halves;  // rows that are not side by side
   GroupScratch groups;
 };
 
