@@ -70,10 +70,19 @@ class Sequence {
     args.softcap = setup_.softcap;
     args.window = setup_.window;
     args.sinks = on_device(sinks);
+    args.gate = on_device(gate_);
+    args.gate_stride = gate_stride_;
     backend_.attention(args);
+  }
+  // Of tokens from 0 on.
+  void set_gate(const float* gate, int64_t stride) {
+    gate_ = gate;
+    gate_stride_ = stride;
   }
 
  private:
+  const float* gate_ = nullptr;
+  int64_t gate_stride_ = 0;
   Backend& backend_;
   Case setup_;
   KvShape shape_;
@@ -555,6 +564,32 @@ TEST(FinishQkv, MatchesFloat64) {
     }
   }
   EXPECT_GE(num_cases, 5);
+}
+
+// A gate multiplies what comes out without it.
+TEST(Attention, AGateMultipliesTheResult) {
+  Case setup;
+  setup.num_tokens = 21;
+  const int64_t q_width = int64_t{setup.num_heads} * setup.head_dim, stride = q_width + 5;
+  Random random(9);
+  const auto qkv =
+      random_floats(static_cast<size_t>(setup.num_tokens * 5 * setup.head_dim), random);
+  const auto gate = random_floats(static_cast<size_t>(setup.num_tokens * stride), random);
+  for (const std::string& isa : available_isas()) {
+    const auto backend = make_backend(isa, 2);
+    const auto size = static_cast<size_t>(setup.num_tokens * q_width);
+    std::vector<float> plain(size), gated(size);
+    Sequence(*backend, setup).run(qkv, 0, setup.num_tokens, nullptr, &plain);
+    Sequence with_gate(*backend, setup);
+    with_gate.set_gate(gate.data(), stride);
+    with_gate.run(qkv, 0, setup.num_tokens, nullptr, &gated);
+    for (size_t i = 0; i < size; ++i) {
+      const auto at = i / static_cast<size_t>(q_width) * static_cast<size_t>(stride) +
+                      i % static_cast<size_t>(q_width);
+      const double expected = double{plain[i]} / (1 + std::exp(-double{gate[at]}));
+      ASSERT_NEAR(gated[i], expected, 1e-6 * std::fabs(expected)) << isa << " at " << i;
+    }
+  }
 }
 
 }  // namespace

@@ -25,6 +25,19 @@ FakeCheckpoint file_of(std::string_view architecture, int64_t num_layers = 8) {
   return checkpoint;
 }
 
+// With the keys that layers of the delta rule need.
+FakeCheckpoint file_of(const Family& family) {
+  FakeCheckpoint checkpoint = file_of(family.gguf.architecture);
+  if (family.delta == nullptr) return checkpoint;
+  const std::string prefix = std::string(family.gguf.architecture) + ".ssm.";
+  checkpoint.key(prefix + "group_count", int64_t{2})
+      .key(prefix + "time_step_rank", int64_t{6})
+      .key(prefix + "state_size", int64_t{16})
+      .key(prefix + "inner_size", int64_t{144})
+      .key(prefix + "conv_kernel", int64_t{4});
+  return checkpoint;
+}
+
 ModelConfig read(const FakeCheckpoint& checkpoint) {
   const auto config = read_config_gguf(checkpoint);
   EXPECT_TRUE(config.ok()) << (config.ok() ? "" : config.error().message);
@@ -48,9 +61,9 @@ std::string ropes_of(const ModelConfig& config) {
 TEST(ConfigGguf, EveryFamilysArchitectureLoads) {
   int num_families = 0;
   for (const Family& family : families()) {
-    const ModelConfig config = read(file_of(family.gguf.architecture));
+    const ModelConfig config = read(file_of(family));
     EXPECT_EQ(config.architecture, family.gguf.architecture);
-    EXPECT_EQ(config.layers[0].head_dim, 16);
+    EXPECT_EQ(config.layers[7].head_dim, 16);
     EXPECT_TRUE(config.tie_word_embeddings);
     EXPECT_EQ(config.vocab_size, 256);
     ++num_families;
@@ -70,6 +83,33 @@ TEST(ConfigGguf, WindowsThatTheFileLeavesToTheArchitecture) {
   EXPECT_EQ(deep.layers[0].sliding_window, 4096);
   EXPECT_EQ(ropes_of(read(file_of("smollm3"))), "000-000-");
   EXPECT_EQ(ropes_of(read(file_of("gemma3"))), "11111011");
+}
+
+TEST(ConfigGguf, LayersOfTheDeltaRule) {
+  const ModelConfig config = read(file_of(family_named("qwen3_5")));
+  for (size_t i = 0; i < 8; ++i) {
+    EXPECT_EQ(config.layers[i].mixer == MixerKind::kAttention, i % 4 == 3) << i;
+  }
+  const DeltaConfig& delta = config.layers[0].delta;
+  EXPECT_EQ(delta.num_key_heads, 2);
+  EXPECT_EQ(delta.num_value_heads, 6);
+  EXPECT_EQ(delta.key_head_dim, 16);
+  EXPECT_EQ(delta.value_head_dim, 24);
+  EXPECT_EQ(delta.conv_kernel, 4);
+  EXPECT_TRUE(delta.tiled_heads);
+  EXPECT_FALSE(config.norm_weight_plus_one);  // the file's norms are whole
+  const auto error_with = [](std::string_view key, int64_t value) {
+    FakeCheckpoint checkpoint = file_of(family_named("qwen3_5"));
+    checkpoint.key("qwen35." + std::string(key), value);
+    const auto refused = read_config_gguf(checkpoint);
+    EXPECT_FALSE(refused.ok()) << key;
+    return refused.ok() ? "" : refused.error().message;
+  };
+  EXPECT_NE(error_with("ssm.inner_size", 145).find("must be a multiple"), std::string::npos);
+  EXPECT_NE(error_with("ssm.time_step_rank", -6).find("-6 value heads"), std::string::npos);
+  EXPECT_NE(error_with("ssm.state_size", 100'000).find("linear_key_head_dim is 100000"),
+            std::string::npos);
+  EXPECT_NE(error_with("full_attention_interval", 0).find("at least 1"), std::string::npos);
 }
 
 TEST(ConfigGguf, WindowsThatTheFileStates) {

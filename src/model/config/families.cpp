@@ -20,7 +20,7 @@ constexpr NamePrefix kGgufPrefixes[] = {{"", ""}};
 std::span<const Family> families() {
   static const std::vector<Family> kAll = [] {
     std::vector<Family> all;
-    for (const std::span<const Family> rows : {dense_families(), expert_families()}) {
+    for (const std::span<const Family> rows : {dense_families(), expert_families(), delta_families()}) {
       all.insert(all.end(), rows.begin(), rows.end());
     }
     return all;
