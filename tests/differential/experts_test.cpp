@@ -6,9 +6,8 @@
 #include <cmath>
 #include <numeric>
 
-#include "backend/cpu/router.h"
 #include "checkpoint/weight_rows.h"
-#include "kernel_cases.h"
+#include "routing_cases.h"
 
 namespace headrace {
 namespace {
@@ -135,130 +134,6 @@ TEST(ExpertAxisDeathTest, OpsTakeOneExpertAndIndicesAreChecked) {
 
 // ---- Routing ------------------------------------------------------------------------------------
 
-// A routing with its arrays.
-struct Routed {
-  Routed(int64_t num_rows, int64_t num_experts, int64_t num_chosen)
-      : experts(static_cast<size_t>(num_rows * num_chosen), -1),
-        slots(experts.size(), -1),
-        rows(experts.size(), -1),
-        first_slot(static_cast<size_t>(num_experts + 1), -1),
-        weights(experts.size(), NAN) {
-    routing = {.num_rows = num_rows,
-               .num_experts = num_experts,
-               .num_chosen = num_chosen,
-               .experts = on_device(experts.data()),
-               .weights = on_device(weights.data()),
-               .slots = on_device(slots.data()),
-               .rows = on_device(rows.data()),
-               .first_slot = on_device(first_slot.data())};
-  }
-  Routed(const Routed&) = delete;
-  Routed& operator=(const Routed&) = delete;
-
-  std::vector<int32_t> experts, slots, rows, first_slot;
-  Floats weights;
-  Routing routing;
-};
-
-// The router alone, on the host.
-struct Rule {
-  Router router;
-  Floats bias = {}, expert_scale = {};
-};
-
-RouteArgs route_args(const Floats& logits, const Rule& rule) {
-  RouteArgs args{.logits = on_device(logits.data()), .router = rule.router};
-  if (!rule.bias.empty()) args.selection_bias = on_device(rule.bias.data());
-  if (!rule.expert_scale.empty()) args.expert_scale = on_device(rule.expert_scale.data());
-  return args;
-}
-
-void route(const Floats& logits, const Rule& rule, Routed* routed) {
-  const auto num_experts = static_cast<size_t>(routed->routing.num_experts);
-  const Routing& routing = routed->routing;
-  Floats scores(num_experts), selection(num_experts), groups(num_experts);
-  std::vector<double> powers(num_experts);
-  for (int64_t row = 0; row < routing.num_rows; ++row) {
-    cpu::choose_experts(
-        route_args(logits, rule), logits.data() + row * routing.num_experts,
-        {routing.num_experts, routing.num_chosen, raw(routing.experts) + row * routing.num_chosen,
-         raw(routing.weights) + row * routing.num_chosen},
-        {scores.data(), selection.data(), groups.data(), powers.data()});
-  }
-}
-
-struct Choice {
-  int32_t expert;
-  double weight;
-};
-
-std::vector<double> scores_of(std::span<const float> logits, RouterScore kind) {
-  std::vector<double> scores(logits.begin(), logits.end());
-  if (kind == RouterScore::kSoftmaxChosen) return scores;
-  double sum = 0;
-  for (double& score : scores) sum += score = std::exp(score);
-  for (double& score : scores) {
-    score = kind == RouterScore::kSoftmax ? score / sum : score / (1 + score);
-  }
-  return scores;
-}
-
-// Indices by value, the lowest first among equals.
-std::vector<size_t> descending(const std::vector<double>& values) {
-  std::vector<size_t> order(values.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    return values[a] != values[b] ? values[a] > values[b] : a < b;
-  });
-  return order;
-}
-
-// What the groups leave of scores and of what is selected by.
-void leave_groups(const Router& router, std::vector<double>* scores,
-                  std::vector<double>* selected) {
-  const auto num_groups = static_cast<size_t>(router.num_groups);
-  const size_t length = scores->size() / num_groups;
-  const bool two = router.group_score == GroupScore::kSumOfTwo;
-  std::vector<double> groups;
-  for (size_t g = 0; g < num_groups; ++g) {
-    const auto first = selected->begin() + static_cast<ptrdiff_t>(g * length);
-    std::vector<double> of_group(first, first + static_cast<ptrdiff_t>(length));
-    std::sort(of_group.rbegin(), of_group.rend());
-    groups.push_back(of_group[0] + (two && length > 1 ? of_group[1] : 0));
-  }
-  const std::vector<size_t> order = descending(groups);
-  for (size_t i = static_cast<size_t>(router.num_groups_kept); i < num_groups; ++i) {
-    for (size_t e = order[i] * length; e < (order[i] + 1) * length; ++e) {
-      (*selected)[e] = two ? -INFINITY : 0;
-      if (!two) (*scores)[e] = 0;
-    }
-  }
-}
-
-std::vector<Choice> choices_of(std::span<const float> logits, int64_t num_chosen,
-                               const Rule& rule) {
-  const Router& router = rule.router;
-  std::vector<double> scores = scores_of(logits, router.score), selected = scores;
-  for (size_t e = 0; e < rule.bias.size(); ++e) selected[e] += rule.bias[e];
-  leave_groups(router, &scores, &selected);
-  std::vector<Choice> chosen;
-  double sum = 0;
-  for (const size_t e : descending(selected)) {
-    if (chosen.size() == static_cast<size_t>(num_chosen)) break;
-    const bool late = router.score == RouterScore::kSoftmaxChosen;
-    chosen.push_back({static_cast<int32_t>(e), late ? std::exp(scores[e]) : scores[e]});
-    sum += chosen.back().weight;
-  }
-  const bool divides = router.normalise || router.score == RouterScore::kSoftmaxChosen;
-  for (Choice& choice : chosen) {
-    if (divides) choice.weight /= sum + double{router.normalise_epsilon};
-    choice.weight *= double{router.scale};
-    if (rule.expert_scale.empty()) continue;
-    choice.weight *= double{rule.expert_scale[static_cast<size_t>(choice.expert)]};
-  }
-  return chosen;
-}
-
 // Slots hold every row once for each of its choices, by expert and then by row.
 void expect_slots_in_order(const Routed& routed) {
   const Routing& routing = routed.routing;
@@ -279,142 +154,16 @@ void expect_slots_in_order(const Routed& routed) {
   }
 }
 
-// Every form that a family has: families of softmax, DeepSeek 2 and 3, MiniMax, Granite, Gemma.
-std::vector<Rule> rules_for(size_t num_experts, int num_groups, int num_kept, Random& random) {
-  const Floats bias = random_floats(num_experts, random);
-  Floats expert_scale = random_floats(num_experts, random);
-  for (float& value : expert_scale) value = 1.5f + value / 8;
-  std::vector<Rule> rules = {
-      {{.score = RouterScore::kSoftmax}},
-      {{.score = RouterScore::kSoftmax, .normalise = true}},
-      {{.score = RouterScore::kSoftmax, .normalise = true, .scale = 2.5f}},
-      {{.score = RouterScore::kSoftmax, .scale = 0.5f}},
-      {{.score = RouterScore::kSigmoid, .normalise = true}, bias},
-      {{.score = RouterScore::kSoftmaxChosen}},
-      {{.score = RouterScore::kSoftmax, .normalise = true}, {}, expert_scale},
-  };
-  for (const GroupScore kind : {GroupScore::kSumOfTwo, GroupScore::kMaximum}) {
-    const bool two = kind == GroupScore::kSumOfTwo;
-    rules.push_back({{.score = two ? RouterScore::kSigmoid : RouterScore::kSoftmax,
-                      .num_groups = num_groups,
-                      .num_groups_kept = num_kept,
-                      .group_score = kind,
-                      .normalise = two,
-                      .normalise_epsilon = two ? 1e-20f : 0.0f,
-                      .scale = 16.0f},
-                     two ? bias : Floats{}});
-  }
-  return rules;
-}
-
-TEST(Route, FollowsFloat64InEveryForm) {
-  struct Case {
-    int64_t rows, experts, chosen;
-    int groups, kept;
-  };
-  constexpr Case kCases[] = {{1, 1, 1, 1, 1},    {1, 4, 2, 2, 1},     {5, 2, 2, 1, 1},
-                             {33, 9, 3, 3, 2},   {9, 64, 8, 8, 4},    {7, 64, 6, 16, 3},
-                             {40, 128, 8, 4, 1}, {3, 4096, 5, 64, 7}, {2, 6, 2, 6, 3}};
-  Random random(21);
-  int num_rows = 0;
-  for (const Case& c : kCases) {
-    const Floats logits = random_floats(static_cast<size_t>(c.rows * c.experts), random);
-    const auto rules = rules_for(static_cast<size_t>(c.experts), c.groups, c.kept, random);
-    for (size_t r = 0; r < rules.size(); ++r) {
-      SCOPED_TRACE(fmt::format("{} of {} experts, rule {}", c.chosen, c.experts, r));
-      Routed routed(c.rows, c.experts, c.chosen);
-      route(logits, rules[r], &routed);
-      for (int64_t row = 0; row < c.rows; ++row, ++num_rows) {
-        const auto of_row = std::span(logits).subspan(static_cast<size_t>(row * c.experts),
-                                                      static_cast<size_t>(c.experts));
-        const auto expected = choices_of(of_row, c.chosen, rules[r]);
-        for (size_t j = 0; j < expected.size(); ++j) {
-          const size_t at = static_cast<size_t>(row * c.chosen) + j;
-          EXPECT_EQ(routed.experts[at], expected[j].expert);
-          EXPECT_NEAR(routed.weights[at], expected[j].weight, 2e-6 * std::abs(expected[j].weight));
-        }
-      }
-    }
-  }
-  EXPECT_EQ(num_rows, 101 * 9);
-}
-
-TEST(Route, TiesGoToTheLowestExpert) {
-  struct Case {
-    Floats logits;
-    std::vector<int32_t> experts;
-  };
-  const Case kCases[] = {
-      {{1, 1, 1, 1}, {0, 1, 2}},
-      {{0, 2, 1, 2}, {1, 3, 2}},
-      {{3, -3, 3, 3}, {0, 2, 3}},
-      {{-0.0f, 0.0f, -1, 0.0f}, {0, 1, 3}},
-      {{-200, -200, 0, -200}, {2, 0, 1}},       // the rest underflow to equal scores
-      {{INFINITY, 0, INFINITY, 1}, {0, 1, 2}},  // no numbers: still three of the four
-      {{NAN, 0, 1, 2}, {0, 1, 2}},
-      {{-INFINITY, -INFINITY, 5, -INFINITY}, {2, 0, 1}},
-  };
-  for (const Case& c : kCases) {
-    Routed routed(1, 4, 3);
-    route(c.logits, {}, &routed);
-    EXPECT_EQ(routed.experts, c.experts) << fmt::format("{}", c.logits[0]);
-  }
-}
-
-// The bias chooses, the weights are those of the scores alone.
-TEST(Route, ABiasOnlySelects) {
-  const Floats logits = {2, 1, 0, -1};
-  const Rule rule{{.score = RouterScore::kSigmoid}, {0, 0, 5, 5}};
-  Routed routed(1, 4, 2);
-  route(logits, rule, &routed);
-  EXPECT_EQ(routed.experts, (std::vector<int32_t>{2, 3}));
-  EXPECT_FLOAT_EQ(routed.weights[0], 0.5f);
-  EXPECT_FLOAT_EQ(routed.weights[1], 1 / (1 + std::exp(1.0f)));
-}
-
-// Of equal groups the first ones stay; a group that is left out can only be chosen where it scores.
-TEST(Route, GroupsLimitTheChoice) {
-  const Floats logits = {0, 3, 1, 1, 3, 0};  // groups of two: {0, 3}, {1, 1}, {3, 0}
-  Rule rule{{.num_groups = 3, .num_groups_kept = 1, .group_score = GroupScore::kMaximum}};
-  Routed two(1, 6, 3);
-  route(logits, rule, &two);
-  EXPECT_EQ(two.experts, (std::vector<int32_t>{1, 0, 2}));
-  EXPECT_EQ(two.weights[2], 0.0f);  // out of the group, with nothing to say
-  rule.router.group_score = GroupScore::kSumOfTwo;
-  rule.router.score = RouterScore::kSigmoid;
-  Routed three(1, 6, 3);
-  route(logits, rule, &three);
-  const std::vector<int32_t> first = {three.experts[0], three.experts[1]};
-  EXPECT_EQ(first, (std::vector<int32_t>{2, 3}));  // 1 + 1 beats 0 + 3: as sigmoids 1.46 to 1.45
-  rule.router.num_groups_kept = 2;
-  Routed four(1, 6, 4);
-  route(logits, rule, &four);
-  EXPECT_EQ(four.experts, (std::vector<int32_t>{1, 2, 3, 0}));
-}
-
-// Each once and in range, whatever the logits and biases are.
-TEST(Route, WhatIsNoNumberChoosesInRange) {
-  const float values[] = {NAN, INFINITY, -INFINITY, 0.0f, 1e38f, -1e38f};
-  Random random(77);
-  for (int trial = 0; trial < 200; ++trial) {
-    Floats logits(8), bias(8);
-    for (float& value : logits) value = values[random() % 6];
-    for (float& value : bias) value = values[random() % 6];
-    auto rules = rules_for(8, 4, 2, random);
-    for (Rule& rule : rules) {
-      if (!rule.bias.empty()) rule.bias = bias;
-      Routed routed(1, 8, 5);
-      route(logits, rule, &routed);
-      std::vector<int32_t> experts = routed.experts;
-      std::sort(experts.begin(), experts.end());
-      EXPECT_EQ(std::adjacent_find(experts.begin(), experts.end()), experts.end());
-      EXPECT_GE(experts.front(), 0);
-      EXPECT_LT(experts.back(), 8);
-    }
-  }
-}
-
 // ---- Mixtures -----------------------------------------------------------------------------------
+
+// What else a mixture may have; empty vectors are not there.
+struct Extras {
+  Floats gate_up_bias = {}, down_bias = {}, shared = {}, shared_gate = {};
+  ClampedSwiglu clamp = {};
+  Activation activation = Activation::kSilu;
+  Norm norm = {};
+  DevicePtr<uint64_t> counts = {};
+};
 
 struct Mixture {
   int64_t num_experts, num_chosen, hidden, width;
@@ -422,6 +171,7 @@ struct Mixture {
   std::unique_ptr<PackedWeight> packed_gate_up, packed_down;
   std::vector<std::vector<double>> gate_up_values, down_values;
   Rule rule{{.normalise = true}};
+  Extras extras = {};
 
   Mixture(Backend& backend, DType dtype, int64_t experts, int64_t chosen)
       : num_experts(experts),
@@ -437,21 +187,14 @@ struct Mixture {
   }
 };
 
-// What else a mixture may have; empty vectors are not there.
-struct Extras {
-  Floats gate_up_bias = {}, down_bias = {}, shared = {}, shared_gate = {};
-  ClampedSwiglu clamp = {};
-  Activation activation = Activation::kSilu;
-  Norm norm = {};
-};
-
 DevicePtr<const float> device_or_null(const Floats& values) {
   return values.empty() ? DevicePtr<const float>{} : on_device(values.data());
 }
 
 // What the op writes for rows x, routed by logits. `residual` is the output itself.
 Floats mixed(Backend& backend, const Mixture& mixture, const Floats& x, const Floats& logits,
-             Epilogue epilogue = {}, const Floats& residual = {}, const Extras& extras = {}) {
+             Epilogue epilogue = {}, const Floats& residual = {}) {
+  const Extras& extras = mixture.extras;
   const auto hidden = static_cast<size_t>(mixture.hidden);
   const size_t num_rows = x.size() / hidden;
   const size_t num_slots = num_rows * static_cast<size_t>(mixture.num_chosen);
@@ -474,6 +217,7 @@ Floats mixed(Backend& backend, const Mixture& mixture, const Floats& x, const Fl
                    .down_bias = device_or_null(extras.down_bias),
                    .shared = device_or_null(extras.shared),
                    .shared_gate = device_or_null(extras.shared_gate),
+                   .counts = extras.counts,
                    .slot_inputs = on_device(inputs.data()),
                    .slot_activations = on_device(activations.data()),
                    .slot_outputs = on_device(outputs.data()),
@@ -509,8 +253,8 @@ double bias_at(const Floats& biases, size_t index) { return biases.empty() ? 0 :
 
 // y of one row in float64.
 std::vector<double> exact_row(const Mixture& mixture, std::span<const float> row,
-                              std::span<const float> logits, const Extras& extras = {},
-                              std::span<const float> shared = {}) {
+                              std::span<const float> logits, std::span<const float> shared = {}) {
+  const Extras& extras = mixture.extras;
   const std::vector<double> x(row.begin(), row.end());
   const auto width = static_cast<size_t>(mixture.width);
   std::vector<double> y(x.size());
@@ -588,13 +332,13 @@ TEST(Experts, FollowFloat64InEveryForm) {
     for (size_t r = 0; r < rules.size(); ++r) {
       mixture.rule = rules[r];
       for (const Extras* extras : {&biased, &clamped, &shared, &gated, &gelu}) {
-        const Floats found = mixed(*backend, mixture, x, logits, {}, {}, *extras);
+        mixture.extras = *extras;
+        const Floats found = mixed(*backend, mixture, x, logits);
         for (size_t row = 0; row < kRows; ++row) {
           std::span<const float> added = extras->shared;
           if (!added.empty()) added = added.subspan(row * hidden, hidden);
-          const auto exact =
-              exact_row(mixture, std::span(x).subspan(row * hidden, hidden),
-                        std::span(logits).subspan(row * kExperts, kExperts), *extras, added);
+          const auto exact = exact_row(mixture, std::span(x).subspan(row * hidden, hidden),
+                                       std::span(logits).subspan(row * kExperts, kExperts), added);
           for (size_t i = 0; i < hidden; ++i) {
             ASSERT_NEAR(found[row * hidden + i], exact[i], 3e-5 * largest(exact))
                 << isa << ", rule " << r;
@@ -610,7 +354,7 @@ TEST(Experts, TheInputIsNormed) {
   Random random(47);
   for (const std::string& isa : available_isas()) {
     const auto backend = make_backend(isa, 2);
-    const Mixture mixture(*backend, DType::kQ4K, 4, 2);
+    Mixture mixture(*backend, DType::kQ4K, 4, 2);
     const auto hidden = static_cast<size_t>(mixture.hidden);
     const Floats weight = random_floats(hidden, random);
     for (const int64_t num_rows : {1, 6}) {
@@ -625,14 +369,36 @@ TEST(Experts, TheInputIsNormed) {
                      .num_rows = num_rows,
                      .width = mixture.hidden,
                      .eps = norm.eps});
-      const Floats gate = random_floats(hidden, random);
-      const Floats shared = random_floats(x.size(), random);
-      EXPECT_TRUE(same_bits(mixed(*backend, mixture, x, logits, {}, {},
-                                  {.shared = shared, .shared_gate = gate, .norm = norm}),
-                            mixed(*backend, mixture, normed, logits, {}, {},
-                                  {.shared = shared, .shared_gate = gate})))
-          << isa;
+      mixture.extras.shared_gate = random_floats(hidden, random);
+      mixture.extras.shared = random_floats(x.size(), random);
+      const Floats expected = mixed(*backend, mixture, normed, logits);
+      mixture.extras.norm = norm;
+      EXPECT_TRUE(same_bits(mixed(*backend, mixture, x, logits), expected)) << isa;
+      mixture.extras.norm = {};
     }
+  }
+}
+
+// The rows of each expert, added up over calls; nobody is brought together for it.
+TEST(Experts, RowsAreCounted) {
+  const auto backend = make_backend("reference", 2);
+  Mixture mixture(*backend, DType::kF32, 5, 2);
+  Random random(48);
+  std::vector<uint64_t> counts(5), expected(5);
+  mixture.extras.counts = on_device(counts.data());
+  for (const size_t num_rows : {1, 7, 1, 20}) {
+    const Floats x = random_floats(num_rows * static_cast<size_t>(mixture.hidden), random);
+    const Floats logits = random_floats(num_rows * 5, random);
+    const int64_t joins = backend->num_joins();
+    (void)mixed(*backend, mixture, x, logits);
+    EXPECT_EQ(backend->num_joins(), joins + 1);
+    for (size_t row = 0; row < num_rows; ++row) {
+      for (const Choice& choice :
+           choices_of(std::span(logits).subspan(row * 5, 5), 2, mixture.rule)) {
+        ++expected[static_cast<size_t>(choice.expert)];
+      }
+    }
+    EXPECT_EQ(counts, expected) << num_rows << " rows";
   }
 }
 
@@ -642,7 +408,7 @@ TEST(Experts, ARowIsTheSameAloneInABatchAndOnAnyTeam) {
   Random random(42);
   int num_cases = 0;
   for (const std::string& isa : available_isas()) {
-    for (const DType dtype : {DType::kF32, DType::kQ4K}) {
+    for (const DType dtype : {DType::kF32, DType::kBF16, DType::kQ4K, DType::kMXFP4}) {
       SCOPED_TRACE(isa + " " + std::string(dtype_name(dtype)));
       const auto first = make_backend(isa, 1);
       ASSERT_TRUE(first->reserve(kRows).ok());

@@ -6,8 +6,7 @@
 // that many rows has them.
 #pragma once
 
-#include "backend/cpu/experts.h"
-#include "backend/cpu/linear_tiles.h"
+#include "backend/cpu/matmul.h"
 #include "backend/cpu/router.h"
 
 namespace headrace::cpu {

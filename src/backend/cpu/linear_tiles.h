@@ -5,7 +5,6 @@
 #include "backend/backend.h"
 #include "backend/cpu/context.h"
 #include "backend/cpu/kernels/pack.h"
-#include "backend/cpu/matmul.h"
 
 namespace headrace::cpu {
 
@@ -19,6 +18,19 @@ inline constexpr double kMultiplicationsPerNs = 250;  // and multiplies
 static_assert(kMaxTileRows % kRowQuantum == 0);
 static_assert(kTileFloats / (kMaxTileRows * kPanel) >= kMinTilePanels);
 
+struct LinearCall {
+  const CpuWeight& weight;
+  const Input& input;
+  int64_t num_rows;
+  float* out;  // [num_rows, N]; gated: [num_rows, I]
+};
+
+// A gated activation as its kernel takes it.
+struct GateForm {
+  GateKind kind = GateKind::kSilu;
+  float alpha = 0.0f;
+  float limit = 0.0f;
+};
 // Sums of a group of panels for a block of rows.
 struct Tile2D {
   const Segment* segment;
@@ -73,18 +85,6 @@ class InputRows {
 // Sums of the tile into scratch.sums [rows, panels of the tile * kPanel].
 void compute_sums(const LinearCall& call, const RowSource& source, const Tile2D& tile,
                   const MemberScratch& scratch);
-// From sums to outputs of the call.
-void finish_tile(const CpuContext& context, const LinearCall& call, const Tile2D& tile,
-                 const Epilogue& epilogue, const float* sums);
-
-struct Gating {
-  GateForm form;
-  const float* bias;  // of the whole weight, or null
-};
-// The tile of the gate's panels and of the same panels of up, to outputs of the call.
-void compute_gated(const CpuContext& context, const LinearCall& call, const RowSource& source,
-                   const Tile2D& gate, const Gating& gating, const MemberScratch& scratch);
-
 // The first lines of a tile's weights come while its input is made.
 void prefetch_start(const Tile2D& tile);
 

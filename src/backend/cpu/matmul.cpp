@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "backend/cpu/attention.h"
-#include "backend/cpu/linear_tiles.h"
 #include "backend/cpu/norm.h"
 #include "backend/device_access.h"
 #include "base/numeric.h"

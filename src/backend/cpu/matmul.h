@@ -10,24 +10,23 @@
 
 #include "backend/backend.h"
 #include "backend/cpu/context.h"
-#include "backend/cpu/kernels/pack.h"
+#include "backend/cpu/linear_tiles.h"
 
 namespace headrace::cpu {
 
-struct LinearCall {
-  const CpuWeight& weight;
-  const Input& input;
-  int64_t num_rows;
-  float* out;  // [num_rows, N]; gated: [num_rows, I]
-};
-
-// A gated activation as its kernel takes it.
-struct GateForm {
-  GateKind kind = GateKind::kSilu;
-  float alpha = 0.0f;
-  float limit = 0.0f;
-};
 GateForm gate_form(Activation activation);
+
+// From sums to outputs of the call.
+void finish_tile(const CpuContext& context, const LinearCall& call, const Tile2D& tile,
+                 const Epilogue& epilogue, const float* sums);
+
+struct Gating {
+  GateForm form;
+  const float* bias;  // of the whole weight, or null
+};
+// The tile of the gate's panels and of the same panels of up, to outputs of the call.
+void compute_gated(const CpuContext& context, const LinearCall& call, const RowSource& source,
+                   const Tile2D& gate, const Gating& gating, const MemberScratch& scratch);
 
 void run_linear(const CpuContext& context, const LinearCall& call, const Epilogue& epilogue);
 void run_gated_linear(const CpuContext& context, const LinearCall& call, const GateForm& form,
