@@ -64,6 +64,7 @@ class EngineThread final : public Engine {
   bool drain(std::chrono::milliseconds deadline) override;
   EngineSnapshot snapshot() const override;
   MetricsSnapshot metrics() const override;
+  std::vector<ExpertRows> expert_rows() const override;
   std::vector<StepRecord> recent_steps(size_t max_steps) const override {
     return log_.recent(max_steps);
   }
@@ -78,6 +79,7 @@ class EngineThread final : public Engine {
   void work_in_flight();
   void flush_events();
   void publish();
+  void publish_experts();
   void forget(RequestId id);
   void cancel_all();
 
@@ -95,10 +97,11 @@ class EngineThread final : public Engine {
   BoundedQueue<Submission> inbox_;  // thread-safe
 
   mutable std::mutex mutex_;
-  std::condition_variable finished_;   // live_ got smaller
-  LiveRequests live_;                  // guarded
-  EngineSnapshot published_;           // guarded
-  MetricsSnapshot published_metrics_;  // guarded
+  std::condition_variable finished_;     // live_ got smaller
+  LiveRequests live_;                    // guarded
+  EngineSnapshot published_;             // guarded
+  MetricsSnapshot published_metrics_;    // guarded
+  std::vector<ExpertRows> expert_rows_;  // guarded
 
   HelperThread host_work_{[this] { work_in_flight(); }};
   std::thread thread_;  // last: everything above is there when it starts
@@ -112,7 +115,8 @@ EngineThread::EngineThread(const EngineOptions& options, SchedulerOptions schedu
       runner_(std::move(runner)),
       core_(std::move(scheduler_options), {runner_->kv_type(), runner_->kv_block_bytes()}, &log_),
       inbox_(max_live_),
-      live_(max_live_) {
+      live_(max_live_),
+      expert_rows_(runner_->expert_layers()) {
   publish();
   thread_ = std::thread([this] { run(); });
 }
@@ -168,6 +172,11 @@ MetricsSnapshot EngineThread::metrics() const {
   return published_metrics_;
 }
 
+std::vector<ExpertRows> EngineThread::expert_rows() const {
+  std::lock_guard lock(mutex_);
+  return expert_rows_;
+}
+
 void EngineThread::run() {
   while (receive()) {
     if (!core_.idle()) step();
@@ -205,7 +214,15 @@ void EngineThread::step() {
   host_work_.start();
   runner_->launch(plan);
   host_work_.finish();
-  core_.commit(runner_->finish(), now_us());
+  const std::span<SpanResult> results = runner_->finish();
+  publish_experts();
+  core_.commit(results, now_us());
+}
+
+// After a step, when nothing counts.
+void EngineThread::publish_experts() {
+  std::lock_guard lock(mutex_);
+  runner_->read_expert_rows(expert_rows_);
 }
 
 // What the step in flight does not wait for, or not yet.

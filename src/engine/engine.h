@@ -44,6 +44,8 @@ class Engine {
   virtual bool drain(std::chrono::milliseconds deadline) = 0;
   virtual EngineSnapshot snapshot() const = 0;
   virtual MetricsSnapshot metrics() const { return {}; }
+  // Of the layers that have experts, in order; as of the last step.
+  virtual std::vector<ExpertRows> expert_rows() const { return {}; }
   // The newest steps, oldest first, without the contents of requests.
   virtual std::vector<StepRecord> recent_steps(size_t max_steps) const {
     (void)max_steps;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "backend/backend.h"
 #include "base/clock.h"
@@ -25,6 +26,13 @@ struct EngineSnapshot {
   double prefill_tokens_per_s = 0;
   uint64_t last_step_tokens = 0;
   TimeUs last_step_us = 0;  // when it ended; progress for /health
+};
+
+// The rows that each expert of a layer has had since the start: as many for a token as it has
+// experts there.
+struct ExpertRows {
+  int layer = 0;
+  std::vector<uint64_t> rows;  // by expert
 };
 
 }  // namespace headrace

@@ -98,6 +98,26 @@ SampleContext StepRunner::context_of(size_t span_idx, int32_t index) const {
           parts_};
 }
 
+std::vector<ExpertRows> StepRunner::expert_layers() const {
+  std::vector<ExpertRows> layers;
+  const ModelConfig& config = model_.config();
+  for (int i = 0; i < config.num_layers(); ++i) {
+    const auto count =
+        static_cast<size_t>(config.layers[static_cast<size_t>(i)].experts.num_experts);
+    if (count > 0) layers.push_back({i, std::vector<uint64_t>(count)});
+  }
+  return layers;
+}
+
+void StepRunner::read_expert_rows(std::span<ExpertRows> layers) const {
+  std::span<const uint64_t> rows = model_.expert_rows();
+  if (rows.empty()) return;
+  for (ExpertRows& layer : layers) {
+    std::copy_n(rows.begin(), layer.rows.size(), layer.rows.begin());
+    rows = rows.subspan(layer.rows.size());
+  }
+}
+
 std::span<SpanResult> StepRunner::finish() {
   backend_.synchronize();
   const auto num_logits = logit_rows_.size() * static_cast<size_t>(vocab_size_);

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/engine_snapshot.h"
 #include "engine/sampler.h"
 #include "engine/scheduler.h"
 #include "model/model.h"
@@ -36,6 +37,10 @@ class StepRunner {
   void scrub(std::span<const int32_t> block_ids);
   // In this order.
   void copy(std::span<const BlockCopy> copies);
+  // The layers with experts, and what these have had since the start. Between finish() and the next
+  // launch().
+  std::vector<ExpertRows> expert_layers() const;
+  void read_expert_rows(std::span<ExpertRows> layers) const;
 
  private:
   // A row of logits, or its best token, and what it is wanted for.

@@ -51,26 +51,28 @@ void run_experts(const StepContext& step, int layer_idx, const RoleWeights& weig
   const auto floats = [&](int64_t start) { return step.workspace.mlp + start; };
   step.backend.linear(weights.weight(Role::kRouter), branch.input, step.num_rows,
                       {.bias = weights.vector(Role::kRouter)}, floats(room.logits));
-  step.backend.experts({.gate_up = &weights.weight(Role::kExpertGateUp),
-                        .down = &weights.weight(Role::kExpertDown),
-                        .input = branch.input,
-                        .route = {.logits = floats(room.logits),
-                                  .router = router_of(config),
-                                  .selection_bias = weights.vector(Role::kRouterSelectionBias)},
-                        .routing = routing_of(step, config, room),
-                        .activation = step.config.activation,
-                        .clamp = {config.swiglu_alpha, config.swiglu_limit},
-                        .gate_up_bias = weights.vector(Role::kExpertGateUp),
-                        .down_bias = weights.vector(Role::kExpertDown),
-                        .shared = run_shared(step, config, weights, branch, room),
-                        .shared_gate = weights.vector(Role::kSharedGate),
-                        .slot_inputs = floats(room.slot_inputs),
-                        .slot_activations = floats(room.slot_activations),
-                        .slot_outputs = floats(room.slot_outputs),
-                        .mixed = floats(room.mixed),
-                        .shared_factors = floats(room.shared_factors),
-                        .epilogue = branch.epilogue,
-                        .out = branch.out});
+  step.backend.experts(
+      {.gate_up = &weights.weight(Role::kExpertGateUp),
+       .down = &weights.weight(Role::kExpertDown),
+       .input = branch.input,
+       .route = {.logits = floats(room.logits),
+                 .router = router_of(config),
+                 .selection_bias = weights.vector(Role::kRouterSelectionBias)},
+       .routing = routing_of(step, config, room),
+       .activation = step.config.activation,
+       .clamp = {config.swiglu_alpha, config.swiglu_limit},
+       .gate_up_bias = weights.vector(Role::kExpertGateUp),
+       .down_bias = weights.vector(Role::kExpertDown),
+       .shared = run_shared(step, config, weights, branch, room),
+       .shared_gate = weights.vector(Role::kSharedGate),
+       .counts = step.workspace.expert_rows + num_experts_before(step.config, layer_idx),
+       .slot_inputs = floats(room.slot_inputs),
+       .slot_activations = floats(room.slot_activations),
+       .slot_outputs = floats(room.slot_outputs),
+       .mixed = floats(room.mixed),
+       .shared_factors = floats(room.shared_factors),
+       .epilogue = branch.epilogue,
+       .out = branch.out});
 }
 
 }  // namespace headrace

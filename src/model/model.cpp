@@ -37,6 +37,7 @@ class DecoderModel : public Model {
         options_(options),
         weights_(std::move(weights)),
         workspace_(std::move(workspace)),
+        backend_(backend),
         decoder_(config_, weights_, backend, workspace_) {}
 
   const ModelConfig& config() const override { return config_; }
@@ -59,11 +60,18 @@ class DecoderModel : public Model {
 
   int64_t rope_epoch(int64_t num_tokens) const override { return decoder_.rope_epoch(num_tokens); }
 
+  std::span<const uint64_t> expert_rows() const override {
+    const auto count = static_cast<size_t>(num_experts_before(config_, config_.num_layers()));
+    if (count == 0) return {};
+    return backend_.read_view(workspace_.expert_rows, count);
+  }
+
  private:
   const ModelConfig config_;
   const ModelOptions options_;
   const Weights weights_;
   Workspace workspace_;
+  Backend& backend_;
   Decoder decoder_;  // refers to the four above
 };
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -53,6 +54,10 @@ class Model {
   // past its original length; dynamic at every token past it), all cached K and V are stale and the
   // sequence is computed again from position 0. Constant 0 for other rope types.
   virtual int64_t rope_epoch(int64_t num_tokens) const = 0;
+
+  // The rows that each expert has had since the load, layer after layer (num_experts_before). Good
+  // until the next step. Engine thread.
+  virtual std::span<const uint64_t> expert_rows() const { return {}; }
 };
 
 }  // namespace headrace

@@ -77,6 +77,9 @@ void carve(const ModelConfig& config, const ModelOptions& options, Carver& carve
   workspace->attended = carver.floats(rows * widths.q);
   workspace->mixer = carver.floats(mixer_floats(config, options.max_batch_tokens));
   workspace->mlp = carver.floats(mlp_floats(config, options.max_batch_tokens));
+  workspace->expert_rows =
+      carver.floats(2 * static_cast<size_t>(num_experts_before(config, config.num_layers())))
+          .cast<uint64_t>();
   workspace->q_row_scale = carver.floats(rows);
   workspace->logit_rows =
       carver.floats(static_cast<size_t>(options.max_logit_rows) * widths.hidden);
@@ -111,6 +114,10 @@ Result<Workspace> Workspace::create(const ModelConfig& config, const ModelOption
   workspace.memory_ = TRY(backend.allocate(num_bytes(config, options), MemoryUse::kActivations));
   Carver carver(workspace.memory_.data());
   carve(config, options, carver, &workspace);
+  const auto num_experts = static_cast<size_t>(num_experts_before(config, config.num_layers()));
+  if (num_experts > 0) {
+    backend.zero(workspace.expert_rows.bytes(), num_experts * sizeof(uint64_t));
+  }
   const auto rows = static_cast<size_t>(options.max_batch_tokens);
   workspace.positions.resize(rows);
   if (config.query_position_beta != 0) workspace.query_scales.resize(rows);

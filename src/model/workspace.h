@@ -29,6 +29,8 @@ struct Workspace {
   DevicePtr<float> attended;  // [M, heads * head_dim]
   DevicePtr<float> mixer;     // room of a mixer of another kind than attention (MixerRow::room)
   DevicePtr<float> mlp;  // room of the MLP (MlpRow::room); of a dense one [M, intermediate_size]
+  // [experts of all layers] the rows that each has had since the start
+  DevicePtr<uint64_t> expert_rows;
   DevicePtr<float> q_row_scale;  // [M]
   DevicePtr<float> logit_rows;   // [max_logit_rows, hidden_size]
   std::vector<RopeRows> ropes;   // one per ModelConfig::ropes

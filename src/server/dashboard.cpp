@@ -5,6 +5,7 @@
 
 #include "server/api/json.h"
 #include "server/assets.h"
+#include "server/exposition.h"
 #include "server/http/syntax.h"
 
 namespace headrace {
@@ -160,6 +161,21 @@ void write_steps(JsonWriter& json, const Engine& engine) {
   json.close_array();
 }
 
+// How evenly experts are used, by layer; absent without experts.
+void write_experts(JsonWriter& json, const Engine& engine) {
+  const std::vector<ExpertRows> layers = engine.expert_rows();
+  if (layers.empty()) return;
+  json.key("experts").open_array();
+  for (const ExpertRows& layer : layers) {
+    const ExpertLoad load = expert_load(layer);
+    json.open_object().integer("layer", layer.layer);
+    json.integer("experts", static_cast<int64_t>(layer.rows.size()));
+    json.number("largest", load.largest).number("smallest", load.smallest);
+    json.integer("unused", load.num_unused).close_object();
+  }
+  json.close_array();
+}
+
 }  // namespace
 
 void handle_asset(ServerState& state, HttpRequest& request,
@@ -183,6 +199,7 @@ void handle_status(ServerState& state, HttpRequest& /*request*/,
   write_engine(json, state, state.engine.snapshot());
   write_sampling(json, default_sampling(state.text.sampling));
   write_steps(json, state.engine);
+  write_experts(json, state.engine);
   json.key("version").open_object().text("headrace", server_version()).text("build", kBuild);
   json.close_object().close_object();
   HttpResponse response{200, json.take()};

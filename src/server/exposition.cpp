@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <limits>
 #include <tuple>
 
 #include "server/process_usage.h"
@@ -150,12 +152,38 @@ void append_values(std::string& out, std::string_view labels, std::span<const Va
   }
 }
 
+std::string labels_of(std::string_view model_name) {
+  return fmt::format("model_name=\"{}\",engine=\"0\"", escape_label(model_name));
+}
+
+// A gauge with a line for each layer.
+template <typename Value>
+void append_layers(std::string& out, std::string_view labels, std::span<const ExpertRows> layers,
+                   const ValueRow& head, const Value& value) {
+  append_head(out, head.name, head.type, head.help);
+  for (const ExpertRows& layer : layers) {
+    append_line(out, head.name, fmt::format("{},layer=\"{}\"", labels, layer.layer),
+                value(expert_load(layer)));
+  }
+}
+
+void append_each_expert(std::string& out, std::string_view labels,
+                        std::span<const ExpertRows> layers) {
+  constexpr std::string_view kName = "headrace:expert_tokens_total";
+  append_head(out, kName, "counter", "Tokens that an expert has had.");
+  for (const ExpertRows& layer : layers) {
+    for (size_t e = 0; e < layer.rows.size(); ++e) {
+      append_line(out, kName, fmt::format("{},layer=\"{}\",expert=\"{}\"", labels, layer.layer, e),
+                  layer.rows[e]);
+    }
+  }
+}
+
 }  // namespace
 
 std::string metrics_text(std::string_view model_name, const EngineSnapshot& engine,
                          const MetricsSnapshot& requests, const ServerCounters& server) {
-  const std::string labels =
-      fmt::format("model_name=\"{}\",engine=\"0\"", escape_label(model_name));
+  const std::string labels = labels_of(model_name);
   const auto number = [](auto value) { return static_cast<double>(value); };
   const double kv_usage = engine.kv_blocks_total == 0
                               ? 0
@@ -218,6 +246,42 @@ std::string metrics_text(std::string_view model_name, const EngineSnapshot& engi
     append_head(out, row.name, "histogram", row.help);
     append_histogram(out, row.name, labels, requests.*row.histogram);
   }
+  return out;
+}
+
+ExpertLoad expert_load(const ExpertRows& layer) {
+  ExpertLoad load;
+  uint64_t sum = 0, largest = 0, smallest = std::numeric_limits<uint64_t>::max();
+  for (const uint64_t rows : layer.rows) {
+    sum += rows;
+    largest = std::max(largest, rows);
+    smallest = std::min(smallest, rows);
+    load.num_unused += rows == 0 ? 1 : 0;
+  }
+  if (sum == 0) return load;
+  load.largest = static_cast<double>(largest) / static_cast<double>(sum);
+  load.smallest = static_cast<double>(smallest) / static_cast<double>(sum);
+  return load;
+}
+
+std::string expert_metrics_text(std::string_view model_name, std::span<const ExpertRows> layers,
+                                bool each_expert) {
+  std::string out;
+  if (layers.empty()) return out;
+  const std::string labels = labels_of(model_name);
+  append_layers(out, labels, layers,
+                {"headrace:expert_share_largest", "gauge",
+                 "Share of a layer's routed tokens that its busiest expert had.", 0},
+                [](const ExpertLoad& load) { return load.largest; });
+  append_layers(out, labels, layers,
+                {"headrace:expert_share_smallest", "gauge",
+                 "Share of a layer's routed tokens that its idlest expert had.", 0},
+                [](const ExpertLoad& load) { return load.smallest; });
+  append_layers(out, labels, layers,
+                {"headrace:experts_unused", "gauge",
+                 "Experts of a layer that no token has been routed to.", 0},
+                [](const ExpertLoad& load) { return load.num_unused; });
+  if (each_expert) append_each_expert(out, labels, layers);
   return out;
 }
 

@@ -246,12 +246,14 @@ void handle_version(ServerState& state, HttpRequest& /*request*/, Writer writer)
   respond(state, *writer, HttpResponse{200, json.take()});
 }
 
-void handle_metrics(ServerState& state, HttpRequest& /*request*/, Writer writer) {
+// With ?experts=each the tokens of every expert.
+void handle_metrics(ServerState& state, HttpRequest& request, Writer writer) {
+  std::string text = metrics_text(state.model.name, state.engine.snapshot(), state.engine.metrics(),
+                                  state.counters);
+  text += expert_metrics_text(state.model.name, state.engine.expert_rows(),
+                              request.query == "experts=each");
   respond(state, *writer,
-          HttpResponse{200,
-                       metrics_text(state.model.name, state.engine.snapshot(),
-                                    state.engine.metrics(), state.counters),
-                       "text/plain; version=0.0.4; charset=utf-8"});
+          HttpResponse{200, std::move(text), "text/plain; version=0.0.4; charset=utf-8"});
 }
 
 // clang-format off

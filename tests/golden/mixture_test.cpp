@@ -8,6 +8,7 @@
 #include <cstring>
 #include <filesystem>
 #include <map>
+#include <numeric>
 #include <random>
 
 #include "backend/cpu/cpu_backend.h"
@@ -317,6 +318,25 @@ TEST(Mixture, IsTheSameAloneAndInABatch) {
   loaded.model->forward(Batch{ids, spans, rows}, store, logits.as<float>());
   const auto found = loaded.backend->read_view(logits.as<float>(), alone.size());
   EXPECT_TRUE(same_bits(Values(found.begin(), found.end()), alone));
+}
+
+// Every token is counted at each of its experts, in the layer that has some.
+TEST(Mixture, RowsOfExpertsAreCounted) {
+  const Toy toy;
+  const std::string folder = folder_for("counted");
+  tensors_of(toy).write(folder, config_text());
+  const Loaded loaded = load(folder, toy);
+  const auto counted = [&] {
+    const auto rows = loaded.model->expert_rows();
+    return std::vector<uint64_t>(rows.begin(), rows.end());
+  };
+  EXPECT_EQ(counted(), std::vector<uint64_t>(static_cast<size_t>(toy.num_experts)));
+  run(loaded, prompt(30), 7);
+  const std::vector<uint64_t> first = counted();
+  EXPECT_EQ(std::accumulate(first.begin(), first.end(), uint64_t{0}),
+            30 * static_cast<uint64_t>(toy.num_chosen));
+  run(loaded, prompt(30));
+  for (size_t e = 0; e < first.size(); ++e) EXPECT_EQ(counted()[e], 2 * first[e]);
 }
 
 TEST(Mixture, ThePlanIsWhatIsLoaded) {

@@ -26,6 +26,14 @@ void clear_attention(LayerConfig* layer) {
   *layer = cleared;
 }
 
+int64_t num_experts_before(const ModelConfig& config, int layer_idx) {
+  int64_t count = 0;
+  for (int i = 0; i < layer_idx; ++i) {
+    count += config.layers[static_cast<size_t>(i)].experts.num_experts;
+  }
+  return count;
+}
+
 Result<Activation> activation_named(std::string_view name) {
   for (const ActivationRow& row : kActivations) {
     if (row.name == name) return row.activation;

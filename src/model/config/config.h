@@ -171,6 +171,9 @@ struct ModelConfig {
   int num_layers() const { return static_cast<int>(layers.size()); }
 };
 
+// Experts of the layers before this one: where a layer's are among those of all.
+int64_t num_experts_before(const ModelConfig& config, int layer_idx);
+
 // "silu", "gelu_pytorch_tanh" and their other spellings; kUnsupported names others.
 Result<Activation> activation_named(std::string_view name);
 

@@ -5,6 +5,15 @@ import type { WireMessage } from "./conversation";
 import type { ChosenSampling, SamplingName } from "./settings.svelte";
 import { read_events } from "./sse";
 
+// How evenly a layer's experts are used: shares of its routed tokens.
+export interface ExpertLoad {
+  layer: number;
+  experts: number;
+  largest: number;
+  smallest: number;
+  unused: number;
+}
+
 export interface Status {
   model?: {
     id?: string;
@@ -34,6 +43,7 @@ export interface Status {
     preemptions?: number;
     uptime_s?: number;
   };
+  experts?: ExpertLoad[]; // of the layers that have experts
   sampling?: Partial<Record<SamplingName, number>>; // what holds for fields that a request does not send
   version?: { headrace?: string; build?: string };
 }
