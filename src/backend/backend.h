@@ -104,13 +104,16 @@ class Reduction {
 };
 
 // y = x W^T + bias
-// out = residual + scale * post_norm(y), then out = softcap * tanh(out / softcap) if softcap > 0.
+// out = gain * (residual + scale * post_norm(y)), then out = softcap * tanh(out / softcap) if
+// softcap > 0.
 struct Epilogue {
   DevicePtr<const float> bias = {};      // [N], or null
   DevicePtr<const float> residual = {};  // [M, N], or null; may be the output itself
   float scale = 1.0f;
   float softcap = 0.0f;  // 0 with a post_norm
   Norm post_norm = {};
+  DevicePtr<const float> gain =
+      {};                          // [1] multiplies out in the end, with a post_norm only; or null
   DevicePtr<float> branch = {};    // [M, N] room for y, needed with a post_norm or a reduction
   Reduction* reduction = nullptr;  // null: this y is the whole
 };
@@ -134,12 +137,21 @@ struct HeadArgs {
   BestOutput* best = nullptr;    // [M - num_written], host memory
 };
 
-// out[m] = (residual[m] +) scale * norm(x[m]) * weight; the root is sqrt(mean(..) + eps).
+// y = activation(x W^T + bias), then y *= factors[m]
+struct ActivatedArgs {
+  Activation activation = Activation::kSilu;
+  DevicePtr<const float> bias = {};     // [N], or null
+  DevicePtr<const float> factors = {};  // [M, N] with rows factor_stride apart, or null
+  int64_t factor_stride = 0;            // in floats
+};
+
+// out[m] = gain * ((residual[m] +) scale * norm(x[m]) * weight); the root is sqrt(mean(..) + eps).
 struct NormArgs {
   NormKind kind = NormKind::kRms;
   DevicePtr<const float> x = {};         // [M, width]
   DevicePtr<const float> weight = {};    // [width]
   DevicePtr<const float> residual = {};  // [M, width] or null; may be out
+  DevicePtr<const float> gain = {};      // [1], or null: 1
   DevicePtr<float> out = {};             // [M, width]; may be x
   int64_t num_rows = 0;
   int64_t width = 0;
@@ -201,21 +213,25 @@ class StepGeometry {
   virtual ~StepGeometry() = default;
 };
 
-// Takes the fused projection apart: norms q and k, rotates them, scales q, appends k and v to the
-// KV blocks of each span.
+// Takes the fused projection apart: norms q and k (and v), rotates q and k, scales q, appends k and
+// v to the KV blocks of each span.
 struct QkvArgs {
-  // [M, (num_heads + 2 * num_kv_heads) * head_dim + num_others]: q, k, v
+  // [M, (num_heads + kv_parts * num_kv_heads) * head_dim + num_others]: q, k, v
   DevicePtr<const float> qkv;
   DevicePtr<float> q_out;  // [M, num_heads * head_dim]
   int64_t num_rows = 0;
   int num_heads = 0;
-  int64_t num_others = 0;              // outputs of the projection behind v, not looked at here
+  // 2: k and v follow q. 1: k does; v is what k is before its norm and rope. 0: neither does, and
+  // nothing is appended: the blocks are another layer's.
+  int kv_parts = 2;
+  int64_t num_others = 0;              // outputs of the projection behind these, not looked at here
   KvLayer kv;                          // num_kv_heads and head_dim are in its shape
   const StepGeometry* step = nullptr;  // of the same rows
 
   QkNorm qk_norm = QkNorm::kNone;
   DevicePtr<const float> q_norm_weight;  // [head_dim], or [num_heads * head_dim] for kWhole
   DevicePtr<const float> k_norm_weight;  // [head_dim], or [num_kv_heads * head_dim]
+  bool value_norm = false;               // v too, per head, without a weight
   float norm_eps = 1e-6f;
 
   RopePairing pairing = RopePairing::kHalf;
@@ -646,6 +662,9 @@ class Backend {
   virtual void gated_linear(const PackedWeight& gate_up, const Input& input, int64_t num_rows,
                             Activation activation, DevicePtr<const float> bias,
                             DevicePtr<float> out) = 0;
+  // x [M, K] -> out [M, N].
+  virtual void activated_linear(const PackedWeight& weight, const Input& input, int64_t num_rows,
+                                const ActivatedArgs& args, DevicePtr<float> out) = 0;
   // Routes every row and sums what its experts make of it.
   virtual void experts(const ExpertsArgs& args) = 0;
   // linear() into `projection` [M, N], then finish_qkv() of it (args.qkv is not read).

@@ -135,6 +135,14 @@ void WrappedBackend::gated_linear(const PackedWeight& gate_up, const Input& inpu
   });
 }
 
+void WrappedBackend::activated_linear(const PackedWeight& weight, const Input& input,
+                                      int64_t num_rows, const ActivatedArgs& args,
+                                      DevicePtr<float> out) {
+  later([&weight, input, num_rows, args, out](Backend& inner) {
+    inner.activated_linear(weight, input, num_rows, args, out);
+  });
+}
+
 void WrappedBackend::qkv_linear(const PackedWeight& weight, const Input& input,
                                 DevicePtr<const float> bias, DevicePtr<float> projection,
                                 const QkvArgs& args) {

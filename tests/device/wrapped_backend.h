@@ -56,6 +56,8 @@ class WrappedBackend : public Backend {
   void gated_linear(const PackedWeight& gate_up, const Input& input, int64_t num_rows,
                     Activation activation, DevicePtr<const float> bias,
                     DevicePtr<float> out) override;
+  void activated_linear(const PackedWeight& weight, const Input& input, int64_t num_rows,
+                        const ActivatedArgs& args, DevicePtr<float> out) override;
   void qkv_linear(const PackedWeight& weight, const Input& input, DevicePtr<const float> bias,
                   DevicePtr<float> projection, const QkvArgs& args) override;
   void finish_qkv(const QkvArgs& args) override;

@@ -87,7 +87,7 @@ TEST(Elementary, ErrorsAreAsDocumented) {
     cpu::GateArgs gate{};
     gate.gate = points.data();
     gate.up = ones.data();
-    gate.sums_stride = gate.out_stride = gate.num_outputs = count;
+    gate.gate_stride = gate.up_stride = gate.out_stride = gate.num_outputs = count;
     gate.out = out.data();
     gate.num_rows = 1;
     gate.kind = cpu::GateKind::kSilu;

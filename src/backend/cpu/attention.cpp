@@ -106,7 +106,7 @@ void QkvAppend::append(const AppendItem& item) const {
   const KvShape& shape = args.kv.shape;
   const int64_t q_width = int64_t{args.num_heads} * shape.head_dim;
   const int64_t row_width =
-      q_width + int64_t{2} * shape.num_kv_heads * shape.head_dim + args.num_others;
+      q_width + int64_t{args.kv_parts} * shape.num_kv_heads * shape.head_dim + args.num_others;
   const int64_t half = args.rope_dims / 2;
   QkvRowsArgs rows{};
   rows.qkv = raw(args.qkv) + begin * row_width;
@@ -116,6 +116,7 @@ void QkvAppend::append(const AppendItem& item) const {
   rows.num_heads = args.num_heads;
   rows.num_kv_heads = shape.num_kv_heads;
   rows.head_dim = shape.head_dim;
+  rows.kv_parts = args.kv_parts;
   rows.kv_type = kv_dtype(shape.type);
   rows.kv_base = reinterpret_cast<uint8_t*>(raw(args.kv.base));
   rows.kv_block_stride = args.kv.block_stride;
@@ -124,6 +125,7 @@ void QkvAppend::append(const AppendItem& item) const {
   rows.q_norm = args.qk_norm == QkNorm::kNone ? nullptr : raw(args.q_norm_weight);
   rows.k_norm = args.qk_norm == QkNorm::kNone ? nullptr : raw(args.k_norm_weight);
   rows.norm_whole = args.qk_norm == QkNorm::kWhole;
+  rows.norm_v = args.value_norm;
   rows.norm_eps = args.norm_eps;
   rows.rope_interleaved = args.pairing == RopePairing::kInterleaved;
   rows.rope_dims = args.rope_dims;

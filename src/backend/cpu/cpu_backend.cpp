@@ -102,6 +102,7 @@ class CpuBackend final : public HostBackend {
     check_rows(input, num_rows);
     CHECK(!epilogue.post_norm.weight || (epilogue.branch && epilogue.softcap == 0),
           "a norm of the output needs room and has no softcap");
+    CHECK(!epilogue.gain || epilogue.post_norm.weight, "a gain comes with a norm of the output");
     CHECK(epilogue.reduction == nullptr || epilogue.branch, "a reduction needs room");
     run_linear(context_, {own(weight), input, num_rows, raw(out)}, epilogue);
   }
@@ -113,6 +114,15 @@ class CpuBackend final : public HostBackend {
     check_rows(input, num_rows);
     run_gated_linear(context_, {own(gate_up), input, num_rows, raw(out)}, gate_form(activation),
                      raw(bias));
+  }
+
+  void activated_linear(const PackedWeight& weight, const Input& input, int64_t num_rows,
+                        const ActivatedArgs& args, DevicePtr<float> out) override {
+    CHECK(own(weight).role() != WeightRole::kGateUp, "a gate_up weight");
+    check_rows(input, num_rows);
+    CHECK(!args.factors || args.factor_stride >= weight.num_outputs(), "factors {} apart for {}",
+          args.factor_stride, weight.num_outputs());
+    run_activated_linear(context_, {own(weight), input, num_rows, raw(out)}, args);
   }
 
   void experts(const ExpertsArgs& args) override {
@@ -137,10 +147,11 @@ class CpuBackend final : public HostBackend {
     check_rows(input, args.num_rows);
     const KvShape& shape = args.kv.shape;
     CHECK(weight.num_outputs() ==
-              (int64_t{args.num_heads} + 2 * int64_t{shape.num_kv_heads}) * shape.head_dim +
+              (args.num_heads + int64_t{args.kv_parts} * shape.num_kv_heads) * shape.head_dim +
                   args.num_others,
-          "{} outputs for {} heads and {} kv heads of {} and {} others", weight.num_outputs(),
-          args.num_heads, shape.num_kv_heads, shape.head_dim, args.num_others);
+          "{} outputs for {} heads and {} times {} kv heads of {} and {} others",
+          weight.num_outputs(), args.num_heads, args.kv_parts, shape.num_kv_heads, shape.head_dim,
+          args.num_others);
     QkvArgs finish = args;
     finish.qkv = projection;
     run_qkv_linear(context_, {own(weight), input, args.num_rows, raw(projection)}, bias, finish);
@@ -304,6 +315,7 @@ class CpuBackend final : public HostBackend {
     check_heads(args.num_heads, args.kv.shape);
     check_table(args.kv);
     check_step(args.step);
+    CHECK(args.kv_parts >= 0 && args.kv_parts <= 2, "{} parts of keys and values", args.kv_parts);
     CHECK(args.num_rows == step_.num_rows(), "{} rows in a step of {}", args.num_rows,
           step_.num_rows());
     CHECK(

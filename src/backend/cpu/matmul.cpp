@@ -104,7 +104,7 @@ void gate_tile(const CpuContext& context, const LinearCall& call, const Tile2D& 
   GateArgs args{};
   args.gate = scratch.sums;
   args.up = scratch.up_sums;
-  args.sums_stride = tile.num_panels * kPanel;
+  args.gate_stride = args.up_stride = tile.num_panels * kPanel;
   args.gate_bias = bias == nullptr ? nullptr : bias + column;
   args.up_bias = bias == nullptr ? nullptr : bias + width + column;
   args.out = call.out + tile.first_row * width + column;
@@ -131,6 +131,23 @@ void compute_gated(const CpuContext& context, const LinearCall& call, const RowS
 }
 
 namespace {
+
+void activate_tile(const CpuContext& context, const LinearCall& call, const Tile2D& tile,
+                   const ActivatedArgs& activated, const float* sums) {
+  const int64_t column = column_of(tile);
+  GateArgs args{};
+  args.gate = sums;
+  args.gate_stride = tile.num_panels * kPanel;
+  args.up = at_or_null(activated.factors, tile.first_row * activated.factor_stride + column);
+  args.up_stride = activated.factor_stride;
+  args.gate_bias = at_or_null(activated.bias, column);
+  args.out_stride = call.weight.num_outputs();
+  args.out = call.out + tile.first_row * args.out_stride + column;
+  args.num_rows = tile.num_rows;
+  args.num_outputs = outputs_of(tile);
+  args.kind = gate_form(activated.activation).kind;
+  context.kernels.gate->function.gate(args);
+}
 
 // Rows of the tile that are not written: their values stay in the sums and are compared there.
 void compare_tile(const CpuContext& context, const Tile2D& tile, const HeadArgs& head,
@@ -254,6 +271,7 @@ void norm_branch(const CpuContext& context, const LinearCall& call, const Epilog
   rows.residual = at_or_null(epilogue.residual, offset);
   rows.num_rows = range.end - range.first;
   rows.scale = epilogue.scale;
+  rows.gain = raw(epilogue.gain);
   context.kernels.norm->function.norm(rows);
 }
 
@@ -328,6 +346,17 @@ void run_gated_linear(const CpuContext& context, const LinearCall& call, const G
       context, call, call.weight.segments().first(1),
       [&](const Tile2D& gate, const RowSource& source, const MemberScratch& scratch) {
         compute_gated(context, call, source, gate, {form, bias}, scratch);
+      },
+      Phase{0, kNothing});
+}
+
+void run_activated_linear(const CpuContext& context, const LinearCall& call,
+                          const ActivatedArgs& activated) {
+  if (call.num_rows == 0) return;
+  run_products(
+      context, call,
+      [&](const Tile2D& tile, const MemberScratch& scratch) {
+        activate_tile(context, call, tile, activated, scratch.sums);
       },
       Phase{0, kNothing});
 }

@@ -31,6 +31,8 @@ void compute_gated(const CpuContext& context, const LinearCall& call, const RowS
 void run_linear(const CpuContext& context, const LinearCall& call, const Epilogue& epilogue);
 void run_gated_linear(const CpuContext& context, const LinearCall& call, const GateForm& form,
                       const float* bias);
+void run_activated_linear(const CpuContext& context, const LinearCall& call,
+                          const ActivatedArgs& activated);
 // call.out is the projection; args.qkv equals it.
 void run_qkv_linear(const CpuContext& context, const LinearCall& call, DevicePtr<const float> bias,
                     const QkvArgs& args);

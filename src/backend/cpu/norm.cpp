@@ -26,6 +26,7 @@ void run_norm(const CpuContext& context, const NormArgs& args) {
     rows.residual = at_or_null(args.residual, offset);
     rows.num_rows = items.end(item) - items.first(item);
     rows.scale = args.scale;
+    rows.gain = raw(args.gain);
     context.kernels.norm->function.norm(rows);
   });
 }

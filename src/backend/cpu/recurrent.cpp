@@ -136,7 +136,7 @@ void gate_and_norm(const CpuContext& context, const ScanArgs& args, int64_t row)
   GateArgs gate{};
   gate.gate = raw(args.gate) + row * args.row_stride;
   gate.up = gate.out = out;
-  gate.sums_stride = gate.out_stride = gate.num_outputs = width;
+  gate.gate_stride = gate.up_stride = gate.out_stride = gate.num_outputs = width;
   gate.num_rows = 1;
   gate.kind = GateKind::kSilu;
   context.kernels.gate->function.gate(gate);

@@ -240,8 +240,9 @@ enum class GateKind : uint8_t { kSilu, kGeluTanh, kClampedSwiglu, kSigmoid };
 // out may be up.
 struct GateArgs {
   const float* gate;
-  const float* up;
-  int64_t sums_stride;
+  int64_t gate_stride;
+  const float* up;  // or null: ones
+  int64_t up_stride;
   const float* gate_bias;  // or null
   const float* up_bias;    // or null
   float* out;
@@ -253,8 +254,8 @@ struct GateArgs {
   float limit;
 };
 
-// out = (residual +) scale * norm(x) * weight over rows. Sums run over 16 lanes (k % 16), then the
-// lanes fold 8, 4, 2, 1.
+// out = gain * ((residual +) scale * norm(x) * weight) over rows. Sums run over 16 lanes (k % 16),
+// then the lanes fold 8, 4, 2, 1.
 struct NormRowsArgs {
   const float* x;
   const float* weight;
@@ -265,6 +266,7 @@ struct NormRowsArgs {
   float eps;
   float scale;
   bool subtract_mean;
+  const float* gain;  // [1] or null: 1
 };
 
 enum class KvDtype : uint8_t { kF32, kBF16, kF16, kFp8, kInt8 };
@@ -294,13 +296,15 @@ inline constexpr size_t kv_plane_bytes(KvDtype type, int64_t head_dim) {
 // One token's fused projection: norm, rope, scale of q; k and v appended to the KV block. Rows
 // whose positions share a block are never appended by two calls at the same time.
 struct QkvRowsArgs {
-  const float* qkv;  // [num_rows, qkv_stride], of which (num_heads + 2 kv) * head_dim are read
+  // [num_rows, qkv_stride], of which (num_heads + kv_parts * num_kv_heads) * head_dim are read
+  const float* qkv;
   int64_t qkv_stride;
   float* q_out;  // [num_rows, num_heads * head_dim]
   int64_t num_rows;
   int num_heads;
   int num_kv_heads;
   int head_dim;
+  int kv_parts;  // after q: 2 k and v, 1 k, whose values before norm and rope are v too, 0 none
   KvDtype kv_type;
   uint8_t* kv_base;
   size_t kv_block_stride;
@@ -309,6 +313,7 @@ struct QkvRowsArgs {
   const float* q_norm;  // or null
   const float* k_norm;  // or null
   bool norm_whole;      // over all heads of the projection
+  bool norm_v;          // per head, without a weight
   float norm_eps;
   bool rope_interleaved;
   int rope_dims;

@@ -155,20 +155,35 @@ Expected gated(GateKind kind, double g, double g_error, double u, double u_error
   return {out, exact ? 0 : error};
 }
 
-Problem gate_problem(const Size& size, Values values, GateKind kind, bool bias) {
+// Beside the gate: up from the same tile, from rows further apart, or ones.
+struct GateCase {
+  bool bias;
+  int64_t up_apart;
+  bool ones;
+};
+constexpr GateCase kGateCases[] = {
+    {false, 0, false}, {true, 0, false}, {false, 7, false}, {true, 0, true}};
+
+std::string gate_name(GateKind kind, const GateCase& form) {
+  constexpr std::string_view kNames[] = {"silu", "gelu", "clamped swiglu", "sigmoid"};
+  return fmt::format("{}{}{}{}", kNames[static_cast<int>(kind)], form.bias ? " bias" : "",
+                     form.up_apart > 0 ? " up further apart" : "", form.ones ? " alone" : "");
+}
+
+Problem gate_problem(const Size& size, Values values, GateKind kind, const GateCase& form) {
+  const bool bias = form.bias;
   Random random(static_cast<uint32_t>(size.rows * 1000 + size.width));
   const auto [rows, width] = size;
   const int64_t sums_stride = (width + 15) / 16 * 16, out_stride = width + (bias ? 5 : 0);
+  const int64_t up_stride = sums_stride + form.up_apart;
   const auto gate = sample_values(values, rows, width, random);
   const auto up = sample_values(values, rows, width, random);
   const auto gate_bias = sample_values(values, 1, width, random);
   const auto up_bias = sample_values(values, 1, width, random);
   Problem problem;
-  constexpr std::string_view kNames[] = {"silu", "gelu", "clamped swiglu", "sigmoid"};
-  problem.name = fmt::format("{} {}{}", size_name(size, values), kNames[static_cast<int>(kind)],
-                             bias ? " bias" : "");
+  problem.name = fmt::format("{} {}", size_name(size, values), gate_name(kind, form));
   problem.operands.push_back(strided_input("gate", gate, width, sums_stride));
-  problem.operands.push_back(strided_input("up", up, width, sums_stride));
+  problem.operands.push_back(strided_input("up", up, width, up_stride));
   problem.operands.push_back(input_of("gate bias", gate_bias));
   problem.operands.push_back(input_of("up bias", up_bias));
   Operand out = poisoned_output("out", rows, width, out_stride);
@@ -176,8 +191,8 @@ Problem gate_problem(const Size& size, Values values, GateKind kind, bool bias) 
     for (int64_t n = 0; n < width; ++n) {
       const auto at = static_cast<size_t>(m * width + n);
       const double g_add = bias ? double{gate_bias[static_cast<size_t>(n)]} : 0.0;
-      const double u_add = bias ? double{up_bias[static_cast<size_t>(n)]} : 0.0;
-      const double g = gate[at] + g_add, u = up[at] + u_add;
+      const double u_add = bias && !form.ones ? double{up_bias[static_cast<size_t>(n)]} : 0.0;
+      const double g = gate[at] + g_add, u = form.ones ? 1.0 : up[at] + u_add;
       const bool exact = !bias || are_whole(values);
       out.expected[static_cast<size_t>(m * out_stride + n)] =
           gated(kind, g, exact ? 0 : kRound * std::fabs(g) + kTiny, u,
@@ -187,10 +202,12 @@ Problem gate_problem(const Size& size, Values values, GateKind kind, bool bias) 
   problem.operands.push_back(std::move(out));
   problem.call = [=](const KernelRow& row, Places at, bool in_parts) {
     for_rows(rows, in_parts, [&](int64_t first, int64_t count) {
-      row.function.gate({floats(at[0]) + first * sums_stride, floats(at[1]) + first * sums_stride,
-                         sums_stride, bias ? floats(at[2]) : nullptr,
-                         bias ? floats(at[3]) : nullptr, floats(at[4]) + first * out_stride,
-                         out_stride, count, width, kind, float{kAlpha}, float{kLimit}});
+      row.function.gate({floats(at[0]) + first * sums_stride, sums_stride,
+                         form.ones ? nullptr : floats(at[1]) + first * up_stride, up_stride,
+                         bias ? floats(at[2]) : nullptr,
+                         bias && !form.ones ? floats(at[3]) : nullptr,
+                         floats(at[4]) + first * out_stride, out_stride, count, width, kind,
+                         float{kAlpha}, float{kLimit}});
     });
   };
   return problem;
@@ -201,11 +218,21 @@ Problem gate_problem(const Size& size, Values values, GateKind kind, bool bias) 
 struct NormKind {
   bool subtract_mean, residual, in_place;  // in place: out is x
   float eps, scale;
+  bool gain;
 };
-constexpr NormKind kNormKinds[] = {{false, false, false, 1e-5f, 1.0f},
-                                   {true, false, true, 1e-5f, 1.0f},
-                                   {false, true, false, 1e-6f, 0.5f},
-                                   {true, true, false, 1e-3f, 2.0f}};
+constexpr float kGain = 1.375f;
+constexpr NormKind kNormKinds[] = {{false, false, false, 1e-5f, 1.0f, false},
+                                   {true, false, true, 1e-5f, 1.0f, false},
+                                   {false, true, false, 1e-6f, 0.5f, false},
+                                   {false, true, true, 1e-6f, 1.0f, true},
+                                   {true, true, false, 1e-3f, 2.0f, false}};
+
+// The gain's product, with what it adds to the error.
+Expected times_gain(const NormKind& kind, const Expected& x) {
+  if (!kind.gain) return x;
+  const double gain = double{kGain};
+  return {gain * x.value, gain * x.tolerance + kRound * std::fabs(gain * x.value) + kTiny};
+}
 
 // One row's mean, factor, and bounds on their errors (of the factor: relative).
 struct RowNorm {
@@ -241,9 +268,9 @@ Problem norm_problem(const Size& size, Values values, const NormKind& kind) {
   const auto weight = sample_values(Values::kRandom, 1, width, random);
   const auto residual = sample_values(values, rows, width, random);
   Problem problem;
-  problem.name =
-      fmt::format("{} {}{}{} eps {}", size_name(size, values), kind.subtract_mean ? "layer" : "rms",
-                  kind.residual ? " residual" : "", kind.in_place ? " in place" : "", kind.eps);
+  problem.name = fmt::format("{} {}{}{}{} eps {}", size_name(size, values),
+                             kind.subtract_mean ? "layer" : "rms", kind.residual ? " residual" : "",
+                             kind.in_place ? " in place" : "", kind.gain ? " gain" : "", kind.eps);
   problem.operands.push_back(input_of("x", x));
   problem.operands.push_back(input_of("weight", weight));
   problem.operands.push_back(input_of("residual", residual));
@@ -257,19 +284,20 @@ Problem norm_problem(const Size& size, Values values, const NormKind& kind) {
       const double factor =
           double{kind.scale} * row.factor * double{weight[static_cast<size_t>(i)]};
       const double normed = (double{x[at]} - row.mean) * factor;
-      out.expected[at] = {add + normed, std::fabs(normed) * (row.factor_error + 6 * kRound) +
-                                            std::fabs(factor) * (row.mean_error + 2 * kTiny) +
-                                            kRound * (std::fabs(add) + std::fabs(normed)) +
-                                            4 * kTiny};
+      const double error = std::fabs(normed) * (row.factor_error + 6 * kRound) +
+                           std::fabs(factor) * (row.mean_error + 2 * kTiny) +
+                           kRound * (std::fabs(add) + std::fabs(normed)) + 4 * kTiny;
+      out.expected[at] = times_gain(kind, {add + normed, error});
     }
   }
   problem.operands.push_back(std::move(out));
   problem.call = [=](const KernelRow& row, Places at, bool in_parts) {
     for_rows(rows, in_parts, [&](int64_t first, int64_t count) {
       const float* source = floats(kind.in_place ? at[3] : at[0]) + first * width;
-      row.function.norm(
-          {source, floats(at[1]), kind.residual ? floats(at[2]) + first * width : nullptr,
-           floats(at[3]) + first * width, count, width, kind.eps, kind.scale, kind.subtract_mean});
+      row.function.norm({source, floats(at[1]),
+                         kind.residual ? floats(at[2]) + first * width : nullptr,
+                         floats(at[3]) + first * width, count, width, kind.eps, kind.scale,
+                         kind.subtract_mean, kind.gain ? &kGain : nullptr});
     });
   };
   return problem;
@@ -289,8 +317,8 @@ Problem unit_norm_problem(int64_t width) {
   for (size_t i = 0; i < x.size(); ++i) out.expected[i] = {double{x[i]} * double{weight[i]}, 0};
   problem.operands.push_back(std::move(out));
   problem.call = [width](const KernelRow& row, Places at, bool) {
-    row.function.norm(
-        {floats(at[0]), floats(at[1]), nullptr, floats(at[2]), 1, width, 0.0f, 1.0f, false});
+    row.function.norm({floats(at[0]), floats(at[1]), nullptr, floats(at[2]), 1, width, 0.0f, 1.0f,
+                       false, nullptr});
   };
   return problem;
 }
@@ -309,10 +337,10 @@ void visit_finish_problems(const KernelRow&, Depth depth, const Visit& visit) {
 void visit_gate_problems(const KernelRow&, Depth depth, const Visit& visit) {
   for (const Size& size : sizes_of(depth)) {
     for (const Values values : values_of(depth)) {
-      for (const GateKind kind : {GateKind::kSilu, GateKind::kGeluTanh, GateKind::kClampedSwiglu,
-                                  GateKind::kSigmoid}) {
-        visit([&] { return gate_problem(size, values, kind, false); });
-        visit([&] { return gate_problem(size, values, kind, true); });
+      for (const GateKind kind :
+           {GateKind::kSilu, GateKind::kGeluTanh, GateKind::kClampedSwiglu, GateKind::kSigmoid}) {
+        for (const GateCase& form : kGateCases)
+          visit([&] { return gate_problem(size, values, kind, form); });
       }
     }
   }

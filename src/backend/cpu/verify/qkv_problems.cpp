@@ -20,6 +20,8 @@ struct QkvCase {
   int num_heads, num_kv_heads, head_dim;
   KvDtype type;
   int64_t num_rows, first_position;
+  int kv_parts = 2;
+  bool norm_v = false;
 };
 
 constexpr KvDtype kF32 = KvDtype::kF32, kBF16 = KvDtype::kBF16, kF16 = KvDtype::kF16,
@@ -43,10 +45,18 @@ constexpr QkvCase kCases[] = {
     {HeadNorm::kPerHead, false, 64, true, 9, 3, 64, kFp8, 17, 30},
     {HeadNorm::kNone, false, 0, false, 2, 2, 33, kInt8, 5, 14},
     {HeadNorm::kPerHead, true, 80, false, 4, 1, 80, kInt8, 6, 61},
+    {HeadNorm::kPerHead, false, 24, false, 4, 2, 24, kF32, 7, 12, 2, true},
+    {HeadNorm::kPerHead, false, 64, false, 4, 2, 64, kFp8, 5, 9, 2, true},
+    {HeadNorm::kPerHead, false, 32, true, 4, 2, 33, kF32, 7, 12, 1, true},
+    {HeadNorm::kPerHead, false, 512, false, 2, 1, 512, kBF16, 4, 14, 1, true},
+    {HeadNorm::kNone, false, 0, false, 2, 2, 40, kF16, 3, 15, 1, false},
+    {HeadNorm::kPerHead, false, 96, true, 4, 2, 96, kBF16, 5, 3, 0, true},
+    {HeadNorm::kWhole, false, 20, false, 4, 4, 20, kF32, 2, 15, 0, false},
 };
 constexpr QkvCase kStartCases[] = {
     {HeadNorm::kPerHead, false, 24, true, 4, 2, 40, kF32, 3, 15},
     {HeadNorm::kWhole, true, 32, false, 2, 1, 32, kBF16, 3, 31},
+    {HeadNorm::kPerHead, false, 40, false, 4, 2, 40, kF32, 3, 15, 1, true},
 };
 
 constexpr float kEps = 1e-6f;
@@ -55,7 +65,8 @@ struct Inputs {
   std::vector<float> qkv, q_weight, k_weight, cos, sin, row_scale;
 
   Inputs(const QkvCase& setup, Values values, Random& random) {
-    const int64_t dim = setup.head_dim, width = (setup.num_heads + 2 * setup.num_kv_heads) * dim;
+    const int64_t dim = setup.head_dim;
+    const int64_t width = (setup.num_heads + setup.kv_parts * setup.num_kv_heads) * dim;
     // Turns by a right angle keep whole numbers whole.
     const Values turns = are_whole(values) ? Values::kZeroOne : Values::kRandom;
     qkv = sample_values(values, setup.num_rows, width, random);
@@ -68,10 +79,11 @@ struct Inputs {
   }
 };
 
-// Norms the heads of one projection; errors are those of the factor and two products.
-void norm_heads(const QkvCase& setup, const float* weight, std::vector<Expected>* heads) {
+// Norms the heads of one projection, `group` values together; a null weight is ones. Errors are
+// those of the factor and two products.
+void norm_heads(int64_t group, const float* weight, std::vector<Expected>* heads) {
   const auto width = static_cast<int64_t>(heads->size());
-  const int64_t group = setup.norm == HeadNorm::kWhole ? width : setup.head_dim;
+  const bool whole = group == width;
   for (int64_t first = 0; first < width; first += group) {
     double squares = 0;
     for (int64_t i = first; i < first + group; ++i) {
@@ -81,7 +93,7 @@ void norm_heads(const QkvCase& setup, const float* weight, std::vector<Expected>
     const double steps = static_cast<double>(group) / 16 + 16;
     for (int64_t i = first; i < first + group; ++i) {
       Expected& head = (*heads)[static_cast<size_t>(i)];
-      const double w = double{weight[setup.norm == HeadNorm::kWhole ? i : i - first]};
+      const double w = weight == nullptr ? 1 : double{weight[whole ? i : i - first]};
       head.value *= factor * w;
       head.tolerance =
           kRound * steps * std::fabs(head.value) + (2 * factor * std::fabs(w) + 2) * kTiny;
@@ -118,18 +130,46 @@ std::vector<Expected> finished_heads(const QkvCase& setup, const Inputs& in, int
   std::vector<Expected> heads;
   for (const float value : x) heads.push_back({double{value}, 0});
   const int half = setup.rope_dims / 2;
-  if (setup.norm != HeadNorm::kNone) norm_heads(setup, weight, &heads);
+  const int64_t group = setup.norm == HeadNorm::kWhole ? std::ssize(heads) : setup.head_dim;
+  if (setup.norm != HeadNorm::kNone) norm_heads(group, weight, &heads);
   rotate_heads(setup, in.cos.data() + m * half, in.sin.data() + m * half, whole, &heads);
   return heads;
+}
+
+// Values of row m, starting at x.
+std::vector<Expected> finished_values(const QkvCase& setup, std::span<const float> x) {
+  std::vector<Expected> heads;
+  for (const float value : x) heads.push_back({double{value}, 0});
+  if (setup.norm_v) norm_heads(setup.head_dim, nullptr, &heads);
+  return heads;
+}
+
+// Keys and values of row m, starting at x, which the slab is to hold.
+void expect_kv(const QkvCase& setup, const Inputs& in, int64_t m, std::span<const float> x,
+               bool whole, KvSlab* slab) {
+  const auto dim = static_cast<size_t>(setup.head_dim);
+  const size_t width = static_cast<size_t>(setup.num_kv_heads) * dim;
+  const auto k = finished_heads(setup, in, m, x.first(width), in.k_weight.data(), whole);
+  const auto v = finished_values(setup, x.last(width));
+  for (int h = 0; h < setup.num_kv_heads; ++h) {
+    const int64_t position = setup.first_position + m;
+    std::vector<Approximate> keys, values;
+    for (size_t d = 0; d < dim; ++d) {
+      const size_t at = static_cast<size_t>(h) * dim + d;
+      keys.push_back({k[at].value, k[at].tolerance});
+      values.push_back({v[at].value, v[at].tolerance});
+    }
+    slab->expect({KvSlab::Plane::kKey, position, h}, keys);
+    slab->expect({KvSlab::Plane::kValue, position, h}, values);
+  }
 }
 
 void expect_row(const QkvCase& setup, const Inputs& in, int64_t m, bool whole, Operand* q_out,
                 KvSlab* slab) {
   const auto dim = static_cast<size_t>(setup.head_dim);
   const size_t q_width = static_cast<size_t>(setup.num_heads) * dim;
-  const size_t kv_width = static_cast<size_t>(setup.num_kv_heads) * dim;
-  const std::span<const float> row(
-      in.qkv.data() + static_cast<size_t>(m) * (q_width + 2 * kv_width), q_width + 2 * kv_width);
+  const size_t width = q_width + static_cast<size_t>(setup.kv_parts * setup.num_kv_heads) * dim;
+  const std::span<const float> row(in.qkv.data() + static_cast<size_t>(m) * width, width);
   const auto q = finished_heads(setup, in, m, row.first(q_width), in.q_weight.data(), whole);
   const double scale = setup.scaled ? double{in.row_scale[static_cast<size_t>(m)]} : 1.0;
   for (size_t i = 0; i < q_width; ++i) {
@@ -139,27 +179,14 @@ void expect_row(const QkvCase& setup, const Inputs& in, int64_t m, bool whole, O
     q_out->expected[static_cast<size_t>(m) * q_width + i] = {
         value, q[i].tolerance * std::fabs(scale) + rounding};
   }
-  const auto k =
-      finished_heads(setup, in, m, row.subspan(q_width, kv_width), in.k_weight.data(), whole);
-  const std::span<const float> v = row.subspan(q_width + kv_width);
-  for (int h = 0; h < setup.num_kv_heads; ++h) {
-    const int64_t position = setup.first_position + m;
-    std::vector<Approximate> keys, values;
-    for (size_t d = 0; d < dim; ++d) {
-      const size_t at = static_cast<size_t>(h) * dim + d;
-      keys.push_back({k[at].value, k[at].tolerance});
-      values.push_back({double{v[at]}, 0});
-    }
-    slab->expect({KvSlab::Plane::kKey, position, h}, keys);
-    slab->expect({KvSlab::Plane::kValue, position, h}, values);
-  }
+  if (setup.kv_parts > 0) expect_kv(setup, in, m, row.subspan(q_width), whole, slab);
 }
 
 Problem qkv_problem(const QkvCase& setup, Values values, bool see_scales) {
   Random random(static_cast<uint32_t>(setup.head_dim * 100 + setup.num_rows));
   const Inputs in(setup, values, random);
   const int64_t q_width = int64_t{setup.num_heads} * setup.head_dim;
-  const int64_t width = q_width + int64_t{2} * setup.num_kv_heads * setup.head_dim;
+  const int64_t width = q_width + int64_t{setup.kv_parts} * setup.num_kv_heads * setup.head_dim;
   KvSlab slab(setup.type, setup.num_kv_heads, setup.head_dim,
               setup.first_position + setup.num_rows);
   Operand q_out = poisoned_output("q", setup.num_rows, q_width, q_width);
@@ -168,12 +195,12 @@ Problem qkv_problem(const QkvCase& setup, Values values, bool see_scales) {
   }
   constexpr std::string_view kNorms[] = {"no norm", "norm per head", "norm over heads"};
   Problem problem;
-  problem.name =
-      fmt::format("{} rows from {}, heads {}/{} of {}, {}, rope {}{}{}, {}, {}", setup.num_rows,
-                  setup.first_position, setup.num_heads, setup.num_kv_heads, setup.head_dim,
-                  kNorms[static_cast<size_t>(setup.norm)], setup.rope_dims,
-                  setup.interleaved ? " interleaved" : "", setup.scaled ? ", scaled" : "",
-                  kv_type_name(setup.type), values_name(values));
+  problem.name = fmt::format(
+      "{} rows from {}, heads {}/{} of {}, {}, rope {}{}{}, {} parts{}, {}, {}", setup.num_rows,
+      setup.first_position, setup.num_heads, setup.num_kv_heads, setup.head_dim,
+      kNorms[static_cast<size_t>(setup.norm)], setup.rope_dims,
+      setup.interleaved ? " interleaved" : "", setup.scaled ? ", scaled" : "", setup.kv_parts,
+      setup.norm_v ? ", values normed" : "", kv_type_name(setup.type), values_name(values));
   const int64_t stride_of_rows = width + 5;
   problem.operands = {strided_input("qkv", in.qkv, width, stride_of_rows),
                       input_of("q weight", in.q_weight),
@@ -195,6 +222,8 @@ Problem qkv_problem(const QkvCase& setup, Values values, bool see_scales) {
       args.num_heads = setup.num_heads;
       args.num_kv_heads = setup.num_kv_heads;
       args.head_dim = setup.head_dim;
+      args.kv_parts = setup.kv_parts;
+      args.norm_v = setup.norm_v;
       args.kv_type = setup.type;
       args.kv_base = at[8];
       args.kv_block_stride = stride;

@@ -70,12 +70,12 @@ template <typename F>
 void gate(const GateArgs& args) {
   using V = typename F::V;
   for (int64_t m = 0; m < args.num_rows; ++m) {
-    const float* gate_sums = args.gate + m * args.sums_stride;
-    const float* up_sums = args.up + m * args.sums_stride;
+    const float* gate_sums = args.gate + m * args.gate_stride;
+    const float* up_sums = args.up + m * args.up_stride;
     float* out = args.out + m * args.out_stride;
     for_columns<F>(args.num_outputs, [&](auto load, auto store) __attribute__((always_inline)) {
       V g = load(gate_sums);
-      V u = load(up_sums);
+      V u = args.up == nullptr ? F::set(1.0f) : load(up_sums);
       if (args.gate_bias != nullptr) g = F::add(g, load(args.gate_bias));
       if (args.up_bias != nullptr) u = F::add(u, load(args.up_bias));
       store(out, gated_lanes<F>(args, g, u));
@@ -133,6 +133,7 @@ void norm(const NormRowsArgs& args) {
       if (args.residual != nullptr) {
         value = F::add(load(residual), value);
       }
+      if (args.gain != nullptr) value = F::mul(value, F::set(*args.gain));
       store(out, value);
     });
   }

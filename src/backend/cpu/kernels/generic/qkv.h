@@ -78,6 +78,18 @@ template <typename F, typename Take, typename Done>
   }
 }
 
+// The values of a head, normed if the layer norms them.
+template <typename F>
+void finish_values(const QkvRowsArgs& args, const float* v, float* out) {
+  using V = typename F::V;
+  float mean = 0.0f, factor = 1.0f;
+  if (args.norm_v) norm_factors<F>(v, args.head_dim, args.norm_eps, false, &mean, &factor);
+  for_columns<F>(args.head_dim, [&](auto load, auto store) __attribute__((always_inline)) {
+    const V value = load(v);
+    store(out, args.norm_v ? F::mul(value, F::set(factor)) : value);
+  });
+}
+
 // Writes one head's k into slot `slot` of its plane. x holds the padded head.
 template <typename F, KvDtype kType>
 void store_keys(const float* x, int64_t dims, float factor, int64_t slot, uint8_t* plane) {
@@ -157,17 +169,17 @@ void qkv(const QkvRowsArgs& args) {
             store(head, F::mul(load(head), scale));
           });
         });
+    if (args.kv_parts == 0) continue;
     const int64_t position = args.first_position + m;
     const int64_t slot = position % kKvBlock;
     uint8_t* block = args.kv_base + static_cast<size_t>(args.block_table[position / kKvBlock]) *
                                         args.kv_block_stride;
-    const float* v = row + q_width + kv_width;
+    const float* k = row + q_width;
+    const float* v = args.kv_parts == 1 ? k : k + kv_width;
     finish_heads<F>(
-        args, m, row + q_width, args.num_kv_heads, args.k_norm, [&](int) { return k_head; },
+        args, m, k, args.num_kv_heads, args.k_norm, [&](int) { return k_head; },
         [&](int h, const float* head) {
-          for_columns<F>(dim, [&](auto load, auto store) __attribute__((always_inline)) {
-            store(v_head, load(v + h * dim));
-          });
+          finish_values<F>(args, v + h * dim, v_head);
           store_kv(head, v_head, dims, slot, block + static_cast<size_t>(h) * 2 * plane);
         });
   }

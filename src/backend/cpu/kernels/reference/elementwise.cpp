@@ -39,8 +39,8 @@ float clamped_swiglu(float g, float u, float alpha, float limit) {
 void gate(const GateArgs& args) {
   for (int64_t m = 0; m < args.num_rows; ++m) {
     for (int64_t n = 0; n < args.num_outputs; ++n) {
-      float g = args.gate[m * args.sums_stride + n];
-      float u = args.up[m * args.sums_stride + n];
+      float g = args.gate[m * args.gate_stride + n];
+      float u = args.up == nullptr ? 1.0f : args.up[m * args.up_stride + n];
       if (args.gate_bias != nullptr) g += args.gate_bias[n];
       if (args.up_bias != nullptr) u += args.up_bias[n];
       args.out[m * args.out_stride + n] = args.kind == GateKind::kClampedSwiglu
@@ -57,9 +57,10 @@ void norm(const NormRowsArgs& args) {
     float* out = args.out + m * args.width;
     float mean, factor;
     norm_factors(x, args.width, args.eps, args.subtract_mean, &mean, &factor);
+    const float gain = args.gain == nullptr ? 1.0f : *args.gain;
     for (int64_t i = 0; i < args.width; ++i) {
       const float value = args.scale * ((x[i] - mean) * factor * args.weight[i]);
-      out[i] = residual == nullptr ? value : residual[i] + value;
+      out[i] = gain * (residual == nullptr ? value : residual[i] + value);
     }
   }
 }

@@ -57,6 +57,13 @@ void finish_queries(const QkvRowsArgs& args, int64_t m, const float* row, float*
   for (int64_t i = 0; i < int64_t{args.num_heads} * args.head_dim; ++i) q[i] *= args.q_row_scale[m];
 }
 
+// The values of a head, normed if the layer norms them.
+void finish_values(const QkvRowsArgs& args, const float* v, float* out) {
+  float mean, factor = 1.0f;
+  if (args.norm_v) norm_factors(v, args.head_dim, args.norm_eps, false, &mean, &factor);
+  for (int d = 0; d < args.head_dim; ++d) out[d] = args.norm_v ? v[d] * factor : v[d];
+}
+
 void append_kv(const QkvRowsArgs& args, int64_t m, const float* k, const float* v) {
   const int64_t dim = args.head_dim;
   const int64_t dims = padded_dim(dim);
@@ -69,16 +76,16 @@ void append_kv(const QkvRowsArgs& args, int64_t m, const float* k, const float* 
   for (int h = 0; h < args.num_kv_heads; ++h) {
     if (h == 0 || !args.norm_whole)
       factor = head_factor(args, k, args.num_kv_heads, h, args.k_norm);
-    float head[kMaxHeadDim] = {};
+    float head[kMaxHeadDim] = {}, values[kMaxHeadDim] = {};
     finish_head(args, m, k + h * dim, h, factor, args.k_norm, head);
+    finish_values(args, v + h * dim, values);
     uint8_t* k_plane = block + static_cast<size_t>(h) * 2 * plane;
     uint8_t* v_plane = k_plane + plane;
     const float k_factor = store_scale(args.kv_type, k_plane, head, dim, slot);
-    const float v_factor = store_scale(args.kv_type, v_plane, v + h * dim, dim, slot);
+    const float v_factor = store_scale(args.kv_type, v_plane, values, dim, slot);
     for (int64_t d = 0; d < dims; ++d) {
       store_kv(args.kv_type, k_plane, k_index(args.kv_type, d, slot), head[d] * k_factor);
-      store_kv(args.kv_type, v_plane, v_index(args.kv_type, dims, d, slot),
-               d < dim ? v[h * dim + d] * v_factor : 0.0f);
+      store_kv(args.kv_type, v_plane, v_index(args.kv_type, dims, d, slot), values[d] * v_factor);
     }
   }
 }
@@ -89,7 +96,9 @@ void qkv(const QkvRowsArgs& args) {
   for (int64_t m = 0; m < args.num_rows; ++m) {
     const float* row = args.qkv + m * args.qkv_stride;
     finish_queries(args, m, row, args.q_out + m * q_width);
-    append_kv(args, m, row + q_width, row + q_width + kv_width);
+    if (args.kv_parts == 0) continue;
+    const float* k = row + q_width;
+    append_kv(args, m, k, args.kv_parts == 1 ? k : k + kv_width);
   }
 }
 
