@@ -71,13 +71,16 @@ class PackedWeight {
 };
 
 enum class NormKind : uint8_t { kRms, kLayer };  // both times weight; kLayer subtracts the mean
-enum class Activation : uint8_t { kSilu, kGeluTanh, kSigmoid };
+// kGelu: by erf.
+enum class Activation : uint8_t { kSilu, kGeluTanh, kSigmoid, kGelu, kRelu, kReluSquared };
+inline constexpr int kNumActivations = 6;
 
 // A norm over whole rows: the identity without a weight.
 struct Norm {
   NormKind kind = NormKind::kRms;
   DevicePtr<const float> weight;  // [width], or null
   float eps = 1e-6f;
+  DevicePtr<const float> bias = {};  // [width], or null
 };
 
 // What a linear layer multiplies: norm(x). The norm, and the form that a weight's kernels read, are
@@ -127,14 +130,15 @@ struct BestOutput {
 };
 
 // The last layer. All M rows are multiplied; the first num_written are written, of the others only
-// the best output is kept. Values as Epilogue says, without bias and residual.
+// the best output is kept. Values as Epilogue says, without residual.
 struct HeadArgs {
   int64_t num_rows = 0;
   int64_t num_written = 0;
   float scale = 1.0f;
   float softcap = 0.0f;
-  DevicePtr<float> logits = {};  // [num_written, N]
-  BestOutput* best = nullptr;    // [M - num_written], host memory
+  DevicePtr<float> logits = {};      // [num_written, N]
+  BestOutput* best = nullptr;        // [M - num_written], host memory
+  DevicePtr<const float> bias = {};  // [N], or null
 };
 
 // y = activation(x W^T + bias), then y *= factors[m]
@@ -145,7 +149,8 @@ struct ActivatedArgs {
   int64_t factor_stride = 0;            // in floats
 };
 
-// out[m] = gain * ((residual[m] +) scale * norm(x[m]) * weight); the root is sqrt(mean(..) + eps).
+// out[m] = gain * ((residual[m] +) scale * (norm(x[m]) * weight (+ bias))); the
+// root is sqrt(mean(..) + eps).
 struct NormArgs {
   NormKind kind = NormKind::kRms;
   DevicePtr<const float> x = {};         // [M, width]
@@ -157,6 +162,7 @@ struct NormArgs {
   int64_t width = 0;
   float eps = 1e-6f;
   float scale = 1.0f;
+  DevicePtr<const float> bias = {};  // [width] or null
 };
 
 // How numbers of the KV store are stored; see Backend::kv_plane_bytes. fp8 (e4m3) and
@@ -204,7 +210,8 @@ struct KvLayer {
   int table = 0;  // its blocks are those of Span::tables[table]
 };
 
-enum class QkNorm : uint8_t { kNone, kPerHead, kWhole };   // kWhole: over all heads of a projection
+// kWhole: over all heads of a projection. kLayerPerHead: layer norm, each head with its own weight.
+enum class QkNorm : uint8_t { kNone, kPerHead, kWhole, kLayerPerHead };
 enum class RopePairing : uint8_t { kHalf, kInterleaved };  // (i, i + r/2) or (2i, 2i + 1)
 
 // What a backend made of the spans of a step, once for the ops of all layers (begin_step).
@@ -229,10 +236,11 @@ struct QkvArgs {
   const StepGeometry* step = nullptr;  // of the same rows
 
   QkNorm qk_norm = QkNorm::kNone;
-  DevicePtr<const float> q_norm_weight;  // [head_dim], or [num_heads * head_dim] for kWhole
+  DevicePtr<const float> q_norm_weight;  // [head_dim], or [num_heads * head_dim]
   DevicePtr<const float> k_norm_weight;  // [head_dim], or [num_kv_heads * head_dim]
   bool value_norm = false;               // v too, per head, without a weight
   float norm_eps = 1e-6f;
+  bool norm_after_rope = false;  // kPerHead only
 
   RopePairing pairing = RopePairing::kHalf;
   int rope_dims = 0;                   // first r of head_dim are rotated; 0: no rope
@@ -243,7 +251,8 @@ struct QkvArgs {
 
 // Causal attention of each span's rows over its own KV blocks, in fixed blocks from position 0.
 // score = scale * q.k; if softcap > 0: softcap * tanh(score / softcap); key j is visible to query i
-// when i - window < j <= i (window 0: no limit); a sink is one logit per head in the denominator.
+// when i - window < j <= i (window 0: no limit); with slopes, slope[head] * (j - i) is added to the
+// score; a sink is one logit per head in the denominator.
 struct AttentionArgs {
   DevicePtr<const float> q;  // [M, num_heads * head_dim]
   DevicePtr<float> out;      // [M, num_heads * head_dim]
@@ -253,7 +262,8 @@ struct AttentionArgs {
   float scale = 1.0f;
   float softcap = 0.0f;
   int64_t window = 0;
-  DevicePtr<const float> sinks;  // [num_heads] or null
+  DevicePtr<const float> sinks;   // [num_heads] or null
+  DevicePtr<const float> slopes;  // [num_heads] or null
   // Multiplies the result by sigmoid(gate), or null: num_heads * head_dim of every gate_stride.
   DevicePtr<const float> gate;
   int64_t gate_stride = 0;
@@ -651,9 +661,10 @@ class Backend {
   // the backend and is good until the next begin_step().
   virtual const StepGeometry* begin_step(std::span<const Span> spans) = 0;
 
-  // out[m] = scale * row ids[m] of the table; ids are in range.
+  // out[m] = scale * row ids[m] of the table (+ addend[m]); ids are in range. addend: [M, width] or
+  // null, may be out.
   virtual void embed(const PackedWeight& table, std::span<const int32_t> ids, float scale,
-                     DevicePtr<float> out) = 0;
+                     DevicePtr<const float> addend, DevicePtr<float> out) = 0;
   virtual void norm(const NormArgs& args) = 0;
   // x [M, K] -> out [M, N].
   virtual void linear(const PackedWeight& weight, const Input& input, int64_t num_rows,

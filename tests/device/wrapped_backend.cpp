@@ -110,9 +110,9 @@ const StepGeometry* WrappedBackend::begin_step(std::span<const Span> spans) {
 }
 
 void WrappedBackend::embed(const PackedWeight& table, std::span<const int32_t> ids, float scale,
-                           DevicePtr<float> out) {
-  later([&table, ids = copy_of(ids), scale, out](Backend& inner) {
-    inner.embed(table, ids, scale, out);
+                           DevicePtr<const float> addend, DevicePtr<float> out) {
+  later([&table, ids = copy_of(ids), scale, addend, out](Backend& inner) {
+    inner.embed(table, ids, scale, addend, out);
   });
 }
 

@@ -49,7 +49,7 @@ class WrappedBackend : public Backend {
 
   const StepGeometry* begin_step(std::span<const Span> spans) override;
   void embed(const PackedWeight& table, std::span<const int32_t> ids, float scale,
-             DevicePtr<float> out) override;
+             DevicePtr<const float> addend, DevicePtr<float> out) override;
   void norm(const NormArgs& args) override;
   void linear(const PackedWeight& weight, const Input& input, int64_t num_rows,
               const Epilogue& epilogue, DevicePtr<float> out) override;

@@ -80,6 +80,7 @@ class AttentionItems {
     rows.softcap = args_.softcap;
     rows.window = args_.window;
     rows.sinks = raw(args_.sinks);
+    rows.slopes = raw(args_.slopes);
     rows.split = work.split;
     rows.partials = work.partials;
     rows.scratch = context_.workspace.member(member).attention;
@@ -126,6 +127,8 @@ void QkvAppend::append(const AppendItem& item) const {
   rows.k_norm = args.qk_norm == QkNorm::kNone ? nullptr : raw(args.k_norm_weight);
   rows.norm_whole = args.qk_norm == QkNorm::kWhole;
   rows.norm_v = args.value_norm;
+  rows.norm_layer = args.qk_norm == QkNorm::kLayerPerHead;
+  rows.norm_after_rope = args.norm_after_rope;
   rows.norm_eps = args.norm_eps;
   rows.rope_interleaved = args.pairing == RopePairing::kInterleaved;
   rows.rope_dims = args.rope_dims;

@@ -84,11 +84,11 @@ class CpuBackend final : public HostBackend {
   }
 
   void embed(const PackedWeight& table, std::span<const int32_t> ids, float scale,
-             DevicePtr<float> out) override {
+             DevicePtr<const float> addend, DevicePtr<float> out) override {
     const CpuWeight& weight = own(table);
     CHECK(weight.role() == WeightRole::kEmbedding);
     for (const int32_t id : ids) CHECK(id >= 0 && id < weight.num_outputs(), "token id {}", id);
-    run_embed(context_, weight, ids, scale, raw(out));
+    run_embed(context_, weight, ids, scale, raw(addend), raw(out));
   }
 
   void norm(const NormArgs& args) override {

@@ -5,7 +5,7 @@
 namespace headrace::cpu {
 
 void run_embed(const CpuContext& context, const CpuWeight& table, std::span<const int32_t> ids,
-               float scale, float* out) {
+               float scale, const float* addend, float* out) {
   const int64_t width = table.num_inputs();
   context.team.run(static_cast<int64_t>(ids.size()), [&](int64_t item, int member) {
     float* values = context.workspace.member(member).matmul;
@@ -18,7 +18,9 @@ void run_embed(const CpuContext& context, const CpuWeight& table, std::span<cons
       const int64_t count = std::min<int64_t>(kSliceInputs, width - first);
       segment->unpack({panel, width, first, count, values});
       for (int64_t k = 0; k < count; ++k) {
-        out[item * width + first + k] = scale * values[k * kPanel + row % kPanel];
+        const int64_t at = item * width + first + k;
+        const float value = scale * values[k * kPanel + row % kPanel];
+        out[at] = addend == nullptr ? value : addend[at] + value;
       }
     }
   });

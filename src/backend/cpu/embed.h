@@ -8,8 +8,8 @@
 
 namespace headrace::cpu {
 
-// out[i] = scale * row ids[i] of the table; every id is one of its rows.
+// out[i] = scale * row ids[i] of the table (+ addend[i]); every id is one of its rows.
 void run_embed(const CpuContext& context, const CpuWeight& table, std::span<const int32_t> ids,
-               float scale, float* out);
+               float scale, const float* addend, float* out);
 
 }  // namespace headrace::cpu

@@ -158,6 +158,7 @@ void compare_tile(const CpuContext& context, const Tile2D& tile, const HeadArgs&
   args.sums_stride = args.out_stride = stride;
   args.num_rows = tile.num_rows;
   args.num_outputs = outputs_of(tile);
+  args.bias = at_or_null(head.bias, column_of(tile));
   args.scale = head.scale;
   args.softcap = head.softcap;
   context.kernels.finish->function.finish(args);
@@ -173,7 +174,7 @@ void head_tile(const CpuContext& context, const LinearCall& call, const Tile2D& 
   written.num_rows = std::clamp<int64_t>(head.num_written - tile.first_row, 0, tile.num_rows);
   compared.first_row += written.num_rows;
   compared.num_rows -= written.num_rows;
-  const Epilogue epilogue{.scale = head.scale, .softcap = head.softcap};
+  const Epilogue epilogue{.bias = head.bias, .scale = head.scale, .softcap = head.softcap};
   if (written.num_rows > 0) finish_tile(context, call, written, epilogue, sums);
   if (compared.num_rows == 0) return;
   compare_tile(context, compared, head, sums + written.num_rows * tile.num_panels * kPanel);
@@ -316,7 +317,10 @@ void run_reduced_linear(const CpuContext& context, const LinearCall& call,
 }  // namespace
 
 GateForm gate_form(Activation activation) {
-  constexpr GateKind kKinds[] = {GateKind::kSilu, GateKind::kGeluTanh, GateKind::kSigmoid};
+  // By Activation.
+  constexpr GateKind kKinds[] = {GateKind::kSilu, GateKind::kGeluTanh, GateKind::kSigmoid,
+                                 GateKind::kGelu, GateKind::kRelu,     GateKind::kReluSquared};
+  static_assert(std::size(kKinds) == kNumActivations);
   return {.kind = kKinds[static_cast<size_t>(activation)]};
 }
 

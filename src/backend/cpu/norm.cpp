@@ -14,6 +14,7 @@ NormRowsArgs norm_rows(const Norm& norm, const float* x, float* out, int64_t wid
   rows.eps = norm.eps;
   rows.scale = 1.0f;
   rows.subtract_mean = norm.kind == NormKind::kLayer;
+  rows.bias = raw(norm.bias);
   return rows;
 }
 
@@ -21,7 +22,7 @@ void run_norm(const CpuContext& context, const NormArgs& args) {
   const RowItems items(args.num_rows);
   context.team.run(items.num_items(), [&](int64_t item, int /*member*/) {
     const int64_t offset = items.first(item) * args.width;
-    const Norm norm{args.kind, args.weight, args.eps};
+    const Norm norm{args.kind, args.weight, args.eps, args.bias};
     NormRowsArgs rows = norm_rows(norm, raw(args.x) + offset, raw(args.out) + offset, args.width);
     rows.residual = at_or_null(args.residual, offset);
     rows.num_rows = items.end(item) - items.first(item);

@@ -233,7 +233,15 @@ struct FinishArgs {
   float softcap;  // 0: none
 };
 
-enum class GateKind : uint8_t { kSilu, kGeluTanh, kClampedSwiglu, kSigmoid };
+enum class GateKind : uint8_t {
+  kSilu,
+  kGeluTanh,
+  kGelu,
+  kRelu,
+  kReluSquared,
+  kSigmoid,
+  kClampedSwiglu,
+};
 
 // out[m][n] = f(gate[m][n] + gate_bias[n]) * (up[m][n] + up_bias[n]); kClampedSwiglu of these sums
 // g and u: g' = min(g, limit), u' = clamp(u, -limit, limit), g' * sigmoid(alpha g') * (u' + 1).
@@ -254,8 +262,8 @@ struct GateArgs {
   float limit;
 };
 
-// out = gain * ((residual +) scale * norm(x) * weight) over rows. Sums run over 16 lanes (k % 16),
-// then the lanes fold 8, 4, 2, 1.
+// out = gain * ((residual +) scale * (norm(x) * weight (+ bias))) over rows. Sums run over 16 lanes
+// (k % 16), then the lanes fold 8, 4, 2, 1.
 struct NormRowsArgs {
   const float* x;
   const float* weight;
@@ -267,6 +275,7 @@ struct NormRowsArgs {
   float scale;
   bool subtract_mean;
   const float* gain;  // [1] or null: 1
+  const float* bias;  // or null
 };
 
 enum class KvDtype : uint8_t { kF32, kBF16, kF16, kFp8, kInt8 };
@@ -314,6 +323,8 @@ struct QkvRowsArgs {
   const float* k_norm;  // or null
   bool norm_whole;      // over all heads of the projection
   bool norm_v;          // per head, without a weight
+  bool norm_layer;      // layer norm of each head, with a weight of its own for each
+  bool norm_after_rope;
   float norm_eps;
   bool rope_interleaved;
   int rope_dims;
@@ -360,6 +371,7 @@ struct AttentionRowsArgs {
   float softcap;
   int64_t window;
   const float* sinks;
+  const float* slopes;  // [num_heads] or null: added to a score, slope * (j - i)
   int64_t split;
   float* partials;  // [splits of the tile, num_rows, partial_floats]; 64-byte aligned
   float* scratch;   // kAttentionScratchFloats, 64-byte aligned

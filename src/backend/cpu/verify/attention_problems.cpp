@@ -19,6 +19,7 @@ struct AttentionCase {
   int64_t window;
   bool sinks;
   int64_t num_rows, first_position;
+  bool slopes = false;
 };
 
 constexpr KvDtype kF32 = KvDtype::kF32, kBF16 = KvDtype::kBF16, kF16 = KvDtype::kF16,
@@ -49,10 +50,14 @@ constexpr AttentionCase kCases[] = {
     {4, 4, 33, kFp8, 20, 70, false, 3, kKvSplit + 4},
     {6, 2, 48, kBF16, 0, 0, false, 5, 2 * kKvSplit - 2},
     {4, 1, 32, kF32, 0, 300, true, 3, 2 * kKvSplit + 88},
+    {4, 2, 24, kF32, 0, 0, false, 20, 60, true},
+    {3, 3, 33, kBF16, 0, 0, false, 70, 0, true},
+    {6, 1, 64, kInt8, 0, 40, false, 1, kKvSplit + 44, true},
 };
 constexpr AttentionCase kStartCases[] = {
     {6, 2, 40, kF32, 0, 0, true, 3, 78},
     {3, 1, 32, kBF16, 20, 70, false, 2, 100},
+    {2, 2, 32, kF32, 0, 0, false, 3, 70, true},
 };
 
 enum class Scores : uint8_t {
@@ -66,7 +71,7 @@ constexpr std::string_view kScoreNames[] = {"random", "peaked", "large values", 
 // [positions, kv heads, head_dim] as stored, and [rows, heads, head_dim]. What no row sees is not
 // stored: it may hold anything, and stays NaN.
 struct Inputs {
-  std::vector<float> q, sinks;
+  std::vector<float> q, sinks, slopes;
   std::vector<double> k, v;
 
   Inputs(const AttentionCase& setup, Scores scores, KvSlab* slab, Random& random) {
@@ -77,6 +82,9 @@ struct Inputs {
     for (float& value : q) value *= equal ? 0.0f : scores == Scores::kPeaked ? 12.0f : 1.0f;
     sinks = sample_values(Values::kRandom, 1, setup.num_heads, random);
     for (float& value : sinks) value *= equal ? 0.0f : 2.0f;
+    for (int h = 0; h < setup.num_heads; ++h) {
+      slopes.push_back(equal ? 0.0f : std::exp2(-1.0f - static_cast<float>(h)));
+    }
     const Values v_values = equal                      ? Values::kWhole
                             : scores == Scores::kLarge ? Values::kLarge
                                                        : Values::kRandom;
@@ -123,6 +131,11 @@ std::vector<KeyWeight> visible_keys(const AttentionCase& setup, const Inputs& in
     }
     KeyWeight key{dot * scale, 0, 0};
     key.error = kRound * scale * magnitude * (4 * std::sqrt(static_cast<double>(dim)) + 4);
+    if (setup.slopes) {
+      const auto back = static_cast<double>(j - (setup.first_position + m));
+      key.score += back * double{in.slopes[static_cast<size_t>(h)]};
+      key.error += 4 * kRound * (std::fabs(key.score) + scale * magnitude);
+    }
     if (setup.softcap > 0) {
       key.score = setup.softcap * std::tanh(key.score / setup.softcap);
       key.error += 6e-7 * std::fabs(key.score);
@@ -217,6 +230,7 @@ void call_attention(const AttentionCase& setup, AttentionRowsArgs args, const Ke
   args.kv_base = at[1];
   args.block_table = reinterpret_cast<const int32_t*>(at[2]);
   args.sinks = setup.sinks ? floats(at[3]) : nullptr;
+  args.slopes = setup.slopes ? floats(at[6]) : nullptr;
   args.out = floats(at[4]);
   args.scratch = floats(at[5]);
   args.partials = args.scratch + kAttentionScratchFloats;
@@ -250,13 +264,17 @@ Problem attention_problem(const AttentionCase& setup, Scores scores) {
       fmt::format("{} rows from {}, heads {}/{} of {}, {}, softcap {}, window {}{}, {}",
                   setup.num_rows, setup.first_position, setup.num_heads, setup.num_kv_heads,
                   setup.head_dim, kv_type_name(setup.type), setup.softcap, setup.window,
-                  setup.sinks ? ", sinks" : "", kScoreNames[static_cast<size_t>(scores)]);
+                  setup.sinks    ? ", sinks"
+                  : setup.slopes ? ", slopes"
+                                 : "",
+                  kScoreNames[static_cast<size_t>(scores)]);
   problem.operands = {input_of("q", in.q),
                       slab.input(),
                       input_of("block table", slab.table()),
                       input_of("sinks", in.sinks),
                       std::move(out),
-                      scratch_of(kAttentionScratchFloats + kPartFloats)};
+                      scratch_of(kAttentionScratchFloats + kPartFloats),
+                      input_of("slopes", in.slopes)};
   problem.call = [setup, args = base_args(setup, slab)](const KernelRow& row, Places at,
                                                         bool in_parts) {
     call_attention(setup, args, row, at, in_parts);

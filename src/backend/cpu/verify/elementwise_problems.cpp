@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string_view>
 
 #include "backend/cpu/verify/problem.h"
 
@@ -45,6 +46,55 @@ template <typename Fn>
 void for_rows(int64_t num_rows, bool in_parts, const Fn& fn) {
   if (!in_parts) return fn(int64_t{0}, num_rows);
   for (int64_t m = 0; m < num_rows; m += 2) fn(m, std::min<int64_t>(2, num_rows - m));
+}
+
+// ---- activations ----
+
+struct ActivationRow {
+  GateKind kind;
+  std::string_view name;
+};
+constexpr ActivationRow kActivations[] = {{GateKind::kSilu, "silu"},
+                                          {GateKind::kGeluTanh, "gelu tanh"},
+                                          {GateKind::kGelu, "gelu"},
+                                          {GateKind::kRelu, "relu"},
+                                          {GateKind::kReluSquared, "relu squared"},
+                                          {GateKind::kSigmoid, "sigmoid"},
+                                          {GateKind::kClampedSwiglu, "clamped swiglu"}};
+
+std::string_view activation_name(GateKind kind) {
+  return kActivations[static_cast<size_t>(kind)].name;
+}
+
+// f(x), where x is a sum with a rounding error of `x_error`.
+Expected activated(GateKind kind, double x, double x_error) {
+  const double positive = std::max(x, 0.0);
+  switch (kind) {
+    case GateKind::kSilu: {
+      const double value = x / (1 + std::exp(-x));
+      // exp is clamped at exp(88.3): far below, the quotient is x / 2e38 instead of 0.
+      return {value, 6e-7 * std::fabs(value) + 5e-39 * std::fabs(x) + 1e-38 + 1.2 * x_error};
+    }
+    case GateKind::kGeluTanh:
+      // Below 0, 1 + tanh cancels: the error of tanh stays.
+      return {0.5 * x * (1 + std::tanh(0.7978845608028654 * (x + 0.044715 * x * x * x))),
+              1e-6 * std::fabs(x) + kTiny + 1.2 * x_error};
+    case GateKind::kGelu:
+      return {0.5 * x * std::erfc(-x * 0.7071067811865476),
+              4e-7 * std::fabs(x) + kTiny + 1.2 * x_error};
+    case GateKind::kRelu:
+      return {positive, x_error};
+    case GateKind::kReluSquared:
+      return {positive * positive,
+              (2 * positive + x_error) * x_error + kRound * positive * positive + kTiny};
+    case GateKind::kSigmoid: {
+      const double value = 1 / (1 + std::exp(-x));
+      return {value, 6e-7 * value + 1e-38 + 1.2 * x_error};
+    }
+    case GateKind::kClampedSwiglu:
+      break;  // not of one operand
+  }
+  return {};
 }
 
 // ---- finish ----
@@ -133,24 +183,11 @@ Expected clamped(double g, double g_error, double u, double u_error) {
 
 // f(g) * u, where g is a sum with a rounding error of `g_error`.
 Expected gated(GateKind kind, double g, double g_error, double u, double u_error) {
-  double value, error;
-  if (kind == GateKind::kSilu) {
-    value = g / (1 + std::exp(-g));
-    // exp is clamped at exp(88.3): far below, the quotient is g / 2e38 instead of 0.
-    error = 6e-7 * std::fabs(value) + 5e-39 * std::fabs(g) + 1e-38;
-  } else if (kind == GateKind::kClampedSwiglu) {
-    return clamped(g, g_error, u, u_error);
-  } else if (kind == GateKind::kSigmoid) {
-    value = 1 / (1 + std::exp(-g));
-    error = 6e-7 * value + 1e-38;
-  } else {
-    value = 0.5 * g * (1 + std::tanh(0.7978845608028654 * (g + 0.044715 * g * g * g)));
-    // Below 0, 1 + tanh cancels: the error of tanh stays.
-    error = 1e-6 * std::fabs(g) + kTiny;
-  }
-  const double out = value * u;
-  error = (error + 1.2 * g_error) * std::fabs(u) + u_error * std::fabs(value) +
-          4 * kRound * std::fabs(out) + 2 * kTiny;
+  if (kind == GateKind::kClampedSwiglu) return clamped(g, g_error, u, u_error);
+  const Expected gate = activated(kind, g, g_error);
+  const double out = gate.value * u;
+  const double error = gate.tolerance * std::fabs(u) + u_error * std::fabs(gate.value) +
+                       4 * kRound * std::fabs(out) + 2 * kTiny;
   const bool exact = g == 0 && g_error == 0 && kind != GateKind::kSigmoid;
   return {out, exact ? 0 : error};
 }
@@ -165,8 +202,7 @@ constexpr GateCase kGateCases[] = {
     {false, 0, false}, {true, 0, false}, {false, 7, false}, {true, 0, true}};
 
 std::string gate_name(GateKind kind, const GateCase& form) {
-  constexpr std::string_view kNames[] = {"silu", "gelu", "clamped swiglu", "sigmoid"};
-  return fmt::format("{}{}{}{}", kNames[static_cast<int>(kind)], form.bias ? " bias" : "",
+  return fmt::format("{}{}{}{}", activation_name(kind), form.bias ? " bias" : "",
                      form.up_apart > 0 ? " up further apart" : "", form.ones ? " alone" : "");
 }
 
@@ -219,13 +255,14 @@ struct NormKind {
   bool subtract_mean, residual, in_place;  // in place: out is x
   float eps, scale;
   bool gain;
+  bool bias = false;
 };
 constexpr float kGain = 1.375f;
-constexpr NormKind kNormKinds[] = {{false, false, false, 1e-5f, 1.0f, false},
-                                   {true, false, true, 1e-5f, 1.0f, false},
-                                   {false, true, false, 1e-6f, 0.5f, false},
-                                   {false, true, true, 1e-6f, 1.0f, true},
-                                   {true, true, false, 1e-3f, 2.0f, false}};
+constexpr NormKind kNormKinds[] = {
+    {false, false, false, 1e-5f, 1.0f, false},    {true, false, true, 1e-5f, 1.0f, false},
+    {false, true, false, 1e-6f, 0.5f, false},     {false, true, true, 1e-6f, 1.0f, true},
+    {true, true, false, 1e-3f, 2.0f, false},      {true, false, false, 1e-5f, 1.0f, false, true},
+    {true, true, false, 1e-5f, 0.5f, false, true}};
 
 // The gain's product, with what it adds to the error.
 Expected times_gain(const NormKind& kind, const Expected& x) {
@@ -267,37 +304,43 @@ Problem norm_problem(const Size& size, Values values, const NormKind& kind) {
   const auto x = sample_values(values, rows, width, random);
   const auto weight = sample_values(Values::kRandom, 1, width, random);
   const auto residual = sample_values(values, rows, width, random);
+  const auto bias = sample_values(Values::kRandom, 1, width, random);
   Problem problem;
-  problem.name = fmt::format("{} {}{}{}{} eps {}", size_name(size, values),
+  problem.name = fmt::format("{} {}{}{}{}{} eps {}", size_name(size, values),
                              kind.subtract_mean ? "layer" : "rms", kind.residual ? " residual" : "",
-                             kind.in_place ? " in place" : "", kind.gain ? " gain" : "", kind.eps);
+                             kind.in_place ? " in place" : "", kind.gain ? " gain" : "",
+                             kind.bias ? " bias" : "", kind.eps);
   problem.operands.push_back(input_of("x", x));
   problem.operands.push_back(input_of("weight", weight));
   problem.operands.push_back(input_of("residual", residual));
   Operand out = poisoned_output("out", rows, width, width);
+  problem.operands.push_back(input_of("bias", bias));
   if (kind.in_place) out.bytes = problem.operands[0].bytes;
   for (int64_t m = 0; m < rows; ++m) {
     const RowNorm row(x.data() + m * width, width, kind);
     for (int64_t i = 0; i < width; ++i) {
       const auto at = static_cast<size_t>(m * width + i);
-      const double add = kind.residual ? double{residual[at]} : 0.0;
+      const double shift =
+          kind.bias ? double{kind.scale} * double{bias[static_cast<size_t>(i)]} : 0.0;
+      const double add = shift + (kind.residual ? double{residual[at]} : 0.0);
       const double factor =
           double{kind.scale} * row.factor * double{weight[static_cast<size_t>(i)]};
       const double normed = (double{x[at]} - row.mean) * factor;
-      const double error = std::fabs(normed) * (row.factor_error + 6 * kRound) +
-                           std::fabs(factor) * (row.mean_error + 2 * kTiny) +
-                           kRound * (std::fabs(add) + std::fabs(normed)) + 4 * kTiny;
+      const double error =
+          std::fabs(normed) * (row.factor_error + 6 * kRound) +
+          std::fabs(factor) * (row.mean_error + 2 * kTiny) +
+          kRound * (2 * std::fabs(add) + 3 * std::fabs(normed) + 4 * std::fabs(shift)) + 4 * kTiny;
       out.expected[at] = times_gain(kind, {add + normed, error});
     }
   }
   problem.operands.push_back(std::move(out));
   problem.call = [=](const KernelRow& row, Places at, bool in_parts) {
     for_rows(rows, in_parts, [&](int64_t first, int64_t count) {
-      const float* source = floats(kind.in_place ? at[3] : at[0]) + first * width;
-      row.function.norm({source, floats(at[1]),
-                         kind.residual ? floats(at[2]) + first * width : nullptr,
-                         floats(at[3]) + first * width, count, width, kind.eps, kind.scale,
-                         kind.subtract_mean, kind.gain ? &kGain : nullptr});
+      const float* source = floats(kind.in_place ? at[4] : at[0]) + first * width;
+      row.function.norm(
+          {source, floats(at[1]), kind.residual ? floats(at[2]) + first * width : nullptr,
+           floats(at[4]) + first * width, count, width, kind.eps, kind.scale, kind.subtract_mean,
+           kind.gain ? &kGain : nullptr, kind.bias ? floats(at[3]) : nullptr});
     });
   };
   return problem;
@@ -337,10 +380,9 @@ void visit_finish_problems(const KernelRow&, Depth depth, const Visit& visit) {
 void visit_gate_problems(const KernelRow&, Depth depth, const Visit& visit) {
   for (const Size& size : sizes_of(depth)) {
     for (const Values values : values_of(depth)) {
-      for (const GateKind kind :
-           {GateKind::kSilu, GateKind::kGeluTanh, GateKind::kClampedSwiglu, GateKind::kSigmoid}) {
+      for (const ActivationRow& row : kActivations) {
         for (const GateCase& form : kGateCases)
-          visit([&] { return gate_problem(size, values, kind, form); });
+          visit([&] { return gate_problem(size, values, row.kind, form); });
       }
     }
   }

@@ -10,7 +10,7 @@
 namespace headrace::cpu {
 namespace {
 
-enum class HeadNorm : uint8_t { kNone, kPerHead, kWhole };
+enum class HeadNorm : uint8_t { kNone, kPerHead, kWhole, kLayer, kAfterRope };
 
 struct QkvCase {
   HeadNorm norm;
@@ -52,6 +52,10 @@ constexpr QkvCase kCases[] = {
     {HeadNorm::kNone, false, 0, false, 2, 2, 40, kF16, 3, 15, 1, false},
     {HeadNorm::kPerHead, false, 96, true, 4, 2, 96, kBF16, 5, 3, 0, true},
     {HeadNorm::kWhole, false, 20, false, 4, 4, 20, kF32, 2, 15, 0, false},
+    {HeadNorm::kLayer, false, 16, false, 4, 2, 40, kF32, 9, 11},
+    {HeadNorm::kLayer, true, 32, true, 3, 1, 33, kBF16, 2, 15},
+    {HeadNorm::kAfterRope, false, 40, false, 4, 2, 40, kF32, 9, 11},
+    {HeadNorm::kAfterRope, false, 16, true, 3, 1, 33, kBF16, 2, 15},
 };
 constexpr QkvCase kStartCases[] = {
     {HeadNorm::kPerHead, false, 24, true, 4, 2, 40, kF32, 3, 15},
@@ -81,22 +85,39 @@ struct Inputs {
 
 // Norms the heads of one projection, `group` values together; a null weight is ones. Errors are
 // those of the factor and two products.
-void norm_heads(int64_t group, const float* weight, std::vector<Expected>* heads) {
+struct GroupNorm {
+  int64_t group;
+  bool layer = false;
+};
+void norm_heads(const GroupNorm& norm, const float* weight, std::vector<Expected>* heads) {
+  const int64_t group = norm.group;
   const auto width = static_cast<int64_t>(heads->size());
   const bool whole = group == width;
   for (int64_t first = 0; first < width; first += group) {
-    double squares = 0;
+    const auto count = static_cast<double>(group);
+    double mean = 0, magnitude = 0, squares = 0;
     for (int64_t i = first; i < first + group; ++i) {
-      squares += (*heads)[static_cast<size_t>(i)].value * (*heads)[static_cast<size_t>(i)].value;
+      mean += (*heads)[static_cast<size_t>(i)].value / count;
+      magnitude += std::fabs((*heads)[static_cast<size_t>(i)].value) / count;
     }
-    const double factor = 1 / std::sqrt(squares / static_cast<double>(group) + double{kEps});
+    if (!norm.layer) mean = magnitude = 0;
+    for (int64_t i = first; i < first + group; ++i) {
+      const double centred = (*heads)[static_cast<size_t>(i)].value - mean;
+      squares += centred * centred;
+    }
+    const double factor = 1 / std::sqrt(squares / count + double{kEps});
     const double steps = static_cast<double>(group) / 16 + 16;
     for (int64_t i = first; i < first + group; ++i) {
       Expected& head = (*heads)[static_cast<size_t>(i)];
-      const double w = weight == nullptr ? 1 : double{weight[whole ? i : i - first]};
-      head.value *= factor * w;
-      head.tolerance =
-          kRound * steps * std::fabs(head.value) + (2 * factor * std::fabs(w) + 2) * kTiny;
+      const bool own = whole || norm.layer;
+      const double w = weight == nullptr ? 1 : double{weight[own ? i : i - first]};
+      const double slope = factor * std::fabs(w);
+      head.value = (head.value - mean) * factor * w;
+      // The mean's rounding reaches each value, and through their squares the factor.
+      const double shift = 4 * kRound * steps * magnitude;
+      head.tolerance = kRound * steps * std::fabs(head.value) + (2 * slope + 2) * kTiny +
+                       (slope + factor * std::fabs(head.value)) * shift + slope * head.tolerance +
+                       3 * kRound * slope * std::fabs(mean);
     }
   }
 }
@@ -131,8 +152,11 @@ std::vector<Expected> finished_heads(const QkvCase& setup, const Inputs& in, int
   for (const float value : x) heads.push_back({double{value}, 0});
   const int half = setup.rope_dims / 2;
   const int64_t group = setup.norm == HeadNorm::kWhole ? std::ssize(heads) : setup.head_dim;
-  if (setup.norm != HeadNorm::kNone) norm_heads(group, weight, &heads);
+  const bool after = setup.norm == HeadNorm::kAfterRope;
+  const bool layer = setup.norm == HeadNorm::kLayer;
+  if (setup.norm != HeadNorm::kNone && !after) norm_heads({group, layer}, weight, &heads);
   rotate_heads(setup, in.cos.data() + m * half, in.sin.data() + m * half, whole, &heads);
+  if (after) norm_heads({group, layer}, weight, &heads);
   return heads;
 }
 
@@ -140,7 +164,7 @@ std::vector<Expected> finished_heads(const QkvCase& setup, const Inputs& in, int
 std::vector<Expected> finished_values(const QkvCase& setup, std::span<const float> x) {
   std::vector<Expected> heads;
   for (const float value : x) heads.push_back({double{value}, 0});
-  if (setup.norm_v) norm_heads(setup.head_dim, nullptr, &heads);
+  if (setup.norm_v) norm_heads({setup.head_dim}, nullptr, &heads);
   return heads;
 }
 
@@ -193,7 +217,8 @@ Problem qkv_problem(const QkvCase& setup, Values values, bool see_scales) {
   for (int64_t m = 0; m < setup.num_rows; ++m) {
     expect_row(setup, in, m, are_whole(values), &q_out, &slab);
   }
-  constexpr std::string_view kNorms[] = {"no norm", "norm per head", "norm over heads"};
+  constexpr std::string_view kNorms[] = {"no norm", "norm per head", "norm over heads",
+                                         "layer norm per head", "norm after rope"};
   Problem problem;
   problem.name = fmt::format(
       "{} rows from {}, heads {}/{} of {}, {}, rope {}{}{}, {} parts{}, {}, {}", setup.num_rows,
@@ -232,6 +257,8 @@ Problem qkv_problem(const QkvCase& setup, Values values, bool see_scales) {
       args.q_norm = setup.norm == HeadNorm::kNone ? nullptr : floats(at[1]);
       args.k_norm = setup.norm == HeadNorm::kNone ? nullptr : floats(at[2]);
       args.norm_whole = setup.norm == HeadNorm::kWhole;
+      args.norm_layer = setup.norm == HeadNorm::kLayer;
+      args.norm_after_rope = setup.norm == HeadNorm::kAfterRope;
       args.norm_eps = kEps;
       args.rope_interleaved = setup.interleaved;
       args.rope_dims = setup.rope_dims;

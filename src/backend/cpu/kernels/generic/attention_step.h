@@ -43,8 +43,9 @@ struct AttendStep {
 
   // Makes the scores of row r final (in units of log2, -inf where hidden) and moves its top.
   template <bool kMasked>
-  [[gnu::always_inline]] inline void raise_top(int r) {
+  [[gnu::always_inline]] inline void raise_top(int r, int64_t step) {
     float* row = t.scores + r * kKvStep;
+    const float slope = t.slope_of(r);
     const V hidden = F::set(-__builtin_inff());
     V value[kStepVectors];
     for (int v = 0; v < kStepVectors; ++v) {
@@ -53,6 +54,10 @@ struct AttendStep {
       if constexpr (kCapped) {
         value[v] = F::mul(soft_cap<F>(value[v], t.args.softcap), F::set(kLog2E));
       }
+      if (slope != 0.0f) {
+        const auto first = static_cast<float>(step + 16 * v - (t.end[r] - 1));
+        value[v] = F::fma(F::add(F::lane_numbers(), F::set(first)), F::set(slope), value[v]);
+      }
       if constexpr (kMasked) {
         const V lane = F::add(F::lane_numbers(), F::set(static_cast<float>(16 * v)));
         value[v] =
@@ -60,7 +65,7 @@ struct AttendStep {
         value[v] =
             F::select_less(lane, F::set(static_cast<float>(t.step_end[r])), value[v], hidden);
       }
-      if constexpr (kScaled || kCapped || kMasked) F::store(row + v * 16, value[v]);
+      if (kScaled || kCapped || kMasked || slope != 0.0f) F::store(row + v * 16, value[v]);
     }
     const float step_top =
         F::fold_max(F::max(F::max(value[0], value[1]), F::max(value[2], value[3])));
@@ -89,16 +94,16 @@ struct AttendStep {
   void soften_rows(int first, int count, int64_t step) {
     for (int r = first; r < first + count; ++r) {
       if constexpr (kWhole) {
-        raise_top<false>(r);
+        raise_top<false>(r, step);
         continue;
       }
       t.step_begin[r] = static_cast<int>(larger(t.lowest[r] - step, 0));
       t.step_end[r] = static_cast<int>(smaller(t.end[r] - step, kKvStep));
       t.correction[r] = 0.0f;
       if (t.step_begin[r] == 0 && t.step_end[r] == kKvStep) {
-        raise_top<false>(r);
+        raise_top<false>(r, step);
       } else if (t.step_begin[r] < t.step_end[r]) {
-        raise_top<true>(r);
+        raise_top<true>(r, step);
       }
     }
     F::store(t.correction + first, exp2_lanes<F>(F::load(t.correction + first)));

@@ -86,6 +86,13 @@ struct AttendTile {
            (args.kv_head * group + row % group) * int64_t{args.head_dim};
   }
 
+  // What each position farther back takes from a score, in units of log2; 0: nothing.
+  float slope_of(int r) const {
+    if (args.slopes == nullptr) return 0.0f;
+    const int group = args.num_heads / args.num_kv_heads;
+    return args.slopes[args.kv_head * group + (args.first_row + r) % group] * kLog2E;
+  }
+
   const uint8_t* keys_of(int64_t block) const {
     return args.kv_base + static_cast<size_t>(args.block_table[block]) * args.kv_block_stride +
            kv_offset;

@@ -55,9 +55,7 @@ template <typename F>
 [[gnu::always_inline]] inline typename F::V gated_lanes(const GateArgs& args, typename F::V g,
                                                         typename F::V u) {
   using V = typename F::V;
-  if (args.kind == GateKind::kSilu) return F::mul(silu_lanes<F>(g), u);
-  if (args.kind == GateKind::kSigmoid) return F::mul(sigmoid_lanes<F>(g), u);
-  if (args.kind == GateKind::kGeluTanh) return F::mul(gelu_lanes<F>(g), u);
+  if (args.kind != GateKind::kClampedSwiglu) return F::mul(activate_lanes<F>(args.kind, g), u);
   // Of max and min the second operand is what a NaN leaves.
   const V one = F::set(1.0f);
   g = F::min(F::set(args.limit), g);
@@ -129,6 +127,7 @@ void norm(const NormRowsArgs& args) {
     for_columns<F>(args.width, [&](auto load, auto store) __attribute__((always_inline)) {
       const V centred = args.subtract_mean ? F::sub(load(x), F::set(mean)) : load(x);
       V value = F::mul(F::mul(centred, F::set(factor)), load(args.weight));
+      if (args.bias != nullptr) value = F::add(value, load(args.bias));
       value = F::mul(value, F::set(args.scale));
       if (args.residual != nullptr) {
         value = F::add(load(residual), value);

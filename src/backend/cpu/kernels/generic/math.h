@@ -87,6 +87,40 @@ template <typename F>
   return F::mul(half, F::add(F::set(1.0f), tanh_lanes<F>(inner)));
 }
 
+// x times the normal distribution's share below x: half x erfc(|x| / root 2) is what |x| loses. The
+// polynomial times exp(-x^2 / 2) is erfc to 1.5e-7 (Abramowitz and Stegun 7.1.26).
+template <typename F>
+[[gnu::always_inline]] inline typename F::V gelu_erf_lanes(typename F::V x) {
+  using V = typename F::V;
+  const V z = F::mul(F::abs(x), F::set(0.7071067811865476f));
+  const V t = F::div(F::set(1.0f), F::fma(F::set(0.3275911f), z, F::set(1.0f)));
+  V p = F::set(1.061405429f);
+  p = F::fma(p, t, F::set(-1.453152027f));
+  p = F::fma(p, t, F::set(1.421413741f));
+  p = F::fma(p, t, F::set(-0.284496736f));
+  p = F::fma(p, t, F::set(0.254829592f));
+  const V tail = F::mul(F::mul(p, t), exp_lanes<F>(F::sub(F::zero(), F::mul(z, z))));
+  const V lost = F::mul(F::mul(F::set(0.5f), x), tail);
+  return F::select_less(x, F::zero(), lost, F::sub(x, lost));
+}
+
+// NaN stays NaN.
+template <typename F>
+[[gnu::always_inline]] inline typename F::V relu_lanes(typename F::V x) {
+  return F::select_less(x, F::zero(), F::zero(), x);
+}
+
+template <typename F>
+[[gnu::always_inline]] inline typename F::V activate_lanes(GateKind kind, typename F::V x) {
+  using V = typename F::V;
+  if (kind == GateKind::kSilu) return silu_lanes<F>(x);
+  if (kind == GateKind::kGeluTanh) return gelu_lanes<F>(x);
+  if (kind == GateKind::kSigmoid) return sigmoid_lanes<F>(x);
+  if (kind == GateKind::kGelu) return gelu_erf_lanes<F>(x);
+  const V positive = relu_lanes<F>(x);
+  return kind == GateKind::kRelu ? positive : F::mul(positive, positive);
+}
+
 template <typename F>
 [[gnu::always_inline]] inline typename F::V soft_cap(typename F::V x, float cap) {
   return F::mul(F::set(cap), tanh_lanes<F>(F::div(x, F::set(cap))));

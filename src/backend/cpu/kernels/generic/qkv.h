@@ -43,17 +43,34 @@ void rotate(const QkvRowsArgs& args, int64_t m, float* head) {
   });
 }
 
-// One head at `head`, normed by its weight (or not), rotated, written to out.
+struct HeadNorm {
+  float mean = 0.0f, factor = 1.0f;
+  const float* weight = nullptr;  // of the head, or null
+};
+
+// out = from, normed where there is a weight.
 template <typename F>
-void finish_head(const QkvRowsArgs& args, int64_t m, const float* head, float factor,
-                 const float* weight, float* out) {
+[[gnu::always_inline]] inline void norm_head(const QkvRowsArgs& args, const float* from,
+                                             const HeadNorm& norm, float* out) {
   using V = typename F::V;
   for_columns<F>(args.head_dim, [&](auto load, auto store) __attribute__((always_inline)) {
-    V value = load(head);
-    if (weight != nullptr) value = F::mul(F::mul(value, F::set(factor)), load(weight));
+    V value = load(from);
+    if (args.norm_layer) value = F::sub(value, F::set(norm.mean));
+    if (norm.weight != nullptr) {
+      value = F::mul(F::mul(value, F::set(norm.factor)), load(norm.weight));
+    }
     store(out, value);
   });
+}
+
+// One head at `head`, normed by its weight (or not), rotated, written to out. A rotation keeps a
+// head's mean of squares, so that the norm after it has the factor of the norm before it.
+template <typename F>
+void finish_head(const QkvRowsArgs& args, int64_t m, const float* head, const HeadNorm& norm,
+                 float* out) {
+  norm_head<F>(args, head, args.norm_after_rope ? HeadNorm{} : norm, out);
   if (args.rope_dims > 0) rotate<F>(args, m, out);
+  if (args.norm_after_rope) norm_head<F>(args, out, norm, out);
 }
 
 // Heads of one projection of one row; take(h, out) says where head h goes.
@@ -62,18 +79,19 @@ template <typename F, typename Take, typename Done>
                                                 int count, const float* weight, const Take& take,
                                                 const Done& done) {
   const int64_t dim = args.head_dim;
-  float mean = 0.0f, factor = 1.0f;
+  HeadNorm norm;
   if (weight != nullptr && args.norm_whole) {
-    norm_factors<F>(x, count * dim, args.norm_eps, false, &mean, &factor);
+    norm_factors<F>(x, count * dim, args.norm_eps, false, &norm.mean, &norm.factor);
   }
   for (int h = 0; h < count; ++h) {
     const float* head = x + h * dim;
     if (weight != nullptr && !args.norm_whole) {
-      norm_factors<F>(head, dim, args.norm_eps, false, &mean, &factor);
+      norm_factors<F>(head, dim, args.norm_eps, args.norm_layer, &norm.mean, &norm.factor);
     }
+    const bool own_weight = args.norm_whole || args.norm_layer;
+    norm.weight = weight != nullptr && own_weight ? weight + h * dim : weight;
     float* out = take(h);
-    finish_head<F>(args, m, head, factor,
-                   weight != nullptr && args.norm_whole ? weight + h * dim : weight, out);
+    finish_head<F>(args, m, head, norm, out);
     done(h, out);
   }
 }

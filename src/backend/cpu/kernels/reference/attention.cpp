@@ -59,6 +59,9 @@ void add_step(const AttentionRowsArgs& args, const Query& query, int64_t begin, 
   for (int64_t p = begin; p < end; ++p) {
     if (p == begin || p % kKvBlock == 0) block_scores(args, query, k_plane_of(args, p), block);
     scores[p - begin] = block[p % kKvBlock];
+    if (args.slopes != nullptr) {
+      scores[p - begin] += args.slopes[query.head] * static_cast<float>(p - (query.end - 1));
+    }
     highest = std::max(highest, scores[p - begin]);
   }
   const float correction = std::exp(partial->top - highest);

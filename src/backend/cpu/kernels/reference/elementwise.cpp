@@ -8,6 +8,28 @@
 namespace headrace::cpu {
 namespace {
 
+float activated(GateKind kind, float x) {
+  constexpr float kRootTwoOverPi = 0.7978845608028654f;
+  constexpr float kRootHalf = 0.7071067811865476f;
+  switch (kind) {
+    case GateKind::kSilu:
+      return x / (1.0f + std::exp(-x));
+    case GateKind::kGeluTanh:
+      return 0.5f * x * (1.0f + std::tanh(kRootTwoOverPi * (x + 0.044715f * x * x * x)));
+    case GateKind::kGelu:
+      return 0.5f * x * std::erfc(-x * kRootHalf);
+    case GateKind::kRelu:
+      return x < 0.0f ? 0.0f : x;  // NaN stays NaN
+    case GateKind::kReluSquared:
+      return x < 0.0f ? 0.0f : x * x;
+    case GateKind::kSigmoid:
+      return 1.0f / (1.0f + std::exp(-x));
+    case GateKind::kClampedSwiglu:
+      break;  // not of one operand
+  }
+  return x;
+}
+
 void finish(const FinishArgs& args) {
   for (int64_t m = 0; m < args.num_rows; ++m) {
     for (int64_t n = 0; n < args.num_outputs; ++n) {
@@ -19,13 +41,6 @@ void finish(const FinishArgs& args) {
       args.out[m * args.out_stride + n] = value;
     }
   }
-}
-
-float gate_value(GateKind kind, float x) {
-  if (kind == GateKind::kSilu) return x / (1.0f + std::exp(-x));
-  if (kind == GateKind::kSigmoid) return 1.0f / (1.0f + std::exp(-x));
-  constexpr float kRootTwoOverPi = 0.7978845608028654f;
-  return 0.5f * x * (1.0f + std::tanh(kRootTwoOverPi * (x + 0.044715f * x * x * x)));
 }
 
 // Comparisons let a NaN through.
@@ -45,7 +60,7 @@ void gate(const GateArgs& args) {
       if (args.up_bias != nullptr) u += args.up_bias[n];
       args.out[m * args.out_stride + n] = args.kind == GateKind::kClampedSwiglu
                                               ? clamped_swiglu(g, u, args.alpha, args.limit)
-                                              : gate_value(args.kind, g) * u;
+                                              : activated(args.kind, g) * u;
     }
   }
 }
@@ -59,7 +74,9 @@ void norm(const NormRowsArgs& args) {
     norm_factors(x, args.width, args.eps, args.subtract_mean, &mean, &factor);
     const float gain = args.gain == nullptr ? 1.0f : *args.gain;
     for (int64_t i = 0; i < args.width; ++i) {
-      const float value = args.scale * ((x[i] - mean) * factor * args.weight[i]);
+      float normed = (x[i] - mean) * factor * args.weight[i];
+      if (args.bias != nullptr) normed += args.bias[i];
+      const float value = args.scale * normed;
       out[i] = gain * (residual == nullptr ? value : residual[i] + value);
     }
   }

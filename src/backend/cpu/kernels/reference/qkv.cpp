@@ -1,5 +1,6 @@
 // The reference unit: the fused projection taken apart, keys and values appended.
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -24,34 +25,47 @@ void rotate(const QkvRowsArgs& args, int64_t m, float* head) {
   }
 }
 
-// Factor of head h of a projection [count, head_dim] at x; 1 without a norm.
-float head_factor(const QkvRowsArgs& args, const float* x, int count, int h, const float* weight) {
-  if (weight == nullptr) return 1.0f;
+// What a head is normed by: nothing without a weight.
+struct HeadNorm {
+  float mean = 0.0f, factor = 1.0f;
+};
+
+// Of head h of a projection [count, head_dim] at x.
+HeadNorm head_norm(const QkvRowsArgs& args, const float* x, int count, int h, const float* weight) {
+  HeadNorm norm;
+  if (weight == nullptr) return norm;
   const int64_t dim = args.head_dim;
-  float mean, factor;
   if (args.norm_whole) {
-    norm_factors(x, count * dim, args.norm_eps, false, &mean, &factor);
+    norm_factors(x, count * dim, args.norm_eps, false, &norm.mean, &norm.factor);
   } else {
-    norm_factors(x + h * dim, dim, args.norm_eps, false, &mean, &factor);
+    norm_factors(x + h * dim, dim, args.norm_eps, args.norm_layer, &norm.mean, &norm.factor);
   }
-  return factor;
+  return norm;
 }
 
-// Head h, normed by its factor and rotated.
-void finish_head(const QkvRowsArgs& args, int64_t m, const float* head, int h, float factor,
+// Head h, normed and rotated. A rotation keeps a head's mean of squares, so that the norm after it
+// has the factor of the norm before it.
+void finish_head(const QkvRowsArgs& args, int64_t m, const float* head, int h, HeadNorm norm,
                  const float* weight, float* out) {
-  const float* w =
-      args.norm_whole && weight != nullptr ? weight + int64_t{h} * args.head_dim : weight;
-  for (int d = 0; d < args.head_dim; ++d) out[d] = w == nullptr ? head[d] : head[d] * factor * w[d];
+  const bool own_weight = args.norm_whole || args.norm_layer;
+  const float* w = own_weight && weight != nullptr ? weight + int64_t{h} * args.head_dim : weight;
+  const auto apply = [&] {
+    for (int d = 0; d < args.head_dim && w != nullptr; ++d) {
+      out[d] = (out[d] - norm.mean) * norm.factor * w[d];
+    }
+  };
+  std::copy(head, head + args.head_dim, out);
+  if (!args.norm_after_rope) apply();
   if (args.rope_dims > 0) rotate(args, m, out);
+  if (args.norm_after_rope) apply();
 }
 
 void finish_queries(const QkvRowsArgs& args, int64_t m, const float* row, float* q) {
-  float factor = 1.0f;
+  HeadNorm norm;
   for (int h = 0; h < args.num_heads; ++h) {
-    if (h == 0 || !args.norm_whole) factor = head_factor(args, row, args.num_heads, h, args.q_norm);
+    if (h == 0 || !args.norm_whole) norm = head_norm(args, row, args.num_heads, h, args.q_norm);
     const int64_t offset = int64_t{h} * args.head_dim;
-    finish_head(args, m, row + offset, h, factor, args.q_norm, q + offset);
+    finish_head(args, m, row + offset, h, norm, args.q_norm, q + offset);
   }
   if (args.q_row_scale == nullptr) return;
   for (int64_t i = 0; i < int64_t{args.num_heads} * args.head_dim; ++i) q[i] *= args.q_row_scale[m];
@@ -72,12 +86,11 @@ void append_kv(const QkvRowsArgs& args, int64_t m, const float* k, const float* 
   uint8_t* block = args.kv_base + static_cast<size_t>(args.block_table[position / kKvBlock]) *
                                       args.kv_block_stride;
   const int slot = static_cast<int>(position % kKvBlock);
-  float factor = 1.0f;
+  HeadNorm norm;
   for (int h = 0; h < args.num_kv_heads; ++h) {
-    if (h == 0 || !args.norm_whole)
-      factor = head_factor(args, k, args.num_kv_heads, h, args.k_norm);
+    if (h == 0 || !args.norm_whole) norm = head_norm(args, k, args.num_kv_heads, h, args.k_norm);
     float head[kMaxHeadDim] = {}, values[kMaxHeadDim] = {};
-    finish_head(args, m, k + h * dim, h, factor, args.k_norm, head);
+    finish_head(args, m, k + h * dim, h, norm, args.k_norm, head);
     finish_values(args, v + h * dim, values);
     uint8_t* k_plane = block + static_cast<size_t>(h) * 2 * plane;
     uint8_t* v_plane = k_plane + plane;
