@@ -23,6 +23,8 @@ import numpy as np
 from gguf import GGMLQuantizationType as Type
 from gguf import quants
 
+import further_ggufs
+
 # model_type: (architecture, q and k rows permuted, norms stored as 1 + w)
 ARCHITECTURES = {
     "llama": ("LLAMA", True, False), "mistral": ("LLAMA", True, False), "ministral3": ("MISTRAL3", True, False),
@@ -328,6 +330,8 @@ def stored(name, values, kind):
 
 def convert(folder, out, kind):
     config = json.loads((folder / "config.json").read_text())
+    if config["model_type"] in further_ggufs.ARCHITECTURES:
+        return convert_further(folder, out, kind, config)
     arch_name, is_permuted, plus_one = ARCHITECTURES[config["model_type"]]
     arch = getattr(gguf.MODEL_ARCH, arch_name)
     tensors = read_safetensors(folder / "model.safetensors")
@@ -357,6 +361,31 @@ def convert(folder, out, kind):
     writer.close()
 
 
+def convert_further(folder, out, kind, config):
+    row = further_ggufs.ARCHITECTURES[config["model_type"]]
+    arch = getattr(gguf.MODEL_ARCH, row.name)
+    writer = gguf.GGUFWriter(out, gguf.MODEL_ARCH_NAMES[arch])
+    writer.add_type("model")
+    writer.add_name(folder.name)
+    further_ggufs.add_keys(writer, config, row)
+    names = gguf.get_tensor_name_map(arch, further_ggufs.setting(config, "num_hidden_layers"))
+    for name, values in read_safetensors(folder / "model.safetensors").items():
+        data, dtype = stored(further_ggufs.converted(name, values, config, row, permuted), kind)
+        writer.add_tensor(further_ggufs.gguf_name(names, name), data, raw_dtype=dtype)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def has_gguf(config):
+    """Whether published converters write the family, and with these settings."""
+    if config.get("model_type") in further_ggufs.ARCHITECTURES:
+        return further_ggufs.can_be_written(config)
+    # Other mixers have none; a base that depends on the length has no GGUF form.
+    return config.get("model_type") in ARCHITECTURES and rope_of(config)[0]["rope_type"] != "dynamic"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tiny", type=pathlib.Path)
@@ -370,8 +399,8 @@ def main():
         if not (folder / "config.json").exists() or (options.only and folder.name not in options.only):
             continue
         config = json.loads((folder / "config.json").read_text())
-        if config.get("model_type") not in ARCHITECTURES or rope_of(config)[0]["rope_type"] == "dynamic":
-            continue  # other mixers; a base that depends on the length has no GGUF form
+        if not has_gguf(config):
+            continue
         convert(folder, options.out / f"{folder.name}.gguf", options.type)
         count += 1
     print(f"{count} files written to {options.out}")

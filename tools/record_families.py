@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Tiny checkpoints of further families, with what the reference implementation computes on them.
 
-    python tools/record_families.py OUT [--only NAME ...] [--seed N] [--pack ARCHIVE]
+    python tools/record_families.py OUT [--only NAME ...] [--seed N] [--pack ARCHIVE [--ggufs GGUFS]]
 
-Needs torch and transformers (5.23.0 was used) in an environment of its own; the tests need neither:
+Needs torch, transformers (5.23.0 was used) and gguf in an environment of its own; the tests need neither:
 what this wrote is committed as tests/data/golden/wild.tar.zst. Of each family there is a folder:
 config.json, model.safetensors (random weights that bf16 holds exactly), expect.json and
 expect.safetensors: logits of three prompts in float32 without a cache, greedy continuations that
@@ -13,10 +13,10 @@ recompute everything, hidden states of the second prompt.
 import argparse
 import json
 import pathlib
-import subprocess
 
 import torch
 import transformers
+from pack_golden import pack
 from safetensors.torch import save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -76,6 +76,7 @@ FAMILIES = {
     "stablelm": ("stablelm", standard(rope_parameters=ROPE_HALF)),
     "stablelm_2": ("stablelm", standard(rope_parameters=ROPE_HALF, use_qkv_bias=True)),
     "stablelm_12b": ("stablelm", standard(rope_parameters=ROPE_HALF, qk_layernorm=True, use_parallel_residual=True)),
+    "stablelm_parallel": ("stablelm", standard(rope_parameters=ROPE_HALF, use_parallel_residual=True)),
     "cwm": ("cwm", standard(head_dim=12, sliding_window=16, num_hidden_layers=5, rope_parameters=LLAMA3)),
     "jais2": ("jais2", standard()),
     "nanochat": ("nanochat", standard()),
@@ -105,6 +106,8 @@ FAMILIES = {
     "falcon": ("falcon", dict(vocab_size=96, hidden_size=48, num_hidden_layers=2, num_attention_heads=4, bos_token_id=1, eos_token_id=2)),
     "falcon_40b": ("falcon", dict(vocab_size=96, hidden_size=48, num_hidden_layers=2, num_attention_heads=4, num_kv_heads=2,
                                   new_decoder_architecture=True, bos_token_id=1, eos_token_id=2)),
+    "falcon_11b": ("falcon", dict(vocab_size=96, hidden_size=48, num_hidden_layers=2, num_attention_heads=4, num_kv_heads=2,
+                                  new_decoder_architecture=True, num_ln_in_parallel_attn=1, bos_token_id=1, eos_token_id=2)),
     "falcon_alibi": ("falcon", dict(vocab_size=96, hidden_size=48, num_hidden_layers=2, num_attention_heads=4, alibi=True, bias=True,
                                     multi_query=False, parallel_attn=False, bos_token_id=1, eos_token_id=2)),
     "persimmon": ("persimmon", without(standard(rope_parameters=ROPE_HALF), "num_key_value_heads")),
@@ -133,6 +136,10 @@ FAMILIES = {
 }
 
 
+# Eager attention of Falcon adds its slopes twice, to the scores and within the mask.
+SDPA = ("falcon_alibi",)
+
+
 def fan_in(name, tensor):
     """Inputs of a weight as it is stored: GPT-2 stores [inputs, outputs]."""
     if any(part in name for part in (".c_attn.", ".c_fc.", ".c_proj.")):
@@ -143,7 +150,7 @@ def fan_in(name, tensor):
 def draw(model, model_type, seed):
     """Random weights, large enough that every part of the network matters, that bf16 holds exactly."""
     generator = torch.Generator().manual_seed(seed)
-    buffers = [(name, buffer) for name, buffer in model.named_buffers() if "bias" in name]
+    buffers = [(name, buffer) for name, buffer in model.named_buffers() if "correction_bias" in name]
     with torch.no_grad():
         for name, tensor in sorted(list(model.named_parameters()) + buffers):
             noise = torch.randn(tensor.shape, generator=generator)
@@ -157,9 +164,8 @@ def draw(model, model_type, seed):
             tensor.copy_(tensor.to(torch.bfloat16).to(tensor.dtype))
 
 
-def build(config, dtype):
-    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=dtype)
-    return model.eval()
+def build(config, dtype, attention):
+    return AutoModelForCausalLM.from_config(config, attn_implementation=attention, dtype=dtype).eval()
 
 
 def logits_of(model, ids):
@@ -182,12 +188,12 @@ def make_prompts(vocab_size, seed):
     return [torch.randint(3, vocab_size, (n,), generator=generator).tolist() for n in PROMPT_LENGTHS]
 
 
-def make_model(config, model_type, seed):
+def make_model(config, model_type, seed, attention):
     """A model whose greedy continuations no rounding decides, its prompts and the continuations."""
     prompts = make_prompts(config.vocab_size, seed)
     for attempt in range(20):
         torch.manual_seed(seed)
-        model = build(config, torch.float32)
+        model = build(config, torch.float32, attention)
         draw(model, model_type, seed + 1000 * attempt)
         continuations = [continue_greedily(model, prompt) for prompt in prompts]
         if min(gap for _, gap in continuations) > SMALLEST_GAP:
@@ -195,10 +201,10 @@ def make_model(config, model_type, seed):
     return model, prompts, continuations
 
 
-def noise_of(config, model, prompts, logits):
+def noise_of(config, model, prompts, logits, attention):
     """How far float32 is from float64; none where the family computes in float32 whatever is asked."""
     try:
-        precise = build(config, torch.float64)
+        precise = build(config, torch.float64, attention)
         precise.load_state_dict({name: t.double() for name, t in model.state_dict().items()})
         return max(float((logits_of(precise, p).float() - l).abs().max()) for p, l in zip(prompts, logits))
     except RuntimeError:
@@ -213,8 +219,9 @@ def kept_positions(length):
 
 def record(name, out, seed):
     model_type, settings = FAMILIES[name]
+    attention = "sdpa" if name in SDPA else "eager"
     config = AutoConfig.for_model(model_type, **settings)
-    model, prompts, continuations = make_model(config, model_type, seed)
+    model, prompts, continuations = make_model(config, model_type, seed, attention)
     logits = [logits_of(model, prompt) for prompt in prompts]
     with torch.no_grad():
         run = model(input_ids=torch.tensor([prompts[1]]), use_cache=False, output_hidden_states=True)
@@ -226,10 +233,10 @@ def record(name, out, seed):
         notes.append(dict(ids=prompt, positions=positions, greedy=new, smallest_top2_gap=round(gap, 5)))
     expected = dict(
         family=model_type,
-        source=f"transformers {transformers.__version__}, torch {torch.__version__.split('+')[0]}, float32, eager attention, no cache",
+        source=f"transformers {transformers.__version__}, torch {torch.__version__.split('+')[0]}, float32, {attention} attention, no cache",
         seed=seed,
         max_abs_logit=round(max(float(rows.abs().max()) for rows in logits), 4),
-        noise_float32_to_float64=noise_of(config, model, prompts, logits),
+        noise_float32_to_float64=noise_of(config, model, prompts, logits, attention),
         prompts=notes,
     )
     folder = out / name
@@ -238,27 +245,22 @@ def record(name, out, seed):
     (folder / "generation_config.json").unlink(missing_ok=True)
     save_file(tensors, folder / "expect.safetensors")
     (folder / "expect.json").write_text(json.dumps(expected, indent=1) + "\n")
-    check_saved(folder, prompts, logits)
+    check_saved(folder, prompts, logits, attention)
     print(f"{name:20} max {expected['max_abs_logit']:8.3f}  noise {expected['noise_float32_to_float64']}", flush=True)
 
 
-def check_saved(folder, prompts, logits):
-    back = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager", dtype=torch.float32).eval()
+def check_saved(folder, prompts, logits, attention):
+    back = AutoModelForCausalLM.from_pretrained(folder, attn_implementation=attention, dtype=torch.float32).eval()
     for prompt, rows in zip(prompts, logits):
         difference = float((logits_of(back, prompt) - rows).abs().max())
         assert difference == 0.0, f"the saved checkpoint computes something else, by {difference}"
 
 
-def pack(out, archive):
-    """One archive of all folders, without times and owners."""
-    tar = ["tar", "--sort=name", "--mtime=@0", "--owner=0", "--group=0", "--numeric-owner", "-cf", "-", "-C", str(out)]
-    names = sorted(folder.name for folder in out.iterdir() if (folder / "expect.json").exists())
-    with open(archive, "wb") as file:
-        made = subprocess.Popen([*tar, *names], stdout=subprocess.PIPE)
-        subprocess.run(["zstd", "-19", "--long", "-c"], stdin=made.stdout, stdout=file, check=True)
-        made.stdout.close()
-    if made.wait() != 0:
-        raise SystemExit("tar failed")
+def packed_files(out, ggufs):
+    folders = sorted(folder for folder in out.iterdir() if (folder / "expect.json").exists())
+    files = [(f"tiny/{folder.name}/{path.name}", path) for folder in folders for path in folder.iterdir()]
+    files += [(f"gguf/{path.name}", path) for path in ggufs.glob("*.gguf")] if ggufs else []
+    return [(name, path.read_bytes()) for name, path in files]
 
 
 def main():
@@ -267,6 +269,7 @@ def main():
     parser.add_argument("--only", nargs="*")
     parser.add_argument("--seed", type=int, default=11)
     parser.add_argument("--pack", type=pathlib.Path)
+    parser.add_argument("--ggufs", type=pathlib.Path, help="what make_tiny_ggufs.py made of OUT, to be packed as well")
     options = parser.parse_args()
     transformers.logging.set_verbosity_error()
     failed = []
@@ -277,7 +280,7 @@ def main():
             failed.append(name)
             print(f"{name:20} FAILED {type(error).__name__}: {str(error)[:300]}", flush=True)
     if options.pack:
-        pack(options.out, options.pack)
+        pack(packed_files(options.out, options.ggufs), 4, options.pack)
     raise SystemExit(f"failed: {', '.join(failed)}" if failed else 0)
 
 

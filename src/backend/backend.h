@@ -3,20 +3,16 @@
 // What ops work on lies in device memory, which nobody but the backend looks into
 // (device_memory.h). Calls take effect in the order in which they are made, but an op may still run
 // when its call has returned. Hence:
-//   - arguments in host memory (ids, rows, positions, spans) are read during the call, but tables
-//   of
-//     blocks until synchronize() has returned;
+//   - arguments in host memory (ids, rows, positions, spans) are read during the call, but
+//     tables of blocks until synchronize() has returned;
 //   - results in host memory (best, finite) are there when synchronize() has returned;
 //   - device memory is seen by the host only through download(), which waits, and through views.
 //
-// Each op is a complete piece of work over a whole batch (fork and join inside). Rules for every
-// op:
+// Each op is a complete piece of work over a whole batch (fork and join inside). Rules for all:
 //   - arrays are float32, row-major, contiguous; M = rows (tokens), N = outputs, K = inputs;
-//   - shapes are checked at entry (CHECK: a mismatch is our bug); no op allocates or fails at run
-//   time;
+//   - shapes are checked at entry (CHECK: a mismatch is our bug); at run time no op allocates;
 //   - each output element is reduced over K (or over KV positions) in an order that depends on K
-//   (or
-//     on the absolute position) alone: never on M, the batch, the chunk or the number of threads;
+//     (or on the absolute position) alone: never on M, batch, chunk or number of threads;
 //   - inputs are read-only, outputs do not alias inputs unless the op says so.
 // One caller at a time: the engine thread.
 #pragma once
@@ -71,7 +67,6 @@ class PackedWeight {
 };
 
 enum class NormKind : uint8_t { kRms, kLayer };  // both times weight; kLayer subtracts the mean
-// kGelu: by erf.
 enum class Activation : uint8_t { kSilu, kGeluTanh, kSigmoid, kGelu, kRelu, kReluSquared };
 inline constexpr int kNumActivations = 6;
 
@@ -107,18 +102,16 @@ class Reduction {
 };
 
 // y = x W^T + bias
-// out = gain * (residual + scale * post_norm(y)), then out = softcap * tanh(out / softcap) if
-// softcap > 0.
+// out = gain * (residual + scale * post_norm(y)); softcap > 0: out = softcap * tanh(out / softcap)
 struct Epilogue {
   DevicePtr<const float> bias = {};      // [N], or null
   DevicePtr<const float> residual = {};  // [M, N], or null; may be the output itself
   float scale = 1.0f;
   float softcap = 0.0f;  // 0 with a post_norm
   Norm post_norm = {};
-  DevicePtr<const float> gain =
-      {};                          // [1] multiplies out in the end, with a post_norm only; or null
-  DevicePtr<float> branch = {};    // [M, N] room for y, needed with a post_norm or a reduction
-  Reduction* reduction = nullptr;  // null: this y is the whole
+  DevicePtr<const float> gain = {};  // [1] multiplies out at the end, with a post_norm; or null
+  DevicePtr<float> branch = {};      // [M, N] room for y, needed with a post_norm or a reduction
+  Reduction* reduction = nullptr;    // null: this y is the whole
 };
 
 // The largest of a row of outputs; the lowest index among equals (-0 equals +0). If a value is not
@@ -149,8 +142,8 @@ struct ActivatedArgs {
   int64_t factor_stride = 0;            // in floats
 };
 
-// out[m] = gain * ((residual[m] +) scale * (norm(x[m]) * weight (+ bias))); the
-// root is sqrt(mean(..) + eps).
+// out[m] = gain * ((residual[m] +) scale * (norm(x[m]) * weight + bias)); root: sqrt(mean(..) +
+// eps)
 struct NormArgs {
   NormKind kind = NormKind::kRms;
   DevicePtr<const float> x = {};         // [M, width]
@@ -210,8 +203,7 @@ struct KvLayer {
   int table = 0;  // its blocks are those of Span::tables[table]
 };
 
-// kWhole: over all heads of a projection. kLayerPerHead: layer norm, each head with its own weight.
-enum class QkNorm : uint8_t { kNone, kPerHead, kWhole, kLayerPerHead };
+enum class QkNorm : uint8_t { kNone, kPerHead, kWhole, kLayerPerHead };  // kWhole: all heads as one
 enum class RopePairing : uint8_t { kHalf, kInterleaved };  // (i, i + r/2) or (2i, 2i + 1)
 
 // What a backend made of the spans of a step, once for the ops of all layers (begin_step).
@@ -236,7 +228,7 @@ struct QkvArgs {
   const StepGeometry* step = nullptr;  // of the same rows
 
   QkNorm qk_norm = QkNorm::kNone;
-  DevicePtr<const float> q_norm_weight;  // [head_dim], or [num_heads * head_dim]
+  DevicePtr<const float> q_norm_weight;  // [head_dim], or [num_heads * head_dim] but for kPerHead
   DevicePtr<const float> k_norm_weight;  // [head_dim], or [num_kv_heads * head_dim]
   bool value_norm = false;               // v too, per head, without a weight
   float norm_eps = 1e-6f;
@@ -251,8 +243,8 @@ struct QkvArgs {
 
 // Causal attention of each span's rows over its own KV blocks, in fixed blocks from position 0.
 // score = scale * q.k; if softcap > 0: softcap * tanh(score / softcap); key j is visible to query i
-// when i - window < j <= i (window 0: no limit); with slopes, slope[head] * (j - i) is added to the
-// score; a sink is one logit per head in the denominator.
+// when i - window < j <= i (window 0: no limit); slopes add slope[head] * (j - i) to
+// it; a sink is one logit per head in the denominator.
 struct AttentionArgs {
   DevicePtr<const float> q;  // [M, num_heads * head_dim]
   DevicePtr<float> out;      // [M, num_heads * head_dim]
@@ -661,8 +653,7 @@ class Backend {
   // the backend and is good until the next begin_step().
   virtual const StepGeometry* begin_step(std::span<const Span> spans) = 0;
 
-  // out[m] = scale * row ids[m] of the table (+ addend[m]); ids are in range. addend: [M, width] or
-  // null, may be out.
+  // out[m] = addend[m] + scale * row ids[m] of the table; ids are in range. addend may be out.
   virtual void embed(const PackedWeight& table, std::span<const int32_t> ids, float scale,
                      DevicePtr<const float> addend, DevicePtr<float> out) = 0;
   virtual void norm(const NormArgs& args) = 0;

@@ -42,13 +42,30 @@ void Decoder::forward(const Batch& batch, KvStore& kv, const StepOutput& output,
 
 void Decoder::embed(const Batch& batch) {
   backend_.embed(weights_.network.weight(Role::kEmbedding), batch.token_ids,
-                 config_.embedding_scale, workspace_.hidden);
+                 config_.embedding_scale, nullptr, workspace_.hidden);
   for (const Span& span : batch.spans) {
     if (span.embeddings == nullptr) continue;
     const auto num_values = static_cast<size_t>(span.num_rows * config_.hidden_size);
     backend_.upload(std::span(span.embeddings, num_values),
                     workspace_.hidden + span.first_row * config_.hidden_size);
   }
+  const size_t num_rows = batch.token_ids.size();
+  if (config_.learned_positions) add_positions(num_rows);
+  if (config_.embedding_norm) {
+    norm_rows(norm_of(weights_.network, Role::kEmbeddingNorm), workspace_.hidden,
+              {workspace_.hidden, static_cast<int64_t>(num_rows)});
+  }
+}
+
+// A place beyond the table is its last: no context is longer, but places for rope may be.
+void Decoder::add_positions(size_t num_rows) {
+  const PackedWeight& table = weights_.network.weight(Role::kPositions);
+  const std::span<int32_t> rows = std::span(workspace_.position_rows).first(num_rows);
+  for (size_t i = 0; i < num_rows; ++i) {
+    const int64_t row = workspace_.positions[i] + config_.position_offset;
+    rows[i] = static_cast<int32_t>(std::min(row, table.num_outputs() - 1));
+  }
+  backend_.embed(table, rows, 1.0f, workspace_.hidden, workspace_.hidden);
 }
 
 void Decoder::run_layer(const StepContext& step, int layer_idx) {
@@ -58,14 +75,29 @@ void Decoder::run_layer(const StepContext& step, int layer_idx) {
   if (config_.parallel_block) mixer.out = workspace_.branch;  // the MLP reads x as well
   run_mixer(step, layer_idx, layer, mixer);
 
-  const Role before_mlp = config_.parallel_block ? Role::kAttentionNorm : Role::kMlpNorm;
+  const bool shares_norm = config_.parallel_block && !layer.vector(Role::kMlpNorm);
+  const Role before_mlp = shares_norm ? Role::kAttentionNorm : Role::kMlpNorm;
   Branch mlp = branch_of(layer, before_mlp, Role::kPostMlpNorm);
   if (config_.parallel_block) mlp.epilogue.residual = workspace_.branch;
   run_mlp(step, layer_idx, layer, mlp);
 }
 
 Norm Decoder::norm_of(const RoleWeights& weights, Role role) const {
-  return {config_.norm, weights.vector(role), config_.norm_eps};
+  const DevicePtr<const float> weight = weights.vector(role);
+  Norm norm{config_.norm, weight, config_.norm_eps};
+  if (weight && config_.norm_bias) norm.bias = weight + config_.hidden_size;
+  return norm;
+}
+
+void Decoder::norm_rows(const Norm& norm, DevicePtr<const float> x, const Rows& out) {
+  backend_.norm(NormArgs{.kind = norm.kind,
+                         .x = x,
+                         .weight = norm.weight,
+                         .out = out.values,
+                         .num_rows = out.count,
+                         .width = config_.hidden_size,
+                         .eps = norm.eps,
+                         .bias = norm.bias});
 }
 
 // x += post_norm(branch(norm(x))) on the residual stream x; a norm without weight is the identity.
@@ -86,13 +118,8 @@ void Decoder::show(const HiddenTap& tap, int layer, DevicePtr<const float> rows,
 }
 
 void Decoder::show_final_norm(const StepContext& step, const HiddenTap& tap) {
-  backend_.norm(NormArgs{.kind = config_.norm,
-                         .x = workspace_.hidden,
-                         .weight = weights_.network.vector(Role::kFinalNorm),
-                         .out = workspace_.normed,
-                         .num_rows = step.num_rows,
-                         .width = config_.hidden_size,
-                         .eps = config_.norm_eps});
+  norm_rows(norm_of(weights_.network, Role::kFinalNorm), workspace_.hidden,
+            {workspace_.normed, step.num_rows});
   show(tap, config_.num_layers(), workspace_.normed, step.num_rows);
 }
 
@@ -104,13 +131,8 @@ void Decoder::compute_hidden(const StepContext& step, const Batch& batch,
                         .width = config_.hidden_size,
                         .rows = batch.hidden_rows,
                         .out = output.hidden});
-  backend_.norm(NormArgs{.kind = config_.norm,
-                         .x = output.hidden,
-                         .weight = weights_.network.vector(Role::kFinalNorm),
-                         .out = output.hidden,
-                         .num_rows = std::ssize(batch.hidden_rows),
-                         .width = config_.hidden_size,
-                         .eps = config_.norm_eps});
+  norm_rows(norm_of(weights_.network, Role::kFinalNorm), output.hidden,
+            {output.hidden, std::ssize(batch.hidden_rows)});
 }
 
 void Decoder::compute_logits(const StepContext& step, const Batch& batch,
@@ -130,6 +152,7 @@ void Decoder::compute_logits(const StepContext& step, const Batch& batch,
   head.num_rows = head.num_written + static_cast<int64_t>(batch.best_rows.size());
   head.scale = config_.logit_scale;
   head.softcap = config_.logit_softcap;
+  head.bias = weights_.network.vector(Role::kHead);
   head.logits = output.logits;
   head.best = output.best;
   backend_.head(weights_.head_weight(), {rows, norm_of(weights_.network, Role::kFinalNorm), rows},

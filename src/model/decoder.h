@@ -2,7 +2,7 @@
 // (model/config/families.h):
 //
 //   pre, post, sandwich:  x += N2(A(N1 x));  x += N4(M(N3 x))     absent norms are the identity
-//   parallel:             y = x + A(N1 x);  x = y + M(N1 x)
+//   parallel:             y = x + A(N1 x);  x = y + M(N2 x)       N2 is N1 where there is no other
 //
 // Allocates nothing in forward() without a tap, and looks at nothing that it computes: it may
 // return before the step has been computed (Backend::synchronize). Owner: Model. Engine thread.
@@ -30,9 +30,15 @@ class Decoder {
   void prepare(const Batch& batch);
   void prepare_span(const Span& span);
   void embed(const Batch& batch);
+  void add_positions(size_t num_rows);
   void fill_rope(std::span<const Span> spans, size_t rope_idx);
   void fill_query_scales(size_t num_rows);
   void run_layer(const StepContext& step, int layer_idx);
+  struct Rows {
+    DevicePtr<float> values;  // [count, hidden_size]
+    int64_t count;
+  };
+  void norm_rows(const Norm& norm, DevicePtr<const float> x, const Rows& out);
   Norm norm_of(const RoleWeights& weights, Role role) const;
   Branch branch_of(const RoleWeights& weights, Role norm, Role post_norm) const;
   void show(const HiddenTap& tap, int layer, DevicePtr<const float> rows, int64_t num_rows);

@@ -22,6 +22,7 @@ void run_attention(const StepContext& step, int layer_idx, const RoleWeights& we
   qkv.q_norm_weight = weights.vector(Role::kQNorm);
   qkv.k_norm_weight = weights.vector(Role::kKNorm);
   qkv.norm_eps = config.norm_eps;
+  qkv.norm_after_rope = config.qk_norm_after_rope;
   if (layer.rope_idx >= 0) {
     const auto rope_idx = static_cast<size_t>(layer.rope_idx);
     qkv.pairing = config.ropes[rope_idx].pairing;
@@ -43,6 +44,7 @@ void run_attention(const StepContext& step, int layer_idx, const RoleWeights& we
   attention.softcap = layer.attention_softcap;
   attention.window = layer.sliding_window;
   attention.sinks = weights.vector(Role::kSinks);
+  attention.slopes = workspace.alibi_slopes;
   if (layer.attention_gate) {
     const int64_t kv_width = int64_t{layer.num_key_value_heads} * layer.head_dim;
     attention.gate = workspace.qkv + q_width + 2 * kv_width;

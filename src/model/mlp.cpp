@@ -9,8 +9,8 @@ struct MlpFunction {
   MlpKind kind;
   void (*run)(const StepContext&, int layer_idx, const RoleWeights&, const Branch&);
 };
-constexpr MlpFunction kFunctions[] = {{MlpKind::kDense, run_dense},
-                                      {MlpKind::kExperts, run_experts}};
+constexpr MlpFunction kFunctions[] = {
+    {MlpKind::kDense, run_dense}, {MlpKind::kPlain, run_plain}, {MlpKind::kExperts, run_experts}};
 
 }  // namespace
 

@@ -9,6 +9,8 @@ namespace headrace {
 
 void run_dense(const StepContext& step, int layer_idx, const RoleWeights& weights,
                const Branch& branch);
+void run_plain(const StepContext& step, int layer_idx, const RoleWeights& weights,
+               const Branch& branch);
 void run_experts(const StepContext& step, int layer_idx, const RoleWeights& weights,
                  const Branch& branch);
 

@@ -38,6 +38,33 @@ void append_alternating(int64_t count, std::vector<int32_t>* order) {
   for (int32_t i = 1; i < count; i += 2) order->push_back(i);
 }
 
+Status check_qkv_order(QkvOrder kind, const LayerConfig& layer) {
+  if (kind != QkvOrder::kFourBlocks) return {};
+  if (layer.num_attention_heads % 4 == 0 && layer.num_key_value_heads % 4 == 0) return {};
+  return make_error(ErrorCode::kUnsupported,
+                    "the rows of q, k and v lie in four blocks, but {} heads do not make four",
+                    layer.num_attention_heads);
+}
+
+// Where the rows of q, then of k, then of v are in a tensor of another order.
+void append_qkv_order(QkvOrder kind, const LayerConfig& layer, std::vector<int32_t>* order) {
+  if (kind == QkvOrder::kParts) return;
+  const bool groups = kind == QkvOrder::kGroups;
+  const int num_runs = groups ? layer.num_key_value_heads : 4;
+  const int dim = layer.head_dim;
+  const int queries = layer.num_attention_heads / num_runs * dim;
+  const int keys = groups ? dim : layer.num_key_value_heads / num_runs * dim;
+  const int run = queries + 2 * keys;
+  const auto append = [&](int start, int count) {
+    for (int i = 0; i < num_runs; ++i) {
+      for (int row = 0; row < count; ++row) order->push_back(i * run + start + row);
+    }
+  };
+  append(0, queries);
+  append(groups ? queries : queries + keys, keys);
+  append(groups ? queries + keys : queries, keys);
+}
+
 void reorder_rows(const std::vector<int32_t>& order, WeightView* weight) {
   if (order.empty()) return;
   std::vector<int32_t> composed;
@@ -80,6 +107,9 @@ class WeightFinder {
   Status find_prefix();
   std::string prefix_of(const RoleSlot& slot) const;
   Base base_in(const Search& search, const RoleNames& names, int64_t expert) const;
+  Base base_of_part(const Search& search, const PartRow& part, int64_t expert) const {
+    return base_in(search, role_names(config_, search.row, part), expert);
+  }
 
   Status find_role(const Search& search);
   Status find_vector(const Search& search);
@@ -122,9 +152,11 @@ bool WeightFinder::has(const std::string& base) const {
 }
 
 Status WeightFinder::find_prefix() {
+  const RoleRow& row = role_row(Role::kEmbedding);
   const std::string embedding(
-      role_row(Role::kEmbedding).parts[0].names.in(checkpoint_.kind()).front());
-  for (const NamePrefix& prefix : name_prefixes(checkpoint_.kind())) {
+      role_names(config_, row, row.parts[0]).in(checkpoint_.kind()).front());
+  for (const NamePrefix& prefix :
+       name_prefixes(checkpoint_.kind(), &family_named(config_.family))) {
     if (!has(std::string(prefix.body) + embedding)) continue;
     prefix_ = prefix;
     return {};
@@ -142,7 +174,8 @@ std::string WeightFinder::prefix_of(const RoleSlot& slot) const {
     case RolePlace::kLayer:
       break;
   }
-  return fmt::format("{}{}{}.", prefix_.body, layer_prefix(checkpoint_.kind()), slot.layer);
+  return fmt::format("{}{}{}.", prefix_.body,
+                     layer_prefix(checkpoint_.kind(), &family_named(config_.family)), slot.layer);
 }
 
 // The first of the names that the file has; if it has none, the first, for the message.
@@ -253,7 +286,7 @@ Status WeightFinder::check_biases(const Search& search) const {
   std::string names;
   for (const PartRow& part : parts) {
     if (extent(search, part.outputs) == 0) continue;
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", base_in(search, part.names, 0).name);
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", base_of_part(search, part, 0).name);
   }
   return make_error(ErrorCode::kInvalidArgument, "{} of {} have a bias, but all or none must",
                     num_biases, names);
@@ -284,6 +317,10 @@ Status WeightFinder::find_fused(const Search& search, const Base& base, int64_t 
   }
   if (config_.interleaved_experts && search.row.experts != nullptr) {
     append_alternating(outputs, &order);
+  }
+  if (search.row.role == Role::kQkv) {
+    TRY(check_qkv_order(config_.qkv_order, search.layer));
+    append_qkv_order(config_.qkv_order, search.layer, &order);
   }
   reorder_rows(order, &whole);
   TRY(append_bias(search, base, outputs, order, expert));
@@ -328,14 +365,14 @@ Status WeightFinder::find_shared(const Search& search, const Base& base, int64_t
 Status WeightFinder::find_parts(const Search& search, int64_t expert) {
   const std::span<const PartRow> parts = search.row.used_parts();
   if (search.row.shared.stride != nullptr) {
-    const Base own = base_in(search, parts[0].names, expert);
+    const Base own = base_of_part(search, parts[0], expert);
     const Base shared = base_in(search, search.row.shared.names, expert);
     if (!own.is_there && (shared.is_there || own.name.empty())) {
       return find_shared(search, shared, expert);
     }
   }
-  const Base fused = base_in(search, search.row.fused, expert);
-  if (fused.is_there && !base_in(search, parts[0].names, expert).is_there) {
+  const Base fused = base_in(search, fused_names(config_, search.row), expert);
+  if (fused.is_there && !base_of_part(search, parts[0], expert).is_there) {
     return find_fused(search, fused, expert);
   }
   for (const PartRow& part : parts) {
@@ -345,7 +382,7 @@ Status WeightFinder::find_parts(const Search& search, int64_t expert) {
 }
 
 Status WeightFinder::find_part(const Search& search, const PartRow& part, int64_t expert) {
-  const Base base = base_in(search, part.names, expert);
+  const Base base = base_of_part(search, part, expert);
   const int64_t outputs = extent(search, part.outputs);
   const int64_t stored = part.stored_outputs == nullptr ? 0 : extent(search, part.stored_outputs);
   WeightView view = TRY(weight(search, base, outputs, expert, stored));
@@ -365,12 +402,21 @@ Status WeightFinder::find_part(const Search& search, const PartRow& part, int64_
 
 Status WeightFinder::find_vector(const Search& search) {
   const PartRow& part = search.row.parts[0];
-  const Base base = base_in(search, role_names(config_, search.row, part), 0);
-  search.found->vector = TRY(vector(base.name, ".weight", extent(search, part.outputs)));
-  search.found->vector.plus_one =
-      search.row.form == RoleForm::kNorm && config_.norm_weight_plus_one;
-  search.found->vector.minus_exp =
+  const int64_t size = extent(search, part.outputs);
+  FoundVector& found = search.found->vector;
+  if (search.row.row_norm && !config_.norm_weight) {
+    found.num_ones = size;
+    return {};
+  }
+  const Base base = base_of_part(search, part, 0);
+  found = TRY(vector(base.name, ".weight", size));
+  found.plus_one = search.row.form == RoleForm::kNorm && config_.norm_weight_plus_one;
+  found.minus_exp =
       search.row.form == RoleForm::kDecay && checkpoint_.kind() != CheckpointKind::kGguf;
+  if (search.row.row_norm && config_.norm_bias) {
+    FoundVector bias = TRY(vector(base.name, ".bias", size));
+    found.pieces.push_back(std::move(bias.pieces.front()));
+  }
   return {};
 }
 

@@ -23,8 +23,10 @@ std::vector<float> read_vector(const FoundVector& found) {
     if (piece.order.empty()) values.insert(values.end(), stored.begin(), stored.end());
     for (const int32_t place : piece.order) values.push_back(stored[static_cast<size_t>(place)]);
   }
+  values.resize(values.size() + static_cast<size_t>(found.num_ones), 1.0f);
   if (found.plus_one) {
-    for (float& value : values) value = 1.0f + value;
+    const auto first = static_cast<size_t>(found.pieces.front().size());
+    for (size_t i = 0; i < first; ++i) values[i] = 1.0f + values[i];
   }
   if (found.minus_exp) {
     for (float& value : values) value = -std::exp(value);
@@ -44,7 +46,7 @@ int64_t aligned_floats(int64_t count) { return divide_up(count, 16) * 16; }
 size_t vector_bytes(const FoundWeights& found) {
   int64_t count = 0;
   for (const FoundRole& role : found.roles) {
-    int64_t of_role = 0;
+    int64_t of_role = role.vector.num_ones;
     for (const FoundVector::Piece& piece : role.vector.pieces) {
       of_role += piece.size();
     }

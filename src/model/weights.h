@@ -31,8 +31,9 @@ struct FoundVector {
     int64_t size() const { return order.empty() ? tensor.num_elements() : std::ssize(order); }
   };
   std::vector<Piece> pieces;  // none: the network has no such vector
-  bool plus_one = false;
-  bool minus_exp = false;  // of what is stored
+  bool plus_one = false;      // the first piece is stored less one
+  bool minus_exp = false;     // of what is stored
+  int64_t num_ones = 0;       // instead of pieces: ones
 };
 
 // What fills one role of one layer.

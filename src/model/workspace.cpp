@@ -1,6 +1,8 @@
 #include "model/workspace.h"
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 
 #include "model/config/roles.h"
 
@@ -47,6 +49,27 @@ size_t mlp_floats(const ModelConfig& config, int64_t num_rows) {
   return static_cast<size_t>(most);
 }
 
+size_t num_slopes(const ModelConfig& config) {
+  if (config.alibi_max_bias == 0) return 0;
+  return static_cast<size_t>(config.layers.front().num_attention_heads);
+}
+
+// Of a power of two of heads, 2^(-max_bias i / heads) for i from 1; of other numbers those of the
+// next lower power, then every second of the next higher.
+std::vector<float> slopes_of(const ModelConfig& config) {
+  const size_t count = num_slopes(config);
+  const size_t power = std::bit_floor(std::max<size_t>(count, 1));
+  std::vector<float> slopes;
+  for (size_t head = 0; head < count; ++head) {
+    const bool is_first = head < power;
+    const auto idx = static_cast<double>(is_first ? head + 1 : 2 * (head - power) + 1);
+    const double heads = static_cast<double>(is_first ? power : 2 * power);
+    const double slope = std::exp2(-double{config.alibi_max_bias} * idx / heads);
+    slopes.push_back(static_cast<float>(slope) * config.alibi_scale);
+  }
+  return slopes;
+}
+
 // Hands out aligned pieces of memory; without any it only counts.
 class Carver {
  public:
@@ -83,6 +106,7 @@ void carve(const ModelConfig& config, const ModelOptions& options, Carver& carve
   workspace->q_row_scale = carver.floats(rows);
   workspace->logit_rows =
       carver.floats(static_cast<size_t>(options.max_logit_rows) * widths.hidden);
+  if (num_slopes(config) > 0) workspace->alibi_slopes = carver.floats(num_slopes(config));
   for (const RopeConfig& rope : config.ropes) {
     const size_t half = static_cast<size_t>(rope.rope_dims) / 2;
     RopeRows tables;
@@ -121,6 +145,10 @@ Result<Workspace> Workspace::create(const ModelConfig& config, const ModelOption
   const auto rows = static_cast<size_t>(options.max_batch_tokens);
   workspace.positions.resize(rows);
   if (config.query_position_beta != 0) workspace.query_scales.resize(rows);
+  if (config.learned_positions) workspace.position_rows.resize(rows);
+  if (workspace.alibi_slopes) {
+    backend.upload<float>(slopes_of(config), workspace.alibi_slopes);
+  }
   workspace.frequencies.resize(widths_of(config).rope);
   return workspace;
 }

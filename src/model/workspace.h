@@ -31,14 +31,16 @@ struct Workspace {
   DevicePtr<float> mlp;  // room of the MLP (MlpRow::room); of a dense one [M, intermediate_size]
   // [experts of all layers] the rows that each has had since the start
   DevicePtr<uint64_t> expert_rows;
-  DevicePtr<float> q_row_scale;  // [M]
-  DevicePtr<float> logit_rows;   // [max_logit_rows, hidden_size]
-  std::vector<RopeRows> ropes;   // one per ModelConfig::ropes
+  DevicePtr<float> q_row_scale;   // [M]
+  DevicePtr<float> logit_rows;    // [max_logit_rows, hidden_size]
+  DevicePtr<float> alibi_slopes;  // [heads], constant; null: scores do not fall with the distance
+  std::vector<RopeRows> ropes;    // one per ModelConfig::ropes
 
   // Host memory, to be uploaded or turned into tables.
-  std::vector<int64_t> positions;   // [M]
-  std::vector<float> query_scales;  // [M], or empty: the network has none
-  std::vector<float> frequencies;   // [largest rope_dims / 2]
+  std::vector<int64_t> positions;      // [M]
+  std::vector<float> query_scales;     // [M], or empty: the network has none
+  std::vector<int32_t> position_rows;  // [M], or empty: positions are not learned
+  std::vector<float> frequencies;      // [largest rope_dims / 2]
 
   static Result<Workspace> create(const ModelConfig& config, const ModelOptions& options,
                                   Backend& backend);

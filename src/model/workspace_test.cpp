@@ -28,6 +28,34 @@ ModelConfig config_of(int num_ropes) {
   return config;
 }
 
+std::vector<float> slopes_of(int heads, float max_bias, float scale) {
+  ModelConfig config = config_of(0);
+  for (LayerConfig& layer : config.layers) layer.num_attention_heads = heads;
+  config.alibi_max_bias = max_bias;
+  config.alibi_scale = scale;
+  auto backend = create_cpu_backend({.isa = "reference", .num_threads = 1});
+  const auto workspace = Workspace::create(config, {}, **backend);
+  EXPECT_TRUE(workspace.ok());
+  std::vector<float> slopes(static_cast<size_t>(heads));
+  (*backend)->download(workspace->alibi_slopes, std::span(slopes));
+  return slopes;
+}
+
+TEST(Workspace, SlopesFallByPowersOfTwo) {
+  EXPECT_EQ(slopes_of(4, 8, 1), (std::vector<float>{0.25f, 0.0625f, 0x1p-6f, 0x1p-8f}));
+  EXPECT_EQ(slopes_of(2, 4, 0.5f), (std::vector<float>{0.125f, 0.03125f}));
+  // Six heads: the four of the power below, then every second of the eight of the power above.
+  EXPECT_EQ(slopes_of(6, 8, 1),
+            (std::vector<float>{0.25f, 0.0625f, 0x1p-6f, 0x1p-8f, 0.5f, 0.125f}));
+}
+
+TEST(Workspace, WithoutSlopesThereIsNoRoomForThem) {
+  auto backend = create_cpu_backend({.isa = "reference", .num_threads = 1});
+  const auto workspace = Workspace::create(config_of(0), {}, **backend);
+  ASSERT_TRUE(workspace.ok());
+  EXPECT_FALSE(workspace->alibi_slopes);
+}
+
 struct Piece {
   DevicePtr<float> start;
   int64_t size;

@@ -131,7 +131,7 @@ TEST(Pack, UnpackedWeightsAreExact) {
       std::vector<int32_t> ids;
       for (int32_t i = 0; i < outputs; ++i) ids.push_back(i);
       GuardedFloats out(weight->values.size());
-      backend->embed(*packed, ids, 1.0f, on_device(out.data()));
+      backend->embed(*packed, ids, 1.0f, nullptr, on_device(out.data()));
       ASSERT_TRUE(out.intact());
       for (size_t i = 0; i < weight->values.size(); ++i) {
         ASSERT_EQ(out.values()[i], weight->values[i])
@@ -349,8 +349,13 @@ TEST(Pack, FollowsRowOrder) {
     std::vector<int32_t> ids;
     for (int32_t i = 0; i < 20; ++i) ids.push_back(i);
     std::vector<float> out(expected.size());
-    backend->embed(*packed, ids, 2.0f, on_device(out.data()));
+    backend->embed(*packed, ids, 2.0f, nullptr, on_device(out.data()));
     for (size_t i = 0; i < out.size(); ++i) ASSERT_EQ(out[i], 2.0f * expected[i]);
+    const DevicePtr<float> sum = on_device(out.data());
+    backend->embed(*packed, ids, 1.0f, sum, sum);  // added to what is there
+    for (size_t i = 0; i < out.size(); ++i) {
+      ASSERT_EQ(out[i], 2.0f * expected[i] + expected[i]);
+    }
   }
 }
 

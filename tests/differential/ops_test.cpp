@@ -87,7 +87,7 @@ TEST(Ops, NormsInsideLinearEqualNormsAround) {
     backend.linear(*packed, on_device(rows.data()), shape.rows, {.bias = on_device(bias.data())},
                    on_device(branch.data()));
     backend.norm({post.kind, on_device(branch.data()), post.weight, on_device(expected.data()),
-                  on_device(expected.data()), shape.rows, outputs, post.eps, 0.25f});
+                  nullptr, on_device(expected.data()), shape.rows, outputs, post.eps, 0.25f});
 
     std::vector<float> room(x.size()), branch_room(residual.size()), out = residual;
     const int64_t joins = backend.num_joins();

@@ -33,6 +33,7 @@ TEST(Norm, MatchesFloat64) {
                       on_device(x.data()),
                       on_device(weight.data()),
                       on_device(residual.data()),
+                      nullptr,
                       on_device(out.data()),
                       rows,
                       width,

@@ -57,7 +57,9 @@ const Family* family_of(const std::string& folder) {
   const auto config = parse_json_object(text.str(), "config.json");
   if (!config.ok()) return nullptr;  // an adapter
   const boost::json::object& object = config->as_object();
-  return find_family_by_model_type(std::string_view(object.at("model_type").as_string()));
+  const auto family =
+      find_family(std::string_view(object.at("model_type").as_string()), JsonObject(object));
+  return family.ok() ? *family : nullptr;
 }
 
 std::vector<std::string> folders_run(const std::filesystem::path& root, const std::string& kind) {

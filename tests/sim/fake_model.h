@@ -127,7 +127,8 @@ class FakeBackend final : public HostBackend {
     unused();
     return nullptr;
   }
-  void embed(const PackedWeight&, std::span<const int32_t>, float, DevicePtr<float>) override {
+  void embed(const PackedWeight&, std::span<const int32_t>, float, DevicePtr<const float>,
+             DevicePtr<float>) override {
     unused();
   }
   void norm(const NormArgs&) override { unused(); }
@@ -139,15 +140,25 @@ class FakeBackend final : public HostBackend {
                     DevicePtr<float>) override {
     unused();
   }
+  void activated_linear(const PackedWeight&, const Input&, int64_t, const ActivatedArgs&,
+                        DevicePtr<float>) override {
+    unused();
+  }
   void qkv_linear(const PackedWeight&, const Input&, DevicePtr<const float>, DevicePtr<float>,
                   const QkvArgs&) override {
     unused();
   }
   void head(const PackedWeight&, const Input&, const HeadArgs&) override { unused(); }
   void finish_qkv(const QkvArgs&) override { unused(); }
-  void route(const RouteArgs&) override { unused(); }
   void experts(const ExpertsArgs&) override { unused(); }
   void attention(const AttentionArgs&) override { unused(); }
+  void causal_conv(const CausalConvArgs&) override { unused(); }
+  void scan(const ScanArgs&) override { unused(); }
+  void delta(const DeltaArgs&) override { unused(); }
+  void append_row(const AppendRowArgs&) override { unused(); }
+  void head_linear(const HeadLinearArgs&) override { unused(); }
+  void select_keys(const SelectKeysArgs&) override { unused(); }
+  void latent_attention(const LatentAttentionArgs&) override { unused(); }
   void run_on_team(int64_t num_items, ItemWork work) override {
     for (int64_t item = 0; item < num_items; ++item) work(item, 0);
   }

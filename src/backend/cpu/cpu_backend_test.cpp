@@ -160,10 +160,10 @@ TEST_F(CpuBackendDeathTest, RolesAreKept) {
   const auto linear = pack(16, 32);
   const auto table = pack(16, 32, WeightRole::kEmbedding);
   const std::vector<int32_t> ids = {3}, below = {-1}, beyond = {16};
-  backend_->embed(*table, ids, 1.0f, room());
-  EXPECT_DEATH(backend_->embed(*linear, ids, 1.0f, room()), "kEmbedding");
-  EXPECT_DEATH(backend_->embed(*table, below, 1.0f, room()), "token id -1");
-  EXPECT_DEATH(backend_->embed(*table, beyond, 1.0f, room()), "token id 16");
+  backend_->embed(*table, ids, 1.0f, nullptr, room());
+  EXPECT_DEATH(backend_->embed(*linear, ids, 1.0f, nullptr, room()), "kEmbedding");
+  EXPECT_DEATH(backend_->embed(*table, below, 1.0f, nullptr, room()), "token id -1");
+  EXPECT_DEATH(backend_->embed(*table, beyond, 1.0f, nullptr, room()), "token id 16");
   EXPECT_DEATH(backend_->gated_linear(*linear, room(), 1, Activation::kSilu, nullptr, room()),
                "not a gate_up weight");
 }

@@ -141,7 +141,7 @@ Status check_mixer(const LayerConfig& layer, int num_ropes) {
 }
 
 Status check_mlp(const LayerConfig& layer) {
-  if (layer.mlp == MlpKind::kDense) {
+  if (layer.mlp == MlpKind::kDense || layer.mlp == MlpKind::kPlain) {
     return check_ranges(
         {{"intermediate_size", static_cast<double>(layer.intermediate_size), 1, 1e7}});
   }
@@ -214,6 +214,7 @@ Status check_config(const ModelConfig& config) {
       {"logit scale", config.logit_scale, -1e6, 1e6},
       {"logit softcap", config.logit_softcap, 0, 1e9},
       {"position scale", config.query_position_beta, -1e6, 1e6},
+      {"max_alibi_bias", config.alibi_max_bias, 0, 1e4},
   }));
   if (config.query_position_beta != 0) {
     TRY(check_ranges({{"original_max_position_embeddings",

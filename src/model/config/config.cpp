@@ -12,6 +12,10 @@ constexpr ActivationRow kActivations[] = {
     {"swish", Activation::kSilu},
     {"gelu_pytorch_tanh", Activation::kGeluTanh},
     {"gelu_new", Activation::kGeluTanh},
+    {"gelu_fast", Activation::kGeluTanh},
+    {"gelu", Activation::kGelu},
+    {"relu", Activation::kRelu},
+    {"relu2", Activation::kReluSquared},
 };
 
 }  // namespace
@@ -38,8 +42,9 @@ Result<Activation> activation_named(std::string_view name) {
   for (const ActivationRow& row : kActivations) {
     if (row.name == name) return row.activation;
   }
-  return make_error(ErrorCode::kUnsupported,
-                    "activation '{}' is not supported; silu and gelu_pytorch_tanh are", name);
+  return make_error(
+      ErrorCode::kUnsupported,
+      "activation '{}' is not supported; silu, gelu, gelu_pytorch_tanh, relu and relu2 are", name);
 }
 
 }  // namespace headrace

@@ -11,6 +11,7 @@
 
 #include "backend/backend.h"
 #include "base/result.h"
+#include "model/config/form_row.h"
 
 namespace headrace {
 
@@ -36,7 +37,7 @@ struct RopeConfig {
 };
 
 enum class MixerKind : uint8_t { kAttention, kGatedDelta, kChannelDelta, kLatent };
-enum class MlpKind : uint8_t { kDense, kExperts };
+enum class MlpKind : uint8_t { kDense, kPlain, kExperts };  // kPlain: without a gate
 
 // Biases: safetensors files follow their configuration, GGUF files simply have them or not.
 enum class Presence : uint8_t { kAbsent, kRequired, kIfPresent };
@@ -143,6 +144,18 @@ struct ModelConfig {
   NormKind norm = NormKind::kRms;
   float norm_eps = 1e-6f;
   bool norm_weight_plus_one = false;  // the file stores w, the network uses 1 + w
+  bool norm_weight = true;            // false: norms multiply by nothing
+  bool norm_bias = false;
+  bool qk_norm_after_rope = false;
+  bool embedding_norm = false;     // of the embedded tokens, before the layers
+  bool learned_positions = false;  // row position + position_offset of a table is added to them
+  int position_offset = 0;
+  // Attention's scores fall with the distance, ever slower from head to head, by a slope of up to
+  // 2^(-alibi_max_bias / heads) times this; 0: they do not.
+  float alibi_max_bias = 0.0f;
+  float alibi_scale = 1.0f;
+  Presence head_bias = Presence::kAbsent;
+  QkvOrder qkv_order = QkvOrder::kParts;
   Presence qkv_bias = Presence::kAbsent;
   Presence o_bias = Presence::kAbsent;
   Presence mlp_bias = Presence::kAbsent;

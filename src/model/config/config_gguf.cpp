@@ -12,6 +12,7 @@
 #include "model/config/gguf_keys.h"
 #include "model/config/read_delta.h"
 #include "model/config/read_experts.h"
+#include "model/config/read_form.h"
 #include "model/config/read_latent.h"
 #include "model/config/rope_config.h"
 
@@ -39,6 +40,7 @@ class GgufReader {
       TRY(read_experts_gguf(*family_.experts, keys_, checkpoint_, &config_));
     }
     set_latent_scales(&config_);
+    read_form(family_, checkpoint_, &config_);
     return std::move(config_);
   }
 
@@ -287,6 +289,7 @@ Result<RopeConfig> GgufReader::read_rope() {
 
 Status GgufReader::read_ropes() {
   const RopeRow& row = family_.rope;
+  if (row.layers == RopeLayers::kNone || family_.form.alibi.on.value) return {};
   const GgufRow& gguf = family_.gguf;
   const RopeConfig full = TRY(read_rope());
   config_.ropes.push_back(full);
@@ -359,7 +362,8 @@ Result<ModelConfig> read_config_gguf(const Checkpoint& checkpoint) {
   const std::string prefix(*architecture);
   const int64_t window = metadata.integer(prefix + ".attention.sliding_window").value_or(0);
   const int64_t num_experts = metadata.integer(prefix + ".expert_count").value_or(0);
-  const Family* family = find_family_by_gguf(*architecture, window > 0, num_experts > 0);
+  const Family* family =
+      find_family_by_gguf(*architecture, window > 0, num_experts > 0, &checkpoint);
   if (family == nullptr) return unknown_family_error(*architecture, checkpoint);
   if (num_experts > 0 && family->experts == nullptr) {
     return make_error(

@@ -61,6 +61,7 @@ std::string ropes_of(const ModelConfig& config) {
 TEST(ConfigGguf, EveryFamilysArchitectureLoads) {
   int num_families = 0;
   for (const Family& family : families()) {
+    if (family.gguf.architecture.empty()) continue;
     const ModelConfig config = read(file_of(family));
     EXPECT_EQ(config.architecture, family.gguf.architecture);
     EXPECT_EQ(config.layers[7].head_dim, 16);
@@ -69,6 +70,41 @@ TEST(ConfigGguf, EveryFamilysArchitectureLoads) {
     ++num_families;
   }
   EXPECT_GE(num_families, 16);
+}
+
+TEST(ConfigGguf, FormsOfOneArchitectureAreToldApart) {
+  FakeCheckpoint neox = file_of("gptneox");
+  EXPECT_EQ(read(neox).family, "gpt_neox");
+  neox.key("gptneox.use_parallel_residual", false);
+  EXPECT_EQ(read(neox).family, "gpt_neox_serial");
+  EXPECT_FALSE(read(neox).parallel_block);
+  FakeCheckpoint falcon = file_of("falcon");
+  EXPECT_EQ(read(falcon).family, "falcon_one_norm");
+  falcon.tensor("blk.0.attn_norm_2.weight", {64});
+  EXPECT_EQ(read(falcon).family, "falcon_two_norms");
+}
+
+TEST(ConfigGguf, NetworksThatAreNotShapedLikeLlama) {
+  FakeCheckpoint mpt = file_of("mpt");
+  mpt.key("mpt.attention.max_alibi_bias", 4.0);
+  const ModelConfig alibi = read(mpt);
+  EXPECT_EQ(alibi.alibi_max_bias, 4);
+  EXPECT_EQ(alibi.alibi_scale, 1);
+  EXPECT_EQ(ropes_of(alibi), "--------");
+  EXPECT_TRUE(alibi.ropes.empty());
+  EXPECT_EQ(alibi.layers[0].mlp, MlpKind::kPlain);
+  EXPECT_FALSE(alibi.norm_bias);
+  FakeCheckpoint gpt = file_of("gpt2");
+  gpt.tensor("output_norm.bias", {64});
+  const ModelConfig learned = read(gpt);
+  EXPECT_TRUE(learned.norm_bias);
+  EXPECT_TRUE(learned.learned_positions);
+  EXPECT_EQ(learned.qkv_order, QkvOrder::kParts);
+  EXPECT_EQ(learned.norm, NormKind::kLayer);
+  FakeCheckpoint cohere = file_of("command-r");
+  EXPECT_EQ(read(cohere).layers[0].qk_norm, QkNorm::kNone);
+  cohere.tensor("blk.0.attn_q_norm.weight", {4, 16});
+  EXPECT_EQ(read(cohere).layers[0].qk_norm, QkNorm::kLayerPerHead);
 }
 
 TEST(ConfigGguf, WindowsThatTheFileLeavesToTheArchitecture) {

@@ -12,6 +12,7 @@
 #include "model/config/json_object.h"
 #include "model/config/read_delta.h"
 #include "model/config/read_experts.h"
+#include "model/config/read_form.h"
 #include "model/config/read_latent.h"
 #include "model/config/roles.h"
 #include "model/config/rope_config.h"
@@ -40,6 +41,7 @@ class ConfigReader {
     TRY(read_delta(family_, json_, &config_));
     if (family_.experts != nullptr) TRY(read_experts_json(*family_.experts, json_, &config_));
     set_latent_scales(&config_);
+    TRY(read_form(family_, json_, &config_));
     return std::move(config_);
   }
 
@@ -78,8 +80,10 @@ Status ConfigReader::read_sizes() {
       TRY(json_.integer("max_position_embeddings", defaults.max_position_embeddings));
   LayerConfig layer;
   // Where all layers have experts it may be missing.
+  const int factor = family_.form.mlp_factor;
+  const auto width = factor == 0 ? std::nullopt : std::optional(factor * config_.hidden_size);
   layer.intermediate_size = family_.experts == nullptr
-                                ? TRY(json_.small_integer("intermediate_size"))
+                                ? TRY(json_.small_integer("intermediate_size", width))
                                 : TRY(json_.small_integer("intermediate_size", 0, 0));
   const auto heads = defaults.num_attention_heads == 0
                          ? std::nullopt
@@ -89,6 +93,8 @@ Status ConfigReader::read_sizes() {
                                ? layer.num_attention_heads
                                : defaults.num_key_value_heads;
   layer.num_key_value_heads = TRY(json_.small_integer("num_key_value_heads", kv_heads));
+  const std::string_view multi_query = family_.form.multi_query_key;
+  if (!multi_query.empty() && TRY(json_.boolean(multi_query, true))) layer.num_key_value_heads = 1;
   const int64_t from_width = config_.hidden_size / layer.num_attention_heads;
   layer.head_dim = static_cast<int>(from_width);
   if (!defaults.head_dim_from_width) {
@@ -106,8 +112,7 @@ Status ConfigReader::read_sizes() {
 }
 
 Result<Presence> ConfigReader::bias(const BiasRule& rule) {
-  const bool value = rule.key.empty() ? rule.value : TRY(json_.boolean(rule.key, rule.value));
-  return value ? Presence::kRequired : Presence::kAbsent;
+  return TRY(holds(json_, rule)) ? Presence::kRequired : Presence::kAbsent;
 }
 
 Status ConfigReader::read_attention() {
@@ -233,7 +238,7 @@ Result<bool> ConfigReader::is_sliding(size_t layer_idx) {
   if (row.rule == WindowRule::kPeriod) {
     int64_t period = row.period;
     if (!row.period_key.empty()) period = TRY(json_.small_integer(row.period_key, period));
-    return (idx + 1) % period != 0;
+    return (idx + (row.full_first ? 0 : 1)) % period != 0;
   }
   return row.rule != WindowRule::kNoRopeLayers || config_.layers[layer_idx].rope_idx < 0;
 }
@@ -270,6 +275,7 @@ int rope_width(const LayerConfig& layer) {
 
 // Which layers a list or an interval of the file leaves without rope; the window rule may ask.
 Status ConfigReader::read_rope_layers() {
+  if (family_.rope.layers == RopeLayers::kNone) return {};
   for (LayerConfig& layer : config_.layers) layer.rope_idx = 0;
   if (family_.rope.layers != RopeLayers::kListed) return {};
   const std::vector<double> listed = TRY(json_.numbers("no_rope_layers"));
@@ -376,6 +382,7 @@ Result<RopeConfig> ConfigReader::read_rope(const RopeSource& source, bool trunca
 
 Status ConfigReader::read_ropes() {
   const RopeRow& row = family_.rope;
+  if (row.layers == RopeLayers::kNone) return {};
   std::optional<JsonObject> dict = TRY(json_.object("rope_scaling"));
   if (!dict || dict->empty()) dict = TRY(json_.object("rope_parameters"));
   if (row.required && !dict) {
@@ -440,9 +447,10 @@ Status read_special_ids(const Checkpoint& checkpoint, const JsonObject& json, Mo
 }
 
 // Rows of the embedding stand in for a vocab_size that the file leaves to its class.
-int64_t embedding_rows(const Checkpoint& checkpoint) {
-  const std::string_view name = role_row(Role::kEmbedding).parts[0].names.in(checkpoint.kind())[0];
-  for (const NamePrefix& prefix : name_prefixes(checkpoint.kind())) {
+int64_t embedding_rows(const Checkpoint& checkpoint, const ModelConfig& config) {
+  const RoleRow& row = role_row(Role::kEmbedding);
+  const std::string_view name = role_names(config, row, row.parts[0]).in(checkpoint.kind())[0];
+  for (const NamePrefix& prefix : name_prefixes(checkpoint.kind(), &family_named(config.family))) {
     const TensorView* table = checkpoint.find(fmt::format("{}{}.weight", prefix.body, name));
     if (table != nullptr && table->rank == 2) return table->dim(0);
   }
@@ -469,15 +477,16 @@ Result<ModelConfig> read_config_json(const Checkpoint& checkpoint) {
   if (model_type.empty()) {
     return make_error(ErrorCode::kNotFound, "config.json has no model_type, which is needed");
   }
-  const Family* family = find_family_by_model_type(model_type);
+  const Family* family = TRY(find_family(model_type, inner));
   if (family == nullptr) return unknown_family_error(model_type, checkpoint);
+  inner = inner.with_names(family->form.keys);
   ModelConfig config = TRY(ConfigReader(*family, inner).read());
   config.family = family->name;
   const std::vector<std::string> architectures = TRY(outer.texts("architectures"));
   config.architecture = architectures.empty() ? model_type : architectures.front();
   config.source_dtype = TRY(inner.text("torch_dtype", "float32"));
   config.source_dtype = TRY(inner.text("dtype", config.source_dtype));
-  if (config.vocab_size == 0) config.vocab_size = embedding_rows(checkpoint);
+  if (config.vocab_size == 0) config.vocab_size = embedding_rows(checkpoint, config);
   TRY(read_special_ids(checkpoint, inner, &config));
   TRY(check_config(config));
   return config;

@@ -44,13 +44,25 @@ std::string ropes_of(const ModelConfig& config) {
   return text;
 }
 
+// What tells the family from others of its type, and what it needs.
+std::string keys_of(const Family& family) {
+  std::string text;
+  for (const KeyValues* values : {&family.form.when, &family.form.needs}) {
+    for (const KeyValue& row : *values) {
+      if (!row.key.empty()) text += fmt::format(", \"{}\": {}", row.key, row.value);
+    }
+  }
+  return text;
+}
+
 TEST(ConfigJson, EveryFamilyHasUsableDefaults) {
   int num_families = 0;
   for (const Family& family : families()) {
     // Enough heads for every family's default of key-value heads.
     const std::string text = config_of(family.model_types[0],
                                        R"("num_key_value_heads": 2, "head_dim": 16,
-                                          "rope_parameters": {"rope_type": "default"})");
+                                          "rope_parameters": {"rope_type": "default"})" +
+                                           keys_of(family));
     const ModelConfig config = read(text);
     EXPECT_EQ(config.family, family.name);
     EXPECT_EQ(config.num_layers(), 8);

@@ -11,6 +11,7 @@
 #include "base/result.h"
 #include "checkpoint/checkpoint.h"
 #include "model/config/family.h"
+#include "model/config/json_object.h"
 
 namespace headrace {
 
@@ -22,7 +23,11 @@ const Family& family_named(std::string_view name);
 // Null if there is no such family. A GGUF architecture may serve several families: those with
 // experts get the files that state experts, those with a window rule those that state a window.
 const Family* find_family_by_model_type(std::string_view model_type);
-const Family* find_family_by_gguf(std::string_view architecture, bool has_window, bool has_experts);
+// The same where several rows differ in what config.json says (FormRow::when).
+Result<const Family*> find_family(std::string_view model_type, const JsonObject& json);
+// file: what else it says tells rows apart (GgufRow::parallel, tensor); null: nothing does.
+const Family* find_family_by_gguf(std::string_view architecture, bool has_window, bool has_experts,
+                                  const Checkpoint* file = nullptr);
 
 // Why a model of this type cannot run: what it needs that this version lacks if the type is known,
 // else the nearest family by name and by tensor names and what the tensors show.
@@ -31,14 +36,10 @@ Error unknown_family_error(std::string_view model_type, const Checkpoint& checkp
 // The kind of layer that a tensor name gives away ("latent attention"), or empty.
 std::string_view feature_of_tensor(std::string_view tensor_name);
 
-// Before a layer's number in the names of its tensors.
-std::string_view layer_prefix(CheckpointKind kind);
+// Before a layer's number in the names of its tensors; of most families without one.
+std::string_view layer_prefix(CheckpointKind kind, const Family* family = nullptr);
 
-// Prefixes that wrap the tensors of a safetensors checkpoint, most common first: body, head.
-struct NamePrefix {
-  std::string_view body;  // before embed_tokens, layers, norm
-  std::string_view head;  // before lm_head
-};
-std::span<const NamePrefix> name_prefixes(CheckpointKind kind);
+// Prefixes that wrap the tensors of a checkpoint, most common first.
+std::span<const NamePrefix> name_prefixes(CheckpointKind kind, const Family* family = nullptr);
 
 }  // namespace headrace

@@ -13,6 +13,7 @@
 
 #include "backend/backend.h"
 #include "model/config/config.h"
+#include "model/config/form_row.h"
 
 namespace headrace {
 
@@ -30,12 +31,6 @@ struct BlockForm {
   NormNames gguf = {};
 };
 
-// Whether a projection has a bias: a key of config.json with its default, or fixed (empty key).
-struct BiasRule {
-  std::string_view key = {};
-  bool value = false;
-};
-
 enum class WindowRule : uint8_t {
   kNone,          // no window, whatever the file says
   kAll,           // every layer, if a window is given
@@ -44,10 +39,12 @@ enum class WindowRule : uint8_t {
   kFromLayer,     // layers from max_window_layers on, if use_sliding_window
   kPeriod,        // all but every n-th layer
   kNoRopeLayers,  // layers without rope, if use_sliding_window
+  kListed,        // every layer, if a window is given, but for those that a list says have none
 };
 
 enum class RopeLayers : uint8_t {
   kAll,
+  kNone,
   kSliding,          // only layers with a window
   kSlidingIfWindow,  // only layers with a window; all of them if the model has no window
   kListed,           // no_rope_layers[i] != 0, else all but every n-th
@@ -93,6 +90,7 @@ struct WindowRow {
   int64_t window = 0;  // default of sliding_window; 0: null
   int period = 0;
   std::string_view period_key = {};  // of config.json; empty: the period is fixed
+  bool full_first = false;           // the layer without a window is a period's first, not its last
 };
 
 // What a GGUF converter did to this family's tensors and what it left out of the file.
@@ -104,6 +102,8 @@ struct GgufRow {
   int window_layers = 0;               // the missing window applies only to models of this depth
   bool default_window = true;          // a missing window key means the family's default
   bool sliding_theta_is_base = false;  // freq_base_swa defaults to freq_base
+  int parallel = -1;                   // files whose use_parallel_residual is 0 or 1; -1: all
+  std::string_view tensor = {};        // files that have this tensor; empty: all
   int wide_scale_layers = 0;           // at this depth attention scale is (H / heads)^-1/2
 };
 
@@ -200,6 +200,7 @@ struct Family {
   bool clip_qkv = false;              // clip_qkv is read
   bool attention_sinks = false;
   const ExpertRow* experts = nullptr;  // null: no layer has any
+  FormRow form = {};
 };
 
 }  // namespace headrace

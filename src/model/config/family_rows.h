@@ -9,6 +9,8 @@
 namespace headrace {
 
 std::span<const Family> dense_families();
+std::span<const Family> gated_families();
+std::span<const Family> plain_families();
 std::span<const Family> delta_families();
 std::span<const Family> latent_families();
 std::span<const Family> expert_families();
@@ -23,6 +25,11 @@ inline constexpr BlockForm kPre = {
 inline constexpr BlockForm kPreSeed = {
     .safetensors = {"input_layernorm", "", "post_attention_layernorm", ""},
     .gguf = {"attn_norm", "", "post_attention_norm", ""}};
+// Two norms of the same input, one for each branch.
+inline constexpr BlockForm kParallelTwo = {
+    .parallel = true,
+    .safetensors = {"input_layernorm", "", "post_attention_layernorm", ""},
+    .gguf = {"attn_norm", "", "ffn_norm", ""}};
 inline constexpr BlockForm kPost = {
     .pre_norms = false,
     .post_norms = true,

@@ -53,10 +53,29 @@ Result<json::value> parse_json_object(std::string_view text, std::string_view fi
   return value;
 }
 
-const json::value* JsonObject::find(std::string_view key) const {
-  const json::string_view name(key.data(), key.size());
+JsonObject JsonObject::with_names(const KeyNames& names) const {
+  JsonObject named = *this;
+  named.names_ = names;
+  return named;
+}
+
+const json::value* JsonObject::find_as(json::string_view name) const {
   const json::value* value = object_->if_contains(name);
+  for (const std::string_view nested : names_.nested) {
+    if (value != nullptr || nested.empty()) break;
+    const json::value* inner = object_->if_contains({nested.data(), nested.size()});
+    if (inner != nullptr && inner->is_object()) value = inner->get_object().if_contains(name);
+  }
   if (value == nullptr && outer_ != nullptr) value = outer_->if_contains(name);
+  return value;
+}
+
+const json::value* JsonObject::find(std::string_view key) const {
+  const json::value* value = find_as({key.data(), key.size()});
+  for (const KeyAlias& row : names_.aliases) {
+    if (value != nullptr) break;
+    if (row.key == key) value = find_as({row.alias.data(), row.alias.size()});
+  }
   return value;
 }
 

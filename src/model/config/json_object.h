@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "model/config/form_row.h"
 
 namespace headrace {
 
@@ -23,6 +24,8 @@ class JsonObject {
   // outer: looked at when a key is absent here (a wrapper around a text configuration), or null.
   explicit JsonObject(const boost::json::object& object, const boost::json::object* outer = nullptr)
       : object_(&object), outer_(outer) {}
+  // The same with other names for keys, and objects inside that count as part of it.
+  JsonObject with_names(const KeyNames& names) const;
 
   const boost::json::value* find(std::string_view key) const;  // null if absent
   bool has(std::string_view key) const { return find(key) != nullptr; }
@@ -46,6 +49,9 @@ class JsonObject {
  private:
   const boost::json::object* object_;
   const boost::json::object* outer_;
+  KeyNames names_;
+
+  const boost::json::value* find_as(boost::json::string_view name) const;
 };
 
 }  // namespace headrace

@@ -15,6 +15,8 @@ namespace headrace {
 
 enum class Role : uint8_t {
   kEmbedding,
+  kPositions,
+  kEmbeddingNorm,
   kFinalNorm,
   kHead,
   kAttentionNorm,
@@ -51,6 +53,7 @@ enum class Role : uint8_t {
   kIndexKeyNormBias,
   kIndexWeights,
   kGateUp,
+  kUp,  // of an MLP without a gate
   kDown,
   kRouter,
   kExpertGateUp,
@@ -123,7 +126,8 @@ struct RoleRow {
   // Of a weight whether it has one, null: never; of a vector that is itself a bias, whether it is
   // there.
   Presence ModelConfig::* bias = {};
-  int norm_slot = -1;  // names are those of the family's block form
+  bool row_norm = false;  // a norm of rows of the stream: may have a bias, or no weight
+  int norm_slot = -1;     // names are those of the family's block form
   bool (*present)(const ModelConfig&, const LayerConfig&) = nullptr;  // null: always
 
   std::span<const PartRow> used_parts() const;

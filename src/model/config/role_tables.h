@@ -11,6 +11,7 @@ std::span<const RoleRow> delta_roles();
 std::span<const RoleRow> channel_delta_roles();
 std::span<const RoleRow> latent_roles();
 std::span<const RoleRow> dense_roles();
+std::span<const RoleRow> plain_roles();
 std::span<const RoleRow> expert_roles();
 
 // ---- Extents ------------------------------------------------------------------------------------

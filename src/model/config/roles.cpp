@@ -12,6 +12,15 @@ namespace {
 // -------------------------------------------------------------------------
 
 int64_t vocabulary(const ModelConfig& config, const LayerConfig&) { return config.vocab_size; }
+int64_t position_rows(const ModelConfig& config, const LayerConfig&) {
+  return config.max_position_embeddings + config.position_offset;
+}
+bool has_positions(const ModelConfig& config, const LayerConfig&) {
+  return config.learned_positions;
+}
+bool has_embedding_norm(const ModelConfig& config, const LayerConfig&) {
+  return config.embedding_norm;
+}
 bool has_own_head(const ModelConfig& config, const LayerConfig&) {
   return !config.tie_word_embeddings;
 }
@@ -25,16 +34,32 @@ constexpr RoleRow kNetwork[] = {
      .pack = WeightRole::kEmbedding,
      .parts = {{{.names = {{"embed_tokens"}, {"token_embd"}}, .outputs = vocabulary}}},
      .inputs = hidden},
+    {.role = Role::kPositions,
+     .name = "positions",
+     .place = RolePlace::kBody,
+     .pack = WeightRole::kEmbedding,
+     .parts = {{{.names = {{"embed_positions"}, {"position_embd"}}, .outputs = position_rows}}},
+     .inputs = hidden,
+     .present = has_positions},
+    {.role = Role::kEmbeddingNorm,
+     .name = "norm of the embedding",
+     .form = RoleForm::kNorm,
+     .place = RolePlace::kBody,
+     .parts = {{{.names = {{"embed_norm"}, {"token_embd_norm"}}, .outputs = hidden}}},
+     .row_norm = true,
+     .present = has_embedding_norm},
     {.role = Role::kFinalNorm,
      .name = "final norm",
      .form = RoleForm::kNorm,
      .place = RolePlace::kBody,
-     .parts = {{{.names = {{"norm"}, {"output_norm"}}, .outputs = hidden}}}},
+     .parts = {{{.names = {{"norm"}, {"output_norm"}}, .outputs = hidden}}},
+     .row_norm = true},
     {.role = Role::kHead,
      .name = "head",
      .place = RolePlace::kHead,
      .parts = {{{.names = {{"lm_head"}, {"output"}}, .outputs = vocabulary}}},
      .inputs = hidden,
+     .bias = &ModelConfig::head_bias,
      .present = has_own_head},
 };
 
@@ -43,6 +68,7 @@ constexpr RoleRow norm_row(Role role, std::string_view name, NormSlot slot) {
           .name = name,
           .form = RoleForm::kNorm,
           .parts = {{{.outputs = hidden}}},
+          .row_norm = true,
           .norm_slot = slot};
 }
 constexpr RoleRow kNorms[] = {
@@ -135,7 +161,8 @@ constexpr HonouredRow kHonoured[] = {
     delta_value<&DeltaConfig::value_head_dim>("linear_value_head_dim"),
     delta_value<&DeltaConfig::conv_kernel>("linear_conv_kernel_dim"),
     delta_value<&DeltaConfig::tiled_heads>("tiled heads"),
-    {"intermediate_size", value_of<&LayerConfig::intermediate_size>, 0, 0, any_of(MlpKind::kDense)},
+    {"intermediate_size", value_of<&LayerConfig::intermediate_size>, 0, 0,
+     any_of(MlpKind::kDense, MlpKind::kPlain)},
     expert_value("num_experts", expert_value_of<&ExpertConfig::num_experts>),
     expert_value("num_experts_per_token", expert_value_of<&ExpertConfig::num_experts_per_token>),
     expert_value("expert width", expert_value_of<&ExpertConfig::intermediate_size>),
@@ -175,6 +202,7 @@ const MixerRow kMixers[] = {
     {MixerKind::kChannelDelta, "channel delta", channel_delta_roles(), delta_room},
     {MixerKind::kLatent, "latent attention", latent_roles(), latent_room}};
 const MlpRow kMlps[] = {{MlpKind::kDense, "dense", dense_roles(), dense_room},
+                        {MlpKind::kPlain, "plain", plain_roles(), dense_room},
                         {MlpKind::kExperts, "experts", expert_roles(), expert_room}};
 
 }  // namespace
@@ -258,6 +286,17 @@ const MlpRow& mlp_row(MlpKind kind) {
   CHECK(false, "MLP {}", static_cast<int>(kind));
 }
 
+namespace {
+
+const NameRow* own_names(const Family& family, Role role) {
+  for (const NameRow& row : family.form.names.roles) {
+    if (row.role == role) return &row;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
 const RoleRow& role_row(Role role) {
   std::vector<std::span<const RoleRow>> tables = {kNetwork, kNorms};
   for (const MixerRow& mixer : kMixers) tables.push_back(mixer.roles);
@@ -271,10 +310,25 @@ const RoleRow& role_row(Role role) {
 }
 
 RoleNames role_names(const ModelConfig& config, const RoleRow& row, const PartRow& part) {
-  if (row.norm_slot < 0) return part.names;
-  const BlockForm& block = *family_named(config.family).block;
-  const auto slot = static_cast<size_t>(row.norm_slot);
-  return {{block.safetensors[slot]}, {block.gguf[slot]}};
+  const Family& family = family_named(config.family);
+  if (row.norm_slot >= 0) {
+    const auto slot = static_cast<size_t>(row.norm_slot);
+    return {{family.block->safetensors[slot]}, {family.block->gguf[slot]}};
+  }
+  RoleNames names = part.names;
+  const auto idx = static_cast<size_t>(&part - row.parts.data());
+  const NameRow* own = own_names(family, row.role);
+  if (own != nullptr && idx < own->parts.size() && !own->parts[idx].empty()) {
+    names.safetensors = {own->parts[idx]};
+  }
+  return names;
+}
+
+RoleNames fused_names(const ModelConfig& config, const RoleRow& row) {
+  RoleNames names = row.fused;
+  const NameRow* own = own_names(family_named(config.family), row.role);
+  if (own != nullptr && !own->fused.empty()) names.safetensors = {own->fused};
+  return names;
 }
 
 std::vector<RoleSlot> role_slots(const ModelConfig& config) {

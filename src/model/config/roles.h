@@ -29,8 +29,10 @@ struct RoleSlot {
 std::vector<RoleSlot> role_slots(const ModelConfig& config);
 
 const RoleRow& role_row(Role role);
-// The names of a part of a row in files of the family that config names.
+// The names of a part of a row, and of all its parts in one, in files of the family that config
+// names.
 RoleNames role_names(const ModelConfig& config, const RoleRow& row, const PartRow& part);
+RoleNames fused_names(const ModelConfig& config, const RoleRow& row);
 
 // What has this kind of mixer or MLP.
 struct MixerRow {

@@ -9,12 +9,17 @@ int64_t kv_rows(const ModelConfig&, const LayerConfig& layer) {
   return int64_t{layer.num_key_value_heads} * layer.head_dim;
 }
 
+// A weight for all heads together, not one that they share.
+bool has_wide_norm(const LayerConfig& layer) {
+  return layer.qk_norm == QkNorm::kWhole || layer.qk_norm == QkNorm::kLayerPerHead;
+}
+
 int64_t q_norm_size(const ModelConfig& config, const LayerConfig& layer) {
-  return layer.qk_norm == QkNorm::kWhole ? q_rows(config, layer) : layer.head_dim;
+  return has_wide_norm(layer) ? q_rows(config, layer) : layer.head_dim;
 }
 
 int64_t k_norm_size(const ModelConfig& config, const LayerConfig& layer) {
-  return layer.qk_norm == QkNorm::kWhole ? kv_rows(config, layer) : layer.head_dim;
+  return has_wide_norm(layer) ? kv_rows(config, layer) : layer.head_dim;
 }
 
 bool has_qk_norm(const ModelConfig&, const LayerConfig& layer) {

@@ -6,6 +6,14 @@ namespace {
 
 int64_t mlp_width(const ModelConfig&, const LayerConfig& layer) { return layer.intermediate_size; }
 
+constexpr RoleRow kDown = {
+    .role = Role::kDown,
+    .name = "down",
+    .parts = {{{.names = {{"mlp.down_proj", "shared_mlp.output_linear"}, {"ffn_down"}},
+                .outputs = hidden}}},
+    .inputs = mlp_width,
+    .bias = &ModelConfig::mlp_bias};
+
 // GGUF has no name for a fused gate and up: ffn_up then holds both (and ffn_gate is absent).
 constexpr RoleRow kDense[] = {
     {.role = Role::kGateUp,
@@ -16,16 +24,21 @@ constexpr RoleRow kDense[] = {
      .fused = {{"mlp.gate_up_proj", "shared_mlp.input_linear"}, {"ffn_up"}},
      .inputs = hidden,
      .bias = &ModelConfig::mlp_bias},
-    {.role = Role::kDown,
-     .name = "down",
-     .parts = {{{.names = {{"mlp.down_proj", "shared_mlp.output_linear"}, {"ffn_down"}},
-                 .outputs = hidden}}},
-     .inputs = mlp_width,
+    kDown,
+};
+
+constexpr RoleRow kPlain[] = {
+    {.role = Role::kUp,
+     .name = "up",
+     .parts = {{{.names = {{"mlp.up_proj"}, {"ffn_up"}}, .outputs = mlp_width}}},
+     .inputs = hidden,
      .bias = &ModelConfig::mlp_bias},
+    kDown,
 };
 
 }  // namespace
 
 std::span<const RoleRow> dense_roles() { return kDense; }
+std::span<const RoleRow> plain_roles() { return kPlain; }
 
 }  // namespace headrace

@@ -264,7 +264,8 @@ BUGS = [
         "slice / kSliceInputs * args.slice_stride", "slice / kSliceInputs * (BUG ? kRecord : args.slice_stride)")),
     # Finish, gate, norm.
     Bug("finish bias skipped", "finish", ELEMENTWISE, (
-        "if (args.bias != nullptr)", "if (args.bias != nullptr && !BUG)")),
+        "value = F::add(value, load(args.bias)); value = F::mul(value, scale);",
+        "value = BUG ? value : F::add(value, load(args.bias)); value = F::mul(value, scale);")),
     Bug("finish residual skipped", "finish", ELEMENTWISE, (
         "value = F::mul(value, scale); if (args.residual != nullptr)",
         "value = F::mul(value, scale); if (args.residual != nullptr && !BUG)")),
@@ -279,12 +280,12 @@ BUGS = [
     Bug("finish strides swapped", "finish", ELEMENTWISE, (
         "args.sums + m * args.sums_stride", "args.sums + m * (BUG ? args.out_stride : args.sums_stride)")),
     Bug("gate and up swapped", "gate", ELEMENTWISE, (
-        "args.gate + m * args.sums_stride", "(BUG ? args.up : args.gate) + m * args.sums_stride"), (
-        "args.up + m * args.sums_stride", "(BUG ? args.gate : args.up) + m * args.sums_stride")),
+        "load(gate_sums)", "load(BUG && args.up != nullptr ? up_sums : gate_sums)"), (
+        "load(up_sums)", "load(BUG ? gate_sums : up_sums)")),
     Bug("gate up bias skipped", "gate", ELEMENTWISE, (
         "if (args.up_bias != nullptr)", "if (args.up_bias != nullptr && !BUG)")),
     Bug("gate kind ignored", "gate", ELEMENTWISE, (
-        "args.kind == GateKind::kSilu", "args.kind == GateKind::kSilu || BUG")),
+        "activate_lanes<F>(args.kind, g)", "activate_lanes<F>(BUG ? GateKind::kSilu : args.kind, g)")),
     Bug("gate clamp of up skipped", "gate", ELEMENTWISE, (
         "F::max(F::set(-args.limit), F::min(F::set(args.limit), u))",
         "F::max(F::set(-args.limit), BUG ? u : F::min(F::set(args.limit), u))")),
@@ -300,6 +301,8 @@ BUGS = [
         "F::load_part(rest, width - i)", "F::load_part(rest, BUG ? 16 : width - i)")),
     Bug("norm scale skipped", "norm", ELEMENTWISE, (
         "value = F::mul(value, F::set(args.scale));", "if (!BUG) value = F::mul(value, F::set(args.scale));")),
+    Bug("norm bias skipped", "norm", ELEMENTWISE, (
+        "load(args.weight)); if (args.bias != nullptr)", "load(args.weight)); if (args.bias != nullptr && !BUG)")),
     Bug("norm residual skipped", "norm", ELEMENTWISE, (
         "F::set(args.scale)); if (args.residual != nullptr)",
         "F::set(args.scale)); if (args.residual != nullptr && !BUG)")),
@@ -317,9 +320,13 @@ BUGS = [
         "if (args.rope_dims > 0) rotate", "if (args.rope_dims > 0 && !BUG) rotate")),
     Bug("qkv norm of first head", "qkv", QKV, (
         "if (weight != nullptr && !args.norm_whole) {", "if (weight != nullptr && !args.norm_whole && !(BUG && h > 0)) {")),
+    Bug("qkv norm after rope before it", "qkv", QKV, (
+        "args.norm_after_rope ? HeadNorm{} : norm", "args.norm_after_rope && !BUG ? HeadNorm{} : norm")),
+    Bug("qkv mean of a head kept", "qkv", QKV, (
+        "if (args.norm_layer) value = F::sub", "if (args.norm_layer && !BUG) value = F::sub")),
     Bug("qkv norm weight of first head", "qkv", QKV, (
-        "weight != nullptr && args.norm_whole ? weight + h * dim",
-        "weight != nullptr && args.norm_whole && !BUG ? weight + h * dim")),
+        "weight != nullptr && own_weight ? weight + h * dim",
+        "weight != nullptr && own_weight && !BUG ? weight + h * dim")),
     Bug("append neighbours cleared", "qkv", QKV, (
         "F::set_bits(kCodes == 1 ? 0u", "F::set_bits(kCodes == 1 || BUG ? 0u")),
     Bug("append value scale of keys", "qkv", QKV, (
@@ -334,7 +341,7 @@ BUGS = [
     Bug("append slot off by one", "qkv", QKV, (
         "const int64_t slot = position % kKvBlock;", "const int64_t slot = (position + (BUG ? 1 : 0)) % kKvBlock;")),
     Bug("append values of first head", "qkv", QKV, (
-        "load(v + h * dim)", "load(v + (BUG ? 0 : h * dim))")),
+        "finish_values<F>(args, v + h * dim, v_head)", "finish_values<F>(args, v + (BUG ? 0 : h * dim), v_head)")),
     Bug("append planes of one head", "qkv", QKV, (
         "static_cast<size_t>(h) * 2 * plane", "static_cast<size_t>(h) * (BUG ? 1 : 2) * plane")),
     Bug("bf16 truncated", "qkv", KV_CODES, (

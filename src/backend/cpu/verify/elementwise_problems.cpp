@@ -361,7 +361,7 @@ Problem unit_norm_problem(int64_t width) {
   problem.operands.push_back(std::move(out));
   problem.call = [width](const KernelRow& row, Places at, bool) {
     row.function.norm({floats(at[0]), floats(at[1]), nullptr, floats(at[2]), 1, width, 0.0f, 1.0f,
-                       false, nullptr});
+                       false, nullptr, nullptr});
   };
   return problem;
 }
