@@ -33,6 +33,7 @@ ARCHITECTURES = {
     "olmo3": ("OLMO2", False, False), "granite": ("GRANITE", True, False), "smollm3": ("SMOLLM3", True, False),
     "exaone4": ("EXAONE4", False, False), "glm4": ("GLM4", False, False), "seed_oss": ("SEED_OSS", False, False),
     "cohere2": ("COHERE2", False, False), "qwen3_5_text": ("QWEN35", False, True),
+    "qwen3_5_moe_text": ("QWEN35MOE", False, True), "qwen3_next": ("QWEN3NEXT", False, True),
     "mixtral": ("LLAMA", True, False), "olmoe": ("OLMOE", False, False),
     "qwen2_moe": ("QWEN2MOE", False, False), "qwen3_moe": ("QWEN3MOE", False, False),
     "granitemoe": ("GRANITE_MOE", True, False), "gpt_oss": ("GPT_OSS", False, False),
@@ -235,6 +236,15 @@ def delta_values(name, values, config):
     return [(name, values)]
 
 
+def interval_of(config):
+    """Every so many layers is one of attention; None where the list of layers says otherwise."""
+    types = config.get("layer_types")
+    for interval in range(1, len(types or []) + 2):
+        if types == ["full_attention" if (i + 1) % interval == 0 else "linear_attention" for i in range(len(types or []))]:
+            return interval
+    return None if types else config.get("full_attention_interval", 4)
+
+
 def add_delta_keys(writer, config):
     heads = config["linear_num_value_heads"]
     writer.add_ssm_conv_kernel(config["linear_conv_kernel_dim"])
@@ -242,7 +252,7 @@ def add_delta_keys(writer, config):
     writer.add_ssm_group_count(config["linear_num_key_heads"])
     writer.add_ssm_time_step_rank(heads)
     writer.add_ssm_inner_size(config["linear_value_head_dim"] * heads)
-    writer.add_full_attention_interval(config.get("full_attention_interval", 4))
+    writer.add_full_attention_interval(interval_of(config))
     if config["model_type"].startswith("qwen3_5"):
         writer.add_rope_dimension_sections([11, 11, 10, 0])
 
@@ -382,7 +392,9 @@ def has_gguf(config):
     """Whether published converters write the family, and with these settings."""
     if config.get("model_type") in further_ggufs.ARCHITECTURES:
         return further_ggufs.can_be_written(config)
-    # Other mixers have none; a base that depends on the length has no GGUF form.
+    # Other mixers have none; a base that depends on the length has no GGUF form, nor has a list of delta layers.
+    if "linear_num_value_heads" in config and interval_of(config) is None:
+        return False
     return config.get("model_type") in ARCHITECTURES and rope_of(config)[0]["rope_type"] != "dynamic"
 
 

@@ -122,7 +122,8 @@ Status GgufReader::read_head_sizes() {
   for (size_t i = 0; i < config_.layers.size(); ++i) {
     LayerConfig& layer = config_.layers[i];
     const int64_t kv = kv_heads[i] == -1 ? heads[i] : kv_heads[i];
-    if (kv < 1 || kv > heads[i] || heads[i] > 4096 || widths[i] < 1) {
+    const bool may_be_none = family_.delta != nullptr;  // in layers of another kind
+    if (kv < (may_be_none ? 0 : 1) || kv > heads[i] || heads[i] > 4096 || widths[i] < 1) {
       return make_error(ErrorCode::kUnsupported,
                         "layer {} of the GGUF file has {} heads, {} key-value heads and MLP width "
                         "{}, but every layer needs attention and an MLP",

@@ -25,16 +25,21 @@ FakeCheckpoint file_of(std::string_view architecture, int64_t num_layers = 8) {
   return checkpoint;
 }
 
-// With the keys that layers of the delta rule need.
-FakeCheckpoint file_of(const Family& family) {
+// With the keys that its layers need; one of them may have another value.
+FakeCheckpoint file_of(const Family& family, std::string_view changed = "", int64_t value = 0) {
   FakeCheckpoint checkpoint = file_of(family.gguf.architecture);
-  if (family.delta == nullptr) return checkpoint;
-  const std::string prefix = std::string(family.gguf.architecture) + ".ssm.";
-  checkpoint.key(prefix + "group_count", int64_t{2})
-      .key(prefix + "time_step_rank", int64_t{6})
-      .key(prefix + "state_size", int64_t{16})
-      .key(prefix + "inner_size", int64_t{144})
-      .key(prefix + "conv_kernel", int64_t{4});
+  struct Key {
+    const char* name;
+    int64_t value;
+  };
+  constexpr Key kKeys[] = {{"ssm.group_count", 2}, {"ssm.time_step_rank", 6},
+                           {"ssm.state_size", 16}, {"ssm.inner_size", 144},
+                           {"ssm.conv_kernel", 4}, {"full_attention_interval", 4}};
+  const std::string prefix = std::string(family.gguf.architecture) + ".";
+  for (const Key& key : kKeys) {
+    if (family.delta == nullptr) break;
+    checkpoint.key(prefix + key.name, key.name == changed ? value : key.value);
+  }
   return checkpoint;
 }
 
@@ -62,6 +67,7 @@ TEST(ConfigGguf, EveryFamilysArchitectureLoads) {
   int num_families = 0;
   for (const Family& family : families()) {
     if (family.gguf.architecture.empty()) continue;
+    if (family.latent != nullptr) continue;  // needs more keys: read_latent_test.cpp
     const ModelConfig config = read(file_of(family));
     EXPECT_EQ(config.architecture, family.gguf.architecture);
     EXPECT_EQ(config.layers[7].head_dim, 16);
@@ -135,9 +141,7 @@ TEST(ConfigGguf, LayersOfTheDeltaRule) {
   EXPECT_TRUE(delta.tiled_heads);
   EXPECT_FALSE(config.norm_weight_plus_one);  // the file's norms are whole
   const auto error_with = [](std::string_view key, int64_t value) {
-    FakeCheckpoint checkpoint = file_of(family_named("qwen3_5"));
-    checkpoint.key("qwen35." + std::string(key), value);
-    const auto refused = read_config_gguf(checkpoint);
+    const auto refused = read_config_gguf(file_of(family_named("qwen3_5"), key, value));
     EXPECT_FALSE(refused.ok()) << key;
     return refused.ok() ? "" : refused.error().message;
   };

@@ -76,8 +76,8 @@ Status ConfigReader::read_sizes() {
   const DefaultRow& defaults = family_.defaults;
   config_.hidden_size = TRY(json_.small_integer("hidden_size"));
   config_.vocab_size = TRY(json_.integer("vocab_size", 0));  // 0: as many as the embedding has rows
-  config_.max_position_embeddings =
-      TRY(json_.integer("max_position_embeddings", defaults.max_position_embeddings));
+  const int64_t longest = TRY(json_.integer("model_max_length", defaults.max_position_embeddings));
+  config_.max_position_embeddings = TRY(json_.integer("max_position_embeddings", longest));
   LayerConfig layer;
   // Where all layers have experts it may be missing.
   const int factor = family_.form.mlp_factor;

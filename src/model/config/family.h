@@ -44,10 +44,10 @@ enum class WindowRule : uint8_t {
 
 enum class RopeLayers : uint8_t {
   kAll,
-  kNone,
   kSliding,          // only layers with a window
   kSlidingIfWindow,  // only layers with a window; all of them if the model has no window
   kListed,           // no_rope_layers[i] != 0, else all but every n-th
+  kNone,
 };
 
 // Config keys with defaults. An empty key means that the family has no such setting.

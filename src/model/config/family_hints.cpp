@@ -11,7 +11,6 @@ namespace headrace {
 namespace {
 
 constexpr std::string_view kLatent = "latent attention";
-constexpr std::string_view kDelta = "gated delta layers";
 constexpr std::string_view kScan = "state-space scan layers";
 constexpr std::string_view kConvolution = "short convolution layers";
 constexpr std::string_view kPerLayer = "per-layer inputs";
@@ -29,16 +28,7 @@ constexpr LaterRow kLater[] = {
     {"deepseek_v3", {kLatent}},
     {"deepseek_v32", {kLatent}},
     {"deepseek2", {kLatent}},
-    {"kimi_linear", {kDelta, kLatent}},
-    {"kimi-linear", {kDelta, kLatent}},
-    {"qwen3_next", {kDelta}},
-    {"qwen3next", {kDelta}},
-    {"qwen3_5", {kDelta}},
-    {"qwen3_5_text", {kDelta}},
-    {"qwen35", {kDelta}},
-    {"qwen3_5_moe", {kDelta}},
-    {"qwen3_5_moe_text", {kDelta}},
-    {"qwen35moe", {kDelta}},
+    {"kimi-linear", {"a GGUF form of its delta layers"}},
     {"lfm2", {kConvolution}},
     {"lfm2moe", {kConvolution}},
     {"mamba2", {kScan}},
@@ -61,8 +51,8 @@ constexpr FeatureRow kFeatures[] = {
     {"kv_a_proj", kLatent},
     {"kv_b_proj", kLatent},
     {"attn_kv_a", kLatent},
-    {"linear_attn", kDelta},
-    {"ssm_beta", kDelta},
+    {"linear_attn", {}},  // known, and its parts are not those of a scan
+    {"ssm_beta", {}},
     {"A_log", kScan},
     {"ssm_", kScan},
     {"mixer.in_proj", kScan},

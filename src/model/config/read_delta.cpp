@@ -7,14 +7,20 @@
 namespace headrace {
 namespace {
 
-void make_delta_layer(const DeltaConfig& delta, LayerConfig* layer) {
+// What layers of the delta rule are in a network.
+struct DeltaKind {
+  MixerKind mixer;
+  DeltaConfig config;
+};
+
+void make_delta_layer(const DeltaKind& delta, LayerConfig* layer) {
   clear_attention(layer);
-  layer->mixer = MixerKind::kGatedDelta;
-  layer->delta = delta;
+  layer->mixer = delta.mixer;
+  layer->delta = delta.config;
 }
 
 // All but every so many.
-Status spread(const DeltaConfig& delta, int64_t interval, ModelConfig* config) {
+Status spread(const DeltaKind& delta, int64_t interval, ModelConfig* config) {
   if (interval < 1) {
     return make_error(ErrorCode::kInvalidArgument,
                       "full_attention_interval is {}, but must be at least 1", interval);
@@ -25,7 +31,7 @@ Status spread(const DeltaConfig& delta, int64_t interval, ModelConfig* config) {
   return {};
 }
 
-Status spread_as_listed(const DeltaConfig& delta, const std::vector<std::string>& types,
+Status spread_as_listed(const DeltaKind& delta, const std::vector<std::string>& types,
                         ModelConfig* config) {
   if (types.size() != config->layers.size()) {
     return make_error(ErrorCode::kInvalidArgument,
@@ -45,19 +51,20 @@ Status spread_as_listed(const DeltaConfig& delta, const std::vector<std::string>
   return {};
 }
 
-DeltaConfig channel_config(int num_heads, int head_dim, int kernel) {
-  return {.num_key_heads = num_heads,
-          .num_value_heads = num_heads,
-          .key_head_dim = head_dim,
-          .value_head_dim = head_dim,
-          .conv_kernel = kernel};
+DeltaKind with_channels(int num_heads, int head_dim, int kernel) {
+  return {MixerKind::kChannelDelta,
+          {.num_key_heads = num_heads,
+           .num_value_heads = num_heads,
+           .key_head_dim = head_dim,
+           .value_head_dim = head_dim,
+           .conv_kernel = kernel}};
 }
 
 // ---- A decay for each key dimension -------------------------------------------------------------
 
 // The layers of attention as older files list them, counted from 1; without a list every fourth but
 // the first.
-Status spread_channels(const DeltaRow& row, const JsonObject& older, const DeltaConfig& delta,
+Status spread_channels(const DeltaRow& row, const JsonObject& older, const DeltaKind& delta,
                        ModelConfig* config) {
   const std::vector<double> listed = TRY(older.numbers("full_attn_layers"));
   for (size_t i = 0; i < config->layers.size(); ++i) {
@@ -77,10 +84,10 @@ Status read_channels(const DeltaRow& row, const JsonObject& json, ModelConfig* c
                         int64_t fallback) -> Result<int> {
     return older.small_integer(older_key, TRY(json.small_integer(key, fallback)));
   };
-  const DeltaConfig delta = channel_config(
-      TRY(size("num_heads", "linear_num_heads", row.num_value_heads)),
-      TRY(size("head_dim", "linear_head_dim", row.head_dim)),
-      TRY(size("short_conv_kernel_size", "linear_conv_kernel_dim", row.conv_kernel)));
+  const DeltaKind delta =
+      with_channels(TRY(size("num_heads", "linear_num_heads", row.num_value_heads)),
+                    TRY(size("head_dim", "linear_head_dim", row.head_dim)),
+                    TRY(size("short_conv_kernel_size", "linear_conv_kernel_dim", row.conv_kernel)));
   const std::vector<std::string> types = TRY(json.texts("layer_types"));
   if (!types.empty()) return spread_as_listed(delta, types, config);
   return spread_channels(row, older, delta, config);
@@ -98,8 +105,8 @@ Status read_channels(const GgufKeys& keys, ModelConfig* config) {
                       "rule, but each must be between 1 and {}",
                       heads, dim, kernel, kMost);
   }
-  const DeltaConfig delta =
-      channel_config(static_cast<int>(heads), static_cast<int>(dim), static_cast<int>(kernel));
+  const DeltaKind delta =
+      with_channels(static_cast<int>(heads), static_cast<int>(dim), static_cast<int>(kernel));
   const std::vector<int64_t> kv_heads =
       TRY(keys.per_layer("attention.head_count_kv", config->layers.size()));
   for (size_t i = 0; i < kv_heads.size(); ++i) {
@@ -114,12 +121,13 @@ Status read_delta(const Family& family, const JsonObject& json, ModelConfig* con
   if (family.delta == nullptr) return {};
   const DeltaRow& row = *family.delta;
   if (row.channels) return read_channels(row, json, config);
-  DeltaConfig delta;
-  delta.num_key_heads = TRY(json.small_integer("linear_num_key_heads", row.num_key_heads));
-  delta.num_value_heads = TRY(json.small_integer("linear_num_value_heads", row.num_value_heads));
-  delta.key_head_dim = TRY(json.small_integer("linear_key_head_dim", row.head_dim));
-  delta.value_head_dim = TRY(json.small_integer("linear_value_head_dim", row.head_dim));
-  delta.conv_kernel = TRY(json.small_integer("linear_conv_kernel_dim", row.conv_kernel));
+  DeltaKind delta{MixerKind::kGatedDelta, {}};
+  DeltaConfig& sizes = delta.config;
+  sizes.num_key_heads = TRY(json.small_integer("linear_num_key_heads", row.num_key_heads));
+  sizes.num_value_heads = TRY(json.small_integer("linear_num_value_heads", row.num_value_heads));
+  sizes.key_head_dim = TRY(json.small_integer("linear_key_head_dim", row.head_dim));
+  sizes.value_head_dim = TRY(json.small_integer("linear_value_head_dim", row.head_dim));
+  sizes.conv_kernel = TRY(json.small_integer("linear_conv_kernel_dim", row.conv_kernel));
   const std::vector<std::string> types = TRY(json.texts("layer_types"));
   if (!types.empty()) return spread_as_listed(delta, types, config);
   return spread(delta, TRY(json.integer("full_attention_interval", row.interval)), config);
@@ -146,14 +154,14 @@ Status read_delta(const Family& family, const GgufKeys& keys, ModelConfig* confi
         ErrorCode::kInvalidArgument, "GGUF key {} is {}, but must be a multiple of {}, which is {}",
         keys.name("ssm.inner_size"), inner, keys.name("ssm.time_step_rank"), value_heads);
   }
-  const DeltaConfig delta{.num_key_heads = static_cast<int>(key_heads),
+  const DeltaConfig sizes{.num_key_heads = static_cast<int>(key_heads),
                           .num_value_heads = static_cast<int>(value_heads),
                           .key_head_dim = static_cast<int>(key_dim),
                           .value_head_dim = static_cast<int>(inner / value_heads),
                           .conv_kernel = static_cast<int>(kernel),
                           .tiled_heads = family.delta->gguf_tiled};
-  return spread(delta, TRY(keys.integer("full_attention_interval", family.delta->interval)),
-                config);
+  return spread({MixerKind::kGatedDelta, sizes},
+                TRY(keys.integer("full_attention_interval", family.delta->interval)), config);
 }
 
 }  // namespace headrace

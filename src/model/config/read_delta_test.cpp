@@ -82,6 +82,52 @@ TEST(ReadDelta, LayersHoldWhatIsTheirs) {
   EXPECT_TRUE(config.norm_weight_plus_one);
 }
 
+// ---- A decay for each key dimension -------------------------------------------------------------
+
+ModelConfig read_channels(std::string_view more) {
+  const auto config = read_config_json(FakeCheckpoint(fmt::format(
+      R"({{"model_type": "kimi_linear", "hidden_size": 64, "intermediate_size": 96,
+          "num_hidden_layers": 6, "num_attention_heads": 4, "vocab_size": 256,
+          "model_max_length": 512, "num_experts": 4, "num_experts_per_token": 2,
+          "qk_rope_head_dim": 8, {}}})",
+      more)));
+  EXPECT_TRUE(config.ok()) << (config.ok() ? "" : config.error().message);
+  return config.ok() ? *config : ModelConfig{};
+}
+
+std::string channel_kinds_of(const ModelConfig& config) {
+  std::string kinds;
+  for (const LayerConfig& layer : config.layers) {
+    kinds += layer.mixer == MixerKind::kChannelDelta ? 'd' : '-';
+    EXPECT_EQ(layer.mixer == MixerKind::kLatent, kinds.back() == '-');
+  }
+  return kinds;
+}
+
+// Older files count their layers from 1, and keep the sizes in the same dictionary.
+TEST(ReadDelta, ChannelsAreReadFromBothGenerationsOfKeys) {
+  const ModelConfig older = read_channels(
+      R"("linear_attn_config": {"full_attn_layers": [2, 6], "kda_layers": [1, 3, 4, 5],
+          "num_heads": 3, "head_dim": 24, "short_conv_kernel_size": 5})");
+  EXPECT_EQ(channel_kinds_of(older), "d-ddd-");
+  const DeltaConfig& delta = older.layers[0].delta;
+  EXPECT_EQ(delta.num_key_heads, 3);
+  EXPECT_EQ(delta.num_value_heads, 3);
+  EXPECT_EQ(delta.key_head_dim, 24);
+  EXPECT_EQ(delta.value_head_dim, 24);
+  EXPECT_EQ(delta.conv_kernel, 5);
+  EXPECT_EQ(older.max_position_embeddings, 512);
+  const ModelConfig newer = read_channels(
+      R"("linear_num_heads": 2, "linear_head_dim": 16, "layer_types": ["linear_attention",
+          "full_attention", "linear_attention", "linear_attention", "linear_attention",
+          "linear_attention"])");
+  EXPECT_EQ(channel_kinds_of(newer), "d-dddd");
+  EXPECT_EQ(newer.layers[0].delta.num_value_heads, 2);
+  EXPECT_EQ(newer.layers[0].delta.conv_kernel, 4);
+  EXPECT_EQ(newer.layers[1].rope_idx, -1);  // its rope slice is not rotated
+  EXPECT_EQ(channel_kinds_of(read_channels(R"("linear_num_heads": 2)")), "dddd-d");
+}
+
 TEST(ReadDelta, AbsurdSizesAreRefused) {
   struct Case {
     const char* more;

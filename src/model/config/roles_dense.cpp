@@ -6,21 +6,24 @@ namespace {
 
 int64_t mlp_width(const ModelConfig&, const LayerConfig& layer) { return layer.intermediate_size; }
 
-constexpr RoleRow kDown = {
-    .role = Role::kDown,
-    .name = "down",
-    .parts = {{{.names = {{"mlp.down_proj", "shared_mlp.output_linear"}, {"ffn_down"}},
-                .outputs = hidden}}},
-    .inputs = mlp_width,
-    .bias = &ModelConfig::mlp_bias};
+constexpr RoleRow kDown = {.role = Role::kDown,
+                           .name = "down",
+                           .parts = {{{.names = {{"mlp.down_proj", "shared_mlp.output_linear",
+                                                  "block_sparse_moe.down_proj"},
+                                                 {"ffn_down"}},
+                                       .outputs = hidden}}},
+                           .inputs = mlp_width,
+                           .bias = &ModelConfig::mlp_bias};
 
 // GGUF has no name for a fused gate and up: ffn_up then holds both (and ffn_gate is absent).
 constexpr RoleRow kDense[] = {
     {.role = Role::kGateUp,
      .name = "gate and up",
      .pack = WeightRole::kGateUp,
-     .parts = {{{.names = {{"mlp.gate_proj"}, {"ffn_gate"}}, .outputs = mlp_width},
-                {.names = {{"mlp.up_proj"}, {"ffn_up"}}, .outputs = mlp_width}}},
+     .parts = {{{.names = {{"mlp.gate_proj", "block_sparse_moe.gate_proj"}, {"ffn_gate"}},
+                 .outputs = mlp_width},
+                {.names = {{"mlp.up_proj", "block_sparse_moe.up_proj"}, {"ffn_up"}},
+                 .outputs = mlp_width}}},
      .fused = {{"mlp.gate_up_proj", "shared_mlp.input_linear"}, {"ffn_up"}},
      .inputs = hidden,
      .bias = &ModelConfig::mlp_bias},
