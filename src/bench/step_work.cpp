@@ -91,11 +91,20 @@ double attention_operations(const LayerConfig& layer) {
   return 4.0 * layer.num_attention_heads * layer.head_dim;
 }
 
+// In the form that takes least, keys and values of each head made once; the index asks every
+// position with each of its heads.
+double latent_operations(const LayerConfig& layer) {
+  const LatentConfig& latent = layer.latent;
+  return 2.0 * layer.num_attention_heads * (latent.qk_head_dim() + latent.v_head_dim) +
+         2.0 * latent.index_n_heads * latent.index_head_dim;
+}
+
 struct PositionRow {
   MixerKind kind;
   double (*operations)(const LayerConfig& layer);  // for each position that a token sees
 };
-constexpr PositionRow kPositions[] = {{MixerKind::kAttention, attention_operations}};
+constexpr PositionRow kPositions[] = {{MixerKind::kAttention, attention_operations},
+                                      {MixerKind::kLatent, latent_operations}};
 
 // A state is decayed, asked, corrected and asked again: two operations each for every number.
 constexpr double kStateOperations = 8;

@@ -7,7 +7,6 @@
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/kernels/isa.h"
 #include "bench/synth.h"
-#include "model/config/families.h"
 #include "model/model.h"
 
 namespace headrace {
@@ -107,7 +106,6 @@ TEST_F(StepWorkTest, CountsTheExpertsThatATokenUses) {
   shape.num_experts = 8;
   shape.num_experts_used = 4;
   shape.expert_width = 32;
-  if (find_family_by_gguf("qwen3moe", false) == nullptr) GTEST_SKIP() << "no such family";
   const auto work = work_of("f32", cpu::ActivationType::kInt16, shape);
   ASSERT_TRUE(work.ok()) << work.error().message;
   constexpr double kAttention = 64.0 * 64 + 2 * 64 * 32 + 64 * 64;
@@ -116,6 +114,28 @@ TEST_F(StepWorkTest, CountsTheExpertsThatATokenUses) {
   EXPECT_EQ(work->experts.size(), 4u);
   EXPECT_NEAR(work->weight_bytes_of(1) - static_cast<double>(work->weight_bytes),
               2 * 4 * kExpert * sizeof(float), 1);
+}
+
+// One latent of 24 and a rotated key of 8 are kept of a position; each of 4 heads asks with 16 + 8
+// numbers and sums 16.
+TEST_F(StepWorkTest, LatentAttentionKeepsOneKeyForAllHeads) {
+  SynthShape shape = kSmall;
+  shape.architecture = "deepseek2";
+  shape.num_experts = 8;
+  shape.num_experts_used = 2;
+  shape.expert_width = 32;
+  shape.num_shared_experts = 1;
+  shape.num_dense_layers = 1;
+  shape.kv_lora_rank = 24;
+  shape.nope_dim = 16;
+  shape.rope_dim = 8;
+  shape.value_dim = 16;
+  const auto work = work_of("f32", cpu::ActivationType::kInt16, shape);
+  ASSERT_TRUE(work.ok()) << work.error().message;
+  EXPECT_EQ(work->mixers[1].operations_per_position, 2.0 * 4 * (16 + 8 + 16));
+  EXPECT_EQ(work->mixers[1].position_bytes, (24u + 8) * sizeof(float));
+  EXPECT_EQ(work->mixers[1].state_bytes, 0u);
+  EXPECT_EQ(work->experts.size(), 2u) << "the first layer has none";
 }
 
 }  // namespace
