@@ -142,7 +142,7 @@ SynthShape narrowed(SynthShape shape) {
 }
 
 bool is_known(std::string_view architecture) {
-  return find_family_by_gguf(architecture, false, false) != nullptr;
+  return find_family_by_gguf(architecture, false, false, nullptr) != nullptr;
 }
 
 TEST(Synth, EveryKindOfNetworkLoadsAndRuns) {
