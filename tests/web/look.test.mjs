@@ -35,6 +35,19 @@ test("the engine's figures appear only when asked for, and stay as the reader le
   assert.equal(await page.locator(".chart").count(), 0);
 });
 
+test("a network with experts says how evenly they are used, one without says nothing of it", scripted, async () => {
+  await open();
+  await open_engine();
+  await until("a model", async () => (await page.locator("dd").first().innerText()) !== "–");
+  assert.doesNotMatch(await page.locator("aside").innerText(), /Busiest expert/);
+  mock.experts = [
+    { layer: 1, experts: 64, largest: 0.05, smallest: 0.001, unused: 0 },
+    { layer: 7, experts: 64, largest: 0.125, smallest: 0, unused: 3 },
+  ];
+  await page.getByText("Busiest expert").waitFor();
+  assert.match(await page.locator("aside").innerText(), /12.5 % of its tokens, layer 7[^]*Never used\s+3/);
+});
+
 test("the charts draw what the status says, and stop asking while the tab is hidden", async () => {
   await open({
     before: () => {

@@ -197,6 +197,7 @@ export class MockServer {
   num_cancelled = 0; // answers whose client left
   api_key = "";
   formats = kFormats;
+  experts = [];
   sparse = false; // status without any field
   idle = false; // nothing runs, counters rest, rates are of the last work
   down = false; // drops every connection
@@ -227,7 +228,7 @@ export class MockServer {
     while (this.#num_open) await sleep(5);
     this.#num_told = 0;
     Object.assign(this, {
-      requests: [], num_status: 0, num_cancelled: 0, api_key: "", formats: kFormats, sparse: false, idle: false, down: false,
+      requests: [], num_status: 0, num_cancelled: 0, api_key: "", formats: kFormats, experts: [], sparse: false, idle: false, down: false,
       chat_template: "{{ messages }}", sampling: kSampling, text: "", flaky: false,
     });
   }
@@ -292,6 +293,7 @@ export class MockServer {
         running: this.idle ? 0 : 1 + (step % 4), waiting: step % 3, decode_tokens_per_s: 80 + 40 * wave, prefill_tokens_per_s: 900 * wave,
         prompt_tokens: 1000 + (this.idle ? 0 : 90 * step), generation_tokens: 500 + (this.idle ? 0 : 80 * step), requests: 12 + step, preemptions: 0, uptime_s: 3700 + step,
       },
+      ...(this.experts.length > 0 ? { experts: this.experts } : {}),
       sampling: this.sampling,
       version: { headrace: "0.1.0", build: "release g++ 12" },
     };
