@@ -37,8 +37,13 @@ ARCHITECTURES = {
     "mixtral": ("LLAMA", True, False), "olmoe": ("OLMOE", False, False),
     "qwen2_moe": ("QWEN2MOE", False, False), "qwen3_moe": ("QWEN3MOE", False, False),
     "granitemoe": ("GRANITE_MOE", True, False), "gpt_oss": ("GPT_OSS", False, False),
+    "deepseek_v2": ("DEEPSEEK2", False, False), "deepseek_v3": ("DEEPSEEK2", False, False),
+    "deepseek_v32": ("DEEPSEEK2", False, False),
     "glm4_moe": ("GLM4_MOE", False, False), "minimax_m2": ("MINIMAXM2", False, False),
 }
+
+# Of architecture deepseek32, which the package does not have yet: deepseek2 and the tensors of its index.
+INDEX_NAMES = {"wq_b": "attn_q_b", "wk": "attn_k", "k_norm": "k_norm", "weights_proj": "proj"}
 
 
 def read_safetensors(path):
@@ -89,7 +94,13 @@ def add_rope(writer, config, rope, sliding, head_dim):
         writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
         writer.add_rope_scaling_factor(rope["factor"])
         writer.add_rope_scaling_orig_ctx_len(rope["original"])
-        if rope.get("mscale_all_dim"):
+        if "kv_lora_rank" in config and rope.get("mscale_all_dim"):
+            # A tenth; that mscale is the same number goes without saying, else the factor is written.
+            factor, log = rope["mscale_all_dim"], 0.1 * math.log(rope["factor"])
+            writer.add_rope_scaling_yarn_log_mul(0.1 * factor)
+            if rope["mscale"] != factor:
+                writer.add_rope_scaling_yarn_attn_factor((rope["mscale"] * log + 1) / (factor * log + 1))
+        elif rope.get("mscale_all_dim"):
             writer.add_rope_scaling_yarn_log_mul(rope["mscale_all_dim"])
     elif kind == "longrope":
         scale = length / rope["original"]
@@ -129,6 +140,28 @@ def add_window(writer, config):
         writer.add_sliding_window_pattern([t == "sliding_attention" for t in config["layer_types"]])
 
 
+def add_latent(writer, config):
+    rank, rope = config["kv_lora_rank"], config["qk_rope_head_dim"]
+    if config.get("q_lora_rank"):
+        writer.add_q_lora_rank(config["q_lora_rank"])
+    writer.add_kv_lora_rank(rank)
+    writer.add_key_length_mla(config["qk_nope_head_dim"] + rope)
+    writer.add_value_length_mla(config["v_head_dim"])
+    writer.add_leading_dense_block_count(config["first_k_dense_replace"])
+    writer.add_expert_shared_count(config["n_shared_experts"])
+    writer.add_expert_weights_scale(config["routed_scaling_factor"])
+    if "index_topk" in config:
+        writer.add_indexer_head_count(config["index_n_heads"])
+        writer.add_indexer_key_length(config["index_head_dim"])
+        writer.add_indexer_top_k(config["index_topk"])
+    if config["model_type"] != "deepseek_v2":
+        writer.add_expert_weights_norm(config["norm_topk_prob"])
+        writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+    if (config.get("n_group") or 1) > 1:
+        writer.add_expert_group_count(config["n_group"])
+        writer.add_expert_group_used_count(config["topk_group"])
+
+
 def add_experts(writer, config):
     count = next((config[key] for key in ("num_experts", "num_local_experts", "n_routed_experts") if key in config), 0)
     if not count:
@@ -154,6 +187,7 @@ def add_experts(writer, config):
 
 def add_keys(writer, config, tensors):
     heads, hidden = config["num_attention_heads"], config["hidden_size"]
+    is_latent = "kv_lora_rank" in config
     head_dim = config.get("head_dim") or hidden // heads
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(hidden)
@@ -161,9 +195,16 @@ def add_keys(writer, config, tensors):
     writer.add_block_count(config["num_hidden_layers"] + appended)
     writer.add_feed_forward_length(config["intermediate_size"])
     writer.add_head_count(heads)
-    writer.add_head_count_kv(config["num_key_value_heads"])
-    writer.add_key_length(head_dim)
-    writer.add_value_length(head_dim)
+    if is_latent:  # what the cache keeps of all heads
+        rank, head_dim = config["kv_lora_rank"], config["qk_rope_head_dim"]
+        writer.add_head_count_kv(1)
+        writer.add_key_length(rank + head_dim)
+        writer.add_value_length(rank)
+        add_latent(writer, config)
+    else:
+        writer.add_head_count_kv(config["num_key_value_heads"])
+        writer.add_key_length(head_dim)
+        writer.add_value_length(head_dim)
     writer.add_vocab_size(config["vocab_size"])
     writer.add_bos_token_id(config["bos_token_id"])
     writer.add_eos_token_id(config["eos_token_id"])
@@ -306,6 +347,14 @@ def merged_experts(tensors):
         yield name, np.stack([experts[i] for i in range(len(experts))])
 
 
+def split_kv_b(config, name, values):
+    """Keys of each head transposed, and values."""
+    nope = config["qk_nope_head_dim"]
+    heads = values.reshape(config["num_attention_heads"], nope + config["v_head_dim"], -1)
+    yield name.replace("kv_b_proj", "k_b_proj"), heads[:, :nope].swapaxes(1, 2)
+    yield name.replace("kv_b_proj", "v_b_proj"), heads[:, nope:]
+
+
 def converted(config, tensors):
     """Names and values as they are before names are mapped."""
     if config["model_type"] == "gpt_oss":
@@ -319,9 +368,21 @@ def converted(config, tensors):
             for part, half in split_gate_up(name, values[None] if shared else values, interleaved=False):
                 yield part, half[0] if shared else half
             continue
+        if name.endswith("kv_b_proj.weight"):
+            yield from split_kv_b(config, name, values)
+            continue
         if name.endswith("shared_expert_gate.weight"):
             values = values.reshape(-1)
         yield name.replace("e_score_correction_bias", "e_score_correction.bias"), values
+
+
+def name_of(names, name):
+    """What a tensor is called in the file."""
+    match = re.fullmatch(r"model\.layers\.(\d+)\.self_attn\.indexer\.(\w+)\.(weight|bias)", name)
+    if match:
+        layer, part, suffix = match.groups()
+        return f"blk.{layer}.indexer.{INDEX_NAMES[part]}.{suffix}"
+    return names.get_name(name, try_suffixes=(".weight", ".bias"))
 
 
 def stored(name, values, kind):
@@ -345,7 +406,7 @@ def convert(folder, out, kind):
     arch_name, is_permuted, plus_one = ARCHITECTURES[config["model_type"]]
     arch = getattr(gguf.MODEL_ARCH, arch_name)
     tensors = read_safetensors(folder / "model.safetensors")
-    writer = gguf.GGUFWriter(out, gguf.MODEL_ARCH_NAMES[arch])
+    writer = gguf.GGUFWriter(out, "deepseek32" if "index_topk" in config else gguf.MODEL_ARCH_NAMES[arch])
     writer.add_type("model")
     writer.add_name(folder.name)
     head_dim = add_keys(writer, config, tensors)
@@ -356,7 +417,7 @@ def convert(folder, out, kind):
                                     else [(name, values)]))
     names = gguf.get_tensor_name_map(arch, config["num_hidden_layers"])
     for name, values in converted(config, tensors):
-        new_name = names.get_name(name, try_suffixes=(".weight", ".bias"))
+        new_name = name_of(names, name)
         if new_name is None:
             sys.exit(f"{folder.name}: {name} has no name in {arch_name}")
         if is_permuted and (".q_proj." in name or ".k_proj." in name):

@@ -82,12 +82,14 @@ TEST(LatentWeights, HeadsAreRowsOfOneTensor) {
   ASSERT_EQ(keys.transposed_from.size(), 2u);
   EXPECT_EQ(keys.parts[1].num_outputs, 4);
   EXPECT_EQ(keys.parts[1].num_inputs, 3);
-  EXPECT_EQ(keys.transposed_from[1].stored_row(0), 8) << "the second head's first key row";
+  const std::byte* whole = file.find("model.layers.0.self_attn.kv_b_proj.weight")->data;
+  constexpr ptrdiff_t kRowBytes = 4 * sizeof(float);
+  EXPECT_EQ(keys.transposed_from[1].values.data, whole + 8 * kRowBytes) << "the second head's rows";
   const FoundRole& values = *found->find(0, Role::kValueUp);
   ASSERT_EQ(values.parts.size(), 2u);
   EXPECT_TRUE(values.transposed_from.empty());
-  EXPECT_EQ(values.parts[0].stored_row(0), 3);
-  EXPECT_EQ(values.parts[1].stored_row(4), 15);
+  EXPECT_EQ(values.parts[0].values.data, whole + 3 * kRowBytes);
+  EXPECT_EQ(values.parts[1].values.data, whole + 11 * kRowBytes);
 }
 
 // The products of a head with what the packer made of its rows.

@@ -67,9 +67,19 @@ class GoldenTest : public testing::TestWithParam<std::string> {
 
 TEST_P(GoldenTest, EveryFamilyPasses) {
   for (const fs::path& root : roots()) {
-    const auto folders = folders_run(root, "tiny");
+    const auto folders = folders_matched(root, "tiny");
     EXPECT_EQ(run(folders), std::ssize(folders));
   }
+}
+
+TEST_P(GoldenTest, AnIndexAgreesWhereNoScoresAreEqual) {
+  const std::string folder = (test::archive_root() / "tiny" / kTiedAtTheCut).string();
+  Golden golden = read_golden(folder).value();
+  ASSERT_EQ(golden.prompts.size(), 3u);
+  golden.prompts.pop_back();
+  const auto checkpoint = open_folder(folder).value();
+  const auto report = verify_golden(golden, *checkpoint, *backend_, kOptions).value();
+  EXPECT_TRUE(report.passed) << report.error;
 }
 
 TEST_P(GoldenTest, EveryQuantisedLayoutPasses) {

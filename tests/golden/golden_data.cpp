@@ -68,6 +68,13 @@ std::vector<std::string> folders_run(const std::filesystem::path& root, const st
   return folders;
 }
 
+std::vector<std::string> folders_matched(const std::filesystem::path& root,
+                                         const std::string& kind) {
+  std::vector<std::string> folders = folders_run(root, kind);
+  std::erase_if(folders, [](const std::string& path) { return file_name(path) == kTiedAtTheCut; });
+  return folders;
+}
+
 std::vector<std::string> folders_refused(const std::filesystem::path& root,
                                          const std::string& kind) {
   std::vector<std::string> folders = entries(root, kind);

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "backend/backend.h"
@@ -22,6 +23,13 @@ const Family* family_of(const std::string& folder);
 // Of entries(root, kind), those that a family reads, and those that none does.
 std::vector<std::string> folders_run(const std::filesystem::path& root, const std::string& kind);
 std::vector<std::string> folders_refused(const std::filesystem::path& root,
+                                         const std::string& kind);
+
+// A folder in tiny/ whose longest prompt has equal scores where its index cuts. The reference takes
+// any of them (which, depends on the length of the whole run), we the lowest positions.
+inline constexpr std::string_view kTiedAtTheCut = "deepseek_v32";
+// folders_run() without it: what can be matched as a whole.
+std::vector<std::string> folders_matched(const std::filesystem::path& root,
                                          const std::string& kind);
 
 // A fresh temporary folder, removed at exit.

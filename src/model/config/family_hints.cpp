@@ -10,7 +10,6 @@
 namespace headrace {
 namespace {
 
-constexpr std::string_view kLatent = "latent attention";
 constexpr std::string_view kScan = "state-space scan layers";
 constexpr std::string_view kConvolution = "short convolution layers";
 constexpr std::string_view kPerLayer = "per-layer inputs";
@@ -24,10 +23,6 @@ struct LaterRow {
 constexpr LaterRow kLater[] = {
     {"llama4_text", {"attention in chunks"}},
     {"llama4", {"attention in chunks"}},
-    {"deepseek_v2", {kLatent}},
-    {"deepseek_v3", {kLatent}},
-    {"deepseek_v32", {kLatent}},
-    {"deepseek2", {kLatent}},
     {"kimi-linear", {"a GGUF form of its delta layers"}},
     {"lfm2", {kConvolution}},
     {"lfm2moe", {kConvolution}},
@@ -48,9 +43,6 @@ struct FeatureRow {
   std::string_view feature;
 };
 constexpr FeatureRow kFeatures[] = {
-    {"kv_a_proj", kLatent},
-    {"kv_b_proj", kLatent},
-    {"attn_kv_a", kLatent},
     {"linear_attn", {}},  // known, and its parts are not those of a scan
     {"ssm_beta", {}},
     {"A_log", kScan},

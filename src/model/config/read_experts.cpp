@@ -165,7 +165,9 @@ Result<ExpertConfig> gguf_experts(const ExpertRow& row, const GgufKeys& keys) {
   if (row.groups) {
     experts.num_groups = std::max(TRY(gguf_size(keys, "expert_group_count", 1)), 1);
     experts.num_groups_kept = std::max(TRY(gguf_size(keys, "expert_group_used_count", 1)), 1);
-    if (experts.num_groups > 1) experts.group_score = row.group_score;
+    // An architecture may serve several families, so the score tells what is done with it.
+    const bool sigmoid = experts.score == RouterScore::kSigmoid || experts.num_groups == 1;
+    experts.group_score = sigmoid ? GroupScore::kSumOfTwo : GroupScore::kMaximum;
   }
   experts.swiglu_alpha = static_cast<float>(row.swiglu_alpha);
   experts.swiglu_limit = static_cast<float>(row.swiglu_limit);
