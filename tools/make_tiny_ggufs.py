@@ -40,6 +40,8 @@ ARCHITECTURES = {
     "deepseek_v2": ("DEEPSEEK2", False, False), "deepseek_v3": ("DEEPSEEK2", False, False),
     "deepseek_v32": ("DEEPSEEK2", False, False),
     "glm4_moe": ("GLM4_MOE", False, False), "minimax_m2": ("MINIMAXM2", False, False),
+    "lfm2": ("LFM2", False, False), "mamba2": ("MAMBA2", False, False),
+    "granitemoehybrid": ("GRANITE_HYBRID", True, False),
 }
 
 # Of architecture deepseek32, which the package does not have yet: deepseek2 and the tensors of its index.
@@ -185,6 +187,39 @@ def add_experts(writer, config):
         writer.add_nextn_predict_layers(config["num_nextn_predict_layers"])
 
 
+def add_recurrent_keys(writer, config):
+    if config["model_type"] == "lfm2":
+        writer.add_shortconv_l_cache(config["conv_L_cache"])
+    elif config["model_type"] == "mamba2":
+        writer.add_ssm_conv_kernel(config["conv_kernel"])
+        writer.add_ssm_inner_size(config["expand"] * config["hidden_size"])
+        writer.add_ssm_state_size(config["state_size"])
+        writer.add_ssm_time_step_rank(config["num_heads"])
+        writer.add_ssm_group_count(config["n_groups"])
+    elif config["model_type"] == "granitemoehybrid":
+        writer.add_ssm_conv_kernel(config["mamba_d_conv"])
+        writer.add_ssm_state_size(config["mamba_d_state"])
+        writer.add_ssm_group_count(config["mamba_n_groups"])
+        writer.add_ssm_inner_size(config["mamba_expand"] * config["hidden_size"])
+        writer.add_ssm_time_step_rank(config["mamba_n_heads"])
+        writer.add_rope_scaling_finetuned(config.get("position_embedding_type") == "rope")
+
+
+def recurrent_values(name, values, config):
+    """What a converter makes of a tensor of a short convolution or of a scan."""
+    if name.endswith((".conv.conv.weight", ".conv1d.weight")):
+        values = values.reshape(values.shape[0], values.shape[2])
+    elif name.endswith(".A_log"):
+        values = -np.exp(values.reshape(-1, 1))
+    elif name.endswith((".mixer.D", ".mamba.D")):
+        values = values.reshape(-1, 1)
+    elif name.endswith(".dt_bias"):
+        name = name.removesuffix(".dt_bias") + ".dt_proj.bias"
+    elif name.endswith((".mixer.norm.weight", ".mamba.norm.weight")):
+        values = values.reshape(config.get("n_groups") or config["mamba_n_groups"], -1)
+    return name, values
+
+
 def add_keys(writer, config, tensors):
     heads, hidden = config["num_attention_heads"], config["hidden_size"]
     is_latent = "kv_lora_rank" in config
@@ -193,16 +228,20 @@ def add_keys(writer, config, tensors):
     writer.add_embedding_length(hidden)
     appended = config["num_nextn_predict_layers"] if config["model_type"] == "glm4_moe" else 0  # counted as layers
     writer.add_block_count(config["num_hidden_layers"] + appended)
-    writer.add_feed_forward_length(config["intermediate_size"])
-    writer.add_head_count(heads)
+    only_mixers = config["model_type"] == "mamba2"
+    writer.add_feed_forward_length(0 if only_mixers else config["intermediate_size"])
+    writer.add_head_count(0 if only_mixers else heads)
     if is_latent:  # what the cache keeps of all heads
         rank, head_dim = config["kv_lora_rank"], config["qk_rope_head_dim"]
         writer.add_head_count_kv(1)
         writer.add_key_length(rank + head_dim)
         writer.add_value_length(rank)
         add_latent(writer, config)
-    else:
-        writer.add_head_count_kv(config["num_key_value_heads"])
+    elif not only_mixers:
+        attends = ["attention" in kind and kind != "linear_attention" for kind in config.get("layer_types", ())]
+        kv_heads = config["num_key_value_heads"]
+        hybrid = config["model_type"] in ("lfm2", "granitemoehybrid")
+        writer.add_head_count_kv([kv_heads if attention else 0 for attention in attends] if hybrid else kv_heads)
         writer.add_key_length(head_dim)
         writer.add_value_length(head_dim)
     writer.add_vocab_size(config["vocab_size"])
@@ -213,7 +252,7 @@ def add_keys(writer, config, tensors):
         writer.add_logit_scale(config["logit_scale"])
     else:
         writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
-    if config["model_type"] in ("granite", "granitemoe"):
+    if config["model_type"] in ("granite", "granitemoe", "granitemoehybrid"):
         writer.add_embedding_scale(config["embedding_multiplier"])
         writer.add_residual_scale(config["residual_multiplier"])
         writer.add_attention_scale(config["attention_multiplier"])
@@ -228,7 +267,9 @@ def add_keys(writer, config, tensors):
     rope, sliding = rope_of(config)
     if "llama_4_scaling_beta" in rope:
         writer.add_attn_temperature_scale(rope["llama_4_scaling_beta"])
-    add_rope(writer, config, rope, sliding, head_dim)
+    add_recurrent_keys(writer, config)
+    if not only_mixers:
+        add_rope(writer, config, rope, sliding, head_dim)
     return head_dim
 
 
@@ -360,7 +401,10 @@ def converted(config, tensors):
     if config["model_type"] == "gpt_oss":
         yield from of_gpt_oss(tensors)
         return
+    recurrent = config["model_type"] in ("lfm2", "mamba2", "granitemoehybrid")
     for name, values in merged_experts(tensors.items()):
+        if recurrent:
+            name, values = recurrent_values(name, values, config)
         if name.endswith(("block_sparse_moe.input_linear.weight", "shared_mlp.input_linear.weight")):
             shared = "shared_mlp" in name
             name = re.sub(r"\w+\.input_linear", "mlp.shared_expert.gate_up_proj" if shared else
@@ -389,7 +433,8 @@ def stored(name, values, kind):
     """The array to write and its type: vectors, biases and routers stay F32."""
     if values.dtype == np.uint8:
         return values, Type.MXFP4
-    if values.ndim < 2 or kind == "f32" or name.endswith(".bias") or "ffn_gate_inp" in name:
+    if values.ndim < 2 or kind == "f32" or name.endswith(".bias") or re.search(
+            r"ffn_gate_inp|conv|ssm_[adn]", name):
         return np.ascontiguousarray(values, np.float32), Type.F32
     if kind == "bf16":
         return quants.quantize(np.ascontiguousarray(values), Type.BF16), Type.BF16

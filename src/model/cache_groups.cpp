@@ -52,21 +52,27 @@ Cut cut_for(const std::vector<CacheGroup>& groups, const LayerBytes& bytes, size
 }
 
 Cut best_cut(const std::vector<CacheGroup>& groups, const LayerBytes& bytes) {
-  std::vector<Cut> cuts;
+  // Without their columns: a state of many pieces has as many cuts.
+  std::vector<std::pair<size_t, Cut>> cuts;
   size_t least = SIZE_MAX;
   for (const std::vector<size_t>& layers : bytes) {
     size_t target = 0;
     for (const size_t layer : layers) {
       target += layer;
-      cuts.push_back(cut_for(groups, bytes, target));
-      least = std::min(least, cuts.back().total_bytes);
+      Cut& cut = cuts.emplace_back(target, cut_for(groups, bytes, target)).second;
+      cut.columns = {};
+      least = std::min(least, cut.total_bytes);
     }
   }
-  std::erase_if(
-      cuts, [least](const Cut& cut) { return cut.total_bytes - least > least / kNearlyAsGood; });
-  return *std::min_element(cuts.begin(), cuts.end(), [](const Cut& a, const Cut& b) {
-    return std::pair(a.num_columns, a.total_bytes) < std::pair(b.num_columns, b.total_bytes);
+  std::erase_if(cuts, [least](const auto& cut) {
+    return cut.second.total_bytes - least > least / kNearlyAsGood;
   });
+  const auto cost = [](const auto& cut) {
+    return std::pair(cut.second.num_columns, cut.second.total_bytes);
+  };
+  const auto best = std::min_element(
+      cuts.begin(), cuts.end(), [&](const auto& a, const auto& b) { return cost(a) < cost(b); });
+  return cut_for(groups, bytes, best->first);
 }
 
 void check_group(const CacheGroup& group) {

@@ -31,4 +31,12 @@ void run_latent(const StepContext& step, int layer_idx, const RoleWeights& weigh
                 const Branch& branch);
 KeptState keep_latent(const ModelConfig& config, const LayerConfig& layer, KvType type);
 
+void run_short_conv(const StepContext& step, int layer_idx, const RoleWeights& weights,
+                    const Branch& branch);
+KeptState keep_short_conv(const ModelConfig& config, const LayerConfig& layer, KvType type);
+
+void run_scan(const StepContext& step, int layer_idx, const RoleWeights& weights,
+              const Branch& branch);
+KeptState keep_scan(const ModelConfig& config, const LayerConfig& layer, KvType type);
+
 }  // namespace headrace

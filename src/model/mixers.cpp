@@ -7,8 +7,10 @@
 namespace headrace {
 namespace {
 
-// Blocks from one snapshot of state to the next, besides that at the end of a prompt.
-constexpr int64_t kSnapshotBlocks = 64;
+// Blocks from one snapshot of state to the next, besides that at the end of a prompt: so many that
+// the snapshots of a prompt take about the memory of its positions, within these bounds.
+constexpr int64_t kLeastSnapshotBlocks = 32;
+constexpr int64_t kMostSnapshotBlocks = 512;
 
 struct MixerFunctions {
   MixerKind kind;
@@ -18,7 +20,9 @@ struct MixerFunctions {
 constexpr MixerFunctions kFunctions[] = {{MixerKind::kAttention, run_attention, keep_attention},
                                          {MixerKind::kGatedDelta, run_delta, keep_delta},
                                          {MixerKind::kChannelDelta, run_channel_delta, keep_delta},
-                                         {MixerKind::kLatent, run_latent, keep_latent}};
+                                         {MixerKind::kLatent, run_latent, keep_latent},
+                                         {MixerKind::kShortConv, run_short_conv, keep_short_conv},
+                                         {MixerKind::kScan, run_scan, keep_scan}};
 
 const MixerFunctions& functions_of(const LayerConfig& layer) {
   for (const MixerFunctions& functions : kFunctions) {
@@ -32,8 +36,34 @@ CacheGroup& group_for(const KeptState& kept, std::vector<CacheGroup>* groups) {
     return group.policy == kept.policy && group.window == kept.window;
   });
   if (found != groups->end()) return *found;
-  const int64_t snapshots = kept.policy == CachePolicy::kState ? kSnapshotBlocks : 0;
+  const int64_t snapshots = kept.policy == CachePolicy::kState ? kMostSnapshotBlocks : 0;
   return groups->emplace_back(CacheGroup{{}, kept.policy, kept.window, snapshots});
+}
+
+// Bytes of a group in a block of positions, or of its whole state; nearly, for types with scales.
+int64_t bytes_of(const CacheGroup& group) {
+  constexpr int64_t kTypeBytes[kNumKvTypes] = {4, 2, 2, 1, 1};
+  const int64_t positions = group.policy == CachePolicy::kState ? 1 : kBlockTokens;
+  int64_t bytes = 0;
+  for (const CacheLayer& layer : group.layers) {
+    for (const KvPlane& plane : layer.planes) {
+      bytes +=
+          positions * plane.num_heads * plane.width * kTypeBytes[static_cast<size_t>(plane.type)];
+    }
+  }
+  return bytes;
+}
+
+void choose_snapshots(std::vector<CacheGroup>* groups) {
+  int64_t of_positions = 0;
+  for (const CacheGroup& group : *groups) {
+    if (group.policy == CachePolicy::kFull) of_positions += bytes_of(group);
+  }
+  for (CacheGroup& group : *groups) {
+    if (group.policy != CachePolicy::kState || of_positions == 0) continue;
+    group.snapshot_blocks =
+        std::clamp(bytes_of(group) / of_positions, kLeastSnapshotBlocks, kMostSnapshotBlocks);
+  }
 }
 
 }  // namespace
@@ -53,6 +83,7 @@ std::vector<CacheGroup> cache_groups_of(const ModelConfig& config, KvType type) 
       group_for(kept, &groups).layers.push_back({i, std::move(planes)});
     }
   }
+  choose_snapshots(&groups);
   return groups;
 }
 

@@ -5,12 +5,17 @@
 namespace headrace {
 namespace {
 
+// A layer that is a mixer only.
+void run_none(const StepContext&, int, const RoleWeights&, const Branch&) {}
+
 struct MlpFunction {
   MlpKind kind;
   void (*run)(const StepContext&, int layer_idx, const RoleWeights&, const Branch&);
 };
-constexpr MlpFunction kFunctions[] = {
-    {MlpKind::kDense, run_dense}, {MlpKind::kPlain, run_plain}, {MlpKind::kExperts, run_experts}};
+constexpr MlpFunction kFunctions[] = {{MlpKind::kDense, run_dense},
+                                      {MlpKind::kPlain, run_plain},
+                                      {MlpKind::kExperts, run_experts},
+                                      {MlpKind::kNone, run_none}};
 
 }  // namespace
 

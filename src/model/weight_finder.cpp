@@ -153,16 +153,19 @@ bool WeightFinder::has(const std::string& base) const {
 
 Status WeightFinder::find_prefix() {
   const RoleRow& row = role_row(Role::kEmbedding);
-  const std::string embedding(
-      role_names(config_, row, row.parts[0]).in(checkpoint_.kind()).front());
+  const RoleNames all = role_names(config_, row, row.parts[0]);
+  const std::span<const std::string_view> names = all.in(checkpoint_.kind());
   for (const NamePrefix& prefix :
        name_prefixes(checkpoint_.kind(), &family_named(config_.family))) {
-    if (!has(std::string(prefix.body) + embedding)) continue;
+    const auto is_there = [&](std::string_view name) {
+      return has(std::string(prefix.body) + std::string(name));
+    };
+    if (std::none_of(names.begin(), names.end(), is_there)) continue;
     prefix_ = prefix;
     return {};
   }
   return make_error(ErrorCode::kNotFound, "{} has no tensor {}.weight under any known prefix",
-                    checkpoint_.path(), embedding);
+                    checkpoint_.path(), names.front());
 }
 
 std::string WeightFinder::prefix_of(const RoleSlot& slot) const {

@@ -86,13 +86,15 @@ Status Verifier::check_ids(const GoldenPrompt& prompt, size_t index) const {
   return {};
 }
 
-// The reference's list: embeddings, then after each layer, the last one after the final norm.
+// The reference's list: embeddings, then after each layer, the last one after the final norm; of a
+// network of mixers alone after each layer, then after the final norm.
 HiddenTap Verifier::hidden_tap() {
   const int num_layers = model_.config().num_layers();
+  const int left_out = model_.config().layers.front().mlp == MlpKind::kNone ? -1 : num_layers - 1;
   hidden_.assign(static_cast<size_t>(num_layers) + 1, {});
-  return [this, num_layers](int layer, const float* rows, int64_t num_rows, int64_t width) {
-    if (layer == num_layers - 1) return;
-    auto& kept = hidden_[static_cast<size_t>(layer == num_layers ? layer : layer + 1)];
+  return [=, this](int layer, const float* rows, int64_t num_rows, int64_t width) {
+    if (layer == left_out) return;
+    auto& kept = hidden_[static_cast<size_t>(layer < left_out ? layer + 1 : layer)];
     kept.insert(kept.end(), rows, rows + num_rows * width);
   };
 }

@@ -199,5 +199,65 @@ TEST(EngineDifferential, GreedyIdsAreThoseOfTransformers) {
   EXPECT_GE(num_prompts, static_cast<int>(model_names().size()));
 }
 
+// ---- Layers with a state ------------------------------------------------------------------------
+
+Request turn(std::vector<int32_t> prompt_ids, int32_t max_tokens) {
+  Request request;
+  request.prompt_ids = std::move(prompt_ids);
+  request.max_tokens = max_tokens;
+  request.num_logprobs = 2;
+  request.sampling.temperature = 0.8f;
+  request.sampling.seed = 5;
+  return request;
+}
+
+std::vector<int32_t> text_of(size_t count) {
+  std::vector<int32_t> ids;
+  for (size_t i = 0; i < count; ++i) ids.push_back(static_cast<int32_t>((i * 37 + i * i) % 251));
+  return ids;
+}
+
+std::vector<std::string> state_models() {
+  return known({"lfm2", "mamba2", "granitemoehybrid", "qwen3_next", "kimi_linear"});
+}
+
+TEST(EngineState, ASecondTurnGoesOnFromASnapshotOfTheFirst) {
+  for (const std::string& name : state_models()) {
+    SCOPED_TRACE(name);
+    Loaded loaded = load(tiny_folder() / name, "auto", 2);
+    const auto engine = make_engine(loaded, engine_options(loaded, 96, 4, 8));
+    const Request first = turn(text_of(70), 24);
+    std::vector<int32_t> prompt = first.prompt_ids;
+    for (const int32_t id : run_together(*engine, {first})[0].output()) prompt.push_back(id);
+    for (const int32_t id : text_of(9)) prompt.push_back(id);
+    const Request second = turn(prompt, 12);
+    const uint64_t hits = engine->metrics().prefix_cache_hits;
+    const std::vector<Collector> answers = run_together(*engine, {second});
+    // At least what lay before the last block boundary inside the first prompt.
+    EXPECT_GE(engine->metrics().prefix_cache_hits - hits, 64u);
+    const auto fresh = make_engine(loaded, engine_options(loaded, 96, 4, 8));
+    expect_equal(run_together(*fresh, {second}), answers);
+  }
+}
+
+TEST(EngineState, EqualPromptsAndFurtherAnswersShareTheStateOfTheirBeginning) {
+  for (const std::string& name : state_models()) {
+    SCOPED_TRACE(name);
+    Loaded loaded = load(tiny_folder() / name, "auto", 2);
+    std::vector<Request> requests;
+    for (int32_t choice = 0; choice < 3; ++choice) {
+      requests.push_back(turn(text_of(53), 20));
+      requests.back().sampling.choice_idx = static_cast<uint32_t>(choice % 2);
+    }
+    std::vector<Collector> alone;
+    for (const Request& request : requests) {
+      const auto engine = make_engine(loaded, engine_options(loaded, 96, 1, 4));
+      alone.push_back(run_together(*engine, {request})[0]);
+    }
+    const auto engine = make_engine(loaded, engine_options(loaded, 16, 4, 8));
+    expect_equal(alone, run_together(*engine, requests));
+  }
+}
+
 }  // namespace
 }  // namespace headrace

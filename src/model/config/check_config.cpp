@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "model/config/roles.h"
 
@@ -133,14 +134,45 @@ Status check_channel_delta(const DeltaConfig& delta) {
   return {};
 }
 
+Status check_scan(const ScanConfig& scan) {
+  TRY(check_ranges({
+      {"number of scan heads", static_cast<double>(scan.num_heads), 1, 4096},
+      {"scan head width", static_cast<double>(scan.head_dim), 1, 4096},
+      {"number of scan groups", static_cast<double>(scan.num_groups), 1,
+       static_cast<double>(scan.num_heads)},
+      {"scan state width", static_cast<double>(scan.state_width), 1, 4096},
+      {"number of taps", static_cast<double>(scan.num_taps), 2, kMaxTaps},
+      {"least time step", scan.time_step_min, 0, 1e30},
+      {"largest time step", scan.time_step_max, scan.time_step_min,
+       std::numeric_limits<double>::infinity()},
+  }));
+  if (scan.num_heads % scan.num_groups == 0) return {};
+  return make_error(ErrorCode::kInvalidArgument,
+                    "the scan has {} heads, but their number must be a multiple of its {} groups",
+                    scan.num_heads, scan.num_groups);
+}
+
 Status check_mixer(const LayerConfig& layer, int num_ropes) {
-  if (layer.mixer == MixerKind::kGatedDelta) return check_delta(layer.delta);
-  if (layer.mixer == MixerKind::kChannelDelta) return check_channel_delta(layer.delta);
-  if (layer.mixer == MixerKind::kLatent) return check_latent(layer, num_ropes);
-  return check_attention(layer, num_ropes);
+  switch (layer.mixer) {
+    case MixerKind::kAttention:
+      return check_attention(layer, num_ropes);
+    case MixerKind::kGatedDelta:
+      return check_delta(layer.delta);
+    case MixerKind::kChannelDelta:
+      return check_channel_delta(layer.delta);
+    case MixerKind::kLatent:
+      return check_latent(layer, num_ropes);
+    case MixerKind::kShortConv:
+      return check_ranges(
+          {{"conv_L_cache", static_cast<double>(layer.short_conv.num_taps), 2, kMaxTaps}});
+    case MixerKind::kScan:
+      return check_scan(layer.scan);
+  }
+  CHECK(false, "mixer {}", static_cast<int>(layer.mixer));
 }
 
 Status check_mlp(const LayerConfig& layer) {
+  if (layer.mlp == MlpKind::kNone) return {};
   if (layer.mlp == MlpKind::kDense || layer.mlp == MlpKind::kPlain) {
     return check_ranges(
         {{"intermediate_size", static_cast<double>(layer.intermediate_size), 1, 1e7}});

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -36,8 +37,15 @@ struct RopeConfig {
   std::vector<float> frequency_divisor;                  // GGUF rope_freqs: f_i is divided by it
 };
 
-enum class MixerKind : uint8_t { kAttention, kGatedDelta, kChannelDelta, kLatent };
-enum class MlpKind : uint8_t { kDense, kPlain, kExperts };  // kPlain: without a gate
+enum class MixerKind : uint8_t {
+  kAttention,
+  kGatedDelta,
+  kChannelDelta,
+  kLatent,
+  kShortConv,
+  kScan
+};
+enum class MlpKind : uint8_t { kDense, kPlain, kExperts, kNone };  // kPlain: without a gate
 
 // Biases: safetensors files follow their configuration, GGUF files simply have them or not.
 enum class Presence : uint8_t { kAbsent, kRequired, kIfPresent };
@@ -94,6 +102,27 @@ struct DeltaConfig {
   bool tiled_heads = false;  // value head h is served by key head h modulo their number
 };
 
+// A causal convolution of each channel of the hidden width, between two gates.
+struct ShortConvConfig {
+  int num_taps = 0;  // tokens that it sees, the current one included
+};
+
+// A state space layer: heads with a state [head_dim, state_width] each, behind a causal convolution
+// of their inputs and of the B and C that the heads of a group share.
+struct ScanConfig {
+  int num_heads = 0;
+  int head_dim = 0;
+  int num_groups = 0;
+  int state_width = 0;
+  int num_taps = 0;
+  float time_step_min = 0.0f;
+  float time_step_max = std::numeric_limits<float>::infinity();
+
+  int64_t inner_size() const { return int64_t{num_heads} * head_dim; }
+  int64_t num_channels() const { return inner_size() + int64_t{2} * num_groups * state_width; }
+  int64_t projection_width() const { return inner_size() + num_channels() + num_heads; }
+};
+
 // Weights that the file holds as [inputs, outputs].
 enum class Transposed : uint8_t { kNone, kExperts, kLayers };
 
@@ -125,6 +154,8 @@ struct LayerConfig {
 
   ExpertConfig experts;
   DeltaConfig delta;
+  ShortConvConfig short_conv;
+  ScanConfig scan;
 };
 
 // Takes what belongs to attention out of a layer that has another mixer.
@@ -160,6 +191,8 @@ struct ModelConfig {
   Presence o_bias = Presence::kAbsent;
   Presence mlp_bias = Presence::kAbsent;
   Presence router_bias = Presence::kAbsent;
+  Presence conv_bias = Presence::kAbsent;   // of a mixer's convolution,
+  Presence mixer_bias = Presence::kAbsent;  // and of its projections
   Presence expert_bias = Presence::kAbsent;
   bool permuted_qk = false;                   // the file's q and k rows are in a converter's order
   Transposed transposed = Transposed::kNone;  // plain ones; quantised layouts say it themselves

@@ -14,6 +14,7 @@
 #include "model/config/read_experts.h"
 #include "model/config/read_form.h"
 #include "model/config/read_latent.h"
+#include "model/config/read_recurrent.h"
 #include "model/config/rope_config.h"
 
 namespace headrace {
@@ -41,6 +42,7 @@ class GgufReader {
     }
     set_latent_scales(&config_);
     read_form(family_, checkpoint_, &config_);
+    TRY(read_recurrent(family_, keys_, checkpoint_, &config_));
     return std::move(config_);
   }
 
@@ -89,8 +91,8 @@ Status GgufReader::read_sizes() {
 }
 
 Result<int64_t> GgufReader::read_head_dim(int64_t num_heads) const {
-  const int64_t head_dim =
-      TRY(keys_.integer("attention.key_length", config_.hidden_size / num_heads));
+  const int64_t head_dim = TRY(
+      keys_.integer("attention.key_length", num_heads == 0 ? 1 : config_.hidden_size / num_heads));
   const int64_t value_dim = TRY(keys_.integer("attention.value_length", head_dim));
   if (value_dim == head_dim && head_dim >= 1 && head_dim <= 4096) return head_dim;
   return make_error(ErrorCode::kUnsupported,
@@ -113,17 +115,21 @@ Status GgufReader::read_head_sizes() {
       TRY(keys_.per_layer("attention.head_count_kv", config_.layers.size(), -1));
   const std::vector<int64_t> widths =
       TRY(keys_.per_layer("feed_forward_length", config_.layers.size()));
-  if (heads.front() < 1 || heads.front() > 4096) {
+  // Layers of another kind than attention have no key-value heads, and some no MLP; networks of
+  // such layers alone have no heads.
+  const bool is_mixed = family_.short_conv != nullptr || family_.scan != nullptr;
+  const int64_t least = is_mixed ? 0 : 1;
+  if (heads.front() < least || heads.front() > 4096) {
     return make_error(ErrorCode::kInvalidArgument,
-                      "GGUF key {} is {}, but must be between 1 and 4096",
-                      keys_.name("attention.head_count"), heads.front());
+                      "GGUF key {} is {}, but must be between {} and 4096",
+                      keys_.name("attention.head_count"), heads.front(), least);
   }
   const int64_t head_dim = family_.latent != nullptr ? 0 : TRY(read_head_dim(heads.front()));
   for (size_t i = 0; i < config_.layers.size(); ++i) {
     LayerConfig& layer = config_.layers[i];
     const int64_t kv = kv_heads[i] == -1 ? heads[i] : kv_heads[i];
-    const bool may_be_none = family_.delta != nullptr;  // in layers of another kind
-    if (kv < (may_be_none ? 0 : 1) || kv > heads[i] || heads[i] > 4096 || widths[i] < 1) {
+    const int64_t least_kv = family_.delta != nullptr ? 0 : least;  // of layers of another kind
+    if (kv < least_kv || kv > heads[i] || heads[i] > 4096 || widths[i] < least) {
       return make_error(ErrorCode::kUnsupported,
                         "layer {} of the GGUF file has {} heads, {} key-value heads and MLP width "
                         "{}, but every layer needs attention and an MLP",

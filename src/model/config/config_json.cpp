@@ -14,6 +14,7 @@
 #include "model/config/read_experts.h"
 #include "model/config/read_form.h"
 #include "model/config/read_latent.h"
+#include "model/config/read_recurrent.h"
 #include "model/config/roles.h"
 #include "model/config/rope_config.h"
 
@@ -42,6 +43,7 @@ class ConfigReader {
     if (family_.experts != nullptr) TRY(read_experts_json(*family_.experts, json_, &config_));
     set_latent_scales(&config_);
     TRY(read_form(family_, json_, &config_));
+    TRY(read_recurrent(family_, json_, &config_));
     return std::move(config_);
   }
 
@@ -81,10 +83,12 @@ Status ConfigReader::read_sizes() {
   LayerConfig layer;
   // Where all layers have experts it may be missing.
   const int factor = family_.form.mlp_factor;
-  const auto width = factor == 0 ? std::nullopt : std::optional(factor * config_.hidden_size);
-  layer.intermediate_size = family_.experts == nullptr
-                                ? TRY(json_.small_integer("intermediate_size", width))
-                                : TRY(json_.small_integer("intermediate_size", 0, 0));
+  std::optional<int64_t> width;
+  if (factor > 0) width = factor * config_.hidden_size;
+  if (defaults.intermediate_size > 0) width = defaults.intermediate_size;
+  if (family_.experts != nullptr) width = 0;
+  layer.intermediate_size =
+      TRY(json_.small_integer("intermediate_size", width, family_.experts == nullptr ? 1 : 0));
   const auto heads = defaults.num_attention_heads == 0
                          ? std::nullopt
                          : std::optional<int64_t>(defaults.num_attention_heads);
@@ -449,10 +453,12 @@ Status read_special_ids(const Checkpoint& checkpoint, const JsonObject& json, Mo
 // Rows of the embedding stand in for a vocab_size that the file leaves to its class.
 int64_t embedding_rows(const Checkpoint& checkpoint, const ModelConfig& config) {
   const RoleRow& row = role_row(Role::kEmbedding);
-  const std::string_view name = role_names(config, row, row.parts[0]).in(checkpoint.kind())[0];
+  const RoleNames names = role_names(config, row, row.parts[0]);
   for (const NamePrefix& prefix : name_prefixes(checkpoint.kind(), &family_named(config.family))) {
-    const TensorView* table = checkpoint.find(fmt::format("{}{}.weight", prefix.body, name));
-    if (table != nullptr && table->rank == 2) return table->dim(0);
+    for (const std::string_view name : names.in(checkpoint.kind())) {
+      const TensorView* table = checkpoint.find(fmt::format("{}{}.weight", prefix.body, name));
+      if (table != nullptr && table->rank == 2) return table->dim(0);
+    }
   }
   return 0;
 }

@@ -14,6 +14,7 @@ constexpr NamePrefix kSafetensorsPrefixes[] = {
     {"model.", ""},
     {"model.language_model.", ""},
     {"language_model.model.", "language_model."},
+    {"backbone.", ""},
     {"", ""},
 };
 constexpr NamePrefix kGgufPrefixes[] = {{"", ""}};
@@ -24,8 +25,8 @@ std::span<const Family> families() {
   static const std::vector<Family> kAll = [] {
     std::vector<Family> all;
     for (const std::span<const Family> rows :
-         {dense_families(), expert_families(), delta_families(), gated_families(), plain_families(),
-          latent_families()}) {
+         {dense_families(), expert_families(), delta_families(), recurrent_families(),
+          gated_families(), plain_families(), latent_families()}) {
       all.insert(all.end(), rows.begin(), rows.end());
     }
     return all;

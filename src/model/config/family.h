@@ -120,6 +120,7 @@ struct DefaultRow {
   int64_t head_dim = 0;              // 0: hidden_size / num_attention_heads
   bool head_dim_from_width = false;  // the head_dim key is ignored
   int64_t max_position_embeddings = 2048;
+  int64_t intermediate_size = 0;  // 0: the file must say
   std::string_view eps_key = "rms_norm_eps";
   double eps = 1e-6;
   std::string_view activation_key = "hidden_act";  // empty: the activation is fixed
@@ -178,6 +179,27 @@ struct ExpertRow {
   bool interleaved = false;  // their rows gate, up, gate, up
 };
 
+// Layers of short convolution among those of attention. Defaults of config.json's keys.
+struct ShortConvRow {
+  int64_t num_taps = 3;
+};
+
+// State space layers: config.json's keys and their defaults.
+struct ScanRow {
+  bool hybrid = false;  // some layers are of attention, and all have an MLP
+  std::string_view num_heads_key = "num_heads";
+  std::string_view head_dim_key = "head_dim";
+  int64_t head_dim = 64;  // 0: what the heads have of the inner width
+  std::string_view num_groups_key = "n_groups";
+  int64_t num_groups = 8;
+  std::string_view state_width_key = "state_size";
+  int64_t state_width = 128;
+  std::string_view num_taps_key = "conv_kernel";
+  std::string_view expand_key = "expand";
+  std::string_view conv_bias_key = "use_conv_bias";
+  std::string_view bias_key = "use_bias";
+};
+
 struct Family {
   std::string_view name;
   std::array<std::string_view, 2> model_types = {};  // of config.json
@@ -201,6 +223,8 @@ struct Family {
   bool attention_sinks = false;
   const ExpertRow* experts = nullptr;  // null: no layer has any
   FormRow form = {};
+  const ShortConvRow* short_conv = nullptr;
+  const ScanRow* scan = nullptr;
 };
 
 }  // namespace headrace

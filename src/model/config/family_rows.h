@@ -14,6 +14,7 @@ std::span<const Family> plain_families();
 std::span<const Family> delta_families();
 std::span<const Family> latent_families();
 std::span<const Family> expert_families();
+std::span<const Family> recurrent_families();
 
 inline constexpr NormNames kGgufSandwich = {"attn_norm", "post_attention_norm", "ffn_norm",
                                             "post_ffw_norm"};

@@ -52,6 +52,18 @@ enum class Role : uint8_t {
   kIndexKeyNorm,
   kIndexKeyNormBias,
   kIndexWeights,
+  kShortConvInput,  // rows of the two gates and of what is convolved
+  kShortConvTaps,
+  kShortConvBias,
+  kShortConvOut,
+  kScanInput,  // rows of gate, x, B, C and time steps
+  kScanTaps,
+  kScanTapsBias,
+  kScanDecay,
+  kScanStepBias,
+  kScanSkip,
+  kScanNorm,
+  kScanOut,
   kGateUp,
   kUp,  // of an MLP without a gate
   kDown,

@@ -10,6 +10,8 @@ std::span<const RoleRow> attention_roles();
 std::span<const RoleRow> delta_roles();
 std::span<const RoleRow> channel_delta_roles();
 std::span<const RoleRow> latent_roles();
+std::span<const RoleRow> short_conv_roles();
+std::span<const RoleRow> scan_roles();
 std::span<const RoleRow> dense_roles();
 std::span<const RoleRow> plain_roles();
 std::span<const RoleRow> expert_roles();

@@ -32,7 +32,8 @@ constexpr RoleRow kNetwork[] = {
      .name = "embedding",
      .place = RolePlace::kBody,
      .pack = WeightRole::kEmbedding,
-     .parts = {{{.names = {{"embed_tokens"}, {"token_embd"}}, .outputs = vocabulary}}},
+     .parts = {{{.names = {{"embed_tokens", "embeddings", "embedding"}, {"token_embd"}},
+                 .outputs = vocabulary}}},
      .inputs = hidden},
     {.role = Role::kPositions,
      .name = "positions",
@@ -52,7 +53,9 @@ constexpr RoleRow kNetwork[] = {
      .name = "final norm",
      .form = RoleForm::kNorm,
      .place = RolePlace::kBody,
-     .parts = {{{.names = {{"norm"}, {"output_norm"}}, .outputs = hidden}}},
+     .parts = {{{.names = {{"norm", "embedding_norm", "norm_f"},
+                           {"output_norm", "token_embd_norm"}},
+                 .outputs = hidden}}},
      .row_norm = true},
     {.role = Role::kHead,
      .name = "head",
@@ -134,6 +137,12 @@ constexpr HonouredRow delta_value(std::string_view name, double unset = 0) {
           unset, any_of(MixerKind::kGatedDelta, MixerKind::kChannelDelta), 0};
 }
 
+template <auto Member>
+constexpr HonouredRow scan_value(std::string_view name, double unset = 0) {
+  return {name, [](const LayerConfig& layer) { return static_cast<double>(layer.scan.*Member); },
+          unset, any_of(MixerKind::kScan), 0};
+}
+
 constexpr HonouredRow kHonoured[] = {
     softmax_value("num_attention_heads", value_of<&LayerConfig::num_attention_heads>),
     attention_value("num_key_value_heads", value_of<&LayerConfig::num_key_value_heads>),
@@ -161,6 +170,17 @@ constexpr HonouredRow kHonoured[] = {
     delta_value<&DeltaConfig::value_head_dim>("linear_value_head_dim"),
     delta_value<&DeltaConfig::conv_kernel>("linear_conv_kernel_dim"),
     delta_value<&DeltaConfig::tiled_heads>("tiled heads"),
+    {"taps of the short convolution",
+     [](const LayerConfig& layer) { return static_cast<double>(layer.short_conv.num_taps); }, 0,
+     any_of(MixerKind::kShortConv), 0},
+    scan_value<&ScanConfig::num_heads>("heads of the scan"),
+    scan_value<&ScanConfig::head_dim>("head width of the scan"),
+    scan_value<&ScanConfig::num_groups>("groups of the scan"),
+    scan_value<&ScanConfig::state_width>("state width of the scan"),
+    scan_value<&ScanConfig::num_taps>("taps of the scan"),
+    scan_value<&ScanConfig::time_step_min>("least time step"),
+    scan_value<&ScanConfig::time_step_max>("largest time step",
+                                           std::numeric_limits<double>::infinity()),
     {"intermediate_size", value_of<&LayerConfig::intermediate_size>, 0, 0,
      any_of(MlpKind::kDense, MlpKind::kPlain)},
     expert_value("num_experts", expert_value_of<&ExpertConfig::num_experts>),
@@ -196,14 +216,25 @@ int64_t delta_room(const ModelConfig&, const LayerConfig& layer, int64_t num_row
   return DeltaRoom(layer, num_rows).num_floats;
 }
 
+int64_t short_conv_room(const ModelConfig& config, const LayerConfig&, int64_t num_rows) {
+  return 4 * num_rows * config.hidden_size;
+}
+int64_t scan_room(const ModelConfig&, const LayerConfig& layer, int64_t num_rows) {
+  return ScanRoom(layer.scan, num_rows).num_floats;
+}
+int64_t no_room(const ModelConfig&, const LayerConfig&, int64_t) { return 0; }
+
 const MixerRow kMixers[] = {
     {MixerKind::kAttention, "attention", attention_roles()},
     {MixerKind::kGatedDelta, "gated delta", delta_roles(), delta_room},
     {MixerKind::kChannelDelta, "channel delta", channel_delta_roles(), delta_room},
-    {MixerKind::kLatent, "latent attention", latent_roles(), latent_room}};
+    {MixerKind::kLatent, "latent attention", latent_roles(), latent_room},
+    {MixerKind::kShortConv, "short convolution", short_conv_roles(), short_conv_room},
+    {MixerKind::kScan, "state space scan", scan_roles(), scan_room}};
 const MlpRow kMlps[] = {{MlpKind::kDense, "dense", dense_roles(), dense_room},
                         {MlpKind::kPlain, "plain", plain_roles(), dense_room},
-                        {MlpKind::kExperts, "experts", expert_roles(), expert_room}};
+                        {MlpKind::kExperts, "experts", expert_roles(), expert_room},
+                        {MlpKind::kNone, "none", {}, no_room}};
 
 }  // namespace
 
@@ -270,6 +301,17 @@ DeltaRoom::DeltaRoom(const LayerConfig& layer, int64_t num_rows) {
   low = take(delta.value_head_dim);
   decay = take(values);
   gate = take(values);
+}
+
+ScanRoom::ScanRoom(const ScanConfig& scan, int64_t num_rows) {
+  const auto take = [this, num_rows](int64_t columns) {
+    const int64_t start = num_floats;
+    num_floats += (num_rows * columns + 15) / 16 * 16;
+    return start;
+  };
+  projected = take(scan.projection_width());
+  mixed = take(scan.num_channels());
+  scanned = take(scan.inner_size());
 }
 
 const MixerRow& mixer_row(MixerKind kind) {

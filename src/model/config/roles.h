@@ -83,6 +83,14 @@ struct DeltaRoom {
   int64_t low = 0, decay = 0, gate = 0;  // kChannelDelta
 };
 
+// What a state space layer keeps in Workspace::mixer, likewise.
+struct ScanRoom {
+  ScanRoom(const ScanConfig& scan, int64_t num_rows);
+
+  int64_t num_floats = 0;
+  int64_t projected, mixed, scanned;
+};
+
 // kUnsupported names a value of the layer that is set, but that the function of neither its mixer
 // nor its MLP would honour.
 Status check_honoured(const LayerConfig& layer, int layer_idx);
