@@ -233,7 +233,7 @@ struct QkvArgs {
   bool value_norm = false;               // v too, per head, without a weight
   float norm_eps = 1e-6f;
   bool norm_after_rope = false;  // kPerHead only
-
+  float clip = 0.0f;             // q, k and v are within it, after the norm and before rope; 0: off
   RopePairing pairing = RopePairing::kHalf;
   int rope_dims = 0;                   // first r of head_dim are rotated; 0: no rope
   DevicePtr<const float> rope_cos;     // [M, rope_dims / 2]
@@ -434,7 +434,7 @@ struct LatentAttentionArgs {
 };
 
 inline constexpr int64_t kMaxExperts = 4096;  // of one weight
-// Inputs of an expert in the room of an op: so many floats for each slot.
+// Floats of a slot's inputs in the room of an op.
 inline constexpr int64_t padded_expert_inputs(int64_t width) { return (width + 255) / 256 * 256; }
 
 enum class RouterScore : uint8_t {

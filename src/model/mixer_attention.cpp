@@ -23,6 +23,7 @@ void run_attention(const StepContext& step, int layer_idx, const RoleWeights& we
   qkv.k_norm_weight = weights.vector(Role::kKNorm);
   qkv.norm_eps = config.norm_eps;
   qkv.norm_after_rope = config.qk_norm_after_rope;
+  qkv.clip = layer.qkv_clip;
   if (layer.rope_idx >= 0) {
     const auto rope_idx = static_cast<size_t>(layer.rope_idx);
     qkv.pairing = config.ropes[rope_idx].pairing;

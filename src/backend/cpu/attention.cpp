@@ -130,6 +130,7 @@ void QkvAppend::append(const AppendItem& item) const {
   rows.norm_layer = args.qk_norm == QkNorm::kLayerPerHead;
   rows.norm_after_rope = args.norm_after_rope;
   rows.norm_eps = args.norm_eps;
+  rows.clip = args.clip;
   rows.rope_interleaved = args.pairing == RopePairing::kInterleaved;
   rows.rope_dims = args.rope_dims;
   rows.rope_cos = args.rope_dims == 0 ? nullptr : raw(args.rope_cos) + begin * half;

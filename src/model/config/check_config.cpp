@@ -33,6 +33,7 @@ Status check_attention(const LayerConfig& layer, int num_ropes) {
       {"sliding_window", static_cast<double>(layer.sliding_window), 0, 1e12},
       {"attention scale", layer.attention_scale, -1e6, 1e6},
       {"attention softcap", layer.attention_softcap, 0, 1e9},
+      {"clip_qkv", layer.qkv_clip, 0, 1e30},
   }));
   if (layer.num_attention_heads % layer.num_key_value_heads != 0) {
     return make_error(ErrorCode::kInvalidArgument,

@@ -267,6 +267,13 @@ TEST(ExpertsJson, BiasesAndNormsOfAttentionFollowTheirFlags) {
   EXPECT_EQ(read("olmoe").layers[0].qk_norm, QkNorm::kWhole);
 }
 
+TEST(ExpertsJson, OlmoeMayClipItsProjections) {
+  EXPECT_EQ(read("olmoe", R"("clip_qkv": 8.5)").layers[5].qkv_clip, 8.5f);
+  EXPECT_EQ(read("olmoe", R"("clip_qkv": null)").layers[0].qkv_clip, 0);
+  EXPECT_EQ(read("olmoe").layers[0].qkv_clip, 0);
+  EXPECT_EQ(read("qwen3_moe", R"("clip_qkv": 8.5)").layers[0].qkv_clip, 0);
+}
+
 TEST(ExpertsJson, WhatIsWrongIsNamed) {
   struct Case {
     const char* model_type;
@@ -296,6 +303,7 @@ TEST(ExpertsJson, WhatIsWrongIsNamed) {
       {"gpt_oss", R"("swiglu_limit": 0)", "swiglu_limit is 0, but must be above 0"},
       {"gpt_oss", R"("swiglu_alpha": 1e30)", "the model's swiglu_alpha is"},
       {"olmoe", R"("clip_qkv": 0)", "clip_qkv is 0, but must be above 0 or null"},
+      {"olmoe", R"("clip_qkv": 1e300)", "the model's clip_qkv is inf"},
       {"olmoe", R"("clip_qkv": -8)", "clip_qkv is -8, but must be above 0 or null"},
   };
   for (const Case& c : kCases) {
@@ -401,6 +409,9 @@ TEST(ExpertsGguf, KeysChangeTheRouter) {
   FakeCheckpoint unscaled = file_of("glm4moe");
   unscaled.key("glm4moe.expert_weights_scale", 0.0);
   EXPECT_EQ(experts_of(read(unscaled)).scale, 1);
+  FakeCheckpoint clipped = file_of("olmoe");
+  clipped.key("olmoe.attention.clamp_kqv", 6.5);
+  EXPECT_EQ(read(clipped).layers[0].qkv_clip, 6.5f);
   FakeCheckpoint other = file_of("glm4moe");
   other.key("glm4moe.expert_gating_func", int64_t{4});
   EXPECT_EQ(read_config_gguf(other).error().code, ErrorCode::kUnsupported);

@@ -153,7 +153,7 @@ constexpr HonouredRow kHonoured[] = {
     attention_value("attention_softcap", value_of<&LayerConfig::attention_softcap>),
     attention_value("qk_norm", value_of<&LayerConfig::qk_norm>),
     attention_value("attention_gate", value_of<&LayerConfig::attention_gate>),
-    later_value("qkv_clip", value_of<&LayerConfig::qkv_clip>),
+    attention_value("qkv_clip", value_of<&LayerConfig::qkv_clip>),
     attention_value("attention_sinks", value_of<&LayerConfig::attention_sinks>),
     latent_value("q_lora_rank", latent_value_of<&LatentConfig::q_lora_rank>),
     latent_value("kv_lora_rank", latent_value_of<&LatentConfig::kv_lora_rank>),

@@ -326,6 +326,7 @@ struct QkvRowsArgs {
   bool norm_layer;      // layer norm of each head, with a weight of its own for each
   bool norm_after_rope;
   float norm_eps;
+  float clip;  // bound of what is rotated and of v; 0: none
   bool rope_interleaved;
   int rope_dims;
   const float* rope_cos;  // [num_rows, rope_dims / 2]

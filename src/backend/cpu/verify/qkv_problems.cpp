@@ -22,6 +22,7 @@ struct QkvCase {
   int64_t num_rows, first_position;
   int kv_parts = 2;
   bool norm_v = false;
+  float clip = 0;
 };
 
 constexpr KvDtype kF32 = KvDtype::kF32, kBF16 = KvDtype::kBF16, kF16 = KvDtype::kF16,
@@ -56,11 +57,15 @@ constexpr QkvCase kCases[] = {
     {HeadNorm::kLayer, true, 32, true, 3, 1, 33, kBF16, 2, 15},
     {HeadNorm::kAfterRope, false, 40, false, 4, 2, 40, kF32, 9, 11},
     {HeadNorm::kAfterRope, false, 16, true, 3, 1, 33, kBF16, 2, 15},
+    {HeadNorm::kNone, false, 64, true, 4, 2, 64, kF32, 9, 11, 2, false, 0.5f},
+    {HeadNorm::kWhole, false, 20, false, 4, 2, 40, kF32, 9, 11, 2, true, 0.25f},
+    {HeadNorm::kPerHead, true, 32, false, 3, 1, 33, kBF16, 5, 14, 2, false, 1.0f},
 };
 constexpr QkvCase kStartCases[] = {
     {HeadNorm::kPerHead, false, 24, true, 4, 2, 40, kF32, 3, 15},
     {HeadNorm::kWhole, true, 32, false, 2, 1, 32, kBF16, 3, 31},
     {HeadNorm::kPerHead, false, 40, false, 4, 2, 40, kF32, 3, 15, 1, true},
+    {HeadNorm::kPerHead, false, 16, false, 2, 1, 20, kF32, 3, 15, 2, false, 0.5f},
 };
 
 constexpr float kEps = 1e-6f;
@@ -122,6 +127,11 @@ void norm_heads(const GroupNorm& norm, const float* weight, std::vector<Expected
   }
 }
 
+double clipped(const QkvCase& setup, double value) {
+  const auto limit = double{setup.clip};
+  return limit > 0 ? std::clamp(value, -limit, limit) : value;
+}
+
 void rotate_heads(const QkvCase& setup, const float* cos, const float* sin, bool whole,
                   std::vector<Expected>* heads) {
   const int half = setup.rope_dims / 2;
@@ -155,6 +165,7 @@ std::vector<Expected> finished_heads(const QkvCase& setup, const Inputs& in, int
   const bool after = setup.norm == HeadNorm::kAfterRope;
   const bool layer = setup.norm == HeadNorm::kLayer;
   if (setup.norm != HeadNorm::kNone && !after) norm_heads({group, layer}, weight, &heads);
+  for (Expected& head : heads) head.value = clipped(setup, head.value);
   rotate_heads(setup, in.cos.data() + m * half, in.sin.data() + m * half, whole, &heads);
   if (after) norm_heads({group, layer}, weight, &heads);
   return heads;
@@ -181,7 +192,7 @@ void expect_kv(const QkvCase& setup, const Inputs& in, int64_t m, std::span<cons
     for (size_t d = 0; d < dim; ++d) {
       const size_t at = static_cast<size_t>(h) * dim + d;
       keys.push_back({k[at].value, k[at].tolerance});
-      values.push_back({v[at].value, v[at].tolerance});
+      values.push_back({clipped(setup, v[at].value), v[at].tolerance});
     }
     slab->expect({KvSlab::Plane::kKey, position, h}, keys);
     slab->expect({KvSlab::Plane::kValue, position, h}, values);
@@ -221,9 +232,9 @@ Problem qkv_problem(const QkvCase& setup, Values values, bool see_scales) {
                                          "layer norm per head", "norm after rope"};
   Problem problem;
   problem.name = fmt::format(
-      "{} rows from {}, heads {}/{} of {}, {}, rope {}{}{}, {} parts{}, {}, {}", setup.num_rows,
-      setup.first_position, setup.num_heads, setup.num_kv_heads, setup.head_dim,
-      kNorms[static_cast<size_t>(setup.norm)], setup.rope_dims,
+      "{} rows from {}, heads {}/{} of {}, {}, clip {}, rope {}{}{}, {} parts{}, {}, {}",
+      setup.num_rows, setup.first_position, setup.num_heads, setup.num_kv_heads, setup.head_dim,
+      kNorms[static_cast<size_t>(setup.norm)], setup.clip, setup.rope_dims,
       setup.interleaved ? " interleaved" : "", setup.scaled ? ", scaled" : "", setup.kv_parts,
       setup.norm_v ? ", values normed" : "", kv_type_name(setup.type), values_name(values));
   const int64_t stride_of_rows = width + 5;
@@ -260,6 +271,7 @@ Problem qkv_problem(const QkvCase& setup, Values values, bool see_scales) {
       args.norm_layer = setup.norm == HeadNorm::kLayer;
       args.norm_after_rope = setup.norm == HeadNorm::kAfterRope;
       args.norm_eps = kEps;
+      args.clip = setup.clip;
       args.rope_interleaved = setup.interleaved;
       args.rope_dims = setup.rope_dims;
       args.rope_cos = floats(at[3]) + m * (setup.rope_dims / 2);

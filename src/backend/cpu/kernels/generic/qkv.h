@@ -63,12 +63,21 @@ template <typename F>
   });
 }
 
+template <typename F>
+[[gnu::always_inline]] inline void clip_head(const QkvRowsArgs& args, float* head) {
+  if (args.clip <= 0) return;
+  for_columns<F>(args.head_dim, [&](auto load, auto store) __attribute__((always_inline)) {
+    store(head, F::min(F::max(load(head), F::set(-args.clip)), F::set(args.clip)));
+  });
+}
+
 // One head at `head`, normed by its weight (or not), rotated, written to out. A rotation keeps a
 // head's mean of squares, so that the norm after it has the factor of the norm before it.
 template <typename F>
 void finish_head(const QkvRowsArgs& args, int64_t m, const float* head, const HeadNorm& norm,
                  float* out) {
   norm_head<F>(args, head, args.norm_after_rope ? HeadNorm{} : norm, out);
+  clip_head<F>(args, out);
   if (args.rope_dims > 0) rotate<F>(args, m, out);
   if (args.norm_after_rope) norm_head<F>(args, out, norm, out);
 }
@@ -198,6 +207,7 @@ void qkv(const QkvRowsArgs& args) {
         args, m, k, args.num_kv_heads, args.k_norm, [&](int) { return k_head; },
         [&](int h, const float* head) {
           finish_values<F>(args, v + h * dim, v_head);
+          clip_head<F>(args, v_head);
           store_kv(head, v_head, dims, slot, block + static_cast<size_t>(h) * 2 * plane);
         });
   }

@@ -43,6 +43,12 @@ HeadNorm head_norm(const QkvRowsArgs& args, const float* x, int count, int h, co
   return norm;
 }
 
+void clip_head(const QkvRowsArgs& args, float* head) {
+  for (int d = 0; d < args.head_dim && args.clip > 0; ++d) {
+    head[d] = std::fmin(std::fmax(head[d], -args.clip), args.clip);
+  }
+}
+
 // Head h, normed and rotated. A rotation keeps a head's mean of squares, so that the norm after it
 // has the factor of the norm before it.
 void finish_head(const QkvRowsArgs& args, int64_t m, const float* head, int h, HeadNorm norm,
@@ -56,6 +62,7 @@ void finish_head(const QkvRowsArgs& args, int64_t m, const float* head, int h, H
   };
   std::copy(head, head + args.head_dim, out);
   if (!args.norm_after_rope) apply();
+  clip_head(args, out);
   if (args.rope_dims > 0) rotate(args, m, out);
   if (args.norm_after_rope) apply();
 }
@@ -92,6 +99,7 @@ void append_kv(const QkvRowsArgs& args, int64_t m, const float* k, const float* 
     float head[kMaxHeadDim] = {}, values[kMaxHeadDim] = {};
     finish_head(args, m, k + h * dim, h, norm, args.k_norm, head);
     finish_values(args, v + h * dim, values);
+    clip_head(args, values);
     uint8_t* k_plane = block + static_cast<size_t>(h) * 2 * plane;
     uint8_t* v_plane = k_plane + plane;
     const float k_factor = store_scale(args.kv_type, k_plane, head, dim, slot);
