@@ -3,11 +3,11 @@
 
     pip install gguf==0.19.0 numpy && python tools/make_tiny_ggufs.py TINY OUT [--type f32|bf16|q8_0|q8_0_widened] [--only NAME ...]
 
-TINY/NAME/{config.json, model.safetensors} becomes OUT/NAME.gguf. Tensor names come from the `gguf` package; what a
-converter does to the values (permuted q and k rows, 1 added to Gemma norms, rope divisors, experts merged into one
-tensor each for gate, up and down) is done here once more, so that a reader can be held to results computed from the
-originals. Two keys are written that published files of these
-architectures lack, because the tiny models cannot be told otherwise: a window for `llama` and `qwen2`, and
+TINY/NAME/{config.json, model.safetensors} becomes OUT/NAME.gguf; so does a folder of gpt-oss with MXFP4 blocks, which it
+keeps (--only gpt_oss_mxfp4). Tensor names come from the `gguf` package; what a converter does to the values (permuted q
+and k rows, 1 added to Gemma norms, rope divisors, experts merged into one tensor each for gate, up and down) is done here
+once more, so that a reader can be held to results computed from the originals. Two keys are written that published files
+of these architectures lack, because the tiny models cannot be told otherwise: a window for `llama` and `qwen2`, and
 attention.scale for Gemma. q8_0_widened holds the float32 values of the q8_0 file.
 """
 import argparse

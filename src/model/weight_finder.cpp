@@ -130,6 +130,7 @@ class WeightFinder {
                              const std::vector<int32_t>& order = {});
   void append_order(const Search& search, const PartRow& part, std::vector<int32_t>* order) const;
   std::set<std::string> unused_bases() const;
+  bool is_of_prediction(const std::string& base) const;
   void warn_about_unused() const;
 
   const Checkpoint& checkpoint_;
@@ -480,6 +481,16 @@ std::set<std::string> WeightFinder::unused_bases() const {
   return unused;
 }
 
+// A layer behind the network's own that predicts further tokens: it has a projection of two inputs.
+bool WeightFinder::is_of_prediction(const std::string& base) const {
+  const std::string layers =
+      std::string(prefix_.body) + std::string(layer_prefix(checkpoint_.kind()));
+  const size_t end = base.find('.', layers.size());
+  if (!base.starts_with(layers) || end == base.npos) return false;
+  const std::string layer = base.substr(0, end + 1);
+  return has(layer + "eh_proj") || has(layer + "nextn.eh_proj");
+}
+
 // A tensor that the network does not read may mean that it is another network.
 void WeightFinder::warn_about_unused() const {
   static constexpr std::string_view kExpected[] = {"rotary_emb", "rope_f", "mtp.",
@@ -490,6 +501,7 @@ void WeightFinder::warn_about_unused() const {
   for (const std::string& base : unused_bases()) {
     const auto expected = [&](std::string_view part) { return base.find(part) != base.npos; };
     if (std::any_of(std::begin(kExpected), std::end(kExpected), expected)) continue;
+    if (is_of_prediction(base)) continue;
     if (num_unused++ == 0) example = base;
   }
   if (num_unused == 0) return;
