@@ -90,7 +90,7 @@ def make(folder, out):
         model.save_pretrained(saved)
         saved = pathlib.Path(saved)
         seed = {"config": json.loads((saved / "config.json").read_text()), "tensors": tensors_of(saved)}
-        if seed["config"]["model_type"] in make_tiny_ggufs.ARCHITECTURES:
+        if make_tiny_ggufs.has_gguf(seed["config"]):
             seed["gguf"] = gguf_form(saved)
     (out / f"{folder.name}.json").write_text(json.dumps(seed, separators=(",", ":")) + "\n")
 

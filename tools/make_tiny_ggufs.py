@@ -486,8 +486,9 @@ def convert_further(folder, out, kind, config):
     further_ggufs.add_keys(writer, config, row)
     names = gguf.get_tensor_name_map(arch, further_ggufs.setting(config, "num_hidden_layers"))
     for name, values in read_safetensors(folder / "model.safetensors").items():
-        data, dtype = stored(further_ggufs.converted(name, values, config, row, permuted), kind)
-        writer.add_tensor(further_ggufs.gguf_name(names, name), data, raw_dtype=dtype)
+        new_name = further_ggufs.gguf_name(names, name)
+        data, dtype = stored(new_name, further_ggufs.converted(name, values, config, row, permuted), kind)
+        writer.add_tensor(new_name, data, raw_dtype=dtype)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
