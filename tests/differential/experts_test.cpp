@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "checkpoint/weight_rows.h"
+#include "group_cases.h"
 #include "routing_cases.h"
 
 namespace headrace {
@@ -169,6 +170,7 @@ struct Mixture {
   int64_t num_experts, num_chosen, hidden, width;
   Weights gate_up, down;
   std::unique_ptr<PackedWeight> packed_gate_up, packed_down;
+  const PackedWeight *given_gate_up = nullptr, *given_down = nullptr;  // instead of these
   std::vector<std::vector<double>> gate_up_values, down_values;
   Rule rule{{.normalise = true}};
   Extras extras = {};
@@ -206,8 +208,10 @@ Floats mixed(Backend& backend, const Mixture& mixture, const Floats& x, const Fl
   GuardedFloats factors(num_rows), normed(num_rows * hidden);
   std::copy(residual.begin(), residual.end(), out.data());
   if (!residual.empty()) epilogue.residual = on_device(out.data());
-  backend.experts({.gate_up = mixture.packed_gate_up.get(),
-                   .down = mixture.packed_down.get(),
+  const PackedWeight* gate_up = mixture.given_gate_up;
+  const PackedWeight* down = mixture.given_down;
+  backend.experts({.gate_up = gate_up != nullptr ? gate_up : mixture.packed_gate_up.get(),
+                   .down = down != nullptr ? down : mixture.packed_down.get(),
                    .input = {on_device(x.data()), extras.norm, on_device(normed.data())},
                    .route = route_args(logits, mixture.rule),
                    .routing = routed.routing,
@@ -438,6 +442,82 @@ TEST(Experts, ARowIsTheSameAloneInABatchAndOnAnyTeam) {
     }
   }
   EXPECT_GE(num_cases, 2);
+}
+
+// A weight whose experts differ: inputs in an order of their own, gate and up in two orders (so one
+// of them is of floats), none, and 8-bit floats.
+struct MixedExperts {
+  static constexpr int64_t kExperts = 4, kWidth = 256, kHidden = 512;
+  std::vector<std::unique_ptr<GroupWeight>> parts;
+  std::unique_ptr<PackedWeight> gate_up, down;
+
+  explicit MixedExperts(Backend& backend) {
+    Random random(61);
+    std::vector<WeightView> views;
+    const auto add = [&](std::string_view name, int64_t outputs, int64_t inputs) {
+      const auto cases = group_cases();
+      const auto found = std::find_if(cases.begin(), cases.end(),
+                                      [&](const GroupCase& each) { return each.name == name; });
+      parts.push_back(group_weight(*found, outputs, inputs, random));
+      views.push_back(parts.back()->view);
+    };
+    add("gptq4_act_order", kWidth, kHidden);
+    views.push_back(views[0]);
+    for (const char* name :
+         {"gptq4_act_order", "gptq4_act_order", "gptq8_g128", "gptq8_g128", "fp8_row", "fp8_row"}) {
+      add(name, kWidth, kHidden);
+    }
+    gate_up = backend.pack(views, {WeightRole::kGateUp, kExperts}).value();
+    views.clear();
+    for (const char* name : {"fp8_row", "gptq4_act_order", "gptq4_act_order", "nvfp4"}) {
+      add(name, kHidden, kWidth);
+    }
+    down = backend.pack(views, {WeightRole::kLinear, kExperts}).value();
+  }
+
+  // The layers of each expert that a row is routed to, summed in the order of its choices.
+  Floats expected_row(Backend& backend, std::span<const float> x, const Routed& routed,
+                      size_t row) const {
+    Floats y(kHidden), inner(kWidth), part(kHidden);
+    for (size_t j = 0; j < 2; ++j) {
+      const int32_t expert = routed.experts[2 * row + j];
+      backend.gated_linear(gate_up->expert(expert), on_device(x.data()), 1, Activation::kSilu, {},
+                           on_device(inner.data()));
+      backend.linear(down->expert(expert), on_device(inner.data()), 1, {}, on_device(part.data()));
+      for (size_t i = 0; i < y.size(); ++i) y[i] += routed.weights[2 * row + j] * part[i];
+    }
+    return y;
+  }
+};
+
+TEST(Experts, ExpertsOfDifferentLayoutsAndOrdersAreTheirOwnLayers) {
+  constexpr size_t kRows = 9, kHidden = MixedExperts::kHidden;
+  Random random(62);
+  for (const std::string& isa : available_isas()) {
+    const auto backend = make_backend(isa, 2);
+    const MixedExperts weights(*backend);
+    Mixture mixture(*backend, DType::kF32, MixedExperts::kExperts, 2);
+    mixture.hidden = MixedExperts::kHidden;
+    mixture.width = MixedExperts::kWidth;
+    mixture.given_gate_up = weights.gate_up.get();
+    mixture.given_down = weights.down.get();
+    const Floats x = random_floats(kRows * kHidden, random);
+    const Floats logits = random_floats(kRows * 4, random);
+    Routed routed(kRows, 4, 2);
+    route(logits, mixture.rule, &routed);
+    const Floats all = mixed(*backend, mixture, x, logits);
+    for (size_t row = 0; row < kRows; ++row) {
+      const auto of_row = std::span(x).subspan(row * kHidden, kHidden);
+      const Floats expected = weights.expected_row(*backend, of_row, routed, row);
+      EXPECT_TRUE(same_bits(std::span(all).subspan(row * kHidden, kHidden), expected))
+          << isa << ", row " << row;
+      const Floats alone(of_row.begin(), of_row.end());
+      const Floats choice(logits.begin() + static_cast<ptrdiff_t>(4 * row),
+                          logits.begin() + static_cast<ptrdiff_t>(4 * row + 4));
+      EXPECT_TRUE(same_bits(mixed(*backend, mixture, alone, choice), expected))
+          << isa << ", row " << row << " alone";
+    }
+  }
 }
 
 // All rows to one expert, and experts that nobody asks for.

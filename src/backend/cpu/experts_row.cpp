@@ -65,12 +65,15 @@ class RowOfExperts {
   }
 
  private:
+  static constexpr int64_t kAsTheyAre = -1;
+
   // The row as a member has it.
   struct OwnRow {
     const int32_t* experts;
     const float* weights;
     RowSource source;
-    int64_t ordered_for = -1;  // the expert that the records are for, if its inputs have an order
+    // The expert whose order of inputs the records have.
+    int64_t ordered_for = kAsTheyAre;
   };
 
   const MemberScratch& scratch(int member) const { return workspace_.member(member); }
@@ -126,14 +129,18 @@ class RowOfExperts {
     }
   }
 
-  // Records anew where an expert's inputs have an order of their own.
+  // Records anew where an expert's inputs have an order of their own, and after such an expert.
   void order_inputs(const CpuWeight& weight, int64_t expert, int member, OwnRow* own) const {
-    if (weight.input_order().empty() || own->ordered_for == expert) return;
-    const Input input(on_device(own->source.rows));
+    const int64_t wanted = weight.input_order().empty() ? kAsTheyAre : expert;
+    if (own->ordered_for == wanted) return;
+    own->ordered_for = wanted;
+    const RowSource& source = own->source;
+    if (wanted == kAsTheyAre) {
+      return input_.quantise_row(source.rows, 0, source, scratch(member));
+    }
+    const Input input(on_device(source.rows));
     const LinearCall linear{weight, input, 1, nullptr};
-    InputRows(call_.context, linear)
-        .quantise_row(own->source.rows, 0, own->source, scratch(member));
-    own->ordered_for = expert;
+    InputRows(call_.context, linear).quantise_row(source.rows, 0, source, scratch(member));
   }
 
   void run_down(int64_t item, int member) const {
