@@ -191,7 +191,7 @@ FakeCheckpoint gguf_of(std::string_view architecture) {
   return file;
 }
 
-TEST(ReadScan, AGgufFileOfScansHasNoHeadsAndNoMlp) {
+FakeCheckpoint mamba2_gguf(int64_t num_heads) {
   FakeCheckpoint file = gguf_of("mamba2");
   for (const auto& [name, value] :
        std::initializer_list<std::pair<const char*, int64_t>>{{"attention.head_count", 0},
@@ -199,19 +199,22 @@ TEST(ReadScan, AGgufFileOfScansHasNoHeadsAndNoMlp) {
                                                               {"ssm.conv_kernel", 4},
                                                               {"ssm.inner_size", 128},
                                                               {"ssm.state_size", 16},
-                                                              {"ssm.time_step_rank", 8},
+                                                              {"ssm.time_step_rank", num_heads},
                                                               {"ssm.group_count", 2}}) {
     file.key(fmt::format("mamba2.{}", name), value);
   }
   for (const int layer : {0, 1}) file.tensor(fmt::format("blk.{}.ssm_in.weight", layer), {328, 64});
-  const Result<ModelConfig> config = read_config_gguf(file);
+  return file;
+}
+
+TEST(ReadScan, AGgufFileOfScansHasNoHeadsAndNoMlp) {
+  const Result<ModelConfig> config = read_config_gguf(mamba2_gguf(8));
   ASSERT_TRUE(config.ok()) << config.error().message;
   EXPECT_EQ(mixers_of(*config), "ss");
   EXPECT_EQ(config->layers[1].scan.head_dim, 16);
   EXPECT_EQ(config->layers[1].scan.num_groups, 2);
   EXPECT_EQ(config->conv_bias, Presence::kIfPresent);
-  file.key("mamba2.ssm.time_step_rank", int64_t{9});
-  const Result<ModelConfig> odd = read_config_gguf(file);
+  const Result<ModelConfig> odd = read_config_gguf(mamba2_gguf(9));
   ASSERT_FALSE(odd.ok());
   EXPECT_NE(odd.error().message.find("ssm.inner_size"), std::string::npos);
 }
