@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <set>
 
@@ -148,6 +149,97 @@ TEST_F(CpuBackendTest, NoRowsAreNoWork) {
   EXPECT_EQ(backend_->num_joins(), joins);
 }
 
+std::vector<float> values_from(uint32_t seed, size_t count) {
+  Random random(seed);
+  std::vector<float> values(count);
+  for (float& value : values) value = static_cast<float>(random() % 2001) / 1000.0f - 1.0f;
+  return values;
+}
+
+// Rows of the other array may lie anywhere; without one the activation is all.
+TEST_F(CpuBackendTest, AnActivatedLinearIsTimesRowsOfAnotherArray) {
+  const auto weight = pack(24, 32);
+  const auto x = values_from(1, 3 * 32), bias = values_from(2, 24),
+             factors = values_from(3, 3 * 40);
+  std::vector<float> sums(3 * 24), found(3 * 24), alone(3 * 24);
+  backend_->linear(*weight, on_device(x.data()), 3, {.bias = on_device(bias.data())},
+                   on_device(sums.data()));
+  ActivatedArgs args{.activation = Activation::kGeluTanh, .bias = on_device(bias.data())};
+  backend_->activated_linear(*weight, on_device(x.data()), 3, args, on_device(alone.data()));
+  args.factors = on_device(factors.data()) + 8;
+  args.factor_stride = 40;
+  backend_->activated_linear(*weight, on_device(x.data()), 3, args, on_device(found.data()));
+  for (size_t i = 0; i < sums.size(); ++i) {
+    const double s = sums[i];
+    const double gelu = s / 2 * (1 + std::tanh(0.7978845608 * (s + 0.044715 * s * s * s)));
+    EXPECT_NEAR(alone[i], gelu, 1e-5) << i;
+    EXPECT_EQ(found[i], alone[i] * factors[i / 24 * 40 + 8 + i % 24]) << i;
+  }
+  EXPECT_NE(alone, std::vector<float>(alone.size()));
+}
+
+// The residual is multiplied as well; a power of two is exact.
+TEST_F(CpuBackendTest, AGainMultipliesAllThatANormGives) {
+  const auto weight = pack(24, 32);
+  const auto x = values_from(4, 2 * 32), norm = values_from(5, 24), stream = values_from(6, 2 * 24);
+  const float four = 4.0f;
+  std::vector<float> branch(2 * 24), plain(2 * 24), gained(2 * 24), normed(2 * 24);
+  Epilogue epilogue{.residual = on_device(stream.data()),
+                    .scale = 0.5f,
+                    .post_norm = {NormKind::kRms, on_device(norm.data()), 1e-5f},
+                    .branch = on_device(branch.data())};
+  backend_->linear(*weight, on_device(x.data()), 2, epilogue, on_device(plain.data()));
+  epilogue.gain = on_device(&four);
+  backend_->linear(*weight, on_device(x.data()), 2, epilogue, on_device(gained.data()));
+  backend_->norm({.x = on_device(branch.data()),
+                  .weight = on_device(norm.data()),
+                  .residual = on_device(stream.data()),
+                  .gain = on_device(&four),
+                  .out = on_device(normed.data()),
+                  .num_rows = 2,
+                  .width = 24,
+                  .eps = 1e-5f,
+                  .scale = 0.5f});
+  for (size_t i = 0; i < plain.size(); ++i) EXPECT_EQ(gained[i], 4 * plain[i]) << i;
+  EXPECT_EQ(normed, gained);
+  EXPECT_NE(plain, stream);
+}
+
+// A projection of queries alone leaves the blocks, another layer's, as they are.
+TEST_F(CpuBackendTest, QueriesAloneAppendNothing) {
+  const KvShape shape{KvType::kF32, 2, 16};
+  const size_t num_bytes = backend_->kv_layer_bytes(shape);
+  DeviceMemory memory = backend_->allocate(num_bytes, MemoryUse::kKv).value();
+  std::memset(backend_->write_view(memory.data(), num_bytes).data(), 7, num_bytes);
+  const int32_t block = 0;
+  const int32_t* const table = &block;
+  Span span;
+  span.num_rows = 3;
+  span.tables = &table;
+  const auto q = values_from(8, 3 * 64);
+  std::vector<float> out(q.size());
+  QkvArgs args;
+  args.qkv = on_device(q.data());
+  args.q_out = on_device(out.data());
+  args.num_rows = 3;
+  args.num_heads = 4;
+  args.kv_parts = 0;
+  args.kv = {shape, memory.data(), num_bytes};
+  args.step = backend_->begin_step({&span, 1});
+  backend_->finish_qkv(args);
+  EXPECT_EQ(out, q);
+  for (const std::byte byte : backend_->read_view(memory.data(), num_bytes)) {
+    ASSERT_EQ(byte, std::byte{7});
+  }
+}
+
+TEST_F(CpuBackendDeathTest, FactorsLieARowApartAtLeast) {
+  const auto weight = pack(16, 32);
+  EXPECT_DEATH(backend_->activated_linear(*weight, room(), 1,
+                                          {.factors = room(), .factor_stride = 15}, room()),
+               "factors 15 apart for 16");
+}
+
 TEST_F(CpuBackendDeathTest, RowsBeyondTheReservedEnd) {
   const auto weight = pack(16, 32);
   EXPECT_DEATH(backend_->linear(*weight, room(), 65, {}, room()), "65 rows, but 64 are reserved");
@@ -178,6 +270,8 @@ TEST_F(CpuBackendDeathTest, NormsNeedRoom) {
   EXPECT_DEATH(backend_->linear(*weight, room(), 1,
                                 {.softcap = 2.0f, .post_norm = norm, .branch = room()}, room()),
                "has no softcap");
+  EXPECT_DEATH(backend_->linear(*weight, room(), 1, {.gain = room()}, room()),
+               "a gain comes with a norm of the output");
   EXPECT_DEATH(backend_->norm({.x = room(), .out = room(), .num_rows = 1, .width = 0}),
                "\\[1, 0\\]");
 }
@@ -216,6 +310,7 @@ TEST_F(CpuBackendDeathTest, KvAppendsAreChecked) {
       {"rope_dims 3 of head_dim 16", [](QkvArgs* args) { args->rope_dims = 3; }},
       {"stride 64", [](QkvArgs* args) { args->kv.block_stride = 64; }},
       {"table -1", [](QkvArgs* args) { args->kv.table = -1; }},
+      {"3 parts of keys and values", [](QkvArgs* args) { args->kv_parts = 3; }},
   };
   for (const QkvCase& row : cases) {
     QkvArgs args = good;
@@ -224,7 +319,7 @@ TEST_F(CpuBackendDeathTest, KvAppendsAreChecked) {
   }
   const auto projection = pack(17, 32);
   EXPECT_DEATH(backend_->qkv_linear(*projection, room(), nullptr, room(), good),
-               "17 outputs for 4 heads and 2 kv heads of 16");
+               "17 outputs for 4 heads and 2 times 2 kv heads of 16");
 }
 
 TEST_F(CpuBackendDeathTest, AttentionIsChecked) {

@@ -282,6 +282,10 @@ BUGS = [
     Bug("gate and up swapped", "gate", ELEMENTWISE, (
         "load(gate_sums)", "load(BUG && args.up != nullptr ? up_sums : gate_sums)"), (
         "load(up_sums)", "load(BUG ? gate_sums : up_sums)")),
+    Bug("norm gain skipped", "norm", ELEMENTWISE, (
+        "if (args.gain != nullptr)", "if (args.gain != nullptr && !BUG)")),
+    Bug("qkv values not normed", "qkv", QKV, (
+        "store(out, args.norm_v ?", "store(out, args.norm_v && !BUG ?")),
     Bug("gate up bias skipped", "gate", ELEMENTWISE, (
         "if (args.up_bias != nullptr)", "if (args.up_bias != nullptr && !BUG)")),
     Bug("gate kind ignored", "gate", ELEMENTWISE, (
