@@ -42,6 +42,7 @@ ARCHITECTURES = {
     "glm4_moe": ("GLM4_MOE", False, False), "minimax_m2": ("MINIMAXM2", False, False),
     "lfm2": ("LFM2", False, False), "mamba2": ("MAMBA2", False, False),
     "granitemoehybrid": ("GRANITE_HYBRID", True, False),
+    "gemma4_text": ("GEMMA4", False, False),
 }
 
 # Of architecture deepseek32, which the package does not have yet: deepseek2 and the tensors of its index.
@@ -220,6 +221,59 @@ def recurrent_values(name, values, config):
     return name, values
 
 
+def add_gemma4_keys(writer, config):
+    """Keys of layers of several shapes, and the divisors that let the other pairs of full layers stand still."""
+    layers = config["num_hidden_layers"]
+    slides = [kind == "sliding_attention" for kind in config["layer_types"]]
+    own = {int(layer): entry for layer, entry in (config.get("per_layer_config") or {}).items()}
+    full = own.get(slides.index(False), {})
+    shared = config["num_kv_shared_layers"]
+    head_dim, heads = config["head_dim"], config["num_key_value_heads"]
+    full_dim = full.get("head_dim") or config.get("global_head_dim") or head_dim
+    full_heads = full.get("num_key_value_heads")
+    if config["attention_k_eq_v"]:
+        full_heads = full_heads or config.get("num_global_key_value_heads")
+    writer.add_shared_kv_layers(shared)
+    writer.add_embedding_length_per_layer_input(config["hidden_size_per_layer_input"])
+    writer.add_sliding_window(config["sliding_window"])
+    writer.add_sliding_window_pattern(slides)
+    writer.add_key_length(full_dim)
+    writer.add_value_length(full_dim)
+    writer.add_key_length_swa(head_dim)
+    writer.add_value_length_swa(head_dim)
+    writer.add_rope_dimension_count(full_dim)
+    writer.add_rope_dimension_count_swa(head_dim)
+    writer.add_head_count_kv([heads if slide else full_heads for slide in slides] if full_heads else heads)
+    width = config["intermediate_size"]
+    if config["use_double_wide_mlp"]:
+        writer.add_feed_forward_length([width if i < layers - shared else 2 * width for i in range(layers)])
+    else:
+        writer.add_feed_forward_length(width)
+    if config["enable_moe_block"]:
+        writer.add_expert_count(config["num_experts"])
+        writer.add_expert_used_count(config["top_k_experts"])
+        writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
+    if config.get("final_logit_softcapping"):
+        writer.add_final_logit_softcapping(config["final_logit_softcapping"])
+    rope, sliding = rope_of(config)
+    writer.add_rope_freq_base(rope["rope_theta"])
+    writer.add_rope_freq_base_swa(sliding)
+    turning = int(full_dim * rope["partial_rotary_factor"] / 2)
+    divisors = [1.0] * turning + [1e30] * (full_dim // 2 - turning)
+    writer.add_tensor("rope_freqs.weight", np.array(divisors, np.float32))
+    return head_dim
+
+
+def gemma4_name(name):
+    """Tensors that converters name without the help of the table of names."""
+    layer = name.split(".")[2] if ".layers." in name else ""
+    if name.endswith(".router.scale"):
+        return f"blk.{layer}.ffn_gate_inp.scale"
+    if name.endswith(".per_expert_scale"):
+        return f"blk.{layer}.ffn_down_exps.scale"
+    return None
+
+
 def add_keys(writer, config, tensors):
     heads, hidden = config["num_attention_heads"], config["hidden_size"]
     is_latent = "kv_lora_rank" in config
@@ -229,8 +283,14 @@ def add_keys(writer, config, tensors):
     appended = config["num_nextn_predict_layers"] if config["model_type"] == "glm4_moe" else 0  # counted as layers
     writer.add_block_count(config["num_hidden_layers"] + appended)
     only_mixers = config["model_type"] == "mamba2"
-    writer.add_feed_forward_length(0 if only_mixers else config["intermediate_size"])
     writer.add_head_count(0 if only_mixers else heads)
+    writer.add_vocab_size(config["vocab_size"])
+    writer.add_bos_token_id(config["bos_token_id"])
+    writer.add_eos_token_id(config["eos_token_id"])
+    if config["model_type"] == "gemma4_text":
+        writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+        return add_gemma4_keys(writer, config)
+    writer.add_feed_forward_length(0 if only_mixers else config["intermediate_size"])
     if is_latent:  # what the cache keeps of all heads
         rank, head_dim = config["kv_lora_rank"], config["qk_rope_head_dim"]
         writer.add_head_count_kv(1)
@@ -244,9 +304,6 @@ def add_keys(writer, config, tensors):
         writer.add_head_count_kv([kv_heads if attention else 0 for attention in attends] if hybrid else kv_heads)
         writer.add_key_length(head_dim)
         writer.add_value_length(head_dim)
-    writer.add_vocab_size(config["vocab_size"])
-    writer.add_bos_token_id(config["bos_token_id"])
-    writer.add_eos_token_id(config["eos_token_id"])
     if config["model_type"] == "cohere2":
         writer.add_layer_norm_eps(config["layer_norm_eps"])
         writer.add_logit_scale(config["logit_scale"])
@@ -462,7 +519,10 @@ def convert(folder, out, kind):
                                     else [(name, values)]))
     names = gguf.get_tensor_name_map(arch, config["num_hidden_layers"])
     for name, values in converted(config, tensors):
-        new_name = name_of(names, name)
+        new_name = gemma4_name(name)
+        if new_name is None and name.endswith(("layer_scalar", "_proj")):
+            name += ".weight"  # a parameter without a module of its own
+        new_name = new_name or name_of(names, name)
         if new_name is None:
             sys.exit(f"{folder.name}: {name} has no name in {arch_name}")
         if is_permuted and (".q_proj." in name or ".k_proj." in name):

@@ -225,8 +225,11 @@ Result<WeightView> find_plain(const Search& search) {
     return find_scaled(search, values);
   }
   WeightView weight = dense_view(search, values);
-  if (search.checkpoint.kind() == CheckpointKind::kGguf)
-    weight.global_scale = search.tensor(".scale");
+  if (search.checkpoint.kind() != CheckpointKind::kGguf) return weight;
+  // A number for each input is no scale of the weight: it belongs to the network.
+  const TensorView scale = search.tensor(".scale");
+  const bool of_inputs = scale.num_elements() > 1 && scale.num_elements() == weight.num_inputs;
+  if (!scale.empty() && !of_inputs) weight.global_scale = scale;
   return weight;
 }
 

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
+#include "model/mixers.h"
 #include "model/testing/cache_models.h"
 
 namespace headrace {
@@ -133,6 +136,33 @@ TEST(CacheGroups, StateInPiecesDoesNotMakeBlocksLarge) {
   const size_t attention = 6 * backend->kv_layer_bytes({KvType::kBF16, 2, 256});
   const size_t state = size_t{18} * (3 * 8192 + 32 * 128 * 128) * sizeof(float);
   EXPECT_LE(layout.bytes_for(8192, 1), (attention * 512 + 2 * state) * 108 / 100);
+}
+
+// The last three of eight layers read what earlier ones keep: they are in no group, and a context
+// takes what it would without them.
+TEST(CacheGroups, LayersThatReadOthersKeepNothing) {
+  const auto backend = reference_backend();
+  ModelConfig config;
+  config.max_position_embeddings = 8192;
+  LayerConfig layer;
+  layer.num_attention_heads = 4;
+  layer.num_key_value_heads = 2;
+  for (int i = 0; i < 8; ++i) {
+    layer.sliding_window = (i + 1) % 3 == 0 ? 0 : 512;
+    layer.head_dim = layer.sliding_window > 0 ? 64 : 128;
+    layer.kv_source_layer = i < 5 ? -1 : layer.sliding_window > 0 ? 4 : 2;
+    config.layers.push_back(layer);
+  }
+  const auto groups = cache_groups_of(config, KvType::kBF16);
+  std::vector<int> kept;
+  for (const CacheGroup& group : groups) {
+    for (const CacheLayer& each : group.layers) kept.push_back(each.layer_idx);
+  }
+  std::sort(kept.begin(), kept.end());
+  EXPECT_EQ(kept, (std::vector<int>{0, 1, 2, 3, 4}));
+  config.layers.resize(5);
+  EXPECT_EQ(plan_cache(groups, *backend).bytes_for(8192, 512),
+            plan_cache(cache_groups_of(config, KvType::kBF16), *backend).bytes_for(8192, 512));
 }
 
 TEST(CacheGroups, MostBlocksOfEachPolicy) {

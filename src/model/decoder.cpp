@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "model/layer_inputs.h"
 #include "model/mixers.h"
 #include "model/mlp.h"
 
@@ -27,6 +28,9 @@ void Decoder::forward(const Batch& batch, KvStore& kv, const StepOutput& output,
   const StepContext step{config_, backend_, workspace_, kv, backend_.begin_step(batch.spans),
                          num_rows};
   embed(batch);
+  if (config_.hidden_size_per_layer_input > 0) {
+    make_layer_inputs(step, weights_.network, batch.token_ids);
+  }
   show(tap, -1, workspace_.hidden, num_rows);
   for (int i = 0; i < config_.num_layers(); ++i) {
     run_layer(step, i);
@@ -79,7 +83,11 @@ void Decoder::run_layer(const StepContext& step, int layer_idx) {
   const Role before_mlp = shares_norm ? Role::kAttentionNorm : Role::kMlpNorm;
   Branch mlp = branch_of(layer, before_mlp, Role::kPostMlpNorm);
   if (config_.parallel_block) mlp.epilogue.residual = workspace_.branch;
+  Branch input = bare_branch(layer, Role::kPostPerLayerNorm);
+  const bool has_input = config_.hidden_size_per_layer_input > 0;
+  (has_input ? input : mlp).epilogue.gain = layer.vector(Role::kLayerScalar);
   run_mlp(step, layer_idx, layer, mlp);
+  if (has_input) add_layer_input(step, layer_idx, layer, input);
 }
 
 Norm Decoder::norm_of(const RoleWeights& weights, Role role) const {
@@ -102,7 +110,14 @@ void Decoder::norm_rows(const Norm& norm, DevicePtr<const float> x, const Rows& 
 
 // x += post_norm(branch(norm(x))) on the residual stream x; a norm without weight is the identity.
 Branch Decoder::branch_of(const RoleWeights& weights, Role norm, Role post_norm) const {
-  return {.input = {workspace_.hidden, norm_of(weights, norm), workspace_.normed},
+  Branch branch = bare_branch(weights, post_norm);
+  branch.input = {workspace_.hidden, norm_of(weights, norm), workspace_.normed};
+  return branch;
+}
+
+// x += post_norm(branch(x))
+Branch Decoder::bare_branch(const RoleWeights& weights, Role post_norm) const {
+  return {.input = workspace_.hidden,
           .epilogue = {.residual = workspace_.hidden,
                        .scale = config_.residual_scale,
                        .post_norm = norm_of(weights, post_norm),

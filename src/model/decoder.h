@@ -3,6 +3,8 @@
 //
 //   pre, post, sandwich:  x += N2(A(N1 x));  x += N4(M(N3 x))     absent norms are the identity
 //   parallel:             y = x + A(N1 x);  x = y + M(N2 x)       N2 is N1 where there is no other
+//   then, where a layer has an input of its own or a factor (layer_inputs.h):
+//                         x += N5(I(x));  x *= s
 //
 // Allocates nothing in forward() without a tap, and looks at nothing that it computes: it may
 // return before the step has been computed (Backend::synchronize). Owner: Model. Engine thread.
@@ -41,6 +43,7 @@ class Decoder {
   void norm_rows(const Norm& norm, DevicePtr<const float> x, const Rows& out);
   Norm norm_of(const RoleWeights& weights, Role role) const;
   Branch branch_of(const RoleWeights& weights, Role norm, Role post_norm) const;
+  Branch bare_branch(const RoleWeights& weights, Role post_norm) const;
   void show(const HiddenTap& tap, int layer, DevicePtr<const float> rows, int64_t num_rows);
   void show_final_norm(const StepContext& step, const HiddenTap& tap);
   void compute_hidden(const StepContext& step, const Batch& batch, const StepOutput& output);

@@ -8,7 +8,8 @@ void run_attention(const StepContext& step, int layer_idx, const RoleWeights& we
   const ModelConfig& config = step.config;
   const LayerConfig& layer = config.layers[static_cast<size_t>(layer_idx)];
   Workspace& workspace = step.workspace;
-  const KvLayer kv = step.kv.layer(layer_idx);
+  const bool has_own_keys = layer.kv_source_layer < 0;
+  const KvLayer kv = step.kv.layer(has_own_keys ? layer_idx : layer.kv_source_layer);
 
   QkvArgs qkv;
   qkv.q_out = workspace.q;
@@ -17,10 +18,12 @@ void run_attention(const StepContext& step, int layer_idx, const RoleWeights& we
   const int64_t q_width = int64_t{layer.num_attention_heads} * layer.head_dim;
   qkv.num_others = layer.attention_gate ? q_width : 0;
   qkv.kv = kv;
+  qkv.kv_parts = !has_own_keys ? 0 : layer.values_are_keys ? 1 : 2;
   qkv.step = step.geometry;
   qkv.qk_norm = layer.qk_norm;
   qkv.q_norm_weight = weights.vector(Role::kQNorm);
   qkv.k_norm_weight = weights.vector(Role::kKNorm);
+  qkv.value_norm = layer.value_norm;
   qkv.norm_eps = config.norm_eps;
   qkv.norm_after_rope = config.qk_norm_after_rope;
   qkv.clip = layer.qkv_clip;
@@ -58,6 +61,7 @@ void run_attention(const StepContext& step, int layer_idx, const RoleWeights& we
 }
 
 KeptState keep_attention(const ModelConfig& config, const LayerConfig& layer, KvType type) {
+  if (layer.kv_source_layer >= 0) return {};
   // A window that no context fills is full attention.
   const int64_t longest = config.max_position_embeddings;
   const bool is_full =

@@ -15,7 +15,8 @@ struct MlpFunction {
 constexpr MlpFunction kFunctions[] = {{MlpKind::kDense, run_dense},
                                       {MlpKind::kPlain, run_plain},
                                       {MlpKind::kExperts, run_experts},
-                                      {MlpKind::kNone, run_none}};
+                                      {MlpKind::kNone, run_none},
+                                      {MlpKind::kDenseAndExperts, run_dense_and_experts}};
 
 }  // namespace
 

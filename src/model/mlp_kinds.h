@@ -2,6 +2,7 @@
 // kinds.
 #pragma once
 
+#include "model/config/roles.h"
 #include "model/step.h"
 #include "model/weights.h"
 
@@ -13,5 +14,12 @@ void run_plain(const StepContext& step, int layer_idx, const RoleWeights& weight
                const Branch& branch);
 void run_experts(const StepContext& step, int layer_idx, const RoleWeights& weights,
                  const Branch& branch);
+void run_dense_and_experts(const StepContext& step, int layer_idx, const RoleWeights& weights,
+                           const Branch& branch);
+
+// What an op of the layer's experts is told, but for input, epilogue, output and shared experts,
+// with room in an array that begins at `floats`; where the router's logits lie is room.logits.
+ExpertsArgs experts_of(const StepContext& step, const LayerConfig& layer,
+                       const RoleWeights& weights, const ExpertRoom& room, DevicePtr<float> floats);
 
 }  // namespace headrace

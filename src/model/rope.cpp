@@ -70,8 +70,11 @@ RopeTable::RopeTable(const RopeConfig& config) : config_(config) {
   base_.resize(static_cast<size_t>(half()));
   default_frequencies(config.rope_theta, config.rope_dims, base_);
   long_ = base_;
-  if (config.type == RopeType::kLinear) {
+  if (config.type == RopeType::kLinear || config.type == RopeType::kProportional) {
     for (float& f : base_) f /= static_cast<float>(config.factor);
+  }
+  if (config.type == RopeType::kProportional) {
+    std::fill(base_.begin() + config.rotated_pairs, base_.end(), 0.0f);
   }
   if (config.type == RopeType::kLlama3) scale_llama3(config, base_);
   if (config.type == RopeType::kYarn) scale_yarn(config, base_);

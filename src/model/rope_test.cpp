@@ -95,6 +95,18 @@ TEST(Rope, DynamicChangesWithEveryTokenBeyondTheMaximum) {
   expect_near(frequencies(rope, table.epoch(300))[3], base_frequency(3, 16, 1e4 * growth));
 }
 
+// The first pairs turn as in a head of full width, the others stand still.
+TEST(Rope, ProportionalTurnsTheFirstPairsOfAWholeHead) {
+  RopeConfig rope = rope_of(RopeType::kProportional);
+  rope.factor = 2;
+  rope.rotated_pairs = 3;
+  const auto f = frequencies(rope);
+  ASSERT_EQ(f.size(), 8u);
+  for (int i = 0; i < 3; ++i) expect_near(f[static_cast<size_t>(i)], base_frequency(i) / 2);
+  for (size_t i = 3; i < 8; ++i) EXPECT_EQ(f[i], 0.0f);
+  EXPECT_EQ(RopeTable(rope).epoch(100'000), 0);
+}
+
 TEST(Rope, DivisorsOfTheFile) {
   RopeConfig rope = rope_of(RopeType::kDefault);
   rope.frequency_divisor.assign(8, 1.0f);

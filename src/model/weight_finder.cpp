@@ -129,6 +129,7 @@ class WeightFinder {
   Result<FoundVector> vector(const std::string& base, std::string_view suffix, int64_t size,
                              const std::vector<int32_t>& order = {});
   void append_order(const Search& search, const PartRow& part, std::vector<int32_t>* order) const;
+  void pass_over_shared_keys();
   std::set<std::string> unused_bases() const;
   bool is_of_prediction(const std::string& base) const;
   void warn_about_unused() const;
@@ -225,6 +226,7 @@ Result<WeightView> WeightFinder::weight(const Search& search, const Base& base, 
                           ? TRY(find_expert_weight(checkpoint_, quantisation_, base.name, expert))
                           : TRY(find_weight(checkpoint_, quantisation_, base.name));
   if (is_transposed(search)) weight = TRY(as_transposed(weight));
+  if (search.row.scale_apart) weight.global_scale = {};
   const int64_t inputs = extent(search, search.row.inputs);
   const bool fits = weight.num_outputs == outputs || (stored != 0 && weight.num_outputs == stored);
   if (!fits || weight.num_inputs != inputs) {
@@ -413,6 +415,7 @@ Status WeightFinder::find_vector(const Search& search) {
     return {};
   }
   const Base base = base_of_part(search, part, 0);
+  if (search.row.optional && !base.is_there) return {};
   found = TRY(vector(base.name, ".weight", size));
   found.plus_one = search.row.form == RoleForm::kNorm && config_.norm_weight_plus_one;
   found.minus_exp =
@@ -464,6 +467,20 @@ Status WeightFinder::find_role(const Search& search) {
   search.found->pack.num_experts = num_experts;
   for (int64_t expert = 0; expert < num_experts; ++expert) TRY(find_parts(search, expert));
   return {};
+}
+
+// Files may hold keys and values of layers that read those of others: nothing reads them.
+void WeightFinder::pass_over_shared_keys() {
+  for (int i = 0; i < config_.num_layers(); ++i) {
+    if (config_.layers[static_cast<size_t>(i)].kv_source_layer < 0) continue;
+    const std::string prefix =
+        fmt::format("{}{}{}.", prefix_.body, layer_prefix(checkpoint_.kind()), i);
+    const std::span<const PartRow> projections = role_row(Role::kQkv).used_parts();
+    const PartRow& norm = role_row(Role::kKNorm).parts[0];
+    for (const PartRow& part : {projections[1], projections[2], norm}) {
+      used_.insert(prefix + std::string(part.names.in(checkpoint_.kind()).front()));
+    }
+  }
 }
 
 std::set<std::string> WeightFinder::unused_bases() const {
@@ -520,6 +537,7 @@ Result<FoundWeights> WeightFinder::find() {
     TRY(find_role({*slot.row, layer, prefix_of(slot), &role}));
     found.roles.push_back(std::move(role));
   }
+  pass_over_shared_keys();
   warn_about_unused();
   return found;
 }

@@ -40,9 +40,14 @@ size_t mixer_floats(const ModelConfig& config, int64_t num_rows) {
   return static_cast<size_t>(most);
 }
 
-// What the MLP of any layer needs.
+// Inputs of all layers.
+int64_t layer_input_floats(const ModelConfig& config, int64_t num_rows) {
+  return num_rows * config.num_layers() * config.hidden_size_per_layer_input;
+}
+
+// What the MLP of any layer needs; the inputs of the layers are made there too.
 size_t mlp_floats(const ModelConfig& config, int64_t num_rows) {
-  int64_t most = 0;
+  int64_t most = layer_input_floats(config, num_rows);
   for (const LayerConfig& layer : config.layers) {
     most = std::max(most, mlp_row(layer.mlp).room(config, layer, num_rows));
   }
@@ -103,6 +108,8 @@ void carve(const ModelConfig& config, const ModelOptions& options, Carver& carve
   workspace->expert_rows =
       carver.floats(2 * static_cast<size_t>(num_experts_before(config, config.num_layers())))
           .cast<uint64_t>();
+  workspace->layer_inputs =
+      carver.floats(static_cast<size_t>(layer_input_floats(config, options.max_batch_tokens)));
   workspace->q_row_scale = carver.floats(rows);
   workspace->logit_rows =
       carver.floats(static_cast<size_t>(options.max_logit_rows) * widths.hidden);

@@ -29,6 +29,7 @@ struct Workspace {
   DevicePtr<float> attended;  // [M, heads * head_dim]
   DevicePtr<float> mixer;     // room of a mixer of another kind than attention (MixerRow::room)
   DevicePtr<float> mlp;  // room of the MLP (MlpRow::room); of a dense one [M, intermediate_size]
+  DevicePtr<float> layer_inputs;  // [M, layers, hidden_size_per_layer_input]
   // [experts of all layers] the rows that each has had since the start
   DevicePtr<uint64_t> expert_rows;
   DevicePtr<float> q_row_scale;   // [M]

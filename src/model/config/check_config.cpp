@@ -172,13 +172,43 @@ Status check_mixer(const LayerConfig& layer, int num_ropes) {
   CHECK(false, "mixer {}", static_cast<int>(layer.mixer));
 }
 
+// The layer whose keys and values a layer reads has some of the shape that it needs.
+Status check_source(const ModelConfig& config, int layer_idx) {
+  const LayerConfig& layer = config.layers[static_cast<size_t>(layer_idx)];
+  const int source_idx = layer.kv_source_layer;
+  if (source_idx < 0) return {};
+  const bool before = source_idx < layer_idx;
+  const LayerConfig& source = config.layers[static_cast<size_t>(before ? source_idx : layer_idx)];
+  if (before && source.kv_source_layer < 0 && source.mixer == layer.mixer &&
+      source.head_dim == layer.head_dim && source.sliding_window == layer.sliding_window &&
+      source.num_key_value_heads == layer.num_key_value_heads) {
+    return {};
+  }
+  return make_error(ErrorCode::kInvalidArgument,
+                    "layer {} is to read the keys and values of layer {}, but that must be an "
+                    "earlier layer with keys of its own, heads of the same width and number, and "
+                    "the same window",
+                    layer_idx, source_idx);
+}
+
+// Each token has a row in the table of the layers' inputs.
+Status check_layer_inputs(const ModelConfig& config) {
+  TRY(check_ranges({{"hidden_size_per_layer_input",
+                     static_cast<double>(config.hidden_size_per_layer_input), 0, 1e5}}));
+  if (config.hidden_size_per_layer_input == 0) return {};
+  return check_ranges(
+      {{"vocab_size_per_layer_input", static_cast<double>(config.vocab_size_per_layer_input),
+        static_cast<double>(config.vocab_size), 1e8}});
+}
+
 Status check_mlp(const LayerConfig& layer) {
   if (layer.mlp == MlpKind::kNone) return {};
-  if (layer.mlp == MlpKind::kDense || layer.mlp == MlpKind::kPlain) {
-    return check_ranges(
-        {{"intermediate_size", static_cast<double>(layer.intermediate_size), 1, 1e7}});
+  if (layer.mlp != MlpKind::kExperts) {
+    TRY(check_ranges(
+        {{"intermediate_size", static_cast<double>(layer.intermediate_size), 1, 1e7}}));
   }
-  return check_experts(layer.experts);
+  const bool has_experts = layer.mlp == MlpKind::kExperts || layer.mlp == MlpKind::kDenseAndExperts;
+  return has_experts ? check_experts(layer.experts) : Status();
 }
 
 Status check_factors(std::string_view name, const std::vector<float>& factors, int rope_dims,
@@ -204,6 +234,7 @@ Status check_rope(const RopeConfig& rope, int head_dim) {
       {"rope factor", rope.factor, 1e-6, 1e6},
       {"rope attention factor", rope.attention_factor, 1e-6, 1e6},
       {"mscale_all_dim", rope.mscale_all_dim, -1e6, 1e6},
+      {"rotated pairs", static_cast<double>(rope.rotated_pairs), 0, rope.rope_dims / 2.0},
   }));
   if (rope.rope_dims % 2 != 0) {
     return make_error(ErrorCode::kInvalidArgument,
@@ -233,6 +264,15 @@ Status check_rope(const RopeConfig& rope, int head_dim) {
   return check_factors("frequency divisors", rope.frequency_divisor, rope.rope_dims, false);
 }
 
+// Of the layers that a rope is for.
+int narrowest_head(const ModelConfig& config, int rope_idx) {
+  int head_dim = kMaxHeadDim;
+  for (const LayerConfig& layer : config.layers) {
+    if (layer.rope_idx == rope_idx) head_dim = std::min(head_dim, rope_limit(layer));
+  }
+  return head_dim;
+}
+
 }  // namespace
 
 Status check_config(const ModelConfig& config) {
@@ -254,17 +294,19 @@ Status check_config(const ModelConfig& config) {
                        static_cast<double>(config.query_position_original), 1, 1e12}}));
   }
   const int num_ropes = static_cast<int>(config.ropes.size());
-  int head_dim = kMaxHeadDim;
   for (const LayerConfig& layer : config.layers) {
     TRY(check_mixer(layer, num_ropes));
     TRY(check_mlp(layer));
-    head_dim = std::min(head_dim, rope_limit(layer));
   }
+  TRY(check_layer_inputs(config));
   for (int i = 0; i < config.num_layers(); ++i) {
+    TRY(check_source(config, i));
     TRY(check_honoured(config.layers[static_cast<size_t>(i)], i));
   }
   // Used by a layer or not: there is a table for each.
-  for (const RopeConfig& rope : config.ropes) TRY(check_rope(rope, head_dim));
+  for (int i = 0; i < num_ropes; ++i) {
+    TRY(check_rope(config.ropes[static_cast<size_t>(i)], narrowest_head(config, i)));
+  }
   return {};
 }
 

@@ -16,7 +16,15 @@
 
 namespace headrace {
 
-enum class RopeType : uint8_t { kDefault, kLinear, kDynamic, kLlama3, kYarn, kLongrope };
+enum class RopeType : uint8_t {
+  kDefault,
+  kLinear,
+  kDynamic,
+  kLlama3,
+  kYarn,
+  kLongrope,
+  kProportional,  // of the pairs of a whole head, the first turn
+};
 
 // Section 6 of the families note: angle(p, i) = p * f_i; cos and sin are multiplied by
 // attention_factor.
@@ -33,6 +41,7 @@ struct RopeConfig {
   bool truncate = true;                                  // yarn
   int64_t original_max_position_embeddings = 0;          // llama3, yarn, longrope
   int64_t max_position_embeddings = 0;                   // dynamic
+  int rotated_pairs = 0;                                 // proportional
   std::vector<float> short_factor, long_factor;          // longrope
   std::vector<float> frequency_divisor;                  // GGUF rope_freqs: f_i is divided by it
 };
@@ -45,7 +54,13 @@ enum class MixerKind : uint8_t {
   kShortConv,
   kScan
 };
-enum class MlpKind : uint8_t { kDense, kPlain, kExperts, kNone };  // kPlain: without a gate
+enum class MlpKind : uint8_t {
+  kDense,
+  kPlain,  // without a gate
+  kExperts,
+  kNone,
+  kDenseAndExperts,  // side by side, each with norms of its own
+};
 
 // Biases: safetensors files follow their configuration, GGUF files simply have them or not.
 enum class Presence : uint8_t { kAbsent, kRequired, kIfPresent };
@@ -142,14 +157,16 @@ struct LayerConfig {
   float attention_softcap = 0.0f;
   QkNorm qk_norm = QkNorm::kNone;
   bool attention_sinks = false;
-  bool attention_gate =
-      false;                 // sigmoid of further outputs of the projection multiplies the result
-  float qkv_clip = 0.0f;     // queries, keys and values are within it before rope; 0: off
-  int kv_source_layer = -1;  // the earlier layer whose keys and values it reads; -1: its own
+  // A sigmoid of further outputs of the projection multiplies the result.
+  bool attention_gate = false;
+  bool value_norm = false;       // values are normed per head, without a weight
+  bool values_are_keys = false;  // no projection of values: what k is before its norm and rope
+  float qkv_clip = 0.0f;         // queries, keys and values are within it before rope; 0: off
+  int kv_source_layer = -1;      // the earlier layer whose keys and values it reads; -1: its own
 
   LatentConfig latent;
 
-  // Dense MLP.
+  // Dense MLP, alone or beside experts.
   int64_t intermediate_size = 0;
 
   ExpertConfig experts;
@@ -207,6 +224,10 @@ struct ModelConfig {
   float residual_scale = 1.0f;
   float logit_scale = 1.0f;  // multiplies
   float logit_softcap = 0.0f;
+  bool layer_scalar = false;  // each layer may multiply the stream in the end
+  // Numbers that each layer gets of the token itself, from a table of their own; 0: none.
+  int64_t hidden_size_per_layer_input = 0;
+  int64_t vocab_size_per_layer_input = 0;  // rows of that table
   // ministral3: q *= 1 + beta * ln(1 + floor(position / original)); 0: off
   float query_position_beta = 0.0f;
   int64_t query_position_original = 0;

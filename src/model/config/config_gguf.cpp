@@ -10,6 +10,7 @@
 #include "model/config/config_files.h"
 #include "model/config/families.h"
 #include "model/config/gguf_keys.h"
+#include "model/config/layer_shapes.h"
 #include "model/config/read_delta.h"
 #include "model/config/read_experts.h"
 #include "model/config/read_form.h"
@@ -35,6 +36,7 @@ class GgufReader {
     read_numerics();
     read_scales();
     TRY(read_windows());
+    if (family_.shapes != nullptr) TRY(read_layer_shapes(checkpoint_, keys_, &config_));
     TRY(read_ropes());
     TRY(read_delta(family_, keys_, &config_));
     if (family_.experts != nullptr) {
@@ -149,10 +151,12 @@ void GgufReader::read_numerics() {
   config_.norm_eps = static_cast<float>(
       keys_.number(rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon",
                    family_.defaults.eps));
+  config_.layer_scalar = family_.layer_scalar;
   const bool normed =
       !family_.qk_norm_flag || checkpoint_.find("blk.0.attn_q_norm.weight") != nullptr;
   for (LayerConfig& layer : config_.layers) {
     layer.qk_norm = normed ? family_.qk_norm : QkNorm::kNone;
+    layer.value_norm = family_.value_norm;
     layer.attention_gate = family_.attention_gate;
     layer.attention_sinks = family_.attention_sinks;
     if (family_.clip_qkv) {
@@ -182,6 +186,7 @@ void GgufReader::read_scales() {
   if (config_.num_layers() == family_.gguf.wide_scale_layers) {
     attention = 1 / std::sqrt(hidden / layer.num_attention_heads);
   }
+  if (scale.attention > 0) attention = scale.attention;
   attention = keys_.number("attention.scale", attention);
   if (!scale.logit_key.empty()) {
     const double logit = keys_.number("logit_scale", scale.logit_scale);
@@ -223,6 +228,7 @@ Status GgufReader::read_windows() {
     bool slides = row.rule == WindowRule::kAll || row.rule == WindowRule::kAllIfFlag;
     if (period > 0) slides = static_cast<int64_t>(i) % period < period - 1;
     if (!flags.empty()) slides = flags[i] != 0;
+    if (row.last_is_full && i + 1 == config_.layers.size()) slides = false;
     if (slides) config_.layers[i].sliding_window = window_;
   }
   return {};
@@ -250,7 +256,9 @@ Result<RopeConfig> GgufReader::read_rope() {
   const bool has_sections =
       sections && std::any_of(sections->begin(), sections->end(), [](int64_t n) { return n != 0; });
   if (has_sections && family_.gguf.sections_mean_half) rope.pairing = RopePairing::kHalf;
-  const int head_dim = config_.layers.front().head_dim;
+  const auto full = std::find_if(config_.layers.begin(), config_.layers.end(),
+                                 [](const LayerConfig& l) { return l.sliding_window == 0; });
+  const int head_dim = (full == config_.layers.end() ? config_.layers.front() : *full).head_dim;
   rope.rope_dims = static_cast<int>(
       std::clamp<int64_t>(TRY(keys_.integer("rope.dimension_count", head_dim)), 0, 1 << 20));
   if (family_.gguf.permuted && (rope.rope_dims != head_dim || head_dim % 2 != 0)) {
@@ -303,7 +311,8 @@ Status GgufReader::read_ropes() {
   if (row.per_layer_type) {
     RopeConfig sliding;
     sliding.pairing = full.pairing;
-    sliding.rope_dims = full.rope_dims;
+    sliding.rope_dims = static_cast<int>(std::clamp<int64_t>(
+        TRY(keys_.integer("rope.dimension_count_swa", full.rope_dims)), 0, 1 << 20));
     sliding.rope_theta = keys_.number(
         "rope.freq_base_swa", gguf.sliding_theta_is_base ? full.rope_theta : row.sliding_theta);
     config_.ropes.push_back(sliding);
@@ -372,7 +381,8 @@ Result<ModelConfig> read_config_gguf(const Checkpoint& checkpoint) {
   const Family* family =
       find_family_by_gguf(*architecture, window > 0, num_experts > 0, &checkpoint);
   if (family == nullptr) return unknown_family_error(*architecture, checkpoint);
-  if (num_experts > 0 && family->experts == nullptr) {
+  const bool may_have = family->experts != nullptr || family->shapes != nullptr;
+  if (num_experts > 0 && !may_have) {
     return make_error(
         ErrorCode::kUnsupported,
         "this GGUF file has {} experts per layer, but {} networks have none in this version",

@@ -10,6 +10,7 @@
 #include "model/config/config_files.h"
 #include "model/config/families.h"
 #include "model/config/json_object.h"
+#include "model/config/layer_shapes.h"
 #include "model/config/read_delta.h"
 #include "model/config/read_experts.h"
 #include "model/config/read_form.h"
@@ -26,6 +27,8 @@ struct RopeSource {
   std::optional<JsonObject> dict;
   const JsonObject* top = nullptr;  // null: top-level keys do not apply
   double theta = 1e4;
+  int head_dim = 0;         // of the layers that have it
+  double proportional = 0;  // without a dictionary: proportional, of this share
 };
 
 class ConfigReader {
@@ -38,6 +41,7 @@ class ConfigReader {
     TRY(read_scales());
     TRY(read_windows());
     TRY(read_latent());
+    if (family_.shapes != nullptr) TRY(read_layer_shapes(*family_.shapes, json_, &config_));
     TRY(read_ropes());
     TRY(read_delta(family_, json_, &config_));
     if (family_.experts != nullptr) TRY(read_experts_json(*family_.experts, json_, &config_));
@@ -59,8 +63,10 @@ class ConfigReader {
   Result<RopeConfig> read_rope(const RopeSource& source, bool truncate);
   Result<double> read_partial(const JsonObject& dict, const JsonObject& top) const;
   RopeConfig default_yarn() const;
+  Status read_rotated(const RopeSource& source, RopeConfig* rope);
   Result<Presence> bias(const BiasRule& rule);
   Result<std::vector<std::string>> layer_types();
+  int head_dim_of(bool sliding) const;
   Result<bool> is_listed_sliding(size_t layer_idx, const std::string& type) const;
   Result<bool> is_sliding(size_t layer_idx);
 
@@ -132,6 +138,7 @@ Status ConfigReader::read_attention() {
   for (LayerConfig& layer : config_.layers) {
     layer.qk_norm = normed ? family_.qk_norm : QkNorm::kNone;
     layer.qkv_clip = static_cast<float>(clip);
+    layer.value_norm = family_.value_norm;
     layer.attention_gate = family_.attention_gate;
     layer.attention_sinks = family_.attention_sinks;
   }
@@ -141,6 +148,7 @@ Status ConfigReader::read_attention() {
 Status ConfigReader::read_numerics() {
   const DefaultRow& defaults = family_.defaults;
   config_.norm = family_.norm;
+  config_.layer_scalar = family_.layer_scalar;
   config_.norm_weight_plus_one = family_.norm_weight_plus_one;
   config_.norm_eps = static_cast<float>(TRY(json_.number(defaults.eps_key, defaults.eps)));
   TRY(read_attention());
@@ -177,6 +185,7 @@ Status ConfigReader::read_scales() {
   config_.embedding_scale = static_cast<float>(TRY(number(scale.embedding_key, embedding)));
   config_.residual_scale = static_cast<float>(TRY(number(scale.residual_key, 1)));
   double attention = 1 / std::sqrt(static_cast<double>(config_.layers[0].head_dim));
+  if (scale.attention > 0) attention = scale.attention;
   if (!scale.attention_key.empty()) attention = TRY(number(scale.attention_key, 1));
   if (!scale.attention_scalar_key.empty()) {
     attention = 1 / std::sqrt(TRY(number(scale.attention_scalar_key, scale.attention_scalar)));
@@ -260,6 +269,7 @@ Status ConfigReader::read_windows() {
   if (!is_all) types = TRY(layer_types());
   for (size_t i = 0; i < config_.layers.size(); ++i) {
     const bool slides = types.empty() ? TRY(is_sliding(i)) : TRY(is_listed_sliding(i, types[i]));
+    if (row.last_is_full && i + 1 == config_.layers.size()) continue;
     if (slides) config_.layers[i].sliding_window = window_;
   }
   return {};
@@ -330,6 +340,31 @@ RopeConfig ConfigReader::default_yarn() const {
   return rope;
 }
 
+// The head width of layers with a window or without; of any, if there are no such layers.
+int ConfigReader::head_dim_of(bool sliding) const {
+  for (const LayerConfig& layer : config_.layers) {
+    if ((layer.sliding_window > 0) == sliding) return rope_width(layer);
+  }
+  return rope_width(config_.layers[0]);
+}
+
+// How much of a head turns.
+Status ConfigReader::read_rotated(const RopeSource& source, RopeConfig* rope) {
+  static const boost::json::object empty;
+  const JsonObject none(empty);
+  const JsonObject& dict = source.dict ? *source.dict : none;
+  if (rope->type == RopeType::kProportional) {
+    const double share = source.dict ? 1 : source.proportional;
+    const double partial = TRY(dict.number("partial_rotary_factor", share));
+    rope->rope_dims = source.head_dim;
+    rope->rotated_pairs = static_cast<int>(source.head_dim * std::clamp(partial, 0.0, 1.0) / 2);
+    return {};
+  }
+  const JsonObject& top = source.top != nullptr ? *source.top : none;
+  rope->rope_dims = static_cast<int>(source.head_dim * TRY(read_partial(dict, top)));
+  return {};
+}
+
 Result<RopeConfig> ConfigReader::read_rope(const RopeSource& source, bool truncate) {
   static const boost::json::object empty;
   const JsonObject none(empty);
@@ -341,7 +376,8 @@ Result<RopeConfig> ConfigReader::read_rope(const RopeSource& source, bool trunca
       !TRY(json_.boolean(family_.latent->interleave_key, true))) {
     rope.pairing = RopePairing::kHalf;
   }
-  std::string type = TRY(dict.text("type", "default"));
+  const bool proportional = !source.dict && source.proportional > 0;
+  std::string type = TRY(dict.text("type", proportional ? "proportional" : "default"));
   type = TRY(dict.text("rope_type", type));
   rope.type = TRY(rope_type_named(type));
   if (family_.rope.yarn_is_longrope && rope.type == RopeType::kYarn) {
@@ -350,8 +386,7 @@ Result<RopeConfig> ConfigReader::read_rope(const RopeSource& source, bool trunca
   rope.truncate = truncate;
   const double top_theta = TRY(top.number("rope_theta", source.theta));
   rope.rope_theta = TRY(dict.number("rope_theta", top_theta));
-  const double partial = TRY(read_partial(dict, top));
-  rope.rope_dims = static_cast<int>(rope_width(config_.layers[0]) * partial);
+  TRY(read_rotated(source, &rope));
   rope.max_position_embeddings = config_.max_position_embeddings;
   // A top-level original length overrides the dictionary's.
   int64_t original =
@@ -363,7 +398,10 @@ Result<RopeConfig> ConfigReader::read_rope(const RopeSource& source, bool trunca
                        static_cast<double>(std::max<int64_t>(original, 1));
   const bool has_ratio = rope.type == RopeType::kYarn || rope.type == RopeType::kLongrope;
   if (rope.type != RopeType::kDefault) {
-    rope.factor = TRY(dict.number("factor", has_ratio ? std::optional(ratio) : std::nullopt));
+    std::optional<double> factor;
+    if (has_ratio) factor = ratio;
+    if (rope.type == RopeType::kProportional) factor = 1;
+    rope.factor = TRY(dict.number("factor", factor));
   }
   if (rope.type == RopeType::kLlama3) {
     rope.low_freq_factor = TRY(dict.number("low_freq_factor"));
@@ -393,8 +431,8 @@ Status ConfigReader::read_ropes() {
     return make_error(ErrorCode::kNotFound, "config.json has no rope_parameters, which {} needs",
                       family_.name);
   }
-  RopeSource full{dict, &json_, row.theta};
-  RopeSource sliding{std::nullopt, nullptr, row.sliding_theta};
+  RopeSource full{dict, &json_, row.theta, head_dim_of(false), row.proportional};
+  RopeSource sliding{std::nullopt, nullptr, row.sliding_theta, head_dim_of(true)};
   if (row.per_layer_type && !row.sliding_key.empty()) {
     sliding.theta = TRY(json_.number(row.sliding_key, row.sliding_theta));
   }

@@ -61,6 +61,7 @@ struct ScaleRow {
   std::string_view logit_key = {};
   double logit_scale = 1;  // its default
   bool logit_divides = false;
+  double attention = 0;          // the scale itself, whatever the head; 0: head_dim^-1/2
   double attention_softcap = 0;  // default of attn_logit_softcapping; 0: key is not read
   bool logit_softcap_read = false;
   double logit_softcap = 0;  // default of final_logit_softcapping
@@ -82,7 +83,8 @@ struct RopeRow {
   // that of GGUF files, which do not say). 0: none.
   double yarn_factor = 0;
   int64_t yarn_original = 0;
-  bool required = false;  // no defaults: config.json must state its rope
+  bool required = false;    // no defaults: config.json must state its rope
+  double proportional = 0;  // full layers without a rope in the file: this share turns
 };
 
 struct WindowRow {
@@ -91,6 +93,7 @@ struct WindowRow {
   int period = 0;
   std::string_view period_key = {};  // of config.json; empty: the period is fixed
   bool full_first = false;           // the layer without a window is a period's first, not its last
+  bool last_is_full = false;         // whatever a list says
 };
 
 // What a GGUF converter did to this family's tensors and what it left out of the file.
@@ -200,6 +203,13 @@ struct ScanRow {
   std::string_view bias_key = "use_bias";
 };
 
+// Layers of several shapes (layer_shapes.h). Defaults of config.json's keys.
+struct LayerShapesRow {
+  int64_t global_head_dim = 0;  // of full layers
+  int64_t hidden_size_per_layer_input = 0;
+  int64_t vocab_size_per_layer_input = 0;
+};
+
 struct Family {
   std::string_view name;
   std::array<std::string_view, 2> model_types = {};  // of config.json
@@ -207,6 +217,8 @@ struct Family {
   NormKind norm = NormKind::kRms;
   bool norm_weight_plus_one = false;  // safetensors store w, the network multiplies by 1 + w
   QkNorm qk_norm = QkNorm::kNone;
+  bool value_norm = false;
+  bool layer_scalar = false;
   BiasRule qkv_bias = {};
   BiasRule o_bias = {};
   BiasRule mlp_bias = {};
@@ -225,6 +237,7 @@ struct Family {
   FormRow form = {};
   const ShortConvRow* short_conv = nullptr;
   const ScanRow* scan = nullptr;
+  const LayerShapesRow* shapes = nullptr;
 };
 
 }  // namespace headrace

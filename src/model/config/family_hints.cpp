@@ -24,8 +24,6 @@ constexpr LaterRow kLater[] = {
     {"llama4_text", {"attention in chunks"}},
     {"llama4", {"attention in chunks"}},
     {"kimi-linear", {"a GGUF form of its delta layers"}},
-    {"gemma4", {kPerLayer, "key-value sharing between layers"}},
-    {"gemma4_text", {kPerLayer, "key-value sharing between layers"}},
     {"gemma3n_text", {kPerLayer, "key-value sharing between layers"}},
     {"gemma3n", {kPerLayer, "key-value sharing between layers"}},
     {"bert", {kEncoder}},

@@ -53,6 +53,12 @@ Result<json::value> parse_json_object(std::string_view text, std::string_view fi
   return value;
 }
 
+std::vector<std::string_view> JsonObject::keys() const {
+  std::vector<std::string_view> keys;
+  for (const auto& entry : *object_) keys.emplace_back(entry.key().data(), entry.key().size());
+  return keys;
+}
+
 JsonObject JsonObject::with_names(const KeyNames& names) const {
   JsonObject named = *this;
   named.names_ = names;

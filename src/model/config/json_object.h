@@ -31,6 +31,7 @@ class JsonObject {
   bool has(std::string_view key) const { return find(key) != nullptr; }
   bool is_null(std::string_view key) const;  // present and null
   bool empty() const { return object_->empty(); }
+  std::vector<std::string_view> keys() const;  // of the object itself
   // Present and not null.
   bool has_value(std::string_view key) const { return has(key) && !is_null(key); }
 

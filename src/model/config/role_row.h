@@ -64,6 +64,13 @@ enum class Role : uint8_t {
   kScanSkip,
   kScanNorm,
   kScanOut,
+  kPerLayerEmbedding,   // what each layer gets of a token
+  kPerLayerProjection,  // and of its embedding, for all layers
+  kPerLayerNorm,
+  kPerLayerGate,
+  kPerLayerOut,
+  kPostPerLayerNorm,
+  kLayerScalar,
   kGateUp,
   kUp,  // of an MLP without a gate
   kDown,
@@ -74,6 +81,11 @@ enum class Role : uint8_t {
   kSharedGateUp,
   kSharedDown,
   kSharedGate,
+  kRouterScale,     // factors of the router's inputs
+  kExpertScale,     // and of what the experts give
+  kPostDenseNorm,   // of a dense MLP beside experts
+  kExpertNorm,      // before these experts
+  kPostExpertNorm,  // and after them
   kCount,
 };
 inline constexpr size_t kNumRoles = static_cast<size_t>(Role::kCount);
@@ -138,8 +150,10 @@ struct RoleRow {
   // Of a weight whether it has one, null: never; of a vector that is itself a bias, whether it is
   // there.
   Presence ModelConfig::* bias = {};
-  bool row_norm = false;  // a norm of rows of the stream: may have a bias, or no weight
-  int norm_slot = -1;     // names are those of the family's block form
+  bool row_norm = false;     // a norm of rows of the stream: may have a bias, or no weight
+  bool optional = false;     // a vector that a file may lack
+  bool scale_apart = false;  // of a weight: NAME.scale is a role of its own
+  int norm_slot = -1;        // names are those of the family's block form
   bool (*present)(const ModelConfig&, const LayerConfig&) = nullptr;  // null: always
 
   std::span<const PartRow> used_parts() const;

@@ -121,14 +121,9 @@ constexpr HonouredRow softmax_value(std::string_view name, double (*value)(const
 constexpr HonouredRow latent_value(std::string_view name, double (*value)(const LayerConfig&)) {
   return {name, value, 0, any_of(MixerKind::kLatent), 0};
 }
-// No function heeds it.
-constexpr HonouredRow later_value(std::string_view name, double (*value)(const LayerConfig&),
-                                  double unset = 0) {
-  return {name, value, unset, 0, 0};
-}
 constexpr HonouredRow expert_value(std::string_view name, double (*value)(const LayerConfig&),
                                    double unset = 0) {
-  return {name, value, unset, 0, any_of(MlpKind::kExperts)};
+  return {name, value, unset, 0, any_of(MlpKind::kExperts, MlpKind::kDenseAndExperts)};
 }
 
 template <auto Member>
@@ -163,7 +158,6 @@ constexpr HonouredRow kHonoured[] = {
     latent_value("index_n_heads", latent_value_of<&LatentConfig::index_n_heads>),
     latent_value("index_head_dim", latent_value_of<&LatentConfig::index_head_dim>),
     latent_value("index_topk", latent_value_of<&LatentConfig::index_topk>),
-    later_value("kv_source_layer", value_of<&LayerConfig::kv_source_layer>, -1),
     delta_value<&DeltaConfig::num_key_heads>("linear_num_key_heads"),
     delta_value<&DeltaConfig::num_value_heads>("linear_num_value_heads"),
     delta_value<&DeltaConfig::key_head_dim>("linear_key_head_dim"),
@@ -181,8 +175,11 @@ constexpr HonouredRow kHonoured[] = {
     scan_value<&ScanConfig::time_step_min>("least time step"),
     scan_value<&ScanConfig::time_step_max>("largest time step",
                                            std::numeric_limits<double>::infinity()),
+    attention_value("value_norm", value_of<&LayerConfig::value_norm>),
+    attention_value("values_are_keys", value_of<&LayerConfig::values_are_keys>),
+    attention_value("kv_source_layer", value_of<&LayerConfig::kv_source_layer>, -1),
     {"intermediate_size", value_of<&LayerConfig::intermediate_size>, 0, 0,
-     any_of(MlpKind::kDense, MlpKind::kPlain)},
+     any_of(MlpKind::kDense, MlpKind::kPlain, MlpKind::kDenseAndExperts)},
     expert_value("num_experts", expert_value_of<&ExpertConfig::num_experts>),
     expert_value("num_experts_per_token", expert_value_of<&ExpertConfig::num_experts_per_token>),
     expert_value("expert width", expert_value_of<&ExpertConfig::intermediate_size>),
@@ -211,6 +208,12 @@ int64_t latent_room(const ModelConfig&, const LayerConfig& layer, int64_t num_ro
 int64_t expert_room(const ModelConfig& config, const LayerConfig& layer, int64_t num_rows) {
   return ExpertRoom(config, layer, num_rows).num_floats;
 }
+// The activations of the dense MLP, which are done with, and the experts' room share a place.
+int64_t dense_and_expert_room(const ModelConfig& config, const LayerConfig& layer,
+                              int64_t num_rows) {
+  return dense_result_floats(config, num_rows) +
+         std::max(dense_room(config, layer, num_rows), expert_room(config, layer, num_rows));
+}
 
 int64_t delta_room(const ModelConfig&, const LayerConfig& layer, int64_t num_rows) {
   return DeltaRoom(layer, num_rows).num_floats;
@@ -234,7 +237,9 @@ const MixerRow kMixers[] = {
 const MlpRow kMlps[] = {{MlpKind::kDense, "dense", dense_roles(), dense_room},
                         {MlpKind::kPlain, "plain", plain_roles(), dense_room},
                         {MlpKind::kExperts, "experts", expert_roles(), expert_room},
-                        {MlpKind::kNone, "none", {}, no_room}};
+                        {MlpKind::kNone, "none", {}, no_room},
+                        {MlpKind::kDenseAndExperts, "dense and experts", dense_and_expert_roles(),
+                         dense_and_expert_room}};
 
 }  // namespace
 
@@ -340,7 +345,8 @@ const NameRow* own_names(const Family& family, Role role) {
 }  // namespace
 
 const RoleRow& role_row(Role role) {
-  std::vector<std::span<const RoleRow>> tables = {kNetwork, kNorms};
+  std::vector<std::span<const RoleRow>> tables = {kNetwork, per_layer_network_roles(), kNorms,
+                                                  layer_end_roles()};
   for (const MixerRow& mixer : kMixers) tables.push_back(mixer.roles);
   for (const MlpRow& mlp : kMlps) tables.push_back(mlp.roles);
   for (const std::span<const RoleRow> table : tables) {
@@ -384,11 +390,12 @@ std::vector<RoleSlot> role_slots(const ModelConfig& config) {
   for (const RoleRow& row : kNetwork) {
     if (row.place != RolePlace::kHead) append(row, kNoLayer, none);
   }
+  for (const RoleRow& row : per_layer_network_roles()) append(row, kNoLayer, none);
   for (int i = 0; i < config.num_layers(); ++i) {
     const LayerConfig& layer = config.layers[static_cast<size_t>(i)];
     for (const std::span<const RoleRow> table :
-         {mixer_row(layer.mixer).roles, mlp_row(layer.mlp).roles,
-          std::span<const RoleRow>(kNorms)}) {
+         {mixer_row(layer.mixer).roles, mlp_row(layer.mlp).roles, std::span<const RoleRow>(kNorms),
+          layer_end_roles()}) {
       for (const RoleRow& row : table) append(row, i, layer);
     }
   }

@@ -91,6 +91,12 @@ struct ScanRoom {
   int64_t projected, mixed, scanned;
 };
 
+// Of a dense MLP beside experts: its result, [M, hidden_size], which lies before the room of
+// either.
+inline int64_t dense_result_floats(const ModelConfig& config, int64_t num_rows) {
+  return (num_rows * config.hidden_size + 15) / 16 * 16;
+}
+
 // kUnsupported names a value of the layer that is set, but that the function of neither its mixer
 // nor its MLP would honour.
 Status check_honoured(const LayerConfig& layer, int layer_idx);

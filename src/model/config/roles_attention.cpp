@@ -5,8 +5,12 @@ namespace headrace {
 namespace {
 
 int64_t kv_heads(const ModelConfig&, const LayerConfig& layer) { return layer.num_key_value_heads; }
-int64_t kv_rows(const ModelConfig&, const LayerConfig& layer) {
-  return int64_t{layer.num_key_value_heads} * layer.head_dim;
+bool has_own_keys(const LayerConfig& layer) { return layer.kv_source_layer < 0; }
+int64_t k_rows(const ModelConfig&, const LayerConfig& layer) {
+  return has_own_keys(layer) ? int64_t{layer.num_key_value_heads} * layer.head_dim : 0;
+}
+int64_t v_rows(const ModelConfig& config, const LayerConfig& layer) {
+  return layer.values_are_keys ? 0 : k_rows(config, layer);
 }
 
 // A weight for all heads together, not one that they share.
@@ -19,7 +23,7 @@ int64_t q_norm_size(const ModelConfig& config, const LayerConfig& layer) {
 }
 
 int64_t k_norm_size(const ModelConfig& config, const LayerConfig& layer) {
-  return has_wide_norm(layer) ? kv_rows(config, layer) : layer.head_dim;
+  return has_wide_norm(layer) ? k_rows(config, layer) : layer.head_dim;
 }
 
 bool has_qk_norm(const ModelConfig&, const LayerConfig& layer) {
@@ -38,23 +42,25 @@ int64_t query_row(const LayerConfig& layer, int64_t row) {
 int64_t gate_row(const LayerConfig& layer, int64_t row) {
   return query_row(layer, row) + layer.head_dim;
 }
+bool has_k_norm(const ModelConfig& config, const LayerConfig& layer) {
+  return has_qk_norm(config, layer) && has_own_keys(layer);
+}
 bool has_sinks(const ModelConfig&, const LayerConfig& layer) { return layer.attention_sinks; }
 
 constexpr RoleRow kAttention[] = {
     {.role = Role::kQkv,
      .name = "query, key and value",
-     .parts =
-         {{{.names = {{"self_attn.q_proj"}, {"attn_q"}},
-            .outputs = q_rows,
-            .heads = q_heads,
-            .stored_outputs = gated_rows,
-            .stored_row = query_row},
-           {.names = {{"self_attn.k_proj"}, {"attn_k"}}, .outputs = kv_rows, .heads = kv_heads},
-           {.names = {{"self_attn.v_proj"}, {"attn_v"}}, .outputs = kv_rows},
-           {.names = {{"self_attn.q_proj"}, {"attn_q"}},
-            .outputs = gate_rows,
-            .stored_outputs = gated_rows,
-            .stored_row = gate_row}}},
+     .parts = {{{.names = {{"self_attn.q_proj"}, {"attn_q"}},
+                 .outputs = q_rows,
+                 .heads = q_heads,
+                 .stored_outputs = gated_rows,
+                 .stored_row = query_row},
+                {.names = {{"self_attn.k_proj"}, {"attn_k"}}, .outputs = k_rows, .heads = kv_heads},
+                {.names = {{"self_attn.v_proj"}, {"attn_v"}}, .outputs = v_rows},
+                {.names = {{"self_attn.q_proj"}, {"attn_q"}},
+                 .outputs = gate_rows,
+                 .stored_outputs = gated_rows,
+                 .stored_row = gate_row}}},
      .fused = {{"self_attn.qkv_proj"}, {"attn_qkv"}},
      .inputs = hidden,
      .bias = &ModelConfig::qkv_bias},
@@ -75,7 +81,7 @@ constexpr RoleRow kAttention[] = {
      .form = RoleForm::kNorm,
      .parts = {{{.names = {{"self_attn.k_norm", "self_attn.k_layernorm"}, {"attn_k_norm"}},
                  .outputs = k_norm_size}}},
-     .present = has_qk_norm},
+     .present = has_k_norm},
     {.role = Role::kSinks,
      .name = "sinks",
      .form = RoleForm::kVector,

@@ -1,4 +1,7 @@
 // Weights of a mixture of experts.
+#include <iterator>
+#include <vector>
+
 #include "model/config/role_tables.h"
 
 namespace headrace {
@@ -94,8 +97,66 @@ constexpr RoleRow kExperts[] = {
      .present = has_shared_gate},
 };
 
+// Experts beside a dense MLP: tensors of the layer itself.
+constexpr RoleRow kBesideDense[] = {
+    {.role = Role::kRouter,
+     .name = "router",
+     .pack = WeightRole::kRouter,
+     .parts = {{{.names = {{"router.proj"}, {"ffn_gate_inp"}}, .outputs = experts}}},
+     .inputs = hidden},
+    {.role = Role::kRouterScale,
+     .name = "factors of the router's inputs",
+     .form = RoleForm::kVector,
+     .parts = {{{.names = {{"router.scale"}, {"ffn_gate_inp.scale"}}, .outputs = hidden}}}},
+    {.role = Role::kExpertScale,
+     .name = "factors of the experts",
+     .form = RoleForm::kVector,
+     .parts = {{{.names = {{"router.per_expert_scale"}, {"ffn_down_exps.scale"}},
+                 .outputs = experts}}},
+     .optional = true},
+    {.role = Role::kExpertGateUp,
+     .name = "gate and up of the experts",
+     .pack = WeightRole::kGateUp,
+     .parts = {{{.names = {{"experts.{}.gate_proj"}, {"ffn_gate_exps"}}, .outputs = expert_width},
+                {.names = {{"experts.{}.up_proj"}, {"ffn_up_exps"}}, .outputs = expert_width}}},
+     .fused = {{"experts.gate_up_proj"}, {"ffn_gate_up_exps"}},
+     .inputs = hidden,
+     .experts = experts},
+    {.role = Role::kExpertDown,
+     .name = "down of the experts",
+     .parts = {{{.names = {{"experts.{}.down_proj", "experts.down_proj"}, {"ffn_down_exps"}},
+                 .outputs = hidden}}},
+     .inputs = expert_width,
+     .experts = experts,
+     .scale_apart = true},
+    {.role = Role::kPostDenseNorm,
+     .name = "norm after the dense MLP",
+     .form = RoleForm::kNorm,
+     .parts = {{{.names = {{"post_feedforward_layernorm_1"}, {"post_ffw_norm_1"}},
+                 .outputs = hidden}}}},
+    {.role = Role::kExpertNorm,
+     .name = "norm before the experts",
+     .form = RoleForm::kNorm,
+     .parts = {{{.names = {{"pre_feedforward_layernorm_2"}, {"pre_ffw_norm_2"}},
+                 .outputs = hidden}}}},
+    {.role = Role::kPostExpertNorm,
+     .name = "norm after the experts",
+     .form = RoleForm::kNorm,
+     .parts = {{{.names = {{"post_feedforward_layernorm_2"}, {"post_ffw_norm_2"}},
+                 .outputs = hidden}}}},
+};
+
 }  // namespace
 
 std::span<const RoleRow> expert_roles() { return kExperts; }
+
+std::span<const RoleRow> dense_and_expert_roles() {
+  static const std::vector<RoleRow> kAll = [] {
+    std::vector<RoleRow> all(dense_roles().begin(), dense_roles().end());
+    all.insert(all.end(), std::begin(kBesideDense), std::end(kBesideDense));
+    return all;
+  }();
+  return kAll;
+}
 
 }  // namespace headrace

@@ -70,6 +70,42 @@ TEST(Roles, TablesOfKindsAreInTheOrderOfTheKinds) {
   EXPECT_EQ(mixer_row(MixerKind::kAttention).name, "attention");
   EXPECT_EQ(mlp_row(MlpKind::kDense).name, "dense");
   EXPECT_EQ(mlp_row(MlpKind::kExperts).name, "experts");
+  EXPECT_EQ(mlp_row(MlpKind::kDenseAndExperts).name, "dense and experts");
+}
+
+// What a layer leaves to another one it has no weights for.
+TEST(Roles, PartsOfALayerWithoutKeysOrValues) {
+  ModelConfig config = small_config();
+  LayerConfig& layer = config.layers[0];
+  layer.qk_norm = QkNorm::kPerHead;
+  const std::span<const PartRow> parts = role_row(Role::kQkv).used_parts();
+  const auto rows = [&](size_t part) { return parts[part].outputs(config, layer); };
+  const int64_t kv_rows = int64_t{layer.num_key_value_heads} * layer.head_dim;
+  EXPECT_EQ(rows(1), kv_rows);
+  EXPECT_EQ(rows(2), kv_rows);
+  layer.values_are_keys = true;
+  EXPECT_EQ(rows(1), kv_rows);
+  EXPECT_EQ(rows(2), 0);
+  EXPECT_NE(names_of(role_slots(config)).find("0 key norm"), std::string::npos);
+  layer.kv_source_layer = 0;
+  EXPECT_EQ(rows(1), 0);
+  EXPECT_EQ(rows(2), 0);
+  EXPECT_EQ(names_of(role_slots(config)).find("0 key norm"), std::string::npos);
+  EXPECT_NE(names_of(role_slots(config)).find("0 query norm"), std::string::npos);
+}
+
+TEST(Roles, InputsOfLayersAreWeightsOfTheNetworkAndOfEachLayer) {
+  ModelConfig config = small_config();
+  config.hidden_size_per_layer_input = 8;
+  config.layer_scalar = true;
+  const std::string names = names_of(role_slots(config));
+  for (const char* name : {"-1 embedding of each layer\n", "-1 projection to each layer\n",
+                           "-1 norm of each layer's input\n", "0 gate of the layer's input\n",
+                           "1 projection of the layer's input\n",
+                           "0 norm after the layer's input\n", "1 factor of the layer\n"}) {
+    EXPECT_NE(names.find(name), std::string::npos) << name << names;
+  }
+  EXPECT_EQ(role_row(Role::kPerLayerEmbedding).inputs(config, config.layers[0]), 16);
 }
 
 TEST(Roles, SlotsAreInTheOrderOfPacking) {
@@ -206,6 +242,47 @@ Error error_of(const ModelConfig& config) {
 
 TEST(CheckConfig, BothKindsOfLayersAreAccepted) { EXPECT_TRUE(check_config(small_config()).ok()); }
 
+// A layer that reads the keys and values of another one finds what it needs there.
+TEST(CheckConfig, TheSourceOfKeysAndValuesFits) {
+  ModelConfig good = small_config();
+  good.layers.push_back(good.layers[0]);
+  good.layers[2].kv_source_layer = 0;
+  EXPECT_TRUE(check_config(good).ok());
+  constexpr void (*kChanges[])(ModelConfig*) = {
+      [](ModelConfig* config) { config->layers[2].kv_source_layer = 2; },
+      [](ModelConfig* config) { config->layers[2].kv_source_layer = 7; },
+      [](ModelConfig* config) { config->layers[1].kv_source_layer = 2; },
+      [](ModelConfig* config) { config->layers[2].head_dim *= 2; },
+      [](ModelConfig* config) { config->layers[2].sliding_window = 8; },
+      [](ModelConfig* config) { config->layers[0].num_key_value_heads = 1; },
+      [](ModelConfig* config) {
+        config->layers[1].kv_source_layer = 0;
+        config->layers[2].kv_source_layer = 1;
+      },
+  };
+  for (const auto& change : kChanges) {
+    ModelConfig config = good;
+    change(&config);
+    const Error error = error_of(config);
+    EXPECT_EQ(error.code, ErrorCode::kInvalidArgument);
+    EXPECT_NE(error.message.find("is to read the keys and values of layer"), std::string::npos)
+        << error.message;
+  }
+}
+
+// Each token has a row of its own in the table of the layers' inputs.
+TEST(CheckConfig, TheTableOfInputsHasTheWholeVocabulary) {
+  ModelConfig config = small_config();
+  config.hidden_size_per_layer_input = 8;
+  config.vocab_size_per_layer_input = config.vocab_size;
+  EXPECT_TRUE(check_config(config).ok());
+  config.vocab_size_per_layer_input = config.vocab_size - 1;
+  EXPECT_NE(error_of(config).message.find("vocab_size_per_layer_input"), std::string::npos);
+  config.vocab_size_per_layer_input = config.vocab_size;
+  config.hidden_size_per_layer_input = -1;
+  EXPECT_NE(error_of(config).message.find("hidden_size_per_layer_input"), std::string::npos);
+}
+
 // A value that no function of the layer's kinds reads would be passed over in silence.
 TEST(CheckConfig, ValuesThatNoFunctionHeedsAreRefused) {
   struct Case {
@@ -222,9 +299,6 @@ TEST(CheckConfig, ValuesThatNoFunctionHeedsAreRefused) {
       {0, [](LayerConfig* layer) { layer->experts.intermediate_size = 64; }, "expert width 64"},
       {0, [](LayerConfig* layer) { layer->experts.normalise = true; }, "expert normalise 1"},
       {0, [](LayerConfig* layer) { layer->experts.scale = 2.5f; }, "expert scale 2.5"},
-      {0, [](LayerConfig* layer) { layer->kv_source_layer = 0; },
-       "layer 0 has kv_source_layer 0, but neither its mixer (attention) nor its MLP (dense)"},
-      {1, [](LayerConfig* layer) { layer->kv_source_layer = 0; }, "layer 1 has kv_source_layer 0"},
       {1, [](LayerConfig* layer) { layer->intermediate_size = 48; },
        "layer 1 has intermediate_size 48, but neither its mixer (attention) nor its MLP (experts) "
        "heeds that"},

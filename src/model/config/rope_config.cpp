@@ -11,10 +11,15 @@ struct RopeTypeRow {
 };
 
 constexpr RopeTypeRow kRopeTypes[] = {
-    {"none", RopeType::kDefault},      {"default", RopeType::kDefault},
-    {"linear", RopeType::kLinear},     {"dynamic", RopeType::kDynamic},
-    {"llama3", RopeType::kLlama3},     {"yarn", RopeType::kYarn},
-    {"longrope", RopeType::kLongrope}, {"su", RopeType::kLongrope},
+    {"none", RopeType::kDefault},
+    {"default", RopeType::kDefault},
+    {"linear", RopeType::kLinear},
+    {"dynamic", RopeType::kDynamic},
+    {"llama3", RopeType::kLlama3},
+    {"yarn", RopeType::kYarn},
+    {"longrope", RopeType::kLongrope},
+    {"su", RopeType::kLongrope},
+    {"proportional", RopeType::kProportional},
 };
 
 }  // namespace
@@ -24,8 +29,8 @@ Result<RopeType> rope_type_named(std::string_view name) {
     if (row.name == name) return row.type;
   }
   return make_error(ErrorCode::kUnsupported,
-                    "rope type '{}' is unknown; known are default, linear, dynamic, llama3, yarn "
-                    "and longrope",
+                    "rope type '{}' is unknown; known are default, linear, dynamic, llama3, "
+                    "yarn, longrope and proportional",
                     name);
 }
 

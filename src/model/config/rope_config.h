@@ -9,8 +9,8 @@
 
 namespace headrace {
 
-// "default", "linear", "dynamic", "llama3", "yarn", "longrope", "su", "none"; kUnsupported names
-// others.
+// "default", "linear", "dynamic", "llama3", "yarn", "longrope", "su", "proportional", "none";
+// kUnsupported names others.
 Result<RopeType> rope_type_named(std::string_view name);
 
 // What a file says of the factor on cos and sin; 0: not given.

@@ -38,9 +38,9 @@ TEST(RopeConfig, UnknownTypesAreRefusedWithTheKnownOnes) {
     const auto type = rope_type_named(name);
     ASSERT_FALSE(type.ok()) << name;
     EXPECT_EQ(type.error().code, ErrorCode::kUnsupported);
-    EXPECT_EQ(type.error().message,
-              "rope type '" + std::string(name) +
-                  "' is unknown; known are default, linear, dynamic, llama3, yarn and longrope");
+    EXPECT_EQ(type.error().message, "rope type '" + std::string(name) +
+                                        "' is unknown; known are default, linear, dynamic, llama3, "
+                                        "yarn, longrope and proportional");
   }
 }
 
