@@ -38,7 +38,7 @@ ARCHITECTURES = {
     "qwen2_moe": ("QWEN2MOE", False, False), "qwen3_moe": ("QWEN3MOE", False, False),
     "granitemoe": ("GRANITE_MOE", True, False), "gpt_oss": ("GPT_OSS", False, False),
     "deepseek_v2": ("DEEPSEEK2", False, False), "deepseek_v3": ("DEEPSEEK2", False, False),
-    "deepseek_v32": ("DEEPSEEK2", False, False),
+    "deepseek_v32": ("DEEPSEEK2", False, False), "kimi_linear": ("KIMI_LINEAR", False, False),
     "glm4_moe": ("GLM4_MOE", False, False), "minimax_m2": ("MINIMAXM2", False, False),
     "lfm2": ("LFM2", False, False), "mamba2": ("MAMBA2", False, False),
     "granitemoehybrid": ("GRANITE_HYBRID", True, False),
@@ -81,7 +81,7 @@ def rope_of(config):
     rope.setdefault("partial_rotary_factor", config.get("partial_rotary_factor", 1.0))
     rope["rope_type"] = rope.get("rope_type") or rope.get("type") or "default"
     rope["original"] = config.get("original_max_position_embeddings") or rope.get(
-        "original_max_position_embeddings") or config["max_position_embeddings"]
+        "original_max_position_embeddings") or config.get("max_position_embeddings", config.get("model_max_length"))
     return rope, sliding
 
 
@@ -293,7 +293,8 @@ def add_keys(writer, config, tensors):
     writer.add_feed_forward_length(0 if only_mixers else config["intermediate_size"])
     if is_latent:  # what the cache keeps of all heads
         rank, head_dim = config["kv_lora_rank"], config["qk_rope_head_dim"]
-        writer.add_head_count_kv(1)
+        kinds = config.get("layer_types") if config["model_type"] == "kimi_linear" else None
+        writer.add_head_count_kv([int(kind == "full_attention") for kind in kinds] if kinds else 1)
         writer.add_key_length(rank + head_dim)
         writer.add_value_length(rank)
         add_latent(writer, config)
@@ -375,13 +376,38 @@ def delta_values(name, values, config):
     return [(name, values)]
 
 
+def with_usual_keys(config):
+    """kimi_linear's keys under the names that others have."""
+    if config["model_type"] != "kimi_linear":
+        return config
+    return config | {"max_position_embeddings": config["model_max_length"], "norm_topk_prob": config["moe_renormalize"],
+                     "n_shared_experts": config["num_shared_experts"], "n_group": config["num_expert_group"],
+                     "num_experts_per_tok": config["num_experts_per_token"],
+                     "first_k_dense_replace": config["mlp_layer_types"].count("dense")}
+
+
+def channel_values(name, values):
+    """What a converter makes of a tensor of kimi_linear."""
+    if name.endswith(".A_log"):
+        values = -np.exp(values.reshape(-1, 1))
+    elif name.endswith(".dt_bias"):
+        name = name.removesuffix(".dt_bias") + ".dt_proj.bias"
+    elif name.endswith("_conv1d.weight"):
+        values = values.reshape(1, values.shape[0], 1, values.shape[2])
+    elif re.search(r"block_sparse_moe\.\w+_proj\.weight", name):
+        name = name.replace("block_sparse_moe", "mlp")
+    return name, values
+
+
 def interval_of(config):
     """Every so many layers is one of attention; None where the list of layers says otherwise."""
     types = config.get("layer_types")
-    for interval in range(1, len(types or []) + 2):
-        if types == ["full_attention" if (i + 1) % interval == 0 else "linear_attention" for i in range(len(types or []))]:
+    if not types:
+        return config.get("full_attention_interval", 4)
+    for interval in range(1, len(types) + 2):
+        if [kind == "full_attention" for kind in types] == [(i + 1) % interval == 0 for i in range(len(types))]:
             return interval
-    return None if types else config.get("full_attention_interval", 4)
+    return None
 
 
 def add_delta_keys(writer, config):
@@ -460,6 +486,8 @@ def converted(config, tensors):
         return
     recurrent = config["model_type"] in ("lfm2", "mamba2", "granitemoehybrid")
     for name, values in merged_experts(tensors.items()):
+        if config["model_type"] == "kimi_linear":
+            name, values = channel_values(name, values)
         if recurrent:
             name, values = recurrent_values(name, values, config)
         if name.endswith(("block_sparse_moe.input_linear.weight", "shared_mlp.input_linear.weight")):
@@ -505,6 +533,7 @@ def convert(folder, out, kind):
     config = json.loads((folder / "config.json").read_text())
     if config["model_type"] in further_ggufs.ARCHITECTURES:
         return convert_further(folder, out, kind, config)
+    config = with_usual_keys(config)
     arch_name, is_permuted, plus_one = ARCHITECTURES[config["model_type"]]
     arch = getattr(gguf.MODEL_ARCH, arch_name)
     tensors = read_safetensors(folder / "model.safetensors")
@@ -512,6 +541,9 @@ def convert(folder, out, kind):
     writer.add_type("model")
     writer.add_name(folder.name)
     head_dim = add_keys(writer, config, tensors)
+    if config["model_type"] == "kimi_linear":
+        writer.add_ssm_conv_kernel(config["linear_conv_kernel_dim"])
+        writer.add_kda_head_dim(config["linear_head_dim"])
     if "linear_num_value_heads" in config:
         add_delta_keys(writer, config)
         tensors = dict(pair for name, values in tensors.items()

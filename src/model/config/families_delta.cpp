@@ -94,6 +94,7 @@ constexpr Family kFamilies[] = {
      .block = &kPre,
      .defaults = {.num_attention_heads = 32, .num_key_value_heads = 32, .eps = 1e-5},
      .rope = {.layers = RopeLayers::kNone},
+     .gguf = {.architecture = "kimi-linear"},
      .delta = &kChannels,
      .latent = &kNoRank,
      .experts = &kKimi},

@@ -23,7 +23,6 @@ struct LaterRow {
 constexpr LaterRow kLater[] = {
     {"llama4_text", {"attention in chunks"}},
     {"llama4", {"attention in chunks"}},
-    {"kimi-linear", {"a GGUF form of its delta layers"}},
     {"gemma3n_text", {kPerLayer, "key-value sharing between layers"}},
     {"gemma3n", {kPerLayer, "key-value sharing between layers"}},
     {"bert", {kEncoder}},
