@@ -26,7 +26,8 @@ std::span<const Family> families() {
     std::vector<Family> all;
     for (const std::span<const Family> rows :
          {dense_families(), expert_families(), delta_families(), recurrent_families(),
-          gated_families(), plain_families(), latent_families(), gemma4_families()}) {
+          gated_families(), plain_families(), latent_families(), gemma4_families(),
+          routed_families()}) {
       all.insert(all.end(), rows.begin(), rows.end());
     }
     return all;

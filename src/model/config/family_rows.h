@@ -10,6 +10,7 @@ namespace headrace {
 
 std::span<const Family> dense_families();
 std::span<const Family> gated_families();
+std::span<const Family> routed_families();
 std::span<const Family> plain_families();
 std::span<const Family> delta_families();
 std::span<const Family> latent_families();

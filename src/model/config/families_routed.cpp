@@ -1,0 +1,124 @@
+// Further families whose layers are softmax attention and a mixture of experts.
+#include "model/config/family_rows.h"
+#include "model/config/role_row.h"
+
+namespace headrace {
+namespace {
+
+constexpr BiasRule kNormTopkOn = {"norm_topk_prob", true};
+constexpr BiasRule kUseBias = {"use_bias", false};
+
+constexpr ExpertRow kDots1 = {.num_experts = 128,
+                              .num_experts_per_token = 6,
+                              .width = 1408,
+                              .score = RouterScore::kSigmoid,
+                              .normalise = {"norm_topk_prob", false},
+                              .normalise_epsilon = 1e-20,
+                              .scale = true,
+                              .selection_bias = true,
+                              .groups = true,
+                              .shared_count = 1,
+                              .dense = DenseLayers::kLeading};
+constexpr ExpertRow kSolarOpen = {.num_experts = 128,
+                                  .num_experts_per_token = 8,
+                                  .width = 1280,
+                                  .score = RouterScore::kSigmoid,
+                                  .normalise = kNormTopkOn,
+                                  .normalise_epsilon = 1e-20,
+                                  .scale = true,
+                                  .selection_bias = true,
+                                  .groups = true,
+                                  .shared_count = 1};
+constexpr ExpertRow kErnieMoe = {.num_experts = 64,
+                                 .num_experts_per_token = 6,
+                                 .width = 1536,
+                                 .normalise = {"", true},
+                                 .selection_bias = true,
+                                 .shared_count = 2,
+                                 .dense = DenseLayers::kLeading,
+                                 .num_leading = 1};
+constexpr ExpertRow kHunyuanMoe = {.num_experts = 1,
+                                   .num_experts_per_token = 1,
+                                   .width_key = "intermediate_size",
+                                   .normalise = {"", true},
+                                   .shared_width_key = "intermediate_size"};
+constexpr ExpertRow kFlexOlmo = {.num_experts = 7,
+                                 .num_experts_per_token = 5,
+                                 .width_key = "intermediate_size",
+                                 .normalise = {"norm_topk_prob", false}};
+
+constexpr NameRow kErnieNames[] = {
+    {Role::kRouterSelectionBias, {"mlp.moe_statics.e_score_correction_bias"}}};
+constexpr NameRow kHunyuanNames[] = {
+    {Role::kQNorm, {"self_attn.query_layernorm"}},
+    {Role::kKNorm, {"self_attn.key_layernorm"}},
+    {Role::kRouter, {"mlp.gate.wg"}},
+    {Role::kSharedGateUp, {"mlp.shared_mlp.gate_proj", "mlp.shared_mlp.up_proj"}},
+    {Role::kSharedDown, {"mlp.shared_mlp.down_proj"}}};
+
+constexpr KeyAlias kErnieKeys[] = {{"num_experts", "moe_num_experts"},
+                                   {"num_experts_per_tok", "moe_k"},
+                                   {"n_shared_experts", "moe_num_shared_experts"},
+                                   {"first_k_dense_replace", "moe_layer_start_index"}};
+constexpr KeyAlias kHunyuanKeys[] = {{"num_experts_per_tok", "moe_topk"}};
+
+constexpr Family kFamilies[] = {
+    {.name = "dots1",
+     .model_types = {"dots1"},
+     .block = &kPre,
+     .qk_norm = QkNorm::kPerHead,
+     .qkv_bias = kBiasFlag,
+     .o_bias = kBiasFlag,
+     .defaults = {.num_key_value_heads = 32},
+     .window = {.rule = WindowRule::kListed},
+     .experts = &kDots1},
+    {.name = "solar_open",
+     .model_types = {"solar_open"},
+     .block = &kPre,
+     .qkv_bias = kBiasFlag,
+     .defaults = {.num_key_value_heads = 8,
+                  .head_dim = 128,
+                  .max_position_embeddings = 131072,
+                  .eps = 1e-5},
+     .rope = {.theta = 1e6},
+     .experts = &kSolarOpen},
+    {.name = "ernie4_5_moe",
+     .model_types = {"ernie4_5_moe"},
+     .block = &kPre,
+     .qkv_bias = kUseBias,
+     .o_bias = kUseBias,
+     .mlp_bias = kUseBias,
+     .defaults =
+         {.num_key_value_heads = 4, .max_position_embeddings = 131072, .eps = 1e-5, .tied = true},
+     .rope = {.theta = 5e5, .pairing = RopePairing::kInterleaved},
+     .experts = &kErnieMoe,
+     .form = {.names = {.roles = kErnieNames},
+              .keys = {.aliases = kErnieKeys},
+              .needs = {{{"use_bias", 0, 0}, {"moe_layer_interval", 1, 1}}}}},
+    {.name = "hunyuan_v1_moe",
+     .model_types = {"hunyuan_v1_moe"},
+     .block = &kPre,
+     .qk_norm = QkNorm::kPerHead,
+     .qkv_bias = kBiasFlag,
+     .o_bias = kBiasFlag,
+     .defaults = {.eps = 1e-5},
+     .experts = &kHunyuanMoe,
+     .form = {.norm_after_rope = true,
+              .names = {.roles = kHunyuanNames},
+              .keys = {.aliases = kHunyuanKeys}}},
+    {.name = "flex_olmo",
+     .model_types = {"flex_olmo"},
+     .block = &kPost,
+     .qk_norm = QkNorm::kWhole,
+     .qkv_bias = kBiasFlag,
+     .o_bias = kBiasFlag,
+     .defaults = {.max_position_embeddings = 4096},
+     .rope = {.theta = 5e5},
+     .experts = &kFlexOlmo},
+};
+
+}  // namespace
+
+std::span<const Family> routed_families() { return kFamilies; }
+
+}  // namespace headrace
