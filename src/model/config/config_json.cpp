@@ -261,7 +261,8 @@ Status ConfigReader::read_windows() {
   const WindowRow& row = family_.window;
   if (row.rule == WindowRule::kNone) return {};
   window_ = TRY(json_.integer("sliding_window", json_.is_null("sliding_window") ? 0 : row.window));
-  const bool has_flag = row.rule != WindowRule::kAll && row.rule != WindowRule::kPeriod;
+  const bool has_flag = row.rule != WindowRule::kAll && row.rule != WindowRule::kPeriod &&
+                        row.rule != WindowRule::kListed;
   if (has_flag && !TRY(json_.boolean("use_sliding_window", false))) window_ = 0;
   if (window_ == 0) return {};
   std::vector<std::string> types;

@@ -170,6 +170,20 @@ TEST(ReadForm, ANormWithoutWeights) {
   EXPECT_TRUE(config_of("llama", kStandard).norm_weight);
 }
 
+TEST(ReadForm, AListTakesWindowsAway) {
+  const auto windows = [](std::string_view keys) {
+    std::string text;
+    for (const LayerConfig& layer : config_of("ministral", with(kStandard, keys)).layers) {
+      text += layer.sliding_window > 0 ? 's' : 'f';
+    }
+    return text;
+  };
+  EXPECT_EQ(windows(R"("num_key_value_heads": 2, "sliding_window": 32)"), "ss");
+  EXPECT_EQ(windows(R"("num_key_value_heads": 2, "sliding_window": 32,
+                       "layer_types": ["full_attention", "sliding_attention"])"),
+            "fs");
+}
+
 TEST(ReadForm, AWindowsFirstLayer) {
   const ModelConfig config =
       config_of("cwm", R"("hidden_size": 64, "num_hidden_layers": 6, "num_attention_heads": 8,
