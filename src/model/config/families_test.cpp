@@ -25,8 +25,8 @@ TEST(Families, RowsAreWellFormed) {
     const BlockForm& block = *family.block;
     for (const NormNames& norms : {block.safetensors, block.gguf}) {
       EXPECT_EQ(!norms[kNormAttention].empty(), block.pre_norms);
-      EXPECT_TRUE(norms[kNormMlp].empty() == !block.pre_norms || block.parallel);
-      EXPECT_FALSE(block.parallel && block.post_norms);  // both would need the same room
+      EXPECT_TRUE(norms[kNormMlp].empty() || block.pre_norms);  // or there is no MLP, or one norm
+      EXPECT_FALSE(block.parallel && block.post_norms);         // both would need the same room
       EXPECT_EQ(!norms[kNormPostAttention].empty(), block.post_norms);
       EXPECT_EQ(!norms[kNormPostMlp].empty(), block.post_norms);
     }

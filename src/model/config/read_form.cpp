@@ -46,8 +46,7 @@ Result<const KeyValue*> first_unlike(const JsonObject& json, const KeyValues& va
 
 Result<bool> holds(const JsonObject& json, const BiasRule& rule) {
   if (rule.key.empty()) return rule.value;
-  const KeyValue row{rule.key, 1, rule.value ? 1.0 : 0.0};
-  return TRY(value_of(json, row)) != 0;
+  return json.boolean(rule.key, rule.value);
 }
 
 Status read_form(const Family& family, const JsonObject& json, ModelConfig* config) {

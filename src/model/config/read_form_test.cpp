@@ -187,7 +187,7 @@ TEST(ReadForm, AListTakesWindowsAway) {
 TEST(ReadForm, AWindowsFirstLayer) {
   const ModelConfig config =
       config_of("cwm", R"("hidden_size": 64, "num_hidden_layers": 6, "num_attention_heads": 8,
-                "intermediate_size": 80, "sliding_window": 32)");
+                "intermediate_size": 80, "vocab_size": 200, "sliding_window": 32)");
   std::string windows;
   for (const LayerConfig& layer : config.layers) windows += layer.sliding_window > 0 ? 's' : 'f';
   EXPECT_EQ(windows, "fsssfs");
