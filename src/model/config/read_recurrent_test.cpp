@@ -180,7 +180,7 @@ TEST(ReadScan, HeadsMakeTheInnerWidthAndGroupsDivideThem) {
 
 FakeCheckpoint gguf_of(std::string_view architecture) {
   FakeCheckpoint file(CheckpointKind::kGguf);
-  file.key("general.architecture", std::string(architecture));
+  file.key("general.architecture", architecture);  // a view: literals only
   const auto key = [&](std::string_view name, int64_t value) {
     file.key(fmt::format("{}.{}", architecture, name), value);
   };
