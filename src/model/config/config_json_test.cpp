@@ -281,7 +281,7 @@ TEST(ConfigJson, ErrorsNameTheKeyAndTheValue) {
       {config_of("llama", R"("head_dim": 0)"), "head_dim is 0", ErrorCode::kInvalidArgument},
       {config_of("llama", R"("head_dim": 15)"), "even number", ErrorCode::kInvalidArgument},
       {config_of("llama", R"("num_key_value_heads": 3)"), "multiple", ErrorCode::kInvalidArgument},
-      {config_of("llama", R"("hidden_act": "relu")"), "'relu'", ErrorCode::kUnsupported},
+      {config_of("llama", R"("hidden_act": "mish")"), "'mish'", ErrorCode::kUnsupported},
       {config_of("llama", R"("rms_norm_eps": -1)"), "norm epsilon", ErrorCode::kInvalidArgument},
       {config_of("llama", R"("rope_scaling": {"rope_type": "mrope"})"), "'mrope'",
        ErrorCode::kUnsupported},
