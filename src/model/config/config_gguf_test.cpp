@@ -37,7 +37,7 @@ FakeCheckpoint file_of(const Family& family, std::string_view changed = "", int6
                            {"ssm.conv_kernel", 4}, {"full_attention_interval", 4}};
   const std::string prefix = std::string(family.gguf.architecture) + ".";
   for (const Key& key : kKeys) {
-    if (family.delta == nullptr) break;
+    if (family.delta == nullptr && family.scan == nullptr) break;
     checkpoint.key(prefix + key.name, key.name == changed ? value : key.value);
   }
   return checkpoint;
