@@ -135,7 +135,8 @@ TEST_F(StepWorkTest, LatentAttentionKeepsOneKeyForAllHeads) {
   EXPECT_EQ(work->mixers[1].operations_per_position, 2.0 * 4 * (16 + 8 + 16));
   EXPECT_EQ(work->mixers[1].position_bytes, (24u + 8) * sizeof(float));
   EXPECT_EQ(work->mixers[1].state_bytes, 0u);
-  EXPECT_EQ(work->experts.size(), 2u) << "the first layer has none";
+  const auto num_layers = static_cast<size_t>(shape.num_layers);
+  EXPECT_EQ(work->experts.size(), 2 * (num_layers - 1)) << "the first layer has none";
 }
 
 }  // namespace

@@ -117,11 +117,11 @@ TEST(Synth, FilesOfEveryFormatLoadAndRun) {
   EXPECT_GE(num_run, 17);
 }
 
-// The shape with its kinds of layers, but narrow and of six layers.
+// The shape with its kinds of layers, but narrow and of twelve layers.
 SynthShape narrowed(SynthShape shape) {
   const auto at_most = [](int64_t* size, int64_t largest) { *size = std::min(*size, largest); };
   at_most(&shape.hidden_size, 64);
-  at_most(&shape.num_layers, 6);
+  at_most(&shape.num_layers, 12);
   at_most(&shape.num_heads, 4);
   at_most(&shape.num_kv_heads, 2);
   at_most(&shape.head_dim, 32);

@@ -111,7 +111,8 @@ std::vector<float> logits_of(const std::string& file, Backend& backend) {
   if (!model.ok()) return logits;
   auto runner = SequenceRunner::create(**model, backend, 40);
   std::vector<int32_t> ids;
-  for (int32_t i = 0; i < 40; ++i) ids.push_back((i * 37 + 5) % 256);
+  const auto vocab_size = static_cast<int32_t>((*model)->config().vocab_size);
+  for (int32_t i = 0; i < 40; ++i) ids.push_back((i * 37 + 5) % vocab_size);
   runner->append(ids, 0, [&](int64_t, std::span<const float> row) {
     logits.insert(logits.end(), row.begin(), row.end());
   });

@@ -43,7 +43,8 @@ class Stepper {
             std::span<const int32_t> best_rows) {
     std::array<int32_t, kRows> ids;
     for (int32_t i = 0; i < count; ++i) {
-      ids[static_cast<size_t>(i)] = static_cast<int32_t>((first + i) * 37 % 200);
+      const int64_t vocab_size = model_->config().vocab_size;
+      ids[static_cast<size_t>(i)] = static_cast<int32_t>((first + i) * 37 % vocab_size);
     }
     const Span span{0, count, first, table_->data()};
     const Batch batch{

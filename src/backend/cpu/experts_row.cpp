@@ -44,7 +44,7 @@ class RowOfExperts {
     first_gate_ = workspace_.shares().divide(plan_shares(gate, call_.num_chosen * num_gate_panels_,
                                                          2 * static_cast<double>(gate.panel_bytes),
                                                          num_members));
-    first_down_ = workspace_.second_shares().divide(plan_shares(
+    workspace_.second_shares().start(plan_shares(
         down, down.num_panels, num_chosen * static_cast<double>(down.panel_bytes), num_members));
     const bool norms = static_cast<bool>(args_.epilogue.post_norm.weight);
     finishes_panels_ = !norms && args_.epilogue.reduction == nullptr;
@@ -56,7 +56,7 @@ class RowOfExperts {
                                                         scratch(member));
                                  }},
                            Phase{workspace_.second_shares().num_takers(),
-                                 [this](int64_t item, int member) { run_down(item, member); }},
+                                 [this](int64_t, int member) { run_down(member); }},
                            Phase{norms && args_.epilogue.reduction == nullptr ? 1 : 0,
                                  [this](int64_t, int) { finish_rows(call_, 0, 1); }});
     if (args_.epilogue.reduction == nullptr) return;
@@ -143,9 +143,10 @@ class RowOfExperts {
     InputRows(call_.context, linear).quantise_row(source.rows, 0, source, scratch(member));
   }
 
-  void run_down(int64_t item, int member) const {
-    Piece piece = item == 0 ? first_down_ : workspace_.second_shares().take(member);
-    for (; piece.count > 0; piece = workspace_.second_shares().take(member)) {
+  // Any member may have any item, and some none: nothing is set aside for one.
+  void run_down(int member) const {
+    PanelShares& shares = workspace_.second_shares();
+    for (Piece piece = shares.take(member); piece.count > 0; piece = shares.take(member)) {
       mix_panels(piece, member);
     }
   }
@@ -199,7 +200,7 @@ class RowOfExperts {
   const LinearCall linear_;
   const InputRows input_;
   const int64_t num_gate_panels_;  // of one expert
-  Piece first_gate_{}, first_down_{};
+  Piece first_gate_{};
   bool finishes_panels_ = false;
 };
 

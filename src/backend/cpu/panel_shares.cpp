@@ -17,7 +17,7 @@ constexpr int64_t kUnitsLeftToOwner = 1;
 PanelShares::PanelShares(int num_members)
     : num_members_(num_members), shares_(new Share[static_cast<size_t>(num_members)]) {}
 
-Piece PanelShares::divide(const Plan& plan) {
+void PanelShares::start(const Plan& plan) {
   CHECK(plan.num_panels > 0, "{} panels", plan.num_panels);
   // Shares of more units than a word can count are counted in larger ones.
   const int64_t least_unit = divide_up(plan.num_panels, num_members_ * (kMaxShareUnits - 1));
@@ -31,6 +31,10 @@ Piece PanelShares::divide(const Plan& plan) {
     }
     division_ = 1;
   }
+}
+
+Piece PanelShares::divide(const Plan& plan) {
+  start(plan);
   Range range{0, share_begin(1), true};
   range.begin = piece_units(range, true);
   shares_[0].word.store(word_of(range), std::memory_order_relaxed);

@@ -3,7 +3,8 @@
 // Each member has a share of its own, which it takes from front to back in pieces that get smaller,
 // so that a member streams one range of the weights; who is done takes pieces from the back of
 // others' shares, but leaves the last units to an owner that is at work on them. Counted in units
-// of panels. Owner: CpuWorkspace. divide() is called while nobody takes; take() by any number of
+// of panels. Owner: CpuWorkspace. start() and divide() are called
+// while nobody takes; take() by any number of
 // threads, each until nothing is left for it. Who takes what never decides a result bit.
 #pragma once
 
@@ -27,8 +28,11 @@ class PanelShares {
     int64_t unit;  // panels that are not parted
     int64_t most;  // panels of a piece; at least a unit
   };
-  // Starts anew: all panels are to be taken once. Returns what member 0 does first, taken before
-  // anybody else can: so the caller's first piece waits for no line of another core.
+  // Starts anew: all panels are to be taken once.
+  void start(const Plan& plan);
+  // The same. Returns what member 0 does first, taken before anybody else can: so the caller's
+  // first piece waits for no line of another core. Only where member 0 is sure to take part, as in
+  // the first phase of an op: nobody else takes the end of a share that is its owner's.
   Piece divide(const Plan& plan);
   // What `member` does next.
   Piece take(int member);

@@ -114,5 +114,18 @@ TEST(PanelShares, FewPanelsHaveFewTakers) {
   EXPECT_EQ(shares.num_takers(), 3);
 }
 
+// A later phase of an op may be one member's alone, whoever it is.
+TEST(PanelShares, WhatWasStartedWithoutAnOwnerIsTakenWholeByAnyone) {
+  PanelShares shares(3);
+  for (int member = 0; member < 3; ++member) {
+    for (const int64_t num_panels : {1, 2, 7, 40}) {
+      shares.start({num_panels, 1, 64});
+      int64_t taken = 0;
+      for (const Piece& piece : take_all(shares, member)) taken += piece.count;
+      EXPECT_EQ(taken, num_panels) << "member " << member;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace headrace::cpu

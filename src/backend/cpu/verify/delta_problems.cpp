@@ -68,7 +68,7 @@ Expected expected_decay(float x, float bias, float rate) {
   const double error = std::fabs(double{rate}) * (1e-6 * plus + kRound * std::fabs(sum)) +
                        2 * kRound * std::fabs(exponent);
   const double value = std::exp(exponent);
-  return {value, value * std::expm1(error + 5e-7) + 1.3e-38};
+  return {value, std::exp(exponent + error + 5e-7) - value + 1.3e-38};
 }
 
 void expect_inputs(const InputsCase& setup, const InputsSample& in, int64_t m,

@@ -71,15 +71,16 @@ template <typename F>
   });
 }
 
-// One head at `head`, normed by its weight (or not), rotated, written to out. A rotation keeps a
-// head's mean of squares, so that the norm after it has the factor of the norm before it.
+// One head at `head`, normed by its weight (or not), rotated, written to out. The norm after the
+// rotation is of what that gave, which a factor of the rope may have scaled.
 template <typename F>
-void finish_head(const QkvRowsArgs& args, int64_t m, const float* head, const HeadNorm& norm,
-                 float* out) {
+void finish_head(const QkvRowsArgs& args, int64_t m, const float* head, HeadNorm norm, float* out) {
   norm_head<F>(args, head, args.norm_after_rope ? HeadNorm{} : norm, out);
   clip_head<F>(args, out);
   if (args.rope_dims > 0) rotate<F>(args, m, out);
-  if (args.norm_after_rope) norm_head<F>(args, out, norm, out);
+  if (!args.norm_after_rope || norm.weight == nullptr) return;
+  norm_factors<F>(out, args.head_dim, args.norm_eps, args.norm_layer, &norm.mean, &norm.factor);
+  norm_head<F>(args, out, norm, out);
 }
 
 // Heads of one projection of one row; take(h, out) says where head h goes.

@@ -49,8 +49,7 @@ void clip_head(const QkvRowsArgs& args, float* head) {
   }
 }
 
-// Head h, normed and rotated. A rotation keeps a head's mean of squares, so that the norm after it
-// has the factor of the norm before it.
+// Head h, normed and rotated. The norm after the rotation is of what that gave.
 void finish_head(const QkvRowsArgs& args, int64_t m, const float* head, int h, HeadNorm norm,
                  const float* weight, float* out) {
   const bool own_weight = args.norm_whole || args.norm_layer;
@@ -64,7 +63,9 @@ void finish_head(const QkvRowsArgs& args, int64_t m, const float* head, int h, H
   if (!args.norm_after_rope) apply();
   clip_head(args, out);
   if (args.rope_dims > 0) rotate(args, m, out);
-  if (args.norm_after_rope) apply();
+  if (!args.norm_after_rope || weight == nullptr) return;
+  norm_factors(out, args.head_dim, args.norm_eps, args.norm_layer, &norm.mean, &norm.factor);
+  apply();
 }
 
 void finish_queries(const QkvRowsArgs& args, int64_t m, const float* row, float* q) {
