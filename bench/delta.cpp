@@ -7,7 +7,6 @@
 // With one thread the time is the process's own, which other processes disturb less.
 
 #include <fmt/format.h>
-#include <time.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -17,7 +16,7 @@
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/device_access.h"
-#include "bench/synth.h"
+#include "op_support.h"
 
 namespace headrace {
 namespace {
@@ -35,31 +34,6 @@ struct Depth {
   int64_t position, rows;
 };
 constexpr Depth kDepths[] = {{0, 512}, {7680, 512}, {8000, 1}};
-
-double microseconds(int num_threads) {
-  timespec now{};
-  clock_gettime(num_threads == 1 ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC, &now);
-  return 1e6 * static_cast<double>(now.tv_sec) + 1e-3 * static_cast<double>(now.tv_nsec);
-}
-
-std::unique_ptr<PackedWeight> random_weight(Backend& backend, DType dtype, int64_t outputs,
-                                            int64_t inputs) {
-  const DTypeRow& row = dtype_row(dtype);
-  std::vector<std::byte> blocks(static_cast<size_t>(outputs * inputs) / row.block_elements *
-                                row.block_bytes);
-  uint64_t state = 7;
-  fill_random_blocks(dtype, inputs, &state, blocks);
-  WeightView view;
-  view.name = "random";
-  view.num_outputs = outputs;
-  view.num_inputs = inputs;
-  view.values.data = blocks.data();
-  view.values.dtype = dtype;
-  view.values.rank = 2;
-  view.values.shape = {outputs, inputs};
-  view.values.num_bytes = blocks.size();
-  return backend.pack({&view, 1}, WeightRole::kLinear).value();
-}
 
 std::vector<float> random_floats(int64_t count, float scale = 1) {
   static std::mt19937 random(11);
@@ -90,7 +64,7 @@ class Block {
               std::vector<float>& to) {
     backend_.linear(weight, Input(on_device(from.data())), rows, {}, on_device(to.data()));
   }
-  double now() const { return microseconds(backend_.num_threads()); }
+  double now() const { return 1e6 * op_seconds(backend_.num_threads()); }
 
   Backend& backend_;
   const Setup setup_;
@@ -108,9 +82,10 @@ class DeltaBlock : public Block {
   DeltaBlock(Backend& backend, const Setup& setup)
       : Block(backend, setup),
         columns_(4 * setup.width() + 2 * setup.heads),
-        in_(random_weight(backend, setup.dtype, columns_ + (32 - columns_ % 32) % 32,
-                          setup.hidden)),
-        down_(random_weight(backend, setup.dtype, setup.hidden, setup.width())),
+        in_(random_weight(backend, setup.dtype, WeightRole::kLinear,
+                          columns_ + (32 - columns_ % 32) % 32, setup.hidden)),
+        down_(
+            random_weight(backend, setup.dtype, WeightRole::kLinear, setup.hidden, setup.width())),
         taps_(random_floats(kTaps * 3 * setup.width(), 0.5f)),
         rate_(static_cast<size_t>(setup.heads), -0.5f),
         bias_(random_floats(setup.heads)),
@@ -192,8 +167,10 @@ class AttentionBlock : public Block {
  public:
   AttentionBlock(Backend& backend, const Setup& setup)
       : Block(backend, setup),
-        qkv_(random_weight(backend, setup.dtype, 4 * setup.width(), setup.hidden)),
-        down_(random_weight(backend, setup.dtype, setup.hidden, setup.width())),
+        qkv_(random_weight(backend, setup.dtype, WeightRole::kLinear, 4 * setup.width(),
+                           setup.hidden)),
+        down_(
+            random_weight(backend, setup.dtype, WeightRole::kLinear, setup.hidden, setup.width())),
         projection_(static_cast<size_t>(512 * 4 * setup.width())),
         q_(static_cast<size_t>(512 * setup.width())),
         wide_(q_.size()),

@@ -8,7 +8,6 @@
 // hold, multiplications per ns, and the same of the dense MLP.
 
 #include <fmt/format.h>
-#include <time.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -18,7 +17,7 @@
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/device_access.h"
-#include "bench/synth.h"
+#include "op_support.h"
 
 namespace headrace {
 namespace {
@@ -37,37 +36,9 @@ constexpr Shape kShapes[] = {
 constexpr int64_t kRows[] = {1, 4, 16, 512};
 constexpr size_t kLayers = 2;
 
-double seconds(int num_threads) {
-  timespec now{};
-  clock_gettime(num_threads == 1 ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
-
 struct Weights {
   std::unique_ptr<PackedWeight> gate_up, down;
 };
-
-// `count` weights of so many parts, all of the same random blocks: what they hold does not matter.
-std::unique_ptr<PackedWeight> random_weight(Backend& backend, DType dtype, PackForm form,
-                                            int64_t outputs, int64_t inputs) {
-  const DTypeRow& row = dtype_row(dtype);
-  std::vector<std::byte> blocks(static_cast<size_t>(outputs * inputs) / row.block_elements *
-                                row.block_bytes);
-  uint64_t state = 7;
-  fill_random_blocks(dtype, inputs, &state, blocks);
-  WeightView view;
-  view.name = "random";
-  view.num_outputs = outputs;
-  view.num_inputs = inputs;
-  view.values.data = blocks.data();
-  view.values.dtype = dtype;
-  view.values.rank = 2;
-  view.values.shape = {outputs, inputs};
-  view.values.num_bytes = blocks.size();
-  const int64_t parts = form.role == WeightRole::kGateUp ? 2 : 1;
-  const std::vector<WeightView> views(static_cast<size_t>(parts * form.num_experts), view);
-  return backend.pack(views, form).value();
-}
 
 class Case {
  public:
@@ -175,12 +146,12 @@ void run_shape(Backend& backend, const Shape& shape, int repeats) {
     for (int i = 0; i < repeats * (num_rows == 1 ? 8 : 1); ++i) {
       const size_t layer = static_cast<size_t>(i) % kLayers;
       one.route_anew();
-      const double start = seconds(backend.num_threads());
+      const double start = op_seconds(backend.num_threads());
       one.run_experts(layers[layer]);
-      const double middle = seconds(backend.num_threads());
+      const double middle = op_seconds(backend.num_threads());
       one.run_dense(dense[layer]);
       mixture.push_back(middle - start);
-      plain.push_back(seconds(backend.num_threads()) - middle);
+      plain.push_back(op_seconds(backend.num_threads()) - middle);
       bytes.push_back(one.used_bytes(layers[layer]));
     }
     const double time = median(mixture), dense_time = median(plain);

@@ -241,16 +241,19 @@ const MlpRow kMlps[] = {{MlpKind::kDense, "dense", dense_roles(), dense_room},
                         {MlpKind::kDenseAndExperts, "dense and experts", dense_and_expert_roles(),
                          dense_and_expert_room}};
 
+// Where the next array of a room begins: each at a 64-byte boundary.
+int64_t take_floats(int64_t count, int64_t* num_floats) {
+  const int64_t start = *num_floats;
+  *num_floats += (count + 15) / 16 * 16;
+  return start;
+}
+
 }  // namespace
 
 LatentRoom::LatentRoom(const LayerConfig& layer, int64_t num_rows) {
   const LatentConfig& latent = layer.latent;
   const int64_t head_rows = num_rows * layer.num_attention_heads;
-  const auto take = [&](int64_t count) {
-    const int64_t start = num_floats;
-    num_floats += (count + 15) / 16 * 16;
-    return start;
-  };
+  const auto take = [this](int64_t count) { return take_floats(count, &num_floats); };
   query_rank = take(num_rows * latent.q_lora_rank);
   queries = take(head_rows * latent.qk_head_dim());
   keys = take(num_rows * latent.width());
@@ -265,11 +268,7 @@ LatentRoom::LatentRoom(const LayerConfig& layer, int64_t num_rows) {
 
 ExpertRoom::ExpertRoom(const ModelConfig& config, const LayerConfig& layer, int64_t num_rows) {
   const int64_t num_slots = num_rows * layer.experts.num_experts_per_token;
-  const auto take = [this](int64_t count) {
-    const int64_t start = num_floats;
-    num_floats += (count + 15) / 16 * 16;
-    return start;
-  };
+  const auto take = [this](int64_t count) { return take_floats(count, &num_floats); };
   logits = take(num_rows * layer.experts.num_experts);
   experts = take(num_slots);
   weights = take(num_slots);
@@ -291,9 +290,7 @@ DeltaRoom::DeltaRoom(const LayerConfig& layer, int64_t num_rows) {
   const DeltaConfig& delta = layer.delta;
   const bool has_channels = layer.mixer == MixerKind::kChannelDelta;
   const auto take = [this, num_rows](int64_t columns) {
-    const int64_t start = num_floats;
-    num_floats += (num_rows * columns + 15) / 16 * 16;
-    return start;
+    return take_floats(num_rows * columns, &num_floats);
   };
   const int64_t values = int64_t{delta.num_value_heads} * delta.value_head_dim;
   qkv_width = int64_t{2} * delta.num_key_heads * delta.key_head_dim + values;
@@ -310,9 +307,7 @@ DeltaRoom::DeltaRoom(const LayerConfig& layer, int64_t num_rows) {
 
 ScanRoom::ScanRoom(const ScanConfig& scan, int64_t num_rows) {
   const auto take = [this, num_rows](int64_t columns) {
-    const int64_t start = num_floats;
-    num_floats += (num_rows * columns + 15) / 16 * 16;
-    return start;
+    return take_floats(num_rows * columns, &num_floats);
   };
   projected = take(scan.projection_width());
   mixed = take(scan.num_channels());

@@ -1,0 +1,44 @@
+// What benchmarks of single ops share: random weights and a clock. Header of bench/*.cpp only.
+#pragma once
+
+#include <time.h>
+
+#include <memory>
+#include <vector>
+
+#include "backend/backend.h"
+#include "bench/synth.h"
+
+namespace headrace {
+
+// With one thread the time is the process's own, which other processes disturb less.
+inline double op_seconds(int num_threads) {
+  timespec now{};
+  clock_gettime(num_threads == 1 ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+// As many weights as the form has parts and experts, all of the same random blocks: what they hold
+// does not matter.
+inline std::unique_ptr<PackedWeight> random_weight(Backend& backend, DType dtype, PackForm form,
+                                                   int64_t outputs, int64_t inputs) {
+  const DTypeRow& row = dtype_row(dtype);
+  std::vector<std::byte> blocks(static_cast<size_t>(outputs * inputs) / row.block_elements *
+                                row.block_bytes);
+  uint64_t state = 7;
+  fill_random_blocks(dtype, inputs, &state, blocks);
+  WeightView view;
+  view.name = "random";
+  view.num_outputs = outputs;
+  view.num_inputs = inputs;
+  view.values.data = blocks.data();
+  view.values.dtype = dtype;
+  view.values.rank = 2;
+  view.values.shape = {outputs, inputs};
+  view.values.num_bytes = blocks.size();
+  const int64_t parts = form.role == WeightRole::kGateUp ? 2 : 1;
+  const std::vector<WeightView> views(static_cast<size_t>(parts * form.num_experts), view);
+  return backend.pack(views, form).value();
+}
+
+}  // namespace headrace
