@@ -8,6 +8,8 @@
 #include <cstring>
 #include <iterator>
 
+#include "base/strings.h"
+
 namespace headrace {
 namespace {
 
@@ -28,8 +30,7 @@ std::string find_note(const std::byte* notes, size_t num_bytes) {
     if (found) {
       std::string hex;
       for (size_t i = 0; i < note.n_descsz; ++i) {
-        fmt::format_to(std::back_inserter(hex), "{:02x}",
-                       std::to_integer<unsigned>(notes[at + name_bytes + i]));
+        append_format(hex, "{:02x}", std::to_integer<unsigned>(notes[at + name_bytes + i]));
       }
       return hex;
     }

@@ -4,6 +4,8 @@
 
 #include <iterator>
 
+#include "base/strings.h"
+
 namespace headrace {
 
 std::string quote(std::string_view text) {
@@ -13,7 +15,7 @@ std::string quote(std::string_view text) {
     if (c >= ' ' && c <= '~' && c != '\'' && c != '\\') {
       quoted += c;
     } else {
-      fmt::format_to(std::back_inserter(quoted), "\\x{:02x}", static_cast<unsigned char>(c));
+      append_format(quoted, "\\x{:02x}", static_cast<unsigned char>(c));
     }
   }
   quoted += text.size() > kMaxShown ? "...'" : "'";

@@ -47,4 +47,8 @@ std::string format_bytes(size_t num_bytes) {
   return fmt::format("{:.{}f} {}", shown, shown == std::floor(shown) ? 0 : 1, kUnits[unit]);
 }
 
+void append_vformat(std::string& text, fmt::string_view format, fmt::format_args args) {
+  fmt::vformat_to(std::back_inserter(text), format, args);
+}
+
 }  // namespace headrace

@@ -2,6 +2,8 @@
 // bytes above 127 stay as they are.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <cstddef>
 #include <string>
 #include <string_view>
@@ -19,5 +21,13 @@ std::vector<std::string_view> split_list(std::string_view text);
 
 // "512 bytes", "93.8 MiB", "2 GiB": one decimal, unless it is 0.
 std::string format_bytes(size_t num_bytes);
+
+// As fmt::format, at the end of a text. One function of the library stands behind all of them:
+// fmt::format_to compiles its formatter, two seconds of it, into every file that calls it.
+void append_vformat(std::string& text, fmt::string_view format, fmt::format_args args);
+template <typename... Args>
+void append_format(std::string& text, fmt::format_string<Args...> format, Args&&... args) {
+  append_vformat(text, format, fmt::make_format_args(args...));
+}
 
 }  // namespace headrace

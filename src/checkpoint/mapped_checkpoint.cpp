@@ -10,6 +10,7 @@
 #include <iterator>
 #include <utility>
 
+#include "base/strings.h"
 #include "checkpoint/text_file.h"
 
 namespace headrace {
@@ -21,7 +22,7 @@ std::string hex_sha256(std::string_view data) {
   std::array<unsigned char, SHA256_DIGEST_LENGTH> digest{};
   SHA256(reinterpret_cast<const unsigned char*>(data.data()), data.size(), digest.data());
   std::string hex;
-  for (const unsigned char byte : digest) fmt::format_to(std::back_inserter(hex), "{:02x}", byte);
+  for (const unsigned char byte : digest) append_format(hex, "{:02x}", byte);
   return hex;
 }
 

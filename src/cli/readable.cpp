@@ -4,6 +4,8 @@
 
 #include <iterator>
 
+#include "base/strings.h"
+
 namespace headrace {
 namespace {
 
@@ -36,7 +38,7 @@ void append_ascii(char c, std::string* out) {
     *out += '\\';
     *out += kNames[at];
   } else if (c < ' ' || c == 0x7F) {
-    fmt::format_to(std::back_inserter(*out), "\\x{:02x}", static_cast<unsigned char>(c));
+    append_format(*out, "\\x{:02x}", static_cast<unsigned char>(c));
   } else {
     *out += c;
   }
@@ -65,8 +67,7 @@ std::string readable(std::string_view text) {
   while (!text.empty()) {
     const size_t length = character_length(text);
     if (length == 0 || is_wide_control(text)) {
-      fmt::format_to(std::back_inserter(shown), "\\x{:02x}",
-                     static_cast<unsigned char>(text.front()));
+      append_format(shown, "\\x{:02x}", static_cast<unsigned char>(text.front()));
       text.remove_prefix(1);
       continue;
     }

@@ -6,6 +6,7 @@
 #include <limits>
 #include <tuple>
 
+#include "base/strings.h"
 #include "server/process_usage.h"
 
 namespace headrace {
@@ -27,12 +28,12 @@ std::string escape_label(std::string_view text) {
 
 void append_head(std::string& out, std::string_view name, std::string_view type,
                  std::string_view help) {
-  fmt::format_to(std::back_inserter(out), "# HELP {0} {2}\n# TYPE {0} {1}\n", name, type, help);
+  append_format(out, "# HELP {0} {2}\n# TYPE {0} {1}\n", name, type, help);
 }
 
 template <typename T>
 void append_line(std::string& out, std::string_view name, std::string_view labels, T value) {
-  fmt::format_to(std::back_inserter(out), "{}{{{}}} {}\n", name, labels, value);
+  append_format(out, "{}{{{}}} {}\n", name, labels, value);
 }
 
 // Edges as the reference client prints them: 1.0, not 1, since label values are compared as text.
@@ -44,11 +45,10 @@ std::string edge_text(double edge) {
 void append_histogram(std::string& out, std::string_view name, std::string_view labels,
                       const Histogram& histogram) {
   for (size_t i = 0; i < histogram.edges().size(); ++i) {
-    fmt::format_to(std::back_inserter(out), "{}_bucket{{{},le=\"{}\"}} {}\n", name, labels,
-                   edge_text(histogram.edges()[i]), histogram.cumulative(i));
+    append_format(out, "{}_bucket{{{},le=\"{}\"}} {}\n", name, labels,
+                  edge_text(histogram.edges()[i]), histogram.cumulative(i));
   }
-  fmt::format_to(std::back_inserter(out), "{}_bucket{{{},le=\"+Inf\"}} {}\n", name, labels,
-                 histogram.count());
+  append_format(out, "{}_bucket{{{},le=\"+Inf\"}} {}\n", name, labels, histogram.count());
   append_line(out, fmt::format("{}_sum", name), labels, histogram.sum());
   append_line(out, fmt::format("{}_count", name), labels, histogram.count());
 }
@@ -136,7 +136,7 @@ void append_process(std::string& out) {
   };
   for (const auto& [name, type, value] : rows) {
     append_head(out, name, type, "Of this process, from the system.");
-    fmt::format_to(std::back_inserter(out), "{} {}\n", name, value);
+    append_format(out, "{} {}\n", name, value);
   }
 }
 

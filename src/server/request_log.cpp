@@ -5,6 +5,7 @@
 #include <array>
 
 #include "base/log.h"
+#include "base/strings.h"
 #include "server/api/json.h"
 
 namespace headrace {
@@ -21,7 +22,7 @@ std::string escaped(std::string_view text) {
     if (c > ' ' && c < 0x7F && c != '"' && c != '\\') {
       out += c;
     } else {
-      fmt::format_to(std::back_inserter(out), "\\x{:02x}", static_cast<unsigned char>(c));
+      append_format(out, "\\x{:02x}", static_cast<unsigned char>(c));
     }
   }
   return out.empty() ? "-" : out;
@@ -69,7 +70,7 @@ std::string request_text(const RequestRecord& record) {
                                  escaped(record.path), record.status, name_of(record.ending),
                                  escaped(record.request_id), escaped(record.peer));
   const auto append = [&](std::string_view name, const std::string& value) {
-    fmt::format_to(std::back_inserter(line), " {}={}", name, value);
+    append_format(line, " {}={}", name, value);
   };
   if (!record.note.answer_id.empty()) append("answer", escaped(record.note.answer_id));
   if (!record.note.finish.empty()) append("finish", escaped(record.note.finish));

@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "base/edit_distance.h"
+#include "base/strings.h"
 #include "server/api/fields.h"
 
 namespace headrace {
@@ -361,7 +362,7 @@ std::string header_form(std::string_view name) {
     if (plain) {
       shown += c;
     } else {
-      fmt::format_to(std::back_inserter(shown), "%{:02X}", static_cast<unsigned char>(c));
+      append_format(shown, "%{:02X}", static_cast<unsigned char>(c));
     }
   }
   return name.size() > kMaxShownBytes ? shown + "..." : shown;

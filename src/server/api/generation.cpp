@@ -9,6 +9,7 @@ Request GenerationRequest::engine_request(size_t choice_idx, int64_t max_context
   Request request = prototype;
   request.prompt_ids = prompts[choice_idx / n].ids;
   request.sampling.choice_idx = static_cast<uint32_t>(choice_idx % n);
+  if (make_constraint) request.constraint = make_constraint();
   const int64_t room = max_context - static_cast<int64_t>(request.prompt_ids.size());
   request.max_tokens = static_cast<int32_t>(std::min<int64_t>(request.max_tokens, room));
   request.min_tokens = std::min(request.min_tokens, request.max_tokens);

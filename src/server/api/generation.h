@@ -17,6 +17,7 @@
 
 #include "base/byte_budget.h"
 #include "engine/request.h"
+#include "server/api/answer_form.h"
 #include "server/api/json_writer.h"
 #include "server/http/http.h"
 
@@ -67,9 +68,12 @@ struct GenerationRequest {
   bool stream = false;
   bool echo = false;       // the answer begins with the prompt
   std::string cache_salt;  // prompts share cached work only with prompts of the same salt
-  std::function<std::unique_ptr<PartParser>()> make_parser;  // null: all is text
-  HttpHeaders headers;                                       // of a good answer
-  ByteBudget::Lease memory = {};                             // holds the prompts and their scores
+  AnswerForm form;
+  // Made of the form, one for each choice. Null: all is text; null: any token may come.
+  std::function<std::unique_ptr<PartParser>()> make_parser;
+  std::function<std::shared_ptr<Constraint>()> make_constraint;
+  HttpHeaders headers;            // of a good answer
+  ByteBudget::Lease memory = {};  // holds the prompts and their scores
 
   size_t total_choices() const { return prompts.size() * static_cast<size_t>(num_choices); }
   // Nothing is to be computed: the answer is the prompt.

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/strings.h"
+
 namespace headrace {
 namespace {
 
@@ -51,7 +53,7 @@ void append_escaped(std::string& out, char c) {
       break;
   }
   if (static_cast<unsigned char>(c) < 0x20) {
-    fmt::format_to(std::back_inserter(out), "\\u{:04x}", static_cast<unsigned>(c));
+    append_format(out, "\\u{:04x}", static_cast<unsigned>(c));
   } else {
     out += c;
   }
@@ -137,21 +139,21 @@ JsonWriter& JsonWriter::text(std::string_view value) {
 
 JsonWriter& JsonWriter::integer(int64_t value) {
   separate();
-  fmt::format_to(std::back_inserter(out_), "{}", value);
+  append_format(out_, "{}", value);
   return *this;
 }
 
 JsonWriter& JsonWriter::number(double value) {
   if (!std::isfinite(value)) return null();
   separate();
-  fmt::format_to(std::back_inserter(out_), "{}", value);
+  append_format(out_, "{}", value);
   return *this;
 }
 
 JsonWriter& JsonWriter::number(float value) {
   if (!std::isfinite(value)) return null();
   separate();
-  fmt::format_to(std::back_inserter(out_), "{}", value);
+  append_format(out_, "{}", value);
   return *this;
 }
 

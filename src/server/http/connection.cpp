@@ -11,6 +11,7 @@
 #include <new>
 
 #include "base/log.h"
+#include "base/strings.h"
 #include "server/http/message.h"
 
 namespace headrace {
@@ -555,7 +556,7 @@ Connection::Awaitable<bool> Connection::wait_for_output() {
 
 void Connection::append_chunk(std::string& bytes, std::string_view data) const {
   if (data.empty()) return;
-  if (chunked_) fmt::format_to(std::back_inserter(bytes), "{:x}\r\n", data.size());
+  if (chunked_) append_format(bytes, "{:x}\r\n", data.size());
   bytes += data;
   if (chunked_) bytes += "\r\n";
 }

@@ -4,6 +4,8 @@
 #include <ctime>
 #include <random>
 
+#include "base/strings.h"
+
 namespace headrace {
 namespace {
 
@@ -25,15 +27,14 @@ std::string http_date() {
 
 void append_headers(std::string& out, const HttpHeaders& headers) {
   for (const auto& [name, value] : headers) {
-    fmt::format_to(std::back_inserter(out), "{}: {}\r\n", name, value);
+    append_format(out, "{}: {}\r\n", name, value);
   }
 }
 
 void append_status(std::string& out, int status, const AnswerFrame& frame, bool keep_alive) {
-  fmt::format_to(std::back_inserter(out),
-                 "HTTP/1.1 {} {}\r\nDate: {}\r\nx-request-id: {}\r\nConnection: {}\r\n", status,
-                 reason_phrase(status), http_date(), frame.request_id,
-                 keep_alive ? "keep-alive" : "close");
+  append_format(out, "HTTP/1.1 {} {}\r\nDate: {}\r\nx-request-id: {}\r\nConnection: {}\r\n", status,
+                reason_phrase(status), http_date(), frame.request_id,
+                keep_alive ? "keep-alive" : "close");
 }
 
 }  // namespace
@@ -57,10 +58,10 @@ std::string render_head(const HttpResponse& response, const AnswerFrame& frame) 
   std::string out;
   append_status(out, response.status, frame, frame.keep_alive);
   if (!response.content_type.empty()) {
-    fmt::format_to(std::back_inserter(out), "Content-Type: {}\r\n", response.content_type);
+    append_format(out, "Content-Type: {}\r\n", response.content_type);
   }
   if (response.status != 204 && response.status != 304) {
-    fmt::format_to(std::back_inserter(out), "Content-Length: {}\r\n", response.body.size());
+    append_format(out, "Content-Length: {}\r\n", response.body.size());
   }
   append_headers(out, response.headers);
   append_headers(out, frame.headers);
@@ -71,9 +72,8 @@ std::string render_head(const HttpResponse& response, const AnswerFrame& frame) 
 std::string render_stream_head(const StreamHead& head, const AnswerFrame& frame, bool chunked) {
   std::string out;
   append_status(out, 200, frame, frame.keep_alive && chunked);
-  fmt::format_to(std::back_inserter(out),
-                 "Content-Type: {}\r\nCache-Control: no-cache\r\nX-Accel-Buffering: no\r\n",
-                 head.content_type);
+  append_format(out, "Content-Type: {}\r\nCache-Control: no-cache\r\nX-Accel-Buffering: no\r\n",
+                head.content_type);
   if (chunked) out += "Transfer-Encoding: chunked\r\n";
   append_headers(out, head.headers);
   append_headers(out, frame.headers);

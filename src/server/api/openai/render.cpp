@@ -3,6 +3,8 @@
 #include <cmath>
 #include <random>
 
+#include "base/strings.h"
+
 #include "server/api/openai/openai.h"
 
 namespace headrace {
@@ -267,7 +269,7 @@ class CompletionRenderer : public OpenAiRenderer {
     if (is_valid_utf8(bytes)) return bytes;
     std::string shown = "bytes:";
     for (const char c : bytes) {
-      fmt::format_to(std::back_inserter(shown), "\\x{:02x}", static_cast<unsigned char>(c));
+      append_format(shown, "\\x{:02x}", static_cast<unsigned char>(c));
     }
     return shown;
   }
