@@ -119,6 +119,35 @@ Status check_reaches_prompt(const ChatTemplate& chat_template, boost::json::obje
 
 }  // namespace
 
+boost::json::object template_message(const ChatMessage& message) {
+  boost::json::object converted{{"role", message.role}, {"content", message.text}};
+  const auto add = [&converted](std::string_view name, const std::string& text) {
+    if (!text.empty()) converted[name] = text;
+  };
+  add("reasoning_content", message.reasoning);
+  add("tool_call_id", message.call_id);
+  add("name", message.name);
+  if (message.calls.empty()) return converted;
+  boost::json::array calls;
+  for (const ChatCall& call : message.calls) {
+    calls.push_back({{"id", call.id},
+                     {"type", "function"},
+                     {"function", {{"name", call.name}, {"arguments", call.arguments}}}});
+  }
+  converted["tool_calls"] = std::move(calls);
+  return converted;
+}
+
+ChatPrompt make_chat_prompt(const std::vector<ChatMessage>& messages) {
+  ChatPrompt conversation;
+  boost::json::array converted;
+  converted.reserve(messages.size());
+  for (const ChatMessage& message : messages) converted.push_back(template_message(message));
+  conversation.variables["messages"] = std::move(converted);
+  conversation.variables["add_generation_prompt"] = true;
+  return conversation;
+}
+
 Result<std::string_view> chat_template_source(const ServingModel& model) {
   if (model.text.chat_template != nullptr) {
     return std::string_view(model.text.chat_template->source());

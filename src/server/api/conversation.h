@@ -20,6 +20,24 @@ struct ChatPrompt {
   std::vector<std::string> required;  // of these, what must reach the prompt: "tools", "documents"
 };
 
+// A message as any dialect has it.
+struct ChatCall {
+  std::string id, name;
+  std::string arguments;  // JSON text
+};
+struct ChatMessage {
+  std::string role;  // "system", "user", "assistant", "tool"
+  std::string text;
+  std::string reasoning = {};           // assistant: what it thought before; empty: nothing
+  std::vector<ChatCall> calls = {};     // assistant
+  std::string call_id = {}, name = {};  // tool: the call that this answers, and of which function
+};
+
+// In the variables of templates: role, content, reasoning_content, tool_calls, tool_call_id, name.
+boost::json::object template_message(const ChatMessage& message);
+// Messages, and the model's turn after them.
+ChatPrompt make_chat_prompt(const std::vector<ChatMessage>& messages);
+
 // The source text of the model's chat template; kUnsupported if it has none.
 Result<std::string_view> chat_template_source(const ServingModel& model);
 

@@ -159,5 +159,21 @@ TEST_F(ConversationTest, WithoutATemplateThereIsNone) {
             "model)");
 }
 
+TEST_F(ConversationTest, MessagesOfAnyDialectAreVariablesOfTheTemplate) {
+  const ChatPrompt made = make_chat_prompt({
+      {"user", "weather?"},
+      {"assistant", "", "hm", {{"c1", "get_weather", R"({"in":"Oslo"})"}}},
+      {"tool", "rain", {}, {}, "c1", "get_weather"},
+  });
+  EXPECT_EQ(to_text(made.variables),
+            R"({"messages":[{"role":"user","content":"weather?"},)"
+            R"({"role":"assistant","content":"","reasoning_content":"hm","tool_calls":)"
+            R"([{"id":"c1","type":"function","function":{"name":"get_weather",)"
+            R"("arguments":"{\"in\":\"Oslo\"}"}}]},)"
+            R"({"role":"tool","content":"rain","tool_call_id":"c1","name":"get_weather"}],)"
+            R"("add_generation_prompt":true})");
+  EXPECT_TRUE(made.required.empty());
+}
+
 }  // namespace
 }  // namespace headrace

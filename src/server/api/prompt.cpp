@@ -155,6 +155,29 @@ Status check_prompt(std::span<const int32_t> ids, std::string_view param, bool n
   return {};
 }
 
+Result<std::vector<int32_t>> parse_ids(const boost::json::array& array, std::string_view param,
+                                       int64_t vocab_size, int64_t max_ids) {
+  if (static_cast<int64_t>(array.size()) > max_ids) {
+    Error error = too_many_tokens(static_cast<int64_t>(array.size()), max_ids);
+    error.param = param;
+    return error;
+  }
+  std::vector<int32_t> ids;
+  ids.reserve(array.size());
+  for (const boost::json::value& value : array) {
+    const auto id = whole_number(value);
+    if (!id || *id < 0 || *id >= vocab_size) {
+      return Error{ErrorCode::kInvalidArgument,
+                   fmt::format("{} holds {}, but token ids are whole numbers from 0 to {}", param,
+                               show_value(value), vocab_size - 1),
+                   {},
+                   std::string(param)};
+    }
+    ids.push_back(static_cast<int32_t>(*id));
+  }
+  return ids;
+}
+
 std::string cache_domain(const Caller& caller, std::string_view salt) {
   const std::string domain = caller.has_key ? fmt::format("{:016x}", caller.client) : std::string();
   return salt.empty() ? domain : fmt::format("{}/{}", domain, salt);

@@ -4,6 +4,7 @@
 // the same for all. This is the work of a request: call it on a worker thread.
 #pragma once
 
+#include <boost/json/array.hpp>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -54,6 +55,10 @@ Status read_prompts(PromptSource source, const ServingModel& model, Caller calle
 // kInvalidArgument if the prompt is empty or leaves no room in the context.
 Status check_prompt(std::span<const int32_t> ids, std::string_view param, bool needs_room,
                     const ServingModel& model);
+
+// Token ids of the vocabulary; at most max_ids. Errors name `param`.
+Result<std::vector<int32_t>> parse_ids(const boost::json::array& array, std::string_view param,
+                                       int64_t vocab_size, int64_t max_ids);
 
 // Prefixes are shared only within a domain: of a key, if there are keys, and of a salt. Both have
 // one spelling, so that no two domains read the same.

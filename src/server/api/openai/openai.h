@@ -41,8 +41,5 @@ Result<ChatPrompt> parse_conversation(const boost::json::object& body, const Ser
                                       IgnoredFields& ignored);
 // The four forms of "prompt"; n: answers to each.
 Result<PromptSource> parse_prompts(const Fields& fields, const ServingModel& model, int n);
-// Token ids of the vocabulary; at most max_ids. Errors name `param`.
-Result<std::vector<int32_t>> parse_ids(const boost::json::array& array, std::string_view param,
-                                       int64_t vocab_size, int64_t max_ids);
 
 }  // namespace headrace

@@ -1,20 +1,15 @@
 #include <algorithm>
 #include <boost/json/array.hpp>
-#include <cmath>
-#include <random>
 
 #include "server/api/json.h"
 #include "server/api/openai/openai.h"
+#include "server/api/sampling_fields.h"
 
 namespace headrace {
 namespace {
 
 constexpr int kMaxChoices = 16;
 constexpr int kMaxLogprobs = 20;
-constexpr size_t kMaxStops = 32;
-constexpr size_t kMaxStopBytes = 256;
-constexpr size_t kMaxStopIds = 128;
-constexpr size_t kMaxBiases = 1024;
 constexpr size_t kMaxSaltBytes = 256;
 constexpr int32_t kDefaultCompletionTokens = 16;
 
@@ -26,128 +21,24 @@ struct ParsedBody {
   IgnoredFields ignored;
 };
 
-struct NumberRow {
-  std::string_view name;
-  double low, high;
-  float SamplingParams::* member;
+// In the order in which faults are named.
+constexpr SamplingName kSamplingNames[] = {
+    {"temperature", SamplingField::kTemperature},
+    {"top_p", SamplingField::kTopP},
+    {"min_p", SamplingField::kMinP},
+    {"repetition_penalty", SamplingField::kRepetitionPenalty},
+    {"presence_penalty", SamplingField::kPresencePenalty},
+    {"frequency_penalty", SamplingField::kFrequencyPenalty},
+    {"top_k", SamplingField::kTopK},
+    {"seed", SamplingField::kSeed},
+    {"logit_bias", SamplingField::kLogitBias},
+    {"max_tokens", SamplingField::kMaxTokens},
+    {"max_completion_tokens", SamplingField::kMaxTokens},
+    {"min_tokens", SamplingField::kMinTokens},
+    {"ignore_eos", SamplingField::kIgnoreEos},
+    {"stop_token_ids", SamplingField::kStopIds},
+    {"stop", SamplingField::kStop},
 };
-
-constexpr NumberRow kNumbers[] = {
-    {"temperature", 0, 100, &SamplingParams::temperature},
-    {"top_p", 0, 1, &SamplingParams::top_p},
-    {"min_p", 0, 1, &SamplingParams::min_p},
-    {"repetition_penalty", 0.01, 100, &SamplingParams::repetition_penalty},
-    {"presence_penalty", -2, 2, &SamplingParams::presence_penalty},
-    {"frequency_penalty", -2, 2, &SamplingParams::frequency_penalty},
-};
-
-uint64_t random_seed() {
-  thread_local std::mt19937_64 random{std::random_device{}()};
-  return random();
-}
-
-Result<uint64_t> parse_seed(const Fields& fields) {
-  const boost::json::value* value = fields.find("seed");
-  if (value == nullptr) return random_seed();
-  if (value->is_uint64()) return value->get_uint64();
-  const auto number = whole_number(*value);
-  if (!number) return bad_field("seed", show_value(*value), "a whole number");
-  return static_cast<uint64_t>(*number);
-}
-
-Result<std::vector<std::pair<int32_t, float>>> parse_bias(const Fields& fields,
-                                                          int64_t vocab_size) {
-  std::vector<std::pair<int32_t, float>> biases;
-  const boost::json::object* object = TRY(fields.object("logit_bias"));
-  if (object == nullptr) return biases;
-  if (object->size() > kMaxBiases) {
-    return bad_field("logit_bias", fmt::format("an object of {} members", object->size()),
-                     fmt::format("at most {}", kMaxBiases));
-  }
-  for (const auto& [key, value] : *object) {
-    const std::string_view text(key.data(), key.size());
-    int64_t id = -1;
-    const bool digits = !text.empty() && text.size() <= 9 &&
-                        text.find_first_not_of("0123456789") == std::string_view::npos;
-    if (digits) id = std::stoll(std::string(text));
-    if (id < 0 || id >= vocab_size) {
-      return Error{
-          ErrorCode::kInvalidArgument,
-          fmt::format("logit_bias has the key {}, but its keys must be token ids from 0 to "
-                      "{}",
-                      show_value(boost::json::string(text)), vocab_size - 1),
-          {},
-          "logit_bias"};
-    }
-    const double bias = value.is_number() ? value.to_number<double>() : NAN;
-    if (!(bias >= -100 && bias <= 100)) {
-      return bad_field(fmt::format("logit_bias.{}", text), show_value(value),
-                       "a number from -100 to 100");
-    }
-    biases.emplace_back(static_cast<int32_t>(id), static_cast<float>(bias));
-  }
-  return biases;
-}
-
-Result<std::vector<std::string>> parse_stop(const Fields& fields) {
-  const boost::json::value* value = fields.find("stop");
-  std::vector<std::string> stops;
-  if (value == nullptr) return stops;
-  const auto add = [&](const boost::json::value& item) -> Status {
-    if (!item.is_string() || item.get_string().empty() ||
-        item.get_string().size() > kMaxStopBytes) {
-      return bad_field("stop", item.is_array() ? "a list in a list" : show_value(item),
-                       fmt::format("strings of 1 to {} bytes", kMaxStopBytes));
-    }
-    stops.emplace_back(item.get_string().data(), item.get_string().size());
-    return {};
-  };
-  if (!value->is_array()) {
-    TRY(add(*value));
-    return stops;
-  }
-  if (value->get_array().size() > kMaxStops) {
-    return bad_field("stop", show_value(*value), fmt::format("at most {} strings", kMaxStops));
-  }
-  for (const boost::json::value& item : value->get_array()) TRY(add(item));
-  return stops;
-}
-
-Status parse_sampling(const Fields& fields, const ServingModel& model, SamplingParams& sampling) {
-  sampling = default_sampling(model.text.sampling);
-  for (const NumberRow& row : kNumbers) {
-    const auto number = TRY(fields.number(row.name, row.low, row.high));
-    if (number) sampling.*row.member = static_cast<float>(*number);
-  }
-  if (sampling.top_p <= 0) {
-    return bad_field("top_p", "0", "a number above 0 and at most 1");
-  }
-  const auto top_k = TRY(fields.integer("top_k", -1, INT32_MAX));
-  if (top_k) sampling.top_k = static_cast<int32_t>(*top_k);
-  sampling.seed = TRY(parse_seed(fields));
-  sampling.logit_bias = TRY(parse_bias(fields, model.info.vocab_size));
-  return {};
-}
-
-Status parse_lengths(const Fields& fields, const ServingModel& model, Request& request) {
-  const auto max_tokens = TRY(fields.integer("max_tokens", 0, INT32_MAX));
-  const auto max_completion = TRY(fields.integer("max_completion_tokens", 0, INT32_MAX));
-  if (max_tokens) request.max_tokens = static_cast<int32_t>(*max_tokens);
-  if (max_completion) request.max_tokens = static_cast<int32_t>(*max_completion);
-  const int64_t most = std::min<int64_t>(request.max_tokens, model.max_context);
-  const auto min_tokens = TRY(fields.integer("min_tokens", 0, most));
-  request.min_tokens = static_cast<int32_t>(min_tokens.value_or(0));
-  request.ignore_eos = TRY(fields.boolean("ignore_eos")).value_or(false);
-  const boost::json::array* stop_ids = TRY(fields.array("stop_token_ids"));
-  if (stop_ids == nullptr) return {};
-  if (stop_ids->size() > kMaxStopIds) {
-    return bad_field("stop_token_ids", fmt::format("a list of {}", stop_ids->size()),
-                     fmt::format("at most {} ids", kMaxStopIds));
-  }
-  request.stop_ids =
-      TRY(parse_ids(*stop_ids, "stop_token_ids", model.info.vocab_size, kMaxStopIds));
-  return {};
-}
 
 Status parse_streaming(const Fields& fields, ParsedBody& parsed) {
   parsed.request.stream = TRY(fields.boolean("stream")).value_or(false);
@@ -216,10 +107,9 @@ namespace {
 Status parse_common(const Fields& fields, const ServingModel& model, ParsedBody& parsed) {
   GenerationRequest& request = parsed.request;
   TRY(check_format(fields, parsed.ignored));
-  TRY(parse_sampling(fields, model, request.prototype.sampling));
-  TRY(parse_lengths(fields, model, request.prototype));
+  request.prototype.sampling = fresh_sampling(model);
+  TRY(read_sampling(fields, kSamplingNames, model, request));
   TRY(parse_streaming(fields, parsed));
-  request.stop = TRY(parse_stop(fields));
   request.include_stop = TRY(fields.boolean("include_stop_str_in_output")).value_or(false);
   request.skip_special = TRY(fields.boolean("skip_special_tokens")).value_or(true);
   request.num_choices = static_cast<int>(TRY(fields.integer("n", 1, kMaxChoices)).value_or(1));
@@ -269,8 +159,6 @@ Result<ParsedRequest> parse_chat(const boost::json::object& body, const ServingM
   TRY(check_fields(body, kInChat, "", parsed.ignored));
   const Fields fields(body);
   prototype.max_tokens = static_cast<int32_t>(std::min<int64_t>(model.max_context, INT32_MAX));
-  parsed.request.has_max_tokens =
-      fields.find("max_tokens") != nullptr || fields.find("max_completion_tokens") != nullptr;
   TRY(parse_common(fields, model, parsed));
   if (prototype.max_tokens == 0) return bad_field("max_tokens", "0", "at least 1");
   const bool logprobs = TRY(fields.boolean("logprobs")).value_or(false);

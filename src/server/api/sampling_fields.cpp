@@ -1,0 +1,242 @@
+#include "server/api/sampling_fields.h"
+
+#include <algorithm>
+#include <boost/json/array.hpp>
+#include <cmath>
+#include <random>
+
+#include "server/api/json.h"
+#include "server/api/prompt.h"
+
+namespace headrace {
+namespace {
+
+using enum SamplingField;
+
+constexpr size_t kMaxStops = 32;
+constexpr size_t kMaxStopBytes = 256;
+constexpr size_t kMaxStopIds = 128;
+constexpr size_t kMaxBiases = 1024;
+constexpr double kMaxBias = 100;
+constexpr float kNever = -1e6f;  // the lowest that the engine takes: no logit makes up for it
+
+struct NumberRow {
+  SamplingField field;
+  double low, high;
+  float SamplingParams::* member;
+};
+
+constexpr NumberRow kNumbers[] = {
+    {kTemperature, 0, 100, &SamplingParams::temperature},
+    {kTopP, 0, 1, &SamplingParams::top_p},
+    {kMinP, 0, 1, &SamplingParams::min_p},
+    {kRepetitionPenalty, 0.01, 100, &SamplingParams::repetition_penalty},
+    {kPresencePenalty, -2, 2, &SamplingParams::presence_penalty},
+    {kFrequencyPenalty, -2, 2, &SamplingParams::frequency_penalty},
+};
+
+uint64_t random_seed() {
+  thread_local std::mt19937_64 random{std::random_device{}()};
+  return random();
+}
+
+Status read_seed(const Fields& fields, std::string_view name, bool below_zero_is_random,
+                 uint64_t& seed) {
+  const boost::json::value* value = fields.find(name);
+  if (value == nullptr) return {};
+  const auto number = whole_number(*value);
+  if (value->is_uint64()) {
+    seed = value->get_uint64();
+  } else if (!number) {
+    return bad_field(fields.path(name), show_value(*value), "a whole number");
+  } else if (*number >= 0 || !below_zero_is_random) {
+    seed = static_cast<uint64_t>(*number);
+  }
+  return {};
+}
+
+using Biases = std::vector<std::pair<int32_t, float>>;
+
+Status check_count(std::string_view path, size_t count, std::string_view shown) {
+  if (count <= kMaxBiases) return {};
+  return bad_field(path, shown, fmt::format("at most {}", kMaxBiases));
+}
+
+Result<float> bias_of(std::string_view path, std::string_view id, const boost::json::value& value,
+                      bool takes_false) {
+  if (takes_false && value.is_bool() && !value.get_bool()) {
+    return kNever;
+  }
+  const double bias = value.is_number() ? value.to_number<double>() : NAN;
+  if (bias >= -kMaxBias && bias <= kMaxBias) return static_cast<float>(bias);
+  return bad_field(fmt::format("{}.{}", path, id), show_value(value), "a number from -100 to 100");
+}
+
+Status read_bias_object(const std::string& path, const boost::json::object& object,
+                        int64_t vocab_size, Biases& biases) {
+  TRY(check_count(path, object.size(), fmt::format("an object of {} members", object.size())));
+  for (const auto& [key, value] : object) {
+    const std::string_view text(key.data(), key.size());
+    int64_t id = -1;
+    const bool digits = !text.empty() && text.size() <= 9 &&
+                        text.find_first_not_of("0123456789") == std::string_view::npos;
+    if (digits) id = std::stoll(std::string(text));
+    if (id < 0 || id >= vocab_size) {
+      return Error{ErrorCode::kInvalidArgument,
+                   fmt::format("{} has the key {}, but its keys must be token ids from 0 to "
+                               "{}",
+                               path, show_value(boost::json::string(text)), vocab_size - 1),
+                   {},
+                   path};
+    }
+    biases.emplace_back(static_cast<int32_t>(id), TRY(bias_of(path, text, value, false)));
+  }
+  return {};
+}
+
+Status read_bias_pairs(const std::string& path, const boost::json::array& pairs, int64_t vocab_size,
+                       Biases& biases) {
+  TRY(check_count(path, pairs.size(), fmt::format("a list of {}", pairs.size())));
+  for (const boost::json::value& pair : pairs) {
+    const boost::json::array* parts = pair.if_array();
+    if (parts == nullptr || parts->size() != 2) {
+      return bad_field(path, fmt::format("a list that holds {}", show_value(pair)),
+                       "a list of pairs, each a token id and a number");
+    }
+    const auto id = whole_number((*parts)[0]);
+    if (!id || *id < 0 || *id >= vocab_size) {
+      return bad_field(path, fmt::format("a list with the token {}", show_value((*parts)[0])),
+                       fmt::format("of token ids from 0 to {}", vocab_size - 1));
+    }
+    biases.emplace_back(static_cast<int32_t>(*id),
+                        TRY(bias_of(path, std::to_string(*id), (*parts)[1], true)));
+  }
+  return {};
+}
+
+Status read_bias(const Fields& fields, std::string_view name, bool takes_pairs, int64_t vocab_size,
+                 Biases& biases) {
+  const boost::json::value* value = fields.find(name);
+  if (value == nullptr) return {};
+  biases.clear();
+  if (takes_pairs && value->is_array()) {
+    return read_bias_pairs(fields.path(name), value->get_array(), vocab_size, biases);
+  }
+  const boost::json::object* object = TRY(fields.object(name));
+  return read_bias_object(fields.path(name), *object, vocab_size, biases);
+}
+
+Status read_stop(const Fields& fields, std::string_view name, std::vector<std::string>& stops) {
+  const boost::json::value* value = fields.find(name);
+  if (value == nullptr) return {};
+  stops.clear();
+  const auto add = [&](const boost::json::value& item) -> Status {
+    if (!item.is_string() || item.get_string().empty() ||
+        item.get_string().size() > kMaxStopBytes) {
+      return bad_field(fields.path(name), item.is_array() ? "a list in a list" : show_value(item),
+                       fmt::format("strings of 1 to {} bytes", kMaxStopBytes));
+    }
+    stops.emplace_back(item.get_string().data(), item.get_string().size());
+    return {};
+  };
+  if (!value->is_array()) return add(*value);
+  if (value->get_array().size() > kMaxStops) {
+    return bad_field(fields.path(name), show_value(*value),
+                     fmt::format("at most {} strings", kMaxStops));
+  }
+  for (const boost::json::value& item : value->get_array()) TRY(add(item));
+  return {};
+}
+
+Status read_stop_ids(const Fields& fields, std::string_view name, int64_t vocab_size,
+                     std::vector<int32_t>& ids) {
+  const boost::json::array* array = TRY(fields.array(name));
+  if (array == nullptr) return {};
+  if (array->size() > kMaxStopIds) {
+    return bad_field(fields.path(name), fmt::format("a list of {}", array->size()),
+                     fmt::format("at most {} ids", kMaxStopIds));
+  }
+  ids = TRY(parse_ids(*array, fields.path(name), vocab_size, kMaxStopIds));
+  return {};
+}
+
+Status read_max_tokens(const Fields& fields, std::string_view name, bool takes_all,
+                       const ServingModel& model, GenerationRequest& request) {
+  const auto most = TRY(fields.integer(name, takes_all ? INT32_MIN : 0, INT32_MAX));
+  if (!most) return {};
+  request.has_max_tokens = *most >= 0;
+  request.prototype.max_tokens =
+      static_cast<int32_t>(*most >= 0 ? *most : std::min<int64_t>(model.max_context, INT32_MAX));
+  return {};
+}
+
+Status read_number(const Fields& fields, const SamplingName& row, SamplingParams& sampling) {
+  const auto* number_row =
+      std::find_if(std::begin(kNumbers), std::end(kNumbers),
+                   [&](const NumberRow& each) { return each.field == row.field; });
+  CHECK(number_row != std::end(kNumbers), "{} is no number", row.name);
+  const auto number = TRY(fields.number(row.name, number_row->low, number_row->high));
+  if (!number) return {};
+  sampling.*number_row->member = static_cast<float>(*number);
+  if (row.field == kTopP && sampling.top_p <= 0) {
+    return bad_field(fields.path(row.name), "0", "a number above 0 and at most 1");
+  }
+  return {};
+}
+
+Status read_min_tokens(const Fields& fields, std::string_view name, const ServingModel& model,
+                       Request& request) {
+  const int64_t most = std::min<int64_t>(request.max_tokens, model.max_context);
+  const auto least = TRY(fields.integer(name, 0, most));
+  if (least) request.min_tokens = static_cast<int32_t>(*least);
+  return {};
+}
+
+Status read_row(const Fields& fields, const SamplingName& row, const ServingModel& model,
+                GenerationRequest& request) {
+  Request& prototype = request.prototype;
+  switch (row.field) {
+    case kTopK: {
+      const auto top_k = TRY(fields.integer(row.name, -1, INT32_MAX));
+      if (top_k) prototype.sampling.top_k = static_cast<int32_t>(*top_k);
+      return {};
+    }
+    case kSeed:
+    case kSeedOrRandom:
+      return read_seed(fields, row.name, row.field == kSeedOrRandom, prototype.sampling.seed);
+    case kLogitBias:
+    case kLogitBiasPairs:
+      return read_bias(fields, row.name, row.field == kLogitBiasPairs, model.info.vocab_size,
+                       prototype.sampling.logit_bias);
+    case kMaxTokens:
+    case kMaxTokensOrAll:
+      return read_max_tokens(fields, row.name, row.field == kMaxTokensOrAll, model, request);
+    case kMinTokens:
+      return read_min_tokens(fields, row.name, model, prototype);
+    case kIgnoreEos:
+      prototype.ignore_eos = TRY(fields.boolean(row.name)).value_or(prototype.ignore_eos);
+      return {};
+    case kStopIds:
+      return read_stop_ids(fields, row.name, model.info.vocab_size, prototype.stop_ids);
+    case kStop:
+      return read_stop(fields, row.name, request.stop);
+    default:
+      return read_number(fields, row, prototype.sampling);
+  }
+}
+
+}  // namespace
+
+SamplingParams fresh_sampling(const ServingModel& model) {
+  SamplingParams sampling = default_sampling(model.text.sampling);
+  sampling.seed = random_seed();
+  return sampling;
+}
+
+Status read_sampling(const Fields& fields, std::span<const SamplingName> names,
+                     const ServingModel& model, GenerationRequest& request) {
+  for (const SamplingName& row : names) TRY(read_row(fields, row, model, request));
+  return {};
+}
+
+}  // namespace headrace

@@ -1,0 +1,57 @@
+// sampling_fields: what a body says of sampling, lengths and stops, for every dialect: one reader
+// with one set of limits. A dialect brings a table of what it calls each parameter:
+//
+//   constexpr SamplingName kNames[] = {{"temperature", SamplingField::kTemperature},
+//                                      {"num_predict", SamplingField::kMaxTokensOrAll}, ...};
+//   request.prototype.sampling = fresh_sampling(model);
+//   TRY(read_sampling(Fields(options, "options."), kNames, model, request));
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "server/api/fields.h"
+#include "server/api/generation.h"
+#include "server/api/serving_model.h"
+
+namespace headrace {
+
+enum class SamplingField : uint8_t {
+  kTemperature,        // 0 to 100; 0 is greedy
+  kTopP,               // above 0, at most 1
+  kMinP,               // 0 to 1
+  kRepetitionPenalty,  // 0.01 to 100
+  kPresencePenalty,    // -2 to 2
+  kFrequencyPenalty,   // -2 to 2
+  kTopK,               // -1 and 0: off
+  kSeed,               // a whole number
+  kSeedOrRandom,       // the same; below 0: a random one
+  kLogitBias,          // an object of at most 1024: token id to -100 .. 100
+  kLogitBiasPairs,     // or a list of pairs [id, -100 .. 100]; false: the token never comes
+  kMaxTokens,          // 0 or more
+  kMaxTokensOrAll,     // the same; below 0: what the context leaves
+  kMinTokens,          // 0 to max tokens
+  kIgnoreEos,          // true or false
+  kStopIds,            // at most 128 ids
+  kStop,               // a string or a list of at most 32, each 1 to 256 bytes
+};
+
+struct SamplingName {
+  std::string_view name;
+  SamplingField field;
+};
+
+// As the checkpoint recommends, with a seed of its own.
+SamplingParams fresh_sampling(const ServingModel& model);
+
+// Reads the members of `fields` that have a name here, in the order of the names: what limits
+// another comes before it (kMaxTokens before kMinTokens), and of two names for one parameter the
+// later counts. What is absent stays as it is. kInvalidArgument names the field.
+Status read_sampling(const Fields& fields, std::span<const SamplingName> names,
+                     const ServingModel& model, GenerationRequest& request);
+
+}  // namespace headrace
