@@ -4,6 +4,7 @@
 #include <boost/json/array.hpp>
 
 #include "server/api/api_fields.h"
+#include "server/api/asked_model.h"
 #include "server/api/fields.h"
 #include "server/api/json.h"
 #include "server/api/openai/openai.h"

@@ -20,11 +20,11 @@ constexpr size_t kMaxMembers = 1024;  // of one object
 constexpr size_t kMaxShownFields = 16;
 constexpr size_t kMaxShownBytes = 64;  // of one name
 
-constexpr uint16_t kChat = kInChat;
-constexpr uint16_t kText = kInCompletion;
-constexpr uint16_t kBoth = kChat | kText;
-constexpr uint16_t kPrompting = kChat | kInTokenize;  // what makes a prompt of messages
-constexpr uint16_t kEverywhere = kBoth | kInTokenize | kInDetokenize;
+constexpr uint64_t kChat = kInChat;
+constexpr uint64_t kText = kInCompletion;
+constexpr uint64_t kBoth = kChat | kText;
+constexpr uint64_t kPrompting = kChat | kInTokenize;  // what makes a prompt of messages
+constexpr uint64_t kEverywhere = kBoth | kInTokenize | kInDetokenize;
 
 // Sources: the published OpenAI API; the extensions of vLLM, SGLang, llama.cpp's server, Text
 // Generation Inference and text-generation-webui; generation_config.json of transformers.

@@ -26,7 +26,7 @@ enum class FieldUse : uint8_t {
 };
 
 // Which bodies, as bits: one row may stand for several.
-enum FieldPlace : uint16_t {
+enum FieldPlace : uint64_t {
   kInChat = 1,            // /v1/chat/completions
   kInCompletion = 2,      // /v1/completions
   kInTokenize = 4,        // /tokenize
@@ -42,7 +42,7 @@ enum FieldPlace : uint16_t {
 struct FieldRow {
   std::string_view name;
   FieldUse use;
-  uint16_t places;           // FieldPlace bits
+  uint64_t places;           // FieldPlace bits
   std::string_view neutral;  // kRefused: the values that ask for nothing, as a JSON list; and null
   std::string_view note;     // kServed: what is taken; kRefused: what to do instead
 };

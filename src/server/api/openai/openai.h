@@ -34,8 +34,6 @@ std::unique_ptr<AnswerRenderer> make_chat_renderer(const ServingModel& model, Op
 std::unique_ptr<AnswerRenderer> make_completion_renderer(const ServingModel& model,
                                                          OpenAiAnswer answer);
 
-// The name by which the body asks for the model. kNotFound if it is not served here.
-Result<std::string> asked_model(const boost::json::object& body, const ServingModel& model);
 // "messages" (with tools and template variables) of a body. Also the chat form of /tokenize.
 Result<ChatPrompt> parse_conversation(const boost::json::object& body, const ServingModel& model,
                                       IgnoredFields& ignored);

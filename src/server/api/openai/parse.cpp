@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <boost/json/array.hpp>
 
+#include "server/api/asked_model.h"
 #include "server/api/json.h"
 #include "server/api/openai/openai.h"
 #include "server/api/sampling_fields.h"
@@ -85,23 +86,6 @@ Status parse_completion_logprobs(const Fields& fields, GenerationRequest& reques
   if (request.echo) request.prototype.num_prompt_logprobs = static_cast<int>(*count);
   return {};
 }
-
-}  // namespace
-
-Result<std::string> asked_model(const boost::json::object& body, const ServingModel& model) {
-  const auto name = TRY(Fields(body).text("model"));
-  if (!name || name->empty()) return model.info.name;
-  if (std::find(model.names.begin(), model.names.end(), *name) != model.names.end()) {
-    return std::string(*name);
-  }
-  return Error{ErrorCode::kNotFound,
-               fmt::format("the model {} does not exist here, this server has '{}'",
-                           show_value(boost::json::string(*name)), model.info.name),
-               {},
-               "model"};
-}
-
-namespace {
 
 // Sampling, lengths, stops and streaming: what both kinds of body share.
 Status parse_common(const Fields& fields, const ServingModel& model, ParsedBody& parsed) {

@@ -1,0 +1,15 @@
+// asked_model: by which of its names a body asks for the model. The same for every dialect.
+#pragma once
+
+#include <boost/json/object.hpp>
+#include <string>
+
+#include "base/result.h"
+#include "server/api/serving_model.h"
+
+namespace headrace {
+
+// The name in "model", or the model's own where there is none. kNotFound if it is not served here.
+Result<std::string> asked_model(const boost::json::object& body, const ServingModel& model);
+
+}  // namespace headrace
