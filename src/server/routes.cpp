@@ -52,7 +52,7 @@ void refuse(const HttpRequest& request, ResponseWriter& writer, const Error& err
 }
 
 Result<ParsedRequest> read_request(ServerState& state, HttpRequest& request, const Writer& writer,
-                                   ParseRequest parse) {
+                                   const ParseRequest& parse) {
   const boost::json::object body = TRY(body_object(request));
   request.body = {};
   ParsedRequest parsed = TRY(parse(body, state.serving));
@@ -369,7 +369,8 @@ std::vector<RouteRow> rows_with(std::span<const RouteRow> further) {
 
 const Dialect& dialect_of(const RouteRow* row) { return row == nullptr ? kOpenAi : *row->dialect; }
 
-void generate(ServerState& state, HttpRequest& request, Writer writer, ParseRequest parse) {
+void generate(ServerState& state, HttpRequest& request, Writer writer,
+              const ParseRequest& parse) {
   auto parsed = read_request(state, request, writer, parse);
   if (!parsed.ok()) return refuse(request, *writer, parsed.error());
   const SessionLimits limits{.max_queued_bytes = state.options.max_stream_queue_bytes};

@@ -26,8 +26,8 @@ const Dialect& dialect_of(const RouteRow* row);
 Admission admit(ServerState& state, HttpRequest& request);
 // The handler of every route that generates: parse reads its body.
 void generate(ServerState& state, HttpRequest& request, std::shared_ptr<ResponseWriter> writer,
-              ParseRequest parse);
-template <ParseRequest parse>
+              const ParseRequest& parse);
+template <ParseFunction* parse>
 void generate_with(ServerState& state, HttpRequest& request,
                    std::shared_ptr<ResponseWriter> writer) {
   generate(state, request, std::move(writer), parse);

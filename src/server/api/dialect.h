@@ -5,6 +5,7 @@
 #pragma once
 
 #include <boost/json/object.hpp>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -61,7 +62,8 @@ struct ParsedRequest {
   PromptSource prompts;       // views the body
   std::unique_ptr<AnswerRenderer> renderer;
 };
-using ParseRequest = Result<ParsedRequest> (*)(const boost::json::object& body,
-                                               const ServingModel& model);
+using ParseFunction = Result<ParsedRequest>(const boost::json::object& body,
+                                            const ServingModel& model);
+using ParseRequest = std::function<ParseFunction>;  // a function, and what it was given before
 
 }  // namespace headrace

@@ -18,7 +18,7 @@ class ParseTest : public testing::Test {
     return value->get_object();
   }
   // As the server does it: the body is parsed, then its prompts are read.
-  Result<GenerationRequest> read(ParseRequest parse, const std::string& body,
+  Result<GenerationRequest> read(const ParseRequest& parse, const std::string& body,
                                  Caller caller = {}) const {
     const boost::json::object object = object_of(body);
     ParsedRequest parsed = TRY(parse(object, model_));
