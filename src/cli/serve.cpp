@@ -150,7 +150,6 @@ Result<ServerOptions> server_options(const Options& options) {
   serve.host = options.text("--host");
   serve.port = static_cast<int>(options.integer("--port"));
   serve.num_http_threads = static_cast<int>(options.integer("--http-threads"));
-  serve.aliases = list_of(options, "--alias");
   serve.api_keys = TRY(api_keys(options));
   serve.allowed_hosts = list_of(options, "--allowed-hosts");
   serve.cors_origins = list_of(options, "--cors-origins");
@@ -176,8 +175,10 @@ Result<int> run_serve(const Options& options) {
   Runtime runtime = TRY(open_engine(options, spec));
 
   serve.request_memory_bytes = request_memory(options);
-  const auto server = TRY(
-      Server::create(*runtime.engine, runtime.text, model_info(runtime, served_name(spec)), serve));
+  auto model = std::make_shared<ServedModel>(*runtime.engine, runtime.text,
+                                             model_info(runtime, served_name(spec)),
+                                             list_of(options, "--alias"));
+  const auto server = TRY(Server::create({std::move(model)}, serve));
   warn_if_open(serve, server->port());
   const bool is_ipv6 = serve.host.find(':') != std::string::npos;
   const std::string shown_host = is_ipv6 ? "[" + serve.host + "]" : serve.host;

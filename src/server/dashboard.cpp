@@ -110,21 +110,35 @@ HttpResponse asset_response(const EmbeddedAsset& asset, const HttpRequest& reque
   return response;
 }
 
-void write_model(JsonWriter& json, const ServerState& state) {
-  const ModelInfo& model = state.model;
+void write_model(JsonWriter& json, const ServedModel& served) {
+  const ModelInfo& model = served.info;
   json.key("model").open_object().text("id", model.name).text("family", model.family);
   json.text("architecture", model.architecture).integer("parameters", model.num_parameters);
   json.integer("weight_bytes", model.weight_bytes).text("quantisation", model.quantisation);
   json.key("formats").open_object();
   for (const auto& [format, count] : model.formats) json.integer(format, count);
-  json.close_object().integer("context", state.serving.max_context);
+  json.close_object().integer("context", served.serving.max_context);
   json.integer("vocab_size", model.vocab_size).text("path", model.file).close_object();
 }
 
-void write_engine(JsonWriter& json, const ServerState& state, const EngineSnapshot& engine) {
+// All of them, in a few words.
+void write_models(JsonWriter& json, const ModelRegistry& models) {
+  json.key("models").open_array();
+  for (const ModelPtr& model : models.all()) {
+    const EngineSnapshot engine = model->engine.snapshot();
+    json.open_object().text("id", model->info.name);
+    json.integer("weight_bytes", model->info.weight_bytes);
+    json.integer("running", engine.num_running).integer("waiting", engine.num_waiting);
+    json.close_object();
+  }
+  json.close_array();
+}
+
+void write_engine(JsonWriter& json, const ServerState& state, const ServedModel& model) {
+  const EngineSnapshot engine = model.engine.snapshot();
   const auto count = [](uint64_t value) { return static_cast<int64_t>(value); };
-  json.key("engine").open_object().text("isa", state.model.isa);
-  json.integer("threads", state.model.num_threads).text("numerics_id", state.model.numerics_id);
+  json.key("engine").open_object().text("isa", model.info.isa);
+  json.integer("threads", model.info.num_threads).text("numerics_id", model.info.numerics_id);
   json.integer("kv_blocks_total", engine.kv_blocks_total);
   json.integer("kv_blocks_used", engine.kv_blocks_used);
   json.integer("kv_blocks_cached", engine.kv_blocks_cached);
@@ -195,11 +209,13 @@ void handle_status(ServerState& state, HttpRequest& /*request*/,
                    std::shared_ptr<ResponseWriter> writer) {
   JsonWriter json;
   json.open_object();
-  write_model(json, state);
-  write_engine(json, state, state.engine.snapshot());
-  write_sampling(json, default_sampling(state.text.sampling));
-  write_steps(json, state.engine);
-  write_experts(json, state.engine);
+  const ModelPtr model = state.models.first();
+  write_model(json, *model);
+  write_models(json, state.models);
+  write_engine(json, state, *model);
+  write_sampling(json, default_sampling(model->text.sampling));
+  write_steps(json, model->engine);
+  write_experts(json, model->engine);
   json.key("version").open_object().text("headrace", server_version()).text("build", kBuild);
   json.close_object().close_object();
   HttpResponse response{200, json.take()};

@@ -36,6 +36,11 @@ void append_line(std::string& out, std::string_view name, std::string_view label
   append_format(out, "{}{{{}}} {}\n", name, labels, value);
 }
 
+// Every series of a model has these.
+std::string labels_of(const ModelMetrics& model) {
+  return fmt::format("model_name=\"{}\",engine=\"0\"", escape_label(model.name));
+}
+
 // Edges as the reference client prints them: 1.0, not 1, since label values are compared as text.
 std::string edge_text(double edge) {
   std::string text = fmt::format("{}", edge);
@@ -51,6 +56,17 @@ void append_histogram(std::string& out, std::string_view name, std::string_view 
   append_format(out, "{}_bucket{{{},le=\"+Inf\"}} {}\n", name, labels, histogram.count());
   append_line(out, fmt::format("{}_sum", name), labels, histogram.sum());
   append_line(out, fmt::format("{}_count", name), labels, histogram.count());
+}
+
+using Models = std::span<const ModelMetrics>;
+
+// A family of series with one line for each model.
+template <typename Value>
+void append_models(std::string& out, std::string_view name, std::string_view further_labels,
+                   Models models, const Value& value) {
+  for (const ModelMetrics& model : models) {
+    append_line(out, name, labels_of(model) + std::string(further_labels), value(model));
+  }
 }
 
 struct HistogramRow {
@@ -81,46 +97,112 @@ constexpr HistogramRow kHistograms[] = {
     {"vllm:iteration_tokens_total", &MetricsSnapshot::iteration_tokens, "Tokens of one step."},
 };
 
-void append_finished(std::string& out, std::string_view labels, const MetricsSnapshot& requests) {
+struct ValueRow {
+  std::string_view name, type, help;
+  double (*value)(const ModelMetrics& model);
+};
+
+double kv_usage(const ModelMetrics& model) {
+  const EngineSnapshot& engine = model.engine;
+  return engine.kv_blocks_total == 0 ? 0
+                                     : static_cast<double>(engine.kv_blocks_used) /
+                                           static_cast<double>(engine.kv_blocks_total);
+}
+
+// A counter or gauge of the engine or of its requests.
+template <auto member>
+double engine_value(const ModelMetrics& model) {
+  return static_cast<double>(model.engine.*member);
+}
+template <auto member>
+double request_value(const ModelMetrics& model) {
+  return static_cast<double>(model.requests.*member);
+}
+
+// clang-format off
+constexpr ValueRow kValues[] = {
+    {"vllm:num_requests_running", "gauge", "Requests being computed.", engine_value<&EngineSnapshot::num_running>},
+    {"vllm:num_requests_waiting", "gauge", "Requests waiting.", engine_value<&EngineSnapshot::num_waiting>},
+    {"vllm:kv_cache_usage_perc", "gauge", "Share of KV blocks in use, 0 to 1.", kv_usage},
+    {"headrace:kv_bytes_reserved", "gauge", "Address space of all KV blocks.", engine_value<&EngineSnapshot::kv_bytes_reserved>},
+    {"headrace:kv_bytes_touched", "gauge", "Bytes of KV blocks that were in use at some time: memory that the system gave for them.", engine_value<&EngineSnapshot::kv_bytes_touched>},
+    {"vllm:num_preemptions_total", "counter", "Requests set back to free memory.", request_value<&MetricsSnapshot::preemptions_total>},
+    {"vllm:prompt_tokens_total", "counter", "Prompt tokens.", request_value<&MetricsSnapshot::prompt_tokens_total>},
+    {"vllm:prompt_tokens_cached_total", "counter", "Prompt tokens taken from the cache.", request_value<&MetricsSnapshot::prompt_tokens_cached>},
+    {"vllm:generation_tokens_total", "counter", "Tokens made.", request_value<&MetricsSnapshot::generation_tokens_total>},
+    {"vllm:prefix_cache_queries_total", "counter", "Prompt tokens looked for in the cache.", request_value<&MetricsSnapshot::prefix_cache_queries>},
+    {"vllm:prefix_cache_hits_total", "counter", "Prompt tokens found in the cache.", request_value<&MetricsSnapshot::prefix_cache_hits>},
+    {"headrace:steps_total", "counter", "Steps of the engine.", request_value<&MetricsSnapshot::steps_total>},
+    {"headrace:decode_tokens_per_second", "gauge", "Over the last second with work.", engine_value<&EngineSnapshot::decode_tokens_per_s>},
+    {"headrace:prefill_tokens_per_second", "gauge", "Over the last second with work.", engine_value<&EngineSnapshot::prefill_tokens_per_s>},
+    {"headrace:disconnects_total", "counter", "Clients that left before their answer was complete.", [](const ModelMetrics& model) { return static_cast<double>(model.disconnects); }},
+    {"headrace:slow_clients_total", "counter", "Answers ended for a client that reads too slowly.", [](const ModelMetrics& model) { return static_cast<double>(model.slow_clients); }},
+};
+
+// Of the server, whatever the model.
+struct ServerRow {
+  std::string_view name, help;
+  Counter HttpCounters::* counter;
+};
+constexpr ServerRow kServerRows[] = {
+    {"headrace:http_requests_total", "HTTP requests.", &HttpCounters::requests},
+    {"headrace:http_errors_total", "HTTP requests answered with an error.", &HttpCounters::errors},
+    {"headrace:refused_connections_total", "Connections over the limit of all, or of their address.", &HttpCounters::refused_connections},
+    {"headrace:refused_memory_total", "Bodies for which the memory of requests had no room.", &HttpCounters::refused_memory},
+    {"headrace:refused_access_total", "Requests without a valid key, or of a host or origin that is not allowed.", &HttpCounters::refused_access},
+};
+// clang-format on
+
+void append_finished(std::string& out, Models models) {
   constexpr std::pair<FinishReason, std::string_view> kReasons[] = {
       {FinishReason::kStop, "stop"},
       {FinishReason::kLength, "length"},
       {FinishReason::kCancelled, "abort"},
       {FinishReason::kError, "error"}};
-  append_head(out, "vllm:request_success_total", "counter", "Finished requests, by reason.");
+  constexpr std::string_view kName = "vllm:request_success_total";
+  append_head(out, kName, "counter", "Finished requests, by reason.");
   for (const auto& [reason, label] : kReasons) {
-    append_line(out, "vllm:request_success_total",
-                fmt::format("{},finished_reason=\"{}\"", labels, label),
-                requests.finished[static_cast<size_t>(reason)]);
+    append_models(out, kName, fmt::format(",finished_reason=\"{}\"", label), models,
+                  [&](const ModelMetrics& model) {
+                    return model.requests.finished[static_cast<size_t>(reason)];
+                  });
   }
 }
 
-void append_waiting(std::string& out, std::string_view labels, const EngineSnapshot& engine) {
-  append_head(out, "vllm:num_requests_waiting_by_reason", "gauge", "Requests waiting, by reason.");
-  append_line(out, "vllm:num_requests_waiting_by_reason",
-              fmt::format("{},reason=\"capacity\"", labels), engine.num_waiting);
+void append_waiting(std::string& out, Models models) {
+  constexpr std::string_view kName = "vllm:num_requests_waiting_by_reason";
+  append_head(out, kName, "gauge", "Requests waiting, by reason.");
+  append_models(out, kName, ",reason=\"capacity\"", models,
+                [](const ModelMetrics& model) { return model.engine.num_waiting; });
 }
 
-void append_sources(std::string& out, std::string_view labels, const MetricsSnapshot& requests) {
+void append_sources(std::string& out, Models models) {
   constexpr std::string_view kName = "vllm:prompt_tokens_by_source_total";
-  const std::pair<std::string_view, uint64_t> sources[] = {
-      {"local_compute", requests.prompt_tokens_computed},
-      {"local_cache_hit", requests.prompt_tokens_cached},
-      {"external_kv_transfer", 0},
-  };
   append_head(out, kName, "counter", "Prompt tokens, by where they came from.");
-  for (const auto& [source, count] : sources) {
-    append_line(out, kName, fmt::format("{},source=\"{}\"", labels, source), count);
+  for (const ModelMetrics& model : models) {
+    const std::pair<std::string_view, uint64_t> sources[] = {
+        {"local_compute", model.requests.prompt_tokens_computed},
+        {"local_cache_hit", model.requests.prompt_tokens_cached},
+        {"external_kv_transfer", 0},
+    };
+    for (const auto& [source, count] : sources) {
+      append_line(out, kName, fmt::format("{},source=\"{}\"", labels_of(model), source), count);
+    }
   }
 }
 
-void append_cache_config(std::string& out, std::string_view labels, const EngineSnapshot& engine) {
-  append_head(out, "vllm:cache_config_info", "gauge", "The KV cache, in labels.");
-  append_line(out, "vllm:cache_config_info",
-              fmt::format("{},block_size=\"{}\",num_gpu_blocks=\"{}\",cache_dtype=\"{}\","
-                          "enable_prefix_caching=\"True\"",
-                          labels, engine.kv_block_tokens, engine.kv_blocks_total, engine.kv_type),
-              1);
+void append_cache_config(std::string& out, Models models) {
+  constexpr std::string_view kName = "vllm:cache_config_info";
+  append_head(out, kName, "gauge", "The KV cache, in labels.");
+  for (const ModelMetrics& model : models) {
+    const EngineSnapshot& engine = model.engine;
+    append_line(out, kName,
+                fmt::format("{},block_size=\"{}\",num_gpu_blocks=\"{}\",cache_dtype=\"{}\","
+                            "enable_prefix_caching=\"True\"",
+                            labels_of(model), engine.kv_block_tokens, engine.kv_blocks_total,
+                            engine.kv_type),
+                1);
+  }
 }
 
 // Under the names of the Prometheus client libraries, which have no labels.
@@ -140,40 +222,61 @@ void append_process(std::string& out) {
   }
 }
 
-struct ValueRow {
-  std::string_view name, type, help;
-  double value;
+void append_values(std::string& out, Models models) {
+  for (const ValueRow& row : kValues) {
+    append_head(out, row.name, row.type, row.help);
+    append_models(out, row.name, "", models, row.value);
+  }
+}
+
+void append_server(std::string& out, const HttpCounters& counters) {
+  for (const ServerRow& row : kServerRows) {
+    append_head(out, row.name, "counter", row.help);
+    append_format(out, "{} {}\n", row.name, (counters.*row.counter).value());
+  }
+}
+
+void append_histograms(std::string& out, Models models) {
+  for (const HistogramRow& row : kHistograms) {
+    append_head(out, row.name, "histogram", row.help);
+    for (const ModelMetrics& model : models) {
+      append_histogram(out, row.name, labels_of(model), model.requests.*row.histogram);
+    }
+  }
+}
+
+struct ExpertGauge {
+  std::string_view name, help;
+  double (*value)(const ExpertLoad& load);
 };
 
-void append_values(std::string& out, std::string_view labels, std::span<const ValueRow> rows) {
-  for (const ValueRow& row : rows) {
-    append_head(out, row.name, row.type, row.help);
-    append_line(out, row.name, labels, row.value);
-  }
-}
-
-std::string labels_of(std::string_view model_name) {
-  return fmt::format("model_name=\"{}\",engine=\"0\"", escape_label(model_name));
-}
+constexpr ExpertGauge kExpertGauges[] = {
+    {"headrace:expert_share_largest",
+     "Share of a layer's routed tokens that its busiest expert had.",
+     [](const ExpertLoad& load) { return load.largest; }},
+    {"headrace:expert_share_smallest",
+     "Share of a layer's routed tokens that its idlest expert had.",
+     [](const ExpertLoad& load) { return load.smallest; }},
+    {"headrace:experts_unused", "Experts of a layer that no token has been routed to.",
+     [](const ExpertLoad& load) { return static_cast<double>(load.num_unused); }},
+};
 
 // A gauge with a line for each layer.
-template <typename Value>
-void append_layers(std::string& out, std::string_view labels, std::span<const ExpertRows> layers,
-                   const ValueRow& head, const Value& value) {
-  append_head(out, head.name, head.type, head.help);
-  for (const ExpertRows& layer : layers) {
-    append_line(out, head.name, fmt::format("{},layer=\"{}\"", labels, layer.layer),
-                value(expert_load(layer)));
+void append_layers(std::string& out, Models models, const ExpertGauge& gauge) {
+  append_head(out, gauge.name, "gauge", gauge.help);
+  for (const ModelMetrics& model : models) {
+    for (const ExpertRows& layer : model.experts) {
+      append_line(out, gauge.name, fmt::format("{},layer=\"{}\"", labels_of(model), layer.layer),
+                  gauge.value(expert_load(layer)));
+    }
   }
 }
 
-void append_each_expert(std::string& out, std::string_view labels,
-                        std::span<const ExpertRows> layers) {
-  constexpr std::string_view kName = "headrace:expert_tokens_total";
-  append_head(out, kName, "counter", "Tokens that an expert has had.");
-  for (const ExpertRows& layer : layers) {
+void append_each_expert(std::string& out, const ModelMetrics& model) {
+  for (const ExpertRows& layer : model.experts) {
     for (size_t e = 0; e < layer.rows.size(); ++e) {
-      append_line(out, kName, fmt::format("{},layer=\"{}\",expert=\"{}\"", labels, layer.layer, e),
+      append_line(out, "headrace:expert_tokens_total",
+                  fmt::format("{},layer=\"{}\",expert=\"{}\"", labels_of(model), layer.layer, e),
                   layer.rows[e]);
     }
   }
@@ -181,71 +284,25 @@ void append_each_expert(std::string& out, std::string_view labels,
 
 }  // namespace
 
-std::string metrics_text(std::string_view model_name, const EngineSnapshot& engine,
-                         const MetricsSnapshot& requests, const ServerCounters& server) {
-  const std::string labels = labels_of(model_name);
-  const auto number = [](auto value) { return static_cast<double>(value); };
-  const double kv_usage = engine.kv_blocks_total == 0
-                              ? 0
-                              : number(engine.kv_blocks_used) / number(engine.kv_blocks_total);
-  const ValueRow rows[] = {
-      {"vllm:num_requests_running", "gauge", "Requests being computed.",
-       number(engine.num_running)},
-      {"vllm:num_requests_waiting", "gauge", "Requests waiting.", number(engine.num_waiting)},
-      {"vllm:kv_cache_usage_perc", "gauge", "Share of KV blocks in use, 0 to 1.", kv_usage},
-      {"headrace:kv_bytes_reserved", "gauge", "Address space of all KV blocks.",
-       number(engine.kv_bytes_reserved)},
-      {"headrace:kv_bytes_touched", "gauge",
-       "Bytes of KV blocks that were in use at some time: memory that the system gave for them.",
-       number(engine.kv_bytes_touched)},
-      {"vllm:num_preemptions_total", "counter", "Requests set back to free memory.",
-       number(requests.preemptions_total)},
-      {"vllm:prompt_tokens_total", "counter", "Prompt tokens.",
-       number(requests.prompt_tokens_total)},
-      {"vllm:prompt_tokens_cached_total", "counter", "Prompt tokens taken from the cache.",
-       number(requests.prompt_tokens_cached)},
-      {"vllm:generation_tokens_total", "counter", "Tokens made.",
-       number(requests.generation_tokens_total)},
-      {"vllm:prefix_cache_queries_total", "counter", "Prompt tokens looked for in the cache.",
-       number(requests.prefix_cache_queries)},
-      {"vllm:prefix_cache_hits_total", "counter", "Prompt tokens found in the cache.",
-       number(requests.prefix_cache_hits)},
-      {"headrace:steps_total", "counter", "Steps of the engine.", number(requests.steps_total)},
-      {"headrace:decode_tokens_per_second", "gauge", "Over the last second with work.",
-       engine.decode_tokens_per_s},
-      {"headrace:prefill_tokens_per_second", "gauge", "Over the last second with work.",
-       engine.prefill_tokens_per_s},
-      {"headrace:http_requests_total", "counter", "HTTP requests.",
-       number(server.http.requests.value())},
-      {"headrace:http_errors_total", "counter", "HTTP requests answered with an error.",
-       number(server.http.errors.value())},
-      {"headrace:refused_connections_total", "counter",
-       "Connections over the limit of all, or of their address.",
-       number(server.http.refused_connections.value())},
-      {"headrace:refused_memory_total", "counter",
-       "Bodies for which the memory of requests had no room.",
-       number(server.http.refused_memory.value())},
-      {"headrace:refused_access_total", "counter",
-       "Requests without a valid key, or of a host or origin that is not allowed.",
-       number(server.http.refused_access.value())},
-      {"headrace:disconnects_total", "counter",
-       "Clients that left before their answer was complete.",
-       number(server.sessions.disconnects.value())},
-      {"headrace:slow_clients_total", "counter",
-       "Answers ended for a client that reads too slowly.",
-       number(server.sessions.slow_clients.value())},
-  };
+ModelMetrics metrics_of(const ServedModel& model) {
+  return {model.info.name,
+          model.engine.snapshot(),
+          model.engine.metrics(),
+          model.sessions.disconnects.value(),
+          model.sessions.slow_clients.value(),
+          model.engine.expert_rows()};
+}
+
+std::string metrics_text(Models models, const HttpCounters& server) {
   std::string out;
-  append_values(out, labels, rows);
-  append_waiting(out, labels, engine);
-  append_sources(out, labels, requests);
-  append_cache_config(out, labels, engine);
-  append_finished(out, labels, requests);
+  append_values(out, models);
+  append_server(out, server);
+  append_waiting(out, models);
+  append_sources(out, models);
+  append_cache_config(out, models);
+  append_finished(out, models);
   append_process(out);
-  for (const HistogramRow& row : kHistograms) {
-    append_head(out, row.name, "histogram", row.help);
-    append_histogram(out, row.name, labels, requests.*row.histogram);
-  }
+  append_histograms(out, models);
   return out;
 }
 
@@ -264,24 +321,16 @@ ExpertLoad expert_load(const ExpertRows& layer) {
   return load;
 }
 
-std::string expert_metrics_text(std::string_view model_name, std::span<const ExpertRows> layers,
-                                bool each_expert) {
+std::string expert_metrics_text(Models models, bool each_expert) {
   std::string out;
-  if (layers.empty()) return out;
-  const std::string labels = labels_of(model_name);
-  append_layers(out, labels, layers,
-                {"headrace:expert_share_largest", "gauge",
-                 "Share of a layer's routed tokens that its busiest expert had.", 0},
-                [](const ExpertLoad& load) { return load.largest; });
-  append_layers(out, labels, layers,
-                {"headrace:expert_share_smallest", "gauge",
-                 "Share of a layer's routed tokens that its idlest expert had.", 0},
-                [](const ExpertLoad& load) { return load.smallest; });
-  append_layers(out, labels, layers,
-                {"headrace:experts_unused", "gauge",
-                 "Experts of a layer that no token has been routed to.", 0},
-                [](const ExpertLoad& load) { return load.num_unused; });
-  if (each_expert) append_each_expert(out, labels, layers);
+  const bool has_experts = std::any_of(models.begin(), models.end(), [](const ModelMetrics& model) {
+    return !model.experts.empty();
+  });
+  if (!has_experts) return out;
+  for (const ExpertGauge& gauge : kExpertGauges) append_layers(out, models, gauge);
+  if (!each_expert) return out;
+  append_head(out, "headrace:expert_tokens_total", "counter", "Tokens that an expert has had.");
+  for (const ModelMetrics& model : models) append_each_expert(out, model);
   return out;
 }
 

@@ -4,24 +4,27 @@
 
 #include <span>
 #include <string>
-#include <string_view>
+#include <vector>
 
-#include "engine/engine.h"
+#include "engine/engine_snapshot.h"
 #include "engine/request_metrics.h"
-#include "server/api/session.h"
 #include "server/http/http.h"
+#include "server/served_model.h"
 
 namespace headrace {
 
-// What the server counts itself. Any thread.
-struct ServerCounters {
-  HttpCounters http;
-  SessionCounters sessions;
+// What is told of one model.
+struct ModelMetrics {
+  std::string name;
+  EngineSnapshot engine;
+  MetricsSnapshot requests;
+  uint64_t disconnects = 0, slow_clients = 0;
+  std::vector<ExpertRows> experts = {};
 };
+ModelMetrics metrics_of(const ServedModel& model);
 
 // Prometheus text format 0.0.4.
-std::string metrics_text(std::string_view model_name, const EngineSnapshot& engine,
-                         const MetricsSnapshot& requests, const ServerCounters& server);
+std::string metrics_text(std::span<const ModelMetrics> models, const HttpCounters& server);
 
 // How evenly a layer's experts are used.
 struct ExpertLoad {
@@ -31,8 +34,7 @@ struct ExpertLoad {
 };
 ExpertLoad expert_load(const ExpertRows& layer);
 // Three gauges for each layer with experts; with `each_expert` also the rows of every expert, as
-// many series as the network has experts. Empty for a network without.
-std::string expert_metrics_text(std::string_view model_name, std::span<const ExpertRows> layers,
-                                bool each_expert);
+// many series as the network has experts. Empty where no network has any.
+std::string expert_metrics_text(std::span<const ModelMetrics> models, bool each_expert);
 
 }  // namespace headrace

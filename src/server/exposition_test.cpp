@@ -7,6 +7,39 @@
 namespace headrace {
 namespace {
 
+std::vector<ModelMetrics> of_experts(std::string name, std::vector<ExpertRows> layers) {
+  ModelMetrics model;
+  model.name = std::move(name);
+  model.experts = std::move(layers);
+  return {std::move(model)};
+}
+
+size_t count_of(const std::string& text, const std::string& part) {
+  size_t count = 0;
+  for (size_t at = text.find(part); at != text.npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+TEST(Metrics, OfSeveralModelsAreOneFamilyWithALineEach) {
+  std::vector<ModelMetrics> models(2);
+  models[0].name = "a";
+  models[0].engine.num_running = 3;
+  models[1].name = "b";
+  models[1].slow_clients = 5;
+  const HttpCounters server;
+  const std::string text = metrics_text(models, server);
+  for (const char* line : {"vllm:num_requests_running{model_name=\"a\",engine=\"0\"} 3\n",
+                           "vllm:num_requests_running{model_name=\"b\",engine=\"0\"} 0\n",
+                           "headrace:slow_clients_total{model_name=\"b\",engine=\"0\"} 5\n",
+                           "headrace:http_requests_total 0\n"}) {
+    EXPECT_NE(text.find(line), std::string::npos) << line;
+  }
+  EXPECT_EQ(count_of(text, "# TYPE vllm:num_requests_running gauge\n"), 1u);
+  EXPECT_EQ(count_of(text, "# TYPE vllm:time_to_first_token_seconds histogram\n"), 1u);
+  EXPECT_EQ(count_of(text, "vllm:time_to_first_token_seconds_count{"), 2u);
+  EXPECT_EQ(count_of(text, "finished_reason=\"abort\""), 2u);
+}
+
 TEST(ExpertLoad, IsTheShareOfTheBusiestAndOfTheIdlest) {
   const ExpertLoad load = expert_load({3, {30, 10, 0, 60}});
   EXPECT_DOUBLE_EQ(load.largest, 0.6);
@@ -24,7 +57,7 @@ TEST(ExpertLoad, BeforeAnyTokenNothingIsShared) {
 
 TEST(ExpertMetrics, AreThreeSeriesForEachLayer) {
   const std::vector<ExpertRows> layers = {{1, {1, 3}}, {2, {4, 0}}};
-  const std::string text = expert_metrics_text("a \"b\"", layers, false);
+  const std::string text = expert_metrics_text(of_experts("a \"b\"", layers), false);
   const std::string labels = "{model_name=\"a \\\"b\\\"\",engine=\"0\",layer=";
   for (const std::string& line : {"headrace:expert_share_largest" + labels + "\"1\"} 0.75\n",
                                   "headrace:expert_share_largest" + labels + "\"2\"} 1\n",
@@ -39,7 +72,7 @@ TEST(ExpertMetrics, AreThreeSeriesForEachLayer) {
 
 TEST(ExpertMetrics, EachExpertComesWhenAskedFor) {
   const std::vector<ExpertRows> layers = {{1, {7, 9}}, {4, {2, 5}}};
-  const std::string text = expert_metrics_text("m", layers, true);
+  const std::string text = expert_metrics_text(of_experts("m", layers), true);
   EXPECT_NE(text.find("headrace:expert_tokens_total{model_name=\"m\",engine=\"0\",layer=\"4\","
                       "expert=\"1\"} 5\n"),
             std::string::npos);
@@ -47,7 +80,7 @@ TEST(ExpertMetrics, EachExpertComesWhenAskedFor) {
 }
 
 TEST(ExpertMetrics, ANetworkWithoutExpertsHasNone) {
-  EXPECT_EQ(expert_metrics_text("m", {}, true), "");
+  EXPECT_EQ(expert_metrics_text(of_experts("m", {}), true), "");
 }
 
 }  // namespace

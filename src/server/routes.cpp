@@ -11,6 +11,7 @@
 #include "server/api/session.h"
 #include "server/assets.h"
 #include "server/dashboard.h"
+#include "server/exposition.h"
 #include "text/stream_decoder.h"
 
 namespace headrace {
@@ -51,39 +52,46 @@ void refuse(const HttpRequest& request, ResponseWriter& writer, const Error& err
   writer.send(error_response(dialect_of(request.route), error));
 }
 
-Result<ParsedRequest> read_request(ServerState& state, HttpRequest& request, const Writer& writer,
-                                   const ParseRequest& parse) {
+// A request that was read, and the model that it asked for.
+struct ReadRequest {
+  ModelPtr model;
+  ParsedRequest parsed;
+};
+
+Result<ReadRequest> read_request(ServerState& state, HttpRequest& request, const Writer& writer,
+                                 const ParseRequest& parse) {
   const boost::json::object body = TRY(body_object(request));
   request.body = {};
-  ParsedRequest parsed = TRY(parse(body, state.serving));
-  TRY(read_prompts(std::move(parsed.prompts), state.serving, caller_of(state, request, writer),
+  ModelPtr model = TRY(state.models.find_for(body));
+  ParsedRequest parsed = TRY(parse(body, model->serving));
+  TRY(read_prompts(std::move(parsed.prompts), model->serving, caller_of(state, request, writer),
                    parsed.request));
-  return parsed;
+  return ReadRequest{std::move(model), std::move(parsed)};
 }
 
-void write_model(JsonWriter& json, const ServerState& state, const std::string& name) {
+void write_model(JsonWriter& json, const ServerState& state, const ServedModel& model,
+                 const std::string& name) {
   json.open_object().text("id", name).text("object", "model").integer("created", state.created);
-  json.text("owned_by", "headrace").text("root", state.model.name).key("parent").null();
-  json.integer("max_model_len", state.serving.max_context).close_object();
+  json.text("owned_by", "headrace").text("root", model.info.name).key("parent").null();
+  json.integer("max_model_len", model.serving.max_context).close_object();
 }
 
 void handle_models(ServerState& state, HttpRequest& /*request*/, Writer writer) {
   JsonWriter json;
   json.open_object().text("object", "list").key("data").open_array();
-  for (const std::string& name : state.names) write_model(json, state, name);
+  for (const ModelPtr& model : state.models.all()) {
+    for (const std::string& name : model->names) write_model(json, state, *model, name);
+  }
   json.close_array().close_object();
   respond(state, *writer, HttpResponse{200, json.take()});
 }
 
 void handle_model(ServerState& state, HttpRequest& request, Writer writer) {
   const std::string name = request.path.substr(std::string_view("/v1/models/").size());
-  const auto found = std::find(state.names.begin(), state.names.end(), name);
-  if (found == state.names.end()) {
-    const auto asked = asked_model(boost::json::object{{"model", name}}, state.serving);
-    return refuse(request, *writer, asked.error());
-  }
+  const auto model = state.models.find(name);
+  if (!model.ok()) return refuse(request, *writer, model.error());
   JsonWriter json;
-  write_model(json, state, name);
+  write_model(json, state, **model, name);
   respond(state, *writer, HttpResponse{200, json.take()});
 }
 
@@ -124,8 +132,9 @@ Result<std::vector<int32_t>> ids_to_tokenize(const boost::json::object& body,
 
 Result<HttpResponse> tokenize(const ServerState& state, HttpRequest& request, Caller& caller) {
   const boost::json::object body = TRY(body_object(request));
+  const ModelPtr model = TRY(state.models.find_for(body));
   IgnoredFields ignored;
-  const std::vector<int32_t> ids = TRY(ids_to_tokenize(body, state.serving, caller, ignored));
+  const std::vector<int32_t> ids = TRY(ids_to_tokenize(body, model->serving, caller, ignored));
   const bool with_strings = TRY(Fields(body).boolean("return_token_strs")).value_or(false);
   // An id has up to 8 characters, a token on average no more than 24.
   const size_t needed = ids.size() * (sizeof(int32_t) + 8 + (with_strings ? 24 : 0));
@@ -134,12 +143,12 @@ Result<HttpResponse> tokenize(const ServerState& state, HttpRequest& request, Ca
   }
   JsonWriter json;
   json.open_object().integer("count", static_cast<int64_t>(ids.size()));
-  json.integer("max_model_len", state.serving.max_context).key("tokens").open_array();
+  json.integer("max_model_len", model->serving.max_context).key("tokens").open_array();
   for (const int32_t id : ids) json.integer(id);
   json.close_array().key("token_strs");
   if (with_strings) {
     json.open_array();
-    for (const int32_t id : ids) json.text(state.text.tokenizer->id_to_token(id).value_or(""));
+    for (const int32_t id : ids) json.text(model->text.tokenizer->id_to_token(id).value_or(""));
     json.close_array();
   } else {
     json.null();
@@ -149,10 +158,10 @@ Result<HttpResponse> tokenize(const ServerState& state, HttpRequest& request, Ca
 }
 
 // In slices: a few bytes of ids can mean much text.
-Result<std::string> join_tokens(const ServerState& state, std::span<const int32_t> ids,
+Result<std::string> join_tokens(const Tokenizer& tokenizer, std::span<const int32_t> ids,
                                 Caller& caller) {
   constexpr size_t kSlice = 4096;
-  StreamDecoder decoder(*state.text.tokenizer, {}, false);
+  StreamDecoder decoder(tokenizer, {}, false);
   std::string text;
   for (size_t i = 0; i < ids.size(); ++i) {
     text += decoder.push(ids[i]).text;
@@ -168,14 +177,14 @@ Result<std::string> join_tokens(const ServerState& state, std::span<const int32_
 
 Result<HttpResponse> detokenize(const ServerState& state, HttpRequest& request, Caller& caller) {
   const boost::json::object body = TRY(body_object(request));
+  const ModelPtr model = TRY(state.models.find_for(body));
   IgnoredFields ignored;
-  TRY(asked_model(body, state.serving));
   TRY(check_fields(body, kInDetokenize, "", ignored));
   const boost::json::array* tokens = TRY(Fields(body).array("tokens"));
   if (tokens == nullptr) return bad_field("tokens", "missing", "a list of token ids");
   const std::vector<int32_t> ids =
-      TRY(parse_ids(*tokens, "tokens", state.model.vocab_size, INT64_MAX));
-  const std::string text = TRY(join_tokens(state, ids, caller));
+      TRY(parse_ids(*tokens, "tokens", model->info.vocab_size, INT64_MAX));
+  const std::string text = TRY(join_tokens(*model->text.tokenizer, ids, caller));
   JsonWriter json;
   json.open_object().text("prompt", text).close_object();
   return with_ignored(HttpResponse{200, json.take()}, ignored);
@@ -201,35 +210,33 @@ void handle_detokenize(ServerState& state, HttpRequest& request, Writer writer) 
 }
 
 void handle_tokenizer_info(ServerState& state, HttpRequest& /*request*/, Writer writer) {
+  const TextBundle& text = state.models.first()->text;
   JsonWriter json;
   const auto optional_text = [&](std::string_view name, const std::string& value) {
     json.key(name);
     value.empty() ? json.null() : json.text(value);
   };
   json.open_object();
-  optional_text("bos_token", state.text.bos_token);
-  optional_text("eos_token", state.text.eos_token);
-  optional_text("pad_token", state.text.pad_token);
-  optional_text("chat_template",
-                state.text.chat_template == nullptr ? "" : state.text.chat_template->source());
+  optional_text("bos_token", text.bos_token);
+  optional_text("eos_token", text.eos_token);
+  optional_text("pad_token", text.pad_token);
+  optional_text("chat_template", text.chat_template == nullptr ? "" : text.chat_template->source());
   json.close_object();
   respond(state, *writer, HttpResponse{200, json.take()});
 }
 
-// Work, but no step since it began or for a long time: the engine hangs.
 bool is_stalled(const ServerState& state) {
-  if (state.counters.sessions.live_responses == 0) return false;
-  const EngineSnapshot engine = state.engine.snapshot();
-  if (engine.num_running + engine.num_waiting == 0) return false;
-  const TimeUs progress = std::max(engine.last_step_us, state.counters.sessions.busy_since.load());
-  return now_us() - progress > state.options.stall_limit.count() * 1000;
+  const auto& models = state.models.all();
+  return std::any_of(models.begin(), models.end(), [&](const ModelPtr& model) {
+    return model->is_stalled(state.options.stall_limit);
+  });
 }
 
 void handle_health(ServerState& state, HttpRequest& /*request*/, Writer writer) {
   const bool stalled = is_stalled(state);
   JsonWriter json;
   json.open_object().text("status", stalled ? "stalled" : "ok");
-  json.text("numerics_id", state.model.numerics_id).close_object();
+  json.text("numerics_id", state.models.first()->info.numerics_id).close_object();
   respond(state, *writer, HttpResponse{stalled ? 503 : 200, json.take()});
 }
 
@@ -243,16 +250,16 @@ void handle_ready(ServerState& state, HttpRequest& /*request*/, Writer writer) {
 void handle_version(ServerState& state, HttpRequest& /*request*/, Writer writer) {
   JsonWriter json;
   json.open_object().text("version", server_version());
-  json.text("numerics_id", state.model.numerics_id).close_object();
+  json.text("numerics_id", state.models.first()->info.numerics_id).close_object();
   respond(state, *writer, HttpResponse{200, json.take()});
 }
 
 // With ?experts=each the tokens of every expert.
 void handle_metrics(ServerState& state, HttpRequest& request, Writer writer) {
-  std::string text = metrics_text(state.model.name, state.engine.snapshot(), state.engine.metrics(),
-                                  state.counters);
-  text += expert_metrics_text(state.model.name, state.engine.expert_rows(),
-                              request.query == "experts=each");
+  std::vector<ModelMetrics> models;
+  for (const ModelPtr& model : state.models.all()) models.push_back(metrics_of(*model));
+  std::string text = metrics_text(models, state.counters);
+  text += expert_metrics_text(models, request.query == "experts=each");
   respond(state, *writer,
           HttpResponse{200, std::move(text), "text/plain; version=0.0.4; charset=utf-8"});
 }
@@ -369,13 +376,14 @@ std::vector<RouteRow> rows_with(std::span<const RouteRow> further) {
 
 const Dialect& dialect_of(const RouteRow* row) { return row == nullptr ? kOpenAi : *row->dialect; }
 
-void generate(ServerState& state, HttpRequest& request, Writer writer,
-              const ParseRequest& parse) {
-  auto parsed = read_request(state, request, writer, parse);
-  if (!parsed.ok()) return refuse(request, *writer, parsed.error());
-  const SessionLimits limits{.max_queued_bytes = state.options.max_stream_queue_bytes};
-  Session::start({state.engine, state.serving, state.counters.sessions, limits},
-                 std::move(parsed->request), std::move(parsed->renderer), std::move(writer));
+void generate(ServerState& state, HttpRequest& request, Writer writer, const ParseRequest& parse) {
+  auto read = read_request(state, request, writer, parse);
+  if (!read.ok()) return refuse(request, *writer, read.error());
+  const ServedModel& model = *read->model;
+  SessionHost host{model.engine, model.serving, model.sessions, {}, now_us, read->model};
+  host.limits.max_queued_bytes = state.options.max_stream_queue_bytes;
+  ParsedRequest& parsed = read->parsed;
+  Session::start(host, std::move(parsed.request), std::move(parsed.renderer), std::move(writer));
 }
 
 Admission admit(ServerState& state, HttpRequest& request) {

@@ -49,7 +49,7 @@ HttpService http_service(ServerState& state) {
   };
   service.finished = log_request;
   service.memory = &state.memory;
-  service.counters = &state.counters.http;
+  service.counters = &state.counters;
   return service;
 }
 
@@ -87,7 +87,7 @@ class ServerImpl : public Server {
       draining_ = true;
     }
     state_->draining = true;
-    const bool all_finished = state_->engine.drain(deadline);
+    const bool all_finished = drain_engines(deadline);
     http_->stop(kFlushTime);
     wait_for_responses();
     {
@@ -99,13 +99,30 @@ class ServerImpl : public Server {
   }
 
  private:
+  bool drain_engines(std::chrono::milliseconds limit) {
+    const auto deadline = std::chrono::steady_clock::now() + limit;
+    bool all_finished = true;
+    for (const ModelPtr& model : state_->models.all()) {
+      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+          deadline - std::chrono::steady_clock::now());
+      const auto patience = std::max(left, std::chrono::milliseconds(0));
+      all_finished = model->engine.drain(patience) && all_finished;
+    }
+    return all_finished;
+  }
+
+  int num_live_responses() const {
+    int count = 0;
+    for (const ModelPtr& model : state_->models.all()) count += model->sessions.live_responses;
+    return count;
+  }
+
   // Each session ends with its last event, which the engine delivers without fail.
   void wait_for_responses() {
     const TimeUs begin = now_us();
-    while (state_->counters.sessions.live_responses > 0) {
+    while (num_live_responses() > 0) {
       if (now_us() - begin > 5'000'000) {
-        LOG(kError, "{} responses are still held by the engine",
-            state_->counters.sessions.live_responses.load());
+        LOG(kError, "{} responses are still held by the engines", num_live_responses());
         return;
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -122,17 +139,15 @@ class ServerImpl : public Server {
 
 }  // namespace
 
-Result<std::unique_ptr<Server>> Server::create(Engine& engine, const TextBundle& text,
-                                               ModelInfo model, const ServerOptions& options) {
-  return create_with({}, engine, text, std::move(model), options);
+Result<std::unique_ptr<Server>> Server::create(std::vector<ModelPtr> models,
+                                               const ServerOptions& options) {
+  return create_with({}, std::move(models), options);
 }
 
 Result<std::unique_ptr<Server>> Server::create_with(std::span<const RouteRow> further_rows,
-                                                    Engine& engine, const TextBundle& text,
-                                                    ModelInfo model, const ServerOptions& options) {
-  CHECK(text.tokenizer != nullptr, "a server needs a tokenizer");
-  auto state = std::make_unique<ServerState>(engine, text, std::move(model), options,
-                                             rows_with(further_rows));
+                                                    std::vector<ModelPtr> models,
+                                                    const ServerOptions& options) {
+  auto state = std::make_unique<ServerState>(std::move(models), options, rows_with(further_rows));
   auto http = TRY(HttpServer::listen(http_options(state->options), http_service(*state)));
   return std::unique_ptr<Server>(std::make_unique<ServerImpl>(std::move(state), std::move(http)));
 }

@@ -1,17 +1,16 @@
-// Server: the engine over HTTP. Puts http, routes, session and metrics together.
+// Server: models over HTTP. Puts http, routes, session and metrics together.
 //
-// create() binds the socket, so port() is known; run() serves until stop() or drain() ends it. The
-// engine and the bundle outlive the server. All calls are thread-safe; run() is called once.
+// create() binds the socket, so port() is known; run() serves until stop() or drain() ends it.
+// Models that own nothing outlive the server. All calls are thread-safe; run() is called once.
 #pragma once
 
 #include <chrono>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "base/result.h"
-#include "engine/engine.h"
-#include "server/api/bundle.h"
-#include "server/api/serving_model.h"
+#include "server/served_model.h"
 #include "server/server_options.h"
 
 namespace headrace {
@@ -21,12 +20,13 @@ struct RouteRow;
 class Server {
  public:
   // kIo: the address cannot be bound, or host is none (says which and why).
-  static Result<std::unique_ptr<Server>> create(Engine& engine, const TextBundle& text,
-                                                ModelInfo model, const ServerOptions& options);
+  // models: at least one; the first answers requests that name none.
+  static Result<std::unique_ptr<Server>> create(std::vector<ModelPtr> models,
+                                                const ServerOptions& options);
   // As create, with rows beside those of route_rows() (routes.h).
   static Result<std::unique_ptr<Server>> create_with(std::span<const RouteRow> further_rows,
-                                                     Engine& engine, const TextBundle& text,
-                                                     ModelInfo model, const ServerOptions& options);
+                                                     std::vector<ModelPtr> models,
+                                                     const ServerOptions& options);
   virtual ~Server() = default;
 
   virtual int port() const = 0;

@@ -11,7 +11,6 @@ namespace headrace {
 struct ServerOptions {
   std::string host = "127.0.0.1";
   int port = 8080;                         // 0: any free one
-  std::vector<std::string> aliases;        // further names of the model
   std::vector<std::string> api_keys;       // any of them is good; none: no key needed
   std::vector<std::string> allowed_hosts;  // see access.h; "*": any
   std::vector<std::string> cors_origins;   // "https://chat.example"; "*": any

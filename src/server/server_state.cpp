@@ -11,23 +11,13 @@ int64_t wall_clock_seconds() {
       .count();
 }
 
-std::vector<std::string> all_names(const ModelInfo& model, const ServerOptions& options) {
-  std::vector<std::string> names{model.name};
-  names.insert(names.end(), options.aliases.begin(), options.aliases.end());
-  return names;
-}
-
 }  // namespace
 
-ServerState::ServerState(Engine& serving_engine, const TextBundle& bundle, ModelInfo info,
-                         ServerOptions given, std::vector<RouteRow> routes)
-    : engine(serving_engine),
-      text(bundle),
-      model(std::move(info)),
+ServerState::ServerState(std::vector<ModelPtr> served, ServerOptions given,
+                         std::vector<RouteRow> routes)
+    : models(std::move(served)),
       options(std::move(given)),
       rows(std::move(routes)),
-      names(all_names(model, options)),
-      serving{text, model, names, engine.max_context()},
       access(options),
       created(wall_clock_seconds()),
       memory(options.request_memory_bytes) {}

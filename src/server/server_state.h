@@ -11,12 +11,10 @@
 
 #include "base/byte_budget.h"
 #include "base/clock.h"
-#include "engine/engine.h"
 #include "server/access.h"
-#include "server/api/bundle.h"
 #include "server/api/dialect.h"
-#include "server/exposition.h"
 #include "server/http/http.h"
+#include "server/model_registry.h"
 #include "server/server_options.h"
 
 namespace headrace {
@@ -43,21 +41,16 @@ struct RouteRow {
 
 // Shared by all handlers; outlives every request. Constant, but for the counters and draining.
 struct ServerState {
-  ServerState(Engine& serving, const TextBundle& bundle, ModelInfo info, ServerOptions given,
-              std::vector<RouteRow> routes);
+  ServerState(std::vector<ModelPtr> served, ServerOptions given, std::vector<RouteRow> routes);
 
-  Engine& engine;
-  const TextBundle& text;
-  const ModelInfo model;
+  const ModelRegistry models;
   const ServerOptions options;
   const std::vector<RouteRow> rows;
-  const std::vector<std::string> names;  // the model's name, then its aliases
-  const ServingModel serving;
   const Access access;
   const int64_t created;  // wall clock, seconds: of /v1/models
   const TimeUs started = now_us();
   ByteBudget memory;  // of bodies, answers and scores together; HttpRequest::memory leases of it
-  ServerCounters counters;
+  HttpCounters counters;
   std::atomic<bool> draining = false;
 };
 

@@ -13,12 +13,14 @@ namespace headrace::test {
 // A server over a scripted engine, running on a thread of its own.
 class RunningServer {
  public:
-  // rows: further ones.
+  // rows: further ones; aliases: of the model.
   explicit RunningServer(Script script = {}, ServerOptions options = {}, bool with_template = true,
-                         std::span<const RouteRow> rows = {})
+                         std::span<const RouteRow> rows = {}, std::vector<std::string> aliases = {})
       : bundle_(make_bundle(with_template)), engine_(std::move(script)) {
     options.port = 0;
-    auto created = Server::create_with(rows, engine_, bundle_, make_model_info(), options);
+    auto model =
+        std::make_shared<ServedModel>(engine_, bundle_, make_model_info(), std::move(aliases));
+    auto created = Server::create_with(rows, {std::move(model)}, options);
     CHECK(created.ok(), "{}", created.error().message);
     server_ = std::move(created).value();
     thread_ = std::thread([this] { server_->run(); });

@@ -104,7 +104,6 @@ class Servers {
   static std::unique_ptr<RunningServer> make(const std::vector<std::string>& settings) {
     Script script;
     ServerOptions options;
-    options.aliases = {"alias"};
     bool with_template = true;
     for (const std::string& setting : settings) {
       const std::string value = setting.substr(std::min(setting.find('=') + 1, setting.size()));
@@ -117,7 +116,9 @@ class Servers {
       if (setting.starts_with("body=")) options.max_body_bytes = std::stoul(value);
       if (setting.starts_with("cors=")) options.cors_origins = {value};
     }
-    return std::make_unique<RunningServer>(script, options, with_template);
+    return std::make_unique<RunningServer>(script, options, with_template,
+                                           std::span<const RouteRow>(),
+                                           std::vector<std::string>{"alias"});
   }
 
   std::map<std::string, std::unique_ptr<RunningServer>> servers_;

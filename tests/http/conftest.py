@@ -56,7 +56,7 @@ class Server:
 
     def metric(self, name):
         text = httpx.get(self.url + "/metrics").text
-        values = re.findall(rf"^{re.escape(name)}\{{.*\}} (\S+)$", text, re.M)
+        values = re.findall(rf"^{re.escape(name)}(?:\{{.*\}})? (\S+)$", text, re.M)
         assert values, f"/metrics has no {name}"
         return float(values[0])
 

@@ -17,7 +17,6 @@ int serve(int argc, char** argv) {
   test::Script script;
   ServerOptions options;
   options.port = 0;
-  options.aliases = {"gpt-4o-mini"};
   for (int i = 1; i + 1 < argc; i += 2) {
     const std::string_view name = argv[i];
     if (name == "--reply") script.reply = argv[i + 1];
@@ -34,7 +33,9 @@ int serve(int argc, char** argv) {
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   const TextBundle bundle = test::make_bundle();
   test::ScriptedEngine engine(script);
-  auto server = Server::create(engine, bundle, test::make_model_info(), options);
+  auto model = std::make_shared<ServedModel>(engine, bundle, test::make_model_info(),
+                                             std::vector<std::string>{"gpt-4o-mini"});
+  auto server = Server::create({std::move(model)}, options);
   if (!server.ok()) {
     std::fprintf(stderr, "%s\n", server.error().to_string().c_str());
     return 1;

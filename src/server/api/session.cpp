@@ -90,7 +90,8 @@ struct Session::Choice {
 };
 
 Session::Session(const SessionHost& host, GenerationRequest request)
-    : engine_(host.engine),
+    : keeps_(host.keeps),
+      engine_(host.engine),
       model_(host.model),
       counters_(host.counters),
       now_(host.now),

@@ -37,7 +37,7 @@ struct SessionLimits {
   size_t max_open_choices = 32;          // in the engine at once
 };
 
-// Of all sessions. Any thread.
+// Of all sessions of a model. Any thread.
 struct SessionCounters {
   Counter disconnects;   // clients that left before their answer was complete
   Counter slow_clients;  // answers ended because the client read too slowly
@@ -45,13 +45,14 @@ struct SessionCounters {
   std::atomic<TimeUs> busy_since = 0;  // when live_responses last rose from 0
 };
 
-// What every session needs of its server. Outlives the sessions.
+// What every session needs of its server. What it refers to outlives the sessions, or is kept.
 struct SessionHost {
   Engine& engine;
   const ServingModel& model;
   SessionCounters& counters;
   SessionLimits limits;
   TimeUs (*now)() = now_us;
+  std::shared_ptr<const void> keeps = {};  // what the others are parts of; sessions hold it
 };
 
 class Session : public std::enable_shared_from_this<Session> {
@@ -114,6 +115,7 @@ class Session : public std::enable_shared_from_this<Session> {
 
   std::optional<Error> find_breach(const Event& event);  // with mutex_ held
 
+  const std::shared_ptr<const void> keeps_;  // first: it goes last
   Engine& engine_;
   const ServingModel& model_;
   SessionCounters& counters_;
