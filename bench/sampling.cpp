@@ -2,9 +2,10 @@
 //
 // Time of one row of logits, option by option: what a request costs each step beside the forward
 // pass. Of a step with many rows each is one thread's, so M rows take M / threads times what one
-// takes on one thread; a lone row is shared among the threads. Logits are fresh in every repeat:
-// half the rows are peaked like those of a trained model, half flat, which is the worst for
-// filters. Medians: of one thread its processor time, of several the time that passed.
+// takes on one thread; a lone row is shared among the threads, which are awake, as after the
+// forward pass that made the row. Logits are fresh in every repeat: half the rows are peaked like
+// those of a trained model, half flat, which is the worst for filters. Medians: of one thread its
+// processor time, of several the time that passed.
 
 #include <fmt/format.h>
 #include <time.h>
@@ -92,6 +93,7 @@ struct Setup {
   int64_t vocab_size = 151'936;
   int repeats = 51;
   RowParts parts;
+  Backend* backend = nullptr;
   clockid_t clock = CLOCK_THREAD_CPUTIME_ID;
 };
 
@@ -107,6 +109,7 @@ double time_case(const Case& at, bool peaked, const Setup& setup) {
   uint64_t state = 1;
   for (int i = 0; i < setup.repeats; ++i) {
     fill(&logits, peaked, &state);
+    setup.backend->run_on_team(setup.backend->num_threads(), [](int64_t, int) {});
     const double start = seconds(setup.clock);
     const Result<int32_t> token = sampler.sample(logits.data(), at.request, context);
     CHECK(token.ok(), "{}", token.error().message);
@@ -133,6 +136,7 @@ int main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
   const auto backend = headrace::create_cpu_backend({.num_threads = num_threads});
   CHECK(backend.ok(), "{}", backend.error().message);
+  setup.backend = backend->get();
   if (num_threads > 1) {
     setup.parts = headrace::RowParts(**backend);
     setup.clock = CLOCK_MONOTONIC;

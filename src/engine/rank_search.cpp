@@ -123,18 +123,8 @@ size_t RankSearch::gather_step(int step) {
 // Those of [first, end) into the bucket from `first` on; returns how many.
 size_t RankSearch::gather_part(uint16_t step, size_t first, size_t end) {
   int32_t* bucket = bucket_.data() + first;
-  size_t found = 0;
-  constexpr size_t kRun = 16;
-  for (size_t run = first; run < end; run += kRun) {
-    const size_t run_end = std::min(run + kRun, end);
-    int num_equal = 0;
-    for (size_t id = run; id < run_end; ++id) num_equal += bins_[id] == step;
-    if (num_equal == 0) continue;
-    for (size_t id = run; id < run_end; ++id) {
-      bucket[found] = static_cast<int32_t>(id);
-      found += bins_[id] == step;
-    }
-  }
+  const size_t found = gather_bin(bins_.data() + first, end - first, step, bucket);
+  for (size_t i = 0; i < found; ++i) bucket[i] += static_cast<int32_t>(first);
   return found;
 }
 

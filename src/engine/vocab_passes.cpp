@@ -18,6 +18,7 @@ constexpr size_t kLanes = 16;
 using Floats = float __attribute__((vector_size(64)));
 using Ints = int32_t __attribute__((vector_size(64)));
 using Shorts = uint16_t __attribute__((vector_size(32)));
+using ManyShorts = uint16_t __attribute__((vector_size(64)));
 using Doubles = double __attribute__((vector_size(128)));
 using FourFloats = float __attribute__((vector_size(16)));
 using FourDoubles = double __attribute__((vector_size(32)));
@@ -161,6 +162,30 @@ template <bool kHeavy>
   return found;
 }
 
+[[gnu::always_inline]] inline size_t gather_bin_body(const uint16_t* bins, size_t count,
+                                                     uint16_t bin, int32_t* ids) {
+  constexpr size_t kRun = sizeof(ManyShorts) / sizeof(uint16_t);
+  size_t found = 0;
+  for (size_t i = 0; i < count; i += kRun) {
+    const size_t end = i + kRun < count ? i + kRun : count;
+    if (i + kRun <= count) {
+      ManyShorts run;
+      std::memcpy(&run, bins + i, sizeof(run));
+      const ManyShorts equal = run == bin;
+      int64_t words[sizeof(ManyShorts) / sizeof(int64_t)];
+      std::memcpy(words, &equal, sizeof(words));
+      int64_t any = 0;
+      for (const int64_t word : words) any |= word;
+      if (any == 0) continue;
+    }
+    for (size_t id = i; id < end; ++id) {
+      ids[found] = static_cast<int32_t>(id);
+      found += bins[id] == bin ? 1 : 0;
+    }
+  }
+  return found;
+}
+
 [[gnu::always_inline]] inline void blocks_body(const VocabWeights& a, double* sums) {
   for (size_t first = 0; first < a.count; first += kVocabBlock) {
     FourDoubles sum = {};
@@ -246,6 +271,10 @@ int quantum_exponent(size_t count) { return static_cast<int>(std::bit_width(coun
 VocabSums weigh_vocab(const VocabWeights& args) { return run<weigh_body>(args); }
 
 void bin_vocab(const VocabBins& args) { run<bin_body>(args); }
+
+size_t gather_bin(const uint16_t* bins, size_t count, uint16_t bin, int32_t* ids) {
+  return run<gather_bin_body>(bins, count, bin, ids);
+}
 
 size_t gather_heavy(const float* weights, size_t count, float limit, int32_t* ids, size_t max_ids) {
   return run<gather_body>(weights, count, limit, ids, max_ids);

@@ -52,6 +52,9 @@ struct VocabBins {
 };
 void bin_vocab(const VocabBins& args);
 
+// Ids i with bins[i] == bin, ascending, room for all; returns how many.
+size_t gather_bin(const uint16_t* bins, size_t count, uint16_t bin, int32_t* ids);
+
 // Ids i with weights[i] >= limit, ascending, at most max_ids; returns how many there are, or
 // something above max_ids if there are more.
 size_t gather_heavy(const float* weights, size_t count, float limit, int32_t* ids, size_t max_ids);
