@@ -94,6 +94,10 @@ Result<PulledModel> pull(const PullOptions& given) {
 Result<std::string> resolve_model(const std::string& text, const std::string& store_dir) {
   std::error_code ignored;
   if (fs::exists(text, ignored)) return text;
+  if (text.starts_with("url/") && hub::is_safe_path(text)) {  // as list_installed() names it
+    const std::string path = store_of(store_dir) + "/" + text;
+    if (fs::exists(path, ignored)) return path;
+  }
   const auto spec = hub::parse_spec(text);
   if (!spec.ok()) {
     Error error = make_error(ErrorCode::kNotFound,

@@ -135,6 +135,11 @@ Result<Spec> parse_spec(const std::string& text) {
   return bad_name(text, "there is no such name");
 }
 
+Result<std::string> place_of(const std::string& name) {
+  if (name.starts_with("url/") && is_safe_path(name)) return name;
+  return TRY(parse_spec(name)).place;
+}
+
 Result<StoreLock> StoreLock::acquire(const std::string& path) {
   TRY(make_folder(fs::path(path).parent_path()));
   const int descriptor = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);

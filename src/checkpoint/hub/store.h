@@ -24,6 +24,9 @@ struct Spec {
 // kInvalidArgument says which forms are known.
 Result<Spec> parse_spec(const std::string& text);
 
+// The path below the store of a name, also of one that says its place itself ("url/DIGEST/FILE").
+Result<std::string> place_of(const std::string& name);
+
 // Path segments of letters, digits, '-', '_' and '.', none hidden and none a parent folder.
 bool is_safe_path(std::string_view text);
 
