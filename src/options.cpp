@@ -67,6 +67,8 @@ constexpr OptionRow kRows[] = {
     {"--request-memory", "HEADRACE_REQUEST_MEMORY", kBytes, "0", "0..", "serve",
      "Memory that bodies, waiting requests and answers may hold together, such as 512M; 0: a quarter of free memory, from 64M to 1G.", kServer},
     {"--max-body", "HEADRACE_MAX_BODY", kBytes, "32M", "1..", "serve", "Longest body of a request; at most half of --request-memory.", kServer},
+    {"--response-store", "HEADRACE_RESPONSE_STORE", kBytes, "64M", "0..", "serve", "Memory for answers of /v1/responses that clients may go on with; the longest unused goes first. 0: none are kept.", kServer},
+    {"--response-seconds", "HEADRACE_RESPONSE_SECONDS", kInteger, "3600", "1..31536000", "serve", "How long an answer of /v1/responses is kept.", kServer},
     {"--max-connections", "HEADRACE_MAX_CONNECTIONS", kInteger, "12000", "1..1000000", "serve", "Connections at a time; further ones get status 503.", kServer},
     {"--max-connections-per-address", "HEADRACE_MAX_CONNECTIONS_PER_ADDRESS", kInteger, "512", "0..1000000", "serve",
      "Connections of one address at a time; this machine itself is not counted. 0: no limit.", kServer},

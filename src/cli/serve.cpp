@@ -157,6 +157,8 @@ Result<ServerOptions> server_options(const Options& options) {
   serve.max_connections_per_address =
       static_cast<int>(options.integer("--max-connections-per-address"));
   serve.max_body_bytes = options.bytes("--max-body");
+  serve.response_store_bytes = options.bytes("--response-store");
+  serve.response_lifetime = std::chrono::seconds(options.integer("--response-seconds"));
   return serve;
 }
 

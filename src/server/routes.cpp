@@ -369,8 +369,10 @@ std::optional<HttpResponse> refusal_of(ServerState& state, HttpRequest& request)
 std::span<const RouteRow> route_rows() { return kRoutes; }
 
 std::vector<RouteRow> rows_with(std::span<const RouteRow> further) {
-  std::vector<RouteRow> rows(std::begin(kRoutes), std::end(kRoutes));
-  rows.insert(rows.end(), further.begin(), further.end());
+  std::vector<RouteRow> rows;
+  for (const std::span<const RouteRow> each : {route_rows(), responses_rows(), further}) {
+    rows.insert(rows.end(), each.begin(), each.end());
+  }
   return rows;
 }
 

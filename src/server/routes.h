@@ -14,8 +14,9 @@
 
 namespace headrace {
 
-std::span<const RouteRow> route_rows();
-// These, and further ones.
+std::span<const RouteRow> route_rows();      // of routes.cpp
+std::span<const RouteRow> responses_rows();  // of routes_responses.cpp
+// All of them, and further ones.
 std::vector<RouteRow> rows_with(std::span<const RouteRow> further);
 // The dialect of a row; without one, that of paths that lead nowhere.
 const Dialect& dialect_of(const RouteRow* row);

@@ -21,6 +21,8 @@ struct ServerOptions {
   // All bodies, waiting requests, answers and scores together hold at most this much.
   size_t request_memory_bytes = size_t{1} << 30;
   size_t max_stream_queue_bytes = 256 * 1024;
+  size_t response_store_bytes = 64 * 1024 * 1024;  // of kept responses; 0: none are kept
+  std::chrono::seconds response_lifetime{3600};    // how long they are kept
   int max_connections = 12'000;
   int max_connections_per_address = 512;  // 0: no limit; this machine itself has none
   std::chrono::milliseconds header_deadline{10'000};

@@ -20,7 +20,9 @@ ServerState::ServerState(std::vector<ModelPtr> served, ServerOptions given,
       rows(std::move(routes)),
       access(options),
       created(wall_clock_seconds()),
-      memory(options.request_memory_bytes) {}
+      memory(options.request_memory_bytes),
+      responses(std::make_shared<ResponseStore>(options.response_store_bytes,
+                                                options.response_lifetime)) {}
 
 std::string_view server_version() { return HEADRACE_VERSION; }
 

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "server/access.h"
 #include "server/api/dialect.h"
+#include "server/api/responses/store.h"
 #include "server/http/http.h"
 #include "server/model_registry.h"
 #include "server/server_options.h"
@@ -50,6 +51,7 @@ struct ServerState {
   const int64_t created;  // wall clock, seconds: of /v1/models
   const TimeUs started = now_us();
   ByteBudget memory;  // of bodies, answers and scores together; HttpRequest::memory leases of it
+  const std::shared_ptr<ResponseStore> responses;  // of the Responses API
   HttpCounters counters;
   std::atomic<bool> draining = false;
 };

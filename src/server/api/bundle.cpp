@@ -326,6 +326,7 @@ Result<TextBundle> TextBundle::load(const Checkpoint& checkpoint, ContentTokens 
     bundle.chat_template =
         TRY(ChatTemplate::create(*source, boost::json::serialize(tokens), plain));
   }
+  bundle.infill = find_infill_marks(*bundle.tokenizer, checkpoint.metadata());
   bundle.end_ids = find_end_ids(checkpoint, files, bundle);
   bundle.sampling = read_sampling(checkpoint, files);
   bundle.display_name = find_display_name(checkpoint);

@@ -15,6 +15,7 @@
 #include "base/result.h"
 #include "checkpoint/checkpoint.h"
 #include "engine/request.h"
+#include "server/api/infill.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
@@ -39,6 +40,7 @@ struct TextBundle {
   std::unique_ptr<ChatTemplate> chat_template;  // null: a base model, completions only
   std::string bos_token, eos_token, pad_token;  // as text; empty: none
   std::vector<int32_t> end_ids;  // end-of-generation ids, ascending: pass them to Engine::create
+  std::optional<InfillMarks> infill;  // nothing: the model was not trained for it
   SamplingDefaults sampling;
   ContentTokens content_tokens = ContentTokens::kSpecial;
   std::string display_name;  // "SmolLM2-135M-Instruct", from metadata or the file's name

@@ -51,6 +51,12 @@ class PromptReader {
     return encode_conversation(std::move(conversation), model_, limits_);
   }
 
+  Result<PromptIds> ids_of(const InfillPrompt& prompt) const {
+    CHECK(model_.text.infill.has_value(), "the dialect asks before it makes such a prompt");
+    return encode_infill(*model_.text.infill, prompt.before, prompt.after, *model_.text.tokenizer,
+                         limits_);
+  }
+
   Error named(Error error) const {
     if (error.param.empty()) error.param = source_.param;
     return error;

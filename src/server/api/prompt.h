@@ -34,7 +34,12 @@ struct Caller {
 using PromptText = std::string_view;  // of the body: it outlives the source
 using PromptIds = std::vector<int32_t>;
 
-using PromptItem = std::variant<PromptText, PromptIds, ChatPrompt>;
+// What is to be filled in stands between two texts. Of the body, as PromptText.
+struct InfillPrompt {
+  std::string_view before, after;
+};
+
+using PromptItem = std::variant<PromptText, PromptIds, ChatPrompt, InfillPrompt>;
 
 struct PromptSource {
   std::string param;  // the field that errors name: "prompt", "messages"

@@ -22,7 +22,9 @@ std::string_view type_of(int status) {
   return status >= 500 ? "server_error" : "invalid_request_error";
 }
 
-std::string error_body(const Problem& problem) {
+}  // namespace
+
+std::string openai_error_body(const Problem& problem) {
   JsonWriter json;
   json.open_object().key("error").open_object();
   json.text("message", problem.message).text("type", type_of(problem.status));
@@ -34,8 +36,6 @@ std::string error_body(const Problem& problem) {
   return json.take();
 }
 
-}  // namespace
-
-const Dialect kOpenAi{"openai", error_body, kServerSentEvents};
+const Dialect kOpenAi{"openai", openai_error_body, kServerSentEvents};
 
 }  // namespace headrace

@@ -19,6 +19,7 @@
 namespace headrace {
 
 extern const Dialect kOpenAi;
+std::string openai_error_body(const Problem& problem);
 
 Result<ParsedRequest> parse_completion(const boost::json::object& body, const ServingModel& model);
 Result<ParsedRequest> parse_chat(const boost::json::object& body, const ServingModel& model);

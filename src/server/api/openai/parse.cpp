@@ -116,6 +116,14 @@ ParsedRequest finish(ParsedBody&& parsed, const ServingModel& model,
           make_renderer(model, std::move(parsed.answer))};
 }
 
+// What was filled in ends where the next text of the model's training would begin.
+void add_infill_ends(const PromptSource& prompts, const ServingModel& model,
+                     std::vector<int32_t>& stop_ids) {
+  if (prompts.items.empty() || !std::holds_alternative<InfillPrompt>(prompts.items[0])) return;
+  const std::vector<int32_t>& ends = model.text.infill->ends;
+  stop_ids.insert(stop_ids.end(), ends.begin(), ends.end());
+}
+
 }  // namespace
 
 Result<ParsedRequest> parse_completion(const boost::json::object& body, const ServingModel& model) {
@@ -133,6 +141,7 @@ Result<ParsedRequest> parse_completion(const boost::json::object& body, const Se
     return bad_field("max_tokens", "0", "at least 1, unless echo is true");
   }
   parsed.prompts = TRY(parse_prompts(fields, model, request.num_choices));
+  add_infill_ends(parsed.prompts, model, request.prototype.stop_ids);
   return finish(std::move(parsed), model, make_completion_renderer);
 }
 

@@ -102,7 +102,7 @@ constexpr BadField kBadFields[] = {
     {R"("response_format":{"type":"json_schema","json_schema":{}})", "response_format", "response_format is 'json_schema', but it must be of type 'text' (constrained output is not supported by this server yet)"},
     {R"("response_format":{})", "response_format", "response_format is '', but it must be of type 'text' (constrained output is not supported by this server yet)"},
     {R"("guided_json":{})", "guided_json", "guided_json is an object, which is not supported by this server (constrained answers are not supported)"},
-    {R"("suffix":"end")", "suffix", "suffix is \"end\", which is not supported by this server (leave it out)"},
+    {R"("suffix":"end")", "suffix", "suffix is given, but this model was not trained to fill in text before one (leave it out, or use a model for code that has fill-in-the-middle tokens)"},
     {R"("use_beam_search":true)", "use_beam_search", "use_beam_search is true, which is not supported by this server (leave it out)"},
     {R"("echo":"x")", "echo", "echo is \"x\", but it must be true or false"},
     {R"("model":7)", "model", "model is 7, but it must be a string"},
@@ -465,6 +465,36 @@ TEST_F(ParseTest, ABaseModelHasNoChat) {
   ASSERT_FALSE(request.ok());
   EXPECT_EQ(request.error().to_string(),
             "this model has no chat template (use /v1/completions, or a chat-tuned model)");
+}
+
+// A model that fills in, with ids of single bytes as its marks.
+class InfillTest : public ParseTest {
+ protected:
+  void SetUp() override { bundle_.infill = InfillMarks{1, 2, 3, false, {1, 2, 3, 4}}; }
+};
+
+TEST_F(InfillTest, ASuffixMarksThePlaceOfTheAnswer) {
+  const auto request = completion(R"({"prompt":"ab","suffix":"c","stop_token_ids":[9]})");
+  ASSERT_TRUE(request.ok()) << request.error().to_string();
+  EXPECT_EQ(request->prompts[0].ids, (std::vector<int32_t>{test::kBos, 1, 'a', 'b', 2, 'c', 3}));
+  EXPECT_EQ(request->prototype.stop_ids, (std::vector<int32_t>{9, 1, 2, 3, 4}));
+  EXPECT_EQ(prompt_of(completion(R"({"prompt":"ab","suffix":""})")), "<s>ab");
+  const auto several = completion(R"({"prompt":["a","b"],"suffix":"c"})");
+  ASSERT_EQ(several->prompts.size(), 2u);
+  EXPECT_EQ(several->prompts[1].ids, (std::vector<int32_t>{test::kBos, 1, 'b', 2, 'c', 3}));
+}
+
+TEST_F(InfillTest, SomeModelsReadTheEndFirst) {
+  bundle_.infill->after_first = true;
+  const auto request = completion(R"({"prompt":"ab","suffix":"c"})");
+  EXPECT_EQ(request->prompts[0].ids, (std::vector<int32_t>{test::kBos, 2, 'c', 1, 'a', 'b'}));
+}
+
+TEST_F(InfillTest, ASuffixIsForTextsAlone) {
+  EXPECT_EQ(completion(R"({"prompt":[65],"suffix":"c"})").error().param, "prompt");
+  EXPECT_EQ(completion(R"({"prompt":[[65]],"suffix":"c"})").error().param, "prompt");
+  EXPECT_EQ(completion(R"({"prompt":"a","suffix":"c","echo":true})").error().param, "echo");
+  EXPECT_EQ(completion(R"({"prompt":"a","suffix":7})").error().param, "suffix");
 }
 
 }  // namespace
