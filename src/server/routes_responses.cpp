@@ -15,12 +15,12 @@ constexpr std::string_view kPrefix = "/v1/responses/";
 constexpr int64_t kMostListed = 100, kUsuallyListed = 20;
 
 // Without keys there is one owner: whoever reaches the server.
-ResponsesCaller caller_of(const ServerState& state, const HttpRequest& request) {
+ResponsesCaller responses_caller(const ServerState& state, const HttpRequest& request) {
   return {state.responses, state.options.api_keys.empty() ? 0 : request.client};
 }
 
 void handle_create(ServerState& state, HttpRequest& request, Writer writer) {
-  const ResponsesCaller caller = caller_of(state, request);
+  const ResponsesCaller caller = responses_caller(state, request);
   generate(state, request, std::move(writer),
            [caller](const boost::json::object& body, const ServingModel& model) {
              return parse_response(body, model, caller);
@@ -124,7 +124,7 @@ Result<HttpResponse> list_items(const StoredResponse& kept, std::string_view que
 // GET of a response, or of its input items.
 void handle_read(ServerState& state, HttpRequest& request, Writer writer) {
   const Target target = target_of(request);
-  const auto kept = state.responses->find(target.id, caller_of(state, request).owner);
+  const auto kept = state.responses->find(target.id, responses_caller(state, request).owner);
   const bool is_list = target.part == "input_items";
   if (kept == nullptr || (!is_list && !target.part.empty())) {
     return writer->send(error_response(dialect_of(request.route), no_response(target.id)));
@@ -140,7 +140,7 @@ void handle_read(ServerState& state, HttpRequest& request, Writer writer) {
 void handle_erase(ServerState& state, HttpRequest& request, Writer writer) {
   const Target target = target_of(request);
   const bool erased =
-      target.part.empty() && state.responses->erase(target.id, caller_of(state, request).owner);
+      target.part.empty() && state.responses->erase(target.id, responses_caller(state, request).owner);
   if (!erased) {
     return writer->send(error_response(dialect_of(request.route), no_response(target.id)));
   }
@@ -154,7 +154,7 @@ void handle_erase(ServerState& state, HttpRequest& request, Writer writer) {
 // cancel from elsewhere.
 void handle_cancel(ServerState& state, HttpRequest& request, Writer writer) {
   const Target target = target_of(request);
-  const auto kept = state.responses->find(target.id, caller_of(state, request).owner);
+  const auto kept = state.responses->find(target.id, responses_caller(state, request).owner);
   if (kept == nullptr || target.part != "cancel") {
     return writer->send(error_response(dialect_of(request.route), no_response(target.id)));
   }
