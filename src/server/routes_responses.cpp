@@ -139,8 +139,8 @@ void handle_read(ServerState& state, HttpRequest& request, Writer writer) {
 
 void handle_erase(ServerState& state, HttpRequest& request, Writer writer) {
   const Target target = target_of(request);
-  const bool erased =
-      target.part.empty() && state.responses->erase(target.id, responses_caller(state, request).owner);
+  const bool erased = target.part.empty() &&
+                      state.responses->erase(target.id, responses_caller(state, request).owner);
   if (!erased) {
     return writer->send(error_response(dialect_of(request.route), no_response(target.id)));
   }

@@ -14,6 +14,16 @@ kTemplate = (
     "{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
 )
 
+# As templates with tools are written: the tools, the form of a call, calls and results of earlier turns.
+kToolTemplate = (
+    "{{ bos_token }}{% if tools %}<system>Tools:\n<tools>{% for tool in tools %}\n{{ tool | tojson }}{% endfor %}\n"
+    "</tools>\nCall one as\n<tool_call>\n{\"name\": <function-name>, \"arguments\": <args-json-object>}\n"
+    "</tool_call>\n{% endif %}{% for message in messages %}<{{ message['role'] }}>{{ message['content'] }}"
+    "{% for call in message.tool_calls or [] %}\n<tool_call>\n{\"name\": \"{{ call.function.name }}\", "
+    "\"arguments\": {{ call.function.arguments | tojson }}}\n</tool_call>{% endfor %}\n"
+    "{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+
 
 def byte_alphabet():
     """The characters by which byte-level vocabularies write the 256 bytes."""
@@ -25,7 +35,7 @@ def byte_alphabet():
     return names
 
 
-def write_tokenizer(folder):
+def write_tokenizer(folder, template):
     names = byte_alphabet()
     special = [
         {"id": i, "content": text, "special": True, "single_word": False, "lstrip": False, "rstrip": False,
@@ -43,7 +53,7 @@ def write_tokenizer(folder):
                   "vocab": vocab, "merges": []},
     }
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
-    config = {"bos_token": "<s>", "eos_token": "</s>", "chat_template": kTemplate}
+    config = {"bos_token": "<s>", "eos_token": "</s>", "chat_template": template}
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
     (folder / "generation_config.json").write_text(json.dumps({"bos_token_id": 0, "eos_token_id": 1}))
 
@@ -82,18 +92,18 @@ def write_weights(folder, seed):
     (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
 
 
-def write(folder, seed=11):
+def write(folder, seed=11, context=512, template=kTemplate):
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     config = {
         "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": kVocab, "hidden_size": kHidden,
         "num_hidden_layers": kLayers, "num_attention_heads": kHeads, "num_key_value_heads": kKvHeads,
-        "head_dim": kHeadDim, "intermediate_size": kInner, "hidden_act": "silu", "max_position_embeddings": 512,
+        "head_dim": kHeadDim, "intermediate_size": kInner, "hidden_act": "silu", "max_position_embeddings": context,
         "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "rope_scaling": None, "attention_bias": False,
         "mlp_bias": False, "tie_word_embeddings": False, "bos_token_id": 0, "eos_token_id": 1,
         "torch_dtype": "bfloat16",
     }
     (folder / "config.json").write_text(json.dumps(config))
-    write_tokenizer(folder)
+    write_tokenizer(folder, template)
     write_weights(folder, seed)
     return folder

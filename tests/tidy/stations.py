@@ -17,7 +17,7 @@ ORDER = [
     "model/config", "model",
     "engine",
     "text",
-    "server/http", "server/api", "server/api/openai", "server",
+    "server/http", "server/api", "server/api/openai", "server/api/responses", "server",
     "verify", "bench/probe", "bench",
     "options", "cli", "main",
 ]

@@ -57,8 +57,9 @@ class PromptReader {
                          limits_);
   }
 
+  // A conversation calls its messages so, whatever the dialect does.
   Error named(Error error) const {
-    if (error.param.empty()) error.param = source_.param;
+    if (error.param.empty() || error.param == "messages") error.param = source_.param;
     return error;
   }
 

@@ -87,6 +87,11 @@ Status parse_completion_logprobs(const Fields& fields, GenerationRequest& reques
   return {};
 }
 
+// Of the two names of the length, the one that counts.
+std::string_view length_name(const Fields& fields) {
+  return fields.find("max_completion_tokens") != nullptr ? "max_completion_tokens" : "max_tokens";
+}
+
 // Sampling, lengths, stops and streaming: what both kinds of body share.
 Status parse_common(const Fields& fields, const ServingModel& model, ParsedBody& parsed) {
   GenerationRequest& request = parsed.request;
@@ -138,7 +143,7 @@ Result<ParsedRequest> parse_completion(const boost::json::object& body, const Se
   request.echo = TRY(fields.boolean("echo")).value_or(false);
   TRY(parse_completion_logprobs(fields, request));
   if (request.prototype.max_tokens == 0 && !request.echo) {
-    return bad_field("max_tokens", "0", "at least 1, unless echo is true");
+    return bad_field(length_name(fields), "0", "at least 1, unless echo is true");
   }
   parsed.prompts = TRY(parse_prompts(fields, model, request.num_choices));
   add_infill_ends(parsed.prompts, model, request.prototype.stop_ids);
@@ -153,7 +158,7 @@ Result<ParsedRequest> parse_chat(const boost::json::object& body, const ServingM
   const Fields fields(body);
   prototype.max_tokens = static_cast<int32_t>(std::min<int64_t>(model.max_context, INT32_MAX));
   TRY(parse_common(fields, model, parsed));
-  if (prototype.max_tokens == 0) return bad_field("max_tokens", "0", "at least 1");
+  if (prototype.max_tokens == 0) return bad_field(length_name(fields), "0", "at least 1");
   const bool logprobs = TRY(fields.boolean("logprobs")).value_or(false);
   const auto top = TRY(fields.integer("top_logprobs", 0, kMaxLogprobs));
   if (logprobs) prototype.num_logprobs = static_cast<int>(top.value_or(0));

@@ -101,7 +101,8 @@ TEST_F(ResponsesTest, CallsAndTheirOutputsAreTurns) {
   IgnoredFields ignored;
   const auto items = parse_body(R"([
       {"role":"user","content":"q"},
-      {"type":"reasoning","id":"rs_1","summary":[],"content":[{"type":"reasoning_text","text":"hm"}]},
+      {"type":"reasoning","id":"rs_1","summary":[],
+       "content":[{"type":"reasoning_text","text":"hm"}]},
       {"role":"assistant","content":"let me see"},
       {"type":"function_call","call_id":"c1","name":"f","arguments":"{\"a\":1}"},
       {"type":"custom_tool_call","call_id":"c2","name":"patch","input":"*** \"x\""},
