@@ -43,6 +43,11 @@ struct Span {
   // Written until the step's logits are there.
   uint64_t* masks = nullptr;
 
+  // Whose state after the final norm is wanted: rows of positions [first_pooled, first_pooled +
+  // num_pooled).
+  int64_t first_pooled = 0;
+  int32_t num_pooled = 0;
+
   int64_t end_position() const { return first_position + num_rows; }
   int32_t num_logit_rows() const { return num_scored + num_sampled; }
 };

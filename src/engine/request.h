@@ -34,15 +34,21 @@ struct SamplingParams {
   std::vector<std::pair<int32_t, float>> logit_bias;  // added before anything else
 };
 
+// Which states after the final norm become the one vector of a prompt: their mean, or one of them.
+enum class Pooling : uint8_t { kNone, kMean, kFirst, kLast };
+
 struct Request {
   std::vector<int32_t> prompt_ids;  // not empty; ids < vocab_size
   SamplingParams sampling;
-  int32_t max_tokens = 16;          // output tokens; 0 only with prompt_logprobs (echo scoring)
+  int32_t max_tokens = 16;          // output tokens; 0 only to score a prompt (prompt_logprobs) or
+                                    // to pool it
   int32_t min_tokens = 0;           // stop ids are not sampled before this many
   std::vector<int32_t> stop_ids;    // end the sequence; the id is reported, not part of the text
   bool ignore_eos = false;          // the model's own end ids do not stop
   std::optional<int> num_logprobs;  // 0..20 alternatives beside each output token
   std::optional<int> num_prompt_logprobs;  // the same for each prompt token but the first
+  std::vector<int32_t> label_ids;          // tokens whose log-probs come beside the first token
+  Pooling pooling = Pooling::kNone;        // else a vector of the prompt is all that is wanted
   std::string client_id;                   // x-request-id, for logs
   uint64_t client = 0;       // who asks: waiting requests of different clients take turns
   std::string cache_domain;  // prefixes are shared only between requests of one domain
@@ -76,8 +82,10 @@ struct Event {
   RequestId request_id = 0;
   int32_t token_id = -1;                  // kToken
   std::optional<TokenLogprobs> logprobs;  // kToken, if asked for
+  std::vector<float> label_logprobs;      // first kToken, if asked for: one of each label
   std::vector<std::optional<TokenLogprobs>>
       prompt_logprobs;                        // kPromptLogprobs: one per prompt token
+  std::vector<float> embedding;               // kFinished with kStop of a request that pools
   FinishReason reason = FinishReason::kNone;  // kFinished
   int32_t stop_id = -1;  // kFinished by an end or stop id: which (it was not sent as a token)
   Error error;           // kFinished with kError

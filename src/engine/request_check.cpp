@@ -43,7 +43,8 @@ Status check_prompt(const Request& request, const RequestLimits& limits) {
 
 Status check_counts(const Request& request) {
   const bool scores = request.num_prompt_logprobs.has_value();
-  if (request.max_tokens < 0 || (request.max_tokens == 0 && !scores)) {
+  const bool pools = request.pooling != Pooling::kNone;
+  if (request.max_tokens < 0 || (request.max_tokens == 0 && !scores && !pools)) {
     return bad_field("max_tokens",
                      "max_tokens is {}, it must be at least 1 (0 only to score a prompt)",
                      request.max_tokens);
@@ -51,6 +52,10 @@ Status check_counts(const Request& request) {
   if (request.min_tokens < 0 || request.min_tokens > request.max_tokens) {
     return bad_field("min_tokens", "min_tokens is {}, it must be between 0 and max_tokens, {}",
                      request.min_tokens, request.max_tokens);
+  }
+  if (pools && (request.max_tokens > 0 || scores)) {
+    return bad_field("pooling", "max_tokens is {}{}, but a request that pools does nothing else",
+                     request.max_tokens, scores ? " and the prompt is scored" : "");
   }
   TRY(check_number("logprobs", request.num_logprobs.value_or(0), 0, kMaxLogprobs));
   TRY(check_number("prompt_logprobs", request.num_prompt_logprobs.value_or(0), 0, kMaxLogprobs));
@@ -87,6 +92,8 @@ Status check_request(const Request& request, const RequestLimits& limits) {
                      request.stop_ids.size(), kMaxListedIds);
   }
   for (const int32_t id : request.stop_ids) TRY(check_id("stop_token_ids", id, limits.vocab_size));
+  TRY(check_number("label_ids", static_cast<double>(request.label_ids.size()), 0, kMaxLabels));
+  for (const int32_t id : request.label_ids) TRY(check_id("label_ids", id, limits.vocab_size));
   return {};
 }
 

@@ -8,7 +8,8 @@
 
 namespace headrace {
 
-inline constexpr int kMaxLogprobs = 20;        // alternatives per token
+inline constexpr int kMaxLogprobs = 20;  // alternatives per token
+inline constexpr size_t kMaxLabels = 16;
 inline constexpr size_t kMaxListedIds = 4096;  // stop ids; entries of logit_bias
 
 struct RequestLimits {

@@ -87,7 +87,8 @@ Result<int32_t> Sampler::sample(const float* logits, const Request& request,
 }
 
 bool Sampler::needs_best_only(const Request& request, const SampleContext& context) {
-  return request.sampling.temperature == 0 && !request.num_logprobs && !modifies(request, context);
+  return request.sampling.temperature == 0 && !request.num_logprobs && request.label_ids.empty() &&
+         !modifies(request, context);
 }
 
 Result<int32_t> Sampler::take(const BestOutput& best) {

@@ -244,8 +244,8 @@ void Scheduler::begin(Sequence* sequence, TimeUs now) {
 bool Scheduler::start(Sequence* sequence) {
   BlockTable& table = sequence->table;
   kv_.begin(sequence->root, sequence->num_prompt, &table);
-  // Rows that still have to score the prompt are computed, found or not.
-  const bool may_match = sequence->num_scored >= sequence->num_to_score();
+  // Rows that still have to score the prompt, or to be pooled, are computed, found or not.
+  const bool may_match = !sequence->wants_earlier_rows();
   if (may_match) sequence->num_computed = kv_.match(sequence->tokens, &table);
   // Running sequences can grow by one block each before this start makes them pre-empt it.
   const int64_t needed = needed_tokens(*sequence);
@@ -398,6 +398,10 @@ void Scheduler::add_span(Sequence* sequence, int32_t max_tokens, int32_t max_log
   span.first_scored = first_scored;
   span.num_scored = static_cast<int32_t>(num_scored(count));
   span.num_sampled = reaches_end(count) ? 1 + sequence->num_draft : 0;
+  const PromptRange to_pool = sequence->to_pool();
+  span.first_pooled = std::max({computed, sequence->num_pooled, to_pool.first});
+  span.num_pooled = static_cast<int32_t>(
+      std::max<int64_t>(0, std::min(computed + count, to_pool.end) - span.first_pooled));
   if (reaches_end(count)) {
     span.num_draft = sequence->num_draft;
     span.num_rows += span.num_draft;
@@ -434,8 +438,9 @@ void Scheduler::commit_span(Sequence* sequence, const Span& span, SpanResult* re
   advance(sequence, span, *result, num_accepted);
   if (fails_past(*result, num_accepted + 1)) recompute(sequence);
   take_scores(sequence, span, result, events);
+  take_states(sequence, span, *result);
   if (span.num_sampled == 0) {  // max_tokens = 0: only the prompt was wanted
-    if (sequence->gap() == 0) finish(sequence, FinishReason::kLength, now, events);
+    if (sequence->gap() == 0) finish_prompt(sequence, now, events);
     return;
   }
   for (int32_t i = 0; i <= num_accepted; ++i) {
@@ -547,6 +552,22 @@ void Scheduler::take_scores(Sequence* sequence, const Span& span, SpanResult* re
   events->push_back(std::move(event));
 }
 
+void Scheduler::take_states(Sequence* sequence, const Span& span, const SpanResult& result) {
+  if (span.num_pooled == 0) return;
+  CHECK(!result.pooled.empty(), "no states of {} rows", span.num_pooled);
+  sequence->pool.add(result.pooled, span.num_pooled);
+  sequence->num_pooled = span.first_pooled + span.num_pooled;
+}
+
+// Scored or pooled: there is nothing to generate.
+void Scheduler::finish_prompt(Sequence* sequence, TimeUs now, std::vector<Event>* events) {
+  const bool pools = sequence->request.pooling != Pooling::kNone;
+  std::vector<float> embedding;
+  if (pools) embedding = sequence->pool.mean();
+  finish(sequence, pools ? FinishReason::kStop : FinishReason::kLength, now, events);
+  events->back().embedding = std::move(embedding);
+}
+
 bool Scheduler::ends(const Sequence& sequence, int32_t token_id) const {
   const auto contains = [token_id](const std::vector<int32_t>& ids) {
     return std::find(ids.begin(), ids.end(), token_id) != ids.end();
@@ -573,6 +594,7 @@ bool Scheduler::take_token(Sequence* sequence, SampledToken* sampled, TimeUs now
   event.request_id = sequence->id;
   event.token_id = token_id;
   event.logprobs = std::move(sampled->logprobs);
+  event.label_logprobs = std::move(sampled->label_logprobs);
   event.usage = usage_of(*sequence);
   events->push_back(std::move(event));
   if (sequence->num_known() >= sequence->max_known) {

@@ -73,6 +73,7 @@ struct SampledToken {
   int32_t token_id = -1;
   std::optional<TokenLogprobs> logprobs = {};  // if asked for
   std::string failure = {};                    // not empty: why there is no token, for the client
+  std::vector<float> label_logprobs = {};      // of the first token, if asked for
 };
 
 // What a step gave one span.
@@ -80,6 +81,7 @@ struct SpanResult {
   std::string failure;                // not empty: of the rows before the guesses, for the client
   std::vector<SampledToken> sampled;  // num_sampled of them, and
   std::vector<TokenLogprobs> scored;  // num_scored, unless it failed
+  std::span<const float> pooled;      // [num_pooled, hidden_size]; good until the next step
 
   bool failed() const { return !failure.empty(); }
 };
@@ -165,6 +167,8 @@ class Scheduler {
   void fail(Sequence* sequence, std::string failure, TimeUs now, std::vector<Event>* events);
   void take_scores(Sequence* sequence, const Span& span, SpanResult* result,
                    std::vector<Event>* events);
+  void finish_prompt(Sequence* sequence, TimeUs now, std::vector<Event>* events);
+  void take_states(Sequence* sequence, const Span& span, const SpanResult& result);
   bool take_token(Sequence* sequence, SampledToken* sampled, TimeUs now,
                   std::vector<Event>* events);
   void update_epoch(Sequence* sequence);

@@ -39,7 +39,7 @@ bool Scheduler::publishes(const Sequence& sequence) const {
 
 // Whether a waiting sequence goes on waiting for a leader, maybe a new one.
 bool Scheduler::follows(Sequence* sequence) {
-  if (sequence->num_scored < sequence->num_to_score()) return false;  // computes all by itself
+  if (sequence->wants_earlier_rows()) return false;  // computes all by itself
   if (sequence->leader_id != 0) {
     const Sequence* leader = find(sequence->leader_id);
     const bool leads = leader != nullptr && leader->running && leader->root == sequence->root &&

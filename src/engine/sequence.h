@@ -4,11 +4,13 @@
 // thing. Owned by the scheduler; engine thread only.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <vector>
 
 #include "engine/kv_cache.h"
+#include "engine/pool.h"
 #include "engine/request.h"
 
 namespace headrace {
@@ -40,6 +42,8 @@ struct Sequence {
   int32_t cached_tokens = 0;   // found in the cache when first started
   int32_t num_scored = 0;      // prompt positions whose row has scored the token after it
   std::vector<std::optional<TokenLogprobs>> prompt_logprobs;  // one per prompt token, if asked for
+  Pool pool;               // of the prompt's states, if asked for
+  int64_t num_pooled = 0;  // prompt positions before it need no row for the pool any more
   RequestTimes times;
 
   int64_t num_known() const { return static_cast<int64_t>(tokens.size()) - num_draft; }
@@ -49,6 +53,14 @@ struct Sequence {
   bool samples() const { return request.max_tokens > 0; }
   // Prompt positions whose rows are wanted for scoring: all but the last.
   int32_t num_to_score() const { return scores_prompt() ? num_prompt - 1 : 0; }
+  PromptRange to_pool() const { return pooled_range(request.pooling, num_prompt); }
+  // Whether a row before the last is wanted for more than its keys and values: then it is computed,
+  // found in the cache or not.
+  bool wants_earlier_rows() const {
+    const PromptRange range = to_pool();
+    return num_scored < num_to_score() ||
+           std::max(num_pooled, range.first) < std::min<int64_t>(range.end, num_prompt - 1);
+  }
 };
 
 }  // namespace headrace

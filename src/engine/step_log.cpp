@@ -26,6 +26,7 @@ Status replay_step(const StepRecord& record, Scheduler* scheduler) {
                       record.step_idx, record.spans.size(), plan.spans.size());
   }
   std::vector<SpanResult> results(plan.spans.size());
+  std::vector<float> states;
   for (size_t i = 0; i < plan.spans.size(); ++i) {
     const Span& span = plan.spans[i];
     const SpanRecord& logged = record.spans[i];
@@ -41,6 +42,8 @@ Status replay_step(const StepRecord& record, Scheduler* scheduler) {
       results[i].sampled.push_back({token_id, {}, token_id < 0 ? "it failed" : ""});
     }
     results[i].scored.resize(static_cast<size_t>(span.num_scored));
+    states.resize(static_cast<size_t>(span.num_pooled));  // their values decide nothing
+    results[i].pooled = states;
   }
   apply_inputs(record, /*in_flight=*/true, scheduler, &events);
   scheduler->commit(results, record.committed_us, &events);

@@ -22,22 +22,27 @@ Result<std::unique_ptr<StepRunner>> StepRunner::create(Model& model, Backend& ba
       TRY(KvStore::create(backend, plan_cache(model.cache_groups(), backend), options.num_blocks));
   DeviceMemory logits =
       TRY(backend.allocate(num_rows * vocab_size * sizeof(float), MemoryUse::kResults));
+  const auto num_states = static_cast<size_t>(options.max_batch_tokens) *
+                          static_cast<size_t>(model.config().hidden_size);
+  DeviceMemory states = TRY(backend.allocate(num_states * sizeof(float), MemoryUse::kResults));
   return std::unique_ptr<StepRunner>(
-      new StepRunner(model, backend, options, std::move(kv), std::move(logits)));
+      new StepRunner(model, backend, options, std::move(kv), std::move(logits), std::move(states)));
 }
 
 StepRunner::StepRunner(Model& model, Backend& backend, const SchedulerOptions& options, KvStore kv,
-                       DeviceMemory logits)
+                       DeviceMemory logits, DeviceMemory states)
     : model_(model),
       backend_(backend),
       end_ids_(options.end_ids),
       vocab_size_(model.config().vocab_size),
       kv_(std::move(kv)),
-      logits_(std::move(logits)) {
+      logits_(std::move(logits)),
+      states_(std::move(states)) {
   const auto max_rows = static_cast<size_t>(options.max_logit_rows);
   const int num_samplers = std::min({backend.num_threads(), kMaxSamplers, options.max_logit_rows});
   for (int i = 0; i < num_samplers; ++i) samplers_.emplace_back(vocab_size_);
   token_ids_.reserve(static_cast<size_t>(options.max_batch_tokens));
+  hidden_rows_.reserve(static_cast<size_t>(options.max_batch_tokens));
   logit_rows_.reserve(max_rows);
   best_rows_.reserve(max_rows);
   best_.resize(max_rows);
@@ -50,14 +55,16 @@ void StepRunner::launch(const StepPlan& plan) {
   CHECK(plan_ == nullptr, "step {} is not finished", plan_->step_idx);
   plan_ = &plan;
   build_batch();
-  model_.forward(Batch{token_ids_, plan.spans, logit_rows_, best_rows_}, kv_,
-                 {logits_.as<float>(), best_.data(), finite_.get()});
+  StepOutput output(logits_.as<float>(), best_.data(), finite_.get());
+  output.hidden = states_.as<float>();
+  model_.forward(Batch{token_ids_, plan.spans, logit_rows_, best_rows_, hidden_rows_}, kv_, output);
 }
 
 void StepRunner::build_batch() {
   token_ids_.clear();
   logit_rows_.clear();
   best_rows_.clear();
+  hidden_rows_.clear();
   rows_.clear();
   for (size_t i = 0; i < plan_->spans.size(); ++i) {
     const Span& span = plan_->spans[i];
@@ -73,6 +80,9 @@ void StepRunner::build_batch() {
       logit_rows_.push_back(static_cast<int32_t>(row_of_position_0 + span.first_scored + row));
     }
     for (int32_t row = 0; row < span.num_sampled; ++row) add_sampled_row(i, row);
+    for (int32_t row = 0; row < span.num_pooled; ++row) {
+      hidden_rows_.push_back(static_cast<int32_t>(row_of_position_0 + span.first_pooled + row));
+    }
   }
 }
 
@@ -123,6 +133,7 @@ std::span<SpanResult> StepRunner::finish() {
   const auto num_logits = logit_rows_.size() * static_cast<size_t>(vocab_size_);
   logits_view_ = backend_.read_view(logits_.as<float>(), num_logits);
   prepare_results();
+  share_states();
   run_rows();
   // A span's failure is that of its first row, whatever was wanted of it.
   for (size_t i = rows_.size(); i-- > 0;) {
@@ -145,6 +156,20 @@ void StepRunner::prepare_results() {
     result.failure.clear();
     result.sampled.assign(static_cast<size_t>(plan_->spans[i].num_sampled), {});
     result.scored.assign(static_cast<size_t>(plan_->spans[i].num_scored), {});
+    result.pooled = {};
+  }
+}
+
+// Each span gets those of its own rows.
+void StepRunner::share_states() {
+  if (hidden_rows_.empty()) return;
+  const auto width = static_cast<size_t>(model_.config().hidden_size);
+  std::span<const float> left =
+      backend_.read_view(states_.as<float>(), hidden_rows_.size() * width);
+  for (size_t i = 0; i < results_.size(); ++i) {
+    const size_t count = static_cast<size_t>(plan_->spans[i].num_pooled) * width;
+    results_[i].pooled = left.first(count);
+    left = left.subspan(count);
   }
 }
 
@@ -188,6 +213,14 @@ Status StepRunner::sample_row(const RowWork& work, Sampler* sampler) {
   if (request.num_logprobs) {
     sampled.logprobs =
         TRY(sampler->score(logits_of(work), sampled.token_id, *request.num_logprobs, parts_));
+  }
+  const bool is_first = plan_->sequences[work.span_idx]->num_output() == 0 && work.index == 0;
+  return is_first ? score_labels(work, sampler, &sampled) : Status();
+}
+
+Status StepRunner::score_labels(const RowWork& work, Sampler* sampler, SampledToken* sampled) {
+  for (const int32_t id : plan_->sequences[work.span_idx]->request.label_ids) {
+    sampled->label_logprobs.push_back(TRY(sampler->score(logits_of(work), id, 0, parts_)).logprob);
   }
   return {};
 }

@@ -53,9 +53,11 @@ class StepRunner {
   };
 
   StepRunner(Model& model, Backend& backend, const SchedulerOptions& options, KvStore kv,
-             DeviceMemory logits);
+             DeviceMemory logits, DeviceMemory states);
   void build_batch();
   void add_sampled_row(size_t span_idx, int32_t index);
+  void share_states();
+  Status score_labels(const RowWork& work, Sampler* sampler, SampledToken* sampled);
   void prepare_results();
   void run_rows();
   Status score_row(const RowWork& work, Sampler* sampler);
@@ -72,13 +74,15 @@ class StepRunner {
   const int64_t vocab_size_;
   KvStore kv_;
   DeviceMemory logits_;                 // float [max_logit_rows, vocab_size]
+  DeviceMemory states_;                 // float [max_batch_tokens, hidden_size]
   std::span<const float> logits_view_;  // of this step's rows, while they are sampled
   std::vector<Sampler> samplers_;       // rows of a step are shared among them
   RowParts parts_;                      // of each row of this step
   const StepPlan* plan_ = nullptr;
   std::vector<int32_t> token_ids_;
   std::vector<int32_t> logit_rows_;
-  std::vector<int32_t> best_rows_;  // sampled rows whose logits nobody reads
+  std::vector<int32_t> best_rows_;    // sampled rows whose logits nobody reads
+  std::vector<int32_t> hidden_rows_;  // rows whose states are pooled
   std::vector<BestOutput> best_;
   std::unique_ptr<bool[]> finite_;         // [max_batch_tokens]
   std::vector<RowWork> rows_;              // all that are wanted, span by span
