@@ -40,7 +40,8 @@ class Checkpoint {
   // GGUF: the key-value table. Safetensors: the __metadata__ strings.
   virtual const Metadata& metadata() const = 0;
   // Text of a file beside the weights ("config.json", "tokenizer.json", "tokenizer_config.json",
-  // "generation_config.json", "chat_template.jinja"); nothing if absent or unreadable, which
+  // "generation_config.json", "chat_template.jinja"), or in a folder there
+  // ("1_Pooling/config.json"); nothing if absent or unreadable, which
   // check_unchanged() tells apart. GGUF: always nothing.
   virtual std::optional<std::string> sidecar(std::string_view file_name) const = 0;
   // SHA-256 over headers and sizes (not the data): identifies the checkpoint cheaply.

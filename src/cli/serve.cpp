@@ -103,6 +103,7 @@ ModelInfo model_info(const Runtime& runtime, const std::string& name) {
   info.num_parameters = count_parameters(config);
   info.weight_bytes = static_cast<int64_t>(runtime.files.num_bytes);
   info.vocab_size = config.vocab_size;
+  info.hidden_size = config.hidden_size;
   info.isa = runtime.backend->isa();
   info.num_threads = runtime.backend->num_threads();
   info.numerics_id = numerics_id(*runtime.backend, runtime.model->options().kv_type);

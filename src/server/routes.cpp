@@ -19,37 +19,10 @@ namespace {
 
 using Writer = std::shared_ptr<ResponseWriter>;
 
-Result<boost::json::object> body_object(const HttpRequest& request) {
-  if (request.body.empty()) {
-    return make_error(ErrorCode::kInvalidArgument,
-                      "the body is empty, but it must be a JSON object");
-  }
-  boost::json::value value = TRY(parse_body(request.body));
-  if (!value.is_object()) {
-    return make_error(ErrorCode::kInvalidArgument, "the body is {}, but it must be a JSON object",
-                      type_name(value));
-  }
-  return std::move(value.get_object());
-}
-
-// Takes the request's memory.
-Caller caller_of(const ServerState& state, HttpRequest& request, const Writer& writer) {
-  return {request.request_id,
-          request.client,
-          !state.options.api_keys.empty(),
-          request.arrived_us,
-          [writer] { return writer->disconnected(); },
-          std::move(request.memory)};
-}
-
 HttpResponse with_ignored(HttpResponse response, const IgnoredFields& ignored) {
   const std::string text = ignored.text();
   if (!text.empty()) response.headers.emplace_back(kIgnoredHeader, text);
   return response;
-}
-
-void refuse(const HttpRequest& request, ResponseWriter& writer, const Error& error) {
-  writer.send(error_response(dialect_of(request.route), error));
 }
 
 // A request that was read, and the model that it asked for.
@@ -368,9 +341,36 @@ std::optional<HttpResponse> refusal_of(ServerState& state, HttpRequest& request)
 
 std::span<const RouteRow> route_rows() { return kRoutes; }
 
+Result<boost::json::object> body_object(const HttpRequest& request) {
+  if (request.body.empty()) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "the body is empty, but it must be a JSON object");
+  }
+  boost::json::value value = TRY(parse_body(request.body));
+  if (!value.is_object()) {
+    return make_error(ErrorCode::kInvalidArgument, "the body is {}, but it must be a JSON object",
+                      type_name(value));
+  }
+  return std::move(value.get_object());
+}
+
+Caller caller_of(const ServerState& state, HttpRequest& request, const Writer& writer) {
+  return {request.request_id,
+          request.client,
+          !state.options.api_keys.empty(),
+          request.arrived_us,
+          [writer] { return writer->disconnected(); },
+          std::move(request.memory)};
+}
+
+void refuse(const HttpRequest& request, ResponseWriter& writer, const Error& error) {
+  writer.send(error_response(dialect_of(request.route), error));
+}
+
 std::vector<RouteRow> rows_with(std::span<const RouteRow> further) {
   std::vector<RouteRow> rows;
-  for (const std::span<const RouteRow> each : {route_rows(), responses_rows(), further}) {
+  for (const std::span<const RouteRow> each :
+       {route_rows(), responses_rows(), vector_rows(), further}) {
     rows.insert(rows.end(), each.begin(), each.end());
   }
   return rows;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "server/api/dialect.h"
+#include "server/api/pooled.h"
 #include "server/http/http.h"
 #include "server/server_state.h"
 
@@ -33,6 +34,22 @@ void generate_with(ServerState& state, HttpRequest& request,
                    std::shared_ptr<ResponseWriter> writer) {
   generate(state, request, std::move(writer), parse);
 }
+
+// The handler of every route that answers with vectors or scores: parse reads its body.
+void pool(ServerState& state, HttpRequest& request, std::shared_ptr<ResponseWriter> writer,
+          const ParsePooled& parse);
+template <Result<ParsedPooled> (*parse)(const boost::json::object&, const ServingModel&)>
+void pool_with(ServerState& state, HttpRequest& request, std::shared_ptr<ResponseWriter> writer) {
+  pool(state, request, std::move(writer), parse);
+}
+std::span<const RouteRow> vector_rows();
+
+// What handlers share: the body as an object; who asks (takes the request's memory); an error in
+// the dialect of the request's route.
+Result<boost::json::object> body_object(const HttpRequest& request);
+Caller caller_of(const ServerState& state, HttpRequest& request,
+                 const std::shared_ptr<ResponseWriter>& writer);
+void refuse(const HttpRequest& request, ResponseWriter& writer, const Error& error);
 
 // Runs the handler of a request that was admitted.
 void dispatch(ServerState& state, HttpRequest&& request, std::shared_ptr<ResponseWriter> writer);

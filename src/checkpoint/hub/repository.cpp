@@ -20,6 +20,7 @@ namespace json = boost::json;
 constexpr std::string_view kSidecars[] = {
     "config.json",           "generation_config.json", "tokenizer.json",
     "tokenizer_config.json", "chat_template.jinja",    "adapter_config.json",
+    "modules.json",          "1_Pooling/config.json",
 };
 constexpr std::string_view kIndex = "model.safetensors.index.json";
 constexpr size_t kMaxDepth = 16;
@@ -79,7 +80,11 @@ class RepositoryPull {
     if (weights.empty()) return not_a_model();
     files.insert(files.end(), weights.begin(), weights.end());
     TRY(prepare(staging, files));
-    for (const RepositoryFile& file : files) TRY(fetch(file, staging + "/" + file.name));
+    for (const RepositoryFile& file : files) {
+      const std::string path = staging + "/" + file.name;
+      TRY(make_folder(fs::path(path).parent_path().string()));
+      TRY(fetch(file, path));
+    }
     return move_into_place(staging, target);
   }
 

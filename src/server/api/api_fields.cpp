@@ -406,7 +406,7 @@ std::string_view closest(std::string_view name, FieldPlace place) {
   std::string_view best;
   if (name.size() < 3) return best;
   int best_distance = name.size() < 5 ? 2 : 3;  // above what counts as close
-  for (const FieldRow& row : kRows) {
+  for (const FieldRow& row : field_rows()) {
     if ((row.places & place) == 0 || row.use == kHarmless) continue;
     const int found = distance(name, row.name);
     if (found >= best_distance) continue;
@@ -420,7 +420,7 @@ std::string_view closest(std::string_view name, FieldPlace place) {
 const FieldRow* find_row(std::string_view name, FieldPlace place) {
   static const auto by_name = [] {
     std::unordered_multimap<std::string_view, const FieldRow*> rows;
-    for (const FieldRow& row : kRows) rows.emplace(row.name, &row);
+    for (const FieldRow& row : field_rows()) rows.emplace(row.name, &row);
     return rows;
   }();
   const auto [begin, end] = by_name.equal_range(name);
@@ -446,7 +446,15 @@ std::string header_form(std::string_view name) {
 
 }  // namespace
 
-std::span<const FieldRow> field_rows() { return kRows; }
+std::span<const FieldRow> field_rows() {
+  static const std::vector<FieldRow> rows = [] {
+    std::vector<FieldRow> all(std::begin(kRows), std::end(kRows));
+    const auto vectors = vector_field_rows();
+    all.insert(all.end(), vectors.begin(), vectors.end());
+    return all;
+  }();
+  return rows;
+}
 
 void IgnoredFields::add(std::string_view path, std::string_view meant) {
   std::string shown = path.empty() ? "\"\"" : header_form(path);

@@ -27,25 +27,28 @@ enum class FieldUse : uint8_t {
 
 // Which bodies, as bits: one row may stand for several.
 enum FieldPlace : uint64_t {
-  kInChat = 1,                     // /v1/chat/completions
-  kInCompletion = 2,               // /v1/completions
-  kInTokenize = 4,                 // /tokenize
-  kInDetokenize = 8,               // /detokenize
-  kInStreamOptions = 16,           // stream_options
-  kInFormat = 32,                  // response_format
-  kInMessage = 64,                 // messages[]
-  kInPart = 128,                   // messages[].content[]
-  kInTool = 256,                   // tools[]
-  kInFunction = 512,               // tools[].function
-  kInResponses = 1 << 10,          // /v1/responses
-  kInResponseItem = 1 << 11,       // its input[]
-  kInResponsePart = 1 << 12,       // its input[].content[]
-  kInResponseTool = 1 << 13,       // its tools[]
-  kInResponseText = 1 << 14,       // its text
-  kInResponseFormat = 1 << 15,     // its text.format
-  kInResponseReasoning = 1 << 16,  // its reasoning
-  kInResponseStream = 1 << 17,     // its stream_options
-  kInRender = 1 << 18,             // /render
+  kInChat = 1,                       // /v1/chat/completions
+  kInCompletion = 2,                 // /v1/completions
+  kInTokenize = 4,                   // /tokenize
+  kInDetokenize = 8,                 // /detokenize
+  kInStreamOptions = 16,             // stream_options
+  kInFormat = 32,                    // response_format
+  kInMessage = 64,                   // messages[]
+  kInPart = 128,                     // messages[].content[]
+  kInTool = 256,                     // tools[]
+  kInFunction = 512,                 // tools[].function
+  kInResponses = 1 << 10,            // /v1/responses
+  kInResponseItem = 1 << 11,         // its input[]
+  kInResponsePart = 1 << 12,         // its input[].content[]
+  kInResponseTool = 1 << 13,         // its tools[]
+  kInResponseText = 1 << 14,         // its text
+  kInResponseFormat = 1 << 15,       // its text.format
+  kInResponseReasoning = 1 << 16,    // its reasoning
+  kInResponseStream = 1 << 17,       // its stream_options
+  kInRender = 1 << 18,               // /render
+  kInEmbedding = uint64_t{1} << 48,  // /v1/embeddings
+  kInRerank = uint64_t{1} << 49,     // /v1/rerank
+  kInScore = uint64_t{1} << 50,      // /v1/score
 };
 
 struct FieldRow {
@@ -57,6 +60,8 @@ struct FieldRow {
 };
 
 std::span<const FieldRow> field_rows();
+// Of them, those of vectors and scores (api_fields_vectors.cpp).
+std::span<const FieldRow> vector_field_rows();
 
 // What an answer did not use, for its header. Bounded: whatever a body holds, the header is short.
 class IgnoredFields {

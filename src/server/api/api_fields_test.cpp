@@ -19,6 +19,7 @@ struct PlaceRow {
   std::string_view title;
 };
 
+// clang-format off
 constexpr PlaceRow kPlaces[] = {
     {kInChat, "POST /v1/chat/completions"},
     {kInCompletion, "POST /v1/completions"},
@@ -32,6 +33,9 @@ constexpr PlaceRow kPlaces[] = {
     {kInResponseFormat, "text.format of /v1/responses"},
     {kInResponseReasoning, "reasoning of /v1/responses"},
     {kInResponseStream, "stream_options of /v1/responses"},
+    {kInEmbedding, "POST /v1/embeddings"},
+    {kInRerank, "POST /v1/rerank"},
+    {kInScore, "POST /v1/score"},
     {kInStreamOptions, "stream_options"},
     {kInFormat, "response_format"},
     {kInMessage, "messages[]"},
@@ -39,6 +43,7 @@ constexpr PlaceRow kPlaces[] = {
     {kInTool, "tools[]"},
     {kInFunction, "tools[].function"},
 };
+// clang-format on
 
 constexpr std::string_view kIntroduction = R"(# Fields of request bodies
 

@@ -314,6 +314,7 @@ SamplingParams default_sampling(const SamplingDefaults& recommended) {
 Result<TextBundle> TextBundle::load(const Checkpoint& checkpoint, ContentTokens content_tokens) {
   const Sidecars files = TRY(read_sidecars(checkpoint));
   TextBundle bundle;
+  bundle.pooling = TRY(PoolingConfig::read(checkpoint));
   bundle.tokenizer = TRY(make_tokenizer(checkpoint));
   const boost::json::object tokens = special_tokens(checkpoint, files, *bundle.tokenizer);
   bundle.bos_token = member_text(tokens, "bos_token");

@@ -16,6 +16,7 @@
 #include "checkpoint/checkpoint.h"
 #include "engine/request.h"
 #include "server/api/infill.h"
+#include "server/api/pooling_config.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
@@ -42,6 +43,7 @@ struct TextBundle {
   std::vector<int32_t> end_ids;  // end-of-generation ids, ascending: pass them to Engine::create
   std::optional<InfillMarks> infill;  // nothing: the model was not trained for it
   SamplingDefaults sampling;
+  PoolingConfig pooling;
   ContentTokens content_tokens = ContentTokens::kSpecial;
   std::string display_name;  // "SmolLM2-135M-Instruct", from metadata or the file's name
 

@@ -12,6 +12,7 @@ namespace {
 // What the prompts of one request may have in all: contexts, or this many tokens if that is more.
 constexpr int64_t kMaxPromptContexts = 16;
 constexpr int64_t kFreePromptTokens = 65'536;
+constexpr size_t kMaxSaltBytes = 256;
 
 // The prompts of one request: they share a bound.
 class PromptReader {
@@ -25,7 +26,7 @@ class PromptReader {
         skip_special_(request.skip_special),
         needs_room_(request.prototype.max_tokens > 0),
         max_total_(std::max(kMaxPromptContexts * model.max_context, kFreePromptTokens)) {
-    limits_.max_tokens = model.max_context;
+    limits_.max_tokens = source_.truncate_to > 0 ? max_total_ : model.max_context;
   }
 
   Result<std::vector<Prompt>> read() {
@@ -34,6 +35,7 @@ class PromptReader {
       auto ids = std::visit([this](auto& each) { return ids_of(each); }, item);
       if (!ids.ok()) return named(std::move(ids).error());
       Prompt prompt{std::move(ids).value(), {}};
+      truncate(prompt.ids);
       TRY(check_prompt(prompt.ids, source_.param, needs_room_, model_));
       TRY(count(prompt, prompts.size() + 1));
       if (echo_) prompt.echo_text = TRY(echo_of(item, prompt));
@@ -55,6 +57,14 @@ class PromptReader {
     CHECK(model_.text.infill.has_value(), "the dialect asks before it makes such a prompt");
     return encode_infill(*model_.text.infill, prompt.before, prompt.after, *model_.text.tokenizer,
                          limits_);
+  }
+
+  // The end token of models that pool the last row stays the last.
+  void truncate(PromptIds& ids) const {
+    if (source_.truncate_to == 0 || std::ssize(ids) <= source_.truncate_to) return;
+    const int32_t last = ids.back();
+    ids.resize(static_cast<size_t>(source_.truncate_to));
+    if (model_.text.tokenizer->is_special(last)) ids.back() = last;
   }
 
   // A conversation calls its messages so, whatever the dialect does.
@@ -183,6 +193,16 @@ Result<std::vector<int32_t>> parse_ids(const boost::json::array& array, std::str
     ids.push_back(static_cast<int32_t>(*id));
   }
   return ids;
+}
+
+Result<std::string> parse_salt(const Fields& fields) {
+  const auto salt = TRY(fields.text("cache_salt"));
+  if (!salt) return std::string();
+  if (salt->empty() || salt->size() > kMaxSaltBytes) {
+    return bad_field("cache_salt", fmt::format("a string of {} bytes", salt->size()),
+                     fmt::format("a string of 1 to {} bytes", kMaxSaltBytes));
+  }
+  return std::string(*salt);
 }
 
 std::string cache_domain(const Caller& caller, std::string_view salt) {

@@ -16,6 +16,7 @@
 #include "base/byte_budget.h"
 #include "base/clock.h"
 #include "server/api/conversation.h"
+#include "server/api/fields.h"
 #include "server/api/generation.h"
 #include "server/api/serving_model.h"
 
@@ -45,6 +46,8 @@ struct PromptSource {
   std::string param;  // the field that errors name: "prompt", "messages"
   std::vector<PromptItem> items;
   bool add_special = true;  // of texts: the model's own tokens around them
+  // Longer prompts are cut to their first tokens, and a special one at the end; 0: refused.
+  int64_t truncate_to = 0;
 };
 
 // No list of prompts, each with n answers, has more answers than this.
@@ -64,6 +67,9 @@ Status check_prompt(std::span<const int32_t> ids, std::string_view param, bool n
 // Token ids of the vocabulary; at most max_ids. Errors name `param`.
 Result<std::vector<int32_t>> parse_ids(const boost::json::array& array, std::string_view param,
                                        int64_t vocab_size, int64_t max_ids);
+
+// "cache_salt": 1 to 256 bytes; empty: none was given.
+Result<std::string> parse_salt(const Fields& fields);
 
 // Prefixes are shared only within a domain: of a key, if there are keys, and of a salt. Both have
 // one spelling, so that no two domains read the same.

@@ -22,8 +22,9 @@ struct ModelInfo {
   std::string file;                                      // file or folder name, without its path
   int64_t num_parameters = 0;
   int64_t weight_bytes = 0;
-  int64_t vocab_size = 0;  // rows of the embedding: ids at or above it are refused
-  std::string isa;         // "amx", "avx512"
+  int64_t vocab_size = 0;   // rows of the embedding: ids at or above it are refused
+  int64_t hidden_size = 0;  // values of a vector of a prompt
+  std::string isa;          // "amx", "avx512"
   int num_threads = 0;
   std::string numerics_id;         // of the arithmetic: engine/numerics.h
   std::string system_fingerprint;  // of every response: the numerics id and the weights

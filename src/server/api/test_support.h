@@ -126,6 +126,7 @@ inline ModelInfo make_model_info() {
   info.quantisation = "none";
   info.file = "scripted.gguf";
   info.vocab_size = kVocabSize;
+  info.hidden_size = 4;
   info.isa = "none";
   info.num_threads = 1;
   info.numerics_id = "fp-scripted";
@@ -335,12 +336,17 @@ class ScriptedEngine : public Engine {
       events.push_back(prompt_scores(request, id));
     }
     live.scored = true;
+    if (request.pooling != Pooling::kNone && !live.cancelled && !script_.fail) {
+      events.push_back(end_event(live, id, FinishReason::kStop));
+      events.back().embedding = vector_of(request.prompt_ids);
+      return events;
+    }
     const auto made = static_cast<size_t>(live.usage.output_tokens);
     const bool at_end = made >= script_.reply.size() && !request.ignore_eos;
     FinishReason reason = FinishReason::kNone;
     if (live.cancelled) {
       reason = FinishReason::kCancelled;
-    } else if (script_.fail && made >= 2) {
+    } else if (script_.fail && (made >= 2 || request.max_tokens < 2)) {
       reason = FinishReason::kError;
     } else if (live.usage.output_tokens >= request.max_tokens) {
       reason = FinishReason::kLength;
@@ -356,6 +362,13 @@ class ScriptedEngine : public Engine {
     return events;
   }
 
+  // Its direction tells which bytes are in the prompt.
+  static std::vector<float> vector_of(const std::vector<int32_t>& ids) {
+    std::vector<float> vector(4);
+    for (const int32_t id : ids) vector[static_cast<size_t>(id % 4)] += 1;
+    return vector;
+  }
+
   static TokenLogprobs scores_of(int32_t token_id, int count) {
     TokenLogprobs scores{-0.5f, 1, {}};
     for (int i = 0; i < count; ++i) {
@@ -369,6 +382,11 @@ class ScriptedEngine : public Engine {
     event.request_id = id;
     event.token_id = static_cast<unsigned char>(script_.reply[position % script_.reply.size()]);
     if (request.num_logprobs) event.logprobs = scores_of(event.token_id, *request.num_logprobs);
+    // The longer the prompt, the likelier the first label.
+    const auto length = static_cast<float>(request.prompt_ids.size());
+    for (size_t i = 0; i < request.label_ids.size(); ++i) {
+      event.label_logprobs.push_back(i == 0 ? -1.0f / length : -1.0f);
+    }
     return event;
   }
 

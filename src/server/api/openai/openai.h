@@ -15,6 +15,7 @@
 #include "server/api/api_fields.h"
 #include "server/api/dialect.h"
 #include "server/api/fields.h"
+#include "server/api/pooled.h"
 
 namespace headrace {
 
@@ -34,6 +35,13 @@ struct OpenAiAnswer {
 std::unique_ptr<AnswerRenderer> make_chat_renderer(const ServingModel& model, OpenAiAnswer answer);
 std::unique_ptr<AnswerRenderer> make_completion_renderer(const ServingModel& model,
                                                          OpenAiAnswer answer);
+
+Result<ParsedPooled> parse_embedding(const boost::json::object& body, const ServingModel& model);
+Result<ParsedPooled> parse_rerank(const boost::json::object& body, const ServingModel& model);
+Result<ParsedPooled> parse_score(const boost::json::object& body, const ServingModel& model);
+// "truncate_prompt_tokens": -1 means the context.
+Status parse_truncation(const Fields& fields, const ServingModel& model, PromptSource& source);
+inline constexpr size_t kMaxEmbeddingInputs = 2048;
 
 // "messages" (with tools and template variables) of a body. Also the chat form of /tokenize.
 Result<ChatPrompt> parse_conversation(const boost::json::object& body, const ServingModel& model,

@@ -11,7 +11,6 @@ namespace {
 
 constexpr int kMaxChoices = 16;
 constexpr int kMaxLogprobs = 20;
-constexpr size_t kMaxSaltBytes = 256;
 constexpr int32_t kDefaultCompletionTokens = 16;
 
 // What is read of a body before its answer is known.
@@ -65,16 +64,6 @@ Status check_format(const Fields& fields, IgnoredFields& ignored) {
   error.code = ErrorCode::kUnsupported;
   error.hint = "constrained output is not supported by this server yet";
   return error;
-}
-
-Result<std::string> parse_salt(const Fields& fields) {
-  const auto salt = TRY(fields.text("cache_salt"));
-  if (!salt) return std::string();
-  if (salt->empty() || salt->size() > kMaxSaltBytes) {
-    return bad_field("cache_salt", fmt::format("a string of {} bytes", salt->size()),
-                     fmt::format("a string of 1 to {} bytes", kMaxSaltBytes));
-  }
-  return std::string(*salt);
 }
 
 // `logprobs` of a completion: a number; false means none.

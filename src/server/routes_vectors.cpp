@@ -1,0 +1,71 @@
+// The routes whose answers are made of vectors or labels of prompts.
+#include "server/api/openai/openai.h"
+#include "server/api/pool_session.h"
+#include "server/routes.h"
+
+namespace headrace {
+namespace {
+
+struct ReadPooled {
+  ModelPtr model;
+  GenerationRequest request;
+  std::unique_ptr<PooledRenderer> renderer;
+};
+
+// Room for all vectors and the answer's text, beside the prompts.
+Status take_answer_memory(size_t bytes_per_prompt, GenerationRequest& request) {
+  const size_t needed = bytes_per_prompt * request.prompts.size();
+  if (needed > request.memory.limit() - request.memory.bytes()) {
+    Error error =
+        make_error(ErrorCode::kInvalidArgument,
+                   "the answer needs {} MiB, more than this server lends", (needed >> 20) + 1);
+    error.hint = "send fewer inputs at once, or ask for base64";
+    return error;
+  }
+  if (request.memory.grow(needed)) return {};
+  return Error{
+      ErrorCode::kExhausted,
+      fmt::format("the answer needs {} MiB, and other requests hold what this server lends",
+                  (needed >> 20) + 1),
+      "send less at once, or try again later",
+      {}};
+}
+
+Result<ReadPooled> read_pooled(ServerState& state, HttpRequest& request,
+                               const std::shared_ptr<ResponseWriter>& writer,
+                               const ParsePooled& parse) {
+  const boost::json::object body = TRY(body_object(request));
+  request.body = {};
+  ModelPtr model = TRY(state.models.find_for(body));
+  ParsedPooled parsed = TRY(parse(body, model->serving));
+  TRY(read_prompts(std::move(parsed.prompts), model->serving, caller_of(state, request, writer),
+                   parsed.request));
+  TRY(take_answer_memory(parsed.bytes_per_prompt, parsed.request));
+  return ReadPooled{std::move(model), std::move(parsed.request), std::move(parsed.renderer)};
+}
+
+// clang-format off
+const RouteRow kRows[] = {
+    {"POST", "/v1/embeddings", Scope::kInference, &kOpenAi, pool_with<parse_embedding>, "Vectors of texts."},
+    {"POST", "/v1/rerank", Scope::kInference, &kOpenAi, pool_with<parse_rerank>, "Documents by how well they go with a query."},
+    {"POST", "/v2/rerank", Scope::kInference, &kOpenAi, pool_with<parse_rerank>, "The same."},
+    {"POST", "/rerank", Scope::kInference, &kOpenAi, pool_with<parse_rerank>, "The same."},
+    {"POST", "/v1/score", Scope::kInference, &kOpenAi, pool_with<parse_score>, "How well pairs of texts go together."},
+    {"POST", "/score", Scope::kInference, &kOpenAi, pool_with<parse_score>, "The same."},
+};
+// clang-format on
+
+}  // namespace
+
+std::span<const RouteRow> vector_rows() { return kRows; }
+
+void pool(ServerState& state, HttpRequest& request, std::shared_ptr<ResponseWriter> writer,
+          const ParsePooled& parse) {
+  auto read = read_pooled(state, request, writer, parse);
+  if (!read.ok()) return refuse(request, *writer, read.error());
+  const ServedModel& model = *read->model;
+  const SessionHost host{model.engine, model.serving, model.sessions, {}, now_us, read->model};
+  PoolSession::start(host, std::move(read->request), std::move(read->renderer), std::move(writer));
+}
+
+}  // namespace headrace
