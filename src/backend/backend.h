@@ -596,6 +596,11 @@ class Backend {
   // Runs host work on the threads that ops are shared among (sampling, scores); returns when every
   // item has run. Two items never run as the same member at the same time. Does not wait for ops.
   virtual void run_on_team(int64_t num_items, ItemWork work) = 0;
+  // Back ends may compute on the same threads, one at a time. Where they do, whoever calls ops or
+  // run_on_team() does so between these two; they wait for their turn in the order of asking. The
+  // turn of a step is the step runner's; packing takes its own.
+  virtual void begin_turn() {}
+  virtual void end_turn() {}
 
   // The same for values of a type.
   template <typename T>

@@ -55,6 +55,7 @@ void StepRunner::launch(const StepPlan& plan) {
   CHECK(plan_ == nullptr, "step {} is not finished", plan_->step_idx);
   plan_ = &plan;
   build_batch();
+  backend_.begin_turn();
   StepOutput output(logits_.as<float>(), best_.data(), finite_.get());
   output.hidden = states_.as<float>();
   model_.forward(Batch{token_ids_, plan.spans, logit_rows_, best_rows_, hidden_rows_}, kv_, output);
@@ -135,6 +136,7 @@ std::span<SpanResult> StepRunner::finish() {
   prepare_results();
   share_states();
   run_rows();
+  backend_.end_turn();
   // A span's failure is that of its first row, whatever was wanted of it.
   for (size_t i = rows_.size(); i-- > 0;) {
     const RowWork& work = rows_[i];

@@ -31,6 +31,8 @@ class WrappedBackend : public Backend {
   void find_finite_rows(DevicePtr<const float> x, int64_t num_rows, int64_t width,
                         bool* finite) override;
   void run_on_team(int64_t num_items, ItemWork work) override;
+  void begin_turn() override { inner_->begin_turn(); }
+  void end_turn() override { inner_->end_turn(); }
 
   Result<std::unique_ptr<PackedWeight>> pack(std::span<const WeightView> parts,
                                              PackForm form) override;

@@ -17,6 +17,7 @@
 #include "backend/cpu/norm.h"
 #include "backend/cpu/recurrent.h"
 #include "backend/cpu/step_plan.h"
+#include "backend/cpu/team/shared_team.h"
 #include "backend/cpu/team/topology.h"
 #include "backend/cpu/verify/sound_unit.h"
 #include "backend/device_access.h"
@@ -31,17 +32,19 @@ constexpr int64_t kDefaultMaxRows = 64;
 
 class CpuBackend final : public HostBackend {
  public:
-  CpuBackend(const KernelSet& kernels, uint32_t available, int num_threads,
-             const std::vector<int>& cores, CpuWorkspace workspace)
+  CpuBackend(const KernelSet& kernels, uint32_t available, std::shared_ptr<CpuTeam> team,
+             CpuWorkspace workspace)
       : available_(available),
         kernels_(kernels),
-        team_(num_threads, cores),
+        shared_team_(std::move(team)),
+        team_(shared_team_->team),
         workspace_(std::move(workspace)),
-        step_(num_threads, workspace_.attention_partials().size()),
+        step_(team_.num_threads(), workspace_.attention_partials().size()),
         context_{kernels_, team_, workspace_, best_} {}
 
   Result<std::unique_ptr<PackedWeight>> pack(std::span<const WeightView> parts,
                                              PackForm form) override {
+    const std::lock_guard turn(shared_team_->turn);
     return admit(TRY(pack_weight(parts, form, kernels_, team_)));
   }
 
@@ -58,6 +61,7 @@ class CpuBackend final : public HostBackend {
   Result<std::unique_ptr<PackedWeight>> pack_into(std::span<const WeightView> parts, PackForm form,
                                                   DevicePtr<std::byte> memory) override {
     const size_t num_bytes = packed_bytes(parts, form);
+    const std::lock_guard turn(shared_team_->turn);
     return admit(TRY(pack_weight_into(parts, form, kernels_, team_, {raw(memory), num_bytes})));
   }
 
@@ -264,6 +268,8 @@ class CpuBackend final : public HostBackend {
   }
 
   void run_on_team(int64_t num_items, ItemWork work) override { team_.run(num_items, work); }
+  void begin_turn() override { shared_team_->turn.lock(); }
+  void end_turn() override { shared_team_->turn.unlock(); }
 
   int num_threads() const override { return team_.num_threads(); }
   int64_t num_joins() const override { return team_.num_joins(); }
@@ -358,7 +364,8 @@ class CpuBackend final : public HostBackend {
 
   const uint32_t available_;
   const KernelSet kernels_;
-  Team team_;
+  const std::shared_ptr<CpuTeam> shared_team_;
+  Team& team_;
   CpuWorkspace workspace_;
   CpuStep step_;
   BestOutputs best_;
@@ -409,24 +416,28 @@ std::vector<KernelInfo> CpuBackend::kernels() const {
 }  // namespace
 }  // namespace cpu
 
+Result<std::shared_ptr<CpuTeam>> create_cpu_team(int num_threads) {
+  const std::vector<int> cores = cpu::usable_cores();
+  const int count = num_threads == 0 ? static_cast<int>(cores.size()) : num_threads;
+  if (count < 1 || count > cpu::kMaxThreads) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "num_threads is {}; it must be 0 (automatic) to {}", count, cpu::kMaxThreads);
+  }
+  return std::make_shared<CpuTeam>(count, cores);
+}
+
 Result<std::unique_ptr<Backend>> create_cpu_backend(const CpuBackendOptions& options) {
   const auto activations = options.activations == ActivationArithmetic::kExact
                                ? cpu::ActivationType::kInt16
                                : cpu::ActivationType::kInt8;
   const uint32_t available = cpu::detect_isa();
   const cpu::KernelUnit* unit = TRY(cpu::select_sound_unit(options.isa, available, activations));
-  const std::vector<int> cores = cpu::usable_cores();
-  const int num_threads =
-      options.num_threads == 0 ? static_cast<int>(cores.size()) : options.num_threads;
-  if (num_threads < 1 || num_threads > cpu::kMaxThreads) {
-    return make_error(ErrorCode::kInvalidArgument,
-                      "num_threads is {}; it must be 0 (automatic) to {}", num_threads,
-                      cpu::kMaxThreads);
-  }
-  cpu::CpuWorkspace workspace = TRY(cpu::CpuWorkspace::create(num_threads));
+  std::shared_ptr<CpuTeam> team = options.team;
+  if (team == nullptr) team = TRY(create_cpu_team(options.num_threads));
+  cpu::CpuWorkspace workspace = TRY(cpu::CpuWorkspace::create(team->team.num_threads()));
   auto backend =
       std::make_unique<cpu::CpuBackend>(cpu::select_kernels(*unit, available, activations),
-                                        available, num_threads, cores, std::move(workspace));
+                                        available, std::move(team), std::move(workspace));
   TRY(backend->reserve(cpu::kDefaultMaxRows));
   return std::unique_ptr<Backend>(std::move(backend));
 }

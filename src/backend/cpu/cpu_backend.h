@@ -16,11 +16,17 @@ enum class ActivationArithmetic : uint8_t {
            // where arithmetic is the limit, less accurate
 };
 
+// Threads that several back ends compute on, one at a time (Backend::begin_turn).
+class CpuTeam;
+// num_threads as in CpuBackendOptions. kInvalidArgument if it is out of range.
+Result<std::shared_ptr<CpuTeam>> create_cpu_team(int num_threads);
+
 struct CpuBackendOptions {
   // auto, or a unit's name: reference, avx2, avx_vnni, avx512, avx512_vnni, avx512_bf16, amx
   std::string isa = "auto";
   int num_threads = 0;  // 0: one per core this process may use (affinity and cgroup quota)
   ActivationArithmetic activations = ActivationArithmetic::kExact;
+  std::shared_ptr<CpuTeam> team = nullptr;  // null: its own, of num_threads
 };
 
 // Verifies the kernels in use first (a few milliseconds, once per process): auto passes over a unit
