@@ -397,7 +397,7 @@ TEST(Server, MetricsHaveTheNamesThatDashboardsRead) {
   EXPECT_NE(response.body.find(R"(le="0.001"})"), std::string::npos);
   EXPECT_NE(response.body.find(R"(le="1.0"})"), std::string::npos);
   EXPECT_NE(response.body.find("headrace:http_errors_total 1\n"), std::string::npos);
-  // Every line is a comment or NAME{labels} VALUE; the process has no labels.
+  // Every line is a comment or NAME{labels} VALUE; process and server have no labels.
   size_t num_samples = 0;
   for (size_t at = 0; at < response.body.size();) {
     const size_t end = response.body.find('\n', at);

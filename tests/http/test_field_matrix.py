@@ -44,6 +44,9 @@ kPlaces = {
     "tools[]": ("/v1/chat/completions", kChat | {"tools": [kFunction], "tool_choice": "none"}, ["tools", 0]),
     "tools[].function": (
         "/v1/chat/completions", kChat | {"tools": [kFunction], "tool_choice": "none"}, ["tools", 0, "function"]),
+    "POST /v1/embeddings": ("/v1/embeddings", {"input": "a"}, []),
+    "POST /v1/rerank": ("/v1/rerank", {"query": "a", "documents": ["b"]}, []),
+    "POST /v1/score": ("/v1/score", {"text_1": "a", "text_2": "b"}, []),
     "POST /v1/responses": ("/v1/responses", kResponse, []),
     "input[] of /v1/responses": ("/v1/responses", kResponse | {"input": [{"role": "user", "content": "a"}]}, ["input", 0]),
     "input[].content[] of /v1/responses": (
