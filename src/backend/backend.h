@@ -566,7 +566,6 @@ class Backend {
   virtual ~Backend() = default;
 
   // ---- Memory and movement ----------------------------------------------------------------------
-
   // kExhausted, with the use and the size, when there is not so much.
   virtual Result<DeviceMemory> allocate(size_t num_bytes, MemoryUse use) = 0;
   // `from` may change when this returns.
@@ -596,9 +595,8 @@ class Backend {
   // Runs host work on the threads that ops are shared among (sampling, scores); returns when every
   // item has run. Two items never run as the same member at the same time. Does not wait for ops.
   virtual void run_on_team(int64_t num_items, ItemWork work) = 0;
-  // Back ends may compute on the same threads, one at a time. Where they do, whoever calls ops or
-  // run_on_team() does so between these two; they wait for their turn in the order of asking. The
-  // turn of a step is the step runner's; packing takes its own.
+  // Back ends may share threads and compute in turns: ops and run_on_team() are called between
+  // these two. A step's turn is its runner's, packing takes its own.
   virtual void begin_turn() {}
   virtual void end_turn() {}
 
@@ -622,7 +620,6 @@ class Backend {
   }
 
   // ---- Weights ----------------------------------------------------------------------------------
-
   // Lays parts (stacked by rows, equal K) out for this machine. The result does not refer to the
   // checkpoint. kExhausted when memory is short; kUnsupported for K or N beyond the layout's
   // limits.
@@ -652,7 +649,6 @@ class Backend {
   }
 
   // ---- Ops --------------------------------------------------------------------------------------
-
   // Makes what the ops of a step need of its spans, which cover rows 0.. in order. The spans are
   // read during the call, their tables until the step is done (synchronize). The result belongs to
   // the backend and is good until the next begin_step().
@@ -690,7 +686,6 @@ class Backend {
   virtual void head(const PackedWeight& weight, const Input& input, const HeadArgs& args) = 0;
 
   // ---- Facts ------------------------------------------------------------------------------------
-
   virtual int num_threads() const = 0;
   // Times that the threads were brought together since start: one per op that had work.
   virtual int64_t num_joins() const = 0;
