@@ -11,11 +11,11 @@
 #include "server/api/session.h"
 #include "server/assets.h"
 #include "server/dashboard.h"
+#include "server/dialect_routes.h"
 #include "server/exposition.h"
 #include "text/stream_decoder.h"
 
 namespace headrace {
-namespace {
 
 using Writer = std::shared_ptr<ResponseWriter>;
 
@@ -24,12 +24,6 @@ HttpResponse with_ignored(HttpResponse response, const IgnoredFields& ignored) {
   if (!text.empty()) response.headers.emplace_back(kIgnoredHeader, text);
   return response;
 }
-
-// A request that was read, and the model that it asked for.
-struct ReadRequest {
-  ModelPtr model;
-  ParsedRequest parsed;
-};
 
 Result<ReadRequest> read_request(ServerState& state, HttpRequest& request, const Writer& writer,
                                  const ParseRequest& parse) {
@@ -42,6 +36,8 @@ Result<ReadRequest> read_request(ServerState& state, HttpRequest& request, const
   return ReadRequest{std::move(model), std::move(parsed)};
 }
 
+namespace {
+
 void write_model(JsonWriter& json, const ServerState& state, const ServedModel& model,
                  const std::string& name) {
   json.open_object().text("id", name).text("object", "model").integer("created", state.created);
@@ -49,7 +45,8 @@ void write_model(JsonWriter& json, const ServerState& state, const ServedModel& 
   json.integer("max_model_len", model.serving.max_context).close_object();
 }
 
-void handle_models(ServerState& state, HttpRequest& /*request*/, Writer writer) {
+void handle_models(ServerState& state, HttpRequest& request, Writer writer) {
+  if (is_anthropic(request)) return respond(state, *writer, anthropic_models(state));
   JsonWriter json;
   json.open_object().text("object", "list").key("data").open_array();
   for (const ModelPtr& model : state.models.all()) {
@@ -63,6 +60,9 @@ void handle_model(ServerState& state, HttpRequest& request, Writer writer) {
   const std::string name = request.path.substr(std::string_view("/v1/models/").size());
   const auto model = state.models.find(name);
   if (!model.ok()) return refuse(request, *writer, model.error());
+  if (is_anthropic(request)) {
+    return respond(state, *writer, anthropic_model(state, **model, name));
+  }
   JsonWriter json;
   write_model(json, state, **model, name);
   respond(state, *writer, HttpResponse{200, json.take()});
@@ -237,6 +237,11 @@ void handle_metrics(ServerState& state, HttpRequest& request, Writer writer) {
           HttpResponse{200, std::move(text), "text/plain; version=0.0.4; charset=utf-8"});
 }
 
+void handle_root(ServerState& state, HttpRequest& request, Writer writer) {
+  if (is_ollama_probe(request)) return respond(state, *writer, ollama_greeting());
+  handle_asset(state, request, std::move(writer));
+}
+
 // clang-format off
 const RouteRow kRoutes[] = {
     {"POST", "/v1/chat/completions", Scope::kInference, &kOpenAi, generate_with<parse_chat>, "Answer a conversation."},
@@ -252,7 +257,7 @@ const RouteRow kRoutes[] = {
     {"GET", "/version", Scope::kPublic, &kOpenAi, handle_version, "The server's version."},
     {"GET", "/metrics", Scope::kReading, &kOpenAi, handle_metrics, "Counters and histograms for Prometheus."},
     {"GET", "/api/headrace/status", Scope::kReading, &kOpenAi, handle_status, "What the page shows."},
-    {"GET", "/", Scope::kPublic, &kOpenAi, handle_asset, "The page."},
+    {"GET", "/", Scope::kPublic, &kOpenAi, handle_root, "The page."},
     {"GET", "/assets/*", Scope::kPublic, &kOpenAi, handle_asset, "The page's files."},
     {"GET", "/licenses.txt", Scope::kPublic, &kOpenAi, handle_asset, "Licences of the libraries in the page."},
 };
@@ -328,10 +333,12 @@ std::optional<HttpResponse> refusal_of(ServerState& state, HttpRequest& request)
   request.route = find_row(state, request);
   const Dialect& dialect = dialect_of(request.route);
   if (auto problem = state.access.check_source(request)) {
+    problem->request_id = request.request_id;
     return error_response(dialect, std::move(*problem));
   }
   if (request.route == nullptr) return no_route(state, request);
   if (auto problem = problem_with(state, request)) {
+    problem->request_id = request.request_id;
     return error_response(dialect, std::move(*problem));
   }
   return std::nullopt;
@@ -364,13 +371,14 @@ Caller caller_of(const ServerState& state, HttpRequest& request, const Writer& w
 }
 
 void refuse(const HttpRequest& request, ResponseWriter& writer, const Error& error) {
-  writer.send(error_response(dialect_of(request.route), error));
+  writer.send(error_response(dialect_of(request.route), error, request.request_id));
 }
 
 std::vector<RouteRow> rows_with(std::span<const RouteRow> further) {
   std::vector<RouteRow> rows;
   for (const std::span<const RouteRow> each :
-       {route_rows(), responses_rows(), vector_rows(), further}) {
+       {route_rows(), responses_rows(), vector_rows(), anthropic_rows(), ollama_rows(),
+        llamacpp_rows(), further}) {
     rows.insert(rows.end(), each.begin(), each.end());
   }
   return rows;
@@ -393,6 +401,8 @@ Admission admit(ServerState& state, HttpRequest& request) {
   if (request.route != nullptr) {
     admission.route_path = request.route->path;
     admission.is_public = request.route->scope == Scope::kPublic;
+    const std::string_view id_header = request.route->dialect->id_header;
+    if (!id_header.empty()) admission.headers.emplace_back(id_header, request.request_id);
   }
   return admission;
 }

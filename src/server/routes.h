@@ -8,8 +8,10 @@
 #include <span>
 #include <vector>
 
+#include "server/api/api_fields.h"
 #include "server/api/dialect.h"
 #include "server/api/pooled.h"
+#include "server/api/prompt.h"
 #include "server/http/http.h"
 #include "server/server_state.h"
 
@@ -50,6 +52,17 @@ Result<boost::json::object> body_object(const HttpRequest& request);
 Caller caller_of(const ServerState& state, HttpRequest& request,
                  const std::shared_ptr<ResponseWriter>& writer);
 void refuse(const HttpRequest& request, ResponseWriter& writer, const Error& error);
+HttpResponse with_ignored(HttpResponse response, const IgnoredFields& ignored);
+
+// A request that was read, and the model that it asked for.
+struct ReadRequest {
+  ModelPtr model;
+  ParsedRequest parsed;
+};
+// Parses the body and reads its prompts.
+Result<ReadRequest> read_request(ServerState& state, HttpRequest& request,
+                                 const std::shared_ptr<ResponseWriter>& writer,
+                                 const ParseRequest& parse);
 
 // Runs the handler of a request that was admitted.
 void dispatch(ServerState& state, HttpRequest&& request, std::shared_ptr<ResponseWriter> writer);

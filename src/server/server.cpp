@@ -87,6 +87,7 @@ class ServerImpl : public Server {
       draining_ = true;
     }
     state_->draining = true;
+    state_->pulls.stop();
     const bool all_finished = drain_engines(deadline);
     http_->stop(kFlushTime);
     wait_for_responses();

@@ -14,6 +14,7 @@ struct ServerOptions {
   std::vector<std::string> api_keys;       // any of them is good; none: no key needed
   std::vector<std::string> allowed_hosts;  // see access.h; "*": any
   std::vector<std::string> cors_origins;   // "https://chat.example"; "*": any
+  std::string store_dir;                   // of pulled models; empty: the usual one
   int num_http_threads = 2;
   int num_workers = 2;  // parse, template and tokenise; large bodies have one more of their own
   size_t max_head_bytes = 32 * 1024;

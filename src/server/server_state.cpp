@@ -22,7 +22,8 @@ ServerState::ServerState(std::vector<ModelPtr> served, ServerOptions given,
       created(wall_clock_seconds()),
       memory(options.request_memory_bytes),
       responses(std::make_shared<ResponseStore>(options.response_store_bytes,
-                                                options.response_lifetime)) {}
+                                                options.response_lifetime)),
+      pulls(options.store_dir) {}
 
 std::string_view server_version() { return HEADRACE_VERSION; }
 

@@ -15,6 +15,7 @@
 #include "server/api/dialect.h"
 #include "server/api/responses/store.h"
 #include "server/http/http.h"
+#include "server/model_pulls.h"
 #include "server/model_registry.h"
 #include "server/server_options.h"
 
@@ -54,6 +55,7 @@ struct ServerState {
   const std::shared_ptr<ResponseStore> responses;  // of the Responses API
   HttpCounters counters;
   std::atomic<bool> draining = false;
+  ModelPulls pulls;
 };
 
 std::string_view server_version();

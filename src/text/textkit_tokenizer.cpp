@@ -151,12 +151,14 @@ int32_t flag(std::optional<bool> value) { return value ? int32_t{*value} : -1; }
 }  // namespace
 
 Error too_many_tokens(int64_t num_found, int64_t max_tokens, TokenCount count) {
-  return Error{ErrorCode::kInvalidArgument,
-               fmt::format("the prompt has {}{} tokens, but this model's maximum context length is "
-                           "{} tokens, prompt and answer together",
-                           count == TokenCount::kAtLeast ? "at least " : "", num_found, max_tokens),
-               "shorten the prompt",
-               {}};
+  return Error{
+      ErrorCode::kInvalidArgument,
+      fmt::format(
+          "the prompt is too long: it has {}{} tokens, but this model's maximum context length is "
+          "{} tokens, prompt and answer together",
+          count == TokenCount::kAtLeast ? "at least " : "", num_found, max_tokens),
+      "shorten the prompt",
+      {}};
 }
 
 Result<std::unique_ptr<Tokenizer>> Tokenizer::from_json(std::string_view tokenizer_json,

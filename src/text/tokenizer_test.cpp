@@ -54,7 +54,8 @@ TEST(Tokenizer, ATextOfTooManyTokensIsRefusedWithTheNumbers) {
   ASSERT_FALSE(ids.ok());
   EXPECT_EQ(ids.error().code, ErrorCode::kInvalidArgument);
   EXPECT_EQ(ids.error().message,
-            "the prompt has at least 2 tokens, but this model's maximum context length is 1 "
+            "the prompt is too long: it has at least 2 tokens, but this model's maximum context "
+            "length is 1 "
             "tokens, prompt and answer together");
 }
 

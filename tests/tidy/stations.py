@@ -17,7 +17,8 @@ ORDER = [
     "model/config", "model",
     "engine",
     "text",
-    "server/http", "server/api", "server/api/openai", "server/api/responses", "server",
+    "server/http", "server/api", "server/api/openai", "server/api/responses", "server/api/anthropic", "server/api/ollama",
+    "server/api/llamacpp", "server",
     "verify", "bench/probe", "bench",
     "options", "cli", "main",
 ]

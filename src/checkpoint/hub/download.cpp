@@ -30,6 +30,7 @@ constexpr size_t kMaxTypeBytes = 64;
 constexpr long kMaxRedirects = 5;
 constexpr long kConnectSeconds = 15;
 constexpr int kMaxBackoffMs = 20000;
+constexpr int kPauseSliceMs = 100;
 constexpr int kMaxRestarts = 2;
 
 // What the headers of the last response say; linked_* also those of the redirects before it (the
@@ -48,6 +49,7 @@ enum class Outcome : uint8_t { kDone, kRetry, kRestart, kFailed };
 
 struct Attempt {
   const DownloadRequest* request = nullptr;
+  std::function<bool()> stopped;
   CURL* curl = nullptr;
   Headers headers;
   FILE* file = nullptr;  // null: the body goes to `text`
@@ -185,6 +187,19 @@ size_t on_body(char* data, size_t size, size_t count, void* user) {
   return num_bytes;
 }
 
+bool is_stopped(const std::function<bool()>& stopped) { return stopped && stopped(); }
+
+// libcurl calls it about once a second, also where no bytes come. Not 0: the transfer ends.
+int on_progress(void* user, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
+  return is_stopped(static_cast<Attempt*>(user)->stopped) ? 1 : 0;
+}
+
+Error stopped_error(const std::string& url) {
+  Error error = make_error(ErrorCode::kUnavailable, "the pull of {} was stopped", shown_url(url));
+  error.hint = "the next pull goes on where this one ended";
+  return error;
+}
+
 // Answers that are final, each with what the user can do.
 struct StatusRow {
   long status;
@@ -225,6 +240,7 @@ Verdict judge(const Attempt& attempt, const std::string& url, CURLcode code, con
     return {Outcome::kFailed,
             make_error(ErrorCode::kCorrupt, "{}: {}", shown_url(url), attempt.refused)};
   }
+  if (code == CURLE_ABORTED_BY_CALLBACK) return {Outcome::kFailed, stopped_error(url)};
   const long status = attempt.headers.status;
   const bool final_answer = code == CURLE_OK || status >= 400;
   if (final_answer && status != 200 && status != 206) return judge_status(attempt, url);
@@ -275,16 +291,25 @@ Verdict transfer(Attempt& attempt, const std::string& url, const std::string& to
   curl_easy_setopt(curl, CURLOPT_HEADERDATA, &attempt);
   curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_body);
   curl_easy_setopt(curl, CURLOPT_WRITEDATA, &attempt);
+  curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
+  curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, on_progress);
+  curl_easy_setopt(curl, CURLOPT_XFERINFODATA, &attempt);
   const std::string range = fmt::format("{}-", attempt.offset);
   if (attempt.offset > 0) curl_easy_setopt(curl, CURLOPT_RANGE, range.c_str());
   const CURLcode code = curl_easy_perform(curl);
   return judge(attempt, url, code, reason);
 }
 
-void pause_before_attempt(int num_failures, const RetryPolicy& retry) {
+// In short sleeps: a pull that is stopped ends soon.
+void pause_before_attempt(int num_failures, const RetryPolicy& retry,
+                          const std::function<bool()>& stopped) {
   const int64_t pause_ms = int64_t{retry.backoff_ms} << std::min(num_failures - 1, 10);
-  std::this_thread::sleep_for(
-      std::chrono::milliseconds(std::min<int64_t>(pause_ms, kMaxBackoffMs)));
+  int64_t left_ms = std::min<int64_t>(pause_ms, kMaxBackoffMs);
+  while (left_ms > 0 && !is_stopped(stopped)) {
+    const int64_t slice_ms = std::min<int64_t>(left_ms, kPauseSliceMs);
+    std::this_thread::sleep_for(std::chrono::milliseconds(slice_ms));
+    left_ms -= slice_ms;
+  }
 }
 
 void discard_part(const std::string& path) {
@@ -342,6 +367,7 @@ Verdict attempt_file(const DownloadRequest& request) {
   const std::string part = request.path + ".part";
   Attempt attempt;
   attempt.request = &request;
+  attempt.stopped = request.stopped;
   attempt.offset = file_size_or_zero(part);
   attempt.saved_identity = read_identity(request.path);
   if (attempt.offset > 0 && attempt.offset == request.expected_bytes) {
@@ -391,7 +417,8 @@ Status download(const DownloadRequest& request) {
     most_bytes = std::max(most_bytes, num_bytes);
     if (num_failures >= request.retry.max_attempts) return verdict.error;
     LOG(kDebug, "{}; trying again", verdict.error.message);
-    pause_before_attempt(num_failures, request.retry);
+    pause_before_attempt(num_failures, request.retry, request.stopped);
+    if (is_stopped(request.stopped)) return stopped_error(request.url);
   }
   TRY(move_into_place(request.path + ".part", request.path));
   discard_part(request.path);
@@ -399,15 +426,17 @@ Status download(const DownloadRequest& request) {
 }
 
 Result<std::string> fetch_text(const std::string& url, const std::string& token,
-                               const RetryPolicy& retry) {
+                               const RetryPolicy& retry, const std::function<bool()>& stopped) {
   for (int num_failures = 1;; ++num_failures) {
     Attempt attempt;
+    attempt.stopped = stopped;
     const Verdict verdict = transfer(attempt, url, token, retry);
     if (verdict.outcome == Outcome::kDone) return std::move(attempt.text);
     if (verdict.outcome != Outcome::kRetry || num_failures >= retry.max_attempts) {
       return verdict.error;
     }
-    pause_before_attempt(num_failures, retry);
+    pause_before_attempt(num_failures, retry, stopped);
+    if (is_stopped(stopped)) return stopped_error(url);
   }
 }
 

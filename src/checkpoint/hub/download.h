@@ -28,13 +28,14 @@ struct DownloadRequest {
   std::string sha256;           // empty: taken from the server's headers if they carry one
   std::function<void(uint64_t done_bytes, uint64_t total_bytes)> progress;
   RetryPolicy retry;
+  std::function<bool()> stopped = {};  // as PullOptions::stopped
 };
 
 Status download(const DownloadRequest& request);
 
 // A small document in memory; the same retries.
 Result<std::string> fetch_text(const std::string& url, const std::string& token,
-                               const RetryPolicy& retry);
+                               const RetryPolicy& retry, const std::function<bool()>& stopped = {});
 
 // The URL as it may be shown: without user, query and fragment.
 std::string shown_url(const std::string& url);

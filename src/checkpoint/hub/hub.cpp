@@ -43,6 +43,7 @@ Status pull_url(const hub::Spec& spec, const PullOptions& options, const std::st
   request.path = target;
   request.progress = options.progress;
   request.retry = {options.max_attempts, options.backoff_ms, options.stall_seconds};
+  request.stopped = options.stopped;
   return hub::download(request);
 }
 

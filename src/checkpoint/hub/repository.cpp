@@ -53,7 +53,7 @@ class RepositoryPull {
     const std::string url =
         fmt::format("{}/api/models/{}/{}/revision/{}?blobs=true", options_.endpoint,
                     spec_.organisation, spec_.repository, encoded(spec_.revision));
-    listing_ = TRY(parse_listing(TRY(fetch_text(url, options_.token, retry_))));
+    listing_ = TRY(parse_listing(TRY(fetch_text(url, options_.token, retry_, options_.stopped))));
     return {};
   }
 
@@ -223,6 +223,7 @@ class RepositoryPull {
       request.expected_bytes = file.num_bytes;
       request.sha256 = file.sha256;
       request.retry = retry_;
+      request.stopped = options_.stopped;
       request.progress = [&](uint64_t done, uint64_t) {
         if (options_.progress) options_.progress(done_bytes_ + done, total_bytes_);
       };

@@ -449,8 +449,9 @@ std::string header_form(std::string_view name) {
 std::span<const FieldRow> field_rows() {
   static const std::vector<FieldRow> rows = [] {
     std::vector<FieldRow> all(std::begin(kRows), std::end(kRows));
-    const auto vectors = vector_field_rows();
-    all.insert(all.end(), vectors.begin(), vectors.end());
+    for (const auto further : {dialect_field_rows(), vector_field_rows()}) {
+      all.insert(all.end(), further.begin(), further.end());
+    }
     return all;
   }();
   return rows;

@@ -49,6 +49,24 @@ enum FieldPlace : uint64_t {
   kInEmbedding = uint64_t{1} << 48,  // /v1/embeddings
   kInRerank = uint64_t{1} << 49,     // /v1/rerank
   kInScore = uint64_t{1} << 50,      // /v1/score
+  // Anthropic's dialect.
+  kInBlockMessages = uint64_t{1} << 24,  // /v1/messages
+  kInMessageCount = uint64_t{1} << 25,   // /v1/messages/count_tokens
+  kInBlockMessage = uint64_t{1} << 26,   // messages[] of these
+  kInBlock = uint64_t{1} << 27,          // messages[].content[], system[]
+  kInBlockTool = uint64_t{1} << 28,      // tools[]
+  kInThinking = uint64_t{1} << 29,       // thinking
+  kInOutputConfig = uint64_t{1} << 30,   // output_config
+  // Ollama's.
+  kInOllamaChat = uint64_t{1} << 31,      // /api/chat
+  kInOllamaGenerate = uint64_t{1} << 32,  // /api/generate
+  kInOllamaEmbed = uint64_t{1} << 33,     // /api/embed
+  kInOllamaOptions = uint64_t{1} << 34,   // options
+  kInOllamaMessage = uint64_t{1} << 35,   // messages[] of /api/chat
+  kInOllamaModel = uint64_t{1} << 36,     // /api/show, /api/pull, /api/delete
+  // llama.cpp's.
+  kInLlamaCompletion = uint64_t{1} << 37,  // /completion
+  kInInfill = uint64_t{1} << 38,           // /infill
 };
 
 struct FieldRow {
@@ -62,6 +80,8 @@ struct FieldRow {
 std::span<const FieldRow> field_rows();
 // Of them, those of vectors and scores (api_fields_vectors.cpp).
 std::span<const FieldRow> vector_field_rows();
+// Of these, those of the dialects in api_fields_dialects.cpp.
+std::span<const FieldRow> dialect_field_rows();
 
 // What an answer did not use, for its header. Bounded: whatever a body holds, the header is short.
 class IgnoredFields {

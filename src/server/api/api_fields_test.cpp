@@ -42,6 +42,21 @@ constexpr PlaceRow kPlaces[] = {
     {kInPart, "messages[].content[]"},
     {kInTool, "tools[]"},
     {kInFunction, "tools[].function"},
+    {kInBlockMessages, "POST /v1/messages"},
+    {kInMessageCount, "POST /v1/messages/count_tokens"},
+    {kInBlockMessage, "/v1/messages: messages[]"},
+    {kInBlock, "/v1/messages: messages[].content[]"},
+    {kInBlockTool, "/v1/messages: tools[]"},
+    {kInThinking, "/v1/messages: thinking"},
+    {kInOutputConfig, "/v1/messages: output_config"},
+    {kInOllamaChat, "POST /api/chat"},
+    {kInOllamaGenerate, "POST /api/generate"},
+    {kInOllamaEmbed, "POST /api/embed"},
+    {kInOllamaOptions, "/api: options"},
+    {kInOllamaMessage, "/api/chat: messages[]"},
+    {kInOllamaModel, "POST /api/show, POST /api/pull, DELETE /api/delete"},
+    {kInLlamaCompletion, "POST /completion, POST /completions"},
+    {kInInfill, "POST /infill"},
 };
 // clang-format on
 

@@ -32,8 +32,11 @@ HttpResponse error_response(const Dialect& dialect, Problem problem) {
   return response;
 }
 
-HttpResponse error_response(const Dialect& dialect, const Error& error) {
-  return error_response(dialect, problem_of(error));
+HttpResponse error_response(const Dialect& dialect, const Error& error,
+                            std::string_view request_id) {
+  Problem problem = problem_of(error);
+  problem.request_id = request_id;
+  return error_response(dialect, std::move(problem));
 }
 
 }  // namespace headrace

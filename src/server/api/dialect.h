@@ -24,6 +24,7 @@ struct Problem {
   std::string param = {};  // the field at fault, if any
   std::string code = {};   // a name for programs, if there is one
   HttpHeaders headers = {};
+  std::string request_id = {};  // x-request-id, where it is known
 };
 
 int status_of(ErrorCode code);
@@ -51,10 +52,13 @@ struct Dialect {
   std::string_view name;                              // "openai"
   std::string (*error_body)(const Problem& problem);  // JSON
   const Framing& framing;
+  // A further header with the request's id, for clients that do not read x-request-id.
+  std::string_view id_header = {};
 };
 
 HttpResponse error_response(const Dialect& dialect, Problem problem);
-HttpResponse error_response(const Dialect& dialect, const Error& error);
+HttpResponse error_response(const Dialect& dialect, const Error& error,
+                            std::string_view request_id = {});
 
 // What a dialect makes of a body.
 struct ParsedRequest {

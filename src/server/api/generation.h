@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -130,6 +131,10 @@ class AnswerRenderer {
   virtual const Dialect& dialect() const = 0;
   virtual const std::string& id() const = 0;  // for the log: "chatcmpl-..."
   virtual void add_score(const ScoredToken& token, ScoreText& scores) = 0;
+  // The ids of the first choice: its prompt before all else, then each token before its text. For
+  // dialects that show ids.
+  virtual void see_prompt(std::span<const int32_t> /*ids*/) {}
+  virtual void see_token(int32_t /*id*/) {}
 
   // A stream: begin, chunks of the choices as they come, and one end or one error. Bytes with their
   // framing; empty: the dialect says nothing there.

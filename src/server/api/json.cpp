@@ -113,6 +113,11 @@ Error bad_json(std::string_view reason, size_t offset) {
 
 std::string to_text(const boost::json::value& value) { return boost::json::serialize(value); }
 
+std::string object_text(std::string_view text) {
+  const auto parsed = parse_json(text, "an object");
+  return parsed.ok() && parsed->is_object() ? to_text(*parsed) : "{}";
+}
+
 std::string show_value(const boost::json::value& value) {
   constexpr size_t kMaxShown = 40;
   if (value.is_array()) return fmt::format("a list of {}", value.get_array().size());

@@ -16,6 +16,9 @@ namespace headrace {
 // sorting of each object's keys.
 Result<boost::json::value> parse_body(std::string_view text);
 std::string to_text(const boost::json::value& value);
+// An object's text on one line, as to_text writes it; "{}" for what is no object: the arguments of
+// a call that was cut off.
+std::string object_text(std::string_view text);
 // As a message shows it: short scalars as they are, all else by type and size.
 std::string show_value(const boost::json::value& value);
 // "a string", "a number", "null": how messages call a value's type.

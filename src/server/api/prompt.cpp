@@ -205,6 +205,22 @@ Result<std::string> parse_salt(const Fields& fields) {
   return std::string(*salt);
 }
 
+Result<PromptIds> infill_ids(std::string_view before, std::string_view after,
+                             std::string_view param, const ServingModel& model, Request& request) {
+  const auto& marks = model.text.infill;
+  if (!marks) {
+    return Error{
+        ErrorCode::kUnsupported,
+        fmt::format("{} is given, but this model was not trained to fill in text before one",
+                    param),
+        "leave it out, or use a model for code that has fill-in-the-middle tokens",
+        std::string(param)};
+  }
+  request.stop_ids.insert(request.stop_ids.end(), marks->ends.begin(), marks->ends.end());
+  return encode_infill(*marks, before, after, *model.text.tokenizer,
+                       EncodeLimits{.max_tokens = model.max_context});
+}
+
 std::string cache_domain(const Caller& caller, std::string_view salt) {
   const std::string domain = caller.has_key ? fmt::format("{:016x}", caller.client) : std::string();
   return salt.empty() ? domain : fmt::format("{}/{}", domain, salt);

@@ -71,6 +71,11 @@ Result<std::vector<int32_t>> parse_ids(const boost::json::array& array, std::str
 // "cache_salt": 1 to 256 bytes; empty: none was given.
 Result<std::string> parse_salt(const Fields& fields);
 
+// Text to be filled in between two others, at once as ids; where the model was trained to end it,
+// the request ends. kUnsupported naming `param` if it was not trained for that.
+Result<PromptIds> infill_ids(std::string_view before, std::string_view after,
+                             std::string_view param, const ServingModel& model, Request& request);
+
 // Prefixes are shared only within a domain: of a key, if there are keys, and of a salt. Both have
 // one spelling, so that no two domains read the same.
 std::string cache_domain(const Caller& caller, std::string_view salt);

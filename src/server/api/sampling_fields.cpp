@@ -239,4 +239,17 @@ Status read_sampling(const Fields& fields, std::span<const SamplingName> names,
   return {};
 }
 
+Status read_penalty_window(const Fields& fields, SamplingParams& sampling) {
+  constexpr int64_t kUsualWindow = 64;
+  const auto window = TRY(fields.integer("repeat_last_n", -1, INT32_MAX));
+  if (window == 0) sampling.repetition_penalty = 1;
+  const bool is_whole = !window || *window <= 0 || *window == kUsualWindow;
+  if (is_whole || sampling.repetition_penalty == 1) return {};
+  Error error = bad_field(fields.path("repeat_last_n"), fmt::format("{}", *window),
+                          "-1 or 0 where there is a repeat_penalty");
+  error.code = ErrorCode::kUnsupported;
+  error.hint = "penalties look at the whole text";
+  return error;
+}
+
 }  // namespace headrace

@@ -54,4 +54,9 @@ SamplingParams fresh_sampling(const ServingModel& model);
 Status read_sampling(const Fields& fields, std::span<const SamplingName> names,
                      const ServingModel& model, GenerationRequest& request);
 
+// "repeat_last_n", how far back the repetition penalty looks: here at the whole text. -1 says that,
+// and so does 64, which those who have a window use if nothing is said; 0 means no penalty. Another
+// window is kUnsupported where there is a penalty.
+Status read_penalty_window(const Fields& fields, SamplingParams& sampling);
+
 }  // namespace headrace

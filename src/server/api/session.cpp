@@ -122,10 +122,11 @@ void Session::start(const SessionHost& host, GenerationRequest request,
   const std::shared_ptr<Session> session(new Session(host, std::move(request)));
   session->renderer_ = std::move(renderer);
   session->writer_ = std::move(writer);
+  session->renderer_->see_prompt(session->request_.prompts.front().ids);
   const Status status = session->submit_more();
   if (status.ok()) return session->begin();
   session->cancel_all();
-  session->close()->send(error_response(session->renderer_->dialect(), status.error()));
+  session->close()->send(session->error_response_of(status.error()));
 }
 
 // Fills the window. Scarcity waits for one of our own choices to end; it is an error if none runs.
@@ -335,6 +336,7 @@ void Session::score_prompt() {
 void Session::add_token(Choice& choice, const Event& event) {
   if (first_token_us_ == 0) first_token_us_ = now_();
   know_cached(choice, event.usage);
+  if (choice.choice_idx == 0) renderer_->see_token(event.token_id);
   if (!choice.echoed) emit(choice, choice.prompt->echo_text, {});
   count_output(choice, choice.num_tokens + 1);
   if (event.logprobs) {
@@ -480,11 +482,15 @@ void Session::fail(const Error& error) {
   const auto writer = close();
   if (writer == nullptr) return;
   if (!request_.stream) {
-    writer->send(error_response(renderer_->dialect(), error));
+    writer->send(error_response_of(error));
     return;
   }
   writer->write(renderer_->stream_error(error));
   writer->end_stream();
+}
+
+HttpResponse Session::error_response_of(const Error& error) const {
+  return error_response(renderer_->dialect(), error, request_.prototype.client_id);
 }
 
 AnswerEnd Session::end() const { return {usage_, times_}; }

@@ -109,6 +109,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void fail(const Error& error);
   void note(std::string_view finish);  // for the log of requests, before close()
   AnswerEnd end() const;
+  HttpResponse error_response_of(const Error& error) const;
 
   void cancel_all();
   std::shared_ptr<ResponseWriter> close();  // nothing is taken or sent after it

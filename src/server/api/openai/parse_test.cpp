@@ -210,10 +210,10 @@ TEST_F(ParseTest, EachBadMessageIsNamed) {
 TEST_F(ParseTest, APromptThatDoesNotFitSaysBothNumbers) {
   const auto request = completion(fmt::format(R"({{"prompt":"{}"}})", std::string(120, 'x')));
   ASSERT_FALSE(request.ok());
-  EXPECT_EQ(
-      request.error().to_string(),
-      "the prompt has at least 101 tokens, but this model's maximum context length is 100 tokens, "
-      "prompt and answer together (shorten the prompt)");
+  EXPECT_EQ(request.error().to_string(),
+            "the prompt is too long: it has at least 101 tokens, but this model's maximum context "
+            "length is 100 tokens, "
+            "prompt and answer together (shorten the prompt)");
   EXPECT_EQ(request.error().param, "prompt");
   // 99 tokens and BOS fill the context: room for scoring, none for an answer.
   const std::string full(99, 'x');

@@ -1,0 +1,172 @@
+#include <boost/json/array.hpp>
+
+#include "server/api/asked_model.h"
+#include "server/api/json.h"
+#include "server/api/llamacpp/llamacpp.h"
+#include "server/api/prompt.h"
+#include "server/api/sampling_fields.h"
+
+namespace headrace {
+namespace {
+
+using boost::json::array;
+using boost::json::object;
+using boost::json::value;
+
+constexpr int kMaxProbs = 20;
+constexpr size_t kMaxExtra = 256;
+constexpr std::string_view kPromptForms =
+    "a string, a list of token ids, or a list of strings and ids";
+
+constexpr SamplingName kSampling[] = {
+    {"temperature", SamplingField::kTemperature},
+    {"top_p", SamplingField::kTopP},
+    {"top_k", SamplingField::kTopK},
+    {"min_p", SamplingField::kMinP},
+    {"repeat_penalty", SamplingField::kRepetitionPenalty},
+    {"presence_penalty", SamplingField::kPresencePenalty},
+    {"frequency_penalty", SamplingField::kFrequencyPenalty},
+    {"seed", SamplingField::kSeedOrRandom},
+    {"logit_bias", SamplingField::kLogitBiasPairs},
+    {"max_tokens", SamplingField::kMaxTokensOrAll},
+    {"n_predict", SamplingField::kMaxTokensOrAll},
+    {"ignore_eos", SamplingField::kIgnoreEos},
+    {"stop", SamplingField::kStop},
+};
+
+PromptText view(const boost::json::string& text) { return {text.data(), text.size()}; }
+
+// Texts and ids, one after the other; only a text at the beginning gets the model's own token.
+Result<PromptIds> mixed_ids(const array& list, const ServingModel& model) {
+  PromptIds ids;
+  for (size_t i = 0; i < list.size(); ++i) {
+    const EncodeLimits limits{.max_tokens = model.max_context};
+    if (list[i].is_string()) {
+      const PromptIds more =
+          TRY(model.text.encode_prompt(view(list[i].get_string()), i == 0, limits));
+      ids.insert(ids.end(), more.begin(), more.end());
+      continue;
+    }
+    if (!list[i].is_number()) return bad_field("prompt", show_value(list[i]), kPromptForms);
+    const PromptIds one = TRY(parse_ids(array{list[i]}, "prompt", model.info.vocab_size, 1));
+    ids.push_back(one.front());
+  }
+  return ids;
+}
+
+Result<PromptItem> parse_prompt(const value* prompt, const ServingModel& model) {
+  if (prompt == nullptr) return bad_field("prompt", "missing", kPromptForms);
+  if (prompt->is_string()) return PromptItem(view(prompt->get_string()));
+  if (!prompt->is_array() || prompt->get_array().empty()) {
+    return bad_field("prompt", show_value(*prompt), kPromptForms);
+  }
+  const array& list = prompt->get_array();
+  if (static_cast<int64_t>(list.size()) > model.max_context) {
+    Error error = too_many_tokens(static_cast<int64_t>(list.size()), model.max_context);
+    error.param = "prompt";
+    return error;
+  }
+  return PromptItem(TRY(mixed_ids(list, model)));
+}
+
+Status parse_structure(const Fields& fields, Structure& structure) {
+  const value* schema = fields.find("json_schema");
+  const auto grammar = TRY(fields.text("grammar"));
+  const bool has_grammar = grammar && !grammar->empty();
+  if (schema != nullptr && has_grammar) {
+    return bad_field("grammar", "given beside json_schema", "the only one of the two");
+  }
+  if (schema != nullptr) {
+    structure = {Structure::Kind::kJsonSchema, to_text(*schema), "json_schema"};
+  } else if (has_grammar) {
+    structure = {Structure::Kind::kGrammar, std::string(*grammar), "grammar"};
+  }
+  return {};
+}
+
+Status parse_common(const Fields& fields, const ServingModel& model, GenerationRequest& request) {
+  Request& prototype = request.prototype;
+  prototype.sampling = fresh_sampling(model);
+  prototype.max_tokens = static_cast<int32_t>(std::min<int64_t>(model.max_context, INT32_MAX));
+  TRY(read_sampling(fields, kSampling, model, request));
+  TRY(read_penalty_window(fields, prototype.sampling));
+  if (prototype.max_tokens == 0) return bad_field("n_predict", "0", "at least 1, or -1");
+  const auto num_probs = TRY(fields.integer("n_probs", 0, kMaxProbs));
+  if (num_probs.value_or(0) > 0) prototype.num_logprobs = static_cast<int>(*num_probs);
+  request.stream = TRY(fields.boolean("stream")).value_or(false);
+  return parse_structure(fields, request.form.structure);
+}
+
+// Other files, as text before the one that is filled in.
+Result<std::string> parse_extra(const Fields& fields) {
+  const array* list = TRY(fields.array("input_extra"));
+  const size_t num_files = list == nullptr ? 0 : list->size();
+  if (num_files > kMaxExtra) {
+    return bad_field("input_extra", fmt::format("a list of {}", num_files),
+                     fmt::format("at most {} files", kMaxExtra));
+  }
+  std::string text;
+  for (size_t i = 0; i < num_files; ++i) {
+    const std::string path = fmt::format("input_extra[{}]", i);
+    if (!(*list)[i].is_object()) return bad_field(path, show_value((*list)[i]), "an object");
+    const Fields file((*list)[i].get_object(), path + ".");
+    const auto name = TRY(file.text("filename"));
+    const auto content = TRY(file.text("text"));
+    if (!content) return bad_field(path + ".text", "missing", "a string");
+    text += fmt::format("{}\n{}\n\n", name.value_or("file"), *content);
+  }
+  return text;
+}
+
+// The other files, beginning and end between the model's marks, and how the answer begins.
+Result<PromptIds> parse_infill(const Fields& fields, const ServingModel& model, Request& request) {
+  const std::string_view before = TRY(fields.text("input_prefix")).value_or("");
+  const std::string_view after = TRY(fields.text("input_suffix")).value_or("");
+  PromptIds ids = TRY(infill_ids(before, after, "input_suffix", model, request));
+  const EncodeLimits limits{.max_tokens = model.max_context};
+  const PromptIds extra = TRY(model.text.encode_prompt(TRY(parse_extra(fields)), false, limits));
+  const auto bos = model.text.tokenizer->bos_id();
+  const bool has_bos = bos && !ids.empty() && ids.front() == *bos;
+  ids.insert(ids.begin() + (has_bos ? 1 : 0), extra.begin(), extra.end());
+  const std::string_view begun = TRY(fields.text("prompt")).value_or("");
+  const PromptIds more = TRY(model.text.encode_prompt(begun, false, limits));
+  ids.insert(ids.end(), more.begin(), more.end());
+  return ids;
+}
+
+// But for the prompt, /completion and /infill are the same.
+Result<ParsedRequest> parse_with(const object& body, const ServingModel& model, FieldPlace place) {
+  ParsedRequest parsed;
+  GenerationRequest& request = parsed.request;
+  IgnoredFields ignored;
+  LlamaAnswer answer;
+  answer.model_name = TRY(asked_model(body, model));
+  TRY(check_fields(body, place, "", ignored));
+  const Fields fields(body);
+  TRY(parse_common(fields, model, request));
+  parsed.prompts.param = "prompt";
+  if (place == kInInfill) {
+    parsed.prompts.items.emplace_back(TRY(parse_infill(fields, model, request.prototype)));
+  } else {
+    parsed.prompts.items.push_back(TRY(parse_prompt(fields.find("prompt"), model)));
+  }
+  answer.num_top = request.prototype.num_logprobs.value_or(0);
+  answer.with_tokens = TRY(fields.boolean("return_tokens")).value_or(false);
+  answer.settings = llama_settings(request);
+  const std::string text = ignored.text();
+  if (!text.empty()) request.headers.emplace_back(kIgnoredHeader, text);
+  parsed.renderer = make_llama_renderer(model, std::move(answer));
+  return parsed;
+}
+
+}  // namespace
+
+Result<ParsedRequest> parse_llama_completion(const object& body, const ServingModel& model) {
+  return parse_with(body, model, kInLlamaCompletion);
+}
+
+Result<ParsedRequest> parse_llama_infill(const object& body, const ServingModel& model) {
+  return parse_with(body, model, kInInfill);
+}
+
+}  // namespace headrace

@@ -1,0 +1,205 @@
+#include <algorithm>
+#include <cmath>
+
+#include "server/api/json.h"
+#include "server/api/llamacpp/llamacpp.h"
+#include "server/api/wall_clock.h"
+
+namespace headrace {
+namespace {
+
+constexpr float kImpossible = -9999.0f;  // JSON has no minus infinity
+
+std::string_view stop_type(const Finish& finish) {
+  switch (finish.kind) {
+    case Finish::Kind::kNone:
+      return "none";
+    case Finish::Kind::kLength:
+      return "limit";
+    case Finish::Kind::kStopString:
+      return "word";
+    default:
+      return "eos";
+  }
+}
+
+class LlamaRenderer : public AnswerRenderer {
+ public:
+  LlamaRenderer(const ServingModel& model, LlamaAnswer answer)
+      : model_(model),
+        answer_(std::move(answer)),
+        id_(fmt::format("completion-{}", wall_clock_us())) {}
+
+  const Dialect& dialect() const override { return kLlamaCpp; }
+  const std::string& id() const override { return id_; }
+
+  void see_token(int32_t id) override {
+    if (answer_.with_tokens) tokens_.push_back(id);
+  }
+
+  void add_score(const ScoredToken& token, ScoreText& scores) override {
+    ++scores.num_tokens;
+    if (!token.logprobs) return;
+    JsonWriter& json = scores.lists[0];
+    json.open_object();
+    write_token(json, token.id, token.logprobs->logprob);
+    json.key("top_logprobs").open_array();
+    const auto& top = token.logprobs->top;
+    const size_t num_top = std::min(static_cast<size_t>(answer_.num_top), top.size());
+    for (size_t i = 0; i < num_top; ++i) {
+      json.open_object();
+      write_token(json, top[i].first, top[i].second);
+      json.close_object();
+    }
+    json.close_array().close_object();
+  }
+
+  std::string chunk(const ChoiceDelta& delta, const Usage& so_far) override {
+    if (delta.finish.kind != Finish::Kind::kNone) finish_ = delta.finish;
+    const std::string text = text_of(delta);
+    if (text.empty() && delta.scores.num_tokens == 0) return {};
+    JsonWriter json;
+    open(json, text);
+    json.boolean("stop", false).integer("id_slot", 0);
+    json.integer("tokens_predicted", so_far.output_tokens);
+    json.integer("tokens_evaluated", so_far.prompt_tokens);
+    write_scores(json, delta.scores);
+    json.close_object();
+    return kLlamaCpp.framing.frame(json.str());
+  }
+
+  std::string end_stream(const AnswerEnd& end) override {
+    JsonWriter json;
+    open(json, {});
+    write_end(json, end);
+    return kLlamaCpp.framing.frame(json.str());
+  }
+
+  std::string stream_error(const Error& error) override {
+    return kLlamaCpp.framing.frame(kLlamaCpp.error_body(problem_of(error)));
+  }
+
+  void begin_whole(JsonWriter& /*json*/) override {}
+  void add_choice(const ChoiceDelta& choice, JsonWriter& json) override {
+    finish_ = choice.finish;
+    const std::string text = text_of(choice);
+    open(json, text);
+    write_scores(json, choice.scores);
+  }
+  void end_whole(const AnswerEnd& end, JsonWriter& json) override { write_end(json, end); }
+
+ private:
+  // All of it: this dialect knows one kind of text.
+  std::string text_of(const ChoiceDelta& delta) {
+    std::string text;
+    for (const OutputPart& part : delta.parts) text += part.text;
+    has_new_line_ = has_new_line_ || text.find('\n') != std::string::npos;
+    return text;
+  }
+
+  // The ids that came since the last piece.
+  void open(JsonWriter& json, std::string_view text) {
+    json.open_object().integer("index", 0).text("content", text).key("tokens").open_array();
+    for (const int32_t id : tokens_) json.integer(id);
+    json.close_array();
+    tokens_.clear();
+  }
+
+  void write_end(JsonWriter& json, const AnswerEnd& end) const {
+    const Usage& usage = end.usage;
+    json.integer("id_slot", 0).boolean("stop", true).text("model", answer_.model_name);
+    json.integer("tokens_predicted", usage.output_tokens);
+    json.integer("tokens_evaluated", usage.prompt_tokens);
+    json.key("generation_settings").raw(answer_.settings);
+    json.boolean("has_new_line", has_new_line_).boolean("truncated", false);
+    json.text("stop_type", stop_type(finish_)).text("stopping_word", finish_.stop);
+    json.integer("tokens_cached", int64_t{usage.prompt_tokens} + usage.output_tokens);
+    write_timings(json, end);
+    json.close_object();
+  }
+
+  static void write_timings(JsonWriter& json, const AnswerEnd& end) {
+    const RequestTimes& times = end.times;
+    const auto ms_between = [](TimeUs from, TimeUs to) {
+      return from > 0 && to > from ? static_cast<double>(to - from) * 1e-3 : 0.0;
+    };
+    const auto write = [&json](const std::string& name, int32_t count, double ms) {
+      const double each = count > 0 ? ms / count : 0;
+      json.integer(name + "_n", count).number(name + "_ms", ms);
+      json.number(name + "_per_token_ms", each);
+      json.number(name + "_per_second", each > 0 ? 1000 / each : 0);
+    };
+    json.key("timings").open_object().integer("cache_n", end.usage.cached_tokens);
+    write("prompt", end.usage.prompt_tokens - end.usage.cached_tokens,
+          ms_between(times.started, times.first_token));
+    write("predicted", end.usage.output_tokens, ms_between(times.first_token, times.finished));
+    json.close_object();
+  }
+
+  static void write_scores(JsonWriter& json, const ScoreText& scores) {
+    if (scores.num_tokens == 0) return;
+    json.key("completion_probabilities").open_array();
+    if (!scores.lists[0].str().empty()) json.raw(scores.lists[0].str());
+    json.close_array();
+  }
+
+  void write_token(JsonWriter& json, int32_t id, float logprob) const {
+    const std::string bytes = model_.text.tokenizer->token_bytes(id, false);
+    json.integer("id", id).text("token", bytes).key("bytes").open_array();
+    for (const char c : bytes) json.integer(static_cast<unsigned char>(c));
+    json.close_array().key("logprob");
+    json.number(std::isfinite(logprob) ? logprob : kImpossible);
+  }
+
+  const ServingModel& model_;
+  const LlamaAnswer answer_;
+  const std::string id_;
+  Finish finish_;
+  bool has_new_line_ = false;
+  std::vector<int32_t> tokens_;  // not yet shown
+};
+
+}  // namespace
+
+std::unique_ptr<AnswerRenderer> make_llama_renderer(const ServingModel& model, LlamaAnswer answer) {
+  return std::make_unique<LlamaRenderer>(model, std::move(answer));
+}
+
+std::string llama_settings(const GenerationRequest& request) {
+  const Request& asked = request.prototype;
+  const SamplingParams& sampling = asked.sampling;
+  JsonWriter json;
+  json.open_object().key("temperature").number(sampling.temperature);
+  json.integer("top_k", sampling.top_k).key("top_p").number(sampling.top_p);
+  json.key("min_p").number(sampling.min_p);
+  json.key("repeat_penalty").number(sampling.repetition_penalty).integer("repeat_last_n", -1);
+  json.key("presence_penalty").number(sampling.presence_penalty);
+  json.key("frequency_penalty").number(sampling.frequency_penalty);
+  json.integer("n_predict", asked.max_tokens).integer("max_tokens", asked.max_tokens);
+  json.integer("n_probs", asked.num_logprobs.value_or(0));
+  json.boolean("ignore_eos", asked.ignore_eos).boolean("stream", request.stream);
+  json.key("stop").open_array();
+  for (const std::string& stop : request.stop) json.text(stop);
+  json.close_array().close_object();
+  return json.take();
+}
+
+std::string llama_props(const ServingModel& model, int num_slots, bool is_sleeping) {
+  const TextBundle& text = model.text;
+  GenerationRequest usual;
+  usual.prototype.sampling = default_sampling(text.sampling);
+  usual.prototype.max_tokens = -1;
+  JsonWriter json;
+  json.open_object().key("default_generation_settings").open_object();
+  json.key("params").raw(llama_settings(usual)).integer("n_ctx", model.max_context);
+  json.close_object().integer("total_slots", num_slots).text("model_alias", model.info.name);
+  json.text("model_path", model.info.file);
+  json.text("chat_template", text.chat_template == nullptr ? "" : text.chat_template->source());
+  json.text("bos_token", text.bos_token).text("eos_token", text.eos_token);
+  json.key("modalities").open_object().boolean("vision", false).boolean("audio", false);
+  json.close_object().text("build_info", model.info.system_fingerprint);
+  json.boolean("is_sleeping", is_sleeping).close_object();
+  return json.take();
+}
+
+}  // namespace headrace

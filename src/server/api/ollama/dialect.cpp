@@ -1,0 +1,18 @@
+// The error body of Ollama's dialect: {"error": "text"}.
+
+#include "server/api/ollama/ollama.h"
+
+namespace headrace {
+namespace {
+
+std::string error_body(const Problem& problem) {
+  JsonWriter json;
+  json.open_object().text("error", problem.message).close_object();
+  return json.take();
+}
+
+}  // namespace
+
+const Dialect kOllama{"ollama", error_body, kJsonLines};
+
+}  // namespace headrace

@@ -1,0 +1,194 @@
+// Ollama's routes over HTTP, against a scripted engine.
+
+#include <gtest/gtest.h>
+
+#include <boost/json/array.hpp>
+
+#include "server/api/json.h"
+#include "server/api/ollama/ollama.h"
+#include "server/test_support.h"
+
+namespace headrace {
+namespace {
+
+using test::Client;
+using test::RunningServer;
+using test::Script;
+
+std::vector<boost::json::object> lines_of(const std::string& body) {
+  std::vector<boost::json::object> lines;
+  size_t begin = 0;
+  for (size_t end = body.find('\n'); end != std::string::npos; end = body.find('\n', begin)) {
+    auto line = parse_body(body.substr(begin, end - begin));
+    EXPECT_TRUE(line.ok()) << body;
+    lines.push_back(std::move(line).value().get_object());
+    begin = end + 1;
+  }
+  EXPECT_EQ(begin, body.size()) << "a line without an end";
+  return lines;
+}
+
+std::string text_at(const boost::json::object& line, const char* name) {
+  return line.contains(name) ? std::string(line.at(name).as_string().c_str()) : "";
+}
+
+class OllamaRoutes : public testing::Test {
+ protected:
+  test::ClientResponse post(const std::string& path, const std::string& body) {
+    return Client(server_.port()).post(path, body);
+  }
+  RunningServer server_{Script{.reply = "abc"}};
+};
+
+TEST_F(OllamaRoutes, ChatStreamsLines) {
+  const auto response =
+      post("/api/chat", R"({"model":"scripted","messages":[{"role":"user","content":"Hi"}]})");
+  EXPECT_NE(response.head.find("Content-Type: application/x-ndjson\r\n"), std::string::npos);
+  const auto lines = lines_of(response.body);
+  ASSERT_EQ(lines.size(), 4u);
+  std::string text;
+  for (const auto& line : lines) {
+    EXPECT_EQ(text_at(line, "model"), "scripted");
+    EXPECT_EQ(text_at(line, "created_at").back(), 'Z');
+    EXPECT_EQ(line.at("message").at("role").as_string(), "assistant");
+    text += line.at("message").at("content").as_string().c_str();
+    EXPECT_EQ(line.at("done").as_bool(), &line == &lines.back());
+  }
+  EXPECT_EQ(text, "abc");
+  const auto& last = lines.back();
+  EXPECT_EQ(text_at(last, "done_reason"), "stop");
+  EXPECT_EQ(last.at("prompt_eval_count").as_int64(), 21);
+  EXPECT_EQ(last.at("eval_count").as_int64(), 3);
+  for (const char* name :
+       {"total_duration", "load_duration", "prompt_eval_duration", "eval_duration"}) {
+    EXPECT_EQ(last.at(name).as_int64() % 1000, 0) << name;  // of microseconds
+  }
+}
+
+TEST_F(OllamaRoutes, ChatAnswersWhole) {
+  const auto response = post("/api/chat",
+                             R"({"messages":[{"role":"user","content":"Hi"}],"stream":false,
+                                 "options":{"num_predict":2},"logprobs":true,"top_logprobs":1})");
+  const auto body = parse_body(response.body).value();
+  EXPECT_EQ(body.at("message").at("content").as_string(), "ab");
+  EXPECT_EQ(body.at("done_reason").as_string(), "length");
+  EXPECT_TRUE(body.at("done").as_bool());
+  const auto& scores = body.at("logprobs").as_array();
+  ASSERT_EQ(scores.size(), 2u);
+  EXPECT_EQ(scores[0].at("token").as_string(), "a");
+  EXPECT_EQ(scores[0].at("top_logprobs").as_array().size(), 1u);
+}
+
+TEST_F(OllamaRoutes, GenerateGivesTheContextBack) {
+  const auto response = post("/api/generate", R"({"prompt":"Hi","stream":false})");
+  const auto body = parse_body(response.body).value();
+  EXPECT_EQ(body.at("response").as_string(), "abc");
+  const auto& context = body.at("context").as_array();
+  ASSERT_EQ(context.size(), 24u);
+  EXPECT_EQ(context[0].as_int64(), test::kBos);
+  EXPECT_EQ(context[23].as_int64(), 'c');
+  const auto next = post(
+      "/api/generate",
+      fmt::format(R"({{"prompt":"On","stream":false,"context":{}}})", to_text(body.at("context"))));
+  EXPECT_EQ(next.status, 200) << next.body;
+  EXPECT_EQ(server_.engine().last_request().prompt_ids.size(), 24 + 20u);
+  const auto raw = post("/api/generate", R"({"prompt":"Hi","stream":false,"raw":true})");
+  EXPECT_EQ(raw.body.find("context"), std::string::npos);
+  EXPECT_EQ(server_.engine().last_request().prompt_ids.size(), 3u);
+}
+
+TEST_F(OllamaRoutes, AnEmptyRequestSaysThatTheModelIsThere) {
+  const auto chat = post("/api/chat", R"({"model":"scripted","messages":[]})");
+  EXPECT_NE(chat.body.find(R"("done_reason":"load","done":true})"), std::string::npos) << chat.body;
+  const auto off = post("/api/generate", R"({"model":"scripted","keep_alive":0})");
+  EXPECT_NE(off.body.find(R"("done_reason":"unload","done":true})"), std::string::npos);
+  EXPECT_EQ(post("/api/chat", R"({"model":"absent","messages":[]})").status, 404);
+  EXPECT_EQ(server_.engine().num_submitted(), 0u);
+}
+
+TEST_F(OllamaRoutes, ErrorsHaveItsForm) {
+  const auto bad = post("/api/chat", R"({"messages":[{"role":"user","content":"a"}],"think":7})");
+  EXPECT_EQ(bad.status, 400);
+  EXPECT_EQ(bad.body, R"({"error":"think is 7, but it must be true, false, \"low\", \"medium\" or )"
+                      R"(\"high\""})");
+  const auto absent = post("/api/show", R"({"model":"absent"})");
+  EXPECT_EQ(absent.status, 404);
+  EXPECT_TRUE(absent.body.starts_with(R"({"error":)"));
+  EXPECT_EQ(post("/api/show", "{}").status, 400);
+  RunningServer failing(Script{.reply = "abc", .fail = true});
+  const auto lines =
+      lines_of(Client(failing.port()).post("/api/generate", R"({"prompt":"a"})").body);
+  ASSERT_FALSE(lines.empty());
+  EXPECT_EQ(text_at(lines.back(), "error"), "the logits of this request are not finite");
+}
+
+TEST_F(OllamaRoutes, ModelsAreListedAndShown) {
+  const auto tags = parse_body(Client(server_.port()).get("/api/tags").body).value();
+  const auto& listed = tags.at("models").as_array();
+  ASSERT_EQ(listed.size(), 1u);
+  EXPECT_EQ(listed[0].at("name").as_string(), "scripted");
+  EXPECT_EQ(listed[0].at("digest").as_string().size(), 64u);
+  EXPECT_EQ(listed[0].at("details").at("format").as_string(), "gguf");
+  EXPECT_TRUE(listed[0].as_object().contains("modified_at"));
+  const auto ps = parse_body(Client(server_.port()).get("/api/ps").body).value();
+  EXPECT_EQ(ps.at("models").as_array()[0].at("context_length").as_int64(), 4096);
+  const auto show = parse_body(post("/api/show", R"({"model":"scripted"})").body).value();
+  EXPECT_EQ(show.at("model_info").at("none.context_length").as_int64(), 4096);
+  EXPECT_EQ(to_text(show.at("capabilities")).find(R"(["completion")"), 0u);
+  EXPECT_EQ(parse_body(Client(server_.port()).get("/api/version").body)
+                .value()
+                .as_object()
+                .count("version"),
+            1u);
+}
+
+TEST_F(OllamaRoutes, TheRootGreetsItsClientsAndShowsThePageToBrowsers) {
+  const auto greeted = Client(server_.port()).get("/", "GET", "Accept: application/json\r\n");
+  EXPECT_EQ(greeted.body, "Ollama is running");
+  for (const char* accept : {"", "Accept: */*\r\n", "Accept: text/html,application/xml\r\n"}) {
+    EXPECT_NE(Client(server_.port()).get("/", "GET", accept).body, greeted.body) << accept;
+  }
+}
+
+// Parts as parsers make them.
+class OllamaRender : public testing::Test {
+ protected:
+  const TextBundle bundle_ = test::make_bundle();
+  const ModelInfo info_ = test::make_model_info();
+  const std::vector<std::string> names_ = {"scripted"};
+  const ServingModel model_{bundle_, info_, names_, 1000};
+};
+
+TEST_F(OllamaRender, ACallIsShownOnceItIsWhole) {
+  using Kind = OutputPart::Kind;
+  const auto renderer = make_ollama_renderer(model_, {"m", true, 0, false});
+  const auto chunk = [&](std::vector<OutputPart> parts, Finish finish = {}) {
+    std::string text = renderer->chunk({0, false, std::move(parts), {}, std::move(finish)}, {});
+    const size_t begin = text.find("\"message\"");
+    return begin == std::string::npos ? text : text.substr(begin);
+  };
+  EXPECT_EQ(chunk({{Kind::kReasoning, "hm", 0, {}, {}}}),
+            "\"message\":{\"role\":\"assistant\",\"content\":\"\",\"thinking\":\"hm\"},"
+            "\"done\":false}\n");
+  EXPECT_EQ(chunk({{Kind::kToolCall, "{\"a\":", 0, "id0", "f"}}), "");
+  EXPECT_EQ(chunk({{Kind::kToolCall, " 1}", 0, {}, {}}}), "");
+  EXPECT_EQ(chunk({{Kind::kToolCall, "{}", 1, "id1", "g"}}),
+            "\"message\":{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"id\":\"id0\","
+            "\"function\":{\"index\":0,\"name\":\"f\",\"arguments\":{\"a\":1}}}]},"
+            "\"done\":false}\n");
+  EXPECT_EQ(chunk({}, {Finish::Kind::kToolCalls, {}}),
+            "\"message\":{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"id\":\"id1\","
+            "\"function\":{\"index\":1,\"name\":\"g\",\"arguments\":{}}}]},\"done\":false}\n");
+  AnswerEnd end;
+  end.times = {1'000, 2'000, 5'000, 9'000};
+  const std::string last = renderer->end_stream(end);
+  EXPECT_NE(last.find("\"done_reason\":\"stop\",\"done\":true,\"total_duration\":8000000,"
+                      "\"load_duration\":0,\"prompt_eval_count\":0,"
+                      "\"prompt_eval_duration\":3000000,\"eval_count\":0,"
+                      "\"eval_duration\":4000000}\n"),
+            std::string::npos)
+      << last;
+}
+
+}  // namespace
+}  // namespace headrace

@@ -1,0 +1,248 @@
+// The routes of Ollama's dialect.
+
+#include <algorithm>
+#include <mutex>
+
+#include "checkpoint/hub/installed.h"
+#include "server/api/asked_model.h"
+#include "server/api/json.h"
+#include "server/api/ollama/ollama.h"
+#include "server/api/wall_clock.h"
+#include "server/dialect_routes.h"
+#include "server/routes.h"
+
+namespace headrace {
+namespace {
+
+using Writer = std::shared_ptr<ResponseWriter>;
+
+// Clients ask what they may use; this is the version of Ollama whose API these routes follow.
+constexpr std::string_view kApiVersion = "0.12.6";
+constexpr size_t kMaxQueuedLines = 64 * 1024;  // bytes: above it a pull's progress is left out
+constexpr size_t kMaxLoadBytes = 4096;         // of a body that asks for nothing but the model
+// Models stay loaded: clients are told a time far off.
+constexpr int64_t kForeverS = int64_t{100} * 365 * 24 * 3600;
+
+void handle_version(ServerState& state, HttpRequest& /*request*/, Writer writer) {
+  JsonWriter json;
+  json.open_object().text("version", kApiVersion).close_object();
+  respond(state, *writer, HttpResponse{200, json.take()});
+}
+
+void open_model(JsonWriter& json, const ServedModel& model, const std::string& name) {
+  json.open_object().text("name", name).text("model", name);
+  json.integer("size", model.info.weight_bytes).text("digest", ollama_digest(model.info));
+  write_ollama_details(json, model.info);
+}
+
+// All names of all models.
+template <typename WriteMore>
+HttpResponse list_models(const ServerState& state, WriteMore write_more) {
+  JsonWriter json;
+  json.open_object().key("models").open_array();
+  for (const ModelPtr& model : state.models.all()) {
+    for (const std::string& name : model->names) {
+      open_model(json, *model, name);
+      write_more(json, *model);
+      json.close_object();
+    }
+  }
+  json.close_array().close_object();
+  return HttpResponse{200, json.take()};
+}
+
+void handle_tags(ServerState& state, HttpRequest& /*request*/, Writer writer) {
+  const std::string created = rfc3339(state.created * 1'000'000);
+  respond(state, *writer, list_models(state, [&](JsonWriter& json, const ServedModel&) {
+            json.text("modified_at", created);
+          }));
+}
+
+void handle_ps(ServerState& state, HttpRequest& /*request*/, Writer writer) {
+  const std::string expires = rfc3339((state.created + kForeverS) * 1'000'000);
+  respond(state, *writer, list_models(state, [&](JsonWriter& json, const ServedModel& model) {
+            json.text("expires_at", expires).integer("size_vram", 0);
+            json.integer("context_length", model.serving.max_context);
+          }));
+}
+
+// "model", or "name" as older clients say it.
+Result<std::string> needed_name(const boost::json::object& body) {
+  const Fields fields(body);
+  auto name = TRY(fields.text("model"));
+  if (!name || name->empty()) name = TRY(fields.text("name"));
+  if (!name || name->empty()) return bad_field("model", "missing", "the name of a model");
+  return std::string(*name);
+}
+
+Result<HttpResponse> show(const ServerState& state, const HttpRequest& request) {
+  const boost::json::object body = TRY(body_object(request));
+  IgnoredFields ignored;
+  TRY(check_fields(body, kInOllamaModel, "", ignored));
+  const ModelPtr model = TRY(state.models.find(TRY(needed_name(body))));
+  return with_ignored(HttpResponse{200, ollama_show(model->serving, state.created)}, ignored);
+}
+
+void handle_show(ServerState& state, HttpRequest& request, Writer writer) {
+  auto response = show(state, request);
+  if (!response.ok()) return refuse(request, *writer, response.error());
+  respond(state, *writer, std::move(response).value());
+}
+
+// keep_alive 0 asks to unload: this server keeps what it serves.
+bool asks_to_unload(const boost::json::object& body) {
+  const boost::json::value* keep = body.if_contains("keep_alive");
+  if (keep == nullptr) return false;
+  if (keep->is_string()) return keep->get_string() == "0" || keep->get_string() == "0s";
+  return keep->is_number() && keep->to_number<double>() == 0;
+}
+
+// An empty request asks whether the model is there; all others are answered by it.
+void answer_or_load(ServerState& state, HttpRequest& request, Writer writer, bool is_chat) {
+  const bool is_short = request.body.size() <= kMaxLoadBytes;
+  const auto body = is_short ? body_object(request) : boost::json::object();
+  if (!body.ok() || !is_short || !is_load_request(*body)) {
+    return generate(state, request, std::move(writer),
+                    is_chat ? parse_ollama_chat : parse_ollama_generate);
+  }
+  const auto model = state.models.find_for(*body);
+  if (!model.ok()) return refuse(request, *writer, model.error());
+  const auto name = asked_model(*body, (*model)->serving);
+  if (!name.ok()) return refuse(request, *writer, name.error());
+  HttpResponse response{200, ollama_loaded(*name, is_chat, asks_to_unload(*body))};
+  response.content_type = kOllama.framing.content_type;
+  response.body += '\n';
+  respond(state, *writer, std::move(response));
+}
+
+void handle_chat(ServerState& state, HttpRequest& request, Writer writer) {
+  answer_or_load(state, request, std::move(writer), true);
+}
+
+void handle_generate(ServerState& state, HttpRequest& request, Writer writer) {
+  answer_or_load(state, request, std::move(writer), false);
+}
+
+// Lines of a pull, as its clients read them.
+std::string pull_line(const PullState& state, const std::string& spec) {
+  JsonWriter json;
+  json.open_object();
+  if (state.kind == PullState::Kind::kFailed) {
+    json.text("error", state.error.to_string());
+  } else if (state.kind == PullState::Kind::kDone) {
+    json.text("status", "success");
+  } else if (state.total_bytes == 0) {
+    json.text("status", "pulling manifest");
+  } else {
+    json.text("status", "pulling " + spec).text("digest", spec);
+    json.integer("total", static_cast<int64_t>(state.total_bytes));
+    json.integer("completed", static_cast<int64_t>(state.done_bytes));
+  }
+  json.close_object();
+  return kOllama.framing.frame(json.str());
+}
+
+// A slow reader misses lines, not the end.
+ModelPulls::Watcher streaming_watcher(const Writer& writer, const std::string& spec) {
+  return [writer, spec](const PullState& state) {
+    const bool ends = state.kind != PullState::Kind::kRunning;
+    if (writer->disconnected()) return false;
+    if (ends || writer->queued_bytes() < kMaxQueuedLines) writer->write(pull_line(state, spec));
+    if (ends) writer->end_stream();
+    return !ends;
+  };
+}
+
+ModelPulls::Watcher whole_watcher(const Writer& writer, const std::string& request_id) {
+  return [writer, request_id](const PullState& state) {
+    if (state.kind == PullState::Kind::kRunning) return !writer->disconnected();
+    writer->send(state.kind == PullState::Kind::kDone
+                     ? HttpResponse{200, R"({"status":"success"})"}
+                     : error_response(kOllama, state.error, request_id));
+    return false;
+  };
+}
+
+struct PullRequest {
+  std::string spec;
+  bool stream = true;
+  IgnoredFields ignored;
+};
+
+Result<PullRequest> parse_pull(const HttpRequest& request) {
+  const boost::json::object body = TRY(body_object(request));
+  PullRequest pull;
+  TRY(check_fields(body, kInOllamaModel, "", pull.ignored));
+  pull.spec = TRY(needed_name(body));
+  pull.stream = TRY(Fields(body).boolean("stream")).value_or(true);
+  return pull;
+}
+
+// The head of a stream goes out once the pull has begun: what is refused has its status.
+void handle_pull(ServerState& state, HttpRequest& request, Writer writer) {
+  const auto asked = parse_pull(request);
+  if (!asked.ok()) return refuse(request, *writer, asked.error());
+  const auto begun = std::make_shared<std::once_flag>();
+  ModelPulls::Watcher watcher = whole_watcher(writer, request.request_id);
+  if (asked->stream) {
+    watcher = [writer, begun,
+               inner = streaming_watcher(writer, asked->spec)](const PullState& now) {
+      std::call_once(*begun, [&] {
+        writer->start_stream({std::string(kOllama.framing.content_type)});
+        writer->write(pull_line({}, {}));
+      });
+      return inner(now);
+    };
+  }
+  const Status status = state.pulls.start(asked->spec, std::move(watcher));
+  if (!status.ok()) refuse(request, *writer, status.error());
+}
+
+Status remove_asked(ServerState& state, const HttpRequest& request) {
+  const boost::json::object body = TRY(body_object(request));
+  const std::string spec = TRY(needed_name(body));
+  for (const ModelPtr& model : state.models.all()) {
+    const auto& names = model->names;
+    if (std::find(names.begin(), names.end(), spec) != names.end()) {
+      return bad_field("model", show_value(boost::json::string(spec)),
+                       "one that this server does not serve at the moment");
+    }
+  }
+  TRY(remove_installed(spec, state.options.store_dir));
+  return {};
+}
+
+void handle_delete(ServerState& state, HttpRequest& request, Writer writer) {
+  const Status removed = remove_asked(state, request);
+  if (!removed.ok()) return refuse(request, *writer, removed.error());
+  respond(state, *writer, HttpResponse{200, "{}"});
+}
+
+// clang-format off
+const RouteRow kRoutes[] = {
+    {"GET", "/api/version", Scope::kPublic, &kOllama, handle_version, "The version of Ollama's API that is spoken here."},
+    {"GET", "/api/tags", Scope::kReading, &kOllama, handle_tags, "The models, as Ollama's clients list them."},
+    {"GET", "/api/ps", Scope::kReading, &kOllama, handle_ps, "The models that are loaded."},
+    {"POST", "/api/show", Scope::kReading, &kOllama, handle_show, "What is known of a model."},
+    {"POST", "/api/chat", Scope::kInference, &kOllama, handle_chat, "Answer a conversation, as Ollama's clients ask."},
+    {"POST", "/api/pull", Scope::kInference, &kOllama, handle_pull, "Fetch a model into the store."},
+    {"DELETE", "/api/delete", Scope::kInference, &kOllama, handle_delete, "Take a model out of the store."},
+    {"POST", "/api/generate", Scope::kInference, &kOllama, handle_generate, "Answer a prompt, as Ollama's clients ask."},
+};
+// clang-format on
+
+}  // namespace
+
+std::span<const RouteRow> ollama_rows() { return kRoutes; }
+
+bool is_ollama_probe(const HttpRequest& request) {
+  const std::string_view accepted = request.header("accept");
+  return !accepted.empty() && accepted.find("text/html") == std::string_view::npos &&
+         accepted.find("*/*") == std::string_view::npos;
+}
+
+HttpResponse ollama_greeting() {
+  return HttpResponse{200, "Ollama is running", "text/plain; charset=utf-8"};
+}
+
+}  // namespace headrace
