@@ -11,6 +11,7 @@
 #include "base/memory_shortage.h"
 #include "cli/command.h"
 #include "cli/command_line.h"
+#include "cli/config_file.h"
 #include "cli/help.h"
 #include "cli/output.h"
 #include "cli/secrets.h"
@@ -37,8 +38,11 @@ Result<int> run_words(const std::vector<std::string>& words) {
     std::fputs(text.c_str(), stdout);
     return 0;
   }
+  const std::string config = config_file_path();
+  OptionTexts file;
+  if (!config.empty()) file = TRY(read_config_file(config, line.command->name));
   const Options options =
-      TRY(Options::create(line.command->name, line.given, std::move(line.arguments)));
+      TRY(Options::create(line.command->name, line.given, std::move(line.arguments), file));
   return line.command->run(options);
 }
 

@@ -5,6 +5,7 @@
 #include <set>
 #include <sstream>
 
+#include "cli/command.h"
 #include "options.h"
 
 namespace headrace {
@@ -120,9 +121,8 @@ TEST(OptionValues, SizesCountInPowersOfTwo) {
 }
 
 TEST(OptionRows, APromiseOfARowHoldsForEveryCommandItNames) {
-  const std::set<std::string> commands = {"serve",   "run",      "chat",   "pull",
-                                          "inspect", "tokenize", "render", "eval",
-                                          "verify",  "bench",    "version"};
+  std::set<std::string> commands;
+  for (const CommandRow& row : command_rows()) commands.emplace(row.name);
   std::set<std::string_view> variables;
   for (const OptionRow& row : option_rows()) {
     std::istringstream names{std::string(row.commands)};

@@ -16,13 +16,18 @@ constexpr std::string_view kGenerates = "run chat";      // commands that sample
 constexpr std::string_view kEngines = "serve run chat";  // commands that run an engine
 constexpr std::string_view kLoads = "serve run chat eval verify bench";  // that pack weights
 constexpr std::string_view kStores =
-    "serve run chat pull inspect tokenize render eval verify bench";  // commands that find a model
+    "serve run chat pull list rm show doctor inspect tokenize render eval verify bench";  // that
+                                                                                          // know
+                                                                                          // the
+                                                                                          // store
 
 // clang-format off
 constexpr OptionRow kRows[] = {
     // name, environment, kind, default, range, commands, help, heading, what no default means, letter
-    {"--model", "HEADRACE_MODEL", kText, "smollm2:135m", "", "run chat tokenize render serve inspect eval",
+    {"--model", "HEADRACE_MODEL", kText, "smollm2:135m", "", "run chat tokenize render serve inspect show eval",
      "Model to use: a GGUF file, a safetensors file or folder, or the name of a pulled model. Naming it first does the same.", kModel, {}, 'm'},
+    {"--server", "HEADRACE_SERVER", kText, "", "", "run chat ps stop",
+     "Ask a running server at this address, such as http://127.0.0.1:8080, instead of loading a model; any that speaks the OpenAI API.", kServer},
     {"--store", "HEADRACE_STORE", kText, "", "", kStores,
      "Folder of pulled models; empty: models/ under HEADRACE_HOME, or headrace/models in the user's cache.", kModel},
     {"--isa", "HEADRACE_ISA", kChoice, "auto", "auto|reference|avx2|avx_vnni|avx512|avx512_vnni|avx512_bf16|amx", "serve run chat eval verify bench version",
@@ -31,13 +36,13 @@ constexpr OptionRow kRows[] = {
      "Arithmetic of quantised and bf16 weights: exact keeps 16 bits per activation or more; int8 takes 8, or bf16 for bf16 weights: faster and less accurate.", kKernels},
     {"--threads", "HEADRACE_THREADS", kInteger, "0", "0..1024", "serve run chat eval verify bench version",
      "Compute threads; 0: one per core that affinity and cgroup quota allow, which is also the most.", kKernels},
-    {"--kv-type", "HEADRACE_KV_TYPE", kChoice, "f16", "f16|bf16|f32|fp8|int8", "serve run chat eval verify bench inspect version",
+    {"--kv-type", "HEADRACE_KV_TYPE", kChoice, "f16", "f16|bf16|f32|fp8|int8", "serve run chat eval verify bench inspect show version",
      "Storage of keys and values: f16 and bf16 take half the memory of f32, fp8 and int8 a quarter; f16 stays near exact.", kMemory},
-    {"--context", "HEADRACE_CONTEXT", kInteger, "0", "0..1048576", "serve run chat inspect",
+    {"--context", "HEADRACE_CONTEXT", kInteger, "0", "0..1048576", "serve run chat inspect show",
      "Tokens per sequence, prompt and answer together; 0: the model's own limit, at most 32768.", kMemory},
     {"--kv-memory", "HEADRACE_KV_MEMORY", kBytes, "0", "0..", kEngines,
      "Memory for keys and values, such as 512M or 2G; 0: room for four full contexts within a quarter of the memory that this process can get, or for one within half.", kMemory},
-    {"--batch-tokens", "HEADRACE_BATCH_TOKENS", kInteger, "512", "16..8192", "serve run chat eval verify bench inspect",
+    {"--batch-tokens", "HEADRACE_BATCH_TOKENS", kInteger, "512", "16..8192", "serve run chat eval verify bench inspect show",
      "Most tokens in one step; long prompts are computed in chunks of this size.", kMemory},
     {"--weight-cache", "HEADRACE_WEIGHT_CACHE", kText, "", "", kLoads,
      "Folder that keeps packed weights, so that the next start reads them instead of packing; empty: none are kept.", kMemory},
@@ -54,12 +59,12 @@ constexpr OptionRow kRows[] = {
      "What the name of a special token means inside messages: the token, as the reference implementations have it, or plain text, so that content cannot forge turns.", kAnswer},
 
     {"--host", "HEADRACE_HOST", kText, "127.0.0.1", "", "serve", "Address to listen on.", kServer},
-    {"--port", "HEADRACE_PORT", kInteger, "8080", "0..65535", "serve", "Port to listen on; 0 takes a free one and prints it.", kServer},
+    {"--port", "HEADRACE_PORT", kInteger, "8080", "0..65535", "serve doctor", "Port to listen on; 0 takes a free one and prints it.", kServer},
     {"--alias", "HEADRACE_ALIAS", kText, "", "", "serve", "Further names under which requests may ask for the model, separated by commas.", kServer},
     {"--http-threads", "HEADRACE_HTTP_THREADS", kInteger, "2", "1..64", "serve", "Threads that serve connections.", kServer},
     {"--drain-seconds", "HEADRACE_DRAIN_SECONDS", kInteger, "30", "0..3600", "serve",
      "How long running requests may finish after SIGTERM or Ctrl-C.", kServer},
-    {"--api-key", "HEADRACE_API_KEY", kText, "", "", "serve", "Key that requests must carry; other users see it in the list of processes until the server has started, so better set the variable or a file.", kServer},
+    {"--api-key", "HEADRACE_API_KEY", kText, "", "", "serve run chat ps stop", "Key that requests must carry to serve, and that the other commands send; other users see it in the list of processes until the server has started, so better set the variable or a file.", kServer},
     {"--api-key-file", "HEADRACE_API_KEY_FILE", kText, "", "", "serve", "File of keys, one a line, any of which is good; lines that begin with # are left out.", kServer},
     {"--allowed-hosts", "HEADRACE_ALLOWED_HOSTS", kText, "", "", "serve",
      "Names under which clients reach the server, separated by commas; * allows any. Empty: any where it listens beyond loopback, else addresses, localhost and names without a dot.", kServer},
@@ -87,9 +92,10 @@ constexpr OptionRow kRows[] = {
     {"--ignore-eos", "", kFlag, "", "", "run", "Go on past the model's end token.", kAnswer},
     {"--raw", "", kFlag, "", "", "run", "Continue the prompt as plain text: no chat template.", kAnswer},
     {"--system", "", kText, "", "", "run chat", "System message: how the model shall behave.", kAnswer},
+    {"--attach", "", kText, "", "", "run", "Text files that follow the prompt, each under its name, separated by commas.", kAnswer},
     {"--stats", "", kFlag, "", "", kGenerates, "After the answer, print tokens, speed and seed on standard error.", kOutput},
 
-    {"--json", "", kFlag, "", "", "inspect tokenize render eval verify bench version", "Print JSON, for programs.", kOutput},
+    {"--json", "", kFlag, "", "", "list ps doctor inspect show tokenize render eval verify bench version", "Print JSON, for programs.", kOutput},
     {"--prefill", "", kText, "128,512,2048", "", "bench", "Prompts to time, in tokens, with commas between; empty: none.", kPoints},
     {"--depth", "", kText, "0,512,2048,8192", "", "bench", "Contexts at which to time decode, in tokens; empty: none. As far as the model's context reaches.", kPoints},
     {"--batch", "", kText, "1,4,16,64", "", "bench", "Sequences to decode together; empty: none.", kPoints},
@@ -107,7 +113,7 @@ constexpr OptionRow kRows[] = {
     {"--vocab", "", kInteger, "0", "0..1048576", "bench", "Tokens of the vocabulary.", kRandomModel},
     {"--seed", "", kInteger, "0", "0..9223372036854775807", "bench", "Seed of the random weights: equal seeds give equal files.", kRandomModel},
     {"--out", "", kText, "", "", "bench", "File that a random model is written to.", kRandomModel},
-    {"--tensors", "", kFlag, "", "", "inspect", "List every tensor.", kOutput},
+    {"--tensors", "", kFlag, "", "", "inspect show", "List every tensor.", kOutput},
     {"--decode", "", kFlag, "", "", "tokenize", "The arguments are token ids; print their text."},
     {"--no-special", "", kFlag, "", "", "tokenize", "Do not add the begin and end tokens."},
     {"--no-generation-prompt", "", kFlag, "", "", "render", "Do not end the prompt with the assistant's header."},
@@ -118,7 +124,7 @@ constexpr OptionRow kRows[] = {
     {"--list-kernels", "", kFlag, "", "", "version", "List every kernel, what it needs and which are in use.", kOutput},
     {"--options", "", kFlag, "", "", "version", "List every option with its environment variable, default and range.", kOutput},
     {"--revision", "", kText, "", "", "pull", "Revision of a hub repository, as after @.", kModel},
-    {"--quiet", "", kFlag, "", "", "pull run chat serve", "No progress, no greeting and no notes; errors only.", kOutput},
+    {"--quiet", "", kFlag, "", "", "pull rm stop run chat serve", "No progress, no greeting and no notes; errors only.", kOutput},
     {"--log-level", "HEADRACE_LOG_LEVEL", kChoice, "info", "debug|info|warning|error|off", "serve", "Least important log lines to print.", kServer},
 };
 // clang-format on
@@ -242,9 +248,8 @@ Status check_option(const OptionRow& row, std::string_view text) {
   return {};
 }
 
-Result<Options> Options::create(std::string_view command,
-                                const std::map<std::string, std::string, std::less<>>& given,
-                                std::vector<std::string> positionals) {
+Result<Options> Options::create(std::string_view command, const OptionTexts& given,
+                                std::vector<std::string> positionals, const OptionTexts& file) {
   Options options;
   options.command_ = command;
   options.positionals_ = std::move(positionals);
@@ -256,6 +261,10 @@ Result<Options> Options::create(std::string_view command,
     const auto found = given.find(row.name);
     const char* environment = row.env.empty() ? nullptr : std::getenv(std::string(row.env).c_str());
     std::string text(row.value);
+    if (const auto setting = file.find(row.name); setting != file.end()) {
+      text = setting->second;
+      options.set_.emplace(row.name);
+    }
     if (environment != nullptr && *environment != '\0') {
       text = environment;
       options.set_.emplace(row.name);

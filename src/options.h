@@ -2,7 +2,8 @@
 //
 // A row gives name, environment variable, default, range and help; the command line, `--help`, the
 // dump in `headrace version --options` and range checks all derive from it. Precedence: command
-// line, environment, default. No other file reads an option from anywhere else.
+// line, environment, file of settings (cli/config_file.h), default. No other file reads an option
+// from anywhere else.
 #pragma once
 
 #include <cstdint>
@@ -50,14 +51,16 @@ std::span<const OptionRow> option_rows();
 // "Sampling": the heading of a group.
 std::string_view group_title(OptionGroup group);
 
+// Option name -> text.
+using OptionTexts = std::map<std::string, std::string, std::less<>>;
+
 // The options of one command after parsing, and its positional arguments. All values are in range.
 class Options {
  public:
-  // given: option name -> text, from the command line; environment and defaults fill the rest.
-  // kInvalidArgument names the option, the value found and the values allowed.
-  static Result<Options> create(std::string_view command,
-                                const std::map<std::string, std::string, std::less<>>& given,
-                                std::vector<std::string> positionals);
+  // given: from the command line; file: from a file of settings, checked; environment and defaults
+  // fill the rest. kInvalidArgument names the option, the value found and the values allowed.
+  static Result<Options> create(std::string_view command, const OptionTexts& given,
+                                std::vector<std::string> positionals, const OptionTexts& file = {});
 
   // CHECK: the row exists for this command, has this kind and, for a number, a value.
   bool flag(std::string_view name) const;
@@ -68,7 +71,7 @@ class Options {
 
   const std::string& command() const { return command_; }
   const std::vector<std::string>& positionals() const { return positionals_; }
-  // Was it given on the command line or in the environment?
+  // Was it given on the command line, in the environment or in the file of settings?
   bool is_set(std::string_view name) const;
   // On the command line?
   bool is_typed(std::string_view name) const;

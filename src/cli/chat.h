@@ -10,6 +10,6 @@ namespace headrace {
 
 // Until the person leaves. The exit status: 0, or 128 and the signal that ended it: SIGTERM, and at
 // a pipe SIGINT. Options of `chat` or `run`.
-Result<int> chat_with(const Options& options, const std::string& model);
+Result<int> chat_with(const Options& options, const std::string& model, bool named);
 
 }  // namespace headrace

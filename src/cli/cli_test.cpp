@@ -7,6 +7,7 @@
 #include <fstream>
 #include <string>
 
+#include "cli/command.h"
 #include "cli/testing/program.h"
 
 namespace headrace {
@@ -27,8 +28,8 @@ std::string write_file(const std::string& name, const std::string& contents) {
 TEST(Cli, HelpListsEveryCommand) {
   const Outcome help = headrace("--help");
   EXPECT_EQ(help.status, 0);
-  for (const char* name : {"serve", "run", "chat", "pull", "inspect", "tokenize", "render", "eval",
-                           "verify", "bench", "version"}) {
+  for (const CommandRow& row : command_rows()) {
+    const std::string_view name = row.name;
     EXPECT_NE(help.text.find(name), std::string::npos) << name;
     const Outcome manual = headrace(std::string(name) + " --help");
     EXPECT_EQ(manual.status, 0) << name;

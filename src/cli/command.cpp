@@ -26,6 +26,24 @@ constexpr CommandRow kRows[] = {
     {"pull", "NAME", 1, 1, "Get a model: a named one, a hub repository or a URL.",
      "NAME is smollm2:135m, qwen2.5-coder:0.5b, gemma3:270m (a base model) or qwen2.5-coder:1.5b; hf:ORG/REPO[@REV] or hf:ORG/REPO[@REV]:FILE.gguf; or an http(s) URL. Downloads resume, are checked against their digest and appear whole or not at all. HF_ENDPOINT and HF_TOKEN set the hub and the access token.",
      run_pull},
+    {"list", "", 0, 0, "List the models that have been pulled.",
+     "Name, size, day and place of each. Names are those that every command takes.",
+     run_list},
+    {"rm", "NAME...", 1, -1, "Remove pulled models, and what broken pulls left of them.",
+     "NAME is one that list shows. Files outside the folder of pulled models are never touched.",
+     run_rm},
+    {"show", "[MODEL]", 0, 1, "Show what a model is and what it needs (as inspect).",
+     "Family, configuration, formats, tokenizer, chat template and memory, read from headers alone.",
+     run_inspect},
+    {"ps", "", 0, 0, "Show the models that a running server holds.",
+     "Asks the server at --server, without it the one at 127.0.0.1:8080.",
+     run_ps},
+    {"stop", "MODEL", 1, 1, "Have a running server let go of a model's memory.",
+     "The model is loaded again when it is asked for. Running answers are finished first.",
+     run_stop},
+    {"doctor", "", 0, 0, "Check this machine: what it is, what is missing, what limits it.",
+     "Exit status 1 if something is missing without which no model can run.",
+     run_doctor},
     {"inspect", "[MODEL]", 0, 1, "Show what a model is and what it needs.",
      "Family, configuration, formats, tokenizer, chat template and memory, read from headers alone.",
      run_inspect},
@@ -63,6 +81,17 @@ constexpr CommandRow kRows[] = {
      "  headrace bench step smollm2:135m --prefill 512 --depth 0,2048 --batch 16\n"
      "  headrace bench synth --shape llama-1b --format q4_0 --out llama-1b.gguf",
      run_bench},
+    {"completion", "bash|zsh|fish", 1, 1, "Print shell completions.",
+     "Examples:\n"
+     "  headrace completion bash > ~/.local/share/bash-completion/completions/headrace\n"
+     "  headrace completion zsh > ~/.zfunc/_headrace\n"
+     "  headrace completion fish > ~/.config/fish/completions/headrace.fish",
+     run_completion},
+    {"manual", "", 0, 0, "Print the man page.",
+     "Examples:\n"
+     "  headrace manual | man -l -\n"
+     "  headrace manual > ~/.local/share/man/man1/headrace.1",
+     run_manual},
     {"version", "", 0, 0, "Show version, build, processor and libraries.",
      "With --list-kernels every kernel, with --options every option.", run_version},
 };

@@ -46,7 +46,8 @@ Result<Conversation::Prompt> Conversation::make_prompt(const EncodeFn& encode, i
   const size_t first_before = first_kept_;
   while (true) {
     Prompt prompt;
-    prompt.ids = TRY(encode(kept_messages()));
+    prompt.messages = kept_messages();
+    prompt.ids = TRY(encode(prompt.messages));
     const auto num_tokens = static_cast<int64_t>(prompt.ids.size());
     const bool fits = num_tokens + room <= context;
     if (!fits && forget_oldest_turn()) continue;

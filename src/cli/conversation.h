@@ -18,6 +18,7 @@ class Conversation {
   using EncodeFn = std::function<Result<std::vector<int32_t>>(const boost::json::array& messages)>;
 
   struct Prompt {
+    boost::json::array messages;
     std::vector<int32_t> ids;
     int num_forgotten = 0;  // messages that this prompt leaves out and the last one held
   };

@@ -9,7 +9,7 @@ namespace {
 constexpr int kNamesWidth = 27;  // column at which descriptions begin
 constexpr int kNarrow = 60;      // below this they stand under the names instead
 constexpr int kNarrowIndent = 6;
-constexpr int kCommandWidth = 12;
+constexpr int kCommandWidth = 14;
 
 std::string_view placeholder(const OptionRow& row) {
   switch (row.kind) {
@@ -37,19 +37,6 @@ std::string joined_choices(std::string_view range) {
   return text;
 }
 
-std::string describe(const OptionRow& row) {
-  std::string text(row.help);
-  if (row.kind == OptionKind::kChoice) {
-    text += fmt::format(" One of: {}.", joined_choices(row.range));
-  } else if (!row.range.empty() && !row.range.ends_with("..")) {
-    text += fmt::format(" In {}.", row.range);
-  }
-  if (!row.value.empty()) text += fmt::format(" Default: {}.", row.value);
-  if (!row.unset.empty()) text += fmt::format(" Default: {}.", row.unset);
-  if (!row.env.empty()) text += fmt::format(" Environment: {}.", row.env);
-  return text;
-}
-
 std::string option_names(const OptionRow& row) {
   const std::string letter = row.letter != 0 ? fmt::format("-{}, ", row.letter) : "";
   return fmt::format("{}{}{}", letter, row.name, placeholder(row));
@@ -59,7 +46,7 @@ std::string options_of(const CommandRow& command, OptionGroup group, int width) 
   std::string text;
   for (const OptionRow& row : option_rows()) {
     if (row.group != group || !option_applies(row, command.name)) continue;
-    text += help_entry(option_names(row), describe(row), kNamesWidth, width);
+    text += help_entry(option_names(row), describe_option(row), kNamesWidth, width);
   }
   return text.empty() ? text : fmt::format("\n{}:\n{}", group_title(group), text);
 }
@@ -86,6 +73,19 @@ std::string manual_text(std::string_view manual, int width) {
 }
 
 }  // namespace
+
+std::string describe_option(const OptionRow& row) {
+  std::string text(row.help);
+  if (row.kind == OptionKind::kChoice) {
+    text += fmt::format(" One of: {}.", joined_choices(row.range));
+  } else if (!row.range.empty() && !row.range.ends_with("..")) {
+    text += fmt::format(" In {}.", row.range);
+  }
+  if (!row.value.empty()) text += fmt::format(" Default: {}.", row.value);
+  if (!row.unset.empty()) text += fmt::format(" Default: {}.", row.unset);
+  if (!row.env.empty()) text += fmt::format(" Environment: {}.", row.env);
+  return text;
+}
 
 std::string help_entry(const std::string& name, std::string_view description, int column,
                        int width) {

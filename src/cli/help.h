@@ -13,6 +13,9 @@ namespace headrace {
 std::string program_help(int width);
 std::string command_help(const CommandRow& command, int width);
 
+// What an option does, its choices or range, default and environment variable.
+std::string describe_option(const OptionRow& row);
+
 // A name and its description side by side, the descriptions at `column`; on a narrow screen, or if
 // the name is long, one under the other. Ends in a newline.
 std::string help_entry(const std::string& name, std::string_view description, int column,

@@ -5,7 +5,9 @@
 #include <csignal>
 #include <cstdio>
 
+#include "base/strings.h"
 #include "cli/answer_printer.h"
+#include "cli/answers.h"
 #include "cli/chat.h"
 #include "cli/command.h"
 #include "cli/generate.h"
@@ -18,21 +20,33 @@
 namespace headrace {
 namespace {
 
-// The prompt's ids: through the chat template as a user message, or as plain text.
-Result<std::vector<int32_t>> prompt_ids(const Options& options, const TextBundle& text,
-                                        const std::string& prompt) {
-  if (options.flag("--raw") || text.chat_template == nullptr) {
-    return text.encode_prompt(prompt, true);
+// The question: the prompt as a user message, or as plain text.
+Result<Question> make_question(const Options& options, AnswerSource& source,
+                               const std::string& prompt, boost::json::array& messages) {
+  Question question;
+  if (options.flag("--raw") || source.is_base()) {
+    question.text = prompt;
+    question.ids = TRY(source.encode_text(prompt));
+    return question;
   }
-  boost::json::array messages;
   if (!options.text("--system").empty()) {
     messages.push_back({{"role", "system"}, {"content", options.text("--system")}});
   }
   messages.push_back({{"role", "user"}, {"content", prompt}});
-  const boost::json::object variables{{"messages", std::move(messages)},
-                                      {"add_generation_prompt", true}};
-  const std::string rendered = TRY(text.chat_template->render(boost::json::serialize(variables)));
-  return text.encode_chat(rendered);
+  question.messages = &messages;
+  question.ids = TRY(source.encode_messages(messages));
+  return question;
+}
+
+// The prompt, and after it the files of --attach under their names.
+Result<std::string> with_files(std::string prompt, const Options& options) {
+  for (const std::string_view path : split_list(options.text("--attach"))) {
+    const std::string contents = TRY(read_text(std::string(path)));
+    TRY(check_text(contents, path));
+    append_format(prompt, "{}File {}:\n```\n{}{}```\n", prompt.empty() ? "" : "\n\n", path,
+                  contents, contents.ends_with('\n') ? "" : "\n");
+  }
+  return prompt;
 }
 
 Error missing_prompt(const std::string& model) {
@@ -55,32 +69,33 @@ Status check_length(size_t num_tokens, int64_t context) {
 Result<int> run_run(const Options& options) {
   const bool quiet = options.flag("--quiet");
   const ModelArgument given = TRY(take_model_and_text(options));
-  const std::string prompt = TRY(text_of_words_and_input(given.words, quiet));
+  const std::string prompt =
+      TRY(with_files(TRY(text_of_words_and_input(given.words, quiet)), options));
   if (prompt.empty()) {
     const bool talks = given.named && given.words.empty() && is_terminal(STDIN_FILENO);
-    if (talks) return chat_with(options, given.model);
+    if (talks) return chat_with(options, given.model, given.named);
     return missing_prompt(given.model);
   }
   TRY(check_text(prompt, "the prompt"));
-  Runtime runtime = TRY(open_engine(options, given.model));
-  const bool is_base = runtime.text.chat_template == nullptr;
-  if (is_base && !options.flag("--raw") && !quiet) {
+  const std::unique_ptr<AnswerSource> source = TRY(open_answers(options, given.model, given.named));
+  if (source->is_base() && !options.flag("--raw") && !quiet) {
     std::fprintf(stderr, "(%s)\n", base_model_note().c_str());
   }
-  Request request = request_from_options(options, runtime.text.sampling);
-  request.prompt_ids = TRY(prompt_ids(options, runtime.text, prompt));
-  TRY(check_length(request.prompt_ids.size(), runtime.engine->max_context()));
-  request.ignore_eos = options.flag("--ignore-eos");
-  const uint64_t seed = request.sampling.seed;
+  boost::json::array messages;
+  Question question = TRY(make_question(options, *source, prompt, messages));
+  TRY(check_length(question.ids.size(), source->max_context()));
+  question.settings = request_from_options(options, source->sampling());
+  question.settings.ignore_eos = options.flag("--ignore-eos");
+  question.stops = stop_strings_from_options(options);
+  const uint64_t seed = question.settings.sampling.seed;
   InterruptGuard interrupt;
   AnswerPrinter printer;
-  const Answer answer = TRY(
-      generate({*runtime.engine, *runtime.text.tokenizer, std::move(request),
-                stop_strings_from_options(options),
-                [&](std::string_view piece) { return printer.print(piece); }, &interrupt.flag()}));
+  question.write = [&](std::string_view piece) { return printer.print(piece); };
+  question.interrupted = &interrupt.flag();
+  const Answer answer = TRY(source->answer(std::move(question)));
   printer.finish("\n");
   if (answer.reason == FinishReason::kLength && !quiet) {
-    std::fprintf(stderr, "(%s)\n", describe_cut(answer, runtime.engine->max_context()).c_str());
+    std::fprintf(stderr, "(%s)\n", describe_cut(answer, source->max_context()).c_str());
   }
   if (options.flag("--stats")) std::fprintf(stderr, "%s\n", describe_speed(answer, seed).c_str());
   return interrupt.signal() == 0 ? 0 : 128 + interrupt.signal();

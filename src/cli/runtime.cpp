@@ -62,7 +62,7 @@ ModelOptions model_options(const Options& options) {
   ModelOptions model;
   model.max_batch_tokens = static_cast<int>(options.integer("--batch-tokens"));
   model.kv_type = kv_type_from_options(options);
-  if (options.command() != "inspect") {
+  if (options.command() != "inspect" && options.command() != "show") {
     model.weight_cache = {options.text("--weight-cache"), options.bytes("--weight-cache-size"),
                           options.text("--weight-cache-check") == "content"};
   }

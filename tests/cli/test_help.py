@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-kCommands = ["run", "chat", "serve", "pull", "inspect", "tokenize", "render", "eval", "verify", "bench", "version"]
+kCommands = ["run", "chat", "serve", "pull", "list", "rm", "show", "ps", "stop", "doctor", "inspect", "tokenize", "render",
+             "eval", "verify", "bench", "completion", "manual", "version"]
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +42,7 @@ def test_help_follows_the_terminal(terminal):
 
 def test_sampling_comes_first_and_kernels_last(headrace):
     headings = re.findall(r"^(\w[\w ]*):$", headrace("run", "--help").stdout, re.M)
-    assert headings == ["Examples", "Answer", "Model", "Output", "Memory", "Kernels"]
+    assert headings == ["Examples", "Answer", "Server", "Model", "Output", "Memory", "Kernels"]
     assert "the model's own, else 0.7" in " ".join(headrace("run", "--help").stdout.split())
 
 
