@@ -29,8 +29,10 @@
 #include <type_traits>
 #include <vector>
 
+#include "backend/activation.h"
 #include "backend/device_memory.h"
 #include "backend/span.h"
+#include "backend/stream_args.h"
 #include "base/result.h"
 #include "checkpoint/weight_view.h"
 
@@ -67,8 +69,6 @@ class PackedWeight {
 };
 
 enum class NormKind : uint8_t { kRms, kLayer };  // both times weight; kLayer subtracts the mean
-enum class Activation : uint8_t { kSilu, kGeluTanh, kSigmoid, kGelu, kRelu, kReluSquared };
-inline constexpr int kNumActivations = 6;
 
 // A norm over whole rows: the identity without a weight.
 struct Norm {
@@ -132,14 +132,6 @@ struct HeadArgs {
   DevicePtr<float> logits = {};      // [num_written, N]
   BestOutput* best = nullptr;        // [M - num_written], host memory
   DevicePtr<const float> bias = {};  // [N], or null
-};
-
-// y = activation(x W^T + bias), then y *= factors[m]
-struct ActivatedArgs {
-  Activation activation = Activation::kSilu;
-  DevicePtr<const float> bias = {};     // [N], or null
-  DevicePtr<const float> factors = {};  // [M, N] with rows factor_stride apart, or null
-  int64_t factor_stride = 0;            // in floats
 };
 
 // out[m] = gain * ((residual[m] +) scale * (norm(x[m]) * weight + bias)); root: sqrt(mean(..) +
@@ -441,6 +433,9 @@ enum class RouterScore : uint8_t {
   kSoftmax,        // s = softmax(l) over all experts
   kSigmoid,        // s = sigmoid(l)
   kSoftmaxChosen,  // s = l; the weights are a softmax over the chosen
+  // s = l; the weight of each chosen one is its share of a softmax over those not chosen before it
+  // that are near it: (s - l) / max(|l|, s) is at most 2 * jitter.
+  kSparseMixer,
 };
 enum class GroupScore : uint8_t {
   kSumOfTwo,  // of the two largest s + bias; experts of other groups are left out
@@ -459,6 +454,7 @@ struct Router {
   bool normalise = false;  // not with kSoftmaxChosen, whose weights have sum 1
   float normalise_epsilon = 0.0f;
   float scale = 1.0f;
+  float jitter = 0.0f;  // of kSparseMixer
 };
 
 struct RouteArgs {
@@ -683,6 +679,8 @@ class Backend {
   virtual void head_linear(const HeadLinearArgs& args) = 0;
   virtual void select_keys(const SelectKeysArgs& args) = 0;
   virtual void latent_attention(const LatentAttentionArgs& args) = 0;
+  virtual void mix_streams(const StreamArgs& args) = 0;
+  virtual void sparse_gate(const SparseGateArgs& args) = 0;
   virtual void head(const PackedWeight& weight, const Input& input, const HeadArgs& args) = 0;
 
   // ---- Facts ------------------------------------------------------------------------------------

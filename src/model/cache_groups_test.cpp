@@ -1,11 +1,15 @@
 #include "model/cache_groups.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
+#include "model/config/config_files.h"
 #include "model/mixers.h"
 #include "model/testing/cache_models.h"
+#include "model/testing/fake_checkpoint.h"
+#include "model/workspace.h"
 
 namespace headrace {
 namespace {
@@ -13,6 +17,15 @@ namespace {
 using testing::alternating;
 using testing::keys_and_values;
 using testing::reference_backend;
+
+// Types of layers, every fifth of them full.
+std::string layers_of_five(int count) {
+  std::string text;
+  for (int i = 1; i <= count; ++i) {
+    text += fmt::format("{}\"{}_attention\"", i > 1 ? "," : "", i % 5 == 0 ? "full" : "sliding");
+  }
+  return text;
+}
 
 std::vector<int> columns_of(const CacheLayout& layout) {
   std::vector<int> columns;
@@ -49,6 +62,45 @@ TEST(CacheGroups, Gemma3At8kHoldsAThirdOfWhatAllLayersWould) {
     const double decode = static_cast<double>(layout.bytes_for(8192, 1));
     EXPECT_LE(decode, 0.23 * static_cast<double>(all_layers));
   }
+}
+
+// Gemma 4 E2B: 20 of 35 layers read the keys of earlier ones and keep nothing, so a context of
+// 8,192 tokens takes what 12 windows of 512 and 3 full layers with wider heads do.
+TEST(CacheGroups, Gemma4E2bKeepsTheKeysOfFifteenLayers) {
+  const auto backend = reference_backend();
+  const auto config = read_config_json(testing::FakeCheckpoint(R"({
+      "model_type": "gemma4_text", "hidden_size": 1536, "num_hidden_layers": 35,
+      "num_attention_heads": 8, "num_key_value_heads": 1, "head_dim": 256, "global_head_dim": 512,
+      "intermediate_size": 6144, "vocab_size": 262144, "sliding_window": 512,
+      "sliding_window_pattern": 5, "num_kv_shared_layers": 20, "use_double_wide_mlp": true,
+      "layer_types": [)" + layers_of_five(35) + R"(], "max_position_embeddings": 131072})"));
+  ASSERT_TRUE(config.ok()) << config.error().message;
+  const auto groups = cache_groups_of(*config, KvType::kBF16);
+  size_t num_window = 0, num_full = 0, least = 0;
+  for (const CacheGroup& group : groups) {
+    (group.policy == CachePolicy::kWindow ? num_window : num_full) += group.layers.size();
+    const CacheRule rule{group.policy, group.window, 0, 1};
+    const auto blocks = static_cast<size_t>(most_blocks({rule}, 8192, 512));
+    for (const CacheLayer& layer : group.layers) {
+      for (const KvPlane& plane : layer.planes) least += blocks * backend->kv_plane_bytes(plane);
+    }
+  }
+  EXPECT_EQ(num_window, 12u);
+  EXPECT_EQ(num_full, 3u);
+  const size_t planned = plan_cache(groups, *backend).bytes_for(8192, 512);
+  EXPECT_GE(planned, least);
+  EXPECT_LE(planned, least * 115 / 100);
+  // Of all layers, each with a cache of its own at the wider heads, a tenth.
+  const size_t whole = 35 * backend->kv_layer_bytes({KvType::kBF16, 1, 512}) * (8192 / 16);
+  EXPECT_LE(planned, whole * 15 / 100);
+  // Beside it a step's room: the inputs of all layers are the widest of it.
+  ModelOptions options;
+  options.max_batch_tokens = 512;
+  options.max_logit_rows = 16;
+  const size_t room = Workspace::num_bytes(*config, options);
+  const size_t inputs = size_t{512} * 35 * 256 * 4;
+  EXPECT_GE(room, 2 * inputs);  // made in the room of the MLP, then kept
+  EXPECT_LE(room, 5 * inputs);
 }
 
 TEST(CacheGroups, CutsWasteLittle) {

@@ -6,6 +6,7 @@
 #include "model/layer_inputs.h"
 #include "model/mixers.h"
 #include "model/mlp.h"
+#include "model/streams.h"
 
 namespace headrace {
 
@@ -31,11 +32,13 @@ void Decoder::forward(const Batch& batch, KvStore& kv, const StepOutput& output,
   if (config_.hidden_size_per_layer_input > 0) {
     make_layer_inputs(step, weights_.network, batch.token_ids);
   }
+  if (config_.num_streams > 1) open_streams(step, weights_.network);
   show(tap, -1, workspace_.hidden, num_rows);
   for (int i = 0; i < config_.num_layers(); ++i) {
-    run_layer(step, i);
+    config_.num_streams > 1 ? run_stream_layer(step, i) : run_layer(step, i);
     show(tap, i, workspace_.hidden, num_rows);
   }
+  if (config_.num_streams > 1) close_streams(step, weights_.network);
   if (tap) show_final_norm(step, tap);
   if (output.finite != nullptr) {
     backend_.find_finite_rows(workspace_.hidden, num_rows, config_.hidden_size, output.finite);
@@ -88,6 +91,32 @@ void Decoder::run_layer(const StepContext& step, int layer_idx) {
   (has_input ? input : mlp).epilogue.gain = layer.vector(Role::kLayerScalar);
   run_mlp(step, layer_idx, layer, mlp);
   if (has_input) add_layer_input(step, layer_idx, layer, input);
+}
+
+// What the layer makes of the residual stream lies apart from it, until all streams are corrected.
+void Decoder::run_stream_layer(const StepContext& step, int layer_idx) {
+  const RoleWeights& layer = weights_.layers[static_cast<size_t>(layer_idx)];
+  predict_streams(step, layer);
+  const Norm before = norm_of(layer, Role::kAttentionNorm);
+  run_low_rank(step, layer, before);
+
+  Branch mixer = branch_of(layer, Role::kAttentionNorm, Role::kPostAttentionNorm);
+  mixer.epilogue.residual = mixer.out = active_stream(step);
+  mixer.epilogue.gain = workspace_.half_root;
+  run_mixer(step, layer_idx, layer, mixer);
+
+  Branch mlp = branch_of(layer, Role::kMlpNorm, Role::kPostMlpNorm);
+  mlp.input.x = mlp.epilogue.residual = mlp.out = active_stream(step);
+  run_mlp(step, layer_idx, layer, mlp);
+
+  correct_streams(step, layer);
+  if (config_.hidden_size_per_layer_input == 0) return;
+  Branch input = bare_branch(layer, Role::kPostPerLayerNorm);
+  input.input = workspace_.normed;
+  input.epilogue.residual = {};
+  input.out = active_stream(step);
+  add_layer_input(step, layer_idx, layer, input);
+  spread_active(step);
 }
 
 Norm Decoder::norm_of(const RoleWeights& weights, Role role) const {

@@ -36,6 +36,7 @@ class Decoder {
   void fill_rope(std::span<const Span> spans, size_t rope_idx);
   void fill_query_scales(size_t num_rows);
   void run_layer(const StepContext& step, int layer_idx);
+  void run_stream_layer(const StepContext& step, int layer_idx);
   struct Rows {
     DevicePtr<float> values;  // [count, hidden_size]
     int64_t count;

@@ -5,11 +5,25 @@
 
 namespace headrace {
 
+namespace {
+
+// Tokens beyond the table have its first row.
+std::span<const int32_t> rows_of(Workspace& workspace, std::span<const int32_t> token_ids,
+                                 int64_t num_rows) {
+  if (workspace.layer_input_rows.empty()) return token_ids;
+  const std::span<int32_t> rows = std::span(workspace.layer_input_rows).first(token_ids.size());
+  for (size_t i = 0; i < rows.size(); ++i) rows[i] = token_ids[i] < num_rows ? token_ids[i] : 0;
+  return rows;
+}
+
+}  // namespace
+
 void make_layer_inputs(const StepContext& step, const RoleWeights& network,
                        std::span<const int32_t> token_ids) {
   const ModelConfig& config = step.config;
   Workspace& workspace = step.workspace;
   const int64_t width = config.hidden_size_per_layer_input;
+  token_ids = rows_of(workspace, token_ids, config.vocab_size_per_layer_input);
   const float share = 1 / std::numbers::sqrt2_v<float>;
   step.backend.embed(network.weight(Role::kPerLayerEmbedding), token_ids,
                      share * std::sqrt(static_cast<float>(width)), nullptr, workspace.layer_inputs);

@@ -1,9 +1,14 @@
 // What layers with a state keep, and how far apart its snapshots lie.
 #include "model/mixers.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+
+#include "model/config/config_files.h"
+#include "model/testing/cache_models.h"
+#include "model/testing/fake_checkpoint.h"
 
 namespace headrace {
 namespace {
@@ -65,6 +70,82 @@ TEST(CacheGroupsOf, AShortConvolutionKeepsItsLastInputs) {
   ASSERT_EQ(groups[0].layers.size(), 1u);
   EXPECT_EQ(groups[0].layers[0].planes[0].num_heads, 2);
   EXPECT_EQ(groups[0].layers[0].planes[0].width, 64);
+}
+
+// Bytes of the planes of a group in one block, as the back end lays them out.
+size_t block_bytes(const CacheGroup& group, const Backend& backend) {
+  size_t bytes = 0;
+  for (const CacheLayer& layer : group.layers) {
+    for (const KvPlane& plane : layer.planes) bytes += backend.kv_plane_bytes(plane);
+  }
+  return bytes;
+}
+// A state is written once, whatever a block of positions holds.
+size_t state_bytes(const CacheGroup& group) {
+  size_t bytes = 0;
+  for (const CacheLayer& layer : group.layers) {
+    for (const KvPlane& plane : layer.planes) {
+      bytes += static_cast<size_t>(plane.num_heads) * static_cast<size_t>(plane.width) * 4;
+    }
+  }
+  return bytes;
+}
+
+// Shapes as published: what a prompt of 16,384 tokens keeps of states against what it keeps of
+// positions.
+TEST(CacheGroupsOf, SnapshotsOfPublishedShapes) {
+  struct Shape {
+    std::string_view name, keys;
+    int64_t blocks;  // between snapshots
+  };
+  constexpr Shape kShapes[] = {
+      {"LFM2 1.2B",
+       R"("model_type": "lfm2", "hidden_size": 2048, "num_hidden_layers": 16, "vocab_size": 65536,
+          "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 12288,
+          "full_attn_idxs": [2, 5, 8, 10, 12, 14])",
+       32},
+      {"LFM2 8B A1B",
+       R"("model_type": "lfm2_moe", "hidden_size": 2048, "num_hidden_layers": 24,
+          "vocab_size": 65536, "num_attention_heads": 32, "num_key_value_heads": 8,
+          "intermediate_size": 7168, "full_attn_idxs": [2, 6, 10, 14, 18, 21])",
+       32},
+      {"Granite 4.0 H tiny",
+       R"("model_type": "granitemoehybrid", "hidden_size": 1536, "num_hidden_layers": 40,
+          "vocab_size": 100352, "num_attention_heads": 12, "num_key_value_heads": 4,
+          "intermediate_size": 512, "num_local_experts": 64, "num_experts_per_tok": 6,
+          "shared_intermediate_size": 1024, "mamba_n_heads": 48, "mamba_d_head": 64,
+          "mamba_d_state": 128, "mamba_n_groups": 1, "layer_types": [)"
+       R"("mamba","mamba","mamba","mamba","mamba","attention","mamba","mamba","mamba","mamba",)"
+       R"("mamba","mamba","mamba","mamba","mamba","attention","mamba","mamba","mamba","mamba",)"
+       R"("mamba","mamba","mamba","mamba","mamba","attention","mamba","mamba","mamba","mamba",)"
+       R"("mamba","mamba","mamba","mamba","mamba","attention","mamba","mamba","mamba","mamba"])",
+       442},
+      {"Qwen 3.5 0.8B",
+       R"("model_type": "qwen3_5_text", "hidden_size": 1024, "num_hidden_layers": 24,
+          "vocab_size": 248320, "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 256,
+          "intermediate_size": 3584, "linear_num_key_heads": 16, "linear_num_value_heads": 16,
+          "linear_key_head_dim": 128, "linear_value_head_dim": 128, "linear_conv_kernel_dim": 4)",
+       0},
+  };
+  const auto backend = testing::reference_backend();
+  constexpr int64_t kBlocks = 16384 / kBlockTokens;
+  for (const Shape& shape : kShapes) {
+    SCOPED_TRACE(shape.name);
+    const auto config =
+        read_config_json(testing::FakeCheckpoint(fmt::format("{{{}}}", shape.keys)));
+    ASSERT_TRUE(config.ok()) << config.error().message;
+    const auto groups = cache_groups_of(*config, KvType::kBF16);
+    ASSERT_EQ(groups.size(), 2u);
+    const CacheGroup& state = state_of(groups);
+    const CacheGroup& positions = &state == &groups[0] ? groups[1] : groups[0];
+    if (shape.blocks > 0) EXPECT_EQ(state.snapshot_blocks, shape.blocks);
+    const double kept = static_cast<double>(state_bytes(state)) * kBlocks /
+                        static_cast<double>(state.snapshot_blocks);
+    const double of_positions = static_cast<double>(block_bytes(positions, *backend)) * kBlocks;
+    EXPECT_LE(kept, 1.01 * of_positions);
+    // No farther than that takes, unless they would lie closer than 512 tokens.
+    EXPECT_TRUE(kept >= 0.95 * of_positions || state.snapshot_blocks == 32) << kept / of_positions;
+  }
 }
 
 TEST(CacheGroupsOf, SnapshotsOfAPromptTakeTheMemoryOfItsPositions) {

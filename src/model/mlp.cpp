@@ -12,11 +12,10 @@ struct MlpFunction {
   MlpKind kind;
   void (*run)(const StepContext&, int layer_idx, const RoleWeights&, const Branch&);
 };
-constexpr MlpFunction kFunctions[] = {{MlpKind::kDense, run_dense},
-                                      {MlpKind::kPlain, run_plain},
-                                      {MlpKind::kExperts, run_experts},
-                                      {MlpKind::kNone, run_none},
-                                      {MlpKind::kDenseAndExperts, run_dense_and_experts}};
+constexpr MlpFunction kFunctions[] = {
+    {MlpKind::kDense, run_dense},     {MlpKind::kPlain, run_plain},
+    {MlpKind::kExperts, run_experts}, {MlpKind::kNone, run_none},
+    {MlpKind::kSparse, run_sparse},   {MlpKind::kDenseAndExperts, run_dense_and_experts}};
 
 }  // namespace
 

@@ -13,7 +13,8 @@ Router router_of(const ExpertConfig& config) {
           .group_score = config.group_score,
           .normalise = config.normalise,
           .normalise_epsilon = config.normalise_epsilon,
-          .scale = config.scale};
+          .scale = config.scale,
+          .jitter = config.jitter};
 }
 
 // The expert that every token has, [M, hidden_size], without its gate; null: there is none.

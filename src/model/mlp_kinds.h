@@ -12,6 +12,8 @@ void run_dense(const StepContext& step, int layer_idx, const RoleWeights& weight
                const Branch& branch);
 void run_plain(const StepContext& step, int layer_idx, const RoleWeights& weights,
                const Branch& branch);
+void run_sparse(const StepContext& step, int layer_idx, const RoleWeights& weights,
+                const Branch& branch);
 void run_experts(const StepContext& step, int layer_idx, const RoleWeights& weights,
                  const Branch& branch);
 void run_dense_and_experts(const StepContext& step, int layer_idx, const RoleWeights& weights,

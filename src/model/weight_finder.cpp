@@ -510,9 +510,9 @@ bool WeightFinder::is_of_prediction(const std::string& base) const {
 
 // A tensor that the network does not read may mean that it is another network.
 void WeightFinder::warn_about_unused() const {
-  static constexpr std::string_view kExpected[] = {"rotary_emb", "rope_f", "mtp.",
-                                                   "visual",     "vision", "multi_modal_projector",
-                                                   "lm_head",    "audio",  "nextn"};
+  static constexpr std::string_view kExpected[] = {
+      "rotary_emb", "rope_f", "mtp.",  "visual", "vision", "multi_modal_projector",
+      "lm_head",    "audio",  "nextn", "act_fn"};
   size_t num_unused = 0;
   std::string example;
   for (const std::string& base : unused_bases()) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <numbers>
 
 #include "model/config/roles.h"
 
@@ -45,9 +46,12 @@ int64_t layer_input_floats(const ModelConfig& config, int64_t num_rows) {
   return num_rows * config.num_layers() * config.hidden_size_per_layer_input;
 }
 
-// What the MLP of any layer needs; the inputs of the layers are made there too.
+// What the MLP of any layer needs; the inputs of the layers are made there too, and what streams
+// need between layers' parts.
 size_t mlp_floats(const ModelConfig& config, int64_t num_rows) {
-  int64_t most = layer_input_floats(config, num_rows);
+  const int64_t of_streams = config.num_streams > 1 ? config.num_streams : 0;
+  int64_t most = std::max({layer_input_floats(config, num_rows),
+                           num_rows * int64_t{config.laurel_rank}, num_rows * of_streams});
   for (const LayerConfig& layer : config.layers) {
     most = std::max(most, mlp_row(layer.mlp).room(config, layer, num_rows));
   }
@@ -110,6 +114,11 @@ void carve(const ModelConfig& config, const ModelOptions& options, Carver& carve
           .cast<uint64_t>();
   workspace->layer_inputs =
       carver.floats(static_cast<size_t>(layer_input_floats(config, options.max_batch_tokens)));
+  if (config.num_streams > 1) {
+    const auto num_streams = static_cast<size_t>(config.num_streams);
+    workspace->streams = carver.floats(num_streams * rows * widths.hidden);
+    workspace->half_root = carver.floats(1);
+  }
   workspace->q_row_scale = carver.floats(rows);
   workspace->logit_rows =
       carver.floats(static_cast<size_t>(options.max_logit_rows) * widths.hidden);
@@ -156,6 +165,14 @@ Result<Workspace> Workspace::create(const ModelConfig& config, const ModelOption
   if (workspace.alibi_slopes) {
     backend.upload<float>(slopes_of(config), workspace.alibi_slopes);
   }
+  if (config.num_streams > 1) {
+    const float half_root = std::numbers::sqrt2_v<float> / 2;
+    backend.upload<float>({&half_root, 1}, workspace.half_root);
+  }
+  if (config.vocab_size_per_layer_input < config.vocab_size) {
+    workspace.layer_input_rows.resize(config.hidden_size_per_layer_input > 0 ? rows : 0);
+  }
+  workspace.max_rows = options.max_batch_tokens;
   workspace.frequencies.resize(widths_of(config).rope);
   return workspace;
 }

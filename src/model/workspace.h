@@ -30,6 +30,8 @@ struct Workspace {
   DevicePtr<float> mixer;     // room of a mixer of another kind than attention (MixerRow::room)
   DevicePtr<float> mlp;  // room of the MLP (MlpRow::room); of a dense one [M, intermediate_size]
   DevicePtr<float> layer_inputs;  // [M, layers, hidden_size_per_layer_input]
+  DevicePtr<float> streams;       // [num_streams, max_rows, hidden_size]; see streams.h
+  DevicePtr<float> half_root;     // [1] root of a half, constant; with streams
   // [experts of all layers] the rows that each has had since the start
   DevicePtr<uint64_t> expert_rows;
   DevicePtr<float> q_row_scale;   // [M]
@@ -38,10 +40,13 @@ struct Workspace {
   std::vector<RopeRows> ropes;    // one per ModelConfig::ropes
 
   // Host memory, to be uploaded or turned into tables.
-  std::vector<int64_t> positions;      // [M]
-  std::vector<float> query_scales;     // [M], or empty: the network has none
-  std::vector<int32_t> position_rows;  // [M], or empty: positions are not learned
-  std::vector<float> frequencies;      // [largest rope_dims / 2]
+  std::vector<int64_t> positions;         // [M]
+  std::vector<float> query_scales;        // [M], or empty: the network has none
+  std::vector<int32_t> position_rows;     // [M], or empty: positions are not learned
+  std::vector<float> frequencies;         // [largest rope_dims / 2]
+  std::vector<int32_t> layer_input_rows;  // [M], or empty: each token has a row of its own
+
+  int max_rows = 0;  // that there is room for
 
   static Result<Workspace> create(const ModelConfig& config, const ModelOptions& options,
                                   Backend& backend);

@@ -221,6 +221,14 @@ void WrappedBackend::head_linear(const HeadLinearArgs& args) {
   later([args](Backend& inner) { inner.head_linear(args); });
 }
 
+void WrappedBackend::mix_streams(const StreamArgs& args) {
+  later([args](Backend& inner) { inner.mix_streams(args); });
+}
+
+void WrappedBackend::sparse_gate(const SparseGateArgs& args) {
+  later([args](Backend& inner) { inner.sparse_gate(args); });
+}
+
 void WrappedBackend::experts(const ExpertsArgs& args) {
   later([args](Backend& inner) { inner.experts(args); });
 }

@@ -71,6 +71,8 @@ class WrappedBackend : public Backend {
   void head_linear(const HeadLinearArgs& args) override;
   void select_keys(const SelectKeysArgs& args) override;
   void latent_attention(const LatentAttentionArgs& args) override;
+  void mix_streams(const StreamArgs& args) override;
+  void sparse_gate(const SparseGateArgs& args) override;
   void experts(const ExpertsArgs& args) override;
   void head(const PackedWeight& weight, const Input& input, const HeadArgs& args) override;
 

@@ -69,7 +69,7 @@ struct Choice {
 
 inline std::vector<double> scores_of(std::span<const float> logits, RouterScore kind) {
   std::vector<double> scores(logits.begin(), logits.end());
-  if (kind == RouterScore::kSoftmaxChosen) return scores;
+  if (kind == RouterScore::kSoftmaxChosen || kind == RouterScore::kSparseMixer) return scores;
   double sum = 0;
   for (double& score : scores) sum += score = std::exp(score);
   for (double& score : scores) {
@@ -110,6 +110,19 @@ inline void leave_groups(const Router& router, std::vector<double>* scores,
   }
 }
 
+// Of kSparseMixer: the share that the expert order[first] has among those from it on.
+inline double share_from(const std::vector<double>& scores, const std::vector<size_t>& order,
+                         size_t first, double jitter) {
+  const double top = scores[order[first]];
+  double sum = 0;
+  for (size_t i = first; i < order.size(); ++i) {
+    const double score = scores[order[i]];
+    const double distance = (top - score) / std::max(std::fabs(score), top);
+    if (!(distance > 2 * jitter)) sum += std::exp(score - top);
+  }
+  return 1 / sum;
+}
+
 inline std::vector<Choice> choices_of(std::span<const float> logits, int64_t num_chosen,
                                       const Rule& rule) {
   const Router& router = rule.router;
@@ -118,10 +131,14 @@ inline std::vector<Choice> choices_of(std::span<const float> logits, int64_t num
   leave_groups(router, &scores, &selected);
   std::vector<Choice> chosen;
   double sum = 0;
-  for (const size_t e : descending(selected)) {
-    if (chosen.size() == static_cast<size_t>(num_chosen)) break;
-    const bool late = router.score == RouterScore::kSoftmaxChosen;
-    chosen.push_back({static_cast<int32_t>(e), late ? std::exp(scores[e]) : scores[e]});
+  const std::vector<size_t> order = descending(selected);
+  for (size_t i = 0; i < static_cast<size_t>(num_chosen); ++i) {
+    const double score = scores[order[i]];
+    double weight = router.score == RouterScore::kSoftmaxChosen ? std::exp(score) : score;
+    if (router.score == RouterScore::kSparseMixer) {
+      weight = share_from(scores, order, i, double{router.jitter});
+    }
+    chosen.push_back({static_cast<int32_t>(order[i]), weight});
     sum += chosen.back().weight;
   }
   const bool divides = router.normalise || router.score == RouterScore::kSoftmaxChosen;
@@ -147,6 +164,7 @@ inline std::vector<Rule> rules_for(size_t num_experts, int num_groups, int num_k
       {{.score = RouterScore::kSoftmax, .scale = 0.5f}},
       {{.score = RouterScore::kSigmoid, .normalise = true}, bias},
       {{.score = RouterScore::kSoftmaxChosen}},
+      {{.score = RouterScore::kSparseMixer, .jitter = 0.25f}},
       {{.score = RouterScore::kSoftmax, .normalise = true}, {}, expert_scale},
   };
   for (const GroupScore kind : {GroupScore::kSumOfTwo, GroupScore::kMaximum}) {

@@ -159,6 +159,8 @@ class FakeBackend final : public HostBackend {
   void head_linear(const HeadLinearArgs&) override { unused(); }
   void select_keys(const SelectKeysArgs&) override { unused(); }
   void latent_attention(const LatentAttentionArgs&) override { unused(); }
+  void mix_streams(const StreamArgs&) override { unused(); }
+  void sparse_gate(const SparseGateArgs&) override { unused(); }
   void run_on_team(int64_t num_items, ItemWork work) override {
     for (int64_t item = 0; item < num_items; ++item) work(item, 0);
   }

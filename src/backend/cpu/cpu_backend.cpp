@@ -17,6 +17,7 @@
 #include "backend/cpu/norm.h"
 #include "backend/cpu/recurrent.h"
 #include "backend/cpu/step_plan.h"
+#include "backend/cpu/streams.h"
 #include "backend/cpu/team/shared_team.h"
 #include "backend/cpu/team/topology.h"
 #include "backend/cpu/verify/sound_unit.h"
@@ -127,6 +128,18 @@ class CpuBackend final : public HostBackend {
     CHECK(!args.factors || args.factor_stride >= weight.num_outputs(), "factors {} apart for {}",
           args.factor_stride, weight.num_outputs());
     run_activated_linear(context_, {own(weight), input, num_rows, raw(out)}, args);
+  }
+
+  void mix_streams(const StreamArgs& args) override {
+    CHECK(args.num_streams > 1 && args.num_streams <= kMaxStreams, "{} streams", args.num_streams);
+    CHECK(args.width > 0 && args.num_rows >= 0 && args.stream_stride >= args.num_rows * args.width,
+          "[{}, {}] streams {} apart", args.num_rows, args.width, args.stream_stride);
+    run_mix_streams(context_, args);
+  }
+
+  void sparse_gate(const SparseGateArgs& args) override {
+    CHECK(args.width > 0 && args.num_rows >= 0, "[{}, {}]", args.num_rows, args.width);
+    run_sparse_gate(context_, args);
   }
 
   void experts(const ExpertsArgs& args) override {

@@ -146,6 +146,8 @@ void activate_tile(const CpuContext& context, const LinearCall& call, const Tile
   args.num_rows = tile.num_rows;
   args.num_outputs = outputs_of(tile);
   args.kind = gate_form(activated.activation).kind;
+  const Xielu& xielu = activated.xielu;
+  args.xielu = {xielu.positive, xielu.negative, xielu.beta, xielu.eps};
   context.kernels.gate->function.gate(args);
 }
 
@@ -319,7 +321,8 @@ void run_reduced_linear(const CpuContext& context, const LinearCall& call,
 GateForm gate_form(Activation activation) {
   // By Activation.
   constexpr GateKind kKinds[] = {GateKind::kSilu, GateKind::kGeluTanh, GateKind::kSigmoid,
-                                 GateKind::kGelu, GateKind::kRelu,     GateKind::kReluSquared};
+                                 GateKind::kGelu, GateKind::kRelu,     GateKind::kReluSquared,
+                                 GateKind::kXielu};
   static_assert(std::size(kKinds) == kNumActivations);
   return {.kind = kKinds[static_cast<size_t>(activation)]};
 }

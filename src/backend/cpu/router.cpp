@@ -23,7 +23,7 @@ void softmax(std::span<const float> logits, float* out, double* powers) {
 
 void score(RouterScore kind, std::span<const float> logits, Values scores, double* powers) {
   if (kind == RouterScore::kSoftmax) return softmax(logits, scores.data(), powers);
-  if (kind == RouterScore::kSoftmaxChosen) {
+  if (kind == RouterScore::kSoftmaxChosen || kind == RouterScore::kSparseMixer) {
     std::copy(logits.begin(), logits.end(), scores.begin());
     return;
   }
@@ -59,6 +59,18 @@ size_t take_best(Values values) {
   }
   values[best] = std::numeric_limits<float>::quiet_NaN();
   return best;
+}
+
+// The share of the largest of what is left in a softmax over all that are near it.
+float share_of_largest(std::span<const float> left, float jitter) {
+  float top = kOut;
+  for (const float value : left) top = value > top ? value : top;
+  double sum = 0;
+  for (const float value : left) {
+    const bool is_far = (top - value) / std::max(std::fabs(value), top) > 2 * jitter;
+    if (!std::isnan(value) && !is_far) sum += std::exp(double{value} - top);
+  }
+  return static_cast<float>(1 / sum);
 }
 
 // Experts of groups that are not kept are left out of what is selected, or score nothing.
@@ -107,10 +119,12 @@ void choose_experts(const RouteArgs& args, const float* logits, const Choice& ch
   const auto num_groups = static_cast<size_t>(args.router.num_groups);
   if (num_groups > 1) keep_groups(args.router, scores, selection, {scratch.groups, num_groups});
   const Values weights(choice.weights, static_cast<size_t>(choice.num_chosen));
+  const bool mixes = args.router.score == RouterScore::kSparseMixer;
   for (size_t j = 0; j < weights.size(); ++j) {
+    const float share = mixes ? share_of_largest(selection, args.router.jitter) : 0.0f;
     const size_t best = take_best(selection);
     choice.experts[j] = static_cast<int32_t>(best);
-    weights[j] = scores[best];
+    weights[j] = mixes ? share : scores[best];
   }
   weigh(args, choice.experts, weights, scratch.powers);
 }

@@ -106,6 +106,7 @@ Status check_experts(const ExpertConfig& experts) {
       {"shared expert width", static_cast<double>(experts.shared_intermediate_size), 0, 1e7},
       {"epsilon of expert weights", experts.normalise_epsilon, 0, 1},
       {"scale of expert weights", experts.scale, -1e6, 1e6},
+      {"router_jitter_noise", experts.jitter, 0, 1},
       {"swiglu_alpha", experts.swiglu_alpha, -1e6, 1e6},
       {"swiglu_limit", experts.swiglu_limit, 0, 1e30},
   }));
@@ -191,24 +192,46 @@ Status check_source(const ModelConfig& config, int layer_idx) {
                     layer_idx, source_idx);
 }
 
-// Each token has a row in the table of the layers' inputs.
+// Each token has a row in the table of the layers' inputs; with streams, those that have none have
+// the first.
 Status check_layer_inputs(const ModelConfig& config) {
   TRY(check_ranges({{"hidden_size_per_layer_input",
                      static_cast<double>(config.hidden_size_per_layer_input), 0, 1e5}}));
   if (config.hidden_size_per_layer_input == 0) return {};
   return check_ranges(
       {{"vocab_size_per_layer_input", static_cast<double>(config.vocab_size_per_layer_input),
-        static_cast<double>(config.vocab_size), 1e8}});
+        config.num_streams > 1 ? 1 : static_cast<double>(config.vocab_size), 1e8}});
+}
+
+Status check_streams(const ModelConfig& config) {
+  TRY(check_ranges(
+      {{"altup_num_inputs", static_cast<double>(config.num_streams), 1, kMaxStreams}}));
+  if (config.num_streams == 1) return {};
+  return check_ranges({{"laurel_rank", static_cast<double>(config.laurel_rank), 1, 1e5}});
 }
 
 Status check_mlp(const LayerConfig& layer) {
   if (layer.mlp == MlpKind::kNone) return {};
   if (layer.mlp != MlpKind::kExperts) {
-    TRY(check_ranges(
-        {{"intermediate_size", static_cast<double>(layer.intermediate_size), 1, 1e7}}));
+    TRY(check_ranges({{"intermediate_size", static_cast<double>(layer.intermediate_size), 1, 1e7},
+                      {"deviations of the gate", layer.gate_deviations, -100, 100}}));
   }
   const bool has_experts = layer.mlp == MlpKind::kExperts || layer.mlp == MlpKind::kDenseAndExperts;
   return has_experts ? check_experts(layer.experts) : Status();
+}
+
+// Its curve is stated for each layer, and only a plain MLP has one.
+Status check_activation(const ModelConfig& config, const LayerConfig& layer) {
+  if (config.activation != Activation::kXielu) return {};
+  if (layer.mlp != MlpKind::kPlain) {
+    return make_error(ErrorCode::kUnsupported,
+                      "the activation is xielu, but {} networks have an MLP with a gate",
+                      config.family);
+  }
+  return check_ranges({{"xielu alpha_p", layer.xielu.positive, 0, 1e6},
+                       {"xielu alpha_n", layer.xielu.negative, 0, 1e6},
+                       {"xielu beta", layer.xielu.beta, 0, 1e6},
+                       {"xielu eps", layer.xielu.eps, -1, 0}});
 }
 
 Status check_factors(std::string_view name, const std::vector<float>& factors, int rope_dims,
@@ -297,8 +320,10 @@ Status check_config(const ModelConfig& config) {
   for (const LayerConfig& layer : config.layers) {
     TRY(check_mixer(layer, num_ropes));
     TRY(check_mlp(layer));
+    TRY(check_activation(config, layer));
   }
   TRY(check_layer_inputs(config));
+  TRY(check_streams(config));
   for (int i = 0; i < config.num_layers(); ++i) {
     TRY(check_source(config, i));
     TRY(check_honoured(config.layers[static_cast<size_t>(i)], i));

@@ -16,6 +16,7 @@ constexpr ActivationRow kActivations[] = {
     {"gelu", Activation::kGelu},
     {"relu", Activation::kRelu},
     {"relu2", Activation::kReluSquared},
+    {"xielu", Activation::kXielu},
 };
 
 }  // namespace
@@ -44,7 +45,8 @@ Result<Activation> activation_named(std::string_view name) {
   }
   return make_error(
       ErrorCode::kUnsupported,
-      "activation '{}' is not supported; silu, gelu, gelu_pytorch_tanh, relu and relu2 are", name);
+      "activation '{}' is not supported; silu, gelu, gelu_pytorch_tanh, relu, relu2 and xielu are",
+      name);
 }
 
 }  // namespace headrace

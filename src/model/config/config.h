@@ -60,6 +60,7 @@ enum class MlpKind : uint8_t {
   kExperts,
   kNone,
   kDenseAndExperts,  // side by side, each with norms of its own
+  kSparse,           // gated; the gate keeps what stands out
 };
 
 // Biases: safetensors files follow their configuration, GGUF files simply have them or not.
@@ -97,6 +98,7 @@ struct ExpertConfig {
   bool normalise = false;          // weights of the chosen are divided by their sum
   float normalise_epsilon = 0.0f;  // plus this
   float scale = 1.0f;              // and multiplied by this
+  float jitter = 0.0f;             // of RouterScore::kSparseMixer
   // With a limit, an expert is W_down((u + 1) g sigmoid(alpha g)), g = min(gate, limit) and
   // u = up within the limit on both sides; without, the network's gated MLP.
   float swiglu_alpha = 0.0f;
@@ -168,6 +170,9 @@ struct LayerConfig {
 
   // Dense MLP, alone or beside experts.
   int64_t intermediate_size = 0;
+  Xielu xielu;  // of Activation::kXielu
+  // Of a sparse MLP's gate what is not so many standard deviations above its mean is left out.
+  float gate_deviations = 0.0f;
 
   ExpertConfig experts;
   DeltaConfig delta;
@@ -228,6 +233,10 @@ struct ModelConfig {
   // Numbers that each layer gets of the token itself, from a table of their own; 0: none.
   int64_t hidden_size_per_layer_input = 0;
   int64_t vocab_size_per_layer_input = 0;  // rows of that table
+  // The residual stream and those beside it, which each layer predicts and corrects; 1: it alone.
+  int num_streams = 1;
+  int laurel_rank = 0;        // with streams: of the branch beside attention
+  bool stream_scale = false;  // the corrected stream is scaled before the layer's input uses it
   // ministral3: q *= 1 + beta * ln(1 + floor(position / original)); 0: off
   float query_position_beta = 0.0f;
   int64_t query_position_original = 0;

@@ -16,6 +16,8 @@
 #include "model/config/read_form.h"
 #include "model/config/read_latent.h"
 #include "model/config/read_recurrent.h"
+#include "model/config/read_streams.h"
+#include "model/config/read_xielu.h"
 #include "model/config/rope_config.h"
 
 namespace headrace {
@@ -37,6 +39,7 @@ class GgufReader {
     read_scales();
     TRY(read_windows());
     if (family_.shapes != nullptr) TRY(read_layer_shapes(checkpoint_, keys_, &config_));
+    TRY(read_streams(family_, keys_, checkpoint_, &config_));
     TRY(read_ropes());
     TRY(read_delta(family_, keys_, &config_));
     if (family_.experts != nullptr) {
@@ -147,10 +150,12 @@ Status GgufReader::read_head_sizes() {
 
 void GgufReader::read_numerics() {
   config_.norm = family_.norm;
+  // Some converters write the key of the other kind.
   const bool rms = family_.norm == NormKind::kRms;
-  config_.norm_eps = static_cast<float>(
-      keys_.number(rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon",
-                   family_.defaults.eps));
+  constexpr std::string_view kRmsKey = "attention.layer_norm_rms_epsilon";
+  constexpr std::string_view kLayerKey = "attention.layer_norm_epsilon";
+  const double eps = keys_.number(rms ? kLayerKey : kRmsKey, family_.defaults.eps);
+  config_.norm_eps = static_cast<float>(keys_.number(rms ? kRmsKey : kLayerKey, eps));
   config_.layer_scalar = family_.layer_scalar;
   const bool normed =
       !family_.qk_norm_flag || checkpoint_.find("blk.0.attn_q_norm.weight") != nullptr;
@@ -397,6 +402,7 @@ Result<ModelConfig> read_config_gguf(const Checkpoint& checkpoint) {
   config.architecture = prefix;
   config.source_dtype = main_dtype(checkpoint);
   read_special_ids(metadata, &config);
+  TRY(read_xielu(checkpoint, &config));
   TRY(check_config(config));
   return config;
 }

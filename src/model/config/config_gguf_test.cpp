@@ -40,6 +40,10 @@ FakeCheckpoint file_of(const Family& family, std::string_view changed = "", int6
     if (family.delta == nullptr && family.scan == nullptr) break;
     checkpoint.key(prefix + key.name, key.name == changed ? value : key.value);
   }
+  if (family.defaults.activation == "xielu") {
+    checkpoint.key("xielu.alpha_p", 0.5).key("xielu.alpha_n", 0.5);
+  }
+  if (family.streams != nullptr) checkpoint.tensor("blk.0.laurel_l.weight", {8, 64});
   return checkpoint;
 }
 

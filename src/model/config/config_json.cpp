@@ -16,6 +16,8 @@
 #include "model/config/read_form.h"
 #include "model/config/read_latent.h"
 #include "model/config/read_recurrent.h"
+#include "model/config/read_streams.h"
+#include "model/config/read_xielu.h"
 #include "model/config/roles.h"
 #include "model/config/rope_config.h"
 
@@ -42,6 +44,7 @@ class ConfigReader {
     TRY(read_windows());
     TRY(read_latent());
     if (family_.shapes != nullptr) TRY(read_layer_shapes(*family_.shapes, json_, &config_));
+    TRY(read_streams(family_, json_, &config_));
     TRY(read_ropes());
     TRY(read_delta(family_, json_, &config_));
     if (family_.experts != nullptr) TRY(read_experts_json(*family_.experts, json_, &config_));
@@ -53,6 +56,7 @@ class ConfigReader {
 
  private:
   Status read_sizes();
+  Status read_widths();
   Status read_numerics();
   Status read_attention();
   Status read_scales();
@@ -93,8 +97,12 @@ Status ConfigReader::read_sizes() {
   if (factor > 0) width = factor * config_.hidden_size;
   if (defaults.intermediate_size > 0) width = defaults.intermediate_size;
   if (family_.experts != nullptr) width = 0;
-  layer.intermediate_size =
-      TRY(json_.small_integer("intermediate_size", width, family_.experts == nullptr ? 1 : 0));
+  const boost::json::value* stated = json_.find("intermediate_size");
+  const bool has_list = stated != nullptr && stated->is_array();
+  if (!has_list) {
+    layer.intermediate_size =
+        TRY(json_.small_integer("intermediate_size", width, family_.experts == nullptr ? 1 : 0));
+  }
   const auto heads = defaults.num_attention_heads == 0
                          ? std::nullopt
                          : std::optional<int64_t>(defaults.num_attention_heads);
@@ -118,6 +126,24 @@ Status ConfigReader::read_sizes() {
                       num_layers);
   }
   config_.layers.assign(static_cast<size_t>(num_layers), layer);
+  return has_list ? read_widths() : Status();
+}
+
+// A width for the MLP of each layer.
+Status ConfigReader::read_widths() {
+  const std::vector<double> widths = TRY(json_.numbers("intermediate_size"));
+  const bool whole = std::all_of(widths.begin(), widths.end(), [](double width) {
+    return width >= 1 && width <= 1e6 && width == std::floor(width);
+  });
+  if (widths.size() != config_.layers.size() || !whole) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "config.json: intermediate_size has {} entries, but must be a whole number "
+                      "up to 1000000, or one for each of {} layers",
+                      widths.size(), config_.layers.size());
+  }
+  for (size_t i = 0; i < widths.size(); ++i) {
+    config_.layers[i].intermediate_size = static_cast<int64_t>(widths[i]);
+  }
   return {};
 }
 
@@ -210,12 +236,40 @@ Status ConfigReader::read_scales() {
   return {};
 }
 
+// Types of layers as runs, [[["global", "local"], 12]], one after the other.
+Result<std::vector<std::string>> repeated_types(const JsonObject& json, size_t num_layers) {
+  std::vector<std::string> types;
+  const boost::json::value* runs = json.find("attention_types");
+  if (runs == nullptr || !runs->is_array()) return types;
+  const auto bad = [&] {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "config.json: attention_types must hold runs [[\"global\", ..], times] of {} "
+                      "layers in all",
+                      num_layers);
+  };
+  for (const boost::json::value& run : runs->get_array()) {
+    if (!run.is_array() || run.get_array().size() != 2) return bad();
+    const boost::json::value& names = run.get_array()[0];
+    const boost::json::value& times = run.get_array()[1];
+    if (!names.is_array() || !times.is_int64()) return bad();
+    for (int64_t i = 0; i < times.get_int64() && types.size() <= num_layers; ++i) {
+      for (const boost::json::value& name : names.get_array()) {
+        if (!name.is_string()) return bad();
+        types.emplace_back(name.get_string());
+      }
+      if (names.get_array().empty()) return bad();
+    }
+  }
+  return types;
+}
+
 // The type of each layer as a list: the file's own, or one made of a pattern like "LLLG", whose
 // last layer is always full.
 Result<std::vector<std::string>> ConfigReader::layer_types() {
   std::vector<std::string> types = TRY(json_.texts("layer_types"));
   const std::string_view key = family_.window.period_key;
   const boost::json::value* pattern = key.empty() ? nullptr : json_.find(key);
+  if (types.empty()) types = TRY(repeated_types(json_, config_.layers.size()));
   if (types.empty() && pattern != nullptr && pattern->is_string()) {
     const std::string letters = TRY(json_.text(key));
     for (size_t i = 0; i < config_.layers.size() && !letters.empty(); ++i) {
@@ -232,8 +286,8 @@ Result<std::vector<std::string>> ConfigReader::layer_types() {
 }
 
 Result<bool> ConfigReader::is_listed_sliding(size_t layer_idx, const std::string& type) const {
-  if (type == "sliding_attention") return true;
-  if (type == "full_attention" || type == "attention") return false;
+  if (type == "sliding_attention" || type == "local") return true;
+  if (type == "full_attention" || type == "attention" || type == "global") return false;
   return make_error(ErrorCode::kUnsupported,
                     "config.json: layer_types[{}] is '{}', but {} layers are full_attention or "
                     "sliding_attention",
@@ -366,6 +420,32 @@ Status ConfigReader::read_rotated(const RopeSource& source, RopeConfig* rope) {
   return {};
 }
 
+// The factor of cos and sin, stated apart for short and for long sequences.
+Result<double> one_mscale(const JsonObject& dict) {
+  const double long_one = TRY(dict.number("long_mscale"));
+  const double short_one = TRY(dict.number("short_mscale", long_one));
+  if (long_one == short_one) return long_one;
+  return make_error(ErrorCode::kUnsupported,
+                    "config.json: short_mscale is {} and long_mscale {}, but this version runs "
+                    "only models where both are the same",
+                    short_one, long_one);
+}
+
+// A dynamic rope with an alpha is a longer base, whatever the length of the sequence.
+Status read_stretch(const JsonObject& dict, RopeConfig* rope) {
+  const double alpha = TRY(dict.number("alpha", 0));
+  if (rope->type != RopeType::kDynamic || alpha == 0) return {};
+  if (alpha < 1 || alpha > 1e6 || rope->rope_dims < 4) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "config.json: alpha is {} for {} rotated dimensions, but must be between 1 "
+                      "and 1e6 for at least 4",
+                      alpha, rope->rope_dims);
+  }
+  rope->type = RopeType::kDefault;
+  rope->rope_theta *= std::pow(alpha, rope->rope_dims / (rope->rope_dims - 2.0));
+  return {};
+}
+
 Result<RopeConfig> ConfigReader::read_rope(const RopeSource& source, bool truncate) {
   static const boost::json::object empty;
   const JsonObject none(empty);
@@ -389,6 +469,7 @@ Result<RopeConfig> ConfigReader::read_rope(const RopeSource& source, bool trunca
   rope.rope_theta = TRY(dict.number("rope_theta", top_theta));
   TRY(read_rotated(source, &rope));
   rope.max_position_embeddings = config_.max_position_embeddings;
+  TRY(read_stretch(dict, &rope));
   // A top-level original length overrides the dictionary's.
   int64_t original =
       TRY(dict.integer("original_max_position_embeddings", config_.max_position_embeddings));
@@ -418,6 +499,7 @@ Result<RopeConfig> ConfigReader::read_rope(const RopeSource& source, bool trunca
   mscale.attention_factor = TRY(dict.number("attention_factor", 0));
   mscale.mscale = TRY(dict.number("mscale", 0));
   mscale.mscale_all_dim = TRY(dict.number("mscale_all_dim", 0));
+  if (dict.has_value("long_mscale")) mscale.attention_factor = TRY(one_mscale(dict));
   rope.attention_factor = rope_attention_factor(rope, mscale);
   rope.mscale_all_dim = mscale.mscale_all_dim;
   return rope;
@@ -533,6 +615,7 @@ Result<ModelConfig> read_config_json(const Checkpoint& checkpoint) {
   config.source_dtype = TRY(inner.text("dtype", config.source_dtype));
   if (config.vocab_size == 0) config.vocab_size = embedding_rows(checkpoint, config);
   TRY(read_special_ids(checkpoint, inner, &config));
+  TRY(read_xielu(checkpoint, &config));
   TRY(check_config(config));
   return config;
 }

@@ -61,9 +61,17 @@ TEST(ConfigJson, EveryFamilyHasUsableDefaults) {
     // Enough heads for every family's default of key-value heads.
     const std::string text = config_of(family.model_types[0],
                                        R"("num_key_value_heads": 2, "head_dim": 16,
+                                          "num_kv_shared_layers": 0,
                                           "rope_parameters": {"rope_type": "default"})" +
                                            keys_of(family));
-    const ModelConfig config = read(text);
+    FakeCheckpoint file(text);
+    for (int i = 0; family.defaults.activation == "xielu" && i < 8; ++i) {
+      file.tensor(fmt::format("model.layers.{}.mlp.act_fn.alpha_p", i), {1});
+      file.tensor(fmt::format("model.layers.{}.mlp.act_fn.alpha_n", i), {1});
+    }
+    const auto found = read_config_json(file);
+    ASSERT_TRUE(found.ok()) << family.name << ": " << found.error().message;
+    const ModelConfig& config = *found;
     EXPECT_EQ(config.family, family.name);
     EXPECT_EQ(config.num_layers(), 8);
     EXPECT_GT(config.norm_eps, 0);

@@ -27,7 +27,7 @@ std::span<const Family> families() {
     for (const std::span<const Family> rows :
          {dense_families(), expert_families(), delta_families(), recurrent_families(),
           gated_families(), plain_families(), latent_families(), gemma4_families(),
-          routed_families()}) {
+          gemma3n_families(), routed_families()}) {
       all.insert(all.end(), rows.begin(), rows.end());
     }
     return all;

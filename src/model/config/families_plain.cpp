@@ -32,6 +32,14 @@ constexpr NameRow kGpt2Roles[] = {{Role::kEmbedding, {"wte"}},
                                   {Role::kAttentionOut, {"attn.c_proj"}},
                                   {Role::kUp, {"mlp.c_fc"}},
                                   {Role::kDown, {"mlp.c_proj"}}};
+constexpr NameRow kGptNeoRoles[] = {
+    {Role::kEmbedding, {"wte"}},
+    {Role::kPositions, {"wpe"}},
+    {Role::kFinalNorm, {"ln_f"}},
+    {Role::kQkv, {"attn.attention.q_proj", "attn.attention.k_proj", "attn.attention.v_proj"}},
+    {Role::kAttentionOut, {"attn.attention.out_proj"}},
+    {Role::kUp, {"mlp.c_fc"}},
+    {Role::kDown, {"mlp.c_proj"}}};
 constexpr NameRow kGptJRoles[] = {{Role::kEmbedding, {"wte"}},
                                   {Role::kFinalNorm, {"ln_f"}},
                                   {Role::kQkv, {"attn.q_proj", "attn.k_proj", "attn.v_proj"}},
@@ -68,6 +76,10 @@ constexpr KeyAlias kGptKeys[] = {{"hidden_size", "n_embd"},
                                  {"num_attention_heads", "n_head"},
                                  {"max_position_embeddings", "n_positions"},
                                  {"intermediate_size", "n_inner"}};
+constexpr KeyAlias kGptNeoKeys[] = {{"num_hidden_layers", "num_layers"},
+                                    {"num_attention_heads", "num_heads"},
+                                    {"layer_types", "attention_layers"},
+                                    {"sliding_window", "window_size"}};
 constexpr KeyAlias kNeoxKeys[] = {{"partial_rotary_factor", "rotary_pct"},
                                   {"rope_theta", "rotary_emb_base"}};
 constexpr KeyAlias kOptKeys[] = {{"intermediate_size", "ffn_dim"}};
@@ -94,6 +106,7 @@ constexpr BlockForm pre(std::string_view first, std::string_view second) {
   return {.safetensors = {first, "", second, ""}, .gguf = {"attn_norm", "", "ffn_norm", ""}};
 }
 constexpr BlockForm kPreGpt2 = pre("ln_1", "ln_2");
+constexpr BlockForm kPreApertus = pre("attention_layernorm", "feedforward_layernorm");
 constexpr BlockForm kPreOpt = pre("self_attn_layer_norm", "final_layer_norm");
 constexpr BlockForm kPreMpt = pre("norm_1", "norm_2");
 constexpr BlockForm kParallelGptJ = {
@@ -199,6 +212,16 @@ constexpr Family kFamilies[] = {
      .rope = {.partial = 0.5},
      .gguf = {.architecture = "nemotron"},
      .form = {.norm_bias = kBiasAlways, .plain_mlp = true}},
+    {.name = "apertus",
+     .model_types = {"apertus"},
+     .block = &kPreApertus,
+     .qk_norm = QkNorm::kPerHead,
+     .qkv_bias = kBiasFlag,
+     .o_bias = kBiasFlag,
+     .defaults = {.max_position_embeddings = 65536, .eps = 1e-5, .activation = "xielu"},
+     .rope = {.theta = 12e6, .required = true},
+     .gguf = {.architecture = "apertus"},
+     .form = {.plain_mlp = true}},
     {.name = "jais2",
      .model_types = {"jais2"},
      .block = &kPre,
@@ -284,6 +307,22 @@ constexpr Family kFamilies[] = {
               .names = {.prefixes = kTransformer, .layers = "h.", .roles = kGpt2Roles},
               .keys = {.aliases = kGptKeys},
               .needs = {{{"multi_query", 1, 1}, {"scale_attn_weights", 1, 1}}}}},
+    {.name = "gpt_neo",
+     .model_types = {"gpt_neo"},
+     .block = &kPreGpt2,
+     .norm = NormKind::kLayer,
+     .o_bias = kBiasAlways,
+     .mlp_bias = kBiasAlways,
+     .defaults = gpt_defaults(2048, "gelu_new"),
+     .rope = {.layers = RopeLayers::kNone},
+     .window = {.rule = WindowRule::kListed, .window = 256},
+     .scale = {.attention = 1},
+     .form = {.norm_bias = kBiasAlways,
+              .plain_mlp = true,
+              .positions = {.learned = true},
+              .mlp_factor = 4,
+              .names = {.prefixes = kTransformer, .layers = "h.", .roles = kGptNeoRoles},
+              .keys = {.aliases = kGptNeoKeys}}},
     {.name = "gptj",
      .model_types = {"gptj"},
      .block = &kParallelGptJ,

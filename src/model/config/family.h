@@ -162,6 +162,7 @@ struct ExpertRow {
   double normalise_epsilon = 0;
   bool scale = false;  // routed_scaling_factor is read
   double default_scale = 1;
+  double jitter = 0;  // default of router_jitter_noise; 0: it is not read
   bool selection_bias = false;
   bool groups = false;              // n_group and topk_group are read
   std::string_view groups_if = {};  // only if topk_method has this value
@@ -185,6 +186,7 @@ struct ExpertRow {
 // Layers of short convolution among those of attention. Defaults of config.json's keys.
 struct ShortConvRow {
   int64_t num_taps = 3;
+  bool adjusts_width = true;  // the MLP is two thirds of the stated width, unless the file says no
 };
 
 // State space layers: config.json's keys and their defaults.
@@ -208,6 +210,15 @@ struct LayerShapesRow {
   int64_t global_head_dim = 0;  // of full layers
   int64_t hidden_size_per_layer_input = 0;
   int64_t vocab_size_per_layer_input = 0;
+  int64_t num_shared = 0;  // last layers that read the keys of earlier ones
+};
+
+// Streams beside the residual one (read_streams.h). Defaults of config.json's keys.
+struct StreamRow {
+  int64_t num_streams = 0;
+  int64_t laurel_rank = 0;
+  int64_t num_sparse = 0;  // leading layers whose MLP leaves out
+  double share = 0;        // so much of its gate
 };
 
 struct Family {
@@ -238,6 +249,7 @@ struct Family {
   const ShortConvRow* short_conv = nullptr;
   const ScanRow* scan = nullptr;
   const LayerShapesRow* shapes = nullptr;
+  const StreamRow* streams = nullptr;  // null: none beside the residual one
 };
 
 }  // namespace headrace

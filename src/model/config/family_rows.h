@@ -17,6 +17,7 @@ std::span<const Family> latent_families();
 std::span<const Family> expert_families();
 std::span<const Family> recurrent_families();
 std::span<const Family> gemma4_families();
+std::span<const Family> gemma3n_families();
 
 inline constexpr NormNames kGgufSandwich = {"attn_norm", "post_attention_norm", "ffn_norm",
                                             "post_ffw_norm"};

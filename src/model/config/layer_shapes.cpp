@@ -49,12 +49,12 @@ Status read_heads(const LayerShapesRow& row, const JsonObject& json, ModelConfig
     }
     return {};
   }
-  const int head_dim = TRY(json.small_integer("global_head_dim", row.global_head_dim));
+  const int head_dim = TRY(json.small_integer("global_head_dim", row.global_head_dim, 0));
   const bool has_heads =
       TRY(json.boolean("attention_k_eq_v", false)) && json.has_value("num_global_key_value_heads");
   for (LayerConfig& layer : config->layers) {
     if (layer.sliding_window > 0) continue;
-    layer.head_dim = head_dim;
+    if (head_dim > 0) layer.head_dim = head_dim;
     if (!has_heads) continue;
     layer.num_key_value_heads = TRY(json.small_integer("num_global_key_value_heads"));
   }
@@ -135,7 +135,7 @@ Status read_layer_shapes(const LayerShapesRow& row, const JsonObject& json, Mode
   for (LayerConfig& layer : config->layers) {
     layer.values_are_keys = values_are_keys && layer.sliding_window == 0;
   }
-  TRY(share_keys(TRY(json.integer("num_kv_shared_layers", 0)), config));
+  TRY(share_keys(TRY(json.integer("num_kv_shared_layers", row.num_shared)), config));
   const bool wide = TRY(json.boolean("use_double_wide_mlp", false));
   for (LayerConfig& layer : config->layers) {
     if (wide && layer.kv_source_layer >= 0) layer.intermediate_size *= 2;

@@ -1,6 +1,7 @@
 #include "model/config/read_experts.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -13,11 +14,28 @@ constexpr std::string_view kPerTokenKeys[] = {"num_experts_per_tok", "num_expert
 constexpr std::string_view kGroupKeys[] = {"n_group", "num_expert_group"};
 constexpr std::string_view kSharedKeys[] = {"n_shared_experts", "num_shared_experts"};
 
+// A number, or one for each layer, which must be the same for all.
+Result<int> same_integer(const JsonObject& json, std::string_view key, int64_t least) {
+  const boost::json::value* found = json.find(key);
+  if (found == nullptr || !found->is_array()) return json.small_integer(key, {}, least);
+  const std::vector<double> numbers = TRY(json.numbers(key));
+  const double first = numbers.empty() ? -1 : numbers.front();
+  const bool same = std::all_of(numbers.begin(), numbers.end(),
+                                [first](double number) { return number == first; });
+  if (same && first >= static_cast<double>(least) && first <= 1e6 && first == std::floor(first)) {
+    return static_cast<int>(first);
+  }
+  return make_error(ErrorCode::kUnsupported,
+                    "config.json: {} is a list, but its entries must all be one whole number "
+                    "between {} and 1000000",
+                    key, least);
+}
+
 // The first of the keys that has a value.
 Result<int> first_integer(const JsonObject& json, std::span<const std::string_view> keys,
                           int64_t fallback, int64_t least) {
   for (const std::string_view key : keys) {
-    if (json.has_value(key)) return json.small_integer(key, {}, least);
+    if (json.has_value(key)) return same_integer(json, key, least);
   }
   return json.small_integer(keys.front(), fallback, least);
 }
@@ -74,6 +92,9 @@ Result<ExpertConfig> read_layer(const ExpertRow& row, const JsonObject& json) {
   if (row.scale) {
     experts.scale =
         static_cast<float>(TRY(json.number("routed_scaling_factor", row.default_scale)));
+  }
+  if (row.jitter > 0) {
+    experts.jitter = static_cast<float>(TRY(json.number("router_jitter_noise", row.jitter)));
   }
   TRY(read_groups(row, json, &experts));
   TRY(read_shared(row, json, &experts));
@@ -162,6 +183,7 @@ Result<ExpertConfig> gguf_experts(const ExpertRow& row, const GgufKeys& keys) {
   if (experts.normalise) experts.normalise_epsilon = static_cast<float>(row.normalise_epsilon);
   experts.scale = static_cast<float>(keys.number("expert_weights_scale", 1));
   if (experts.scale == 0) experts.scale = 1;  // converters write 0 for none
+  experts.jitter = static_cast<float>(row.jitter);
   if (row.groups) {
     experts.num_groups = std::max(TRY(gguf_size(keys, "expert_group_count", 1)), 1);
     experts.num_groups_kept = std::max(TRY(gguf_size(keys, "expert_group_used_count", 1)), 1);

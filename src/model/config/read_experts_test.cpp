@@ -372,6 +372,11 @@ TEST(ExpertsGguf, TheArchitectureTellsTheRouter) {
       {"gpt-oss", "gpt_oss", RouterScore::kSoftmaxChosen, false},
       {"glm4moe", "glm4_moe", RouterScore::kSigmoid, false},
       {"minimax-m2", "minimax_m2", RouterScore::kSigmoid, true},
+      {"dots1", "dots1", RouterScore::kSigmoid, true},
+      {"ernie4_5-moe", "ernie4_5_moe", RouterScore::kSoftmax, true},
+      {"hunyuan-moe", "hunyuan_v1_moe", RouterScore::kSoftmax, true},
+      {"lfm2moe", "lfm2_moe", RouterScore::kSigmoid, true},
+      {"phimoe", "phimoe", RouterScore::kSparseMixer, false},
   };
   for (const Case& c : kCases) {
     SCOPED_TRACE(c.architecture);
@@ -389,6 +394,44 @@ TEST(ExpertsGguf, TheArchitectureTellsTheRouter) {
     EXPECT_FALSE(config.interleaved_experts);
     EXPECT_EQ(config.transposed, Transposed::kNone);
   }
+}
+
+// A number for each layer is one number if they are the same.
+TEST(ExpertsJson, ListsOfOneNumber) {
+  const ModelConfig config = read("hunyuan_v1_moe", R"("moe_topk": [3, 3, 3, 3, 3, 3],
+                                                       "num_experts": [8, 8, 8, 8, 8, 8])");
+  EXPECT_EQ(experts_of(config).num_experts_per_token, 3);
+  EXPECT_EQ(experts_of(config).num_experts, 8);
+  EXPECT_NE(message_of("hunyuan_v1_moe", R"("moe_topk": [3, 2], "num_experts": 8)")
+                .find("must all be one whole number"),
+            std::string::npos);
+  EXPECT_NE(message_of("hunyuan_v1_moe", R"("moe_topk": [], "num_experts": 8)").find("num_experts"),
+            std::string::npos);
+}
+
+TEST(ExpertsJson, ASparseMixerHasItsJitter) {
+  EXPECT_EQ(experts_of(read("phimoe")).jitter, 0.01f);
+  EXPECT_EQ(experts_of(read("phimoe", R"("router_jitter_noise": 0.25)")).jitter, 0.25f);
+  EXPECT_EQ(experts_of(read("mixtral", R"("router_jitter_noise": 0.25)")).jitter, 0);
+  EXPECT_NE(message_of("phimoe", R"("router_jitter_noise": -1)").find("router_jitter_noise"),
+            std::string::npos);
+  EXPECT_NE(message_of("phimoe", R"("num_experts_per_tok": 3)").find("num_experts_per_tok"),
+            std::string::npos);
+}
+
+TEST(ExpertsJson, LayersOfConvolutionHaveExpertsToo) {
+  const ModelConfig config =
+      read("lfm2_moe", R"("num_dense_layers": 2, "layer_types": ["conv", "full_attention", "conv",
+                          "conv", "full_attention", "conv"])");
+  EXPECT_EQ(mlps_of(config), "ddeeee");
+  EXPECT_EQ(config.layers[0].intermediate_size, 96);  // as stated: nothing is adjusted
+  EXPECT_EQ(config.layers[2].intermediate_size, 0);
+  EXPECT_EQ(config.layers[2].mixer, MixerKind::kShortConv);
+  EXPECT_EQ(experts_of(config).score, RouterScore::kSigmoid);
+  EXPECT_EQ(experts_of(config).normalise_epsilon, 1e-6f);
+  EXPECT_EQ(experts_of(config).intermediate_size, 1792);
+  EXPECT_NE(message_of("lfm2_moe", R"("use_expert_bias": false)").find("use_expert_bias"),
+            std::string::npos);
 }
 
 TEST(ExpertsGguf, KeysChangeTheRouter) {

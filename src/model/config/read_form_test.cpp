@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "model/config/config_files.h"
 #include "model/testing/fake_checkpoint.h"
 
@@ -82,6 +84,68 @@ TEST(ReadForm, ValuesThatWouldMakeAnotherNetworkAreRefused) {
   // Another kind of value is bad input, not another network.
   EXPECT_EQ(read("gpt2", with(kGpt, R"("scale_attn_weights": "yes")")).error().code,
             ErrorCode::kInvalidArgument);
+}
+
+// A window as a list of layers, or as runs of layers.
+TEST(ReadForm, GptNeo) {
+  constexpr std::string_view kNeo =
+      R"("hidden_size": 64, "num_layers": 5, "num_heads": 4, "vocab_size": 200,
+         "max_position_embeddings": 96, "window_size": 16)";
+  const auto windows = [&](std::string_view more) {
+    std::string text;
+    for (const LayerConfig& layer : config_of("gpt_neo", with(kNeo, more)).layers) {
+      text += layer.sliding_window == 16 ? 'l' : 'g';
+    }
+    return text;
+  };
+  EXPECT_EQ(windows(R"("attention_types": [[["global", "local"], 2], [["global"], 1]])"), "glglg");
+  EXPECT_EQ(windows(R"("attention_layers": ["local", "global", "local", "local", "global"],
+                       "attention_types": [[["global"], 5]])"),
+            "lgllg");
+  const ModelConfig config =
+      config_of("gpt_neo", with(kNeo, R"("attention_types": [[["global"], 5]])"));
+  EXPECT_EQ(config.layers[0].attention_scale, 1);
+  EXPECT_EQ(config.layers[0].intermediate_size, 256);
+  EXPECT_TRUE(config.learned_positions);
+  EXPECT_EQ(config.qkv_bias, Presence::kAbsent);
+  EXPECT_EQ(config.o_bias, Presence::kRequired);
+  for (const std::string_view bad :
+       {R"("attention_types": [["global"], 5])", R"("attention_types": [[["global"], 4]])",
+        R"("attention_types": [[[], 4611686018427387904]])", R"("attention_types": [[[7], 5]])",
+        R"("attention_types": [[["swirl"], 5]])"}) {
+    EXPECT_FALSE(read("gpt_neo", with(kNeo, bad)).ok()) << bad;
+  }
+}
+
+TEST(ReadForm, AnAlphaIsALongerBase) {
+  const auto rope = [](std::string_view dict) {
+    return config_of("hunyuan_v1_dense",
+                     with(kStandard, fmt::format(R"("rope_scaling": {{{}}})", dict)))
+        .ropes.at(0);
+  };
+  const RopeConfig stretched = rope(R"("type": "dynamic", "alpha": 1000.0, "factor": 1.0)");
+  EXPECT_EQ(stretched.type, RopeType::kDefault);
+  EXPECT_NEAR(stretched.rope_theta, 1e4 * std::pow(1000, 16 / 14.0), 1e-3);
+  EXPECT_EQ(rope(R"("type": "dynamic", "factor": 2.0)").type, RopeType::kDynamic);
+  EXPECT_FALSE(read("hunyuan_v1_dense",
+                    with(kStandard, R"("rope_scaling": {"type": "dynamic", "alpha": 0.5})"))
+                   .ok());
+}
+
+TEST(ReadForm, FactorsOfShortAndLongSequencesAreTheSame) {
+  const auto dict = [](double long_one) {
+    return with(
+        kStandard,
+        fmt::format(
+            R"("num_local_experts": 4, "num_key_value_heads": 2, "rope_scaling": {{"type": "longrope",
+          "short_mscale": 1.25, "long_mscale": {}, "original_max_position_embeddings": 48,
+          "short_factor": [1, 1, 1, 1, 1, 1, 1, 1], "long_factor": [2, 2, 2, 2, 2, 2, 2, 2]}})",
+            long_one));
+  };
+  EXPECT_EQ(config_of("phimoe", dict(1.25)).ropes.at(0).attention_factor, 1.25);
+  const auto other = read("phimoe", dict(1.5));
+  ASSERT_FALSE(other.ok());
+  EXPECT_NE(other.error().message.find("short_mscale is 1.25"), std::string::npos);
 }
 
 TEST(ReadForm, KeysOneLevelDown) {

@@ -64,7 +64,9 @@ Result<std::vector<bool>> short_conv_layers(const JsonObject& json, size_t num_l
 }
 
 // The file may state a width of which the network takes two thirds, rounded up.
-Result<int64_t> short_conv_mlp_width(const JsonObject& json, int64_t stated) {
+Result<int64_t> short_conv_mlp_width(const ShortConvRow& row, const JsonObject& json,
+                                     int64_t stated) {
+  if (!row.adjusts_width) return stated;
   double width = static_cast<double>(TRY(json.small_integer("block_ff_dim", stated)));
   if (!TRY(json.boolean("block_auto_adjust_ff_dim", true))) return static_cast<int64_t>(width);
   const double factor = TRY(json.number("block_ffn_dim_multiplier", 1));
@@ -84,11 +86,12 @@ Status read_short_conv(const ShortConvRow& row, const JsonObject& json, ModelCon
   const bool bias = TRY(json.boolean("conv_bias", false));
   config->conv_bias = config->mixer_bias = presence(bias);
   config->tie_word_embeddings = TRY(json.boolean("tie_embedding", config->tie_word_embeddings));
-  const int64_t width = TRY(short_conv_mlp_width(json, config->layers.front().intermediate_size));
+  const int64_t width =
+      TRY(short_conv_mlp_width(row, json, config->layers.front().intermediate_size));
   const std::vector<bool> attention = TRY(short_conv_layers(json, config->layers.size()));
   for (size_t i = 0; i < attention.size(); ++i) {
     LayerConfig& layer = config->layers[i];
-    layer.intermediate_size = width;
+    if (layer.mlp == MlpKind::kDense) layer.intermediate_size = width;
     if (attention[i]) continue;
     clear_attention(&layer);
     layer.mixer = MixerKind::kShortConv;

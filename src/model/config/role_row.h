@@ -86,6 +86,17 @@ enum class Role : uint8_t {
   kPostDenseNorm,   // of a dense MLP beside experts
   kExpertNorm,      // before these experts
   kPostExpertNorm,  // and after them
+  kGate,            // of an MLP whose gate and up are products of their own
+  kStreamIn,        // streams beside the residual one: from it,
+  kStreamOut,       // and back to it
+  kStreamRouterNorm,
+  kStreamRouter,
+  kStreamPredict,
+  kStreamCorrect,
+  kStreamScale,
+  kLowRankDown,  // the branch of low rank beside attention
+  kLowRankUp,
+  kLowRankNorm,
   kCount,
 };
 inline constexpr size_t kNumRoles = static_cast<size_t>(Role::kCount);

@@ -16,6 +16,9 @@ std::span<const RoleRow> dense_roles();
 std::span<const RoleRow> plain_roles();
 std::span<const RoleRow> per_layer_network_roles();  // of the network: inputs of each layer
 std::span<const RoleRow> layer_end_roles();          // of each layer, after the MLP
+std::span<const RoleRow> stream_network_roles();     // of the network: streams
+std::span<const RoleRow> stream_roles();             // of each layer of a network with streams
+std::span<const RoleRow> sparse_roles();
 std::span<const RoleRow> expert_roles();
 std::span<const RoleRow> dense_and_expert_roles();
 

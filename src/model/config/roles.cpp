@@ -178,14 +178,23 @@ constexpr HonouredRow kHonoured[] = {
     attention_value("value_norm", value_of<&LayerConfig::value_norm>),
     attention_value("values_are_keys", value_of<&LayerConfig::values_are_keys>),
     attention_value("kv_source_layer", value_of<&LayerConfig::kv_source_layer>, -1),
+    {"xielu of positive inputs",
+     [](const LayerConfig& layer) { return static_cast<double>(layer.xielu.positive); }, 0, 0,
+     any_of(MlpKind::kPlain)},
+    {"xielu of negative inputs",
+     [](const LayerConfig& layer) { return static_cast<double>(layer.xielu.negative); }, 0, 0,
+     any_of(MlpKind::kPlain)},
     {"intermediate_size", value_of<&LayerConfig::intermediate_size>, 0, 0,
-     any_of(MlpKind::kDense, MlpKind::kPlain, MlpKind::kDenseAndExperts)},
+     any_of(MlpKind::kDense, MlpKind::kPlain, MlpKind::kDenseAndExperts, MlpKind::kSparse)},
+    {"deviations of the gate", value_of<&LayerConfig::gate_deviations>, 0, 0,
+     any_of(MlpKind::kSparse)},
     expert_value("num_experts", expert_value_of<&ExpertConfig::num_experts>),
     expert_value("num_experts_per_token", expert_value_of<&ExpertConfig::num_experts_per_token>),
     expert_value("expert width", expert_value_of<&ExpertConfig::intermediate_size>),
     expert_value("expert normalise", expert_value_of<&ExpertConfig::normalise>),
     expert_value("expert scale", expert_value_of<&ExpertConfig::scale>, 1),
     expert_value("router score", expert_value_of<&ExpertConfig::score>),
+    expert_value("router jitter", expert_value_of<&ExpertConfig::jitter>),
     expert_value("router selection bias", expert_value_of<&ExpertConfig::selection_bias>),
     expert_value("expert groups", expert_value_of<&ExpertConfig::num_groups>, 1),
     expert_value("expert groups kept", expert_value_of<&ExpertConfig::num_groups_kept>, 1),
@@ -201,6 +210,9 @@ constexpr HonouredRow kHonoured[] = {
 
 int64_t dense_room(const ModelConfig&, const LayerConfig& layer, int64_t num_rows) {
   return num_rows * layer.intermediate_size;
+}
+int64_t sparse_room(const ModelConfig&, const LayerConfig& layer, int64_t num_rows) {
+  return 2 * num_rows * layer.intermediate_size;
 }
 int64_t latent_room(const ModelConfig&, const LayerConfig& layer, int64_t num_rows) {
   return LatentRoom(layer, num_rows).num_floats;
@@ -238,6 +250,7 @@ const MlpRow kMlps[] = {{MlpKind::kDense, "dense", dense_roles(), dense_room},
                         {MlpKind::kPlain, "plain", plain_roles(), dense_room},
                         {MlpKind::kExperts, "experts", expert_roles(), expert_room},
                         {MlpKind::kNone, "none", {}, no_room},
+                        {MlpKind::kSparse, "sparse", sparse_roles(), sparse_room},
                         {MlpKind::kDenseAndExperts, "dense and experts", dense_and_expert_roles(),
                          dense_and_expert_room}};
 
@@ -340,8 +353,9 @@ const NameRow* own_names(const Family& family, Role role) {
 }  // namespace
 
 const RoleRow& role_row(Role role) {
-  std::vector<std::span<const RoleRow>> tables = {kNetwork, per_layer_network_roles(), kNorms,
-                                                  layer_end_roles()};
+  std::vector<std::span<const RoleRow>> tables = {
+      kNetwork,          per_layer_network_roles(), kNorms,
+      layer_end_roles(), stream_network_roles(),    stream_roles()};
   for (const MixerRow& mixer : kMixers) tables.push_back(mixer.roles);
   for (const MlpRow& mlp : kMlps) tables.push_back(mlp.roles);
   for (const std::span<const RoleRow> table : tables) {
@@ -386,11 +400,12 @@ std::vector<RoleSlot> role_slots(const ModelConfig& config) {
     if (row.place != RolePlace::kHead) append(row, kNoLayer, none);
   }
   for (const RoleRow& row : per_layer_network_roles()) append(row, kNoLayer, none);
+  for (const RoleRow& row : stream_network_roles()) append(row, kNoLayer, none);
   for (int i = 0; i < config.num_layers(); ++i) {
     const LayerConfig& layer = config.layers[static_cast<size_t>(i)];
     for (const std::span<const RoleRow> table :
          {mixer_row(layer.mixer).roles, mlp_row(layer.mlp).roles, std::span<const RoleRow>(kNorms),
-          layer_end_roles()}) {
+          layer_end_roles(), stream_roles()}) {
       for (const RoleRow& row : table) append(row, i, layer);
     }
   }

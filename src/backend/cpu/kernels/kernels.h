@@ -240,7 +240,13 @@ enum class GateKind : uint8_t {
   kRelu,
   kReluSquared,
   kSigmoid,
+  kXielu,
   kClampedSwiglu,
+};
+
+// Of kXielu, as Xielu in backend.h says.
+struct XieluCurve {
+  float positive, negative, beta, eps;
 };
 
 // out[m][n] = f(gate[m][n] + gate_bias[n]) * (up[m][n] + up_bias[n]); kClampedSwiglu of these sums
@@ -260,6 +266,7 @@ struct GateArgs {
   GateKind kind;
   float alpha;  // of kClampedSwiglu
   float limit;
+  XieluCurve xielu;
 };
 
 // out = gain * ((residual +) scale * (norm(x) * weight (+ bias))) over rows. Sums run over 16 lanes

@@ -60,7 +60,10 @@ constexpr ActivationRow kActivations[] = {{GateKind::kSilu, "silu"},
                                           {GateKind::kRelu, "relu"},
                                           {GateKind::kReluSquared, "relu squared"},
                                           {GateKind::kSigmoid, "sigmoid"},
+                                          {GateKind::kXielu, "xielu"},
                                           {GateKind::kClampedSwiglu, "clamped swiglu"}};
+
+constexpr XieluCurve kXielu = {.positive = 0.75f, .negative = 1.25f, .beta = 0.5f, .eps = -1e-6f};
 
 std::string_view activation_name(GateKind kind) {
   return kActivations[static_cast<size_t>(kind)].name;
@@ -90,6 +93,18 @@ Expected activated(GateKind kind, double x, double x_error) {
     case GateKind::kSigmoid: {
       const double value = 1 / (1 + std::exp(-x));
       return {value, 6e-7 * value + 1e-38 + 1.2 * x_error};
+    }
+    case GateKind::kXielu: {
+      const bool above = x > 0;
+      const double below = std::expm1(std::min(x, double{kXielu.eps})) - x;
+      const double value =
+          (above ? kXielu.positive * x * x : kXielu.negative * below) + double{kXielu.beta} * x;
+      const double slope =
+          (above ? 2 * kXielu.positive * x : double{kXielu.negative}) + kXielu.beta;
+      // Near 0 the power cancels against 1: exp's error stays.
+      const double of_exp = above ? 0 : 4e-7 * kXielu.negative;
+      return {value, of_exp + 4 * kRound * (std::fabs(value) + slope * std::fabs(x)) +
+                         slope * x_error + kTiny};
     }
     case GateKind::kClampedSwiglu:
       break;  // not of one operand
@@ -188,7 +203,8 @@ Expected gated(GateKind kind, double g, double g_error, double u, double u_error
   const double out = gate.value * u;
   const double error = gate.tolerance * std::fabs(u) + u_error * std::fabs(gate.value) +
                        4 * kRound * std::fabs(out) + 2 * kTiny;
-  const bool exact = g == 0 && g_error == 0 && kind != GateKind::kSigmoid;
+  const bool at_zero = kind != GateKind::kSigmoid && kind != GateKind::kXielu;
+  const bool exact = g == 0 && g_error == 0 && at_zero;
   return {out, exact ? 0 : error};
 }
 
@@ -243,7 +259,7 @@ Problem gate_problem(const Size& size, Values values, GateKind kind, const GateC
                          bias ? floats(at[2]) : nullptr,
                          bias && !form.ones ? floats(at[3]) : nullptr,
                          floats(at[4]) + first * out_stride, out_stride, count, width, kind,
-                         float{kAlpha}, float{kLimit}});
+                         float{kAlpha}, float{kLimit}, kXielu});
     });
   };
   return problem;

@@ -23,6 +23,11 @@ template <typename F, typename Fn>
   }
 }
 
+// An array that may be left out.
+inline const float* row_or_null(const float* rows, int64_t offset) {
+  return rows == nullptr ? nullptr : rows + offset;
+}
+
 // Rows of a tile's results lie far apart in a matrix that is larger than the caches near a core: a
 // later row comes while this one is made.
 inline constexpr int64_t kRowsAhead = 16;
@@ -33,7 +38,7 @@ void finish(const FinishArgs& args) {
   const V scale = F::set(args.scale);
   for (int64_t m = 0; m < args.num_rows; ++m) {
     const float* sums = args.sums + m * args.sums_stride;
-    const float* residual = args.residual + m * args.out_stride;
+    const float* residual = row_or_null(args.residual, m * args.out_stride);
     float* out = args.out + m * args.out_stride;
     for (int64_t i = 0; m + kRowsAhead < args.num_rows && i < args.num_outputs; i += 16) {
       F::prefetch(reinterpret_cast<const uint8_t*>(out + kRowsAhead * args.out_stride + i));
@@ -55,6 +60,7 @@ template <typename F>
 [[gnu::always_inline]] inline typename F::V gated_lanes(const GateArgs& args, typename F::V g,
                                                         typename F::V u) {
   using V = typename F::V;
+  if (args.kind == GateKind::kXielu) return F::mul(xielu_lanes<F>(args.xielu, g), u);
   if (args.kind != GateKind::kClampedSwiglu) return F::mul(activate_lanes<F>(args.kind, g), u);
   // Of max and min the second operand is what a NaN leaves.
   const V one = F::set(1.0f);
@@ -69,7 +75,7 @@ void gate(const GateArgs& args) {
   using V = typename F::V;
   for (int64_t m = 0; m < args.num_rows; ++m) {
     const float* gate_sums = args.gate + m * args.gate_stride;
-    const float* up_sums = args.up + m * args.up_stride;
+    const float* up_sums = row_or_null(args.up, m * args.up_stride);
     float* out = args.out + m * args.out_stride;
     for_columns<F>(args.num_outputs, [&](auto load, auto store) __attribute__((always_inline)) {
       V g = load(gate_sums);
@@ -120,7 +126,7 @@ void norm(const NormRowsArgs& args) {
   using V = typename F::V;
   for (int64_t m = 0; m < args.num_rows; ++m) {
     const float* x = args.x + m * args.width;
-    const float* residual = args.residual + m * args.width;
+    const float* residual = row_or_null(args.residual, m * args.width);
     float* out = args.out + m * args.width;
     float mean, factor;
     norm_factors<F>(x, args.width, args.eps, args.subtract_mean, &mean, &factor);

@@ -110,6 +110,17 @@ template <typename F>
   return F::select_less(x, F::zero(), F::zero(), x);
 }
 
+// Of max and min the second operand is what a NaN leaves.
+template <typename F>
+[[gnu::always_inline]] inline typename F::V xielu_lanes(const XieluCurve& curve, typename F::V x) {
+  using V = typename F::V;
+  const V linear = F::mul(F::set(curve.beta), x);
+  const V positive = F::mul(F::fma(F::set(curve.positive), x, F::set(curve.beta)), x);
+  const V power = exp_lanes<F>(F::min(F::set(curve.eps), x));
+  const V below = F::sub(F::sub(power, F::set(1.0f)), x);
+  return F::select_less(F::zero(), x, positive, F::fma(below, F::set(curve.negative), linear));
+}
+
 template <typename F>
 [[gnu::always_inline]] inline typename F::V activate_lanes(GateKind kind, typename F::V x) {
   using V = typename F::V;

@@ -24,10 +24,16 @@ float activated(GateKind kind, float x) {
       return x < 0.0f ? 0.0f : x * x;
     case GateKind::kSigmoid:
       return 1.0f / (1.0f + std::exp(-x));
+    case GateKind::kXielu:
     case GateKind::kClampedSwiglu:
       break;  // not of one operand
   }
   return x;
+}
+
+float xielu(const XieluCurve& curve, float x) {
+  if (x > 0.0f) return (curve.positive * x + curve.beta) * x;
+  return (std::expm1(x > curve.eps ? curve.eps : x) - x) * curve.negative + curve.beta * x;
 }
 
 void finish(const FinishArgs& args) {
@@ -51,6 +57,12 @@ float clamped_swiglu(float g, float u, float alpha, float limit) {
   return g / (1.0f + std::exp(-(alpha * g))) * (u + 1.0f);
 }
 
+float gated(const GateArgs& args, float g, float u) {
+  if (args.kind == GateKind::kClampedSwiglu) return clamped_swiglu(g, u, args.alpha, args.limit);
+  if (args.kind == GateKind::kXielu) return xielu(args.xielu, g) * u;
+  return activated(args.kind, g) * u;
+}
+
 void gate(const GateArgs& args) {
   for (int64_t m = 0; m < args.num_rows; ++m) {
     for (int64_t n = 0; n < args.num_outputs; ++n) {
@@ -58,9 +70,7 @@ void gate(const GateArgs& args) {
       float u = args.up == nullptr ? 1.0f : args.up[m * args.up_stride + n];
       if (args.gate_bias != nullptr) g += args.gate_bias[n];
       if (args.up_bias != nullptr) u += args.up_bias[n];
-      args.out[m * args.out_stride + n] = args.kind == GateKind::kClampedSwiglu
-                                              ? clamped_swiglu(g, u, args.alpha, args.limit)
-                                              : activated(args.kind, g) * u;
+      args.out[m * args.out_stride + n] = gated(args, g, u);
     }
   }
 }
