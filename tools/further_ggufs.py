@@ -5,6 +5,9 @@ each head or group are put in the order q, k, v, weights stored as [inputs, outp
 some are permuted for interleaved rope, 1 is added to norms that are stored less it.
 """
 import dataclasses
+import math
+import re
+import statistics
 
 import gguf
 import numpy as np
@@ -67,6 +70,83 @@ ARCHITECTURES = {
 }
 
 
+def stretched(rope, dims):
+    """A rope with an alpha has a longer base."""
+    if not rope.get("alpha"):
+        return rope
+    return rope | {"rope_type": "default", "rope_theta": rope["rope_theta"] * rope["alpha"] ** (dims / (dims - 2))}
+
+
+def with_usual_keys(config):
+    """Keys of networks with experts under the names that others have; what an alpha makes of the base of rope."""
+    kind = config.get("model_type")
+    if kind == "ernie4_5_moe":
+        return config | {"num_experts": config["moe_num_experts"], "num_experts_per_tok": config["moe_k"]}
+    if kind == "lfm2_moe":
+        return config | {"rms_norm_eps": config["norm_eps"], "first_k_dense_replace": config["num_dense_layers"]}
+    if kind == "hunyuan_v1_moe":
+        chosen, rope = config["moe_topk"], stretched(config["rope_parameters"], config["head_dim"])
+        return config | {"num_experts_per_tok": chosen if isinstance(chosen, int) else chosen[0], "rope_parameters": rope}
+    return config
+
+
+def add_routing(writer, config):
+    """What converters say of experts besides their number and width."""
+    kind = config["model_type"]
+    if kind in ("glm4_moe", "solar_open", "lfm2_moe"):
+        writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+    if kind in ("glm4_moe", "solar_open", "dots1"):
+        writer.add_expert_shared_count(config["n_shared_experts"])
+        writer.add_expert_weights_scale(config["routed_scaling_factor"])
+        writer.add_expert_weights_norm(config["norm_topk_prob"])
+    if "first_k_dense_replace" in config and "kv_lora_rank" not in config:
+        writer.add_leading_dense_block_count(config["first_k_dense_replace"])
+    if kind == "ernie4_5_moe":
+        writer.add_interleave_moe_layer_step(config["moe_layer_interval"])
+        writer.add_leading_dense_block_count(config["moe_layer_start_index"])
+        writer.add_expert_shared_count(config["moe_num_shared_experts"])
+    if kind == "hunyuan_v1_moe":
+        writer.add_expert_shared_feed_forward_length(config["intermediate_size"])
+        writer.add_expert_feed_forward_length(config["intermediate_size"])
+        writer.add_expert_shared_count(1)
+
+
+def add_streams(writer, config):
+    """Gemma 3n: what a gate leaves out is stated as standard deviations above its mean."""
+    normal = statistics.NormalDist()
+    writer.add_altup_active_idx(config["altup_active_idx"])
+    writer.add_altup_num_inputs(config["altup_num_inputs"])
+    writer.add_embedding_length_per_layer_input(config["hidden_size_per_layer_input"])
+    writer.add_shared_kv_layers(config["num_kv_shared_layers"])
+    writer.add_activation_sparsity_scale([normal.inv_cdf(share) if share > 0 else -math.inf
+                                          for share in config["activation_sparsity_pattern"]])
+    writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in config["layer_types"]])
+    writer.add_final_logit_softcapping(config["final_logit_softcapping"])
+
+
+def stacked_streams(tensors):
+    """Projections of all streams as one tensor each."""
+    stacks = {}
+    for name, values in tensors:
+        match = re.fullmatch(r"(model\.altup_\w*projections)\.(\d+)\.weight", name)
+        if match is None:
+            yield name + ".weight" if name.endswith("_scale") and ".altup." in name else name, values
+        else:
+            stacks.setdefault(match[1], {})[int(match[2])] = values
+    for name, parts in stacks.items():
+        yield f"{name}.weight", np.stack([parts[i] for i in range(len(parts))])
+
+
+def without_curves(writer, tensors):
+    """The tensors but for the numbers of xIELU, which are keys with a list of all layers."""
+    for number in ("alpha_p", "alpha_n", "beta", "eps"):
+        names = [name for name in tensors if name.endswith(f".act_fn.{number}")]
+        names.sort(key=lambda name: int(name.split(".")[2]))
+        if names:
+            getattr(writer, f"add_xielu_{number}")([float(tensors[name].reshape(-1)[0]) for name in names])
+    return {name: values for name, values in tensors.items() if ".act_fn." not in name}
+
+
 def setting(config, key, default=None):
     for name in (key, *ALIASES.get(key, ())):
         if config.get(name) is not None:
@@ -81,6 +161,16 @@ def kv_heads(config):
     if config["model_type"] == "falcon" and not config["new_decoder_architecture"]:
         return 1 if config["multi_query"] else heads
     return config.get("num_key_value_heads") or config.get("num_kv_heads") or heads
+
+
+def has_keys_for(config):
+    """phimoe has no key for its jitter, lfm2moe none for a scale of the experts; gemma3n pads its smaller tables with
+    rows that are not the first."""
+    if config.get("model_type") == "gemma3n_text":
+        return config["vocab_size_per_layer_input"] >= config["vocab_size"]
+    if config.get("model_type") == "phimoe":
+        return config["router_jitter_noise"] == 0.01
+    return config.get("model_type") != "lfm2_moe" or config["routed_scaling_factor"] == 1
 
 
 def can_be_written(config):
@@ -117,7 +207,7 @@ def add_keys(writer, config, row):
 
 def add_rope(writer, config, row, head_dim):
     rope = config.get("rope_parameters") or {}
-    writer.add_rope_freq_base(rope.get("rope_theta", row.default_rope))
+    writer.add_rope_freq_base(stretched(rope, head_dim).get("rope_theta", row.default_rope))
     writer.add_rope_dimension_count(int(head_dim * rope.get("partial_rotary_factor", 1.0)))
     if rope.get("rope_type") == "yarn":
         writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)

@@ -31,6 +31,7 @@ SMALL = {
     "mamba_n_heads": 4, "mamba_d_head": 8, "mamba_d_state": 4, "mamba_chunk_size": 4, "chunk_size": 4, "state_size": 4,
     "num_heads": 4, "n_embd": 16, "n_inner": 24, "n_head": 2, "n_positions": 64, "ffn_dim": 24, "ffn_hidden_size": 24,
     "word_embed_proj_dim": 16, "d_model": 16, "n_heads": 2, "max_seq_len": 64, "num_kv_heads": 2,
+    "moe_num_experts": 4, "moe_k": 2, "moe_topk": 2, "laurel_rank": 3, "window_size": 4,
 }
 SHORT_FACTORS = ("short_factor", "long_factor")
 
@@ -47,6 +48,8 @@ def shrink(value, config):
     for key, old in value.items():
         if key in SMALL and isinstance(old, int) and not isinstance(old, bool):
             small[key] = min(old, SMALL[key])
+        elif key in SMALL and isinstance(old, list):
+            small[key] = [min(size, SMALL[key]) for size in old]
         elif key in SHORT_FACTORS:
             small[key] = old[:int(SMALL["head_dim"] * config.get("partial_rotary_factor", 1.0)) // 2]
         else:

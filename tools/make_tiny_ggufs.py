@@ -42,7 +42,11 @@ ARCHITECTURES = {
     "glm4_moe": ("GLM4_MOE", False, False), "minimax_m2": ("MINIMAXM2", False, False),
     "lfm2": ("LFM2", False, False), "mamba2": ("MAMBA2", False, False),
     "granitemoehybrid": ("GRANITE_HYBRID", True, False),
-    "gemma4_text": ("GEMMA4", False, False),
+    "gemma4_text": ("GEMMA4", False, False), "dots1": ("DOTS1", False, False),
+    "ernie4_5_moe": ("ERNIE4_5_MOE", False, False), "hunyuan_v1_moe": ("HUNYUAN_MOE", False, False),
+    "solar_open": ("GLM4_MOE", False, False), "lfm2_moe": ("LFM2MOE", False, False),
+    "phimoe": ("PHIMOE", False, False), "apertus": ("APERTUS", False, False),
+    "gemma3n_text": ("GEMMA3N", False, False),
 }
 
 # Of architecture deepseek32, which the package does not have yet: deepseek2 and the tensors of its index.
@@ -115,7 +119,7 @@ def add_rope(writer, config, rope, sliding, head_dim):
         writer.add_tensor("rope_freqs.weight", llama3_divisors(rope, dims))
     elif kind != "default":
         sys.exit(f"rope type {kind} has no GGUF form")
-    if sliding is not None and sliding != (10000.0 if config["model_type"] == "gemma3_text" else rope["rope_theta"]):
+    if sliding is not None and sliding != (10000.0 if config["model_type"] in ("gemma3_text", "gemma3n_text") else rope["rope_theta"]):
         writer.add_rope_freq_base_swa(sliding)
 
 
@@ -132,7 +136,7 @@ def llama3_divisors(rope, dims):
 def add_window(writer, config):
     window, layers = config.get("sliding_window"), config["num_hidden_layers"]
     kind = config["model_type"]
-    if kind in ("qwen2", "qwen3", "qwen2_moe", "qwen3_moe") and not config.get("use_sliding_window"):
+    if kind in ("qwen2", "qwen3", "qwen2_moe", "qwen3_moe") and not config.get("use_sliding_window") or kind == "dots1":
         window = None
     if not window:
         return
@@ -180,16 +184,12 @@ def add_experts(writer, config):
     if config["model_type"] == "minimax_m2":
         writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
     if config["model_type"] == "glm4_moe":
-        writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
-        writer.add_expert_shared_count(config["n_shared_experts"])
-        writer.add_leading_dense_block_count(config["first_k_dense_replace"])
-        writer.add_expert_weights_scale(config["routed_scaling_factor"])
-        writer.add_expert_weights_norm(config["norm_topk_prob"])
         writer.add_nextn_predict_layers(config["num_nextn_predict_layers"])
+    further_ggufs.add_routing(writer, config)
 
 
 def add_recurrent_keys(writer, config):
-    if config["model_type"] == "lfm2":
+    if config["model_type"].startswith("lfm2"):
         writer.add_shortconv_l_cache(config["conv_L_cache"])
     elif config["model_type"] == "mamba2":
         writer.add_ssm_conv_kernel(config["conv_kernel"])
@@ -301,7 +301,7 @@ def add_keys(writer, config, tensors):
     elif not only_mixers:
         attends = ["attention" in kind and kind != "linear_attention" for kind in config.get("layer_types", ())]
         kv_heads = config["num_key_value_heads"]
-        hybrid = config["model_type"] in ("lfm2", "granitemoehybrid")
+        hybrid = config["model_type"] in ("lfm2", "lfm2_moe", "granitemoehybrid")
         writer.add_head_count_kv([kv_heads if attention else 0 for attention in attends] if hybrid else kv_heads)
         writer.add_key_length(head_dim)
         writer.add_value_length(head_dim)
@@ -315,6 +315,8 @@ def add_keys(writer, config, tensors):
         writer.add_residual_scale(config["residual_multiplier"])
         writer.add_attention_scale(config["attention_multiplier"])
         writer.add_logit_scale(config["logits_scaling"])
+    if config["model_type"] == "gemma3n_text":
+        further_ggufs.add_streams(writer, config)
     if "query_pre_attn_scalar" in config:
         writer.add_attention_scale(config["query_pre_attn_scalar"] ** -0.5)
     if config["model_type"] == "gemma2":
@@ -377,9 +379,9 @@ def delta_values(name, values, config):
 
 
 def with_usual_keys(config):
-    """kimi_linear's keys under the names that others have."""
+    """Keys under the names that others have."""
     if config["model_type"] != "kimi_linear":
-        return config
+        return further_ggufs.with_usual_keys(config)
     return config | {"max_position_embeddings": config["model_max_length"], "norm_topk_prob": config["moe_renormalize"],
                      "n_shared_experts": config["num_shared_experts"], "n_group": config["num_expert_group"],
                      "num_experts_per_tok": config["num_experts_per_token"],
@@ -461,7 +463,7 @@ def merged_experts(tensors):
     names = {"w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}
     stacks = {}
     for name, values in tensors:
-        match = re.fullmatch(r"(.*)\.(?:mlp|block_sparse_moe)\.experts\.(\d+)\.(\w+)\.weight", name)
+        match = re.fullmatch(r"(.*)\.(?:mlp|block_sparse_moe|feed_forward)\.experts\.(\d+)\.(\w+)\.weight", name)
         if match is None:
             yield name, values
             continue
@@ -484,8 +486,8 @@ def converted(config, tensors):
     if config["model_type"] == "gpt_oss":
         yield from of_gpt_oss(tensors)
         return
-    recurrent = config["model_type"] in ("lfm2", "mamba2", "granitemoehybrid")
-    for name, values in merged_experts(tensors.items()):
+    recurrent = config["model_type"] in ("lfm2", "lfm2_moe", "mamba2", "granitemoehybrid")
+    for name, values in further_ggufs.stacked_streams(merged_experts(tensors.items())):
         if config["model_type"] == "kimi_linear":
             name, values = channel_values(name, values)
         if recurrent:
@@ -502,7 +504,8 @@ def converted(config, tensors):
             continue
         if name.endswith("shared_expert_gate.weight"):
             values = values.reshape(-1)
-        yield name.replace("e_score_correction_bias", "e_score_correction.bias"), values
+        name = name.replace("e_score_correction_bias", "e_score_correction.bias")
+        yield name.replace(".expert_bias", ".expert_bias.bias"), values
 
 
 def name_of(names, name):
@@ -550,6 +553,7 @@ def convert(folder, out, kind):
                        for pair in (delta_values(name, values, config) if ".linear_attn." in name
                                     else [(name, values)]))
     names = gguf.get_tensor_name_map(arch, config["num_hidden_layers"])
+    tensors = further_ggufs.without_curves(writer, tensors)
     for name, values in converted(config, tensors):
         new_name = gemma4_name(name)
         if new_name is None and name.endswith(("layer_scalar", "_proj")):
@@ -594,6 +598,9 @@ def has_gguf(config):
     # Other mixers have none; a base that depends on the length has no GGUF form, nor has a list of delta layers.
     if "linear_num_value_heads" in config and interval_of(config) is None:
         return False
+    if not further_ggufs.has_keys_for(config):
+        return False
+    config = with_usual_keys(config)
     return config.get("model_type") in ARCHITECTURES and rope_of(config)[0]["rope_type"] != "dynamic"
 
 

@@ -41,6 +41,11 @@ STANDARD = dict(
 GPT = dict(vocab_size=96, n_embd=48, n_layer=2, n_head=4, n_positions=128, bos_token_id=1, eos_token_id=2)
 ROPE_HALF = dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.5)
 ROPE_THIRD = dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.34)
+ROPE = dict(rope_type="default", rope_theta=10000.0)
+ALPHA = dict(rope_type="dynamic", rope_theta=10000.0, factor=1.0, alpha=50.0)
+GEMMA3N = dict(num_hidden_layers=6, head_dim=16, vocab_size_per_layer_input=96, hidden_size_per_layer_input=12, laurel_rank=8,
+               num_kv_shared_layers=2, sliding_window=16, layer_types=["sliding_attention", "sliding_attention", "full_attention"] * 2,
+               activation_sparsity_pattern=[0.9, 0.0, 0.5, 0.75, 0.0, 0.6])
 LLAMA3 = dict(
     rope_type="llama3",
     rope_theta=50000.0,
@@ -114,21 +119,41 @@ FAMILIES = {
     "xglm": ("xglm", dict(vocab_size=96, d_model=48, ffn_dim=80, num_layers=2, attention_heads=4, max_position_embeddings=128,
                           bos_token_id=1, eos_token_id=2, pad_token_id=0)),
     "biogpt": ("biogpt", without(standard(), "num_key_value_heads")),
+    "gpt_neo_runs": ("gpt_neo", dict(vocab_size=96, hidden_size=48, num_layers=5, num_heads=3, window_size=8, max_position_embeddings=128,
+                                     intermediate_size=80, attention_types=[[["global"], 2], [["local"], 3]], bos_token_id=1,
+                                     eos_token_id=2)),
     "gpt_neo": ("gpt_neo", dict(vocab_size=96, hidden_size=48, num_layers=4, num_heads=4, window_size=16, max_position_embeddings=128,
                                 attention_types=[[["global", "local"], 2]], bos_token_id=1, eos_token_id=2)),
     "apertus": ("apertus", standard(head_dim=12)),
+    "apertus_plain": ("apertus", standard(num_attention_heads=6, num_key_value_heads=3, attention_bias=True, num_hidden_layers=3,
+                                          rope_parameters=ROPE)),
     "bitnet": ("bitnet", standard()),
+    # streams beside the residual one
+    "gemma3n": ("gemma3n_text", standard(**GEMMA3N)),
+    "gemma3n_dense": ("gemma3n_text", standard(**GEMMA3N | dict(
+        altup_num_inputs=3, laurel_rank=5, activation_sparsity_pattern=[0.0] * 6, altup_correct_scale=False, vocab_size_per_layer_input=80,
+        intermediate_size=[40, 48, 56, 64, 56, 48], num_key_value_heads=1, sliding_window=8))),
     # mixture of experts
     "dots1": ("dots1", standard(head_dim=16, moe_intermediate_size=32, n_routed_experts=4, num_experts_per_tok=2, n_shared_experts=1,
                                 first_k_dense_replace=1, n_group=1, topk_group=1, routed_scaling_factor=1.5, norm_topk_prob=True)),
     "ernie4_5_moe": ("ernie4_5_moe", standard(moe_intermediate_size=32, moe_num_experts=4, moe_k=2, moe_num_shared_experts=1,
                                               moe_layer_start_index=1, moe_layer_end_index=-1, moe_layer_interval=1)),
+    "hunyuan_v1_dense_alpha": ("hunyuan_v1_dense", standard(head_dim=16, rope_parameters=ALPHA)),
+    "hunyuan_v1_moe_alpha": ("hunyuan_v1_moe", standard(head_dim=16, num_experts=4, moe_topk=[2, 2], rope_parameters=ALPHA)),
     "hunyuan_v1_moe": ("hunyuan_v1_moe", standard(head_dim=16, num_experts=4, moe_topk=2)),
     "dbrx": ("dbrx", dict(vocab_size=96, d_model=48, n_heads=4, n_layers=2, max_seq_len=128,
                           attn_config=dict(kv_n_heads=2, clip_qkv=0.8, rope_theta=500000.0),
                           ffn_config=dict(ffn_hidden_size=56, hidden_size=48, moe_num_experts=4, moe_top_k=2), bos_token_id=1, eos_token_id=2)),
     "flex_olmo": ("flex_olmo", standard(num_experts=4, num_experts_per_tok=2)),
     "phimoe": ("phimoe", standard(num_local_experts=4, num_experts_per_tok=2)),
+    "phimoe_bias": ("phimoe", standard(num_local_experts=6, num_experts_per_tok=2, router_jitter_noise=0.3, attention_bias=True,
+                                       lm_head_bias=True, sliding_window=16)),
+    "lfm2_moe": ("lfm2_moe", standard(num_experts=8, num_experts_per_tok=2, moe_intermediate_size=24, num_hidden_layers=4,
+                                              num_dense_layers=1, norm_eps=1e-5,
+                                              layer_types=["conv", "full_attention", "conv", "full_attention"])),
+    "lfm2_moe_bias": ("lfm2_moe", standard(num_experts=5, num_experts_per_tok=3, moe_intermediate_size=20, num_hidden_layers=3,
+                                           num_dense_layers=0, conv_bias=True, conv_L_cache=4, routed_scaling_factor=1.75,
+                                           layer_types=["conv", "conv", "full_attention"])),
     "solar_open": ("solar_open", standard(head_dim=16, moe_intermediate_size=32, n_routed_experts=4, num_experts_per_tok=2, n_shared_experts=1)),
     "jamba": ("jamba", standard(num_experts=4, num_experts_per_tok=2, num_hidden_layers=4, attn_layer_period=4, attn_layer_offset=2,
                                 expert_layer_period=2, expert_layer_offset=1, mamba_d_state=8, mamba_d_conv=4, mamba_expand=2,
@@ -150,7 +175,8 @@ def fan_in(name, tensor):
 def draw(model, model_type, seed):
     """Random weights, large enough that every part of the network matters, that bf16 holds exactly."""
     generator = torch.Generator().manual_seed(seed)
-    buffers = [(name, buffer) for name, buffer in model.named_buffers() if "correction_bias" in name]
+    drawn = ("correction_bias", "expert_bias")
+    buffers = [(name, buffer) for name, buffer in model.named_buffers() if name.endswith(drawn)]
     with torch.no_grad():
         for name, tensor in sorted(list(model.named_parameters()) + buffers):
             noise = torch.randn(tensor.shape, generator=generator)
@@ -162,6 +188,9 @@ def draw(model, model_type, seed):
             else:
                 tensor.copy_(tensor + 0.2 * noise)
             tensor.copy_(tensor.to(torch.bfloat16).to(tensor.dtype))
+        for name, tensor in model.named_buffers():
+            if ".act_fn." in name:  # saved beside the weights
+                tensor.copy_(tensor.to(torch.bfloat16).to(tensor.dtype))
 
 
 def build(config, dtype, attention):
@@ -217,6 +246,15 @@ def kept_positions(length):
     return [length // 2, *(length - 1 - back for back in LAST_POSITIONS), length - 1]
 
 
+def hidden_states_of(model, ids, states):
+    """Of a network with streams the residual one, and what its last norm makes of all."""
+    if states[-1].ndim == 3:
+        return torch.stack([x[0] for x in states])
+    with torch.no_grad():
+        last = model.model(input_ids=torch.tensor([ids]), use_cache=False).last_hidden_state
+    return torch.stack([x.reshape(-1, *x.shape[-2:])[0] for x in states[:-1]] + [last[0]])
+
+
 def record(name, out, seed):
     model_type, settings = FAMILIES[name]
     attention = "sdpa" if name in SDPA else "eager"
@@ -225,7 +263,7 @@ def record(name, out, seed):
     logits = [logits_of(model, prompt) for prompt in prompts]
     with torch.no_grad():
         run = model(input_ids=torch.tensor([prompts[1]]), use_cache=False, output_hidden_states=True)
-    tensors = {"prompt1.hidden_states": torch.stack([x[0] for x in run.hidden_states]).contiguous()}
+    tensors = {"prompt1.hidden_states": hidden_states_of(model, prompts[1], run.hidden_states).contiguous()}
     notes = []
     for i, (prompt, rows, (new, gap)) in enumerate(zip(prompts, logits, continuations)):
         positions = kept_positions(len(prompt))
