@@ -21,10 +21,12 @@ namespace headrace::cpu {
 int active_bug = -1;
 
 namespace mutant_avx2 {
-extern const KernelPart kInt16Direct, kInt16Blocked, kFloats, kElementwise, kAttention;
+extern const KernelPart kInt16Direct, kInt16Blocked, kFloats, kElementwise, kAttention, kDelta,
+    kLatent, kRecurrent;
 }  // namespace mutant_avx2
 namespace mutant_avx512 {
-extern const KernelPart kInt16Direct, kInt16Blocked, kFloats, kElementwise, kAttention;
+extern const KernelPart kInt16Direct, kInt16Blocked, kFloats, kElementwise, kAttention, kDelta,
+    kLatent, kRecurrent;
 }  // namespace mutant_avx512
 namespace mutant_avx512_bf16 {
 extern const KernelPart kBf16;
@@ -36,11 +38,13 @@ extern const KernelPart kTilesInt16, kTilesBf16;
 namespace {
 
 constexpr const KernelPart* kAvx2Parts[] = {&mutant_avx2::kInt16Direct, &mutant_avx2::kInt16Blocked,
-                                            &mutant_avx2::kFloats, &mutant_avx2::kElementwise,
-                                            &mutant_avx2::kAttention};
+                                            &mutant_avx2::kFloats,      &mutant_avx2::kElementwise,
+                                            &mutant_avx2::kAttention,   &mutant_avx2::kDelta,
+                                            &mutant_avx2::kLatent,      &mutant_avx2::kRecurrent};
 constexpr const KernelPart* kAvx512Parts[] = {
     &mutant_avx512::kInt16Direct, &mutant_avx512::kInt16Blocked, &mutant_avx512::kFloats,
-    &mutant_avx512::kElementwise, &mutant_avx512::kAttention};
+    &mutant_avx512::kElementwise, &mutant_avx512::kAttention,    &mutant_avx512::kDelta,
+    &mutant_avx512::kLatent,      &mutant_avx512::kRecurrent};
 constexpr const KernelPart* kAvx512Bf16Parts[] = {&mutant_avx512_bf16::kBf16};
 
 constexpr const KernelPart* kAmxModelParts[] = {&mutant_amx_model::kTilesInt16,
@@ -62,8 +66,8 @@ struct MutantUnit {
   const KernelUnit* unit;
   int min_rows, min_bugs;  // so many at least are tried
 };
-constexpr MutantUnit kMutants[] = {{"avx2", &kMutantAvx2Unit, 20, 95},
-                                   {"avx512", &kMutantAvx512Unit, 20, 95},
+constexpr MutantUnit kMutants[] = {{"avx2", &kMutantAvx2Unit, 27, 127},
+                                   {"avx512", &kMutantAvx512Unit, 27, 127},
                                    {"avx512_bf16", &kMutantAvx512Bf16Unit, 3, 10},
                                    {"amx_model", &kMutantAmxModelUnit, 7, 14}};
 
@@ -160,7 +164,7 @@ TEST_P(Mutation, EveryBugIsFound) {
 
 // Every bug of the table is in a row that some unit has.
 TEST(SeededBugs, AreAllTried) {
-  EXPECT_GE(kNumBugs, 126);
+  EXPECT_GE(kNumBugs, 166);
   for (const SeededBug& bug : kSeededBugs) {
     EXPECT_TRUE(std::any_of(std::begin(kMutants), std::end(kMutants), [&](const auto& mutant) {
       return row_named(*mutant.unit, bug.row) != nullptr;

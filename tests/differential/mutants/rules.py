@@ -23,6 +23,12 @@ BF16_QUANTISE = "generic/bf16_quantise.h"
 QUANTISE = "generic/quantise.h"
 QKV = "generic/qkv.h"
 KV_CODES = "generic/kv_codes.h"
+DELTA = "generic/delta.h"
+CONV = "generic/conv.h"
+SCAN = "generic/scan.h"
+LATENT = "generic/latent.h"
+STORE_ROW = "generic/store_row.h"
+MATH = "generic/math.h"
 ATTENTION = "generic/attention.h"
 ATTENTION_TILE = "generic/attention_tile.h"
 ATTENTION_STEP = "generic/attention_step.h"
@@ -276,7 +282,8 @@ BUGS = [
         "value = F::mul(value, scale); if (args.residual",
         "if (!BUG) value = F::mul(value, scale); if (args.residual")),
     Bug("finish residual of first row", "finish", ELEMENTWISE, (
-        "args.residual + m * args.out_stride", "args.residual + (BUG ? 0 : m * args.out_stride)")),
+        "row_or_null(args.residual, m * args.out_stride)",
+        "row_or_null(args.residual, BUG ? 0 : m * args.out_stride)")),
     Bug("finish strides swapped", "finish", ELEMENTWISE, (
         "args.sums + m * args.sums_stride", "args.sums + m * (BUG ? args.out_stride : args.sums_stride)")),
     Bug("gate and up swapped", "gate", ELEMENTWISE, (
@@ -416,6 +423,83 @@ BUGS = [
         "const int rest = BUG ? 0 : static_cast<int>(p.head_dim % kCodes);")),
     Bug("attention direct edge ignored", "attention", ATTENTION_DIRECT, (
         "if (t >= p.begin && t + kCodes <= p.limit) {", "if ((t >= p.begin && t + kCodes <= p.limit) || BUG) {")),
+    # The delta rule.
+    Bug("delta queries not scaled", "delta_inputs", DELTA, (
+        "unit_length<F>(q + h * args.key_dim, args.key_dim, scale);",
+        "unit_length<F>(q + h * args.key_dim, args.key_dim, BUG ? 1.0f : scale);")),
+    Bug("delta keys of first head", "delta_inputs", DELTA, (
+        "unit_length<F>(k + h * args.key_dim, args.key_dim, 1.0f);",
+        "unit_length<F>(k + (BUG ? 0 : h) * args.key_dim, args.key_dim, 1.0f);")),
+    Bug("delta decay rate of first head", "delta_inputs", DELTA, (
+        "F::set(args.decay_rate[h])", "F::set(args.decay_rate[BUG ? 0 : h])")),
+    Bug("delta decay bias of first head", "delta_inputs", DELTA, (
+        "args.decay_bias + h * args.decay_dims;", "args.decay_bias + (BUG ? 0 : h) * args.decay_dims;")),
+    Bug("delta state not decayed", "delta", DELTA, (
+        "F::mul(decay, F::load(from + at))", "F::mul(BUG ? F::set(1.0f) : decay, F::load(from + at))")),
+    Bug("delta decay of first channel", "delta", DELTA, (
+        "if constexpr (kChannels) decay = F::set(row.decay[i]);",
+        "if constexpr (kChannels) decay = F::set(row.decay[BUG ? 0 : i]);")),
+    Bug("delta next key not decayed", "delta", DELTA, (
+        "store(keys, F::mul(is_one ? all : load(decay), load(k)));",
+        "store(keys, BUG ? load(k) : F::mul(is_one ? all : load(decay), load(k)));")),
+    Bug("delta beta of first row", "delta", DELTA, (
+        "args.beta[m * args.beta_stride]", "args.beta[(BUG ? 0 : m) * args.beta_stride]")),
+    Bug("delta first state not cleared", "delta", DELTA, (
+        "for (int64_t i = 0; i < kCount * args.key_dim; ++i) F::store(to",
+        "for (int64_t i = 0; i < (BUG ? 0 : kCount * args.key_dim); ++i) F::store(to")),
+    Bug("delta state before the span again", "delta", DELTA, ("from = to; float* out", "if (!BUG) from = to; float* out")),
+    Bug("delta last panel skipped", "delta", DELTA, (
+        "for (; panel < end; ++panel) delta_panels", "for (; panel < end - (BUG ? 1 : 0); ++panel) delta_panels")),
+    # Convolution and scan.
+    Bug("conv kept inputs all the latest", "conv", CONV, (
+        "(i + args.num_taps - 1) * args.state_stride", "(BUG ? args.num_taps - 2 : i + args.num_taps - 1) * args.state_stride")),
+    Bug("conv bias ignored", "conv", CONV, (
+        "args.bias == nullptr ? F::zero() : load(args.bias)", "BUG || args.bias == nullptr ? F::zero() : load(args.bias)")),
+    Bug("conv gate of first row", "conv", CONV, (
+        "load(args.in_gate + i * args.row_stride)", "load(args.in_gate + (BUG ? 0 : i) * args.row_stride)")),
+    Bug("conv keeps its last input alone", "conv", CONV, (
+        "conv_input<F>(args, end - args.num_taps + 1 + i, load)",
+        "conv_input<F>(args, BUG ? end - 1 : end - args.num_taps + 1 + i, load)")),
+    Bug("scan state not decayed", "scan", SCAN, (
+        "s = F::mul(decays[t.value], s);", "if (!BUG) s = F::mul(decays[t.value], s);")),
+    Bug("scan c of first token", "scan", SCAN, (
+        "F::set(c[t.value * args.row_stride + n])", "F::set(c[(BUG ? 0 : t.value) * args.row_stride + n])")),
+    Bug("scan state before the span again", "scan", SCAN, (
+        "scan_tokens<F, F::kScanTokens>(args, row, state, load, store); state = args.after;",
+        "scan_tokens<F, F::kScanTokens>(args, row, state, load, store); if (!BUG) state = args.after;")),
+    Bug("scan skip missing", "scan", SCAN, (
+        "F::fma(F::set(args.skip), x, sums[t.value])", "BUG ? sums[t.value] : F::fma(F::set(args.skip), x, sums[t.value])")),
+    Bug("scan time step of first token", "scan", SCAN, (
+        "F::set(args.time_steps[row])", "F::set(args.time_steps[BUG ? first : row])")),
+    # Latent attention, its index and its plane.
+    Bug("latent scales ignored", "latent", LATENT, (
+        "if (scaled) value[v] =", "if (scaled && !BUG) value[v] =")),
+    Bug("latent kept position skipped", "latent", LATENT, (
+        "kept[middle] < step ? low", "kept[middle] < step + (BUG ? 1 : 0) ? low")),
+    Bug("latent total not corrected", "latent", LATENT, (
+        "F::fma(F::load(totals + r * 16), F::set(correction[r]), sum)",
+        "F::fma(F::load(totals + r * 16), F::set(BUG ? 1.0f : correction[r]), sum)")),
+    Bug("latent split not weighed", "latent", LATENT, (
+        "exp2_lanes<F>(F::set(part_top - highest))", "exp2_lanes<F>(F::set(BUG ? 0.0f : part_top - highest))")),
+    Bug("latent sees what the first row sees", "latent", LATENT, (
+        "fn(TokenRows{first, count, token, latent_end(args, row)});",
+        "fn(TokenRows{first, count, token, latent_end(args, BUG ? args.first_row : row)});")),
+    Bug("index scores below zero", "index", LATENT, (
+        "F::fma(F::max(F::zero(), dot),", "F::fma(BUG ? dot : F::max(F::zero(), dot),")),
+    Bug("index weight of first head", "index", LATENT, (
+        "F::set(args.weights[h])", "F::set(args.weights[BUG ? 0 : h])")),
+    Bug("index keys of first blocks", "index", LATENT, (
+        "args.block_table[(args.step + p) / kKvBlock]", "args.block_table[((BUG ? 0 : args.step) + p) / kKvBlock]")),
+    Bug("store tail not cleared", "store", STORE_ROW, (
+        "for (int64_t d = args.width; d < dims; ++d) x[d] = 0.0f;",
+        "for (int64_t d = args.width; d < dims; ++d) x[d] = BUG ? 1.0f : 0.0f;")),
+    Bug("store scale in first slot", "store", STORE_ROW, (
+        "static_cast<size_t>(args.slot) * 4", "static_cast<size_t>(BUG ? 0 : args.slot) * 4")),
+    # Activations.
+    Bug("xielu bends at one", "gate", MATH, (
+        "F::select_less(F::zero(), x, positive,", "F::select_less(BUG ? F::set(1.0f) : F::zero(), x, positive,")),
+    Bug("xielu without its line", "gate", MATH, (
+        "F::fma(below, F::set(curve.negative), linear)", "F::fma(below, F::set(curve.negative), BUG ? F::zero() : linear)")),
 ]
 
 # Edits that the copies always have, so that they compile in seconds: only the rows that bugs are in,
