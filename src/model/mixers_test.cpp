@@ -138,7 +138,9 @@ TEST(CacheGroupsOf, SnapshotsOfPublishedShapes) {
     ASSERT_EQ(groups.size(), 2u);
     const CacheGroup& state = state_of(groups);
     const CacheGroup& positions = &state == &groups[0] ? groups[1] : groups[0];
-    if (shape.blocks > 0) EXPECT_EQ(state.snapshot_blocks, shape.blocks);
+    if (shape.blocks > 0) {
+      EXPECT_EQ(state.snapshot_blocks, shape.blocks);
+    }
     const double kept = static_cast<double>(state_bytes(state)) * kBlocks /
                         static_cast<double>(state.snapshot_blocks);
     const double of_positions = static_cast<double>(block_bytes(positions, *backend)) * kBlocks;
