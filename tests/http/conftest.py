@@ -43,7 +43,7 @@ class Server:
         except queue.Empty:
             self.process.kill()
             raise AssertionError("no address after 120 s:\n" + "".join(self.errors)) from None
-        self.url = re.search(r"http://\S+", line).group()
+        self.url = re.search(r"https?://\S+", line).group()
         self.port = int(self.url.rsplit(":", 1)[1])
 
     def client(self, **options):

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <boost/asio/co_spawn.hpp>
+#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 #include <new>
 
@@ -83,11 +84,12 @@ void HttpShared::count(int status) const {
   if (status == 401 || status == 403) counters.refused_access.add();
 }
 
-Connection::Connection(Socket socket, HttpShared& shared, Peer peer)
+Connection::Connection(Transport transport, HttpShared& shared, Peer peer)
     : shared_(shared),
       peer_(std::move(peer)),
       client_(shared.next_client++),
-      socket_(std::move(socket)),
+      transport_(std::move(transport)),
+      socket_(transport_.socket()),
       deadline_(socket_.get_executor()) {}
 
 Connection::~Connection() {
@@ -125,6 +127,7 @@ void Connection::close() {
   // Without chunks an answer that is cut looks like a whole one, unless the connection breaks.
   if (exchange_ && !chunked_) return reset();
   error_code ignored;
+  if (transport_.is_secure()) transport_.end_output();
   socket_.close(ignored);
   deadline_.cancel();
   if (exchange_) exchange_->disconnect();
@@ -172,17 +175,27 @@ size_t Connection::num_acknowledged() {
   return sent_bytes_ - std::min(sent_bytes_, static_cast<size_t>(std::max(unsent, 0)));
 }
 
+// Ready for bytes. False: the connection is done for.
+Connection::Awaitable<bool> Connection::open() {
+  error_code ignored;
+  socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
+  socket_.set_option(asio::socket_base::keep_alive(true), ignored);
+  if (transport_.is_secure()) arm(shared_.options.header_deadline);
+  const error_code error = co_await transport_.open();
+  disarm();
+  if (error) shared_.counters.failed_handshakes.add();
+  co_return !error;
+}
+
 Connection::Awaitable<void> Connection::turn_away(std::string message) {
+  const bool opened = co_await open();
+  if (!opened) co_return;
   HttpResponse response = with_retry(failure(503, message));
   co_await fail(std::move(response));
 }
 
 Connection::Awaitable<void> Connection::serve() {
-  error_code ignored;
-  socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
-  socket_.set_option(asio::socket_base::keep_alive(true), ignored);
-  socket_.non_blocking(true, ignored);
-  bool go_on = true;
+  bool go_on = co_await open();
   while (go_on && !shared_.closing) {
     if (pending_.empty()) {
       const bool arrived = co_await wait_for_request();
@@ -213,8 +226,10 @@ Connection::Awaitable<bool> Connection::wait_for_request() {
 // an error or the deadline.
 Connection::Awaitable<bool> Connection::receive(RequestParser* parser) {
   while (true) {
-    const auto [wait_error] = co_await socket_.async_wait(Socket::wait_read, kAwait);
-    if (wait_error) co_return false;
+    if (!transport_.has_pending()) {
+      const auto [wait_error] = co_await socket_.async_wait(Socket::wait_read, kAwait);
+      if (wait_error) co_return false;
+    }
     const error_code error = read_some(parser, kReceiveBytes);
     if (error == asio::error::would_block) continue;
     co_return !error;
@@ -226,7 +241,7 @@ Connection::Awaitable<bool> Connection::receive(RequestParser* parser) {
 [[gnu::noinline]] error_code Connection::read_some(RequestParser* parser, size_t limit) {
   thread_local std::array<char, kReceiveBytes> scratch;
   error_code error;
-  const size_t count = socket_.read_some(asio::buffer(scratch, limit), error);
+  const size_t count = transport_.read_some(scratch.data(), limit, error);
   if (error) return error;
   received_bytes_ += count;
   feed(parser, std::string_view(scratch.data(), count));
@@ -308,6 +323,7 @@ Connection::Awaitable<bool> Connection::admit(RequestParser& parser) {
   route_ = request.route;
   record_.route = admission.route_path;
   record_.is_public = admission.is_public;
+  record_.key_name = request.key_name;
   refusal_ = std::move(admission.refusal);
   // A short body is read in any case, so that the connection can be used again.
   const bool is_short = parser.announced_bytes() <= kSmallBodyBytes && !parser.expects_continue();
@@ -380,8 +396,7 @@ Connection::Awaitable<void> Connection::fail(HttpResponse response) {
 // Closing with unread bytes resets the connection and can destroy the answer on its way: so tell
 // the client that nothing follows and read what it still sends, within limits.
 Connection::Awaitable<void> Connection::linger() {
-  error_code ignored;
-  socket_.shutdown(Socket::shutdown_send, ignored);
+  transport_.end_output();
   const auto end = Clock::now() + kLingerTime;
   const size_t before = received_bytes_;
   while (received_bytes_ - before < kMaxLingerBytes && !shared_.closing) {
@@ -567,14 +582,12 @@ Connection::Awaitable<bool> Connection::write(std::string_view first, std::strin
   writing_ = true;
   bool good = true;
   while (good && !(first.empty() && second.empty())) {
-    const std::array<asio::const_buffer, 2> parts{asio::buffer(first.data(), first.size()),
-                                                  asio::buffer(second.data(), second.size())};
-    const auto [error, count] = co_await socket_.async_write_some(parts, kAwait);
-    good = !error;
-    sent_bytes_ += count;
-    const size_t of_first = std::min(count, first.size());
+    const Transport::Written written = co_await transport_.write_some(first, second);
+    good = !written.error;
+    sent_bytes_ += written.count;
+    const size_t of_first = std::min(written.count, first.size());
     first.remove_prefix(of_first);
-    second.remove_prefix(count - of_first);
+    second.remove_prefix(written.count - of_first);
   }
   const bool too_slow = expired_;
   disarm();
@@ -587,6 +600,7 @@ void Connection::begin_record(RequestParser& parser) {
   record_.method = request.method;
   record_.path = request.path;
   record_.request_id = request.request_id;
+  record_.trace_parent = request.header("traceparent");
   chunked_ = parser.is_http11();
   head_only_ = request.method == "HEAD";
 }

@@ -4,7 +4,6 @@
 
 #include <atomic>
 #include <boost/asio/awaitable.hpp>
-#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
 #include <condition_variable>
@@ -17,6 +16,7 @@
 #include "server/http/exchange.h"
 #include "server/http/http.h"
 #include "server/http/parser.h"
+#include "server/http/transport.h"
 #include "server/http/workers.h"
 
 namespace headrace {
@@ -55,13 +55,13 @@ struct HttpShared {
 
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  using Socket = boost::asio::ip::tcp::socket;
+  using Socket = Transport::Socket;
 
   struct Peer {
     std::string address;     // for the log
     std::string counted_as;  // the key in num_of_address; empty: not counted
   };
-  Connection(Socket socket, HttpShared& shared, Peer peer);
+  Connection(Transport transport, HttpShared& shared, Peer peer);
   ~Connection();
 
   void start();
@@ -83,6 +83,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void disarm();
   void on_deadline();
 
+  Awaitable<bool> open();
   Awaitable<void> turn_away(std::string message);
   Awaitable<void> serve();
   Awaitable<bool> wait_for_request();
@@ -117,7 +118,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   HttpShared& shared_;
   const Peer peer_;
   const uint64_t client_;
-  Socket socket_;
+  Transport transport_;
+  Socket& socket_;  // its socket
   boost::asio::steady_timer deadline_;
   std::string pending_;          // bytes that have arrived and were not used yet
   TimeUs pending_since_us_ = 0;  // when the first of them came in

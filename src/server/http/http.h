@@ -22,6 +22,7 @@
 #include "base/clock.h"
 #include "base/metrics.h"
 #include "base/result.h"
+#include "server/http/tls.h"
 
 namespace headrace {
 
@@ -37,6 +38,7 @@ struct HttpRequest {
   std::string request_id;           // the client's x-request-id, or a fresh one
   HttpHeaders headers;              // names in lower case
   uint64_t client = 0;              // who asks: a digest of the API key, or the address without one
+  std::string key_name;             // of the API key; empty: none, or one without a name
   TimeUs arrived_us = 0;            // when its first byte came in
   ByteBudget::Lease memory = {};    // what it holds of the server's budget for bodies and answers
   const RouteRow* route = nullptr;  // found when it was admitted
@@ -63,6 +65,7 @@ struct StreamHead {
 // What the log of requests says of an answer beyond what the connection sees itself. Never text of
 // a prompt or an answer, never a key. A negative number or an empty text: not known, left out.
 struct RequestNote {
+  std::string model;            // that answers
   std::string answer_id;        // "chatcmpl-..."
   std::string finish;           // how it ended: "stop", "length", "error", "cancelled"
   int64_t prompt_tokens = -1;   // all prompts together
@@ -109,6 +112,8 @@ struct RequestRecord {
   std::string method, path;  // what the client sent: escape before printing; empty: not read
   std::string_view route;    // the path of its row; empty: none
   std::string request_id, peer;
+  std::string key_name;      // HttpRequest::key_name
+  std::string trace_parent;  // the client's traceparent header, as sent
   bool is_public = false;  // anyone may ask: of little interest where it went well
   int status = 0;          // 0: the client left before there was an answer
   enum class Ending : uint8_t { kWhole, kClientLeft, kDropped } ending = Ending::kWhole;
@@ -124,6 +129,7 @@ struct HttpCounters {
   Counter refused_connections;  // over the limit of all, or of their address
   Counter refused_memory;       // bodies for which the budget had no room
   Counter refused_access;       // statuses 401 and 403
+  Counter failed_handshakes;    // connections that never got as far as a request, by TLS
 };
 
 // What a server does with requests. Everything pointed to outlives it; functions must not throw.
@@ -144,6 +150,9 @@ struct HttpService {
 struct HttpOptions {
   std::string host = "127.0.0.1";
   int port = 0;
+  // In place of host and port: a Unix socket, which this user alone and root can open.
+  std::string unix_path = {};
+  TlsFiles tls = {};
   int num_threads = 2;
   int num_workers = 2;         // for bodies up to 64 KiB; larger ones have one of their own
   int max_queued_work = 1024;  // requests waiting for a worker; more get a 503
@@ -160,7 +169,7 @@ struct HttpOptions {
   std::chrono::milliseconds idle_timeout{75'000};
   std::chrono::milliseconds write_timeout{
       30'000};  // in which a client takes 1 KiB/s, or is dropped
-  std::chrono::milliseconds heartbeat{15'000};
+  std::chrono::milliseconds heartbeat{5'000};
   std::chrono::milliseconds probe_after{2'000};  // see Connection: clients that send no more
 };
 

@@ -1,21 +1,29 @@
 #include "server/http/http_server.h"
 
+#include <pthread.h>
+#include <sys/socket.h>
+
+#include <boost/asio/basic_socket_acceptor.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/strand.hpp>
+#include <csignal>
 #include <thread>
 
 #include "base/log.h"
 #include "server/http/connection.h"
+#include "server/http/endpoint.h"
 
 namespace headrace {
 namespace {
 
 namespace asio = boost::asio;
-using asio::ip::tcp;
 using boost::system::error_code;
+using Acceptor = asio::basic_socket_acceptor<asio::generic::stream_protocol>;
+using Socket = Transport::Socket;
 using Milliseconds = std::chrono::milliseconds;
 
 // What the limit per address counts a client under: its address, or the 64-bit network of an IPv6
@@ -43,28 +51,23 @@ class HttpServerImpl : public HttpServer {
   ~HttpServerImpl() override { stop(Milliseconds(0)); }
 
   Status open() {
+    if (shared_.options.tls.given()) TRY(reload_tls());
+    const Endpoint endpoint = TRY(endpoint_of(shared_.options));
     error_code error;
-    const std::string& host = shared_.options.host;
-    const auto address = asio::ip::make_address(host == "localhost" ? "127.0.0.1" : host, error);
-    if (error) {
-      return make_error(ErrorCode::kIo, "host is '{}', but it must be an IP address or localhost",
-                        host);
-    }
-    const tcp::endpoint endpoint(address, static_cast<uint16_t>(shared_.options.port));
-    acceptor_.open(endpoint.protocol(), error);
-    if (!error) acceptor_.set_option(tcp::acceptor::reuse_address(true), error);
-    if (!error) acceptor_.bind(endpoint, error);
+    acceptor_.open(endpoint.address.protocol(), error);
+    if (!error) acceptor_.set_option(Acceptor::reuse_address(true), error);
+    if (!error) acceptor_.bind(endpoint.address, error);
     if (!error) acceptor_.listen(4096, error);
-    if (error) {
-      return Error{ErrorCode::kIo,
-                   fmt::format("cannot listen on {} port {}: {}", host, shared_.options.port,
-                               error.message()),
-                   error == boost::system::errc::address_not_available
-                       ? "choose an address of this machine, or 0.0.0.0 for all"
-                       : "choose another port, or 0 for any free one",
-                   {}};
-    }
-    port_ = acceptor_.local_endpoint(error).port();
+    if (error) return cannot_listen(endpoint, error);
+    port_ = port_of(acceptor_.local_endpoint(error));
+    file_ = SocketFile(shared_.options.unix_path);
+    return {};
+  }
+
+  Status reload_tls() override {
+    TlsContext context = TRY(load_tls(shared_.options.tls));
+    std::lock_guard lock(shared_.mutex);
+    tls_ = std::move(context);
     return {};
   }
 
@@ -102,7 +105,16 @@ class HttpServerImpl : public HttpServer {
   }
 
  private:
+  // A write to a client that left is an error of that connection, not a signal to the process.
+  static void block_broken_pipes() {
+    sigset_t signals;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  }
+
   void run_io() {
+    block_broken_pipes();
     while (true) {
       try {
         io_.run();
@@ -128,12 +140,20 @@ class HttpServerImpl : public HttpServer {
     }
   }
 
-  void take_in(tcp::socket socket) {
-    error_code ignored;
-    const asio::ip::address address = socket.remote_endpoint(ignored).address();
-    const std::string key = counting_key(address, shared_.options);
-    auto connection = std::make_shared<Connection>(std::move(socket), shared_,
-                                                   Connection::Peer{address.to_string(), key});
+  TlsContext tls() const {
+    std::lock_guard lock(shared_.mutex);
+    return tls_;
+  }
+
+  void take_in(Socket socket) {
+    const PeerAddress peer = peer_of(socket);
+    if (!peer.is_trusted) {
+      LOG(kWarning, "{} may not use the administration's socket", peer.text);
+      return;
+    }
+    const std::string key = peer.ip ? counting_key(*peer.ip, shared_.options) : std::string();
+    auto connection = std::make_shared<Connection>(Transport(std::move(socket), tls()), shared_,
+                                                   Connection::Peer{peer.text, key});
     std::string refusal;
     {
       std::lock_guard lock(shared_.mutex);
@@ -171,10 +191,12 @@ class HttpServerImpl : public HttpServer {
   mutable HttpShared shared_;
   asio::io_context io_;
   asio::executor_work_guard<asio::io_context::executor_type> work_;
-  tcp::acceptor acceptor_;
+  Acceptor acceptor_;
   asio::steady_timer retry_;
   std::vector<std::thread> threads_;
   int port_ = 0;
+  SocketFile file_;
+  TlsContext tls_;  // guarded by shared_.mutex
 };
 
 }  // namespace
