@@ -1,6 +1,7 @@
 #include "engine/engine.h"
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <mutex>
 #include <random>
@@ -62,6 +63,7 @@ class EngineThread final : public Engine {
   void cancel(RequestId id) override { end(id, FinishReason::kCancelled); }
   void stop(RequestId id) override { end(id, FinishReason::kStop); }
   bool drain(std::chrono::milliseconds deadline) override;
+  void reset_cache() override { wants_reset_ = true; }
   EngineSnapshot snapshot() const override;
   MetricsSnapshot metrics() const override;
   std::vector<ExpertRows> expert_rows() const override;
@@ -95,6 +97,7 @@ class EngineThread final : public Engine {
   EngineCore core_;
 
   BoundedQueue<Submission> inbox_;  // thread-safe
+  std::atomic<bool> wants_reset_ = false;
 
   mutable std::mutex mutex_;
   std::condition_variable finished_;     // live_ got smaller
@@ -208,6 +211,7 @@ void EngineThread::take_inputs() {
 }
 
 void EngineThread::step() {
+  if (wants_reset_.exchange(false)) core_.reset_cache();
   const StepPlan& plan = core_.plan(now_us());
   runner_->scrub(core_.take_tainted_blocks());
   runner_->copy(core_.take_block_copies());
@@ -309,6 +313,7 @@ Result<std::unique_ptr<Engine>> Engine::create(Model& model, Backend& backend,
   scheduler.end_ids = std::move(end_ids);
   scheduler.vocab_size = vocab_size;
   scheduler.hash_key = secret_key();
+  scheduler.kv_events = options.kv_events;
   scheduler.numerics = numerics_id(backend, model_options.kv_type);
   std::unique_ptr<StepRunner> runner = TRY(StepRunner::create(model, backend, scheduler));
   return std::unique_ptr<Engine>(

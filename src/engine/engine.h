@@ -42,6 +42,8 @@ class Engine {
   // False also when a step hangs: then requests are left without their end. Not to be called from a
   // sink.
   virtual bool drain(std::chrono::milliseconds deadline) = 0;
+  // Before the next step: no prefix that was cached by now is found again.
+  virtual void reset_cache() {}
   virtual EngineSnapshot snapshot() const = 0;
   virtual MetricsSnapshot metrics() const { return {}; }
   // Of the layers that have experts, in order; as of the last step.

@@ -46,6 +46,8 @@ class EngineCore {
   void end(const Ending& ending, TimeUs now);
   void end_all(FinishReason reason, TimeUs now);
   bool idle() const { return scheduler_.idle(); }
+  // Not while a step is in flight.
+  void reset_cache() { scheduler_.reset_cache(); }
 
   // As Scheduler::plan: not when idle, and committed before the next.
   const StepPlan& plan(TimeUs now);

@@ -7,6 +7,8 @@
 
 namespace headrace {
 
+class KvEventSink;  // engine/kv_events.h
+
 struct EngineOptions {
   int max_batch_tokens = 512;  // token budget of one step; at most the model's
   int max_sequences = 64;      // running at once; at most the model's logit rows
@@ -16,6 +18,7 @@ struct EngineOptions {
   int64_t max_context = 0;  // tokens per sequence; 0: the model's own limit; more is only warned of
   int64_t num_kv_blocks = 0;                        // 0: from kv_memory_bytes
   size_t kv_memory_bytes = 0;                       // 0: see size_kv()
+  KvEventSink* kv_events = nullptr;                 // null, or outlives the engine
   std::chrono::milliseconds cancel_patience{5000};  // of drain, for a step that hangs
 };
 

@@ -30,6 +30,10 @@ KvCache::KvCache(const KvCacheOptions& options)
       index_(options.num_blocks, static_cast<int>(columns_.size()), options.key, options.numerics),
       runs_(columns_.size()) {
   CHECK(options.max_chunk > 0, "chunks of {} tokens", options.max_chunk);
+  const auto full = std::find_if(columns_.begin(), columns_.end(), [](const CacheRule& rule) {
+    return rule.policy == Policy::kFull;
+  });
+  event_column_ = full == columns_.end() ? 0 : static_cast<int>(full - columns_.begin());
 }
 
 int64_t KvCache::first_needed(const CacheRule& rule, int64_t num_computed) {
@@ -185,12 +189,41 @@ void KvCache::keep_end(std::span<const int32_t> tokens, BlockTable* table) {
   }
 }
 
+// The block is no longer found.
+void KvCache::unpublish(int32_t block_id) {
+  const int32_t node = index_.node_of(block_id);
+  const bool is_told = options_.events != nullptr && index_.column(block_id) == event_column_ &&
+                       index_.tokens(node).size() == kBlockTokens;
+  if (is_told) {
+    options_.events->on_kv_event({KvEvent::Kind::kRemoved, index_.name(node).first, {}, {}});
+  }
+  index_.remove(block_id);
+}
+
+void KvCache::tell_stored(const BlockTable& table, const Digest& name, const int32_t* tokens) {
+  if (options_.events == nullptr) return;
+  KvEvent event{KvEvent::Kind::kStored, name.first, {}, {}};
+  if (table.num_published > 0) event.parent = table.name(table.num_published).first;
+  std::copy_n(tokens, kBlockTokens, event.tokens.begin());
+  options_.events->on_kv_event(event);
+}
+
+void KvCache::reset() {
+  for (int32_t block_id = 0; block_id < pool_.num_total(); ++block_id) {
+    if (!index_.contains(block_id)) continue;
+    index_.remove(block_id);
+    if (pool_.is_cached(block_id)) pool_.forget(block_id);
+  }
+  if (options_.events != nullptr)
+    options_.events->on_kv_event({KvEvent::Kind::kCleared, 0, {}, {}});
+}
+
 // Nobody holds the blocks of an end.
 void KvCache::forget_end(int32_t node) {
   for (int c = 0; c < num_columns(); ++c) {
     const int32_t block_id = index_.block(node, c);
     if (block_id < 0) continue;
-    index_.remove(block_id);
+    unpublish(block_id);
     pool_.forget(block_id);
   }
 }
@@ -315,6 +348,7 @@ void KvCache::publish_block(const int32_t* tokens, int64_t num_computed, BlockTa
           pool_.num_holders(blocks[i]));
     if (node < 0) node = index_.add(digest, {tokens, kBlockTokens});
     index_.attach(node, column, blocks[i]);
+    if (column == event_column_) tell_stored(*table, digest, tokens);
     wrote = true;
   }
   table->wrote.push_back(wrote);
@@ -378,7 +412,7 @@ void KvCache::discard(BlockTable* table) {
       if (block_id < 0) continue;
       const bool is_published = index_.contains(block_id);
       if (is_published && i < table->wrote.size() && !table->wrote[i]) continue;
-      if (is_published) index_.remove(block_id);
+      if (is_published) unpublish(block_id);
       pool_.taint(block_id);
     }
   }
@@ -389,7 +423,7 @@ int32_t KvCache::take() {
   if (pool_.num_free() == 0) {
     const int32_t oldest = pool_.oldest_cached();
     CHECK(oldest >= 0, "no block is available");
-    index_.remove(oldest);
+    unpublish(oldest);
     pool_.forget(oldest);
   }
   return pool_.take_free();

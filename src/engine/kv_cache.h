@@ -23,6 +23,7 @@
 #include "base/result.h"
 #include "engine/block_pool.h"
 #include "engine/block_table.h"
+#include "engine/kv_events.h"
 #include "engine/prefix_index.h"
 #include "model/cache_groups.h"
 
@@ -32,8 +33,9 @@ struct KvCacheOptions {
   int64_t num_blocks = 0;
   std::vector<CacheRule> rules = {CacheRule{}};  // of the groups; their columns in this order
   int64_t max_chunk = 512;                       // tokens of one sequence in one step
-  HashKey key = {};      // of names; a secret where prompts come from strangers
-  std::string numerics;  // names the arithmetic: fixed for a store
+  HashKey key = {};               // of names; a secret where prompts come from strangers
+  std::string numerics;           // names the arithmetic: fixed for a store
+  KvEventSink* events = nullptr;  // null, or outlives the cache
 };
 
 struct BlockCopy {
@@ -102,6 +104,8 @@ class KvCache {
   // As release, of a sequence that failed: what it wrote itself is tainted, not found again and to
   // be wiped. What it found stays.
   void discard(BlockTable* table);
+  // Nothing that is cached now is found again. What sequences hold stays theirs.
+  void reset();
   // Tainted blocks that their last holder left since the last call: to be wiped before the next
   // step writes to them.
   std::vector<int32_t> take_tainted() { return pool_.take_tainted(); }
@@ -128,6 +132,8 @@ class KvCache {
   bool keeps_state(int64_t num_tokens, const BlockTable& table) const;
   void take_copies_of(std::span<const int32_t> blocks, int64_t end, BlockTable* table);
   void forget_end(int32_t node);
+  void unpublish(int32_t block_id);
+  void tell_stored(const BlockTable& table, const Digest& name, const int32_t* tokens);
   void publish_block(const int32_t* tokens, int64_t num_computed, BlockTable* table);
   void drop(int32_t block_id) { pool_.drop(block_id, index_.contains(block_id)); }
   int32_t take();
@@ -138,6 +144,7 @@ class KvCache {
   std::vector<CacheRule> columns_;  // the rule of each column
   bool has_full_ = false;           // a group of policy full: only what it holds can be found
   bool has_state_ = false;
+  int event_column_ = 0;  // whose blocks stand for their prefix in events: the first that holds all
   BlockPool pool_;
   PrefixIndex index_;
   std::vector<BlockCopy> copies_;

@@ -54,6 +54,10 @@ class PrefixIndex {
   int32_t add(const Digest& digest, std::span<const int32_t> tokens);
   void attach(int32_t node, int column, int32_t block_id);
   bool contains(int32_t block_id) const { return at(block_id).node >= 0; }
+  // Of a block that it contains.
+  int column(int32_t block_id) const { return at(block_id).column; }
+  int32_t node_of(int32_t block_id) const { return at(block_id).node; }
+  const Digest& name(int32_t node) const { return node_at(node).digest; }
   void remove(int32_t block_id);
 
   // Nodes of the fullest bucket: what the slowest look-up passes. O(blocks); for tests.

@@ -55,6 +55,7 @@ struct SchedulerOptions {
   std::vector<CacheRule> cache_rules = {CacheRule{}};  // the model's cache groups
   HashKey hash_key = {};  // of the prefix index; a secret where prompts come from strangers
   std::string numerics;   // names the arithmetic behind the cache
+  KvEventSink* kv_events = nullptr;  // null, or outlives the scheduler
   const Drafter* drafter = nullptr;  // null: nobody guesses; outlives the scheduler
   int32_t max_draft_tokens = 0;      // guesses of a sequence in one step
   int64_t vocab_size = 0;            // of masks; 0: no request has a constraint
@@ -120,6 +121,9 @@ class Scheduler {
   std::vector<int32_t> take_tainted_blocks() { return kv_.take_tainted(); }
   // Blocks to be copied after that, in this order, before the step runs.
   std::vector<BlockCopy> take_block_copies() { return kv_.take_copies(); }
+
+  // Between steps: no prefix that is cached now is found again.
+  void reset_cache() { kv_.reset(); }
 
   bool idle() const { return sequences_.empty(); }
   int num_running() const { return static_cast<int>(running_.size()); }
