@@ -4,6 +4,7 @@
 #   tools/setup.sh build    compiler, libraries, Rust, Node, a private Python with pip
 #   tools/setup.sh test     build, and the Python clients that the tests drive
 #   tools/setup.sh ui       test, and a browser for the tests of the page
+#   tools/setup.sh proxies  test, and nginx and HAProxy, for the tests behind them
 #   tools/setup.sh check    build, and clang: format, tidy, fuzz targets
 #
 # Debian packages come from apt-get (as root, or with sudo). Where the system's Rust or Node is older
@@ -20,8 +21,9 @@ state=build/setup
 
 packages_build="g++ clang-19 cmake ninja-build ccache pkg-config binutils ca-certificates git zstd
   python3 python3-venv libboost1.81-dev libssl-dev libcurl4-openssl-dev zlib1g-dev libtomlplusplus-dev libfmt-dev
-  libspdlog-dev libcli11-dev libedit-dev libgtest-dev"
+  libspdlog-dev libcli11-dev libedit-dev libgtest-dev libzmq3-dev cppzmq-dev nlohmann-json3-dev"
 packages_test=""
+packages_proxies="nginx-light haproxy"
 packages_ui="chromium"
 packages_check="clang-format-19 clang-tidy-19 lld-19 libclang-rt-19-dev universal-ctags"
 
@@ -138,6 +140,8 @@ run_stage() {
       ;;
     test) pip_install -r tools/requirements.txt ;;
     # shellcheck disable=SC2086
+    proxies) install_packages $packages_proxies ;;
+    # shellcheck disable=SC2086
     ui) install_packages $packages_ui ;;
     # shellcheck disable=SC2086
     check) install_packages $packages_check ;;
@@ -149,8 +153,9 @@ stages_for() {
     build) echo "build" ;;
     test) echo "build test" ;;
     ui) echo "build test ui" ;;
+    proxies) echo "build test proxies" ;;
     check) echo "build check" ;;
-    *) die "unknown stage '$1': build, test, ui or check" ;;
+    *) die "unknown stage '$1': build, test, ui, proxies or check" ;;
   esac
 }
 

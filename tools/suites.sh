@@ -70,7 +70,7 @@ remember() {
 # run_pytest SUITE FOLDER: one Python suite against the built program.
 run_pytest() {
   local suite=$1 folder=$2 log="$results/$build-$1.log" status=0 start=$SECONDS
-  local inputs=("build/$build/bin/headrace" tests/cli tests/http tools/requirements.txt)
+  local inputs=("build/$build/bin/headrace" tests/cli tests/http deploy tools/requirements.txt)
   spared "$suite" "${inputs[@]}" && return 0
   HEADRACE_BINARY="$PWD/build/$build/bin/headrace" \
     .venv/bin/python -m pytest -q -rs -p no:cacheprovider "$folder" >"$log" 2>&1 </dev/null || status=$?

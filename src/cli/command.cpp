@@ -23,6 +23,13 @@ constexpr CommandRow kRows[] = {
      "  curl http://127.0.0.1:8080/v1/chat/completions \\\n"
      "    -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]}'",
      run_serve},
+    {"key", "NAME", 1, 1, "Make an API key for a server.",
+     "Prints the line for the file of serve --api-key-file on standard output, and the key itself, which is kept nowhere, on standard error. NAME stands in the log of requests; two keys of one name are one client. A server that runs reads its file again on SIGHUP.\n"
+     "Examples:\n"
+     "  headrace key ann >> keys.txt\n"
+     "  headrace key prometheus --scopes metrics >> keys.txt\n"
+     "  headrace serve --api-key-file keys.txt",
+     run_key},
     {"pull", "NAME", 1, 1, "Get a model: a named one, a hub repository or a URL.",
      "NAME is smollm2:135m, qwen2.5-coder:0.5b, gemma3:270m (a base model) or qwen2.5-coder:1.5b; hf:ORG/REPO[@REV] or hf:ORG/REPO[@REV]:FILE.gguf; or an http(s) URL. Downloads resume, are checked against their digest and appear whole or not at all. HF_ENDPOINT and HF_TOKEN set the hub and the access token.",
      run_pull},

@@ -148,12 +148,14 @@ Result<Runtime> open_runtime(const Options& options, const std::string& spec) {
   return load_runtime(options, spec, 0);
 }
 
-Result<Runtime> open_engine(const Options& options, const std::string& spec) {
+Result<Runtime> open_engine(const Options& options, const std::string& spec,
+                            KvEventSink* kv_events) {
   Runtime runtime = TRY(load_runtime(options, spec, options.bytes("--kv-memory")));
   EngineOptions engine;
   engine.max_batch_tokens = static_cast<int>(options.integer("--batch-tokens"));
   engine.max_context = TRY(context_from_options(options, runtime.model->config()));
   engine.kv_memory_bytes = options.bytes("--kv-memory");
+  engine.kv_events = kv_events;
   if (options.command() == "serve") {
     engine.max_sequences = static_cast<int>(options.integer("--max-sequences"));
     engine.max_waiting = static_cast<int>(options.integer("--max-waiting"));

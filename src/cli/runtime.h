@@ -50,8 +50,9 @@ ContentTokens content_tokens_from_options(const Options& options);
 // Text side, back end and model of a checkpoint, with progress on standard error. kExhausted when
 // they would not fit in memory, kIo when a file changed while it was read.
 Result<Runtime> open_runtime(const Options& options, const std::string& spec);
-// The same with a running engine.
-Result<Runtime> open_engine(const Options& options, const std::string& spec);
+// The same with a running engine. kv_events: null, or outlives it.
+Result<Runtime> open_engine(const Options& options, const std::string& spec,
+                            KvEventSink* kv_events = nullptr);
 
 // The contents of a file, or of standard input for "-".
 Result<std::string> read_text(const std::string& path);

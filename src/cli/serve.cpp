@@ -1,16 +1,10 @@
 // headrace serve MODEL: what a server is made of, in order: checkpoint, text, back end, model,
 // engine, server.
 
-#include <pthread.h>
-
 #include <algorithm>
-#include <csignal>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <functional>
-#include <iterator>
 #include <map>
 #include <span>
 #include <thread>
@@ -21,64 +15,23 @@
 #include "cli/command.h"
 #include "cli/model_argument.h"
 #include "cli/runtime.h"
+#include "cli/serve_operation.h"
 #include "cli/terminal.h"
 #include "engine/kv_sizing.h"
 #include "engine/numerics.h"
-#include "server/access.h"
 #include "server/server.h"
 
 namespace headrace {
 namespace {
 
-constexpr std::chrono::seconds kStopTime{5};  // after --drain-seconds
 constexpr size_t kMinRequestMemory = size_t{64} << 20;
 constexpr size_t kMaxRequestMemory = size_t{1} << 30;
-
-// Blocked in every thread from the start of the command, so that only the waiter below takes them.
-// A terminal that closes ends the server as SIGTERM does, but not one that was told to outlive it
-// (nohup leaves SIGHUP ignored).
-sigset_t stop_signals() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGINT);
-  sigaddset(&signals, SIGTERM);
-  struct sigaction hang_up{};
-  if (sigaction(SIGHUP, nullptr, &hang_up) == 0 && hang_up.sa_handler != SIG_IGN) {
-    sigaddset(&signals, SIGHUP);
-  }
-  return signals;
-}
 
 // The elements of an option that holds a list.
 std::vector<std::string> list_of(const Options& options, std::string_view name) {
   const std::string& text = options.text(name);
   const auto elements = split_list(text);
   return {elements.begin(), elements.end()};
-}
-
-// Ends the server on the first signal: running requests may finish within the limit. A second
-// signal ends the process at once. Runs on a thread of its own, detached: it only sleeps in
-// sigwait.
-//
-// The stop is bounded, whatever a thread is at: past the limit and kStopTime the process ends.
-void watch_signals(Server& server, std::chrono::seconds limit) {
-  const sigset_t signals = stop_signals();
-  int signal = 0;
-  sigwait(&signals, &signal);
-  LOG(kInfo, "stopping: running requests may finish within {} s; once more to stop now",
-      limit.count());
-  std::thread([signals] {
-    int again = 0;
-    sigwait(&signals, &again);
-    std::_Exit(1);
-  }).detach();
-  std::thread([limit] {
-    std::this_thread::sleep_for(limit + kStopTime);
-    LOG(kError, "the server did not stop within {} s after the limit: ending it",
-        kStopTime.count());
-    std::_Exit(1);
-  }).detach();
-  server.drain(limit);
 }
 
 // Weights of the linear layers and the embeddings; norms and biases are not counted.
@@ -118,13 +71,6 @@ std::string served_name(const std::string& spec) {
   return path.has_stem() ? path.stem().string() : path.parent_path().filename().string();
 }
 
-void warn_if_open(const ServerOptions& serve, int port) {
-  if (!serve.api_keys.empty() || is_loopback_host(serve.host)) return;
-  LOG(kWarning,
-      "anyone who reaches {} port {} may use this server: there is no --api-key or --api-key-file",
-      serve.host, port);
-}
-
 // 0: a quarter of what is left once the model is loaded, within limits.
 size_t request_memory(const Options& options) {
   const size_t given = options.bytes("--request-memory");
@@ -132,26 +78,14 @@ size_t request_memory(const Options& options) {
   return std::clamp(available_memory_bytes() / 4, kMinRequestMemory, kMaxRequestMemory);
 }
 
-Result<std::vector<std::string>> api_keys(const Options& options) {
-  std::vector<std::string> keys;
-  if (!options.text("--api-key").empty()) {
-    keys = TRY(parse_api_keys(options.text("--api-key"), "--api-key"));
-  }
-  const std::string& path = options.text("--api-key-file");
-  if (path.empty()) return keys;
-  std::ifstream file(path);
-  const std::string text(std::istreambuf_iterator<char>(file), {});
-  if (!file) return make_error(ErrorCode::kIo, "cannot read the API keys in '{}'", path);
-  for (std::string& key : TRY(parse_api_keys(text, path))) keys.push_back(std::move(key));
-  return keys;
-}
-
 Result<ServerOptions> server_options(const Options& options) {
   ServerOptions serve;
   serve.host = options.text("--host");
   serve.port = static_cast<int>(options.integer("--port"));
   serve.num_http_threads = static_cast<int>(options.integer("--http-threads"));
-  serve.api_keys = TRY(api_keys(options));
+  serve.tls = TRY(tls_files(options));
+  serve.admin_socket = options.text("--admin-socket");
+  serve.api_keys = TRY(read_api_keys(options));
   serve.allowed_hosts = list_of(options, "--allowed-hosts");
   serve.cors_origins = list_of(options, "--cors-origins");
   serve.max_connections = static_cast<int>(options.integer("--max-connections"));
@@ -160,6 +94,7 @@ Result<ServerOptions> server_options(const Options& options) {
   serve.max_body_bytes = options.bytes("--max-body");
   serve.response_store_bytes = options.bytes("--response-store");
   serve.response_lifetime = std::chrono::seconds(options.integer("--response-seconds"));
+  TRY(check_exposure(serve, options));
   return serve;
 }
 
@@ -171,12 +106,15 @@ Result<int> run_serve(const Options& options) {
   set_log_level(level);
   set_log_format(options.text("--log-format") == "json" ? LogFormat::kJson : LogFormat::kText);
   ServerOptions serve = TRY(server_options(options));
-  const sigset_t signals = stop_signals();
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  const HangUp hang_up;
+  block_stop_signals();
 
   const std::string spec = TRY(take_model(options, 0)).model;
-  Runtime runtime = TRY(open_engine(options, spec));
+  const Telemetry telemetry = TRY(open_telemetry(options));
+  Runtime runtime = TRY(open_engine(options, spec, telemetry.kv_events.get()));
 
+  serve.kv_events = telemetry.kv_events.get();
+  serve.traces = telemetry.traces.get();
   serve.request_memory_bytes = request_memory(options);
   auto model = std::make_shared<ServedModel>(*runtime.engine, runtime.text,
                                              model_info(runtime, served_name(spec)),
@@ -186,11 +124,11 @@ Result<int> run_serve(const Options& options) {
   const bool is_ipv6 = serve.host.find(':') != std::string::npos;
   const std::string shown_host = is_ipv6 ? "[" + serve.host + "]" : serve.host;
   end_of_start();
-  std::printf("listening on http://%s:%d\n", shown_host.c_str(), server->port());
+  std::printf("listening on %s://%s:%d\n", serve.tls.given() ? "https" : "http", shown_host.c_str(),
+              server->port());
   std::fflush(stdout);
 
-  std::thread watcher(watch_signals, std::ref(*server),
-                      std::chrono::seconds(options.integer("--drain-seconds")));
+  std::thread watcher([&] { watch_signals(*server, options, hang_up); });
   server->run();
   watcher.join();
   return 0;

@@ -1,7 +1,6 @@
 #include "server/access.h"
 
 #include <arpa/inet.h>
-#include <openssl/crypto.h>
 #include <openssl/hmac.h>
 
 #include <algorithm>
@@ -13,7 +12,6 @@
 namespace headrace {
 namespace {
 
-constexpr size_t kMaxKeyBytes = 512;
 constexpr std::string_view kExposedHeaders = "x-request-id, retry-after";
 constexpr std::string_view kPreflightSeconds = "600";
 
@@ -66,16 +64,41 @@ Access::Access(const ServerOptions& options)
       any_origin_(holds(origins_, "*")) {
   std::random_device random;
   for (unsigned char& byte : secret_) byte = static_cast<unsigned char>(random());
-  for (const std::string& key : options.api_keys) keys_.push_back(digest_of(key));
+  set_keys(options.api_keys);
 }
 
-Access::Digest Access::digest_of(std::string_view key) const {
-  Digest digest{};
+// Of its name, so that a client's new key is the same client; else of the key itself.
+uint64_t Access::client_of(const ApiKey& key) const {
+  const std::string_view digest(reinterpret_cast<const char*>(key.digest.data()),
+                                key.digest.size());
+  const std::string identity =
+      key.name.empty() ? fmt::format("key {}", digest) : "name " + key.name;
+  KeyDigest mac{};
   unsigned int length = 0;
   HMAC(EVP_sha256(), secret_.data(), static_cast<int>(secret_.size()),
-       reinterpret_cast<const unsigned char*>(key.data()), key.size(), digest.data(), &length);
-  return digest;
+       reinterpret_cast<const unsigned char*>(identity.data()), identity.size(), mac.data(),
+       &length);
+  uint64_t client = 0;
+  std::memcpy(&client, mac.data(), sizeof client);
+  return client;
 }
+
+void Access::set_keys(std::vector<ApiKey> keys) {
+  auto known = std::make_shared<std::vector<KnownKey>>();
+  for (ApiKey& key : keys) {
+    const uint64_t client = client_of(key);
+    known->push_back({std::move(key), client});
+  }
+  std::lock_guard lock(mutex_);
+  keys_ = std::move(known);
+}
+
+std::shared_ptr<const std::vector<Access::KnownKey>> Access::keys() const {
+  std::lock_guard lock(mutex_);
+  return keys_;
+}
+
+bool Access::has_keys() const { return !keys()->empty(); }
 
 bool Access::is_allowed_host(std::string_view header) const {
   if (any_host_ || header.empty()) return true;
@@ -118,19 +141,36 @@ std::optional<Problem> Access::check_source(const HttpRequest& request) const {
       403, "web pages of other sites may not use the server", {}, "origin_not_allowed", {}};
 }
 
-std::optional<Problem> Access::check_key(HttpRequest& request) const {
-  if (keys_.empty()) return std::nullopt;
-  const Digest given = digest_of(presented_key(request));
-  int num_equal = 0;
-  for (const Digest& key : keys_) {
-    num_equal += CRYPTO_memcmp(key.data(), given.data(), given.size()) == 0 ? 1 : 0;
+// Every key is compared, to the last byte: how long it takes tells nothing of a key.
+std::optional<Problem> Access::check_key(HttpRequest& request, KeyScopes scopes) const {
+  const auto known = keys();
+  if (known->empty()) {
+    if (scopes != kAdminScope) return std::nullopt;
+    return Problem{
+        403,
+        "this needs an API key with the scope admin, and the server was started without keys",
+        {},
+        "insufficient_scope",
+        {}};
   }
-  if (num_equal > 0) {
-    std::memcpy(&request.client, given.data(), sizeof request.client);
-    return std::nullopt;
+  const KeyDigest given = digest_of_key(presented_key(request));
+  const KnownKey* found = nullptr;
+  for (const KnownKey& each : *known) {
+    found = same_digest(each.key.digest, given) ? &each : found;
   }
+  if (found == nullptr) {
+    return Problem{
+        401, "a valid API key is needed", {}, "invalid_api_key", {{"WWW-Authenticate", "Bearer"}}};
+  }
+  request.client = found->client;
+  request.key_name = found->key.name;
+  if ((found->key.scopes & scopes) != 0) return std::nullopt;
   return Problem{
-      401, "a valid API key is needed", {}, "invalid_api_key", {{"WWW-Authenticate", "Bearer"}}};
+      403,
+      fmt::format("this API key may not ask for that: it needs the scope {}", scope_names(scopes)),
+      {},
+      "insufficient_scope",
+      {}};
 }
 
 std::optional<Problem> Access::check_content(const HttpRequest& request) const {
@@ -174,33 +214,6 @@ HttpHeaders Access::preflight_headers(const HttpRequest& request, std::string_vi
 
 bool is_loopback_host(std::string_view host) {
   return host == "localhost" || host == "::1" || (is_ip_address(host) && host.starts_with("127."));
-}
-
-Result<std::vector<std::string>> parse_api_keys(std::string_view text, std::string_view source) {
-  std::vector<std::string> keys;
-  int num_lines = 0;
-  while (!text.empty()) {
-    const size_t end = std::min(text.find('\n'), text.size());
-    std::string_view line = text.substr(0, end);
-    text.remove_prefix(std::min(end + 1, text.size()));
-    ++num_lines;
-    if (line.ends_with('\r')) line.remove_suffix(1);
-    line = trim_spaces(line);
-    if (line.empty() || line.starts_with('#')) continue;
-    const bool is_plain =
-        std::all_of(line.begin(), line.end(), [](char c) { return c > ' ' && c < 0x7F; });
-    if (!is_plain || line.size() > kMaxKeyBytes) {
-      return make_error(ErrorCode::kInvalidArgument,
-                        "{} holds in line {} what is no API key: a key is at most {} letters, "
-                        "digits and signs of ASCII, without spaces",
-                        source, num_lines, kMaxKeyBytes);
-    }
-    keys.emplace_back(line);
-  }
-  if (keys.empty()) {
-    return make_error(ErrorCode::kInvalidArgument, "{} holds no API key", source);
-  }
-  return keys;
 }
 
 }  // namespace headrace

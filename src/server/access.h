@@ -7,19 +7,24 @@
 //               of the list.
 //   Origin      absent, the server's own (the page), or one of the list of CORS origins.
 //   Sec-Fetch-Site  for all but GET and HEAD, without Origin: absent, same-origin or none.
-//   key         where keys are set, for every row that is not public.
+//   key         where keys are set, for every row that is not public: a known one (else 401), of a
+//               scope that the row asks for (else 403). Keys are in api_keys.h.
 //   Content-Type    of a POST: application/json, or none; a form's, which curl -d sends, only
 //               without Origin and Sec-Fetch-Site, which every browser sends.
-// Constant after construction; thread-safe. Sources: Fetch (CORS), Fetch Metadata, RFC 6454.
+// Thread-safe; constant after construction but for the keys, which set_keys() replaces. Sources:
+// Fetch (CORS), Fetch Metadata, RFC 6454.
 #pragma once
 
 #include <array>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "server/api/dialect.h"
+#include "server/api_keys.h"
 #include "server/http/http.h"
 #include "server/server_options.h"
 
@@ -31,34 +36,42 @@ class Access {
 
   // 403 with the reason and what to do.
   std::optional<Problem> check_source(const HttpRequest& request) const;
-  // 401, or sets the request's client to the key's.
-  std::optional<Problem> check_key(HttpRequest& request) const;
+  // 401, or 403 where the key has none of these scopes; else sets the request's client and key name
+  // to the key's. Without keys everyone may ask for all but what needs the scope admin.
+  std::optional<Problem> check_key(HttpRequest& request, KeyScopes scopes) const;
   // 415.
   std::optional<Problem> check_content(const HttpRequest& request) const;
   // What a browser needs to let a page of a listed origin read the answer; methods: of the path.
   HttpHeaders cors_headers(const HttpRequest& request) const;
   HttpHeaders preflight_headers(const HttpRequest& request, std::string_view methods) const;
 
+  // From the next request on. A server that began with keys keeps some.
+  void set_keys(std::vector<ApiKey> keys);
+  bool has_keys() const;
+
  private:
-  using Digest = std::array<unsigned char, 32>;
+  // A key as it is compared, and who its owner is to the engine and the cache.
+  struct KnownKey {
+    ApiKey key;
+    uint64_t client = 0;
+  };
 
   bool is_allowed_host(std::string_view header) const;
   bool is_listed_origin(std::string_view origin) const;
-  Digest digest_of(std::string_view key) const;
+  uint64_t client_of(const ApiKey& key) const;
+  std::shared_ptr<const std::vector<KnownKey>> keys() const;
 
-  std::array<unsigned char, 32> secret_{};  // of this process: digests of keys mean nothing outside
-  std::vector<Digest> keys_;
-  std::vector<std::string> hosts_;    // lower case
-  std::vector<std::string> origins_;  // lower case
+  std::array<unsigned char, 32>
+      secret_{};  // of this process: numbers of clients mean nothing outside
+  mutable std::mutex mutex_;
+  std::shared_ptr<const std::vector<KnownKey>> keys_;  // guarded; never null
+  std::vector<std::string> hosts_;                     // lower case
+  std::vector<std::string> origins_;                   // lower case
   bool any_host_ = true;
   bool any_origin_ = false;
 };
 
 // Is this address one that only this machine reaches?
 bool is_loopback_host(std::string_view host);
-
-// Keys of a file, one a line; empty lines and those that begin with # are left out.
-// kInvalidArgument: there is none, or one that no header can carry.
-Result<std::vector<std::string>> parse_api_keys(std::string_view text, std::string_view source);
 
 }  // namespace headrace

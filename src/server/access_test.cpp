@@ -101,7 +101,7 @@ TEST(Access, PagesOfOtherOriginsAreRefused) {
 
 TEST(Access, AKeyIsGivenInEitherHeader) {
   ServerOptions options;
-  options.api_keys = {"one", "two"};
+  options.api_keys = {plain_api_key("one"), plain_api_key("two")};
   const Access access(options);
   struct Case {
     HttpHeaders headers;
@@ -120,23 +120,23 @@ TEST(Access, AKeyIsGivenInEitherHeader) {
   };
   for (size_t i = 0; i < std::size(cases); ++i) {
     HttpRequest request = request_with("POST", cases[i].headers);
-    const auto problem = access.check_key(request);
+    const auto problem = access.check_key(request, kInferenceScope);
     EXPECT_EQ(code_of(problem), cases[i].good ? "ok" : "401 invalid_api_key") << i;
     if (problem) {
       EXPECT_EQ(header_of(problem->headers, "WWW-Authenticate"), "Bearer");
     }
   }
   HttpRequest open = request_with("POST", {});
-  EXPECT_EQ(code_of(Access(ServerOptions{}).check_key(open)), "ok");
+  EXPECT_EQ(code_of(Access(ServerOptions{}).check_key(open, kInferenceScope)), "ok");
 }
 
 TEST(Access, EachKeyIsAClientOfItsOwn) {
   ServerOptions options;
-  options.api_keys = {"one", "two"};
+  options.api_keys = {plain_api_key("one"), plain_api_key("two")};
   const Access access(options);
   const auto client_of = [](const Access& asked, const std::string& key) {
     HttpRequest request = request_with("POST", {{"x-api-key", key}});
-    EXPECT_FALSE(asked.check_key(request).has_value());
+    EXPECT_FALSE(asked.check_key(request, kInferenceScope).has_value());
     return request.client;
   };
   EXPECT_EQ(client_of(access, "one"), client_of(access, "one"));
@@ -202,18 +202,49 @@ TEST(Access, APreflightIsToldWhatItMaySend) {
   EXPECT_TRUE(access.preflight_headers(request_with("OPTIONS", {}), "POST").empty());
 }
 
-TEST(Access, KeysAreLinesOfAFile) {
-  const auto keys = parse_api_keys("# mine\n\n one \r\ntwo", "keys.txt");
-  ASSERT_TRUE(keys.ok());
-  EXPECT_EQ(*keys, (std::vector<std::string>{"one", "two"}));
-  EXPECT_EQ(parse_api_keys("# none\n", "keys.txt").error().message, "keys.txt holds no API key");
-  const auto broken = parse_api_keys("good\ntwo words\n", "keys.txt");
-  ASSERT_FALSE(broken.ok());
-  EXPECT_EQ(broken.error().message,
-            "keys.txt holds in line 2 what is no API key: a key is at most 512 letters, digits and "
-            "signs of ASCII, without spaces");
-  EXPECT_FALSE(parse_api_keys(std::string(513, 'k'), "f").ok());
-  EXPECT_TRUE(parse_api_keys(std::string(512, 'k'), "f").ok());
+TEST(Access, AKeyAsksForItsScopesOnly) {
+  ServerOptions options;
+  options.api_keys = {{"ann", kInferenceScope, digest_of_key("a")},
+                      {"prom", kMetricsScope, digest_of_key("p")},
+                      {"ops", kAdminScope, digest_of_key("o")}};
+  const Access access(options);
+  const auto ask = [&](const std::string& key, KeyScopes scopes) {
+    HttpRequest request = request_with("GET", {{"authorization", "Bearer " + key}});
+    const auto problem = access.check_key(request, scopes);
+    return fmt::format("{} {}", code_of(problem), request.key_name);
+  };
+  EXPECT_EQ(ask("a", kInferenceScope), "ok ann");
+  EXPECT_EQ(ask("a", kInferenceScope | kAdminScope), "ok ann");
+  EXPECT_EQ(ask("a", kMetricsScope | kAdminScope), "403 insufficient_scope ann");
+  EXPECT_EQ(ask("p", kMetricsScope | kAdminScope), "ok prom");
+  EXPECT_EQ(ask("p", kInferenceScope), "403 insufficient_scope prom");
+  EXPECT_EQ(ask("o", kAdminScope), "ok ops");
+  EXPECT_EQ(ask("o", kInferenceScope), "403 insufficient_scope ops");
+  EXPECT_EQ(ask("x", kInferenceScope), "401 invalid_api_key ");
+}
+
+TEST(Access, WithoutKeysNobodyAdministers) {
+  const Access access{ServerOptions{}};
+  HttpRequest request = request_with("POST", {});
+  EXPECT_EQ(code_of(access.check_key(request, kAdminScope)), "403 insufficient_scope");
+  EXPECT_EQ(code_of(access.check_key(request, kInferenceScope | kAdminScope)), "ok");
+}
+
+TEST(Access, NewKeysHoldAtOnceAndOfOneNameAreOneClient) {
+  ServerOptions options;
+  options.api_keys = {{"ann", kInferenceScope, digest_of_key("old")}, plain_api_key("bob")};
+  Access access(options);
+  const auto ask = [&](const std::string& key) {
+    HttpRequest request = request_with("GET", {{"x-api-key", key}});
+    const auto problem = access.check_key(request, kInferenceScope);
+    return problem ? uint64_t{0} : request.client;
+  };
+  const uint64_t ann = ask("old"), bob = ask("bob");
+  EXPECT_NE(ann, bob);
+  access.set_keys({{"ann", kInferenceScope, digest_of_key("new")}, plain_api_key("bob")});
+  EXPECT_EQ(ask("old"), 0u);
+  EXPECT_EQ(ask("new"), ann);
+  EXPECT_EQ(ask("bob"), bob);
 }
 
 TEST(Access, LoopbackIsThisMachine) {

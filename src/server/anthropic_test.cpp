@@ -47,7 +47,7 @@ TEST(AnthropicRoutes, CountTokens) {
 
 TEST(AnthropicRoutes, ErrorsHaveItsForm) {
   ServerOptions options;
-  options.api_keys = {"k"};
+  options.api_keys = {plain_api_key("k")};
   RunningServer server({}, options);
   const auto locked = Client(server.port()).post("/v1/messages", kHi, "x-request-id: r1\r\n");
   EXPECT_EQ(locked.status, 401);

@@ -8,6 +8,8 @@
 
 #include "base/strings.h"
 #include "server/process_usage.h"
+#include "server/telemetry/kv_publisher.h"
+#include "server/telemetry/trace_exporter.h"
 
 namespace headrace {
 namespace {
@@ -150,6 +152,7 @@ constexpr ServerRow kServerRows[] = {
     {"headrace:refused_connections_total", "Connections over the limit of all, or of their address.", &HttpCounters::refused_connections},
     {"headrace:refused_memory_total", "Bodies for which the memory of requests had no room.", &HttpCounters::refused_memory},
     {"headrace:refused_access_total", "Requests without a valid key, or of a host or origin that is not allowed.", &HttpCounters::refused_access},
+    {"headrace:failed_handshakes_total", "Connections that ended before TLS was agreed on.", &HttpCounters::failed_handshakes},
 };
 // clang-format on
 
@@ -303,6 +306,25 @@ std::string metrics_text(Models models, const HttpCounters& server) {
   append_finished(out, models);
   append_process(out);
   append_histograms(out, models);
+  return out;
+}
+
+std::string telemetry_metrics_text(const KvPublisher* kv_events, const TraceExporter* traces) {
+  std::string out;
+  const auto append = [&](std::string_view name, std::string_view help, uint64_t value) {
+    append_head(out, name, "counter", help);
+    append_format(out, "{} {}\n", name, value);
+  };
+  if (kv_events != nullptr) {
+    append("headrace:kv_event_batches_total", "Batches of KV events that were published.",
+           kv_events->num_batches());
+    append("headrace:kv_events_dropped_total", "KV events for which the queue had no room.",
+           kv_events->num_dropped());
+  }
+  if (traces != nullptr) {
+    append("headrace:trace_spans_dropped_total", "Spans that the collector of traces did not get.",
+           traces->num_dropped());
+  }
   return out;
 }
 

@@ -26,6 +26,11 @@ ModelMetrics metrics_of(const ServedModel& model);
 // Prometheus text format 0.0.4.
 std::string metrics_text(std::span<const ModelMetrics> models, const HttpCounters& server);
 
+// Of what is sent elsewhere; null: not sent, and nothing is said of it.
+class KvPublisher;
+class TraceExporter;
+std::string telemetry_metrics_text(const KvPublisher* kv_events, const TraceExporter* traces);
+
 // How evenly a layer's experts are used.
 struct ExpertLoad {
   double largest = 0;   // share of the layer's rows that its busiest expert had

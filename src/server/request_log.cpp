@@ -72,6 +72,8 @@ std::string request_text(const RequestRecord& record) {
   const auto append = [&](std::string_view name, const std::string& value) {
     append_format(line, " {}={}", name, value);
   };
+  if (!record.key_name.empty()) append("key", escaped(record.key_name));
+  if (!record.note.model.empty()) append("model", escaped(record.note.model));
   if (!record.note.answer_id.empty()) append("answer", escaped(record.note.answer_id));
   if (!record.note.finish.empty()) append("finish", escaped(record.note.finish));
   for (const Number& number : numbers_of(record)) {
@@ -90,6 +92,8 @@ std::string request_json(const RequestRecord& record) {
   json.text("route", record.route).integer("status", record.status);
   json.text("ending", name_of(record.ending)).text("request_id", record.request_id);
   json.text("peer", record.peer);
+  if (!record.key_name.empty()) json.text("key", record.key_name);
+  if (!record.note.model.empty()) json.text("model", record.note.model);
   if (!record.note.answer_id.empty()) json.text("answer_id", record.note.answer_id);
   if (!record.note.finish.empty()) json.text("finish", record.note.finish);
   for (const Number& number : numbers_of(record)) {

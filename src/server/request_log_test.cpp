@@ -18,13 +18,15 @@ RequestRecord full_record() {
   record.body_bytes = 20;
   record.sent_bytes = 300;
   record.total_us = 12'345;
-  record.note = {"cmpl-1", "stop", 3, 2, 5, 1'000, 2'060};
+  record.key_name = "ann";
+  record.note = {"tiny", "cmpl-1", "stop", 3, 2, 5, 1'000, 2'060};
   return record;
 }
 
 TEST(RequestLog, ALineNamesWhatIsKnown) {
   EXPECT_EQ(request_text(full_record()),
-            "request POST /v1/completions 200 whole id=abc peer=127.0.0.1 answer=cmpl-1 "
+            "request POST /v1/completions 200 whole id=abc peer=127.0.0.1 key=ann model=tiny "
+            "answer=cmpl-1 "
             "finish=stop prompt_tokens=3 cached_tokens=2 output_tokens=5 body_bytes=20 "
             "sent_bytes=300 queue_ms=1.0 first_token_ms=2.1 total_ms=12.3");
   RequestRecord record;

@@ -233,6 +233,7 @@ void handle_metrics(ServerState& state, HttpRequest& request, Writer writer) {
   for (const ModelPtr& model : state.models.all()) models.push_back(metrics_of(*model));
   std::string text = metrics_text(models, state.counters);
   text += expert_metrics_text(models, request.query == "experts=each");
+  text += telemetry_metrics_text(state.options.kv_events, state.options.traces);
   respond(state, *writer,
           HttpResponse{200, std::move(text), "text/plain; version=0.0.4; charset=utf-8"});
 }
@@ -255,7 +256,7 @@ const RouteRow kRoutes[] = {
     {"GET", "/health", Scope::kPublic, &kOpenAi, handle_health, "200 while the engine makes progress, else 503."},
     {"GET", "/ready", Scope::kPublic, &kOpenAi, handle_ready, "200 while new requests are taken, else 503."},
     {"GET", "/version", Scope::kPublic, &kOpenAi, handle_version, "The server's version."},
-    {"GET", "/metrics", Scope::kReading, &kOpenAi, handle_metrics, "Counters and histograms for Prometheus."},
+    {"GET", "/metrics", Scope::kMetrics, &kOpenAi, handle_metrics, "Counters and histograms for Prometheus."},
     {"GET", "/api/headrace/status", Scope::kReading, &kOpenAi, handle_status, "What the page shows."},
     {"GET", "/", Scope::kPublic, &kOpenAi, handle_root, "The page."},
     {"GET", "/assets/*", Scope::kPublic, &kOpenAi, handle_asset, "The page's files."},
@@ -314,10 +315,29 @@ const RouteRow* find_row(const ServerState& state, const HttpRequest& request) {
   return row == state.rows.end() ? nullptr : &*row;
 }
 
+// The scopes of keys that let a request in; none for rows that anyone may ask.
+KeyScopes key_scopes(Scope scope) {
+  switch (scope) {
+    case Scope::kPublic:
+      return 0;
+    case Scope::kReading:
+      return kInferenceScope | kAdminScope;
+    case Scope::kInference:
+      return kInferenceScope;
+    case Scope::kMetrics:
+      return kMetricsScope | kAdminScope;
+    case Scope::kAdmin:
+      return kAdminScope;
+  }
+  return kAdminScope;
+}
+
 // Why a request that has a row may not go on.
 std::optional<Problem> problem_with(const ServerState& state, HttpRequest& request) {
   if (request.route->scope != Scope::kPublic) {
-    if (auto problem = state.access.check_key(request)) return problem;
+    if (auto problem = state.access.check_key(request, key_scopes(request.route->scope))) {
+      return problem;
+    }
   }
   if (request.method == "POST") {
     if (auto problem = state.access.check_content(request)) return problem;
@@ -336,7 +356,12 @@ std::optional<HttpResponse> refusal_of(ServerState& state, HttpRequest& request)
     problem->request_id = request.request_id;
     return error_response(dialect, std::move(*problem));
   }
-  if (request.route == nullptr) return no_route(state, request);
+  if (request.route == nullptr) {
+    // Who has no key does not learn which paths there are; a preflight never carries one.
+    const bool is_preflight = request.method == "OPTIONS";
+    auto problem = is_preflight ? std::nullopt : state.access.check_key(request, kAnyScope);
+    return problem ? error_response(dialect, std::move(*problem)) : no_route(state, request);
+  }
   if (auto problem = problem_with(state, request)) {
     problem->request_id = request.request_id;
     return error_response(dialect, std::move(*problem));
@@ -364,7 +389,7 @@ Result<boost::json::object> body_object(const HttpRequest& request) {
 Caller caller_of(const ServerState& state, HttpRequest& request, const Writer& writer) {
   return {request.request_id,
           request.client,
-          !state.options.api_keys.empty(),
+          state.access.has_keys(),
           request.arrived_us,
           [writer] { return writer->disconnected(); },
           std::move(request.memory)};
@@ -384,7 +409,9 @@ std::vector<RouteRow> rows_with(std::span<const RouteRow> further) {
   return rows;
 }
 
-const Dialect& dialect_of(const RouteRow* row) { return row == nullptr ? kOpenAi : *row->dialect; }
+const Dialect& dialect_of(const RouteRow* row) {
+  return row == nullptr || row->dialect == nullptr ? kOpenAi : *row->dialect;
+}
 
 void generate(ServerState& state, HttpRequest& request, Writer writer, const ParseRequest& parse) {
   auto read = read_request(state, request, writer, parse);

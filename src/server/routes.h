@@ -4,6 +4,7 @@
 // a 404, and a path with another method a 405: nothing is reachable by accident.
 #pragma once
 
+#include <boost/json/object.hpp>
 #include <memory>
 #include <span>
 #include <vector>
@@ -21,7 +22,7 @@ std::span<const RouteRow> route_rows();      // of routes.cpp
 std::span<const RouteRow> responses_rows();  // of routes_responses.cpp
 // All of them, and further ones.
 std::vector<RouteRow> rows_with(std::span<const RouteRow> further);
-// The dialect of a row; without one, that of paths that lead nowhere.
+// The dialect of a row; of a row without one, that of paths that lead nowhere.
 const Dialect& dialect_of(const RouteRow* row);
 
 // Finds the row and decides whether this client may ask it (access.h), before the body is read.

@@ -16,7 +16,7 @@ constexpr int64_t kMostListed = 100, kUsuallyListed = 20;
 
 // Without keys there is one owner: whoever reaches the server.
 ResponsesCaller responses_caller(const ServerState& state, const HttpRequest& request) {
-  return {state.responses, state.options.api_keys.empty() ? 0 : request.client};
+  return {state.responses, !state.access.has_keys() ? 0 : request.client};
 }
 
 void handle_create(ServerState& state, HttpRequest& request, Writer writer) {

@@ -93,7 +93,7 @@ TEST(ResponsesRoutes, ItemsComeInPages) {
 
 TEST(ResponsesRoutes, AKeyReadsItsOwnResponsesOnly) {
   ServerOptions options;
-  options.api_keys = {"first-key-1234567", "second-key-123456"};
+  options.api_keys = {plain_api_key("first-key-1234567"), plain_api_key("second-key-123456")};
   RunningServer server(Script{.reply = "a"}, options);
   const std::string first = "Authorization: Bearer first-key-1234567\r\n";
   const std::string second = "Authorization: Bearer second-key-123456\r\n";

@@ -8,9 +8,11 @@
 #include <thread>
 
 #include "base/log.h"
+#include "server/admin.h"
 #include "server/http/http_server.h"
 #include "server/request_log.h"
 #include "server/routes.h"
+#include "server/telemetry/trace_exporter.h"
 
 namespace headrace {
 namespace {
@@ -23,6 +25,7 @@ HttpOptions http_options(const ServerOptions& options) {
   HttpOptions http;
   http.host = options.host;
   http.port = options.port;
+  http.tls = options.tls;
   http.num_threads = options.num_http_threads;
   http.num_workers = options.num_workers;
   http.max_head_bytes = options.max_head_bytes;
@@ -47,17 +50,45 @@ HttpService http_service(ServerState& state) {
   service.fail = [](const RouteRow* row, int status, std::string_view message) {
     return error_response(dialect_of(row), Problem{status, std::string(message)});
   };
-  service.finished = log_request;
+  service.finished = [traces = state.options.traces](const RequestRecord& record) {
+    log_request(record);
+    if (traces != nullptr) traces->add(record);
+  };
   service.memory = &state.memory;
   service.counters = &state.counters;
   return service;
 }
 
+// Few and trusted: one thread and one worker.
+HttpOptions admin_http_options(const ServerOptions& options) {
+  HttpOptions http;
+  http.unix_path = options.admin_socket;
+  http.num_threads = 1;
+  http.num_workers = 1;
+  http.max_connections = 64;
+  return http;
+}
+
+HttpService admin_http_service(ServerState& state) {
+  HttpService service = http_service(state);
+  service.admit = admit_admin;
+  service.memory = nullptr;
+  service.counters = nullptr;
+  return service;
+}
+
+Result<std::unique_ptr<HttpServer>> listen_for_admin(ServerState& state) {
+  if (state.options.admin_socket.empty()) return std::unique_ptr<HttpServer>();
+  return HttpServer::listen(admin_http_options(state.options), admin_http_service(state));
+}
+
 // Exists only once it listens.
 class ServerImpl : public Server {
  public:
-  ServerImpl(std::unique_ptr<ServerState> state, std::unique_ptr<HttpServer> http)
-      : state_(std::move(state)), http_(std::move(http)) {}
+  // admin: null where there is no socket for it.
+  ServerImpl(std::unique_ptr<ServerState> state, std::unique_ptr<HttpServer> http,
+             std::unique_ptr<HttpServer> admin)
+      : state_(std::move(state)), http_(std::move(http)), admin_(std::move(admin)) {}
 
   ~ServerImpl() override { stop(); }
 
@@ -66,6 +97,7 @@ class ServerImpl : public Server {
   void run() override {
     std::unique_lock lock(mutex_);
     if (!stopped_) http_->start();
+    if (!stopped_ && admin_ != nullptr) admin_->start();
     size_t num_returns = 0;
     while (!changed_.wait_for(lock, kTrimInterval, [this] { return stopped_; })) {
       // The allocator keeps what large requests freed, many times their body's size in small
@@ -77,6 +109,13 @@ class ServerImpl : public Server {
       lock.lock();
     }
   }
+
+  void set_api_keys(std::vector<ApiKey> keys) override {
+    CHECK(keys.empty() == !state_->access.has_keys(), "{} keys replace others", keys.size());
+    state_->access.set_keys(std::move(keys));
+  }
+
+  Status reload_tls() override { return http_->reload_tls(); }
 
   void stop() override { drain(std::chrono::milliseconds(0)); }
 
@@ -90,6 +129,7 @@ class ServerImpl : public Server {
     state_->pulls.stop();
     const bool all_finished = drain_engines(deadline);
     http_->stop(kFlushTime);
+    if (admin_ != nullptr) admin_->stop(kFlushTime);
     wait_for_responses();
     {
       std::lock_guard lock(mutex_);
@@ -132,6 +172,7 @@ class ServerImpl : public Server {
 
   const std::unique_ptr<ServerState> state_;
   const std::unique_ptr<HttpServer> http_;
+  const std::unique_ptr<HttpServer> admin_;
   std::mutex mutex_;  // guards all below
   std::condition_variable changed_;
   bool draining_ = false;
@@ -150,7 +191,9 @@ Result<std::unique_ptr<Server>> Server::create_with(std::span<const RouteRow> fu
                                                     const ServerOptions& options) {
   auto state = std::make_unique<ServerState>(std::move(models), options, rows_with(further_rows));
   auto http = TRY(HttpServer::listen(http_options(state->options), http_service(*state)));
-  return std::unique_ptr<Server>(std::make_unique<ServerImpl>(std::move(state), std::move(http)));
+  auto admin = TRY(listen_for_admin(*state));
+  return std::unique_ptr<Server>(
+      std::make_unique<ServerImpl>(std::move(state), std::move(http), std::move(admin)));
 }
 
 }  // namespace headrace

@@ -19,7 +19,8 @@ struct RouteRow;
 
 class Server {
  public:
-  // kIo: the address cannot be bound, or host is none (says which and why).
+  // kIo: the address or the admin socket cannot be bound, host is none, or the files of TLS cannot
+  // be used (says which and why).
   // models: at least one; the first answers requests that name none.
   static Result<std::unique_ptr<Server>> create(std::vector<ModelPtr> models,
                                                 const ServerOptions& options);
@@ -38,6 +39,11 @@ class Server {
   // deadline, then are cancelled; then as stop(). True if nothing had to be cancelled. Returns some
   // seconds after the deadline, if the engine and every handler at work end in time.
   virtual bool drain(std::chrono::milliseconds deadline) = 0;
+  // Who may ask, from the next request on. Not empty where the server began with keys, and empty
+  // where it did not: whether keys are needed is decided once.
+  virtual void set_api_keys(std::vector<ApiKey> keys) = 0;
+  // Reads the certificate and its key again, for new connections. An error leaves all as it was.
+  virtual Status reload_tls() = 0;
 };
 
 }  // namespace headrace

@@ -6,15 +6,25 @@
 #include <string>
 #include <vector>
 
+#include "server/api_keys.h"
+#include "server/http/tls.h"
+
 namespace headrace {
+
+class KvPublisher;    // telemetry/kv_publisher.h
+class TraceExporter;  // telemetry/trace_exporter.h
 
 struct ServerOptions {
   std::string host = "127.0.0.1";
   int port = 8080;                         // 0: any free one
-  std::vector<std::string> api_keys;       // any of them is good; none: no key needed
+  TlsFiles tls;                            // none: plain HTTP
+  std::string admin_socket;                // path of a Unix socket (admin.h); empty: none
+  std::vector<ApiKey> api_keys;            // at the start; none: no key needed, ever
   std::vector<std::string> allowed_hosts;  // see access.h; "*": any
   std::vector<std::string> cors_origins;   // "https://chat.example"; "*": any
   std::string store_dir;                   // of pulled models; empty: the usual one
+  KvPublisher* kv_events = nullptr;        // for its counters; null, or outlives the server
+  TraceExporter* traces = nullptr;         // null: none; or outlives the server
   int num_http_threads = 2;
   int num_workers = 2;  // parse, template and tokenise; large bodies have one more of their own
   size_t max_head_bytes = 32 * 1024;
@@ -31,7 +41,7 @@ struct ServerOptions {
   std::chrono::milliseconds idle_timeout{75'000};
   std::chrono::milliseconds write_timeout{
       30'000};  // a client that reads nothing for this long is dropped
-  std::chrono::milliseconds heartbeat{15'000};  // comment line on a silent stream
+  std::chrono::milliseconds heartbeat{5'000};  // comment line on a silent stream
   std::chrono::milliseconds stall_limit{
       120'000};  // work but no step for this long: /health says 503
 };

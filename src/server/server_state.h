@@ -23,10 +23,13 @@ namespace headrace {
 
 struct ServerState;
 
+// Where there are keys, all but kPublic needs one, of a scope that the row asks for.
 enum class Scope : uint8_t {
   kPublic,     // no key needed: the page's files and what load balancers ask
-  kReading,    // key needed if there is one
-  kInference,  // as kReading; refused while draining
+  kReading,    // of the scope inference or admin
+  kInference,  // of the scope inference; refused while draining
+  kMetrics,    // of the scope metrics or admin
+  kAdmin,      // of the scope admin; refused to all where there are no keys
 };
 
 // May take the request's body and memory; what it leaves ends with the call.
@@ -36,7 +39,7 @@ struct RouteRow {
   std::string_view method;
   std::string_view path;  // exact, or ending in '*': the rest is the handler's
   Scope scope;
-  const Dialect* dialect;  // of its errors, those before the handler too
+  const Dialect* dialect;  // of its errors, those before the handler too; null: no client's
   Handler handler;
   std::string_view help;
 };
@@ -48,7 +51,7 @@ struct ServerState {
   const ModelRegistry models;
   const ServerOptions options;
   const std::vector<RouteRow> rows;
-  const Access access;
+  Access access;
   const int64_t created;  // wall clock, seconds: of /v1/models
   const TimeUs started = now_us();
   ByteBudget memory;  // of bodies, answers and scores together; HttpRequest::memory leases of it

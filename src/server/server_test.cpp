@@ -174,27 +174,104 @@ TEST(Server, KnowsItsPathsAndMethods) {
   EXPECT_TRUE(info.at("chat_template").as_string().starts_with("plain"));
 }
 
-TEST(Server, EveryRouteHasAScopeThatHolds) {
+ServerOptions with_a_key_for_each_scope() {
   ServerOptions options;
-  options.api_keys = {"other", "secret"};
-  RunningServer server({}, options);
+  options.api_keys = {{"i", kInferenceScope, digest_of_key("inference")},
+                      {"a", kAdminScope, digest_of_key("admin")},
+                      {"m", kMetricsScope, digest_of_key("metrics")},
+                      plain_api_key("plain")};
+  return options;
+}
+
+std::string example_path(const RouteRow& row) {
+  std::string path(row.path);
+  if (path.ends_with('*')) path.back() = 'x';
+  return path;
+}
+
+TEST(Server, EveryRouteHasAScopeThatHolds) {
+  const std::map<Scope, std::string> kGood = {{Scope::kReading, "inference admin plain"},
+                                              {Scope::kInference, "inference plain"},
+                                              {Scope::kMetrics, "admin metrics plain"},
+                                              {Scope::kAdmin, "admin"}};
+  RunningServer server({}, with_a_key_for_each_scope());
   size_t num_guarded = 0;
   for (const RouteRow& row : route_rows()) {
     Client client(server.port());
-    std::string path(row.path);
-    if (path.ends_with('*')) path.back() = 'x';
-    const auto call = [&](const std::string& headers) {
-      return row.method == "GET" ? client.get(path, "GET", headers)
-                                 : client.post(path, "{}", headers);
+    const auto status_with = [&](const std::string& headers) {
+      const std::string path = example_path(row);
+      return row.method == "GET" ? client.get(path, "GET", headers).status
+                                 : client.post(path, "{}", headers).status;
     };
     const bool guarded = row.scope != Scope::kPublic;
-    EXPECT_EQ(call("").status == 401, guarded) << row.path;
-    EXPECT_EQ(call("Authorization: Bearer wrong!\r\n").status == 401, guarded) << row.path;
-    EXPECT_NE(call("Authorization: Bearer secret\r\n").status, 401) << row.path;
-    EXPECT_NE(call("x-api-key: secret\r\n").status, 401) << row.path;
+    EXPECT_EQ(status_with("") == 401, guarded) << row.path;
+    EXPECT_EQ(status_with("Authorization: Bearer wrong!\r\n") == 401, guarded) << row.path;
     num_guarded += guarded ? 1 : 0;
+    if (!guarded) continue;
+    for (const std::string key : {"inference", "admin", "metrics", "plain"}) {
+      const int status = status_with("x-api-key: " + key + "\r\n");
+      const bool good = kGood.at(row.scope).find(key) != std::string::npos;
+      EXPECT_EQ(status == 403, !good) << row.path << " with " << key << ": " << status;
+      EXPECT_NE(status, 401) << row.path << " with " << key;
+    }
   }
   EXPECT_GE(num_guarded, 8u);
+}
+
+// All ways to write a path that one server may read as another does, and all methods: whoever has
+// no key learns only of the rows that are public, byte for byte as they stand in the table.
+TEST(Server, WithoutAKeyNothingButPublicRowsAnswers) {
+  RunningServer server({}, with_a_key_for_each_scope());
+  const std::string methods[] = {"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "TRACE", "BREW"};
+  const auto variants = [](const std::string& path) {
+    std::string upper = path, escaped = path;
+    for (char& c : upper) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+    const size_t slash = path.rfind('/');
+    escaped.insert(slash + 1, "%2e%2e/");
+    return std::vector<std::string>{
+        path,           "/" + path,   upper,        path + ".",           path + "/",
+        path + "/../x", path + "%00", path + "%2f", path + ";a",          "/." + path,
+        "/x/.." + path, escaped,      path + "?a",  "http://test" + path, "http://test/" + path};
+  };
+  const auto is_public = [](const std::string& method, const std::string& target) {
+    std::string path = target.substr(0, target.find('?'));
+    if (path.starts_with("http://test")) path = path.substr(11);
+    return std::any_of(route_rows().begin(), route_rows().end(), [&](const RouteRow& row) {
+      const std::string_view prefix = row.path.substr(0, row.path.find('*'));
+      const bool same_path = row.path.ends_with('*') ? path.starts_with(prefix) : path == prefix;
+      return row.scope == Scope::kPublic && same_path &&
+             (row.method == method || (method == "HEAD" && row.method == "GET"));
+    });
+  };
+  size_t num_asked = 0;
+  auto client = std::make_unique<Client>(server.port());
+  for (const RouteRow& row : route_rows()) {
+    for (const std::string& target : variants(example_path(row))) {
+      for (const std::string& method : methods) {
+        if (is_public(method, target)) continue;
+        int status = client->get(target, method).status;
+        if (status == 0) {  // a refusal of the head ended the connection
+          client = std::make_unique<Client>(server.port());
+          status = client->get(target, method).status;
+        }
+        EXPECT_TRUE(status == 401 || status == 400) << method << " " << target << ": " << status;
+        ++num_asked;
+      }
+    }
+  }
+  EXPECT_GE(num_asked, 1500u);
+}
+
+TEST(Server, NewKeysHoldFromTheNextRequestOn) {
+  RunningServer server({}, with_a_key_for_each_scope());
+  Client client(server.port());
+  const auto status_with = [&](const std::string& key) {
+    return client.get("/v1/models", "GET", "x-api-key: " + key + "\r\n").status;
+  };
+  EXPECT_EQ(status_with("plain"), 200);
+  server.server().set_api_keys({plain_api_key("next")});
+  EXPECT_EQ(status_with("plain"), 401);
+  EXPECT_EQ(status_with("next"), 200);
 }
 
 TEST(Server, ListsModelsAndAliases) {

@@ -143,7 +143,7 @@ TEST(ToyDialect, ManyAnswersToOnePrompt) {
 TEST(ToyDialect, ErrorsBeforeTheStreamHaveItsForm) {
   ServerOptions options;
   options.max_body_bytes = 1000;
-  options.api_keys = {"k"};
+  options.api_keys = {plain_api_key("k")};
   ToyServer server(Script{.max_waiting = 0, .max_context = 8}, options);
   const std::string key = "Authorization: Bearer k\r\n";
   struct Case {
@@ -177,7 +177,7 @@ TEST(ToyDialect, ErrorsBeforeTheStreamHaveItsForm) {
                "\r\n3e9\r\n" + std::string(1001, ' ') + "\r\n0\r\n\r\n");
   EXPECT_EQ(chunked.receive().body, R"({"error":"the body is longer than 1000 bytes"})");
   // What has no route has no dialect: it gets the form that every path had before.
-  const auto unknown = Client(server.port()).post("/toy/none", "{}");
+  const auto unknown = Client(server.port()).post("/toy/none", "{}", key);
   EXPECT_NE(unknown.body.find(R"("type":"not_found_error")"), std::string::npos);
 }
 

@@ -112,7 +112,7 @@ class Servers {
       if (setting == "odd-reply") script.reply = "Gr\u00FC\u00DFe \"\\\t\n\xFF\xE2\x82 \U0001F600.";
       if (setting.starts_with("context=")) script.max_context = std::stoi(value);
       if (setting.starts_with("waiting=")) script.max_waiting = std::stoi(value);
-      if (setting.starts_with("key=")) options.api_keys = {value};
+      if (setting.starts_with("key=")) options.api_keys = {plain_api_key(value)};
       if (setting.starts_with("body=")) options.max_body_bytes = std::stoul(value);
       if (setting.starts_with("cors=")) options.cors_origins = {value};
     }

@@ -18,7 +18,7 @@ ORDER = [
     "engine",
     "text",
     "server/http", "server/api", "server/api/openai", "server/api/responses", "server/api/anthropic", "server/api/ollama",
-    "server/api/llamacpp", "server",
+    "server/api/llamacpp", "server/telemetry", "server",
     "verify", "bench/probe", "bench",
     "options", "cli", "main",
 ]

@@ -15,6 +15,8 @@ namespace {
 
 namespace json = boost::json;
 
+constexpr size_t kMaxObjectKeys = 10'000;
+
 // Told of each part of the text in order; false ends the parse. Keys are compared by sorting, so
 // that no choice of keys makes it slow.
 class BodyHandler {
@@ -38,9 +40,14 @@ class BodyHandler {
     part_ += text;
     return stack_.push_chars(text), true;
   }
-  bool on_key(json::string_view text, size_t, Code&) {
+  bool on_key(json::string_view text, size_t, Code& code) {
     part_ += text;
     keys_.push_back(std::exchange(part_, {}));
+    if (keys_.size() - first_keys_.back() > kMaxObjectKeys) {
+      return fail(make_error(ErrorCode::kInvalidArgument,
+                             "an object of the body has more than {} keys", kMaxObjectKeys),
+                  code);
+    }
     return stack_.push_key(text), true;
   }
   bool on_string_part(json::string_view text, size_t, Code&) {

@@ -11,8 +11,9 @@
 
 namespace headrace {
 
-// A request body: UTF-8 checked, no NaN, at most kMaxJsonDepth levels, no key twice in one object.
-// kInvalidArgument says what is wrong and at which byte, or which key it is. Linear but for the
+// A request body: UTF-8 checked, no NaN, at most kMaxJsonDepth levels and 10,000 keys an object, no
+// key twice in one object. kInvalidArgument says what is wrong and at which byte, or which key it
+// is. Linear but for the
 // sorting of each object's keys.
 Result<boost::json::value> parse_body(std::string_view text);
 std::string to_text(const boost::json::value& value);

@@ -112,6 +112,7 @@ Session::Session(const SessionHost& host, GenerationRequest request)
 }
 
 Session::~Session() {
+  counters_.live.remove(this);
   memory_.reset();
   counters_.live_responses.fetch_sub(1);
 }
@@ -124,7 +125,15 @@ void Session::start(const SessionHost& host, GenerationRequest request,
   session->writer_ = std::move(writer);
   session->renderer_->see_prompt(session->request_.prompts.front().ids);
   const Status status = session->submit_more();
-  if (status.ok()) return session->begin();
+  if (status.ok()) {
+    const auto end = [weak = std::weak_ptr(session)] {
+      if (const auto alive = weak.lock()) alive->abort();
+    };
+    host.counters.live.add(
+        session.get(),
+        {session->request_.prototype.client_id, session->renderer_->id(), host.now()}, end);
+    return session->begin();
+  }
   session->cancel_all();
   session->close()->send(session->error_response_of(status.error()));
 }
@@ -497,6 +506,7 @@ AnswerEnd Session::end() const { return {usage_, times_}; }
 
 void Session::note(std::string_view finish) {
   RequestNote note;
+  note.model = model_.info.name;
   note.answer_id = renderer_->id();
   note.finish = finish;
   note.prompt_tokens = usage_.prompt_tokens;
@@ -507,6 +517,18 @@ void Session::note(std::string_view finish) {
   if (first_token_us_ > 0 && arrived > 0) note.first_token_us = first_token_us_ - arrived;
   std::lock_guard lock(mutex_);
   if (writer_ != nullptr) writer_->note(std::move(note));
+}
+
+void Session::abort() {
+  std::shared_ptr<ResponseWriter> writer;
+  {
+    std::lock_guard lock(mutex_);
+    writer = writer_;
+  }
+  if (writer == nullptr) return;
+  writer->post([self = shared_from_this()] {
+    self->fail(make_error(ErrorCode::kUnavailable, "the answer was ended by an administrator"));
+  });
 }
 
 void Session::cancel_all() {

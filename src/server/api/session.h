@@ -25,6 +25,7 @@
 #include "base/metrics.h"
 #include "engine/engine.h"
 #include "server/api/generation.h"
+#include "server/api/live_sessions.h"
 #include "server/api/serving_model.h"
 #include "server/http/http.h"
 #include "text/stream_decoder.h"
@@ -41,6 +42,7 @@ struct SessionLimits {
 struct SessionCounters {
   Counter disconnects;   // clients that left before their answer was complete
   Counter slow_clients;  // answers ended because the client read too slowly
+  LiveSessions live;     // those whose choices are in the engine
   std::atomic<int> live_responses = 0;
   std::atomic<TimeUs> busy_since = 0;  // when live_responses last rose from 0
 };
@@ -63,6 +65,8 @@ class Session : public std::enable_shared_from_this<Session> {
                     std::unique_ptr<AnswerRenderer> renderer,
                     std::shared_ptr<ResponseWriter> writer);
   ~Session();
+  // Any thread: the answer ends with an error, if it has not ended.
+  void abort();
 
  private:
   struct Choice;

@@ -54,12 +54,6 @@ Result<TlsContext> load_tls(const TlsFiles& files) {
   if (SSL_CTX_use_PrivateKey_file(raw, files.key.c_str(), SSL_FILETYPE_PEM) != 1) {
     return cannot_use("key", files.key);
   }
-  if (SSL_CTX_check_private_key(raw) != 1) {
-    ERR_clear_error();
-    return make_error(ErrorCode::kInvalidArgument,
-                      "the TLS key in '{}' is not that of the certificate in '{}'", files.key,
-                      files.certificate);
-  }
   return context;
 }
 

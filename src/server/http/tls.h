@@ -23,7 +23,7 @@ struct TlsFiles {
 
 using TlsContext = std::shared_ptr<ssl_ctx_st>;  // null: no TLS
 
-// kIo: a file cannot be read or parsed; kInvalidArgument: they do not belong together.
+// kIo: a file cannot be read or parsed, or the key is not the certificate's.
 Result<TlsContext> load_tls(const TlsFiles& files);
 
 }  // namespace headrace

@@ -1,0 +1,42 @@
+// serve_operation: what an operator of `headrace serve` decides: who may ask, and what signals do.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "base/result.h"
+#include "cli/hang_up.h"
+#include "options.h"
+#include "server/api_keys.h"
+#include "server/server.h"
+#include "server/telemetry/kv_publisher.h"
+#include "server/telemetry/trace_exporter.h"
+
+namespace headrace {
+
+// Of --api-key and --api-key-file; none: no key is needed.
+Result<std::vector<ApiKey>> read_api_keys(const Options& options);
+// Of --tls-cert and --tls-key: both, or kInvalidArgument.
+Result<TlsFiles> tls_files(const Options& options);
+// Beyond this machine a server has keys, or is told twice that it needs none: kInvalidArgument.
+Status check_exposure(const ServerOptions& serve, const Options& options);
+void warn_if_open(const ServerOptions& serve, int port);
+
+// Who is told of what the server does, by --kv-events and --otlp-endpoint; null: nobody. Outlives
+// engines and server.
+struct Telemetry {
+  std::unique_ptr<KvPublisher> kv_events;
+  std::unique_ptr<TraceExporter> traces;
+};
+Result<Telemetry> open_telemetry(const Options& options);
+
+// In every thread from the start of the command, so that only watch_signals() takes them.
+void block_stop_signals();
+// Reloads on SIGHUP, and ends the server on the first signal that means so: running requests may
+// finish within the limit. A second signal ends the process at once. Runs on a thread of its own,
+// detached: it only sleeps in sigwait.
+//
+// The stop is bounded, whatever a thread is at: past the limit and kStopTime the process ends.
+void watch_signals(Server& server, const Options& options, const HangUp& hang_up);
+
+}  // namespace headrace

@@ -1,0 +1,72 @@
+#include "server/api_keys.h"
+
+#include <gtest/gtest.h>
+
+namespace headrace {
+namespace {
+
+// Of "abc": FIPS 180-2, appendix B.1.
+constexpr const char* kDigestOfAbc =
+    "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+
+std::string error_of(std::string_view text) {
+  const auto keys = parse_api_keys(text, "keys.txt");
+  return keys.ok() ? "" : keys.error().message;
+}
+
+TEST(ApiKeys, AreLinesOfAFile) {
+  const auto keys = parse_api_keys(
+      fmt::format("# mine\n\n one \r\nann\tinference,admin  {}\ntwo", kDigestOfAbc), "keys.txt");
+  ASSERT_TRUE(keys.ok()) << keys.error().message;
+  ASSERT_EQ(keys->size(), 3u);
+  EXPECT_EQ((*keys)[0].name, "");
+  EXPECT_EQ((*keys)[0].scopes, kInferenceScope | kMetricsScope);
+  EXPECT_TRUE(same_digest((*keys)[0].digest, digest_of_key("one")));
+  EXPECT_EQ((*keys)[1].name, "ann");
+  EXPECT_EQ((*keys)[1].scopes, kInferenceScope | kAdminScope);
+  EXPECT_TRUE(same_digest((*keys)[1].digest, digest_of_key("abc")));
+  EXPECT_FALSE(same_digest((*keys)[1].digest, digest_of_key("abd")));
+}
+
+TEST(ApiKeys, WhatIsNoKeyIsToldByItsLineAndNotRepeated) {
+  EXPECT_EQ(error_of("# none\n"), "keys.txt holds no API key");
+  const std::string digest = kDigestOfAbc;
+  for (const std::string& line :
+       {std::string("secret words"), "ann inference " + digest.substr(1),
+        "ann inference " + digest.substr(0, digest.size() - 1), "ann root " + digest,
+        "ann inference, " + digest + " more", "a/b inference " + digest, digest,
+        "ann inference sha256:" + std::string(64, 'G'), std::string(513, 'k'),
+        std::string(65, 'n') + " inference " + digest, std::string("\x7Fkey")}) {
+    const std::string error = error_of("good\n" + line + "\n");
+    EXPECT_TRUE(error.starts_with("keys.txt holds in line 2 what is no API key")) << line << error;
+    EXPECT_EQ(error.find("secret"), std::string::npos);
+    EXPECT_EQ(error.find("ba7816"), std::string::npos);
+  }
+  EXPECT_EQ(error_of(std::string(512, 'k')), "");
+}
+
+TEST(ApiKeys, AMadeKeyIsLetInByItsLine) {
+  const auto made = make_api_key("ann@box", kMetricsScope | kInferenceScope);
+  ASSERT_TRUE(made.ok());
+  EXPECT_EQ(made->key.size(), 3u + 64u);
+  EXPECT_EQ(made->line.find(made->key.substr(3)), std::string::npos);
+  EXPECT_TRUE(made->line.starts_with("ann@box inference,metrics sha256:")) << made->line;
+  const auto keys = parse_api_keys(made->line, "f");
+  ASSERT_TRUE(keys.ok());
+  EXPECT_TRUE(same_digest(keys->front().digest, digest_of_key(made->key)));
+  EXPECT_NE(make_api_key("ann@box", kAdminScope)->key, made->key);
+  EXPECT_EQ(make_api_key("a b", kAdminScope).error().code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(make_api_key("", kAdminScope).error().code, ErrorCode::kInvalidArgument);
+}
+
+TEST(ApiKeys, ScopesHaveNames) {
+  EXPECT_EQ(scope_names(kAnyScope), "inference,admin,metrics");
+  EXPECT_EQ(*parse_scopes("metrics, inference"), kInferenceScope | kMetricsScope);
+  EXPECT_EQ(parse_scopes("inference,root").error().message,
+            "the scopes are 'inference,root', but they must be some of inference, admin and "
+            "metrics, with commas between");
+  EXPECT_FALSE(parse_scopes("").ok());
+}
+
+}  // namespace
+}  // namespace headrace
