@@ -7,6 +7,7 @@
 #                models, and puts llama.cpp and OpenVINO GenAI beside us on the same weights
 #   make fuzz    each fuzz target for FUZZ_SECONDS (60)
 #   make test-asan, test-tsan    suites under sanitizers
+#   make test-proxies   the server behind nginx and HAProxy, which it installs
 #   make build   release build only;  make clean  removes build/ but for fetched models
 
 SHELL := /bin/bash
@@ -22,7 +23,7 @@ export FUZZ_SECONDS
 
 export HEADRACE_PYTHON ?= $(CURDIR)/.venv/bin/python
 
-.PHONY: run build test test-asan test-tsan check bench fuzz format clean
+.PHONY: run build test test-asan test-tsan test-proxies check bench fuzz format clean
 .NOTPARALLEL:
 
 run:
@@ -43,6 +44,12 @@ test-asan:
 
 test-tsan:
 	tools/suites.sh tsan
+
+test-proxies:
+	tools/setup.sh proxies
+	tools/build.sh release headrace
+	HEADRACE_BINARY=$(CURDIR)/build/release/bin/headrace .venv/bin/python -m pytest -q -rs -p no:cacheprovider \
+	  tests/http/test_proxies.py
 
 fuzz:
 	tools/suites.sh fuzz

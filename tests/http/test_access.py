@@ -2,8 +2,10 @@
 
 import gzip
 import os
+import signal
 import socket
 import subprocess
+import time
 
 import httpx
 import pytest
@@ -142,13 +144,71 @@ def test_bad_key_files_are_told_of(model, tmp_path):
         assert done.returncode != 0 and message in done.stderr and "good" not in done.stderr.replace("no good", "")
 
 
-def test_an_open_server_beyond_loopback_is_warned_of(serve):
-    with serve("--context", "256", "--host", "0.0.0.0") as server:
+def test_beyond_loopback_a_server_has_keys_or_is_told_twice(serve, model):
+    done = run(model, "--port", "0", "--host", "0.0.0.0")
+    assert done.returncode == 2 and "--host is 0.0.0.0, which others reach, and there are no API keys" in done.stderr
+    assert "--insecure-no-keys" in done.stderr and "listening" not in done.stdout
+    with serve("--context", "256", "--host", "0.0.0.0", "--insecure-no-keys") as server:
         assert httpx.get(f"http://127.0.0.1:{server.port}/health", headers={"Host": "llm.example"}).status_code == 200
     assert any("anyone who reaches 0.0.0.0" in line for line in server.errors)
     with serve("--context", "256", "--host", "0.0.0.0", "--api-key", "k") as server:
         pass
     assert not any("anyone who reaches" in line for line in server.errors)
+
+
+def make_key(*arguments):
+    """The line for a file, and the key."""
+    done = subprocess.run([kBinary, "key", *arguments], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout, done.stderr.removeprefix("key: ").strip()
+
+
+def test_hashed_keys_have_scopes_and_change_without_a_restart(serve, tmp_path):
+    ann, anns_key = make_key("ann")
+    prometheus, prometheus_key = make_key("prometheus", "--scopes", "metrics")
+    assert anns_key not in ann and anns_key.startswith("hr-") and len(anns_key) == 67
+    file = tmp_path / "keys"
+    file.write_text("# made by headrace key\n" + ann + prometheus)
+
+    def status(server, key, path):
+        headers = {"Authorization": f"Bearer {key}"}
+        return httpx.get(server.url + path, headers=headers).status_code
+
+    with serve("--context", "256", "--api-key-file", str(file)) as server:
+        assert ask(server, {"Authorization": f"Bearer {anns_key}"}).status_code == 200
+        assert ask(server, {"Authorization": f"Bearer {ann.split()[2]}"}).status_code == 401  # a digest is no key
+        assert [status(server, anns_key, path) for path in ["/v1/models", "/metrics"]] == [200, 403]
+        assert [status(server, prometheus_key, path) for path in ["/v1/models", "/metrics"]] == [403, 200]
+        assert httpx.get(server.url + "/absent").status_code == 401
+        assert status(server, anns_key, "/absent") == 404
+
+        newer, newer_key = make_key("ann", "--scopes", "inference,metrics")
+        file.write_text(newer)
+        reload(server, "read 1 API keys again")
+        assert status(server, anns_key, "/v1/models") == 401 and status(server, prometheus_key, "/metrics") == 401
+        assert status(server, newer_key, "/v1/models") == 200 and status(server, newer_key, "/metrics") == 200
+
+        file.write_text("not a key of any kind\n")
+        reload(server, "the API keys stay as they were")
+        assert status(server, newer_key, "/v1/models") == 200
+    lines = "".join(server.errors)
+    assert " key=ann" in lines and " key=prometheus" in lines
+    assert not any(key in lines for key in [anns_key, prometheus_key, newer_key, ann.split()[2], "of any kind"])
+
+
+def reload(server, message):
+    seen = len(server.errors)
+    server.process.send_signal(signal.SIGHUP)
+    end = time.monotonic() + 60
+    while not any(message in line for line in server.errors[seen:]):
+        assert time.monotonic() < end and server.process.poll() is None, "".join(server.errors)
+        time.sleep(0.02)
+
+
+def test_bad_names_and_scopes_of_keys_are_told_of():
+    for arguments, message in [(["a b"], "the name is 'a b'"), (["ann", "--scopes", "root"], "the scopes are 'root'")]:
+        done = subprocess.run([kBinary, "key", *arguments], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 2 and message in done.stderr and done.stdout == ""
 
 
 @pytest.mark.parametrize("accepted, coding", [

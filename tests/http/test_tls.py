@@ -161,7 +161,7 @@ def test_files_that_cannot_be_used_are_told_of(model, tmp_path):
     for options, message in [
         (["--tls-cert", str(one[0])], "--tls-cert is given, but it needs --tls-key beside it"),
         (["--tls-key", str(one[1])], "--tls-key is given, but it needs --tls-cert beside it"),
-        (["--tls-cert", str(one[0]), "--tls-key", str(two[1])], "is not that of the certificate"),
+        (["--tls-cert", str(one[0]), "--tls-key", str(two[1])], "key values mismatch"),
         (["--tls-cert", str(tmp_path / "absent"), "--tls-key", str(one[1])], "cannot use the TLS certificate"),
         (["--tls-cert", str(one[0]), "--tls-key", str(one[0])], "cannot use the TLS key"),
     ]:

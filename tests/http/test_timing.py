@@ -1,0 +1,63 @@
+"""What one tenant can learn of another's prompts from the time that its own take: nothing."""
+
+import random
+import time
+
+import httpx
+
+kProbes = 2000
+kControls = 300
+
+
+def auc(slower, faster):
+    """The chance that one of `slower` is above one of `faster`, ties for half."""
+    ranked = sorted([(value, 1) for value in slower] + [(value, 0) for value in faster])
+    total, below, i = 0.0, 0, 0
+    while i < len(ranked):
+        j = i
+        while j < len(ranked) and ranked[j][0] == ranked[i][0]:
+            j += 1
+        equal = [kind for _, kind in ranked[i:j]]
+        total += equal.count(1) * (below + equal.count(0) / 2)
+        below += equal.count(0)
+        i = j
+    return total / (len(slower) * len(faster))
+
+
+def test_another_tenants_cache_cannot_be_timed(serve, tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("victim-key\nspy-key\n")
+    rng = random.Random(3)
+
+    with serve("--context", "512", "--api-key-file", str(keys)) as server, httpx.Client(timeout=60) as client:
+        def ask(key, prompt):
+            begin = time.perf_counter()
+            answer = client.post(server.url + "/v1/completions", json={"prompt": prompt, "max_tokens": 1},
+                                 headers={"Authorization": f"Bearer {key}"})
+            elapsed = time.perf_counter() - begin
+            assert answer.status_code == 200
+            return elapsed, answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+        def prompt(length):
+            return [rng.randrange(2, 250) for _ in range(length)]
+
+        def probes(victim, spy, count, lengths):
+            """Times of prompts that the victim has sent before, and of those that it has not."""
+            known, unknown, num_cached = [], [], 0
+            for i in range(count):
+                secret = prompt(rng.choice(lengths))
+                if i % 2:
+                    ask(victim, secret)
+                else:
+                    ask(victim, prompt(len(secret)))  # as much work, of something else
+                elapsed, cached = ask(spy, secret)
+                (known if i % 2 else unknown).append(elapsed)
+                num_cached += cached
+            return auc(unknown, known), num_cached
+
+        probes("victim-key", "spy-key", 20, [64])  # warm
+        across, cached = probes("victim-key", "spy-key", kProbes, [8, 64, 256])
+        assert cached == 0 and 0.45 <= across <= 0.55, across
+        control, cached = probes("spy-key", "spy-key", kControls, [480])
+        print(f"AUC between tenants {across:.3f}, of one tenant's own {control:.3f}")
+        assert cached > 0 and control >= 0.9, control
