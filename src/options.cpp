@@ -55,8 +55,12 @@ constexpr OptionRow kRows[] = {
     {"--max-waiting", "HEADRACE_MAX_WAITING", kInteger, "4096", "0..1000000", "serve",
      "Requests that may wait; further ones are refused with status 429.", kServer},
 
-    {"--content-tokens", "HEADRACE_CONTENT_TOKENS", kChoice, "special", "special|plain", "serve run chat render",
-     "What the name of a special token means inside messages: the token, as the reference implementations have it, or plain text, so that content cannot forge turns.", kAnswer},
+    {"--content-tokens", "HEADRACE_CONTENT_TOKENS", kChoice, "plain", "plain|special", "serve run chat render",
+     "What the name of a special token means inside messages: plain text, so that content cannot forge turns, or the token, as the reference implementations have it.", kAnswer},
+    {"--tool-format", "HEADRACE_TOOL_FORMAT", kText, "auto", "", "serve",
+     "How the model writes calls of tools: auto finds it in the chat template; none: calls are text; or a name, which an unknown one lists.", kAnswer},
+    {"--reasoning-format", "HEADRACE_REASONING_FORMAT", kText, "auto", "", "serve",
+     "How the model marks its reasoning: auto, none or a name, as --tool-format.", kAnswer},
 
     {"--host", "HEADRACE_HOST", kText, "127.0.0.1", "", "serve", "Address to listen on.", kServer},
     {"--port", "HEADRACE_PORT", kInteger, "8080", "0..65535", "serve doctor", "Port to listen on; 0 takes a free one and prints it.", kServer},

@@ -128,6 +128,10 @@ Status load_parts(const Options& options, const std::string& spec, const Checkpo
   Result<TextBundle> bundle = text.get();
   runtime->model = TRY(std::move(loaded));
   runtime->text = TRY(std::move(bundle));
+  if (options.command() == "serve") {
+    TRY(runtime->text.use_formats(options.text("--tool-format"),
+                                  options.text("--reasoning-format")));
+  }
   return {};
 }
 

@@ -69,6 +69,7 @@ struct Usage {
   int32_t prompt_tokens = 0;
   int32_t output_tokens = 0;
   int32_t cached_tokens = 0;
+  int32_t reasoning_tokens = 0;  // of the output; known to whoever takes the text apart
 };
 
 struct RequestTimes {  // base/clock.h microseconds

@@ -9,6 +9,7 @@
 #include "server/api/json.h"
 #include "server/api/openai/openai.h"
 #include "server/api/session.h"
+#include "server/api/tool_use.h"
 #include "server/assets.h"
 #include "server/dashboard.h"
 #include "server/dialect_routes.h"
@@ -31,8 +32,10 @@ Result<ReadRequest> read_request(ServerState& state, HttpRequest& request, const
   request.body = {};
   ModelPtr model = TRY(state.models.find_for(body));
   ParsedRequest parsed = TRY(parse(body, model->serving));
+  TRY(fit_answer_form(model->serving, parsed.prompts, parsed.request));
   TRY(read_prompts(std::move(parsed.prompts), model->serving, caller_of(state, request, writer),
                    parsed.request));
+  gate_reasoning(model->serving, parsed.request);
   return ReadRequest{std::move(model), std::move(parsed)};
 }
 
@@ -90,7 +93,10 @@ Result<std::vector<int32_t>> ids_to_tokenize(const boost::json::object& body,
       return bad_field("add_special_tokens", "true",
                        "false for messages: the template places them");
     }
-    return encode_conversation(TRY(parse_conversation(body, model, ignored)), model, limits);
+    AnswerForm form;
+    ChatPrompt conversation = TRY(parse_conversation(body, model, form, ignored));
+    add_template_variables(model, form, conversation);
+    return encode_conversation(std::move(conversation), model, limits);
   }
   const auto prompt = TRY(fields.text("prompt"));
   if (!prompt) return bad_field("prompt", "missing", "a string");

@@ -144,7 +144,7 @@ Result<ParsedRequest> parse_toy(const boost::json::object& body, const ServingMo
   request.prototype.ignore_eos = TRY(fields.boolean("endless")).value_or(false);
   if (TRY(fields.boolean("logprobs")).value_or(false)) request.prototype.num_logprobs = 0;
   if (TRY(fields.boolean("marks")).value_or(false)) {
-    request.make_parser = [] { return std::make_unique<TagParser>(); };
+    request.make_parser = [](const Prompt&) { return std::make_unique<TagParser>(); };
   }
   request.headers = {{"x-toy", "yes"}};
   TRY(parse_toy_prompt(fields, parsed.prompts));

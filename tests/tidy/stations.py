@@ -17,7 +17,7 @@ ORDER = [
     "model/config", "model",
     "engine",
     "text",
-    "server/http", "server/api", "server/api/openai", "server/api/responses", "server/api/anthropic", "server/api/ollama",
+    "server/http", "server/api/parts", "server/api", "server/api/openai", "server/api/responses", "server/api/anthropic", "server/api/ollama",
     "server/api/llamacpp", "server/telemetry", "server",
     "verify", "bench/probe", "bench",
     "options", "cli", "main",

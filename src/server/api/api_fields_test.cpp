@@ -193,7 +193,7 @@ TEST(ApiFields, FieldsThatUsersLostInSilenceAreRefused) {
         R"({"mirostat":2})", R"({"priority":-1})", R"({"truncate_prompt_tokens":4})",
         R"({"functions":[{"name":"f"}]})", R"({"function_call":{"name":"f"}})",
         R"({"repeat_penalty":1.3})", R"({"json_schema":{"type":"object"}})", R"({"regex":"a+"})",
-        R"({"no_repeat_ngram_size":2})", R"({"parallel_tool_calls":false})"}) {
+        R"({"no_repeat_ngram_size":2})"}) {
     EXPECT_NE(check(body, kInChat), "") << body;
     EXPECT_NE(check(body, kInCompletion), "") << body;
   }

@@ -10,6 +10,7 @@
 
 #include "base/json.h"
 #include "base/log.h"
+#include "server/api/parts/marked_tokenizer.h"
 
 namespace headrace {
 namespace {
@@ -252,6 +253,31 @@ std::string special_spellings(const Tokenizer& tokenizer) {
   return boost::json::serialize(spellings);
 }
 
+// Tokens that the template writes though they are not special: <tool_call>, [INST]. As they stand
+// between brackets in its source.
+boost::json::array written_spellings(const Tokenizer& tokenizer, std::string_view source) {
+  constexpr size_t kMaxBytes = 64;
+  std::set<std::string> spellings;
+  for (size_t at = source.find_first_of("<["); at != std::string_view::npos;
+       at = source.find_first_of("<[", at + 1)) {
+    const size_t end = source.find_first_of("<[>]\"'\n ", at + 1);
+    if (end == std::string_view::npos || end - at > kMaxBytes) continue;
+    if (source[end] != (source[at] == '<' ? '>' : ']')) continue;
+    std::string spelling(source.substr(at, end + 1 - at));
+    const auto id = tokenizer.token_to_id(spelling);
+    if (id && !tokenizer.is_special(*id)) spellings.insert(std::move(spelling));
+  }
+  boost::json::array list;
+  for (const std::string& spelling : spellings) list.emplace_back(spelling);
+  return list;
+}
+
+// What content may not become, as ChatTemplate::create takes it.
+std::string plain_spellings(const Tokenizer& tokenizer, std::string_view source) {
+  return fmt::format("{{\"special\":{},\"written\":{}}}", special_spellings(tokenizer),
+                     boost::json::serialize(written_spellings(tokenizer, source)));
+}
+
 struct SamplingRow {
   std::string_view name;      // in generation_config.json
   std::string_view metadata;  // in a GGUF file
@@ -323,15 +349,49 @@ Result<TextBundle> TextBundle::load(const Checkpoint& checkpoint, ContentTokens 
   if (const auto source = template_source(checkpoint, files)) {
     bundle.content_tokens = content_tokens;
     const std::string plain =
-        content_tokens == ContentTokens::kPlain ? special_spellings(*bundle.tokenizer) : "";
+        content_tokens == ContentTokens::kPlain ? plain_spellings(*bundle.tokenizer, *source) : "";
     bundle.chat_template =
         TRY(ChatTemplate::create(*source, boost::json::serialize(tokens), plain));
   }
   bundle.infill = find_infill_marks(*bundle.tokenizer, checkpoint.metadata());
   bundle.end_ids = find_end_ids(checkpoint, files, bundle);
+  TRY(bundle.use_formats("auto", "auto"));
   bundle.sampling = read_sampling(checkpoint, files);
   bundle.display_name = find_display_name(checkpoint);
   return bundle;
+}
+
+Status TextBundle::use_formats(std::string_view tool_format, std::string_view reasoning_format) {
+  const std::string_view source =
+      chat_template == nullptr ? std::string_view() : std::string_view(chat_template->source());
+  calls_are_text = tool_format == "none";
+  formats = {};
+  if (reasoning_format != "auto") {
+    formats.reasoning = TRY(reasoning_format_named(reasoning_format));
+  } else if (chat_template != nullptr) {
+    formats.reasoning = find_reasoning_format(source);
+  }
+  if (tool_format != "auto") {
+    formats.tools = TRY(tool_format_named(tool_format));
+  } else if (chat_template != nullptr) {
+    formats.tools = find_tool_format(source, special_spellings(*tokenizer));
+  }
+  auto marked = std::make_unique<MarkedTokenizer>(*tokenizer, mark_texts(formats));
+  marked_tokenizer = marked->shows_more() ? std::move(marked) : nullptr;
+  return {};
+}
+
+bool TextBundle::opens_reasoning(std::span<const int32_t> prompt_ids) const {
+  constexpr size_t kTailTokens = 32;  // in which a prompt's last mark stands
+  if (formats.reasoning == nullptr) return false;
+  const size_t num_before = prompt_ids.size() - std::min(prompt_ids.size(), kTailTokens);
+  const auto decoded = tokenizer->decode(prompt_ids.subspan(num_before), false);
+  if (!decoded.ok()) return false;
+  const auto trimmed = [](std::string_view text) {
+    const size_t end = text.find_last_not_of(" \n\r\t");
+    return text.substr(0, end == std::string_view::npos ? 0 : end + 1);
+  };
+  return trimmed(*decoded).ends_with(trimmed(formats.reasoning->open));
 }
 
 std::string TextBundle::visible(std::string rendered) {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "checkpoint/checkpoint.h"
 #include "engine/request.h"
 #include "server/api/infill.h"
+#include "server/api/parts/output_format.h"
 #include "server/api/pooling_config.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
@@ -45,6 +47,10 @@ struct TextBundle {
   SamplingDefaults sampling;
   PoolingConfig pooling;
   ContentTokens content_tokens = ContentTokens::kSpecial;
+  OutputFormats formats;        // of what the model writes around reasoning and calls
+  bool calls_are_text = false;  // no calls are looked for
+  // The tokenizer for answers that are taken apart: shows the marks. Null: all are shown anyway.
+  std::unique_ptr<Tokenizer> marked_tokenizer;
   std::string display_name;  // "SmolLM2-135M-Instruct", from metadata or the file's name
 
   // Errors of tokenizer and template files name the file and the reason. A template that does not
@@ -54,6 +60,13 @@ struct TextBundle {
   static Result<TextBundle> load(const Checkpoint& checkpoint,
                                  ContentTokens content_tokens = ContentTokens::kSpecial);
   static std::string visible(std::string rendered);
+  // By name; "auto": as the template and the vocabulary say; "none": there are none.
+  Status use_formats(std::string_view tool_format, std::string_view reasoning_format);
+  // A prompt that ends within reasoning that its template has opened.
+  bool opens_reasoning(std::span<const int32_t> prompt_ids) const;
+  const Tokenizer& answer_tokenizer() const {
+    return marked_tokenizer != nullptr ? *marked_tokenizer : *tokenizer;
+  }
 
   // Prompt text to ids with exactly one BOS: a text that begins with the BOS string does not get
   // another. add_special false: the text alone. Limits and errors are those of Tokenizer::encode.

@@ -4,6 +4,7 @@
 #include <boost/json/array.hpp>
 
 #include "server/api/json.h"
+#include "server/api/parts/call_ids.h"
 
 namespace headrace {
 namespace {
@@ -161,6 +162,9 @@ Result<std::vector<int32_t>> encode_conversation(ChatPrompt conversation, const 
   const std::string_view source = TRY(chat_template_source(model));
   boost::json::object& variables = conversation.variables;
   TRY(fit_messages(variables, source));
+  const ToolFormat* format = model.text.formats.tools;
+  fit_call_ids(variables["messages"].get_array(),
+               call_ids_of(source, format != nullptr && format->counts_calls));
   const ChatTemplate& chat_template = *model.text.chat_template;
   const std::string rendered = TRY(render(chat_template, variables));
   for (const std::string& name : conversation.required) {

@@ -7,9 +7,11 @@ namespace headrace {
 Request GenerationRequest::engine_request(size_t choice_idx, int64_t max_context) const {
   const size_t n = static_cast<size_t>(num_choices);
   Request request = prototype;
-  request.prompt_ids = prompts[choice_idx / n].ids;
+  const Prompt& prompt = prompts[choice_idx / n];
+  request.prompt_ids = prompt.ids;
   request.sampling.choice_idx = static_cast<uint32_t>(choice_idx % n);
   if (make_constraint) request.constraint = make_constraint();
+  if (gate) request.constraint = gate(prompt, std::move(request.constraint));
   const int64_t room = max_context - static_cast<int64_t>(request.prompt_ids.size());
   request.max_tokens = static_cast<int32_t>(std::min<int64_t>(request.max_tokens, room));
   request.min_tokens = std::min(request.min_tokens, request.max_tokens);

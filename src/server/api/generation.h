@@ -20,6 +20,7 @@
 #include "engine/request.h"
 #include "server/api/answer_form.h"
 #include "server/api/json_writer.h"
+#include "server/api/parts/output_part.h"
 #include "server/http/http.h"
 
 namespace headrace {
@@ -28,27 +29,8 @@ struct Dialect;
 
 struct Prompt {
   std::vector<int32_t> ids;
-  std::string echo_text;  // what `echo` repeats; empty without it
-};
-
-// A piece of an answer, by what it is. A choice's pieces of one kind follow each other in order.
-struct OutputPart {
-  enum class Kind : uint8_t { kText, kReasoning, kToolCall, kRefusal };
-  Kind kind = Kind::kText;
-  std::string text;       // kToolCall: of its arguments, which are JSON text
-  int call_idx = 0;       // kToolCall: which call of the choice, from 0
-  std::string call_id;    // kToolCall: in its first piece
-  std::string call_name;  // kToolCall: of the function; in its first piece
-};
-
-// Takes the text of one choice apart as it comes, by the marks that a model writes around its
-// reasoning and its calls. One per choice; one thread.
-class PartParser {
- public:
-  virtual ~PartParser() = default;
-  // What is sure by now; a piece that could be the beginning of a mark is held back.
-  virtual std::vector<OutputPart> push(std::string_view text) = 0;
-  virtual std::vector<OutputPart> finish() = 0;  // the rest
+  std::string echo_text;         // what `echo` repeats; empty without it
+  bool opens_reasoning = false;  // it ends within reasoning
 };
 
 // Why a choice ended.
@@ -71,8 +53,10 @@ struct GenerationRequest {
   std::string cache_salt;  // prompts share cached work only with prompts of the same salt
   AnswerForm form;
   // Made of the form, one for each choice. Null: all is text; null: any token may come.
-  std::function<std::unique_ptr<PartParser>()> make_parser;
+  std::function<std::unique_ptr<PartParser>(const Prompt&)> make_parser;
   std::function<std::shared_ptr<Constraint>()> make_constraint;
+  // Puts what concerns reasoning before what make_constraint made, maybe null. May be empty.
+  std::function<std::shared_ptr<Constraint>(const Prompt&, std::shared_ptr<Constraint>)> gate;
   HttpHeaders headers;            // of a good answer
   ByteBudget::Lease memory = {};  // holds the prompts and their scores
 

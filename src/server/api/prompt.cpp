@@ -34,10 +34,13 @@ class PromptReader {
     for (PromptItem& item : source_.items) {
       auto ids = std::visit([this](auto& each) { return ids_of(each); }, item);
       if (!ids.ok()) return named(std::move(ids).error());
-      Prompt prompt{std::move(ids).value(), {}};
+      Prompt prompt{std::move(ids).value(), {}, false};
       truncate(prompt.ids);
       TRY(check_prompt(prompt.ids, source_.param, needs_room_, model_));
       TRY(count(prompt, prompts.size() + 1));
+      if (std::holds_alternative<ChatPrompt>(item)) {
+        prompt.opens_reasoning = model_.text.opens_reasoning(prompt.ids);
+      }
       if (echo_) prompt.echo_text = TRY(echo_of(item, prompt));
       prompts.push_back(std::move(prompt));
     }

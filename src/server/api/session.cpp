@@ -156,13 +156,14 @@ Status Session::submit_more() {
 
 Status Session::submit(Choice& choice) {
   Request request = request_.engine_request(choice.choice_idx, model_.max_context);
-  const Tokenizer& tokenizer = *model_.text.tokenizer;
+  const Tokenizer& tokenizer =
+      request_.make_parser ? model_.text.answer_tokenizer() : *model_.text.tokenizer;
   const auto make_decoder = [&](std::vector<std::string> stops) {
     return StreamDecoder(tokenizer, std::move(stops), request_.skip_special, request_.include_stop,
                          last_tokens(choice.prompt->ids));
   };
   choice.max_tokens = request.max_tokens;
-  if (request_.make_parser) choice.parser = request_.make_parser();
+  if (request_.make_parser) choice.parser = request_.make_parser(*choice.prompt);
   choice.decoder = std::make_unique<StreamDecoder>(make_decoder(request_.stop));
   if (request.num_logprobs || request.num_prompt_logprobs) {
     choice.position =
@@ -348,6 +349,7 @@ void Session::add_token(Choice& choice, const Event& event) {
   if (choice.choice_idx == 0) renderer_->see_token(event.token_id);
   if (!choice.echoed) emit(choice, choice.prompt->echo_text, {});
   count_output(choice, choice.num_tokens + 1);
+  if (choice.parser && choice.parser->is_reasoning()) ++usage_.reasoning_tokens;
   if (event.logprobs) {
     choice.unsent.push_back(
         {event.token_id, event.logprobs, choice.position->of_output(event.token_id)});

@@ -15,7 +15,7 @@ TEST_F(SessionPartsTest, PartsThatAParserMakesReachTheAnswer) {
     writer_ = std::make_shared<RecordingWriter>();
     GenerationRequest made = request(stream);
     made.prototype.max_tokens = 100;
-    made.make_parser = [] { return std::make_unique<test::TagParser>(); };
+    made.make_parser = [](const Prompt&) { return std::make_unique<test::TagParser>(); };
     engine_.sinks.clear();
     engine_.requests.clear();
     start(engine_, std::move(made), make_chat_renderer(model_, {"scripted", {}, false, false}));
@@ -27,7 +27,7 @@ TEST_F(SessionPartsTest, PartsThatAParserMakesReachTheAnswer) {
       const auto choice = parse_json(writer_->response.body, "body").value().at("choices").at(0);
       EXPECT_EQ(
           to_text(choice.at("message")),
-          R"({"role":"assistant","content":"hm ","reasoning_content":"why","refusal":null,)"
+          R"({"role":"assistant","content":"hm ","reasoning_content":"why","reasoning":"why","refusal":null,)"
           R"("tool_calls":[{"id":"call-0","type":"function","function":{"name":"f","arguments":"{}"}},)"
           R"({"id":"call-1","type":"function","function":{"name":"g","arguments":"[1]"}}]})");
       EXPECT_EQ(choice.at("finish_reason").as_string(), "tool_calls");
@@ -38,7 +38,7 @@ TEST_F(SessionPartsTest, PartsThatAParserMakesReachTheAnswer) {
       if (event == "[DONE]") continue;
       deltas += to_text(parse_json(event, "event").value().at("choices").at(0).at("delta")) + "\n";
     }
-    EXPECT_EQ(deltas, R"({"role":"assistant","reasoning_content":"why"})"
+    EXPECT_EQ(deltas, R"({"role":"assistant","reasoning_content":"why","reasoning":"why"})"
                       "\n"
                       R"({"content":"h"})"
                       "\n"
@@ -57,7 +57,7 @@ TEST_F(SessionPartsTest, PartsThatAParserMakesReachTheAnswer) {
 
 TEST_F(SessionPartsTest, WhatAParserHoldsBackComesWithTheEnd) {
   GenerationRequest made = request(true);
-  made.make_parser = [] { return std::make_unique<test::TagParser>(); };
+  made.make_parser = [](const Prompt&) { return std::make_unique<test::TagParser>(); };
   start(std::move(made));
   for (const char c : std::string("ab<t")) engine_.token(0, c);
   writer_->run();

@@ -294,7 +294,7 @@ TEST_F(SessionTest, TheLastTextCarriesTheReason) {
 TEST_F(SessionTest, AWindowOfChoicesIsInTheEngineAtOnce) {
   limits_.max_open_choices = 3;
   GenerationRequest made = request(false);
-  made.prompts.assign(8, Prompt{{1, 2, 3}, {}});
+  made.prompts.assign(8, Prompt{{1, 2, 3}, {}, false});
   start(std::move(made));
   for (size_t i = 0; i < 8; ++i) {
     EXPECT_EQ(engine_.requests.size(), std::min<size_t>(i + 3, 8));

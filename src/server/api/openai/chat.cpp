@@ -3,6 +3,8 @@
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
 
+#include "base/json.h"
+#include "server/api/json.h"
 #include "server/api/openai/openai.h"
 
 namespace headrace {
@@ -155,29 +157,55 @@ Status check_tool(const boost::json::value& tool, size_t tool_idx, IgnoredFields
   }
   TRY(check_fields(tool.get_object(), kInTool, path + ".", ignored));
   const boost::json::object* function = TRY(fields.object("function"));
-  if (function == nullptr) return {};
+  if (function == nullptr) return bad_field(fields.path("function"), "missing", "an object");
   return check_fields(*function, kInFunction, path + ".function.", ignored);
 }
 
-// tools, unless the client says that none may be used. Calls are text: a forced one is refused.
-Status add_tools(const Fields& fields, ChatPrompt& conversation, IgnoredFields& ignored) {
+ToolFunction read_function(const boost::json::object& function) {
+  const auto text_of = [&](std::string_view name) -> std::string {
+    const boost::json::value* value = function.if_contains(name);
+    return value != nullptr && value->is_string() ? std::string(view(value->get_string())) : "";
+  };
+  ToolFunction made{text_of("name"), text_of("description"), {}, false};
+  const boost::json::value* parameters = function.if_contains("parameters");
+  if (parameters != nullptr && parameters->is_object()) made.parameters = to_text(*parameters);
+  const boost::json::value* strict = function.if_contains("strict");
+  made.strict = strict != nullptr && strict->is_bool() && strict->get_bool();
+  return made;
+}
+
+// "auto", "none", "required", or {"type": "function", "function": {"name": ...}}.
+Result<ToolChoice> read_choice(const Fields& fields) {
+  using Kind = ToolChoice::Kind;
   const boost::json::value* choice = fields.find("tool_choice");
-  const bool is_none = choice != nullptr && choice->is_string() && choice->get_string() == "none";
-  const bool is_auto = choice == nullptr || (choice->is_string() && choice->get_string() == "auto");
-  if (!is_none && !is_auto) {
-    Error error = bad_field("tool_choice", show_value(*choice), "\"auto\" or \"none\"");
-    error.code = ErrorCode::kUnsupported;
-    error.hint = "a forced tool call is not supported by this server yet";
-    return error;
+  if (choice == nullptr || *choice == "auto") return ToolChoice{};
+  if (*choice == "none") return ToolChoice{Kind::kNone, {}};
+  if (*choice == "required" || *choice == "any") return ToolChoice{Kind::kRequired, {}};
+  const boost::json::value* function = json_member(choice, "function");
+  const boost::json::value* name = json_member(function != nullptr ? function : choice, "name");
+  if (name != nullptr && name->is_string()) {
+    return ToolChoice{Kind::kNamed, std::string(view(name->get_string()))};
   }
+  return bad_field("tool_choice", show_value(*choice),
+                   "\"auto\", \"none\", \"required\" or the name of a function");
+}
+
+// Templates are given the tools as they came.
+Status add_tools(const Fields& fields, ChatPrompt& conversation, ToolUse& use,
+                 IgnoredFields& ignored) {
+  use.choice = TRY(read_choice(fields));
+  use.parallel = TRY(fields.boolean("parallel_tool_calls")).value_or(true);
   const boost::json::array* tools = TRY(fields.array("tools"));
   if (tools == nullptr || tools->empty()) return {};
   if (tools->size() > kMaxTools) {
     return bad_field("tools", fmt::format("a list of {}", tools->size()),
                      fmt::format("at most {} tools", kMaxTools));
   }
-  for (size_t i = 0; i < tools->size(); ++i) TRY(check_tool((*tools)[i], i, ignored));
-  if (is_none) return {};
+  for (size_t i = 0; i < tools->size(); ++i) {
+    TRY(check_tool((*tools)[i], i, ignored));
+    use.functions.push_back(read_function((*tools)[i].at("function").get_object()));
+  }
+  if (use.choice.kind == ToolChoice::Kind::kNone) return {};
   conversation.variables["tools"] = *tools;
   conversation.required.emplace_back("tools");
   return {};
@@ -198,12 +226,56 @@ Status add_variables(const Fields& fields, std::string_view source, boost::json:
       add_unread(fmt::format("chat_template_kwargs.{}", name), name);
     }
   }
-  const auto effort = TRY(fields.text("reasoning_effort"));
-  if (effort) {
-    variables["reasoning_effort"] = *effort;
-    add_unread("reasoning_effort", "reasoning_effort");
-  }
   return {};
+}
+
+// Names of one thing in several servers: how many tokens reasoning may have; -1: any number.
+constexpr std::string_view kBudgets[] = {"thinking_budget", "thinking_budget_tokens",
+                                         "thinking_token_budget", "reasoning_budget",
+                                         "max_reasoning_tokens"};
+
+Status add_budget(const Fields& fields, std::string_view name, ReasoningUse& use) {
+  const auto budget = TRY(fields.integer(name, -1, INT32_MAX));
+  if (budget && *budget >= 0) use.max_tokens = static_cast<int32_t>(*budget);
+  return {};
+}
+
+// {"type": "enabled", "budget_tokens": 100}, or {"effort": "low", "max_tokens": 100}.
+Status read_reasoning_object(const Fields& fields, std::string_view name, ReasoningUse& use) {
+  const boost::json::object* object = TRY(fields.object(name));
+  if (object == nullptr) return {};
+  const Fields inner(*object, fmt::format("{}.", name));
+  const auto type = TRY(inner.text("type"));
+  if (type) use.enabled = *type != "disabled";
+  const auto enabled = TRY(inner.boolean("enabled"));
+  if (enabled) use.enabled = *enabled;
+  const auto effort = TRY(inner.text("effort"));
+  if (effort) use.effort = *effort;
+  TRY(add_budget(inner, "budget_tokens", use));
+  return add_budget(inner, "max_tokens", use);
+}
+
+// How much the model reasons. What its template does not read is named in the header.
+Result<ReasoningUse> read_reasoning(const Fields& fields, std::string_view source,
+                                    IgnoredFields& ignored) {
+  ReasoningUse use;
+  for (const std::string_view name : {"enable_thinking", "think"}) {
+    const auto enabled = TRY(fields.boolean(name));
+    if (enabled) use.enabled = *enabled;
+  }
+  TRY(read_reasoning_object(fields, "thinking", use));
+  TRY(read_reasoning_object(fields, "reasoning", use));
+  const auto effort = TRY(fields.text("reasoning_effort"));
+  if (effort) use.effort = *effort;
+  if (use.effort == "none") use.enabled = false;
+  if (effort && source.find("reasoning_effort") == std::string_view::npos && !use.enabled) {
+    ignored.add("reasoning_effort");
+  }
+  for (const std::string_view name : kBudgets) TRY(add_budget(fields, name, use));
+  use.apart = TRY(fields.boolean("separate_reasoning")).value_or(true);
+  const auto format = TRY(fields.text("reasoning_format"));
+  if (format) use.apart = *format != "none";
+  return use;
 }
 
 Status add_documents(const Fields& fields, ChatPrompt& conversation) {
@@ -229,7 +301,7 @@ Status add_turn(const Fields& fields, boost::json::object& variables) {
 }  // namespace
 
 Result<ChatPrompt> parse_conversation(const boost::json::object& body, const ServingModel& model,
-                                      IgnoredFields& ignored) {
+                                      AnswerForm& form, IgnoredFields& ignored) {
   const std::string_view source = TRY(chat_template_source(model));
   const Fields fields(body);
   ChatPrompt conversation;
@@ -237,7 +309,8 @@ Result<ChatPrompt> parse_conversation(const boost::json::object& body, const Ser
   TRY(add_documents(fields, conversation));
   TRY(add_turn(fields, conversation.variables));
   conversation.variables["messages"] = TRY(convert_messages(fields, source, ignored));
-  TRY(add_tools(fields, conversation, ignored));
+  TRY(add_tools(fields, conversation, form.tools, ignored));
+  form.reasoning = TRY(read_reasoning(fields, source, ignored));
   return conversation;
 }
 

@@ -44,8 +44,9 @@ Status parse_truncation(const Fields& fields, const ServingModel& model, PromptS
 inline constexpr size_t kMaxEmbeddingInputs = 2048;
 
 // "messages" (with tools and template variables) of a body. Also the chat form of /tokenize.
+// What the body says of calls and reasoning goes to `form`.
 Result<ChatPrompt> parse_conversation(const boost::json::object& body, const ServingModel& model,
-                                      IgnoredFields& ignored);
+                                      AnswerForm& form, IgnoredFields& ignored);
 // The four forms of "prompt"; n: answers to each.
 Result<PromptSource> parse_prompts(const Fields& fields, const ServingModel& model, int n);
 

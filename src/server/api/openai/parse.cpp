@@ -155,7 +155,8 @@ Result<ParsedRequest> parse_chat(const boost::json::object& body, const ServingM
     return bad_field("logprobs", "false", "true when top_logprobs is given");
   }
   parsed.prompts.param = "messages";
-  parsed.prompts.items.emplace_back(TRY(parse_conversation(body, model, parsed.ignored)));
+  parsed.prompts.items.emplace_back(
+      TRY(parse_conversation(body, model, parsed.request.form, parsed.ignored)));
   return finish(std::move(parsed), model, make_chat_renderer);
 }
 

@@ -6,6 +6,7 @@
 
 #include "server/api/json.h"
 #include "server/api/test_support.h"
+#include "server/api/tool_use.h"
 
 namespace headrace {
 namespace {
@@ -22,6 +23,7 @@ class ParseTest : public testing::Test {
                                  Caller caller = {}) const {
     const boost::json::object object = object_of(body);
     ParsedRequest parsed = TRY(parse(object, model_));
+    TRY(fit_answer_form(model_, parsed.prompts, parsed.request));
     TRY(read_prompts(std::move(parsed.prompts), model_, std::move(caller), parsed.request));
     return std::move(parsed.request);
   }
@@ -158,8 +160,8 @@ constexpr BadMessages kBadMessages[] = {
 };
 
 constexpr BadField kBadChatFields[] = {
-    {R"("tool_choice":"required")", "tool_choice", "tool_choice is \"required\", but it must be \"auto\" or \"none\" (a forced tool call is not supported by this server yet)"},
-    {R"("tool_choice":{"type":"function"})", "tool_choice", "tool_choice is an object, but it must be \"auto\" or \"none\" (a forced tool call is not supported by this server yet)"},
+    {R"("tool_choice":"required")", "tool_choice", "tool_choice is \"required\", but it must be \"auto\" or \"none\" without tools"},
+    {R"("tool_choice":{"type":"function"})", "tool_choice", "tool_choice is an object, but it must be \"auto\", \"none\", \"required\" or the name of a function"},
     {R"("tools":5)", "tools", "tools is 5, but it must be a list"},
     {R"("tools":[5])", "tools[0]", "tools[0] is 5, but it must be an object"},
     {R"("max_tokens":0)", "max_tokens", "max_tokens is 0, but it must be at least 1"},
@@ -315,10 +317,11 @@ TEST_F(ParseTest, MessagesBecomeThePromptOfTheTemplate) {
                    R"("type":"function","function":{"name":"f","arguments":"{}"}}]},)"
                    R"({"role":"tool","tool_call_id":"1","content":"42"}])"),
             "<s>[assistant][calls]\n[tool]42\n[assistant]");
-  EXPECT_EQ(prompt(R"("messages":[{"role":"user","content":"a"}],"tools":[{"type":"function"}])"),
+  EXPECT_EQ(prompt(R"("messages":[{"role":"user","content":"a"}],"tools":[{"type":"function",)"
+                   R"("function":{"name":"f"}}])"),
             "<s>[1 tools][user]a\n[assistant]");
-  EXPECT_EQ(prompt(R"("messages":[{"role":"user","content":"a"}],"tools":[{"type":"function"}],)"
-                   R"("tool_choice":"none")"),
+  EXPECT_EQ(prompt(R"("messages":[{"role":"user","content":"a"}],"tools":[{"type":"function",)"
+                   R"("function":{"name":"f"}}],"tool_choice":"none")"),
             "<s>[user]a\n[assistant]");
   EXPECT_EQ(prompt(R"("messages":[{"role":"user","content":"a"}],"add_generation_prompt":false)"),
             "<s>[user]a\n");

@@ -139,7 +139,7 @@ class OpenAiRenderer : public AnswerRenderer {
     json.key("prompt_tokens_details").open_object();
     json.integer("cached_tokens", usage.cached_tokens).close_object();
     json.key("completion_tokens_details").open_object();
-    json.integer("reasoning_tokens", 0).close_object().close_object();
+    json.integer("reasoning_tokens", usage.reasoning_tokens).close_object().close_object();
   }
 
   const ServingModel& model_;
@@ -173,7 +173,7 @@ class ChatRenderer : public OpenAiRenderer {
   static void write_delta(JsonWriter& json, const ChoiceDelta& delta) {
     const std::string text = delta.text_of(OutputPart::Kind::kText);
     if (!text.empty() || (delta.first && delta.parts.empty())) json.text("content", text);
-    write_if_any(json, "reasoning_content", delta.text_of(OutputPart::Kind::kReasoning));
+    write_reasoning(json, delta.text_of(OutputPart::Kind::kReasoning));
     write_if_any(json, "refusal", delta.text_of(OutputPart::Kind::kRefusal));
     write_calls(json, delta, true);
   }
@@ -182,11 +182,17 @@ class ChatRenderer : public OpenAiRenderer {
     const std::string text = choice.text_of(OutputPart::Kind::kText);
     json.key("content");
     text.empty() && !choice.parts.empty() ? json.null() : json.text(text);
-    write_if_any(json, "reasoning_content", choice.text_of(OutputPart::Kind::kReasoning));
+    write_reasoning(json, choice.text_of(OutputPart::Kind::kReasoning));
     const std::string refusal = choice.text_of(OutputPart::Kind::kRefusal);
     json.key("refusal");
     refusal.empty() ? json.null() : json.text(refusal);
     write_calls(json, choice, false);
+  }
+
+  // Clients read the one or the other.
+  static void write_reasoning(JsonWriter& json, const std::string& text) {
+    write_if_any(json, "reasoning_content", text);
+    write_if_any(json, "reasoning", text);
   }
 
   static void write_if_any(JsonWriter& json, std::string_view name, const std::string& text) {

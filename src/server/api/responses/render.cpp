@@ -298,7 +298,7 @@ void ResponseRenderer::write_usage(JsonWriter& json, const Usage& usage) {
   json.integer("cached_tokens", usage.cached_tokens).close_object();
   json.integer("output_tokens", usage.output_tokens);
   json.key("output_tokens_details").open_object();
-  json.integer("reasoning_tokens", 0).close_object();
+  json.integer("reasoning_tokens", usage.reasoning_tokens).close_object();
   json.integer("total_tokens", int64_t{usage.prompt_tokens} + usage.output_tokens).close_object();
 }
 
