@@ -449,7 +449,8 @@ BUGS = [
         "for (int64_t i = 0; i < (BUG ? 0 : kCount * args.key_dim); ++i) F::store(to")),
     Bug("delta state before the span again", "delta", DELTA, ("from = to; float* out", "if (!BUG) from = to; float* out")),
     Bug("delta last panel skipped", "delta", DELTA, (
-        "for (; panel < end; ++panel) delta_panels", "for (; panel < end - (BUG ? 1 : 0); ++panel) delta_panels")),
+        "const int64_t end = args.first_panel + args.num_panels;",
+        "const int64_t end = args.first_panel + args.num_panels - (BUG ? 1 : 0);")),
     # Convolution and scan.
     Bug("conv kept inputs all the latest", "conv", CONV, (
         "(i + args.num_taps - 1) * args.state_stride", "(BUG ? args.num_taps - 2 : i + args.num_taps - 1) * args.state_stride")),
