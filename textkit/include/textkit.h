@@ -1,8 +1,8 @@
-// textkit: the C boundary to the Rust libraries for tokenisers and chat templates.
+// textkit: the C boundary to the Rust libraries for tokenisers, chat templates and grammars.
 //
 // Every function is safe to call with any bytes: input that is wrong gives a status and a message, and
 // a panic inside a library is caught and becomes kTkInternal. Handles are immutable after creation and
-// may be used by many threads at once. Views that come back point into the handle and live as long.
+// may be used by many threads at once, but for matchers. Views that come back point into the handle and live as long.
 // Owned results (TkBytes, TkIds) are released with the function named beside them.
 #pragma once
 
@@ -41,6 +41,9 @@ typedef struct TkIds {  // release with tk_free_ids
 
 typedef struct TkTokenizer TkTokenizer;
 typedef struct TkTemplate TkTemplate;
+typedef struct TkGrammars TkGrammars;
+typedef struct TkGrammar TkGrammar;
+typedef struct TkMatcher TkMatcher;
 
 void tk_free_bytes(TkBytes bytes);
 void tk_free_ids(TkIds ids);
@@ -121,6 +124,52 @@ void tk_template_free(TkTemplate* chat_template);
 // now: "2026-01-02T03:04:05" for strftime_now, or empty for the local time.
 TkStatus tk_template_render(const TkTemplate* chat_template, TkView options_json, TkView now,
                             TkBytes* out, TkBytes* error);
+
+// ---- grammars ----
+
+typedef enum TkGrammarKind {
+  kTkJsonObject = 0,  // any JSON object; no text
+  kTkJsonSchema = 1,
+  kTkRegex = 2,    // of the whole text; \\d and \\w are ASCII, as in schemas
+  kTkChoice = 3,   // a JSON list of strings
+  kTkGrammar = 4,  // Lark; with a "::=" in it the EBNF of GGUF tools, from its rule `root`
+  // JSON. Free text and tags in it:
+  //   {"tags": [{"begin": "", "schema": {}, "end": ""}], "triggers": [""], "text": true,
+  //    "at_least_one": false, "stop_after_first": false, "separator": ""}
+  // A trigger, the beginning of a begin, is no free text: with it a tag has begun. In place of "schema"
+  // "regex" or "grammar". "text" false: tags alone, with the separator between. "structures" for "tags", and
+  // {"format": {"type": ...}}, as clients send them. What spells a special token is that token.
+  kTkTags = 5,
+} TkGrammarKind;
+
+// The vocabulary as grammars see it. tokens[i] is the token i: only bytes and flags are read, and a special
+// token is what its bytes name. Tokens without bytes never come. end_ids come where a text is complete.
+TkStatus tk_grammars_new(const TkToken* tokens, size_t num_tokens, const uint32_t* end_ids,
+                         size_t num_end_ids, TkGrammars** out, TkBytes* error);
+void tk_grammars_free(TkGrammars* grammars);
+// What it takes is bounded by fuel, so that the same text is always taken or always refused (kTkInvalid, with
+// what is wrong). One at a time, others wait. num_bytes: what the grammar holds.
+TkStatus tk_grammar_compile(const TkGrammars* grammars, int32_t kind, TkView text, TkGrammar** out,
+                            size_t* num_bytes, TkBytes* error);
+void tk_grammar_free(TkGrammar* grammar);
+
+// One text on its way through a grammar, which may be freed before it. One thread at a time.
+TkStatus tk_matcher_new(const TkGrammar* grammar, TkMatcher** out, TkBytes* error);
+void tk_matcher_free(TkMatcher* matcher);
+enum {
+  kTkComplete = 1,  // the text may end here
+  kTkFinished = 2,  // and nothing may follow
+  kTkFailed = 4,    // over its limits: no token may come any more
+};
+uint32_t tk_matcher_state(TkMatcher* matcher);
+// Bit i % 64 of word i / 64: token i may come. None is set where it has failed.
+void tk_matcher_mask(TkMatcher* matcher, uint64_t* words, size_t num_words);
+// 0: it has failed.
+int32_t tk_matcher_accept(TkMatcher* matcher, uint32_t id);
+int32_t tk_matcher_rollback(TkMatcher* matcher, size_t num_tokens);
+// Tokens of the text that must come next, as far as that is sure: how many were written. A guess: other tokens
+// may spell the same text.
+size_t tk_matcher_forced(TkMatcher* matcher, uint32_t* ids, size_t most);
 
 #ifdef __cplusplus
 }

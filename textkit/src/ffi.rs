@@ -1,6 +1,7 @@
 //! The extern functions: argument views in, handles and owned buffers out, no panic across.
 
 use crate::error::{Error, Result, Status};
+use crate::grammar::{Grammar, Grammars, Kind, Matcher, Word};
 use crate::limits::Limits;
 use crate::reserve;
 use crate::template::Template;
@@ -329,4 +330,129 @@ pub unsafe extern "C" fn tk_template_render(
         out.write(Owned::new(text.into_bytes()));
         Ok(())
     })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn tk_grammars_new(
+    tokens: *const Token,
+    num_tokens: usize,
+    end_ids: *const u32,
+    num_end_ids: usize,
+    out: *mut *mut Grammars,
+    error: *mut Owned<u8>,
+) -> Status {
+    guarded(error, || {
+        reserve::refill()?;
+        reserve::check(num_tokens.saturating_mul(BYTES_PER_ENTRY))?;
+        let words: Vec<Word> = slice(tokens, num_tokens)
+            .iter()
+            .map(|token| Word {
+                bytes: token.bytes.bytes(),
+                special: token.flags & TOKEN_SPECIAL != 0,
+            })
+            .collect();
+        let grammars = Grammars::new(&words, slice(end_ids, num_end_ids))?;
+        out.write(Box::into_raw(Box::new(grammars)));
+        Ok(())
+    })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn tk_grammars_free(grammars: *mut Grammars) {
+    if !grammars.is_null() {
+        drop(Box::from_raw(grammars));
+    }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn tk_grammar_compile(
+    grammars: *const Grammars,
+    kind: i32,
+    text: View,
+    out: *mut *mut Grammar,
+    num_bytes: *mut usize,
+    error: *mut Owned<u8>,
+) -> Status {
+    guarded(error, || {
+        reserve::refill()?;
+        let kind = Kind::from(kind).ok_or_else(|| Error::internal("no such kind of grammar"))?;
+        let grammar = (*grammars).compile(kind, text.text("it")?)?;
+        num_bytes.write(grammar.num_bytes);
+        out.write(Box::into_raw(Box::new(grammar)));
+        Ok(())
+    })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn tk_grammar_free(grammar: *mut Grammar) {
+    if !grammar.is_null() {
+        drop(Box::from_raw(grammar));
+    }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn tk_matcher_new(
+    grammar: *const Grammar,
+    out: *mut *mut Matcher,
+    error: *mut Owned<u8>,
+) -> Status {
+    guarded(error, || {
+        out.write(Box::into_raw(Box::new((*grammar).matcher())));
+        Ok(())
+    })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn tk_matcher_free(matcher: *mut Matcher) {
+    if !matcher.is_null() {
+        drop(Box::from_raw(matcher));
+    }
+}
+
+const COMPLETE: u32 = 1;
+const FINISHED: u32 = 2;
+const FAILED: u32 = 4;
+
+/// What `body` gives; a panic gives what a failed matcher would.
+fn quiet<T>(failed: T, body: impl FnOnce() -> T) -> T {
+    catch_unwind(AssertUnwindSafe(body)).unwrap_or(failed)
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn tk_matcher_state(matcher: *mut Matcher) -> u32 {
+    quiet(FAILED, || {
+        let state = (*matcher).state();
+        let bit = |set: bool, bit: u32| if set { bit } else { 0 };
+        bit(state.complete, COMPLETE) | bit(state.finished, FINISHED) | bit(state.failed, FAILED)
+    })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn tk_matcher_mask(matcher: *mut Matcher, words: *mut u64, num_words: usize) {
+    let words = std::slice::from_raw_parts_mut(words, num_words);
+    if !quiet(false, || {
+        (*matcher).mask(words);
+        true
+    }) {
+        words.fill(0);
+    }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn tk_matcher_accept(matcher: *mut Matcher, id: u32) -> i32 {
+    quiet(0, || i32::from((*matcher).accept(id)))
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn tk_matcher_rollback(matcher: *mut Matcher, num_tokens: usize) -> i32 {
+    quiet(0, || i32::from((*matcher).rollback(num_tokens)))
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn tk_matcher_forced(
+    matcher: *mut Matcher,
+    ids: *mut u32,
+    most: usize,
+) -> usize {
+    quiet(0, || (*matcher).forced(std::slice::from_raw_parts_mut(ids, most)))
 }

@@ -1,9 +1,11 @@
-//! Tokenisers and chat templates behind a C ABI (include/textkit.h).
+//! Tokenisers, chat templates and grammars behind a C ABI (include/textkit.h).
 
 mod compat;
 mod decoding;
 mod error;
 mod ffi;
+mod gbnf;
+mod grammar;
 mod limits;
 mod long_piece;
 mod merges;
@@ -14,8 +16,10 @@ mod pre_tokenizers;
 mod python;
 mod reserve;
 mod sandbox;
+mod schema;
 mod sliced;
 mod source;
+mod tags;
 mod template;
 mod tokenizer;
 mod vocabulary;

@@ -29,6 +29,13 @@ extern "C" {
 thread_local! {
     /// Bytes this thread may still take, and the exit code if it takes more.
     static LIMIT: Cell<Option<(isize, i32)>> = const { Cell::new(None) };
+    /// Bytes this thread has taken, less those it has given back.
+    static HELD: Cell<isize> = const { Cell::new(0) };
+}
+
+/// For differences on one thread: what it holds now.
+pub fn held_bytes() -> isize {
+    HELD.get()
 }
 
 struct Accountant;
@@ -59,6 +66,7 @@ unsafe impl GlobalAlloc for Accountant {
 }
 
 fn charge(taken: usize, given_back: usize) {
+    HELD.set(HELD.get().wrapping_add_unsigned(taken).wrapping_sub_unsigned(given_back));
     let Some((left, exit_code)) = LIMIT.get() else { return };
     let left = left.saturating_sub_unsigned(taken);
     if left < 0 {

@@ -1,0 +1,304 @@
+//! JSON Schema: which keywords hold an answer, and the form in which the library takes them.
+//!
+//! A keyword that would not be enforced is refused by name, never dropped: what is in no row of the table,
+//! too. Annotations say nothing about which documents are valid.
+
+use crate::error::{Error, Result};
+use crate::grammar::check_work;
+use serde_json::{json, Map, Value};
+
+pub const MAX_ENUM: usize = 10_000;
+const MAX_NESTING: usize = 32; // of schemas in schemas
+const MAX_PROPERTIES: usize = 512; // of one object
+const MAX_PATTERNS: usize = 64; // patternProperties of one object
+const MAX_COPIED: usize = 20_000; // values, for references in oneOf
+/// Between two parts of a document. Bounded, so that an answer cannot be blanks for ever.
+const BLANKS: &str = r"[\x20\x0A\x0D\x09]{1,48}";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Use {
+    Schema,                // enforced; its value is a schema
+    SchemaMap,             // enforced; an object of schemas
+    Schemas,               // enforced; a list of schemas
+    Value,                 // enforced; its value is no schema
+    Note,                  // an annotation
+    Refused(&'static str), // the values that ask for nothing, as a JSON list
+}
+
+use Use::{Note, Refused, Schema, SchemaMap, Schemas};
+
+#[rustfmt::skip]
+const KEYWORDS: &[(&str, Use)] = &[
+    ("$ref", Use::Value), ("$defs", SchemaMap), ("definitions", SchemaMap),
+    ("type", Use::Value), ("enum", Use::Value), ("const", Use::Value),
+    ("anyOf", Schemas), ("oneOf", Schemas), ("allOf", Schemas),
+    ("properties", SchemaMap), ("patternProperties", SchemaMap), ("additionalProperties", Schema),
+    ("required", Use::Value), ("minProperties", Use::Value), ("maxProperties", Use::Value),
+    ("items", Schema), ("additionalItems", Schema), ("prefixItems", Schemas),
+    ("minItems", Use::Value), ("maxItems", Use::Value),
+    ("minLength", Use::Value), ("maxLength", Use::Value), ("pattern", Use::Value), ("format", Use::Value),
+    ("minimum", Use::Value), ("maximum", Use::Value), ("exclusiveMinimum", Use::Value),
+    ("exclusiveMaximum", Use::Value), ("multipleOf", Use::Value),
+    ("$schema", Note), ("$id", Note), ("id", Note), ("$anchor", Note), ("$comment", Note), ("title", Note),
+    ("description", Note), ("default", Note), ("example", Note), ("examples", Note), ("readOnly", Note),
+    ("writeOnly", Note), ("deprecated", Note), ("contentMediaType", Note), ("contentEncoding", Note),
+    ("contentSchema", Note), ("discriminator", Note), ("externalDocs", Note), ("xml", Note),
+    ("uniqueItems", Refused("[false]")), ("nullable", Refused("[false]")), ("contains", Refused("[true]")),
+    ("minContains", Refused("[0]")), ("maxContains", Refused("[]")), ("not", Refused("[false]")),
+    ("if", Refused("[]")), ("then", Refused("[]")), ("else", Refused("[]")),
+    ("propertyNames", Refused("[true, {}]")), ("dependencies", Refused("[{}]")),
+    ("dependentRequired", Refused("[{}]")), ("dependentSchemas", Refused("[{}]")),
+    ("unevaluatedItems", Refused("[true]")), ("unevaluatedProperties", Refused("[true]")),
+    ("$dynamicRef", Refused("[]")), ("$dynamicAnchor", Refused("[]")), ("$recursiveRef", Refused("[]")),
+    ("$recursiveAnchor", Refused("[false]")), ("$vocabulary", Refused("[]")),
+];
+
+/// Formats that are enforced in strings.
+const FORMATS: &[&str] =
+    &["date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"];
+
+/// What the library compiles, from a schema as it was sent.
+pub fn prepare(text: &str) -> Result<Value> {
+    let schema: Value = serde_json::from_str(text)
+        .map_err(|error| Error::invalid(format!("it is not JSON: {error}")))?;
+    prepare_value(schema)
+}
+
+pub fn prepare_value(mut schema: Value) -> Result<Value> {
+    if let Value::Bool(any) = schema {
+        match any {
+            true => schema = json!({}),
+            false => return Err(Error::invalid("the schema false allows no document")),
+        }
+    }
+    let root = schema.clone();
+    inline_options(&mut schema, &root, &mut 0);
+    let mut walk = Walk { num_constants: 0, patterns: String::new(), path: String::new() };
+    walk.schema(&mut schema, 0)?;
+    for pattern in walk.patterns.lines() {
+        check_work(pattern)?;
+    }
+    check_work(&walk.patterns.replace(['(', '[', ':'], ""))?;
+    if let Some(object) = schema.as_object_mut() {
+        object.insert("x-guidance".to_string(), json!({ "whitespace_pattern": BLANKS }));
+    }
+    Ok(schema)
+}
+
+struct Walk {
+    num_constants: usize,
+    patterns: String, // all of them
+    path: String,
+}
+
+impl Walk {
+    fn refused<T>(&self, reason: impl std::fmt::Display) -> Result<T> {
+        let place = if self.path.is_empty() { "the schema" } else { &self.path[1..] };
+        let shown: String = place.chars().take(160).collect();
+        Err(Error::invalid(format!("{reason} (in {shown})")))
+    }
+
+    fn schema(&mut self, schema: &mut Value, depth: usize) -> Result<()> {
+        if depth > MAX_NESTING {
+            return self.refused(format!("schemas are nested more than {MAX_NESTING} deep"));
+        }
+        let Some(object) = schema.as_object_mut() else {
+            return match schema {
+                Value::Bool(_) => Ok(()),
+                _ => self.refused("a schema must be an object, true or false"),
+            };
+        };
+        self.check_reference(object)?;
+        self.check_format(object)?;
+        let names: Vec<String> = object.keys().cloned().collect();
+        for name in names {
+            self.keyword(object, &name, depth)?;
+        }
+        Ok(())
+    }
+
+    fn keyword(&mut self, object: &mut Map<String, Value>, name: &str, depth: usize) -> Result<()> {
+        let used = KEYWORDS.iter().find(|(each, _)| *each == name).map(|(_, used)| *used);
+        let Some(value) = object.get_mut(name) else { return Ok(()) };
+        match used {
+            Some(Use::Value) if name == "pattern" => {
+                self.patterns.push_str(value.as_str().unwrap_or(""));
+                self.patterns.push('\n');
+                Ok(())
+            }
+            Some(Schema) if value.is_array() => self.list(value, name, depth),
+            Some(Schema) => self.inside(name, |walk| walk.schema(value, depth + 1)),
+            Some(SchemaMap) if name == "patternProperties" => {
+                for pattern in value.as_object().into_iter().flat_map(Map::keys) {
+                    self.patterns.push_str(pattern);
+                    self.patterns.push('\n');
+                }
+                self.map(value, name, depth)
+            }
+            Some(SchemaMap) => self.map(value, name, depth),
+            Some(Schemas) => self.list(value, name, depth),
+            Some(Use::Value) => self.count_constants(name, value),
+            Some(Note) => {
+                object.remove(name);
+                Ok(())
+            }
+            Some(Refused(neutral)) => {
+                let values: Vec<Value> = serde_json::from_str(neutral).unwrap_or_default();
+                if !values.contains(value) {
+                    return self.refused(format!("the keyword {name} is not enforced here"));
+                }
+                object.remove(name);
+                Ok(())
+            }
+            None if name.starts_with("x-") && name != "x-guidance" => {
+                object.remove(name);
+                Ok(())
+            }
+            None => {
+                let shown: String = name.chars().take(80).collect();
+                self.refused(format!("the keyword {shown:?} is not known here"))
+            }
+        }
+    }
+
+    fn inside(&mut self, name: &str, body: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
+        let length = self.path.len();
+        self.path.push('.');
+        self.path.push_str(name);
+        body(self)?;
+        self.path.truncate(length);
+        Ok(())
+    }
+
+    fn map(&mut self, value: &mut Value, name: &str, depth: usize) -> Result<()> {
+        let Some(entries) = value.as_object_mut() else {
+            return self.refused(format!("{name} must be an object"));
+        };
+        let most = match name {
+            "properties" => MAX_PROPERTIES,
+            "patternProperties" => MAX_PATTERNS,
+            _ => usize::MAX,
+        };
+        if entries.len() > most {
+            return self.refused(format!("{name} has more than {most} members"));
+        }
+        self.inside(name, |walk| {
+            entries
+                .iter_mut()
+                .try_for_each(|(key, each)| walk.inside(key, |walk| walk.schema(each, depth + 1)))
+        })
+    }
+
+    fn list(&mut self, value: &mut Value, name: &str, depth: usize) -> Result<()> {
+        let Some(entries) = value.as_array_mut() else {
+            return self.refused(format!("{name} must be a list of schemas"));
+        };
+        self.inside(name, |walk| {
+            entries.iter_mut().try_for_each(|each| walk.schema(each, depth + 1))
+        })
+    }
+
+    fn count_constants(&mut self, name: &str, value: &Value) -> Result<()> {
+        if name == "required" && value.as_array().is_some_and(|names| names.len() > MAX_PROPERTIES)
+        {
+            return self.refused(format!("required has more than {MAX_PROPERTIES} names"));
+        }
+        if name == "enum" {
+            self.num_constants += value.as_array().map_or(0, Vec::len);
+            if value.as_array().is_some_and(Vec::is_empty) {
+                return self.refused("enum is empty");
+            }
+        }
+        if self.num_constants > MAX_ENUM {
+            return self.refused(format!("all enums together have more than {MAX_ENUM} values"));
+        }
+        if (name == "enum" || name == "const") && has_inexact(value, 0) {
+            return self
+                .refused(format!("{name} has a number beyond 2^53, which is not kept exactly"));
+        }
+        Ok(())
+    }
+
+    fn check_reference(&mut self, object: &Map<String, Value>) -> Result<()> {
+        let Some(reference) = object.get("$ref") else { return Ok(()) };
+        match reference.as_str() {
+            Some(text) if text.starts_with('#') => Ok(()),
+            Some(_) => self.refused("$ref must point into the schema itself (#/...)"),
+            None => self.refused("$ref must be a string"),
+        }
+    }
+
+    /// `format` speaks of strings only; of other types it says nothing.
+    fn check_format(&mut self, object: &mut Map<String, Value>) -> Result<()> {
+        let Some(format) = object.get("format") else { return Ok(()) };
+        let of_strings = match object.get("type") {
+            Some(Value::String(one)) => one == "string",
+            Some(Value::Array(several)) => several.iter().any(|each| each == "string"),
+            _ => true,
+        };
+        if !of_strings {
+            object.remove("format");
+            return Ok(());
+        }
+        match format.as_str() {
+            Some(name) if FORMATS.contains(&name) => Ok(()),
+            Some(name) => {
+                let shown: String = name.chars().take(80).collect();
+                self.refused(format!("the format {shown:?} is not enforced here"))
+            }
+            None => self.refused("format must be a string"),
+        }
+    }
+}
+
+/// Options of oneOf that are references become what they refer to: the library tells apart only what it
+/// sees there. Not in the copies: types may refer to themselves.
+fn inline_options(schema: &mut Value, root: &Value, num_copied: &mut usize) {
+    match schema {
+        Value::Array(list) => {
+            list.iter_mut().for_each(|each| inline_options(each, root, num_copied))
+        }
+        Value::Object(members) => {
+            for (name, each) in members.iter_mut() {
+                inline_options(each, root, num_copied);
+                if let (true, Some(options)) = (name == "oneOf", each.as_array_mut()) {
+                    options.iter_mut().for_each(|option| inline_option(option, root, num_copied));
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+fn inline_option(option: &mut Value, root: &Value, num_copied: &mut usize) {
+    let Some(reference) = option.get("$ref").and_then(Value::as_str) else { return };
+    let is_plain = option.as_object().is_some_and(|members| members.len() == 1);
+    let target = reference.strip_prefix('#').and_then(|path| root.pointer(path));
+    let Some(target) = target.filter(|_| is_plain) else { return };
+    *num_copied += num_values(target, MAX_COPIED, 0);
+    if *num_copied <= MAX_COPIED {
+        *option = target.clone();
+    }
+}
+
+fn children(value: &Value) -> Box<dyn Iterator<Item = &Value> + '_> {
+    match value {
+        Value::Array(list) => Box::new(list.iter()),
+        Value::Object(members) => Box::new(members.values()),
+        _ => Box::new(std::iter::empty()),
+    }
+}
+
+/// Documents are no deeper than serde_json reads them: 128.
+fn num_values(value: &Value, most: usize, so_far: usize) -> usize {
+    children(value).fold(so_far + 1, |sum, each| match sum > most {
+        true => sum,
+        false => num_values(each, most, sum),
+    })
+}
+
+fn has_inexact(value: &Value, depth: usize) -> bool {
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    let inexact = value.is_number() && value.as_f64().is_none_or(|number| number.abs() > EXACT);
+    inexact || children(value).any(|each| has_inexact(each, depth + 1))
+}
