@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 namespace headrace {
 
@@ -26,6 +27,11 @@ class Constraint {
   virtual void accept(int32_t token_id) = 0;
   // Takes back the last num_tokens accepted.
   virtual void rollback(int32_t num_tokens) = 0;
+  // What was accepted is complete and nothing may follow: the request ends, as with an end token.
+  virtual bool is_finished() const { return false; }
+  // Appends at most max_tokens tokens that are likely to come because hardly anything else may;
+  // maybe none. A function of what was accepted. They are guesses as a drafter's.
+  virtual void propose(int32_t /*max_tokens*/, std::vector<int32_t>* /*draft*/) {}
 };
 
 }  // namespace headrace

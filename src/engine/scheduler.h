@@ -58,6 +58,7 @@ struct SchedulerOptions {
   KvEventSink* kv_events = nullptr;  // null, or outlives the scheduler
   const Drafter* drafter = nullptr;  // null: nobody guesses; outlives the scheduler
   int32_t max_draft_tokens = 0;      // guesses of a sequence in one step
+  int32_t max_forced_tokens = 8;     // the same, of those that its constraint makes
   int64_t vocab_size = 0;            // of masks; 0: no request has a constraint
 };
 
@@ -150,7 +151,9 @@ class Scheduler {
   int64_t num_promised() const;
   bool publishes(const Sequence& sequence) const;
   void propose_drafts();
+  bool has_guesses(const Sequence& sequence) const;
   int32_t room_for_draft(const Sequence& sequence, int64_t limit) const;
+  void guess(Sequence* sequence, int32_t max_tokens);
   bool add_draft(Sequence* sequence, int32_t max_tokens);
   void plan_single_tokens();
   void plan_chunks();

@@ -320,6 +320,88 @@ TEST_F(DraftTest, NothingIsAskedPastAForbiddenGuess) {
   EXPECT_EQ(constraint->next, 13);
 }
 
+// Says what must come: `forced` tokens from where it is, until `end`.
+class Forcing final : public Constraint {
+ public:
+  void fill_mask(std::span<uint64_t> mask) override {
+    std::fill(mask.begin(), mask.end(), 0);
+    if (!is_finished()) mask[static_cast<size_t>(next) / 64] = uint64_t{1} << (next % 64);
+  }
+  void accept(int32_t) override { ++next; }
+  void rollback(int32_t num_tokens) override { next -= num_tokens; }
+  bool is_finished() const override { return next == end; }
+  void propose(int32_t max_tokens, std::vector<int32_t>* draft) override {
+    asked = max_tokens;
+    for (int32_t i = 0; i < std::min(max_tokens, end - next); ++i) draft->push_back(next + i);
+  }
+  int32_t next = 10, end = 30, asked = 0;
+};
+
+TEST_F(DraftTest, WhatAConstraintForcesIsGuessedFirst) {
+  SchedulerOptions forced = options();
+  forced.max_forced_tokens = 4;
+  Scheduler scheduler(forced);
+  auto constraint = std::make_shared<Forcing>();
+  Request given = request();
+  given.constraint = constraint;
+  begin(&scheduler, given);
+  const StepPlan& plan = scheduler.plan(3);
+  EXPECT_EQ(constraint->asked, 4);
+  EXPECT_EQ(drafter_.asked, 0);
+  EXPECT_EQ(plan.spans[0].num_draft, 4);
+  scheduler.fill_masks();
+  for (int32_t row = 0; row < 5; ++row) {
+    EXPECT_EQ(allowed_by(plan.spans[0].masks + 2 * row), std::vector<int32_t>{11 + row});
+  }
+  commit(&scheduler, plan, {{11}, {12}, {13}, {14}, {15}});
+  EXPECT_EQ(tokens(), (std::vector<int32_t>{11, 12, 13, 14, 15}));
+}
+
+TEST_F(DraftTest, AConstraintWhoseTokensDoNotComeIsNotAskedForEver) {
+  SchedulerOptions forced = options();
+  forced.drafter = nullptr;
+  Scheduler scheduler(forced);
+  auto constraint = std::make_shared<Forcing>();
+  constraint->end = 70;
+  Request given = request(60);
+  given.constraint = constraint;
+  begin(&scheduler, given);
+  int num_asked = 0;
+  for (int step = 0; step < 20; ++step) {
+    const StepPlan& plan = scheduler.plan(3);
+    const auto num_rows = static_cast<size_t>(plan.spans[0].num_sampled);
+    num_asked += num_rows > 1;
+    commit(&scheduler, plan, std::vector<SampledToken>(num_rows, SampledToken{50}));
+  }
+  EXPECT_GT(num_asked, 3);
+  EXPECT_LT(num_asked, 8);
+}
+
+TEST_F(DraftTest, ARequestEndsWithItsConstraint) {
+  for (const bool guesses : {false, true}) {
+    SchedulerOptions forced = options();
+    forced.drafter = nullptr;
+    forced.max_forced_tokens = guesses ? 8 : 0;
+    Scheduler scheduler(forced);
+    auto constraint = std::make_shared<Forcing>();
+    constraint->end = 13;
+    Request given = request();
+    given.constraint = constraint;
+    begin(&scheduler, given);
+    for (int32_t next = 11; !scheduler.idle();) {
+      const StepPlan& plan = scheduler.plan(3);
+      std::vector<SampledToken> sampled;
+      for (int32_t i = 0; i < plan.spans[0].num_sampled; ++i) sampled.push_back({next + i});
+      next += plan.spans[0].num_sampled;
+      commit(&scheduler, plan, std::move(sampled));
+    }
+    EXPECT_EQ(tokens(), (std::vector<int32_t>{11, 12}));
+    EXPECT_EQ(events_.back().reason, FinishReason::kStop);
+    EXPECT_EQ(events_.back().stop_id, -1);
+    events_.clear();
+  }
+}
+
 TEST_F(DraftTest, SpansWithoutAConstraintHaveNoMask) {
   Scheduler scheduler(options());
   begin(&scheduler, request());

@@ -21,9 +21,12 @@ struct Sequence {
   Request request;              // prompt_ids has moved to tokens
   std::vector<int32_t> tokens;  // known: prompt, then output; in a step, guesses after them
   int32_t num_prompt = 0;
-  int32_t num_draft = 0;     // guesses at the end of tokens: planned, not committed
-  int64_t max_known = 0;     // finishes with kLength when this many tokens are known
-  int64_t num_computed = 0;  // tokens whose K and V are in the cache, for this rope epoch
+  int32_t num_draft = 0;         // guesses at the end of tokens: planned, not committed
+  bool draft_is_forced = false;  // they are its constraint's
+  int32_t num_forced = 0;        // guesses of its constraint so far
+  int32_t num_forced_kept = 0;   // of these, what came
+  int64_t max_known = 0;         // finishes with kLength when this many tokens are known
+  int64_t num_computed = 0;      // tokens whose K and V are in the cache, for this rope epoch
   int64_t rope_epoch = 0;
   Digest root;  // whose prefixes it may share: domain, rope epoch
   BlockTable table;
@@ -48,6 +51,8 @@ struct Sequence {
 
   int64_t num_known() const { return static_cast<int64_t>(tokens.size()) - num_draft; }
   int64_t gap() const { return num_known() - num_computed; }
+  // Where most of them were wrong (a model that cuts texts into other tokens), there are no more.
+  bool takes_forced() const { return num_forced < 32 || 2 * num_forced_kept >= num_forced; }
   int32_t num_output() const { return static_cast<int32_t>(num_known()) - num_prompt; }
   bool scores_prompt() const { return request.num_prompt_logprobs.has_value(); }
   bool samples() const { return request.max_tokens > 0; }
