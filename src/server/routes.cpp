@@ -10,6 +10,7 @@
 #include "server/api/openai/openai.h"
 #include "server/api/session.h"
 #include "server/api/tool_use.h"
+#include "server/api/structure.h"
 #include "server/assets.h"
 #include "server/dashboard.h"
 #include "server/dialect_routes.h"
@@ -33,6 +34,7 @@ Result<ReadRequest> read_request(ServerState& state, HttpRequest& request, const
   ModelPtr model = TRY(state.models.find_for(body));
   ParsedRequest parsed = TRY(parse(body, model->serving));
   TRY(fit_answer_form(model->serving, parsed.prompts, parsed.request));
+  TRY(apply_structure(model->serving, parsed.request));
   TRY(read_prompts(std::move(parsed.prompts), model->serving, caller_of(state, request, writer),
                    parsed.request));
   gate_reasoning(model->serving, parsed.request);

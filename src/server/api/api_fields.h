@@ -65,8 +65,10 @@ enum FieldPlace : uint64_t {
   kInOllamaMessage = uint64_t{1} << 35,   // messages[] of /api/chat
   kInOllamaModel = uint64_t{1} << 36,     // /api/show, /api/pull, /api/delete
   // llama.cpp's.
-  kInLlamaCompletion = uint64_t{1} << 37,  // /completion
-  kInInfill = uint64_t{1} << 38,           // /infill
+  kInLlamaCompletion = uint64_t{1} << 37,    // /completion
+  kInInfill = uint64_t{1} << 38,             // /infill
+  kInJsonSchema = uint64_t{1} << 56,         // response_format.json_schema
+  kInStructuredOutputs = uint64_t{1} << 57,  // structured_outputs
 };
 
 struct FieldRow {

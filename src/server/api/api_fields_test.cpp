@@ -38,6 +38,8 @@ constexpr PlaceRow kPlaces[] = {
     {kInScore, "POST /v1/score"},
     {kInStreamOptions, "stream_options"},
     {kInFormat, "response_format"},
+    {kInJsonSchema, "response_format.json_schema"},
+    {kInStructuredOutputs, "structured_outputs"},
     {kInMessage, "messages[]"},
     {kInPart, "messages[].content[]"},
     {kInTool, "tools[]"},
@@ -192,7 +194,7 @@ TEST(ApiFields, FieldsThatUsersLostInSilenceAreRefused) {
        {R"({"typical_p":0.5})", R"({"dry_multiplier":0.8})", R"({"xtc_probability":0.5})",
         R"({"mirostat":2})", R"({"priority":-1})", R"({"truncate_prompt_tokens":4})",
         R"({"functions":[{"name":"f"}]})", R"({"function_call":{"name":"f"}})",
-        R"({"repeat_penalty":1.3})", R"({"json_schema":{"type":"object"}})", R"({"regex":"a+"})",
+        R"({"repeat_penalty":1.3})", R"({"guided_whitespace_pattern":" "})",
         R"({"no_repeat_ngram_size":2})"}) {
     EXPECT_NE(check(body, kInChat), "") << body;
     EXPECT_NE(check(body, kInCompletion), "") << body;

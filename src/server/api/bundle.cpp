@@ -355,6 +355,7 @@ Result<TextBundle> TextBundle::load(const Checkpoint& checkpoint, ContentTokens 
   }
   bundle.infill = find_infill_marks(*bundle.tokenizer, checkpoint.metadata());
   bundle.end_ids = find_end_ids(checkpoint, files, bundle);
+  bundle.grammars = std::make_unique<GrammarCompiler>(*bundle.tokenizer, bundle.end_ids);
   TRY(bundle.use_formats("auto", "auto"));
   bundle.sampling = read_sampling(checkpoint, files);
   bundle.display_name = find_display_name(checkpoint);

@@ -20,6 +20,7 @@
 #include "server/api/parts/output_format.h"
 #include "server/api/pooling_config.h"
 #include "text/chat_template.h"
+#include "text/grammar.h"
 #include "text/tokenizer.h"
 
 namespace headrace {
@@ -46,6 +47,7 @@ struct TextBundle {
   std::optional<InfillMarks> infill;  // nothing: the model was not trained for it
   SamplingDefaults sampling;
   PoolingConfig pooling;
+  std::unique_ptr<GrammarCompiler> grammars;  // of this tokenizer and these end ids
   ContentTokens content_tokens = ContentTokens::kSpecial;
   OutputFormats formats;        // of what the model writes around reasoning and calls
   bool calls_are_text = false;  // no calls are looked for

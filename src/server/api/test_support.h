@@ -114,6 +114,7 @@ inline TextBundle make_bundle(bool with_template = true) {
   bundle.bos_token = "<s>";
   bundle.eos_token = "</s>";
   bundle.end_ids = {kEos};
+  bundle.grammars = std::make_unique<GrammarCompiler>(*bundle.tokenizer, bundle.end_ids);
   bundle.display_name = "scripted";
   return bundle;
 }

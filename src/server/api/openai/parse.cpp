@@ -5,6 +5,7 @@
 #include "server/api/json.h"
 #include "server/api/openai/openai.h"
 #include "server/api/sampling_fields.h"
+#include "server/api/structure_fields.h"
 
 namespace headrace {
 namespace {
@@ -53,19 +54,6 @@ Status parse_streaming(const Fields& fields, ParsedBody& parsed) {
   return {};
 }
 
-// Of type text: nothing else is held to.
-Status check_format(const Fields& fields, IgnoredFields& ignored) {
-  const boost::json::object* format = TRY(fields.object("response_format"));
-  if (format == nullptr) return {};
-  const auto type = TRY(Fields(*format, "response_format.").text("type"));
-  if (type == "text") return check_fields(*format, kInFormat, "response_format.", ignored);
-  Error error =
-      bad_field("response_format", fmt::format("'{}'", type.value_or("")), "of type 'text'");
-  error.code = ErrorCode::kUnsupported;
-  error.hint = "constrained output is not supported by this server yet";
-  return error;
-}
-
 // `logprobs` of a completion: a number; false means none.
 Status parse_completion_logprobs(const Fields& fields, GenerationRequest& request) {
   const boost::json::value* value = fields.find("logprobs");
@@ -84,7 +72,6 @@ std::string_view length_name(const Fields& fields) {
 // Sampling, lengths, stops and streaming: what both kinds of body share.
 Status parse_common(const Fields& fields, const ServingModel& model, ParsedBody& parsed) {
   GenerationRequest& request = parsed.request;
-  TRY(check_format(fields, parsed.ignored));
   request.prototype.sampling = fresh_sampling(model);
   TRY(read_sampling(fields, kSamplingNames, model, request));
   TRY(parse_streaming(fields, parsed));
@@ -125,6 +112,7 @@ Result<ParsedRequest> parse_completion(const boost::json::object& body, const Se
   GenerationRequest& request = parsed.request;
   parsed.answer.model_name = TRY(asked_model(body, model));
   TRY(check_fields(body, kInCompletion, "", parsed.ignored));
+  request.form.structure = TRY(parse_structure(body, parsed.ignored));
   const Fields fields(body);
   request.prototype.max_tokens = kDefaultCompletionTokens;
   request.has_max_tokens = true;
@@ -144,6 +132,7 @@ Result<ParsedRequest> parse_chat(const boost::json::object& body, const ServingM
   Request& prototype = parsed.request.prototype;
   parsed.answer.model_name = TRY(asked_model(body, model));
   TRY(check_fields(body, kInChat, "", parsed.ignored));
+  parsed.request.form.structure = TRY(parse_structure(body, parsed.ignored));
   const Fields fields(body);
   prototype.max_tokens = static_cast<int32_t>(std::min<int64_t>(model.max_context, INT32_MAX));
   TRY(parse_common(fields, model, parsed));
