@@ -159,6 +159,17 @@ Result<ModelArgument> take_model_and_text(const Options& options) {
   return taken;
 }
 
+Result<std::vector<std::string>> take_models(const Options& options) {
+  const std::vector<std::string>& words = options.positionals();
+  if (words.empty()) return std::vector{options.text("--model")};
+  if (options.is_typed("--model")) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "two models are named, --model {} and {}: leave one out",
+                      quote(options.text("--model")), quote(words.front()));
+  }
+  return words;
+}
+
 Result<ModelArgument> take_model(const Options& options, size_t max_others, size_t skipped) {
   const auto& all = options.positionals();
   ModelArgument taken{options.text("--model"),

@@ -27,6 +27,9 @@ Result<ModelArgument> take_model_and_text(const Options& options);
 // is the model, whatever it looks like.
 Result<ModelArgument> take_model(const Options& options, size_t max_others, size_t skipped = 0);
 
+// Of a command all of whose arguments are models: those, or else the one of --model.
+Result<std::vector<std::string>> take_models(const Options& options);
+
 // The name of a model that `spec` may have been meant to be; empty: none.
 std::string nearest_model(const std::string& spec);
 

@@ -37,16 +37,29 @@ Result<std::unique_ptr<Checkpoint>> open_checkpoint(const Options& options,
   return Checkpoint::open(TRY(find_model(options, spec)));
 }
 
-Result<std::unique_ptr<Backend>> create_backend(const Options& options) {
+namespace {
+
+int num_threads_from_options(const Options& options) {
+  const auto most = static_cast<int>(cpu::usable_cores().size());
+  const auto wanted = static_cast<int>(options.integer("--threads"));
+  if (wanted <= most) return wanted;
+  LOG(kWarning, "--threads is {}, but affinity and cgroup quota allow {}: using {}", wanted, most,
+      most);
+  return most;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<CpuTeam>> create_team(const Options& options) {
+  return create_cpu_team(num_threads_from_options(options));
+}
+
+Result<std::unique_ptr<Backend>> create_backend(const Options& options,
+                                                std::shared_ptr<CpuTeam> team) {
   CpuBackendOptions backend;
   backend.isa = options.text("--isa");
-  const auto most = static_cast<int>(cpu::usable_cores().size());
-  backend.num_threads = static_cast<int>(options.integer("--threads"));
-  if (backend.num_threads > most) {
-    LOG(kWarning, "--threads is {}, but affinity and cgroup quota allow {}: using {}",
-        backend.num_threads, most, most);
-    backend.num_threads = most;
-  }
+  backend.num_threads = team == nullptr ? num_threads_from_options(options) : 0;
+  backend.team = std::move(team);
   if (options.text("--activations") == "int8") backend.activations = ActivationArithmetic::kInt8;
   return create_cpu_backend(backend);
 }
@@ -112,9 +125,9 @@ LoadedFiles describe_files(const Checkpoint& checkpoint) {
 
 // Into the runtime; kv_memory_bytes as in check_memory().
 Status load_parts(const Options& options, const std::string& spec, const Checkpoint& checkpoint,
-                  size_t kv_memory_bytes, Runtime* runtime) {
+                  size_t kv_memory_bytes, const EngineSetup& setup, Runtime* runtime) {
   const ModelOptions model = model_options(options);
-  runtime->backend = TRY(create_backend(options));
+  runtime->backend = TRY(create_backend(options, setup.team));
   const MemoryPlan plan = TRY(Model::memory_plan(checkpoint, *runtime->backend, model));
   TRY(check_memory(plan, kv_memory_bytes, memory_supply()));
   // The text side and the weights need nothing of each other; each takes its time.
@@ -122,9 +135,11 @@ Status load_parts(const Options& options, const std::string& spec, const Checkpo
   auto text = std::async(std::launch::async, [&checkpoint, content_tokens] {
     return TextBundle::load(checkpoint, content_tokens);
   });
-  ProgressBar bar("loading " + spec, !shows_progress(options));
-  auto loaded = Model::load(checkpoint, *runtime->backend, model,
-                            [&](size_t done, size_t total) { bar.update(done, total); });
+  ProgressBar bar("loading " + spec, setup.quiet || !shows_progress(options));
+  auto loaded = Model::load(checkpoint, *runtime->backend, model, [&](size_t done, size_t total) {
+    bar.update(done, total);
+    if (setup.progress) setup.progress(static_cast<double>(done) / static_cast<double>(total));
+  });
   Result<TextBundle> bundle = text.get();
   runtime->model = TRY(std::move(loaded));
   runtime->text = TRY(std::move(bundle));
@@ -136,10 +151,10 @@ Status load_parts(const Options& options, const std::string& spec, const Checkpo
 }
 
 Result<Runtime> load_runtime(const Options& options, const std::string& spec,
-                             size_t kv_memory_bytes) {
+                             size_t kv_memory_bytes, const EngineSetup& setup = {}) {
   const auto checkpoint = TRY(open_checkpoint(options, spec));
   Runtime runtime;
-  const Status loaded = load_parts(options, spec, *checkpoint, kv_memory_bytes, &runtime);
+  const Status loaded = load_parts(options, spec, *checkpoint, kv_memory_bytes, setup, &runtime);
   TRY(checkpoint->check_unchanged());  // the cause, where both failed
   if (!loaded.ok()) return loaded.error();
   runtime.files = describe_files(*checkpoint);
@@ -153,13 +168,13 @@ Result<Runtime> open_runtime(const Options& options, const std::string& spec) {
 }
 
 Result<Runtime> open_engine(const Options& options, const std::string& spec,
-                            KvEventSink* kv_events) {
-  Runtime runtime = TRY(load_runtime(options, spec, options.bytes("--kv-memory")));
+                            const EngineSetup& setup) {
+  Runtime runtime = TRY(load_runtime(options, spec, options.bytes("--kv-memory"), setup));
   EngineOptions engine;
   engine.max_batch_tokens = static_cast<int>(options.integer("--batch-tokens"));
   engine.max_context = TRY(context_from_options(options, runtime.model->config()));
   engine.kv_memory_bytes = options.bytes("--kv-memory");
-  engine.kv_events = kv_events;
+  engine.kv_events = setup.kv_events;
   if (options.command() == "serve") {
     engine.max_sequences = static_cast<int>(options.integer("--max-sequences"));
     engine.max_waiting = static_cast<int>(options.integer("--max-waiting"));

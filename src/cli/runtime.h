@@ -2,12 +2,14 @@
 // files themselves are closed again: nothing done to them later reaches what runs.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "backend/backend.h"
+#include "backend/cpu/cpu_backend.h"
 #include "checkpoint/checkpoint.h"
 #include "engine/engine.h"
 #include "model/model.h"
@@ -37,7 +39,11 @@ Result<std::string> find_model(const Options& options, const std::string& spec);
 Result<std::unique_ptr<Checkpoint>> open_checkpoint(const Options& options,
                                                     const std::string& spec);
 
-Result<std::unique_ptr<Backend>> create_backend(const Options& options);
+// team: null: the back end has threads of its own.
+Result<std::unique_ptr<Backend>> create_backend(const Options& options,
+                                                std::shared_ptr<CpuTeam> team = nullptr);
+// For several back ends.
+Result<std::shared_ptr<CpuTeam>> create_team(const Options& options);
 ModelOptions model_options(const Options& options);
 KvType kv_type_from_options(const Options& options);
 // Tokens per sequence: --context, else what the model was made for, at most kDefaultContext.
@@ -50,9 +56,16 @@ ContentTokens content_tokens_from_options(const Options& options);
 // Text side, back end and model of a checkpoint, with progress on standard error. kExhausted when
 // they would not fit in memory, kIo when a file changed while it was read.
 Result<Runtime> open_runtime(const Options& options, const std::string& spec);
-// The same with a running engine. kv_events: null, or outlives it.
+// How an engine is opened beside others.
+struct EngineSetup {
+  std::shared_ptr<CpuTeam> team = nullptr;
+  std::function<void(double)> progress = {};  // 0 to 1
+  bool quiet = false;                         // no progress on standard error
+  KvEventSink* kv_events = nullptr;           // null, or outlives it
+};
+// The same with a running engine.
 Result<Runtime> open_engine(const Options& options, const std::string& spec,
-                            KvEventSink* kv_events = nullptr);
+                            const EngineSetup& setup = {});
 
 // The contents of a file, or of standard input for "-".
 Result<std::string> read_text(const std::string& path);

@@ -1,9 +1,8 @@
-// headrace serve MODEL: what a server is made of, in order: checkpoint, text, back end, model,
+// headrace serve MODEL...: what a server is made of, in order: checkpoint, text, back end, model,
 // engine, server.
 
 #include <algorithm>
 #include <cstdio>
-#include <filesystem>
 #include <functional>
 #include <map>
 #include <span>
@@ -16,9 +15,9 @@
 #include "cli/model_argument.h"
 #include "cli/runtime.h"
 #include "cli/serve_operation.h"
+#include "cli/served_models.h"
 #include "cli/terminal.h"
 #include "engine/kv_sizing.h"
-#include "engine/numerics.h"
 #include "server/server.h"
 
 namespace headrace {
@@ -32,43 +31,6 @@ std::vector<std::string> list_of(const Options& options, std::string_view name) 
   const std::string& text = options.text(name);
   const auto elements = split_list(text);
   return {elements.begin(), elements.end()};
-}
-
-// Weights of the linear layers and the embeddings; norms and biases are not counted.
-int64_t count_parameters(const ModelConfig& config) {
-  int64_t count = config.vocab_size * config.hidden_size * (config.tie_word_embeddings ? 1 : 2);
-  for (const LayerConfig& layer : config.layers) {
-    const int64_t heads = 2 * (layer.num_attention_heads + layer.num_key_value_heads);
-    count += config.hidden_size * (heads * layer.head_dim + 3 * layer.intermediate_size);
-  }
-  return count;
-}
-
-ModelInfo model_info(const Runtime& runtime, const std::string& name) {
-  const ModelConfig& config = runtime.model->config();
-  ModelInfo info;
-  info.name = name;
-  info.family = config.family;
-  info.architecture = config.architecture;
-  info.quantisation = config.source_dtype;
-  info.formats = runtime.files.formats;
-  info.file = std::filesystem::path(runtime.files.path).filename().string();
-  info.num_parameters = count_parameters(config);
-  info.weight_bytes = static_cast<int64_t>(runtime.files.num_bytes);
-  info.vocab_size = config.vocab_size;
-  info.hidden_size = config.hidden_size;
-  info.isa = runtime.backend->isa();
-  info.num_threads = runtime.backend->num_threads();
-  info.numerics_id = numerics_id(*runtime.backend, runtime.model->options().kv_type);
-  info.system_fingerprint = system_fingerprint(info.numerics_id, runtime.files.fingerprint);
-  return info;
-}
-
-// The name requests use: a pulled model's name as given, a path's file name without its ending.
-std::string served_name(const std::string& spec) {
-  if (spec.find('/') == std::string::npos && !spec.ends_with(".gguf")) return spec;
-  const std::filesystem::path path(spec);
-  return path.has_stem() ? path.stem().string() : path.parent_path().filename().string();
 }
 
 // 0: a quarter of what is left once the model is loaded, within limits.
@@ -109,17 +71,16 @@ Result<int> run_serve(const Options& options) {
   const HangUp hang_up;
   block_stop_signals();
 
-  const std::string spec = TRY(take_model(options, 0)).model;
+  const std::vector<std::string> specs = TRY(take_models(options));
   const Telemetry telemetry = TRY(open_telemetry(options));
-  Runtime runtime = TRY(open_engine(options, spec, telemetry.kv_events.get()));
+  std::vector<std::unique_ptr<Runtime>> runtimes;  // outlive the server
+  ServedModels models =
+      TRY(open_served_models(options, specs, telemetry.kv_events.get(), runtimes));
 
   serve.kv_events = telemetry.kv_events.get();
   serve.traces = telemetry.traces.get();
   serve.request_memory_bytes = request_memory(options);
-  auto model = std::make_shared<ServedModel>(*runtime.engine, runtime.text,
-                                             model_info(runtime, served_name(spec)),
-                                             list_of(options, "--alias"));
-  const auto server = TRY(Server::create({std::move(model)}, serve));
+  const auto server = TRY(Server::create_with({}, std::move(models), serve));
   warn_if_open(serve, server->port());
   const bool is_ipv6 = serve.host.find(':') != std::string::npos;
   const std::string shown_host = is_ipv6 ? "[" + serve.host + "]" : serve.host;

@@ -60,6 +60,38 @@ void handle_cache_reset(ServerState& state, HttpRequest& /*request*/, Writer wri
   respond(state, *writer, count_response("models", state.models.all().size()));
 }
 
+void handle_models(ServerState& state, HttpRequest& /*request*/, Writer writer) {
+  JsonWriter json;
+  json.open_object().key("models").open_array();
+  for (const ModelStatus& model : state.models.status()) {
+    json.open_object().text("model", model.names.front()).text("state", name_of(model.state));
+    json.boolean("stays", model.stays).boolean("failed", model.failed);
+    json.number("progress", model.progress);
+    json.integer("waiting", static_cast<int64_t>(model.num_waiting)).close_object();
+  }
+  json.close_array().close_object();
+  respond(state, *writer, HttpResponse{200, json.take()});
+}
+
+void handle_sleep(ServerState& state, HttpRequest& request, Writer writer) {
+  const auto name = text_field(request, "model");
+  if (!name.ok()) return refuse(request, *writer, name.error());
+  const Status status = state.models.sleep(*name);
+  if (!status.ok()) return refuse(request, *writer, status.error());
+  respond(state, *writer, HttpResponse{204, {}, {}});
+}
+
+// Answered when the model is there, or could not be loaded.
+void handle_wake(ServerState& state, HttpRequest& request, Writer writer) {
+  const auto name = text_field(request, "model");
+  if (!name.ok()) return refuse(request, *writer, name.error());
+  auto asked = std::make_shared<HttpRequest>(std::move(request));
+  state.models.acquire(*name, [&state, asked, writer](const Result<ModelPtr>& model) {
+    if (!model.ok()) return refuse(*asked, *writer, model.error());
+    respond(state, *writer, HttpResponse{204, {}, {}});
+  });
+}
+
 void handle_log_level(ServerState& state, HttpRequest& request, Writer writer) {
   const auto text = text_field(request, "level");
   if (!text.ok()) return refuse(request, *writer, text.error());
@@ -122,6 +154,9 @@ const RouteRow kRows[] = {
     {"GET", "/requests", Scope::kAdmin, nullptr, handle_requests, "The answers that are being made."},
     {"POST", "/requests/abort", Scope::kAdmin, nullptr, handle_abort, "End those with this request or answer id: {\"id\": ...}."},
     {"POST", "/cache/reset", Scope::kAdmin, nullptr, handle_cache_reset, "Forget all cached prefixes."},
+    {"GET", "/models", Scope::kAdmin, nullptr, handle_models, "The models, and which of them are loaded."},
+    {"POST", "/sleep", Scope::kAdmin, nullptr, handle_sleep, "Free a model of --on-demand as soon as nobody uses it: {\"model\": ...}."},
+    {"POST", "/wake", Scope::kAdmin, nullptr, handle_wake, "Load one, and answer when it is there: {\"model\": ...}."},
     {"POST", "/log_level", Scope::kAdmin, nullptr, handle_log_level, "Print log lines from this level on: {\"level\": ...}."},
     {"GET", "/profile", Scope::kAdmin, nullptr, handle_profile, "The newest steps of each engine; ?steps=N of them."},
 };

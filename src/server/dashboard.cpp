@@ -124,11 +124,16 @@ void write_model(JsonWriter& json, const ServedModel& served) {
 // All of them, in a few words.
 void write_models(JsonWriter& json, const ModelRegistry& models) {
   json.key("models").open_array();
-  for (const ModelPtr& model : models.all()) {
-    const EngineSnapshot engine = model->engine.snapshot();
-    json.open_object().text("id", model->info.name);
-    json.integer("weight_bytes", model->info.weight_bytes);
-    json.integer("running", engine.num_running).integer("waiting", engine.num_waiting);
+  for (const ModelStatus& status : models.status()) {
+    json.open_object().text("id", status.names.front()).text("state", name_of(status.state));
+    json.boolean("stays", status.stays).boolean("failed", status.failed);
+    if (status.state == ModelState::kLoading) json.number("progress", status.progress);
+    json.integer("waiting_for_load", static_cast<int64_t>(status.num_waiting));
+    if (status.model != nullptr) {
+      const EngineSnapshot engine = status.model->engine.snapshot();
+      json.integer("weight_bytes", status.model->info.weight_bytes);
+      json.integer("running", engine.num_running).integer("waiting", engine.num_waiting);
+    }
     json.close_object();
   }
   json.close_array();

@@ -4,24 +4,77 @@
 
 #include <algorithm>
 
+#include "base/log.h"
 #include "server/api/fields.h"
 #include "server/api/json.h"
 
 namespace headrace {
+namespace {
 
-ModelRegistry::ModelRegistry(std::vector<ModelPtr> models) : models_(std::move(models)) {
-  CHECK(!models_.empty(), "a server without a model");
+Error closing() {
+  return make_error(ErrorCode::kUnavailable,
+                    "the server is shutting down and takes no new requests");
 }
 
-Result<ModelPtr> ModelRegistry::find(std::string_view name) const {
-  if (name.empty()) return first();
-  for (const ModelPtr& model : models_) {
-    if (std::find(model->names.begin(), model->names.end(), name) != model->names.end()) {
-      return model;
+// What clients are told of a load that failed: nothing of paths and files.
+Error load_error(const std::string& name, const Error& error) {
+  if (error.code == ErrorCode::kExhausted) {
+    return Error{ErrorCode::kExhausted, fmt::format("{} cannot be loaded: {}", name, error.message),
+                 error.hint, "model"};
+  }
+  return Error{ErrorCode::kUnavailable,
+               fmt::format("{} could not be loaded; the server's log says why", name),
+               {},
+               "model"};
+}
+
+}  // namespace
+
+std::string_view name_of(ModelState state) {
+  constexpr std::string_view kNames[] = {"asleep", "loading", "awake"};
+  return kNames[static_cast<size_t>(state)];
+}
+
+ModelRegistry::ModelRegistry(ServedModels models) : options_(models.options) {
+  CHECK(!models.always.empty(), "a server without a model");
+  for (ModelPtr& model : models.always) {
+    Entry& entry = entries_.emplace_back();
+    entry.names = model->names;
+    entry.model = std::move(model);
+    entry.stays = true;
+  }
+  for (ModelSource& source : models.on_demand) {
+    Entry& entry = entries_.emplace_back();
+    entry.names = source.aliases;
+    entry.names.insert(entry.names.begin(), source.name);
+    entry.keep_alive = options_.keep_alive;
+    entry.source = std::move(source);
+  }
+  if (!models.on_demand.empty()) thread_ = std::thread([this] { run(); });
+}
+
+ModelRegistry::~ModelRegistry() {
+  close();
+  join();
+  // A session that has just ended on a thread of its engine must not be the last to let go of it.
+  for (const Entry& entry : entries_) {
+    while (!entry.stays && entry.model.use_count() > 1) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   }
+}
+
+ModelRegistry::Entry* ModelRegistry::entry_of(std::string_view name) {
+  if (name.empty()) return &entries_.front();
+  const auto found = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) {
+    return std::find(entry.names.begin(), entry.names.end(), name) != entry.names.end();
+  });
+  return found == entries_.end() ? nullptr : &*found;
+}
+
+Error ModelRegistry::not_found(std::string_view name) const {
   std::vector<std::string_view> known;
-  for (const ModelPtr& model : models_) known.push_back(model->info.name);
+  for (const Entry& entry : entries_) known.push_back(entry.names.front());
   return Error{ErrorCode::kNotFound,
                fmt::format("the model {} does not exist here, this server has '{}'",
                            show_value(boost::json::string(name)), fmt::join(known, "', '")),
@@ -29,8 +82,241 @@ Result<ModelPtr> ModelRegistry::find(std::string_view name) const {
                "model"};
 }
 
-Result<ModelPtr> ModelRegistry::find_for(const boost::json::object& body) const {
+void ModelRegistry::acquire(std::string_view name, UseModel use) {
+  std::unique_lock lock(mutex_);
+  Entry* const entry = entry_of(name);
+  Result<ModelPtr> now = ModelPtr();
+  if (entry == nullptr) {
+    now = not_found(name);
+  } else if (entry->model != nullptr) {
+    entry->last_used = Clock::now();
+    now = entry->model;
+  } else if (closed_) {
+    now = closing();
+  } else if (num_waiting_ >= options_.max_waiting) {
+    now = make_error(ErrorCode::kExhausted, "{} requests wait for models to be loaded already",
+                     num_waiting_);
+  } else {
+    entry->waiting.push_back({std::move(use), Clock::now() + options_.load_patience});
+    entry->wanted = true;
+    ++num_waiting_;
+    changed_.notify_all();
+    return;
+  }
+  lock.unlock();
+  use(std::move(now));
+}
+
+Result<ModelPtr> ModelRegistry::find(std::string_view name) {
+  std::lock_guard lock(mutex_);
+  Entry* const entry = entry_of(name);
+  if (entry == nullptr) return not_found(name);
+  if (entry->model != nullptr) {
+    entry->last_used = Clock::now();
+    return entry->model;
+  }
+  if (closed_) return closing();
+  entry->wanted = true;
+  changed_.notify_all();
+  return Error{ErrorCode::kUnavailable, fmt::format("{} is being loaded", entry->names.front()),
+               "ask again in a moment", "model"};
+}
+
+Result<ModelPtr> ModelRegistry::find_for(const boost::json::object& body) {
   return find(TRY(Fields(body).text("model")).value_or(""));
+}
+
+std::vector<ModelPtr> ModelRegistry::all() const {
+  std::lock_guard lock(mutex_);
+  std::vector<ModelPtr> models;
+  for (const Entry& entry : entries_) {
+    if (entry.model != nullptr) models.push_back(entry.model);
+  }
+  return models;
+}
+
+std::vector<ModelStatus> ModelRegistry::status() const {
+  std::lock_guard lock(mutex_);
+  std::vector<ModelStatus> all;
+  for (const Entry& entry : entries_) {
+    ModelStatus& status = all.emplace_back();
+    status.names = entry.names;
+    status.model = entry.model;
+    status.progress = entry.progress;
+    status.num_waiting = entry.waiting.size();
+    status.stays = entry.stays;
+    status.failed = entry.failed;
+    if (entry.model != nullptr) status.state = ModelState::kAwake;
+    if (entry.loading) status.state = ModelState::kLoading;
+  }
+  return all;
+}
+
+Status ModelRegistry::sleep(std::string_view name) {
+  return keep_alive(name, std::chrono::milliseconds(0));
+}
+
+Status ModelRegistry::keep_alive(std::string_view name, std::chrono::milliseconds time) {
+  std::lock_guard lock(mutex_);
+  Entry* const entry = entry_of(name);
+  if (entry == nullptr) return not_found(name);
+  if (entry->stays) {
+    return make_error(ErrorCode::kInvalidArgument, "{} was named at the start and stays awake",
+                      entry->names.front());
+  }
+  entry->keep_alive = time;
+  changed_.notify_all();
+  return {};
+}
+
+void ModelRegistry::close() {
+  std::unique_lock lock(mutex_);
+  closed_ = true;
+  for (Entry& entry : entries_) answer(entry, closing(), lock);
+  changed_.notify_all();
+}
+
+void ModelRegistry::join() {
+  if (thread_.joinable()) thread_.join();
+}
+
+void ModelRegistry::run() {
+  std::unique_lock lock(mutex_);
+  while (!closed_) {
+    serve_wanted(lock);
+    expire_waiting(lock);
+    free_idle(lock);
+    changed_.wait_for(lock, options_.tick);
+  }
+}
+
+void ModelRegistry::serve_wanted(std::unique_lock<std::mutex>& lock) {
+  for (Entry& entry : entries_) {
+    if (closed_ || !entry.wanted) continue;
+    if (entry.model == nullptr) load(entry, lock);
+  }
+}
+
+// Stays wanted where others in use leave no room for it.
+void ModelRegistry::load(Entry& entry, std::unique_lock<std::mutex>& lock) {
+  const std::string& name = entry.names.front();
+  const size_t needed = entry.source.num_bytes;
+  if (options_.memory_bytes > 0 && needed > options_.memory_bytes) {
+    Error error = make_error(ErrorCode::kInvalidArgument,
+                             "{} has {} MiB of weights, but the limit for models is {} MiB", name,
+                             needed >> 20, options_.memory_bytes >> 20);
+    error.param = "model";
+    return answer(entry, error, lock);
+  }
+  if (!make_room(entry, lock) || closed_) return;
+  entry.loading = true;
+  entry.progress = 0;
+  lock.unlock();
+  LOG(kInfo, "loading {}", name);
+  const auto progress = [this, &entry](double done) {
+    std::lock_guard guard(mutex_);
+    entry.progress = done;
+  };
+  Result<ModelPtr> loaded = entry.source.load(progress);
+  lock.lock();
+  // What the system has no room for may find it where idle models were.
+  while (!loaded.ok() && loaded.error().code == ErrorCode::kExhausted && free_longest_idle(lock)) {
+    lock.unlock();
+    loaded = entry.source.load(progress);
+    lock.lock();
+  }
+  entry.loading = false;
+  entry.failed = !loaded.ok();
+  entry.last_used = Clock::now();
+  entry.keep_alive = options_.keep_alive;
+  if (loaded.ok()) {
+    entry.model = *loaded;
+    LOG(kInfo, "{} is loaded", name);
+    return answer(entry, loaded, lock);
+  }
+  LOG(kError, "{} cannot be loaded: {}", name, loaded.error().to_string());
+  answer(entry, load_error(name, loaded.error()), lock);
+}
+
+// Under the limit, beside what is awake.
+bool ModelRegistry::make_room(const Entry& entry, std::unique_lock<std::mutex>& lock) {
+  if (options_.memory_bytes == 0) return true;
+  while (used_bytes() + entry.source.num_bytes > options_.memory_bytes) {
+    if (!free_longest_idle(lock)) return false;
+  }
+  return true;
+}
+
+size_t ModelRegistry::used_bytes() const {
+  size_t bytes = 0;
+  for (const Entry& entry : entries_) {
+    if (!entry.stays && entry.model != nullptr) bytes += entry.source.num_bytes;
+  }
+  return bytes;
+}
+
+// Only this has the pointer of an idle model: copies are made of it with the lock held.
+bool ModelRegistry::free_longest_idle(std::unique_lock<std::mutex>& lock) {
+  Entry* longest = nullptr;
+  for (Entry& entry : entries_) {
+    if (entry.stays || entry.model == nullptr || entry.model.use_count() > 1) continue;
+    if (longest == nullptr || entry.last_used < longest->last_used) longest = &entry;
+  }
+  if (longest == nullptr) return false;
+  put_to_sleep(*longest, lock);
+  return true;
+}
+
+void ModelRegistry::put_to_sleep(Entry& entry, std::unique_lock<std::mutex>& lock) {
+  ModelPtr model = std::exchange(entry.model, nullptr);
+  lock.unlock();
+  model.reset();
+  LOG(kInfo, "{} sleeps", entry.names.front());
+  lock.lock();
+}
+
+void ModelRegistry::answer(Entry& entry, const Result<ModelPtr>& result,
+                           std::unique_lock<std::mutex>& lock) {
+  entry.wanted = false;
+  const std::vector<Waiter> waiting = std::exchange(entry.waiting, {});
+  num_waiting_ -= waiting.size();
+  if (waiting.empty()) return;
+  lock.unlock();
+  for (const Waiter& waiter : waiting) waiter.use(result);
+  lock.lock();
+}
+
+void ModelRegistry::expire_waiting(std::unique_lock<std::mutex>& lock) {
+  const Clock::time_point now = Clock::now();
+  std::vector<Waiter> expired;
+  for (Entry& entry : entries_) {
+    const auto first = std::partition(entry.waiting.begin(), entry.waiting.end(),
+                                      [&](const Waiter& waiter) { return waiter.deadline > now; });
+    if (first == entry.waiting.end()) continue;
+    expired.insert(expired.end(), first, entry.waiting.end());
+    entry.waiting.erase(first, entry.waiting.end());
+    entry.wanted = !entry.waiting.empty();
+  }
+  num_waiting_ -= expired.size();
+  if (expired.empty()) return;
+  lock.unlock();
+  for (const Waiter& waiter : expired) {
+    waiter.use(make_error(ErrorCode::kUnavailable,
+                          "the model could not be loaded in time: others in use take the memory"));
+  }
+  lock.lock();
+}
+
+void ModelRegistry::free_idle(std::unique_lock<std::mutex>& lock) {
+  for (Entry& entry : entries_) {
+    if (entry.stays || entry.model == nullptr || entry.keep_alive.count() < 0) continue;
+    const Clock::time_point now = Clock::now();
+    if (entry.model.use_count() > 1) {
+      entry.last_used = now;
+    } else if (now - entry.last_used >= entry.keep_alive) {
+      put_to_sleep(entry, lock);
+    }
+  }
 }
 
 }  // namespace headrace

@@ -1,8 +1,22 @@
-// ModelRegistry: the models of a server, by the names that requests call them. Thread-safe.
+// ModelRegistry: the models of a server, by the names that requests call them.
+//
+// Some are there from the start and stay. The others are loaded when the first request asks for
+// them, on a thread of the registry, one at a time; requests wait meanwhile, so many and so long as
+// the options say. Who is not used for a while sleeps: it is taken out of memory, with its cache.
+// Where a model does not fit beside the others, those that are idle sleep first, the longest unused
+// before. A model in use is never taken away: whoever holds its ModelPtr uses it.
+//
+// Thread-safe, but close() and join(), which one thread calls, in this order.
 #pragma once
 
 #include <boost/json/object.hpp>
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "base/result.h"
@@ -10,21 +24,119 @@
 
 namespace headrace {
 
+// A model that can be loaded.
+struct ModelSource {
+  std::string name;
+  std::vector<std::string> aliases;
+  size_t num_bytes = 0;  // of memory that it takes, about
+  // On the registry's thread; progress(0 to 1) tells how far it is. The model must own what it is
+  // made of. The error's text goes to the log; to clients only that of kExhausted.
+  std::function<Result<ModelPtr>(const std::function<void(double)>& progress)> load;
+};
+
+struct RegistryOptions {
+  std::chrono::milliseconds keep_alive{300'000};  // a model sleeps when idle for so long; negative:
+                                                  // never
+  size_t memory_bytes = 0;                        // for the sources' models together; 0: no limit
+  std::chrono::milliseconds load_patience{300'000};  // how long a request waits
+  size_t max_waiting = 256;                          // requests that wait for models
+  std::chrono::milliseconds tick{500};               // how often it looks who is idle
+};
+
+struct ServedModels {
+  std::vector<ModelPtr> always;  // at least one; the first answers requests that name none
+  std::vector<ModelSource> on_demand = {};
+  RegistryOptions options = {};
+};
+
+enum class ModelState : uint8_t { kAsleep, kLoading, kAwake };
+
+// What is told of one model.
+struct ModelStatus {
+  std::vector<std::string> names;  // first: its own
+  ModelState state = ModelState::kAsleep;
+  ModelPtr model;       // kAwake
+  double progress = 0;  // kLoading: 0 to 1
+  size_t num_waiting = 0;
+  bool stays = false;   // never sleeps
+  bool failed = false;  // the last load did
+};
+
 class ModelRegistry {
  public:
-  // At least one; the first answers requests that name none. Of a name that several have, the first
-  // is meant.
-  explicit ModelRegistry(std::vector<ModelPtr> models);
+  using UseModel = std::function<void(Result<ModelPtr>)>;
 
-  // By name or alias; an empty name means the first model. kNotFound lists what there is.
-  Result<ModelPtr> find(std::string_view name) const;
+  // Of a name that several have, the first is meant.
+  explicit ModelRegistry(ServedModels models);
+  ~ModelRegistry();
+
+  // By name or alias; an empty name means the first model. Calls `use` once: at once, or on the
+  // registry's thread when the model is loaded. kNotFound lists what there is; kExhausted: too many
+  // wait, or the model does not fit; kUnavailable: it could not be loaded, or not in time.
+  void acquire(std::string_view name, UseModel use);
+  // The same for who cannot wait: kUnavailable while it is loaded, which this begins.
+  Result<ModelPtr> find(std::string_view name);
   // The one that a body's "model" names.
-  Result<ModelPtr> find_for(const boost::json::object& body) const;
-  const ModelPtr& first() const { return models_.front(); }
-  const std::vector<ModelPtr>& all() const { return models_; }
+  Result<ModelPtr> find_for(const boost::json::object& body);
+  ModelPtr first() const { return entries_.front().model; }
+  std::vector<ModelPtr> all() const;  // that are awake
+  std::vector<ModelStatus> status() const;
+
+  // As soon as nobody uses it. kNotFound; kInvalidArgument: it is one that stays.
+  Status sleep(std::string_view name);
+  // How long it stays when idle from now on, until it sleeps; negative: for ever.
+  Status keep_alive(std::string_view name, std::chrono::milliseconds time);
+
+  // Nothing more is loaded; who waits gets kUnavailable.
+  void close();
+  // After it no `use` runs. Waits for a load in progress.
+  void join();
 
  private:
-  const std::vector<ModelPtr> models_;
+  using Clock = std::chrono::steady_clock;
+
+  struct Waiter {
+    UseModel use;
+    Clock::time_point deadline;
+  };
+  struct Entry {
+    std::vector<std::string> names;
+    ModelPtr model;  // null: asleep or being loaded. Of one that stays: constant
+    bool stays = false;
+    // Of the others.
+    ModelSource source = {};
+    bool loading = false;
+    bool failed = false;
+    bool wanted = false;  // to be loaded
+    double progress = 0;
+    std::chrono::milliseconds keep_alive{};
+    Clock::time_point last_used = {};
+    std::vector<Waiter> waiting = {};
+  };
+
+  Entry* entry_of(std::string_view name);
+  Error not_found(std::string_view name) const;
+  // All below with mutex_ held, but while they load, free or call.
+  void run();
+  void serve_wanted(std::unique_lock<std::mutex>& lock);
+  void load(Entry& entry, std::unique_lock<std::mutex>& lock);
+  bool make_room(const Entry& entry, std::unique_lock<std::mutex>& lock);
+  bool free_longest_idle(std::unique_lock<std::mutex>& lock);
+  void put_to_sleep(Entry& entry, std::unique_lock<std::mutex>& lock);
+  void answer(Entry& entry, const Result<ModelPtr>& result, std::unique_lock<std::mutex>& lock);
+  void expire_waiting(std::unique_lock<std::mutex>& lock);
+  void free_idle(std::unique_lock<std::mutex>& lock);
+  size_t used_bytes() const;
+
+  const RegistryOptions options_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Entry> entries_;  // their number and names are constant
+  size_t num_waiting_ = 0;
+  bool closed_ = false;
+  std::thread thread_;  // last; runs only if something is on demand
 };
+
+std::string_view name_of(ModelState state);  // "asleep", "loading", "awake"
 
 }  // namespace headrace

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <future>
+
 #include "server/test_support.h"
 
 namespace headrace {
@@ -37,7 +39,7 @@ class ModelRegistryTest : public testing::Test {
 };
 
 TEST_F(ModelRegistryTest, FindsByNameAndByAlias) {
-  const ModelRegistry registry(models());
+  ModelRegistry registry({models()});
   EXPECT_EQ(registry.find("")->get()->info.name, "one");
   EXPECT_EQ(registry.find("one")->get()->info.name, "one");
   EXPECT_EQ(registry.find("gpt-x")->get()->info.name, "one");
@@ -46,7 +48,7 @@ TEST_F(ModelRegistryTest, FindsByNameAndByAlias) {
 }
 
 TEST_F(ModelRegistryTest, WhatItDoesNotHaveIsNamedWithWhatItHas) {
-  const ModelRegistry registry(models());
+  ModelRegistry registry({models()});
   const auto found = registry.find("three");
   ASSERT_FALSE(found.ok());
   EXPECT_EQ(found.error().code, ErrorCode::kNotFound);
@@ -121,6 +123,218 @@ TEST_F(TwoModels, AllAreListedAndMeasured) {
   const std::string metrics = client.get("/metrics").body;
   EXPECT_NE(metrics.find("vllm:num_requests_running{model_name=\"two\""), std::string::npos);
   EXPECT_EQ(client.get("/ready").status, 200);
+}
+
+using namespace std::chrono_literals;
+
+// What a loaded model is made of.
+struct Parts {
+  TextBundle bundle = test::make_bundle();
+  test::ScriptedEngine engine;
+  explicit Parts(std::string reply) : engine(script_of(std::move(reply))) {}
+  static test::Script script_of(std::string reply) {
+    test::Script made;
+    made.reply = std::move(reply);
+    return made;
+  }
+};
+
+// Sources whose loads the test counts, holds and fails.
+class OnDemandTest : public ModelRegistryTest {
+ protected:
+  ModelSource source(const std::string& name, size_t num_bytes = 10) {
+    return {name, {}, num_bytes, [this, name](const std::function<void(double)>& progress) {
+              return load(name, progress);
+            }};
+  }
+  Result<ModelPtr> load(const std::string& name, const std::function<void(double)>& progress) {
+    progress(0.25);
+    std::unique_lock lock(mutex_);
+    loads_.push_back(name);
+    changed_.notify_all();
+    changed_.wait(lock, [this] { return !held_; });
+    if (!failure_.empty()) return make_error(ErrorCode::kCorrupt, "/secret/path: {}", failure_);
+    auto parts = std::make_shared<Parts>("I am " + name);
+    return ModelPtr(std::make_shared<ServedModel>(parts->engine, parts->bundle, info(name),
+                                                  std::vector<std::string>(), parts));
+  }
+  ServedModels served(std::vector<ModelSource> sources) {
+    return {models(), std::move(sources), options_};
+  }
+  void hold(bool held) {
+    std::lock_guard lock(mutex_);
+    held_ = held;
+    changed_.notify_all();
+  }
+  void wait_for_loads(size_t count) {
+    std::unique_lock lock(mutex_);
+    EXPECT_TRUE(changed_.wait_for(lock, 10s, [&] { return loads_.size() >= count; }));
+  }
+  std::vector<std::string> loads() {
+    std::lock_guard lock(mutex_);
+    return loads_;
+  }
+
+  // What acquire() gives, once it does.
+  std::future<Result<ModelPtr>> ask(ModelRegistry& registry, std::string_view name) {
+    auto promise = std::make_shared<std::promise<Result<ModelPtr>>>();
+    registry.acquire(name, [promise](Result<ModelPtr> model) { promise->set_value(model); });
+    return promise->get_future();
+  }
+  static ModelStatus status_of(const ModelRegistry& registry, std::string_view name) {
+    for (ModelStatus& status : registry.status()) {
+      if (status.names.front() == name) return status;
+    }
+    return {};
+  }
+  static bool is_asleep(const ModelRegistry& registry, std::string_view name) {
+    return status_of(registry, name).state == ModelState::kAsleep;
+  }
+
+  RegistryOptions options_{.tick = 5ms};
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::string> loads_;
+  bool held_ = false;
+  std::string failure_;
+};
+
+TEST_F(OnDemandTest, IsLoadedOnceForAllThatWait) {
+  ModelRegistry registry(served({source("late")}));
+  EXPECT_TRUE(is_asleep(registry, "late"));
+  EXPECT_EQ(registry.all().size(), 2u);
+  hold(true);
+  auto first = ask(registry, "late"), second = ask(registry, "late");
+  wait_for_loads(1);
+  const ModelStatus loading = status_of(registry, "late");
+  EXPECT_EQ(loading.state, ModelState::kLoading);
+  EXPECT_EQ(loading.progress, 0.25);
+  EXPECT_EQ(loading.num_waiting, 2u);
+  EXPECT_EQ(registry.find("late").error().code, ErrorCode::kUnavailable);
+  EXPECT_EQ(ask(registry, "one").get()->get()->info.name, "one");  // the others answer meanwhile
+  hold(false);
+  const ModelPtr model = first.get().value();
+  EXPECT_EQ(model->info.name, "late");
+  EXPECT_EQ(second.get().value(), model);
+  EXPECT_EQ(registry.find("late").value(), model);
+  EXPECT_EQ(loads().size(), 1u);
+  EXPECT_EQ(registry.all().size(), 3u);
+}
+
+TEST_F(OnDemandTest, SleepsWhenIdleAndComesBack) {
+  options_.keep_alive = 20ms;
+  ModelRegistry registry(served({source("late")}));
+  {
+    const ModelPtr held = ask(registry, "late").get().value();
+    std::this_thread::sleep_for(60ms);
+    EXPECT_FALSE(is_asleep(registry, "late"));  // in use
+  }
+  EXPECT_TRUE(test::eventually([&] { return is_asleep(registry, "late"); }));
+  EXPECT_TRUE(ask(registry, "late").get().ok());
+  EXPECT_EQ(loads().size(), 2u);
+  ASSERT_TRUE(registry.keep_alive("late", -1ms).ok());
+  std::this_thread::sleep_for(60ms);
+  EXPECT_FALSE(is_asleep(registry, "late"));
+  ASSERT_TRUE(registry.sleep("late").ok());
+  EXPECT_TRUE(test::eventually([&] { return is_asleep(registry, "late"); }));
+  EXPECT_EQ(registry.sleep("one").error().code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(registry.sleep("none").error().code, ErrorCode::kNotFound);
+}
+
+TEST_F(OnDemandTest, AFailedLoadIsToldWithoutPathsAndTriedAgain) {
+  failure_ = "broken";
+  ModelRegistry registry(served({source("late")}));
+  const auto failed = ask(registry, "late").get();
+  ASSERT_FALSE(failed.ok());
+  EXPECT_EQ(failed.error().code, ErrorCode::kUnavailable);
+  EXPECT_EQ(failed.error().message.find("secret"), std::string::npos);
+  EXPECT_TRUE(status_of(registry, "late").failed);
+  failure_.clear();
+  EXPECT_TRUE(ask(registry, "late").get().ok());
+  EXPECT_FALSE(status_of(registry, "late").failed);
+}
+
+TEST_F(OnDemandTest, TheLongestUnusedMakesRoom) {
+  options_.memory_bytes = 25;
+  ModelRegistry registry(served({source("a"), source("b"), source("c"), source("vast", 26)}));
+  for (const char* name : {"a", "b", "a"}) {
+    EXPECT_TRUE(ask(registry, name).get().ok());
+    std::this_thread::sleep_for(2ms);
+  }
+  EXPECT_TRUE(ask(registry, "c").get().ok());
+  EXPECT_TRUE(is_asleep(registry, "b"));
+  EXPECT_FALSE(is_asleep(registry, "a"));
+  const auto vast = ask(registry, "vast").get();
+  ASSERT_FALSE(vast.ok());
+  EXPECT_EQ(vast.error().code, ErrorCode::kInvalidArgument);  // it never will fit
+}
+
+TEST_F(OnDemandTest, WhatIsInUseStaysAndOthersWaitOnlySoLong) {
+  options_.memory_bytes = 10;
+  options_.load_patience = 50ms;
+  ModelRegistry registry(served({source("a"), source("b")}));
+  ModelPtr held = ask(registry, "a").get().value();
+  const auto late = ask(registry, "b").get();
+  ASSERT_FALSE(late.ok());
+  EXPECT_EQ(late.error().code, ErrorCode::kUnavailable);
+  auto waiting = ask(registry, "b");
+  held.reset();
+  EXPECT_TRUE(waiting.get().ok());
+  EXPECT_TRUE(is_asleep(registry, "a"));
+}
+
+TEST_F(OnDemandTest, SoManyWaitAndNoMore) {
+  options_.max_waiting = 1;
+  ModelRegistry registry(served({source("late")}));
+  hold(true);
+  auto first = ask(registry, "late");
+  EXPECT_EQ(ask(registry, "late").get().error().code, ErrorCode::kExhausted);
+  hold(false);
+  EXPECT_TRUE(first.get().ok());
+}
+
+TEST_F(OnDemandTest, ClosingAnswersThoseWhoWait) {
+  ModelRegistry registry(served({source("late"), source("later")}));
+  hold(true);
+  auto first = ask(registry, "late");
+  wait_for_loads(1);
+  auto second = ask(registry, "later");
+  registry.close();
+  EXPECT_EQ(second.get().error().code, ErrorCode::kUnavailable);
+  EXPECT_EQ(first.get().error().code, ErrorCode::kUnavailable);
+  hold(false);
+  registry.join();
+  EXPECT_EQ(ask(registry, "later").get().error().code, ErrorCode::kUnavailable);
+  EXPECT_EQ(loads().size(), 1u);
+}
+
+TEST_F(OnDemandTest, RequestsWaitForTheirModel) {
+  ServerOptions options;
+  options.port = 0;
+  const auto server = Server::create_with({}, served({source("late")}), options).value();
+  std::thread thread([&] { server->run(); });
+  const auto list = Client(server->port()).get("/v1/models");
+  EXPECT_NE(list.body.find(R"("id":"late")"), std::string::npos);
+  EXPECT_NE(list.body.find(R"("value":"asleep")"), std::string::npos);
+  hold(true);
+  std::thread releases([&] {
+    wait_for_loads(1);
+    Client other(server->port());
+    EXPECT_EQ(other.post("/v1/completions", R"({"prompt":"a"})").status, 200);
+    EXPECT_NE(other.get("/api/headrace/status").body.find(R"("state":"loading")"),
+              std::string::npos);
+    hold(false);
+  });
+  Client client(server->port());
+  const auto response = client.post("/v1/completions", R"({"model":"late","prompt":"a"})");
+  EXPECT_EQ(response.status, 200);
+  EXPECT_NE(response.body.find("I am late"), std::string::npos) << response.body;
+  const auto vector = client.post("/v1/embeddings", R"({"model":"late","input":"a"})");
+  EXPECT_EQ(vector.status, 200) << vector.body;
+  EXPECT_EQ(client.post("/tokenize", R"({"model":"late","prompt":"a"})").status, 200);
+  releases.join();
+  server->stop();
+  thread.join();
 }
 
 }  // namespace

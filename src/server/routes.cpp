@@ -27,35 +27,40 @@ HttpResponse with_ignored(HttpResponse response, const IgnoredFields& ignored) {
   return response;
 }
 
-Result<ReadRequest> read_request(ServerState& state, HttpRequest& request, const Writer& writer,
-                                 const ParseRequest& parse) {
-  const boost::json::object body = TRY(body_object(request));
-  request.body = {};
-  ModelPtr model = TRY(state.models.find_for(body));
-  ParsedRequest parsed = TRY(parse(body, model->serving));
-  TRY(fit_answer_form(model->serving, parsed.prompts, parsed.request));
-  TRY(apply_structure(model->serving, parsed.request));
-  TRY(read_prompts(std::move(parsed.prompts), model->serving, caller_of(state, request, writer),
+Result<ParsedRequest> read_request(ServerState& state, Asked& asked, const ParseRequest& parse) {
+  const ServingModel& model = asked.model->serving;
+  ParsedRequest parsed = TRY(parse(asked.body, model));
+  TRY(fit_answer_form(model, parsed.prompts, parsed.request));
+  TRY(apply_structure(model, parsed.request));
+  TRY(read_prompts(std::move(parsed.prompts), model, caller_of(state, asked.request, asked.writer),
                    parsed.request));
-  gate_reasoning(model->serving, parsed.request);
-  return ReadRequest{std::move(model), std::move(parsed)};
+  gate_reasoning(model, parsed.request);
+  return parsed;
 }
 
 namespace {
 
-void write_model(JsonWriter& json, const ServerState& state, const ServedModel& model,
+// name: one of the model's.
+void write_model(JsonWriter& json, const ServerState& state, const ModelStatus& model,
                  const std::string& name) {
   json.open_object().text("id", name).text("object", "model").integer("created", state.created);
-  json.text("owned_by", "headrace").text("root", model.info.name).key("parent").null();
-  json.integer("max_model_len", model.serving.max_context).close_object();
+  json.text("owned_by", "headrace").text("root", model.names.front()).key("parent").null();
+  json.key("max_model_len");
+  model.model == nullptr ? json.null() : json.integer(model.model->serving.max_context);
+  if (!model.stays) {
+    json.key("status").open_object().text("value", name_of(model.state));
+    if (model.state == ModelState::kLoading) json.number("progress", model.progress);
+    json.close_object();
+  }
+  json.close_object();
 }
 
 void handle_models(ServerState& state, HttpRequest& request, Writer writer) {
   if (is_anthropic(request)) return respond(state, *writer, anthropic_models(state));
   JsonWriter json;
   json.open_object().text("object", "list").key("data").open_array();
-  for (const ModelPtr& model : state.models.all()) {
-    for (const std::string& name : model->names) write_model(json, state, *model, name);
+  for (const ModelStatus& model : state.models.status()) {
+    for (const std::string& name : model.names) write_model(json, state, model, name);
   }
   json.close_array().close_object();
   respond(state, *writer, HttpResponse{200, json.take()});
@@ -63,13 +68,16 @@ void handle_models(ServerState& state, HttpRequest& request, Writer writer) {
 
 void handle_model(ServerState& state, HttpRequest& request, Writer writer) {
   const std::string name = request.path.substr(std::string_view("/v1/models/").size());
-  const auto model = state.models.find(name);
-  if (!model.ok()) return refuse(request, *writer, model.error());
-  if (is_anthropic(request)) {
-    return respond(state, *writer, anthropic_model(state, **model, name));
+  const std::vector<ModelStatus> all = state.models.status();
+  const auto found = std::find_if(all.begin(), all.end(), [&](const ModelStatus& model) {
+    return std::find(model.names.begin(), model.names.end(), name) != model.names.end();
+  });
+  if (found == all.end()) return refuse(request, *writer, state.models.find(name).error());
+  if (is_anthropic(request) && found->model != nullptr) {
+    return respond(state, *writer, anthropic_model(state, *found->model, name));
   }
   JsonWriter json;
-  write_model(json, state, **model, name);
+  write_model(json, state, *found, name);
   respond(state, *writer, HttpResponse{200, json.take()});
 }
 
@@ -111,9 +119,8 @@ Result<std::vector<int32_t>> ids_to_tokenize(const boost::json::object& body,
   return error;
 }
 
-Result<HttpResponse> tokenize(const ServerState& state, HttpRequest& request, Caller& caller) {
-  const boost::json::object body = TRY(body_object(request));
-  const ModelPtr model = TRY(state.models.find_for(body));
+Result<HttpResponse> tokenize(const boost::json::object& body, const ModelPtr& model,
+                              Caller& caller) {
   IgnoredFields ignored;
   const std::vector<int32_t> ids = TRY(ids_to_tokenize(body, model->serving, caller, ignored));
   const bool with_strings = TRY(Fields(body).boolean("return_token_strs")).value_or(false);
@@ -156,9 +163,8 @@ Result<std::string> join_tokens(const Tokenizer& tokenizer, std::span<const int3
   return text + decoder.finish().text;
 }
 
-Result<HttpResponse> detokenize(const ServerState& state, HttpRequest& request, Caller& caller) {
-  const boost::json::object body = TRY(body_object(request));
-  const ModelPtr model = TRY(state.models.find_for(body));
+Result<HttpResponse> detokenize(const boost::json::object& body, const ModelPtr& model,
+                                Caller& caller) {
   IgnoredFields ignored;
   TRY(check_fields(body, kInDetokenize, "", ignored));
   const boost::json::array* tokens = TRY(Fields(body).array("tokens"));
@@ -171,23 +177,17 @@ Result<HttpResponse> detokenize(const ServerState& state, HttpRequest& request, 
   return with_ignored(HttpResponse{200, json.take()}, ignored);
 }
 
-using Convert = Result<HttpResponse> (*)(const ServerState&, HttpRequest&, Caller&);
+using Convert = Result<HttpResponse> (*)(const boost::json::object&, const ModelPtr&, Caller&);
 
-void handle_conversion(ServerState& state, HttpRequest& request, const Writer& writer,
-                       Convert convert) {
-  Caller caller = caller_of(state, request, writer);
-  auto response = convert(state, request, caller);
-  if (!response.ok()) return refuse(request, *writer, response.error());
-  response->memory = std::move(caller.memory);
-  respond(state, *writer, std::move(response).value());
-}
-
-void handle_tokenize(ServerState& state, HttpRequest& request, Writer writer) {
-  handle_conversion(state, request, writer, tokenize);
-}
-
-void handle_detokenize(ServerState& state, HttpRequest& request, Writer writer) {
-  handle_conversion(state, request, writer, detokenize);
+template <Convert convert>
+void handle_conversion(ServerState& state, HttpRequest& request, Writer writer) {
+  with_model(state, request, std::move(writer), [](ServerState& server, Asked& asked) {
+    Caller caller = caller_of(server, asked.request, asked.writer);
+    auto response = convert(asked.body, asked.model, caller);
+    if (!response.ok()) return refuse(asked.request, *asked.writer, response.error());
+    response->memory = std::move(caller.memory);
+    respond(server, *asked.writer, std::move(response).value());
+  });
 }
 
 void handle_tokenizer_info(ServerState& state, HttpRequest& /*request*/, Writer writer) {
@@ -258,8 +258,8 @@ const RouteRow kRoutes[] = {
     {"GET", "/v1/models", Scope::kReading, &kOpenAi, handle_models, "The models served here."},
     {"GET", "/v1/models/", Scope::kReading, &kOpenAi, handle_models, "The same."},
     {"GET", "/v1/models/*", Scope::kReading, &kOpenAi, handle_model, "One of them."},
-    {"POST", "/tokenize", Scope::kInference, &kOpenAi, handle_tokenize, "Text or messages to token ids."},
-    {"POST", "/detokenize", Scope::kInference, &kOpenAi, handle_detokenize, "Token ids to text."},
+    {"POST", "/tokenize", Scope::kInference, &kOpenAi, handle_conversion<tokenize>, "Text or messages to token ids."},
+    {"POST", "/detokenize", Scope::kInference, &kOpenAi, handle_conversion<detokenize>, "Token ids to text."},
     {"GET", "/tokenizer_info", Scope::kReading, &kOpenAi, handle_tokenizer_info, "Special tokens and chat template."},
     {"GET", "/health", Scope::kPublic, &kOpenAi, handle_health, "200 while the engine makes progress, else 503."},
     {"GET", "/ready", Scope::kPublic, &kOpenAi, handle_ready, "200 while new requests are taken, else 503."},
@@ -421,14 +421,33 @@ const Dialect& dialect_of(const RouteRow* row) {
   return row == nullptr || row->dialect == nullptr ? kOpenAi : *row->dialect;
 }
 
+void with_model(ServerState& state, HttpRequest& request, Writer writer, UseAsked use) {
+  auto body = body_object(request);
+  if (!body.ok()) return refuse(request, *writer, body.error());
+  const auto name = Fields(*body).text("model");
+  if (!name.ok()) return refuse(request, *writer, name.error());
+  const std::string asked_name(name->value_or(""));
+  request.body = {};
+  // A shared one: what is called may be copied.
+  auto asked = std::make_shared<Asked>(
+      Asked{std::move(request), std::move(*body), std::move(writer), nullptr});
+  state.models.acquire(asked_name, [&state, asked, use = std::move(use)](Result<ModelPtr> model) {
+    if (asked->writer->disconnected()) return;
+    if (!model.ok()) return refuse(asked->request, *asked->writer, model.error());
+    asked->model = std::move(*model);
+    use(state, *asked);
+  });
+}
+
 void generate(ServerState& state, HttpRequest& request, Writer writer, const ParseRequest& parse) {
-  auto read = read_request(state, request, writer, parse);
-  if (!read.ok()) return refuse(request, *writer, read.error());
-  const ServedModel& model = *read->model;
-  SessionHost host{model.engine, model.serving, model.sessions, {}, now_us, read->model};
-  host.limits.max_queued_bytes = state.options.max_stream_queue_bytes;
-  ParsedRequest& parsed = read->parsed;
-  Session::start(host, std::move(parsed.request), std::move(parsed.renderer), std::move(writer));
+  with_model(state, request, std::move(writer), [parse](ServerState& server, Asked& asked) {
+    auto parsed = read_request(server, asked, parse);
+    if (!parsed.ok()) return refuse(asked.request, *asked.writer, parsed.error());
+    const ServedModel& model = *asked.model;
+    SessionHost host{model.engine, model.serving, model.sessions, {}, now_us, asked.model};
+    host.limits.max_queued_bytes = server.options.max_stream_queue_bytes;
+    Session::start(host, std::move(parsed->request), std::move(parsed->renderer), asked.writer);
+  });
 }
 
 Admission admit(ServerState& state, HttpRequest& request) {

@@ -29,6 +29,19 @@ const Dialect& dialect_of(const RouteRow* row);
 // What is refused here (401, 403, 404, 405, 415, 503) reaches no handler; OPTIONS is answered here
 // too.
 Admission admit(ServerState& state, HttpRequest& request);
+// A request that was read as far as all are read, and the model that it asks for.
+struct Asked {
+  HttpRequest request;  // without its body
+  boost::json::object body;
+  std::shared_ptr<ResponseWriter> writer;
+  ModelPtr model;
+};
+using UseAsked = std::function<void(ServerState&, Asked&)>;
+// Calls `use` when the model that the body names is there: at once, or, where it must be loaded,
+// later on a thread of the registry. Answers with the error where there is none. Takes the request.
+void with_model(ServerState& state, HttpRequest& request, std::shared_ptr<ResponseWriter> writer,
+                UseAsked use);
+
 // The handler of every route that generates: parse reads its body.
 void generate(ServerState& state, HttpRequest& request, std::shared_ptr<ResponseWriter> writer,
               const ParseRequest& parse);
@@ -55,15 +68,8 @@ Caller caller_of(const ServerState& state, HttpRequest& request,
 void refuse(const HttpRequest& request, ResponseWriter& writer, const Error& error);
 HttpResponse with_ignored(HttpResponse response, const IgnoredFields& ignored);
 
-// A request that was read, and the model that it asked for.
-struct ReadRequest {
-  ModelPtr model;
-  ParsedRequest parsed;
-};
 // Parses the body and reads its prompts.
-Result<ReadRequest> read_request(ServerState& state, HttpRequest& request,
-                                 const std::shared_ptr<ResponseWriter>& writer,
-                                 const ParseRequest& parse);
+Result<ParsedRequest> read_request(ServerState& state, Asked& asked, const ParseRequest& parse);
 
 // Runs the handler of a request that was admitted.
 void dispatch(ServerState& state, HttpRequest&& request, std::shared_ptr<ResponseWriter> writer);

@@ -75,7 +75,7 @@ Result<std::string> needed_name(const boost::json::object& body) {
   return std::string(*name);
 }
 
-Result<HttpResponse> show(const ServerState& state, const HttpRequest& request) {
+Result<HttpResponse> show(ServerState& state, const HttpRequest& request) {
   const boost::json::object body = TRY(body_object(request));
   IgnoredFields ignored;
   TRY(check_fields(body, kInOllamaModel, "", ignored));
@@ -89,7 +89,7 @@ void handle_show(ServerState& state, HttpRequest& request, Writer writer) {
   respond(state, *writer, std::move(response).value());
 }
 
-// keep_alive 0 asks to unload: this server keeps what it serves.
+// keep_alive 0 asks to unload: models that were there at the start stay.
 bool asks_to_unload(const boost::json::object& body) {
   const boost::json::value* keep = body.if_contains("keep_alive");
   if (keep == nullptr) return false;
@@ -105,14 +105,16 @@ void answer_or_load(ServerState& state, HttpRequest& request, Writer writer, boo
     return generate(state, request, std::move(writer),
                     is_chat ? parse_ollama_chat : parse_ollama_generate);
   }
-  const auto model = state.models.find_for(*body);
-  if (!model.ok()) return refuse(request, *writer, model.error());
-  const auto name = asked_model(*body, (*model)->serving);
-  if (!name.ok()) return refuse(request, *writer, name.error());
-  HttpResponse response{200, ollama_loaded(*name, is_chat, asks_to_unload(*body))};
-  response.content_type = kOllama.framing.content_type;
-  response.body += '\n';
-  respond(state, *writer, std::move(response));
+  with_model(state, request, std::move(writer), [is_chat](ServerState& server, Asked& asked) {
+    const auto name = asked_model(asked.body, asked.model->serving);
+    if (!name.ok()) return refuse(asked.request, *asked.writer, name.error());
+    const bool unloads = asks_to_unload(asked.body);
+    if (unloads) (void)server.models.sleep(*name);  // of one that stays: as before
+    HttpResponse response{200, ollama_loaded(*name, is_chat, unloads)};
+    response.content_type = kOllama.framing.content_type;
+    response.body += '\n';
+    respond(server, *asked.writer, std::move(response));
+  });
 }
 
 void handle_chat(ServerState& state, HttpRequest& request, Writer writer) {

@@ -6,12 +6,6 @@
 namespace headrace {
 namespace {
 
-struct ReadPooled {
-  ModelPtr model;
-  GenerationRequest request;
-  std::unique_ptr<PooledRenderer> renderer;
-};
-
 // Room for all vectors and the answer's text, beside the prompts.
 Status take_answer_memory(size_t bytes_per_prompt, GenerationRequest& request) {
   const size_t needed = bytes_per_prompt * request.prompts.size();
@@ -31,17 +25,13 @@ Status take_answer_memory(size_t bytes_per_prompt, GenerationRequest& request) {
       {}};
 }
 
-Result<ReadPooled> read_pooled(ServerState& state, HttpRequest& request,
-                               const std::shared_ptr<ResponseWriter>& writer,
-                               const ParsePooled& parse) {
-  const boost::json::object body = TRY(body_object(request));
-  request.body = {};
-  ModelPtr model = TRY(state.models.find_for(body));
-  ParsedPooled parsed = TRY(parse(body, model->serving));
-  TRY(read_prompts(std::move(parsed.prompts), model->serving, caller_of(state, request, writer),
+Result<ParsedPooled> read_pooled(ServerState& state, Asked& asked, const ParsePooled& parse) {
+  const ServingModel& model = asked.model->serving;
+  ParsedPooled parsed = TRY(parse(asked.body, model));
+  TRY(read_prompts(std::move(parsed.prompts), model, caller_of(state, asked.request, asked.writer),
                    parsed.request));
   TRY(take_answer_memory(parsed.bytes_per_prompt, parsed.request));
-  return ReadPooled{std::move(model), std::move(parsed.request), std::move(parsed.renderer)};
+  return parsed;
 }
 
 // clang-format off
@@ -61,11 +51,13 @@ std::span<const RouteRow> vector_rows() { return kRows; }
 
 void pool(ServerState& state, HttpRequest& request, std::shared_ptr<ResponseWriter> writer,
           const ParsePooled& parse) {
-  auto read = read_pooled(state, request, writer, parse);
-  if (!read.ok()) return refuse(request, *writer, read.error());
-  const ServedModel& model = *read->model;
-  const SessionHost host{model.engine, model.serving, model.sessions, {}, now_us, read->model};
-  PoolSession::start(host, std::move(read->request), std::move(read->renderer), std::move(writer));
+  with_model(state, request, std::move(writer), [parse](ServerState& server, Asked& asked) {
+    auto parsed = read_pooled(server, asked, parse);
+    if (!parsed.ok()) return refuse(asked.request, *asked.writer, parsed.error());
+    const ServedModel& model = *asked.model;
+    const SessionHost host{model.engine, model.serving, model.sessions, {}, now_us, asked.model};
+    PoolSession::start(host, std::move(parsed->request), std::move(parsed->renderer), asked.writer);
+  });
 }
 
 }  // namespace headrace

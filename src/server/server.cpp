@@ -127,9 +127,11 @@ class ServerImpl : public Server {
     }
     state_->draining = true;
     state_->pulls.stop();
+    state_->models.close();
     const bool all_finished = drain_engines(deadline);
     http_->stop(kFlushTime);
     if (admin_ != nullptr) admin_->stop(kFlushTime);
+    state_->models.join();
     wait_for_responses();
     {
       std::lock_guard lock(mutex_);
@@ -183,11 +185,11 @@ class ServerImpl : public Server {
 
 Result<std::unique_ptr<Server>> Server::create(std::vector<ModelPtr> models,
                                                const ServerOptions& options) {
-  return create_with({}, std::move(models), options);
+  return create_with({}, ServedModels{std::move(models)}, options);
 }
 
 Result<std::unique_ptr<Server>> Server::create_with(std::span<const RouteRow> further_rows,
-                                                    std::vector<ModelPtr> models,
+                                                    ServedModels models,
                                                     const ServerOptions& options) {
   auto state = std::make_unique<ServerState>(std::move(models), options, rows_with(further_rows));
   auto http = TRY(HttpServer::listen(http_options(state->options), http_service(*state)));

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "server/served_model.h"
+#include "server/model_registry.h"
 #include "server/server_options.h"
 
 namespace headrace {
@@ -26,7 +26,7 @@ class Server {
                                                 const ServerOptions& options);
   // As create, with rows beside those of route_rows() (routes.h).
   static Result<std::unique_ptr<Server>> create_with(std::span<const RouteRow> further_rows,
-                                                     std::vector<ModelPtr> models,
+                                                     ServedModels models,
                                                      const ServerOptions& options);
   virtual ~Server() = default;
 

@@ -13,8 +13,7 @@ int64_t wall_clock_seconds() {
 
 }  // namespace
 
-ServerState::ServerState(std::vector<ModelPtr> served, ServerOptions given,
-                         std::vector<RouteRow> routes)
+ServerState::ServerState(ServedModels served, ServerOptions given, std::vector<RouteRow> routes)
     : models(std::move(served)),
       options(std::move(given)),
       rows(std::move(routes)),

@@ -46,9 +46,9 @@ struct RouteRow {
 
 // Shared by all handlers; outlives every request. Constant, but for the counters and draining.
 struct ServerState {
-  ServerState(std::vector<ModelPtr> served, ServerOptions given, std::vector<RouteRow> routes);
+  ServerState(ServedModels served, ServerOptions given, std::vector<RouteRow> routes);
 
-  const ModelRegistry models;
+  ModelRegistry models;
   const ServerOptions options;
   const std::vector<RouteRow> rows;
   Access access;

@@ -20,7 +20,7 @@ class RunningServer {
     options.port = 0;
     auto model =
         std::make_shared<ServedModel>(engine_, bundle_, make_model_info(), std::move(aliases));
-    auto created = Server::create_with(rows, {std::move(model)}, options);
+    auto created = Server::create_with(rows, ServedModels{{std::move(model)}}, options);
     CHECK(created.ok(), "{}", created.error().message);
     server_ = std::move(created).value();
     thread_ = std::thread([this] { server_->run(); });

@@ -30,6 +30,7 @@ PoolSession::PoolSession(const SessionHost& host, GenerationRequest request)
 }
 
 PoolSession::~PoolSession() {
+  counters_.live.remove(this);
   request_.memory.reset();
   counters_.live_responses.fetch_sub(1);
 }
@@ -42,6 +43,11 @@ void PoolSession::start(const SessionHost& host, GenerationRequest request,
   session->writer_ = writer;
   session->scheduled_ = true;
   const std::weak_ptr<PoolSession> weak = session;
+  host.counters.live.add(
+      session.get(), {session->request_.prototype.client_id, session->renderer_->id(), host.now()},
+      [weak] {
+        if (const auto self = weak.lock()) self->abort();
+      });
   writer->on_disconnect([weak] {
     if (const auto self = weak.lock()) self->on_disconnect();
   });
@@ -66,6 +72,14 @@ bool PoolSession::on_event(size_t prompt_idx, Event&& event) {
   }
   schedule();
   return true;
+}
+
+void PoolSession::abort() {
+  {
+    std::lock_guard lock(mutex_);
+    broken_ = make_error(ErrorCode::kUnavailable, "the answer was ended by an administrator");
+  }
+  schedule();
 }
 
 void PoolSession::schedule() {

@@ -28,6 +28,7 @@ class PoolSession : public std::enable_shared_from_this<PoolSession> {
   PoolSession(const SessionHost& host, GenerationRequest request);
 
   // Any thread.
+  void abort();
   bool on_event(size_t prompt_idx, Event&& event);
   void schedule();
 

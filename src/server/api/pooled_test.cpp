@@ -142,6 +142,18 @@ TEST_F(PoolSessionTest, OneFailureEndsAll) {
   writer_->run();
 }
 
+TEST_F(PoolSessionTest, AnAdministratorEndsIt) {
+  start_pool(2);
+  ASSERT_EQ(counters_.live.list().size(), 1u);
+  EXPECT_EQ(counters_.live.list()[0].answer_id, "list-1");
+  EXPECT_EQ(counters_.live.abort("list-1"), 1u);
+  writer_->run();
+  EXPECT_EQ(writer_->response.status, 503);
+  EXPECT_EQ(engine_.cancelled.size(), 2u);
+  engine_.sinks.clear();
+  EXPECT_TRUE(counters_.live.list().empty());
+}
+
 TEST_F(PoolSessionTest, AClientThatLeavesCancelsAll) {
   start_pool(2);
   writer_->disconnect();

@@ -1,0 +1,184 @@
+#include "cli/served_models.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <new>
+#include <set>
+
+#include "base/strings.h"
+#include "checkpoint/hub/installed.h"
+#include "engine/numerics.h"
+
+namespace headrace {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Weights of the linear layers and the embeddings; norms and biases are not counted.
+int64_t count_parameters(const ModelConfig& config) {
+  int64_t count = config.vocab_size * config.hidden_size * (config.tie_word_embeddings ? 1 : 2);
+  for (const LayerConfig& layer : config.layers) {
+    const int64_t heads = 2 * (layer.num_attention_heads + layer.num_key_value_heads);
+    count += config.hidden_size * (heads * layer.head_dim + 3 * layer.intermediate_size);
+  }
+  return count;
+}
+
+ModelInfo model_info(const Runtime& runtime, const std::string& name) {
+  const ModelConfig& config = runtime.model->config();
+  ModelInfo info;
+  info.name = name;
+  info.family = config.family;
+  info.architecture = config.architecture;
+  info.quantisation = config.source_dtype;
+  info.formats = runtime.files.formats;
+  info.file = fs::path(runtime.files.path).filename().string();
+  info.num_parameters = count_parameters(config);
+  info.weight_bytes = static_cast<int64_t>(runtime.files.num_bytes);
+  info.vocab_size = config.vocab_size;
+  info.hidden_size = config.hidden_size;
+  info.isa = runtime.backend->isa();
+  info.num_threads = runtime.backend->num_threads();
+  info.numerics_id = numerics_id(*runtime.backend, runtime.model->options().kv_type);
+  info.system_fingerprint = system_fingerprint(info.numerics_id, runtime.files.fingerprint);
+  return info;
+}
+
+// A checkpoint in a folder of them: of a file in parts, the first.
+bool is_checkpoint(const fs::path& path) {
+  std::error_code error;
+  if (fs::is_directory(path, error)) return fs::exists(path / "config.json", error);
+  const std::string name = path.filename().string();
+  const size_t part = name.find("-of-");
+  const bool is_later_part = part != name.npos && part >= 6 && name.substr(part - 6, 6) != "-00001";
+  return name.ends_with(".gguf") && !is_later_part;
+}
+
+size_t weight_bytes(const fs::path& path) {
+  std::error_code error;
+  if (!fs::is_directory(path, error)) return fs::file_size(path, error);
+  size_t bytes = 0;
+  for (const fs::directory_entry& entry : fs::directory_iterator(path, error)) {
+    const std::string name = entry.path().filename().string();
+    if (name.ends_with(".safetensors") || name.ends_with(".gguf")) bytes += entry.file_size(error);
+  }
+  return bytes;
+}
+
+FoundModel model_at(const std::string& name, const std::string& path) {
+  return {name, path, weight_bytes(path)};
+}
+
+std::vector<FoundModel> models_in(const fs::path& folder) {
+  std::vector<FoundModel> found;
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
+    if (!is_checkpoint(entry.path())) continue;
+    const std::string path = entry.path().string();
+    found.push_back(model_at(served_name(path), path));
+  }
+  std::sort(found.begin(), found.end(),
+            [](const FoundModel& a, const FoundModel& b) { return a.name < b.name; });
+  return found;
+}
+
+Result<std::vector<FoundModel>> find_element(const Options& options, const std::string& element) {
+  std::vector<FoundModel> found;
+  if (element == "store") {
+    for (const InstalledModel& model : TRY(list_installed(options.text("--store")))) {
+      found.push_back({model.name, model.path, model.num_bytes});
+    }
+    return found;
+  }
+  std::error_code error;
+  if (fs::is_directory(element, error) && !is_checkpoint(element)) return models_in(element);
+  found.push_back(model_at(served_name(element), TRY(find_model(options, element))));
+  return found;
+}
+
+Result<ModelPtr> load_model(const Options& options, const FoundModel& found,
+                            const EngineSetup& setup) {
+  auto runtime = std::make_shared<Runtime>(TRY(open_engine(options, found.path, setup)));
+  ModelInfo info = model_info(*runtime, found.name);
+  return ModelPtr(std::make_shared<ServedModel>(*runtime->engine, runtime->text, std::move(info),
+                                                std::vector<std::string>(), runtime));
+}
+
+ModelSource source_of(const Options& options, const FoundModel& found,
+                      const std::shared_ptr<CpuTeam>& team) {
+  const auto load = [&options, found, team](const std::function<void(double)>& progress) {
+    try {
+      return load_model(options, found, {.team = team, .progress = progress, .quiet = true});
+    } catch (const std::bad_alloc&) {
+      return Result<ModelPtr>(make_error(ErrorCode::kExhausted, "the system has no more memory"));
+    }
+  };
+  return {found.name, {}, found.num_bytes, load};
+}
+
+RegistryOptions registry_options(const Options& options) {
+  RegistryOptions registry;
+  const int64_t seconds = options.integer("--keep-alive");
+  registry.keep_alive = std::chrono::seconds(seconds);
+  registry.memory_bytes = options.bytes("--on-demand-memory");
+  return registry;
+}
+
+}  // namespace
+
+std::string served_name(const std::string& spec) {
+  if (spec.find('/') == std::string::npos && !spec.ends_with(".gguf")) return spec;
+  fs::path path(spec);
+  if (!path.has_filename()) path = path.parent_path();
+  std::string name = path.filename().string();
+  for (const std::string_view ending : {".gguf", ".safetensors"}) {
+    if (name.ends_with(ending) && name.size() > ending.size()) {
+      name.resize(name.size() - ending.size());
+    }
+  }
+  return name;
+}
+
+Result<std::vector<FoundModel>> find_on_demand(const Options& options) {
+  std::vector<FoundModel> all;
+  for (const std::string_view element : split_list(options.text("--on-demand"))) {
+    for (FoundModel& found : TRY(find_element(options, std::string(element)))) {
+      all.push_back(std::move(found));
+    }
+  }
+  return all;
+}
+
+Result<ServedModels> open_served_models(const Options& options,
+                                        const std::vector<std::string>& specs,
+                                        KvEventSink* kv_events,
+                                        std::vector<std::unique_ptr<Runtime>>& runtimes) {
+  const std::vector<FoundModel> on_demand = TRY(find_on_demand(options));
+  const std::shared_ptr<CpuTeam> team = TRY(create_team(options));
+  const auto aliases = split_list(options.text("--alias"));
+  ServedModels served;
+  served.options = registry_options(options);
+  std::set<std::string> names;
+  for (const std::string& spec : specs) {
+    const std::string name = served_name(spec);
+    if (!names.insert(name).second) {
+      return make_error(ErrorCode::kInvalidArgument, "two models would be called '{}'", name);
+    }
+    EngineSetup setup{.team = team};
+    if (served.always.empty()) setup.kv_events = kv_events;
+    runtimes.push_back(std::make_unique<Runtime>(TRY(open_engine(options, spec, setup))));
+    const Runtime& runtime = *runtimes.back();
+    std::vector<std::string> own;
+    if (served.always.empty()) own.assign(aliases.begin(), aliases.end());
+    served.always.push_back(std::make_shared<ServedModel>(
+        *runtime.engine, runtime.text, model_info(runtime, name), std::move(own)));
+  }
+  for (const FoundModel& found : on_demand) {
+    if (names.insert(found.name).second) {
+      served.on_demand.push_back(source_of(options, found, team));
+    }
+  }
+  return served;
+}
+
+}  // namespace headrace
