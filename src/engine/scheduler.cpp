@@ -17,8 +17,8 @@ Usage usage_of(const Sequence& sequence) {
 }
 
 KvCacheOptions cache_options(const SchedulerOptions& options) {
-  return {options.num_blocks, options.cache_rules, options.max_batch_tokens, options.hash_key,
-          options.numerics, options.kv_events};
+  return {options.num_blocks, options.cache_rules, options.max_batch_tokens,
+          options.hash_key,   options.numerics,    options.kv_events};
 }
 
 PrefixRoot root_of(const Sequence& sequence) {

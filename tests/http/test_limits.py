@@ -93,17 +93,21 @@ def test_a_limit_is_where_it_is_said_to_be(limited, make, limit, status):
 
 def test_a_full_queue_is_told_at_the_door_with_when_to_come_again(serve):
     with serve("--context", "512", "--max-sequences", "1", "--max-waiting", "0") as server:
-        body = {"prompt": "a", "max_tokens": 400, "ignore_eos": True, "stream": True, "n": 1}
-        refused = None
-        for _ in range(50):
-            with httpx.stream("POST", server.url + "/v1/completions", json=body) as first:
-                next(first.iter_raw())
-                answer = httpx.post(server.url + "/v1/completions", json={"prompt": "b", "max_tokens": 1})
-            if answer.status_code != 200:
-                refused = answer
-                break
-        assert refused is not None and refused.status_code == 429
-        assert int(refused.headers["retry-after"]) >= 1 and refused.json()["error"]["message"]
+        body = json.dumps({"prompt": "a", "max_tokens": 400, "ignore_eos": True}).encode()
+        connections = [socket.create_connection(("127.0.0.1", server.port), timeout=60) for _ in range(32)]
+        for connection in connections:
+            connection.sendall(request(body=body))
+        answers = []
+        for connection in connections:
+            answer = b""
+            while part := connection.recv(65536):
+                answer += part
+            answers.append(answer)
+            connection.close()
+        statuses = [int(answer[9:12]) for answer in answers]
+        assert set(statuses) == {200, 429}, statuses
+        refused = next(answer for answer in answers if answer[9:12] == b"429")
+        assert b"\r\nRetry-After: 1\r\n" in refused and b'"error":{"message":' in refused
 
 
 def test_connections_over_the_limit_are_told(serve):
