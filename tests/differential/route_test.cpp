@@ -38,7 +38,7 @@ TEST(Route, FollowsFloat64InEveryForm) {
       }
     }
   }
-  EXPECT_EQ(num_rows, 101 * 9);
+  EXPECT_EQ(num_rows, 101 * 10);
 }
 
 TEST(Route, TiesGoToTheLowestExpert) {
