@@ -9,8 +9,8 @@
 #include "server/api/json.h"
 #include "server/api/openai/openai.h"
 #include "server/api/session.h"
-#include "server/api/tool_use.h"
 #include "server/api/structure.h"
+#include "server/api/tool_use.h"
 #include "server/assets.h"
 #include "server/dashboard.h"
 #include "server/dialect_routes.h"
@@ -334,15 +334,21 @@ KeyScopes key_scopes(Scope scope) {
       return kInferenceScope;
     case Scope::kMetrics:
       return kMetricsScope | kAdminScope;
+    case Scope::kManaging:
     case Scope::kAdmin:
       return kAdminScope;
   }
   return kAdminScope;
 }
 
+bool needs_key(const ServerState& state, Scope scope) {
+  if (scope == Scope::kManaging) return state.access.has_keys();
+  return scope != Scope::kPublic;
+}
+
 // Why a request that has a row may not go on.
 std::optional<Problem> problem_with(const ServerState& state, HttpRequest& request) {
-  if (request.route->scope != Scope::kPublic) {
+  if (needs_key(state, request.route->scope)) {
     if (auto problem = state.access.check_key(request, key_scopes(request.route->scope))) {
       return problem;
     }

@@ -227,8 +227,8 @@ const RouteRow kRoutes[] = {
     {"GET", "/api/ps", Scope::kReading, &kOllama, handle_ps, "The models that are loaded."},
     {"POST", "/api/show", Scope::kReading, &kOllama, handle_show, "What is known of a model."},
     {"POST", "/api/chat", Scope::kInference, &kOllama, handle_chat, "Answer a conversation, as Ollama's clients ask."},
-    {"POST", "/api/pull", Scope::kInference, &kOllama, handle_pull, "Fetch a model into the store."},
-    {"DELETE", "/api/delete", Scope::kInference, &kOllama, handle_delete, "Take a model out of the store."},
+    {"POST", "/api/pull", Scope::kManaging, &kOllama, handle_pull, "Fetch a model into the store."},
+    {"DELETE", "/api/delete", Scope::kManaging, &kOllama, handle_delete, "Take a model out of the store."},
     {"POST", "/api/generate", Scope::kInference, &kOllama, handle_generate, "Answer a prompt, as Ollama's clients ask."},
 };
 // clang-format on

@@ -29,7 +29,8 @@ enum class Scope : uint8_t {
   kReading,    // of the scope inference or admin
   kInference,  // of the scope inference; refused while draining
   kMetrics,    // of the scope metrics or admin
-  kAdmin,      // of the scope admin; refused to all where there are no keys
+  kManaging,   // of the scope admin
+  kAdmin,      // as kManaging; refused to all where there are no keys
 };
 
 // May take the request's body and memory; what it leaves ends with the call.

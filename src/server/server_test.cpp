@@ -193,15 +193,16 @@ TEST(Server, EveryRouteHasAScopeThatHolds) {
   const std::map<Scope, std::string> kGood = {{Scope::kReading, "inference admin plain"},
                                               {Scope::kInference, "inference plain"},
                                               {Scope::kMetrics, "admin metrics plain"},
+                                              {Scope::kManaging, "admin"},
                                               {Scope::kAdmin, "admin"}};
   RunningServer server({}, with_a_key_for_each_scope());
   size_t num_guarded = 0;
-  for (const RouteRow& row : route_rows()) {
+  for (const RouteRow& row : rows_with({})) {
     Client client(server.port());
     const auto status_with = [&](const std::string& headers) {
       const std::string path = example_path(row);
-      return row.method == "GET" ? client.get(path, "GET", headers).status
-                                 : client.post(path, "{}", headers).status;
+      return row.method == "POST" ? client.post(path, "{}", headers).status
+                                  : client.get(path, std::string(row.method), headers).status;
     };
     const bool guarded = row.scope != Scope::kPublic;
     EXPECT_EQ(status_with("") == 401, guarded) << row.path;
@@ -222,6 +223,7 @@ TEST(Server, EveryRouteHasAScopeThatHolds) {
 // no key learns only of the rows that are public, byte for byte as they stand in the table.
 TEST(Server, WithoutAKeyNothingButPublicRowsAnswers) {
   RunningServer server({}, with_a_key_for_each_scope());
+  const std::vector<RouteRow> rows = rows_with({});
   const std::string methods[] = {"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "TRACE", "BREW"};
   const auto variants = [](const std::string& path) {
     std::string upper = path, escaped = path;
@@ -233,10 +235,10 @@ TEST(Server, WithoutAKeyNothingButPublicRowsAnswers) {
         path + "/../x", path + "%00", path + "%2f", path + ";a",          "/." + path,
         "/x/.." + path, escaped,      path + "?a",  "http://test" + path, "http://test/" + path};
   };
-  const auto is_public = [](const std::string& method, const std::string& target) {
+  const auto is_public = [&](const std::string& method, const std::string& target) {
     std::string path = target.substr(0, target.find('?'));
     if (path.starts_with("http://test")) path = path.substr(11);
-    return std::any_of(route_rows().begin(), route_rows().end(), [&](const RouteRow& row) {
+    return std::any_of(rows.begin(), rows.end(), [&](const RouteRow& row) {
       const std::string_view prefix = row.path.substr(0, row.path.find('*'));
       const bool same_path = row.path.ends_with('*') ? path.starts_with(prefix) : path == prefix;
       return row.scope == Scope::kPublic && same_path &&
@@ -245,7 +247,7 @@ TEST(Server, WithoutAKeyNothingButPublicRowsAnswers) {
   };
   size_t num_asked = 0;
   auto client = std::make_unique<Client>(server.port());
-  for (const RouteRow& row : route_rows()) {
+  for (const RouteRow& row : rows) {
     for (const std::string& target : variants(example_path(row))) {
       for (const std::string& method : methods) {
         if (is_public(method, target)) continue;
