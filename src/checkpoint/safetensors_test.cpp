@@ -267,6 +267,20 @@ TEST_F(SafetensorsFolderTest, OpensAFolderAndReadsFilesBesideIt) {
   }
 }
 
+TEST_F(SafetensorsFolderTest, ReadsFilesInAFolderBesideItAndNoDeeper) {
+  write_tensor("model.safetensors", "a");
+  fs::create_directories(folder_ / "1_Pooling" / "deeper");
+  write_text("1_Pooling/config.json", "pooling");
+  write_text("1_Pooling/deeper/config.json", "hidden");
+  const auto checkpoint = Checkpoint::open(folder_.string()).value();
+  EXPECT_EQ(checkpoint->sidecar("1_Pooling/config.json"), "pooling");
+  for (const char* name :
+       {"1_Pooling/deeper/config.json", "1_Pooling/", "/config.json", "1_Pooling",
+        "../1_Pooling/config.json", "1_Pooling/..", "./config.json"}) {
+    EXPECT_EQ(checkpoint->sidecar(name), std::nullopt) << name;
+  }
+}
+
 TEST_F(SafetensorsFolderTest, OpensShardsByFolderIndexOrAnyShard) {
   write_shards();
   for (const std::string& opened : {folder_.string(), path("model.safetensors.index.json"),
