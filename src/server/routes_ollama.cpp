@@ -6,6 +6,7 @@
 #include "checkpoint/hub/installed.h"
 #include "server/api/asked_model.h"
 #include "server/api/json.h"
+#include "server/api/ollama/keep_alive.h"
 #include "server/api/ollama/ollama.h"
 #include "server/api/wall_clock.h"
 #include "server/dialect_routes.h"
@@ -89,12 +90,15 @@ void handle_show(ServerState& state, HttpRequest& request, Writer writer) {
   respond(state, *writer, std::move(response).value());
 }
 
-// keep_alive 0 asks to unload: models that were there at the start stay.
-bool asks_to_unload(const boost::json::object& body) {
-  const boost::json::value* keep = body.if_contains("keep_alive");
-  if (keep == nullptr) return false;
-  if (keep->is_string()) return keep->get_string() == "0" || keep->get_string() == "0s";
-  return keep->is_number() && keep->to_number<double>() == 0;
+// How long the model stays when nobody uses it; those that were there at the start always stay.
+// True: the body asks to unload it now.
+bool apply_keep_alive(ServerState& state, const boost::json::object& body,
+                      const ServingModel& model) {
+  const boost::json::value* given = body.if_contains("keep_alive");
+  const auto time = given == nullptr ? std::nullopt : keep_alive_of(*given);
+  if (!time) return false;
+  (void)state.models.keep_alive(model.info.name, *time);
+  return time->count() == 0;
 }
 
 // An empty request asks whether the model is there; all others are answered by it.
@@ -102,14 +106,18 @@ void answer_or_load(ServerState& state, HttpRequest& request, Writer writer, boo
   const bool is_short = request.body.size() <= kMaxLoadBytes;
   const auto body = is_short ? body_object(request) : boost::json::object();
   if (!body.ok() || !is_short || !is_load_request(*body)) {
+    ParseFunction* const parse = is_chat ? parse_ollama_chat : parse_ollama_generate;
     return generate(state, request, std::move(writer),
-                    is_chat ? parse_ollama_chat : parse_ollama_generate);
+                    [&state, parse](const boost::json::object& given, const ServingModel& model) {
+                      auto parsed = parse(given, model);
+                      if (parsed.ok()) apply_keep_alive(state, given, model);
+                      return parsed;
+                    });
   }
   with_model(state, request, std::move(writer), [is_chat](ServerState& server, Asked& asked) {
     const auto name = asked_model(asked.body, asked.model->serving);
     if (!name.ok()) return refuse(asked.request, *asked.writer, name.error());
-    const bool unloads = asks_to_unload(asked.body);
-    if (unloads) (void)server.models.sleep(*name);  // of one that stays: as before
+    const bool unloads = apply_keep_alive(server, asked.body, asked.model->serving);
     HttpResponse response{200, ollama_loaded(*name, is_chat, unloads)};
     response.content_type = kOllama.framing.content_type;
     response.body += '\n';
