@@ -68,6 +68,35 @@ class PackedWeight {
   virtual std::string_view layout() const = 0;  // row of the layout table, for --list-kernels
 };
 
+// What an adapter makes of a weight W, as float32 in host memory. Outputs [first_output,
+// first_output + num_outputs) of y = x W^T become
+//   factors * (y + scale * (x A^T) B^T) + bias
+// where factors are magnitudes / (norms of the rows of W + scale * B A), and 1 without magnitudes.
+// Of a table whose rows are looked up (embed), row i gets scale * B A[:, i]; it has no magnitudes
+// and no bias.
+struct WeightDelta {
+  const PackedWeight* weight = nullptr;  // with experts: one of them
+  bool of_table = false;
+  int64_t first_output = 0;
+  int64_t num_outputs = 0;
+  int64_t rank = 0;
+  float scale = 1.0f;
+  std::span<const float> a = {};           // [rank, K]; of a table [rank, N]
+  std::span<const float> b = {};           // [num_outputs, rank]; of a table [K, rank]
+  std::span<const float> magnitudes = {};  // [num_outputs] or empty
+  std::span<const float> bias = {};        // [num_outputs] or empty
+  // Of the weight's own bias, which `bias` takes the place of; null: it is added to what there is.
+  DevicePtr<const float> replaced_bias = {};  // [num_outputs]
+  std::span<const float> replacement = {};    // [N, K] in the place of W, or empty
+};
+
+// An adapter in the form that ops read. Immutable. What it was made for outlives it.
+class PackedAdapter {
+ public:
+  virtual ~PackedAdapter() = default;
+  virtual size_t num_bytes() const = 0;
+};
+
 enum class NormKind : uint8_t { kRms, kLayer };  // both times weight; kLayer subtracts the mean
 
 // A norm over whole rows: the identity without a weight.
@@ -132,6 +161,8 @@ struct HeadArgs {
   DevicePtr<float> logits = {};      // [num_written, N]
   BestOutput* best = nullptr;        // [M - num_written], host memory
   DevicePtr<const float> bias = {};  // [N], or null
+  // [M] the step's row that each of these is, in host memory: whose adapter it takes. Empty: none.
+  std::span<const int32_t> rows = {};
 };
 
 // out[m] = gain * ((residual[m] +) scale * (norm(x[m]) * weight + bias)); root: sqrt(mean(..) +
@@ -638,6 +669,10 @@ class Backend {
   virtual Status reserve(int64_t max_rows) = 0;
   // Bytes that pack() would hold, for memory plans; reads no weight values.
   virtual size_t packed_bytes(std::span<const WeightView> parts, PackForm form) const = 0;
+  // Deltas of one adapter, no two of the same outputs; they are read during the call. From any
+  // thread, while ops run. kExhausted when memory is short.
+  virtual Result<std::unique_ptr<PackedAdapter>> pack_adapter(
+      std::span<const WeightDelta> deltas) = 0;
   // Of one block: kBlockTokens tokens of a plane, of any width.
   virtual size_t kv_plane_bytes(const KvPlane& plane) const = 0;
   size_t kv_layer_bytes(const KvShape& shape) const {
@@ -647,7 +682,9 @@ class Backend {
   // ---- Ops --------------------------------------------------------------------------------------
   // Makes what the ops of a step need of its spans, which cover rows 0.. in order. The spans are
   // read during the call, their tables until the step is done (synchronize). The result belongs to
-  // the backend and is good until the next begin_step().
+  // the backend and is good until the next begin_step(). Rows of a span with an adapter take its
+  // weights in embed and in all linear ops of the step (those of head_linear excepted), whose rows
+  // are then the step's: row m of an op is row m of the step, but for head (HeadArgs::rows).
   virtual const StepGeometry* begin_step(std::span<const Span> spans) = 0;
 
   // out[m] = addend[m] + scale * row ids[m] of the table; ids are in range. addend may be out.

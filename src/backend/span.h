@@ -9,6 +9,8 @@
 
 namespace headrace {
 
+class PackedAdapter;  // backend.h
+
 struct Span {
   // Geometry: rows [first_row, first_row + num_rows) of the batch hold the tokens at absolute
   // positions first_position... Earlier positions of the sequence are in the KV store already.
@@ -26,9 +28,8 @@ struct Span {
   // [num_rows, hidden_size] host values that stand for the embedded tokens (of an image, say), as
   // the first layer reads them; null: the tokens are embedded. Ids are then any of the vocabulary.
   const float* embeddings = nullptr;
-  // Whose additional weights these rows take; 0: the model's own alone. A model refuses (CHECK)
-  // what it has not loaded.
-  uint64_t adapter_id = 0;
+  // The additional weights that these rows take, made for the weights of this model; null: none.
+  const PackedAdapter* adapter = nullptr;
 
   // The last num_draft rows hold guesses: tokens that count if the rows before sample them.
   int32_t num_draft = 0;

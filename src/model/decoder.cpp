@@ -199,6 +199,10 @@ void Decoder::compute_logits(const StepContext& step, const Batch& batch,
   head.bias = weights_.network.vector(Role::kHead);
   head.logits = output.logits;
   head.best = output.best;
+  std::vector<int32_t>& head_rows = workspace_.head_rows;
+  head_rows.assign(batch.logit_rows.begin(), batch.logit_rows.end());
+  head_rows.insert(head_rows.end(), batch.best_rows.begin(), batch.best_rows.end());
+  head.rows = head_rows;
   backend_.head(weights_.head_weight(), {rows, norm_of(weights_.network, Role::kFinalNorm), rows},
                 head);
 }
@@ -219,7 +223,6 @@ void Decoder::prepare(const Batch& batch) {
 }
 
 void Decoder::prepare_span(const Span& span) {
-  CHECK(span.adapter_id == 0, "adapter {} is not loaded", span.adapter_id);
   for (int32_t i = 0; i < span.num_rows; ++i) {
     workspace_.positions[static_cast<size_t>(span.first_row + i)] =
         span.rope_positions != nullptr ? span.rope_positions[i] : span.first_position + i;

@@ -161,6 +161,7 @@ Result<Workspace> Workspace::create(const ModelConfig& config, const ModelOption
   const auto rows = static_cast<size_t>(options.max_batch_tokens);
   workspace.positions.resize(rows);
   if (config.query_position_beta != 0) workspace.query_scales.resize(rows);
+  workspace.head_rows.reserve(static_cast<size_t>(options.max_logit_rows));
   if (config.learned_positions) workspace.position_rows.resize(rows);
   if (workspace.alibi_slopes) {
     backend.upload<float>(slopes_of(config), workspace.alibi_slopes);

@@ -45,6 +45,7 @@ struct Workspace {
   std::vector<int32_t> position_rows;     // [M], or empty: positions are not learned
   std::vector<float> frequencies;         // [largest rope_dims / 2]
   std::vector<int32_t> layer_input_rows;  // [M], or empty: each token has a row of its own
+  std::vector<int32_t> head_rows;         // rows of the step whose logits are made
 
   int max_rows = 0;  // that there is room for
 

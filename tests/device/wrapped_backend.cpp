@@ -234,7 +234,10 @@ void WrappedBackend::experts(const ExpertsArgs& args) {
 }
 
 void WrappedBackend::head(const PackedWeight& weight, const Input& input, const HeadArgs& args) {
-  later([&weight, input, args](Backend& inner) { inner.head(weight, input, args); });
+  later([&weight, input, args = args, rows = copy_of(args.rows)](Backend& inner) mutable {
+    args.rows = rows;
+    inner.head(weight, input, args);
+  });
 }
 
 }  // namespace headrace::device

@@ -45,6 +45,10 @@ class WrappedBackend : public Backend {
   size_t packed_bytes(std::span<const WeightView> parts, PackForm form) const override {
     return inner_->packed_bytes(parts, form);
   }
+  Result<std::unique_ptr<PackedAdapter>> pack_adapter(
+      std::span<const WeightDelta> deltas) override {
+    return inner_->pack_adapter(deltas);
+  }
   size_t kv_plane_bytes(const KvPlane& plane) const override {
     return inner_->kv_plane_bytes(plane);
   }

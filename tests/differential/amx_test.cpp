@@ -384,7 +384,8 @@ TEST_F(AmxModel, LinearLayersOfMixedParts) {
   Team team(1, {0});
   auto workspace = std::move(CpuWorkspace::create(1)).value();
   BestOutputs best;
-  const CpuContext context{kernels, team, workspace, best};
+  StepAdapters adapters(kernels);
+  const CpuContext context{kernels, team, workspace, best, adapters};
   const auto reference = make_backend("reference", 1);
   std::vector<std::unique_ptr<TestWeight>> weights;
   std::vector<WeightView> parts;

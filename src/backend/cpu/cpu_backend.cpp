@@ -41,7 +41,8 @@ class CpuBackend final : public HostBackend {
         team_(shared_team_->team),
         workspace_(std::move(workspace)),
         step_(team_.num_threads(), workspace_.attention_partials().size()),
-        context_{kernels_, team_, workspace_, best_} {}
+        adapters_(kernels_),
+        context_{kernels_, team_, workspace_, best_, adapters_} {}
 
   Result<std::unique_ptr<PackedWeight>> pack(std::span<const WeightView> parts,
                                              PackForm form) override {
@@ -78,6 +79,11 @@ class CpuBackend final : public HostBackend {
     return packed_weight_bytes(parts, form);
   }
 
+  Result<std::unique_ptr<PackedAdapter>> pack_adapter(
+      std::span<const WeightDelta> deltas) override {
+    return std::unique_ptr<PackedAdapter>(TRY(pack_cpu_adapter(deltas, kernels_)));
+  }
+
   size_t kv_plane_bytes(const KvPlane& plane) const override {
     return static_cast<size_t>(plane.num_heads) *
            cpu::kv_plane_bytes(kv_dtype(plane.type), plane.width);
@@ -85,6 +91,7 @@ class CpuBackend final : public HostBackend {
 
   const StepGeometry* begin_step(std::span<const Span> spans) override {
     step_.begin(spans);
+    adapters_.begin(spans);
     return &step_;
   }
 
@@ -109,7 +116,7 @@ class CpuBackend final : public HostBackend {
           "a norm of the output needs room and has no softcap");
     CHECK(!epilogue.gain || epilogue.post_norm.weight, "a gain comes with a norm of the output");
     CHECK(epilogue.reduction == nullptr || epilogue.branch, "a reduction needs room");
-    run_linear(context_, {own(weight), input, num_rows, raw(out)}, epilogue);
+    run_linear(context_, call(weight, input, num_rows, out), epilogue);
   }
 
   void gated_linear(const PackedWeight& gate_up, const Input& input, int64_t num_rows,
@@ -117,7 +124,7 @@ class CpuBackend final : public HostBackend {
                     DevicePtr<float> out) override {
     CHECK(own(gate_up).role() == WeightRole::kGateUp, "not a gate_up weight");
     check_rows(input, num_rows);
-    run_gated_linear(context_, {own(gate_up), input, num_rows, raw(out)}, gate_form(activation),
+    run_gated_linear(context_, call(gate_up, input, num_rows, out), gate_form(activation),
                      raw(bias));
   }
 
@@ -127,7 +134,7 @@ class CpuBackend final : public HostBackend {
     check_rows(input, num_rows);
     CHECK(!args.factors || args.factor_stride >= weight.num_outputs(), "factors {} apart for {}",
           args.factor_stride, weight.num_outputs());
-    run_activated_linear(context_, {own(weight), input, num_rows, raw(out)}, args);
+    run_activated_linear(context_, call(weight, input, num_rows, out), args);
   }
 
   void mix_streams(const StreamArgs& args) override {
@@ -171,7 +178,7 @@ class CpuBackend final : public HostBackend {
           args.num_others);
     QkvArgs finish = args;
     finish.qkv = projection;
-    run_qkv_linear(context_, {own(weight), input, args.num_rows, raw(projection)}, bias, finish);
+    run_qkv_linear(context_, call(weight, input, args.num_rows, projection), bias, finish);
   }
 
   void finish_qkv(const QkvArgs& args) override {
@@ -277,7 +284,12 @@ class CpuBackend final : public HostBackend {
     check_rows(input, args.num_rows);
     CHECK(args.num_written >= 0 && args.num_written <= args.num_rows, "{} rows written of {}",
           args.num_written, args.num_rows);
-    run_head(context_, {own(weight), input, args.num_rows, raw(args.logits)}, args);
+    CHECK(args.rows.empty() || std::ssize(args.rows) == args.num_rows, "{} rows of the step for {}",
+          args.rows.size(), args.num_rows);
+    run_head(
+        context_,
+        {own(weight), input, args.num_rows, raw(args.logits), adapters_.of_rows(weight, args.rows)},
+        args);
   }
 
   void run_on_team(int64_t num_items, ItemWork work) override { team_.run(num_items, work); }
@@ -305,6 +317,12 @@ class CpuBackend final : public HostBackend {
   static const CpuWeight& own(const PackedWeight& weight) {
     CHECK(weight.num_experts() == 1, "an op takes one of {} experts", weight.num_experts());
     return static_cast<const CpuWeight&>(weight);
+  }
+
+  // Of the rows of the step.
+  LinearCall call(const PackedWeight& weight, const Input& input, int64_t num_rows,
+                  DevicePtr<float> out) {
+    return {own(weight), input, num_rows, raw(out), adapters_.of_call(weight, num_rows)};
   }
 
   void check_rows(const Input& input, int64_t num_rows) const {
@@ -382,6 +400,7 @@ class CpuBackend final : public HostBackend {
   CpuWorkspace workspace_;
   CpuStep step_;
   BestOutputs best_;
+  StepAdapters adapters_;
   const CpuContext context_;
   int64_t max_rows_ = kDefaultMaxRows;
   const std::array<const KernelRow*, 2> quantise_rows_ = {kernels_.quantise,

@@ -1,28 +1,66 @@
 #include "backend/cpu/embed.h"
 
 #include <algorithm>
+#include <bit>
 
 namespace headrace::cpu {
+namespace {
+
+// The row of a table: visit(k, value).
+template <typename Visit>
+void visit_row(const CpuWeight& table, int64_t row, float* room, const Visit& visit) {
+  const int64_t width = table.num_inputs();
+  const Segment* segment = table.segments().data();
+  while (row >= segment->first_output + segment->num_outputs) ++segment;
+  row -= segment->first_output;
+  const uint8_t* panel = segment->data + static_cast<size_t>(row / kPanel) * segment->panel_bytes;
+  for (int64_t first = 0; first < width; first += kSliceInputs) {
+    const int64_t count = std::min<int64_t>(kSliceInputs, width - first);
+    segment->unpack({panel, width, first, count, room});
+    for (int64_t k = 0; k < count; ++k) visit(first + k, room[k * kPanel + row % kPanel]);
+  }
+}
+
+float number_at(const AdapterRows& rows, int64_t at) {
+  if (!rows.bf16) return static_cast<const float*>(rows.values)[at];
+  return std::bit_cast<float>(uint32_t{static_cast<const uint16_t*>(rows.values)[at]} << 16);
+}
+
+// out += scale * what the adapter adds to row `id`.
+void add_row(const CpuContext& context, const CpuDelta& delta, int64_t id, float scale, float* room,
+             int64_t width, float* out) {
+  for (const DeltaPart& part : delta.parts) {
+    for (int64_t j = 0; j < part.rank; ++j) {
+      room[j] = scale * part.scale * number_at(part.a, id * part.a.stride + j);
+    }
+    ExpandArgs args{};
+    args.low = room;
+    args.num_rows = 1;
+    args.rank = part.rank;
+    args.b = part.b;
+    args.sums = out;
+    args.num_outputs = width;
+    context.kernels.expand->function.expand(args);
+  }
+}
+
+}  // namespace
 
 void run_embed(const CpuContext& context, const CpuWeight& table, std::span<const int32_t> ids,
                float scale, const float* addend, float* out) {
   const int64_t width = table.num_inputs();
   context.team.run(static_cast<int64_t>(ids.size()), [&](int64_t item, int member) {
-    float* values = context.workspace.member(member).matmul;
-    int64_t row = ids[static_cast<size_t>(item)];
-    const Segment* segment = table.segments().data();
-    while (row >= segment->first_output + segment->num_outputs) ++segment;
-    row -= segment->first_output;
-    const uint8_t* panel = segment->data + static_cast<size_t>(row / kPanel) * segment->panel_bytes;
-    for (int64_t first = 0; first < width; first += kSliceInputs) {
-      const int64_t count = std::min<int64_t>(kSliceInputs, width - first);
-      segment->unpack({panel, width, first, count, values});
-      for (int64_t k = 0; k < count; ++k) {
-        const int64_t at = item * width + first + k;
-        const float value = scale * values[k * kPanel + row % kPanel];
-        out[at] = addend == nullptr ? value : addend[at] + value;
-      }
-    }
+    float* room = context.workspace.member(member).matmul;
+    const CpuAdapter* adapter = context.adapters.of_row(item);
+    const CpuDelta* delta = adapter == nullptr ? nullptr : adapter->of_table(table);
+    const bool replaced = delta != nullptr && delta->replacement != nullptr;
+    const int64_t id = ids[static_cast<size_t>(item)];
+    visit_row(replaced ? *delta->replacement : table, id, room, [&](int64_t k, float value) {
+      value *= scale;
+      const int64_t at = item * width + k;
+      out[at] = addend == nullptr ? value : addend[at] + value;
+    });
+    if (delta != nullptr) add_row(context, *delta, id, scale, room, width, out + item * width);
   });
 }
 

@@ -36,8 +36,9 @@ void place(const Routing& routing) {
 // rows are routed.
 class BatchOfExperts {
  public:
-  explicit BatchOfExperts(const ExpertsCall& call)
+  BatchOfExperts(const ExpertsCall& call, bool has_deltas)
       : call_(call),
+        has_deltas_(has_deltas),
         args_(call.args),
         linear_{static_cast<const CpuWeight&>(*args_.gate_up), args_.input, call.num_rows, nullptr},
         input_(call.context, linear_),
@@ -54,7 +55,8 @@ class BatchOfExperts {
     };
     const auto prepare = [this](int64_t row, int member) { prepare_row(row, member); };
     const auto mix = [this](int64_t row, int /*member*/) { mix_row(row); };
-    const int64_t num_quantised = quantises_activations(call_) ? num_slot_items() : 0;
+    const bool quantises = has_deltas_ || quantises_activations(call_);
+    const int64_t num_quantised = quantises ? num_slot_items() : 0;
     call_.context.team.run(
         Phase{num_row_items(), each_row(prepare)},
         CountedPhase{[this] { return place_slots(); },
@@ -118,7 +120,36 @@ class BatchOfExperts {
   int64_t place_slots() {
     place(args_.routing);
     count_rows(args_);
+    if (has_deltas_) find_deltas();
     return num_slot_items();
+  }
+  // What adapters add to the slots, whose rows are those of the step.
+  void find_deltas() {
+    StepAdapters& adapters = call_.context.adapters;
+    for (const int product : {0, 1}) adapters.expert_rows(product).clear();
+    for (int64_t item = 0; item < num_slot_items(); ++item) {
+      slots_of(item, [&](int64_t expert, int64_t, int64_t slot) {
+        const CpuAdapter* adapter = adapters.of_row(raw(args_.routing.rows)[slot]);
+        if (adapter == nullptr) return;
+        adapters.expert_rows(0).add(slot, adapter->of_products(call_.gate_up(expert)));
+        adapters.expert_rows(1).add(slot, adapter->of_products(call_.down(expert)));
+      });
+    }
+    for (const int product : {0, 1}) {
+      deltas_[product] = adapters.expert_rows(product).make(num_slots_, adapters.kernels());
+    }
+  }
+  // Those of a product of the expert whose slots begin at `first`.
+  CallDeltas deltas_of(int product, int64_t first) const {
+    CallDeltas deltas = deltas_[product];
+    deltas.first_row = first;
+    return deltas;
+  }
+  // The products of a slot with A.
+  void shrink_slot(int product, int64_t slot, const float* x, int64_t width) const {
+    deltas_[product].for_rows(slot, slot + 1, [&](const DeltaRun& run) {
+      shrink_row(deltas_[product], *run.delta, x, width, slot);
+    });
   }
   int64_t plan(ExpertTiles& tiles) {
     return tiles.plan(first_slots(), call_.context.team.num_threads());
@@ -136,6 +167,7 @@ class BatchOfExperts {
                    const MemberScratch& scratch) const {
     const CpuWeight& weight = call_.gate_up(expert);
     const int64_t row = raw(args_.routing.rows)[slot], index = slot - first;
+    if (has_deltas_) shrink_slot(0, slot, normed_row(row), call_.width);
     const RowSource source = call_.gate_up_source(expert, first);
     if (weight.takes(ActivationType::kF32)) {
       std::memcpy(const_cast<float*>(source.rows) + index * call_.width, normed_row(row),
@@ -166,21 +198,28 @@ class BatchOfExperts {
   void run_gate_up(int64_t item, int member) const {
     const auto [expert, tile] = gate_up_tiles_.at(item);
     const int64_t first = first_slots()[expert];
+    const CallDeltas deltas = deltas_of(0, first);
     const LinearCall linear{call_.gate_up(expert), args_.input, rows_of_expert(expert),
-                            raw(args_.slot_activations) + first * call_.inner};
+                            raw(args_.slot_activations) + first * call_.inner,
+                            has_deltas_ ? &deltas : nullptr};
     compute_gated(call_.context, linear, call_.gate_up_source(expert, first), tile,
                   call_.gating(expert), scratch(member));
   }
   void quantise(int64_t item, int member) const {
     slots_of(item, [&](int64_t expert, int64_t first, int64_t slot) {
+      if (has_deltas_) {
+        shrink_slot(1, slot, raw(args_.slot_activations) + slot * call_.inner, call_.inner);
+      }
       quantise_activations(call_, expert, first, slot, rows_of_expert(expert), scratch(member));
     });
   }
   void run_down(int64_t item, int member) const {
     const auto [expert, tile] = down_tiles_.at(item);
     const int64_t first = first_slots()[expert];
+    const CallDeltas deltas = deltas_of(1, first);
     const LinearCall linear{call_.down(expert), args_.input, rows_of_expert(expert),
-                            raw(args_.slot_outputs) + first * call_.num_outputs};
+                            raw(args_.slot_outputs) + first * call_.num_outputs,
+                            has_deltas_ ? &deltas : nullptr};
     Epilogue epilogue;
     if (args_.down_bias) epilogue.bias = args_.down_bias + expert * call_.num_outputs;
     compute_sums(linear, call_.down_source(expert, first), tile, scratch(member));
@@ -205,6 +244,8 @@ class BatchOfExperts {
   }
 
   const ExpertsCall& call_;
+  const bool has_deltas_;  // of adapters
+  CallDeltas deltas_[2];   // by product, of all slots; once they are placed
   const ExpertsArgs& args_;
   const LinearCall linear_;
   const InputRows input_;
@@ -212,13 +253,21 @@ class BatchOfExperts {
   int64_t rows_per_item_, num_slots_;
 };
 
+// Whether an adapter of the step adds to any of these experts.
+bool has_expert_deltas(const ExpertsCall& call) {
+  const StepAdapters& adapters = call.context.adapters;
+  return !adapters.empty() &&
+         (adapters.has_experts(*call.args.gate_up) || adapters.has_experts(*call.args.down));
+}
+
 }  // namespace
 
 void run_experts(const CpuContext& context, const ExpertsArgs& args) {
   if (args.routing.num_rows == 0) return;
   const ExpertsCall call{context, args};
-  if (call.num_rows == 1) return run_experts_row(call);
-  BatchOfExperts(call).run();
+  const bool has_deltas = has_expert_deltas(call);
+  if (call.num_rows == 1 && !has_deltas) return run_experts_row(call);
+  BatchOfExperts(call, has_deltas).run();
 }
 
 }  // namespace headrace::cpu

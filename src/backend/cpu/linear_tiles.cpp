@@ -15,6 +15,56 @@ int64_t slice_stride(const LinearCall& call, ActivationType type) {
   return call.num_rows * activation_record_bytes(type);
 }
 
+// Sums of the tile's rows from `first` to `end` with the weight that an adapter has instead.
+void replace_sums(const LinearCall& call, const RowSource& source, const Tile2D& tile,
+                  const DeltaRun& run, const MemberScratch& scratch) {
+  const Segment& segment = run.delta->replacement->segments()[0];
+  CHECK(column_of(tile) % kPanel == 0, "a part of a weight at {} is replaced", column_of(tile));
+  MatmulArgs args{};
+  args.weight = segment.data;
+  args.panel_bytes = segment.panel_bytes;
+  args.num_inputs = args.x_stride = call.weight.num_inputs();
+  args.x = source.rows + run.first_row * args.num_inputs;
+  args.num_rows = run.end_row - run.first_row;
+  args.first_panel = column_of(tile) / kPanel;
+  args.num_panels = tile.num_panels;
+  args.sums_stride = tile.num_panels * kPanel;
+  args.sums = scratch.sums + (run.first_row - tile.first_row) * args.sums_stride;
+  args.scratch = scratch.matmul;
+  segment.matmul.for_rows(args.num_rows).function.matmul(args);
+}
+
+// What one part of a delta adds to the columns that it shares with the tile.
+void expand_part(const LinearCall& call, const Tile2D& tile, const DeltaRun& run,
+                 const DeltaPart& part, const MemberScratch& scratch) {
+  const int64_t begin = std::max(column_of(tile), part.first_output);
+  const int64_t end =
+      std::min(column_of(tile) + outputs_of(tile), part.first_output + part.num_outputs);
+  if (begin >= end) return;
+  const int64_t skipped = begin - part.first_output;
+  ExpandArgs args{};
+  args.low = call.deltas->low_row(run.first_row) + part.first_low;
+  args.low_stride = call.deltas->low_stride;
+  args.num_rows = run.end_row - run.first_row;
+  args.rank = part.rank;
+  args.b = rows_from(part.b, skipped);
+  args.factors = part.factors == nullptr ? nullptr : part.factors + skipped;
+  args.bias = part.bias == nullptr ? nullptr : part.bias + skipped;
+  args.sums_stride = tile.num_panels * kPanel;
+  args.sums =
+      scratch.sums + (run.first_row - tile.first_row) * args.sums_stride + begin - column_of(tile);
+  args.num_outputs = end - begin;
+  call.deltas->kernels->expand->function.expand(args);
+}
+
+void add_deltas(const LinearCall& call, const RowSource& source, const Tile2D& tile,
+                const MemberScratch& scratch) {
+  call.deltas->for_rows(tile.first_row, tile.first_row + tile.num_rows, [&](const DeltaRun& run) {
+    if (run.delta->replacement != nullptr) replace_sums(call, source, tile, run, scratch);
+    for (const DeltaPart& part : run.delta->parts) expand_part(call, tile, run, part, scratch);
+  });
+}
+
 }  // namespace
 
 InputRows::InputRows(const CpuContext& context, const LinearCall& call)
@@ -27,7 +77,7 @@ InputRows::InputRows(const CpuContext& context, const LinearCall& call)
     if (row != nullptr && call.weight.takes(row->activation)) kernels_[num_kernels_++] = row;
   }
   const bool in_scratch = !call.weight.takes(ActivationType::kF32) && width_ <= kTileFloats;
-  if (norms_ && !in_scratch) normed_ = raw(call.input.normed);
+  if (norms_ && (!in_scratch || call.deltas != nullptr)) normed_ = raw(call.input.normed);
 }
 
 int64_t InputRows::num_items() const {
@@ -118,6 +168,7 @@ void compute_sums(const LinearCall& call, const RowSource& source, const Tile2D&
   args.scratch = scratch.matmul;
   // By the rows of the whole call, so that a last short block of rows changes nothing.
   segment.matmul.for_rows(call.num_rows).function.matmul(args);
+  if (call.deltas != nullptr) add_deltas(call, source, tile, scratch);
 }
 
 void prefetch_start(const Tile2D& tile) {

@@ -2,6 +2,8 @@
 // linear layers (matmul.cpp) and of mixtures of experts (experts.cpp).
 #pragma once
 
+#include <algorithm>
+
 #include "backend/backend.h"
 #include "backend/cpu/context.h"
 #include "backend/cpu/kernels/pack.h"
@@ -22,7 +24,8 @@ struct LinearCall {
   const CpuWeight& weight;
   const Input& input;
   int64_t num_rows;
-  float* out;  // [num_rows, N]; gated: [num_rows, I]
+  float* out;                          // [num_rows, N]; gated: [num_rows, I]
+  const CallDeltas* deltas = nullptr;  // what adapters add; null: nothing
 };
 
 // A gated activation as its kernel takes it.
@@ -40,6 +43,14 @@ struct Tile2D {
   int64_t num_panels;
 };
 
+inline int64_t outputs_of(const Tile2D& tile) {
+  return std::min(tile.num_panels * kPanel, tile.segment->num_outputs - tile.first_panel * kPanel);
+}
+// Its first output, of the whole weight.
+inline int64_t column_of(const Tile2D& tile) {
+  return tile.segment->first_output + tile.first_panel * kPanel;
+}
+
 // What the kernels of a call multiply: its rows, and the records of each slice for all of them.
 struct RowSource {
   const float* rows;        // of float kernels
@@ -47,8 +58,8 @@ struct RowSource {
 };
 
 // The rows of the input, normed and quantised where the weight wants them so: as the first phase of
-// an op, or a single row by each member for itself. A normed row that no kernel reads as floats
-// stays in the member's scratch. Refers to the call.
+// an op, or a single row by each member for itself. A normed row that neither kernels nor adapters
+// read as floats stays in the member's scratch. Refers to the call.
 class InputRows {
  public:
   InputRows(const CpuContext& context, const LinearCall& call);
@@ -82,7 +93,7 @@ class InputRows {
   float* normed_ = nullptr;  // where normed rows of the items are kept, if they are
 };
 
-// Sums of the tile into scratch.sums [rows, panels of the tile * kPanel].
+// Sums of the tile, with what adapters add, into scratch.sums [rows, panels of the tile * kPanel].
 void compute_sums(const LinearCall& call, const RowSource& source, const Tile2D& tile,
                   const MemberScratch& scratch);
 // The first lines of a tile's weights come while its input is made.

@@ -66,14 +66,6 @@ class Tiles {
 };
 static_assert(kMinTileRows % kRowQuantum == 0);
 
-int64_t outputs_of(const Tile2D& tile) {
-  return std::min(tile.num_panels * kPanel, tile.segment->num_outputs - tile.first_panel * kPanel);
-}
-
-int64_t column_of(const Tile2D& tile) {
-  return tile.segment->first_output + tile.first_panel * kPanel;
-}
-
 }  // namespace
 
 void finish_tile(const CpuContext& context, const LinearCall& call, const Tile2D& tile,
@@ -229,15 +221,18 @@ void run_row(const CpuContext& context, const LinearCall& call, std::span<const 
                    last);
 }
 
-// One op: the input's phase, tiles that compute(tile, source, scratch) makes of the panels of
-// `segments`, and one more phase of rows.
+// One op: the input's phase, that of the adapters' first products, tiles that compute(tile, source,
+// scratch) makes of the panels of `segments`, and one more phase of rows.
 template <typename Compute, typename Last>
 void run_tiles(const CpuContext& context, const LinearCall& call, std::span<const Segment> segments,
                const Compute& compute, const Phase<Last>& last) {
-  if (call.num_rows == 1) return run_row(context, call, segments, compute, last);
+  if (call.num_rows == 1 && call.deltas == nullptr) {
+    return run_row(context, call, segments, compute, last);
+  }
   const InputRows input(context, call);
+  const ShrinkItems shrink(call.deltas, input.all().rows, call.weight.num_inputs());
   const Tiles tiles(segments, call.weight.num_inputs(), call.num_rows, context.team.num_threads());
-  context.team.run(Phase{input.num_items(), input},
+  context.team.run(Phase{input.num_items(), input}, Phase{shrink.num_items(), shrink},
                    Phase{tiles.num_items(),
                          [&](int64_t item, int member) {
                            compute(tiles.at(item), input.all(), context.workspace.member(member));
@@ -302,7 +297,8 @@ void finish_branch(const CpuContext& context, const LinearCall& call, const Epil
 // The product, the sum over all who hold a part of K, the epilogue: two joins.
 void run_reduced_linear(const CpuContext& context, const LinearCall& call,
                         const Epilogue& epilogue) {
-  const LinearCall product{call.weight, call.input, call.num_rows, raw(epilogue.branch)};
+  const LinearCall product{call.weight, call.input, call.num_rows, raw(epilogue.branch),
+                           call.deltas};
   run_products(
       context, product,
       [&](const Tile2D& tile, const MemberScratch& scratch) {

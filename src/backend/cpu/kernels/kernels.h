@@ -579,6 +579,45 @@ inline constexpr int64_t kMaxDeltaDim = 512;
 inline constexpr int64_t kDeltaPanels = 4;
 inline constexpr int64_t delta_panel_floats(int64_t key_dim) { return key_dim * kPanel; }
 
+// Rows of numbers as an adapter's file has them: float32, or bf16 where that loses nothing. Row j
+// begins `stride` numbers after row j - 1.
+struct AdapterRows {
+  const void* values;
+  int64_t stride;
+  bool bf16;
+};
+
+// The first product of an adapter:
+//   out[m][j] = scale * sum over k of x[m][k] * a[j][k]
+// kReference adds in order of k; kFma in 16 lanes (k % 16), which fold 8, 4, 2, 1.
+struct ShrinkArgs {
+  const float* x;  // [num_rows, num_inputs], x_stride floats between rows
+  int64_t x_stride;
+  int64_t num_rows;
+  int64_t num_inputs;
+  AdapterRows a;  // [rank, num_inputs], then zeros to a multiple of 16
+  int64_t rank;
+  float scale;
+  float* out;  // [num_rows, rank], out_stride floats between rows
+  int64_t out_stride;
+};
+
+// The second one, added to the sums of a linear layer:
+//   sums[m][n] = factors[n] * (sums[m][n] + sum over j of low[m][j] * b[j][n]) + bias[n]
+// added to the sum in order of j.
+struct ExpandArgs {
+  const float* low;  // [num_rows, rank], low_stride floats between rows
+  int64_t low_stride;
+  int64_t num_rows;
+  int64_t rank;          // may be 0
+  AdapterRows b;         // [rank, num_outputs]; 16 numbers from any of these may be read
+  const float* factors;  // [num_outputs] or null: 1
+  const float* bias;     // [num_outputs] or null: 0
+  float* sums;           // sums_stride floats between rows
+  int64_t sums_stride;
+  int64_t num_outputs;
+};
+
 enum class KernelOp : uint8_t {
   kMatmul,
   kUnpack,
@@ -595,6 +634,8 @@ enum class KernelOp : uint8_t {
   kStoreRow,
   kLatent,
   kIndex,
+  kShrink,
+  kExpand,
 };
 
 struct Tile {
@@ -619,6 +660,8 @@ union KernelFunction {
   void (*store_row)(const StoreRowArgs&);
   void (*latent)(const LatentRowsArgs&);
   void (*index)(const IndexRowArgs&);
+  void (*shrink)(const ShrinkArgs&);
+  void (*expand)(const ExpandArgs&);
 };
 
 struct KernelRow {

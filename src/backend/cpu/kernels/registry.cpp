@@ -55,6 +55,10 @@ const KernelRow** slot(KernelSet* set, const KernelRow& row) {
       return &set->latent;
     case KernelOp::kIndex:
       return &set->index;
+    case KernelOp::kShrink:
+      return &set->shrink;
+    case KernelOp::kExpand:
+      return &set->expand;
   }
   return nullptr;
 }
@@ -127,9 +131,10 @@ Result<const KernelUnit*> select_unit(std::string_view name, uint32_t available)
 }
 
 std::string_view kernel_op_name(KernelOp op) {
-  constexpr std::string_view kNames[] = {
-      "matmul", "unpack", "finish",       "gate",  "norm",  "qkv",    "attention", "quantise",
-      "conv",   "scan",   "delta_inputs", "delta", "store", "latent", "index"};
+  constexpr std::string_view kNames[] = {"matmul",       "unpack",    "finish",   "gate",   "norm",
+                                         "qkv",          "attention", "quantise", "conv",   "scan",
+                                         "delta_inputs", "delta",     "store",    "latent", "index",
+                                         "shrink",       "expand"};
   return kNames[static_cast<size_t>(op)];
 }
 
@@ -168,7 +173,8 @@ KernelSet select_kernels(const KernelUnit& unit, uint32_t available, ActivationT
   if (!takes_dense) set.quantise_dense = nullptr;
   CHECK(set.finish != nullptr && set.gate != nullptr && set.norm != nullptr && set.qkv != nullptr &&
         set.attention != nullptr && set.quantise != nullptr && set.conv != nullptr &&
-        set.scan != nullptr && set.delta_inputs != nullptr && set.delta != nullptr);
+        set.scan != nullptr && set.delta_inputs != nullptr && set.delta != nullptr &&
+        set.shrink != nullptr && set.expand != nullptr);
   return set;
 }
 

@@ -60,6 +60,8 @@ struct KernelSet {
   const KernelRow* store_row = nullptr;
   const KernelRow* latent = nullptr;
   const KernelRow* index = nullptr;
+  const KernelRow* shrink = nullptr;
+  const KernelRow* expand = nullptr;
   const KernelRow* quantise = nullptr;        // input of coded layouts
   const KernelRow* quantise_dense = nullptr;  // of dense ones, where a unit wants it; or null
 

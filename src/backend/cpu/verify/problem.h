@@ -75,6 +75,8 @@ void visit_delta_problems(const KernelRow& row, Depth depth, const Visit& visit)
 void visit_store_problems(const KernelRow& row, Depth depth, const Visit& visit);
 void visit_latent_problems(const KernelRow& row, Depth depth, const Visit& visit);
 void visit_index_problems(const KernelRow& row, Depth depth, const Visit& visit);
+void visit_shrink_problems(const KernelRow& row, Depth depth, const Visit& visit);
+void visit_expand_problems(const KernelRow& row, Depth depth, const Visit& visit);
 
 // Building blocks of the makers.
 

@@ -30,6 +30,8 @@ constexpr OpProblems kOps[] = {
     {KernelOp::kStoreRow, visit_store_problems},
     {KernelOp::kLatent, visit_latent_problems},
     {KernelOp::kIndex, visit_index_problems},
+    {KernelOp::kShrink, visit_shrink_problems},
+    {KernelOp::kExpand, visit_expand_problems},
 };
 
 // How a problem is run.

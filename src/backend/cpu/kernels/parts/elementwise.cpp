@@ -1,7 +1,9 @@
-// What is done to rows between products: quantise, finish, gate, norm, queries and keys.
+// What is done to rows between products: quantise, finish, gate, norm, queries and keys; what
+// adapters add.
 
 #include HEADRACE_LANES_HEADER
 
+#include "backend/cpu/kernels/generic/adapter.h"
 #include "backend/cpu/kernels/generic/qkv.h"
 #include "backend/cpu/kernels/generic/quantise.h"
 #include "backend/cpu/kernels/generic/rows.h"
@@ -24,6 +26,8 @@ constexpr KernelRow kRows[] = {
     elementwise_row(KernelOp::kGate, "gate", {.gate = &gate<F>}),
     elementwise_row(KernelOp::kNorm, "norm", {.norm = &norm<F>}),
     elementwise_row(KernelOp::kQkv, "qkv", {.qkv = &qkv<F>}),
+    elementwise_row(KernelOp::kShrink, "shrink", {.shrink = &shrink<F>}),
+    elementwise_row(KernelOp::kExpand, "expand", {.expand = &expand<F>}),
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The reference unit: finish of linear layers, gated activations, norms.
+// The reference unit: finish of linear layers, gated activations, norms; what adapters add.
 
 #include <cmath>
 
@@ -92,6 +92,39 @@ void norm(const NormRowsArgs& args) {
   }
 }
 
+float adapter_value(const AdapterRows& rows, int64_t row, int64_t at) {
+  at += row * rows.stride;
+  if (!rows.bf16) return static_cast<const float*>(rows.values)[at];
+  const uint32_t bits = uint32_t{static_cast<const uint16_t*>(rows.values)[at]} << 16;
+  float value;
+  __builtin_memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+void shrink(const ShrinkArgs& args) {
+  for (int64_t m = 0; m < args.num_rows; ++m) {
+    const float* x = args.x + m * args.x_stride;
+    for (int64_t j = 0; j < args.rank; ++j) {
+      float sum = 0.0f;
+      for (int64_t k = 0; k < args.num_inputs; ++k) sum += x[k] * adapter_value(args.a, j, k);
+      args.out[m * args.out_stride + j] = args.scale * sum;
+    }
+  }
+}
+
+void expand(const ExpandArgs& args) {
+  for (int64_t m = 0; m < args.num_rows; ++m) {
+    const float* low = args.low + m * args.low_stride;
+    for (int64_t n = 0; n < args.num_outputs; ++n) {
+      float sum = args.sums[m * args.sums_stride + n];
+      for (int64_t j = 0; j < args.rank; ++j) sum += low[j] * adapter_value(args.b, j, n);
+      if (args.factors != nullptr) sum *= args.factors[n];
+      if (args.bias != nullptr) sum += args.bias[n];
+      args.sums[m * args.sums_stride + n] = sum;
+    }
+  }
+}
+
 constexpr KernelRow elementwise_row(KernelOp op, const char* name, KernelFunction function) {
   return plain_row(op, name, 0, NumericsClass::kReference, function);
 }
@@ -100,6 +133,8 @@ constexpr KernelRow kRows[] = {
     elementwise_row(KernelOp::kFinish, "finish", {.finish = &finish}),
     elementwise_row(KernelOp::kGate, "gate", {.gate = &gate}),
     elementwise_row(KernelOp::kNorm, "norm", {.norm = &norm}),
+    elementwise_row(KernelOp::kShrink, "shrink", {.shrink = &shrink}),
+    elementwise_row(KernelOp::kExpand, "expand", {.expand = &expand}),
 };
 
 }  // namespace
