@@ -8,6 +8,7 @@
 #include "model/config/config_files.h"
 #include "model/decoder.h"
 #include "model/mixers.h"
+#include "model/read_adapter.h"
 #include "model/weights.h"
 #include "model/workspace.h"
 
@@ -60,6 +61,10 @@ class DecoderModel : public Model {
 
   int64_t rope_epoch(int64_t num_tokens) const override { return decoder_.rope_epoch(num_tokens); }
 
+  Result<std::unique_ptr<const Adapter>> load_adapter(const AdapterFiles& files) const override {
+    return read_adapter(files, config_, weights_, backend_);
+  }
+
   std::span<const uint64_t> expert_rows() const override {
     const auto count = static_cast<size_t>(num_experts_before(config_, config_.num_layers()));
     if (count == 0) return {};
@@ -76,6 +81,10 @@ class DecoderModel : public Model {
 };
 
 }  // namespace
+
+Result<std::unique_ptr<const Adapter>> Model::load_adapter(const AdapterFiles& files) const {
+  return make_error(ErrorCode::kUnsupported, "{}: this model takes no adapters", files.name);
+}
 
 Result<ModelConfig> Model::read_config(const Checkpoint& checkpoint) {
   return checkpoint.kind() == CheckpointKind::kGguf ? read_config_gguf(checkpoint)

@@ -10,6 +10,7 @@
 #include "backend/backend.h"
 #include "base/result.h"
 #include "checkpoint/checkpoint.h"
+#include "model/adapter.h"
 #include "model/batch.h"
 #include "model/cache_groups.h"
 #include "model/config/config.h"
@@ -54,6 +55,11 @@ class Model {
   // past its original length; dynamic at every token past it), all cached K and V are stale and the
   // sequence is computed again from position 0. Constant 0 for other rope types.
   virtual int64_t rope_epoch(int64_t num_tokens) const = 0;
+
+  // An adapter for these weights, which outlive it; Span::adapter names it. From any thread, also
+  // while steps run. kInvalidArgument or kUnsupported name the tensor or key that does not fit,
+  // kCorrupt what cannot be read, kExhausted when memory is short.
+  virtual Result<std::unique_ptr<const Adapter>> load_adapter(const AdapterFiles& files) const;
 
   // The rows that each expert has had since the load, layer after layer (num_experts_before). Good
   // until the next step. Engine thread.

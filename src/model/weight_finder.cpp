@@ -8,6 +8,7 @@
 #include "checkpoint/quantisation.h"
 #include "checkpoint/weight_rows.h"
 #include "model/config/families.h"
+#include "model/row_orders.h"
 #include "model/weight_transpose.h"
 #include "model/weights.h"
 
@@ -32,37 +33,12 @@ void append_identity(int64_t count, std::vector<int32_t>* order) {
   for (int32_t i = 0; i < count; ++i) order->push_back(first + i);
 }
 
-// Every other row, then the others.
-void append_alternating(int64_t count, std::vector<int32_t>* order) {
-  for (int32_t i = 0; i < count; i += 2) order->push_back(i);
-  for (int32_t i = 1; i < count; i += 2) order->push_back(i);
-}
-
 Status check_qkv_order(QkvOrder kind, const LayerConfig& layer) {
   if (kind != QkvOrder::kFourBlocks) return {};
   if (layer.num_attention_heads % 4 == 0 && layer.num_key_value_heads % 4 == 0) return {};
   return make_error(ErrorCode::kUnsupported,
                     "the rows of q, k and v lie in four blocks, but {} heads do not make four",
                     layer.num_attention_heads);
-}
-
-// Where the rows of q, then of k, then of v are in a tensor of another order.
-void append_qkv_order(QkvOrder kind, const LayerConfig& layer, std::vector<int32_t>* order) {
-  if (kind == QkvOrder::kParts) return;
-  const bool groups = kind == QkvOrder::kGroups;
-  const int num_runs = groups ? layer.num_key_value_heads : 4;
-  const int dim = layer.head_dim;
-  const int queries = layer.num_attention_heads / num_runs * dim;
-  const int keys = groups ? dim : layer.num_key_value_heads / num_runs * dim;
-  const int run = queries + 2 * keys;
-  const auto append = [&](int start, int count) {
-    for (int i = 0; i < num_runs; ++i) {
-      for (int row = 0; row < count; ++row) order->push_back(i * run + start + row);
-    }
-  };
-  append(0, queries);
-  append(groups ? queries : queries + keys, keys);
-  append(groups ? queries + keys : queries, keys);
 }
 
 void reorder_rows(const std::vector<int32_t>& order, WeightView* weight) {
