@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "checkpoint/adapter_files.h"
 #include "checkpoint/quantisation.h"
 #include "checkpoint/weight_rows.h"
 #include "verify/sequence_runner.h"
@@ -40,8 +41,8 @@ double golden_tolerance(const ModelConfig& config) {
 
 class Verifier {
  public:
-  Verifier(const Golden& golden, Model& model, Backend& backend)
-      : golden_(golden), model_(model), backend_(backend) {
+  Verifier(const Golden& golden, Model& model, Backend& backend, const Adapter* adapter = nullptr)
+      : golden_(golden), model_(model), backend_(backend), adapter_(adapter) {
     report_.folder = golden.folder;
     report_.tolerance_share = golden_tolerance(model.config());
     report_.tolerance = report_.tolerance_share * golden.max_abs_logit;
@@ -65,6 +66,7 @@ class Verifier {
   const Golden& golden_;
   Model& model_;
   Backend& backend_;
+  const Adapter* adapter_;  // or null
   GoldenReport report_;
   std::vector<float> logits_;
   std::vector<std::vector<float>> hidden_;  // [num_layers + 1] rows as the reference numbers them
@@ -160,6 +162,7 @@ Status Verifier::check_prompt(size_t index) {
   TRY(check_ids(prompt, index));
   const auto max_tokens = static_cast<int64_t>(prompt.ids.size() + prompt.greedy.size());
   SequenceRunner runner = TRY(SequenceRunner::create(model_, backend_, max_tokens));
+  if (adapter_ != nullptr) runner.use(adapter_->packed.get());
   if (!prompt.logits.empty() || !prompt.hidden.empty()) compare_logits(prompt, index, runner);
   if (!prompt.greedy.empty()) compare_greedy(prompt, index, runner);
   ++report_.prompts;
@@ -227,6 +230,15 @@ Status check_dequantised(const Golden& golden, const Checkpoint& checkpoint, Gol
 
 }  // namespace
 
+Result<GoldenReport> verify_golden_adapter(const Golden& golden, const Checkpoint& checkpoint,
+                                           Backend& backend, const ModelOptions& options) {
+  const std::unique_ptr<Model> model = TRY(Model::load(checkpoint, backend, options));
+  const AdapterFolder files = TRY(read_adapter_folder(golden.folder));
+  const std::unique_ptr<const Adapter> adapter =
+      TRY(model->load_adapter({golden.folder, files.config, files.bytes()}));
+  return Verifier(golden, *model, backend, adapter.get()).run();
+}
+
 Result<GoldenReport> verify_golden(const Golden& golden, const Checkpoint& checkpoint,
                                    Backend& backend, const ModelOptions& options) {
   const std::unique_ptr<Model> model = TRY(Model::load(checkpoint, backend, options));
@@ -236,6 +248,10 @@ Result<GoldenReport> verify_golden(const Golden& golden, const Checkpoint& check
 Result<GoldenReport> verify_golden_folder(const std::string& folder, Backend& backend,
                                           const ModelOptions& options) {
   const Golden golden = TRY(read_golden(folder));
+  if (!golden.base.empty()) {
+    const std::unique_ptr<Checkpoint> base = TRY(open_folder(golden.base));
+    return verify_golden_adapter(golden, *base, backend, options);
+  }
   const std::unique_ptr<Checkpoint> checkpoint = TRY(open_folder(folder));
   const std::unique_ptr<Model> model = TRY(Model::load(*checkpoint, backend, options));
   Verifier verifier(golden, *model, backend);

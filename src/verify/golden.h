@@ -3,7 +3,9 @@
 // A folder holds a checkpoint (config.json, model.safetensors, or a GGUF file), expect.json
 // (prompts with ids, the positions whose logits are recorded, greedy ids, max_abs_logit) and
 // expect.safetensors (promptN.logits, promptN.hidden_states, dequantised.NAME). Everything but the
-// checkpoint and one kind of expectation may be missing. Used by the command line and by tests.
+// checkpoint and one kind of expectation may be missing. A folder with adapter_config.json holds an
+// adapter instead; expect.json names the folder of its checkpoint ("base"), in ../../tiny or beside
+// it. Used by the command line and by tests.
 #pragma once
 
 #include <memory>
@@ -27,6 +29,7 @@ struct GoldenPrompt {
 
 struct Golden {
   std::string folder;
+  std::string base;  // of an adapter: the checkpoint's folder; else empty
   double max_abs_logit = 0;
   std::vector<GoldenPrompt> prompts;
   std::unique_ptr<Checkpoint> expected;  // owns what the views show; null: only greedy ids
@@ -48,8 +51,7 @@ struct GoldenReport {
 // whose reference is itself so far from float64 (the gated delta rule).
 inline constexpr double kGoldenTolerance = 2e-4;
 
-// kNotFound, kCorrupt or kInvalidArgument name the file and what is wrong; kUnsupported for folders
-// that hold an adapter.
+// kNotFound, kCorrupt or kInvalidArgument name the file and what is wrong.
 Result<Golden> read_golden(const std::string& folder);
 
 // Runs every prompt of `golden` on `checkpoint`. An error means that the checkpoint cannot be
@@ -61,6 +63,11 @@ Result<GoldenReport> verify_golden(const Golden& golden, const Checkpoint& check
 // both must give the same bits.
 Result<GoldenReport> verify_golden_folder(const std::string& folder, Backend& backend,
                                           const ModelOptions& options = {});
+
+// The same for a folder that holds an adapter, on the checkpoint that it was made for in whatever
+// format.
+Result<GoldenReport> verify_golden_adapter(const Golden& golden, const Checkpoint& checkpoint,
+                                           Backend& backend, const ModelOptions& options = {});
 
 // `base` with another text in place of one file beside the weights. `base` outlives the result.
 std::unique_ptr<Checkpoint> with_sidecar(const Checkpoint& base, std::string file_name,

@@ -131,20 +131,32 @@ double largest_logit(const std::vector<GoldenPrompt>& prompts) {
   return largest;
 }
 
+// The checkpoint that an adapter was made for.
+Result<std::string> base_folder(const fs::path& adapter, const std::string& name) {
+  const fs::path folder = fs::absolute(adapter);
+  const fs::path parent =
+      folder.has_filename() ? folder.parent_path() : folder.parent_path().parent_path();
+  std::error_code ignored;
+  for (const fs::path& path : {parent / ".." / "tiny" / name, parent / name}) {
+    if (fs::is_directory(path, ignored)) return path.lexically_normal().string();
+  }
+  return make_error(ErrorCode::kNotFound, "the checkpoint '{}' of the adapter {} is not beside it",
+                    name, adapter.string());
+}
+
 }  // namespace
 
 Result<Golden> read_golden(const std::string& folder) {
   const fs::path path(folder);
   std::error_code ignored;
-  if (fs::exists(path / "adapter_config.json", ignored)) {
-    return make_error(ErrorCode::kUnsupported,
-                      "{} holds an adapter; adapters are not supported yet", folder);
-  }
   Golden golden;
   golden.folder = folder;
   const std::string text = TRY(read_file(path / "expect.json"));
   const boost::json::value root = TRY(parse_json_object(text, "expect.json"));
   const JsonObject json(root.get_object());
+  if (fs::exists(path / "adapter_config.json", ignored)) {
+    golden.base = TRY(base_folder(path, TRY(json.text("base"))));
+  }
   if (fs::exists(path / "expect.safetensors", ignored)) {
     golden.expected = TRY(Checkpoint::open((path / "expect.safetensors").string()));
   }

@@ -63,11 +63,18 @@ TEST_F(GoldenFolder, WhatIsMissingOrWrongIsNamed) {
   EXPECT_EQ(error().code, ErrorCode::kInvalidArgument);
 }
 
-TEST_F(GoldenFolder, AdaptersAreRefusedByName) {
-  write("expect.json", R"({"prompts": [{"ids": [1], "greedy": [4]}]})");
+TEST_F(GoldenFolder, AnAdapterNamesItsCheckpoint) {
+  write("expect.json", R"({"base": "nowhere", "prompts": [{"ids": [1], "greedy": [4]}]})");
   write("adapter_config.json", "{}");
-  EXPECT_EQ(error().code, ErrorCode::kUnsupported);
-  EXPECT_NE(error().message.find("adapters are not supported yet"), std::string::npos);
+  EXPECT_NE(error().message.find("'nowhere'"), std::string::npos);
+  fs::create_directories(path_ / "nested");
+  for (const char* name : {"expect.json", "adapter_config.json"}) {
+    fs::rename(path_ / name, path_ / "nested" / name);
+  }
+  fs::create_directories(path_ / "nowhere");
+  const auto golden = read_golden((path_ / "nested").string());
+  ASSERT_TRUE(golden.ok()) << golden.error().message;
+  EXPECT_EQ(golden->base, (path_ / "nowhere").string());
 }
 
 }  // namespace

@@ -57,7 +57,8 @@ void SequenceRunner::compute_chunk(int64_t first_visited, const LogitVisitor& vi
   for (int64_t position = first_logit; position < end; ++position) {
     logit_rows_.push_back(static_cast<int32_t>(position - begin));
   }
-  const Span span{0, static_cast<int32_t>(end - begin), begin, tables_.data(), rope_epoch_};
+  Span span{0, static_cast<int32_t>(end - begin), begin, tables_.data(), rope_epoch_};
+  span.adapter = adapter_;
   const auto ids =
       std::span(tokens_).subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
   model_->forward(Batch{ids, {&span, 1}, logit_rows_}, store_, logits_.as<float>(), tap);

@@ -25,6 +25,8 @@ class SequenceRunner {
   static Result<SequenceRunner> create(Model& model, Backend& backend, int64_t max_tokens,
                                        int chunk_tokens = 0);
 
+  // Tokens appended from now on take this adapter, which outlives its use; null: none.
+  void use(const PackedAdapter* adapter) { adapter_ = adapter; }
   // Forgets the sequence.
   void restart();
   // Appends tokens; visits the logits after every token at position >= first_visited, ascending.
@@ -48,6 +50,7 @@ class SequenceRunner {
   std::vector<int32_t> tokens_;
   int64_t num_computed_ = 0;
   int64_t rope_epoch_ = 0;
+  const PackedAdapter* adapter_ = nullptr;
   std::vector<int32_t> logit_rows_;
   DeviceMemory logits_;  // float [max_logit_rows, vocab_size]
 };

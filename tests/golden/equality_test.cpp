@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <map>
 #include <utility>
 
+#include "checkpoint/adapter_files.h"
 #include "golden/golden_data.h"
 #include "model/whole_tables.h"
 #include "verify/golden.h"
@@ -14,6 +16,7 @@ namespace headrace::golden {
 namespace {
 
 using Sequences = std::vector<std::vector<int32_t>>;
+using Adapters = std::vector<const PackedAdapter*>;    // per sequence; none: the model alone
 using Logits = std::vector<std::vector<float>>;        // per sequence, all positions
 using Step = std::vector<std::pair<size_t, int32_t>>;  // sequence, tokens of it
 constexpr int kMaxRows = 160;
@@ -21,10 +24,11 @@ constexpr int kMaxRows = 160;
 // Runs steps on a model with a KV store of its own, whose blocks are dealt out in turn.
 class Player {
  public:
-  Player(Model& model, Backend& backend, const Sequences& sequences)
+  Player(Model& model, Backend& backend, const Sequences& sequences, const Adapters& adapters = {})
       : model_(model),
         backend_(backend),
         sequences_(sequences),
+        adapters_(adapters),
         computed_(sequences.size()),
         logits_(sequences.size()) {
     const auto num_logits = static_cast<size_t>(kMaxRows * model.config().vocab_size);
@@ -54,6 +58,7 @@ class Player {
       spans.push_back({static_cast<int32_t>(ids.size()), count,
                        static_cast<int64_t>(computed_[idx]), tables_[idx].data(),
                        model_.rope_epoch(static_cast<int64_t>(sequence.size()))});
+      if (!adapters_.empty()) spans.back().adapter = adapters_[idx];
       for (int32_t i = 0; i < count; ++i) {
         rows.push_back(static_cast<int32_t>(ids.size()));
         ids.push_back(sequence[computed_[idx]++]);
@@ -76,6 +81,7 @@ class Player {
   Model& model_;
   Backend& backend_;
   const Sequences& sequences_;
+  const Adapters adapters_;
   std::vector<size_t> computed_;
   std::vector<WholeTables> tables_;
   Logits logits_;
@@ -83,8 +89,9 @@ class Player {
   DeviceMemory step_logits_;
 };
 
-Logits all_at_once(Model& model, Backend& backend, const Sequences& sequences) {
-  Player player(model, backend, sequences);
+Logits all_at_once(Model& model, Backend& backend, const Sequences& sequences,
+                   const Adapters& adapters = {}) {
+  Player player(model, backend, sequences, adapters);
   Step step;
   for (size_t i = 0; i < sequences.size(); ++i) {
     step.push_back({i, static_cast<int32_t>(sequences[i].size())});
@@ -93,17 +100,20 @@ Logits all_at_once(Model& model, Backend& backend, const Sequences& sequences) {
   return player.logits();
 }
 
-Logits one_by_one(Model& model, Backend& backend, const Sequences& sequences) {
+Logits one_by_one(Model& model, Backend& backend, const Sequences& sequences,
+                  const Adapters& adapters = {}) {
   Logits logits;
-  for (const auto& sequence : sequences) {
-    logits.push_back(all_at_once(model, backend, {sequence})[0]);
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    const Adapters own = adapters.empty() ? Adapters{} : Adapters{adapters[i]};
+    logits.push_back(all_at_once(model, backend, {sequences[i]}, own)[0]);
   }
   return logits;
 }
 
 // Chunks of each sequence beside chunks of the others, of unequal sizes.
-Logits chunked(Model& model, Backend& backend, const Sequences& sequences, size_t chunk) {
-  Player player(model, backend, sequences);
+Logits chunked(Model& model, Backend& backend, const Sequences& sequences, size_t chunk,
+               const Adapters& adapters = {}) {
+  Player player(model, backend, sequences, adapters);
   for (bool working = true; working;) {
     Step step;
     for (size_t i = 0; i < sequences.size(); ++i) {
@@ -173,6 +183,56 @@ class EqualityTest : public testing::TestWithParam<std::string> {
     }
   }
 
+  // Folders of lora/ by that of their checkpoint.
+  static std::map<std::string, std::vector<std::string>> adapters_by_base() {
+    std::map<std::string, std::vector<std::string>> folders;
+    for (const std::string& folder : entries(test::archive_root(), "lora")) {
+      folders[read_golden(folder).value().base].push_back(folder);
+    }
+    EXPECT_GE(folders.size(), 4u);
+    return folders;
+  }
+
+  static std::vector<std::unique_ptr<const Adapter>> load_adapters(
+      const Model& model, const std::vector<std::string>& folders) {
+    std::vector<std::unique_ptr<const Adapter>> adapters;
+    for (const std::string& folder : folders) {
+      const AdapterFolder files = read_adapter_folder(folder).value();
+      auto adapter = model.load_adapter({folder, files.config, files.bytes()});
+      EXPECT_TRUE(adapter.ok()) << adapter.error().message;
+      adapters.push_back(std::move(adapter).value());
+    }
+    return adapters;
+  }
+
+  void check_adapters(const std::string& base, const std::vector<std::string>& folders) {
+    const auto model = load(base, *backend_);
+    ASSERT_NE(model, nullptr);
+    const auto adapters = load_adapters(*model, folders);
+    Adapters packed = {nullptr};
+    for (const auto& adapter : adapters) packed.push_back(adapter->packed.get());
+    packed.push_back(nullptr);
+    // As many tokens as fit in one step.
+    const std::vector<int32_t> longest = sequences_of(base).back();
+    const auto count = static_cast<long>(std::min(longest.size(), kMaxRows / packed.size()));
+    const Sequences sequences(packed.size(), {longest.begin(), longest.begin() + count});
+
+    const Logits alone = one_by_one(*model, *backend_, sequences, packed);
+    const Logits plain = one_by_one(*model, *backend_, {sequences[0]});
+    EXPECT_EQ(alone.front(), plain.front());
+    for (size_t i = 1; i + 1 < alone.size(); ++i) EXPECT_NE(alone[i], plain.front());
+    expect_same_bits(all_at_once(*model, *backend_, sequences, packed), alone, "batched");
+    for (size_t chunk : {1, 7, 16}) {
+      expect_same_bits(chunked(*model, *backend_, sequences, chunk, packed), alone,
+                       "chunks of " + std::to_string(chunk));
+    }
+    const auto other = backend_for(GetParam(), 3);
+    const auto restarted = load(base, *other);
+    const auto again = load_adapters(*restarted, folders);
+    for (size_t i = 0; i < again.size(); ++i) packed[i + 1] = again[i]->packed.get();
+    expect_same_bits(one_by_one(*restarted, *other, sequences, packed), alone, "on three threads");
+  }
+
   std::unique_ptr<Backend> backend_;
 };
 
@@ -192,6 +252,15 @@ TEST_P(EqualityTest, QuantisedWeightsToo) {
     ++num_checked;
   }
   EXPECT_GE(num_checked, 13);
+}
+
+// Of each adapter of a base one sequence, and two of the base alone: the same ids, so that what
+// differs is the adapters' doing.
+TEST_P(EqualityTest, AdaptersBesideEachOtherGiveTheBitsThatEachGivesAlone) {
+  for (const auto& [base, folders] : adapters_by_base()) {
+    SCOPED_TRACE(base);
+    check_adapters(base, folders);
+  }
 }
 
 // Where the rope table changes with the length, a growing sequence is computed again and ends as if

@@ -65,6 +65,31 @@ class GoldenTest : public testing::TestWithParam<std::string> {
   std::unique_ptr<Backend> backend_;
 };
 
+TEST_P(GoldenTest, EveryAdapterPasses) {
+  for (const fs::path& root : roots()) {
+    const auto folders = entries(root, "lora");
+    EXPECT_EQ(run(folders), std::ssize(folders)) << root;
+    EXPECT_GE(folders.size(), 9u) << root;
+  }
+}
+
+// Names of modules and orders of rows are those of the published network, whatever the file.
+TEST_P(GoldenTest, AdaptersFitTheirBaseInAnotherFormat) {
+  int num_checked = 0;
+  for (const std::string& folder : entries(test::archive_root(), "lora")) {
+    const Golden golden = read_golden(folder).value();
+    const fs::path file = test::archive_root() / "gguf" / (file_name(golden.base) + ".gguf");
+    if (!fs::exists(file)) continue;
+    SCOPED_TRACE(folder);
+    const auto checkpoint = Checkpoint::open(file.string()).value();
+    const auto report = verify_golden_adapter(golden, *checkpoint, *backend_, kOptions);
+    ASSERT_TRUE(report.ok()) << report.error().message;
+    EXPECT_TRUE(report->passed) << report->error;
+    ++num_checked;
+  }
+  EXPECT_GE(num_checked, 9);
+}
+
 TEST_P(GoldenTest, EveryFamilyPasses) {
   for (const fs::path& root : roots()) {
     const auto folders = folders_matched(root, "tiny");
