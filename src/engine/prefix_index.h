@@ -25,7 +25,7 @@ namespace headrace {
 struct PrefixRoot {
   std::string_view domain;   // prefixes are shared inside a domain only
   int64_t rope_epoch = 0;    // Model::rope_epoch
-  std::string_view adapter;  // by name; empty: the model alone
+  std::string_view adapter;  // digest of its content; empty: the model alone
   std::string_view media;    // digest of images and the like; empty: none
 };
 

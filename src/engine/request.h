@@ -15,6 +15,7 @@
 namespace headrace {
 
 class Constraint;  // engine/constraint.h
+struct Adapter;    // model/adapter.h
 
 using RequestId = uint64_t;
 
@@ -55,6 +56,8 @@ struct Request {
   TimeUs arrived_us = 0;     // when the first byte came in, for the metrics; 0: at submission
   // Which tokens may be sampled; null: all. Of this request alone.
   std::shared_ptr<Constraint> constraint;
+  // Made by the model that the engine runs; null: the model alone.
+  std::shared_ptr<const Adapter> adapter;
 };
 
 struct TokenLogprobs {

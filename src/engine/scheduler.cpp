@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "engine/constraint.h"
+#include "model/adapter.h"
 
 namespace headrace {
 namespace {
@@ -25,6 +26,7 @@ PrefixRoot root_of(const Sequence& sequence) {
   PrefixRoot root;
   root.domain = sequence.request.cache_domain;
   root.rope_epoch = sequence.rope_epoch;
+  if (sequence.request.adapter != nullptr) root.adapter = sequence.request.adapter->digest;
   return root;
 }
 
@@ -325,6 +327,9 @@ void Scheduler::add_span(Sequence* sequence, int32_t max_tokens, int32_t max_log
   span.first_position = computed;
   span.tables = sequence->table.tables.data();
   span.rope_epoch = sequence->rope_epoch;
+  if (sequence->request.adapter != nullptr) {
+    span.adapter = sequence->request.adapter->packed.get();
+  }
   span.first_scored = first_scored;
   span.num_scored = static_cast<int32_t>(num_scored(count));
   span.num_sampled = reaches_end(count) ? 1 + sequence->num_draft : 0;

@@ -28,7 +28,7 @@ struct Sequence {
   int64_t max_known = 0;         // finishes with kLength when this many tokens are known
   int64_t num_computed = 0;      // tokens whose K and V are in the cache, for this rope epoch
   int64_t rope_epoch = 0;
-  Digest root;  // whose prefixes it may share: domain, rope epoch
+  Digest root;  // whose prefixes it may share: domain, rope epoch, adapter
   BlockTable table;
 
   bool running = false;
