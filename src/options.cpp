@@ -68,6 +68,7 @@ constexpr OptionRow kRows[] = {
     {"--on-demand", "HEADRACE_ON_DEMAND", kText, "", "", "serve", "Models that are loaded when a request asks for them, separated by commas: names and paths of models, folders that hold models, and store for all that are pulled.", kServer},
     {"--on-demand-memory", "HEADRACE_ON_DEMAND_MEMORY", kBytes, "0", "0..", "serve", "Memory for the weights of the models of --on-demand together, such as 8G; 0: what the system has. The longest unused sleeps where another is wanted.", kServer},
     {"--keep-alive", "HEADRACE_KEEP_ALIVE", kInteger, "300", "-1..31536000", "serve", "Seconds after which an idle model of --on-demand sleeps; -1: never.", kServer},
+    {"--embedding-ids", "HEADRACE_EMBEDDING_IDS", kText, "", "", "serve", "A tokenizer.json in whose ids clients send inputs of /v1/embeddings (LangChain sends those of cl100k); empty: in the model's own.", kServer},
     {"--http-threads", "HEADRACE_HTTP_THREADS", kInteger, "2", "1..64", "serve", "Threads that serve connections.", kServer},
     {"--drain-seconds", "HEADRACE_DRAIN_SECONDS", kInteger, "30", "0..3600", "serve",
      "How long running requests may finish after SIGTERM or Ctrl-C.", kServer},

@@ -146,6 +146,10 @@ Status load_parts(const Options& options, const std::string& spec, const Checkpo
   if (options.command() == "serve") {
     TRY(runtime->text.use_formats(options.text("--tool-format"),
                                   options.text("--reasoning-format")));
+    const std::string& ids = options.text("--embedding-ids");
+    if (!ids.empty()) {
+      runtime->text.input_tokenizer = TRY(Tokenizer::from_json(TRY(read_text(ids))));
+    }
   }
   return {};
 }

@@ -47,6 +47,8 @@ struct TextBundle {
   std::optional<InfillMarks> infill;  // nothing: the model was not trained for it
   SamplingDefaults sampling;
   PoolingConfig pooling;
+  // In whose ids clients send inputs of embeddings; null: in the model's own.
+  std::unique_ptr<Tokenizer> input_tokenizer;
   std::unique_ptr<GrammarCompiler> grammars;  // of this tokenizer and these end ids
   ContentTokens content_tokens = ContentTokens::kSpecial;
   OutputFormats formats;        // of what the model writes around reasoning and calls

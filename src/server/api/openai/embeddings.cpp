@@ -9,6 +9,8 @@
 namespace headrace {
 namespace {
 
+constexpr int64_t kMaxForeignIds = 1 << 20;  // of one input
+
 constexpr std::string_view kNeeded =
     "a string, a list of strings, a list of token ids or a list of such lists";
 
@@ -17,17 +19,34 @@ void warn_of_ids() {
   static const bool said = [] {
     LOG(kWarning,
         "a client sends token ids to /v1/embeddings: they are taken as ids of this model. Clients "
-        "that make them with another tokenizer (LangChain's OpenAIEmbeddings does) must send text: "
-        "check_embedding_ctx_length=False there");
+        "that make them with another tokenizer (LangChain's OpenAIEmbeddings does) must send text "
+        "(check_embedding_ctx_length=False there), or --embedding-ids names that tokenizer's file");
     return true;
   }();
   (void)said;
 }
 
-Result<PromptItem> parse_input(const boost::json::value& value, const ServingModel& model) {
+// What the ids mean in the vocabulary of the clients, in that of the model.
+Result<PromptItem> read_foreign_ids(const boost::json::array& array, const Tokenizer& foreign,
+                                    bool add_special, const ServingModel& model) {
+  const PromptIds ids = TRY(parse_ids(array, "input", foreign.vocab_size(), kMaxForeignIds));
+  const std::string text = valid_utf8(TRY(foreign.decode(ids, /*skip_special=*/true)));
+  auto own = model.text.encode_prompt(text, add_special, {.max_tokens = kMaxForeignIds});
+  if (!own.ok()) {
+    Error error = own.error();
+    error.param = "input";
+    return error;
+  }
+  return PromptItem(std::move(own).value());
+}
+
+Result<PromptItem> parse_input(const boost::json::value& value, bool add_special,
+                               const ServingModel& model) {
   if (value.is_string()) {
     return PromptItem(PromptText(value.get_string().data(), value.get_string().size()));
   }
+  const Tokenizer* foreign = model.text.input_tokenizer.get();
+  if (foreign != nullptr) return read_foreign_ids(value.get_array(), *foreign, add_special, model);
   warn_of_ids();
   PromptIds ids =
       TRY(parse_ids(value.get_array(), "input", model.info.vocab_size, model.max_context));
@@ -44,7 +63,7 @@ Status parse_list(const boost::json::array& array, const ServingModel& model,
     if (item.kind() != array[0].kind() || (!item.is_string() && !item.is_array())) {
       return bad_field("input", fmt::format("a list that holds {}", show_value(item)), kNeeded);
     }
-    source.items.push_back(TRY(parse_input(item, model)));
+    source.items.push_back(TRY(parse_input(item, source.add_special, model)));
   }
   return {};
 }
@@ -61,7 +80,7 @@ Result<PromptSource> parse_inputs(const Fields& fields, const ServingModel& mode
   if (is_list && !value->get_array()[0].is_number()) {
     TRY(parse_list(value->get_array(), model, source));
   } else {
-    source.items.push_back(TRY(parse_input(*value, model)));
+    source.items.push_back(TRY(parse_input(*value, source.add_special, model)));
   }
   return source;
 }

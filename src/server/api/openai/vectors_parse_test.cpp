@@ -55,6 +55,27 @@ TEST_F(VectorsParseTest, PoolingIsTheCheckpoints) {
             "scripted makes its vectors with the module Dense, which this server does not have");
 }
 
+// Ids of the clients' vocabulary, in which id 0 is "a".
+TEST_F(VectorsParseTest, ForeignIdsAreReadAsTheirText) {
+  class Letters : public test::ByteTokenizer {
+   public:
+    Result<std::string> decode(std::span<const int32_t> ids, bool) const override {
+      std::string text;
+      for (const int32_t id : ids) text += static_cast<char>('a' + id);
+      return text;
+    }
+    int32_t vocab_size() const override { return 1000; }
+  };
+  bundle_.input_tokenizer = std::make_unique<Letters>();
+  const auto parsed = parse(parse_embedding, R"({"input":[[0,1,2],[25]]})");
+  ASSERT_TRUE(parsed.ok()) << parsed.error().message;
+  EXPECT_EQ(std::get<PromptIds>(parsed->prompts.items[0]), (PromptIds{test::kBos, 'a', 'b', 'c'}));
+  EXPECT_EQ(std::get<PromptIds>(parsed->prompts.items[1]), (PromptIds{test::kBos, 'z'}));
+  EXPECT_NE(refused(parse_embedding, R"({"input":[1000]})").find("input"), std::string::npos);
+  const auto text = parse(parse_embedding, R"({"input":"a"})");
+  EXPECT_EQ(std::get<PromptText>(text->prompts.items[0]), "a");  // text is text
+}
+
 TEST_F(VectorsParseTest, FieldsReachTheRequest) {
   const auto parsed = parse(parse_embedding,
                             R"({"input":[1,2,3],"cache_salt":"s","truncate_prompt_tokens":2,
