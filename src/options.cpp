@@ -65,6 +65,8 @@ constexpr OptionRow kRows[] = {
     {"--host", "HEADRACE_HOST", kText, "127.0.0.1", "", "serve", "Address to listen on.", kServer},
     {"--port", "HEADRACE_PORT", kInteger, "8080", "0..65535", "serve doctor", "Port to listen on; 0 takes a free one and prints it.", kServer},
     {"--alias", "HEADRACE_ALIAS", kText, "", "", "serve", "Further names under which requests may ask for the model, separated by commas.", kServer},
+    {"--adapter", "HEADRACE_ADAPTER", kText, "", "", "serve", "Adapters (LoRA, PEFT folders) of the first model to load at the start, NAME=FOLDER separated by commas; requests ask for one by its name as model.", kServer},
+    {"--adapter-root", "HEADRACE_ADAPTER_ROOT", kText, "", "", "serve", "Folder below which POST /v1/load_lora_adapter may load adapters; empty: none may be loaded while the server runs.", kServer},
     {"--on-demand", "HEADRACE_ON_DEMAND", kText, "", "", "serve", "Models that are loaded when a request asks for them, separated by commas: names and paths of models, folders that hold models, and store for all that are pulled.", kServer},
     {"--on-demand-memory", "HEADRACE_ON_DEMAND_MEMORY", kBytes, "0", "0..", "serve", "Memory for the weights of the models of --on-demand together, such as 8G; 0: what the system has. The longest unused sleeps where another is wanted.", kServer},
     {"--keep-alive", "HEADRACE_KEEP_ALIVE", kInteger, "300", "-1..31536000", "serve", "Seconds after which an idle model of --on-demand sleeps; -1: never.", kServer},

@@ -48,6 +48,7 @@ Result<ServerOptions> server_options(const Options& options) {
   serve.tls = TRY(tls_files(options));
   serve.admin_socket = options.text("--admin-socket");
   serve.api_keys = TRY(read_api_keys(options));
+  serve.adapter_root = options.text("--adapter-root");
   serve.allowed_hosts = list_of(options, "--allowed-hosts");
   serve.cors_origins = list_of(options, "--cors-origins");
   serve.max_connections = static_cast<int>(options.integer("--max-connections"));
@@ -58,6 +59,20 @@ Result<ServerOptions> server_options(const Options& options) {
   serve.response_lifetime = std::chrono::seconds(options.integer("--response-seconds"));
   TRY(check_exposure(serve, options));
   return serve;
+}
+
+// --adapter: those that are there from the start.
+Status load_adapters(const Options& options, const ServedModel& model) {
+  for (const std::string& text : list_of(options, "--adapter")) {
+    const size_t equals = text.find('=');
+    if (equals == text.npos) {
+      return make_error(ErrorCode::kInvalidArgument, "--adapter is '{}', but must be NAME=FOLDER",
+                        text);
+    }
+    const std::string name = text.substr(0, equals), folder = text.substr(equals + 1);
+    TRY(model.adapters.load(name, folder, false, [&] { return read_adapter_folder(folder); }));
+  }
+  return {};
 }
 
 }  // namespace
@@ -80,6 +95,7 @@ Result<int> run_serve(const Options& options) {
   serve.kv_events = telemetry.kv_events.get();
   serve.traces = telemetry.traces.get();
   serve.request_memory_bytes = request_memory(options);
+  TRY(load_adapters(options, *models.always.front()));
   const auto server = TRY(Server::create_with({}, std::move(models), serve));
   warn_if_open(serve, server->port());
   const bool is_ipv6 = serve.host.find(':') != std::string::npos;

@@ -96,12 +96,18 @@ Result<std::vector<FoundModel>> find_element(const Options& options, const std::
   return found;
 }
 
+// The model outlives what it makes.
+AdapterRegistry::Make adapter_maker(const Model& model) {
+  return [&model](const AdapterFiles& files) { return model.load_adapter(files); };
+}
+
 Result<ModelPtr> load_model(const Options& options, const FoundModel& found,
                             const EngineSetup& setup) {
   auto runtime = std::make_shared<Runtime>(TRY(open_engine(options, found.path, setup)));
   ModelInfo info = model_info(*runtime, found.name);
   return ModelPtr(std::make_shared<ServedModel>(*runtime->engine, runtime->text, std::move(info),
-                                                std::vector<std::string>(), runtime));
+                                                std::vector<std::string>(), runtime,
+                                                adapter_maker(*runtime->model)));
 }
 
 ModelSource source_of(const Options& options, const FoundModel& found,
@@ -170,8 +176,9 @@ Result<ServedModels> open_served_models(const Options& options,
     const Runtime& runtime = *runtimes.back();
     std::vector<std::string> own;
     if (served.always.empty()) own.assign(aliases.begin(), aliases.end());
-    served.always.push_back(std::make_shared<ServedModel>(
-        *runtime.engine, runtime.text, model_info(runtime, name), std::move(own)));
+    served.always.push_back(std::make_shared<ServedModel>(*runtime.engine, runtime.text,
+                                                          model_info(runtime, name), std::move(own),
+                                                          nullptr, adapter_maker(*runtime.model)));
   }
   for (const FoundModel& found : on_demand) {
     if (names.insert(found.name).second) {

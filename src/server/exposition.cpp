@@ -1,8 +1,10 @@
 #include "server/exposition.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <chrono>
 #include <limits>
 #include <tuple>
 
@@ -194,6 +196,20 @@ void append_sources(std::string& out, Models models) {
   }
 }
 
+// Routers read which adapters a server has at work; the value is when that was looked at.
+void append_adapters(std::string& out, Models models) {
+  constexpr std::string_view kName = "vllm:lora_requests_info";
+  append_head(out, kName, "gauge", "Adapters in use, in labels.");
+  for (const ModelMetrics& model : models) {
+    if (!model.takes_adapters) continue;
+    append_line(out, kName,
+                fmt::format("max_lora=\"{}\",running_lora_adapters=\"{}\","
+                            "waiting_lora_adapters=\"\"",
+                            kMaxAdapters, fmt::join(model.adapters_in_use, ",")),
+                static_cast<double>(model.adapters_seen_s));
+  }
+}
+
 void append_cache_config(std::string& out, Models models) {
   constexpr std::string_view kName = "vllm:cache_config_info";
   append_head(out, kName, "gauge", "The KV cache, in labels.");
@@ -293,7 +309,12 @@ ModelMetrics metrics_of(const ServedModel& model) {
           model.engine.metrics(),
           model.sessions.disconnects.value(),
           model.sessions.slow_clients.value(),
-          model.engine.expert_rows()};
+          model.engine.expert_rows(),
+          model.adapters.takes_any(),
+          model.adapters.in_use(),
+          std::chrono::duration_cast<std::chrono::seconds>(
+              std::chrono::system_clock::now().time_since_epoch())
+              .count()};
 }
 
 std::string metrics_text(Models models, const HttpCounters& server) {
@@ -303,6 +324,7 @@ std::string metrics_text(Models models, const HttpCounters& server) {
   append_waiting(out, models);
   append_sources(out, models);
   append_cache_config(out, models);
+  append_adapters(out, models);
   append_finished(out, models);
   append_process(out);
   append_histograms(out, models);

@@ -20,6 +20,9 @@ struct ModelMetrics {
   MetricsSnapshot requests;
   uint64_t disconnects = 0, slow_clients = 0;
   std::vector<ExpertRows> experts = {};
+  bool takes_adapters = false;
+  std::vector<std::string> adapters_in_use = {};
+  int64_t adapters_seen_s = 0;  // wall clock
 };
 ModelMetrics metrics_of(const ServedModel& model);
 

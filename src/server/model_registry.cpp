@@ -69,7 +69,11 @@ ModelRegistry::Entry* ModelRegistry::entry_of(std::string_view name) {
   const auto found = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) {
     return std::find(entry.names.begin(), entry.names.end(), name) != entry.names.end();
   });
-  return found == entries_.end() ? nullptr : &*found;
+  if (found != entries_.end()) return &*found;
+  const auto adapted = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) {
+    return entry.model != nullptr && entry.model->adapters.find(name) != nullptr;
+  });
+  return adapted == entries_.end() ? nullptr : &*adapted;
 }
 
 Error ModelRegistry::not_found(std::string_view name) const {

@@ -70,9 +70,10 @@ class ModelRegistry {
   explicit ModelRegistry(ServedModels models);
   ~ModelRegistry();
 
-  // By name or alias; an empty name means the first model. Calls `use` once: at once, or on the
-  // registry's thread when the model is loaded. kNotFound lists what there is; kExhausted: too many
-  // wait, or the model does not fit; kUnavailable: it could not be loaded, or not in time.
+  // By name, alias or the name of an adapter; an empty name means the first model. Calls `use`
+  // once: at once, or on the registry's thread when the model is loaded. kNotFound lists what there
+  // is; kExhausted: too many wait, or the model does not fit; kUnavailable: it could not be loaded,
+  // or not in time.
   void acquire(std::string_view name, UseModel use);
   // The same for who cannot wait: kUnavailable while it is loaded, which this begins.
   Result<ModelPtr> find(std::string_view name);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <boost/json/array.hpp>
 
+#include "server/adapter_handlers.h"
 #include "server/api/api_fields.h"
 #include "server/api/asked_model.h"
 #include "server/api/fields.h"
@@ -30,6 +31,7 @@ HttpResponse with_ignored(HttpResponse response, const IgnoredFields& ignored) {
 Result<ParsedRequest> read_request(ServerState& state, Asked& asked, const ParseRequest& parse) {
   const ServingModel& model = asked.model->serving;
   ParsedRequest parsed = TRY(parse(asked.body, model));
+  parsed.request.prototype.adapter = TRY(asked_adapter(asked.body, model));
   TRY(fit_answer_form(model, parsed.prompts, parsed.request));
   TRY(apply_structure(model, parsed.request));
   TRY(read_prompts(std::move(parsed.prompts), model, caller_of(state, asked.request, asked.writer),
@@ -55,12 +57,36 @@ void write_model(JsonWriter& json, const ServerState& state, const ModelStatus& 
   json.close_object();
 }
 
+void write_adapter(JsonWriter& json, const ServedModel& model,
+                   const AdapterRegistry::Entry& adapter) {
+  json.open_object().text("id", adapter.name).text("object", "model");
+  json.integer("created", adapter.loaded_s).text("owned_by", "headrace");
+  json.text("root", adapter.source).text("parent", model.info.name);
+  json.integer("max_model_len", model.serving.max_context).close_object();
+}
+
+// Sends what /v1/models says of the adapter of that name, if there is one.
+bool answered_adapter(ServerState& state, const std::string& name, ResponseWriter& writer) {
+  for (const ModelPtr& model : state.models.all()) {
+    for (const AdapterRegistry::Entry& adapter : model->adapters.all()) {
+      if (adapter.name != name) continue;
+      JsonWriter json;
+      write_adapter(json, *model, adapter);
+      respond(state, writer, HttpResponse{200, json.take()});
+      return true;
+    }
+  }
+  return false;
+}
+
 void handle_models(ServerState& state, HttpRequest& request, Writer writer) {
   if (is_anthropic(request)) return respond(state, *writer, anthropic_models(state));
   JsonWriter json;
   json.open_object().text("object", "list").key("data").open_array();
   for (const ModelStatus& model : state.models.status()) {
     for (const std::string& name : model.names) write_model(json, state, model, name);
+    if (model.model == nullptr) continue;
+    for (const auto& each : model.model->adapters.all()) write_adapter(json, *model.model, each);
   }
   json.close_array().close_object();
   respond(state, *writer, HttpResponse{200, json.take()});
@@ -72,6 +98,7 @@ void handle_model(ServerState& state, HttpRequest& request, Writer writer) {
   const auto found = std::find_if(all.begin(), all.end(), [&](const ModelStatus& model) {
     return std::find(model.names.begin(), model.names.end(), name) != model.names.end();
   });
+  if (found == all.end() && answered_adapter(state, name, *writer)) return;
   if (found == all.end()) return refuse(request, *writer, state.models.find(name).error());
   if (is_anthropic(request) && found->model != nullptr) {
     return respond(state, *writer, anthropic_model(state, *found->model, name));
@@ -258,6 +285,8 @@ const RouteRow kRoutes[] = {
     {"GET", "/v1/models", Scope::kReading, &kOpenAi, handle_models, "The models served here."},
     {"GET", "/v1/models/", Scope::kReading, &kOpenAi, handle_models, "The same."},
     {"GET", "/v1/models/*", Scope::kReading, &kOpenAi, handle_model, "One of them."},
+    {"POST", "/v1/load_lora_adapter", Scope::kManaging, &kOpenAi, handle_load_adapter, "Load an adapter below --adapter-root, or replace it."},
+    {"POST", "/v1/unload_lora_adapter", Scope::kManaging, &kOpenAi, handle_unload_adapter, "Take an adapter out of service."},
     {"POST", "/tokenize", Scope::kInference, &kOpenAi, handle_conversion<tokenize>, "Text or messages to token ids."},
     {"POST", "/detokenize", Scope::kInference, &kOpenAi, handle_conversion<detokenize>, "Token ids to text."},
     {"GET", "/tokenizer_info", Scope::kReading, &kOpenAi, handle_tokenizer_info, "Special tokens and chat template."},

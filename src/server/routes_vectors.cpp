@@ -1,4 +1,5 @@
 // The routes whose answers are made of vectors or labels of prompts.
+#include "server/api/asked_model.h"
 #include "server/api/openai/openai.h"
 #include "server/api/pool_session.h"
 #include "server/routes.h"
@@ -28,6 +29,7 @@ Status take_answer_memory(size_t bytes_per_prompt, GenerationRequest& request) {
 Result<ParsedPooled> read_pooled(ServerState& state, Asked& asked, const ParsePooled& parse) {
   const ServingModel& model = asked.model->serving;
   ParsedPooled parsed = TRY(parse(asked.body, model));
+  parsed.request.prototype.adapter = TRY(asked_adapter(asked.body, model));
   TRY(read_prompts(std::move(parsed.prompts), model, caller_of(state, asked.request, asked.writer),
                    parsed.request));
   TRY(take_answer_memory(parsed.bytes_per_prompt, parsed.request));

@@ -13,13 +13,15 @@ std::vector<std::string> all_names(const ModelInfo& info, std::vector<std::strin
 }  // namespace
 
 ServedModel::ServedModel(Engine& given_engine, const TextBundle& bundle, ModelInfo given_info,
-                         std::vector<std::string> aliases, std::shared_ptr<void> given_owner)
+                         std::vector<std::string> aliases, std::shared_ptr<void> given_owner,
+                         AdapterRegistry::Make make_adapter)
     : owner(std::move(given_owner)),
       engine(given_engine),
       text(bundle),
       info(std::move(given_info)),
       names(all_names(info, std::move(aliases))),
-      serving{text, info, names, engine.max_context()} {
+      adapters(std::move(make_adapter)),
+      serving{text, info, names, engine.max_context(), &adapters} {
   CHECK(text.tokenizer != nullptr, "{} has no tokenizer: a server needs one", info.name);
 }
 

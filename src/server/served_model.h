@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "server/api/adapter_registry.h"
 #include "server/api/bundle.h"
 #include "server/api/serving_model.h"
 #include "server/api/session.h"
@@ -18,15 +19,18 @@
 namespace headrace {
 
 struct ServedModel {
-  // engine and text are parts of owner, or outlive the model where there is none.
+  // engine and text are parts of owner, or outlive the model where there is none; so is what
+  // make_adapter needs. Without it the model takes no adapters.
   ServedModel(Engine& engine, const TextBundle& text, ModelInfo info,
-              std::vector<std::string> aliases = {}, std::shared_ptr<void> owner = nullptr);
+              std::vector<std::string> aliases = {}, std::shared_ptr<void> owner = nullptr,
+              AdapterRegistry::Make make_adapter = {});
 
   const std::shared_ptr<void> owner;  // first: it goes last
   Engine& engine;
   const TextBundle& text;
   const ModelInfo info;
   const std::vector<std::string> names;  // its own, then its aliases
+  mutable AdapterRegistry adapters;
   const ServingModel serving;
   mutable SessionCounters sessions;
 

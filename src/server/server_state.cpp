@@ -20,8 +20,8 @@ ServerState::ServerState(ServedModels served, ServerOptions given, std::vector<R
       access(options),
       created(wall_clock_seconds()),
       memory(options.request_memory_bytes),
-      responses(std::make_shared<ResponseStore>(options.response_store_bytes,
-                                                options.response_lifetime)),
+      responses(
+          std::make_shared<ResponseStore>(options.response_store_bytes, options.response_lifetime)),
       pulls(options.store_dir) {}
 
 std::string_view server_version() { return HEADRACE_VERSION; }

@@ -69,6 +69,8 @@ enum FieldPlace : uint64_t {
   kInInfill = uint64_t{1} << 38,             // /infill
   kInJsonSchema = uint64_t{1} << 56,         // response_format.json_schema
   kInStructuredOutputs = uint64_t{1} << 57,  // structured_outputs
+  kInLoadAdapter = uint64_t{1} << 60,        // /v1/load_lora_adapter
+  kInUnloadAdapter = uint64_t{1} << 61,      // /v1/unload_lora_adapter
 };
 
 struct FieldRow {

@@ -23,6 +23,8 @@ struct PlaceRow {
 constexpr PlaceRow kPlaces[] = {
     {kInChat, "POST /v1/chat/completions"},
     {kInCompletion, "POST /v1/completions"},
+    {kInLoadAdapter, "POST /v1/load_lora_adapter"},
+    {kInUnloadAdapter, "POST /v1/unload_lora_adapter"},
     {kInTokenize, "POST /tokenize"},
     {kInDetokenize, "POST /detokenize"},
     {kInResponses, "POST /v1/responses"},

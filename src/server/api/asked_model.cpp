@@ -2,22 +2,45 @@
 
 #include <algorithm>
 
+#include "server/api/adapter_registry.h"
 #include "server/api/fields.h"
 #include "server/api/json.h"
 
 namespace headrace {
+namespace {
 
-Result<std::string> asked_model(const boost::json::object& body, const ServingModel& model) {
+// What is asked for by a name.
+struct Asked {
+  std::string name;
+  std::shared_ptr<const Adapter> adapter;
+};
+
+Result<Asked> find_asked(const boost::json::object& body, const ServingModel& model) {
   const auto name = TRY(Fields(body).text("model"));
-  if (!name || name->empty()) return model.info.name;
+  if (!name || name->empty()) return Asked{model.info.name, nullptr};
   if (std::find(model.names.begin(), model.names.end(), *name) != model.names.end()) {
-    return std::string(*name);
+    return Asked{std::string(*name), nullptr};
+  }
+  if (model.adapters != nullptr) {
+    auto adapter = model.adapters->find(*name);
+    if (adapter != nullptr) return Asked{std::string(*name), std::move(adapter)};
   }
   return Error{ErrorCode::kNotFound,
                fmt::format("the model {} does not exist here, this server has '{}'",
                            show_value(boost::json::string(*name)), model.info.name),
                {},
                "model"};
+}
+
+}  // namespace
+
+Result<std::string> asked_model(const boost::json::object& body, const ServingModel& model) {
+  return TRY(find_asked(body, model)).name;
+}
+
+Result<std::shared_ptr<const Adapter>> asked_adapter(const boost::json::object& body,
+                                                     const ServingModel& model) {
+  return TRY(find_asked(body, model)).adapter;
 }
 
 }  // namespace headrace

@@ -5,11 +5,16 @@
 #include <string>
 
 #include "base/result.h"
+#include "engine/request.h"
 #include "server/api/serving_model.h"
 
 namespace headrace {
 
-// The name in "model", or the model's own where there is none. kNotFound if it is not served here.
+// The name in "model", the model's or one of its adapters, or the model's own where there is none.
+// kNotFound if it is not served here.
 Result<std::string> asked_model(const boost::json::object& body, const ServingModel& model);
+// The adapter of that name; null: the model alone.
+Result<std::shared_ptr<const Adapter>> asked_adapter(const boost::json::object& body,
+                                                     const ServingModel& model);
 
 }  // namespace headrace

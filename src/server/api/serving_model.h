@@ -12,6 +12,8 @@
 
 namespace headrace {
 
+class AdapterRegistry;  // adapter_registry.h
+
 // What /v1/models and the page say of the model that is being served.
 struct ModelInfo {
   std::string name;                                      // the id in /v1/models
@@ -36,6 +38,8 @@ struct ServingModel {
   const ModelInfo& info;
   std::span<const std::string> names;  // by which requests may ask for the model; first: its own
   int64_t max_context = 0;
+  const AdapterRegistry* adapters =
+      nullptr;  // names that requests may ask for beside those; or null
 };
 
 }  // namespace headrace

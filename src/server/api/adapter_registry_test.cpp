@@ -1,0 +1,99 @@
+#include "server/api/adapter_registry.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+namespace headrace {
+namespace {
+
+struct FakePacked final : PackedAdapter {
+  size_t num_bytes() const override { return 1; }
+};
+
+Result<std::unique_ptr<const Adapter>> make_adapter(const AdapterFiles& files) {
+  if (files.config == "bad") return make_error(ErrorCode::kCorrupt, "bad files");
+  auto adapter = std::make_unique<Adapter>();
+  adapter->packed = std::make_unique<FakePacked>();
+  adapter->digest = files.config;
+  return std::unique_ptr<const Adapter>(std::move(adapter));
+}
+
+AdapterRegistry::Read files(const std::string& config) {
+  return [=]() -> Result<AdapterFolder> { return AdapterFolder{config, {}, 0}; };
+}
+
+TEST(AdapterRegistry, LoadsReplacesAndUnloads) {
+  AdapterRegistry registry(make_adapter);
+  ASSERT_TRUE(registry.load("a", "path", false, files("1")).ok());
+  EXPECT_EQ(registry.find("a")->digest, "1");
+  EXPECT_EQ(registry.find("b"), nullptr);
+  const Status again = registry.load("a", "path", false, files("2"));
+  ASSERT_FALSE(again.ok());
+  EXPECT_NE(again.error().message.find("already been loaded"), std::string::npos);
+  EXPECT_EQ(registry.find("a")->digest, "1");
+  ASSERT_TRUE(registry.load("a", "other", true, files("2")).ok());
+  EXPECT_EQ(registry.find("a")->digest, "2");
+  ASSERT_EQ(registry.all().size(), 1u);
+  EXPECT_EQ(registry.all()[0].source, "other");
+  ASSERT_TRUE(registry.unload("a").ok());
+  EXPECT_EQ(registry.find("a"), nullptr);
+  EXPECT_EQ(registry.unload("a").error().code, ErrorCode::kNotFound);
+}
+
+TEST(AdapterRegistry, AFailedLoadLeavesAllAsItWas) {
+  AdapterRegistry registry(make_adapter);
+  ASSERT_TRUE(registry.load("a", "path", false, files("1")).ok());
+  EXPECT_EQ(registry.load("a", "path", true, files("bad")).error().code, ErrorCode::kCorrupt);
+  const auto unreadable = []() -> Result<AdapterFolder> {
+    return make_error(ErrorCode::kNotFound, "no such folder");
+  };
+  EXPECT_EQ(registry.load("b", "path", false, unreadable).error().code, ErrorCode::kNotFound);
+  ASSERT_EQ(registry.all().size(), 1u);
+  EXPECT_EQ(registry.find("a")->digest, "1");
+}
+
+TEST(AdapterRegistry, WhoUsesAnAdapterKeepsIt) {
+  AdapterRegistry registry(make_adapter);
+  ASSERT_TRUE(registry.load("a", "path", false, files("1")).ok());
+  EXPECT_TRUE(registry.in_use().empty());
+  std::shared_ptr<const Adapter> held = registry.find("a");
+  EXPECT_EQ(registry.in_use(), std::vector<std::string>{"a"});
+  ASSERT_TRUE(registry.unload("a").ok());
+  EXPECT_EQ(held->digest, "1");
+  const std::weak_ptr<const Adapter> watched = held;
+  held.reset();
+  EXPECT_TRUE(watched.expired()) << "nobody else holds it";
+}
+
+TEST(AdapterRegistry, NamesAndNumbersHaveLimits) {
+  AdapterRegistry registry(make_adapter);
+  for (const std::string& name : {std::string(), std::string(257, 'a'), std::string("a\nb"),
+                                  std::string("a\"b"), std::string("a\0b", 3)}) {
+    EXPECT_EQ(registry.load(name, "", false, files("1")).error().code, ErrorCode::kInvalidArgument);
+  }
+  for (size_t i = 0; i < kMaxAdapters; ++i) {
+    ASSERT_TRUE(registry.load("org/a" + std::to_string(i), "", false, files("1")).ok());
+  }
+  EXPECT_EQ(registry.load("more", "", false, files("1")).error().code, ErrorCode::kExhausted);
+  EXPECT_TRUE(registry.load("org/a0", "", true, files("2")).ok()) << "in the place of one";
+  EXPECT_EQ(AdapterRegistry().load("a", "", false, files("1")).error().code,
+            ErrorCode::kUnsupported);
+}
+
+TEST(AdapterRegistry, OneLoadAtATime) {
+  AdapterRegistry registry(make_adapter);
+  Status inner;
+  const auto nested = [&]() -> Result<AdapterFolder> {
+    std::thread other([&] { inner = registry.load("b", "", false, files("2")); });
+    other.join();
+    return files("1")();
+  };
+  ASSERT_TRUE(registry.load("a", "", false, nested).ok());
+  ASSERT_FALSE(inner.ok());
+  EXPECT_EQ(inner.error().code, ErrorCode::kUnavailable);
+  EXPECT_EQ(registry.find("b"), nullptr);
+}
+
+}  // namespace
+}  // namespace headrace
