@@ -9,7 +9,7 @@
 
 namespace headrace {
 
-class PackedAdapter;  // backend.h
+class PackedAdapter;  // packed_weight.h
 
 struct Span {
   // Geometry: rows [first_row, first_row + num_rows) of the batch hold the tokens at absolute

@@ -4,10 +4,10 @@
 #include <charconv>
 
 #include "base/log.h"
+#include "server/adapter_handlers.h"
 #include "server/api/fields.h"
 #include "server/api/json.h"
 #include "server/routes.h"
-#include "server/routes_adapters.h"
 
 namespace headrace {
 namespace {

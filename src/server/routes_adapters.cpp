@@ -1,4 +1,6 @@
-#include "server/routes_adapters.h"
+#include "server/adapter_handlers.h"
+
+#include <algorithm>
 
 #include "server/api/api_fields.h"
 #include "server/api/fields.h"
@@ -22,8 +24,7 @@ Result<std::string> needed_text(const Fields& fields, std::string_view name) {
   return std::string(*text);
 }
 
-Result<AdapterCall> read_call(const ServerState& state, const HttpRequest& request,
-                              FieldPlace place) {
+Result<AdapterCall> read_call(ServerState& state, const HttpRequest& request, FieldPlace place) {
   const boost::json::object body = TRY(body_object(request));
   IgnoredFields ignored;
   TRY(check_fields(body, place, "", ignored));
@@ -48,8 +49,8 @@ Status check_opened(const ServerState& state) {
 }
 
 Status load(const ServerState& state, const AdapterCall& call, const AdapterRegistry::Read& read) {
-  const auto model = state.models.find(call.name);
-  if (model.ok() && model.value()->adapters.find(call.name) == nullptr) {
+  for (const ModelStatus& model : state.models.status()) {
+    if (std::find(model.names.begin(), model.names.end(), call.name) == model.names.end()) continue;
     return bad_field("lora_name", "the name of a model", "another name");
   }
   return call.model->adapters.load(call.name, call.path, call.replace, read);

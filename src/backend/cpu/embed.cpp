@@ -28,7 +28,7 @@ float number_at(const AdapterRows& rows, int64_t at) {
 
 // out += scale * what the adapter adds to row `id`.
 void add_row(const CpuContext& context, const CpuDelta& delta, int64_t id, float scale, float* room,
-             int64_t width, float* out) {
+             std::span<float> out) {
   for (const DeltaPart& part : delta.parts) {
     for (int64_t j = 0; j < part.rank; ++j) {
       room[j] = scale * part.scale * number_at(part.a, id * part.a.stride + j);
@@ -38,8 +38,8 @@ void add_row(const CpuContext& context, const CpuDelta& delta, int64_t id, float
     args.num_rows = 1;
     args.rank = part.rank;
     args.b = part.b;
-    args.sums = out;
-    args.num_outputs = width;
+    args.sums = out.data();
+    args.num_outputs = std::ssize(out);
     context.kernels.expand->function.expand(args);
   }
 }
@@ -60,7 +60,8 @@ void run_embed(const CpuContext& context, const CpuWeight& table, std::span<cons
       const int64_t at = item * width + k;
       out[at] = addend == nullptr ? value : addend[at] + value;
     });
-    if (delta != nullptr) add_row(context, *delta, id, scale, room, width, out + item * width);
+    if (delta == nullptr) return;
+    add_row(context, *delta, id, scale, room, {out + item * width, static_cast<size_t>(width)});
   });
 }
 

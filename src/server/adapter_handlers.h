@@ -1,4 +1,5 @@
-// Routes that load and unload adapters of a served model while it serves, as vLLM names them.
+// Handlers that load and unload adapters of a served model while it serves, as vLLM names them
+// (routes_adapters.cpp).
 #pragma once
 
 #include "server/server_state.h"
