@@ -150,7 +150,11 @@ std::vector<ModelStatus> ModelRegistry::status() const {
     status.num_waiting = entry.waiting.size();
     status.stays = entry.stays;
     status.failed = entry.failed;
-    if (entry.model != nullptr) status.state = ModelState::kAwake;
+    status.num_bytes = entry.source.num_bytes;
+    if (entry.model != nullptr) {
+      status.state = ModelState::kAwake;
+      status.num_bytes = static_cast<size_t>(entry.model->info.weight_bytes);
+    }
     if (entry.loading) status.state = ModelState::kLoading;
   }
   return all;

@@ -58,8 +58,9 @@ struct ModelStatus {
   ModelPtr model;       // kAwake
   double progress = 0;  // kLoading: 0 to 1
   size_t num_waiting = 0;
-  bool stays = false;   // never sleeps
-  bool failed = false;  // the last load did
+  size_t num_bytes = 0;  // of memory that it takes when it is awake, about
+  bool stays = false;    // never sleeps
+  bool failed = false;   // the last load did
 };
 
 class ModelRegistry {

@@ -316,6 +316,10 @@ TEST_F(OnDemandTest, RequestsWaitForTheirModel) {
   const auto list = Client(server->port()).get("/v1/models");
   EXPECT_NE(list.body.find(R"("id":"late")"), std::string::npos);
   EXPECT_NE(list.body.find(R"("value":"asleep")"), std::string::npos);
+  const std::string tags = Client(server->port()).get("/api/tags").body;
+  EXPECT_NE(tags.find(R"("name":"late")"), std::string::npos) << tags;
+  const std::string loaded = Client(server->port()).get("/api/ps").body;
+  EXPECT_EQ(loaded.find(R"("name":"late")"), std::string::npos) << loaded;
   hold(true);
   std::thread releases([&] {
     wait_for_loads(1);

@@ -36,35 +36,43 @@ void open_model(JsonWriter& json, const ServedModel& model, const std::string& n
   write_ollama_details(json, model.info);
 }
 
-// All names of all models.
-template <typename WriteMore>
-HttpResponse list_models(const ServerState& state, WriteMore write_more) {
+// Of one that is not loaded its name and size are known.
+void write_asleep(JsonWriter& json, const ModelStatus& model, const std::string& name) {
+  json.open_object().text("name", name).text("model", name);
+  json.integer("size", static_cast<int64_t>(model.num_bytes)).text("digest", "");
+  json.key("details").open_object().text("format", "").text("family", "");
+  json.key("families").open_array().close_array();
+  json.text("parameter_size", "").text("quantization_level", "").close_object();
+}
+
+void handle_tags(ServerState& state, HttpRequest& /*request*/, Writer writer) {
+  const std::string created = rfc3339(state.created * 1'000'000);
+  JsonWriter json;
+  json.open_object().key("models").open_array();
+  for (const ModelStatus& model : state.models.status()) {
+    for (const std::string& name : model.names) {
+      model.model == nullptr ? write_asleep(json, model, name)
+                             : open_model(json, *model.model, name);
+      json.text("modified_at", created).close_object();
+    }
+  }
+  json.close_array().close_object();
+  respond(state, *writer, HttpResponse{200, json.take()});
+}
+
+void handle_ps(ServerState& state, HttpRequest& /*request*/, Writer writer) {
+  const std::string expires = rfc3339((state.created + kForeverS) * 1'000'000);
   JsonWriter json;
   json.open_object().key("models").open_array();
   for (const ModelPtr& model : state.models.all()) {
     for (const std::string& name : model->names) {
       open_model(json, *model, name);
-      write_more(json, *model);
-      json.close_object();
+      json.text("expires_at", expires).integer("size_vram", 0);
+      json.integer("context_length", model->serving.max_context).close_object();
     }
   }
   json.close_array().close_object();
-  return HttpResponse{200, json.take()};
-}
-
-void handle_tags(ServerState& state, HttpRequest& /*request*/, Writer writer) {
-  const std::string created = rfc3339(state.created * 1'000'000);
-  respond(state, *writer, list_models(state, [&](JsonWriter& json, const ServedModel&) {
-            json.text("modified_at", created);
-          }));
-}
-
-void handle_ps(ServerState& state, HttpRequest& /*request*/, Writer writer) {
-  const std::string expires = rfc3339((state.created + kForeverS) * 1'000'000);
-  respond(state, *writer, list_models(state, [&](JsonWriter& json, const ServedModel& model) {
-            json.text("expires_at", expires).integer("size_vram", 0);
-            json.integer("context_length", model.serving.max_context);
-          }));
+  respond(state, *writer, HttpResponse{200, json.take()});
 }
 
 // "model", or "name" as older clients say it.
