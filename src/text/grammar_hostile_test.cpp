@@ -126,50 +126,24 @@ TEST_F(Hostile, RegularExpressions) {
       feed(GrammarKind::kRegex, regex);
     }
   }
-  for (const std::string_view regex : {"",
-                                       "*",
-                                       "+",
-                                       "?",
-                                       "{1,2}",
-                                       "(",
-                                       ")",
-                                       "[",
-                                       "]",
-                                       "[]",
-                                       "[^]",
-                                       "a**",
-                                       "a{2,1}",
-                                       "(?=a)b",
-                                       "(?!a)b",
-                                       "(?<=a)b",
-                                       "(a)\\1",
-                                       "\\",
-                                       "\\x",
-                                       "\\u12",
-                                       "\\ud800",
-                                       "[z-a]",
-                                       "(?P<n>a)(?P=n)",
-                                       "\\Qa",
-                                       "a{99999999999999999999}",
-                                       "^^$$",
-                                       "$a",
-                                       "a^",
-                                       "\\b",
-                                       "(?#c)",
-                                       "\\C",
-                                       "\\X",
-                                       "/",
-                                       "(?x) a # c",
-                                       "\\p{Nothing}",
-                                       "[[:alpha:]]",
-                                       "[\\d-z]",
-                                       "a\nb"}) {
+  EXPECT_GE(num_fed_, 180);
+  EXPECT_GE(num_refused_, 20);
+}
+
+TEST_F(Hostile, BrokenRegularExpressions) {
+  // clang-format off
+  for (const std::string_view regex :
+      {"", "*", "+", "?", "{1,2}", "(", ")", "[", "]", "[]", "[^]", "a**", "a{2,1}", "(?=a)b",
+       "(?!a)b", "(?<=a)b", "(a)\\1", "\\", "\\x", "\\u12", "\\ud800", "[z-a]", "(?P<n>a)(?P=n)",
+       "\\Qa", "a{99999999999999999999}", "^^$$", "$a", "a^", "\\b", "(?#c)", "\\C", "\\X", "/",
+       "(?x) a # c", "\\p{Nothing}", "[[:alpha:]]", "[\\d-z]", "a\nb"}) {
+    // clang-format on
     feed(GrammarKind::kRegex, std::string(regex));
   }
   feed(GrammarKind::kRegex, std::string("a\0b", 3));
   feed(GrammarKind::kRegex, repeat("a", 300 << 10));
-  EXPECT_GE(num_fed_, 200);
-  EXPECT_GE(num_refused_, 50);
+  EXPECT_GE(num_fed_, 35);
+  EXPECT_GE(num_refused_, 15);
 }
 
 TEST_F(Hostile, Schemas) {
@@ -344,67 +318,32 @@ TEST_F(Hostile, Grammars) {
       feed(GrammarKind::kGrammar, grammar);
     }
   }
-  for (const std::string_view grammar : {"",
-                                         " ",
-                                         "start:",
-                                         "start",
-                                         "x: \"a\"",
-                                         "start: start",
-                                         "start: start start | \"a\"",
-                                         "start: start?",
-                                         "start: a\na: b\nb: a",
-                                         "start: \"\"",
-                                         "start: \"\"*",
-                                         "start: (\"\")+",
-                                         "start: //",
-                                         "start: /(/",
-                                         "start: /*/",
-                                         "start: \"a",
-                                         "start: %json",
-                                         "start: %json {",
-                                         "start: %json [1]",
-                                         "start: %nothing",
-                                         "%import common.NOTHING\nstart: \"a\"",
-                                         "%declare A\nstart: A",
-                                         "%ignore /x*/\nstart: \"a\"",
-                                         "%llguidance {\"x\":1}\nstart: \"a\"",
-                                         "start: <|nothing|>",
-                                         "start: <[99999999]>",
-                                         "start: <[*]>",
-                                         "start: <[1-5]>",
-                                         "start: @x",
-                                         "start: a{1}{2}\na: \"x\"",
-                                         "start[max_tokens=0]: \"a\"",
-                                         "start[stop=\"x\"]: /(?s:.*)/",
-                                         "start[lazy]: /a*/",
-                                         "start: ~\"a\"",
-                                         "start: A\nA: ~/(?s:.*)/",
-                                         "start: A\nA: /a/ & /b/",
-                                         "start: A\nA: A",
-                                         "start: \"a\"i",
-                                         "start: \"a\"..\"z\"",
-                                         "start: \"z\"..\"a\"",
-                                         "start: a::0\na::_: \"x\"",
-                                         "start: %lark { start: \"a\" }",
-                                         "start: %lark {",
-                                         "root ::=",
-                                         "root ::= root",
-                                         "root ::= root root | \"a\"",
-                                         "root ::= \"\" root",
-                                         "root ::= (\"\")*",
-                                         "root ::= a\na ::= b\nb ::= a",
-                                         "root ::= [^]",
-                                         "root ::= .",
-                                         "root ::= \"\\x4\"",
-                                         "root ::= \"\\U00110000\"",
-                                         "root ::= \"a\"{,}",
-                                         "root ::= | |",
-                                         "::=",
-                                         "root ::= ::="}) {
+  EXPECT_GE(num_fed_, 200);
+  EXPECT_GE(num_refused_, 20);
+}
+
+TEST_F(Hostile, BrokenGrammars) {
+  // clang-format off
+  for (const std::string_view grammar :
+      {"", " ", "start:", "start", "x: \"a\"", "start: start", "start: start start | \"a\"",
+       "start: start?", "start: a\na: b\nb: a", "start: \"\"", "start: \"\"*", "start: (\"\")+",
+       "start: //", "start: /(/", "start: /*/", "start: \"a", "start: %json", "start: %json {",
+       "start: %json [1]", "start: %nothing", "%import common.NOTHING\nstart: \"a\"",
+       "%declare A\nstart: A", "%ignore /x*/\nstart: \"a\"",
+       "%llguidance {\"x\":1}\nstart: \"a\"", "start: <|nothing|>", "start: <[99999999]>",
+       "start: <[*]>", "start: <[1-5]>", "start: @x", "start: a{1}{2}\na: \"x\"",
+       "start[max_tokens=0]: \"a\"", "start[stop=\"x\"]: /(?s:.*)/", "start[lazy]: /a*/",
+       "start: ~\"a\"", "start: A\nA: ~/(?s:.*)/", "start: A\nA: /a/ & /b/", "start: A\nA: A",
+       "start: \"a\"i", "start: \"a\"..\"z\"", "start: \"z\"..\"a\"", "start: a::0\na::_: \"x\"",
+       "start: %lark { start: \"a\" }", "start: %lark {", "root ::=", "root ::= root",
+       "root ::= root root | \"a\"", "root ::= \"\" root", "root ::= (\"\")*",
+       "root ::= a\na ::= b\nb ::= a", "root ::= [^]", "root ::= .", "root ::= \"\\x4\"",
+       "root ::= \"\\U00110000\"", "root ::= \"a\"{,}", "root ::= | |", "::=", "root ::= ::="}) {
+    // clang-format on
     feed(GrammarKind::kGrammar, std::string(grammar));
   }
-  EXPECT_GE(num_fed_, 200);
-  EXPECT_GE(num_refused_, 60);
+  EXPECT_GE(num_fed_, 50);
+  EXPECT_GE(num_refused_, 30);
 }
 
 TEST_F(Hostile, TagsAndChoices) {

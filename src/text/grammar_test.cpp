@@ -136,8 +136,10 @@ const KeywordRow kKeywords[] = {
      {R"({"next":1})", "{}"}},
     {R"({"$ref":"#/definitions/d","definitions":{"d":{"type":"integer"}}})", {"4"}, {"null"}},
     {R"({"oneOf":[{"$ref":"#/$defs/cat"},{"$ref":"#/$defs/dog"}],"discriminator":{"propertyName":"kind"},"$defs":{
-        "cat":{"type":"object","properties":{"kind":{"const":"cat"},"lives":{"type":"integer"}},"required":["kind","lives"],"additionalProperties":false},
-        "dog":{"type":"object","properties":{"kind":{"const":"dog"}},"required":["kind"],"additionalProperties":false}}})",
+        "cat":{"type":"object","properties":{"kind":{"const":"cat"},"lives":{"type":"integer"}},
+               "required":["kind","lives"],"additionalProperties":false},
+        "dog":{"type":"object","properties":{"kind":{"const":"dog"}},"required":["kind"],
+               "additionalProperties":false}}})",
      {R"({"kind":"cat","lives":9})", R"({"kind":"dog"})"},
      {R"({"kind":"cat"})", R"({"kind":"dog","lives":9})", R"({"kind":"cow"})"}},
     {R"({"type":"array","uniqueItems":false,"title":"t","description":"d","default":[],"examples":[],"$comment":"c","deprecated":true,"x-order":1})",
@@ -298,7 +300,8 @@ TEST(Grammar, TagsAsClientsDescribeThem) {
   EXPECT_FALSE(takes(GrammarKind::kTags, old, "x <t>1</t>"));
   const std::string_view now = R"({"type":"structural_tag","format":{"type":"sequence","elements":[
       {"type":"const_string","value":"A:"},
-      {"type":"or","elements":[{"type":"regex","pattern":"[0-9]+"},{"type":"const_string","value":"-"}]},
+      {"type":"or","elements":[{"type":"regex","pattern":"[0-9]+"},
+                               {"type":"const_string","value":"-"}]},
       {"type":"tag","begin":"<think>","content":{"type":"any_text"},"end":"</x>"},
       {"type":"json_schema","json_schema":{"type":"null"}}]}})";
   EXPECT_TRUE(takes(GrammarKind::kTags, now, "A:12<think>any < text</x>null"));
