@@ -8,6 +8,7 @@
 #   make fuzz    each fuzz target for FUZZ_SECONDS (60)
 #   make test-asan, test-tsan    suites under sanitizers
 #   make test-proxies   the server behind nginx and HAProxy, which it installs
+#   make test-clients            many clients from PyPI and npm, as they come, against the server
 #   make build   release build only;  make clean  removes build/ but for fetched models
 
 SHELL := /bin/bash
@@ -23,7 +24,7 @@ export FUZZ_SECONDS
 
 export HEADRACE_PYTHON ?= $(CURDIR)/.venv/bin/python
 
-.PHONY: run build test test-asan test-tsan test-proxies check bench fuzz format clean
+.PHONY: run build test test-asan test-tsan test-clients test-proxies check bench fuzz format clean
 .NOTPARALLEL:
 
 run:
@@ -50,6 +51,9 @@ test-proxies:
 	tools/build.sh release headrace
 	HEADRACE_BINARY=$(CURDIR)/build/release/bin/headrace .venv/bin/python -m pytest -q -rs -p no:cacheprovider \
 	  tests/http/test_proxies.py
+
+test-clients:
+	tools/clients.sh
 
 fuzz:
 	tools/suites.sh fuzz

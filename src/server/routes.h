@@ -20,6 +20,7 @@ namespace headrace {
 
 std::span<const RouteRow> route_rows();      // of routes.cpp
 std::span<const RouteRow> responses_rows();  // of routes_responses.cpp
+std::span<const RouteRow> render_rows();     // of routes_render.cpp
 // All of them, and further ones.
 std::vector<RouteRow> rows_with(std::span<const RouteRow> further);
 // The dialect of a row; of a row without one, that of paths that lead nowhere.
@@ -70,6 +71,20 @@ HttpResponse with_ignored(HttpResponse response, const IgnoredFields& ignored);
 
 // Parses the body and reads its prompts.
 Result<ParsedRequest> read_request(ServerState& state, Asked& asked, const ParseRequest& parse);
+
+// A request that was read, and the model that it asked for.
+struct ReadRequest {
+  ModelPtr model;
+  ParsedRequest parsed;
+};
+// Parses the body and reads its prompts.
+Result<ReadRequest> read_request(ServerState& state, HttpRequest& request,
+                                 const std::shared_ptr<ResponseWriter>& writer,
+                                 const ParseRequest& parse);
+
+// Whose kept responses this client sees.
+struct ResponsesCaller;
+ResponsesCaller responses_caller(const ServerState& state, const HttpRequest& request);
 
 // Runs the handler of a request that was admitted.
 void dispatch(ServerState& state, HttpRequest&& request, std::shared_ptr<ResponseWriter> writer);

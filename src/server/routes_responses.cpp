@@ -14,11 +14,6 @@ using Writer = std::shared_ptr<ResponseWriter>;
 constexpr std::string_view kPrefix = "/v1/responses/";
 constexpr int64_t kMostListed = 100, kUsuallyListed = 20;
 
-// Without keys there is one owner: whoever reaches the server.
-ResponsesCaller responses_caller(const ServerState& state, const HttpRequest& request) {
-  return {state.responses, !state.access.has_keys() ? 0 : request.client};
-}
-
 void handle_create(ServerState& state, HttpRequest& request, Writer writer) {
   const ResponsesCaller caller = responses_caller(state, request);
   generate(state, request, std::move(writer),
@@ -178,5 +173,10 @@ const RouteRow kRows[] = {
 }  // namespace
 
 std::span<const RouteRow> responses_rows() { return kRows; }
+
+// Without keys there is one owner: whoever reaches the server.
+ResponsesCaller responses_caller(const ServerState& state, const HttpRequest& request) {
+  return {state.responses, state.access.has_keys() ? request.client : 0};
+}
 
 }  // namespace headrace

@@ -149,3 +149,19 @@ def test_a_request_as_codex_sends_it(server):
             elif line.startswith("data: "):
                 assert json.loads(line[6:])["type"] == events[-1]
     assert events[0] == "response.created" and events[-1] in ("response.completed", "response.incomplete")
+
+
+def test_render_shows_the_prompt(server):
+    def render(body):
+        answer = httpx.post(server.url + "/render", json=body)
+        assert answer.status_code == 200, answer.text
+        return answer.json()["prompts"]
+
+    chat = render({"messages": [{"role": "user", "content": "Hi"}]})
+    assert len(chat) == 1 and chat[0]["text"].endswith("<user>Hi\n<assistant>")
+    assert chat[0]["count"] == len(chat[0]["tokens"])
+    assert render({"input": "Hi"}) == chat
+    texts = render({"prompt": ["ab", "c"]})
+    assert [each["tokens"] for each in texts] == [[97, 98], [99]]
+    refused = httpx.post(server.url + "/render", json={"messages": []})
+    assert refused.status_code == 400 and refused.json()["error"]["param"] == "messages"
