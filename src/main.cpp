@@ -17,6 +17,7 @@
 #include "cli/secrets.h"
 #include "cli/terminal.h"
 #include "options.h"
+#include "server/api/api_page.h"
 
 namespace headrace {
 namespace {
@@ -33,8 +34,8 @@ int report(const Error& error) {
 Result<int> run_words(const std::vector<std::string>& words) {
   CommandLine line = TRY(parse_command_line(words));
   if (line.command == nullptr || line.help) {
-    const std::string text = line.command == nullptr ? program_help(help_width())
-                                                     : command_help(*line.command, help_width());
+    std::string text = line.api_help ? api_page() : program_help(help_width());
+    if (line.command != nullptr) text = command_help(*line.command, help_width());
     std::fputs(text.c_str(), stdout);
     return 0;
   }

@@ -16,7 +16,7 @@ constexpr CommandRow kRows[] = {
      "Keeps the conversation; when the context is full the oldest turns are forgotten. /help lists the commands inside, Ctrl-C stops an answer, Ctrl-D leaves. Pasted lines are one message, and so is a block between lines of \"\"\".",
      run_chat},
     {"serve", "[MODEL...]", 0, -1, "Serve models: web page and OpenAI-compatible API.",
-     "Listens until SIGTERM or Ctrl-C; running requests may then finish. Requests choose among several models by name; the first answers those that name none. The models of --on-demand are loaded when a request asks for them, and sleep when they are idle.\n"
+     "Listens until SIGTERM or Ctrl-C; running requests may then finish. Requests choose among several models by name; the first answers those that name none. The models of --on-demand are loaded when a request asks for them, and sleep when they are idle. headrace help api lists the fields of requests.\n"
      "Examples:\n"
      "  headrace serve smollm2:135m\n"
      "  headrace serve ./Qwen2.5-0.5B-Instruct --port 9000 --max-sequences 8\n"

@@ -162,6 +162,8 @@ Result<CommandLine> parse_command_line(const std::vector<std::string>& given) {
   if (words.front() == "help") {
     if (words.size() == 1) return line;
     line.help = true;
+    line.api_help = words[1] == "api";
+    if (line.api_help) return line;
     line.command = find_command(words[1]);
     if (line.command == nullptr && (words[1] == "--help" || words[1] == "help")) return line;
     if (line.command == nullptr) return unknown_command(words[1]);

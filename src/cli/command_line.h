@@ -17,6 +17,7 @@ namespace headrace {
 struct CommandLine {
   const CommandRow* command = nullptr;  // null: the help of the program is asked for
   bool help = false;                    // of the command
+  bool api_help = false;                // of the fields of requests
   std::map<std::string, std::string, std::less<>> given;  // option name -> text; flags "true"
   std::vector<std::string> arguments;
 };

@@ -78,5 +78,14 @@ TEST(FormatCount, GroupsThousands) {
   EXPECT_EQ(format_count(-1234567), "-1,234,567");
 }
 
+TEST(CommandLine, TheFieldsOfRequestsAreATopicOfHelp) {
+  const auto line = parse_command_line({"help", "api"});
+  ASSERT_TRUE(line.ok());
+  EXPECT_TRUE(line->help && line->api_help);
+  EXPECT_EQ(line->command, nullptr);
+  EXPECT_FALSE(parse_command_line({"help", "serve"})->api_help);
+  EXPECT_FALSE(parse_command_line({"api"}).ok());
+}
+
 }  // namespace
 }  // namespace headrace

@@ -135,8 +135,8 @@ std::string program_help(int width) {
       "  headrace chat smollm2:135m\n\n";
   return text +
          wrap_words(
-             "headrace COMMAND --help is the manual of a command; --version and "
-             "--list-kernels show the build.",
+             "headrace COMMAND --help is the manual of a command, headrace help api the fields of "
+             "requests to a server; --version and --list-kernels show the build.",
              width, 0, 0) +
          "\n";
 }

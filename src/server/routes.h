@@ -72,16 +72,6 @@ HttpResponse with_ignored(HttpResponse response, const IgnoredFields& ignored);
 // Parses the body and reads its prompts.
 Result<ParsedRequest> read_request(ServerState& state, Asked& asked, const ParseRequest& parse);
 
-// A request that was read, and the model that it asked for.
-struct ReadRequest {
-  ModelPtr model;
-  ParsedRequest parsed;
-};
-// Parses the body and reads its prompts.
-Result<ReadRequest> read_request(ServerState& state, HttpRequest& request,
-                                 const std::shared_ptr<ResponseWriter>& writer,
-                                 const ParseRequest& parse);
-
 // Whose kept responses this client sees.
 struct ResponsesCaller;
 ResponsesCaller responses_caller(const ServerState& state, const HttpRequest& request);

@@ -28,6 +28,9 @@ kCompletion = {"prompt": "a", "max_tokens": 1}
 kResponse = {"input": "a", "max_output_tokens": 1, "store": False}
 kFunction = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
 
+kBlocks = {"model": "second", "messages": kMessages, "max_tokens": 1}
+kOllama = {"model": "second", "stream": False, "options": {"num_predict": 1}}
+
 # Title of a table -> path, a body that is answered, and where in it the table's fields stand.
 kPlaces = {
     "POST /v1/chat/completions": ("/v1/chat/completions", kChat, []),
@@ -59,6 +62,22 @@ kPlaces = {
     "text.format of /v1/responses": (
         "/v1/responses", kResponse | {"text": {"format": {"type": "text"}}}, ["text", "format"]),
     "reasoning of /v1/responses": ("/v1/responses", kResponse | {"reasoning": {}}, ["reasoning"]),
+    "POST /v1/messages": ("/v1/messages", kBlocks, []),
+    "POST /v1/messages/count_tokens": ("/v1/messages/count_tokens", {"model": "second", "messages": kMessages}, []),
+    "/v1/messages: messages[]": ("/v1/messages", kBlocks, ["messages", 0]),
+    "/v1/messages: messages[].content[]": (
+        "/v1/messages", kBlocks | {"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}]}]},
+        ["messages", 0, "content", 0]),
+    "/v1/messages: tools[]": (
+        "/v1/messages", kBlocks | {"tools": [{"name": "f", "input_schema": {"type": "object"}}],
+                                   "tool_choice": {"type": "none"}}, ["tools", 0]),
+    "/v1/messages: thinking": ("/v1/messages", kBlocks | {"thinking": {"type": "disabled"}}, ["thinking"]),
+    "/v1/messages: output_config": ("/v1/messages", kBlocks | {"output_config": {}}, ["output_config"]),
+    "POST /api/chat": ("/api/chat", kOllama | {"messages": kMessages}, []),
+    "POST /api/generate": ("/api/generate", kOllama | {"prompt": "a"}, []),
+    "/api: options": ("/api/generate", kOllama | {"prompt": "a"}, ["options"]),
+    "/api/chat: messages[]": ("/api/chat", kOllama | {"messages": kMessages}, ["messages", 0]),
+    "POST /completion, POST /completions": ("/completion", {"prompt": "a", "n_predict": 1}, []),
     "stream_options of /v1/responses": (
         "/v1/responses", kResponse | {"stream": True, "stream_options": {}}, ["stream_options"]),
 }

@@ -1,4 +1,4 @@
-#include "server/api/api_fields.h"
+#include "server/api/api_page.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -14,129 +14,6 @@
 namespace headrace {
 namespace {
 
-struct PlaceRow {
-  FieldPlace place;
-  std::string_view title;
-};
-
-// clang-format off
-constexpr PlaceRow kPlaces[] = {
-    {kInChat, "POST /v1/chat/completions"},
-    {kInCompletion, "POST /v1/completions"},
-    {kInLoadAdapter, "POST /v1/load_lora_adapter"},
-    {kInUnloadAdapter, "POST /v1/unload_lora_adapter"},
-    {kInTokenize, "POST /tokenize"},
-    {kInDetokenize, "POST /detokenize"},
-    {kInResponses, "POST /v1/responses"},
-    {kInResponseItem, "input[] of /v1/responses"},
-    {kInResponsePart, "input[].content[] of /v1/responses"},
-    {kInResponseTool, "tools[] of /v1/responses"},
-    {kInResponseText, "text of /v1/responses"},
-    {kInResponseFormat, "text.format of /v1/responses"},
-    {kInResponseReasoning, "reasoning of /v1/responses"},
-    {kInResponseStream, "stream_options of /v1/responses"},
-    {kInEmbedding, "POST /v1/embeddings"},
-    {kInRerank, "POST /v1/rerank"},
-    {kInScore, "POST /v1/score"},
-    {kInStreamOptions, "stream_options"},
-    {kInFormat, "response_format"},
-    {kInJsonSchema, "response_format.json_schema"},
-    {kInStructuredOutputs, "structured_outputs"},
-    {kInMessage, "messages[]"},
-    {kInPart, "messages[].content[]"},
-    {kInTool, "tools[]"},
-    {kInFunction, "tools[].function"},
-    {kInBlockMessages, "POST /v1/messages"},
-    {kInMessageCount, "POST /v1/messages/count_tokens"},
-    {kInBlockMessage, "/v1/messages: messages[]"},
-    {kInBlock, "/v1/messages: messages[].content[]"},
-    {kInBlockTool, "/v1/messages: tools[]"},
-    {kInThinking, "/v1/messages: thinking"},
-    {kInOutputConfig, "/v1/messages: output_config"},
-    {kInOllamaChat, "POST /api/chat"},
-    {kInOllamaGenerate, "POST /api/generate"},
-    {kInOllamaEmbed, "POST /api/embed"},
-    {kInOllamaOptions, "/api: options"},
-    {kInOllamaMessage, "/api/chat: messages[]"},
-    {kInOllamaModel, "POST /api/show, POST /api/pull, DELETE /api/delete"},
-    {kInLlamaCompletion, "POST /completion, POST /completions"},
-    {kInInfill, "POST /infill"},
-};
-// clang-format on
-
-constexpr std::string_view kIntroduction = R"(# Fields of request bodies
-
-This page is the server's own table (`src/server/api/api_fields.cpp`); a test compares the two.
-
-- A **served** field is read and obeyed; a value of the wrong type or out of range is a 400 that
-  names the field, the value found and the value needed.
-- A field that would change the answer and is **not served** is a 400 that names it, unless it has
-  one of the values that ask for nothing. `null` always asks for nothing.
-- Fields that **cannot change the answer** are accepted.
-- A field that is **not in the table** is accepted and named in the answer's header
-  `x-headrace-ignored`, with the field that was probably meant: `x-headrace-ignored: temprature
-  (temperature?)`. The header names at most 16.
-- A key that is given twice in one object, at any depth, is a 400 that names it.
-
-A request that says nothing of sampling gets what the checkpoint recommends
-(`generation_config.json`, or `general.sampling.*` of a GGUF file), and where that is silent
-`temperature` 0.7, `top_p` 0.95 and nothing else. The command line and the page use the same rule;
-`GET /api/headrace/status` shows the result as `sampling`.
-
-Limits: 64 levels and 1,024 fields in one object; 1,024 answers (prompts times `n`) in one
-request, of which 32 are computed at once; a prompt of at most the context, and all prompts
-together 16 contexts (or 65,536 tokens). Log-probs and answers that wait to be sent count against
-the server's memory for requests: a 429 if it is taken, a 400 if the request could never fit.
-)";
-
-// A cell of a table.
-std::string cell(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '|') out += '\\';
-    out += c;
-  }
-  return out;
-}
-
-void append_table(std::string& page, FieldPlace place) {
-  const auto add_rows = [&](FieldUse use, std::string_view head, auto line) {
-    std::string rows;
-    for (const FieldRow& row : field_rows()) {
-      if ((row.places & place) != 0 && row.use == use) rows += line(row);
-    }
-    if (!rows.empty()) page += fmt::format("\n{}\n{}", head, rows);
-  };
-  add_rows(FieldUse::kServed, "| served | what is taken |\n|---|---|", [](const FieldRow& row) {
-    return fmt::format("| `{}` | {} |\n", row.name, cell(row.note));
-  });
-  add_rows(FieldUse::kRefused,
-           "| not served | values that ask for nothing | instead |\n|---|---|---|",
-           [](const FieldRow& row) {
-             const std::string values =
-                 row.neutral.empty()
-                     ? std::string()
-                     : fmt::format("`{}`", row.neutral.substr(1, row.neutral.size() - 2));
-             return fmt::format("| `{}` | {} | {} |\n", row.name, cell(values), cell(row.note));
-           });
-  std::string harmless;
-  for (const FieldRow& row : field_rows()) {
-    if ((row.places & place) == 0 || row.use != FieldUse::kHarmless) continue;
-    harmless += fmt::format("{}`{}`", harmless.empty() ? "" : ", ", row.name);
-  }
-  if (!harmless.empty())
-    page += fmt::format("\nAccepted, cannot change the answer: {}.\n", harmless);
-}
-
-std::string page() {
-  std::string page(kIntroduction);
-  for (const PlaceRow& row : kPlaces) {
-    page += fmt::format("\n## `{}`\n", row.title);
-    append_table(page, row.place);
-  }
-  return page;
-}
-
 std::string check(std::string_view body, FieldPlace place, std::string* ignored_text = nullptr) {
   IgnoredFields ignored;
   const auto value = parse_body(body).value();
@@ -147,16 +24,16 @@ std::string check(std::string_view body, FieldPlace place, std::string* ignored_
 
 TEST(ApiFields, ThePageIsTheTable) {
   const std::string path = HEADRACE_SOURCE_DIR "/docs/api-fields.md";
-  if (std::getenv("HEADRACE_WRITE_DOCS") != nullptr) std::ofstream(path) << page();
+  if (std::getenv("HEADRACE_WRITE_DOCS") != nullptr) std::ofstream(path) << api_page();
   std::ifstream file(path);
   std::stringstream written;
   written << file.rdbuf();
-  EXPECT_TRUE(written.str() == page())
+  EXPECT_TRUE(written.str() == api_page())
       << "write it again: HEADRACE_WRITE_DOCS=1 test_server --gtest_filter=ApiFields.*";
 }
 
 TEST(ApiFields, EachFieldHasOneRowInAPlace) {
-  for (const PlaceRow& place : kPlaces) {
+  for (const PlaceRow& place : place_rows()) {
     std::set<std::string_view> names;
     for (const FieldRow& row : field_rows()) {
       const bool is_here = (row.places & place.place) != 0;
@@ -170,7 +47,7 @@ TEST(ApiFields, EachFieldHasOneRowInAPlace) {
 // Every field that is not served, with every value that asks for nothing and with one that asks.
 TEST(ApiFields, WhatIsNotServedIsNamedUnlessItAsksForNothing) {
   size_t num_refused = 0;
-  for (const PlaceRow& place : kPlaces) {
+  for (const PlaceRow& place : place_rows()) {
     for (const FieldRow& row : field_rows()) {
       if ((row.places & place.place) == 0 || row.use != FieldUse::kRefused) continue;
       EXPECT_EQ(check(fmt::format(R"({{"{}":null}})", row.name), place.place), "") << row.name;
