@@ -27,9 +27,7 @@ Error no_memory_for(size_t bytes) {
       {}};
 }
 
-Result<HttpResponse> render(ReadRequest&& read) {
-  const ServingModel& model = read.model->serving;
-  GenerationRequest& request = read.parsed.request;
+Result<HttpResponse> render(const ServingModel& model, GenerationRequest request) {
   size_t num_tokens = 0;
   for (const Prompt& prompt : request.prompts) num_tokens += prompt.ids.size();
   const size_t needed = num_tokens * 48;  // an id and a token's text, as they are written
@@ -51,16 +49,20 @@ Result<HttpResponse> render(ReadRequest&& read) {
   return response;
 }
 
+void render_asked(ServerState& state, Asked& asked) {
+  const ResponsesCaller caller = responses_caller(state, asked.request);
+  auto parsed = read_request(state, asked,
+                             [&caller](const boost::json::object& body, const ServingModel& model) {
+                               return parse_any(body, model, caller);
+                             });
+  if (!parsed.ok()) return refuse(asked.request, *asked.writer, parsed.error());
+  auto response = render(asked.model->serving, std::move(parsed->request));
+  if (!response.ok()) return refuse(asked.request, *asked.writer, response.error());
+  respond(state, *asked.writer, std::move(response).value());
+}
+
 void handle_render(ServerState& state, HttpRequest& request, Writer writer) {
-  const ResponsesCaller caller = responses_caller(state, request);
-  auto read = read_request(state, request, writer,
-                           [&caller](const boost::json::object& body, const ServingModel& model) {
-                             return parse_any(body, model, caller);
-                           });
-  if (!read.ok()) return refuse(request, *writer, read.error());
-  auto response = render(std::move(read).value());
-  if (!response.ok()) return refuse(request, *writer, response.error());
-  respond(state, *writer, std::move(response).value());
+  with_model(state, request, std::move(writer), render_asked);
 }
 
 // clang-format off

@@ -16,7 +16,7 @@ std::string render(RunningServer& server, const std::string& body) {
 TEST(Render, ShowsPromptsAsTheModelSeesThem) {
   RunningServer server;
   EXPECT_EQ(render(server, R"({"prompt":["a","b"]})"),
-            R"({"object":"prompts","model":"scripted","max_model_len":1000,"prompts":[)"
+            R"({"object":"prompts","model":"scripted","max_model_len":4096,"prompts":[)"
             R"({"text":"<s>a","count":2,"tokens":[256,97]},)"
             R"({"text":"<s>b","count":2,"tokens":[256,98]}]})");
   const std::string chat = render(server, R"({"messages":[{"role":"user","content":"Hi"}]})");

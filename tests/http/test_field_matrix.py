@@ -143,8 +143,10 @@ def check(place, row, value, status, text):
     asks = use == "refused" and not any(same(value, each) for each in neutral)
     if asks:
         assert status in (400, 422), case
-    if status != 200:  # a text that is too long is named by the whole prompt that it is part of
-        assert field.encode() in text or b"maximum context length" in text, case
+    # A text that is too long or empty is named by the whole prompt that it is part of.
+    is_prompt = b"maximum context length" in text or b"at least one token" in text
+    if status != 200:
+        assert field.encode() in text or is_prompt, case
 
 
 @pytest.mark.parametrize("place", list(kPlaces))
