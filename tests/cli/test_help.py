@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-kCommands = ["run", "chat", "serve", "pull", "list", "rm", "show", "ps", "stop", "doctor", "inspect", "tokenize", "render",
-             "eval", "verify", "bench", "completion", "manual", "version"]
+kCommands = ["run", "chat", "serve", "key", "pull", "list", "rm", "show", "ps", "stop", "doctor", "inspect",
+             "tokenize", "render", "eval", "verify", "bench", "completion", "manual", "version"]
 
 
 @pytest.fixture(scope="module")

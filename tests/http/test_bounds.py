@@ -135,8 +135,8 @@ def start(model, *options, **given):
 def test_a_server_that_cannot_listen_says_why(server, model):
     for options, message in [
         (["--port", str(server.port)], f"cannot listen on 127.0.0.1 port {server.port}: Address already in use"),
-        (["--host", "nohost", "--port", "0"], "host is 'nohost', but it must be an IP address or localhost"),
-        (["--host", "1.2.3.4", "--port", "0"], "cannot listen on 1.2.3.4 port 0: "),
+        (["--host", "nohost", "--port", "0", "--insecure-no-keys"], "host is 'nohost', but it must be an IP address or localhost"),
+        (["--host", "1.2.3.4", "--port", "0", "--insecure-no-keys"], "cannot listen on 1.2.3.4 port 0: "),
     ]:
         done = start(model, *options)
         assert done.returncode == 1 and message in done.stderr and done.stderr.count("\n") == 1, done
@@ -193,7 +193,7 @@ def test_each_request_has_a_line_in_the_log(serve):
         key = {"Authorization": "Bearer secret-key"}
         httpx.post(server.url + "/v1/completions?q=secret-query", headers=key | {"x-request-id": "mine-1"},
                    json={"prompt": "secret-prompt", "max_tokens": 2})
-        httpx.get(server.url + "/v1/models%0a2026-01-01T00:00:00 info faked%22", headers={"x-request-id": "a\" b"})
+        httpx.get(server.url + "/v1/models%0a2026-01-01T00:00:00 info faked%22", headers=key | {"x-request-id": "a\" b"})
         with connect(server) as connection:
             connection.sendall(b"GARBAGE\r\n\r\n")
             connection.recv(1000)
