@@ -7,7 +7,7 @@
 namespace headrace {
 namespace {
 
-constexpr size_t kEntryBytes = 512;  // of an entry without its key and grammar
+constexpr size_t kGrammarEntryBytes = 512;  // of an entry without its key and grammar
 
 // What a refusal says of it, besides the kind.
 constexpr size_t kMaxKeptError = 1024;
@@ -120,7 +120,7 @@ std::optional<Result<GrammarPtr>> GrammarCompiler::find(const std::string& key) 
 // What is larger than the cache is not kept.
 void GrammarCompiler::keep(std::string key, const Result<GrammarPtr>& result) {
   const size_t num_bytes =
-      kEntryBytes + key.size() + (result.ok() ? (*result)->num_bytes() : kMaxKeptError);
+      kGrammarEntryBytes + key.size() + (result.ok() ? (*result)->num_bytes() : kMaxKeptError);
   std::lock_guard lock(mutex_);
   ++counts_.num_compiled;
   if (num_bytes > cache_bytes_ || by_key_.contains(key)) return;

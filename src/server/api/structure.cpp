@@ -5,13 +5,13 @@
 namespace headrace {
 namespace {
 
-struct KindRow {
+struct StructureKindRow {
   Structure::Kind kind;
   GrammarKind grammar;
   std::string_view name;  // in messages
 };
 
-constexpr KindRow kKinds[] = {
+constexpr StructureKindRow kStructureKinds[] = {
     {Structure::Kind::kJsonObject, GrammarKind::kJsonObject, "JSON object"},
     {Structure::Kind::kJsonSchema, GrammarKind::kJsonSchema, "JSON schema"},
     {Structure::Kind::kRegex, GrammarKind::kRegex, "regular expression"},
@@ -20,17 +20,19 @@ constexpr KindRow kKinds[] = {
     {Structure::Kind::kTags, GrammarKind::kTags, "structural tag"},
 };
 
-void set_bit(std::span<uint64_t> mask, int32_t id, bool value) {
+void set_mask_bit(std::span<uint64_t> mask, int32_t id, bool value) {
   const auto word = static_cast<size_t>(id) / 64;
   const uint64_t bit = uint64_t{1} << (static_cast<size_t>(id) % 64);
   if (word >= mask.size()) return;
   mask[word] = value ? mask[word] | bit : mask[word] & ~bit;
 }
 
-Result<GrammarPtr> compile(const ServingModel& model, const Structure& structure) {
-  const auto row = std::find_if(std::begin(kKinds), std::end(kKinds),
-                                [&](const KindRow& each) { return each.kind == structure.kind; });
-  CHECK(row != std::end(kKinds), "a structure of kind {}", static_cast<int>(structure.kind));
+Result<GrammarPtr> compile_structure(const ServingModel& model, const Structure& structure) {
+  const auto row =
+      std::find_if(std::begin(kStructureKinds), std::end(kStructureKinds),
+                   [&](const StructureKindRow& each) { return each.kind == structure.kind; });
+  CHECK(row != std::end(kStructureKinds), "a structure of kind {}",
+        static_cast<int>(structure.kind));
   CHECK(model.text.grammars != nullptr, "no compiler of grammars for this model");
   auto grammar = model.text.grammars->compile(row->grammar, structure.text);
   if (grammar.ok() || grammar.error().code != ErrorCode::kInvalidArgument) return grammar;
@@ -44,7 +46,7 @@ Result<GrammarPtr> compile(const ServingModel& model, const Structure& structure
 
 Status apply_structure(const ServingModel& model, GenerationRequest& request) {
   if (request.form.structure.kind == Structure::Kind::kNone) return {};
-  GrammarPtr grammar = TRY(compile(model, request.form.structure));
+  GrammarPtr grammar = TRY(compile_structure(model, request.form.structure));
   TRY(grammar->matcher());  // the first one shows whether there can be any
   TextEnds ends{model.text.grammars->end_ids(), request.prototype.stop_ids,
                 request.prototype.ignore_eos};
@@ -57,7 +59,7 @@ Status apply_structure(const ServingModel& model, GenerationRequest& request) {
 }
 
 Status check_json_schema(const ServingModel& model, std::string_view schema) {
-  TRY(compile(model, {Structure::Kind::kJsonSchema, std::string(schema), {}}));
+  TRY(compile_structure(model, {Structure::Kind::kJsonSchema, std::string(schema), {}}));
   return {};
 }
 
@@ -74,12 +76,12 @@ void GrammarConstraint::fill_mask(std::span<uint64_t> mask) {
   matcher_->fill_mask(mask);
   if (ends_.stop_ids.empty() && !ends_.ignore_end_ids) return;
   if (!matcher_->is_complete()) return;
-  for (const int32_t id : ends_.stop_ids) set_bit(mask, id, true);
+  for (const int32_t id : ends_.stop_ids) set_mask_bit(mask, id, true);
   if (!ends_.ignore_end_ids) return;
-  for (const int32_t id : ends_.end_ids) set_bit(mask, id, false);
+  for (const int32_t id : ends_.end_ids) set_mask_bit(mask, id, false);
   const auto is_empty = [](uint64_t word) { return word == 0; };
   if (!std::all_of(mask.begin(), mask.end(), is_empty)) return;
-  for (const int32_t id : ends_.end_ids) set_bit(mask, id, true);
+  for (const int32_t id : ends_.end_ids) set_mask_bit(mask, id, true);
 }
 
 // After a failure masks are empty, so the request ends with its error.

@@ -9,7 +9,7 @@
 namespace headrace {
 namespace {
 
-using Kind = Structure::Kind;
+using StructureKind = Structure::Kind;
 
 // What a field's value is.
 enum class Form : uint8_t {
@@ -21,51 +21,56 @@ enum class Form : uint8_t {
 
 struct StructureRow {
   std::string_view name;
-  Kind kind;
+  StructureKind kind;
   Form form;
 };
 
 constexpr StructureRow kInBody[] = {
-    {"guided_json", Kind::kJsonSchema, Form::kJson},
-    {"guided_regex", Kind::kRegex, Form::kText},
-    {"guided_choice", Kind::kChoice, Form::kList},
-    {"guided_grammar", Kind::kGrammar, Form::kText},
-    {"guided_json_object", Kind::kJsonObject, Form::kFlag},
-    {"json_schema", Kind::kJsonSchema, Form::kJson},
-    {"json_object", Kind::kJsonObject, Form::kFlag},
-    {"regex", Kind::kRegex, Form::kText},
-    {"choice", Kind::kChoice, Form::kList},
-    {"grammar", Kind::kGrammar, Form::kText},
-    {"grammar_string", Kind::kGrammar, Form::kText},
-    {"ebnf", Kind::kGrammar, Form::kText},
-    {"structural_tag", Kind::kTags, Form::kJson},
+    {"guided_json", StructureKind::kJsonSchema, Form::kJson},
+    {"guided_regex", StructureKind::kRegex, Form::kText},
+    {"guided_choice", StructureKind::kChoice, Form::kList},
+    {"guided_grammar", StructureKind::kGrammar, Form::kText},
+    {"guided_json_object", StructureKind::kJsonObject, Form::kFlag},
+    {"json_schema", StructureKind::kJsonSchema, Form::kJson},
+    {"json_object", StructureKind::kJsonObject, Form::kFlag},
+    {"regex", StructureKind::kRegex, Form::kText},
+    {"choice", StructureKind::kChoice, Form::kList},
+    {"grammar", StructureKind::kGrammar, Form::kText},
+    {"grammar_string", StructureKind::kGrammar, Form::kText},
+    {"ebnf", StructureKind::kGrammar, Form::kText},
+    {"structural_tag", StructureKind::kTags, Form::kJson},
 };
 
 constexpr StructureRow kInOutputs[] = {
-    {"json", Kind::kJsonSchema, Form::kJson},        {"regex", Kind::kRegex, Form::kText},
-    {"choice", Kind::kChoice, Form::kList},          {"grammar", Kind::kGrammar, Form::kText},
-    {"json_object", Kind::kJsonObject, Form::kFlag}, {"structural_tag", Kind::kTags, Form::kJson},
+    {"json", StructureKind::kJsonSchema, Form::kJson},
+    {"regex", StructureKind::kRegex, Form::kText},
+    {"choice", StructureKind::kChoice, Form::kList},
+    {"grammar", StructureKind::kGrammar, Form::kText},
+    {"json_object", StructureKind::kJsonObject, Form::kFlag},
+    {"structural_tag", StructureKind::kTags, Form::kJson},
 };
 
-struct TypeRow {
+struct FormTypeRow {
   std::string_view type;
-  Kind kind;
+  StructureKind kind;
   std::string_view member;  // that holds the form, or one of its names
 };
 
-constexpr TypeRow kTypes[] = {
-    {"text", Kind::kNone, ""},
-    {"json_object", Kind::kJsonObject, "schema"},
-    {"json_schema", Kind::kJsonSchema, "schema"},
-    {"regex", Kind::kRegex, "pattern"},
-    {"grammar", Kind::kGrammar, "grammar"},
-    {"structural_tag", Kind::kTags, ""},
+constexpr FormTypeRow kFormTypes[] = {
+    {"text", StructureKind::kNone, ""},
+    {"json_object", StructureKind::kJsonObject, "schema"},
+    {"json_schema", StructureKind::kJsonSchema, "schema"},
+    {"regex", StructureKind::kRegex, "pattern"},
+    {"grammar", StructureKind::kGrammar, "grammar"},
+    {"structural_tag", StructureKind::kTags, ""},
 };
 
-std::string_view as_text(const boost::json::string& text) { return {text.data(), text.size()}; }
+std::string_view view_of_text(const boost::json::string& text) {
+  return {text.data(), text.size()};
+}
 
 // The text of a form; empty: the field asks for nothing.
-Result<std::string> text_of(const Fields& fields, std::string_view name, Form form) {
+Result<std::string> text_of_form(const Fields& fields, std::string_view name, Form form) {
   const boost::json::value* value = fields.find(name);
   if (value == nullptr) return std::string();
   switch (form) {
@@ -78,18 +83,18 @@ Result<std::string> text_of(const Fields& fields, std::string_view name, Form fo
       return list->empty() ? std::string() : boost::json::serialize(*list);
     }
     case Form::kJson:
-      if (value->is_string()) return std::string(as_text(value->get_string()));
+      if (value->is_string()) return std::string(view_of_text(value->get_string()));
       return boost::json::serialize(*value);
   }
   return std::string();
 }
 
 // Takes one form; a second is an error.
-class Found {
+class FoundStructure {
  public:
   Status add(Structure structure) {
-    if (structure.kind == Kind::kNone) return {};
-    if (structure_.kind != Kind::kNone) {
+    if (structure.kind == StructureKind::kNone) return {};
+    if (structure_.kind != StructureKind::kNone) {
       return bad_field(structure.param, fmt::format("given beside {}", structure_.param),
                        "the only one that says what form the answer has");
     }
@@ -99,7 +104,7 @@ class Found {
 
   Status add(const Fields& fields, std::span<const StructureRow> rows) {
     for (const StructureRow& row : rows) {
-      std::string text = TRY(text_of(fields, row.name, row.form));
+      std::string text = TRY(text_of_form(fields, row.name, row.form));
       if (!text.empty()) TRY(add({row.kind, std::move(text), fields.path(row.name)}));
     }
     return {};
@@ -112,22 +117,25 @@ class Found {
 };
 
 // The member of a format that holds its form: beside the type, or inside "json_schema".
-Result<Structure> form_of(const TypeRow& row, const boost::json::object& format,
+Result<Structure> form_of(const FormTypeRow& row, const boost::json::object& format,
                           std::string_view path, IgnoredFields& ignored) {
   const Fields fields(format, std::string(path));
   const boost::json::object* inner = nullptr;
-  if (row.kind == Kind::kJsonSchema) inner = TRY(fields.object("json_schema"));
+  if (row.kind == StructureKind::kJsonSchema) inner = TRY(fields.object("json_schema"));
   const std::string inner_path = std::string(path) + (inner == nullptr ? "" : "json_schema.");
   if (inner != nullptr) TRY(check_fields(*inner, kInJsonSchema, inner_path, ignored));
   const Fields holder(inner == nullptr ? format : *inner, inner_path);
-  const Form form =
-      row.kind == Kind::kRegex || row.kind == Kind::kGrammar ? Form::kText : Form::kJson;
-  std::string text = TRY(text_of(holder, row.member, form));
-  if (text.empty() && row.kind == Kind::kJsonObject) return Structure{row.kind, {}, inner_path};
+  const Form form = row.kind == StructureKind::kRegex || row.kind == StructureKind::kGrammar
+                        ? Form::kText
+                        : Form::kJson;
+  std::string text = TRY(text_of_form(holder, row.member, form));
+  if (text.empty() && row.kind == StructureKind::kJsonObject)
+    return Structure{row.kind, {}, inner_path};
   if (text.empty())
     return bad_field(holder.path(row.member), "missing", "what the answer holds to");
   // An object with a schema is held to the schema.
-  const Kind kind = row.kind == Kind::kJsonObject ? Kind::kJsonSchema : row.kind;
+  const StructureKind kind =
+      row.kind == StructureKind::kJsonObject ? StructureKind::kJsonSchema : row.kind;
   return Structure{kind, std::move(text), holder.path(row.member)};
 }
 
@@ -138,11 +146,12 @@ Result<Structure> parse_format(const boost::json::object& format, std::string_vi
   const Fields fields(format, std::string(path));
   const auto type = TRY(fields.text("type"));
   const std::string param(path.substr(0, path.size() - 1));
-  for (const TypeRow& row : kTypes) {
+  for (const FormTypeRow& row : kFormTypes) {
     if (type != row.type) continue;
-    if (row.kind == Kind::kTags) return Structure{row.kind, boost::json::serialize(format), param};
+    if (row.kind == StructureKind::kTags)
+      return Structure{row.kind, boost::json::serialize(format), param};
     TRY(check_fields(format, kInFormat, path, ignored));
-    if (row.kind == Kind::kNone) return Structure();
+    if (row.kind == StructureKind::kNone) return Structure();
     return form_of(row, format, path, ignored);
   }
   return bad_field(fields.path("type"),
@@ -152,7 +161,7 @@ Result<Structure> parse_format(const boost::json::object& format, std::string_vi
 
 Result<Structure> parse_structure(const boost::json::object& body, IgnoredFields& ignored) {
   const Fields fields(body);
-  Found found;
+  FoundStructure found;
   if (const boost::json::object* format = TRY(fields.object("response_format"))) {
     TRY(found.add(TRY(parse_format(*format, "response_format.", ignored))));
   }
