@@ -64,6 +64,13 @@ def tensors_of(folder):
     return [[name, info["dtype"], info["shape"]] for name, info in sorted(header.items()) if name != "__metadata__"]
 
 
+def without_infinity(contents):
+    """Minus infinity, which JSON does not have, as null."""
+    if not isinstance(contents, list):
+        return contents
+    return [None if element == float("-inf") else element for element in contents]
+
+
 def gguf_form(saved):
     """Keys and tensors of the GGUF file that a converter writes: {"keys": [[name, type, value]], "tensors": [[name, type, sizes]]}."""
     import gguf
@@ -73,8 +80,8 @@ def gguf_form(saved):
     except SystemExit:  # a setting without a GGUF form
         return None
     reader = gguf.GGUFReader(path)
-    keys = [[field.name, [t.name for t in field.types], field.contents()] for field in reader.fields.values()
-            if not field.name.startswith("GGUF.")]
+    keys = [[field.name, [t.name for t in field.types], without_infinity(field.contents())]
+            for field in reader.fields.values() if not field.name.startswith("GGUF.")]
     tensors = [[tensor.name, tensor.tensor_type.name, [int(size) for size in tensor.shape]] for tensor in reader.tensors]
     return {"keys": keys, "tensors": tensors}
 

@@ -4,6 +4,7 @@
 #include <boost/json.hpp>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <sstream>
 #include <utility>
 
@@ -78,7 +79,11 @@ GgufKey::Value list_of(std::string_view type, const json::array& list) {
   }
   if (type != "FLOAT32") return integers_of(list);
   std::vector<float> numbers;
-  for (const json::value& value : list) numbers.push_back(value.to_number<float>());
+  // JSON has no infinity; the one that files have is that of a gate that leaves nothing out.
+  for (const json::value& value : list) {
+    numbers.push_back(value.is_null() ? -std::numeric_limits<float>::infinity()
+                                      : value.to_number<float>());
+  }
   return numbers;
 }
 
