@@ -272,12 +272,6 @@ boost::json::array written_spellings(const Tokenizer& tokenizer, std::string_vie
   return list;
 }
 
-// What content may not become, as ChatTemplate::create takes it.
-std::string plain_spellings(const Tokenizer& tokenizer, std::string_view source) {
-  return fmt::format("{{\"special\":{},\"written\":{}}}", special_spellings(tokenizer),
-                     boost::json::serialize(written_spellings(tokenizer, source)));
-}
-
 struct SamplingRow {
   std::string_view name;      // in generation_config.json
   std::string_view metadata;  // in a GGUF file
@@ -349,7 +343,7 @@ Result<TextBundle> TextBundle::load(const Checkpoint& checkpoint, ContentTokens 
   if (const auto source = template_source(checkpoint, files)) {
     bundle.content_tokens = content_tokens;
     const std::string plain =
-        content_tokens == ContentTokens::kPlain ? plain_spellings(*bundle.tokenizer, *source) : "";
+        content_tokens == ContentTokens::kPlain ? content_words(*bundle.tokenizer, *source) : "";
     bundle.chat_template =
         TRY(ChatTemplate::create(*source, boost::json::serialize(tokens), plain));
   }
@@ -360,6 +354,11 @@ Result<TextBundle> TextBundle::load(const Checkpoint& checkpoint, ContentTokens 
   bundle.sampling = read_sampling(checkpoint, files);
   bundle.display_name = find_display_name(checkpoint);
   return bundle;
+}
+
+std::string TextBundle::content_words(const Tokenizer& tokenizer, std::string_view source) {
+  return fmt::format("{{\"special\":{},\"written\":{}}}", special_spellings(tokenizer),
+                     boost::json::serialize(written_spellings(tokenizer, source)));
 }
 
 Status TextBundle::use_formats(std::string_view tool_format, std::string_view reasoning_format) {

@@ -64,6 +64,9 @@ struct TextBundle {
   static Result<TextBundle> load(const Checkpoint& checkpoint,
                                  ContentTokens content_tokens = ContentTokens::kSpecial);
   static std::string visible(std::string rendered);
+  // The tokens that content may not become, as ChatTemplate::create takes them: those of the
+  // vocabulary that are special, and others that the template writes.
+  static std::string content_words(const Tokenizer& tokenizer, std::string_view source);
   // By name; "auto": as the template and the vocabulary say; "none": there are none.
   Status use_formats(std::string_view tool_format, std::string_view reasoning_format);
   // A prompt that ends within reasoning that its template has opened.

@@ -455,7 +455,7 @@ TEST(PartParserTest, ArgumentsOfTheStylesWithMarksAreJson) {
   }
 }
 
-TEST(OutputFormatTest, NamesThatAreNoneAreRefusedWithTheNamesThatThereAre) {
+TEST(PartParserTest, NamesThatAreNoneAreRefusedWithTheNamesThatThereAre) {
   const auto wrong = tool_format_named("hermess");
   ASSERT_FALSE(wrong.ok());
   EXPECT_NE(wrong.error().message.find("hermes"), std::string::npos);
