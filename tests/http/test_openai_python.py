@@ -180,12 +180,8 @@ def test_errors_are_the_right_exceptions(client):
         (dict(temperature=-1), "temperature", "temperature is -1, but it must be a number from 0 to 100"),
         (dict(n=0), "n", "n is 0, but it must be a whole number from 1 to 16"),
         (dict(messages=[]), "messages", "messages is empty, but it must be a list of at least one message"),
-        (dict(response_format={"type": "json_object"}), "response_format",
-         "response_format is 'json_object', but it must be of type 'text' (constrained output is not supported by "
-         "this server yet)"),
-        (dict(tools=[{"type": "function", "function": {"name": "f"}}], tool_choice="required"), "tool_choice",
-         'tool_choice is "required", but it must be "auto" or "none" (a forced tool call is not supported by this '
-         "server yet)"),
+        (dict(tool_choice="required"), "tool_choice",
+         'tool_choice is "required", but it must be "auto" or "none" without tools'),
         (dict(extra_body={"top_k": 1.5}), "top_k",
          "top_k is 1.5, but it must be a whole number from -1 to 2147483647"),
     ]

@@ -4,9 +4,11 @@
 #include <boost/json/array.hpp>
 #include <boost/json/parse.hpp>
 
+#include "server/api/call_structure.h"
 #include "server/api/fields.h"
 #include "server/api/parts/part_parser.h"
 #include "server/api/parts/reasoning_gate.h"
+#include "server/api/structure.h"
 
 namespace headrace {
 namespace {
@@ -75,12 +77,40 @@ Status check_tools(const ToolUse& tools) {
   return {};
 }
 
-Status check_choice(const ToolChoice& choice) {
-  if (choice.kind == ToolChoice::Kind::kAuto || choice.kind == ToolChoice::Kind::kNone) return {};
-  Error error = bad_field("tool_choice", "a forced call", "\"auto\" or \"none\"");
-  error.code = ErrorCode::kUnsupported;
-  error.hint = "a forced tool call is not supported by this server yet";
-  return error;
+// The schemas that calls are held to. One that cannot be enforced is any object, unless the tool is
+// strict.
+Result<std::vector<std::string>> held_schemas(const ServingModel& model, const ToolFormat& format,
+                                              const ToolUse& tools) {
+  std::vector<std::string> schemas;
+  for (size_t i = 0; i < tools.functions.size(); ++i) {
+    const ToolFunction& function = tools.functions[i];
+    std::string schema =
+        function.parameters.empty() ? std::string(kAnyObject) : function.parameters;
+    Status status = check_json_schema(model, schema);
+    const std::string keyword = unheld_keyword(format, schema);
+    if (status.ok() && !keyword.empty() && function.strict) {
+      status = bad_tool(i, "parameters", fmt::format("a schema with '{}' of a text", keyword),
+                        "one without: this model does not write its arguments as JSON");
+    }
+    if (!status.ok() && function.strict) {
+      Error error = status.error();
+      error.code = ErrorCode::kUnsupported;
+      error.param = fmt::format("tools[{}].function.parameters", i);
+      return error;
+    }
+    schemas.push_back(status.ok() ? std::move(schema) : std::string(kAnyObject));
+  }
+  return schemas;
+}
+
+// What is too large to be held to is an error only where the client asked for it.
+bool may_hold(const ServingModel& model, const AnswerForm& form, const Structure& made) {
+  if (made.kind == Structure::Kind::kNone) return false;
+  const auto is_strict = [](const ToolFunction& each) { return each.strict; };
+  const bool is_wanted = form.tools.choice.kind != ToolChoice::Kind::kAuto ||
+                         form.structure.kind != Structure::Kind::kNone ||
+                         std::ranges::any_of(form.tools.functions, is_strict);
+  return is_wanted || model.text.grammars->compile(GrammarKind::kTags, made.text).ok();
 }
 
 boost::json::array template_tools(const ToolUse& tools) {
@@ -145,10 +175,13 @@ Status fit_answer_form(const ServingModel& model, PromptSource& prompts,
   if (conversation == nullptr || model.text.chat_template == nullptr) return {};
   AnswerForm& form = request.form;
   TRY(check_tools(form.tools));
-  TRY(check_choice(form.tools.choice));
   add_template_variables(model, form, *conversation);
   const OutputFormats formats = formats_for(model, form.tools);
   add_parser(formats, request);
+  if (formats.tools == nullptr) return {};
+  const auto schemas = TRY(held_schemas(model, *formats.tools, form.tools));
+  Structure made = call_structure(formats, form.tools, schemas, form.structure);
+  if (may_hold(model, form, made)) form.structure = std::move(made);
   return {};
 }
 

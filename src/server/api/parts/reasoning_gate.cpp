@@ -130,6 +130,21 @@ void ReasoningGate::check_budget(State& state) const {
   state.num_forced = 0;
 }
 
+bool ReasoningGate::is_behind() const {
+  return inner_ != nullptr && (states_.back().phase == Phase::kBehind || num_inner_ > 0);
+}
+
+bool ReasoningGate::is_finished() const { return is_behind() && inner_->is_finished(); }
+
+void ReasoningGate::propose(int32_t max_tokens, std::vector<int32_t>* draft) {
+  const State& state = states_.back();
+  if (is_behind()) return inner_->propose(max_tokens, draft);
+  if (state.phase != Phase::kOpening && state.phase != Phase::kClosing) return;
+  const auto& ids = state.phase == Phase::kOpening ? open_ids_ : close_ids_;
+  const size_t end = std::min(ids.size(), state.num_forced + static_cast<size_t>(max_tokens));
+  for (size_t i = state.num_forced; i < end; ++i) draft->push_back(ids[i]);
+}
+
 void ReasoningGate::rollback(int32_t num_tokens) {
   const int64_t of_inner = std::min<int64_t>(num_inner_, num_tokens);
   if (of_inner > 0 && inner_ != nullptr) inner_->rollback(static_cast<int32_t>(of_inner));

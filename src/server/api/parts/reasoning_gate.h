@@ -32,6 +32,8 @@ class ReasoningGate final : public Constraint {
   void fill_mask(std::span<uint64_t> mask) override;
   void accept(int32_t token_id) override;
   void rollback(int32_t num_tokens) override;
+  bool is_finished() const override;
+  void propose(int32_t max_tokens, std::vector<int32_t>* draft) override;
 
  private:
   enum class Phase : uint8_t { kBefore, kOpening, kInside, kClosing, kBehind };
@@ -48,6 +50,8 @@ class ReasoningGate final : public Constraint {
   void look_for_close(State& state, int32_t id) const;
   void check_budget(State& state) const;
   bool skips_blank(const State& state, int32_t id) const;
+  // What the answer is held to decides.
+  bool is_behind() const;
 
   const Tokenizer& tokenizer_;
   const GateOptions options_;

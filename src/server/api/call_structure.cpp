@@ -1,0 +1,332 @@
+#include "server/api/call_structure.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+#include <boost/json/parse.hpp>
+#include <boost/json/serialize.hpp>
+
+#include "base/json.h"
+
+namespace headrace {
+namespace {
+
+namespace json = boost::json;
+
+json::string text(std::string_view bytes) { return json::string(bytes.data(), bytes.size()); }
+std::string_view view(const json::string& bytes) { return {bytes.data(), bytes.size()}; }
+
+json::object constant(std::string_view bytes) {
+  return {{"type", "const_string"}, {"value", text(bytes)}};
+}
+
+json::object elements(std::string_view type, json::array list) {
+  return {{"type", text(type)}, {"elements", std::move(list)}};
+}
+
+json::object schema_format(json::value schema) {
+  return {{"type", "json_schema"}, {"json_schema", std::move(schema)}};
+}
+
+json::object tag(std::string_view begin, json::object content, std::string_view end) {
+  return {
+      {"type", "tag"}, {"begin", text(begin)}, {"content", std::move(content)}, {"end", text(end)}};
+}
+
+json::value parsed(std::string_view schema) {
+  json::error_code failed;
+  json::value value = json::parse(schema, failed);
+  return failed || !value.is_object() ? json::value(json::object{{"type", "object"}}) : value;
+}
+
+// A property with what its references may lead to.
+json::value with_definitions(const json::value& property, const json::value& schema) {
+  if (!property.is_object()) return property;
+  json::object whole = property.get_object();
+  for (const std::string_view name : {"$defs", "definitions"}) {
+    const json::value* found = json_member(&schema, name);
+    if (found != nullptr && !whole.contains(name)) whole[name] = *found;
+  }
+  return whole;
+}
+
+bool is_text(const json::value& property) {
+  const json::value* type = json_member(&property, "type");
+  return type != nullptr && *type == "string";
+}
+
+// The texts that a property may be, if they are listed.
+json::array listed_texts(const json::value& property) {
+  const json::value* values = json_member(&property, "enum");
+  if (values == nullptr || !values->is_array()) return {};
+  json::array texts;
+  for (const json::value& each : values->get_array()) {
+    if (each.is_string()) texts.push_back(constant(view(each.get_string())));
+  }
+  return texts;
+}
+
+// One argument as a format writes it.
+class ArgumentWriter {
+ public:
+  ArgumentWriter(const ToolFormat& format, const json::value& schema)
+      : format_(format), schema_(schema) {}
+
+  json::object write(std::string_view key, const json::value& property,
+                     std::string_view before) const {
+    const bool is_plain = is_text(property) && has_texts();
+    const json::array texts = is_plain ? listed_texts(property) : json::array();
+    const std::string begin = std::string(before) + head(key, is_plain);
+    const std::string end = tail(is_plain);
+    if (!texts.empty()) return tag(begin, elements("or", texts), end);
+    if (is_plain) return tag(begin, {{"type", "any_text"}}, end);
+    return tag(begin, schema_format(with_definitions(property, schema_)), end);
+  }
+
+ private:
+  // Texts are written without JSON's quotes.
+  bool has_texts() const {
+    return format_.style == CallStyle::kParams || format_.style == CallStyle::kBraces;
+  }
+
+  std::string head(std::string_view key, bool is_plain) const {
+    if (format_.style == CallStyle::kPython) return fmt::format("{}=", key);
+    if (format_.style == CallStyle::kBraces) {
+      return fmt::format("{}:{}", key, is_plain ? format_.quote : std::string_view());
+    }
+    const size_t key_end = format_.says_type && !is_plain ? 1 : 0;
+    return fmt::format("{}{}{}{}{}", format_.param_open, key, format_.key_ends[key_end],
+                       format_.value_open, padding());
+  }
+
+  std::string tail(bool is_plain) const {
+    if (format_.style == CallStyle::kPython) return {};
+    if (format_.style == CallStyle::kBraces) return std::string(is_plain ? format_.quote : "");
+    return fmt::format("{}{}", padding(), format_.value_close);
+  }
+
+  std::string_view padding() const { return format_.pads_values ? "\n" : ""; }
+
+  const ToolFormat& format_;
+  const json::value& schema_;
+};
+
+struct Arguments {
+  std::vector<std::pair<std::string_view, const json::value*>> required, optional;
+};
+
+Arguments arguments_of(const json::value& schema) {
+  Arguments arguments;
+  const json::value* properties = json_member(&schema, "properties");
+  if (properties == nullptr || !properties->is_object()) return arguments;
+  const json::value* required = json_member(&schema, "required");
+  for (const auto& [key, value] : properties->get_object()) {
+    const std::string_view name(key.data(), key.size());
+    const bool is_required =
+        required != nullptr && required->is_array() &&
+        std::any_of(required->get_array().begin(), required->get_array().end(),
+                    [&](const json::value& each) { return each == text(name); });
+    (is_required ? arguments.required : arguments.optional).emplace_back(name, &value);
+  }
+  return arguments;
+}
+
+// Arguments between marks, in the order of the schema's lists: required ones, then some of the
+// others.
+json::object between_marks(const ToolFormat& format, const json::value& schema) {
+  const ArgumentWriter writer(format, schema);
+  const Arguments arguments = arguments_of(schema);
+  json::array list{constant("")};
+  for (const auto& [key, property] : arguments.required) {
+    list.push_back(writer.write(key, *property, ""));
+    list.push_back(constant("\n"));
+  }
+  for (const auto& [key, property] : arguments.optional) {
+    json::array written{writer.write(key, *property, ""), constant("\n")};
+    list.push_back(elements("or", {constant(""), elements("sequence", std::move(written))}));
+  }
+  return elements("sequence", std::move(list));
+}
+
+// key=value or key:value, with separators.
+json::object between_separators(const ToolFormat& format, const json::value& schema) {
+  const bool braces = format.style == CallStyle::kBraces;
+  const std::string_view separator = braces ? "," : ", ";
+  const ArgumentWriter writer(format, schema);
+  const Arguments arguments = arguments_of(schema);
+  const auto from = [&](size_t first, json::array list) {
+    for (size_t i = first; i < arguments.optional.size(); ++i) {
+      const auto& [key, property] = arguments.optional[i];
+      list.push_back(elements("or", {constant(""), writer.write(key, *property, separator)}));
+    }
+    return elements("sequence", std::move(list));
+  };
+  json::array list{constant(braces ? "{" : "")};
+  for (const auto& [key, property] : arguments.required) {
+    list.push_back(writer.write(key, *property, list.size() > 1 ? separator : ""));
+  }
+  const json::object closing = constant(braces ? "}" : "");
+  if (!arguments.required.empty()) {
+    return elements("sequence", {from(0, std::move(list)), closing});
+  }
+  json::array options{constant("")};
+  for (size_t i = 0; i < arguments.optional.size(); ++i) {
+    const auto& [key, property] = arguments.optional[i];
+    options.push_back(from(i + 1, {writer.write(key, *property, "")}));
+  }
+  return elements("sequence", {constant(braces ? "{" : ""), elements("or", options), closing});
+}
+
+json::object arguments_format(const ToolFormat& format, const json::value& schema) {
+  switch (format.style) {
+    case CallStyle::kParams:
+      return between_marks(format, schema);
+    case CallStyle::kPython:
+    case CallStyle::kBraces:
+      return between_separators(format, schema);
+    default:
+      return schema_format(schema);
+  }
+}
+
+class CallWriter {
+ public:
+  CallWriter(const OutputFormats& formats, const ToolUse& tools,
+             const std::vector<std::string>& schemas)
+      : formats_(formats), format_(*formats.tools), tools_(tools), schemas_(schemas) {}
+
+  // Calls and nothing else.
+  json::object forced() const {
+    const CallWriting& writing = format_.writing;
+    json::array list;
+    if (!writing.lead.empty()) {
+      list.push_back(elements("or", {constant(""), constant(writing.lead)}));
+    }
+    list.push_back(constant(writing.begin));
+    list.push_back(calls());
+    list.push_back(constant(writing.end));
+    return elements("sequence", std::move(list));
+  }
+
+  // Text, in which what begins a call goes on as one. What else begins with a mark may stand there.
+  json::object in_text() const {
+    const CallWriting& writing = format_.writing;
+    json::array tags =
+        writing.begin.empty() ? each_call() : json::array{tag(writing.begin, calls(), writing.end)};
+    json::array triggers{text(format_.opens[0])};
+    if (formats_.reasoning != nullptr) add_other_marks(*formats_.reasoning, tags, triggers);
+    return {{"type", "triggered_tags"},
+            {"tags", std::move(tags)},
+            {"triggers", std::move(triggers)},
+            {"text", true},
+            {"at_least_one", false}};
+  }
+
+ private:
+  json::object calls() const {
+    const bool only_one = !tools_.parallel || tools_.choice.kind == ToolChoice::Kind::kNamed;
+    return {{"type", "tags_with_separator"},
+            {"tags", each_call()},
+            {"separator", text(format_.writing.between)},
+            {"text", false},
+            {"at_least_one", true},
+            {"stop_after_first", only_one}};
+  }
+
+  json::array each_call() const {
+    const CallWriting& writing = format_.writing;
+    json::array tags;
+    for (size_t i = 0; i < tools_.functions.size(); ++i) {
+      const std::string& name = tools_.functions[i].name;
+      if (tools_.choice.kind == ToolChoice::Kind::kNamed && name != tools_.choice.name) continue;
+      const std::string count = format_.counts_calls ? ":0" : "";
+      const std::string begin = fmt::format("{}{}{}{}", writing.head, name, count, writing.middle);
+      tags.push_back(tag(begin, arguments_format(format_, parsed(schemas_[i])), writing.tail));
+    }
+    return tags;
+  }
+
+  static void add_other_marks(const ReasoningFormat& reasoning, json::array& tags,
+                              json::array& triggers) {
+    for (const std::string_view mark : reasoning.silent) {
+      if (mark.empty()) continue;
+      tags.push_back(tag(mark, constant(""), ""));
+      triggers.push_back(text(mark));
+    }
+    if (!reasoning.anywhere) return;
+    tags.push_back(tag(reasoning.open, {{"type", "any_text"}}, reasoning.close));
+    triggers.push_back(text(reasoning.open));
+  }
+
+  const OutputFormats& formats_;
+  const ToolFormat& format_;
+  const ToolUse& tools_;
+  const std::vector<std::string>& schemas_;
+};
+
+// The client's own structure.
+json::object answer_format(const Structure& answer) {
+  switch (answer.kind) {
+    case Structure::Kind::kJsonObject:
+      return schema_format(json::object{{"type", "object"}});
+    case Structure::Kind::kJsonSchema:
+      return schema_format(parsed(answer.text));
+    case Structure::Kind::kRegex:
+      return {{"type", "regex"}, {"pattern", text(answer.text)}};
+    case Structure::Kind::kGrammar:
+      return {{"type", "grammar"}, {"grammar", text(answer.text)}};
+    case Structure::Kind::kChoice: {
+      json::array options;
+      json::error_code failed;
+      const json::value choices = json::parse(answer.text, failed);
+      if (failed || !choices.is_array()) return constant("");
+      for (const json::value& each : choices.get_array()) {
+        if (each.is_string()) options.push_back(constant(view(each.get_string())));
+      }
+      return elements("or", std::move(options));
+    }
+    default:
+      return constant("");
+  }
+}
+
+}  // namespace
+
+Structure call_structure(const OutputFormats& formats, const ToolUse& tools,
+                         const std::vector<std::string>& schemas, const Structure& answer) {
+  const CallWriter writer(formats, tools, schemas);
+  const bool is_forced = tools.choice.kind == ToolChoice::Kind::kRequired ||
+                         tools.choice.kind == ToolChoice::Kind::kNamed;
+  const bool has_answer = answer.kind != Structure::Kind::kNone;
+  const CallWriting& writing = formats.tools->writing;
+  const std::string_view first = writing.begin.empty() ? writing.head : writing.begin;
+  const std::string_view mark = formats.tools->opens[0];
+  if (!is_forced && !has_answer && (mark.empty() || !first.starts_with(mark))) return {};
+  json::object format = is_forced    ? writer.forced()
+                        : has_answer ? elements("or", {writer.forced(), answer_format(answer)})
+                                     : writer.in_text();
+  Structure made;
+  made.kind = Structure::Kind::kTags;
+  made.text = json::serialize(json::object{{"format", std::move(format)}});
+  made.param = has_answer && !is_forced ? answer.param : "tools";
+  return made;
+}
+
+std::string unheld_keyword(const ToolFormat& format, const std::string& schema) {
+  const bool has_texts = format.style == CallStyle::kParams || format.style == CallStyle::kBraces;
+  const json::value value = parsed(schema);
+  const json::value* properties = json_member(&value, "properties");
+  if (!has_texts || properties == nullptr || !properties->is_object()) return {};
+  for (const auto& [key, property] : properties->get_object()) {
+    if (!is_text(property)) continue;
+    for (const std::string_view keyword :
+         {"pattern", "format", "minLength", "maxLength", "const"}) {
+      if (property.get_object().contains(keyword)) return std::string(keyword);
+    }
+  }
+  return {};
+}
+
+}  // namespace headrace

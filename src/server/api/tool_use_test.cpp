@@ -1,0 +1,271 @@
+// Tools and reasoning from a request to what the engine and the parser are given.
+
+#include "server/api/tool_use.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <boost/json/parse.hpp>
+#include <boost/json/serialize.hpp>
+#include <random>
+
+#include "engine/constraint.h"
+#include "server/api/call_structure.h"
+#include "server/api/structure.h"
+#include "server/api/test_support.h"
+
+namespace headrace {
+namespace {
+
+namespace json = boost::json;
+
+constexpr std::string_view kSchema =
+    R"({"type":"object","properties":{"city":{"type":"string"},"days":{"type":"integer"},)"
+    R"("unit":{"type":"string","enum":["C","F"]},"deep":{"type":"boolean"}},)"
+    R"("required":["city","unit"],"additionalProperties":false})";
+
+class ToolUseTest : public testing::Test {
+ protected:
+  void use_format(std::string_view tools, std::string_view reasoning = "none") {
+    ASSERT_TRUE(bundle_.use_formats(tools, reasoning).ok());
+  }
+
+  static AnswerForm form_of(ToolChoice choice = {}) {
+    AnswerForm form;
+    form.tools.functions = {{"find", "Finds.", std::string(kSchema), false},
+                            {"stop", "", "", false}};
+    form.tools.choice = std::move(choice);
+    return form;
+  }
+
+  static PromptSource conversation() {
+    PromptSource source{"messages", {}, true};
+    source.items.emplace_back(make_chat_prompt({{"user", "Hi"}}));
+    return source;
+  }
+
+  Result<GenerationRequest> fit(AnswerForm form) {
+    GenerationRequest request;
+    request.form = std::move(form);
+    source_ = conversation();
+    TRY(fit_answer_form(model_, source_, request));
+    TRY(apply_structure(model_, request));
+    gate_reasoning(model_, request);
+    request.prompts = {Prompt{{1}, {}, false}};
+    return request;
+  }
+  const json::object& variables() { return std::get<ChatPrompt>(source_.items[0]).variables; }
+
+  static std::vector<int32_t> allowed(Constraint& constraint) {
+    std::vector<uint64_t> mask(mask_words(test::kVocabSize), 0);
+    constraint.fill_mask(mask);
+    std::vector<int32_t> ids;
+    for (int32_t id = 0; id < test::kVocabSize; ++id) {
+      if (mask_allows(mask.data(), id)) ids.push_back(id);
+    }
+    return ids;
+  }
+
+  // As much of a text as may come.
+  static std::string taken(Constraint& constraint, std::string_view text) {
+    std::string came;
+    for (const char c : text) {
+      const auto ids = allowed(constraint);
+      if (std::find(ids.begin(), ids.end(), static_cast<unsigned char>(c)) == ids.end()) break;
+      constraint.accept(static_cast<unsigned char>(c));
+      came += c;
+    }
+    return came;
+  }
+
+  TextBundle bundle_ = test::make_bundle();
+  const ModelInfo info_ = test::make_model_info();
+  const std::vector<std::string> names_ = {"scripted"};
+  const ServingModel model_{bundle_, info_, names_, 4096};
+  PromptSource source_;
+};
+
+TEST_F(ToolUseTest, TheTemplateIsToldOfToolsAndReasoning) {
+  AnswerForm form = form_of();
+  form.reasoning.effort = "low";
+  ASSERT_TRUE(fit(form).ok());
+  EXPECT_EQ(variables().at("tools").as_array().size(), 2u);
+  EXPECT_EQ(variables().at("tools").at(0).at("function").at("name"), "find");
+  EXPECT_EQ(variables().at("reasoning_effort"), "low");
+  EXPECT_EQ(std::get<ChatPrompt>(source_.items[0]).required, std::vector<std::string>{"tools"});
+  ASSERT_TRUE(fit(form_of({ToolChoice::Kind::kNone, {}})).ok());
+  EXPECT_FALSE(variables().contains("tools"));
+}
+
+TEST_F(ToolUseTest, WhatCannotBeCalledIsNamed) {
+  const auto error = [&](AnswerForm form) {
+    const auto request = fit(std::move(form));
+    return request.ok() ? std::string() : request.error().param + ": " + request.error().message;
+  };
+  EXPECT_EQ(error(form_of({ToolChoice::Kind::kNamed, "other"})),
+            "tool_choice: tool_choice is \"other\", but it must be the name of one of the tools");
+  AnswerForm none;
+  none.tools.choice.kind = ToolChoice::Kind::kRequired;
+  EXPECT_NE(error(none), "");
+  AnswerForm spaced = form_of();
+  spaced.tools.functions[1].name = "a b";
+  EXPECT_TRUE(error(spaced).starts_with("tools[1].function.name: ")) << error(spaced);
+  AnswerForm strict = form_of();
+  strict.tools.functions[0].parameters =
+      R"({"type":"object","uniqueItemz":3,"not":{"type":"null"}})";
+  EXPECT_EQ(error(strict), "");
+  strict.tools.functions[0].strict = true;
+  EXPECT_TRUE(error(strict).starts_with("tools[0].function.parameters: ")) << error(strict);
+}
+
+TEST_F(ToolUseTest, WithAutoACallThatBeginsGoesOnAsOne) {
+  use_format("hermes");
+  const GenerationRequest request = fit(form_of()).value();
+  const auto held = [&](std::string_view text) {
+    const Request made = request.engine_request(0, 4096);
+    return taken(*made.constraint, text);
+  };
+  for (const std::string_view good : {"Hello <b>, {\"name\": 1}", "<tool_cal",
+                                      "a <tool_call>\n{\"name\": \"stop\", \"arguments\": {}}\n",
+                                      "<tool_call>\n{\"name\": \"find\", \"arguments\": "
+                                      "{\"city\":\"P\",\"unit\":\"C\"}}\n</tool_call>\nok"}) {
+    EXPECT_EQ(held(good), good);
+  }
+  EXPECT_EQ(held("<tool_call>\n{\"name\": \"other"), "<tool_call>\n{\"name\": \"");
+  EXPECT_EQ(held("<tool_call>\n{\"name\": \"find\", \"arguments\": {\"city\":3"),
+            "<tool_call>\n{\"name\": \"find\", \"arguments\": {\"city\":");
+}
+
+TEST_F(ToolUseTest, TheClientsStructureHoldsForAnswersWithoutACall) {
+  use_format("hermes");
+  AnswerForm form = form_of();
+  form.structure = {Structure::Kind::kChoice, R"(["yes","no"])", "guided_choice"};
+  const GenerationRequest request = fit(form).value();
+  EXPECT_EQ(taken(*request.engine_request(0, 4096).constraint, "yes!"), "yes");
+  const std::string_view call =
+      "<tool_call>\n{\"name\": \"stop\", \"arguments\": {}}\n</tool_call>";
+  EXPECT_EQ(taken(*request.engine_request(0, 4096).constraint, call), call);
+}
+
+// Writes what may come at random, with a liking for the ends of values.
+std::string random_answer(Constraint& constraint, const ToolFormat& format, std::mt19937& random,
+                          size_t max_bytes) {
+  const std::string close = (format.pads_values ? "\n" : "") + std::string(format.value_close);
+  const std::vector<std::string> goals = {close, std::string(format.quote), "\"", "}"};
+  std::string text;
+  while (text.size() < max_bytes && !constraint.is_finished()) {
+    std::vector<uint64_t> mask(mask_words(test::kVocabSize), 0);
+    constraint.fill_mask(mask);
+    std::vector<char> printable;
+    for (char c = 9; c < 127; ++c) {
+      if (mask_allows(mask.data(), c) && (c >= 32 || c == '\n')) printable.push_back(c);
+    }
+    if (printable.empty()) break;
+    char next = printable[random() % printable.size()];
+    const std::string& goal = goals[random() % goals.size()];
+    for (size_t size = goal.size(); size-- > 0;) {
+      if (!text.ends_with(goal.substr(0, size)) || random() % 8 == 0) continue;
+      if (std::find(printable.begin(), printable.end(), goal[size]) != printable.end()) {
+        next = goal[size];
+      }
+      break;
+    }
+    constraint.accept(next);
+    text += next;
+  }
+  return text;
+}
+
+bool fits_schema(const json::value& arguments) {
+  const json::object* object = arguments.if_object();
+  if (object == nullptr || !object->contains("city") || !object->contains("unit")) return false;
+  for (const auto& [key, value] : *object) {
+    const bool fits = key == "city"   ? value.is_string()
+                      : key == "days" ? value.is_int64() || value.is_uint64() || value.is_double()
+                      : key == "unit" ? value == "C" || value == "F"
+                      : key == "deep" ? value.is_bool()
+                                      : false;
+    if (!fits) return false;
+  }
+  return true;
+}
+
+bool is_ascii(const ToolFormat& format) {
+  const std::string marks = mark_texts({nullptr, &format});
+  return std::all_of(marks.begin(), marks.end(), [](char c) { return c > 0; });
+}
+
+class ForcedCalls : public ToolUseTest, public testing::WithParamInterface<size_t> {};
+
+// Whatever the model likes: the answer is calls of declared tools with arguments that hold.
+TEST_P(ForcedCalls, AlwaysParseAndHoldToTheSchema) {
+  const ToolFormat& format = tool_formats()[GetParam()];
+  if (!is_ascii(format)) GTEST_SKIP() << "the marks are no ASCII";
+  // What stands before calls of these is a matter of their channels.
+  const bool channels = format.name == "harmony" || format.name == "solar";
+  use_format(format.name, channels ? format.name : "none");
+  std::mt19937 random(11);
+  int num_complete = 0;
+  for (int round = 0; round < 12; ++round) {
+    const ToolChoice choice = round % 2 == 0 ? ToolChoice{ToolChoice::Kind::kNamed, "find"}
+                                             : ToolChoice{ToolChoice::Kind::kRequired, {}};
+    AnswerForm form = form_of(choice);
+    form.tools.parallel = false;
+    if (channels) form.reasoning.max_tokens = 3;
+    auto request = fit(form);
+    ASSERT_TRUE(request.ok()) << request.error().message;
+    const Request made = request->engine_request(0, 4096);
+    const std::string text = random_answer(*made.constraint, format, random, 4000);
+    if (!made.constraint->is_finished()) continue;
+    ++num_complete;
+    const auto parser = request->make_parser(request->prompts[0]);
+    ChoiceDelta whole;
+    for (OutputPart& part : parser->push(text)) whole.add(std::move(part));
+    for (OutputPart& part : parser->finish()) whole.add(std::move(part));
+    std::erase_if(whole.parts,
+                  [](const OutputPart& part) { return part.kind == OutputPart::Kind::kReasoning; });
+    ASSERT_EQ(whole.parts.size(), 1u) << text;
+    const OutputPart& call = whole.parts[0];
+    ASSERT_EQ(call.kind, OutputPart::Kind::kToolCall) << text;
+    json::error_code failed;
+    const json::value arguments = json::parse(call.text, failed);
+    ASSERT_FALSE(failed) << text << "\n" << call.text;
+    if (call.call_name == "find") {
+      EXPECT_TRUE(fits_schema(arguments)) << call.text;
+    } else {
+      EXPECT_EQ(call.call_name, "stop");
+      EXPECT_TRUE(arguments.is_object());
+    }
+  }
+  EXPECT_GT(num_complete, 0);
+}
+
+std::string format_name(const testing::TestParamInfo<size_t>& info) {
+  return std::string(tool_formats()[info.param].name);
+}
+
+INSTANTIATE_TEST_SUITE_P(EachFormat, ForcedCalls, testing::Range(size_t{0}, tool_formats().size()),
+                         format_name);
+
+TEST_F(ToolUseTest, ReasoningComesFirstAndHasABudget) {
+  use_format("hermes", "think");
+  AnswerForm form = form_of({ToolChoice::Kind::kNamed, "stop"});
+  form.reasoning.max_tokens = 4;
+  const GenerationRequest request = fit(form).value();
+  const Request made = request.engine_request(0, 4096);
+  const std::string_view answer =
+      "<think>abcd</think>\n\n<tool_call>\n{\"name\": \"stop\", \"arguments\": {}}\n</tool_call>";
+  EXPECT_EQ(taken(*made.constraint, answer), answer);
+  const Request other = request.engine_request(0, 4096);
+  EXPECT_EQ(taken(*other.constraint, "<think>abcde"), "<think>abcd");
+}
+
+TEST_F(ToolUseTest, WithoutMarksAllIsText) {
+  use_format("none", "none");
+  const GenerationRequest request = fit(form_of()).value();
+  EXPECT_FALSE(request.make_parser);
+  EXPECT_EQ(request.engine_request(0, 4096).constraint, nullptr);
+}
+
+}  // namespace
+}  // namespace headrace
