@@ -120,6 +120,15 @@ TEST_F(LlamaRoutes, SamplingIsReadOrRefusedByName) {
   }
 }
 
+TEST_F(LlamaRoutes, ATemplateIsApplied) {
+  const auto made =
+      ask(R"("messages":[{"role":"system","content":"s"},{"role":"user","content":"Hi"}])",
+          "/apply-template");
+  EXPECT_EQ(made.body, R"({"prompt":"<s>[system]s\n[user]Hi\n[assistant]"})");
+  EXPECT_EQ(ask(R"("messages":[])", "/apply-template").status, 400);
+  EXPECT_EQ(server_.engine().num_submitted(), 0u);
+}
+
 // The scripted model has no marks for it: what a model that has them reads is tested below.
 TEST_F(LlamaRoutes, FillingInNeedsAModelForIt) {
   const auto response = ask(R"("input_prefix":"a","input_suffix":"b")", "/infill");

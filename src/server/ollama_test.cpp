@@ -142,6 +142,44 @@ TEST_F(OllamaRoutes, ModelsAreListedAndShown) {
             1u);
 }
 
+TEST(OllamaStore, NeedsTheScopeAdminWhereThereAreKeys) {
+  ServerOptions options;
+  ApiKey admin = plain_api_key("a");
+  admin.scopes = kAdminScope;
+  options.api_keys = {plain_api_key("k"), admin};
+  RunningServer server({}, options);
+  Client client(server.port());
+  const std::string body = R"({"model":"http://127.0.0.1:1/a.gguf"})";
+  EXPECT_EQ(client.post("/api/pull", body, "Authorization: Bearer k\r\n").status, 403);
+  EXPECT_EQ(client.post("/api/pull", body, "Authorization: Bearer a\r\n").status, 400);
+  EXPECT_EQ(client.post("/api/pull", body).status, 401);
+}
+
+TEST_F(OllamaRoutes, TextsBecomeVectors) {
+  const auto body = [&](const std::string& path, const std::string& members) {
+    const auto response = post(path, "{" + members + "}");
+    EXPECT_EQ(response.status, 200) << response.body;
+    return parse_body(response.body).value();
+  };
+  const auto two = body("/api/embed", R"("model":"scripted","input":["ab","c"],"options":{})");
+  EXPECT_EQ(two.at("embeddings").as_array().size(), 2u);
+  EXPECT_EQ(two.at("prompt_eval_count").as_int64(), 5);
+  EXPECT_EQ(two.at("model").as_string(), "scripted");
+  const auto one = body("/api/embed", R"("input":"ab")");
+  EXPECT_EQ(one.at("embeddings").as_array()[0], two.at("embeddings").as_array()[0]);
+  const auto cut = body("/api/embed", R"("input":"ab","dimensions":2)");
+  EXPECT_EQ(cut.at("embeddings").as_array()[0].as_array().size(), 2u);
+  const auto old = body("/api/embeddings", R"("prompt":"ab")");
+  EXPECT_EQ(old.at("embedding").as_array().size(),
+            one.at("embeddings").as_array()[0].as_array().size());
+  for (const char* members :
+       {R"("model":"scripted")", R"("input":[])", R"("input":[7])", R"("input":"a","dimensions":0)",
+        R"("input":"a","truncate":7)", R"("input":"a","options":{"mirostat":1})"}) {
+    EXPECT_EQ(post("/api/embed", fmt::format("{{{}}}", members)).status, 400) << members;
+  }
+  EXPECT_EQ(post("/api/embeddings", R"({"prompt":["a"]})").status, 400);
+}
+
 TEST_F(OllamaRoutes, TheRootGreetsItsClientsAndShowsThePageToBrowsers) {
   const auto greeted = Client(server_.port()).get("/", "GET", "Accept: application/json\r\n");
   EXPECT_EQ(greeted.body, "Ollama is running");

@@ -2,6 +2,7 @@
 
 #include "server/api/json.h"
 #include "server/api/llamacpp/llamacpp.h"
+#include "server/api/openai/openai.h"
 #include "server/dialect_routes.h"
 #include "server/routes.h"
 
@@ -33,11 +34,33 @@ void handle_slots(ServerState& state, HttpRequest& /*request*/, Writer writer) {
   respond(state, *writer, HttpResponse{200, json.take()});
 }
 
+// The prompt as the model reads it: of its ids, which are made as those of a chat.
+Result<HttpResponse> apply_template(ServerState& state, Asked& asked) {
+  const ParsedRequest parsed = TRY(read_request(state, asked, parse_chat));
+  const std::vector<int32_t>& ids = parsed.request.prompts.front().ids;
+  JsonWriter json;
+  json.open_object();
+  json.text("prompt", TRY(asked.model->text.tokenizer->decode(ids, false)));
+  json.close_object();
+  HttpResponse response{200, json.take()};
+  response.headers = parsed.request.headers;
+  return response;
+}
+
+void handle_template(ServerState& state, HttpRequest& request, Writer writer) {
+  with_model(state, request, std::move(writer), [](ServerState& server, Asked& asked) {
+    auto response = apply_template(server, asked);
+    if (!response.ok()) return refuse(asked.request, *asked.writer, response.error());
+    respond(server, *asked.writer, std::move(response).value());
+  });
+}
+
 // clang-format off
 const RouteRow kRoutes[] = {
     {"POST", "/completion", Scope::kInference, &kLlamaCpp, generate_with<parse_llama_completion>, "Continue a text, as llama.cpp's clients ask."},
     {"POST", "/completions", Scope::kInference, &kLlamaCpp, generate_with<parse_llama_completion>, "The same."},
     {"POST", "/infill", Scope::kInference, &kLlamaCpp, generate_with<parse_llama_infill>, "Fill in text between two others."},
+    {"POST", "/apply-template", Scope::kInference, &kLlamaCpp, handle_template, "The prompt of a conversation, as text."},
     {"GET", "/props", Scope::kReading, &kLlamaCpp, handle_props, "The model's settings, as llama.cpp's clients ask."},
     {"GET", "/slots", Scope::kReading, &kLlamaCpp, handle_slots, "The requests that run, as llama.cpp's clients ask."},
 };

@@ -243,6 +243,8 @@ const RouteRow kRoutes[] = {
     {"GET", "/api/ps", Scope::kReading, &kOllama, handle_ps, "The models that are loaded."},
     {"POST", "/api/show", Scope::kReading, &kOllama, handle_show, "What is known of a model."},
     {"POST", "/api/chat", Scope::kInference, &kOllama, handle_chat, "Answer a conversation, as Ollama's clients ask."},
+    {"POST", "/api/embed", Scope::kInference, &kOllama, pool_with<parse_ollama_embed>, "Vectors of texts, as Ollama's clients ask."},
+    {"POST", "/api/embeddings", Scope::kInference, &kOllama, pool_with<parse_ollama_embeddings>, "The vector of a text, in the older form."},
     {"POST", "/api/pull", Scope::kManaging, &kOllama, handle_pull, "Fetch a model into the store."},
     {"DELETE", "/api/delete", Scope::kManaging, &kOllama, handle_delete, "Take a model out of the store."},
     {"POST", "/api/generate", Scope::kInference, &kOllama, handle_generate, "Answer a prompt, as Ollama's clients ask."},

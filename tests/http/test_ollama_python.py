@@ -80,6 +80,25 @@ def test_errors(llama):
         assert caught.value.status_code == status and text in caught.value.error, caught.value.error
 
 
+
+def test_embeddings(llama, client):
+    texts = ["one", "another text"]
+    answer = llama.embed(model="second", input=texts)
+    assert len(answer.embeddings) == 2 and answer.prompt_eval_count > 0
+    assert all(abs(sum(value * value for value in each) - 1) < 1e-4 for each in answer.embeddings)
+    theirs = client.embeddings.create(model="second", input=texts, encoding_format="float").data
+    assert [list(each) for each in answer.embeddings] == [each.embedding for each in theirs]
+    short = llama.embed(model="second", input="one", dimensions=8).embeddings[0]
+    assert len(short) == 8 and abs(sum(value * value for value in short) - 1) < 1e-4
+    old = llama.embeddings(model="second", prompt="one").embedding
+    length = sum(value * value for value in old) ** 0.5
+    assert all(abs(a / length - b) < 1e-5 for a, b in zip(old, answer.embeddings[0], strict=True))
+    assert len(llama.embed(model="second", input="long " * 300).embeddings) == 1
+    with pytest.raises(ollama.ResponseError) as caught:
+        llama.embed(model="second", input="long " * 300, truncate=False)
+    assert caught.value.status_code == 400 and "too long" in caught.value.error
+
+
 @pytest.fixture
 def hub():
     process = subprocess.Popen([sys.executable, str(kRepository / "tests/hub/stand_in.py")], text=True,

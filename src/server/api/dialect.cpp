@@ -22,6 +22,11 @@ Problem problem_of(const Error& error) {
   return problem;
 }
 
+std::string named_message(const Problem& problem) {
+  if (problem.message.find(problem.param) != std::string::npos) return problem.message;
+  return fmt::format("{}: {}", problem.param, problem.message);
+}
+
 std::string Framing::frame(std::string_view json) const {
   return fmt::format("{}{}{}", before, json, after);
 }

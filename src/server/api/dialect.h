@@ -28,6 +28,9 @@ struct Problem {
 };
 
 int status_of(ErrorCode code);
+// The message, after the field at fault where it does not name it: for forms of errors that have no
+// place for the field.
+std::string named_message(const Problem& problem);
 // With Retry-After where trying again helps.
 Problem problem_of(const Error& error);
 

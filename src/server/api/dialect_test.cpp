@@ -63,5 +63,20 @@ TEST(OpenAi, ErrorsHaveTypesByStatus) {
             "\"param\":\"field\",\"code\":\"name\"}}");
 }
 
+TEST(Dialect, AMessageNamesItsFieldOnce) {
+  EXPECT_EQ(named_message({400, "top_k is 1.5", "top_k"}), "top_k is 1.5");
+  EXPECT_EQ(named_message({400, "no such schema", "format"}), "format: no such schema");
+  EXPECT_EQ(named_message({500, "no field"}), "no field");
+}
+
+TEST(Dialect, ErrorsCarryTheRequestsIdWhereTheFormHasAPlace) {
+  static constexpr auto kBody = [](const Problem& problem) { return "id=" + problem.request_id; };
+  const Dialect dialect{"test", kBody, kJsonLines};
+  const Error error = make_error(ErrorCode::kNotFound, "none");
+  EXPECT_EQ(error_response(dialect, error, "r1").body, "id=r1");
+  EXPECT_EQ(error_response(dialect, error).body, "id=");
+  EXPECT_EQ(error_response(dialect, error, "r1").status, 404);
+}
+
 }  // namespace
 }  // namespace headrace

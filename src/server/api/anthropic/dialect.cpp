@@ -32,7 +32,7 @@ std::string_view type_of(int status) {
 std::string error_body(const Problem& problem) {
   JsonWriter json;
   json.open_object().text("type", "error").key("error").open_object();
-  json.text("type", type_of(problem.status)).text("message", problem.message).close_object();
+  json.text("type", type_of(problem.status)).text("message", named_message(problem)).close_object();
   json.key("request_id");
   problem.request_id.empty() ? json.null() : json.text(problem.request_id);
   json.close_object();

@@ -287,6 +287,9 @@ Result<ChatPrompt> parse_anthropic_conversation(const Fields& fields, const Serv
     TRY(reader.read_message((*list)[i], fmt::format("messages[{}]", i)));
   }
   std::vector<ChatMessage> messages = reader.take();
+  if (messages.empty()) {
+    return bad_field("messages[0].content", "an empty list", "a string or a list of blocks");
+  }
   place_later_system(model, messages);
   const bool goes_on = messages.back().role == "assistant" && messages.back().calls.empty();
   ChatPrompt conversation = make_chat_prompt(messages);

@@ -88,6 +88,7 @@ TEST_F(AnthropicParse, WhatIsWrongIsNamed) {
       {R"({"max_tokens":9,"messages":[{"role":"tool","content":"a"}]})", "messages[0].role"},
       {R"({"max_tokens":9,"messages":[{"role":"user"}]})", "messages[0].content"},
       {R"({"max_tokens":9,"messages":[{"role":"user","content":7}]})", "messages[0].content"},
+      {R"({"max_tokens":9,"messages":[{"role":"user","content":[]}]})", "messages[0].content"},
       {R"({"max_tokens":9,"messages":[{"role":"user","content":[{"text":"a"}]}]})",
        "messages[0].content[0].type"},
       {R"({"max_tokens":9,"messages":[{"role":"user","content":[{"type":"text"}]}]})",

@@ -227,7 +227,9 @@ class MessageRenderer : public AnswerRenderer {
     json.integer("input_tokens", usage.prompt_tokens - usage.cached_tokens);
     json.integer("cache_creation_input_tokens", 0);
     json.integer("cache_read_input_tokens", usage.cached_tokens);
-    json.integer("output_tokens", usage.output_tokens).close_object();
+    json.integer("output_tokens", usage.output_tokens);
+    json.key("output_tokens_details").open_object();
+    json.integer("thinking_tokens", usage.reasoning_tokens).close_object().close_object();
   }
 
   const AnthropicAnswer answer_;

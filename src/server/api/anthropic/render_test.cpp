@@ -53,7 +53,7 @@ TEST(AnthropicRender, AWholeMessageHasABlockForEachPart) {
       R"({"type":"tool_use","id":"toolu_0","name":"f","input":{"a":1}},)"
       R"({"type":"tool_use","id":"toolu_1","name":"g","input":{}}],)"
       R"("stop_reason":"tool_use","stop_sequence":null,"usage":{"input_tokens":6,)"
-      R"("cache_creation_input_tokens":0,"cache_read_input_tokens":4,"output_tokens":7}})");
+      R"("cache_creation_input_tokens":0,"cache_read_input_tokens":4,"output_tokens":7,"output_tokens_details":{"thinking_tokens":0}}})");
 }
 
 TEST(AnthropicRender, EveryEndHasItsReason) {
@@ -97,7 +97,7 @@ TEST(AnthropicRender, AStreamOpensGrowsAndClosesBlocks) {
       R"(data: {{"type":"message_start","message":{{"id":"{}","type":"message",)"
       R"("role":"assistant","model":"m","content":[],"stop_reason":null,"stop_sequence":null,)"
       R"("usage":{{"input_tokens":5,"cache_creation_input_tokens":0,)"
-      R"("cache_read_input_tokens":0,"output_tokens":0}}}}}})"
+      R"("cache_read_input_tokens":0,"output_tokens":0,"output_tokens_details":{{"thinking_tokens":0}}}}}}}})"
       "\n\n",
       renderer->id());
   ASSERT_TRUE(stream.starts_with(start)) << stream;
@@ -131,7 +131,7 @@ TEST(AnthropicRender, AStreamOpensGrowsAndClosesBlocks) {
   add("content_block_stop", R"(,"index":3)");
   add("message_delta",
       R"(,"delta":{"stop_reason":"tool_use","stop_sequence":null},"usage":{"input_tokens":3,)"
-      R"("cache_creation_input_tokens":0,"cache_read_input_tokens":2,"output_tokens":9})");
+      R"("cache_creation_input_tokens":0,"cache_read_input_tokens":2,"output_tokens":9,"output_tokens_details":{"thinking_tokens":0}})");
   add("message_stop", "");
   EXPECT_EQ(stream.substr(start.size()), rest);
 }

@@ -25,7 +25,7 @@ std::string_view type_of(int status) {
 std::string error_body(const Problem& problem) {
   JsonWriter json;
   json.open_object().key("error").open_object().integer("code", problem.status);
-  json.text("message", problem.message).text("type", type_of(problem.status));
+  json.text("message", named_message(problem)).text("type", type_of(problem.status));
   json.close_object().close_object();
   return json.take();
 }

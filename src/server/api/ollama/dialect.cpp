@@ -7,7 +7,7 @@ namespace {
 
 std::string error_body(const Problem& problem) {
   JsonWriter json;
-  json.open_object().text("error", problem.message).close_object();
+  json.open_object().text("error", named_message(problem)).close_object();
   return json.take();
 }
 

@@ -13,6 +13,7 @@
 #include "server/api/dialect.h"
 #include "server/api/fields.h"
 #include "server/api/generation.h"
+#include "server/api/pooled.h"
 #include "server/api/serving_model.h"
 
 namespace headrace {
@@ -22,6 +23,11 @@ extern const Dialect kOllama;
 Result<ParsedRequest> parse_ollama_chat(const boost::json::object& body, const ServingModel& model);
 Result<ParsedRequest> parse_ollama_generate(const boost::json::object& body,
                                             const ServingModel& model);
+
+Result<ParsedPooled> parse_ollama_embed(const boost::json::object& body, const ServingModel& model);
+// The older form: one text, and its vector as the model makes it.
+Result<ParsedPooled> parse_ollama_embeddings(const boost::json::object& body,
+                                             const ServingModel& model);
 
 // Does the body ask for nothing but that the model is loaded? An empty list of messages or an empty
 // prompt does, and so keep_alive alone.

@@ -24,6 +24,7 @@ bool mentions(const ServingModel& model, std::string_view word) {
 }  // namespace
 
 std::vector<std::string_view> ollama_capabilities(const ServingModel& model) {
+  if (model.text.pooling.is_embedding) return {"embedding"};
   std::vector<std::string_view> names{"completion"};
   if (mentions(model, "tools")) names.emplace_back("tools");
   if (model.text.infill) names.emplace_back("insert");

@@ -1,0 +1,124 @@
+// /api/embed and /api/embeddings: bodies and answers.
+
+#include <boost/json/array.hpp>
+
+#include "server/api/asked_model.h"
+#include "server/api/json.h"
+#include "server/api/ollama/ollama.h"
+
+namespace headrace {
+namespace {
+
+constexpr size_t kMaxTextsToEmbed = 2048;
+constexpr int64_t kEmbedNsPerUs = 1000;
+constexpr size_t kBytesPerVectorNumber = 16;  // as it is written, from above
+constexpr std::string_view kTextsNeeded = "a string or a list of strings";
+
+struct EmbedForm {
+  std::string model_name;  // as the client calls the model
+  int64_t dimensions = 0;  // 0: all
+  bool is_old = false;     // /api/embeddings: one vector, as the model makes it
+};
+
+class OllamaVectors final : public PooledRenderer {
+ public:
+  explicit OllamaVectors(EmbedForm form) : form_(std::move(form)) {}
+
+  const Dialect& dialect() const override { return kOllama; }
+  const std::string& id() const override { return id_; }
+
+  void add(size_t prompt_idx, PooledOutput output, JsonWriter& json) override {
+    if (form_.is_old) {
+      json.open_object().key("embedding");
+      return write(json, output.embedding);
+    }
+    if (prompt_idx == 0) {
+      json.open_object().text("model", form_.model_name).key("embeddings").open_array();
+    }
+    write(json, unit_vector(std::move(output.embedding), form_.dimensions));
+  }
+
+  void end(const AnswerEnd& end, JsonWriter& json) override {
+    if (form_.is_old) {
+      json.close_object();
+      return;
+    }
+    const RequestTimes& times = end.times;
+    const TimeUs total = times.finished > times.submitted ? times.finished - times.submitted : 0;
+    json.close_array().integer("total_duration", total * kEmbedNsPerUs).integer("load_duration", 0);
+    json.integer("prompt_eval_count", end.usage.prompt_tokens).close_object();
+  }
+
+ private:
+  static void write(JsonWriter& json, const std::vector<float>& vector) {
+    json.open_array();
+    for (const float value : vector) json.number(value);
+    json.close_array();
+  }
+
+  const EmbedForm form_;
+  const std::string id_ = fresh_answer_id("embed");
+};
+
+PromptText text_to_embed(const boost::json::string& text) { return {text.data(), text.size()}; }
+
+Result<PromptSource> parse_texts_to_embed(const Fields& fields, std::string_view name) {
+  PromptSource source;
+  source.param = name;
+  const boost::json::value* value = fields.find(name);
+  if (value == nullptr) return bad_field(name, "missing", kTextsNeeded);
+  if (value->is_string()) {
+    source.items.emplace_back(text_to_embed(value->get_string()));
+    return source;
+  }
+  if (!value->is_array() || value->get_array().empty() || name == "prompt" ||
+      value->get_array().size() > kMaxTextsToEmbed) {
+    return bad_field(name, show_value(*value),
+                     fmt::format("{}, at most {}", kTextsNeeded, kMaxTextsToEmbed));
+  }
+  for (const boost::json::value& item : value->get_array()) {
+    if (!item.is_string()) {
+      return bad_field(name, fmt::format("a list that holds {}", show_value(item)), kTextsNeeded);
+    }
+    source.items.emplace_back(text_to_embed(item.get_string()));
+  }
+  return source;
+}
+
+Result<ParsedPooled> parse_ollama_vectors(const boost::json::object& body,
+                                          const ServingModel& model, bool is_old) {
+  ParsedPooled parsed;
+  IgnoredFields ignored;
+  EmbedForm form;
+  form.is_old = is_old;
+  form.model_name = TRY(asked_model(body, model));
+  TRY(check_fields(body, kInOllamaEmbed, "", ignored));
+  const Fields fields(body);
+  const boost::json::object* options = TRY(fields.object("options"));
+  if (options != nullptr) TRY(check_fields(*options, kInOllamaOptions, "options.", ignored));
+  form.dimensions = TRY(fields.integer("dimensions", 1, model.info.hidden_size)).value_or(0);
+  TRY(want_embedding(model, parsed.request));
+  parsed.prompts = TRY(parse_texts_to_embed(fields, is_old ? "prompt" : "input"));
+  if (TRY(fields.boolean("truncate")).value_or(true))
+    parsed.prompts.truncate_to = model.max_context;
+  parsed.bytes_per_prompt =
+      static_cast<size_t>(model.info.hidden_size) * (sizeof(float) + kBytesPerVectorNumber) + 64;
+  parsed.renderer = std::make_unique<OllamaVectors>(std::move(form));
+  const std::string text = ignored.text();
+  if (!text.empty()) parsed.request.headers.emplace_back(kIgnoredHeader, text);
+  return parsed;
+}
+
+}  // namespace
+
+Result<ParsedPooled> parse_ollama_embed(const boost::json::object& body,
+                                        const ServingModel& model) {
+  return parse_ollama_vectors(body, model, false);
+}
+
+Result<ParsedPooled> parse_ollama_embeddings(const boost::json::object& body,
+                                             const ServingModel& model) {
+  return parse_ollama_vectors(body, model, true);
+}
+
+}  // namespace headrace
