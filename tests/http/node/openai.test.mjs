@@ -84,3 +84,17 @@ test("errors have the right class, status and parameter", async () => {
     return true;
   });
 });
+
+test("responses, whole, streamed and kept", async () => {
+  const options = { model: "gpt-4o-mini", input: "Hello there", max_output_tokens: 24, temperature: 0 };
+  const whole = await client.responses.create(options);
+  let text = "";
+  let last = null;
+  for await (const event of await client.responses.create({ ...options, stream: true })) {
+    if (event.type === "response.output_text.delta") text += event.delta;
+    last = event;
+  }
+  assert.equal(text, whole.output_text);
+  assert.ok(["response.completed", "response.incomplete"].includes(last.type));
+  assert.equal((await client.responses.retrieve(whole.id)).output_text, text);
+});
