@@ -48,7 +48,8 @@ Status check_opened(const ServerState& state) {
   return error;
 }
 
-Status load(const ServerState& state, const AdapterCall& call, const AdapterRegistry::Read& read) {
+Status load_adapter(const ServerState& state, const AdapterCall& call,
+                    const AdapterRegistry::Read& read) {
   for (const ModelStatus& model : state.models.status()) {
     if (std::find(model.names.begin(), model.names.end(), call.name) == model.names.end()) continue;
     return bad_field("lora_name", "the name of a model", "another name");
@@ -56,8 +57,8 @@ Status load(const ServerState& state, const AdapterCall& call, const AdapterRegi
   return call.model->adapters.load(call.name, call.path, call.replace, read);
 }
 
-void answer(ServerState& state, const HttpRequest& request, ResponseWriter& writer,
-            const Status& status, const AdapterCall& call, std::string_view done) {
+void answer_call(ServerState& state, const HttpRequest& request, ResponseWriter& writer,
+                 const Status& status, const AdapterCall& call, std::string_view done) {
   if (!status.ok()) {
     Error error = status.error();
     if (error.param.empty()) error.param = "lora_name";
@@ -78,18 +79,19 @@ void handle_load_adapter(ServerState& state, HttpRequest& request,
   if (!opened.ok()) return refuse(request, *writer, opened.error());
   const auto call = read_call(state, request, kInLoadAdapter);
   if (!call.ok()) return refuse(request, *writer, call.error());
-  const Status status = load(state, call.value(), [&] {
+  const Status status = load_adapter(state, call.value(), [&] {
     return read_adapter_folder_under(state.options.adapter_root, call->path);
   });
-  answer(state, request, *writer, status, call.value(), "added");
+  answer_call(state, request, *writer, status, call.value(), "added");
 }
 
 void handle_load_any_adapter(ServerState& state, HttpRequest& request,
                              std::shared_ptr<ResponseWriter> writer) {
   const auto call = read_call(state, request, kInLoadAdapter);
   if (!call.ok()) return refuse(request, *writer, call.error());
-  const Status status = load(state, call.value(), [&] { return read_adapter_folder(call->path); });
-  answer(state, request, *writer, status, call.value(), "added");
+  const Status status =
+      load_adapter(state, call.value(), [&] { return read_adapter_folder(call->path); });
+  answer_call(state, request, *writer, status, call.value(), "added");
 }
 
 void handle_unload_adapter(ServerState& state, HttpRequest& request,
@@ -103,8 +105,8 @@ void handle_unload_any_adapter(ServerState& state, HttpRequest& request,
                                std::shared_ptr<ResponseWriter> writer) {
   const auto call = read_call(state, request, kInUnloadAdapter);
   if (!call.ok()) return refuse(request, *writer, call.error());
-  answer(state, request, *writer, call->model->adapters.unload(call->name), call.value(),
-         "removed");
+  answer_call(state, request, *writer, call->model->adapters.unload(call->name), call.value(),
+              "removed");
 }
 
 }  // namespace headrace

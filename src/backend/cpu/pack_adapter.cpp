@@ -19,9 +19,9 @@ bool are_bf16(std::span<const float> values) {
 }
 
 // One after the other in one piece of memory; first counted, then taken.
-class Places {
+class AdapterPlaces {
  public:
-  explicit Places(std::byte* memory = nullptr) : memory_(memory) {}
+  explicit AdapterPlaces(std::byte* memory = nullptr) : memory_(memory) {}
   size_t num_bytes() const { return used_; }
   template <typename T>
   T* take(int64_t count) {
@@ -48,7 +48,7 @@ struct Kept {
   }
 
   // Without memory only counts.
-  AdapterRows put(Places* places) const {
+  AdapterRows put(AdapterPlaces* places) const {
     const int64_t count = rows * stride() + kSlack;
     if (are_bf16(values)) {
       auto* out = places->take<uint16_t>(count);
@@ -202,7 +202,7 @@ Extras extras_of(const CpuWeight& weight, const WeightDelta& delta) {
   return extras;
 }
 
-const float* put_floats(std::span<const float> values, Places* places) {
+const float* put_floats(std::span<const float> values, AdapterPlaces* places) {
   if (values.empty()) return nullptr;
   auto* out = places->take<float>(std::ssize(values));
   if (out != nullptr) std::copy(values.begin(), values.end(), out);
@@ -211,7 +211,7 @@ const float* put_floats(std::span<const float> values, Places* places) {
 
 // Without memory only counts.
 DeltaPart make_part(const CpuWeight& weight, const WeightDelta& delta, const Extras& extras,
-                    Places* places) {
+                    AdapterPlaces* places) {
   DeltaPart part;
   part.first_output = delta.first_output;
   part.num_outputs = delta.num_outputs;
@@ -264,11 +264,11 @@ Result<std::unique_ptr<CpuAdapter>> pack_cpu_adapter(std::span<const WeightDelta
       adapter->num_bytes_ += own.replacement->num_bytes();
     }
     const Extras extras = extras_of(weight, delta);
-    Places counted;
+    AdapterPlaces counted;
     make_part(weight, delta, extras, &counted);
     if (counted.num_bytes() == 0) continue;
     Buffer memory = TRY(Buffer::allocate(counted.num_bytes()));
-    Places places(memory.data());
+    AdapterPlaces places(memory.data());
     DeltaPart part = make_part(weight, delta, extras, &places);
     part.first_low = own.rank;
     own.rank += part.rank;

@@ -11,41 +11,42 @@
 namespace headrace::cpu {
 namespace {
 
-struct Size {
+struct AdapterSize {
   int64_t rows, width, rank;
 };
 // Around the 16 lanes and the vectors that go together; a bias alone; rows of real models.
-constexpr Size kSizes[] = {{1, 1, 1},  {3, 5, 2},   {2, 16, 4},  {1, 17, 3},   {4, 31, 5},
-                           {2, 33, 8}, {3, 64, 16}, {1, 127, 7}, {2, 576, 16}, {1, 1536, 64}};
-constexpr Size kStartSizes[] = {{3, 69, 5}};
-constexpr Values kStartValues[] = {Values::kRandom};
-constexpr Values kQuickValues[] = {Values::kRandom, Values::kMixed, Values::kWhole};
-constexpr Values kFullValues[] = {Values::kRandom, Values::kOneHot,   Values::kRamp,
-                                  Values::kSmall,  Values::kDenormal, Values::kMixed,
-                                  Values::kWhole,  Values::kZeroOne};
+constexpr AdapterSize kAdapterSizes[] = {{1, 1, 1},    {3, 5, 2},    {2, 16, 4},  {1, 17, 3},
+                                         {4, 31, 5},   {2, 33, 8},   {3, 64, 16}, {1, 127, 7},
+                                         {2, 576, 16}, {1, 1536, 64}};
+constexpr AdapterSize kAdapterStartSizes[] = {{3, 69, 5}};
+constexpr Values kAdapterStartValues[] = {Values::kRandom};
+constexpr Values kAdapterQuickValues[] = {Values::kRandom, Values::kMixed, Values::kWhole};
+constexpr Values kAdapterFullValues[] = {Values::kRandom, Values::kOneHot,   Values::kRamp,
+                                         Values::kSmall,  Values::kDenormal, Values::kMixed,
+                                         Values::kWhole,  Values::kZeroOne};
 
-std::span<const Size> sizes_of(Depth depth) {
-  if (depth == Depth::kStart) return kStartSizes;
-  return kSizes;
+std::span<const AdapterSize> adapter_sizes_of(Depth depth) {
+  if (depth == Depth::kStart) return kAdapterStartSizes;
+  return kAdapterSizes;
 }
 
-std::span<const Values> values_of(Depth depth) {
-  if (depth == Depth::kStart) return kStartValues;
-  if (depth == Depth::kQuick) return kQuickValues;
-  return kFullValues;
+std::span<const Values> adapter_values_of(Depth depth) {
+  if (depth == Depth::kStart) return kAdapterStartValues;
+  if (depth == Depth::kQuick) return kAdapterQuickValues;
+  return kAdapterFullValues;
 }
 
-int64_t padded(int64_t width) { return (width + 15) / 16 * 16; }
+int64_t padded_width(int64_t width) { return (width + 15) / 16 * 16; }
 
 // [rank, width] as a packed adapter has it, and its values: bf16 ones are cut short.
-struct Stored {
+struct StoredRows {
   std::vector<float> values;
   Operand operand;
 };
 
-Stored stored_rows(std::string_view name, std::vector<float> values, int64_t width, bool bf16,
-                   int64_t more) {
-  const int64_t rows = std::ssize(values) / width, stride = padded(width);
+StoredRows stored_rows(std::string_view name, std::vector<float> values, int64_t width, bool bf16,
+                       int64_t more) {
+  const int64_t rows = std::ssize(values) / width, stride = padded_width(width);
   const size_t bytes = bf16 ? 2 : 4;
   std::vector<uint8_t> data((static_cast<size_t>(rows * stride + more)) * bytes);
   for (int64_t i = 0; i < std::ssize(values); ++i) {
@@ -61,13 +62,13 @@ Stored stored_rows(std::string_view name, std::vector<float> values, int64_t wid
   return {std::move(values), input_of(name, data, 4)};
 }
 
-Problem shrink_problem(const Size& size, Values values, bool bf16) {
+Problem shrink_problem(const AdapterSize& size, Values values, bool bf16) {
   const auto [rows, width, rank] = size;
   Random random(static_cast<uint32_t>(rows * 1000 + width + rank));
   const int64_t x_stride = width + 3, out_stride = rank + 2;
   const float scale = are_whole(values) ? 2.0f : 0.3f;
   const auto x = sample_values(values, rows, width, random);
-  const Stored a = stored_rows("a", sample_values(values, rank, width, random), width, bf16, 0);
+  const StoredRows a = stored_rows("a", sample_values(values, rank, width, random), width, bf16, 0);
   Operand out = poisoned_output("out", rows, rank, out_stride);
   for (int64_t m = 0; m < rows; ++m) {
     for (int64_t j = 0; j < rank; ++j) {
@@ -91,12 +92,12 @@ Problem shrink_problem(const Size& size, Values values, bool bf16) {
   problem.call = [=](const KernelRow& row, Places at, bool in_parts) {
     const int64_t step = in_parts ? 3 : rank;
     for (int64_t j = 0; j < rank; j += step) {
-      const size_t skipped = static_cast<size_t>(j * padded(width)) * (bf16 ? 2 : 4);
+      const size_t skipped = static_cast<size_t>(j * padded_width(width)) * (bf16 ? 2 : 4);
       row.function.shrink({floats(at[0]),
                            x_stride,
                            rows,
                            width,
-                           {at[1] + skipped, padded(width), bf16},
+                           {at[1] + skipped, padded_width(width), bf16},
                            std::min(step, rank - j),
                            scale,
                            floats(at[2]) + j,
@@ -114,11 +115,11 @@ constexpr ExpandCase kExpandCases[] = {
 
 struct ExpandInputs {
   std::vector<float> sums, low, factors, bias;
-  Stored b;
+  StoredRows b;
 };
 
-Expected expanded(const Size& size, const ExpandCase& kind, const ExpandInputs& in, int64_t m,
-                  int64_t n) {
+Expected expanded(const AdapterSize& size, const ExpandCase& kind, const ExpandInputs& in,
+                  int64_t m, int64_t n) {
   double sum = in.sums[static_cast<size_t>(m * size.width + n)], magnitude = std::fabs(sum);
   for (int64_t j = 0; j < size.rank; ++j) {
     const double term = double{in.low[static_cast<size_t>(m * size.rank + j)]} *
@@ -141,10 +142,10 @@ Expected expanded(const Size& size, const ExpandCase& kind, const ExpandInputs& 
   return {sum, error};
 }
 
-Problem expand_problem(const Size& size, Values values, const ExpandCase& kind) {
+Problem expand_problem(const AdapterSize& size, Values values, const ExpandCase& kind) {
   const auto [rows, width, rank] = size;
   Random random(static_cast<uint32_t>(rows * 1000 + width + rank));
-  const int64_t stride = padded(width) + 16, low_stride = rank + 1;
+  const int64_t stride = padded_width(width) + 16, low_stride = rank + 1;
   const ExpandInputs in{
       sample_values(values, rows, width, random), sample_values(values, rows, rank, random),
       sample_values(values, 1, width, random), sample_values(values, 1, width, random),
@@ -173,7 +174,7 @@ Problem expand_problem(const Size& size, Values values, const ExpandCase& kind) 
                            low_stride,
                            rows,
                            rank,
-                           {at[1] + skipped, padded(width), kind.bf16},
+                           {at[1] + skipped, padded_width(width), kind.bf16},
                            kind.factors ? floats(at[2]) + n : nullptr,
                            kind.bias ? floats(at[3]) + n : nullptr,
                            floats(at[4]) + n,
@@ -187,8 +188,8 @@ Problem expand_problem(const Size& size, Values values, const ExpandCase& kind) 
 }  // namespace
 
 void visit_shrink_problems(const KernelRow&, Depth depth, const Visit& visit) {
-  for (const Size& size : sizes_of(depth)) {
-    for (const Values values : values_of(depth)) {
+  for (const AdapterSize& size : adapter_sizes_of(depth)) {
+    for (const Values values : adapter_values_of(depth)) {
       for (const bool bf16 : {false, true}) {
         visit([=] { return shrink_problem(size, values, bf16); });
       }
@@ -197,8 +198,8 @@ void visit_shrink_problems(const KernelRow&, Depth depth, const Visit& visit) {
 }
 
 void visit_expand_problems(const KernelRow&, Depth depth, const Visit& visit) {
-  for (const Size& size : sizes_of(depth)) {
-    for (const Values values : values_of(depth)) {
+  for (const AdapterSize& size : adapter_sizes_of(depth)) {
+    for (const Values values : adapter_values_of(depth)) {
       for (const ExpandCase& kind : kExpandCases) {
         visit([=] { return expand_problem(size, values, kind); });
       }
