@@ -231,7 +231,7 @@ Status check_activation(const ModelConfig& config, const LayerConfig& layer) {
   return check_ranges({{"xielu alpha_p", layer.xielu.positive, 0, 1e6},
                        {"xielu alpha_n", layer.xielu.negative, 0, 1e6},
                        {"xielu beta", layer.xielu.beta, 0, 1e6},
-                       {"xielu eps", layer.xielu.eps, -1, 0}});
+                       {"xielu eps", layer.xielu.eps, -1, 1}});
 }
 
 Status check_factors(std::string_view name, const std::vector<float>& factors, int rope_dims,
