@@ -155,10 +155,11 @@ class TensorList {
   DType beside() const { return shape_.num_experts > 0 ? format_.beside_experts : format_.main; }
   DType beside_better() const { return format_.better == format_.main ? beside() : format_.better; }
   void add(SynthTensor tensor) {
-    constexpr uint64_t kAlignment = 32;
+    constexpr uint64_t kTensorAlignment = 32;
     if (!tensors_.empty()) {
       const SynthTensor& last = tensors_.back();
-      tensor.offset = (last.offset + last.num_bytes() + kAlignment - 1) / kAlignment * kAlignment;
+      tensor.offset =
+          (last.offset + last.num_bytes() + kTensorAlignment - 1) / kAlignment * kAlignment;
     }
     tensors_.push_back(std::move(tensor));
   }

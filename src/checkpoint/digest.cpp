@@ -78,14 +78,14 @@ void on_threads(size_t count, int num_threads, const F& work) {
 
 }  // namespace
 
-Digest sha256(std::span<const std::byte> bytes) {
-  Digest digest;
+FileDigest sha256(std::span<const std::byte> bytes) {
+  FileDigest digest;
   SHA256(reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(),
          reinterpret_cast<unsigned char*>(digest.data()));
   return digest;
 }
 
-Digest sha256(std::string_view text) { return sha256(std::as_bytes(std::span(text))); }
+FileDigest sha256(std::string_view text) { return sha256(std::as_bytes(std::span(text))); }
 
 Checksum checksum(std::span<const std::byte> bytes) {
   Gmac gmac;
@@ -93,8 +93,8 @@ Checksum checksum(std::span<const std::byte> bytes) {
   return gmac.finish();
 }
 
-Digest content_digest(std::span<const MappedFile> files, int num_threads) {
-  std::vector<Digest> digests;
+FileDigest content_digest(std::span<const MappedFile> files, int num_threads) {
+  std::vector<FileDigest> digests;
   for (const MappedFile& file : files) {
     const std::span<const std::byte> bytes = file.bytes();
     const size_t first = digests.size();

@@ -15,16 +15,16 @@
 
 namespace headrace {
 
-using Digest = std::array<std::byte, 32>;
+using FileDigest = std::array<std::byte, 32>;
 using Checksum = std::array<std::byte, 16>;
 
-Digest sha256(std::span<const std::byte> bytes);
-Digest sha256(std::string_view text);
+FileDigest sha256(std::span<const std::byte> bytes);
+FileDigest sha256(std::string_view text);
 Checksum checksum(std::span<const std::byte> bytes);
 
 // SHA-256 over the digests of fixed pieces of all files, on num_threads threads. Pages are released
 // as it goes.
-Digest content_digest(std::span<const MappedFile> files, int num_threads);
+FileDigest content_digest(std::span<const MappedFile> files, int num_threads);
 
 // A place in an open file; the path is for messages.
 struct FilePlace {

@@ -32,14 +32,14 @@ std::string as_text(const std::vector<std::byte>& bytes) {
 }
 
 // FIPS 180-2, appendix B.
-TEST(Digest, Sha256OfPublishedTexts) {
+TEST(FileDigest, Sha256OfPublishedTexts) {
   EXPECT_EQ(hex(sha256("")), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
   EXPECT_EQ(hex(sha256("abc")), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
   EXPECT_EQ(hex(sha256("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq")),
             "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
 }
 
-TEST(Digest, ChecksumsMissNoSingleBit) {
+TEST(FileDigest, ChecksumsMissNoSingleBit) {
   auto bytes = sample_bytes(300);
   std::set<std::string> seen = {hex(checksum(bytes))};
   for (size_t bit = 0; bit < bytes.size() * 8; ++bit) {
@@ -50,7 +50,7 @@ TEST(Digest, ChecksumsMissNoSingleBit) {
   }
 }
 
-TEST(Digest, ChecksumsKnowTheLengthAndTheOrder) {
+TEST(FileDigest, ChecksumsKnowTheLengthAndTheOrder) {
   const auto bytes = sample_bytes(64);
   std::set<std::string> seen;
   for (size_t length = 0; length <= bytes.size(); ++length) {
@@ -61,7 +61,7 @@ TEST(Digest, ChecksumsKnowTheLengthAndTheOrder) {
   EXPECT_NE(checksum(zeros), checksum({}));
 }
 
-TEST(Digest, PiecesAreSummedEachByItselfOnAnyNumberOfThreads) {
+TEST(FileDigest, PiecesAreSummedEachByItselfOnAnyNumberOfThreads) {
   const auto bytes = sample_bytes(1000);
   for (const size_t piece_bytes : {size_t{1}, size_t{7}, size_t{250}, size_t{999}, size_t{5000}}) {
     const size_t count = (bytes.size() + piece_bytes - 1) / piece_bytes;
@@ -78,7 +78,7 @@ TEST(Digest, PiecesAreSummedEachByItselfOnAnyNumberOfThreads) {
   }
 }
 
-TEST(Digest, ReadingGivesTheBytesAndTheSumsOfWhatArrived) {
+TEST(FileDigest, ReadingGivesTheBytesAndTheSumsOfWhatArrived) {
   const TempFolder folder;
   const auto bytes = sample_bytes(1'000'000);  // more than is read at once
   const std::string path = folder.write("weights", "head" + as_text(bytes));
@@ -93,7 +93,7 @@ TEST(Digest, ReadingGivesTheBytesAndTheSumsOfWhatArrived) {
   EXPECT_EQ(found, expected);
 }
 
-TEST(Digest, AFileThatEndsEarlyIsNamedOnce) {
+TEST(FileDigest, AFileThatEndsEarlyIsNamedOnce) {
   const TempFolder folder;
   const std::string path = folder.write("weights", std::string(1000, 'x'));
   const Descriptor file = open_file(path).value();
@@ -106,7 +106,7 @@ TEST(Digest, AFileThatEndsEarlyIsNamedOnce) {
       << read.error().message;
 }
 
-TEST(Digest, TheContentsOfFilesAreTheirBytesAndWhereTheyEnd) {
+TEST(FileDigest, TheContentsOfFilesAreTheirBytesAndWhereTheyEnd) {
   const TempFolder folder;
   int num_written = 0;
   const auto digest_of = [&](const std::vector<std::string>& contents, int num_threads = 1) {
@@ -130,12 +130,12 @@ TEST(Digest, TheContentsOfFilesAreTheirBytesAndWhereTheyEnd) {
   EXPECT_EQ(all.size(), 7u);
 }
 
-TEST(Digest, TheContentsOfLargeFilesAreTheSameOnAnyNumberOfThreads) {
+TEST(FileDigest, TheContentsOfLargeFilesAreTheSameOnAnyNumberOfThreads) {
   const TempFolder folder;
   const std::string path = folder.write("large", as_text(sample_bytes((size_t{8} << 20) + 12345)));
   std::vector<MappedFile> files;
   files.push_back(MappedFile::open(path).value());
-  const Digest one = content_digest(files, 1);
+  const FileDigest one = content_digest(files, 1);
   EXPECT_EQ(content_digest(files, 2), one);
 }
 

@@ -47,7 +47,7 @@ std::string bits_of(Backend& backend, std::string_view format_name, KvType kv_ty
     all.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   });
   std::string hex;
-  const Digest digest = sha256(all);
+  const FileDigest digest = sha256(all);
   for (const std::byte byte : std::span(digest).first(8)) {
     hex += fmt::format("{:02x}", std::to_integer<int>(byte));
   }

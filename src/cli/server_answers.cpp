@@ -133,9 +133,9 @@ class AnswerStream {
   bool done_ = false, gone_ = false;
 };
 
-class Server final : public AnswerSource {
+class RemoteModel final : public AnswerSource {
  public:
-  Server(const Options& options, std::string address, std::string model, int64_t context)
+  RemoteModel(const Options& options, std::string address, std::string model, int64_t context)
       : options_(options),
         address_(std::move(address)),
         model_(std::move(model)),
@@ -264,7 +264,7 @@ Result<std::unique_ptr<AnswerSource>> open_server_answers(const Options& options
     }
   }
   const int64_t context = number_of(member(chosen, "max_model_len"));
-  return std::unique_ptr<AnswerSource>(std::make_unique<Server>(
+  return std::unique_ptr<AnswerSource>(std::make_unique<RemoteModel>(
       options, address, model.empty() ? text_of(member(first, "id")) : model,
       context > 0 ? context : kUnknownContext));
 }

@@ -11,7 +11,7 @@ namespace headrace {
 namespace {
 
 std::string hex_of(std::string_view text, size_t num_bytes) {
-  const Digest digest = sha256(text);
+  const FileDigest digest = sha256(text);
   std::string hex;
   for (const std::byte byte : std::span(digest).first(num_bytes)) {
     hex += fmt::format("{:02x}", std::to_integer<int>(byte));

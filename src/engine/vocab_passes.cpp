@@ -23,7 +23,7 @@ using Doubles = double __attribute__((vector_size(128)));
 using FourFloats = float __attribute__((vector_size(16)));
 using FourDoubles = double __attribute__((vector_size(32)));
 
-constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+constexpr float kLowest = -std::numeric_limits<float>::infinity();
 constexpr float kRoundToInteger = 0x1.8p23f;  // adding it leaves no bits below 1
 
 // A part of a row as sixteen floats; lanes past the end hold `rest`.
@@ -77,7 +77,7 @@ template <typename F, typename I>
 }
 
 [[gnu::always_inline]] inline VocabRange range_body(const float* values, size_t count) {
-  Floats largest = Floats{} + kMinusInfinity, smallest = Floats{} - kMinusInfinity;
+  Floats largest = Floats{} + kLowest, smallest = Floats{} - kLowest;
   Ints bad = {};
   const float first = values[0];
   for (size_t i = 0; i < count; i += kLanes) {
@@ -86,7 +86,7 @@ template <typename F, typename I>
     std::memcpy(&bits, &value, sizeof(bits));
     bad |= (bits & 0x7F800000) == 0x7F800000;
     largest = value > largest ? value : largest;
-    const Floats counted = value == kMinusInfinity ? smallest : value;
+    const Floats counted = value == kLowest ? smallest : value;
     smallest = counted < smallest ? counted : smallest;
   }
   VocabRange range{largest[0], smallest[0], bad[0] == 0};
@@ -107,7 +107,7 @@ template <bool kHeavy>
   Doubles sum = {}, heavy_sum = {};
   for (size_t i = 0; i < a.count; i += kLanes) {
     const size_t left = a.count - i;
-    const Floats value = load(a.values + i, left, kMinusInfinity);
+    const Floats value = load(a.values + i, left, kLowest);
     Floats weight = weight_of(value, a.largest, a.temperature);
     weight = weight < limit ? (weight + rounder) - rounder : weight;
     sum += __builtin_convertvector(weight, Doubles);
@@ -146,7 +146,7 @@ template <bool kHeavy>
                                                  int32_t* ids, size_t max_ids) {
   size_t found = 0;
   for (size_t i = 0; i < count; i += kLanes) {
-    const Ints heavy = load(weights + i, count - i, kMinusInfinity) >= limit;
+    const Ints heavy = load(weights + i, count - i, kLowest) >= limit;
     int64_t words[kLanes / 2];
     std::memcpy(words, &heavy, sizeof(words));
     int64_t any = 0;
@@ -191,7 +191,7 @@ template <bool kHeavy>
     FourDoubles sum = {};
     for (size_t i = first; i < first + kVocabBlock; i += kLanes) {
       const size_t left = i < a.count ? a.count - i : 0;
-      const Floats value = load(a.values + i, left, kMinusInfinity);
+      const Floats value = load(a.values + i, left, kLowest);
       const Floats weight = weight_of(value, a.largest, a.temperature);
       FourFloats parts[kLanes / 4];
       std::memcpy(parts, &weight, sizeof(parts));
@@ -205,7 +205,7 @@ template <bool kHeavy>
                                                      float value) {
   Ints above = {}, equal = {};
   for (size_t i = 0; i < count; i += kLanes) {
-    const Floats loaded = load(values + i, count - i, kMinusInfinity);
+    const Floats loaded = load(values + i, count - i, kLowest);
     above -= loaded > value;
     equal -= loaded == value;
   }
@@ -220,9 +220,9 @@ template <bool kHeavy>
 [[gnu::always_inline]] inline void largest_body(const float* values, size_t count, float* largest) {
   for (size_t first = 0; first < count; first += kVocabBlock) {
     const size_t end = first + kVocabBlock < count ? first + kVocabBlock : count;
-    Floats best = Floats{} + kMinusInfinity;
+    Floats best = Floats{} + kLowest;
     for (size_t i = first; i < end; i += kLanes) {
-      const Floats value = load(values + i, end - i, kMinusInfinity);
+      const Floats value = load(values + i, end - i, kLowest);
       best = value > best ? value : best;
     }
     float result = best[0];

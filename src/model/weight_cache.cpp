@@ -35,8 +35,8 @@ struct Header {
   uint64_t file_bytes;
   uint64_t memory_bytes;
   uint64_t piece_bytes;
-  Digest key;
-  Digest content;
+  FileDigest key;
+  FileDigest content;
   std::byte unused[144];
   Checksum whole;  // of all of this before it, and of everything from the pieces to the weights
 };
@@ -45,7 +45,7 @@ constexpr size_t kHashedHeader = sizeof(Header) - sizeof(Checksum);
 
 // Written again when the same checkpoint has new stamps: it has a checksum of its own.
 struct StampSection {
-  Digest stamps;  // zeros: none that the content could be known by
+  FileDigest stamps;  // zeros: none that the content could be known by
   std::byte unused[208];
   Checksum check;  // of all of this before it
 };
@@ -71,7 +71,7 @@ Error system_error(std::string_view what, const std::string& path) {
   return make_error(ErrorCode::kIo, "cannot {} '{}': {}", what, path, std::strerror(errno));
 }
 
-Digest digest_of_stamps(std::span<const MappedFile> files) {
+FileDigest digest_of_stamps(std::span<const MappedFile> files) {
   std::vector<FileStamp> stamps;
   for (const MappedFile& file : files) stamps.push_back(file.stamp());
   return sha256(std::as_bytes(std::span(stamps)));
@@ -87,7 +87,7 @@ bool is_settled(std::span<const MappedFile> files) {
   });
 }
 
-StampSection stamp_section(const Digest& stamps) {
+StampSection stamp_section(const FileDigest& stamps) {
   StampSection section{};
   section.stamps = stamps;
   section.check = checksum(bytes_of(section).first(offsetof(StampSection, check)));
@@ -209,7 +209,7 @@ WeightCache::WeightCache(const Checkpoint& checkpoint, PackPlan plan,
       fmt::format("{}\n{}\n{}", binary, checkpoint_.fingerprint(), plan_.description);
   key_ = sha256(key);
   // Equal checkpoints at two places get a file each, so that neither replaces the other's.
-  const Digest place = sha256(fmt::format("{}\n{}", canonical(checkpoint_.path()), hex(key_)));
+  const FileDigest place = sha256(fmt::format("{}\n{}", canonical(checkpoint_.path()), hex(key_)));
   path_ = fmt::format("{}/{}{}", options_.directory, hex(place).substr(0, 32), kSuffix);
   num_pieces_ = (plan_.memory_bytes + kPieceBytes - 1) / kPieceBytes;
   const size_t head = kPiecesOffset + num_pieces_ * sizeof(Checksum);
@@ -217,7 +217,7 @@ WeightCache::WeightCache(const Checkpoint& checkpoint, PackPlan plan,
   file_bytes_ = memory_offset_ + plan_.memory_bytes;
 }
 
-const Digest& WeightCache::content() {
+const FileDigest& WeightCache::content() {
   if (!content_) {
     settled_ = is_settled(checkpoint_.files());
     content_ = content_digest(checkpoint_.files(), plan_.num_threads);
@@ -276,7 +276,7 @@ Status WeightCache::check_header(std::span<const std::byte> head) const {
 
 // The stamps say that the checkpoint is the one that was packed, or its bytes do.
 Status WeightCache::check_checkpoint(std::span<const std::byte> head, int descriptor) {
-  const Digest stamps = digest_of_stamps(checkpoint_.files());
+  const FileDigest stamps = digest_of_stamps(checkpoint_.files());
   const bool same = read_as<StampSection>(head, kStampOffset).stamps == stamps;
   if (same && !options_.check_content) return {};
   if (read_as<Header>(head, 0).content != content()) {
@@ -328,7 +328,7 @@ std::vector<std::byte> WeightCache::make_head(std::span<const std::byte> memory)
   std::memcpy(head.data(), &header, sizeof(header));
   // Unless settled, nothing vouches for the stamps, and the next start reads the content.
   const StampSection section =
-      stamp_section(settled_ ? digest_of_stamps(checkpoint_.files()) : Digest{});
+      stamp_section(settled_ ? digest_of_stamps(checkpoint_.files()) : FileDigest{});
   std::memcpy(head.data() + kStampOffset, &section, sizeof(section));
   return head;
 }

@@ -54,7 +54,7 @@ class WeightCache {
   Status read_weights(std::span<const std::byte> head, int descriptor,
                       std::span<std::byte> memory) const;
   Status read_file(std::span<std::byte> memory);
-  const Digest& content();
+  const FileDigest& content();
   std::vector<std::byte> make_head(std::span<const std::byte> memory);
   Status make_room() const;
 
@@ -63,9 +63,9 @@ class WeightCache {
   const WeightCacheOptions options_;
   bool enabled_ = false;
   std::string path_;
-  Digest key_{};
-  std::optional<Digest> content_;  // of the checkpoint, once it was needed
-  bool settled_ = false;           // the stamps vouch for content_
+  FileDigest key_{};
+  std::optional<FileDigest> content_;  // of the checkpoint, once it was needed
+  bool settled_ = false;               // the stamps vouch for content_
   size_t num_pieces_ = 0;
   size_t memory_offset_ = 0;  // of the packed weights in the file
   size_t file_bytes_ = 0;

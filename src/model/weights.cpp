@@ -70,7 +70,7 @@ PackPlan describe_packing(const FoundWeights& found, const Backend& backend) {
           fmt::format("\n{} {} {} {} {} {} {} {} {}", part.name, weight_scheme_name(part.scheme),
                       dtype_name(part.values.dtype), part.num_outputs, part.num_inputs, part.bits,
                       part.group_size, part.block_outputs, part.zero_is_stored_minus_one);
-      const Digest order = sha256(std::as_bytes(std::span(part.row_order)));
+      const FileDigest order = sha256(std::as_bytes(std::span(part.row_order)));
       for (const std::byte byte : order) plan.description += static_cast<char>(byte);
     }
   }

@@ -12,8 +12,6 @@
 namespace headrace {
 namespace {
 
-using Writer = std::shared_ptr<ResponseWriter>;
-
 constexpr size_t kMaxSteps = 512;
 
 HttpResponse count_response(std::string_view name, size_t count) {

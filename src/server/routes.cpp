@@ -20,8 +20,6 @@
 
 namespace headrace {
 
-using Writer = std::shared_ptr<ResponseWriter>;
-
 HttpResponse with_ignored(HttpResponse response, const IgnoredFields& ignored) {
   const std::string text = ignored.text();
   if (!text.empty()) response.headers.emplace_back(kIgnoredHeader, text);

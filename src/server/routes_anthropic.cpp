@@ -33,7 +33,7 @@ void handle_count(ServerState& state, HttpRequest& request,
 }
 
 // clang-format off
-const RouteRow kRoutes[] = {
+const RouteRow kAnthropicRoutes[] = {
     {"POST", "/v1/messages", Scope::kInference, &kAnthropic, generate_with<parse_message>, "Answer a conversation, as Anthropic's clients ask."},
     {"POST", "/v1/messages/count_tokens", Scope::kInference, &kAnthropic, handle_count, "How many tokens such a conversation has."},
 };
@@ -41,7 +41,7 @@ const RouteRow kRoutes[] = {
 
 }  // namespace
 
-std::span<const RouteRow> anthropic_rows() { return kRoutes; }
+std::span<const RouteRow> anthropic_rows() { return kAnthropicRoutes; }
 
 bool is_anthropic(const HttpRequest& request) {
   return !request.header("anthropic-version").empty();

@@ -9,8 +9,6 @@
 namespace headrace {
 namespace {
 
-using Writer = std::shared_ptr<ResponseWriter>;
-
 // A slot is a request that runs, and one more that is free: there is no fixed number of them here.
 int num_slots(const ServerState& state) {
   return state.models.first()->engine.snapshot().num_running + 1;
@@ -56,7 +54,7 @@ void handle_template(ServerState& state, HttpRequest& request, Writer writer) {
 }
 
 // clang-format off
-const RouteRow kRoutes[] = {
+const RouteRow kLlamaCppRoutes[] = {
     {"POST", "/completion", Scope::kInference, &kLlamaCpp, generate_with<parse_llama_completion>, "Continue a text, as llama.cpp's clients ask."},
     {"POST", "/completions", Scope::kInference, &kLlamaCpp, generate_with<parse_llama_completion>, "The same."},
     {"POST", "/infill", Scope::kInference, &kLlamaCpp, generate_with<parse_llama_infill>, "Fill in text between two others."},
@@ -68,6 +66,6 @@ const RouteRow kRoutes[] = {
 
 }  // namespace
 
-std::span<const RouteRow> llamacpp_rows() { return kRoutes; }
+std::span<const RouteRow> llamacpp_rows() { return kLlamaCppRoutes; }
 
 }  // namespace headrace

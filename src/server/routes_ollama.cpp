@@ -15,8 +15,6 @@
 namespace headrace {
 namespace {
 
-using Writer = std::shared_ptr<ResponseWriter>;
-
 // Clients ask what they may use; this is the version of Ollama whose API these routes follow.
 constexpr std::string_view kApiVersion = "0.12.6";
 constexpr size_t kMaxQueuedLines = 64 * 1024;  // bytes: above it a pull's progress is left out
@@ -237,7 +235,7 @@ void handle_delete(ServerState& state, HttpRequest& request, Writer writer) {
 }
 
 // clang-format off
-const RouteRow kRoutes[] = {
+const RouteRow kOllamaRoutes[] = {
     {"GET", "/api/version", Scope::kPublic, &kOllama, handle_version, "The version of Ollama's API that is spoken here."},
     {"GET", "/api/tags", Scope::kReading, &kOllama, handle_tags, "The models, as Ollama's clients list them."},
     {"GET", "/api/ps", Scope::kReading, &kOllama, handle_ps, "The models that are loaded."},
@@ -253,7 +251,7 @@ const RouteRow kRoutes[] = {
 
 }  // namespace
 
-std::span<const RouteRow> ollama_rows() { return kRoutes; }
+std::span<const RouteRow> ollama_rows() { return kOllamaRoutes; }
 
 bool is_ollama_probe(const HttpRequest& request) {
   const std::string_view accepted = request.header("accept");

@@ -9,8 +9,6 @@
 namespace headrace {
 namespace {
 
-using Writer = std::shared_ptr<ResponseWriter>;
-
 constexpr std::string_view kPrefix = "/v1/responses/";
 constexpr int64_t kMostListed = 100, kUsuallyListed = 20;
 

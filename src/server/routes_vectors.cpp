@@ -37,7 +37,7 @@ Result<ParsedPooled> read_pooled(ServerState& state, Asked& asked, const ParsePo
 }
 
 // clang-format off
-const RouteRow kRows[] = {
+const RouteRow kVectorRoutes[] = {
     {"POST", "/v1/embeddings", Scope::kInference, &kOpenAi, pool_with<parse_embedding>, "Vectors of texts."},
     {"POST", "/v1/rerank", Scope::kInference, &kOpenAi, pool_with<parse_rerank>, "Documents by how well they go with a query."},
     {"POST", "/v2/rerank", Scope::kInference, &kOpenAi, pool_with<parse_rerank>, "The same."},
@@ -49,7 +49,7 @@ const RouteRow kRows[] = {
 
 }  // namespace
 
-std::span<const RouteRow> vector_rows() { return kRows; }
+std::span<const RouteRow> vector_rows() { return kVectorRoutes; }
 
 void pool(ServerState& state, HttpRequest& request, std::shared_ptr<ResponseWriter> writer,
           const ParsePooled& parse) {

@@ -23,6 +23,8 @@ namespace headrace {
 
 struct ServerState;
 
+using Writer = std::shared_ptr<ResponseWriter>;
+
 // Where there are keys, all but kPublic needs one, of a scope that the row asks for.
 enum class Scope : uint8_t {
   kPublic,     // no key needed: the page's files and what load balancers ask

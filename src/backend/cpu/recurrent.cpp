@@ -11,7 +11,9 @@
 namespace headrace::cpu {
 namespace {
 
-const CpuStep& step_of(const StepGeometry* step) { return static_cast<const CpuStep&>(*step); }
+const CpuStep& state_step_of(const StepGeometry* step) {
+  return static_cast<const CpuStep&>(*step);
+}
 
 // ---- Convolution --------------------------------------------------------------------------------
 
@@ -24,7 +26,7 @@ constexpr int64_t kConvChannels = 256;
 class ConvItems {
  public:
   ConvItems(const CausalConvArgs& args)
-      : args_(args), runs_(step_of(args.step).runs()), channels_(channels_of(args, runs_)) {}
+      : args_(args), runs_(state_step_of(args.step).runs()), channels_(channels_of(args, runs_)) {}
   int64_t num_items() const { return std::ssize(runs_) * num_shares(); }
   ConvRowsArgs rows(int64_t item) const;
 
@@ -167,7 +169,7 @@ void run_causal_conv(const CpuContext& context, const CausalConvArgs& args) {
 }
 
 void run_scan(const CpuContext& context, const ScanArgs& args) {
-  const std::span<const Span> spans = step_of(args.step).spans();
+  const std::span<const Span> spans = state_step_of(args.step).spans();
   const RowItems rows(args.num_rows);
   context.team.run(Phase{std::ssize(spans) * args.num_heads,
                          [&](int64_t item, int member) {

@@ -15,9 +15,9 @@ constexpr int64_t kCutsPerMember = 4;
 // Appends of so few rows are one item.
 constexpr int64_t kFewRows = 8;
 // Items per member that keep the end of an op even.
-constexpr int64_t kItemsPerMember = 4;
+constexpr int64_t kRunsPerMember = 4;
 // Tiles are not made smaller than this to have more of them: each expands its keys again.
-constexpr int64_t kMinTileRows = 12;
+constexpr int64_t kMinRunRows = 12;
 // Cost of a tile is in rows times steps; expanding a step costs about as much as this many rows.
 constexpr int64_t kStepRows = 4;
 // Cost times dimensions that one member does in about the time a join takes.
@@ -48,14 +48,14 @@ void AttentionPlan::make(std::span<const Span> spans, const AttentionShape& shap
   int64_t total = 0;
   for (const AttentionTile& tile : tiles_) total += cost_of(tile);
   serial_ = num_members_ == 1 || total * shape.head_dim < kSerialCost;
-  if (!serial_) return add_items(total / (kItemsPerMember * num_members_));
+  if (!serial_) return add_items(total / (kRunsPerMember * num_members_));
   if (!tiles_.empty()) items_.push_back({.tile = 0});
 }
 
 // Smaller tiles where even cutting all of them would give too few items.
 void AttentionPlan::choose_tile_rows(std::span<const Span> spans) {
-  const int64_t wanted = kItemsPerMember * num_members_;
-  for (tile_rows_ = shape_.most_rows; tile_rows_ > kMinTileRows; tile_rows_ /= 2) {
+  const int64_t wanted = kRunsPerMember * num_members_;
+  for (tile_rows_ = shape_.most_rows; tile_rows_ > kMinRunRows; tile_rows_ /= 2) {
     int64_t items = 0;
     for (const Span& span : spans) {
       const int64_t end = span.first_position + span.num_rows;

@@ -115,7 +115,7 @@ Status add_urls(const fs::path& folder, std::vector<InstalledModel>* models) {
   return {};
 }
 
-std::string store_of(const std::string& store_dir) {
+std::string store_folder(const std::string& store_dir) {
   return store_dir.empty() ? default_store_dir() : store_dir;
 }
 
@@ -130,7 +130,7 @@ Result<uint64_t> remove_path(const fs::path& path) {
 }  // namespace
 
 Result<std::vector<InstalledModel>> list_installed(const std::string& store_dir) {
-  const fs::path store = store_of(store_dir);
+  const fs::path store = store_folder(store_dir);
   std::vector<InstalledModel> models;
   TRY(add_folder(store, named_model_at, &models));
   TRY(add_repositories(store / "hf", &models));
@@ -142,7 +142,7 @@ Result<std::vector<InstalledModel>> list_installed(const std::string& store_dir)
 
 Result<uint64_t> remove_installed(const std::string& name, const std::string& store_dir) {
   const std::string place = TRY(hub::place_of(name));
-  const fs::path store = store_of(store_dir);
+  const fs::path store = store_folder(store_dir);
   const fs::path target = store / place;
   std::error_code ignored;
   Error missing = make_error(ErrorCode::kNotFound, "'{}' is not in the model folder '{}'", name,

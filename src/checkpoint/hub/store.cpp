@@ -23,7 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr uint64_t kDiskReserveBytes = uint64_t{64} << 20;
-constexpr size_t kCopyBytes = size_t{1} << 20;
+constexpr size_t kReadBytes = size_t{1} << 20;
 constexpr size_t kMaxNameLength = 96;
 
 // One path segment: letters, digits, '-', '_', '.'; neither hidden nor a parent folder.
@@ -184,7 +184,7 @@ Result<std::string> sha256_of_file(const std::string& path) {
   const std::unique_ptr<FILE, int (*)(FILE*)> file(fopen(path.c_str(), "rbe"), fclose);
   if (!file) return system_error("open", path);
   Sha256 digest;
-  std::vector<char> buffer(kCopyBytes);
+  std::vector<char> buffer(kReadBytes);
   while (const size_t num_read = fread(buffer.data(), 1, buffer.size(), file.get())) {
     digest.update(buffer.data(), num_read);
   }

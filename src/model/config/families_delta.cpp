@@ -41,7 +41,7 @@ constexpr ExpertRow kKimi = {.num_experts = 256,
                              .dense = DenseLayers::kLeading,
                              .num_leading = 1};
 
-constexpr Family kFamilies[] = {
+constexpr Family kDeltaFamilies[] = {
     {.name = "qwen3_5",
      .model_types = {"qwen3_5_text", "qwen3_5"},
      .block = &kPreSeed,
@@ -102,6 +102,6 @@ constexpr Family kFamilies[] = {
 
 }  // namespace
 
-std::span<const Family> delta_families() { return kFamilies; }
+std::span<const Family> delta_families() { return kDeltaFamilies; }
 
 }  // namespace headrace

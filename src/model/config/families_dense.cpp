@@ -4,7 +4,7 @@
 namespace headrace {
 namespace {
 
-constexpr Family kFamilies[] = {
+constexpr Family kDenseFamilies[] = {
     {.name = "llama",
      .model_types = {"llama"},
      .block = &kPre,
@@ -186,6 +186,6 @@ constexpr Family kFamilies[] = {
 
 }  // namespace
 
-std::span<const Family> dense_families() { return kFamilies; }
+std::span<const Family> dense_families() { return kDenseFamilies; }
 
 }  // namespace headrace

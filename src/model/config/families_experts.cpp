@@ -67,7 +67,7 @@ constexpr ExpertRow kMinimaxM2 = {.num_experts = 256,
                                   .gguf_normalise = true,
                                   .selection_bias = true};
 
-constexpr Family kFamilies[] = {
+constexpr Family kExpertsFamilies[] = {
     {.name = "mixtral",
      .model_types = {"mixtral"},
      .block = &kPre,
@@ -149,6 +149,6 @@ constexpr Family kFamilies[] = {
 
 }  // namespace
 
-std::span<const Family> expert_families() { return kFamilies; }
+std::span<const Family> expert_families() { return kExpertsFamilies; }
 
 }  // namespace headrace

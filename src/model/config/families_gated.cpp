@@ -17,7 +17,7 @@ constexpr DefaultRow kStableLm = {.num_key_value_heads = 32,
                                   .eps_key = "layer_norm_eps",
                                   .eps = 1e-5};
 
-constexpr Family kFamilies[] = {
+constexpr Family kGatedFamilies[] = {
     {.name = "gemma",
      .model_types = {"gemma"},
      .block = &kPre,
@@ -161,6 +161,6 @@ constexpr Family kFamilies[] = {
 
 }  // namespace
 
-std::span<const Family> gated_families() { return kFamilies; }
+std::span<const Family> gated_families() { return kGatedFamilies; }
 
 }  // namespace headrace

@@ -9,7 +9,7 @@ constexpr LayerShapesRow kGemma3nShapes = {
 constexpr StreamRow kGemma3nStreams = {
     .num_streams = 4, .laurel_rank = 64, .num_sparse = 10, .share = 0.95};
 
-constexpr Family kFamilies[] = {
+constexpr Family kGemma3nFamilies[] = {
     {.name = "gemma3n",
      .model_types = {"gemma3n_text", "gemma3n"},
      .block = &kSandwich,
@@ -41,6 +41,6 @@ constexpr Family kFamilies[] = {
 
 }  // namespace
 
-std::span<const Family> gemma3n_families() { return kFamilies; }
+std::span<const Family> gemma3n_families() { return kGemma3nFamilies; }
 
 }  // namespace headrace

@@ -8,7 +8,7 @@ constexpr LayerShapesRow kGemma4Shapes = {.global_head_dim = 512,
                                           .hidden_size_per_layer_input = 256,
                                           .vocab_size_per_layer_input = 262144};
 
-constexpr Family kFamilies[] = {
+constexpr Family kGemma4Families[] = {
     {.name = "gemma4",
      .model_types = {"gemma4_text", "gemma4"},
      .block = &kSandwich,
@@ -33,6 +33,6 @@ constexpr Family kFamilies[] = {
 
 }  // namespace
 
-std::span<const Family> gemma4_families() { return kFamilies; }
+std::span<const Family> gemma4_families() { return kGemma4Families; }
 
 }  // namespace headrace

@@ -36,7 +36,7 @@ constexpr ExpertRow kDeepseek3Experts = {.num_experts = 256,
                                          .dense = DenseLayers::kLeading,
                                          .num_leading = 3};
 
-constexpr Family kFamilies[] = {
+constexpr Family kLatentFamilies[] = {
     {.name = "deepseek_v2",
      .model_types = {"deepseek_v2"},
      .block = &kPre,
@@ -70,6 +70,6 @@ constexpr Family kFamilies[] = {
 
 }  // namespace
 
-std::span<const Family> latent_families() { return kFamilies; }
+std::span<const Family> latent_families() { return kLatentFamilies; }
 
 }  // namespace headrace

@@ -187,7 +187,7 @@ constexpr Family falcon_groups(std::string_view name, const BlockForm* block,
   return row;
 }
 
-constexpr Family kFamilies[] = {
+constexpr Family kPlainFamilies[] = {
     {.name = "arcee",
      .model_types = {"arcee"},
      .block = &kPre,
@@ -437,6 +437,6 @@ constexpr Family kFamilies[] = {
 
 }  // namespace
 
-std::span<const Family> plain_families() { return kFamilies; }
+std::span<const Family> plain_families() { return kPlainFamilies; }
 
 }  // namespace headrace

@@ -51,7 +51,7 @@ constexpr NameRow kLfm2MoeNames[] = {
     {Role::kExpertDown, {"feed_forward.experts.{}.w2"}}};
 constexpr KeyAlias kLfm2MoeKeys[] = {{"first_k_dense_replace", "num_dense_layers"}};
 
-constexpr Family kFamilies[] = {
+constexpr Family kRecurrentFamilies[] = {
     {.name = "lfm2",
      .model_types = {"lfm2"},
      .block = &kOperator,
@@ -106,6 +106,6 @@ constexpr Family kFamilies[] = {
 
 }  // namespace
 
-std::span<const Family> recurrent_families() { return kFamilies; }
+std::span<const Family> recurrent_families() { return kRecurrentFamilies; }
 
 }  // namespace headrace

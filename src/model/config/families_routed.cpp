@@ -70,7 +70,7 @@ constexpr KeyAlias kErnieKeys[] = {{"num_experts", "moe_num_experts"},
                                    {"first_k_dense_replace", "moe_layer_start_index"}};
 constexpr KeyAlias kHunyuanKeys[] = {{"num_experts_per_tok", "moe_topk"}};
 
-constexpr Family kFamilies[] = {
+constexpr Family kRoutedFamilies[] = {
     {.name = "dots1",
      .model_types = {"dots1"},
      .block = &kPre,
@@ -145,6 +145,6 @@ constexpr Family kFamilies[] = {
 
 }  // namespace
 
-std::span<const Family> routed_families() { return kFamilies; }
+std::span<const Family> routed_families() { return kRoutedFamilies; }
 
 }  // namespace headrace

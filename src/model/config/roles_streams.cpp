@@ -18,9 +18,11 @@ int64_t streams_cubed(const ModelConfig& config, const LayerConfig& layer) {
   return streams_squared(config, layer) * config.num_streams;
 }
 int64_t low_rank(const ModelConfig& config, const LayerConfig&) { return config.laurel_rank; }
-int64_t mlp_width(const ModelConfig&, const LayerConfig& layer) { return layer.intermediate_size; }
+int64_t streams_mlp_width(const ModelConfig&, const LayerConfig& layer) {
+  return layer.intermediate_size;
+}
 
-constexpr RoleRow kNetwork[] = {
+constexpr RoleRow kStreamsNetwork[] = {
     {.role = Role::kStreamIn,
      .name = "projections to the streams",
      .place = RolePlace::kBody,
@@ -38,7 +40,7 @@ constexpr RoleRow kNetwork[] = {
      .present = has_streams},
 };
 
-constexpr RoleRow kLayer[] = {
+constexpr RoleRow kStreamsLayer[] = {
     {.role = Role::kStreamRouterNorm,
      .name = "norm before the router of streams",
      .form = RoleForm::kNorm,
@@ -88,22 +90,22 @@ constexpr RoleRow kLayer[] = {
 constexpr RoleRow kSparse[] = {
     {.role = Role::kGate,
      .name = "gate",
-     .parts = {{{.names = {{"mlp.gate_proj"}, {"ffn_gate"}}, .outputs = mlp_width}}},
+     .parts = {{{.names = {{"mlp.gate_proj"}, {"ffn_gate"}}, .outputs = streams_mlp_width}}},
      .inputs = hidden},
     {.role = Role::kUp,
      .name = "up",
-     .parts = {{{.names = {{"mlp.up_proj"}, {"ffn_up"}}, .outputs = mlp_width}}},
+     .parts = {{{.names = {{"mlp.up_proj"}, {"ffn_up"}}, .outputs = streams_mlp_width}}},
      .inputs = hidden},
     {.role = Role::kDown,
      .name = "down",
      .parts = {{{.names = {{"mlp.down_proj"}, {"ffn_down"}}, .outputs = hidden}}},
-     .inputs = mlp_width},
+     .inputs = streams_mlp_width},
 };
 
 }  // namespace
 
-std::span<const RoleRow> stream_network_roles() { return kNetwork; }
-std::span<const RoleRow> stream_roles() { return kLayer; }
+std::span<const RoleRow> stream_network_roles() { return kStreamsNetwork; }
+std::span<const RoleRow> stream_roles() { return kStreamsLayer; }
 std::span<const RoleRow> sparse_roles() { return kSparse; }
 
 }  // namespace headrace

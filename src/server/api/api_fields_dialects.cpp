@@ -16,7 +16,7 @@ constexpr uint64_t kSteps = kInOllamaOptions | kLlama;  // where llama.cpp's sam
 // Sources: the published Messages API of Anthropic and its client libraries; Ollama's docs/api.md,
 // its types and client libraries; llama.cpp's server README.
 // clang-format off
-constexpr FieldRow kRows[] = {
+constexpr FieldRow kDialectRows[] = {
     // Anthropic: /v1/messages.
     {"model", kServed, kMessages, "", "the model's name or an alias; absent: the model that is served"},
     {"messages", kServed, kMessages, "", "1 message or more; roles user, assistant, system; a last one of the assistant is continued"},
@@ -196,6 +196,6 @@ constexpr FieldRow kRows[] = {
 
 }  // namespace
 
-std::span<const FieldRow> dialect_field_rows() { return kRows; }
+std::span<const FieldRow> dialect_field_rows() { return kDialectRows; }
 
 }  // namespace headrace

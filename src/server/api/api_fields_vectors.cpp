@@ -7,12 +7,12 @@ namespace {
 using enum FieldUse;
 
 constexpr uint64_t kJudging = kInRerank | kInScore;
-constexpr uint64_t kAll = kInEmbedding | kJudging;
+constexpr uint64_t kVectorPlaces = kInEmbedding | kJudging;
 
 // Sources: the published OpenAI, Cohere and Jina APIs, and vLLM's extensions.
 // clang-format off
-constexpr FieldRow kRows[] = {
-    {"model", kServed, kAll, "", "the model's name or an alias; absent: the model that is served"},
+constexpr FieldRow kVectorRows[] = {
+    {"model", kServed, kVectorPlaces, "", "the model's name or an alias; absent: the model that is served"},
     {"input", kServed, kInEmbedding, "", "text, list of texts, token ids or list of lists of ids; at most 2,048"},
     {"encoding_format", kServed, kInEmbedding, "", "\"float\" or \"base64\" (little-endian float32)"},
     {"dimensions", kServed, kInEmbedding, "", "the first so many values, scaled to length 1 again"},
@@ -27,33 +27,33 @@ constexpr FieldRow kRows[] = {
     {"queries", kServed, kInScore, "", "as text_1, with documents"},
     {"method", kServed, kJudging, "", "\"yes_no\": the odds of the model's answer; \"embedding\": the cosine of the vectors; default: the first for models made for it"},
     {"instruction", kServed, kJudging, "", "the task, for yes_no"},
-    {"truncate_prompt_tokens", kServed, kAll, "", "longer prompts are cut to their first so many tokens; -1: to the context"},
-    {"cache_salt", kServed, kAll, "", "1 to 256 bytes: prompts share cached work only with prompts of the same salt and API key"},
-    {"messages", kRefused, kAll, "[]", "send text"},
-    {"activation", kRefused, kAll, "[true]", "scores are always between 0 and 1, or a cosine"},
-    {"softmax", kRefused, kAll, "[true]", "scores are always between 0 and 1, or a cosine"},
-    {"use_activation", kRefused, kAll, "[true]", "scores are always between 0 and 1, or a cosine"},
+    {"truncate_prompt_tokens", kServed, kVectorPlaces, "", "longer prompts are cut to their first so many tokens; -1: to the context"},
+    {"cache_salt", kServed, kVectorPlaces, "", "1 to 256 bytes: prompts share cached work only with prompts of the same salt and API key"},
+    {"messages", kRefused, kVectorPlaces, "[]", "send text"},
+    {"activation", kRefused, kVectorPlaces, "[true]", "scores are always between 0 and 1, or a cosine"},
+    {"softmax", kRefused, kVectorPlaces, "[true]", "scores are always between 0 and 1, or a cosine"},
+    {"use_activation", kRefused, kVectorPlaces, "[true]", "scores are always between 0 and 1, or a cosine"},
     {"embed_dtype", kRefused, kInEmbedding, "[\"float32\"]", "vectors are float32"},
     {"endianness", kRefused, kInEmbedding, "[\"native\", \"little\"]", "vectors are little-endian"},
-    {"prompt_name", kRefused, kAll, "", "put the prompt into the text"},
-    {"input_type", kRefused, kAll, "", "put the prompt into the text"},
-    {"task", kRefused, kAll, "", "put the prompt into the text"},
-    {"truncate", kRefused, kAll, "[false, \"NONE\"]", "use truncate_prompt_tokens"},
-    {"truncation", kRefused, kAll, "[false]", "use truncate_prompt_tokens"},
-    {"late_chunking", kRefused, kAll, "[false]", "leave it out"},
+    {"prompt_name", kRefused, kVectorPlaces, "", "put the prompt into the text"},
+    {"input_type", kRefused, kVectorPlaces, "", "put the prompt into the text"},
+    {"task", kRefused, kVectorPlaces, "", "put the prompt into the text"},
+    {"truncate", kRefused, kVectorPlaces, "[false, \"NONE\"]", "use truncate_prompt_tokens"},
+    {"truncation", kRefused, kVectorPlaces, "[false]", "use truncate_prompt_tokens"},
+    {"late_chunking", kRefused, kVectorPlaces, "[false]", "leave it out"},
     {"rank_fields", kRefused, kJudging, "[]", "send texts"},
     {"max_chunks_per_doc", kRefused, kJudging, "", "use truncate_prompt_tokens"},
     {"max_tokens_per_doc", kRefused, kJudging, "", "use truncate_prompt_tokens"},
-    {"mm_processor_kwargs", kRefused, kAll, "[{}]", "this model reads text only"},
-    {"priority", kRefused, kAll, "[0]", "clients take turns"},
-    {"user", kHarmless, kAll, "", ""},
-    {"request_id", kHarmless, kAll, "", ""},
-    {"metadata", kHarmless, kAll, "", ""},
+    {"mm_processor_kwargs", kRefused, kVectorPlaces, "[{}]", "this model reads text only"},
+    {"priority", kRefused, kVectorPlaces, "[0]", "clients take turns"},
+    {"user", kHarmless, kVectorPlaces, "", ""},
+    {"request_id", kHarmless, kVectorPlaces, "", ""},
+    {"metadata", kHarmless, kVectorPlaces, "", ""},
 };
 // clang-format on
 
 }  // namespace
 
-std::span<const FieldRow> vector_field_rows() { return kRows; }
+std::span<const FieldRow> vector_field_rows() { return kVectorRows; }
 
 }  // namespace headrace

@@ -13,7 +13,7 @@ namespace {
 constexpr size_t kMaxProofs = 16;
 constexpr size_t kMinProofBytes = 4;
 
-std::string_view view(const boost::json::string& text) { return {text.data(), text.size()}; }
+std::string_view text_view(const boost::json::string& text) { return {text.data(), text.size()}; }
 
 Error no_place(std::string_view param) {
   return Error{ErrorCode::kUnsupported,
@@ -28,7 +28,7 @@ void unfold_arguments(boost::json::value& call) {
   if (function == nullptr || !function->is_object()) return;
   boost::json::value* arguments = function->get_object().if_contains("arguments");
   if (arguments == nullptr || !arguments->is_string()) return;
-  auto parsed = parse_body(view(arguments->get_string()));
+  auto parsed = parse_body(text_view(arguments->get_string()));
   if (parsed.ok() && parsed->is_object()) *arguments = std::move(parsed).value();
 }
 
@@ -75,8 +75,8 @@ bool is_proof(std::string_view text) {
 // Texts inside the value.
 void collect_texts(const boost::json::value& value, std::vector<std::string_view>& texts) {
   if (texts.size() == kMaxProofs) return;
-  if (value.is_string() && is_proof(view(value.get_string()))) {
-    texts.push_back(view(value.get_string()));
+  if (value.is_string() && is_proof(text_view(value.get_string()))) {
+    texts.push_back(text_view(value.get_string()));
   } else if (value.is_array()) {
     for (const boost::json::value& each : value.get_array()) collect_texts(each, texts);
   } else if (value.is_object()) {

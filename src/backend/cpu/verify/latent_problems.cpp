@@ -163,9 +163,9 @@ void expect_latent(const LatentCase& setup, const LatentInputs& in, int64_t m, i
   }
 }
 
-constexpr int64_t kPartRows = 3;
-constexpr int64_t kPartSplits = 4;
-constexpr int64_t kPartFloats = kPartRows * kPartSplits * (kMaxLatentWidth + 32);
+constexpr int64_t kLatentPartRows = 3;
+constexpr int64_t kLatentPartSplits = 4;
+constexpr int64_t kLatentPartFloats = kLatentPartRows * kLatentPartSplits * (kMaxLatentWidth + 32);
 
 void call_latent(const LatentCase& setup, LatentRowsArgs args, const KernelRow& row, Places at,
                  bool in_parts) {
@@ -176,7 +176,8 @@ void call_latent(const LatentCase& setup, LatentRowsArgs args, const KernelRow& 
   args.out = floats(at[4]);
   args.scratch = floats(at[5]);
   args.partials = args.scratch + kAttentionScratchFloats;
-  const int64_t rows = setup.num_rows * setup.num_heads, part = in_parts ? kPartRows : kLatentRows;
+  const int64_t rows = setup.num_rows * setup.num_heads,
+                part = in_parts ? kLatentPartRows : kLatentRows;
   for (args.first_row = 0; args.first_row < rows; args.first_row += part) {
     args.num_rows = std::min(part, rows - args.first_row);
     args.work = AttentionWork::kWhole;
@@ -186,7 +187,7 @@ void call_latent(const LatentCase& setup, LatentRowsArgs args, const KernelRow& 
     }
     args.work = AttentionWork::kSplit;
     const int64_t last = (latent_end(args, args.first_row + args.num_rows - 1) - 1) / kKvSplit;
-    CHECK(last < kPartSplits, "split {}", last);
+    CHECK(last < kLatentPartSplits, "split {}", last);
     for (args.split = last; args.split >= 0; --args.split) row.function.latent(args);
     args.work = AttentionWork::kMerge;
     row.function.latent(args);
@@ -219,9 +220,12 @@ Problem latent_problem(const LatentCase& setup, Queries queries) {
                              setup.num_rows, setup.first_position, setup.num_heads, setup.width,
                              setup.value_dim, kv_type_name(setup.type), setup.max_kept,
                              static_cast<int>(queries));
-  problem.operands = {
-      input_of("q", in.q),       slab.input(),   input_of("block table", slab.table()),
-      input_of("kept", in.kept), std::move(out), scratch_of(kAttentionScratchFloats + kPartFloats)};
+  problem.operands = {input_of("q", in.q),
+                      slab.input(),
+                      input_of("block table", slab.table()),
+                      input_of("kept", in.kept),
+                      std::move(out),
+                      scratch_of(kAttentionScratchFloats + kLatentPartFloats)};
   problem.call = [setup, args](const KernelRow& row, Places at, bool in_parts) {
     call_latent(setup, args, row, at, in_parts);
   };

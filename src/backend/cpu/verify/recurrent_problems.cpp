@@ -10,14 +10,14 @@
 namespace headrace::cpu {
 namespace {
 
-constexpr Values kStartValues[] = {Values::kRandom};
+constexpr Values kStartStates[] = {Values::kRandom};
 constexpr Values kQuickValues[] = {Values::kRandom, Values::kMixed, Values::kWhole};
 constexpr Values kFullValues[] = {Values::kRandom, Values::kOneHot,   Values::kRamp,
                                   Values::kSmall,  Values::kDenormal, Values::kMixed,
                                   Values::kWhole,  Values::kZeroOne};
 
 std::span<const Values> values_of(Depth depth) {
-  if (depth == Depth::kStart) return kStartValues;
+  if (depth == Depth::kStart) return kStartStates;
   if (depth == Depth::kQuick) return kQuickValues;
   return kFullValues;
 }

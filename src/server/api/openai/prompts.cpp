@@ -7,7 +7,7 @@
 namespace headrace {
 namespace {
 
-constexpr std::string_view kNeeded =
+constexpr std::string_view kNeededPrompt =
     "a string, a list of strings, a list of token ids or a list of such lists";
 
 // suffix: what follows the answer; empty: nothing does.
@@ -49,7 +49,8 @@ Status parse_list(const boost::json::array& array, const ServingModel& model, in
   }
   for (const boost::json::value& item : array) {
     if (item.kind() != array[0].kind() || (!item.is_string() && !item.is_array())) {
-      return bad_field("prompt", fmt::format("a list that holds {}", show_value(item)), kNeeded);
+      return bad_field("prompt", fmt::format("a list that holds {}", show_value(item)),
+                       kNeededPrompt);
     }
     source.items.push_back(TRY(parse_prompt(item, model, suffix)));
   }
@@ -64,10 +65,12 @@ Result<PromptSource> parse_prompts(const Fields& fields, const ServingModel& mod
   source.add_special = TRY(fields.boolean("add_special_tokens")).value_or(true);
   const std::string_view suffix = TRY(parse_suffix(fields, model));
   const boost::json::value* value = fields.find("prompt");
-  if (value == nullptr) return bad_field("prompt", "missing", kNeeded);
+  if (value == nullptr) return bad_field("prompt", "missing", kNeededPrompt);
   const bool is_list = value->is_array();
-  if (!is_list && !value->is_string()) return bad_field("prompt", show_value(*value), kNeeded);
-  if (is_list && value->get_array().empty()) return bad_field("prompt", "an empty list", kNeeded);
+  if (!is_list && !value->is_string())
+    return bad_field("prompt", show_value(*value), kNeededPrompt);
+  if (is_list && value->get_array().empty())
+    return bad_field("prompt", "an empty list", kNeededPrompt);
   if (is_list && !value->get_array()[0].is_number()) {
     TRY(parse_list(value->get_array(), model, n, suffix, source));
   } else {

@@ -15,7 +15,7 @@
 namespace headrace {
 namespace {
 
-constexpr size_t kMaxNameBytes = 256;
+constexpr size_t kMaxCallNameBytes = 256;
 // Of what looked like a call, as much is looked at again for marks.
 constexpr size_t kRescanBytes = 64;
 
@@ -431,7 +431,7 @@ void FormatParser::name_step(char c) {
   for (const char byte : passed_) {
     if (is_blank(byte)) {
       name_over_ = !name_.empty();
-    } else if (name_over_ || !is_name_byte(byte) || name_.size() == kMaxNameBytes) {
+    } else if (name_over_ || !is_name_byte(byte) || name_.size() == kMaxCallNameBytes) {
       return break_off();
     } else {
       name_ += byte;
@@ -505,7 +505,7 @@ void FormatParser::end_params(bool section) {
 void FormatParser::key_step(char c) {
   const int found = scan(c, marks_.key);
   key_ += passed_;
-  if (key_.size() > kMaxNameBytes) return break_off();
+  if (key_.size() > kMaxCallNameBytes) return break_off();
   if (found == MarkScanner::kNone) return;
   value_type_ = options_.tools->type_of(name_, key_);
   if (format_->says_type && found < 2) {
@@ -589,7 +589,7 @@ void FormatParser::python_step(char c) {
 }
 
 bool FormatParser::python_byte(char c) {
-  if (is_word_byte(c) && !name_over_ && name_.size() < kMaxNameBytes) {
+  if (is_word_byte(c) && !name_over_ && name_.size() < kMaxCallNameBytes) {
     name_ += c;
     return true;
   }
