@@ -419,7 +419,7 @@ Result<std::vector<WeightDelta>> AdapterReader::read() {
 
 std::string digest_of(const AdapterFiles& files) {
   std::string text;
-  for (const Digest& digest : {sha256(files.config), sha256(files.weights)}) {
+  for (const FileDigest& digest : {sha256(files.config), sha256(files.weights)}) {
     for (const std::byte byte : digest) text += fmt::format("{:02x}", static_cast<int>(byte));
   }
   return text;

@@ -59,7 +59,7 @@ void handle_cache_reset(ServerState& state, HttpRequest& /*request*/, Writer wri
   respond(state, *writer, count_response("models", state.models.all().size()));
 }
 
-void handle_models(ServerState& state, HttpRequest& /*request*/, Writer writer) {
+void handle_held_models(ServerState& state, HttpRequest& /*request*/, Writer writer) {
   JsonWriter json;
   json.open_object().key("models").open_array();
   for (const ModelStatus& model : state.models.status()) {
@@ -153,7 +153,7 @@ const RouteRow kRows[] = {
     {"GET", "/requests", Scope::kAdmin, nullptr, handle_requests, "The answers that are being made."},
     {"POST", "/requests/abort", Scope::kAdmin, nullptr, handle_abort, "End those with this request or answer id: {\"id\": ...}."},
     {"POST", "/cache/reset", Scope::kAdmin, nullptr, handle_cache_reset, "Forget all cached prefixes."},
-    {"GET", "/models", Scope::kAdmin, nullptr, handle_models, "The models, and which of them are loaded."},
+    {"GET", "/models", Scope::kAdmin, nullptr, handle_held_models, "The models, and which of them are loaded."},
     {"POST", "/sleep", Scope::kAdmin, nullptr, handle_sleep, "Free a model of --on-demand as soon as nobody uses it: {\"model\": ...}."},
     {"POST", "/wake", Scope::kAdmin, nullptr, handle_wake, "Load one, and answer when it is there: {\"model\": ...}."},
     {"POST", "/log_level", Scope::kAdmin, nullptr, handle_log_level, "Print log lines from this level on: {\"level\": ...}."},
