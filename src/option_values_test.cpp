@@ -5,7 +5,6 @@
 #include <set>
 #include <sstream>
 
-#include "cli/command.h"
 #include "options.h"
 
 namespace headrace {
@@ -121,8 +120,10 @@ TEST(OptionValues, SizesCountInPowersOfTwo) {
 }
 
 TEST(OptionRows, APromiseOfARowHoldsForEveryCommandItNames) {
-  std::set<std::string> commands;
-  for (const CommandRow& row : command_rows()) commands.emplace(row.name);
+  const std::set<std::string> commands = {
+      "serve", "run",    "chat",   "pull",       "list",    "rm",       "show",
+      "ps",    "stop",   "doctor", "key",        "inspect", "tokenize", "render",
+      "eval",  "verify", "bench",  "completion", "manual",  "help",     "version"};
   std::set<std::string_view> variables;
   for (const OptionRow& row : option_rows()) {
     std::istringstream names{std::string(row.commands)};

@@ -9,7 +9,6 @@
 #include "cli/command.h"
 #include "cli/suggest.h"
 
-#define TOML_EXCEPTIONS 0
 #include <toml++/toml.h>
 
 namespace headrace {

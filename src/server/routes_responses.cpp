@@ -160,7 +160,7 @@ void handle_cancel(ServerState& state, HttpRequest& request, Writer writer) {
 }
 
 // clang-format off
-const RouteRow kRows[] = {
+const RouteRow kResponseRoutes[] = {
     {"POST", "/v1/responses", Scope::kInference, &kResponses, handle_create, "Answer items of a conversation."},
     {"GET", "/v1/responses/*", Scope::kInference, &kResponses, handle_read, "A response that is kept; with /input_items what it was given."},
     {"DELETE", "/v1/responses/*", Scope::kInference, &kResponses, handle_erase, "Forget a response."},
@@ -170,7 +170,7 @@ const RouteRow kRows[] = {
 
 }  // namespace
 
-std::span<const RouteRow> responses_rows() { return kRows; }
+std::span<const RouteRow> responses_rows() { return kResponseRoutes; }
 
 // Without keys there is one owner: whoever reaches the server.
 ResponsesCaller responses_caller(const ServerState& state, const HttpRequest& request) {

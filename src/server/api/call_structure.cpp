@@ -16,7 +16,7 @@ namespace {
 namespace json = boost::json;
 
 json::string text(std::string_view bytes) { return json::string(bytes.data(), bytes.size()); }
-std::string_view view(const json::string& bytes) { return {bytes.data(), bytes.size()}; }
+std::string_view text_of_json(const json::string& bytes) { return {bytes.data(), bytes.size()}; }
 
 json::object constant(std::string_view bytes) {
   return {{"type", "const_string"}, {"value", text(bytes)}};
@@ -63,7 +63,7 @@ json::array listed_texts(const json::value& property) {
   if (values == nullptr || !values->is_array()) return {};
   json::array texts;
   for (const json::value& each : values->get_array()) {
-    if (each.is_string()) texts.push_back(constant(view(each.get_string())));
+    if (each.is_string()) texts.push_back(constant(text_of_json(each.get_string())));
   }
   return texts;
 }
@@ -283,7 +283,7 @@ json::object answer_format(const Structure& answer) {
       const json::value choices = json::parse(answer.text, failed);
       if (failed || !choices.is_array()) return constant("");
       for (const json::value& each : choices.get_array()) {
-        if (each.is_string()) options.push_back(constant(view(each.get_string())));
+        if (each.is_string()) options.push_back(constant(text_of_json(each.get_string())));
       }
       return elements("or", std::move(options));
     }
