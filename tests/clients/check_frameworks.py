@@ -26,7 +26,7 @@ class Answer(pydantic.BaseModel):
 def langchain_chat(base_url):
     from langchain_openai import ChatOpenAI
 
-    return ChatOpenAI(model="tiny", base_url=base_url, api_key="none", max_tokens=200, temperature=0, max_retries=0)
+    return ChatOpenAI(model="tiny", base_url=base_url, api_key="none", max_tokens=1500, temperature=0, max_retries=0)
 
 
 def test_langchain_invokes_and_streams(langchain_chat):
@@ -68,7 +68,7 @@ def test_litellm(base_url):
     assert text == whole.choices[0].message.content and whole.usage.completion_tokens > 0
     with pytest.raises(litellm.BadRequestError):
         litellm.completion(**{**arguments, "temperature": -1})
-    called = litellm.completion(**{**arguments, "max_tokens": 200}, tool_choice="required", tools=[
+    called = litellm.completion(**{**arguments, "max_tokens": 1500}, tool_choice="required", tools=[
         {"type": "function", "function": {"name": "paint", "parameters": Answer.model_json_schema()}}])
     assert called.choices[0].message.tool_calls[0].function.name == "paint"
 
@@ -83,7 +83,7 @@ def test_instructor(base_url, mode):
 
     client = instructor.from_openai(openai.OpenAI(base_url=base_url, api_key="none", max_retries=0),
                                     mode=getattr(instructor.Mode, mode))
-    answer = client.chat.completions.create(model="tiny", response_model=Answer, max_tokens=200, max_retries=0,
+    answer = client.chat.completions.create(model="tiny", response_model=Answer, max_tokens=1500, max_retries=0,
                                             messages=[{"role": "user", "content": "Colour?"}])
     assert isinstance(answer, Answer)
 
@@ -101,5 +101,5 @@ def test_pydantic_ai(base_url, api, native):
     kind = OpenAIChatModel if api == "chat" else OpenAIResponsesModel
     model = kind("tiny", provider=OpenAIProvider(base_url=base_url, api_key="none"))
     agent = pydantic_ai.Agent(model, output_type=pydantic_ai.NativeOutput(Answer) if native else Answer,
-                              model_settings={"max_tokens": 200})
+                              model_settings={"max_tokens": 1500})
     assert isinstance(asyncio.run(agent.run("Colour?")).output, Answer)

@@ -37,12 +37,12 @@ def client(base_url):
 
 def test_chat_parse(client):
     for kind in (Answer, Pair):
-        parsed = client.chat.completions.parse(model="tiny", messages=kMessages, max_tokens=200, response_format=kind)
+        parsed = client.chat.completions.parse(model="tiny", messages=kMessages, max_tokens=1500, response_format=kind)
         assert isinstance(parsed.choices[0].message.parsed, kind)
 
 
 def test_chat_stream_helper_parses(client):
-    with client.chat.completions.stream(model="tiny", messages=kMessages, max_tokens=200,
+    with client.chat.completions.stream(model="tiny", messages=kMessages, max_tokens=1500,
                                         response_format=Answer) as stream:
         for _ in stream:
             pass
@@ -52,7 +52,7 @@ def test_chat_stream_helper_parses(client):
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_chat_calls_a_tool(client, stream):
-    arguments = dict(model="tiny", messages=kMessages, max_tokens=200, tool_choice="required",
+    arguments = dict(model="tiny", messages=kMessages, max_tokens=1500, tool_choice="required",
                      tools=[{"type": "function", "function": kTool}])
     if stream:
         with client.chat.completions.stream(**arguments) as events:
@@ -66,13 +66,13 @@ def test_chat_calls_a_tool(client, stream):
 
 
 def test_responses_parse(client):
-    parsed = client.responses.parse(model="tiny", input="Which colour?", max_output_tokens=200, text_format=Answer)
+    parsed = client.responses.parse(model="tiny", input="Which colour?", max_output_tokens=1500, text_format=Answer)
     assert isinstance(parsed.output_parsed, Answer)
 
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_responses_call_a_tool_and_take_its_output(client, stream):
-    arguments = dict(model="tiny", input="Which colour?", max_output_tokens=200, tool_choice="required",
+    arguments = dict(model="tiny", input="Which colour?", max_output_tokens=1500, tool_choice="required",
                      parallel_tool_calls=False, tools=[{"type": "function", **kTool}])
     if stream:
         with client.responses.stream(**arguments) as events:
@@ -103,7 +103,7 @@ def agents_client(base_url):
 def test_agents_answer_in_a_form(agents_client, kind):
     agent = agents.Agent(name="painter", instructions="Be brief.", output_type=Answer,
                          model=kind(model="tiny", openai_client=agents_client),
-                         model_settings=agents.ModelSettings(max_tokens=200))
+                         model_settings=agents.ModelSettings(max_tokens=1500))
     assert isinstance(agents.Runner.run_sync(agent, "Which colour?").final_output, Answer)
 
 
@@ -120,6 +120,6 @@ def test_agents_call_tools(agents_client, kind):
     agent = agents.Agent(name="painter", instructions="Be brief.", tools=[paint],
                          model=kind(model="tiny", openai_client=agents_client),
                          tool_use_behavior="stop_on_first_tool",
-                         model_settings=agents.ModelSettings(max_tokens=200, tool_choice="required"))
+                         model_settings=agents.ModelSettings(max_tokens=1500, tool_choice="required"))
     result = agents.Runner.run_sync(agent, "Which colour?")
     assert painted and result.final_output == "done"

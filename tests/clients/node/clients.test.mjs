@@ -39,7 +39,7 @@ for (const [name, model] of Object.entries(models)) {
     const { output } = await generateText({
       model,
       prompt: "Colour?",
-      maxOutputTokens: 200,
+      maxOutputTokens: 1500,
       maxRetries: 0,
       output: Output.object({ schema: answer }),
     });
@@ -50,7 +50,7 @@ for (const [name, model] of Object.entries(models)) {
     const { toolCalls } = await generateText({
       model,
       prompt: "Colour?",
-      maxOutputTokens: 200,
+      maxOutputTokens: 1500,
       maxRetries: 0,
       toolChoice: "required",
       tools: { paint: { description: "Paints the wall.", inputSchema: answer } },
