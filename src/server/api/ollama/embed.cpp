@@ -66,12 +66,14 @@ Result<PromptSource> parse_texts_to_embed(const Fields& fields, std::string_view
   PromptSource source;
   source.param = name;
   const boost::json::value* value = fields.find(name);
-  if (value == nullptr) return bad_field(name, "missing", kTextsNeeded);
+  const bool takes_list = name != "prompt";
+  if (value == nullptr) return bad_field(name, "missing", takes_list ? kTextsNeeded : "a string");
   if (value->is_string()) {
     source.items.emplace_back(text_to_embed(value->get_string()));
     return source;
   }
-  if (!value->is_array() || value->get_array().empty() || name == "prompt" ||
+  if (!takes_list) return bad_field(name, show_value(*value), "a string");
+  if (!value->is_array() || value->get_array().empty() ||
       value->get_array().size() > kMaxTextsToEmbed) {
     return bad_field(name, show_value(*value),
                      fmt::format("{}, at most {}", kTextsNeeded, kMaxTextsToEmbed));
