@@ -5,7 +5,6 @@
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
-#include <iterator>
 #include <thread>
 
 #include "base/log.h"
@@ -93,8 +92,15 @@ Result<std::vector<ApiKey>> read_api_keys(const Options& options) {
   const std::string& path = options.text("--api-key-file");
   if (path.empty()) return keys;
   std::ifstream file(path);
-  const std::string text(std::istreambuf_iterator<char>(file), {});
-  if (!file) return make_error(ErrorCode::kIo, "cannot read the API keys in '{}'", path);
+  std::string text;
+  char chunk[4096];
+  while (file) {  // read() throws nothing, also where the path is a folder's
+    file.read(chunk, sizeof(chunk));
+    text.append(chunk, static_cast<size_t>(file.gcount()));
+  }
+  if (!file.is_open() || file.bad()) {
+    return make_error(ErrorCode::kIo, "cannot read the API keys in '{}'", path);
+  }
   for (ApiKey& key : TRY(parse_api_keys(text, path))) keys.push_back(std::move(key));
   return keys;
 }

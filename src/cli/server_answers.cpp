@@ -29,8 +29,12 @@ std::string text_of(const json::value* value) {
   return value != nullptr && value->is_string() ? std::string(value->get_string()) : std::string();
 }
 
+// A fraction, and what 64 bits do not hold, is no number of anything here.
 int64_t number_of(const json::value* value) {
-  return value != nullptr && value->is_number() ? value->to_number<int64_t>() : 0;
+  if (value == nullptr) return 0;
+  boost::system::error_code error;
+  const auto number = value->to_number<int64_t>(error);
+  return error ? 0 : number;
 }
 
 json::value parsed(std::string_view text) {

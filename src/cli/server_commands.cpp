@@ -45,7 +45,10 @@ std::string shown(const json::object& row, std::string_view name) {
 
 std::string shown_size(const json::object& row) {
   const json::value* value = row.if_contains("size");
-  return value != nullptr && value->is_number() ? format_bytes(value->to_number<size_t>()) : "";
+  if (value == nullptr) return "";
+  boost::system::error_code error;
+  const auto size = value->to_number<size_t>(error);
+  return error ? "" : format_bytes(size);
 }
 
 }  // namespace
