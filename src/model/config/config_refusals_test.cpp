@@ -203,14 +203,21 @@ FakeCheckpoint gguf_with(std::string_view changed, const MetadataValue* value) {
   return file;
 }
 
-TEST(ConfigRefusals, KeysOfGgufFiles) {
-  struct Case {
-    std::string_view key;
-    MetadataValue value;
-    ErrorCode code;
-    std::string_view message;
-  };
-  const Case cases[] = {
+struct KeyRefusal {
+  std::string_view key;
+  MetadataValue value;
+  ErrorCode code;
+  std::string_view message;
+};
+
+void expect_refused(std::span<const KeyRefusal> cases) {
+  for (const KeyRefusal& c : cases) {
+    expect_refused(read_config_gguf(gguf_with(c.key, &c.value)), c.code, c.message, c.key);
+  }
+}
+
+TEST(ConfigRefusals, SizesOfGgufFiles) {
+  const KeyRefusal cases[] = {
       {"block_count",
        {int64_t{10'001}},
        kBad,
@@ -252,6 +259,12 @@ TEST(ConfigRefusals, KeysOfGgufFiles) {
        kOther,
        "the GGUF file's keys have 16 and its values 8 dimensions per head, but both must be the "
        "same number up to 4096"},
+  };
+  expect_refused(cases);
+}
+
+TEST(ConfigRefusals, NumbersOfGgufFiles) {
+  const KeyRefusal cases[] = {
       {"rope.scaling.type",
        {std::string_view("mrope")},
        kOther,
@@ -277,10 +290,9 @@ TEST(ConfigRefusals, KeysOfGgufFiles) {
        {int64_t{0}},
        kBad,
        "the model's max_position_embeddings is 0, but must be between 1 and 1000000000000"},
+
   };
-  for (const Case& c : cases) {
-    expect_refused(read_config_gguf(gguf_with(c.key, &c.value)), c.code, c.message, c.key);
-  }
+  expect_refused(cases);
 }
 
 TEST(ConfigRefusals, KeysThatGgufFilesNeed) {
