@@ -116,6 +116,9 @@ class FakeBackend final : public HostBackend {
                                               DevicePtr<const std::byte>) override {
     return make_error(ErrorCode::kUnsupported, "a fake packs nothing");
   }
+  Result<std::unique_ptr<PackedAdapter>> pack_adapter(std::span<const WeightDelta>) override {
+    return make_error(ErrorCode::kUnsupported, "a fake packs nothing");
+  }
   std::string packing_id() const override { return "fake"; }
   Status reserve(int64_t) override { return {}; }
   size_t packed_bytes(std::span<const WeightView>, PackForm) const override { return 0; }
