@@ -90,9 +90,10 @@ int64_t mlp_joins(const LayerConfig& layer) {
 // Five for a layer of attention and a dense MLP; other kinds of layers have more parts.
 int64_t allowed_joins(const ModelConfig& config) {
   const bool has_inputs = config.hidden_size_per_layer_input > 0;
+  const bool has_streams = config.num_streams > 1;  // predicted, a branch of low rank, corrected
   int64_t joins = has_inputs ? 6 : 3;  // embedding and its norm, head; inputs of layers
   for (const LayerConfig& layer : config.layers) {
-    joins += mixer_joins(layer) + mlp_joins(layer) + (has_inputs ? 2 : 0);
+    joins += mixer_joins(layer) + mlp_joins(layer) + (has_inputs ? 2 : 0) + (has_streams ? 11 : 0);
   }
   return joins;
 }
