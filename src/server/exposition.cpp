@@ -203,9 +203,9 @@ void append_adapters(std::string& out, Models models) {
   for (const ModelMetrics& model : models) {
     if (!model.takes_adapters) continue;
     append_line(out, kName,
-                fmt::format("max_lora=\"{}\",running_lora_adapters=\"{}\","
+                fmt::format("{},max_lora=\"{}\",running_lora_adapters=\"{}\","
                             "waiting_lora_adapters=\"\"",
-                            kMaxAdapters, fmt::join(model.adapters_in_use, ",")),
+                            labels_of(model), kMaxAdapters, fmt::join(model.adapters_in_use, ",")),
                 static_cast<double>(model.adapters_seen_s));
   }
 }

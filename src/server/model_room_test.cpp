@@ -145,7 +145,7 @@ TEST_F(ModelRoomTest, WhereNothingMoreCanGoTheReasonIsTold) {
 TEST_F(ModelRoomTest, OtherFailuresFreeNobody) {
   start({source("a"), source("broken")});
   EXPECT_TRUE(wake("a"));
-  errors_["broken"] = {make_error(ErrorCode::kIo, "/home/ann/broken.gguf: gone")};
+  errors_["broken"] = {make_error(ErrorCode::kIo, "/srv/ann/broken.gguf: gone")};
   const auto broken = ask("broken").get();
   ASSERT_FALSE(broken.ok());
   EXPECT_EQ(broken.error().message, "broken could not be loaded; the server's log says why");

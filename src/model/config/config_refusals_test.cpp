@@ -244,6 +244,12 @@ TEST(ConfigRefusals, SizesOfGgufFiles) {
        {int64_t{4097}},
        kBad,
        "GGUF key llama.attention.head_count is 4097, but must be between 1 and 4096"},
+  };
+  expect_refused(cases);
+}
+
+TEST(ConfigRefusals, WidthsOfGgufFiles) {
+  const KeyRefusal cases[] = {
       {"attention.head_count_kv",
        {int64_t{5}},
        kOther,
