@@ -11,7 +11,7 @@ namespace {
 
 using enum CallStyle;
 
-constexpr ReasoningFormat kReasoning[] = {
+constexpr ReasoningFormat kReasoningFormats[] = {
     {.name = "harmony",
      .signs = {"<|channel|>", "<|message|>"},
      .open = "<|channel|>analysis<|message|>",
@@ -355,7 +355,7 @@ std::span<const std::string_view> given(const Marks& marks) {
   return {marks.data(), static_cast<size_t>(end - marks.begin())};
 }
 
-std::span<const ReasoningFormat> reasoning_formats() { return kReasoning; }
+std::span<const ReasoningFormat> reasoning_formats() { return kReasoningFormats; }
 std::span<const ToolFormat> tool_formats() { return kTools; }
 
 const ReasoningFormat* find_reasoning_format(std::string_view source) {
