@@ -114,7 +114,9 @@ TEST(Completion, BashOffersTheOptionsOfTheCommandAlone) {
     const std::string offer = " " + offered(fmt::format("headrace {} --", row.name));
     for (const OptionRow& option : option_rows()) {
       const bool is_offered = offer.find(fmt::format(" {} ", option.name)) != std::string::npos;
-      if (option_applies(option, row.name)) EXPECT_TRUE(is_offered) << row.name << option.name;
+      if (option_applies(option, row.name)) {
+        EXPECT_TRUE(is_offered) << row.name << option.name;
+      }
     }
   }
 }

@@ -46,7 +46,9 @@ TEST(AdapterConfig, PatternsThatCannotBeMatchedAreErrors) {
   EXPECT_NE(broken.rank_of("q_proj").error().message.find("'('"), std::string::npos);
   const AdapterConfig slow = read(R"({"alpha_pattern": {"(x+x+)+y": 3}})");
   const auto scale = slow.scale_of(std::string(200, 'x'), 8);  // ends, one way or the other
-  if (!scale.ok()) EXPECT_EQ(scale.error().code, ErrorCode::kInvalidArgument);
+  if (!scale.ok()) {
+    EXPECT_EQ(scale.error().code, ErrorCode::kInvalidArgument);
+  }
 }
 
 TEST(AdapterConfig, WhatCannotBeLoadedIsNamed) {
