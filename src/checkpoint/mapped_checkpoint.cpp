@@ -52,9 +52,8 @@ const TensorView* MappedCheckpoint::find(std::string_view name) const {
 std::optional<std::string> MappedCheckpoint::sidecar(std::string_view file_name) const {
   const size_t slash = file_name.find('/');
   const std::string_view last = file_name.substr(slash == file_name.npos ? 0 : slash + 1);
-  const bool is_plain =
-      is_plain_file_name(last) &&
-      (slash == file_name.npos || is_plain_file_name(file_name.substr(0, slash)));
+  const bool is_plain = is_plain_file_name(last) &&
+                        (slash == file_name.npos || is_plain_file_name(file_name.substr(0, slash)));
   if (sidecar_directory_.empty() || !is_plain) return std::nullopt;
   const std::string path = fmt::format("{}/{}", sidecar_directory_, file_name);
   ReadFile file{path, {}, {}};

@@ -100,8 +100,7 @@ TEST(Utf8, KnowsWhatIsValid) {
 }
 
 TEST(Json, AnObjectsTextIsOneLineOrEmpty) {
-  EXPECT_EQ(object_text("{\n  \"a\": 1,\n  \"b\": [2, \"x\\ny\"]\n}"),
-            R"({"a":1,"b":[2,"x\ny"]})");
+  EXPECT_EQ(object_text("{\n  \"a\": 1,\n  \"b\": [2, \"x\\ny\"]\n}"), R"({"a":1,"b":[2,"x\ny"]})");
   for (const char* text : {"", "{", "{\"a\":", "[1]", "7", "null", "{} x"}) {
     EXPECT_EQ(object_text(text), "{}") << text;
   }

@@ -114,8 +114,8 @@ struct RequestRecord {
   std::string request_id, peer;
   std::string key_name;      // HttpRequest::key_name
   std::string trace_parent;  // the client's traceparent header, as sent
-  bool is_public = false;  // anyone may ask: of little interest where it went well
-  int status = 0;          // 0: the client left before there was an answer
+  bool is_public = false;    // anyone may ask: of little interest where it went well
+  int status = 0;            // 0: the client left before there was an answer
   enum class Ending : uint8_t { kWhole, kClientLeft, kDropped } ending = Ending::kWhole;
   size_t body_bytes = 0, sent_bytes = 0;
   TimeUs total_us = 0;  // from its first byte to the end

@@ -67,8 +67,8 @@ constexpr TemplateRow kTemplates[] = {
 
 TEST(OutputFormatTest, TemplatesNameTheirFormats) {
   for (const TemplateRow& row : kTemplates) {
-    const auto source = test::template_of(
-        test::recorded("templates/" + std::string(row.name) + ".json"));
+    const auto source =
+        test::template_of(test::recorded("templates/" + std::string(row.name) + ".json"));
     if (!source) GTEST_SKIP() << "set HEADRACE_TEST_TEMPLATES";
     const ToolFormat* tools = find_tool_format(*source, "");
     const ReasoningFormat* reasoning = find_reasoning_format(*source);
