@@ -188,7 +188,7 @@ case $build in
   tsan)
     tools/setup.sh test
     tools/build.sh tsan test_base test_backend test_engine test_engine_sim test_server test_rows
-    export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
+    export TSAN_OPTIONS="halt_on_error=1:second_deadlock_stack=1:suppressions=$PWD/tools/tsan.supp"
     # Drawing a million tokens on one thread has nothing to race with, and costs minutes here.
     run_ctest threads --label-regex '^(base|engine|server)$' --exclude-regex '^(RankSearch|Sampler)\.'
     run_ctest engine-sim --tests-regex '^EngineSim\.'
