@@ -43,10 +43,11 @@ function(headrace_seldom target)
   endif()
 endfunction()
 
-# headrace_together(TARGET): the sources of a folder are compiled ten at a time, as one: reading the headers is most of
-# what compiling a small source takes. So names in unnamed namespaces differ within a folder. Sources with options of
+# headrace_together(TARGET COUNT): the sources of a folder are compiled COUNT at a time, as one: reading the headers is
+# most of what compiling a small source takes. So names in unnamed namespaces differ within a folder, and each source of
+# tests has a namespace named after it (and after its folder, where two sources have one name). Sources with options of
 # their own stay alone; HEADRACE_UNITY=OFF compiles each by itself, as clang-tidy wants it.
-function(headrace_together target)
+function(headrace_together target count)
   if(NOT HEADRACE_UNITY)
     return()
   endif()
@@ -59,7 +60,7 @@ function(headrace_together target)
     if(NOT DEFINED num_${group})
       set(num_${group} 0)
     endif()
-    math(EXPR part "${num_${group}} / 10")
+    math(EXPR part "${num_${group}} / ${count}")
     math(EXPR num_${group} "${num_${group}} + 1")
     set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${group}_${part})
   endforeach()
@@ -78,13 +79,14 @@ function(headrace_module name)
     add_library(hr_${name} STATIC ${sources})
     target_link_libraries(hr_${name} PUBLIC headrace_flags ${ARG_DEPS})
     headrace_use(hr_${name} headrace_std)
-    headrace_together(hr_${name})
+    headrace_together(hr_${name} 10)
   else()
     add_library(hr_${name} INTERFACE)
     target_link_libraries(hr_${name} INTERFACE headrace_flags ${ARG_DEPS})
   endif()
   if(tests)
     headrace_test(test_${name} SOURCES ${tests} DEPS hr_${name} LABELS ${name})
+    headrace_together(test_${name} 6)
   endif()
 endfunction()
 

@@ -8,7 +8,7 @@
 #include "options.h"
 
 namespace headrace {
-namespace {
+namespace option_values_test {
 
 OptionRow row_of(OptionKind kind, std::string_view range) {
   OptionRow row{"--x", "", kind, "", range, "run", "Help."};
@@ -191,5 +191,5 @@ TEST(OptionsDeathTest, AskingForWhatIsNotInTheTableIsABug) {
   EXPECT_DEATH((void)Options::create("run", {{"--port", "1"}}, {}), "--port is not in the table");
 }
 
-}  // namespace
+}  // namespace option_values_test
 }  // namespace headrace

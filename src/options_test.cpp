@@ -5,7 +5,7 @@
 #include <set>
 
 namespace headrace {
-namespace {
+namespace options_test {
 
 using Given = std::map<std::string, std::string, std::less<>>;
 
@@ -111,5 +111,5 @@ TEST(Options, WholeRangeOfTheSeedIsExact) {
   EXPECT_EQ(options->integer("--seed"), 9223372036854775807);
 }
 
-}  // namespace
+}  // namespace options_test
 }  // namespace headrace

@@ -16,7 +16,7 @@
 #include "base/tensor.h"
 
 namespace headrace {
-namespace {
+namespace base_test {
 
 TEST(CheckedSize, RemembersOverflow) {
   const CheckedSize large = UINT64_MAX;
@@ -175,5 +175,5 @@ TEST(BoundedQueue, DeliversEverythingFromManyProducers) {
   EXPECT_EQ(sum, int64_t{kProducers} * kItems * (kItems + 1) / 2);
 }
 
-}  // namespace
+}  // namespace base_test
 }  // namespace headrace

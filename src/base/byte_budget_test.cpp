@@ -6,7 +6,7 @@
 #include <vector>
 
 namespace headrace {
-namespace {
+namespace byte_budget_test {
 
 TEST(ByteBudget, RefusesWhatDoesNotFitAndKeepsWhatIsHeld) {
   ByteBudget budget(100);
@@ -71,5 +71,5 @@ TEST(ByteBudget, ThreadsTogetherNeverHoldMoreThanTheLimit) {
   EXPECT_EQ(budget.used(), 0u);
 }
 
-}  // namespace
+}  // namespace byte_budget_test
 }  // namespace headrace

@@ -10,7 +10,7 @@
 #include "base/testing/temp_folder.h"
 
 namespace headrace {
-namespace {
+namespace descriptor_test {
 
 using testing::TempFolder;
 
@@ -103,5 +103,5 @@ TEST(Descriptor, WhatCannotBeReadSaysWhy) {
             "cannot read '/': Is a directory");
 }
 
-}  // namespace
+}  // namespace descriptor_test
 }  // namespace headrace

@@ -13,7 +13,7 @@
 #include "base/numeric.h"
 
 namespace headrace {
-namespace {
+namespace dtype_test {
 
 uint32_t read_u32(const std::byte*& cursor) {
   uint32_t value;
@@ -108,5 +108,5 @@ TEST(DType, ReadsUnalignedBlocks) {
   for (int i = 0; i < 32; ++i) EXPECT_EQ(values[i], static_cast<float>(i - 16));
 }
 
-}  // namespace
+}  // namespace dtype_test
 }  // namespace headrace

@@ -5,7 +5,7 @@
 #include <string>
 
 namespace headrace {
-namespace {
+namespace edit_distance_test {
 
 TEST(EditDistance, CountsLettersChangedAddedLeftOutAndSwapped) {
   struct Case {
@@ -54,5 +54,5 @@ TEST(EditDistance, BytesAboveAsciiAreLettersToo) {
   EXPECT_EQ(edit_distance(std::string_view("a\0b", 3), "ab"), 1u);
 }
 
-}  // namespace
+}  // namespace edit_distance_test
 }  // namespace headrace

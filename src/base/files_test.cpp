@@ -13,7 +13,7 @@
 #include "base/testing/temp_folder.h"
 
 namespace headrace {
-namespace {
+namespace files_test {
 
 namespace fs = std::filesystem;
 using testing::TempFolder;
@@ -135,5 +135,5 @@ TEST(BuildId, IsHexAndTheSameEachTime) {
   EXPECT_EQ(build_id(), id);
 }
 
-}  // namespace
+}  // namespace files_test
 }  // namespace headrace

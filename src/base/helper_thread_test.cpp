@@ -6,7 +6,7 @@
 #include <chrono>
 
 namespace headrace {
-namespace {
+namespace helper_thread_test {
 
 TEST(HelperThread, DoesEachPieceOnceAndInOrder) {
   int in = 0, out = 0;  // no atomics: start and finish are the order
@@ -59,5 +59,5 @@ TEST(HelperThread, WorkIsStartedAndFinishedInTurn) {
   EXPECT_DEATH(helper.finish(), "no work was started");
 }
 
-}  // namespace
+}  // namespace helper_thread_test
 }  // namespace headrace

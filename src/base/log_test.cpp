@@ -12,7 +12,7 @@
 #include "base/json.h"
 
 namespace headrace {
-namespace {
+namespace log_test {
 
 // What `body` writes to standard error.
 template <typename Body>
@@ -138,5 +138,5 @@ TEST(LogDeathTest, ALogThatNobodyReadsLosesLinesAndSaysHowMany) {
   EXPECT_EXIT(fill_and_drain(), ::testing::ExitedWithCode(0), "");
 }
 
-}  // namespace
+}  // namespace log_test
 }  // namespace headrace

@@ -5,7 +5,7 @@
 #include <array>
 
 namespace headrace {
-namespace {
+namespace metrics_test {
 
 TEST(Metrics, HistogramEdgesAreInclusiveAndCumulative) {
   static constexpr std::array<double, 3> kEdges = {1, 5, 10};
@@ -49,5 +49,5 @@ TEST(Metrics, CounterAndGaugeAccumulate) {
   EXPECT_DOUBLE_EQ(gauge.value(), 1.5);
 }
 
-}  // namespace
+}  // namespace metrics_test
 }  // namespace headrace

@@ -7,7 +7,7 @@
 #include <random>
 
 namespace headrace {
-namespace {
+namespace numeric_test {
 
 // value = sign * fraction * 2^exponent from the definition of a small float format.
 double by_definition(uint32_t bits, int exponent_bits, int mantissa_bits) {
@@ -105,5 +105,5 @@ TEST(Numeric, E8m0IsAPowerOfTwoForEveryPattern) {
   EXPECT_TRUE(std::isnan(e8m0_to_float(0xFF)));
 }
 
-}  // namespace
+}  // namespace numeric_test
 }  // namespace headrace

@@ -20,7 +20,7 @@
 #include "base/testing/temp_folder.h"
 
 namespace headrace {
-namespace {
+namespace process_end_test {
 
 using testing::TempFolder;
 
@@ -140,5 +140,5 @@ TEST(MemoryShortageDeathTest, OtherExceptionsAreBugsAsAlways) {
   EXPECT_EXIT(fail(), ::testing::KilledBySignal(SIGABRT), "");
 }
 
-}  // namespace
+}  // namespace process_end_test
 }  // namespace headrace

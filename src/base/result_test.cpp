@@ -7,7 +7,7 @@
 #include <vector>
 
 namespace headrace {
-namespace {
+namespace result_test {
 
 Result<int> half_of(int number) {
   if (number % 2 != 0) {
@@ -98,5 +98,5 @@ TEST(Check, EvaluatesItsConditionOnce) {
   EXPECT_EQ(count, 1);
 }
 
-}  // namespace
+}  // namespace result_test
 }  // namespace headrace

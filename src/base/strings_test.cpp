@@ -5,7 +5,7 @@
 #include <cstdint>
 
 namespace headrace {
-namespace {
+namespace strings_test {
 
 TEST(Strings, LettersBecomeSmallAndNothingElseChanges) {
   EXPECT_EQ(to_lower(""), "");
@@ -70,5 +70,5 @@ TEST(Strings, SizesHaveOneDecimalUnlessItIsZero) {
   for (const Case& c : kCases) EXPECT_EQ(format_bytes(c.num_bytes), c.text) << c.num_bytes;
 }
 
-}  // namespace
+}  // namespace strings_test
 }  // namespace headrace

@@ -14,7 +14,7 @@
 #include "base/cgroup.h"
 
 namespace headrace {
-namespace {
+namespace system_memory_test {
 
 namespace fs = std::filesystem;
 
@@ -189,5 +189,5 @@ TEST(Cgroup, FoldersGoFromTheOwnGroupUpwards) {
   fs::remove_all(root);
 }
 
-}  // namespace
+}  // namespace system_memory_test
 }  // namespace headrace

@@ -9,7 +9,7 @@
 #include <vector>
 
 namespace headrace {
-namespace {
+namespace turn_lock_test {
 
 TEST(TurnLock, OneAtATime) {
   TurnLock lock;
@@ -51,5 +51,5 @@ TEST(TurnLock, TheyTakeTurns) {
   EXPECT_LE(num_repeats, 4u) << order;
 }
 
-}  // namespace
+}  // namespace turn_lock_test
 }  // namespace headrace

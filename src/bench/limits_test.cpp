@@ -11,7 +11,7 @@
 #include "bench/machine.h"
 
 namespace headrace::cpu {
-namespace {
+namespace limits_test {
 
 namespace fs = std::filesystem;
 
@@ -115,5 +115,5 @@ TEST(Machine, MissingFilesLeaveZeros) {
   EXPECT_TRUE(machine.processor.empty());
 }
 
-}  // namespace
+}  // namespace limits_test
 }  // namespace headrace::cpu

@@ -6,7 +6,7 @@
 #include "base/testing/temp_folder.h"
 
 namespace headrace::cpu {
-namespace {
+namespace machine_test {
 
 using headrace::testing::TempFolder;
 
@@ -99,5 +99,5 @@ TEST(ResidentBytes, AreSomeMegabytes) {
   EXPECT_LT(resident_bytes(), size_t{1} << 40);
 }
 
-}  // namespace
+}  // namespace machine_test
 }  // namespace headrace::cpu

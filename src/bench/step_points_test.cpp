@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 namespace headrace {
-namespace {
+namespace step_points_test {
 
 constexpr double kPeak = 1e9;       // operations per second
 constexpr double kBandwidth = 1e8;  // bytes per second
@@ -112,5 +112,5 @@ TEST(StepPointsDeathTest, APointThatWasNotTimedHasNoFigures) {
   EXPECT_DEATH((void)figures_of(timed({}, 1, 1), 1, limits), "decode 5 was not timed");
 }
 
-}  // namespace
+}  // namespace step_points_test
 }  // namespace headrace

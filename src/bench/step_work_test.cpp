@@ -10,7 +10,7 @@
 #include "model/model.h"
 
 namespace headrace {
-namespace {
+namespace step_work_test {
 
 // Two layers of 64, 4 heads and 2 KV heads of 16, MLP of 96, 320 tokens.
 constexpr SynthShape kSmall = {"small", "llama", 64, 2, 4, 2, 16, 96, 320, true, 10000, 128};
@@ -139,5 +139,5 @@ TEST_F(StepWorkTest, LatentAttentionKeepsOneKeyForAllHeads) {
   EXPECT_EQ(work->experts.size(), 2 * (num_layers - 1)) << "the first layer has none";
 }
 
-}  // namespace
+}  // namespace step_work_test
 }  // namespace headrace

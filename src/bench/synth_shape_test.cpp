@@ -6,7 +6,7 @@
 #include "bench/synth.h"
 
 namespace headrace {
-namespace {
+namespace synth_shape_test {
 
 constexpr SynthShape kTiny = {"tiny", "llama", 256, 3, 8, 2, 32, 512, 320, true, 10000, 128};
 
@@ -147,5 +147,5 @@ TEST(SynthShape, TensorsOfAFileFollowEachOtherWithoutOverlap) {
   }
 }
 
-}  // namespace
+}  // namespace synth_shape_test
 }  // namespace headrace

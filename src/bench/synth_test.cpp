@@ -15,7 +15,7 @@
 #include "verify/sequence_runner.h"
 
 namespace headrace {
-namespace {
+namespace synth_test {
 
 namespace fs = std::filesystem;
 
@@ -201,5 +201,5 @@ TEST(Synth, NothingIsLeftWhereNothingCanBeWritten) {
   EXPECT_EQ(num_left, 1);
 }
 
-}  // namespace
+}  // namespace synth_test
 }  // namespace headrace

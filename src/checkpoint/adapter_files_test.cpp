@@ -8,7 +8,7 @@
 #include <fstream>
 
 namespace headrace {
-namespace {
+namespace adapter_files_test {
 
 namespace fs = std::filesystem;
 
@@ -104,5 +104,5 @@ TEST_F(AdapterFilesTest, WhatIsMissingOrTooLargeIsNamed) {
   EXPECT_NE(refused("deep/er").message.find("at most"), std::string::npos);
 }
 
-}  // namespace
+}  // namespace adapter_files_test
 }  // namespace headrace

@@ -5,7 +5,7 @@
 #include "checkpoint/testing/file_builders.h"
 
 namespace headrace {
-namespace {
+namespace byte_reader_test {
 
 using testing::ByteWriter;
 
@@ -90,5 +90,5 @@ TEST(ByteReader, BracesInNamesAreNoFormats) {
   EXPECT_EQ(reader.corrupt("{} is wrong", "{0}").message, "{}.gguf: {0} is wrong");
 }
 
-}  // namespace
+}  // namespace byte_reader_test
 }  // namespace headrace

@@ -16,18 +16,18 @@
 #include "checkpoint/checkpoint.h"
 
 namespace headrace {
-namespace {
+namespace changed_files_test {
 
 namespace fs = std::filesystem;
 
 constexpr std::string_view kHeader = R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})";
 
-class ChangedFilesTest : public testing::Test {
+class ChangedFilesTest : public ::testing::Test {
  protected:
   void SetUp() override {
     folder_ =
-        fs::path(testing::TempDir()) /
-        (std::string("changed_") + testing::UnitTest::GetInstance()->current_test_info()->name());
+        fs::path(::testing::TempDir()) /
+        (std::string("changed_") + ::testing::UnitTest::GetInstance()->current_test_info()->name());
     fs::remove_all(folder_);
     write_model(folder_);
   }
@@ -183,5 +183,5 @@ TEST_F(ChangedFilesTest, AFaultElsewhereIsStillAFault) {
   EXPECT_EQ(ended.errors.find("headrace: "), std::string::npos) << ended.errors;
 }
 
-}  // namespace
+}  // namespace changed_files_test
 }  // namespace headrace

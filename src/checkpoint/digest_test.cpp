@@ -10,7 +10,7 @@
 #include "base/testing/temp_folder.h"
 
 namespace headrace {
-namespace {
+namespace digest_test {
 
 using testing::TempFolder;
 
@@ -144,5 +144,5 @@ TEST(DigestDeathTest, TheNumberOfSumsIsThatOfThePieces) {
   EXPECT_DEATH(checksum_pieces(sample_bytes(10), 5, 1, sums), "3 pieces");
 }
 
-}  // namespace
+}  // namespace digest_test
 }  // namespace headrace

@@ -9,7 +9,7 @@
 #include "checkpoint/testing/file_builders.h"
 
 namespace headrace {
-namespace {
+namespace gguf_test {
 
 using testing::ByteWriter;
 using testing::GgufBuilder;
@@ -439,5 +439,5 @@ TEST_F(GgufSplitTest, RefusesBadCounts) {
             "x.gguf: is one of 2 parts of a split model, which cannot be read alone");
 }
 
-}  // namespace
+}  // namespace gguf_test
 }  // namespace headrace

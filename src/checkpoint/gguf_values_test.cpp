@@ -5,7 +5,7 @@
 #include "checkpoint/testing/file_builders.h"
 
 namespace headrace {
-namespace {
+namespace gguf_values_test {
 
 using testing::ByteWriter;
 
@@ -91,5 +91,5 @@ TEST(GgufValues, LargeUnsignedElementsMakeAnArrayOfDoubles) {
   EXPECT_EQ((array<double, uint64_t>(10, {1, UINT64_MAX})), (std::vector<double>{1.0, 0x1p64}));
 }
 
-}  // namespace
+}  // namespace gguf_values_test
 }  // namespace headrace

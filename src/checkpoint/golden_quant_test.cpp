@@ -12,7 +12,7 @@
 #include "checkpoint/weight_rows.h"
 
 namespace headrace {
-namespace {
+namespace golden_quant_test {
 
 namespace fs = std::filesystem;
 
@@ -103,5 +103,5 @@ TEST(GoldenQuant, TinyCheckpointsOpenAndUnquantisedWeightsAreDense) {
   EXPECT_GE(num_opened, 49);
 }
 
-}  // namespace
+}  // namespace golden_quant_test
 }  // namespace headrace

@@ -6,7 +6,7 @@
 #include "checkpoint/testing/file_builders.h"
 
 namespace headrace {
-namespace {
+namespace metadata_test {
 
 using testing::GgufBuilder;
 
@@ -91,5 +91,5 @@ TEST(Metadata, WholeFloatsOutsideInt64AreNoIntegers) {
   EXPECT_EQ(metadata.integer("c"), 4096);
 }
 
-}  // namespace
+}  // namespace metadata_test
 }  // namespace headrace

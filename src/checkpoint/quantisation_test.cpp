@@ -13,7 +13,7 @@
 #include "checkpoint/testing/file_builders.h"
 
 namespace headrace {
-namespace {
+namespace quantisation_test {
 
 namespace fs = std::filesystem;
 
@@ -201,5 +201,5 @@ TEST(FindWeight, ReadsGgufWeightsExpertsAndTheirScales) {
   EXPECT_EQ(find_expert_weight(**checkpoint, none, "z", 0).error().code, ErrorCode::kNotFound);
 }
 
-}  // namespace
+}  // namespace quantisation_test
 }  // namespace headrace

@@ -10,7 +10,7 @@
 #include "checkpoint/testing/file_builders.h"
 
 namespace headrace {
-namespace {
+namespace safetensors_test {
 
 namespace fs = std::filesystem;
 using testing::safetensors_entry;
@@ -364,5 +364,5 @@ TEST_F(SafetensorsFolderTest, RecognisesFilesByContent) {
   EXPECT_EQ(Checkpoint::open("").error().code, ErrorCode::kNotFound);
 }
 
-}  // namespace
+}  // namespace safetensors_test
 }  // namespace headrace

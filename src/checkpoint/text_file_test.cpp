@@ -6,7 +6,7 @@
 #include "base/testing/temp_folder.h"
 
 namespace headrace {
-namespace {
+namespace text_file_test {
 
 using testing::TempFolder;
 
@@ -63,5 +63,5 @@ TEST(TextFile, NamesThatStayInTheirFolder) {
   }
 }
 
-}  // namespace
+}  // namespace text_file_test
 }  // namespace headrace

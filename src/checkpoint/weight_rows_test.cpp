@@ -10,7 +10,7 @@
 #include "base/numeric.h"
 
 namespace headrace {
-namespace {
+namespace weight_rows_test {
 
 // Owns the bytes of a few tensors and makes views of them.
 class WeightViewTest : public ::testing::Test {
@@ -407,5 +407,5 @@ TEST_F(WeightViewTest, RowsOutOfRangeAreABug) {
   EXPECT_DEATH((void)slice_rows(weight, -1, 1), "rows -1");
 }
 
-}  // namespace
+}  // namespace weight_rows_test
 }  // namespace headrace

@@ -11,7 +11,7 @@
 #include "cli/testing/program.h"
 
 namespace headrace {
-namespace {
+namespace cli_test {
 
 namespace fs = std::filesystem;
 using testing::Outcome;
@@ -181,5 +181,5 @@ TEST(Cli, VerifyOfNothingFails) {
   EXPECT_NE(headrace("verify golden '" + folder + "'").status, 0);
 }
 
-}  // namespace
+}  // namespace cli_test
 }  // namespace headrace

@@ -4,7 +4,7 @@
 #include "cli/command_line.h"
 
 namespace headrace {
-namespace {
+namespace command_line_errors_test {
 
 using Words = std::vector<std::string>;
 
@@ -131,5 +131,5 @@ TEST(CommandLineShortcuts, HelpOfACommandNeedsNoArguments) {
   }
 }
 
-}  // namespace
+}  // namespace command_line_errors_test
 }  // namespace headrace

@@ -11,7 +11,7 @@
 #include "cli/terminal.h"
 
 namespace headrace {
-namespace {
+namespace command_line_test {
 
 using Words = std::vector<std::string>;
 
@@ -87,5 +87,5 @@ TEST(CommandLine, TheFieldsOfRequestsAreATopicOfHelp) {
   EXPECT_FALSE(parse_command_line({"api"}).ok());
 }
 
-}  // namespace
+}  // namespace command_line_test
 }  // namespace headrace

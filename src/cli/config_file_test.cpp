@@ -6,7 +6,7 @@
 #include "base/testing/temp_folder.h"
 
 namespace headrace {
-namespace {
+namespace config_file_test {
 
 using testing::TempFolder;
 
@@ -73,5 +73,5 @@ TEST(ConfigFile, ANamedFileMustBeThere) {
   EXPECT_EQ(read.error().code, ErrorCode::kNotFound);
 }
 
-}  // namespace
+}  // namespace config_file_test
 }  // namespace headrace

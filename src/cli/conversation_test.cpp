@@ -8,7 +8,7 @@
 #include "cli/message_reader.h"
 
 namespace headrace {
-namespace {
+namespace cli_conversation_test {
 
 // One token per letter of every message.
 Result<std::vector<int32_t>> encode_letters(const boost::json::array& messages) {
@@ -84,5 +84,5 @@ TEST(MessageReader, InterruptionDropsTheBlockAndTheEndKeepsIt) {
   EXPECT_EQ(cut.read().end, ReadEnd::kEndOfInput);
 }
 
-}  // namespace
+}  // namespace cli_conversation_test
 }  // namespace headrace

@@ -11,7 +11,7 @@
 #include "cli/testing/scripted_server.h"
 
 namespace headrace {
-namespace {
+namespace doctor_test {
 
 using testing::ScriptedServer;
 using testing::TempFolder;
@@ -109,5 +109,5 @@ TEST(Doctor, ForPeopleEachVerdictBeginsALine) {
   }
 }
 
-}  // namespace
+}  // namespace doctor_test
 }  // namespace headrace

@@ -7,7 +7,7 @@
 #include <sstream>
 
 namespace headrace {
-namespace {
+namespace help_test {
 
 std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> lines;
@@ -118,5 +118,5 @@ TEST(WrapWords, CountsWhatTheFirstLineHoldsAlready) {
   }
 }
 
-}  // namespace
+}  // namespace help_test
 }  // namespace headrace

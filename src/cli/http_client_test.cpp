@@ -6,7 +6,7 @@
 #include "cli/testing/scripted_server.h"
 
 namespace headrace {
-namespace {
+namespace http_client_test {
 
 using testing::http_answer;
 using testing::http_stream;
@@ -197,5 +197,5 @@ TEST(CallServer, AnAddressThatCannotBeIsTheCallersFault) {
   }
 }
 
-}  // namespace
+}  // namespace http_client_test
 }  // namespace headrace

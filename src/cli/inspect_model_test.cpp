@@ -6,7 +6,7 @@
 #include "backend/cpu/cpu_backend.h"
 
 namespace headrace {
-namespace {
+namespace inspect_model_test {
 
 ModelConfig mixed_config() {
   ModelConfig config;
@@ -85,5 +85,5 @@ TEST(InspectModel, StateDoesNotGrowWithTheContext) {
   EXPECT_EQ(state_bytes_of_sequence(plan_cache({full}, *backend), *backend), 0u);
 }
 
-}  // namespace
+}  // namespace inspect_model_test
 }  // namespace headrace

@@ -11,7 +11,7 @@
 #include "cli/command.h"
 
 namespace headrace {
-namespace {
+namespace installed_models_test {
 
 using testing::TempFolder;
 
@@ -121,5 +121,5 @@ TEST_F(ListAndRemoveTest, QuietlyOnlyErrorsAreTold) {
   EXPECT_TRUE(has("url/0123456789abcdef/model.gguf"));
 }
 
-}  // namespace
+}  // namespace installed_models_test
 }  // namespace headrace

@@ -11,7 +11,7 @@
 #include "cli/command.h"
 
 namespace headrace {
-namespace {
+namespace manual_test {
 
 using testing::TempFolder;
 
@@ -167,5 +167,5 @@ TEST(Completion, OfFishHasALineForEachCommandAndOption) {
   }
 }
 
-}  // namespace
+}  // namespace manual_test
 }  // namespace headrace

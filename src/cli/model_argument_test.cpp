@@ -7,7 +7,7 @@
 #include "cli/suggest.h"
 
 namespace headrace {
-namespace {
+namespace model_argument_test {
 
 using testing::TempFolder;
 using Words = std::vector<std::string>;
@@ -148,5 +148,5 @@ TEST(NearestNameRules, AnEditPerThreeLettersOrABeginning) {
   }
 }
 
-}  // namespace
+}  // namespace model_argument_test
 }  // namespace headrace

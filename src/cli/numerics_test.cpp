@@ -17,7 +17,7 @@
 #include "verify/sequence_runner.h"
 
 namespace headrace {
-namespace {
+namespace numerics_test {
 
 constexpr int kPromptTokens = 24;
 constexpr SynthShape kTiny = {"tiny", "llama", 256, 2, 4, 2, 64, 512, 320, true, 10000, 128};
@@ -167,5 +167,5 @@ TEST(Numerics, TheIdChangesWithEveryIngredientAndHasOneForm) {
   EXPECT_NE(system_fingerprint("hr-0", "x"), system_fingerprint("hr-0", "y"));
 }
 
-}  // namespace
+}  // namespace numerics_test
 }  // namespace headrace

@@ -7,7 +7,7 @@
 #include "cli/command.h"
 
 namespace headrace {
-namespace {
+namespace serve_operation_test {
 
 using testing::TempFolder;
 
@@ -157,5 +157,5 @@ TEST(KeyCommand, RefusesBeforeAKeyIsMade) {
   EXPECT_TRUE(name.error().message.starts_with("the name is 'ann smith', but"));
 }
 
-}  // namespace
+}  // namespace serve_operation_test
 }  // namespace headrace

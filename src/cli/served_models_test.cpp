@@ -7,7 +7,7 @@
 #include "cli/model_argument.h"
 
 namespace headrace {
-namespace {
+namespace served_models_test {
 
 using testing::TempFolder;
 using Given = std::map<std::string, std::string, std::less<>>;
@@ -80,5 +80,5 @@ TEST(OnDemand, AWrongElementEndsTheStart) {
   EXPECT_TRUE(runtimes.empty());
 }
 
-}  // namespace
+}  // namespace served_models_test
 }  // namespace headrace

@@ -7,7 +7,7 @@
 #include "cli/testing/scripted_server.h"
 
 namespace headrace {
-namespace {
+namespace server_answers_test {
 
 namespace json = boost::json;
 using testing::http_answer;
@@ -316,5 +316,5 @@ TEST_F(ServerAnswersTest, IdsAreShownWhereTheServerHasThem) {
   EXPECT_EQ(refused.error().message, server_->url() + ": too long");
 }
 
-}  // namespace
+}  // namespace server_answers_test
 }  // namespace headrace

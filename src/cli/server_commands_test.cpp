@@ -7,7 +7,7 @@
 #include "cli/testing/scripted_server.h"
 
 namespace headrace {
-namespace {
+namespace server_commands_test {
 
 using testing::http_answer;
 using testing::ScriptedServer;
@@ -115,5 +115,5 @@ TEST(Stop, AModelThatIsNotThereIsNotLetGo) {
   EXPECT_EQ(ran.err, "");
 }
 
-}  // namespace
+}  // namespace server_commands_test
 }  // namespace headrace

@@ -15,7 +15,7 @@
 #include "cli/secrets.h"
 
 namespace headrace {
-namespace {
+namespace cli_streams_test {
 
 // A file or pipe in place of standard input, as long as it lives.
 class StandardInput {
@@ -213,5 +213,5 @@ TEST(Secrets, ValuesOfSecretOptionsAreBlankedAndNothingElse) {
                                              "--api-keys=q", "--api-key"}));
 }
 
-}  // namespace
+}  // namespace cli_streams_test
 }  // namespace headrace

@@ -8,7 +8,7 @@
 #include "cli/terminal.h"
 
 namespace headrace {
-namespace {
+namespace word_wrap_test {
 
 std::vector<std::string> wrapped(const std::string& text, int columns, size_t piece) {
   WordWrap wrap(columns);
@@ -66,5 +66,5 @@ TEST(WordWrap, LeavesOutWhatWouldSteerTheTerminal) {
   EXPECT_EQ(without_controls("a\x1b]0;title\x07\tb\n"), "a]0;title\tb\n");
 }
 
-}  // namespace
+}  // namespace word_wrap_test
 }  // namespace headrace

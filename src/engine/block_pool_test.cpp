@@ -5,7 +5,7 @@
 #include <vector>
 
 namespace headrace {
-namespace {
+namespace block_pool_test {
 
 void expect_sound(const BlockPool& pool, const std::vector<int32_t>& holders) {
   const Status status = pool.check(holders);
@@ -88,5 +88,5 @@ TEST(BlockPool, SizesThatAreNoneDie) {
   EXPECT_DEATH(BlockPool(int64_t{1} << 31), "num_blocks = 2147483648");
 }
 
-}  // namespace
+}  // namespace block_pool_test
 }  // namespace headrace

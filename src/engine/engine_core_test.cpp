@@ -6,7 +6,7 @@
 #include <map>
 
 namespace headrace {
-namespace {
+namespace engine_core_test {
 
 SchedulerOptions core_options() {
   SchedulerOptions options;
@@ -168,5 +168,5 @@ TEST_F(CoreTest, AStepIsCommittedBeforeTheNext) {
   EXPECT_DEATH(commit(plan, 13), "no step is planned");
 }
 
-}  // namespace
+}  // namespace engine_core_test
 }  // namespace headrace

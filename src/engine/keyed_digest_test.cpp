@@ -5,7 +5,7 @@
 #include <vector>
 
 namespace headrace {
-namespace {
+namespace keyed_digest_test {
 
 // Key 00 01 .. 0f, message 00 01 .. of whole words: vectors of the authors' reference code.
 TEST(KeyedDigest, IsSipHash128) {
@@ -44,5 +44,5 @@ TEST(KeyedDigest, TextsDoNotRunTogether) {
   EXPECT_NE(digest_of({"12345678", "9"}), digest_of({"123456789"}));
 }
 
-}  // namespace
+}  // namespace keyed_digest_test
 }  // namespace headrace

@@ -8,7 +8,7 @@
 #include "engine/testing/cache_fixture.h"
 
 namespace headrace {
-namespace {
+namespace kv_cache_law_test {
 
 using testing::CacheFixture;
 using testing::kFull;
@@ -208,5 +208,5 @@ TEST(KvCache, RandomUseKeepsTheBooksAndTheContents) {
   }
 }
 
-}  // namespace
+}  // namespace kv_cache_law_test
 }  // namespace headrace

@@ -9,7 +9,7 @@
 #include "model/testing/cache_models.h"
 
 namespace headrace {
-namespace {
+namespace kv_cache_test {
 
 using testing::CacheFixture;
 using testing::iota_tokens;
@@ -604,5 +604,5 @@ TEST(KvCachePromise, WhatIsHeldAndWhatMayBeAskedForIsAlwaysTheBound) {
             bound + 3 * num_held(b.columns[1]));
 }
 
-}  // namespace
+}  // namespace kv_cache_test
 }  // namespace headrace

@@ -8,7 +8,7 @@
 #include "engine/testing/cache_fixture.h"
 
 namespace headrace {
-namespace {
+namespace kv_events_test {
 
 using testing::CacheFixture;
 using testing::iota_tokens;
@@ -142,5 +142,5 @@ TEST(KvEvents, ARouterKnowsWhatTheCacheHolds) {
   }
 }
 
-}  // namespace
+}  // namespace kv_events_test
 }  // namespace headrace

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 namespace headrace {
-namespace {
+namespace kv_sizing_test {
 
 constexpr size_t kPlenty = size_t{1} << 30;
 constexpr int64_t kChunk = 64;
@@ -98,5 +98,5 @@ TEST(KvSizing, NoBlockIsAnErrorWithNumbers) {
   EXPECT_NE(columns.error().message.find("24576"), std::string::npos);
 }
 
-}  // namespace
+}  // namespace kv_sizing_test
 }  // namespace headrace

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 namespace headrace {
-namespace {
+namespace live_requests_test {
 
 TEST(LiveRequests, IdsAreNeverUsedTwice) {
   LiveRequests live(2);
@@ -61,5 +61,5 @@ TEST(LiveRequests, ClosedTakesNothingMore) {
   EXPECT_TRUE(live.empty());
 }
 
-}  // namespace
+}  // namespace live_requests_test
 }  // namespace headrace

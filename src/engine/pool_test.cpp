@@ -5,7 +5,7 @@
 #include <cmath>
 
 namespace headrace {
-namespace {
+namespace pool_test {
 
 TEST(Pool, RangesAreThoseOfTheirKind) {
   const auto is = [](Pooling pooling, int64_t num_prompt, int64_t first, int64_t end) {
@@ -49,5 +49,5 @@ TEST(Pool, HowRowsComeDoesNotChangeABit) {
   EXPECT_EQ(whole.mean()[3], static_cast<float>(sum / kRows));
 }
 
-}  // namespace
+}  // namespace pool_test
 }  // namespace headrace

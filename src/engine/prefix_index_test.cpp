@@ -8,7 +8,7 @@
 #include <utility>
 
 namespace headrace {
-namespace {
+namespace prefix_index_test {
 
 using Tokens = std::array<int32_t, kBlockTokens>;
 
@@ -120,5 +120,5 @@ TEST(PrefixIndex, NodesAreUsedAgain) {
   }
 }
 
-}  // namespace
+}  // namespace prefix_index_test
 }  // namespace headrace

@@ -15,7 +15,7 @@
 #include "engine/sampler.h"
 
 namespace headrace {
-namespace {
+namespace rank_search_test {
 
 // Sorts everything, adds everything up from the front.
 class Oracle {
@@ -225,5 +225,5 @@ TEST(RankSearch, EveryOptionCostsAFewPassesOverTheVocabulary) {
   }
 }
 
-}  // namespace
+}  // namespace rank_search_test
 }  // namespace headrace

@@ -6,7 +6,7 @@
 #include <functional>
 
 namespace headrace {
-namespace {
+namespace request_check_test {
 
 constexpr RequestLimits kLimits{100, 50};
 
@@ -74,5 +74,5 @@ TEST(RequestCheck, NamesTheFieldAtFault) {
   }
 }
 
-}  // namespace
+}  // namespace request_check_test
 }  // namespace headrace

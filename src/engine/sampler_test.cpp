@@ -14,7 +14,7 @@
 #include "engine/philox.h"
 
 namespace headrace {
-namespace {
+namespace sampler_test {
 
 // The rounds and constants, against the published vectors of the generator (all zeros, all ones).
 TEST(Philox, KnownAnswers) {
@@ -494,5 +494,5 @@ TEST(Sampler, ALogitThatIsNotFiniteIsFoundInEveryPart) {
   EXPECT_TRUE(sampler.sample(row.data(), draw.request, context).ok());
 }
 
-}  // namespace
+}  // namespace sampler_test
 }  // namespace headrace

@@ -10,7 +10,7 @@
 #include "model/adapter.h"
 
 namespace headrace {
-namespace {
+namespace scheduler_adapter_test {
 
 class NoWeights final : public PackedAdapter {
  public:
@@ -283,5 +283,5 @@ TEST(SchedulerAdapters, AnyMixtureAnswersAsEachAlone) {
   }
 }
 
-}  // namespace
+}  // namespace scheduler_adapter_test
 }  // namespace headrace

@@ -8,7 +8,7 @@
 #include "engine/scheduler.h"
 
 namespace headrace {
-namespace {
+namespace scheduler_constraint_test {
 
 constexpr int64_t kVocab = 100;  // two words of a mask
 
@@ -288,5 +288,5 @@ TEST(SchedulerConstraint, ACancelledStepTellsNothing) {
   EXPECT_EQ(engine.scheduler.kv_cache().pool().num_used(), 0);
 }
 
-}  // namespace
+}  // namespace scheduler_constraint_test
 }  // namespace headrace

@@ -7,7 +7,7 @@
 #include "engine/scheduler.h"
 
 namespace headrace {
-namespace {
+namespace scheduler_draft_test {
 
 constexpr int32_t kPrompt = 30;
 
@@ -414,5 +414,5 @@ TEST_F(DraftTest, SpansWithoutAConstraintHaveNoMask) {
   EXPECT_DEATH(without.admit(1, given, 1), "no size of the vocabulary");
 }
 
-}  // namespace
+}  // namespace scheduler_draft_test
 }  // namespace headrace

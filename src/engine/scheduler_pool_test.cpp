@@ -7,7 +7,7 @@
 #include "engine/scheduler.h"
 
 namespace headrace {
-namespace {
+namespace scheduler_pool_test {
 
 SchedulerOptions make_options() {
   SchedulerOptions options;
@@ -148,5 +148,5 @@ TEST(SchedulerPool, ShortPromptsAreWhole) {
   }
 }
 
-}  // namespace
+}  // namespace scheduler_pool_test
 }  // namespace headrace

@@ -7,7 +7,7 @@
 #include <numeric>
 
 namespace headrace {
-namespace {
+namespace scheduler_test {
 
 SchedulerOptions make_options() {
   SchedulerOptions options;
@@ -511,5 +511,5 @@ TEST(SchedulerTurns, ChunksOfClientsShareAStep) {
   driver.commit(driver.last(), 9);
 }
 
-}  // namespace
+}  // namespace scheduler_test
 }  // namespace headrace

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 namespace headrace {
-namespace {
+namespace step_log_test {
 
 SchedulerOptions make_options(int max_batch_tokens = 8) {
   SchedulerOptions options;
@@ -73,5 +73,5 @@ TEST(StepLog, RingKeepsTheNewestAndRefusesReplay) {
   EXPECT_EQ(without_requests.replay(make_options()).error().code, ErrorCode::kUnavailable);
 }
 
-}  // namespace
+}  // namespace step_log_test
 }  // namespace headrace

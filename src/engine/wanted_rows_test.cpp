@@ -12,7 +12,7 @@
 #include "model/adapter.h"
 
 namespace headrace {
-namespace {
+namespace wanted_rows_test {
 
 constexpr RequestLimits kDoor{100, 50};
 
@@ -271,5 +271,5 @@ TEST(WantedRows, LongPromptsLoseNothing) {
   EXPECT_EQ(pool.mean(), std::vector<float>{static_cast<float>((16777216.0 + 1023) / 1024)});
 }
 
-}  // namespace
+}  // namespace wanted_rows_test
 }  // namespace headrace

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 namespace headrace {
-namespace {
+namespace adapter_config_test {
 
 AdapterConfig read(std::string_view text) {
   auto config = read_adapter_config(text);
@@ -70,5 +70,5 @@ TEST(AdapterConfig, WhatCannotBeLoadedIsNamed) {
   EXPECT_TRUE(read_adapter_config(R"({"use_qalora": false, "layer_replication": null})").ok());
 }
 
-}  // namespace
+}  // namespace adapter_config_test
 }  // namespace headrace

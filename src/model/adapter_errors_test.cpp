@@ -10,7 +10,7 @@
 #include "model/testing/complete_checkpoint.h"
 
 namespace headrace {
-namespace {
+namespace adapter_errors_test {
 
 using testing::AdapterBuilder;
 
@@ -251,5 +251,5 @@ TEST_F(AdapterErrorsTest, OutputsAreChangedByOneModule) {
   EXPECT_TRUE(both("self_attn.q_proj", 32, "self_attn.k_proj", 16).ok());
 }
 
-}  // namespace
+}  // namespace adapter_errors_test
 }  // namespace headrace

@@ -7,7 +7,7 @@
 #include "model/adapter_config.h"
 
 namespace headrace {
-namespace {
+namespace adapter_patterns_test {
 
 AdapterConfig config_of(std::string_view text) {
   auto config = read_adapter_config(text);
@@ -209,5 +209,5 @@ TEST(AdapterPatterns, ThereAreAFewThousandPatternsAtMost) {
             "adapter_config.json: rank_pattern has 4097 entries, at most 4096 are read");
 }
 
-}  // namespace
+}  // namespace adapter_patterns_test
 }  // namespace headrace

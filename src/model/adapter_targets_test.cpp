@@ -11,7 +11,7 @@
 #include "model/testing/complete_checkpoint.h"
 
 namespace headrace {
-namespace {
+namespace adapter_targets_test {
 
 using testing::full_config;
 
@@ -276,5 +276,5 @@ TEST(AdapterTargets, BiasesAreThoseOfTheOutputs) {
   EXPECT_FALSE(static_cast<bool>(module_of(targets, "lm_head").targets[0].bias));
 }
 
-}  // namespace
+}  // namespace adapter_targets_test
 }  // namespace headrace

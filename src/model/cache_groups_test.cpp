@@ -12,7 +12,7 @@
 #include "model/workspace.h"
 
 namespace headrace {
-namespace {
+namespace cache_groups_test {
 
 using testing::alternating;
 using testing::keys_and_values;
@@ -228,5 +228,5 @@ TEST(CacheGroups, MostBlocksOfEachPolicy) {
   EXPECT_EQ(most_blocks({full, window, state}, 1000, 8), 63 + 2 * 4 + 3 * 2);
 }
 
-}  // namespace
+}  // namespace cache_groups_test
 }  // namespace headrace

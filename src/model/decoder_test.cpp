@@ -11,7 +11,7 @@
 #include "model/testing/fake_checkpoint.h"
 
 namespace headrace {
-namespace {
+namespace decoder_test {
 
 using testing::FakeCheckpoint;
 
@@ -261,5 +261,5 @@ TEST(Decoder, StepsOfAnySizeGiveTheSameBits) {
   }
 }
 
-}  // namespace
+}  // namespace decoder_test
 }  // namespace headrace

@@ -8,7 +8,7 @@
 #include "model/weights.h"
 
 namespace headrace {
-namespace {
+namespace delta_weights_test {
 
 using testing::FakeCheckpoint;
 
@@ -149,5 +149,5 @@ TEST(DeltaWeights, AnotherNumberOfRowsIsRefused) {
   }
 }
 
-}  // namespace
+}  // namespace delta_weights_test
 }  // namespace headrace

@@ -9,7 +9,7 @@
 #include "model/testing/cache_models.h"
 
 namespace headrace {
-namespace {
+namespace kv_store_test {
 
 using testing::keys_and_values;
 using testing::reference_backend;
@@ -106,5 +106,5 @@ TEST(KvStore, ImpossibleSizesAreRefused) {
   }
 }
 
-}  // namespace
+}  // namespace kv_store_test
 }  // namespace headrace

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 namespace headrace {
-namespace {
+namespace memory_plan_test {
 
 constexpr size_t kMebibyte = size_t{1} << 20;
 
@@ -46,5 +46,5 @@ TEST(MemoryPlan, TheRemedyIsAnOptionThatCounts) {
   EXPECT_TRUE(left.error().hint.ends_with("or lower --batch-tokens")) << left.error().hint;
 }
 
-}  // namespace
+}  // namespace memory_plan_test
 }  // namespace headrace

@@ -11,7 +11,7 @@
 #include "model/testing/fake_checkpoint.h"
 
 namespace headrace {
-namespace {
+namespace mixers_test {
 
 LayerConfig scan_layer(int num_heads, int head_dim, int state_width) {
   LayerConfig layer;
@@ -164,5 +164,5 @@ TEST(CacheGroupsOf, SnapshotsOfAPromptTakeTheMemoryOfItsPositions) {
   EXPECT_EQ(blocks({scan}, KvType::kF16), 512);
 }
 
-}  // namespace
+}  // namespace mixers_test
 }  // namespace headrace

@@ -12,7 +12,7 @@
 #include "model/testing/complete_checkpoint.h"
 
 namespace headrace {
-namespace {
+namespace read_adapter_test {
 
 using testing::AdapterBuilder;
 
@@ -181,5 +181,5 @@ TEST_F(ReadAdapterTest, BrokenFilesAreErrors) {
   }
 }
 
-}  // namespace
+}  // namespace read_adapter_test
 }  // namespace headrace

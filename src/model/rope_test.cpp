@@ -6,7 +6,7 @@
 #include <numbers>
 
 namespace headrace {
-namespace {
+namespace rope_test {
 
 RopeConfig rope_of(RopeType type, int rope_dims = 16) {
   RopeConfig rope;
@@ -115,5 +115,5 @@ TEST(Rope, DivisorsOfTheFile) {
   expect_near(frequencies(rope)[3], base_frequency(3));
 }
 
-}  // namespace
+}  // namespace rope_test
 }  // namespace headrace

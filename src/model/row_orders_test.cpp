@@ -5,7 +5,7 @@
 #include <algorithm>
 
 namespace headrace {
-namespace {
+namespace row_orders_test {
 
 using Order = std::vector<int32_t>;
 
@@ -63,5 +63,5 @@ TEST(RowOrders, EveryRowIsTakenOnce) {
   }
 }
 
-}  // namespace
+}  // namespace row_orders_test
 }  // namespace headrace

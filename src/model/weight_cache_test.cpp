@@ -12,7 +12,7 @@
 #include "model/testing/fake_checkpoint.h"
 
 namespace headrace {
-namespace {
+namespace weight_cache_test {
 
 namespace fs = std::filesystem;
 using Bytes = std::vector<std::byte>;
@@ -166,5 +166,5 @@ TEST_F(PackedFile, AChangedCheckpointIsNotStored) {
       << stored.error().message;
 }
 
-}  // namespace
+}  // namespace weight_cache_test
 }  // namespace headrace

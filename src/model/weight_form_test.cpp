@@ -10,7 +10,7 @@
 #include "model/weights.h"
 
 namespace headrace {
-namespace {
+namespace weight_form_test {
 
 using testing::FakeCheckpoint;
 
@@ -148,5 +148,5 @@ TEST(NormForm, AMissingBiasIsNamed) {
   EXPECT_NE(found.error().message.find("transformer.h.0.input_layernorm.bias"), std::string::npos);
 }
 
-}  // namespace
+}  // namespace weight_form_test
 }  // namespace headrace

@@ -6,7 +6,7 @@
 #include "model/weights.h"
 
 namespace headrace {
-namespace {
+namespace weight_shapes_test {
 
 using testing::CompleteCheckpoint;
 using testing::FakeCheckpoint;
@@ -86,5 +86,5 @@ TEST(WeightShapes, FactorsOfExpertsAreNoScalesOfTheirWeights) {
   EXPECT_EQ(found->find(3, Role::kRouterScale)->vector.pieces[0].tensor.num_elements(), 32);
 }
 
-}  // namespace
+}  // namespace weight_shapes_test
 }  // namespace headrace

@@ -10,7 +10,7 @@
 #include "model/testing/fake_checkpoint.h"
 
 namespace headrace {
-namespace {
+namespace weight_transpose_test {
 
 WeightView view_of(const testing::FakeCheckpoint& file) {
   WeightView weight;
@@ -91,5 +91,5 @@ TEST(WeightTranspose, CodesBecomeTheirNumbers) {
   }
 }
 
-}  // namespace
+}  // namespace weight_transpose_test
 }  // namespace headrace

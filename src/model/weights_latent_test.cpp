@@ -7,7 +7,7 @@
 #include "model/weights.h"
 
 namespace headrace {
-namespace {
+namespace weights_latent_test {
 
 using testing::FakeCheckpoint;
 
@@ -146,5 +146,5 @@ TEST(LatentWeights, WhatIsMissingOrOfAnotherShapeIsNamed) {
   EXPECT_NE(error_of(stacked).find("attn_k_b"), std::string::npos);
 }
 
-}  // namespace
+}  // namespace weights_latent_test
 }  // namespace headrace

@@ -12,7 +12,7 @@
 #include "model/testing/fake_checkpoint.h"
 
 namespace headrace {
-namespace {
+namespace weights_test {
 
 using testing::CompleteCheckpoint;
 using testing::FakeCheckpoint;
@@ -615,5 +615,5 @@ TEST(WeightRoles, ThePlanIsTheSumOfPagesOfAllRoles) {
   EXPECT_DEATH((void)weights.layers[0].weight(Role::kRouter), "no weight for router");
 }
 
-}  // namespace
+}  // namespace weights_test
 }  // namespace headrace

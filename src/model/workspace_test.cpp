@@ -7,7 +7,7 @@
 #include "backend/cpu/cpu_backend.h"
 
 namespace headrace {
-namespace {
+namespace workspace_test {
 
 ModelConfig config_of(int num_ropes) {
   ModelConfig config;
@@ -143,5 +143,5 @@ TEST(Workspace, SizesThatCannotBeAreRefused) {
   }
 }
 
-}  // namespace
+}  // namespace workspace_test
 }  // namespace headrace

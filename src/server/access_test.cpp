@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 namespace headrace {
-namespace {
+namespace access_test {
 
 HttpRequest request_with(std::string method, HttpHeaders headers) {
   HttpRequest request;
@@ -256,5 +256,5 @@ TEST(Access, LoopbackIsThisMachine) {
   }
 }
 
-}  // namespace
+}  // namespace access_test
 }  // namespace headrace

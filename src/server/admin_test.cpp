@@ -10,7 +10,7 @@
 #include "server/test_support.h"
 
 namespace headrace {
-namespace {
+namespace admin_test {
 
 using headrace::testing::TempFolder;
 using test::Client;
@@ -173,5 +173,5 @@ TEST_F(AdminTest, NoModelAnswersThere) {
   EXPECT_EQ(server_.engine().num_submitted(), 0u);
 }
 
-}  // namespace
+}  // namespace admin_test
 }  // namespace headrace

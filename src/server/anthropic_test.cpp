@@ -5,7 +5,7 @@
 #include "server/test_support.h"
 
 namespace headrace {
-namespace {
+namespace anthropic_test {
 
 using test::Client;
 using test::RunningServer;
@@ -108,5 +108,5 @@ TEST(AnthropicRoutes, ModelsHaveItsFormWhereItAsks) {
   EXPECT_TRUE(one.body.starts_with(R"({"type":"model","id":"scripted")")) << one.body;
 }
 
-}  // namespace
+}  // namespace anthropic_test
 }  // namespace headrace

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 namespace headrace {
-namespace {
+namespace api_keys_test {
 
 // Of "abc": FIPS 180-2, appendix B.1.
 constexpr const char* kDigestOfAbc =
@@ -68,5 +68,5 @@ TEST(ApiKeys, ScopesHaveNames) {
   EXPECT_FALSE(parse_scopes("").ok());
 }
 
-}  // namespace
+}  // namespace api_keys_test
 }  // namespace headrace

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 namespace headrace {
-namespace {
+namespace exposition_test {
 
 std::vector<ModelMetrics> of_experts(std::string name, std::vector<ExpertRows> layers) {
   ModelMetrics model;
@@ -83,5 +83,5 @@ TEST(ExpertMetrics, ANetworkWithoutExpertsHasNone) {
   EXPECT_EQ(expert_metrics_text(of_experts("m", {}), true), "");
 }
 
-}  // namespace
+}  // namespace exposition_test
 }  // namespace headrace

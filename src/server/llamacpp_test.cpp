@@ -9,13 +9,13 @@
 #include "server/test_support.h"
 
 namespace headrace {
-namespace {
+namespace llamacpp_test {
 
 using test::Client;
 using test::RunningServer;
 using test::Script;
 
-class LlamaRoutes : public testing::Test {
+class LlamaRoutes : public ::testing::Test {
  protected:
   test::ClientResponse ask(const std::string& members, const std::string& path = "/completion") {
     return Client(server_.port()).post(path, "{" + members + "}");
@@ -178,5 +178,5 @@ TEST_F(LlamaRoutes, PropsAndSlotsSayWhatRuns) {
   EXPECT_TRUE(running.receive().complete);
 }
 
-}  // namespace
+}  // namespace llamacpp_test
 }  // namespace headrace

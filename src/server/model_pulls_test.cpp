@@ -10,7 +10,7 @@
 #include <filesystem>
 
 namespace headrace {
-namespace {
+namespace model_pulls_test {
 
 // Keeps the last state; waits for an end.
 class Watch {
@@ -85,5 +85,5 @@ TEST_F(ModelPullsTest, StoppingEndsAPullThatWaits) {
   EXPECT_EQ(pulls.start("hf:org/other", watch.watcher()).error().code, ErrorCode::kUnavailable);
 }
 
-}  // namespace
+}  // namespace model_pulls_test
 }  // namespace headrace

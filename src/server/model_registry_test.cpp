@@ -7,7 +7,7 @@
 #include "server/test_support.h"
 
 namespace headrace {
-namespace {
+namespace model_registry_test {
 
 using test::Client;
 using test::events_of;
@@ -341,5 +341,5 @@ TEST_F(OnDemandTest, RequestsWaitForTheirModel) {
   thread.join();
 }
 
-}  // namespace
+}  // namespace model_registry_test
 }  // namespace headrace

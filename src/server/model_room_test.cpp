@@ -8,7 +8,7 @@
 #include "server/test_support.h"
 
 namespace headrace {
-namespace {
+namespace model_room_test {
 
 using namespace std::chrono_literals;
 using test::eventually;
@@ -200,5 +200,5 @@ TEST_F(ModelRoomTest, AfterTheCloseOnlyThoseThatAreAwakeAnswer) {
   EXPECT_EQ(loads(), "a ");
 }
 
-}  // namespace
+}  // namespace model_room_test
 }  // namespace headrace

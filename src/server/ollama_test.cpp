@@ -9,7 +9,7 @@
 #include "server/test_support.h"
 
 namespace headrace {
-namespace {
+namespace ollama_test {
 
 using test::Client;
 using test::RunningServer;
@@ -228,5 +228,5 @@ TEST_F(OllamaRender, ACallIsShownOnceItIsWhole) {
       << last;
 }
 
-}  // namespace
+}  // namespace ollama_test
 }  // namespace headrace

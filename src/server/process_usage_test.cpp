@@ -8,7 +8,7 @@
 #include <vector>
 
 namespace headrace {
-namespace {
+namespace process_usage_test {
 
 TEST(ProcessUsage, IsOfThisProcess) {
   const ProcessUsage usage = process_usage();
@@ -41,5 +41,5 @@ TEST(ProcessUsage, CountsTimeThatWasSpent) {
   EXPECT_GT(after, before);
 }
 
-}  // namespace
+}  // namespace process_usage_test
 }  // namespace headrace

@@ -5,7 +5,7 @@
 #include "base/json.h"
 
 namespace headrace {
-namespace {
+namespace request_log_test {
 
 RequestRecord full_record() {
   RequestRecord record;
@@ -81,5 +81,5 @@ TEST(RequestLog, TheMembersAreJson) {
   }
 }
 
-}  // namespace
+}  // namespace request_log_test
 }  // namespace headrace

@@ -4,7 +4,7 @@
 #include "server/test_support.h"
 
 namespace headrace {
-namespace {
+namespace routes_render_test {
 
 using test::Client;
 using test::RunningServer;
@@ -43,5 +43,5 @@ TEST(Render, TakesTheMemoryOfItsAnswer) {
   EXPECT_EQ(response.status, 429) << response.body;
 }
 
-}  // namespace
+}  // namespace routes_render_test
 }  // namespace headrace

@@ -5,7 +5,7 @@
 #include "server/test_support.h"
 
 namespace headrace {
-namespace {
+namespace routes_responses_test {
 
 using test::Client;
 using test::RunningServer;
@@ -119,5 +119,5 @@ TEST(ResponsesRoutes, WithoutAStoreNothingIsKept) {
   EXPECT_EQ(request(server, "GET", path).status, 404);
 }
 
-}  // namespace
+}  // namespace routes_responses_test
 }  // namespace headrace

@@ -7,7 +7,7 @@
 #include "server/test_support.h"
 
 namespace headrace {
-namespace {
+namespace server_test {
 
 using test::Client;
 using test::events_of;
@@ -555,5 +555,5 @@ TEST(Server, ManyClientsAtOnceGetTheSameAnswer) {
   EXPECT_EQ(num_good, 200);
 }
 
-}  // namespace
+}  // namespace server_test
 }  // namespace headrace

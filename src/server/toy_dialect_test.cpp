@@ -12,7 +12,7 @@
 #include "server/test_toy_dialect.h"
 
 namespace headrace {
-namespace {
+namespace toy_dialect_test {
 
 using test::Client;
 using test::eventually;
@@ -322,5 +322,5 @@ TEST(DialectSeam, NobodyAsksWhichDialectItIs) {
   EXPECT_GT(num_files, 40u);
 }
 
-}  // namespace
+}  // namespace toy_dialect_test
 }  // namespace headrace

@@ -10,7 +10,7 @@
 #include "server/test_support.h"
 
 namespace headrace {
-namespace {
+namespace server_vectors_test {
 
 using test::Client;
 using test::RunningServer;
@@ -210,5 +210,5 @@ TEST(Judging, IsTheOddsOfTheTwoAnswers) {
   thread.join();
 }
 
-}  // namespace
+}  // namespace server_vectors_test
 }  // namespace headrace

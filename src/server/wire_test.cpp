@@ -23,7 +23,7 @@
 #include "server/test_support.h"
 
 namespace headrace {
-namespace {
+namespace wire_test {
 
 using test::Client;
 using test::eventually;
@@ -199,5 +199,5 @@ INSTANTIATE_TEST_SUITE_P(Dialects, WireTest,
                            return name;
                          });
 
-}  // namespace
+}  // namespace wire_test
 }  // namespace headrace

@@ -7,7 +7,7 @@
 #include <thread>
 
 namespace headrace {
-namespace {
+namespace chat_template_test {
 
 constexpr std::string_view kNow = "2026-01-02T03:04:05";
 
@@ -261,5 +261,5 @@ TEST(ChatTemplate, LargeRequestsRender) {
   EXPECT_EQ(chat_template->render(numbers + "}", kNow).value(), "");
 }
 
-}  // namespace
+}  // namespace chat_template_test
 }  // namespace headrace

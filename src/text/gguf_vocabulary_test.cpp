@@ -7,7 +7,7 @@
 #include "text/tokenizer.h"
 
 namespace headrace {
-namespace {
+namespace gguf_vocabulary_test {
 
 using Ids = std::vector<int32_t>;
 
@@ -231,5 +231,5 @@ TEST(GgufVocabulary, ArbitraryVocabulariesNeverCrash) {
   EXPECT_GT(num_built, 100);
 }
 
-}  // namespace
+}  // namespace gguf_vocabulary_test
 }  // namespace headrace

@@ -10,7 +10,7 @@
 #include "text/grammar_test_support.h"
 
 namespace headrace {
-namespace {
+namespace grammar_hostile_test {
 
 using test::PieceTokenizer;
 
@@ -398,5 +398,5 @@ TEST_F(Hostile, ThousandsOfRefusalsLeaveNothingBehind) {
   EXPECT_LE(resident_pages(), before + (16 << 20) / 4096);
 }
 
-}  // namespace
+}  // namespace grammar_hostile_test
 }  // namespace headrace

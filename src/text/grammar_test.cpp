@@ -9,7 +9,7 @@
 #include "text/grammar_test_support.h"
 
 namespace headrace {
-namespace {
+namespace grammar_test {
 
 using test::PieceTokenizer;
 
@@ -406,5 +406,5 @@ TEST(Grammar, AModelWithoutEndTokensCanBeHeldToo) {
   }
 }
 
-}  // namespace
+}  // namespace grammar_test
 }  // namespace headrace

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 namespace headrace {
-namespace {
+namespace joiner_test {
 
 const std::string kMark = "\xEF\xBF\xBD";
 
@@ -107,5 +107,5 @@ TEST(Utf8Joiner, FinishingEndsOneTextAndNotTheNext) {
   EXPECT_EQ(text, marks(2) + "a");
 }
 
-}  // namespace
+}  // namespace joiner_test
 }  // namespace headrace

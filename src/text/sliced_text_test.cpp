@@ -9,7 +9,7 @@
 #include "text/tokenizer.h"
 
 namespace headrace {
-namespace {
+namespace sliced_text_test {
 
 using Ids = std::vector<int32_t>;
 
@@ -202,5 +202,5 @@ INSTANTIATE_TEST_SUITE_P(Models, SlicedGguf,
                          testing::Values("smollm2-135m.gguf", "qwen2.5-coder-0.5b.gguf",
                                          "gemma3-270m.gguf"));
 
-}  // namespace
+}  // namespace sliced_text_test
 }  // namespace headrace

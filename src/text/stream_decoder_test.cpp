@@ -6,7 +6,7 @@
 #include <random>
 
 namespace headrace {
-namespace {
+namespace stream_decoder_test {
 
 // A tokenizer whose tokens are given byte strings: id i decodes to pieces[i].
 class Pieces final : public Tokenizer {
@@ -141,5 +141,5 @@ TEST(StreamDecoder, CutsDoNotMatter) {
   EXPECT_EQ(stops_seen.size(), 5u);  // "abab" never: "aba" completes before it
 }
 
-}  // namespace
+}  // namespace stream_decoder_test
 }  // namespace headrace

@@ -6,7 +6,7 @@
 #include "text/test_support.h"
 
 namespace headrace {
-namespace {
+namespace template_golden_test {
 
 namespace json = boost::json;
 using test::text_of;
@@ -72,5 +72,5 @@ TEST(TemplateGolden, EqualsTransformersByteForByte) {
   EXPECT_GT(counts.refused, 0);
 }
 
-}  // namespace
+}  // namespace template_golden_test
 }  // namespace headrace

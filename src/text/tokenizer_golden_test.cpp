@@ -7,7 +7,7 @@
 #include "text/tokenizer.h"
 
 namespace headrace {
-namespace {
+namespace tokenizer_golden_test {
 
 namespace json = boost::json;
 using test::ids_of;
@@ -110,5 +110,5 @@ INSTANTIATE_TEST_SUITE_P(Models, GgufGolden,
                                          GgufCase{"gemma3.json", "gemma3-270m.gguf"}),
                          model_name);
 
-}  // namespace
+}  // namespace tokenizer_golden_test
 }  // namespace headrace

@@ -8,7 +8,7 @@
 #include "text/test_support.h"
 
 namespace headrace {
-namespace {
+namespace tokenizer_test {
 
 using Ids = std::vector<int32_t>;
 
@@ -212,5 +212,5 @@ TEST(Tokenizer, EncodingIsLinear) {
   }
 }
 
-}  // namespace
+}  // namespace tokenizer_test
 }  // namespace headrace

@@ -7,7 +7,7 @@
 #include <fstream>
 
 namespace headrace {
-namespace {
+namespace golden_test {
 
 namespace fs = std::filesystem;
 
@@ -77,5 +77,5 @@ TEST_F(GoldenFolder, AnAdapterNamesItsCheckpoint) {
   EXPECT_EQ(golden->base, (path_ / "nowhere").string());
 }
 
-}  // namespace
+}  // namespace golden_test
 }  // namespace headrace

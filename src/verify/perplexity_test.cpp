@@ -5,7 +5,7 @@
 #include <cmath>
 
 namespace headrace {
-namespace {
+namespace perplexity_test {
 
 TEST(LogProbability, IsTheLogarithmOfTheSoftmax) {
   const std::vector<float> logits = {1.0f, 3.0f, -2.0f, 3.0f};
@@ -28,5 +28,5 @@ TEST(LogProbability, LargeLogitsDoNotOverflow) {
   EXPECT_NEAR(log_probability(equal, 7), -std::log(1000.0), 1e-9);
 }
 
-}  // namespace
+}  // namespace perplexity_test
 }  // namespace headrace

@@ -10,7 +10,7 @@
 #include "verify/verify.h"
 
 namespace headrace {
-namespace {
+namespace report_rows_test {
 
 using testing::TempFolder;
 
@@ -50,5 +50,5 @@ TEST(KernelRows, WhatTheProcessorLacksIsNotRun) {
   }
 }
 
-}  // namespace
+}  // namespace report_rows_test
 }  // namespace headrace

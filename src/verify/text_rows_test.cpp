@@ -6,7 +6,7 @@
 #include "verify/verify.h"
 
 namespace headrace {
-namespace {
+namespace text_rows_test {
 
 using testing::TempFolder;
 
@@ -161,5 +161,5 @@ TEST_F(TemplateRows, WhatIsNoRecordIsNamed) {
       << other.error().message;
 }
 
-}  // namespace
+}  // namespace text_rows_test
 }  // namespace headrace

@@ -13,7 +13,7 @@
 #include "backend/device_access.h"
 
 namespace headrace {
-namespace {
+namespace adapters_test {
 
 constexpr int64_t kIns = 96;     // inputs
 constexpr int64_t kOuts = 72;    // outputs: the last panel is not full
@@ -508,5 +508,5 @@ TEST_P(EmbedTest, AnAdapterAddsItsColumnOfTheToken) {
 
 INSTANTIATE_TEST_SUITE_P(Threads, EmbedTest, testing::Values(1, 2, 3));
 
-}  // namespace
+}  // namespace adapters_test
 }  // namespace headrace

@@ -12,7 +12,7 @@
 #include "backend/device_access.h"
 
 namespace headrace {
-namespace {
+namespace cpu_backend_test {
 
 using cpu::Random;
 using cpu::SampleWeight;
@@ -338,5 +338,5 @@ TEST_F(CpuBackendDeathTest, AttentionIsChecked) {
   EXPECT_DEATH(backend_->attention(args), "a step that was not begun here");
 }
 
-}  // namespace
+}  // namespace cpu_backend_test
 }  // namespace headrace

@@ -11,7 +11,7 @@
 #include "backend/device_access.h"
 
 namespace headrace {
-namespace {
+namespace memory_test {
 
 template <typename T>
 concept Dereferenced = requires(T pointer) { *pointer; };
@@ -266,5 +266,5 @@ TEST_F(MemoryTest, HostWorkRunsOnSeveralThreads) {
   EXPECT_EQ(arrived, 3);
 }
 
-}  // namespace
+}  // namespace memory_test
 }  // namespace headrace

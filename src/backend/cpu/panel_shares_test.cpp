@@ -7,7 +7,7 @@
 #include <vector>
 
 namespace headrace::cpu {
-namespace {
+namespace panel_shares_test {
 
 // All that `member` is given, `first` before the rest.
 std::vector<Piece> take_all(PanelShares& shares, int member, Piece first = {0, 0}) {
@@ -127,5 +127,5 @@ TEST(PanelShares, WhatWasStartedWithoutAnOwnerIsTakenWholeByAnyone) {
   }
 }
 
-}  // namespace
+}  // namespace panel_shares_test
 }  // namespace headrace::cpu

@@ -12,7 +12,7 @@
 #include "backend/device_access.h"
 
 namespace headrace {
-namespace {
+namespace shared_team_test {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
@@ -125,5 +125,5 @@ TEST(SharedTeam, PackingAnAdapterWaitsForNobody) {
   EXPECT_GE(packed.get(), 2 * 4 * kWide * sizeof(uint16_t));
 }
 
-}  // namespace
+}  // namespace shared_team_test
 }  // namespace headrace

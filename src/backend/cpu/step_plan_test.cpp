@@ -9,7 +9,7 @@
 #include "base/numeric.h"
 
 namespace headrace::cpu {
-namespace {
+namespace step_plan_test {
 
 constexpr size_t kPlentyOfFloats = size_t{1} << 24;
 
@@ -234,5 +234,5 @@ TEST(AttentionPlan, IsMadeOncePerShapeAndStep) {
   expect_complete(*plans[0], steps()[4], shapes()[1]);
 }
 
-}  // namespace
+}  // namespace step_plan_test
 }  // namespace headrace::cpu

@@ -9,7 +9,7 @@
 #include "backend/device_access.h"
 
 namespace headrace {
-namespace {
+namespace cpu_streams_test {
 
 constexpr int64_t kRows = 37, kWidth = 29;
 constexpr int kStreams = 3;
@@ -212,5 +212,5 @@ TEST_F(StreamsTest, ASparseGateKeepsWhatStandsOut) {
   }
 }
 
-}  // namespace
+}  // namespace cpu_streams_test
 }  // namespace headrace

@@ -5,7 +5,7 @@
 #include "base/testing/temp_folder.h"
 
 namespace headrace::hub {
-namespace {
+namespace file_kind_test {
 
 using headrace::testing::TempFolder;
 
@@ -84,5 +84,5 @@ TEST(FileKind, AFileThatCannotBeOpenedIsTheSystemsReason) {
   EXPECT_EQ(error.message, "cannot open '" + folder.file("none") + "': No such file or directory");
 }
 
-}  // namespace
+}  // namespace file_kind_test
 }  // namespace headrace::hub

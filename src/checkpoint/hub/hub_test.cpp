@@ -24,7 +24,7 @@
 extern char** environ;
 
 namespace headrace {
-namespace {
+namespace hub_test {
 
 namespace fs = std::filesystem;
 
@@ -92,7 +92,7 @@ class StandIn {
   std::string endpoint_;
 };
 
-class HubTest : public testing::Test {
+class HubTest : public ::testing::Test {
  protected:
   void SetUp() override {
     std::string pattern = fs::temp_directory_path() / "headrace-hub-XXXXXX";
@@ -578,5 +578,5 @@ TEST(HubListingTest, HostileAnswers) {
   EXPECT_EQ(listing->files[1].sha256, "ab");
 }
 
-}  // namespace
+}  // namespace hub_test
 }  // namespace headrace

@@ -9,7 +9,7 @@
 #include "checkpoint/hub/hub.h"
 
 namespace headrace {
-namespace {
+namespace installed_test {
 
 namespace fs = std::filesystem;
 using testing::TempFolder;
@@ -96,5 +96,5 @@ TEST(Installed, AStoreThatDoesNotExistIsEmpty) {
             ErrorCode::kNotFound);
 }
 
-}  // namespace
+}  // namespace installed_test
 }  // namespace headrace

@@ -10,7 +10,7 @@
 #include "base/testing/temp_folder.h"
 
 namespace headrace::hub {
-namespace {
+namespace hub_store_test {
 
 namespace fs = std::filesystem;
 using headrace::testing::TempFolder;
@@ -199,5 +199,5 @@ TEST(HubStore, ALockIsHeldByOneAtATime) {
   EXPECT_TRUE(second_has_it);
 }
 
-}  // namespace
+}  // namespace hub_store_test
 }  // namespace headrace::hub

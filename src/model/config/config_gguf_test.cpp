@@ -6,7 +6,7 @@
 #include "model/testing/fake_checkpoint.h"
 
 namespace headrace {
-namespace {
+namespace config_gguf_test {
 
 using testing::FakeCheckpoint;
 
@@ -254,5 +254,5 @@ TEST(ConfigGguf, RopeFactorsAreAFewNumbers) {
   }
 }
 
-}  // namespace
+}  // namespace config_gguf_test
 }  // namespace headrace

@@ -6,7 +6,7 @@
 #include "model/testing/fake_checkpoint.h"
 
 namespace headrace {
-namespace {
+namespace config_json_test {
 
 using testing::FakeCheckpoint;
 
@@ -337,5 +337,5 @@ TEST(ConfigJson, ARopeThatNoLayerUsesIsChecked) {
             std::string::npos);
 }
 
-}  // namespace
+}  // namespace config_json_test
 }  // namespace headrace

@@ -10,7 +10,7 @@
 #include "model/testing/fake_checkpoint.h"
 
 namespace headrace {
-namespace {
+namespace config_refusals_test {
 
 using testing::FakeCheckpoint;
 
@@ -326,5 +326,5 @@ TEST(ConfigRefusals, SpecialIdsOfGgufFilesAreInTheVocabulary) {
   EXPECT_EQ(config.bos_token_id, -1);
 }
 
-}  // namespace
+}  // namespace config_refusals_test
 }  // namespace headrace

@@ -8,7 +8,7 @@
 #include "model/testing/fake_checkpoint.h"
 
 namespace headrace {
-namespace {
+namespace families_test {
 
 using testing::FakeCheckpoint;
 
@@ -78,5 +78,5 @@ TEST(Families, AnUnknownTypeNamesTheNearestAndWhatTheTensorsShow) {
   EXPECT_NE(config.error().hint.find("smollm3"), std::string::npos);
 }
 
-}  // namespace
+}  // namespace families_test
 }  // namespace headrace

@@ -6,7 +6,7 @@
 #include "model/testing/fake_checkpoint.h"
 
 namespace headrace {
-namespace {
+namespace family_hints_test {
 
 using testing::FakeCheckpoint;
 
@@ -107,5 +107,5 @@ TEST(FamilyHints, NormsTellWhatTheLayersAreLike) {
       << told("zzz", pre);
 }
 
-}  // namespace
+}  // namespace family_hints_test
 }  // namespace headrace

@@ -6,7 +6,7 @@
 #include <limits>
 
 namespace headrace {
-namespace {
+namespace gguf_keys_test {
 
 using Array = MetadataValue::Array;
 using Whole = std::vector<int64_t>;
@@ -98,5 +98,5 @@ TEST_F(GgufKeysTest, ListsAreLongEnough) {
                  "GGUF key qwen3.floats must be a whole number or an array of 2 of them");
 }
 
-}  // namespace
+}  // namespace gguf_keys_test
 }  // namespace headrace

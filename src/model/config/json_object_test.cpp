@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 namespace headrace {
-namespace {
+namespace json_object_test {
 
 // A parsed text and the view of it.
 class Parsed {
@@ -214,5 +214,5 @@ TEST(JsonObject, OtherNamesAndNestedObjectsCountAsTheFilesOwn) {
   EXPECT_EQ(hidden_of(R"({"attn_config": 8})"), -1) << "no object, so nothing is in it";
 }
 
-}  // namespace
+}  // namespace json_object_test
 }  // namespace headrace

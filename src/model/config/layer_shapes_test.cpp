@@ -8,7 +8,7 @@
 #include "model/testing/fake_checkpoint.h"
 
 namespace headrace {
-namespace {
+namespace layer_shapes_test {
 
 using testing::FakeCheckpoint;
 
@@ -256,5 +256,5 @@ TEST(LayerShapes, GgufExperts) {
   EXPECT_EQ(config.layers[3].experts.num_experts_per_token, 2);
 }
 
-}  // namespace
+}  // namespace layer_shapes_test
 }  // namespace headrace

@@ -7,7 +7,7 @@
 #include "model/testing/fake_checkpoint.h"
 
 namespace headrace {
-namespace {
+namespace read_delta_test {
 
 using testing::FakeCheckpoint;
 
@@ -152,5 +152,5 @@ TEST(ReadDelta, AbsurdSizesAreRefused) {
   }
 }
 
-}  // namespace
+}  // namespace read_delta_test
 }  // namespace headrace

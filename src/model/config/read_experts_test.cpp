@@ -7,7 +7,7 @@
 #include "model/testing/fake_checkpoint.h"
 
 namespace headrace {
-namespace {
+namespace read_experts_test {
 
 using testing::FakeCheckpoint;
 
@@ -517,5 +517,5 @@ TEST(ExpertsGguf, GptOssKeepsItsRamp) {
   EXPECT_TRUE(config.layers[0].attention_sinks);
 }
 
-}  // namespace
+}  // namespace read_experts_test
 }  // namespace headrace

@@ -10,7 +10,7 @@
 #include "model/testing/fake_checkpoint.h"
 
 namespace headrace {
-namespace {
+namespace read_form_test {
 
 using testing::FakeCheckpoint;
 
@@ -257,5 +257,5 @@ TEST(ReadForm, AWindowsFirstLayer) {
   EXPECT_EQ(windows, "fsssfs");
 }
 
-}  // namespace
+}  // namespace read_form_test
 }  // namespace headrace

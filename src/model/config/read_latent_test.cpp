@@ -9,7 +9,7 @@
 #include "model/testing/fake_checkpoint.h"
 
 namespace headrace {
-namespace {
+namespace read_latent_test {
 
 constexpr LatentRow kPlain = {};
 constexpr LatentRow kIndexed = {.indexed = true};
@@ -184,5 +184,5 @@ TEST(Latent, RoomHoldsEveryArrayApart) {
   }
 }
 
-}  // namespace
+}  // namespace read_latent_test
 }  // namespace headrace

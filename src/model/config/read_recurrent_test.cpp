@@ -11,7 +11,7 @@
 #include "model/testing/fake_checkpoint.h"
 
 namespace headrace {
-namespace {
+namespace read_recurrent_test {
 
 using testing::FakeCheckpoint;
 
@@ -235,5 +235,5 @@ TEST(ReadShortConv, AGgufFileTellsItsLayersByTheirTensors) {
   EXPECT_FALSE(read_config_gguf(file).ok());  // attention without keys
 }
 
-}  // namespace
+}  // namespace read_recurrent_test
 }  // namespace headrace

@@ -9,7 +9,7 @@
 #include "model/testing/fake_checkpoint.h"
 
 namespace headrace {
-namespace {
+namespace read_streams_test {
 
 using testing::FakeCheckpoint;
 
@@ -137,5 +137,5 @@ TEST(ReadStreams, DeviationsOfShares) {
   EXPECT_NEAR(deviations_above(0.9999), 3.719016485455709, 1e-8);
 }
 
-}  // namespace
+}  // namespace read_streams_test
 }  // namespace headrace

@@ -10,7 +10,7 @@
 #include "model/testing/fake_checkpoint.h"
 
 namespace headrace {
-namespace {
+namespace read_xielu_test {
 
 using testing::FakeCheckpoint;
 
@@ -108,5 +108,5 @@ TEST(ReadXielu, GgufFilesHaveOneNumberForAllLayers) {
   EXPECT_EQ(message_of(gguf()), "layer 0 has no alpha_p, which its activation xielu needs");
 }
 
-}  // namespace
+}  // namespace read_xielu_test
 }  // namespace headrace

@@ -9,7 +9,7 @@
 #include "model/config/check_config.h"
 
 namespace headrace {
-namespace {
+namespace roles_test {
 
 // Two layers of a Llama: the first dense, the second with experts.
 ModelConfig small_config() {
@@ -392,5 +392,5 @@ TEST(CheckConfig, NumbersOfTheNetworkAreNamedToo) {
   }
 }
 
-}  // namespace
+}  // namespace roles_test
 }  // namespace headrace

@@ -5,7 +5,7 @@
 #include <cmath>
 
 namespace headrace {
-namespace {
+namespace rope_config_test {
 
 RopeConfig rope_of(RopeType type, double factor = 4) {
   RopeConfig rope;
@@ -74,5 +74,5 @@ TEST(RopeConfig, NothingGrowsWithoutAReason) {
   }
 }
 
-}  // namespace
+}  // namespace rope_config_test
 }  // namespace headrace

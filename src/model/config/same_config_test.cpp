@@ -10,7 +10,7 @@
 #include "model/testing/fake_checkpoint.h"
 
 namespace headrace {
-namespace {
+namespace same_config_test {
 
 using testing::FakeCheckpoint;
 using KeyNumber = std::variant<int64_t, double, std::string_view>;
@@ -253,5 +253,5 @@ TEST(SameConfig, DifferencesShow) {
   }
 }
 
-}  // namespace
+}  // namespace same_config_test
 }  // namespace headrace

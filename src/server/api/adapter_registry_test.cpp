@@ -5,7 +5,7 @@
 #include <thread>
 
 namespace headrace {
-namespace {
+namespace adapter_registry_test {
 
 struct FakePacked final : PackedAdapter {
   size_t num_bytes() const override { return 1; }
@@ -95,5 +95,5 @@ TEST(AdapterRegistry, OneLoadAtATime) {
   EXPECT_EQ(registry.find("b"), nullptr);
 }
 
-}  // namespace
+}  // namespace adapter_registry_test
 }  // namespace headrace

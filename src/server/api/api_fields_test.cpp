@@ -12,7 +12,7 @@
 #include "server/api/json.h"
 
 namespace headrace {
-namespace {
+namespace api_fields_test {
 
 std::string check(std::string_view body, FieldPlace place, std::string* ignored_text = nullptr) {
   IgnoredFields ignored;
@@ -113,5 +113,5 @@ TEST(ApiFields, TheHeaderIsShortWhateverTheBodyHolds) {
             "the body is an object of 1025 fields, but it must be one of at most 1024");
 }
 
-}  // namespace
+}  // namespace api_fields_test
 }  // namespace headrace

@@ -5,7 +5,7 @@
 #include <map>
 
 namespace headrace {
-namespace {
+namespace bundle_test {
 
 // A checkpoint that holds only what concerns text.
 class TextCheckpoint : public Checkpoint {
@@ -188,5 +188,5 @@ TEST(TextBundle, AGgufFileWithoutVocabularyOrWithATemplateNameOnly) {
   EXPECT_EQ(bundle->chat_template, nullptr);
 }
 
-}  // namespace
+}  // namespace bundle_test
 }  // namespace headrace

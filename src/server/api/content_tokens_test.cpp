@@ -11,7 +11,7 @@
 #include "text/test_support.h"
 
 namespace headrace {
-namespace {
+namespace content_tokens_test {
 
 namespace json = boost::json;
 
@@ -117,5 +117,5 @@ std::string short_name(const testing::TestParamInfo<const char*>& test_info) {
 
 INSTANTIATE_TEST_SUITE_P(Golden, ContentTokensOf, testing::ValuesIn(kTemplates), short_name);
 
-}  // namespace
+}  // namespace content_tokens_test
 }  // namespace headrace

@@ -8,7 +8,7 @@
 #include "server/api/test_support.h"
 
 namespace headrace {
-namespace {
+namespace api_conversation_test {
 
 // Renders by a function that the test gives, and counts.
 class CountingTemplate : public ChatTemplate {
@@ -175,5 +175,5 @@ TEST_F(ConversationTest, MessagesOfAnyDialectAreVariablesOfTheTemplate) {
   EXPECT_TRUE(made.required.empty());
 }
 
-}  // namespace
+}  // namespace api_conversation_test
 }  // namespace headrace

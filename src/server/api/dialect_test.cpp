@@ -5,7 +5,7 @@
 #include "server/api/openai/openai.h"
 
 namespace headrace {
-namespace {
+namespace dialect_test {
 
 TEST(Problem, EveryCodeOfAnErrorHasAStatus) {
   const std::pair<ErrorCode, int> kStatus[] = {
@@ -78,5 +78,5 @@ TEST(Dialect, ErrorsCarryTheRequestsIdWhereTheFormHasAPlace) {
   EXPECT_EQ(error_response(dialect, error, "r1").status, 404);
 }
 
-}  // namespace
+}  // namespace dialect_test
 }  // namespace headrace

@@ -7,7 +7,7 @@
 #include "server/api/json.h"
 
 namespace headrace {
-namespace {
+namespace fields_test {
 
 boost::json::object object_of(std::string_view text) { return parse_body(text)->get_object(); }
 
@@ -89,5 +89,5 @@ TEST(Json, TypesHaveNames) {
   for (const auto& [text, name] : kTypes) EXPECT_EQ(type_name(*parse_body(text)), name) << text;
 }
 
-}  // namespace
+}  // namespace fields_test
 }  // namespace headrace

@@ -10,7 +10,7 @@
 #include "text/test_support.h"
 
 namespace headrace {
-namespace {
+namespace forged_turns_test {
 
 namespace json = boost::json;
 
@@ -161,5 +161,5 @@ std::string plain_name(const testing::TestParamInfo<std::string>& test_info) {
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(ForgedTurns);
 INSTANTIATE_TEST_SUITE_P(Golden, ForgedTurns, testing::ValuesIn(template_names()), plain_name);
 
-}  // namespace
+}  // namespace forged_turns_test
 }  // namespace headrace

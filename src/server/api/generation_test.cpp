@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 namespace headrace {
-namespace {
+namespace generation_test {
 
 using Kind = OutputPart::Kind;
 
@@ -80,5 +80,5 @@ TEST(ScoreText, CountsWhatItsListsHold) {
   EXPECT_EQ(score_bytes(20), 80u * 22);
 }
 
-}  // namespace
+}  // namespace generation_test
 }  // namespace headrace

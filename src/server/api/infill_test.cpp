@@ -7,7 +7,7 @@
 #include "server/api/test_support.h"
 
 namespace headrace {
-namespace {
+namespace infill_test {
 
 // Bytes, and further tokens by name.
 class MarkedTokenizer : public test::ByteTokenizer {
@@ -59,5 +59,5 @@ TEST(Infill, LimitsHoldForEachText) {
   EXPECT_FALSE(encode_infill(marks, "abc", "abcd", test::ByteTokenizer(), limits).ok());
 }
 
-}  // namespace
+}  // namespace infill_test
 }  // namespace headrace

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 namespace headrace {
-namespace {
+namespace json_test {
 
 TEST(ParseBody, SaysWhatIsWrongAndWhere) {
   EXPECT_TRUE(parse_body(" {\"a\":1} \n").ok());
@@ -106,5 +106,5 @@ TEST(Json, AnObjectsTextIsOneLineOrEmpty) {
   }
 }
 
-}  // namespace
+}  // namespace json_test
 }  // namespace headrace

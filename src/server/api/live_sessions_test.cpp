@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 namespace headrace {
-namespace {
+namespace live_sessions_test {
 
 TEST(LiveSessions, AreListedOldestFirstAndEndedByEitherId) {
   LiveSessions live;
@@ -37,5 +37,5 @@ TEST(LiveSessions, OfOneRequestIdAllAreEnded) {
   EXPECT_EQ(live.list().size(), 1u);
 }
 
-}  // namespace
+}  // namespace live_sessions_test
 }  // namespace headrace

@@ -9,7 +9,7 @@
 #include "server/api/test_session.h"
 
 namespace headrace {
-namespace {
+namespace pooled_test {
 
 TEST(UnitVector, HasLengthOneWhateverItWas) {
   EXPECT_EQ(unit_vector({3, 4}), (std::vector<float>{0.6f, 0.8f}));
@@ -163,5 +163,5 @@ TEST_F(PoolSessionTest, AClientThatLeavesCancelsAll) {
   EXPECT_EQ(writer_->response.status, 0);
 }
 
-}  // namespace
+}  // namespace pooled_test
 }  // namespace headrace

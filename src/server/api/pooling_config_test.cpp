@@ -5,7 +5,7 @@
 #include <map>
 
 namespace headrace {
-namespace {
+namespace pooling_config_test {
 
 class FilesCheckpoint : public Checkpoint {
  public:
@@ -103,5 +103,5 @@ TEST(PoolingConfig, NamesAreThoseOfTheOption) {
   EXPECT_EQ(pooling_of_name("max"), std::nullopt);
 }
 
-}  // namespace
+}  // namespace pooling_config_test
 }  // namespace headrace

@@ -9,7 +9,7 @@
 #include "server/api/test_support.h"
 
 namespace headrace {
-namespace {
+namespace sampling_bounds_test {
 
 constexpr SamplingName kBoundNames[] = {
     {"temperature", SamplingField::kTemperature},
@@ -298,5 +298,5 @@ TEST_F(SamplingBounds, ThePenaltyLooksAtTheWholeText) {
   EXPECT_EQ(window("-2", 1.5f).first.error().code, ErrorCode::kInvalidArgument);
 }
 
-}  // namespace
+}  // namespace sampling_bounds_test
 }  // namespace headrace

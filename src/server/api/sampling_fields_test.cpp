@@ -8,7 +8,7 @@
 #include "server/api/test_support.h"
 
 namespace headrace {
-namespace {
+namespace sampling_fields_test {
 
 // What another dialect might call them.
 constexpr SamplingName kOther[] = {
@@ -119,5 +119,5 @@ TEST_F(SamplingFieldsTest, FaultsNameTheFieldByItsPath) {
   for (const auto& [body, message] : kCases) EXPECT_EQ(read(body), message);
 }
 
-}  // namespace
+}  // namespace sampling_fields_test
 }  // namespace headrace

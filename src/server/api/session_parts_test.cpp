@@ -5,7 +5,7 @@
 #include "server/api/test_session.h"
 
 namespace headrace {
-namespace {
+namespace session_parts_test {
 
 using SessionPartsTest = SessionTest;
 
@@ -127,5 +127,5 @@ TEST_F(SessionPartsTest, ItsTimeIsTheHosts) {
   EXPECT_EQ(writer_->last_note.first_token_us, 4600);
 }
 
-}  // namespace
+}  // namespace session_parts_test
 }  // namespace headrace

@@ -7,7 +7,7 @@
 #include "server/api/test_session.h"
 
 namespace headrace {
-namespace {
+namespace session_test {
 
 TEST_F(SessionTest, EachTokenIsOneChunkAndTheStreamEndsOnce) {
   start(request(true));
@@ -492,5 +492,5 @@ TEST_F(SessionTest, TheLogIsToldOfTheAnswer) {
   EXPECT_GE(note.first_token_us, 5000);
 }
 
-}  // namespace
+}  // namespace session_test
 }  // namespace headrace

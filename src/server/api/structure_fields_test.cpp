@@ -8,7 +8,7 @@
 #include "server/api/json.h"
 
 namespace headrace {
-namespace {
+namespace structure_fields_test {
 
 using StructureKindOf = Structure::Kind;
 
@@ -262,5 +262,5 @@ TEST(CallStructure, KeywordsThatPlainTextsCannotBeHeldToAreNamed) {
   }
 }
 
-}  // namespace
+}  // namespace structure_fields_test
 }  // namespace headrace

@@ -7,7 +7,7 @@
 #include "server/api/test_support.h"
 
 namespace headrace {
-namespace {
+namespace structure_test {
 
 using test::kEos;
 
@@ -204,5 +204,5 @@ TEST_F(StructureTest, ChoicesDoNotShareTheirPlace) {
   EXPECT_EQ(allowed(*other, "abc"), "abc");
 }
 
-}  // namespace
+}  // namespace structure_test
 }  // namespace headrace

@@ -15,7 +15,7 @@
 #include "server/api/test_support.h"
 
 namespace headrace {
-namespace {
+namespace tool_use_test {
 
 namespace json = boost::json;
 
@@ -267,5 +267,5 @@ TEST_F(ToolUseTest, WithoutMarksAllIsText) {
   EXPECT_EQ(request.engine_request(0, 4096).constraint, nullptr);
 }
 
-}  // namespace
+}  // namespace tool_use_test
 }  // namespace headrace

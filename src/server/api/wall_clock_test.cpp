@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 namespace headrace {
-namespace {
+namespace wall_clock_test {
 
 TEST(WallClock, WritesTimesAsRfc3339) {
   EXPECT_EQ(rfc3339(0), "1970-01-01T00:00:00Z");
@@ -17,5 +17,5 @@ TEST(WallClock, GoesOn) {
   EXPECT_GE(wall_clock_us(), earlier);
 }
 
-}  // namespace
+}  // namespace wall_clock_test
 }  // namespace headrace

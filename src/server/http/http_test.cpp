@@ -9,7 +9,7 @@
 #include "server/http/test_support.h"
 
 namespace headrace {
-namespace {
+namespace http_test {
 
 using test::Client;
 using test::eventually;
@@ -619,5 +619,5 @@ TEST(HttpServer, SaysWhyItCannotListen) {
             "host is 'not an address', but it must be an IP address or localhost");
 }
 
-}  // namespace
+}  // namespace http_test
 }  // namespace headrace

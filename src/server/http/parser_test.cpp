@@ -5,7 +5,7 @@
 #include "server/http/syntax.h"
 
 namespace headrace {
-namespace {
+namespace parser_test {
 
 // The parser fed with pieces of one size; what it says at the end.
 struct Outcome {
@@ -120,5 +120,5 @@ TEST(HttpSyntax, ReadsTargets) {
   }
 }
 
-}  // namespace
+}  // namespace parser_test
 }  // namespace headrace

@@ -7,7 +7,7 @@
 #include "server/http/parser.h"
 
 namespace headrace {
-namespace {
+namespace http_vectors_test {
 
 constexpr int kTaken = 0;
 constexpr int kRefused = -1;  // with some status of 400 or more
@@ -290,5 +290,5 @@ TEST(HttpVectors, WhatFollowsIsNotUsed) {
   }
 }
 
-}  // namespace
+}  // namespace http_vectors_test
 }  // namespace headrace

@@ -8,7 +8,7 @@
 #include <string>
 
 namespace headrace {
-namespace {
+namespace workers_test {
 
 using Answer = WorkerPool::Answer;
 
@@ -65,5 +65,5 @@ TEST(WorkerPool, CloseDropsWhatWaits) {
   EXPECT_FALSE(ran);
 }
 
-}  // namespace
+}  // namespace workers_test
 }  // namespace headrace

@@ -10,7 +10,7 @@
 #include "server/telemetry/trace.h"
 
 namespace headrace {
-namespace {
+namespace batch_runs_test {
 
 using OrderedJson = nlohmann::ordered_json;
 
@@ -140,5 +140,5 @@ TEST(TraceAttributes, TheOperationIsThatOfTheRoute) {
   EXPECT_FALSE(span_attributes(record).contains("gen_ai.operation.name"));
 }
 
-}  // namespace
+}  // namespace batch_runs_test
 }  // namespace headrace

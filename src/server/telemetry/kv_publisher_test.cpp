@@ -6,7 +6,7 @@
 #include <zmq.hpp>
 
 namespace headrace {
-namespace {
+namespace kv_publisher_test {
 
 using Json = nlohmann::json;
 
@@ -171,5 +171,5 @@ TEST(KvPublisher, AnEndpointThatCannotBeBoundIsAnError) {
   EXPECT_TRUE(publisher.error().message.starts_with("cannot publish KV events at 'tcp://256"));
 }
 
-}  // namespace
+}  // namespace kv_publisher_test
 }  // namespace headrace

@@ -11,7 +11,7 @@
 #include "server/telemetry/trace_exporter.h"
 
 namespace headrace {
-namespace {
+namespace trace_test {
 
 using test::eventually;
 
@@ -177,5 +177,5 @@ TEST(TraceExporter, TheQueueIsBounded) {
             ErrorCode::kInvalidArgument);
 }
 
-}  // namespace
+}  // namespace trace_test
 }  // namespace headrace

@@ -5,7 +5,7 @@
 #include "backend/cpu/kernels/kernels.h"
 
 namespace headrace::cpu {
-namespace {
+namespace isa_test {
 
 int num_requests = 0;
 bool permit() {
@@ -53,5 +53,5 @@ TEST(Isa, BitsNeedTheStateTheyUse) {
 // A process that was given AMX holds the permission: a second look finds the same.
 TEST(Isa, DetectionIsStable) { EXPECT_EQ(detect_isa(), detect_isa()); }
 
-}  // namespace
+}  // namespace isa_test
 }  // namespace headrace::cpu

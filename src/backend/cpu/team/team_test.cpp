@@ -8,7 +8,7 @@
 #include <vector>
 
 namespace headrace::cpu {
-namespace {
+namespace team_test {
 
 std::vector<int> cores(int count) {
   std::vector<int> list;
@@ -243,5 +243,5 @@ TEST(TeamOfTwoTest, SleepersAreWokenForItemsThatBecomeKnown) {
   }
 }
 
-}  // namespace
+}  // namespace team_test
 }  // namespace headrace::cpu

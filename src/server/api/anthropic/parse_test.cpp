@@ -10,7 +10,7 @@
 #include "server/api/test_support.h"
 
 namespace headrace {
-namespace {
+namespace anthropic_parse_test {
 
 // As PlainTemplate; one that raises where a system message comes after others.
 class StrictTemplate : public test::PlainTemplate {
@@ -287,5 +287,5 @@ TEST_F(AnthropicParse, CountingNeedsNoLength) {
   EXPECT_EQ(parsed->request.prototype.max_tokens, 0);
 }
 
-}  // namespace
+}  // namespace anthropic_parse_test
 }  // namespace headrace

@@ -6,7 +6,7 @@
 #include "server/api/json.h"
 
 namespace headrace {
-namespace {
+namespace anthropic_render_test {
 
 using Kind = OutputPart::Kind;
 
@@ -174,5 +174,5 @@ TEST(AnthropicRender, ErrorsAreNamedByTheirStatus) {
   }
 }
 
-}  // namespace
+}  // namespace anthropic_render_test
 }  // namespace headrace

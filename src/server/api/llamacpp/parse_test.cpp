@@ -10,7 +10,7 @@
 #include "server/api/test_support.h"
 
 namespace headrace {
-namespace {
+namespace llamacpp_parse_test {
 
 class LlamaParse : public testing::Test {
  protected:
@@ -363,5 +363,5 @@ TEST_F(LlamaFill, WhatIsWrongIsNamed) {
             "(leave it out, or use a model for code that has fill-in-the-middle tokens)");
 }
 
-}  // namespace
+}  // namespace llamacpp_parse_test
 }  // namespace headrace

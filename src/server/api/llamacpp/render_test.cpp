@@ -9,7 +9,7 @@
 #include "server/api/test_support.h"
 
 namespace headrace {
-namespace {
+namespace llamacpp_render_test {
 
 using PartKind = OutputPart::Kind;
 
@@ -269,5 +269,5 @@ TEST_F(LlamaAnswers, PropsAreOfTheModel) {
   EXPECT_FALSE(base.at("is_sleeping").as_bool());
 }
 
-}  // namespace
+}  // namespace llamacpp_render_test
 }  // namespace headrace

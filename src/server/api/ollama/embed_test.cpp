@@ -7,7 +7,7 @@
 #include "server/api/test_support.h"
 
 namespace headrace {
-namespace {
+namespace embed_test {
 
 class OllamaEmbed : public testing::Test {
  protected:
@@ -148,5 +148,5 @@ TEST_F(OllamaEmbed, UnknownFieldsAreNamedInTheHeader) {
             "dimension (dimensions?), options.num_predcit (num_predict?)");
 }
 
-}  // namespace
+}  // namespace embed_test
 }  // namespace headrace

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 namespace headrace {
-namespace {
+namespace keep_alive_test {
 
 using namespace std::chrono_literals;
 
@@ -36,5 +36,5 @@ TEST(KeepAlive, AllElseIsNothing) {
   }
 }
 
-}  // namespace
+}  // namespace keep_alive_test
 }  // namespace headrace

@@ -10,7 +10,7 @@
 #include "server/api/test_support.h"
 
 namespace headrace {
-namespace {
+namespace ollama_parse_test {
 
 class OllamaParse : public testing::Test {
  protected:
@@ -202,5 +202,5 @@ TEST_F(OllamaParse, UnknownFieldsAreNamedInTheHeader) {
   EXPECT_EQ(parsed->request.headers[0].second, "options.temprature (temperature?)");
 }
 
-}  // namespace
+}  // namespace ollama_parse_test
 }  // namespace headrace

@@ -10,7 +10,7 @@
 #include "server/api/test_support.h"
 
 namespace headrace {
-namespace {
+namespace refusals_test {
 
 class OllamaRefusals : public testing::Test {
  protected:
@@ -205,5 +205,5 @@ TEST_F(OllamaRefusals, AContextIsOfIdsThatFit) {
       std::holds_alternative<ChatPrompt>(generate(R"(,"context":[])")->prompts.items.front()));
 }
 
-}  // namespace
+}  // namespace refusals_test
 }  // namespace headrace

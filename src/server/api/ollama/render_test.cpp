@@ -10,7 +10,7 @@
 #include "server/api/test_support.h"
 
 namespace headrace {
-namespace {
+namespace ollama_render_test {
 
 using PartKind = OutputPart::Kind;
 
@@ -192,5 +192,5 @@ TEST(OllamaErrors, AreOneText) {
   EXPECT_EQ(kOllama.error_body(Problem{500, "a \"b\"\n"}), R"({"error":"a \"b\"\n"})");
 }
 
-}  // namespace
+}  // namespace ollama_render_test
 }  // namespace headrace

@@ -9,7 +9,7 @@
 #include "server/api/test_support.h"
 
 namespace headrace {
-namespace {
+namespace show_test {
 
 // Known by its source alone.
 class NamedTemplate : public ChatTemplate {
@@ -115,5 +115,5 @@ TEST_F(OllamaShow, AModelIsShown) {
   EXPECT_EQ(parse_body(ollama_show(model_, 0)).value().at("template").as_string(), "");
 }
 
-}  // namespace
+}  // namespace show_test
 }  // namespace headrace

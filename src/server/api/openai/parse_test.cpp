@@ -9,7 +9,7 @@
 #include "server/api/tool_use.h"
 
 namespace headrace {
-namespace {
+namespace openai_parse_test {
 
 class ParseTest : public testing::Test {
  protected:
@@ -500,5 +500,5 @@ TEST_F(InfillTest, ASuffixIsForTextsAlone) {
   EXPECT_EQ(completion(R"({"prompt":"a","suffix":7})").error().param, "suffix");
 }
 
-}  // namespace
+}  // namespace openai_parse_test
 }  // namespace headrace

@@ -6,7 +6,7 @@
 #include "server/api/test_support.h"
 
 namespace headrace {
-namespace {
+namespace vectors_parse_test {
 
 class YesNoTokenizer : public test::ByteTokenizer {
  public:
@@ -161,5 +161,5 @@ TEST_F(VectorsParseTest, OneQueryIsReadOnceForAllDocuments) {
   EXPECT_EQ(std::get<PromptText>(parsed->prompts.items[3]), "c");
 }
 
-}  // namespace
+}  // namespace vectors_parse_test
 }  // namespace headrace

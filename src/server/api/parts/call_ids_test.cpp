@@ -6,7 +6,7 @@
 #include <boost/json/serialize.hpp>
 
 namespace headrace {
-namespace {
+namespace call_ids_test {
 
 std::string fitted(std::string_view messages, CallIds wanted) {
   boost::json::value value = boost::json::parse(messages);
@@ -48,5 +48,5 @@ TEST(CallIds, TheTemplateSaysWhichItWants) {
   EXPECT_EQ(call_ids_of("{{ id }}", true), CallIds::kCounted);
 }
 
-}  // namespace
+}  // namespace call_ids_test
 }  // namespace headrace

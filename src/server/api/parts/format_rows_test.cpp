@@ -12,7 +12,7 @@
 #include "server/api/parts/part_parser.h"
 
 namespace headrace {
-namespace {
+namespace format_rows_test {
 
 constexpr std::string_view kTown = R"({"type":"object","properties":{"town":{"type":"string"},)"
                                    R"("days":{"type":"integer"},"deep":{"type":"boolean"}}})";
@@ -406,5 +406,5 @@ TEST(FormatRows, RandomIdsOfCallsHaveOneForm) {
   EXPECT_NE(id, random_call_id());
 }
 
-}  // namespace
+}  // namespace format_rows_test
 }  // namespace headrace

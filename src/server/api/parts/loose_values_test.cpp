@@ -12,7 +12,7 @@
 #include "server/api/parts/mark_scanner.h"
 
 namespace headrace {
-namespace {
+namespace loose_values_test {
 
 // The JSON of what stands behind an opening bracket; "broken", or "open: ..." if it goes on.
 std::string loose(std::string_view text, char closing = ')') {
@@ -285,5 +285,5 @@ TEST(CallIdsOfAnswers, UnknownIdsAreOnlyMadeToFitWhereTheFormAsksIt) {
   EXPECT_EQ(nine.at(3).at("tool_call_id"), 5);
 }
 
-}  // namespace
+}  // namespace loose_values_test
 }  // namespace headrace

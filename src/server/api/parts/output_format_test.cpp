@@ -7,7 +7,7 @@
 #include "text/test_support.h"
 
 namespace headrace {
-namespace {
+namespace output_format_test {
 
 struct TemplateRow {
   const char* name;
@@ -82,5 +82,5 @@ TEST(OutputFormatTest, TheVocabularyTellsWhatTheTemplateDoesNot) {
   EXPECT_EQ(find_tool_format("plain", "[\"<s>\",\"<|tool_call_start|>\"]")->name, "lfm2");
 }
 
-}  // namespace
+}  // namespace output_format_test
 }  // namespace headrace

@@ -13,7 +13,7 @@
 #include <random>
 
 namespace headrace {
-namespace {
+namespace part_parser_test {
 
 constexpr std::string_view kWeather =
     R"({"type":"object","properties":{"city":{"type":"string"},"days":{"type":"integer"},)"
@@ -463,5 +463,5 @@ TEST(PartParserTest, NamesThatAreNoneAreRefusedWithTheNamesThatThereAre) {
   EXPECT_EQ(reasoning_format_named("think").value()->open, "<think>");
 }
 
-}  // namespace
+}  // namespace part_parser_test
 }  // namespace headrace

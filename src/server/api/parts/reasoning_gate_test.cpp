@@ -8,7 +8,7 @@
 #include <random>
 
 namespace headrace {
-namespace {
+namespace reasoning_gate_test {
 
 // One id for each of some texts, and bytes.
 class FewTokens final : public Tokenizer {
@@ -170,5 +170,5 @@ TEST_F(GateTest, TokensAreTakenBack) {
   }
 }
 
-}  // namespace
+}  // namespace reasoning_gate_test
 }  // namespace headrace

@@ -7,7 +7,7 @@
 #include "server/api/test_support.h"
 
 namespace headrace {
-namespace {
+namespace items_test {
 
 using namespace std::chrono_literals;
 using PartKind = OutputPart::Kind;
@@ -360,5 +360,5 @@ TEST_F(ResponseOrder, WhatIsKeptForAnotherIsNotFound) {
   EXPECT_NE(error_of_body(R"({"input":[{"type":"item_reference"}]})"), "taken");
 }
 
-}  // namespace
+}  // namespace items_test
 }  // namespace headrace

@@ -7,7 +7,7 @@
 #include "server/api/test_support.h"
 
 namespace headrace {
-namespace {
+namespace responses_test {
 
 using namespace std::chrono_literals;
 using Kind = OutputPart::Kind;
@@ -383,5 +383,5 @@ TEST(ResponseIds, ItemsKnowTheirResponse) {
   EXPECT_EQ(response_of_item(""), "");
 }
 
-}  // namespace
+}  // namespace responses_test
 }  // namespace headrace

@@ -6,7 +6,7 @@
 #include <vector>
 
 namespace headrace {
-namespace {
+namespace responses_store_test {
 
 using namespace std::chrono_literals;
 
@@ -97,5 +97,5 @@ TEST_F(ResponseStoreTest, ManyThreadsStayWithinTheLimit) {
   EXPECT_GT(store.bytes(), 0u);
 }
 
-}  // namespace
+}  // namespace responses_store_test
 }  // namespace headrace
