@@ -28,18 +28,6 @@ std::string escaped(std::string_view text) {
   return out.empty() ? "-" : out;
 }
 
-std::string_view name_of(RequestRecord::Ending ending) {
-  switch (ending) {
-    case RequestRecord::Ending::kWhole:
-      return "whole";
-    case RequestRecord::Ending::kClientLeft:
-      return "client_left";
-    case RequestRecord::Ending::kDropped:
-      return "dropped";
-  }
-  return "unknown";
-}
-
 struct Number {
   std::string_view name;
   int64_t value;  // negative: not known
@@ -64,6 +52,18 @@ std::array<Duration, 3> durations_of(const RequestRecord& record) {
 }
 
 }  // namespace
+
+std::string_view name_of(RequestRecord::Ending ending) {
+  switch (ending) {
+    case RequestRecord::Ending::kWhole:
+      return "whole";
+    case RequestRecord::Ending::kClientLeft:
+      return "client_left";
+    case RequestRecord::Ending::kDropped:
+      return "dropped";
+  }
+  return "unknown";
+}
 
 std::string request_text(const RequestRecord& record) {
   std::string line = fmt::format("request {} {} {} {} id={} peer={}", escaped(record.method),

@@ -13,6 +13,8 @@ namespace headrace {
 // At info; good answers of rows that anyone may ask (the page, probes) at debug.
 void log_request(const RequestRecord& record);
 
+std::string_view name_of(RequestRecord::Ending ending);
+
 // The two forms of a line.
 std::string request_text(const RequestRecord& record);  // request POST /v1/completions 200 ...
 std::string request_json(const RequestRecord& record);  // "event":"request","method":"POST",...

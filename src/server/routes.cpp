@@ -443,8 +443,8 @@ void refuse(const HttpRequest& request, ResponseWriter& writer, const Error& err
 std::vector<RouteRow> rows_with(std::span<const RouteRow> further) {
   std::vector<RouteRow> rows;
   for (const std::span<const RouteRow> each :
-       {route_rows(), responses_rows(), render_rows(), vector_rows(), anthropic_rows(),
-        ollama_rows(), llamacpp_rows(), further}) {
+       {route_rows(), responses_rows(), render_rows(), request_rows(), vector_rows(),
+        anthropic_rows(), ollama_rows(), llamacpp_rows(), further}) {
     rows.insert(rows.end(), each.begin(), each.end());
   }
   return rows;

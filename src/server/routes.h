@@ -21,6 +21,7 @@ namespace headrace {
 std::span<const RouteRow> route_rows();      // of routes.cpp
 std::span<const RouteRow> responses_rows();  // of routes_responses.cpp
 std::span<const RouteRow> render_rows();     // of routes_render.cpp
+std::span<const RouteRow> request_rows();    // of routes_requests.cpp
 // All of them, and further ones.
 std::vector<RouteRow> rows_with(std::span<const RouteRow> further);
 // The dialect of a row; of a row without one, that of paths that lead nowhere.

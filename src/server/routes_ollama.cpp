@@ -22,7 +22,7 @@ constexpr size_t kMaxLoadBytes = 4096;         // of a body that asks for nothin
 // Models stay loaded: clients are told a time far off.
 constexpr int64_t kForeverS = int64_t{100} * 365 * 24 * 3600;
 
-void handle_version(ServerState& state, HttpRequest& /*request*/, Writer writer) {
+void handle_ollama_version(ServerState& state, HttpRequest& /*request*/, Writer writer) {
   JsonWriter json;
   json.open_object().text("version", kApiVersion).close_object();
   respond(state, *writer, HttpResponse{200, json.take()});
@@ -236,7 +236,7 @@ void handle_delete(ServerState& state, HttpRequest& request, Writer writer) {
 
 // clang-format off
 const RouteRow kOllamaRoutes[] = {
-    {"GET", "/api/version", Scope::kPublic, &kOllama, handle_version, "The version of Ollama's API that is spoken here."},
+    {"GET", "/api/version", Scope::kPublic, &kOllama, handle_ollama_version, "The version of Ollama's API that is spoken here."},
     {"GET", "/api/tags", Scope::kReading, &kOllama, handle_tags, "The models, as Ollama's clients list them."},
     {"GET", "/api/ps", Scope::kReading, &kOllama, handle_ps, "The models that are loaded."},
     {"POST", "/api/show", Scope::kReading, &kOllama, handle_show, "What is known of a model."},

@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "server/admin.h"
+#include "server/api/wall_clock.h"
 #include "server/http/http_server.h"
 #include "server/request_log.h"
 #include "server/routes.h"
@@ -50,8 +51,9 @@ HttpService http_service(ServerState& state) {
   service.fail = [](const RouteRow* row, int status, std::string_view message) {
     return error_response(dialect_of(row), Problem{status, std::string(message)});
   };
-  service.finished = [traces = state.options.traces](const RequestRecord& record) {
+  service.finished = [&state, traces = state.options.traces](const RequestRecord& record) {
     log_request(record);
+    state.finished.add(record, wall_clock_us() / 1000);
     if (traces != nullptr) traces->add(record);
   };
   service.memory = &state.memory;

@@ -14,6 +14,7 @@
 #include "server/access.h"
 #include "server/api/dialect.h"
 #include "server/api/responses/store.h"
+#include "server/finished_requests.h"
 #include "server/http/http.h"
 #include "server/model_pulls.h"
 #include "server/model_registry.h"
@@ -60,6 +61,7 @@ struct ServerState {
   ByteBudget memory;  // of bodies, answers and scores together; HttpRequest::memory leases of it
   const std::shared_ptr<ResponseStore> responses;  // of the Responses API
   HttpCounters counters;
+  FinishedRequests finished;
   std::atomic<bool> draining = false;
   ModelPulls pulls;
 };

@@ -17,6 +17,7 @@ struct LiveSession {
   std::string request_id;  // x-request-id
   std::string answer_id;   // "chatcmpl-..."
   TimeUs since = 0;
+  uint64_t client = 0;  // who asked
 };
 
 class LiveSessions {

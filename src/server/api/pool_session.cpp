@@ -43,11 +43,12 @@ void PoolSession::start(const SessionHost& host, GenerationRequest request,
   session->writer_ = writer;
   session->scheduled_ = true;
   const std::weak_ptr<PoolSession> weak = session;
-  host.counters.live.add(
-      session.get(), {session->request_.prototype.client_id, session->renderer_->id(), host.now()},
-      [weak] {
-        if (const auto self = weak.lock()) self->abort();
-      });
+  host.counters.live.add(session.get(),
+                         {session->request_.prototype.client_id, session->renderer_->id(),
+                          host.now(), session->request_.prototype.client},
+                         [weak] {
+                           if (const auto self = weak.lock()) self->abort();
+                         });
   writer->on_disconnect([weak] {
     if (const auto self = weak.lock()) self->on_disconnect();
   });

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "server/api/cache_miss.h"
 #include "server/api/dialect.h"
 #include "server/api/text_position.h"
 
@@ -129,9 +130,10 @@ void Session::start(const SessionHost& host, GenerationRequest request,
     const auto end = [weak = std::weak_ptr(session)] {
       if (const auto alive = weak.lock()) alive->abort();
     };
-    host.counters.live.add(
-        session.get(),
-        {session->request_.prototype.client_id, session->renderer_->id(), host.now()}, end);
+    host.counters.live.add(session.get(),
+                           {session->request_.prototype.client_id, session->renderer_->id(),
+                            host.now(), session->request_.prototype.client},
+                           end);
     return session->begin();
   }
   session->cancel_all();
@@ -514,6 +516,7 @@ void Session::note(std::string_view finish) {
   note.prompt_tokens = usage_.prompt_tokens;
   note.cached_tokens = usage_.cached_tokens;
   note.output_tokens = usage_.output_tokens;
+  if (knows_cached_.front()) note.cache_miss = cache_miss(request_, usage_);
   note.queue_us = queue_us_;
   const TimeUs arrived = request_.prototype.arrived_us;
   if (first_token_us_ > 0 && arrived > 0) note.first_token_us = first_token_us_ - arrived;

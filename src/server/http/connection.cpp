@@ -324,6 +324,7 @@ Connection::Awaitable<bool> Connection::admit(RequestParser& parser) {
   record_.route = admission.route_path;
   record_.is_public = admission.is_public;
   record_.key_name = request.key_name;
+  record_.client = request.client;
   refusal_ = std::move(admission.refusal);
   // A short body is read in any case, so that the connection can be used again.
   const bool is_short = parser.announced_bytes() <= kSmallBodyBytes && !parser.expects_continue();

@@ -65,14 +65,15 @@ struct StreamHead {
 // What the log of requests says of an answer beyond what the connection sees itself. Never text of
 // a prompt or an answer, never a key. A negative number or an empty text: not known, left out.
 struct RequestNote {
-  std::string model;            // that answers
-  std::string answer_id;        // "chatcmpl-..."
-  std::string finish;           // how it ended: "stop", "length", "error", "cancelled"
-  int64_t prompt_tokens = -1;   // all prompts together
-  int64_t cached_tokens = -1;   // of these, found in the prefix cache
-  int64_t output_tokens = -1;   // all choices together
-  int64_t queue_us = -1;        // from submission to the first step
-  int64_t first_token_us = -1;  // from the request's first byte to the first token
+  std::string model;                 // that answers
+  std::string answer_id;             // "chatcmpl-..."
+  std::string finish;                // how it ended: "stop", "length", "error", "cancelled"
+  int64_t prompt_tokens = -1;        // all prompts together
+  int64_t cached_tokens = -1;        // of these, found in the prefix cache
+  int64_t output_tokens = -1;        // all choices together
+  int64_t queue_us = -1;             // from submission to the first step
+  int64_t first_token_us = -1;       // from the request's first byte to the first token
+  std::string_view cache_miss = {};  // why not all was found there (cache_miss.h); a literal
 };
 
 // Where one request's answer goes: either send() once, or start_stream(), write()*, end_stream().
@@ -113,6 +114,7 @@ struct RequestRecord {
   std::string_view route;    // the path of its row; empty: none
   std::string request_id, peer;
   std::string key_name;      // HttpRequest::key_name
+  uint64_t client = 0;       // HttpRequest::client
   std::string trace_parent;  // the client's traceparent header, as sent
   bool is_public = false;    // anyone may ask: of little interest where it went well
   int status = 0;            // 0: the client left before there was an answer
