@@ -25,6 +25,34 @@ TEST(Render, ShowsPromptsAsTheModelSeesThem) {
   EXPECT_EQ(server.engine().num_submitted(), 0u);
 }
 
+// A text may spell a special token: only those that are one are told so.
+TEST(Render, TellsSpecialTokensFromTextThatSpellsThem) {
+  RunningServer server;
+  const std::string body =
+      render(server, R"({"prompt":[256,60,115,62,195,169],"return_token_strs":true})");
+  const auto json = parse_json(body, "body").value();
+  const boost::json::object& prompt = json.at("prompts").at(0).as_object();
+  EXPECT_EQ(boost::json::serialize(prompt.at("parts")),
+            R"([{"text":"<s>","special":true,"count":1},)"
+            R"({"text":"<s>é","special":false,"count":5}])");
+  const boost::json::array& strings = prompt.at("token_strs").as_array();
+  ASSERT_EQ(strings.size(), 6u);
+  EXPECT_EQ(strings[0], "<s>");
+  EXPECT_EQ(strings[1], "<");
+  EXPECT_EQ(strings[5], "\xEF\xBF\xBD");  // half a character
+}
+
+TEST(Render, ItsOwnFieldIsNoOtherRoutes) {
+  RunningServer server;
+  EXPECT_NE(render(server, R"({"prompt":"a","return_token_strs":1})")
+                .find("\"param\":\"return_token_strs\""),
+            std::string::npos);
+  const auto response =
+      Client(server.port()).post("/render", R"({"prompt":"a","return_token_strs":true})");
+  EXPECT_EQ(response.status, 200);
+  EXPECT_EQ(response.head.find("x-headrace-ignored"), std::string::npos) << response.head;
+}
+
 TEST(Render, RefusesWhatWouldBeRefused) {
   RunningServer server;
   EXPECT_NE(render(server, R"({"messages":[]})").find("\"param\":\"messages\""), std::string::npos);

@@ -42,7 +42,7 @@ constexpr FieldRow kRows[] = {
     {"tokens", kServed, kInDetokenize, "", "token ids"},
     {"add_special_tokens", kServed, kText | kInTokenize, "", "default true; with messages the template places them"},
     {"add_special_tokens", kRefused, kChat, "[false]", "the chat template places them"},
-    {"return_token_strs", kServed, kInTokenize, "", "default false"},
+    {"return_token_strs", kServed, kInTokenize | kInRender, "", "default false"},
     {"echo", kServed, kText, "", "the answer begins with the prompt"},
     {"echo", kRefused, kChat, "[false]", "leave it out"},
     {"suffix", kServed, kText, "", "the text after the answer, for models with fill-in-the-middle tokens; 400 for others"},

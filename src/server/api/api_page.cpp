@@ -13,6 +13,7 @@ constexpr PlaceRow kPlaces[] = {
     {kInUnloadAdapter, "POST /v1/unload_lora_adapter"},
     {kInTokenize, "POST /tokenize"},
     {kInDetokenize, "POST /detokenize"},
+    {kInRender, "POST /render, beside those of the request that is rendered"},
     {kInResponses, "POST /v1/responses"},
     {kInResponseItem, "input[] of /v1/responses"},
     {kInResponsePart, "input[].content[] of /v1/responses"},
