@@ -86,7 +86,7 @@ run_pytest() {
 # run_node SUITE FOLDER: the tests of the page; they need the folder's packages and a browser.
 run_node() {
   local suite=$1 folder=$2 log="$results/$build-$1.log" status=0 line start=$SECONDS
-  local inputs=("build/$build/web/dist" "$folder" web/src)
+  local inputs=("build/$build/bin/headrace" "build/$build/web/dist" "$folder" web/src)
   spared "$suite" "${inputs[@]}" && return 0
   (cd "$folder" && HEADRACE_BINARY="$OLDPWD/build/$build/bin/headrace" npm test) >"$log" 2>&1 </dev/null || status=$?
   [ "$status" = 0 ] || tail -n 100 "$log"

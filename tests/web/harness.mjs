@@ -45,7 +45,12 @@ export async function ask(text, tab = page) {
 }
 
 export async function wait_done(tab = page) {
-  await tab.getByRole("button", { name: /^(Regenerate|Retry)$/ }).waitFor();
+  await tab.getByRole("button", { name: /^(Regenerate|Retry)$/ }).last().waitFor();
+}
+
+// Puts settings where the page finds them, before its code runs.
+export function with_settings(settings) {
+  return new Function(`localStorage.getItem("headrace.settings") ?? localStorage.setItem("headrace.settings", ${JSON.stringify(JSON.stringify(settings))})`);
 }
 
 export async function until(what, condition) {
@@ -97,6 +102,16 @@ export async function assert_no_overflow() {
     };
   });
   assert.deepEqual(wide, { page: 0, nodes: [] });
+}
+
+// The address of every request that leaves this server.
+export async function watch_requests() {
+  const foreign = [];
+  page.on("request", (request) => {
+    const url = new URL(request.url());
+    if (url.origin !== mock.url && url.protocol !== "blob:") foreign.push(request.url());
+  });
+  return foreign;
 }
 
 // Registers the hooks of a test file.

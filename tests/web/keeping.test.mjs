@@ -39,7 +39,7 @@ async function download_of(run) {
 }
 
 async function import_text(text, name = "file.json") {
-  await page.locator("input[type=file]").setInputFiles({ name, mimeType: "application/json", buffer: Buffer.from(text) });
+  await page.locator(".sidebar input[type=file]").setInputFiles({ name, mimeType: "application/json", buffer: Buffer.from(text) });
 }
 
 test("conversations are listed, found by their words, renamed, deleted and brought back", scripted, async () => {
@@ -170,7 +170,7 @@ test("a conversation comes out as Markdown and as JSON, and JSON goes in again",
 for (const [what, text, told] of [
   ["no JSON", "# hello", /not JSON/],
   ["other JSON", '{"a": 1}', /no headrace conversations/],
-  ["another version", '{"format": "headrace-conversations", "version": 9, "conversations": []}', /version 9/],
+  ["another version", '{"format": "headrace-conversations", "version": 9, "conversations": []}', /version 9; this page reads versions 1 and 2/],
   ["a wrong role", '{"format": "headrace-conversations", "version": 1, "conversations": [{"messages": [{"role": "x", "text": "y"}]}]}', /Message 1 of conversation 1 needs a role/],
 ]) {
   test(`an import of ${what} says what is wrong with the file and keeps nothing`, scripted, async () => {

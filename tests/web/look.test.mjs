@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { mkdirSync } from "node:fs";
 import { test } from "node:test";
 import {
-  answers, ask, assert_no_overflow, button, field, last_answer, mock, open, open_tab, page, real_url, scripted, until, use_page, wait_done,
+  answers, ask, assert_no_overflow, button, field, last_answer, mock, open, open_tab, page, real_url, scripted, until, use_page, wait_done, with_settings,
 } from "./harness.mjs";
 
 use_page();
@@ -142,15 +142,31 @@ function contrasts() {
 
 for (const dark of [false, true]) {
   test(`every text can be read in the ${dark ? "dark" : "light"} theme`, scripted, async () => {
-    await open({ dark });
+    mock.finished = [{ status: 400, ending: "whole", route: "/v1/completions", total_ms: 1, request_id: "r" }];
+    await open({ dark, before: with_settings({ logprobs: true }) });
     await ask("everything");
     await wait_done();
     await until("colours", async () => (await page.locator(".hljs-keyword").count()) > 0);
     await ask("refuse");
     await page.locator(".error").waitFor();
-    for (const panel of ["Settings", "Engine"]) {
+    await page.locator(".composer input[type=file]").setInputFiles({ name: "a.txt", mimeType: "text/plain", buffer: Buffer.from("x") });
+    await ask("score");
+    await wait_done();
+    await button("Tokens").click();
+    await page.locator(".token").nth(3).hover();
+    await ask("call");
+    await page.locator("form.results").waitFor();
+    await button("Regenerate").last().click();
+    await until("a second version", async () => (await page.locator(".versions").count()) === 1);
+    await wait_done();
+    await button("Prompt").last().click();
+    await page.locator(".prompt-text mark").first().waitFor();
+    assert.deepEqual((await page.evaluate(contrasts)).filter(({ ratio }) => ratio < 4.5), []);
+    await button("Close the prompt").click();
+    for (const panel of ["Settings", "Engine", "Requests"]) {
       await button(panel).click();
       await page.locator("aside").getByRole("heading", { name: panel, level: 2 }).waitFor();
+      if (panel === "Settings") await page.getByLabel("Tools", { exact: true }).fill("["); // the marks of what is wrong, too
       const rows = await page.evaluate(contrasts);
       assert.ok(rows.length > 40, String(rows.length));
       assert.deepEqual(rows.filter(({ ratio }) => ratio < 4.5), []);
@@ -217,7 +233,7 @@ test("on a phone Enter breaks the line, the button sends, and every target is 44
         .map(({ node, name }) => ({ name, width: node.getBoundingClientRect().width, height: node.getBoundingClientRect().height }))
         .filter(({ width, height }) => width < 44 || height < 44),
     );
-  for (const view of ["Conversations", "Engine", "Settings"]) {
+  for (const view of ["Conversations", "Requests", "Engine", "Settings"]) {
     assert.deepEqual(await small(), []);
     await button(view).tap();
     await page.locator(`button[aria-label="${view}"][aria-expanded="true"]`).waitFor();

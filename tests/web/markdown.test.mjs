@@ -2,7 +2,8 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { answers, ask, assert_no_overflow, button, field, last_answer, mock, notice, open, page, scripted, until, use_page, wait_done } from "./harness.mjs";
+import { answers, ask, assert_no_overflow, button, field, last_answer, mock, notice, open, page, scripted, until, use_page, wait_done, watch_requests } from "./harness.mjs";
+import { kAttacks } from "./attacks.mjs";
 import { kEverything } from "./mock_server.mjs";
 
 use_page();
@@ -73,53 +74,7 @@ test("what is settled of a long answer is not drawn again while more text comes"
   assert.deepEqual([num_kept, changes], [num_settled, 0]);
 });
 
-// Every one of these tries to run something, to load something, or to leave by a link that is not one of three kinds.
-const kAttacks = [
-  `<script>window.owned = 1</script>`,
-  `<img src=x onerror="window.owned = 1">`,
-  `<svg onload="window.owned = 1"><animate onbegin="window.owned = 1" attributeName=x dur=1s></svg>`,
-  `<svg><script href="data:text/javascript,window.owned=1"></script></svg>`,
-  `<math><mtext><table><mglyph><style><img src=x onerror="window.owned = 1"></style></mglyph></table></mtext></math>`,
-  `<math href="javascript:window.owned=1"><mi>x</mi></math>`,
-  `<iframe srcdoc="<script>parent.owned = 1</script>"></iframe>`,
-  `<details open ontoggle="window.owned = 1">x</details>`,
-  `<form action="javascript:window.owned=1"><button autofocus onfocus="window.owned = 1">x</button></form>`,
-  `<a href="javascript:window.owned=1">x</a> <base href="https://evil.example/">`,
-  `<style>@import "https://evil.example/x.css"; body { display: none }</style><link rel=stylesheet href=//evil.example/x.css>`,
-  `<!--><img src=x onerror=window.owned=1>--> <![CDATA[><img src=x onerror=window.owned=1>]]>`,
-  `[x](javascript:window.owned=1) [x](JaVaScRiPt:window.owned=1) [x](  javascript:window.owned=1)`,
-  `[x](java&#115;cript:window.owned=1) [x](javascript&colon;window.owned=1) [x](java\\script:x) [x](\u0001javascript:window.owned=1)`,
-  `[x](data:text/html,<script>window.owned=1</script>) [x](vbscript:x) [x](file:///etc/passwd) [x](blob:x) [x](view-source:x)`,
-  `[x](<javascript:window.owned=1>) [x]: javascript:window.owned=1\n\n[x][y]\n\n[y]: javascript:window.owned=1 "t"`,
-  `<javascript:window.owned=1> <data:text/html,x> javascript:window.owned=1 <https://example.org/" onclick="window.owned=1>`,
-  `https://example.org/"onmouseover="window.owned=1 https://example.org/'><img src=x onerror=window.owned=1>`,
-  `[x](https://example.org/ "t\\" onclick=\\"window.owned = 1") [x](/v1/models) [x](//evil.example) [x](#a) [x](?q)`,
-  `![x](javascript:window.owned=1) ![x](https://evil.example/track.png) ![x](data:image/svg+xml,<svg onload=alert(1)>)`,
-  `![<img src=x onerror=window.owned=1>](https://example.org/" onerror="window.owned=1)`,
-  `| <img src=x onerror=window.owned=1> | b |\n|--|--|\n| [x](javascript:window.owned=1) | \`<script>window.owned=1</script>\` |`,
-  `\`\`\`html"><img src=x onerror=window.owned=1>\n<script>window.owned = 1</script>\n\`\`\``,
-  `\`\`\`xml\n<script>window.owned = 1</script><img src=x onerror=window.owned=1>\n\`\`\``,
-  `\`\`\`__proto__\nx\n\`\`\`\n\n\`\`\`constructor\nx\n\`\`\``,
-  `$\\href{javascript:window.owned=1}{x}$ $\\url{javascript:window.owned=1}$`,
-  `$$\\includegraphics{https://evil.example/x.png}$$ $\\htmlData{a=b}{x}$ $\\class{primary}{x}$ $\\id{draft}{x}$ $\\style{position:fixed}{x}$`,
-  `$\\text{<img src=x onerror=window.owned=1>}$ $\\unicode{<script>}$ $\\color{red;background:url(https://evil.example)}{x}$`,
-  `$\\def\\a{\\a\\a}\\a$ $\\rule{99999em}{99999em}$ $$\\begin{array}{c}\\end{array}$$ $\\label{draft}$ $\\tag{x}$`,
-  `$</math><img src=x onerror=window.owned=1>$ \\(</annotation-xml><script>window.owned=1</script>\\)`,
-  `&lt;img src=x onerror=window.owned=1&gt; &#60;script&#62;window.owned=1&#60;/script&#62;`,
-  `<div style="position:fixed;inset:0;background:red" id="draft" class="notice" onclick="window.owned=1">x</div>`,
-  `{@html "<img src=x onerror=window.owned=1>"} {{constructor.constructor("window.owned=1")()}} \${window.owned=1}`,
-];
-
-// The address of every request that the page makes, and everything in the answers that should not be there.
-async function watch_requests() {
-  const foreign = [];
-  page.on("request", (request) => {
-    const url = new URL(request.url());
-    if (url.origin !== mock.url && url.protocol !== "blob:") foreign.push(request.url());
-  });
-  return foreign;
-}
-
+// Everything in the answers that should not be there.
 function find_dangers() {
   const kElements = "script, img, svg, iframe, object, embed, style, link, form, base, meta, video, audio, details.x, button.x";
   const parts = [...document.querySelectorAll(".markdown, .plain, .bubble, .reasoning")];
@@ -181,7 +136,7 @@ test("hostile text in an imported conversation stays text", scripted, async () =
     { role: "assistant", text, reasoning: text, plain: idx % 2 === 0, outcome: { kind: "failed", text }, stats: { ttft_s: text, seed: 1 } },
   ]);
   const file = { format: "headrace-conversations", version: 1, conversations: [{ title: kAttacks[1], messages, id: "x", __proto__: { rev: 9 } }] };
-  await page.locator("input[type=file]").setInputFiles({ name: "x.json", mimeType: "application/json", buffer: Buffer.from(JSON.stringify(file)) });
+  await page.locator(".sidebar input[type=file]").setInputFiles({ name: "x.json", mimeType: "application/json", buffer: Buffer.from(JSON.stringify(file)) });
   await notice().waitFor();
   assert.match(await notice().innerText(), /Imported 1 conversation/);
   await page.locator(".conversation .open").click();

@@ -169,6 +169,31 @@ const kScripts = {
     await stream.write(stream.chunk({ choices: [{ index: 0, delta: { reasoning_content: "Let me see." }, finish_reason: null }] }));
     await stream.write(stream.end("length"));
   },
+  // Calls the tools of mock.calls, each in pieces; with their results it says what it was given.
+  async call(stream, open, body, mock) {
+    const results = body.messages.slice(body.messages.findLastIndex(({ role }) => role !== "tool") + 1);
+    if (results.length > 0) return stream.write(stream.text(`It gave: ${results.map(({ content }) => content).join(", ")}`) + stream.end());
+    const delta = (fields) => stream.chunk({ choices: [{ index: 0, delta: fields, finish_reason: null }] });
+    await stream.write(delta({ reasoning_content: "A tool knows." }));
+    for (const [index, { name, text }] of mock.calls.entries()) {
+      await stream.write(delta({ tool_calls: [{ index, id: `call-${index}`, type: "function", function: { name, arguments: "" } }] }));
+      for (const piece of text.match(/[^]{1,3}/gu)) await stream.write(delta({ tool_calls: [{ index, function: { arguments: piece } }] }));
+    }
+    await stream.write(stream.end("tool_calls"));
+  },
+  // The tokens of mock.scores with their log-probs, in the form of either endpoint.
+  async score(stream, open, body, mock) {
+    for (const { token, logprob, others } of mock.scores) {
+      const row = (text, value) => ({ token: text, logprob: value, bytes: [...Buffer.from(text)] });
+      const logprobs = stream.is_chat
+        ? { content: [{ ...row(token, logprob), top_logprobs: others.map(([text, value]) => row(text, value)) }], refusal: null }
+        : { tokens: [token], token_logprobs: [logprob], top_logprobs: [Object.fromEntries(others)], text_offset: [0] };
+      const piece = stream.is_chat ? { delta: { content: token } } : { text: token };
+      stream.num_tokens++;
+      await stream.write(stream.chunk({ choices: [{ index: 0, ...piece, logprobs, finish_reason: null }] }));
+    }
+    await stream.write(stream.end());
+  },
   // Breaks off before a first byte while mock.flaky.
   async flaky(stream, open, body, mock) {
     if (mock.flaky) stream.response.destroy();
@@ -191,6 +216,21 @@ const kRefusals = {
 const kFormats = { Q4_1: 210, F32: 61, Q8_0: 1 };
 const kSampling = { temperature: 0.6000000238418579, top_p: 0.949999988079071, top_k: 40, min_p: 0, repetition_penalty: 1 };
 
+const kCalls = [{ name: "get_weather", text: '{"city": "Zürich"}' }];
+const kScores = [
+  { token: "Yes", logprob: -0.1, others: [["Yes", -0.1], ["No", -2.5]] },
+  { token: ",", logprob: -0.001, others: [[",", -0.001], ["!", -7]] },
+  { token: "\n", logprob: -1.2, others: [["\n", -1.2], [" ", -1.3]] },
+  { token: " it", logprob: -3, others: [[" it", -3], [" we", -0.2]] },
+  { token: " is.", logprob: -0.7, others: [] },
+];
+
+async function read_json(request) {
+  const pieces = [];
+  for await (const piece of request) pieces.push(piece);
+  return JSON.parse(Buffer.concat(pieces).toString());
+}
+
 export class MockServer {
   requests = []; // bodies of requests for answers, each with its path
   num_status = 0; // status requests so far
@@ -205,6 +245,11 @@ export class MockServer {
   sampling = kSampling;
   text = ""; // what the script `given` answers
   flaky = false;
+  calls = kCalls; // what the script `call` calls
+  scores = kScores;
+  running = []; // of the list of requests
+  finished = [];
+  prompt = null; // what /render shows instead of a prompt made of the messages
   #num_told = 0; // how often the test said go()
   #num_open = 0; // answers that are being written
 
@@ -229,7 +274,7 @@ export class MockServer {
     this.#num_told = 0;
     Object.assign(this, {
       requests: [], num_status: 0, num_cancelled: 0, api_key: "", formats: kFormats, experts: [], sparse: false, idle: false, down: false,
-      chat_template: "{{ messages }}", sampling: kSampling, text: "", flaky: false,
+      chat_template: "{{ messages }}", sampling: kSampling, text: "", flaky: false, calls: kCalls, scores: kScores, running: [], finished: [], prompt: null,
     });
   }
 
@@ -250,12 +295,14 @@ export class MockServer {
   async #handle(request, response) {
     if (this.down) return response.destroy();
     const path = new URL(request.url, this.url).pathname;
-    if (!/^\/(v1\/|api\/|tokenizer_info$)/.test(path)) return this.#serve_page(path, response);
+    if (!/^\/(v1\/|api\/|(tokenizer_info|render)$)/.test(path)) return this.#serve_page(path, response);
     if (this.api_key && request.headers.authorization !== `Bearer ${this.api_key}`) {
       return this.#json(response, 401, { error: { message: "The API key is missing or wrong.", type: "authentication_error" } });
     }
     if (path === "/v1/models") return this.#json(response, 200, { object: "list", data: [{ id: "mock" }, { id: "alias" }] });
     if (path === "/api/headrace/status") return this.#json(response, 200, this.#status());
+    if (path === "/api/headrace/requests") return this.#json(response, 200, { running: this.running, finished: this.finished });
+    if (path === "/render") return this.#json(response, 200, { object: "prompts", prompts: [await this.#render(request)] });
     if (path === "/tokenizer_info") return this.#json(response, 200, { bos_token: null, chat_template: this.chat_template });
     const is_chat = path === "/v1/chat/completions";
     if ((is_chat || path === "/v1/completions") && request.method === "POST") return this.#answer(request, response, path, is_chat);
@@ -299,6 +346,19 @@ export class MockServer {
     };
   }
 
+  // One token for each mark and for each character.
+  async #render(request) {
+    const body = await read_json(request);
+    this.requests.push({ path: "/render", ...body });
+    if (this.prompt) return this.prompt;
+    const parts = (body.messages ?? [{ role: "", content: body.prompt }]).flatMap(({ role, content }) => [
+      { text: `<|${role}|>`, special: true, count: 1 }, { text: content, special: false, count: content.length },
+    ]);
+    const token_strs = parts.flatMap(({ text, special }) => (special ? [text] : text.split("")));
+    const text = parts.map((part) => part.text).join("");
+    return { text, count: token_strs.length, tokens: token_strs.map((_, idx) => 1000 + idx), token_strs, parts };
+  }
+
   // Browsers send a page's own requests with the page's origin and, here, always as JSON.
   #check(request) {
     const { origin, "content-type": type, "sec-fetch-site": site } = request.headers;
@@ -306,9 +366,7 @@ export class MockServer {
   }
 
   async #answer(request, response, path, is_chat) {
-    const pieces = [];
-    for await (const piece of request) pieces.push(piece);
-    const body = JSON.parse(Buffer.concat(pieces).toString());
+    const body = await read_json(request);
     if (!this.#check(request)) return this.#json(response, 403, { error: { message: "Not from this page." } });
     this.requests.push({ path, ...body });
     const said = is_chat ? body.messages.findLast(({ role }) => role === "user").content : body.prompt.split("one two")[0];

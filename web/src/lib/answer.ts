@@ -1,11 +1,13 @@
 // Writing down one answer as it arrives, and timing it.
 
 import { tick } from "svelte";
-import type { Delta } from "./api";
-import type { AnswerStats, Message, Outcome } from "./conversation";
+import type { CallPiece, Delta } from "./api";
+import type { AnswerStats, Call, Message, Outcome } from "./conversation";
+import { to_lines } from "./scores";
 
 const kFrame_ms = 33;
 const kRestPerWork = 4; // drawing takes at most a fifth of the time, however long the answer
+const kMostCalls = 128;
 const kOutcomes: Record<string, Outcome> = {
   length: { kind: "length", text: "The answer reached the limit of tokens." },
   content_filter: { kind: "filtered", text: "Stopped by the server's filter." },
@@ -17,6 +19,8 @@ export class Pen {
   #meter: Meter;
   #text = "";
   #reasoning = "";
+  #calls: CallPiece[] = [];
+  #scores = "";
   #timer: ReturnType<typeof setTimeout> | undefined;
   #pause_ms = kFrame_ms;
 
@@ -28,6 +32,8 @@ export class Pen {
   add(delta: Delta): void {
     this.#text += delta.text ?? "";
     this.#reasoning += delta.reasoning ?? "";
+    this.#calls.push(...(delta.calls ?? []));
+    this.#scores += to_lines(delta.scores ?? []);
     const outcome = delta.finish_reason && kOutcomes[delta.finish_reason];
     if (outcome) this.#answer.outcome = { ...outcome };
     this.#timer ??= setTimeout(() => void this.#draw(), this.#pause_ms);
@@ -45,10 +51,28 @@ export class Pen {
     this.#timer = undefined;
     this.#answer.text += this.#text;
     if (this.#reasoning) this.#answer.reasoning = (this.#answer.reasoning ?? "") + this.#reasoning;
+    if (this.#calls.length) this.#answer.calls = with_pieces(this.#answer.calls ?? [], this.#calls);
+    if (this.#scores) this.#answer.scores = (this.#answer.scores ?? "") + this.#scores;
     this.#answer.stats = { ...this.#answer.stats, ...this.#meter.stats() };
     this.#text = "";
     this.#reasoning = "";
+    this.#calls = [];
+    this.#scores = "";
   }
+}
+
+// The calls of an answer, and what came of them since.
+export function with_pieces(calls: readonly Call[], pieces: CallPiece[]): Call[] {
+  const grown = calls.map((call) => ({ ...call }));
+  for (const { index, id, name, arguments: text } of pieces) {
+    if (!Number.isInteger(index) || index < 0 || index >= kMostCalls) continue;
+    while (grown.length <= index) grown.push({ id: "", name: "", arguments: "" });
+    const call = grown[index]!;
+    call.id ||= id;
+    call.name += name;
+    call.arguments += text;
+  }
+  return grown;
 }
 
 // Times one answer as its reader sees it: from the click to the first text, and from there to the last.
@@ -62,7 +86,7 @@ export class Meter {
   #completion_tokens: number | undefined;
 
   add(delta: Delta): void {
-    if (delta.text || delta.reasoning) {
+    if (delta.text || delta.reasoning || delta.calls?.length) {
       this.#last_ms = performance.now();
       if (!this.#num_chunks++) this.#first_ms = this.#last_ms;
     }

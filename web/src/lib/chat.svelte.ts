@@ -1,23 +1,49 @@
-// The open conversation: sends, streams, stops, retries, goes on, edits; and keeps itself in the library.
+// The open conversation: sends, streams, stops, asks again, goes on, edits, shows branches; and keeps itself in the
+// library.
 
 import { access } from "./access.svelte";
 import { Meter, Pen } from "./answer";
-import { ApiError, error_text, stream_chat, stream_completion, type Delta } from "./api";
-import { title_of, to_prompt, to_wire, type Conversation, type Message } from "./conversation";
+import {
+  ApiError,
+  error_text,
+  stream_chat,
+  stream_completion,
+  type ChatBody,
+  type CompletionBody,
+  type Delta,
+} from "./api";
+import {
+  says_nothing,
+  shown_leaf,
+  title_of,
+  type CallResult,
+  type Conversation,
+  type Message,
+  type TextFile,
+} from "./conversation";
 import { library } from "./library.svelte";
 import { live } from "./live.svelte";
 import { notices } from "./notices.svelte";
-import { chosen_sampling, settings, type ChosenSampling } from "./settings.svelte";
+import { chosen_form, chosen_logprobs, chosen_sampling, chosen_tools, form_problem, settings } from "./settings.svelte";
 import { new_id, read_json, session, write_json } from "./store";
+import { newest_below, parent_of, path_to, versions_of } from "./tree";
+import { to_prompt, to_wire } from "./wire";
 
 const kOpen = "headrace.open"; // the tab's conversation
 const kSaveEvery_ms = 1000; // while an answer streams
 const kMostSpokenChars = 800;
 
+// An answer that is there already: one that goes on, or an empty one that makes room.
+interface OldAnswer {
+  going_on?: number;
+  replaced?: number;
+}
+
 class Chat {
   id = $state(new_id());
   title = $state("");
-  messages = $state<Message[]>([]);
+  messages = $state<Message[]>([]); // of all branches: see tree.ts
+  shown = $state(-1); // the last message of the branch that is shown; -1: none
   streaming = $state(false);
   loading = $state(false);
   announcement = $state(""); // for screen readers: once when an answer begins, once when it is there
@@ -80,7 +106,7 @@ class Chat {
 
   #show(conversation: Conversation): void {
     const { id, title, created_ms, updated_ms, rev, messages } = conversation;
-    Object.assign(this, { id, title, messages });
+    Object.assign(this, { id, title, messages, shown: shown_leaf(conversation) });
     this.#created_ms = created_ms;
     this.#updated_ms = updated_ms;
     this.#rev = rev;
@@ -95,43 +121,92 @@ class Chat {
     if (kept && kept.rev > this.#rev && !this.streaming && this.#kept) this.#show(kept);
   }
 
-  // --- what a person does
+  // --- the branch that is shown
 
-  send(text: string, model: string): void {
-    if (this.streaming || this.loading || !text.trim()) return;
-    this.messages.push({ role: "user", text });
+  // Where its messages are, first to last.
+  path = $derived(path_to(this.messages, this.shown));
+  #versions = $derived(versions_of(this.messages));
+
+  // The other versions of a message, and it.
+  versions(idx: number): number[] {
+    return this.#versions[idx] ?? [idx];
+  }
+
+  // Shows this message, and what was made last of all that follows it.
+  show(idx: number): void {
+    if (this.streaming || !this.messages[idx]) return;
+    this.shown = newest_below(this.messages, idx);
+    const versions = this.versions(idx);
+    this.announcement = `Version ${versions.indexOf(idx) + 1} of ${versions.length}.`;
+    this.#touch();
+  }
+
+  #last(): Message | undefined {
+    return this.messages[this.shown];
+  }
+
+  // It follows `parent`, and is shown.
+  #add(message: Message, parent: number): Message {
+    const is_usual = parent === this.messages.length - 1;
+    this.messages.push(is_usual ? message : { ...message, parent });
+    this.shown = this.messages.length - 1;
+    return this.messages[this.shown]!; // read back: the pushed object's reactive twin
+  }
+
+  // --- what a person does; false: not now, and why is told
+
+  send(text: string, files: TextFile[], model: string): boolean {
+    if (this.loading || !(text.trim() || files.length) || !this.#may_ask()) return false;
+    this.#add({ role: "user", text, ...(files.length ? { files } : {}) }, this.shown);
+    this.#begin(model);
+    return true;
+  }
+
+  // What the tools gave that the last answer called.
+  give_results(results: CallResult[], model: string): void {
+    if (!this.#last()?.calls || !this.#may_ask()) return;
+    this.#add({ role: "tool", text: "", results }, this.shown);
     this.#begin(model);
   }
 
-  // Drops the last answer and asks again.
-  regenerate(model: string): void {
-    if (this.streaming) return;
-    if (this.messages.at(-1)?.role === "assistant") this.messages.pop();
-    if (this.messages.length) this.#begin(model);
+  // Asks again for the answer at `idx`, or for one to what is shown last. What there was stays beside it.
+  regenerate(model: string, idx = this.shown): void {
+    if (!this.#may_ask()) return;
+    const is_answer = this.messages[idx]?.role === "assistant";
+    const asked = is_answer ? parent_of(this.messages, idx) : idx;
+    if (asked < 0) return;
+    const is_empty = says_nothing(this.messages[idx]) && newest_below(this.messages, idx) === idx;
+    this.shown = asked;
+    this.#begin(model, is_answer && is_empty ? { replaced: idx } : {});
   }
 
   // The last answer goes on where it broke off.
   go_on(model: string): void {
-    const last = this.messages.at(-1);
-    if (this.streaming || last?.role !== "assistant" || !last.text) return;
-    this.#begin(model, last);
+    const last = this.#last();
+    if (last?.role !== "assistant" || !last.text || last.calls || !this.#may_ask()) return;
+    this.#begin(model, { going_on: this.shown });
   }
 
-  // Replaces the message at `idx` and asks from there; what followed it can be had back.
+  // A new version of the message at `idx`, with its files, is asked.
   edit(idx: number, text: string, model: string): void {
-    if (this.streaming || !text.trim()) return;
-    const before = $state.snapshot(this.messages);
-    const id = this.id;
-    this.messages = [...before.slice(0, idx), { role: "user", text }];
+    const { files } = this.messages[idx] ?? {};
+    if (!(text.trim() || files?.length) || !this.#may_ask()) return;
+    this.#add({ role: "user", text, ...(files ? { files } : {}) }, parent_of(this.messages, idx));
     this.#begin(model);
-    const undo = async () => {
-      if (this.id !== id) return;
-      await this.#settle();
-      this.messages = before;
-      this.#touch();
-    };
-    if (before.length > idx + 1)
-      notices.add("Asked again from the edited message.", { action: { label: "Undo", run: () => void undo() } });
+  }
+
+  // The same of results.
+  edit_results(idx: number, results: CallResult[], model: string): void {
+    if (!this.#may_ask()) return;
+    this.#add({ role: "tool", text: "", results }, parent_of(this.messages, idx));
+    this.#begin(model);
+  }
+
+  #may_ask(): boolean {
+    if (this.streaming) return false;
+    const problem = form_problem(live.has_template);
+    if (problem) notices.add(`Not sent. ${problem} See Settings.`);
+    return !problem;
   }
 
   stop(): void {
@@ -141,35 +216,53 @@ class Chat {
   // The person gave the key that was missing.
   unlocked(model: string): void {
     if (!this.#locked_out) return;
-    if (this.messages.at(-1)?.text) this.go_on(model);
+    if (this.#last()?.text) this.go_on(model);
     else this.regenerate(model);
   }
 
   // --- asking
 
-  #request(model: string, chosen: ChosenSampling, goes_on: boolean, signal: AbortSignal): AsyncGenerator<Delta> {
+  // What a request for an answer that follows the message at `leaf` would be.
+  request_after(leaf: number, model: string, goes_on = false): ChatBody | CompletionBody {
+    const messages = path_to(this.messages, leaf).map((idx) => this.messages[idx]!);
+    const chosen = { ...chosen_sampling(), ...chosen_form(goes_on) };
+    const num_top = chosen_logprobs();
     if (!live.has_template) {
       // This endpoint's own default is a few words; the server takes what fits the context.
       const max_tokens = chosen.max_tokens ?? live.status.model?.context ?? 2048;
-      return stream_completion({ model, prompt: to_prompt(this.messages), ...chosen, max_tokens }, signal);
+      const scored = num_top === null ? {} : { logprobs: num_top };
+      return { model, prompt: to_prompt(messages), ...chosen, ...scored, max_tokens };
     }
     const going_on = goes_on ? { continue_final_message: true, add_generation_prompt: false } : {};
-    return stream_chat({ model, messages: to_wire(this.messages, settings.system), ...going_on, ...chosen }, signal);
+    const scored = num_top === null ? {} : { logprobs: true, top_logprobs: num_top };
+    return { model, messages: to_wire(messages, settings.system), ...chosen_tools(), ...going_on, ...chosen, ...scored };
   }
 
-  #begin(model: string, going_on: Message | null = null): void {
-    this.#answering = this.#answer(model, going_on);
+  // What the request for the answer at `idx` would be today.
+  request_before(idx: number, model: string): ChatBody | CompletionBody {
+    return this.request_after(parent_of(this.messages, idx), model);
   }
 
-  // Asks for a new answer, or for more of `going_on`.
-  async #answer(model: string, going_on: Message | null): Promise<void> {
-    const chosen = chosen_sampling();
+  #begin(model: string, old: OldAnswer = {}): void {
+    this.#answering = this.#answer(model, old);
+  }
+
+  // The message that an answer is written into.
+  #place(body: ChatBody | CompletionBody, { going_on, replaced }: OldAnswer): Message {
+    if (going_on !== undefined) return this.messages[going_on]!;
+    const stats = { seed: body.seed, temperature: body.temperature ?? live.status.sampling?.temperature ?? 1 };
+    const plain = "prompt" in body ? { plain: true } : {};
+    if (replaced === undefined) return this.#add({ role: "assistant", text: "", stats, ...plain }, this.shown);
+    this.shown = replaced;
+    return Object.assign(this.messages[replaced]!, { stats });
+  }
+
+  // Asks for a new answer, or for more of an old one.
+  async #answer(model: string, old: OldAnswer): Promise<void> {
     const abort = new AbortController();
-    const deltas = this.#request(model, chosen, going_on !== null, abort.signal);
-    const stats = { seed: chosen.seed, temperature: chosen.temperature ?? live.status.sampling?.temperature ?? 1 };
-    if (!going_on)
-      this.messages.push({ role: "assistant", text: "", stats, ...(live.has_template ? {} : { plain: true }) });
-    const answer = this.messages.at(-1)!; // read back: the pushed object's reactive twin
+    const body = this.request_after(this.shown, model, old.going_on !== undefined);
+    const deltas = "prompt" in body ? stream_completion(body, abort.signal) : stream_chat(body, abort.signal);
+    const answer = this.#place(body, old);
     delete answer.outcome;
     this.#abort = abort;
     this.streaming = true;
@@ -194,7 +287,7 @@ class Chat {
       }
       pen.flush();
       if (!meter.finished) throw new ApiError("The answer ended without saying why.");
-      this.announcement = `Answer complete. ${spoken(answer.text)}`;
+      this.announcement = `Answer complete. ${spoken(answer)}`;
     } catch (failure) {
       pen.flush();
       this.#fail(answer, failure, signal.aborted);
@@ -221,7 +314,8 @@ class Chat {
   #snapshot(): Conversation {
     const messages = $state.snapshot(this.messages);
     const title = this.title || title_of(messages);
-    return { id: this.id, title, created_ms: this.#created_ms, updated_ms: this.#updated_ms, rev: this.#rev, messages };
+    const times = { created_ms: this.#created_ms, updated_ms: this.#updated_ms };
+    return { id: this.id, title, ...times, rev: this.#rev, messages, shown: this.shown };
   }
 
   // Something changed: it will be kept. Writes follow one another; one that waits takes the newest state along.
@@ -249,7 +343,7 @@ class Chat {
 
   // The page goes away: an answer that still streams ends here.
   #leave(): void {
-    const last = this.messages.at(-1);
+    const last = this.#last();
     if (this.streaming && last) {
       last.outcome = { kind: "interrupted", text: "Interrupted: the page was closed." };
       this.stop();
@@ -264,7 +358,8 @@ function empty(): Conversation {
   return { id: new_id(), title: "", created_ms: Date.now(), updated_ms: Date.now(), rev: 0, messages: [] };
 }
 
-function spoken(text: string): string {
+function spoken({ text, calls }: Message): string {
+  if (calls?.length) return `It calls ${calls.map(({ name }) => name).join(", ")}. ${text}`.trim();
   return text.length > kMostSpokenChars
     ? `${text.slice(0, kMostSpokenChars)} … The whole answer is in the conversation.`
     : text;

@@ -4,7 +4,8 @@ import { local, merge_known, read_json, write_json } from "./store";
 
 const kKey = "headrace.layout";
 
-export type Panel = "" | "engine" | "settings";
+const kPanels = ["engine", "requests", "settings"] as const;
+export type Panel = "" | (typeof kPanels)[number];
 
 class Layout {
   sidebar = $state(true);
@@ -14,7 +15,7 @@ class Layout {
   constructor() {
     const { sidebar, panel } = merge_known({ sidebar: true, panel: "" }, read_json(local, kKey));
     this.sidebar = sidebar;
-    this.panel = panel === "engine" || panel === "settings" ? panel : "";
+    this.panel = kPanels.find((name) => name === panel) ?? "";
   }
 
   toggle(name: Exclude<Panel, "">, wide: boolean): void {

@@ -1,7 +1,8 @@
 // The kept conversations: the list, search, rename, delete with a way back, export and import. Shared by all tabs.
 
-import { from_json, includes, to_json, to_markdown, type Conversation, type Head } from "./conversation";
+import { includes, type Conversation, type Head } from "./conversation";
 import { download } from "./download";
+import { from_json, to_json, to_markdown } from "./interchange";
 import { notices } from "./notices.svelte";
 import { local, new_id, read_json, write_json } from "./store";
 import { open_vault, type Vault } from "./vault";

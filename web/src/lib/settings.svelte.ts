@@ -1,5 +1,7 @@
-// What the person chose: model, system prompt, sampling, looks. Kept in the browser and shared by its tabs.
+// What the person chose: model, system prompt, sampling, tools, form of answers, looks. Kept in the browser and shared by its tabs.
 
+import type { AnswerFields, ChatBody } from "./api";
+import { kForms, read_choice, read_form, read_tools, type AnswerForm } from "./form";
 import { local, merge_known, read_json, write_json } from "./store";
 
 const kKey = "headrace.settings";
@@ -46,6 +48,8 @@ export const kLengths = {
   seed: { min: 0, max: Number.MAX_SAFE_INTEGER, step: 1 },
 };
 
+const kTopLogprobs = { min: 0, max: 20 };
+
 export type Theme = "system" | "light" | "dark";
 
 const kDefaults = {
@@ -58,6 +62,13 @@ const kDefaults = {
   repetition_penalty: null as number | null,
   max_tokens: null as number | null, // null: until the answer ends
   seed: null as number | null, // null: a fresh one per answer, shown with it
+  tools: "", // a JSON list
+  tool_choice: "auto", // see read_choice
+  form: "text" as AnswerForm,
+  schema: "",
+  pattern: "",
+  logprobs: false,
+  top_logprobs: 5 as number | null,
   theme: "system" as Theme,
   wrap_code: false,
 };
@@ -67,6 +78,7 @@ type Settings = typeof kDefaults;
 function load(): Settings {
   const loaded = merge_known(kDefaults, read_json(local, kKey));
   if (!["system", "light", "dark"].includes(loaded.theme)) loaded.theme = "system";
+  if (!kForms.some(([form]) => form === loaded.form)) loaded.form = "text";
   return loaded;
 }
 
@@ -116,4 +128,32 @@ export function chosen_sampling(): ChosenSampling {
   const max_tokens = clamp(settings.max_tokens, kLengths.max_tokens);
   if (max_tokens !== undefined) chosen.max_tokens = Math.round(max_tokens);
   return chosen;
+}
+
+// What is wrong with the tools or the form as they were typed; empty: nothing. has_template: of the model.
+export function form_problem(has_template: boolean): string {
+  const tools = has_template ? read_tools(settings.tools) : read_tools("");
+  if (tools.value === null) return `Tools: ${tools.problem}`;
+  const choice = tools.value.length ? read_choice(settings.tool_choice, tools.value) : null;
+  const form = read_form(settings.form, settings.schema, settings.pattern);
+  return choice?.problem || form.problem;
+}
+
+// The tools of a request; only good ones.
+export function chosen_tools(): Pick<ChatBody, "tools" | "tool_choice"> {
+  const tools = read_tools(settings.tools).value;
+  if (!tools?.length) return {};
+  const choice = read_choice(settings.tool_choice, tools).value;
+  return { tools, ...(choice && choice !== "auto" ? { tool_choice: choice } : {}) };
+}
+
+// goes_on: the answer has begun, and what begins again would not fit its form.
+export function chosen_form(goes_on: boolean): Pick<AnswerFields, "response_format"> {
+  const form = goes_on ? undefined : read_form(settings.form, settings.schema, settings.pattern).value;
+  return form ? { response_format: form } : {};
+}
+
+// How many alternatives to each token are asked for; null: no log-probs.
+export function chosen_logprobs(): number | null {
+  return settings.logprobs ? Math.round(clamp(settings.top_logprobs, kTopLogprobs) ?? 0) : null;
 }

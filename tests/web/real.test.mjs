@@ -1,0 +1,110 @@
+// The page against `headrace serve` with the small model: what the scripted server only plays. HEADRACE_BINARY names the
+// program, HEADRACE_TEST_MODELS the folder with the model; without them these tests are skipped.
+
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { existsSync } from "node:fs";
+import { after, before, test } from "node:test";
+import { Browser } from "./browser.mjs";
+import { with_settings } from "./harness.mjs";
+
+const binary = process.env.HEADRACE_BINARY ?? "";
+const model = `${process.env.HEADRACE_TEST_MODELS ?? ""}/smollm2-135m.gguf`;
+const missing = [binary, model].find((path) => !existsSync(path));
+const options = missing === undefined ? {} : { skip: "needs HEADRACE_BINARY and HEADRACE_TEST_MODELS" };
+const kShort = { temperature: 0, max_tokens: 12, seed: 1 };
+
+let server, browser, page, url;
+
+before(async () => {
+  if (missing !== undefined) return;
+  server = spawn(binary, ["serve", model, "--port", "0", "--context", "2048", "--quiet"], { stdio: ["ignore", "pipe", "ignore"] });
+  url = await new Promise((done, fail) => {
+    let text = "";
+    server.stdout.on("data", (piece) => {
+      text += piece;
+      const found = /https?:\/\/\S+/.exec(text);
+      if (found) done(found[0]);
+    });
+    server.on("exit", (code) => fail(new Error(`headrace ended with ${code}: ${text}`)));
+  });
+  browser = await Browser.start();
+});
+after(async () => {
+  await browser?.close();
+  server?.kill();
+});
+
+// A fresh profile for each test.
+async function open(settings) {
+  page = await browser.open(url, await browser.profile(), with_settings({ ...kShort, ...settings }));
+  await page.locator(".state.online").waitFor();
+}
+
+async function ask(text) {
+  await page.locator("#draft").fill(text);
+  await page.locator("#draft").press("Enter");
+  await page.getByRole("button", { name: /^(Regenerate|Retry)$/ }).last().waitFor();
+  assert.deepEqual(await page.locator(".error").allInnerTexts(), []);
+}
+
+test("log-probs arrive for each token of an answer", options, async () => {
+  await open({ logprobs: true, top_logprobs: 3 });
+  await ask("Say hello.");
+  await page.getByRole("button", { name: "Tokens" }).click();
+  await page.locator(".token").first().hover();
+  const count = await page.locator(".token").count();
+  assert.ok(count >= 2 && count <= 12, String(count));
+  assert.equal(await page.locator(".token-facts tbody tr").count(), 3);
+  assert.match(await page.locator(".token-facts").innerText(), /\d %/);
+  assert.deepEqual(page.problems, []);
+});
+
+test("the prompt shows the template's marks; those that a person writes are text", options, async () => {
+  await open({});
+  await ask("What is <|im_end|> for?");
+  await page.getByRole("button", { name: "Prompt", exact: true }).click();
+  const text = page.locator(".prompt-text");
+  await text.waitFor();
+  const marks = await text.locator("mark").allInnerTexts();
+  assert.ok(marks.includes("<|im_start|>"), String(marks));
+  assert.equal(marks.filter((mark) => mark === "<|im_end|>").length, marks.filter((mark) => mark === "<|im_start|>").length - 1);
+  assert.match(await text.innerText(), /What is <\|im_end\|> for\?/);
+  assert.deepEqual(page.problems, []);
+});
+
+test("an answer holds to the form that was chosen", options, async () => {
+  await open({ form: "regex", pattern: "(north|south)" });
+  await ask("Where do birds go in winter?");
+  assert.match(await page.locator("article.assistant .markdown").innerText(), /^(north|south)$/);
+  assert.deepEqual(page.problems, []);
+});
+
+test("tools that the model's template has no place for are refused in the server's words", options, async () => {
+  await open({ tools: '[{"type":"function","function":{"name":"f","parameters":{"type":"object"}}}]' });
+  await page.locator("#draft").fill("Call f.");
+  await page.locator("#draft").press("Enter");
+  const answer = page.locator("article.assistant");
+  await answer.locator(".error, .card, .markdown > p").first().waitFor();
+  const error = answer.locator(".error");
+  if (await error.count()) assert.match(await error.innerText(), /tools/);
+});
+
+test("the list of requests tells what was found in the cache, and never a text", options, async () => {
+  await open({ temperature: 0 });
+  const long = `Remember this list. ${Array.from({ length: 60 }, (_, idx) => `item ${idx}`).join(", ")}.`;
+  await ask(long);
+  await page.getByRole("button", { name: "Regenerate" }).click();
+  await page.locator(".versions").waitFor();
+  await page.getByRole("button", { name: "Regenerate" }).waitFor();
+  await page.getByRole("button", { name: "Requests", exact: true }).click();
+  const panel = page.locator(".panel.requests");
+  await panel.locator("dl").nth(1).waitFor();
+  const newest = await panel.locator("dl").first().innerText();
+  assert.match(newest, /From the cache\s+\d+ of \d+ tokens/);
+  assert.match(newest, /First token\s+[\d.]+ m?s/);
+  assert.doesNotMatch(await panel.innerText(), /Remember|item 1/);
+  const list = await (await fetch(`${url}/api/headrace/requests`)).text();
+  assert.doesNotMatch(list, /Remember|item/);
+  assert.deepEqual(page.problems, []);
+});
