@@ -2,6 +2,7 @@
 // found; for the page.
 
 #include "server/api/json.h"
+#include "server/api/openai/openai.h"
 #include "server/request_log.h"
 #include "server/routes.h"
 

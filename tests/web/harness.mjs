@@ -104,6 +104,17 @@ export async function assert_no_overflow() {
   assert.deepEqual(wide, { page: 0, nodes: [] });
 }
 
+// What a finger cannot hit: everything that is to be touched and has less than 44 px.
+export function small_targets() {
+  return page.evaluate(() =>
+    [...document.querySelectorAll("button, select, input, textarea, summary")]
+      .filter((node) => node.checkVisibility() && !node.closest(".offscreen, .task") && node.className !== "offscreen")
+      .map((node) => ({ node: node.closest("label") ?? node, name: node.textContent.trim() || node.id || node.getAttribute("aria-label") }))
+      .map(({ node, name }) => ({ name, width: node.getBoundingClientRect().width, height: node.getBoundingClientRect().height }))
+      .filter(({ width, height }) => width < 44 || height < 44),
+  );
+}
+
 // The address of every request that leaves this server.
 export async function watch_requests() {
   const foreign = [];

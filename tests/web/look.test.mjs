@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { mkdirSync } from "node:fs";
 import { test } from "node:test";
 import {
-  answers, ask, assert_no_overflow, button, field, last_answer, mock, open, open_tab, page, real_url, scripted, until, use_page, wait_done, with_settings,
+  answers, ask, assert_no_overflow, button, field, last_answer, mock, open, open_tab, page, real_url, scripted, small_targets, until, use_page, wait_done, with_settings,
 } from "./harness.mjs";
 
 use_page();
@@ -181,6 +181,31 @@ test("nothing moves for readers who want no motion", scripted, async () => {
   assert.equal(await page.locator(".caret").evaluate((node) => getComputedStyle(node).animationName), "none");
 });
 
+// Walks with the Tab key over everything that can be reached, from the page's start, or within an open dialog.
+async function walk_by_tab(least) {
+  const wanted = await page.evaluate(() => {
+    const dialog = document.querySelector("dialog[open]");
+    if (!dialog) document.body.tabIndex = -1; // a focus on the body puts the walk at the page's start
+    if (!dialog) document.body.focus();
+    document.body.removeAttribute("tabindex");
+    const nodes = [...(dialog ?? document).querySelectorAll("a[href], button, input, select, textarea, summary, [tabindex='0']")];
+    const reached = nodes.filter((node) => !node.disabled && node.tabIndex >= 0 && node.checkVisibility() && !(node.type === "radio" && !node.checked));
+    window.name_of = (node) => `${node.localName} ${node.getAttribute("aria-label") || node.labels?.[0]?.textContent?.trim() || node.textContent?.trim() || node.className}`.slice(0, 50);
+    return reached.map(window.name_of);
+  });
+  assert.ok(wanted.length >= least, String(wanted));
+  const seen = [];
+  for (let idx = 0; idx < wanted.length; idx++) {
+    const already = await page.evaluate(() => window.name_of(document.activeElement)); // a dialog has the focus on its first
+    if (idx > 0 || already !== wanted[0]) await page.keyboard.press("Tab");
+    const [name, ring] = await page.evaluate(() => [window.name_of(document.activeElement), getComputedStyle(document.activeElement).outlineStyle]);
+    seen.push(name);
+    assert.equal(ring, "solid", name);
+  }
+  assert.deepEqual(seen, wanted);
+  assert.deepEqual(wanted.filter((name) => /^\w+\s*$/.test(name)), []);
+}
+
 test("the Tab key reaches every control in order, with a visible ring, and each has a name", scripted, async () => {
   await open();
   await button("Settings").click();
@@ -189,25 +214,30 @@ test("the Tab key reaches every control in order, with a visible ring, and each 
   await wait_done();
   await until("a row", async () => (await page.locator(".conversation").count()) === 1);
   await field().fill("x");
-  const wanted = await page.evaluate(() => {
-    document.body.tabIndex = -1; // a focus on the body puts the walk at the page's start
-    document.body.focus();
-    document.body.removeAttribute("tabindex");
-    const nodes = [...document.querySelectorAll("a[href], button, input, select, textarea, [tabindex='0']")];
-    const reached = nodes.filter((node) => !node.disabled && node.tabIndex >= 0 && node.checkVisibility() && !(node.type === "radio" && !node.checked));
-    window.name_of = (node) => `${node.localName} ${node.getAttribute("aria-label") || node.labels?.[0]?.textContent?.trim() || node.textContent?.trim() || node.className}`.slice(0, 50);
-    return reached.map(window.name_of);
-  });
-  assert.ok(wanted.length >= 24, String(wanted));
-  const seen = [];
-  for (let idx = 0; idx < wanted.length; idx++) {
-    await page.keyboard.press("Tab");
-    const [name, ring] = await page.evaluate(() => [window.name_of(document.activeElement), getComputedStyle(document.activeElement).outlineStyle]);
-    seen.push(name);
-    assert.equal(ring, "solid", name);
-  }
-  assert.deepEqual(seen, wanted);
-  assert.deepEqual(wanted.filter((name) => /^\w+\s*$/.test(name)), []);
+  await walk_by_tab(24);
+});
+
+test("the Tab key reaches files, versions, tokens, calls, results and the prompt as well", scripted, async () => {
+  await open({ before: with_settings({ logprobs: true, tools: "[]" }) });
+  const file = { name: "a.txt", mimeType: "text/plain", buffer: Buffer.from("x") };
+  const chooser = page.locator(".composer input[type=file]");
+  await chooser.setInputFiles(file);
+  await ask("score");
+  await wait_done();
+  await button("Regenerate").click();
+  await until("a second version", async () => (await page.locator(".versions").count()) === 1);
+  await wait_done();
+  await button("Tokens").click();
+  await page.getByRole("listbox").waitFor();
+  await ask("call");
+  await page.locator("form.results").waitFor();
+  await chooser.setInputFiles(file);
+  await button("Remove a.txt").waitFor();
+  await field().fill("x");
+  await walk_by_tab(30);
+  await button("Prompt").last().press("Enter"); // by keyboard: the dialog's first control shows its ring
+  await page.locator(".prompt-text").waitFor();
+  await walk_by_tab(5);
 });
 
 test("on a phone Enter breaks the line, the button sends, and every target is 44 px", scripted, async () => {
@@ -225,22 +255,14 @@ test("on a phone Enter breaks the line, the button sends, and every target is 44
   await button("Send").tap();
   await until("two answers", async () => (await answers().count()) === 2);
   await wait_done();
-  const small = () =>
-    page.evaluate(() =>
-      [...document.querySelectorAll("button, select, input, textarea, summary")]
-        .filter((node) => node.checkVisibility() && !node.closest(".offscreen, .task") && node.className !== "offscreen")
-        .map((node) => ({ node: node.closest("label") ?? node, name: node.textContent.trim() || node.id || node.getAttribute("aria-label") }))
-        .map(({ node, name }) => ({ name, width: node.getBoundingClientRect().width, height: node.getBoundingClientRect().height }))
-        .filter(({ width, height }) => width < 44 || height < 44),
-    );
   for (const view of ["Conversations", "Requests", "Engine", "Settings"]) {
-    assert.deepEqual(await small(), []);
+    assert.deepEqual(await small_targets(), []);
     await button(view).tap();
     await page.locator(`button[aria-label="${view}"][aria-expanded="true"]`).waitFor();
     await page.locator("main").waitFor({ state: "hidden" });
     await assert_no_overflow();
   }
-  assert.deepEqual(await small(), []);
+  assert.deepEqual(await small_targets(), []);
   assert.equal(await field().isVisible(), false);
   await button("Settings").tap();
   await field().waitFor({ state: "visible" });

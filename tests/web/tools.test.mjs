@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import {
-  answers, ask, assert_no_overflow, button, field, last_answer, mock, notice, open, page, scripted, until, use_page, wait_done, with_settings,
+  answers, ask, assert_no_overflow, button, field, last_answer, mock, notice, open, page, scripted, small_targets, until, use_page, wait_done, with_settings,
 } from "./harness.mjs";
 
 use_page();
@@ -191,4 +191,53 @@ test("the prompt shows special tokens apart from text that spells them, and the 
   await until("the ids", async () => (await page.evaluate(() => navigator.clipboard.readText())).startsWith("[1000,1001,"));
   await page.keyboard.press("Escape");
   await dialog.waitFor({ state: "detached" });
+});
+
+test("on a phone calls, results, versions, settings and the prompt fit, and every target is 44 px", scripted, async () => {
+  mock.calls = [{ name: "a_tool_with_a_name_that_is_as_long_as_names_may_ever_be_for_tools", text: JSON.stringify({ key: "wide".repeat(80) }) }];
+  await open({ width: 390, height: 800, phone: true, before: with_tools({ logprobs: true, form: "json_schema" }) });
+  const check = async () => {
+    await assert_no_overflow();
+    assert.deepEqual(await small_targets(), []);
+  };
+  await button("Settings").tap();
+  await page.getByLabel("JSON schema").waitFor();
+  await check();
+  await page.getByLabel("Form of answers").selectOption("Text");
+  await button("Settings").tap();
+  await field().fill("call");
+  await button("Send").tap();
+  await page.locator("form.results").waitFor();
+  await check();
+  await page.locator("form.results textarea").fill("x".repeat(500));
+  await button("Send result").tap();
+  await until("the answer", async () => (await answers().count()) === 2);
+  await wait_done();
+  await page.locator("article.tool").getByRole("button", { name: "Edit" }).tap();
+  await button("Send result").tap();
+  await until("a second version", async () => (await page.locator(".versions").count()) === 1);
+  await wait_done();
+  await check();
+  await button("Prompt").last().tap();
+  await page.locator(".prompt-text").waitFor();
+  await check();
+  await button("Token ids").tap();
+  await page.locator(".ids li").first().waitFor();
+  await check();
+});
+
+test("Escape closes the prompt and leaves an answer that streams alone", scripted, async () => {
+  await open();
+  await ask("hello");
+  await wait_done();
+  await ask("slow");
+  await until("words", async () => /word3/.test(await last_answer().innerText()));
+  await button("Prompt").first().click();
+  await page.locator(".prompt-text").waitFor();
+  await page.keyboard.press("Escape");
+  await page.getByRole("dialog").waitFor({ state: "detached" });
+  assert.equal(await button("Stop").isVisible(), true);
+  await page.keyboard.press("Escape");
+  await wait_done();
+  assert.match(await last_answer().innerText(), /Stopped\./);
 });
