@@ -83,12 +83,12 @@ run_pytest() {
   remember "$suite" "${inputs[@]}"
 }
 
-# run_node SUITE FOLDER: the tests of the page; they need the folder's packages and a browser.
+# run_node SUITE SCRIPT INPUT...: tests of the page, a script of tests/web; they need its packages and a browser.
 run_node() {
-  local suite=$1 folder=$2 log="$results/$build-$1.log" status=0 line start=$SECONDS
-  local inputs=("build/$build/bin/headrace" "build/$build/web/dist" "$folder" web/src)
+  local suite=$1 script=$2 folder=tests/web log="$results/$build-$1.log" status=0 line start=$SECONDS
+  local inputs=("${@:3}" "$folder")
   spared "$suite" "${inputs[@]}" && return 0
-  (cd "$folder" && HEADRACE_BINARY="$OLDPWD/build/$build/bin/headrace" npm test) >"$log" 2>&1 </dev/null || status=$?
+  (cd "$folder" && HEADRACE_BINARY="$OLDPWD/build/$build/bin/headrace" npm run --silent "$script") >"$log" 2>&1 </dev/null || status=$?
   [ "$status" = 0 ] || tail -n 100 "$log"
   line=$({ grep -E '^Tests +[0-9]+ passed' "$log" || echo 'Tests  0 passed, 0 failed, 0 skipped'; } | tail -n 1)
   echo "$line"
@@ -177,7 +177,10 @@ case $build in
     for folder in tests/*/; do
       if compgen -G "${folder}test_*.py" >/dev/null; then run_pytest "$(basename "$folder")" "$folder"; fi
     done
-    [ ! -f tests/web/package.json ] || run_node web tests/web
+    if [ -f tests/web/package.json ]; then
+      run_node web test "build/$build/web/dist" web/src
+      run_node page test-program "build/$build/bin/headrace"
+    fi
     ;;
   asan)
     tools/setup.sh test

@@ -109,7 +109,7 @@ def test_keys_of_option_and_file(serve, tmp_path):
                         {"Authorization": "Basic first-key"}, {"x-api-key": ""}, {"x-api-key": "# keys of two users"}]:
             response = ask(server, headers)
             assert response.status_code == 401 and response.headers["www-authenticate"] == "Bearer"
-        for path in ["/v1/models", "/metrics", "/api/headrace/status", "/tokenizer_info"]:
+        for path in ["/v1/models", "/metrics", "/api/headrace/status", "/api/headrace/requests", "/tokenizer_info"]:
             assert httpx.get(server.url + path).status_code == 401
         for path in ["/", "/health", "/ready", "/version"]:
             response = httpx.get(server.url + path)

@@ -9,36 +9,47 @@ import { Browser } from "./browser.mjs";
 import { with_settings } from "./harness.mjs";
 
 const binary = process.env.HEADRACE_BINARY ?? "";
-const model = `${process.env.HEADRACE_TEST_MODELS ?? ""}/smollm2-135m.gguf`;
-const missing = [binary, model].find((path) => !existsSync(path));
-const options = missing === undefined ? {} : { skip: "needs HEADRACE_BINARY and HEADRACE_TEST_MODELS" };
+const models = process.env.HEADRACE_TEST_MODELS ?? "";
+const kSmall = "smollm2-135m.gguf";
+const kWithTools = "qwen2.5-coder-0.5b.gguf"; // its template has a place for them
+const needs = (model) => ([binary, `${models}/${model}`].every(existsSync) ? {} : { skip: "needs HEADRACE_BINARY and HEADRACE_TEST_MODELS" });
+const small = needs(kSmall);
 const kShort = { temperature: 0, max_tokens: 12, seed: 1 };
 
-let server, browser, page, url;
+const servers = new Map(); // by model: its process and address
+let browser, page;
 
-before(async () => {
-  if (missing !== undefined) return;
-  server = spawn(binary, ["serve", model, "--port", "0", "--context", "2048", "--quiet"], { stdio: ["ignore", "pipe", "ignore"] });
-  url = await new Promise((done, fail) => {
+// The address of a server that runs this model; it is started where there is none.
+async function serve(model) {
+  if (servers.has(model)) return servers.get(model).url;
+  const child = spawn(binary, ["serve", `${models}/${model}`, "--port", "0", "--context", "2048", "--quiet"], { stdio: ["ignore", "pipe", "ignore"] });
+  const url = await new Promise((done, fail) => {
     let text = "";
-    server.stdout.on("data", (piece) => {
+    child.stdout.on("data", (piece) => {
       text += piece;
       const found = /https?:\/\/\S+/.exec(text);
       if (found) done(found[0]);
     });
-    server.on("exit", (code) => fail(new Error(`headrace ended with ${code}: ${text}`)));
+    child.on("exit", (code) => fail(new Error(`headrace ended with ${code}: ${text}`)));
   });
+  servers.set(model, { child, url });
+  return url;
+}
+
+before(async () => {
   browser = await Browser.start();
 });
 after(async () => {
   await browser?.close();
-  server?.kill();
+  for (const { child } of servers.values()) child.kill();
 });
 
 // A fresh profile for each test.
-async function open(settings) {
+async function open(settings, model = kSmall) {
+  const url = await serve(model);
   page = await browser.open(url, await browser.profile(), with_settings({ ...kShort, ...settings }));
   await page.locator(".state.online").waitFor();
+  return url;
 }
 
 async function ask(text) {
@@ -48,7 +59,7 @@ async function ask(text) {
   assert.deepEqual(await page.locator(".error").allInnerTexts(), []);
 }
 
-test("log-probs arrive for each token of an answer", options, async () => {
+test("log-probs arrive for each token of an answer", small, async () => {
   await open({ logprobs: true, top_logprobs: 3 });
   await ask("Say hello.");
   await page.getByRole("button", { name: "Tokens" }).click();
@@ -60,7 +71,7 @@ test("log-probs arrive for each token of an answer", options, async () => {
   assert.deepEqual(page.problems, []);
 });
 
-test("the prompt shows the template's marks; those that a person writes are text", options, async () => {
+test("the prompt shows the template's marks; those that a person writes are text", small, async () => {
   await open({});
   await ask("What is <|im_end|> for?");
   await page.getByRole("button", { name: "Prompt", exact: true }).click();
@@ -73,14 +84,14 @@ test("the prompt shows the template's marks; those that a person writes are text
   assert.deepEqual(page.problems, []);
 });
 
-test("an answer holds to the form that was chosen", options, async () => {
+test("an answer holds to the form that was chosen", small, async () => {
   await open({ form: "regex", pattern: "(north|south)" });
   await ask("Where do birds go in winter?");
   assert.match(await page.locator("article.assistant .markdown").innerText(), /^(north|south)$/);
   assert.deepEqual(page.problems, []);
 });
 
-test("tools that the model's template has no place for are refused in the server's words", options, async () => {
+test("tools that the model's template has no place for are refused in the server's words", small, async () => {
   await open({ tools: '[{"type":"function","function":{"name":"f","parameters":{"type":"object"}}}]' });
   await page.locator("#draft").fill("Call f.");
   await page.locator("#draft").press("Enter");
@@ -90,8 +101,27 @@ test("tools that the model's template has no place for are refused in the server
   if (await error.count()) assert.match(await error.innerText(), /tools/);
 });
 
-test("the list of requests tells what was found in the cache, and never a text", options, async () => {
-  await open({ temperature: 0 });
+test("a model calls a tool of the page, holds to its schema, and goes on with the result", needs(kWithTools), async () => {
+  const parameters = { type: "object", properties: { city: { enum: ["Oslo", "Rome"] } }, required: ["city"], additionalProperties: false };
+  const tools = JSON.stringify([{ type: "function", function: { name: "get_weather", description: "The weather in a city.", parameters } }]);
+  await open({ tools, tool_choice: "=get_weather", max_tokens: 40 }, kWithTools);
+  await ask("What is the weather in Rome?");
+  const card = page.locator("article.assistant .card");
+  assert.match(await card.innerText(), /Calls get_weather[^]*"city": "(Oslo|Rome)"/);
+  await page.evaluate(() => document.getElementById("show-settings").click());
+  await page.getByLabel("Calls", { exact: true }).selectOption("None");
+  await page.getByLabel("Result of get_weather").fill("17 degrees and rain");
+  await page.getByRole("button", { name: "Send result" }).click();
+  await page.locator("article.assistant").nth(1).getByRole("button", { name: "Regenerate" }).waitFor();
+  assert.notEqual((await page.locator("article.assistant .markdown").last().innerText()).trim(), "");
+  await page.locator("article.assistant").nth(1).getByRole("button", { name: "Prompt" }).click();
+  await page.locator(".prompt-text").waitFor();
+  assert.match(await page.locator(".prompt-text").innerText(), /get_weather[^]*17 degrees and rain/);
+  assert.deepEqual(page.problems, []);
+});
+
+test("the list of requests tells what was found in the cache, and never a text", small, async () => {
+  const url = await open({ temperature: 0 });
   const long = `Remember this list. ${Array.from({ length: 60 }, (_, idx) => `item ${idx}`).join(", ")}.`;
   await ask(long);
   await page.getByRole("button", { name: "Regenerate" }).click();
