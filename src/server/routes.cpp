@@ -38,6 +38,21 @@ Result<ParsedRequest> read_request(ServerState& state, Asked& asked, const Parse
   return parsed;
 }
 
+void answer_count(ServerState& state, Asked& asked, const ParseRequest& parse,
+                  std::string_view object) {
+  const auto parsed = read_request(state, asked, parse);
+  if (!parsed.ok()) return refuse(asked.request, *asked.writer, parsed.error());
+  const GenerationRequest& counted = parsed->request;
+  JsonWriter json;
+  json.open_object();
+  if (!object.empty()) json.text("object", object);
+  json.integer("input_tokens", static_cast<int64_t>(counted.prompts.front().ids.size()));
+  json.close_object();
+  HttpResponse response{200, json.take()};
+  response.headers = counted.headers;
+  respond(state, *asked.writer, std::move(response));
+}
+
 namespace {
 
 // name: one of the model's.
@@ -324,21 +339,52 @@ HttpResponse preflight(const ServerState& state, const HttpRequest& request,
   return response;
 }
 
+// Where a client meant to go whose base URL lacks "/v1", has it twice or ends with a slash; or
+// empty.
+std::string meant_path(const ServerState& state, const std::string& path) {
+  for (const std::string& guess : {"/v1" + path, path.substr(std::min(path.size(), size_t{3})),
+                                   path.substr(1), path.substr(0, path.size() - 1)}) {
+    if (guess.size() > 1 && !allowed_methods(state, guess).empty()) return guess;
+  }
+  return {};
+}
+
+// The dialect whose paths are most like this one: its clients can read the error.
+const Dialect& dialect_near(const ServerState& state, std::string_view path) {
+  const RouteRow* nearest = nullptr;
+  ptrdiff_t most = 0;
+  for (const RouteRow& row : state.rows) {
+    const auto common = std::mismatch(path.begin(), path.end(), row.path.begin(), row.path.end());
+    const ptrdiff_t length = common.first - path.begin();
+    if (length <= most) continue;
+    most = length;
+    nearest = &row;
+  }
+  return dialect_of(nearest);
+}
+
+Problem no_path(const ServerState& state, const std::string& path) {
+  std::string message = fmt::format("there is no {} here", valid_utf8(path));
+  const std::string meant = meant_path(state, path);
+  if (!meant.empty()) {
+    message += fmt::format(", but {}: look at the client's base URL", valid_utf8(meant));
+  }
+  return Problem{404, std::move(message)};
+}
+
 // No row for this method.
 HttpResponse no_route(const ServerState& state, const HttpRequest& request) {
   const std::string allowed = allowed_methods(state, request.path);
-  const Dialect& dialect = dialect_of(nullptr);
-  if (allowed.empty()) {
-    return error_response(
-        dialect, Problem{404, fmt::format("there is no {} here", valid_utf8(request.path))});
-  }
-  if (request.method == "OPTIONS") return preflight(state, request, allowed);
-  return error_response(dialect, Problem{405,
-                                         fmt::format("{} does not take {}, only {}", request.path,
-                                                     request.method, allowed),
-                                         {},
-                                         {},
-                                         {{"Allow", allowed}}});
+  if (!allowed.empty() && request.method == "OPTIONS") return preflight(state, request, allowed);
+  Problem problem{405,
+                  fmt::format("{} does not take {}, only {}", valid_utf8(request.path),
+                              request.method, allowed),
+                  {},
+                  {},
+                  {{"Allow", allowed}}};
+  if (allowed.empty()) problem = no_path(state, request.path);
+  problem.request_id = request.request_id;
+  return error_response(dialect_near(state, request.path), std::move(problem));
 }
 
 const RouteRow* find_row(const ServerState& state, const HttpRequest& request) {

@@ -155,6 +155,35 @@ TEST(Server, ChatLogprobsHaveTokenBytesAndTop) {
   EXPECT_EQ(content[0].at("top_logprobs").at(0).at("logprob"), content[0].at("logprob"));
 }
 
+TEST(Server, APathThatIsAlmostRightNamesTheRightOne) {
+  RunningServer server;
+  Client client(server.port());
+  const std::pair<const char*, const char*> paths[] = {
+      {"/chat/completions", "/v1/chat/completions"},
+      {"/v1/v1/messages", "/v1/messages"},
+      {"/v1/api/chat", "/api/chat"},
+      {"//v1/embeddings", "/v1/embeddings"},
+      {"/v1/completions/", "/v1/completions"},
+  };
+  for (const auto& [asked, meant] : paths) {
+    const auto answer = client.post(asked, "{}");
+    EXPECT_EQ(answer.status, 404);
+    const std::string text = std::string("there is no ") + asked + " here, but " + meant + ":";
+    EXPECT_NE(answer.body.find(text), std::string::npos) << answer.body;
+  }
+  EXPECT_EQ(error_message(client.get("/v2").body), "there is no /v2 here");
+  EXPECT_EQ(client.get("/").status, 200);
+}
+
+TEST(Server, ClientsOfADialectCanReadThatAPathIsMissing) {
+  RunningServer server;
+  Client client(server.port());
+  EXPECT_EQ(json_of(client.post("/v1/messages/batches", "{}").body).at("type").as_string(),
+            "error");
+  EXPECT_TRUE(json_of(client.post("/api/copy", "{}").body).at("error").is_string());
+  EXPECT_TRUE(json_of(client.post("/v1/files", "{}").body).at("error").is_object());
+}
+
 TEST(Server, KnowsItsPathsAndMethods) {
   RunningServer server;
   Client client(server.port());

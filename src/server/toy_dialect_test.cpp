@@ -176,8 +176,11 @@ TEST(ToyDialect, ErrorsBeforeTheStreamHaveItsForm) {
   chunked.send("POST /toy/generate HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n" + key +
                "\r\n3e9\r\n" + std::string(1001, ' ') + "\r\n0\r\n\r\n");
   EXPECT_EQ(chunked.receive().body, R"({"error":"the body is longer than 1000 bytes"})");
-  // What has no route has no dialect: it gets the form that every path had before.
-  const auto unknown = Client(server.port()).post("/toy/none", "{}", key);
+  // What has no route gets the form of the paths that it is most like, or that of the first
+  // dialect.
+  EXPECT_EQ(Client(server.port()).post("/toy/none", "{}", key).body,
+            R"({"error":"there is no /toy/none here"})");
+  const auto unknown = Client(server.port()).post("/absent", "{}", key);
   EXPECT_NE(unknown.body.find(R"("type":"not_found_error")"), std::string::npos);
 }
 
