@@ -72,6 +72,9 @@ HttpResponse with_ignored(HttpResponse response, const IgnoredFields& ignored);
 
 // Parses the body and reads its prompts.
 Result<ParsedRequest> read_request(ServerState& state, Asked& asked, const ParseRequest& parse);
+// Answers with how many tokens the first prompt has, as an object of that kind ("": of none).
+void answer_count(ServerState& state, Asked& asked, const ParseRequest& parse,
+                  std::string_view object);
 
 // Whose kept responses this client sees.
 struct ResponsesCaller;

@@ -19,16 +19,7 @@ void write_model(JsonWriter& json, const ServerState& state, const ServedModel& 
 void handle_count(ServerState& state, HttpRequest& request,
                   std::shared_ptr<ResponseWriter> writer) {
   with_model(state, request, std::move(writer), [](ServerState& server, Asked& asked) {
-    const auto parsed = read_request(server, asked, parse_message_count);
-    if (!parsed.ok()) return refuse(asked.request, *asked.writer, parsed.error());
-    const GenerationRequest& counted = parsed->request;
-    JsonWriter json;
-    json.open_object();
-    json.integer("input_tokens", static_cast<int64_t>(counted.prompts.front().ids.size()));
-    json.close_object();
-    HttpResponse response{200, json.take()};
-    response.headers = counted.headers;
-    respond(server, *asked.writer, std::move(response));
+    answer_count(server, asked, parse_message_count, {});
   });
 }
 

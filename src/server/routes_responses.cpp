@@ -20,6 +20,16 @@ void handle_create(ServerState& state, HttpRequest& request, Writer writer) {
            });
 }
 
+void handle_input_count(ServerState& state, HttpRequest& request, Writer writer) {
+  const ResponsesCaller caller = responses_caller(state, request);
+  with_model(state, request, std::move(writer), [caller](ServerState& server, Asked& asked) {
+    const auto parse = [&caller](const boost::json::object& body, const ServingModel& model) {
+      return parse_response(body, model, caller);
+    };
+    answer_count(server, asked, parse, "response.input_tokens");
+  });
+}
+
 // "resp_1/input_items" of the path: the id, and what of it.
 struct Target {
   std::string id, part;
@@ -162,6 +172,7 @@ void handle_cancel(ServerState& state, HttpRequest& request, Writer writer) {
 // clang-format off
 const RouteRow kResponseRoutes[] = {
     {"POST", "/v1/responses", Scope::kInference, &kResponses, handle_create, "Answer items of a conversation."},
+    {"POST", "/v1/responses/input_tokens", Scope::kInference, &kResponses, handle_input_count, "How many tokens the prompt of such a body has."},
     {"GET", "/v1/responses/*", Scope::kInference, &kResponses, handle_read, "A response that is kept; with /input_items what it was given."},
     {"DELETE", "/v1/responses/*", Scope::kInference, &kResponses, handle_erase, "Forget a response."},
     {"POST", "/v1/responses/*", Scope::kInference, &kResponses, handle_cancel, "/cancel: a 400, since none is made in the background."},

@@ -47,6 +47,17 @@ TEST(ResponsesRoutes, AnswersAndKeepsTheAnswer) {
   }
 }
 
+TEST(ResponsesRoutes, CountsThePromptOfABody) {
+  RunningServer server(Script{.reply = "abc"});
+  const std::string body = R"({"input":"Hi","instructions":"Be brief."})";
+  const auto answer = ask(server, body);
+  const auto counted = Client(server.port()).post("/v1/responses/input_tokens", body);
+  EXPECT_EQ(counted.status, 200);
+  EXPECT_EQ(counted.body, fmt::format(R"({{"object":"response.input_tokens","input_tokens":{}}})",
+                                      answer.at("usage").at("input_tokens").as_int64()));
+  EXPECT_EQ(Client(server.port()).post("/v1/responses/input_tokens", "{}").status, 400);
+}
+
 TEST(ResponsesRoutes, StreamsEventsWithNames) {
   RunningServer server(Script{.reply = "ab"});
   const auto response =

@@ -151,6 +151,16 @@ def test_a_request_as_codex_sends_it(server):
     assert events[0] == "response.created" and events[-1] in ("response.completed", "response.incomplete")
 
 
+def test_tokens_are_counted_before_they_are_computed(client):
+    body = dict(model="second", input=kInput, instructions="Be brief.")
+    counted = client.responses.input_tokens.count(**body)
+    assert counted.object == "response.input_tokens"
+    assert counted.input_tokens == ask(client, **body).usage.input_tokens
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.responses.input_tokens.count(model="second", input=[])
+    assert caught.value.param == "input"
+
+
 def test_render_shows_the_prompt(server):
     def render(body):
         answer = httpx.post(server.url + "/render", json=body)

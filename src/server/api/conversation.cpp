@@ -21,14 +21,16 @@ Error no_place(std::string_view param) {
                "leave it out, or use a model that was made for it", std::string(param)};
 }
 
-// Templates want arguments as an object; clients send them as JSON text.
+// Templates want arguments as an object; clients send them as JSON text, or as no text where there
+// are none.
 void unfold_arguments(boost::json::value& call) {
   boost::json::object* object = call.if_object();
   boost::json::value* function = object == nullptr ? nullptr : object->if_contains("function");
   if (function == nullptr || !function->is_object()) return;
   boost::json::value* arguments = function->get_object().if_contains("arguments");
   if (arguments == nullptr || !arguments->is_string()) return;
-  auto parsed = parse_body(text_view(arguments->get_string()));
+  const std::string_view text = text_view(arguments->get_string());
+  auto parsed = parse_body(text.empty() ? "{}" : text);
   if (parsed.ok() && parsed->is_object()) *arguments = std::move(parsed).value();
 }
 

@@ -132,6 +132,7 @@ TEST_F(ConversationTest, ArgumentsOfCallsAreObjects) {
   };
   EXPECT_EQ(arguments(R"("{\"a\":1}")"), R"({"a":1})");
   EXPECT_EQ(arguments(R"({"a":1})"), R"({"a":1})");
+  EXPECT_EQ(arguments(R"("")"), "{}");
   EXPECT_EQ(arguments(R"("[1]")"), R"("[1]")");  // no object: as it was sent
   EXPECT_EQ(arguments(R"("{broken")"), R"("{broken")");
 }

@@ -14,7 +14,7 @@ namespace headrace {
 namespace {
 
 constexpr size_t kMaxTools = 1024;
-constexpr size_t kMaxNameBytes = 64;
+constexpr size_t kMaxNameBytes = 128;  // servers of tools put their own name before the tool's
 constexpr std::string_view kAnyObject = R"({"type":"object"})";
 // A template that has a place for tools, but marks that are not known, is used with these.
 constexpr std::string_view kUsualToolFormat = "hermes";

@@ -110,6 +110,10 @@ TEST_F(ToolUseTest, WhatCannotBeCalledIsNamed) {
   AnswerForm spaced = form_of();
   spaced.tools.functions[1].name = "a b";
   EXPECT_TRUE(error(spaced).starts_with("tools[1].function.name: ")) << error(spaced);
+  spaced.tools.functions[1].name = std::string(128, 'a');
+  EXPECT_EQ(error(spaced), "");
+  spaced.tools.functions[1].name += 'a';
+  EXPECT_TRUE(error(spaced).starts_with("tools[1].function.name: ")) << error(spaced);
   AnswerForm strict = form_of();
   strict.tools.functions[0].parameters =
       R"({"type":"object","uniqueItemz":3,"not":{"type":"null"}})";
