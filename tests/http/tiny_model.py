@@ -1,4 +1,8 @@
-"""A tiny checkpoint of our own making: a llama with random weights and a tokenizer of single bytes."""
+"""A tiny checkpoint of our own making: a llama with random weights and a tokenizer of single bytes.
+
+With a script its weights are made so that it says what the script says, whatever it was asked: what clients do with an
+answer that calls tools can be tested without a model that knows how.
+"""
 
 import json
 import math
@@ -6,7 +10,7 @@ import random
 import struct
 from pathlib import Path
 
-kVocab = 256  # ids 0 and 1 are <s> and </s>; the others are the bytes 2..255
+kVocab, kEnd = 256, 1  # ids 0 and 1 are <s> and </s>; the others are the bytes 2..255
 kHidden, kLayers, kHeads, kKvHeads, kHeadDim, kInner = 64, 2, 4, 2, 16, 96
 
 kTemplate = (
@@ -24,6 +28,25 @@ kToolTemplate = (
     "{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
 )
 
+# For scripts: the prompt ends with ">" where tools may be called, with "}" behind a result, and with "]" without tools.
+kScriptTemplate = kToolTemplate.replace(
+    "<assistant>",
+    "<assistant{% if messages[-1].role == 'tool' %}}{% elif tools %}>{% else %}]{% endif %}") + "{# <think> </think> #}"
+
+kThinkMarks = ("<think>", "</think>")
+
+
+class Script:
+    """Answers by the last character of the prompt: lists of texts, each of them one token."""
+
+    def __init__(self, answers):
+        self.texts = list(dict.fromkeys(text for texts in answers.values() for text in texts))
+        self.successors = []
+        for last, texts in answers.items():
+            ids = [ord(last), *(kVocab + self.texts.index(text) for text in texts), kEnd]
+            self.successors += zip(ids[:-1], ids[1:], strict=True)
+        assert len(dict(self.successors)) == len(self.successors), "a text has two successors"
+
 
 def byte_alphabet():
     """The characters by which byte-level vocabularies write the 256 bytes."""
@@ -35,16 +58,19 @@ def byte_alphabet():
     return names
 
 
-def write_tokenizer(folder, template):
+def write_tokenizer(folder, template, texts):
     names = byte_alphabet()
-    special = [
-        {"id": i, "content": text, "special": True, "single_word": False, "lstrip": False, "rstrip": False,
+    marks = {"<s>": 0, "</s>": 1} | {text: kVocab + i for i, text in enumerate(texts) if text in kThinkMarks}
+    added = [
+        {"id": i, "content": text, "special": i < 2, "single_word": False, "lstrip": False, "rstrip": False,
          "normalized": False}
-        for i, text in enumerate(["<s>", "</s>"])
+        for text, i in marks.items()
     ]
     vocab = {"<s>": 0, "</s>": 1} | {names[byte]: byte for byte in range(2, 256)}
+    for text in texts:
+        vocab["".join(names[byte] for byte in text.encode())] = len(vocab)
     tokenizer = {
-        "version": "1.0", "truncation": None, "padding": None, "added_tokens": special, "normalizer": None,
+        "version": "1.0", "truncation": None, "padding": None, "added_tokens": added, "normalizer": None,
         "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False},
         "post_processor": None,
         "decoder": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False},
@@ -58,8 +84,8 @@ def write_tokenizer(folder, template):
     (folder / "generation_config.json").write_text(json.dumps({"bos_token_id": 0, "eos_token_id": 1}))
 
 
-def tensors():
-    yield "model.embed_tokens.weight", (kVocab, kHidden)
+def tensors(vocab):
+    yield "model.embed_tokens.weight", (vocab, kHidden)
     for layer in range(kLayers):
         prefix = f"model.layers.{layer}."
         yield prefix + "input_layernorm.weight", (kHidden,)
@@ -72,38 +98,58 @@ def tensors():
         yield prefix + "mlp.up_proj.weight", (kInner, kHidden)
         yield prefix + "mlp.down_proj.weight", (kHidden, kInner)
     yield "model.norm.weight", (kHidden,)
-    yield "lm_head.weight", (kVocab, kHidden)
+    yield "lm_head.weight", (vocab, kHidden)
 
 
 def bf16(value):
     return struct.pack("<f", value)[2:]
 
 
-def write_weights(folder, seed):
+def random_values(seed, vocab):
     rng = random.Random(seed)
+    for name, shape in tensors(vocab):
+        yield name, shape, [1.0 if len(shape) == 1 else rng.gauss(0, 0.2) for _ in range(math.prod(shape))]
+
+
+def scripted_values(seed, script):
+    """Layers add nothing, so that the last token alone decides: the head answers each token with its successor."""
+    rng = random.Random(seed)
+    vocab = kVocab + len(script.texts)
+    rows = [[rng.choice((-1.0, 1.0)) for _ in range(kHidden)] for _ in range(vocab)]
+    head = [[0.0] * kHidden for _ in range(vocab)]
+    for token, successor in script.successors:
+        head[successor] = [a + b for a, b in zip(head[successor], rows[token], strict=True)]
+    whole = {"model.embed_tokens.weight": rows, "lm_head.weight": head}
+    for name, shape in tensors(vocab):
+        plain = [1.0 if len(shape) == 1 else 0.0] * math.prod(shape)
+        yield name, shape, [value for row in whole[name] for value in row] if name in whole else plain
+
+
+def write_weights(folder, values):
     header, data = {}, bytearray()
-    for name, shape in tensors():
+    for name, shape, numbers in values:
         begin = len(data)
-        for _ in range(math.prod(shape)):
-            data += bf16(1.0 if len(shape) == 1 else rng.gauss(0, 0.2))
+        data += b"".join(map(bf16, numbers))
         header[name] = {"dtype": "BF16", "shape": list(shape), "data_offsets": [begin, len(data)]}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
 
 
-def write(folder, seed=11, context=512, template=kTemplate):
+def write(folder, seed=11, context=512, template=kTemplate, script=None):
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
+    texts = [] if script is None else script.texts
+    vocab = kVocab + len(texts)
     config = {
-        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": kVocab, "hidden_size": kHidden,
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": vocab, "hidden_size": kHidden,
         "num_hidden_layers": kLayers, "num_attention_heads": kHeads, "num_key_value_heads": kKvHeads,
         "head_dim": kHeadDim, "intermediate_size": kInner, "hidden_act": "silu", "max_position_embeddings": context,
         "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "rope_scaling": None, "attention_bias": False,
-        "mlp_bias": False, "tie_word_embeddings": False, "bos_token_id": 0, "eos_token_id": 1,
+        "mlp_bias": False, "tie_word_embeddings": False, "bos_token_id": 0, "eos_token_id": kEnd,
         "torch_dtype": "bfloat16",
     }
     (folder / "config.json").write_text(json.dumps(config))
-    write_tokenizer(folder, template)
-    write_weights(folder, seed)
+    write_tokenizer(folder, template, texts)
+    write_weights(folder, random_values(seed, vocab) if script is None else scripted_values(seed, script))
     return folder
