@@ -1,5 +1,6 @@
 """The OpenAI SDK's helpers, and the Agents SDK on both of its models."""
 
+import asyncio
 import enum
 import json
 
@@ -123,3 +124,29 @@ def test_agents_call_tools(agents_client, kind):
                          model_settings=agents.ModelSettings(max_tokens=1500, tool_choice="required"))
     result = agents.Runner.run_sync(agent, "Which colour?")
     assert painted and result.final_output == "done"
+
+
+@pytest.mark.parametrize("kind", [agents.OpenAIChatCompletionsModel, agents.OpenAIResponsesModel])
+@pytest.mark.parametrize("stream", [False, True])
+def test_agents_go_their_whole_way(agents_client, kind, stream):
+    """The model calls of its own accord, and answers behind the result."""
+    painted = []
+
+    @agents.function_tool
+    def paint(colour: Colour, sure: bool) -> str:
+        """Paints the wall."""
+        painted.append((colour, sure))
+        return "done"
+
+    agent = agents.Agent(name="painter", instructions="Be brief.", tools=[paint],
+                         model=kind(model="script", openai_client=agents_client))
+
+    async def run():
+        if not stream:
+            return await agents.Runner.run(agent, "Which colour?")
+        result = agents.Runner.run_streamed(agent, "Which colour?")
+        async for _ in result.stream_events():
+            pass
+        return result
+
+    assert asyncio.run(run()).final_output == "It is green." and painted == [(Colour.GREEN, True)]

@@ -1,7 +1,8 @@
 """Wide tests of clients as they come from PyPI and npm (make test-clients), against a real `headrace serve`.
 
-The model is tiny and has random weights: what it says is noise, unless its answer is held to a form. Files are called
-check_*.py, so that the ordinary suites do not collect them.
+Two models are served. "tiny" has random weights: what it says is noise, unless its answer is held to a form. "script"
+thinks, calls the tool "paint" of its own accord, and answers behind the result: with it agents go their whole way.
+Files are called check_*.py, so that the ordinary suites do not collect them.
 """
 
 import importlib.util
@@ -18,17 +19,31 @@ _spec.loader.exec_module(http_support)
 
 import tiny_model  # noqa: E402
 
-kName = "tiny"
+kContext = 8192
+kScript = tiny_model.Script({
+    ">": ["<think>", "The wall is", " grey.", "</think>", "I paint.", "\n<tool_call>\n{\"name\": \"paint\", ",
+          "\"arguments\": {\"colour\": \"green\", ", "\"sure\": true}}", "\n</tool_call>"],
+    "}": ["It is ", "green."],
+    "]": ["Plain ", "text."]})
+
 
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory):
-    return tiny_model.write(tmp_path_factory.mktemp("model") / kName, context=8192, template=tiny_model.kToolTemplate)
+    folder = tmp_path_factory.mktemp("model") / "tiny"
+    return tiny_model.write(folder, context=kContext, template=tiny_model.kToolTemplate)
 
 
 @pytest.fixture(scope="session")
-def server(folder):
-    running = http_support.Server(folder, "--context", "8192", "--alias", "gpt-4o-mini")
+def script_folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model") / "script"
+    return tiny_model.write(folder, context=kContext, template=tiny_model.kScriptTemplate, script=kScript)
+
+
+@pytest.fixture(scope="session")
+def server(folder, script_folder):
+    running = http_support.Server(folder, str(script_folder), "--context", str(kContext), "--alias",
+                                  "gpt-4o-mini,text-embedding-3-small,claude-3-5-haiku-20241022")
     try:
         yield running
         assert running.process.poll() is None, "the server died:\n" + "".join(running.errors)

@@ -1,67 +1,21 @@
-// npm packages, unmodified, against the server at HEADRACE_URL.
+// npm packages that speak OpenAI's dialects, unmodified, against the server at HEADRACE_URL.
 
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { createOpenAI } from "@ai-sdk/openai";
-import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
-import { generateText, Output, streamText } from "ai";
+import { Agent, OpenAIProvider, Runner, setTracingDisabled, tool as agentTool } from "@openai/agents";
 import OpenAI from "openai";
+import { zodResponseFormat, zodTextFormat } from "openai/helpers/zod";
 import { z } from "zod";
 
 const baseURL = `${process.env.HEADRACE_URL}/v1`;
+const client = new OpenAI({ baseURL, apiKey: "none", maxRetries: 0 });
 const answer = z.object({ colour: z.enum(["red", "green"]), sure: z.boolean() });
-
-const models = {
-  compatible: createOpenAICompatible({
-    name: "headrace",
-    baseURL,
-    apiKey: "none",
-    includeUsage: true,
-    supportsStructuredOutputs: true,
-  })("tiny"),
-  chat: createOpenAI({ baseURL, apiKey: "none" }).chat("tiny"),
-  responses: createOpenAI({ baseURL, apiKey: "none" }).responses("tiny"),
-};
-
-for (const [name, model] of Object.entries(models)) {
-  test(`ai: ${name} answers and streams`, async () => {
-    const options = { model, prompt: "Hello", maxOutputTokens: 20, temperature: 0, maxRetries: 0 };
-    const whole = await generateText(options);
-    const stream = streamText(options);
-    let text = "";
-    for await (const part of stream.textStream) text += part;
-    assert.equal(text, whole.text);
-    assert.ok((await stream.usage).outputTokens > 0);
-  });
-
-  test(`ai: ${name} structures its answer`, async () => {
-    const { output } = await generateText({
-      model,
-      prompt: "Colour?",
-      maxOutputTokens: 1500,
-      maxRetries: 0,
-      output: Output.object({ schema: answer }),
-    });
-    assert.ok(answer.safeParse(output).success);
-  });
-
-  test(`ai: ${name} calls a tool`, async () => {
-    const { toolCalls } = await generateText({
-      model,
-      prompt: "Colour?",
-      maxOutputTokens: 1500,
-      maxRetries: 0,
-      toolChoice: "required",
-      tools: { paint: { description: "Paints the wall.", inputSchema: answer } },
-    });
-    assert.equal(toolCalls[0].toolName, "paint");
-    assert.ok(answer.safeParse(toolCalls[0].input).success);
-  });
-}
+const messages = [{ role: "user", content: "Which colour?" }];
+const parameters = z.toJSONSchema(answer);
+const tools = [{ type: "function", function: { name: "paint", description: "Paints.", parameters } }];
 
 test("openai: responses, whole and streamed", async () => {
-  const client = new OpenAI({ baseURL, apiKey: "none", maxRetries: 0 });
   const options = { model: "tiny", input: "Hello", max_output_tokens: 20, temperature: 0 };
   const whole = await client.responses.create(options);
   let text = "";
@@ -71,3 +25,57 @@ test("openai: responses, whole and streamed", async () => {
   assert.equal(text, whole.output_text);
   assert.equal((await client.responses.retrieve(whole.id)).output_text, text);
 });
+
+test("openai: chat parses into a form", async () => {
+  const options = { model: "tiny", messages, max_tokens: 1500, response_format: zodResponseFormat(answer, "answer") };
+  const parsed = await client.chat.completions.parse(options);
+  assert.ok(answer.safeParse(parsed.choices[0].message.parsed).success);
+  const streamed = await client.chat.completions.stream(options).finalChatCompletion();
+  assert.ok(answer.safeParse(streamed.choices[0].message.parsed).success);
+});
+
+test("openai: responses parse into a form", async () => {
+  const options = {
+    model: "tiny",
+    input: "Which colour?",
+    max_output_tokens: 1500,
+    text: { format: zodTextFormat(answer, "answer") },
+  };
+  const parsed = await client.responses.parse(options);
+  assert.ok(answer.safeParse(parsed.output_parsed).success);
+  const streamed = await client.responses.stream(options).finalResponse();
+  assert.ok(answer.safeParse(streamed.output_parsed).success);
+});
+
+test("openai: a runner calls tools and answers", async () => {
+  const painted = [];
+  const runner = client.chat.completions.runTools({
+    model: "script",
+    messages,
+    stream: true,
+    tools: [{ type: "function", function: { ...tools[0].function, parse: JSON.parse, function: (given) => painted.push(given) } }],
+  });
+  assert.equal(await runner.finalContent(), "It is green.");
+  assert.deepEqual(painted, [{ colour: "green", sure: true }]);
+});
+
+test("openai: the stream of responses has calls", async () => {
+  const final = await client.responses
+    .stream({ model: "script", input: "Paint.", tools: [{ type: "function", ...tools[0].function }] })
+    .finalResponse();
+  assert.deepEqual(final.output.map((item) => item.type), ["reasoning", "message", "function_call"]);
+  assert.deepEqual(JSON.parse(final.output[2].arguments), { colour: "green", sure: true });
+});
+
+for (const useResponses of [false, true]) {
+  test(`openai agents: whole way, ${useResponses ? "responses" : "chat"}`, async () => {
+    setTracingDisabled(true);
+    const paint = agentTool({ name: "paint", description: "Paints.", parameters: answer, execute: async () => "done" });
+    const agent = new Agent({ name: "painter", instructions: "Be brief.", model: "script", tools: [paint] });
+    const runner = new Runner({ modelProvider: new OpenAIProvider({ openAIClient: client, useResponses }) });
+    assert.equal((await runner.run(agent, "Paint.")).finalOutput, "It is green.");
+    const streamed = await runner.run(agent, "Paint.", { stream: true });
+    await streamed.completed;
+    assert.equal(streamed.finalOutput, "It is green.");
+  });
+}
