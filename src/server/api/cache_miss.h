@@ -9,7 +9,8 @@
 namespace headrace {
 
 // A word for people and programs; empty: all that could be found was.
-//   scored   log-probs of the prompt were asked for, so each of its tokens is computed
+//   scored   log-probs or pooled states of the prompt were asked for, so each of its tokens is
+//            computed
 //   short    the prompt is no longer than a block of the cache
 //   new      no kept prompt of this model, adapter and cache domain begins like it: there was none,
 //            or it has been evicted

@@ -38,6 +38,11 @@ TEST(CacheMiss, AScoredPromptIsComputedWhateverIsKept) {
   GenerationRequest request = request_of({40});
   request.prototype.num_prompt_logprobs = 0;
   EXPECT_EQ(cache_miss(request, {}), "scored");
+  request = request_of({40});
+  request.prototype.pooling = Pooling::kMean;
+  EXPECT_EQ(cache_miss(request, {}), "scored");
+  request.prototype.pooling = Pooling::kLast;
+  EXPECT_EQ(cache_miss(request, {}), "new");
 }
 
 }  // namespace cache_miss_test

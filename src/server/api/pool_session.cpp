@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "server/api/cache_miss.h"
+
 namespace headrace {
 namespace {
 
@@ -179,12 +181,16 @@ void PoolSession::note(std::string_view finish) {
   std::lock_guard lock(mutex_);
   if (writer_ == nullptr) return;
   RequestNote note;
+  note.model = model_.info.name;
   note.answer_id = renderer_->id();
   note.finish = std::string(finish);
   note.prompt_tokens = end_.usage.prompt_tokens;
   note.cached_tokens = end_.usage.cached_tokens;
   note.output_tokens = 0;
-  if (end_.times.started > 0) note.queue_us = end_.times.started - end_.times.submitted;
+  if (end_.times.started > 0) {
+    note.queue_us = end_.times.started - end_.times.submitted;
+    note.cache_miss = cache_miss(request_, end_.usage);
+  }
   writer_->note(std::move(note));
 }
 
