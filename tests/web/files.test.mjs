@@ -67,6 +67,17 @@ for (const [what, given, told] of [
   });
 }
 
+test("files together have a limit, too", scripted, async () => {
+  await open();
+  await chooser().setInputFiles(["a", "b", "c"].map((name) => file(name, "x".repeat(900_000))));
+  await notice().waitFor();
+  assert.match(await notice().innerText(), /c is too much: the files of a message may have 2 million characters/);
+  await until("two chips", async () => (await chips().count()) === 2);
+  await chooser().setInputFiles(Array.from({ length: 15 }, (_, idx) => file(`n${idx}`, "x")));
+  await until("the other limit", async () => /A message takes 16 files/.test(await notice().last().innerText()));
+  assert.equal(await chips().count(), 16);
+});
+
 test("files are dropped on the chat, and are chosen on a phone", scripted, async () => {
   await open();
   await page.evaluate(() => {

@@ -123,6 +123,22 @@ test("answers can be held to a schema, an expression or any object; a wrong sche
   ]);
 });
 
+test("how much the model thinks is asked for where the person says so, and thoughts are folded", scripted, async () => {
+  await open();
+  await ask("please call");
+  await wait_done();
+  await button("Settings").click();
+  await page.getByLabel("Thinking").selectOption("Effort low");
+  await ask("please call");
+  await until("two answers", async () => (await answers().count()) === 2);
+  await wait_done();
+  assert.deepEqual(mock.requests.map(({ reasoning_effort }) => reasoning_effort), [undefined, "low"]);
+  const thoughts = last_answer().locator("details.reasoning");
+  assert.equal(await thoughts.locator("p").isVisible(), false);
+  await thoughts.locator("summary").press("Enter");
+  assert.equal(await thoughts.locator("p").innerText(), "A tool knows.");
+});
+
 for (const plain of [false, true]) {
   test(`tokens show their probability and what else could have come${plain ? ", of a model without a template too" : ""}`, scripted, async () => {
     if (plain) mock.chat_template = null;

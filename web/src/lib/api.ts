@@ -61,6 +61,7 @@ export interface ChatBody extends AnswerFields {
   messages: WireMessage[];
   tools?: Tool[];
   tool_choice?: ToolChoice;
+  reasoning_effort?: string;
   top_logprobs?: number;
   continue_final_message?: boolean; // the last message is an answer that goes on
   add_generation_prompt?: boolean;

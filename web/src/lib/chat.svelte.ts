@@ -24,7 +24,15 @@ import {
 import { library } from "./library.svelte";
 import { live } from "./live.svelte";
 import { notices } from "./notices.svelte";
-import { chosen_form, chosen_logprobs, chosen_sampling, chosen_tools, form_problem, settings } from "./settings.svelte";
+import {
+  chosen_effort,
+  chosen_form,
+  chosen_logprobs,
+  chosen_sampling,
+  chosen_tools,
+  form_problem,
+  settings,
+} from "./settings.svelte";
 import { new_id, read_json, session, write_json } from "./store";
 import { newest_below, parent_of, path_to, versions_of } from "./tree";
 import { to_prompt, to_wire } from "./wire";
@@ -235,7 +243,8 @@ class Chat {
     }
     const going_on = goes_on ? { continue_final_message: true, add_generation_prompt: false } : {};
     const scored = num_top === null ? {} : { logprobs: true, top_logprobs: num_top };
-    return { model, messages: to_wire(messages, settings.system), ...chosen_tools(), ...going_on, ...chosen, ...scored };
+    const asked = { ...chosen_tools(), ...chosen_effort(), ...going_on, ...chosen, ...scored };
+    return { model, messages: to_wire(messages, settings.system), ...asked };
   }
 
   // What the request for the answer at `idx` would be today.

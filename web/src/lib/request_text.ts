@@ -7,7 +7,7 @@ const kMisses: Record<string, string> = {
   new: "no kept prompt begins like it: there was none, or it made room for others",
   differs: "it goes on otherwise than the kept prompts do",
   short: "it is shorter than a block of the cache",
-  scored: "its own log-probs were asked for, so all of it was computed",
+  scored: "its own tokens were asked about, so all of it was computed",
 };
 const kFinishes: Record<string, string> = {
   stop: "complete",

@@ -64,6 +64,7 @@ const kDefaults = {
   seed: null as number | null, // null: a fresh one per answer, shown with it
   tools: "", // a JSON list
   tool_choice: "auto", // see read_choice
+  effort: "", // of reasoning; empty: the model's own
   form: "text" as AnswerForm,
   schema: "",
   pattern: "",
@@ -145,6 +146,12 @@ export function chosen_tools(): Pick<ChatBody, "tools" | "tool_choice"> {
   if (!tools?.length) return {};
   const choice = read_choice(settings.tool_choice, tools).value;
   return { tools, ...(choice && choice !== "auto" ? { tool_choice: choice } : {}) };
+}
+
+export const kEfforts = ["none", "low", "medium", "high"];
+
+export function chosen_effort(): Pick<ChatBody, "reasoning_effort"> {
+  return kEfforts.includes(settings.effort) ? { reasoning_effort: settings.effort } : {};
 }
 
 // goes_on: the answer has begun, and what begins again would not fit its form.
