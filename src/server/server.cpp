@@ -5,11 +5,10 @@
 #include <algorithm>
 #include <condition_variable>
 #include <mutex>
-#include <thread>
 
-#include "base/log.h"
 #include "server/admin.h"
 #include "server/api/wall_clock.h"
+#include "server/drain.h"
 #include "server/http/http_server.h"
 #include "server/request_log.h"
 #include "server/routes.h"
@@ -127,14 +126,11 @@ class ServerImpl : public Server {
       if (draining_) return true;
       draining_ = true;
     }
-    state_->draining = true;
-    state_->pulls.stop();
-    state_->models.close();
-    const bool all_finished = drain_engines(deadline);
+    const bool all_finished = drain_engines(*state_, deadline);
     http_->stop(kFlushTime);
     if (admin_ != nullptr) admin_->stop(kFlushTime);
     state_->models.join();
-    wait_for_responses();
+    wait_for_responses(*state_);
     {
       std::lock_guard lock(mutex_);
       stopped_ = true;
@@ -144,36 +140,6 @@ class ServerImpl : public Server {
   }
 
  private:
-  bool drain_engines(std::chrono::milliseconds limit) {
-    const auto deadline = std::chrono::steady_clock::now() + limit;
-    bool all_finished = true;
-    for (const ModelPtr& model : state_->models.all()) {
-      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
-          deadline - std::chrono::steady_clock::now());
-      const auto patience = std::max(left, std::chrono::milliseconds(0));
-      all_finished = model->engine.drain(patience) && all_finished;
-    }
-    return all_finished;
-  }
-
-  int num_live_responses() const {
-    int count = 0;
-    for (const ModelPtr& model : state_->models.all()) count += model->sessions.live_responses;
-    return count;
-  }
-
-  // Each session ends with its last event, which the engine delivers without fail.
-  void wait_for_responses() {
-    const TimeUs begin = now_us();
-    while (num_live_responses() > 0) {
-      if (now_us() - begin > 5'000'000) {
-        LOG(kError, "{} responses are still held by the engines", num_live_responses());
-        return;
-      }
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-  }
-
   const std::unique_ptr<ServerState> state_;
   const std::unique_ptr<HttpServer> http_;
   const std::unique_ptr<HttpServer> admin_;
