@@ -5,6 +5,7 @@
 #include <link.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <iterator>
 
@@ -39,8 +40,20 @@ std::string find_note(const std::byte* notes, size_t num_bytes) {
   return {};
 }
 
-// The first object is the program itself.
+bool holds(const dl_phdr_info& info, uintptr_t address) {
+  for (int i = 0; i < info.dlpi_phnum; ++i) {
+    const ElfW(Phdr)& segment = info.dlpi_phdr[i];
+    const uintptr_t begin = info.dlpi_addr + segment.p_vaddr;
+    if (segment.p_type == PT_LOAD && address >= begin && address - begin < segment.p_memsz) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// Of the object that this code is part of: the program, or a library that another one loaded.
 int visit_object(dl_phdr_info* info, size_t /*size*/, void* context) {
+  if (!holds(*info, reinterpret_cast<uintptr_t>(&build_id))) return 0;
   for (int i = 0; i < info->dlpi_phnum; ++i) {
     const ElfW(Phdr)& segment = info->dlpi_phdr[i];
     if (segment.p_type != PT_NOTE) continue;

@@ -1,7 +1,6 @@
 // headrace serve MODEL...: what a server is made of, in order: checkpoint, text, back end, model,
 // engine, server.
 
-#include <algorithm>
 #include <cstdio>
 #include <functional>
 #include <map>
@@ -17,27 +16,16 @@
 #include "cli/serve_operation.h"
 #include "cli/served_models.h"
 #include "cli/terminal.h"
-#include "engine/kv_sizing.h"
 #include "server/server.h"
 
 namespace headrace {
 namespace {
-
-constexpr size_t kMinRequestMemory = size_t{64} << 20;
-constexpr size_t kMaxRequestMemory = size_t{1} << 30;
 
 // The elements of an option that holds a list.
 std::vector<std::string> list_of(const Options& options, std::string_view name) {
   const std::string& text = options.text(name);
   const auto elements = split_list(text);
   return {elements.begin(), elements.end()};
-}
-
-// 0: a quarter of what is left once the model is loaded, within limits.
-size_t request_memory(const Options& options) {
-  const size_t given = options.bytes("--request-memory");
-  if (given > 0) return given;
-  return std::clamp(available_memory_bytes() / 4, kMinRequestMemory, kMaxRequestMemory);
 }
 
 Result<ServerOptions> server_options(const Options& options) {

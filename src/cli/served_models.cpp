@@ -7,12 +7,16 @@
 
 #include "base/strings.h"
 #include "checkpoint/hub/installed.h"
+#include "engine/kv_sizing.h"
 #include "engine/numerics.h"
 
 namespace headrace {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr size_t kMinRequestMemory = size_t{64} << 20;
+constexpr size_t kMaxRequestMemory = size_t{1} << 30;
 
 // Weights of the linear layers and the embeddings; norms and biases are not counted.
 int64_t count_parameters(const ModelConfig& config) {
@@ -132,6 +136,12 @@ RegistryOptions registry_options(const Options& options) {
 
 }  // namespace
 
+size_t request_memory(const Options& options) {
+  const size_t given = options.bytes("--request-memory");
+  if (given > 0) return given;
+  return std::clamp(available_memory_bytes() / 4, kMinRequestMemory, kMaxRequestMemory);
+}
+
 std::string served_name(const std::string& spec) {
   if (spec.find('/') == std::string::npos && !spec.ends_with(".gguf")) return spec;
   fs::path path(spec);
@@ -158,9 +168,10 @@ Result<std::vector<FoundModel>> find_on_demand(const Options& options) {
 Result<ServedModels> open_served_models(const Options& options,
                                         const std::vector<std::string>& specs,
                                         KvEventSink* kv_events,
-                                        std::vector<std::unique_ptr<Runtime>>& runtimes) {
+                                        std::vector<std::unique_ptr<Runtime>>& runtimes,
+                                        std::shared_ptr<CpuTeam> team) {
   const std::vector<FoundModel> on_demand = TRY(find_on_demand(options));
-  const std::shared_ptr<CpuTeam> team = TRY(create_team(options));
+  if (team == nullptr) team = TRY(create_team(options));
   const auto aliases = split_list(options.text("--alias"));
   ServedModels served;
   served.options = registry_options(options);

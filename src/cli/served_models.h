@@ -12,11 +12,16 @@
 namespace headrace {
 
 // specs: at least one. kv_events: of the first model; null, or outlives the server, as the options
-// do and `runtimes`, which gets what the models of specs are made of. Errors as of open_engine().
+// do and `runtimes`, which gets what the models of specs are made of. team: null: one of their own.
+// Errors as of open_engine().
 Result<ServedModels> open_served_models(const Options& options,
                                         const std::vector<std::string>& specs,
                                         KvEventSink* kv_events,
-                                        std::vector<std::unique_ptr<Runtime>>& runtimes);
+                                        std::vector<std::unique_ptr<Runtime>>& runtimes,
+                                        std::shared_ptr<CpuTeam> team = nullptr);
+
+// --request-memory; without it a quarter of what is left once the models are loaded, within limits.
+size_t request_memory(const Options& options);
 
 // The name requests use: a pulled model's name as given, a path's last part without .gguf or
 // .safetensors.

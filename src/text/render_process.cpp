@@ -131,6 +131,11 @@ __attribute__((constructor)) void become_render_process(int argc, char** argv) {
 
 // ---- outside ----
 
+std::string& program() {
+  static std::string path = "/proc/self/exe";
+  return path;
+}
+
 // The process's standard streams lead nowhere but to the channel; it gets default signals and a
 // process group of its own, so that Ctrl-C is ours alone.
 Result<pid_t> spawn(int channel) {
@@ -151,7 +156,7 @@ Result<pid_t> spawn(int channel) {
                            POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
   char* const arguments[] = {const_cast<char*>(kName), nullptr};
   pid_t pid = -1;
-  const int failure = posix_spawn(&pid, "/proc/self/exe", &files, &attributes, arguments, environ);
+  const int failure = posix_spawn(&pid, program().c_str(), &files, &attributes, arguments, environ);
   posix_spawn_file_actions_destroy(&files);
   posix_spawnattr_destroy(&attributes);
   if (failure == 0) return pid;
@@ -188,6 +193,8 @@ class RenderProcess::Turn {
   RenderProcess& process_;
   bool is_mine_ = false;
 };
+
+void RenderProcess::set_program(std::string path) { program() = std::move(path); }
 
 Status RenderProcess::start() {
   const Turn turn(*this);

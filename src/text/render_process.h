@@ -5,6 +5,7 @@
 // of wall time for each render and ends when one is exceeded. The system then takes back
 // everything, and the next call starts another. Runs this same program (/proc/self/exe) under
 // another name; code in render_process.cpp that runs before main sees the name and never returns.
+// A library that others load names a program that has this code too (set_program).
 //
 // Thread-safe: calls go one after another.
 #pragma once
@@ -30,6 +31,9 @@ class RenderProcess {
   ~RenderProcess() { end(); }
   RenderProcess(const RenderProcess&) = delete;
   RenderProcess& operator=(const RenderProcess&) = delete;
+
+  // The program that the processes run from now on; before the first one starts.
+  static void set_program(std::string path);
 
   // Starts the process and compiles the template there.
   Status start();
