@@ -9,6 +9,8 @@
 #   make test-asan, test-tsan    suites under sanitizers
 #   make test-proxies   the server behind nginx and HAProxy, which it installs
 #   make test-clients            many clients from PyPI and npm, as they come, against the server
+#   make wheel   the Python package as build/dist/headrace-*.whl, for pip
+#   make test-wheel    that in a fresh environment, with lm-eval and Ray Serve from PyPI
 #   make build   release build only;  make clean  removes build/ but for fetched models
 
 SHELL := /bin/bash
@@ -24,7 +26,7 @@ export FUZZ_SECONDS
 
 export HEADRACE_PYTHON ?= $(CURDIR)/.venv/bin/python
 
-.PHONY: run build test test-asan test-tsan test-clients test-proxies check bench fuzz format clean
+.PHONY: run build test test-asan test-tsan test-clients test-proxies test-wheel wheel check bench fuzz format clean
 .NOTPARALLEL:
 
 run:
@@ -54,6 +56,12 @@ test-proxies:
 
 test-clients:
 	tools/clients.sh
+
+wheel:
+	tools/wheel.sh build
+
+test-wheel:
+	tools/wheel.sh test
 
 fuzz:
 	tools/suites.sh fuzz

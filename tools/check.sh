@@ -5,7 +5,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 tools/setup.sh check
 
 mapfile -t sources < <(git ls-files --cached --others --exclude-standard -- 'src/*.cpp' 'src/*.h' \
-  'tests/*.cpp' 'tests/*.h' 'bench/*.cpp' 'bench/*.h')
+  'tests/*.cpp' 'tests/*.h' 'bench/*.cpp' 'bench/*.h' 'python/*.cpp' 'python/*.h')
 if [ "${1:-}" = --fix ]; then
   exec clang-format-19 -i "${sources[@]}"
 fi

@@ -5,6 +5,7 @@
 #   tools/setup.sh test     build, and the Python clients that the tests drive
 #   tools/setup.sh ui       test, and a browser for the tests of the page
 #   tools/setup.sh proxies  test, and nginx and HAProxy, for the tests behind them
+#   tools/setup.sh wheel    build, and what the Python package is built with
 #   tools/setup.sh check    build, and clang: format, tidy, fuzz targets
 #
 # Debian packages come from apt-get (as root, or with sudo). Where the system's Rust or Node is older
@@ -25,6 +26,7 @@ packages_build="g++ clang-19 cmake ninja-build ccache pkg-config binutils ca-cer
 packages_test=""
 packages_proxies="nginx-light haproxy"
 packages_ui="chromium"
+packages_wheel="python3-dev"
 packages_check="clang-format-19 clang-tidy-19 lld-19 libclang-rt-19-dev universal-ctags"
 
 say() { echo "setup: $*" >&2; }
@@ -141,6 +143,11 @@ run_stage() {
     test) pip_install -r tools/requirements.txt ;;
     # shellcheck disable=SC2086
     proxies) install_packages $packages_proxies ;;
+    wheel)
+      # shellcheck disable=SC2086
+      install_packages $packages_wheel
+      pip_install -r tools/requirements-wheel.txt
+      ;;
     # shellcheck disable=SC2086
     ui) install_packages $packages_ui ;;
     # shellcheck disable=SC2086
@@ -154,8 +161,9 @@ stages_for() {
     test) echo "build test" ;;
     ui) echo "build test ui" ;;
     proxies) echo "build test proxies" ;;
+    wheel) echo "build wheel" ;;
     check) echo "build check" ;;
-    *) die "unknown stage '$1': build, test, ui, proxies or check" ;;
+    *) die "unknown stage '$1': build, test, ui, proxies, wheel or check" ;;
   esac
 }
 
@@ -163,7 +171,7 @@ main() {
   local stages stage key start
   stages=$(stages_for "${1:-build}")
   mkdir -p "$state"
-  key=$({ cat tools/setup.sh tools/requirements.txt; echo "${HOME:-}" "$PWD"; } | sha256sum)
+  key=$({ cat tools/setup.sh tools/requirements.txt tools/requirements-wheel.txt; echo "${HOME:-}" "$PWD"; } | sha256sum)
   for stage in $stages; do
     if [ -x .venv/bin/python ] && [ "$(cat "$state/$stage.stamp" 2>/dev/null)" = "$key" ]; then
       continue

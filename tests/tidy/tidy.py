@@ -60,11 +60,13 @@ def line_of(text, offset):
 def is_test(path):
     name = os.path.basename(path)
     return (name.endswith("_test.cpp") or name.startswith(("test_", "test-")) or "/testing/" in path or
-            path.startswith(("tests/", "bench/")))
+            path.startswith(("tests/", "bench/", "python/tests/")))
 
 
 def is_product(path):
-    """Is it part of what runs: the program and the library of texts?"""
+    """Is it part of what runs: the program, the library of texts and the Python package?"""
+    if path.startswith("python/") and not is_test(path):
+        return path.startswith(("python/native/", "python/headrace/")) and path.endswith((".h", ".cpp", ".py", ".pyi"))
     return path.startswith(("src/", "textkit/")) and path.endswith((".h", ".cpp", ".rs")) and not is_test(path)
 
 
@@ -157,7 +159,7 @@ def excused(finding, lines):
 def check_file(path, text):
     """All findings in one file; `path` is relative to the repository."""
     checks = [check_words]
-    if path.endswith((".h", ".cpp")) and path.startswith(("src/", "tests/", "bench/")):
+    if path.endswith((".h", ".cpp")) and path.startswith(("src/", "tests/", "bench/", "python/native/")):
         checks += [check_includes, check_device_memory, check_sizes, check_width, check_calls]
         if path.endswith(".h"):
             checks.append(check_header)
@@ -193,7 +195,7 @@ class Sums:
             inner = text.count("\n", tests_at) if tests_at >= 0 else 0
             self.test_lines += inner
             self.product_lines += num_lines - inner
-            if not path.endswith(".rs"):
+            if path.endswith((".h", ".cpp")):
                 self.lengths += [function.num_lines for function in cpp_scan.functions(text)]
         elif is_test(path) and not path.startswith("bench/") and path.endswith(SOURCE_SUFFIXES):
             self.test_lines += num_lines

@@ -1,0 +1,19 @@
+"""The extension module. Not for users: see headrace.LLM."""
+
+class Answer:
+    def next(self) -> tuple[int, bytes, bool, bool]:
+        """(status, data, ended, broken): waits for something new. Signals are handled meanwhile."""
+    def take(self) -> tuple[int, bytes, bool, bool]:
+        """The same at once, with what there is; status 0: nothing is known yet."""
+    def fileno(self) -> int:
+        """Readable while there is something new."""
+    def cancel(self) -> None: ...
+    @property
+    def headers(self) -> dict[str, str]: ...
+
+class Model:
+    def __init__(self, model: str, options: dict[str, str], adapters: dict[str, str]) -> None: ...
+    def ask(self, method: str, path: str, body: bytes) -> Answer: ...
+    def close(self) -> None: ...
+
+def set_template_program(path: str) -> None: ...
