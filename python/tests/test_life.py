@@ -94,7 +94,8 @@ def test_threads_share_a_model(llm):
 def test_waiting_leaves_the_interpreter_free(llm):
     ticks = 0
     done = threading.Event()
-    thread = threading.Thread(target=lambda: (llm.generate("abc", **kEndless), done.set()))
+    wanted = {"max_tokens": 500, "ignore_eos": True, "n": 16}
+    thread = threading.Thread(target=lambda: (llm.generate("abc", **wanted), done.set()))
     thread.start()
     while not done.is_set():
         ticks += 1
