@@ -22,10 +22,9 @@ class ChatTemplate {
   // special_tokens_json: {"bos_token": "<s>", ...}, the strings templates may use.
   // kInvalidArgument with line and reason if the template does not parse.
   // plain_json: {"special": [...], "written": [...]}: spellings of special tokens, and of others
-  // that the template writes; a list is of special ones. Where a string of a request spells one,
-  // the rendered text has kContentMark behind its first character, unless the template itself looks
-  // at it (splits there, compares); of the others what the model said itself is left as it is.
-  // Empty: nothing is marked.
+  // that the template writes; a list is of special ones. Where the rendered text spells one that
+  // the template did not write itself, it has kContentMark behind its first character
+  // (docs/adr/0072); what the model said itself keeps the others. Empty: nothing is marked.
   static Result<std::unique_ptr<ChatTemplate>> create(std::string_view source,
                                                       std::string_view special_tokens_json,
                                                       std::string_view plain_json = {});

@@ -1,9 +1,10 @@
 // textkit: the C boundary to the Rust libraries for tokenisers, chat templates and grammars.
 //
-// Every function is safe to call with any bytes: input that is wrong gives a status and a message, and
-// a panic inside a library is caught and becomes kTkInternal. Handles are immutable after creation and
-// may be used by many threads at once, but for matchers. Views that come back point into the handle and live as long.
-// Owned results (TkBytes, TkIds) are released with the function named beside them.
+// Every function is safe to call with any bytes: input that is wrong gives a status and a message,
+// and a panic inside a library is caught and becomes kTkInternal. Handles are immutable after
+// creation and may be used by many threads at once, but for matchers. Views that come back point
+// into the handle and live as long. Owned results (TkBytes, TkIds) are released with the function
+// named beside them.
 #pragma once
 
 #include <stddef.h>
@@ -67,12 +68,12 @@ typedef struct TkVocabulary {
 } TkVocabulary;
 
 typedef struct TkTokenizerInfo {
-  uint32_t vocab_size;          // largest id + 1
-  int32_t bos_id;               // -1 if unknown
-  int32_t eos_id;               // -1 if unknown
-  uint8_t adds_bos;             // encode with add_special begins with bos_id
-  uint8_t mark_each_byte;       // a broken byte token becomes one U+FFFD, not one per broken sequence
-  uint8_t first_differs;        // the first token of a text has its own form (first_bytes)
+  uint32_t vocab_size;     // largest id + 1
+  int32_t bos_id;          // -1 if unknown
+  int32_t eos_id;          // -1 if unknown
+  uint8_t adds_bos;        // encode with add_special begins with bos_id
+  uint8_t mark_each_byte;  // a broken byte token becomes one U+FFFD, not one per broken sequence
+  uint8_t first_differs;   // the first token of a text has its own form (first_bytes)
   uint32_t strip_start_blanks;  // blanks removed from the start of a decoded text
 } TkTokenizerInfo;
 
@@ -100,13 +101,16 @@ int64_t tk_tokenizer_token_to_id(const TkTokenizer* tokenizer, TkView token);
 
 // Bounds of one call. Encoding goes slice by slice: a limit is seen within one slice.
 typedef struct TkEncodeLimits {
-  int64_t max_tokens;          // more are kTkTooLong, with num_found tokens at least
-  int32_t (*stopped)(void*);   // asked between slices; not 0 ends the call with kTkStopped. May be null
-  void* context;               // for `stopped`
-  size_t slice_bytes;  // longer texts are sliced into about this size; 0: the usual one; tests vary it
-  uint32_t hidden;  // a character that is no part of the text and keeps special tokens from being
-                    // recognised where it interrupts them; 0: none. Then nothing is put around the text
-  int64_t num_found;   // out
+  int64_t max_tokens;  // more are kTkTooLong, with num_found tokens at least
+  int32_t (*stopped)(
+      void*);     // asked between slices; not 0 ends the call with kTkStopped. May be null
+  void* context;  // for `stopped`
+  size_t
+      slice_bytes;  // longer texts are sliced into about this size; 0: the usual one; tests vary it
+  uint32_t
+      hidden;  // a character that is no part of the text and keeps special tokens from being
+               // recognised where it interrupts them; 0: none. Then nothing is put around the text
+  int64_t num_found;  // out
 } TkEncodeLimits;
 
 // The ids of a text encoded slice by slice are those of the text encoded at once.
@@ -116,8 +120,8 @@ TkStatus tk_tokenizer_encode(const TkTokenizer* tokenizer, TkView utf8, int32_t 
 // ---- chat templates ----
 
 // Only in a process of their own: what goes over its limits ends the process (src/sandbox.rs).
-// plain_json: a list of strings that are marked with U+FDD0 behind their first character where a
-// request's values hold them; empty: nothing is marked.
+// plain_json: a list of strings that are marked with U+FDD0 behind their first character where they
+// stand in the rendered text and the template did not write them; empty: nothing is marked.
 TkStatus tk_template_new(TkView source, TkView special_tokens_json, TkView plain_json,
                          TkTemplate** out, TkBytes* error);
 void tk_template_free(TkTemplate* chat_template);
@@ -136,19 +140,21 @@ typedef enum TkGrammarKind {
   // JSON. Free text and tags in it:
   //   {"tags": [{"begin": "", "schema": {}, "end": ""}], "triggers": [""], "text": true,
   //    "at_least_one": false, "stop_after_first": false, "separator": ""}
-  // A trigger, the beginning of a begin, is no free text: with it a tag has begun. In place of "schema"
-  // "regex" or "grammar". "text" false: tags alone, with the separator between. "structures" for "tags", and
+  // A trigger, the beginning of a begin, is no free text: with it a tag has begun. In place of
+  // "schema" "regex" or "grammar". "text" false: tags alone, with the separator between.
+  // "structures" for "tags", and
   // {"format": {"type": ...}}, as clients send them. What spells a special token is that token.
   kTkTags = 5,
 } TkGrammarKind;
 
-// The vocabulary as grammars see it. tokens[i] is the token i: only bytes and flags are read, and a special
-// token is what its bytes name. Tokens without bytes never come. end_ids come where a text is complete.
+// The vocabulary as grammars see it. tokens[i] is the token i: only bytes and flags are read, and a
+// special token is what its bytes name. Tokens without bytes never come. end_ids come where a text
+// is complete.
 TkStatus tk_grammars_new(const TkToken* tokens, size_t num_tokens, const uint32_t* end_ids,
                          size_t num_end_ids, TkGrammars** out, TkBytes* error);
 void tk_grammars_free(TkGrammars* grammars);
-// What it takes is bounded by fuel, so that the same text is always taken or always refused (kTkInvalid, with
-// what is wrong). One at a time, others wait. num_bytes: what the grammar holds.
+// What it takes is bounded by fuel, so that the same text is always taken or always refused
+// (kTkInvalid, with what is wrong). One at a time, others wait. num_bytes: what the grammar holds.
 TkStatus tk_grammar_compile(const TkGrammars* grammars, int32_t kind, TkView text, TkGrammar** out,
                             size_t* num_bytes, TkBytes* error);
 void tk_grammar_free(TkGrammar* grammar);
@@ -167,8 +173,8 @@ void tk_matcher_mask(TkMatcher* matcher, uint64_t* words, size_t num_words);
 // 0: it has failed.
 int32_t tk_matcher_accept(TkMatcher* matcher, uint32_t id);
 int32_t tk_matcher_rollback(TkMatcher* matcher, size_t num_tokens);
-// Tokens of the text that must come next, as far as that is sure: how many were written. A guess: other tokens
-// may spell the same text.
+// Tokens of the text that must come next, as far as that is sure: how many were written. A guess:
+// other tokens may spell the same text.
 size_t tk_matcher_forced(TkMatcher* matcher, uint32_t* ids, size_t most);
 
 #ifdef __cplusplus

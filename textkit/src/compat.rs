@@ -1,6 +1,7 @@
 //! Filters and tests where the engine's own differ from Jinja's: lazy results are generators, bool is
 //! a number, None cannot be iterated, and what Jinja does not have is not there.
 
+use crate::plain::SAID;
 use crate::python::invalid;
 use minijinja::value::{
     Enumerator, Kwargs, Object, ObjectRepr, Rest, Value, ValueKind, ValueOrKwargs,
@@ -207,6 +208,12 @@ fn install_filters(environment: &mut Environment<'static>) {
             },
         );
     }
+    environment.add_filter("trim", |state: &mut State, value: Value, rest: Values| -> Outcome {
+        let said = value.as_str().and_then(|text| text.strip_prefix(SAID)).map(Value::from);
+        let mut arguments = vec![said.unwrap_or(value)];
+        arguments.extend(rest.into_values());
+        Value::from_function(filters::trim).call(state, &arguments)
+    });
     environment.add_filter("indent", |state: &mut State, value: Value, rest: Values| -> Outcome {
         if rest.0.iter().any(|value| is_huge(value)) {
             return Err(invalid("indent: the width is too large"));

@@ -41,4 +41,8 @@ impl Error {
     pub fn internal(message: impl Into<String>) -> Self {
         Self { status: Status::Internal, message: message.into() }
     }
+
+    pub fn map_text(self, change: impl FnOnce(&str) -> String) -> Self {
+        Self { message: change(&self.message), ..self }
+    }
 }

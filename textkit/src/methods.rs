@@ -1,6 +1,7 @@
 //! Methods of Python's values that templates call and the engine lacks or does otherwise.
 
 use crate::compat;
+use crate::plain::SAID;
 use crate::python::invalid;
 use minijinja::value::{from_args, Kwargs, Tuple, Value, ValueKind};
 use minijinja::{Error, State};
@@ -33,7 +34,10 @@ fn text_method(text: &str, method: &str, args: &[Value]) -> Result<Option<Value>
         "strip" | "lstrip" | "rstrip" => {
             let (set,): (Option<&str>,) = from_args(args)?;
             let is_cut = |c: char| set.map_or_else(|| is_python_space(c), |set| set.contains(c));
-            let text = if method == "rstrip" { text } else { text.trim_start_matches(is_cut) };
+            // What stood before may have left the second half of its sign (crate::plain).
+            let is_cut_before = |c: char| c == SAID || is_cut(c);
+            let text =
+                if method == "rstrip" { text } else { text.trim_start_matches(is_cut_before) };
             let text = if method == "lstrip" { text } else { text.trim_end_matches(is_cut) };
             Value::from(text)
         }

@@ -1,5 +1,6 @@
 //! Template values written the way Python writes them: json.dumps, str of floats, strftime.
 
+use crate::plain::is_reserved;
 use minijinja::value::{Value, ValueKind};
 use minijinja::{Error, ErrorKind};
 use std::fmt::Write;
@@ -121,12 +122,11 @@ impl JsonWriter<'_> {
                 '\t' => self.out.push_str("\\t"),
                 '\u{8}' => self.out.push_str("\\b"),
                 '\u{c}' => self.out.push_str("\\f"),
-                c if c < ' ' || (self.style.ensure_ascii && !c.is_ascii()) => {
+                c if c < ' ' || (self.style.ensure_ascii && !c.is_ascii() && !is_reserved(c)) => {
                     for unit in c.encode_utf16(&mut [0; 2]) {
                         let _ = write!(self.out, "\\u{unit:04x}");
                     }
                 }
-                c if self.style.ensure_ascii && c == '\u{7f}' => self.out.push(c),
                 c => self.out.push(c),
             }
         }

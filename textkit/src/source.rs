@@ -67,14 +67,7 @@ pub fn prepare(source: &str) -> String {
     while let Some(start) = rest.find('{') {
         let (before, tag) = rest.split_at(start);
         out.push_str(before);
-        let length = match tag.as_bytes().get(1) {
-            Some(b'#') => tag.find("#}").map(|end| end + 2),
-            Some(b'{') => Some(2 + code_length(&tag[2..], "}}")),
-            Some(b'%') => Some(2 + code_length(&tag[2..], "%}")),
-            _ => Some(1),
-        }
-        .unwrap_or(tag.len());
-        let (tag, after) = tag.split_at(length);
+        let (tag, after) = tag.split_at(tag_length(tag));
         rest = after;
         if tag.starts_with("{{") {
             out.push_str(&joined_markup(tag).unwrap_or_else(|| tag.to_string()));
@@ -93,6 +86,75 @@ pub fn prepare(source: &str) -> String {
     }
     out.push_str(rest);
     out
+}
+
+/// `source` with its plain text and what is in its strings as `rewrite` has it; None: as it was.
+pub fn rewrite_texts(source: &str, mut rewrite: impl FnMut(&str) -> Option<String>) -> String {
+    let mut out = String::with_capacity(source.len() + 64);
+    let mut rest = source;
+    let mut add = |text: &str, out: &mut String| match rewrite(text) {
+        Some(rewritten) => out.push_str(&rewritten),
+        None => out.push_str(text),
+    };
+    while !rest.is_empty() {
+        let (text, tag) = rest.split_at(tag_start(rest));
+        add(text, &mut out);
+        let (tag, after) = tag.split_at(tag_length(tag));
+        rest = after;
+        if tag.starts_with("{#") {
+            out.push_str(tag);
+            continue;
+        }
+        rewrite_strings(tag, &mut out, &mut add);
+        if tag.starts_with("{%") && keyword(&tag[2..]) == "raw" {
+            let (raw, after) = rest.split_at(raw_length(rest));
+            add(raw, &mut out);
+            rest = after;
+        }
+    }
+    out
+}
+
+fn rewrite_strings(tag: &str, out: &mut String, add: &mut impl FnMut(&str, &mut String)) {
+    let mut position = 0;
+    while position < tag.len() {
+        let word = token(&tag[position..]);
+        position += word.len();
+        let quote = word.chars().next().filter(|c| matches!(c, '"' | '\''));
+        let body = quote.and_then(|c| word.strip_prefix(c)?.strip_suffix(c));
+        match (quote, body) {
+            (Some(quote), Some(body)) => {
+                out.push(quote);
+                add(body, out);
+                out.push(quote);
+            }
+            _ => out.push_str(word),
+        }
+    }
+}
+
+/// Bytes before the next tag or comment.
+fn tag_start(source: &str) -> usize {
+    let mut at = 0;
+    while let Some(found) = source[at..].find('{') {
+        at += found;
+        if matches!(source.as_bytes().get(at + 1), Some(b'{' | b'%' | b'#')) {
+            return at;
+        }
+        at += 1;
+    }
+    source.len()
+}
+
+/// Bytes of the tag or comment that `text` begins with; of anything else one.
+fn tag_length(text: &str) -> usize {
+    let length = match text.as_bytes().get(1) {
+        Some(b'#') => text.find("#}").map(|end| end + 2),
+        Some(b'{') => Some(2 + code_length(&text[2..], "}}")),
+        Some(b'%') => Some(2 + code_length(&text[2..], "%}")),
+        _ => Some(1),
+    };
+    length.unwrap_or(text.len()).min(text.len())
 }
 
 /// Bytes up to and including `close`, outside of strings.
@@ -280,6 +342,21 @@ mod tests {
         ];
         for (source, expected) in cases {
             assert_eq!(prepare(source), expected);
+        }
+    }
+
+    #[test]
+    fn texts_and_strings_are_rewritten_and_code_is_not() {
+        let cases = [
+            ("a{{ a['a'] }}a{# a #}", "b{{ a['b'] }}b{# a #}"),
+            ("{a}{% set a = \"a\" %}", "{b}{% set a = \"b\" %}"),
+            ("{% raw %}{{ 'a' }}{% endraw %}", "{% rbw %}{{ 'a' }}{% endraw %}"),
+            ("{{ 'é\\'a' ~ a", "{{ 'é\\'b' ~ a"),
+            ("{{ 'a", "{{ 'a"),
+        ];
+        for (source, expected) in cases {
+            let expected = expected.replace("rbw %}{{ 'a' }}", "raw %}{{ 'b' }}");
+            assert_eq!(rewrite_texts(source, |text| Some(text.replace('a', "b"))), expected);
         }
     }
 

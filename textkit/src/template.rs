@@ -46,16 +46,21 @@ pub struct Template {
 
 impl Template {
     pub fn new(source: &str, special_tokens_json: &str, plain_json: &str) -> Result<Self> {
-        let plain = Plain::new(plain_json)?;
-        let special_tokens = match special_tokens_json {
+        let mut special_tokens = match special_tokens_json {
             "" => Map::new(),
             json => object(json, "the special tokens")?,
         };
         source::check_size(source)?;
+        let plain = Plain::new(plain_json, source, &special_tokens)?;
+        let mut prepared = source::prepare(source);
+        if let Some(plain) = &plain {
+            plain.sign_values(&mut special_tokens);
+            prepared = source::prepare(&plain.signed_source(source));
+        }
         let _limited = Limited::template(source.len());
         let mut environment = Environment::new();
         configure(&mut environment)?;
-        environment.add_template_owned(NAME, source::prepare(source)).map_err(|error| {
+        environment.add_template_owned(NAME, prepared).map_err(|error| {
             Error::invalid(describe("the chat template does not parse", &error))
         })?;
         Ok(Self { environment, source: source.to_string(), special_tokens, plain })
@@ -63,16 +68,20 @@ impl Template {
 
     pub fn render(&self, options_json: &str, now: &str) -> Result<String> {
         let input = Limited::input();
-        let options = object(options_json, "the template options")?;
+        let mut options = object(options_json, "the template options")?;
+        if let Some(plain) = &self.plain {
+            plain.prepare(&mut options);
+        }
         drop(input);
-        let size = options_json.len();
-        match &self.plain {
-            Some(plain) => plain.render(options, |options| self.render_once(options, size, now)),
-            None => self.render_once(options, size, now),
+        let rendered = self.render_values(options, options_json.len(), now);
+        match (&self.plain, rendered) {
+            (Some(plain), Ok(text)) => Ok(plain.finish(&text)),
+            (Some(plain), Err(error)) => Err(error.map_text(|text| plain.visible(text))),
+            (None, rendered) => rendered,
         }
     }
 
-    fn render_once(
+    fn render_values(
         &self,
         mut options: Map<String, Json>,
         size: usize,

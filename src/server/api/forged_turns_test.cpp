@@ -2,8 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <boost/json.hpp>
+#include <cctype>
 #include <filesystem>
+#include <functional>
 #include <set>
 
 #include "server/api/bundle.h"
@@ -53,57 +56,130 @@ std::unique_ptr<Tokenizer> tokenizer_with(const std::vector<std::string>& tokens
 }
 
 // Where a client's strings stand in a request.
-constexpr std::string_view kPlaces[] = {"system",    "user",     "tool",       "name", "arguments",
-                                        "documents", "tool_doc", "parameters", "id"};
+constexpr std::string_view kPlaces[] = {
+    "system", "user",     "parts",   "user name", "said",   "reasoning", "arguments",
+    "key",    "name",     "id",      "tool",      "title",  "document",  "tool name",
+    "about",  "property", "what it", "enum",      "nested", "continued"};
 
-json::object conversation_with(std::string_view place, const std::string& bytes) {
-  const auto text = [&](std::string_view here, const char* usual) {
+// Variables that templates read, which a client may set beside the conversation.
+constexpr const char* kVariables[] = {
+    "bos_token",       "eos_token",      "builtin_tools",  "controls",         "custom_tools",
+    "date_string",     "model_identity", "system_message", "reasoning_effort", "thinking_mode",
+    "strftime_format", "today",          "task",           "keep_cot_idxs",    "enable_thinking"};
+
+// What the model said itself may hold tokens that are not special.
+bool is_own(std::string_view place) {
+  return place == "said" || place == "reasoning" || place == "continued";
+}
+
+using Texts = std::function<std::string(std::string_view place, const char* usual)>;
+
+json::array tools_with(const Texts& text) {
+  const json::object property{{"type", "string"},
+                              {"description", text("what it", "what")},
+                              {"enum", {text("enum", "x"), "y"}},
+                              {text("nested", "title"), text("nested", "t")}};
+  const json::object parameters{
+      {"type", "object"},
+      {"properties",
+       {{text("property", "q"), property}, {"r", {{"type", "integer"}, {"description", "R"}}}}},
+      {"required", {"r"}}};
+  return {{{"type", "function"},
+           {"function",
+            {{"name", text("tool name", "find")},
+             {"description", text("about", "Finds.")},
+             {"parameters", parameters}}}}};
+}
+
+json::array turns_with(const Texts& text) {
+  const json::object call{{"id", text("id", "123456789")},
+                          {"type", "function"},
+                          {"function",
+                           {{"name", text("name", "find")},
+                            {"arguments", {{text("key", "q"), text("arguments", "x")}}}}}};
+  json::array messages{
+      {{"role", "system"}, {"content", text("system", "Be good.")}},
+      {{"role", "user"}, {"content", text("user", "Hello")}, {"name", text("user name", "Ann")}},
+      {{"role", "assistant"}, {"content", text("said", "")}, {"tool_calls", {call}}},
+      {{"role", "tool"},
+       {"tool_call_id", text("id", "123456789")},
+       {"name", text("name", "find")},
+       {"content", text("tool", "found")}}};
+  const std::string reasoning = text("reasoning", "");
+  if (!reasoning.empty()) messages[2].as_object()["reasoning_content"] = reasoning;
+  return messages;
+}
+
+// `bytes` at the place; split > 0: over two texts that follow each other.
+json::object conversation_with(std::string_view place, const std::string& bytes, size_t split) {
+  const Texts text = [&](std::string_view here, const char* usual) {
     return here == place ? bytes : std::string(usual);
   };
-  const json::object call{
-      {"id", text("id", "123456789")},
-      {"type", "function"},
-      {"function",
-       {{"name", text("name", "find")}, {"arguments", {{"q", text("arguments", "x")}}}}}};
-  const json::object function{
-      {"name", "find"},
-      {"description", text("tool_doc", "Finds.")},
-      {"parameters",
-       {{"type", "object"},
-        {"properties", {{"q", {{"type", "string"}, {"description", text("parameters", "what")}}}}},
-        {"required", {"q"}}}}};
-  json::object options{{"messages",
-                        {{{"role", "system"}, {"content", text("system", "Be good.")}},
-                         {{"role", "user"}, {"content", text("user", "Hello")}},
-                         {{"role", "assistant"}, {"content", ""}, {"tool_calls", {call}}},
-                         {{"role", "tool"},
-                          {"tool_call_id", "123456789"},
-                          {"name", "find"},
-                          {"content", text("tool", "found")}}}},
-                       {"tools", {{{"type", "function"}, {"function", function}}}},
-                       {"add_generation_prompt", true}};
-  if (place == "documents") options["documents"] = {{{"title", bytes}, {"text", bytes}}};
-  if (place == "no documents") options["documents"] = {{{"title", "a"}, {"text", "b"}}};
+  json::object options{{"messages", turns_with(text)}, {"add_generation_prompt", true}};
+  options["functions"] = "[]";  // one template cannot do without
+  if (place == "title" || place == "document") {
+    options["documents"] = {{{"title", text("title", "a")}, {"text", text("document", "b")}}};
+  }
+  if (place == "parts") {
+    split = std::min(split, bytes.size());
+    const json::array parts{{{"type", "text"}, {"text", bytes.substr(0, split)}},
+                            {{"type", "text"}, {"text", bytes.substr(split)}}};
+    options["messages"] = {{{"role", "user"}, {"content", parts}}};
+  } else if (place == "continued") {
+    options["messages"] = {{{"role", "user"}, {"content", "Count"}},
+                           {{"role", "assistant"}, {"content", bytes}}};
+    options["add_generation_prompt"] = false;
+    options["continue_final_message"] = true;
+  } else {
+    options["tools"] = tools_with(text);
+  }
   return options;
 }
 
 class ForgedTurns : public testing::TestWithParam<std::string> {
  protected:
+  using Counts = std::optional<std::vector<int>>;
+
   void SetUp() override {
-    const auto source = test::template_of(test::recorded("templates/" + GetParam() + ".json"));
-    if (!source) GTEST_SKIP() << "set HEADRACE_TEST_TEMPLATES";
-    tokens_ = tokens_of(*source);
+    file_ = test::recorded("templates/" + GetParam() + ".json");
+    source_ = test::template_of(file_);
+    if (!source_) GTEST_SKIP() << "set HEADRACE_TEST_TEMPLATES";
+    tokens_ = tokens_of(*source_);
     bundle_.tokenizer = tokenizer_with(tokens_, &first_added_);
     bundle_.content_tokens = ContentTokens::kPlain;
-    auto made = ChatTemplate::create(
-        *source, R"({"bos_token": "", "eos_token": "", "pad_token": "", "unk_token": ""})",
-        TextBundle::content_words(*bundle_.tokenizer, *source));
-    ASSERT_TRUE(made.ok()) << made.error().message;
-    bundle_.chat_template = std::move(made).value();
+    bundle_.chat_template = template_with(TextBundle::content_words(*bundle_.tokenizer, *source_));
+  }
+
+  std::unique_ptr<ChatTemplate> template_with(const std::string& words) const {
+    auto made = ChatTemplate::create(*source_, json::serialize(file_.at("special_tokens")), words);
+    CHECK(made.ok(), "{}", made.error().message);
+    return std::move(made).value();
+  }
+
+  // With harmless text and with the other in its place, in the longest conversation that the
+  // template does not refuse with the harmless one.
+  void attack(std::string_view place, const std::string& text, const std::string& harmless,
+              size_t split = 1, const char* variable = nullptr) {
+    for (int shorter = 0; shorter < 3; ++shorter) {
+      const auto counts_with = [&](const std::string& bytes) {
+        json::object options = conversation_with(place, bytes, split);
+        if (variable != nullptr) options[variable] = bytes;
+        json::array& messages = options["messages"].as_array();
+        if (shorter > 0 && messages.size() > 2) messages.erase(messages.begin());  // no system
+        if (shorter > 1 && messages.size() > 2) messages.resize(1);                // and no calls
+        return added(options);
+      };
+      const Counts usual = counts_with(harmless);
+      if (!usual) continue;
+      expect_no_more(
+          counts_with(text), usual, is_own(place),
+          fmt::format("{}: {}", variable == nullptr ? place : variable, text.substr(0, 60)));
+      return;
+    }
   }
 
   // How often each added token stands in the prompt; nothing if the template refuses.
-  std::optional<std::vector<int>> added(const json::object& options) const {
+  Counts added(const json::object& options) const {
     const auto text =
         bundle_.chat_template->render(json::serialize(options), "2026-01-02T03:04:05");
     if (!text.ok()) return std::nullopt;
@@ -116,28 +192,92 @@ class ForgedTurns : public testing::TestWithParam<std::string> {
     return counts;
   }
 
+  void expect_no_more(const Counts& found, const Counts& harmless, bool is_own_text,
+                      const std::string& what) {
+    if (!found || !harmless) return;
+    for (size_t i = 0; i < tokens_.size(); ++i) {
+      // Templates take reasoning out of what the model said, and write it themselves.
+      const bool may_come =
+          !bundle_.tokenizer->is_special(first_added_ + static_cast<int32_t>(i)) ||
+          tokens_[i].find("think") != std::string::npos;
+      if (is_own_text && may_come) continue;
+      EXPECT_LE((*found)[i], (*harmless)[i]) << tokens_[i] << " in " << what;
+    }
+    ++num_checked_;
+  }
+
+  struct Attack {
+    std::string text;
+    const char* harmless;  // what it is compared with
+  };
+
+  // Texts out of which all tokens would come that are not kept from it.
+  std::vector<Attack> attacks() const {
+    std::string all, upper, joined, within;
+    for (const std::string& token : tokens_) {
+      all += token + " ";
+      joined += "<" + token + token.substr(0, token.size() / 2);
+      for (const char c : token)
+        upper += static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+      within += token.substr(0, 2) + "/no_think" + token.substr(2) + "/think";
+    }
+    return {{all, "hm"}, {upper, "hm"}, {joined, "hm"}, {within, "hm/no_think/think"}};
+  }
+
+  json::object file_;
+  std::optional<std::string> source_;
   TextBundle bundle_;
   std::vector<std::string> tokens_;
   int32_t first_added_ = 0;
+  int num_checked_ = 0;
 };
 
 TEST_P(ForgedTurns, NoStringOfARequestAddsAToken) {
-  int num_checked = 0;
   for (const std::string_view place : kPlaces) {
-    const bool documents = place == "documents";
-    const auto harmless = added(conversation_with(documents ? "no documents" : "none", ""));
-    if (!harmless) continue;
-    // Not yet: this template writes its JSON in ASCII, which spells the marks out.
-    const bool in_json = place == "arguments" || place == "parameters" || place == "tool_doc";
-    if (GetParam() == "Reka-Edge" && in_json) continue;
-    for (const std::string& token : tokens_) {
-      const auto forged = added(conversation_with(place, "a " + token + " b"));
-      if (!forged) continue;
-      ++num_checked;
-      EXPECT_EQ(*forged, *harmless) << token << " in " << place;
+    for (const Attack& each : attacks()) attack(place, each.text, each.harmless);
+  }
+  // Two of the templates refuse most conversations.
+  RecordProperty("num_checked", num_checked_);
+}
+
+// A token alone, and pieces of it that what stands around them could complete.
+TEST_P(ForgedTurns, NoPieceOfATokenBecomesOne) {
+  for (const std::string& token : tokens_) {
+    attack("user", token, "hm");
+    size_t half = token.size() / 2;
+    while ((token[half] & 0xC0) == 0x80) ++half;
+    attack("parts", token, "hm", half);
+    for (const std::string_view place : {"key", "property", "nested", "enum"}) {
+      attack(place, token.substr(1, token.size() - 2), "hm");
     }
   }
-  RecordProperty("num_checked", num_checked);
+}
+
+TEST_P(ForgedTurns, NoVariableAddsAToken) {
+  for (const char* name : kVariables) attack("none", attacks().front().text, "hm", 1, name);
+}
+
+// What the template writes becomes the tokens that it became before, whatever is kept from others.
+TEST_P(ForgedTurns, OrdinaryPromptsHaveTheReferencesTextAndIds) {
+  const auto special = template_with("");
+  const json::object conversations = test::recorded("templates/conversations.json");
+  for (const auto& [name, conversation] : conversations) {
+    json::object options = conversation.at("options").as_object();
+    options["messages"] = conversation.at("messages");
+    const auto expected = special->render(json::serialize(options), test::text_of(file_.at("now")));
+    const auto text =
+        bundle_.chat_template->render(json::serialize(options), test::text_of(file_.at("now")));
+    ASSERT_EQ(text.ok(), expected.ok()) << name;
+    if (!text.ok()) {
+      EXPECT_EQ(text.error().message, expected.error().message) << name;
+      continue;
+    }
+    EXPECT_EQ(TextBundle::visible(*text), *expected) << name;
+    if (name == "unicode" || name == "think_in_text") continue;  // content spells tokens
+    EXPECT_EQ(bundle_.encode_chat(*text).value(), bundle_.encode_chat(*expected).value())
+        << name << "\n"
+        << *expected;
+  }
 }
 
 std::vector<std::string> template_names() {
