@@ -98,6 +98,20 @@ run_node() {
   remember "$suite" "${inputs[@]}"
 }
 
+# The unit tests of textkit. Its own code is compiled once more, without optimisation; what it depends on is the library's.
+run_rust() {
+  local log="$results/$build-textkit.log" status=0 start=$SECONDS
+  local inputs=(textkit/src textkit/Cargo.toml textkit/Cargo.lock)
+  spared textkit "${inputs[@]}" && return 0
+  env --unset=CFLAGS --unset=CXXFLAGS cargo test --quiet --locked --release --lib --manifest-path textkit/Cargo.toml \
+    --target-dir build/textkit --config profile.release.package.textkit.opt-level=0 >"$log" 2>&1 </dev/null || status=$?
+  [ "$status" = 0 ] || tail -n 100 "$log"
+  grep -E '^test result' "$log" || true
+  echo "suite $build textkit: $((SECONDS - start)) s"
+  tally textkit "$status" "$(number "$log" '[0-9]+ passed')" "$(number "$log" '[0-9]+ failed')" "$(number "$log" '[0-9]+ ignored')"
+  remember textkit "${inputs[@]}"
+}
+
 # The real models that the golden suites compare, digest-checked by the program under test.
 fetch_models() {
   local name
@@ -174,6 +188,7 @@ case $build in
     fetch_models
     use_texts $texts
     run_ctest ctest
+    run_rust
     for folder in tests/*/; do
       if compgen -G "${folder}test_*.py" >/dev/null; then run_pytest "$(basename "$folder")" "$folder"; fi
     done
