@@ -20,22 +20,22 @@ FormatMarks::FormatMarks(const ReasoningFormat* reasons, const ToolFormat* forma
   if (format == nullptr) return;
   const auto opens = given(format->opens);
   for (size_t i = 0; i < opens.size(); ++i) add_text(opens[i], Act::kOpen, i);
-  const auto append = [](MarkList& list, std::span<const std::string_view> marks) {
-    list.insert(list.end(), marks.begin(), marks.end());
-  };
   const auto closes = given(format->closes);
-  const auto with_closes = [&](MarkList list) {
-    std::erase(list, std::string_view());
-    append(list, closes);
+  const auto with_closes = [&](std::initializer_list<std::string_view> marks) {
+    MarkList list;
+    for (const std::string_view mark : marks) {
+      if (!mark.empty()) list.push_back(mark);
+    }
+    list.append(closes);
     return list;
   };
   json = with_closes({});
-  append(json, opens);
+  json.append(opens);
   between = with_closes({format->call_open});
   behind = with_closes({format->call_close});
   params = with_closes({format->param_open, format->call_close});
-  append(name, given(format->name_ends));
-  append(key, given(format->key_ends));
+  name.append(given(format->name_ends));
+  key.append(given(format->key_ends));
   seek_value = {format->value_open};
   value = {format->value_close, kDataOpen};
   data = {kDataClose};

@@ -7,13 +7,12 @@
 #include <utility>
 #include <vector>
 
+#include "server/api/parts/mark_scanner.h"
 #include "server/api/parts/output_format.h"
 
 namespace headrace {
 
 inline constexpr std::string_view kDataOpen = "<![CDATA[", kDataClose = "]]>";
-
-using MarkList = std::vector<std::string_view>;
 
 struct FormatMarks {
   enum class Act : uint8_t { kReason, kEndReason, kOpen, kSilent };

@@ -236,7 +236,7 @@ TEST(JsonCallsTest, WhatIsNoCallBreaks) {
 }
 
 // The text with each mark that was found as <n>.
-std::string scanned(std::string_view text, std::span<const std::string_view> marks) {
+std::string scanned(std::string_view text, const MarkList& marks) {
   MarkScanner scanner;
   std::string read;
   std::string bytes(text);
@@ -259,7 +259,7 @@ std::string scanned(std::string_view text, std::span<const std::string_view> mar
 }
 
 TEST(MarkScannerTest, TheLeftmostAndOfThoseTheLongestMarkIsFound) {
-  const std::string_view kMarks[] = {"ab", "abcd", "bcx", ""};
+  const MarkList kMarks{"ab", "abcd", "bcx", ""};
   EXPECT_EQ(scanned("xaby", kMarks), "x<0>y|");
   EXPECT_EQ(scanned("abcd", kMarks), "<1>|");
   EXPECT_EQ(scanned("abcx", kMarks), "<0>cx|") << "what a mark took is not looked at again";

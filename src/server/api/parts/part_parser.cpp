@@ -50,7 +50,11 @@ class FormatParser final : public PartParser {
     kSkip,    // behind what broke
   };
 
-  void feed(char c);
+  void feed(std::string_view text);
+  // Reads until something has to be looked at again; how many bytes were read.
+  size_t feed_once(std::string_view text);
+  // Text or reasoning up to and with the next mark, as far as it is sure; how many bytes.
+  size_t feed_sure(std::string_view text);
   void step(char c);
   void again(std::string bytes);
   // The scanner's answer to a byte; what is no mark goes to `passed_`.
@@ -141,19 +145,43 @@ FormatParser::FormatParser(PartOptions options)
 }
 
 std::vector<OutputPart> FormatParser::push(std::string_view text) {
-  for (const char c : text) feed(c);
+  feed(text);
   return out_.take();
 }
 
-void FormatParser::feed(char c) {
-  step(c);
-  while (!again_.empty()) {
-    const std::string bytes = std::exchange(again_, {});
-    for (size_t i = 0; i < bytes.size() && again_.empty(); ++i) {
-      step(bytes[i]);
-      if (!again_.empty()) again_ += bytes.substr(i + 1);
+void FormatParser::feed(std::string_view text) {
+  while (!text.empty()) {
+    text.remove_prefix(feed_once(text));
+    while (!again_.empty()) {
+      const std::string bytes = std::exchange(again_, {});
+      const size_t num_read = feed_once(bytes);
+      again_.append(bytes, num_read);
     }
   }
+}
+
+size_t FormatParser::feed_once(std::string_view text) {
+  size_t num_read = 0;
+  while (num_read < text.size() && again_.empty()) {
+    const std::string_view rest = text.substr(num_read);
+    const size_t num_sure = feed_sure(rest);
+    if (num_sure == 0) step(rest.front());
+    num_read += std::max<size_t>(num_sure, 1);
+  }
+  return num_read;
+}
+
+size_t FormatParser::feed_sure(std::string_view text) {
+  const bool in_text = state_ == State::kText && !at_start_ && !behind_call_;
+  if ((!in_text && state_ != State::kReasoning) || scanner_.is_holding()) return 0;
+  const MarkList& marks = in_text ? marks_.text : marks_.reasoning;
+  const auto [num_plain, mark] = MarkScanner::look(text, marks);
+  const std::string_view plain = text.substr(0, num_plain);
+  in_text ? say(plain) : reason(plain);
+  if (mark == MarkScanner::kNone) return num_plain;
+  const auto found = static_cast<size_t>(mark);
+  in_text ? on_text_mark(found) : end_reasoning();
+  return num_plain + marks[found].size();
 }
 
 // Bytes that come once more are no part of what was read.
@@ -381,7 +409,7 @@ void FormatParser::json_step(char c) {
     return;
   }
   const int found = scan(c, marks_.json);
-  const std::string bytes = passed_;
+  const std::string bytes = std::exchange(passed_, {});
   for (size_t i = 0; i < bytes.size(); ++i) {
     const bool goes_on = is_blank(bytes[i]) || bytes[i] == ',' || bytes[i] == '{' ||
                          bytes[i] == '[' || !json_.is_between();
@@ -647,7 +675,7 @@ void FormatParser::finish_text() {
     const std::string rest = scanner_.take_rest();
     if (found == MarkScanner::kNone) break;
     reasons ? end_reasoning() : on_text_mark(static_cast<size_t>(found));
-    for (const char c : rest) feed(c);
+    feed(rest);
     if (state_ != State::kText && state_ != State::kReasoning) break;
   }
 }

@@ -372,6 +372,9 @@ TEST(PartParserTest, FloodsOfMarksAreLinear) {
       if (unit.empty()) continue;
       const double took = flood(sample, unit, num_bytes);
       slowest = std::max(slowest, took);
+      if (num_bytes > 1 << 14 && took > 20) {
+        fmt::print("{:.1f} ms: {} of {}\n", took, name_of(sample), unit.substr(0, 40));
+      }
       if (took < 1) continue;
       EXPECT_LT(took, 12 * std::max(1.0, flood(sample, unit, num_bytes / 4)))
           << name_of(sample) << " of " << unit.substr(0, 40);
