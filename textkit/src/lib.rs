@@ -6,6 +6,7 @@ mod error;
 mod ffi;
 mod gbnf;
 mod grammar;
+mod lark_text;
 mod limits;
 mod long_piece;
 mod merges;

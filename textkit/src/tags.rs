@@ -3,7 +3,7 @@
 
 use crate::error::{Error, Result};
 use crate::grammar::{any_lark, json_grammar, lark_grammar, regex_lark};
-use crate::schema;
+use crate::{lark_text, schema};
 use llguidance::api::GrammarWithLexer;
 use llguidance::toktrie::TokTrie;
 use serde_json::Value;
@@ -277,7 +277,13 @@ impl Lark<'_> {
                 Ok(self.part(json_grammar(schema::prepare_value(schema)?)))
             }
             "regex" => Ok(self.part(lark_grammar(regex_lark(member(value, "pattern")?)?))),
-            "grammar" => Ok(self.part(lark_grammar(any_lark(member(value, "grammar")?)?))),
+            "grammar" => {
+                let lark = any_lark(member(value, "grammar")?)?;
+                Ok(self.part(lark_grammar(match flag(value, "in_json", false)? {
+                    true => lark_text::in_json(&lark)?,
+                    false => lark,
+                })))
+            }
             "any_text" => Ok(self.free_text()),
             "sequence" => Ok(self.all(value, depth)?.join(" ")),
             "or" => Ok(format!("({})", self.all(value, depth)?.join(" | "))),

@@ -29,8 +29,9 @@ struct Structure {
 struct ToolFunction {
   std::string name;
   std::string description;
-  std::string parameters;  // JSON schema of its arguments; empty: any object
-  bool strict = false;     // as the client said; arguments hold to the schema either way
+  std::string parameters;          // JSON schema of its arguments; empty: any object
+  bool strict = false;             // as the client said; arguments hold to the schema either way
+  std::string input_grammar = {};  // Lark that `input`, its one argument, holds to; empty: none
 };
 
 struct ToolChoice {

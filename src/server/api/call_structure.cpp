@@ -68,6 +68,24 @@ json::array listed_texts(const json::value& property) {
   return texts;
 }
 
+// The expression that a property matches as a whole; empty: none, or one that may match a part.
+std::string whole_pattern(const json::value& property) {
+  constexpr std::string_view kBegin = "^(?:", kEnd = ")$";
+  const json::value* pattern = json_member(&property, "pattern");
+  if (pattern == nullptr || !pattern->is_string()) return {};
+  const std::string_view bytes = text_of_json(pattern->get_string());
+  if (!bytes.starts_with(kBegin) || !bytes.ends_with(kEnd)) return {};
+  return std::string(bytes.substr(kBegin.size(), bytes.size() - kBegin.size() - kEnd.size()));
+}
+
+json::object text_format(const json::value& property) {
+  json::array texts = listed_texts(property);
+  if (!texts.empty()) return elements("or", std::move(texts));
+  const std::string pattern = whole_pattern(property);
+  if (!pattern.empty()) return {{"type", "regex"}, {"pattern", text(pattern)}};
+  return {{"type", "any_text"}};
+}
+
 // One argument as a format writes it.
 class ArgumentWriter {
  public:
@@ -76,13 +94,15 @@ class ArgumentWriter {
 
   json::object write(std::string_view key, const json::value& property,
                      std::string_view before) const {
-    const bool is_plain = is_text(property) && has_texts();
-    const json::array texts = is_plain ? listed_texts(property) : json::array();
-    const std::string begin = std::string(before) + head(key, is_plain);
-    const std::string end = tail(is_plain);
-    if (!texts.empty()) return tag(begin, elements("or", texts), end);
-    if (is_plain) return tag(begin, {{"type", "any_text"}}, end);
-    return tag(begin, schema_format(with_definitions(property, schema_)), end);
+    if (is_text(property) && has_texts()) return write_text(key, text_format(property), before);
+    return tag(std::string(before) + head(key, false),
+               schema_format(with_definitions(property, schema_)), tail(false));
+  }
+
+  // A text without quotes of JSON.
+  json::object write_text(std::string_view key, json::object content,
+                          std::string_view before) const {
+    return tag(std::string(before) + head(key, true), std::move(content), tail(true));
   }
 
  private:
@@ -191,6 +211,23 @@ json::object arguments_format(const ToolFormat& format, const json::value& schem
   }
 }
 
+// The one argument of a function that takes a text of its client's grammar.
+json::object grammar_argument(const ToolFormat& format, std::string_view grammar) {
+  const bool is_raw = format.style == CallStyle::kParams || format.style == CallStyle::kBraces;
+  json::object content{{"type", "grammar"}, {"grammar", text(grammar)}, {"in_json", !is_raw}};
+  if (!is_raw) {
+    const bool is_python = format.style == CallStyle::kPython;
+    return tag(is_python ? "input=\"" : "{\"input\": \"", std::move(content),
+               is_python ? "\"" : "\"}");
+  }
+  const bool braces = format.style == CallStyle::kBraces;
+  const json::value no_schema;
+  const ArgumentWriter writer(format, no_schema);
+  return elements("sequence",
+                  {constant(braces ? "{" : ""), writer.write_text("input", std::move(content), ""),
+                   constant(braces ? "}" : "\n")});
+}
+
 class CallWriter {
  public:
   CallWriter(const OutputFormats& formats, const ToolUse& tools,
@@ -240,10 +277,14 @@ class CallWriter {
     json::array tags;
     for (size_t i = 0; i < tools_.functions.size(); ++i) {
       const std::string& name = tools_.functions[i].name;
+      const std::string& input_grammar = tools_.functions[i].input_grammar;
       if (tools_.choice.kind == ToolChoice::Kind::kNamed && name != tools_.choice.name) continue;
       const std::string count = format_.counts_calls ? ":0" : "";
       const std::string begin = fmt::format("{}{}{}{}", writing.head, name, count, writing.middle);
-      tags.push_back(tag(begin, arguments_format(format_, parsed(schemas_[i])), writing.tail));
+      json::object arguments = input_grammar.empty()
+                                   ? arguments_format(format_, parsed(schemas_[i]))
+                                   : grammar_argument(format_, input_grammar);
+      tags.push_back(tag(begin, std::move(arguments), writing.tail));
     }
     return tags;
   }
@@ -323,7 +364,8 @@ std::string unheld_keyword(const ToolFormat& format, const std::string& schema) 
     if (!is_text(property)) continue;
     for (const std::string_view keyword :
          {"pattern", "format", "minLength", "maxLength", "const"}) {
-      if (property.get_object().contains(keyword)) return std::string(keyword);
+      const bool is_held = keyword == "pattern" && !whole_pattern(property).empty();
+      if (!is_held && property.get_object().contains(keyword)) return std::string(keyword);
     }
   }
   return {};

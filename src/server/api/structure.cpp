@@ -58,9 +58,13 @@ Status apply_structure(const ServingModel& model, GenerationRequest& request) {
   return {};
 }
 
-Status check_json_schema(const ServingModel& model, std::string_view schema) {
-  TRY(compile_structure(model, {Structure::Kind::kJsonSchema, std::string(schema), {}}));
+Status check_structure(const ServingModel& model, const Structure& structure) {
+  TRY(compile_structure(model, structure));
   return {};
+}
+
+Status check_json_schema(const ServingModel& model, std::string_view schema) {
+  return check_structure(model, {Structure::Kind::kJsonSchema, std::string(schema), {}});
 }
 
 bool GrammarConstraint::is_end(int32_t token_id) const {

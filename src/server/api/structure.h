@@ -19,7 +19,9 @@ namespace headrace {
 // field and what is wrong with it.
 Status apply_structure(const ServingModel& model, GenerationRequest& request);
 
-// Whether answers can be held to the schema: an error names the keyword that is not enforced.
+// Whether answers can be held to it: an error names its field and, of a schema, the keyword that is
+// not enforced.
+Status check_structure(const ServingModel& model, const Structure& structure);
 Status check_json_schema(const ServingModel& model, std::string_view schema);
 
 // How a text ends, apart from its grammar.

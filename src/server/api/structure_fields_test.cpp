@@ -257,6 +257,9 @@ TEST(CallStructure, KeywordsThatPlainTextsCannotBeHeldToAreNamed) {
     EXPECT_EQ(unheld_keyword(*tool_format_named("hermes").value(), schema("string")), "");
     EXPECT_EQ(unheld_keyword(*tool_format_named("gemma4").value(), schema("string")), keyword);
   }
+  EXPECT_EQ(unheld_keyword(coder, R"({"properties":{"s":{"type":"string","pattern":"^(?:a+)$"}}})"),
+            "")
+      << "a pattern of the whole text";
   for (const std::string_view schema : {"", "7", "{}", "{\"properties\":7}", "{broken"}) {
     EXPECT_EQ(unheld_keyword(coder, std::string(schema)), "") << schema;
   }

@@ -84,6 +84,10 @@ Result<std::vector<std::string>> held_schemas(const ServingModel& model, const T
   std::vector<std::string> schemas;
   for (size_t i = 0; i < tools.functions.size(); ++i) {
     const ToolFunction& function = tools.functions[i];
+    if (!function.input_grammar.empty()) {
+      TRY(check_structure(model, {Structure::Kind::kGrammar, function.input_grammar,
+                                  fmt::format("tools[{}].format.definition", i)}));
+    }
     std::string schema =
         function.parameters.empty() ? std::string(kAnyObject) : function.parameters;
     Status status = check_json_schema(model, schema);

@@ -8,6 +8,7 @@
 #include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
 #include <random>
+#include <regex>
 
 #include "engine/constraint.h"
 #include "server/api/call_structure.h"
@@ -120,6 +121,9 @@ TEST_F(ToolUseTest, WhatCannotBeCalledIsNamed) {
   EXPECT_EQ(error(strict), "");
   strict.tools.functions[0].strict = true;
   EXPECT_TRUE(error(strict).starts_with("tools[0].function.parameters: ")) << error(strict);
+  AnswerForm custom = form_of();
+  custom.tools.functions[1].input_grammar = "start: nowhere";
+  EXPECT_TRUE(error(custom).starts_with("tools[1].format.definition: ")) << error(custom);
 }
 
 TEST_F(ToolUseTest, WithAutoACallThatBeginsGoesOnAsOne) {
@@ -199,47 +203,88 @@ bool is_ascii(const ToolFormat& format) {
   return std::all_of(marks.begin(), marks.end(), [](char c) { return c > 0; });
 }
 
-class ForcedCalls : public ToolUseTest, public testing::WithParamInterface<size_t> {};
+class ForcedCalls : public ToolUseTest, public testing::WithParamInterface<size_t> {
+ protected:
+  // One call of some answer; nothing if the answer was not over in time.
+  std::optional<OutputPart> random_call(AnswerForm form, std::mt19937& random);
+};
 
-// Whatever the model likes: the answer is calls of declared tools with arguments that hold.
-TEST_P(ForcedCalls, AlwaysParseAndHoldToTheSchema) {
+std::optional<OutputPart> ForcedCalls::random_call(AnswerForm form, std::mt19937& random) {
   const ToolFormat& format = tool_formats()[GetParam()];
-  if (!is_ascii(format)) GTEST_SKIP() << "the marks are no ASCII";
   // What stands before calls of these is a matter of their channels.
   const bool channels = format.name == "harmony" || format.name == "solar";
   use_format(format.name, channels ? format.name : "none");
+  form.tools.parallel = false;
+  if (channels) form.reasoning.max_tokens = 3;
+  auto request = fit(std::move(form));
+  EXPECT_TRUE(request.ok()) << request.error().message;
+  if (!request.ok()) return std::nullopt;
+  const Request made = request->engine_request(0, 4096);
+  const std::string text = random_answer(*made.constraint, format, random, 4000);
+  if (!made.constraint->is_finished()) return std::nullopt;
+  const auto parser = request->make_parser(request->prompts[0]);
+  ChoiceDelta whole;
+  for (OutputPart& part : parser->push(text)) whole.add(std::move(part));
+  for (OutputPart& part : parser->finish()) whole.add(std::move(part));
+  std::erase_if(whole.parts,
+                [](const OutputPart& part) { return part.kind == OutputPart::Kind::kReasoning; });
+  EXPECT_EQ(whole.parts.size(), 1u) << text;
+  if (whole.parts.size() != 1) return std::nullopt;
+  EXPECT_EQ(whole.parts[0].kind, OutputPart::Kind::kToolCall) << text;
+  return whole.parts[0];
+}
+
+// Whatever the model likes: the answer is calls of declared tools with arguments that hold.
+TEST_P(ForcedCalls, AlwaysParseAndHoldToTheSchema) {
+  if (!is_ascii(tool_formats()[GetParam()])) GTEST_SKIP() << "the marks are no ASCII";
   std::mt19937 random(11);
   int num_complete = 0;
   for (int round = 0; round < 12; ++round) {
-    const ToolChoice choice = round % 2 == 0 ? ToolChoice{ToolChoice::Kind::kNamed, "find"}
-                                             : ToolChoice{ToolChoice::Kind::kRequired, {}};
-    AnswerForm form = form_of(choice);
-    form.tools.parallel = false;
-    if (channels) form.reasoning.max_tokens = 3;
-    auto request = fit(form);
-    ASSERT_TRUE(request.ok()) << request.error().message;
-    const Request made = request->engine_request(0, 4096);
-    const std::string text = random_answer(*made.constraint, format, random, 4000);
-    if (!made.constraint->is_finished()) continue;
+    const auto call =
+        random_call(form_of(round % 2 == 0 ? ToolChoice{ToolChoice::Kind::kNamed, "find"}
+                                           : ToolChoice{ToolChoice::Kind::kRequired, {}}),
+                    random);
+    if (!call) continue;
     ++num_complete;
-    const auto parser = request->make_parser(request->prompts[0]);
-    ChoiceDelta whole;
-    for (OutputPart& part : parser->push(text)) whole.add(std::move(part));
-    for (OutputPart& part : parser->finish()) whole.add(std::move(part));
-    std::erase_if(whole.parts,
-                  [](const OutputPart& part) { return part.kind == OutputPart::Kind::kReasoning; });
-    ASSERT_EQ(whole.parts.size(), 1u) << text;
-    const OutputPart& call = whole.parts[0];
-    ASSERT_EQ(call.kind, OutputPart::Kind::kToolCall) << text;
     json::error_code failed;
-    const json::value arguments = json::parse(call.text, failed);
-    ASSERT_FALSE(failed) << text << "\n" << call.text;
-    if (call.call_name == "find") {
-      EXPECT_TRUE(fits_schema(arguments)) << call.text;
+    const json::value arguments = json::parse(call->text, failed);
+    ASSERT_FALSE(failed) << call->text;
+    if (call->call_name == "find") {
+      EXPECT_TRUE(fits_schema(arguments)) << call->text;
     } else {
-      EXPECT_EQ(call.call_name, "stop");
+      EXPECT_EQ(call->call_name, "stop");
       EXPECT_TRUE(arguments.is_object());
     }
+  }
+  EXPECT_GT(num_complete, 0);
+}
+
+// A tool that takes a text gets one of its grammar, with quotes and line ends as JSON writes them.
+TEST_P(ForcedCalls, TextsHoldToTheirGrammar) {
+  if (!is_ascii(tool_formats()[GetParam()])) GTEST_SKIP() << "the marks are no ASCII";
+  constexpr const char* kLark =
+      "start: \"say \\\"\" word \"\\\"\" (\"\\n\" word)*\nword: /[a-z]+/\n";
+  const std::regex said("say \"[a-z]+\"(\n[a-z]+)*"), digits("[0-9]{2,4}");
+  std::mt19937 random(12);
+  int num_complete = 0;
+  for (int round = 0; round < 12; ++round) {
+    const bool is_lark = round % 2 == 0;
+    AnswerForm form = form_of({ToolChoice::Kind::kNamed, "write"});
+    const std::string pattern = is_lark ? "" : R"(,"pattern":"^(?:[0-9]{2,4})$")";
+    form.tools.functions = {
+        {"write", "",
+         fmt::format(R"({{"type":"object","properties":{{"input":{{"type":"string"{}}}}},)"
+                     R"("required":["input"],"additionalProperties":false}})",
+                     pattern),
+         true, is_lark ? kLark : ""}};
+    const auto call = random_call(std::move(form), random);
+    if (!call) continue;
+    ++num_complete;
+    json::error_code failed;
+    const json::value arguments = json::parse(call->text, failed);
+    ASSERT_FALSE(failed) << call->text;
+    const std::string input(arguments.at("input").as_string());
+    EXPECT_TRUE(std::regex_match(input, is_lark ? said : digits)) << call->text;
   }
   EXPECT_GT(num_complete, 0);
 }

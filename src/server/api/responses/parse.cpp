@@ -189,17 +189,35 @@ Status BodyReader::read_reasoning() {
 }
 
 // A tool that takes a text becomes a function with one argument: templates know nothing else. What
-// the text must look like is told to the model.
-ToolFunction function_of_custom(std::string name, std::string description, const object* format) {
-  if (format != nullptr && format->contains("definition")) {
-    description += "\nThe input holds to this grammar:\n";
-    const value& definition = format->at("definition");
-    if (definition.is_string()) description += definition.get_string().c_str();
+// the text must look like is told to the model, and its calls are held to it.
+Result<ToolFunction> function_of_custom(std::string name, std::string description,
+                                        const Fields& format) {
+  object input{{"type", "string"}};
+  ToolFunction function{std::move(name), std::move(description), {}, false};
+  const std::string_view type = TRY(format.text("type")).value_or("text");
+  if (type != "text" && type != "grammar") {
+    return bad_field(format.path("type"), json_of(type), "\"text\" or \"grammar\"");
   }
-  return {std::move(name), std::move(description),
-          R"({"type":"object","properties":{"input":{"type":"string"}},"required":["input"],)"
-          R"("additionalProperties":false})",
-          false};
+  if (type == "grammar") {
+    const std::string_view syntax = TRY(format.text("syntax")).value_or("");
+    const std::string definition(TRY(format.text("definition")).value_or(""));
+    if (syntax != "lark" && syntax != "regex") {
+      return bad_field(format.path("syntax"), json_of(syntax), "\"lark\" or \"regex\"");
+    }
+    if (definition.empty()) return bad_field(format.path("definition"), "missing", "a grammar");
+    function.description += "\nThe input holds to this grammar:\n" + definition;
+    function.strict = true;
+    if (syntax == "lark") {
+      function.input_grammar = definition;
+    } else {
+      input["pattern"] = "^(?:" + definition + ")$";
+    }
+  }
+  function.parameters = to_text(object{{"type", "object"},
+                                       {"properties", {{"input", std::move(input)}}},
+                                       {"required", {"input"}},
+                                       {"additionalProperties", false}});
+  return function;
 }
 
 Status BodyReader::read_tool(const Fields& fields, const object& tool) {
@@ -221,8 +239,11 @@ Status BodyReader::read_tool(const Fields& fields, const object& tool) {
   auto& functions = request_.form.tools.functions;
   if (type == "custom") {
     echo_.custom_tools.emplace_back(*name);
-    functions.push_back(function_of_custom(std::string(*name), std::move(description),
-                                           TRY(fields.object("format"))));
+    const object* format = TRY(fields.object("format"));
+    const object none;
+    functions.push_back(TRY(
+        function_of_custom(std::string(*name), std::move(description),
+                           Fields(format == nullptr ? none : *format, fields.path("format.")))));
     return {};
   }
   const object* parameters = TRY(fields.object("parameters"));

@@ -149,6 +149,7 @@ TEST_F(ResponsesTest, TheFormOfTheAnswerIsNeutral) {
   EXPECT_EQ(form.tools.functions[0].parameters, R"({"type":"object"})");
   EXPECT_TRUE(form.tools.functions[0].strict);
   EXPECT_NE(form.tools.functions[1].description.find("start: \"a\""), std::string::npos);
+  EXPECT_EQ(form.tools.functions[1].input_grammar, "start: \"a\"");
   EXPECT_FALSE(form.tools.parallel);
   EXPECT_EQ(form.tools.choice.kind, ToolChoice::Kind::kNamed);
   EXPECT_EQ(form.tools.choice.name, "f");
@@ -159,6 +160,32 @@ TEST_F(ResponsesTest, TheFormOfTheAnswerIsNeutral) {
   EXPECT_EQ(parsed->request.prototype.max_tokens, 9);
   const HttpHeaders expected = {{std::string(kIgnoredHeader), "tools[].web_search"}};
   EXPECT_EQ(parsed->request.headers, expected);
+}
+
+TEST_F(ResponsesTest, TextsOfCustomToolsHaveAGrammarOrNone) {
+  const auto tool = [&](std::string_view format) {
+    return parse(fmt::format(
+        R"({{"input":"q","tools":[{{"type":"custom","name":"f","format":{}}}]}})", format));
+  };
+  const auto regex = tool(R"({"type":"grammar","syntax":"regex","definition":"a|b"})");
+  ASSERT_TRUE(regex.ok()) << regex.error().to_string();
+  const ToolFunction& function = regex->request.form.tools.functions[0];
+  EXPECT_NE(function.parameters.find(R"("pattern":"^(?:a|b)$")"), std::string::npos);
+  EXPECT_TRUE(function.strict);
+  const auto text = tool(R"({"type":"text"})");
+  ASSERT_TRUE(text.ok()) << text.error().to_string();
+  EXPECT_FALSE(text->request.form.tools.functions[0].strict);
+  const std::pair<std::string_view, std::string_view> kBad[] = {
+      {R"({"type":"poem"})", "tools[0].format.type"},
+      {R"({"type":"grammar","syntax":"abnf","definition":"a"})", "tools[0].format.syntax"},
+      {R"({"type":"grammar","syntax":"lark"})", "tools[0].format.definition"},
+      {R"({"type":"grammar","syntax":"regex","definition":7})", "tools[0].format.definition"},
+      {R"("lark")", "tools[0].format"}};
+  for (const auto& [format, param] : kBad) {
+    const auto parsed = tool(format);
+    ASSERT_FALSE(parsed.ok()) << format;
+    EXPECT_EQ(parsed.error().param, param);
+  }
 }
 
 TEST_F(ResponsesTest, AllowedToolsAreThoseThatAreLeft) {
