@@ -6,6 +6,7 @@
 
 #include "server/api/call_structure.h"
 #include "server/api/fields.h"
+#include "server/api/parts/call_ids.h"
 #include "server/api/parts/part_parser.h"
 #include "server/api/parts/reasoning_gate.h"
 #include "server/api/structure.h"

@@ -6,6 +6,7 @@
 #include <boost/json/object.hpp>
 #include <cstdint>
 #include <map>
+#include <random>
 
 namespace headrace {
 namespace {
@@ -100,6 +101,16 @@ void fit_call_ids(boost::json::array& messages, CallIds wanted) {
     }
     fitter.fit_answer(*message);
   }
+}
+
+std::string random_call_id() {
+  constexpr size_t kBytes = 29;
+  constexpr std::string_view kLetters =
+      "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+  thread_local std::mt19937_64 random{std::random_device{}()};
+  std::string id = "call_";
+  while (id.size() < kBytes) id += kLetters[random() % kLetters.size()];
+  return id;
 }
 
 }  // namespace headrace

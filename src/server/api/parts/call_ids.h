@@ -20,4 +20,7 @@ CallIds call_ids_of(std::string_view source, bool counted);
 // becomes the same id.
 void fit_call_ids(boost::json::array& messages, CallIds wanted);
 
+// Random: "call_" and 24 characters.
+std::string random_call_id();
+
 }  // namespace headrace

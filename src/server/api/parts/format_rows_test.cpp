@@ -9,6 +9,7 @@
 #include <boost/json/serialize.hpp>
 #include <cctype>
 
+#include "server/api/parts/call_ids.h"
 #include "server/api/parts/part_parser.h"
 
 namespace headrace {

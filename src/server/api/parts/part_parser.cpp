@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <random>
 
 #include "server/api/parts/call_values.h"
 #include "server/api/parts/format_marks.h"
@@ -695,16 +694,6 @@ std::vector<OutputPart> FormatParser::finish() {
 
 std::unique_ptr<PartParser> make_part_parser(PartOptions options) {
   return std::make_unique<FormatParser>(std::move(options));
-}
-
-std::string random_call_id() {
-  constexpr size_t kBytes = 29;
-  constexpr std::string_view kLetters =
-      "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
-  thread_local std::mt19937_64 random{std::random_device{}()};
-  std::string id = "call_";
-  while (id.size() < kBytes) id += kLetters[random() % kLetters.size()];
-  return id;
 }
 
 }  // namespace headrace

@@ -28,7 +28,4 @@ struct PartOptions {
 
 std::unique_ptr<PartParser> make_part_parser(PartOptions options);
 
-// Random: "call_" and 24 characters.
-std::string random_call_id();
-
 }  // namespace headrace
