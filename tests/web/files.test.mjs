@@ -61,7 +61,7 @@ for (const [what, given, told] of [
   test(`${what} is refused with the reason`, scripted, async () => {
     await open();
     await chooser().setInputFiles(given);
-    await notice().waitFor();
+    await notice().hover();
     assert.match(await notice().innerText(), told);
     assert.equal(await chips().count(), 0);
   });
@@ -70,7 +70,7 @@ for (const [what, given, told] of [
 test("files together have a limit, too", scripted, async () => {
   await open();
   await chooser().setInputFiles(["a", "b", "c"].map((name) => file(name, "x".repeat(900_000))));
-  await notice().waitFor();
+  await notice().hover();
   assert.match(await notice().innerText(), /c is too much: the files of a message may have 2 million characters/);
   await until("two chips", async () => (await chips().count()) === 2);
   await chooser().setInputFiles(Array.from({ length: 15 }, (_, idx) => file(`n${idx}`, "x")));

@@ -70,7 +70,7 @@ test("tools and schemas that are typed, and what is wrong with them", scripted, 
     await page.locator("#tools-state.bad").waitFor();
   }
   await ask("hello");
-  await notice().waitFor();
+  await notice().hover();
   await assert_text_only(foreign);
 });
 

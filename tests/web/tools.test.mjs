@@ -31,7 +31,7 @@ test("tools are checked as they are typed; what is wrong is said, and nothing is
     assert.equal(await tools.getAttribute("aria-invalid"), "true");
   }
   await ask("hello");
-  await notice().waitFor();
+  await notice().hover();
   assert.match(await notice().innerText(), /Not sent\. Tools: Tool 2/);
   assert.equal(await field().inputValue(), "hello");
   assert.equal(mock.requests.length, 0);
@@ -91,7 +91,7 @@ test("a tool can be forced, and one that is gone is no choice", scripted, async 
   await page.getByLabel("Tools", { exact: true }).fill(JSON.stringify([kTools[0]]));
   await page.getByText("There is no tool get_time to be called.").waitFor();
   await ask("again");
-  await notice().waitFor();
+  await notice().hover();
   assert.match(await notice().innerText(), /no tool get_time/);
   assert.equal(mock.requests.length, 1);
 });
@@ -112,7 +112,7 @@ test("answers can be held to a schema, an expression or any object; a wrong sche
   await page.getByLabel("JSON schema").fill("[1]");
   await page.getByText("A schema is a JSON object").waitFor();
   await ask("three");
-  await notice().waitFor();
+  await notice().hover();
   await page.getByLabel("JSON schema").fill('{"type": "integer"}');
   await field().press("Enter");
   await until("three answers", async () => (await answers().count()) === 3);
