@@ -113,7 +113,10 @@ def _fields_of(arguments: Mapping[str, Any], is_chat: bool) -> dict[str, Any]:
             body[_NAMES.get(name, name)] = value
     if structure:
         body["structured_outputs"] = structure
-    body.update(arguments.get("fields") or {})
+    further = arguments.get("fields") or {}
+    if "stream" in further:
+        raise TypeError("to have an answer in pieces, call stream()")
+    body.update(further)
     return body
 
 

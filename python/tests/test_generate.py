@@ -168,6 +168,8 @@ def test_errors_say_which_field(llm):
 def test_unknown_arguments(llm):
     with pytest.raises(TypeError, match="temprature"):
         llm.generate("abc", temprature=1)
+    with pytest.raises(TypeError, match="stream()"):
+        llm.generate("abc", fields={"stream": True})
     with pytest.warns(headrace.IgnoredFieldWarning, match="temprature"):
         llm.generate("abc", max_tokens=1, fields={"temprature": 1})
     with warnings.catch_warnings():

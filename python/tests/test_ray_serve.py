@@ -83,6 +83,14 @@ def test_clients_that_leave_are_cancelled(handle):
         time.sleep(0.1)
 
 
+def test_the_command_line_of_ray_builds_it(folder):
+    from ray.serve._private.api import call_user_app_builder_with_args_if_necessary as build
+
+    application = build(app, {"model": str(folder), "num_replicas": "2", "context": "256"})
+    bound = application._bound_deployment
+    assert bound.num_replicas == 2 and bound.init_args == (str(folder),) and bound.init_kwargs == {"context": "256"}
+
+
 def test_health(folder):
     replica = HeadraceDeployment.func_or_class(str(folder), context=256, threads=1)
     replica.check_health()
