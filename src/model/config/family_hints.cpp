@@ -10,9 +10,8 @@
 namespace headrace {
 namespace {
 
-constexpr std::string_view kScan = "state-space scan layers";
-constexpr std::string_view kConvolution = "short convolution layers";
-constexpr std::string_view kPerLayer = "per-layer inputs";
+// The scan of Mamba 2 runs; the first has a decay of its own for each state of each channel.
+constexpr std::string_view kFirstScan = "the selective scan of Mamba 1";
 constexpr std::string_view kEncoder = "an encoder";
 
 // Model types (and GGUF architecture names) that are known, and what each needs.
@@ -25,28 +24,23 @@ constexpr LaterRow kLater[] = {
     {"llama4", {"attention in chunks"}},
     {"bitnet", {"norms before the output projections"}},
     {"dbrx", {"experts stacked in one matrix"}},
-    {"jamba", {kScan}},
-    {"mamba", {kScan}},
+    {"jamba", {kFirstScan}},
+    {"mamba", {kFirstScan}},
+    {"falcon_mamba", {kFirstScan}},
     {"persimmon", {"biases of head norms"}},
     {"xglm", {"sinusoidal positions"}},
     {"bert", {kEncoder}},
     {"t5", {kEncoder}},
 };
 
-// Parts of tensor names that give a kind of layer away.
+// Parts of tensor names that give a kind of layer away that does not run.
 struct FeatureRow {
   std::string_view part;
   std::string_view feature;
 };
 constexpr FeatureRow kFeatures[] = {
-    {"linear_attn", {}},  // known, and its parts are not those of a scan
-    {"ssm_beta", {}},
-    {"A_log", kScan},
-    {"ssm_", kScan},
-    {"mixer.in_proj", kScan},
-    {"shortconv", kConvolution},
-    {"conv.conv", kConvolution},
-    {"per_layer_", kPerLayer},
+    {".x_proj", kFirstScan},
+    {"ssm_x.", kFirstScan},
     {"encoder.", kEncoder},
     {"cross_attn", "cross attention"},
 };

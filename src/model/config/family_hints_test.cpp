@@ -25,6 +25,8 @@ TEST(FamilyHints, KnownTypesSayWhatTheyNeed) {
       {"llama4_text", "attention in chunks"},
       {"bitnet", "norms before the output projections"},
       {"t5", "an encoder"},
+      {"mamba", "the selective scan of Mamba 1"},
+      {"jamba", "the selective scan of Mamba 1"},
       {"xglm", "sinusoidal positions"},
   };
   const FakeCheckpoint file(CheckpointKind::kSafetensors);
@@ -71,9 +73,18 @@ TEST(FamilyHints, TensorsGiveLayersAway) {
       {"encoder.layers.0.self_attn.q_proj.weight", "an encoder"},
       {"model.encoder.norm.weight", "an encoder"},
       {"decoder.layers.0.cross_attn.q_proj.weight", "cross attention"},
-      // The delta rule's tensors look like a scan's, but run.
+      {"backbone.layers.0.mixer.x_proj.weight", "the selective scan of Mamba 1"},
+      {"model.layers.0.mamba.x_proj.weight", "the selective scan of Mamba 1"},
+      {"blk.0.ssm_x.weight", "the selective scan of Mamba 1"},
+      // The delta rule, the scan of Mamba 2, convolutions and inputs of each layer run.
       {"model.layers.0.linear_attn.A_log", ""},
       {"blk.0.ssm_beta.weight", ""},
+      {"backbone.layers.0.mixer.in_proj.weight", ""},
+      {"backbone.layers.0.mixer.A_log", ""},
+      {"blk.0.ssm_in.weight", ""},
+      {"model.layers.0.conv.conv.weight", ""},
+      {"blk.0.shortconv.conv.weight", ""},
+      {"model.layers.0.per_layer_projection.weight", ""},
       {"model.layers.0.self_attn.q_proj.weight", ""},
       {"", ""},
   };
