@@ -51,8 +51,8 @@ Status check_rank(int64_t rank, std::string_view key) {
 Status check_alpha(double alpha, std::string_view key) {
   if (std::abs(alpha) <= kLargestAlpha) return {};
   return make_error(ErrorCode::kInvalidArgument,
-                    "adapter_config.json: {} is {}, but must be at most {}", key, alpha,
-                    kLargestAlpha);
+                    "adapter_config.json: {} is {}, but must be -{} to {}", key, alpha,
+                    kLargestAlpha, kLargestAlpha);
 }
 
 // visit(pattern, values) for each entry of an object of patterns.
@@ -132,7 +132,7 @@ Result<float> AdapterConfig::scale_of(std::string_view module, int64_t module_ra
 
 Result<AdapterConfig> read_adapter_config(std::string_view text) {
   const boost::json::value root = TRY(parse_json_object(text, "adapter_config.json"));
-  const JsonObject json(root.get_object());
+  const JsonObject json(root.get_object(), nullptr, "adapter_config.json");
   TRY(check_form(json));
   AdapterConfig config;
   config.base_model = TRY(json.text("base_model_name_or_path", ""));

@@ -567,8 +567,10 @@ Status read_special_ids(const Checkpoint& checkpoint, const JsonObject& json, Mo
   if (!bos.empty()) config->bos_token_id = bos.front();
   const std::optional<std::string> text = checkpoint.sidecar("generation_config.json");
   if (!text) return {};
-  const boost::json::value generation = TRY(parse_json_object(*text, "generation_config.json"));
-  return append_ids(JsonObject(generation.get_object()), "eos_token_id", &config->eos_token_ids);
+  constexpr std::string_view kFile = "generation_config.json";
+  const boost::json::value generation = TRY(parse_json_object(*text, kFile));
+  return append_ids(JsonObject(generation.get_object(), nullptr, kFile), "eos_token_id",
+                    &config->eos_token_ids);
 }
 
 // Rows of the embedding stand in for a vocab_size that the file leaves to its class.

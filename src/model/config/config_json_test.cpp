@@ -273,6 +273,9 @@ TEST(ConfigJson, AWrapperHoldsTheTextConfiguration) {
   EXPECT_EQ(config->vocab_size, 320);
   EXPECT_EQ(config->eos_token_ids, (std::vector<int32_t>{1, 106, 50}));
   EXPECT_EQ(config->architecture, "Gemma3ForConditionalGeneration");
+  checkpoint.file("generation_config.json", R"({"eos_token_id": "one"})");
+  EXPECT_EQ(read_config_json(checkpoint).error().message,
+            "generation_config.json: eos_token_id is \"one\", but must be a finite number");
 }
 
 TEST(ConfigJson, ErrorsNameTheKeyAndTheValue) {

@@ -15,15 +15,6 @@ std::string shown(const json::value& value) {
   return text;
 }
 
-Error wrong_kind(std::string_view key, const json::value& value, std::string_view needed) {
-  return make_error(ErrorCode::kInvalidArgument, "config.json: {} is {}, but must be {}", key,
-                    shown(value), needed);
-}
-
-Error missing(std::string_view key) {
-  return make_error(ErrorCode::kNotFound, "config.json has no {}, which is needed", key);
-}
-
 std::optional<double> number_of(const json::value& value) {
   if (value.is_int64()) return static_cast<double>(value.get_int64());
   if (value.is_uint64()) return static_cast<double>(value.get_uint64());
@@ -51,6 +42,16 @@ Result<json::value> parse_json_object(std::string_view text, std::string_view fi
                       shown(value));
   }
   return value;
+}
+
+Error JsonObject::wrong_kind(std::string_view key, const json::value& value,
+                             std::string_view needed) const {
+  return make_error(ErrorCode::kInvalidArgument, "{}: {} is {}, but must be {}", file_, key,
+                    shown(value), needed);
+}
+
+Error JsonObject::missing(std::string_view key) const {
+  return make_error(ErrorCode::kNotFound, "{} has no {}, which is needed", file_, key);
 }
 
 std::vector<std::string_view> JsonObject::keys() const {
@@ -106,7 +107,7 @@ Result<int> JsonObject::small_integer(std::string_view key, std::optional<int64_
   const int64_t value = TRY(integer(key, fallback));
   if (value < least || value > 1'000'000) {
     return make_error(ErrorCode::kInvalidArgument,
-                      "config.json: {} is {}, but must be between {} and 1000000", key, value,
+                      "{}: {} is {}, but must be between {} and 1000000", file_, key, value,
                       least);
   }
   return static_cast<int>(value);
@@ -172,7 +173,7 @@ Result<std::optional<JsonObject>> JsonObject::object(std::string_view key) const
   const json::value* value = find(key);
   if (value == nullptr || value->is_null()) return std::optional<JsonObject>{};
   if (!value->is_object()) return wrong_kind(key, *value, "an object");
-  return std::optional<JsonObject>(JsonObject(value->get_object()));
+  return std::optional<JsonObject>(JsonObject(value->get_object(), nullptr, file_));
 }
 
 }  // namespace headrace

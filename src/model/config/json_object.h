@@ -22,8 +22,10 @@ Result<boost::json::value> parse_json_object(std::string_view text, std::string_
 class JsonObject {
  public:
   // outer: looked at when a key is absent here (a wrapper around a text configuration), or null.
-  explicit JsonObject(const boost::json::object& object, const boost::json::object* outer = nullptr)
-      : object_(&object), outer_(outer) {}
+  // file: the name that errors say; outlives the view.
+  explicit JsonObject(const boost::json::object& object, const boost::json::object* outer = nullptr,
+                      std::string_view file = "config.json")
+      : object_(&object), outer_(outer), file_(file) {}
   // The same with other names for keys, and objects inside that count as part of it.
   JsonObject with_names(const KeyNames& names) const;
 
@@ -50,9 +52,13 @@ class JsonObject {
  private:
   const boost::json::object* object_;
   const boost::json::object* outer_;
+  std::string_view file_;
   KeyNames names_;
 
   const boost::json::value* find_as(boost::json::string_view name) const;
+  Error wrong_kind(std::string_view key, const boost::json::value& value,
+                   std::string_view needed) const;
+  Error missing(std::string_view key) const;
 };
 
 }  // namespace headrace
