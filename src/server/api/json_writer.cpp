@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/strings.h"
+#include "server/api/parts/loose_json.h"
 
 namespace headrace {
 namespace {
@@ -30,33 +31,6 @@ size_t sequence_length(std::string_view bytes) {
     return follows(1, low, high) && follows(2, 0x80, 0xBF) && follows(3, 0x80, 0xBF) ? 4 : 0;
   }
   return 0;
-}
-
-void append_escaped(std::string& out, char c) {
-  switch (c) {
-    case '"':
-      out += "\\\"";
-      return;
-    case '\\':
-      out += "\\\\";
-      return;
-    case '\n':
-      out += "\\n";
-      return;
-    case '\r':
-      out += "\\r";
-      return;
-    case '\t':
-      out += "\\t";
-      return;
-    default:
-      break;
-  }
-  if (static_cast<unsigned char>(c) < 0x20) {
-    append_format(out, "\\u{:04x}", static_cast<unsigned>(c));
-  } else {
-    out += c;
-  }
 }
 
 }  // namespace
