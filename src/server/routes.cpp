@@ -21,8 +21,7 @@
 namespace headrace {
 
 HttpResponse with_ignored(HttpResponse response, const IgnoredFields& ignored) {
-  const std::string text = ignored.text();
-  if (!text.empty()) response.headers.emplace_back(kIgnoredHeader, text);
+  name_ignored(ignored, response.headers);
   return response;
 }
 

@@ -15,7 +15,7 @@ struct AdapterCall {
   std::string name;
   std::string path;
   bool replace = false;
-  std::string ignored;
+  IgnoredFields ignored;
 };
 
 Result<std::string> needed_text(const Fields& fields, std::string_view name) {
@@ -26,13 +26,11 @@ Result<std::string> needed_text(const Fields& fields, std::string_view name) {
 
 Result<AdapterCall> read_call(ServerState& state, const HttpRequest& request, FieldPlace place) {
   const boost::json::object body = TRY(body_object(request));
-  IgnoredFields ignored;
-  TRY(check_fields(body, place, "", ignored));
-  const Fields fields(body);
   AdapterCall call;
+  TRY(check_fields(body, place, "", call.ignored));
+  const Fields fields(body);
   call.model = TRY(state.models.find_for(body));
   call.name = TRY(needed_text(fields, "lora_name"));
-  call.ignored = ignored.text();
   if (place == kInUnloadAdapter) return call;
   call.path = TRY(needed_text(fields, "lora_path"));
   call.replace = TRY(fields.boolean("load_inplace")).value_or(false);
@@ -67,7 +65,7 @@ void answer_call(ServerState& state, const HttpRequest& request, ResponseWriter&
   HttpResponse response{200,
                         fmt::format("Success: LoRA adapter '{}' {} successfully.", call.name, done),
                         "text/plain; charset=utf-8"};
-  if (!call.ignored.empty()) response.headers.emplace_back(kIgnoredHeader, call.ignored);
+  name_ignored(call.ignored, response.headers);
   respond(state, writer, std::move(response));
 }
 

@@ -512,6 +512,11 @@ std::string IgnoredFields::text() const {
   return num_more_ == 0 ? text : text + fmt::format(", and {} more", num_more_);
 }
 
+void name_ignored(const IgnoredFields& ignored, HttpHeaders& headers) {
+  std::string text = ignored.text();
+  if (!text.empty()) headers.emplace_back(kIgnoredHeader, std::move(text));
+}
+
 Status check_fields(const boost::json::object& object, FieldPlace place, std::string_view path,
                     IgnoredFields& ignored, std::string_view reader) {
   if (object.size() > kMaxMembers) {

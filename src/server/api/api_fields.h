@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "server/http/http.h"
 
 namespace headrace {
 
@@ -101,6 +102,9 @@ class IgnoredFields {
   std::vector<std::string> shown_;
   size_t num_more_ = 0;
 };
+
+// Adds the header that names them, where there are any.
+void name_ignored(const IgnoredFields& ignored, HttpHeaders& headers);
 
 // Checks the members of one object of a body. kUnsupported with `param` for a field that is not
 // served; unknown ones go to `ignored`. `path` is the object's: "stream_options."; `reader` is the

@@ -98,6 +98,17 @@ TEST(ApiFields, UnknownFieldsAreNamedWithTheOneThatWasMeant) {
   EXPECT_EQ(ignored(R"({"\u00e9":1,"":2})"), "%C3%A9, \"\"");
 }
 
+TEST(ApiFields, TheHeaderIsThereWhereAFieldWasIgnored) {
+  IgnoredFields ignored;
+  HttpHeaders headers = {{"a", "b"}};
+  name_ignored(ignored, headers);
+  EXPECT_EQ(headers.size(), 1u);
+  ignored.add("zebra");
+  name_ignored(ignored, headers);
+  ASSERT_EQ(headers.size(), 2u);
+  EXPECT_EQ(headers[1], (std::pair<std::string, std::string>("x-headrace-ignored", "zebra")));
+}
+
 TEST(ApiFields, TheHeaderIsShortWhateverTheBodyHolds) {
   std::string body = "{";
   for (int i = 0; i < 1000; ++i) body += fmt::format(R"("{}{}":0,)", i, std::string(1000, '#'));

@@ -157,11 +157,6 @@ Status parse_prompt(const Fields& fields, const ServingModel& model, ParsedReque
   return {};
 }
 
-void name_ignored(const IgnoredFields& ignored, GenerationRequest& request) {
-  const std::string text = ignored.text();
-  if (!text.empty()) request.headers.emplace_back(kIgnoredHeader, text);
-}
-
 }  // namespace
 
 Result<ToolUse> parse_anthropic_tools(const Fields& fields, IgnoredFields& ignored) {
@@ -199,7 +194,7 @@ Result<ParsedRequest> parse_message(const object& body, const ServingModel& mode
   answer.max_tokens = request.prototype.max_tokens;
   request.stream = TRY(fields.boolean("stream")).value_or(false);
   TRY(parse_prompt(fields, model, parsed, answer, ignored));
-  name_ignored(ignored, request);
+  name_ignored(ignored, request.headers);
   parsed.renderer = make_message_renderer(std::move(answer));
   return parsed;
 }
@@ -212,7 +207,7 @@ Result<ParsedRequest> parse_message_count(const object& body, const ServingModel
   TRY(check_fields(body, kInMessageCount, "", ignored));
   TRY(parse_prompt(Fields(body), model, parsed, answer, ignored));
   parsed.request.prototype.max_tokens = 0;
-  name_ignored(ignored, parsed.request);
+  name_ignored(ignored, parsed.request.headers);
   return parsed;
 }
 

@@ -153,8 +153,7 @@ Result<ParsedRequest> parse_with(const object& body, const ServingModel& model, 
   answer.num_top = request.prototype.num_logprobs.value_or(0);
   answer.with_tokens = TRY(fields.boolean("return_tokens")).value_or(false);
   answer.settings = llama_settings(request);
-  const std::string text = ignored.text();
-  if (!text.empty()) request.headers.emplace_back(kIgnoredHeader, text);
+  name_ignored(ignored, request.headers);
   parsed.renderer = make_llama_renderer(model, std::move(answer));
   return parsed;
 }

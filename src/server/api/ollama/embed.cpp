@@ -106,8 +106,7 @@ Result<ParsedPooled> parse_ollama_vectors(const boost::json::object& body,
   parsed.bytes_per_prompt =
       static_cast<size_t>(model.info.hidden_size) * (sizeof(float) + kBytesPerVectorNumber) + 64;
   parsed.renderer = std::make_unique<OllamaVectors>(std::move(form));
-  const std::string text = ignored.text();
-  if (!text.empty()) parsed.request.headers.emplace_back(kIgnoredHeader, text);
+  name_ignored(ignored, parsed.request.headers);
   return parsed;
 }
 

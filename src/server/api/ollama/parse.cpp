@@ -197,11 +197,6 @@ Status parse_tools(const Fields& fields, ToolUse& use, IgnoredFields& ignored) {
   return {};
 }
 
-void name_ignored(const IgnoredFields& ignored, GenerationRequest& request) {
-  const std::string text = ignored.text();
-  if (!text.empty()) request.headers.emplace_back(kIgnoredHeader, text);
-}
-
 // The prompt through the template, after the ids of an earlier answer if there are any.
 Status add_templated(const Fields& fields, const ServingModel& model, PromptSource& source) {
   std::vector<ChatMessage> messages;
@@ -272,7 +267,7 @@ Result<ParsedRequest> parse_ollama_chat(const object& body, const ServingModel& 
   parsed.prompts.param = "messages";
   parsed.prompts.items.emplace_back(make_chat_prompt(TRY(parse_messages(fields, ignored))));
   answer.num_top = request.prototype.num_logprobs.value_or(0);
-  name_ignored(ignored, request);
+  name_ignored(ignored, request.headers);
   parsed.renderer = make_ollama_renderer(model, std::move(answer));
   return parsed;
 }
@@ -290,7 +285,7 @@ Result<ParsedRequest> parse_ollama_generate(const object& body, const ServingMod
   TRY(add_prompt(fields, model, request.prototype, parsed.prompts));
   answer.with_context = !TRY(fields.boolean("raw")).value_or(false);
   answer.num_top = request.prototype.num_logprobs.value_or(0);
-  name_ignored(ignored, request);
+  name_ignored(ignored, request.headers);
   parsed.renderer = make_ollama_renderer(model, std::move(answer));
   return parsed;
 }

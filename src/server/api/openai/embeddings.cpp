@@ -168,8 +168,7 @@ Result<ParsedPooled> parse_embedding(const boost::json::object& body, const Serv
   const auto width = static_cast<size_t>(model.info.hidden_size);
   parsed.bytes_per_prompt = width * (sizeof(float) + (form.base64 ? 6 : 16)) + 64;
   parsed.renderer = std::make_unique<EmbeddingRenderer>(std::move(form));
-  const std::string shown = ignored.text();
-  if (!shown.empty()) parsed.request.headers.emplace_back(kIgnoredHeader, shown);
+  name_ignored(ignored, parsed.request.headers);
   return parsed;
 }
 

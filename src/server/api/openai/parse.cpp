@@ -90,8 +90,7 @@ Status parse_common(const Fields& fields, const ServingModel& model, ParsedBody&
 // The whole but for its prompts.
 ParsedRequest finish(ParsedBody&& parsed, const ServingModel& model,
                      decltype(make_chat_renderer)& make_renderer) {
-  const std::string ignored = parsed.ignored.text();
-  if (!ignored.empty()) parsed.request.headers.emplace_back(kIgnoredHeader, ignored);
+  name_ignored(parsed.ignored, parsed.request.headers);
   parsed.answer.num_top = parsed.request.prototype.num_logprobs;
   return {std::move(parsed.request), std::move(parsed.prompts),
           make_renderer(model, std::move(parsed.answer))};

@@ -262,11 +262,6 @@ Result<std::shared_ptr<Judge>> make_judge(const Fields& fields, Pairs pairs,
   return judge;
 }
 
-void name_ignored(const IgnoredFields& ignored, ParsedPooled& parsed) {
-  const std::string shown = ignored.text();
-  if (!shown.empty()) parsed.request.headers.emplace_back(kIgnoredHeader, shown);
-}
-
 }  // namespace
 
 Result<ParsedPooled> parse_rerank(const boost::json::object& body, const ServingModel& model) {
@@ -290,7 +285,7 @@ Result<ParsedPooled> parse_rerank(const boost::json::object& body, const Serving
   parsed.bytes_per_prompt += 2 * document_bytes / num_documents;
   parsed.renderer = std::make_unique<RerankRenderer>(std::move(judge), std::move(model_name), top_n,
                                                      with_documents);
-  name_ignored(ignored, parsed);
+  name_ignored(ignored, parsed.request.headers);
   return parsed;
 }
 
@@ -312,7 +307,7 @@ Result<ParsedPooled> parse_score(const boost::json::object& body, const ServingM
   }
   auto judge = TRY(make_judge(fields, std::move(pairs), model, parsed));
   parsed.renderer = std::make_unique<ScoreRenderer>(std::move(judge), std::move(model_name));
-  name_ignored(ignored, parsed);
+  name_ignored(ignored, parsed.request.headers);
   return parsed;
 }
 

@@ -396,8 +396,7 @@ Result<ParsedRequest> BodyReader::read() {
   TRY(read_tool_choice());
   TRY(read_conversation());
   TRY(keep_echo());
-  const std::string ignored = ignored_.text();
-  if (!ignored.empty()) request_.headers.emplace_back(kIgnoredHeader, ignored);
+  name_ignored(ignored_, request_.headers);
   return ParsedRequest{std::move(request_), std::move(prompts_),
                        make_response_renderer(model_, std::move(echo_))};
 }
