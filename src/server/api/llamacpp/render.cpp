@@ -1,14 +1,10 @@
-#include <algorithm>
-#include <cmath>
-
 #include "server/api/json.h"
 #include "server/api/llamacpp/llamacpp.h"
+#include "server/api/token_scores.h"
 #include "server/api/wall_clock.h"
 
 namespace headrace {
 namespace {
-
-constexpr float kImpossible = -9999.0f;  // JSON has no minus infinity
 
 std::string_view stop_type(const Finish& finish) {
   switch (finish.kind) {
@@ -26,8 +22,8 @@ std::string_view stop_type(const Finish& finish) {
 class LlamaRenderer : public AnswerRenderer {
  public:
   LlamaRenderer(const ServingModel& model, LlamaAnswer answer)
-      : model_(model),
-        answer_(std::move(answer)),
+      : answer_(std::move(answer)),
+        scores_(*model.text.tokenizer, answer_.num_top, {.with_id = true}),
         id_(fmt::format("completion-{}", wall_clock_us())) {}
 
   const Dialect& dialect() const override { return kLlamaCpp; }
@@ -38,20 +34,7 @@ class LlamaRenderer : public AnswerRenderer {
   }
 
   void add_score(const ScoredToken& token, ScoreText& scores) override {
-    ++scores.num_tokens;
-    if (!token.logprobs) return;
-    JsonWriter& json = scores.lists[0];
-    json.open_object();
-    write_token(json, token.id, token.logprobs->logprob);
-    json.key("top_logprobs").open_array();
-    const auto& top = token.logprobs->top;
-    const size_t num_top = std::min(static_cast<size_t>(answer_.num_top), top.size());
-    for (size_t i = 0; i < num_top; ++i) {
-      json.open_object();
-      write_token(json, top[i].first, top[i].second);
-      json.close_object();
-    }
-    json.close_array().close_object();
+    scores_.add(token, scores);
   }
 
   std::string chunk(const ChoiceDelta& delta, const Usage& so_far) override {
@@ -138,21 +121,11 @@ class LlamaRenderer : public AnswerRenderer {
 
   static void write_scores(JsonWriter& json, const ScoreText& scores) {
     if (scores.num_tokens == 0) return;
-    json.key("completion_probabilities").open_array();
-    if (!scores.lists[0].str().empty()) json.raw(scores.lists[0].str());
-    json.close_array();
+    write_score_list(json, "completion_probabilities", scores.lists[0]);
   }
 
-  void write_token(JsonWriter& json, int32_t id, float logprob) const {
-    const std::string bytes = model_.text.tokenizer->token_bytes(id, false);
-    json.integer("id", id).text("token", bytes).key("bytes").open_array();
-    for (const char c : bytes) json.integer(static_cast<unsigned char>(c));
-    json.close_array().key("logprob");
-    json.number(std::isfinite(logprob) ? logprob : kImpossible);
-  }
-
-  const ServingModel& model_;
   const LlamaAnswer answer_;
+  const ScoreWriter scores_;
   const std::string id_;
   Finish finish_;
   bool has_new_line_ = false;

@@ -1,8 +1,6 @@
-#include <algorithm>
-#include <cmath>
-
 #include "server/api/json.h"
 #include "server/api/ollama/ollama.h"
+#include "server/api/token_scores.h"
 #include "server/api/wall_clock.h"
 
 namespace headrace {
@@ -10,7 +8,6 @@ namespace {
 
 using PartKind = OutputPart::Kind;
 
-constexpr float kImpossible = -9999.0f;  // JSON has no minus infinity
 constexpr int64_t kNsPerUs = 1000;
 
 std::string_view done_reason(const Finish& finish) {
@@ -29,7 +26,9 @@ struct Shown {
 class OllamaRenderer : public AnswerRenderer {
  public:
   OllamaRenderer(const ServingModel& model, OllamaAnswer answer)
-      : model_(model), answer_(std::move(answer)), id_(fmt::format("ollama-{}", wall_clock_us())) {}
+      : answer_(std::move(answer)),
+        scores_(*model.text.tokenizer, answer_.num_top, {.omits_no_others = true}),
+        id_(fmt::format("ollama-{}", wall_clock_us())) {}
 
   const Dialect& dialect() const override { return kOllama; }
   const std::string& id() const override { return id_; }
@@ -42,23 +41,7 @@ class OllamaRenderer : public AnswerRenderer {
   }
 
   void add_score(const ScoredToken& token, ScoreText& scores) override {
-    ++scores.num_tokens;
-    if (!token.logprobs) return;
-    JsonWriter& json = scores.lists[0];
-    json.open_object();
-    write_token(json, token.id, token.logprobs->logprob);
-    const auto& top = token.logprobs->top;
-    const size_t num_top = std::min(static_cast<size_t>(answer_.num_top), top.size());
-    if (num_top > 0) {
-      json.key("top_logprobs").open_array();
-      for (size_t i = 0; i < num_top; ++i) {
-        json.open_object();
-        write_token(json, top[i].first, top[i].second);
-        json.close_object();
-      }
-      json.close_array();
-    }
-    json.close_object();
+    scores_.add(token, scores);
   }
 
   std::string chunk(const ChoiceDelta& delta, const Usage& /*so_far*/) override {
@@ -149,19 +132,7 @@ class OllamaRenderer : public AnswerRenderer {
   }
 
   static void write_scores(JsonWriter& json, const ScoreText& scores) {
-    if (scores.num_tokens == 0) return;
-    json.key("logprobs").open_array();
-    if (!scores.lists[0].str().empty()) json.raw(scores.lists[0].str());
-    json.close_array();
-  }
-
-  void write_token(JsonWriter& json, int32_t id, float logprob) const {
-    const std::string bytes = model_.text.tokenizer->token_bytes(id, false);
-    json.text("token", bytes).key("logprob");
-    json.number(std::isfinite(logprob) ? logprob : kImpossible);
-    json.key("bytes").open_array();
-    for (const char c : bytes) json.integer(static_cast<unsigned char>(c));
-    json.close_array();
+    if (scores.num_tokens > 0) write_score_list(json, "logprobs", scores.lists[0]);
   }
 
   // Durations are whole numbers of nanoseconds.
@@ -184,8 +155,8 @@ class OllamaRenderer : public AnswerRenderer {
     json.integer("eval_duration", since(times.first_token, times.finished)).close_object();
   }
 
-  const ServingModel& model_;
   const OllamaAnswer answer_;
+  const ScoreWriter scores_;
   const std::string id_;
   Finish finish_;
   std::optional<OutputPart> open_call_;

@@ -1,16 +1,14 @@
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <random>
 
 #include "base/strings.h"
 
 #include "server/api/openai/openai.h"
+#include "server/api/token_scores.h"
 
 namespace headrace {
 namespace {
-
-constexpr float kImpossible = -9999.0f;  // JSON has no minus infinity
 
 std::string fresh_id(std::string_view prefix) {
   thread_local std::mt19937_64 random{std::random_device{}()};
@@ -22,8 +20,6 @@ int64_t unix_time() {
              std::chrono::system_clock::now().time_since_epoch())
       .count();
 }
-
-float finite(float logprob) { return std::isfinite(logprob) ? logprob : kImpossible; }
 
 std::string_view finish_name(Finish::Kind kind) {
   switch (kind) {
@@ -46,7 +42,7 @@ class OpenAiRenderer : public AnswerRenderer {
         answer_(std::move(answer)),
         id_(fresh_id(id_prefix)),
         created_(unix_time()),
-        num_top_(static_cast<size_t>(answer_.num_top.value_or(0))) {}
+        scores_(*model_.text.tokenizer, answer_.num_top.value_or(0)) {}
 
   const Dialect& dialect() const override { return kOpenAi; }
   const std::string& id() const override { return id_; }
@@ -100,21 +96,11 @@ class OpenAiRenderer : public AnswerRenderer {
     finish.kind == Finish::Kind::kNone ? json.null() : json.text(finish_name(finish.kind));
   }
 
-  // One of the lists of the scores.
-  static void write_list(JsonWriter& json, std::string_view name, const JsonWriter& list) {
-    json.key(name).open_array();
-    if (!list.str().empty()) json.raw(list.str());
-    json.close_array();
-  }
-
   std::string token_bytes(int32_t id) const {
     return model_.text.tokenizer->token_bytes(id, false);
   }
   bool shows(const ScoreText& scores) const { return answer_.num_top && scores.num_tokens > 0; }
-  // Of the alternatives that there are, those that were asked for.
-  size_t num_shown(const TokenLogprobs& logprobs) const {
-    return std::min(num_top_, logprobs.top.size());
-  }
+  const ScoreWriter& score_writer() const { return scores_; }
 
  private:
   std::string usage_chunk(const Usage& usage) const {
@@ -146,7 +132,7 @@ class OpenAiRenderer : public AnswerRenderer {
   const OpenAiAnswer answer_;
   const std::string id_;
   const int64_t created_;
-  const size_t num_top_;
+  const ScoreWriter scores_;
 };
 
 class ChatRenderer : public OpenAiRenderer {
@@ -217,19 +203,7 @@ class ChatRenderer : public OpenAiRenderer {
   }
 
   void add_score(const ScoredToken& token, ScoreText& scores) override {
-    ++scores.num_tokens;
-    if (!token.logprobs) return;
-    JsonWriter& json = scores.lists[0];
-    json.open_object();
-    write_token(json, token.id, token.logprobs->logprob);
-    json.key("top_logprobs").open_array();
-    const auto& top = token.logprobs->top;
-    for (size_t i = 0; i < num_shown(*token.logprobs); ++i) {
-      json.open_object();
-      write_token(json, top[i].first, top[i].second);
-      json.close_object();
-    }
-    json.close_array().close_object();
+    score_writer().add(token, scores);
   }
 
   void write_logprobs(JsonWriter& json, const ScoreText& scores) const {
@@ -239,16 +213,8 @@ class ChatRenderer : public OpenAiRenderer {
       return;
     }
     json.open_object();
-    write_list(json, "content", scores.lists[0]);
+    write_score_list(json, "content", scores.lists[0]);
     json.key("refusal").null().close_object();
-  }
-
-  void write_token(JsonWriter& json, int32_t id, float logprob) const {
-    const std::string bytes = token_bytes(id);
-    json.text("token", bytes).key("logprob").number(finite(logprob));
-    json.key("bytes").open_array();
-    for (const char c : bytes) json.integer(static_cast<unsigned char>(c));
-    json.close_array();
   }
 };
 
@@ -284,7 +250,7 @@ class CompletionRenderer : public OpenAiRenderer {
     ++scores.num_tokens;
     auto& [offsets, logprobs, tokens, top] = scores.lists;
     offsets.integer(token.text_offset);
-    token.logprobs ? logprobs.number(finite(token.logprobs->logprob)) : logprobs.null();
+    token.logprobs ? logprobs.number(finite_logprob(token.logprobs->logprob)) : logprobs.null();
     tokens.text(token_text(token.id));
     write_top(top, token);
   }
@@ -298,7 +264,7 @@ class CompletionRenderer : public OpenAiRenderer {
     constexpr std::string_view kNames[] = {"text_offset", "token_logprobs", "tokens",
                                            "top_logprobs"};
     json.open_object();
-    for (size_t i = 0; i < std::size(kNames); ++i) write_list(json, kNames[i], scores.lists[i]);
+    for (size_t i = 0; i < std::size(kNames); ++i) write_score_list(json, kNames[i], scores.lists[i]);
     json.close_object();
   }
 
@@ -312,12 +278,12 @@ class CompletionRenderer : public OpenAiRenderer {
     const auto add = [&](int32_t id, float logprob) {
       std::string text = token_text(id);
       if (std::find(seen.begin(), seen.end(), text) != seen.end()) return;
-      json.key(text).number(finite(logprob));
+      json.key(text).number(finite_logprob(logprob));
       seen.push_back(std::move(text));
     };
     json.open_object();
     const auto& top = token.logprobs->top;
-    for (size_t i = 0; i < num_shown(*token.logprobs); ++i) add(top[i].first, top[i].second);
+    for (size_t i = 0; i < score_writer().num_shown(*token.logprobs); ++i) add(top[i].first, top[i].second);
     add(token.id, token.logprobs->logprob);
     json.close_object();
   }

@@ -3,11 +3,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 
 #include "server/api/json.h"
 #include "server/api/openai/openai.h"
 #include "server/api/responses/responses.h"
+#include "server/api/token_scores.h"
 
 namespace headrace {
 namespace {
@@ -85,12 +85,16 @@ std::string_view error_code(const Error& error) {
 class ResponseRenderer : public AnswerRenderer {
  public:
   ResponseRenderer(const ServingModel& model, ResponseEcho echo)
-      : model_(model), echo_(std::move(echo)), created_(unix_time()) {}
+      : echo_(std::move(echo)),
+        scores_(*model.text.tokenizer, echo_.num_top.value_or(0)),
+        created_(unix_time()) {}
 
   const Dialect& dialect() const override { return kResponses; }
   const std::string& id() const override { return echo_.id; }
 
-  void add_score(const ScoredToken& token, ScoreText& scores) override;
+  void add_score(const ScoredToken& token, ScoreText& scores) override {
+    scores_.add(token, scores);
+  }
 
   std::string begin_stream(const Usage& prompts) override;
   std::string chunk(const ChoiceDelta& delta, const Usage& so_far) override;
@@ -116,7 +120,6 @@ class ResponseRenderer : public AnswerRenderer {
   void write_response(JsonWriter& json, std::string_view status, const Usage* usage,
                       const Error* error) const;
   static void write_usage(JsonWriter& json, const Usage& usage);
-  void write_token(JsonWriter& json, int32_t id, float logprob) const;
 
   // Events of a stream; nothing for a whole answer.
   void open_event(JsonWriter& json, std::string_view type);
@@ -133,8 +136,8 @@ class ResponseRenderer : public AnswerRenderer {
   }
   void keep(std::string body) const;
 
-  const ServingModel& model_;
   const ResponseEcho echo_;
+  const ScoreWriter scores_;
   const int64_t created_;
   bool streams_ = false;
   int64_t num_events_ = 0;
@@ -145,31 +148,6 @@ class ResponseRenderer : public AnswerRenderer {
   size_t num_items_ = 0;
   Finish::Kind finish_ = Finish::Kind::kNone;
 };
-
-void ResponseRenderer::write_token(JsonWriter& json, int32_t id, float logprob) const {
-  const std::string bytes = model_.text.tokenizer->token_bytes(id, false);
-  json.text("token", bytes).key("logprob").number(std::isfinite(logprob) ? logprob : -9999.0f);
-  json.key("bytes").open_array();
-  for (const char c : bytes) json.integer(static_cast<unsigned char>(c));
-  json.close_array();
-}
-
-void ResponseRenderer::add_score(const ScoredToken& token, ScoreText& scores) {
-  ++scores.num_tokens;
-  if (!token.logprobs) return;
-  JsonWriter& json = scores.lists[0];
-  json.open_object();
-  write_token(json, token.id, token.logprobs->logprob);
-  json.key("top_logprobs").open_array();
-  const auto& top = token.logprobs->top;
-  const size_t count = std::min(top.size(), static_cast<size_t>(echo_.num_top.value_or(0)));
-  for (size_t i = 0; i < count; ++i) {
-    json.open_object();
-    write_token(json, top[i].first, top[i].second);
-    json.close_object();
-  }
-  json.close_array().close_object();
-}
 
 const ItemRow& ResponseRenderer::row_of(const OutputPart& part) const {
   switch (part.kind) {
