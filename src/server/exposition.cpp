@@ -4,11 +4,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <chrono>
 #include <limits>
 #include <tuple>
 
 #include "base/strings.h"
+#include "server/api/wall_clock.h"
 #include "server/process_usage.h"
 #include "server/telemetry/kv_publisher.h"
 #include "server/telemetry/trace_exporter.h"
@@ -312,9 +312,7 @@ ModelMetrics metrics_of(const ServedModel& model) {
           model.engine.expert_rows(),
           model.adapters.takes_any(),
           model.adapters.in_use(),
-          std::chrono::duration_cast<std::chrono::seconds>(
-              std::chrono::system_clock::now().time_since_epoch())
-              .count()};
+          unix_seconds()};
 }
 
 std::string metrics_text(Models models, const HttpCounters& server) {

@@ -1,24 +1,15 @@
 #include "server/server_state.h"
 
-#include <chrono>
+#include "server/api/wall_clock.h"
 
 namespace headrace {
-namespace {
-
-int64_t wall_clock_seconds() {
-  return std::chrono::duration_cast<std::chrono::seconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
-
-}  // namespace
 
 ServerState::ServerState(ServedModels served, ServerOptions given, std::vector<RouteRow> routes)
     : models(std::move(served)),
       options(std::move(given)),
       rows(std::move(routes)),
       access(options),
-      created(wall_clock_seconds()),
+      created(unix_seconds()),
       memory(options.request_memory_bytes),
       responses(
           std::make_shared<ResponseStore>(options.response_store_bytes, options.response_lifetime)),

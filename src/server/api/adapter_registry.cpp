@@ -1,18 +1,12 @@
 #include "server/api/adapter_registry.h"
 
 #include <algorithm>
-#include <chrono>
 
 #include "base/log.h"
+#include "server/api/wall_clock.h"
 
 namespace headrace {
 namespace {
-
-int64_t wall_clock_s() {
-  return std::chrono::duration_cast<std::chrono::seconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
 
 bool is_good_name(std::string_view name) {
   return !name.empty() && name.size() <= kMaxAdapterNameBytes &&
@@ -61,7 +55,7 @@ Status AdapterRegistry::load(const std::string& name, const std::string& source,
   }
   LOG(kInfo, "adapter '{}': rank {}, {} KiB, for '{}'", name, adapter->rank,
       adapter->packed->num_bytes() >> 10, adapter->base_model);
-  Entry entry{name, source, std::move(adapter), wall_clock_s()};
+  Entry entry{name, source, std::move(adapter), unix_seconds()};
   const std::lock_guard lock(mutex_);
   std::swap(entries_[name], entry);  // what was there goes when the lock has gone
   return {};

@@ -3,9 +3,7 @@
 #include <openssl/evp.h>
 
 #include <bit>
-#include <chrono>
 #include <cmath>
-#include <random>
 
 #include "server/api/fields.h"
 
@@ -51,17 +49,6 @@ std::string base64_of(std::span<const float> vector) {
                                      static_cast<int>(num_bytes));
   text.resize(static_cast<size_t>(length));
   return text;
-}
-
-std::string fresh_answer_id(std::string_view prefix) {
-  thread_local std::mt19937_64 random{std::random_device{}()};
-  return fmt::format("{}-{:016x}{:08x}", prefix, random(), random() & 0xFFFFFFFFu);
-}
-
-int64_t unix_seconds() {
-  return std::chrono::duration_cast<std::chrono::seconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
 }
 
 }  // namespace headrace

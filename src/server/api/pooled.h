@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "server/api/answer_id.h"
 #include "server/api/dialect.h"
 #include "server/api/generation.h"
 #include "server/api/json_writer.h"
@@ -56,9 +57,5 @@ std::vector<float> unit_vector(std::vector<float> vector, int64_t dimensions = 0
 double dot(std::span<const float> a, std::span<const float> b);
 // Little-endian float32.
 std::string base64_of(std::span<const float> vector);
-
-// A random id with this prefix; seconds since 1970.
-std::string fresh_answer_id(std::string_view prefix);
-int64_t unix_seconds();
 
 }  // namespace headrace

@@ -13,6 +13,8 @@ int64_t wall_clock_us() {
       .count();
 }
 
+int64_t unix_seconds() { return wall_clock_us() / 1'000'000; }
+
 std::string rfc3339(int64_t unix_us) {
   const auto seconds = static_cast<time_t>(unix_us / 1'000'000);
   const int64_t fraction = unix_us % 1'000'000;

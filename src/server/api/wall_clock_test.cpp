@@ -15,6 +15,7 @@ TEST(WallClock, GoesOn) {
   const int64_t earlier = wall_clock_us();
   EXPECT_GT(earlier, 1'700'000'000'000'000);
   EXPECT_GE(wall_clock_us(), earlier);
+  EXPECT_GE(unix_seconds(), earlier / 1'000'000);
 }
 
 }  // namespace wall_clock_test

@@ -1,5 +1,4 @@
-#include <random>
-
+#include "server/api/answer_id.h"
 #include "server/api/anthropic/anthropic.h"
 #include "server/api/json.h"
 
@@ -7,11 +6,6 @@ namespace headrace {
 namespace {
 
 using PartKind = OutputPart::Kind;
-
-std::string fresh_id() {
-  thread_local std::mt19937_64 random{std::random_device{}()};
-  return fmt::format("msg_{:016x}{:08x}", random(), random() & 0xFFFFFFFFu);
-}
 
 std::string event(std::string_view name, const JsonWriter& json) {
   return fmt::format("event: {}\n{}", name, kAnthropic.framing.frame(json.str()));
@@ -37,7 +31,7 @@ class Signature {
 // A part of the answer is a content block; in a stream a block is opened, grows and is closed.
 class MessageRenderer : public AnswerRenderer {
  public:
-  explicit MessageRenderer(AnthropicAnswer answer) : answer_(std::move(answer)), id_(fresh_id()) {}
+  explicit MessageRenderer(AnthropicAnswer answer) : answer_(std::move(answer)), id_(fresh_answer_id("msg_")) {}
 
   const Dialect& dialect() const override { return kAnthropic; }
   const std::string& id() const override { return id_; }

@@ -57,7 +57,7 @@ class OllamaVectors final : public PooledRenderer {
   }
 
   const EmbedForm form_;
-  const std::string id_ = fresh_answer_id("embed");
+  const std::string id_ = fresh_answer_id("embed-");
 };
 
 PromptText text_to_embed(const boost::json::string& text) { return {text.data(), text.size()}; }

@@ -127,7 +127,7 @@ class EmbeddingRenderer final : public PooledRenderer {
 
  private:
   const VectorForm form_;
-  const std::string id_ = fresh_answer_id("embd");
+  const std::string id_ = fresh_answer_id("embd-");
 };
 
 Result<VectorForm> parse_form(const Fields& fields, const ServingModel& model) {

@@ -1,25 +1,13 @@
 #include <algorithm>
-#include <chrono>
-#include <random>
 
 #include "base/strings.h"
 
 #include "server/api/openai/openai.h"
 #include "server/api/token_scores.h"
+#include "server/api/wall_clock.h"
 
 namespace headrace {
 namespace {
-
-std::string fresh_id(std::string_view prefix) {
-  thread_local std::mt19937_64 random{std::random_device{}()};
-  return fmt::format("{}-{:016x}{:08x}", prefix, random(), random() & 0xFFFFFFFFu);
-}
-
-int64_t unix_time() {
-  return std::chrono::duration_cast<std::chrono::seconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
 
 std::string_view finish_name(Finish::Kind kind) {
   switch (kind) {
@@ -40,8 +28,8 @@ class OpenAiRenderer : public AnswerRenderer {
   OpenAiRenderer(const ServingModel& model, OpenAiAnswer answer, std::string_view id_prefix)
       : model_(model),
         answer_(std::move(answer)),
-        id_(fresh_id(id_prefix)),
-        created_(unix_time()),
+        id_(fresh_answer_id(id_prefix)),
+        created_(unix_seconds()),
         scores_(*model_.text.tokenizer, answer_.num_top.value_or(0)) {}
 
   const Dialect& dialect() const override { return kOpenAi; }
@@ -138,7 +126,7 @@ class OpenAiRenderer : public AnswerRenderer {
 class ChatRenderer : public OpenAiRenderer {
  public:
   ChatRenderer(const ServingModel& model, OpenAiAnswer answer)
-      : OpenAiRenderer(model, std::move(answer), "chatcmpl") {}
+      : OpenAiRenderer(model, std::move(answer), "chatcmpl-") {}
 
  private:
   std::string_view chunk_object() const override { return "chat.completion.chunk"; }
@@ -221,7 +209,7 @@ class ChatRenderer : public OpenAiRenderer {
 class CompletionRenderer : public OpenAiRenderer {
  public:
   CompletionRenderer(const ServingModel& model, OpenAiAnswer answer)
-      : OpenAiRenderer(model, std::move(answer), "cmpl") {}
+      : OpenAiRenderer(model, std::move(answer), "cmpl-") {}
 
  private:
   std::string_view chunk_object() const override { return "text_completion"; }

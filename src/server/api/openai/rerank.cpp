@@ -10,6 +10,7 @@
 
 #include "server/api/asked_model.h"
 #include "server/api/openai/openai.h"
+#include "server/api/wall_clock.h"
 
 namespace headrace {
 namespace {
@@ -191,7 +192,7 @@ class RerankRenderer final : public JudgingRenderer {
  public:
   RerankRenderer(std::shared_ptr<Judge> judge, std::string model_name, int64_t top_n,
                  bool with_documents)
-      : JudgingRenderer(std::move(judge), std::move(model_name), "rerank"),
+      : JudgingRenderer(std::move(judge), std::move(model_name), "rerank-"),
         top_n_(top_n),
         with_documents_(with_documents) {}
 
@@ -228,7 +229,7 @@ class RerankRenderer final : public JudgingRenderer {
 class ScoreRenderer final : public JudgingRenderer {
  public:
   ScoreRenderer(std::shared_ptr<Judge> judge, std::string model_name)
-      : JudgingRenderer(std::move(judge), std::move(model_name), "score") {}
+      : JudgingRenderer(std::move(judge), std::move(model_name), "score-") {}
 
   void end(const AnswerEnd& end, JsonWriter& json) override {
     json.open_object().text("id", id_).text("object", "list").integer("created", created_);

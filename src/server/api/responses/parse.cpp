@@ -1,8 +1,8 @@
 // Bodies of POST /v1/responses.
 
 #include <algorithm>
-#include <random>
 
+#include "server/api/answer_id.h"
 #include "server/api/asked_model.h"
 #include "server/api/fields.h"
 #include "server/api/json.h"
@@ -408,10 +408,7 @@ Result<ParsedRequest> parse_response(const object& body, const ServingModel& mod
   return BodyReader(body, model, caller).read();
 }
 
-std::string fresh_response_id() {
-  thread_local std::mt19937_64 random{std::random_device{}()};
-  return fmt::format("resp_{:016x}{:08x}", random(), random() & 0xFFFFFFFFu);
-}
+std::string fresh_response_id() { return fresh_answer_id("resp_"); }
 
 std::string item_id(std::string_view prefix, std::string_view response_id, size_t item_idx) {
   return fmt::format("{}_{}_{}", prefix, response_id.substr(response_id.find('_') + 1), item_idx);

@@ -2,12 +2,12 @@
 // beginning, growth and end by events with names.
 
 #include <algorithm>
-#include <chrono>
 
 #include "server/api/json.h"
 #include "server/api/openai/openai.h"
 #include "server/api/responses/responses.h"
 #include "server/api/token_scores.h"
+#include "server/api/wall_clock.h"
 
 namespace headrace {
 namespace {
@@ -57,12 +57,6 @@ struct Item {
   std::string call_id, name;  // of calls
 };
 
-int64_t unix_time() {
-  return std::chrono::duration_cast<std::chrono::seconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
-
 bool is_blank(std::string_view text) {
   return text.find_first_not_of(" \t\r\n") == std::string_view::npos;
 }
@@ -87,7 +81,7 @@ class ResponseRenderer : public AnswerRenderer {
   ResponseRenderer(const ServingModel& model, ResponseEcho echo)
       : echo_(std::move(echo)),
         scores_(*model.text.tokenizer, echo_.num_top.value_or(0)),
-        created_(unix_time()) {}
+        created_(unix_seconds()) {}
 
   const Dialect& dialect() const override { return kResponses; }
   const std::string& id() const override { return echo_.id; }
