@@ -20,6 +20,9 @@
 
 namespace headrace {
 
+// Texts of one request.
+inline constexpr size_t kMaxEmbeddingInputs = 2048;
+
 // What one prompt gave.
 struct PooledOutput {
   std::vector<float> embedding;       // of a request with pooling: [hidden_size], not normalised

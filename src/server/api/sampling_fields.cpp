@@ -239,6 +239,16 @@ Status read_sampling(const Fields& fields, std::span<const SamplingName> names,
   return {};
 }
 
+Status read_logprobs(const Fields& fields, Request& request) {
+  const bool asked = TRY(fields.boolean("logprobs")).value_or(false);
+  const auto top = TRY(fields.integer("top_logprobs", 0, kMaxLogprobs));
+  if (asked) request.num_logprobs = static_cast<int>(top.value_or(0));
+  if (top.value_or(0) > 0 && !asked) {
+    return bad_field("logprobs", "false", "true when top_logprobs is given");
+  }
+  return {};
+}
+
 Status read_penalty_window(const Fields& fields, SamplingParams& sampling) {
   constexpr int64_t kUsualWindow = 64;
   const auto window = TRY(fields.integer("repeat_last_n", -1, INT32_MAX));

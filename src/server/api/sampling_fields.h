@@ -54,6 +54,11 @@ SamplingParams fresh_sampling(const ServingModel& model);
 Status read_sampling(const Fields& fields, std::span<const SamplingName> names,
                      const ServingModel& model, GenerationRequest& request);
 
+// How many alternatives of each token a request may ask for.
+inline constexpr int kMaxLogprobs = 20;
+// "logprobs", true or false, and "top_logprobs", which needs it.
+Status read_logprobs(const Fields& fields, Request& request);
+
 // "repeat_last_n", how far back the repetition penalty looks: here at the whole text. -1 says that,
 // and so does 64, which those who have a window use if nothing is said; 0 means no penalty. Another
 // window is kUnsupported where there is a penalty.

@@ -46,6 +46,21 @@ class SamplingFieldsTest : public testing::Test {
   uint64_t first_seed_ = 0;
 };
 
+TEST(ReadLogprobs, AlternativesAreOfATokenThatIsScored) {
+  const auto read = [](std::string_view body) -> Result<std::optional<int>> {
+    const auto value = parse_body(body).value();
+    Request request;
+    TRY(read_logprobs(Fields(value.get_object()), request));
+    return request.num_logprobs;
+  };
+  EXPECT_EQ(read("{}").value(), std::nullopt);
+  EXPECT_EQ(read(R"({"logprobs":false,"top_logprobs":0})").value(), std::nullopt);
+  EXPECT_EQ(read(R"({"logprobs":true})").value(), 0);
+  EXPECT_EQ(read(R"({"logprobs":true,"top_logprobs":20})").value(), 20);
+  EXPECT_EQ(read(R"({"logprobs":true,"top_logprobs":21})").error().param, "top_logprobs");
+  EXPECT_EQ(read(R"({"top_logprobs":1})").error().param, "logprobs");
+}
+
 TEST_F(SamplingFieldsTest, ReadsTheNamesOfTheTable) {
   EXPECT_EQ(read(R"({"heat":0.5,"nucleus":0.25,"repeat_penalty":1.5,"top_k":7,"seed":42,
                      "num_predict":9,"least":3,"stop_sequences":["a","b"],"ends":[1,2],

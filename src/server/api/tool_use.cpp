@@ -14,7 +14,6 @@
 namespace headrace {
 namespace {
 
-constexpr size_t kMaxTools = 1024;
 constexpr size_t kMaxNameBytes = 128;  // servers of tools put their own name before the tool's
 constexpr std::string_view kAnyObject = R"({"type":"object"})";
 // A template that has a place for tools, but marks that are not known, is used with these.
@@ -57,10 +56,7 @@ bool is_fit_name(std::string_view name) {
 
 Status check_tools(const ToolUse& tools) {
   const auto& functions = tools.functions;
-  if (functions.size() > kMaxTools) {
-    return bad_field("tools", fmt::format("a list of {}", functions.size()),
-                     fmt::format("at most {} tools", kMaxTools));
-  }
+  TRY(check_tool_count(functions.size(), kMaxTools));
   for (size_t i = 0; i < functions.size(); ++i) {
     if (is_fit_name(functions[i].name)) continue;
     return bad_tool(i, "name", show_value(boost::json::string(functions[i].name)),
@@ -172,6 +168,12 @@ void add_template_variables(const ServingModel& model, const AnswerForm& form,
     const bool is_read = source.find(name) != std::string_view::npos;
     if (is_read && !variables.contains(name)) variables[name] = *reasoning.enabled;
   }
+}
+
+Status check_tool_count(size_t num_tools, size_t limit) {
+  if (num_tools <= limit) return {};
+  return bad_field("tools", fmt::format("a list of {}", num_tools),
+                   fmt::format("at most {} tools", limit));
 }
 
 Status fit_answer_form(const ServingModel& model, PromptSource& prompts,

@@ -3,12 +3,20 @@
 // dialects.
 #pragma once
 
+#include <cstddef>
+
 #include "base/result.h"
 #include "server/api/generation.h"
 #include "server/api/prompt.h"
 #include "server/api/serving_model.h"
 
 namespace headrace {
+
+// How many tools a body may list: by most APIs, and by any.
+inline constexpr size_t kUsualMaxTools = 128;
+inline constexpr size_t kMaxTools = 1024;
+// kInvalidArgument naming "tools".
+Status check_tool_count(size_t num_tools, size_t limit);
 
 // After a dialect's parse: fills the template's variables ("tools", and switches of reasoning,
 // where the dialect left them out), make_parser, and form.structure where calls are held to it.

@@ -98,6 +98,16 @@ TEST_F(ToolUseTest, TheTemplateIsToldOfToolsAndReasoning) {
   EXPECT_FALSE(variables().contains("tools"));
 }
 
+TEST(ToolCount, HasABound) {
+  EXPECT_TRUE(check_tool_count(0, kUsualMaxTools).ok());
+  EXPECT_TRUE(check_tool_count(128, kUsualMaxTools).ok());
+  const Status status = check_tool_count(129, kUsualMaxTools);
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.error().param, "tools");
+  EXPECT_EQ(status.error().message, "tools is a list of 129, but it must be at most 128 tools");
+  EXPECT_FALSE(check_tool_count(1025, kMaxTools).ok());
+}
+
 TEST_F(ToolUseTest, WhatCannotBeCalledIsNamed) {
   const auto error = [&](AnswerForm form) {
     const auto request = fit(std::move(form));

@@ -5,13 +5,13 @@
 #include "server/api/asked_model.h"
 #include "server/api/json.h"
 #include "server/api/sampling_fields.h"
+#include "server/api/tool_use.h"
 
 namespace headrace {
 namespace {
 
 using boost::json::object;
 
-constexpr size_t kMaxTools = 1024;
 
 constexpr SamplingName kSampling[] = {
     {"temperature", SamplingField::kTemperature},
@@ -163,10 +163,7 @@ Result<ToolUse> parse_anthropic_tools(const Fields& fields, IgnoredFields& ignor
   ToolUse use;
   const boost::json::array* tools = TRY(fields.array("tools"));
   const size_t num_tools = tools == nullptr ? 0 : tools->size();
-  if (num_tools > kMaxTools) {
-    return bad_field("tools", fmt::format("a list of {}", num_tools),
-                     fmt::format("at most {} tools", kMaxTools));
-  }
+  TRY(check_tool_count(num_tools, kMaxTools));
   for (size_t i = 0; i < num_tools; ++i) {
     use.functions.push_back(TRY(parse_tool((*tools)[i], fmt::format("tools[{}]", i), ignored)));
   }

@@ -13,7 +13,6 @@ using boost::json::array;
 using boost::json::object;
 using boost::json::value;
 
-constexpr int kMaxProbs = 20;
 constexpr size_t kMaxExtra = 256;
 constexpr std::string_view kPromptForms =
     "a string, a list of token ids, or a list of strings and ids";
@@ -91,7 +90,7 @@ Status parse_common(const Fields& fields, const ServingModel& model, GenerationR
   TRY(read_sampling(fields, kSampling, model, request));
   TRY(read_penalty_window(fields, prototype.sampling));
   if (prototype.max_tokens == 0) return bad_field("n_predict", "0", "at least 1, or -1");
-  const auto num_probs = TRY(fields.integer("n_probs", 0, kMaxProbs));
+  const auto num_probs = TRY(fields.integer("n_probs", 0, kMaxLogprobs));
   if (num_probs.value_or(0) > 0) prototype.num_logprobs = static_cast<int>(*num_probs);
   request.stream = TRY(fields.boolean("stream")).value_or(false);
   return parse_structure(fields, request.form.structure);

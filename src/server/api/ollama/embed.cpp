@@ -9,7 +9,6 @@
 namespace headrace {
 namespace {
 
-constexpr size_t kMaxTextsToEmbed = 2048;
 constexpr int64_t kEmbedNsPerUs = 1000;
 constexpr size_t kBytesPerVectorNumber = 16;  // as it is written, from above
 constexpr std::string_view kTextsNeeded = "a string or a list of strings";
@@ -74,9 +73,9 @@ Result<PromptSource> parse_texts_to_embed(const Fields& fields, std::string_view
   }
   if (!takes_list) return bad_field(name, show_value(*value), "a string");
   if (!value->is_array() || value->get_array().empty() ||
-      value->get_array().size() > kMaxTextsToEmbed) {
+      value->get_array().size() > kMaxEmbeddingInputs) {
     return bad_field(name, show_value(*value),
-                     fmt::format("{}, at most {}", kTextsNeeded, kMaxTextsToEmbed));
+                     fmt::format("{}, at most {}", kTextsNeeded, kMaxEmbeddingInputs));
   }
   for (const boost::json::value& item : value->get_array()) {
     if (!item.is_string()) {

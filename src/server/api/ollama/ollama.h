@@ -33,10 +33,6 @@ Result<ParsedPooled> parse_ollama_embeddings(const boost::json::object& body,
 // prompt does, and so keep_alive alone.
 bool is_load_request(const boost::json::object& body);
 
-// What is read of "options", "think", "format", "stream" and "logprobs" of both.
-Status parse_ollama_common(const Fields& fields, const ServingModel& model,
-                           GenerationRequest& request, IgnoredFields& ignored);
-
 // What the renderer is told of the request.
 struct OllamaAnswer {
   std::string model_name;     // as the client calls the model

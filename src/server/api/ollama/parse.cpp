@@ -6,6 +6,7 @@
 #include "server/api/ollama/ollama.h"
 #include "server/api/prompt.h"
 #include "server/api/sampling_fields.h"
+#include "server/api/tool_use.h"
 
 namespace headrace {
 namespace {
@@ -14,8 +15,6 @@ using boost::json::array;
 using boost::json::object;
 using boost::json::value;
 
-constexpr int kMaxTop = 20;
-constexpr size_t kMaxTools = 128;
 constexpr std::string_view kRoles[] = {"system", "user", "assistant", "tool"};
 
 constexpr SamplingName kOptions[] = {
@@ -83,13 +82,14 @@ Status parse_think(const Fields& fields, ReasoningUse& reasoning) {
   return {};
 }
 
-Status parse_logprobs(const Fields& fields, GenerationRequest& request) {
-  const bool asked = TRY(fields.boolean("logprobs")).value_or(false);
-  const auto top = TRY(fields.integer("top_logprobs", 0, kMaxTop));
-  if (asked) request.prototype.num_logprobs = static_cast<int>(top.value_or(0));
-  if (top.value_or(0) > 0 && !asked) {
-    return bad_field("logprobs", "false", "true when top_logprobs is given");
-  }
+// What is read of "options", "think", "format", "stream" and "logprobs" of both.
+Status parse_common(const Fields& fields, const ServingModel& model, GenerationRequest& request,
+                    IgnoredFields& ignored) {
+  TRY(parse_options(fields, model, request, ignored));
+  TRY(parse_format(fields, request.form.structure));
+  TRY(parse_think(fields, request.form.reasoning));
+  TRY(read_logprobs(fields, request.prototype));
+  request.stream = TRY(fields.boolean("stream")).value_or(true);
   return {};
 }
 
@@ -187,10 +187,7 @@ Result<ToolFunction> parse_tool(const value& item, const std::string& path,
 Status parse_tools(const Fields& fields, ToolUse& use, IgnoredFields& ignored) {
   const array* tools = TRY(fields.array("tools"));
   const size_t num_tools = tools == nullptr ? 0 : tools->size();
-  if (num_tools > kMaxTools) {
-    return bad_field("tools", fmt::format("a list of {}", num_tools),
-                     fmt::format("at most {} tools", kMaxTools));
-  }
+  TRY(check_tool_count(num_tools, kUsualMaxTools));
   for (size_t i = 0; i < num_tools; ++i) {
     use.functions.push_back(TRY(parse_tool((*tools)[i], fmt::format("tools[{}]", i), ignored)));
   }
@@ -244,16 +241,6 @@ bool is_load_request(const object& body) {
          is_empty(body.if_contains("suffix"));
 }
 
-Status parse_ollama_common(const Fields& fields, const ServingModel& model,
-                           GenerationRequest& request, IgnoredFields& ignored) {
-  TRY(parse_options(fields, model, request, ignored));
-  TRY(parse_format(fields, request.form.structure));
-  TRY(parse_think(fields, request.form.reasoning));
-  TRY(parse_logprobs(fields, request));
-  request.stream = TRY(fields.boolean("stream")).value_or(true);
-  return {};
-}
-
 Result<ParsedRequest> parse_ollama_chat(const object& body, const ServingModel& model) {
   ParsedRequest parsed;
   GenerationRequest& request = parsed.request;
@@ -262,7 +249,7 @@ Result<ParsedRequest> parse_ollama_chat(const object& body, const ServingModel& 
   answer.model_name = TRY(asked_model(body, model));
   TRY(check_fields(body, kInOllamaChat, "", ignored));
   const Fields fields(body);
-  TRY(parse_ollama_common(fields, model, request, ignored));
+  TRY(parse_common(fields, model, request, ignored));
   TRY(parse_tools(fields, request.form.tools, ignored));
   parsed.prompts.param = "messages";
   parsed.prompts.items.emplace_back(make_chat_prompt(TRY(parse_messages(fields, ignored))));
@@ -281,7 +268,7 @@ Result<ParsedRequest> parse_ollama_generate(const object& body, const ServingMod
   answer.model_name = TRY(asked_model(body, model));
   TRY(check_fields(body, kInOllamaGenerate, "", ignored));
   const Fields fields(body);
-  TRY(parse_ollama_common(fields, model, request, ignored));
+  TRY(parse_common(fields, model, request, ignored));
   TRY(add_prompt(fields, model, request.prototype, parsed.prompts));
   answer.with_context = !TRY(fields.boolean("raw")).value_or(false);
   answer.num_top = request.prototype.num_logprobs.value_or(0);

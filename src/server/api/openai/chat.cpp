@@ -6,11 +6,11 @@
 #include "base/json.h"
 #include "server/api/json.h"
 #include "server/api/openai/openai.h"
+#include "server/api/tool_use.h"
 
 namespace headrace {
 namespace {
 
-constexpr size_t kMaxTools = 128;
 constexpr std::string_view kRoles[] = {"system", "user",      "assistant",
                                        "tool",   "developer", "function"};
 constexpr std::string_view kRoleNames = "system, developer, user, assistant or tool";
@@ -197,10 +197,7 @@ Status add_tools(const Fields& fields, ChatPrompt& conversation, ToolUse& use,
   use.parallel = TRY(fields.boolean("parallel_tool_calls")).value_or(true);
   const boost::json::array* tools = TRY(fields.array("tools"));
   if (tools == nullptr || tools->empty()) return {};
-  if (tools->size() > kMaxTools) {
-    return bad_field("tools", fmt::format("a list of {}", tools->size()),
-                     fmt::format("at most {} tools", kMaxTools));
-  }
+  TRY(check_tool_count(tools->size(), kUsualMaxTools));
   for (size_t i = 0; i < tools->size(); ++i) {
     TRY(check_tool((*tools)[i], i, ignored));
     use.functions.push_back(read_function((*tools)[i].at("function").get_object()));

@@ -41,7 +41,6 @@ Result<ParsedPooled> parse_rerank(const boost::json::object& body, const Serving
 Result<ParsedPooled> parse_score(const boost::json::object& body, const ServingModel& model);
 // "truncate_prompt_tokens": -1 means the context.
 Status parse_truncation(const Fields& fields, const ServingModel& model, PromptSource& source);
-inline constexpr size_t kMaxEmbeddingInputs = 2048;
 
 // "messages" (with tools and template variables) of a body. Also the chat form of /tokenize.
 // What the body says of calls and reasoning goes to `form`.

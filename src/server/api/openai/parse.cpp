@@ -11,7 +11,6 @@ namespace headrace {
 namespace {
 
 constexpr int kMaxChoices = 16;
-constexpr int kMaxLogprobs = 20;
 constexpr int32_t kDefaultCompletionTokens = 16;
 
 // What is read of a body before its answer is known.
@@ -136,12 +135,7 @@ Result<ParsedRequest> parse_chat(const boost::json::object& body, const ServingM
   prototype.max_tokens = static_cast<int32_t>(std::min<int64_t>(model.max_context, INT32_MAX));
   TRY(parse_common(fields, model, parsed));
   if (prototype.max_tokens == 0) return bad_field(length_name(fields), "0", "at least 1");
-  const bool logprobs = TRY(fields.boolean("logprobs")).value_or(false);
-  const auto top = TRY(fields.integer("top_logprobs", 0, kMaxLogprobs));
-  if (logprobs) prototype.num_logprobs = static_cast<int>(top.value_or(0));
-  if (top.value_or(0) > 0 && !logprobs) {
-    return bad_field("logprobs", "false", "true when top_logprobs is given");
-  }
+  TRY(read_logprobs(fields, prototype));
   parsed.prompts.param = "messages";
   parsed.prompts.items.emplace_back(
       TRY(parse_conversation(body, model, parsed.request.form, parsed.ignored)));

@@ -8,6 +8,7 @@
 #include "server/api/json.h"
 #include "server/api/responses/responses.h"
 #include "server/api/sampling_fields.h"
+#include "server/api/tool_use.h"
 
 namespace headrace {
 namespace {
@@ -15,10 +16,6 @@ namespace {
 using boost::json::array;
 using boost::json::object;
 using boost::json::value;
-
-constexpr size_t kMaxTools = 128;
-constexpr int kMaxLogprobs = 20;
-constexpr size_t kMaxSaltBytes = 256;
 
 constexpr SamplingName kSamplingNames[] = {
     {"temperature", SamplingField::kTemperature},
@@ -107,12 +104,7 @@ Status BodyReader::read_sampling_fields() {
   if (options != nullptr) {
     TRY(check_fields(*options, kInResponseStream, "stream_options.", ignored_));
   }
-  const auto salt = TRY(fields_.text("cache_salt"));
-  if (salt && (salt->empty() || salt->size() > kMaxSaltBytes)) {
-    return bad_field("cache_salt", fmt::format("a string of {} bytes", salt->size()),
-                     fmt::format("a string of 1 to {} bytes", kMaxSaltBytes));
-  }
-  request_.cache_salt = salt.value_or("");
+  request_.cache_salt = TRY(parse_salt(fields_));
   return {};
 }
 
@@ -257,9 +249,7 @@ Status BodyReader::read_tools() {
   request_.form.tools.parallel = TRY(fields_.boolean("parallel_tool_calls")).value_or(true);
   const array* tools = TRY(fields_.array("tools"));
   if (tools == nullptr) return {};
-  if (tools->size() > kMaxTools) {
-    return bad_field("tools", show_value(*tools), fmt::format("at most {} tools", kMaxTools));
-  }
+  TRY(check_tool_count(tools->size(), kUsualMaxTools));
   for (size_t i = 0; i < tools->size(); ++i) {
     const object* tool = (*tools)[i].if_object();
     if (tool == nullptr) {
