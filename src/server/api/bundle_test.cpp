@@ -2,32 +2,12 @@
 
 #include <gtest/gtest.h>
 
-#include <map>
+#include "server/api/test_checkpoint.h"
 
 namespace headrace {
 namespace bundle_test {
 
-// A checkpoint that holds only what concerns text.
-class TextCheckpoint : public Checkpoint {
- public:
-  CheckpointKind kind() const override { return kind_; }
-  const std::string& path() const override { return path_; }
-  std::span<const std::string> names() const override { return {}; }
-  const TensorView* find(std::string_view) const override { return nullptr; }
-  size_t file_bytes() const override { return 0; }
-  const Metadata& metadata() const override { return metadata_; }
-  std::optional<std::string> sidecar(std::string_view name) const override {
-    const auto found = files.find(name);
-    return found == files.end() ? std::nullopt : std::optional<std::string>(found->second);
-  }
-  std::string fingerprint() const override { return ""; }
-  void release_pages() const override {}
-
-  std::map<std::string, std::string, std::less<>> files;
-  Metadata metadata_;
-  CheckpointKind kind_ = CheckpointKind::kSafetensors;
-  std::string path_ = "models/tiny-chat";
-};
+using test::TextCheckpoint;
 
 // Single letters, and the special tokens <s> and </s>.
 constexpr const char* kTokenizer = R"({"version":"1.0","added_tokens":[
@@ -51,42 +31,39 @@ constexpr const char* kTokenizer = R"({"version":"1.0","added_tokens":[
     "vocab":{"<s>":0,"</s>":1,"<end>":2,"a":3,"b":4,"c":5},"merges":[]}})";
 
 TextCheckpoint safetensors() {
-  TextCheckpoint checkpoint;
-  checkpoint.files["tokenizer.json"] = kTokenizer;
-  checkpoint.files["tokenizer_config.json"] =
-      R"({"bos_token":{"content":"<s>"},"eos_token":"</s>","chat_template":"{{ bos_token }}x"})";
-  checkpoint.files["config.json"] = R"({"eos_token_id":1})";
+  TextCheckpoint checkpoint(CheckpointKind::kSafetensors);
+  checkpoint.at("models/tiny-chat");
+  checkpoint.file("tokenizer.json", kTokenizer);
+  checkpoint.file(
+      "tokenizer_config.json",
+      R"({"bos_token":{"content":"<s>"},"eos_token":"</s>","chat_template":"{{ bos_token }}x"})");
+  checkpoint.file("config.json", R"({"eos_token_id":1})");
   return checkpoint;
-}
-
-void add(Metadata& metadata, const char* key, MetadataValue value) {
-  ASSERT_TRUE(metadata.insert(key, std::move(value)));
 }
 
 // A byte-level GGUF vocabulary: the letters a to c, then special tokens and one ordinary word.
 TextCheckpoint gguf(const std::vector<std::pair<std::string_view, int64_t>>& specials) {
-  TextCheckpoint checkpoint;
-  checkpoint.kind_ = CheckpointKind::kGguf;
-  checkpoint.path_ = "models/tiny.gguf";
-  Metadata& metadata = checkpoint.metadata_;
+  TextCheckpoint checkpoint(CheckpointKind::kGguf);
+  checkpoint.at("models/tiny.gguf");
   std::vector<std::string_view> tokens = {"a", "b", "c"};
   std::vector<int64_t> types = {1, 1, 1};
   for (const auto& [text, type] : specials) {
     tokens.push_back(text);
     types.push_back(type);
   }
-  add(metadata, "tokenizer.ggml.model", {std::string_view("gpt2")});
-  add(metadata, "tokenizer.ggml.pre", {std::string_view("gpt-2")});
-  add(metadata, "tokenizer.ggml.tokens", {MetadataValue::Array(tokens)});
-  add(metadata, "tokenizer.ggml.token_type", {MetadataValue::Array(types)});
-  add(metadata, "tokenizer.ggml.merges", {MetadataValue::Array(std::vector<std::string_view>{})});
+  checkpoint.key("tokenizer.ggml.model", std::string_view("gpt2"));
+  checkpoint.key("tokenizer.ggml.pre", std::string_view("gpt-2"));
+  checkpoint.key("tokenizer.ggml.tokens", MetadataValue::Array(tokens));
+  checkpoint.key("tokenizer.ggml.token_type", MetadataValue::Array(types));
+  checkpoint.key("tokenizer.ggml.merges", MetadataValue::Array(std::vector<std::string_view>{}));
   return checkpoint;
 }
 
 TEST(TextBundle, ReadsASafetensorsFolder) {
   TextCheckpoint checkpoint = safetensors();
-  checkpoint.files["generation_config.json"] =
-      R"({"eos_token_id":[2,1,99],"temperature":0.6,"top_k":20,"top_p":0.95,"min_p":7})";
+  checkpoint.file(
+      "generation_config.json",
+      R"({"eos_token_id":[2,1,99],"temperature":0.6,"top_k":20,"top_p":0.95,"min_p":7})");
   const auto bundle = TextBundle::load(checkpoint);
   ASSERT_TRUE(bundle.ok()) << bundle.error().message;
   EXPECT_EQ(bundle->bos_token, "<s>");
@@ -103,31 +80,31 @@ TEST(TextBundle, ReadsASafetensorsFolder) {
 
 TEST(TextBundle, FindsTheTemplateWhereverItIs) {
   TextCheckpoint checkpoint = safetensors();
-  checkpoint.files["tokenizer_config.json"] =
-      R"({"bos_token":"<s>","chat_template":[{"name":"tool_use","template":"T"},)"
-      R"({"name":"default","template":"D{{ 1 }}"}]})";
+  checkpoint.file("tokenizer_config.json",
+                  R"({"bos_token":"<s>","chat_template":[{"name":"tool_use","template":"T"},)"
+                  R"({"name":"default","template":"D{{ 1 }}"}]})");
   EXPECT_EQ(TextBundle::load(checkpoint)->chat_template->source(), "D{{ 1 }}");
-  checkpoint.files["chat_template.jinja"] = "J{{ 1 }}";
+  checkpoint.file("chat_template.jinja", "J{{ 1 }}");
   EXPECT_EQ(TextBundle::load(checkpoint)->chat_template->source(), "J{{ 1 }}");
-  checkpoint.files.erase("chat_template.jinja");
-  checkpoint.files["tokenizer_config.json"] =
-      R"({"chat_template":[{"name":"tool_use","template":"T"}]})";
+  checkpoint.erase("chat_template.jinja");
+  checkpoint.file("tokenizer_config.json",
+                  R"({"chat_template":[{"name":"tool_use","template":"T"}]})");
   EXPECT_EQ(TextBundle::load(checkpoint)->chat_template, nullptr);
-  checkpoint.files.erase("tokenizer_config.json");
+  checkpoint.erase("tokenizer_config.json");
   EXPECT_EQ(TextBundle::load(checkpoint)->chat_template, nullptr);
 }
 
 TEST(TextBundle, SaysWhatIsWrongWithAFolder) {
   TextCheckpoint checkpoint = safetensors();
-  checkpoint.files["chat_template.jinja"] = "{% if %}";
+  checkpoint.file("chat_template.jinja", "{% if %}");
   EXPECT_FALSE(TextBundle::load(checkpoint).ok());
   checkpoint = safetensors();
-  checkpoint.files["generation_config.json"] = "{";
+  checkpoint.file("generation_config.json", "{");
   const auto broken = TextBundle::load(checkpoint);
   ASSERT_FALSE(broken.ok());
   EXPECT_TRUE(broken.error().message.starts_with("generation_config.json is not valid JSON"));
   checkpoint = safetensors();
-  checkpoint.files.erase("tokenizer.json");
+  checkpoint.erase("tokenizer.json");
   const auto none = TextBundle::load(checkpoint);
   ASSERT_FALSE(none.ok());
   EXPECT_EQ(none.error().code, ErrorCode::kNotFound);
@@ -147,14 +124,13 @@ TEST(TextBundle, EncodesWithExactlyOneBos) {
 
 TEST(TextBundle, ReadsAGgufVocabulary) {
   TextCheckpoint checkpoint = gguf({{"<|bos|>", 3}, {"<|im_end|>", 3}, {"</s>", 1}, {"<eos>", 4}});
-  Metadata& metadata = checkpoint.metadata_;
-  add(metadata, "tokenizer.ggml.bos_token_id", {int64_t{3}});
-  add(metadata, "tokenizer.ggml.eos_token_id", {int64_t{2}});
-  add(metadata, "tokenizer.ggml.eot_token_id", {int64_t{700}});  // out of range: ignored
-  add(metadata, "tokenizer.ggml.add_bos_token", {true});
-  add(metadata, "tokenizer.chat_template", {std::string_view("{{ bos_token }}{{ eos_token }}")});
-  add(metadata, "general.name", {std::string_view("Tiny Model")});
-  add(metadata, "general.sampling.temp", {0.3});
+  checkpoint.key("tokenizer.ggml.bos_token_id", int64_t{3});
+  checkpoint.key("tokenizer.ggml.eos_token_id", int64_t{2});
+  checkpoint.key("tokenizer.ggml.eot_token_id", int64_t{700});  // out of range: ignored
+  checkpoint.key("tokenizer.ggml.add_bos_token", true);
+  checkpoint.key("tokenizer.chat_template", std::string_view("{{ bos_token }}{{ eos_token }}"));
+  checkpoint.key("general.name", std::string_view("Tiny Model"));
+  checkpoint.key("general.sampling.temp", 0.3);
   const auto bundle = TextBundle::load(checkpoint);
   ASSERT_TRUE(bundle.ok()) << bundle.error().message;
   // The control token counts by its text; the ordinary word </s> and the user-defined <eos> do not.
@@ -176,13 +152,12 @@ TEST(TextBundle, AMessageEndIsNoTurnEndWhereTurnsHaveTheirOwn) {
 }
 
 TEST(TextBundle, AGgufFileWithoutVocabularyOrWithATemplateNameOnly) {
-  TextCheckpoint checkpoint;
-  checkpoint.kind_ = CheckpointKind::kGguf;
+  TextCheckpoint checkpoint(CheckpointKind::kGguf);
   const auto none = TextBundle::load(checkpoint);
   ASSERT_FALSE(none.ok());
   EXPECT_EQ(none.error().message, "the file has no tokenizer (tokenizer.ggml.tokens)");
   TextCheckpoint named = gguf({{"<s>", 3}});
-  add(named.metadata_, "tokenizer.chat_template", {std::string_view("mistral-v7-tekken")});
+  named.key("tokenizer.chat_template", std::string_view("mistral-v7-tekken"));
   const auto bundle = TextBundle::load(named);
   ASSERT_TRUE(bundle.ok()) << bundle.error().message;
   EXPECT_EQ(bundle->chat_template, nullptr);
