@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "cli/runtime.h"
+#include "server/api/structure.h"
+#include "server/api/tool_use.h"
 
 namespace headrace {
 namespace {
@@ -20,10 +22,18 @@ class LoadedModel final : public AnswerSource {
   int64_t max_context() const override { return runtime_.engine->max_context(); }
   const SamplingDefaults& sampling() const override { return runtime_.text.sampling; }
 
-  Result<std::vector<int32_t>> encode_messages(const json::array& messages) override {
-    const json::object variables{{"messages", messages}, {"add_generation_prompt", true}};
-    return runtime_.text.encode_chat(
-        TRY(runtime_.text.chat_template->render(json::serialize(variables))));
+  Result<std::vector<int32_t>> encode_messages(const json::array& messages,
+                                               bool structured) override {
+    ChatPrompt prompt;
+    prompt.variables = {{"messages", messages}, {"add_generation_prompt", true}};
+    AnswerForm form;
+    if (structured) form.reasoning.enabled = false;
+    add_template_variables(serving_, form, prompt);
+    const TextBundle& text = runtime_.text;
+    auto ids =
+        TRY(text.encode_chat(TRY(text.chat_template->render(json::serialize(prompt.variables)))));
+    if (structured && text.opens_reasoning(ids)) TRY(close_reasoning(ids));
+    return ids;
   }
 
   Result<std::vector<int32_t>> encode_text(const std::string& text) override {
@@ -31,14 +41,30 @@ class LoadedModel final : public AnswerSource {
   }
 
   Result<Answer> answer(Question question) override {
-    Request request = std::move(question.settings);
+    GenerationRequest asked;
+    asked.prototype = std::move(question.settings);
+    asked.form.structure = std::move(question.structure);
+    TRY(apply_structure(serving_, asked));
+    Request request = std::move(asked.prototype);
+    if (asked.make_constraint) request.constraint = asked.make_constraint();
     request.prompt_ids = std::move(question.ids);
     return generate({*runtime_.engine, *runtime_.text.tokenizer, std::move(request),
                      std::move(question.stops), std::move(question.write), question.interrupted});
   }
 
  private:
+  // The template has begun to reason: there is nothing to think of.
+  Status close_reasoning(std::vector<int32_t>& ids) const {
+    const ReasoningFormat* format = runtime_.text.formats.reasoning;
+    const auto end =
+        TRY(runtime_.text.tokenizer->encode(std::string(format->close) + "\n\n", false));
+    ids.insert(ids.end(), end.begin(), end.end());
+    return {};
+  }
+
   Runtime runtime_;
+  const ModelInfo info_;  // nobody asks for it here
+  const ServingModel serving_{runtime_.text, info_, {}, runtime_.engine->max_context()};
 };
 
 }  // namespace

@@ -13,6 +13,7 @@
 
 #include "cli/generate.h"
 #include "options.h"
+#include "server/api/answer_form.h"
 
 namespace headrace {
 
@@ -22,6 +23,7 @@ struct Question {
   std::vector<int32_t> ids;  // of either, by the source's own encode_...()
   Request settings;          // all but the prompt
   std::vector<std::string> stops;
+  Structure structure;                          // what the answer is held to
   std::function<bool(std::string_view)> write;  // as GenerateArgs::write
   const std::atomic<bool>* interrupted = nullptr;
 };
@@ -33,7 +35,9 @@ class AnswerSource {
   virtual bool is_base() const = 0;                      // it continues texts and takes no messages
   virtual int64_t max_context() const = 0;               // prompt and answer
   virtual const SamplingDefaults& sampling() const = 0;  // recommended, if that is known here
-  virtual Result<std::vector<int32_t>> encode_messages(const boost::json::array& messages) = 0;
+  // structured: the answer is held to a form, so that it cannot begin with reasoning.
+  virtual Result<std::vector<int32_t>> encode_messages(const boost::json::array& messages,
+                                                       bool structured) = 0;
   virtual Result<std::vector<int32_t>> encode_text(const std::string& text) = 0;
   virtual Result<Answer> answer(Question question) = 0;
 };

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "cli/answer_printer.h"
+#include "cli/answer_structure.h"
 #include "cli/answers.h"
 #include "cli/command.h"
 #include "cli/conversation.h"
@@ -34,8 +35,10 @@ namespace json = boost::json;
 
 class Chat {
  public:
-  Chat(AnswerSource& source, const Options& options, InterruptGuard& interrupt, bool interactive)
+  Chat(AnswerSource& source, const Options& options, Structure structure, InterruptGuard& interrupt,
+       bool interactive)
       : source_(source),
+        structure_(std::move(structure)),
         interrupt_(interrupt),
         request_(request_from_options(options, source.sampling())),
         stops_(stop_strings_from_options(options)),
@@ -203,7 +206,7 @@ class Chat {
 
   Result<std::vector<int32_t>> encode(const json::array& messages) const {
     return is_base() ? source_.encode_text(text_so_far(messages))
-                     : source_.encode_messages(messages);
+                     : source_.encode_messages(messages, structure_.kind != Structure::Kind::kNone);
   }
 
   Result<Answer> stream_answer() {
@@ -223,6 +226,7 @@ class Chat {
     question.ids = std::move(prompt.ids);
     question.settings = request_;
     question.stops = stops_;
+    question.structure = structure_;
     question.write = [&](std::string_view piece) { return printer.print(piece); };
     question.interrupted = &interrupt_.flag();
     auto answer = source_.answer(std::move(question));
@@ -251,6 +255,7 @@ class Chat {
   }
 
   AnswerSource& source_;
+  const Structure structure_;
   InterruptGuard& interrupt_;
   Request request_;
   std::vector<std::string> stops_;
@@ -277,10 +282,11 @@ std::span<const Chat::SlashCommand> Chat::slash_commands() {
 }  // namespace
 
 Result<int> chat_with(const Options& options, const std::string& model, bool named) {
+  Structure structure = TRY(structure_from_options(options));
   const std::unique_ptr<AnswerSource> source = TRY(open_answers(options, model, named));
   InterruptGuard interrupt;
   LineReader lines(interrupt.descriptor());
-  Chat chat(*source, options, interrupt, lines.is_interactive());
+  Chat chat(*source, options, std::move(structure), interrupt, lines.is_interactive());
   if (lines.is_interactive() && !options.flag("--quiet")) {
     chat.greet(options.text("--server").empty() ? model : "");
   }

@@ -61,9 +61,24 @@ void prepare(Transfer& transfer, const curl_slist* headers, char* reason) {
   curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
   curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, on_progress);
   curl_easy_setopt(curl, CURLOPT_XFERINFODATA, &transfer);
+  if (!call.ca.empty()) curl_easy_setopt(curl, CURLOPT_CAINFO, call.ca.c_str());
   if (call.body.empty()) return;
   curl_easy_setopt(curl, CURLOPT_POSTFIELDS, call.body.data());
   curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(call.body.size()));
+}
+
+std::string hint_for(CURLcode code) {
+  switch (code) {
+    case CURLE_PEER_FAILED_VERIFICATION:
+      return "its certificate is not trusted here: name the file of the authority that signed it, "
+             "or of itself where it is self-signed, with --ca FILE";
+    case CURLE_SSL_CACERT_BADFILE:
+      return "--ca names a file with certificates in PEM form";
+    case CURLE_SSL_CONNECT_ERROR:
+      return "a server without TLS is asked with http://";
+    default:
+      return "start one with headrace serve, or name another with --server URL";
+  }
 }
 
 Error not_reached(const HttpCall& call, CURLcode code, const char* reason) {
@@ -71,7 +86,7 @@ Error not_reached(const HttpCall& call, CURLcode code, const char* reason) {
   Error error = make_error(malformed ? ErrorCode::kInvalidArgument : ErrorCode::kUnavailable,
                            "cannot reach {}: {}", call.url,
                            reason[0] != 0 ? reason : curl_easy_strerror(code));
-  error.hint = "start one with headrace serve, or name another with --server URL";
+  error.hint = hint_for(code);
   return error;
 }
 
@@ -91,6 +106,14 @@ Result<HttpAnswer> call_server(const HttpCall& call) {
   curl_easy_getinfo(handle.get(), CURLINFO_RESPONSE_CODE, &transfer.answer.status);
   if (code == CURLE_OK || transfer.stopped) return std::move(transfer.answer);
   return not_reached(call, code, reason);
+}
+
+HttpCall call_of(const Options& options, const std::string& address, std::string_view path) {
+  HttpCall call;
+  call.url = address + std::string(path);
+  call.key = options.text("--api-key");
+  call.ca = options.text("--ca");
+  return call;
 }
 
 std::string server_address(std::string typed) {

@@ -186,6 +186,26 @@ TEST(CallServer, WhereNobodyAnswersItSaysHowToStartOne) {
             "start one with headrace serve, or name another with --server URL");
 }
 
+TEST(CallServer, AnUnreadableAuthorityIsNamed) {
+  ScriptedServer server(http_answer(200, "plain"));
+  HttpCall call;
+  call.url = fmt::format("https://127.0.0.1:{}", server.port());
+  call.ca = "/nowhere/ca.pem";
+  const auto answer = call_server(call);
+  ASSERT_FALSE(answer.ok());
+  EXPECT_EQ(answer.error().hint, "--ca names a file with certificates in PEM form");
+}
+
+TEST(CallOf, TakesTheKeyAndTheAuthorityFromTheOptions) {
+  const Options options =
+      Options::create("ps", {{"--api-key", "k"}, {"--ca", "/a.pem"}}, {}).value();
+  const HttpCall call = call_of(options, "https://box", "/api/ps");
+  EXPECT_EQ(call.url, "https://box/api/ps");
+  EXPECT_EQ(call.key, "k");
+  EXPECT_EQ(call.ca, "/a.pem");
+  EXPECT_EQ(call.body, "");
+}
+
 TEST(CallServer, AnAddressThatCannotBeIsTheCallersFault) {
   for (const std::string url : {"ftp://127.0.0.1/x", "file:///etc/hostname", "http://",
                                 "http://127.0.0.1:99999/", "gopher://127.0.0.1:1/"}) {

@@ -33,7 +33,7 @@ std::string bits_of(Backend& backend, std::string_view format_name, KvType kv_ty
   for (const SynthFormat& row : synth_formats()) {
     if (row.name == format_name) format = row;
   }
-  const std::string path = testing::TempDir() + "numerics_model.gguf";
+  const std::string path = ::testing::TempDir() + "numerics_model.gguf";
   EXPECT_TRUE(write_synth(kTiny, format, 7, path).ok());
   const auto checkpoint = Checkpoint::open(path).value();
   const auto model =

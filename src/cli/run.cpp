@@ -7,6 +7,7 @@
 
 #include "base/strings.h"
 #include "cli/answer_printer.h"
+#include "cli/answer_structure.h"
 #include "cli/answers.h"
 #include "cli/chat.h"
 #include "cli/command.h"
@@ -22,8 +23,10 @@ namespace {
 
 // The question: the prompt as a user message, or as plain text.
 Result<Question> make_question(const Options& options, AnswerSource& source,
-                               const std::string& prompt, boost::json::array& messages) {
+                               const std::string& prompt, Structure structure,
+                               boost::json::array& messages) {
   Question question;
+  question.structure = std::move(structure);
   if (options.flag("--raw") || source.is_base()) {
     question.text = prompt;
     question.ids = TRY(source.encode_text(prompt));
@@ -34,7 +37,8 @@ Result<Question> make_question(const Options& options, AnswerSource& source,
   }
   messages.push_back({{"role", "user"}, {"content", prompt}});
   question.messages = &messages;
-  question.ids = TRY(source.encode_messages(messages));
+  question.ids =
+      TRY(source.encode_messages(messages, question.structure.kind != Structure::Kind::kNone));
   return question;
 }
 
@@ -77,12 +81,13 @@ Result<int> run_run(const Options& options) {
     return missing_prompt(given.model);
   }
   TRY(check_text(prompt, "the prompt"));
+  Structure structure = TRY(structure_from_options(options));
   const std::unique_ptr<AnswerSource> source = TRY(open_answers(options, given.model, given.named));
   if (source->is_base() && !options.flag("--raw") && !quiet) {
     std::fprintf(stderr, "(%s)\n", base_model_note().c_str());
   }
   boost::json::array messages;
-  Question question = TRY(make_question(options, *source, prompt, messages));
+  Question question = TRY(make_question(options, *source, prompt, std::move(structure), messages));
   TRY(check_length(question.ids.size(), source->max_context()));
   question.settings = request_from_options(options, source->sampling());
   question.settings.ignore_eos = options.flag("--ignore-eos");

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "cli/answer_structure.h"
 #include "cli/answers.h"
 #include "cli/http_client.h"
 #include "cli/terminal.h"
@@ -151,7 +152,9 @@ class RemoteModel final : public AnswerSource {
   int64_t max_context() const override { return context_; }
   const SamplingDefaults& sampling() const override { return sampling_; }
 
-  Result<std::vector<int32_t>> encode_messages(const json::array& messages) override {
+  // The server itself tells reasoning from the answer.
+  Result<std::vector<int32_t>> encode_messages(const json::array& messages,
+                                               bool /*structured*/) override {
     return tokenize({{"model", model_}, {"messages", messages}});
   }
   Result<std::vector<int32_t>> encode_text(const std::string& text) override {
@@ -174,12 +177,7 @@ class RemoteModel final : public AnswerSource {
   }
 
  private:
-  HttpCall call_to(std::string_view path) const {
-    HttpCall call;
-    call.url = address_ + std::string(path);
-    call.key = options_.text("--api-key");
-    return call;
-  }
+  HttpCall call_to(std::string_view path) const { return call_of(options_, address_, path); }
 
   // A server without this route has no ids to show: then the conversation is sent as it is.
   Result<std::vector<int32_t>> tokenize(const json::object& body) const {
@@ -232,6 +230,7 @@ class RemoteModel final : public AnswerSource {
       body["stop"] = json::array(question.stops.begin(), question.stops.end());
     }
     if (question.settings.ignore_eos) body["ignore_eos"] = true;
+    add_structure(question.structure, body);
     add_sampling(question.settings.sampling, body);
     return body;
   }
@@ -251,10 +250,7 @@ constexpr int64_t kUnknownContext = int64_t{1} << 40;  // never full here: the s
 Result<std::unique_ptr<AnswerSource>> open_server_answers(const Options& options,
                                                           const std::string& model) {
   const std::string address = server_address(options.text("--server"));
-  HttpCall call;
-  call.url = address + "/v1/models";
-  call.key = options.text("--api-key");
-  const HttpAnswer answer = TRY(call_server(call));
+  const HttpAnswer answer = TRY(call_server(call_of(options, address, "/v1/models")));
   if (answer.status != 200) return refusal(address, answer);
   const json::value body = parsed(answer.body);
   const json::value* first = first_of(member(&body, "data"));

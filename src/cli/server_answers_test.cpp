@@ -261,6 +261,19 @@ TEST_F(ServerAnswersTest, OnlyWhatWasChosenIsSent) {
   EXPECT_EQ(body.at("seed").to_number<int>(), 11);
 }
 
+TEST_F(ServerAnswersTest, TheFormOfTheAnswerIsTold) {
+  stream({sse_delta("7"), sse_reason("stop")});
+  const auto source = open();
+  Question question;
+  question.messages = &messages_;
+  question.structure = {Structure::Kind::kRegex, "[0-9]", "--regex"};
+  question.write = [](std::string_view) { return true; };
+  ASSERT_TRUE((*source)->answer(std::move(question)).ok());
+  EXPECT_EQ(last_body().at("structured_outputs"), (json::object{{"regex", "[0-9]"}}));
+  ASSERT_TRUE(ask().ok());
+  EXPECT_FALSE(last_body().contains("structured_outputs"));
+}
+
 TEST_F(ServerAnswersTest, ATextIsContinuedByItsOwnRoute) {
   stream({sse(R"({"choices":[{"text":" upon a time","finish_reason":"length"}]})")});
   const auto source = open("second");
@@ -307,7 +320,7 @@ TEST_F(ServerAnswersTest, IdsAreShownWhereTheServerHasThem) {
     ASSERT_TRUE(ids.ok()) << c.body << ids.error().message;
     EXPECT_EQ(*ids, c.ids) << c.body;
     EXPECT_EQ(last_body(), (json::object{{"model", "first"}, {"prompt", "Hi"}}));
-    EXPECT_EQ(*(*source)->encode_messages(messages_), c.ids) << c.body;
+    EXPECT_EQ(*(*source)->encode_messages(messages_, false), c.ids) << c.body;
     EXPECT_EQ(last_body().at("messages"), messages_);
   }
   serve({http_answer(400, R"({"error":{"message":"too long"}})")});

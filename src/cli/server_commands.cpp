@@ -19,10 +19,8 @@ constexpr std::string_view kDefaultServer = "http://127.0.0.1:8080";
 
 Result<json::value> ask(const Options& options, std::string_view path, const std::string& body) {
   const std::string& typed = options.text("--server");
-  HttpCall call;
-  call.url = server_address(typed.empty() ? std::string(kDefaultServer) : typed);
-  call.url += path;
-  call.key = options.text("--api-key");
+  HttpCall call =
+      call_of(options, server_address(typed.empty() ? std::string(kDefaultServer) : typed), path);
   call.body = body;
   const HttpAnswer answer = TRY(call_server(call));
   boost::system::error_code error;

@@ -124,6 +124,26 @@ def test_bytes_that_are_no_text_are_refused(headrace, model, tmp_path):
         assert "(the message is not UTF-8 text: byte 1 is 0x89)" in headrace("chat", model, stdin=file).stderr
 
 
+def test_answers_hold_to_a_form(headrace, model, tmp_path):
+    schema = {"type": "object", "properties": {"sure": {"type": "boolean"}}, "required": ["sure"],
+              "additionalProperties": False}
+    file = tmp_path / "schema.json"
+    file.write_text(json.dumps(schema))
+    for given in (json.dumps(schema), file):
+        held = headrace("run", "-m", model, "--temperature", 1.5, "--json-schema", given, "Sure?")
+        assert held.returncode == 0 and set(json.loads(held.stdout)) == {"sure"}, held.stderr
+    held = headrace("run", "-m", model, "--temperature", 1.5, "--regex", "[a-c]{3}[0-9]", "Hi")
+    assert re.fullmatch("[a-c]{3}[0-9]\n", held.stdout), held.stderr
+    held = headrace("run", "-m", model, "--raw", "--grammar", 'start: "ye" "s"+ | "no"', "Hi", "--seed", 3)
+    assert held.stdout.startswith(("yes", "no")), held.stderr
+    held = headrace("chat", "-m", model, "--regex", "(yes|no)", input="Hi\nAgain\n")
+    assert re.fullmatch("((yes|no)\n){2}", held.stdout), held.stderr
+    wrong = headrace("run", "-m", model, "--json-schema", '{"type": "strung"}', "Hi")
+    assert wrong.returncode == 2 and "JSON schema cannot be enforced" in wrong.stderr
+    both = headrace("run", "-m", model, "--regex", "a", "--grammar", 'start: "a"', "Hi")
+    assert both.returncode == 2 and "one form" in both.stderr
+
+
 def test_two_models_are_one_too_many(headrace, model):
     refused = headrace("inspect", "-m", model, "smollm2:135m")
     assert refused.returncode == 2 and "two models are named" in refused.stderr

@@ -70,6 +70,17 @@ def test_names_keys_and_addresses_that_are_wrong_are_said(headrace, server, ask)
     assert malformed.returncode == 2 and "ftp://127.0.0.1" in malformed.stderr
 
 
+def test_a_server_holds_answers_to_a_form_as_the_model_itself_does(headrace, model, ask):
+    schema = json.dumps({"type": "array", "items": {"enum": [1, 22, 333]}, "minItems": 2, "maxItems": 4})
+    for words in (["--json-schema", schema], ["--regex", "[a-f]{4}"], ["--grammar", 'start: ("x" | "y")~5']):
+        limits = ["--temperature", 1.5, "--seed", 5, "Hi"]
+        there = ask("run", *words, *limits)
+        here = headrace("run", "-m", model, *words, *limits)
+        assert (there.returncode, there.stdout) == (0, here.stdout), there.stderr
+    wrong = ask("run", "--regex", "(", "Hi")
+    assert wrong.returncode == 2 and "regular expression cannot be enforced" in wrong.stderr
+
+
 def test_an_attached_file_is_part_of_the_prompt(headrace, model, ask, tmp_path):
     note = tmp_path / "note.txt"
     note.write_text("remember the milk\n")

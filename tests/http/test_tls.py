@@ -168,3 +168,29 @@ def test_files_that_cannot_be_used_are_told_of(model, tmp_path):
         done = subprocess.run([kBinary, "serve", str(model), "--quiet", "--port", "0", *options], capture_output=True,
                               text=True, timeout=60)
         assert done.returncode != 0 and re.search(re.escape(message), done.stderr), done.stderr
+
+
+def test_the_program_itself_is_a_client(serve, folder, model):
+    certificate, key = make_certificate(folder, "program")
+    with serve("--context", "512", "--alias", "tiny", "--tls-cert", str(certificate), "--tls-key", str(key)) as server:
+        def program(*words):
+            return subprocess.run([kBinary, *words, "--server", server.url], capture_output=True, text=True, timeout=60,
+                                  stdin=subprocess.DEVNULL)
+
+        trusted = ["--ca", str(certificate)]
+        listed = program("ps", *trusted)
+        assert listed.returncode == 0 and "tiny" in listed.stdout, listed.stderr
+        answered = program("run", *trusted, "--max-tokens", "4", "Hi")
+        assert answered.returncode == 0 and answered.stdout, answered.stderr
+        stays = program("stop", *trusted, "tiny")
+        assert stays.returncode == 0, stays.stderr
+        for words in (["ps"], ["run", "Hi"], ["stop", "tiny"]):
+            strange = program(*words)
+            assert strange.returncode == 1, words
+            assert "self-signed" in strange.stderr and "--ca FILE" in strange.stderr, strange.stderr
+
+
+def test_a_server_without_tls_is_told_from_one_that_is_not_there(server):
+    asked = subprocess.run([kBinary, "ps", "--server", server.url.replace("http://", "https://")], capture_output=True,
+                           text=True, timeout=60)
+    assert asked.returncode == 1 and "without TLS is asked with http://" in asked.stderr, asked.stderr
