@@ -28,6 +28,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr uintmax_t kLittleSpace = uintmax_t{1} << 30;  // less than most models take
+
 enum class Verdict : uint8_t { kGood, kLimits, kMissing };
 
 struct Finding {
@@ -131,6 +133,9 @@ Finding check_store(const Options& options) {
   if (!fs::is_directory(existing, error) || access(existing.c_str(), W_OK) != 0) {
     finding.verdict = Verdict::kMissing;
     finding.advice = "it cannot be written: name another with --store or HEADRACE_HOME";
+  } else if (!error && space.available < kLittleSpace) {
+    finding.verdict = Verdict::kLimits;
+    finding.advice = "the disk is nearly full: free some, or name another with --store";
   } else if (models->empty()) {
     finding.advice = "headrace pull smollm2:135m gets a small model";
   }

@@ -82,6 +82,16 @@ TEST(Doctor, AStoreThatCannotBeWrittenIsMissing) {
   }
 }
 
+// A file system that has no room, for whoever may write there at all.
+TEST(Doctor, AFullDiskIsNotGood) {
+  const Examined examined = examine({{"--store", "/proc/headrace-store"}, {"--port", "0"}});
+  const auto& finding = examined.findings.at("model folder");
+  EXPECT_NE(finding.at("verdict"), "good") << finding;
+  EXPECT_NE(std::string(finding.at("advice").as_string()).find("name another with --store"),
+            std::string::npos)
+      << finding;
+}
+
 TEST(Doctor, APortInUseLimitsAndDoesNotFail) {
   const TempFolder store;
   const ScriptedServer other("");
