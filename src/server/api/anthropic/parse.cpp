@@ -12,7 +12,6 @@ namespace {
 
 using boost::json::object;
 
-
 constexpr SamplingName kSampling[] = {
     {"temperature", SamplingField::kTemperature},
     {"top_p", SamplingField::kTopP},

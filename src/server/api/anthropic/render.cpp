@@ -31,7 +31,8 @@ class Signature {
 // A part of the answer is a content block; in a stream a block is opened, grows and is closed.
 class MessageRenderer : public AnswerRenderer {
  public:
-  explicit MessageRenderer(AnthropicAnswer answer) : answer_(std::move(answer)), id_(fresh_answer_id("msg_")) {}
+  explicit MessageRenderer(AnthropicAnswer answer)
+      : answer_(std::move(answer)), id_(fresh_answer_id("msg_")) {}
 
   const Dialect& dialect() const override { return kAnthropic; }
   const std::string& id() const override { return id_; }

@@ -252,7 +252,8 @@ class CompletionRenderer : public OpenAiRenderer {
     constexpr std::string_view kNames[] = {"text_offset", "token_logprobs", "tokens",
                                            "top_logprobs"};
     json.open_object();
-    for (size_t i = 0; i < std::size(kNames); ++i) write_score_list(json, kNames[i], scores.lists[i]);
+    for (size_t i = 0; i < std::size(kNames); ++i)
+      write_score_list(json, kNames[i], scores.lists[i]);
     json.close_object();
   }
 
@@ -271,7 +272,8 @@ class CompletionRenderer : public OpenAiRenderer {
     };
     json.open_object();
     const auto& top = token.logprobs->top;
-    for (size_t i = 0; i < score_writer().num_shown(*token.logprobs); ++i) add(top[i].first, top[i].second);
+    for (size_t i = 0; i < score_writer().num_shown(*token.logprobs); ++i)
+      add(top[i].first, top[i].second);
     add(token.id, token.logprobs->logprob);
     json.close_object();
   }
