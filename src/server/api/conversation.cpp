@@ -120,6 +120,15 @@ Status check_reaches_prompt(const ChatTemplate& chat_template, boost::json::obje
   return reached ? Status() : no_place(name);
 }
 
+std::vector<int32_t> join_ids(std::vector<int32_t> earlier, std::vector<int32_t>& later,
+                              const Tokenizer& tokenizer) {
+  if (earlier.empty()) return std::move(later);
+  const auto bos = tokenizer.bos_id();
+  const bool has_bos = bos && !later.empty() && later.front() == *bos;
+  earlier.insert(earlier.end(), later.begin() + (has_bos ? 1 : 0), later.end());
+  return earlier;
+}
+
 }  // namespace
 
 boost::json::object template_message(const ChatMessage& message) {
@@ -173,7 +182,7 @@ Result<std::vector<int32_t>> encode_conversation(ChatPrompt conversation, const 
     TRY(check_reaches_prompt(chat_template, variables, name, rendered));
   }
   auto ids = model.text.encode_chat(rendered, limits);
-  if (ids.ok()) return ids;
+  if (ids.ok()) return join_ids(std::move(conversation.earlier), *ids, *model.text.tokenizer);
   Error error = ids.error();
   if (error.param.empty()) error.param = "messages";
   return error;

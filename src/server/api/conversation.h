@@ -18,6 +18,8 @@ namespace headrace {
 struct ChatPrompt {
   boost::json::object variables;
   std::vector<std::string> required;  // of these, what must reach the prompt: "tools", "documents"
+  // Ids that stand before it, of an earlier answer: the template's begin token is left out then.
+  std::vector<int32_t> earlier = {};
 };
 
 // A message as any dialect has it.

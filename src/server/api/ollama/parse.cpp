@@ -202,17 +202,11 @@ Status add_templated(const Fields& fields, const ServingModel& model, PromptSour
   messages.push_back({"user", std::string(TRY(fields.text("prompt")).value_or(""))});
   ChatPrompt conversation = make_chat_prompt(messages);
   const array* context = TRY(fields.array("context"));
-  if (context == nullptr || context->empty()) {
-    source.items.emplace_back(std::move(conversation));
-    return {};
+  if (context != nullptr) {
+    conversation.earlier =
+        TRY(parse_ids(*context, "context", model.info.vocab_size, model.max_context));
   }
-  PromptIds ids = TRY(parse_ids(*context, "context", model.info.vocab_size, model.max_context));
-  PromptIds turn = TRY(encode_conversation(std::move(conversation), model,
-                                           EncodeLimits{.max_tokens = model.max_context}));
-  const auto bos = model.text.tokenizer->bos_id();
-  const bool has_bos = bos && !turn.empty() && turn.front() == *bos;
-  ids.insert(ids.end(), turn.begin() + (has_bos ? 1 : 0), turn.end());
-  source.items.emplace_back(std::move(ids));
+  source.items.emplace_back(std::move(conversation));
   return {};
 }
 

@@ -8,6 +8,7 @@
 #include "server/api/json.h"
 #include "server/api/ollama/ollama.h"
 #include "server/api/test_support.h"
+#include "server/api/tool_use.h"
 
 namespace headrace {
 namespace ollama_parse_test {
@@ -169,10 +170,24 @@ TEST_F(OllamaParse, APromptGoesThroughTheTemplateUnlessItIsRaw) {
 TEST_F(OllamaParse, AContextStandsBeforeThePrompt) {
   const auto parsed = generate(R"(,"context":[256,65,66])");
   ASSERT_TRUE(parsed.ok()) << parsed.error().to_string();
-  const auto& ids = std::get<PromptIds>(parsed->prompts.items.front());
+  const auto& chat = std::get<ChatPrompt>(parsed->prompts.items.front());
+  const auto ids = encode_conversation(chat, model_, {}).value();
   std::string text;
   for (const int32_t id : ids) text += id < 256 ? std::string(1, static_cast<char>(id)) : "^";
   EXPECT_EQ(text, "^AB[user]Hi\n[assistant]");  // begins once
+}
+
+// As without a context: the template is told, and the answer is taken apart.
+TEST_F(OllamaParse, AContextLeavesReasoningItsOwnPart) {
+  ASSERT_TRUE(bundle_.use_formats("none", "think").ok());
+  for (const char* context : {"", R"(,"context":[256,65])"}) {
+    auto parsed = generate(fmt::format(R"(,"think":"low"{})", context));
+    ASSERT_TRUE(parsed.ok()) << parsed.error().to_string();
+    ASSERT_TRUE(fit_answer_form(model_, parsed->prompts, parsed->request).ok());
+    EXPECT_TRUE(parsed->request.make_parser) << context;
+    const auto& chat = std::get<ChatPrompt>(parsed->prompts.items.front());
+    EXPECT_EQ(chat.variables.at("reasoning_effort").as_string(), "low") << context;
+  }
 }
 
 TEST_F(OllamaParse, ASuffixIsFilledInBefore) {
