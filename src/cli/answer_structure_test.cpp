@@ -8,7 +8,7 @@
 #include "base/testing/temp_folder.h"
 
 namespace headrace {
-namespace {
+namespace answer_structure_test {
 
 using testing::TempFolder;
 using StructureKind = Structure::Kind;
@@ -67,5 +67,5 @@ TEST(AnswerStructure, AServerIsAskedInTheFieldsThatItKnows) {
             boost::json::parse(R"({"structured_outputs":{"grammar":"start: \"a\""}})").as_object());
 }
 
-}  // namespace
+}  // namespace answer_structure_test
 }  // namespace headrace

@@ -76,7 +76,14 @@ Result<int> run_ps(const Options& options) {
 Result<int> run_stop(const Options& options) {
   const std::string& model = options.positionals().front();
   const json::object body{{"model", model}, {"keep_alive", 0}, {"stream", false}};
-  TRY(ask(options, "/api/generate", json::serialize(body)));
+  const json::value answer = TRY(ask(options, "/api/generate", json::serialize(body)));
+  const json::object* said = answer.if_object();
+  if (said != nullptr && shown(*said, "done_reason") == "load") {
+    return make_error(ErrorCode::kUnsupported,
+                      "{} stays: the server was started with it, and lets go only of models that "
+                      "it loads on demand",
+                      model);
+  }
   if (!options.flag("--quiet")) std::fprintf(stderr, "%s is let go\n", model.c_str());
   return 0;
 }

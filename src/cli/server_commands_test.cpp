@@ -105,6 +105,16 @@ TEST(Stop, AsksForAModelToBeLetGo) {
   EXPECT_EQ(run_against(server, "stop", {{"--quiet", "true"}}, {"m"}).err, "");
 }
 
+TEST(Stop, AModelThatStaysIsNotLetGo) {
+  const ScriptedServer stays(http_answer(200, R"({"done_reason":"load","done":true})"));
+  const Ran ran = run_against(stays, "stop", {}, {"m"});
+  ASSERT_FALSE(ran.status.ok());
+  EXPECT_TRUE(ran.status.error().message.starts_with("m stays: ")) << ran.status.error().message;
+  EXPECT_EQ(ran.err, "");
+  const ScriptedServer goes(http_answer(200, R"({"done_reason":"unload","done":true})"));
+  EXPECT_TRUE(run_against(goes, "stop", {}, {"m"}).status.ok());
+}
+
 TEST(Stop, AModelThatIsNotThereIsNotLetGo) {
   const ScriptedServer server(http_answer(404, R"({"error":"model 'm' not found"})"));
   const Ran ran = run_against(server, "stop", {}, {"m"});

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "server/api/asked_model.h"
 #include "server/api/fields.h"
 #include "server/api/json.h"
 
@@ -66,6 +67,12 @@ ModelRegistry::~ModelRegistry() {
 
 ModelRegistry::Entry* ModelRegistry::entry_of(std::string_view name) {
   if (name.empty()) return &entries_.front();
+  Entry* const found = entry_named(name);
+  const std::string_view untagged = without_latest(name);
+  return found != nullptr || untagged.empty() ? found : entry_named(untagged);
+}
+
+ModelRegistry::Entry* ModelRegistry::entry_named(std::string_view name) {
   const auto found = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) {
     return std::find(entry.names.begin(), entry.names.end(), name) != entry.names.end();
   });

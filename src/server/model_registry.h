@@ -71,11 +71,13 @@ class ModelRegistry {
   explicit ModelRegistry(ServedModels models);
   ~ModelRegistry();
 
-  // By name, alias or the name of an adapter; an empty name means the first model. Calls `use`
-  // once: at once, or on the registry's thread when the model is loaded. kNotFound lists what there
-  // is; kExhausted: too many wait, or the model does not fit; kUnavailable: it could not be loaded,
-  // or not in time.
+  // By name, alias or the name of an adapter, each also with ":latest" behind it; an empty name
+  // means the first model. Calls `use` once: at once, or on the registry's thread when the model is
+  // loaded. kNotFound lists what there is; kExhausted: too many wait, or the model does not fit;
+  // kUnavailable: it could not be loaded, or not in time.
   void acquire(std::string_view name, UseModel use);
+  // What is said of a name that nobody has.
+  Error not_found(std::string_view name) const;
   // The same for who cannot wait: kUnavailable while it is loaded, which this begins.
   Result<ModelPtr> find(std::string_view name);
   // The one that a body's "model" names.
@@ -116,8 +118,8 @@ class ModelRegistry {
     std::vector<Waiter> waiting = {};
   };
 
-  Entry* entry_of(std::string_view name);
-  Error not_found(std::string_view name) const;
+  Entry* entry_of(std::string_view name);     // as clients call it
+  Entry* entry_named(std::string_view name);  // exactly
   // All below with mutex_ held, but while they load, free or call.
   void run();
   void serve_wanted(std::unique_lock<std::mutex>& lock);

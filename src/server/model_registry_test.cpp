@@ -317,9 +317,9 @@ TEST_F(OnDemandTest, RequestsWaitForTheirModel) {
   EXPECT_NE(list.body.find(R"("id":"late")"), std::string::npos);
   EXPECT_NE(list.body.find(R"("value":"asleep")"), std::string::npos);
   const std::string tags = Client(server->port()).get("/api/tags").body;
-  EXPECT_NE(tags.find(R"("name":"late")"), std::string::npos) << tags;
+  EXPECT_NE(tags.find(R"("name":"late:latest")"), std::string::npos) << tags;
   const std::string loaded = Client(server->port()).get("/api/ps").body;
-  EXPECT_EQ(loaded.find(R"("name":"late")"), std::string::npos) << loaded;
+  EXPECT_EQ(loaded.find(R"("name":"late:latest")"), std::string::npos) << loaded;
   hold(true);
   std::thread releases([&] {
     wait_for_loads(1);
@@ -337,6 +337,8 @@ TEST_F(OnDemandTest, RequestsWaitForTheirModel) {
   EXPECT_EQ(vector.status, 200) << vector.body;
   EXPECT_EQ(client.post("/tokenize", R"({"model":"late","prompt":"a"})").status, 200);
   releases.join();
+  const auto gone = client.post("/api/generate", R"({"model":"late:latest","keep_alive":0})");
+  EXPECT_NE(gone.body.find(R"("done_reason":"unload")"), std::string::npos) << gone.body;
   server->stop();
   thread.join();
 }

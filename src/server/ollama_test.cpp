@@ -100,8 +100,9 @@ TEST_F(OllamaRoutes, GenerateGivesTheContextBack) {
 TEST_F(OllamaRoutes, AnEmptyRequestSaysThatTheModelIsThere) {
   const auto chat = post("/api/chat", R"({"model":"scripted","messages":[]})");
   EXPECT_NE(chat.body.find(R"("done_reason":"load","done":true})"), std::string::npos) << chat.body;
+  // It was named at the start, and so stays.
   const auto off = post("/api/generate", R"({"model":"scripted","keep_alive":0})");
-  EXPECT_NE(off.body.find(R"("done_reason":"unload","done":true})"), std::string::npos);
+  EXPECT_NE(off.body.find(R"("done_reason":"load","done":true})"), std::string::npos) << off.body;
   EXPECT_EQ(post("/api/chat", R"({"model":"absent","messages":[]})").status, 404);
   EXPECT_EQ(server_.engine().num_submitted(), 0u);
 }
@@ -126,7 +127,8 @@ TEST_F(OllamaRoutes, ModelsAreListedAndShown) {
   const auto tags = parse_body(Client(server_.port()).get("/api/tags").body).value();
   const auto& listed = tags.at("models").as_array();
   ASSERT_EQ(listed.size(), 1u);
-  EXPECT_EQ(listed[0].at("name").as_string(), "scripted");
+  EXPECT_EQ(listed[0].at("name").as_string(), "scripted:latest");
+  EXPECT_EQ(listed[0].at("model").as_string(), "scripted:latest");
   EXPECT_EQ(listed[0].at("digest").as_string().size(), 64u);
   EXPECT_EQ(listed[0].at("details").at("format").as_string(), "gguf");
   EXPECT_TRUE(listed[0].as_object().contains("modified_at"));
@@ -140,6 +142,56 @@ TEST_F(OllamaRoutes, ModelsAreListedAndShown) {
                 .as_object()
                 .count("version"),
             1u);
+}
+
+TEST_F(OllamaRoutes, ANameMayHaveTheTagLatest) {
+  const std::string chat =
+      R"("stream":false,"messages":[{"role":"user","content":"Hi"}],"options":{"num_predict":1})";
+  const auto answer = post("/api/chat", R"({"model":"scripted:latest",)" + chat + "}");
+  EXPECT_EQ(answer.status, 200) << answer.body;
+  EXPECT_EQ(parse_body(answer.body).value().at("model").as_string(), "scripted:latest");
+  const auto post_model = [&](const std::string& path, const std::string& model) {
+    return post(path,
+                fmt::format(R"({{"model":"{}","prompt":"a","input":"a","stream":false}})", model));
+  };
+  for (const char* path : {"/api/show", "/api/generate", "/api/embed", "/api/embeddings"}) {
+    EXPECT_EQ(post_model(path, "scripted:latest").status, 200) << path;
+    EXPECT_EQ(post_model(path, "scripted:latest:latest").status, 404) << path;
+    EXPECT_EQ(post_model(path, ":latest").status, 404) << path;
+    EXPECT_EQ(post_model(path, "scripted:7b").status, 404) << path;
+  }
+  EXPECT_EQ(Client(server_.port()).get("/v1/models/scripted:latest").status, 200);
+  EXPECT_EQ(Client(server_.port()).get("/v1/models/:latest").status, 404);
+  const std::string body = R"({"model":"scripted:latest"})";
+  Client client(server_.port());
+  client.send(fmt::format("DELETE /api/delete HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n{}",
+                          body.size(), body));
+  const auto refused = client.receive();
+  EXPECT_EQ(refused.status, 400);
+  EXPECT_NE(refused.body.find("does not serve at the moment"), std::string::npos) << refused.body;
+}
+
+TEST_F(OllamaRoutes, ADurationThatIsNoneIsRefusedByName) {
+  const std::string chat = R"("stream":false,"messages":[{"role":"user","content":"Hi"}])";
+  const std::pair<std::string, std::string> bodies[] = {
+      {"/api/chat", chat},
+      {"/api/chat", R"("messages":[])"},
+      {"/api/generate", R"("prompt":"a","stream":false)"},
+      {"/api/embed", R"("input":"a")"},
+  };
+  for (const auto& [path, members] : bodies) {
+    const auto send = [&, &at = path, &more = members](const std::string& time) {
+      return post(at, fmt::format(R"({{"keep_alive":{},{}}})", time, more));
+    };
+    for (const char* time : {"\"--5\"", "\"soon\"", "true", "[]", "\"inf\"", "\"1e3s\""}) {
+      const auto refused = send(time);
+      EXPECT_EQ(refused.status, 400) << path << time;
+      EXPECT_TRUE(refused.body.starts_with(R"({"error":"keep_alive is )")) << refused.body;
+    }
+    for (const char* time : {"null", "0", "-1", "\"5m\"", "\"1h30m\""}) {
+      EXPECT_EQ(send(time).status, 200) << path << time;
+    }
+  }
 }
 
 TEST(OllamaStore, NeedsTheScopeAdminWhereThereAreKeys) {

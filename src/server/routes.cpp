@@ -107,11 +107,15 @@ void handle_models(ServerState& state, HttpRequest& request, Writer writer) {
 void handle_model(ServerState& state, HttpRequest& request, Writer writer) {
   const std::string name = request.path.substr(std::string_view("/v1/models/").size());
   const std::vector<ModelStatus> all = state.models.status();
-  const auto found = std::find_if(all.begin(), all.end(), [&](const ModelStatus& model) {
-    return std::find(model.names.begin(), model.names.end(), name) != model.names.end();
-  });
+  const auto find = [&all](std::string_view wanted) {
+    return std::find_if(all.begin(), all.end(), [&](const ModelStatus& model) {
+      return std::find(model.names.begin(), model.names.end(), wanted) != model.names.end();
+    });
+  };
+  auto found = find(name);
+  if (found == all.end()) found = find(without_latest(name));
   if (found == all.end() && answered_adapter(state, name, *writer)) return;
-  if (found == all.end()) return refuse(request, *writer, state.models.find(name).error());
+  if (found == all.end()) return refuse(request, *writer, state.models.not_found(name));
   if (is_anthropic(request) && found->model != nullptr) {
     return respond(state, *writer, anthropic_model(state, *found->model, name));
   }

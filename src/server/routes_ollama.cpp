@@ -28,15 +28,21 @@ void handle_ollama_version(ServerState& state, HttpRequest& /*request*/, Writer 
   respond(state, *writer, HttpResponse{200, json.take()});
 }
 
+// Clients of this dialect know no name without a tag.
+void open_named(JsonWriter& json, const std::string& name) {
+  const std::string tagged = name.find(':') == std::string::npos ? name + ":latest" : name;
+  json.open_object().text("name", tagged).text("model", tagged);
+}
+
 void open_model(JsonWriter& json, const ServedModel& model, const std::string& name) {
-  json.open_object().text("name", name).text("model", name);
+  open_named(json, name);
   json.integer("size", model.info.weight_bytes).text("digest", ollama_digest(model.info));
   write_ollama_details(json, model.info);
 }
 
 // Of one that is not loaded its name and size are known.
 void write_asleep(JsonWriter& json, const ModelStatus& model, const std::string& name) {
-  json.open_object().text("name", name).text("model", name);
+  open_named(json, name);
   json.integer("size", static_cast<int64_t>(model.num_bytes)).text("digest", "");
   json.key("details").open_object().text("format", "").text("family", "");
   json.key("families").open_array().close_array();
@@ -97,46 +103,55 @@ void handle_show(ServerState& state, HttpRequest& request, Writer writer) {
 }
 
 // How long the model stays when nobody uses it; those that were there at the start always stay.
-// True: the body asks to unload it now.
-bool apply_keep_alive(ServerState& state, const boost::json::object& body,
-                      const ServingModel& model) {
-  const boost::json::value* given = body.if_contains("keep_alive");
-  const auto time = given == nullptr ? std::nullopt : keep_alive_of(*given);
+// True: it goes as soon as nobody uses it.
+bool keep_alive(ServerState& state, std::optional<std::chrono::milliseconds> time,
+                const ServingModel& model) {
   if (!time) return false;
-  (void)state.models.keep_alive(model.info.name, *time);
-  return time->count() == 0;
+  const Status status = state.models.keep_alive(model.info.name, *time);
+  return status.ok() && time->count() == 0;
+}
+
+// Parses, and keeps the model as long as the body says if it is one to be answered.
+template <auto parse>
+auto kept(ServerState& state) {
+  return [&state](const boost::json::object& body, const ServingModel& model) {
+    using Parsed = decltype(parse(body, model));
+    const auto time = asked_keep_alive(body);
+    if (!time.ok()) return Parsed(time.error());
+    Parsed parsed = parse(body, model);
+    if (parsed.ok()) keep_alive(state, *time, model);
+    return parsed;
+  };
+}
+
+void answer_load(ServerState& state, Asked& asked, bool is_chat) {
+  const auto name = asked_model(asked.body, asked.model->serving);
+  if (!name.ok()) return refuse(asked.request, *asked.writer, name.error());
+  const auto time = asked_keep_alive(asked.body);
+  if (!time.ok()) return refuse(asked.request, *asked.writer, time.error());
+  const bool unloads = keep_alive(state, *time, asked.model->serving);
+  HttpResponse response{200, ollama_loaded(*name, is_chat, unloads)};
+  response.content_type = kOllama.framing.content_type;
+  response.body += '\n';
+  respond(state, *asked.writer, std::move(response));
 }
 
 // An empty request asks whether the model is there; all others are answered by it.
-void answer_or_load(ServerState& state, HttpRequest& request, Writer writer, bool is_chat) {
+template <ParseFunction* parse>
+void answer_or_load(ServerState& state, HttpRequest& request, Writer writer) {
   const bool is_short = request.body.size() <= kMaxLoadBytes;
   const auto body = is_short ? body_object(request) : boost::json::object();
   if (!body.ok() || !is_short || !is_load_request(*body)) {
-    ParseFunction* const parse = is_chat ? parse_ollama_chat : parse_ollama_generate;
-    return generate(state, request, std::move(writer),
-                    [&state, parse](const boost::json::object& given, const ServingModel& model) {
-                      auto parsed = parse(given, model);
-                      if (parsed.ok()) apply_keep_alive(state, given, model);
-                      return parsed;
-                    });
+    return generate(state, request, std::move(writer), kept<parse>(state));
   }
-  with_model(state, request, std::move(writer), [is_chat](ServerState& server, Asked& asked) {
-    const auto name = asked_model(asked.body, asked.model->serving);
-    if (!name.ok()) return refuse(asked.request, *asked.writer, name.error());
-    const bool unloads = apply_keep_alive(server, asked.body, asked.model->serving);
-    HttpResponse response{200, ollama_loaded(*name, is_chat, unloads)};
-    response.content_type = kOllama.framing.content_type;
-    response.body += '\n';
-    respond(server, *asked.writer, std::move(response));
+  with_model(state, request, std::move(writer), [](ServerState& server, Asked& asked) {
+    answer_load(server, asked, parse == parse_ollama_chat);
   });
 }
 
-void handle_chat(ServerState& state, HttpRequest& request, Writer writer) {
-  answer_or_load(state, request, std::move(writer), true);
-}
-
-void handle_generate(ServerState& state, HttpRequest& request, Writer writer) {
-  answer_or_load(state, request, std::move(writer), false);
+template <auto parse>
+void handle_vectors(ServerState& state, HttpRequest& request, Writer writer) {
+  pool(state, request, std::move(writer), kept<parse>(state));
 }
 
 // Lines of a pull, as its clients read them.
@@ -214,18 +229,23 @@ void handle_pull(ServerState& state, HttpRequest& request, Writer writer) {
   if (!status.ok()) refuse(request, *writer, status.error());
 }
 
-Status remove_asked(ServerState& state, const HttpRequest& request) {
-  const boost::json::object body = TRY(body_object(request));
-  const std::string spec = TRY(needed_name(body));
+Status remove_named(const ServerState& state, std::string_view name) {
   for (const ModelPtr& model : state.models.all()) {
     const auto& names = model->names;
-    if (std::find(names.begin(), names.end(), spec) != names.end()) {
-      return bad_field("model", show_value(boost::json::string(spec)),
+    if (std::find(names.begin(), names.end(), name) != names.end()) {
+      return bad_field("model", show_value(boost::json::string(name)),
                        "one that this server does not serve at the moment");
     }
   }
-  TRY(remove_installed(spec, state.options.store_dir));
+  TRY(remove_installed(std::string(name), state.options.store_dir));
   return {};
+}
+
+Status remove_asked(ServerState& state, const HttpRequest& request) {
+  const boost::json::object body = TRY(body_object(request));
+  const std::string spec = TRY(needed_name(body));
+  const std::string_view untagged = without_latest(spec);
+  return remove_named(state, untagged.empty() ? spec : untagged);
 }
 
 void handle_delete(ServerState& state, HttpRequest& request, Writer writer) {
@@ -240,12 +260,12 @@ const RouteRow kOllamaRoutes[] = {
     {"GET", "/api/tags", Scope::kReading, &kOllama, handle_tags, "The models, as Ollama's clients list them."},
     {"GET", "/api/ps", Scope::kReading, &kOllama, handle_ps, "The models that are loaded."},
     {"POST", "/api/show", Scope::kReading, &kOllama, handle_show, "What is known of a model."},
-    {"POST", "/api/chat", Scope::kInference, &kOllama, handle_chat, "Answer a conversation, as Ollama's clients ask."},
-    {"POST", "/api/embed", Scope::kInference, &kOllama, pool_with<parse_ollama_embed>, "Vectors of texts, as Ollama's clients ask."},
-    {"POST", "/api/embeddings", Scope::kInference, &kOllama, pool_with<parse_ollama_embeddings>, "The vector of a text, in the older form."},
+    {"POST", "/api/chat", Scope::kInference, &kOllama, answer_or_load<parse_ollama_chat>, "Answer a conversation, as Ollama's clients ask."},
+    {"POST", "/api/embed", Scope::kInference, &kOllama, handle_vectors<parse_ollama_embed>, "Vectors of texts, as Ollama's clients ask."},
+    {"POST", "/api/embeddings", Scope::kInference, &kOllama, handle_vectors<parse_ollama_embeddings>, "The vector of a text, in the older form."},
     {"POST", "/api/pull", Scope::kManaging, &kOllama, handle_pull, "Fetch a model into the store."},
     {"DELETE", "/api/delete", Scope::kManaging, &kOllama, handle_delete, "Take a model out of the store."},
-    {"POST", "/api/generate", Scope::kInference, &kOllama, handle_generate, "Answer a prompt, as Ollama's clients ask."},
+    {"POST", "/api/generate", Scope::kInference, &kOllama, answer_or_load<parse_ollama_generate>, "Answer a prompt, as Ollama's clients ask."},
 };
 // clang-format on
 

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 namespace headrace {
-namespace {
+namespace answer_id_test {
 
 TEST(AnswerId, IsThePrefixAndDigitsOfItsOwn) {
   const std::string id = fresh_answer_id("msg_");
@@ -13,5 +13,5 @@ TEST(AnswerId, IsThePrefixAndDigitsOfItsOwn) {
   EXPECT_NE(fresh_answer_id("msg_"), id);
 }
 
-}  // namespace
+}  // namespace answer_id_test
 }  // namespace headrace

@@ -15,15 +15,25 @@ struct Asked {
   std::shared_ptr<const Adapter> adapter;
 };
 
+std::optional<Asked> find_named(std::string_view name, const ServingModel& model) {
+  if (std::find(model.names.begin(), model.names.end(), name) != model.names.end()) {
+    return Asked{std::string(name), nullptr};
+  }
+  if (model.adapters == nullptr) return std::nullopt;
+  auto adapter = model.adapters->find(name);
+  if (adapter == nullptr) return std::nullopt;
+  return Asked{std::string(name), std::move(adapter)};
+}
+
 Result<Asked> find_asked(const boost::json::object& body, const ServingModel& model) {
   const auto name = TRY(Fields(body).text("model"));
   if (!name || name->empty()) return Asked{model.info.name, nullptr};
-  if (std::find(model.names.begin(), model.names.end(), *name) != model.names.end()) {
-    return Asked{std::string(*name), nullptr};
-  }
-  if (model.adapters != nullptr) {
-    auto adapter = model.adapters->find(*name);
-    if (adapter != nullptr) return Asked{std::string(*name), std::move(adapter)};
+  auto found = find_named(*name, model);
+  const std::string_view untagged = without_latest(*name);
+  if (!found && !untagged.empty()) found = find_named(untagged, model);
+  if (found) {
+    found->name = *name;  // as the client calls it
+    return *std::move(found);
   }
   return Error{ErrorCode::kNotFound,
                fmt::format("the model {} does not exist here, this server has '{}'",
@@ -33,6 +43,11 @@ Result<Asked> find_asked(const boost::json::object& body, const ServingModel& mo
 }
 
 }  // namespace
+
+std::string_view without_latest(std::string_view name) {
+  constexpr std::string_view kTag = ":latest";
+  return name.ends_with(kTag) ? name.substr(0, name.size() - kTag.size()) : std::string_view();
+}
 
 Result<std::string> asked_model(const boost::json::object& body, const ServingModel& model) {
   return TRY(find_asked(body, model)).name;

@@ -3,12 +3,17 @@
 
 #include <boost/json/object.hpp>
 #include <string>
+#include <string_view>
 
 #include "base/result.h"
 #include "engine/request.h"
 #include "server/api/serving_model.h"
 
 namespace headrace {
+
+// What clients write for a name without a tag: "tiny:latest" means "tiny". Empty: it has no such
+// end.
+std::string_view without_latest(std::string_view name);
 
 // The name in "model", the model's or one of its adapters, or the model's own where there is none.
 // kNotFound if it is not served here.

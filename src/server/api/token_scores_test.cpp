@@ -8,7 +8,7 @@
 #include "server/api/test_support.h"
 
 namespace headrace {
-namespace {
+namespace token_scores_test {
 
 constexpr float kZeroChance = -std::numeric_limits<float>::infinity();
 
@@ -62,5 +62,5 @@ TEST(TokenScores, AListIsAMemberAlsoWhereItIsEmpty) {
   EXPECT_EQ(json.str(), R"({"none":[],"some":[1,2]})");
 }
 
-}  // namespace
+}  // namespace token_scores_test
 }  // namespace headrace
