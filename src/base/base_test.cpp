@@ -157,6 +157,20 @@ TEST(BoundedQueue, RefusesWhenFullAndDrainsAfterClose) {
   EXPECT_EQ(queue.pop_for(std::chrono::microseconds(1)), std::nullopt);
 }
 
+TEST(BoundedQueue, AWaitIsEndedWithoutAnItem) {
+  BoundedQueue<int> queue(2);
+  queue.wake();  // before it waits
+  EXPECT_EQ(queue.pop(), std::nullopt);
+  std::thread waits([&] { EXPECT_EQ(queue.pop(), std::nullopt); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  queue.wake();
+  waits.join();
+  queue.wake();
+  EXPECT_TRUE(queue.try_push(7));
+  EXPECT_EQ(queue.pop(), 7);  // what is there comes
+  EXPECT_FALSE(queue.closed());
+}
+
 TEST(BoundedQueue, DeliversEverythingFromManyProducers) {
   constexpr int kProducers = 4;
   constexpr int kItems = 2000;

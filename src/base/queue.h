@@ -33,10 +33,11 @@ class BoundedQueue {
     return take();
   }
 
-  // Waits until an item is there or the queue is closed.
+  // Waits until an item is there, the queue is closed or somebody calls wake(): then maybe nothing.
   std::optional<T> pop() {
     std::unique_lock lock(mutex_);
-    ready_.wait(lock, [this] { return closed_ || !items_.empty(); });
+    ready_.wait(lock, [this] { return closed_ || !items_.empty() || woken_; });
+    woken_ = false;
     return take();
   }
 
@@ -44,6 +45,15 @@ class BoundedQueue {
     std::unique_lock lock(mutex_);
     ready_.wait_for(lock, limit, [this] { return closed_ || !items_.empty(); });
     return take();
+  }
+
+  // Ends a pop() that waits, or else the next that would.
+  void wake() {
+    {
+      std::lock_guard lock(mutex_);
+      woken_ = true;
+    }
+    ready_.notify_all();
   }
 
   void close() {
@@ -76,6 +86,7 @@ class BoundedQueue {
   std::condition_variable ready_;
   std::deque<T> items_;  // guarded by mutex_
   bool closed_ = false;  // guarded by mutex_
+  bool woken_ = false;   // guarded by mutex_
 };
 
 }  // namespace headrace

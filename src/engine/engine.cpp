@@ -63,7 +63,10 @@ class EngineThread final : public Engine {
   void cancel(RequestId id) override { end(id, FinishReason::kCancelled); }
   void stop(RequestId id) override { end(id, FinishReason::kStop); }
   bool drain(std::chrono::milliseconds deadline) override;
-  void reset_cache() override { wants_reset_ = true; }
+  void reset_cache() override {
+    wants_reset_ = true;
+    inbox_.wake();
+  }
   EngineSnapshot snapshot() const override;
   MetricsSnapshot metrics() const override;
   std::vector<ExpertRows> expert_rows() const override;
@@ -77,6 +80,7 @@ class EngineThread final : public Engine {
   bool receive();
   void take_inputs();
   void end(RequestId id, FinishReason reason);
+  void reset_now();
   void step();
   void work_in_flight();
   void flush_events();
@@ -182,6 +186,7 @@ std::vector<ExpertRows> EngineThread::expert_rows() const {
 
 void EngineThread::run() {
   while (receive()) {
+    if (wants_reset_.exchange(false)) reset_now();
     if (!core_.idle()) step();
     if (core_.idle()) flush_events();  // no forward pass that this could overlap
   }
@@ -192,8 +197,7 @@ void EngineThread::run() {
 bool EngineThread::receive() {
   if (core_.idle()) {
     std::optional<Submission> first = inbox_.pop();
-    if (!first) return false;
-    core_.admit(*std::move(first));
+    if (first) core_.admit(*std::move(first));
   }
   take_inputs();
   return !inbox_.closed();
@@ -210,8 +214,13 @@ void EngineThread::take_inputs() {
   for (const Ending& ending : endings) core_.end(ending, now_us());
 }
 
+// No step is in flight.
+void EngineThread::reset_now() {
+  core_.reset_cache();
+  publish();
+}
+
 void EngineThread::step() {
-  if (wants_reset_.exchange(false)) core_.reset_cache();
   const StepPlan& plan = core_.plan(now_us());
   runner_->scrub(core_.take_tainted_blocks());
   runner_->copy(core_.take_block_copies());

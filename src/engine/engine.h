@@ -42,7 +42,7 @@ class Engine {
   // False also when a step hangs: then requests are left without their end. Not to be called from a
   // sink.
   virtual bool drain(std::chrono::milliseconds deadline) = 0;
-  // Before the next step: no prefix that was cached by now is found again.
+  // At once, or after the step in flight: no prefix that was cached by now is found again.
   virtual void reset_cache() {}
   virtual EngineSnapshot snapshot() const = 0;
   virtual MetricsSnapshot metrics() const { return {}; }

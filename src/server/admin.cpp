@@ -55,7 +55,7 @@ void handle_abort(ServerState& state, HttpRequest& request, Writer writer) {
 
 void handle_cache_reset(ServerState& state, HttpRequest& /*request*/, Writer writer) {
   for (const ModelPtr& model : state.models.all()) model->engine.reset_cache();
-  LOG(kInfo, "the prefix caches are emptied before the next step");
+  LOG(kInfo, "the prefix caches are emptied");
   respond(state, *writer, count_response("models", state.models.all().size()));
 }
 

@@ -102,6 +102,21 @@ TEST(EngineSim, AloneEqualsBatchedChunkedPreemptedAndCached) {
   }
 }
 
+// Whether requests run or none does.
+TEST(EngineSim, AResetForgetsAtOnce) {
+  Rig rig;
+  const Request request = make_request(1, 120, 4);
+  run_together(*rig.engine, {request});
+  ASSERT_GT(rig.engine->snapshot().kv_blocks_cached, 0);
+  rig.engine->reset_cache();
+  for (int i = 0; i < 5000 && rig.engine->snapshot().kv_blocks_cached > 0; ++i) {
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  EXPECT_EQ(rig.engine->snapshot().kv_blocks_cached, 0);
+  EXPECT_EQ(run_together(*rig.engine, {request})[0].wait().usage.cached_tokens, 0);
+  EXPECT_GT(run_together(*rig.engine, {request})[0].wait().usage.cached_tokens, 0);
+}
+
 TEST(EngineSim, OutputEqualsTheModelWithoutAnEngine) {
   Rig rig;
   Request request = make_request(3, 70, 30);  // greedy
