@@ -156,6 +156,27 @@ TEST_F(VectorsTest, PairsAreScoredInTheirOrder) {
             std::string::npos);
 }
 
+TEST_F(VectorsTest, ATextThatIsTooLongIsNamedByItsOwnField) {
+  const std::string text(5000, 'a');
+  const auto param = [&](const std::string& path, const std::string& body) {
+    const auto refusal = parse_body(Client(server_.port()).post(path, body).body).value();
+    return std::string(refusal.at("error").at("param").as_string().c_str());
+  };
+  const auto with = [](std::string_view form, const std::string& value) {
+    return fmt::format(fmt::runtime(form), value);
+  };
+  EXPECT_EQ(param("/v1/rerank", with(R"({{"query":"{}","documents":["b"]}})", text)), "query");
+  EXPECT_EQ(param("/v1/rerank", with(R"({{"query":"a","documents":["b","{}"]}})", text)),
+            "documents");
+  EXPECT_EQ(param("/v1/score", with(R"({{"text_1":"{}","text_2":"b"}})", text)), "text_1");
+  EXPECT_EQ(param("/v1/score", with(R"({{"text_1":["a","{}"],"text_2":["b","c"]}})", text)),
+            "text_1");
+  EXPECT_EQ(param("/v1/score", with(R"({{"text_1":["a","b"],"text_2":["b","{}"]}})", text)),
+            "text_2");
+  EXPECT_EQ(param("/v1/score", with(R"({{"queries":"{}","documents":"b"}})", text)), "queries");
+  EXPECT_EQ(param("/v1/score", with(R"({{"queries":"a","documents":"{}"}})", text)), "documents");
+}
+
 TEST_F(VectorsTest, JudgingNeedsItsTokens) {
   EXPECT_NE(refused("/v1/rerank", R"({"query":"a","documents":["b"],"method":"yes_no"})")
                 .find("no token 'yes'"),

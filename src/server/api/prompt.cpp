@@ -32,11 +32,12 @@ class PromptReader {
   Result<std::vector<Prompt>> read() {
     std::vector<Prompt> prompts;
     for (PromptItem& item : source_.items) {
+      const std::string& param = source_.param_of(prompts.size());
       auto ids = std::visit([this](auto& each) { return ids_of(each); }, item);
-      if (!ids.ok()) return named(std::move(ids).error());
+      if (!ids.ok()) return named(std::move(ids).error(), param);
       Prompt prompt{std::move(ids).value(), {}, false};
       truncate(prompt.ids);
-      TRY(check_prompt(prompt.ids, source_.param, needs_room_, model_));
+      TRY(check_prompt(prompt.ids, param, needs_room_, model_));
       TRY(count(prompt, prompts.size() + 1));
       if (std::holds_alternative<ChatPrompt>(item)) {
         prompt.opens_reasoning = model_.text.opens_reasoning(prompt.ids);
@@ -71,8 +72,8 @@ class PromptReader {
   }
 
   // A conversation calls its messages so, whatever the dialect does.
-  Error named(Error error) const {
-    if (error.param.empty() || error.param == "messages") error.param = source_.param;
+  static Error named(Error error, const std::string& param) {
+    if (error.param.empty() || error.param == "messages") error.param = param;
     return error;
   }
 

@@ -45,9 +45,16 @@ using PromptItem = std::variant<PromptText, PromptIds, ChatPrompt, InfillPrompt>
 struct PromptSource {
   std::string param;  // the field that errors name: "prompt", "messages"
   std::vector<PromptItem> items;
+  // The first num_first items are of another field: "query" beside "documents".
+  size_t num_first = 0;
+  std::string first_param = {};
   bool add_special = true;  // of texts: the model's own tokens around them
   // Longer prompts are cut to their first tokens, and a special one at the end; 0: refused.
   int64_t truncate_to = 0;
+
+  const std::string& param_of(size_t item_idx) const {
+    return item_idx < num_first ? first_param : param;
+  }
 };
 
 // No list of prompts, each with n answers, has more answers than this.

@@ -59,6 +59,7 @@ Result<std::vector<std::string>> parse_texts(const Fields& fields, std::string_v
 // What is to be judged: query i with document i, or the one query with all documents.
 struct Pairs {
   std::vector<std::string> queries, documents;
+  std::string_view query_field, document_field;  // of the body
   std::string instruction = std::string(kDefaultInstruction);
 
   const std::string& query(size_t idx) const { return queries[queries.size() == 1 ? 0 : idx]; }
@@ -123,6 +124,8 @@ class Judge {
       for (const auto* texts : {&pairs_.queries, &pairs_.documents}) {
         for (const std::string& text : *texts) parsed.prompts.items.emplace_back(PromptText(text));
       }
+      parsed.prompts.num_first = pairs_.queries.size();
+      parsed.prompts.first_param = pairs_.query_field;
       parsed.bytes_per_prompt = static_cast<size_t>(model.info.hidden_size) * sizeof(float);
       return want_embedding(model, parsed.request);
     }
@@ -248,14 +251,24 @@ class ScoreRenderer final : public JudgingRenderer {
   const int64_t created_ = unix_seconds();
 };
 
+Result<Pairs> parse_pairs(const Fields& fields, std::string_view query_field,
+                          std::string_view document_field) {
+  Pairs pairs;
+  pairs.query_field = query_field;
+  pairs.document_field = document_field;
+  pairs.queries = TRY(parse_texts(fields, query_field));
+  pairs.documents = TRY(parse_texts(fields, document_field));
+  return pairs;
+}
+
 // The texts of prompts are views of the judge's: the renderer keeps it longer than they are read.
 Result<std::shared_ptr<Judge>> make_judge(const Fields& fields, Pairs pairs,
                                           const ServingModel& model, ParsedPooled& parsed) {
   const auto instruction = TRY(fields.text("instruction"));
   if (instruction) pairs.instruction = std::string(*instruction);
   const JudgeBy by = TRY(parse_method(fields, model));
+  parsed.prompts.param = pairs.document_field;
   auto judge = std::make_shared<Judge>(std::move(pairs), by);
-  parsed.prompts.param = "documents";
   TRY(judge->ask(model, parsed));
   TRY(parse_truncation(fields, model, parsed.prompts));
   parsed.request.cache_salt = TRY(parse_salt(fields));
@@ -271,12 +284,10 @@ Result<ParsedPooled> parse_rerank(const boost::json::object& body, const Serving
   std::string model_name = TRY(asked_model(body, model));
   TRY(check_fields(body, kInRerank, "", ignored));
   const Fields fields(body);
-  Pairs pairs;
-  pairs.queries = TRY(parse_texts(fields, "query"));
+  Pairs pairs = TRY(parse_pairs(fields, "query", "documents"));
   if (pairs.queries.size() != 1) {
     return bad_field("query", fmt::format("a list of {}", pairs.queries.size()), "one text");
   }
-  pairs.documents = TRY(parse_texts(fields, "documents"));
   const int64_t top_n = TRY(fields.integer("top_n", 0, INT32_MAX)).value_or(0);
   const bool with_documents = TRY(fields.boolean("return_documents")).value_or(true);
   size_t document_bytes = 0;
@@ -297,12 +308,11 @@ Result<ParsedPooled> parse_score(const boost::json::object& body, const ServingM
   TRY(check_fields(body, kInScore, "", ignored));
   const Fields fields(body);
   const bool by_name = fields.find("text_1") == nullptr && fields.find("queries") != nullptr;
-  Pairs pairs;
-  pairs.queries = TRY(parse_texts(fields, by_name ? "queries" : "text_1"));
-  pairs.documents = TRY(parse_texts(fields, by_name ? "documents" : "text_2"));
+  Pairs pairs =
+      TRY(parse_pairs(fields, by_name ? "queries" : "text_1", by_name ? "documents" : "text_2"));
   if (pairs.queries.size() != 1 && pairs.queries.size() != pairs.documents.size()) {
     return bad_field(
-        by_name ? "queries" : "text_1",
+        pairs.query_field,
         fmt::format("a list of {} for {} texts", pairs.queries.size(), pairs.documents.size()),
         "one text, or as many as the others");
   }
