@@ -32,6 +32,29 @@ TEST(AnthropicRoutes, AnswerWholeAndStreamed) {
   EXPECT_TRUE(stream.body.starts_with("event: message_start\ndata: {"));
   EXPECT_TRUE(stream.body.ends_with("event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n"));
   EXPECT_NE(stream.body.find(R"("stop_reason":"max_tokens")"), std::string::npos) << stream.body;
+  EXPECT_NE(stream.head.find(
+                "x-headrace-ignored: anthropic-beta.one-2025-01-01, anthropic-beta.another\r\n"),
+            std::string::npos)
+      << stream.head;
+}
+
+TEST(AnthropicRoutes, WhatIsBetaElsewhereAndUsualHereIsNotNamed) {
+  RunningServer server;
+  const auto ignored = [&](const std::string& path, const std::string& headers) {
+    const std::string head = Client(server.port()).post(path, kHi, headers).head;
+    const size_t at = head.find("x-headrace-ignored: ");
+    return at == std::string::npos ? "" : head.substr(at + 20, head.find("\r\n", at) - at - 20);
+  };
+  for (const char* path : {"/v1/messages", "/v1/messages/count_tokens"}) {
+    EXPECT_EQ(ignored(path,
+                      "anthropic-beta: interleaved-thinking-2025-05-14, "
+                      "prompt-caching-2024-07-31,,claude-code-20250219\r\n")
+                  .find("anthropic-beta"),
+              std::string::npos);
+    EXPECT_TRUE(ignored(path, "anthropic-beta: context-1m-2025-08-07,effort\r\n")
+                    .ends_with("anthropic-beta.context-1m-2025-08-07, anthropic-beta.effort"))
+        << path;
+  }
 }
 
 TEST(AnthropicRoutes, CountTokens) {

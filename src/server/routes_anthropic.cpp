@@ -16,16 +16,31 @@ void write_model(JsonWriter& json, const ServerState& state, const ServedModel& 
   json.integer("max_tokens", model.serving.max_context).close_object();
 }
 
-void handle_count(ServerState& state, HttpRequest& request,
-                  std::shared_ptr<ResponseWriter> writer) {
+using Parse = Result<ParsedRequest> (*)(const boost::json::object&, const ServingModel&,
+                                        std::string_view);
+
+// The body's, told what the headers ask for beyond it.
+ParseRequest with_betas(Parse parse, const HttpRequest& request) {
+  return [parse, betas = std::string(request.header("anthropic-beta"))](
+             const boost::json::object& body, const ServingModel& model) {
+    return parse(body, model, betas);
+  };
+}
+
+void handle_message(ServerState& state, HttpRequest& request, Writer writer) {
+  const ParseRequest parse = with_betas(parse_message, request);
+  generate(state, request, std::move(writer), parse);
+}
+
+void handle_count(ServerState& state, HttpRequest& request, Writer writer) {
   with_model(state, request, std::move(writer), [](ServerState& server, Asked& asked) {
-    answer_count(server, asked, parse_message_count, {});
+    answer_count(server, asked, with_betas(parse_message_count, asked.request), {});
   });
 }
 
 // clang-format off
 const RouteRow kAnthropicRoutes[] = {
-    {"POST", "/v1/messages", Scope::kInference, &kAnthropic, generate_with<parse_message>, "Answer a conversation, as Anthropic's clients ask."},
+    {"POST", "/v1/messages", Scope::kInference, &kAnthropic, handle_message, "Answer a conversation, as Anthropic's clients ask."},
     {"POST", "/v1/messages/count_tokens", Scope::kInference, &kAnthropic, handle_count, "How many tokens such a conversation has."},
 };
 // clang-format on

@@ -20,10 +20,13 @@ namespace headrace {
 
 extern const Dialect kAnthropic;
 
-Result<ParsedRequest> parse_message(const boost::json::object& body, const ServingModel& model);
+// betas: the header "anthropic-beta", what the client asks for beyond the API: what is neither
+// served nor without meaning here is named as ignored.
+Result<ParsedRequest> parse_message(const boost::json::object& body, const ServingModel& model,
+                                    std::string_view betas = {});
 // The same body without an answer: how many tokens its prompt has.
 Result<ParsedRequest> parse_message_count(const boost::json::object& body,
-                                          const ServingModel& model);
+                                          const ServingModel& model, std::string_view betas = {});
 
 // "system" and "messages" in the words of templates. Blocks of text are joined by newlines;
 // neighbours of one role are one message, since the model sees turns. A system message after others

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <boost/json/array.hpp>
 
+#include "base/strings.h"
 #include "server/api/anthropic/anthropic.h"
 #include "server/api/asked_model.h"
 #include "server/api/json.h"
@@ -156,6 +157,25 @@ Status parse_prompt(const Fields& fields, const ServingModel& model, ParsedReque
   return {};
 }
 
+// Betas, less their dates, of what is always so here or cannot change an answer.
+constexpr std::string_view kKnownBetas[] = {
+    "claude-code",          "effort",        "extended-cache-ttl", "fine-grained-tool-streaming",
+    "interleaved-thinking", "oauth",         "output-128k",        "prompt-caching",
+    "structured-outputs",   "token-counting"};
+
+bool is_known_beta(std::string_view beta) {
+  return std::any_of(std::begin(kKnownBetas), std::end(kKnownBetas), [&](std::string_view known) {
+    return beta.starts_with(known) && beta.substr(known.size()).starts_with('-');
+  });
+}
+
+// Names with commas between.
+void name_betas(std::string_view betas, IgnoredFields& ignored) {
+  for (const std::string_view beta : split_list(betas)) {
+    if (!is_known_beta(beta)) ignored.add(fmt::format("anthropic-beta.{}", beta));
+  }
+}
+
 }  // namespace
 
 Result<ToolUse> parse_anthropic_tools(const Fields& fields, IgnoredFields& ignored) {
@@ -171,7 +191,8 @@ Result<ToolUse> parse_anthropic_tools(const Fields& fields, IgnoredFields& ignor
   return use;
 }
 
-Result<ParsedRequest> parse_message(const object& body, const ServingModel& model) {
+Result<ParsedRequest> parse_message(const object& body, const ServingModel& model,
+                                    std::string_view betas) {
   ParsedRequest parsed;
   GenerationRequest& request = parsed.request;
   AnthropicAnswer answer;
@@ -190,12 +211,14 @@ Result<ParsedRequest> parse_message(const object& body, const ServingModel& mode
   answer.max_tokens = request.prototype.max_tokens;
   request.stream = TRY(fields.boolean("stream")).value_or(false);
   TRY(parse_prompt(fields, model, parsed, answer, ignored));
+  name_betas(betas, ignored);
   name_ignored(ignored, request.headers);
   parsed.renderer = make_message_renderer(std::move(answer));
   return parsed;
 }
 
-Result<ParsedRequest> parse_message_count(const object& body, const ServingModel& model) {
+Result<ParsedRequest> parse_message_count(const object& body, const ServingModel& model,
+                                          std::string_view betas) {
   ParsedRequest parsed;
   AnthropicAnswer answer;
   IgnoredFields ignored;
@@ -203,6 +226,7 @@ Result<ParsedRequest> parse_message_count(const object& body, const ServingModel
   TRY(check_fields(body, kInMessageCount, "", ignored));
   TRY(parse_prompt(Fields(body), model, parsed, answer, ignored));
   parsed.request.prototype.max_tokens = 0;
+  name_betas(betas, ignored);
   name_ignored(ignored, parsed.request.headers);
   return parsed;
 }
