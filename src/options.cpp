@@ -81,7 +81,7 @@ constexpr OptionRow kRows[] = {
     {"--tls-cert", "HEADRACE_TLS_CERT", kText, "", "", "serve", "File with the certificate for HTTPS, and those between it and its root, as PEM; needs --tls-key. Read again on SIGHUP.", kServer},
     {"--tls-key", "HEADRACE_TLS_KEY", kText, "", "", "serve", "File with the key of the certificate, as PEM without a passphrase.", kServer},
     {"--admin-socket", "HEADRACE_ADMIN_SOCKET", kText, "", "", "serve", "Path of a Unix socket on which this user and root may list and end requests, empty the prefix cache, change the log level and see the newest steps; empty: none.", kServer},
-    {"--kv-events", "HEADRACE_KV_EVENTS", kText, "", "", "serve", "Publish over ZeroMQ at this endpoint, such as tcp://127.0.0.1:5557, what the prefix cache of the first model holds, for routers: they learn the token ids of prompts. Empty: nothing.", kServer},
+    {"--kv-events", "HEADRACE_KV_EVENTS", kText, "", "", "serve", "Publish over ZeroMQ at this endpoint, such as tcp://127.0.0.1:5557, what the prefix cache holds, for routers: they learn the token ids of prompts. With one model alone; empty: nothing.", kServer},
     {"--kv-events-replay", "HEADRACE_KV_EVENTS_REPLAY", kText, "", "", "serve", "Endpoint where routers ask for what they missed; empty: none.", kServer},
     {"--kv-events-topic", "HEADRACE_KV_EVENTS_TOPIC", kText, "", "", "serve", "First frame of each message, such as kv@HOST@MODEL.", kServer},
     {"--kv-events-form", "HEADRACE_KV_EVENTS_FORM", kChoice, "maps", "maps|arrays", "serve", "How events are packed: maps as newer routers read them, arrays as older ones.", kServer},

@@ -93,6 +93,7 @@ Result<int> run_serve(const Options& options) {
               server->port());
   std::fflush(stdout);
 
+  for (const auto& runtime : runtimes) runtime->text.grammars->prepare();
   std::thread watcher([&] { watch_signals(*server, options, hang_up); });
   server->run();
   watcher.join();

@@ -109,6 +109,7 @@ Result<ModelPtr> load_model(const Options& options, const FoundModel& found,
                             const EngineSetup& setup) {
   auto runtime = std::make_shared<Runtime>(TRY(open_engine(options, found.path, setup)));
   ModelInfo info = model_info(*runtime, found.name);
+  runtime->text.grammars->prepare();
   return ModelPtr(std::make_shared<ServedModel>(*runtime->engine, runtime->text, std::move(info),
                                                 std::vector<std::string>(), runtime,
                                                 adapter_maker(*runtime->model)));
@@ -132,6 +133,16 @@ RegistryOptions registry_options(const Options& options) {
   registry.keep_alive = std::chrono::seconds(seconds);
   registry.memory_bytes = options.bytes("--on-demand-memory");
   return registry;
+}
+
+// Events name no model: a router could not tell whose cache they are of.
+Status check_kv_events(const KvEventSink* kv_events, size_t num_models) {
+  if (kv_events == nullptr || num_models == 1) return {};
+  Error error = make_error(ErrorCode::kInvalidArgument,
+                           "--kv-events tells of the cache of one model, but {} are to be served",
+                           num_models);
+  error.hint = "start a server for each model";
+  return error;
 }
 
 }  // namespace
@@ -171,6 +182,7 @@ Result<ServedModels> open_served_models(const Options& options,
                                         std::vector<std::unique_ptr<Runtime>>& runtimes,
                                         std::shared_ptr<CpuTeam> team) {
   const std::vector<FoundModel> on_demand = TRY(find_on_demand(options));
+  TRY(check_kv_events(kv_events, specs.size() + on_demand.size()));
   if (team == nullptr) team = TRY(create_team(options));
   const auto aliases = split_list(options.text("--alias"));
   ServedModels served;

@@ -72,6 +72,25 @@ TEST(OnDemand, ElementsAreModelsAndTheStore) {
   EXPECT_FALSE(find_on_demand(serve_options({{"--on-demand", "nowhere.gguf"}})).ok());
 }
 
+// Its events do not say whose they are.
+TEST(ServedModels, KvEventsAreOfOneModel) {
+  class Nowhere final : public KvEventSink {
+    void on_kv_event(const KvEvent& /*event*/) override {}
+  } sink;
+  const TempFolder folder;
+  const std::string other = folder.write("other.gguf", "GGUF");
+  std::vector<std::unique_ptr<Runtime>> runtimes;
+  for (const auto& [on_demand, specs] :
+       {std::pair<std::string, std::vector<std::string>>{"", {"a.gguf", "b.gguf"}},
+        {other, {"a.gguf"}}}) {
+    const Options options = serve_options({{"--on-demand", on_demand}});
+    const auto served = open_served_models(options, specs, &sink, runtimes);
+    ASSERT_FALSE(served.ok());
+    EXPECT_EQ(served.error().message,
+              "--kv-events tells of the cache of one model, but 2 are to be served");
+  }
+}
+
 // Faults are found before any model is loaded.
 TEST(OnDemand, AWrongElementEndsTheStart) {
   std::vector<std::unique_ptr<Runtime>> runtimes;

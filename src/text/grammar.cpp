@@ -1,13 +1,20 @@
 #include "text/grammar.h"
 
+#include <sys/resource.h>
+
 #include <utility>
 
+#include "base/system_memory.h"
 #include "text/textkit_call.h"
 
 namespace headrace {
 namespace {
 
 constexpr size_t kGrammarEntryBytes = 512;  // of an entry without its key and grammar
+
+// Several times what the trie of a large vocabulary takes.
+constexpr size_t kBytesToPrepare = size_t{512} << 20;
+constexpr int kLowPriority = 10;
 
 // What a refusal says of it, besides the kind.
 constexpr size_t kMaxKeptError = 1024;
@@ -59,9 +66,20 @@ GrammarCompiler::GrammarCompiler(const Tokenizer& tokenizer, std::vector<int32_t
                                  size_t cache_bytes)
     : tokenizer_(tokenizer), end_ids_(std::move(end_ids)), cache_bytes_(cache_bytes) {}
 
-GrammarCompiler::~GrammarCompiler() = default;
+GrammarCompiler::~GrammarCompiler() {
+  if (preparing_.joinable()) preparing_.join();
+}
 
-// Made when it is first needed: most servers start faster than they are asked for a structure.
+void GrammarCompiler::prepare() {
+  if (preparing_.joinable() || available_memory_bytes() < kBytesToPrepare) return;
+  preparing_ = std::thread([this] {
+    setpriority(PRIO_PROCESS, 0, kLowPriority);  // of this thread alone
+    (void)vocabulary();                          // what fails is tried again by who needs it
+  });
+}
+
+// Made when it is first needed, or by prepare(): most servers start faster than they are asked for
+// a structure.
 Result<TkGrammars*> GrammarCompiler::vocabulary() {
   std::lock_guard lock(building_);
   if (vocabulary_ != nullptr) return vocabulary_.get();

@@ -12,6 +12,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <thread>
 #include <unordered_map>
 #include <vector>
 
@@ -86,6 +87,10 @@ class GrammarCompiler {
                   size_t cache_bytes = kCacheBytes);
   ~GrammarCompiler();
 
+  // Makes the trie on a thread of its own that gives way to others, so that the first compile need
+  // not; where memory is short, it does nothing. Once.
+  void prepare();
+
   // kInvalidArgument with what is wrong; the same text is always taken or always refused.
   Result<GrammarPtr> compile(GrammarKind kind, std::string_view text);
   const std::vector<int32_t>& end_ids() const { return end_ids_; }
@@ -120,6 +125,7 @@ class GrammarCompiler {
   std::list<Entry> entries_;                                                 // used last first
   std::unordered_map<std::string_view, std::list<Entry>::iterator> by_key_;  // views their keys
   Counts counts_;
+  std::thread preparing_;  // last: what it makes is there when it starts
 };
 
 }  // namespace headrace

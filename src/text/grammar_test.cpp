@@ -149,6 +149,20 @@ const KeywordRow kKeywords[] = {
     {"true", {"1"}, {"x"}},
 };
 
+// What a preparation makes is used, and who goes meanwhile takes it along.
+TEST(GrammarCompilerPrepare, IsAheadOfTheFirstCompile) {
+  {
+    GrammarCompiler gone(tokenizer(), {PieceTokenizer::kEnd});
+    gone.prepare();
+    gone.prepare();
+  }
+  GrammarCompiler ahead(tokenizer(), {PieceTokenizer::kEnd});
+  ahead.prepare();
+  const auto grammar = ahead.compile(GrammarKind::kRegex, "[0-9]{2}").value();
+  EXPECT_TRUE(takes(*grammar, PieceTokenizer::bytes("42")));
+  EXPECT_FALSE(takes(*grammar, PieceTokenizer::bytes("4x")));
+}
+
 TEST(Grammar, EveryKeywordIsEnforced) {
   size_t num_documents = 0;
   for (const KeywordRow& row : kKeywords) {
