@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import canary
+import tiny_model
 
 kPage = (Path(__file__).resolve().parents[2] / "docs/api-fields.md").read_text()
 kCasesBetweenCanaries = 100
@@ -78,6 +79,8 @@ kPlaces = {
     "/api: options": ("/api/generate", kOllama | {"prompt": "a"}, ["options"]),
     "/api/chat: messages[]": ("/api/chat", kOllama | {"messages": kMessages}, ["messages", 0]),
     "POST /completion, POST /completions": ("/completion", {"prompt": "a", "n_predict": 1}, []),
+    "POST /infill": ("/infill", {"input_prefix": "a", "input_suffix": "b", "n_predict": 1}, []),
+    "POST /api/embed": ("/api/embed", {"model": "second", "input": "a"}, []),
     "stream_options of /v1/responses": (
         "/v1/responses", kResponse | {"stream": True, "stream_options": {}}, ["stream_options"]),
 }
@@ -149,8 +152,17 @@ def check(place, row, value, status, text):
         assert field.encode() in text or is_prompt, case
 
 
+@pytest.fixture(scope="module")
+def filling(serve, tmp_path_factory):
+    model = tiny_model.write(tmp_path_factory.mktemp("filling") / "tiny", fills=True)
+    with serve("--context", "512", model=model) as running:
+        yield running
+        assert running.process.poll() is None, "the server died:\n" + "".join(running.errors)
+
+
 @pytest.mark.parametrize("place", list(kPlaces))
-def test_each_field_takes_refuses_or_names(server, place):
+def test_each_field_takes_refuses_or_names(request, place):
+    server = request.getfixturevalue("filling" if place == "POST /infill" else "server")
     connection = Connection(server)
     status, text = connection.post(kPlaces[place][0], kPlaces[place][1])
     assert status == 200, text

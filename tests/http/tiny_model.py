@@ -58,15 +58,20 @@ def byte_alphabet():
     return names
 
 
-def write_tokenizer(folder, template, texts):
+kFillMarks = ["<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"]
+
+
+def write_tokenizer(folder, template, texts, fills=False):
     names = byte_alphabet()
-    marks = {"<s>": 0, "</s>": 1} | {text: kVocab + i for i, text in enumerate(texts) if text in kThinkMarks}
+    fixed = ["<s>", "</s>"] + (kFillMarks if fills else [])  # these bytes are no tokens
+    marks = {text: i for i, text in enumerate(fixed)}
+    marks |= {text: kVocab + i for i, text in enumerate(texts) if text in kThinkMarks}
     added = [
-        {"id": i, "content": text, "special": i < 2, "single_word": False, "lstrip": False, "rstrip": False,
+        {"id": i, "content": text, "special": i < len(fixed), "single_word": False, "lstrip": False, "rstrip": False,
          "normalized": False}
         for text, i in marks.items()
     ]
-    vocab = {"<s>": 0, "</s>": 1} | {names[byte]: byte for byte in range(2, 256)}
+    vocab = {text: i for i, text in enumerate(fixed)} | {names[byte]: byte for byte in range(len(fixed), 256)}
     for text in texts:
         vocab["".join(names[byte] for byte in text.encode())] = len(vocab)
     tokenizer = {
@@ -136,7 +141,8 @@ def write_weights(folder, values):
     (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
 
 
-def write(folder, seed=11, context=512, template=kTemplate, script=None):
+def write(folder, seed=11, context=512, template=kTemplate, script=None, fills=False):
+    """fills: its tokenizer has the marks of fill-in-the-middle."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     texts = [] if script is None else script.texts
@@ -150,6 +156,6 @@ def write(folder, seed=11, context=512, template=kTemplate, script=None):
         "torch_dtype": "bfloat16",
     }
     (folder / "config.json").write_text(json.dumps(config))
-    write_tokenizer(folder, template, texts)
+    write_tokenizer(folder, template, texts, fills)
     write_weights(folder, random_values(seed, vocab) if script is None else scripted_values(seed, script))
     return folder

@@ -95,7 +95,7 @@ constexpr FieldRow kDialectRows[] = {
     {"logprobs", kServed, kOllama, "", "true or false"},
     {"top_logprobs", kServed, kOllama, "", "0 to 20, with logprobs"},
     {"options", kServed, kOllamaAll, "", "see below"},
-    {"keep_alive", kHarmless, kOllamaAll, "", ""},
+    {"keep_alive", kServed, kOllamaAll, "", "how long an idle model of --on-demand stays: seconds, or a duration such as \"5m\"; below zero: for ever"},
     {"truncate", kHarmless, kOllama, "", ""},
     {"shift", kRefused, kOllama, "[false, true]", "a context is never shifted"},
     {"input", kServed, kInOllamaEmbed, "", "text, or a list of texts"},
