@@ -25,6 +25,14 @@ HttpResponse with_ignored(HttpResponse response, const IgnoredFields& ignored) {
   return response;
 }
 
+Error no_memory_for(std::string_view what, size_t bytes) {
+  return Error{ErrorCode::kExhausted,
+               fmt::format("{} needs {} MiB, and other requests hold what this server lends", what,
+                           (bytes >> 20) + 1),
+               "send less at once, or try again later",
+               {}};
+}
+
 Result<ParsedRequest> read_request(ServerState& state, Asked& asked, const ParseRequest& parse) {
   const ServingModel& model = asked.model->serving;
   ParsedRequest parsed = TRY(parse(asked.body, model));
@@ -122,14 +130,6 @@ void handle_model(ServerState& state, HttpRequest& request, Writer writer) {
   JsonWriter json;
   write_model(json, state, *found, name);
   respond(state, *writer, HttpResponse{200, json.take()});
-}
-
-Error no_memory_for(std::string_view what, size_t bytes) {
-  return Error{ErrorCode::kExhausted,
-               fmt::format("{} needs {} MiB, and other requests hold what this server lends", what,
-                           (bytes >> 20) + 1),
-               "send less at once, or try again later",
-               {}};
 }
 
 // Not bounded by the context, but by the caller's memory and patience.

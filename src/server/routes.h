@@ -68,6 +68,8 @@ Result<boost::json::object> body_object(const HttpRequest& request);
 Caller caller_of(const ServerState& state, HttpRequest& request,
                  const std::shared_ptr<ResponseWriter>& writer);
 void refuse(const HttpRequest& request, ResponseWriter& writer, const Error& error);
+// "WHAT needs N MiB": the server lends no more at the moment.
+Error no_memory_for(std::string_view what, size_t bytes);
 HttpResponse with_ignored(HttpResponse response, const IgnoredFields& ignored);
 
 // Parses the body and reads its prompts.

@@ -19,15 +19,6 @@ Result<ParsedRequest> parse_any(const boost::json::object& body, const ServingMo
   return parse_completion(body, model);
 }
 
-Error no_memory_for(size_t bytes) {
-  return Error{
-      ErrorCode::kExhausted,
-      fmt::format("the answer needs {} MiB, and other requests hold what this server lends",
-                  (bytes >> 20) + 1),
-      "send less at once, or try again later",
-      {}};
-}
-
 // A token's own bytes; with those of its neighbours they are the prompt's text.
 std::string bytes_of(const Tokenizer& tokenizer, std::span<const int32_t> ids, size_t token_idx) {
   return token_idx == 0 ? tokenizer.first_token_bytes(ids[0], false)
@@ -73,7 +64,7 @@ Result<HttpResponse> render(const ServingModel& model, GenerationRequest request
   for (const Prompt& prompt : request.prompts) num_tokens += prompt.ids.size();
   // An id and a token's text, as they are written; twice more the text.
   const size_t needed = num_tokens * (with_strings ? 160 : 48);
-  if (!request.memory.grow(needed)) return no_memory_for(needed);
+  if (!request.memory.grow(needed)) return no_memory_for("the answer", needed);
   JsonWriter json;
   json.open_object().text("object", "prompts").text("model", model.info.name);
   json.integer("max_model_len", model.max_context).key("prompts").open_array();

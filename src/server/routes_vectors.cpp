@@ -18,12 +18,7 @@ Status take_answer_memory(size_t bytes_per_prompt, GenerationRequest& request) {
     return error;
   }
   if (request.memory.grow(needed)) return {};
-  return Error{
-      ErrorCode::kExhausted,
-      fmt::format("the answer needs {} MiB, and other requests hold what this server lends",
-                  (needed >> 20) + 1),
-      "send less at once, or try again later",
-      {}};
+  return no_memory_for("the answer", needed);
 }
 
 Result<ParsedPooled> read_pooled(ServerState& state, Asked& asked, const ParsePooled& parse) {

@@ -9,11 +9,6 @@ namespace {
 
 constexpr size_t kWrittenPerTurn = 16;  // vectors: well under a millisecond of text each
 
-Error ended_early() {
-  return make_error(ErrorCode::kUnavailable,
-                    "the answer was ended early because the server is shutting down");
-}
-
 }  // namespace
 
 PoolSession::PoolSession(const SessionHost& host, GenerationRequest request)
@@ -71,7 +66,7 @@ bool PoolSession::on_event(size_t prompt_idx, Event&& event) {
     end_.usage.cached_tokens += event.usage.cached_tokens;
     if (prompt_idx == 0) end_.times = event.times;
     if (event.reason == FinishReason::kError) broken_ = std::move(event.error);
-    if (event.reason == FinishReason::kCancelled) broken_ = ended_early();
+    if (event.reason == FinishReason::kCancelled) broken_ = ended_by_shutdown();
   }
   schedule();
   return true;
@@ -80,7 +75,7 @@ bool PoolSession::on_event(size_t prompt_idx, Event&& event) {
 void PoolSession::abort() {
   {
     std::lock_guard lock(mutex_);
-    broken_ = make_error(ErrorCode::kUnavailable, "the answer was ended by an administrator");
+    broken_ = ended_by_administrator();
   }
   schedule();
 }
@@ -174,7 +169,8 @@ void PoolSession::fail(const Error& error) {
   note("error");
   const std::shared_ptr<ResponseWriter> writer = close();
   for (const RequestId id : ids_) engine_.cancel(id);
-  if (writer != nullptr) writer->send(error_response(renderer_->dialect(), error));
+  if (writer == nullptr) return;
+  writer->send(error_response(renderer_->dialect(), error, request_.prototype.client_id));
 }
 
 void PoolSession::note(std::string_view finish) {

@@ -53,6 +53,15 @@ Error no_memory() {
 
 }  // namespace
 
+Error ended_by_shutdown() {
+  return make_error(ErrorCode::kUnavailable,
+                    "the answer was ended early because the server is shutting down");
+}
+
+Error ended_by_administrator() {
+  return make_error(ErrorCode::kUnavailable, "the answer was ended by an administrator");
+}
+
 struct Session::Choice {
   Choice(size_t idx, const Prompt& source) : choice_idx(idx), prompt(&source) {
     answer.choice_idx = idx;
@@ -373,8 +382,7 @@ void Session::end_choice(Choice& choice, const Event& event) {
   know_times(choice, event.times);
   if (!choice.stopped && event.reason == FinishReason::kError) return fail(event.error);
   if (!choice.stopped && event.reason == FinishReason::kCancelled) {
-    return fail(make_error(ErrorCode::kUnavailable,
-                           "the answer was ended early because the server is shutting down"));
+    return fail(ended_by_shutdown());
   }
   if (!choice.stopped) {
     count_output(choice, event.usage.output_tokens);
@@ -531,9 +539,7 @@ void Session::abort() {
     writer = writer_;
   }
   if (writer == nullptr) return;
-  writer->post([self = shared_from_this()] {
-    self->fail(make_error(ErrorCode::kUnavailable, "the answer was ended by an administrator"));
-  });
+  writer->post([self = shared_from_this()] { self->fail(ended_by_administrator()); });
 }
 
 void Session::cancel_all() {

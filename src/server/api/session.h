@@ -57,6 +57,10 @@ struct SessionHost {
   std::shared_ptr<const void> keeps = {};  // what the others are parts of; sessions hold it
 };
 
+// Why an answer ends that neither its client nor the model ended.
+Error ended_by_shutdown();
+Error ended_by_administrator();
+
 class Session : public std::enable_shared_from_this<Session> {
  public:
   // Submits the first choices; an engine that refuses one makes the answer that error. The session

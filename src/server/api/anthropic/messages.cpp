@@ -1,6 +1,7 @@
 // Messages of content blocks, in the words of chat templates.
 
 #include <boost/json/array.hpp>
+#include <map>
 
 #include "server/api/anthropic/anthropic.h"
 #include "server/api/json.h"
@@ -183,7 +184,9 @@ class ConversationReader {
   Status read_result(const Block& block) {
     ChatMessage result{"tool", {}};
     result.call_id = TRY(needed_text(block.members, "tool_use_id", block.path));
-    result.name = name_of_call(result.call_id);
+    // Templates name the function of a result; here only its call does.
+    const auto called = names_.find(result.call_id);
+    if (called != names_.end()) result.name = called->second;
     const Fields fields(block.members, block.path + ".");
     if (TRY(fields.boolean("is_error")).value_or(false)) result.text = "Error:";
     const value* content = fields.find("content");
@@ -219,19 +222,10 @@ class ConversationReader {
       call.name = TRY(needed_text(block.members, "name", block.path));
       const object* input = TRY(Fields(block.members, block.path + ".").object("input"));
       call.arguments = input == nullptr ? "{}" : to_text(value(*input));
+      names_[call.id] = call.name;
       message.calls.push_back(std::move(call));
     } else if (block.type != "redacted_thinking") {
       add_line(message.text, TRY(blocks_.text_of(block)));
-    }
-    return {};
-  }
-
-  // Templates name the function of a result; here only its call does.
-  std::string name_of_call(std::string_view id) const {
-    for (auto message = messages_.rbegin(); message != messages_.rend(); ++message) {
-      for (const ChatCall& call : message->calls) {
-        if (call.id == id) return call.name;
-      }
     }
     return {};
   }
@@ -250,6 +244,7 @@ class ConversationReader {
   BlockReader blocks_;
   IgnoredFields& ignored_;
   std::vector<ChatMessage> messages_;
+  std::map<std::string, std::string> names_;  // of the functions called, by the call's id
 };
 
 // Does the template write a system message that comes after others? Some refuse it, some drop it.

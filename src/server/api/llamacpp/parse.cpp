@@ -44,6 +44,8 @@ Result<PromptIds> mixed_ids(const array& list, const ServingModel& model) {
       const PromptIds more =
           TRY(model.text.encode_prompt(view(list[i].get_string()), i == 0, limits));
       ids.insert(ids.end(), more.begin(), more.end());
+      // Each fits; so must they together, before there are very many.
+      if (std::ssize(ids) > model.max_context) break;
       continue;
     }
     if (!list[i].is_number()) return bad_field("prompt", show_value(list[i]), kPromptForms);

@@ -1,4 +1,6 @@
 #include <boost/json/array.hpp>
+#include <deque>
+#include <map>
 
 #include "server/api/asked_model.h"
 #include "server/api/conversation.h"
@@ -114,24 +116,50 @@ Result<std::vector<ChatCall>> parse_calls(const Fields& message) {
   return calls;
 }
 
+// Calls whose results are still to come. A body may hold very many.
+class OpenCalls {
+ public:
+  void add(const ChatCall& call) {
+    all_.push_back(calls_.size());
+    by_name_[call.name].push_back(calls_.size());
+    calls_.push_back({call.id, call.name, true});
+  }
+
+  // Gives a result the id and the name of the first call of its name, or of any where it has none.
+  void answer(ChatMessage& result) {
+    std::deque<size_t>& order = result.name.empty() ? all_ : by_name_[result.name];
+    while (!order.empty()) {
+      Call& call = calls_[order.front()];
+      order.pop_front();
+      if (!std::exchange(call.open, false)) continue;
+      result.call_id = call.id;
+      result.name = call.name;
+      return;
+    }
+  }
+
+ private:
+  struct Call {
+    std::string id, name;
+    bool open;
+  };
+
+  std::vector<Call> calls_;
+  std::deque<size_t> all_;  // of calls_, in their order; those that are answered are passed over
+  std::map<std::string, std::deque<size_t>> by_name_;
+};
+
 // Each call has an id for templates that ask for one; clients of this dialect know none.
 void name_calls(std::vector<ChatMessage>& messages) {
   int num_calls = 0;
-  std::vector<std::pair<std::string, std::string>> open;  // id, name
+  OpenCalls open;
   for (ChatMessage& message : messages) {
     for (ChatCall& call : message.calls) {
       if (call.id.empty()) call.id = fmt::format("call_{}", num_calls);
       ++num_calls;
-      open.emplace_back(call.id, call.name);
+      open.add(call);
     }
-    if (message.role != "tool" || !message.call_id.empty()) continue;
-    const auto found = std::find_if(open.begin(), open.end(), [&](const auto& each) {
-      return message.name.empty() || each.second == message.name;
-    });
-    if (found == open.end()) continue;
-    message.call_id = found->first;
-    message.name = found->second;
-    open.erase(found);
+    if (message.role == "tool" && message.call_id.empty()) open.answer(message);
   }
 }
 

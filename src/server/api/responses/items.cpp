@@ -219,23 +219,46 @@ Result<array> parse_list(const std::string& text) {
   return parsed.as_array();
 }
 
-// The item that an earlier answer had under this id.
-Result<value> find_item(std::string_view id, std::string_view path, const ResponsesCaller& caller) {
-  const auto kept = caller.store->find(response_of_item(id), caller.owner);
-  if (kept != nullptr) {
-    const array outputs = TRY(parse_list(kept->outputs));
-    for (const value& each : outputs) {
-      if (view(each.at("id").as_string()) == id) return each;
-    }
-  }
-  Error error =
-      bad_field(path, show_value(boost::json::string(id)), "the id of an item that is kept");
-  error.hint = "send the item itself";
-  return error;
-}
+// Items of earlier answers by their ids: each answer is read once, and what a body of a few bytes
+// can call up has a bound.
+class KeptItems {
+ public:
+  explicit KeptItems(const ResponsesCaller& caller) : caller_(caller) {}
 
-Result<value> own_item(const value& item, size_t item_idx, const std::string& id,
-                       const ResponsesCaller& caller) {
+  Result<value> find(std::string_view id, const std::string& path) {
+    const array* const outputs = TRY(outputs_of(response_of_item(id)));
+    for (const value& each : *outputs) {
+      if (view(each.at("id").as_string()) != id) continue;
+      num_bytes_ += to_text(each).size();
+      if (num_bytes_ <= kMaxReferenced) return each;
+      return bad_field(path, "a reference to more than can be called up",
+                       fmt::format("among items of at most {} MiB", kMaxReferenced >> 20));
+    }
+    Error error =
+        bad_field(path, show_value(boost::json::string(id)), "the id of an item that is kept");
+    error.hint = "send the item itself";
+    return error;
+  }
+
+ private:
+  static constexpr size_t kMaxReferenced = size_t{32} << 20;
+
+  // Empty: there is no such response. Lives as long as this.
+  Result<const array*> outputs_of(const std::string& response_id) {
+    const auto known = outputs_.find(response_id);
+    if (known != outputs_.end()) return &known->second;
+    const auto kept = caller_.store->find(response_id, caller_.owner);
+    array outputs;
+    if (kept != nullptr) outputs = TRY(parse_list(kept->outputs));
+    return &outputs_.emplace(response_id, std::move(outputs)).first->second;
+  }
+
+  const ResponsesCaller& caller_;
+  std::map<std::string, array> outputs_;  // by the response's id
+  size_t num_bytes_ = 0;                  // of the items found
+};
+
+Result<value> own_item(const value& item, size_t item_idx, const std::string& id, KeptItems& kept) {
   const object* members = item.if_object();
   if (members == nullptr) {
     return bad_field(fmt::format("input[{}]", item_idx), show_value(item), "an object");
@@ -243,7 +266,7 @@ Result<value> own_item(const value& item, size_t item_idx, const std::string& id
   const Fields fields(*members, fmt::format("input[{}].", item_idx));
   const auto type = TRY(fields.text("type"));
   if (type == "item_reference") {
-    return find_item(text_of(TRY(fields.text("id"))), fields.path("id"), caller);
+    return kept.find(text_of(TRY(fields.text("id"))), fields.path("id"));
   }
   object whole = *members;
   if (!type) whole["type"] = "message";
@@ -282,8 +305,9 @@ Result<array> collect_items(const object& body, const ResponsesCaller& caller) {
   if (items.size() + input->get_array().size() > kMaxItems) {
     return bad_field("input", show_value(*input), fmt::format("at most {} items", kMaxItems));
   }
+  KeptItems kept(caller);
   for (size_t i = 0; i < input->get_array().size(); ++i) {
-    items.push_back(TRY(own_item(input->get_array()[i], i, item_id("item", id, i), caller)));
+    items.push_back(TRY(own_item(input->get_array()[i], i, item_id("item", id, i), kept)));
   }
   return items;
 }

@@ -341,6 +341,26 @@ TEST_F(ResponseOrder, ItemsAreAtMostTenThousand) {
             "input is a list of 10001, but it must be at most 10000 items");
 }
 
+// A reference of a few bytes means as much as was kept.
+TEST_F(ResponseOrder, WhatReferencesCallUpHasABound) {
+  const auto store = std::make_shared<ResponseStore>(size_t{64} << 20, std::chrono::seconds(60));
+  const ResponsesCaller caller{store, 3};
+  store->put({"resp_1", 3, "{}", "[]",
+              fmt::format(R"([{{"id":"msg_1_0","type":"message","text":"{}"}}])",
+                          std::string(size_t{1} << 20, 'a'))});
+  const auto with = [&](int count) {
+    const boost::json::object reference{{"type", "item_reference"}, {"id", "msg_1_0"}};
+    const boost::json::array input(static_cast<size_t>(count), reference);
+    return collect_items({{"input", input}}, caller);
+  };
+  EXPECT_EQ(with(31).value().size(), 31u);
+  const auto refused = with(40);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().param, "input[31].id");
+  EXPECT_TRUE(refused.error().message.ends_with("it must be among items of at most 32 MiB"))
+      << refused.error().message;
+}
+
 TEST_F(ResponseOrder, WhatIsKeptForAnotherIsNotFound) {
   caller_.store->put({"resp_1", 4, "{}", "[]", R"([{"id":"msg_1_0","type":"message"}])"});
   const auto error_of_body = [this](std::string_view body) {
