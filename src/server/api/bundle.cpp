@@ -10,6 +10,7 @@
 
 #include "base/json.h"
 #include "base/log.h"
+#include "server/api/json.h"
 #include "server/api/parts/marked_tokenizer.h"
 
 namespace headrace {
@@ -44,8 +45,6 @@ constexpr std::string_view kEndTexts[] = {"<|eot_id|>",
 
 constexpr std::string_view kSpecialNames[] = {"bos_token", "eos_token", "unk_token", "sep_token",
                                               "pad_token", "cls_token", "mask_token"};
-
-std::string_view view(const boost::json::string& text) { return {text.data(), text.size()}; }
 
 // The JSON files beside the weights; empty objects where there is none.
 struct Sidecars {
@@ -127,7 +126,7 @@ Result<std::unique_ptr<Tokenizer>> make_tokenizer(const Checkpoint& checkpoint) 
 std::optional<std::string> token_text(const boost::json::value* value) {
   if (value != nullptr && value->is_object()) value = value->get_object().if_contains("content");
   if (value == nullptr || !value->is_string()) return std::nullopt;
-  return std::string(view(value->get_string()));
+  return std::string(text_view(value->get_string()));
 }
 
 // The strings that templates may use, by name.
@@ -153,7 +152,7 @@ boost::json::object special_tokens(const Checkpoint& checkpoint, const Sidecars&
 
 std::string member_text(const boost::json::object& object, std::string_view name) {
   const boost::json::value* value = object.if_contains(name);
-  return value == nullptr ? std::string() : std::string(view(value->as_string()));
+  return value == nullptr ? std::string() : std::string(text_view(value->as_string()));
 }
 
 // tokenizer_config.json's chat_template: a string, or a list of named ones, of which "default"
@@ -161,7 +160,7 @@ std::string member_text(const boost::json::object& object, std::string_view name
 std::optional<std::string> config_template(const Sidecars& files) {
   const boost::json::value* entry = json_member(&files.tokenizer_config, "chat_template");
   if (entry == nullptr) return std::nullopt;
-  if (entry->is_string()) return std::string(view(entry->get_string()));
+  if (entry->is_string()) return std::string(text_view(entry->get_string()));
   const boost::json::array* list = entry->if_array();
   if (list == nullptr) return std::nullopt;
   for (const boost::json::value& item : *list) {
@@ -169,7 +168,7 @@ std::optional<std::string> config_template(const Sidecars& files) {
     const boost::json::value* text = json_member(&item, "template");
     const bool is_default = name != nullptr && name->is_string() && name->get_string() == "default";
     if (is_default && text != nullptr && text->is_string()) {
-      return std::string(view(text->get_string()));
+      return std::string(text_view(text->get_string()));
     }
   }
   return std::nullopt;

@@ -13,8 +13,6 @@ namespace {
 constexpr size_t kMaxProofs = 16;
 constexpr size_t kMinProofBytes = 4;
 
-std::string_view text_view(const boost::json::string& text) { return {text.data(), text.size()}; }
-
 Error no_place(std::string_view param) {
   return Error{ErrorCode::kUnsupported,
                fmt::format("this model's chat template has no place for {}", param),

@@ -1,6 +1,7 @@
 // json: reading request bodies, with limits. Writing is json_writer.h's.
 #pragma once
 
+#include <boost/json/string.hpp>
 #include <boost/json/value.hpp>
 #include <string>
 #include <string_view>
@@ -20,6 +21,9 @@ std::string to_text(const boost::json::value& value);
 // An object's text on one line, as to_text writes it; "{}" for what is no object: the arguments of
 // a call that was cut off.
 std::string object_text(std::string_view text);
+inline std::string_view text_view(const boost::json::string& text) {
+  return {text.data(), text.size()};
+}
 // As a message shows it: short scalars as they are, all else by type and size.
 std::string show_value(const boost::json::value& value);
 // "a string", "a number", "null": how messages call a value's type.

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "server/api/fields.h"
+#include "server/api/json.h"
 
 namespace headrace {
 namespace {
@@ -65,10 +66,6 @@ constexpr FormTypeRow kFormTypes[] = {
     {"structural_tag", StructureKind::kTags, ""},
 };
 
-std::string_view view_of_text(const boost::json::string& text) {
-  return {text.data(), text.size()};
-}
-
 // The text of a form; empty: the field asks for nothing.
 Result<std::string> text_of_form(const Fields& fields, std::string_view name, Form form) {
   const boost::json::value* value = fields.find(name);
@@ -83,7 +80,7 @@ Result<std::string> text_of_form(const Fields& fields, std::string_view name, Fo
       return list->empty() ? std::string() : boost::json::serialize(*list);
     }
     case Form::kJson:
-      if (value->is_string()) return std::string(view_of_text(value->get_string()));
+      if (value->is_string()) return std::string(text_view(value->get_string()));
       return boost::json::serialize(*value);
   }
   return std::string();

@@ -18,8 +18,6 @@ using boost::json::value;
 constexpr std::string_view kBillingMark = "x-anthropic-billing-header:";
 constexpr std::string_view kRoleNames = "\"user\", \"assistant\" or \"system\"";
 
-std::string_view view(const boost::json::string& text) { return {text.data(), text.size()}; }
-
 void add_line(std::string& text, std::string_view line) {
   if (!text.empty()) text += '\n';
   text += line;
@@ -59,7 +57,7 @@ class BlockReader {
 
   // A string, or text blocks and documents, as one text.
   Result<std::string> text(const value& content, const std::string& path) {
-    if (content.is_string()) return std::string(view(content.get_string()));
+    if (content.is_string()) return std::string(text_view(content.get_string()));
     if (!content.is_array()) {
       return bad_field(path, show_value(content), "a string or a list of content blocks");
     }

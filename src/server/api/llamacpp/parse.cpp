@@ -33,8 +33,6 @@ constexpr SamplingName kSampling[] = {
     {"stop", SamplingField::kStop},
 };
 
-PromptText view(const boost::json::string& text) { return {text.data(), text.size()}; }
-
 // Texts and ids, one after the other; only a text at the beginning gets the model's own token.
 Result<PromptIds> mixed_ids(const array& list, const ServingModel& model) {
   PromptIds ids;
@@ -42,7 +40,7 @@ Result<PromptIds> mixed_ids(const array& list, const ServingModel& model) {
     const EncodeLimits limits{.max_tokens = model.max_context};
     if (list[i].is_string()) {
       const PromptIds more =
-          TRY(model.text.encode_prompt(view(list[i].get_string()), i == 0, limits));
+          TRY(model.text.encode_prompt(text_view(list[i].get_string()), i == 0, limits));
       ids.insert(ids.end(), more.begin(), more.end());
       // Each fits; so must they together, before there are very many.
       if (std::ssize(ids) > model.max_context) break;
@@ -57,7 +55,7 @@ Result<PromptIds> mixed_ids(const array& list, const ServingModel& model) {
 
 Result<PromptItem> parse_prompt(const value* prompt, const ServingModel& model) {
   if (prompt == nullptr) return bad_field("prompt", "missing", kPromptForms);
-  if (prompt->is_string()) return PromptItem(view(prompt->get_string()));
+  if (prompt->is_string()) return PromptItem(text_view(prompt->get_string()));
   if (!prompt->is_array() || prompt->get_array().empty()) {
     return bad_field("prompt", show_value(*prompt), kPromptForms);
   }

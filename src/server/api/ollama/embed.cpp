@@ -59,8 +59,6 @@ class OllamaVectors final : public PooledRenderer {
   const std::string id_ = fresh_answer_id("embed-");
 };
 
-PromptText text_to_embed(const boost::json::string& text) { return {text.data(), text.size()}; }
-
 Result<PromptSource> parse_texts_to_embed(const Fields& fields, std::string_view name) {
   PromptSource source;
   source.param = name;
@@ -68,7 +66,7 @@ Result<PromptSource> parse_texts_to_embed(const Fields& fields, std::string_view
   const bool takes_list = name != "prompt";
   if (value == nullptr) return bad_field(name, "missing", takes_list ? kTextsNeeded : "a string");
   if (value->is_string()) {
-    source.items.emplace_back(text_to_embed(value->get_string()));
+    source.items.emplace_back(text_view(value->get_string()));
     return source;
   }
   if (!takes_list) return bad_field(name, show_value(*value), "a string");
@@ -81,7 +79,7 @@ Result<PromptSource> parse_texts_to_embed(const Fields& fields, std::string_view
     if (!item.is_string()) {
       return bad_field(name, fmt::format("a list that holds {}", show_value(item)), kTextsNeeded);
     }
-    source.items.emplace_back(text_to_embed(item.get_string()));
+    source.items.emplace_back(text_view(item.get_string()));
   }
   return source;
 }

@@ -32,8 +32,6 @@ constexpr SamplingName kOptions[] = {
     {"stop", SamplingField::kStop},
 };
 
-std::string_view view(const boost::json::string& text) { return {text.data(), text.size()}; }
-
 bool is_empty(const value* given) {
   return given == nullptr || given->is_null() ||
          (given->is_array() && given->get_array().empty()) ||
@@ -75,7 +73,7 @@ Status parse_think(const Fields& fields, ReasoningUse& reasoning) {
     reasoning.enabled = think->get_bool();
     return {};
   }
-  const std::string_view effort = think->is_string() ? view(think->get_string()) : "";
+  const std::string_view effort = think->is_string() ? text_view(think->get_string()) : "";
   if (effort != "low" && effort != "medium" && effort != "high") {
     return bad_field("think", show_value(*think), "true, false, \"low\", \"medium\" or \"high\"");
   }

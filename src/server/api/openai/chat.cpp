@@ -15,8 +15,6 @@ constexpr std::string_view kRoles[] = {"system", "user",      "assistant",
                                        "tool",   "developer", "function"};
 constexpr std::string_view kRoleNames = "system, developer, user, assistant or tool";
 
-std::string_view view(const boost::json::string& text) { return {text.data(), text.size()}; }
-
 Error bad_message(size_t message_idx, std::string_view field, std::string_view found,
                   std::string_view needed) {
   const std::string path =
@@ -55,8 +53,8 @@ Result<std::string> MessageReader::join_parts(const boost::json::array& parts, s
       return bad_message(message_idx, field, "without a type", "a part of type 'text'");
     }
     if (part != nullptr) TRY(check_fields(*part, kInPart, "messages[].content[].", ignored_));
-    if (part != nullptr && view(type->get_string()) == "thinking") continue;
-    if (part != nullptr && view(type->get_string()) != "text") {
+    if (part != nullptr && text_view(type->get_string()) == "thinking") continue;
+    if (part != nullptr && text_view(type->get_string()) != "text") {
       return bad_message(message_idx, field, fmt::format("of type {}", show_value(*type)),
                          "of type 'text': this model reads text only");
     }
@@ -67,7 +65,7 @@ Result<std::string> MessageReader::join_parts(const boost::json::array& parts, s
     }
     if (!first) joined += '\n';
     first = false;
-    joined += view(text->get_string());
+    joined += text_view(text->get_string());
   }
   return joined;
 }
@@ -76,7 +74,7 @@ Result<std::string> MessageReader::join_parts(const boost::json::array& parts, s
 Result<boost::json::value> MessageReader::content(const boost::json::object& message,
                                                   size_t message_idx) {
   const boost::json::value* content = message.if_contains("content");
-  if (content == nullptr && view(message.at("role").get_string()) != "assistant") {
+  if (content == nullptr && text_view(message.at("role").get_string()) != "assistant") {
     return bad_message(message_idx, "content", "missing", "a string or a list of text parts");
   }
   if (content == nullptr || content->is_null()) return boost::json::value("");
@@ -111,7 +109,7 @@ Result<boost::json::object> MessageReader::read(const boost::json::value& value,
   if (role == nullptr) return bad_message(message_idx, "role", "missing", kRoleNames);
   bool known = false;
   for (const std::string_view name : kRoles) {
-    known = known || (role->is_string() && view(role->get_string()) == name);
+    known = known || (role->is_string() && text_view(role->get_string()) == name);
   }
   if (!known) return bad_message(message_idx, "role", show_value(*role), kRoleNames);
   TRY(check_fields(*message, kInMessage, "messages[].", ignored_, source_));
@@ -164,7 +162,8 @@ Status check_tool(const boost::json::value& tool, size_t tool_idx, IgnoredFields
 ToolFunction read_function(const boost::json::object& function) {
   const auto text_of = [&](std::string_view name) -> std::string {
     const boost::json::value* value = function.if_contains(name);
-    return value != nullptr && value->is_string() ? std::string(view(value->get_string())) : "";
+    return value != nullptr && value->is_string() ? std::string(text_view(value->get_string()))
+                                                  : "";
   };
   ToolFunction made{text_of("name"), text_of("description"), {}, false};
   const boost::json::value* parameters = function.if_contains("parameters");
@@ -184,7 +183,7 @@ Result<ToolChoice> read_choice(const Fields& fields) {
   const boost::json::value* function = json_member(choice, "function");
   const boost::json::value* name = json_member(function != nullptr ? function : choice, "name");
   if (name != nullptr && name->is_string()) {
-    return ToolChoice{Kind::kNamed, std::string(view(name->get_string()))};
+    return ToolChoice{Kind::kNamed, std::string(text_view(name->get_string()))};
   }
   return bad_field("tool_choice", show_value(*choice),
                    "\"auto\", \"none\", \"required\" or the name of a function");

@@ -34,8 +34,6 @@ constexpr std::string_view kLeftOut[] = {
     "additional_tools",
 };
 
-std::string_view view(const boost::json::string& text) { return {text.data(), text.size()}; }
-
 std::string text_of(const std::optional<std::string_view>& text) {
   return std::string(text.value_or(""));
 }
@@ -100,7 +98,7 @@ Result<std::string> ItemReader::join_parts(const array& parts, const std::string
 Result<std::string> ItemReader::content_of(const Fields& fields, std::string_view name) {
   const value* content = fields.find(name);
   if (content == nullptr) return std::string();
-  if (content->is_string()) return std::string(view(content->get_string()));
+  if (content->is_string()) return std::string(text_view(content->get_string()));
   if (content->is_array()) return join_parts(content->get_array(), fields.path(name));
   return bad_field(fields.path(name), show_value(*content), "a string or a list of text parts");
 }
@@ -228,7 +226,7 @@ class KeptItems {
   Result<value> find(std::string_view id, const std::string& path) {
     const array* const outputs = TRY(outputs_of(response_of_item(id)));
     for (const value& each : *outputs) {
-      if (view(each.at("id").as_string()) != id) continue;
+      if (text_view(each.at("id").as_string()) != id) continue;
       num_bytes_ += to_text(each).size();
       if (num_bytes_ <= kMaxReferenced) return each;
       return bad_field(path, "a reference to more than can be called up",
