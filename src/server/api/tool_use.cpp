@@ -20,7 +20,8 @@ constexpr std::string_view kAnyObject = R"({"type":"object"})";
 constexpr std::string_view kUsualToolFormat = "hermes";
 
 // Switches of reasoning in templates.
-constexpr std::string_view kSwitches[] = {"enable_thinking", "thinking", "enable_reasoning"};
+constexpr std::string_view kReasoningSwitches[] = {"enable_thinking", "thinking",
+                                                   "enable_reasoning"};
 
 bool calls_may_come(const ToolUse& tools) {
   return !tools.functions.empty() && tools.choice.kind != ToolChoice::Kind::kNone;
@@ -164,7 +165,7 @@ void add_template_variables(const ServingModel& model, const AnswerForm& form,
     variables["reasoning_effort"] = reasoning.effort;
   }
   if (!reasoning.enabled) return;
-  for (const std::string_view name : kSwitches) {
+  for (const std::string_view name : kReasoningSwitches) {
     const bool is_read = source.find(name) != std::string_view::npos;
     if (is_read && !variables.contains(name)) variables[name] = *reasoning.enabled;
   }
