@@ -1,7 +1,5 @@
 #include "text/grammar.h"
 
-#include <sys/resource.h>
-
 #include <utility>
 
 #include "base/system_memory.h"
@@ -14,7 +12,6 @@ constexpr size_t kGrammarEntryBytes = 512;  // of an entry without its key and g
 
 // Several times what the trie of a large vocabulary takes.
 constexpr size_t kBytesToPrepare = size_t{512} << 20;
-constexpr int kLowPriority = 10;
 
 // What a refusal says of it, besides the kind.
 constexpr size_t kMaxKeptError = 1024;
@@ -72,10 +69,8 @@ GrammarCompiler::~GrammarCompiler() {
 
 void GrammarCompiler::prepare() {
   if (preparing_.joinable() || available_memory_bytes() < kBytesToPrepare) return;
-  preparing_ = std::thread([this] {
-    setpriority(PRIO_PROCESS, 0, kLowPriority);  // of this thread alone
-    (void)vocabulary();                          // what fails is tried again by who needs it
-  });
+  // At the usual priority: a request that comes meanwhile waits for this thread.
+  preparing_ = std::thread([this] { (void)vocabulary(); });
 }
 
 // Made when it is first needed, or by prepare(): most servers start faster than they are asked for

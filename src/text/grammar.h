@@ -87,8 +87,8 @@ class GrammarCompiler {
                   size_t cache_bytes = kCacheBytes);
   ~GrammarCompiler();
 
-  // Makes the trie on a thread of its own that gives way to others, so that the first compile need
-  // not; where memory is short, it does nothing. Once.
+  // Makes the trie on a thread of its own, so that the first compile need not; where memory is
+  // short, it does nothing. What fails is tried again by the first compile. Once.
   void prepare();
 
   // kInvalidArgument with what is wrong; the same text is always taken or always refused.
