@@ -5,6 +5,7 @@
 // thread.
 #pragma once
 
+#include <algorithm>
 #include <bitset>
 #include <initializer_list>
 #include <span>
@@ -26,17 +27,20 @@ class MarkList {
   }
   void push_back(std::string_view mark) {
     if (!mark.empty()) begins_.set(static_cast<unsigned char>(mark.front()));
+    longest_ = std::max(longest_, mark.size());
     marks_.push_back(mark);
   }
   // Whether some mark begins with this byte.
   bool begins_with(char c) const { return begins_.test(static_cast<unsigned char>(c)); }
   bool empty() const { return marks_.empty(); }
   size_t size() const { return marks_.size(); }
+  size_t longest() const { return longest_; }  // bytes
   std::string_view operator[](size_t mark) const { return marks_[mark]; }
 
  private:
   std::vector<std::string_view> marks_;
   std::bitset<256> begins_;
+  size_t longest_ = 0;
 };
 
 class MarkScanner {
@@ -77,6 +81,7 @@ class MarkScanner {
   // Behind the mark that was found.
   std::string take_rest() { return std::move(rest_); }
   bool is_holding() const { return !held_.empty(); }
+  size_t num_held() const { return held_.size(); }
   // What is held back, without looking for anything in it.
   std::string take_held() { return std::exchange(held_, {}); }
 

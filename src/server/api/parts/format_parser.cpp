@@ -1,15 +1,10 @@
-#include "server/api/parts/part_parser.h"
+#include "server/api/parts/format_parser.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "server/api/parts/call_values.h"
-#include "server/api/parts/format_marks.h"
-#include "server/api/parts/json_calls.h"
-#include "server/api/parts/loose_json.h"
-#include "server/api/parts/mark_scanner.h"
-#include "server/api/parts/part_output.h"
 
 namespace headrace {
 namespace {
@@ -23,117 +18,7 @@ bool is_name_byte(char c) {
   return static_cast<unsigned char>(c) > 0x20 && kNever.find(c) == std::string_view::npos;
 }
 
-class FormatParser final : public PartParser {
- public:
-  explicit FormatParser(PartOptions options);
-  std::vector<OutputPart> push(std::string_view text) override;
-  std::vector<OutputPart> finish() override;
-  bool is_reasoning() const override { return state_ == State::kReasoning; }
-
- private:
-  enum class State : uint8_t {
-    kText,
-    kReasoning,
-    kJson,     // calls as JSON objects
-    kBetween,  // before a call of the styles with marks around names
-    kName,
-    kSeekObject,  // before the arguments
-    kObject,      // in them
-    kBehind,      // after them, before call_close
-    kParams,
-    kKey,
-    kSeekValue,
-    kValue,
-    kPython,  // before a name, or in it
-    kLoose,   // in arguments in braces or parentheses
-    kSkip,    // behind what broke
-  };
-
-  void feed(std::string_view text);
-  // Reads until something has to be looked at again; how many bytes were read.
-  size_t feed_once(std::string_view text);
-  // Text or reasoning up to and with the next mark, as far as it is sure; how many bytes.
-  size_t feed_sure(std::string_view text);
-  void step(char c);
-  void again(std::string bytes);
-  // The scanner's answer to a byte; what is no mark goes to `passed_`.
-  int scan(char c, const MarkList& marks);
-  // Goes on in another state with what the scanner held.
-  void enter(State state, std::string_view unread = {});
-
-  void text_step(char c);
-  void on_text_mark(size_t mark);
-  void say(std::string_view bytes);
-  void reasoning_step(char c);
-  void reason(std::string_view bytes);
-  void end_reasoning();
-
-  bool opens_bare(char c) const;
-  void open_calls(size_t open_idx);
-  void open_bare(char c);
-  void begin_calls(std::string_view mark, bool named);
-  void leave_calls(std::string_view unread = {});
-  void break_off(std::string_view unread = {});
-  bool begin_call(std::string name);
-  void add_arguments(std::string_view json);
-  void end_call();
-  void next_call();
-
-  void json_step(char c);
-  bool json_byte(char c);
-  void between_step(char c);
-  void name_step(char c);
-  void end_name(std::string_view mark);
-  void seek_object_step(char c);
-  void object_step(char c);
-  void behind_step(char c);
-  void params_step(char c);
-  void end_params(bool section);
-  void key_step(char c);
-  void begin_value();
-  void value_step(char c);
-  void value_bytes(std::string_view bytes);
-  void value_byte(char c);
-  void end_value();
-  void python_step(char c);
-  bool python_byte(char c);
-  void loose_step(char c);
-  bool loose_byte(char c);
-  void skip_step(char c);
-  void finish_text();
-
-  const PartOptions options_;
-  const ToolFormat* const format_;
-  PartOutput out_;
-  State state_ = State::kText;
-  MarkScanner scanner_;
-  std::string passed_;
-  std::string again_;  // bytes to be looked at before any other
-
-  const FormatMarks marks_;
-
-  bool at_start_ = true;      // no text yet
-  bool behind_call_ = false;  // and no text since
-  // A section of calls: what was read of it until a call was sure.
-  bool is_bare_ = false;
-  bool is_sure_ = false;
-  std::string raw_;
-  size_t opened_bytes_ = 0;
-
-  int num_calls_ = 0;
-  bool in_call_ = false;
-  bool has_arguments_ = false;  // some were told
-  std::string name_;
-  bool name_over_ = false;  // a blank came behind it
-  JsonCalls json_{false};
-  JsonSpan span_;
-  LooseObject loose_{'}'};
-  std::string key_, value_;
-  ValueType value_type_ = ValueType::kText;
-  bool at_value_start_ = false;
-  bool newline_ = false;  // the last byte of the value, which may be padding
-  bool in_data_ = false;
-};
+}  // namespace
 
 FormatParser::FormatParser(PartOptions options)
     : options_(std::move(options)), format_(options_.format), marks_(options_.reasoning, format_) {
@@ -149,38 +34,64 @@ std::vector<OutputPart> FormatParser::push(std::string_view text) {
 }
 
 void FormatParser::feed(std::string_view text) {
-  while (!text.empty()) {
-    text.remove_prefix(feed_once(text));
+  while (!text.empty() || !again_.empty()) {
+    if (again_.empty()) text.remove_prefix(feed_once(text));
     while (!again_.empty()) {
       const std::string bytes = std::exchange(again_, {});
       const size_t num_read = feed_once(bytes);
       again_.append(bytes, num_read);
     }
+    text.remove_prefix(join_held(text));
   }
+}
+
+// What is held of earlier text is looked at together with what follows it.
+size_t FormatParser::join_held(std::string_view text) {
+  constexpr size_t kMarks = 4;
+  const MarkList* marks = sure_marks();
+  if (marks == nullptr || !scanner_.is_holding() || text.size() < marks->longest()) return 0;
+  const std::string_view next = text.substr(0, kMarks * marks->longest());
+  again_ = scanner_.take_held();
+  again_ += next;
+  return next.size();
 }
 
 size_t FormatParser::feed_once(std::string_view text) {
   size_t num_read = 0;
   while (num_read < text.size() && again_.empty()) {
-    const std::string_view rest = text.substr(num_read);
-    const size_t num_sure = feed_sure(rest);
-    if (num_sure == 0) step(rest.front());
+    const size_t num_sure = feed_sure(text.substr(num_read));
+    if (num_sure == 0) step(text[num_read]);
     num_read += std::max<size_t>(num_sure, 1);
+    num_read -= take_back(text, num_read);
   }
   return num_read;
 }
 
+// What is held of this text, where more of it can be looked at together.
+size_t FormatParser::take_back(std::string_view text, size_t num_read) {
+  const MarkList* marks = sure_marks();
+  const size_t num_held = scanner_.num_held();
+  if (marks == nullptr || num_held == 0 || num_held > num_read) return 0;
+  if (text.size() - num_read + num_held < marks->longest()) return 0;
+  return scanner_.take_held().size();
+}
+
+const MarkList* FormatParser::sure_marks() const {
+  if (state_ == State::kReasoning) return &marks_.reasoning;
+  return state_ == State::kText && !at_start_ && !behind_call_ ? &marks_.text : nullptr;
+}
+
 size_t FormatParser::feed_sure(std::string_view text) {
-  const bool in_text = state_ == State::kText && !at_start_ && !behind_call_;
-  if ((!in_text && state_ != State::kReasoning) || scanner_.is_holding()) return 0;
-  const MarkList& marks = in_text ? marks_.text : marks_.reasoning;
-  const auto [num_plain, mark] = MarkScanner::look(text, marks);
-  const std::string_view plain = text.substr(0, num_plain);
-  in_text ? say(plain) : reason(plain);
+  const MarkList* marks = sure_marks();
+  if (marks == nullptr || scanner_.is_holding()) return 0;
+  const auto [num_plain, mark] = MarkScanner::look(text, *marks);
+  const bool in_text = state_ == State::kText;
+  in_text ? say(text.substr(0, num_plain)) : reason(text.substr(0, num_plain));
   if (mark == MarkScanner::kNone) return num_plain;
   const auto found = static_cast<size_t>(mark);
+  const size_t num_bytes = num_plain + (*marks)[found].size();
   in_text ? on_text_mark(found) : end_reasoning();
-  return num_plain + marks[found].size();
+  return num_bytes;
 }
 
 // Bytes that come once more are no part of what was read.
@@ -689,8 +600,6 @@ std::vector<OutputPart> FormatParser::finish() {
   out_.finish();
   return out_.take();
 }
-
-}  // namespace
 
 std::unique_ptr<PartParser> make_part_parser(PartOptions options) {
   return std::make_unique<FormatParser>(std::move(options));
