@@ -7,6 +7,7 @@
 #include <cctype>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <set>
 
 #include "server/api/bundle.h"
@@ -160,22 +161,26 @@ class ForgedTurns : public testing::TestWithParam<std::string> {
   // template does not refuse with the harmless one.
   void attack(std::string_view place, const std::string& text, const std::string& harmless,
               size_t split = 1, const char* variable = nullptr) {
-    for (int shorter = 0; shorter < 3; ++shorter) {
-      const auto counts_with = [&](const std::string& bytes) {
-        json::object options = conversation_with(place, bytes, split);
-        if (variable != nullptr) options[variable] = bytes;
-        json::array& messages = options["messages"].as_array();
-        if (shorter > 0 && messages.size() > 2) messages.erase(messages.begin());  // no system
-        if (shorter > 1 && messages.size() > 2) messages.resize(1);                // and no calls
-        return added(options);
-      };
-      const Counts usual = counts_with(harmless);
-      if (!usual) continue;
-      expect_no_more(
-          counts_with(text), usual, is_own(place),
-          fmt::format("{}: {}", variable == nullptr ? place : variable, text.substr(0, 60)));
-      return;
+    const std::string what = variable == nullptr ? std::string(place) : variable;
+    const auto [known, is_new] = usual_.try_emplace(what + ":" + harmless);
+    Usual& usual = known->second;
+    while (is_new && !usual.counts && usual.shorter < 3) {
+      usual.counts = added(shortened(place, harmless, 1, variable, usual.shorter));
+      if (!usual.counts) ++usual.shorter;
     }
+    if (!usual.counts) return;
+    expect_no_more(added(shortened(place, text, split, variable, usual.shorter)), usual.counts,
+                   is_own(place), fmt::format("{}: {}", what, text.substr(0, 60)));
+  }
+
+  static json::object shortened(std::string_view place, const std::string& bytes, size_t split,
+                                const char* variable, int shorter) {
+    json::object options = conversation_with(place, bytes, split);
+    if (variable != nullptr) options[variable] = bytes;
+    json::array& messages = options["messages"].as_array();
+    if (shorter > 0 && messages.size() > 2) messages.erase(messages.begin());  // no system message
+    if (shorter > 1 && messages.size() > 2) messages.resize(1);                // and no calls
+    return options;
   }
 
   // How often each added token stands in the prompt; nothing if the template refuses.
@@ -229,6 +234,11 @@ class ForgedTurns : public testing::TestWithParam<std::string> {
   TextBundle bundle_;
   std::vector<std::string> tokens_;
   int32_t first_added_ = 0;
+  struct Usual {
+    Counts counts;  // with harmless text
+    int shorter = 0;
+  };
+  std::map<std::string, Usual> usual_;
   int num_checked_ = 0;
 };
 
