@@ -2,6 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <random>
+#include <utility>
+#include <vector>
+
 namespace headrace {
 namespace api_keys_test {
 
@@ -57,6 +65,47 @@ TEST(ApiKeys, AMadeKeyIsLetInByItsLine) {
   EXPECT_NE(make_api_key("ann@box", kAdminScope)->key, made->key);
   EXPECT_EQ(make_api_key("a b", kAdminScope).error().code, ErrorCode::kInvalidArgument);
   EXPECT_EQ(make_api_key("", kAdminScope).error().code, ErrorCode::kInvalidArgument);
+}
+
+struct Moments {
+  double count = 0, mean = 0, squares = 0;
+
+  void add(double value) {
+    const double difference = value - mean;
+    mean += difference / ++count;
+    squares += difference * (value - mean);
+  }
+  double variance_of_mean() const { return squares / (count - 1) / count; }
+};
+
+// Welch's t of the times of two kinds of guesses, without the slow tenth, which is of the machine.
+double welch_t(std::vector<std::pair<double, bool>> times) {
+  std::sort(times.begin(), times.end());
+  times.resize(times.size() * 9 / 10);
+  Moments kinds[2];
+  for (const auto& [time, kind] : times) kinds[kind ? 1 : 0].add(time);
+  return (kinds[0].mean - kinds[1].mean) /
+         std::sqrt(kinds[0].variance_of_mean() + kinds[1].variance_of_mean());
+}
+
+// How much of a key is right cannot be timed. HEADRACE_FULL=1: a million guesses.
+TEST(ApiKeys, TheTimeOfAGuessDoesNotTellHowMuchOfItIsRight) {
+  const char* full = std::getenv("HEADRACE_FULL");
+  const bool is_full = full != nullptr && std::string_view(full) == "1";
+  const std::string key = "hr-" + std::string(64, 'a');
+  const std::string guesses[] = {"xx-" + std::string(64, 'b'), key.substr(0, 66) + "b"};
+  const KeyDigest secret = digest_of_key(key);
+  std::mt19937 random(1);
+  std::vector<std::pair<double, bool>> times;
+  for (int i = 0; i < (is_full ? 1'000'000 : 20'000); ++i) {
+    const bool is_near = random() % 2 == 0;
+    const std::string& guess = guesses[is_near ? 1 : 0];
+    const auto begin = std::chrono::steady_clock::now();
+    ASSERT_FALSE(same_digest(digest_of_key(guess), secret));
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    times.emplace_back(took.count(), is_near);
+  }
+  EXPECT_LT(std::abs(welch_t(std::move(times))), is_full ? 4.5 : 10);
 }
 
 TEST(ApiKeys, ScopesHaveNames) {
