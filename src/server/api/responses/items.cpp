@@ -131,8 +131,9 @@ Status ItemReader::read_call(const Fields& fields, std::string_view arguments_fi
   const auto call_id = TRY(fields.text("call_id"));
   std::string arguments = text_of(TRY(fields.text(arguments_field)));
   if (arguments_field == "input") arguments = to_text(object{{"input", arguments}});
-  if (call_id) names_[std::string(*call_id)] = *name;
-  assistant_turn().calls.push_back({text_of(call_id), std::string(*name), std::move(arguments)});
+  const std::string called = called_name(TRY(fields.text("namespace")).value_or(""), *name);
+  if (call_id) names_[std::string(*call_id)] = called;
+  assistant_turn().calls.push_back({text_of(call_id), called, std::move(arguments)});
   return {};
 }
 

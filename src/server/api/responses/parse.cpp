@@ -51,7 +51,6 @@ constexpr std::string_view kToolsLeftOut[] = {
     "shell",
     "apply_patch",
     "tool_search",
-    "namespace",
 };
 
 template <size_t n>
@@ -76,7 +75,9 @@ class BodyReader {
   Status read_format(const Fields& fields);
   Status read_reasoning();
   Status read_tools();
-  Status read_tool(const Fields& fields, const object& tool);
+  Status read_tool(const Fields& fields, const object& tool, std::string_view name_space);
+  Status read_namespace(const Fields& fields, const object& tool);
+  Status read_tool_list(const array& tools, const std::string& path, std::string_view name_space);
   Status read_tool_choice();
   Status allow_tools(const Fields& fields);
   Status read_conversation();
@@ -212,12 +213,14 @@ Result<ToolFunction> function_of_custom(std::string name, std::string descriptio
   return function;
 }
 
-Status BodyReader::read_tool(const Fields& fields, const object& tool) {
+Status BodyReader::read_tool(const Fields& fields, const object& tool,
+                             std::string_view name_space) {
   const auto type = TRY(fields.text("type"));
   if (type && is_one_of(kToolsLeftOut, *type)) {
     ignored_.add(fmt::format("tools[].{}", *type));
     return {};
   }
+  if (type == "namespace" && name_space.empty()) return read_namespace(fields, tool);
   if (type != "function" && type != "custom") {
     Error error = bad_field(fields.path("type"), type ? json_of(*type) : "missing",
                             "\"function\" or \"custom\"");
@@ -227,44 +230,62 @@ Status BodyReader::read_tool(const Fields& fields, const object& tool) {
   TRY(check_fields(tool, kInResponseTool, "tools[].", ignored_));
   const auto name = TRY(fields.text("name"));
   if (!name || name->empty()) return bad_field(fields.path("name"), "missing", "a name");
+  std::string called = called_name(name_space, *name);
+  if (!name_space.empty()) {
+    echo_.placed_tools.push_back({called, std::string(name_space), std::string(*name)});
+  }
   std::string description(TRY(fields.text("description")).value_or(""));
   auto& functions = request_.form.tools.functions;
   if (type == "custom") {
-    echo_.custom_tools.emplace_back(*name);
+    echo_.custom_tools.push_back(called);
     const object* format = TRY(fields.object("format"));
     const object none;
     functions.push_back(TRY(
-        function_of_custom(std::string(*name), std::move(description),
+        function_of_custom(std::move(called), std::move(description),
                            Fields(format == nullptr ? none : *format, fields.path("format.")))));
     return {};
   }
   const object* parameters = TRY(fields.object("parameters"));
-  functions.push_back({std::string(*name), std::move(description),
+  functions.push_back({std::move(called), std::move(description),
                        parameters == nullptr ? std::string() : to_text(*parameters),
                        TRY(fields.boolean("strict")).value_or(false)});
+  return {};
+}
+
+// Tools that one server of tools offers.
+Status BodyReader::read_namespace(const Fields& fields, const object& tool) {
+  TRY(check_fields(tool, kInResponseTool, "tools[].", ignored_));
+  const auto name = TRY(fields.text("name"));
+  if (!name || name->empty()) return bad_field(fields.path("name"), "missing", "a name");
+  const array* tools = TRY(fields.array("tools"));
+  return tools == nullptr ? Status() : read_tool_list(*tools, fields.path("tools"), *name);
+}
+
+Status BodyReader::read_tool_list(const array& tools, const std::string& path,
+                                  std::string_view name_space) {
+  TRY(check_tool_count(tools.size(), kUsualMaxTools));
+  for (size_t i = 0; i < tools.size(); ++i) {
+    const std::string each = fmt::format("{}[{}]", path, i);
+    const object* tool = tools[i].if_object();
+    if (tool == nullptr) return bad_field(each, show_value(tools[i]), "an object");
+    TRY(read_tool(Fields(*tool, each + "."), *tool, name_space));
+  }
   return {};
 }
 
 Status BodyReader::read_tools() {
   request_.form.tools.parallel = TRY(fields_.boolean("parallel_tool_calls")).value_or(true);
   const array* tools = TRY(fields_.array("tools"));
-  if (tools == nullptr) return {};
-  TRY(check_tool_count(tools->size(), kUsualMaxTools));
-  for (size_t i = 0; i < tools->size(); ++i) {
-    const object* tool = (*tools)[i].if_object();
-    if (tool == nullptr) {
-      return bad_field(fmt::format("tools[{}]", i), show_value((*tools)[i]), "an object");
-    }
-    TRY(read_tool(Fields(*tool, fmt::format("tools[{}].", i)), *tool));
-  }
-  return {};
+  return tools == nullptr ? Status() : read_tool_list(*tools, "tools", {});
 }
 
 // The name of a tool that the body offers.
 Result<std::string> BodyReader::tool_named(const Fields& fields) const {
   const auto name = TRY(fields.text("name"));
+  const auto name_space = TRY(fields.text("namespace"));
+  const std::string called = called_name(name_space.value_or(""), name.value_or(""));
   for (const ToolFunction& each : request_.form.tools.functions) {
-    if (name && each.name == *name) return each.name;
+    if (name && each.name == called) return each.name;
   }
   return bad_field(fields.path("name"), name ? json_of(*name) : "missing",
                    "the name of one of the tools");
@@ -396,6 +417,10 @@ Result<ParsedRequest> BodyReader::read() {
 Result<ParsedRequest> parse_response(const object& body, const ServingModel& model,
                                      const ResponsesCaller& caller) {
   return BodyReader(body, model, caller).read();
+}
+
+std::string called_name(std::string_view name_space, std::string_view name) {
+  return name_space.empty() ? std::string(name) : fmt::format("{}__{}", name_space, name);
 }
 
 std::string fresh_response_id() { return fresh_answer_id("resp_"); }

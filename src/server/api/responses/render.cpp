@@ -110,6 +110,7 @@ class ResponseRenderer : public AnswerRenderer {
 
   // JSON.
   void write_item(JsonWriter& json, const Item& item, std::string_view status) const;
+  void write_name(JsonWriter& json, const std::string& called) const;
   static void write_part(JsonWriter& json, const Item& item);
   void write_response(JsonWriter& json, std::string_view status, const Usage* usage,
                       const Error* error) const;
@@ -242,12 +243,23 @@ void ResponseRenderer::write_part(JsonWriter& json, const Item& item) {
   json.close_object();
 }
 
+// As the client calls the tool.
+void ResponseRenderer::write_name(JsonWriter& json, const std::string& called) const {
+  for (const ResponseEcho::Placed& tool : echo_.placed_tools) {
+    if (tool.called != called) continue;
+    json.text("name", tool.name).text("namespace", tool.name_space);
+    return;
+  }
+  json.text("name", called);
+}
+
 // As it is by now; an item that has just begun has no content.
 void ResponseRenderer::write_item(JsonWriter& json, const Item& item,
                                   std::string_view status) const {
   json.open_object().text("type", item.row->type).text("id", item.id).text("status", status);
   if (item.row->part_type.empty()) {
-    json.text("call_id", item.call_id).text("name", item.name);
+    json.text("call_id", item.call_id);
+    write_name(json, item.name);
     json.text(item.row->text_member, item.text).close_object();
     return;
   }

@@ -49,8 +49,13 @@ struct ResponseEcho {
   // Members of the response that repeat the request, in order: names and JSON.
   std::vector<std::pair<std::string, std::string>> members;
   std::vector<std::string> custom_tools;  // names of tools that take a text, not an object
-  std::optional<int> num_top;             // as OpenAiAnswer::num_top
-  bool with_reasoning_copy = false;       // encrypted_content of reasoning was asked for
+  // Tools of namespaces, as the model calls them and as the client does.
+  struct Placed {
+    std::string called, name_space, name;
+  };
+  std::vector<Placed> placed_tools;
+  std::optional<int> num_top;        // as OpenAiAnswer::num_top
+  bool with_reasoning_copy = false;  // encrypted_content of reasoning was asked for
   // Kept when the answer is complete, unless store is null.
   std::shared_ptr<ResponseStore> store;
   uint64_t owner = 0;
@@ -58,6 +63,10 @@ struct ResponseEcho {
 };
 std::unique_ptr<AnswerRenderer> make_response_renderer(const ServingModel& model,
                                                        ResponseEcho echo);
+
+// What a tool of a namespace is called in templates, which know one name: "NAMESPACE__NAME".
+// Without a namespace the name.
+std::string called_name(std::string_view name_space, std::string_view name);
 
 // "resp_" and 24 random hexadecimal digits; items of the answer have the digits and their place.
 std::string fresh_response_id();

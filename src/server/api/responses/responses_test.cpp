@@ -199,6 +199,51 @@ TEST_F(ResponsesTest, AllowedToolsAreThoseThatAreLeft) {
   EXPECT_EQ(parsed->request.form.reasoning.enabled, false);
 }
 
+constexpr std::string_view kPlaced =
+    R"({"input":"q","tools":[{"type":"function","name":"f"},
+        {"type":"namespace","name":"mcp__wall","description":"d","tools":[
+         {"type":"function","name":"f","parameters":{"type":"object"}},
+         {"type":"custom","name":"patch"}]}],
+        "tool_choice":{"type":"function","name":"f","namespace":"mcp__wall"}})";
+
+TEST_F(ResponsesTest, ToolsOfANamespaceHaveOneNameForTheModel) {
+  const auto parsed = parse(kPlaced);
+  ASSERT_TRUE(parsed.ok()) << parsed.error().to_string();
+  const ToolUse& tools = parsed->request.form.tools;
+  ASSERT_EQ(tools.functions.size(), 3u);
+  EXPECT_EQ(tools.functions[0].name, "f");
+  EXPECT_EQ(tools.functions[1].name, "mcp__wall__f");
+  EXPECT_EQ(tools.functions[1].parameters, R"({"type":"object"})");
+  EXPECT_EQ(tools.functions[2].name, "mcp__wall__patch");
+  EXPECT_EQ(tools.choice.name, "mcp__wall__f");
+  EXPECT_TRUE(parsed->request.headers.empty());
+  EXPECT_TRUE(error_of(R"({"input":"q","tools":[{"type":"namespace","name":"a","tools":[
+      {"type":"namespace","name":"b","tools":[]}]}]})")
+                  .starts_with("tools[0].tools[0].type: "));
+  EXPECT_TRUE(error_of(R"({"input":"q","tools":[{"type":"namespace","tools":[]}]})")
+                  .starts_with("tools[0].name: "));
+}
+
+TEST_F(ResponsesTest, AClientSeesANamespaceApartFromTheName) {
+  const auto answer =
+      whole(kPlaced, {{Kind::kToolCall, "{}", 0, "c1", "mcp__wall__f"},
+                      {Kind::kToolCall, R"({"input":"x"})", 1, "c2", "mcp__wall__patch"},
+                      {Kind::kToolCall, "{}", 2, "c3", "f"}});
+  const auto& output = answer.at("output").as_array();
+  ASSERT_EQ(output.size(), 3u);
+  for (const size_t i : {0, 1}) EXPECT_EQ(output[i].at("namespace"), "mcp__wall");
+  EXPECT_EQ(output[0].at("name"), "f");
+  EXPECT_EQ(output[1].at("name"), "patch");
+  EXPECT_EQ(output[1].at("input"), "x");
+  EXPECT_EQ(output[2].at("name"), "f");
+  EXPECT_FALSE(output[2].as_object().contains("namespace"));
+  IgnoredFields ignored;
+  const auto messages = read_items(output, "", ignored).value();
+  ASSERT_EQ(messages[0].calls.size(), 3u);
+  EXPECT_EQ(messages[0].calls[0].name, "mcp__wall__f");
+  EXPECT_EQ(messages[0].calls[2].name, "f");
+}
+
 TEST_F(ResponsesTest, FaultsNameTheirField) {
   const std::pair<const char*, const char*> kCases[] = {
       {R"({})", "input: input is missing"},
