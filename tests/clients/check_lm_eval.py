@@ -5,21 +5,25 @@ import os
 import re
 from pathlib import Path
 
-import httpx
-import pytest
+os.environ |= {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
 
-from conftest import http_support
-from programs import run
+import httpx  # noqa: E402
+import lm_eval  # noqa: E402
+import lm_eval.tasks  # noqa: E402
+import pytest  # noqa: E402
+
+from conftest import http_support  # noqa: E402
 
 kRows = 60
 kSmolLm = Path(os.environ.get("HEADRACE_TEST_MODELS", http_support.kRepository / "build/models")) / "smollm2-135m.gguf"
 
 
 @pytest.fixture
-def lm_eval(tmp_path):
-    """Runs a task of multiple choices over these rows, or of free answers; returns its results and samples."""
+def evaluate(tmp_path):
+    """Runs a task over these rows, and returns its results and samples. The harness's own tasks are left out: reading
+    their descriptions takes minutes."""
 
-    def evaluate(name, model, arguments, rows, *options, output_type="multiple_choice", **task):
+    def run(name, model, arguments, rows, output_type="multiple_choice", chats=False, batch_size=1, **task):
         folder = tmp_path / name
         folder.mkdir()
         (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -27,13 +31,13 @@ def lm_eval(tmp_path):
                      "dataset_kwargs": {"data_files": {"test": str(folder / "rows.jsonl")}}, "doc_to_text": "question",
                      "doc_to_target": "answer", **task}
         (folder / "local.yaml").write_text(json.dumps(described))  # which is YAML too
-        run("lm_eval", "run", "--model", model, "--model_args", arguments, "--tasks", "local", "--include_path", folder,
-            "--output_path", folder / "out", "--log_samples", *options, cwd=folder)
-        results = json.loads(next(folder.rglob("results*.json")).read_text())["results"]["local"]
-        samples = [json.loads(line) for line in next(folder.rglob("samples*.jsonl")).read_text().splitlines()]
-        return results, sorted(samples, key=lambda sample: sample["doc_id"])
+        manager = lm_eval.tasks.TaskManager(include_path=str(folder), include_defaults=False)
+        found = lm_eval.simple_evaluate(model=model, model_args=arguments, tasks=["local"], task_manager=manager,
+                                        log_samples=True, apply_chat_template=chats, batch_size=batch_size, device="cpu",
+                                        bootstrap_iters=0)
+        return found["results"]["local"], sorted(found["samples"]["local"], key=lambda sample: sample["doc_id"])
 
-    return evaluate
+    return run
 
 
 def accuracy(*names):
@@ -46,24 +50,24 @@ def completions(url, model, **more):
     return ",".join(f"{name}={value}" for name, value in given.items())
 
 
-def test_lm_eval_scores_choices(server, lm_eval):
+def test_lm_eval_scores_choices(server, evaluate):
     """Log-likelihoods by echo, with token ids made by the server's own tokenizer."""
     rows = [{"question": f"{i} is", "choices": [" even", " odd"], "answer": i % 2} for i in range(6)]
-    results, samples = lm_eval("tiny", "local-completions", completions(server.url, "tiny"), rows, **accuracy("acc"))
+    results, samples = evaluate("tiny", "local-completions", completions(server.url, "tiny"), rows, **accuracy("acc"))
     assert 0 <= results["acc,none"] <= 1 and len(samples) == 6
 
 
 @pytest.mark.parametrize("model", ["local-completions", "local-chat-completions"])
-def test_lm_eval_generates(server, lm_eval, model):
+def test_lm_eval_generates(server, evaluate, model):
     rows = [{"question": f"{i} and 1 is", "answer": "Plain text."} for i in range(4)]
     chats = model == "local-chat-completions"
     path = "chat/completions" if chats else "completions"
     arguments = f"model=script,base_url={server.url}/v1/{path},num_concurrent=2,max_length=512"
     if not chats:
         arguments += ",tokenizer_backend=remote"
-    results, samples = lm_eval("generation", model, arguments, rows, *(["--apply_chat_template"] if chats else []),
-                               output_type="generate_until", metric_list=[{"metric": "exact_match"}],
-                               generation_kwargs={"until": ["\n\n"], "max_gen_toks": 16, "temperature": 0})
+    results, samples = evaluate("generation", model, arguments, rows, "generate_until", chats,
+                                metric_list=[{"metric": "exact_match"}],
+                                generation_kwargs={"until": ["\n\n"], "max_gen_toks": 16, "temperature": 0})
     assert len(samples) == 4
     if chats:
         assert results["exact_match,none"] == 1
@@ -84,7 +88,7 @@ def continuations():
              "choices": [ends[i + (j - i) % 4] for j in range(4)]} for i in range(min(kRows, len(words) - 3))]
 
 
-def test_log_likelihoods_are_those_of_transformers(lm_eval):
+def test_log_likelihoods_are_those_of_transformers(evaluate):
     """The same GGUF file, computed by both: every log-likelihood, and what is made of them."""
     if not kSmolLm.exists():
         pytest.skip(f"needs {kSmolLm}")
@@ -92,11 +96,11 @@ def test_log_likelihoods_are_those_of_transformers(lm_eval):
     assert len(rows) == kRows
     metrics = accuracy("acc", "acc_norm")
     hf = f"pretrained={kSmolLm.parent},gguf_file={kSmolLm.name},dtype=float32"
-    theirs, expected = lm_eval("transformers", "hf", hf, rows, "--device", "cpu", "--batch_size", "4", **metrics)
+    theirs, expected = evaluate("transformers", "hf", hf, rows, batch_size=4, **metrics)
     server = http_support.Server(kSmolLm, "--context", "512")
     try:
         name = httpx.get(server.url + "/v1/models").json()["data"][0]["id"]
-        ours, found = lm_eval("headrace", "local-completions", completions(server.url, name), rows, **metrics)
+        ours, found = evaluate("headrace", "local-completions", completions(server.url, name), rows, **metrics)
     finally:
         server.stop()
     for metric in ("acc,none", "acc_norm,none"):
