@@ -13,7 +13,7 @@ total_passed=0 total_failed=0 total_skipped=0
 
 # environment: its tests.
 declare -A checks=(
-  [frameworks]="check_openai.py check_frameworks.py check_node.py check_prometheus.py"
+  [frameworks]="check_openai.py check_frameworks.py check_node.py check_codex.py check_prometheus.py"
   [llama-index]="check_llama_index.py"
   [harnesses]="check_lm_eval.py check_guidellm.py"
 )
@@ -30,7 +30,7 @@ install() {
 
 install_python() {
   .venv/bin/python -m venv --clear "$folder/$1"
-  "$folder/$1/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps \
+  "$folder/$1/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile --no-deps \
     -r "tests/clients/requirements-$1.txt"
 }
 

@@ -19,6 +19,7 @@ _spec.loader.exec_module(http_support)
 
 import tiny_model  # noqa: E402
 
+kFolder = Path(__file__).resolve().parent
 kContext = 8192
 kScript = tiny_model.Script({
     ">": ["<think>", "The wall is", " grey.", "</think>", "I paint.", "\n<tool_call>\n{\"name\": \"paint\", ",
