@@ -18,12 +18,14 @@ if(CCACHE_PROGRAM)
   endif()
 endif()
 
-# headrace_precompiled(NAME DEPS...): the owner of a header that other targets use. Its one source is empty.
+# headrace_precompiled(NAME DEPS ... HEADERS ... OPTIONS ...): the owner of a header that other targets use, which must
+# be compiled with the same options. Its one source is empty.
 function(headrace_precompiled name)
-  cmake_parse_arguments(ARG "" "" "DEPS;HEADERS" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "DEPS;HEADERS;OPTIONS" ${ARGN})
   file(WRITE ${CMAKE_BINARY_DIR}/generated/empty.cpp "")
   add_library(${name} OBJECT ${CMAKE_BINARY_DIR}/generated/empty.cpp)
   target_link_libraries(${name} PRIVATE headrace_flags ${ARG_DEPS})
+  target_compile_options(${name} PRIVATE ${ARG_OPTIONS})
   target_precompile_headers(${name} PRIVATE ${precompiled_headers} ${ARG_HEADERS})
 endfunction()
 
