@@ -53,7 +53,7 @@ case ${1:-build} in
     mkdir -p "$folder" "$results"
     build_wheel
     tools/setup.sh test
-    tools/build.sh release headrace
+    tools/build.sh release headrace golden_data
     check core python/tests/requirements-core.txt test_generate.py test_life.py test_same_bits.py
     check lm_eval tests/clients/requirements-harnesses.txt test_lm_eval.py
     check ray python/tests/requirements-ray.txt test_ray_serve.py

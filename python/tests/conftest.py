@@ -60,3 +60,13 @@ def real_model():
     if not path.exists():
         pytest.skip("HEADRACE_TEST_MODELS names no folder with smollm2-135m.gguf")
     return path
+
+
+@pytest.fixture(scope="session")
+def recorded():
+    """What transformers computed in float32 of the same file's weights (tests/data/golden)."""
+    golden = Path(os.environ.get("HEADRACE_GOLDEN", kRepository / "build/golden"))
+    path = golden / "real" / "smollm2-135m-q4_1.json"
+    if not path.exists():
+        pytest.skip("no recorded results: HEADRACE_GOLDEN names no folder of them")
+    return json.loads(path.read_text()), (golden / "text.txt").read_text()

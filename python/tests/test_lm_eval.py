@@ -145,3 +145,21 @@ def test_chat_templates(lm):
     assert lm.apply_chat_template(history) == "<s><user>Hi<assistant>"
     assert "bos_token" in lm.chat_template(True)
     assert lm.tok_encode("<s><user>").count(0) == 1, "the begin token is there once"
+
+
+def test_log_likelihoods_are_those_of_transformers(real_model, recorded):
+    """Each token's, and two windows' of a text: within 0.02 and 0.2 % of what transformers has."""
+    results, text = recorded
+    with headrace.LLM(real_model, context=1024) as llm:
+        lm = HeadraceLM(llm=llm)
+        for prompt in results["prompts"]:
+            score = llm.score(prompt["ids"])
+            pairs = list(zip(score.logprobs, prompt["token_logprobs"], strict=True))[1:]
+            assert all(abs(here - there) < 0.02 for here, there in pairs), prompt["text"]
+            (total, _), = lm._loglikelihood_tokens([(None, prompt["ids"][:1], prompt["ids"][1:])], disable_tqdm=True)
+            assert total == pytest.approx(sum(there for _, there in pairs), abs=0.02 * len(pairs))
+        ids = llm.tokenize(text, add_special=False)
+        windows = [ids[i * 512:(i + 1) * 512] for i in range(2)]
+        for window, mean_nll in zip(windows, results["perplexity"]["mean_nll_per_window"]):
+            (total, _), = lm._loglikelihood_tokens([(None, window[:1], window[1:])], disable_tqdm=True)
+            assert -total / 511 == pytest.approx(mean_nll, rel=0.002)
