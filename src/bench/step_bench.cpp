@@ -112,6 +112,7 @@ StepTiming StepBench::prefill(int64_t num_tokens) {
     for (int64_t first = 0; first < num_tokens; first += chunk) {
       const auto count = static_cast<int32_t>(std::min(chunk, num_tokens - first));
       spans[0] = {0, count, first, single_tables_.data()};
+      spans[0].adapter = adapter_of(0);
       const int32_t last_row = count - 1;
       const bool last = first + count == num_tokens;
       forward(spans, {&last_row, 1}, last ? Wanted::kLogits : Wanted::kNothing);
@@ -125,6 +126,7 @@ StepTiming StepBench::decode(int64_t depth, int64_t num_steps) {
   return time(1, [&] {
     for (int64_t i = 0; i < num_steps; ++i) {
       spans[0] = {0, 1, depth + i, single_tables_.data()};
+      spans[0].adapter = adapter_of(0);
       forward(spans, {&kRow, 1}, i + 1 == num_steps ? Wanted::kLogits : Wanted::kBest);
     }
   });
@@ -138,6 +140,7 @@ StepTiming StepBench::decode_batch(int num_sequences, int64_t depth, int64_t num
     for (int64_t i = 0; i < num_steps; ++i) {
       for (size_t s = 0; s < spans.size(); ++s) {
         spans[s] = {0, 1, depth + i, batch_tables_[s].data()};
+        spans[s].adapter = adapter_of(s);
       }
       forward(spans, rows, i + 1 == num_steps ? Wanted::kLogits : Wanted::kBest);
     }

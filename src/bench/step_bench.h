@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "model/model.h"
@@ -44,10 +45,16 @@ class StepBench {
   // The same for num_sequences sequences in each step.
   StepTiming decode_batch(int num_sequences, int64_t depth, int64_t num_steps);
 
+  // From now on sequence s has adapters[s % their number]; none: the model alone. They outlive it.
+  void use_adapters(std::span<const PackedAdapter* const> adapters) { adapters_ = adapters; }
+
   size_t kv_bytes() const { return store_.num_bytes(); }
 
  private:
   StepBench(Model& model, Backend& backend, KvStore store, DeviceMemory logits, const Room& room);
+  const PackedAdapter* adapter_of(size_t sequence) const {
+    return adapters_.empty() ? nullptr : adapters_[sequence % adapters_.size()];
+  }
   enum class Wanted { kNothing, kBest, kLogits };  // of the rows listed
   void forward(std::vector<Span>& spans, std::span<const int32_t> rows, Wanted wanted);
   // Times work() (its steps are counted by forward) and looks at the logits it left.
@@ -63,6 +70,7 @@ class StepBench {
   int64_t num_steps_ = 0;                  // since creation
   DeviceMemory logits_;
   std::vector<BestOutput> best_;
+  std::span<const PackedAdapter* const> adapters_;
 };
 
 }  // namespace headrace

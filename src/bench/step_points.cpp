@@ -113,6 +113,24 @@ Result<double> Ceilings::bandwidth(size_t working_set) {
   return found->second;
 }
 
+namespace {
+
+// The same point with adapters, which are read once per step, each by the sequences that have it.
+Point adapted(const Point& point, const PointPlan& plan) {
+  Point with = point;
+  with.adapted = true;
+  const size_t sequences = point.kind == PointKind::kBatch ? static_cast<size_t>(point.size) : 1;
+  size_t num_bytes = 0;
+  for (size_t i = 0; i < std::min(sequences, plan.adapters.size()); ++i) {
+    num_bytes += plan.adapters[i]->num_bytes();
+  }
+  with.bytes *= 1 + static_cast<double>(num_bytes) / static_cast<double>(point.working_set);
+  with.working_set += num_bytes;
+  return with;
+}
+
+}  // namespace
+
 uint32_t matmul_isa(const cpu::KernelSet& kernels) {
   uint32_t isa = 0;
   for (const cpu::MatmulRows& rows : kernels.matmul) {
@@ -128,7 +146,13 @@ std::vector<Point> make_points(const StepWork& work, const PointPlan& plan,
   for (const int64_t tokens : plan.prefills) points.push_back(maker.prefill(tokens));
   for (const int64_t depth : plan.depths) points.push_back(maker.decode(depth));
   for (const int64_t sequences : plan.batches) points.push_back(maker.batch(sequences));
-  return points;
+  if (plan.adapters.empty()) return points;
+  std::vector<Point> pairs;
+  for (const Point& point : points) {
+    pairs.push_back(point);
+    pairs.push_back(adapted(point, plan));
+  }
+  return pairs;
 }
 
 Status time_points(const PointPlan& plan, StepBench& bench, std::vector<Point>* points,
@@ -138,6 +162,8 @@ Status time_points(const PointPlan& plan, StepBench& bench, std::vector<Point>* 
   size_t done = 0;
   for (int repeat = 0; repeat < plan.repeats; ++repeat) {
     for (Point& point : *points) {
+      bench.use_adapters(point.adapted ? std::span(plan.adapters)
+                                       : std::span<const PackedAdapter* const>());
       const StepTiming timing = point.run(bench);
       point.seconds.push_back(timing.seconds);
       if (!timing.finite || point.digest.value_or(timing.digest) != timing.digest) {

@@ -24,6 +24,8 @@ struct PointPlan {
   int64_t decode_steps = 32;
   int64_t batch_depth = 128;
   int repeats = 3;
+  // Of each sequence in turn; then every point is timed without and with them.
+  std::vector<const PackedAdapter*> adapters = {};
 };
 
 // Room that all points of a plan need.
@@ -41,6 +43,7 @@ struct Point {
   double bytes;         // that one run reads
   size_t working_set;   // that one step reads
   std::function<StepTiming(StepBench&)> run;
+  bool adapted = false;              // with the plan's adapters
   std::vector<double> seconds = {};  // of the runs so far
   std::optional<uint64_t> digest = {};
   double joins_per_step = 0;

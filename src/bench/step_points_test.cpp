@@ -60,6 +60,29 @@ TEST(StepPoints, ABatchReadsTheWeightsOnceForAll) {
   EXPECT_NEAR(points[2].arithmetic_s, 8 * points[1].arithmetic_s, 1e-12);
 }
 
+class SizedAdapter final : public PackedAdapter {
+ public:
+  size_t num_bytes() const override { return 300; }
+};
+
+TEST(StepPoints, WithAdaptersEveryPointComesTwice) {
+  const SizedAdapter adapter;
+  PointPlan plan{{16}, {}, {1, 8}, 10, 100, 1};
+  plan.adapters.assign(2, &adapter);
+  const auto points = make_points(small_work(), plan, ceilings(), 16);
+  ASSERT_EQ(points.size(), 6u);
+  for (size_t i = 0; i < points.size(); i += 2) {
+    const Point &plain = points[i], &with = points[i + 1];
+    EXPECT_FALSE(plain.adapted);
+    EXPECT_TRUE(with.adapted);
+    EXPECT_EQ(plain.size, with.size);
+    EXPECT_EQ(plain.kind, with.kind);
+  }
+  EXPECT_EQ(points[1].bytes, points[0].bytes + 300) << "one step, one sequence";
+  EXPECT_EQ(points[3].working_set, points[2].working_set + 300);
+  EXPECT_EQ(points[5].working_set, points[4].working_set + 600) << "two for eight sequences";
+}
+
 TEST(StepPoints, RoomIsThatOfTheLargestPoint) {
   const auto room = room_for({{16, 64}, {0, 100}, {1, 8}, 10, 50, 1});
   EXPECT_EQ(room.single_tokens, 110);

@@ -15,6 +15,7 @@
 #include "bench/step_bench.h"
 #include "bench/step_points.h"
 #include "bench/step_work.h"
+#include "checkpoint/adapter_files.h"
 #include "cli/bench.h"
 #include "cli/runtime.h"
 #include "cli/terminal.h"
@@ -84,8 +85,24 @@ struct Loaded {
   std::unique_ptr<Model> model;
   PointPlan plan;
   MemoryPlan memory;
+  std::vector<std::unique_ptr<const Adapter>> adapters;
   double seconds = 0;
 };
+
+// --with-adapter: one for each sequence of the largest batch, all the same but for their memory.
+Status load_adapters(const std::string& folder, Loaded* loaded) {
+  constexpr int64_t kMostCopies = 32;
+  if (folder.empty()) return {};
+  const AdapterFolder files = TRY(read_adapter_folder(folder));
+  const std::vector<int64_t>& batches = loaded->plan.batches;
+  const int64_t count = batches.empty() ? 1 : std::min(batches.back(), kMostCopies);
+  for (int64_t i = 0; i < count; ++i) {
+    loaded->adapters.push_back(
+        TRY(loaded->model->load_adapter({folder, files.config, files.bytes()})));
+    loaded->plan.adapters.push_back(loaded->adapters.back()->packed.get());
+  }
+  return {};
+}
 
 Result<Loaded> load(const Options& options, const std::string& spec) {
   Loaded loaded;
@@ -106,6 +123,7 @@ Result<Loaded> load(const Options& options, const std::string& spec) {
                                  [&](size_t done, size_t total) { bar.update(done, total); }));
   TRY(loaded.checkpoint->check_unchanged());
   loaded.checkpoint->release_pages();
+  TRY(load_adapters(options.text("--with-adapter"), &loaded));
   loaded.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return loaded;
 }
@@ -127,6 +145,7 @@ const char* size_name(PointKind kind) {
 json::object point_row(const Point& point, const PointFigures& figures) {
   return json::object{{"kind", point_kind_name(point.kind)},
                       {size_name(point.kind), point.size},
+                      {"adapters", point.adapted},
                       {"tok_s", figures.tokens_per_s},
                       {"tok_s_low", figures.lowest},
                       {"tok_s_high", figures.highest},
@@ -176,11 +195,11 @@ void print_point(const Point& point, const PointFigures& figures) {
   const std::string bound = figures.bound_by_memory
                                 ? fmt::format("reads, {:.1f} GB/s", figures.bandwidth / 1e9)
                                 : "arithmetic";
-  std::printf("%-8s %6ld %-9s %10.1f %10.1f-%10.1f %10.1f %6.2f %11.1f  %s\n",
+  std::printf("%-8s %6ld %-9s %10.1f %10.1f-%10.1f %10.1f %6.2f %11.1f  %s%s\n",
               std::string(point_kind_name(point.kind)).c_str(), static_cast<long>(point.size),
               kUnits[static_cast<size_t>(point.kind)], figures.tokens_per_s, figures.lowest,
               figures.highest, figures.limit, figures.tokens_per_s / figures.limit,
-              figures.joins_per_layer, bound.c_str());
+              figures.joins_per_layer, bound.c_str(), point.adapted ? ", with adapters" : "");
   std::fflush(stdout);
 }
 
