@@ -66,8 +66,8 @@ struct MutantUnit {
   const KernelUnit* unit;
   int min_rows, min_bugs;  // so many at least are tried
 };
-constexpr MutantUnit kMutants[] = {{"avx2", &kMutantAvx2Unit, 27, 127},
-                                   {"avx512", &kMutantAvx512Unit, 27, 127},
+constexpr MutantUnit kMutants[] = {{"avx2", &kMutantAvx2Unit, 27, 139},
+                                   {"avx512", &kMutantAvx512Unit, 27, 139},
                                    {"avx512_bf16", &kMutantAvx512Bf16Unit, 3, 10},
                                    {"amx_model", &kMutantAmxModelUnit, 7, 14}};
 

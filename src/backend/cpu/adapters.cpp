@@ -8,6 +8,7 @@ namespace {
 
 constexpr int64_t kShrinkRows = 8;  // of an item
 constexpr int64_t kShrinkRank = 16;
+static_assert(kShrinkRank % kAdapterRanks == 0);
 
 int64_t groups_of(const DeltaPart& part) { return divide_up(part.rank, kShrinkRank); }
 
@@ -17,17 +18,15 @@ int64_t groups_of(const CpuDelta& delta) {
   return count;
 }
 
-int64_t items_of(const DeltaRun& run) {
-  return divide_up(run.end_row - run.first_row, kShrinkRows) * groups_of(*run.delta);
-}
-
-// Some rows of A with some rows of x.
+// Ranks of A from first_rank on, at most kShrinkRank, with some rows of x.
 void shrink(const CallDeltas& deltas, const DeltaPart& part, int64_t first_rank,
             const ShrinkArgs& rows, int64_t first_low_row) {
   ShrinkArgs args = rows;
   args.rank = std::min(kShrinkRank, part.rank - first_rank);
-  args.a = rows_from(part.a, first_rank * part.a.stride);
-  args.scale = part.scale;
+  args.a = part.a;
+  args.a.values += first_rank / kAdapterRanks * num_adapter_blocks(rows.num_inputs) *
+                   adapter_block_bytes(part.a);
+  args.factors = part.low_factors + first_rank;
   args.out = deltas.low + first_low_row * deltas.low_stride + part.first_low + first_rank;
   args.out_stride = deltas.low_stride;
   deltas.kernels->shrink->function.shrink(args);
@@ -45,11 +44,15 @@ void DeltaRows::add(int64_t row, const CpuDelta* delta) {
 }
 
 CallDeltas DeltaRows::make(int64_t num_rows, const KernelSet& kernels) {
-  int64_t rank = 0;
-  for (const DeltaRun& run : runs_) rank = std::max(rank, run.delta->rank);
+  int64_t rank = 0, num_items = 0;
+  for (DeltaRun& run : runs_) {
+    rank = std::max(rank, run.delta->rank);
+    run.first_item = num_items;
+    num_items += divide_up(run.end_row - run.first_row, kShrinkRows) * groups_of(*run.delta);
+  }
   const auto needed = static_cast<size_t>(num_rows * rank);
   if (low_.size() < needed) low_.resize(needed);
-  return {runs_, low_.data(), rank, 0, &kernels};
+  return {runs_, low_.data(), rank, 0, &kernels, num_items};
 }
 
 void shrink_row(const CallDeltas& deltas, const CpuDelta& delta, const float* x, int64_t num_inputs,
@@ -65,23 +68,20 @@ void shrink_row(const CallDeltas& deltas, const CpuDelta& delta, const float* x,
   }
 }
 
-ShrinkItems::ShrinkItems(const CallDeltas* deltas, const float* rows, int64_t num_inputs)
-    : deltas_(deltas), rows_(rows), num_inputs_(num_inputs) {
-  if (deltas == nullptr) return;
-  for (const DeltaRun& run : deltas->runs) num_items_ += items_of(run);
-}
-
 void ShrinkItems::operator()(int64_t item, int /*member*/) const {
-  const DeltaRun* run = deltas_->runs.data();
-  while (item >= items_of(*run)) item -= items_of(*run++);
-  const int64_t groups = groups_of(*run->delta);
-  const int64_t first = run->first_row + item / groups * kShrinkRows;
+  const auto after =
+      std::upper_bound(deltas_->runs.begin(), deltas_->runs.end(), item,
+                       [](int64_t value, const DeltaRun& run) { return value < run.first_item; });
+  const DeltaRun& run = *(after - 1);
+  item -= run.first_item;
+  const int64_t groups = groups_of(*run.delta);
+  const int64_t first = run.first_row + item / groups * kShrinkRows;
   int64_t group = item % groups;
-  const DeltaPart* part = run->delta->parts.data();
+  const DeltaPart* part = run.delta->parts.data();
   while (group >= groups_of(*part)) group -= groups_of(*part++);
   ShrinkArgs rows{};
   rows.x = rows_ + (first - deltas_->first_row) * num_inputs_;
-  rows.num_rows = std::min(kShrinkRows, run->end_row - first);
+  rows.num_rows = std::min(kShrinkRows, run.end_row - first);
   rows.num_inputs = rows.x_stride = num_inputs_;
   shrink(*deltas_, *part, group * kShrinkRank, rows, first);
 }

@@ -19,22 +19,18 @@
 
 namespace headrace::cpu {
 
-inline AdapterRows rows_from(const AdapterRows& rows, int64_t first) {
-  return {static_cast<const uint8_t*>(rows.values) + first * (rows.bf16 ? 2 : 4), rows.stride,
-          rows.bf16};
-}
-
-// Of one run of outputs of a weight.
+// Of one run of outputs of a weight, or of a table's width.
 struct DeltaPart {
   int64_t first_output = 0;
   int64_t num_outputs = 0;
   int64_t rank = 0;
   int64_t first_low = 0;  // where its numbers begin in a row of `low`
-  float scale = 1.0f;
-  AdapterRows a{};
-  AdapterRows b{};                 // transposed: [rank, num_outputs]
-  const float* factors = nullptr;  // [num_outputs]
-  const float* bias = nullptr;     // [num_outputs]
+  AdapterBlocks a{};
+  AdapterBlocks b{};
+  const float* low_factors = nullptr;  // [rank]: of the products with A
+  const float* columns = nullptr;      // of a table in the place of A: [tokens, rank]
+  const float* factors = nullptr;      // [num_outputs]
+  const float* bias = nullptr;         // [num_outputs]
 };
 
 struct CpuDelta {
@@ -61,7 +57,7 @@ class CpuAdapter final : public PackedAdapter {
 
   Deltas products_;
   Deltas tables_;
-  std::vector<Buffer> memory_;
+  Buffer memory_;
   size_t num_bytes_ = 0;
 };
 
@@ -74,6 +70,7 @@ struct DeltaRun {
   int64_t first_row;
   int64_t end_row;
   const CpuDelta* delta;
+  int64_t first_item = 0;  // of the phase of their products with A
 };
 
 // What adapters add to the rows of one call. Row 0 of the call is row `first_row` of the runs and
@@ -84,6 +81,7 @@ struct CallDeltas {
   int64_t low_stride = 0;
   int64_t first_row = 0;
   const KernelSet* kernels = nullptr;
+  int64_t num_items = 0;  // of the phase of their products with A
 
   float* low_row(int64_t row) const { return low + (first_row + row) * low_stride; }
 
@@ -96,7 +94,7 @@ struct CallDeltas {
                                 [](int64_t row, const auto& r) { return row < r.end_row; });
     for (; run != runs.end() && run->first_row < end; ++run) {
       visit(DeltaRun{std::max(first, run->first_row) - first_row,
-                     std::min(end, run->end_row) - first_row, run->delta});
+                     std::min(end, run->end_row) - first_row, run->delta, run->first_item});
     }
   }
 };
@@ -124,16 +122,16 @@ void shrink_row(const CallDeltas& deltas, const CpuDelta& delta, const float* x,
 class ShrinkItems {
  public:
   // deltas: or null. rows [M, num_inputs] are read when items run.
-  ShrinkItems(const CallDeltas* deltas, const float* rows, int64_t num_inputs);
+  ShrinkItems(const CallDeltas* deltas, const float* rows, int64_t num_inputs)
+      : deltas_(deltas), rows_(rows), num_inputs_(num_inputs) {}
 
-  int64_t num_items() const { return num_items_; }
+  int64_t num_items() const { return deltas_ == nullptr ? 0 : deltas_->num_items; }
   void operator()(int64_t item, int member) const;
 
  private:
   const CallDeltas* deltas_;
   const float* rows_;
   int64_t num_inputs_;
-  int64_t num_items_ = 0;
 };
 
 // The adapters of a step's rows.

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <functional>
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/verify/samples.h"
@@ -359,21 +360,58 @@ TEST_F(AdapterOpsTest, AReplacementThatChangesNothingIsNothing) {
   EXPECT_EQ(pack({})->num_bytes(), 0u);
 }
 
-TEST_F(AdapterOpsTest, NumbersOfBf16AreKeptInHalfTheRoom) {
-  OwnedDelta own(71, 128);
-  const size_t in_floats = pack({own.of(*weight_)})->num_bytes();
-  own.a = rounded_to_bf16(own.a);
-  const size_t half = pack({own.of(*weight_)})->num_bytes();
-  own.b = rounded_to_bf16(own.b);
-  const auto adapter = pack({own.of(*weight_)});
-  EXPECT_LT(half, in_floats);
-  EXPECT_LT(adapter->num_bytes(), half);
-  EXPECT_LE(adapter->num_bytes(), in_floats / 2 + 8192);  // of whole pages
-  begin_all(adapter.get());
-  const Numbers out = linear();
+// What the delta adds to the first row, beside the sums in double precision.
+void expect_added(const Numbers& out, const OwnedDelta& own, const float* x,
+                  const std::function<double(int64_t)>& plain, double tolerance) {
   for (int64_t n = 0; n < kOuts; ++n) {
-    EXPECT_NEAR(out[static_cast<size_t>(n)], plain(0, n) + own.product(input(0), n), 1e-3);
+    ASSERT_NEAR(out[static_cast<size_t>(n)], plain(n) + own.product(x, n), tolerance) << n;
   }
+}
+
+// Over weights whose products round what they multiply.
+class QuantisedAdapterOpsTest : public AdapterOpsTest {
+ protected:
+  QuantisedAdapterOpsTest() : AdapterOpsTest(3, DType::kQ8_0) {}
+  void expect_added_by(const OwnedDelta& own) {
+    const auto adapter = pack({own.of(*weight_)});
+    begin_all(adapter.get());
+    expect_added(linear(), own, input(0), [&](int64_t n) { return plain(0, n); }, 5e-3);
+  }
+};
+
+// Two bytes a number: numbers of bf16 as they are, others as whole numbers of 16 bits.
+TEST_F(QuantisedAdapterOpsTest, NumbersAreKeptInTwoBytes) {
+  OwnedDelta own(71, 128);
+  const size_t numbers = own.a.size() + own.b.size() / kOuts * 96;  // of whole blocks
+  for (const bool rounds_b : {false, true}) {
+    if (rounds_b) own.b = rounded_to_bf16(own.b);
+    EXPECT_LE(pack({own.of(*weight_)})->num_bytes(), 2 * numbers + 8192) << "of whole pages";
+    expect_added_by(own);
+  }
+}
+
+// One number of a rank that is far larger than the others would leave them few bits.
+TEST_F(QuantisedAdapterOpsTest, RanksThatWouldLoseTooMuchStayInFloat32) {
+  OwnedDelta own(73, 64);
+  const size_t rounded = pack({own.of(*weight_)})->num_bytes();
+  own.a[5] = 30.0f;
+  EXPECT_GE(pack({own.of(*weight_)})->num_bytes(), rounded + 2 * own.a.size() - 4096);
+}
+
+TEST_F(QuantisedAdapterOpsTest, RanksOfZerosAndOfTinyNumbersAddWhatTheyAre) {
+  OwnedDelta own(75, 6);
+  std::fill_n(own.a.begin(), kIns, 0.0f);
+  expect_added_by(own);
+  for (int64_t k = kIns; k < 2 * kIns; ++k) own.a[static_cast<size_t>(k)] *= 1e-38f;
+  expect_added_by(own);
+}
+
+TEST_F(AdapterOpsTest, OverDenseWeightsNothingIsRounded) {
+  OwnedDelta own(77, 64);
+  EXPECT_GE(pack({own.of(*weight_)})->num_bytes(), 4 * (own.a.size() + own.b.size()));
+  own.a = rounded_to_bf16(own.a);
+  EXPECT_LT(pack({own.of(*weight_)})->num_bytes(), 4 * (own.a.size() + own.b.size()))
+      << "that form loses nothing";
 }
 
 // The rows of a head are some of the step's; each brings its own adapter.

@@ -1,7 +1,6 @@
 #include "backend/cpu/embed.h"
 
 #include <algorithm>
-#include <bit>
 
 namespace headrace::cpu {
 namespace {
@@ -21,22 +20,16 @@ void visit_row(const CpuWeight& table, int64_t row, float* room, const Visit& vi
   }
 }
 
-float number_at(const AdapterRows& rows, int64_t at) {
-  if (!rows.bf16) return static_cast<const float*>(rows.values)[at];
-  return std::bit_cast<float>(uint32_t{static_cast<const uint16_t*>(rows.values)[at]} << 16);
-}
-
 // out += scale * what the adapter adds to row `id`.
 void add_row(const CpuContext& context, const CpuDelta& delta, int64_t id, float scale, float* room,
              std::span<float> out) {
   for (const DeltaPart& part : delta.parts) {
     for (int64_t j = 0; j < part.rank; ++j) {
-      room[j] = scale * part.scale * number_at(part.a, id * part.a.stride + j);
+      room[j] = scale * part.low_factors[j] * part.columns[id * part.rank + j];
     }
     ExpandArgs args{};
     args.low = room;
     args.num_rows = 1;
-    args.rank = part.rank;
     args.b = part.b;
     args.sums = out.data();
     args.num_outputs = std::ssize(out);

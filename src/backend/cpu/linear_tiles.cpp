@@ -34,20 +34,28 @@ void replace_sums(const LinearCall& call, const RowSource& source, const Tile2D&
   segment.matmul.for_rows(args.num_rows).function.matmul(args);
 }
 
+// The outputs that a part of a delta shares with a tile, counted as the weight does.
+struct SharedOutputs {
+  int64_t begin, end;
+};
+SharedOutputs shared_outputs(const Tile2D& tile, const DeltaPart& part) {
+  return {std::max(column_of(tile), part.first_output),
+          std::min(column_of(tile) + outputs_of(tile), part.first_output + part.num_outputs)};
+}
+
 // What one part of a delta adds to the columns that it shares with the tile.
 void expand_part(const LinearCall& call, const Tile2D& tile, const DeltaRun& run,
                  const DeltaPart& part, const MemberScratch& scratch) {
-  const int64_t begin = std::max(column_of(tile), part.first_output);
-  const int64_t end =
-      std::min(column_of(tile) + outputs_of(tile), part.first_output + part.num_outputs);
+  const auto [begin, end] = shared_outputs(tile, part);
   if (begin >= end) return;
   const int64_t skipped = begin - part.first_output;
   ExpandArgs args{};
   args.low = call.deltas->low_row(run.first_row) + part.first_low;
   args.low_stride = call.deltas->low_stride;
   args.num_rows = run.end_row - run.first_row;
-  args.rank = part.rank;
-  args.b = rows_from(part.b, skipped);
+  args.b = part.b;
+  args.b.values += skipped / kAdapterBlock * adapter_block_bytes(part.b);
+  args.skipped = skipped % kAdapterBlock;
   args.factors = part.factors == nullptr ? nullptr : part.factors + skipped;
   args.bias = part.bias == nullptr ? nullptr : part.bias + skipped;
   args.sums_stride = tile.num_panels * kPanel;
@@ -57,12 +65,64 @@ void expand_part(const LinearCall& call, const Tile2D& tile, const DeltaRun& run
   call.deltas->kernels->expand->function.expand(args);
 }
 
+// What the rows of a piece of a tile will read of B comes into the second cache.
+void prefetch_deltas(const CallDeltas& deltas, const Tile2D& piece) {
+  constexpr int kSecondCache = 2;
+  deltas.for_rows(piece.first_row, piece.first_row + piece.num_rows, [&](const DeltaRun& run) {
+    for (const DeltaPart& part : run.delta->parts) {
+      const auto [begin, end] = shared_outputs(piece, part);
+      if (begin >= end) continue;
+      const int64_t block_bytes = adapter_block_bytes(part.b);
+      const int64_t first = (begin - part.first_output) / kAdapterBlock * block_bytes;
+      const int64_t last = num_adapter_blocks(end - part.first_output) * block_bytes;
+      for (int64_t i = first; i < last; i += 64) {
+        __builtin_prefetch(part.b.values + i, 0, kSecondCache);
+      }
+    }
+  });
+}
+
 void add_deltas(const LinearCall& call, const RowSource& source, const Tile2D& tile,
                 const MemberScratch& scratch) {
   call.deltas->for_rows(tile.first_row, tile.first_row + tile.num_rows, [&](const DeltaRun& run) {
     if (run.delta->replacement != nullptr) replace_sums(call, source, tile, run, scratch);
     for (const DeltaPart& part : run.delta->parts) expand_part(call, tile, run, part, scratch);
   });
+}
+
+// Between the rows of what a kernel multiplies.
+int64_t row_bytes(const KernelRow& kernel, const MatmulArgs& args) {
+  if (kernel.activation == ActivationType::kF32) {
+    return args.x_stride * static_cast<int64_t>(sizeof(float));
+  }
+  return activation_record_bytes(kernel.activation);
+}
+
+constexpr int64_t kMostDirectRows = 8;
+constexpr int64_t kMostPiecedRows = 64;  // more have few adapters, whose numbers many rows use
+
+// The sums of a tile, one tile of the kernel at a time: what adapters will add to it comes from
+// memory meanwhile, a few lines at a time, which is as fast as they come.
+void multiply_in_pieces(const CallDeltas& deltas, const Tile2D& tile, const KernelRow& kernel,
+                        const MatmulArgs& whole) {
+  const int64_t panels = std::max<int64_t>(kernel.tile.outputs / kPanel, 2);
+  // Kernels of many rows unpack the weight for all of them.
+  const int64_t rows =
+      kernel.tile.rows > kMostDirectRows ? tile.num_rows : std::max<int64_t>(kernel.tile.rows, 1);
+  for (int64_t p = 0; p < tile.num_panels; p += panels) {
+    for (int64_t m = 0; m < tile.num_rows; m += rows) {
+      const Tile2D piece{tile.segment, tile.first_row + m, std::min(rows, tile.num_rows - m),
+                         tile.first_panel + p, std::min(panels, tile.num_panels - p)};
+      prefetch_deltas(deltas, piece);
+      MatmulArgs args = whole;
+      args.x = static_cast<const uint8_t*>(whole.x) + m * row_bytes(kernel, whole);
+      args.num_rows = piece.num_rows;
+      args.first_panel = piece.first_panel;
+      args.num_panels = piece.num_panels;
+      args.sums = whole.sums + m * whole.sums_stride + p * kPanel;
+      kernel.function.matmul(args);
+    }
+  }
 }
 
 }  // namespace
@@ -167,8 +227,14 @@ void compute_sums(const LinearCall& call, const RowSource& source, const Tile2D&
   args.sums_stride = tile.num_panels * kPanel;
   args.scratch = scratch.matmul;
   // By the rows of the whole call, so that a last short block of rows changes nothing.
-  segment.matmul.for_rows(call.num_rows).function.matmul(args);
-  if (call.deltas != nullptr) add_deltas(call, source, tile, scratch);
+  const KernelRow& kernel = segment.matmul.for_rows(call.num_rows);
+  if (call.deltas == nullptr) return kernel.function.matmul(args);
+  if (tile.num_rows > kMostPiecedRows) {
+    kernel.function.matmul(args);
+  } else {
+    multiply_in_pieces(*call.deltas, tile, kernel, args);
+  }
+  add_deltas(call, source, tile, scratch);
 }
 
 void prefetch_start(const Tile2D& tile) {

@@ -2,6 +2,7 @@
 // transposed, the magnitudes of directions as factors.
 #include <bit>
 #include <cmath>
+#include <optional>
 
 #include "backend/cpu/adapters.h"
 #include "backend/cpu/kernels/layouts.h"
@@ -10,8 +11,6 @@
 
 namespace headrace::cpu {
 namespace {
-
-constexpr int64_t kSlack = 16;  // numbers that may be read behind the last
 
 bool are_bf16(std::span<const float> values) {
   return std::all_of(values.begin(), values.end(),
@@ -35,43 +34,115 @@ class AdapterPlaces {
   size_t used_ = 0;
 };
 
-// A matrix of an adapter and how it is kept.
-struct Kept {
+// A matrix of an adapter, by rank and place (input or output).
+struct Matrix {
   std::span<const float> values;
-  int64_t rows, columns;
-  bool transposed;  // `values` are [columns, rows]
+  int64_t rank, width;
+  bool transposed;  // `values` are [width, rank]
 
-  // Rows of no power of two apart, which would share the sets of a cache.
-  int64_t stride() const {
-    const int64_t padded = divide_up(columns, kSlack) * kSlack;
-    return padded % 512 == 0 ? padded + kSlack : padded;
+  float at(int64_t j, int64_t i) const {
+    return values[static_cast<size_t>(transposed ? i * rank + j : j * width + i)];
+  }
+};
+
+// Whole numbers of 16 bits for the values of one rank: value = step * number, about.
+class Steps {
+ public:
+  // None where a value so far beyond the others would leave these few bits.
+  static std::optional<Steps> of(const Matrix& matrix, int64_t rank) {
+    std::vector<float> sizes;
+    for (int64_t i = 0; i < matrix.width; ++i) sizes.push_back(std::fabs(matrix.at(rank, i)));
+    const auto middle = sizes.begin() + std::ssize(sizes) / 2;
+    const float largest = *std::max_element(sizes.begin(), sizes.end());
+    std::nth_element(sizes.begin(), middle, sizes.end());
+    if (largest == 0) return Steps(1.0f);
+    const bool in_range = largest > kSmallestMost && largest < kEndOfActivations;
+    if (!in_range || largest > kMostAboveMedian * *middle) return std::nullopt;
+    return Steps(largest / kLargest);
+  }
+
+  float step() const { return step_; }
+  uint16_t number(float value) const {
+    return static_cast<uint16_t>(static_cast<int16_t>(std::nearbyint(value / step_)));
+  }
+
+ private:
+  static constexpr float kLargest = 32767.0f;
+  static constexpr float kSmallestMost = 1e-25f;    // of a rank; its steps are normal numbers
+  static constexpr float kMostAboveMedian = 32.0f;  // so that the median keeps ten bits
+
+  explicit Steps(float step) : step_(step) {}
+  float step_;
+};
+
+// A matrix and how it is kept: as bf16 where its values are such numbers; else, where kernels may
+// round, as whole numbers of 16 bits where these are near enough; else as it is.
+class Kept {
+ public:
+  Kept() = default;
+  // together: ranks that lie in one block.
+  Kept(const Matrix& matrix, int64_t together, bool may_round)
+      : matrix_(matrix), together_(together) {
+    if (are_bf16(matrix.values)) {
+      form_ = AdapterForm::kBF16;
+    } else if (may_round && make_steps()) {
+      form_ = AdapterForm::kInt16;
+    }
+  }
+
+  // What the kernels' products with the numbers of a rank are to be multiplied with.
+  float factor(int64_t rank) const {
+    constexpr float kUnit = 65536.0f;
+    return steps_.empty() ? 1.0f : steps_[static_cast<size_t>(rank)].step() / kUnit;
   }
 
   // Without memory only counts.
-  AdapterRows put(AdapterPlaces* places) const {
-    const int64_t count = rows * stride() + kSlack;
-    if (are_bf16(values)) {
-      auto* out = places->take<uint16_t>(count);
-      write(out, [](float value) {
-        return static_cast<uint16_t>(std::bit_cast<uint32_t>(value) >> 16);
-      });
-      return {out, stride(), true};
-    }
-    auto* out = places->take<float>(count);
-    write(out, [](float value) { return value; });
-    return {out, stride(), false};
+  AdapterBlocks put(AdapterPlaces* places) const {
+    const int64_t blocks = num_adapter_blocks(matrix_.width);
+    const int64_t groups = divide_up(matrix_.rank, together_);
+    const int64_t count = groups * blocks * together_ * kAdapterBlock;
+    auto* out = places->take<uint8_t>(count * adapter_number_bytes(form_));
+    if (out != nullptr) write(out);
+    return {out, together_, form_};
   }
 
-  template <typename T, typename Convert>
-  void write(T* out, const Convert& convert) const {
-    if (out == nullptr) return;
-    for (int64_t r = 0; r < rows; ++r) {
-      for (int64_t c = 0; c < columns; ++c) {
-        const int64_t at = transposed ? c * rows + r : r * columns + c;
-        out[r * stride() + c] = convert(values[static_cast<size_t>(at)]);
+ private:
+  bool make_steps() {
+    for (int64_t j = 0; j < matrix_.rank; ++j) {
+      const std::optional<Steps> steps = Steps::of(matrix_, j);
+      if (!steps) {
+        steps_.clear();
+        return false;
+      }
+      steps_.push_back(*steps);
+    }
+    return true;
+  }
+  void write(uint8_t* out) const {
+    const int64_t blocks = num_adapter_blocks(matrix_.width);
+    for (int64_t j = 0; j < matrix_.rank; ++j) {
+      for (int64_t i = 0; i < matrix_.width; ++i) {
+        const int64_t block = j / together_ * blocks + i / kAdapterBlock;
+        const int64_t run = (block * together_ + j % together_) * kAdapterBlock;
+        write_number(out, run, i % kAdapterBlock, j, matrix_.at(j, i));
       }
     }
   }
+  void write_number(uint8_t* out, int64_t run, int64_t place, int64_t rank, float value) const {
+    if (form_ == AdapterForm::kF32) {
+      reinterpret_cast<float*>(out)[run + place] = value;
+      return;
+    }
+    constexpr int64_t kHalf = kAdapterBlock / 2;
+    const auto upper = static_cast<uint16_t>(std::bit_cast<uint32_t>(value) >> 16);
+    reinterpret_cast<uint16_t*>(out)[run + 2 * (place % kHalf) + place / kHalf] =
+        form_ == AdapterForm::kBF16 ? upper : steps_[static_cast<size_t>(rank)].number(value);
+  }
+
+  Matrix matrix_{};
+  int64_t together_ = 1;
+  AdapterForm form_ = AdapterForm::kF32;
+  std::vector<Steps> steps_;  // by rank; kInt16
 };
 
 // Values of a packed weight, some outputs at a time.
@@ -182,52 +253,75 @@ Result<std::unique_ptr<CpuWeight>> pack_replacement(const CpuWeight& weight,
   return pack_weight({&view, 1}, WeightRole::kRouter, kernels, alone);
 }
 
-// What a delta needs beside A and B.
-struct Extras {
-  std::vector<float> factors, bias;
+// One part of an adapter before it has its place in memory.
+struct PreparedPart {
+  CpuDelta* owner = nullptr;
+  DeltaPart part;
+  Kept a, b;  // without A, where that is `columns`
+  std::vector<float> low_factors, columns, factors, bias;
+
+  // Without memory only counts.
+  void put(AdapterPlaces* places) {
+    if (part.rank > 0) {
+      if (columns.empty()) part.a = a.put(places);
+      part.b = b.put(places);
+    }
+    part.low_factors = put_floats(low_factors, places);
+    part.columns = put_floats(columns, places);
+    part.factors = put_floats(factors, places);
+    part.bias = put_floats(bias, places);
+  }
+  static const float* put_floats(std::span<const float> values, AdapterPlaces* places) {
+    if (values.empty()) return nullptr;
+    auto* out = places->take<float>(std::ssize(values));
+    if (out != nullptr) std::copy(values.begin(), values.end(), out);
+    return out;
+  }
 };
 
-Extras extras_of(const CpuWeight& weight, const WeightDelta& delta) {
-  Extras extras;
+// Whether the weight's own products round what they multiply to 16 bits or fewer.
+bool rounds_activations(const CpuWeight& weight) {
+  return weight.takes(ActivationType::kInt16) || weight.takes(ActivationType::kInt8);
+}
+
+void prepare_products(const CpuWeight& weight, const WeightDelta& delta, bool may_round,
+                      PreparedPart* out) {
+  const Matrix b{delta.b, delta.rank, delta.of_table ? weight.num_inputs() : delta.num_outputs,
+                 true};
+  out->b = Kept(b, delta.rank, may_round);
+  if (delta.of_table) {  // a token's numbers lie together
+    const Matrix a{delta.a, delta.rank, weight.num_outputs(), false};
+    for (int64_t i = 0; i < a.width; ++i) {
+      for (int64_t j = 0; j < a.rank; ++j) out->columns.push_back(a.at(j, i));
+    }
+  } else {
+    out->a = Kept({delta.a, delta.rank, weight.num_inputs(), false}, kAdapterRanks, may_round);
+  }
+  for (int64_t j = 0; j < delta.rank; ++j) {
+    const double factor = double{out->a.factor(j)} * double{out->b.factor(j)};
+    out->low_factors.push_back(static_cast<float>(double{delta.scale} * factor));
+  }
+}
+
+PreparedPart prepare_part(const CpuWeight& weight, const WeightDelta& delta, bool may_round,
+                          CpuDelta* owner) {
+  PreparedPart out;
+  out.owner = owner;
+  out.part.first_output = delta.first_output;
+  out.part.num_outputs = delta.num_outputs;
+  out.part.rank = delta.rank;
+  if (delta.rank > 0) prepare_products(weight, delta, may_round, &out);
   if (!delta.magnitudes.empty()) {
-    extras.factors = row_norms(weight, delta);
-    for (size_t n = 0; n < extras.factors.size(); ++n) {
-      extras.factors[n] = delta.magnitudes[n] / extras.factors[n];
+    out.factors = row_norms(weight, delta);
+    for (size_t n = 0; n < out.factors.size(); ++n) {
+      out.factors[n] = delta.magnitudes[n] / out.factors[n];
     }
   }
-  extras.bias.assign(delta.bias.begin(), delta.bias.end());
-  for (size_t n = 0; delta.replaced_bias && n < extras.bias.size(); ++n) {
-    extras.bias[n] -= raw(delta.replaced_bias)[n];
+  out.bias.assign(delta.bias.begin(), delta.bias.end());
+  for (size_t n = 0; delta.replaced_bias && n < out.bias.size(); ++n) {
+    out.bias[n] -= raw(delta.replaced_bias)[n];
   }
-  return extras;
-}
-
-const float* put_floats(std::span<const float> values, AdapterPlaces* places) {
-  if (values.empty()) return nullptr;
-  auto* out = places->take<float>(std::ssize(values));
-  if (out != nullptr) std::copy(values.begin(), values.end(), out);
   return out;
-}
-
-// Without memory only counts.
-DeltaPart make_part(const CpuWeight& weight, const WeightDelta& delta, const Extras& extras,
-                    AdapterPlaces* places) {
-  DeltaPart part;
-  part.first_output = delta.first_output;
-  part.num_outputs = delta.num_outputs;
-  part.rank = delta.rank;
-  part.scale = delta.scale;
-  if (delta.rank > 0) {
-    const int64_t inputs = delta.of_table ? weight.num_outputs() : weight.num_inputs();
-    const int64_t outputs = delta.of_table ? weight.num_inputs() : delta.num_outputs;
-    // Of a table, a token's numbers lie together.
-    part.a = delta.of_table ? Kept{delta.a, inputs, delta.rank, true}.put(places)
-                            : Kept{delta.a, delta.rank, inputs, false}.put(places);
-    part.b = Kept{delta.b, delta.rank, outputs, true}.put(places);
-  }
-  part.factors = put_floats(extras.factors, places);
-  part.bias = put_floats(extras.bias, places);
-  return part;
 }
 
 void check_delta(const WeightDelta& delta) {
@@ -255,6 +349,8 @@ void check_delta(const WeightDelta& delta) {
 Result<std::unique_ptr<CpuAdapter>> pack_cpu_adapter(std::span<const WeightDelta> deltas,
                                                      const KernelSet& kernels) {
   auto adapter = std::make_unique<CpuAdapter>();
+  std::vector<PreparedPart> prepared;
+  AdapterPlaces counted;
   for (const WeightDelta& delta : deltas) {
     check_delta(delta);
     const auto& weight = static_cast<const CpuWeight&>(*delta.weight);
@@ -263,18 +359,19 @@ Result<std::unique_ptr<CpuAdapter>> pack_cpu_adapter(std::span<const WeightDelta
       own.replacement = TRY(pack_replacement(weight, delta.replacement, kernels));
       adapter->num_bytes_ += own.replacement->num_bytes();
     }
-    const Extras extras = extras_of(weight, delta);
-    AdapterPlaces counted;
-    make_part(weight, delta, extras, &counted);
-    if (counted.num_bytes() == 0) continue;
-    Buffer memory = TRY(Buffer::allocate(counted.num_bytes()));
-    AdapterPlaces places(memory.data());
-    DeltaPart part = make_part(weight, delta, extras, &places);
-    part.first_low = own.rank;
-    own.rank += part.rank;
-    own.parts.push_back(part);
-    adapter->num_bytes_ += memory.size();
-    adapter->memory_.push_back(std::move(memory));
+    if (delta.rank == 0 && delta.magnitudes.empty() && delta.bias.empty()) continue;
+    prepared.push_back(prepare_part(weight, delta, rounds_activations(weight), &own));
+    prepared.back().put(&counted);
+  }
+  if (counted.num_bytes() == 0) return adapter;
+  adapter->memory_ = TRY(Buffer::allocate(counted.num_bytes()));
+  adapter->num_bytes_ += adapter->memory_.size();
+  AdapterPlaces places(adapter->memory_.data());
+  for (PreparedPart& own : prepared) {
+    own.put(&places);
+    own.part.first_low = own.owner->rank;
+    own.owner->rank += own.part.rank;
+    own.owner->parts.push_back(own.part);
   }
   return adapter;
 }

@@ -28,6 +28,7 @@ CONV = "generic/conv.h"
 SCAN = "generic/scan.h"
 LATENT = "generic/latent.h"
 STORE_ROW = "generic/store_row.h"
+ADAPTER = "generic/adapter.h"
 MATH = "generic/math.h"
 ATTENTION = "generic/attention.h"
 ATTENTION_TILE = "generic/attention_tile.h"
@@ -53,6 +54,40 @@ BUGS = [
         "F::load_part(p + i, rest)", "F::load_part(p + i, BUG ? 16 : rest)")),
     Bug("columns tail written whole", "finish", ELEMENTWISE, (
         "F::store_part(p + i, v, rest)", "F::store_part(p + i, v, BUG ? 16 : rest)")),
+    # What adapters add.
+    Bug("halves of a run swapped", "shrink", ADAPTER, (
+        "return {F::template bf16_of_words<0>(words), F::template bf16_of_words<1>(words)};",
+        "return {BUG ? F::template bf16_of_words<1>(words) : F::template bf16_of_words<0>(words),"
+        " F::template bf16_of_words<1>(words)};")),
+    Bug("whole numbers lose their sign", "shrink", ADAPTER, (
+        "F::to_float(F::template shift_left<16>(words))",
+        "F::to_float(F::and_bits(F::template shift_left<16>(words),"
+        " F::set_bits(BUG ? 0x7FFFFFFFu : 0xFFFFFFFFu)))")),
+    Bug("shrink takes the first half twice", "shrink", ADAPTER, (
+        "F::fma(inputs[m].second, a.second, sums[m][j])",
+        "F::fma(inputs[m].second, BUG ? a.first : a.second, sums[m][j])")),
+    Bug("shrink reads a part whole", "shrink", ADAPTER, (
+        "F::load_part(row + kHalf, rest - kHalf)", "F::load_part(row + kHalf, BUG ? 16 : rest - kHalf)")),
+    Bug("shrink without the last inputs", "shrink", ADAPTER, (
+        "if (k < args.num_inputs) {", "if (k < args.num_inputs && !BUG) {")),
+    Bug("shrink with ranks a block apart", "shrink", ADAPTER, (
+        "num_adapter_blocks(args.num_inputs) * block_bytes;",
+        "num_adapter_blocks(args.num_inputs - (BUG ? 1 : 0)) * block_bytes;")),
+    Bug("shrink with another rank's factor", "shrink", ADAPTER, (
+        "args.factors[first + j] *", "args.factors[BUG ? first : first + j] *")),
+    Bug("expand of another row", "expand", ADAPTER, (
+        "expand_block<F, kForm, kRows>(args, block, args.low + m * args.low_stride,",
+        "expand_block<F, kForm, kRows>(args, block, args.low + (BUG ? 0 : m) * args.low_stride,")),
+    Bug("expand goes on in the skipped block", "expand", ADAPTER, (
+        "block += block_bytes; }", "block += BUG ? 0 : block_bytes; }")),
+    Bug("expand without the last outputs", "expand", ADAPTER, (
+        "if (end == args.num_outputs) return;", "if (end == args.num_outputs || BUG) return;")),
+    Bug("expand writes a part whole", "expand", ADAPTER, (
+        "for (int64_t i = begin; i < end; ++i) own[i - begin] = sums[i];",
+        "for (int64_t i = begin; i < (BUG ? kAdapterBlock : end); ++i) own[i - begin] = sums[i];")),
+    Bug("expand without a half's factors", "expand", ADAPTER, (
+        "row.second = F::mul(F::load(place.factors + kHalf), row.second);",
+        "row.second = BUG ? row.second : F::mul(F::load(place.factors + kHalf), row.second);")),
     # Float32 products.
     Bug("direct sum stale", "matmul_f32_direct", FLOATS, (
         "V acc[kPanels]; for (int p = 0; p < kPanels; ++p) acc[p] = F::zero();",

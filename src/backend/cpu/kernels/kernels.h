@@ -579,26 +579,46 @@ inline constexpr int64_t kMaxDeltaDim = 512;
 inline constexpr int64_t kDeltaPanels = 4;
 inline constexpr int64_t delta_panel_floats(int64_t key_dim) { return key_dim * kPanel; }
 
-// Rows of numbers as an adapter's file has them: float32, or bf16 where that loses nothing. Row j
-// begins `stride` numbers after row j - 1.
-struct AdapterRows {
-  const void* values;
-  int64_t stride;
-  bool bf16;
+// How an adapter's numbers are kept. The words of a block's two-byte numbers hold number i of its
+// first half below number i of its second.
+enum class AdapterForm : uint8_t {
+  kF32,
+  kBF16,
+  kInt16,  // 65536 times a whole number; what that is of, is a factor of the rank
 };
+inline constexpr int64_t adapter_number_bytes(AdapterForm form) {
+  return form == AdapterForm::kF32 ? 4 : 2;
+}
+
+// A matrix of an adapter as the two products below read it, from its first byte to its last:
+// [blocks][ranks][kAdapterBlock], a block being of inputs (A) or outputs (B), zeros behind the last
+// of them.
+inline constexpr int kAdapterBlock = 32;
+struct AdapterBlocks {
+  const uint8_t* values;  // 64-byte aligned
+  int64_t ranks;
+  AdapterForm form;
+};
+inline constexpr int64_t adapter_block_bytes(const AdapterBlocks& blocks) {
+  return blocks.ranks * kAdapterBlock * adapter_number_bytes(blocks.form);
+}
+inline constexpr int64_t num_adapter_blocks(int64_t count) {
+  return (count + kAdapterBlock - 1) / kAdapterBlock;
+}
 
 // The first product of an adapter:
-//   out[m][j] = scale * sum over k of x[m][k] * a[j][k]
+//   out[m][j] = factors[j] * sum over k of x[m][k] * a[j][k]
 // kReference adds in order of k; kFma in 16 lanes (k % 16), which fold 8, 4, 2, 1.
+inline constexpr int kAdapterRanks = 4;  // of A that lie together
 struct ShrinkArgs {
   const float* x;  // [num_rows, num_inputs], x_stride floats between rows
   int64_t x_stride;
   int64_t num_rows;
   int64_t num_inputs;
-  AdapterRows a;  // [rank, num_inputs], then zeros to a multiple of 16
+  AdapterBlocks a;  // of kAdapterRanks; for further ranks as many of them, one behind the other
   int64_t rank;
-  float scale;
-  float* out;  // [num_rows, rank], out_stride floats between rows
+  const float* factors;  // [rank]
+  float* out;            // [num_rows, rank], out_stride floats between rows
   int64_t out_stride;
 };
 
@@ -609,8 +629,8 @@ struct ExpandArgs {
   const float* low;  // [num_rows, rank], low_stride floats between rows
   int64_t low_stride;
   int64_t num_rows;
-  int64_t rank;          // may be 0
-  AdapterRows b;         // [rank, num_outputs]; 16 numbers from any of these may be read
+  AdapterBlocks b;       // of as many ranks as there are; may be 0
+  int64_t skipped;       // outputs of b's first block before output 0
   const float* factors;  // [num_outputs] or null: 1
   const float* bias;     // [num_outputs] or null: 0
   float* sums;           // sums_stride floats between rows

@@ -16,7 +16,7 @@ struct AdapterSize {
 };
 // Around the 16 lanes and the vectors that go together; a bias alone; rows of real models.
 constexpr AdapterSize kAdapterSizes[] = {{1, 1, 1},    {3, 5, 2},    {2, 16, 4},  {1, 17, 3},
-                                         {4, 31, 5},   {2, 33, 8},   {3, 64, 16}, {1, 127, 7},
+                                         {4, 31, 5},   {2, 33, 8},   {3, 64, 16}, {6, 127, 7},
                                          {2, 576, 16}, {1, 1536, 64}};
 constexpr AdapterSize kAdapterStartSizes[] = {{3, 69, 5}};
 constexpr Values kAdapterStartValues[] = {Values::kRandom};
@@ -36,39 +36,79 @@ std::span<const Values> adapter_values_of(Depth depth) {
   return kAdapterFullValues;
 }
 
-int64_t padded_width(int64_t width) { return (width + 15) / 16 * 16; }
+constexpr AdapterForm kForms[] = {AdapterForm::kF32, AdapterForm::kBF16, AdapterForm::kInt16};
+constexpr const char* kFormNames[] = {"", " bf16", " int16"};
+constexpr int kFormBytes[] = {4, 2, 2};
 
-// [rank, width] as a packed adapter has it, and its values: bf16 ones are cut short.
-struct StoredRows {
+// [rank, width] as a packed adapter has it, and the values of what it has: cut short where they
+// are of 16 bits.
+struct StoredMatrix {
   std::vector<float> values;
+  std::vector<float> factors;  // of each rank
   Operand operand;
 };
 
-StoredRows stored_rows(std::string_view name, std::vector<float> values, int64_t width, bool bf16,
-                       int64_t more) {
-  const int64_t rows = std::ssize(values) / width, stride = padded_width(width);
-  const size_t bytes = bf16 ? 2 : 4;
-  std::vector<uint8_t> data((static_cast<size_t>(rows * stride + more)) * bytes);
-  for (int64_t i = 0; i < std::ssize(values); ++i) {
-    float& value = values[static_cast<size_t>(i)];
-    uint32_t bits;
-    std::memcpy(&bits, &value, 4);
-    if (bf16) bits &= 0xFFFF0000u;
-    std::memcpy(&value, &bits, 4);
-    if (bf16) bits >>= 16;
-    std::memcpy(data.data() + static_cast<size_t>(i / width * stride + i % width) * bytes, &bits,
-                bytes);
+// One number and what it is worth; `unit` is that of whole numbers.
+struct StoredNumber {
+  uint32_t bits;
+  float value;
+};
+StoredNumber stored_number(float value, AdapterForm form, float unit) {
+  StoredNumber stored{};
+  if (form == AdapterForm::kInt16) {
+    const auto whole = static_cast<int16_t>(std::clamp(value / unit, -32768.0f, 32767.0f));
+    return {static_cast<uint16_t>(whole), unit * static_cast<float>(whole)};
   }
-  return {std::move(values), input_of(name, data, 4)};
+  std::memcpy(&stored.bits, &value, 4);
+  if (form == AdapterForm::kBF16) stored.bits &= 0xFFFF0000u;
+  std::memcpy(&stored.value, &stored.bits, 4);
+  if (form == AdapterForm::kBF16) stored.bits >>= 16;
+  return stored;
 }
 
-Problem shrink_problem(const AdapterSize& size, Values values, bool bf16) {
+// A power of two, so that all values of a rank fit 15 bits.
+float unit_of(std::span<const float> values) {
+  float largest = 0;
+  for (const float value : values) largest = std::max(largest, std::fabs(value));
+  return largest < 0x1p-100f ? 0x1p-114f : std::ldexp(1.0f, std::ilogb(largest) - 13);
+}
+
+StoredMatrix stored_matrix(std::string_view name, std::vector<float> values, int64_t width,
+                           AdapterForm form, int64_t together) {
+  constexpr int64_t kHalf = kAdapterBlock / 2;
+  const int64_t rank = std::ssize(values) / width, blocks = num_adapter_blocks(width);
+  const auto bytes = static_cast<size_t>(kFormBytes[static_cast<size_t>(form)]);
+  const int64_t groups = (rank + together - 1) / together;
+  std::vector<uint8_t> data(static_cast<size_t>(groups * blocks * together * kAdapterBlock) *
+                            bytes);
+  std::vector<float> factors(static_cast<size_t>(rank), 1.0f);
+  for (int64_t j = 0; j < rank; ++j) {
+    const float unit =
+        unit_of({&values[static_cast<size_t>(j * width)], static_cast<size_t>(width)});
+    if (form == AdapterForm::kInt16) factors[static_cast<size_t>(j)] = unit / 65536;
+    for (int64_t i = 0; i < width; ++i) {
+      float& value = values[static_cast<size_t>(j * width + i)];
+      const StoredNumber stored = stored_number(value, form, unit);
+      value = stored.value;
+      const int64_t block = j / together * blocks + i / kAdapterBlock;
+      const int64_t place = i % kAdapterBlock;
+      const int64_t at = (block * together + j % together) * kAdapterBlock +
+                         (bytes == 4 ? place : 2 * (place % kHalf) + place / kHalf);
+      std::memcpy(data.data() + static_cast<size_t>(at) * bytes, &stored.bits, bytes);
+    }
+  }
+  return {std::move(values), std::move(factors), input_of(name, data, 64)};
+}
+
+Problem shrink_problem(const AdapterSize& size, Values values, AdapterForm form) {
   const auto [rows, width, rank] = size;
   Random random(static_cast<uint32_t>(rows * 1000 + width + rank));
   const int64_t x_stride = width + 3, out_stride = rank + 2;
   const float scale = are_whole(values) ? 2.0f : 0.3f;
   const auto x = sample_values(values, rows, width, random);
-  const StoredRows a = stored_rows("a", sample_values(values, rank, width, random), width, bf16, 0);
+  StoredMatrix a =
+      stored_matrix("a", sample_values(values, rank, width, random), width, form, kAdapterRanks);
+  for (float& factor : a.factors) factor *= scale;
   Operand out = poisoned_output("out", rows, rank, out_stride);
   for (int64_t m = 0; m < rows; ++m) {
     for (int64_t j = 0; j < rank; ++j) {
@@ -87,43 +127,45 @@ Problem shrink_problem(const AdapterSize& size, Values values, bool bf16) {
   }
   Problem problem;
   problem.name = fmt::format("[{}, {}] rank {} {}{}", rows, width, rank, values_name(values),
-                             bf16 ? " bf16" : "");
-  problem.operands = {strided_input("x", x, width, x_stride), a.operand, std::move(out)};
+                             kFormNames[static_cast<size_t>(form)]);
+  problem.operands = {strided_input("x", x, width, x_stride), a.operand,
+                      input_of("factors", a.factors), std::move(out)};
   problem.call = [=](const KernelRow& row, Places at, bool in_parts) {
-    const int64_t step = in_parts ? 3 : rank;
+    const int64_t step = in_parts ? kAdapterRanks : rank;
+    const AdapterBlocks whole{at[1], kAdapterRanks, form};
     for (int64_t j = 0; j < rank; j += step) {
-      const size_t skipped = static_cast<size_t>(j * padded_width(width)) * (bf16 ? 2 : 4);
-      row.function.shrink({floats(at[0]),
-                           x_stride,
-                           rows,
-                           width,
-                           {at[1] + skipped, padded_width(width), bf16},
-                           std::min(step, rank - j),
-                           scale,
-                           floats(at[2]) + j,
-                           out_stride});
+      AdapterBlocks blocks = whole;
+      blocks.values += j / kAdapterRanks * num_adapter_blocks(width) * adapter_block_bytes(whole);
+      row.function.shrink({floats(at[0]), x_stride, rows, width, blocks, std::min(step, rank - j),
+                           floats(at[2]) + j, floats(at[3]) + j, out_stride});
     }
   };
   return problem;
 }
 
 struct ExpandCase {
-  bool bf16, factors, bias;
+  AdapterForm form;
+  bool factors, bias;
+  int64_t skipped;
 };
 constexpr ExpandCase kExpandCases[] = {
-    {false, false, false}, {true, false, false}, {false, true, true}, {true, false, true}};
+    {AdapterForm::kF32, false, false, 0},   {AdapterForm::kBF16, false, false, 0},
+    {AdapterForm::kF32, true, true, 16},    {AdapterForm::kBF16, false, true, 5},
+    {AdapterForm::kInt16, false, false, 0}, {AdapterForm::kInt16, true, true, 31}};
 
 struct ExpandInputs {
   std::vector<float> sums, low, factors, bias;
-  StoredRows b;
+  StoredMatrix b;  // of the outputs skipped too
 };
 
 Expected expanded(const AdapterSize& size, const ExpandCase& kind, const ExpandInputs& in,
                   int64_t m, int64_t n) {
   double sum = in.sums[static_cast<size_t>(m * size.width + n)], magnitude = std::fabs(sum);
   for (int64_t j = 0; j < size.rank; ++j) {
+    const int64_t at = j * (size.width + kind.skipped) + kind.skipped + n;
     const double term = double{in.low[static_cast<size_t>(m * size.rank + j)]} *
-                        double{in.b.values[static_cast<size_t>(j * size.width + n)]};
+                        double{in.b.values[static_cast<size_t>(at)]} /
+                        double{in.b.factors[static_cast<size_t>(j)]};
     sum += term;
     magnitude += std::fabs(term);
   }
@@ -142,14 +184,24 @@ Expected expanded(const AdapterSize& size, const ExpandCase& kind, const ExpandI
   return {sum, error};
 }
 
-Problem expand_problem(const AdapterSize& size, Values values, const ExpandCase& kind) {
+ExpandInputs expand_inputs(const AdapterSize& size, Values values, const ExpandCase& kind) {
   const auto [rows, width, rank] = size;
   Random random(static_cast<uint32_t>(rows * 1000 + width + rank));
-  const int64_t stride = padded_width(width) + 16, low_stride = rank + 1;
-  const ExpandInputs in{
+  const int64_t stored = width + kind.skipped;
+  ExpandInputs in{
       sample_values(values, rows, width, random), sample_values(values, rows, rank, random),
       sample_values(values, 1, width, random), sample_values(values, 1, width, random),
-      stored_rows("b", sample_values(values, rank, width, random), width, kind.bf16, 16)};
+      stored_matrix("b", sample_values(values, rank, stored, random), stored, kind.form, rank)};
+  for (size_t i = 0; i < in.low.size(); ++i) {  // as the first product leaves them
+    in.low[i] *= in.b.factors[i % static_cast<size_t>(rank)];
+  }
+  return in;
+}
+
+Problem expand_problem(const AdapterSize& size, Values values, const ExpandCase& kind) {
+  const auto [rows, width, rank] = size;
+  const int64_t stride = (width + 15) / 16 * 16 + 16, low_stride = rank + 1;
+  const ExpandInputs in = expand_inputs(size, values, kind);
   Operand sums = poisoned_output("sums", rows, width, stride);
   for (int64_t m = 0; m < rows; ++m) {
     std::memcpy(sums.bytes.data() + m * stride * 4, in.sums.data() + m * width,
@@ -161,24 +213,21 @@ Problem expand_problem(const AdapterSize& size, Values values, const ExpandCase&
     }
   }
   Problem problem;
-  problem.name = fmt::format("[{}, {}] rank {} {}{}{}{}", rows, width, rank, values_name(values),
-                             kind.bf16 ? " bf16" : "", kind.factors ? " factors" : "",
-                             kind.bias ? " bias" : "");
+  problem.name =
+      fmt::format("[{}, {}] rank {} {}{}{}{} from {}", rows, width, rank, values_name(values),
+                  kFormNames[static_cast<size_t>(kind.form)], kind.factors ? " factors" : "",
+                  kind.bias ? " bias" : "", kind.skipped);
   problem.operands = {strided_input("low", in.low, rank, low_stride), in.b.operand,
                       input_of("factors", in.factors), input_of("bias", in.bias), std::move(sums)};
   problem.call = [=](const KernelRow& row, Places at, bool in_parts) {
     const int64_t step = in_parts ? 48 : width;
     for (int64_t n = 0; n < width; n += step) {
-      const size_t skipped = static_cast<size_t>(n) * (kind.bf16 ? 2 : 4);
-      row.function.expand({floats(at[0]),
-                           low_stride,
-                           rows,
-                           rank,
-                           {at[1] + skipped, padded_width(width), kind.bf16},
+      AdapterBlocks b{at[1], rank, kind.form};
+      const int64_t skipped = kind.skipped + n;
+      b.values += skipped / kAdapterBlock * adapter_block_bytes(b);
+      row.function.expand({floats(at[0]), low_stride, rows, b, skipped % kAdapterBlock,
                            kind.factors ? floats(at[2]) + n : nullptr,
-                           kind.bias ? floats(at[3]) + n : nullptr,
-                           floats(at[4]) + n,
-                           stride,
+                           kind.bias ? floats(at[3]) + n : nullptr, floats(at[4]) + n, stride,
                            std::min(step, width - n)});
     }
   };
@@ -190,8 +239,8 @@ Problem expand_problem(const AdapterSize& size, Values values, const ExpandCase&
 void visit_shrink_problems(const KernelRow&, Depth depth, const Visit& visit) {
   for (const AdapterSize& size : adapter_sizes_of(depth)) {
     for (const Values values : adapter_values_of(depth)) {
-      for (const bool bf16 : {false, true}) {
-        visit([=] { return shrink_problem(size, values, bf16); });
+      for (const AdapterForm form : kForms) {
+        visit([=] { return shrink_problem(size, values, form); });
       }
     }
   }

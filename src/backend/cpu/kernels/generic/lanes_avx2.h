@@ -32,6 +32,7 @@ struct Avx2 : WordPairs {
   static constexpr int kAttendRows = 6;
   static constexpr int kAttendVectors = 1;
   static constexpr int kDeltaVectors = 1;  // panels of state in one pass
+  static constexpr int kAdapterRows = 1;   // that share what is read of an adapter
   static constexpr int kDotPositions = 2;
   static constexpr int kIntegerRows = 4;  // tile of integer products
   static constexpr int kIntegerPanels = 1;

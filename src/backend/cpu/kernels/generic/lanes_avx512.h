@@ -24,6 +24,7 @@ struct Avx512 : WordPairs {
   static constexpr int kAttendRows = 6;
   static constexpr int kAttendVectors = 4;
   static constexpr int kDeltaVectors = 4;  // panels of state in one pass
+  static constexpr int kAdapterRows = 4;   // that share what is read of an adapter
   static constexpr int kDotPositions = 8;
   static constexpr int kIntegerRows = 6;  // tile of integer products
   static constexpr int kIntegerPanels = 2;

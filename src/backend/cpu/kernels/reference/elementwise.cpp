@@ -92,22 +92,33 @@ void norm(const NormRowsArgs& args) {
   }
 }
 
-float adapter_value(const AdapterRows& rows, int64_t row, int64_t at) {
-  at += row * rows.stride;
-  if (!rows.bf16) return static_cast<const float*>(rows.values)[at];
-  const uint32_t bits = uint32_t{static_cast<const uint16_t*>(rows.values)[at]} << 16;
+// Number `at` of rank `rank`, of blocks that have more than that.
+float adapter_number(const AdapterBlocks& blocks, int64_t rank, int64_t at) {
+  constexpr int kHalf = kAdapterBlock / 2;
+  const int64_t place = at % kAdapterBlock;
+  const uint8_t* run = blocks.values + at / kAdapterBlock * adapter_block_bytes(blocks) +
+                       rank * kAdapterBlock * adapter_number_bytes(blocks.form);
+  if (blocks.form == AdapterForm::kF32) return reinterpret_cast<const float*>(run)[place];
+  const uint32_t half = reinterpret_cast<const uint16_t*>(run)[2 * (place % kHalf) + place / kHalf];
+  const uint32_t bits = half << 16;
+  if (blocks.form == AdapterForm::kInt16) return static_cast<float>(static_cast<int32_t>(bits));
   float value;
   __builtin_memcpy(&value, &bits, sizeof value);
   return value;
 }
 
 void shrink(const ShrinkArgs& args) {
+  const int64_t group_bytes = num_adapter_blocks(args.num_inputs) * adapter_block_bytes(args.a);
   for (int64_t m = 0; m < args.num_rows; ++m) {
     const float* x = args.x + m * args.x_stride;
     for (int64_t j = 0; j < args.rank; ++j) {
+      AdapterBlocks group = args.a;
+      group.values += j / kAdapterRanks * group_bytes;
       float sum = 0.0f;
-      for (int64_t k = 0; k < args.num_inputs; ++k) sum += x[k] * adapter_value(args.a, j, k);
-      args.out[m * args.out_stride + j] = args.scale * sum;
+      for (int64_t k = 0; k < args.num_inputs; ++k) {
+        sum += x[k] * adapter_number(group, j % kAdapterRanks, k);
+      }
+      args.out[m * args.out_stride + j] = args.factors[j] * sum;
     }
   }
 }
@@ -117,7 +128,9 @@ void expand(const ExpandArgs& args) {
     const float* low = args.low + m * args.low_stride;
     for (int64_t n = 0; n < args.num_outputs; ++n) {
       float sum = args.sums[m * args.sums_stride + n];
-      for (int64_t j = 0; j < args.rank; ++j) sum += low[j] * adapter_value(args.b, j, n);
+      for (int64_t j = 0; j < args.b.ranks; ++j) {
+        sum += low[j] * adapter_number(args.b, j, args.skipped + n);
+      }
       if (args.factors != nullptr) sum *= args.factors[n];
       if (args.bias != nullptr) sum += args.bias[n];
       args.sums[m * args.sums_stride + n] = sum;
