@@ -19,6 +19,10 @@ constexpr std::string_view kOtherForms[] = {
     "arrow_config",     "trainable_token_indices", "kasa_config",       "velora_config",
     "monteclora_config"};
 
+// How A and B began, where that took something out of the base's weights: they add to what was
+// left.
+constexpr std::string_view kBeginningsWithBase[] = {"pissa", "corda", "olora", "loftq"};
+
 // A pattern is a regular expression for a module's name or for its end behind a dot. The matcher
 // gives up on expressions that would take it long.
 Result<bool> matches(const std::string& pattern, std::string_view module) {
@@ -84,6 +88,23 @@ bool is_set(const boost::json::value* value) {
   return true;
 }
 
+Status check_beginning(const JsonObject& json) {
+  const boost::json::value* value = json.find("init_lora_weights");
+  if (value == nullptr || !value->is_string()) return {};
+  const std::string_view beginning = value->get_string();
+  for (const std::string_view other : kBeginningsWithBase) {
+    if (!beginning.starts_with(other)) continue;
+    Error error = make_error(ErrorCode::kUnsupported,
+                             "adapter_config.json: init_lora_weights is '{}': the adapter is for "
+                             "weights that are not the base's own",
+                             beginning.substr(0, 40));
+    error.hint =
+        "save it with path_initial_model_for_weight_conversion, which makes one for the base";
+    return error;
+  }
+  return {};
+}
+
 Status check_form(const JsonObject& json) {
   const std::string type = TRY(json.text("peft_type", "LORA"));
   if (type != "LORA") {
@@ -95,6 +116,7 @@ Status check_form(const JsonObject& json) {
     return make_error(ErrorCode::kUnsupported,
                       "adapter_config.json: {} is set, which cannot be loaded", key);
   }
+  TRY(check_beginning(json));
   const std::string bias = TRY(json.text("bias", "none"));
   if (bias == "none" || bias == "all" || bias == "lora_only") return {};
   return make_error(ErrorCode::kInvalidArgument,

@@ -70,5 +70,16 @@ TEST(AdapterConfig, WhatCannotBeLoadedIsNamed) {
   EXPECT_TRUE(read_adapter_config(R"({"use_qalora": false, "layer_replication": null})").ok());
 }
 
+// Some ways to begin take their part out of the base's weights.
+TEST(AdapterConfig, BeginningsThatChangeTheBaseAreRefused) {
+  for (const char* value : {"pissa", "pissa_niter_16", "corda", "olora", "loftq"}) {
+    const std::string text = std::string(R"({"init_lora_weights": ")") + value + R"("})";
+    EXPECT_NE(message_of(text).find(value), std::string::npos) << value;
+  }
+  for (const char* value : {"true", "false", "null", R"("gaussian")", R"("eva")", R"("mica")"}) {
+    read(std::string(R"({"init_lora_weights": )") + value + "}");
+  }
+}
+
 }  // namespace adapter_config_test
 }  // namespace headrace
