@@ -37,6 +37,7 @@ Result<ServerOptions> server_options(const Options& options) {
   serve.admin_socket = options.text("--admin-socket");
   serve.api_keys = TRY(read_api_keys(options));
   serve.adapter_root = options.text("--adapter-root");
+  serve.adapter_uploads = options.flag("--adapter-uploads");
   serve.allowed_hosts = list_of(options, "--allowed-hosts");
   serve.cors_origins = list_of(options, "--cors-origins");
   serve.max_connections = static_cast<int>(options.integer("--max-connections"));
@@ -49,16 +50,61 @@ Result<ServerOptions> server_options(const Options& options) {
   return serve;
 }
 
-// --adapter: those that are there from the start.
-Status load_adapters(const Options& options, const ServedModel& model) {
+// An element of --adapter: NAME=FOLDER, or NAME@MODEL=FOLDER.
+struct AdapterArgument {
+  std::string name, model, folder;  // model: empty for the first
+};
+
+bool has_name(const ServedModel& model, std::string_view name) {
+  return name.empty() || std::ranges::find(model.names, name) != model.names.end();
+}
+
+Result<AdapterArgument> adapter_argument(const std::string& text, const ServedModels& models) {
+  const size_t equals = text.find('=');
+  if (equals == text.npos) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "--adapter is '{}', but must be NAME=FOLDER or NAME@MODEL=FOLDER", text);
+  }
+  AdapterArgument argument{text.substr(0, equals), {}, text.substr(equals + 1)};
+  const size_t at = argument.name.rfind('@');
+  if (at == argument.name.npos) return argument;
+  const std::string model = argument.name.substr(at + 1);
+  const bool known =
+      std::ranges::any_of(models.always,
+                          [&](const ModelPtr& each) { return has_name(*each, model); }) ||
+      std::ranges::find(models.on_demand, model, &ModelSource::name) != models.on_demand.end();
+  if (!known) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "--adapter is '{}', but no model called '{}' is served", text, model);
+  }
+  argument.name.resize(at);
+  argument.model = model;
+  return argument;
+}
+
+Status load_now(const AdapterArgument& argument, const ServedModel& model) {
+  const auto read = [folder = argument.folder] { return read_adapter_folder(folder); };
+  const auto adapter = TRY(model.adapters.load(argument.name, argument.folder, false, read));
+  const std::string warning = base_model_warning(adapter->base_model, model.names);
+  if (!warning.empty()) LOG(kWarning, "adapter '{}': {}", argument.name, warning);
+  return {};
+}
+
+// --adapter: those that are there from the start; of models that are loaded later, from then on.
+Status load_adapters(const Options& options, ServedModels& models) {
   for (const std::string& text : list_of(options, "--adapter")) {
-    const size_t equals = text.find('=');
-    if (equals == text.npos) {
-      return make_error(ErrorCode::kInvalidArgument, "--adapter is '{}', but must be NAME=FOLDER",
-                        text);
+    const AdapterArgument argument = TRY(adapter_argument(text, models));
+    const auto always = std::ranges::find_if(
+        models.always, [&](const ModelPtr& model) { return has_name(*model, argument.model); });
+    if (always != models.always.end()) {
+      TRY(load_now(argument, **always));
+      continue;
     }
-    const std::string name = text.substr(0, equals), folder = text.substr(equals + 1);
-    TRY(model.adapters.load(name, folder, false, [&] { return read_adapter_folder(folder); }));
+    const auto source = std::ranges::find(models.on_demand, argument.model, &ModelSource::name);
+    TRY(read_adapter_folder(argument.folder));  // a wrong path is told at the start
+    source->adapters.push_back({argument.name, argument.folder, [folder = argument.folder] {
+                                  return read_adapter_folder(folder);
+                                }});
   }
   return {};
 }
@@ -83,7 +129,7 @@ Result<int> run_serve(const Options& options) {
   serve.kv_events = telemetry.kv_events.get();
   serve.traces = telemetry.traces.get();
   serve.request_memory_bytes = request_memory(options);
-  TRY(load_adapters(options, *models.always.front()));
+  TRY(load_adapters(options, models));
   const auto server = TRY(Server::create_with({}, std::move(models), serve));
   warn_if_open(serve, server->port());
   const bool is_ipv6 = serve.host.find(':') != std::string::npos;

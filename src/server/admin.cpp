@@ -157,7 +157,7 @@ const RouteRow kRows[] = {
     {"POST", "/sleep", Scope::kAdmin, nullptr, handle_sleep, "Free a model of --on-demand as soon as nobody uses it: {\"model\": ...}."},
     {"POST", "/wake", Scope::kAdmin, nullptr, handle_wake, "Load one, and answer when it is there: {\"model\": ...}."},
     {"POST", "/log_level", Scope::kAdmin, nullptr, handle_log_level, "Print log lines from this level on: {\"level\": ...}."},
-    {"POST", "/adapters/load", Scope::kAdmin, nullptr, handle_load_any_adapter, "Load an adapter from any folder: {\"lora_name\": ..., \"lora_path\": ..., \"load_inplace\": ...}."},
+    {"POST", "/adapters/load", Scope::kAdmin, nullptr, handle_load_any_adapter, "Load an adapter from any folder, or one that is sent: {\"lora_name\": ..., \"lora_path\": ..., \"load_inplace\": ...}."},
     {"POST", "/adapters/unload", Scope::kAdmin, nullptr, handle_unload_any_adapter, "Take an adapter out of service: {\"lora_name\": ...}."},
     {"GET", "/profile", Scope::kAdmin, nullptr, handle_profile, "The newest steps of each engine; ?steps=N of them."},
 };

@@ -49,6 +49,7 @@ ModelRegistry::ModelRegistry(ServedModels models) : options_(models.options) {
     entry.names = source.aliases;
     entry.names.insert(entry.names.begin(), source.name);
     entry.keep_alive = options_.keep_alive;
+    entry.adapters = std::move(source.adapters);
     entry.source = std::move(source);
   }
   if (!models.on_demand.empty()) thread_ = std::thread([this] { run(); });
@@ -77,9 +78,14 @@ ModelRegistry::Entry* ModelRegistry::entry_named(std::string_view name) {
     return std::find(entry.names.begin(), entry.names.end(), name) != entry.names.end();
   });
   if (found != entries_.end()) return &*found;
-  const auto adapted = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) {
-    return entry.model != nullptr && entry.model->adapters.find(name) != nullptr;
-  });
+  const auto has_adapter = [&](const Entry& entry) {
+    if (entry.model != nullptr) {
+      return entry.model->adapters.find(name) != nullptr || entry.model->adapters.is_lost(name);
+    }
+    return std::any_of(entry.adapters.begin(), entry.adapters.end(),
+                       [&](const auto& recipe) { return recipe.name == name; });
+  };
+  const auto adapted = std::find_if(entries_.begin(), entries_.end(), has_adapter);
   return adapted == entries_.end() ? nullptr : &*adapted;
 }
 
@@ -163,6 +169,7 @@ std::vector<ModelStatus> ModelRegistry::status() const {
       status.num_bytes = static_cast<size_t>(entry.model->info.weight_bytes);
     }
     if (entry.loading) status.state = ModelState::kLoading;
+    for (const auto& recipe : entry.adapters) status.adapters.push_back(recipe.name);
   }
   return all;
 }
@@ -228,16 +235,12 @@ void ModelRegistry::load(Entry& entry, std::unique_lock<std::mutex>& lock) {
   entry.progress = 0;
   lock.unlock();
   LOG(kInfo, "loading {}", name);
-  const auto progress = [this, &entry](double done) {
-    std::lock_guard guard(mutex_);
-    entry.progress = done;
-  };
-  Result<ModelPtr> loaded = entry.source.load(progress);
+  Result<ModelPtr> loaded = make(entry);
   lock.lock();
   // What the system has no room for may find it where idle models were.
   while (!loaded.ok() && loaded.error().code == ErrorCode::kExhausted && free_longest_idle(lock)) {
     lock.unlock();
-    loaded = entry.source.load(progress);
+    loaded = make(entry);
     lock.lock();
   }
   entry.loading = false;
@@ -246,11 +249,22 @@ void ModelRegistry::load(Entry& entry, std::unique_lock<std::mutex>& lock) {
   entry.keep_alive = options_.keep_alive;
   if (loaded.ok()) {
     entry.model = *loaded;
+    entry.adapters.clear();
     LOG(kInfo, "{} is loaded", name);
     return answer(entry, loaded, lock);
   }
   LOG(kError, "{} cannot be loaded: {}", name, loaded.error().to_string());
   answer(entry, load_error(name, loaded.error()), lock);
+}
+
+// With the adapters that it had when it fell asleep. Without the lock.
+Result<ModelPtr> ModelRegistry::make(Entry& entry) {
+  ModelPtr model = TRY(entry.source.load([this, &entry](double done) {
+    std::lock_guard guard(mutex_);
+    entry.progress = done;
+  }));
+  model->adapters.restore(entry.adapters);
+  return model;
 }
 
 // Under the limit, beside what is awake.
@@ -284,6 +298,7 @@ bool ModelRegistry::free_longest_idle(std::unique_lock<std::mutex>& lock) {
 
 void ModelRegistry::put_to_sleep(Entry& entry, std::unique_lock<std::mutex>& lock) {
   ModelPtr model = std::exchange(entry.model, nullptr);
+  entry.adapters = model->adapters.recipes();
   lock.unlock();
   model.reset();
   LOG(kInfo, "{} sleeps", entry.names.front());

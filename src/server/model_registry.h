@@ -32,6 +32,7 @@ struct ModelSource {
   // On the registry's thread; progress(0 to 1) tells how far it is. The model must own what it is
   // made of. The error's text goes to the log; to clients only that of kExhausted.
   std::function<Result<ModelPtr>(const std::function<void(double)>& progress)> load;
+  std::vector<AdapterRegistry::Recipe> adapters = {};  // that it has when it is loaded first
 };
 
 struct RegistryOptions {
@@ -55,8 +56,9 @@ enum class ModelState : uint8_t { kAsleep, kLoading, kAwake };
 struct ModelStatus {
   std::vector<std::string> names;  // first: its own
   ModelState state = ModelState::kAsleep;
-  ModelPtr model;       // kAwake
-  double progress = 0;  // kLoading: 0 to 1
+  ModelPtr model;                          // kAwake
+  std::vector<std::string> adapters = {};  // that it will have when it wakes; else: none
+  double progress = 0;                     // kLoading: 0 to 1
   size_t num_waiting = 0;
   size_t num_bytes = 0;  // of memory that it takes when it is awake, about
   bool stays = false;    // never sleeps
@@ -71,10 +73,10 @@ class ModelRegistry {
   explicit ModelRegistry(ServedModels models);
   ~ModelRegistry();
 
-  // By name, alias or the name of an adapter, each also with ":latest" behind it; an empty name
-  // means the first model. Calls `use` once: at once, or on the registry's thread when the model is
-  // loaded. kNotFound lists what there is; kExhausted: too many wait, or the model does not fit;
-  // kUnavailable: it could not be loaded, or not in time.
+  // By name, alias or the name of an adapter that it has or had, each also with ":latest" behind
+  // it; an empty name means the first model. Calls `use` once: at once, or on the registry's thread
+  // when the model is loaded. kNotFound lists what there is; kExhausted: too many wait, or the
+  // model does not fit; kUnavailable: it could not be loaded, or not in time.
   void acquire(std::string_view name, UseModel use);
   // What is said of a name that nobody has.
   Error not_found(std::string_view name) const;
@@ -109,6 +111,8 @@ class ModelRegistry {
     bool stays = false;
     // Of the others.
     ModelSource source = {};
+    std::vector<AdapterRegistry::Recipe> adapters = {};  // while it sleeps; only the registry's
+                                                         // thread changes them
     bool loading = false;
     bool failed = false;
     bool wanted = false;  // to be loaded
@@ -124,6 +128,7 @@ class ModelRegistry {
   void run();
   void serve_wanted(std::unique_lock<std::mutex>& lock);
   void load(Entry& entry, std::unique_lock<std::mutex>& lock);
+  Result<ModelPtr> make(Entry& entry);
   bool make_room(const Entry& entry, std::unique_lock<std::mutex>& lock);
   bool free_longest_idle(std::unique_lock<std::mutex>& lock);
   void put_to_sleep(Entry& entry, std::unique_lock<std::mutex>& lock);

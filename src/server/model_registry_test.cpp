@@ -139,6 +139,10 @@ struct Parts {
   }
 };
 
+struct EmptyAdapter final : PackedAdapter {
+  size_t num_bytes() const override { return 1; }
+};
+
 // Sources whose loads the test counts, holds and fails.
 class OnDemandTest : public ModelRegistryTest {
  protected:
@@ -156,7 +160,14 @@ class OnDemandTest : public ModelRegistryTest {
     if (!failure_.empty()) return make_error(ErrorCode::kCorrupt, "/secret/path: {}", failure_);
     auto parts = std::make_shared<Parts>("I am " + name);
     return ModelPtr(std::make_shared<ServedModel>(parts->engine, parts->bundle, info(name),
-                                                  std::vector<std::string>(), parts));
+                                                  std::vector<std::string>(), parts, make_adapter));
+  }
+  // Its digest is its configuration.
+  static Result<std::unique_ptr<const Adapter>> make_adapter(const AdapterFiles& files) {
+    auto adapter = std::make_unique<Adapter>();
+    adapter->packed = std::make_unique<EmptyAdapter>();
+    adapter->digest = files.config;
+    return std::unique_ptr<const Adapter>(std::move(adapter));
   }
   ServedModels served(std::vector<ModelSource> sources) {
     return {models(), std::move(sources), options_};
@@ -239,6 +250,46 @@ TEST_F(OnDemandTest, SleepsWhenIdleAndComesBack) {
   EXPECT_TRUE(test::eventually([&] { return is_asleep(registry, "late"); }));
   EXPECT_EQ(registry.sleep("one").error().code, ErrorCode::kInvalidArgument);
   EXPECT_EQ(registry.sleep("none").error().code, ErrorCode::kNotFound);
+}
+
+// Files of an adapter of the test, whose digest is their text.
+AdapterRegistry::Read text_files(const std::string& text) {
+  return [=]() -> Result<AdapterFolder> { return AdapterFolder{text, {}, 0}; };
+}
+
+TEST_F(OnDemandTest, WakesWithTheAdaptersThatItHad) {
+  ModelSource late = source("late");
+  late.adapters.push_back({"given", "folder", text_files("1")});
+  ModelRegistry registry(served({late}));
+  EXPECT_EQ(status_of(registry, "late").adapters, std::vector<std::string>{"given"});
+  bool is_there = true;
+  {
+    const ModelPtr model = ask(registry, "given").get().value();  // by the adapter's name
+    EXPECT_EQ(model->info.name, "late");
+    EXPECT_EQ(model->adapters.find("given")->digest, "1");
+    EXPECT_TRUE(status_of(registry, "late").adapters.empty());
+    ASSERT_TRUE(model->adapters.load("live", "", false, text_files("2")).ok());
+    ASSERT_TRUE(model->adapters.load("gone", "", false, text_files("3")).ok());
+    ASSERT_TRUE(model->adapters.unload("gone").ok());
+    const auto vanishing = [&is_there]() -> Result<AdapterFolder> {
+      if (!is_there) return make_error(ErrorCode::kNotFound, "no such folder");
+      return AdapterFolder{"4", {}, 0};
+    };
+    ASSERT_TRUE(model->adapters.load("vanishing", "", false, vanishing).ok());
+  }
+  ASSERT_TRUE(registry.sleep("late").ok());
+  ASSERT_TRUE(test::eventually([&] { return is_asleep(registry, "late"); }));
+  EXPECT_EQ(status_of(registry, "late").adapters,
+            (std::vector<std::string>{"given", "live", "vanishing"}));
+  EXPECT_EQ(ask(registry, "gone").get().error().code, ErrorCode::kNotFound);
+  is_there = false;
+  const ModelPtr model = ask(registry, "live").get().value();
+  EXPECT_EQ(model->adapters.find("given")->digest, "1");
+  EXPECT_EQ(model->adapters.find("live")->digest, "2");
+  EXPECT_EQ(model->adapters.find("vanishing"), nullptr);
+  EXPECT_TRUE(model->adapters.is_lost("vanishing"));
+  EXPECT_EQ(registry.find("vanishing").value(), model) << "which says that it is lost";
+  ASSERT_TRUE(registry.keep_alive("late", -1ms).ok());
 }
 
 TEST_F(OnDemandTest, AFailedLoadIsToldWithoutPathsAndTriedAgain) {

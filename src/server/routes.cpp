@@ -85,18 +85,41 @@ void write_adapter(JsonWriter& json, const ServedModel& model,
   json.integer("max_model_len", model.serving.max_context).close_object();
 }
 
+// One that comes back when its model wakes.
+void write_sleeping_adapter(JsonWriter& json, const ServerState& state, const ModelStatus& model,
+                            const std::string& name) {
+  json.open_object().text("id", name).text("object", "model").integer("created", state.created);
+  json.text("owned_by", "headrace").text("parent", model.names.front());
+  json.key("status").open_object().text("value", name_of(model.state)).close_object();
+  json.close_object();
+}
+
 // Sends what /v1/models says of the adapter of that name, if there is one.
 bool answered_adapter(ServerState& state, const std::string& name, ResponseWriter& writer) {
-  for (const ModelPtr& model : state.models.all()) {
-    for (const AdapterRegistry::Entry& adapter : model->adapters.all()) {
+  for (const ModelStatus& model : state.models.status()) {
+    JsonWriter json;
+    if (std::find(model.adapters.begin(), model.adapters.end(), name) != model.adapters.end()) {
+      write_sleeping_adapter(json, state, model, name);
+      respond(state, writer, HttpResponse{200, json.take()});
+      return true;
+    }
+    if (model.model == nullptr) continue;
+    for (const AdapterRegistry::Entry& adapter : model.model->adapters.all()) {
       if (adapter.name != name) continue;
-      JsonWriter json;
-      write_adapter(json, *model, adapter);
+      write_adapter(json, *model.model, adapter);
       respond(state, writer, HttpResponse{200, json.take()});
       return true;
     }
   }
   return false;
+}
+
+// Of a name that is no model's and no adapter's that is there.
+Error why_not_there(ServerState& state, const std::string& name) {
+  for (const ModelPtr& model : state.models.all()) {
+    if (model->adapters.is_lost(name)) return lost_adapter(name, model->serving);
+  }
+  return state.models.not_found(name);
 }
 
 void handle_models(ServerState& state, HttpRequest& request, Writer writer) {
@@ -105,6 +128,7 @@ void handle_models(ServerState& state, HttpRequest& request, Writer writer) {
   json.open_object().text("object", "list").key("data").open_array();
   for (const ModelStatus& model : state.models.status()) {
     for (const std::string& name : model.names) write_model(json, state, model, name);
+    for (const std::string& name : model.adapters) write_sleeping_adapter(json, state, model, name);
     if (model.model == nullptr) continue;
     for (const auto& each : model.model->adapters.all()) write_adapter(json, *model.model, each);
   }
@@ -123,7 +147,7 @@ void handle_model(ServerState& state, HttpRequest& request, Writer writer) {
   auto found = find(name);
   if (found == all.end()) found = find(without_latest(name));
   if (found == all.end() && answered_adapter(state, name, *writer)) return;
-  if (found == all.end()) return refuse(request, *writer, state.models.not_found(name));
+  if (found == all.end()) return refuse(request, *writer, why_not_there(state, name));
   if (is_anthropic(request) && found->model != nullptr) {
     return respond(state, *writer, anthropic_model(state, *found->model, name));
   }
@@ -301,7 +325,7 @@ const RouteRow kRoutes[] = {
     {"GET", "/v1/models", Scope::kReading, &kOpenAi, handle_models, "The models served here."},
     {"GET", "/v1/models/", Scope::kReading, &kOpenAi, handle_models, "The same."},
     {"GET", "/v1/models/*", Scope::kReading, &kOpenAi, handle_model, "One of them."},
-    {"POST", "/v1/load_lora_adapter", Scope::kManaging, &kOpenAi, handle_load_adapter, "Load an adapter below --adapter-root, or replace it."},
+    {"POST", "/v1/load_lora_adapter", Scope::kManaging, &kOpenAi, handle_load_adapter, "Load an adapter below --adapter-root, or one that is sent, or replace it."},
     {"POST", "/v1/unload_lora_adapter", Scope::kManaging, &kOpenAi, handle_unload_adapter, "Take an adapter out of service."},
     {"POST", "/tokenize", Scope::kInference, &kOpenAi, handle_conversion<tokenize>, "Text or messages to token ids."},
     {"POST", "/detokenize", Scope::kInference, &kOpenAi, handle_conversion<detokenize>, "Token ids to text."},

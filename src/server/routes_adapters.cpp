@@ -1,8 +1,13 @@
 #include "server/adapter_handlers.h"
 
 #include <algorithm>
+#include <boost/json/serialize.hpp>
+#include <filesystem>
 
+#include "base/log.h"
+#include "checkpoint/adapter_upload.h"
 #include "server/api/api_fields.h"
+#include "server/api/base64.h"
 #include "server/api/fields.h"
 #include "server/api/json.h"
 #include "server/routes.h"
@@ -13,15 +18,34 @@ namespace {
 struct AdapterCall {
   ModelPtr model;
   std::string name;
-  std::string path;
+  std::string path;                             // empty: it was sent
+  std::shared_ptr<const AdapterUpload> upload;  // null: there is a path
   bool replace = false;
   IgnoredFields ignored;
+
+  std::string source() const { return upload == nullptr ? path : "sent by a client"; }
 };
 
 Result<std::string> needed_text(const Fields& fields, std::string_view name) {
   const auto text = TRY(fields.text(name));
   if (!text || text->empty()) return bad_field(name, "missing", "a string");
   return std::string(*text);
+}
+
+// What is sent in the place of a path.
+Result<std::shared_ptr<const AdapterUpload>> read_upload(const Fields& fields) {
+  constexpr const char* kConfig = "adapter_config";
+  constexpr const char* kWeights = "adapter_weights";
+  const boost::json::object* config = TRY(fields.object(kConfig));
+  const auto weights = TRY(fields.text(kWeights));
+  if (config == nullptr && !weights) return std::shared_ptr<const AdapterUpload>();
+  if (config == nullptr) return bad_field(kConfig, "missing", "an object beside adapter_weights");
+  if (!weights) return bad_field(kWeights, "missing", "base64 beside adapter_config");
+  auto bytes = bytes_of_base64(*weights);
+  if (!bytes.ok()) return bad_field(kWeights, bytes.error().message, "base64");
+  std::error_code ignored;
+  const auto folder = std::filesystem::temp_directory_path(ignored);
+  return AdapterUpload::keep(folder.string(), boost::json::serialize(*config), *bytes);
 }
 
 Result<AdapterCall> read_call(ServerState& state, const HttpRequest& request, FieldPlace place) {
@@ -32,39 +56,65 @@ Result<AdapterCall> read_call(ServerState& state, const HttpRequest& request, Fi
   call.model = TRY(state.models.find_for(body));
   call.name = TRY(needed_text(fields, "lora_name"));
   if (place == kInUnloadAdapter) return call;
-  call.path = TRY(needed_text(fields, "lora_path"));
   call.replace = TRY(fields.boolean("load_inplace")).value_or(false);
+  call.upload = TRY(read_upload(fields));
+  if (call.upload == nullptr) {
+    call.path = TRY(needed_text(fields, "lora_path"));
+  } else if (TRY(fields.text("lora_path"))) {
+    return bad_field("lora_path", "given", "left out where the adapter is sent");
+  }
   return call;
+}
+
+Error not_opened(std::string_view what, std::string_view option) {
+  Error error = make_error(ErrorCode::kUnsupported, "this server {} while it serves", what);
+  error.hint = fmt::format("start it with {}", option);
+  return error;
 }
 
 // Over the network adapters change only where whoever started the server said so.
 Status check_opened(const ServerState& state) {
-  if (!state.options.adapter_root.empty()) return {};
-  Error error =
-      make_error(ErrorCode::kUnsupported, "this server changes no adapters while it serves");
-  error.hint = "start it with --adapter-root";
-  return error;
+  if (!state.options.adapter_root.empty() || state.options.adapter_uploads) return {};
+  return not_opened("changes no adapters", "--adapter-root or --adapter-uploads");
 }
 
-Status load_adapter(const ServerState& state, const AdapterCall& call,
-                    const AdapterRegistry::Read& read) {
+Status check_opened(const ServerState& state, const AdapterCall& call) {
+  if (call.upload != nullptr && !state.options.adapter_uploads) {
+    return not_opened("takes no adapters that are sent", "--adapter-uploads");
+  }
+  if (call.upload == nullptr && state.options.adapter_root.empty()) {
+    return not_opened("loads no adapters from folders", "--adapter-root");
+  }
+  return {};
+}
+
+// read: of a path. The answer says what may be wrong about the adapter.
+Result<std::string> load_adapter(const ServerState& state, const AdapterCall& call,
+                                 AdapterRegistry::Read read) {
   for (const ModelStatus& model : state.models.status()) {
     if (std::find(model.names.begin(), model.names.end(), call.name) == model.names.end()) continue;
     return bad_field("lora_name", "the name of a model", "another name");
   }
-  return call.model->adapters.load(call.name, call.path, call.replace, read);
+  if (call.upload != nullptr) read = [upload = call.upload] { return upload->read(); };
+  const ServedModel& model = *call.model;
+  const auto adapter =
+      TRY(model.adapters.load(call.name, call.source(), call.replace, std::move(read)));
+  const std::string warning = base_model_warning(adapter->base_model, model.names);
+  if (!warning.empty()) LOG(kWarning, "adapter '{}': {}", call.name, warning);
+  return warning.empty() ? "" : " Warning: " + warning + ".";
 }
 
+// done: what is to be said besides.
 void answer_call(ServerState& state, const HttpRequest& request, ResponseWriter& writer,
-                 const Status& status, const AdapterCall& call, std::string_view done) {
-  if (!status.ok()) {
-    Error error = status.error();
+                 const Result<std::string>& done, const AdapterCall& call, std::string_view verb) {
+  if (!done.ok()) {
+    Error error = done.error();
     if (error.param.empty()) error.param = "lora_name";
     return writer.send(error_response(dialect_of(request.route), error));
   }
-  HttpResponse response{200,
-                        fmt::format("Success: LoRA adapter '{}' {} successfully.", call.name, done),
-                        "text/plain; charset=utf-8"};
+  HttpResponse response{
+      200, fmt::format("Success: LoRA adapter '{}' {} successfully.{}", call.name, verb, *done),
+      "text/plain; charset=utf-8"};
   name_ignored(call.ignored, response.headers);
   respond(state, writer, std::move(response));
 }
@@ -73,23 +123,26 @@ void answer_call(ServerState& state, const HttpRequest& request, ResponseWriter&
 
 void handle_load_adapter(ServerState& state, HttpRequest& request,
                          std::shared_ptr<ResponseWriter> writer) {
-  const Status opened = check_opened(state);
+  Status opened = check_opened(state);
   if (!opened.ok()) return refuse(request, *writer, opened.error());
   const auto call = read_call(state, request, kInLoadAdapter);
   if (!call.ok()) return refuse(request, *writer, call.error());
-  const Status status = load_adapter(state, call.value(), [&] {
-    return read_adapter_folder_under(state.options.adapter_root, call->path);
-  });
-  answer_call(state, request, *writer, status, call.value(), "added");
+  opened = check_opened(state, *call);
+  if (!opened.ok()) return refuse(request, *writer, opened.error());
+  const auto done =
+      load_adapter(state, *call, [root = state.options.adapter_root, path = call->path] {
+        return read_adapter_folder_under(root, path);
+      });
+  answer_call(state, request, *writer, done, *call, "added");
 }
 
 void handle_load_any_adapter(ServerState& state, HttpRequest& request,
                              std::shared_ptr<ResponseWriter> writer) {
   const auto call = read_call(state, request, kInLoadAdapter);
   if (!call.ok()) return refuse(request, *writer, call.error());
-  const Status status =
-      load_adapter(state, call.value(), [&] { return read_adapter_folder(call->path); });
-  answer_call(state, request, *writer, status, call.value(), "added");
+  const auto done =
+      load_adapter(state, *call, [path = call->path] { return read_adapter_folder(path); });
+  answer_call(state, request, *writer, done, *call, "added");
 }
 
 void handle_unload_adapter(ServerState& state, HttpRequest& request,
@@ -103,8 +156,9 @@ void handle_unload_any_adapter(ServerState& state, HttpRequest& request,
                                std::shared_ptr<ResponseWriter> writer) {
   const auto call = read_call(state, request, kInUnloadAdapter);
   if (!call.ok()) return refuse(request, *writer, call.error());
-  answer_call(state, request, *writer, call->model->adapters.unload(call->name), call.value(),
-              "removed");
+  const Status gone = call->model->adapters.unload(call->name);
+  const Result<std::string> done = gone.ok() ? Result<std::string>("") : gone.error();
+  answer_call(state, request, *writer, done, *call, "removed");
 }
 
 }  // namespace headrace

@@ -21,6 +21,7 @@ struct ServerOptions {
   std::string admin_socket;                // path of a Unix socket (admin.h); empty: none
   std::vector<ApiKey> api_keys;            // at the start; none: no key needed, ever
   std::string adapter_root;                // adapters below it may be loaded; empty: none
+  bool adapter_uploads = false;            // clients may send adapters
   std::vector<std::string> allowed_hosts;  // see access.h; "*": any
   std::vector<std::string> cors_origins;   // "https://chat.example"; "*": any
   std::string store_dir;                   // of pulled models; empty: the usual one

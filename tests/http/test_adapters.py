@@ -1,10 +1,13 @@
 """Adapters over HTTP: chosen by name, loaded, replaced and unloaded while the server answers."""
 
+import base64
 import json
 import os
 import random
+import shutil
 import struct
 import threading
+import time
 
 import httpx
 import pytest
@@ -165,3 +168,128 @@ def test_metrics_name_the_adapters(running):
     text = httpx.get(running.url + "/metrics").text
     line = next(line for line in text.splitlines() if line.startswith("vllm:lora_requests_info{"))
     assert 'max_lora="32"' in line and "running_lora_adapters=" in line
+
+
+def upload(server, name, folder, **more):
+    body = {"lora_name": name, "adapter_config": json.loads((folder / "adapter_config.json").read_text()),
+            "adapter_weights": base64.b64encode((folder / "adapter_model.safetensors").read_bytes()).decode()}
+    return httpx.post(server.url + "/v1/load_lora_adapter", json={**body, **more})
+
+
+@pytest.fixture(scope="module")
+def uploads(serve, root):
+    with serve("--context", "256", "--adapter-uploads", "--max-body", "1M", "--adapter", f"first={root}/one") as server:
+        yield server
+        assert server.process.poll() is None, "the server died:\n" + "".join(server.errors)
+
+
+def test_an_adapter_that_is_sent_answers_as_from_its_folder(uploads, root):
+    assert upload(uploads, "sent", root / "one").status_code == 200
+    assert answer(uploads, "sent") == answer(uploads, "first")
+    assert names(uploads)["sent"]["root"] == "sent by a client"
+    assert upload(uploads, "sent", root / "two").status_code == 400
+    assert upload(uploads, "sent", root / "two", load_inplace=True).status_code == 200
+    assert answer(uploads, "sent") != answer(uploads, "first")
+    assert unload(uploads, "sent").status_code == 200
+    assert "sent" not in names(uploads)
+
+
+def hostile_uploads():
+    def cut(body):
+        body["adapter_weights"] = body["adapter_weights"][:400]
+
+    def no_base64(body):
+        body["adapter_weights"] = body["adapter_weights"][:-4] + "a b\n"
+
+    def huge_header(body):
+        body["adapter_weights"] = base64.b64encode(b"\xff" * 64).decode()
+
+    def path_as_well(body):
+        body["lora_path"] = "../outside"
+
+    def weights_alone(body):
+        del body["adapter_config"]
+
+    def config_alone(body):
+        del body["adapter_weights"]
+
+    def config_of_text(body):
+        body["adapter_config"] = "../../etc/passwd"
+
+    def deep(body):
+        body["adapter_config"] = {"r": {"r": {"r": []}}}
+
+    def too_large(body):
+        body["adapter_weights"] = "A" * (2 << 20)
+
+    def bad_name(body):
+        body["lora_name"] = "a\n../b"
+
+    return [cut, no_base64, huge_header, path_as_well, weights_alone, config_alone, config_of_text, deep, too_large, bad_name]
+
+
+@pytest.mark.parametrize("spoil", hostile_uploads(), ids=lambda spoil: spoil.__name__)
+def test_hostile_uploads_change_nothing(uploads, root, spoil):
+    before, text = names(uploads), answer(uploads, "first")
+    body = {"lora_name": "first", "load_inplace": True, "adapter_config": json.loads((root / "two" / "adapter_config.json").read_text()),
+            "adapter_weights": base64.b64encode((root / "two" / "adapter_model.safetensors").read_bytes()).decode()}
+    spoil(body)
+    try:
+        status = httpx.post(uploads.url + "/v1/load_lora_adapter", json=body).status_code
+    except httpx.WriteError:  # refused before it was sent
+        status = 413
+    assert status in (400, 413)
+    assert names(uploads) == before and answer(uploads, "first") == text
+
+
+def test_a_folder_is_not_loaded_where_only_uploads_are_taken(uploads, root):
+    response = load(uploads, "folder", root / "one")
+    assert response.status_code == 400 and "--adapter-root" in response.text
+
+
+def test_nothing_is_taken_where_only_folders_are_loaded(running, root):
+    response = upload(running, "sent", root / "one")
+    assert response.status_code == 400 and "--adapter-uploads" in response.text
+
+
+def test_an_adapter_for_another_model_is_loaded_with_a_warning(running, root):
+    folder = root / "other_base"
+    write_adapter(folder, 1, config={"peft_type": "LORA", "r": 4, "lora_alpha": 8, "target_modules": ["q_proj", "v_proj"],
+                                     "base_model_name_or_path": "somebody/another-7b"})
+    response = load(running, "stranger", "other_base")
+    assert response.status_code == 200
+    assert "added successfully. Warning: it was made for 'somebody/another-7b'" in response.text
+    assert unload(running, "stranger").text == "Success: LoRA adapter 'stranger' removed successfully."
+
+
+def test_a_model_that_slept_has_its_adapters_again(serve, root, tmp_path):
+    """Those of the command line, of a path and of an upload; one whose folder is gone is told."""
+    tiny_model.write(tmp_path / "models" / "late")
+    for name in ("one", "two"):
+        shutil.copytree(root / name, tmp_path / "root" / name)
+    with serve("--context", "256", "--on-demand", str(tmp_path / "models"), "--keep-alive", "1", "--adapter-uploads",
+               "--adapter-root", str(tmp_path / "root"), "--adapter", f"given@late={root}/three") as server:
+        assert names(server)["given"]["parent"] == "late"
+        texts = {"given": answer(server, "given")}
+        assert load(server, "by-path", "one", model="late").status_code == 200
+        assert load(server, "vanishing", "two", model="late").status_code == 200
+        assert upload(server, "sent", root / "two", model="late").status_code == 200
+        for name in ("by-path", "vanishing", "sent"):
+            texts[name] = answer(server, name)
+        assert texts["vanishing"] == texts["sent"] != texts["by-path"]
+        end = time.monotonic() + 60
+        while names(server)["late"]["status"]["value"] != "asleep":
+            assert time.monotonic() < end, "it does not sleep"
+            time.sleep(0.1)
+        assert {"given", "by-path", "vanishing", "sent"} <= set(names(server))
+        assert httpx.get(server.url + "/v1/models/sent").json()["parent"] == "late"
+        shutil.rmtree(tmp_path / "root" / "two")
+        for name in ("given", "by-path", "sent"):
+            assert answer(server, name) == texts[name]
+        lost = httpx.post(server.url + "/v1/completions", json={"model": "vanishing", "prompt": "a"})
+        assert lost.status_code == 503 and "could not be loaded again" in lost.text
+        assert "vanishing" not in names(server)
+        assert httpx.get(server.url + "/v1/models/vanishing").status_code == 503
+        body = {"lora_name": "vanishing", "model": "late"}
+        assert httpx.post(server.url + "/v1/unload_lora_adapter", json=body).status_code == 200
+        assert httpx.get(server.url + "/v1/models/vanishing").status_code == 404

@@ -28,7 +28,7 @@ TEST(AdapterRegistry, LoadsReplacesAndUnloads) {
   ASSERT_TRUE(registry.load("a", "path", false, files("1")).ok());
   EXPECT_EQ(registry.find("a")->digest, "1");
   EXPECT_EQ(registry.find("b"), nullptr);
-  const Status again = registry.load("a", "path", false, files("2"));
+  const auto again = registry.load("a", "path", false, files("2"));
   ASSERT_FALSE(again.ok());
   EXPECT_NE(again.error().message.find("already been loaded"), std::string::npos);
   EXPECT_EQ(registry.find("a")->digest, "1");
@@ -66,6 +66,51 @@ TEST(AdapterRegistry, WhoUsesAnAdapterKeepsIt) {
   EXPECT_TRUE(watched.expired()) << "nobody else holds it";
 }
 
+TEST(AdapterRegistry, AnotherRegistryHasWhatOneHad) {
+  AdapterRegistry before(make_adapter);
+  std::string text = "1";
+  const auto changing = [&text]() -> Result<AdapterFolder> { return AdapterFolder{text, {}, 0}; };
+  ASSERT_TRUE(before.load("same", "path", false, files("0")).ok());
+  ASSERT_TRUE(before.load("changed", "path", false, changing).ok());
+  text = "2";
+  AdapterRegistry after(make_adapter);
+  after.restore(before.recipes());
+  EXPECT_EQ(after.find("same")->digest, "0");
+  EXPECT_EQ(after.all().size(), 1u);
+  EXPECT_EQ(after.find("changed"), nullptr) << "not what was looked at when it was loaded";
+  EXPECT_TRUE(after.is_lost("changed"));
+  EXPECT_FALSE(after.is_lost("same"));
+  EXPECT_FALSE(after.is_lost("other"));
+  EXPECT_EQ(after.recipes().size(), 2u);
+  EXPECT_TRUE(after.in_use().empty());
+  text = "1";
+  AdapterRegistry again(make_adapter);
+  again.restore(after.recipes());
+  EXPECT_EQ(again.find("changed")->digest, "1") << "it is back";
+}
+
+TEST(AdapterRegistry, WhatIsLostIsLoadedAnewOrUnloaded) {
+  AdapterRegistry registry(make_adapter);
+  registry.restore({{"a", "path", files("bad")}, {"b", "path", files("bad")}});
+  ASSERT_TRUE(registry.load("a", "path", false, files("1")).ok()) << "nothing is replaced";
+  EXPECT_FALSE(registry.is_lost("a"));
+  ASSERT_TRUE(registry.unload("b").ok());
+  EXPECT_FALSE(registry.is_lost("b"));
+  AdapterRegistry takes_none;
+  takes_none.restore({{"a", "path", files("1")}});
+  EXPECT_TRUE(takes_none.is_lost("a"));
+}
+
+TEST(BaseModelWarning, IsOfNamesThatAreNotAlike) {
+  const std::vector<std::string> names = {"smollm2-135m-q4_1", "smollm2:135m"};
+  for (const char* alike : {"", "HuggingFaceTB/SmolLM2-135M", "SmolLM2-135M-Instruct",
+                            "/data/smollm2-135m/", "smollm2_135m"}) {
+    EXPECT_EQ(base_model_warning(alike, names), "") << alike;
+  }
+  EXPECT_EQ(base_model_warning("Qwen/Qwen2.5-0.5B", names),
+            "it was made for 'Qwen/Qwen2.5-0.5B', but the model here is 'smollm2-135m-q4_1'");
+}
+
 TEST(AdapterRegistry, NamesAndNumbersHaveLimits) {
   AdapterRegistry registry(make_adapter);
   for (const std::string& name : {std::string(), std::string(257, 'a'), std::string("a\nb"),
@@ -83,7 +128,7 @@ TEST(AdapterRegistry, NamesAndNumbersHaveLimits) {
 
 TEST(AdapterRegistry, OneLoadAtATime) {
   AdapterRegistry registry(make_adapter);
-  Status inner;
+  Result<AdapterRegistry::Held> inner = AdapterRegistry::Held();
   const auto nested = [&]() -> Result<AdapterFolder> {
     std::thread other([&] { inner = registry.load("b", "", false, files("2")); });
     other.join();

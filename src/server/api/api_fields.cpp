@@ -365,6 +365,8 @@ constexpr FieldRow kRows[] = {
     // Adapters.
     {"lora_name", kServed, kInLoadAdapter | kInUnloadAdapter, "", "the name that requests ask for as model"},
     {"lora_path", kServed, kInLoadAdapter, "", "folder below --adapter-root"},
+    {"adapter_config", kServed, kInLoadAdapter, "", "in the place of lora_path, with --adapter-uploads: adapter_config.json"},
+    {"adapter_weights", kServed, kInLoadAdapter, "", "beside it: adapter_model.safetensors in base64, as long as --max-body lets it be"},
     {"load_inplace", kServed, kInLoadAdapter, "", "true: may replace an adapter of this name"},
     {"model", kServed, kInLoadAdapter | kInUnloadAdapter, "", "the model it is for; default: the first"},
     {"base_model_name", kHarmless, kInLoadAdapter, "", ""},

@@ -35,6 +35,9 @@ Result<Asked> find_asked(const boost::json::object& body, const ServingModel& mo
     found->name = *name;  // as the client calls it
     return *std::move(found);
   }
+  if (model.adapters != nullptr && model.adapters->is_lost(*name)) {
+    return lost_adapter(*name, model);
+  }
   return Error{ErrorCode::kNotFound,
                fmt::format("the model {} does not exist here, this server has '{}'",
                            show_value(boost::json::string(*name)), model.info.name),
@@ -43,6 +46,15 @@ Result<Asked> find_asked(const boost::json::object& body, const ServingModel& mo
 }
 
 }  // namespace
+
+Error lost_adapter(std::string_view name, const ServingModel& model) {
+  return Error{
+      ErrorCode::kUnavailable,
+      fmt::format("the adapter {} could not be loaded again when {} woke; the server's log "
+                  "says why",
+                  show_value(boost::json::string(name)), model.info.name),
+      "load it once more, or unload it", "model"};
+}
 
 std::string_view without_latest(std::string_view name) {
   constexpr std::string_view kTag = ":latest";

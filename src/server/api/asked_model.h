@@ -16,10 +16,13 @@ namespace headrace {
 std::string_view without_latest(std::string_view name);
 
 // The name in "model", the model's or one of its adapters, or the model's own where there is none.
-// kNotFound if it is not served here.
+// kNotFound if it is not served here; what lost_adapter() says of one that is lost.
 Result<std::string> asked_model(const boost::json::object& body, const ServingModel& model);
 // The adapter of that name; null: the model alone.
 Result<std::shared_ptr<const Adapter>> asked_adapter(const boost::json::object& body,
                                                      const ServingModel& model);
+
+// Of the name of an adapter that its model had before it slept and has not now.
+Error lost_adapter(std::string_view name, const ServingModel& model);
 
 }  // namespace headrace

@@ -25,7 +25,7 @@ struct PoolingSwitch {
   std::string_view name;
   std::optional<Pooling> pooling;
 };
-constexpr PoolingSwitch kSwitches[] = {
+constexpr PoolingSwitch kPoolingSwitches[] = {
     {"pooling_mode_cls_token", Pooling::kFirst},
     {"pooling_mode_mean_tokens", Pooling::kMean},
     {"pooling_mode_lasttoken", Pooling::kLast},
@@ -44,7 +44,7 @@ std::string text_of(const boost::json::value* value) {
 
 void read_switches(const boost::json::value& json, PoolingConfig& config) {
   int num_on = 0;
-  for (const PoolingSwitch& row : kSwitches) {
+  for (const PoolingSwitch& row : kPoolingSwitches) {
     const boost::json::value* value = json_member(&json, row.name);
     if (value == nullptr || !value->is_bool() || !value->get_bool()) continue;
     ++num_on;
