@@ -5,17 +5,10 @@ import asyncio
 import pytest
 from llama_index.core.llms import ChatMessage
 
-kClaude = "claude-3-5-haiku-20241022"
-
 
 @pytest.fixture
 def make_llm(server, base_url):
     def make(dialect, model="tiny", length=30):
-        if dialect == "anthropic":
-            from llama_index.llms.anthropic import Anthropic
-
-            # This package takes no names but those of Anthropic's models: the server has one as an alias.
-            return Anthropic(model=kClaude if model == "tiny" else model, base_url=server.url, api_key="none", max_tokens=length, temperature=0)
         if dialect == "ollama":
             from llama_index.llms.ollama import Ollama
 
@@ -35,7 +28,7 @@ def test_completes(make_llm):
     assert "".join(part.delta for part in completions.stream_complete("Hello")) == completions.complete("Hello").text
 
 
-@pytest.mark.parametrize("dialect", ["chat", "anthropic", "ollama"])
+@pytest.mark.parametrize("dialect", ["chat", "ollama"])
 def test_chats_and_streams(make_llm, dialect):
     messages = [ChatMessage(role="user", content="Hello")]
     llm = make_llm(dialect)

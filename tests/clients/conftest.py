@@ -44,7 +44,7 @@ def script_folder(tmp_path_factory):
 @pytest.fixture(scope="session")
 def server(folder, script_folder):
     running = http_support.Server(folder, str(script_folder), "--context", str(kContext), "--alias",
-                                  "gpt-4o-mini,text-embedding-3-small,claude-3-5-haiku-20241022")
+                                  "gpt-4o-mini,text-embedding-3-small")
     try:
         yield running
         assert running.process.poll() is None, "the server died:\n" + "".join(running.errors)
