@@ -29,7 +29,23 @@ constexpr size_t kAheadBytes = 4 * 1024;          // read at once while a reques
 constexpr size_t kMaxPipelinedBytes = 16 * 1024;  // of next requests, kept while one is answered
 constexpr size_t kMaxLingerBytes = 64 * 1024 * 1024;
 constexpr Milliseconds kLingerTime{5'000};
+// Those that linger share what they may read: a crowd of refused bodies must not keep others
+// waiting. The first bytes are free.
+constexpr size_t kFreeLingerBytes = 256 * 1024;
+constexpr std::chrono::microseconds kLingerShare{200};
+constexpr std::chrono::microseconds kMaxLingerPause{100'000};
 constexpr size_t kMinBytesPerSecond = 1024;  // of a body, and of an answer that is read
+
+class Counted {
+ public:
+  explicit Counted(std::atomic<int>& count) : count_(count) { ++count_; }
+  ~Counted() { --count_; }
+  Counted(const Counted&) = delete;
+  Counted& operator=(const Counted&) = delete;
+
+ private:
+  std::atomic<int>& count_;
+};
 
 Milliseconds earned_by(size_t bytes) { return Milliseconds(bytes * 1000 / kMinBytesPerSecond); }
 
@@ -397,6 +413,7 @@ Connection::Awaitable<void> Connection::fail(HttpResponse response) {
 // Closing with unread bytes resets the connection and can destroy the answer on its way: so tell
 // the client that nothing follows and read what it still sends, within limits.
 Connection::Awaitable<void> Connection::linger() {
+  const Counted counted(shared_.num_lingering);
   transport_.end_output();
   const auto end = Clock::now() + kLingerTime;
   const size_t before = received_bytes_;
@@ -410,6 +427,10 @@ Connection::Awaitable<void> Connection::linger() {
     disarm();
     idle_ = false;
     if (!arrived) co_return;
+    if (received_bytes_ - before < kFreeLingerBytes) continue;
+    deadline_.expires_after(std::min(kLingerShare * shared_.num_lingering.load(), kMaxLingerPause));
+    const auto [pause_error] = co_await deadline_.async_wait(kAwait);
+    if (pause_error) co_return;
   }
 }
 

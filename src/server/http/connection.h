@@ -44,6 +44,7 @@ struct HttpShared {
   // Half the budget is the most that large bodies hold before they are taken up: so small ones
   // always get in beside those that are unfinished.
   ByteBudget uploads;
+  std::atomic<int> num_lingering = 0;  // connections that read what nobody wants
   std::atomic<bool> closing = false;
   std::atomic<uint64_t> next_client = 1;
   std::mutex mutex;                 // guards the maps
