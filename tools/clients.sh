@@ -73,7 +73,6 @@ check() {
 mkdir -p "$folder" "$results"
 tools/setup.sh test
 tools/build.sh release headrace
-[ "${HEADRACE_OFFLINE:-0}" = 1 ] || HEADRACE_HOME="$PWD/build" build/release/bin/headrace pull smollm2:135m </dev/null
 install node tests/clients/node/package-lock.json install_node
 install prometheus tools/clients.sh install_prometheus
 [ $# -gt 0 ] || set -- frameworks llama-index harnesses

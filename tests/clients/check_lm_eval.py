@@ -1,9 +1,7 @@
-"""lm-evaluation-harness against the server, and its log-likelihoods beside those of transformers on the same weights."""
+"""lm-evaluation-harness: log-likelihoods of choices, and answers of both of its clients."""
 
 import json
 import os
-import re
-from pathlib import Path
 
 os.environ |= {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
 
@@ -12,10 +10,7 @@ import lm_eval  # noqa: E402
 import lm_eval.tasks  # noqa: E402
 import pytest  # noqa: E402
 
-from conftest import http_support  # noqa: E402
 
-kRows = 40
-kSmolLm = Path(os.environ.get("HEADRACE_TEST_MODELS", http_support.kRepository / "build/models")) / "smollm2-135m.gguf"
 
 
 @pytest.fixture
@@ -71,50 +66,3 @@ def test_lm_eval_generates(server, evaluate, model):
     assert len(samples) == 4
     if chats:
         assert results["exact_match,none"] == 1
-
-
-def sentences():
-    """Of the project's own documents, long enough to be cut in two."""
-    text = " ".join(path.read_text() for path in sorted((http_support.kRepository / "docs/adr").glob("*.md")))
-    found = re.findall(r"(?<=[.] )[A-Z][^.#|`*\[\]]{80,160}[.]", re.sub(r"\s+", " ", text))
-    return [sentence.split() for sentence in found]
-
-
-def continuations():
-    """The end of a sentence among the ends of others."""
-    words = sentences()[:: max(1, len(sentences()) // (kRows + 3))]
-    ends = [" " + " ".join(each[len(each) // 2:]) for each in words]
-    return [{"question": " ".join(words[i][: len(words[i]) // 2]), "answer": i % 4,
-             "choices": [ends[i + (j - i) % 4] for j in range(4)]} for i in range(min(kRows, len(words) - 3))]
-
-
-@pytest.fixture
-def smollm(tmp_path):
-    """SmolLM2 as a folder of float32 weights, so that nothing but the arithmetic differs."""
-    import transformers
-
-    if not kSmolLm.exists():
-        pytest.skip(f"needs {kSmolLm}")
-    source = dict(pretrained_model_name_or_path=kSmolLm.parent, gguf_file=kSmolLm.name)
-    transformers.AutoModelForCausalLM.from_pretrained(**source, dtype="float32").save_pretrained(tmp_path / "smollm")
-    transformers.AutoTokenizer.from_pretrained(**source).save_pretrained(tmp_path / "smollm")
-    return tmp_path / "smollm"
-
-
-def test_log_likelihoods_are_those_of_transformers(evaluate, smollm):
-    rows = continuations()
-    assert len(rows) == kRows
-    metrics = accuracy("acc", "acc_norm")
-    theirs, expected = evaluate("transformers", "hf", f"pretrained={smollm},dtype=float32", rows, batch_size=4, **metrics)
-    server = http_support.Server(smollm, "--context", "512")
-    try:
-        ours, found = evaluate("headrace", "local-completions", completions(server.url, "smollm"), rows, **metrics)
-    finally:
-        server.stop()
-    values = [[float(answer[0]) for sample in samples for answer in sample["filtered_resps"]]
-              for samples in (found, expected)]
-    largest = max(abs(a - b) for a, b in zip(*values, strict=True))
-    print(f"{len(values[0])} log-likelihoods differ by at most {largest:.5f}; accuracy {ours['acc,none']:.3f}")
-    assert len(values[0]) == 4 * kRows and largest < 0.05
-    for metric in ("acc,none", "acc_norm,none"):
-        assert abs(ours[metric] - theirs[metric]) <= 0.002, metric
