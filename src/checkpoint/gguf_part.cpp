@@ -17,7 +17,7 @@ namespace {
 
 constexpr uint32_t kMagic = 0x46554747;  // "GGUF"
 constexpr uint64_t kMaxKeys = 65'536;
-constexpr uint64_t kMaxTensors = 65'536;
+constexpr uint64_t kMaxGgufTensors = 65'536;
 constexpr uint64_t kMaxKeyBytes = 65'535;
 constexpr uint64_t kMaxStringBytes = uint64_t{16} << 20;
 constexpr uint64_t kMaxArrayElements = uint64_t{4} << 20;  // over all keys of a file
@@ -130,7 +130,7 @@ Status PartReader::read_header() {
                            num_keys_, fitting_keys, reader_.bytes_left());
   }
   const uint64_t bytes_for_tensors = reader_.bytes_left() - num_keys_ * kMinKeyBytes;
-  const uint64_t fitting_tensors = std::min(kMaxTensors, bytes_for_tensors / kMinTensorBytes);
+  const uint64_t fitting_tensors = std::min(kMaxGgufTensors, bytes_for_tensors / kMinTensorBytes);
   if (num_tensors_ > fitting_tensors) {
     return reader_.corrupt("the tensor count at byte 8 is {}, at most {} fit in the {} bytes left",
                            num_tensors_, fitting_tensors, bytes_for_tensors);

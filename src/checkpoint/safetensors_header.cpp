@@ -12,7 +12,7 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr size_t kMaxTensors = 98'304;
+constexpr size_t kMaxSafetensors = 98'304;
 constexpr size_t kMaxMetadataKeys = 4'096;
 
 std::string known_dtypes() {
@@ -49,8 +49,8 @@ class Handler {
     if (place_ == Place::kOutside) return enter(Place::kTop);
     if (place_ != Place::kTop) return unexpected("an object", code);
     if (key_ == "__metadata__") return enter(Place::kMetadata);
-    if (header.entries.size() == kMaxTensors) {
-      return fail(ErrorCode::kUnsupported, code, "has more than {} tensors", kMaxTensors);
+    if (header.entries.size() == kMaxSafetensors) {
+      return fail(ErrorCode::kUnsupported, code, "has more than {} tensors", kMaxSafetensors);
     }
     header.entries.emplace_back().name = key_;
     num_fields_ = {};

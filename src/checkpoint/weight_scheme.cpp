@@ -15,7 +15,7 @@
 namespace headrace {
 namespace {
 
-constexpr int kWordBits = 32;
+constexpr int kSchemeWordBits = 32;
 
 template <typename T>
 T load(const TensorView& tensor, int64_t index) {
@@ -193,7 +193,7 @@ Status check_dense_transposed(const WeightView& weight) {
 Status check_gptq(const WeightView& weight) {
   TRY(check_rank2(weight));
   TRY(check_bits(weight, {2, 4, 8}));
-  const int64_t per_word = kWordBits / weight.bits;
+  const int64_t per_word = kSchemeWordBits / weight.bits;
   const int64_t num_stored = stored_outputs(weight);
   if (weight.num_inputs % per_word != 0 || num_stored % per_word != 0) {
     return weight_error(weight, fmt::format("is [{}, {}], {} bits need multiples of {}", num_stored,
@@ -232,7 +232,7 @@ Status check_awq(const WeightView& weight) {
 Status check_ct_packed(const WeightView& weight) {
   TRY(check_rank2(weight));
   TRY(check_bits(weight, {2, 4, 8}));
-  const int64_t per_word = kWordBits / weight.bits;
+  const int64_t per_word = kSchemeWordBits / weight.bits;
   const int64_t num_stored = stored_outputs(weight);
   TRY(check_tensor(weight, "values", weight.values, {DType::kI32},
                    {num_stored, divide_up(weight.num_inputs, per_word)}));
@@ -321,7 +321,7 @@ void read_transposed(const WeightView& weight, int64_t first, int64_t count, flo
 // Inputs run along words, outputs along columns: words outside, so that cache lines are shared.
 template <typename T>
 void read_gptq(const WeightView& weight, int64_t first, int64_t count, T* codes) {
-  const int64_t per_word = kWordBits / weight.bits;
+  const int64_t per_word = kSchemeWordBits / weight.bits;
   const uint32_t mask = (1u << weight.bits) - 1;
   const int64_t num_columns = weight.values.dim(1);
   for (int64_t word = 0; word < weight.num_inputs / per_word; ++word) {
@@ -356,7 +356,7 @@ void read_awq(const WeightView& weight, int64_t first, int64_t count, T* codes) 
 
 template <typename T>
 void read_ct_packed(const WeightView& weight, int64_t first, int64_t count, T* codes) {
-  const int64_t per_word = kWordBits / weight.bits;
+  const int64_t per_word = kSchemeWordBits / weight.bits;
   const uint32_t mask = (1u << weight.bits) - 1;
   const int64_t num_words = weight.values.dim(1);
   for (int64_t i = 0; i < count; ++i) {
@@ -423,7 +423,7 @@ float middle_code(const WeightView& weight) { return static_cast<float>(1 << (we
 
 float gptq_zero(const WeightView& weight, int64_t row, int64_t group) {
   if (weight.zeros.empty()) return middle_code(weight);
-  const int64_t per_word = kWordBits / weight.bits;
+  const int64_t per_word = kSchemeWordBits / weight.bits;
   const uint32_t mask = (1u << weight.bits) - 1;
   const auto packed = load<uint32_t>(weight.zeros, group * weight.zeros.dim(1) + row / per_word);
   const uint32_t stored = packed >> (row % per_word * weight.bits) & mask;
@@ -440,7 +440,7 @@ float awq_zero(const WeightView& weight, int64_t row, int64_t group) {
 // Zero points are packed along the outputs.
 float ct_packed_zero(const WeightView& weight, int64_t row, int64_t group) {
   if (weight.zeros.empty()) return middle_code(weight);
-  const int64_t per_word = kWordBits / weight.bits;
+  const int64_t per_word = kSchemeWordBits / weight.bits;
   const auto packed = load<uint32_t>(weight.zeros, row / per_word * weight.zeros.dim(1) + group);
   const uint32_t mask = (1u << weight.bits) - 1;
   return static_cast<float>(packed >> (row % per_word * weight.bits) & mask);

@@ -5,7 +5,7 @@
 namespace headrace {
 namespace {
 
-constexpr BiasRule kNormTopkOn = {"norm_topk_prob", true};
+constexpr BiasRule kNormWhereAsked = {"norm_topk_prob", true};
 constexpr BiasRule kUseBias = {"use_bias", false};
 
 constexpr ExpertRow kDots1 = {.num_experts = 128,
@@ -24,7 +24,7 @@ constexpr ExpertRow kSolarOpen = {.num_experts = 128,
                                   .num_experts_per_token = 8,
                                   .width = 1280,
                                   .score = RouterScore::kSigmoid,
-                                  .normalise = kNormTopkOn,
+                                  .normalise = kNormWhereAsked,
                                   .normalise_epsilon = 1e-20,
                                   .scale = true,
                                   .selection_bias = true,
@@ -57,7 +57,7 @@ constexpr ExpertRow kPhiMoe = {.num_experts = 16,
 
 constexpr NameRow kErnieNames[] = {
     {Role::kRouterSelectionBias, {"mlp.moe_statics.e_score_correction_bias"}}};
-constexpr NameRow kHunyuanNames[] = {
+constexpr NameRow kHunyuanMoeNames[] = {
     {Role::kQNorm, {"self_attn.query_layernorm"}},
     {Role::kKNorm, {"self_attn.key_layernorm"}},
     {Role::kRouter, {"mlp.gate.wg"}},
@@ -116,7 +116,7 @@ constexpr Family kRoutedFamilies[] = {
      .gguf = {.architecture = "hunyuan-moe"},
      .experts = &kHunyuanMoe,
      .form = {.norm_after_rope = true,
-              .names = {.roles = kHunyuanNames},
+              .names = {.roles = kHunyuanMoeNames},
               .keys = {.aliases = kHunyuanKeys}}},
     {.name = "phimoe",
      .model_types = {"phimoe"},

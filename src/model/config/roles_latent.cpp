@@ -20,7 +20,9 @@ int64_t latent_rank(const ModelConfig&, const LayerConfig& layer) {
 int64_t key_rows(const ModelConfig&, const LayerConfig& layer) {
   return layer.latent.qk_nope_head_dim;
 }
-int64_t value_rows(const ModelConfig&, const LayerConfig& layer) { return layer.latent.v_head_dim; }
+int64_t latent_value_rows(const ModelConfig&, const LayerConfig& layer) {
+  return layer.latent.v_head_dim;
+}
 int64_t head_rows(const ModelConfig&, const LayerConfig& layer) {  // of a head in kv_b_proj
   return int64_t{layer.latent.qk_nope_head_dim} + layer.latent.v_head_dim;
 }
@@ -84,7 +86,7 @@ constexpr RoleRow kLatent[] = {
      .shared = {.names = kKvUp, .stride = head_rows, .first = no_rows, .transposed = true}},
     {.role = Role::kValueUp,
      .name = "values of the heads",
-     .parts = {{{.names = {{}, {"attn_v_b"}}, .outputs = value_rows}}},
+     .parts = {{{.names = {{}, {"attn_v_b"}}, .outputs = latent_value_rows}}},
      .inputs = latent_rank,
      .experts = q_heads,
      .shared = {.names = kKvUp, .stride = head_rows, .first = key_rows}},

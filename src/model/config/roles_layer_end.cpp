@@ -19,7 +19,7 @@ bool has_inputs(const ModelConfig& config, const LayerConfig&) {
 }
 bool has_scalar(const ModelConfig& config, const LayerConfig&) { return config.layer_scalar; }
 
-constexpr RoleRow kNetwork[] = {
+constexpr RoleRow kLayerInputs[] = {
     {.role = Role::kPerLayerEmbedding,
      .name = "embedding of each layer",
      .place = RolePlace::kBody,
@@ -70,7 +70,7 @@ constexpr RoleRow kLayer[] = {
 
 }  // namespace
 
-std::span<const RoleRow> per_layer_network_roles() { return kNetwork; }
+std::span<const RoleRow> per_layer_network_roles() { return kLayerInputs; }
 std::span<const RoleRow> layer_end_roles() { return kLayer; }
 
 }  // namespace headrace

@@ -6,7 +6,9 @@ namespace {
 
 // ---- Short convolution --------------------------------------------------------------------------
 
-int64_t gated_rows(const ModelConfig& config, const LayerConfig&) { return 3 * config.hidden_size; }
+int64_t short_conv_rows(const ModelConfig& config, const LayerConfig&) {
+  return 3 * config.hidden_size;
+}
 int64_t short_taps(const ModelConfig&, const LayerConfig& layer) {
   return layer.short_conv.num_taps;
 }
@@ -14,7 +16,7 @@ int64_t short_taps(const ModelConfig&, const LayerConfig& layer) {
 constexpr RoleRow kShortConv[] = {
     {.role = Role::kShortConvInput,
      .name = "input of the short convolution",
-     .parts = {{{.names = {{"conv.in_proj"}, {"shortconv.in_proj"}}, .outputs = gated_rows}}},
+     .parts = {{{.names = {{"conv.in_proj"}, {"shortconv.in_proj"}}, .outputs = short_conv_rows}}},
      .inputs = hidden,
      .bias = &ModelConfig::mixer_bias},
     {.role = Role::kShortConvTaps,
