@@ -70,6 +70,7 @@ check:
 	tools/check.sh
 
 bench: build
+	tools/build.sh release benchmarks
 	tools/bench.sh $(ARGS)
 
 format:

@@ -1,6 +1,6 @@
 # headrace_module(NAME DEPS ...): the folder's *.cpp (subfolders included, *_test.cpp left out) become
 # the static library hr_NAME; its *_test.cpp become the GoogleTest program test_NAME. EXCLUDE: paths
-# that match are compiled by other rules.
+# that match are compiled by other rules. TESTS_COMPUTE: these tests compute much themselves, and are optimised.
 
 find_package(fmt REQUIRED)
 find_package(spdlog REQUIRED)
@@ -68,7 +68,7 @@ function(headrace_together target count)
 endfunction()
 
 function(headrace_module name)
-  cmake_parse_arguments(ARG "" "EXCLUDE" "DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "TESTS_COMPUTE" "EXCLUDE" "DEPS" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
   if(ARG_EXCLUDE)
     list(FILTER sources EXCLUDE REGEX "${ARG_EXCLUDE}")
@@ -85,7 +85,10 @@ function(headrace_module name)
     add_library(hr_${name} INTERFACE)
     target_link_libraries(hr_${name} INTERFACE headrace_flags ${ARG_DEPS})
   endif()
-  if(tests)
+  if(tests AND ARG_TESTS_COMPUTE)
+    headrace_test(test_${name} SOURCES ${tests} DEPS hr_${name} LABELS ${name})
+    headrace_together(test_${name} 6)
+  elseif(tests)
     headrace_unit_test(test_${name} SOURCES ${tests} DEPS hr_${name} LABELS ${name})
   endif()
 endfunction()

@@ -29,8 +29,8 @@ run_clang_tidy() {
 }
 
 step format clang-format-19 --dry-run -Werror "${sources[@]}"
-step build-clang tools/build.sh release
-step build-g++ tools/build.sh gcc
+step build-clang tools/build.sh release all benchmarks
+step build-g++ tools/build.sh gcc all benchmarks
 step tidy python3 tests/tidy/tidy.py --build build/release
 step clang-tidy run_clang_tidy
 exit $status

@@ -9,17 +9,18 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 build=$1
 results=build/results
-total_passed=0 total_failed=0 total_skipped=0 total_earlier=0
 
-# tally SUITE STATUS PASSED FAILED SKIPPED: a suite that ended badly counts at least one failure.
+# tally SUITE STATUS PASSED FAILED SKIPPED [EARLIER]: a suite that ended badly counts at least one failure. EARLIER: of
+# these so many passed in an earlier run. What suites leave here is added up at the end: some run beside others.
 tally() {
   local suite=$1 status=$2 passed=${3:-0} failed=${4:-0} skipped=${5:-0}
   if [ "$status" != 0 ] && [ "$failed" = 0 ]; then failed=1; fi
   echo "$passed $failed $skipped" >"$results/$build-$suite.count"
-  total_passed=$((total_passed + passed))
-  total_failed=$((total_failed + failed))
-  total_skipped=$((total_skipped + skipped))
+  echo "${6:-0}" >"$results/$build-$suite.earlier"
 }
+
+# total SUFFIX COLUMN: over the files of this build's suites.
+total() { awk -v column="$2" '{ sum += $column } END { print sum + 0 }' "$results/$build"-*."$1" /dev/null; }
 
 # number LOG PATTERN: the number in the last match of PATTERN in LOG, or 0.
 number() { { grep -oE "$2" "$1" || true; } | tail -n 1 | grep -oE '[0-9]+' | head -n 1 || echo 0; }
@@ -32,8 +33,7 @@ run_ctest() {
   read -r chosen earlier earlier_skipped < <(python3 tools/unchanged.py choose "$build" "$list" "$@")
   if [ "$chosen" = 0 ]; then
     echo "suite $build $suite: unchanged since $earlier tests passed"
-    tally "$suite" 0 "$earlier" 0 "$earlier_skipped"
-    total_earlier=$((total_earlier + earlier))
+    tally "$suite" 0 "$earlier" 0 "$earlier_skipped" "$earlier"
     return 0
   fi
   ctest --test-dir "build/$build" --parallel "$(nproc)" --output-on-failure -I "$PWD/$list" "$@" >"$log" 2>&1 \
@@ -46,8 +46,7 @@ run_ctest() {
   grep -E 'tests passed, [0-9]+ tests? failed out of' "$log" || { tail -n 5 "$log"; status=1; }
   python3 tools/unchanged.py keep "$build" "$log" "$@"
   echo "suite $build $suite: $((SECONDS - start)) s, $earlier tests unchanged since they passed"
-  total_earlier=$((total_earlier + earlier))
-  tally "$suite" "$status" $((all - failed - skipped + earlier)) "$failed" $((skipped + earlier_skipped))
+  tally "$suite" "$status" $((all - failed - skipped + earlier)) "$failed" $((skipped + earlier_skipped)) "$earlier"
 }
 
 # spared SUITE PATH...: whether a suite's program and files are as they were when it passed; then counts it as passed.
@@ -55,8 +54,7 @@ spared() {
   local suite=$1 passed skipped
   read -r passed skipped < <(python3 tools/unchanged.py suite "$build" "$@") || return 1
   echo "suite $build $suite: unchanged since $passed tests passed"
-  tally "$suite" 0 "$passed" 0 "$skipped"
-  total_earlier=$((total_earlier + passed))
+  tally "$suite" 0 "$passed" 0 "$skipped" "$passed"
 }
 
 # remember SUITE PATH...: keeps the counts of a suite that passed.
@@ -64,7 +62,7 @@ remember() {
   local passed failed skipped
   read -r passed failed skipped <"$results/$build-$1.count"
   [ "$failed" = 0 ] || return 0
-  python3 tools/unchanged.py suite "$build" "$@" --passed "$passed" "$skipped"
+  flock "$results/.passed" python3 tools/unchanged.py suite "$build" "$@" --passed "$passed" "$skipped"
 }
 
 # run_pytest SUITE FOLDER: one Python suite against the built program.
@@ -96,6 +94,11 @@ run_node() {
   # shellcheck disable=SC2046
   tally "$suite" "$status" $(grep -oE '[0-9]+' <<<"$line")
   remember "$suite" "${inputs[@]}"
+}
+
+run_page() {
+  run_node web test "build/$build/web/dist" web/src
+  run_node page test-program "build/$build/bin/headrace"
 }
 
 # The unit tests of textkit. Its own code is compiled once more, without optimisation; what it depends on is the library's.
@@ -189,13 +192,13 @@ case $build in
     use_texts $texts
     run_ctest ctest
     run_rust
+    run_page >"$results/$build-beside.log" 2>&1 &  # it mostly waits, as the suites below do
+    page=$!
     for folder in tests/*/; do
       if compgen -G "${folder}test_*.py" >/dev/null; then run_pytest "$(basename "$folder")" "$folder"; fi
     done
-    if [ -f tests/web/package.json ]; then
-      run_node web test "build/$build/web/dist" web/src
-      run_node page test-program "build/$build/bin/headrace"
-    fi
+    wait $page || tally beside 1
+    cat "$results/$build-beside.log"
     ;;
   asan)
     tools/setup.sh test
@@ -222,7 +225,9 @@ case $build in
     exit 2
     ;;
 esac
-[ "$total_earlier" = 0 ] ||
-  echo "$total_earlier of these passed earlier and are unchanged since: not run again (FRESH=1 runs them)"
-echo "$total_passed passed, $total_failed failed, $total_skipped skipped"
-[ "$total_failed" = 0 ] && [ "$total_passed" -gt 0 ]
+earlier=$(total earlier 1)
+[ "$earlier" = 0 ] ||
+  echo "$earlier of these passed earlier and are unchanged since: not run again (FRESH=1 runs them)"
+passed=$(total count 1) failed=$(total count 2)
+echo "$passed passed, $failed failed, $(total count 3) skipped"
+[ "$failed" = 0 ] && [ "$passed" -gt 0 ]
