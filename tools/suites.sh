@@ -36,7 +36,7 @@ run_ctest() {
     tally "$suite" 0 "$earlier" 0 "$earlier_skipped" "$earlier"
     return 0
   fi
-  ctest --test-dir "build/$build" --parallel "$(nproc)" --output-on-failure -I "$PWD/$list" "$@" >"$log" 2>&1 \
+  ctest --test-dir "build/$build" --parallel "$(($(nproc) + 1))" --output-on-failure -I "$PWD/$list" "$@" >"$log" 2>&1 \
     </dev/null || status=$?
   all=$(number "$log" 'tests failed out of [0-9]+')
   failed=$(number "$log" '[0-9]+ tests failed out of')

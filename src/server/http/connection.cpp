@@ -36,17 +36,6 @@ constexpr std::chrono::microseconds kLingerShare{200};
 constexpr std::chrono::microseconds kMaxLingerPause{100'000};
 constexpr size_t kMinBytesPerSecond = 1024;  // of a body, and of an answer that is read
 
-class Counted {
- public:
-  explicit Counted(std::atomic<int>& count) : count_(count) { ++count_; }
-  ~Counted() { --count_; }
-  Counted(const Counted&) = delete;
-  Counted& operator=(const Counted&) = delete;
-
- private:
-  std::atomic<int>& count_;
-};
-
 Milliseconds earned_by(size_t bytes) { return Milliseconds(bytes * 1000 / kMinBytesPerSecond); }
 
 HttpResponse with_retry(HttpResponse response) {
@@ -410,10 +399,21 @@ Connection::Awaitable<void> Connection::fail(HttpResponse response) {
   if (sent) co_await linger();
 }
 
+class Connection::Lingering {
+ public:
+  explicit Lingering(HttpShared& shared) : shared_(shared) { ++shared_.num_lingering; }
+  ~Lingering() { --shared_.num_lingering; }
+  Lingering(const Lingering&) = delete;
+  Lingering& operator=(const Lingering&) = delete;
+
+ private:
+  HttpShared& shared_;
+};
+
 // Closing with unread bytes resets the connection and can destroy the answer on its way: so tell
 // the client that nothing follows and read what it still sends, within limits.
 Connection::Awaitable<void> Connection::linger() {
-  const Counted counted(shared_.num_lingering);
+  const Lingering counted(shared_);
   transport_.end_output();
   const auto end = Clock::now() + kLingerTime;
   const size_t before = received_bytes_;

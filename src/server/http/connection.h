@@ -99,6 +99,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   HttpResponse failure(const HttpRefusal& refusal) const;
   HttpResponse dropped() const;
   Awaitable<void> fail(HttpResponse response);
+  class Lingering;  // is counted
   Awaitable<void> linger();
 
   Awaitable<bool> answer(RequestParser& parser);
