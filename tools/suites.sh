@@ -65,13 +65,13 @@ remember() {
   flock "$results/.passed" python3 tools/unchanged.py suite "$build" "$@" --passed "$passed" "$skipped"
 }
 
-# run_pytest SUITE FOLDER: one Python suite against the built program.
+# run_pytest SUITE FOLDER: one Python suite against the built program; as many of its files at once as there are cores.
 run_pytest() {
   local suite=$1 folder=$2 log="$results/$build-$1.log" status=0 start=$SECONDS
   local inputs=("build/$build/bin/headrace" tests/cli tests/http deploy tools/requirements.txt)
   spared "$suite" "${inputs[@]}" && return 0
   HEADRACE_BINARY="$PWD/build/$build/bin/headrace" \
-    .venv/bin/python -m pytest -q -rs -p no:cacheprovider "$folder" >"$log" 2>&1 </dev/null || status=$?
+    .venv/bin/python -m pytest -q -rs -p no:cacheprovider -n "$(nproc)" --dist loadfile "$folder" >"$log" 2>&1 </dev/null || status=$?
   [ "$status" = 0 ] || tail -n 200 "$log"
   { grep -E '^SKIPPED' "$log" || true; } | head -n 40
   tail -n 1 "$log"
