@@ -107,8 +107,7 @@ Result<int> JsonObject::small_integer(std::string_view key, std::optional<int64_
   const int64_t value = TRY(integer(key, fallback));
   if (value < least || value > 1'000'000) {
     return make_error(ErrorCode::kInvalidArgument,
-                      "{}: {} is {}, but must be between {} and 1000000", file_, key, value,
-                      least);
+                      "{}: {} is {}, but must be between {} and 1000000", file_, key, value, least);
   }
   return static_cast<int>(value);
 }
