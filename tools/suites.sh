@@ -42,7 +42,7 @@ run_ctest() {
   failed=$(number "$log" '[0-9]+ tests failed out of')
   skipped=$({ grep -cE '\*\*\*(Skipped|Not Run)' "$log" || true; })
   [ "$status" = 0 ] || grep -vE ' +Passed +|^ +Start +' "$log" | tail -n 400
-  [ "$skipped" = 0 ] || grep -hE '\*\*\*(Skipped|Not Run)' "$log" | sort | uniq | head -n 40
+  [ "$skipped" = 0 ] || grep -hE '\*\*\*(Skipped|Not Run)' "$log" | sort -u | sed -n 1,40p
   grep -E 'tests passed, [0-9]+ tests? failed out of' "$log" || { tail -n 5 "$log"; status=1; }
   python3 tools/unchanged.py keep "$build" "$log" "$@"
   echo "suite $build $suite: $((SECONDS - start)) s, $earlier tests unchanged since they passed"
@@ -73,7 +73,7 @@ run_pytest() {
   HEADRACE_BINARY="$PWD/build/$build/bin/headrace" \
     .venv/bin/python -m pytest -q -rs -p no:cacheprovider -n "$(nproc)" --dist loadfile "$folder" >"$log" 2>&1 </dev/null || status=$?
   [ "$status" = 0 ] || tail -n 200 "$log"
-  { grep -E '^SKIPPED' "$log" || true; } | head -n 40
+  { grep -E '^SKIPPED' "$log" || true; } | sed -n 1,40p
   tail -n 1 "$log"
   echo "suite $build $suite: $((SECONDS - start)) s"
   tally "$suite" "$status" "$(number "$log" '[0-9]+ passed')" \
