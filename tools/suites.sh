@@ -28,7 +28,9 @@ number() { { grep -oE "$2" "$1" || true; } | tail -n 1 | grep -oE '[0-9]+' | hea
 # run_ctest SUITE ARGUMENT...: runs ctest on the build, output on failure; not what passed before and is unchanged.
 run_ctest() {
   local suite=$1 log="$results/$build-$1.log" list="$results/$build-$1.list" status=0 all failed skipped start=$SECONDS
-  local chosen earlier earlier_skipped
+  local chosen earlier earlier_skipped parallel
+  parallel=$(nproc)
+  [ "$build" != release ] || parallel=$((parallel + 1))  # some wait; with sanitizers none waits long
   shift
   read -r chosen earlier earlier_skipped < <(python3 tools/unchanged.py choose "$build" "$list" "$@")
   if [ "$chosen" = 0 ]; then
@@ -36,7 +38,7 @@ run_ctest() {
     tally "$suite" 0 "$earlier" 0 "$earlier_skipped" "$earlier"
     return 0
   fi
-  ctest --test-dir "build/$build" --parallel "$(($(nproc) + 1))" --output-on-failure -I "$PWD/$list" "$@" >"$log" 2>&1 \
+  ctest --test-dir "build/$build" --parallel "$parallel" --output-on-failure -I "$PWD/$list" "$@" >"$log" 2>&1 \
     </dev/null || status=$?
   all=$(number "$log" 'tests failed out of [0-9]+')
   failed=$(number "$log" '[0-9]+ tests failed out of')

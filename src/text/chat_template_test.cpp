@@ -252,11 +252,11 @@ TEST(ChatTemplate, LargeRequestsRender) {
   const std::string one = R"({"messages": [{"role": "user", "content": ")" + large + "\"}]}";
   EXPECT_EQ(chat_template->render(one, kNow).value().size(), large.size());
   std::string many = R"({"messages": [)";
-  for (int i = 0; i < 100000; ++i) many += R"({"role": "user", "content": "a few words"},)";
+  for (int i = 0; i < 30000; ++i) many += R"({"role": "user", "content": "a few words"},)";
   many.back() = ']';
-  EXPECT_EQ(chat_template->render(many + "}", kNow).value().size(), 1100000U);
+  EXPECT_EQ(chat_template->render(many + "}", kNow).value().size(), 330000U);
   std::string numbers = R"({"messages": [], "documents": [)";
-  for (int i = 0; i < 2000000; ++i) numbers += "0,";
+  for (int i = 0; i < 600000; ++i) numbers += "0,";
   numbers.back() = ']';
   EXPECT_EQ(chat_template->render(numbers + "}", kNow).value(), "");
 }
