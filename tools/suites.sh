@@ -11,7 +11,7 @@ build=$1
 results=build/results
 
 # tally SUITE STATUS PASSED FAILED SKIPPED [EARLIER]: a suite that ended badly counts at least one failure. EARLIER: of
-# these so many passed in an earlier run. What suites leave here is added up at the end: some run beside others.
+# these so many passed in an earlier run. What suites leave here is added up at the end.
 tally() {
   local suite=$1 status=$2 passed=${3:-0} failed=${4:-0} skipped=${5:-0}
   if [ "$status" != 0 ] && [ "$failed" = 0 ]; then failed=1; fi
@@ -28,9 +28,7 @@ number() { { grep -oE "$2" "$1" || true; } | tail -n 1 | grep -oE '[0-9]+' | hea
 # run_ctest SUITE ARGUMENT...: runs ctest on the build, output on failure; not what passed before and is unchanged.
 run_ctest() {
   local suite=$1 log="$results/$build-$1.log" list="$results/$build-$1.list" status=0 all failed skipped start=$SECONDS
-  local chosen earlier earlier_skipped parallel
-  parallel=$(nproc)
-  [ "$build" != release ] || parallel=$((parallel + 1))  # some wait; with sanitizers none waits long
+  local chosen earlier earlier_skipped
   shift
   read -r chosen earlier earlier_skipped < <(python3 tools/unchanged.py choose "$build" "$list" "$@")
   if [ "$chosen" = 0 ]; then
@@ -38,7 +36,7 @@ run_ctest() {
     tally "$suite" 0 "$earlier" 0 "$earlier_skipped" "$earlier"
     return 0
   fi
-  ctest --test-dir "build/$build" --parallel "$parallel" --output-on-failure -I "$PWD/$list" "$@" >"$log" 2>&1 \
+  ctest --test-dir "build/$build" --parallel "$(nproc)" --output-on-failure -I "$PWD/$list" "$@" >"$log" 2>&1 \
     </dev/null || status=$?
   all=$(number "$log" 'tests failed out of [0-9]+')
   failed=$(number "$log" '[0-9]+ tests failed out of')
@@ -67,13 +65,13 @@ remember() {
   flock "$results/.passed" python3 tools/unchanged.py suite "$build" "$@" --passed "$passed" "$skipped"
 }
 
-# run_pytest SUITE FOLDER: one Python suite against the built program; as many of its files at once as there are cores.
+# run_pytest SUITE FOLDER: one Python suite against the built program.
 run_pytest() {
   local suite=$1 folder=$2 log="$results/$build-$1.log" status=0 start=$SECONDS
   local inputs=("build/$build/bin/headrace" tests/cli tests/http deploy tools/requirements.txt)
   spared "$suite" "${inputs[@]}" && return 0
   HEADRACE_BINARY="$PWD/build/$build/bin/headrace" \
-    .venv/bin/python -m pytest -q -rs -p no:cacheprovider -n "$(nproc)" --dist loadfile "$folder" >"$log" 2>&1 </dev/null || status=$?
+    .venv/bin/python -m pytest -q -rs -p no:cacheprovider "$folder" >"$log" 2>&1 </dev/null || status=$?
   [ "$status" = 0 ] || tail -n 200 "$log"
   { grep -E '^SKIPPED' "$log" || true; } | sed -n 1,40p
   tail -n 1 "$log"
@@ -194,13 +192,10 @@ case $build in
     use_texts $texts
     run_ctest ctest
     run_rust
-    run_page >"$results/$build-beside.log" 2>&1 &  # it mostly waits, as the suites below do
-    page=$!
     for folder in tests/*/; do
       if compgen -G "${folder}test_*.py" >/dev/null; then run_pytest "$(basename "$folder")" "$folder"; fi
     done
-    wait $page || tally beside 1
-    cat "$results/$build-beside.log"
+    run_page
     ;;
   asan)
     tools/setup.sh test

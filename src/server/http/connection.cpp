@@ -428,6 +428,7 @@ Connection::Awaitable<void> Connection::linger() {
     idle_ = false;
     if (!arrived) co_return;
     if (received_bytes_ - before < kFreeLingerBytes) continue;
+    std::string().swap(pending_);  // hundreds may pause at once
     deadline_.expires_after(std::min(kLingerShare * shared_.num_lingering.load(), kMaxLingerPause));
     const auto [pause_error] = co_await deadline_.async_wait(kAwait);
     if (pause_error) co_return;
