@@ -1,0 +1,152 @@
+#include "engine/step_cost.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+namespace headrace {
+namespace {
+
+// Where the segments of rows end.
+constexpr std::array<int64_t, 4> kRowEnds = {4, 16, 64, INT64_MAX};
+// Parts are counted in these, so that all are of like size.
+constexpr std::array<double, 4> kRowUnits = {4, 12, 48, 256};
+constexpr double kSequenceUnit = 8, kPositionUnit = 4096, kPairUnit = 65536;
+// Order of the parts.
+constexpr size_t kEveryStep = 0, kRows = 1, kSequences = 5, kLogitRows = 6, kDrawnRows = 7,
+                 kPositions = 8, kPairs = 9;
+
+constexpr size_t kStepsKept = 16;       // of a size
+constexpr size_t kStepsTrusted = 4;     // of a size: from then on there is something to expect
+constexpr double kMostSurprise = 0.35;  // of what was expected
+// What holds coefficients that the steps do not tell apart, as a share of a step's weight.
+constexpr double kHold = 1e-4;
+constexpr int kSweeps = 8;
+constexpr double kPaceGain = 1.0 / 16;
+constexpr double kPaceChanged = 0.1;  // of 1
+constexpr uint64_t kSumAgain = 512;   // observations; sums that are only changed collect errors
+
+}  // namespace
+
+void StepLoad::add(int64_t first_position, int64_t rows, int64_t logit_rows, bool draws) {
+  num_rows += rows;
+  ++num_sequences;
+  num_logit_rows += logit_rows;
+  if (draws) num_drawn_rows += logit_rows;
+  num_positions += first_position + rows;
+  num_pairs += rows * first_position + rows * (rows + 1) / 2;
+}
+
+StepCost::Parts StepCost::parts_of(const StepLoad& load) {
+  Parts parts{};
+  parts[kEveryStep] = 1;
+  int64_t first = 0;
+  for (size_t i = 0; i < kRowEnds.size(); ++i) {
+    const int64_t rows = std::clamp<int64_t>(load.num_rows, first, kRowEnds[i]) - first;
+    parts[kRows + i] = static_cast<double>(rows) / kRowUnits[i];
+    first = kRowEnds[i];
+  }
+  parts[kSequences] = static_cast<double>(load.num_sequences) / kSequenceUnit;
+  parts[kLogitRows] = static_cast<double>(load.num_logit_rows) / kSequenceUnit;
+  parts[kDrawnRows] = static_cast<double>(load.num_drawn_rows) / kSequenceUnit;
+  parts[kPositions] = static_cast<double>(load.num_positions) / kPositionUnit;
+  parts[kPairs] = static_cast<double>(load.num_pairs) / kPairUnit;
+  return parts;
+}
+
+double StepCost::cost_of(const Parts& parts) const {
+  double cost = 0;
+  for (size_t i = 0; i < kNumParts; ++i) cost += coefficients_[i] * parts[i];
+  return cost;
+}
+
+double StepCost::predict(const StepLoad& load) const { return pace_ * cost_of(parts_of(load)); }
+
+void StepCost::observe(const StepLoad& load, TimeUs took_us) {
+  Parts step = parts_of(load);
+  const auto size = static_cast<size_t>(std::bit_width(static_cast<uint64_t>(load.num_rows)));
+  Ring& ring = rings_[std::min(size, kNumRings - 1)];
+  double us = std::max(1.0, static_cast<double>(took_us));
+  if (ring.steps.size() >= kStepsTrusted) {
+    const double cost = std::max(1e-3, cost_of(step));
+    us = std::clamp(us, pace_ * cost * (1 - kMostSurprise), pace_ * cost * (1 + kMostSurprise));
+    follow(us / cost);
+  }
+  for (double& part : step) part /= us;
+  change(step, 1);
+  if (ring.steps.size() < kStepsKept) {
+    ring.steps.push_back(step);
+  } else {
+    change(ring.steps[ring.oldest], -1);
+    ring.steps[ring.oldest] = step;
+    ring.oldest = (ring.oldest + 1) % kStepsKept;
+  }
+  if (++num_observed_ % kSumAgain == 0) sum_again();
+  solve();
+}
+
+void StepCost::follow(double ratio) {
+  pace_ += kPaceGain * (ratio - pace_);
+  if (std::abs(pace_ - 1) <= kPaceChanged) return;
+  for (Ring& ring : rings_) {
+    for (Parts& step : ring.steps) {
+      for (double& part : step) part /= pace_;
+    }
+  }
+  for (double& coefficient : coefficients_) coefficient *= pace_;
+  pace_ = 1;
+  sum_again();
+}
+
+void StepCost::sum_again() {
+  products_ = {};
+  sums_ = {};
+  for (const Ring& ring : rings_) {
+    for (const Parts& step : ring.steps) change(step, 1);
+  }
+}
+
+void StepCost::change(const Parts& step, double sign) {
+  for (size_t i = 0; i < kNumParts; ++i) {
+    const double part = sign * step[i];
+    sums_[i] += part;
+    for (size_t j = 0; j < kNumParts; ++j) products_[i][j] += part * step[j];
+  }
+}
+
+// Least squares with coefficients >= 0, one after the other, from where they are.
+void StepCost::solve() {
+  const double hold = kHold * products_[kEveryStep][kEveryStep];
+  for (int sweep = 0; sweep < kSweeps; ++sweep) {
+    for (size_t i = 0; i < kNumParts; ++i) {
+      const bool goes_on = i > kRows && i < kSequences;
+      const double before =
+          goes_on ? coefficients_[i - 1] * kRowUnits[i - kRows] / kRowUnits[i - kRows - 1] : 0;
+      double left = sums_[i] + hold * before;
+      for (size_t j = 0; j < kNumParts; ++j) {
+        if (j != i) left -= products_[i][j] * coefficients_[j];
+      }
+      coefficients_[i] = std::max(0.0, left / (products_[i][i] + hold));
+    }
+  }
+}
+
+int64_t rows_within(const StepCost& cost, const StepLoad& load, int64_t first_position, bool scores,
+                    int64_t unit, int64_t max_rows, double budget_us) {
+  const auto fits = [&](int64_t units) {
+    StepLoad longer = load;
+    const int64_t rows = units * unit;
+    longer.add(first_position, rows, scores ? rows : 0, /*draws=*/scores);
+    return cost.predict(longer) <= budget_us;
+  };
+  // Costs do not fall where rows are added.
+  int64_t most = 0;
+  int64_t beyond = max_rows / unit + 1;
+  while (beyond - most > 1) {
+    const int64_t middle = (most + beyond) / 2;
+    (fits(middle) ? most : beyond) = middle;
+  }
+  return most * unit;
+}
+
+}  // namespace headrace

@@ -1,0 +1,76 @@
+// StepCost: how long a step takes, from what is in it. Learns from the steps that ran.
+//
+// Time is a sum of parts with coefficients >= 0: one of every step; rows, in segments with slopes
+// of their own (the first rows share the reading of the weights, many are bound by arithmetic,
+// experts stand between: no single line fits them); sequences; rows through the head, and of those
+// the ones that are drawn from a distribution; positions of keys and values that are read; pairs of
+// a row and a position that it sees. Parts that no step has shown have no cost, rows in a segment
+// not seen go on with the slope of the segment before.
+//
+// The newest steps of each size are kept and fitted by their relative errors, so that long decoding
+// does not forget what prompts cost. A time far from what was expected counts only in part: a
+// machine that is disturbed for a moment changes little. Where steps go on taking longer, or less,
+// than expected, the machine has changed: then all that is kept is taken to cost so much.
+// A value: the same observations in the same order give the same predictions. Microseconds.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "base/clock.h"
+
+namespace headrace {
+
+// What a step has to do, as far as its time depends on it.
+struct StepLoad {
+  int64_t num_rows = 0;
+  int64_t num_sequences = 0;
+  int64_t num_logit_rows = 0;  // through the head
+  int64_t num_drawn_rows = 0;  // of them, those whose logits are looked at
+  int64_t num_positions = 0;   // of keys and values, of each sequence once
+  int64_t num_pairs = 0;       // of a row and a position that it sees
+
+  // So many rows of one sequence, of which the first stands at this position.
+  void add(int64_t first_position, int64_t num_rows, int64_t num_logit_rows, bool draws);
+};
+
+class StepCost {
+ public:
+  // What a step takes; 0 while nothing was observed.
+  double predict(const StepLoad& load) const;
+  void observe(const StepLoad& load, TimeUs took_us);
+  bool has_learned() const { return num_observed_ > 0; }
+
+ private:
+  static constexpr size_t kNumParts = 10;
+  static constexpr size_t kNumRings = 16;
+  using Parts = std::array<double, kNumParts>;
+  struct Ring {
+    std::vector<Parts> steps;  // parts of each by its time: they should cost 1
+    size_t oldest = 0;         // once it is full
+  };
+
+  static Parts parts_of(const StepLoad& load);
+  double cost_of(const Parts& parts) const;
+  void follow(double ratio);
+  void change(const Parts& step, double sign);
+  void sum_again();
+  void solve();
+
+  std::array<Ring, kNumRings> rings_;  // by number of rows, each twice the one before
+  // Of all steps kept: the sums of their products, and of themselves.
+  std::array<Parts, kNumParts> products_{};
+  Parts sums_{};
+  Parts coefficients_{};
+  double pace_ = 1;  // of the newest steps: their time by what their parts cost
+  uint64_t num_observed_ = 0;
+};
+
+// The most rows, a multiple of `unit` up to max_rows, that may join `load` as one further sequence
+// at this position while the step takes no longer than budget_us; 0: not even one unit may.
+int64_t rows_within(const StepCost& cost, const StepLoad& load, int64_t first_position, bool scores,
+                    int64_t unit, int64_t max_rows, double budget_us);
+
+}  // namespace headrace
