@@ -12,6 +12,7 @@
 #include <fstream>
 
 #include "base/cgroup.h"
+#include "base/testing/temp_folder.h"
 
 namespace headrace {
 namespace system_memory_test {
@@ -21,16 +22,11 @@ namespace fs = std::filesystem;
 constexpr size_t kMib = size_t{1} << 20;
 const char* const kNoLimit1 = "9223372036854771712\n";
 
-class SystemMemoryTest : public testing::Test {
+class SystemMemoryTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    root_ = fs::path(testing::TempDir()) /
-            (std::string("memory_root_") +
-             testing::UnitTest::GetInstance()->current_test_info()->name());
-    fs::remove_all(root_);
     file("proc/meminfo", "MemTotal: 8388608 kB\nMemFree: 1 kB\nMemAvailable:    4194304 kB\n");
   }
-  void TearDown() override { fs::remove_all(root_); }
 
   void file(const std::string& path, const std::string& text) const {
     fs::create_directories((root_ / path).parent_path());
@@ -43,7 +39,8 @@ class SystemMemoryTest : public testing::Test {
   size_t available_mib() const { return available_memory_bytes(root_.string()) / kMib; }
   MemorySupply supply() const { return memory_supply(root_.string()); }
 
-  fs::path root_;
+  const testing::TempFolder folder_;
+  const fs::path root_ = folder_.path();
 };
 
 TEST_F(SystemMemoryTest, WithoutLimitsItIsWhatTheSystemCallsAvailable) {
@@ -179,14 +176,14 @@ TEST(SystemMemory, ALimitSetOnThisProcessIsSeen) {
 }
 
 TEST(Cgroup, FoldersGoFromTheOwnGroupUpwards) {
-  const fs::path root = fs::path(testing::TempDir()) / "cgroup_root";
+  const testing::TempFolder folder;
+  const fs::path root = folder.path();
   fs::create_directories(root / "proc/self");
   std::ofstream(root / "proc/self/cgroup") << "0::/a/b\nnonsense\n";
   const std::string base = root.string() + "/sys/fs/cgroup";
   const std::vector<CgroupFolder> expected = {
       {base + "/a/b", true}, {base + "/a", true}, {base, true}, {base + "/cpu", false}};
   EXPECT_EQ(cgroup_folders("cpu", root.string()), expected);
-  fs::remove_all(root);
 }
 
 }  // namespace system_memory_test

@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "backend/cpu/kernels/isa.h"
+#include "base/testing/temp_folder.h"
 #include "bench/machine.h"
 
 namespace headrace::cpu {
@@ -58,15 +59,11 @@ TEST(Machine, CountsListsOfRanges) {
 
 class FakeRoot {
  public:
-  FakeRoot() : root_(fs::path(::testing::TempDir()) / "machine_root") { fs::remove_all(root_); }
-  void file(const std::string& path, const std::string& text) const {
-    fs::create_directories((root_ / path).parent_path());
-    std::ofstream(root_ / path) << text;
-  }
-  std::string path() const { return root_.string(); }
+  void file(const std::string& path, const std::string& text) const { root_.write(path, text); }
+  std::string path() const { return root_.path(); }
 
  private:
-  fs::path root_;
+  const testing::TempFolder root_;
 };
 
 TEST(Machine, ReadsTheSystemsFiles) {

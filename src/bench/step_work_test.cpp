@@ -6,6 +6,7 @@
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/kernels/isa.h"
+#include "base/testing/temp_folder.h"
 #include "bench/synth.h"
 #include "model/model.h"
 
@@ -20,7 +21,8 @@ class StepWorkTest : public ::testing::Test {
   // The work of a random model in a format; the ISA is the plain one, whose kernels are fixed.
   Result<StepWork> work_of(std::string_view format_name, cpu::ActivationType activations,
                            const SynthShape& shape = kSmall) {
-    const std::string path = ::testing::TempDir() + "step_work.gguf";
+    const testing::TempFolder folder;
+    const std::string path = folder.file("step_work.gguf");
     for (const SynthFormat& format : synth_formats()) {
       if (format.name == format_name) TRY(write_synth(shape, format, 1, path));
     }

@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "backend/cpu/cpu_backend.h"
+#include "base/testing/temp_folder.h"
 #include "checkpoint/checkpoint.h"
 #include "model/config/families.h"
 #include "model/model.h"
@@ -106,7 +107,8 @@ std::vector<int32_t> run_model(const std::string& path) {
 }
 
 TEST(Synth, FilesOfEveryFormatLoadAndRun) {
-  const std::string path = ::testing::TempDir() + "synth_model.gguf";
+  const testing::TempFolder folder;
+  const std::string path = folder.file("synth_model.gguf");
   int num_run = 0;
   for (const SynthFormat& format : synth_formats()) {
     const Status written = write_synth(kTiny, format, 5, path);
@@ -146,7 +148,8 @@ bool is_known(std::string_view architecture) {
 }
 
 TEST(Synth, EveryKindOfNetworkLoadsAndRuns) {
-  const std::string path = ::testing::TempDir() + "synth_kind.gguf";
+  const testing::TempFolder folder;
+  const std::string path = folder.file("synth_kind.gguf");
   int num_run = 0;
   for (const SynthShape& shape : synth_shapes()) {
     SCOPED_TRACE(shape.name);
@@ -163,7 +166,8 @@ TEST(Synth, EveryKindOfNetworkLoadsAndRuns) {
 }
 
 TEST(Synth, EqualSeedsGiveEqualModelsAndOtherSeedsOthers) {
-  const std::string path = ::testing::TempDir() + "synth_seed.gguf";
+  const testing::TempFolder folder;
+  const std::string path = folder.file("synth_seed.gguf");
   const SynthFormat& format = synth_formats().front();
   SynthShape shape = kTiny;
   shape.architecture = "qwen2";  // with biases
@@ -180,16 +184,17 @@ TEST(Synth, EqualSeedsGiveEqualModelsAndOtherSeedsOthers) {
 TEST(Synth, WrongSizesAreRefusedByName) {
   SynthShape wrong = kTiny;
   wrong.num_kv_heads = 3;
-  const Status status =
-      write_synth(wrong, synth_formats().front(), 0, ::testing::TempDir() + "never_written.gguf");
+  const testing::TempFolder folder;
+  const std::string path = folder.file("never_written.gguf");
+  const Status status = write_synth(wrong, synth_formats().front(), 0, path);
   ASSERT_FALSE(status.ok());
   EXPECT_EQ(status.error().message, "--heads is 8, but it must be a multiple of the 3 KV heads");
-  EXPECT_FALSE(fs::exists(::testing::TempDir() + "never_written.gguf"));
+  EXPECT_FALSE(fs::exists(path));
 }
 
 TEST(Synth, NothingIsLeftWhereNothingCanBeWritten) {
-  const std::string folder = ::testing::TempDir() + "synth_target";
-  fs::remove_all(folder);                          // what a killed run left
+  const testing::TempFolder own;
+  const std::string folder = own.path();
   fs::create_directories(folder + "/taken.gguf");  // a folder in the way of the rename
   EXPECT_FALSE(write_synth(kTiny, synth_formats().front(), 0, folder + "/taken.gguf").ok());
   EXPECT_FALSE(write_synth(kTiny, synth_formats().front(), 0, folder + "/none/x.gguf").ok());

@@ -5,28 +5,23 @@
 #include <filesystem>
 #include <vector>
 
+#include "base/testing/temp_folder.h"
+
 namespace headrace {
 namespace adapter_upload_test {
 
 namespace fs = std::filesystem;
 
-class AdapterUploadTest : public testing::Test {
+class AdapterUploadTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    folder_ =
-        fs::path(testing::TempDir()) /
-        ("upload_" + std::string(testing::UnitTest::GetInstance()->current_test_info()->name()));
-    fs::remove_all(folder_);
-    fs::create_directories(folder_);
-  }
-  void TearDown() override { fs::remove_all(folder_); }
   static std::vector<std::byte> bytes(size_t count) {
     std::vector<std::byte> made(count);
     for (size_t i = 0; i < count; ++i) made[i] = static_cast<std::byte>(i * 7 % 251);
     return made;
   }
 
-  fs::path folder_;
+  const testing::TempFolder own_;
+  const fs::path folder_ = own_.path();
 };
 
 TEST_F(AdapterUploadTest, IsReadAsOftenAsItIsWanted) {

@@ -13,6 +13,7 @@
 #include <functional>
 
 #include "base/buffer.h"
+#include "base/testing/temp_folder.h"
 #include "checkpoint/checkpoint.h"
 
 namespace headrace {
@@ -24,14 +25,7 @@ constexpr std::string_view kHeader = R"({"a":{"dtype":"F32","shape":[2],"data_of
 
 class ChangedFilesTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    folder_ =
-        fs::path(::testing::TempDir()) /
-        (std::string("changed_") + ::testing::UnitTest::GetInstance()->current_test_info()->name());
-    fs::remove_all(folder_);
-    write_model(folder_);
-  }
-  void TearDown() override { fs::remove_all(folder_); }
+  void SetUp() override { write_model(folder_); }
 
   static void write_model(const fs::path& folder) {
     fs::create_directories(folder);
@@ -43,7 +37,8 @@ class ChangedFilesTest : public ::testing::Test {
     std::ofstream(folder / "config.json") << "{}";
   }
 
-  fs::path folder_;
+  const testing::TempFolder own_;
+  const fs::path folder_ = own_.path();
 };
 
 TEST_F(ChangedFilesTest, UntouchedFilesPass) {

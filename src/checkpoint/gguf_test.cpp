@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/testing/temp_folder.h"
 #include "checkpoint/testing/file_builders.h"
 
 namespace headrace {
@@ -338,14 +339,6 @@ TEST(GgufTensors, RefusesTruncatedInfosAtEveryLength) {
 
 class GgufSplitTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = std::filesystem::path(::testing::TempDir()) /
-              ("split_" + std::to_string(::testing::UnitTest::GetInstance()->random_seed()) + "_" +
-               ::testing::UnitTest::GetInstance()->current_test_info()->name());
-    std::filesystem::create_directories(folder_);
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
   std::string path(int part, int count = 3) const {
     return (folder_ / fmt::format("m-{:05d}-of-{:05d}.gguf", part, count)).string();
   }
@@ -369,7 +362,8 @@ class GgufSplitTest : public ::testing::Test {
     write(3, "c", 2);
   }
 
-  std::filesystem::path folder_;
+  const testing::TempFolder own_;
+  const std::filesystem::path folder_ = own_.path();
 };
 
 TEST_F(GgufSplitTest, OpensAllPartsByTheFirst) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/testing/temp_folder.h"
 #include "checkpoint/gguf.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/testing/file_builders.h"
@@ -20,14 +21,9 @@ namespace fs = std::filesystem;
 class QuantisationTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    folder_ = fs::path(::testing::TempDir()) /
-              ("quantisation_" + std::to_string(getpid()) + "_" +
-               ::testing::UnitTest::GetInstance()->current_test_info()->name());
-    fs::create_directories(folder_);
     testing::write_file((folder_ / "model.safetensors").string(),
                         testing::safetensors_file("{}", 0));
   }
-  void TearDown() override { fs::remove_all(folder_); }
 
   Result<Quantisation> read(const std::string& config, const std::string& file = "config.json") {
     testing::write_file((folder_ / file).string(), std::as_bytes(std::span(config)));
@@ -43,7 +39,8 @@ class QuantisationTest : public ::testing::Test {
     EXPECT_EQ(quantisation.error().code, ErrorCode::kUnsupported);
   }
 
-  fs::path folder_;
+  const testing::TempFolder own_;
+  const fs::path folder_ = own_.path();
 };
 
 TEST_F(QuantisationTest, ReadsEveryMethod) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/testing/temp_folder.h"
 #include "checkpoint/testing/file_builders.h"
 
 namespace headrace {
@@ -218,14 +219,6 @@ TEST(SafetensorsRanges, MustCoverTheDataOnce) {
 
 class SafetensorsFolderTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = fs::path(::testing::TempDir()) /
-              ("folder_" + std::to_string(getpid()) + "_" +
-               ::testing::UnitTest::GetInstance()->current_test_info()->name());
-    fs::create_directories(folder_);
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
   std::string path(const std::string& name) const { return (folder_ / name).string(); }
   void write_text(const std::string& name, const std::string& text) const {
     testing::write_file(path(name), std::as_bytes(std::span(text)));
@@ -248,7 +241,8 @@ class SafetensorsFolderTest : public ::testing::Test {
     return checkpoint.ok() ? "accepted" : checkpoint.error().message;
   }
 
-  fs::path folder_;
+  const testing::TempFolder own_;
+  const fs::path folder_ = own_.path();
 };
 
 TEST_F(SafetensorsFolderTest, OpensAFolderAndReadsFilesBesideIt) {

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <string>
 
+#include "base/testing/temp_folder.h"
 #include "cli/command.h"
 #include "cli/testing/program.h"
 
@@ -18,11 +19,14 @@ using testing::Outcome;
 
 Outcome headrace(const std::string& arguments) { return testing::run_program(arguments); }
 
+// Of this process; gone when it ends.
+const testing::TempFolder& own_folder() {
+  static const testing::TempFolder folder;
+  return folder;
+}
+
 std::string write_file(const std::string& name, const std::string& contents) {
-  const fs::path path = fs::path(::testing::TempDir()) / name;
-  fs::create_directories(path.parent_path());
-  std::ofstream(path, std::ios::binary) << contents;
-  return path.string();
+  return own_folder().write(name, contents);
 }
 
 TEST(Cli, HelpListsEveryCommand) {
@@ -144,7 +148,7 @@ TEST(Cli, RandomModelNeedsAKnownShapeAndAFile) {
 
 // A tiny random model, written by the program itself.
 std::string tiny_model() {
-  const std::string path = ::testing::TempDir() + "bench_tiny.gguf";
+  const std::string path = own_folder().file("bench_tiny.gguf");
   const Outcome written = headrace(
       "bench synth --shape llama-1b --format q8_0 --layers 2 --hidden 64 --heads 4 --kv-heads 2 "
       "--head-dim 16 --intermediate 96 --vocab 320 --out '" +
@@ -176,9 +180,8 @@ TEST(Cli, BenchStepRefusesPointsThatAreNoNumbers) {
 }
 
 TEST(Cli, VerifyOfNothingFails) {
-  const std::string folder = ::testing::TempDir() + "empty_golden";
-  fs::create_directories(folder);
-  EXPECT_NE(headrace("verify golden '" + folder + "'").status, 0);
+  const testing::TempFolder empty;
+  EXPECT_NE(headrace("verify golden '" + empty.path() + "'").status, 0);
 }
 
 }  // namespace cli_test

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "backend/cpu/cpu_backend.h"
+#include "base/testing/temp_folder.h"
 #include "bench/synth.h"
 #include "checkpoint/digest.h"
 #include "engine/sampler.h"
@@ -33,7 +34,8 @@ std::string bits_of(Backend& backend, std::string_view format_name, KvType kv_ty
   for (const SynthFormat& row : synth_formats()) {
     if (row.name == format_name) format = row;
   }
-  const std::string path = ::testing::TempDir() + "numerics_model.gguf";
+  const testing::TempFolder folder;
+  const std::string path = folder.file("numerics_model.gguf");
   EXPECT_TRUE(write_synth(kTiny, format, 7, path).ok());
   const auto checkpoint = Checkpoint::open(path).value();
   const auto model =

@@ -9,6 +9,8 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "base/testing/temp_folder.h"
+
 namespace headrace {
 namespace model_pulls_test {
 
@@ -38,17 +40,10 @@ class Watch {
   int num_calls_ = 0;
 };
 
-class ModelPullsTest : public testing::Test {
+class ModelPullsTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = testing::TempDir() + "/pulls-" +
-              testing::UnitTest::GetInstance()->current_test_info()->name();
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directories(folder_);
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
-  std::string folder_;
+  const testing::TempFolder own_;
+  const std::string folder_ = own_.path();
 };
 
 TEST_F(ModelPullsTest, NamesThatAreNoneAndUrlsAreRefused) {

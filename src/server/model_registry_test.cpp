@@ -13,7 +13,7 @@ using test::Client;
 using test::events_of;
 
 // Two models over scripted engines, which answer differently.
-class ModelRegistryTest : public testing::Test {
+class ModelRegistryTest : public ::testing::Test {
  protected:
   static ModelInfo info(std::string name) {
     ModelInfo made = test::make_model_info();

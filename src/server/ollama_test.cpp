@@ -32,7 +32,7 @@ std::string text_at(const boost::json::object& line, const char* name) {
   return line.contains(name) ? std::string(line.at(name).as_string().c_str()) : "";
 }
 
-class OllamaRoutes : public testing::Test {
+class OllamaRoutes : public ::testing::Test {
  protected:
   test::ClientResponse post(const std::string& path, const std::string& body) {
     return Client(server_.port()).post(path, body);
@@ -241,7 +241,7 @@ TEST_F(OllamaRoutes, TheRootGreetsItsClientsAndShowsThePageToBrowsers) {
 }
 
 // Parts as parsers make them.
-class OllamaRender : public testing::Test {
+class OllamaRender : public ::testing::Test {
  protected:
   const TextBundle bundle_ = test::make_bundle();
   const ModelInfo info_ = test::make_model_info();

@@ -15,7 +15,7 @@ namespace server_vectors_test {
 using test::Client;
 using test::RunningServer;
 
-class VectorsTest : public testing::Test {
+class VectorsTest : public ::testing::Test {
  protected:
   boost::json::value ok(const std::string& path, const std::string& body) {
     const auto response = Client(server_.port()).post(path, body);

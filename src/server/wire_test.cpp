@@ -169,7 +169,7 @@ std::string answer_to(const Case& each, RunningServer& server) {
   return made_equal(response.head + response.body);
 }
 
-class WireTest : public testing::TestWithParam<const char*> {};
+class WireTest : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(WireTest, AnswersAreAsRecorded) {
   const std::string file =
@@ -190,9 +190,9 @@ TEST_P(WireTest, AnswersAreAsRecorded) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Dialects, WireTest,
-                         testing::Values("openai_chat.txt", "openai_completions.txt",
-                                         "openai_errors.txt", "other_routes.txt", "anthropic.txt",
-                                         "ollama.txt", "llamacpp.txt"),
+                         ::testing::Values("openai_chat.txt", "openai_completions.txt",
+                                           "openai_errors.txt", "other_routes.txt", "anthropic.txt",
+                                           "ollama.txt", "llamacpp.txt"),
                          [](const auto& row) {
                            std::string name(row.param);
                            name.resize(name.find('.'));

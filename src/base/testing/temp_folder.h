@@ -1,10 +1,13 @@
-// For tests: a folder of the test's own, gone with the object, and its files.
+// For tests: a folder of the test's own, gone with the object, and its files. Tests run as
+// processes side by side: whatever one writes lies in such a folder, never below a name that
+// another may use.
 #pragma once
 
 #include <gtest/gtest.h>
-#include <unistd.h>
+#include <stdlib.h>
 
-#include <atomic>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -16,10 +19,11 @@ namespace headrace::testing {
 class TempFolder {
  public:
   TempFolder() {
-    static std::atomic<int> num_made = 0;
-    path_ = std::filesystem::path(::testing::TempDir()) /
-            ("headrace_" + std::to_string(getpid()) + "_" + std::to_string(num_made++));
-    std::filesystem::create_directories(path_);
+    std::string made = ::testing::TempDir() + "headrace_XXXXXX";
+    if (mkdtemp(made.data()) == nullptr) {
+      ADD_FAILURE() << "no folder " << made << ": " << std::strerror(errno);
+    }
+    path_ = made;
   }
   ~TempFolder() {
     std::error_code ignored;

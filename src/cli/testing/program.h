@@ -9,6 +9,8 @@
 #include <cstdio>
 #include <string>
 
+#include "base/testing/temp_folder.h"
+
 namespace headrace::testing {
 
 struct Outcome {
@@ -19,8 +21,8 @@ struct Outcome {
 // Runs `headrace ARGUMENTS` as a shell reads them, with a model store of its own and no input.
 // `environment`: further "NAME=VALUE ..." before the program.
 inline Outcome run_program(const std::string& arguments, const std::string& environment = "") {
-  const std::string store = ::testing::TempDir() + "headrace_test_store";
-  const std::string command = "HEADRACE_STORE='" + store + "' " + environment +
+  static const TempFolder store;  // of this process
+  const std::string command = "HEADRACE_STORE='" + store.path() + "' " + environment +
                               " '" HEADRACE_BINARY "' " + arguments + " 2>&1 < /dev/null";
   Outcome outcome;
   FILE* pipe = popen(command.c_str(), "r");
