@@ -32,9 +32,11 @@ void EngineCore::end_all(FinishReason reason, TimeUs now) {
 
 const StepPlan& EngineCore::plan(TimeUs now) {
   planned_us_ = now;
-  in_flight_ = &scheduler_.plan(now);
-  if (recorder_ != nullptr) recorder_->planned(*in_flight_, scheduler_, now);
-  return *in_flight_;
+  const StepPlan& plan = scheduler_.plan(now);
+  if (plan.spans.empty()) return plan;
+  in_flight_ = &plan;
+  if (recorder_ != nullptr) recorder_->planned(plan, scheduler_, now);
+  return plan;
 }
 
 void EngineCore::commit(std::span<SpanResult> results, TimeUs now) {

@@ -49,7 +49,7 @@ class EngineCore {
   // Not while a step is in flight.
   void reset_cache() { scheduler_.reset_cache(); }
 
-  // As Scheduler::plan: not when idle, and committed before the next.
+  // As Scheduler::plan: not when idle, and committed before the next, unless its spans are empty.
   const StepPlan& plan(TimeUs now);
   // Of the step in flight: any time before it samples.
   void fill_masks() { scheduler_.fill_masks(); }

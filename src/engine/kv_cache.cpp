@@ -21,6 +21,10 @@ bool has_policy(const std::vector<CacheRule>& rules, CachePolicy policy) {
 
 }  // namespace
 
+bool KvCache::keeps_all(const std::vector<CacheRule>& rules) {
+  return !has_policy(rules, Policy::kWindow) && !has_policy(rules, Policy::kState);
+}
+
 KvCache::KvCache(const KvCacheOptions& options)
     : options_(options),
       columns_(rules_by_column(options.rules)),
@@ -30,6 +34,7 @@ KvCache::KvCache(const KvCacheOptions& options)
       index_(options.num_blocks, static_cast<int>(columns_.size()), options.key, options.numerics),
       runs_(columns_.size()) {
   CHECK(options.max_chunk > 0, "chunks of {} tokens", options.max_chunk);
+  CHECK(options.tier == nullptr || keeps_all(options.rules), "a tier below windows or state");
   const auto full = std::find_if(columns_.begin(), columns_.end(), [](const CacheRule& rule) {
     return rule.policy == Policy::kFull;
   });
@@ -214,6 +219,7 @@ void KvCache::reset() {
     index_.remove(block_id);
     if (pool_.is_cached(block_id)) pool_.forget(block_id);
   }
+  if (options_.tier != nullptr) options_.tier->clear();
   if (options_.events != nullptr)
     options_.events->on_kv_event({KvEvent::Kind::kCleared, 0, {}, {}});
 }
@@ -349,6 +355,7 @@ void KvCache::publish_block(const int32_t* tokens, int64_t num_computed, BlockTa
     if (node < 0) node = index_.add(digest, {tokens, kBlockTokens});
     index_.attach(node, column, blocks[i]);
     if (column == event_column_) tell_stored(*table, digest, tokens);
+    offer(blocks[i], KeepReason::kPublished);
     wrote = true;
   }
   table->wrote.push_back(wrote);
@@ -412,7 +419,12 @@ void KvCache::discard(BlockTable* table) {
       if (block_id < 0) continue;
       const bool is_published = index_.contains(block_id);
       if (is_published && i < table->wrote.size() && !table->wrote[i]) continue;
-      if (is_published) unpublish(block_id);
+      if (is_published) {
+        if (options_.tier != nullptr) {
+          options_.tier->forget(index_.name(index_.node_of(block_id)), index_.column(block_id));
+        }
+        unpublish(block_id);
+      }
       pool_.taint(block_id);
     }
   }
@@ -423,6 +435,7 @@ int32_t KvCache::take() {
   if (pool_.num_free() == 0) {
     const int32_t oldest = pool_.oldest_cached();
     CHECK(oldest >= 0, "no block is available");
+    offer(oldest, KeepReason::kEvicted);
     unpublish(oldest);
     pool_.forget(oldest);
   }

@@ -24,6 +24,7 @@
 #include "engine/block_pool.h"
 #include "engine/block_table.h"
 #include "engine/kv_events.h"
+#include "engine/kv_tier.h"
 #include "engine/prefix_index.h"
 #include "model/cache_groups.h"
 
@@ -36,15 +37,21 @@ struct KvCacheOptions {
   HashKey key = {};               // of names; a secret where prompts come from strangers
   std::string numerics;           // names the arithmetic: fixed for a store
   KvEventSink* events = nullptr;  // null, or outlives the cache
+  KvTier* tier = nullptr;         // of caches that keep all positions; null, or outlives the cache
 };
 
+// The bytes of a block. Without a block to write to, they go to the tier's slot; without one to
+// read from, they come from there.
 struct BlockCopy {
   int32_t from = -1, to = -1;
+  int32_t slot = -1;
 };
 
 class KvCache {
  public:
   explicit KvCache(const KvCacheOptions& options);
+  // Whether each group keeps all positions: only then there may be a tier.
+  static bool keeps_all(const std::vector<CacheRule>& rules);
 
   Digest root(const PrefixRoot& root) const { return index_.root(root); }
   // An empty table becomes that of a sequence: what it computes belongs to this root.
@@ -67,8 +74,14 @@ class KvCache {
   // The same from the cache: a whole block of which all but the last token are wanted, or the end
   // that keep_end() left, as far as it has the same tokens.
   int64_t fork_cached(std::span<const int32_t> tokens, BlockTable* table);
+  // What the tier holds deeper than in memory of the blocks that follow the cached ones. Points
+  // into tokens.
+  std::vector<TierBlock> deeper_blocks(std::span<const int32_t> tokens, const Digest& root) const;
+  // After match(): goes on with blocks that the tier has in memory, in blocks of the pool. Returns
+  // the tokens that are computed then.
+  int64_t restore(std::span<const int32_t> tokens, BlockTable* table);
   // Copies of whole blocks, to be done in this order before the next step runs and after blocks
-  // from take_tainted() are wiped.
+  // from take_tainted() are wiped. Those that a commit has made may be done at once.
   std::vector<BlockCopy> take_copies() { return std::exchange(copies_, {}); }
 
   // Blocks that reserve() would take. 0: a chunk of at most max_chunk of the next tokens, up to
@@ -137,6 +150,12 @@ class KvCache {
   void publish_block(const int32_t* tokens, int64_t num_computed, BlockTable* table);
   void drop(int32_t block_id) { pool_.drop(block_id, index_.contains(block_id)); }
   int32_t take();
+  void offer(int32_t block_id, KeepReason reason);
+  int32_t cached_block(int32_t node, int column) const {
+    return node < 0 ? -1 : index_.block(node, column);
+  }
+  bool restore_block(const int32_t* tokens, BlockTable* table);
+  bool restore_columns(int32_t node, const TierBlock& block);
   void refresh(BlockTable* table) const;
   Status check_table(const BlockTable& table) const;
 
@@ -152,7 +171,7 @@ class KvCache {
   mutable std::vector<int64_t> runs_;
   mutable std::vector<int32_t> path_;
   mutable std::vector<Digest> names_;
-  std::vector<int32_t> sources_;  // of a fork, by column
+  std::vector<int32_t> sources_;  // of a fork or a restored prefix, by column
 };
 
 }  // namespace headrace

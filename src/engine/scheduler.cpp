@@ -19,7 +19,8 @@ Usage usage_of(const Sequence& sequence) {
 
 KvCacheOptions cache_options(const SchedulerOptions& options) {
   return {options.num_blocks, options.cache_rules, options.max_batch_tokens,
-          options.hash_key,   options.numerics,    options.kv_events};
+          options.hash_key,   options.numerics,    options.kv_events,
+          options.tier};
 }
 
 PrefixRoot root_of(const Sequence& sequence) {
@@ -96,7 +97,9 @@ void Scheduler::end(RequestId id, FinishReason reason, TimeUs now, std::vector<E
 
 const StepPlan& Scheduler::plan(TimeUs now) {
   CHECK(!in_flight_, "step {} is not committed", plan_.step_idx);
-  plan_.step_idx = stats_.num_steps++;
+  planned_us_ = now;
+  awaits_tier_ = false;
+  plan_.step_idx = stats_.num_steps;
   plan_.spans.clear();
   plan_.sequences.clear();
   plan_.num_tokens = 0;
@@ -107,8 +110,10 @@ const StepPlan& Scheduler::plan(TimeUs now) {
   plan_single_tokens();
   plan_chunks();
   assign_masks();
+  if (plan_.spans.empty() && awaits_tier_ && running_.empty()) return plan_;
   CHECK(!plan_.spans.empty() || idle(), "{} running and {} waiting, but nothing can be computed",
         running_.size(), room_.num_waiting());
+  ++stats_.num_steps;
   in_flight_ = true;
   return plan_;
 }
@@ -216,6 +221,7 @@ void Scheduler::begin(Sequence* sequence, TimeUs now) {
   running_.insert(std::lower_bound(running_.begin(), running_.end(), sequence, is_older), sequence);
   if (sequence->leader_id != 0) ++stats_.num_followed;
   sequence->leader_id = 0;
+  sequence->asked_tier = false;
   if (sequence->times.started != 0) return;
   sequence->times.started = now;
   // Once, for the whole length; requests that only wait hold no more than their prompt.
@@ -236,7 +242,12 @@ bool Scheduler::start(Sequence* sequence) {
           ? std::max(kv_.missing(needed, table), kv_.promised(needed, table))
           : kv_.missing(needed, table) + int64_t{num_running()} * kv_.num_columns();
   if (wanted + num_promised() <= kv_.pool().num_available()) {
-    if (may_match) fork_leader(sequence);
+    if (may_match) {
+      const int64_t num_found = sequence->num_computed;
+      sequence->num_computed = kv_.restore(sequence->tokens, &table);
+      stats_.restored_tokens += static_cast<uint64_t>(sequence->num_computed - num_found);
+      fork_leader(sequence);
+    }
     if (kv_.reserve(needed, &table)) return true;
   }
   kv_.release(&table);
@@ -352,6 +363,7 @@ void Scheduler::commit(std::span<SpanResult> results, TimeUs now, std::vector<Ev
   CHECK(in_flight_ && results.size() == plan_.spans.size(), "{} results for {} spans",
         results.size(), plan_.spans.size());
   in_flight_ = false;
+  tier_cost_.computed(plan_.num_tokens, now - planned_us_);
   for (size_t i = 0; i < results.size(); ++i) {
     Sequence* sequence = sequences_.at(plan_.sequences[i]->id).get();
     commit_span(sequence, plan_.spans[i], &results[i], now, events);

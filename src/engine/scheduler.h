@@ -37,6 +37,7 @@
 #include "engine/drafter.h"
 #include "engine/kv_cache.h"
 #include "engine/sequence.h"
+#include "engine/tier_cost.h"
 #include "engine/waiting_room.h"
 
 namespace headrace {
@@ -56,6 +57,7 @@ struct SchedulerOptions {
   HashKey hash_key = {};  // of the prefix index; a secret where prompts come from strangers
   std::string numerics;   // names the arithmetic behind the cache
   KvEventSink* kv_events = nullptr;  // null, or outlives the scheduler
+  KvTier* tier = nullptr;            // null, or outlives the scheduler
   const Drafter* drafter = nullptr;  // null: nobody guesses; outlives the scheduler
   int32_t max_draft_tokens = 0;      // guesses of a sequence in one step
   int32_t max_forced_tokens = 8;     // the same, of those that its constraint makes
@@ -97,8 +99,12 @@ struct SchedulerStats {  // since start
   uint64_t prompt_tokens = 0;  // of requests whose prompt is computed
   uint64_t cached_tokens = 0;  // of them found in the cache
   uint64_t generation_tokens = 0;
-  uint64_t draft_tokens = 0;     // guessed and computed
-  uint64_t accepted_tokens = 0;  // of them, right
+  uint64_t draft_tokens = 0;      // guessed and computed
+  uint64_t accepted_tokens = 0;   // of them, right
+  uint64_t restored_tokens = 0;   // that the tier gave back
+  uint64_t num_fetches = 0;       // waits for the tier
+  uint64_t num_refusals = 0;      // of waits, where computing is faster
+  uint64_t num_late_fetches = 0;  // waited for in vain
 };
 
 class Scheduler {
@@ -110,7 +116,8 @@ class Scheduler {
   // Ends the request now, or with the step in flight: cancelled or stopped. Unknown ids are
   // ignored.
   void end(RequestId id, FinishReason reason, TimeUs now, std::vector<Event>* events);
-  // The next step; empty spans only if nothing is admitted. Must be committed before the next plan.
+  // The next step. Must be committed before the next plan, unless its spans are empty while
+  // requests are admitted: then all of them wait for the tier, and planning again later is right.
   const StepPlan& plan(TimeUs now);
   // Writes the masks of the step in flight: any time between plan() and the sampling.
   void fill_masks();
@@ -146,6 +153,8 @@ class Scheduler {
   bool start(Sequence* sequence);
   void begin(Sequence* sequence, TimeUs now);
   bool follows(Sequence* sequence);
+  bool awaits_tier(Sequence* sequence);
+  void ask_tier(Sequence* sequence);
   void fork_leader(Sequence* sequence);
   const Sequence* find_leader(const Sequence& sequence, const KvCache::Found& found) const;
   int64_t num_promised() const;
@@ -193,7 +202,10 @@ class Scheduler {
   std::vector<uint64_t> masks_;  // of the step's rows that have one
   uint64_t next_order_ = 0;
   StepPlan plan_;
-  bool in_flight_ = false;  // planned, not committed
+  bool in_flight_ = false;    // planned, not committed
+  TimeUs planned_us_ = 0;     // when
+  bool awaits_tier_ = false;  // a waiting one, as of the last plan
+  TierCost tier_cost_;
   SchedulerStats stats_;
 };
 

@@ -37,9 +37,41 @@ bool Scheduler::publishes(const Sequence& sequence) const {
          (known > 1 && options_.rope_epoch(known - 1) == sequence.rope_epoch);
 }
 
-// Whether a waiting sequence goes on waiting for a leader, maybe a new one.
+// Whether a waiting sequence waits for blocks that the tier brings. Not longer than computing them
+// would take.
+bool Scheduler::awaits_tier(Sequence* sequence) {
+  if (options_.tier == nullptr) return false;
+  if (!sequence->asked_tier) ask_tier(sequence);
+  if (sequence->tier_ticket == 0) return false;
+  const bool is_done = options_.tier->is_done(sequence->tier_ticket);
+  const TimeUs waited = planned_us_ - sequence->asked_us;
+  if (!is_done && waited < sequence->tier_patience_us) return awaits_tier_ = true;
+  stats_.num_late_fetches += is_done ? 0 : 1;
+  tier_cost_.fetched(sequence->fetched_tokens, waited);
+  sequence->tier_ticket = 0;
+  return false;
+}
+
+void Scheduler::ask_tier(Sequence* sequence) {
+  sequence->asked_tier = true;
+  const std::vector<TierBlock> blocks = kv_.deeper_blocks(sequence->tokens, sequence->root);
+  if (blocks.empty()) return;
+  const int64_t num_tokens = std::ssize(blocks) * kBlockTokens / kv_.num_columns();
+  if (!tier_cost_.pays()) {
+    ++stats_.num_refusals;
+    return;
+  }
+  sequence->tier_ticket = options_.tier->fetch(blocks);
+  sequence->fetched_tokens = std::max<int64_t>(1, num_tokens);
+  sequence->asked_us = planned_us_;
+  sequence->tier_patience_us = tier_cost_.patience(num_tokens);
+  stats_.num_fetches += sequence->tier_ticket != 0 ? 1 : 0;
+}
+
+// Whether a waiting sequence goes on waiting: for the tier, or for a leader, maybe a new one.
 bool Scheduler::follows(Sequence* sequence) {
   if (sequence->wants_earlier_rows()) return false;  // computes all by itself
+  if (awaits_tier(sequence)) return true;
   if (sequence->leader_id != 0) {
     const Sequence* leader = find(sequence->leader_id);
     const bool leads = leader != nullptr && leader->running && leader->root == sequence->root &&

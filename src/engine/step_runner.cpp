@@ -36,6 +36,7 @@ StepRunner::StepRunner(Model& model, Backend& backend, const SchedulerOptions& o
       end_ids_(options.end_ids),
       vocab_size_(model.config().vocab_size),
       kv_(std::move(kv)),
+      tier_(options.tier),
       logits_(std::move(logits)),
       states_(std::move(states)) {
   const auto max_rows = static_cast<size_t>(options.max_logit_rows);
@@ -253,7 +254,16 @@ void StepRunner::scrub(std::span<const int32_t> block_ids) {
 }
 
 void StepRunner::copy(std::span<const BlockCopy> copies) {
-  for (const BlockCopy& copy : copies) kv_.copy_block(copy.from, copy.to);
+  for (const BlockCopy& copy : copies) {
+    if (copy.to < 0) {
+      kv_.read_block(copy.from, tier_->bytes(copy.slot));
+    } else if (copy.from < 0) {
+      kv_.write_block(copy.to, tier_->bytes(copy.slot));
+    } else {
+      kv_.copy_block(copy.from, copy.to);
+    }
+  }
+  if (tier_ != nullptr) tier_->copies_done();
 }
 
 }  // namespace headrace

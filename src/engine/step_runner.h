@@ -35,7 +35,7 @@ class StepRunner {
   size_t kv_block_bytes() const { return kv_.block_bytes(); }
   // Zeroes blocks that nobody holds. Not between launch and finish.
   void scrub(std::span<const int32_t> block_ids);
-  // In this order.
+  // In this order. Not between launch and finish.
   void copy(std::span<const BlockCopy> copies);
   // The layers with experts, and what these have had since the start. Between finish() and the next
   // launch().
@@ -73,6 +73,7 @@ class StepRunner {
   const std::vector<int32_t> end_ids_;
   const int64_t vocab_size_;
   KvStore kv_;
+  KvTier* const tier_;
   DeviceMemory logits_;                 // float [max_logit_rows, vocab_size]
   DeviceMemory states_;                 // float [max_batch_tokens, hidden_size]
   std::span<const float> logits_view_;  // of this step's rows, while they are sampled

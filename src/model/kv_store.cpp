@@ -76,6 +76,16 @@ void KvStore::copy_block(int32_t from, int32_t to) {
   if (from != to) backend_->copy(block(from), block(to), block_bytes_);
 }
 
+void KvStore::read_block(int32_t block_id, std::span<std::byte> to) {
+  CHECK(to.size() == block_bytes_, "{} bytes for a block of {}", to.size(), block_bytes_);
+  backend_->download(DevicePtr<const std::byte>(block(block_id)), to);
+}
+
+void KvStore::write_block(int32_t block_id, std::span<const std::byte> from) {
+  CHECK(from.size() == block_bytes_, "{} bytes for a block of {}", from.size(), block_bytes_);
+  backend_->upload(from, block(block_id));
+}
+
 void KvStore::zero_block(int32_t block_id) { backend_->zero(block(block_id), block_bytes_); }
 
 }  // namespace headrace

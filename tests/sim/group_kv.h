@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <vector>
 
@@ -37,9 +38,19 @@ class GroupKv {
     for (size_t c = 0; c < columns_.size(); ++c) write(columns_[c], tables[c], hashes, first, end);
     return {hashes.begin() + first + 1, hashes.end()};
   }
-  void copy(std::span<const BlockCopy> copies) {
-    for (const BlockCopy& copy : copies) block(copy.to) = block(copy.from);
+  // tier: where copies without one of their blocks go or come from.
+  void copy(std::span<const BlockCopy> copies, KvTier* tier = nullptr) {
+    for (const BlockCopy& copy : copies) {
+      if (copy.to < 0) {
+        std::memcpy(tier->bytes(copy.slot).data(), &block(copy.from), sizeof(Block));
+      } else if (copy.from < 0) {
+        std::memcpy(&block(copy.to), tier->bytes(copy.slot).data(), sizeof(Block));
+      } else {
+        block(copy.to) = block(copy.from);
+      }
+    }
     num_copied_ += std::ssize(copies);
+    if (tier != nullptr) tier->copies_done();
   }
   int64_t num_errors() const { return num_errors_; }
   int64_t num_copied() const { return num_copied_; }
