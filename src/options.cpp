@@ -77,6 +77,7 @@ constexpr OptionRow kRows[] = {
     {"--http-threads", "HEADRACE_HTTP_THREADS", kInteger, "2", "1..64", "serve", "Threads that serve connections.", kServer},
     {"--drain-seconds", "HEADRACE_DRAIN_SECONDS", kInteger, "30", "0..3600", "serve",
      "How long running requests may finish after SIGTERM or Ctrl-C.", kServer},
+    {"--step-deadline", "HEADRACE_STEP_DEADLINE", kInteger, "120", "0..86400", "serve", "Seconds in which nothing moves though there are requests, after which the engine counts as hung: the state is logged, all requests get an error, and the process ends with status 70. 0: never.", kServer},
     {"--api-key", "HEADRACE_API_KEY", kText, "", "", "serve run chat ps stop", "Key that requests must carry to serve, and that the other commands send; other users see it in the list of processes until the server has started, so better set the variable or a file.", kServer},
     {"--api-key-file", "HEADRACE_API_KEY_FILE", kText, "", "", "serve", "File of keys, one a line, as `headrace key` makes them, or keys as they are; lines that begin with # are left out. Read again on SIGHUP.", kServer},
     {"--tls-cert", "HEADRACE_TLS_CERT", kText, "", "", "serve", "File with the certificate for HTTPS, and those between it and its root, as PEM; needs --tls-key. Read again on SIGHUP.", kServer},

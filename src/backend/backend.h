@@ -664,7 +664,8 @@ class Backend {
 
   // ---- Facts ------------------------------------------------------------------------------------
   virtual int num_threads() const = 0;
-  // Times that the threads were brought together since start: one per op that had work.
+  // Times that the threads were brought together since start: one per op that had work. From any
+  // thread.
   virtual int64_t num_joins() const = 0;
   virtual std::string_view isa() const = 0;  // "reference", "avx2", "avx512"
   // Everything here that decides a result bit, as lines of text: of each op in use the form of its

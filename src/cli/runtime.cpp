@@ -19,6 +19,7 @@
 #include "checkpoint/hub/hub.h"
 #include "checkpoint/hub/store.h"
 #include "cli/model_argument.h"
+#include "cli/serve_operation.h"
 #include "cli/terminal.h"
 
 namespace headrace {
@@ -182,6 +183,8 @@ Result<Runtime> open_engine(const Options& options, const std::string& spec,
   if (options.command() == "serve") {
     engine.max_sequences = static_cast<int>(options.integer("--max-sequences"));
     engine.max_waiting = static_cast<int>(options.integer("--max-waiting"));
+    engine.step_deadline = std::chrono::seconds(options.integer("--step-deadline"));
+    engine.on_hang = end_hung_server;
   } else {
     engine.max_sequences = 1;
   }

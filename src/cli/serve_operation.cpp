@@ -15,6 +15,7 @@ namespace headrace {
 namespace {
 
 constexpr std::chrono::seconds kStopTime{5};  // after --drain-seconds
+constexpr std::chrono::seconds kTellTime{1};  // for the last answers of a server that hangs
 
 sigset_t stop_signals() {
   sigset_t signals;
@@ -78,6 +79,12 @@ void exit_on_next_signal(const HangUp& hang_up) {
 }
 
 }  // namespace
+
+void end_hung_server() {
+  LOG(kError, "ending with status {}: a step hangs", kHungStatus);
+  std::this_thread::sleep_for(kTellTime);
+  std::_Exit(kHungStatus);
+}
 
 void block_stop_signals() {
   const sigset_t signals = stop_signals();

@@ -30,6 +30,11 @@ struct Telemetry {
 };
 Result<Telemetry> open_telemetry(const Options& options);
 
+// What a server does whose engine hangs (engine/watchdog.h): its requests have been told; once that
+// is on its way the process ends, with a status of its own, for who is to start it again.
+inline constexpr int kHungStatus = 70;
+void end_hung_server();
+
 // In every thread from the start of the command, so that only watch_signals() takes them.
 void block_stop_signals();
 // Reloads on SIGHUP, and ends the server on the first signal that means so: running requests may

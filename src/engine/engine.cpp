@@ -1,5 +1,7 @@
 #include "engine/engine.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
@@ -18,6 +20,7 @@
 #include "engine/request_check.h"
 #include "engine/step_log.h"
 #include "engine/step_runner.h"
+#include "engine/watchdog.h"
 
 namespace headrace {
 namespace {
@@ -88,6 +91,7 @@ class EngineThread final : public Engine {
   void publish_experts();
   void forget(RequestId id);
   void cancel_all();
+  void hangs(const std::function<void()>& told);
 
   // Constant after construction.
   const RequestLimits limits_;
@@ -98,6 +102,7 @@ class EngineThread final : public Engine {
 
   // Engine thread; the core is the helper's while a step is computed.
   std::unique_ptr<StepRunner> runner_;
+  Watchdog watchdog_;  // thread-safe; outlives the core's sinks
   EngineCore core_;
 
   BoundedQueue<Submission> inbox_;  // thread-safe
@@ -120,6 +125,8 @@ EngineThread::EngineThread(const EngineOptions& options, SchedulerOptions schedu
       max_live_(static_cast<size_t>(options.max_waiting + scheduler_options.max_sequences)),
       cancel_patience_(options.cancel_patience),
       runner_(std::move(runner)),
+      watchdog_({options.step_deadline, [this] { return runner_->progress(); },
+                 [this, told = options.on_hang](const auto&) { hangs(told); }}),
       core_(std::move(scheduler_options), {runner_->kv_type(), runner_->kv_block_bytes()}, &log_),
       inbox_(max_live_),
       live_(max_live_),
@@ -143,6 +150,7 @@ Result<RequestId> EngineThread::submit(Request request, EventSink sink) {
   // The push happens under the lock: whoever sees the id in live_ knows that it is in the inbox.
   std::lock_guard lock(mutex_);
   const RequestId id = TRY(live_.accept(request.client));
+  sink = watchdog_.watch(id, request.client_id, std::move(sink));
   const bool pushed =
       inbox_.try_push(Submission{id, std::move(request), std::move(sink), now_us()});
   CHECK(pushed, "the inbox holds {} of at most {} live requests", inbox_.size(), max_live_);
@@ -185,6 +193,7 @@ std::vector<ExpertRows> EngineThread::expert_rows() const {
 }
 
 void EngineThread::run() {
+  pthread_setname_np(pthread_self(), "hr-engine");  // for whoever lists threads
   while (receive()) {
     if (wants_reset_.exchange(false)) reset_now();
     if (!core_.idle()) step();
@@ -222,6 +231,7 @@ void EngineThread::reset_now() {
 
 void EngineThread::step() {
   const StepPlan& plan = core_.plan(now_us());
+  watchdog_.begin(plan);
   runner_->scrub(core_.take_tainted_blocks());
   runner_->copy(core_.take_block_copies());
   host_work_.start();
@@ -230,6 +240,7 @@ void EngineThread::step() {
   const std::span<SpanResult> results = runner_->finish();
   publish_experts();
   core_.commit(results, now_us());
+  watchdog_.end();
 }
 
 // After a step, when nothing counts.
@@ -272,6 +283,12 @@ void EngineThread::cancel_all() {
   take_inputs();
   core_.end_all(FinishReason::kCancelled, now_us());
   flush_events();
+}
+
+// On the watchdog's thread, when the requests were told. Who holds the lock may be what hangs.
+void EngineThread::hangs(const std::function<void()>& told) {
+  if (const std::unique_lock lock(mutex_, std::try_to_lock); lock) live_.close();
+  if (told != nullptr) told();
 }
 
 // Of this process alone, so that nobody can choose prompts by their hashes.

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 
 namespace headrace {
 
@@ -20,6 +21,10 @@ struct EngineOptions {
   size_t kv_memory_bytes = 0;                       // 0: see size_kv()
   KvEventSink* kv_events = nullptr;                 // null, or outlives the engine
   std::chrono::milliseconds cancel_patience{5000};  // of drain, for a step that hangs
+  // A step in which so long nothing moves hangs: its requests end with kError, then on_hang is
+  // called, once (engine/watchdog.h). 0: nobody looks.
+  std::chrono::milliseconds step_deadline{0};
+  std::function<void()> on_hang = nullptr;  // on a thread of its own; what hangs stays so
 };
 
 }  // namespace headrace

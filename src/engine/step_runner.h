@@ -30,6 +30,8 @@ class StepRunner {
   void launch(const StepPlan& plan);
   // results[i] belongs to the plan's spans[i]; valid until the next launch.
   std::span<SpanResult> finish();
+  // Changes while a step is computed. From any thread.
+  int64_t progress() const { return backend_.num_joins(); }
   // How keys and values are stored.
   std::string_view kv_type() const;
   size_t kv_block_bytes() const { return kv_.block_bytes(); }

@@ -495,6 +495,32 @@ TEST(EngineSim, DrainGivesUpAStepThatHangs) {
   EXPECT_EQ(collector.num_terminal(), 0);
 }
 
+TEST(EngineSim, AHungStepEndsEveryRequestWithAnErrorOnce) {
+  FakeModelOptions fake;
+  fake.step_time = std::chrono::microseconds(3'000'000);
+  EngineOptions options = engine_options(1);
+  options.step_deadline = milliseconds(100);
+  std::promise<void> hung;
+  options.on_hang = [&hung] { hung.set_value(); };
+  Collector running, queued;
+  {
+    Rig rig(fake, options);
+    ASSERT_TRUE(rig.engine->submit(make_request(1, 10, 10), running.sink()).ok());
+    ASSERT_TRUE(rig.engine->submit(make_request(2, 10, 10), queued.sink()).ok());
+    hung.get_future().wait();
+    for (const Collector& collector : {running, queued}) {
+      Collector told = collector;
+      EXPECT_EQ(told.wait().reason, FinishReason::kError);
+      EXPECT_EQ(told.wait().error.code, ErrorCode::kUnavailable);
+    }
+    const Result<RequestId> late = rig.engine->submit(make_request(3, 10, 10), queued.sink());
+    ASSERT_FALSE(late.ok());
+    EXPECT_EQ(late.error().code, ErrorCode::kUnavailable);
+  }
+  EXPECT_EQ(running.num_terminal(), 1);  // also when the step came back
+  EXPECT_EQ(queued.num_terminal(), 1);
+}
+
 TEST(EngineSim, DestructionEndsEveryRequestOnce) {
   FakeModelOptions fake;
   fake.step_time = std::chrono::microseconds(500);

@@ -82,7 +82,7 @@ void Team::run_phases(std::span<const ErasedPhase> phases, std::span<const Erase
   num_open_ = 0;
   const int64_t num_items = open_group();
   if (num_items == 0) return;
-  ++num_joins_;
+  num_joins_.store(num_joins_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   const bool is_whole = num_open_ == num_phases_;
   if (num_threads_ == 1 || (num_items == 1 && is_whole)) return run_alone();
   finished_before_ = finished_.load(std::memory_order_relaxed);

@@ -67,7 +67,7 @@ class Team {
   Team& operator=(const Team&) = delete;
 
   int num_threads() const { return num_threads_; }
-  // Calls of run() that had work.
+  // Calls of run() that had work. From any thread.
   int64_t num_joins() const { return num_joins_; }
 
   // Returns when all items have finished. Two items never run on the same member at the same time.
@@ -135,7 +135,7 @@ class Team {
 
   const int num_threads_;
   const bool crowded_;  // more threads than cores
-  int64_t num_joins_ = 0;
+  std::atomic<int64_t> num_joins_ = 0;  // written by who runs
   Turn turn_;               // of the caller
   bool has_woken_ = false;  // the caller, somebody for this job
   // What members share lies in lines by who writes it when. The job: written by the caller while
