@@ -185,6 +185,7 @@ Result<Runtime> open_engine(const Options& options, const std::string& spec,
     engine.max_waiting = static_cast<int>(options.integer("--max-waiting"));
     engine.step_deadline = std::chrono::seconds(options.integer("--step-deadline"));
     engine.on_hang = end_hung_server;
+    engine.inter_token_target = std::chrono::milliseconds(options.integer("--inter-token-target"));
   } else {
     engine.max_sequences = 1;
   }

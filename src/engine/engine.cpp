@@ -10,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/handover.h"
 #include "base/helper_thread.h"
 #include "base/log.h"
 #include "base/queue.h"
@@ -18,6 +19,7 @@
 #include "engine/live_requests.h"
 #include "engine/numerics.h"
 #include "engine/request_check.h"
+#include "engine/step_calibration.h"
 #include "engine/step_log.h"
 #include "engine/step_runner.h"
 #include "engine/watchdog.h"
@@ -26,6 +28,7 @@ namespace headrace {
 namespace {
 
 constexpr size_t kLoggedSteps = 512;
+constexpr std::chrono::milliseconds kMeasuringLimit{250};  // of a start
 
 // The newest steps, for readers on any thread.
 class GuardedLog final : public StepRecorder {
@@ -89,7 +92,7 @@ class EngineThread final : public Engine {
   void flush_events();
   void publish();
   void publish_experts();
-  void forget(RequestId id);
+  void forget_ended();
   void cancel_all();
   void hangs(const std::function<void()>& told);
 
@@ -104,16 +107,21 @@ class EngineThread final : public Engine {
   std::unique_ptr<StepRunner> runner_;
   Watchdog watchdog_;  // thread-safe; outlives the core's sinks
   EngineCore core_;
+  std::vector<RequestId> ended_;  // told their end, and still in live_
+  bool rested_ = true;            // since the last step, for want of work
 
   BoundedQueue<Submission> inbox_;  // thread-safe
   std::atomic<bool> wants_reset_ = false;
 
   mutable std::mutex mutex_;
-  std::condition_variable finished_;     // live_ got smaller
-  LiveRequests live_;                    // guarded
-  EngineSnapshot published_;             // guarded
-  MetricsSnapshot published_metrics_;    // guarded
-  std::vector<ExpertRows> expert_rows_;  // guarded
+  std::condition_variable finished_;  // live_ got smaller
+  LiveRequests live_;                 // guarded
+
+  // Who looks at counters holds up nobody who submits.
+  mutable std::mutex counters_mutex_;
+  EngineSnapshot published_;  // guarded by it, as all below
+  MetricsSnapshot published_metrics_;
+  std::vector<ExpertRows> expert_rows_;  // their number is constant
 
   HelperThread host_work_{[this] { work_in_flight(); }};
   std::thread thread_;  // last: everything above is there when it starts
@@ -176,19 +184,19 @@ bool EngineThread::drain(std::chrono::milliseconds deadline) {
 }
 
 EngineSnapshot EngineThread::snapshot() const {
-  std::lock_guard lock(mutex_);
+  std::lock_guard lock(counters_mutex_);
   EngineSnapshot copy = published_;
   copy.num_waiting += static_cast<int>(inbox_.size());
   return copy;
 }
 
 MetricsSnapshot EngineThread::metrics() const {
-  std::lock_guard lock(mutex_);
+  std::lock_guard lock(counters_mutex_);
   return published_metrics_;
 }
 
 std::vector<ExpertRows> EngineThread::expert_rows() const {
-  std::lock_guard lock(mutex_);
+  std::lock_guard lock(counters_mutex_);
   return expert_rows_;
 }
 
@@ -205,6 +213,7 @@ void EngineThread::run() {
 // Takes what came in; sleeps when there is nothing to do. False: the engine ends.
 bool EngineThread::receive() {
   if (core_.idle()) {
+    rested_ = true;
     std::optional<Submission> first = inbox_.pop();
     if (first) core_.admit(*std::move(first));
   }
@@ -237,6 +246,8 @@ void EngineThread::step() {
   host_work_.start();
   runner_->launch(plan);
   host_work_.finish();
+  core_.count_wakes(1);
+  if (!std::exchange(rested_, false)) core_.count_gap(runner_->gap_us());
   const std::span<SpanResult> results = runner_->finish();
   publish_experts();
   core_.commit(results, now_us());
@@ -245,7 +256,8 @@ void EngineThread::step() {
 
 // After a step, when nothing counts.
 void EngineThread::publish_experts() {
-  std::lock_guard lock(mutex_);
+  if (expert_rows_.empty()) return;
+  std::lock_guard lock(counters_mutex_);
   runner_->read_expert_rows(expert_rows_);
 }
 
@@ -260,22 +272,29 @@ void EngineThread::flush_events() {
   while (core_.has_events()) {
     core_.count_events();
     publish();
-    core_.deliver_events(now_us(), [this](RequestId id) { forget(id); });
+    Handover handover;
+    core_.deliver_events(now_us(), [this](RequestId id) { ended_.push_back(id); });
+    core_.count_wakes(handover.finish());
+    forget_ended();
   }
 }
 
 void EngineThread::publish() {
   const EngineSnapshot snapshot = core_.snapshot();
-  std::lock_guard lock(mutex_);
+  std::lock_guard lock(counters_mutex_);
   published_ = snapshot;
   published_metrics_ = core_.metrics();
 }
 
-void EngineThread::forget(RequestId id) {
+// Only when all that their sinks posted is handed over: whoever waits for the last request's end
+// may then take down what it is handed to.
+void EngineThread::forget_ended() {
+  if (ended_.empty()) return;
   {
     std::lock_guard lock(mutex_);
-    live_.remove(id);
+    for (const RequestId id : ended_) live_.remove(id);
   }
+  ended_.clear();
   finished_.notify_all();
 }
 
@@ -342,6 +361,10 @@ Result<std::unique_ptr<Engine>> Engine::create(Model& model, Backend& backend,
   scheduler.kv_events = options.kv_events;
   scheduler.numerics = numerics_id(backend, model_options.kv_type);
   std::unique_ptr<StepRunner> runner = TRY(StepRunner::create(model, backend, scheduler));
+  if (options.inter_token_target.count() > 0) {
+    scheduler.inter_token_target_us = TimeUs{options.inter_token_target.count()} * 1000;
+    scheduler.step_cost = measure_steps(*runner, scheduler, kMeasuringLimit);
+  }
   return std::unique_ptr<Engine>(
       std::make_unique<EngineThread>(options, std::move(scheduler), vocab_size, std::move(runner)));
 }

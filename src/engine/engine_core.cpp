@@ -139,6 +139,9 @@ void EngineCore::count_totals() {
   counted_.prompt_tokens_total = stats.prompt_tokens;
   counted_.generation_tokens_total = stats.generation_tokens;
   counted_.steps_total = stats.num_steps;
+  counted_.steps_predicted = stats.predicted_steps;
+  counted_.steps_close = stats.close_predictions;
+  counted_.steps_shortened = stats.shortened_steps;
   counted_.preemptions_total = stats.num_preemptions;
   counted_.prompt_tokens_cached = counted_.prefix_cache_hits = stats.cached_tokens;
   counted_.prompt_tokens_computed = stats.prompt_tokens - stats.cached_tokens;

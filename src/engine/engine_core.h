@@ -62,6 +62,9 @@ class EngineCore {
   // counters copies them, then deliver_events(): counts are visible before what they count.
   bool has_events() const { return !events_.empty(); }
   void count_events();
+  // What a step cost beside computing: for the counters alone.
+  void count_gap(TimeUs gap_us) { counted_.step_gap.observe(static_cast<double>(gap_us) * 1e-6); }
+  void count_wakes(int count) { counted_.wakes_total += static_cast<uint64_t>(count); }
   // What count_events() counted goes to the sinks; finished(id) follows a request's last event,
   // when its sink is gone. A sink that takes no more ends its request, which makes more events.
   void deliver_events(TimeUs now, const std::function<void(RequestId)>& finished);

@@ -20,6 +20,9 @@ struct EngineOptions {
   int64_t num_kv_blocks = 0;                        // 0: from kv_memory_bytes
   size_t kv_memory_bytes = 0;                       // 0: see size_kv()
   KvEventSink* kv_events = nullptr;                 // null, or outlives the engine
+  // Between two tokens of an answer, where prompts are computed beside it: their chunks are as long
+  // as this allows. The cost of steps is then measured before the first request. 0: off.
+  std::chrono::milliseconds inter_token_target{0};
   std::chrono::milliseconds cancel_patience{5000};  // of drain, for a step that hangs
   // A step in which so long nothing moves hangs: its requests end with kError, then on_hang is
   // called, once (engine/watchdog.h). 0: nobody looks.

@@ -15,6 +15,9 @@ constexpr std::array<double, 17> kTokenEdges = {
 constexpr std::array<double, 13> kStepTokenEdges = {1,   8,    16,   32,   64,   128,  256,
                                                     512, 1024, 2048, 4096, 8192, 16384};
 
+constexpr std::array<double, 14> kGapEdges = {1e-5, 2e-5, 3e-5, 4e-5, 5e-5, 7.5e-5, 1e-4,
+                                              2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2,   1e-1};
+
 double seconds(TimeUs from, TimeUs to) { return static_cast<double>(to - from) * 1e-6; }
 
 }  // namespace
@@ -30,7 +33,8 @@ MetricsSnapshot::MetricsSnapshot()
       prompt_tokens(kTokenEdges),
       generation_tokens(kTokenEdges),
       max_generation_tokens(kTokenEdges),
-      iteration_tokens(kStepTokenEdges) {}
+      iteration_tokens(kStepTokenEdges),
+      step_gap(kGapEdges) {}
 
 void MetricsSnapshot::record_finished(const Event& event, int32_t max_tokens, TimeUs arrived_us) {
   const RequestTimes& times = event.times;

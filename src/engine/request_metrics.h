@@ -28,6 +28,7 @@ struct MetricsSnapshot {
   Histogram generation_tokens;      // per request
   Histogram max_generation_tokens;  // asked for, per request
   Histogram iteration_tokens;       // per step
+  Histogram step_gap;               // from the return of a forward pass to the next, without sleep
 
   uint64_t prompt_tokens_total = 0;
   uint64_t prompt_tokens_computed = 0;  // of them, by a step
@@ -35,8 +36,12 @@ struct MetricsSnapshot {
   uint64_t generation_tokens_total = 0;
   uint64_t preemptions_total = 0;
   uint64_t steps_total = 0;
-  uint64_t prefix_cache_queries = 0;                   // prompt tokens looked for
-  uint64_t prefix_cache_hits = 0;                      // prompt tokens found
+  uint64_t steps_predicted = 0;       // whose time was predicted
+  uint64_t steps_close = 0;           // of them, those that took within 15 % of it
+  uint64_t steps_shortened = 0;       // whose prompts had to be short for somebody who decodes
+  uint64_t wakes_total = 0;           // of threads, by the engine
+  uint64_t prefix_cache_queries = 0;  // prompt tokens looked for
+  uint64_t prefix_cache_hits = 0;     // prompt tokens found
   std::array<uint64_t, kNumFinishReasons> finished{};  // by FinishReason
 
   // Records a finished request: everything but the two token latencies, which need each token.

@@ -42,7 +42,10 @@ bool fails_past(const SpanResult& result, int32_t first_row) {
 }  // namespace
 
 Scheduler::Scheduler(SchedulerOptions options)
-    : options_(std::move(options)), kv_(cache_options(options_)) {
+    : options_(std::move(options)),
+      kv_(cache_options(options_)),
+      cost_(options_.step_cost),
+      chunk_tokens_(options_.max_batch_tokens) {
   CHECK(options_.max_sequences > 0 && options_.max_sequences <= options_.max_batch_tokens &&
             options_.max_sequences <= options_.max_logit_rows,
         "{} sequences, {} tokens, {} logit rows", options_.max_sequences, options_.max_batch_tokens,
@@ -111,6 +114,7 @@ const StepPlan& Scheduler::plan(TimeUs now) {
   plan_chunks();
   assign_masks();
   if (plan_.spans.empty() && awaits_tier_ && running_.empty()) return plan_;
+  predict();
   CHECK(!plan_.spans.empty() || idle(), "{} running and {} waiting, but nothing can be computed",
         running_.size(), room_.num_waiting());
   ++stats_.num_steps;
@@ -285,11 +289,12 @@ void Scheduler::plan_chunks() {
   for (size_t i = 0; i < scratch_.size(); ++i) {
     num_clients += i == 0 || scratch_[i]->request.client != scratch_[i - 1]->request.client;
   }
+  const int32_t end_tokens = plan_.num_tokens + std::max(room_for_chunks(), num_clients);
   for (auto first = scratch_.begin(); first != scratch_.end(); --num_clients) {
     const auto last = std::find_if(first, scratch_.end(), [&](const Sequence* sequence) {
       return sequence->request.client != (*first)->request.client;
     });
-    plan_chunks_of({first, last}, (options_.max_batch_tokens - plan_.num_tokens) / num_clients,
+    plan_chunks_of({first, last}, (end_tokens - plan_.num_tokens) / num_clients,
                    (options_.max_logit_rows - plan_.num_logit_rows) / num_clients);
     first = last;
   }
@@ -364,6 +369,7 @@ void Scheduler::commit(std::span<SpanResult> results, TimeUs now, std::vector<Ev
         results.size(), plan_.spans.size());
   in_flight_ = false;
   tier_cost_.computed(plan_.num_tokens, now - planned_us_);
+  learn(now);
   for (size_t i = 0; i < results.size(); ++i) {
     Sequence* sequence = sequences_.at(plan_.sequences[i]->id).get();
     commit_span(sequence, plan_.spans[i], &results[i], now, events);

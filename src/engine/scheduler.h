@@ -19,6 +19,11 @@
 // much longer than computing alone. Blocks are published when the rows of their step are finite,
 // and only under a rope table that lasts longer than one token.
 //
+// Time. Where somebody decodes, chunks get as many tokens as keep the step within the inter-token
+// target, or within kMostStretch of what it takes without them where that is more: so that prompts
+// always have a good part of the time. The cost of a step is learned from the times of the calls
+// (step_cost.h). Where nobody decodes, a step has all the tokens that it can.
+//
 // Guesses (engine/drafter.h) take tokens, logit rows and blocks that nobody else wants in this
 // step. Those that equal what is sampled in their place become known in one go; the others leave no
 // trace: they are not published, and their blocks are given back.
@@ -37,12 +42,16 @@
 #include "engine/drafter.h"
 #include "engine/kv_cache.h"
 #include "engine/sequence.h"
+#include "engine/step_cost.h"
 #include "engine/tier_cost.h"
 #include "engine/waiting_room.h"
 
 namespace headrace {
 
 inline constexpr int kMaxPreemptions = 4;
+inline constexpr double kMostStretch = 1.8;  // of a step of streams, by chunks of prompts
+inline constexpr int32_t kLeastChunk = 16;   // tokens of all chunks of a step
+inline constexpr double kCloseShare = 0.15;  // a prediction within this counts as close
 
 struct SchedulerOptions {
   int max_batch_tokens = 512;
@@ -62,6 +71,8 @@ struct SchedulerOptions {
   int32_t max_draft_tokens = 0;      // guesses of a sequence in one step
   int32_t max_forced_tokens = 8;     // the same, of those that its constraint makes
   int64_t vocab_size = 0;            // of masks; 0: no request has a constraint
+  TimeUs inter_token_target_us = 0;  // 0: steps take as long as they take
+  StepCost step_cost = {};           // what is known of it at the start
 };
 
 struct StepPlan {
@@ -70,6 +81,8 @@ struct StepPlan {
   std::vector<const Sequence*> sequences;  // whose each span is; valid until the plan is committed
   int32_t num_tokens = 0;
   int32_t num_logit_rows = 0;
+  StepLoad load;
+  double predicted_us = 0;  // what it takes; 0: nothing is known yet
 };
 
 // What one sampled row gave.
@@ -105,6 +118,9 @@ struct SchedulerStats {  // since start
   uint64_t num_fetches = 0;       // waits for the tier
   uint64_t num_refusals = 0;      // of waits, where computing is faster
   uint64_t num_late_fetches = 0;  // waited for in vain
+  uint64_t predicted_steps = 0;
+  uint64_t close_predictions = 0;  // of them, those that took within kCloseShare of it
+  uint64_t shortened_steps = 0;    // whose chunks had to be short, for somebody who decodes
 };
 
 class Scheduler {
@@ -139,6 +155,7 @@ class Scheduler {
   const SchedulerStats& stats() const { return stats_; }
   const KvCache& kv_cache() const { return kv_; }
   const SchedulerOptions& options() const { return options_; }
+  const StepCost& step_cost() const { return cost_; }
   std::vector<RequestId> ids() const;  // all that are not finished, oldest first
   const Sequence* find(RequestId id) const;
   // Invariants of cache, lists and tables. For tests; O(everything).
@@ -165,6 +182,9 @@ class Scheduler {
   void guess(Sequence* sequence, int32_t max_tokens);
   bool add_draft(Sequence* sequence, int32_t max_tokens);
   void plan_single_tokens();
+  int32_t room_for_chunks();
+  void predict();
+  void learn(TimeUs now);
   void plan_chunks();
   void plan_chunks_of(std::span<Sequence*> sequences, int32_t max_tokens, int32_t max_logit_rows);
   void add_span(Sequence* sequence, int32_t max_tokens, int32_t max_logit_rows);
@@ -206,6 +226,8 @@ class Scheduler {
   TimeUs planned_us_ = 0;     // when
   bool awaits_tier_ = false;  // a waiting one, as of the last plan
   TierCost tier_cost_;
+  StepCost cost_;
+  int32_t chunk_tokens_;  // that the last step with chunks had for them
   SchedulerStats stats_;
 };
 

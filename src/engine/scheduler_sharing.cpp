@@ -92,10 +92,10 @@ bool Scheduler::follows(Sequence* sequence) {
                                  ? num_common
                                  : num_common / kBlockTokens * kBlockTokens;
   ++sequence->num_leaders;
-  // Four times as long as the leader needs alone.
+  // Four times as long as the leader needs alone, in steps such as the last.
   const int64_t num_missing = sequence->awaited_tokens - leader->num_computed;
   sequence->patience_ends =
-      stats_.num_steps + 4 * static_cast<uint64_t>(1 + num_missing / options_.max_batch_tokens);
+      stats_.num_steps + 4 * static_cast<uint64_t>(1 + num_missing / chunk_tokens_);
   return true;
 }
 

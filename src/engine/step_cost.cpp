@@ -133,18 +133,18 @@ void StepCost::solve() {
 
 int64_t rows_within(const StepCost& cost, const StepLoad& load, int64_t first_position, bool scores,
                     int64_t unit, int64_t max_rows, double budget_us) {
-  const auto fits = [&](int64_t units) {
+  const auto fits = [&](int64_t rows) {
     StepLoad longer = load;
-    const int64_t rows = units * unit;
     longer.add(first_position, rows, scores ? rows : 0, /*draws=*/scores);
     return cost.predict(longer) <= budget_us;
   };
+  if (fits(max_rows)) return max_rows;
   // Costs do not fall where rows are added.
   int64_t most = 0;
   int64_t beyond = max_rows / unit + 1;
   while (beyond - most > 1) {
     const int64_t middle = (most + beyond) / 2;
-    (fits(middle) ? most : beyond) = middle;
+    (fits(middle * unit) ? most : beyond) = middle;
   }
   return most * unit;
 }

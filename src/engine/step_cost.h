@@ -68,8 +68,9 @@ class StepCost {
   uint64_t num_observed_ = 0;
 };
 
-// The most rows, a multiple of `unit` up to max_rows, that may join `load` as one further sequence
-// at this position while the step takes no longer than budget_us; 0: not even one unit may.
+// The most rows, all max_rows or a multiple of `unit` below, that may join `load` as one further
+// sequence at this position while the step takes no longer than budget_us; 0: not even one unit
+// may.
 int64_t rows_within(const StepCost& cost, const StepLoad& load, int64_t first_position, bool scores,
                     int64_t unit, int64_t max_rows, double budget_us);
 

@@ -157,7 +157,7 @@ TEST(StepCost, RowsWithinABudgetAreTheMostThatFit) {
   const double alone = cost.predict(streams);
   EXPECT_EQ(rows_within(cost, streams, 0, false, 16, 512, alone), 0);
   EXPECT_EQ(rows_within(cost, streams, 0, false, 16, 512, 1e9), 512);
-  EXPECT_EQ(rows_within(cost, streams, 0, false, 16, 500, 1e9), 496);
+  EXPECT_EQ(rows_within(cost, streams, 0, false, 16, 500, 1e9), 500);
   const auto with = [&](int64_t rows, int64_t position) {
     StepLoad load = streams;
     load.add(position, rows, 0, false);

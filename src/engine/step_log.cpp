@@ -84,6 +84,7 @@ void StepLog::planned(const StepPlan& plan, const Scheduler& scheduler, TimeUs n
   record.step_idx = plan.step_idx;
   record.planned_us = now;
   record.committed_us = 0;
+  record.predicted_us = static_cast<TimeUs>(plan.predicted_us);
   record.num_tokens = plan.num_tokens;
   record.num_prompt_tokens = 0;
   record.num_running = scheduler.num_running();

@@ -38,6 +38,7 @@ struct StepRecord {
   uint64_t step_idx = 0;
   TimeUs planned_us = 0;
   TimeUs committed_us = 0;
+  TimeUs predicted_us = 0;  // that it would take; 0: nothing was known
   int32_t num_tokens = 0;
   int32_t num_prompt_tokens = 0;  // of them, positions inside prompts
   int32_t num_running = 0;        // when planned

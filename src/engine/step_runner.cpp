@@ -59,7 +59,9 @@ void StepRunner::launch(const StepPlan& plan) {
   backend_.begin_turn();
   StepOutput output(logits_.as<float>(), best_.data(), finite_.get());
   output.hidden = states_.as<float>();
+  gap_us_ = now_us() - returned_us_ - waited_us_;
   model_.forward(Batch{token_ids_, plan.spans, logit_rows_, best_rows_, hidden_rows_}, kv_, output);
+  returned_us_ = now_us();
 }
 
 void StepRunner::build_batch() {
@@ -124,14 +126,26 @@ std::vector<ExpertRows> StepRunner::expert_layers() const {
 void StepRunner::read_expert_rows(std::span<ExpertRows> layers) const {
   std::span<const uint64_t> rows = model_.expert_rows();
   if (rows.empty()) return;
+  std::span<const uint64_t> uncounted = uncounted_expert_rows_;
   for (ExpertRows& layer : layers) {
-    std::copy_n(rows.begin(), layer.rows.size(), layer.rows.begin());
-    rows = rows.subspan(layer.rows.size());
+    const size_t count = layer.rows.size();
+    for (size_t e = 0; e < count; ++e) {
+      layer.rows[e] = rows[e] - (uncounted.empty() ? 0 : uncounted[e]);
+    }
+    rows = rows.subspan(count);
+    if (!uncounted.empty()) uncounted = uncounted.subspan(count);
   }
 }
 
+void StepRunner::forget_expert_rows() {
+  const std::span<const uint64_t> rows = model_.expert_rows();
+  uncounted_expert_rows_.assign(rows.begin(), rows.end());
+}
+
 std::span<SpanResult> StepRunner::finish() {
+  const TimeUs waits_us = now_us();
   backend_.synchronize();
+  waited_us_ = now_us() - waits_us;
   const auto num_logits = logit_rows_.size() * static_cast<size_t>(vocab_size_);
   logits_view_ = backend_.read_view(logits_.as<float>(), num_logits);
   prepare_results();

@@ -43,6 +43,10 @@ class StepRunner {
   // launch().
   std::vector<ExpertRows> expert_layers() const;
   void read_expert_rows(std::span<ExpertRows> layers) const;
+  // What they have had by now does not count.
+  void forget_expert_rows();
+  // Between the forward pass before the last and the last: what the engine did besides computing.
+  TimeUs gap_us() const { return gap_us_; }
 
  private:
   // A row of logits, or its best token, and what it is wanted for.
@@ -91,6 +95,10 @@ class StepRunner {
   std::vector<RowWork> rows_;              // all that are wanted, span by span
   std::vector<std::string> row_failures_;  // of each; empty: it is well
   std::vector<SpanResult> results_;
+  std::vector<uint64_t> uncounted_expert_rows_;
+  TimeUs returned_us_ = 0;  // the last forward pass
+  TimeUs waited_us_ = 0;    // for its ops, since then
+  TimeUs gap_us_ = 0;
 };
 
 }  // namespace headrace

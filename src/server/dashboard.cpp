@@ -172,6 +172,7 @@ void write_steps(JsonWriter& json, const Engine& engine) {
   for (const StepRecord& step : engine.recent_steps(kShownSteps)) {
     json.open_object().integer("index", static_cast<int64_t>(step.step_idx));
     json.integer("duration_us", step.committed_us - step.planned_us);
+    json.integer("predicted_us", step.predicted_us);
     json.integer("tokens", step.num_tokens).integer("prompt_tokens", step.num_prompt_tokens);
     json.integer("sequences", static_cast<int64_t>(step.spans.size()));
     json.integer("running", step.num_running).integer("waiting", step.num_waiting);

@@ -99,6 +99,8 @@ constexpr HistogramRow kHistograms[] = {
     {"vllm:request_max_num_generation_tokens", &MetricsSnapshot::max_generation_tokens,
      "Tokens that a request may make at most."},
     {"vllm:iteration_tokens_total", &MetricsSnapshot::iteration_tokens, "Tokens of one step."},
+    {"headrace:step_gap_seconds", &MetricsSnapshot::step_gap,
+     "Seconds between two forward passes of an engine that has work."},
 };
 
 struct ValueRow {
@@ -137,6 +139,10 @@ constexpr ValueRow kValues[] = {
     {"vllm:prefix_cache_queries_total", "counter", "Prompt tokens looked for in the cache.", request_value<&MetricsSnapshot::prefix_cache_queries>},
     {"vllm:prefix_cache_hits_total", "counter", "Prompt tokens found in the cache.", request_value<&MetricsSnapshot::prefix_cache_hits>},
     {"headrace:steps_total", "counter", "Steps of the engine.", request_value<&MetricsSnapshot::steps_total>},
+    {"headrace:step_predictions_total", "counter", "Steps whose time was predicted.", request_value<&MetricsSnapshot::steps_predicted>},
+    {"headrace:step_predictions_close_total", "counter", "Steps that took within 15 % of the time that was predicted.", request_value<&MetricsSnapshot::steps_close>},
+    {"headrace:steps_shortened_total", "counter", "Steps in which prompts had to be short for answers that are being made.", request_value<&MetricsSnapshot::steps_shortened>},
+    {"headrace:step_wakes_total", "counter", "Threads that the engine woke, its helper and those of the connections.", request_value<&MetricsSnapshot::wakes_total>},
     {"headrace:decode_tokens_per_second", "gauge", "Over the last second with work.", engine_value<&EngineSnapshot::decode_tokens_per_s>},
     {"headrace:prefill_tokens_per_second", "gauge", "Over the last second with work.", engine_value<&EngineSnapshot::prefill_tokens_per_s>},
     {"headrace:disconnects_total", "counter", "Clients that left before their answer was complete.", [](const ModelMetrics& model) { return static_cast<double>(model.disconnects); }},

@@ -10,6 +10,7 @@
 #include <optional>
 #include <thread>
 
+#include "base/handover.h"
 #include "server/drain.h"
 #include "server/http/message.h"
 #include "server/http/workers.h"
@@ -25,16 +26,21 @@ constexpr std::string_view kClosed = "the model was closed";
 
 // The I/O thread of a server without sockets: tasks, one after another. What is posted once it has
 // stopped is dropped.
-class TaskLoop {
+class TaskLoop final : public HandoverPlace {
  public:
   TaskLoop() : thread_([this] { run(); }) {}
-  ~TaskLoop() { stop(); }
+  ~TaskLoop() override { stop(); }
 
   void post(std::function<void()> task) {
+    std::vector<std::function<void()>> one;
+    one.push_back(std::move(task));
+    take(std::move(one));
+  }
+  void take(std::vector<std::function<void()>> tasks) override {
     {
       std::lock_guard lock(mutex_);
       if (stopped_) return;
-      tasks_.push_back(std::move(task));
+      std::move(tasks.begin(), tasks.end(), std::back_inserter(tasks_));
     }
     ready_.notify_one();
   }
@@ -134,7 +140,10 @@ class LocalExchange {
     loop_->post(std::move(callback));
   }
 
-  void post(std::function<void()> task) { loop_->post(std::move(task)); }
+  void post(std::function<void()> task) {
+    if (Handover* handover = Handover::current()) return handover->add(loop_, std::move(task));
+    loop_->post(std::move(task));
+  }
 
   // ---- the side that takes ----
 

@@ -89,6 +89,12 @@ TEST(EngineSim, AloneEqualsBatchedChunkedPreemptedAndCached) {
       EXPECT_GT(rig.engine->metrics().prefix_cache_hits, 0u);
     }
     {
+      EngineOptions timed = engine_options();
+      timed.inter_token_target = milliseconds(1);
+      Rig rig(fake, timed);
+      expect_equal(alone, run_together(*rig.engine, requests));
+    }
+    {
       EngineOptions small_steps = engine_options(4);
       small_steps.max_batch_tokens = 5;
       Rig rig(fake, small_steps);
@@ -103,6 +109,26 @@ TEST(EngineSim, AloneEqualsBatchedChunkedPreemptedAndCached) {
 }
 
 // Whether requests run or none does.
+// Steps of the start tell what steps cost, and are counted nowhere.
+TEST(EngineSim, StepsArePredictedFromTheFirstOn) {
+  EngineOptions options = engine_options();
+  options.inter_token_target = milliseconds(50);
+  Rig rig({}, options);
+  const int64_t num_measured = rig.model.num_steps();
+  EXPECT_GT(num_measured, 4);
+  EXPECT_EQ(rig.engine->metrics().steps_total, 0u);
+  EXPECT_EQ(rig.engine->snapshot().kv_blocks_cached, 0);
+  run_together(*rig.engine, mixed_requests());
+  const MetricsSnapshot metrics = rig.engine->metrics();
+  EXPECT_EQ(static_cast<int64_t>(metrics.steps_total), rig.model.num_steps() - num_measured);
+  EXPECT_EQ(metrics.steps_predicted, metrics.steps_total);
+  EXPECT_LE(metrics.steps_close, metrics.steps_total);
+  EXPECT_GE(metrics.wakes_total, metrics.steps_total - 1);
+  EXPECT_GT(metrics.step_gap.count(), 0u);
+  EXPECT_LT(metrics.step_gap.count(), metrics.steps_total);  // after a rest there is none
+  EXPECT_GT(rig.engine->recent_steps(1).at(0).predicted_us, 0);
+}
+
 TEST(EngineSim, AResetForgetsAtOnce) {
   Rig rig;
   const Request request = make_request(1, 120, 4);

@@ -12,6 +12,7 @@ namespace {
 constexpr size_t kContextTokens = 16;  // of the prompt, so that the first token joins correctly
 // What one turn on the I/O thread does at most: well under a millisecond.
 constexpr size_t kEventsPerTurn = 32;
+constexpr size_t kEventsKept = 16;  // of an answer that is sent whole, until there are more
 constexpr size_t kScoresPerTurn = 64;
 constexpr size_t kBytesPerTurn = 256 * 1024;
 
@@ -229,11 +230,18 @@ bool Session::on_event(size_t choice_idx, Event&& event) {
     taken = !broken_;
     if (taken) events_.push_back({choice_idx, std::move(event)});
     if (!begun_ || scheduled_ || (paused_ && taken)) return taken;
+    if (taken && can_wait(events_.back().event)) return true;
     scheduled_ = true;
     writer = writer_;
   }
   writer->post([self = shared_from_this()] { self->drain(); });
   return taken;
+}
+
+// Nobody waits for the tokens of an answer that is sent whole, but where its text may end it.
+bool Session::can_wait(const Event& event) const {
+  return !request_.stream && request_.stop.empty() && event.kind == Event::Kind::kToken &&
+         events_.size() < kEventsKept;
 }
 
 // What ends the answer instead of taking one more event. A client is too slow only where it is its

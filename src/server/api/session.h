@@ -122,7 +122,9 @@ class Session : public std::enable_shared_from_this<Session> {
   void cancel_all();
   std::shared_ptr<ResponseWriter> close();  // nothing is taken or sent after it
 
-  std::optional<Error> find_breach(const Event& event);  // with mutex_ held
+  // With mutex_ held.
+  std::optional<Error> find_breach(const Event& event);
+  bool can_wait(const Event& event) const;
 
   const std::shared_ptr<const void> keeps_;  // first: it goes last
   Engine& engine_;

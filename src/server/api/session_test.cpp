@@ -26,6 +26,33 @@ TEST_F(SessionTest, EachTokenIsOneChunkAndTheStreamEndsOnce) {
   EXPECT_EQ(counters_.live_responses, 0);
 }
 
+// Threads are not woken for what nobody is sent yet.
+TEST_F(SessionTest, TokensOfAWholeAnswerComeTogether) {
+  start(request(false));
+  for (const char c : std::string("0123456789abcde")) engine_.token(0, c);
+  EXPECT_TRUE(writer_->tasks.empty());
+  engine_.token(0, 'f');
+  EXPECT_EQ(writer_->tasks.size(), 1u);  // not more than so many are kept
+  writer_->run();
+  engine_.token(0, 'g');
+  EXPECT_TRUE(writer_->tasks.empty());
+  engine_.finish(0, FinishReason::kLength, 17);
+  EXPECT_EQ(writer_->tasks.size(), 1u);
+  writer_->run();
+  const auto json = parse_json(writer_->response.body, "body").value();
+  EXPECT_EQ(json.at("choices").at(0).at("text").as_string(), "0123456789abcdefg");
+}
+
+TEST_F(SessionTest, TokensThatMayEndAWholeAnswerAreLookedAtAtOnce) {
+  start(request(false, 1, {"b"}));
+  engine_.token(0, 'a');
+  EXPECT_EQ(writer_->tasks.size(), 1u);
+  writer_->run();
+  engine_.token(0, 'b');
+  writer_->run();
+  EXPECT_EQ(engine_.stopped, std::vector<RequestId>{1});
+}
+
 TEST_F(SessionTest, TokensThatAreNoWholeCharacterWaitForTheRest) {
   start(request(true));
   for (const char c : std::string("a\xC3\xA9z")) engine_.token(0, c);

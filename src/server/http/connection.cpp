@@ -438,7 +438,7 @@ Connection::Awaitable<void> Connection::linger() {
 // False: nothing more can be asked on this connection.
 Connection::Awaitable<bool> Connection::answer(RequestParser& parser) {
   const bool keep_alive = parser.keep_alive();
-  exchange_ = std::make_shared<Exchange>(socket_.get_executor(), shared_.closing);
+  exchange_ = std::make_shared<Exchange>(socket_.get_executor(), shared_.closing, shared_.place);
   half_closed_ = false;
   probed_ = false;
   streamed_ = false;

@@ -47,6 +47,7 @@ struct HttpShared {
   std::atomic<int> num_lingering = 0;  // connections that read what nobody wants
   std::atomic<bool> closing = false;
   std::atomic<uint64_t> next_client = 1;
+  std::shared_ptr<HandoverPlace> place;  // the I/O threads; constant once the server runs
   std::mutex mutex;                 // guards the maps
   std::condition_variable changed;  // a connection ended
   std::map<Connection*, std::weak_ptr<Connection>> connections;

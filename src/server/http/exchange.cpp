@@ -1,5 +1,6 @@
 #include "server/http/exchange.h"
 
+#include <boost/asio/dispatch.hpp>
 #include <boost/asio/post.hpp>
 #include <utility>
 
@@ -93,6 +94,11 @@ void Exchange::on_written(std::function<void()> callback) {
 }
 
 void Exchange::post(std::function<void()> task) {
+  if (Handover* handover = Handover::current()) {
+    return handover->add(place_, [self = shared_from_this(), task = std::move(task)]() mutable {
+      asio::dispatch(self->strand_, std::move(task));
+    });
+  }
   asio::post(strand_, [self = shared_from_this(), task = std::move(task)] { task(); });
 }
 

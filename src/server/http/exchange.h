@@ -11,6 +11,7 @@
 #include <mutex>
 #include <optional>
 
+#include "base/handover.h"
 #include "server/http/http.h"
 
 namespace headrace {
@@ -31,9 +32,10 @@ struct HttpOutput {
 
 class Exchange : public ResponseWriter, public std::enable_shared_from_this<Exchange> {
  public:
-  // closing: of the server.
-  Exchange(boost::asio::any_io_executor strand, const std::atomic<bool>& closing)
-      : strand_(strand), closing_(closing), wake_(strand) {}
+  // closing, place: of the server.
+  Exchange(boost::asio::any_io_executor strand, const std::atomic<bool>& closing,
+           std::shared_ptr<HandoverPlace> place)
+      : strand_(strand), closing_(closing), place_(std::move(place)), wake_(strand) {}
 
   void send(HttpResponse response) override;
   void start_stream(StreamHead head) override;
@@ -65,7 +67,8 @@ class Exchange : public ResponseWriter, public std::enable_shared_from_this<Exch
  private:
   const boost::asio::any_io_executor strand_;
   const std::atomic<bool>& closing_;
-  boost::asio::steady_timer wake_;  // strand only
+  const std::shared_ptr<HandoverPlace> place_;  // the threads behind the strand
+  boost::asio::steady_timer wake_;              // strand only
 
   mutable std::mutex mutex_;  // guards all below
   HttpOutput output_;

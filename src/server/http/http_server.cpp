@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "server/http/connection.h"
 #include "server/http/endpoint.h"
+#include "server/http/io_place.h"
 
 namespace headrace {
 namespace {
@@ -46,7 +47,9 @@ class HttpServerImpl : public HttpServer {
       : shared_(options, std::move(service)),
         work_(asio::make_work_guard(io_)),
         acceptor_(asio::make_strand(io_)),
-        retry_(acceptor_.get_executor()) {}
+        retry_(acceptor_.get_executor()) {
+    shared_.place = std::make_shared<IoPlace>(io_);
+  }
 
   ~HttpServerImpl() override { stop(Milliseconds(0)); }
 

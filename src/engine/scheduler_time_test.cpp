@@ -1,0 +1,227 @@
+// Steps on a clock that runs as a machine's costs say: how long streams wait while prompts come,
+// and how long prompts take beside streams.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+
+#include "engine/scheduler.h"
+#include "engine/step_log.h"
+
+namespace headrace {
+namespace scheduler_time_test {
+
+constexpr TimeUs kTarget = 50'000;
+
+SchedulerOptions time_options(TimeUs target = kTarget) {
+  SchedulerOptions options;
+  options.max_batch_tokens = 512;
+  options.max_logit_rows = 32;
+  options.max_sequences = 32;
+  options.num_blocks = 2000;
+  options.max_context = 20'000;
+  options.rope_epoch = [](int64_t) { return int64_t{0}; };
+  options.inter_token_target_us = target;
+  return options;
+}
+
+Request time_request(int32_t num_prompt, int32_t max_tokens, int32_t token, uint64_t client = 0) {
+  Request request;
+  request.prompt_ids.assign(static_cast<size_t>(num_prompt), token);
+  request.max_tokens = max_tokens;
+  request.sampling.temperature = 0;
+  request.client = client;
+  return request;
+}
+
+// What steps take on a machine: microseconds.
+double machine_cost(const StepLoad& load) {
+  const auto rows = static_cast<double>(load.num_rows);
+  return std::max(8000 + 200 * rows, 5000 + 400 * rows) +
+         100.0 * static_cast<double>(load.num_logit_rows) +
+         0.002 * static_cast<double>(load.num_pairs);
+}
+
+class Clockwork {
+ public:
+  explicit Clockwork(const SchedulerOptions& options, uint64_t seed = 1)
+      : scheduler_(options), random_(seed) {}
+
+  RequestId admit(Request request) {
+    const RequestId id = ++last_id_;
+    log_.admitted(id, request, now_);
+    admitted_[id] = now_;
+    scheduler_.admit(id, std::move(request), now_);
+    return id;
+  }
+  const StepPlan& step() {
+    const StepPlan& plan = scheduler_.plan(now_);
+    log_.planned(plan, scheduler_, now_);
+    now_ += static_cast<TimeUs>(machine_cost(plan.load) *
+                                (0.95 + 0.1 * static_cast<double>(random_() % 1000) * 1e-3));
+    std::vector<SpanResult> results(plan.spans.size());
+    for (size_t i = 0; i < results.size(); ++i) {
+      results[i].sampled.assign(static_cast<size_t>(plan.spans[i].num_sampled), {7});
+      results[i].scored.resize(static_cast<size_t>(plan.spans[i].num_scored));
+    }
+    log_.committed(results, now_);
+    std::vector<Event> events;
+    scheduler_.commit(results, now_, &events);
+    for (const Event& event : events) hear(event);
+    return plan;
+  }
+  void steps(int count) {
+    for (int i = 0; i < count; ++i) step();
+  }
+  void run_until_first_token(RequestId id) {
+    while (!first_token_.contains(id)) step();
+  }
+  TimeUs first_token_us(RequestId id) const { return first_token_.at(id) - admitted_.at(id); }
+  // Of the gaps of all streams since the last call, that share is no longer.
+  TimeUs gap(double share) {
+    std::sort(gaps_.begin(), gaps_.end());
+    const TimeUs found = gaps_[static_cast<size_t>(share * static_cast<double>(gaps_.size() - 1))];
+    gaps_.clear();
+    return found;
+  }
+  Scheduler& scheduler() { return scheduler_; }
+  const StepLog& log() const { return log_; }
+
+ private:
+  void hear(const Event& event) {
+    if (event.kind != Event::Kind::kToken) return;
+    const auto [last, is_first] = last_token_.try_emplace(event.request_id, now_);
+    if (is_first) {
+      first_token_[event.request_id] = now_;
+    } else {
+      gaps_.push_back(now_ - std::exchange(last->second, now_));
+    }
+  }
+
+  Scheduler scheduler_;
+  StepLog log_{100'000, /*keep_requests=*/true};
+  std::mt19937_64 random_;
+  std::map<RequestId, TimeUs> admitted_, first_token_, last_token_;
+  std::vector<TimeUs> gaps_;
+  TimeUs now_ = 1;
+  RequestId last_id_ = 0;
+};
+
+// Streams that decode, with the costs of prompts learned.
+void start_streams(Clockwork* clockwork, int count) {
+  clockwork->admit(time_request(2000, 1, 3));
+  while (!clockwork->scheduler().idle()) clockwork->step();
+  for (int i = 0; i < count; ++i) clockwork->admit(time_request(20, 10'000, 10 + i));
+  clockwork->steps(60);
+  clockwork->gap(1);
+}
+
+TEST(SchedulerTime, ALonePromptHasWholeSteps) {
+  Clockwork clockwork(time_options());
+  const RequestId id = clockwork.admit(time_request(16'000, 2, 3));
+  for (int i = 0; i < 31; ++i) EXPECT_EQ(clockwork.step().num_tokens, 512);
+  EXPECT_EQ(clockwork.step().num_tokens, 16'000 - 31 * 512);
+  EXPECT_GT(clockwork.first_token_us(id), 0);
+}
+
+TEST(SchedulerTime, StreamsWaitAtMostTwiceAsLongBesideALongPrompt) {
+  Clockwork alone(time_options());
+  const RequestId lone = alone.admit(time_request(16'000, 2, 3));
+  alone.run_until_first_token(lone);
+
+  Clockwork clockwork(time_options());
+  start_streams(&clockwork, 8);
+  clockwork.steps(200);
+  const TimeUs undisturbed = clockwork.gap(0.99);
+  const RequestId id = clockwork.admit(time_request(16'000, 2, 4));
+  clockwork.run_until_first_token(id);
+  const TimeUs longest = clockwork.gap(0.99);
+  EXPECT_LE(longest, std::max(2 * undisturbed, kTarget + kTarget / 6));
+  EXPECT_LE(clockwork.first_token_us(id), alone.first_token_us(lone) * 5 / 2);
+  EXPECT_GT(clockwork.scheduler().stats().shortened_steps, 0u);
+}
+
+TEST(SchedulerTime, WhereStreamsAreSlowPromptsStillHaveAGoodPart) {
+  // The streams alone take longer than the target.
+  Clockwork clockwork(time_options(/*target=*/1000));
+  start_streams(&clockwork, 16);
+  const TimeUs undisturbed = clockwork.gap(0.5);
+  const RequestId id = clockwork.admit(time_request(4000, 2, 4));
+  clockwork.run_until_first_token(id);
+  EXPECT_LE(clockwork.gap(0.99), 2 * undisturbed);
+  Clockwork alone(time_options());
+  const RequestId lone = alone.admit(time_request(4000, 2, 4));
+  alone.run_until_first_token(lone);
+  EXPECT_LE(clockwork.first_token_us(id), 3 * alone.first_token_us(lone));
+}
+
+TEST(SchedulerTime, WithoutATargetChunksAreWhole) {
+  Clockwork clockwork(time_options(/*target=*/0));
+  start_streams(&clockwork, 8);
+  clockwork.admit(time_request(4000, 2, 4));
+  EXPECT_EQ(clockwork.step().num_tokens, 512);
+  EXPECT_EQ(clockwork.scheduler().stats().shortened_steps, 0u);
+}
+
+TEST(SchedulerTime, ChunksGrowWhenTheLastStreamEnds) {
+  Clockwork clockwork(time_options());
+  start_streams(&clockwork, 4);
+  clockwork.admit(time_request(8000, 2, 4));
+  EXPECT_LT(clockwork.step().num_tokens, 512);
+  std::vector<Event> events;
+  for (RequestId id = 2; id <= 5; ++id) {
+    clockwork.scheduler().end(id, FinishReason::kCancelled, 1, &events);
+  }
+  EXPECT_EQ(clockwork.step().num_tokens, 512);
+}
+
+TEST(SchedulerTime, PromptsOfManyClientsAllMoveBesideASlowStream) {
+  SchedulerOptions options = time_options(/*target=*/1);
+  StepLoad any;
+  any.add(0, 1, 1, false);
+  // Rows are so dear that hardly one has time.
+  StepLoad two = any;
+  two.add(0, 1, 1, false);
+  for (int i = 0; i < 8; ++i) {
+    options.step_cost.observe(any, 1000);
+    options.step_cost.observe(two, 100'000);
+  }
+  Clockwork clockwork(options);
+  clockwork.admit(time_request(1, 1000, 5, /*client=*/99));
+  clockwork.step();
+  for (uint64_t client = 0; client < 24; ++client) {
+    clockwork.admit(time_request(40, 1, 10 + static_cast<int32_t>(client), client));
+  }
+  const StepPlan& plan = clockwork.step();
+  EXPECT_EQ(plan.spans.size(), 25u);
+  EXPECT_EQ(plan.num_tokens, 25);
+}
+
+TEST(SchedulerTime, PredictionsAreCountedAndClose) {
+  Clockwork clockwork(time_options());
+  start_streams(&clockwork, 8);
+  for (int i = 0; i < 20; ++i) {
+    clockwork.admit(time_request(700, 20, 100 + i));
+    clockwork.steps(20);
+  }
+  const SchedulerStats& stats = clockwork.scheduler().stats();
+  EXPECT_EQ(stats.predicted_steps, stats.num_steps - 1);  // of the first nothing was known
+  EXPECT_GE(stats.close_predictions * 100, stats.predicted_steps * 95);
+}
+
+TEST(SchedulerTime, TheSameTimesGiveTheSamePlans) {
+  Clockwork clockwork(time_options());
+  start_streams(&clockwork, 6);
+  for (int i = 0; i < 10; ++i) {
+    clockwork.admit(time_request(1500, 30, 100 + i, static_cast<uint64_t>(i % 3)));
+    clockwork.steps(15);
+  }
+  EXPECT_GT(clockwork.scheduler().stats().shortened_steps, 0u);
+  const Status same = clockwork.log().replay(time_options());
+  EXPECT_TRUE(same.ok()) << same.error().message;
+  EXPECT_FALSE(clockwork.log().replay(time_options(/*target=*/0)).ok());
+}
+
+}  // namespace scheduler_time_test
+}  // namespace headrace
