@@ -10,12 +10,15 @@
 #include <iostream>
 #include <iterator>
 #include <map>
+#include <span>
 #include <sstream>
+#include <thread>
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/team/topology.h"
 #include "base/dtype.h"
 #include "base/log.h"
+#include "checkpoint/digest.h"
 #include "checkpoint/hub/hub.h"
 #include "checkpoint/hub/store.h"
 #include "cli/model_argument.h"
@@ -124,6 +127,21 @@ LoadedFiles describe_files(const Checkpoint& checkpoint) {
           {formats.begin(), formats.end()}};
 }
 
+// Names weights and configuration: all bytes are read once.
+std::string content_of(const Checkpoint& checkpoint) {
+  if (checkpoint.files().empty()) return {};
+  const int num_threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  const FileDigest content = content_digest(checkpoint.files(), num_threads);
+  const FileDigest config = sha256(checkpoint.sidecar("config.json").value_or(""));
+  std::string hex = checkpoint.fingerprint() + " ";
+  for (const FileDigest& digest : {content, config}) {
+    for (const std::byte byte : std::span(digest).first<16>()) {
+      hex += fmt::format("{:02x}", std::to_integer<int>(byte));
+    }
+  }
+  return hex;
+}
+
 // Into the runtime; kv_memory_bytes as in check_memory().
 Status load_parts(const Options& options, const std::string& spec, const Checkpoint& checkpoint,
                   size_t kv_memory_bytes, const EngineSetup& setup, Runtime* runtime) {
@@ -160,9 +178,12 @@ Result<Runtime> load_runtime(const Options& options, const std::string& spec,
   const auto checkpoint = TRY(open_checkpoint(options, spec));
   Runtime runtime;
   const Status loaded = load_parts(options, spec, *checkpoint, kv_memory_bytes, setup, &runtime);
+  const bool keeps_kv = options.command() == "serve" && !options.text("--kv-disk").empty();
+  const std::string content = loaded.ok() && keeps_kv ? content_of(*checkpoint) : "";
   TRY(checkpoint->check_unchanged());  // the cause, where both failed
   if (!loaded.ok()) return loaded.error();
   runtime.files = describe_files(*checkpoint);
+  runtime.files.content = content;
   return runtime;
 }
 
@@ -186,6 +207,10 @@ Result<Runtime> open_engine(const Options& options, const std::string& spec,
     engine.step_deadline = std::chrono::seconds(options.integer("--step-deadline"));
     engine.on_hang = end_hung_server;
     engine.inter_token_target = std::chrono::milliseconds(options.integer("--inter-token-target"));
+    engine.kv_ram_bytes = options.bytes("--kv-ram");
+    engine.kv_disk_folder = options.text("--kv-disk");
+    engine.kv_disk_bytes = options.bytes("--kv-disk-size");
+    engine.model_digest = runtime.files.content;
   } else {
     engine.max_sequences = 1;
   }

@@ -24,6 +24,7 @@ struct LoadedFiles {
   size_t num_bytes = 0;
   std::string fingerprint;
   std::vector<std::pair<std::string, int64_t>> formats;  // of tensors, and how many have it
+  std::string content = {};  // digest of all bytes, where keys and values outlive the process
 };
 
 struct Runtime {

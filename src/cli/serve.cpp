@@ -16,6 +16,7 @@
 #include "cli/serve_operation.h"
 #include "cli/served_models.h"
 #include "cli/terminal.h"
+#include "engine/tiers/store_folder.h"
 #include "server/server.h"
 
 namespace headrace {
@@ -28,6 +29,16 @@ std::vector<std::string> list_of(const Options& options, std::string_view name) 
   return {elements.begin(), elements.end()};
 }
 
+// With --kv-disk what a key has computed is found again by that key after a restart.
+Result<std::string> client_secret(const Options& options) {
+  const std::string& folder = options.text("--kv-disk");
+  if (folder.empty()) return std::string();
+  KeyedDigest digest(TRY(StoreFolder::key_of(folder)));
+  digest.add_text("numbers of clients");
+  const Digest secret = digest.finish();
+  return std::string(reinterpret_cast<const char*>(&secret), sizeof(secret));
+}
+
 Result<ServerOptions> server_options(const Options& options) {
   ServerOptions serve;
   serve.host = options.text("--host");
@@ -36,6 +47,7 @@ Result<ServerOptions> server_options(const Options& options) {
   serve.tls = TRY(tls_files(options));
   serve.admin_socket = options.text("--admin-socket");
   serve.api_keys = TRY(read_api_keys(options));
+  serve.client_secret = TRY(client_secret(options));
   serve.adapter_root = options.text("--adapter-root");
   serve.adapter_uploads = options.flag("--adapter-uploads");
   serve.allowed_hosts = list_of(options, "--allowed-hosts");

@@ -18,6 +18,7 @@
 #include "engine/kv_sizing.h"
 #include "engine/live_requests.h"
 #include "engine/numerics.h"
+#include "engine/open_tiers.h"
 #include "engine/request_check.h"
 #include "engine/step_calibration.h"
 #include "engine/step_log.h"
@@ -29,6 +30,7 @@ namespace {
 
 constexpr size_t kLoggedSteps = 512;
 constexpr std::chrono::milliseconds kMeasuringLimit{250};  // of a start
+constexpr std::chrono::milliseconds kTierPatience{2};  // until what comes in is looked at again
 
 // The newest steps, for readers on any thread.
 class GuardedLog final : public StepRecorder {
@@ -62,7 +64,7 @@ class GuardedLog final : public StepRecorder {
 class EngineThread final : public Engine {
  public:
   EngineThread(const EngineOptions& options, SchedulerOptions scheduler_options, int64_t vocab_size,
-               std::unique_ptr<StepRunner> runner);
+               std::unique_ptr<KvTiers> tiers, std::unique_ptr<StepRunner> runner);
   ~EngineThread() override;
 
   Result<RequestId> submit(Request request, EventSink sink) override;
@@ -88,6 +90,7 @@ class EngineThread final : public Engine {
   void end(RequestId id, FinishReason reason);
   void reset_now();
   void step();
+  void await_tiers();
   void work_in_flight();
   void flush_events();
   void publish();
@@ -104,6 +107,7 @@ class EngineThread final : public Engine {
   GuardedLog log_;  // thread-safe
 
   // Engine thread; the core is the helper's while a step is computed.
+  std::unique_ptr<KvTiers> tiers_;  // null: none
   std::unique_ptr<StepRunner> runner_;
   Watchdog watchdog_;  // thread-safe; outlives the core's sinks
   EngineCore core_;
@@ -128,10 +132,12 @@ class EngineThread final : public Engine {
 };
 
 EngineThread::EngineThread(const EngineOptions& options, SchedulerOptions scheduler_options,
-                           int64_t vocab_size, std::unique_ptr<StepRunner> runner)
+                           int64_t vocab_size, std::unique_ptr<KvTiers> tiers,
+                           std::unique_ptr<StepRunner> runner)
     : limits_{vocab_size, scheduler_options.max_context},
       max_live_(static_cast<size_t>(options.max_waiting + scheduler_options.max_sequences)),
       cancel_patience_(options.cancel_patience),
+      tiers_(std::move(tiers)),
       runner_(std::move(runner)),
       watchdog_({options.step_deadline, [this] { return runner_->progress(); },
                  [this, told = options.on_hang](const auto&) { hangs(told); }}),
@@ -235,11 +241,14 @@ void EngineThread::take_inputs() {
 // No step is in flight.
 void EngineThread::reset_now() {
   core_.reset_cache();
+  runner_->copy(core_.take_block_copies());  // what lies in tiers goes now
   publish();
 }
 
 void EngineThread::step() {
+  if (tiers_ != nullptr) tiers_->poll(now_us());
   const StepPlan& plan = core_.plan(now_us());
+  if (plan.spans.empty()) return await_tiers();
   watchdog_.begin(plan);
   runner_->scrub(core_.take_tainted_blocks());
   runner_->copy(core_.take_block_copies());
@@ -251,7 +260,16 @@ void EngineThread::step() {
   const std::span<SpanResult> results = runner_->finish();
   publish_experts();
   core_.commit(results, now_us());
+  runner_->copy(core_.take_block_copies());  // of what is published, for the tiers
   watchdog_.end();
+}
+
+// All requests wait for what the tiers bring.
+void EngineThread::await_tiers() {
+  runner_->scrub(core_.take_tainted_blocks());
+  runner_->copy(core_.take_block_copies());
+  flush_events();
+  tiers_->wait(kTierPatience);
 }
 
 // After a step, when nothing counts.
@@ -347,8 +365,14 @@ Result<std::unique_ptr<Engine>> Engine::create(Model& model, Backend& backend,
         scheduler.max_sequences);
   }
   const CacheLayout layout = plan_cache(model.cache_groups(), backend);
-  const KvSize size = TRY(size_kv(options, model.config().max_position_embeddings, layout,
-                                  scheduler.max_batch_tokens, available_memory_bytes()));
+  const std::string numerics = numerics_id(backend, model_options.kv_type);
+  std::unique_ptr<KvTiers> tiers =
+      TRY(open_tiers(options, layout, numerics, model_options.kv_type));
+  const size_t available = available_memory_bytes();
+  const size_t of_tiers = tiers == nullptr ? 0 : tiers->most_bytes();
+  const KvSize size =
+      TRY(size_kv(options, model.config().max_position_embeddings, layout,
+                  scheduler.max_batch_tokens, available - std::min(available, of_tiers)));
   scheduler.cache_rules = layout.rules;
   scheduler.num_blocks = size.num_blocks;
   scheduler.max_context = size.max_context;
@@ -358,15 +382,17 @@ Result<std::unique_ptr<Engine>> Engine::create(Model& model, Backend& backend,
   scheduler.end_ids = std::move(end_ids);
   scheduler.vocab_size = vocab_size;
   scheduler.hash_key = secret_key();
+  scheduler.tier = tiers.get();
+  if (tiers != nullptr && tiers->key()) scheduler.hash_key = *tiers->key();
   scheduler.kv_events = options.kv_events;
-  scheduler.numerics = numerics_id(backend, model_options.kv_type);
+  scheduler.numerics = numerics;
   std::unique_ptr<StepRunner> runner = TRY(StepRunner::create(model, backend, scheduler));
   if (options.inter_token_target.count() > 0) {
     scheduler.inter_token_target_us = TimeUs{options.inter_token_target.count()} * 1000;
     scheduler.step_cost = measure_steps(*runner, scheduler, kMeasuringLimit);
   }
-  return std::unique_ptr<Engine>(
-      std::make_unique<EngineThread>(options, std::move(scheduler), vocab_size, std::move(runner)));
+  return std::unique_ptr<Engine>(std::make_unique<EngineThread>(
+      options, std::move(scheduler), vocab_size, std::move(tiers), std::move(runner)));
 }
 
 }  // namespace headrace

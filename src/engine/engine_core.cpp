@@ -122,6 +122,11 @@ EngineSnapshot EngineCore::snapshot() const {
   snapshot.generation_tokens = stats.generation_tokens;
   snapshot.num_steps = stats.num_steps;
   snapshot.num_preemptions = stats.num_preemptions;
+  snapshot.restored_tokens = stats.restored_tokens;
+  snapshot.tier_waits = stats.num_fetches;
+  snapshot.tier_refusals = stats.num_refusals;
+  snapshot.tier_late = stats.num_late_fetches;
+  if (const KvTier* tier = scheduler_.options().tier) snapshot.tier = tier->stats();
   snapshot.num_requests = num_requests_;
   snapshot.finished_stop = finished(FinishReason::kStop);
   snapshot.finished_length = finished(FinishReason::kLength);

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <string>
 
 namespace headrace {
 
@@ -17,12 +18,16 @@ struct EngineOptions {
   // as many places as are free.
   int max_waiting = 4096;
   int64_t max_context = 0;  // tokens per sequence; 0: the model's own limit; more is only warned of
-  int64_t num_kv_blocks = 0;                        // 0: from kv_memory_bytes
-  size_t kv_memory_bytes = 0;                       // 0: see size_kv()
-  KvEventSink* kv_events = nullptr;                 // null, or outlives the engine
   // Between two tokens of an answer, where prompts are computed beside it: their chunks are as long
   // as this allows. The cost of steps is then measured before the first request. 0: off.
   std::chrono::milliseconds inter_token_target{0};
+  int64_t num_kv_blocks = 0;         // 0: from kv_memory_bytes
+  size_t kv_memory_bytes = 0;        // 0: see size_kv()
+  KvEventSink* kv_events = nullptr;  // null, or outlives the engine
+  size_t kv_ram_bytes = 0;           // for blocks that the others push out
+  std::string kv_disk_folder;        // where blocks outlive the engine; empty: nowhere
+  uint64_t kv_disk_bytes = 0;        // the most in that folder
+  std::string model_digest;          // names weights and configuration there
   std::chrono::milliseconds cancel_patience{5000};  // of drain, for a step that hangs
   // A step in which so long nothing moves hangs: its requests end with kError, then on_hang is
   // called, once (engine/watchdog.h). 0: nobody looks.

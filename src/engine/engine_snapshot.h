@@ -7,6 +7,7 @@
 
 #include "backend/backend.h"
 #include "base/clock.h"
+#include "engine/kv_tier.h"
 
 namespace headrace {
 
@@ -24,6 +25,8 @@ struct EngineSnapshot {
   uint64_t finished_stop = 0, finished_length = 0, finished_cancelled = 0, finished_error = 0;
   double decode_tokens_per_s = 0;  // over the last second with work
   double prefill_tokens_per_s = 0;
+  TierStats tier;  // zeros without one
+  uint64_t restored_tokens = 0, tier_waits = 0, tier_refusals = 0, tier_late = 0;
   uint64_t last_step_tokens = 0;
   TimeUs last_step_us = 0;  // when it ended; progress for /health
 };

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <span>
 
+#include "base/clock.h"
 #include "engine/keyed_digest.h"
 
 namespace headrace {
@@ -58,6 +59,8 @@ class KvTier {
   // A ticket for is_done(); a failure is done too.
   virtual uint64_t fetch(std::span<const TierBlock> blocks) = 0;
   virtual bool is_done(uint64_t ticket) const = 0;
+  // What bringing one block has taken lately; 0: none was brought.
+  virtual TimeUs read_us() const { return 0; }
   // What the block's column holds of this name is not given back any more.
   virtual void forget(const Digest& name, int32_t column) = 0;
   // The same of everything.
@@ -67,6 +70,7 @@ class KvTier {
   virtual std::span<std::byte> bytes(int32_t slot) = 0;
   // All copies that were listed are done: slots may be used anew.
   virtual void copies_done() = 0;
+  virtual TierStats stats() const { return {}; }
 };
 
 }  // namespace headrace

@@ -44,10 +44,8 @@ bool Scheduler::awaits_tier(Sequence* sequence) {
   if (!sequence->asked_tier) ask_tier(sequence);
   if (sequence->tier_ticket == 0) return false;
   const bool is_done = options_.tier->is_done(sequence->tier_ticket);
-  const TimeUs waited = planned_us_ - sequence->asked_us;
-  if (!is_done && waited < sequence->tier_patience_us) return awaits_tier_ = true;
+  if (!is_done && planned_us_ < sequence->tier_patience_ends) return awaits_tier_ = true;
   stats_.num_late_fetches += is_done ? 0 : 1;
-  tier_cost_.fetched(sequence->fetched_tokens, waited);
   sequence->tier_ticket = 0;
   return false;
 }
@@ -57,14 +55,12 @@ void Scheduler::ask_tier(Sequence* sequence) {
   const std::vector<TierBlock> blocks = kv_.deeper_blocks(sequence->tokens, sequence->root);
   if (blocks.empty()) return;
   const int64_t num_tokens = std::ssize(blocks) * kBlockTokens / kv_.num_columns();
-  if (!tier_cost_.pays()) {
+  if (!tier_cost_.pays(num_tokens, std::ssize(blocks) * options_.tier->read_us())) {
     ++stats_.num_refusals;
     return;
   }
   sequence->tier_ticket = options_.tier->fetch(blocks);
-  sequence->fetched_tokens = std::max<int64_t>(1, num_tokens);
-  sequence->asked_us = planned_us_;
-  sequence->tier_patience_us = tier_cost_.patience(num_tokens);
+  sequence->tier_patience_ends = planned_us_ + tier_cost_.patience(num_tokens);
   stats_.num_fetches += sequence->tier_ticket != 0 ? 1 : 0;
 }
 

@@ -43,11 +43,9 @@ struct Sequence {
   uint64_t patience_ends = 0;  // step at which it waits no longer
   int32_t num_leaders = 0;     // it has followed so far
   // While it waits for blocks that the tier brings.
-  bool asked_tier = false;     // since it waits
-  uint64_t tier_ticket = 0;    // 0: it waits for none
-  int64_t fetched_tokens = 0;  // that were asked for
-  TimeUs asked_us = 0;
-  TimeUs tier_patience_us = 0;  // from then
+  bool asked_tier = false;        // since it waits
+  uint64_t tier_ticket = 0;       // 0: it waits for none
+  TimeUs tier_patience_ends = 0;  // when it waits no longer
   int32_t cached_tokens = 0;    // found in the cache when first started
   int32_t num_scored = 0;       // prompt positions whose row has scored the token after it
   std::vector<std::optional<TokenLogprobs>> prompt_logprobs;  // one per prompt token, if asked for

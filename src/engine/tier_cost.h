@@ -1,8 +1,9 @@
 // TierCost: whether bringing blocks back takes less time than computing them again.
 //
-// Both rates are measured: computing by steps with many tokens, bringing by fetches that ended.
-// What has not been measured is tried. Each refusal makes fetching look a little cheaper, so that
-// a disk that was slow once is tried again. A function of the calls; times are arguments.
+// Both are measured: computing here, by steps with many tokens; bringing by the tier. What has not
+// been measured is tried. Each refusal makes bringing look a little cheaper until something was
+// brought again: so a disk that was slow once is tried again. A function of the calls; times are
+// arguments.
 #pragma once
 
 #include <algorithm>
@@ -16,15 +17,19 @@ class TierCost {
  public:
   // A step of so many tokens took so long.
   void computed(int64_t num_tokens, TimeUs us) {
-    if (num_tokens >= kFewTokens) mix(num_tokens, us, &us_per_token_);
+    if (num_tokens < kFewTokens) return;
+    const double measured = static_cast<double>(us) / static_cast<double>(num_tokens);
+    us_per_token_ =
+        us_per_token_ <= 0 ? measured : us_per_token_ + kNewest * (measured - us_per_token_);
   }
-  // Tokens of blocks that were asked for came, or came not, in this time.
-  void fetched(int64_t num_tokens, TimeUs us) { mix(num_tokens, us, &fetch_us_per_token_); }
-  // Whether to fetch. A refusal is remembered.
-  bool pays() {
-    if (us_per_token_ <= 0 || fetch_us_per_token_ < us_per_token_) return true;
-    fetch_us_per_token_ *= 1 - kDoubt;
-    return false;
+  // Whether to bring blocks of so many tokens, which takes fetch_us (0: not measured). The answer
+  // is remembered.
+  bool pays(int64_t num_tokens, TimeUs fetch_us) {
+    const double needed = trust_ * static_cast<double>(fetch_us);
+    const bool is_faster =
+        us_per_token_ <= 0 || needed < us_per_token_ * static_cast<double>(num_tokens);
+    trust_ = is_faster ? 1 : trust_ * kDoubt;
+    return is_faster;
   }
   // How long to wait for them: a little longer than computing them would take.
   TimeUs patience(int64_t num_tokens) const {
@@ -36,18 +41,13 @@ class TierCost {
  private:
   static constexpr int64_t kFewTokens = 32;  // fewer are a step whose time is that of its weights
   static constexpr double kNewest = 0.25;    // weight of a measurement
-  static constexpr double kDoubt = 0.02;
+  static constexpr double kDoubt = 0.98;
   static constexpr double kPatience = 1.25;
   static constexpr TimeUs kShortest = 20'000;  // less is the noise of a busy machine
   static constexpr TimeUs kUnknown = 1'000'000;
 
-  static void mix(int64_t num_tokens, TimeUs us, double* rate) {
-    const double measured = static_cast<double>(us) / static_cast<double>(num_tokens);
-    *rate = *rate <= 0 ? measured : *rate + kNewest * (measured - *rate);
-  }
-
   double us_per_token_ = 0;  // 0: not measured
-  double fetch_us_per_token_ = 0;
+  double trust_ = 1;         // in what was measured of bringing
 };
 
 }  // namespace headrace

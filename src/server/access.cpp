@@ -64,6 +64,11 @@ Access::Access(const ServerOptions& options)
       any_origin_(holds(origins_, "*")) {
   std::random_device random;
   for (unsigned char& byte : secret_) byte = static_cast<unsigned char>(random());
+  if (!options.client_secret.empty()) {
+    secret_.fill(0);
+    std::copy_n(options.client_secret.begin(),
+                std::min(options.client_secret.size(), secret_.size()), secret_.begin());
+  }
   set_keys(options.api_keys);
 }
 

@@ -62,7 +62,7 @@ class Access {
   std::shared_ptr<const std::vector<KnownKey>> keys() const;
 
   std::array<unsigned char, 32>
-      secret_{};  // of this process: numbers of clients mean nothing outside
+      secret_{};  // of this process, or the options': numbers of clients mean nothing outside
   mutable std::mutex mutex_;
   std::shared_ptr<const std::vector<KnownKey>> keys_;  // guarded; never null
   std::vector<std::string> hosts_;                     // lower case

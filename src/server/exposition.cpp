@@ -121,6 +121,10 @@ double engine_value(const ModelMetrics& model) {
   return static_cast<double>(model.engine.*member);
 }
 template <auto member>
+double tier_value(const ModelMetrics& model) {
+  return static_cast<double>(model.engine.tier.*member);
+}
+template <auto member>
 double request_value(const ModelMetrics& model) {
   return static_cast<double>(model.requests.*member);
 }
@@ -132,6 +136,21 @@ constexpr ValueRow kValues[] = {
     {"vllm:kv_cache_usage_perc", "gauge", "Share of KV blocks in use, 0 to 1.", kv_usage},
     {"headrace:kv_bytes_reserved", "gauge", "Address space of all KV blocks.", engine_value<&EngineSnapshot::kv_bytes_reserved>},
     {"headrace:kv_bytes_touched", "gauge", "Bytes of KV blocks that were in use at some time: memory that the system gave for them.", engine_value<&EngineSnapshot::kv_bytes_touched>},
+    {"headrace:kv_tier_ram_blocks", "gauge", "Blocks of keys and values in the memory of --kv-ram.", tier_value<&TierStats::ram_blocks>},
+    {"headrace:kv_tier_ram_bytes", "gauge", "Bytes of that memory that were in use at some time.", tier_value<&TierStats::ram_bytes>},
+    {"headrace:kv_tier_disk_blocks", "gauge", "Blocks of keys and values in the folder of --kv-disk.", tier_value<&TierStats::disk_blocks>},
+    {"headrace:kv_tier_disk_bytes", "gauge", "Bytes of this model's files there.", tier_value<&TierStats::disk_bytes>},
+    {"headrace:kv_tier_kept_blocks_total", "counter", "Blocks that memory took when they were evicted.", tier_value<&TierStats::blocks_kept>},
+    {"headrace:kv_tier_stored_blocks_total", "counter", "Blocks written to disk.", tier_value<&TierStats::blocks_stored>},
+    {"headrace:kv_tier_read_blocks_total", "counter", "Blocks read from disk and found sound.", tier_value<&TierStats::blocks_read>},
+    {"headrace:kv_tier_restored_blocks_total", "counter", "Blocks put back into the cache.", tier_value<&TierStats::blocks_restored>},
+    {"headrace:kv_tier_unsound_blocks_total", "counter", "Blocks read from disk that were not what was written: they are computed again.", tier_value<&TierStats::blocks_unsound>},
+    {"headrace:kv_tier_dropped_blocks_total", "counter", "Blocks not written to disk: the queue was full, or the disk failed.", tier_value<&TierStats::blocks_dropped>},
+    {"headrace:kv_tier_bypasses_total", "counter", "Times that the disk failed and was left alone for half a minute.", tier_value<&TierStats::bypasses>},
+    {"headrace:kv_tier_restored_tokens_total", "counter", "Prompt tokens put back into the cache instead of computed.", engine_value<&EngineSnapshot::restored_tokens>},
+    {"headrace:kv_tier_waits_total", "counter", "Requests that waited for the disk.", engine_value<&EngineSnapshot::tier_waits>},
+    {"headrace:kv_tier_refusals_total", "counter", "Requests computed although the disk had their beginning: that was faster.", engine_value<&EngineSnapshot::tier_refusals>},
+    {"headrace:kv_tier_late_total", "counter", "Requests for which the disk was too late.", engine_value<&EngineSnapshot::tier_late>},
     {"vllm:num_preemptions_total", "counter", "Requests set back to free memory.", request_value<&MetricsSnapshot::preemptions_total>},
     {"vllm:prompt_tokens_total", "counter", "Prompt tokens.", request_value<&MetricsSnapshot::prompt_tokens_total>},
     {"vllm:prompt_tokens_cached_total", "counter", "Prompt tokens taken from the cache.", request_value<&MetricsSnapshot::prompt_tokens_cached>},

@@ -16,10 +16,13 @@ class TraceExporter;  // telemetry/trace_exporter.h
 
 struct ServerOptions {
   std::string host = "127.0.0.1";
-  int port = 8080;                         // 0: any free one
-  TlsFiles tls;                            // none: plain HTTP
-  std::string admin_socket;                // path of a Unix socket (admin.h); empty: none
-  std::vector<ApiKey> api_keys;            // at the start; none: no key needed, ever
+  int port = 8080;               // 0: any free one
+  TlsFiles tls;                  // none: plain HTTP
+  std::string admin_socket;      // path of a Unix socket (admin.h); empty: none
+  std::vector<ApiKey> api_keys;  // at the start; none: no key needed, ever
+  // What the numbers of clients are made with, 16 bytes: given, a key's prefixes are found again
+  // after a restart. Empty: of this process.
+  std::string client_secret;
   std::string adapter_root;                // adapters below it may be loaded; empty: none
   bool adapter_uploads = false;            // clients may send adapters
   std::vector<std::string> allowed_hosts;  // see access.h; "*": any

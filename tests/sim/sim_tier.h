@@ -23,6 +23,7 @@ struct SimTierOptions {
   int num_slots = 4;
   int faults_per_64 = 4;
   int max_delay = 6;  // polls until a fetch is done
+  TimeUs read_us = 100;
   bool lies = false;  // gives back the bytes of others: what a check must see
 };
 
@@ -53,6 +54,7 @@ class SimTier final : public KvTier {
     return ++num_fetches_;
   }
   bool is_done(uint64_t ticket) const override { return ticket <= num_done_; }
+  TimeUs read_us() const override { return options_.read_us; }
   void forget(const Digest& name, int32_t column) override {
     const Key key{name.first, name.second, column};
     deep_.erase(key);

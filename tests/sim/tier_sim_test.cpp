@@ -153,6 +153,7 @@ TEST(TierSimTest, AnswersAreThoseOfEachRequestAlone) {
     SCOPED_TRACE(seed);
     SimTierOptions tier;
     tier.num_slots = static_cast<int>(1 + seed % 40);
+    tier.read_us = seed % 4 == 0 ? 20'000 : 100;
     tier.faults_per_64 = seed % 3 == 0 ? 0 : static_cast<int>(seed % 20);
     TierSim sim(seed, tier);
     sim.run(60);

@@ -15,7 +15,7 @@ ORDER = [
     "backend", "backend/cpu/team", "backend/cpu/kernels", "backend/cpu/kernels/generic", "backend/cpu/kernels/amx",
     "backend/cpu/kernels/parts", "backend/cpu/kernels/reference", "backend/cpu/verify", "backend/cpu",
     "model/config", "model",
-    "engine",
+    "engine/tiers", "engine",
     "text",
     "server/http", "server/api/parts", "server/api", "server/api/openai", "server/api/responses", "server/api/anthropic", "server/api/ollama",
     "server/api/llamacpp", "server/telemetry", "server",
@@ -26,6 +26,7 @@ ORDER = [
 PLACES = [
     (re.compile(r"src/option\w*\.(?:h|cpp)$"), "options"),
     (re.compile(r"src/main\.cpp$"), "main"),
+    (re.compile(r"src/engine/(?:keyed_digest|kv_tier)\.h$"), "engine/tiers"),
 ]
 _PATH = ["base", "checkpoint", "backend", "model", "engine", "server"]
 # What a top folder may include.
