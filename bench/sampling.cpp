@@ -57,6 +57,23 @@ std::vector<Case> make_cases(int32_t vocab_size) {
     c.request.sampling.top_p = 0.95f;
     c.request.sampling.min_p = 1e-4f;
   });
+  add("typical_p 0.9", [](Case& c) { c.request.sampling.typical_p = 0.9f; });
+  add("top_n_sigma 1", [](Case& c) { c.request.sampling.top_n_sigma = 1; });
+  add("XTC", [](Case& c) {
+    c.request.sampling.xtc_probability = 1;
+    c.request.sampling.xtc_threshold = 1e-5f;
+  });
+  add("mirostat", [](Case& c) { c.request.sampling.mirostat = true; });
+  add("all filters of all", [](Case& c) {
+    c.request.sampling.top_n_sigma = 3;
+    c.request.sampling.top_k = 100'000;
+    c.request.sampling.typical_p = 0.95f;
+    c.request.sampling.top_p = 0.95f;
+    c.request.sampling.min_p = 1e-4f;
+    c.request.sampling.xtc_probability = 1;
+    c.request.sampling.xtc_threshold = 1e-5f;
+  });
+  add("DRY", [](Case& c) { c.request.sampling.dry.multiplier = 0.8f; });
   add(
       "all penalties, greedy",
       [](Case& c) {
@@ -105,6 +122,11 @@ double time_case(const Case& at, bool peaked, const Setup& setup) {
   for (int32_t i = 0; i < 8192; ++i) tokens.push_back(i * 17 % static_cast<int32_t>(vocab_size));
   const std::vector<uint64_t> mask(mask_words(vocab_size), 0x5555555555555555u);
   SampleContext context{tokens, 4096, {}, at.masked ? mask.data() : nullptr, setup.parts};
+  // As a sequence keeps it: a step costs what is new.
+  TokenHistory history(at.request.sampling, context.num_prompt);
+  history.extend(tokens);
+  context.history = &history;
+  context.mirostat_bound = first_mirostat_bound(at.request.sampling);
   std::vector<double> times;
   uint64_t state = 1;
   for (int i = 0; i < setup.repeats; ++i) {

@@ -26,10 +26,11 @@ inline std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter,
 }
 
 // Uniform in [0, 1), 53 bits, for the token at this position of one of the answers to a request
-// with this seed.
-inline double uniform_at(uint64_t seed, uint32_t choice_idx, uint64_t position) {
+// with this seed; draws of other kinds for the same token have streams of their own.
+inline double uniform_at(uint64_t seed, uint32_t choice_idx, uint64_t position,
+                         uint32_t stream = 0) {
   const std::array<uint32_t, 4> bits = philox4x32(
-      {static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32), choice_idx, 0},
+      {static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32), choice_idx, stream},
       {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
   return static_cast<double>(((uint64_t{bits[0]} << 32) | bits[1]) >> 11) * 0x1p-53;
 }

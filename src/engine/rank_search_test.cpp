@@ -17,43 +17,119 @@
 namespace headrace {
 namespace rank_search_test {
 
-// Sorts everything, adds everything up from the front.
+// Sorts everything, adds everything up from the front; the steps are those that SamplingParams
+// states, one after the other.
 class Oracle {
  public:
-  Oracle(const std::vector<float>& row, const SamplingParams& sampling) : ids_(row.size()) {
+  Oracle(const std::vector<float>& row, const SamplingParams& sampling, double mirostat_bound)
+      : sampling_(sampling), row_(row), ids_(row.size()) {
     std::iota(ids_.begin(), ids_.end(), 0);
     std::sort(ids_.begin(), ids_.end(), [&](int32_t a, int32_t b) {
-      const float x = row[static_cast<size_t>(a)], y = row[static_cast<size_t>(b)];
-      return x != y ? x > y : a < b;
+      return value(a) != value(b) ? value(a) > value(b) : a < b;
     });
+    largest_ = value(ids_[0]);
+    if (sampling.mirostat) {
+      weigh(-std::numeric_limits<float>::infinity());
+      cut(1, total() * std::exp2(-mirostat_bound));
+      return;
+    }
+    const float lowest = lowest_of_sigma();
     if (sampling.top_k > 0) {
       ids_.resize(std::min(ids_.size(), static_cast<size_t>(sampling.top_k)));
     }
-    const float largest = row[static_cast<size_t>(ids_[0])];
-    std::vector<float> weights;
-    for (const int32_t id : ids_) {
-      weights.push_back(
-          weigh_one(row[static_cast<size_t>(id)], largest, sampling.temperature, row.size()));
-    }
-    const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
-    const double enough = sampling.top_p < 1 ? double{sampling.top_p} * total
-                                             : std::numeric_limits<double>::infinity();
-    double sum = 0;
-    for (const float weight : weights) {
-      if (sum >= enough || weight == 0 || weight < sampling.min_p) break;
-      sums_.push_back(sum += weight);
-    }
+    weigh(lowest);
+    if (sampling.typical_p < 1) keep_typical();
+    cut(sampling.top_p, sampling.min_p * *std::max_element(weights_.begin(), weights_.end()));
   }
 
-  int32_t draw(double uniform) const {
-    const double target = uniform * sums_.back();
-    const auto place = std::upper_bound(sums_.begin(), sums_.end(), target);
-    return ids_[static_cast<size_t>(std::min(place, sums_.end() - 1) - sums_.begin())];
+  struct Drawn {
+    int32_t id = -1;
+    double surprise = 0;
+  };
+  Drawn draw(double uniform, double coin) const {
+    double begin = 0;
+    const double end = sums_.back();
+    if (!sampling_.mirostat && coin < sampling_.xtc_probability) begin = end_of_top();
+    const double target = begin + uniform * (end - begin);
+    const auto found = std::upper_bound(sums_.begin(), sums_.end(), target);
+    const auto i = static_cast<size_t>(std::min(found, sums_.end() - 1) - sums_.begin());
+    return {kept_[i].first, std::log2((end - begin) / double{kept_[i].second})};
   }
 
  private:
+  float value(int32_t id) const { return row_[static_cast<size_t>(id)]; }
+  double total() const { return std::accumulate(weights_.begin(), weights_.end(), 0.0); }
+
+  float lowest_of_sigma() const {
+    if (sampling_.top_n_sigma <= 0) return -std::numeric_limits<float>::infinity();
+    double count = 0, sum = 0, squares = 0;
+    for (const float logit : row_) {
+      const double below = double{logit - largest_};
+      if (below <= -1e4) continue;
+      count += 1;
+      sum += below;
+      squares += below * below;
+    }
+    const double variance = std::max(0.0, squares / count - sum / count * (sum / count));
+    return largest_ - static_cast<float>(double{sampling_.top_n_sigma} * std::sqrt(variance));
+  }
+
+  void weigh(float lowest) {
+    for (const int32_t id : ids_) {
+      const float weight = weigh_one(value(id), largest_, sampling_.temperature, row_.size());
+      weights_.push_back(value(id) < lowest ? 0 : weight);
+    }
+  }
+
+  void keep_typical() {
+    double sum = 0;
+    for (size_t i = 0; i < ids_.size(); ++i) {
+      if (weights_[i] > 0) sum += double{weights_[i]} * double{value(ids_[i]) - largest_};
+    }
+    const auto centre = static_cast<float>(sum / total());
+    std::vector<std::pair<float, float>> by_distance;  // and weight
+    const auto distance = [&](size_t i) { return std::abs((value(ids_[i]) - largest_) - centre); };
+    for (size_t i = 0; i < ids_.size(); ++i) by_distance.emplace_back(distance(i), weights_[i]);
+    std::sort(by_distance.begin(), by_distance.end());
+    const double enough = double{sampling_.typical_p} * total();
+    size_t last = 0;
+    for (double reached = by_distance[0].second; reached < enough;) {
+      reached += by_distance[++last].second;
+    }
+    for (size_t i = 0; i < ids_.size(); ++i) {
+      if (distance(i) > by_distance[last].first) weights_[i] = 0;
+    }
+  }
+
+  void cut(float share, double least) {
+    const double enough =
+        share < 1 ? double{share} * total() : std::numeric_limits<double>::infinity();
+    const float lightest = static_cast<float>(
+        std::min(least, double{*std::max_element(weights_.begin(), weights_.end())}));
+    double sum = 0;
+    for (size_t i = 0; i < ids_.size() && sum < enough; ++i) {
+      if (weights_[i] == 0) continue;
+      if (weights_[i] < lightest) break;
+      sums_.push_back(sum += double{weights_[i]});
+      kept_.emplace_back(ids_[i], weights_[i]);
+    }
+  }
+
+  // The weight before the last token of at least the threshold's share.
+  double end_of_top() const {
+    const auto least = static_cast<float>(double{sampling_.xtc_threshold} * sums_.back());
+    size_t num_heavy = 0;
+    while (num_heavy < kept_.size() && kept_[num_heavy].second >= least) ++num_heavy;
+    return num_heavy < 2 ? 0.0 : sums_[num_heavy - 2];
+  }
+
+  const SamplingParams& sampling_;
+  const std::vector<float>& row_;
+  float largest_ = 0;
   std::vector<int32_t> ids_;
-  std::vector<double> sums_;
+  std::vector<float> weights_;  // of ids_
+  std::vector<std::pair<int32_t, float>> kept_;
+  std::vector<double> sums_;  // of kept_
 };
 
 using Random = std::mt19937;
@@ -85,13 +161,30 @@ SamplingParams some_params(Random& random) {
   };
   SamplingParams sampling;
   sampling.temperature = pick({1e-3f, 0.3f, 0.8f, 1.0f, 1.5f, 10.0f, 100.0f});
-  const auto filters = static_cast<uint32_t>(1 + random() % 7);
+  // Half of them only with the filters that everybody uses.
+  const auto filters = static_cast<uint32_t>(1 + random() % (random() % 2 == 0 ? 7 : 127));
   if (filters & 1) sampling.top_p = pick({1e-3f, 0.1f, 0.5f, 0.9f, 0.99f, 0.999999f});
   if (filters & 2) {
     sampling.top_k = static_cast<int32_t>(pick({1, 2, 20, 40, 255, 256, 257, 1000, 100'000}));
   }
   if (filters & 4) sampling.min_p = pick({1e-6f, 1e-3f, 0.05f, 0.5f, 1.0f});
+  if (filters & 8) sampling.top_n_sigma = pick({1e-3f, 0.5f, 1.0f, 3.0f, 100.0f});
+  if (filters & 16) sampling.typical_p = pick({1e-3f, 0.2f, 0.5f, 0.9f, 0.999f});
+  if (filters & 32) {
+    sampling.xtc_threshold = pick({0.0f, 1e-4f, 0.01f, 0.1f, 0.5f, 1.0f});
+    sampling.xtc_probability = (filters & 31) == 0 ? 1.0f : pick({0.3f, 1.0f});
+  }
+  sampling.mirostat = filters == 64 || ((filters & 64) != 0 && random() % 2 == 0);
   return sampling;
+}
+
+std::string describe(const SamplingParams& sampling) {
+  return fmt::format(
+      "temperature {}, top_n_sigma {}, top_k {}, typical_p {}, top_p {}, min_p {}, XTC {} {}, "
+      "mirostat {}",
+      sampling.temperature, sampling.top_n_sigma, sampling.top_k, sampling.typical_p,
+      sampling.top_p, sampling.min_p, sampling.xtc_probability, sampling.xtc_threshold,
+      sampling.mirostat);
 }
 
 int64_t compare_draws(size_t vocab_size, Random& random, int num_seeds) {
@@ -110,20 +203,26 @@ int64_t compare_draws(size_t vocab_size, Random& random, int num_seeds) {
           -std::numeric_limits<float>::infinity();
     }
   }
-  const Oracle oracle(allowed, request.sampling);
+  const double bound = normal(random, 8);
+  const Oracle oracle(allowed, request.sampling, bound);
   Sampler sampler(static_cast<int64_t>(vocab_size));
   const std::vector<int32_t> tokens(3);
   for (int i = 0; i < num_seeds; ++i) {
-    request.sampling.seed = random();
-    request.sampling.choice_idx = static_cast<uint32_t>(random() % 3);
-    const int32_t found = sampler.sample(row.data(), request, {tokens, 3, {}}).value();
-    const int32_t expected =
-        oracle.draw(uniform_at(request.sampling.seed, request.sampling.choice_idx, 3));
-    EXPECT_EQ(found, expected) << "vocabulary " << vocab_size << ", top_k "
-                               << request.sampling.top_k << ", top_p " << request.sampling.top_p
-                               << ", min_p " << request.sampling.min_p << ", temperature "
-                               << request.sampling.temperature;
-    if (found != expected) break;
+    SamplingParams& sampling = request.sampling;
+    sampling.seed = random();
+    sampling.choice_idx = static_cast<uint32_t>(random() % 3);
+    SampleContext context{tokens, 3, {}};
+    context.mirostat_bound = bound;
+    double surprise = 0;
+    const int32_t found = sampler.sample(row.data(), request, context, &surprise).value();
+    const auto uniform = [&](uint32_t stream) {
+      return uniform_at(sampling.seed, sampling.choice_idx, 3, stream);
+    };
+    const Oracle::Drawn expected = oracle.draw(uniform(0), uniform(1));
+    EXPECT_EQ(found, expected.id) << describe(sampling) << ", vocabulary " << vocab_size
+                                  << ", bound " << bound;
+    EXPECT_EQ(surprise, expected.surprise) << describe(sampling);
+    if (found != expected.id) break;
   }
   return num_seeds;
 }
@@ -146,24 +245,23 @@ TEST(RankSearch, ProcessorsWithoutVectorsDrawTheSame) {
   for (int i = 0; i < 100 && !HasFailure(); ++i) compare_draws(1'000, random, 20);
   std::vector<float> row(5'001), weights[2];
   for (float& value : row) value = normal(random, 3);
-  VocabSums sums[2];
+  double sums[2];
   std::vector<double> blocks[2];
   for (const bool plain : {false, true}) {
     force_plain_vocab_passes(plain);
     weights[plain].resize(row.size());
     blocks[plain].resize((row.size() + kVocabBlock - 1) / kVocabBlock);
     const VocabWeights args{row.data(), row.size(), row.size(),           12.0f,
-                            0.7f,       0.01f,      weights[plain].data()};
+                            0.7f,       -9.0f,      weights[plain].data()};
     sums[plain] = weigh_vocab(args);
     sum_vocab_blocks(args, blocks[plain].data());
   }
   force_plain_vocab_passes(false);
   EXPECT_EQ(weights[0], weights[1]);
   EXPECT_EQ(blocks[0], blocks[1]);
-  EXPECT_EQ(sums[0].sum, sums[1].sum);
-  EXPECT_EQ(sums[0].heavy_sum, sums[1].heavy_sum);
+  EXPECT_EQ(sums[0], sums[1]);
   for (size_t i = 0; i < row.size(); ++i) {
-    ASSERT_EQ(weights[0][i], weigh_one(row[i], 12.0f, 0.7f, row.size()));
+    ASSERT_EQ(weights[0][i], row[i] < -9 ? 0 : weigh_one(row[i], 12.0f, 0.7f, row.size()));
   }
 }
 
@@ -199,7 +297,7 @@ TEST(RankSearch, EveryOptionCostsAFewPassesOverTheVocabulary) {
     std::vector<float> row(kVocab);
     for (float& logit : row) logit = kinds()[kind](random);
     const double pass = least_seconds(
-        [&] { weigh_vocab({row.data(), kVocab, kVocab, 30.0f, 1.0f, 0.0f, weights.data()}); });
+        [&] { weigh_vocab({row.data(), kVocab, kVocab, 30.0f, 1.0f, -1e9f, weights.data()}); });
     const auto expect_cheap = [&](float temperature, int32_t top_k, float top_p, float min_p) {
       Request request;
       request.sampling.temperature = temperature;

@@ -19,8 +19,25 @@ struct Adapter;    // model/adapter.h
 
 using RequestId = uint64_t;
 
-// Order of operations on logits: logit_bias, penalties, (greedy: argmax), temperature, top_k,
-// top_p, min_p, draw. What a constraint forbids is left out after penalties. Log-probs are reported
+// Lowers what would go on with a repetition: a token that followed an earlier place where the last
+// `length` tokens stood, length >= allowed_length, loses multiplier * base^(length -
+// allowed_length). Of several lengths the longest counts. Prompt and output are looked at; of the
+// earlier places the last kMaxDryPlaces (engine/token_history.h), of lengths at most kMaxDryLength.
+struct DryParams {
+  float multiplier = 0;        // [0, 100]; 0: off
+  float base = 1.75f;          // [1, 100]
+  int32_t allowed_length = 2;  // [1, kMaxDryAllowed]
+  int32_t window = -1;         // of the last tokens that are looked at; -1: all
+  // Ascending ids that no repetition goes across, and that are not lowered; null: none.
+  std::shared_ptr<const std::vector<int32_t>> breakers;
+};
+
+// Order of operations on logits: logit_bias, repetition / presence / frequency penalty, DRY; then
+// what min_tokens, bad_words and a constraint forbid is left out; (greedy: argmax); temperature;
+// top_n_sigma, top_k, typical_p, top_p, min_p, XTC; draw. Mirostat stands in place of all from
+// top_n_sigma to XTC. The order is llama.cpp's but for the temperature, which comes before the
+// filters as in vLLM and transformers. Each filter leaves a run of neighbours in the order of
+// falling probability, and the next looks at the shares of what is left. Log-probs are reported
 // from the unmodified logits.
 struct SamplingParams {
   float temperature = 1.0f;         // 0: greedy, ties to the lowest id
@@ -30,9 +47,29 @@ struct SamplingParams {
   float repetition_penalty = 1.0f;  // > 0, over prompt and output
   float presence_penalty = 0.0f;    // [-2, 2], over output
   float frequency_penalty = 0.0f;   // [-2, 2], over output
-  uint64_t seed = 0;                // with choice and position, the whole state of the RNG
-  uint32_t choice_idx = 0;          // which of the answers to one request this is
+  float top_n_sigma = 0.0f;         // so many standard deviations below the best logit; 0: off
+  float typical_p = 1.0f;           // (0, 1], share of the tokens of the most usual surprise
+  // With this chance, of the tokens of at least the threshold's share only the least likely stays.
+  float xtc_probability = 0.0f;  // [0, 1]
+  float xtc_threshold = 0.1f;    // [0, 1]
+  // Mirostat 2: leaves out what is more surprising than a bound that follows the surprise of the
+  // tokens that came towards tau, in bits, by steps of eta.
+  bool mirostat = false;
+  float mirostat_tau = 5.0f;  // [0, 100]
+  float mirostat_eta = 0.1f;  // [0, 1]
+  DryParams dry;
+  uint64_t seed = 0;        // with choice and position, the whole state of the RNG
+  uint32_t choice_idx = 0;  // which of the answers to one request this is
   std::vector<std::pair<int32_t, float>> logit_bias;  // added before anything else
+  std::vector<std::vector<int32_t>> bad_words;        // token sequences that no output completes
+};
+
+// Ends an output that goes round in a loop: whose last tokens are a block of min_block to max_block
+// tokens, min_count times in a row.
+struct RepetitionStop {
+  int32_t min_block = 1;  // [1, max_block]
+  int32_t max_block = 0;  // [0, kMaxLoopBlock] (engine/loop_watch.h); 0: off
+  int32_t min_count = 2;  // at least 2
 };
 
 // Which states after the final norm become the one vector of a prompt: their mean, or one of them.
@@ -46,6 +83,7 @@ struct Request {
   int32_t min_tokens = 0;           // stop ids are not sampled before this many
   std::vector<int32_t> stop_ids;    // end the sequence; the id is reported, not part of the text
   bool ignore_eos = false;          // the model's own end ids do not stop
+  RepetitionStop repetition_stop;   // finishes with kStop and Event::repeats
   std::optional<int> num_logprobs;  // 0..20 alternatives beside each output token
   std::optional<int> num_prompt_logprobs;  // the same for each prompt token but the first
   std::vector<int32_t> label_ids;          // tokens whose log-probs come beside the first token
@@ -91,6 +129,7 @@ struct Event {
       prompt_logprobs;                        // kPromptLogprobs: one per prompt token
   std::vector<float> embedding;               // kFinished with kStop of a request that pools
   FinishReason reason = FinishReason::kNone;  // kFinished
+  bool repeats = false;  // kFinished with kStop: for the loop that repetition_stop ends
   int32_t stop_id = -1;  // kFinished by an end or stop id: which (it was not sent as a token)
   Error error;           // kFinished with kError
   Usage usage;           // kToken: so far; kFinished

@@ -1,7 +1,11 @@
 #include "engine/request_check.h"
 
 #include <cmath>
+#include <numeric>
 #include <string_view>
+
+#include "engine/loop_watch.h"
+#include "engine/token_history.h"
 
 namespace headrace {
 namespace {
@@ -62,6 +66,33 @@ Status check_counts(const Request& request) {
   return {};
 }
 
+Status check_dry(const DryParams& dry) {
+  TRY(check_number("dry_multiplier", dry.multiplier, 0, 100));
+  TRY(check_number("dry_base", dry.base, 1, 100));
+  TRY(check_number("dry_allowed_length", dry.allowed_length, 1, kMaxDryAllowed));
+  return check_number("dry_penalty_last_n", dry.window, -1, INT32_MAX);
+}
+
+Status check_words(const std::vector<std::vector<int32_t>>& words, int64_t vocab_size) {
+  const size_t num_ids =
+      std::accumulate(words.begin(), words.end(), size_t{0},
+                      [](size_t sum, const auto& word) { return sum + word.size(); });
+  TRY(check_number("bad_words", static_cast<double>(num_ids), 0,
+                   static_cast<double>(kMaxListedIds)));
+  for (const std::vector<int32_t>& word : words) {
+    if (word.empty()) return bad_field("bad_words", "bad_words holds a word without tokens");
+    for (const int32_t id : word) TRY(check_id("bad_words", id, vocab_size));
+  }
+  return {};
+}
+
+Status check_repetition(const RepetitionStop& stop) {
+  TRY(check_number("max_pattern_size", stop.max_block, 0, kMaxLoopBlock));
+  if (stop.max_block == 0) return {};
+  TRY(check_number("min_pattern_size", stop.min_block, 1, stop.max_block));
+  return check_number("min_count", stop.min_count, 2, INT32_MAX);
+}
+
 Status check_sampling(const SamplingParams& sampling, int64_t vocab_size) {
   TRY(check_number("temperature", sampling.temperature, 0, 100));
   TRY(check_number("top_k", sampling.top_k, -1, INT32_MAX));
@@ -72,6 +103,16 @@ Status check_sampling(const SamplingParams& sampling, int64_t vocab_size) {
   TRY(check_number("repetition_penalty", sampling.repetition_penalty, 0.01, 100));
   TRY(check_number("presence_penalty", sampling.presence_penalty, -2, 2));
   TRY(check_number("frequency_penalty", sampling.frequency_penalty, -2, 2));
+  TRY(check_number("top_n_sigma", sampling.top_n_sigma, 0, 100));
+  TRY(check_number("typical_p", sampling.typical_p, 0, 1));
+  if (sampling.typical_p == 0)
+    return bad_field("typical_p", "typical_p is 0, it must be above 0 and at most 1");
+  TRY(check_number("xtc_probability", sampling.xtc_probability, 0, 1));
+  TRY(check_number("xtc_threshold", sampling.xtc_threshold, 0, 1));
+  TRY(check_number("mirostat_tau", sampling.mirostat_tau, 0, 100));
+  TRY(check_number("mirostat_eta", sampling.mirostat_eta, 0, 1));
+  TRY(check_dry(sampling.dry));
+  TRY(check_words(sampling.bad_words, vocab_size));
   TRY(check_number("logit_bias", static_cast<double>(sampling.logit_bias.size()), 0,
                    static_cast<double>(kMaxListedIds)));
   for (const auto& [id, bias] : sampling.logit_bias) {
@@ -87,6 +128,7 @@ Status check_request(const Request& request, const RequestLimits& limits) {
   TRY(check_counts(request));
   TRY(check_prompt(request, limits));
   TRY(check_sampling(request.sampling, limits.vocab_size));
+  TRY(check_repetition(request.repetition_stop));
   if (request.stop_ids.size() > kMaxListedIds) {
     return bad_field("stop_token_ids", "{} stop ids are given, at most {} are taken",
                      request.stop_ids.size(), kMaxListedIds);

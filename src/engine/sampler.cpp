@@ -12,9 +12,9 @@ namespace headrace {
 namespace {
 
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
-constexpr float kLargestLogit = 1e30f;  // penalties and biases cannot push a logit to infinity
-constexpr float kNegligible = 40;       // weights below exp(-40) are below any quantum
-constexpr size_t kFewIds = 256;         // as many may be sorted
+constexpr float kNegligible = 40;    // weights below exp(-40) are below any quantum
+constexpr size_t kFewIds = 256;      // as many may be sorted
+constexpr uint32_t kCoinStream = 1;  // XTC's uniform numbers
 
 // Lowest id of the value.
 int32_t first_of(const float* values, size_t count, float value) {
@@ -33,10 +33,14 @@ Sampler::Sampler(int64_t vocab_size)
     : vocab_size_(static_cast<size_t>(vocab_size)),
       modified_(vocab_size_),
       weights_(vocab_size_),
-      counts_(vocab_size_),
+      nearness_(vocab_size_),
+      few_values_(std::min(kFewIds, vocab_size_)),
+      few_weights_(few_values_.size()),
+      few_ids_(few_values_.size()),
       block_largest_((vocab_size_ + kVocabBlock - 1) / kVocabBlock),
       block_bounds_(block_largest_.size()),
       block_sums_(block_largest_.size()),
+      block_spreads_(block_largest_.size()),
       search_(vocab_size_) {
   CHECK(vocab_size > 0 && vocab_size <= INT32_MAX, "vocab_size = {}", vocab_size);
 }
@@ -65,7 +69,7 @@ Result<VocabRange> Sampler::checked_range(const float* logits, const RowParts& p
 }
 
 Result<int32_t> Sampler::sample(const float* logits, const Request& request,
-                                const SampleContext& context) {
+                                const SampleContext& context, double* surprise) {
   VocabRange range = TRY(checked_range(logits, context.parts));
   const SamplingParams& sampling = request.sampling;
   const float* row = logits;
@@ -73,17 +77,40 @@ Result<int32_t> Sampler::sample(const float* logits, const Request& request,
     row = modify(logits, request, context);
     range = range_of(row, context.parts);
   }
-  if (range.largest == kMinusInfinity) {
-    return make_error(ErrorCode::kUnprocessable, "{}",
-                      context.mask == nullptr
-                          ? "min_tokens forbids every token of the vocabulary as a stop id"
-                          : "no token is left that the constraint allows");
-  }
+  if (range.largest == kMinusInfinity) return nothing_left(request, context);
   if (sampling.temperature == 0) return first_of(row, vocab_size_, range.largest);
-  const double uniform = uniform_at(sampling.seed, sampling.choice_idx, context.tokens.size());
-  const bool filters = sampling.top_k > 0 || sampling.top_p < 1 || sampling.min_p > 0;
-  return filters ? draw_from_best({row, range, sampling, context.parts}, uniform)
-                 : draw_from_all({row, range, sampling, context.parts}, uniform);
+  const auto uniform = [&](uint32_t stream) {
+    return uniform_at(sampling.seed, sampling.choice_idx, context.tokens.size(), stream);
+  };
+  const Draw draw{row,
+                  range,
+                  sampling,
+                  context.parts,
+                  uniform(0),
+                  uniform(kCoinStream),
+                  context.mirostat_bound};
+  const bool filters = sampling.mirostat || sampling.top_k > 0 || sampling.top_p < 1 ||
+                       sampling.min_p > 0 || sampling.typical_p < 1 || sampling.top_n_sigma > 0 ||
+                       draw.coin < sampling.xtc_probability;
+  return filters ? draw_from_some(draw, surprise) : draw_from_all(draw, draw.uniform);
+}
+
+Error Sampler::nothing_left(const Request& request, const SampleContext& context) {
+  const auto num_output = static_cast<int64_t>(context.tokens.size()) - context.num_prompt;
+  std::string_view why = "bad_words forbid every token that is left";
+  if (num_output < request.min_tokens) {
+    why = "min_tokens forbids every token of the vocabulary as a stop id";
+  }
+  if (context.mask != nullptr) why = "no token is left that the constraint allows";
+  return make_error(ErrorCode::kUnprocessable, "{}", why);
+}
+
+double first_mirostat_bound(const SamplingParams& sampling) {
+  return 2 * double{sampling.mirostat_tau};
+}
+
+double next_mirostat_bound(const SamplingParams& sampling, double bound, double surprise) {
+  return bound - double{sampling.mirostat_eta} * (surprise - double{sampling.mirostat_tau});
 }
 
 bool Sampler::needs_best_only(const Request& request, const SampleContext& context) {
@@ -100,27 +127,47 @@ bool Sampler::modifies(const Request& request, const SampleContext& context) {
   const SamplingParams& sampling = request.sampling;
   const auto num_output = static_cast<int64_t>(context.tokens.size()) - context.num_prompt;
   return context.mask != nullptr || num_output < request.min_tokens ||
-         !sampling.logit_bias.empty() || sampling.repetition_penalty != 1 ||
-         sampling.presence_penalty != 0 || sampling.frequency_penalty != 0;
+         !sampling.logit_bias.empty() || !sampling.bad_words.empty() ||
+         TokenHistory::is_needed(sampling);
 }
 
 const float* Sampler::modify(const float* logits, const Request& request,
                              const SampleContext& context) {
+  const SamplingParams& sampling = request.sampling;
   std::copy_n(logits, vocab_size_, modified_.begin());
-  for (const auto& [id, bias] : request.sampling.logit_bias) {
+  for (const auto& [id, bias] : sampling.logit_bias) {
     float& logit = modified_[static_cast<size_t>(id)];
     logit = std::clamp(logit + bias, -kLargestLogit, kLargestLogit);
   }
-  add_penalties(request.sampling, context);
-  const auto num_output = static_cast<int64_t>(context.tokens.size()) - context.num_prompt;
-  if (num_output < request.min_tokens) {
-    for (const int32_t id : request.stop_ids) modified_[static_cast<size_t>(id)] = kMinusInfinity;
-    if (!request.ignore_eos) {
-      for (const int32_t id : context.end_ids) modified_[static_cast<size_t>(id)] = kMinusInfinity;
-    }
+  if (context.history != nullptr) {
+    context.history->penalise(context.tokens, modified_.data());
+  } else if (TokenHistory::is_needed(sampling)) {
+    TokenHistory history(sampling, context.num_prompt);
+    history.extend(context.tokens);
+    history.penalise(context.tokens, modified_.data());
   }
+  const auto num_output = static_cast<int64_t>(context.tokens.size()) - context.num_prompt;
+  if (num_output < request.min_tokens) forbid_ends(request, context);
+  if (!sampling.bad_words.empty()) forbid_words(sampling, context);
   if (context.mask != nullptr) forbid(context.mask);
   return modified_.data();
+}
+
+void Sampler::forbid_ends(const Request& request, const SampleContext& context) {
+  for (const int32_t id : request.stop_ids) modified_[static_cast<size_t>(id)] = kMinusInfinity;
+  if (request.ignore_eos) return;
+  for (const int32_t id : context.end_ids) modified_[static_cast<size_t>(id)] = kMinusInfinity;
+}
+
+// The last token of each word whose others end the output.
+void Sampler::forbid_words(const SamplingParams& sampling, const SampleContext& context) {
+  const auto output = context.tokens.subspan(static_cast<size_t>(context.num_prompt));
+  for (const std::vector<int32_t>& word : sampling.bad_words) {
+    const auto begun = std::span(word).first(word.size() - 1);
+    if (begun.size() > output.size()) continue;
+    if (!std::equal(begun.begin(), begun.end(), output.last(begun.size()).begin())) continue;
+    modified_[static_cast<size_t>(word.back())] = kMinusInfinity;
+  }
 }
 
 void Sampler::forbid(const uint64_t* mask) {
@@ -131,31 +178,6 @@ void Sampler::forbid(const uint64_t* mask) {
       if ((mask[word] >> (id % 64) & 1) == 0) modified_[id] = kMinusInfinity;
     }
   }
-}
-
-void Sampler::add_penalties(const SamplingParams& sampling, const SampleContext& context) {
-  const bool repetition = sampling.repetition_penalty != 1;
-  const bool counted = sampling.presence_penalty != 0 || sampling.frequency_penalty != 0;
-  if (!repetition && !counted) return;
-  const auto output = context.tokens.subspan(static_cast<size_t>(context.num_prompt));
-  for (const int32_t id : output) ++counts_[static_cast<size_t>(id)];
-  const auto apply = [&](int32_t id) {
-    int32_t& count = counts_[static_cast<size_t>(id)];
-    if (count < 0)
-      return;  // done already: a token is penalised once, however often it stands there
-    float& logit = modified_[static_cast<size_t>(id)];
-    if (repetition) {
-      logit = logit > 0 ? logit / sampling.repetition_penalty : logit * sampling.repetition_penalty;
-    }
-    if (count > 0) {
-      logit -= sampling.presence_penalty + sampling.frequency_penalty * static_cast<float>(count);
-    }
-    logit = std::clamp(logit, -kLargestLogit, kLargestLogit);
-    count = -1;
-  };
-  const auto penalised = repetition ? context.tokens : output;
-  for (const int32_t id : penalised) apply(id);
-  for (const int32_t id : penalised) counts_[static_cast<size_t>(id)] = 0;
 }
 
 // Fills block_sums_ and returns their sum.
@@ -171,25 +193,6 @@ double Sampler::sum_weights(const Draw& draw, float temperature) {
   double total = 0;
   for (const double sum : block_sums_) total += sum;
   return total;
-}
-
-// Fills weights_.
-VocabSums Sampler::weigh_all(const Draw& draw) {
-  OfParts<VocabSums> sums;
-  draw.parts.run(vocab_size_, [&](size_t part, size_t first, size_t end) {
-    sums[part] = weigh_vocab({.values = draw.row + first,
-                              .count = end - first,
-                              .vocab_size = vocab_size_,
-                              .largest = draw.range.largest,
-                              .temperature = draw.sampling.temperature,
-                              .min_weight = draw.sampling.min_p,
-                              .weights = weights_.data() + first});
-  });
-  for (size_t part = 1; part < draw.parts.count(vocab_size_); ++part) {
-    sums[0].sum += sums[part].sum;
-    sums[0].heavy_sum += sums[part].heavy_sum;
-  }
-  return sums[0];
 }
 
 // First id, in order of ids, where the running sum passes uniform * total: of blocks, then of the
@@ -254,69 +257,198 @@ size_t Sampler::gather_best(const float* row, size_t count, const RowParts& part
   return gather_heavier(row, bound, vocab_size_, parts);
 }
 
-// Every filter keeps a beginning of the sorted tokens, so its weight says all of it: the draw is
-// from the lightest of them.
-int32_t Sampler::draw_from_best(const Draw& draw, double uniform) {
-  const SamplingParams& sampling = draw.sampling;
-  const bool limits = sampling.top_k > 0 && static_cast<size_t>(sampling.top_k) < vocab_size_;
-  const size_t top_k = limits ? static_cast<size_t>(sampling.top_k) : vocab_size_;
-  VocabSums sums;
-  if (top_k <= kFewIds) {
-    sums = begin_with_best(draw, top_k);
-  } else {
-    sums = weigh_all(draw);
-    if (limits) begin_with_all(draw, /*counts=*/true);
+// Values below it are more than top_n_sigma standard deviations below the largest.
+float Sampler::lowest_of_sigma(const Draw& draw) {
+  if (draw.sampling.top_n_sigma <= 0 || draw.sampling.mirostat) return kMinusInfinity;
+  draw.parts.run(vocab_size_, [&](size_t, size_t first, size_t end) {
+    spread_blocks(draw.row + first, end - first, draw.range.largest,
+                  block_spreads_.data() + first / kVocabBlock);
+  });
+  BlockSpread all;
+  for (const BlockSpread& block : block_spreads_) {
+    all.count += block.count;
+    all.sum += block.sum;
+    all.squares += block.squares;
   }
-  double kept = limits ? search_.find({.count = top_k}).weight : sums.sum;
-  const double enough = sampling.top_p < 1 ? static_cast<double>(sampling.top_p) * kept : kept;
-  if (!limits) {
-    // What is lighter than this is left out by top_p even if all of the vocabulary were as light,
-    // or by min_p; the margin is for the rounding of weights.
-    const double rest = (kept - enough) / static_cast<double>(vocab_size_);
-    begin_with_heavy(draw, 0.99f * std::max(static_cast<float>(rest), sampling.min_p));
-  }
-  if (enough < kept && enough < sums.heavy_sum) kept = search_.find({.weight = enough}).weight;
-  kept = std::min(kept, sums.heavy_sum);
-  // Below what is kept, whatever uniform rounds to.
-  const double quantum = std::ldexp(1.0, quantum_exponent(vocab_size_));
-  const double target = std::min(uniform * kept, kept - quantum);
-  return search_.find({.weight = target, .above = true}).last_id;
+  const double mean = all.sum / all.count;
+  const double variance = std::max(all.squares / all.count - mean * mean, 0.0);
+  return draw.range.largest -
+         static_cast<float>(double{draw.sampling.top_n_sigma} * std::sqrt(variance));
 }
 
-// Searches among the `count` best and maybe others; weighs only these.
-VocabSums Sampler::begin_with_best(const Draw& draw, size_t count) {
+// Weighed, and without what top_n_sigma and top_k leave out.
+Sampler::Pool Sampler::make_pool(const Draw& draw) {
+  const int32_t top_k = draw.sampling.mirostat ? 0 : draw.sampling.top_k;
+  const bool limits = top_k > 0 && static_cast<size_t>(top_k) < vocab_size_;
+  const float lowest = lowest_of_sigma(draw);
+  if (limits && static_cast<size_t>(top_k) <= kFewIds) {
+    return gather_pool(draw, static_cast<size_t>(top_k), lowest);
+  }
+  OfParts<double> sums{};
+  draw.parts.run(vocab_size_, [&](size_t part, size_t first, size_t end) {
+    sums[part] = weigh_vocab({.values = draw.row + first,
+                              .count = end - first,
+                              .vocab_size = vocab_size_,
+                              .largest = draw.range.largest,
+                              .temperature = draw.sampling.temperature,
+                              .lowest = lowest,
+                              .weights = weights_.data() + first});
+  });
+  const double sum = std::accumulate(sums.begin(), sums.end(), 0.0);
+  Pool pool{draw.row, weights_.data(), vocab_size_, nullptr, sum};
+  if (!limits) return pool;
+  index(draw, draw.row, pool, /*counts=*/true);
+  const RankSearch::Place place = search_.find({.count = static_cast<size_t>(top_k)});
+  pool.sum = place.weight;
+  pool.is_indexed = draw.sampling.typical_p >= 1;
+  if (pool.is_indexed || place.weight == sum) return pool;
+  draw.parts.run(vocab_size_, [&](size_t, size_t first, size_t end) {
+    drop_after(draw.row + first, end - first, draw.row[place.last_id],
+               place.last_id - static_cast<int32_t>(first), weights_.data() + first);
+  });
+  return pool;
+}
+
+// The `count` best, copied out.
+Sampler::Pool Sampler::gather_pool(const Draw& draw, size_t count, float lowest) {
   const auto ids = search_.ids().first(gather_best(draw.row, count, draw.parts));
-  VocabSums sums;
   for (const int32_t id : ids) {
-    const float weight =
+    weights_[static_cast<size_t>(id)] =
         weigh_one(draw.row[id], draw.range.largest, draw.sampling.temperature, vocab_size_);
-    weights_[static_cast<size_t>(id)] = weight;
-    sums.sum += weight;
-    sums.heavy_sum += weight >= draw.sampling.min_p ? weight : 0;
   }
   search_.begin_ids(draw.row, weights_.data(), ids.size());
-  return sums;
+  const int32_t last = search_.find({.count = count}).last_id;
+  Pool pool{few_values_.data(), few_weights_.data(), 0, few_ids_.data(), 0};
+  for (const int32_t id : ids) {
+    const float value = draw.row[id];
+    if (value < draw.row[last] || (value == draw.row[last] && id > last)) continue;
+    few_ids_[pool.count] = id;
+    few_values_[pool.count] = value;
+    few_weights_[pool.count] = value < lowest ? 0 : weights_[static_cast<size_t>(id)];
+    pool.sum += few_weights_[pool.count++];
+  }
+  return pool;
 }
 
-// Searches among the tokens of at least this weight if they are few, or among all.
-void Sampler::begin_with_heavy(const Draw& draw, float least_weight) {
-  const size_t max_ids = vocab_size_ / 8;
-  const size_t found = least_weight > 0
-                           ? gather_heavier(weights_.data(), least_weight, max_ids, draw.parts)
-                           : vocab_size_;
-  if (found > max_ids) return begin_with_all(draw, /*counts=*/false);
-  search_.begin_ids(draw.row, weights_.data(), found);
-}
-
-void Sampler::begin_with_all(const Draw& draw, bool counts) {
-  const float span =
-      std::min(draw.range.largest - draw.range.smallest, kNegligible * draw.sampling.temperature);
-  search_.begin_all({.values = draw.row,
-                     .weights = weights_.data(),
-                     .largest = draw.range.largest,
-                     .span = span,
+// Makes search_ ready for the pool, in order of `values`.
+void Sampler::index(const Draw& draw, const float* values, const Pool& pool, bool counts) {
+  if (pool.ids != nullptr) {
+    std::iota(search_.ids().begin(), search_.ids().begin() + std::ssize(few_ids_), 0);
+    return search_.begin_ids(values, pool.weights, pool.count);
+  }
+  // What is further below than this weighs nothing, and so does what is further from the usual.
+  const bool by_value = values == draw.row;
+  const float negligible = kNegligible * draw.sampling.temperature;
+  const float range = draw.range.largest - draw.range.smallest;
+  search_.begin_all({.values = values,
+                     .weights = pool.weights,
+                     .largest = by_value ? draw.range.largest : 0,
+                     .span = std::min(range, negligible),
                      .counts = counts,
                      .parts = draw.parts});
+}
+
+// Only those of at least this weight, if they are few.
+void Sampler::index_heavy(const Draw& draw, float least_weight, Pool* pool) {
+  const size_t max_ids = vocab_size_ / 8;
+  pool->is_indexed = true;
+  const bool is_cut = pool->ids == nullptr && least_weight > 0;
+  const size_t found =
+      is_cut ? gather_heavier(pool->weights, least_weight, max_ids, draw.parts) : max_ids + 1;
+  if (found > max_ids) return index(draw, pool->values, *pool, /*counts=*/false);
+  search_.begin_ids(pool->values, pool->weights, found);
+}
+
+// How far below the largest value a token of the usual surprise lies: surprise is linear in the
+// value, so that the mean surprise is that of the mean value.
+float Sampler::usual_distance(const Draw& draw, const Pool& pool) {
+  draw.parts.run(pool.count, [&](size_t, size_t first, size_t end) {
+    sum_weighed_blocks(pool.values + first, pool.weights + first, end - first, draw.range.largest,
+                       block_sums_.data() + first / kVocabBlock);
+  });
+  const auto num_blocks = static_cast<ptrdiff_t>((pool.count + kVocabBlock - 1) / kVocabBlock);
+  const double sum = std::accumulate(block_sums_.begin(), block_sums_.begin() + num_blocks, 0.0);
+  return static_cast<float>(sum / pool.sum);
+}
+
+// Takes the weight from what is less usual than the tokens that typical_p keeps.
+void Sampler::keep_typical(const Draw& draw, Pool* pool, float* largest_weight) {
+  const float centre = usual_distance(draw, *pool);
+  const auto part_of = [&](size_t first, size_t end) {
+    return VocabNearness{pool->values + first, end - first, draw.range.largest, centre};
+  };
+  draw.parts.run(pool->count, [&](size_t, size_t first, size_t end) {
+    measure_nearness(part_of(first, end), nearness_.data() + first);
+  });
+  index(draw, nearness_.data(), *pool, /*counts=*/false);
+  const double enough = double{draw.sampling.typical_p} * pool->sum;
+  const float least = nearness_[static_cast<size_t>(search_.find({.weight = enough}).last_id)];
+  OfParts<float> largest{};
+  OfParts<double> sums{};
+  draw.parts.run(pool->count, [&](size_t part, size_t first, size_t end) {
+    float* weights = pool->weights + first;
+    largest[part] = keep_near(part_of(first, end), least, weights);
+    sums[part] = sum_from(weights, weights, end - first, 0);
+  });
+  pool->sum = std::accumulate(sums.begin(), sums.end(), 0.0);
+  *largest_weight = *std::max_element(largest.begin(), largest.end());
+}
+
+// Of the weights that are at least as heavy.
+double Sampler::sum_heavy(const Draw& draw, const Pool& pool, double least) const {
+  if (least <= 0) return pool.sum;
+  OfParts<double> sums{};
+  draw.parts.run(pool.count, [&](size_t part, size_t first, size_t end) {
+    const float* weights = pool.weights + first;
+    sums[part] = sum_from(weights, weights, end - first, static_cast<float>(least));
+  });
+  return std::min(pool.sum, std::accumulate(sums.begin(), sums.end(), 0.0));
+}
+
+// What top_p and min_p, or mirostat, and XTC leave of the pool.
+Sampler::Run Sampler::filter(const Draw& draw, float largest_weight, Pool* pool) {
+  const SamplingParams& sampling = draw.sampling;
+  const double share = sampling.mirostat ? 1 : std::min(sampling.top_p, 1.0f);
+  double least = sampling.mirostat ? pool->sum * std::exp2(-draw.mirostat_bound)
+                                   : static_cast<double>(sampling.min_p * largest_weight);
+  least = std::min(least, double{largest_weight});
+  const double enough = share * pool->sum;
+  const double heavy = sum_heavy(draw, *pool, least);
+  if (!pool->is_indexed) {
+    // What is lighter than this is left out by top_p even if all of the vocabulary were as light;
+    // the margin is for the rounding of weights.
+    const double rest = (pool->sum - enough) / static_cast<double>(vocab_size_);
+    index_heavy(draw, 0.99f * static_cast<float>(std::max(rest, least)), pool);
+  }
+  Run run{0, heavy};
+  if (enough < run.end) run.end = std::min(run.end, search_.find({.weight = enough}).weight);
+  if (draw.coin < sampling.xtc_probability && !sampling.mirostat) leave_out_top(draw, *pool, &run);
+  return run;
+}
+
+// XTC: all but the lightest of those that have the threshold's share.
+void Sampler::leave_out_top(const Draw& draw, const Pool& pool, Run* run) {
+  const double least = double{draw.sampling.xtc_threshold} * run->end;
+  const double heavy = std::min(run->end, sum_heavy(draw, pool, least));
+  if (heavy == 0) return;
+  const RankSearch::Place place = search_.find({.weight = heavy});
+  run->begin = place.weight - double{pool.weights[place.last_id]};
+}
+
+int32_t Sampler::draw_from_some(const Draw& draw, double* surprise) {
+  Pool pool = make_pool(draw);
+  float largest_weight = 1;
+  if (draw.sampling.typical_p < 1 && !draw.sampling.mirostat) {
+    keep_typical(draw, &pool, &largest_weight);
+  }
+  const Run run = filter(draw, largest_weight, &pool);
+  // Below what is kept, whatever uniform rounds to.
+  const double quantum = std::ldexp(1.0, quantum_exponent(vocab_size_));
+  const double length = run.end - run.begin;
+  const double target = run.begin + std::min(draw.uniform * length, length - quantum);
+  const int32_t place = search_.find({.weight = target, .above = true}).last_id;
+  if (surprise != nullptr) *surprise = std::log2(length / double{pool.weights[place]});
+  return pool.ids == nullptr ? place : pool.ids[place];
 }
 
 // 1 for the largest; of equal ones the lower id comes first.
@@ -338,7 +470,7 @@ Result<TokenLogprobs> Sampler::score(const float* logits, int32_t token_id, int 
   const VocabRange range = TRY(checked_range(logits, parts));
   const float max_logit = range.largest;
   const auto log_sum =
-      static_cast<float>(std::log(sum_weights({logits, range, kAsComputed, parts}, 1.0f)));
+      static_cast<float>(std::log(sum_weights({logits, range, kAsComputed, parts, 0, 0, 0}, 1.0f)));
   const auto logprob = [&](int32_t id) { return (logits[id] - max_logit) - log_sum; };
   TokenLogprobs result;
   result.logprob = logprob(token_id);

@@ -267,6 +267,165 @@ TEST(Sampler, MinTokensForbidsStopIds) {
   EXPECT_EQ(sample({0, 5, 4}, draw), 1);
 }
 
+TEST(Sampler, TopNSigmaKeepsWhatIsNearTheBest) {
+  std::vector<float> logits(100);  // ten of 4, eighty of 0, ten of -4: the deviation is sqrt(3.2)
+  std::fill_n(logits.begin() + 10, 10, 4.0f);
+  std::fill_n(logits.begin() + 50, 10, -4.0f);
+  Draw draw;
+  draw.request.sampling.temperature = 100;
+  draw.request.sampling.top_n_sigma = 2.2f;  // down to 0.06
+  EXPECT_EQ(support(logits, draw).size(), 10u);
+  draw.request.sampling.top_n_sigma = 2.3f;  // down to -0.1
+  EXPECT_EQ(support(logits, draw).size(), 90u);
+  draw.request.sampling.temperature = 0.1f;  // the same ones, whatever the temperature
+  EXPECT_EQ(support(logits, draw).size(), 10u) << "the others weigh nothing";
+  // What a bias took away for good is no part of the deviation.
+  draw.request.sampling.temperature = 100;
+  draw.request.sampling.logit_bias = {{0, -1e6f}};
+  EXPECT_EQ(support(logits, draw).size(), 89u);
+}
+
+// Probabilities 0.5, 0.25, 0.125, 0.125: the entropy is 1.75 bits, which lies between the first two
+// and the others.
+TEST(Sampler, TypicalKeepsTheUsualSurprise) {
+  const float step = std::log(2.0f);
+  const std::vector<float> logits = {3 * step, 2 * step, step, step};
+  Draw draw;
+  draw.request.sampling.typical_p = 0.2f;
+  EXPECT_EQ(support(logits, draw), (std::set<int32_t>{1}));
+  draw.request.sampling.typical_p = 0.3f;
+  EXPECT_EQ(support(logits, draw), (std::set<int32_t>{0, 1}));
+  draw.request.sampling.typical_p = 0.8f;
+  EXPECT_EQ(support(logits, draw).size(), 4u);
+  // top_p and min_p look at what is left.
+  draw.request.sampling.typical_p = 0.3f;
+  draw.request.sampling.top_p = 0.6f;
+  EXPECT_EQ(support(logits, draw), (std::set<int32_t>{0}));
+  draw.request.sampling.typical_p = 0.2f;
+  draw.request.sampling.min_p = 1;
+  EXPECT_EQ(support(logits, draw), (std::set<int32_t>{1}));
+}
+
+TEST(Sampler, TypicalKeepsTheUsualInLargeRowsToo) {
+  std::vector<float> logits(9000, 0.0f);
+  logits[77] = 7;  // a tenth of the probability, and far from usual
+  Draw draw;
+  draw.request.sampling.typical_p = 0.5f;
+  const auto ids = support(logits, draw);
+  EXPECT_GT(ids.size(), 2000u);
+  EXPECT_FALSE(ids.contains(77));
+}
+
+TEST(Sampler, XtcLeavesOutAllButTheLastOfTheTop) {
+  const float step = std::log(2.0f);
+  const std::vector<float> logits = {step, 3 * step, 2 * step, step};
+  Draw draw;
+  draw.request.sampling.xtc_probability = 1;
+  draw.request.sampling.xtc_threshold = 0.2f;
+  EXPECT_EQ(support(logits, draw), (std::set<int32_t>{0, 2, 3}));
+  draw.request.sampling.xtc_threshold = 0.3f;
+  EXPECT_EQ(support(logits, draw).size(), 4u) << "only one is that likely";
+  draw.request.sampling.xtc_threshold = 0;
+  EXPECT_EQ(support(logits, draw), (std::set<int32_t>{3}));
+}
+
+TEST(Sampler, XtcHappensAsOftenAsItsProbabilitySays) {
+  const std::vector<float> logits = {std::log(9.0f), 0};
+  Draw draw;
+  draw.request.sampling.xtc_threshold = 0.05f;
+  draw.request.sampling.xtc_probability = 0.25f;  // then the second comes for sure
+  auto counts = histogram(logits, draw, 20'000);
+  EXPECT_NEAR(counts[1], 20'000 * (0.25 + 0.75 * 0.1), 350);
+}
+
+TEST(Sampler, MirostatLeavesOutWhatSurprisesMoreThanItsBound) {
+  const float step = std::log(2.0f);
+  const std::vector<float> logits = {3 * step, 2 * step, step, step};  // 1, 2, 3, 3 bits
+  Draw draw;
+  draw.request.sampling.mirostat = true;
+  draw.request.sampling.top_k = 1;  // mirostat stands in its place
+  Sampler sampler(4);
+  const auto ids = [&](double bound) {
+    std::set<int32_t> found;
+    for (uint64_t seed = 0; seed < 500; ++seed) {
+      draw.request.sampling.seed = seed;
+      SampleContext context = draw.context();
+      context.mirostat_bound = bound;
+      double surprise = -1;
+      const int32_t id = sampler.sample(logits.data(), draw.request, context, &surprise).value();
+      if (bound > 3) {
+        EXPECT_NEAR(surprise, id == 3 ? 3 : id + 1, 1e-6);
+      }
+      found.insert(id);
+    }
+    return found;
+  };
+  EXPECT_EQ(ids(4).size(), 4u);
+  EXPECT_EQ(ids(2.5), (std::set<int32_t>{0, 1}));
+  EXPECT_EQ(ids(1.5), (std::set<int32_t>{0}));
+  EXPECT_EQ(ids(-3), (std::set<int32_t>{0})) << "the best is always left";
+}
+
+// Over a long output the surprise comes to what was asked for.
+TEST(Sampler, MirostatHoldsTheSurpriseOfAnOutput) {
+  const std::vector<float> logits = random_logits(3000, 21, 2);
+  Sampler sampler(3000);
+  for (const float tau : {2.0f, 4.0f, 6.0f}) {
+    Draw draw;
+    draw.request.sampling.mirostat = true;
+    draw.request.sampling.mirostat_tau = tau;
+    double bound = first_mirostat_bound(draw.request.sampling);
+    double sum = 0;
+    for (int i = 0; i < 2000; ++i) {
+      draw.tokens.push_back(0);
+      SampleContext context = draw.context();
+      context.mirostat_bound = bound;
+      double surprise = 0;
+      ASSERT_TRUE(sampler.sample(logits.data(), draw.request, context, &surprise).ok());
+      bound = next_mirostat_bound(draw.request.sampling, bound, surprise);
+      sum += surprise;
+    }
+    EXPECT_NEAR(sum / 2000, tau, 0.1);
+  }
+}
+
+TEST(Sampler, BadWordsAreNeverCompleted) {
+  Draw draw;
+  draw.request.sampling.temperature = 0;
+  draw.request.sampling.bad_words = {{3}, {1, 2}, {0, 1, 2}};
+  EXPECT_EQ(sample({0, 1, 5, 9}, draw), 2);
+  draw.tokens = {0, 1};
+  EXPECT_EQ(sample({0, 1, 5, 9}, draw), 1) << "the output ends with 1";
+  draw.num_prompt = 2;
+  EXPECT_EQ(sample({0, 1, 5, 9}, draw), 2) << "the prompt begins no word";
+  draw.request.sampling.bad_words = {{0}, {1}, {2}, {3}};
+  Sampler sampler(4);
+  const std::vector<float> logits(4);
+  const auto result = sampler.sample(logits.data(), draw.request, draw.context());
+  ASSERT_FALSE(result.ok());
+  EXPECT_EQ(result.error().message, "bad_words forbid every token that is left");
+}
+
+// What was counted before and what is counted in the call give the same bits.
+TEST(Sampler, AHistoryChangesNothing) {
+  const std::vector<float> logits = random_logits(500, 5);
+  Draw draw;
+  SamplingParams& sampling = draw.request.sampling;
+  sampling.repetition_penalty = 1.2f;
+  sampling.frequency_penalty = 0.3f;
+  sampling.dry.multiplier = 0.8f;
+  std::mt19937 random(3);
+  for (int i = 0; i < 60; ++i) draw.tokens.push_back(static_cast<int32_t>(random() % 5));
+  TokenHistory history(sampling, draw.num_prompt);
+  history.extend(std::span(draw.tokens).first(55));
+  SampleContext context = draw.context();
+  context.history = &history;
+  Sampler sampler(500);
+  for (sampling.seed = 0; sampling.seed < 50; ++sampling.seed) {
+    EXPECT_EQ(sampler.sample(logits.data(), draw.request, context).value(), sample(logits, draw));
+  }
+}
+
 TEST(Sampler, NothingLeftIsAnError) {
   Draw draw;
   draw.request.min_tokens = 2;
@@ -295,6 +454,8 @@ TEST(Sampler, BestTokenIsEnoughOnlyWithoutAnyChangeOfTheLogits) {
       [](Request* r) { r->sampling.repetition_penalty = 1.1f; },
       [](Request* r) { r->sampling.presence_penalty = 0.1f; },
       [](Request* r) { r->sampling.frequency_penalty = 0.1f; },
+      [](Request* r) { r->sampling.dry.multiplier = 0.1f; },
+      [](Request* r) { r->sampling.bad_words = {{3}}; },
   };
   for (size_t i = 0; i < changes.size(); ++i) {
     Draw changed = draw;
@@ -453,7 +614,7 @@ TEST(Sampler, ARowCutIntoPartsGivesTheSame) {
       std::vector<float> row(vocab_size);
       for (float& logit : row) logit = num_cases % 2 == 0 ? normal(random) : flat(random);
       row[vocab_size / 2] = row[vocab_size - 1];  // a tie between parts
-      for (int option = 0; option < 8; ++option) {
+      for (int option = 0; option < 16; ++option) {
         Draw draw;
         SamplingParams& sampling = draw.request.sampling;
         sampling.temperature = option == 7 ? 0.0f : 0.9f;
@@ -461,7 +622,15 @@ TEST(Sampler, ARowCutIntoPartsGivesTheSame) {
         if ((option & 1) != 0) sampling.top_k = static_cast<int32_t>(vocab_size / 2);
         if ((option & 2) != 0) sampling.top_p = 0.95f;
         if ((option & 4) != 0) sampling.min_p = 1e-4f;
+        if ((option & 8) != 0) {
+          sampling.typical_p = 0.8f;
+          sampling.top_n_sigma = 2;
+          sampling.xtc_probability = 0.5f;
+          sampling.xtc_threshold = 1e-4f;
+          sampling.mirostat = option == 15;
+        }
         SampleContext context = draw.context();
+        context.mirostat_bound = 9;
         const int32_t token = whole.sample(row.data(), draw.request, context).value();
         context.parts = parts;
         EXPECT_EQ(cut.sample(row.data(), draw.request, context).value(), token) << option;
@@ -473,7 +642,7 @@ TEST(Sampler, ARowCutIntoPartsGivesTheSame) {
       }
     }
   }
-  EXPECT_EQ(num_cases, 3 * 4 * 8);
+  EXPECT_EQ(num_cases, 3 * 4 * 16);
   EXPECT_EQ(num_cut, 3 * 3);
 }
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "engine/constraint.h"
+#include "engine/sampler.h"
 #include "model/adapter.h"
 
 namespace headrace {
@@ -29,6 +30,16 @@ PrefixRoot root_of(const Sequence& sequence) {
   root.rope_epoch = sequence.rope_epoch;
   if (sequence.request.adapter != nullptr) root.adapter = sequence.request.adapter->digest;
   return root;
+}
+
+// What the sampler asks of the tokens, up to the end of the prompt.
+void begin_sampling(Sequence* sequence) {
+  const SamplingParams& sampling = sequence->request.sampling;
+  sequence->mirostat_bound = first_mirostat_bound(sampling);
+  sequence->loop_watch = LoopWatch(sequence->request.repetition_stop);
+  if (!sequence->samples() || !TokenHistory::is_needed(sampling)) return;
+  sequence->history = std::make_unique<TokenHistory>(sampling, sequence->num_prompt);
+  sequence->history->extend(sequence->tokens);
 }
 
 // Whether a sampled row from this one on was not finite.
@@ -75,6 +86,7 @@ void Scheduler::admit(RequestId id, Request request, TimeUs submitted_us) {
         "a prompt of {} tokens", sequence->num_prompt);
   sequence->tokens = std::move(request.prompt_ids);
   sequence->request = std::move(request);
+  begin_sampling(sequence.get());
   if (sequence->scores_prompt()) sequence->prompt_logprobs.resize(sequence->tokens.size());
   sequence->rope_epoch = options_.rope_epoch(sequence->num_known());
   sequence->root = kv_.root(root_of(*sequence));
@@ -518,7 +530,7 @@ bool Scheduler::take_token(Sequence* sequence, SampledToken* sampled, TimeUs now
     return false;
   }
   if (sequence->request.constraint != nullptr) sequence->request.constraint->accept(token_id);
-  sequence->tokens.push_back(token_id);
+  add_token(sequence, *sampled);
   ++stats_.generation_tokens;
   Event event;
   event.kind = Event::Kind::kToken;
@@ -529,13 +541,24 @@ bool Scheduler::take_token(Sequence* sequence, SampledToken* sampled, TimeUs now
   event.usage = usage_of(*sequence);
   events->push_back(std::move(event));
   const Constraint* constraint = sequence->request.constraint.get();
-  const bool finished = constraint != nullptr && constraint->is_finished();
+  const bool repeats = sequence->loop_watch.sees_loop(sequence->output());
+  const bool finished = repeats || (constraint != nullptr && constraint->is_finished());
   if (finished || sequence->num_known() >= sequence->max_known) {
     finish(sequence, finished ? FinishReason::kStop : FinishReason::kLength, now, events);
+    events->back().repeats = repeats;
     return false;
   }
   update_epoch(sequence);
   return true;
+}
+
+void Scheduler::add_token(Sequence* sequence, const SampledToken& sampled) {
+  sequence->tokens.push_back(sampled.token_id);
+  if (sequence->history != nullptr) sequence->history->extend(sequence->tokens);
+  const SamplingParams& sampling = sequence->request.sampling;
+  if (!sampling.mirostat) return;
+  sequence->mirostat_bound =
+      next_mirostat_bound(sampling, sequence->mirostat_bound, sampled.surprise);
 }
 
 // With another rope table all K and V are stale: the sequence is computed again from position 0.

@@ -91,6 +91,7 @@ struct SampledToken {
   std::optional<TokenLogprobs> logprobs = {};  // if asked for
   std::string failure = {};                    // not empty: why there is no token, for the client
   std::vector<float> label_logprobs = {};      // of the first token, if asked for
+  double surprise = 0;                         // in bits, where mirostat asks for it
 };
 
 // What a step gave one span.
@@ -207,6 +208,7 @@ class Scheduler {
   void take_states(Sequence* sequence, const Span& span, const SpanResult& result);
   bool take_token(Sequence* sequence, SampledToken* sampled, TimeUs now,
                   std::vector<Event>* events);
+  static void add_token(Sequence* sequence, const SampledToken& sampled);
   void update_epoch(Sequence* sequence);
   bool ends(const Sequence& sequence, int32_t token_id) const;
   // Removes the sequence; the event carries reason, usage and times.

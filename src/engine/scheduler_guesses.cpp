@@ -51,7 +51,9 @@ void Scheduler::propose_drafts() {
   }
 }
 
+// Mirostat's bound for a row is made of the surprise of the row before: there is none to verify.
 bool Scheduler::has_guesses(const Sequence& sequence) const {
+  if (sequence.request.sampling.mirostat) return false;
   const bool forced = sequence.request.constraint != nullptr && sequence.takes_forced();
   return options_.drafter != nullptr || (forced && options_.max_forced_tokens > 0);
 }

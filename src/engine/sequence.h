@@ -6,12 +6,16 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "engine/kv_cache.h"
+#include "engine/loop_watch.h"
 #include "engine/pool.h"
 #include "engine/request.h"
+#include "engine/token_history.h"
 
 namespace headrace {
 
@@ -49,6 +53,9 @@ struct Sequence {
   int32_t cached_tokens = 0;    // found in the cache when first started
   int32_t num_scored = 0;       // prompt positions whose row has scored the token after it
   std::vector<std::optional<TokenLogprobs>> prompt_logprobs;  // one per prompt token, if asked for
+  std::unique_ptr<TokenHistory> history;  // of what is known, if sampling asks for it
+  double mirostat_bound = 0;              // of the next token's surprise
+  LoopWatch loop_watch;
   Pool pool;               // of the prompt's states, if asked for
   int64_t num_pooled = 0;  // prompt positions before it need no row for the pool any more
   RequestTimes times;
@@ -58,6 +65,10 @@ struct Sequence {
   // Where most of them were wrong (a model that cuts texts into other tokens), there are no more.
   bool takes_forced() const { return num_forced < 32 || 2 * num_forced_kept >= num_forced; }
   int32_t num_output() const { return static_cast<int32_t>(num_known()) - num_prompt; }
+  std::span<const int32_t> output() const {
+    return std::span(tokens).subspan(static_cast<size_t>(num_prompt),
+                                     static_cast<size_t>(num_output()));
+  }
   bool scores_prompt() const { return request.num_prompt_logprobs.has_value(); }
   bool samples() const { return request.max_tokens > 0; }
   // Prompt positions whose rows are wanted for scoring: all but the last.

@@ -108,8 +108,13 @@ SampleContext StepRunner::context_of(size_t span_idx, int32_t index) const {
   const uint64_t* mask = span.masks == nullptr
                              ? nullptr
                              : span.masks + static_cast<size_t>(index) * mask_words(vocab_size_);
-  return {std::span(sequence.tokens).first(num_tokens), sequence.num_prompt, end_ids_, mask,
-          parts_};
+  return {.tokens = std::span(sequence.tokens).first(num_tokens),
+          .num_prompt = sequence.num_prompt,
+          .end_ids = end_ids_,
+          .mask = mask,
+          .parts = parts_,
+          .history = sequence.history.get(),
+          .mirostat_bound = sequence.mirostat_bound};
 }
 
 std::vector<ExpertRows> StepRunner::expert_layers() const {
@@ -226,7 +231,7 @@ Status StepRunner::sample_row(const RowWork& work, Sampler* sampler) {
     return {};
   }
   const SampleContext context = context_of(work.span_idx, work.index);
-  sampled.token_id = TRY(sampler->sample(logits_of(work), request, context));
+  sampled.token_id = TRY(sampler->sample(logits_of(work), request, context, &sampled.surprise));
   if (request.num_logprobs) {
     sampled.logprobs =
         TRY(sampler->score(logits_of(work), sampled.token_id, *request.num_logprobs, parts_));

@@ -98,34 +98,120 @@ template <typename F, typename I>
   return range;
 }
 
-template <bool kHeavy>
-[[gnu::always_inline]] inline VocabSums weigh_some(const VocabWeights& a) {
+// As many of the lanes as are left.
+[[gnu::always_inline]] inline void store(const Floats& lanes, size_t left, float* values) {
+  if (left >= kLanes) {
+    std::memcpy(values, &lanes, sizeof(lanes));
+  } else {
+    std::memcpy(values, &lanes, left * sizeof(float));
+  }
+}
+
+[[gnu::always_inline]] inline double weigh_body(const VocabWeights& a) {
   // Weights below the limit are rounded by adding a number whose last bit is the quantum; those
   // above it are multiples already.
   const float limit = std::ldexp(1.0f, quantum_exponent(a.vocab_size) + 23);
   const float rounder = 1.5f * limit;
-  Doubles sum = {}, heavy_sum = {};
+  Doubles sum = {};
   for (size_t i = 0; i < a.count; i += kLanes) {
     const size_t left = a.count - i;
     const Floats value = load(a.values + i, left, kLowest);
     Floats weight = weight_of(value, a.largest, a.temperature);
     weight = weight < limit ? (weight + rounder) - rounder : weight;
+    weight = value < a.lowest ? Floats{} : weight;
     sum += __builtin_convertvector(weight, Doubles);
-    if (kHeavy) {
-      const Floats heavy = weight >= a.min_weight ? weight : Floats{};
-      heavy_sum += __builtin_convertvector(heavy, Doubles);
-    }
-    if (left >= kLanes) {
-      std::memcpy(a.weights + i, &weight, sizeof(weight));
-    } else {
-      std::memcpy(a.weights + i, &weight, left * sizeof(float));
-    }
+    store(weight, left, a.weights + i);
   }
-  return {sum_of(sum), sum_of(kHeavy ? heavy_sum : sum)};
+  return sum_of(sum);
 }
 
-[[gnu::always_inline]] inline VocabSums weigh_body(const VocabWeights& a) {
-  return a.min_weight > 0 ? weigh_some<true>(a) : weigh_some<false>(a);
+[[gnu::always_inline]] inline double sum_from_body(const float* values, const float* weights,
+                                                   size_t count, float limit) {
+  Doubles sum = {};
+  for (size_t i = 0; i < count; i += kLanes) {
+    const Floats value = load(values + i, count - i, kLowest);
+    const Floats weight = load(weights + i, count - i, 0);
+    sum += __builtin_convertvector(value >= limit ? weight : Floats{}, Doubles);
+  }
+  return sum_of(sum);
+}
+
+[[gnu::always_inline]] inline void spread_body(const float* values, size_t count, float largest,
+                                               BlockSpread* blocks) {
+  const Floats one = Floats{} + 1.0f;
+  for (size_t first = 0; first < count; first += kVocabBlock) {
+    Floats number = {};
+    Doubles sum = {}, squares = {};
+    const size_t end = first + kVocabBlock < count ? first + kVocabBlock : count;
+    for (size_t i = first; i < end; i += kLanes) {
+      const Floats value = load(values + i, end - i, kLowest);
+      const Floats distance = value - largest;
+      const Ints counted = distance > -kFarBelow;
+      number += counted ? one : Floats{};
+      const Floats below = counted ? distance : Floats{};
+      const Doubles wide = __builtin_convertvector(below, Doubles);
+      sum += wide;
+      squares += wide * wide;
+    }
+    double total = 0;
+    for (size_t i = 0; i < kLanes; ++i) total += number[i];
+    blocks[first / kVocabBlock] = {total, sum_of(sum), sum_of(squares)};
+  }
+}
+
+[[gnu::always_inline]] inline void weighed_blocks_body(const float* values, const float* weights,
+                                                       size_t count, float largest, double* sums) {
+  for (size_t first = 0; first < count; first += kVocabBlock) {
+    Doubles sum = {};
+    const size_t end = first + kVocabBlock < count ? first + kVocabBlock : count;
+    for (size_t i = first; i < end; i += kLanes) {
+      const Floats weight = load(weights + i, end - i, 0);
+      const Floats value = load(values + i, end - i, largest);
+      const Floats below = weight > 0.0f ? value - largest : Floats{};
+      sum += __builtin_convertvector(weight, Doubles) * __builtin_convertvector(below, Doubles);
+    }
+    sums[first / kVocabBlock] = sum_of(sum);
+  }
+}
+
+[[gnu::always_inline]] inline Floats nearness_of(Floats value, float largest, float centre) {
+  const Floats distance = (value - largest) - centre;
+  return distance < 0.0f ? distance : -distance;
+}
+
+[[gnu::always_inline]] inline void nearness_body(const VocabNearness& a, float* nearness) {
+  for (size_t i = 0; i < a.count; i += kLanes) {
+    const Floats value = load(a.values + i, a.count - i, kLowest);
+    store(nearness_of(value, a.largest, a.centre), a.count - i, nearness + i);
+  }
+}
+
+[[gnu::always_inline]] inline float keep_near_body(const VocabNearness& a, float least,
+                                                   float* weights) {
+  Floats most = {};
+  for (size_t i = 0; i < a.count; i += kLanes) {
+    const Floats value = load(a.values + i, a.count - i, kLowest);
+    Floats weight = load(weights + i, a.count - i, 0);
+    weight = nearness_of(value, a.largest, a.centre) >= least ? weight : Floats{};
+    most = weight > most ? weight : most;
+    store(weight, a.count - i, weights + i);
+  }
+  float largest = most[0];
+  for (size_t i = 1; i < kLanes; ++i) largest = most[i] > largest ? most[i] : largest;
+  return largest;
+}
+
+[[gnu::always_inline]] inline void drop_body(const float* values, size_t count, float value,
+                                             int32_t last, float* weights) {
+  Ints ids;
+  for (size_t i = 0; i < kLanes; ++i) ids[i] = static_cast<int32_t>(i);
+  for (size_t i = 0; i < count; i += kLanes) {
+    const Floats here = load(values + i, count - i, kLowest);
+    const Floats weight = load(weights + i, count - i, 0);
+    const Ints stays = (here > value) | ((here == value) & (ids <= last));
+    store(stays ? weight : Floats{}, count - i, weights + i);
+    ids += static_cast<int32_t>(kLanes);
+  }
 }
 
 [[gnu::always_inline]] inline void bin_body(const VocabBins& a) {
@@ -268,7 +354,32 @@ VocabRange vocab_range(const float* values, size_t count) { return run<range_bod
 
 int quantum_exponent(size_t count) { return static_cast<int>(std::bit_width(count)) - 53; }
 
-VocabSums weigh_vocab(const VocabWeights& args) { return run<weigh_body>(args); }
+double weigh_vocab(const VocabWeights& args) { return run<weigh_body>(args); }
+
+double sum_from(const float* values, const float* weights, size_t count, float limit) {
+  return run<sum_from_body>(values, weights, count, limit);
+}
+
+void spread_blocks(const float* values, size_t count, float largest, BlockSpread* blocks) {
+  run<spread_body>(values, count, largest, blocks);
+}
+
+void sum_weighed_blocks(const float* values, const float* weights, size_t count, float largest,
+                        double* sums) {
+  run<weighed_blocks_body>(values, weights, count, largest, sums);
+}
+
+void measure_nearness(const VocabNearness& args, float* nearness) {
+  run<nearness_body>(args, nearness);
+}
+
+float keep_near(const VocabNearness& args, float least, float* weights) {
+  return run<keep_near_body>(args, least, weights);
+}
+
+void drop_after(const float* values, size_t count, float value, int32_t last, float* weights) {
+  run<drop_body>(values, count, value, last, weights);
+}
 
 void bin_vocab(const VocabBins& args) { run<bin_body>(args); }
 

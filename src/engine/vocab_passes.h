@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 namespace headrace {
 
@@ -29,14 +30,10 @@ struct VocabWeights {
   size_t vocab_size = 0;  // of the row
   float largest = 0;
   float temperature = 1;
-  float min_weight = 0;  // for heavy_sum; 0: all are heavy
+  float lowest = -std::numeric_limits<float>::infinity();  // values below it weigh nothing
   float* weights = nullptr;
 };
-struct VocabSums {
-  double sum = 0;
-  double heavy_sum = 0;  // of weights of at least min_weight
-};
-VocabSums weigh_vocab(const VocabWeights& args);
+double weigh_vocab(const VocabWeights& args);  // the sum of the weights
 // The quantum of sums over `count` weights is 2^quantum_exponent(count).
 int quantum_exponent(size_t count);
 
@@ -51,6 +48,38 @@ struct VocabBins {
   uint16_t* bins = nullptr;
 };
 void bin_vocab(const VocabBins& args);
+
+// The weights of values of at least `limit`, added up: exact in any order, as all sums of weights.
+double sum_from(const float* values, const float* weights, size_t count, float limit);
+
+// Of each block of 64 ids: how many values are close enough to the largest to count, and the sums
+// of their distances from it and of the squares. What lies kFarBelow or more below it was put there
+// by a bias.
+inline constexpr float kFarBelow = 1e4f;
+struct BlockSpread {
+  double count = 0, sum = 0, squares = 0;
+};
+void spread_blocks(const float* values, size_t count, float largest, BlockSpread* blocks);
+
+// sums[b] = sum of weight * (value - largest) over ids [64 b, 64 b + 64).
+void sum_weighed_blocks(const float* values, const float* weights, size_t count, float largest,
+                        double* sums);
+
+// How near the values are to a place: (value - largest) should be `centre`.
+struct VocabNearness {
+  const float* values = nullptr;
+  size_t count = 0;
+  float largest = 0;
+  float centre = 0;
+};
+// nearness[i] = -|value - largest - centre|.
+void measure_nearness(const VocabNearness& args, float* nearness);
+// Weights of values that are less near than `least` become 0; the largest weight that stays.
+float keep_near(const VocabNearness& args, float least, float* weights);
+
+// Weights of what comes after values[last] in order (a lower value, or an equal one behind it)
+// become 0.
+void drop_after(const float* values, size_t count, float value, int32_t last, float* weights);
 
 // Ids i with bins[i] == bin, ascending, room for all; returns how many.
 size_t gather_bin(const uint16_t* bins, size_t count, uint16_t bin, int32_t* ids);

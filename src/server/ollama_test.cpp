@@ -226,7 +226,7 @@ TEST_F(OllamaRoutes, TextsBecomeVectors) {
             one.at("embeddings").as_array()[0].as_array().size());
   for (const char* members :
        {R"("model":"scripted")", R"("input":[])", R"("input":[7])", R"("input":"a","dimensions":0)",
-        R"("input":"a","truncate":7)", R"("input":"a","options":{"mirostat":1})"}) {
+        R"("input":"a","truncate":7)", R"("input":"a","options":{"tfs_z":2})"}) {
     EXPECT_EQ(post("/api/embed", fmt::format("{{{}}}", members)).status, 400) << members;
   }
   EXPECT_EQ(post("/api/embeddings", R"({"prompt":["a"]})").status, 400);

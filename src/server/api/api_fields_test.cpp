@@ -70,11 +70,10 @@ TEST(ApiFields, WhatIsNotServedIsNamedUnlessItAsksForNothing) {
 
 TEST(ApiFields, FieldsThatUsersLostInSilenceAreRefused) {
   for (const char* body :
-       {R"({"typical_p":0.5})", R"({"dry_multiplier":0.8})", R"({"xtc_probability":0.5})",
-        R"({"mirostat":2})", R"({"priority":-1})", R"({"truncate_prompt_tokens":4})",
-        R"({"functions":[{"name":"f"}]})", R"({"function_call":{"name":"f"}})",
-        R"({"repeat_penalty":1.3})", R"({"guided_whitespace_pattern":" "})",
-        R"({"no_repeat_ngram_size":2})"}) {
+       {R"({"typical":0.5})", R"({"dry_range":8})", R"({"top_a":0.5})", R"({"mirostat_mode":2})",
+        R"({"priority":-1})", R"({"truncate_prompt_tokens":4})", R"({"functions":[{"name":"f"}]})",
+        R"({"function_call":{"name":"f"}})", R"({"repeat_penalty":1.3})",
+        R"({"guided_whitespace_pattern":" "})", R"({"no_repeat_ngram_size":2})"}) {
     EXPECT_NE(check(body, kInChat), "") << body;
     EXPECT_NE(check(body, kInCompletion), "") << body;
   }

@@ -19,6 +19,7 @@
 #include "server/api/infill.h"
 #include "server/api/parts/output_format.h"
 #include "server/api/pooling_config.h"
+#include "server/api/token_finder.h"
 #include "text/chat_template.h"
 #include "text/grammar.h"
 #include "text/tokenizer.h"
@@ -50,6 +51,7 @@ struct TextBundle {
   // In whose ids clients send inputs of embeddings; null: in the model's own.
   std::unique_ptr<Tokenizer> input_tokenizer;
   std::unique_ptr<GrammarCompiler> grammars;  // of this tokenizer and these end ids
+  std::unique_ptr<TokenFinder> token_finder = std::make_unique<TokenFinder>();  // never null
   ContentTokens content_tokens = ContentTokens::kSpecial;
   OutputFormats formats;        // of what the model writes around reasoning and calls
   bool calls_are_text = false;  // no calls are looked for

@@ -35,7 +35,7 @@ struct Prompt {
 
 // Why a choice ended.
 struct Finish {
-  enum class Kind : uint8_t { kNone, kEnd, kStopString, kLength, kToolCalls };
+  enum class Kind : uint8_t { kNone, kEnd, kStopString, kLength, kToolCalls, kRepetition };
   Kind kind = Kind::kNone;
   std::string stop;  // kStopString: which
 };

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <random>
 
+#include "engine/loop_watch.h"
+#include "engine/token_history.h"
 #include "server/api/json.h"
 #include "server/api/prompt.h"
 
@@ -20,19 +22,35 @@ constexpr size_t kMaxBiases = 1024;
 constexpr double kMaxBias = 100;
 constexpr float kNever = -1e6f;  // the lowest that the engine takes: no logit makes up for it
 
+constexpr size_t kMaxBreakers = 32;
+constexpr size_t kMaxBreakerBytes = 64;
+constexpr size_t kMaxBadWords = 128;
+constexpr size_t kMaxBadWordBytes = 256;
+// Where dry_sequence_breakers is not given, as in llama.cpp.
+constexpr std::string_view kUsualBreakers[] = {"\n", ":", "\"", "*"};
+
 struct NumberRow {
   SamplingField field;
   double low, high;
-  float SamplingParams::* member;
+  float& (*member)(SamplingParams&);
 };
 
+using Params = SamplingParams;
 constexpr NumberRow kNumbers[] = {
-    {kTemperature, 0, 100, &SamplingParams::temperature},
-    {kTopP, 0, 1, &SamplingParams::top_p},
-    {kMinP, 0, 1, &SamplingParams::min_p},
-    {kRepetitionPenalty, 0.01, 100, &SamplingParams::repetition_penalty},
-    {kPresencePenalty, -2, 2, &SamplingParams::presence_penalty},
-    {kFrequencyPenalty, -2, 2, &SamplingParams::frequency_penalty},
+    {kTemperature, 0, 100, [](Params& p) -> float& { return p.temperature; }},
+    {kTopP, 0, 1, [](Params& p) -> float& { return p.top_p; }},
+    {kMinP, 0, 1, [](Params& p) -> float& { return p.min_p; }},
+    {kRepetitionPenalty, 0.01, 100, [](Params& p) -> float& { return p.repetition_penalty; }},
+    {kPresencePenalty, -2, 2, [](Params& p) -> float& { return p.presence_penalty; }},
+    {kFrequencyPenalty, -2, 2, [](Params& p) -> float& { return p.frequency_penalty; }},
+    {kTypicalP, 0, 1, [](Params& p) -> float& { return p.typical_p; }},
+    {kTopNSigma, -1, 100, [](Params& p) -> float& { return p.top_n_sigma; }},
+    {kXtcProbability, 0, 1, [](Params& p) -> float& { return p.xtc_probability; }},
+    {kXtcThreshold, 0, 1, [](Params& p) -> float& { return p.xtc_threshold; }},
+    {kMirostatTau, 0, 100, [](Params& p) -> float& { return p.mirostat_tau; }},
+    {kMirostatEta, 0, 1, [](Params& p) -> float& { return p.mirostat_eta; }},
+    {kDryMultiplier, 0, 100, [](Params& p) -> float& { return p.dry.multiplier; }},
+    {kDryBase, 0, 100, [](Params& p) -> float& { return p.dry.base; }},
 };
 
 uint64_t random_seed() {
@@ -177,10 +195,118 @@ Status read_number(const Fields& fields, const SamplingName& row, SamplingParams
   CHECK(number_row != std::end(kNumbers), "{} is no number", row.name);
   const auto number = TRY(fields.number(row.name, number_row->low, number_row->high));
   if (!number) return {};
-  sampling.*number_row->member = static_cast<float>(*number);
+  number_row->member(sampling) = static_cast<float>(*number);
   if (row.field == kTopP && sampling.top_p <= 0) {
     return bad_field(fields.path(row.name), "0", "a number above 0 and at most 1");
   }
+  // What other programs send for "off".
+  if (sampling.typical_p <= 0) sampling.typical_p = 1;
+  sampling.top_n_sigma = std::max(sampling.top_n_sigma, 0.0f);
+  return {};
+}
+
+// At most max_texts strings of 1 to max_bytes bytes.
+Result<std::vector<std::string>> read_texts(const Fields& fields, std::string_view name,
+                                            size_t max_texts, size_t max_bytes) {
+  std::vector<std::string> texts;
+  const boost::json::array* list = TRY(fields.array(name));
+  if (list == nullptr) return texts;
+  if (list->size() > max_texts) {
+    return bad_field(fields.path(name), fmt::format("a list of {}", list->size()),
+                     fmt::format("at most {} strings", max_texts));
+  }
+  for (const boost::json::value& item : *list) {
+    const size_t size = item.is_string() ? item.get_string().size() : 0;
+    if (size == 0 || size > max_bytes) {
+      return bad_field(fields.path(name), fmt::format("a list that holds {}", show_value(item)),
+                       fmt::format("strings of 1 to {} bytes", max_bytes));
+    }
+    texts.emplace_back(item.get_string().data(), size);
+  }
+  return texts;
+}
+
+// A text that no token holds whole ends with its last token.
+Status add_breaker(const std::string& text, const TextBundle& bundle, std::vector<int32_t>* ids) {
+  std::vector<int32_t> found = bundle.token_finder->find(*bundle.tokenizer, text);
+  if (found.empty()) found = TRY(bundle.tokenizer->encode(text, /*add_special=*/false));
+  if (found.empty()) return {};
+  const bool is_held = bundle.tokenizer->token_bytes(found.back(), false).find(text) != text.npos;
+  ids->insert(ids->end(), is_held ? found.begin() : found.end() - 1, found.end());
+  return {};
+}
+
+Status read_breakers(const Fields& fields, std::string_view name, const TextBundle& bundle,
+                     DryParams& dry) {
+  if (dry.base < 1) dry.multiplier = 0;
+  dry.base = std::max(dry.base, 1.0f);
+  std::vector<std::string> texts = TRY(read_texts(fields, name, kMaxBreakers, kMaxBreakerBytes));
+  if (fields.find(name) == nullptr) texts = {std::begin(kUsualBreakers), std::end(kUsualBreakers)};
+  if (dry.multiplier == 0) return {};
+  auto ids = std::make_shared<std::vector<int32_t>>();
+  for (const std::string& text : texts) TRY(add_breaker(text, bundle, ids.get()));
+  std::sort(ids->begin(), ids->end());
+  ids->erase(std::unique(ids->begin(), ids->end()), ids->end());
+  dry.breakers = std::move(ids);
+  return {};
+}
+
+// Each as it is spelled at the beginning of an answer, and after a blank.
+Status read_bad_words(const Fields& fields, std::string_view name, const TextBundle& bundle,
+                      std::vector<std::vector<int32_t>>& words) {
+  const auto texts = TRY(read_texts(fields, name, kMaxBadWords, kMaxBadWordBytes));
+  words.clear();
+  for (const std::string& text : texts) {
+    for (const std::string& form : {text, " " + text}) {
+      std::vector<int32_t> ids = TRY(bundle.tokenizer->encode(form, /*add_special=*/false));
+      const bool is_new = std::find(words.begin(), words.end(), ids) == words.end();
+      if (!ids.empty() && is_new) words.push_back(std::move(ids));
+    }
+  }
+  return {};
+}
+
+Status read_repetition_stop(const Fields& fields, std::string_view name, RepetitionStop& stop) {
+  constexpr std::string_view kMembers[] = {"max_pattern_size", "min_pattern_size", "min_count"};
+  const boost::json::object* object = TRY(fields.object(name));
+  if (object == nullptr) return {};
+  for (const auto& [key, value] : *object) {
+    const std::string_view member(key.data(), key.size());
+    if (std::find(std::begin(kMembers), std::end(kMembers), member) != std::end(kMembers)) continue;
+    return bad_field(fields.path(name),
+                     fmt::format("an object with {}", show_value(boost::json::string(member))),
+                     "an object of max_pattern_size, min_pattern_size and min_count");
+  }
+  const Fields members(*object, fields.path(name) + ".");
+  const int64_t most = TRY(members.integer(kMembers[0], 0, kMaxLoopBlock)).value_or(0);
+  const int64_t least =
+      TRY(members.integer(kMembers[1], 0, std::max<int64_t>(most, 0))).value_or(0);
+  const auto count = TRY(members.integer(kMembers[2], most > 0 ? 2 : 0, INT32_MAX));
+  if (most > 0 && !count) {
+    return bad_field(members.path(kMembers[2]), "missing", "a whole number of at least 2");
+  }
+  stop.max_block = static_cast<int32_t>(most);
+  stop.min_block = static_cast<int32_t>(std::max<int64_t>(least, 1));
+  stop.min_count = static_cast<int32_t>(std::max<int64_t>(count.value_or(0), 2));
+  return {};
+}
+
+Status read_mirostat(const Fields& fields, std::string_view name, SamplingParams& sampling) {
+  const auto mode = TRY(fields.integer(name, 0, 2));
+  if (mode == 1) return bad_field(fields.path(name), "1", "0 or 2");
+  if (mode) sampling.mirostat = *mode == 2;
+  return {};
+}
+
+Status read_dry_lengths(const Fields& fields, const SamplingName& row, DryParams& dry) {
+  if (row.field == kDryAllowedLength) {
+    const auto length = TRY(fields.integer(row.name, 1, kMaxDryAllowed));
+    if (length) dry.allowed_length = static_cast<int32_t>(*length);
+    return {};
+  }
+  const auto window = TRY(fields.integer(row.name, -1, INT32_MAX));
+  if (window) dry.window = static_cast<int32_t>(*window);
+  if (window == 0) dry.multiplier = 0;
   return {};
 }
 
@@ -220,6 +346,17 @@ Status read_row(const Fields& fields, const SamplingName& row, const ServingMode
       return read_stop_ids(fields, row.name, model.info.vocab_size, prototype.stop_ids);
     case kStop:
       return read_stop(fields, row.name, request.stop);
+    case kMirostat:
+      return read_mirostat(fields, row.name, prototype.sampling);
+    case kDryAllowedLength:
+    case kDryWindow:
+      return read_dry_lengths(fields, row, prototype.sampling.dry);
+    case kDryBreakers:
+      return read_breakers(fields, row.name, model.text, prototype.sampling.dry);
+    case kBadWords:
+      return read_bad_words(fields, row.name, model.text, prototype.sampling.bad_words);
+    case kRepetitionStop:
+      return read_repetition_stop(fields, row.name, prototype.repetition_stop);
     default:
       return read_number(fields, row, prototype.sampling);
   }

@@ -38,11 +38,43 @@ enum class SamplingField : uint8_t {
   kIgnoreEos,          // true or false
   kStopIds,            // at most 128 ids
   kStop,               // a string or a list of at most 32, each 1 to 256 bytes
+  kTypicalP,           // 0 to 1; 0 and 1: off
+  kTopNSigma,          // -1 to 100; 0 and below: off
+  kXtcProbability,     // 0 to 1
+  kXtcThreshold,       // 0 to 1
+  kMirostat,           // 0: off; 2
+  kMirostatTau,        // 0 to 100
+  kMirostatEta,        // 0 to 1
+  kDryMultiplier,      // 0 to 100; 0: off
+  kDryBase,            // 0 to 100; below 1: off
+  kDryAllowedLength,   // 1 to 64
+  kDryWindow,          // -1: the whole text; 0: off
+  kDryBreakers,        // at most 32 texts of 1 to 64 bytes
+  kBadWords,           // at most 128 texts of 1 to 256 bytes
+  kRepetitionStop,     // {max_pattern_size, min_pattern_size, min_count}
 };
 
 struct SamplingName {
   std::string_view name;
   SamplingField field;
+};
+
+// What all dialects call by the same names: those of llama.cpp and vLLM.
+inline constexpr SamplingName kFurtherSamplingNames[] = {
+    {"typical_p", SamplingField::kTypicalP},
+    {"top_n_sigma", SamplingField::kTopNSigma},
+    {"xtc_probability", SamplingField::kXtcProbability},
+    {"xtc_threshold", SamplingField::kXtcThreshold},
+    {"mirostat", SamplingField::kMirostat},
+    {"mirostat_tau", SamplingField::kMirostatTau},
+    {"mirostat_eta", SamplingField::kMirostatEta},
+    {"dry_multiplier", SamplingField::kDryMultiplier},
+    {"dry_base", SamplingField::kDryBase},
+    {"dry_allowed_length", SamplingField::kDryAllowedLength},
+    {"dry_penalty_last_n", SamplingField::kDryWindow},
+    {"dry_sequence_breakers", SamplingField::kDryBreakers},
+    {"bad_words", SamplingField::kBadWords},
+    {"repetition_detection", SamplingField::kRepetitionStop},
 };
 
 // As the checkpoint recommends, with a seed of its own.

@@ -27,13 +27,15 @@ constexpr SamplingName kOther[] = {
 class SamplingFieldsTest : public testing::Test {
  protected:
   // "" or "param: message".
-  std::string read(std::string_view body) {
+  std::string read(std::string_view body) { return read(body, kOther); }
+  std::string read_further(std::string_view body) { return read(body, kFurtherSamplingNames); }
+  std::string read(std::string_view body, std::span<const SamplingName> names) {
     request_ = {};
     request_.prototype.sampling = fresh_sampling(model_);
     first_seed_ = request_.prototype.sampling.seed;
     const auto value = parse_body(body).value();
     const Status status =
-        read_sampling(Fields(value.get_object(), "options."), kOther, model_, request_);
+        read_sampling(Fields(value.get_object(), "options."), names, model_, request_);
     return status.ok() ? "" : status.error().param + ": " + status.error().to_string();
   }
   const SamplingParams& sampling() const { return request_.prototype.sampling; }
@@ -103,6 +105,99 @@ TEST_F(SamplingFieldsTest, BiasesComeAsObjectsOrPairs) {
   ASSERT_EQ(sampling().logit_bias.size(), 2u);
   EXPECT_EQ(sampling().logit_bias[0].second, -100.0f);
   EXPECT_EQ(sampling().logit_bias[1].second, -1e6f);
+}
+
+TEST_F(SamplingFieldsTest, FurtherNamesAreTheSameForAll) {
+  EXPECT_EQ(read_further(R"({"typical_p":0.9,"top_n_sigma":1.5,"xtc_probability":0.5,
+                             "xtc_threshold":0.2,"mirostat":2,"mirostat_tau":4,"mirostat_eta":0.2,
+                             "dry_multiplier":0.8,"dry_base":2,"dry_allowed_length":3,
+                             "dry_penalty_last_n":100,"dry_sequence_breakers":["b","a"],
+                             "bad_words":["xy"],
+                             "repetition_detection":{"max_pattern_size":20,"min_count":4}})"),
+            "");
+  EXPECT_EQ(sampling().typical_p, 0.9f);
+  EXPECT_EQ(sampling().top_n_sigma, 1.5f);
+  EXPECT_EQ(sampling().xtc_probability, 0.5f);
+  EXPECT_EQ(sampling().xtc_threshold, 0.2f);
+  EXPECT_TRUE(sampling().mirostat);
+  EXPECT_EQ(sampling().mirostat_tau, 4.0f);
+  EXPECT_EQ(sampling().mirostat_eta, 0.2f);
+  EXPECT_EQ(sampling().dry.multiplier, 0.8f);
+  EXPECT_EQ(sampling().dry.base, 2.0f);
+  EXPECT_EQ(sampling().dry.allowed_length, 3);
+  EXPECT_EQ(sampling().dry.window, 100);
+  EXPECT_EQ(*sampling().dry.breakers, (std::vector<int32_t>{'a', 'b'}));
+  EXPECT_EQ(sampling().bad_words, (std::vector<std::vector<int32_t>>{{'x', 'y'}, {' ', 'x', 'y'}}));
+  const RepetitionStop& stop = request_.prototype.repetition_stop;
+  EXPECT_EQ(stop.max_block, 20);
+  EXPECT_EQ(stop.min_block, 1);
+  EXPECT_EQ(stop.min_count, 4);
+}
+
+TEST_F(SamplingFieldsTest, WhatOthersSendForOffIsOff) {
+  EXPECT_EQ(read_further(R"({"typical_p":0,"top_n_sigma":-1,"mirostat":0,"dry_multiplier":0,
+                             "dry_base":0,"repetition_detection":{"max_pattern_size":0}})"),
+            "");
+  EXPECT_EQ(sampling().typical_p, 1.0f);
+  EXPECT_EQ(sampling().top_n_sigma, 0.0f);
+  EXPECT_FALSE(sampling().mirostat);
+  EXPECT_EQ(sampling().dry.multiplier, 0.0f);
+  EXPECT_EQ(request_.prototype.repetition_stop.max_block, 0);
+  for (const std::string_view off : {R"("dry_base":0.5)", R"("dry_penalty_last_n":0)"}) {
+    EXPECT_EQ(read_further(fmt::format(R"({{"dry_multiplier":0.8,{}}})", off)), "");
+    EXPECT_EQ(sampling().dry.multiplier, 0.0f) << off;
+  }
+}
+
+// A line, a colon, a quote, an asterisk; a text that no token holds breaks where it ends.
+TEST_F(SamplingFieldsTest, RepetitionsBreakAtTheUsualPlaces) {
+  EXPECT_EQ(read_further(R"({"dry_multiplier":1})"), "");
+  EXPECT_EQ(*sampling().dry.breakers, (std::vector<int32_t>{'\n', '"', '*', ':'}));
+  EXPECT_EQ(read_further(R"({"dry_multiplier":1,"dry_sequence_breakers":[]})"), "");
+  EXPECT_TRUE(sampling().dry.breakers->empty());
+  EXPECT_EQ(read_further(R"({"dry_multiplier":1,"dry_sequence_breakers":["You:"]})"), "");
+  EXPECT_EQ(*sampling().dry.breakers, (std::vector<int32_t>{':'}));
+}
+
+TEST_F(SamplingFieldsTest, FaultsOfFurtherFieldsNameThem) {
+  const std::pair<const char*, const char*> kCases[] = {
+      {R"({"typical_p":1.1})", "options.typical_p is 1.1, but it must be a number from 0 to 1"},
+      {R"({"top_n_sigma":-2})",
+       "options.top_n_sigma is -2, but it must be a number from -1 to "
+       "100"},
+      {R"({"xtc_probability":2})",
+       "options.xtc_probability is 2, but it must be a number from 0 to 1"},
+      {R"({"xtc_threshold":-1})",
+       "options.xtc_threshold is -1, but it must be a number from 0 to 1"},
+      {R"({"mirostat":1})", "options.mirostat is 1, but it must be 0 or 2"},
+      {R"({"mirostat_tau":101})",
+       "options.mirostat_tau is 101, but it must be a number from 0 to 100"},
+      {R"({"mirostat_eta":2})", "options.mirostat_eta is 2, but it must be a number from 0 to 1"},
+      {R"({"dry_multiplier":-1})",
+       "options.dry_multiplier is -1, but it must be a number from 0 to 100"},
+      {R"({"dry_allowed_length":0})",
+       "options.dry_allowed_length is 0, but it must be a whole number from 1 to 64"},
+      {R"({"dry_penalty_last_n":-2})",
+       "options.dry_penalty_last_n is -2, but it must be a whole number from -1 to 2147483647"},
+      {R"({"dry_sequence_breakers":[""]})",
+       "options.dry_sequence_breakers is a list that holds \"\", but it must be strings of 1 to 64 "
+       "bytes"},
+      {R"({"bad_words":["a",7]})",
+       "options.bad_words is a list that holds 7, but it must be strings of 1 to 256 bytes"},
+      {R"({"repetition_detection":{"size":3}})",
+       "options.repetition_detection is an object with \"size\", but it must be an object of "
+       "max_pattern_size, min_pattern_size and min_count"},
+      {R"({"repetition_detection":{"max_pattern_size":3}})",
+       "options.repetition_detection.min_count is missing, but it must be a whole number of at "
+       "least 2"},
+      {R"({"repetition_detection":{"max_pattern_size":3,"min_pattern_size":4,"min_count":2}})",
+       "options.repetition_detection.min_pattern_size is 4, but it must be a whole number from 0 "
+       "to 3"},
+  };
+  for (const auto& [body, message] : kCases) {
+    const std::string found = read_further(body);
+    EXPECT_TRUE(found.ends_with(message)) << found;
+  }
 }
 
 TEST_F(SamplingFieldsTest, FaultsNameTheFieldByItsPath) {

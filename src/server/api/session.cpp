@@ -34,6 +34,8 @@ std::string_view log_name(Finish::Kind kind) {
       return "length";
     case Finish::Kind::kToolCalls:
       return "tool_calls";
+    case Finish::Kind::kRepetition:
+      return "repetition";
     default:
       return "stop";
   }
@@ -399,6 +401,7 @@ void Session::end_choice(Choice& choice, const Event& event) {
     text += choice.last_text + rest.text;
     const bool is_full = event.reason == FinishReason::kLength;
     Finish finish{is_full ? Finish::Kind::kLength : Finish::Kind::kEnd, {}};
+    if (event.repeats) finish.kind = Finish::Kind::kRepetition;
     if (rest.stopped) finish = {Finish::Kind::kStopString, std::move(rest.stop)};
     emit(choice, std::move(text), std::move(finish));
   }

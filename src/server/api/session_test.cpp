@@ -4,6 +4,8 @@
 
 #include <random>
 
+#include "server/api/llamacpp/llamacpp.h"
+#include "server/api/ollama/ollama.h"
 #include "server/api/test_session.h"
 
 namespace headrace {
@@ -501,6 +503,34 @@ TEST_F(SessionTest, OffsetsAreOfTheTextThatIsSent) {
             "bc");
   EXPECT_EQ(to_text(json.at("choices").at(0).at("logprobs").at("text_offset")),
             "[0,0,1,4,4,5,6,7,7]");
+}
+
+// Where a dialect has a word for it, the answer says that it went round in a loop.
+TEST_F(SessionTest, ALoopIsNamedAsTheReason) {
+  const auto end_of = [&](std::unique_ptr<AnswerRenderer> renderer) {
+    writer_ = std::make_shared<RecordingWriter>();
+    start(engine_, request(true), std::move(renderer));
+    const size_t index = engine_.sinks.size() - 1;
+    engine_.token(index, 'a');
+    Event event;
+    event.kind = Event::Kind::kFinished;
+    event.reason = FinishReason::kStop;
+    event.repeats = true;
+    event.usage = {3, 1, 0};
+    engine_.sinks[index](std::move(event));
+    writer_->run();
+    EXPECT_EQ(writer_->last_note.finish, "repetition");
+    return writer_->body;
+  };
+  const std::pair<std::string, const char*> kCases[] = {
+      {end_of(make_completion_renderer(model_, answer_to(request(true)))),
+       R"("finish_reason":"stop","stop_reason":"repetition")"},
+      {end_of(make_llama_renderer(model_, {})), R"("stop_type":"repetition")"},
+      {end_of(make_ollama_renderer(model_, {})), R"("done_reason":"repetition")"},
+  };
+  for (const auto& [body, expected] : kCases) {
+    EXPECT_NE(body.find(expected), std::string::npos) << body;
+  }
 }
 
 TEST_F(SessionTest, TheLogIsToldOfTheAnswer) {

@@ -88,6 +88,7 @@ Status parse_common(const Fields& fields, const ServingModel& model, GenerationR
   prototype.sampling = fresh_sampling(model);
   prototype.max_tokens = static_cast<int32_t>(std::min<int64_t>(model.max_context, INT32_MAX));
   TRY(read_sampling(fields, kSampling, model, request));
+  TRY(read_sampling(fields, kFurtherSamplingNames, model, request));
   TRY(read_penalty_window(fields, prototype.sampling));
   if (prototype.max_tokens == 0) return bad_field("n_predict", "0", "at least 1, or -1");
   const auto num_probs = TRY(fields.integer("n_probs", 0, kMaxLogprobs));

@@ -14,6 +14,8 @@ std::string_view stop_type(const Finish& finish) {
       return "limit";
     case Finish::Kind::kStopString:
       return "word";
+    case Finish::Kind::kRepetition:
+      return "repetition";
     default:
       return "eos";
   }
@@ -145,6 +147,17 @@ std::string llama_settings(const GenerationRequest& request) {
   json.open_object().key("temperature").number(sampling.temperature);
   json.integer("top_k", sampling.top_k).key("top_p").number(sampling.top_p);
   json.key("min_p").number(sampling.min_p);
+  json.key("typical_p").number(sampling.typical_p);
+  json.key("top_n_sigma").number(sampling.top_n_sigma);
+  json.key("xtc_probability").number(sampling.xtc_probability);
+  json.key("xtc_threshold").number(sampling.xtc_threshold);
+  json.integer("mirostat", sampling.mirostat ? 2 : 0);
+  json.key("mirostat_tau").number(sampling.mirostat_tau);
+  json.key("mirostat_eta").number(sampling.mirostat_eta);
+  json.key("dry_multiplier").number(sampling.dry.multiplier);
+  json.key("dry_base").number(sampling.dry.base);
+  json.integer("dry_allowed_length", sampling.dry.allowed_length);
+  json.integer("dry_penalty_last_n", sampling.dry.window);
   json.key("repeat_penalty").number(sampling.repetition_penalty).integer("repeat_last_n", -1);
   json.key("presence_penalty").number(sampling.presence_penalty);
   json.key("frequency_penalty").number(sampling.frequency_penalty);

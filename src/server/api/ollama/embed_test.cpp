@@ -95,8 +95,8 @@ TEST_F(OllamaEmbed, WhatIsWrongIsNamed) {
        "dimensions is 5, but it must be a whole number from 1 to 4"},
       {R"("input":"a","truncate":"yes")", R"(truncate is "yes", but it must be true or false)"},
       {R"("input":"a","options":[])", "options is a list of 0, but it must be an object"},
-      {R"("input":"a","options":{"mirostat":2})",
-       "options.mirostat is 2, which is not supported by this server (leave it out)"},
+      {R"("input":"a","options":{"tfs_z":2})",
+       "options.tfs_z is 2, which is not supported by this server (leave it out)"},
       {R"("input":"a","model":"absent")",
        R"(the model "absent" does not exist here, this server has 'scripted')"},
   };

@@ -48,6 +48,7 @@ Status parse_options(const Fields& fields, const ServingModel& model, Generation
   TRY(check_fields(*given, kInOllamaOptions, "options.", ignored));
   const Fields options(*given, "options.");
   TRY(read_sampling(options, kOptions, model, request));
+  TRY(read_sampling(options, kFurtherSamplingNames, model, request));
   if (prototype.max_tokens == 0) return bad_field("options.num_predict", "0", "at least 1, or -1");
   return read_penalty_window(options, prototype.sampling);
 }

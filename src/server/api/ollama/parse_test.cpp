@@ -73,8 +73,9 @@ TEST_F(OllamaParse, WhatIsWrongOrNotServedIsNamed) {
   const std::pair<const char*, const char*> of_chat[] = {
       {R"(,"options":{"temperature":-1})", "options.temperature"},
       {R"(,"options":{"num_predict":0})", "options.num_predict"},
-      {R"(,"options":{"mirostat":2})", "options.mirostat"},
-      {R"(,"options":{"typical_p":0.5})", "options.typical_p"},
+      {R"(,"options":{"mirostat":1})", "options.mirostat"},
+      {R"(,"options":{"typical_p":1.5})", "options.typical_p"},
+      {R"(,"options":{"bad_words":[""]})", "options.bad_words"},
       {R"(,"options":{"repeat_penalty":1.2,"repeat_last_n":33})", "options.repeat_last_n"},
       {R"(,"options":[])", "options"},
       {R"(,"format":"xml")", "format"},

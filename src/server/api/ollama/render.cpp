@@ -11,7 +11,14 @@ using PartKind = OutputPart::Kind;
 constexpr int64_t kNsPerUs = 1000;
 
 std::string_view done_reason(const Finish& finish) {
-  return finish.kind == Finish::Kind::kLength ? "length" : "stop";
+  switch (finish.kind) {
+    case Finish::Kind::kLength:
+      return "length";
+    case Finish::Kind::kRepetition:
+      return "repetition";
+    default:
+      return "stop";
+  }
 }
 
 // The parts of a line or of a whole answer. A call is shown when it is whole: its arguments are an

@@ -73,6 +73,7 @@ Status parse_common(const Fields& fields, const ServingModel& model, ParsedBody&
   GenerationRequest& request = parsed.request;
   request.prototype.sampling = fresh_sampling(model);
   TRY(read_sampling(fields, kSamplingNames, model, request));
+  TRY(read_sampling(fields, kFurtherSamplingNames, model, request));
   TRY(parse_streaming(fields, parsed));
   request.include_stop = TRY(fields.boolean("include_stop_str_in_output")).value_or(false);
   request.skip_special = TRY(fields.boolean("skip_special_tokens")).value_or(true);

@@ -82,6 +82,7 @@ class OpenAiRenderer : public AnswerRenderer {
   static void write_finish(JsonWriter& json, const Finish& finish) {
     json.key("finish_reason");
     finish.kind == Finish::Kind::kNone ? json.null() : json.text(finish_name(finish.kind));
+    if (finish.kind == Finish::Kind::kRepetition) json.text("stop_reason", "repetition");
   }
 
   std::string token_bytes(int32_t id) const {

@@ -99,6 +99,7 @@ Status BodyReader::read_sampling_fields() {
   prototype.max_tokens = static_cast<int32_t>(std::min<int64_t>(model_.max_context, INT32_MAX));
   prototype.sampling = fresh_sampling(model_);
   TRY(read_sampling(fields_, kSamplingNames, model_, request_));
+  TRY(read_sampling(fields_, kFurtherSamplingNames, model_, request_));
   if (prototype.max_tokens == 0) return bad_field("max_output_tokens", "0", "at least 1");
   request_.stream = TRY(fields_.boolean("stream")).value_or(false);
   const object* options = TRY(fields_.object("stream_options"));
