@@ -47,14 +47,18 @@ void RankSearch::add_part(const All& all, size_t part, size_t first, size_t end)
   const float* weights = all.weights;
   double* sums = step_weights_.data() + part * kCopies * kSteps;
   uint32_t* numbers = step_counts_.data() + part * kCopies * kSteps;
-  for (size_t id = first; all.counts && id < end; ++id) {
-    const size_t step = id % kCopies * kSteps + bins[id];
-    sums[step] += weights[id];
-    ++numbers[step];
+  const auto add = [&](size_t id, size_t copy) { sums[copy * kSteps + bins[id]] += weights[id]; };
+  const auto count = [&](size_t id, size_t copy) { ++numbers[copy * kSteps + bins[id]]; };
+  size_t id = first;
+  for (; id + kCopies <= end; id += kCopies) {
+    for (size_t copy = 0; copy < kCopies; ++copy) add(id + copy, copy);
   }
-  for (size_t id = first; !all.counts && id < end; ++id) {
-    sums[id % kCopies * kSteps + bins[id]] += weights[id];
+  for (; id < end; ++id) add(id, 0);
+  if (!all.counts) return;
+  for (id = first; id + kCopies <= end; id += kCopies) {
+    for (size_t copy = 0; copy < kCopies; ++copy) count(id + copy, copy);
   }
+  for (; id < end; ++id) count(id, 0);
 }
 
 void RankSearch::begin_all(const All& all) {

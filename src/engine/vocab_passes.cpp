@@ -65,15 +65,14 @@ template <typename F, typename I>
 }
 
 [[gnu::always_inline]] inline Floats weight_of(Floats value, float largest, float temperature) {
-  const Floats low = Floats{} - 1000.0f;
-  const Floats x = (value - largest) / temperature;
-  return exp_of<Floats, Ints>(x < low ? low : x);
+  return exp_of<Floats, Ints>((value - largest) / temperature);
 }
 
 [[gnu::always_inline]] inline double sum_of(const Doubles& lanes) {
-  double sum = 0;
-  for (size_t i = 0; i < kLanes; ++i) sum += lanes[i];
-  return sum;
+  FourDoubles quarters[kLanes / 4];
+  std::memcpy(quarters, &lanes, sizeof(quarters));
+  const FourDoubles sum = (quarters[0] + quarters[1]) + (quarters[2] + quarters[3]);
+  return (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
 
 [[gnu::always_inline]] inline VocabRange range_body(const float* values, size_t count) {
@@ -138,23 +137,21 @@ template <typename F, typename I>
 
 [[gnu::always_inline]] inline void spread_body(const float* values, size_t count, float largest,
                                                BlockSpread* blocks) {
-  const Floats one = Floats{} + 1.0f;
   for (size_t first = 0; first < count; first += kVocabBlock) {
-    Floats number = {};
+    Ints number = {};
     Doubles sum = {}, squares = {};
     const size_t end = first + kVocabBlock < count ? first + kVocabBlock : count;
     for (size_t i = first; i < end; i += kLanes) {
       const Floats value = load(values + i, end - i, kLowest);
       const Floats distance = value - largest;
       const Ints counted = distance > -kFarBelow;
-      number += counted ? one : Floats{};
+      number -= counted;
       const Floats below = counted ? distance : Floats{};
       const Doubles wide = __builtin_convertvector(below, Doubles);
       sum += wide;
       squares += wide * wide;
     }
-    double total = 0;
-    for (size_t i = 0; i < kLanes; ++i) total += number[i];
+    const double total = sum_of(__builtin_convertvector(number, Doubles));
     blocks[first / kVocabBlock] = {total, sum_of(sum), sum_of(squares)};
   }
 }
@@ -224,7 +221,11 @@ template <typename F, typename I>
     const Ints bin = __builtin_convertvector(step < last ? step : last, Ints);
     const Shorts narrow = __builtin_convertvector(bin, Shorts);
     const size_t left = a.count - i;
-    std::memcpy(a.bins + i, &narrow, (left < kLanes ? left : kLanes) * sizeof(uint16_t));
+    if (left >= kLanes) {
+      std::memcpy(a.bins + i, &narrow, sizeof(narrow));
+    } else {
+      std::memcpy(a.bins + i, &narrow, left * sizeof(uint16_t));
+    }
   }
 }
 

@@ -113,6 +113,12 @@ std::vector<Request> mixed_requests() {
     request.num_prompt_logprobs.reset();
     request.sampling.temperature = 0.9f;
     request.sampling.choice_idx = choice;
+    request.sampling.mirostat = choice == 1;
+    if (choice == 2) {
+      request.sampling.dry = {1.0f, 1.5f, /*allowed_length=*/1, -1, nullptr};
+      request.sampling.typical_p = 0.8f;
+      request.sampling.presence_penalty = 0.2f;
+    }
     requests.push_back(std::move(request));
   }
   return requests;

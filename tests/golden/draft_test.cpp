@@ -33,9 +33,10 @@ SchedulerOptions options_for(const Drafter* drafter) {
   return options;
 }
 
-// Greedy without and with log-probs, drawn, filtered, penalised, biased, with a stop id.
+// Greedy without and with log-probs, drawn, filtered, penalised, biased, with a stop id; with DRY,
+// with filters of both ends and an end for loops, with mirostat and bad words.
 std::vector<Request> requests(int64_t vocab_size) {
-  std::vector<Request> requests(6);
+  std::vector<Request> requests(9);
   for (size_t i = 0; i < requests.size(); ++i) {
     Request& request = requests[i];
     for (int32_t t = 0; t < static_cast<int32_t>(5 + 9 * i); ++t) {
@@ -54,6 +55,16 @@ std::vector<Request> requests(int64_t vocab_size) {
   requests[5].min_tokens = 4;
   requests[5].sampling.logit_bias = {{7, 3.0f}, {9, -4.0f}};
   requests[5].stop_ids = {7};
+  requests[6].sampling.dry = {2.0f, 1.5f, /*allowed_length=*/1, -1, nullptr};
+  requests[6].sampling.presence_penalty = 0.3f;
+  requests[7].sampling.typical_p = 0.7f;
+  requests[7].sampling.top_n_sigma = 3;
+  requests[7].sampling.xtc_probability = 0.5f;
+  requests[7].sampling.xtc_threshold = 0.01f;
+  requests[7].repetition_stop = {1, 4, 2};
+  requests[8].sampling.mirostat = true;
+  requests[8].sampling.mirostat_tau = 3;
+  requests[8].sampling.bad_words = {{5}, {3, 4}};
   return requests;
 }
 
@@ -66,6 +77,7 @@ void expect_same_answers(const CoreRun& found, const CoreRun& expected) {
     const Event end_a = a.wait(), end_b = b.wait();
     EXPECT_EQ(end_a.reason, end_b.reason) << "request " << i;
     EXPECT_EQ(end_a.stop_id, end_b.stop_id);
+    EXPECT_EQ(end_a.repeats, end_b.repeats);
     EXPECT_EQ(end_a.usage.output_tokens, end_b.usage.output_tokens);
   }
 }
@@ -79,7 +91,7 @@ TEST_P(DraftTest, GuessesUnderMasksEqualPlainDecoding) {
   const int64_t vocab_size = model->config().vocab_size;
   for (const bool masked : {false, true}) {
     const std::vector<int64_t> salts =
-        masked ? std::vector<int64_t>{0, 1, 2, 3, 4, 5} : std::vector<int64_t>{};
+        masked ? std::vector<int64_t>{0, 1, 2, 3, 4, 5, 6, 7, 8} : std::vector<int64_t>{};
     const CoreRun plain =
         run_core(*model, *backend, options_for(nullptr), requests(vocab_size), salts);
     EXPECT_EQ(plain.stats.draft_tokens, 0u);

@@ -237,11 +237,17 @@ TEST(LlamaSettings, AreThoseOfTheRequest) {
   asked.sampling.top_k = 7;
   asked.sampling.top_p = 0.25f;
   asked.sampling.min_p = 0.125f;
+  asked.sampling.typical_p = 0.9f;
+  asked.sampling.mirostat = true;
+  asked.sampling.dry.multiplier = 0.8f;
   asked.sampling.repetition_penalty = 1.5f;
   asked.sampling.presence_penalty = 0.75f;
   asked.sampling.frequency_penalty = -0.5f;
   EXPECT_EQ(llama_settings(request),
-            R"({"temperature":0.1,"top_k":7,"top_p":0.25,"min_p":0.125,"repeat_penalty":1.5,)"
+            R"({"temperature":0.1,"top_k":7,"top_p":0.25,"min_p":0.125,"typical_p":0.9,)"
+            R"("top_n_sigma":0,"xtc_probability":0,"xtc_threshold":0.1,"mirostat":2,)"
+            R"("mirostat_tau":5,"mirostat_eta":0.1,"dry_multiplier":0.8,"dry_base":1.75,)"
+            R"("dry_allowed_length":2,"dry_penalty_last_n":-1,"repeat_penalty":1.5,)"
             R"("repeat_last_n":-1,"presence_penalty":0.75,"frequency_penalty":-0.5,)"
             R"("n_predict":12,"max_tokens":12,"n_probs":3,"ignore_eos":true,"stream":true,)"
             R"("stop":["x","\"y\""]})");
