@@ -95,8 +95,8 @@ def between(before, after):
     return {
         "steps": change("headrace:steps_total"),
         "gap_mean_us": change(gap + "_sum") / count * 1e6,
-        "gap_share_within_50_us": change(gap + "_bucket:5e-05") / count,
-        "gap_share_within_100_us": change(gap + "_bucket:0.0001") / count,
+        "gap_share_within_us": {round(float(edge) * 1e6): round(change(f"{gap}_bucket:{edge}") / count, 3)
+                                for edge in ("2e-05", "3e-05", "5e-05", "0.0001", "0.0002", "0.001", "0.01")},
         "wakes_per_step": change("headrace:step_wakes_total") / change("headrace:steps_total"),
         "predicted_within_15_percent":
             change("headrace:step_predictions_close_total") / change("headrace:step_predictions_total"),

@@ -1,6 +1,7 @@
 #include "engine/step_calibration.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 namespace headrace {
@@ -44,7 +45,8 @@ class Measurement {
   const StepCost& cost() const { return scheduler_.step_cost(); }
 
  private:
-  // Tokens differ, so that experts are met as by texts, and nothing is found in the cache.
+  // Tokens differ, so that experts are met as by texts. Each is of a domain of its own: nobody
+  // takes blocks of another.
   void admit(int64_t num_prompt, int32_t num_output) {
     Request request;
     const int64_t num_words = std::max<int64_t>(1, scheduler_.options().vocab_size);
@@ -55,7 +57,8 @@ class Measurement {
     request.max_tokens = num_output;
     request.sampling.temperature = 0;
     request.ignore_eos = true;
-    scheduler_.admit(++last_id_, std::move(request), now_us());
+    request.cache_domain = std::to_string(++last_id_);
+    scheduler_.admit(last_id_, std::move(request), now_us());
   }
   void step() {
     const StepPlan& plan = scheduler_.plan(now_us());
