@@ -27,12 +27,13 @@ enum class OptionGroup : uint8_t {
   kOther,
   kModel,
   kPoints,
+  kLoad,
   kRandomModel,
   kOutput,
   kMemory,
   kKernels,
 };
-inline constexpr int kNumOptionGroups = 9;
+inline constexpr int kNumOptionGroups = 10;
 
 struct OptionRow {
   std::string_view name;  // "--port"

@@ -19,9 +19,10 @@ struct BenchKind {
   Status (*run)(const Options&, const std::vector<std::string>&);
 };
 
-constexpr BenchKind kKinds[] = {
+constexpr BenchKind kBenchKinds[] = {
     {"machine", "", 0, bench_machine},
     {"step", "MODEL", 1, bench_step},
+    {"serve", "URL|MODEL", 1, bench_serve},
     {"synth", "", 0, bench_synth},
 };
 
@@ -29,12 +30,12 @@ constexpr BenchKind kKinds[] = {
 
 Result<int> run_bench(const Options& options) {
   const auto& arguments = options.positionals();
-  const auto kind = std::find_if(std::begin(kKinds), std::end(kKinds), [&](const BenchKind& row) {
+  const auto kind = std::find_if(std::begin(kBenchKinds), std::end(kBenchKinds), [&](const BenchKind& row) {
     return row.name == arguments.front();
   });
-  if (kind == std::end(kKinds)) {
+  if (kind == std::end(kBenchKinds)) {
     return make_error(ErrorCode::kInvalidArgument,
-                      "there is no benchmark '{}'; the kinds are machine, step and synth",
+                      "there is no benchmark '{}'; the kinds are machine, step, serve and synth",
                       arguments.front());
   }
   const std::vector<std::string> rest(arguments.begin() + 1, arguments.end());

@@ -1,6 +1,7 @@
-// Benchmarks without a server: `headrace bench KIND`. One file per kind.
+// Benchmarks: `headrace bench KIND`. One file per kind.
 //
-// Each figure stands beside a limit that the same run measured (bench/limits.h). Output is
+// Figures of the machine and of steps stand beside limits that the same run measured
+// (bench/limits.h); those of a load beside nothing but themselves. Output is
 // a table, or with --json one object per line.
 #pragma once
 
@@ -19,6 +20,8 @@ namespace headrace {
 Status bench_machine(const Options& options, const std::vector<std::string>& arguments);
 // A model's speed: prefill, decode at depths, batches.
 Status bench_step(const Options& options, const std::vector<std::string>& arguments);
+// Load on a server that speaks the OpenAI API, or on one of our own.
+Status bench_serve(const Options& options, const std::vector<std::string>& arguments);
 // Writes a model of random weights.
 Status bench_synth(const Options& options, const std::vector<std::string>& arguments);
 

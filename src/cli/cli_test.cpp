@@ -122,9 +122,9 @@ TEST(Cli, VerifyKernelsRefusesWhatItDoesNotTake) {
 TEST(Cli, UnknownBenchmarkIsRefused) {
   const Outcome wrong = headrace("bench everything");
   EXPECT_EQ(wrong.status, 2);
-  EXPECT_EQ(
-      wrong.text,
-      "headrace: there is no benchmark 'everything'; the kinds are machine, step and synth\n");
+  EXPECT_EQ(wrong.text,
+            "headrace: there is no benchmark 'everything'; the kinds are machine, step, serve and "
+            "synth\n");
   const Outcome lacking = headrace("bench step");
   EXPECT_EQ(lacking.status, 2);
   EXPECT_EQ(

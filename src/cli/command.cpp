@@ -79,14 +79,19 @@ constexpr CommandRow kRows[] = {
      "verify kernels takes --isa NAME for the kernels of one unit and --quick for fewer shapes and values. The short form of it runs at every start; a unit that fails there is left out.\n"
      "Exit status 0 if everything agrees, 1 if something differs or nothing ran.",
      run_verify},
-    {"bench", "machine|step MODEL|synth", 1, 2, "Measure speed beside the limits of this machine.",
+    {"bench", "machine|step MODEL|serve URL|synth", 1, 2, "Measure speed, beside the limits of this machine or under load.",
      "  bench machine     cores and caches, read bandwidth, peak of the arithmetic\n"
      "  bench step MODEL  prefill, decode and batches of a model, without a server,\n"
      "                    each beside its ceiling\n"
+     "  bench serve URL   load on a server that speaks the OpenAI API: latencies,\n"
+     "                    rates, goodput, and where it saturates; MODEL instead of\n"
+     "                    URL starts a server of its own for it\n"
      "  bench synth       write a GGUF file of random weights\n"
      "Examples:\n"
      "  headrace bench machine --json\n"
      "  headrace bench step smollm2:135m --prefill 512 --depth 0,2048 --batch 16\n"
+     "  headrace bench serve http://127.0.0.1:8080 --load sweep --html load.html\n"
+     "  headrace bench serve smollm2:135m --load poisson:2 --slo ttft=300ms,itl=50ms\n"
      "  headrace bench synth --shape llama-1b --format q4_0 --out llama-1b.gguf",
      run_bench},
     {"completion", "bash|zsh|fish", 1, 1, "Print shell completions.",

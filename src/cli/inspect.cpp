@@ -39,7 +39,7 @@ std::map<std::string, FormatCount> count_formats(const Checkpoint& checkpoint) {
   return formats;
 }
 
-json::object describe_files(const Checkpoint& checkpoint) {
+json::object file_report(const Checkpoint& checkpoint) {
   json::object formats;
   int64_t num_elements = 0;
   for (const auto& [name, count] : count_formats(checkpoint)) {
@@ -284,7 +284,7 @@ void print_tensors(const Checkpoint& checkpoint) {
 
 Result<int> run_inspect(const Options& options) {
   const auto checkpoint = TRY(open_checkpoint(options, TRY(take_model(options, 0)).model));
-  json::object report{{"file", describe_files(*checkpoint)}};
+  json::object report{{"file", file_report(*checkpoint)}};
   const Result<ModelConfig> config = Model::read_config(*checkpoint);
   if (config.ok()) {
     report["model"] = describe_config(*config);

@@ -20,7 +20,7 @@ namespace {
 
 constexpr TimeUs kRedrawUs = 200'000;  // on a terminal
 constexpr TimeUs kLineUs = 5'000'000;  // in a log
-constexpr int kBarWidth = 24;
+constexpr int kPullBarWidth = 24;
 
 // Rate and time left come from this run's bytes: what an earlier run left is not counted.
 class PullProgress {
@@ -60,8 +60,8 @@ class PullProgress {
     if (total_bytes > 0) {
       const double share =
           std::min(1.0, static_cast<double>(done_bytes) / static_cast<double>(total_bytes));
-      const int filled = static_cast<int>(share * kBarWidth);
-      if (terminal_) line += fmt::format("[{:#<{}}{:{}}] ", "", filled, "", kBarWidth - filled);
+      const int filled = static_cast<int>(share * kPullBarWidth);
+      if (terminal_) line += fmt::format("[{:#<{}}{:{}}] ", "", filled, "", kPullBarWidth - filled);
       line += fmt::format("{:3.0f} % ", share * 100);
     }
     line += format_bytes(done_bytes);

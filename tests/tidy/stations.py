@@ -19,7 +19,7 @@ ORDER = [
     "text",
     "server/http", "server/api/parts", "server/api", "server/api/openai", "server/api/responses", "server/api/anthropic", "server/api/ollama",
     "server/api/llamacpp", "server/telemetry", "server",
-    "verify", "bench/probe", "bench",
+    "verify", "bench/probe", "bench", "bench/serve",
     "options", "cli", "main",
 ]
 # Files whose place is not their folder's.

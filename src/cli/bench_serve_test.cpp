@@ -1,0 +1,164 @@
+// headrace bench serve as a user meets it: against scripted servers, and against one that it
+// starts.
+
+#include <gtest/gtest.h>
+
+#include <boost/json.hpp>
+
+#include "base/testing/temp_folder.h"
+#include "cli/testing/program.h"
+#include "cli/testing/scripted_server.h"
+
+namespace headrace {
+namespace bench_serve_test {
+
+namespace json = boost::json;
+using testing::http_answer;
+using testing::Outcome;
+using testing::run_program;
+using testing::ScriptedServer;
+using testing::SeenRequest;
+using testing::TempFolder;
+
+constexpr std::string_view kModels = R"({"data": [{"id": "scripted"}]})";
+
+// Three tokens and what was counted.
+std::vector<std::string> streamed() {
+  std::vector<std::string> pieces = {testing::http_stream()};
+  for (int i = 0; i < 3; ++i) {
+    pieces.emplace_back("data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n\n");
+  }
+  pieces.emplace_back(
+      "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":3}}\n\n"
+      "data: [DONE]\n\n");
+  return pieces;
+}
+
+// Lists its models, has no metrics, and answers requests so.
+ScriptedServer::Script script_of(std::vector<std::string> answer) {
+  return [answer = std::move(answer)](const SeenRequest& request) -> std::vector<std::string> {
+    if (request.line.starts_with("GET /v1/models")) return {http_answer(200, kModels)};
+    if (request.line.starts_with("GET ")) return {http_answer(404, "")};
+    return answer;
+  };
+}
+
+Outcome bench(const std::string& arguments) {
+  return run_program("bench serve " + arguments, "NO_PROXY=127.0.0.1");
+}
+
+json::object saved(const TempFolder& folder) {
+  boost::system::error_code error;
+  const json::value value = json::parse(folder.read("load.json"), error);
+  EXPECT_FALSE(error) << folder.read("load.json");
+  return value.is_object() ? value.get_object() : json::object();
+}
+
+TEST(BenchServe, MeasuresAServerAndWritesItsReports) {
+  const ScriptedServer server(script_of(streamed()));
+  const TempFolder folder;
+  const Outcome outcome =
+      bench(server.url() + " --requests 6 --warmup 0 --duration 60 --answer-tokens 3 --save " +
+            folder.file("load.json") + " --html " + folder.file("load.html"));
+  EXPECT_EQ(outcome.status, 0) << outcome.text;
+  EXPECT_NE(outcome.text.find("sync"), std::string::npos) << outcome.text;
+  const json::object report = saved(folder);
+  EXPECT_EQ(report.at("model").as_string(), "scripted");
+  const json::object& stage = report.at("stages").as_array().at(0).as_object();
+  EXPECT_EQ(stage.at("answered").to_number<int>(), 6);
+  EXPECT_EQ(stage.at("failed").to_number<int>(), 0);
+  EXPECT_GT(stage.at("ttft_ms").at("p50").at("value").to_number<double>(), 0);
+  EXPECT_TRUE(folder.read("load.html").starts_with("<!doctype html>"));
+  bool asked = false;
+  for (const SeenRequest& request : server.seen()) {
+    if (!request.line.starts_with("POST /v1/chat/completions")) continue;
+    asked = true;
+    EXPECT_NE(request.body.find("\"model\":\"scripted\""), std::string::npos) << request.body;
+  }
+  EXPECT_TRUE(asked);
+}
+
+TEST(BenchServe, AnswersThatAreNoStreamAreToldAndKept) {
+  const ScriptedServer server(script_of({http_answer(200, "{\"choices\": []}")}));
+  const TempFolder folder;
+  const Outcome outcome =
+      bench(server.url() + " --requests 3 --warmup 0 --save " + folder.file("load.json"));
+  EXPECT_EQ(outcome.status, 1) << outcome.text;
+  EXPECT_NE(outcome.text.find("the answer is no stream of events"), std::string::npos)
+      << outcome.text;
+  EXPECT_EQ(saved(folder).at("stages").as_array().at(0).at("failed").to_number<int>(), 3);
+}
+
+TEST(BenchServe, AServerThatGoesAwayLosesNothing) {
+  auto server = std::make_unique<ScriptedServer>(script_of(streamed()));
+  const std::string url = server->url();
+  const TempFolder folder;
+  Outcome outcome;
+  std::thread run([&] {
+    outcome = bench(url + " --load closed:2 --warmup 0 --duration 600 --save " +
+                    folder.file("load.json"));
+  });
+  while (server->seen().size() < 6) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  server.reset();
+  run.join();
+  EXPECT_EQ(outcome.status, 1) << outcome.text;
+  EXPECT_NE(outcome.text.find("the load ended early: the server is gone"), std::string::npos)
+      << outcome.text;
+  EXPECT_GT(saved(folder).at("stages").as_array().at(0).at("answered").to_number<int>(), 0);
+}
+
+TEST(BenchServe, WhatCannotBeDoneIsToldBeforeAnythingIsSent) {
+  const TempFolder folder;
+  const std::string trace = folder.write("t.jsonl", "{\"time\": 0}\n");
+  struct Case {
+    std::string arguments, message;
+  };
+  const Case cases[] = {
+      {"http://127.0.0.1:1", "cannot reach http://127.0.0.1:1/v1/models"},
+      {"http://127.0.0.1:1 --load fast", "--load is 'fast'"},
+      {"http://127.0.0.1:1 --slo ttft=3", "--slo has the time '3'"},
+      {"http://127.0.0.1:1 --warmup 40", "--warmup is 40 s, but must be shorter than --duration"},
+      {"http://127.0.0.1:1 --prompt-tokens many", "--prompt-tokens is 'many'"},
+      {"http://127.0.0.1:1 --load trace", "--load trace needs --trace FILE"},
+      {"http://127.0.0.1:1 --trace " + trace, "t.jsonl:1: \"output_tokens\": it is missing"},
+      {"http://127.0.0.1:1 --trace " + trace + " --load sync", "leave out one"},
+  };
+  for (const Case& c : cases) {
+    const Outcome outcome = bench(c.arguments);
+    EXPECT_NE(outcome.status, 0) << c.arguments;
+    EXPECT_NE(outcome.text.find(c.message), std::string::npos) << outcome.text;
+  }
+  const ScriptedServer locked(http_answer(401, "{}"));
+  const Outcome refused = bench(locked.url());
+  EXPECT_NE(refused.text.find("wants a key (status 401) (name it with --api-key"),
+            std::string::npos)
+      << refused.text;
+  const ScriptedServer server(script_of(streamed()));
+  const Outcome unwritable = bench(server.url() + " --save " + folder.file("no/such/folder"));
+  EXPECT_NE(unwritable.text.find("cannot write '"), std::string::npos) << unwritable.text;
+}
+
+TEST(BenchServe, StartsAServerOfItsOwnForAModel) {
+  const TempFolder folder;
+  const std::string model = folder.file("tiny.gguf");
+  const Outcome written = run_program(
+      "bench synth --shape llama-1b --format q8_0 --layers 2 --hidden 64 --heads 4 --kv-heads 2 "
+      "--head-dim 16 --intermediate 96 --vocab 320 --out " +
+      model);
+  ASSERT_EQ(written.status, 0) << written.text;
+  const Outcome outcome = bench(model +
+                                " --api completions --load closed:2 --requests 4 --warmup 0 "
+                                "--prompt-tokens 4 --answer-tokens 3 --threads 1 --save " +
+                                folder.file("load.json"));
+  EXPECT_EQ(outcome.status, 0) << outcome.text;
+  const json::object report = saved(folder);
+  const json::object& stage = report.at("stages").as_array().at(0).as_object();
+  EXPECT_EQ(stage.at("answered").to_number<int>(), 4) << outcome.text;
+  EXPECT_TRUE(stage.contains("server_queue_ms_mean"));
+  const Outcome missing = bench("./no-such.gguf");
+  EXPECT_EQ(missing.status, 1);
+  EXPECT_NE(missing.text.find("ended before it listened"), std::string::npos) << missing.text;
+}
+
+}  // namespace bench_serve_test
+}  // namespace headrace
