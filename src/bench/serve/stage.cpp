@@ -12,6 +12,7 @@ namespace {
 
 constexpr int kRefusalsInARow = 5;  // by which a server is gone
 constexpr double kTurn = 0.1;       // seconds between looks at `stop`
+constexpr double kTick = 1e-6;  // of the transport's clock
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
 class Stage {
@@ -80,7 +81,7 @@ class Stage {
     while (next_ && has_room()) {
       const double time = now();
       if (!rule_.shape.is_open()) next_due_ = time;
-      if (next_due_ > time) return;
+      if (next_due_ > time + kTick) return;
       if (!rule_.shape.is_open() && time >= rule_.seconds) {
         next_.reset();
         return;
