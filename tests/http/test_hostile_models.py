@@ -30,6 +30,22 @@ def patched(folder, tensor, value):
     return folder
 
 
+kPoison = ord("~")
+
+
+def poisoned(folder):
+    """A tiny model that computes what is no number for each token "~"."""
+    tiny_model.write(folder)
+    path = folder / "model.safetensors"
+    data = bytearray(path.read_bytes())
+    header_bytes = struct.unpack("<Q", data[:8])[0]
+    begin, _ = json.loads(data[8:8 + header_bytes])["model.embed_tokens.weight"]["data_offsets"]
+    place = 8 + header_bytes + begin + kPoison * tiny_model.kHidden * 2
+    data[place:place + 2] = tiny_model.bf16(float("nan"))
+    path.write_bytes(data)
+    return folder
+
+
 @pytest.mark.parametrize("tensor, message", [
     ("lm_head.weight", "the logit nan for token 255"),
     ("model.norm.weight", "not a finite number"),
