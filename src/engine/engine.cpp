@@ -266,6 +266,7 @@ void EngineThread::step() {
 
 // All requests wait for what the tiers bring.
 void EngineThread::await_tiers() {
+  rested_ = true;
   runner_->scrub(core_.take_tainted_blocks());
   runner_->copy(core_.take_block_copies());
   flush_events();

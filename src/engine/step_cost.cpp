@@ -63,16 +63,19 @@ double StepCost::cost_of(const Parts& parts) const {
 double StepCost::predict(const StepLoad& load) const { return pace_ * cost_of(parts_of(load)); }
 
 void StepCost::observe(const StepLoad& load, TimeUs took_us) {
-  Parts step = parts_of(load);
+  Step step{parts_of(load)};
   const auto size = static_cast<size_t>(std::bit_width(static_cast<uint64_t>(load.num_rows)));
   Ring& ring = rings_[std::min(size, kNumRings - 1)];
-  double us = std::max(1.0, static_cast<double>(took_us));
+  double expected = std::max(1.0, static_cast<double>(took_us));
   if (ring.steps.size() >= kStepsTrusted) {
-    const double cost = std::max(1e-3, cost_of(step));
-    us = std::clamp(us, pace_ * cost * (1 - kMostSurprise), pace_ * cost * (1 + kMostSurprise));
-    follow(us / cost);
+    const double cost = std::max(1e-3, cost_of(step.parts));
+    const double ratio =
+        std::clamp(expected / cost, pace_ * (1 - kMostSurprise), pace_ * (1 + kMostSurprise));
+    expected = pace_ * cost;
+    step.took = ratio / pace_;
+    follow(ratio);
   }
-  for (double& part : step) part /= us;
+  for (double& part : step.parts) part /= expected;
   change(step, 1);
   if (ring.steps.size() < kStepsKept) {
     ring.steps.push_back(step);
@@ -89,8 +92,8 @@ void StepCost::follow(double ratio) {
   pace_ += kPaceGain * (ratio - pace_);
   if (std::abs(pace_ - 1) <= kPaceChanged) return;
   for (Ring& ring : rings_) {
-    for (Parts& step : ring.steps) {
-      for (double& part : step) part /= pace_;
+    for (Step& step : ring.steps) {
+      for (double& part : step.parts) part /= pace_;
     }
   }
   for (double& coefficient : coefficients_) coefficient *= pace_;
@@ -102,15 +105,15 @@ void StepCost::sum_again() {
   products_ = {};
   sums_ = {};
   for (const Ring& ring : rings_) {
-    for (const Parts& step : ring.steps) change(step, 1);
+    for (const Step& step : ring.steps) change(step, 1);
   }
 }
 
-void StepCost::change(const Parts& step, double sign) {
+void StepCost::change(const Step& step, double sign) {
   for (size_t i = 0; i < kNumParts; ++i) {
-    const double part = sign * step[i];
-    sums_[i] += part;
-    for (size_t j = 0; j < kNumParts; ++j) products_[i][j] += part * step[j];
+    const double part = sign * step.parts[i];
+    sums_[i] += part * step.took;
+    for (size_t j = 0; j < kNumParts; ++j) products_[i][j] += part * step.parts[j];
   }
 }
 

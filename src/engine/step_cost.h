@@ -47,20 +47,25 @@ class StepCost {
   static constexpr size_t kNumParts = 10;
   static constexpr size_t kNumRings = 16;
   using Parts = std::array<double, kNumParts>;
+  // Both by what was expected: so a step counts as much as others, and one that was late not less.
+  struct Step {
+    Parts parts{};
+    double took = 1;
+  };
   struct Ring {
-    std::vector<Parts> steps;  // parts of each by its time: they should cost 1
-    size_t oldest = 0;         // once it is full
+    std::vector<Step> steps;
+    size_t oldest = 0;  // once it is full
   };
 
   static Parts parts_of(const StepLoad& load);
   double cost_of(const Parts& parts) const;
   void follow(double ratio);
-  void change(const Parts& step, double sign);
+  void change(const Step& step, double sign);
   void sum_again();
   void solve();
 
   std::array<Ring, kNumRings> rings_;  // by number of rows, each twice the one before
-  // Of all steps kept: the sums of their products, and of themselves.
+  // Of all steps kept: the sums of the products of their parts, and of these with what they took.
   std::array<Parts, kNumParts> products_{};
   Parts sums_{};
   Parts coefficients_{};
