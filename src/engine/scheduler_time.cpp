@@ -47,7 +47,7 @@ int32_t Scheduler::room_for_chunks() {
   const double budget = std::max(static_cast<double>(options_.inter_token_target_us),
                                  kMostStretch * cost_.predict(load));
   const int64_t most = std::min<int64_t>(room, wanted);
-  const int64_t within = rows_within(cost_, load, position, scores, kLeastChunk, most, budget);
+  const int64_t within = rows_within(cost_, load, {position, most, kLeastChunk, scores}, budget);
   if (within == most) {
     chunk_tokens_ = options_.max_batch_tokens;
     return room;

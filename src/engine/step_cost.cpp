@@ -134,22 +134,22 @@ void StepCost::solve() {
   }
 }
 
-int64_t rows_within(const StepCost& cost, const StepLoad& load, int64_t first_position, bool scores,
-                    int64_t unit, int64_t max_rows, double budget_us) {
+int64_t rows_within(const StepCost& cost, const StepLoad& load, const ChunkOffer& chunk,
+                    double budget_us) {
   const auto fits = [&](int64_t rows) {
     StepLoad longer = load;
-    longer.add(first_position, rows, scores ? rows : 0, /*draws=*/scores);
+    longer.add(chunk.first_position, rows, chunk.scores ? rows : 0, /*draws=*/chunk.scores);
     return cost.predict(longer) <= budget_us;
   };
-  if (fits(max_rows)) return max_rows;
+  if (fits(chunk.max_rows)) return chunk.max_rows;
   // Costs do not fall where rows are added.
   int64_t most = 0;
-  int64_t beyond = max_rows / unit + 1;
+  int64_t beyond = chunk.max_rows / chunk.unit + 1;
   while (beyond - most > 1) {
     const int64_t middle = (most + beyond) / 2;
-    (fits(middle * unit) ? most : beyond) = middle;
+    (fits(middle * chunk.unit) ? most : beyond) = middle;
   }
-  return most * unit;
+  return most * chunk.unit;
 }
 
 }  // namespace headrace

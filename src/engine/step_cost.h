@@ -73,10 +73,17 @@ class StepCost {
   uint64_t num_observed_ = 0;
 };
 
-// The most rows, all max_rows or a multiple of `unit` below, that may join `load` as one further
-// sequence at this position while the step takes no longer than budget_us; 0: not even one unit
-// may.
-int64_t rows_within(const StepCost& cost, const StepLoad& load, int64_t first_position, bool scores,
-                    int64_t unit, int64_t max_rows, double budget_us);
+// One further sequence of a step, of which some rows may join.
+struct ChunkOffer {
+  int64_t first_position = 0;
+  int64_t max_rows = 0;
+  int64_t unit = 1;     // all max_rows, or a multiple of it
+  bool scores = false;  // each of its rows goes through the head
+};
+
+// The most rows that may join `load` while the step takes no longer than budget_us; 0: not even
+// one unit may.
+int64_t rows_within(const StepCost& cost, const StepLoad& load, const ChunkOffer& chunk,
+                    double budget_us);
 
 }  // namespace headrace

@@ -172,20 +172,20 @@ TEST(StepCost, RowsWithinABudgetAreTheMostThatFit) {
   StepLoad streams;
   for (int i = 0; i < 8; ++i) streams.add(300, 1, 1, false);
   const double alone = cost.predict(streams);
-  EXPECT_EQ(rows_within(cost, streams, 0, false, 16, 512, alone), 0);
-  EXPECT_EQ(rows_within(cost, streams, 0, false, 16, 512, 1e9), 512);
-  EXPECT_EQ(rows_within(cost, streams, 0, false, 16, 500, 1e9), 500);
+  EXPECT_EQ(rows_within(cost, streams, {0, 512, 16, false}, alone), 0);
+  EXPECT_EQ(rows_within(cost, streams, {0, 512, 16, false}, 1e9), 512);
+  EXPECT_EQ(rows_within(cost, streams, {0, 500, 16, false}, 1e9), 500);
   const auto with = [&](int64_t rows, int64_t position) {
     StepLoad load = streams;
     load.add(position, rows, 0, false);
     return cost.predict(load);
   };
-  const int64_t rows = rows_within(cost, streams, 0, false, 16, 512, 40'000);
+  const int64_t rows = rows_within(cost, streams, {0, 512, 16, false}, 40'000);
   EXPECT_EQ(rows % 16, 0);
   EXPECT_LE(with(rows, 0), 40'000);
   EXPECT_GT(with(rows + 16, 0), 40'000);
-  EXPECT_LT(rows_within(cost, streams, 4000, false, 16, 512, 40'000), rows);
-  EXPECT_LT(rows_within(cost, streams, 0, true, 16, 512, 40'000), rows);
+  EXPECT_LT(rows_within(cost, streams, {4000, 512, 16, false}, 40'000), rows);
+  EXPECT_LT(rows_within(cost, streams, {0, 512, 16, true}, 40'000), rows);
 }
 
 }  // namespace step_cost_test
