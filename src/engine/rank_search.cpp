@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
+#include <utility>
 
 #include "base/numeric.h"
 #include "engine/vocab_passes.h"
@@ -65,6 +67,8 @@ void RankSearch::begin_all(const All& all) {
   values_ = all.values;
   weights_ = all.weights;
   all_ = true;
+  largest_ = all.largest;
+  span_ = all.span;
   parts_ = all.parts;
   num_ids_ = bins_.size();
   const size_t num_copies = kCopies * parts_.count(num_ids_);
@@ -127,9 +131,69 @@ size_t RankSearch::gather_step(int step) {
 // Those of [first, end) into the bucket from `first` on; returns how many.
 size_t RankSearch::gather_part(uint16_t step, size_t first, size_t end) {
   int32_t* bucket = bucket_.data() + first;
-  const size_t found = gather_bin(bins_.data() + first, end - first, step, bucket);
+  const size_t found = gather_bins(bins_.data() + first, end - first, step, step, bucket);
   for (size_t i = 0; i < found; ++i) bucket[i] += static_cast<int32_t>(first);
   return found;
+}
+
+// A little more than the step, for what rounding does at its ends; the last has no end.
+RankSearch::Reach RankSearch::reach_of(int step, double centre) const {
+  const double width = double{span_} / kSteps;
+  const double margin = 1e-3 * width;
+  const double begin = step * width - margin, end = (step + 1) * width + margin;
+  Reach reach;
+  reach.most = std::max(std::abs(begin + centre), std::abs(end + centre));
+  if (step == kSteps - 1) reach.most = std::numeric_limits<double>::infinity();
+  if (begin > -centre) reach.least = begin + centre;
+  if (end < -centre && step < kSteps - 1) reach.least = -centre - end;
+  return reach;
+}
+
+// From the centre outwards: at which of these edges the steps before it weigh `weight` together.
+double RankSearch::distance_of(double centre, double weight, double Reach::* edge) const {
+  const double width = double{span_} / kSteps;
+  int below = width > 0 ? std::min(static_cast<int>(-centre / width), kSteps - 1) : 0;
+  int above = below + 1;
+  double distance = 0, sum = 0;
+  while (sum < weight && (below >= 0 || above < kSteps)) {
+    const double infinity = std::numeric_limits<double>::infinity();
+    const double lower = below < 0 ? infinity : reach_of(below, centre).*edge;
+    const double upper = above == kSteps ? infinity : reach_of(above, centre).*edge;
+    const int step = above == kSteps || (below >= 0 && lower <= upper) ? below-- : above++;
+    distance = std::max(distance, std::min(lower, upper));
+    sum += all_weights_[static_cast<size_t>(step)];
+  }
+  return distance;
+}
+
+// Steps that are nearer than all that may hold the place are added up whole; those that are further
+// are not looked at. The few between, a run of steps on each side, are searched token by token.
+float RankSearch::find_nearness(float centre, double weight, float* nearness) {
+  // The place is at most as far as the steps that are sure to weigh enough, and at least as far as
+  // those begin that may weigh as much.
+  const double farthest = distance_of(double{centre}, weight, &Reach::most);
+  const double nearest = distance_of(double{centre}, weight, &Reach::least);
+  Place place;
+  size_t found = 0;
+  for (int step = 0, first = -1; step <= kSteps; ++step) {
+    const Reach reach = step < kSteps ? reach_of(step, double{centre}) : Reach{};
+    const bool is_whole = reach.most < nearest;
+    const bool is_open = step < kSteps && !is_whole && reach.least <= farthest;
+    if (step < kSteps && is_whole) place.weight += all_weights_[static_cast<size_t>(step)];
+    if (is_open && first < 0) first = step;
+    if (is_open || first < 0) continue;
+    found += gather_bins(bins_.data(), num_ids_, static_cast<uint16_t>(first),
+                         static_cast<uint16_t>(step - 1), bucket_.data() + found);
+    first = -1;
+  }
+  const auto ids = std::span(bucket_).first(found);
+  for (const int32_t id : ids) {
+    nearness[id] = nearness_of_vocab(values_[id], largest_, centre);
+  }
+  const float* values = std::exchange(values_, nearness);
+  place = find_among(ids, {.weight = weight}, place);
+  values_ = values;
+  return nearness[place.last_id];
 }
 
 // ids are ascending, and stay so while steps are left out.

@@ -47,6 +47,10 @@ class RankSearch {
     int32_t last_id = -1;  // the one that reached it
   };
   Place find(const Goal& goal);
+  // Of all: how near to `centre` (below the largest value, so not above 0) the tokens are that
+  // weigh `weight` together, the nearest ones first: -|value - largest - centre| of the last of
+  // them, as measure_nearness() gives it. nearness: room for one of each token.
+  float find_nearness(float centre, double weight, float* nearness);
 
  private:
   static constexpr int kStepBits = 9;
@@ -60,6 +64,12 @@ class RankSearch {
   size_t gather_part(uint16_t step, size_t first, size_t end);
   int find_step(const Goal& goal, Place* place) const;
   size_t gather_step(int step);
+  // How far the tokens of a step are from the centre at least and at most.
+  struct Reach {
+    double least = 0, most = 0;
+  };
+  Reach reach_of(int step, double centre) const;
+  double distance_of(double centre, double weight, double Reach::* edge) const;
   Place find_among(std::span<int32_t> ids, const Goal& goal, Place before);
   Place walk_equal(std::span<const int32_t> ids, const Goal& goal, Place before) const;
   Place walk_sorted(std::span<int32_t> ids, const Goal& goal, Place before) const;
@@ -67,6 +77,7 @@ class RankSearch {
   const float* values_ = nullptr;
   const float* weights_ = nullptr;
   bool all_ = false;
+  float largest_ = 0, span_ = 0;  // of all
   RowParts parts_;
   size_t num_ids_ = 0;
   std::vector<int32_t> ids_;                        // [vocab] given

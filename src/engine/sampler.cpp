@@ -330,31 +330,31 @@ Sampler::Pool Sampler::gather_pool(const Draw& draw, size_t count, float lowest)
   return pool;
 }
 
-// Makes search_ ready for the pool, in order of `values`.
+// Makes search_ ready for the pool; a few are searched in order of `values`.
 void Sampler::index(const Draw& draw, const float* values, const Pool& pool, bool counts) {
   if (pool.ids != nullptr) {
     std::iota(search_.ids().begin(), search_.ids().begin() + std::ssize(few_ids_), 0);
     return search_.begin_ids(values, pool.weights, pool.count);
   }
-  // What is further below than this weighs nothing, and so does what is further from the usual.
-  const bool by_value = values == draw.row;
-  const float negligible = kNegligible * draw.sampling.temperature;
-  const float range = draw.range.largest - draw.range.smallest;
+  const float span =
+      std::min(draw.range.largest - draw.range.smallest, kNegligible * draw.sampling.temperature);
   search_.begin_all({.values = values,
                      .weights = pool.weights,
-                     .largest = by_value ? draw.range.largest : 0,
-                     .span = std::min(range, negligible),
+                     .largest = draw.range.largest,
+                     .span = span,
                      .counts = counts,
                      .parts = draw.parts});
 }
 
-// Only those of at least this weight, if they are few.
-void Sampler::index_heavy(const Draw& draw, float least_weight, Pool* pool) {
+// Only those of at least this weight, if they are few. They weigh at_least together, and so are as
+// many: no weight is above 1.
+void Sampler::index_heavy(const Draw& draw, float least_weight, double at_least, Pool* pool) {
   const size_t max_ids = vocab_size_ / 8;
   pool->is_indexed = true;
-  const bool is_cut = pool->ids == nullptr && least_weight > 0;
+  const bool may_be_few =
+      pool->ids == nullptr && least_weight > 0 && at_least <= static_cast<double>(max_ids);
   const size_t found =
-      is_cut ? gather_heavier(pool->weights, least_weight, max_ids, draw.parts) : max_ids + 1;
+      may_be_few ? gather_heavier(pool->weights, least_weight, max_ids, draw.parts) : max_ids + 1;
   if (found > max_ids) return index(draw, pool->values, *pool, /*counts=*/false);
   search_.begin_ids(pool->values, pool->weights, found);
 }
@@ -371,27 +371,34 @@ float Sampler::usual_distance(const Draw& draw, const Pool& pool) {
   return static_cast<float>(sum / pool.sum);
 }
 
-// Takes the weight from what is less usual than the tokens that typical_p keeps.
-void Sampler::keep_typical(const Draw& draw, Pool* pool, float* largest_weight) {
-  const float centre = usual_distance(draw, *pool);
-  const auto part_of = [&](size_t first, size_t end) {
-    return VocabNearness{pool->values + first, end - first, draw.range.largest, centre};
-  };
-  draw.parts.run(pool->count, [&](size_t, size_t first, size_t end) {
-    measure_nearness(part_of(first, end), nearness_.data() + first);
-  });
-  index(draw, nearness_.data(), *pool, /*counts=*/false);
+// How near to the usual the tokens are that typical_p keeps, at least.
+float Sampler::least_nearness(const Draw& draw, float centre, Pool* pool) {
   const double enough = double{draw.sampling.typical_p} * pool->sum;
-  const float least = nearness_[static_cast<size_t>(search_.find({.weight = enough}).last_id)];
-  OfParts<float> largest{};
-  OfParts<double> sums{};
+  pool->is_indexed = pool->ids == nullptr;
+  if (pool->is_indexed) {
+    index(draw, pool->values, *pool, /*counts=*/false);
+    return search_.find_nearness(centre, enough, nearness_.data());
+  }
+  measure_nearness({pool->values, pool->count, draw.range.largest, centre}, nearness_.data());
+  index(draw, nearness_.data(), *pool, /*counts=*/false);
+  return nearness_[static_cast<size_t>(search_.find({.weight = enough}).last_id)];
+}
+
+Sampler::Run Sampler::keep_typical(const Draw& draw, Pool* pool) {
+  const float centre = usual_distance(draw, *pool);
+  const float least = least_nearness(draw, centre, pool);
+  OfParts<VocabRun> runs{};
   draw.parts.run(pool->count, [&](size_t part, size_t first, size_t end) {
-    float* weights = pool->weights + first;
-    largest[part] = keep_near(part_of(first, end), least, weights);
-    sums[part] = sum_from(weights, weights, end - first, 0);
+    runs[part] = sum_near({pool->values + first, end - first, draw.range.largest, centre}, least,
+                          pool->weights + first);
   });
-  pool->sum = std::accumulate(sums.begin(), sums.end(), 0.0);
-  *largest_weight = *std::max_element(largest.begin(), largest.end());
+  VocabRun all;
+  for (const VocabRun& run : runs) {
+    all.above += run.above;
+    all.inside += run.inside;
+    all.largest_weight = std::max(all.largest_weight, run.largest_weight);
+  }
+  return {all.above, all.above + all.inside, all.largest_weight};
 }
 
 // Of the weights that are at least as heavy.
@@ -405,43 +412,42 @@ double Sampler::sum_heavy(const Draw& draw, const Pool& pool, double least) cons
   return std::min(pool.sum, std::accumulate(sums.begin(), sums.end(), 0.0));
 }
 
-// What top_p and min_p, or mirostat, and XTC leave of the pool.
-Sampler::Run Sampler::filter(const Draw& draw, float largest_weight, Pool* pool) {
+// What top_p and min_p, or mirostat, and XTC leave of the run.
+void Sampler::filter(const Draw& draw, Pool* pool, Run* run) {
   const SamplingParams& sampling = draw.sampling;
+  const double sum = run->end - run->begin;
   const double share = sampling.mirostat ? 1 : std::min(sampling.top_p, 1.0f);
-  double least = sampling.mirostat ? pool->sum * std::exp2(-draw.mirostat_bound)
-                                   : static_cast<double>(sampling.min_p * largest_weight);
-  least = std::min(least, double{largest_weight});
-  const double enough = share * pool->sum;
-  const double heavy = sum_heavy(draw, *pool, least);
+  double least = sampling.mirostat ? sum * std::exp2(-draw.mirostat_bound)
+                                   : static_cast<double>(sampling.min_p * run->largest_weight);
+  least = std::min(least, double{run->largest_weight});
+  const double enough = run->begin + share * sum;
+  const double heavy = std::min(run->end, sum_heavy(draw, *pool, least));
   if (!pool->is_indexed) {
     // What is lighter than this is left out by top_p even if all of the vocabulary were as light;
     // the margin is for the rounding of weights.
-    const double rest = (pool->sum - enough) / static_cast<double>(vocab_size_);
-    index_heavy(draw, 0.99f * static_cast<float>(std::max(rest, least)), pool);
+    const float rest =
+        0.99f * static_cast<float>((run->end - enough) / static_cast<double>(vocab_size_));
+    index_heavy(draw, std::max(rest, static_cast<float>(least)), std::min(enough, heavy), pool);
   }
-  Run run{0, heavy};
-  if (enough < run.end) run.end = std::min(run.end, search_.find({.weight = enough}).weight);
-  if (draw.coin < sampling.xtc_probability && !sampling.mirostat) leave_out_top(draw, *pool, &run);
-  return run;
+  run->end = heavy;
+  if (enough < heavy) run->end = std::min(heavy, search_.find({.weight = enough}).weight);
+  if (draw.coin < sampling.xtc_probability && !sampling.mirostat) leave_out_top(draw, *pool, run);
 }
 
 // XTC: all but the lightest of those that have the threshold's share.
 void Sampler::leave_out_top(const Draw& draw, const Pool& pool, Run* run) {
-  const double least = double{draw.sampling.xtc_threshold} * run->end;
+  const double least = double{draw.sampling.xtc_threshold} * (run->end - run->begin);
   const double heavy = std::min(run->end, sum_heavy(draw, pool, least));
-  if (heavy == 0) return;
+  if (heavy <= run->begin) return;
   const RankSearch::Place place = search_.find({.weight = heavy});
-  run->begin = place.weight - double{pool.weights[place.last_id]};
+  run->begin = std::max(run->begin, place.weight - double{pool.weights[place.last_id]});
 }
 
 int32_t Sampler::draw_from_some(const Draw& draw, double* surprise) {
   Pool pool = make_pool(draw);
-  float largest_weight = 1;
-  if (draw.sampling.typical_p < 1 && !draw.sampling.mirostat) {
-    keep_typical(draw, &pool, &largest_weight);
-  }
-  const Run run = filter(draw, largest_weight, &pool);
+  Run run{0, pool.sum, 1};
+  if (draw.sampling.typical_p < 1 && !draw.sampling.mirostat) run = keep_typical(draw, &pool);
+  filter(draw, &pool, &run);
   // Below what is kept, whatever uniform rounds to.
   const double quantum = std::ldexp(1.0, quantum_exponent(vocab_size_));
   const double length = run.end - run.begin;

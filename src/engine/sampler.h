@@ -87,6 +87,7 @@ class Sampler {
   // A run of a pool in the order of falling values, by the weight before it and with it.
   struct Run {
     double begin = 0, end = 0;
+    float largest_weight = 1;
   };
 
   Result<VocabRange> checked_range(const float* logits, const RowParts& parts) const;
@@ -102,13 +103,14 @@ class Sampler {
   Pool make_pool(const Draw& draw);
   Pool gather_pool(const Draw& draw, size_t count, float lowest);
   float lowest_of_sigma(const Draw& draw);
-  void keep_typical(const Draw& draw, Pool* pool, float* largest_weight);
+  Run keep_typical(const Draw& draw, Pool* pool);
+  float least_nearness(const Draw& draw, float centre, Pool* pool);
   float usual_distance(const Draw& draw, const Pool& pool);
-  Run filter(const Draw& draw, float largest_weight, Pool* pool);
+  void filter(const Draw& draw, Pool* pool, Run* run);
   void leave_out_top(const Draw& draw, const Pool& pool, Run* run);
   double sum_heavy(const Draw& draw, const Pool& pool, double least) const;
   void index(const Draw& draw, const float* values, const Pool& pool, bool counts);
-  void index_heavy(const Draw& draw, float least_weight, Pool* pool);
+  void index_heavy(const Draw& draw, float least_weight, double at_least, Pool* pool);
   int32_t rank_of(const float* logits, int32_t token_id, const RowParts& parts) const;
   double sum_weights(const Draw& draw, float temperature);
   size_t gather_best(const float* row, size_t count, const RowParts& parts);

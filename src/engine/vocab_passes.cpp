@@ -183,19 +183,25 @@ template <typename F, typename I>
   }
 }
 
-[[gnu::always_inline]] inline float keep_near_body(const VocabNearness& a, float least,
-                                                   float* weights) {
+[[gnu::always_inline]] inline VocabRun near_body(const VocabNearness& a, float least,
+                                                 const float* weights) {
   Floats most = {};
+  Doubles above = {}, inside = {};
   for (size_t i = 0; i < a.count; i += kLanes) {
     const Floats value = load(a.values + i, a.count - i, kLowest);
-    Floats weight = load(weights + i, a.count - i, 0);
-    weight = nearness_of(value, a.largest, a.centre) >= least ? weight : Floats{};
-    most = weight > most ? weight : most;
-    store(weight, a.count - i, weights + i);
+    const Floats weight = load(weights + i, a.count - i, 0);
+    const Ints near = nearness_of(value, a.largest, a.centre) >= least;
+    const Ints higher = (value - a.largest > a.centre) & ~near;
+    const Floats kept = near ? weight : Floats{};
+    most = kept > most ? kept : most;
+    inside += __builtin_convertvector(kept, Doubles);
+    above += __builtin_convertvector(higher ? weight : Floats{}, Doubles);
   }
-  float largest = most[0];
-  for (size_t i = 1; i < kLanes; ++i) largest = most[i] > largest ? most[i] : largest;
-  return largest;
+  VocabRun run{sum_of(above), sum_of(inside), most[0]};
+  for (size_t i = 1; i < kLanes; ++i) {
+    run.largest_weight = most[i] > run.largest_weight ? most[i] : run.largest_weight;
+  }
+  return run;
 }
 
 [[gnu::always_inline]] inline void drop_body(const float* values, size_t count, float value,
@@ -249,8 +255,8 @@ template <typename F, typename I>
   return found;
 }
 
-[[gnu::always_inline]] inline size_t gather_bin_body(const uint16_t* bins, size_t count,
-                                                     uint16_t bin, int32_t* ids) {
+[[gnu::always_inline]] inline size_t gather_bins_body(const uint16_t* bins, size_t count,
+                                                      uint16_t first, uint16_t last, int32_t* ids) {
   constexpr size_t kRun = sizeof(ManyShorts) / sizeof(uint16_t);
   size_t found = 0;
   for (size_t i = 0; i < count; i += kRun) {
@@ -258,16 +264,16 @@ template <typename F, typename I>
     if (i + kRun <= count) {
       ManyShorts run;
       std::memcpy(&run, bins + i, sizeof(run));
-      const ManyShorts equal = run == bin;
+      const ManyShorts wanted = (run >= first) & (run <= last);
       int64_t words[sizeof(ManyShorts) / sizeof(int64_t)];
-      std::memcpy(words, &equal, sizeof(words));
+      std::memcpy(words, &wanted, sizeof(words));
       int64_t any = 0;
       for (const int64_t word : words) any |= word;
       if (any == 0) continue;
     }
     for (size_t id = i; id < end; ++id) {
       ids[found] = static_cast<int32_t>(id);
-      found += bins[id] == bin ? 1 : 0;
+      found += bins[id] >= first && bins[id] <= last ? 1 : 0;
     }
   }
   return found;
@@ -374,8 +380,13 @@ void measure_nearness(const VocabNearness& args, float* nearness) {
   run<nearness_body>(args, nearness);
 }
 
-float keep_near(const VocabNearness& args, float least, float* weights) {
-  return run<keep_near_body>(args, least, weights);
+float nearness_of_vocab(float value, float largest, float centre) {
+  const float distance = (value - largest) - centre;
+  return distance < 0.0f ? distance : -distance;
+}
+
+VocabRun sum_near(const VocabNearness& args, float least, const float* weights) {
+  return run<near_body>(args, least, weights);
 }
 
 void drop_after(const float* values, size_t count, float value, int32_t last, float* weights) {
@@ -384,8 +395,9 @@ void drop_after(const float* values, size_t count, float value, int32_t last, fl
 
 void bin_vocab(const VocabBins& args) { run<bin_body>(args); }
 
-size_t gather_bin(const uint16_t* bins, size_t count, uint16_t bin, int32_t* ids) {
-  return run<gather_bin_body>(bins, count, bin, ids);
+size_t gather_bins(const uint16_t* bins, size_t count, uint16_t first, uint16_t last,
+                   int32_t* ids) {
+  return run<gather_bins_body>(bins, count, first, last, ids);
 }
 
 size_t gather_heavy(const float* weights, size_t count, float limit, int32_t* ids, size_t max_ids) {

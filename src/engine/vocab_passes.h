@@ -74,15 +74,21 @@ struct VocabNearness {
 };
 // nearness[i] = -|value - largest - centre|.
 void measure_nearness(const VocabNearness& args, float* nearness);
-// Weights of values that are less near than `least` become 0; the largest weight that stays.
-float keep_near(const VocabNearness& args, float least, float* weights);
+float nearness_of_vocab(float value, float largest, float centre);
+// The values that are at least as near as `least`: their weights, the largest of these, and the
+// weights of the values above them. Exact in any order.
+struct VocabRun {
+  double above = 0, inside = 0;
+  float largest_weight = 0;
+};
+VocabRun sum_near(const VocabNearness& args, float least, const float* weights);
 
 // Weights of what comes after values[last] in order (a lower value, or an equal one behind it)
 // become 0.
 void drop_after(const float* values, size_t count, float value, int32_t last, float* weights);
 
-// Ids i with bins[i] == bin, ascending, room for all; returns how many.
-size_t gather_bin(const uint16_t* bins, size_t count, uint16_t bin, int32_t* ids);
+// Ids i with bins[i] from first to last, ascending, room for all; returns how many.
+size_t gather_bins(const uint16_t* bins, size_t count, uint16_t first, uint16_t last, int32_t* ids);
 
 // Ids i with weights[i] >= limit, ascending, at most max_ids; returns how many there are, or
 // something above max_ids if there are more.
