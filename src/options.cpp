@@ -15,16 +15,13 @@ using enum OptionGroup;
 constexpr std::string_view kGenerates = "run chat";      // commands that sample
 constexpr std::string_view kEngines = "serve run chat";  // commands that run an engine
 constexpr std::string_view kLoads = "serve run chat eval verify bench";  // that pack weights
-constexpr std::string_view kStores =
-    "serve run chat pull list rm show doctor inspect tokenize render eval verify bench";  // that
-                                                                                          // know
-                                                                                          // the
-                                                                                          // store
+constexpr std::string_view kStores =  // that know the store
+    "serve run chat pull list rm show doctor inspect tokenize render eval verify bench plan";
 
 // clang-format off
 constexpr OptionRow kRows[] = {
     // name, environment, kind, default, range, commands, help, heading, what no default means, letter
-    {"--model", "HEADRACE_MODEL", kText, "smollm2:135m", "", "run chat tokenize render serve inspect show eval",
+    {"--model", "HEADRACE_MODEL", kText, "smollm2:135m", "", "run chat tokenize render serve inspect show eval plan",
      "Model to use: a GGUF file, a safetensors file or folder, or the name of a pulled model. Naming it first does the same.", kModel, {}, 'm'},
     {"--server", "HEADRACE_SERVER", kText, "", "", "run chat ps stop",
      "Ask a running server at this address, such as http://127.0.0.1:8080, instead of loading a model; any that speaks the OpenAI API.", kServer},
@@ -34,13 +31,13 @@ constexpr OptionRow kRows[] = {
      "Folder of pulled models; empty: models/ under HEADRACE_HOME, or headrace/models in the user's cache.", kModel},
     {"--isa", "HEADRACE_ISA", kChoice, "auto", "auto|reference|avx2|avx_vnni|avx512|avx512_vnni|avx512_bf16|amx", "serve run chat eval verify bench version",
      "Instruction set of the kernels; auto takes the fastest this processor has.", kKernels},
-    {"--activations", "HEADRACE_ACTIVATIONS", kChoice, "exact", "exact|int8", "serve run chat eval verify bench version",
+    {"--activations", "HEADRACE_ACTIVATIONS", kChoice, "exact", "exact|int8", "serve run chat eval verify bench version plan",
      "Arithmetic of quantised and bf16 weights: exact keeps 16 bits per activation or more; int8 takes 8, or bf16 for bf16 weights: faster and less accurate.", kKernels},
     {"--threads", "HEADRACE_THREADS", kInteger, "0", "0..1024", "serve run chat eval verify bench version",
      "Compute threads; 0: one per core that affinity and cgroup quota allow, which is also the most.", kKernels},
-    {"--kv-type", "HEADRACE_KV_TYPE", kChoice, "f16", "f16|bf16|f32|fp8|int8", "serve run chat eval verify bench inspect show version",
+    {"--kv-type", "HEADRACE_KV_TYPE", kChoice, "f16", "f16|bf16|f32|fp8|int8", "serve run chat eval verify bench inspect show version plan",
      "Storage of keys and values: f16 and bf16 take half the memory of f32, fp8 and int8 a quarter; f16 stays near exact.", kMemory},
-    {"--context", "HEADRACE_CONTEXT", kInteger, "0", "0..1048576", "serve run chat inspect show",
+    {"--context", "HEADRACE_CONTEXT", kInteger, "0", "0..1048576", "serve run chat inspect show plan",
      "Tokens per sequence, prompt and answer together; 0: the model's own limit, at most 32768.", kMemory},
     {"--kv-memory", "HEADRACE_KV_MEMORY", kBytes, "0", "0..", kEngines,
      "Memory for keys and values, such as 512M or 2G; 0: room for four full contexts within a quarter of the memory that this process can get, or for one within half.", kMemory},
@@ -50,7 +47,7 @@ constexpr OptionRow kRows[] = {
      "Folder that keeps keys and values of prompts and answers beyond the end of the server, for this user alone; made if it is not there; empty: none are kept.", kMemory},
     {"--kv-disk-size", "HEADRACE_KV_DISK_SIZE", kBytes, "8G", "0..", "serve",
      "Most that the folder of --kv-disk may hold; the oldest go first.", kMemory},
-    {"--batch-tokens", "HEADRACE_BATCH_TOKENS", kInteger, "512", "16..8192", "serve run chat eval verify bench inspect show",
+    {"--batch-tokens", "HEADRACE_BATCH_TOKENS", kInteger, "512", "16..8192", "serve run chat eval verify bench inspect show plan",
      "Most tokens in one step; long prompts are computed in chunks of this size.", kMemory},
     {"--weight-cache", "HEADRACE_WEIGHT_CACHE", kText, "", "", kLoads,
      "Folder that keeps packed weights, so that the next start reads them instead of packing; empty: none are kept.", kMemory},
@@ -130,7 +127,7 @@ constexpr OptionRow kRows[] = {
     {"--attach", "", kText, "", "", "run", "Text files that follow the prompt, each under its name, separated by commas.", kAnswer},
     {"--stats", "", kFlag, "", "", kGenerates, "After the answer, print tokens, speed and seed on standard error.", kOutput},
 
-    {"--json", "", kFlag, "", "", "list ps doctor inspect show tokenize render eval verify bench version", "Print JSON, for programs.", kOutput},
+    {"--json", "", kFlag, "", "", "list ps doctor inspect show tokenize render eval verify bench version plan", "Print JSON, for programs.", kOutput},
     {"--prefill", "", kText, "128,512,2048", "", "bench", "Prompts to time, in tokens, with commas between; empty: none.", kPoints},
     {"--depth", "", kText, "0,512,2048,8192", "", "bench", "Contexts at which to time decode, in tokens; empty: none. As far as the model's context reaches.", kPoints},
     {"--batch", "", kText, "1,4,16,64", "", "bench", "Sequences to decode together; empty: none.", kPoints},
@@ -157,6 +154,10 @@ constexpr OptionRow kRows[] = {
     {"--request-timeout", "", kNumber, "600", "0.1..86400", "bench", "Seconds after which a request has failed.", kLoad},
     {"--save", "", kText, "", "", "bench", "File for the results as JSON, written anew after each rate.", kLoad},
     {"--html", "", kText, "", "", "bench", "File for a report with plots, one page that needs no other.", kLoad},
+    {"--machine", "", kText, "", "", "plan bench", "Limits of a machine, as `headrace bench machine --json` printed them: that to plan for, or that of bench serve MODEL, which then prints forecasts beside what it measures; empty: plan measures this one.", kPoints},
+    {"--clients", "", kInteger, "1", "1..1048576", "plan", "Sequences at a time, each of --context tokens.", kPoints},
+    {"--memory", "", kBytes, "0", "0..", "plan", "Memory that there is, such as 16G; 0: that of the machine.", kPoints},
+    {"--price-per-hour", "", kNumber, "", "0.000001..1000000", "plan", "What the machine costs, for the price of a million tokens.", kPoints, "no price"},
     {"--shape", "", kText, "llama-1b", "", "bench", "Shape of a random model: smollm2-135m, smollm2-360m, qwen2.5-0.5b, qwen2.5-1.5b, llama-1b, llama-3b, llama-8b, olmoe-1b-7b, qwen3-30b-a3b, gpt-oss-20b, deepseek-v2-lite, lfm2-1.2b, qwen3.5-0.8b or gemma-4-e2b.", kRandomModel},
     {"--format", "", kText, "q8_0", "", "bench", "Storage of a random model: f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1, q2_k, q3_k, q4_k, q4_k_m, q5_k, q5_k_m, q6_k, iq4_nl, iq4_xs or mxfp4.", kRandomModel},
     {"--layers", "", kInteger, "0", "0..1024", "bench", "Layers of a random model, fewer than its shape has so that a file fits into memory; 0: as the shape has. Likewise the sizes below.", kRandomModel},

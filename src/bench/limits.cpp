@@ -23,6 +23,8 @@ constexpr int kWindows = 24;
 constexpr size_t kReadGrain = 4096;              // ReadRow's multiple
 constexpr size_t kLargestSet = size_t{1} << 30;  // no cache holds a part worth naming
 
+constexpr std::string_view kPeakKindNames[] = {"f32", "bf16", "int16", "int8", "int8_k32"};
+
 constexpr const ProbeUnit* kUnits[] = {&kAvx2Probes, &kAvx512Probes, &kAmxProbes};
 
 // Any processor's way to read; the compiler makes it baseline vectors.
@@ -201,6 +203,14 @@ constexpr size_t kWorkingSets[] = {16 * kKib,  64 * kKib,  256 * kKib, kMib,    
                                    128 * kMib, 256 * kMib, 512 * kMib, 1024 * kMib};
 
 }  // namespace
+
+std::string_view peak_kind_name(PeakKind kind) { return kPeakKindNames[static_cast<size_t>(kind)]; }
+
+std::optional<PeakKind> parse_peak_kind(std::string_view name) {
+  const auto* found = std::ranges::find(kPeakKindNames, name);
+  if (found == std::end(kPeakKindNames)) return std::nullopt;
+  return static_cast<PeakKind>(found - std::begin(kPeakKindNames));
+}
 
 std::vector<PeakRate> peak_rates(int num_threads) {
   num_threads = resolve_threads(num_threads);

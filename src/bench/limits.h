@@ -10,8 +10,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -24,6 +26,10 @@ struct Rate {
   double one_thread = 0;
   double all_threads = 0;
 };
+
+// "f32", "int8": as reports name an arithmetic.
+std::string_view peak_kind_name(PeakKind kind);
+std::optional<PeakKind> parse_peak_kind(std::string_view name);
 
 struct PeakRate {
   std::string name;  // "avx512 vpdpbusd"

@@ -5,7 +5,6 @@
 
 #include "backend/cpu/kernels/pack.h"
 #include "model/mixers.h"
-#include "model/weights.h"
 
 namespace headrace {
 namespace {
@@ -193,7 +192,11 @@ double StepWork::linear_seconds(double num_tokens, double num_logit_rows,
 
 Result<StepWork> step_work(const Checkpoint& checkpoint, const ModelConfig& config,
                            const Backend& backend, const cpu::KernelSet& kernels, KvType kv_type) {
-  const FoundWeights found = TRY(find_weights(checkpoint, config));
+  return step_work(TRY(find_weights(checkpoint, config)), config, backend, kernels, kv_type);
+}
+
+StepWork step_work(const FoundWeights& found, const ModelConfig& config, const Backend& backend,
+                   const cpu::KernelSet& kernels, KvType kv_type) {
   StepWork work;
   WorkCounter counter(config, backend, kernels, &work);
   for (const FoundRole& role : found.roles) {

@@ -17,6 +17,7 @@
 #include "bench/limits.h"
 #include "checkpoint/checkpoint.h"
 #include "model/config/config.h"
+#include "model/weights.h"
 
 namespace headrace {
 
@@ -68,5 +69,8 @@ struct StepWork {
 // with.
 Result<StepWork> step_work(const Checkpoint& checkpoint, const ModelConfig& config,
                            const Backend& backend, const cpu::KernelSet& kernels, KvType kv_type);
+// Of weights that were found.
+StepWork step_work(const FoundWeights& found, const ModelConfig& config, const Backend& backend,
+                   const cpu::KernelSet& kernels, KvType kv_type);
 
 }  // namespace headrace

@@ -30,9 +30,9 @@ constexpr BenchKind kBenchKinds[] = {
 
 Result<int> run_bench(const Options& options) {
   const auto& arguments = options.positionals();
-  const auto kind = std::find_if(std::begin(kBenchKinds), std::end(kBenchKinds), [&](const BenchKind& row) {
-    return row.name == arguments.front();
-  });
+  const auto kind =
+      std::find_if(std::begin(kBenchKinds), std::end(kBenchKinds),
+                   [&](const BenchKind& row) { return row.name == arguments.front(); });
   if (kind == std::end(kBenchKinds)) {
     return make_error(ErrorCode::kInvalidArgument,
                       "there is no benchmark '{}'; the kinds are machine, step, serve and synth",

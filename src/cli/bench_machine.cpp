@@ -71,6 +71,7 @@ void print_json(const cpu::MachineInfo& machine, const cpu::MachineLimits& limit
   for (const cpu::PeakRate& peak : limits.peaks) {
     print_row({{"kind", "peak"},
                {"name", peak.name},
+               {"arithmetic", cpu::peak_kind_name(peak.kind)},
                {"isa", cpu::isa_names(peak.isa)},
                {"threads", limits.num_threads},
                {"one_thread_op_s", peak.operations.one_thread},

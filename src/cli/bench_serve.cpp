@@ -7,12 +7,14 @@
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <optional>
 
 #include "base/json.h"
+#include "bench/plan.h"
 #include "bench/serve/campaign.h"
 #include "bench/serve/curl_transport.h"
 #include "bench/serve/report.h"
@@ -187,8 +189,45 @@ loads::ServerQueue queue_of_server(const Options& options, const std::string& ur
   return loads::read_server_queue(answer->body);
 }
 
+// What the model and the machine of --machine allow; empty without.
+struct Expectation {
+  MachineFile machine;
+  std::optional<Forecast> forecast;
+
+  // Prompts that come meanwhile stretch the gaps of the others.
+  void add_to(loads::StageSummary& stage) const {
+    if (!forecast || stage.num_answered == 0 || stage.mean_prompt_tokens < 1) return;
+    const auto prompt = static_cast<int64_t>(std::llround(stage.mean_prompt_tokens));
+    const auto answer = static_cast<int64_t>(std::llround(stage.mean_answer_tokens));
+    const double running = std::max(stage.mean_running, 1.0);
+    const StepForecast first = forecast->prefill(prompt);
+    const StepForecast step = forecast->decode(std::llround(running), prompt + answer / 2);
+    const double others = stage.requests_per_s * first.seconds() * (running - 1) / running;
+    stage.forecast = loads::StageForecast{
+        1e3 * first.seconds(), 1e3 * step.seconds() / (1 - std::min(others, 0.9)),
+        std::string(first.bound_by()), std::string(step.bound_by())};
+  }
+};
+
+Result<std::unique_ptr<Expectation>> expectation_of(const Options& options,
+                                                    const std::string& model) {
+  auto expectation = std::make_unique<Expectation>();
+  const std::string& path = options.text("--machine");
+  if (path.empty()) return expectation;
+  expectation->machine = TRY(parse_machine(TRY(read_text(path)), path));
+  const auto checkpoint = TRY(open_checkpoint(options, model));
+  const ModelConfig config = TRY(Model::read_config(*checkpoint));
+  PlanRequest request;
+  request.chunk = static_cast<int>(options.integer("--batch-tokens"));
+  request.kv_type = kv_type_from_options(options);
+  request.activations = options.text("--activations") == "int8" ? ActivationArithmetic::kInt8
+                                                                : ActivationArithmetic::kExact;
+  expectation->forecast = TRY(Forecast::create(*checkpoint, config, expectation->machine, request));
+  return expectation;
+}
+
 Status run_load(const Options& options, const std::string& url, loads::Campaign campaign,
-                loads::Workload& workload) {
+                loads::Workload& workload, const Expectation& expectation) {
   campaign.form.model = TRY(model_of_server(options, url));
   loads::Target target;
   target.url = url + (campaign.form.chat ? "/v1/chat/completions" : "/v1/completions");
@@ -211,6 +250,7 @@ Status run_load(const Options& options, const std::string& url, loads::Campaign 
     if (requests > 0) {
       stages.back().server_queue_ms = 1e3 * (after.seconds - before.seconds) / requests;
     }
+    expectation.add_to(stages.back());
     written = reporter.write(stages);
   };
   const InterruptGuard interrupted;
@@ -235,10 +275,16 @@ Status bench_serve(const Options& options, const std::vector<std::string>& argum
   loads::Campaign campaign = TRY(make_campaign(options));
   loads::Workload workload = TRY(make_workload(options));
   if (is_address(arguments[0])) {
-    return run_load(options, server_address(arguments[0]), std::move(campaign), workload);
+    if (!options.text("--machine").empty()) {
+      return make_error(ErrorCode::kInvalidArgument,
+                        "--machine is for a MODEL: what stands behind {} is not known",
+                        arguments[0]);
+    }
+    return run_load(options, server_address(arguments[0]), std::move(campaign), workload, {});
   }
+  const auto expectation = TRY(expectation_of(options, arguments[0]));
   const OwnServer server = TRY(OwnServer::start(arguments_of_server(options, arguments[0])));
-  return run_load(options, server.url(), std::move(campaign), workload);
+  return run_load(options, server.url(), std::move(campaign), workload, *expectation);
 }
 
 }  // namespace headrace

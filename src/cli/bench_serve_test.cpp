@@ -122,6 +122,7 @@ TEST(BenchServe, WhatCannotBeDoneIsToldBeforeAnythingIsSent) {
       {"http://127.0.0.1:1 --load trace", "--load trace needs --trace FILE"},
       {"http://127.0.0.1:1 --trace " + trace, "t.jsonl:1: \"output_tokens\": it is missing"},
       {"http://127.0.0.1:1 --trace " + trace + " --load sync", "leave out one"},
+      {"http://127.0.0.1:1 --machine m.json", "--machine is for a MODEL"},
   };
   for (const Case& c : cases) {
     const Outcome outcome = bench(c.arguments);
@@ -146,15 +147,23 @@ TEST(BenchServe, StartsAServerOfItsOwnForAModel) {
       "--head-dim 16 --intermediate 96 --vocab 320 --out " +
       model);
   ASSERT_EQ(written.status, 0) << written.text;
+  const std::string machine = folder.write(
+      "machine.json",
+      "{\"kind\":\"machine\",\"processor\":\"P\",\"isa\":\"avx2+fma+f16c\",\"memory_bytes\":1e9}\n"
+      "{\"kind\":\"peak\",\"name\":\"a\",\"arithmetic\":\"f32\",\"isa\":\"avx2\",\"threads\":1,"
+      "\"one_thread_op_s\":1e9,\"all_threads_op_s\":1e9}\n"
+      "{\"kind\":\"read\",\"working_set_bytes\":1024,\"threads\":1,\"one_thread_byte_s\":1e9,"
+      "\"all_threads_byte_s\":1e9}\n");
   const Outcome outcome = bench(model +
                                 " --api completions --load closed:2 --requests 4 --warmup 0 "
-                                "--prompt-tokens 4 --answer-tokens 3 --threads 1 --save " +
-                                folder.file("load.json"));
+                                "--prompt-tokens 4 --answer-tokens 3 --threads 1 --machine " +
+                                machine + " --save " + folder.file("load.json"));
   EXPECT_EQ(outcome.status, 0) << outcome.text;
   const json::object report = saved(folder);
   const json::object& stage = report.at("stages").as_array().at(0).as_object();
   EXPECT_EQ(stage.at("answered").to_number<int>(), 4) << outcome.text;
   EXPECT_TRUE(stage.contains("server_queue_ms_mean"));
+  EXPECT_GT(stage.at("forecast").at("tpot_ms").to_number<double>(), 0);
   const Outcome missing = bench("./no-such.gguf");
   EXPECT_EQ(missing.status, 1);
   EXPECT_NE(missing.text.find("ended before it listened"), std::string::npos) << missing.text;

@@ -94,6 +94,13 @@ constexpr CommandRow kRows[] = {
      "  headrace bench serve smollm2:135m --load poisson:2 --slo ttft=300ms,itl=50ms\n"
      "  headrace bench synth --shape llama-1b --format q4_0 --out llama-1b.gguf",
      run_bench},
+    {"plan", "[MODEL]", 0, 1, "Forecast a model's memory and speed on a machine.",
+     "From headers and measured limits, before anything is loaded: what fits, how fast prompts and answers can be at the best, what bounds them, and what other formats and types of keys and values would take. The machine is this one, or that of a file which `headrace bench machine --json` made elsewhere.\n"
+     "Examples:\n"
+     "  headrace plan smollm2:135m --clients 8 --context 4096\n"
+     "  headrace bench machine --json > big.json\n"
+     "  headrace plan llama-8b.gguf --machine big.json --price-per-hour 0.9",
+     run_plan},
     {"completion", "bash|zsh|fish", 1, 1, "Print shell completions.",
      "Examples:\n"
      "  headrace completion bash > ~/.local/share/bash-completion/completions/headrace\n"

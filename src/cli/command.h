@@ -38,6 +38,7 @@ Result<int> run_render(const Options& options);
 Result<int> run_eval(const Options& options);
 Result<int> run_verify(const Options& options);
 Result<int> run_bench(const Options& options);
+Result<int> run_plan(const Options& options);
 Result<int> run_key(const Options& options);
 Result<int> run_version(const Options& options);
 

@@ -245,6 +245,22 @@ TEST(Load, ReportsHoldEveryStageAndNothingFromElsewhere) {
   EXPECT_EQ(rows[0].at("load").as_string(), "constant:5");
 }
 
+TEST(Load, AForecastStandsBesideWhatWasMeasuredAndTheTermThatIsOffIsNamed) {
+  VirtualServer server;
+  std::vector<StageSummary> stages = {measure(rule_of("sync", 20), server)};
+  EXPECT_NEAR(stages[0].mean_prompt_tokens, 7, 1e-9);
+  EXPECT_NEAR(stages[0].mean_answer_tokens, 11, 1e-9);
+  EXPECT_EQ(report_text(stages).find("at the best"), std::string::npos);
+  stages[0].forecast = StageForecast{95, 10, "products", "reads"};
+  EXPECT_NE(report_text(stages).find("sync: at the best TTFT 95 ms by products, measured 1.05 x; "
+                                     "per token 10 ms by reads, measured 2.00 x (off: reads)"),
+            std::string::npos)
+      << report_text(stages);
+  EXPECT_NE(report_html({}, stages).find("(off: reads)"), std::string::npos);
+  const boost::json::object report = report_json({}, stages);
+  EXPECT_NEAR(report.at("stages").at(0).at("forecast").at("tpot_ratio").as_double(), 2, 0.01);
+}
+
 TEST(Load, PercentilesLieBetweenNeighboursInProportion) {
   const std::vector<double> values = {10, 20, 30, 40, 50};
   EXPECT_EQ(quantile(values, 0), 10);

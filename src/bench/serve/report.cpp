@@ -23,6 +23,36 @@ json::object distribution_json(const Distribution& distribution) {
   return object;
 }
 
+// What was measured over what the limits allow; a term that is off by more names itself.
+constexpr double kNearForecast = 1.15;
+
+double share_of_forecast(const StageSummary& stage, Latency latency, double forecast_ms) {
+  return stage.latencies[latency].quantiles[0].value / forecast_ms;
+}
+
+json::object forecast_json(const StageSummary& stage) {
+  const StageForecast& forecast = *stage.forecast;
+  return {{"ttft_ms", forecast.ttft_ms},
+          {"ttft_bound", forecast.ttft_bound},
+          {"ttft_ratio", share_of_forecast(stage, kTtft, forecast.ttft_ms)},
+          {"tpot_ms", forecast.tpot_ms},
+          {"tpot_bound", forecast.tpot_bound},
+          {"tpot_ratio", share_of_forecast(stage, kTpot, forecast.tpot_ms)}};
+}
+
+std::string forecast_text(const StageSummary& stage) {
+  const StageForecast& forecast = *stage.forecast;
+  const auto one = [&](std::string_view name, Latency latency, double ms,
+                       const std::string& bound) {
+    const double ratio = share_of_forecast(stage, latency, ms);
+    return fmt::format("{} {:.3g} ms by {}, measured {:.2f} x{}", name, ms, bound, ratio,
+                       ratio > kNearForecast ? " (off: " + bound + ")" : "");
+  };
+  return fmt::format("{}: at the best {}; {}", stage.load,
+                     one("TTFT", kTtft, forecast.ttft_ms, forecast.ttft_bound),
+                     one("per token", kTpot, forecast.tpot_ms, forecast.tpot_bound));
+}
+
 json::object stage_json(const StageSummary& stage) {
   json::object object{{"load", stage.load},
                       {"window_s", stage.window_seconds},
@@ -35,10 +65,13 @@ json::object stage_json(const StageSummary& stage) {
                       {"prompt_tokens_per_s", stage.prompt_tokens_per_s},
                       {"output_tokens_per_s", estimate_json(stage.output_tokens_per_s)},
                       {"mean_running", stage.mean_running},
+                      {"mean_prompt_tokens", stage.mean_prompt_tokens},
+                      {"mean_answer_tokens", stage.mean_answer_tokens},
                       {"growth", stage.growth},
                       {"saturated", stage.saturated},
                       {"own_cpu_share", stage.cpu_share}};
   if (stage.server_queue_ms) object["server_queue_ms_mean"] = *stage.server_queue_ms;
+  if (stage.forecast) object["forecast"] = forecast_json(stage);
   if (stage.goodput_per_s) object["goodput_per_s"] = *stage.goodput_per_s;
   if (!stage.first_error.empty()) object["first_error"] = stage.first_error;
   if (!stage.ended_by.empty()) object["ended_by"] = stage.ended_by;
@@ -249,6 +282,7 @@ std::string report_text(std::span<const StageSummary> stages) {
                   stage.goodput_per_s ? fmt::format("{:.3g}", *stage.goodput_per_s) : "-");
   }
   for (const StageSummary& stage : stages) {
+    if (stage.forecast) text += forecast_text(stage) + "\n";
     for (const std::string& warning : warnings_of(stage)) text += warning + "\n";
   }
   const std::string saturation = saturation_text(find_saturation(stages));
@@ -268,6 +302,7 @@ std::string report_html(const ReportHead& head, std::span<const StageSummary> st
   for (const StageSummary& stage : stages) html += stage_row(stage);
   html += "</table></div>\n";
   for (const StageSummary& stage : stages) {
+    if (stage.forecast) html += "<p>" + escaped(forecast_text(stage)) + "</p>";
     for (const std::string& warning : warnings_of(stage)) html += "<p>" + escaped(warning) + "</p>";
   }
   html += "<p>" + escaped(saturation_text(find_saturation(stages))) + "</p>\n";

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kRefusalsInARow = 5;  // by which a server is gone
 constexpr double kTurn = 0.1;       // seconds between looks at `stop`
-constexpr double kTick = 1e-6;  // of the transport's clock
+constexpr double kTick = 1e-6;      // of the transport's clock
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
 class Stage {

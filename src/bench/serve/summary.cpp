@@ -190,9 +190,14 @@ void add_requests(const StageRecord& record, const Window& window, const Slo& sl
     count_outcome(request, summary);
     if (!request.ok()) continue;
     add_latencies(request, values);
+    summary->mean_prompt_tokens += static_cast<double>(request.prompt_tokens);
+    summary->mean_answer_tokens += static_cast<double>(request.output_tokens);
     answer_times.emplace_back(request.due, 1e-3 * e2e_ms(request));
     if (is_good(request, slo)) ++num_good;
   }
+  const auto num_answered = static_cast<double>(std::max<size_t>(summary->num_answered, 1));
+  summary->mean_prompt_tokens /= num_answered;
+  summary->mean_answer_tokens /= num_answered;
   for (size_t i = 0; i < kNumLatencies; ++i) {
     summary->latencies[i] = distribution_of(std::move(values[i]), record.rule.seed + i);
   }

@@ -47,6 +47,12 @@ inline constexpr size_t kNumLatencies = 7;
 inline constexpr std::array<std::string_view, kNumLatencies> kLatencyNames = {
     "ttft_ms", "itl_ms", "tpot_ms", "e2e_ms", "queue_ms", "server_prompt_ms", "server_answer_ms"};
 
+// What the model and the machine allow at the best, of the mean request of a stage.
+struct StageForecast {
+  double ttft_ms = 0, tpot_ms = 0;
+  std::string ttft_bound, tpot_bound;  // what bounds each: "reads", "products", "attention"
+};
+
 struct StageSummary {
   std::string load;
   LoadShape shape;
@@ -62,6 +68,8 @@ struct StageSummary {
   double offered_per_s = 0;        // that were due inside it
   double prompt_tokens_per_s = 0;  // of those whose first token came inside it
   double mean_running = 0;
+  double mean_prompt_tokens = 0, mean_answer_tokens = 0;  // of the answered
+  std::optional<StageForecast> forecast;                  // where the command has one
   std::optional<double> goodput_per_s;  // requests within the limits
   double growth = 0;  // seconds that an answer takes longer, for each second of load
   bool saturated = false;

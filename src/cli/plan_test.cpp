@@ -1,0 +1,82 @@
+// headrace plan: what it prints of a model and a machine that are files.
+
+#include <gtest/gtest.h>
+
+#include <boost/json.hpp>
+
+#include "base/testing/temp_folder.h"
+#include "cli/testing/program.h"
+
+namespace headrace {
+namespace plan_command_test {
+
+namespace json = boost::json;
+using testing::Outcome;
+using testing::run_program;
+using testing::TempFolder;
+
+constexpr std::string_view kMachine =
+    R"({"kind":"machine","processor":"Invented","isa":"avx2+fma+f16c","memory_bytes":68719476736})"
+    "\n"
+    R"({"kind":"peak","name":"a","arithmetic":"f32","isa":"avx2+fma","threads":8,)"
+    R"("one_thread_op_s":5e10,"all_threads_op_s":4e11})"
+    "\n"
+    R"({"kind":"peak","name":"b","arithmetic":"int8","isa":"avx2","threads":8,)"
+    R"("one_thread_op_s":2e11,"all_threads_op_s":16e11})"
+    "\n"
+    R"({"kind":"read","working_set_bytes":1048576,"threads":8,)"
+    R"("one_thread_byte_s":1e10,"all_threads_byte_s":8e10})"
+    "\n";
+
+class PlanCommandTest : public ::testing::Test {
+ protected:
+  PlanCommandTest() : machine_(folder_.write("machine.json", kMachine)) {
+    model_ = folder_.file("tiny.gguf");
+    const Outcome written = run_program(
+        "bench synth --shape llama-1b --format q8_0 --layers 2 --hidden 64 --heads 4 --kv-heads 2 "
+        "--head-dim 16 --intermediate 96 --vocab 320 --out " +
+        model_);
+    EXPECT_EQ(written.status, 0) << written.text;
+  }
+
+  TempFolder folder_;
+  std::string machine_, model_;
+};
+
+TEST_F(PlanCommandTest, TellsMemorySpeedAndPriceOfAMachineThatIsNotHere) {
+  const Outcome outcome = run_program("plan " + model_ + " --machine " + machine_ +
+                                      " --clients 4 --price-per-hour 2 --json");
+  ASSERT_EQ(outcome.status, 0) << outcome.text;
+  boost::system::error_code error;
+  const json::value report = json::parse(outcome.text, error);
+  ASSERT_FALSE(error) << outcome.text;
+  EXPECT_EQ(report.at("processor").as_string(), "Invented");
+  const json::value& memory = report.at("memory");
+  const auto bytes = [&](const char* key) { return memory.at(key).to_number<size_t>(); };
+  EXPECT_EQ(bytes("total"), bytes("weights") + bytes("kv") + bytes("workspace") + bytes("other"));
+  EXPECT_TRUE(memory.at("fits").as_bool());
+  EXPECT_GT(report.at("decode").as_array().size(), 3u);
+  EXPECT_EQ(report.at("formats").as_array().size(), 9u);
+  EXPECT_EQ(report.at("kv_types").as_array().size(), 5u);
+  EXPECT_GT(report.at("price").at("million_answer_tokens").to_number<double>(), 0);
+  const Outcome text = run_program("plan " + model_ + " --machine " + machine_ + " --memory 1M");
+  EXPECT_EQ(text.status, 0) << text.text;
+  EXPECT_NE(text.text.find("fits       no; at most 0 tokens each"), std::string::npos) << text.text;
+}
+
+TEST_F(PlanCommandTest, WhatIsNoMachineOrNoModelIsRefused) {
+  const std::string wrong = folder_.write("wrong.json", "{\"kind\": \"wheel\"}\n");
+  const Outcome machine = run_program("plan " + model_ + " --machine " + wrong);
+  EXPECT_EQ(machine.status, 1);
+  EXPECT_NE(machine.text.find("wrong.json:1: \"kind\": 'wheel'"), std::string::npos)
+      << machine.text;
+  const Outcome model = run_program("plan ./no-such.gguf --machine " + machine_);
+  EXPECT_EQ(model.status, 1);
+  EXPECT_NE(model.text.find("no-such.gguf"), std::string::npos) << model.text;
+  const Outcome context =
+      run_program("plan " + model_ + " --context 1000000 --machine " + machine_);
+  EXPECT_NE(context.text.find("--context is 1000000"), std::string::npos) << context.text;
+}
+
+}  // namespace plan_command_test
+}  // namespace headrace
