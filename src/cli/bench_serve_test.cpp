@@ -94,11 +94,15 @@ TEST(BenchServe, AServerThatGoesAwayLosesNothing) {
   const std::string url = server->url();
   const TempFolder folder;
   Outcome outcome;
+  std::atomic<bool> ended = false;
   std::thread run([&] {
     outcome = bench(url + " --load closed:2 --warmup 0 --duration 600 --save " +
                     folder.file("load.json"));
+    ended = true;
   });
-  while (server->seen().size() < 6) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  while (server->seen().size() < 6 && !ended) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
   server.reset();
   run.join();
   EXPECT_EQ(outcome.status, 1) << outcome.text;
