@@ -292,14 +292,16 @@ TEST(Load, ManyValuesHaveTheIntervalsThatResamplingWouldFind) {
 TEST(Load, IntervalsHoldTheTruthAboutAsOftenAsTheySay) {
   Draws draws(7, 0);
   int held = 0;
-  for (int i = 0; i < 200; ++i) {
+  double width = 0;
+  for (int i = 0; i < 100; ++i) {
     std::vector<double> values(100);
     for (double& value : values) value = 5 + draws.normal();
     const Estimate mean = distribution_of(values, static_cast<uint64_t>(i)).mean;
     held += mean.low <= 5 && 5 <= mean.high;
+    width += (mean.high - mean.low) / 100;
   }
-  EXPECT_GT(held, 176);
-  EXPECT_LT(held, 200);
+  EXPECT_GT(held, 85);
+  EXPECT_NEAR(width, 2 * 1.96 * 0.1, 0.04);
 }
 
 }  // namespace load_test

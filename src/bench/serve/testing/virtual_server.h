@@ -67,16 +67,16 @@ class VirtualServer final : public Transport {
  private:
   static TimeUs microseconds(double seconds) { return static_cast<TimeUs>(seconds * 1e6 + 0.5); }
   // When the request that begins next finds a worker.
-  TimeUs free_worker() const {
+  TimeUs free_worker() {
+    std::erase_if(ends_, [&](TimeUs end) { return end <= time_; });
     if (ends_.size() < workers) return 0;
-    std::vector<TimeUs> ends = ends_;
-    std::ranges::sort(ends, std::greater<>());
-    return ends[workers - 1];
+    std::ranges::sort(ends_, std::greater<>());
+    return ends_[workers - 1];
   }
 
   TimeUs time_ = 5'000'000;
   std::vector<Answered> running_;
-  std::vector<TimeUs> ends_;
+  std::vector<TimeUs> ends_;  // of those that are not over
 };
 
 }  // namespace headrace::loads::testing
