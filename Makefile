@@ -6,6 +6,8 @@
 #   make bench   benchmarks, each figure beside the machine's limit; ARGS="[--peers] [MODEL...]" chooses the
 #                models, and puts llama.cpp and OpenVINO GenAI beside us on the same weights
 #   make fuzz    each fuzz target for FUZZ_SECONDS (60)
+#   make sim     simulations of engine and sessions without end, seeds printed; ARGS="--seed N" does one again
+#   make mutants the same on an engine with seeded bugs, one at a time; writes docs/seeded-bugs.md
 #   make test-asan, test-tsan    suites under sanitizers
 #   make test-proxies   the server behind nginx and HAProxy, which it installs
 #   make test-clients            many clients from PyPI and npm, as they come, against the server
@@ -26,7 +28,7 @@ export FUZZ_SECONDS
 
 export HEADRACE_PYTHON ?= $(CURDIR)/.venv/bin/python
 
-.PHONY: run build test test-asan test-tsan test-clients test-proxies test-wheel wheel check bench fuzz format clean
+.PHONY: run build test sim mutants test-asan test-tsan test-clients test-proxies test-wheel wheel check bench fuzz format clean
 .NOTPARALLEL:
 
 run:
@@ -41,6 +43,16 @@ build:
 
 test:
 	tools/suites.sh release
+
+sim:
+	tools/setup.sh build
+	tools/build.sh release test_core_sim test_scheduler_sim
+	python3 tests/sim/run.py build/release/bin $(ARGS)
+
+mutants:
+	tools/setup.sh build
+	tools/build.sh release test_engine_mutants
+	python3 tests/sim/mutants/hunt.py build/release/bin/test_engine_mutants --table docs/seeded-bugs.md $(ARGS)
 
 test-asan:
 	tools/suites.sh asan

@@ -1,10 +1,11 @@
 // Watchdog: notices an engine that hangs, says in what, and ends the requests in its place.
 //
 // It hangs when there are requests, and for the whole deadline neither did a step begin nor did the
-// back end join its threads once. Time counts only while this process runs: what a suspended machine, a stopped process or a
-// crowded one does not let run is not counted, so a slow machine is no reason to trip. On a hang a
-// thread of the watchdog logs the state, gives each watched request its kFinished with kError, then
-// calls on_hang. It happens once; what the engine does later reaches nobody.
+// back end join its threads once. Time counts only while this process runs: what a suspended
+// machine, a stopped process or a crowded one does not let run is not counted, so a slow machine is
+// no reason to trip. On a hang a thread of the watchdog logs the state, gives each watched request
+// its kFinished with kError, then calls on_hang. It happens once; what the engine does later
+// reaches nobody.
 // Source: docs/adr/0084-hung-engine.md
 #pragma once
 

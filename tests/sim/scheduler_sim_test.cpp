@@ -2,7 +2,8 @@
 // events, failed rows, rope epochs. After each step all invariants hold; at the end every request
 // has had exactly one terminal event, and its tokens are those it gets when it is alone.
 //
-// HEADRACE_SIM_SCHEDULES sets how many schedules run (default 4,000); a failure names its seed.
+// HEADRACE_SIM_SCHEDULES sets how many schedules run (default 4,000), HEADRACE_SIM_SEED the first
+// seed; a failure names its seed (make sim ARGS="--seed N").
 
 #include <gtest/gtest.h>
 
@@ -393,17 +394,19 @@ class Simulation {
   uint64_t digest_ = 0;
 };
 
-uint64_t num_schedules() {
-  const char* text = std::getenv("HEADRACE_SIM_SCHEDULES");
-  return text == nullptr ? 4'000 : std::strtoull(text, nullptr, 10);
+uint64_t setting(const char* variable, uint64_t otherwise) {
+  const char* text = std::getenv(variable);
+  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
 }
+uint64_t num_schedules() { return setting("HEADRACE_SIM_SCHEDULES", 4'000); }
 
 TEST(SchedulerSim, EveryScheduleKeepsItsPromises) {
   SchedulerStats total;
   int64_t num_forked = 0;         // blocks that were copied
   uint64_t cached_by_groups = 0;  // tokens found by models with several groups
   uint64_t num_protected = 0;     // schedules where a request was pre-empted as often as it can be
-  for (uint64_t seed = 1; seed <= num_schedules(); ++seed) {
+  const uint64_t first = setting("HEADRACE_SIM_SEED", 1);
+  for (uint64_t seed = first; seed < first + num_schedules(); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Simulation simulation(seed);
     simulation.run();
@@ -425,6 +428,7 @@ TEST(SchedulerSim, EveryScheduleKeepsItsPromises) {
       total.num_steps, total.num_preemptions, total.num_turns_given, total.num_followed,
       total.num_epoch_restarts, total.cached_tokens, num_protected);
   // A simulation that never meets what it is for proves nothing.
+  if (num_schedules() < 500) return;
   EXPECT_GT(total.num_preemptions, num_schedules() / 10);
   EXPECT_GT(num_protected, num_schedules() / 100);
   EXPECT_GT(total.num_epoch_restarts, num_schedules() / 10);

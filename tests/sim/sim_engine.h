@@ -93,7 +93,7 @@ class SimEngine final : public Engine {
     Record& record = records_[id];
     record.request = request;
     record.request.constraint = nullptr;
-    record.who = {request.cache_domain.size(), request.sampling.choice_idx, salt_of_next_};
+    record.who = identity_of(request, salt_of_next_);
     inbox_.push_back({id, std::move(request),
                       [this, id, listener = std::move(sink)](Event&& event) {
                         return hear(id, std::move(event), listener);
@@ -115,6 +115,7 @@ class SimEngine final : public Engine {
     take_inputs();
     if (core_.idle()) {
       deliver();
+      EXPECT_EQ(live_.size(), inbox_.size()) << "places are held by requests that are over";
       return false;
     }
     const StepPlan& plan = core_.plan(++now_);
@@ -125,7 +126,13 @@ class SimEngine final : public Engine {
     deliver();
     while_in_flight();
     take_inputs();
-    core_.commit(compute(plan), ++now_);
+    const std::span<SpanResult> results = compute(plan);
+    Found found = found_by_failing(plan, results);
+    const auto num_there = kv_cache().peek(found.tokens, found.root).num_blocks;
+    found.num_blocks = std::min(found.num_blocks, num_there);  // whose writer did not fail before
+    core_.commit(results, ++now_);
+    EXPECT_GE(kv_cache().peek(found.tokens, found.root).num_blocks, found.num_blocks)
+        << "healthy blocks went with a request that failed";
     if (core_.idle()) deliver();
     check();
     ++num_steps_;
@@ -154,6 +161,7 @@ class SimEngine final : public Engine {
     const auto found = records_.find(id);
     if (found != records_.end()) found->second.ended = true;
     live_.end(id, reason);
+    ends_now_.push_back(id);
   }
 
   void take_inputs() {
@@ -180,9 +188,12 @@ class SimEngine final : public Engine {
     if (event.kind == Event::Kind::kFinished) {
       ++record.num_terminal;
       record.last = event;
+      EXPECT_LT(event.usage.cached_tokens, event.usage.prompt_tokens) << "its last row is computed";
+      EXPECT_LE(event.times.submitted, event.times.finished);
     }
     const bool taken = listener(std::move(event));
     if (!taken) record.refused = true;
+    if (!taken && record.num_terminal == 0) ends_now_.push_back(id);
     return taken;
   }
 
@@ -201,6 +212,8 @@ class SimEngine final : public Engine {
           (span.num_draft == 0 || span.num_sampled == span.num_draft + 1) &&
           (span.num_sampled > 0) == (sequence.samples() && known_end == sequence.num_known());
       EXPECT_TRUE(sound) << "span of request " << sequence.id;
+      const Adapter* adapter = sequence.request.adapter.get();
+      EXPECT_EQ(span.adapter, adapter == nullptr ? nullptr : adapter->packed.get());
       num_tokens += span.num_rows;
       num_logit_rows += span.num_logit_rows();
       digest_.add(sequence.id << 20 | static_cast<uint64_t>(span.num_rows) << 8 |
@@ -227,9 +240,38 @@ class SimEngine final : public Engine {
     return results_;
   }
 
+  struct Found {
+    std::vector<int32_t> tokens = {0};
+    headrace::Digest root;
+    int64_t num_blocks = 0;
+  };
+
+  // What the one request of a step that fails has in its table and others computed: it stays, and
+  // can be found.
+  static Found found_by_failing(const StepPlan& plan, std::span<const SpanResult> results) {
+    Found found;
+    int num_failures = 0;
+    for (size_t i = 0; i < results.size(); ++i) {
+      const auto failed = [](const SampledToken& sampled) { return !sampled.failure.empty(); };
+      const bool guess_fails =
+          std::any_of(results[i].sampled.begin(), results[i].sampled.end(), failed);
+      if (!results[i].failed() && !guess_fails) continue;
+      const Sequence& sequence = *plan.sequences[i];
+      const std::vector<bool>& wrote = sequence.table.wrote;
+      const int64_t num_blocks = std::find(wrote.begin(), wrote.end(), true) - wrote.begin();
+      found = {sequence.tokens, sequence.root, num_blocks};
+      ++num_failures;
+    }
+    return num_failures == 1 ? found : Found();  // two may have shared what one of them computed
+  }
+
   void check() {
     const Status sound = core_.scheduler().check();
     EXPECT_TRUE(sound.ok()) << sound.error().message;
+    for (const RequestId id : std::exchange(ends_now_, {})) {
+      EXPECT_EQ(core_.scheduler().find(id), nullptr)
+          << "request " << id << " was ended, and outlives the step";
+    }
   }
 
   const ModelRules rules_;
@@ -241,6 +283,7 @@ class SimEngine final : public Engine {
   Slots slots_;
   std::vector<Submission> inbox_;
   std::vector<SpanResult> results_;
+  std::vector<RequestId> ends_now_;  // by the end of the step they are gone
   int64_t salt_of_next_ = -1;
   TimeUs now_ = 1;
   uint64_t num_steps_ = 0;

@@ -14,6 +14,7 @@
 
 #include "engine/constraint.h"
 #include "engine/scheduler.h"
+#include "model/adapter.h"
 #include "sim/draft_support.h"
 #include "sim/fake_model.h"
 
@@ -37,10 +38,18 @@ struct ModelRules {
 
 // What one request is to the model: everything beside its tokens that decides a row.
 struct Identity {
-  uint64_t domain = 0;  // of the cache
+  uint64_t domain = 0;  // of the cache, and which adapter
   uint64_t choice = 0;  // of the draws
   int64_t salt = -1;    // of its constraint; -1: none
 };
+
+inline constexpr uint64_t kNumAdapters = 3;  // the model alone is one of them
+
+// The digest of an adapter here is a text of that length.
+inline Identity identity_of(const Request& request, int64_t salt) {
+  const uint64_t adapter = request.adapter == nullptr ? 0 : request.adapter->digest.size();
+  return {request.cache_domain.size() * kNumAdapters + adapter, request.sampling.choice_idx, salt};
+}
 
 inline uint64_t hash_after(uint64_t before, const Identity& who, int32_t token, int64_t position,
                            int64_t epoch) {

@@ -27,12 +27,12 @@ def pattern_of(text):
                       r"(?!\w)" * tokens[-1].isidentifier())
 
 
-def edit(source, what, header, find, replacement):
-    """source with the only occurrence of `find` replaced."""
+def edit(source, what, header, find, replacement, table="tests/differential/mutants/rules.py"):
+    """source with the only occurrence of `find` replaced. table: the file of the rules, for the message."""
     found = list(pattern_of(find).finditer(source))
     if len(found) != 1:
         raise RuleError(f"{what}: its text occurs {len(found)} times in {header}, needed once; the header has "
-                        f"changed, so tests/differential/mutants/rules.py must follow: {find}")
+                        f"changed, so {table} must follow: {find}")
     return source[:found[0].start()] + replacement + source[found[0].end():]
 
 
