@@ -279,6 +279,7 @@ void print_plan(const json::object& report) {
   }
   print_variants(report, "kv_types", "KV");
   print_variants(report, "formats", "weights");
+  std::printf("Weights whose width the blocks of a format do not divide stay as they are.\n");
 }
 
 }  // namespace
