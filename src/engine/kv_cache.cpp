@@ -21,10 +21,6 @@ bool has_policy(const std::vector<CacheRule>& rules, CachePolicy policy) {
 
 }  // namespace
 
-bool KvCache::keeps_all(const std::vector<CacheRule>& rules) {
-  return !has_policy(rules, Policy::kWindow) && !has_policy(rules, Policy::kState);
-}
-
 KvCache::KvCache(const KvCacheOptions& options)
     : options_(options),
       columns_(rules_by_column(options.rules)),
@@ -34,7 +30,6 @@ KvCache::KvCache(const KvCacheOptions& options)
       index_(options.num_blocks, static_cast<int>(columns_.size()), options.key, options.numerics),
       runs_(columns_.size()) {
   CHECK(options.max_chunk > 0, "chunks of {} tokens", options.max_chunk);
-  CHECK(options.tier == nullptr || keeps_all(options.rules), "a tier below windows or state");
   const auto full = std::find_if(columns_.begin(), columns_.end(), [](const CacheRule& rule) {
     return rule.policy == Policy::kFull;
   });
@@ -70,11 +65,12 @@ void KvCache::refresh(BlockTable* table) const {
 
 // Adds the blocks of one more node, -1: none, to the runs of blocks without a gap. False: no longer
 // prefix can be found.
-bool KvCache::extend_runs(int32_t node, std::span<int64_t> runs) const {
-  for (size_t c = 0; c < columns_.size(); ++c) {
-    const bool has_block = node >= 0 && index_.block(node, static_cast<int>(c)) >= 0;
+bool KvCache::extend_runs(int32_t node, TierBlock block, Reach reach) const {
+  for (block.column = 0; block.column < num_columns(); ++block.column) {
+    const auto c = static_cast<size_t>(block.column);
+    const bool has_block = reaches(node, block, reach);
     if (!has_block && columns_[c].policy == Policy::kFull) return false;
-    runs[c] = has_block ? runs[c] + 1 : 0;
+    runs_[c] = has_block ? runs_[c] + 1 : 0;
   }
   return true;
 }
@@ -88,7 +84,8 @@ bool KvCache::holds(int64_t num_blocks, std::span<const int64_t> runs) const {
   return true;
 }
 
-KvCache::Found KvCache::peek(std::span<const int32_t> tokens, const Digest& root) const {
+KvCache::Found KvCache::peek(std::span<const int32_t> tokens, const Digest& root,
+                             Reach reach) const {
   Found found{0, root};
   Digest digest = root;
   std::fill(runs_.begin(), runs_.end(), 0);
@@ -100,7 +97,7 @@ KvCache::Found KvCache::peek(std::span<const int32_t> tokens, const Digest& root
     digest = index_.extend(digest, last);
     path_.push_back(index_.find(digest, last));
     names_.push_back(digest);
-    if (!extend_runs(path_.back(), runs_)) break;
+    if (!extend_runs(path_.back(), {digest, 0, last}, reach)) break;
     if (holds(n, runs_)) found = {n, digest};
   }
   return found;
@@ -110,23 +107,9 @@ int64_t KvCache::match(std::span<const int32_t> tokens, BlockTable* table) {
   CHECK(table->num_computed == 0 && table->columns.size() == columns_.size());
   const Found found = peek(tokens, table->root);
   if (found.num_blocks == 0) return 0;
-  const int64_t num_tokens = found.num_blocks * kBlockTokens;
-  for (size_t c = 0; c < columns_.size(); ++c) {
-    TableColumn& column = table->columns[c];
-    column.first = first_needed(columns_[c], num_tokens);
-    column.blocks.assign(static_cast<size_t>(found.num_blocks), -1);
-    for (int64_t i = column.first; i < found.num_blocks; ++i) {
-      const int32_t block_id = index_.block(path_[static_cast<size_t>(i)], static_cast<int>(c));
-      pool_.hold(block_id);
-      column.blocks[static_cast<size_t>(i)] = block_id;
-    }
-  }
-  table->wrote.assign(static_cast<size_t>(found.num_blocks), false);
-  table->names.assign(names_.begin(), names_.begin() + found.num_blocks);
-  table->num_published = found.num_blocks;
-  table->num_computed = num_tokens;
+  hold_cached(found.num_blocks, table);
   refresh(table);
-  return num_tokens;
+  return table->num_computed;
 }
 
 int64_t KvCache::fork(const BlockTable& from, int64_t num_common, BlockTable* table) {

@@ -37,7 +37,7 @@ struct KvCacheOptions {
   HashKey key = {};               // of names; a secret where prompts come from strangers
   std::string numerics;           // names the arithmetic: fixed for a store
   KvEventSink* events = nullptr;  // null, or outlives the cache
-  KvTier* tier = nullptr;         // of caches that keep all positions; null, or outlives the cache
+  KvTier* tier = nullptr;         // null, or outlives the cache
 };
 
 // The bytes of a block. Without a block to write to, they go to the tier's slot; without one to
@@ -50,8 +50,6 @@ struct BlockCopy {
 class KvCache {
  public:
   explicit KvCache(const KvCacheOptions& options);
-  // Whether each group keeps all positions: only then there may be a tier.
-  static bool keeps_all(const std::vector<CacheRule>& rules);
 
   Digest root(const PrefixRoot& root) const { return index_.root(root); }
   // An empty table becomes that of a sequence: what it computes belongs to this root.
@@ -65,7 +63,9 @@ class KvCache {
     int64_t num_blocks = 0;
     Digest name;
   };
-  Found peek(std::span<const int32_t> tokens, const Digest& root) const;
+  // Where blocks are looked for: in the pool, in the tier's memory too, in all of the tier.
+  enum class Reach : uint8_t { kPool, kMemory, kTier };
+  Found peek(std::span<const int32_t> tokens, const Digest& root, Reach reach = Reach::kPool) const;
   // Takes positions of the block after the matched ones from another table: both sequences have the
   // same num_common first tokens. The other's block is copied (take_copies()), both go on alone.
   // Returns the tokens that are computed then, maybe no more than before: when the other has
@@ -74,11 +74,15 @@ class KvCache {
   // The same from the cache: a whole block of which all but the last token are wanted, or the end
   // that keep_end() left, as far as it has the same tokens.
   int64_t fork_cached(std::span<const int32_t> tokens, BlockTable* table);
-  // What the tier holds deeper than in memory of the blocks that follow the cached ones. Points
-  // into tokens.
-  std::vector<TierBlock> deeper_blocks(std::span<const int32_t> tokens, const Digest& root) const;
-  // After match(): goes on with blocks that the tier has in memory, in blocks of the pool. Returns
-  // the tokens that are computed then.
+  // What the tier holds deeper than in memory of the longest prefix that pool and tier have, and by
+  // how many tokens it is longer than what the pool has. Points into tokens.
+  struct Deeper {
+    std::vector<TierBlock> blocks;
+    int64_t num_tokens = 0;
+  };
+  Deeper find_deeper(std::span<const int32_t> tokens, const Digest& root) const;
+  // After match(): the longest prefix with what the tier has in memory, put into blocks of the
+  // pool. Returns the tokens that are computed then, no fewer than before.
   int64_t restore(std::span<const int32_t> tokens, BlockTable* table);
   // Copies of whole blocks, to be done in this order before the next step runs and after blocks
   // from take_tainted() are wiped. Those that a commit has made may be done at once.
@@ -141,7 +145,7 @@ class KvCache {
   // Number of blocks that a column must have so that tokens up to num_tokens can be computed next.
   int64_t needed_size(const CacheRule& rule, int64_t num_tokens, const BlockTable& table) const;
   bool holds(int64_t num_blocks, std::span<const int64_t> runs) const;
-  bool extend_runs(int32_t node, std::span<int64_t> runs) const;
+  bool extend_runs(int32_t node, TierBlock block, Reach reach) const;
   bool keeps_state(int64_t num_tokens, const BlockTable& table) const;
   void take_copies_of(std::span<const int32_t> blocks, int64_t end, BlockTable* table);
   void forget_end(int32_t node);
@@ -154,8 +158,10 @@ class KvCache {
   int32_t cached_block(int32_t node, int column) const {
     return node < 0 ? -1 : index_.block(node, column);
   }
-  bool restore_block(const int32_t* tokens, BlockTable* table);
-  bool restore_columns(int32_t node, const TierBlock& block);
+  bool reaches(int32_t node, const TierBlock& block, Reach reach) const;
+  bool hold_cached(int64_t num_blocks, BlockTable* table);
+  bool restore_blocks(std::span<const int32_t> tokens, BlockTable* table);
+  bool restore_block(const TierBlock& block, const BlockTable& table, int32_t* block_id);
   void refresh(BlockTable* table) const;
   Status check_table(const BlockTable& table) const;
 
@@ -171,7 +177,7 @@ class KvCache {
   mutable std::vector<int64_t> runs_;
   mutable std::vector<int32_t> path_;
   mutable std::vector<Digest> names_;
-  std::vector<int32_t> sources_;  // of a fork or a restored prefix, by column
+  std::vector<int32_t> sources_;  // of a fork, by column
 };
 
 }  // namespace headrace

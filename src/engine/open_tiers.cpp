@@ -1,8 +1,6 @@
 #include "engine/open_tiers.h"
 
 #include "base/build_id.h"
-#include "base/log.h"
-#include "engine/kv_cache.h"
 
 namespace headrace {
 
@@ -10,12 +8,6 @@ Result<std::unique_ptr<KvTiers>> open_tiers(const EngineOptions& options, const 
                                             const std::string& numerics, KvType kv_type) {
   const bool has_disk = !options.kv_disk_folder.empty();
   if (options.kv_ram_bytes == 0 && !has_disk) return std::unique_ptr<KvTiers>();
-  if (!KvCache::keeps_all(layout.rules)) {
-    LOG(kWarning,
-        "--kv-ram and --kv-disk do nothing for this model: it has layers with a window or a state, "
-        "and only whole prefixes are kept there");
-    return std::unique_ptr<KvTiers>();
-  }
   if (has_disk && (build_id().empty() || options.model_digest.empty())) {
     return make_error(
         ErrorCode::kUnsupported,

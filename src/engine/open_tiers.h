@@ -10,9 +10,7 @@
 
 namespace headrace {
 
-// Null where none are asked for, or where the model keeps more than positions: a window or a state
-// is of one place in a sequence, and tiers know whole prefixes only; that is logged. Errors as of
-// KvTiers::create(). numerics: as in engine/numerics.h.
+// Null where none are asked for. Errors as of KvTiers::create(). numerics: as in engine/numerics.h.
 Result<std::unique_ptr<KvTiers>> open_tiers(const EngineOptions& options, const CacheLayout& layout,
                                             const std::string& numerics, KvType kv_type);
 

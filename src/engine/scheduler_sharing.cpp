@@ -52,15 +52,14 @@ bool Scheduler::awaits_tier(Sequence* sequence) {
 
 void Scheduler::ask_tier(Sequence* sequence) {
   sequence->asked_tier = true;
-  const std::vector<TierBlock> blocks = kv_.deeper_blocks(sequence->tokens, sequence->root);
-  if (blocks.empty()) return;
-  const int64_t num_tokens = std::ssize(blocks) * kBlockTokens / kv_.num_columns();
-  if (!tier_cost_.pays(num_tokens, std::ssize(blocks) * options_.tier->read_us())) {
+  const KvCache::Deeper deeper = kv_.find_deeper(sequence->tokens, sequence->root);
+  if (deeper.blocks.empty()) return;
+  if (!tier_cost_.pays(deeper.num_tokens, std::ssize(deeper.blocks) * options_.tier->read_us())) {
     ++stats_.num_refusals;
     return;
   }
-  sequence->tier_ticket = options_.tier->fetch(blocks);
-  sequence->tier_patience_ends = planned_us_ + tier_cost_.patience(num_tokens);
+  sequence->tier_ticket = options_.tier->fetch(deeper.blocks);
+  sequence->tier_patience_ends = planned_us_ + tier_cost_.patience(deeper.num_tokens);
   stats_.num_fetches += sequence->tier_ticket != 0 ? 1 : 0;
 }
 

@@ -142,6 +142,9 @@ TEST(Access, EachKeyIsAClientOfItsOwn) {
   EXPECT_EQ(client_of(access, "one"), client_of(access, "one"));
   EXPECT_NE(client_of(access, "one"), client_of(access, "two"));
   EXPECT_NE(client_of(access, "one"), client_of(Access(options), "one"));  // of this process only
+  options.client_secret = "16 bytes of them";
+  EXPECT_EQ(client_of(Access(options), "one"), client_of(Access(options), "one"));
+  EXPECT_NE(client_of(Access(options), "one"), client_of(Access(options), "two"));
 }
 
 TEST(Access, ABodyIsJsonOrWhatCurlSends) {

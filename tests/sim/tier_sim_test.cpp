@@ -70,9 +70,7 @@ class TierSim {
     options.max_sequences = 4;
     options.max_batch_tokens = 32;
     options.max_logit_rows = 8;
-    if (random_() % 4 == 0) {
-      options.cache_rules = {{}, {CachePolicy::kFull, 0, 0, static_cast<int>(1 + random_() % 2)}};
-    }
+    options.cache_rules = random_rules();
     options.max_context = 20 * kBlockTokens;
     options.num_blocks = most_blocks(options.cache_rules, options.max_context, 32) +
                          static_cast<int64_t>(random_() % 8);
@@ -80,6 +78,16 @@ class TierSim {
     options.hash_key = {random_(), random_()};
     options.tier = &tier_;
     return options;
+  }
+
+  std::vector<CacheRule> random_rules() {
+    const CacheRule full = {};
+    const auto window = static_cast<int64_t>(1 + random_() % 60);
+    const CacheRule windows{CachePolicy::kWindow, window, 0, static_cast<int>(1 + random_() % 2)};
+    const CacheRule state{CachePolicy::kState, 0, static_cast<int64_t>(1 + random_() % 3)};
+    const std::vector<CacheRule> rules[] = {{full},    {full, full},  {full, windows},
+                                            {windows}, {full, state}, {windows, full, state}};
+    return rules[random_() % std::size(rules)];
   }
 
   // One of a few conversations, up to some turn, with a question of its own.

@@ -16,6 +16,7 @@ class Bug:
 POOL = "block_pool.cpp"
 INDEX = "prefix_index.cpp"
 CACHE = "kv_cache.cpp"
+CACHE_TIER = "kv_cache_tier.cpp"
 SCHEDULER = "scheduler.cpp"
 GUESSES = "scheduler_guesses.cpp"
 SHARING = "scheduler_sharing.cpp"
@@ -59,12 +60,11 @@ BUGS = [
     Bug("the whole prompt is found, and no row is left", CACHE,
         ("const int64_t max_blocks = (static_cast<int64_t>(tokens.size()) - 1)",
          "const int64_t max_blocks = (static_cast<int64_t>(tokens.size()) - (BUG ? 0 : 1))")),
-    Bug("a block that was found is not held", CACHE,
-        ("pool_.hold(block_id); column.blocks[static_cast<size_t>(i)] = block_id;",
-         "if (!BUG) pool_.hold(block_id); column.blocks[static_cast<size_t>(i)] = block_id;")),
-    Bug("a failed request taints what it found", CACHE,
-        ("table->wrote.assign(static_cast<size_t>(found.num_blocks), false);",
-         "table->wrote.assign(static_cast<size_t>(found.num_blocks), BUG);")),
+    Bug("a block that was found is not held", CACHE_TIER,
+        ("if (block_id >= 0) pool_.hold(block_id);", "if (block_id >= 0 && !BUG) pool_.hold(block_id);")),
+    Bug("a failed request taints what it found", CACHE_TIER,
+        ("table->wrote.assign(static_cast<size_t>(num_blocks), false);",
+         "table->wrote.assign(static_cast<size_t>(num_blocks), BUG);")),
     Bug("a follower takes what its leader still computes", CACHE,
         ("std::min({num_common, from.num_computed, first + kBlockTokens})",
          "std::min({num_common, BUG ? num_common : from.num_computed, first + kBlockTokens})"),
