@@ -61,6 +61,8 @@ constexpr OptionRow kRows[] = {
      "Requests that may wait; further ones are refused with status 429.", kServer},
     {"--inter-token-target", "HEADRACE_INTER_TOKEN_TARGET", kInteger, "50", "0..60000", "serve",
      "Milliseconds between two tokens of an answer: where prompts are computed beside it, they take as many tokens of a step as this allows, and at least four ninths of the time; 0: as many as fit.", kServer},
+    {"--max-prompt-tokens", "HEADRACE_MAX_PROMPT_TOKENS", kInteger, "0", "0..1000000000000", "serve",
+     "Prompt tokens of all requests that run or wait; further requests are refused with status 429. 0: what the KV memory holds 32 times, at least 64 contexts and a million.", kServer},
 
     {"--content-tokens", "HEADRACE_CONTENT_TOKENS", kChoice, "plain", "plain|special", "serve run chat render",
      "What the name of a special token means inside messages: plain text, so that content cannot forge turns, or the token, as the reference implementations have it.", kAnswer},

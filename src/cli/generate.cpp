@@ -72,7 +72,7 @@ class Listener {
   }
 
   Result<Answer> finish(Event event) {
-    if (event.reason == FinishReason::kError) return std::move(event.error);
+    if (event.failed()) return std::move(event.error);
     if (!stopped_) take(decoder_.finish(), event.request_id);
     answer_.reason = stopped_ ? FinishReason::kStop : event.reason;
     answer_.usage = event.usage;

@@ -204,6 +204,7 @@ Result<Runtime> open_engine(const Options& options, const std::string& spec,
   if (options.command() == "serve") {
     engine.max_sequences = static_cast<int>(options.integer("--max-sequences"));
     engine.max_waiting = static_cast<int>(options.integer("--max-waiting"));
+    engine.max_prompt_tokens = options.integer("--max-prompt-tokens");
     engine.step_deadline = std::chrono::seconds(options.integer("--step-deadline"));
     engine.on_hang = end_hung_server;
     engine.inter_token_target = std::chrono::milliseconds(options.integer("--inter-token-target"));

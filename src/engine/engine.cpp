@@ -131,6 +131,13 @@ class EngineThread final : public Engine {
   std::thread thread_;  // last: everything above is there when it starts
 };
 
+size_t max_prompt_tokens(const EngineOptions& options, const SchedulerOptions& scheduler) {
+  constexpr int64_t kStores = 32, kContexts = 64, kLeast = 1 << 20;
+  if (options.max_prompt_tokens > 0) return static_cast<size_t>(options.max_prompt_tokens);
+  return static_cast<size_t>(std::max({kLeast, kStores * scheduler.num_blocks * kBlockTokens,
+                                       kContexts * scheduler.max_context}));
+}
+
 EngineThread::EngineThread(const EngineOptions& options, SchedulerOptions scheduler_options,
                            int64_t vocab_size, std::unique_ptr<KvTiers> tiers,
                            std::unique_ptr<StepRunner> runner)
@@ -143,7 +150,8 @@ EngineThread::EngineThread(const EngineOptions& options, SchedulerOptions schedu
                  [this, told = options.on_hang](const auto&) { hangs(told); }}),
       core_(std::move(scheduler_options), {runner_->kv_type(), runner_->kv_block_bytes()}, &log_),
       inbox_(max_live_),
-      live_(max_live_),
+      live_({max_live_, max_prompt_tokens(options, scheduler_options),
+             options.max_request_bytes}),
       expert_rows_(runner_->expert_layers()) {
   publish();
   thread_ = std::thread([this] { run(); });
@@ -163,7 +171,7 @@ Result<RequestId> EngineThread::submit(Request request, EventSink sink) {
   TRY(check_request(request, limits_));
   // The push happens under the lock: whoever sees the id in live_ knows that it is in the inbox.
   std::lock_guard lock(mutex_);
-  const RequestId id = TRY(live_.accept(request.client));
+  const RequestId id = TRY(live_.accept(request.client, size_of(request)));
   sink = watchdog_.watch(id, request.client_id, std::move(sink));
   const bool pushed =
       inbox_.try_push(Submission{id, std::move(request), std::move(sink), now_us()});
@@ -210,6 +218,7 @@ void EngineThread::run() {
   pthread_setname_np(pthread_self(), "hr-engine");  // for whoever lists threads
   while (receive()) {
     if (wants_reset_.exchange(false)) reset_now();
+    core_.expire(now_us());
     if (!core_.idle()) step();
     if (core_.idle()) flush_events();  // no forward pass that this could overlap
   }

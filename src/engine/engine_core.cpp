@@ -30,6 +30,10 @@ void EngineCore::end_all(FinishReason reason, TimeUs now) {
   for (const RequestId id : scheduler_.ids()) end({id, reason}, now);
 }
 
+void EngineCore::expire(TimeUs now) {
+  for (const RequestId id : scheduler_.take_expired(now)) end({id, FinishReason::kExpired}, now);
+}
+
 const StepPlan& EngineCore::plan(TimeUs now) {
   planned_us_ = now;
   const StepPlan& plan = scheduler_.plan(now);
@@ -131,7 +135,7 @@ EngineSnapshot EngineCore::snapshot() const {
   snapshot.finished_stop = finished(FinishReason::kStop);
   snapshot.finished_length = finished(FinishReason::kLength);
   snapshot.finished_cancelled = finished(FinishReason::kCancelled);
-  snapshot.finished_error = finished(FinishReason::kError);
+  snapshot.finished_error = finished(FinishReason::kError) + finished(FinishReason::kExpired);
   snapshot.decode_tokens_per_s = decode_rate_.per_second();
   snapshot.prefill_tokens_per_s = prefill_rate_.per_second();
   snapshot.last_step_tokens = last_step_tokens_;

@@ -45,6 +45,8 @@ class EngineCore {
   // At once, or with the step in flight. Unknown requests are ignored.
   void end(const Ending& ending, TimeUs now);
   void end_all(FinishReason reason, TimeUs now);
+  // Ends those whose queue time or deadline has passed. Before each plan; may leave the core idle.
+  void expire(TimeUs now);
   bool idle() const { return scheduler_.idle(); }
   // Not while a step is in flight.
   void reset_cache() { scheduler_.reset_cache(); }

@@ -17,6 +17,10 @@ struct EngineOptions {
   // Queued behind them; more are refused with kExhausted, and so is a client that holds three times
   // as many places as are free.
   int max_waiting = 4096;
+  // Tokens of the prompts of all that run or wait, with the same share for a client. 0: what the KV
+  // store holds 32 times, at least 64 contexts and a million. One request alone is always taken.
+  int64_t max_prompt_tokens = 0;
+  size_t max_request_bytes = size_t{1} << 30;  // of memory that they hold, in the same way
   int64_t max_context = 0;  // tokens per sequence; 0: the model's own limit; more is only warned of
   // Between two tokens of an answer, where prompts are computed beside it: their chunks are as long
   // as this allows. The cost of steps is then measured before the first request. 0: off.

@@ -1,5 +1,5 @@
-// LiveRequests: who is accepted and not finished, how many places each client holds, and who asked
-// for an end.
+// LiveRequests: who is accepted and not finished, what each client holds of the places and of the
+// room for prompts, and who asked for an end.
 //
 // What callers on any thread and the engine's thread share. Deterministic, without a lock: the
 // owner guards it.
@@ -22,13 +22,23 @@ struct Ending {
   FinishReason reason = FinishReason::kCancelled;
 };
 
+// What a request takes of the engine before it runs.
+struct RequestSize {
+  size_t places = 1;
+  size_t prompt_tokens = 0;
+  size_t bytes = 0;  // of memory
+};
+
+RequestSize size_of(const Request& request);
+
 class LiveRequests {
  public:
-  explicit LiveRequests(size_t max_live) : max_live_(max_live) {}
+  explicit LiveRequests(const RequestSize& most) : most_(most) {}
 
-  // A place for one more request of this client. kUnavailable once closed; kExhausted when all
-  // places are taken, or the client holds three times as many as are free.
-  Result<RequestId> accept(uint64_t client);
+  // Room for one more request of this client. kUnavailable once closed; kExhausted when one of the
+  // limits is reached, or the client would hold three times as much of it as would stay free. Who
+  // holds nothing of what is empty is always taken.
+  Result<RequestId> accept(uint64_t client, const RequestSize& size);
   // Notes the end once; of what is not live, or ends already, nothing.
   void end(RequestId id, FinishReason reason);
   void end_all(FinishReason reason);
@@ -44,13 +54,15 @@ class LiveRequests {
  private:
   struct Live {
     uint64_t client = 0;
+    RequestSize size;
     bool ended = false;  // by its caller
   };
-  Status check_place(uint64_t client) const;
+  Status check_room(uint64_t client, const RequestSize& size) const;
 
-  const size_t max_live_;
+  const RequestSize most_;
+  RequestSize held_ = {.places = 0};
   std::map<RequestId, Live> live_;
-  std::map<uint64_t, size_t> live_of_client_;  // how many of live_; none is 0
+  std::map<uint64_t, RequestSize> held_by_client_;  // of those that have some of live_
   std::vector<Ending> endings_;                // of live requests, each once
   RequestId next_id_ = 1;
   bool closed_ = false;

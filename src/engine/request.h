@@ -75,6 +75,9 @@ struct RepetitionStop {
 // Which states after the final norm become the one vector of a prompt: their mean, or one of them.
 enum class Pooling : uint8_t { kNone, kMean, kFirst, kLast };
 
+inline constexpr int kMaxPriority = 100;       // and its negative
+inline constexpr int kMaxWaitMs = 86'400'000;  // of queue times and deadlines: a day
+
 struct Request {
   std::vector<int32_t> prompt_ids;  // not empty; ids < vocab_size
   SamplingParams sampling;
@@ -90,6 +93,9 @@ struct Request {
   Pooling pooling = Pooling::kNone;        // else a vector of the prompt is all that is wanted
   std::string client_id;                   // x-request-id, for logs
   uint64_t client = 0;       // who asks: waiting requests of different clients take turns
+  int32_t priority = 0;      // among the client's own; lower comes earlier (waiting_room.h)
+  TimeUs max_queue_us = 0;   // from submission to its start, then it ends; 0: no limit
+  TimeUs deadline_us = 0;    // from arrival to its last token, then it ends; 0: no limit
   std::string cache_domain;  // prefixes are shared only between requests of one domain
   TimeUs arrived_us = 0;     // when the first byte came in, for the metrics; 0: at submission
   // Which tokens may be sampled; null: all. Of this request alone.
@@ -104,7 +110,8 @@ struct TokenLogprobs {
   std::vector<std::pair<int32_t, float>> top;  // most likely first; ties to the lower id
 };
 
-enum class FinishReason : uint8_t { kNone, kStop, kLength, kCancelled, kError };
+// kExpired: its queue time or its deadline passed.
+enum class FinishReason : uint8_t { kNone, kStop, kLength, kCancelled, kError, kExpired };
 
 struct Usage {
   int32_t prompt_tokens = 0;
@@ -131,9 +138,13 @@ struct Event {
   FinishReason reason = FinishReason::kNone;  // kFinished
   bool repeats = false;  // kFinished with kStop: for the loop that repetition_stop ends
   int32_t stop_id = -1;  // kFinished by an end or stop id: which (it was not sent as a token)
-  Error error;           // kFinished with kError
+  Error error;           // kFinished, where it failed()
   Usage usage;           // kToken: so far; kFinished
   RequestTimes times;    // kFinished
+
+  bool failed() const {
+    return reason == FinishReason::kError || reason == FinishReason::kExpired;
+  }
 };
 
 // Where a request's events go. Called on a thread of the engine, one call at a time: must not

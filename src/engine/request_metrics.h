@@ -12,7 +12,7 @@
 
 namespace headrace {
 
-inline constexpr size_t kNumFinishReasons = 5;  // values of FinishReason
+inline constexpr size_t kNumFinishReasons = 6;  // values of FinishReason
 
 struct MetricsSnapshot {
   MetricsSnapshot();

@@ -91,6 +91,8 @@ void Scheduler::admit(RequestId id, Request request, TimeUs submitted_us) {
   sequence->rope_epoch = options_.rope_epoch(sequence->num_known());
   sequence->root = kv_.root(root_of(*sequence));
   sequence->times.submitted = submitted_us;
+  set_limits(sequence.get());
+  watch(*sequence);
   room_.add(sequence.get());
   const bool inserted = sequences_.emplace(id, std::move(sequence)).second;
   CHECK(inserted, "request id {} is used twice", id);
@@ -138,22 +140,20 @@ bool Scheduler::is_protected(const Sequence& sequence) const {
   return sequence.num_preemptions >= options_.max_preemptions;
 }
 
-int64_t Scheduler::needed_tokens(const Sequence& sequence) const {
-  return is_protected(sequence) ? sequence.max_known : sequence.num_known();
-}
-
-// Every running sequence gets blocks for what it knows, the protected first, then by rank. The
-// first of this order can always have them, so some sequence moves in every step.
+// Every running sequence gets blocks for what it knows, the protected first, as they started, then
+// by rank. The first of this order can always have them, so some sequence moves in every step.
 void Scheduler::secure_blocks() {
+  rank_running();
   scratch_ = running_;
-  room_.rank(running_);
   std::sort(scratch_.begin(), scratch_.end(), [this](const Sequence* a, const Sequence* b) {
     if (is_protected(*a) != is_protected(*b)) return is_protected(*a);
+    if (is_protected(*a)) return a->shield < b->shield;
     return a->rank != b->rank ? a->rank < b->rank : is_older(a, b);
   });
   for (size_t i = 0; i < scratch_.size(); ++i) {
     Sequence* sequence = scratch_[i];
-    while (!kv_.reserve(needed_tokens(*sequence), &sequence->table)) {
+    if (!may_take(*sequence, kv_.missing(sequence->num_known(), sequence->table))) continue;
+    while (!kv_.reserve(sequence->num_known(), &sequence->table)) {
       Sequence* victim = scratch_.back();
       if (victim == sequence || is_protected(*victim)) break;  // waits, with what it holds
       ++victim->num_preemptions;
@@ -174,17 +174,26 @@ void Scheduler::preempt(Sequence* sequence) {
 void Scheduler::stop(Sequence* sequence) {
   sequence->running = false;
   std::erase(running_, sequence);
+  std::erase(shielded_, sequence);
   room_.stop(sequence);
 }
 
 void Scheduler::start_waiting(TimeUs now) {
+  passed_.clear();
   room_.begin_turns();
   while (Client* client = room_.next_turn()) {
     Sequence* sequence = first_to_start(*client);
-    if (sequence == nullptr) continue;  // all of them follow others
+    if (sequence == nullptr) continue;  // all of them follow others, or are passed
+    if (!may_pass(*sequence)) return;
     const uint64_t preemptions = stats_.num_preemptions;
-    if (!make_room(sequence)) return;  // nobody overtakes it
-    begin(sequence, now);
+    if (make_room(sequence)) {
+      begin(sequence, now);
+      for (Sequence* each : passed_) ++each->num_passed;
+    } else if (may_be_passed(*sequence)) {
+      passed_.push_back(sequence);
+    } else {
+      return;
+    }
     if (stats_.num_preemptions == preemptions) {
       room_.return_turn(client);
     } else {
@@ -197,7 +206,8 @@ Sequence* Scheduler::first_to_start(const Client& client) {
   const auto last = std::min<int64_t>(std::ssize(client.waiting), kMaxLookedAt);
   for (int64_t i = 0; i < last; ++i) {
     Sequence* sequence = client.waiting[static_cast<size_t>(i)];
-    if (!follows(sequence)) return sequence;
+    const bool is_passed = std::find(passed_.begin(), passed_.end(), sequence) != passed_.end();
+    if (!is_passed && !follows(sequence)) return sequence;
   }
   return nullptr;
 }
@@ -216,7 +226,7 @@ bool Scheduler::make_room(Sequence* sequence) {
 
 // The youngest of the client that runs the most waits again, unless each client runs but one.
 bool Scheduler::give_way() {
-  room_.rank(running_);
+  rank_running();
   Sequence* last = nullptr;
   for (Sequence* sequence : running_) {
     if (sequence->rank == 0) continue;
@@ -234,7 +244,13 @@ bool Scheduler::give_way() {
 void Scheduler::begin(Sequence* sequence, TimeUs now) {
   room_.start(sequence);
   sequence->running = true;
-  running_.insert(std::lower_bound(running_.begin(), running_.end(), sequence, is_older), sequence);
+  running_.insert(std::lower_bound(running_.begin(), running_.end(), sequence, comes_before),
+                  sequence);
+  if (is_protected(*sequence)) {
+    sequence->shield = next_shield_++;
+    shielded_.push_back(sequence);
+  }
+  sequence->num_passed = 0;
   if (sequence->leader_id != 0) ++stats_.num_followed;
   sequence->leader_id = 0;
   sequence->asked_tier = false;
@@ -252,32 +268,21 @@ bool Scheduler::start(Sequence* sequence) {
   const bool may_match = !sequence->wants_earlier_rows();
   if (may_match) sequence->num_computed = kv_.match(sequence->tokens, &table);
   // Running sequences can grow by one block each before this start makes them pre-empt it.
-  const int64_t needed = needed_tokens(*sequence);
-  const int64_t wanted =
-      is_protected(*sequence)
-          ? std::max(kv_.missing(needed, table), kv_.promised(needed, table))
-          : kv_.missing(needed, table) + int64_t{num_running()} * kv_.num_columns();
-  if (wanted + num_promised() <= kv_.pool().num_available()) {
+  const int64_t known = sequence->num_known();
+  const int64_t missing = kv_.missing(known, table);
+  const int64_t growth = int64_t{num_running()} * kv_.num_columns();
+  if (missing + growth <= kv_.pool().num_available() && may_take(*sequence, missing)) {
     if (may_match) {
       const int64_t num_found = sequence->num_computed;
       sequence->num_computed = kv_.restore(sequence->tokens, &table);
       stats_.restored_tokens += static_cast<uint64_t>(sequence->num_computed - num_found);
       fork_leader(sequence);
     }
-    if (kv_.reserve(needed, &table)) return true;
+    if (kv_.reserve(known, &table)) return true;
   }
   kv_.release(&table);
   sequence->num_computed = 0;
   return false;
-}
-
-// What protected sequences may still ask for.
-int64_t Scheduler::num_promised() const {
-  int64_t promised = 0;
-  for (const Sequence* sequence : running_) {
-    if (is_protected(*sequence)) promised += kv_.promised(sequence->max_known, sequence->table);
-  }
-  return promised;
 }
 
 void Scheduler::plan_single_tokens() {
@@ -312,20 +317,20 @@ void Scheduler::plan_chunks() {
   }
 }
 
-// sequences: of one client, oldest first.
+// sequences: of one client, in order.
 void Scheduler::plan_chunks_of(std::span<Sequence*> sequences, int32_t max_tokens,
                                int32_t max_logit_rows) {
   const int32_t end_tokens = plan_.num_tokens + max_tokens;
   const int32_t end_logit_rows = plan_.num_logit_rows + max_logit_rows;
-  const Sequence* oldest = sequences.front();
+  const Sequence* first = sequences.front();
   std::sort(sequences.begin(), sequences.end(), [](const Sequence* a, const Sequence* b) {
-    return a->gap() != b->gap() ? a->gap() < b->gap() : a->order < b->order;
+    return a->gap() != b->gap() ? a->gap() < b->gap() : comes_before(a, b);
   });
-  // What is kept for the oldest until its turn comes.
+  // What is kept for the first until its turn comes.
   int32_t kept_tokens = (max_tokens + 1) / 2;
   int32_t kept_logit_rows = (max_logit_rows + 1) / 2;
   for (Sequence* sequence : sequences) {
-    if (sequence == oldest) kept_tokens = kept_logit_rows = 0;
+    if (sequence == first) kept_tokens = kept_logit_rows = 0;
     add_span(sequence, end_tokens - plan_.num_tokens - kept_tokens,
              end_logit_rows - plan_.num_logit_rows - kept_logit_rows);
   }
@@ -582,10 +587,12 @@ void Scheduler::finish(Sequence* sequence, FinishReason reason, TimeUs now,
   event.kind = Event::Kind::kFinished;
   event.request_id = sequence->id;
   event.reason = reason;
+  if (reason == FinishReason::kExpired) event.error = expired_error(*sequence);
   event.usage = usage_of(*sequence);
   event.times = sequence->times;
   event.times.finished = now;
   events->push_back(std::move(event));
+  unwatch(*sequence);
   if (sequence->running) {
     stop(sequence);
   } else {
@@ -627,7 +634,7 @@ Status Scheduler::check() const {
   for (const auto& [id, client] : room_.clients()) {
     num_waiting += std::ssize(client.waiting);
     num_running_of_clients += client.num_running;
-    if (!std::is_sorted(client.waiting.begin(), client.waiting.end(), is_older)) {
+    if (!std::is_sorted(client.waiting.begin(), client.waiting.end(), comes_before)) {
       return make_error(ErrorCode::kInternal, "the waiting of client {} are not in order", id);
     }
     for (const Sequence* sequence : client.waiting) {
@@ -640,7 +647,7 @@ Status Scheduler::check() const {
   if (num_running() > options_.max_sequences || num_running() != num_running_of_clients ||
       num_waiting != room_.num_waiting() ||
       running_.size() + static_cast<size_t>(num_waiting) != sequences_.size() ||
-      !std::is_sorted(running_.begin(), running_.end(), is_older)) {
+      !std::is_sorted(running_.begin(), running_.end(), comes_before)) {
     return make_error(ErrorCode::kInternal, "lists of {} running, {} waiting, {} in all",
                       running_.size(), num_waiting, sequences_.size());
   }

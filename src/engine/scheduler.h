@@ -4,14 +4,17 @@
 // and events, always; the simulation and the step log rely on it. One loop serves prefill, decode
 // and recomputation: a plan gives sequences parts of their gap between tokens known and computed.
 //
-// Policy. Clients take turns at slots, blocks and tokens of a step; with one client all below is by
-// age. Slots: who has nothing running gets one at once, from the youngest of the client that runs
-// the most (waiting_room.h has the order of starts). Blocks: running sequences keep blocks for all
-// tokens they know; who cannot get them pre-empts the last in rank (age within the client), which
-// waits again with its outputs kept. After max_preemptions a request is protected: it starts only
-// with blocks for its whole length, so it never needs more and gives none. Tokens: single tokens go
-// first, then chunks in equal shares for clients; within a share the oldest has half for sure, the
-// shortest gap is served first, so a short prompt overtakes a long one without starving it.
+// Policy. Clients take turns at slots, blocks and tokens of a step; with one client all below is in
+// its order. Slots: who has nothing running gets one at once, from the last of the client that runs
+// the most (waiting_room.h has the order of starts). Who lacks blocks for a start may be passed by
+// others that have them, max_passes times. Blocks: running sequences keep blocks for all tokens they
+// know; who cannot get them pre-empts the last in rank (order within the client), which waits again
+// with its outputs kept. After max_preemptions a request is protected: nobody takes its blocks for
+// their own growth. It takes them as it grows, unless that could keep an earlier one of the
+// protected from its end; then it stands still until that one has ended (scheduler_bounds.cpp).
+// Tokens: single tokens go first, then chunks in equal shares for clients; within a share the first
+// has half for sure, the shortest gap is served first, so a short prompt overtakes a long one
+// without starving it.
 //
 // Equal beginnings are computed once: a waiting sequence whose next block, or all of whose tokens
 // but the last, a running one is about to compute follows it, that is, starts when they are there:
@@ -32,6 +35,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -52,6 +56,8 @@ inline constexpr int kMaxPreemptions = 4;
 inline constexpr double kMostStretch = 1.8;  // of a step of streams, by chunks of prompts
 inline constexpr int32_t kLeastChunk = 16;   // tokens of all chunks of a step
 inline constexpr double kCloseShare = 0.15;  // a prediction within this counts as close
+inline constexpr int kMaxPasses = 16;
+inline constexpr TimeUs kPriorityAge = 30'000'000;
 
 struct SchedulerOptions {
   int max_batch_tokens = 512;
@@ -60,6 +66,8 @@ struct SchedulerOptions {
   int64_t num_blocks = 0;
   int64_t max_context = 0;                // within num_blocks: any admitted request fits alone
   int max_preemptions = kMaxPreemptions;  // per request, then it is protected
+  int max_passes = kMaxPasses;            // of who waits for blocks, by others that start
+  TimeUs priority_age = kPriorityAge;     // what a level of priority is worth
   std::vector<int32_t> end_ids;
   std::function<int64_t(int64_t)> rope_epoch;          // Model::rope_epoch; a pure function
   std::vector<CacheRule> cache_rules = {CacheRule{}};  // the model's cache groups
@@ -133,6 +141,9 @@ class Scheduler {
   // Ends the request now, or with the step in flight: cancelled or stopped. Unknown ids are
   // ignored.
   void end(RequestId id, FinishReason reason, TimeUs now, std::vector<Event>* events);
+  // Requests whose queue time or deadline has passed and who are not told so yet: the caller ends
+  // each with kExpired.
+  std::vector<RequestId> take_expired(TimeUs now);
   // The next step. Must be committed before the next plan, unless its spans are empty while
   // requests are admitted: then all of them wait for the tier, and planning again later is right.
   const StepPlan& plan(TimeUs now);
@@ -168,6 +179,7 @@ class Scheduler {
   Sequence* first_to_start(const Client& client);
   bool make_room(Sequence* sequence);
   bool give_way();
+  void rank_running();
   bool start(Sequence* sequence);
   void begin(Sequence* sequence, TimeUs now);
   bool follows(Sequence* sequence);
@@ -175,7 +187,14 @@ class Scheduler {
   void ask_tier(Sequence* sequence);
   void fork_leader(Sequence* sequence);
   const Sequence* find_leader(const Sequence& sequence, const KvCache::Found& found) const;
-  int64_t num_promised() const;
+  bool may_be_passed(const Sequence& sequence) const;
+  bool may_pass(const Sequence& sequence) const;
+  int64_t num_held(const Sequence& sequence) const;
+  bool may_take(const Sequence& sequence, int64_t num_blocks) const;
+  void set_limits(Sequence* sequence) const;
+  static Error expired_error(const Sequence& sequence);
+  void watch(const Sequence& sequence);
+  void unwatch(const Sequence& sequence);
   bool publishes(const Sequence& sequence) const;
   void propose_drafts();
   bool has_guesses(const Sequence& sequence) const;
@@ -191,7 +210,6 @@ class Scheduler {
   void add_span(Sequence* sequence, int32_t max_tokens, int32_t max_logit_rows);
   void assign_masks();
   bool is_protected(const Sequence& sequence) const;
-  int64_t needed_tokens(const Sequence& sequence) const;
   void preempt(Sequence* sequence);
   void stop(Sequence* sequence);
   void commit_span(Sequence* sequence, const Span& span, SpanResult* result, TimeUs now,
@@ -217,12 +235,15 @@ class Scheduler {
   const SchedulerOptions options_;
   KvCache kv_;
   std::unordered_map<RequestId, std::unique_ptr<Sequence>> sequences_;
-  std::vector<Sequence*> running_;  // oldest first
+  std::vector<Sequence*> running_;  // in order (comes_before)
+  std::vector<Sequence*> shielded_;  // of them the protected, by the order of their starts
+  std::vector<Sequence*> passed_;    // in a plan: those that wait for blocks
   WaitingRoom room_;
+  std::set<std::pair<TimeUs, RequestId>> limits_;  // of queue times and deadlines
   std::vector<Sequence*> scratch_;
   std::vector<int32_t> draft_;   // of one sequence
   std::vector<uint64_t> masks_;  // of the step's rows that have one
-  uint64_t next_order_ = 0;
+  uint64_t next_order_ = 0, next_shield_ = 1;
   StepPlan plan_;
   bool in_flight_ = false;    // planned, not committed
   TimeUs planned_us_ = 0;     // when

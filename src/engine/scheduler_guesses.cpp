@@ -89,9 +89,9 @@ bool Scheduler::add_draft(Sequence* sequence, int32_t max_tokens) {
   if (count == 0) return false;
   const int64_t end = sequence->num_known() + count;
   const int64_t missing = kv_.missing(end, sequence->table);
-  const int64_t spare =
-      missing > 0 ? int64_t{num_running()} * kv_.num_columns() + num_promised() : 0;
-  if (missing + spare > kv_.pool().num_available() || !kv_.reserve(end, &sequence->table)) {
+  const int64_t spare = missing > 0 ? int64_t{num_running()} * kv_.num_columns() : 0;
+  if (missing + spare > kv_.pool().num_available() || !may_take(*sequence, missing) ||
+      !kv_.reserve(end, &sequence->table)) {
     return false;
   }
   sequence->tokens.insert(sequence->tokens.end(), draft_.begin(), draft_.end());

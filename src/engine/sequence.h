@@ -22,6 +22,9 @@ namespace headrace {
 struct Sequence {
   RequestId id = 0;
   uint64_t order = 0;           // of admission; smaller is older
+  TimeUs place_us = 0;          // in the line of its client (waiting_room.h)
+  TimeUs queue_ends = 0;        // it has started by then, or ends; 0: no limit
+  TimeUs ends = 0;              // it is finished by then, or ends; 0: no limit
   Request request;              // prompt_ids has moved to tokens
   std::vector<int32_t> tokens;  // known: prompt, then output; in a step, guesses after them
   int32_t num_prompt = 0;
@@ -39,7 +42,9 @@ struct Sequence {
   FinishReason ending = FinishReason::kNone;  // else: finishes so when the step in flight ends
   bool prompt_reported = false;  // the prompt was computed once (and its log-probs were sent)
   int32_t num_preemptions = 0;   // for want of blocks
-  int32_t rank = 0;              // while it runs: how many older ones of its client run
+  int32_t num_passed = 0;        // while it waits: starts of others while it lacked blocks
+  uint64_t shield = 0;           // while it runs protected: which start of such a one it was
+  int32_t rank = 0;              // while it runs: how many earlier ones of its client run
   int64_t num_charged = 0;       // tokens that its client was charged for it
   // While it waits for another to compute what both begin with.
   RequestId leader_id = 0;     // 0: it waits for nobody
@@ -82,5 +87,10 @@ struct Sequence {
            std::max(num_pooled, range.first) < std::min<int64_t>(range.end, num_prompt - 1);
   }
 };
+
+// The order within a client: earlier in its line, else older.
+inline bool comes_before(const Sequence* a, const Sequence* b) {
+  return a->place_us != b->place_us ? a->place_us < b->place_us : a->order < b->order;
+}
 
 }  // namespace headrace

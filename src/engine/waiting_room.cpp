@@ -7,12 +7,10 @@
 namespace headrace {
 namespace {
 
-bool was_admitted_before(const Sequence* a, const Sequence* b) { return a->order < b->order; }
-
 bool is_later_turn(const Client* a, const Client* b) {
   if (a->num_running != b->num_running) return a->num_running > b->num_running;
   if (a->num_given != b->num_given) return a->num_given > b->num_given;
-  return was_admitted_before(b->waiting.front(), a->waiting.front());
+  return b->waiting.front()->order < a->waiting.front()->order;
 }
 
 }  // namespace
@@ -28,7 +26,7 @@ void WaitingRoom::add(Sequence* sequence) {
   Client& client = entry->second;
   if (is_new) client.num_given = turn_;
   auto& waiting = client.waiting;
-  waiting.insert(std::lower_bound(waiting.begin(), waiting.end(), sequence, was_admitted_before),
+  waiting.insert(std::lower_bound(waiting.begin(), waiting.end(), sequence, comes_before),
                  sequence);
   ++num_waiting_;
 }
@@ -102,7 +100,7 @@ void WaitingRoom::sort_by_wants(std::vector<Sequence*>* sequences) {
     const int64_t wanted_b = of(*b).num_wanted;
     if (wanted_a != wanted_b) return wanted_a < wanted_b;
     return a->request.client != b->request.client ? a->request.client < b->request.client
-                                                  : was_admitted_before(a, b);
+                                                  : comes_before(a, b);
   });
 }
 

@@ -3,7 +3,9 @@
 // Clients take turns. Who has the fewest sequences running comes first; among equals, who was given
 // the fewest tokens so far (prompt and all that a request may become, given back when it ends
 // early). Who comes back after an absence begins where the others are, so nobody saves up turns.
-// Within a client the order is that of arrival. A pure state machine, owned by the scheduler.
+// Within a client who arrived first is first, where each level of priority counts as so much later
+// an arrival (SchedulerOptions::priority_age): so a request of low priority is passed by those that
+// come a while after it, and by no others. A pure state machine, owned by the scheduler.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +18,7 @@
 namespace headrace {
 
 struct Client {
-  std::deque<Sequence*> waiting;  // oldest first
+  std::deque<Sequence*> waiting;  // in order (comes_before)
   int num_running = 0;
   int64_t num_given = 0;  // tokens
   // Scratch of one plan.
@@ -26,7 +28,7 @@ struct Client {
 
 class WaitingRoom {
  public:
-  // A new or pre-empted sequence waits, in its place by age.
+  // A new or pre-empted sequence waits, in its place.
   void add(Sequence* sequence);
   // It starts: is charged, and counts as running.
   void start(Sequence* sequence);
@@ -40,11 +42,11 @@ class WaitingRoom {
   void begin_turns();
   Client* next_turn();
   void return_turn(Client* client);
-  // Gives each of these running sequences its rank: how many older ones of its client run.
+  // Gives each of these running sequences its rank: how many earlier ones of its client run.
   void rank(const std::vector<Sequence*>& running);
 
   bool has_none_running(const Sequence& sequence) const;
-  // Running sequences by client, who wants fewer tokens first; within a client oldest first, as
+  // Running sequences by client, who wants fewer tokens first; within a client in order, as
   // they are given.
   void sort_by_wants(std::vector<Sequence*>* sequences);
 

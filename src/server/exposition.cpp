@@ -188,7 +188,8 @@ void append_finished(std::string& out, Models models) {
       {FinishReason::kStop, "stop"},
       {FinishReason::kLength, "length"},
       {FinishReason::kCancelled, "abort"},
-      {FinishReason::kError, "error"}};
+      {FinishReason::kError, "error"},
+      {FinishReason::kExpired, "timeout"}};
   constexpr std::string_view kName = "vllm:request_success_total";
   append_head(out, kName, "counter", "Finished requests, by reason.");
   for (const auto& [reason, label] : kReasons) {

@@ -1,5 +1,5 @@
 // Random schedules from seeds: arrivals, cancels in every state, exhaustion, pre-emption, refused
-// events, failed rows, rope epochs. After each step all invariants hold; at the end every request
+// events, failed rows, rope epochs, priorities, deadlines. After each step all invariants hold; at the end every request
 // has had exactly one terminal event, and its tokens are those it gets when it is alone.
 //
 // HEADRACE_SIM_SCHEDULES sets how many schedules run (default 4,000), HEADRACE_SIM_SEED the first
@@ -22,6 +22,7 @@ namespace {
 
 constexpr int32_t kVocab = 40;
 constexpr int32_t kEndId = 7;
+constexpr uint64_t kNoClient = ~uint64_t{0};
 
 class Simulation {
  public:
@@ -53,6 +54,8 @@ class Simulation {
 
   uint64_t digest() const { return digest_; }
   int64_t num_forked() const { return kv_.num_copied(); }
+  int64_t num_passes() const { return num_passes_; }
+  int64_t num_expired() const { return num_expired_; }
   bool has_groups() const { return options_.cache_rules.size() > 1; }
   bool met_protection() const {
     return most_preemptions_ > 0 && most_preemptions_ == options_.max_preemptions;
@@ -88,6 +91,8 @@ class Simulation {
     options.num_blocks = std::max(
         most, most_blocks(options.cache_rules, options.max_context, options.max_batch_tokens));
     options.max_preemptions = static_cast<int>(range(0, kMaxPreemptions));
+    options.max_passes = static_cast<int>(range(0, 4));
+    options.priority_age = range(0, 40);
     options.hash_key = {random_(), random_()};
     num_clients_ = static_cast<uint64_t>(range(0, 2) == 0 ? 1 : range(2, 5));
     options.end_ids = {kEndId};
@@ -137,6 +142,9 @@ class Simulation {
     if (pressed_) request.max_tokens = static_cast<int32_t>(range(10, 110));
     if (range(0, 3) == 0) request.stop_ids = {static_cast<int32_t>(range(0, kVocab - 1))};
     request.client = num_clients_ == 1 ? 0 : random_() % num_clients_ * (random_() % 2);
+    if (range(0, 2) == 0) request.priority = static_cast<int32_t>(range(-3, 3));
+    if (range(0, 9) == 0) request.max_queue_us = range(1, 60);
+    if (range(0, 9) == 0) request.deadline_us = range(1, 200);
     if (range(0, 3) == 0) request.cache_domain.assign(random_() % 3, 'd');
     if (range(0, 2) == 0 && last_id_ > 0) {  // the same prompt again, maybe at the same time
       request.prompt_ids = records_.at(last_id_).request.prompt_ids;
@@ -156,8 +164,18 @@ class Simulation {
     scheduler_.end(id, FinishReason::kCancelled, now_, &events_);
   }
 
+  void expire() {
+    for (const RequestId id : scheduler_.take_expired(++now_)) {
+      records_.at(id).disturbed = true;
+      ++num_expired_;
+      log_.ended(id, FinishReason::kExpired, now_);
+      scheduler_.end(id, FinishReason::kExpired, now_, &events_);
+    }
+  }
+
   void step() {
     cancel_some();
+    expire();
     take_events();
     if (scheduler_.idle()) return;
     std::map<RequestId, bool> started_before;
@@ -213,20 +231,25 @@ class Simulation {
     ASSERT_EQ(num_logit_rows, plan.num_logit_rows);
   }
 
-  // Nobody starts while an older request of its client has never started, unless that one waits
-  // for another to compute what both begin with.
+  // Nobody starts while an earlier request of its client has never started, unless that one waits
+  // for another to compute what both begin with, or was passed less than max_passes times.
   void check_order(const std::map<RequestId, bool>& started_before) {
-    std::set<uint64_t> someone_waits;  // clients
-    for (const auto& [id, started] : started_before) {
-      const Sequence& sequence = *scheduler_.find(id);
-      const bool starts_now = !started && sequence.times.started != 0;
-      ASSERT_FALSE(starts_now && someone_waits.contains(sequence.request.client))
-          << "request " << id << " overtook an older one";
-      if (sequence.times.started != 0) continue;
-      if (sequence.leader_id == 0) {
-        someone_waits.insert(sequence.request.client);
+    std::vector<const Sequence*> sequences;
+    for (const auto& [id, started] : started_before) sequences.push_back(scheduler_.find(id));
+    std::sort(sequences.begin(), sequences.end(), comes_before);
+    std::map<uint64_t, std::vector<RequestId>> waiting;  // by client, those that are passed
+    for (const Sequence* sequence : sequences) {
+      const bool starts_now = !started_before.at(sequence->id) && sequence->times.started != 0;
+      for (const RequestId earlier : waiting[starts_now ? sequence->request.client : kNoClient]) {
+        ++num_passes_;
+        ASSERT_LE(++passes_[earlier], options_.max_passes)
+            << "request " << sequence->id << " overtook " << earlier;
+      }
+      if (sequence->times.started != 0) continue;
+      if (sequence->leader_id == 0) {
+        waiting[sequence->request.client].push_back(sequence->id);
       } else {
-        check_following(sequence);
+        check_following(*sequence);
       }
     }
   }
@@ -392,6 +415,8 @@ class Simulation {
   int num_faults_per_64_ = 0;
   int most_preemptions_ = 0;
   uint64_t digest_ = 0;
+  std::map<RequestId, int> passes_;
+  int64_t num_passes_ = 0, num_expired_ = 0;
 };
 
 uint64_t setting(const char* variable, uint64_t otherwise) {
@@ -404,6 +429,7 @@ TEST(SchedulerSim, EveryScheduleKeepsItsPromises) {
   SchedulerStats total;
   int64_t num_forked = 0;         // blocks that were copied
   uint64_t cached_by_groups = 0;  // tokens found by models with several groups
+  int64_t num_passes = 0, num_expired = 0;
   uint64_t num_protected = 0;     // schedules where a request was pre-empted as often as it can be
   const uint64_t first = setting("HEADRACE_SIM_SEED", 1);
   for (uint64_t seed = first; seed < first + num_schedules(); ++seed) {
@@ -418,19 +444,23 @@ TEST(SchedulerSim, EveryScheduleKeepsItsPromises) {
     total.num_turns_given += simulation.stats().num_turns_given;
     total.num_followed += simulation.stats().num_followed;
     num_protected += simulation.met_protection() ? 1 : 0;
+    num_passes += simulation.num_passes();
+    num_expired += simulation.num_expired();
     num_forked += simulation.num_forked();
     if (simulation.has_groups()) cached_by_groups += simulation.stats().cached_tokens;
   }
   fmt::print(
       "{} steps, {} pre-emptions, {} of them to give way, {} followed, {} epoch restarts, {} "
       "cached "
-      "tokens, {} protected\n",
+      "tokens, {} protected, {} passed, {} expired\n",
       total.num_steps, total.num_preemptions, total.num_turns_given, total.num_followed,
-      total.num_epoch_restarts, total.cached_tokens, num_protected);
+      total.num_epoch_restarts, total.cached_tokens, num_protected, num_passes, num_expired);
   // A simulation that never meets what it is for proves nothing.
   if (num_schedules() < 500) return;
   EXPECT_GT(total.num_preemptions, num_schedules() / 10);
   EXPECT_GT(num_protected, num_schedules() / 100);
+  EXPECT_GT(num_passes, static_cast<int64_t>(num_schedules()) / 10);
+  EXPECT_GT(num_expired, static_cast<int64_t>(num_schedules()) / 10);
   EXPECT_GT(total.num_epoch_restarts, num_schedules() / 10);
   EXPECT_GT(total.cached_tokens, num_schedules() / 10);
   EXPECT_GT(total.num_turns_given, num_schedules() / 10);

@@ -83,13 +83,13 @@ class SimEngine final : public Engine {
       : rules_(rules),
         digest_(*digest),
         drafter_(records_, draft_mood),
-        live_(max_live),
+        live_({max_live, size_t{1} << 30, size_t{1} << 40}),
         core_(with_means(std::move(options)), {"f32", 64}, nullptr),
         slots_(core_.scheduler().options().num_blocks) {}
 
   Result<RequestId> submit(Request request, EventSink sink) override {
     TRY(check_request(request, {kVocabSize, max_context()}));
-    const RequestId id = TRY(live_.accept(request.client));
+    const RequestId id = TRY(live_.accept(request.client, size_of(request)));
     Record& record = records_[id];
     record.request = request;
     record.request.constraint = nullptr;
@@ -113,6 +113,7 @@ class SimEngine final : public Engine {
   template <typename InFlight>
   bool step(const InFlight& while_in_flight) {
     take_inputs();
+    core_.expire(++now_);
     if (core_.idle()) {
       deliver();
       EXPECT_EQ(live_.size(), inbox_.size()) << "places are held by requests that are over";

@@ -28,6 +28,9 @@ constexpr uint64_t kResp = kInResponses;
 constexpr uint64_t kItem = kInResponseItem;
 constexpr uint64_t kEverywhere = kBoth | kInTokenize | kInDetokenize | kInRender | kResp;
 constexpr uint64_t kAll = kBoth | kResp;
+// What the engine computes in a queue, in whatever dialect.
+constexpr uint64_t kTimed = kAll | kInBlockMessages | kInOllamaChat | kInOllamaGenerate |
+                            kInLlamaCompletion | kInInfill | kInEmbedding | kInRerank | kInScore;
 
 // Sources: the published OpenAI API; the extensions of vLLM, SGLang, llama.cpp's server, Text
 // Generation Inference and text-generation-webui; generation_config.json of transformers.
@@ -267,7 +270,9 @@ constexpr FieldRow kRows[] = {
     // The server's own business.
     {"cache_salt", kServed, kAll, "", "1 to 256 bytes: prompts share cached work only with prompts of the same salt and API key"},
     {"extra_key", kRefused, kAll, "[\"\"]", "use cache_salt"},
-    {"priority", kRefused, kAll, "[0]", "clients take turns"},
+    {"priority", kServed, kTimed, "", "-100 to 100, lower is earlier: among the requests of one client; default 0"},
+    {"max_queue_ms", kServed, kTimed, "", "1 to 86400000: who has not begun by then gets a 503 that says when to try again"},
+    {"deadline_ms", kServed, kTimed, "", "1 to 86400000: who is not complete so long after it came gets a 503"},
     {"lora", kRefused, kBoth, "[[]]", "ask for the adapter by its name as model"},
     {"lora_path", kRefused, kBoth, "[\"\"]", "ask for the adapter by its name as model"},
     {"adapter_id", kRefused, kBoth, "[\"\"]", "ask for the adapter by its name as model"},

@@ -71,7 +71,7 @@ TEST(ApiFields, WhatIsNotServedIsNamedUnlessItAsksForNothing) {
 TEST(ApiFields, FieldsThatUsersLostInSilenceAreRefused) {
   for (const char* body :
        {R"({"typical":0.5})", R"({"dry_range":8})", R"({"top_a":0.5})", R"({"mirostat_mode":2})",
-        R"({"priority":-1})", R"({"truncate_prompt_tokens":4})", R"({"functions":[{"name":"f"}]})",
+        R"({"truncate_prompt_tokens":4})", R"({"functions":[{"name":"f"}]})",
         R"({"function_call":{"name":"f"}})", R"({"repeat_penalty":1.3})",
         R"({"guided_whitespace_pattern":" "})", R"({"no_repeat_ngram_size":2})"}) {
     EXPECT_NE(check(body, kInChat), "") << body;

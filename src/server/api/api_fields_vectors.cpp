@@ -45,7 +45,6 @@ constexpr FieldRow kVectorRows[] = {
     {"max_chunks_per_doc", kRefused, kJudging, "", "use truncate_prompt_tokens"},
     {"max_tokens_per_doc", kRefused, kJudging, "", "use truncate_prompt_tokens"},
     {"mm_processor_kwargs", kRefused, kVectorPlaces, "[{}]", "this model reads text only"},
-    {"priority", kRefused, kVectorPlaces, "[0]", "clients take turns"},
     {"user", kHarmless, kVectorPlaces, "", ""},
     {"request_id", kHarmless, kVectorPlaces, "", ""},
     {"metadata", kHarmless, kVectorPlaces, "", ""},

@@ -65,7 +65,7 @@ bool PoolSession::on_event(size_t prompt_idx, Event&& event) {
     ++num_done_;
     end_.usage.cached_tokens += event.usage.cached_tokens;
     if (prompt_idx == 0) end_.times = event.times;
-    if (event.reason == FinishReason::kError) broken_ = std::move(event.error);
+    if (event.failed()) broken_ = std::move(event.error);
     if (event.reason == FinishReason::kCancelled) broken_ = ended_by_shutdown();
   }
   schedule();

@@ -376,6 +376,14 @@ Status read_sampling(const Fields& fields, std::span<const SamplingName> names,
   return {};
 }
 
+Status read_schedule(const Fields& fields, Request& request) {
+  const auto priority = TRY(fields.integer("priority", -kMaxPriority, kMaxPriority));
+  if (priority) request.priority = static_cast<int32_t>(*priority);
+  request.max_queue_us = 1000 * TRY(fields.integer("max_queue_ms", 1, kMaxWaitMs)).value_or(0);
+  request.deadline_us = 1000 * TRY(fields.integer("deadline_ms", 1, kMaxWaitMs)).value_or(0);
+  return {};
+}
+
 Status read_logprobs(const Fields& fields, Request& request) {
   const bool asked = TRY(fields.boolean("logprobs")).value_or(false);
   const auto top = TRY(fields.integer("top_logprobs", 0, kMaxLogprobs));

@@ -1,5 +1,5 @@
-// sampling_fields: what a body says of sampling, lengths and stops, for every dialect: one reader
-// with one set of limits. A dialect brings a table of what it calls each parameter:
+// sampling_fields: what a body says of sampling, lengths, stops and time, for every dialect: one
+// reader with one set of limits. A dialect brings a table of what it calls each parameter:
 //
 //   constexpr SamplingName kNames[] = {{"temperature", SamplingField::kTemperature},
 //                                      {"num_predict", SamplingField::kMaxTokensOrAll}, ...};
@@ -85,6 +85,9 @@ SamplingParams fresh_sampling(const ServingModel& model);
 // later counts. What is absent stays as it is. kInvalidArgument names the field.
 Status read_sampling(const Fields& fields, std::span<const SamplingName> names,
                      const ServingModel& model, GenerationRequest& request);
+
+// "priority", "max_queue_ms" and "deadline_ms": when a request is computed, and until when.
+Status read_schedule(const Fields& fields, Request& request);
 
 // How many alternatives of each token a request may ask for.
 inline constexpr int kMaxLogprobs = 20;

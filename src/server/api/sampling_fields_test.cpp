@@ -63,6 +63,30 @@ TEST(ReadLogprobs, AlternativesAreOfATokenThatIsScored) {
   EXPECT_EQ(read(R"({"top_logprobs":1})").error().param, "logprobs");
 }
 
+TEST(ReadSchedule, TimesAreInMillisecondsAndBounded) {
+  Request request;
+  const auto read = [&](std::string_view body) -> std::string {
+    request = {};
+    const auto value = parse_body(body).value();
+    const Status status = read_schedule(Fields(value.get_object()), request);
+    return status.ok() ? "" : status.error().message;
+  };
+  EXPECT_EQ(read("{}"), "");
+  EXPECT_EQ(request.priority, 0);
+  EXPECT_EQ(request.max_queue_us, 0);
+  EXPECT_EQ(request.deadline_us, 0);
+  EXPECT_EQ(read(R"({"priority":-3,"max_queue_ms":250,"deadline_ms":86400000})"), "");
+  EXPECT_EQ(request.priority, -3);
+  EXPECT_EQ(request.max_queue_us, 250'000);
+  EXPECT_EQ(request.deadline_us, 86'400'000'000);
+  EXPECT_EQ(read(R"({"priority":101})"),
+            "priority is 101, but it must be a whole number from -100 to 100");
+  EXPECT_EQ(read(R"({"max_queue_ms":0})"),
+            "max_queue_ms is 0, but it must be a whole number from 1 to 86400000");
+  EXPECT_EQ(read(R"({"deadline_ms":0.5})"),
+            "deadline_ms is 0.5, but it must be a whole number from 1 to 86400000");
+}
+
 TEST_F(SamplingFieldsTest, ReadsTheNamesOfTheTable) {
   EXPECT_EQ(read(R"({"heat":0.5,"nucleus":0.25,"repeat_penalty":1.5,"top_k":7,"seed":42,
                      "num_predict":9,"least":3,"stop_sequences":["a","b"],"ends":[1,2],

@@ -390,7 +390,7 @@ void Session::add_token(Choice& choice, const Event& event) {
 void Session::end_choice(Choice& choice, const Event& event) {
   know_cached(choice, event.usage);
   know_times(choice, event.times);
-  if (!choice.stopped && event.reason == FinishReason::kError) return fail(event.error);
+  if (!choice.stopped && event.failed()) return fail(event.error);
   if (!choice.stopped && event.reason == FinishReason::kCancelled) {
     return fail(ended_by_shutdown());
   }

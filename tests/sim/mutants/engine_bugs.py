@@ -191,9 +191,9 @@ BUGS = [
         ("if (a->num_running != b->num_running) return a->num_running > b->num_running;",
          "if (a->num_running != b->num_running) return BUG != (a->num_running > b->num_running);")),
     Bug("a pre-empted request goes to the back", ROOM,
-        ("waiting.insert(std::lower_bound(waiting.begin(), waiting.end(), sequence, was_admitted_before), sequence);",
+        ("waiting.insert(std::lower_bound(waiting.begin(), waiting.end(), sequence, comes_before), sequence);",
          "waiting.insert(BUG ? waiting.end() : std::lower_bound(waiting.begin(), waiting.end(), sequence, "
-         "was_admitted_before), sequence);")),
+         "comes_before), sequence);")),
     Bug("a client that has none running is forgotten", ROOM,
         ("if (client->waiting.empty() && client->num_running == 0) clients_",
          "if ((client->waiting.empty() || BUG) && client->num_running == 0) clients_")),

@@ -210,6 +210,7 @@ Result<ParsedRequest> parse_message(const object& body, const ServingModel& mode
   request.has_max_tokens = true;
   answer.max_tokens = request.prototype.max_tokens;
   request.stream = TRY(fields.boolean("stream")).value_or(false);
+  TRY(read_schedule(fields, request.prototype));
   TRY(parse_prompt(fields, model, parsed, answer, ignored));
   name_betas(betas, ignored);
   name_ignored(ignored, request.headers);

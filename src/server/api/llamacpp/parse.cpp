@@ -94,6 +94,7 @@ Status parse_common(const Fields& fields, const ServingModel& model, GenerationR
   const auto num_probs = TRY(fields.integer("n_probs", 0, kMaxLogprobs));
   if (num_probs.value_or(0) > 0) prototype.num_logprobs = static_cast<int>(*num_probs);
   request.stream = TRY(fields.boolean("stream")).value_or(false);
+  TRY(read_schedule(fields, prototype));
   return parse_structure(fields, request.form.structure);
 }
 

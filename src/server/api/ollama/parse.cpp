@@ -90,6 +90,7 @@ Status parse_common(const Fields& fields, const ServingModel& model, GenerationR
   TRY(parse_format(fields, request.form.structure));
   TRY(parse_think(fields, request.form.reasoning));
   TRY(read_logprobs(fields, request.prototype));
+  TRY(read_schedule(fields, request.prototype));
   request.stream = TRY(fields.boolean("stream")).value_or(true);
   return {};
 }

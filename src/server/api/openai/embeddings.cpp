@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "server/api/asked_model.h"
 #include "server/api/openai/openai.h"
+#include "server/api/sampling_fields.h"
 
 namespace headrace {
 namespace {
@@ -162,6 +163,7 @@ Result<ParsedPooled> parse_embedding(const boost::json::object& body, const Serv
   form.model_name = std::move(model_name);
   TRY(want_embedding(model, parsed.request));
   parsed.request.cache_salt = TRY(parse_salt(fields));
+  TRY(read_schedule(fields, parsed.request.prototype));
   parsed.prompts = TRY(parse_inputs(fields, model));
   TRY(parse_truncation(fields, model, parsed.prompts));
   // The vector, and its text: at most 16 characters a number, 16 for every three bytes' four.

@@ -84,6 +84,7 @@ Status parse_common(const Fields& fields, const ServingModel& model, ParsedBody&
                      fmt::format("equal to n, {}", request.num_choices));
   }
   request.cache_salt = TRY(parse_salt(fields));
+  TRY(read_schedule(fields, request.prototype));
   return {};
 }
 

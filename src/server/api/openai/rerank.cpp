@@ -10,6 +10,7 @@
 
 #include "server/api/asked_model.h"
 #include "server/api/openai/openai.h"
+#include "server/api/sampling_fields.h"
 #include "server/api/wall_clock.h"
 
 namespace headrace {
@@ -272,6 +273,7 @@ Result<std::shared_ptr<Judge>> make_judge(const Fields& fields, Pairs pairs,
   TRY(judge->ask(model, parsed));
   TRY(parse_truncation(fields, model, parsed.prompts));
   parsed.request.cache_salt = TRY(parse_salt(fields));
+  TRY(read_schedule(fields, parsed.request.prototype));
   parsed.bytes_per_prompt += 128;
   return judge;
 }

@@ -107,6 +107,7 @@ Status BodyReader::read_sampling_fields() {
     TRY(check_fields(*options, kInResponseStream, "stream_options.", ignored_));
   }
   request_.cache_salt = TRY(parse_salt(fields_));
+  TRY(read_schedule(fields_, request_.prototype));
   return {};
 }
 

@@ -1,0 +1,121 @@
+// What bounds waiting: how often one that waits for blocks is passed, what the protected may take so
+// that each of them can finish, and until when a request may wait or run at all.
+#include <algorithm>
+
+#include "engine/scheduler.h"
+
+namespace headrace {
+namespace {
+
+constexpr size_t kMaxPassed = 8;  // that are tried in one plan and wait for blocks
+
+}  // namespace
+
+// A slot is free, so only blocks are lacking, which a smaller one may have.
+bool Scheduler::may_be_passed(const Sequence& sequence) const {
+  return num_running() < options_.max_sequences && passed_.size() < kMaxPassed &&
+         sequence.num_passed < options_.max_passes;
+}
+
+// Not past one that was passed often enough, nor from a client that runs some past one of a client
+// that runs none.
+bool Scheduler::may_pass(const Sequence& sequence) const {
+  const bool has_none = room_.has_none_running(sequence);
+  return std::all_of(passed_.begin(), passed_.end(), [&](const Sequence* each) {
+    return each->num_passed < options_.max_passes && (has_none || !room_.has_none_running(*each));
+  });
+}
+
+// Blocks in its table, shared or not.
+int64_t Scheduler::num_held(const Sequence& sequence) const {
+  int64_t held = 0;
+  for (const TableColumn& column : sequence.table.columns) {
+    held += column.spare >= 0 ? 1 : 0;
+    for (auto i = static_cast<size_t>(column.first); i < column.blocks.size(); ++i) {
+      held += column.blocks[i] >= 0 ? 1 : 0;
+    }
+  }
+  return held;
+}
+
+// The protected keep what they hold, so they could hold all blocks and each want one more. This is
+// Dijkstra's banker: in the order of their starts, each can have all that it may become while those
+// after it keep what they hold. What a sequence takes can break that only for those before it. The
+// first is never refused: blocks of the unprotected are taken from them.
+bool Scheduler::may_take(const Sequence& sequence, int64_t num_blocks) const {
+  if (num_blocks == 0 || !is_protected(sequence)) return true;
+  int64_t held_after = num_blocks + num_held(sequence);
+  bool is_before = !sequence.running;
+  for (auto each = shielded_.rbegin(); each != shielded_.rend(); ++each) {
+    if (*each == &sequence) {
+      is_before = true;
+      continue;
+    }
+    const int64_t most =
+        most_blocks(options_.cache_rules, (*each)->max_known, options_.max_batch_tokens);
+    if (is_before && held_after + most > options_.num_blocks) return false;
+    held_after += num_held(**each);
+  }
+  return true;
+}
+
+// The first of the protected is the first of its client: it must not give way, since for others that
+// stand still nothing changes in this plan.
+void Scheduler::rank_running() {
+  scratch_ = running_;
+  if (!shielded_.empty()) {
+    const auto first = std::find(scratch_.begin(), scratch_.end(), shielded_.front());
+    std::rotate(scratch_.begin(), first, first + 1);
+  }
+  room_.rank(scratch_);
+}
+
+void Scheduler::set_limits(Sequence* sequence) const {
+  const Request& request = sequence->request;
+  const TimeUs submitted = sequence->times.submitted;
+  const TimeUs arrived = request.arrived_us > 0 ? request.arrived_us : submitted;
+  sequence->place_us = submitted + request.priority * options_.priority_age;
+  if (request.max_queue_us > 0) sequence->queue_ends = submitted + request.max_queue_us;
+  if (request.deadline_us > 0) sequence->ends = arrived + request.deadline_us;
+}
+
+void Scheduler::watch(const Sequence& sequence) {
+  if (sequence.queue_ends != 0) limits_.emplace(sequence.queue_ends, sequence.id);
+  if (sequence.ends != 0) limits_.emplace(sequence.ends, sequence.id);
+}
+
+void Scheduler::unwatch(const Sequence& sequence) {
+  limits_.erase({sequence.queue_ends, sequence.id});
+  limits_.erase({sequence.ends, sequence.id});
+}
+
+std::vector<RequestId> Scheduler::take_expired(TimeUs now) {
+  std::vector<RequestId> expired;
+  while (!limits_.empty() && limits_.begin()->first <= now) {
+    const auto [time, id] = *limits_.begin();
+    limits_.erase(limits_.begin());
+    const Sequence& sequence = *find(id);
+    const bool has_started = sequence.times.started != 0;
+    const bool is_known = std::find(expired.begin(), expired.end(), id) != expired.end();
+    if ((time == sequence.ends || !has_started) && !is_known) expired.push_back(id);
+  }
+  return expired;
+}
+
+Error Scheduler::expired_error(const Sequence& sequence) {
+  const bool in_queue = sequence.times.started == 0 && sequence.queue_ends != 0 &&
+                        (sequence.ends == 0 || sequence.queue_ends <= sequence.ends);
+  if (in_queue) {
+    return {ErrorCode::kUnavailable,
+            fmt::format("the request has waited for {} ms, as long as it allowed, and has not begun",
+                        sequence.request.max_queue_us / 1000),
+            "try again later, or allow more", "max_queue_ms"};
+  }
+  return {ErrorCode::kUnavailable,
+          fmt::format("the answer is not complete {} ms after the request came, its deadline; it has "
+                      "{} tokens",
+                      sequence.request.deadline_us / 1000, sequence.num_output()),
+          "ask for fewer tokens, or allow more time", "deadline_ms"};
+}
+
+}  // namespace headrace
