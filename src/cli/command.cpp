@@ -101,6 +101,31 @@ constexpr CommandRow kRows[] = {
      "  headrace bench machine --json > big.json\n"
      "  headrace plan llama-8b.gguf --machine big.json --price-per-hour 0.9",
      run_plan},
+    {"lab", "add|run|queue|show ...", 1, -1, "Keep experiments: what was tried, why, what it showed, what comes next.",
+     "A laboratory is a folder with one SQLite file and the artifacts of its runs.\n"
+     "  lab add hypothesis|experiment|learning [FILE.json]\n"
+     "                           state what is believed, or what is to be tried;\n"
+     "                           standard input without a file\n"
+     "  lab run                  work the queue off: sides in turn, on an idle\n"
+     "                           machine, until a hypothesis is decided\n"
+     "  lab queue                what comes next, and why\n"
+     "  lab overview             hypotheses, experiments and learnings\n"
+     "  lab show EXPERIMENT      its sides, effects and runs\n"
+     "  lab log [AFTER]          all that happened, in order\n"
+     "  lab conclude HYPOTHESIS validated|\"ruled out\"|open VERDICT\n"
+     "  lab pin|unpin|pause|resume|cancel|rerun EXPERIMENT\n"
+     "  lab move EXPERIMENT PLACE\n"
+     "  lab export               the whole as Markdown, or with --json\n"
+     "  lab tune MODEL           options that suit this machine and model, found by\n"
+     "                           experiments; written to tuned-GOAL.toml\n"
+     "  lab mcp                  a server of the Model Context Protocol on standard\n"
+     "                           input and output, for agents\n"
+     "A hypothesis: {\"statement\", \"metric\", \"more_is_better\", \"predicted\": 0.1, \"reason\", \"worth\"}. An experiment: {\"hypothesis\": 1, \"title\", \"rationale\", \"sides\": [{\"name\", \"command\": [...]}, ...], \"cost_s\", \"max_rounds\", \"limits\"}; each command prints a JSON object with the metric, alone or as its last line.\n"
+     "Examples:\n"
+     "  headrace lab add hypothesis faster.json\n"
+     "  headrace lab run --lab ~/tuning\n"
+     "  headrace lab export > report.md",
+     run_lab},
     {"completion", "bash|zsh|fish", 1, 1, "Print shell completions.",
      "Examples:\n"
      "  headrace completion bash > ~/.local/share/bash-completion/completions/headrace\n"

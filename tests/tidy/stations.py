@@ -19,7 +19,7 @@ ORDER = [
     "text",
     "server/http", "server/api/parts", "server/api", "server/api/openai", "server/api/responses", "server/api/anthropic", "server/api/ollama",
     "server/api/llamacpp", "server/telemetry", "server",
-    "verify", "bench/probe", "bench", "bench/serve",
+    "verify", "bench/probe", "bench", "bench/serve", "lab",
     "options", "cli", "main",
 ]
 # Files whose place is not their folder's.
@@ -35,8 +35,9 @@ TABLE["text"] = {"base", "text"}
 TABLE["server"] |= {"text"}
 TABLE["verify"] = {"base", "checkpoint", "backend", "model", "text", "verify"}
 TABLE["bench"] = {"base", "checkpoint", "backend", "model", "verify", "bench"}
+TABLE["lab"] = {"base", "lab"}
 TABLE["options"] = {"base", "options"}
-TABLE["cli"] = set(_PATH) | {"text", "verify", "bench", "options", "cli"}
+TABLE["cli"] = set(_PATH) | {"text", "verify", "bench", "lab", "options", "cli"}
 TABLE["main"] = TABLE["cli"] | {"main"}
 # Single headers beside the table: of other parts, and generated ones.
 EXTRA = {("engine", "text/constraint.h"), ("text", "textkit.h"), ("cli", "build_info.h")}

@@ -1,0 +1,146 @@
+"""The laboratory: forms in, a real runner, kills, export, and an agent through the published client."""
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from conftest import environment, kBinary
+
+
+def prints(**metrics):
+    return [sys.executable, "-c", f"import json; print(json.dumps({metrics!r}))"]
+
+
+@pytest.fixture
+def lab(headrace, tmp_path):
+    """lab(words..., form=None): runs `headrace lab` in a laboratory of the test's own."""
+    def call(*words, form=None, **how):
+        return headrace("lab", *words, "--lab", tmp_path / "lab", "--by", "tester",
+                        input="" if form is None else json.dumps(form), env={"TMPDIR": str(tmp_path)}, **how)
+    return call
+
+
+def add_question(lab, first=10, second=15, **experiment):
+    lab("add", "hypothesis", form={"statement": "two is faster", "metric": "speed", "predicted": 0.2})
+    return lab("add", "experiment", form={"hypothesis": 1, "title": "one or two", "sides": [
+        {"name": "one", "command": prints(speed=first)}, {"name": "two", "command": prints(speed=second)}]} | experiment)
+
+
+def test_a_hypothesis_is_stated_tried_and_decided(lab):
+    assert add_question(lab).stdout == "experiment 1\n"
+    assert "0.71 bits about hypothesis 1" in lab("queue").stdout
+    ran = lab("run", "--idle-patience", 0, "--idle-share", 1)
+    assert ran.returncode == 0 and ran.stdout == "1 experiments ended\n"
+    assert "50.0 % better" in ran.stderr
+    overview = json.loads(lab("overview", "--json").stdout)
+    assert overview["hypotheses"][0]["state"] == "validated"
+    assert overview["experiments"][0]["state"] == "done"
+    shown = json.loads(lab("show", 1, "--json").stdout)
+    assert len(shown["runs"]) == 10 and all(run["state"] == "done" for run in shown["runs"])
+    assert shown["runs"][0]["machine"]["machine"]["processor"]
+    lab("add", "learning", form={"text": "two it is", "links": ["experiment:1"]})
+    page = lab("export").stdout
+    assert "**1. two is faster** (validated)" in page and "two it is (experiment:1)" in page
+    assert all(entry["author"] == "tester" for entry in json.loads(lab("log", "--json").stdout)["log"])
+
+
+@pytest.mark.parametrize("words, form, problem", [
+    (("fly",), None, "'lab' cannot 'fly'; it knows add, overview, queue"),
+    (("show",), None, "usage: headrace lab show EXPERIMENT"),
+    (("show", "x"), None, "the experiment is 'x', and must be a whole number"),
+    (("show", "4"), None, "there is no experiment 4"),
+    (("add", "thing"), {}, "there is no 'thing'; what can be added is a hypothesis, an experiment or a learning"),
+    (("add", "hypothesis"), {"statement": "x"}, "a hypothesis needs the field 'metric'"),
+    (("add", "hypothesis"), [1], "the form must be an object"),
+    (("add", "experiment", "/no/such/file"), None, "/no/such/file"),
+    (("conclude", "1", "true", "because"), None, "state: is 'true', and must be open, validated or ruled out"),
+])
+def test_what_is_wrong_is_named(lab, words, form, problem):
+    done = lab(*words, form=form)
+    assert done.returncode != 0 and problem in done.stderr
+
+
+@pytest.mark.parametrize("command, problem", [
+    ([sys.executable, "-c", "import time; time.sleep(1000)"], "it ran longer than 1 s, its limit"),
+    ([sys.executable, "-c", "while True: print('x' * 1000)"], "it printed more than 9.8 KiB, its limit"),
+    ([sys.executable, "-c", "print('no JSON')"], "what the run printed is not valid JSON"),
+    (["no-such-program-here"], "cannot start 'no-such-program-here'"),
+])
+def test_a_command_that_misbehaves_fails_its_experiment(lab, command, problem):
+    add_question(lab, sides=[{"name": "one", "command": command}, {"name": "two", "command": prints(speed=1)}],
+                 limits={"seconds": 1, "output_bytes": 10000})
+    assert lab("run", "--idle-patience", 0, "--idle-share", 1).returncode == 0
+    shown = json.loads(lab("show", 1, "--json").stdout)
+    assert shown["state"] == "failed" and problem in shown["state_reason"]
+
+
+def test_a_runner_that_is_killed_loses_nothing_that_was_done(lab, tmp_path):
+    add_question(lab)
+    program = [kBinary, "lab", "run", "--lab", str(tmp_path / "lab"), "--idle-patience", "0", "--idle-share", "1"]
+    num_done = 0
+    for kill in range(5):
+        runner = subprocess.Popen(program, env=environment(TMPDIR=str(tmp_path)), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(0.1 + 0.05 * kill)
+        runner.kill()
+        runner.wait()
+        done = [run for run in json.loads(lab("show", 1, "--json").stdout)["runs"] if run["state"] == "done"]
+        assert len(done) >= num_done
+        num_done = len(done)
+    assert lab("run", "--idle-patience", 0, "--idle-share", 1).returncode == 0
+    assert json.loads(lab("overview", "--json").stdout)["hypotheses"][0]["state"] == "validated"
+
+
+def test_a_runner_stops_when_it_is_asked_to(lab, tmp_path):
+    add_question(lab, sides=[{"name": name, "command": ["sh", "-c", "sleep 0.3; echo '{\"speed\":1}'"]} for name in "ab"])
+    runner = subprocess.Popen([kBinary, "lab", "run", "--lab", str(tmp_path / "lab"), "--idle-patience", "0", "--idle-share", "1"],
+                              env=environment(TMPDIR=str(tmp_path)), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    assert "experiment 1" in runner.stderr.readline()
+    runner.send_signal(signal.SIGTERM)
+    assert runner.wait(60) == 128 + signal.SIGTERM
+    assert json.loads(lab("overview", "--json").stdout)["experiments"][0]["state"] == "queued"
+
+
+def test_an_agent_works_through_the_published_client(lab, tmp_path):
+    from mcp import ClientSession, StdioServerParameters
+    from mcp.client.stdio import stdio_client
+
+    async def work():
+        server = StdioServerParameters(command=kBinary, args=["lab", "mcp", "--lab", str(tmp_path / "lab")], env=environment())
+        async with stdio_client(server) as (reading, writing), ClientSession(reading, writing) as session:
+            await session.initialize()
+            names = {tool.name for tool in (await session.list_tools()).tools}
+            assert {"overview", "queue", "add_hypothesis", "add_experiment", "conclude"} <= names
+            await session.call_tool("add_hypothesis", {"statement": "x is faster", "metric": "speed"})
+            added = await session.call_tool("add_experiment", {"hypothesis": 1, "title": "try x", "sides": [
+                {"name": "a", "command": prints(speed=1)}, {"name": "b", "command": prints(speed=2)}]})
+            assert json.loads(added.content[0].text) == {"id": 1}
+            wrong = await session.call_tool("conclude", {"id": 9, "state": "open", "verdict": "no"})
+            assert "there is no hypothesis 9" in wrong.content[0].text
+            return json.loads((await session.call_tool("overview", {})).content[0].text)
+
+    overview = asyncio.run(work())
+    assert overview["experiments"][0]["title"] == "try x"
+    assert overview["hypotheses"][0]["author"].startswith("agent ")
+
+
+def test_tuning_tries_options_and_writes_settings_that_load(lab, headrace, model, tmp_path):
+    done = lab("tune", model, "--goal", "memory", "--rounds", 5, "--idle-patience", 0, "--idle-share", 1)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"# Recommended for memory of {model} by headrace lab tune.\n")
+    assert "# kv-type = int8: " in done.stdout
+    settings = tmp_path / "lab/tuned-memory.toml"
+    assert settings.read_text() == done.stdout
+    ran = headrace("run", model, "Hi", "--max-tokens", 2, env={"HEADRACE_CONFIG": str(settings)})
+    assert ran.returncode == 0, ran.stderr
+    overview = json.loads(lab("overview", "--json").stdout)
+    assert len(overview["experiments"]) >= 3 and all(row["state"] in ("done", "cancelled") for row in overview["experiments"])
+
+
+def test_tuning_an_unknown_model_says_why_it_could_not_run(lab):
+    done = lab("tune", "/no/such/model", "--goal", "memory", "--rounds", 5, "--idle-patience", 0, "--idle-share", 1)
+    assert done.returncode == 1 and done.stdout == ""
+    assert "no experiment of the tuning could be run: side" in done.stderr
