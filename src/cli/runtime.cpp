@@ -193,14 +193,58 @@ Result<Runtime> open_runtime(const Options& options, const std::string& spec) {
   return load_runtime(options, spec, 0);
 }
 
+namespace {
+
+// Both models must mean the same by every id that both have.
+Status check_vocabularies(const Tokenizer& large, const Tokenizer& draft, const std::string& spec) {
+  for (int32_t id = 0; id < std::min(large.vocab_size(), draft.vocab_size()); ++id) {
+    const auto there = draft.id_to_token(id), here = large.id_to_token(id);
+    if (there == here) continue;
+    Error error =
+        make_error(ErrorCode::kInvalidArgument,
+                   "--draft-model is '{}', but its vocabulary is another one: token {} is "
+                   "'{}' there and '{}' in the model that it is to guess for",
+                   spec, id, there.value_or(""), here.value_or(""));
+    error.hint = "choose a smaller model of the same family";
+    return error;
+  }
+  return {};
+}
+
+Result<SpeculationOptions> open_speculation(const Options& options, const std::string& spec,
+                                            const EngineSetup& setup, Runtime* runtime) {
+  SpeculationOptions speculation;
+  const std::string& draft = options.text("--draft-model");
+  const std::string& who = options.text("--speculation");
+  speculation.text = who.find("ngram") != who.npos;
+  const bool has_draft =
+      who.find("draft") != who.npos || (!draft.empty() && !options.is_set("--speculation"));
+  if (has_draft && draft.empty()) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "--speculation is {}, which needs --draft-model, a smaller model", who);
+  }
+  if (!has_draft) return speculation;
+  runtime->draft = std::make_unique<Runtime>(TRY(load_runtime(options, draft, 0, setup)));
+  TRY(check_vocabularies(*runtime->text.tokenizer, *runtime->draft->text.tokenizer, draft));
+  speculation.draft_model = runtime->draft->model.get();
+  speculation.draft_backend = runtime->draft->backend.get();
+  LOG(kInfo, "{} guesses for {}", draft, spec);
+  return speculation;
+}
+
+}  // namespace
+
 Result<Runtime> open_engine(const Options& options, const std::string& spec,
-                            const EngineSetup& setup) {
+                            const EngineSetup& given) {
+  EngineSetup setup = given;
+  if (setup.team == nullptr) setup.team = TRY(create_team(options));
   Runtime runtime = TRY(load_runtime(options, spec, options.bytes("--kv-memory"), setup));
   EngineOptions engine;
   engine.max_batch_tokens = static_cast<int>(options.integer("--batch-tokens"));
   engine.max_context = TRY(context_from_options(options, runtime.model->config()));
   engine.kv_memory_bytes = options.bytes("--kv-memory");
   engine.kv_events = setup.kv_events;
+  engine.speculation = TRY(open_speculation(options, spec, setup, &runtime));
   if (options.command() == "serve") {
     engine.max_sequences = static_cast<int>(options.integer("--max-sequences"));
     engine.max_waiting = static_cast<int>(options.integer("--max-waiting"));

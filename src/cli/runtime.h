@@ -32,6 +32,7 @@ struct Runtime {
   TextBundle text;
   std::unique_ptr<Backend> backend;
   std::unique_ptr<Model> model;
+  std::unique_ptr<Runtime> draft;  // --draft-model
   std::unique_ptr<Engine> engine;  // stops before what it uses
 };
 

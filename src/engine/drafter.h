@@ -1,23 +1,33 @@
-// Drafter: guesses the next tokens of a sequence, so that one step can verify several.
+// Drafter: guesses the next tokens of sequences, so that one step can verify several.
 //
 // A guess decides how fast a sequence moves, never what it says: a step samples at every guessed
 // position with the draw that belongs there, and keeps the guesses that equal it.
 #pragma once
 
 #include <cstdint>
-#include <vector>
+#include <span>
 
+#include "engine/draft.h"
 #include "engine/sequence.h"
 
 namespace headrace {
 
+struct DraftTask {
+  const Sequence* sequence = nullptr;
+  int32_t max_tokens = 0;  // at least 1
+  Draft draft = {};        // empty; the drafter's answer
+};
+
 class Drafter {
  public:
   virtual ~Drafter() = default;
-  // Appends at most max_tokens guesses at what follows the sequence's tokens; maybe none. A
-  // function of the sequence alone: steps can be replayed. Engine thread: must not block.
-  virtual void propose(const Sequence& sequence, int32_t max_tokens,
-                       std::vector<int32_t>* draft) const = 0;
+  // Fills each draft with at most max_tokens guesses at what follows the sequence's known tokens;
+  // maybe none. A function of what the sequences are and were when it was asked before: steps can
+  // be replayed. Engine thread, between steps. Returns how many times a model ran for guesses
+  // alone.
+  virtual int32_t propose(std::span<DraftTask> tasks) = 0;
+  // The sequence has ended; its id never comes again.
+  virtual void forget(RequestId /*id*/) {}
 };
 
 }  // namespace headrace

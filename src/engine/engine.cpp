@@ -17,12 +17,14 @@
 #include "engine/engine_core.h"
 #include "engine/kv_sizing.h"
 #include "engine/live_requests.h"
+#include "engine/model_drafter.h"
 #include "engine/numerics.h"
 #include "engine/open_tiers.h"
 #include "engine/request_check.h"
 #include "engine/step_calibration.h"
 #include "engine/step_log.h"
 #include "engine/step_runner.h"
+#include "engine/text_drafter.h"
 #include "engine/watchdog.h"
 
 namespace headrace {
@@ -30,7 +32,7 @@ namespace {
 
 constexpr size_t kLoggedSteps = 512;
 constexpr std::chrono::milliseconds kMeasuringLimit{250};  // of a start
-constexpr std::chrono::milliseconds kTierPatience{2};  // until what comes in is looked at again
+constexpr std::chrono::milliseconds kTierPatience{2};      // until what comes in is looked at again
 
 // The newest steps, for readers on any thread.
 class GuardedLog final : public StepRecorder {
@@ -61,10 +63,16 @@ class GuardedLog final : public StepRecorder {
   StepLog log_{kLoggedSteps, /*keep_requests=*/false};  // guarded
 };
 
+// Who guesses; null: nobody.
+struct Drafters {
+  std::unique_ptr<Drafter> text, model;
+};
+
 class EngineThread final : public Engine {
  public:
   EngineThread(const EngineOptions& options, SchedulerOptions scheduler_options, int64_t vocab_size,
-               std::unique_ptr<KvTiers> tiers, std::unique_ptr<StepRunner> runner);
+               std::unique_ptr<KvTiers> tiers, std::unique_ptr<StepRunner> runner,
+               Drafters drafters);
   ~EngineThread() override;
 
   Result<RequestId> submit(Request request, EventSink sink) override;
@@ -110,6 +118,7 @@ class EngineThread final : public Engine {
   std::unique_ptr<KvTiers> tiers_;  // null: none
   std::unique_ptr<StepRunner> runner_;
   Watchdog watchdog_;  // thread-safe; outlives the core's sinks
+  Drafters drafters_;  // the core's
   EngineCore core_;
   std::vector<RequestId> ended_;  // told their end, and still in live_
   bool rested_ = true;            // since the last step, for want of work
@@ -140,7 +149,7 @@ size_t max_prompt_tokens(const EngineOptions& options, const SchedulerOptions& s
 
 EngineThread::EngineThread(const EngineOptions& options, SchedulerOptions scheduler_options,
                            int64_t vocab_size, std::unique_ptr<KvTiers> tiers,
-                           std::unique_ptr<StepRunner> runner)
+                           std::unique_ptr<StepRunner> runner, Drafters drafters)
     : limits_{vocab_size, scheduler_options.max_context},
       max_live_(static_cast<size_t>(options.max_waiting + scheduler_options.max_sequences)),
       cancel_patience_(options.cancel_patience),
@@ -148,6 +157,7 @@ EngineThread::EngineThread(const EngineOptions& options, SchedulerOptions schedu
       runner_(std::move(runner)),
       watchdog_({options.step_deadline, [this] { return runner_->progress(); },
                  [this, told = options.on_hang](const auto&) { hangs(told); }}),
+      drafters_(std::move(drafters)),
       core_(std::move(scheduler_options), {runner_->kv_type(), runner_->kv_block_bytes()}, &log_),
       inbox_(max_live_),
       live_({max_live_, max_prompt_tokens(options, scheduler_options),
@@ -256,6 +266,7 @@ void EngineThread::reset_now() {
 
 void EngineThread::step() {
   if (tiers_ != nullptr) tiers_->poll(now_us());
+  core_.draft(now_us());
   const StepPlan& plan = core_.plan(now_us());
   if (plan.spans.empty()) return await_tiers();
   watchdog_.begin(plan);
@@ -345,6 +356,16 @@ HashKey secret_key() {
   return {word(), word()};
 }
 
+Result<Drafters> create_drafters(const SpeculationOptions& options,
+                                 const SchedulerOptions& scheduler) {
+  Drafters drafters;
+  if (options.text) drafters.text = std::make_unique<TextDrafter>();
+  if (options.draft_model == nullptr) return drafters;
+  drafters.model =
+      TRY(ModelDrafter::create(*options.draft_model, *options.draft_backend, scheduler));
+  return drafters;
+}
+
 Status check_options(const EngineOptions& options) {
   if (options.max_batch_tokens < 1 || options.max_sequences < 1 || options.max_waiting < 0) {
     return make_error(
@@ -401,8 +422,13 @@ Result<std::unique_ptr<Engine>> Engine::create(Model& model, Backend& backend,
     scheduler.inter_token_target_us = TimeUs{options.inter_token_target.count()} * 1000;
     scheduler.step_cost = measure_steps(*runner, scheduler, kMeasuringLimit);
   }
-  return std::unique_ptr<Engine>(std::make_unique<EngineThread>(
-      options, std::move(scheduler), vocab_size, std::move(tiers), std::move(runner)));
+  Drafters drafters = TRY(create_drafters(options.speculation, scheduler));
+  scheduler.drafter = drafters.text.get();
+  scheduler.model_drafter = drafters.model.get();
+  scheduler.max_draft_tokens = options.speculation.max_guesses;
+  return std::unique_ptr<Engine>(
+      std::make_unique<EngineThread>(options, std::move(scheduler), vocab_size, std::move(tiers),
+                                     std::move(runner), std::move(drafters)));
 }
 
 }  // namespace headrace

@@ -155,6 +155,9 @@ void EngineCore::count_totals() {
   counted_.prompt_tokens_cached = counted_.prefix_cache_hits = stats.cached_tokens;
   counted_.prompt_tokens_computed = stats.prompt_tokens - stats.cached_tokens;
   counted_.prefix_cache_queries = stats.prompt_tokens;
+  counted_.drafts = stats.drafts;
+  counted_.draft_pauses = scheduler_.draft_policy().num_pauses();
+  counted_.drafts_paused = scheduler_.draft_policy().is_paused();
 }
 
 }  // namespace headrace

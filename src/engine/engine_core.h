@@ -53,6 +53,8 @@ class EngineCore {
 
   // As Scheduler::plan: not when idle, and committed before the next, unless its spans are empty.
   const StepPlan& plan(TimeUs now);
+  // As Scheduler::draft: before plan().
+  void draft(TimeUs now) { scheduler_.draft(now); }
   // Of the step in flight: any time before it samples.
   void fill_masks() { scheduler_.fill_masks(); }
   std::vector<int32_t> take_tainted_blocks() { return scheduler_.take_tainted_blocks(); }

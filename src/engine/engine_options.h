@@ -9,7 +9,17 @@
 
 namespace headrace {
 
+class Backend;
+class Model;
 class KvEventSink;  // engine/kv_events.h
+
+// Who guesses tokens of answers; none by default.
+struct SpeculationOptions {
+  bool text = false;                 // repetitions in a sequence's own text
+  Model* draft_model = nullptr;      // a smaller one with the same vocabulary, and what it runs on;
+  Backend* draft_backend = nullptr;  // null, or they outlive the engine
+  int32_t max_guesses = 16;          // of a sequence in one step
+};
 
 struct EngineOptions {
   int max_batch_tokens = 512;  // token budget of one step; at most the model's
@@ -32,6 +42,7 @@ struct EngineOptions {
   std::string kv_disk_folder;        // where blocks outlive the engine; empty: nowhere
   uint64_t kv_disk_bytes = 0;        // the most in that folder
   std::string model_digest;          // names weights and configuration there
+  SpeculationOptions speculation = {};
   std::chrono::milliseconds cancel_patience{5000};  // of drain, for a step that hangs
   // A step in which so long nothing moves hangs: its requests end with kError, then on_hang is
   // called, once (engine/watchdog.h). 0: nobody looks.

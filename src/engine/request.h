@@ -89,6 +89,7 @@ struct Request {
   RepetitionStop repetition_stop;   // finishes with kStop and Event::repeats
   std::optional<int> num_logprobs;  // 0..20 alternatives beside each output token
   std::optional<int> num_prompt_logprobs;  // the same for each prompt token but the first
+  std::vector<int32_t> predicted_ids;      // what the answer may be like: for guesses, no part of it
   std::vector<int32_t> label_ids;          // tokens whose log-probs come beside the first token
   Pooling pooling = Pooling::kNone;        // else a vector of the prompt is all that is wanted
   std::string client_id;                   // x-request-id, for logs
@@ -117,7 +118,9 @@ struct Usage {
   int32_t prompt_tokens = 0;
   int32_t output_tokens = 0;
   int32_t cached_tokens = 0;
-  int32_t reasoning_tokens = 0;  // of the output; known to whoever takes the text apart
+  int32_t reasoning_tokens = 0;           // of the output; known to whoever takes the text apart
+  int32_t predicted_tokens = 0;           // that the client expected; known to whoever asked
+  int32_t accepted_predicted_tokens = 0;  // of the output: guessed from these
 };
 
 struct RequestTimes {  // base/clock.h microseconds

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "base/metrics.h"
+#include "engine/draft.h"
 #include "engine/request.h"
 
 namespace headrace {
@@ -43,6 +44,9 @@ struct MetricsSnapshot {
   uint64_t prefix_cache_queries = 0;  // prompt tokens looked for
   uint64_t prefix_cache_hits = 0;     // prompt tokens found
   std::array<uint64_t, kNumFinishReasons> finished{};  // by FinishReason
+  std::array<DraftCounts, kNumDraftSources> drafts{};  // by DraftSource
+  uint64_t draft_pauses = 0;                           // guessing gave less than it took
+  bool drafts_paused = false;                          // now
 
   // Records a finished request: everything but the two token latencies, which need each token.
   void record_finished(const Event& event, int32_t max_tokens, TimeUs arrived_us);

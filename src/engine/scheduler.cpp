@@ -15,7 +15,9 @@ constexpr int64_t kMaxLookedAt = 256;  // waiting sequences of a client in one s
 bool is_older(const Sequence* a, const Sequence* b) { return a->order < b->order; }
 
 Usage usage_of(const Sequence& sequence) {
-  return {sequence.num_prompt, sequence.num_output(), sequence.cached_tokens};
+  Usage usage{sequence.num_prompt, sequence.num_output(), sequence.cached_tokens};
+  usage.accepted_predicted_tokens = sequence.num_predicted_kept;
+  return usage;
 }
 
 KvCacheOptions cache_options(const SchedulerOptions& options) {
@@ -387,10 +389,12 @@ void Scheduler::commit(std::span<SpanResult> results, TimeUs now, std::vector<Ev
   in_flight_ = false;
   tier_cost_.computed(plan_.num_tokens, now - planned_us_);
   learn(now);
+  const uint64_t before = stats_.generation_tokens;
   for (size_t i = 0; i < results.size(); ++i) {
     Sequence* sequence = sequences_.at(plan_.sequences[i]->id).get();
     commit_span(sequence, plan_.spans[i], &results[i], now, events);
   }
+  judge_guesses(stats_.generation_tokens - before, now);
 }
 
 void Scheduler::commit_span(Sequence* sequence, const Span& span, SpanResult* result, TimeUs now,
@@ -405,10 +409,7 @@ void Scheduler::commit_span(Sequence* sequence, const Span& span, SpanResult* re
   CHECK(std::ssize(result->sampled) == span.num_sampled, "{} tokens of {} sampled rows",
         result->sampled.size(), span.num_sampled);
   const int32_t num_accepted = count_accepted(*sequence, span, *result);
-  if (sequence->draft_is_forced && span.num_draft > 0) {
-    sequence->num_forced += span.num_draft;
-    sequence->num_forced_kept += num_accepted;
-  }
+  if (span.num_draft > 0) count_draft(sequence, span, num_accepted);
   advance(sequence, span, *result, num_accepted);
   if (fails_past(*result, num_accepted + 1)) recompute(sequence);
   take_scores(sequence, span, result, events);
@@ -455,7 +456,6 @@ void Scheduler::advance(Sequence* sequence, const Span& span, const SpanResult& 
   }
   sequence->tokens.resize(static_cast<size_t>(sequence->num_known()));
   sequence->num_draft = 0;
-  stats_.accepted_tokens += static_cast<uint64_t>(num_accepted);
 }
 
 // What is not finite among the keys and values of wrong guesses must not stay in a block that is
@@ -597,6 +597,9 @@ void Scheduler::finish(Sequence* sequence, FinishReason reason, TimeUs now,
     stop(sequence);
   } else {
     room_.remove(sequence);
+  }
+  for (Drafter* drafter : {options_.drafter, options_.model_drafter}) {
+    if (drafter != nullptr) drafter->forget(sequence->id);
   }
   sequences_.erase(sequence->id);
 }

@@ -28,10 +28,12 @@
 // (step_cost.h). Where nobody decodes, a step has all the tokens that it can.
 //
 // Guesses (engine/drafter.h) take tokens, logit rows and blocks that nobody else wants in this
-// step. Those that equal what is sampled in their place become known in one go; the others leave no
-// trace: they are not published, and their blocks are given back.
+// step, and are as many as pay (draft_policy.h). Those that equal what is sampled in their place
+// become known in one go; the others leave no trace: they are not published, and their blocks are
+// given back.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -43,6 +45,7 @@
 #include <vector>
 
 #include "backend/span.h"
+#include "engine/draft_policy.h"
 #include "engine/drafter.h"
 #include "engine/kv_cache.h"
 #include "engine/sequence.h"
@@ -75,8 +78,10 @@ struct SchedulerOptions {
   std::string numerics;   // names the arithmetic behind the cache
   KvEventSink* kv_events = nullptr;  // null, or outlives the scheduler
   KvTier* tier = nullptr;            // null, or outlives the scheduler
-  const Drafter* drafter = nullptr;  // null: nobody guesses; outlives the scheduler
+  Drafter* drafter = nullptr;        // null: nobody guesses; outlives the scheduler
+  Drafter* model_drafter = nullptr;  // a costly one, where that has nothing as good; likewise
   int32_t max_draft_tokens = 0;      // guesses of a sequence in one step
+  bool drafts_must_pay = true;       // false: as many as fit, whatever they cost
   int32_t max_forced_tokens = 8;     // the same, of those that its constraint makes
   int64_t vocab_size = 0;            // of masks; 0: no request has a constraint
   TimeUs inter_token_target_us = 0;  // 0: steps take as long as they take
@@ -130,6 +135,7 @@ struct SchedulerStats {  // since start
   uint64_t predicted_steps = 0;
   uint64_t close_predictions = 0;  // of them, those that took within kCloseShare of it
   uint64_t shortened_steps = 0;    // whose chunks had to be short, for somebody who decodes
+  std::array<DraftCounts, kNumDraftSources> drafts{};  // the same by source
 };
 
 class Scheduler {
@@ -147,6 +153,9 @@ class Scheduler {
   // The next step. Must be committed before the next plan, unless its spans are empty while
   // requests are admitted: then all of them wait for the tier, and planning again later is right.
   const StepPlan& plan(TimeUs now);
+  // Before plan(), which else does it itself: lets drafters guess. The time until plan() is what
+  // that takes.
+  void draft(TimeUs now);
   // Writes the masks of the step in flight: any time between plan() and the sampling.
   void fill_masks();
   // results[i] belongs to plan().spans[i]. Appends events, each request's in order.
@@ -165,6 +174,7 @@ class Scheduler {
   int num_running() const { return static_cast<int>(running_.size()); }
   int num_waiting() const { return static_cast<int>(room_.num_waiting()); }
   const SchedulerStats& stats() const { return stats_; }
+  const DraftPolicy& draft_policy() const { return draft_policy_; }
   const KvCache& kv_cache() const { return kv_; }
   const SchedulerOptions& options() const { return options_; }
   const StepCost& step_cost() const { return cost_; }
@@ -197,10 +207,16 @@ class Scheduler {
   void unwatch(const Sequence& sequence);
   bool publishes(const Sequence& sequence) const;
   void propose_drafts();
-  bool has_guesses(const Sequence& sequence) const;
+  void propose_forced(int64_t* num_free);
+  DraftStep step_without_guesses() const;
+  void ask_model(const DraftStep& step);
+  void add_drafts(const DraftStep& step);
+  bool is_stream(const Sequence& sequence) const;
+  bool may_guess(const Sequence& sequence) const;
   int32_t room_for_draft(const Sequence& sequence, int64_t limit) const;
-  void guess(Sequence* sequence, int32_t max_tokens);
-  bool add_draft(Sequence* sequence, int32_t max_tokens);
+  bool add_draft(Sequence* sequence, const Draft& draft);
+  void count_draft(Sequence* sequence, const Span& span, int32_t num_accepted);
+  void judge_guesses(uint64_t num_tokens, TimeUs now);
   void plan_single_tokens();
   int32_t room_for_chunks();
   void predict();
@@ -241,7 +257,12 @@ class Scheduler {
   WaitingRoom room_;
   std::set<std::pair<TimeUs, RequestId>> limits_;  // of queue times and deadlines
   std::vector<Sequence*> scratch_;
-  std::vector<int32_t> draft_;   // of one sequence
+  DraftPolicy draft_policy_;
+  std::vector<DraftTask> draft_tasks_, model_tasks_;
+  bool is_drafted_ = false;      // the step to be planned
+  int32_t num_draft_runs_ = 0;   // of a model, for it
+  TimeUs drafted_us_ = 0;        // when that began
+  StepLoad plain_load_;          // of the step without guesses
   std::vector<uint64_t> masks_;  // of the step's rows that have one
   uint64_t next_order_ = 0, next_shield_ = 1;
   StepPlan plan_;

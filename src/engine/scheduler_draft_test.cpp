@@ -14,18 +14,21 @@ constexpr int32_t kPrompt = 30;
 // Guesses what the test says, whoever asks.
 class FixedDrafter final : public Drafter {
  public:
-  void propose(const Sequence&, int32_t max_tokens, std::vector<int32_t>* draft) const override {
-    asked = max_tokens;
-    const auto count = std::min<size_t>(static_cast<size_t>(max_tokens), guesses.size());
-    draft->insert(draft->end(), guesses.begin(), guesses.begin() + static_cast<int64_t>(count));
+  int32_t propose(std::span<DraftTask> tasks) override {
+    for (DraftTask& task : tasks) {
+      asked = task.max_tokens;
+      const auto count = std::min(static_cast<size_t>(asked), guesses.size());
+      task.draft.token_ids.assign(guesses.begin(), guesses.begin() + static_cast<int64_t>(count));
+    }
+    return 0;
   }
   std::vector<int32_t> guesses = {11, 12, 13};
-  mutable int32_t asked = 0;
+  int32_t asked = 0;
 };
 
 class DraftTest : public testing::Test {
  protected:
-  SchedulerOptions options() const {
+  SchedulerOptions options() {
     SchedulerOptions options;
     options.max_batch_tokens = 32;
     options.max_logit_rows = 8;
@@ -35,6 +38,7 @@ class DraftTest : public testing::Test {
     options.end_ids = {2};
     options.rope_epoch = [](int64_t) { return int64_t{0}; };
     options.drafter = &drafter_;
+    options.drafts_must_pay = false;
     options.max_draft_tokens = 3;
     options.vocab_size = 70;
     return options;
@@ -347,7 +351,7 @@ TEST_F(DraftTest, WhatAConstraintForcesIsGuessedFirst) {
   begin(&scheduler, given);
   const StepPlan& plan = scheduler.plan(3);
   EXPECT_EQ(constraint->asked, 4);
-  EXPECT_EQ(drafter_.asked, 0);
+  EXPECT_EQ(plan.sequences[0]->draft_ground.source, DraftSource::kConstraint);
   EXPECT_EQ(plan.spans[0].num_draft, 4);
   scheduler.fill_masks();
   for (int32_t row = 0; row < 5; ++row) {

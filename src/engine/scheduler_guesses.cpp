@@ -30,32 +30,122 @@ void fill_span_masks(std::span<uint64_t> masks, std::span<const int32_t> guesses
 
 }  // namespace
 
-// Guesses fit where every running sequence has what it wants.
-void Scheduler::propose_drafts() {
-  if (!kv_.can_roll_back()) return;
+// Streams, and the room for guesses where every running sequence has what it wants.
+DraftStep Scheduler::step_without_guesses() const {
+  DraftStep step;
   int64_t num_free = options_.max_batch_tokens;
   int64_t num_free_rows = options_.max_logit_rows;
   for (const Sequence* sequence : running_) {
     num_free -= sequence->gap();
     num_free_rows -= 1 + std::max(0, sequence->num_to_score() - sequence->num_scored);
+    step.load.add(sequence->num_computed, sequence->gap(), 1, sequence->draws());
+    step.num_streams += is_stream(*sequence);
   }
-  for (Sequence* sequence : running_) {
-    if (sequence->gap() != 1 || !sequence->samples() || !has_guesses(*sequence) ||
-        !kv_.covers(sequence->num_known(), sequence->table)) {
-      continue;
-    }
-    const int32_t room = room_for_draft(*sequence, std::min(num_free, num_free_rows));
-    if (room <= 0 || !add_draft(sequence, room)) continue;
-    num_free -= sequence->num_draft;
-    num_free_rows -= sequence->num_draft;
+  step.max_guesses = static_cast<int32_t>(std::max<int64_t>(0, std::min(num_free, num_free_rows)));
+  return step;
+}
+
+void Scheduler::draft(TimeUs now) {
+  draft_tasks_.clear();
+  is_drafted_ = true;
+  num_draft_runs_ = 0;
+  drafted_us_ = now;
+  const bool has_drafter = options_.drafter != nullptr || options_.model_drafter != nullptr;
+  if (!has_drafter || !kv_.can_roll_back()) return;
+  const DraftStep step = step_without_guesses();
+  if (step.max_guesses == 0 || (options_.drafts_must_pay && draft_policy_.rests(step))) return;
+  for (const Sequence* sequence : running_) {
+    if (!may_guess(*sequence)) continue;
+    const int32_t room =
+        std::min(options_.max_draft_tokens, room_for_draft(*sequence, step.max_guesses));
+    if (room > 0) draft_tasks_.push_back({sequence, room});
+  }
+  if (draft_tasks_.empty()) return;
+  if (options_.drafter != nullptr) options_.drafter->propose(draft_tasks_);
+  if (options_.model_drafter != nullptr) ask_model(step);
+}
+
+void Scheduler::ask_model(const DraftStep& step) {
+  model_tasks_.clear();
+  for (const DraftTask& task : draft_tasks_) {
+    if (draft_policy_.prefers_model(task)) model_tasks_.push_back({task.sequence, task.max_tokens});
+  }
+  if (model_tasks_.empty()) return;
+  if (options_.drafts_must_pay) {
+    const int32_t length = draft_policy_.model_length(cost_, step, model_tasks_);
+    if (length == 0) return;
+    for (DraftTask& task : model_tasks_) task.max_tokens = std::min(task.max_tokens, length);
+  }
+  num_draft_runs_ = options_.model_drafter->propose(model_tasks_);
+  auto task = draft_tasks_.begin();
+  for (DraftTask& from : model_tasks_) {
+    task = std::find_if(task, draft_tasks_.end(),
+                        [&](const DraftTask& each) { return each.sequence == from.sequence; });
+    if (!from.draft.token_ids.empty()) task->draft = std::move(from.draft);
   }
 }
 
+// First what constraints force, which is hardly ever wrong, then what drafters say and the policy
+// finds worth its rows.
+void Scheduler::propose_drafts() {
+  if (!kv_.can_roll_back()) return;
+  if (!is_drafted_) draft(planned_us_);
+  is_drafted_ = false;
+  if (num_draft_runs_ > 0) {
+    draft_policy_.drafted(num_draft_runs_, static_cast<double>(planned_us_ - drafted_us_));
+  }
+  DraftStep step = step_without_guesses();
+  plain_load_ = step.load;
+  if (step.max_guesses == 0) return;
+  int64_t num_free = step.max_guesses;
+  propose_forced(&num_free);
+  step.load.num_rows += step.max_guesses - num_free;
+  step.load.num_logit_rows += step.max_guesses - num_free;
+  step.max_guesses = static_cast<int32_t>(num_free);
+  add_drafts(step);
+}
+
+// One token to compute, one to sample.
+bool Scheduler::is_stream(const Sequence& sequence) const {
+  return sequence.gap() == 1 && sequence.samples() &&
+         kv_.covers(sequence.num_known(), sequence.table);
+}
+
 // Mirostat's bound for a row is made of the surprise of the row before: there is none to verify.
-bool Scheduler::has_guesses(const Sequence& sequence) const {
-  if (sequence.request.sampling.mirostat) return false;
-  const bool forced = sequence.request.constraint != nullptr && sequence.takes_forced();
-  return options_.drafter != nullptr || (forced && options_.max_forced_tokens > 0);
+bool Scheduler::may_guess(const Sequence& sequence) const {
+  return is_stream(sequence) && !sequence.request.sampling.mirostat;
+}
+
+void Scheduler::propose_forced(int64_t* num_free) {
+  Draft draft{.token_ids = {}, .ground = {DraftSource::kConstraint}};
+  for (Sequence* sequence : running_) {
+    Constraint* constraint = sequence->request.constraint.get();
+    if (constraint == nullptr || !sequence->takes_forced() || !may_guess(*sequence)) continue;
+    const int32_t room = std::min(options_.max_forced_tokens, room_for_draft(*sequence, *num_free));
+    if (room <= 0) continue;
+    draft.token_ids.clear();
+    constraint->propose(room, &draft.token_ids);
+    CHECK(std::ssize(draft.token_ids) <= room, "{} guesses, {} were asked for",
+          draft.token_ids.size(), room);
+    if (add_draft(sequence, draft)) *num_free -= sequence->num_draft;
+  }
+}
+
+void Scheduler::add_drafts(const DraftStep& step) {
+  std::erase_if(draft_tasks_, [&](const DraftTask& task) {
+    CHECK(std::ssize(task.draft.token_ids) <= task.max_tokens, "{} guesses, {} were asked for",
+          task.draft.token_ids.size(), task.max_tokens);
+    const Sequence& sequence = *task.sequence;
+    return !sequence.running || sequence.num_draft > 0 || !may_guess(sequence);
+  });
+  if (options_.drafts_must_pay) draft_policy_.choose(cost_, step, draft_tasks_);
+  int32_t num_free = step.max_guesses;
+  for (DraftTask& task : draft_tasks_) {
+    std::vector<int32_t>& ids = task.draft.token_ids;
+    ids.resize(std::min(ids.size(), static_cast<size_t>(num_free)));
+    Sequence* sequence = sequences_.at(task.sequence->id).get();
+    if (add_draft(sequence, task.draft)) num_free -= sequence->num_draft;
+  }
 }
 
 // The token after the last guess still has a place, and the rope table of all of them is one.
@@ -68,36 +158,54 @@ int32_t Scheduler::room_for_draft(const Sequence& sequence, int64_t limit) const
   return static_cast<int32_t>(room);
 }
 
-// What the constraint forces, or else what the drafter guesses.
-void Scheduler::guess(Sequence* sequence, int32_t max_tokens) {
-  draft_.clear();
-  Constraint* constraint = sequence->request.constraint.get();
-  if (constraint != nullptr && sequence->takes_forced()) {
-    constraint->propose(std::min(max_tokens, options_.max_forced_tokens), &draft_);
-  }
-  sequence->draft_is_forced = !draft_.empty();
-  max_tokens = std::min(max_tokens, options_.max_draft_tokens);
-  if (!draft_.empty() || options_.drafter == nullptr || max_tokens <= 0) return;
-  options_.drafter->propose(*sequence, max_tokens, &draft_);
-}
-
 // Guesses take no block that a running sequence may want next.
-bool Scheduler::add_draft(Sequence* sequence, int32_t max_tokens) {
-  guess(sequence, max_tokens);
-  const auto count = static_cast<int32_t>(draft_.size());
-  CHECK(count <= max_tokens, "{} guesses, {} were asked for", count, max_tokens);
-  if (count == 0) return false;
-  const int64_t end = sequence->num_known() + count;
+bool Scheduler::add_draft(Sequence* sequence, const Draft& draft) {
+  const std::vector<int32_t>& ids = draft.token_ids;
+  if (ids.empty()) return false;
+  const int64_t end = sequence->num_known() + std::ssize(ids);
   const int64_t missing = kv_.missing(end, sequence->table);
   const int64_t spare = missing > 0 ? int64_t{num_running()} * kv_.num_columns() : 0;
   if (missing + spare > kv_.pool().num_available() || !may_take(*sequence, missing) ||
       !kv_.reserve(end, &sequence->table)) {
     return false;
   }
-  sequence->tokens.insert(sequence->tokens.end(), draft_.begin(), draft_.end());
-  sequence->num_draft = count;
-  stats_.draft_tokens += static_cast<uint64_t>(count);
+  sequence->tokens.insert(sequence->tokens.end(), ids.begin(), ids.end());
+  sequence->num_draft = static_cast<int32_t>(ids.size());
+  sequence->draft_ground = draft.ground;
+  stats_.draft_tokens += ids.size();
   return true;
+}
+
+void Scheduler::count_draft(Sequence* sequence, const Span& span, int32_t num_accepted) {
+  const DraftGround& ground = sequence->draft_ground;
+  DraftCounts& counts = stats_.drafts[static_cast<size_t>(ground.source)];
+  counts.num_drafts += 1;
+  counts.num_tokens += static_cast<uint64_t>(span.num_draft);
+  counts.num_accepted += static_cast<uint64_t>(num_accepted);
+  stats_.accepted_tokens += static_cast<uint64_t>(num_accepted);
+  for (size_t i = 0; i < DraftCounts::kNumPositions; ++i) {
+    counts.accepted_at[i] += static_cast<int32_t>(i) < num_accepted;
+  }
+  if (ground.source == DraftSource::kPrediction) sequence->num_predicted_kept += num_accepted;
+  if (ground.source == DraftSource::kConstraint) {
+    sequence->num_forced += span.num_draft;
+    sequence->num_forced_kept += num_accepted;
+  } else {
+    draft_policy_.verified(ground, span.num_draft, num_accepted, &sequence->draft_record);
+  }
+}
+
+// What the step gave and took, if it was decode and guesses.
+void Scheduler::judge_guesses(uint64_t num_tokens, TimeUs now) {
+  if (plan_.spans.empty()) return;
+  TakenStep step;
+  step.load = plan_.load;
+  step.plain_load = plain_load_;
+  step.num_streams = static_cast<int32_t>(plan_.spans.size());
+  step.num_tokens = static_cast<int32_t>(num_tokens);
+  step.us = static_cast<double>(now - planned_us_);
+  if (num_draft_runs_ > 0) step.draft_us = static_cast<double>(planned_us_ - drafted_us_);
+  if (step.plain_load.num_rows == step.num_streams) draft_policy_.took(cost_, step);
 }
 
 // Rows that sample under a constraint get their masks in order.

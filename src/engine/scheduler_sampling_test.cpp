@@ -9,14 +9,19 @@ namespace scheduler_sampling_test {
 
 class FixedDrafter final : public Drafter {
  public:
-  void propose(const Sequence&, int32_t max_tokens, std::vector<int32_t>* draft) const override {
-    for (int32_t i = 0; i < std::min(max_tokens, 3); ++i) draft->push_back(11 + i);
+  int32_t propose(std::span<DraftTask> tasks) override {
+    for (DraftTask& task : tasks) {
+      for (int32_t i = 0; i < std::min(task.max_tokens, 3); ++i) {
+        task.draft.token_ids.push_back(11 + i);
+      }
+    }
+    return 0;
   }
 };
 
 class SamplingStateTest : public testing::Test {
  protected:
-  SchedulerOptions options(bool drafts) const {
+  SchedulerOptions options(bool drafts) {
     SchedulerOptions options;
     options.max_batch_tokens = 32;
     options.max_logit_rows = 8;
@@ -27,6 +32,7 @@ class SamplingStateTest : public testing::Test {
     options.rope_epoch = [](int64_t) { return int64_t{0}; };
     if (drafts) options.drafter = &drafter_;
     options.max_draft_tokens = 3;
+    options.drafts_must_pay = false;
     return options;
   }
 

@@ -7,16 +7,11 @@
 namespace headrace {
 namespace {
 
-bool draws(const Sequence& sequence) {
-  const Request& request = sequence.request;
-  return request.sampling.temperature > 0 || request.num_logprobs || request.constraint != nullptr;
-}
-
 StepLoad load_of(const StepPlan& plan) {
   StepLoad load;
   for (size_t i = 0; i < plan.spans.size(); ++i) {
     const Span& span = plan.spans[i];
-    const bool looks = span.num_scored > 0 || draws(*plan.sequences[i]);
+    const bool looks = span.num_scored > 0 || plan.sequences[i]->draws();
     load.add(span.first_position, span.num_rows, span.num_logit_rows(), looks);
   }
   return load;

@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/draft.h"
 #include "engine/kv_cache.h"
 #include "engine/loop_watch.h"
 #include "engine/pool.h"
@@ -28,12 +29,14 @@ struct Sequence {
   Request request;              // prompt_ids has moved to tokens
   std::vector<int32_t> tokens;  // known: prompt, then output; in a step, guesses after them
   int32_t num_prompt = 0;
-  int32_t num_draft = 0;         // guesses at the end of tokens: planned, not committed
-  bool draft_is_forced = false;  // they are its constraint's
-  int32_t num_forced = 0;        // guesses of its constraint so far
-  int32_t num_forced_kept = 0;   // of these, what came
-  int64_t max_known = 0;         // finishes with kLength when this many tokens are known
-  int64_t num_computed = 0;      // tokens whose K and V are in the cache, for this rope epoch
+  int32_t num_draft = 0;           // guesses at the end of tokens: planned, not committed
+  DraftGround draft_ground;        // what they rest on
+  DraftRecord draft_record;        // how those of drafters fared
+  int32_t num_predicted_kept = 0;  // of them from request.predicted_ids, what came
+  int32_t num_forced = 0;          // guesses of its constraint so far
+  int32_t num_forced_kept = 0;     // of these, what came
+  int64_t max_known = 0;           // finishes with kLength when this many tokens are known
+  int64_t num_computed = 0;        // tokens whose K and V are in the cache, for this rope epoch
   int64_t rope_epoch = 0;
   Digest root;  // whose prefixes it may share: domain, rope epoch, adapter
   BlockTable table;
@@ -55,8 +58,8 @@ struct Sequence {
   bool asked_tier = false;        // since it waits
   uint64_t tier_ticket = 0;       // 0: it waits for none
   TimeUs tier_patience_ends = 0;  // when it waits no longer
-  int32_t cached_tokens = 0;    // found in the cache when first started
-  int32_t num_scored = 0;       // prompt positions whose row has scored the token after it
+  int32_t cached_tokens = 0;      // found in the cache when first started
+  int32_t num_scored = 0;         // prompt positions whose row has scored the token after it
   std::vector<std::optional<TokenLogprobs>> prompt_logprobs;  // one per prompt token, if asked for
   std::unique_ptr<TokenHistory> history;  // of what is known, if sampling asks for it
   double mirostat_bound = 0;              // of the next token's surprise
@@ -76,6 +79,11 @@ struct Sequence {
   }
   bool scores_prompt() const { return request.num_prompt_logprobs.has_value(); }
   bool samples() const { return request.max_tokens > 0; }
+  // Whether logits are looked at for its tokens, not the best token alone taken: about what costs.
+  bool draws() const {
+    return request.sampling.temperature > 0 || request.num_logprobs ||
+           request.constraint != nullptr;
+  }
   // Prompt positions whose rows are wanted for scoring: all but the last.
   int32_t num_to_score() const { return scores_prompt() ? num_prompt - 1 : 0; }
   PromptRange to_pool() const { return pooled_range(request.pooling, num_prompt); }

@@ -164,6 +164,8 @@ constexpr ValueRow kValues[] = {
     {"headrace:step_wakes_total", "counter", "Threads that the engine woke, its helper and those of the connections.", request_value<&MetricsSnapshot::wakes_total>},
     {"headrace:decode_tokens_per_second", "gauge", "Over the last second with work.", engine_value<&EngineSnapshot::decode_tokens_per_s>},
     {"headrace:prefill_tokens_per_second", "gauge", "Over the last second with work.", engine_value<&EngineSnapshot::prefill_tokens_per_s>},
+    {"headrace:speculation_pauses_total", "counter", "Times that guessing was set aside for a while, since it gave less than it took.", request_value<&MetricsSnapshot::draft_pauses>},
+    {"headrace:speculation_paused", "gauge", "1 while it is.", request_value<&MetricsSnapshot::drafts_paused>},
     {"headrace:disconnects_total", "counter", "Clients that left before their answer was complete.", [](const ModelMetrics& model) { return static_cast<double>(model.disconnects); }},
     {"headrace:slow_clients_total", "counter", "Answers ended for a client that reads too slowly.", [](const ModelMetrics& model) { return static_cast<double>(model.slow_clients); }},
 };
@@ -219,6 +221,40 @@ void append_sources(std::string& out, Models models) {
     for (const auto& [source, count] : sources) {
       append_line(out, kName, fmt::format("{},source=\"{}\"", labels_of(model), source), count);
     }
+  }
+}
+
+struct DraftRow {
+  std::string_view name, help;
+  uint64_t DraftCounts::* count;
+};
+constexpr DraftRow kDraftRows[] = {
+    {"vllm:spec_decode_num_drafts_total", "Times that tokens of a sequence were guessed.",
+     &DraftCounts::num_drafts},
+    {"vllm:spec_decode_num_draft_tokens_total", "Tokens guessed and computed.",
+     &DraftCounts::num_tokens},
+    {"vllm:spec_decode_num_accepted_tokens_total", "Guessed tokens that were right.",
+     &DraftCounts::num_accepted},
+};
+
+void append_drafts(std::string& out, Models models) {
+  const auto append = [&](std::string_view name, const std::string& further, const auto& value) {
+    for (size_t source = 0; source < kNumDraftSources; ++source) {
+      append_models(
+          out, name, fmt::format(",drafter=\"{}\"{}", kDraftSourceNames[source], further), models,
+          [&](const ModelMetrics& model) { return value(model.requests.drafts[source]); });
+    }
+  };
+  for (const DraftRow& row : kDraftRows) {
+    append_head(out, row.name, "counter", row.help);
+    append(row.name, "", [&](const DraftCounts& counts) { return counts.*row.count; });
+  }
+  constexpr std::string_view kName = "vllm:spec_decode_num_accepted_tokens_per_pos_total";
+  append_head(out, kName, "counter",
+              "Guessed tokens that were right, by their place.");
+  for (size_t i = 0; i < DraftCounts::kNumPositions; ++i) {
+    append(kName, fmt::format(",position=\"{}\"", i),
+           [i](const DraftCounts& counts) { return counts.accepted_at[i]; });
   }
 }
 
@@ -347,6 +383,7 @@ std::string metrics_text(Models models, const HttpCounters& server) {
   append_server(out, server);
   append_waiting(out, models);
   append_sources(out, models);
+  append_drafts(out, models);
   append_cache_config(out, models);
   append_adapters(out, models);
   append_finished(out, models);

@@ -2,6 +2,8 @@
 // with a mask on every sampled row.
 #include <gtest/gtest.h>
 
+#include "engine/model_drafter.h"
+#include "engine/text_drafter.h"
 #include "golden/golden_data.h"
 #include "sim/draft_support.h"
 #include "verify/golden.h"
@@ -21,7 +23,7 @@ std::unique_ptr<Model> load(const std::string& path, Backend& backend) {
   return model.ok() ? std::move(model).value() : nullptr;
 }
 
-SchedulerOptions options_for(const Drafter* drafter) {
+SchedulerOptions options_for(Drafter* drafter) {
   SchedulerOptions options;
   options.max_batch_tokens = 64;
   options.max_logit_rows = 32;
@@ -29,6 +31,7 @@ SchedulerOptions options_for(const Drafter* drafter) {
   options.num_blocks = 64;
   options.max_context = 128;
   options.drafter = drafter;
+  options.drafts_must_pay = false;
   options.max_draft_tokens = drafter == nullptr ? 0 : kMaxDraft;
   return options;
 }
@@ -98,8 +101,7 @@ TEST_P(DraftTest, GuessesUnderMasksEqualPlainDecoding) {
     // All right, some wrong, all wrong.
     for (const uint64_t errors_per_8 : {0, 3, 8}) {
       SCOPED_TRACE(testing::Message() << (masked ? "masked, " : "") << errors_per_8 << "/8 wrong");
-      const TellingDrafter drafter(outputs_of(plain), static_cast<int32_t>(vocab_size),
-                                   errors_per_8);
+      TellingDrafter drafter(outputs_of(plain), static_cast<int32_t>(vocab_size), errors_per_8);
       const CoreRun drafted =
           run_core(*model, *backend, options_for(&drafter), requests(vocab_size), salts);
       expect_same_answers(drafted, plain);
@@ -124,6 +126,55 @@ TEST_P(DraftTest, GuessesUnderMasksEqualPlainDecoding) {
         EXPECT_TRUE(EveryThirdForbidden::allows(salts[i], static_cast<int64_t>(n), output[n]));
       }
     }
+  }
+}
+
+// The client expects the answers that come, but for a few tokens.
+TEST_P(DraftTest, GuessesOfAPredictionEqualPlainDecoding) {
+  const auto backend = backend_for("reference", 2);
+  const auto model = load((test::archive_root() / "tiny" / GetParam()).string(), *backend);
+  ASSERT_NE(model, nullptr);
+  std::vector<Request> asked = requests(model->config().vocab_size);
+  const CoreRun plain = run_core(*model, *backend, options_for(nullptr), asked);
+  for (size_t i = 0; i < asked.size(); ++i) {
+    asked[i].predicted_ids = plain.collectors[i].output();
+    if (asked[i].predicted_ids.size() > 12) asked[i].predicted_ids[12] ^= 1;
+  }
+  TextDrafter drafter;
+  const CoreRun drafted = run_core(*model, *backend, options_for(&drafter), asked);
+  expect_same_answers(drafted, plain);
+  if (plain.stats.num_epoch_restarts > 0) return;  // a step for each table: no room for guesses
+  const DraftCounts& counts = drafted.stats.drafts[static_cast<size_t>(DraftSource::kPrediction)];
+  EXPECT_GT(counts.num_accepted, 40u);
+  EXPECT_LT(counts.num_accepted, counts.num_tokens);
+  EXPECT_LT(drafted.stats.num_steps, plain.stats.num_steps);
+}
+
+// A model that drafts for itself: what it guesses comes true, drawn or not, and others' prompts are
+// caught up with meanwhile.
+TEST_P(DraftTest, GuessesOfAModelEqualPlainDecoding) {
+  const auto backend = backend_for("reference", 2), draft_backend = backend_for("reference", 2);
+  const std::string path = (test::archive_root() / "tiny" / GetParam()).string();
+  const auto model = load(path, *backend), draft_model = load(path, *draft_backend);
+  ASSERT_TRUE(model != nullptr && draft_model != nullptr);
+  const std::vector<Request> asked = requests(model->config().vocab_size);
+  const CoreRun plain = run_core(*model, *backend, options_for(nullptr), asked);
+  SchedulerOptions options = options_for(nullptr);
+  options.vocab_size = model->config().vocab_size;
+  const auto drafter = ModelDrafter::create(*draft_model, *draft_backend, options);
+  ASSERT_TRUE(drafter.ok()) << drafter.error().message;
+  TextDrafter text;
+  for (const bool with_text : {false, true}) {
+    options.drafter = with_text ? &text : nullptr;
+    options.model_drafter = drafter->get();
+    options.max_draft_tokens = kMaxDraft;
+    options.drafts_must_pay = false;
+    const CoreRun drafted = run_core(*model, *backend, options, asked);
+    expect_same_answers(drafted, plain);
+    const DraftCounts& counts = drafted.stats.drafts[static_cast<size_t>(DraftSource::kModel)];
+    if (plain.stats.num_epoch_restarts > 0) continue;
+    EXPECT_GT(counts.num_tokens, 60u);
+    EXPECT_GT(counts.num_accepted, counts.num_tokens * 3 / 4);  // where an answer ends, not
   }
 }
 

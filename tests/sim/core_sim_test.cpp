@@ -70,8 +70,9 @@ struct ServingMeans {
 
 class World {
  public:
-  World(uint64_t seed, ServingMeans* means)
+  World(uint64_t seed, ServingMeans* means, bool drafts_must_pay)
       : random_(seed),
+        drafts_must_pay_(drafts_must_pay),
         size_(choose_size()),
         rules_(choose_rules()),
         budget_(one_in(4) ? 20'000 : 100'000'000),
@@ -160,6 +161,7 @@ class World {
     options.max_context = small ? range(8, options.num_blocks * kBlockTokens) : size_.max_context;
     options.max_preemptions = static_cast<int>(range(0, kMaxPreemptions));
     options.max_draft_tokens = one_in(2) ? static_cast<int32_t>(range(1, 4)) : 0;
+    options.drafts_must_pay = drafts_must_pay_;
     const uint64_t first = random_();
     options.hash_key = {first, random_()};
     return options;
@@ -403,6 +405,7 @@ class World {
   }
 
   std::mt19937_64 random_;
+  const bool drafts_must_pay_;
   const Size size_;
   const ModelRules rules_;
   Digest digest_;
@@ -422,12 +425,13 @@ class World {
 };
 
 // Worlds from first_seed on until there were num_steps; their digest.
-uint64_t run_worlds(uint64_t first_seed, uint64_t num_steps, Totals* totals) {
+uint64_t run_worlds(uint64_t first_seed, uint64_t num_steps, Totals* totals,
+                    bool drafts_must_pay = false) {
   ServingMeans means;
   Digest digest;
   for (uint64_t seed = first_seed; totals->num_steps < num_steps; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
-    World world(seed, &means);
+    World world(seed, &means, drafts_must_pay);
     world.run();
     if (testing::Test::HasFailure()) return 0;
     world.add_to(totals);
@@ -451,6 +455,15 @@ TEST(CoreSim, EqualSeedsGiveEqualDigests) {
   const uint64_t digest = run_worlds(500, 2000, &first);
   EXPECT_EQ(run_worlds(500, 2000, &second), digest);
   EXPECT_NE(run_worlds(501, 2000, &other), digest);
+}
+
+// Where times decide how many guesses a step verifies, the same is promised.
+TEST(CoreSim, PromisesAreKeptWhereGuessesMustPay) {
+  Totals totals;
+  run_worlds(2'000, 40'000, &totals, /*drafts_must_pay=*/true);
+  const SchedulerStats& stats = totals.scheduler;
+  EXPECT_GT(stats.accepted_tokens, 1000u);
+  EXPECT_GT(stats.draft_tokens, stats.accepted_tokens);
 }
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

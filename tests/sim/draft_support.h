@@ -26,8 +26,13 @@ class TellingDrafter final : public Drafter {
                  uint64_t errors_per_8)
       : answers_(std::move(answers)), vocab_size_(vocab_size), errors_per_8_(errors_per_8) {}
 
-  void propose(const Sequence& sequence, int32_t max_tokens,
-               std::vector<int32_t>* draft) const override {
+  int32_t propose(std::span<DraftTask> tasks) override {
+    for (DraftTask& task : tasks) tell(*task.sequence, task.max_tokens, &task.draft.token_ids);
+    return 0;
+  }
+
+ private:
+  void tell(const Sequence& sequence, int32_t max_tokens, std::vector<int32_t>* draft) const {
     const std::vector<int32_t>& answer = answers_[static_cast<size_t>(sequence.id - 1)];
     for (int32_t i = 0; i < max_tokens; ++i) {
       const auto index = static_cast<size_t>(sequence.num_output() + i);
@@ -38,7 +43,6 @@ class TellingDrafter final : public Drafter {
     }
   }
 
- private:
   const std::vector<std::vector<int32_t>> answers_;  // by request, the first is 1
   const int32_t vocab_size_;
   const uint64_t errors_per_8_;

@@ -47,8 +47,13 @@ class SimDrafter final : public Drafter {
   SimDrafter(const std::map<RequestId, Record>& records, uint64_t mood)
       : records_(records), mood_(mood) {}
 
-  void propose(const Sequence& sequence, int32_t max_tokens,
-               std::vector<int32_t>* draft) const override {
+  int32_t propose(std::span<DraftTask> tasks) override {
+    for (DraftTask& task : tasks) guess(*task.sequence, task.max_tokens, &task.draft.token_ids);
+    return 0;
+  }
+
+ private:
+  void guess(const Sequence& sequence, int32_t max_tokens, std::vector<int32_t>* draft) const {
     const Record& record = records_.at(sequence.id);
     const uint64_t bits =
         mix_bits(sequence.id * 977 + static_cast<uint64_t>(sequence.num_known()) + mood_);
@@ -71,7 +76,6 @@ class SimDrafter final : public Drafter {
     }
   }
 
- private:
   const std::map<RequestId, Record>& records_;
   const uint64_t mood_;
 };
@@ -131,6 +135,8 @@ class SimEngine final : public Engine {
     Found found = found_by_failing(plan, results);
     const auto num_there = kv_cache().peek(found.tokens, found.root).num_blocks;
     found.num_blocks = std::min(found.num_blocks, num_there);  // whose writer did not fail before
+    // Steps have times only where they decide something.
+    if (core_.scheduler().options().drafts_must_pay) now_ += 50 + 10 * plan.num_tokens;
     core_.commit(results, ++now_);
     EXPECT_GE(kv_cache().peek(found.tokens, found.root).num_blocks, found.num_blocks)
         << "healthy blocks went with a request that failed";
@@ -155,6 +161,7 @@ class SimEngine final : public Engine {
     options.vocab_size = kVocabSize;
     options.end_ids = {kEndToken};
     if (options.max_draft_tokens > 0) options.drafter = &drafter_;
+    options.drafts_must_pay &= options.max_draft_tokens > 0;
     return options;
   }
 

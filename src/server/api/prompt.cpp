@@ -29,6 +29,14 @@ class PromptReader {
     limits_.max_tokens = source_.truncate_to > 0 ? max_total_ : model.max_context;
   }
 
+  // Ids of the text that the answers may repeat: as many as an answer can have.
+  Result<std::vector<int32_t>> read_prediction() const {
+    if (source_.prediction.empty()) return std::vector<int32_t>();
+    auto ids = model_.text.encode_prompt(source_.prediction, false, limits_);
+    if (!ids.ok()) return named(std::move(ids).error(), "prediction");
+    return ids;
+  }
+
   Result<std::vector<Prompt>> read() {
     std::vector<Prompt> prompts;
     for (PromptItem& item : source_.items) {
@@ -114,6 +122,8 @@ MemoryNeed memory_need(const GenerationRequest& request, int64_t max_context) {
   const auto n = static_cast<size_t>(request.num_choices);
   const bool keeps_scores = asked.num_logprobs && request.has_max_tokens && !request.stream;
   MemoryNeed need;
+  // Each choice has them, and an index of them.
+  need.held += 6 * sizeof(int32_t) * asked.predicted_ids.size() * request.total_choices();
   for (const Prompt& prompt : request.prompts) {
     const size_t num_tokens = prompt.ids.size();
     need.held += prompt.ids.capacity() * sizeof(int32_t) + prompt.echo_text.capacity();
@@ -160,6 +170,7 @@ Status read_prompts(PromptSource source, const ServingModel& model, Caller calle
   request.prototype.client = caller.client;
   request.prototype.arrived_us = caller.arrived_us;
   PromptReader reader(std::move(source), model, EncodeLimits{.stopped = caller.left}, request);
+  request.prototype.predicted_ids = TRY(reader.read_prediction());
   request.prompts = TRY(reader.read());
   return take_memory(caller, model.max_context, request);
 }

@@ -48,7 +48,8 @@ struct PromptSource {
   // The first num_first items are of another field: "query" beside "documents".
   size_t num_first = 0;
   std::string first_param = {};
-  bool add_special = true;  // of texts: the model's own tokens around them
+  bool add_special = true;      // of texts: the model's own tokens around them
+  std::string prediction = {};  // of the answers; the field of that name
   // Longer prompts are cut to their first tokens, and a special one at the end; 0: refused.
   int64_t truncate_to = 0;
 

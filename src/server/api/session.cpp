@@ -116,6 +116,8 @@ Session::Session(const SessionHost& host, GenerationRequest request)
   for (const Prompt& prompt : request_.prompts) {
     usage_.prompt_tokens += static_cast<int32_t>(prompt.ids.size());
   }
+  usage_.predicted_tokens =
+      static_cast<int32_t>(request_.prototype.predicted_ids.size() * request_.total_choices());
   choices_.reserve(request_.total_choices());
   for (size_t i = 0; i < request_.total_choices(); ++i) {
     choices_.emplace_back(i, request_.prompts[i / n]);
@@ -390,6 +392,7 @@ void Session::add_token(Choice& choice, const Event& event) {
 void Session::end_choice(Choice& choice, const Event& event) {
   know_cached(choice, event.usage);
   know_times(choice, event.times);
+  usage_.accepted_predicted_tokens += event.usage.accepted_predicted_tokens;
   if (!choice.stopped && event.failed()) return fail(event.error);
   if (!choice.stopped && event.reason == FinishReason::kCancelled) {
     return fail(ended_by_shutdown());

@@ -105,6 +105,31 @@ void add_infill_ends(const PromptSource& prompts, const ServingModel& model,
   stop_ids.insert(stop_ids.end(), ends.begin(), ends.end());
 }
 
+// {"type": "content", "content": "..."}, or a list of {"type": "text", "text": "..."}.
+Result<std::string> read_prediction(const Fields& fields) {
+  const boost::json::object* prediction = TRY(fields.object("prediction"));
+  if (prediction == nullptr) return std::string();
+  const Fields inner(*prediction, "prediction.");
+  const auto type = TRY(inner.text("type"));
+  if (type != "content") {
+    return bad_field("prediction.type", type ? show_value(boost::json::string(*type)) : "missing",
+                     "\"content\"");
+  }
+  const boost::json::value* content = inner.find("content");
+  if (content == nullptr) return bad_field("prediction.content", "missing", "a text or a list");
+  if (!content->is_array()) return std::string(TRY(inner.text("content")).value_or(""));
+  std::string text;
+  for (const boost::json::value& part : content->get_array()) {
+    const boost::json::value* own =
+        part.is_object() ? part.get_object().if_contains("text") : nullptr;
+    if (own == nullptr || !own->is_string()) {
+      return bad_field("prediction.content", show_value(part), "parts of type \"text\"");
+    }
+    text += text_view(own->get_string());
+  }
+  return text;
+}
+
 }  // namespace
 
 Result<ParsedRequest> parse_completion(const boost::json::object& body, const ServingModel& model) {
@@ -139,6 +164,7 @@ Result<ParsedRequest> parse_chat(const boost::json::object& body, const ServingM
   if (prototype.max_tokens == 0) return bad_field(length_name(fields), "0", "at least 1");
   TRY(read_logprobs(fields, prototype));
   parsed.prompts.param = "messages";
+  parsed.prompts.prediction = TRY(read_prediction(fields));
   parsed.prompts.items.emplace_back(
       TRY(parse_conversation(body, model, parsed.request.form, parsed.ignored)));
   return finish(std::move(parsed), model, make_chat_renderer);

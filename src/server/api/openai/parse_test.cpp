@@ -237,6 +237,27 @@ TEST_F(ParseTest, LengthsAreClampedToTheContext) {
   EXPECT_EQ(completion(R"({"prompt":"abc"})")->engine_request(0, 100).max_tokens, 16);
 }
 
+TEST_F(ParseTest, APredictedAnswerIsReadInBothForms) {
+  const auto asked = [&](const std::string& prediction) {
+    return chat(R"({"messages":[{"role":"user","content":"a"}],"prediction":)" + prediction + "}");
+  };
+  const auto text = asked(R"({"type":"content","content":"bcd"})");
+  ASSERT_TRUE(text.ok()) << text.error().message;
+  EXPECT_EQ(text->engine_request(0, 100).predicted_ids, (std::vector<int32_t>{'b', 'c', 'd'}));
+  const auto parts = asked(
+      R"({"type":"content","content":[{"type":"text","text":"bc"},{"type":"text","text":"d"}]})");
+  ASSERT_TRUE(parts.ok()) << parts.error().message;
+  EXPECT_EQ(parts->prototype.predicted_ids, text->prototype.predicted_ids);
+  EXPECT_TRUE(asked("null")->prototype.predicted_ids.empty());
+  EXPECT_EQ(asked("{}").error().message, "prediction.type is missing, but it must be \"content\"");
+  EXPECT_EQ(asked(R"({"type":"content"})").error().message,
+            "prediction.content is missing, but it must be a text or a list");
+  EXPECT_EQ(asked(R"({"type":"content","content":["x"]})").error().message,
+            "prediction.content is \"x\", but it must be parts of type \"text\"");
+  const auto longer = asked(R"({"type":"content","content":")" + std::string(101, 'x') + "\"}");
+  EXPECT_EQ(longer.error().param, "prediction");
+}
+
 TEST_F(ParseTest, ReadsEverySamplingField) {
   const auto request = completion(
       R"({"prompt":"a","temperature":0.5,"top_p":0.9,"top_k":40.0,"min_p":0.1,)"

@@ -114,7 +114,13 @@ class OpenAiRenderer : public AnswerRenderer {
     json.key("prompt_tokens_details").open_object();
     json.integer("cached_tokens", usage.cached_tokens).close_object();
     json.key("completion_tokens_details").open_object();
-    json.integer("reasoning_tokens", usage.reasoning_tokens).close_object().close_object();
+    json.integer("reasoning_tokens", usage.reasoning_tokens);
+    if (usage.predicted_tokens > 0) {
+      const int32_t accepted = usage.accepted_predicted_tokens;
+      json.integer("accepted_prediction_tokens", accepted);
+      json.integer("rejected_prediction_tokens", std::max(0, usage.predicted_tokens - accepted));
+    }
+    json.close_object().close_object();
   }
 
   const ServingModel& model_;

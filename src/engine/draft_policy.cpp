@@ -1,0 +1,252 @@
+#include "engine/draft_policy.h"
+
+#include <algorithm>
+#include <iterator>
+#include <tuple>
+
+namespace headrace {
+namespace {
+
+constexpr double kWorthwhile = 1.02;  // tokens per time with guesses over those without
+constexpr double kOwnWeight = 4;      // tries after which a sequence's own record counts half
+constexpr float kOwnMemory = 16;      // tries of a sequence that are remembered
+constexpr double kPriorWeight = 4;
+constexpr double kMemory = 256;  // tries of a kind that are remembered
+constexpr uint64_t kFirstProbeGap = 64, kMaxProbeGap = 1024;
+constexpr size_t kProbeGuesses = 2;
+constexpr uint64_t kProbeRetry = 2;  // steps to the next, if nothing came of one
+constexpr int32_t kMaxModelLength = 8;
+constexpr double kMostCredit = 8;
+constexpr double kCreditShare = 0.02;
+constexpr double kTimeMemory = 1.0 / 8;
+constexpr uint64_t kTimeLife = 512;  // steps
+constexpr int kTrusted = 3;          // steps of so many rows; of the first ones the shortest counts
+constexpr double kOutlier = 1.5;     // times what was expected: counts as that
+
+// Matches of so many tokens and more are of one strength; what is guessed at first of each.
+struct Strength {
+  int32_t match_length;
+  double prior;
+};
+constexpr Strength kTextStrengths[] = {{3, 0.5},   {4, 0.55},  {5, 0.62},  {7, 0.7},
+                                       {10, 0.78}, {16, 0.85}, {24, 0.88}, {40, 0.9}};
+constexpr double kModelPrior = 0.7;
+
+bool is_match(const DraftGround& ground) {
+  return ground.source == DraftSource::kText || ground.source == DraftSource::kPrediction;
+}
+
+// A match whose first guesses came true is so much longer; of a model the place itself counts.
+size_t strength_of(const DraftGround& ground, int32_t place) {
+  if (!is_match(ground)) return static_cast<size_t>(std::min(place, 7));
+  size_t strength = 0;
+  while (strength + 1 < std::size(kTextStrengths) &&
+         ground.match_length + place >= kTextStrengths[strength + 1].match_length) {
+    ++strength;
+  }
+  return strength;
+}
+
+double prior_of(const DraftGround& ground, size_t strength) {
+  return is_match(ground) ? kTextStrengths[strength].prior : kModelPrior;
+}
+
+}  // namespace
+
+double RowTimes::model(const StepCost& cost, const StepLoad& load) {
+  if (cost.has_learned()) return std::max(1.0, cost.predict(load));
+  return 1 + kRowShare * static_cast<double>(load.num_rows - 1);
+}
+
+void RowTimes::observe(const StepCost& cost, const StepLoad& load, double us) {
+  const double ratio = us / model(cost, load);
+  Ratio& known = ratios_.try_emplace(load.num_rows, Ratio{ratio, 0, 0}).first->second;
+  if (++known.num_seen <= kTrusted) {
+    known.ratio = std::min(known.ratio, ratio);
+  } else {
+    const double likely = std::clamp(ratio, known.ratio / kOutlier, known.ratio * kOutlier);
+    known.ratio += kTimeMemory * (likely - known.ratio);
+  }
+  known.seen_at = ++num_observed_;
+  if (num_observed_ % kTimeLife != 0) return;
+  std::erase_if(ratios_, [&](const auto& each) {
+    return each.second.seen_at + 2 * kTimeLife < num_observed_;
+  });
+}
+
+bool RowTimes::knows(int64_t num_rows) const {
+  const auto found = ratios_.find(num_rows);
+  return found != ratios_.end() && found->second.num_seen >= kTrusted &&
+         found->second.seen_at + kTimeLife > num_observed_;
+}
+
+double RowTimes::predict(const StepCost& cost, const StepLoad& load) const {
+  const double us = model(cost, load);
+  if (ratios_.empty()) return us;
+  const auto above = ratios_.lower_bound(load.num_rows);
+  const auto below = above == ratios_.begin() ? above : std::prev(above);
+  if (above == ratios_.end() || above == below) return below->second.ratio * us;
+  const double part = static_cast<double>(load.num_rows - below->first) /
+                      static_cast<double>(above->first - below->first);
+  return (below->second.ratio + part * (above->second.ratio - below->second.ratio)) * us;
+}
+
+// What a step takes without guesses is measured first, and again after a while.
+bool DraftPolicy::rests(const DraftStep& step) {
+  is_probe_ = false;
+  return step.load.num_rows == step.num_streams && !times_.knows(step.num_streams);
+}
+
+double DraftPolicy::survival(const DraftGround& ground, int32_t place,
+                             const DraftRecord& own) const {
+  const size_t strength = strength_of(ground, place);
+  const Share& share = shares_[static_cast<size_t>(ground.source)][strength];
+  const double common =
+      (kPriorWeight * prior_of(ground, strength) + share.kept) / (kPriorWeight + share.tried);
+  return (kOwnWeight * common + own.kept) / (kOwnWeight + own.tried);
+}
+
+// All guesses at hand, the likeliest first. Chances fall along a draft, so each is taken from its
+// beginning.
+std::vector<DraftPolicy::Candidate> DraftPolicy::candidates(
+    std::span<const DraftTask> tasks) const {
+  std::vector<Candidate> candidates;
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    const Draft& draft = tasks[i].draft;
+    double chance = 1;
+    for (int32_t place = 0; place < std::ssize(draft.token_ids); ++place) {
+      chance *= survival(draft.ground, place, tasks[i].sequence->draft_record);
+      candidates.push_back({chance, place, i});
+    }
+  }
+  std::sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
+    return std::tie(b.chance, a.place, a.task) < std::tie(a.chance, b.place, b.task);
+  });
+  return candidates;
+}
+
+void DraftPolicy::choose(const StepCost& cost, const DraftStep& step, std::span<DraftTask> tasks) {
+  std::vector<Candidate> found = candidates(tasks);
+  if (found.empty()) return;
+  found.resize(std::min(found.size(), static_cast<size_t>(step.max_guesses)));
+  const double plain_us = times_.predict(cost, step.load);
+  StepLoad load = step.load;
+  double tokens = step.num_streams, best_gain = kWorthwhile;
+  double us = plain_us;
+  size_t num_affordable = 0, num_taken = 0;
+  for (const Candidate& candidate : found) {
+    tokens += candidate.chance;
+    const Sequence& sequence = *tasks[candidate.task].sequence;
+    load.add(sequence.num_known(), 1, 1, sequence.draws());
+    --load.num_sequences;
+    us = std::max(us, times_.predict(cost, load));  // a row more is not faster, as it may seem
+    if (us > plain_us * (1 + credit_)) break;
+    ++num_affordable;
+    const double gain = tokens / step.num_streams * plain_us / us;
+    if (gain <= best_gain) continue;
+    best_gain = gain;
+    num_taken = num_affordable;
+  }
+  if (num_affordable == 0 && !is_paused_) ++num_pauses_;
+  is_paused_ = num_affordable == 0;
+  if (num_taken == 0) {
+    const size_t num_tried = std::min(num_affordable, kProbeGuesses);
+    num_taken = is_probe_ ? num_tried : probe(&text_probe_, num_tried);
+  }
+  std::vector<size_t> lengths(tasks.size(), 0);
+  for (size_t i = 0; i < num_taken; ++i) ++lengths[found[i].task];
+  for (size_t i = 0; i < tasks.size(); ++i) tasks[i].draft.token_ids.resize(lengths[i]);
+}
+
+bool DraftPolicy::prefers_model(const DraftTask& task) const {
+  const DraftRecord& own = task.sequence->draft_record;
+  return task.draft.token_ids.empty() ||
+         survival(task.draft.ground, 0, own) < survival({DraftSource::kModel}, 0, own);
+}
+
+int32_t DraftPolicy::model_length(const StepCost& cost, const DraftStep& step,
+                                  std::span<const DraftTask> tasks) {
+  const auto num_tasks = static_cast<int32_t>(tasks.size());
+  const double plain_us = times_.predict(cost, step.load);
+  StepLoad load = step.load;
+  double us = plain_us, tokens = step.num_streams, best_gain = kWorthwhile;
+  int32_t best_length = 0, affordable = 0;
+  std::vector<double> chances(tasks.size(), 1);
+  for (int32_t length = 1; length * num_tasks <= step.max_guesses; ++length) {
+    for (size_t i = 0; i < tasks.size(); ++i) {
+      const Sequence& sequence = *tasks[i].sequence;
+      if (length > tasks[i].max_tokens) continue;
+      chances[i] *= survival({DraftSource::kModel}, length - 1, sequence.draft_record);
+      tokens += chances[i];
+      load.add(sequence.num_known(), 1, 1, sequence.draws());
+      --load.num_sequences;
+    }
+    us = std::max(us, times_.predict(cost, load));
+    const double whole_us = us + length * run_us_;
+    if (length > kMaxModelLength || whole_us > plain_us * (1 + credit_)) break;
+    affordable = length;
+    const double gain = tokens / step.num_streams * plain_us / whole_us;
+    if (gain <= best_gain) continue;
+    best_gain = gain;
+    best_length = length;
+  }
+  if (best_length > 0) return best_length;
+  const size_t num_tried = std::min(static_cast<size_t>(affordable), kProbeGuesses);
+  return static_cast<int32_t>(probe(&model_probe_, num_tried));
+}
+
+void DraftPolicy::drafted(int32_t num_runs, double us) {
+  const double run_us = us / num_runs;
+  run_us_ = run_us_ == 0 ? run_us : run_us_ + kTimeMemory * (run_us - run_us_);
+}
+
+// Nothing seems to pay: now and then a few guesses, to learn whether that is still so. While probes
+// come true the next step has another.
+size_t DraftPolicy::probe(Probe* probe, size_t num_guesses) {
+  if (probe->steps_left > 0) {
+    --probe->steps_left;
+    return 0;
+  }
+  is_probe_ = num_guesses > 0;
+  probe->steps_left = kProbeRetry;
+  return num_guesses;
+}
+
+void DraftPolicy::verified(const DraftGround& ground, int32_t num_guesses, int32_t num_accepted,
+                           DraftRecord* own) {
+  const int32_t num_tried = std::min(num_guesses, num_accepted + 1);
+  for (int32_t place = 0; place < num_tried; ++place) {
+    Share& share = shares_[static_cast<size_t>(ground.source)][strength_of(ground, place)];
+    share.tried += 1;
+    if (place < num_accepted) share.kept += 1;
+    if (share.tried < kMemory) continue;
+    share.tried /= 2;
+    share.kept /= 2;
+  }
+  own->tried += static_cast<float>(num_tried);
+  own->kept += static_cast<float>(num_accepted);
+  if (own->tried > kOwnMemory) {
+    own->kept *= kOwnMemory / own->tried;
+    own->tried = kOwnMemory;
+  }
+  if (!is_probe_) return;
+  const bool came_true = num_accepted == num_guesses;
+  Probe& probe = ground.source == DraftSource::kModel ? model_probe_ : text_probe_;
+  probe.gap = came_true ? 0 : std::clamp(2 * probe.gap, kFirstProbeGap, kMaxProbeGap);
+  probe.steps_left = probe.gap;
+}
+
+void DraftPolicy::took(const StepCost& cost, const TakenStep& step) {
+  if (step.us <= 0) return;
+  times_.observe(cost, step.load, step.us);
+  credit_ += kCreditShare;
+  if (step.load.num_rows > step.plain_load.num_rows || step.draft_us > 0) {
+    const double expected = times_.predict(cost, step.load);
+    const double us = std::clamp(step.us, expected / kOutlier, expected * kOutlier);
+    credit_ += static_cast<double>(step.num_tokens) / step.num_streams -
+               (us + step.draft_us) / times_.predict(cost, step.plain_load);
+  }
+  credit_ = std::clamp(credit_, -kMostCredit, kMostCredit);
+}
+
+}  // namespace headrace

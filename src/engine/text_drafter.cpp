@@ -1,0 +1,21 @@
+#include "engine/text_drafter.h"
+
+namespace headrace {
+
+int32_t TextDrafter::propose(std::span<DraftTask> tasks) {
+  for (DraftTask& task : tasks) {
+    const Sequence& sequence = *task.sequence;
+    const auto known = std::span(sequence.tokens).first(static_cast<size_t>(sequence.num_known()));
+    TextMatcher& matcher =
+        matchers_.try_emplace(sequence.id, sequence.request.predicted_ids).first->second;
+    matcher.append(known.subspan(static_cast<size_t>(matcher.size())));
+    const TextMatcher::Match match = matcher.find();
+    const bool is_predicted = matcher.is_in_reference(match);
+    task.draft.ground = {is_predicted ? DraftSource::kPrediction : DraftSource::kText,
+                         match.length};
+    matcher.copy(match, task.max_tokens, &task.draft.token_ids);
+  }
+  return 0;
+}
+
+}  // namespace headrace

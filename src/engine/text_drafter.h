@@ -1,0 +1,24 @@
+// TextDrafter: guesses that the text goes on as it did where its end stood before.
+//
+// Of each sequence it keeps an index of the tokens known when it was last asked (text_matcher.h),
+// behind those that its client expects of the answer;
+// texts of other sequences are never looked at. Engine thread only.
+#pragma once
+
+#include <unordered_map>
+
+#include "engine/drafter.h"
+#include "engine/text_matcher.h"
+
+namespace headrace {
+
+class TextDrafter final : public Drafter {
+ public:
+  int32_t propose(std::span<DraftTask> tasks) override;
+  void forget(RequestId id) override { matchers_.erase(id); }
+
+ private:
+  std::unordered_map<RequestId, TextMatcher> matchers_;  // never iterated
+};
+
+}  // namespace headrace

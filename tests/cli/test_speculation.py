@@ -1,0 +1,77 @@
+"""Guessed tokens: answers are those without, drawn or not, whoever guesses; what cannot guess is refused."""
+
+import json
+import subprocess
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from conftest import kBinary
+
+kText = "one two three four five six. " * 6
+kPrompts = [f"Repeat this: {kText}", "The capital of France is", f"A list: 1, 2, 3, 4, 5, {kText}", "x" * 40]
+
+
+class Server:
+    def __init__(self, model, *options):
+        self.process = subprocess.Popen([kBinary, "serve", str(model), "--port", "0", "--context", "1024", "--quiet", *map(str, options)],
+                                        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        self.url = self.process.stdout.readline().split()[-1]
+
+    def get(self, path, body=None):
+        request = urllib.request.Request(self.url + path, data=body and json.dumps(body).encode(),
+                                         headers={"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=300) as response:
+            return response.read().decode()
+
+    def answer(self, prompt, temperature):
+        choice = json.loads(self.get("/v1/completions", {"prompt": prompt, "max_tokens": 40, "ignore_eos": True, "seed": 3,
+                                                         "temperature": temperature, "logprobs": 1}))["choices"][0]
+        return choice["text"], choice["logprobs"]["token_logprobs"]
+
+    def guesses(self, drafter):
+        return [sum(float(line.split()[-1]) for line in self.get("/metrics").splitlines()
+                    if line.startswith(f"vllm:spec_decode_num_{what}_tokens_total") and f'drafter="{drafter}"' in line)
+                for what in ("draft", "accepted")]
+
+    def stop(self):
+        self.process.terminate()
+        assert self.process.wait(60) == 0
+
+
+@pytest.fixture(scope="module")
+def answers(model):
+    """Of a server with these options: each request alone, then all at once."""
+
+    def ask(*options):
+        server = Server(model, *options)
+        cases = [(prompt, temperature) for prompt in kPrompts for temperature in (0, 0.8)]
+        alone = [server.answer(*case) for case in cases]
+        with ThreadPoolExecutor(len(cases)) as pool:
+            together = list(pool.map(lambda case: server.answer(*case), cases))
+        guesses = {name: server.guesses(name) for name in ("ngram", "draft")}
+        server.stop()
+        assert together == alone
+        return alone, guesses
+
+    return ask
+
+
+def test_answers_are_those_without_guesses(answers, model):
+    expected, none = answers("--speculation", "off")
+    assert none == {"ngram": [0, 0], "draft": [0, 0]}
+    found, guesses = answers()
+    assert found == expected
+    assert guesses["ngram"][1] > 0
+    # The model drafts for itself: what it says comes true, and costs as much as it gives, so that there is little of it.
+    found, guesses = answers("--draft-model", model)
+    assert found == expected
+    made, right = guesses["draft"]
+    assert made > 0 and right >= 0.9 * made
+
+
+def test_a_draft_needs_a_model(headrace, model):
+    done = headrace("run", model, "Hi", "--speculation", "draft")
+    assert done.returncode == 2
+    assert done.stderr == "headrace: --speculation is draft, which needs --draft-model, a smaller model\n"
