@@ -89,11 +89,11 @@ struct Request {
   RepetitionStop repetition_stop;   // finishes with kStop and Event::repeats
   std::optional<int> num_logprobs;  // 0..20 alternatives beside each output token
   std::optional<int> num_prompt_logprobs;  // the same for each prompt token but the first
-  std::vector<int32_t> predicted_ids;      // what the answer may be like: for guesses, no part of it
-  std::vector<int32_t> label_ids;          // tokens whose log-probs come beside the first token
-  Pooling pooling = Pooling::kNone;        // else a vector of the prompt is all that is wanted
-  std::string client_id;                   // x-request-id, for logs
-  uint64_t client = 0;       // who asks: waiting requests of different clients take turns
+  std::vector<int32_t> predicted_ids;  // what the answer may be like: for guesses, no part of it
+  std::vector<int32_t> label_ids;      // tokens whose log-probs come beside the first token
+  Pooling pooling = Pooling::kNone;    // else a vector of the prompt is all that is wanted
+  std::string client_id;               // x-request-id, for logs
+  uint64_t client = 0;                 // who asks: waiting requests of different clients take turns
   int32_t priority = 0;      // among the client's own; lower comes earlier (waiting_room.h)
   TimeUs max_queue_us = 0;   // from submission to its start, then it ends; 0: no limit
   TimeUs deadline_us = 0;    // from arrival to its last token, then it ends; 0: no limit
@@ -145,9 +145,7 @@ struct Event {
   Usage usage;           // kToken: so far; kFinished
   RequestTimes times;    // kFinished
 
-  bool failed() const {
-    return reason == FinishReason::kError || reason == FinishReason::kExpired;
-  }
+  bool failed() const { return reason == FinishReason::kError || reason == FinishReason::kExpired; }
 };
 
 // Where a request's events go. Called on a thread of the engine, one call at a time: must not
