@@ -27,18 +27,18 @@ TEST(BlockPool, WhatIsFindableIsCachedInTheOrderItWasLeft) {
   BlockPool pool(3);
   for (int i = 0; i < 3; ++i) pool.take_free();
   EXPECT_EQ(pool.take_free(), -1);
-  EXPECT_EQ(pool.oldest_cached(), -1);
+  EXPECT_EQ(pool.next_evicted(), -1);
   for (const int32_t block_id : {1, 2, 0}) pool.drop(block_id, true);
   EXPECT_EQ(pool.num_cached(), 3);
   EXPECT_EQ(pool.num_available(), 3);
   EXPECT_EQ(pool.num_free(), 0);
-  EXPECT_EQ(pool.oldest_cached(), 1);
+  EXPECT_EQ(pool.next_evicted(), 1);
   pool.hold(1);  // found again: now the youngest when it is left
   pool.drop(1, true);
-  EXPECT_EQ(pool.oldest_cached(), 2);
+  EXPECT_EQ(pool.next_evicted(), 2);
   pool.forget(2);
   EXPECT_EQ(pool.take_free(), 2);
-  EXPECT_EQ(pool.oldest_cached(), 0);
+  EXPECT_EQ(pool.next_evicted(), 0);
   EXPECT_FALSE(pool.is_cached(2));
   expect_sound(pool, {0, 0, 1});
 }

@@ -8,6 +8,7 @@
 
 #include "backend/backend.h"
 #include "engine/keyed_digest.h"
+#include "engine/request.h"
 
 namespace headrace {
 
@@ -29,6 +30,9 @@ struct BlockTable {
   int64_t num_computed = 0;            // positions whose bytes are there
   int64_t num_published = 0;           // leading blocks that are full and known to the index
   int64_t num_prompt = 0;              // tokens; where snapshots of state are worth most
+  int64_t num_found = 0;               // blocks that match() found
+  Retention retention;                 // how long its request wants its blocks kept
+  uint64_t owner = 0;                  // who answers for that
   Digest root;                         // name of the empty prefix
   std::vector<Digest> names;           // [num_published]: of the prefix that ends with each block
 

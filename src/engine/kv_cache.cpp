@@ -26,8 +26,9 @@ KvCache::KvCache(const KvCacheOptions& options)
       columns_(rules_by_column(options.rules)),
       has_full_(has_policy(options.rules, Policy::kFull)),
       has_state_(has_policy(options.rules, Policy::kState)),
-      pool_(options.num_blocks),
+      pool_(options.num_blocks, options.eviction),
       index_(options.num_blocks, static_cast<int>(columns_.size()), options.key, options.numerics),
+      evicted_(options.num_blocks),
       runs_(columns_.size()) {
   CHECK(options.max_chunk > 0, "chunks of {} tokens", options.max_chunk);
   const auto full = std::find_if(columns_.begin(), columns_.end(), [](const CacheRule& rule) {
@@ -107,9 +108,62 @@ int64_t KvCache::match(std::span<const int32_t> tokens, BlockTable* table) {
   CHECK(table->num_computed == 0 && table->columns.size() == columns_.size());
   const Found found = peek(tokens, table->root);
   if (found.num_blocks == 0) return 0;
+  const bool is_return = is_left(found.num_blocks);
   hold_cached(found.num_blocks, table);
+  if (is_return) value_found(*table);
   refresh(table);
   return table->num_computed;
+}
+
+// Whether nobody holds the end of the path that peek() found: who takes it comes back for it. What
+// others hold is shared by requests of one time, which says nothing of later ones.
+bool KvCache::is_left(int64_t num_blocks) const {
+  const int32_t last = cached_block(path_[static_cast<size_t>(num_blocks - 1)], event_column_);
+  return last >= 0 && pool_.num_holders(last) == 0;
+}
+
+void KvCache::value_found(const BlockTable& table) {
+  for (const TableColumn& column : table.columns) {
+    for (const int32_t block_id : column.blocks) {
+      if (block_id >= 0) pool_.evictor().raise(block_id, BlockWorth::kReused);
+    }
+  }
+}
+
+// Of what a sequence adds: it goes on from what it found, or stands alone.
+BlockWorth KvCache::worth_of_new(const BlockTable& table) const {
+  if (table.retention.priority == Retention::Priority::kLow) return BlockWorth::kSpare;
+  const bool goes_on = 2 * table.num_found >= blocks_for(table.num_prompt);
+  return goes_on ? BlockWorth::kReused : BlockWorth::kNew;
+}
+
+// Of a block that was just published: who comes back for one that is gone would have been better
+// served by keeping it. Not beyond what the block before it is worth.
+void KvCache::value_written(const BlockTable& table, size_t column, const Digest& name) {
+  const auto i = static_cast<size_t>(table.num_published);
+  const std::vector<int32_t>& blocks = table.columns[column].blocks;
+  Evictor& evictor = pool_.evictor();
+  const bool follows =
+      i == 0 || blocks[i - 1] < 0 || evictor.worth(blocks[i - 1]) >= BlockWorth::kReused;
+  const bool is_back = follows && evicted_.contains(name);
+  evictor.raise(blocks[i], is_back ? BlockWorth::kReused : worth_of_new(table));
+}
+
+// Of all that a table is about to leave, from the beginning, so that what is kept is a prefix.
+void KvCache::value_left(const BlockTable& table) {
+  Evictor& evictor = pool_.evictor();
+  const BlockWorth least = worth_of_new(table);
+  bool keeps = table.retention.priority == Retention::Priority::kHigh;
+  const TimeUs until = now_ + table.retention.duration;
+  for (int64_t i = 0; i <= table.num_published; ++i) {
+    for (const TableColumn& column : table.columns) {
+      const int32_t block_id =
+          i < std::ssize(column.blocks) ? column.blocks[static_cast<size_t>(i)] : -1;
+      if (block_id < 0 || !index_.contains(block_id)) continue;
+      evictor.raise(block_id, least);
+      keeps = keeps && evictor.keep(block_id, until, table.owner);
+    }
+  }
 }
 
 int64_t KvCache::fork(const BlockTable& from, int64_t num_common, BlockTable* table) {
@@ -337,6 +391,7 @@ void KvCache::publish_block(const int32_t* tokens, int64_t num_computed, BlockTa
           pool_.num_holders(blocks[i]));
     if (node < 0) node = index_.add(digest, {tokens, kBlockTokens});
     index_.attach(node, column, blocks[i]);
+    value_written(*table, c, digest);
     if (column == event_column_) tell_stored(*table, digest, tokens);
     offer(blocks[i], KeepReason::kPublished);
     wrote = true;
@@ -375,6 +430,7 @@ void KvCache::rollback(int64_t num_tokens, BlockTable* table) {
 }
 
 void KvCache::release(BlockTable* table) {
+  value_left(*table);
   int64_t last = 0;
   for (size_t c = 0; c < table->columns.size(); ++c) {
     TableColumn& column = table->columns[c];
@@ -416,11 +472,13 @@ void KvCache::discard(BlockTable* table) {
 
 int32_t KvCache::take() {
   if (pool_.num_free() == 0) {
-    const int32_t oldest = pool_.oldest_cached();
-    CHECK(oldest >= 0, "no block is available");
-    offer(oldest, KeepReason::kEvicted);
-    unpublish(oldest);
-    pool_.forget(oldest);
+    const int32_t block_id = pool_.next_evicted();
+    CHECK(block_id >= 0, "no block is available");
+    offer(block_id, KeepReason::kEvicted);
+    if (index_.column(block_id) == event_column_)
+      evicted_.add(index_.name(index_.node_of(block_id)));
+    unpublish(block_id);
+    pool_.forget(block_id);
   }
   return pool_.take_free();
 }

@@ -7,10 +7,12 @@
 // of which every group holds what its next token sees: all blocks, those of the window, the state
 // at its end. Two sequences that compute the same block at once end with one copy.
 //
-// What a sequence leaves stays findable until the block is needed; the block left first is taken
-// first. A window group leaves blocks as they go out of sight. At the end of a sequence the blocks
-// of windows and states go first, then the others from the last to the first, so that of a prefix
-// the beginning lives longest. Nothing allocates after construction but tables and lists of a plan.
+// What a sequence leaves stays findable until the block is needed; engine/evictor.h says which goes
+// first, by what the cache knows of their worth: whether somebody came back for them, whether they
+// follow what somebody came back for, whether they were evicted too early, what their request asks
+// for. A window group leaves blocks as they go out of sight. At the end of a sequence the blocks of
+// windows and states are left first, then the others from the last to the first, so that of a
+// prefix the beginning lives longest. Nothing allocates after construction but tables and lists of a plan.
 // Engine thread only.
 #pragma once
 
@@ -23,6 +25,7 @@
 #include "base/result.h"
 #include "engine/block_pool.h"
 #include "engine/block_table.h"
+#include "engine/evicted_names.h"
 #include "engine/kv_events.h"
 #include "engine/kv_tier.h"
 #include "engine/prefix_index.h"
@@ -38,6 +41,7 @@ struct KvCacheOptions {
   std::string numerics;           // names the arithmetic: fixed for a store
   KvEventSink* events = nullptr;  // null, or outlives the cache
   KvTier* tier = nullptr;         // null, or outlives the cache
+  EvictionRule eviction = {};
 };
 
 // The bytes of a block. Without a block to write to, they go to the tier's slot; without one to
@@ -52,6 +56,15 @@ class KvCache {
   explicit KvCache(const KvCacheOptions& options);
 
   Digest root(const PrefixRoot& root) const { return index_.root(root); }
+  // The name of a prefix whose last kBlockTokens tokens these are.
+  Digest extend(const Digest& parent, const int32_t* tokens) const {
+    return index_.extend(parent, tokens);
+  }
+  // Decides how long blocks are kept for who asks for it.
+  void set_time(TimeUs now) {
+    now_ = now;
+    pool_.evictor().set_time(now);
+  }
   // An empty table becomes that of a sequence: what it computes belongs to this root.
   void begin(const Digest& root, int64_t num_prompt, BlockTable* table);
   // Puts the longest cached prefix of tokens into a table that was just begun, and holds it.
@@ -63,6 +76,8 @@ class KvCache {
     int64_t num_blocks = 0;
     Digest name;
   };
+  // Whether a prefix was cached until lately.
+  bool was_evicted(const Digest& name) const { return evicted_.contains(name); }
   // Where blocks are looked for: in the pool, in the tier's memory too, in all of the tier.
   enum class Reach : uint8_t { kPool, kMemory, kTier };
   Found peek(std::span<const int32_t> tokens, const Digest& root, Reach reach = Reach::kPool) const;
@@ -162,6 +177,11 @@ class KvCache {
   bool hold_cached(int64_t num_blocks, BlockTable* table);
   bool restore_blocks(std::span<const int32_t> tokens, BlockTable* table);
   bool restore_block(const TierBlock& block, const BlockTable& table, int32_t* block_id);
+  BlockWorth worth_of_new(const BlockTable& table) const;
+  bool is_left(int64_t num_blocks) const;
+  void value_found(const BlockTable& table);
+  void value_written(const BlockTable& table, size_t column, const Digest& name);
+  void value_left(const BlockTable& table);
   void refresh(BlockTable* table) const;
   Status check_table(const BlockTable& table) const;
 
@@ -172,6 +192,8 @@ class KvCache {
   int event_column_ = 0;  // whose blocks stand for their prefix in events: the first that holds all
   BlockPool pool_;
   PrefixIndex index_;
+  EvictedNames evicted_;
+  TimeUs now_ = 0;
   std::vector<BlockCopy> copies_;
   // Scratch of peek(): by column, the blocks in a row that end the prefix; its nodes and names.
   mutable std::vector<int64_t> runs_;

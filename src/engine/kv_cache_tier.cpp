@@ -44,10 +44,13 @@ int64_t KvCache::restore(std::span<const int32_t> tokens, BlockTable* table) {
   if (options_.tier == nullptr) return table->num_computed;
   const int64_t num_blocks = peek(tokens, table->root, Reach::kMemory).num_blocks;
   if (num_blocks <= table->num_published) return table->num_computed;
-  const Digest root = table->root;
-  const int64_t num_prompt = table->num_prompt;
+  BlockTable empty;
+  empty.retention = table->retention;
+  empty.owner = table->owner;
+  begin(table->root, table->num_prompt, &empty);
   release(table);
-  begin(root, num_prompt, table);
+  *table = empty;
+  refresh(table);
   if (hold_cached(num_blocks, table) && restore_blocks(tokens, table)) {
     refresh(table);
     return table->num_computed;
@@ -57,8 +60,8 @@ int64_t KvCache::restore(std::span<const int32_t> tokens, BlockTable* table) {
       if (block_id >= 0) drop(block_id);
     }
   }
-  *table = {};
-  begin(root, num_prompt, table);
+  *table = empty;
+  refresh(table);
   return match(tokens, table);
 }
 
@@ -80,7 +83,7 @@ bool KvCache::hold_cached(int64_t num_blocks, BlockTable* table) {
   }
   table->wrote.assign(static_cast<size_t>(num_blocks), false);
   table->names.assign(names_.begin(), names_.begin() + num_blocks);
-  table->num_published = num_blocks;
+  table->num_published = table->num_found = num_blocks;
   table->num_computed = num_tokens;
   return num_missing <= pool_.num_available();
 }
@@ -108,6 +111,7 @@ bool KvCache::restore_block(const TierBlock& block, const BlockTable& table, int
   int32_t node = index_.find(block.name, block.tokens);
   if (node < 0) node = index_.add(block.name, {block.tokens, kBlockTokens});
   index_.attach(node, block.column, *block_id);
+  value_written(table, static_cast<size_t>(block.column), block.name);
   if (block.column == event_column_) tell_stored(table, block.name, block.tokens);
   return true;
 }

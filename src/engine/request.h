@@ -78,6 +78,15 @@ enum class Pooling : uint8_t { kNone, kMean, kFirst, kLast };
 inline constexpr int kMaxPriority = 100;       // and its negative
 inline constexpr int kMaxWaitMs = 86'400'000;  // of queue times and deadlines: a day
 
+// What becomes of a request's prefixes when it ends: a hint. Low: they go before all others. High:
+// they stay for `duration` after each request that says so, as far as the client's share of the
+// cache goes; then they are as others.
+struct Retention {
+  enum class Priority : uint8_t { kLow, kNormal, kHigh };
+  Priority priority = Priority::kNormal;
+  TimeUs duration = 0;  // kHigh: microseconds
+};
+
 struct Request {
   std::vector<int32_t> prompt_ids;  // not empty; ids < vocab_size
   SamplingParams sampling;
@@ -98,6 +107,7 @@ struct Request {
   TimeUs max_queue_us = 0;   // from submission to its start, then it ends; 0: no limit
   TimeUs deadline_us = 0;    // from arrival to its last token, then it ends; 0: no limit
   std::string cache_domain;  // prefixes are shared only between requests of one domain
+  Retention retention;       // of its prefixes in the cache
   TimeUs arrived_us = 0;     // when the first byte came in, for the metrics; 0: at submission
   // Which tokens may be sampled; null: all. Of this request alone.
   std::shared_ptr<Constraint> constraint;

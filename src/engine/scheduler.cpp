@@ -57,6 +57,7 @@ bool fails_past(const SpanResult& result, int32_t first_row) {
 Scheduler::Scheduler(SchedulerOptions options)
     : options_(std::move(options)),
       kv_(cache_options(options_)),
+      scores_(options_.max_score_bytes),
       cost_(options_.step_cost),
       chunk_tokens_(options_.max_batch_tokens) {
   CHECK(options_.max_sequences > 0 && options_.max_sequences <= options_.max_batch_tokens &&
@@ -123,6 +124,7 @@ const StepPlan& Scheduler::plan(TimeUs now) {
   plan_.sequences.clear();
   plan_.num_tokens = 0;
   plan_.num_logit_rows = 0;
+  kv_.set_time(now);
   secure_blocks();
   start_waiting(now);
   propose_drafts();
@@ -263,23 +265,26 @@ void Scheduler::begin(Sequence* sequence, TimeUs now) {
   sequence->cached_tokens = static_cast<int32_t>(sequence->num_computed);
 }
 
+void Scheduler::begin_table(Sequence* sequence) {
+  kv_.begin(sequence->root, sequence->num_prompt, &sequence->table);
+  sequence->table.retention = sequence->request.retention;
+  sequence->table.owner = sequence->request.client;
+}
+
 bool Scheduler::start(Sequence* sequence) {
   BlockTable& table = sequence->table;
-  kv_.begin(sequence->root, sequence->num_prompt, &table);
-  // Rows that still have to score the prompt, or to be pooled, are computed, found or not.
-  const bool may_match = !sequence->wants_earlier_rows();
-  if (may_match) sequence->num_computed = kv_.match(sequence->tokens, &table);
+  begin_table(sequence);
+  take_kept_scores(sequence);
+  sequence->num_computed = kv_.match(findable(*sequence), &table);
   // Running sequences can grow by one block each before this start makes them pre-empt it.
   const int64_t known = sequence->num_known();
   const int64_t missing = kv_.missing(known, table);
   const int64_t growth = int64_t{num_running()} * kv_.num_columns();
   if (missing + growth <= kv_.pool().num_available() && may_take(*sequence, missing)) {
-    if (may_match) {
-      const int64_t num_found = sequence->num_computed;
-      sequence->num_computed = kv_.restore(sequence->tokens, &table);
-      stats_.restored_tokens += static_cast<uint64_t>(sequence->num_computed - num_found);
-      fork_leader(sequence);
-    }
+    const int64_t num_found = sequence->num_computed;
+    sequence->num_computed = kv_.restore(findable(*sequence), &table);
+    stats_.restored_tokens += static_cast<uint64_t>(sequence->num_computed - num_found);
+    fork_leader(sequence);
     if (kv_.reserve(known, &table)) return true;
   }
   kv_.release(&table);
@@ -387,6 +392,7 @@ void Scheduler::commit(std::span<SpanResult> results, TimeUs now, std::vector<Ev
   CHECK(in_flight_ && results.size() == plan_.spans.size(), "{} results for {} spans",
         results.size(), plan_.spans.size());
   in_flight_ = false;
+  kv_.set_time(now);
   tier_cost_.computed(plan_.num_tokens, now - planned_us_);
   learn(now);
   const uint64_t before = stats_.generation_tokens;
@@ -462,7 +468,7 @@ void Scheduler::advance(Sequence* sequence, const Span& span, const SpanResult& 
 // read, by this sequence or a later one.
 void Scheduler::recompute(Sequence* sequence) {
   kv_.discard(&sequence->table);
-  kv_.begin(sequence->root, sequence->num_prompt, &sequence->table);
+  begin_table(sequence);
   sequence->num_computed = 0;
 }
 
@@ -488,6 +494,7 @@ void Scheduler::take_scores(Sequence* sequence, const Span& span, SpanResult* re
   if (span.num_scored > 0) {
     sequence->num_scored = static_cast<int32_t>(span.first_scored + span.num_scored);
   }
+  if (sequence->scores_prompt() && !sequence->prompt_reported) keep_scores(sequence);
   if (sequence->prompt_reported || sequence->num_computed < sequence->num_prompt) return;
   sequence->prompt_reported = true;
   stats_.prompt_tokens += static_cast<uint64_t>(sequence->num_prompt);
@@ -574,7 +581,7 @@ void Scheduler::update_epoch(Sequence* sequence) {
   sequence->num_computed = 0;
   sequence->root = kv_.root(root_of(*sequence));
   kv_.release(&sequence->table);
-  kv_.begin(sequence->root, sequence->num_prompt, &sequence->table);
+  begin_table(sequence);
   ++stats_.num_epoch_restarts;
 }
 

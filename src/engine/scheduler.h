@@ -19,7 +19,9 @@
 // Equal beginnings are computed once: a waiting sequence whose next block, or all of whose tokens
 // but the last, a running one is about to compute follows it, that is, starts when they are there:
 // with the common blocks, and a copy of the last if it is not full. It gives up when that takes
-// much longer than computing alone. Blocks are published when the rows of their step are finite,
+// much longer than computing alone. Log-probs of a prompt are kept by its blocks (engine/score_store.h),
+// so that who scores the same beginning again, or follows who does, computes only the rest.
+// Blocks are published when the rows of their step are finite,
 // and only under a rope table that lasts longer than one token.
 //
 // Time. Where somebody decodes, chunks get as many tokens as keep the step within the inter-token
@@ -48,6 +50,7 @@
 #include "engine/draft_policy.h"
 #include "engine/drafter.h"
 #include "engine/kv_cache.h"
+#include "engine/score_store.h"
 #include "engine/sequence.h"
 #include "engine/step_cost.h"
 #include "engine/tier_cost.h"
@@ -76,6 +79,7 @@ struct SchedulerOptions {
   std::vector<CacheRule> cache_rules = {CacheRule{}};  // the model's cache groups
   HashKey hash_key = {};  // of the prefix index; a secret where prompts come from strangers
   std::string numerics;   // names the arithmetic behind the cache
+  size_t max_score_bytes = size_t{64} << 20;  // of prompt log-probs that are kept
   KvEventSink* kv_events = nullptr;  // null, or outlives the scheduler
   KvTier* tier = nullptr;            // null, or outlives the scheduler
   Drafter* drafter = nullptr;        // null: nobody guesses; outlives the scheduler
@@ -168,7 +172,10 @@ class Scheduler {
   std::vector<BlockCopy> take_block_copies() { return kv_.take_copies(); }
 
   // Between steps: no prefix that is cached now is found again.
-  void reset_cache() { kv_.reset(); }
+  void reset_cache() {
+    kv_.reset();
+    scores_.clear();
+  }
 
   bool idle() const { return sequences_.empty(); }
   int num_running() const { return static_cast<int>(running_.size()); }
@@ -176,6 +183,7 @@ class Scheduler {
   const SchedulerStats& stats() const { return stats_; }
   const DraftPolicy& draft_policy() const { return draft_policy_; }
   const KvCache& kv_cache() const { return kv_; }
+  const ScoreStore& scores() const { return scores_; }
   const SchedulerOptions& options() const { return options_; }
   const StepCost& step_cost() const { return cost_; }
   std::vector<RequestId> ids() const;  // all that are not finished, oldest first
@@ -191,12 +199,20 @@ class Scheduler {
   bool give_way();
   void rank_running();
   bool start(Sequence* sequence);
+  void begin_table(Sequence* sequence);
   void begin(Sequence* sequence, TimeUs now);
   bool follows(Sequence* sequence);
   bool awaits_tier(Sequence* sequence);
   void ask_tier(Sequence* sequence);
   void fork_leader(Sequence* sequence);
-  const Sequence* find_leader(const Sequence& sequence, const KvCache::Found& found) const;
+  struct Next;
+  Next next_of(const Sequence& sequence) const;
+  bool leads(const Sequence& leader, const Sequence& sequence, const Next& next) const;
+  const Sequence* find_leader(const Sequence& sequence, const Next& next) const;
+  std::span<const int32_t> findable(const Sequence& sequence) const;
+  KvCache::Found find_scores(const Sequence& sequence) const;
+  void take_kept_scores(Sequence* sequence);
+  void keep_scores(Sequence* sequence);
   bool may_be_passed(const Sequence& sequence) const;
   bool may_pass(const Sequence& sequence) const;
   int64_t num_held(const Sequence& sequence) const;
@@ -250,6 +266,7 @@ class Scheduler {
 
   const SchedulerOptions options_;
   KvCache kv_;
+  ScoreStore scores_;
   std::unordered_map<RequestId, std::unique_ptr<Sequence>> sequences_;
   std::vector<Sequence*> running_;  // in order (comes_before)
   std::vector<Sequence*> shielded_;  // of them the protected, by the order of their starts

@@ -60,6 +60,7 @@ struct Sequence {
   TimeUs tier_patience_ends = 0;  // when it waits no longer
   int32_t cached_tokens = 0;      // found in the cache when first started
   int32_t num_scored = 0;         // prompt positions whose row has scored the token after it
+  int32_t num_stored = 0;         // blocks of the prompt whose scores are kept for others, at least
   std::vector<std::optional<TokenLogprobs>> prompt_logprobs;  // one per prompt token, if asked for
   std::unique_ptr<TokenHistory> history;  // of what is known, if sampling asks for it
   double mirostat_bound = 0;              // of the next token's surprise
@@ -87,13 +88,17 @@ struct Sequence {
   // Prompt positions whose rows are wanted for scoring: all but the last.
   int32_t num_to_score() const { return scores_prompt() ? num_prompt - 1 : 0; }
   PromptRange to_pool() const { return pooled_range(request.pooling, num_prompt); }
-  // Whether a row before the last is wanted for more than its keys and values: then it is computed,
-  // found in the cache or not.
-  bool wants_earlier_rows() const {
+  // The first row that is computed, found in the cache or not: that of the last token, or the first
+  // that still has to score the prompt or to be pooled.
+  int64_t first_wanted_row() const {
+    int64_t row = num_known() - 1;
+    if (lacks_scores()) row = std::min<int64_t>(row, num_scored);
     const PromptRange range = to_pool();
-    return num_scored < num_to_score() ||
-           std::max(num_pooled, range.first) < std::min<int64_t>(range.end, num_prompt - 1);
+    const int64_t first_pooled = std::max(num_pooled, range.first);
+    if (first_pooled < std::min<int64_t>(range.end, num_prompt - 1)) row = std::min(row, first_pooled);
+    return row;
   }
+  bool lacks_scores() const { return num_scored < num_to_score(); }
 };
 
 // The order within a client: earlier in its line, else older.
