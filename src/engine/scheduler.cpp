@@ -130,6 +130,12 @@ const StepPlan& Scheduler::plan(TimeUs now) {
   propose_drafts();
   plan_single_tokens();
   plan_chunks();
+  if (plan_.spans.empty() && !running_.empty()) {
+    // Who gave way to one that could not start left blocks that who stays was waiting for.
+    secure_blocks();
+    plan_single_tokens();
+    plan_chunks();
+  }
   assign_masks();
   if (plan_.spans.empty() && awaits_tier_ && running_.empty()) return plan_;
   predict();
