@@ -1,9 +1,9 @@
 // BlockPool: whether a KV block is free, used or cached. Knows ids and holders, not contents.
 //
 // Every block of every cache group comes from here. A block is used while it has holders; when the
-// last one leaves it becomes cached if its content can be found again, else free. Which cached block
-// is taken when none is free is the evictor's choice. Nothing allocates after construction but the
-// list of tainted blocks. Engine thread only.
+// last one leaves it becomes cached if its content can be found again, else free. Which cached
+// block is taken when none is free is the evictor's choice. Nothing allocates after construction
+// but the list of tainted blocks. Engine thread only.
 #pragma once
 
 #include <cstdint>

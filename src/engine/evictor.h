@@ -7,16 +7,17 @@
 //   kept    a request asked to keep them for a time (Retention)
 // Spare ones go first. Then new ones, as long as they are more than a share of all that is cached:
 // so requests that come once push out each other, not what conversations come back for. Otherwise
-// goes what was left first, new or reused. Kept ones count among these when their time is over, when
-// they are more than their share of all blocks, or when there is nothing else: a hint pins nothing.
-// They stay in their queue when their time is over, and are charged to their owner until they go:
-// else what stands before a kept block could go before it.
+// goes what was left first, new or reused. Kept ones count among these when their time is over,
+// when they are more than their share of all blocks, or when there is nothing else: a hint pins
+// nothing. They stay in their queue when their time is over, and are charged to their owner until
+// they go: else what stands before a kept block could go before it.
 //
-// A prefix is given up from its end: whoever holds a block holds those before it, so these are never
-// of less worth and never left earlier, and what is given up is always the first left of its worth
-// and all below. Choosing is O(1) and nothing allocates after construction. Source of the queues:
-// Johnson and Shasha, "2Q" (VLDB 1994) and Yang et al., "FIFO queues are all you need for cache
-// eviction" (SOSP 2023); order within a queue is that of the last use here. Engine thread only.
+// A prefix is given up from its end: whoever holds a block holds those before it, so these are
+// never of less worth and never left earlier, and what is given up is always the first left of its
+// worth and all below. Choosing is O(1) and nothing allocates after construction. Source of the
+// queues: Johnson and Shasha, "2Q" (VLDB 1994) and Yang et al., "FIFO queues are all you need for
+// cache eviction" (SOSP 2023); order within a queue is that of the last use here. Engine thread
+// only.
 #pragma once
 
 #include <array>

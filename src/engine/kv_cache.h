@@ -12,8 +12,8 @@
 // follow what somebody came back for, whether they were evicted too early, what their request asks
 // for. A window group leaves blocks as they go out of sight. At the end of a sequence the blocks of
 // windows and states are left first, then the others from the last to the first, so that of a
-// prefix the beginning lives longest. Nothing allocates after construction but tables and lists of a plan.
-// Engine thread only.
+// prefix the beginning lives longest. Nothing allocates after construction but tables and lists of
+// a plan. Engine thread only.
 #pragma once
 
 #include <cstdint>

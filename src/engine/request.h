@@ -87,6 +87,14 @@ struct Retention {
   TimeUs duration = 0;  // kHigh: microseconds
 };
 
+// Why tokens of a prompt were computed although its session, or somebody, had them before.
+struct CacheMiss {
+  enum class Reason : uint8_t { kNone, kEvicted, kEdited, kAdapter, kRope };
+  Reason reason = Reason::kNone;
+  int32_t offset = 0;         // of the first token that was not found; kEdited: that differs
+  int32_t was = -1, is = -1;  // kEdited: the session's token there, and the prompt's
+};
+
 struct Request {
   std::vector<int32_t> prompt_ids;  // not empty; ids < vocab_size
   SamplingParams sampling;
@@ -108,7 +116,10 @@ struct Request {
   TimeUs deadline_us = 0;    // from arrival to its last token, then it ends; 0: no limit
   std::string cache_domain;  // prefixes are shared only between requests of one domain
   Retention retention;       // of its prefixes in the cache
-  TimeUs arrived_us = 0;     // when the first byte came in, for the metrics; 0: at submission
+  // What the client calls the conversation, in its cache domain; empty: nothing. And the one whose
+  // errand it is: that one's prefix is used too.
+  std::string session, parent_session;
+  TimeUs arrived_us = 0;  // when the first byte came in, for the metrics; 0: at submission
   // Which tokens may be sampled; null: all. Of this request alone.
   std::shared_ptr<Constraint> constraint;
   // Made by the model that the engine runs; null: the model alone.
@@ -131,6 +142,7 @@ struct Usage {
   int32_t reasoning_tokens = 0;           // of the output; known to whoever takes the text apart
   int32_t predicted_tokens = 0;           // that the client expected; known to whoever asked
   int32_t accepted_predicted_tokens = 0;  // of the output: guessed from these
+  CacheMiss miss = {};
 };
 
 struct RequestTimes {  // base/clock.h microseconds

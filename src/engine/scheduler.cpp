@@ -11,12 +11,15 @@ namespace headrace {
 namespace {
 
 constexpr int64_t kMaxLookedAt = 256;  // waiting sequences of a client in one search
+constexpr size_t kMaxSessions = 256;   // remembered, with their branches
+constexpr size_t kMaxSessionTokens = size_t{4} << 20;
 
 bool is_older(const Sequence* a, const Sequence* b) { return a->order < b->order; }
 
 Usage usage_of(const Sequence& sequence) {
   Usage usage{sequence.num_prompt, sequence.num_output(), sequence.cached_tokens};
   usage.accepted_predicted_tokens = sequence.num_predicted_kept;
+  usage.miss = sequence.miss;
   return usage;
 }
 
@@ -57,6 +60,7 @@ bool fails_past(const SpanResult& result, int32_t first_row) {
 Scheduler::Scheduler(SchedulerOptions options)
     : options_(std::move(options)),
       kv_(cache_options(options_)),
+      sessions_(kMaxSessions, kMaxSessionTokens),
       scores_(options_.max_score_bytes),
       cost_(options_.step_cost),
       chunk_tokens_(options_.max_batch_tokens) {
@@ -93,6 +97,8 @@ void Scheduler::admit(RequestId id, Request request, TimeUs submitted_us) {
   if (sequence->scores_prompt()) sequence->prompt_logprobs.resize(sequence->tokens.size());
   sequence->rope_epoch = options_.rope_epoch(sequence->num_known());
   sequence->root = kv_.root(root_of(*sequence));
+  sequence->session = name_of_session(sequence->request, sequence->request.session);
+  sequence->parent_session = name_of_session(sequence->request, sequence->request.parent_session);
   sequence->times.submitted = submitted_us;
   set_limits(sequence.get());
   watch(*sequence);
@@ -269,6 +275,8 @@ void Scheduler::begin(Sequence* sequence, TimeUs now) {
   // Once, for the whole length; requests that only wait hold no more than their prompt.
   sequence->tokens.reserve(static_cast<size_t>(sequence->max_known));
   sequence->cached_tokens = static_cast<int32_t>(sequence->num_computed);
+  sequence->miss = explain_miss(*sequence);
+  use_parent(*sequence);
 }
 
 void Scheduler::begin_table(Sequence* sequence) {
@@ -606,6 +614,7 @@ void Scheduler::finish(Sequence* sequence, FinishReason reason, TimeUs now,
   event.times.finished = now;
   events->push_back(std::move(event));
   unwatch(*sequence);
+  if (reason != FinishReason::kError) remember(sequence);
   if (sequence->running) {
     stop(sequence);
   } else {

@@ -19,10 +19,10 @@
 // Equal beginnings are computed once: a waiting sequence whose next block, or all of whose tokens
 // but the last, a running one is about to compute follows it, that is, starts when they are there:
 // with the common blocks, and a copy of the last if it is not full. It gives up when that takes
-// much longer than computing alone. Log-probs of a prompt are kept by its blocks (engine/score_store.h),
-// so that who scores the same beginning again, or follows who does, computes only the rest.
-// Blocks are published when the rows of their step are finite,
-// and only under a rope table that lasts longer than one token.
+// much longer than computing alone. Log-probs of a prompt are kept by its blocks
+// (engine/score_store.h), so that who scores the same beginning again, or follows who does,
+// computes only the rest. Blocks are published when the rows of their step are finite, and only
+// under a rope table that lasts longer than one token.
 //
 // Time. Where somebody decodes, chunks get as many tokens as keep the step within the inter-token
 // target, or within kMostStretch of what it takes without them where that is more: so that prompts
@@ -52,6 +52,7 @@
 #include "engine/kv_cache.h"
 #include "engine/score_store.h"
 #include "engine/sequence.h"
+#include "engine/session_memory.h"
 #include "engine/step_cost.h"
 #include "engine/tier_cost.h"
 #include "engine/waiting_room.h"
@@ -175,6 +176,7 @@ class Scheduler {
   void reset_cache() {
     kv_.reset();
     scores_.clear();
+    sessions_.clear();
   }
 
   bool idle() const { return sequences_.empty(); }
@@ -264,8 +266,14 @@ class Scheduler {
   // Removes the sequence; the event carries reason, usage and times.
   void finish(Sequence* sequence, FinishReason reason, TimeUs now, std::vector<Event>* events);
 
+  Digest name_of_session(const Request& request, const std::string& session) const;
+  CacheMiss explain_miss(const Sequence& sequence);
+  void use_parent(const Sequence& sequence);
+  void remember(Sequence* sequence);
+
   const SchedulerOptions options_;
   KvCache kv_;
+  SessionMemory sessions_;
   ScoreStore scores_;
   std::unordered_map<RequestId, std::unique_ptr<Sequence>> sequences_;
   std::vector<Sequence*> running_;  // in order (comes_before)

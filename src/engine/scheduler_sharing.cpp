@@ -40,8 +40,8 @@ void Scheduler::take_kept_scores(Sequence* sequence) {
   for (int64_t end = kBlockTokens; end <= sequence->num_prompt; end += kBlockTokens) {
     const int64_t first = end - kBlockTokens;
     name = kv_.extend(name, sequence->tokens.data() + first);
-    const auto wanted = std::span(sequence->prompt_logprobs)
-                            .subspan(static_cast<size_t>(first), kBlockTokens);
+    const auto wanted =
+        std::span(sequence->prompt_logprobs).subspan(static_cast<size_t>(first), kBlockTokens);
     if (!scores_.read(name, num_top, wanted)) return;
     sequence->num_scored = std::max(sequence->num_scored, static_cast<int32_t>(end - 1));
     sequence->num_stored = std::max(sequence->num_stored, static_cast<int32_t>(end / kBlockTokens));
@@ -161,8 +161,8 @@ bool Scheduler::follows(Sequence* sequence) {
 // Whether it computes what the sequence has to compute next: with the scores that are wanted of it.
 bool Scheduler::leads(const Sequence& leader, const Sequence& sequence, const Next& next) const {
   if (sequence.lacks_scores() &&
-      (leader.num_prompt < next.end || leader.request.num_prompt_logprobs.value_or(-1) <
-                                           *sequence.request.num_prompt_logprobs)) {
+      (leader.num_prompt < next.end ||
+       leader.request.num_prompt_logprobs.value_or(-1) < *sequence.request.num_prompt_logprobs)) {
     return false;
   }
   const int64_t first = next.found.num_blocks * kBlockTokens;

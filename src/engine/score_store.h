@@ -1,10 +1,10 @@
 // ScoreStore: log-probs of prompt tokens, kept beside the prefixes that they belong to.
 //
 // The score of a token depends on what stands before it and on itself: so the scores of the 16
-// tokens of a block belong to the name of the prefix that ends with that block (prefix_index.h), and
-// whoever has the same name gets the same floats as by computing. Bounded in bytes of its own, not
-// of the KV memory; what was used longest ago goes first. Allocates only when something is put or
-// read, which requests without log-probs never do. Engine thread only.
+// tokens of a block belong to the name of the prefix that ends with that block (prefix_index.h),
+// and whoever has the same name gets the same floats as by computing. Bounded in bytes of its own,
+// not of the KV memory; what was used longest ago goes first. Allocates only when something is put
+// or read, which requests without log-probs never do. Engine thread only.
 #pragma once
 
 #include <cstddef>
@@ -62,7 +62,7 @@ class ScoreStore {
 
   const size_t max_bytes_;
   size_t num_bytes_ = 0;
-  List entries_;  // used longest ago first
+  List entries_;                                                    // used longest ago first
   std::unordered_map<Digest, List::iterator, HashOfName> by_name_;  // never iterated
 };
 

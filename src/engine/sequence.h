@@ -38,7 +38,8 @@ struct Sequence {
   int64_t max_known = 0;           // finishes with kLength when this many tokens are known
   int64_t num_computed = 0;        // tokens whose K and V are in the cache, for this rope epoch
   int64_t rope_epoch = 0;
-  Digest root;  // whose prefixes it may share: domain, rope epoch, adapter
+  Digest root;                     // whose prefixes it may share: domain, rope epoch, adapter
+  Digest session, parent_session;  // names, if its request names them
   BlockTable table;
 
   bool running = false;
@@ -59,6 +60,7 @@ struct Sequence {
   uint64_t tier_ticket = 0;       // 0: it waits for none
   TimeUs tier_patience_ends = 0;  // when it waits no longer
   int32_t cached_tokens = 0;      // found in the cache when first started
+  CacheMiss miss;                 // why not more
   int32_t num_scored = 0;         // prompt positions whose row has scored the token after it
   int32_t num_stored = 0;         // blocks of the prompt whose scores are kept for others, at least
   std::vector<std::optional<TokenLogprobs>> prompt_logprobs;  // one per prompt token, if asked for
@@ -95,7 +97,8 @@ struct Sequence {
     if (lacks_scores()) row = std::min<int64_t>(row, num_scored);
     const PromptRange range = to_pool();
     const int64_t first_pooled = std::max(num_pooled, range.first);
-    if (first_pooled < std::min<int64_t>(range.end, num_prompt - 1)) row = std::min(row, first_pooled);
+    if (first_pooled < std::min<int64_t>(range.end, num_prompt - 1))
+      row = std::min(row, first_pooled);
     return row;
   }
   bool lacks_scores() const { return num_scored < num_to_score(); }

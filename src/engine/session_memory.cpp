@@ -37,16 +37,18 @@ void SessionMemory::make_room_in(const Digest& session, std::span<const int32_t>
   if (count >= kMaxBranches) erase(oldest);
 }
 
-void SessionMemory::keep(const Digest& session, const Digest& root, std::vector<int32_t> tokens) {
+void SessionMemory::keep(Branch branch) {
+  std::vector<int32_t>& tokens = branch.tokens;
   if (tokens.capacity() > 2 * tokens.size()) tokens.shrink_to_fit();
   const size_t size = tokens.capacity();
   if (size > max_tokens_ || max_branches_ == 0) return;
-  make_room_in(session, tokens);
+  make_room_in(branch.session, tokens);
   while (branches_.size() >= max_branches_ || num_tokens_ + size > max_tokens_) {
     erase(std::min_element(branches_.begin(), branches_.end(), is_used_earlier));
   }
   num_tokens_ += size;
-  branches_.push_back({session, root, std::move(tokens), ++clock_});
+  branch.used = ++clock_;
+  branches_.push_back(std::move(branch));
 }
 
 const SessionMemory::Branch* SessionMemory::find(const Digest& session,

@@ -21,7 +21,8 @@ class SessionMemory {
 
   struct Branch {
     Digest session;
-    Digest root;  // of its prefixes: adapter, rope epoch
+    Digest root;  // of its prefixes
+    int64_t rope_epoch = 0;
     std::vector<int32_t> tokens;
     uint64_t used = 0;
   };
@@ -30,7 +31,7 @@ class SessionMemory {
       : max_branches_(max_branches), max_tokens_(max_tokens) {}
 
   // Nothing is kept of what is larger than all of it.
-  void keep(const Digest& session, const Digest& root, std::vector<int32_t> tokens);
+  void keep(Branch branch);
   // The branch that begins most like these tokens; null: nothing is known of the session. Good
   // until the next keep().
   const Branch* find(const Digest& session, std::span<const int32_t> tokens);

@@ -11,7 +11,7 @@ constexpr Digest kFirst{1, 1}, kSecond{2, 2}, kRoot{9, 9};
 
 TEST(SessionMemory, TellsWhatASessionHadUnderItsOwnName) {
   SessionMemory memory(8, 1000);
-  memory.keep(kFirst, kRoot, {1, 2, 3});
+  memory.keep({kFirst, kRoot, 0, {1, 2, 3}});
   ASSERT_NE(memory.find(kFirst, Tokens{1}), nullptr);
   EXPECT_EQ(memory.find(kFirst, Tokens{7})->tokens, (Tokens{1, 2, 3}));
   EXPECT_EQ(memory.find(kFirst, Tokens{7})->root, kRoot);
@@ -21,10 +21,10 @@ TEST(SessionMemory, TellsWhatASessionHadUnderItsOwnName) {
 
 TEST(SessionMemory, WhatGoesOnReplacesWhatItWentOnFrom) {
   SessionMemory memory(8, 1000);
-  memory.keep(kFirst, kRoot, {1, 2});
-  memory.keep(kFirst, kRoot, {1, 2, 3});
+  memory.keep({kFirst, kRoot, 0, {1, 2}});
+  memory.keep({kFirst, kRoot, 0, {1, 2, 3}});
   EXPECT_EQ(memory.num_branches(), 1u);
-  memory.keep(kFirst, kRoot, {1, 5});  // another branch
+  memory.keep({kFirst, kRoot, 0, {1, 5}});  // another branch
   EXPECT_EQ(memory.num_branches(), 2u);
   EXPECT_EQ(memory.find(kFirst, Tokens{1, 2, 9})->tokens, (Tokens{1, 2, 3}));
   EXPECT_EQ(memory.find(kFirst, Tokens{1, 5, 9})->tokens, (Tokens{1, 5}));
@@ -33,22 +33,22 @@ TEST(SessionMemory, WhatGoesOnReplacesWhatItWentOnFrom) {
 
 TEST(SessionMemory, ASessionHasAFewBranches) {
   SessionMemory memory(100, 1000);
-  for (int32_t i = 0; i < 10; ++i) memory.keep(kFirst, kRoot, {i, i});
+  for (int32_t i = 0; i < 10; ++i) memory.keep({kFirst, kRoot, 0, {i, i}});
   EXPECT_EQ(memory.num_branches(), static_cast<size_t>(SessionMemory::kMaxBranches));
   EXPECT_EQ(memory.find(kFirst, Tokens{9})->tokens, (Tokens{9, 9}));
 }
 
 TEST(SessionMemory, IsBoundedInEntriesAndTokens) {
   SessionMemory memory(3, 100);
-  for (uint64_t i = 0; i < 5; ++i) memory.keep({i, 0}, kRoot, Tokens(10, 1));
+  for (uint64_t i = 0; i < 5; ++i) memory.keep({{i, 0}, kRoot, 0, Tokens(10, 1)});
   EXPECT_EQ(memory.num_branches(), 3u);
   EXPECT_EQ(memory.newest({1, 0}), nullptr);
   ASSERT_NE(memory.find({2, 0}, Tokens{1}), nullptr);  // used: now 3 is the oldest
-  memory.keep({7, 0}, kRoot, Tokens(85, 1));
+  memory.keep({{7, 0}, kRoot, 0, Tokens(85, 1)});
   EXPECT_LE(memory.num_tokens(), 100u);
   EXPECT_EQ(memory.newest({3, 0}), nullptr);
   EXPECT_NE(memory.newest({2, 0}), nullptr);
-  memory.keep({8, 0}, kRoot, Tokens(101, 1));
+  memory.keep({{8, 0}, kRoot, 0, Tokens(101, 1)});
   EXPECT_EQ(memory.newest({8, 0}), nullptr);
   memory.clear();
   EXPECT_EQ(memory.num_branches(), 0u);

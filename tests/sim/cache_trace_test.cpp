@@ -3,12 +3,16 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdio>
+#include <functional>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "engine/testing/cache_fixture.h"
+#include "sim/sim_engine.h"
 
 namespace headrace {
 namespace {
@@ -109,8 +113,8 @@ Hits play(const std::vector<Visit>& trace, const EvictionRule& rule, int64_t num
   CacheFixture f(options);
   Hits hits;
   for (const Visit& visit : trace) {
-    const std::vector<int32_t> prompt(visit.tokens.begin(),
-                                      visit.tokens.begin() + static_cast<ptrdiff_t>(visit.num_prompt));
+    const auto prompt_end = visit.tokens.begin() + static_cast<ptrdiff_t>(visit.num_prompt);
+    const std::vector<int32_t> prompt(visit.tokens.begin(), prompt_end);
     BlockTable table;
     f.match(prompt, &table);
     const int64_t found = f.cache.fork_cached(prompt, &table);
@@ -151,6 +155,102 @@ TEST(CacheTrace, ConversationsAloneLoseNothingToTheRule) {
                 by_worth.share(), by_age.share());
     EXPECT_GE(by_worth.share(), 0.97 * by_age.share());
   }
+}
+
+// Agents on a whole engine, side by side, with requests between that come once.
+class Agents {
+ public:
+  Agents() : random_(5) {
+    for (Agent& agent : agents_) agent.story = letters(700);
+  }
+
+  void run() {
+    for (int turn = 0; turn < 20 && !::testing::Test::HasFailure(); ++turn) {
+      for (Agent& agent : agents_) take_turn(&agent, turn);
+      for (int i = 0; i < 6; ++i) ask(letters(500), "", [](const Event&) {});
+      while (engine_.step([] {})) {
+      }
+    }
+  }
+  int64_t num_computed() const { return num_computed_; }
+  int64_t num_new() const { return num_new_; }
+
+ private:
+  struct Agent {
+    std::vector<int32_t> story;   // as it knows it
+    std::vector<int32_t> before;  // what the engine has seen
+  };
+
+  static SchedulerOptions options() {
+    SchedulerOptions options;
+    options.max_batch_tokens = 512;
+    options.max_logit_rows = 64;
+    options.max_sequences = 8;
+    options.num_blocks = 2048;
+    options.max_context = 16'000;
+    return options;
+  }
+  std::vector<int32_t> letters(int64_t count) {
+    std::vector<int32_t> tokens;
+    for (int64_t i = 0; i < count; ++i) {
+      tokens.push_back(sim::kFirstLetter + static_cast<int32_t>(random_() % sim::kNumLetters));
+    }
+    return tokens;
+  }
+  void ask(std::vector<int32_t> prompt, const std::string& session,
+           std::function<void(const Event&)> hear) {
+    Request request;
+    request.prompt_ids = std::move(prompt);
+    request.max_tokens = 60;
+    request.session = session;
+    const auto id = engine_.submit(std::move(request), [hear = std::move(hear)](Event&& event) {
+      hear(event);
+      return true;
+    });
+    ASSERT_TRUE(id.ok()) << id.error().message;
+  }
+  void take_turn(Agent* agent, int turn) {
+    if (turn == 10) {
+      int32_t& edited = agent->story[agent->story.size() / 2];
+      edited = edited == sim::kFirstLetter ? sim::kFirstLetter + 1 : sim::kFirstLetter;
+    }
+    const std::vector<int32_t> more = letters(100 + static_cast<int64_t>(random_() % 200));
+    agent->story.insert(agent->story.end(), more.begin(), more.end());
+    const int64_t known = num_common_tokens(agent->before, agent->story);
+    const std::string session = "agent " + std::to_string(agent - agents_.data());
+    ask(agent->story, session, [this, agent, known, turn](const Event& event) {
+      if (event.kind == Event::Kind::kToken) agent->story.push_back(event.token_id);
+      if (event.kind != Event::Kind::kFinished) return;
+      check(event.usage, known, turn);
+      agent->before = agent->story;
+    });
+  }
+  void check(const Usage& usage, int64_t known, int turn) {
+    const int64_t computed = usage.prompt_tokens - usage.cached_tokens;
+    const int64_t fresh = usage.prompt_tokens - known;
+    EXPECT_LE(computed - fresh, std::max<int64_t>(64, usage.prompt_tokens / 50)) << turn;
+    num_computed_ += computed;
+    num_new_ += fresh;
+    using Reason = CacheMiss::Reason;
+    EXPECT_EQ(usage.miss.reason, turn == 10 ? Reason::kEdited : Reason::kNone) << turn;
+    if (turn == 10) {
+      EXPECT_EQ(usage.miss.offset, known);
+    }
+  }
+
+  std::mt19937_64 random_;
+  sim::Digest digest_;
+  sim::SimEngine engine_{options(), {}, 64, 0, &digest_};
+  std::array<Agent, 4> agents_;
+  int64_t num_computed_ = 0, num_new_ = 0;
+};
+
+TEST(CacheTrace, AnAgentsTurnComputesWhatIsNewAndLittleMore) {
+  Agents agents;
+  agents.run();
+  std::printf("agents: %d prompt tokens computed, %d new\n",
+              static_cast<int>(agents.num_computed()), static_cast<int>(agents.num_new()));
+  EXPECT_LE(agents.num_computed(), agents.num_new() + 80 * 16);
 }
 
 }  // namespace

@@ -12,9 +12,17 @@ namespace headrace {
 //   scored   log-probs or pooled states of the prompt were asked for, so each of its tokens is
 //            computed
 //   short    the prompt is no longer than a block of the cache
-//   new      no kept prompt of this model, adapter and cache domain begins like it: there was none,
-//            or it has been evicted
+//   new      no kept prompt of this model, adapter and cache domain begins like it, and none did
+//            lately
 //   differs  it goes on otherwise than what is kept, or what is kept ends
+// And, known to the engine (Usage::miss):
+//   evicted  what it goes on with was kept until lately
+//   edited   it goes on otherwise than the session that it is of; the usage says at which token
+//   adapter  the session had another adapter
+//   rope     the session had another rope table: its text was shorter
 std::string_view cache_miss(const GenerationRequest& request, const Usage& usage);
+
+// What the engine knows, as members of a usage: {"cache_miss": {...}}; nothing where nothing is.
+void write_cache_miss(JsonWriter& json, const CacheMiss& miss);
 
 }  // namespace headrace

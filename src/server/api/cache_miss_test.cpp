@@ -45,5 +45,44 @@ TEST(CacheMiss, AScoredPromptIsComputedWhateverIsKept) {
   EXPECT_EQ(cache_miss(request, {}), "new");
 }
 
+TEST(CacheMiss, WhatTheEngineKnowsGoesBeforeGuesses) {
+  using Reason = CacheMiss::Reason;
+  const std::pair<Reason, std::string_view> rows[] = {{Reason::kEvicted, "evicted"},
+                                                      {Reason::kEdited, "edited"},
+                                                      {Reason::kAdapter, "adapter"},
+                                                      {Reason::kRope, "rope"}};
+  for (const auto& [reason, name] : rows) {
+    Usage usage;
+    usage.cached_tokens = 16;
+    usage.miss = {reason, 16};
+    EXPECT_EQ(cache_miss(request_of({40}), usage), name);
+  }
+}
+
+std::string written(const CacheMiss& miss) {
+  JsonWriter json;
+  json.open_object();
+  write_cache_miss(json, miss);
+  return json.close_object().str();
+}
+
+TEST(CacheMiss, TheUsageSaysWhereAndWhichTokensDiffer) {
+  EXPECT_EQ(written({}), "{}");
+  EXPECT_EQ(written({CacheMiss::Reason::kEvicted, 32}),
+            R"({"cache_miss":{"reason":"evicted","offset":32}})");
+  EXPECT_EQ(written({CacheMiss::Reason::kEdited, 35, 7, 9}),
+            R"({"cache_miss":{"reason":"edited","offset":35,"was_token":7,"is_token":9}})");
+}
+
+TEST(CacheMiss, ScoresThatWereFoundAreNoMiss) {
+  GenerationRequest request = request_of({40});
+  request.prototype.num_prompt_logprobs = 0;
+  Usage usage;
+  usage.cached_tokens = 31;
+  EXPECT_EQ(cache_miss(request, usage), "");
+  usage.cached_tokens = 15;
+  EXPECT_EQ(cache_miss(request, usage), "differs");
+}
+
 }  // namespace cache_miss_test
 }  // namespace headrace

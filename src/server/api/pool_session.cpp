@@ -64,6 +64,8 @@ bool PoolSession::on_event(size_t prompt_idx, Event&& event) {
     done_[prompt_idx] = true;
     ++num_done_;
     end_.usage.cached_tokens += event.usage.cached_tokens;
+    CacheMiss& miss = end_.usage.miss;
+    if (miss.reason == CacheMiss::Reason::kNone) miss = event.usage.miss;
     if (prompt_idx == 0) end_.times = event.times;
     if (event.failed()) broken_ = std::move(event.error);
     if (event.reason == FinishReason::kCancelled) broken_ = ended_by_shutdown();

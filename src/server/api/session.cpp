@@ -425,6 +425,7 @@ void Session::know_cached(const Choice& choice, const Usage& usage) {
   if (knows_cached_[prompt_idx] || usage.prompt_tokens == 0) return;
   knows_cached_[prompt_idx] = true;
   usage_.cached_tokens += usage.cached_tokens;
+  if (usage_.miss.reason == CacheMiss::Reason::kNone) usage_.miss = usage.miss;
 }
 
 void Session::know_times(const Choice& choice, const RequestTimes& times) {

@@ -2,6 +2,7 @@
 #include <boost/json/array.hpp>
 
 #include "server/api/asked_model.h"
+#include "server/api/cache_fields.h"
 #include "server/api/json.h"
 #include "server/api/openai/openai.h"
 #include "server/api/sampling_fields.h"
@@ -83,9 +84,8 @@ Status parse_common(const Fields& fields, const ServingModel& model, ParsedBody&
     return bad_field("best_of", fmt::format("{}", *best_of),
                      fmt::format("equal to n, {}", request.num_choices));
   }
-  request.cache_salt = TRY(parse_salt(fields));
   TRY(read_schedule(fields, request.prototype));
-  return {};
+  return read_cache_fields(fields, request);
 }
 
 // The whole but for its prompts.

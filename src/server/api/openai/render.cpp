@@ -2,6 +2,7 @@
 
 #include "base/strings.h"
 
+#include "server/api/cache_miss.h"
 #include "server/api/openai/openai.h"
 #include "server/api/token_scores.h"
 #include "server/api/wall_clock.h"
@@ -112,7 +113,9 @@ class OpenAiRenderer : public AnswerRenderer {
     json.integer("completion_tokens", usage.output_tokens);
     json.integer("total_tokens", int64_t{usage.prompt_tokens} + usage.output_tokens);
     json.key("prompt_tokens_details").open_object();
-    json.integer("cached_tokens", usage.cached_tokens).close_object();
+    json.integer("cached_tokens", usage.cached_tokens);
+    write_cache_miss(json, usage.miss);
+    json.close_object();
     json.key("completion_tokens_details").open_object();
     json.integer("reasoning_tokens", usage.reasoning_tokens);
     if (usage.predicted_tokens > 0) {

@@ -4,6 +4,7 @@
 
 #include "server/api/answer_id.h"
 #include "server/api/asked_model.h"
+#include "server/api/cache_fields.h"
 #include "server/api/fields.h"
 #include "server/api/json.h"
 #include "server/api/responses/responses.h"
@@ -106,9 +107,8 @@ Status BodyReader::read_sampling_fields() {
   if (options != nullptr) {
     TRY(check_fields(*options, kInResponseStream, "stream_options.", ignored_));
   }
-  request_.cache_salt = TRY(parse_salt(fields_));
   TRY(read_schedule(fields_, request_.prototype));
-  return {};
+  return read_cache_fields(fields_, request_);
 }
 
 // What the answer shows beyond its text.

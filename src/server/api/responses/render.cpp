@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "server/api/cache_miss.h"
 #include "server/api/json.h"
 #include "server/api/openai/openai.h"
 #include "server/api/responses/responses.h"
@@ -279,7 +280,9 @@ void ResponseRenderer::write_item(JsonWriter& json, const Item& item,
 void ResponseRenderer::write_usage(JsonWriter& json, const Usage& usage) {
   json.key("usage").open_object().integer("input_tokens", usage.prompt_tokens);
   json.key("input_tokens_details").open_object();
-  json.integer("cached_tokens", usage.cached_tokens).close_object();
+  json.integer("cached_tokens", usage.cached_tokens);
+  write_cache_miss(json, usage.miss);
+  json.close_object();
   json.integer("output_tokens", usage.output_tokens);
   json.key("output_tokens_details").open_object();
   json.integer("reasoning_tokens", usage.reasoning_tokens).close_object();
