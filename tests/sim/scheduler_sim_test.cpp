@@ -259,7 +259,7 @@ class Simulation {
     if (leader == nullptr || !leader->running) return;
     ASSERT_EQ(leader->request.cache_domain, sequence.request.cache_domain);
     const auto common = sequence.awaited_tokens;
-    ASSERT_LE(common, sequence.num_known() - (sequence.lacks_scores() ? 0 : 1));
+    ASSERT_LE(common, sequence.num_known() - (sequence.scores_prompt() ? 0 : 1));
     ASSERT_TRUE(std::equal(sequence.tokens.begin(), sequence.tokens.begin() + common,
                            leader->tokens.begin()));
   }
