@@ -14,6 +14,7 @@ class Bug:
 
 
 POOL = "block_pool.cpp"
+EVICTOR = "evictor.cpp"
 INDEX = "prefix_index.cpp"
 CACHE = "kv_cache.cpp"
 CACHE_TIER = "kv_cache_tier.cpp"
@@ -27,21 +28,22 @@ LIVE = "live_requests.cpp"
 BUGS = [
     # ---- blocks ----
     Bug("a released block is lost", POOL,
-        ("} else { free_.push_back(block_id);", "} else if (!BUG) { free_.push_back(block_id);")),
+        ("} else { evictor_.clear(block_id); free_.push_back(block_id);",
+         "} else { evictor_.clear(block_id); if (!BUG) free_.push_back(block_id);")),
     Bug("a block that is forgotten is lost", POOL,
-        ("remove_cached(block_id); free_.push_back(block_id);",
-         "remove_cached(block_id); if (!BUG) free_.push_back(block_id);")),
+        ("evictor_.remove(block_id); evictor_.clear(block_id); free_.push_back(block_id);",
+         "evictor_.remove(block_id); evictor_.clear(block_id); if (!BUG) free_.push_back(block_id);")),
     Bug("taint is forgotten with the last holder", POOL,
         ("if (std::exchange(block.tainted, false)) tainted_",
          "if (std::exchange(block.tainted, false) && !BUG) tainted_")),
-    Bug("the list of cached blocks is cut", POOL,
+    Bug("the list of cached blocks is cut", EVICTOR,
         ("block.older = block.newer = -1;", "if (!BUG) block.older = block.newer = -1;"),
-        ("(block.newer >= 0 ? at(block.newer).older : newest_) = block.older;",
-         "if (!BUG || block.newer < 0) (block.newer >= 0 ? at(block.newer).older : newest_) = block.older;")),
-    Bug("a cached block is counted twice", POOL, ("--num_cached_;", "if (!BUG) --num_cached_;")),
+        ("(block.newer >= 0 ? at(block.newer).older : from.newest) = block.older;",
+         "if (!BUG || block.newer < 0) (block.newer >= 0 ? at(block.newer).older : from.newest) = block.older;")),
+    Bug("a cached block is counted twice", EVICTOR, ("--num_listed_;", "if (!BUG) --num_listed_;")),
     Bug("a held block stays in the list of cached ones", POOL,
-        ("if (at(block_id).num_holders++ == 0) remove_cached(block_id);",
-         "if (at(block_id).num_holders++ == 0 && !BUG) remove_cached(block_id);")),
+        ("if (at(block_id).num_holders++ == 0) evictor_.remove(block_id);",
+         "if (at(block_id).num_holders++ == 0 && !BUG) evictor_.remove(block_id);")),
     # ---- what is found ----
     Bug("domains of the cache share prefixes", INDEX,
         ("digest.add_text(root.domain);", "if (!BUG) digest.add_text(root.domain);")),
@@ -68,8 +70,8 @@ BUGS = [
     Bug("a follower takes what its leader still computes", CACHE,
         ("std::min({num_common, from.num_computed, first + kBlockTokens})",
          "std::min({num_common, BUG ? num_common : from.num_computed, first + kBlockTokens})"),
-        (SHARING, "if (leader != nullptr && leader->num_computed >= end) {",
-         "if (leader != nullptr && (BUG || leader->num_computed >= end)) {")),
+        (SHARING, "if (leader != nullptr && leader->num_computed >= next.end) {",
+         "if (leader != nullptr && (BUG || leader->num_computed >= next.end)) {")),
     Bug("a copy counts a token that differs", CACHE,
         ("const int64_t end = first + (differ.first - cached.begin());",
          "const int64_t end = first + (differ.first - cached.begin()) + "
@@ -79,7 +81,8 @@ BUGS = [
          "const int64_t count = table->num_computed - first + "
          "(BUG && table->num_computed < std::ssize(tokens) ? 1 : 0);")),
     Bug("an evicted block can still be found", CACHE,
-        ("unpublish(oldest); pool_.forget(oldest);", "if (!BUG) unpublish(oldest); pool_.forget(oldest);")),
+        ("evicted_.add(index_.name(index_.node_of(block_id))); unpublish(block_id);",
+         "evicted_.add(index_.name(index_.node_of(block_id))); if (!BUG) unpublish(block_id);")),
     Bug("one of two equal blocks is lost", CACHE,
         ("pool_.hold(same); drop(blocks[i]);", "pool_.hold(same); if (!BUG) drop(blocks[i]);")),
     Bug("a state is published for another position", CACHE,
