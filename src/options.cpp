@@ -184,7 +184,7 @@ constexpr OptionRow kRows[] = {
     {"--tolerance", "", kNumber, "0", "0..1", "verify", "Largest allowed |difference| as a share of the largest |logit|; 0: 2e-4."},
     {"--quick", "", kFlag, "", "", "verify", "verify kernels: fewer shapes and values."},
     {"--lab", "HEADRACE_LAB", kText, "lab", "", "lab", "Folder of the laboratory; made where there is none.", kOutput},
-    {"--by", "HEADRACE_LAB_BY", kText, "", "", "lab", "Who does this, for the log.", kOutput, "the user's name"},
+    {"--by", "HEADRACE_LAB_BY", kText, "", "", "lab", "Who does this, for the log; empty: the user's name.", kOutput},
     {"--idle-share", "", kNumber, "0.1", "0..1", "lab", "Share of the cores that others may use beside a run; a run beside which they used more is repeated.", kPoints},
     {"--idle-patience", "", kInteger, "60", "0..86400", "lab", "Seconds that a run waits for an idle machine before it begins all the same.", kPoints},
     {"--goal", "", kChoice, "throughput", "ttft|throughput|memory", "lab", "What lab tune makes better: prefill of 512 tokens, 16 sequences together, or the memory of the process.", kPoints},

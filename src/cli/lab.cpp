@@ -1,5 +1,8 @@
 // headrace lab: experiments on record: what was tried, why, what it showed, what comes next.
 
+#include <pwd.h>
+#include <unistd.h>
+
 #include <boost/json.hpp>
 
 #include <algorithm>
@@ -256,9 +259,9 @@ Result<const LabVerb*> find_verb(const std::string& name) {
 }
 
 std::string author_of(const Options& options) {
-  if (options.is_set("--by")) return options.text("--by");
-  const char* user = std::getenv("USER");
-  return user != nullptr && *user != '\0' ? user : "somebody";
+  if (!options.text("--by").empty()) return options.text("--by");
+  const passwd* user = getpwuid(getuid());
+  return user != nullptr ? user->pw_name : "somebody";
 }
 
 }  // namespace

@@ -52,27 +52,6 @@ std::string names_of(std::span<const TuneCandidate> with) {
   return names;
 }
 
-// States the hypothesis that these options help, and queues the experiment that decides it.
-Result<int64_t> propose(lab::Store& store, const TuneGoal& goal, const std::string& model,
-                        std::span<const TuneCandidate> with, const std::string& reason,
-                        int max_rounds, const std::string& author) {
-  const std::string names = names_of(with);
-  lab::Hypothesis about;
-  about.statement = fmt::format("{} improves {} of {}", names, goal.name, model);
-  about.metric = std::string(goal.metric);
-  about.more_is_better = goal.more_is_better;
-  about.predicted = goal.predicted;
-  about.reason = reason;
-  lab::Experiment made;
-  made.hypothesis_id = TRY(store.add(about, author));
-  made.title = fmt::format("defaults beside {}", names);
-  made.rationale = reason;
-  made.max_rounds = max_rounds;
-  made.sides = {{"defaults", side_command(goal, model, {})},
-                {names, side_command(goal, model, with)}};
-  return store.add(made, author);
-}
-
 Result<lab::Effect> effect_on_record(lab::Store& store, int64_t experiment_id) {
   const lab::Experiment experiment = TRY(store.experiment(experiment_id));
   const lab::Hypothesis about = TRY(store.hypothesis(experiment.hypothesis_id));
@@ -109,8 +88,7 @@ class Tuning {
   Status try_each(std::span<const TuneCandidate> candidates) {
     std::vector<int64_t> ids;
     for (const TuneCandidate& each : candidates) {
-      ids.push_back(TRY(
-          propose(store_, goal_, model_, std::span(&each, 1), each.reason, max_rounds_, author_)));
+      ids.push_back(TRY(propose(std::span(&each, 1), each.reason)));
     }
     TRY(runner_.run());
     for (size_t i = 0; i < ids.size(); ++i) {
@@ -128,8 +106,7 @@ class Tuning {
     std::vector<TuneCandidate> with;
     for (const TuneResult& each : winners(results_)) with.push_back(each.candidate);
     if (with.size() < 2) return {};
-    const int64_t id =
-        TRY(propose(store_, goal_, model_, with, "each of them helps alone", max_rounds_, author_));
+    const int64_t id = TRY(propose(with, "each of them helps alone"));
     TRY(runner_.run());
     whole_ = TRY(effect_on_record(store_, id));
     return {};
@@ -147,6 +124,25 @@ class Tuning {
   }
 
  private:
+  // States the hypothesis that these options help, and queues the experiment that decides it.
+  Result<int64_t> propose(std::span<const TuneCandidate> with, const std::string& reason) {
+    const std::string names = names_of(with);
+    lab::Hypothesis about;
+    about.statement = fmt::format("{} improves {} of {}", names, goal_.name, model_);
+    about.metric = std::string(goal_.metric);
+    about.more_is_better = goal_.more_is_better;
+    about.predicted = goal_.predicted;
+    about.reason = reason;
+    lab::Experiment made;
+    made.hypothesis_id = TRY(store_.add(about, author_));
+    made.title = fmt::format("defaults beside {}", names);
+    made.rationale = reason;
+    made.max_rounds = max_rounds_;
+    made.sides = {{"defaults", side_command(goal_, model_, {})},
+                  {names, side_command(goal_, model_, with)}};
+    return store_.add(made, author_);
+  }
+
   lab::Store& store_;
   lab::Runner& runner_;
   const TuneGoal goal_;

@@ -143,8 +143,8 @@ class EngineThread final : public Engine {
 size_t max_prompt_tokens(const EngineOptions& options, const SchedulerOptions& scheduler) {
   constexpr int64_t kStores = 32, kContexts = 64, kLeast = 1 << 20;
   if (options.max_prompt_tokens > 0) return static_cast<size_t>(options.max_prompt_tokens);
-  return static_cast<size_t>(std::max({kLeast, kStores * scheduler.num_blocks * kBlockTokens,
-                                       kContexts * scheduler.max_context}));
+  return static_cast<size_t>(std::max(
+      {kLeast, kStores * scheduler.num_blocks * kBlockTokens, kContexts * scheduler.max_context}));
 }
 
 EngineThread::EngineThread(const EngineOptions& options, SchedulerOptions scheduler_options,
@@ -160,8 +160,7 @@ EngineThread::EngineThread(const EngineOptions& options, SchedulerOptions schedu
       drafters_(std::move(drafters)),
       core_(std::move(scheduler_options), {runner_->kv_type(), runner_->kv_block_bytes()}, &log_),
       inbox_(max_live_),
-      live_({max_live_, max_prompt_tokens(options, scheduler_options),
-             options.max_request_bytes}),
+      live_({max_live_, max_prompt_tokens(options, scheduler_options), options.max_request_bytes}),
       expert_rows_(runner_->expert_layers()) {
   publish();
   thread_ = std::thread([this] { run(); });

@@ -23,7 +23,7 @@ struct EngineSnapshot {
   uint64_t prompt_tokens = 0, generation_tokens = 0;  // since start
   uint64_t num_steps = 0, num_preemptions = 0, num_requests = 0;
   uint64_t finished_stop = 0, finished_length = 0, finished_cancelled = 0;
-  uint64_t finished_error = 0;  // or expired
+  uint64_t finished_error = 0;     // or expired
   double decode_tokens_per_s = 0;  // over the last second with work
   double prefill_tokens_per_s = 0;
   TierStats tier;  // zeros without one

@@ -40,11 +40,11 @@ Status check_limit(const Limit& limit, size_t size, size_t held, size_t held_by_
   const size_t num_free = most - std::min(most, held);
   Error error;
   if (size > num_free) {
-    error = make_error(ErrorCode::kExhausted, "{} are running or waiting, the limit{}",
-                       told(limit, held),
-                       size == 1 ? std::string()
-                                 : fmt::format(" is {}, and this request has {}",
-                                               most / limit.unit, size / limit.unit));
+    error = make_error(
+        ErrorCode::kExhausted, "{} are running or waiting, the limit{}", told(limit, held),
+        size == 1
+            ? std::string()
+            : fmt::format(" is {}, and this request has {}", most / limit.unit, size / limit.unit));
   } else if (held_by_client > 0 && held_by_client + size > kPerFree * (num_free - size + 1)) {
     error = make_error(ErrorCode::kExhausted,
                        "{} of this client are running or waiting; the {} {} that are free are kept "

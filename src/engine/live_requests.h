@@ -63,7 +63,7 @@ class LiveRequests {
   RequestSize held_ = {.places = 0};
   std::map<RequestId, Live> live_;
   std::map<uint64_t, RequestSize> held_by_client_;  // of those that have some of live_
-  std::vector<Ending> endings_;                // of live requests, each once
+  std::vector<Ending> endings_;                     // of live requests, each once
   RequestId next_id_ = 1;
   bool closed_ = false;
 };

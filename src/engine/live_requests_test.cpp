@@ -47,9 +47,10 @@ TEST(LiveRequests, TokensAreLimitedAsPlacesAre) {
   EXPECT_TRUE(live.accept(8, large).ok());
   const Error full = live.accept(9, large).error();
   EXPECT_EQ(full.code, ErrorCode::kExhausted);
-  EXPECT_EQ(full.message,
-            "1000 tokens of prompts are running or waiting, the limit is 1000, and this request has "
-            "250");
+  EXPECT_EQ(
+      full.message,
+      "1000 tokens of prompts are running or waiting, the limit is 1000, and this request has "
+      "250");
   live.remove(first);
   EXPECT_TRUE(live.accept(9, large).ok());
 }

@@ -137,7 +137,8 @@ Status check_request(const Request& request, const RequestLimits& limits) {
   TRY(check_number("label_ids", static_cast<double>(request.label_ids.size()), 0, kMaxLabels));
   for (const int32_t id : request.label_ids) TRY(check_id("label_ids", id, limits.vocab_size));
   TRY(check_number("priority", request.priority, -kMaxPriority, kMaxPriority));
-  TRY(check_number("max_queue_ms", static_cast<double>(request.max_queue_us) / 1000, 0, kMaxWaitMs));
+  TRY(check_number("max_queue_ms", static_cast<double>(request.max_queue_us) / 1000, 0,
+                   kMaxWaitMs));
   TRY(check_number("deadline_ms", static_cast<double>(request.deadline_us) / 1000, 0, kMaxWaitMs));
   return {};
 }

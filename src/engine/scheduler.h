@@ -7,11 +7,11 @@
 // Policy. Clients take turns at slots, blocks and tokens of a step; with one client all below is in
 // its order. Slots: who has nothing running gets one at once, from the last of the client that runs
 // the most (waiting_room.h has the order of starts). Who lacks blocks for a start may be passed by
-// others that have them, max_passes times. Blocks: running sequences keep blocks for all tokens they
-// know; who cannot get them pre-empts the last in rank (order within the client), which waits again
-// with its outputs kept. After max_preemptions a request is protected: nobody takes its blocks for
-// their own growth. It takes them as it grows, unless that could keep an earlier one of the
-// protected from its end; then it stands still until that one has ended (scheduler_bounds.cpp).
+// others that have them, max_passes times. Blocks: running sequences keep blocks for all tokens
+// they know; who cannot get them pre-empts the last in rank (order within the client), which waits
+// again with its outputs kept. After max_preemptions a request is protected: nobody takes its
+// blocks for their own growth. It takes them as it grows, unless that could keep an earlier one of
+// the protected from its end; then it stands still until that one has ended (scheduler_bounds.cpp).
 // Tokens: single tokens go first, then chunks in equal shares for clients; within a share the first
 // has half for sure, the shortest gap is served first, so a short prompt overtakes a long one
 // without starving it.
@@ -81,9 +81,9 @@ struct SchedulerOptions {
   HashKey hash_key = {};  // of the prefix index; a secret where prompts come from strangers
   std::string numerics;   // names the arithmetic behind the cache
   size_t max_score_bytes = size_t{64} << 20;  // of prompt log-probs that are kept
-  KvEventSink* kv_events = nullptr;  // null, or outlives the scheduler
-  KvTier* tier = nullptr;            // null, or outlives the scheduler
-  Drafter* drafter = nullptr;        // null: nobody guesses; outlives the scheduler
+  KvEventSink* kv_events = nullptr;           // null, or outlives the scheduler
+  KvTier* tier = nullptr;                     // null, or outlives the scheduler
+  Drafter* drafter = nullptr;                 // null: nobody guesses; outlives the scheduler
   Drafter* model_drafter = nullptr;  // a costly one, where that has nothing as good; likewise
   int32_t max_draft_tokens = 0;      // guesses of a sequence in one step
   bool drafts_must_pay = true;       // false: as many as fit, whatever they cost
@@ -276,7 +276,7 @@ class Scheduler {
   SessionMemory sessions_;
   ScoreStore scores_;
   std::unordered_map<RequestId, std::unique_ptr<Sequence>> sequences_;
-  std::vector<Sequence*> running_;  // in order (comes_before)
+  std::vector<Sequence*> running_;   // in order (comes_before)
   std::vector<Sequence*> shielded_;  // of them the protected, by the order of their starts
   std::vector<Sequence*> passed_;    // in a plan: those that wait for blocks
   WaitingRoom room_;

@@ -1,5 +1,5 @@
-// What bounds waiting: how often one that waits for blocks is passed, what the protected may take so
-// that each of them can finish, and until when a request may wait or run at all.
+// What bounds waiting: how often one that waits for blocks is passed, what the protected may take
+// so that each of them can finish, and until when a request may wait or run at all.
 #include <algorithm>
 
 #include "engine/scheduler.h"
@@ -59,8 +59,8 @@ bool Scheduler::may_take(const Sequence& sequence, int64_t num_blocks) const {
   return true;
 }
 
-// The first of the protected is the first of its client: it must not give way, since for others that
-// stand still nothing changes in this plan.
+// The first of the protected is the first of its client: it must not give way, since for others
+// that stand still nothing changes in this plan.
 void Scheduler::rank_running() {
   scratch_ = running_;
   if (!shielded_.empty()) {
@@ -106,16 +106,18 @@ Error Scheduler::expired_error(const Sequence& sequence) {
   const bool in_queue = sequence.times.started == 0 && sequence.queue_ends != 0 &&
                         (sequence.ends == 0 || sequence.queue_ends <= sequence.ends);
   if (in_queue) {
-    return {ErrorCode::kUnavailable,
-            fmt::format("the request has waited for {} ms, as long as it allowed, and has not begun",
-                        sequence.request.max_queue_us / 1000),
-            "try again later, or allow more", "max_queue_ms"};
+    return {
+        ErrorCode::kUnavailable,
+        fmt::format("the request has waited for {} ms, as long as it allowed, and has not begun",
+                    sequence.request.max_queue_us / 1000),
+        "try again later, or allow more", "max_queue_ms"};
   }
-  return {ErrorCode::kUnavailable,
-          fmt::format("the answer is not complete {} ms after the request came, its deadline; it has "
-                      "{} tokens",
-                      sequence.request.deadline_us / 1000, sequence.num_output()),
-          "ask for fewer tokens, or allow more time", "deadline_ms"};
+  return {
+      ErrorCode::kUnavailable,
+      fmt::format("the answer is not complete {} ms after the request came, its deadline; it has "
+                  "{} tokens",
+                  sequence.request.deadline_us / 1000, sequence.num_output()),
+      "ask for fewer tokens, or allow more time", "deadline_ms"};
 }
 
 }  // namespace headrace

@@ -89,7 +89,7 @@ TEST_F(BoundsTest, NobodyIsPassedForLongerThanAPriorityIsWorth) {
   options.priority_age = 1000;
   begin(options);
   scheduler_->admit(1, bounds_request(1, 3, 2), 0);
-  scheduler_->admit(2, bounds_request(2, 3, 2, 1), 0);     // as if it came at 1000
+  scheduler_->admit(2, bounds_request(2, 3, 2, 1), 0);  // as if it came at 1000
   scheduler_->admit(3, bounds_request(3, 3, 2), 999);
   scheduler_->admit(4, bounds_request(4, 3, 2), 1001);
   scheduler_->admit(5, bounds_request(5, 3, 2, -1), 1500);  // as if at 500

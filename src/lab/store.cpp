@@ -16,25 +16,28 @@ constexpr int64_t kSchemaVersion = 1;
 
 constexpr const char* kSchema = R"sql(
 CREATE TABLE IF NOT EXISTS hypotheses(
-  id INTEGER PRIMARY KEY, statement TEXT NOT NULL, metric TEXT NOT NULL, more_is_better INTEGER NOT NULL,
-  predicted REAL NOT NULL, reason TEXT NOT NULL, worth REAL NOT NULL, state TEXT NOT NULL, verdict TEXT NOT NULL,
-  author TEXT NOT NULL, made_ms INTEGER NOT NULL);
-CREATE TABLE IF NOT EXISTS experiments(
-  id INTEGER PRIMARY KEY, hypothesis_id INTEGER REFERENCES hypotheses(id), title TEXT NOT NULL, rationale TEXT NOT NULL,
-  metric TEXT NOT NULL, sides TEXT NOT NULL, cost_s REAL NOT NULL, max_rounds INTEGER NOT NULL, seconds REAL NOT NULL,
-  memory_bytes INTEGER NOT NULL, output_bytes INTEGER NOT NULL, folder TEXT NOT NULL, state TEXT NOT NULL,
-  state_reason TEXT NOT NULL, pinned INTEGER NOT NULL, paused INTEGER NOT NULL, place REAL, author TEXT NOT NULL,
+  id INTEGER PRIMARY KEY, statement TEXT NOT NULL, metric TEXT NOT NULL,
+  more_is_better INTEGER NOT NULL, predicted REAL NOT NULL, reason TEXT NOT NULL,
+  worth REAL NOT NULL, state TEXT NOT NULL, verdict TEXT NOT NULL, author TEXT NOT NULL,
   made_ms INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS experiments(
+  id INTEGER PRIMARY KEY, hypothesis_id INTEGER REFERENCES hypotheses(id), title TEXT NOT NULL,
+  rationale TEXT NOT NULL, metric TEXT NOT NULL, sides TEXT NOT NULL, cost_s REAL NOT NULL,
+  max_rounds INTEGER NOT NULL, seconds REAL NOT NULL, memory_bytes INTEGER NOT NULL,
+  output_bytes INTEGER NOT NULL, folder TEXT NOT NULL, state TEXT NOT NULL,
+  state_reason TEXT NOT NULL, pinned INTEGER NOT NULL, paused INTEGER NOT NULL, place REAL,
+  author TEXT NOT NULL, made_ms INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS runs(
-  id INTEGER PRIMARY KEY, experiment_id INTEGER NOT NULL REFERENCES experiments(id), side_idx INTEGER NOT NULL,
-  round INTEGER NOT NULL, state TEXT NOT NULL, metrics TEXT NOT NULL, machine TEXT NOT NULL, error TEXT NOT NULL,
-  seconds REAL NOT NULL, started_ms INTEGER NOT NULL);
+  id INTEGER PRIMARY KEY, experiment_id INTEGER NOT NULL REFERENCES experiments(id),
+  side_idx INTEGER NOT NULL, round INTEGER NOT NULL, state TEXT NOT NULL, metrics TEXT NOT NULL,
+  machine TEXT NOT NULL, error TEXT NOT NULL, seconds REAL NOT NULL, started_ms INTEGER NOT NULL);
 CREATE INDEX IF NOT EXISTS runs_of ON runs(experiment_id, round);
 CREATE TABLE IF NOT EXISTS learnings(
-  id INTEGER PRIMARY KEY, text TEXT NOT NULL, links TEXT NOT NULL, author TEXT NOT NULL, made_ms INTEGER NOT NULL);
+  id INTEGER PRIMARY KEY, text TEXT NOT NULL, links TEXT NOT NULL, author TEXT NOT NULL,
+  made_ms INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS log(
-  id INTEGER PRIMARY KEY AUTOINCREMENT, at_ms INTEGER NOT NULL, author TEXT NOT NULL, subject TEXT NOT NULL,
-  text TEXT NOT NULL);
+  id INTEGER PRIMARY KEY AUTOINCREMENT, at_ms INTEGER NOT NULL, author TEXT NOT NULL,
+  subject TEXT NOT NULL, text TEXT NOT NULL);
 CREATE TRIGGER IF NOT EXISTS log_is_not_changed BEFORE UPDATE ON log
   BEGIN SELECT RAISE(ABORT, 'the log is only appended to'); END;
 CREATE TRIGGER IF NOT EXISTS log_is_not_cut BEFORE DELETE ON log

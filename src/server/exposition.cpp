@@ -250,8 +250,7 @@ void append_drafts(std::string& out, Models models) {
     append(row.name, "", [&](const DraftCounts& counts) { return counts.*row.count; });
   }
   constexpr std::string_view kName = "vllm:spec_decode_num_accepted_tokens_per_pos_total";
-  append_head(out, kName, "counter",
-              "Guessed tokens that were right, by their place.");
+  append_head(out, kName, "counter", "Guessed tokens that were right, by their place.");
   for (size_t i = 0; i < DraftCounts::kNumPositions; ++i) {
     append(kName, fmt::format(",position=\"{}\"", i),
            [i](const DraftCounts& counts) { return counts.accepted_at[i]; });

@@ -128,7 +128,7 @@ def test_an_agent_works_through_the_published_client(lab, tmp_path):
 
 
 def test_tuning_tries_options_and_writes_settings_that_load(lab, headrace, model, tmp_path):
-    done = lab("tune", model, "--goal", "memory", "--rounds", 5, "--idle-patience", 0, "--idle-share", 1)
+    done = lab("tune", model, "--goal", "memory", "--rounds", 5, "--idle-patience", 0, "--idle-share", 1, timeout=600)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"# Recommended for memory of {model} by headrace lab tune.\n")
     assert "# kv-type = int8: " in done.stdout
@@ -141,6 +141,6 @@ def test_tuning_tries_options_and_writes_settings_that_load(lab, headrace, model
 
 
 def test_tuning_an_unknown_model_says_why_it_could_not_run(lab):
-    done = lab("tune", "/no/such/model", "--goal", "memory", "--rounds", 5, "--idle-patience", 0, "--idle-share", 1)
+    done = lab("tune", "/no/such/model", "--goal", "memory", "--rounds", 5, "--idle-patience", 0, "--idle-share", 1, timeout=600)
     assert done.returncode == 1 and done.stdout == ""
     assert "no experiment of the tuning could be run: side" in done.stderr

@@ -1,6 +1,7 @@
 // Random schedules from seeds: arrivals, cancels in every state, exhaustion, pre-emption, refused
-// events, failed rows, rope epochs, priorities, deadlines. After each step all invariants hold; at the end every request
-// has had exactly one terminal event, and its tokens are those it gets when it is alone.
+// events, failed rows, rope epochs, priorities, deadlines. After each step all invariants hold; at
+// the end every request has had exactly one terminal event, and its tokens are those it gets when
+// it is alone.
 //
 // HEADRACE_SIM_SCHEDULES sets how many schedules run (default 4,000), HEADRACE_SIM_SEED the first
 // seed; a failure names its seed (make sim ARGS="--seed N").
@@ -430,7 +431,7 @@ TEST(SchedulerSim, EveryScheduleKeepsItsPromises) {
   int64_t num_forked = 0;         // blocks that were copied
   uint64_t cached_by_groups = 0;  // tokens found by models with several groups
   int64_t num_passes = 0, num_expired = 0;
-  uint64_t num_protected = 0;     // schedules where a request was pre-empted as often as it can be
+  uint64_t num_protected = 0;  // schedules where a request was pre-empted as often as it can be
   const uint64_t first = setting("HEADRACE_SIM_SEED", 1);
   for (uint64_t seed = first; seed < first + num_schedules(); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);

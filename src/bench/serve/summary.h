@@ -70,7 +70,7 @@ struct StageSummary {
   double mean_running = 0;
   double mean_prompt_tokens = 0, mean_answer_tokens = 0;  // of the answered
   std::optional<StageForecast> forecast;                  // where the command has one
-  std::optional<double> goodput_per_s;  // requests within the limits
+  std::optional<double> goodput_per_s;                    // requests within the limits
   double growth = 0;  // seconds that an answer takes longer, for each second of load
   bool saturated = false;
   std::optional<double> server_queue_ms;  // by the server's own metrics, the mean of the stage

@@ -48,8 +48,8 @@ struct HttpShared {
   std::atomic<bool> closing = false;
   std::atomic<uint64_t> next_client = 1;
   std::shared_ptr<HandoverPlace> place;  // the I/O threads; constant once the server runs
-  std::mutex mutex;                 // guards the maps
-  std::condition_variable changed;  // a connection ended
+  std::mutex mutex;                      // guards the maps
+  std::condition_variable changed;       // a connection ended
   std::map<Connection*, std::weak_ptr<Connection>> connections;
   std::map<std::string, int> num_of_address;
   WorkerPool workers, large_workers;

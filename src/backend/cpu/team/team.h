@@ -134,10 +134,10 @@ class Team {
   void wake_sleepers();
 
   const int num_threads_;
-  const bool crowded_;  // more threads than cores
+  const bool crowded_;                  // more threads than cores
   std::atomic<int64_t> num_joins_ = 0;  // written by who runs
-  Turn turn_;               // of the caller
-  bool has_woken_ = false;  // the caller, somebody for this job
+  Turn turn_;                           // of the caller
+  bool has_woken_ = false;              // the caller, somebody for this job
   // What members share lies in lines by who writes it when. The job: written by the caller while
   // all items of the last one have finished; read by who holds an item that has not. Phases open in
   // groups: the first of a group, but for the job's first, is counted. A group is opened by who
