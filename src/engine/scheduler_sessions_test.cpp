@@ -96,7 +96,7 @@ TEST(SchedulerSessions, AnEditIsNamedWithBothTokens) {
 TEST(SchedulerSessions, NothingIsToldToWhoDoesNotNameTheSession) {
   SessionEngine engine;
   engine.ask(turn_of("a", 60));
-  for (const std::string& session : {"", "b"}) {
+  for (const char* session : {"", "b"}) {
     Request next = turn_of(session, 70);
     next.prompt_ids[35] = 7;
     EXPECT_EQ(engine.ask(next).miss.reason, Reason::kNone);

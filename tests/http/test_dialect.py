@@ -47,7 +47,6 @@ def refusal(response, status, param):
 
 
 @pytest.mark.parametrize("field,value", [
-    ("typical_p", 0.5), ("dry_multiplier", 0.8), ("xtc_probability", 0.5), ("mirostat", 2),
     ("truncate_prompt_tokens", 3), ("functions", [{"name": "f"}]), ("function_call", {"name": "f"}),
     ("repeat_penalty", 1.3), ("no_repeat_ngram_size", 2)])
 @pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])

@@ -72,7 +72,7 @@ def test_log_probs(llama):
 
 def test_errors(llama):
     cases = [
-        (dict(options={"mirostat": 2}), 400, "options.mirostat"),
+        (dict(options={"mirostat": 1}), 400, "options.mirostat"),
         (dict(model="absent"), 404, "absent"),
         (dict(messages=[{"role": "user", "content": "a", "images": [b"\x89PNG"]}]), 400, "messages[0].images"),
     ]
