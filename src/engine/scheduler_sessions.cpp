@@ -5,12 +5,12 @@
 
 namespace headrace {
 
-// Of one client in one cache domain.
+// A name of one cache domain. Who may share a domain's prefixes may name its sessions: without keys a
+// client is a connection, and the next turn of a conversation often comes over another.
 Digest Scheduler::name_of_session(const Request& request, const std::string& session) const {
   if (session.empty()) return {};
   KeyedDigest digest(options_.hash_key);
   digest.add_text(request.cache_domain);
-  digest.add(request.client);
   digest.add_text(session);
   return digest.finish();
 }

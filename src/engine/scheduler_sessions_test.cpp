@@ -92,7 +92,7 @@ TEST(SchedulerSessions, AnEditIsNamedWithBothTokens) {
   EXPECT_EQ(usage.cached_tokens, 32);
 }
 
-// Tokens that a request of another name, client or domain has had are nobody's business.
+// Tokens that a request of another name or domain has had are nobody's business.
 TEST(SchedulerSessions, NothingIsToldToWhoDoesNotNameTheSession) {
   SessionEngine engine;
   engine.ask(turn_of("a", 60));
@@ -103,10 +103,18 @@ TEST(SchedulerSessions, NothingIsToldToWhoDoesNotNameTheSession) {
   }
   Request other = turn_of("a", 70);
   other.prompt_ids[36] = 7;
-  other.client = 5;
-  EXPECT_EQ(engine.ask(other).miss.reason, Reason::kNone);
   other.cache_domain = "x";
   EXPECT_EQ(engine.ask(other).miss.reason, Reason::kNone);
+}
+
+// Without keys every connection is a client of its own.
+TEST(SchedulerSessions, ASessionGoesOnOverAnotherConnection) {
+  SessionEngine engine;
+  engine.ask(turn_of("a", 60));
+  Request next = turn_of("a", 70);
+  next.prompt_ids[35] = 7;
+  next.client = 5;
+  expect_miss(engine.ask(next), Reason::kEdited, 35);
 }
 
 TEST(SchedulerSessions, WhatWasEvictedIsSaidWithAndWithoutASession) {

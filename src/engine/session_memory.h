@@ -2,9 +2,10 @@
 // found in the cache.
 //
 // A session is what a client calls so in its cache domain (Request::session): nobody is told
-// anything of tokens that were not named by the same client. A session may have branches: the
-// newest few are remembered, and one that goes on replaces what it went on from. Bounded in
-// entries and tokens; what was used longest ago goes first. Engine thread only.
+// anything of a session that they do not name, nor of another domain's (one API key's, one salt's).
+// A session may have branches: the newest few are remembered, and one that goes on replaces what
+// it went on from. Bounded in entries and tokens; what was used longest ago goes first. Engine
+// thread only.
 #pragma once
 
 #include <cstdint>
