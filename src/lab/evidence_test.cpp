@@ -84,7 +84,9 @@ TEST(Judge, IsRightAtTheStatedRateWithFewerRounds) {
     }
     EXPECT_GE(num_right, 0.95 * 2 * kEach) << spread;
     // Where the fixed test is long; a short one is at the least number of rounds.
-    if (spread == 0.2) EXPECT_LE(rounds / (2 * kEach), 0.7 * fixed_rounds(spread, 0.1));
+    if (spread == 0.2) {
+      EXPECT_LE(rounds / (2 * kEach), 0.7 * fixed_rounds(spread, 0.1));
+    }
   }
 }
 

@@ -208,7 +208,7 @@ TEST_F(LabRunner, AKilledRunnerLosesNothingThatWasDone) {
       }
       _exit(0);
     }
-    usleep(20000 + random() % 60000);
+    usleep(static_cast<useconds_t>(20000 + random() % 60000));
     kill(child, SIGKILL);
     waitpid(child, nullptr, 0);
     store_ = Store::open(path, Store::Durability::kFast).value();
