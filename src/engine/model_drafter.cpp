@@ -160,7 +160,8 @@ void ModelDrafter::leave(Shadow* shadow) {
 void ModelDrafter::add_span(size_t task_idx, int32_t max_rows) {
   Shadow* shadow = asked_[task_idx];
   const bool is_planned = std::ranges::find(planned_, task_idx) != planned_.end();
-  if (shadow == nullptr || is_planned || plan_.num_tokens >= options_.max_batch_tokens) return;
+  if (shadow == nullptr || is_planned) return;
+  max_rows = std::min(max_rows, options_.max_batch_tokens - plan_.num_tokens);
   Span span;
   span.first_row = plan_.num_tokens;
   span.num_rows = static_cast<int32_t>(std::min<int64_t>(shadow->gap(), max_rows));

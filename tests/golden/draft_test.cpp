@@ -13,11 +13,12 @@ namespace {
 
 constexpr int kMaxDraft = 3;
 
-std::unique_ptr<Model> load(const std::string& path, Backend& backend) {
+std::unique_ptr<Model> load(const std::string& path, Backend& backend,
+                            int32_t max_batch_tokens = 64) {
   auto checkpoint = open_folder(path);
   EXPECT_TRUE(checkpoint.ok());
   if (!checkpoint.ok()) return nullptr;
-  const ModelOptions options = {.max_batch_tokens = 64, .max_logit_rows = 32};
+  const ModelOptions options = {.max_batch_tokens = max_batch_tokens, .max_logit_rows = 32};
   auto model = Model::load(**checkpoint, backend, options);
   EXPECT_TRUE(model.ok()) << (model.ok() ? "" : model.error().message);
   return model.ok() ? std::move(model).value() : nullptr;
@@ -176,6 +177,27 @@ TEST_P(DraftTest, GuessesOfAModelEqualPlainDecoding) {
     EXPECT_GT(counts.num_tokens, 60u);
     EXPECT_GT(counts.num_accepted, counts.num_tokens * 3 / 4);  // where an answer ends, not
   }
+}
+
+// Six sequences that lack up to eight rows each do not fit into one run of the smaller model.
+TEST_P(DraftTest, AModelOfSmallStepsGuessesInSeveral) {
+  const auto backend = backend_for("reference", 2), draft_backend = backend_for("reference", 2);
+  const std::string path = (test::archive_root() / "tiny" / GetParam()).string();
+  const auto model = load(path, *backend), draft_model = load(path, *draft_backend, 11);
+  ASSERT_TRUE(model != nullptr && draft_model != nullptr);
+  std::vector<Request> asked = requests(model->config().vocab_size);
+  for (Request& request : asked) request.max_tokens = 48;
+  const CoreRun plain = run_core(*model, *backend, options_for(nullptr), asked);
+  SchedulerOptions options = options_for(nullptr);
+  options.vocab_size = model->config().vocab_size;
+  const auto drafter = ModelDrafter::create(*draft_model, *draft_backend, options);
+  ASSERT_TRUE(drafter.ok()) << drafter.error().message;
+  options.model_drafter = drafter->get();
+  options.max_draft_tokens = kMaxDraft;
+  const CoreRun drafted = run_core(*model, *backend, options, asked);
+  expect_same_answers(drafted, plain);
+  if (plain.stats.num_epoch_restarts > 0) return;
+  EXPECT_GT(drafted.stats.drafts[static_cast<size_t>(DraftSource::kModel)].num_accepted, 20u);
 }
 
 // One model of each kind of layer: plain, windows, a rope table that changes with the length.

@@ -58,7 +58,7 @@ class Server:
         text = httpx.get(self.url + "/metrics").text
         values = re.findall(rf"^{re.escape(name)}(?:\{{.*\}})? (\S+)$", text, re.M)
         assert values, f"/metrics has no {name}"
-        return float(values[0])
+        return sum(map(float, values))
 
     def wait_until_idle(self, seconds=60):
         end = time.monotonic() + seconds

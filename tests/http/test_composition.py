@@ -43,17 +43,22 @@ class Setting(NamedTuple):
 
 
 kPreemptions, kRestored = "vllm:num_preemptions_total", "headrace:kv_tier_restored_tokens_total"
+kGuesses = "vllm:spec_decode_num_draft_tokens_total"
 kSettings = {
-    "alone": Setting(),
+    "alone": Setting(("--speculation", "off")),
     "batch": Setting((), kNeighbours),
     "small steps": Setting(("--batch-tokens", "16", "--max-sequences", "8")),
     "small steps, batch": Setting(("--batch-tokens", "24", "--max-sequences", "16"), kNeighbours),
     "pre-emption": Setting(("--kv-memory", "160K", "--max-sequences", "16"), kNeighbours, kPreemptions),
+    "guesses": Setting(("--speculation", "ngram"), 0, kGuesses),
+    "guesses, batch": Setting(("--speculation", "ngram", "--max-sequences", "16"), kNeighbours, kGuesses),
+    "guesses of a model": Setting(("--draft-model", "MODEL"), kNeighbours, kGuesses),
     "restored from memory": Setting(
         ("--kv-memory", "160K", "--kv-ram", "16M", "--max-sequences", "16"), kNeighbours, kRestored),
     "restored from disk": Setting(("--kv-disk", "FOLDER"), 0, kRestored, restarts=True),
     "all together": Setting(
-        ("--kv-memory", "160K", "--kv-ram", "1M", "--kv-disk", "FOLDER", "--batch-tokens", "24", "--max-sequences", "16"),
+        ("--kv-memory", "160K", "--kv-ram", "1M", "--kv-disk", "FOLDER", "--batch-tokens", "24", "--max-sequences", "16",
+         "--draft-model", "MODEL"),
         kNeighbours, kPreemptions, restarts=True),
 }
 
@@ -124,8 +129,8 @@ what a server gave that did nothing else.
 """
 
 
-def run_in(serve, setting, adapters, folder):
-    options = [str(folder) if option == "FOLDER" else option for option in setting.options]
+def run_in(serve, setting, adapters, places):
+    options = [str(places.get(option, option)) for option in setting.options]
     for _ in range(1 + setting.restarts):
         with serve("--context", "256", "--adapter", adapters, *options) as server:
             answers = asyncio.run(run_all(server.url, setting.num_neighbours))
@@ -135,8 +140,8 @@ def run_in(serve, setting, adapters, folder):
     return answers
 
 
-def test_every_kind_of_request_says_the_same_in_every_setting(serve, adapters, tmp_path):
-    found = {name: run_in(serve, setting, adapters, tmp_path / name.replace(" ", "-"))
+def test_every_kind_of_request_says_the_same_in_every_setting(serve, model, adapters, tmp_path):
+    found = {name: run_in(serve, setting, adapters, {"MODEL": model, "FOLDER": tmp_path / name.replace(" ", "-")})
              for name, setting in kSettings.items()}
     expected = {kind: said[0][0] for kind, said in found["alone"].items()}
     assert len(set(expected.values())) == len(kKinds)
