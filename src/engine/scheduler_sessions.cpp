@@ -5,8 +5,8 @@
 
 namespace headrace {
 
-// A name of one cache domain. Who may share a domain's prefixes may name its sessions: without keys a
-// client is a connection, and the next turn of a conversation often comes over another.
+// A name of one cache domain. Who may share a domain's prefixes may name its sessions: without keys
+// a client is a connection, and the next turn of a conversation often comes over another.
 Digest Scheduler::name_of_session(const Request& request, const std::string& session) const {
   if (session.empty()) return {};
   KeyedDigest digest(options_.hash_key);
