@@ -3,8 +3,8 @@
 // the end every request has had exactly one terminal event, and its tokens are those it gets when
 // it is alone.
 //
-// HEADRACE_SIM_SCHEDULES sets how many schedules run (default 4,000, under sanitizers 1,000), HEADRACE_SIM_SEED the first
-// seed; a failure names its seed (make sim ARGS="--seed N").
+// HEADRACE_SIM_SCHEDULES sets how many schedules run (default 4,000, under sanitizers 1,000),
+// HEADRACE_SIM_SEED the first seed; a failure names its seed (make sim ARGS="--seed N").
 
 #include <gtest/gtest.h>
 
