@@ -286,8 +286,8 @@ double least_seconds(const std::function<void()>& work) {
   return least;
 }
 
-// A sort of a large vocabulary takes more than a hundred passes over it. Instrumented code is slower;
-// a pass is nearly all intrinsics and is not.
+// A sort of a large vocabulary takes more than a hundred passes over it. Instrumented code is
+// slower; a pass is nearly all intrinsics and is not.
 #if defined(__SANITIZE_ADDRESS__)
 constexpr double kFewPasses = 60;
 #else
@@ -315,7 +315,8 @@ TEST(RankSearch, EveryOptionCostsAFewPassesOverTheVocabulary) {
         ++request.sampling.seed;
         EXPECT_TRUE(sampler.sample(row.data(), request, {tokens, 3, {}}).ok());
       });
-      EXPECT_LT(cost, kFewPasses * pass) << temperature << " " << top_k << " " << top_p << " " << min_p;
+      EXPECT_LT(cost, kFewPasses * pass)
+          << temperature << " " << top_k << " " << top_p << " " << min_p;
     };
     expect_cheap(1, 0, 1, 0);
     expect_cheap(1, 49'151, 1, 0);
