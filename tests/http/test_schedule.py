@@ -8,15 +8,18 @@ import time
 import httpx
 import pytest
 
+import tiny_model
+
+kContext = 65536
 kMessages = [{"role": "user", "content": "a"}]
 # path, body, the name of the length, where the message of an error stands
 kDialects = {
-    "completions": ("/v1/completions", {"prompt": "a", "max_tokens": 400, "ignore_eos": True}),
-    "chat": ("/v1/chat/completions", {"messages": kMessages, "max_tokens": 400, "ignore_eos": True}),
-    "responses": ("/v1/responses", {"input": "a", "max_output_tokens": 400, "ignore_eos": True}),
-    "anthropic": ("/v1/messages", {"messages": kMessages, "max_tokens": 400}),
-    "ollama": ("/api/chat", {"messages": kMessages, "stream": False, "options": {"num_predict": 400}}),
-    "llamacpp": ("/completion", {"prompt": "a", "n_predict": 400, "ignore_eos": True}),
+    "completions": ("/v1/completions", {"prompt": "a", "max_tokens": 2000, "ignore_eos": True}),
+    "chat": ("/v1/chat/completions", {"messages": kMessages, "max_tokens": 2000, "ignore_eos": True}),
+    "responses": ("/v1/responses", {"input": "a", "max_output_tokens": 2000, "ignore_eos": True}),
+    "anthropic": ("/v1/messages", {"messages": kMessages, "max_tokens": 2000}),
+    "ollama": ("/api/chat", {"messages": kMessages, "stream": False, "options": {"num_predict": 2000}}),
+    "llamacpp": ("/completion", {"prompt": "a", "n_predict": 2000, "ignore_eos": True}),
 }
 
 
@@ -26,9 +29,11 @@ def message_of(body):
 
 
 @pytest.fixture(scope="module")
-def busy(serve):
-    """A server with one place, and a call that keeps it taken."""
-    with serve("--context", "512", "--max-sequences", "1", "--max-prompt-tokens", "2000") as server:
+def busy(serve, tmp_path_factory):
+    """A server with one place, whose model can answer for seconds."""
+    model = tiny_model.write(tmp_path_factory.mktemp("long") / "tiny", context=kContext)
+    with serve("--context", str(kContext), "--max-sequences", "1", "--max-prompt-tokens", "2000", "--speculation", "off",
+               model=model) as server:
         yield server
 
 
@@ -41,7 +46,7 @@ class Occupied:
     """The one place is taken for as long as this lasts."""
 
     def __init__(self, server):
-        body = json.dumps({"prompt": ["b"] * 60, "max_tokens": 480, "ignore_eos": True, "n": 16}).encode()
+        body = json.dumps({"prompt": "b", "max_tokens": kContext - 200, "ignore_eos": True}).encode()
         self.server = server
         self.connection = socket.create_connection(("127.0.0.1", server.port), timeout=60)
         self.connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s"
