@@ -23,7 +23,9 @@
 #include "engine/request_check.h"
 #include "engine/step_calibration.h"
 #include "engine/step_log.h"
+#include "engine/step_profiler.h"
 #include "engine/step_runner.h"
+#include "engine/tenant_book.h"
 #include "engine/text_drafter.h"
 #include "engine/watchdog.h"
 
@@ -89,12 +91,14 @@ class EngineThread final : public Engine {
   std::vector<StepRecord> recent_steps(size_t max_steps) const override {
     return log_.recent(max_steps);
   }
+  StepProfiler* profiler() override { return &profiler_; }
   int64_t max_context() const override { return limits_.max_context; }
 
  private:
   void run();
   bool receive();
   void take_inputs();
+  void take_tenants();
   void end(RequestId id, FinishReason reason);
   void reset_now();
   void step();
@@ -117,11 +121,14 @@ class EngineThread final : public Engine {
   // Engine thread; the core is the helper's while a step is computed.
   std::unique_ptr<KvTiers> tiers_;  // null: none
   std::unique_ptr<StepRunner> runner_;
+  StepProfiler profiler_{[this](auto* records) { runner_->watch_ops(records); }};  // thread-safe
   Watchdog watchdog_;  // thread-safe; outlives the core's sinks
   Drafters drafters_;  // the core's
   EngineCore core_;
-  std::vector<RequestId> ended_;  // told their end, and still in live_
-  bool rested_ = true;            // since the last step, for want of work
+  const TenantBook* const tenants_;  // thread-safe; null: none
+  uint64_t seen_tenants_ = 0;        // version of the book
+  std::vector<RequestId> ended_;     // told their end, and still in live_
+  bool rested_ = true;               // since the last step, for want of work
 
   BoundedQueue<Submission> inbox_;  // thread-safe
   std::atomic<bool> wants_reset_ = false;
@@ -159,9 +166,11 @@ EngineThread::EngineThread(const EngineOptions& options, SchedulerOptions schedu
                  [this, told = options.on_hang](const auto&) { hangs(told); }}),
       drafters_(std::move(drafters)),
       core_(std::move(scheduler_options), {runner_->kv_type(), runner_->kv_block_bytes()}, &log_),
+      tenants_(options.tenants),
       inbox_(max_live_),
       live_({max_live_, max_prompt_tokens(options, scheduler_options), options.max_request_bytes}),
       expert_rows_(runner_->expert_layers()) {
+  take_tenants();
   publish();
   thread_ = std::thread([this] { run(); });
 }
@@ -227,6 +236,7 @@ void EngineThread::run() {
   pthread_setname_np(pthread_self(), "hr-engine");  // for whoever lists threads
   while (receive()) {
     if (wants_reset_.exchange(false)) reset_now();
+    take_tenants();
     core_.expire(now_us());
     if (!core_.idle()) step();
     if (core_.idle()) flush_events();  // no forward pass that this could overlap
@@ -256,6 +266,12 @@ void EngineThread::take_inputs() {
   for (const Ending& ending : endings) core_.end(ending, now_us());
 }
 
+// Between steps. What was given and who runs stays; requests go on.
+void EngineThread::take_tenants() {
+  if (tenants_ == nullptr) return;
+  if (const auto newer = tenants_->newer_than(&seen_tenants_)) core_.set_tenants(*newer);
+}
+
 // No step is in flight.
 void EngineThread::reset_now() {
   core_.reset_cache();
@@ -265,26 +281,34 @@ void EngineThread::reset_now() {
 
 void EngineThread::step() {
   if (tiers_ != nullptr) tiers_->poll(now_us());
+  profiler_.begin_step();
   core_.draft(now_us());
   const StepPlan& plan = core_.plan(now_us());
   if (plan.spans.empty()) return await_tiers();
   watchdog_.begin(plan);
+  profiler_.planned(plan);
   runner_->scrub(core_.take_tainted_blocks());
   runner_->copy(core_.take_block_copies());
+  profiler_.mark(StepPart::kBlocks);
   host_work_.start();
   runner_->launch(plan);
+  profiler_.mark(StepPart::kForward);
   host_work_.finish();
+  profiler_.mark(StepPart::kDeliver);
   core_.count_wakes(1);
   if (!std::exchange(rested_, false)) core_.count_gap(runner_->gap_us());
   const std::span<SpanResult> results = runner_->finish();
+  profiler_.mark(StepPart::kSample);
   publish_experts();
   core_.commit(results, now_us());
   runner_->copy(core_.take_block_copies());  // of what is published, for the tiers
+  profiler_.end_step();
   watchdog_.end();
 }
 
 // All requests wait for what the tiers bring.
 void EngineThread::await_tiers() {
+  profiler_.drop_step();
   rested_ = true;
   runner_->scrub(core_.take_tainted_blocks());
   runner_->copy(core_.take_block_copies());

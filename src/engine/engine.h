@@ -21,6 +21,8 @@
 
 namespace headrace {
 
+class StepProfiler;  // step_profiler.h
+
 class Engine {
  public:
   // The model and its backend outlive the engine. end_ids: the model's end-of-generation tokens.
@@ -53,6 +55,8 @@ class Engine {
     (void)max_steps;
     return {};
   }
+  // Records where the time of steps goes; null: this engine does not tell. Outlived by the engine.
+  virtual StepProfiler* profiler() { return nullptr; }
   virtual int64_t max_context() const = 0;
 };
 

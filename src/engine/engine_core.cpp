@@ -140,6 +140,7 @@ EngineSnapshot EngineCore::snapshot() const {
   snapshot.prefill_tokens_per_s = prefill_rate_.per_second();
   snapshot.last_step_tokens = last_step_tokens_;
   snapshot.last_step_us = last_step_us_;
+  snapshot.tenants = scheduler_.tenants().uses();
   return snapshot;
 }
 

@@ -48,6 +48,8 @@ class EngineCore {
   // Ends those whose queue time or deadline has passed. Before each plan; may leave the core idle.
   void expire(TimeUs now);
   bool idle() const { return scheduler_.idle(); }
+  // As Scheduler::set_tenants.
+  void set_tenants(const std::vector<TenantSpec>& specs) { scheduler_.set_tenants(specs); }
   // Not while a step is in flight.
   void reset_cache() { scheduler_.reset_cache(); }
 

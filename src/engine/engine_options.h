@@ -12,6 +12,7 @@ namespace headrace {
 class Backend;
 class Model;
 class KvEventSink;  // engine/kv_events.h
+class TenantBook;   // engine/tenant_book.h
 
 // Who guesses tokens of answers; none by default.
 struct SpeculationOptions {
@@ -35,13 +36,14 @@ struct EngineOptions {
   // Between two tokens of an answer, where prompts are computed beside it: their chunks are as long
   // as this allows. The cost of steps is then measured before the first request. 0: off.
   std::chrono::milliseconds inter_token_target{0};
-  int64_t num_kv_blocks = 0;         // 0: from kv_memory_bytes
-  size_t kv_memory_bytes = 0;        // 0: see size_kv()
-  KvEventSink* kv_events = nullptr;  // null, or outlives the engine
-  size_t kv_ram_bytes = 0;           // for blocks that the others push out
-  std::string kv_disk_folder;        // where blocks outlive the engine; empty: nowhere
-  uint64_t kv_disk_bytes = 0;        // the most in that folder
-  std::string model_digest;          // names weights and configuration there
+  int64_t num_kv_blocks = 0;            // 0: from kv_memory_bytes
+  size_t kv_memory_bytes = 0;           // 0: see size_kv()
+  KvEventSink* kv_events = nullptr;     // null, or outlives the engine
+  const TenantBook* tenants = nullptr;  // who shares with whom, also later; null, or as that
+  size_t kv_ram_bytes = 0;              // for blocks that the others push out
+  std::string kv_disk_folder;           // where blocks outlive the engine; empty: nowhere
+  uint64_t kv_disk_bytes = 0;           // the most in that folder
+  std::string model_digest;             // names weights and configuration there
   SpeculationOptions speculation = {};
   std::chrono::milliseconds cancel_patience{5000};  // of drain, for a step that hangs
   // A step in which so long nothing moves hangs: its requests end with kError, then on_hang is

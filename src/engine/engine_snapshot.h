@@ -8,6 +8,7 @@
 #include "backend/backend.h"
 #include "base/clock.h"
 #include "engine/kv_tier.h"
+#include "engine/tenants.h"
 
 namespace headrace {
 
@@ -30,6 +31,7 @@ struct EngineSnapshot {
   uint64_t restored_tokens = 0, tier_waits = 0, tier_refusals = 0, tier_late = 0;
   uint64_t last_step_tokens = 0;
   TimeUs last_step_us = 0;  // when it ended; progress for /health
+  std::vector<TenantUse> tenants;
 };
 
 // The rows that each expert of a layer has had since the start: as many for a token as it has

@@ -64,6 +64,7 @@ Scheduler::Scheduler(SchedulerOptions options)
       scores_(options_.max_score_bytes),
       cost_(options_.step_cost),
       chunk_tokens_(options_.max_batch_tokens) {
+  room_.set_tenants(options_.tenants);
   CHECK(options_.max_sequences > 0 && options_.max_sequences <= options_.max_batch_tokens &&
             options_.max_sequences <= options_.max_logit_rows,
         "{} sequences, {} tokens, {} logit rows", options_.max_sequences, options_.max_batch_tokens,
@@ -164,7 +165,7 @@ void Scheduler::secure_blocks() {
   std::sort(scratch_.begin(), scratch_.end(), [this](const Sequence* a, const Sequence* b) {
     if (is_protected(*a) != is_protected(*b)) return is_protected(*a);
     if (is_protected(*a)) return a->shield < b->shield;
-    return a->rank != b->rank ? a->rank < b->rank : is_older(a, b);
+    return a->standing != b->standing ? a->standing < b->standing : is_older(a, b);
   });
   for (size_t i = 0; i < scratch_.size(); ++i) {
     Sequence* sequence = scratch_[i];
@@ -232,23 +233,24 @@ Sequence* Scheduler::first_to_start(const Client& client) {
 bool Scheduler::make_room(Sequence* sequence) {
   const bool has_none = room_.has_none_running(*sequence);
   while (num_running() >= options_.max_sequences) {
-    if (!has_none || !give_way()) return false;
+    if (!has_none || !give_way(*sequence)) return false;
   }
   while (!start(sequence)) {
-    if (!has_none || !give_way()) return false;
+    if (!has_none || !give_way(*sequence)) return false;
   }
   return true;
 }
 
-// The youngest of the client that runs the most waits again, unless each client runs but one.
-bool Scheduler::give_way() {
+// The youngest of the client that runs the most for its part waits again. None does of clients that
+// run but one, or whose tenant would then run less for its weight than that of the taker.
+bool Scheduler::give_way(const Sequence& taker) {
   rank_running();
   Sequence* last = nullptr;
   for (Sequence* sequence : running_) {
-    if (sequence->rank == 0) continue;
+    if (sequence->rank == 0 || !room_.may_take_from(taker, *sequence)) continue;
     const bool is_better =
         last == nullptr || (is_protected(*last) && !is_protected(*sequence)) ||
-        (is_protected(*last) == is_protected(*sequence) && sequence->rank >= last->rank);
+        (is_protected(*last) == is_protected(*sequence) && sequence->standing >= last->standing);
     if (is_better) last = sequence;
   }
   if (last == nullptr) return false;
@@ -314,7 +316,7 @@ void Scheduler::plan_single_tokens() {
   }
 }
 
-// Equal shares of what is left for clients; what one cannot use goes to those who want more.
+// What is left goes to clients by their parts; what one cannot use goes to those who want more.
 void Scheduler::plan_chunks() {
   scratch_.clear();
   for (Sequence* sequence : running_) {
@@ -332,8 +334,11 @@ void Scheduler::plan_chunks() {
     const auto last = std::find_if(first, scratch_.end(), [&](const Sequence* sequence) {
       return sequence->request.client != (*first)->request.client;
     });
-    plan_chunks_of({first, last}, (end_tokens - plan_.num_tokens) / num_clients,
-                   (options_.max_logit_rows - plan_.num_logit_rows) / num_clients);
+    const int32_t tokens = end_tokens - plan_.num_tokens;
+    const int32_t rows = options_.max_logit_rows - plan_.num_logit_rows;
+    plan_chunks_of({first, last}, room_.take_part(**first, tokens, num_clients - 1),
+                   room_.part_of(**first, rows, num_clients - 1));
+    room_.leave_division(**first);
     first = last;
   }
 }
@@ -409,6 +414,7 @@ void Scheduler::commit(std::span<SpanResult> results, TimeUs now, std::vector<Ev
   kv_.set_time(now);
   tier_cost_.computed(plan_.num_tokens, now - planned_us_);
   learn(now);
+  charge(now);
   const uint64_t before = stats_.generation_tokens;
   for (size_t i = 0; i < results.size(); ++i) {
     Sequence* sequence = sequences_.at(plan_.sequences[i]->id).get();
@@ -658,7 +664,7 @@ Status Scheduler::check() const {
   int num_running_of_clients = 0;
   for (const auto& [id, client] : room_.clients()) {
     num_waiting += std::ssize(client.waiting);
-    num_running_of_clients += client.num_running;
+    num_running_of_clients += client.share.num_running;
     if (!std::is_sorted(client.waiting.begin(), client.waiting.end(), comes_before)) {
       return make_error(ErrorCode::kInternal, "the waiting of client {} are not in order", id);
     }

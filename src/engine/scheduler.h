@@ -4,17 +4,18 @@
 // and events, always; the simulation and the step log rely on it. One loop serves prefill, decode
 // and recomputation: a plan gives sequences parts of their gap between tokens known and computed.
 //
-// Policy. Clients take turns at slots, blocks and tokens of a step; with one client all below is in
-// its order. Slots: who has nothing running gets one at once, from the last of the client that runs
-// the most (waiting_room.h has the order of starts). Who lacks blocks for a start may be passed by
-// others that have them, max_passes times. Blocks: running sequences keep blocks for all tokens
-// they know; who cannot get them pre-empts the last in rank (order within the client), which waits
-// again with its outputs kept. After max_preemptions a request is protected: nobody takes its
-// blocks for their own growth. It takes them as it grows, unless that could keep an earlier one of
-// the protected from its end; then it stands still until that one has ended (scheduler_bounds.cpp).
-// Tokens: single tokens go first, then chunks in equal shares for clients; within a share the first
-// has half for sure, the shortest gap is served first, so a short prompt overtakes a long one
-// without starving it.
+// Policy. Clients take turns at slots, blocks and tokens of a step, by the tenants that they are of
+// (tenants.h); with one client all below is in its order. Slots: who has nothing running gets one
+// at once, from the last of the client that runs the most for its part, unless that takes from a
+// tenant what is its own (waiting_room.h has the order of starts). Who lacks blocks for a start may
+// be passed by others that have them, max_passes times. Blocks: running sequences keep blocks for
+// all tokens they know; who cannot get them pre-empts the last in rank (order within the client),
+// which waits again with its outputs kept. After max_preemptions a request is protected: nobody
+// takes its blocks for their own growth. It takes them as it grows, unless that could keep an
+// earlier one of the protected from its end; then it stands still until that one has ended
+// (scheduler_bounds.cpp). Tokens: single tokens go first, then chunks by the parts of clients;
+// within a share the first has half for sure, the shortest gap is served first, so a short prompt
+// overtakes a long one without starving it.
 //
 // Equal beginnings are computed once: a waiting sequence whose next block, or all of whose tokens
 // but the last, a running one is about to compute follows it, that is, starts when they are there:
@@ -78,6 +79,7 @@ struct SchedulerOptions {
   std::vector<int32_t> end_ids;
   std::function<int64_t(int64_t)> rope_epoch;          // Model::rope_epoch; a pure function
   std::vector<CacheRule> cache_rules = {CacheRule{}};  // the model's cache groups
+  std::vector<TenantSpec> tenants = {};                // checked ones, at the start
   HashKey hash_key = {};  // of the prefix index; a secret where prompts come from strangers
   std::string numerics;   // names the arithmetic behind the cache
   size_t max_score_bytes = size_t{64} << 20;  // of prompt log-probs that are kept
@@ -172,6 +174,9 @@ class Scheduler {
   // Blocks to be copied after that, in this order, before the step runs.
   std::vector<BlockCopy> take_block_copies() { return kv_.take_copies(); }
 
+  // Checked ones (engine/tenants.h), from the next plan on.
+  void set_tenants(const std::vector<TenantSpec>& specs) { room_.set_tenants(specs); }
+  const Tenants& tenants() const { return room_.tenants(); }
   // Between steps: no prefix that is cached now is found again.
   void reset_cache() {
     kv_.reset();
@@ -198,7 +203,7 @@ class Scheduler {
   void start_waiting(TimeUs now);
   Sequence* first_to_start(const Client& client);
   bool make_room(Sequence* sequence);
-  bool give_way();
+  bool give_way(const Sequence& taker);
   void rank_running();
   bool start(Sequence* sequence);
   void begin_table(Sequence* sequence);
@@ -221,6 +226,7 @@ class Scheduler {
   bool may_take(const Sequence& sequence, int64_t num_blocks) const;
   void set_limits(Sequence* sequence) const;
   static Error expired_error(const Sequence& sequence);
+  void charge(TimeUs now);
   void watch(const Sequence& sequence);
   void unwatch(const Sequence& sequence);
   bool publishes(const Sequence& sequence) const;

@@ -70,6 +70,17 @@ void Scheduler::rank_running() {
   room_.rank(scratch_);
 }
 
+// To those whose rows the step in flight computed, and who hold blocks meanwhile.
+void Scheduler::charge(TimeUs now) {
+  for (size_t i = 0; i < plan_.spans.size(); ++i) {
+    room_.add_step(*plan_.sequences[i], plan_.spans[i].num_rows, 0);
+  }
+  for (const Sequence* sequence : running_) {
+    room_.add_step(*sequence, 0, blocks_for(sequence->num_known()) * kv_.num_columns());
+  }
+  room_.charge(running_, now - planned_us_, options_.num_blocks);
+}
+
 void Scheduler::set_limits(Sequence* sequence) const {
   const Request& request = sequence->request;
   const TimeUs submitted = sequence->times.submitted;

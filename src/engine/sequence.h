@@ -49,7 +49,7 @@ struct Sequence {
   int32_t num_passed = 0;        // while it waits: starts of others while it lacked blocks
   uint64_t shield = 0;           // while it runs protected: which start of such a one it was
   int32_t rank = 0;              // while it runs: how many earlier ones of its client run
-  int64_t num_charged = 0;       // tokens that its client was charged for it
+  double standing = 0;           // while it runs: tokens of these, by its client's part
   // While it waits for another to compute what both begin with.
   RequestId leader_id = 0;     // 0: it waits for nobody
   int64_t awaited_tokens = 0;  // that the leader is to compute

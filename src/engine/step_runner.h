@@ -45,6 +45,8 @@ class StepRunner {
   void read_expert_rows(std::span<ExpertRows> layers) const;
   // What they have had by now does not count.
   void forget_expert_rows();
+  // Backend::watch_ops(), of the forward passes. Not between launch and finish.
+  void watch_ops(std::vector<OpRecord>* records) { backend_.watch_ops(records); }
   // Between the forward pass before the last and the last: what the engine did besides computing.
   TimeUs gap_us() const { return gap_us_; }
 

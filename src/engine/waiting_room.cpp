@@ -1,16 +1,24 @@
 #include "engine/waiting_room.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 
 namespace headrace {
 namespace {
 
-bool is_later_turn(const Client* a, const Client* b) {
-  if (a->num_running != b->num_running) return a->num_running > b->num_running;
-  if (a->num_given != b->num_given) return a->num_given > b->num_given;
-  return b->waiting.front()->order < a->waiting.front()->order;
+constexpr double kRounding = 1e-6;
+
+bool has_later_turn(const Client* a, const Client* b) {
+  if (Tenants::goes_before(a->share, b->share)) return false;
+  if (Tenants::goes_before(b->share, a->share)) return true;
+  return a->waiting.front()->order > b->waiting.front()->order;
+}
+
+int32_t whole_part(double part, int32_t num_all, int32_t num_others) {
+  const auto whole = static_cast<int32_t>(part + kRounding);
+  return std::min(std::max(1, whole), std::max(0, num_all - num_others));
 }
 
 }  // namespace
@@ -24,7 +32,8 @@ Client& WaitingRoom::of(const Sequence& sequence) {
 void WaitingRoom::add(Sequence* sequence) {
   const auto [entry, is_new] = clients_.try_emplace(sequence->request.client);
   Client& client = entry->second;
-  if (is_new) client.num_given = turn_;
+  if (is_new) client.share = tenants_.place(sequence->request.client);
+  Tenants::count_waiting(&client.share, 1);
   auto& waiting = client.waiting;
   waiting.insert(std::lower_bound(waiting.begin(), waiting.end(), sequence, comes_before),
                  sequence);
@@ -35,17 +44,15 @@ void WaitingRoom::start(Sequence* sequence) {
   Client& client = of(*sequence);
   std::erase(client.waiting, sequence);
   --num_waiting_;
-  ++client.num_running;
-  turn_ = std::max(turn_, client.num_given);
-  client.num_given += sequence->max_known - sequence->num_charged;
-  sequence->num_charged = sequence->max_known;
+  Tenants::count_running(&client.share, 1);
+  Tenants::count_waiting(&client.share, -1);
+  turns_changed_ = true;
 }
 
 void WaitingRoom::stop(Sequence* sequence) {
   Client& client = of(*sequence);
-  --client.num_running;
-  client.num_given -= sequence->num_charged - sequence->num_known();
-  sequence->num_charged = sequence->num_known();
+  Tenants::count_running(&client.share, -1);
+  turns_changed_ = true;
   leave(&client, sequence->request.client);
 }
 
@@ -53,11 +60,12 @@ void WaitingRoom::remove(Sequence* sequence) {
   Client& client = of(*sequence);
   std::erase(client.waiting, sequence);
   --num_waiting_;
+  Tenants::count_waiting(&client.share, -1);
   leave(&client, sequence->request.client);
 }
 
 void WaitingRoom::leave(Client* client, uint64_t id) {
-  if (client->waiting.empty() && client->num_running == 0) clients_.erase(id);
+  if (!client->share.is_active()) clients_.erase(id);
 }
 
 void WaitingRoom::begin_turns() {
@@ -65,12 +73,16 @@ void WaitingRoom::begin_turns() {
   for (auto& [id, client] : clients_) {
     if (!client.waiting.empty()) turns_.push_back(&client);
   }
-  std::make_heap(turns_.begin(), turns_.end(), is_later_turn);
+  turns_changed_ = true;
 }
 
+// A start changes the turns of all clients of its tenants.
 Client* WaitingRoom::next_turn() {
+  if (std::exchange(turns_changed_, false)) {
+    std::make_heap(turns_.begin(), turns_.end(), has_later_turn);
+  }
   if (turns_.empty()) return nullptr;
-  std::pop_heap(turns_.begin(), turns_.end(), is_later_turn);
+  std::pop_heap(turns_.begin(), turns_.end(), has_later_turn);
   Client* client = turns_.back();
   turns_.pop_back();
   return client;
@@ -79,29 +91,80 @@ Client* WaitingRoom::next_turn() {
 void WaitingRoom::return_turn(Client* client) {
   if (client->waiting.empty()) return;
   turns_.push_back(client);
-  std::push_heap(turns_.begin(), turns_.end(), is_later_turn);
+  if (!turns_changed_) std::push_heap(turns_.begin(), turns_.end(), has_later_turn);
 }
 
 void WaitingRoom::rank(const std::vector<Sequence*>& running) {
-  for (auto& [id, client] : clients_) client.num_ranked = 0;
-  for (Sequence* sequence : running) sequence->rank = of(*sequence).num_ranked++;
+  divide_among(running);
+  for (auto& [id, client] : clients_) {
+    client.num_ranked = 0;
+    client.tokens_ranked = 0;
+  }
+  for (Sequence* sequence : running) {
+    Client& client = of(*sequence);
+    sequence->rank = client.num_ranked++;
+    sequence->standing = static_cast<double>(client.tokens_ranked) / Tenants::part_of(client.share);
+    client.tokens_ranked += sequence->num_known();
+  }
+}
+
+// Each client of these once, in their order.
+void WaitingRoom::divide_among(const std::vector<Sequence*>& sequences) {
+  for (const Sequence* sequence : sequences) of(*sequence).is_listed = false;
+  shares_.clear();
+  for (const Sequence* sequence : sequences) {
+    Client& client = of(*sequence);
+    if (!std::exchange(client.is_listed, true)) shares_.push_back(&client.share);
+  }
+  Tenants::begin_division(shares_);
 }
 
 bool WaitingRoom::has_none_running(const Sequence& sequence) const {
   const auto found = clients_.find(sequence.request.client);
-  return found == clients_.end() || found->second.num_running == 0;
+  return found == clients_.end() || found->second.share.num_running == 0;
 }
 
 void WaitingRoom::sort_by_wants(std::vector<Sequence*>* sequences) {
   for (const Sequence* sequence : *sequences) of(*sequence).num_wanted = 0;
   for (const Sequence* sequence : *sequences) of(*sequence).num_wanted += sequence->gap();
-  std::sort(sequences->begin(), sequences->end(), [this](const Sequence* a, const Sequence* b) {
-    const int64_t wanted_a = of(*a).num_wanted;
-    const int64_t wanted_b = of(*b).num_wanted;
-    if (wanted_a != wanted_b) return wanted_a < wanted_b;
-    return a->request.client != b->request.client ? a->request.client < b->request.client
-                                                  : comes_before(a, b);
+  divide_among(*sequences);
+  const auto wanted = [this](const Sequence* sequence) {
+    const Client& client = of(*sequence);
+    return static_cast<double>(client.num_wanted) / Tenants::part_of(client.share);
+  };
+  std::sort(sequences->begin(), sequences->end(), [&](const Sequence* a, const Sequence* b) {
+    if (a->request.client == b->request.client) return comes_before(a, b);
+    const double wanted_a = wanted(a), wanted_b = wanted(b);
+    return wanted_a != wanted_b ? wanted_a < wanted_b : a->request.client < b->request.client;
   });
+}
+
+int32_t WaitingRoom::take_part(const Sequence& sequence, int32_t num_tokens, int32_t num_others) {
+  Client& client = of(sequence);
+  client.owed_tokens += num_tokens * Tenants::part_of(client.share);
+  const int32_t whole = whole_part(client.owed_tokens, num_tokens, num_others);
+  client.owed_tokens = std::clamp(client.owed_tokens - whole, -1.0, 1.0);
+  return whole;
+}
+
+int32_t WaitingRoom::part_of(const Sequence& sequence, int32_t num_rows, int32_t num_others) {
+  return whole_part(num_rows * Tenants::part_of(of(sequence).share), num_rows, num_others);
+}
+
+void WaitingRoom::charge(const std::vector<Sequence*>& running, TimeUs took_us,
+                         int64_t all_blocks) {
+  divide_among(running);
+  tenants_.charge(static_cast<double>(std::max<TimeUs>(1, took_us)), all_blocks, shares_);
+}
+
+void WaitingRoom::set_tenants(const std::vector<TenantSpec>& specs) {
+  tenants_.set(specs);
+  for (auto& [id, client] : clients_) {
+    const int num_running = client.share.num_running, num_waiting = client.share.num_waiting;
+    client.share = tenants_.place(id);
+    Tenants::count_waiting(&client.share, num_waiting);
+    Tenants::count_running(&client.share, num_running);
+  }
 }
 
 }  // namespace headrace

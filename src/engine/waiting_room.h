@@ -1,8 +1,6 @@
 // WaitingRoom: the clients of the scheduler, and whose request starts next.
 //
-// Clients take turns. Who has the fewest sequences running comes first; among equals, who was given
-// the fewest tokens so far (prompt and all that a request may become, given back when it ends
-// early). Who comes back after an absence begins where the others are, so nobody saves up turns.
+// Clients take turns, by what they and the tenants above them run and were given (tenants.h).
 // Within a client who arrived first is first, where each level of priority counts as so much later
 // an arrival (SchedulerOptions::priority_age): so a request of low priority is passed by those that
 // come a while after it, and by no others. A pure state machine, owned by the scheduler.
@@ -14,15 +12,18 @@
 #include <vector>
 
 #include "engine/sequence.h"
+#include "engine/tenants.h"
 
 namespace headrace {
 
 struct Client {
   std::deque<Sequence*> waiting;  // in order (comes_before)
-  int num_running = 0;
-  int64_t num_given = 0;  // tokens
+  Share share;
+  double owed_tokens = 0;  // of chunks: what its part was more than it got, at most one
   // Scratch of one plan.
-  int num_ranked = 0;
+  bool is_listed = false;
+  int32_t num_ranked = 0;
+  int64_t tokens_ranked = 0;
   int64_t num_wanted = 0;
 };
 
@@ -30,7 +31,7 @@ class WaitingRoom {
  public:
   // A new or pre-empted sequence waits, in its place.
   void add(Sequence* sequence);
-  // It starts: is charged, and counts as running.
+  // It starts, and counts as running.
   void start(Sequence* sequence);
   // A running sequence stops; it may be added again.
   void stop(Sequence* sequence);
@@ -42,25 +43,49 @@ class WaitingRoom {
   void begin_turns();
   Client* next_turn();
   void return_turn(Client* client);
-  // Gives each of these running sequences its rank: how many earlier ones of its client run.
+  // Gives each of these running sequences its rank, how many earlier ones of its client run, and
+  // its standing, the tokens of these by the part that its client has among those that run.
   void rank(const std::vector<Sequence*>& running);
 
   bool has_none_running(const Sequence& sequence) const;
-  // Running sequences by client, who wants fewer tokens first; within a client in order, as
-  // they are given.
+  // Running sequences by client, who wants fewer tokens for its part first; within a client in
+  // order, as they are given. Begins a division of tokens among these clients.
   void sort_by_wants(std::vector<Sequence*>* sequences);
+  // What the client of this one gets of the tokens, and of the rows, that are left for it and for
+  // num_others that have not left the division: at least one, and one is left for each of them.
+  // Parts of a token are owed until the next plan.
+  int32_t take_part(const Sequence& sequence, int32_t num_tokens, int32_t num_others);
+  int32_t part_of(const Sequence& sequence, int32_t num_rows, int32_t num_others);
+  void leave_division(const Sequence& sequence) { Tenants::leave_division(&of(sequence).share); }
+
+  // A step computed so many rows of this one, which holds so many blocks; then what all were given.
+  void add_step(const Sequence& sequence, int64_t num_rows, int64_t num_blocks) {
+    Tenants::add_step(&of(sequence).share, num_rows, num_blocks);
+  }
+  void charge(const std::vector<Sequence*>& running, TimeUs took_us, int64_t all_blocks);
+
+  // Checked ones, from the next plan on.
+  void set_tenants(const std::vector<TenantSpec>& specs);
+  const Tenants& tenants() const { return tenants_; }
 
   int64_t num_waiting() const { return num_waiting_; }
   const std::map<uint64_t, Client>& clients() const { return clients_; }
+  // As Tenants::may_take_from.
+  bool may_take_from(const Sequence& taker, const Sequence& holder) {
+    return Tenants::may_take_from(of(taker).share, of(holder).share);
+  }
 
  private:
   Client& of(const Sequence& sequence);
   void leave(Client* client, uint64_t id);
+  void divide_among(const std::vector<Sequence*>& sequences);
 
+  Tenants tenants_;
   std::map<uint64_t, Client> clients_;  // with something waiting or running
-  std::vector<Client*> turns_;          // a heap
+  std::vector<Client*> turns_;          // a heap, unless
+  bool turns_changed_ = false;          // somebody started or stopped since
+  std::vector<Share*> shares_;          // of a division
   int64_t num_waiting_ = 0;
-  int64_t turn_ = 0;  // num_given of the client that started last, before that
 };
 
 }  // namespace headrace

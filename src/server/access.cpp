@@ -1,11 +1,8 @@
 #include "server/access.h"
 
 #include <arpa/inet.h>
-#include <openssl/hmac.h>
 
 #include <algorithm>
-#include <cstring>
-#include <random>
 
 #include "server/http/syntax.h"
 
@@ -58,40 +55,18 @@ std::string_view presented_key(const HttpRequest& request) {
 }  // namespace
 
 Access::Access(const ServerOptions& options)
-    : hosts_(lowered(options.allowed_hosts)),
+    : secret_(options.client_secret.empty() ? make_client_secret() : options.client_secret),
+      hosts_(lowered(options.allowed_hosts)),
       origins_(lowered(options.cors_origins)),
       any_host_(holds(hosts_, "*") || (hosts_.empty() && !is_loopback_host(options.host))),
       any_origin_(holds(origins_, "*")) {
-  std::random_device random;
-  for (unsigned char& byte : secret_) byte = static_cast<unsigned char>(random());
-  if (!options.client_secret.empty()) {
-    secret_.fill(0);
-    std::copy_n(options.client_secret.begin(),
-                std::min(options.client_secret.size(), secret_.size()), secret_.begin());
-  }
   set_keys(options.api_keys);
-}
-
-// Of its name, so that a client's new key is the same client; else of the key itself.
-uint64_t Access::client_of(const ApiKey& key) const {
-  const std::string_view digest(reinterpret_cast<const char*>(key.digest.data()),
-                                key.digest.size());
-  const std::string identity =
-      key.name.empty() ? fmt::format("key {}", digest) : "name " + key.name;
-  KeyDigest mac{};
-  unsigned int length = 0;
-  HMAC(EVP_sha256(), secret_.data(), static_cast<int>(secret_.size()),
-       reinterpret_cast<const unsigned char*>(identity.data()), identity.size(), mac.data(),
-       &length);
-  uint64_t client = 0;
-  std::memcpy(&client, mac.data(), sizeof client);
-  return client;
 }
 
 void Access::set_keys(std::vector<ApiKey> keys) {
   auto known = std::make_shared<std::vector<KnownKey>>();
   for (ApiKey& key : keys) {
-    const uint64_t client = client_of(key);
+    const uint64_t client = client_of(key, secret_);
     known->push_back({std::move(key), client});
   }
   std::lock_guard lock(mutex_);
@@ -169,6 +144,7 @@ std::optional<Problem> Access::check_key(HttpRequest& request, KeyScopes scopes)
   }
   request.client = found->client;
   request.key_name = found->key.name;
+  request.cache_group = found->key.cache_group;
   if ((found->key.scopes & scopes) != 0) return std::nullopt;
   return Problem{
       403,

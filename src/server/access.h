@@ -15,7 +15,6 @@
 // Fetch (CORS), Fetch Metadata, RFC 6454.
 #pragma once
 
-#include <array>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -36,8 +35,9 @@ class Access {
 
   // 403 with the reason and what to do.
   std::optional<Problem> check_source(const HttpRequest& request) const;
-  // 401, or 403 where the key has none of these scopes; else sets the request's client and key name
-  // to the key's. Without keys everyone may ask for all but what needs the scope admin.
+  // 401, or 403 where the key has none of these scopes; else sets the request's client, key name
+  // and cache group to the key's. Without keys everyone may ask for all but what needs the scope
+  // admin.
   std::optional<Problem> check_key(HttpRequest& request, KeyScopes scopes) const;
   // 415.
   std::optional<Problem> check_content(const HttpRequest& request) const;
@@ -58,11 +58,9 @@ class Access {
 
   bool is_allowed_host(std::string_view header) const;
   bool is_listed_origin(std::string_view origin) const;
-  uint64_t client_of(const ApiKey& key) const;
   std::shared_ptr<const std::vector<KnownKey>> keys() const;
 
-  std::array<unsigned char, 32>
-      secret_{};  // of this process, or the options': numbers of clients mean nothing outside
+  const std::string secret_;  // of this process, or the options': see client_of()
   mutable std::mutex mutex_;
   std::shared_ptr<const std::vector<KnownKey>> keys_;  // guarded; never null
   std::vector<std::string> hosts_;                     // lower case

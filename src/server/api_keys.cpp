@@ -1,11 +1,14 @@
 #include "server/api_keys.h"
 
 #include <openssl/crypto.h>
+#include <openssl/hmac.h>
 #include <openssl/rand.h>
 #include <openssl/sha.h>
 
 #include <algorithm>
+#include <cstring>
 #include <optional>
+#include <random>
 
 #include "base/strings.h"
 
@@ -84,6 +87,28 @@ std::optional<ApiKey> parse_line(const std::vector<std::string_view>& words) {
 }
 
 }  // namespace
+
+uint64_t client_of(const ApiKey& key, std::string_view secret) {
+  const std::string_view digest(reinterpret_cast<const char*>(key.digest.data()),
+                                key.digest.size());
+  const std::string identity =
+      key.name.empty() ? fmt::format("key {}", digest) : "name " + key.name;
+  KeyDigest mac{};
+  unsigned int length = 0;
+  HMAC(EVP_sha256(), secret.data(), static_cast<int>(secret.size()),
+       reinterpret_cast<const unsigned char*>(identity.data()), identity.size(), mac.data(),
+       &length);
+  uint64_t client = 0;
+  std::memcpy(&client, mac.data(), sizeof client);
+  return client;
+}
+
+std::string make_client_secret() {
+  std::random_device random;
+  std::string secret(32, '\0');
+  for (char& byte : secret) byte = static_cast<char>(random());
+  return secret;
+}
 
 KeyDigest digest_of_key(std::string_view key) {
   KeyDigest digest{};

@@ -31,7 +31,16 @@ struct ApiKey {
   std::string name;  // empty: of a line that is the key itself
   KeyScopes scopes = kInferenceScope | kMetricsScope;
   KeyDigest digest{};
+  // Keys that have the same share what is cached for them; empty: with nobody. Not of the file: it
+  // is the tenant's choice.
+  std::string cache_group = {};
 };
+
+// The number of a key's owner to the engine and the cache: of the name, so that an owner's new key
+// is the same client, else of the key itself. Means nothing without the secret.
+uint64_t client_of(const ApiKey& key, std::string_view secret);
+// 32 random bytes.
+std::string make_client_secret();
 
 KeyDigest digest_of_key(std::string_view key);
 // Equal as long as they are compared, whatever they hold.

@@ -257,6 +257,42 @@ void append_drafts(std::string& out, Models models) {
   }
 }
 
+struct TenantRow {
+  std::string_view name, type, help;
+  double (*value)(const TenantUse& use);
+};
+constexpr TenantRow kTenantRows[] = {
+    {"headrace:tenant_requests_running", "gauge",
+     "Requests of a tenant, and of those below it, being computed.",
+     [](const TenantUse& use) { return static_cast<double>(use.num_running); }},
+    {"headrace:tenant_requests_waiting", "gauge", "Those that wait.",
+     [](const TenantUse& use) { return static_cast<double>(use.num_waiting); }},
+    {"headrace:tenant_tokens_total", "counter",
+     "Tokens computed for a tenant and those below it, of prompts and of answers.",
+     [](const TenantUse& use) { return static_cast<double>(use.num_tokens); }},
+    {"headrace:tenant_step_seconds_total", "counter",
+     "Seconds of the engine's steps, by the share of their tokens.",
+     [](const TenantUse& use) { return use.step_s; }},
+};
+
+// As many series as --tenants names, and one for all clients that are of none.
+void append_tenants(std::string& out, Models models) {
+  const bool has_tenants = std::any_of(models.begin(), models.end(), [](const ModelMetrics& model) {
+    return !model.engine.tenants.empty();
+  });
+  if (!has_tenants) return;
+  for (const TenantRow& row : kTenantRows) {
+    append_head(out, row.name, row.type, row.help);
+    for (const ModelMetrics& model : models) {
+      for (const TenantUse& use : model.engine.tenants) {
+        append_line(out, row.name,
+                    fmt::format("{},tenant=\"{}\"", labels_of(model), escape_label(use.name)),
+                    row.value(use));
+      }
+    }
+  }
+}
+
 // Routers read which adapters a server has at work; the value is when that was looked at.
 void append_adapters(std::string& out, Models models) {
   constexpr std::string_view kName = "vllm:lora_requests_info";
@@ -384,6 +420,7 @@ std::string metrics_text(Models models, const HttpCounters& server) {
   append_sources(out, models);
   append_drafts(out, models);
   append_cache_config(out, models);
+  append_tenants(out, models);
   append_adapters(out, models);
   append_finished(out, models);
   append_process(out);

@@ -40,6 +40,23 @@ TEST(Metrics, OfSeveralModelsAreOneFamilyWithALineEach) {
   EXPECT_EQ(count_of(text, "finished_reason=\"abort\""), 2u);
 }
 
+TEST(Metrics, TellOfTenantsWhereThereAreSome) {
+  std::vector<ModelMetrics> models(1);
+  models[0].name = "m";
+  const HttpCounters server;
+  EXPECT_EQ(metrics_text(models, server).find("tenant"), std::string::npos);
+  models[0].engine.tenants = {{"a", 1, 2, 30, 0.5}, {"other", 0, 0, 4, 0.25}};
+  const std::string text = metrics_text(models, server);
+  const std::string labels = "{model_name=\"m\",engine=\"0\",tenant=";
+  for (const std::string& line : {"headrace:tenant_requests_running" + labels + "\"a\"} 1\n",
+                                  "headrace:tenant_requests_waiting" + labels + "\"a\"} 2\n",
+                                  "headrace:tenant_tokens_total" + labels + "\"other\"} 4\n",
+                                  "headrace:tenant_step_seconds_total" + labels + "\"a\"} 0.5\n"}) {
+    EXPECT_NE(text.find(line), std::string::npos) << line << "is not in\n" << text;
+  }
+  EXPECT_EQ(count_of(text, "# TYPE headrace:tenant_"), 4u);
+}
+
 TEST(ExpertLoad, IsTheShareOfTheBusiestAndOfTheIdlest) {
   const ExpertLoad load = expert_load({3, {30, 10, 0, 60}});
   EXPECT_DOUBLE_EQ(load.largest, 0.6);

@@ -96,6 +96,7 @@ class Simulation {
     options.priority_age = range(0, 40);
     options.hash_key = {random_(), random_()};
     num_clients_ = static_cast<uint64_t>(range(0, 2) == 0 ? 1 : range(2, 5));
+    if (num_clients_ > 1 && range(0, 1) == 0) options.tenants = random_tenants();
     options.end_ids = {kEndId};
     const int64_t kind = pressed_ ? 0 : range(0, 3);
     const int64_t edge = range(1, options.max_context);
@@ -123,6 +124,26 @@ class Simulation {
       default:
         return {full};
     }
+  }
+
+  // Each below one before it or at the root; some clients have none.
+  std::vector<TenantSpec> random_tenants() {
+    std::vector<TenantSpec> tenants(static_cast<size_t>(range(1, 4)));
+    for (size_t i = 0; i < tenants.size(); ++i) {
+      tenants[i].name = fmt::format("t{}", i);
+      const auto parent = static_cast<size_t>(range(0, static_cast<int64_t>(i)));
+      if (parent > 0) tenants[i].parent = tenants[parent - 1].name;
+      tenants[i].weight = static_cast<double>(range(1, 8)) / 4;
+      const double most = parent > 0 ? tenants[parent - 1].guarantee : 1;
+      tenants[i].guarantee = most * static_cast<double>(range(0, 1)) / 4;
+      if (tenants[i].guarantee > 0) tenants[i].burst_s = static_cast<double>(range(0, 20)) * 1e-6;
+    }
+    for (uint64_t client = 0; client < num_clients_; ++client) {
+      const auto owner = static_cast<size_t>(range(0, static_cast<int64_t>(tenants.size())));
+      if (owner > 0) tenants[owner - 1].clients.push_back(client);
+    }
+    EXPECT_TRUE(check_tenants(tenants).ok());
+    return tenants;
   }
 
   void arrive() {
@@ -265,8 +286,10 @@ class Simulation {
                            leader->tokens.begin()));
   }
 
-  // Who has nothing running gets a slot before another client gets its second.
+  // Who has nothing running gets a slot before another client gets its second; where there are
+  // tenants, unless its own run as many as are theirs.
   void check_turns() {
+    if (!options_.tenants.empty()) return;
     std::map<uint64_t, int> num_running;
     for (const RequestId id : scheduler_.ids()) {
       const Sequence& sequence = *scheduler_.find(id);

@@ -237,7 +237,8 @@ Result<PromptIds> infill_ids(std::string_view before, std::string_view after,
 }
 
 std::string cache_domain(const Caller& caller, std::string_view salt) {
-  const std::string domain = caller.has_key ? fmt::format("{:016x}", caller.client) : std::string();
+  std::string domain = caller.has_key ? fmt::format("{:016x}", caller.client) : std::string();
+  if (!caller.cache_group.empty()) domain = "group:" + caller.cache_group;
   return salt.empty() ? domain : fmt::format("{}/{}", domain, salt);
 }
 

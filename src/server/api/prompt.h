@@ -26,7 +26,8 @@ namespace headrace {
 struct Caller {
   std::string request_id;         // x-request-id
   uint64_t client = 0;            // Request::client
-  bool has_key = false;           // then `client` is a domain of the prefix cache too
+  bool has_key = false;           // then `client` is a domain of the prefix cache too, or
+  std::string cache_group = {};   // several share this one
   TimeUs arrived_us = 0;          // Request::arrived_us
   std::function<bool()> left;     // nobody waits for the answer any more; may be empty
   ByteBudget::Lease memory = {};  // what the request holds; the session's afterwards
@@ -84,8 +85,9 @@ Result<std::string> parse_salt(const Fields& fields);
 Result<PromptIds> infill_ids(std::string_view before, std::string_view after,
                              std::string_view param, const ServingModel& model, Request& request);
 
-// Prefixes are shared only within a domain: of a key, if there are keys, and of a salt. Both have
-// one spelling, so that no two domains read the same.
+// Prefixes are shared only within a domain: of a key, or of keys of one group, if there are keys,
+// and of a salt. Each has one spelling, so that no two domains read the same: a group's name holds
+// no '/'.
 std::string cache_domain(const Caller& caller, std::string_view salt);
 
 }  // namespace headrace

@@ -22,6 +22,7 @@ SCHEDULER = "scheduler.cpp"
 GUESSES = "scheduler_guesses.cpp"
 SHARING = "scheduler_sharing.cpp"
 ROOM = "waiting_room.cpp"
+TENANTS = "tenants.cpp"
 CORE = "engine_core.cpp"
 LIVE = "live_requests.cpp"
 
@@ -190,17 +191,17 @@ BUGS = [
     Bug("the youngest starts first", SCHEDULER,
         ("client.waiting[static_cast<size_t>(i)];",
          "client.waiting[BUG ? client.waiting.size() - 1 - static_cast<size_t>(i) : static_cast<size_t>(i)];")),
-    Bug("who runs much gets the next place", ROOM,
-        ("if (a->num_running != b->num_running) return a->num_running > b->num_running;",
-         "if (a->num_running != b->num_running) return BUG != (a->num_running > b->num_running);")),
+    Bug("who runs much gets the next place", TENANTS,
+        ("return std::tuple(share.num_running > 0, !has_credit,",
+         "return std::tuple(BUG != (share.num_running > 0), !has_credit,")),
     Bug("a pre-empted request goes to the back", ROOM,
         ("waiting.insert(std::lower_bound(waiting.begin(), waiting.end(), sequence, comes_before), sequence);",
          "waiting.insert(BUG ? waiting.end() : std::lower_bound(waiting.begin(), waiting.end(), sequence, "
          "comes_before), sequence);")),
     Bug("a client that has none running is forgotten", ROOM,
-        ("if (client->waiting.empty() && client->num_running == 0) clients_",
-         "if ((client->waiting.empty() || BUG) && client->num_running == 0) clients_")),
+        ("if (!client->share.is_active()) clients_",
+         "if (BUG ? client->share.num_running == 0 : !client->share.is_active()) clients_")),
     Bug("the waiting are counted wrong", ROOM,
-        ("std::erase(client.waiting, sequence); --num_waiting_; ++client.num_running;",
-         "std::erase(client.waiting, sequence); if (!BUG) --num_waiting_; ++client.num_running;")),
+        ("std::erase(client.waiting, sequence); --num_waiting_; Tenants::count_running",
+         "std::erase(client.waiting, sequence); if (!BUG) --num_waiting_; Tenants::count_running")),
 ]

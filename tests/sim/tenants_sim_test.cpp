@@ -1,0 +1,298 @@
+// Tenants on a clock that runs as a machine's costs say: what each is given over time, how long who
+// asks seldom waits beside who asks without end, and that nobody who runs stands still. Times are
+// of that clock, so they are the same on every machine.
+//
+// HEADRACE_SIM_SCHEDULES sets how many trees run (one in 160), HEADRACE_SIM_SEED the first
+// seed; there are fewer under sanitizers.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <random>
+#include <set>
+
+#include "engine/scheduler.h"
+#include "engine/step_log.h"
+
+namespace headrace {
+namespace tenants_sim_test {
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr uint64_t kNumSchedules = 640;
+constexpr int kLoads[] = {8};
+#else
+constexpr uint64_t kNumSchedules = 4'000;
+constexpr int kLoads[] = {1, 8, 16};
+#endif
+constexpr int kSlots = 32;
+constexpr TimeUs kTargetUs = 50'000;
+
+SchedulerOptions tenant_options(std::vector<TenantSpec> tenants) {
+  SchedulerOptions options;
+  options.max_batch_tokens = 256;
+  options.max_logit_rows = kSlots;
+  options.max_sequences = kSlots;
+  options.num_blocks = 4000;
+  options.max_context = 4000;
+  options.rope_epoch = [](int64_t) { return int64_t{0}; };
+  options.inter_token_target_us = kTargetUs;
+  options.tenants = std::move(tenants);
+  return options;
+}
+
+// What a step takes, in microseconds.
+TimeUs step_time(const StepPlan& plan) { return 4000 + 250 * plan.num_tokens; }
+
+// How a client asks: so many requests at a time, of such lengths, each again when it is answered.
+struct Habit {
+  int num_at_once = 1;
+  int32_t least_prompt = 20, most_prompt = 60;
+  int32_t least_answer = 5, most_answer = 40;
+};
+
+class World {
+ public:
+  World(const std::vector<TenantSpec>& tenants, uint64_t seed)
+      : options_(tenant_options(tenants)), scheduler_(options_), random_(seed) {
+    EXPECT_TRUE(check_tenants(tenants).ok());
+    for (const TenantSpec& spec : tenants) {
+      for (const uint64_t client : spec.clients) tenant_of_[client] = spec.name;
+    }
+  }
+
+  void add_client(uint64_t client, const Habit& habit) {
+    habits_[client] = habit;
+    for (int i = 0; i < habit.num_at_once; ++i) ask(client);
+  }
+
+  void step() {
+    const StepPlan& plan = scheduler_.plan(now_);
+    log_.planned(plan, scheduler_, now_);
+    check_gaps(plan);
+    std::vector<SpanResult> results(plan.spans.size());
+    for (size_t i = 0; i < results.size(); ++i) {
+      results[i].sampled.assign(static_cast<size_t>(plan.spans[i].num_sampled), {7});
+      tokens_[plan.sequences[i]->request.client] += plan.spans[i].num_rows;
+    }
+    now_ += step_time(plan);
+    log_.committed(results, now_);
+    std::vector<Event> events;
+    scheduler_.commit(results, now_, &events);
+    for (const Event& event : events) hear(event);
+  }
+  void steps(int count) {
+    for (int i = 0; i < count && !testing::Test::HasFailure(); ++i) step();
+  }
+  void run_answers(uint64_t client, size_t count) {
+    while (waits_[client].size() < count && !testing::Test::HasFailure()) step();
+  }
+
+  // So much of the time until the first token, from all answers of the client.
+  TimeUs wait(uint64_t client, double share) {
+    std::vector<TimeUs>& waits = waits_[client];
+    std::sort(waits.begin(), waits.end());
+    return waits[static_cast<size_t>(share * static_cast<double>(waits.size() - 1))];
+  }
+  // Of all tokens since the last call, that part was the client's.
+  std::map<uint64_t, double> parts() {
+    double sum = 0;
+    for (const auto& [client, count] : tokens_) sum += static_cast<double>(count);
+    std::map<uint64_t, double> parts;
+    for (const auto& [client, count] : tokens_) parts[client] = static_cast<double>(count) / sum;
+    tokens_.clear();
+    return parts;
+  }
+  const Scheduler& scheduler() const { return scheduler_; }
+  Status replay() const { return log_.replay(options_); }
+
+ private:
+  int32_t range(int32_t low, int32_t high) {
+    return low + static_cast<int32_t>(random_() % static_cast<uint64_t>(high - low + 1));
+  }
+
+  void ask(uint64_t client) {
+    const Habit& habit = habits_.at(client);
+    Request request;
+    const RequestId id = ++last_id_;
+    request.client = client;
+    request.ignore_eos = true;
+    request.max_tokens = range(habit.least_answer, habit.most_answer);
+    request.prompt_ids.assign(static_cast<size_t>(range(habit.least_prompt, habit.most_prompt)),
+                              static_cast<int32_t>(id));
+    log_.admitted(id, request, now_);
+    scheduler_.admit(id, std::move(request), now_);
+    asked_[id] = {client, now_, false};
+  }
+
+  void hear(const Event& event) {
+    Asked& asked = asked_.at(event.request_id);
+    if (event.kind == Event::Kind::kToken && !std::exchange(asked.is_heard, true)) {
+      waits_[asked.client].push_back(now_ - asked.since);
+    }
+    if (event.kind != Event::Kind::kFinished) return;
+    const uint64_t client = asked.client;
+    asked_.erase(event.request_id);
+    ask(client);
+  }
+
+  // A tenant that wants something has some of each step, a slot of its own being the least.
+  void check_gaps(const StepPlan& plan) {
+    std::set<std::string> served;
+    for (const Sequence* sequence : plan.sequences) {
+      served.insert(tenant_of_[sequence->request.client]);
+    }
+    for (const auto& [client, habit] : habits_) {
+      ASSERT_TRUE(served.contains(tenant_of_[client]))
+          << "tenant " << tenant_of_[client] << " has nothing of step " << plan.step_idx;
+    }
+  }
+
+  struct Asked {
+    uint64_t client = 0;
+    TimeUs since = 0;
+    bool is_heard = false;
+  };
+
+  const SchedulerOptions options_;
+  Scheduler scheduler_;
+  StepLog log_{20'000, /*keep_requests=*/true};
+  std::mt19937_64 random_;
+  std::map<uint64_t, std::string> tenant_of_;  // empty: none
+  std::map<uint64_t, Habit> habits_;
+  std::map<RequestId, Asked> asked_;
+  std::map<uint64_t, std::vector<TimeUs>> waits_;
+  std::map<uint64_t, int64_t> tokens_;
+  TimeUs now_ = 1;
+  RequestId last_id_ = 0;
+};
+
+uint64_t sim_setting(const char* variable, uint64_t otherwise) {
+  const char* text = std::getenv(variable);
+  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
+}
+
+// A tree of two or three levels with its clients, and the part of each client by the weights.
+struct Tree {
+  std::vector<TenantSpec> tenants;
+  std::map<uint64_t, double> parts;
+};
+
+Tree random_tree(std::mt19937_64& random) {
+  const auto pick = [&](uint64_t low, uint64_t high) { return low + random() % (high - low + 1); };
+  Tree tree;
+  uint64_t last_client = 0;
+  struct Branch {
+    std::string name;
+    double part = 0;
+  };
+  std::vector<Branch> leaves;
+  const auto split = [&](const std::string& parent, double part, uint64_t count) {
+    std::vector<double> weights;
+    double sum = 0;
+    for (uint64_t i = 0; i < count; ++i)
+      sum += weights.emplace_back(static_cast<double>(pick(1, 3)));
+    std::vector<Branch> made;
+    for (uint64_t i = 0; i < count; ++i) {
+      made.push_back(
+          {fmt::format("{}{}", parent, static_cast<char>('a' + i)), part * weights[i] / sum});
+      tree.tenants.push_back({.name = made.back().name, .parent = parent, .weight = weights[i]});
+    }
+    return made;
+  };
+  for (const Branch& branch : split("", 1, pick(2, 3))) {
+    if (pick(0, 1) == 0) {
+      leaves.push_back(branch);
+      continue;
+    }
+    for (const Branch& leaf : split(branch.name, branch.part, 2)) leaves.push_back(leaf);
+  }
+  for (const Branch& leaf : leaves) {
+    const uint64_t num_clients = pick(1, 2);
+    const auto spec = std::find_if(tree.tenants.begin(), tree.tenants.end(),
+                                   [&](const TenantSpec& each) { return each.name == leaf.name; });
+    for (uint64_t i = 0; i < num_clients; ++i) {
+      spec->clients.push_back(++last_client);
+      tree.parts[last_client] = leaf.part / static_cast<double>(num_clients);
+    }
+  }
+  std::shuffle(tree.tenants.begin(), tree.tenants.end(), random);
+  return tree;
+}
+
+// All want more than there is, in their own ways. A slot is the least that anybody has, so the
+// parts are within one and a half slots of what the weights say.
+TEST(TenantsSim, PartsConvergeToTheWeightsWhileAllWantMore) {
+  const uint64_t first = sim_setting("HEADRACE_SIM_SEED", 1);
+  const uint64_t count =
+      std::max<uint64_t>(1, sim_setting("HEADRACE_SIM_SCHEDULES", kNumSchedules) / 160);
+  double worst = 0;
+  for (uint64_t seed = first; seed < first + count; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937_64 random(seed);
+    const Tree tree = random_tree(random);
+    World world(tree.tenants, seed);
+    for (const auto& [client, part] : tree.parts)
+      world.add_client(client, Habit{.num_at_once = 40});
+    world.steps(200);
+    world.parts();
+    world.steps(1200);
+    for (const auto& [client, part] : world.parts()) {
+      worst = std::max(worst, std::abs(part - tree.parts.at(client)));
+      EXPECT_NEAR(part, tree.parts.at(client), 1.5 / kSlots) << "client " << client;
+    }
+    if (seed % 8 == 0) {
+      const Status replayed = world.replay();
+      EXPECT_TRUE(replayed.ok()) << replayed.error().message;
+    }
+    if (testing::Test::HasFailure()) return;
+  }
+  fmt::print("{} trees, at most {:.3f} from the weights\n", count, worst);
+}
+
+// The 95th percentile of the time to the first token of client 1, which has so many requests at
+// once, alone or beside one that has a hundred times as many.
+TimeUs wait_beside(const std::vector<TenantSpec>& tenants, int num_at_once, bool is_flooded) {
+  World world(tenants, 7);
+  world.add_client(1, Habit{.num_at_once = num_at_once});
+  if (is_flooded) world.add_client(2, Habit{.num_at_once = 100 * num_at_once});
+  world.run_answers(1, 400);
+  return world.wait(1, 0.95);
+}
+
+// Who keeps the machine busy by itself, with short prompts, waits at most twice as long. Who finds
+// it idle when it is alone waits for a step in flight besides.
+TEST(TenantsSim, WhoAsksAHundredTimesAsMuchAtMostDoublesAnothersWait) {
+  const std::vector<TenantSpec> tenants = {{.name = "a", .clients = {1}},
+                                           {.name = "b", .clients = {2}}};
+  for (const auto& specs : {std::vector<TenantSpec>(), tenants}) {
+    for (const int num_at_once : kLoads) {
+      const TimeUs alone = wait_beside(specs, num_at_once, false);
+      const TimeUs flooded = wait_beside(specs, num_at_once, true);
+      const TimeUs in_flight = num_at_once < 8 ? kTargetUs : 0;
+      EXPECT_LE(flooded, 2 * alone + in_flight) << num_at_once << " at once";
+      fmt::print("{} at once: {} us alone, {} us beside a flood\n", num_at_once, alone, flooded);
+    }
+  }
+}
+
+// Each of many keys has nothing running and so takes a slot from who runs 32; but not more of them
+// than are their tenant's.
+TEST(TenantsSim, KeysOfATenantTakeNothingFromAnother) {
+  TenantSpec many{.name = "many"};
+  for (uint64_t client = 2; client < 50; ++client) many.clients.push_back(client);
+  World world({many, {.name = "one", .clients = {1}}}, 3);
+  world.add_client(1, Habit{.num_at_once = 100});
+  world.steps(50);
+  EXPECT_EQ(world.parts().at(1), 1);
+  for (const uint64_t client : many.clients) world.add_client(client, Habit{});
+  world.steps(20);
+  world.parts();
+  world.steps(500);
+  std::map<uint64_t, double> parts = world.parts();
+  EXPECT_NEAR(parts.at(1), 0.5, 1.5 / kSlots);
+  EXPECT_EQ(parts.size(), 49u) << "all keys have their turns";
+}
+
+}  // namespace tenants_sim_test
+}  // namespace headrace
