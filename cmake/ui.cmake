@@ -39,7 +39,7 @@ elseif(HEADRACE_UI)
     DEPENDS ${ui_config}
     COMMENT "Installing the web page's build tools"
     VERBATIM)
-  file(GLOB ui_top CONFIGURE_DEPENDS ${ui_web}/index.html ${ui_web}/*.js ${ui_web}/tsconfig.json)
+  file(GLOB ui_top CONFIGURE_DEPENDS ${ui_web}/*.html ${ui_web}/*.js ${ui_web}/tsconfig.json)
   file(GLOB_RECURSE ui_sources CONFIGURE_DEPENDS ${ui_web}/src/*)
   list(APPEND ui_depends ${ui_work}/installed.stamp ${ui_top} ${ui_sources})
   set(ui_build

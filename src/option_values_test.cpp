@@ -123,7 +123,7 @@ TEST(OptionRows, APromiseOfARowHoldsForEveryCommandItNames) {
   const std::set<std::string> commands = {
       "serve", "run",        "chat",   "pull",    "list",     "rm",     "show", "ps",
       "stop",  "doctor",     "key",    "inspect", "tokenize", "render", "eval", "verify",
-      "bench", "completion", "manual", "help",    "version",  "plan",   "lab"};
+      "bench", "completion", "manual", "help",    "version",  "plan",   "lab",  "profile"};
   std::set<std::string_view> variables;
   for (const OptionRow& row : option_rows()) {
     std::istringstream names{std::string(row.commands)};

@@ -14,14 +14,16 @@ using enum OptionGroup;
 
 constexpr std::string_view kGenerates = "run chat";      // commands that sample
 constexpr std::string_view kEngines = "serve run chat";  // commands that run an engine
-constexpr std::string_view kLoads = "serve run chat eval verify bench";  // that pack weights
-constexpr std::string_view kStores =  // that know the store
-    "serve run chat pull list rm show doctor inspect tokenize render eval verify bench plan";
+constexpr std::string_view kLoads =
+    "serve run chat eval verify bench profile";  // that pack weights
+constexpr std::string_view kStores =             // that know the store
+    "serve run chat pull list rm show doctor inspect tokenize render eval verify bench plan "
+    "profile";
 
 // clang-format off
 constexpr OptionRow kRows[] = {
     // name, environment, kind, default, range, commands, help, heading, what no default means, letter
-    {"--model", "HEADRACE_MODEL", kText, "smollm2:135m", "", "run chat tokenize render serve inspect show eval plan",
+    {"--model", "HEADRACE_MODEL", kText, "smollm2:135m", "", "run chat tokenize render serve inspect show eval plan profile",
      "Model to use: a GGUF file, a safetensors file or folder, or the name of a pulled model. Naming it first does the same.", kModel, {}, 'm'},
     {"--server", "HEADRACE_SERVER", kText, "", "", "run chat ps stop",
      "Ask a running server at this address, such as http://127.0.0.1:8080, instead of loading a model; any that speaks the OpenAI API.", kServer},
@@ -29,17 +31,17 @@ constexpr OptionRow kRows[] = {
      "File with the certificates (PEM) that a server of --server with https must stem from, such as its own self-signed one; empty: those that this system trusts.", kServer},
     {"--store", "HEADRACE_STORE", kText, "", "", kStores,
      "Folder of pulled models; empty: models/ under HEADRACE_HOME, or headrace/models in the user's cache.", kModel},
-    {"--isa", "HEADRACE_ISA", kChoice, "auto", "auto|reference|avx2|avx_vnni|avx512|avx512_vnni|avx512_bf16|amx", "serve run chat eval verify bench version",
+    {"--isa", "HEADRACE_ISA", kChoice, "auto", "auto|reference|avx2|avx_vnni|avx512|avx512_vnni|avx512_bf16|amx", "serve run chat eval verify bench version profile",
      "Instruction set of the kernels; auto takes the fastest this processor has.", kKernels},
-    {"--activations", "HEADRACE_ACTIVATIONS", kChoice, "exact", "exact|int8", "serve run chat eval verify bench version plan",
+    {"--activations", "HEADRACE_ACTIVATIONS", kChoice, "exact", "exact|int8", "serve run chat eval verify bench version plan profile",
      "Arithmetic of quantised and bf16 weights: exact keeps 16 bits per activation or more; int8 takes 8, or bf16 for bf16 weights: faster and less accurate.", kKernels},
-    {"--threads", "HEADRACE_THREADS", kInteger, "0", "0..1024", "serve run chat eval verify bench version",
+    {"--threads", "HEADRACE_THREADS", kInteger, "0", "0..1024", "serve run chat eval verify bench version profile",
      "Compute threads; 0: one per core that affinity and cgroup quota allow, which is also the most.", kKernels},
-    {"--kv-type", "HEADRACE_KV_TYPE", kChoice, "f16", "f16|bf16|f32|fp8|int8", "serve run chat eval verify bench inspect show version plan",
+    {"--kv-type", "HEADRACE_KV_TYPE", kChoice, "f16", "f16|bf16|f32|fp8|int8", "serve run chat eval verify bench inspect show version plan profile",
      "Storage of keys and values: f16 and bf16 take half the memory of f32, fp8 and int8 a quarter; f16 stays near exact.", kMemory},
-    {"--context", "HEADRACE_CONTEXT", kInteger, "0", "0..1048576", "serve run chat inspect show plan",
+    {"--context", "HEADRACE_CONTEXT", kInteger, "0", "0..1048576", "serve run chat inspect show plan profile",
      "Tokens per sequence, prompt and answer together; 0: the model's own limit, at most 32768.", kMemory},
-    {"--kv-memory", "HEADRACE_KV_MEMORY", kBytes, "0", "0..", kEngines,
+    {"--kv-memory", "HEADRACE_KV_MEMORY", kBytes, "0", "0..", "serve run chat profile",
      "Memory for keys and values, such as 512M or 2G; 0: room for four full contexts within a quarter of the memory that this process can get, or for one within half.", kMemory},
     {"--kv-ram", "HEADRACE_KV_RAM", kBytes, "0", "0..", "serve",
      "Memory for keys and values that --kv-memory has no room for any more: brought back instead of computed again.", kMemory},
@@ -47,7 +49,7 @@ constexpr OptionRow kRows[] = {
      "Folder that keeps keys and values of prompts and answers beyond the end of the server, for this user alone; made if it is not there; empty: none are kept.", kMemory},
     {"--kv-disk-size", "HEADRACE_KV_DISK_SIZE", kBytes, "8G", "0..", "serve",
      "Most that the folder of --kv-disk may hold; the oldest go first.", kMemory},
-    {"--batch-tokens", "HEADRACE_BATCH_TOKENS", kInteger, "512", "16..8192", "serve run chat eval verify bench inspect show plan",
+    {"--batch-tokens", "HEADRACE_BATCH_TOKENS", kInteger, "512", "16..8192", "serve run chat eval verify bench inspect show plan profile",
      "Most tokens in one step; long prompts are computed in chunks of this size.", kMemory},
     {"--speculation", "HEADRACE_SPECULATION", kChoice, "ngram", "off|ngram|draft|ngram,draft", kEngines,
      "Guess tokens of an answer and check several in one step, wherever that makes answers faster; they stay the same. ngram: what followed in the prompt or the answer where the same tokens stood before; draft: what --draft-model says, where that is likelier.", kKernels},
@@ -75,8 +77,8 @@ constexpr OptionRow kRows[] = {
     {"--reasoning-format", "HEADRACE_REASONING_FORMAT", kText, "auto", "", "serve",
      "How the model marks its reasoning: auto, none or a name, as --tool-format.", kAnswer},
 
-    {"--host", "HEADRACE_HOST", kText, "127.0.0.1", "", "serve", "Address to listen on.", kServer},
-    {"--port", "HEADRACE_PORT", kInteger, "8080", "0..65535", "serve doctor", "Port to listen on; 0 takes a free one and prints it.", kServer},
+    {"--host", "HEADRACE_HOST", kText, "127.0.0.1", "", "serve lab", "Address to listen on.", kServer},
+    {"--port", "HEADRACE_PORT", kInteger, "8080", "0..65535", "serve doctor lab", "Port to listen on; 0 takes a free one and prints it.", kServer},
     {"--alias", "HEADRACE_ALIAS", kText, "", "", "serve", "Further names under which requests may ask for the model, separated by commas.", kServer},
     {"--adapter", "HEADRACE_ADAPTER", kText, "", "", "serve", "Adapters (LoRA, PEFT folders) to load at the start, NAME=FOLDER or NAME@MODEL=FOLDER separated by commas, without MODEL for the first one; requests ask for an adapter by its name as model.", kServer},
     {"--adapter-root", "HEADRACE_ADAPTER_ROOT", kText, "", "", "serve", "Folder below which POST /v1/load_lora_adapter may load adapters; empty: none may be loaded while the server runs.", kServer},
@@ -85,34 +87,35 @@ constexpr OptionRow kRows[] = {
     {"--on-demand-memory", "HEADRACE_ON_DEMAND_MEMORY", kBytes, "0", "0..", "serve", "Memory for the weights of the models of --on-demand together, such as 8G; 0: what the system has. The longest unused sleeps where another is wanted.", kServer},
     {"--keep-alive", "HEADRACE_KEEP_ALIVE", kInteger, "300", "-1..31536000", "serve", "Seconds after which an idle model of --on-demand sleeps; -1: never.", kServer},
     {"--embedding-ids", "HEADRACE_EMBEDDING_IDS", kText, "", "", "serve", "A tokenizer.json in whose ids clients send inputs of /v1/embeddings (LangChain sends those of cl100k); empty: in the model's own.", kServer},
-    {"--http-threads", "HEADRACE_HTTP_THREADS", kInteger, "2", "1..64", "serve", "Threads that serve connections.", kServer},
-    {"--drain-seconds", "HEADRACE_DRAIN_SECONDS", kInteger, "30", "0..3600", "serve",
+    {"--http-threads", "HEADRACE_HTTP_THREADS", kInteger, "2", "1..64", "serve lab", "Threads that serve connections.", kServer},
+    {"--drain-seconds", "HEADRACE_DRAIN_SECONDS", kInteger, "30", "0..3600", "serve lab",
      "How long running requests may finish after SIGTERM or Ctrl-C.", kServer},
     {"--step-deadline", "HEADRACE_STEP_DEADLINE", kInteger, "120", "0..86400", "serve", "Seconds in which nothing moves though there are requests, after which the engine counts as hung: the state is logged, all requests get an error, and the process ends with status 70. 0: never.", kServer},
-    {"--api-key", "HEADRACE_API_KEY", kText, "", "", "serve run chat ps stop bench", "Key that requests must carry to serve, and that the other commands send; other users see it in the list of processes until the server has started, so better set the variable or a file.", kServer},
-    {"--api-key-file", "HEADRACE_API_KEY_FILE", kText, "", "", "serve", "File of keys, one a line, as `headrace key` makes them, or keys as they are; lines that begin with # are left out. Read again on SIGHUP.", kServer},
-    {"--tls-cert", "HEADRACE_TLS_CERT", kText, "", "", "serve", "File with the certificate for HTTPS, and those between it and its root, as PEM; needs --tls-key. Read again on SIGHUP.", kServer},
-    {"--tls-key", "HEADRACE_TLS_KEY", kText, "", "", "serve", "File with the key of the certificate, as PEM without a passphrase.", kServer},
+    {"--api-key", "HEADRACE_API_KEY", kText, "", "", "serve run chat ps stop bench lab", "Key that requests must carry to serve, and that the other commands send; other users see it in the list of processes until the server has started, so better set the variable or a file.", kServer},
+    {"--api-key-file", "HEADRACE_API_KEY_FILE", kText, "", "", "serve lab", "File of keys, one a line, as `headrace key` makes them, or keys as they are; lines that begin with # are left out. Read again on SIGHUP.", kServer},
+    {"--tenants", "HEADRACE_TENANTS", kText, "", "", "serve", "File (TOML) that says who shares the engine with whom: a table for each tenant with parent, weight, guarantee, burst, keys (names of --api-key-file) and cache (separate, or shared by its keys). Empty: each key is a tenant of its own, of equal weight. Read again on SIGHUP.", kServer},
+    {"--tls-cert", "HEADRACE_TLS_CERT", kText, "", "", "serve lab", "File with the certificate for HTTPS, and those between it and its root, as PEM; needs --tls-key. Read again on SIGHUP.", kServer},
+    {"--tls-key", "HEADRACE_TLS_KEY", kText, "", "", "serve lab", "File with the key of the certificate, as PEM without a passphrase.", kServer},
     {"--admin-socket", "HEADRACE_ADMIN_SOCKET", kText, "", "", "serve", "Path of a Unix socket on which this user and root may list and end requests, empty the prefix cache, change the log level and see the newest steps; empty: none.", kServer},
     {"--kv-events", "HEADRACE_KV_EVENTS", kText, "", "", "serve", "Publish over ZeroMQ at this endpoint, such as tcp://127.0.0.1:5557, what the prefix cache holds, for routers: they learn the token ids of prompts. With one model alone; empty: nothing.", kServer},
     {"--kv-events-replay", "HEADRACE_KV_EVENTS_REPLAY", kText, "", "", "serve", "Endpoint where routers ask for what they missed; empty: none.", kServer},
     {"--kv-events-topic", "HEADRACE_KV_EVENTS_TOPIC", kText, "", "", "serve", "First frame of each message, such as kv@HOST@MODEL.", kServer},
     {"--kv-events-form", "HEADRACE_KV_EVENTS_FORM", kChoice, "maps", "maps|arrays", "serve", "How events are packed: maps as newer routers read them, arrays as older ones.", kServer},
     {"--otlp-endpoint", "HEADRACE_OTLP_ENDPOINT", kText, "", "", "serve", "Collector to which a span of each request goes, as OTLP over HTTP (JSON), such as http://127.0.0.1:4318; empty: none.", kServer},
-    {"--insecure-no-keys", "HEADRACE_INSECURE_NO_KEYS", kFlag, "", "", "serve", "Listen beyond this machine without keys: whoever reaches the address may use the server.", kServer},
+    {"--insecure-no-keys", "HEADRACE_INSECURE_NO_KEYS", kFlag, "", "", "serve lab", "Listen beyond this machine without keys: whoever reaches the address may use the server.", kServer},
     {"--scopes", "", kText, "inference", "", "key", "What the key may ask for, with commas between: inference, metrics, admin.", kServer},
-    {"--allowed-hosts", "HEADRACE_ALLOWED_HOSTS", kText, "", "", "serve",
+    {"--allowed-hosts", "HEADRACE_ALLOWED_HOSTS", kText, "", "", "serve lab",
      "Names under which clients reach the server, separated by commas; * allows any. Empty: any where it listens beyond loopback, else addresses, localhost and names without a dot.", kServer},
-    {"--cors-origins", "HEADRACE_CORS_ORIGINS", kText, "", "", "serve", "Origins of web pages that may use the server, such as https://chat.example, separated by commas; * allows any. Empty: its own page alone.", kServer},
+    {"--cors-origins", "HEADRACE_CORS_ORIGINS", kText, "", "", "serve lab", "Origins of web pages that may use the server, such as https://chat.example, separated by commas; * allows any. Empty: its own page alone.", kServer},
     {"--request-memory", "HEADRACE_REQUEST_MEMORY", kBytes, "0", "0..", "serve",
      "Memory that bodies, waiting requests and answers may hold together, such as 512M; 0: a quarter of free memory, from 64M to 1G.", kServer},
-    {"--max-body", "HEADRACE_MAX_BODY", kBytes, "32M", "1..", "serve", "Longest body of a request; at most half of --request-memory.", kServer},
+    {"--max-body", "HEADRACE_MAX_BODY", kBytes, "32M", "1..", "serve lab", "Longest body of a request; at most half of --request-memory.", kServer},
     {"--response-store", "HEADRACE_RESPONSE_STORE", kBytes, "64M", "0..", "serve", "Memory for answers of /v1/responses that clients may go on with; the longest unused goes first. 0: none are kept.", kServer},
     {"--response-seconds", "HEADRACE_RESPONSE_SECONDS", kInteger, "3600", "1..31536000", "serve", "How long an answer of /v1/responses is kept.", kServer},
-    {"--max-connections", "HEADRACE_MAX_CONNECTIONS", kInteger, "12000", "1..1000000", "serve", "Connections at a time; further ones get status 503.", kServer},
-    {"--max-connections-per-address", "HEADRACE_MAX_CONNECTIONS_PER_ADDRESS", kInteger, "512", "0..1000000", "serve",
+    {"--max-connections", "HEADRACE_MAX_CONNECTIONS", kInteger, "12000", "1..1000000", "serve lab", "Connections at a time; further ones get status 503.", kServer},
+    {"--max-connections-per-address", "HEADRACE_MAX_CONNECTIONS_PER_ADDRESS", kInteger, "512", "0..1000000", "serve lab",
      "Connections of one address at a time; this machine itself is not counted. 0: no limit.", kServer},
-    {"--log-format", "HEADRACE_LOG_FORMAT", kChoice, "text", "text|json", "serve", "Form of log lines; json writes one object a line.", kServer},
+    {"--log-format", "HEADRACE_LOG_FORMAT", kChoice, "text", "text|json", "serve lab", "Form of log lines; json writes one object a line.", kServer},
 
     {"--temperature", "", kNumber, "", "0..100", kGenerates, "Randomness of the answer; 0 always takes the most likely token.", kAnswer, "the model's own, else 0.7"},
     {"--top-k", "", kInteger, "", "-1..1000000", kGenerates, "Sample among the k most likely tokens; 0: all.", kAnswer, "the model's own, else 0"},
@@ -133,7 +136,7 @@ constexpr OptionRow kRows[] = {
     {"--attach", "", kText, "", "", "run", "Text files that follow the prompt, each under its name, separated by commas.", kAnswer},
     {"--stats", "", kFlag, "", "", kGenerates, "After the answer, print tokens, speed and seed on standard error.", kOutput},
 
-    {"--json", "", kFlag, "", "", "list ps doctor inspect show tokenize render eval verify bench lab version plan", "Print JSON, for programs.", kOutput},
+    {"--json", "", kFlag, "", "", "list ps doctor inspect show tokenize render eval verify bench lab version plan profile", "Print JSON, for programs.", kOutput},
     {"--prefill", "", kText, "128,512,2048", "", "bench", "Prompts to time, in tokens, with commas between; empty: none.", kPoints},
     {"--depth", "", kText, "0,512,2048,8192", "", "bench", "Contexts at which to time decode, in tokens; empty: none. As far as the model's context reaches.", kPoints},
     {"--batch", "", kText, "1,4,16,64", "", "bench", "Sequences to decode together; empty: none.", kPoints},
@@ -160,7 +163,11 @@ constexpr OptionRow kRows[] = {
     {"--request-timeout", "", kNumber, "600", "0.1..86400", "bench", "Seconds after which a request has failed.", kLoad},
     {"--save", "", kText, "", "", "bench", "File for the results as JSON, written anew after each rate.", kLoad},
     {"--html", "", kText, "", "", "bench", "File for a report with plots, one page that needs no other.", kLoad},
-    {"--machine", "", kText, "", "", "plan bench", "Limits of a machine, as `headrace bench machine --json` printed them: that to plan for, or that of bench serve MODEL, which then prints forecasts beside what it measures; empty: plan measures this one.", kPoints},
+    {"--machine", "", kText, "", "", "plan bench profile", "Limits of a machine, as `headrace bench machine --json` printed them: that to plan for, or that of bench serve MODEL, which then prints forecasts beside what it measures; empty: plan and profile measure this one.", kPoints},
+    {"--prefill", "", kInteger, "512", "1..1048576", "profile", "Tokens of each prompt.", kPoints},
+    {"--decode", "", kInteger, "32", "1..1000", "profile", "Tokens of each answer.", kPoints},
+    {"--batch", "", kInteger, "1", "1..256", "profile", "Requests at a time.", kPoints},
+    {"--trace", "", kText, "", "", "profile", "File for a trace of every op, which ui.perfetto.dev and chrome://tracing show.", kOutput},
     {"--clients", "", kInteger, "1", "1..1048576", "plan", "Sequences at a time, each of --context tokens.", kPoints},
     {"--memory", "", kBytes, "0", "0..", "plan", "Memory that there is, such as 16G; 0: that of the machine.", kPoints},
     {"--price-per-hour", "", kNumber, "", "0.000001..1000000", "plan", "What the machine costs, for the price of a million tokens.", kPoints, "no price"},
@@ -181,9 +188,13 @@ constexpr OptionRow kRows[] = {
     {"--no-generation-prompt", "", kFlag, "", "", "render", "Do not end the prompt with the assistant's header."},
     {"--window", "", kInteger, "512", "2..1048576", "eval verify", "Tokens per perplexity window."},
     {"--windows", "", kInteger, "0", "0..1000000", "eval verify", "Most perplexity windows; 0: all."},
+    {"--reference", "", kText, "", "", "eval", "Model that compare compares with; empty: the same.", kPoints},
+    {"--reference-activations", "", kChoice, "exact", "exact|int8", "eval", "Arithmetic of that model.", kPoints},
+    {"--reference-kv-type", "", kChoice, "f32", "f16|bf16|f32|fp8|int8", "eval", "Storage of its keys and values.", kPoints},
     {"--tolerance", "", kNumber, "0", "0..1", "verify", "Largest allowed |difference| as a share of the largest |logit|; 0: 2e-4."},
     {"--quick", "", kFlag, "", "", "verify", "verify kernels: fewer shapes and values."},
-    {"--lab", "HEADRACE_LAB", kText, "lab", "", "lab", "Folder of the laboratory; made where there is none.", kOutput},
+    {"--lab", "HEADRACE_LAB", kText, "lab", "", "lab serve", "Folder of the laboratory; made where there is none. A server of models has one beside it only where this is given.", kOutput},
+    {"--engine", "HEADRACE_ENGINE", kText, "", "", "lab serve", "Servers of headrace whose figures the page of the laboratory shows beside its own, http://host:port, separated by commas.", kServer},
     {"--by", "HEADRACE_LAB_BY", kText, "", "", "lab", "Who does this, for the log; empty: the user's name.", kOutput},
     {"--idle-share", "", kNumber, "0.1", "0..1", "lab", "Share of the cores that others may use beside a run; a run beside which they used more is repeated.", kPoints},
     {"--idle-patience", "", kInteger, "60", "0..86400", "lab", "Seconds that a run waits for an idle machine before it begins all the same.", kPoints},
@@ -193,7 +204,7 @@ constexpr OptionRow kRows[] = {
     {"--options", "", kFlag, "", "", "version", "List every option with its environment variable, default and range.", kOutput},
     {"--revision", "", kText, "", "", "pull", "Revision of a hub repository, as after @.", kModel},
     {"--quiet", "", kFlag, "", "", "pull rm stop run chat serve", "No progress, no greeting and no notes; errors only.", kOutput},
-    {"--log-level", "HEADRACE_LOG_LEVEL", kChoice, "info", "debug|info|warning|error|off", "serve", "Least important log lines to print.", kServer},
+    {"--log-level", "HEADRACE_LOG_LEVEL", kChoice, "info", "debug|info|warning|error|off", "serve lab", "Least important log lines to print.", kServer},
 };
 // clang-format on
 
@@ -358,6 +369,14 @@ const std::string& Options::value_of(std::string_view name, OptionKind kind) con
   CHECK(row != nullptr, "no option {} for command {}", name, command_);
   CHECK(row->kind == kind || (kind == kText && row->kind == kChoice), "kind of {}", name);
   return values_.find(name)->second;
+}
+
+Options Options::with(std::string_view name, std::string value) const {
+  const OptionRow* row = find_row(command_, name);
+  CHECK(row != nullptr && check_option(*row, value).ok(), "{} {}", name, value);
+  Options changed = *this;
+  changed.values_.insert_or_assign(std::string(name), std::move(value));
+  return changed;
 }
 
 bool Options::flag(std::string_view name) const { return value_of(name, kFlag) == "true"; }

@@ -63,6 +63,9 @@ class Options {
   static Result<Options> create(std::string_view command, const OptionTexts& given,
                                 std::vector<std::string> positionals, const OptionTexts& file = {});
 
+  // These, but for one text option, which is set to what its row allows.
+  Options with(std::string_view name, std::string value) const;
+
   // CHECK: the row exists for this command, has this kind and, for a number, a value.
   bool flag(std::string_view name) const;
   int64_t integer(std::string_view name) const;

@@ -31,14 +31,25 @@ TEST(Options, DefaultsAreInRangeForEveryCommand) {
 }
 
 TEST(Options, NoCommandHasTwoRowsOfOneName) {
-  for (const std::string_view command : {"serve", "run", "chat", "pull", "inspect", "tokenize",
-                                         "render", "eval", "verify", "bench", "version"}) {
+  for (const std::string_view command :
+       {"serve", "run", "chat", "pull", "inspect", "tokenize", "render", "eval", "verify", "bench",
+        "version", "profile"}) {
     std::set<std::string_view> names;
     for (const OptionRow& row : option_rows()) {
       if (!option_applies(row, command)) continue;
       EXPECT_TRUE(names.insert(row.name).second) << row.name;
     }
   }
+}
+
+TEST(Options, ACopyWithOneOptionChangedKeepsTheOthers) {
+  const auto options = Options::create("eval", {{"--window", "64"}}, {"perplexity"});
+  ASSERT_TRUE(options.ok());
+  const Options changed = options->with("--kv-type", "f32");
+  EXPECT_EQ(changed.text("--kv-type"), "f32");
+  EXPECT_EQ(changed.integer("--window"), 64);
+  EXPECT_EQ(changed.positionals(), options->positionals());
+  EXPECT_EQ(options->text("--kv-type"), "f16");
 }
 
 TEST(Options, CommandLineWinsOverEnvironmentWinsOverDefault) {

@@ -4,8 +4,8 @@
 embed_assets.py OUT [DIST]
 
 Writes into OUT: one gzip file per file of DIST, assets.S that includes their bytes, and assets.cpp that
-implements embedded_assets() of src/server/assets.h; index.html becomes the path "/". Without DIST the
-table is empty. The same input gives the same bytes.
+implements embedded_assets() of src/server/assets.h; index.html becomes the path "/", lab.html the path
+"/lab". Without DIST the table is empty. The same input gives the same bytes.
 """
 
 import gzip
@@ -43,7 +43,7 @@ def read_assets(dist, out):
         name = f"asset_{len(files)}.gz"
         (out / name).write_bytes(packed)
         files.append({
-            "path": "/" + ("" if file == dist / "index.html" else file.relative_to(dist).as_posix()),
+            "path": "/" + ("" if file == dist / "index.html" else file.relative_to(dist).as_posix().removesuffix(".html")),
             "mime": mime,
             "digest": hashlib.sha256(content).hexdigest()[:32],
             "symbol": f"headrace_asset_{len(files)}",

@@ -8,6 +8,8 @@ export default defineConfig({
     // Data URIs and inline helpers would need a weaker content security policy.
     assetsInlineLimit: 0,
     modulePreload: false,
+    // The chat, the laboratory and profiles.
+    rolldownOptions: { input: ["index.html", "lab.html", "profile.html"] },
     // The licences of everything in the bundle travel with it.
     license: { fileName: "licenses.txt" },
   },

@@ -39,6 +39,8 @@
 
 namespace headrace {
 
+struct OpRecord;  // op_record.h
+
 enum class NormKind : uint8_t { kRms, kLayer };  // both times weight; kLayer subtracts the mean
 
 // A norm over whole rows: the identity without a weight.
@@ -661,6 +663,13 @@ class Backend {
   virtual void mix_streams(const StreamArgs& args) = 0;
   virtual void sparse_gate(const SparseGateArgs& args) = 0;
   virtual void head(const PackedWeight& weight, const Input& input, const HeadArgs& args) = 0;
+
+  // ---- Watching ---------------------------------------------------------------------------------
+  // From now on every op is waited for and appends its record, gather_rows() and the like among
+  // them; null: no more. False: this back end does not tell. No result changes by a bit.
+  virtual bool watch_ops(std::vector<OpRecord>* /*records*/) { return false; }
+  // What follows is of this layer, or of the network (kNoOpLayer): for records.
+  virtual void enter_layer(int /*layer*/) {}
 
   // ---- Facts ------------------------------------------------------------------------------------
   virtual int num_threads() const = 0;

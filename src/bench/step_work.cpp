@@ -23,15 +23,6 @@ constexpr ActivationRow kActivations[] = {
     {cpu::ActivationType::kBF16x2, cpu::PeakKind::kBF16, 2},
 };
 
-// The arithmetic that a weight is multiplied with.
-ArithmeticWork arithmetic_of(const cpu::KernelSet& kernels, const WeightView& weight) {
-  const cpu::MatmulRows& rows = kernels.matmul[static_cast<size_t>(cpu::layout_for(weight))];
-  for (const ActivationRow& row : kActivations) {
-    if (row.activation == rows.activation()) return {row.kind, row.passes, 0, 0};
-  }
-  return {};
-}
-
 ArithmeticWork& slot(std::vector<ArithmeticWork>* work, const ArithmeticWork& wanted) {
   for (ArithmeticWork& row : *work) {
     if (row.kind == wanted.kind && row.passes == wanted.passes) return row;
@@ -62,14 +53,15 @@ class WorkCounter {
       work_.weight_bytes += num_bytes;
     }
     for (const WeightView& part : found.parts) {
-      slot(&work_.linear, arithmetic_of(kernels_, part)).per_token +=
+      slot(&work_.linear, arithmetic_of(kernels_, cpu::layout_for(part))).per_token +=
           share * product_operations(part);
     }
   }
   void head(const FoundRole& found) {
     work_.weight_bytes += backend_.packed_bytes(found.parts, found.pack);
     for (const WeightView& part : found.parts) {
-      slot(&work_.linear, arithmetic_of(kernels_, part)).per_logit_row += product_operations(part);
+      slot(&work_.linear, arithmetic_of(kernels_, cpu::layout_for(part))).per_logit_row +=
+          product_operations(part);
     }
   }
 
@@ -143,6 +135,14 @@ std::vector<MixerWork> mixers_of(const ModelConfig& config, const Backend& backe
 }
 
 }  // namespace
+
+ArithmeticWork arithmetic_of(const cpu::KernelSet& kernels, cpu::Layout layout) {
+  const cpu::MatmulRows& rows = kernels.matmul[static_cast<size_t>(layout)];
+  for (const ActivationRow& row : kActivations) {
+    if (row.activation == rows.activation()) return {row.kind, row.passes, 0, 0};
+  }
+  return {};
+}
 
 double ExpertWork::expected_bytes(double num_tokens) const {
   const double missed = 1.0 - static_cast<double>(num_used) / num_experts;

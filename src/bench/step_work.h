@@ -65,6 +65,9 @@ struct StepWork {
                         std::span<const cpu::PeakRate> peaks, uint32_t isa) const;
 };
 
+// The arithmetic that weights of a layout are multiplied with; no work yet.
+ArithmeticWork arithmetic_of(const cpu::KernelSet& kernels, cpu::Layout layout);
+
 // kernels: the rows that the back end uses; they say which arithmetic each layout is multiplied
 // with.
 Result<StepWork> step_work(const Checkpoint& checkpoint, const ModelConfig& config,

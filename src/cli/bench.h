@@ -10,8 +10,11 @@
 #include <string>
 #include <vector>
 
+#include "backend/backend.h"
+#include "backend/cpu/kernels/registry.h"
 #include "base/result.h"
 #include "bench/limits.h"
+#include "bench/machine_file.h"
 #include "options.h"
 
 namespace headrace {
@@ -24,6 +27,11 @@ Status bench_step(const Options& options, const std::vector<std::string>& argume
 Status bench_serve(const Options& options, const std::vector<std::string>& arguments);
 // Writes a model of random weights.
 Status bench_synth(const Options& options, const std::vector<std::string>& arguments);
+
+// The limits of --machine, or measured now: seconds, and not beside a working team.
+Result<MachineFile> machine_of(const Options& options);
+// The rows of the back end that create_backend() made of the same options.
+Result<cpu::KernelSet> kernels_in_use(const Options& options, const Backend& backend);
 
 // Prints one JSON object on a line of its own, at once.
 void print_row(const boost::json::object& row);

@@ -128,15 +128,6 @@ Result<Loaded> load(const Options& options, const std::string& spec) {
   return loaded;
 }
 
-// The rows of the back end that create_backend made of the same options.
-Result<cpu::KernelSet> kernels_in_use(const Options& options, const Backend& backend) {
-  const uint32_t isa = cpu::detect_isa();
-  const cpu::KernelUnit* unit = TRY(cpu::select_unit(backend.isa(), isa));
-  const auto activations = options.text("--activations") == "int8" ? cpu::ActivationType::kInt8
-                                                                   : cpu::ActivationType::kInt16;
-  return cpu::select_kernels(*unit, isa, activations);
-}
-
 const char* size_name(PointKind kind) {
   constexpr const char* kNames[] = {"tokens", "depth", "sequences"};
   return kNames[static_cast<size_t>(kind)];
@@ -204,6 +195,14 @@ void print_point(const Point& point, const PointFigures& figures) {
 }
 
 }  // namespace
+
+Result<cpu::KernelSet> kernels_in_use(const Options& options, const Backend& backend) {
+  const uint32_t isa = cpu::detect_isa();
+  const cpu::KernelUnit* unit = TRY(cpu::select_unit(backend.isa(), isa));
+  const auto activations = options.text("--activations") == "int8" ? cpu::ActivationType::kInt8
+                                                                   : cpu::ActivationType::kInt16;
+  return cpu::select_kernels(*unit, isa, activations);
+}
 
 Status bench_step(const Options& options, const std::vector<std::string>& arguments) {
   Loaded loaded = TRY(load(options, arguments[0]));

@@ -64,8 +64,14 @@ constexpr CommandRow kRows[] = {
     {"render", "[MODEL] MESSAGES.json", 0, 2, "Show the prompt that messages become.",
      "MESSAGES.json (standard input without it, or for -) is a list of messages, or an object with messages, tools and further template variables. Prints the prompt and its token ids.",
      run_render},
-    {"eval", "perplexity [MODEL] TEXT", 1, 3, "Measure a model's perplexity over a text file.",
-     "Scores windows of --window tokens, each on its own, from its second token.",
+    {"eval", "perplexity|compare [MODEL] TEXT", 1, 3, "Measure a model's quality over a text file.",
+     "Scores windows of --window tokens, each on its own, from its second token.\n"
+     "  eval perplexity  how well it foresees the text\n"
+     "  eval compare     how far it is from a reference: another file of it, or the\n"
+     "                   same in other arithmetic; distributions are compared whole\n"
+     "Examples:\n"
+     "  headrace eval compare smollm2:135m book.txt --activations int8\n"
+     "  headrace eval compare small-q4_0.gguf book.txt --reference small-f16.gguf",
      run_eval},
     {"verify", "KIND ARGUMENTS...", 1, -1, "Check a checkpoint or this machine's kernels.",
      "  verify golden DIR...                   logits and greedy ids of checkpoints\n"
@@ -101,6 +107,14 @@ constexpr CommandRow kRows[] = {
      "  headrace bench machine --json > big.json\n"
      "  headrace plan llama-8b.gguf --machine big.json --price-per-hour 0.9",
      run_plan},
+    {"profile", "[MODEL]", 0, 1, "Show where the time of a model's steps goes.",
+     "Answers prompts of random tokens with the engine and records every step: each op with its time, what it reads and computes, and its share of what the machine's limits allow; what lies between ops, and between steps. Guesses are off. A running server does the same for its next steps with POST /api/headrace/profile; its page /profile draws them, and what --json printed.\n"
+     "Examples:\n"
+     "  headrace profile smollm2:135m --prefill 512 --decode 32\n"
+     "  headrace profile smollm2:135m --batch 8 --trace steps.json\n"
+     "  headrace bench machine --json > here.json\n"
+     "  headrace profile smollm2:135m --machine here.json --json > profile.json",
+     run_profile},
     {"lab", "add|run|queue|show ...", 1, -1, "Keep experiments: what was tried, why, what it showed, what comes next.",
      "A laboratory is a folder with one SQLite file and the artifacts of its runs.\n"
      "  lab add hypothesis|experiment|learning [FILE.json]\n"
@@ -118,6 +132,8 @@ constexpr CommandRow kRows[] = {
      "  lab export               the whole as Markdown, or with --json\n"
      "  lab tune MODEL           options that suit this machine and model, found by\n"
      "                           experiments; written to tuned-GOAL.toml\n"
+     "  lab serve                its page and API on --host and --port, for people and\n"
+     "                           programs; beside a model: headrace serve MODEL --lab DIR\n"
      "  lab mcp                  a server of the Model Context Protocol on standard\n"
      "                           input and output, for agents\n"
      "A hypothesis: {\"statement\", \"metric\", \"more_is_better\", \"predicted\": 0.1, \"reason\", \"worth\"}. An experiment: {\"hypothesis\": 1, \"title\", \"rationale\", \"sides\": [{\"name\", \"command\": [...]}, ...], \"cost_s\", \"max_rounds\", \"limits\"}; each command prints a JSON object with the metric, alone or as its last line.\n"

@@ -39,6 +39,7 @@ Result<int> run_eval(const Options& options);
 Result<int> run_verify(const Options& options);
 Result<int> run_bench(const Options& options);
 Result<int> run_plan(const Options& options);
+Result<int> run_profile(const Options& options);
 Result<int> run_lab(const Options& options);
 Result<int> run_key(const Options& options);
 Result<int> run_version(const Options& options);

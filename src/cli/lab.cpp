@@ -20,6 +20,7 @@
 #include "cli/input.h"
 #include "cli/lab_tune.h"
 #include "cli/output.h"
+#include "cli/serve_operation.h"
 #include "lab/actions.h"
 #include "lab/forms.h"
 #include "lab/mcp_server.h"
@@ -214,6 +215,19 @@ Result<int> lab_tune(const LabCall& call) {
   return tune(call.options, call.store, call.words[0], call.author);
 }
 
+// The API and the page, without a model.
+Result<int> lab_serve(const LabCall& call) {
+  begin_log(call.options);
+  ServerOptions serve = TRY(network_options(call.options));
+  serve.lab_folder = call.store.folder();
+  const HangUp hang_up;
+  block_stop_signals();
+  const auto server = TRY(Server::create_lab(serve));
+  tell_address(serve, server->port());
+  run_until_stopped(*server, call.options, nullptr, hang_up);
+  return 0;
+}
+
 Result<int> lab_mcp(const LabCall& call) {
   lab::McpServer server(call.store, HEADRACE_VERSION);
   for (std::string line; std::getline(std::cin, line);) {
@@ -242,6 +256,7 @@ constexpr LabVerb kLabVerbs[] = {
     {"cancel", "EXPERIMENT", 1, 1, lab_change<kCancel>},
     {"rerun", "EXPERIMENT", 1, 1, lab_change<kRerun>},
     {"export", "", 0, 0, lab_export},
+    {"serve", "", 0, 0, lab_serve},
     {"mcp", "", 0, 0, lab_mcp},
     {"tune", "MODEL", 1, 1, lab_tune},
 };

@@ -29,17 +29,6 @@ constexpr int64_t kPricedPrompt = 512;
 constexpr DType kFormats[] = {DType::kBF16, DType::kQ8_0, DType::kQ6K,  DType::kQ5K,  DType::kQ4K,
                               DType::kQ3K,  DType::kQ2K,  DType::kQ4_0, DType::kMXFP4};
 
-// Of --machine, or measured now.
-Result<MachineFile> machine_of(const Options& options) {
-  const std::string& path = options.text("--machine");
-  if (!path.empty()) return parse_machine(TRY(read_text(path)), path);
-  std::fprintf(stderr, "measuring this machine (ten seconds; --machine FILE spares it) ...\n");
-  const cpu::MachineInfo info = cpu::describe_machine();
-  MachineFile machine{info.processor, info.isa, info.memory_bytes, {}};
-  machine.limits = TRY(cpu::measure_machine());
-  return machine;
-}
-
 Result<PlanRequest> request_of(const Options& options, const ModelConfig& config,
                                const MachineFile& machine) {
   PlanRequest request;
@@ -283,6 +272,16 @@ void print_plan(const json::object& report) {
 }
 
 }  // namespace
+
+Result<MachineFile> machine_of(const Options& options) {
+  const std::string& path = options.text("--machine");
+  if (!path.empty()) return parse_machine(TRY(read_text(path)), path);
+  std::fprintf(stderr, "measuring this machine (ten seconds; --machine FILE spares it) ...\n");
+  const cpu::MachineInfo info = cpu::describe_machine();
+  MachineFile machine{info.processor, info.isa, info.memory_bytes, {}};
+  machine.limits = TRY(cpu::measure_machine());
+  return machine;
+}
 
 Result<int> run_plan(const Options& options) {
   const auto checkpoint = TRY(open_checkpoint(options, TRY(take_model(options, 0)).model));

@@ -16,6 +16,7 @@
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/team/topology.h"
+#include "backend/timed_backend.h"
 #include "base/dtype.h"
 #include "base/log.h"
 #include "checkpoint/digest.h"
@@ -65,7 +66,7 @@ Result<std::unique_ptr<Backend>> create_backend(const Options& options,
   backend.num_threads = team == nullptr ? num_threads_from_options(options) : 0;
   backend.team = std::move(team);
   if (options.text("--activations") == "int8") backend.activations = ActivationArithmetic::kInt8;
-  return create_cpu_backend(backend);
+  return std::unique_ptr<Backend>(std::make_unique<TimedBackend>(TRY(create_cpu_backend(backend))));
 }
 
 KvType kv_type_from_options(const Options& options) {
@@ -75,6 +76,15 @@ KvType kv_type_from_options(const Options& options) {
   return static_cast<KvType>(name - std::begin(kKvTypeNames));
 }
 
+namespace {
+
+int max_sequences(const Options& options) {
+  if (options.command() == "serve") return static_cast<int>(options.integer("--max-sequences"));
+  return options.command() == "profile" ? static_cast<int>(options.integer("--batch")) : 1;
+}
+
+}  // namespace
+
 ModelOptions model_options(const Options& options) {
   ModelOptions model;
   model.max_batch_tokens = static_cast<int>(options.integer("--batch-tokens"));
@@ -83,10 +93,8 @@ ModelOptions model_options(const Options& options) {
     model.weight_cache = {options.text("--weight-cache"), options.bytes("--weight-cache-size"),
                           options.text("--weight-cache-check") == "content"};
   }
-  if (options.command() == "serve") {  // each running sequence may need its row of logits
-    model.max_logit_rows =
-        std::max(model.max_logit_rows, static_cast<int>(options.integer("--max-sequences")));
-  }
+  // Each running sequence may need its row of logits.
+  model.max_logit_rows = std::max(model.max_logit_rows, max_sequences(options));
   return model;
 }
 
@@ -102,7 +110,8 @@ Result<int64_t> context_from_options(const Options& options, const ModelConfig& 
 }
 
 ContentTokens content_tokens_from_options(const Options& options) {
-  const bool scores = options.command() == "eval" || options.command() == "verify";
+  const std::string& command = options.command();
+  const bool scores = command == "eval" || command == "verify" || command == "profile";
   const bool plain = !scores && options.text("--content-tokens") == "plain";
   return plain ? ContentTokens::kPlain : ContentTokens::kSpecial;
 }
@@ -244,9 +253,12 @@ Result<Runtime> open_engine(const Options& options, const std::string& spec,
   engine.max_context = TRY(context_from_options(options, runtime.model->config()));
   engine.kv_memory_bytes = options.bytes("--kv-memory");
   engine.kv_events = setup.kv_events;
-  engine.speculation = TRY(open_speculation(options, spec, setup, &runtime));
+  engine.tenants = setup.tenants;
+  engine.max_sequences = max_sequences(options);
+  if (options.command() != "profile") {
+    engine.speculation = TRY(open_speculation(options, spec, setup, &runtime));
+  }
   if (options.command() == "serve") {
-    engine.max_sequences = static_cast<int>(options.integer("--max-sequences"));
     engine.max_waiting = static_cast<int>(options.integer("--max-waiting"));
     engine.max_prompt_tokens = options.integer("--max-prompt-tokens");
     engine.step_deadline = std::chrono::seconds(options.integer("--step-deadline"));
@@ -256,8 +268,6 @@ Result<Runtime> open_engine(const Options& options, const std::string& spec,
     engine.kv_disk_folder = options.text("--kv-disk");
     engine.kv_disk_bytes = options.bytes("--kv-disk-size");
     engine.model_digest = runtime.files.content;
-  } else {
-    engine.max_sequences = 1;
   }
   runtime.engine =
       TRY(Engine::create(*runtime.model, *runtime.backend, engine, runtime.text.end_ids));

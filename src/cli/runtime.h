@@ -64,6 +64,7 @@ struct EngineSetup {
   std::function<void(double)> progress = {};  // 0 to 1
   bool quiet = false;                         // no progress on standard error
   KvEventSink* kv_events = nullptr;           // null, or outlives it
+  const TenantBook* tenants = nullptr;        // likewise
 };
 // The same with a running engine.
 Result<Runtime> open_engine(const Options& options, const std::string& spec,

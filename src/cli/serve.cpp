@@ -15,6 +15,7 @@
 #include "cli/runtime.h"
 #include "cli/serve_operation.h"
 #include "cli/served_models.h"
+#include "cli/tenants_file.h"
 #include "cli/terminal.h"
 #include "engine/tiers/store_folder.h"
 #include "server/server.h"
@@ -22,17 +23,10 @@
 namespace headrace {
 namespace {
 
-// The elements of an option that holds a list.
-std::vector<std::string> list_of(const Options& options, std::string_view name) {
-  const std::string& text = options.text(name);
-  const auto elements = split_list(text);
-  return {elements.begin(), elements.end()};
-}
-
 // With --kv-disk what a key has computed is found again by that key after a restart.
 Result<std::string> client_secret(const Options& options) {
   const std::string& folder = options.text("--kv-disk");
-  if (folder.empty()) return std::string();
+  if (folder.empty()) return make_client_secret();
   KeyedDigest digest(TRY(StoreFolder::key_of(folder)));
   digest.add_text("numbers of clients");
   const Digest secret = digest.finish();
@@ -40,25 +34,14 @@ Result<std::string> client_secret(const Options& options) {
 }
 
 Result<ServerOptions> server_options(const Options& options) {
-  ServerOptions serve;
-  serve.host = options.text("--host");
-  serve.port = static_cast<int>(options.integer("--port"));
-  serve.num_http_threads = static_cast<int>(options.integer("--http-threads"));
-  serve.tls = TRY(tls_files(options));
+  ServerOptions serve = TRY(network_options(options));
   serve.admin_socket = options.text("--admin-socket");
-  serve.api_keys = TRY(read_api_keys(options));
   serve.client_secret = TRY(client_secret(options));
   serve.adapter_root = options.text("--adapter-root");
   serve.adapter_uploads = options.flag("--adapter-uploads");
-  serve.allowed_hosts = list_of(options, "--allowed-hosts");
-  serve.cors_origins = list_of(options, "--cors-origins");
-  serve.max_connections = static_cast<int>(options.integer("--max-connections"));
-  serve.max_connections_per_address =
-      static_cast<int>(options.integer("--max-connections-per-address"));
-  serve.max_body_bytes = options.bytes("--max-body");
+  if (options.is_set("--lab")) serve.lab_folder = options.text("--lab");
   serve.response_store_bytes = options.bytes("--response-store");
   serve.response_lifetime = std::chrono::seconds(options.integer("--response-seconds"));
-  TRY(check_exposure(serve, options));
   return serve;
 }
 
@@ -124,37 +107,29 @@ Status load_adapters(const Options& options, ServedModels& models) {
 }  // namespace
 
 Result<int> run_serve(const Options& options) {
-  LogLevel level = LogLevel::kInfo;
-  CHECK(parse_log_level(options.text("--log-level"), &level), "checked by the option table");
-  set_log_level(level);
-  set_log_format(options.text("--log-format") == "json" ? LogFormat::kJson : LogFormat::kText);
+  begin_log(options);
   ServerOptions serve = TRY(server_options(options));
+  ServedTenants tenants(serve.client_secret);
+  TRY(tenants.read(options.text("--tenants"), serve.api_keys));
+  tenants.mark(&serve.api_keys);
   const HangUp hang_up;
   block_stop_signals();
 
   const std::vector<std::string> specs = TRY(take_models(options));
   const Telemetry telemetry = TRY(open_telemetry(options));
   std::vector<std::unique_ptr<Runtime>> runtimes;  // outlive the server
-  ServedModels models =
-      TRY(open_served_models(options, specs, telemetry.kv_events.get(), runtimes));
+  ServedModels models = TRY(open_served_models(options, specs, telemetry.kv_events.get(), runtimes,
+                                               nullptr, &tenants.book()));
 
   serve.kv_events = telemetry.kv_events.get();
   serve.traces = telemetry.traces.get();
   serve.request_memory_bytes = request_memory(options);
   TRY(load_adapters(options, models));
   const auto server = TRY(Server::create_with({}, std::move(models), serve));
-  warn_if_open(serve, server->port());
-  const bool is_ipv6 = serve.host.find(':') != std::string::npos;
-  const std::string shown_host = is_ipv6 ? "[" + serve.host + "]" : serve.host;
   end_of_start();
-  std::printf("listening on %s://%s:%d\n", serve.tls.given() ? "https" : "http", shown_host.c_str(),
-              server->port());
-  std::fflush(stdout);
-
+  tell_address(serve, server->port());
   for (const auto& runtime : runtimes) runtime->text.grammars->prepare();
-  std::thread watcher([&] { watch_signals(*server, options, hang_up); });
-  server->run();
-  watcher.join();
+  run_until_stopped(*server, options, &tenants, hang_up);
   return 0;
 }
 

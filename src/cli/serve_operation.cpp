@@ -3,11 +3,13 @@
 #include <pthread.h>
 
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <thread>
 
 #include "base/log.h"
+#include "base/strings.h"
 #include "server/access.h"
 #include "server/server_state.h"
 
@@ -28,11 +30,28 @@ bool can_reload(const Options& options) {
   return !options.text("--api-key-file").empty() || !options.text("--tls-cert").empty();
 }
 
-void reload_keys(Server& server, const Options& options) {
+// For these keys. Tenants that cannot be read leave a key that is to go no time.
+void reload_tenants(const Options& options, const std::vector<ApiKey>& keys,
+                    ServedTenants* tenants) {
+  const std::string& path = options.text("--tenants");
+  if (path.empty()) return;
+  const Status status = tenants->read(path, keys);
+  if (!status.ok()) {
+    LOG(kError, "the tenants stay as they were: {}", status.error().to_string());
+    return;
+  }
+  LOG(kInfo, "read {} tenants again", tenants->size());
+}
+
+void reload_keys(Server& server, const Options& options, ServedTenants* tenants) {
   auto keys = read_api_keys(options);
   if (!keys.ok()) {
     LOG(kError, "the API keys stay as they were: {}", keys.error().to_string());
     return;
+  }
+  if (tenants != nullptr) {
+    reload_tenants(options, *keys, tenants);
+    tenants->mark(&*keys);
   }
   LOG(kInfo, "read {} API keys again", keys->size());
   server.set_api_keys(std::move(keys).value());
@@ -48,13 +67,14 @@ void reload_tls(Server& server) {
 }
 
 // Reads again what may change while a server runs. What cannot be read leaves all as it was.
-void reload(Server& server, const Options& options) {
-  if (!options.text("--api-key-file").empty()) reload_keys(server, options);
+void reload(Server& server, const Options& options, ServedTenants* tenants) {
+  if (!options.text("--api-key-file").empty()) reload_keys(server, options, tenants);
   if (!options.text("--tls-cert").empty()) reload_tls(server);
 }
 
 // Until a signal that is to end the server.
-void wait_for_stop(Server& server, const Options& options, const HangUp& hang_up) {
+void wait_for_stop(Server& server, const Options& options, ServedTenants* tenants,
+                   const HangUp& hang_up) {
   const sigset_t signals = stop_signals();
   while (true) {
     int signal = 0;
@@ -62,7 +82,7 @@ void wait_for_stop(Server& server, const Options& options, const HangUp& hang_up
     if (signal != SIGHUP) return;
     const HangUp::Meaning meaning = hang_up.meaning(can_reload(options));
     if (meaning == HangUp::Meaning::kStop) return;
-    if (meaning == HangUp::Meaning::kReload) reload(server, options);
+    if (meaning == HangUp::Meaning::kReload) reload(server, options, tenants);
   }
 }
 
@@ -79,6 +99,37 @@ void exit_on_next_signal(const HangUp& hang_up) {
 }
 
 }  // namespace
+
+std::vector<std::string> list_of(const Options& options, std::string_view name) {
+  const std::string& text = options.text(name);
+  const auto elements = split_list(text);
+  return {elements.begin(), elements.end()};
+}
+
+void begin_log(const Options& options) {
+  LogLevel level = LogLevel::kInfo;
+  CHECK(parse_log_level(options.text("--log-level"), &level), "checked by the option table");
+  set_log_level(level);
+  set_log_format(options.text("--log-format") == "json" ? LogFormat::kJson : LogFormat::kText);
+}
+
+Result<ServerOptions> network_options(const Options& options) {
+  ServerOptions serve;
+  serve.host = options.text("--host");
+  serve.port = static_cast<int>(options.integer("--port"));
+  serve.num_http_threads = static_cast<int>(options.integer("--http-threads"));
+  serve.tls = TRY(tls_files(options));
+  serve.api_keys = TRY(read_api_keys(options));
+  serve.allowed_hosts = list_of(options, "--allowed-hosts");
+  serve.cors_origins = list_of(options, "--cors-origins");
+  serve.max_connections = static_cast<int>(options.integer("--max-connections"));
+  serve.max_connections_per_address =
+      static_cast<int>(options.integer("--max-connections-per-address"));
+  serve.max_body_bytes = options.bytes("--max-body");
+  serve.lab_engines = list_of(options, "--engine");
+  TRY(check_exposure(serve, options));
+  return serve;
+}
 
 void end_hung_server() {
   LOG(kError, "ending with status {}: a step hangs", kHungStatus);
@@ -146,6 +197,15 @@ void warn_if_open(const ServerOptions& serve, int port) {
       serve.host, port);
 }
 
+void tell_address(const ServerOptions& serve, int port) {
+  warn_if_open(serve, port);
+  const bool is_ipv6 = serve.host.find(':') != std::string::npos;
+  const std::string shown_host = is_ipv6 ? "[" + serve.host + "]" : serve.host;
+  std::printf("listening on %s://%s:%d\n", serve.tls.given() ? "https" : "http", shown_host.c_str(),
+              port);
+  std::fflush(stdout);
+}
+
 Result<Telemetry> open_telemetry(const Options& options) {
   Telemetry telemetry;
   if (!options.text("--kv-events").empty()) {
@@ -164,8 +224,9 @@ Result<Telemetry> open_telemetry(const Options& options) {
   return telemetry;
 }
 
-void watch_signals(Server& server, const Options& options, const HangUp& hang_up) {
-  wait_for_stop(server, options, hang_up);
+void watch_signals(Server& server, const Options& options, ServedTenants* tenants,
+                   const HangUp& hang_up) {
+  wait_for_stop(server, options, tenants, hang_up);
   const std::chrono::seconds limit(options.integer("--drain-seconds"));
   LOG(kInfo, "stopping: running requests may finish within {} s; once more to stop now",
       limit.count());
@@ -177,6 +238,13 @@ void watch_signals(Server& server, const Options& options, const HangUp& hang_up
     std::_Exit(1);
   }).detach();
   server.drain(limit);
+}
+
+void run_until_stopped(Server& server, const Options& options, ServedTenants* tenants,
+                       const HangUp& hang_up) {
+  std::thread watcher([&] { watch_signals(server, options, tenants, hang_up); });
+  server.run();
+  watcher.join();
 }
 
 }  // namespace headrace

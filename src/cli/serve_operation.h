@@ -2,10 +2,13 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
 #include "cli/hang_up.h"
+#include "cli/tenants_file.h"
 #include "options.h"
 #include "server/api_keys.h"
 #include "server/server.h"
@@ -14,6 +17,13 @@
 
 namespace headrace {
 
+// The elements of an option that holds a list.
+std::vector<std::string> list_of(const Options& options, std::string_view name);
+// Of --log-level and --log-format, from now on.
+void begin_log(const Options& options);
+// How a server listens, who may ask and how much they may send: what servers with and without
+// models have in common. Errors of all that is read for it, and of check_exposure.
+Result<ServerOptions> network_options(const Options& options);
 // Of --api-key and --api-key-file; none: no key is needed.
 Result<std::vector<ApiKey>> read_api_keys(const Options& options);
 // Of --tls-cert and --tls-key: both, or kInvalidArgument.
@@ -21,6 +31,8 @@ Result<TlsFiles> tls_files(const Options& options);
 // Beyond this machine a server has keys, or is told twice that it needs none: kInvalidArgument.
 Status check_exposure(const ServerOptions& serve, const Options& options);
 void warn_if_open(const ServerOptions& serve, int port);
+// As that, and prints where the server listens.
+void tell_address(const ServerOptions& serve, int port);
 
 // Who is told of what the server does, by --kv-events and --otlp-endpoint; null: nobody. Outlives
 // engines and server.
@@ -42,6 +54,11 @@ void block_stop_signals();
 // detached: it only sleeps in sigwait.
 //
 // The stop is bounded, whatever a thread is at: past the limit and kStopTime the process ends.
-void watch_signals(Server& server, const Options& options, const HangUp& hang_up);
+// tenants: null where there are none to be read again.
+void watch_signals(Server& server, const Options& options, ServedTenants* tenants,
+                   const HangUp& hang_up);
+// Serves, and watches signals meanwhile.
+void run_until_stopped(Server& server, const Options& options, ServedTenants* tenants,
+                       const HangUp& hang_up);
 
 }  // namespace headrace

@@ -116,10 +116,11 @@ Result<ModelPtr> load_model(const Options& options, const FoundModel& found,
 }
 
 ModelSource source_of(const Options& options, const FoundModel& found,
-                      const std::shared_ptr<CpuTeam>& team) {
-  const auto load = [&options, found, team](const std::function<void(double)>& progress) {
+                      const std::shared_ptr<CpuTeam>& team, const TenantBook* tenants) {
+  const auto load = [&options, found, team, tenants](const std::function<void(double)>& progress) {
     try {
-      return load_model(options, found, {.team = team, .progress = progress, .quiet = true});
+      return load_model(options, found,
+                        {.team = team, .progress = progress, .quiet = true, .tenants = tenants});
     } catch (const std::bad_alloc&) {
       return Result<ModelPtr>(make_error(ErrorCode::kExhausted, "the system has no more memory"));
     }
@@ -180,7 +181,7 @@ Result<ServedModels> open_served_models(const Options& options,
                                         const std::vector<std::string>& specs,
                                         KvEventSink* kv_events,
                                         std::vector<std::unique_ptr<Runtime>>& runtimes,
-                                        std::shared_ptr<CpuTeam> team) {
+                                        std::shared_ptr<CpuTeam> team, const TenantBook* tenants) {
   const std::vector<FoundModel> on_demand = TRY(find_on_demand(options));
   TRY(check_kv_events(kv_events, specs.size() + on_demand.size()));
   if (team == nullptr) team = TRY(create_team(options));
@@ -193,7 +194,7 @@ Result<ServedModels> open_served_models(const Options& options,
     if (!names.insert(name).second) {
       return make_error(ErrorCode::kInvalidArgument, "two models would be called '{}'", name);
     }
-    EngineSetup setup{.team = team};
+    EngineSetup setup{.team = team, .tenants = tenants};
     if (served.always.empty()) setup.kv_events = kv_events;
     runtimes.push_back(std::make_unique<Runtime>(TRY(open_engine(options, spec, setup))));
     const Runtime& runtime = *runtimes.back();
@@ -205,7 +206,7 @@ Result<ServedModels> open_served_models(const Options& options,
   }
   for (const FoundModel& found : on_demand) {
     if (names.insert(found.name).second) {
-      served.on_demand.push_back(source_of(options, found, team));
+      served.on_demand.push_back(source_of(options, found, team, tenants));
     }
   }
   return served;

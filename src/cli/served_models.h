@@ -11,14 +11,16 @@
 
 namespace headrace {
 
-// specs: at least one. kv_events: of the first model; null, or outlives the server, as the options
-// do and `runtimes`, which gets what the models of specs are made of. team: null: one of their own.
+// specs: at least one. kv_events: of the first model; tenants: of all; null, or they outlive the
+// server, as the options do and `runtimes`, which gets what the models of specs are made of.
+// team: null: one of their own.
 // Errors as of open_engine().
 Result<ServedModels> open_served_models(const Options& options,
                                         const std::vector<std::string>& specs,
                                         KvEventSink* kv_events,
                                         std::vector<std::unique_ptr<Runtime>>& runtimes,
-                                        std::shared_ptr<CpuTeam> team = nullptr);
+                                        std::shared_ptr<CpuTeam> team = nullptr,
+                                        const TenantBook* tenants = nullptr);
 
 // --request-memory; without it a quarter of what is left once the models are loaded, within limits.
 size_t request_memory(const Options& options);

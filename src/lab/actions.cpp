@@ -7,16 +7,13 @@
 #include "base/quote.h"
 #include "base/strings.h"
 #include "lab/forms.h"
-#include "lab/known_effects.h"
-#include "lab/queue.h"
+#include "lab/views.h"
 
 namespace headrace::lab {
 namespace {
 
 using boost::json::object;
 using boost::json::value;
-
-constexpr int64_t kMaxLogEntries = 1000;
 
 Error bad_argument(std::string_view name, std::string_view needed, const value* found) {
   Error error = make_error(
@@ -68,17 +65,8 @@ Result<object> overview(Store& store, const object&, std::string_view) {
 }
 
 Result<object> queue(Store& store, const object&, std::string_view) {
-  const auto effects = TRY(KnownEffects().by_hypothesis(store));
-  const auto experiments = TRY(store.experiments());
-  const auto hypotheses = TRY(store.hypotheses());
-  boost::json::array places, running;
-  for (const Place& place : order_queue(experiments, hypotheses, effects)) {
-    places.push_back(to_json(place));
-  }
-  for (const Experiment& each : experiments) {
-    if (each.state == "running") running.push_back(value(each.id));
-  }
-  return object{{"queue", std::move(places)}, {"running", std::move(running)}};
+  KnownEffects effects;
+  return queue_view(store, effects);
 }
 
 Result<object> show(Store& store, const object& arguments, std::string_view) {
@@ -87,11 +75,7 @@ Result<object> show(Store& store, const object& arguments, std::string_view) {
 
 Result<object> show_log(Store& store, const object& arguments, std::string_view) {
   const int64_t after = arguments.contains("after") ? TRY(id_of(arguments, "after")) : 0;
-  boost::json::array entries;
-  for (const LogEntry& entry : TRY(store.log(after, kMaxLogEntries))) {
-    entries.push_back(to_json(entry));
-  }
-  return object{{"log", std::move(entries)}};
+  return log_view(TRY(store.log(after, kMaxLogEntries)));
 }
 
 Result<object> conclude(Store& store, const object& arguments, std::string_view author) {

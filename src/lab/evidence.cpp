@@ -90,20 +90,29 @@ Effect judge(std::span<const double> log_ratios, double predicted, double error_
   return effect;
 }
 
-Effect effect_of(std::span<const Run> runs, int64_t side_idx, std::string_view metric,
-                 bool more_is_better, double predicted) {
+std::map<int64_t, double> log_ratios_of(std::span<const Run> runs, int64_t side_idx,
+                                        std::string_view metric, bool more_is_better) {
   std::map<int64_t, double> first, other;  // by round
   for (const Run& run : runs) {
     if (run.state != "done" || (run.side_idx != 0 && run.side_idx != side_idx)) continue;
     const Result<double> value = find_metric(run.metrics, metric);
     if (value.ok()) (run.side_idx == 0 ? first : other)[run.round] = *value;
   }
-  std::vector<double> log_ratios;
+  std::map<int64_t, double> ratios;
   for (const auto& [round, value] : other) {
     const auto base = first.find(round);
     if (base == first.end()) continue;
     const double log_ratio = std::log(value / base->second);
-    log_ratios.push_back(more_is_better ? log_ratio : -log_ratio);
+    ratios[round] = more_is_better ? log_ratio : -log_ratio;
+  }
+  return ratios;
+}
+
+Effect effect_of(std::span<const Run> runs, int64_t side_idx, std::string_view metric,
+                 bool more_is_better, double predicted) {
+  std::vector<double> log_ratios;
+  for (const auto& [round, ratio] : log_ratios_of(runs, side_idx, metric, more_is_better)) {
+    log_ratios.push_back(ratio);
   }
   return judge(log_ratios, predicted);
 }

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -39,7 +40,12 @@ struct Effect {
 // that are there; kInvalidArgument when it is no positive number.
 Result<double> find_metric(std::string_view json, std::string_view name);
 
-// log_ratios: of each round, above 0 where the side is better than the first.
+// Of each round in which a side and the first one ran well, by round: the logarithm of the metric's
+// ratio, above 0 where the side is better.
+std::map<int64_t, double> log_ratios_of(std::span<const Run> runs, int64_t side_idx,
+                                        std::string_view metric, bool more_is_better);
+
+// log_ratios: of each round.
 Effect judge(std::span<const double> log_ratios, double predicted, double error_rate = kErrorRate);
 
 // Of a side beside the first, from the runs that are done.

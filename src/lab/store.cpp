@@ -1,5 +1,6 @@
 #include "lab/store.h"
 
+#include <algorithm>
 #include <boost/json.hpp>
 #include <chrono>
 #include <cmath>
@@ -38,6 +39,7 @@ CREATE TABLE IF NOT EXISTS learnings(
 CREATE TABLE IF NOT EXISTS log(
   id INTEGER PRIMARY KEY AUTOINCREMENT, at_ms INTEGER NOT NULL, author TEXT NOT NULL,
   subject TEXT NOT NULL, text TEXT NOT NULL);
+CREATE INDEX IF NOT EXISTS log_of ON log(subject, id);
 CREATE TRIGGER IF NOT EXISTS log_is_not_changed BEFORE UPDATE ON log
   BEGIN SELECT RAISE(ABORT, 'the log is only appended to'); END;
 CREATE TRIGGER IF NOT EXISTS log_is_not_cut BEFORE DELETE ON log
@@ -145,6 +147,14 @@ Experiment experiment_of(const Row& row) {
 Run run_of(const Row& row) {
   return {row.integer(0), row.integer(1), row.integer(2), row.integer(3), row.text(4),
           row.text(5),    row.text(6),    row.text(7),    row.number(8),  row.integer(9)};
+}
+
+std::vector<LogEntry> entries_of(const std::vector<Row>& rows) {
+  std::vector<LogEntry> all;
+  for (const Row& row : rows) {
+    all.push_back({row.integer(0), row.integer(1), row.text(2), row.text(3), row.text(4)});
+  }
+  return all;
 }
 
 // A folder below the laboratory, without a way out of it.
@@ -345,14 +355,26 @@ Result<std::vector<Learning>> Store::learnings() {
 }
 
 Result<std::vector<LogEntry>> Store::log(int64_t after_id, int64_t max_entries) {
-  std::vector<LogEntry> all;
-  const auto rows = TRY(database_->query(
+  return entries_of(TRY(database_->query(
       "SELECT id, at_ms, author, subject, text FROM log WHERE id > ? ORDER BY id LIMIT ?",
-      {after_id, max_entries}));
-  for (const Row& row : rows) {
-    all.push_back({row.integer(0), row.integer(1), row.text(2), row.text(3), row.text(4)});
-  }
-  return all;
+      {after_id, max_entries})));
+}
+
+Result<std::vector<LogEntry>> Store::newest_log(int64_t max_entries, std::string_view subject) {
+  auto rows =
+      subject.empty()
+          ? TRY(database_->query(
+                "SELECT id, at_ms, author, subject, text FROM log ORDER BY id DESC LIMIT ?",
+                {max_entries}))
+          : TRY(database_->query("SELECT id, at_ms, author, subject, text FROM log WHERE subject = "
+                                 "? ORDER BY id DESC LIMIT ?",
+                                 {std::string(subject), max_entries}));
+  std::reverse(rows.begin(), rows.end());
+  return entries_of(rows);
+}
+
+Result<int64_t> Store::last_log_id() {
+  return TRY(database_->query("SELECT max(id) FROM log")).front().integer(0);
 }
 
 Status Store::conclude(int64_t id, std::string_view state, std::string_view verdict,

@@ -41,6 +41,9 @@ class Store {
   Result<std::vector<Learning>> learnings();
   // Later than this entry, oldest first.
   Result<std::vector<LogEntry>> log(int64_t after_id, int64_t max_entries);
+  // The newest, oldest first. subject: "experiment:3", or empty: all.
+  Result<std::vector<LogEntry>> newest_log(int64_t max_entries, std::string_view subject = {});
+  Result<int64_t> last_log_id();  // 0: nothing happened yet
 
   // state: "validated", "ruled out" or "open".
   Status conclude(int64_t hypothesis_id, std::string_view state, std::string_view verdict,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "backend/op_record.h"
 #include "model/layer_inputs.h"
 #include "model/mixers.h"
 #include "model/mlp.h"
@@ -35,9 +36,11 @@ void Decoder::forward(const Batch& batch, KvStore& kv, const StepOutput& output,
   if (config_.num_streams > 1) open_streams(step, weights_.network);
   show(tap, -1, workspace_.hidden, num_rows);
   for (int i = 0; i < config_.num_layers(); ++i) {
+    backend_.enter_layer(i);
     config_.num_streams > 1 ? run_stream_layer(step, i) : run_layer(step, i);
     show(tap, i, workspace_.hidden, num_rows);
   }
+  backend_.enter_layer(kNoOpLayer);
   if (config_.num_streams > 1) close_streams(step, weights_.network);
   if (tap) show_final_norm(step, tap);
   if (output.finite != nullptr) {

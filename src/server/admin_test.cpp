@@ -64,7 +64,8 @@ class AdminTest : public ::testing::Test {
 TEST_F(AdminTest, ItsRoutesAreItsAlone) {
   Client network(server_.port());
   for (const RouteRow& row : admin_rows()) {
-    EXPECT_EQ(network.post(std::string(row.path), "{}").status, 404) << row.path;
+    const int none = row.path == "/profile" ? 405 : 404;  // a page has that name
+    EXPECT_EQ(network.post(std::string(row.path), "{}").status, none) << row.path;
     EXPECT_FALSE(row.help.empty()) << row.path;
   }
   for (const char* path : {"/v1/models", "/metrics", "/health", "/", "/requests/"}) {

@@ -203,7 +203,7 @@ void handle_asset(ServerState& state, HttpRequest& request,
   const EmbeddedAsset* asset = find_asset(request.path);
   if (asset != nullptr) {
     respond(state, *writer, asset_response(*asset, request));
-  } else if (request.path == "/") {
+  } else if (request.path == "/" || request.path == "/lab") {
     respond(state, *writer, HttpResponse{200, std::string(kNoPage), "text/plain; charset=utf-8"});
   } else {
     respond(state, *writer,
@@ -211,8 +211,7 @@ void handle_asset(ServerState& state, HttpRequest& request,
   }
 }
 
-void handle_status(ServerState& state, HttpRequest& /*request*/,
-                   std::shared_ptr<ResponseWriter> writer) {
+std::string status_json(ServerState& state) {
   JsonWriter json;
   json.open_object();
   const ModelPtr model = state.models.first();
@@ -224,7 +223,12 @@ void handle_status(ServerState& state, HttpRequest& /*request*/,
   write_experts(json, model->engine);
   json.key("version").open_object().text("headrace", server_version()).text("build", kBuild);
   json.close_object().close_object();
-  HttpResponse response{200, json.take()};
+  return json.take();
+}
+
+void handle_status(ServerState& state, HttpRequest& /*request*/,
+                   std::shared_ptr<ResponseWriter> writer) {
+  HttpResponse response{200, status_json(state)};
   response.headers.emplace_back("Cache-Control", "no-store");
   respond(state, *writer, std::move(response));
 }

@@ -9,8 +9,9 @@
 
 namespace headrace {
 
-// A file of the page; 404 for a path that is not in the table of embedded assets.
+// A file of the pages; 404 for a path that is not in the table of embedded assets.
 void handle_asset(ServerState& state, HttpRequest& request, std::shared_ptr<ResponseWriter> writer);
+std::string status_json(ServerState& state);  // there is a model
 // GET /api/headrace/status: model, engine, versions and the newest steps, as JSON. The page's own
 // notes say which fields it reads.
 void handle_status(ServerState& state, HttpRequest& request,

@@ -20,6 +20,7 @@ bool drain_engines(ServerState& state, std::chrono::milliseconds limit) {
   const auto deadline = std::chrono::steady_clock::now() + limit;
   state.draining = true;
   state.pulls.stop();
+  state.profiles.stop();
   state.models.close();
   bool all_finished = true;
   for (const ModelPtr& model : state.models.all()) {

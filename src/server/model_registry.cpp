@@ -37,7 +37,6 @@ std::string_view name_of(ModelState state) {
 }
 
 ModelRegistry::ModelRegistry(ServedModels models) : options_(models.options) {
-  CHECK(!models.always.empty(), "a server without a model");
   for (ModelPtr& model : models.always) {
     Entry& entry = entries_.emplace_back();
     entry.names = model->names;

@@ -45,7 +45,9 @@ struct RegistryOptions {
 };
 
 struct ServedModels {
-  std::vector<ModelPtr> always;  // at least one; the first answers requests that name none
+  // The first answers requests that name none. Empty: a server of other things, none of whose
+  // routes asks for a model.
+  std::vector<ModelPtr> always;
   std::vector<ModelSource> on_demand = {};
   RegistryOptions options = {};
 };
@@ -84,8 +86,9 @@ class ModelRegistry {
   Result<ModelPtr> find(std::string_view name);
   // The one that a body's "model" names.
   Result<ModelPtr> find_for(const boost::json::object& body);
-  ModelPtr first() const { return entries_.front().model; }
-  std::vector<ModelPtr> all() const;  // that are awake
+  bool is_empty() const { return entries_.empty(); }
+  ModelPtr first() const { return entries_.at(0).model; }  // there is one
+  std::vector<ModelPtr> all() const;                       // that are awake
   std::vector<ModelStatus> status() const;
 
   // As soon as nobody uses it. kNotFound; kInvalidArgument: it is one that stays.

@@ -501,11 +501,8 @@ Result<boost::json::object> body_object(const HttpRequest& request) {
 }
 
 Caller caller_of(const ServerState& state, HttpRequest& request, const Writer& writer) {
-  return {request.request_id,
-          request.client,
-          state.access.has_keys(),
-          request.arrived_us,
-          [writer] { return writer->disconnected(); },
+  return {request.request_id,       request.client,     state.access.has_keys(),
+          request.cache_group,      request.arrived_us, [writer] { return writer->disconnected(); },
           std::move(request.memory)};
 }
 
@@ -516,8 +513,8 @@ void refuse(const HttpRequest& request, ResponseWriter& writer, const Error& err
 std::vector<RouteRow> rows_with(std::span<const RouteRow> further) {
   std::vector<RouteRow> rows;
   for (const std::span<const RouteRow> each :
-       {route_rows(), responses_rows(), render_rows(), request_rows(), vector_rows(),
-        anthropic_rows(), ollama_rows(), llamacpp_rows(), further}) {
+       {route_rows(), responses_rows(), render_rows(), request_rows(), profile_rows(),
+        vector_rows(), lab_rows(), anthropic_rows(), ollama_rows(), llamacpp_rows(), further}) {
     rows.insert(rows.end(), each.begin(), each.end());
   }
   return rows;

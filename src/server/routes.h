@@ -22,6 +22,10 @@ std::span<const RouteRow> route_rows();      // of routes.cpp
 std::span<const RouteRow> responses_rows();  // of routes_responses.cpp
 std::span<const RouteRow> render_rows();     // of routes_render.cpp
 std::span<const RouteRow> request_rows();    // of routes_requests.cpp
+std::span<const RouteRow> profile_rows();    // of routes_profile.cpp
+std::span<const RouteRow> lab_rows();        // of routes_lab.cpp
+// All that a server without a model has: these, the page and its files.
+std::vector<RouteRow> lab_rows_alone();
 // All of them, and further ones.
 std::vector<RouteRow> rows_with(std::span<const RouteRow> further);
 // The dialect of a row; of a row without one, that of paths that lead nowhere.

@@ -10,6 +10,7 @@
 #include "server/api/wall_clock.h"
 #include "server/drain.h"
 #include "server/http/http_server.h"
+#include "server/lab/lab_service.h"
 #include "server/request_log.h"
 #include "server/routes.h"
 #include "server/telemetry/trace_exporter.h"
@@ -127,6 +128,7 @@ class ServerImpl : public Server {
       draining_ = true;
     }
     const bool all_finished = drain_engines(*state_, deadline);
+    if (state_->lab != nullptr) state_->lab->stop();
     http_->stop(kFlushTime);
     if (admin_ != nullptr) admin_->stop(kFlushTime);
     state_->models.join();
@@ -149,6 +151,17 @@ class ServerImpl : public Server {
   bool stopped_ = false;
 };
 
+Result<std::unique_ptr<Server>> listen_with(std::unique_ptr<ServerState> state) {
+  const ServerOptions& options = state->options;
+  if (!options.lab_folder.empty()) {
+    state->lab = TRY(lab::LabService::open(options.lab_folder, options.lab_engines));
+  }
+  auto http = TRY(HttpServer::listen(http_options(options), http_service(*state)));
+  auto admin = TRY(listen_for_admin(*state));
+  return std::unique_ptr<Server>(
+      std::make_unique<ServerImpl>(std::move(state), std::move(http), std::move(admin)));
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Server>> Server::create(std::vector<ModelPtr> models,
@@ -159,11 +172,16 @@ Result<std::unique_ptr<Server>> Server::create(std::vector<ModelPtr> models,
 Result<std::unique_ptr<Server>> Server::create_with(std::span<const RouteRow> further_rows,
                                                     ServedModels models,
                                                     const ServerOptions& options) {
-  auto state = std::make_unique<ServerState>(std::move(models), options, rows_with(further_rows));
-  auto http = TRY(HttpServer::listen(http_options(state->options), http_service(*state)));
-  auto admin = TRY(listen_for_admin(*state));
-  return std::unique_ptr<Server>(
-      std::make_unique<ServerImpl>(std::move(state), std::move(http), std::move(admin)));
+  CHECK(!models.always.empty(), "a server without a model");
+  return listen_with(
+      std::make_unique<ServerState>(std::move(models), options, rows_with(further_rows)));
+}
+
+Result<std::unique_ptr<Server>> Server::create_lab(const ServerOptions& options) {
+  if (options.lab_folder.empty()) {
+    return make_error(ErrorCode::kInvalidArgument, "there is no folder of a laboratory to serve");
+  }
+  return listen_with(std::make_unique<ServerState>(ServedModels(), options, lab_rows_alone()));
 }
 
 }  // namespace headrace

@@ -20,7 +20,7 @@ struct RouteRow;
 class Server {
  public:
   // kIo: the address or the admin socket cannot be bound, host is none, or the files of TLS cannot
-  // be used (says which and why).
+  // be used (says which and why). Errors of the laboratory's folder (lab/store.h).
   // models: at least one; the first answers requests that name none.
   static Result<std::unique_ptr<Server>> create(std::vector<ModelPtr> models,
                                                 const ServerOptions& options);
@@ -28,6 +28,8 @@ class Server {
   static Result<std::unique_ptr<Server>> create_with(std::span<const RouteRow> further_rows,
                                                      ServedModels models,
                                                      const ServerOptions& options);
+  // A laboratory and its page alone, without a model: kInvalidArgument where the options name none.
+  static Result<std::unique_ptr<Server>> create_lab(const ServerOptions& options);
   virtual ~Server() = default;
 
   virtual int port() const = 0;

@@ -28,6 +28,8 @@ struct ServerOptions {
   std::vector<std::string> allowed_hosts;  // see access.h; "*": any
   std::vector<std::string> cors_origins;   // "https://chat.example"; "*": any
   std::string store_dir;                   // of pulled models; empty: the usual one
+  std::string lab_folder;                  // of the laboratory beside it; empty: none
+  std::vector<std::string> lab_engines;    // addresses whose figures its page shows
   KvPublisher* kv_events = nullptr;        // for its counters; null, or outlives the server
   TraceExporter* traces = nullptr;         // null: none; or outlives the server
   int num_http_threads = 2;

@@ -1,6 +1,7 @@
 #include "server/server_state.h"
 
 #include "server/api/wall_clock.h"
+#include "server/lab/lab_service.h"
 
 namespace headrace {
 
@@ -14,6 +15,8 @@ ServerState::ServerState(ServedModels served, ServerOptions given, std::vector<R
       responses(
           std::make_shared<ResponseStore>(options.response_store_bytes, options.response_lifetime)),
       pulls(options.store_dir) {}
+
+ServerState::~ServerState() = default;
 
 std::string_view server_version() { return HEADRACE_VERSION; }
 

@@ -18,11 +18,15 @@
 #include "server/http/http.h"
 #include "server/model_pulls.h"
 #include "server/model_registry.h"
+#include "server/profiles.h"
 #include "server/server_options.h"
 
 namespace headrace {
 
 struct ServerState;
+namespace lab {
+class LabService;
+}
 
 using Writer = std::shared_ptr<ResponseWriter>;
 
@@ -51,6 +55,7 @@ struct RouteRow {
 // Shared by all handlers; outlives every request. Constant, but for the counters and draining.
 struct ServerState {
   ServerState(ServedModels served, ServerOptions given, std::vector<RouteRow> routes);
+  ~ServerState();
 
   ModelRegistry models;
   const ServerOptions options;
@@ -64,6 +69,8 @@ struct ServerState {
   FinishedRequests finished;
   std::atomic<bool> draining = false;
   ModelPulls pulls;
+  std::unique_ptr<lab::LabService> lab;  // null: none. Set before the server runs
+  Profiles profiles;
 };
 
 std::string_view server_version();

@@ -6,18 +6,6 @@
 namespace headrace {
 namespace {
 
-std::vector<int32_t> window_ids(std::span<const int32_t> ids, int64_t window_idx,
-                                const PerplexityOptions& options) {
-  const auto size = static_cast<size_t>(options.window_tokens);
-  const auto stored = ids.subspan(static_cast<size_t>(window_idx) * size, size);
-  std::vector<int32_t> window(stored.begin(), stored.end());
-  if (options.bos_id) {
-    window.pop_back();
-    window.insert(window.begin(), *options.bos_id);
-  }
-  return window;
-}
-
 double window_nll(SequenceRunner& runner, const std::vector<int32_t>& window) {
   double nll = 0;
   runner.restart();
@@ -30,6 +18,29 @@ double window_nll(SequenceRunner& runner, const std::vector<int32_t>& window) {
 
 }  // namespace
 
+Result<int64_t> count_windows(std::span<const int32_t> ids, const PerplexityOptions& options) {
+  const int64_t num_windows = static_cast<int64_t>(ids.size()) / options.window_tokens;
+  if (num_windows == 0) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "the text has {} tokens, but one window needs {}; give a longer text or a "
+                      "smaller --window",
+                      ids.size(), options.window_tokens);
+  }
+  return options.max_windows > 0 ? std::min(num_windows, options.max_windows) : num_windows;
+}
+
+std::vector<int32_t> window_ids(std::span<const int32_t> ids, int64_t window_idx,
+                                const PerplexityOptions& options) {
+  const auto size = static_cast<size_t>(options.window_tokens);
+  const auto stored = ids.subspan(static_cast<size_t>(window_idx) * size, size);
+  std::vector<int32_t> window(stored.begin(), stored.end());
+  if (options.bos_id) {
+    window.pop_back();
+    window.insert(window.begin(), *options.bos_id);
+  }
+  return window;
+}
+
 double log_probability(std::span<const float> logits, int32_t id) {
   const double largest = *std::max_element(logits.begin(), logits.end());
   double sum = 0;
@@ -40,14 +51,7 @@ double log_probability(std::span<const float> logits, int32_t id) {
 Result<PerplexityResult> measure_perplexity(SequenceRunner& runner, std::span<const int32_t> ids,
                                             const PerplexityOptions& options,
                                             const WindowVisitor& visit) {
-  int64_t num_windows = static_cast<int64_t>(ids.size()) / options.window_tokens;
-  if (num_windows == 0) {
-    return make_error(ErrorCode::kInvalidArgument,
-                      "the text has {} tokens, but one window needs {}; give a longer text or a "
-                      "smaller --window",
-                      ids.size(), options.window_tokens);
-  }
-  if (options.max_windows > 0) num_windows = std::min(num_windows, options.max_windows);
+  const int64_t num_windows = TRY(count_windows(ids, options));
   PerplexityResult result;
   const int64_t scored_per_window = options.window_tokens - 1;
   double total_nll = 0;

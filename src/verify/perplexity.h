@@ -25,6 +25,11 @@ struct PerplexityResult {
   int64_t num_scored = 0;
 };
 
+// The windows of a text that are scored: at least one. kInvalidArgument if there is none.
+Result<int64_t> count_windows(std::span<const int32_t> ids, const PerplexityOptions& options);
+std::vector<int32_t> window_ids(std::span<const int32_t> ids, int64_t window_idx,
+                                const PerplexityOptions& options);
+
 // Called after each window: windows done, windows in all, mean negative log-likelihood so far.
 using WindowVisitor = std::function<void(int64_t done, int64_t total, double mean_nll)>;
 

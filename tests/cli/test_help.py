@@ -5,7 +5,7 @@ import re
 import pytest
 
 kCommands = ["run", "chat", "serve", "key", "pull", "list", "rm", "show", "ps", "stop", "doctor", "inspect",
-             "tokenize", "render", "eval", "verify", "bench", "plan", "lab", "completion", "manual", "version"]
+             "tokenize", "render", "eval", "verify", "bench", "plan", "profile", "lab", "completion", "manual", "version"]
 
 
 @pytest.fixture(scope="module")

@@ -144,3 +144,13 @@ def test_tuning_an_unknown_model_says_why_it_could_not_run(lab):
     done = lab("tune", "/no/such/model", "--goal", "memory", "--rounds", 5, "--idle-patience", 0, "--idle-share", 1, timeout=600)
     assert done.returncode == 1 and done.stdout == ""
     assert "no experiment of the tuning could be run: side" in done.stderr
+
+
+@pytest.mark.parametrize("words, problem", [
+    (("--host", "0.0.0.0"), "--host is 0.0.0.0, which others reach, and there are no API keys"),
+    (("--engine", "localhost:1"), "'localhost:1' is no address of an engine: it must look like http://host:port"),
+    (("now",), "usage: headrace lab serve"),
+])
+def test_what_cannot_be_served_is_named(lab, words, problem):
+    done = lab("serve", *words)
+    assert done.returncode != 0 and problem in done.stderr

@@ -52,6 +52,45 @@ def test_lm_eval_scores_choices(server, evaluate):
     assert 0 <= results["acc,none"] <= 1 and len(samples) == 6
 
 
+def beside_transformers(evaluate, server, folder, rows, **task):
+    """Results and log-likelihoods of a task from the server, and from transformers with the same weights."""
+    sides = []
+    for name, model, arguments in [
+            ("ours", "local-completions", completions(server.url, "tiny", tokenizer_backend="huggingface", tokenizer=folder)),
+            ("theirs", "hf", f"pretrained={folder},dtype=float32,max_length=512")]:
+        results, samples = evaluate(name, model, arguments, rows, **task)
+        sides.append((results, [sample["filtered_resps"] for sample in samples]))
+    return sides
+
+
+def flat(values):
+    """All numbers of nested lists; whether a choice is the greedy one is left out."""
+    if isinstance(values, list | tuple):
+        return [number for value in values for number in flat(value)]
+    return [] if isinstance(values, bool | str) else [float(values)]
+
+
+def test_lm_eval_scores_a_cloze_as_transformers_does(server, folder, evaluate):
+    rows = [{"question": f"The sum of {i} and {i % 7} is", "choices": [f" {i + i % 7}", f" {i + 3}", " nothing"],
+             "answer": i % 3} for i in range(20)]
+    (ours, our_scores), (theirs, their_scores) = beside_transformers(evaluate, server, folder, rows, **accuracy("acc", "acc_norm"))
+    assert flat(our_scores) == pytest.approx(flat(their_scores), rel=5e-3, abs=5e-2)
+    for name in ("acc,none", "acc_norm,none"):
+        error = (theirs[name] * (1 - theirs[name]) / len(rows)) ** 0.5
+        assert abs(ours[name] - theirs[name]) <= error, name
+
+
+def test_lm_eval_measures_perplexity_as_transformers_does(server, folder, evaluate):
+    rows = [{"question": "", "text": " ".join(f"{i * j % 97} of {j} words" for j in range(1, 12))} for i in range(8)]
+    metrics = ("word_perplexity", "byte_perplexity", "bits_per_byte")
+    (ours, our_scores), (theirs, their_scores) = beside_transformers(
+        evaluate, server, folder, rows, output_type="loglikelihood_rolling", doc_to_text="", doc_to_target="{{text}}",
+        metric_list=[{"metric": name} for name in metrics])
+    assert flat(our_scores) == pytest.approx(flat(their_scores), rel=2e-3)
+    for name in metrics:
+        assert ours[f"{name},none"] == pytest.approx(theirs[f"{name},none"], rel=2e-2), name
+
+
 @pytest.mark.parametrize("model", ["local-completions", "local-chat-completions"])
 def test_lm_eval_generates(server, evaluate, model):
     rows = [{"question": f"{i} and 1 is", "answer": "Plain text."} for i in range(4)]

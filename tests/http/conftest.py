@@ -29,10 +29,10 @@ for name in ("delete", "get", "head", "options", "post", "put", "request", "stre
 
 
 class Server:
-    def __init__(self, model, *options, **popen):
+    def __init__(self, model, *options, command=("serve", "--quiet"), **popen):
         environment = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}
         self.process = subprocess.Popen(
-            [kBinary, "serve", str(model), "--port", "0", "--quiet", *options],
+            [kBinary, *command, str(model), "--port", "0", *options],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, **popen)
         self.errors = []
         lines = queue.Queue()

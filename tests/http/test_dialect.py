@@ -180,7 +180,7 @@ def test_scores_are_bounded_by_the_memory_of_requests(serve):
 
 
 def test_caches_of_two_salts_are_apart(server):
-    prompt = "a prompt that is long enough to fill some blocks of the cache; " * 2
+    prompt = "§ begins no other test's prompt, and it is long enough to fill some blocks of the cache; " * 2
 
     def cached(salt):
         usage = complete(server, prompt=prompt, **({"cache_salt": salt} if salt else {}))["usage"]

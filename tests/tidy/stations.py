@@ -16,10 +16,10 @@ ORDER = [
     "backend/cpu/kernels/parts", "backend/cpu/kernels/reference", "backend/cpu/verify", "backend/cpu",
     "model/config", "model",
     "engine/tiers", "engine",
-    "text",
+    "text", "lab",
     "server/http", "server/api/parts", "server/api", "server/api/openai", "server/api/responses", "server/api/anthropic", "server/api/ollama",
-    "server/api/llamacpp", "server/telemetry", "server",
-    "verify", "bench/probe", "bench", "bench/serve", "lab",
+    "server/api/llamacpp", "server/telemetry", "server/lab", "server",
+    "verify", "bench/probe", "bench", "bench/serve",
     "options", "cli", "main",
 ]
 # Files whose place is not their folder's.
@@ -32,7 +32,7 @@ _PATH = ["base", "checkpoint", "backend", "model", "engine", "server"]
 # What a top folder may include.
 TABLE = {name: set(_PATH[:i + 1]) for i, name in enumerate(_PATH)}
 TABLE["text"] = {"base", "text"}
-TABLE["server"] |= {"text"}
+TABLE["server"] |= {"text", "lab"}
 TABLE["verify"] = {"base", "checkpoint", "backend", "model", "text", "verify"}
 TABLE["bench"] = {"base", "checkpoint", "backend", "model", "verify", "bench"}
 TABLE["lab"] = {"base", "lab"}

@@ -36,8 +36,8 @@ export class Browser {
 
   // A new tab at `url`. page.problems collects console errors, exceptions and policy violations, of which a test may
   // expect some (page.expected_problems, a pattern); the browser's own line about a refused request is not one, since
-  // tests ask for refusals. `before` runs in the page ahead of its code.
-  async open(url, profile, before) {
+  // tests ask for refusals. `before` runs in the page ahead of its code; `ready` is there once the page is.
+  async open(url, profile, before, ready = "#draft") {
     const page = await profile.newPage();
     page.problems = [];
     page.on("console", (message) => {
@@ -51,7 +51,7 @@ export class Browser {
     if (before) await page.addInitScript(before);
     page.setDefaultTimeout(60000);
     await page.goto(url);
-    await page.locator("#draft").waitFor({ state: "attached" });
+    await page.locator(ready).waitFor({ state: "attached" });
     return page;
   }
 }

@@ -33,6 +33,16 @@ export async function open_tab(script) {
   return tab;
 }
 
+// Opens a view of the laboratory in a fresh profile, which takes the place of `page`.
+export async function open_lab(view, { before: script, ...options } = {}) {
+  await profile?.close();
+  profile = await browser.profile(options);
+  page = await browser.open(`${mock.url}/lab#/${view}`, profile, script, "#view");
+  page.setDefaultTimeout(kTimeout_ms);
+  pages.push(page);
+  return page;
+}
+
 export const field = (tab = page) => tab.locator("#draft");
 export const answers = (tab = page) => tab.locator("article.assistant");
 export const last_answer = (tab = page) => answers(tab).last();

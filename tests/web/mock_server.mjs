@@ -250,6 +250,7 @@ export class MockServer {
   running = []; // of the list of requests
   finished = [];
   prompt = null; // what /render shows instead of a prompt made of the messages
+  lab = null; // a MockLab; null: the server has no laboratory
   #num_told = 0; // how often the test said go()
   #num_open = 0; // answers that are being written
 
@@ -271,10 +272,11 @@ export class MockServer {
   // Forgets the last test, whose answers have to end first: their tabs are closed.
   async reset() {
     while (this.#num_open) await sleep(5);
+    this.lab?.drop_readers();
     this.#num_told = 0;
     Object.assign(this, {
       requests: [], num_status: 0, num_cancelled: 0, api_key: "", formats: kFormats, experts: [], sparse: false, idle: false, down: false,
-      chat_template: "{{ messages }}", sampling: kSampling, text: "", flaky: false, calls: kCalls, scores: kScores, running: [], finished: [], prompt: null,
+      chat_template: "{{ messages }}", sampling: kSampling, text: "", flaky: false, calls: kCalls, scores: kScores, running: [], finished: [], prompt: null, lab: null, profile: null,
     });
   }
 
@@ -294,7 +296,8 @@ export class MockServer {
 
   async #handle(request, response) {
     if (this.down) return response.destroy();
-    const path = new URL(request.url, this.url).pathname;
+    const url = new URL(request.url, this.url);
+    const path = url.pathname;
     if (!/^\/(v1\/|api\/|(tokenizer_info|render)$)/.test(path)) return this.#serve_page(path, response);
     if (this.api_key && request.headers.authorization !== `Bearer ${this.api_key}`) {
       return this.#json(response, 401, { error: { message: "The API key is missing or wrong.", type: "authentication_error" } });
@@ -302,8 +305,14 @@ export class MockServer {
     if (path === "/v1/models") return this.#json(response, 200, { object: "list", data: [{ id: "mock" }, { id: "alias" }] });
     if (path === "/api/headrace/status") return this.#json(response, 200, this.#status());
     if (path === "/api/headrace/requests") return this.#json(response, 200, { running: this.running, finished: this.finished });
+    if (path === "/api/headrace/profile") return this.#json(response, this.profile ? 200 : 503, this.profile ?? { error: { message: "no step of 'mock' ran within 30 s" } });
     if (path === "/render") return this.#json(response, 200, { object: "prompts", prompts: [await this.#render(request)] });
     if (path === "/tokenizer_info") return this.#json(response, 200, { bos_token: null, chat_template: this.chat_template });
+    if (path.startsWith("/api/lab/") && this.lab) {
+      const is_write = request.method === "POST";
+      if (is_write && !this.#check(request)) return this.#json(response, 403, { error: { message: "Not from this page." } });
+      return this.lab.handle(request, response, url, is_write ? await read_json(request) : null);
+    }
     const is_chat = path === "/v1/chat/completions";
     if ((is_chat || path === "/v1/completions") && request.method === "POST") return this.#answer(request, response, path, is_chat);
     return this.#json(response, 404, { error: { message: `No route ${path}.`, type: "not_found_error" } });
@@ -315,7 +324,7 @@ export class MockServer {
   }
 
   async #serve_page(path, response) {
-    const file = normalize(join(this.page_dir, path === "/" ? "index.html" : path));
+    const file = normalize(join(this.page_dir, { "/": "index.html", "/lab": "lab.html", "/profile": "profile.html" }[path] ?? path));
     const content = file.startsWith(this.page_dir) ? await readFile(file).catch(() => null) : null;
     if (content === null) return this.#json(response, 404, { error: { message: `No page ${path}.` } });
     response.writeHead(200, {

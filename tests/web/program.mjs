@@ -1,9 +1,11 @@
 // The page against `headrace serve` with the small model: what the scripted server only plays. HEADRACE_BINARY names the
-// program, HEADRACE_TEST_MODELS the folder with the model; without them these tests are skipped.
+// program, HEADRACE_TEST_MODELS the folder with the model; without them these tests are skipped. The laboratory needs none.
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
-import { existsSync } from "node:fs";
+import { existsSync, mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { Browser } from "./browser.mjs";
 import { with_settings } from "./harness.mjs";
@@ -21,8 +23,13 @@ let browser, page;
 
 // The address of a server that runs this model; it is started where there is none.
 async function serve(model) {
-  if (servers.has(model)) return servers.get(model).url;
-  const child = spawn(binary, ["serve", `${models}/${model}`, "--port", "0", "--context", "2048", "--quiet"], { stdio: ["ignore", "pipe", "ignore"] });
+  if (!servers.has(model)) servers.set(model, await start(["serve", `${models}/${model}`, "--port", "0", "--context", "2048", "--quiet"]));
+  return servers.get(model).url;
+}
+
+// A server that has said its address.
+async function start(words) {
+  const child = spawn(binary, words, { stdio: ["ignore", "pipe", "ignore"] });
   const url = await new Promise((done, fail) => {
     let text = "";
     child.stdout.on("data", (piece) => {
@@ -32,8 +39,7 @@ async function serve(model) {
     });
     child.on("exit", (code) => fail(new Error(`headrace ended with ${code}: ${text}`)));
   });
-  servers.set(model, { child, url });
-  return url;
+  return { child, url };
 }
 
 before(async () => {
@@ -137,4 +143,47 @@ test("the list of requests tells what was found in the cache, and never a text",
   const list = await (await fetch(`${url}/api/headrace/requests`)).text();
   assert.doesNotMatch(list, /Remember|item/);
   assert.deepEqual(page.problems, []);
+});
+
+test("the laboratory's page shows an experiment that is added, run and decided meanwhile", existsSync(binary) ? {} : { skip: "needs HEADRACE_BINARY" }, async () => {
+  const folder = mkdtempSync(join(tmpdir(), "headrace-lab-"));
+  const lab = (...words) => spawn(binary, ["lab", ...words, "--lab", join(folder, "lab")], { stdio: "ignore", env: { ...process.env, TMPDIR: folder } });
+  const { child, url } = await start(["lab", "serve", "--lab", join(folder, "lab"), "--port", "0"]);
+  const add = async (kind, form) => {
+    const body = JSON.stringify({ by: "ada", ...form });
+    const answer = await fetch(new URL(`/api/lab/actions/add_${kind}`, url), { method: "POST", headers: { "content-type": "application/json" }, body });
+    assert.equal(answer.status, 200, await answer.text());
+  };
+  try {
+    page = await browser.open(new URL("/lab#/queue", url).href, await browser.profile(), undefined, "#view");
+    await page.locator(".state.online").waitFor();
+    await page.getByText("Nothing waits.").waitFor();
+    await add("hypothesis", { statement: "two is <b>faster</b>", metric: "speed", predicted: 0.2 });
+    const side = (name, speed) => ({ name, command: ["/bin/echo", JSON.stringify({ speed })] });
+    for (const title of ["one or two", "two or one"]) await add("experiment", { hypothesis: 1, title, sides: [side("one", 10), side("two", 15)] });
+    await page.locator(".queue > li").nth(1).waitFor();
+    await page.locator('.queue > li[data-id="2"] .handle').press("ArrowUp");
+    await page.locator('.queue > li[data-id="2"]:first-child').waitFor();
+
+    await page.evaluate(() => (location.hash = "#/experiment/2"));
+    await page.getByRole("heading", { level: 1, name: "2. two or one" }).waitFor();
+    const ended = new Promise((done) => lab("run", "--idle-patience", "0", "--idle-share", "1").on("exit", done));
+    await page.getByText(/two beside one: \+50\.0 % .* in \d+ rounds, validated/).waitFor();
+    await ended;
+    assert.equal(await page.locator("ins").innerText(), `'{"speed":15}'`);
+    await page.getByRole("button", { name: /^stderr\.txt/ }).first().waitFor();
+    for (const [view, text] of [["hypothesis/1", "validated"], ["log", "validated"], ["overview", "1. one or two"], ["now", "No experiment runs."]]) {
+      await page.evaluate((to) => (location.hash = to), `#/${view}`);
+      await page.locator("#view").getByText(text).first().waitFor();
+    }
+    await page.getByRole("region", { name: "Cores" }).getByText("%").first().waitFor();
+    await page.evaluate(() => (location.hash = "#/graph"));
+    await page.locator('.graph[aria-busy="false"] .node').nth(2).waitFor({ state: "attached" });
+    assert.deepEqual(page.problems, []);
+  } finally {
+    const gone = new Promise((done) => child.on("exit", done));
+    child.kill();
+    await gone;
+    rmSync(folder, { recursive: true, force: true });
+  }
 });

@@ -2,29 +2,13 @@
 // the size of what is embedded.
 
 import assert from "node:assert/strict";
-import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
-import { dirname, join } from "node:path";
+import { existsSync, readdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
 import { test } from "node:test";
-import { fileURLToPath, pathToFileURL } from "node:url";
 import { gzipSync } from "node:zlib";
-import ts from "typescript";
 import { kEverything } from "./mock_server.mjs";
-
-const kSources = fileURLToPath(new URL("../../web/src/lib/", import.meta.url));
-const page_dir = process.env.HEADRACE_PAGE ?? fileURLToPath(new URL("../../build/release/web/dist", import.meta.url));
-const work_dir = join(dirname(page_dir), "node_modules", ".units"); // where the page's libraries are found
-
-// The page's sources are TypeScript without runtime parts, so removing the types is enough.
-async function load(name) {
-  for (const file of readdirSync(kSources).filter((file) => file.endsWith(".ts") && !file.endsWith(".svelte.ts"))) {
-    const { outputText } = ts.transpileModule(readFileSync(join(kSources, file), "utf8"), {
-      compilerOptions: { module: ts.ModuleKind.ESNext, target: ts.ScriptTarget.ES2022 },
-    });
-    mkdirSync(work_dir, { recursive: true });
-    writeFileSync(join(work_dir, file.replace(/ts$/, "mjs")), outputText.replace(/from "(\.\/[\w.]+)"/g, 'from "$1.mjs"'));
-  }
-  return import(pathToFileURL(join(work_dir, `${name}.mjs`)));
-}
+import { small_profile } from "./profiles.mjs";
+import { load, page_dir } from "./sources.mjs";
 
 const { read_events } = await load("sse");
 const { format_bytes, format_duration, format_rate, format_seconds, format_setting, format_short } = await load("format");
@@ -40,6 +24,7 @@ const { with_pieces } = await load("answer");
 const { line_path, nice_top } = await load("chart");
 const { GrowingMarkdown, parse_markdown, safe_href } = await load("markdown");
 const { colour } = await load("colour");
+const { block_at, bounded, flame_rows, format_us, panned, read_profile, blocks_of, whole, zoomed } = await load("flame");
 
 // What `work` costs, whatever else the machine does meanwhile.
 function cpu_ms(work) {
@@ -361,10 +346,53 @@ test("the page is small: what opens first, and everything", { skip: existsSync(p
   const imported = new Set([...script.matchAll(/(?:from|import)\s*"\.\/([^"]+)"/g)].map(([, name]) => name)); // at once: no import()
   const first = sizes.filter(([name]) => name === "index.html" || index.includes(`/assets/${name}`) || imported.has(name));
   assert.ok(imported.size > 0 && first.length === 4 + imported.size, JSON.stringify(first)); // and page, script, style, icon
-  assert.ok(sum(sizes) < 210_000, JSON.stringify(sizes));
+  assert.ok(sum(sizes) < 250_000, JSON.stringify(sizes));
   assert.ok(sum(first) < 100_000, JSON.stringify(first));
   const licenses = readFileSync(join(page_dir, "licenses.txt"), "utf8");
-  for (const library of ["svelte", "markdown-it", "linkify-it", "highlight.js", "lowlight", "temml"]) assert.ok(licenses.includes(library), library);
+  for (const library of ["svelte", "markdown-it", "linkify-it", "highlight.js", "lowlight", "temml", "d3-force"]) assert.ok(licenses.includes(library), library);
+});
+
+test("a profile becomes rows of blocks that lie in each other", () => {
+  const rows = flame_rows(read_profile(JSON.stringify(small_profile())));
+  assert.deepEqual(rows.map((row) => row.length), [2, 12, 4, 10]);
+  assert.equal(rows[0][0].name, "prompt");
+  assert.match(rows[3][0].text, /^linear: 2.0 µs in layer 0, 4 rows, 8 x 4 q4_0; 0.0 GB\/s, 0.1 Gop\/s$/);
+  for (const row of rows) row.slice(1).forEach((block, i) => assert.ok(block.start >= row[i].end, block.text));
+  for (const [inner, outer] of [[1, 0], [2, 1], [3, 1]]) {
+    for (const block of rows[inner]) assert.ok(rows[outer].some((each) => each.start <= block.start && block.end <= each.end), block.text);
+  }
+  assert.equal(block_at(rows[3], 3)?.name, "linear");
+  assert.equal(block_at(rows[3], 4.5), null);
+  assert.equal(block_at([], 1), null);
+});
+
+test("what is no profile is refused with a sentence", () => {
+  const bad = (text, message) => assert.throws(() => read_profile(text), { message });
+  bad("{", "This is no JSON. A profile is what headrace profile --json prints.");
+  for (const text of ["{}", "null", "[]", "3"]) bad(text, "This is no profile. headrace profile --json prints one.");
+  bad(JSON.stringify({ ...small_profile(), version: 2 }), "This page reads profiles of version 1, not 2.");
+  for (const change of [{ steps: 3 }, { steps: [null] }, { steps: [{ ops: [] }] }, { phases: {} }, { kinds: null }]) {
+    bad(JSON.stringify({ ...small_profile(), ...change }), "This profile is not whole.");
+  }
+});
+
+test("a view of a profile stays within it and shows no more blocks than it is wide", () => {
+  const profile = small_profile();
+  const all = whole(profile);
+  assert.deepEqual(all, { from: 0, to: 41 });
+  assert.deepEqual(whole({ ...profile, steps: [] }), { from: 0, to: 1 });
+  assert.deepEqual(zoomed(all, 2, 0, all), { from: 0, to: 20.5 });
+  assert.deepEqual(zoomed(all, 0.5, 20, all), all);
+  assert.deepEqual(zoomed(all, 1e9, 41, all), { from: 40, to: 41 });
+  assert.deepEqual(panned({ from: 10, to: 20 }, 0.5, all), { from: 15, to: 25 });
+  assert.deepEqual(panned({ from: 10, to: 20 }, -9, all), { from: 0, to: 10 });
+  assert.deepEqual(bounded({ from: 50, to: 60 }, all), { from: 31, to: 41 });
+  const many = Array.from({ length: 100000 }, (_, i) => ({ start: i, end: i + 0.5, name: "x", text: "", tone: 0 }));
+  assert.ok(blocks_of(many, { from: 0, to: 100000 }, 100).length <= 1001);
+  assert.deepEqual(blocks_of(many, { from: 5.6, to: 8 }, 0.01).map((block) => block.start), [6, 7]);
+  assert.equal(format_us(12.34), "12.3 µs");
+  assert.equal(format_us(1234), "1.23 ms");
+  assert.equal(format_us(2.5e6), "2.50 s");
 });
 
 test("numbers", () => {

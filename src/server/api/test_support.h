@@ -14,6 +14,7 @@
 
 #include "base/json.h"
 #include "engine/engine.h"
+#include "engine/step_profiler.h"
 #include "server/api/bundle.h"
 #include "server/api/generation.h"
 #include "server/api/serving_model.h"
@@ -246,6 +247,7 @@ class ScriptedEngine : public Engine {
     return snapshot;
   }
   int64_t max_context() const override { return script_.max_context; }
+  StepProfiler* profiler() override { return &profiler_; }  // its steps are the test's to record
 
   // While held, no request makes progress; cancels still take effect.
   void hold(bool held) {
@@ -428,6 +430,7 @@ class ScriptedEngine : public Engine {
   Request last_request_;
   uint64_t num_submitted_ = 0, num_cancelled_ = 0;
   TimeUs last_step_us_ = 0;
+  StepProfiler profiler_{[](std::vector<OpRecord>*) {}};  // guards itself
   bool held_ = false, draining_ = false, stop_ = false;
   std::thread thread_;
 };

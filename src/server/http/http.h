@@ -39,6 +39,7 @@ struct HttpRequest {
   HttpHeaders headers;              // names in lower case
   uint64_t client = 0;              // who asks: a digest of the API key, or the address without one
   std::string key_name;             // of the API key; empty: none, or one without a name
+  std::string cache_group;          // of the API key: who shares its part of the prefix cache
   TimeUs arrived_us = 0;            // when its first byte came in
   ByteBudget::Lease memory = {};    // what it holds of the server's budget for bodies and answers
   const RouteRow* route = nullptr;  // found when it was admitted

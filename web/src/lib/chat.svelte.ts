@@ -3,15 +3,8 @@
 
 import { access } from "./access.svelte";
 import { Meter, Pen } from "./answer";
-import {
-  ApiError,
-  error_text,
-  stream_chat,
-  stream_completion,
-  type ChatBody,
-  type CompletionBody,
-  type Delta,
-} from "./api";
+import { stream_chat, stream_completion, type ChatBody, type CompletionBody, type Delta } from "./api";
+import { ApiError, error_text } from "./http";
 import {
   says_nothing,
   shown_leaf,

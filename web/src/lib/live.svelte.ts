@@ -2,7 +2,8 @@
 // then, so that the page knows whether the server is there. Keeps the last five minutes.
 
 import { access } from "./access.svelte";
-import { ApiError, error_text, get_has_template, get_models, get_status, type Status } from "./api";
+import { get_has_template, get_models, get_status, type Status } from "./api";
+import { ApiError, error_text } from "./http";
 
 const kWatched_ms = 1000;
 const kUnwatched_ms = 5000;

@@ -1,12 +1,20 @@
 // Server-sent events from any byte stream, however it is cut into pieces.
 
-// Yields the data of each event. A piece may end inside a line or a character; comment lines and unknown fields are
+export interface ServerEvent {
+  event: string; // "message" where it has no name
+  id: string; // of this event or the last one that had one
+  data: string;
+}
+
+// Yields each event that has data. A piece may end inside a line or a character; comment lines and unknown fields are
 // skipped; lines end in LF, CRLF or CR.
-export async function* read_events(body: ReadableStream<Uint8Array>): AsyncGenerator<string> {
+export async function* read_named_events(body: ReadableStream<Uint8Array>): AsyncGenerator<ServerEvent> {
   const reader = body.getReader();
   const decoder = new TextDecoder();
   let rest = "";
   let data: string[] = [];
+  let event = "";
+  let id = "";
   try {
     for (;;) {
       const { value, done } = await reader.read();
@@ -17,15 +25,24 @@ export async function* read_events(body: ReadableStream<Uint8Array>): AsyncGener
       rest = (lines.pop() ?? "") + held;
       for (const line of lines) {
         if (line === "") {
-          if (data.length) yield data.join("\n");
+          if (data.length) yield { event: event || "message", id, data: data.join("\n") };
           data = [];
-        } else if (line.startsWith("data:")) {
-          data.push(line.slice(line[5] === " " ? 6 : 5));
+          event = "";
         }
+        const colon = line.indexOf(":");
+        const value = line.slice(colon + (line[colon + 1] === " " ? 2 : 1));
+        if (line.startsWith("data:")) data.push(value);
+        else if (line.startsWith("event:")) event = value;
+        else if (line.startsWith("id:")) id = value;
       }
       if (done) return;
     }
   } finally {
     reader.cancel().catch(() => undefined);
   }
+}
+
+// The data alone.
+export async function* read_events(body: ReadableStream<Uint8Array>): AsyncGenerator<string> {
+  for await (const { data } of read_named_events(body)) yield data;
 }

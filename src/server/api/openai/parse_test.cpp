@@ -476,6 +476,21 @@ TEST_F(ParseTest, CacheDomainsAreOfKeyAndSalt) {
             "error: cache_salt is 7, but it must be a string");
 }
 
+TEST_F(ParseTest, KeysOfAGroupHaveOneCacheDomain) {
+  const auto domain = [&](uint64_t client, const std::string& group, const std::string& members) {
+    Caller caller;
+    caller.client = client;
+    caller.has_key = true;
+    caller.cache_group = group;
+    return completion(R"({"prompt":"a")" + members + "}", std::move(caller))
+        ->prototype.cache_domain;
+  };
+  EXPECT_EQ(domain(1, "x", ""), domain(2, "x", ""));
+  const std::set<std::string> domains = {domain(1, "", ""), domain(1, "x", ""), domain(1, "y", ""),
+                                         domain(1, "x", R"(,"cache_salt":"a")")};
+  EXPECT_EQ(domains.size(), 4u);
+}
+
 TEST_F(ParseTest, ThePromptAloneNeedsNoWork) {
   EXPECT_TRUE(completion(R"({"prompt":"a","echo":true,"max_tokens":0})")->only_echoes());
   EXPECT_FALSE(

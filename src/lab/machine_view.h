@@ -1,0 +1,41 @@
+// MachineView: the machine as it is now, from /proc and /sys: use and frequency of each core,
+// memory, temperatures, devices. What cannot be read is left out, or null. One thread at a time.
+#pragma once
+
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+
+namespace headrace::lab {
+
+class MachineView {
+ public:
+  // root: what stands before /proc and /sys; for tests.
+  explicit MachineView(std::string root = {});
+
+  // The members of docs/lab-api.md, /machine, but the engines. Use is that since the last look,
+  // which is kept while it is younger than a second: asking often costs nothing. now: a clock that
+  // never goes back.
+  const boost::json::object& at(TimeUs now);
+
+ private:
+  struct CoreTime {
+    double busy = 0, all = 0;  // in ticks, since the machine started
+  };
+  std::vector<CoreTime> core_times() const;
+  boost::json::object look();
+  boost::json::array temperatures() const;
+  boost::json::array devices() const;
+  std::string path(std::string_view rest) const { return root_ + std::string(rest); }
+
+  const std::string root_;
+  std::vector<CoreTime> last_;  // the first one is all cores together
+  TimeUs last_us_ = 0;
+  boost::json::object view_;
+};
+
+}  // namespace headrace::lab
