@@ -68,6 +68,13 @@ struct Run {
   int64_t started_ms = 0;
 };
 
+// What an experiment found, in words.
+struct Finding {
+  std::string text;
+  int64_t hypothesis_id = 0;  // 0: it was about none
+  std::string decides;        // "validated", "ruled out"; empty: nothing
+};
+
 struct Learning {
   int64_t id = 0;
   std::string text;

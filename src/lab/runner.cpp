@@ -19,12 +19,19 @@ namespace {
 
 constexpr int kTries = 3;         // of a run beside which others work
 constexpr double kNarrow = 0.02;  // interval at which a measurement without hypothesis ends
+constexpr auto kLockPatience = std::chrono::milliseconds(500);
 constexpr auto kIdleLook = std::chrono::milliseconds(500);
 
 Result<Descriptor> lock_file(const std::string& path) {
   Descriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
   if (!file.ok()) return open_error(path);
-  if (flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
+  // A process that a killed runner was about to start holds it until it is another program.
+  const auto patience = std::chrono::steady_clock::now() + kLockPatience;
+  while (flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (std::chrono::steady_clock::now() < patience) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      continue;
+    }
     Error error =
         make_error(ErrorCode::kExhausted, "another runner is at work: it holds {}", quote(path));
     error.hint = "wait until it ends; experiments added meanwhile are run by it";
@@ -253,22 +260,10 @@ Status Runner::end_experiment(const Experiment& experiment) {
   const std::string found =
       fmt::format("{}: {}", experiment.metric, describe(effect, about.predicted));
   say(fmt::format("experiment {}: {}", experiment.id, found));
-  TRY(store_.set_state(experiment.id, "done", found, options_.author));
-  if (about.id == 0 || effect.verdict == Verdict::kUndecided) return {};
-  if (about.state != "open") return {};  // a person decided meanwhile
-  TRY(store_.conclude(about.id, effect.verdict == Verdict::kValidated ? "validated" : "ruled out",
-                      fmt::format("experiment {}: {}", experiment.id, found), options_.author));
-  return drop_pointless(about.id);
-}
-
-Status Runner::drop_pointless(int64_t hypothesis_id) {
-  for (const Experiment& each : TRY(store_.experiments())) {
-    if (each.hypothesis_id != hypothesis_id || each.state != "queued" || each.pinned) continue;
-    TRY(store_.set_state(each.id, "cancelled",
-                         fmt::format("pointless: hypothesis {} is decided", hypothesis_id),
-                         options_.author));
-  }
-  return {};
+  const std::string_view decides = effect.verdict == Verdict::kUndecided   ? ""
+                                   : effect.verdict == Verdict::kValidated ? "validated"
+                                                                           : "ruled out";
+  return store_.finish(experiment.id, {found, about.id, std::string(decides)}, options_.author);
 }
 
 }  // namespace headrace::lab

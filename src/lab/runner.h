@@ -57,7 +57,6 @@ class Runner {
   std::string machine_json(double others) const;
   Result<bool> is_decided(const Experiment& experiment, int64_t num_rounds);
   Status end_experiment(const Experiment& experiment);
-  Status drop_pointless(int64_t hypothesis_id);
   bool stops() const { return options_.stops && options_.stops(); }
   void say(const std::string& line) const {
     if (options_.report) options_.report(line);

@@ -385,11 +385,16 @@ Status Store::conclude(int64_t id, std::string_view state, std::string_view verd
   }
   TRY(check_text("verdict", verdict, false));
   Transaction whole = TRY(Transaction::begin(*database_));
+  TRY(write_conclusion(id, state, verdict, author));
+  return whole.commit();
+}
+
+Status Store::write_conclusion(int64_t id, std::string_view state, std::string_view verdict,
+                               std::string_view author) {
   TRY(hypothesis(id));
   TRY(database_->run("UPDATE hypotheses SET state = ?, verdict = ? WHERE id = ?",
                      {std::string(state), std::string(verdict), id}));
-  TRY(append_log(subject_of("hypothesis", id), fmt::format("{}: {}", state, verdict), author));
-  return whole.commit();
+  return append_log(subject_of("hypothesis", id), fmt::format("{}: {}", state, verdict), author);
 }
 
 Status Store::change_experiment(int64_t id, std::string_view column, Value value,
@@ -405,11 +410,38 @@ Status Store::change_experiment(int64_t id, std::string_view column, Value value
 Status Store::set_state(int64_t id, std::string_view state, std::string_view reason,
                         std::string_view author) {
   Transaction whole = TRY(Transaction::begin(*database_));
+  TRY(write_state(id, state, reason, author));
+  return whole.commit();
+}
+
+Status Store::write_state(int64_t id, std::string_view state, std::string_view reason,
+                          std::string_view author) {
   TRY(experiment(id));
   TRY(database_->run("UPDATE experiments SET state = ?, state_reason = ? WHERE id = ?",
                      {std::string(state), std::string(reason), id}));
-  TRY(append_log(subject_of("experiment", id), fmt::format("{}: {}", state, reason), author));
+  return append_log(subject_of("experiment", id), fmt::format("{}: {}", state, reason), author);
+}
+
+Status Store::finish(int64_t id, const Finding& finding, std::string_view author) {
+  Transaction whole = TRY(Transaction::begin(*database_));
+  TRY(write_state(id, "done", finding.text, author));
+  const bool decides = finding.hypothesis_id != 0 && !finding.decides.empty();
+  // A person may have decided meanwhile.
+  if (decides && TRY(hypothesis(finding.hypothesis_id)).state == "open") {
+    TRY(write_conclusion(finding.hypothesis_id, finding.decides,
+                         fmt::format("experiment {}: {}", id, finding.text), author));
+    TRY(drop_pointless(finding.hypothesis_id, author));
+  }
   return whole.commit();
+}
+
+Status Store::drop_pointless(int64_t hypothesis_id, std::string_view author) {
+  const std::string reason = fmt::format("pointless: hypothesis {} is decided", hypothesis_id);
+  for (const Experiment& each : TRY(experiments())) {
+    if (each.hypothesis_id != hypothesis_id || each.state != "queued" || each.pinned) continue;
+    TRY(write_state(each.id, "cancelled", reason, author));
+  }
+  return {};
 }
 
 Status Store::set_pinned(int64_t id, bool pinned, std::string_view author) {

@@ -50,6 +50,10 @@ class Store {
                   std::string_view author);
   Status set_state(int64_t experiment_id, std::string_view state, std::string_view reason,
                    std::string_view author);
+  // It ran and is done: what it found, and, where that decides a hypothesis which is still open, the
+  // hypothesis is concluded, and what else is queued for it and not pinned is dropped. All or
+  // nothing: a runner that is killed leaves no experiment that is done and decided nothing.
+  Status finish(int64_t experiment_id, const Finding& finding, std::string_view author);
   Status set_pinned(int64_t experiment_id, bool pinned, std::string_view author);
   Status set_paused(int64_t experiment_id, bool paused, std::string_view author);
   // Where the experiment stands among those that a person moved.
@@ -73,6 +77,12 @@ class Store {
  private:
   Store(std::unique_ptr<Database> database, std::string folder)
       : database_(std::move(database)), folder_(std::move(folder)) {}
+  // Within a transaction.
+  Status write_conclusion(int64_t hypothesis_id, std::string_view state, std::string_view verdict,
+                          std::string_view author);
+  Status write_state(int64_t experiment_id, std::string_view state, std::string_view reason,
+                     std::string_view author);
+  Status drop_pointless(int64_t hypothesis_id, std::string_view author);
   Status append_log(std::string_view subject, std::string_view text, std::string_view author);
   Status change_experiment(int64_t id, std::string_view column, Value value, std::string_view text,
                            std::string_view author);

@@ -97,6 +97,34 @@ TEST_F(LabStore, OnlyKnownStatesConclude) {
   EXPECT_EQ(store->hypothesis(1).value().state, "ruled out");
 }
 
+TEST_F(LabStore, AFindingDecidesAllOrNothing) {
+  const auto store = open();
+  ASSERT_TRUE(store->add(some_hypothesis(), "ada").ok());
+  lab::Experiment experiment = some_experiment();
+  experiment.hypothesis_id = 1;
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(store->add(experiment, "ada").ok());
+  ASSERT_TRUE(store->set_pinned(3, true, "ada").ok());
+  ASSERT_TRUE(store->set_state(1, "running", "its turn", "runner").ok());
+  const auto database = Database::open(folder_.file("lab/lab.sqlite")).value();
+  ASSERT_TRUE(database
+                  ->run("CREATE TRIGGER no BEFORE UPDATE ON hypotheses "
+                        "BEGIN SELECT RAISE(ABORT, 'not now'); END")
+                  .ok());
+  EXPECT_FALSE(store->finish(1, {"it is so", 1, "validated"}, "runner").ok());
+  EXPECT_EQ(store->experiment(1).value().state, "running");
+  ASSERT_TRUE(database->run("DROP TRIGGER no").ok());
+
+  ASSERT_TRUE(store->finish(1, {"it is so", 1, "validated"}, "runner").ok());
+  EXPECT_EQ(store->experiment(1).value().state, "done");
+  EXPECT_EQ(store->hypothesis(1).value().state, "validated");
+  EXPECT_EQ(store->hypothesis(1).value().verdict, "experiment 1: it is so");
+  EXPECT_EQ(store->experiment(2).value().state, "cancelled");
+  EXPECT_EQ(store->experiment(3).value().state, "queued");  // a person wants it
+
+  ASSERT_TRUE(store->finish(3, {"it is not", 1, "ruled out"}, "runner").ok());
+  EXPECT_EQ(store->hypothesis(1).value().state, "validated");  // decided before
+}
+
 TEST_F(LabStore, TheLogIsOnlyAppendedTo) {
   const auto store = open();
   ASSERT_TRUE(store->add(some_hypothesis(), "ada").ok());
