@@ -8,7 +8,7 @@
 #   make fuzz    each fuzz target for FUZZ_SECONDS (60)
 #   make sim     simulations of engine and sessions without end, seeds printed; ARGS="--seed N" does one again
 #   make mutants the same on an engine with seeded bugs, one at a time; writes docs/seeded-bugs.md
-#   make test-asan, test-tsan    suites under sanitizers
+#   make test-asan, test-tsan    suites under sanitizers;  make soak: ten minutes of load under the thread sanitizer
 #   make test-proxies   the server behind nginx and HAProxy, which it installs
 #   make test-clients            many clients from PyPI and npm, as they come, against the server
 #   make wheel   the Python package as build/dist/headrace-*.whl, for pip
@@ -28,7 +28,7 @@ export FUZZ_SECONDS
 
 export HEADRACE_PYTHON ?= $(CURDIR)/.venv/bin/python
 
-.PHONY: run build test sim mutants test-asan test-tsan test-clients test-proxies test-wheel wheel check bench fuzz format clean
+.PHONY: run build test sim mutants test-asan test-tsan soak test-clients test-proxies test-wheel wheel check bench fuzz format clean
 .NOTPARALLEL:
 
 run:
@@ -59,6 +59,9 @@ test-asan:
 
 test-tsan:
 	tools/suites.sh tsan
+
+soak:
+	tools/soak.sh $(ARGS)
 
 test-proxies:
 	tools/setup.sh proxies

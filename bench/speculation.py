@@ -12,14 +12,13 @@ server and on the clock, and the share of guesses that were right. Answers must 
 import argparse
 import concurrent.futures
 import json
-import os
 import random
-import re
 import statistics
-import subprocess
 import time
 
 import httpx
+
+from local_server import LocalServer
 
 FIELDS = ["name", "owner", "size", "colour", "weight", "price", "origin", "label", "state", "count"]
 CODE = "class Item:\n    def __init__(self, " + ", ".join(FIELDS) + "):\n" + "".join(
@@ -36,15 +35,6 @@ TEXT = " ".join([
     "The money for it was to come from the toll on the upper road."])
 
 
-def start(binary, model, options):
-    process = subprocess.Popen([binary, "serve", model, "--port", "0", "--quiet", "--max-sequences", "32", *options],
-                               stdout=subprocess.PIPE, text=True)
-    for line in process.stdout:
-        if found := re.search(r"http://\S+", line):
-            return process, found.group()
-    raise SystemExit("the server did not start")
-
-
 def bodies(kind, count, num_tokens):
     for i in range(count):
         body = {"max_tokens": num_tokens, "temperature": 0, "seed": i}
@@ -59,37 +49,29 @@ def bodies(kind, count, num_tokens):
             yield "completions", body | {"prompt": letters, "temperature": 1, "ignore_eos": True}
 
 
-def processor_seconds(process):
-    fields = open(f"/proc/{process.pid}/stat").read().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 def ask_all(server, requests):
     """Processor seconds, seconds, texts."""
-    process, url = server
-
     def ask(request):
-        response = httpx.post(f"{url}/v1/{request[0]}", json=request[1], timeout=None)
+        response = httpx.post(f"{server.url}/v1/{request[0]}", json=request[1], timeout=None)
         response.raise_for_status()
         choice = response.json()["choices"][0]
         return choice["message"]["content"] if "message" in choice else choice["text"]
 
-    before, began = processor_seconds(process), time.monotonic()
+    before, began = server.processor_seconds(), time.monotonic()
     with concurrent.futures.ThreadPoolExecutor(len(requests)) as pool:
         texts = list(pool.map(ask, requests))
-    return processor_seconds(process) - before, time.monotonic() - began, texts
+    return server.processor_seconds() - before, time.monotonic() - began, texts
 
 
-def guessed(url):
-    text = httpx.get(url + "/metrics").text
-    total = lambda name: sum(float(line.split()[-1]) for line in text.splitlines() if line.startswith(name + "{"))
-    return total("vllm:spec_decode_num_draft_tokens_total"), total("vllm:spec_decode_num_accepted_tokens_total")
+def guessed(server):
+    metrics = server.metrics()
+    return [metrics.get(f"vllm:spec_decode_num_{what}_tokens_total", 0) for what in ("draft", "accepted")]
 
 
 def compare(plain, guessing, kind, count, options):
     requests = list(bodies(kind, count, options.tokens))
     ratios, seconds = [], []
-    before = guessed(guessing[1])
+    before = guessed(guessing)
     for round_idx in range(options.rounds + 1):  # the first fills the prefix caches
         without = ask_all(plain, requests)
         with_guesses = ask_all(guessing, requests)
@@ -98,7 +80,7 @@ def compare(plain, guessing, kind, count, options):
         if round_idx > 0:
             ratios.append(without[0] / with_guesses[0])
             seconds.append(without[1] / with_guesses[1])
-    tokens, accepted = (after - first for after, first in zip(guessed(guessing[1]), before))
+    tokens, accepted = (after - first for after, first in zip(guessed(guessing), before))
     return {"processor": round(statistics.median(ratios), 2), "clock": round(statistics.median(seconds), 2),
             "right": round(accepted / tokens, 2) if tokens else None, "guesses": int(tokens)}
 
@@ -115,15 +97,13 @@ def main():
     parser.add_argument("--binary", default="build/release/bin/headrace")
     options = parser.parse_args()
     draft = ["--draft-model", options.draft_model] if options.draft_model else []
-    servers = [start(options.binary, options.model, ["--speculation", "off"]),
-               start(options.binary, options.model, ["--speculation", options.speculation, *draft])]
-    try:
-        found = {kind: {count: compare(*servers, kind, int(count), options) for count in options.batch.split(",")}
+    many = ["--max-sequences", 32]
+    with (LocalServer(options.binary, options.model, *many, "--speculation", "off") as plain,
+          LocalServer(options.binary, options.model, *many, "--speculation", options.speculation, *draft) as guessing):
+        found = {kind: {count: compare(plain, guessing, kind, int(count), options) for count in options.batch.split(",")}
                  for kind in options.kinds.split(",")}
-    finally:
-        for process, _ in servers:
-            process.terminate()
     print(json.dumps(found, indent=2))
 
 
-main()
+if __name__ == "__main__":
+    main()

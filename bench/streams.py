@@ -10,31 +10,13 @@ On an idle machine. Prints one JSON object. Times of the engine are its own, fro
 import argparse
 import json
 import random
-import re
 import statistics
-import subprocess
 import threading
 import time
 
 import httpx
 
-
-def start(binary, model, options):
-    process = subprocess.Popen([binary, "serve", model, "--port", "0", "--quiet", *options], stdout=subprocess.PIPE, text=True)
-    for line in process.stdout:
-        if found := re.search(r"http://\S+", line):
-            return process, found.group()
-    raise SystemExit("the server did not start")
-
-
-def metrics(url):
-    """Series by name and, for buckets, edge; one model."""
-    found = {}
-    for line in httpx.get(url + "/metrics").text.splitlines():
-        if match := re.fullmatch(r"([\w:]+)\{(.*)\} (\S+)", line):
-            edge = re.search(r'le="([^"]+)"', match[2])
-            found[match[1] + (":" + edge[1] if edge else "")] = float(match[3])
-    return found
+from local_server import LocalServer
 
 
 class Streams:
@@ -103,6 +85,19 @@ def between(before, after):
     }
 
 
+def measure(server, options):
+    alone = [time_to_first(server.url, options.prompt) for _ in range(options.rounds)]
+    with Streams(server.url, options.streams) as streams:
+        before = server.metrics()
+        time.sleep(options.seconds)
+        found = {"engine": between(before, server.metrics()), "streams": streams.take()}
+        beside = [time_to_first(server.url, options.prompt) for _ in range(options.rounds)]
+        found["streams_beside_prompts"] = streams.take()
+        found["prompts"] = between(before, server.metrics())["predicted_within_15_percent"]
+    found["first_token_s"] = {"alone": statistics.median(alone), "beside_streams": statistics.median(beside)}
+    return found
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model")
@@ -113,21 +108,8 @@ def main():
     parser.add_argument("--binary", default="build/release/bin/headrace")
     parser.add_argument("--option", action="append", default=[])
     options = parser.parse_args()
-    process, url = start(options.binary, options.model, options.option)
-    try:
-        alone = [time_to_first(url, options.prompt) for _ in range(options.rounds)]
-        with Streams(url, options.streams) as streams:
-            before = metrics(url)
-            time.sleep(options.seconds)
-            found = {"engine": between(before, metrics(url)), "streams": streams.take()}
-            beside = [time_to_first(url, options.prompt) for _ in range(options.rounds)]
-            found["streams_beside_prompts"] = streams.take()
-            found["prompts"] = between(before, metrics(url))["predicted_within_15_percent"]
-        found["first_token_s"] = {"alone": statistics.median(alone), "beside_streams": statistics.median(beside)}
-        print(json.dumps(found, indent=1))
-    finally:
-        process.terminate()
-        process.wait()
+    with LocalServer(options.binary, options.model, *options.option) as server:
+        print(json.dumps(measure(server, options), indent=1))
 
 
 if __name__ == "__main__":

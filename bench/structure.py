@@ -8,21 +8,13 @@ On an idle machine. Prints one JSON object; with --check it fails above 1.1 time
 
 import argparse
 import json
-import re
 import statistics
-import subprocess
 import threading
 import time
 
 import httpx
 
-
-def start(binary, model):
-    process = subprocess.Popen([binary, "serve", model, "--port", "0", "--quiet"], stdout=subprocess.PIPE, text=True)
-    for line in process.stdout:
-        if found := re.search(r"http://\S+", line):
-            return process, found.group()
-    raise SystemExit("the server did not start")
+from local_server import LocalServer
 
 
 def schema(number):
@@ -85,6 +77,34 @@ def speed(url, body, repeats=3):
     return statistics.median(rates)
 
 
+def compare(url, given):
+    seconds = []
+
+    def plain_requests():
+        for number in range(given.schemas):
+            ask(url, {"prompt": f"{number}", "max_tokens": 1})
+
+    def compile_all():
+        for number in range(given.schemas):
+            begin = time.monotonic()
+            ask(url, {"prompt": f"{number}", "max_tokens": 1, "guided_json": schema(number)})
+            seconds.append(time.monotonic() - begin)
+
+    ask(url, {"max_tokens": 1, "guided_regex": "a"})  # the trie of the vocabulary
+    before = measure(url, given.streams, plain_requests)
+    during = measure(url, given.streams, compile_all)
+    fixed = {"const": {f"property_number_{i}": "a value that is known" for i in range(8)}}
+    return {
+        "schemas": given.schemas, "streams": given.streams,
+        "gaps_with_plain_requests": before, "gaps_with_new_schemas": during,
+        "p99_ratio": during["p99_ms"] / before["p99_ms"],
+        "request_p50_ms": statistics.median(seconds) * 1e3,
+        "free_tokens_per_s": speed(url, {"ignore_eos": True}),
+        "object_tokens_per_s": speed(url, {"guided_regex": "[a-z ]{2000}"}),
+        "forced_tokens_per_s": speed(url, {"guided_json": fixed}),
+    }
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("model")
@@ -93,39 +113,11 @@ def main():
     parser.add_argument("--streams", type=int, default=4)
     parser.add_argument("--check", action="store_true")
     given = parser.parse_args()
-    process, url = start(given.binary, given.model)
-    try:
-        seconds = []
-
-        def plain_requests():
-            for number in range(given.schemas):
-                ask(url, {"prompt": f"{number}", "max_tokens": 1})
-
-        def compile_all():
-            for number in range(given.schemas):
-                begin = time.monotonic()
-                ask(url, {"prompt": f"{number}", "max_tokens": 1, "guided_json": schema(number)})
-                seconds.append(time.monotonic() - begin)
-
-        ask(url, {"max_tokens": 1, "guided_regex": "a"})  # the trie of the vocabulary
-        before = measure(url, given.streams, plain_requests)
-        during = measure(url, given.streams, compile_all)
-        fixed = {"const": {f"property_number_{i}": "a value that is known" for i in range(8)}}
-        result = {
-            "schemas": given.schemas, "streams": given.streams,
-            "gaps_with_plain_requests": before, "gaps_with_new_schemas": during,
-            "p99_ratio": during["p99_ms"] / before["p99_ms"],
-            "request_p50_ms": statistics.median(seconds) * 1e3,
-            "free_tokens_per_s": speed(url, {"ignore_eos": True}),
-            "object_tokens_per_s": speed(url, {"guided_regex": "[a-z ]{2000}"}),
-            "forced_tokens_per_s": speed(url, {"guided_json": fixed}),
-        }
-        print(json.dumps(result, indent=1))
-        if given.check and result["p99_ratio"] > 1.1:
-            raise SystemExit("the gaps between tokens grow by more than a tenth")
-    finally:
-        process.terminate()
-        process.wait()
+    with LocalServer(given.binary, given.model) as server:
+        result = compare(server.url, given)
+    print(json.dumps(result, indent=1))
+    if given.check and result["p99_ratio"] > 1.1:
+        raise SystemExit("the gaps between tokens grow by more than a tenth")
 
 
 if __name__ == "__main__":

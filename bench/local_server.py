@@ -1,0 +1,45 @@
+"""Servers on this machine, for the programs of this folder: started on a free port, asked for their metrics, ended."""
+
+import os
+import re
+import subprocess
+
+import httpx
+
+
+class LocalServer:
+    """`headrace serve MODEL OPTION...` while a with block lasts. url; process."""
+
+    def __init__(self, binary, model, *options):
+        command = [str(binary), "serve", str(model), "--port", "0", "--quiet", *map(str, options)]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self.url = None
+        for line in self.process.stdout:
+            if found := re.search(r"http://\S+", line):
+                self.url = found.group()
+                break
+        if self.url is None:
+            raise SystemExit(f"the server did not start: {' '.join(command)}")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        self.process.wait()
+
+    def metrics(self):
+        """Sums over the series of each name and, for buckets, edge ("name:0.1")."""
+        found = {}
+        for line in httpx.get(self.url + "/metrics", timeout=60).text.splitlines():
+            if match := re.fullmatch(r"([\w:]+)\{(.*)\} (\S+)", line):
+                edge = re.search(r'le="([^"]+)"', match[2])
+                name = match[1] + (":" + edge[1] if edge else "")
+                found[name] = found.get(name, 0) + float(match[3])
+        return found
+
+    def processor_seconds(self):
+        """That its threads have used so far."""
+        with open(f"/proc/{self.process.pid}/stat") as file:
+            fields = file.read().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
