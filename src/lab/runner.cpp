@@ -8,6 +8,7 @@
 #include <boost/json.hpp>
 #include <chrono>
 #include <filesystem>
+#include <set>
 #include <thread>
 
 #include "base/json.h"
@@ -146,8 +147,11 @@ Status Runner::run_rounds(Experiment experiment) {
 // False when it is to go no further.
 Result<bool> Runner::run_round(const Experiment& experiment, int64_t round) {
   const auto num_sides = std::ssize(experiment.sides);
+  std::set<int64_t> decided = TRY(decided_sides(experiment));
+  if (decided.size() == questions_of(experiment).size()) decided.clear();  // it runs once more
   for (int64_t i = 0; i < num_sides; ++i) {
     const int64_t side_idx = round % 2 == 0 ? i : num_sides - 1 - i;
+    if (decided.contains(side_idx)) continue;
     if (!TRY(run_side(experiment, side_idx, round))) return false;
   }
   return true;
@@ -229,43 +233,83 @@ std::string Runner::machine_json(double others) const {
   return boost::json::serialize(machine);
 }
 
-Result<bool> Runner::is_decided(const Experiment& experiment, int64_t num_rounds) {
+// Of those that have a question.
+Result<std::set<int64_t>> Runner::decided_sides(const Experiment& experiment) {
   const std::vector<Run> runs = TRY(store_.runs(experiment.id));
-  if (experiment.hypothesis_id != 0) {
-    const Hypothesis about = TRY(store_.hypothesis(experiment.hypothesis_id));
-    return effect_of(runs, 1, about.metric, about.more_is_better, about.predicted).verdict !=
-           Verdict::kUndecided;
+  std::set<int64_t> decided;
+  for (const Question& each : questions_of(experiment)) {
+    const Hypothesis about = TRY(store_.hypothesis(each.hypothesis_id));
+    const Effect effect =
+        effect_of(runs, each.side_idx, about.metric, about.more_is_better, about.predicted);
+    if (effect.verdict != Verdict::kUndecided) decided.insert(each.side_idx);
   }
-  if (num_rounds < kMinRounds) return false;
+  return decided;
+}
+
+Result<bool> Runner::is_decided(const Experiment& experiment, int64_t num_rounds) {
+  const size_t num_questions = questions_of(experiment).size();
+  if (num_questions > 0) return TRY(decided_sides(experiment)).size() == num_questions;
+  if (num_rounds < kSureRounds) return false;
+  const std::vector<Run> runs = TRY(store_.runs(experiment.id));
   for (int64_t side = 1; side < std::ssize(experiment.sides); ++side) {
     const Effect effect = effect_of(runs, side, experiment.metric, true, 0.1);
-    if (effect.num_rounds < kMinRounds || effect.high - effect.low > kNarrow) return false;
+    if (effect.num_rounds < kSureRounds || effect.high - effect.low > kNarrow) return false;
   }
   return true;
 }
 
 Status Runner::end_experiment(const Experiment& experiment) {
   const std::vector<Run> runs = TRY(store_.runs(experiment.id));
-  Hypothesis about;
-  about.metric = experiment.metric;
-  if (experiment.hypothesis_id != 0) about = TRY(store_.hypothesis(experiment.hypothesis_id));
-  const Effect effect = effect_of(runs, 1, about.metric, about.more_is_better, about.predicted);
-  const std::string found =
-      fmt::format("{}: {}", experiment.metric, describe(effect, about.predicted));
+  std::vector<Question> questions = questions_of(experiment);
+  if (questions.empty()) questions.emplace_back();
+  std::vector<Finding> findings;
+  std::string found = experiment.metric;
+  for (const Question& each : questions) {
+    Hypothesis about;
+    if (each.hypothesis_id != 0) about = TRY(store_.hypothesis(each.hypothesis_id));
+    const Effect effect =
+        effect_of(runs, each.side_idx, experiment.metric, about.more_is_better, about.predicted);
+    const std::string side = experiment.sides[static_cast<size_t>(each.side_idx)].name;
+    findings.push_back({about, effect, describe(effect, about.predicted)});
+    const std::string name = questions.size() > 1 ? "; " + side + ": " : ": ";
+    found += name + findings.back().text;
+  }
   say(fmt::format("experiment {}: {}", experiment.id, found));
   TRY(store_.set_state(experiment.id, "done", found, options_.author));
-  if (about.id == 0 || effect.verdict == Verdict::kUndecided) return {};
-  if (about.state != "open") return {};  // a person decided meanwhile
-  TRY(store_.conclude(about.id, effect.verdict == Verdict::kValidated ? "validated" : "ruled out",
-                      fmt::format("experiment {}: {}", experiment.id, found), options_.author));
-  return drop_pointless(about.id);
+  for (const Finding& each : findings) {
+    if (TRY(conclude(experiment, each))) TRY(drop_pointless(each.about.id));
+  }
+  return {};
 }
 
-Status Runner::drop_pointless(int64_t hypothesis_id) {
+// False where nothing is to be concluded.
+Result<bool> Runner::conclude(const Experiment& experiment, const Finding& finding) {
+  if (finding.about.id == 0 || finding.effect.verdict == Verdict::kUndecided) return false;
+  if (finding.about.state != "open") return false;  // a person decided meanwhile
+  const bool holds = finding.effect.verdict == Verdict::kValidated;
+  TRY(store_.conclude(
+      finding.about.id, holds ? "validated" : "ruled out",
+      fmt::format("experiment {}: {}: {}", experiment.id, experiment.metric, finding.text),
+      options_.author));
+  return true;
+}
+
+// What waits, asks about this hypothesis, and about no other that is open.
+Status Runner::drop_pointless(int64_t decided_id) {
+  std::set<int64_t> open;
+  for (const Hypothesis& each : TRY(store_.hypotheses())) {
+    if (each.state == "open") open.insert(each.id);
+  }
   for (const Experiment& each : TRY(store_.experiments())) {
-    if (each.hypothesis_id != hypothesis_id || each.state != "queued" || each.pinned) continue;
+    if (each.state != "queued" || each.pinned || !asks_about(each, decided_id)) continue;
+    const std::vector<Question> questions = questions_of(each);
+    const bool still_asks = std::ranges::any_of(
+        questions, [&](const Question& asked) { return open.contains(asked.hypothesis_id); });
+    if (still_asks) continue;
     TRY(store_.set_state(each.id, "cancelled",
-                         fmt::format("pointless: hypothesis {} is decided", hypothesis_id),
+                         questions.size() > 1
+                             ? "pointless: its hypotheses are decided"
+                             : fmt::format("pointless: hypothesis {} is decided", decided_id),
                          options_.author));
   }
   return {};

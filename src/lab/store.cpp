@@ -101,7 +101,9 @@ std::string to_json(const std::vector<Side>& sides) {
   for (const Side& side : sides) {
     boost::json::array command;
     for (const std::string& word : side.command) command.emplace_back(word);
-    array.push_back(boost::json::object{{"name", side.name}, {"command", std::move(command)}});
+    boost::json::object row{{"name", side.name}, {"command", std::move(command)}};
+    if (side.hypothesis_id != 0) row["hypothesis"] = side.hypothesis_id;
+    array.push_back(std::move(row));
   }
   return boost::json::serialize(array);
 }
@@ -111,7 +113,9 @@ std::vector<Side> sides_of(const std::string& text) {
   std::vector<Side> sides;
   const boost::json::value value = parse_json(text, "the sides of an experiment").value();
   for (const auto& each : value.as_array()) {
-    sides.push_back({std::string(each.at("name").as_string()), texts_of(each.at("command"))});
+    const boost::json::value* about = json_member(&each, "hypothesis");
+    sides.push_back({std::string(each.at("name").as_string()), texts_of(each.at("command")),
+                     about == nullptr ? 0 : about->to_number<int64_t>()});
   }
   return sides;
 }
@@ -186,6 +190,20 @@ Status check_sides(const std::vector<Side>& sides) {
   return {};
 }
 
+// A hypothesis is the experiment's, or of its sides but the first.
+Status check_questions(const Experiment& made) {
+  for (size_t i = 0; i < made.sides.size(); ++i) {
+    if (made.sides[i].hypothesis_id == 0) continue;
+    const std::string field = fmt::format("sides[{}].hypothesis", i);
+    if (i == 0) return wrong(field, "is there, but the first side is what others are beside");
+    if (made.hypothesis_id != 0) {
+      return wrong(field, fmt::format("is there, but so is the experiment's, {}: leave out one",
+                                      made.hypothesis_id));
+    }
+  }
+  return {};
+}
+
 Status check(const Hypothesis& made) {
   TRY(check_text("statement", made.statement, false));
   TRY(check_text("metric", made.metric, false));
@@ -255,15 +273,17 @@ Result<int64_t> Store::add(const Hypothesis& made, std::string_view author) {
 Result<int64_t> Store::add(const Experiment& given, std::string_view author) {
   Experiment made = given;
   TRY(check_author(author));
+  TRY(check_questions(made));
   Transaction whole = TRY(Transaction::begin(*database_));
   Value hypothesis;
-  if (made.hypothesis_id != 0) {
-    const Hypothesis about = TRY(this->hypothesis(made.hypothesis_id));
+  for (const Question& each : questions_of(made)) {
+    const Hypothesis about = TRY(this->hypothesis(each.hypothesis_id));
     if (!made.metric.empty() && made.metric != about.metric) {
       return wrong("metric", fmt::format("is {}, but hypothesis {} is about {}", quote(made.metric),
                                          about.id, quote(about.metric)));
     }
     made.metric = about.metric;
+    if (made.hypothesis_id == 0) made.hypothesis_id = about.id;
     hypothesis = made.hypothesis_id;
   }
   TRY(check(made));
