@@ -31,9 +31,8 @@ kPoints = {"ttft": ["--prefill", "512", "--depth", "", "--batch", ""], "throughp
 
 def configurations():
     cores = len(os.sched_getaffinity(0))
-    threads = [str(1 << i) for i in range(16) if 1 << i < cores] + [str(cores)]
-    values = {"kv-type": ["f16", "fp8", "int8"], "activations": ["exact", "int8"], "threads": threads,
-              "batch-tokens": ["256", "512", "1024"]}
+    values = {"kv-type": ["f16", "fp8", "int8"], "activations": ["exact", "int8"], "batch-tokens": ["256", "512", "1024"],
+              "threads": [str(1 << i) for i in range(16) if 1 << i < cores] + [str(cores)]}
     return [dict(zip(values, chosen, strict=True)) for chosen in itertools.product(*values.values())]
 
 
@@ -81,7 +80,7 @@ class Sweep:
             return
         with tempfile.TemporaryDirectory() as folder:
             command = [str(self.given.binary), "lab", "tune", str(Path(model).resolve()), "--goal", goal, "--lab", f"{folder}/lab",
-                       "--by", "tune_sweep"]
+                       "--by", "tune_sweep", *(["--idle-patience", "0", "--idle-share", "1"] if self.given.busy else [])]
             begin = time.monotonic()
             done = subprocess.run(command, capture_output=True, text=True, timeout=3600, check=False)
             if done.returncode != 0:
@@ -131,7 +130,8 @@ def main():
     parser.add_argument("--goals", default="ttft,throughput")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", default="tune-sweep.json")
-    parser.add_argument("--full", action="store_true")
+    parser.add_argument("--full", action="store_true", help="print every configuration")
+    parser.add_argument("--busy", action="store_true", help="tune does not wait for an idle machine, nor repeats runs beside others")
     parser.add_argument("--binary", default=kRepository / "build/release/bin/headrace")
     given = parser.parse_args()
     sweep = Sweep(given)

@@ -144,24 +144,30 @@ struct Judged {
   double share() const { return figures.tokens_per_s / figures.limit; }
 };
 
-// Of one more run, in which every op is recorded.
-TermTimes measure_terms(const Point& point, const PointPlan& plan, const PointFigures& figures,
-                        const Ceilings& ceilings, const cpu::KernelSet& kernels, StepBench& bench,
-                        Backend& backend) {
-  std::vector<OpRecord> records;
-  bench.use_adapters(point.adapted ? std::span(plan.adapters)
-                                   : std::span<const PackedAdapter* const>());
-  backend.watch_ops(&records);
-  const StepTiming timing = point.run(bench);
-  backend.watch_ops(nullptr);
-  MachineFile machine;
-  machine.isa = cpu::detect_isa();
-  machine.limits.num_threads = backend.num_threads();
-  machine.limits.peaks.assign(ceilings.peaks().begin(), ceilings.peaks().end());
-  machine.limits.reads = {{point.working_set, {figures.bandwidth, figures.bandwidth}}};
-  return term_times(records, timing.seconds, op_limit(kernels, machine),
-                    static_cast<double>(point.working_set));
-}
+// What it takes to run a point once more with every op recorded.
+struct TermMeter {
+  const PointPlan& plan;
+  const Ceilings& ceilings;
+  const cpu::KernelSet& kernels;
+  StepBench& bench;
+  Backend& backend;
+
+  TermTimes measure(const Point& point, double bandwidth) const {
+    std::vector<OpRecord> records;
+    bench.use_adapters(point.adapted ? std::span(plan.adapters)
+                                     : std::span<const PackedAdapter* const>());
+    backend.watch_ops(&records);
+    const StepTiming timing = point.run(bench);
+    backend.watch_ops(nullptr);
+    MachineFile machine;
+    machine.isa = cpu::detect_isa();
+    machine.limits.num_threads = backend.num_threads();
+    machine.limits.peaks.assign(ceilings.peaks().begin(), ceilings.peaks().end());
+    machine.limits.reads = {{point.working_set, {bandwidth, bandwidth}}};
+    return term_times(records, timing.seconds, op_limit(kernels, machine),
+                      static_cast<double>(point.working_set));
+  }
+};
 
 json::object terms_json(const TermTimes& terms) {
   json::object object;
@@ -297,11 +303,11 @@ Status bench_step(const Options& options, const std::vector<std::string>& argume
   const bool as_json = options.flag("--json");
   const json::object load = load_row(options, arguments[0], loaded, bench);
   as_json ? print_row(load) : print_load(load);
+  const TermMeter meter{plan, ceilings, kernels, bench, *loaded.backend};
   for (const Point& point : points) {
     Judged judged{TRY(figures_of(point, work.mixers.size(), ceilings))};
     if (!bare && !near_forecast(judged.share())) {
-      judged.terms =
-          measure_terms(point, plan, judged.figures, ceilings, kernels, bench, *loaded.backend);
+      judged.terms = meter.measure(point, judged.figures.bandwidth);
     }
     as_json ? print_row(point_row(point, judged, bare)) : print_point(point, judged, bare);
   }

@@ -81,7 +81,7 @@ TEST_F(PlanCommandTest, SaysWhatWouldFitAStatedMemoryAndSpeed) {
     }
     return json::object();
   };
-  const json::object large = row("bf16"), small = row("q8_0");
+  const json::object large = row("BF16"), small = row("Q8_0");
   ASSERT_FALSE(large.empty() || small.empty()) << json::serialize(any);
   EXPECT_TRUE(large.at("fits").as_bool() && large.at("fast_enough").as_bool());
   // Between the two in memory, and of both speeds the half a client.
@@ -90,7 +90,7 @@ TEST_F(PlanCommandTest, SaysWhatWouldFitAStatedMemoryAndSpeed) {
   const double fastest = std::max(large.at("tok_s_of_clients").to_number<double>(),
                                   small.at("tok_s_of_clients").to_number<double>());
   const Outcome tight = run_program(plan + " --memory " + std::to_string(memory));
-  EXPECT_NE(tight.text.find("suit       q8_0"), std::string::npos) << tight.text;
+  EXPECT_NE(tight.text.find("suit       Q8_0"), std::string::npos) << tight.text;
   const Outcome fast = run_program(plan + " --speed " + std::to_string(fastest * 10));
   EXPECT_NE(fast.text.find("suit       none"), std::string::npos) << fast.text;
   EXPECT_NE(fast.text.find("2 clients at depth"), std::string::npos) << fast.text;
