@@ -8,8 +8,8 @@ tries, each once a round, in an order that a seed shuffles anew for each round, 
 configuration counts with the median of its speeds relative to the round's median, so that a machine's slow minutes meet
 all alike. Then lab tune runs in a laboratory of its own. For each model and goal the table says the best configuration of
 the sweep, the one that tune recommends, what that loses, and the share of the sweep's time that tune took; --full prints
-every configuration. Everything is kept in --out after each round, and a run that finds the file goes on from there.
-Needs an idle machine.
+every configuration. Everything is kept in --out after each round, and a run that finds the file goes on from there; one
+that ends early by --budget prints no table. Needs an idle machine.
 """
 
 import argparse
@@ -45,10 +45,15 @@ def name_of(options):
 class Sweep:
     def __init__(self, given):
         self.given, self.path = given, Path(given.out)
+        self.end = time.monotonic() + given.budget if given.budget else float("inf")
         self.kept = json.loads(self.path.read_text()) if self.path.exists() else {}
 
     def keep(self):
         self.path.write_text(json.dumps(self.kept, indent=1))
+
+    def check_time(self):
+        if time.monotonic() > self.end:
+            sys.exit(f"the time is over: run it again with --out {self.path} to go on")
 
     def run_once(self, model, goal, options):
         words = [word for name, value in options.items() for word in (f"--{name}", value)]
@@ -62,6 +67,7 @@ class Sweep:
     def sweep(self, model, goal):
         kept = self.kept.setdefault(f"{Path(model).stem} {goal}", {"rounds": [], "seconds": 0, "tune": None})
         while len(kept["rounds"]) < self.given.rounds:
+            self.check_time()
             number = len(kept["rounds"])
             order = configurations()
             random.Random(number).shuffle(order)
@@ -78,6 +84,7 @@ class Sweep:
     def tune(self, model, goal, kept):
         if kept["tune"]:
             return
+        self.check_time()
         with tempfile.TemporaryDirectory() as folder:
             command = [str(self.given.binary), "lab", "tune", str(Path(model).resolve()), "--goal", goal, "--lab", f"{folder}/lab",
                        "--by", "tune_sweep", *(["--idle-patience", "0", "--idle-share", "1"] if self.given.busy else [])]
@@ -130,6 +137,7 @@ def main():
     parser.add_argument("--goals", default="ttft,throughput")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", default="tune-sweep.json")
+    parser.add_argument("--budget", type=float, default=0, help="seconds after which nothing new begins; 0: no limit")
     parser.add_argument("--full", action="store_true", help="print every configuration")
     parser.add_argument("--busy", action="store_true", help="tune does not wait for an idle machine, nor repeats runs beside others")
     parser.add_argument("--binary", default=kRepository / "build/release/bin/headrace")

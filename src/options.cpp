@@ -200,7 +200,7 @@ constexpr OptionRow kRows[] = {
     {"--by", "HEADRACE_LAB_BY", kText, "", "", "lab", "Who does this, for the log; empty: the user's name.", kOutput},
     {"--idle-share", "", kNumber, "0.1", "0..1", "lab", "Share of the cores that others may use beside a run; a run beside which they used more is repeated.", kPoints},
     {"--idle-patience", "", kInteger, "60", "0..86400", "lab", "Seconds that a run waits for an idle machine before it begins all the same.", kPoints},
-    {"--goal", "", kChoice, "throughput", "ttft|throughput|memory", "lab", "What lab tune makes better: prefill of 512 tokens, 16 sequences together, or the memory of the process.", kPoints},
+    {"--goal", "", kChoice, "throughput", "ttft|throughput|memory|start", "lab", "What lab tune makes better: prefill of 512 tokens, 16 sequences together, the memory of the process, or the time to load.", kPoints},
     {"--rounds", "", kInteger, "12", "5..1000", "lab", "Rounds after which lab tune leaves a question undecided.", kPoints},
     {"--list-kernels", "", kFlag, "", "", "version", "List every kernel, what it needs and which are in use.", kOutput},
     {"--options", "", kFlag, "", "", "version", "List every option with its environment variable, default and range.", kOutput},

@@ -22,6 +22,7 @@ const std::vector<TuneGoal>& goals() {
       {"ttft", "tok_s", true, 0.03, {"--prefill", "512", "--depth", "", "--batch", ""}},
       {"throughput", "tok_s", true, 0.03, {"--prefill", "", "--depth", "", "--batch", "16"}},
       {"memory", "resident_bytes", false, 0.01, {"--prefill", "", "--depth", "", "--batch", ""}},
+      {"start", "load_s", false, 0.1, {"--prefill", "", "--depth", "", "--batch", ""}},
   };
   return kGoals;
 }
@@ -194,7 +195,11 @@ Result<TuneGoal> find_goal(std::string_view name) {
                     quote(name), names);
 }
 
-std::vector<TuneCandidate> tune_candidates(std::string_view goal, int num_threads) {
+std::vector<TuneCandidate> tune_candidates(std::string_view goal, int num_threads,
+                                           const std::string& cache_folder) {
+  if (goal == "start") {
+    return {{"--weight-cache", cache_folder, "packed weights are read, not made", false}};
+  }
   std::vector<TuneCandidate> all = {
       {"--kv-type", "fp8", "half the bytes of keys and values", true},
       {"--kv-type", "int8", "half the bytes of keys and values", true},
@@ -258,8 +263,10 @@ Result<int> tune(const Options& options, lab::Store& store, const std::string& m
   const auto stopped = [&] { return interrupt.signal() != 0; };
   const auto runner = TRY(lab::Runner::create(store, runner_options(options, author, stopped)));
   Tuning tuning(store, *runner, goal, model, static_cast<int>(options.integer("--rounds")), author);
+  const std::string cache_folder =
+      (std::filesystem::absolute(store.folder()) / "packed-weights").string();
   const Status tried =
-      tuning.try_each(tune_candidates(goal.name, cpu::describe_machine().num_usable));
+      tuning.try_each(tune_candidates(goal.name, cpu::describe_machine().num_usable, cache_folder));
   if (!tried.ok() && !stopped()) return tried.error();
   if (!stopped()) TRY(tuning.try_together());
   if (stopped()) return 128 + interrupt.signal();
