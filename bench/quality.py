@@ -6,8 +6,9 @@ bench/quality.py MODEL[=REFERENCE]... [--activations exact,int8] [--kv-types f16
 Each MODEL is compared with its REFERENCE (without one: itself) in exact arithmetic with keys and values in f32, by
 `headrace eval compare`: perplexity, mean distance of the log-probs of the text's tokens, Kullback-Leibler divergence of
 the whole distributions, and how often both have the same best token. Beside them: speed and memory by `headrace bench
-step`. Settings other than the first of each list are tried one at a time. Intervals are of 95 %, by bootstrap over the
-windows of the text; speeds are one measurement each, and need an idle machine. The text is by default what Python ships
+step`: speeds are the median of --repeats with the slowest and the fastest, and need an idle machine; of memory, the packed
+weights and the keys and values of a sequence of --step-prefill tokens. Settings other than the first of each list are tried
+one at a time. Intervals are of 95 %, by bootstrap over the windows of the text. The text is by default what Python ships
 as the help of its language (pydoc_data.topics).
 """
 
@@ -55,12 +56,13 @@ class Program:
         return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def measure(program, model, reference, activations, kv_type, text, window, windows):
+def measure(program, given, model, reference, activations, kv_type, text):
     setting = ["--activations", activations, "--kv-type", kv_type]
-    compared, = program.lines("eval", "compare", model, text, "--reference", reference, "--window", window, "--windows",
-                              windows, *setting)
-    load, *points = program.lines("bench", "step", model, "--prefill", 256, "--depth", 0, "--batch", "", *setting)
-    speed = {point["kind"]: point["tok_s"] for point in points}
+    compared, = program.lines("eval", "compare", model, text, "--reference", reference, "--window", given.window,
+                              "--windows", given.windows, *setting)
+    load, *points = program.lines("bench", "step", model, "--bare", "--prefill", given.step_prefill, "--depth", 0, "--batch", "",
+                                  "--repeats", given.repeats, *setting)
+    speed = {point["kind"]: (point["tok_s"], point["tok_s_low"], point["tok_s_high"]) for point in points}
     row = {"model": model, "reference": reference, "activations": activations, "kv_type": kv_type,
            "tokens_scored": compared["tokens_scored"], "perplexity": compared["perplexity"],
            "reference_perplexity": compared["reference_perplexity"], "prefill_tok_s": speed["prefill"],
@@ -73,14 +75,15 @@ def measure(program, model, reference, activations, kv_type, text, window, windo
 
 def table(rows):
     head = ["model", "activations", "KV", "perplexity", "added nats", "log-prob distance", "KL", "same best", "prompt tok/s",
-            "answer tok/s", "weights MB"]
+            "answer tok/s", "weights MB", "KV MB"]
     lines = [head]
     for row in rows:
         spread = {name: "{:.5f} ({:.5f} to {:.5f})".format(*row[name]) for name in ("added_nll", "difference", "divergence")}
         lines.append([Path(row["model"]).name, row["activations"], row["kv_type"], f"{row['perplexity']:.3f}",
                       spread["added_nll"], spread["difference"], spread["divergence"],
-                      f"{100 * row['same_best'][0]:.1f} %", f"{row['prefill_tok_s']:.1f}", f"{row['decode_tok_s']:.1f}",
-                      f"{row['weight_bytes'] / 1e6:.1f}"])
+                      f"{100 * row['same_best'][0]:.1f} %", "{:.0f} ({:.0f} to {:.0f})".format(*row["prefill_tok_s"]),
+                      "{:.1f} ({:.1f} to {:.1f})".format(*row["decode_tok_s"]), f"{row['weight_bytes'] / 1e6:.1f}",
+                      f"{row['kv_bytes'] / 1e6:.2f}"])
     lines.insert(1, ["---"] * len(head))
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
@@ -93,6 +96,8 @@ def main():
     parser.add_argument("--text", help="a file; default: the help of Python's language")
     parser.add_argument("--window", type=int, default=512, help="tokens of a window")
     parser.add_argument("--windows", type=int, default=16, help="windows at most; 0: all")
+    parser.add_argument("--step-prefill", type=int, default=256, help="tokens of the prompt that is timed")
+    parser.add_argument("--repeats", type=int, default=3, help="of each speed")
     parser.add_argument("--json", help="a file for all rows")
     parser.add_argument("--binary", default=kRepository / "build/release/bin/headrace")
     parser.add_argument("--timeout", type=float, default=3600, help="seconds of each run")
@@ -106,7 +111,7 @@ def main():
         for named in given.models:
             model, _, reference = named.partition("=")
             for activations, kv_type in variants(given.activations.split(","), given.kv_types.split(",")):
-                rows.append(measure(program, model, reference or model, activations, kv_type, text, given.window, given.windows))
+                rows.append(measure(program, given, model, reference or model, activations, kv_type, text))
                 print(f"{model} {activations} {kv_type}: done", file=sys.stderr)
                 if given.json:
                     Path(given.json).write_text(json.dumps(rows, indent=1))

@@ -8,12 +8,15 @@
 #include <charconv>
 #include <chrono>
 #include <cstdio>
+#include <optional>
 
 #include "backend/cpu/kernels/isa.h"
 #include "backend/cpu/kernels/registry.h"
 #include "bench/machine.h"
+#include "bench/op_limits.h"
 #include "bench/step_bench.h"
 #include "bench/step_points.h"
+#include "bench/step_terms.h"
 #include "bench/step_work.h"
 #include "checkpoint/adapter_files.h"
 #include "cli/bench.h"
@@ -133,19 +136,69 @@ const char* size_name(PointKind kind) {
   return kNames[static_cast<size_t>(kind)];
 }
 
-json::object point_row(const Point& point, const PointFigures& figures) {
-  return json::object{{"kind", point_kind_name(point.kind)},
-                      {size_name(point.kind), point.size},
-                      {"adapters", point.adapted},
-                      {"tok_s", figures.tokens_per_s},
-                      {"tok_s_low", figures.lowest},
-                      {"tok_s_high", figures.highest},
-                      {"limit_tok_s", figures.limit},
-                      {"share", figures.tokens_per_s / figures.limit},
-                      {"bound", figures.bound_by_memory ? "memory" : "arithmetic"},
-                      {"read_gb_s", figures.bandwidth / 1e9},
-                      {"joins_per_layer", figures.joins_per_layer},
-                      {"digest", fmt::format("{:016x}", *point.digest)}};
+// A point beside its forecast, and where that is wrong, the times of its terms.
+struct Judged {
+  PointFigures figures;
+  std::optional<TermTimes> terms = {};
+
+  double share() const { return figures.tokens_per_s / figures.limit; }
+};
+
+// What it takes to run a point once more with every op recorded.
+struct TermMeter {
+  const PointPlan& plan;
+  const Ceilings& ceilings;
+  const cpu::KernelSet& kernels;
+  StepBench& bench;
+  Backend& backend;
+
+  TermTimes measure(const Point& point, double bandwidth) const {
+    std::vector<OpRecord> records;
+    bench.use_adapters(point.adapted ? std::span(plan.adapters)
+                                     : std::span<const PackedAdapter* const>());
+    backend.watch_ops(&records);
+    const StepTiming timing = point.run(bench);
+    backend.watch_ops(nullptr);
+    MachineFile machine;
+    machine.isa = cpu::detect_isa();
+    machine.limits.num_threads = backend.num_threads();
+    machine.limits.peaks.assign(ceilings.peaks().begin(), ceilings.peaks().end());
+    machine.limits.reads = {{point.working_set, {bandwidth, bandwidth}}};
+    return term_times(records, timing.seconds, op_limit(kernels, machine),
+                      static_cast<double>(point.working_set));
+  }
+};
+
+json::object terms_json(const TermTimes& terms) {
+  json::object object;
+  for (size_t i = 0; i < kNumStepTerms; ++i) {
+    object[step_term_name(static_cast<StepTerm>(i))] = {{"ms", 1e3 * terms[i].seconds},
+                                                        {"limit_ms", 1e3 * terms[i].limit_s}};
+  }
+  return object;
+}
+
+json::object point_row(const Point& point, const Judged& judged, bool bare) {
+  const PointFigures& figures = judged.figures;
+  json::object row{{"kind", point_kind_name(point.kind)},
+                   {size_name(point.kind), point.size},
+                   {"adapters", point.adapted},
+                   {"tok_s", figures.tokens_per_s},
+                   {"tok_s_low", figures.lowest},
+                   {"tok_s_high", figures.highest},
+                   {"joins_per_layer", figures.joins_per_layer},
+                   {"digest", fmt::format("{:016x}", *point.digest)}};
+  if (bare) return row;
+  row["limit_tok_s"] = figures.limit;
+  row["share"] = judged.share();
+  row["bound"] = figures.bound_by_memory ? "memory" : "arithmetic";
+  row["read_gb_s"] = figures.bandwidth / 1e9;
+  row["near_forecast"] = !judged.terms;
+  if (judged.terms) {
+    row["wrong_term"] = step_term_name(wrong_term(*judged.terms));
+    row["terms"] = terms_json(*judged.terms);
+  }
+  return row;
 }
 
 json::object load_row(const Options& options, const std::string& spec, const Loaded& loaded,
@@ -181,16 +234,41 @@ void print_load(const json::object& row) {
               "limit", "share", "joins/layer", "bound by");
 }
 
-void print_point(const Point& point, const PointFigures& figures) {
+// "wrong: products (12.1 ms for 8.6); attention 2 for 1.1, other ops 0.5, between ops 0.2"
+std::string terms_text(const TermTimes& terms) {
+  const StepTerm wrong = wrong_term(terms);
+  const auto times = [&](StepTerm term) {
+    const TermTime& time = terms[static_cast<size_t>(term)];
+    const std::string limit =
+        time.limit_s > 0 ? fmt::format(" for {:.3g}", 1e3 * time.limit_s) : "";
+    return fmt::format("{:.3g} ms{}", 1e3 * time.seconds, limit);
+  };
+  std::string text = fmt::format("wrong: {} ({})", step_term_name(wrong), times(wrong));
+  for (size_t i = 0; i < kNumStepTerms; ++i) {
+    const auto term = static_cast<StepTerm>(i);
+    if (term != wrong) text += fmt::format("; {} {}", step_term_name(term), times(term));
+  }
+  return text;
+}
+
+void print_point(const Point& point, const Judged& judged, bool bare) {
   constexpr const char* kUnits[] = {"tokens", "deep", "sequences"};
-  const std::string bound = figures.bound_by_memory
-                                ? fmt::format("reads, {:.1f} GB/s", figures.bandwidth / 1e9)
-                                : "arithmetic";
-  std::printf("%-8s %6ld %-9s %10.1f %10.1f-%10.1f %10.1f %6.2f %11.1f  %s%s\n",
+  const PointFigures& figures = judged.figures;
+  std::printf("%-8s %6ld %-9s %10.1f %10.1f-%10.1f",
               std::string(point_kind_name(point.kind)).c_str(), static_cast<long>(point.size),
               kUnits[static_cast<size_t>(point.kind)], figures.tokens_per_s, figures.lowest,
-              figures.highest, figures.limit, figures.tokens_per_s / figures.limit,
-              figures.joins_per_layer, bound.c_str(), point.adapted ? ", with adapters" : "");
+              figures.highest);
+  const char* const adapted = point.adapted ? ", with adapters" : "";
+  if (bare) {
+    std::printf(" %10s %6s %11.1f  %s\n", "-", "-", figures.joins_per_layer, adapted);
+  } else {
+    const std::string bound = figures.bound_by_memory
+                                  ? fmt::format("reads, {:.1f} GB/s", figures.bandwidth / 1e9)
+                                  : "arithmetic";
+    std::printf(" %10.1f %6.2f %11.1f  %s%s\n", figures.limit, judged.share(),
+                figures.joins_per_layer, bound.c_str(), adapted);
+  }
+  if (judged.terms) std::printf("         %s\n", terms_text(*judged.terms).c_str());
   std::fflush(stdout);
 }
 
@@ -209,7 +287,9 @@ Status bench_step(const Options& options, const std::vector<std::string>& argume
   const PointPlan& plan = loaded.plan;
   auto bench = TRY(StepBench::create(*loaded.model, *loaded.backend, room_for(plan)));
   const cpu::KernelSet kernels = TRY(kernels_in_use(options, *loaded.backend));
-  Ceilings ceilings(loaded.backend->num_threads(), matmul_isa(kernels));
+  const bool bare = options.flag("--bare");
+  Ceilings ceilings = bare ? Ceilings({}, 0, 1)  // not looked at
+                           : Ceilings(loaded.backend->num_threads(), matmul_isa(kernels));
   const StepWork work = TRY(step_work(*loaded.checkpoint, loaded.model->config(), *loaded.backend,
                                       kernels, loaded.model->options().kv_type));
   std::vector<Point> points =
@@ -223,9 +303,13 @@ Status bench_step(const Options& options, const std::vector<std::string>& argume
   const bool as_json = options.flag("--json");
   const json::object load = load_row(options, arguments[0], loaded, bench);
   as_json ? print_row(load) : print_load(load);
+  const TermMeter meter{plan, ceilings, kernels, bench, *loaded.backend};
   for (const Point& point : points) {
-    const PointFigures figures = TRY(figures_of(point, work.mixers.size(), ceilings));
-    as_json ? print_row(point_row(point, figures)) : print_point(point, figures);
+    Judged judged{TRY(figures_of(point, work.mixers.size(), ceilings))};
+    if (!bare && !near_forecast(judged.share())) {
+      judged.terms = meter.measure(point, judged.figures.bandwidth);
+    }
+    as_json ? print_row(point_row(point, judged, bare)) : print_point(point, judged, bare);
   }
   return {};
 }

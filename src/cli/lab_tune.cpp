@@ -22,6 +22,7 @@ const std::vector<TuneGoal>& goals() {
       {"ttft", "tok_s", true, 0.03, {"--prefill", "512", "--depth", "", "--batch", ""}},
       {"throughput", "tok_s", true, 0.03, {"--prefill", "", "--depth", "", "--batch", "16"}},
       {"memory", "resident_bytes", false, 0.01, {"--prefill", "", "--depth", "", "--batch", ""}},
+      {"start", "load_s", false, 0.1, {"--prefill", "", "--depth", "", "--batch", ""}},
   };
   return kGoals;
 }
@@ -34,6 +35,7 @@ std::vector<std::string> side_command(const TuneGoal& goal, const std::string& m
                                       "step",
                                       model,
                                       "--json",
+                                      "--bare",
                                       "--repeats",
                                       "1"};
   command.insert(command.end(), goal.points.begin(), goal.points.end());
@@ -52,11 +54,12 @@ std::string names_of(std::span<const TuneCandidate> with) {
   return names;
 }
 
-Result<lab::Effect> effect_on_record(lab::Store& store, int64_t experiment_id) {
+Result<lab::Effect> effect_on_record(lab::Store& store, int64_t experiment_id, int64_t side_idx) {
   const lab::Experiment experiment = TRY(store.experiment(experiment_id));
-  const lab::Hypothesis about = TRY(store.hypothesis(experiment.hypothesis_id));
+  const lab::Hypothesis about =
+      TRY(store.hypothesis(lab::hypothesis_of_side(experiment, side_idx)));
   const std::vector<lab::Run> runs = TRY(store.runs(experiment_id));
-  return lab::effect_of(runs, 1, about.metric, about.more_is_better, about.predicted);
+  return lab::effect_of(runs, side_idx, about.metric, about.more_is_better, about.predicted);
 }
 
 std::string comment_on(const TuneGoal& goal, const TuneResult& result) {
@@ -85,20 +88,27 @@ class Tuning {
         max_rounds_(max_rounds),
         author_(std::move(author)) {}
 
+  // One experiment, so that all are beside the same runs of the defaults.
   Status try_each(std::span<const TuneCandidate> candidates) {
-    std::vector<int64_t> ids;
+    lab::Experiment made = experiment();
+    made.title = fmt::format("defaults beside {} changes", candidates.size());
+    made.rationale = "each option by itself";
     for (const TuneCandidate& each : candidates) {
-      ids.push_back(TRY(propose(std::span(&each, 1), each.reason)));
+      const std::span<const TuneCandidate> alone(&each, 1);
+      made.sides.push_back({names_of(alone), side_command(goal_, model_, alone),
+                            TRY(state_hypothesis(alone, each.reason))});
     }
+    const int64_t id = TRY(store_.add(made, author_));
     TRY(runner_.run());
-    for (size_t i = 0; i < ids.size(); ++i) {
-      results_.push_back({candidates[i], TRY(effect_on_record(store_, ids[i]))});
+    for (size_t i = 0; i < candidates.size(); ++i) {
+      results_.push_back(
+          {candidates[i], TRY(effect_on_record(store_, id, static_cast<int64_t>(i) + 1))});
     }
     const bool ran = std::any_of(results_.begin(), results_.end(),
                                  [](const TuneResult& each) { return each.effect.num_rounds > 0; });
     if (ran) return {};
     return make_error(ErrorCode::kUnprocessable, "no experiment of the tuning could be run: {}",
-                      TRY(store_.experiment(ids.front())).state_reason);
+                      TRY(store_.experiment(id)).state_reason);
   }
 
   // The winners together: effects of options need not add up.
@@ -106,9 +116,15 @@ class Tuning {
     std::vector<TuneCandidate> with;
     for (const TuneResult& each : winners(results_)) with.push_back(each.candidate);
     if (with.size() < 2) return {};
-    const int64_t id = TRY(propose(with, "each of them helps alone"));
+    const std::string reason = "each of them helps alone";
+    lab::Experiment made = experiment();
+    made.title = fmt::format("defaults beside {}", names_of(with));
+    made.rationale = reason;
+    made.sides.push_back(
+        {names_of(with), side_command(goal_, model_, with), TRY(state_hypothesis(with, reason))});
+    const int64_t id = TRY(store_.add(made, author_));
     TRY(runner_.run());
-    whole_ = TRY(effect_on_record(store_, id));
+    whole_ = TRY(effect_on_record(store_, id, 1));
     return {};
   }
 
@@ -124,23 +140,22 @@ class Tuning {
   }
 
  private:
-  // States the hypothesis that these options help, and queues the experiment that decides it.
-  Result<int64_t> propose(std::span<const TuneCandidate> with, const std::string& reason) {
-    const std::string names = names_of(with);
+  // With the defaults as its first side.
+  lab::Experiment experiment() const {
+    lab::Experiment made;
+    made.max_rounds = max_rounds_;
+    made.sides = {{"defaults", side_command(goal_, model_, {})}};
+    return made;
+  }
+  // That these options help.
+  Result<int64_t> state_hypothesis(std::span<const TuneCandidate> with, const std::string& reason) {
     lab::Hypothesis about;
-    about.statement = fmt::format("{} improves {} of {}", names, goal_.name, model_);
+    about.statement = fmt::format("{} improves {} of {}", names_of(with), goal_.name, model_);
     about.metric = std::string(goal_.metric);
     about.more_is_better = goal_.more_is_better;
     about.predicted = goal_.predicted;
     about.reason = reason;
-    lab::Experiment made;
-    made.hypothesis_id = TRY(store_.add(about, author_));
-    made.title = fmt::format("defaults beside {}", names);
-    made.rationale = reason;
-    made.max_rounds = max_rounds_;
-    made.sides = {{"defaults", side_command(goal_, model_, {})},
-                  {names, side_command(goal_, model_, with)}};
-    return store_.add(made, author_);
+    return store_.add(about, author_);
   }
 
   lab::Store& store_;
@@ -180,7 +195,11 @@ Result<TuneGoal> find_goal(std::string_view name) {
                     quote(name), names);
 }
 
-std::vector<TuneCandidate> tune_candidates(std::string_view goal, int num_threads) {
+std::vector<TuneCandidate> tune_candidates(std::string_view goal, int num_threads,
+                                           const std::string& cache_folder) {
+  if (goal == "start") {
+    return {{"--weight-cache", cache_folder, "packed weights are read, not made", false}};
+  }
   std::vector<TuneCandidate> all = {
       {"--kv-type", "fp8", "half the bytes of keys and values", true},
       {"--kv-type", "int8", "half the bytes of keys and values", true},
@@ -244,8 +263,10 @@ Result<int> tune(const Options& options, lab::Store& store, const std::string& m
   const auto stopped = [&] { return interrupt.signal() != 0; };
   const auto runner = TRY(lab::Runner::create(store, runner_options(options, author, stopped)));
   Tuning tuning(store, *runner, goal, model, static_cast<int>(options.integer("--rounds")), author);
+  const std::string cache_folder =
+      (std::filesystem::absolute(store.folder()) / "packed-weights").string();
   const Status tried =
-      tuning.try_each(tune_candidates(goal.name, cpu::describe_machine().num_usable));
+      tuning.try_each(tune_candidates(goal.name, cpu::describe_machine().num_usable, cache_folder));
   if (!tried.ok() && !stopped()) return tried.error();
   if (!stopped()) TRY(tuning.try_together());
   if (stopped()) return 128 + interrupt.signal();

@@ -34,8 +34,9 @@ struct TuneCandidate {
   std::string reason;    // why it may help
   bool changes_answers;  // other arithmetic, so other bits
 };
-// num_threads: that the machine has.
-std::vector<TuneCandidate> tune_candidates(std::string_view goal, int num_threads);
+// num_threads: that the machine has. cache_folder: for packed weights.
+std::vector<TuneCandidate> tune_candidates(std::string_view goal, int num_threads,
+                                           const std::string& cache_folder);
 
 // A candidate and what was found of it.
 struct TuneResult {

@@ -17,12 +17,12 @@ TEST(LabTune, GoalsAreNamed) {
   EXPECT_EQ(find_goal("ttft").value().metric, "tok_s");
   EXPECT_FALSE(find_goal("memory").value().more_is_better);
   EXPECT_EQ(find_goal("speed").error().message,
-            "there is no goal 'speed'; the goals are ttft, throughput, memory");
+            "there is no goal 'speed'; the goals are ttft, throughput, memory, start");
 }
 
 TEST(LabTune, CandidatesDependOnGoalAndMachine) {
   const auto count = [](std::string_view goal, int threads, std::string_view option) {
-    const auto all = tune_candidates(goal, threads);
+    const auto all = tune_candidates(goal, threads, "/kept");
     return std::count_if(all.begin(), all.end(),
                          [&](const TuneCandidate& each) { return each.option == option; });
   };
@@ -30,6 +30,8 @@ TEST(LabTune, CandidatesDependOnGoalAndMachine) {
   EXPECT_EQ(count("ttft", 8, "--threads"), 3);
   EXPECT_EQ(count("memory", 8, "--threads"), 0);
   EXPECT_EQ(count("throughput", 2, "--activations"), 1);
+  EXPECT_EQ(tune_candidates("start", 8, "/kept").front().value, "/kept");
+  EXPECT_LE(tune_candidates("ttft", 1024, "/kept").size(), 15u) << "sides beside the defaults";
 }
 
 TEST(LabTune, TheBestValidatedValueOfEachOptionWins) {

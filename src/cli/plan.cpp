@@ -95,26 +95,31 @@ json::object price_json(const Options& options, const Forecast& forecast, int64_
            price_of_million(hour, forecast.decode_tokens_per_s(batch, depth))}};
 }
 
-// What the model would be with another format or another type of keys and values.
-json::object variant_json(std::string_view name, const Forecast& forecast, int64_t depth) {
+// What the model would be with another format or another type of keys and values. speed: wanted of
+// each client; 0: any.
+json::object variant_json(std::string_view name, const Forecast& forecast, int64_t depth,
+                          double speed) {
   const PlanRequest& request = forecast.request();
+  const double of_clients = forecast.decode_tokens_per_s(request.clients, depth);
   return {{"name", name},
           {"weights", forecast.memory().weights},
           {"total", forecast.total_bytes(request.clients, request.context)},
           {"fits", forecast.fits(request.clients, request.context)},
+          {"fast_enough", of_clients >= speed * static_cast<double>(request.clients)},
           {"longest_context", forecast.longest_context(request.clients)},
           {"tok_s", forecast.decode_tokens_per_s(1, depth)},
-          {"tok_s_of_clients", forecast.decode_tokens_per_s(request.clients, depth)}};
+          {"tok_s_of_clients", of_clients}};
 }
 
 class PlanReport {
  public:
   PlanReport(const Checkpoint& checkpoint, const ModelConfig& config, const MachineFile& machine,
-             const Forecast& forecast)
+             const Forecast& forecast, double speed)
       : checkpoint_(checkpoint),
         config_(config),
         machine_(machine),
         forecast_(forecast),
+        speed_(speed),
         depth_(std::max<int64_t>(forecast.request().context / 2, 1)) {}
 
   Result<json::object> make(const Options& options, const std::string& spec) const {
@@ -135,6 +140,7 @@ class PlanReport {
                         {"formats", TRY(formats())}};
     report["of_clients"] = step_json(forecast_.decode(forecast_.request().clients, depth_),
                                      static_cast<double>(forecast_.request().clients));
+    report["speed"] = speed_;
     if (options.is_set("--price-per-hour")) {
       report["price"] = price_json(options, forecast_, batch, depth_);
     }
@@ -172,7 +178,7 @@ class PlanReport {
       PlanRequest request = forecast_.request();
       request.kv_type = static_cast<KvType>(type);
       const Forecast other = TRY(Forecast::create(checkpoint_, config_, machine_, request));
-      rows.push_back(variant_json(kKvTypeNames[type], other, depth_));
+      rows.push_back(variant_json(kKvTypeNames[type], other, depth_, speed_));
     }
     return rows;
   }
@@ -181,7 +187,7 @@ class PlanReport {
     for (const DType format : kFormats) {
       const Forecast other =
           TRY(Forecast::create(checkpoint_, config_, machine_, forecast_.request(), format));
-      rows.push_back(variant_json(dtype_name(format), other, depth_));
+      rows.push_back(variant_json(dtype_name(format), other, depth_, speed_));
     }
     return rows;
   }
@@ -190,6 +196,7 @@ class PlanReport {
   const ModelConfig& config_;
   const MachineFile& machine_;
   const Forecast& forecast_;
+  double speed_;
   int64_t depth_;  // half of the context: where a sequence is on average
 };
 
@@ -241,20 +248,32 @@ void print_speed(const json::object& report) {
                 plan_number(row, "depth"), plan_number(row, "tok_s"), plan_number(row, "ms"),
                 plan_text(row, "bound"), row.at("fits").as_bool() ? "" : ", does not fit");
   }
-  std::printf("\nbest batch %.0f at depth %.0f\n", plan_number(report, "best_batch"),
-              plan_number(report, "best_batch_depth"));
+  const json::object& together = report.at("of_clients").as_object();
+  std::printf(
+      "\n%.0f clients at depth %.0f: %.1f tok/s together, gap %.2f ms by %s; best batch %.0f\n",
+      plan_number(report, "clients"), plan_number(report, "best_batch_depth"),
+      plan_number(together, "tok_s"), plan_number(together, "ms"), plan_text(together, "bound"),
+      plan_number(report, "best_batch"));
 }
 
+// Of formats the first that suits costs least quality: they are in the order of their bits.
 void print_variants(const json::object& report, std::string_view key, const char* title) {
-  std::printf("\n%-8s %12s %12s %6s %12s %10s %12s\n", title, "weights", "total", "fits", "longest",
-              "tok/s", "of clients");
+  std::printf("\n%-8s %12s %12s %6s %6s %12s %10s %12s\n", title, "weights", "total", "fits",
+              "fast", "longest", "tok/s", "of clients");
+  std::string suits;
+  const auto word = [](const json::object& row, std::string_view name) {
+    return row.at(name).as_bool() ? "yes" : "no";
+  };
   for (const json::value& value : report.at(key).as_array()) {
     const json::object& row = value.as_object();
-    std::printf("%-8s %12s %12s %6s %12.0f %10.1f %12.1f\n", plan_text(row, "name"),
+    std::printf("%-8s %12s %12s %6s %6s %12.0f %10.1f %12.1f\n", plan_text(row, "name"),
                 plan_bytes(row, "weights").c_str(), plan_bytes(row, "total").c_str(),
-                row.at("fits").as_bool() ? "yes" : "no", plan_number(row, "longest_context"),
+                word(row, "fits"), word(row, "fast_enough"), plan_number(row, "longest_context"),
                 plan_number(row, "tok_s"), plan_number(row, "tok_s_of_clients"));
+    if (!row.at("fits").as_bool() || !row.at("fast_enough").as_bool()) continue;
+    append_format(suits, "{}{}", suits.empty() ? "" : ", ", plan_text(row, "name"));
   }
+  std::printf("suit       %s\n", suits.empty() ? "none" : suits.c_str());
 }
 
 void print_plan(const json::object& report) {
@@ -289,8 +308,10 @@ Result<int> run_plan(const Options& options) {
   const MachineFile machine = TRY(machine_of(options));
   const PlanRequest request = TRY(request_of(options, config, machine));
   const Forecast forecast = TRY(Forecast::create(*checkpoint, config, machine, request));
-  const json::object report = TRY(PlanReport(*checkpoint, config, machine, forecast)
-                                      .make(options, TRY(take_model(options, 0)).model));
+  const json::object report =
+      TRY(PlanReport(*checkpoint, config, machine, forecast,
+                     options.is_set("--speed") ? options.number("--speed") : 0)
+              .make(options, TRY(take_model(options, 0)).model));
   options.flag("--json") ? print_row(report) : print_plan(report);
   return 0;
 }

@@ -4,6 +4,8 @@
 
 #include <boost/json.hpp>
 
+#include <algorithm>
+
 #include "base/testing/temp_folder.h"
 #include "cli/testing/program.h"
 
@@ -62,6 +64,36 @@ TEST_F(PlanCommandTest, TellsMemorySpeedAndPriceOfAMachineThatIsNotHere) {
   const Outcome text = run_program("plan " + model_ + " --machine " + machine_ + " --memory 1M");
   EXPECT_EQ(text.status, 0) << text.text;
   EXPECT_NE(text.text.find("fits       no; at most 0 tokens each"), std::string::npos) << text.text;
+}
+
+TEST_F(PlanCommandTest, SaysWhatWouldFitAStatedMemoryAndSpeed) {
+  const std::string plan = "plan " + model_ + " --machine " + machine_ + " --clients 2";
+  const auto parsed = [](const Outcome& outcome) {
+    boost::system::error_code error;
+    const json::value report = json::parse(outcome.text, error);
+    EXPECT_FALSE(error) << outcome.text;
+    return report;
+  };
+  const json::value any = parsed(run_program(plan + " --json"));
+  const auto row = [&](const char* name) {
+    for (const json::value& each : any.at("formats").as_array()) {
+      if (each.at("name").as_string() == name) return each.as_object();
+    }
+    return json::object();
+  };
+  const json::object large = row("BF16"), small = row("Q8_0");
+  ASSERT_FALSE(large.empty() || small.empty()) << json::serialize(any);
+  EXPECT_TRUE(large.at("fits").as_bool() && large.at("fast_enough").as_bool());
+  // Between the two in memory, and of both speeds the half a client.
+  const size_t memory =
+      (large.at("total").to_number<size_t>() + small.at("total").to_number<size_t>()) / 2;
+  const double fastest = std::max(large.at("tok_s_of_clients").to_number<double>(),
+                                  small.at("tok_s_of_clients").to_number<double>());
+  const Outcome tight = run_program(plan + " --memory " + std::to_string(memory));
+  EXPECT_NE(tight.text.find("suit       Q8_0"), std::string::npos) << tight.text;
+  const Outcome fast = run_program(plan + " --speed " + std::to_string(fastest * 10));
+  EXPECT_NE(fast.text.find("suit       none"), std::string::npos) << fast.text;
+  EXPECT_NE(fast.text.find("2 clients at depth"), std::string::npos) << fast.text;
 }
 
 TEST_F(PlanCommandTest, WhatIsNoMachineOrNoModelIsRefused) {

@@ -83,7 +83,9 @@ Effect judge(std::span<const double> log_ratios, double predicted, double error_
   const double with =
       squares_around(log_ratios, std::max(std::log1p(predicted), mean)) + kLeastSpread;
   effect.log_ratio = 0.5 * (effect.num_rounds - 1) * std::log(without / with);
-  const double bound = std::log(1.5 / error_rate);
+  constexpr double kMoreEvidence = 2;
+  const double usual_bound = std::log(1.5 / error_rate);
+  const double bound = usual_bound * (effect.num_rounds < kSureRounds ? kMoreEvidence : 1);
   if (effect.num_rounds < kMinRounds) return effect;
   if (effect.log_ratio >= bound) effect.verdict = Verdict::kValidated;
   if (effect.log_ratio <= -bound) effect.verdict = Verdict::kRuledOut;

@@ -5,8 +5,9 @@
 // A hypothesis is decided by a sequential test between "no improvement" (mean <= 0) and "at least
 // as predicted" (mean >= log(1 + predicted)) with unknown spread: the logarithm of the ratio of
 // both likelihoods, each at its best mean and spread, against log(1.5 / error rate). The 1.5, the
-// one degree of freedom that the spread costs and the least number of rounds keep the rate of wrong
-// decisions below the stated one where spread and effect are alike (evidence_test.cpp counts them).
+// one degree of freedom that the spread costs, the least number of rounds, and twice the evidence
+// as long as rounds are few, keep the rate of wrong decisions below the stated one where
+// spread and effect are alike (evidence_test.cpp counts them).
 // Source: Wald, Sequential Analysis (1947); the likelihood with unknown spread is Student's.
 #pragma once
 
@@ -24,7 +25,8 @@
 namespace headrace::lab {
 
 inline constexpr double kErrorRate = 0.05;  // of decisions, each way
-inline constexpr int kMinRounds = 5;        // before anything is decided
+inline constexpr int kMinRounds = 3;        // before anything is decided
+inline constexpr int kSureRounds = 5;       // with fewer, more evidence is needed
 
 enum class Verdict : uint8_t { kUndecided, kValidated, kRuledOut };
 

@@ -29,9 +29,17 @@ TEST(FindMetric, WantsANumberAboveZero) {
 }
 
 TEST(Judge, NothingIsDecidedByFewRounds) {
-  const std::vector<double> rounds(4, std::log(2.0));
-  EXPECT_EQ(judge(rounds, 0.1).verdict, Verdict::kUndecided);
+  const std::vector<double> two(2, std::log(2.0)), three(3, std::log(2.0));
+  EXPECT_EQ(judge(two, 0.1).verdict, Verdict::kUndecided);
+  EXPECT_EQ(judge(three, 0.1).verdict, Verdict::kValidated);
   EXPECT_EQ(judge({}, 0.1).num_rounds, 0);
+  // What five rounds would decide is not enough of four.
+  std::vector<double> rounds = {0.09, 0.1, 0.14, 0.08};
+  const double usual = std::log(1.5 / kErrorRate);
+  EXPECT_GT(judge(rounds, 0.1).log_ratio, usual);
+  EXPECT_EQ(judge(rounds, 0.1).verdict, Verdict::kUndecided);
+  rounds.push_back(0.1);
+  EXPECT_EQ(judge(rounds, 0.1).verdict, Verdict::kValidated);
 }
 
 TEST(Judge, EqualRoundsDecideAtOnce) {

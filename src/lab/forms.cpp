@@ -115,6 +115,7 @@ Result<Side> side_from(const value& form) {
   Side side;
   TRY(reader.take("name", &side.name, true));
   TRY(reader.take("command", &side.command));
+  TRY(reader.take("hypothesis", &side.hypothesis_id));
   TRY(reader.finish());
   return side;
 }
@@ -147,18 +148,13 @@ Effect side_effect(const Experiment& experiment, const std::vector<Run>& runs,
   return effect_of(runs, side, experiment.metric, about.more_is_better, about.predicted);
 }
 
-Result<Hypothesis> about_of(Store& store, const Experiment& experiment) {
-  if (experiment.hypothesis_id != 0) return store.hypothesis(experiment.hypothesis_id);
-  return Hypothesis();
-}
-
 Status append_experiment(Store& store, const Experiment& experiment, std::string* page) {
-  const Hypothesis about = TRY(about_of(store, experiment));
   const std::vector<Run> runs = TRY(store.runs(experiment.id));
   append_format(*page, "- **{}. {}** ({}): {}\n", experiment.id, experiment.title, experiment.state,
                 experiment.state_reason);
   if (!experiment.rationale.empty()) append_format(*page, "  {}\n", experiment.rationale);
   for (int64_t side = 1; side < std::ssize(experiment.sides); ++side) {
+    const Hypothesis about = TRY(about_side(store, experiment, side));
     const Effect effect = side_effect(experiment, runs, about, side);
     append_format(*page, "  - {} beside {}: {}\n", experiment.sides[static_cast<size_t>(side)].name,
                   experiment.sides[0].name, describe(effect, about.predicted));
@@ -167,6 +163,11 @@ Status append_experiment(Store& store, const Experiment& experiment, std::string
 }
 
 }  // namespace
+
+Result<Hypothesis> about_side(Store& store, const Experiment& experiment, int64_t side_idx) {
+  const int64_t id = hypothesis_of_side(experiment, side_idx);
+  return id != 0 ? store.hypothesis(id) : Hypothesis();
+}
 
 object to_json(const Hypothesis& made) {
   return {{"id", made.id},
@@ -185,7 +186,9 @@ object to_json(const Hypothesis& made) {
 object to_json(const Experiment& made) {
   boost::json::array sides;
   for (const Side& side : made.sides) {
-    sides.push_back(object{{"name", side.name}, {"command", texts_json(side.command)}});
+    object row{{"name", side.name}, {"command", texts_json(side.command)}};
+    if (side.hypothesis_id != 0) row["hypothesis"] = side.hypothesis_id;
+    sides.push_back(std::move(row));
   }
   return {{"id", made.id},
           {"hypothesis", made.hypothesis_id == 0 ? value() : value(made.hypothesis_id)},
@@ -300,11 +303,11 @@ Result<Learning> learning_from(const value& form) {
 Result<object> detail_of(Store& store, int64_t experiment_id) {
   const Experiment experiment = TRY(store.experiment(experiment_id));
   const std::vector<Run> runs = TRY(store.runs(experiment_id));
-  const Hypothesis about = TRY(about_of(store, experiment));
   object detail = to_json(experiment);
   boost::json::array rows, effects;
   for (const Run& run : runs) rows.push_back(to_json(run));
   for (int64_t side = 1; side < std::ssize(experiment.sides); ++side) {
+    const Hypothesis about = TRY(about_side(store, experiment, side));
     object effect = to_json(side_effect(experiment, runs, about, side));
     effect["side"] = experiment.sides[static_cast<size_t>(side)].name;
     effects.push_back(std::move(effect));

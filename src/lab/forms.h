@@ -27,6 +27,10 @@ Result<Hypothesis> hypothesis_from(const boost::json::value& form);
 Result<Experiment> experiment_from(const boost::json::value& form);
 Result<Learning> learning_from(const boost::json::value& form);
 
+// What says which way a side is better, and by how much: its hypothesis; one without id if it has
+// none.
+Result<Hypothesis> about_side(Store& store, const Experiment& experiment, int64_t side_idx);
+
 // An experiment with its runs and the effect of each side beside the first.
 Result<boost::json::object> detail_of(Store& store, int64_t experiment_id);
 // Everything but the log.

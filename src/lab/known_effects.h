@@ -15,22 +15,23 @@ namespace headrace::lab {
 
 class KnownEffects {
  public:
-  // Of the second side beside the first; experiments without a run that is done are left out.
-  Result<std::map<int64_t, Effect>> by_experiment(Store& store,
-                                                  std::span<const Experiment> experiments,
-                                                  std::span<const Hypothesis> hypotheses);
+  // Of each of its questions, or, without any, of the second side; never empty. Experiments without
+  // a run that is done are left out.
+  Result<std::map<int64_t, std::vector<Effect>>> by_experiment(
+      Store& store, std::span<const Experiment> experiments,
+      std::span<const Hypothesis> hypotheses);
   Result<std::map<int64_t, std::vector<Effect>>> by_hypothesis(Store& store);
 
  private:
   struct Known {
     int64_t num_runs = 0;
-    Effect effect;
+    std::vector<Effect> effects;
   };
   std::map<int64_t, Known> known_;  // by experiment
 };
 
 // The same effects by the hypothesis that they are about, in order of experiments.
 std::map<int64_t, std::vector<Effect>> effects_by_hypothesis(
-    std::span<const Experiment> experiments, const std::map<int64_t, Effect>& effects);
+    std::span<const Experiment> experiments, const std::map<int64_t, std::vector<Effect>>& effects);
 
 }  // namespace headrace::lab

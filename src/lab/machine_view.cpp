@@ -9,6 +9,7 @@
 #include <optional>
 #include <sstream>
 
+#include "base/json.h"
 #include "base/strings.h"
 
 namespace headrace::lab {
@@ -90,6 +91,23 @@ array load_view(const fs::path& path) {
 }
 
 }  // namespace
+
+value measured_read_rate(const std::string& folder) {
+  std::ifstream in(fs::path(folder) / "machine.json");
+  value rate;
+  double largest = 0;
+  for (std::string line; std::getline(in, line);) {
+    const auto row = parse_json(line, "machine.json");
+    if (!row.ok()) continue;
+    const value* size = json_member(&*row, "working_set_bytes");
+    const value* read = json_member(&*row, "all_threads_byte_s");
+    if (size == nullptr || read == nullptr || !size->is_number() || !read->is_number()) continue;
+    if (size->to_number<double>() < largest) continue;
+    largest = size->to_number<double>();
+    rate = read->to_number<double>();
+  }
+  return rate;
+}
 
 MachineView::MachineView(std::string root) : root_(std::move(root)), last_(core_times()) {}
 

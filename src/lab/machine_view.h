@@ -4,6 +4,7 @@
 
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
+#include <boost/json/value.hpp>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -11,6 +12,10 @@
 #include "base/clock.h"
 
 namespace headrace::lab {
+
+// Bytes per second that all threads read of the largest working set, as `headrace bench machine
+// --json` printed it into a laboratory's machine.json; null where there is no such file or row.
+boost::json::value measured_read_rate(const std::string& folder);
 
 class MachineView {
  public:

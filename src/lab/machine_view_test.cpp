@@ -55,6 +55,16 @@ TEST(LabMachineView, IsKeptForASecondAndKnowsNothingOfAnEmptyMachine) {
   EXPECT_EQ(machine.at(1'500'000).at("load").as_array().size(), 3u);
 }
 
+TEST(LabMachineView, TheReadRateIsThatOfTheLargestWorkingSetMeasured) {
+  TempFolder folder;
+  EXPECT_TRUE(measured_read_rate(folder.path()).is_null());
+  folder.write("machine.json",
+               "{\"kind\":\"machine\"}\nno JSON\n"
+               "{\"kind\":\"read\",\"working_set_bytes\":1024,\"all_threads_byte_s\":9e10}\n"
+               "{\"kind\":\"read\",\"working_set_bytes\":1048576,\"all_threads_byte_s\":2e10}\n");
+  EXPECT_EQ(measured_read_rate(folder.path()).as_double(), 2e10);
+}
+
 TEST(LabMachineView, OfThisMachineHasCores) {
   MachineView machine;
   const auto view = machine.at(1);

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -89,13 +90,11 @@ struct SpawnPlan {
 };
 
 Result<pid_t> start(std::vector<std::string> command, const std::string& folder,
-                    std::vector<std::string> environment, const std::string& errors_path,
-                    int output) {
+                    std::vector<std::string> environment, int output, int errors) {
   SpawnPlan plan;
   posix_spawn_file_actions_addopen(&plan.files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   posix_spawn_file_actions_adddup2(&plan.files, output, STDOUT_FILENO);
-  posix_spawn_file_actions_addopen(&plan.files, STDERR_FILENO, errors_path.c_str(),
-                                   O_WRONLY | O_CREAT | O_TRUNC, 0644);
+  posix_spawn_file_actions_adddup2(&plan.files, errors, STDERR_FILENO);
   posix_spawn_file_actions_addchdir_np(&plan.files, folder.c_str());
   posix_spawnattr_setflags(&plan.attributes, POSIX_SPAWN_SETPGROUP);
   posix_spawnattr_setpgroup(&plan.attributes, 0);
@@ -109,11 +108,47 @@ Result<pid_t> start(std::vector<std::string> command, const std::string& folder,
   return pid;
 }
 
+// What a process writes to one of its ends, up to a limit.
+class Stream {
+ public:
+  Stream(int pipe, int64_t limit) : pipe_(pipe), limit_(limit) {}
+
+  int pipe() const { return is_open_ ? pipe_ : -1; }
+  // Gives what is there to sink(text). False: it is more than may be.
+  template <typename Sink>
+  bool drain(const Sink& sink) {
+    char buffer[65536];
+    while (is_open_) {
+      const ssize_t count = read(pipe_, buffer, sizeof buffer);
+      if (count < 0 && errno == EINTR) continue;
+      if (count < 0) return true;  // nothing there now
+      if (count == 0) is_open_ = false;
+      const int64_t kept = std::min<int64_t>(count, limit_ - num_bytes_);
+      sink(std::string_view(buffer, static_cast<size_t>(kept)));
+      num_bytes_ += kept;
+      if (kept < count) return false;
+    }
+    return true;
+  }
+
+ private:
+  const int pipe_;
+  const int64_t limit_;
+  int64_t num_bytes_ = 0;
+  bool is_open_ = true;
+};
+
 // Reads what a process prints until it ends or goes beyond a limit.
 class Watch {
  public:
-  Watch(pid_t pid, int pipe, const Limits& limits)
-      : pid_(pid), pipe_(pipe), limits_(limits), start_us_(now_us()) {}
+  // errors_file: for what it writes to standard error.
+  Watch(pid_t pid, int output, int errors, int errors_file, const Limits& limits)
+      : pid_(pid),
+        output_(output, limits.output_bytes),
+        errors_(errors, limits.output_bytes),
+        errors_file_(errors_file),
+        limits_(limits),
+        start_us_(now_us()) {}
 
   ProcessResult run() {
     while (!ended_ && result_.problem.empty()) {
@@ -131,8 +166,8 @@ class Watch {
   double seconds() const { return static_cast<double>(now_us() - start_us_) * 1e-6; }
 
   void look() {
-    pollfd waiting{is_open_ ? pipe_ : -1, POLLIN, 0};
-    poll(&waiting, 1, kLookMs);
+    pollfd waiting[] = {{output_.pipe(), POLLIN, 0}, {errors_.pipe(), POLLIN, 0}};
+    poll(waiting, 2, kLookMs);
     read_all();
     ended_ = waitpid(pid_, &status_, WNOHANG) == pid_;
     if (ended_ || !result_.problem.empty()) return;
@@ -152,20 +187,24 @@ class Watch {
   }
 
   void read_all() {
-    char buffer[65536];
-    while (is_open_) {
-      const ssize_t count = read(pipe_, buffer, sizeof buffer);
-      if (count < 0 && errno == EINTR) continue;
-      if (count < 0) return;  // nothing there now
-      if (count == 0) is_open_ = false;
-      result_.output.append(buffer, static_cast<size_t>(std::max<ssize_t>(0, count)));
-      if (std::ssize(result_.output) > limits_.output_bytes) {
-        result_.output.resize(static_cast<size_t>(limits_.output_bytes));
-        result_.problem = fmt::format("it printed more than {}, its limit",
-                                      format_bytes(static_cast<size_t>(limits_.output_bytes)));
-        return;
-      }
+    if (!output_.drain([&](std::string_view text) { result_.output += text; })) {
+      too_much("");
     }
+    // A full disk shows when the run's result is kept.
+    const auto keep = [&](std::string_view text) {
+      while (!text.empty()) {
+        const ssize_t count = write(errors_file_, text.data(), text.size());
+        if (count <= 0) return;
+        text.remove_prefix(static_cast<size_t>(count));
+      }
+    };
+    if (!errors_.drain(keep)) too_much(" to standard error");
+  }
+
+  void too_much(std::string_view where) {
+    if (!result_.problem.empty()) return;
+    result_.problem = fmt::format("it printed more than {}{}, its limit",
+                                  format_bytes(static_cast<size_t>(limits_.output_bytes)), where);
   }
 
   static std::string end_of(int status) {
@@ -176,14 +215,19 @@ class Watch {
   }
 
   const pid_t pid_;
-  const int pipe_;
+  Stream output_, errors_;
+  const int errors_file_;
   const Limits limits_;
   const TimeUs start_us_;
   TimeUs next_memory_us_ = 0;
-  bool ended_ = false, is_open_ = true;
+  bool ended_ = false;
   int status_ = 0;
   ProcessResult result_;
 };
+
+Error no_pipe() {
+  return make_error(ErrorCode::kIo, "no pipe for a run: {}", std::strerror(errno));
+}
 
 }  // namespace
 
@@ -191,18 +235,25 @@ Result<ProcessResult> run_process(const std::vector<std::string>& command,
                                   const std::string& folder,
                                   const std::map<std::string, std::string>& environment,
                                   const std::string& errors_path, const Limits& limits) {
-  int ends[2];
-  if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) {
-    return make_error(ErrorCode::kIo, "no pipe for a run: {}", std::strerror(errno));
-  }
-  const Descriptor reading(ends[0]);
+  const Descriptor errors_file(
+      ::open(errors_path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  if (!errors_file.ok()) return open_error(errors_path);
+  int output[2], errors[2];
+  if (pipe2(output, O_CLOEXEC | O_NONBLOCK) != 0) return no_pipe();
+  const Descriptor output_reading(output[0]);
+  Descriptor output_writing(output[1]);
+  if (pipe2(errors, O_CLOEXEC | O_NONBLOCK) != 0) return no_pipe();
+  const Descriptor errors_reading(errors[0]);
   pid_t pid = 0;
   {
-    const Descriptor writing(ends[1]);
-    fcntl(writing.get(), F_SETFL, 0);  // its own reads and writes wait, as programs expect
-    pid = TRY(start(command, folder, environment_with(environment), errors_path, writing.get()));
+    const Descriptor output_end(std::move(output_writing)), errors_end(errors[1]);
+    // Their own reads and writes wait, as programs expect.
+    fcntl(output_end.get(), F_SETFL, 0);
+    fcntl(errors_end.get(), F_SETFL, 0);
+    pid = TRY(
+        start(command, folder, environment_with(environment), output_end.get(), errors_end.get()));
   }
-  return Watch(pid, reading.get(), limits).run();
+  return Watch(pid, output_reading.get(), errors_reading.get(), errors_file.get(), limits).run();
 }
 
 }  // namespace headrace::lab

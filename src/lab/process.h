@@ -20,7 +20,8 @@ struct ProcessResult {
 };
 
 // folder: where it runs, which exists. environment: added to the caller's. errors_path: a file for
-// what it writes to standard error. An error only when no process could be started.
+// what it writes to standard error, which may be as much as it may print. An error only when no
+// process could be started.
 Result<ProcessResult> run_process(const std::vector<std::string>& command,
                                   const std::string& folder,
                                   const std::map<std::string, std::string>& environment,

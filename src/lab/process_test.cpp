@@ -66,6 +66,15 @@ TEST_F(LabProcess, EndsWhenItPrintsTooMuch) {
   EXPECT_EQ(result.output.size(), 1000u);
 }
 
+TEST_F(LabProcess, EndsWhenItFillsItsErrors) {
+  Limits limits;
+  limits.output_bytes = 100000;
+  const auto result = shell("echo out; head -c 1000000000 /dev/zero >&2", limits).value();
+  EXPECT_EQ(result.problem, "it printed more than 97.7 KiB to standard error, its limit");
+  EXPECT_EQ(result.output, "out\n");
+  EXPECT_EQ(folder_.read("errors.txt").size(), 100000u);
+}
+
 TEST_F(LabProcess, EndsWhenItsProcessesTakeTooMuch) {
   Limits limits;
   limits.memory_bytes = 30 << 20;

@@ -21,25 +21,44 @@ const Hypothesis* find(std::span<const Hypothesis> all, int64_t id) {
   return found == all.end() ? nullptr : &*found;
 }
 
-std::string why(const Experiment& experiment, const Place& place, double believed) {
-  if (experiment.pinned) return "pinned";
-  if (experiment.place) return fmt::format("moved to place {}", *experiment.place);
-  if (experiment.hypothesis_id == 0) return "measures only";
-  return fmt::format("{:.2f} bits about hypothesis {} (believed {:.0f} %) in about {:.0f} s",
-                     place.bits, experiment.hypothesis_id, 100 * believed, place.seconds);
+using Effects = std::map<int64_t, std::vector<Effect>>;  // by hypothesis
+
+double believed_of(const Effects& effects, int64_t hypothesis_id) {
+  const auto found = effects.find(hypothesis_id);
+  return belief(found == effects.end() ? std::span<const Effect>() : found->second);
 }
 
-Place place_of(const Experiment& experiment, const Hypothesis* about,
-               std::span<const Effect> effects) {
+std::string why(const Experiment& experiment, std::span<const Question> questions,
+                const Place& place, const Effects& effects) {
+  if (experiment.pinned) return "pinned";
+  if (experiment.place) return fmt::format("moved to place {}", *experiment.place);
+  if (questions.empty()) return "measures only";
+  const int64_t first = questions.front().hypothesis_id;
+  const std::string about = questions.size() > 1
+                                ? fmt::format("{} hypotheses", questions.size())
+                                : fmt::format("hypothesis {} (believed {:.0f} %)", first,
+                                              100 * believed_of(effects, first));
+  return fmt::format("{:.2f} bits about {} in about {:.0f} s", place.bits, about, place.seconds);
+}
+
+Place place_of(const Experiment& experiment, std::span<const Hypothesis> hypotheses,
+               const Effects& effects) {
   Place place;
   place.experiment_id = experiment.id;
   const double rounds = std::min<double>(kUsualRounds, experiment.max_rounds);
   place.seconds = experiment.cost_s * rounds * static_cast<double>(experiment.sides.size());
-  const double believed = belief(effects);
-  place.bits = about == nullptr ? kBitsWithoutHypothesis : expected_bits(believed);
-  if (about != nullptr && about->state != "open") place.bits = 0;
-  place.value = place.bits * (about == nullptr ? 1 : about->worth) / place.seconds;
-  place.reason = why(experiment, place, believed);
+  const std::vector<Question> questions = questions_of(experiment);
+  double worth = 0;  // of all bits
+  for (const Question& each : questions) {
+    const Hypothesis* about = find(hypotheses, each.hypothesis_id);
+    const bool open = about == nullptr || about->state == "open";
+    const double bits = open ? expected_bits(believed_of(effects, each.hypothesis_id)) : 0;
+    place.bits += bits;
+    worth += bits * (about == nullptr ? 1 : about->worth);
+  }
+  if (questions.empty()) place.bits = worth = kBitsWithoutHypothesis;
+  place.value = worth / place.seconds;
+  place.reason = why(experiment, questions, place, effects);
   return place;
 }
 
@@ -64,9 +83,7 @@ std::vector<Place> order_queue(std::span<const Experiment> experiments,
   std::vector<std::pair<Rank, Place>> ranked;
   for (const Experiment& experiment : experiments) {
     if (experiment.state != "queued" || experiment.paused) continue;
-    const auto known = effects.find(experiment.hypothesis_id);
-    Place place = place_of(experiment, find(hypotheses, experiment.hypothesis_id),
-                           known == effects.end() ? std::span<const Effect>() : known->second);
+    Place place = place_of(experiment, hypotheses, effects);
     const int group = experiment.pinned ? 0 : experiment.place ? 1 : 2;
     ranked.push_back(
         {Rank(group, experiment.place.value_or(0), -place.value, experiment.id), std::move(place)});

@@ -59,6 +59,17 @@ TEST(OrderQueue, WhatIsAlmostKnownWaits) {
   EXPECT_EQ(order[0].reason, "0.71 bits about hypothesis 2 (believed 50 %) in about 160 s");
 }
 
+TEST(OrderQueue, QuestionsOfSeveralSidesCountTogether) {
+  const std::vector<Hypothesis> hypotheses = {hypothesis_of(1), hypothesis_of(2), hypothesis_of(3)};
+  std::vector<Experiment> experiments = {experiment_of(1, 1), experiment_of(2, 0)};
+  experiments[1].sides.resize(3);
+  experiments[1].sides[1].hypothesis_id = 2;
+  experiments[1].sides[2].hypothesis_id = 3;
+  const auto order = order_queue(experiments, hypotheses, {});
+  EXPECT_EQ(ids(order), (std::vector<int64_t>{2, 1})) << "twice the bits of one half as dear again";
+  EXPECT_EQ(order[0].reason, "1.43 bits about 2 hypotheses in about 240 s");
+}
+
 TEST(OrderQueue, APersonsWordGoesFirst) {
   const std::vector<Hypothesis> hypotheses = {hypothesis_of(1)};
   std::vector<Experiment> experiments;

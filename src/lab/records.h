@@ -27,6 +27,7 @@ struct Hypothesis {
 struct Side {
   std::string name;
   std::vector<std::string> command;  // program and arguments; prints JSON with the metrics
+  int64_t hypothesis_id = 0;         // of its own, beside the first side; 0: none
 };
 
 struct Limits {
@@ -37,7 +38,8 @@ struct Limits {
 
 struct Experiment {
   int64_t id = 0;
-  int64_t hypothesis_id = 0;  // 0: none; then it only measures
+  int64_t hypothesis_id = 0;  // of the second side, or the first of the sides' own; 0: none;
+                              // then it only measures
   std::string title;
   std::string rationale;
   std::string metric;       // the hypothesis's, if it has one
@@ -55,6 +57,17 @@ struct Experiment {
   int64_t made_ms = 0;
 };
 
+// A hypothesis that an experiment decides, and the side that does beside the first.
+struct Question {
+  int64_t side_idx = 1;
+  int64_t hypothesis_id = 0;
+};
+// Those of the sides that have one of their own, else the experiment's, if it has one.
+std::vector<Question> questions_of(const Experiment& experiment);
+bool asks_about(const Experiment& experiment, int64_t hypothesis_id);
+// Which hypothesis says what is better of a side, and by how much; 0: none.
+int64_t hypothesis_of_side(const Experiment& experiment, int64_t side_idx);
+
 struct Run {
   int64_t id = 0;
   int64_t experiment_id = 0;
@@ -68,7 +81,7 @@ struct Run {
   int64_t started_ms = 0;
 };
 
-// What an experiment found, in words.
+// What an experiment found about a hypothesis, in words.
 struct Finding {
   std::string text;
   int64_t hypothesis_id = 0;  // 0: it was about none

@@ -8,6 +8,7 @@
 #include <boost/json.hpp>
 #include <chrono>
 #include <filesystem>
+#include <set>
 #include <thread>
 
 #include "base/json.h"
@@ -20,7 +21,7 @@ namespace {
 constexpr int kTries = 3;         // of a run beside which others work
 constexpr double kNarrow = 0.02;  // interval at which a measurement without hypothesis ends
 constexpr auto kLockPatience = std::chrono::milliseconds(500);
-constexpr auto kIdleLook = std::chrono::milliseconds(500);
+constexpr auto kIdleLook = std::chrono::milliseconds(200);  // 20 ticks of each core
 
 Result<Descriptor> lock_file(const std::string& path) {
   Descriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
@@ -153,8 +154,11 @@ Status Runner::run_rounds(Experiment experiment) {
 // False when it is to go no further.
 Result<bool> Runner::run_round(const Experiment& experiment, int64_t round) {
   const auto num_sides = std::ssize(experiment.sides);
+  std::set<int64_t> decided = TRY(decided_sides(experiment));
+  if (decided.size() == questions_of(experiment).size()) decided.clear();  // it runs once more
   for (int64_t i = 0; i < num_sides; ++i) {
     const int64_t side_idx = round % 2 == 0 ? i : num_sides - 1 - i;
+    if (decided.contains(side_idx)) continue;
     if (!TRY(run_side(experiment, side_idx, round))) return false;
   }
   return true;
@@ -236,34 +240,53 @@ std::string Runner::machine_json(double others) const {
   return boost::json::serialize(machine);
 }
 
-Result<bool> Runner::is_decided(const Experiment& experiment, int64_t num_rounds) {
+// Of those that have a question.
+Result<std::set<int64_t>> Runner::decided_sides(const Experiment& experiment) {
   const std::vector<Run> runs = TRY(store_.runs(experiment.id));
-  if (experiment.hypothesis_id != 0) {
-    const Hypothesis about = TRY(store_.hypothesis(experiment.hypothesis_id));
-    return effect_of(runs, 1, about.metric, about.more_is_better, about.predicted).verdict !=
-           Verdict::kUndecided;
+  std::set<int64_t> decided;
+  for (const Question& each : questions_of(experiment)) {
+    const Hypothesis about = TRY(store_.hypothesis(each.hypothesis_id));
+    const Effect effect =
+        effect_of(runs, each.side_idx, about.metric, about.more_is_better, about.predicted);
+    if (effect.verdict != Verdict::kUndecided) decided.insert(each.side_idx);
   }
-  if (num_rounds < kMinRounds) return false;
+  return decided;
+}
+
+Result<bool> Runner::is_decided(const Experiment& experiment, int64_t num_rounds) {
+  const size_t num_questions = questions_of(experiment).size();
+  if (num_questions > 0) return TRY(decided_sides(experiment)).size() == num_questions;
+  if (num_rounds < kSureRounds) return false;
+  const std::vector<Run> runs = TRY(store_.runs(experiment.id));
   for (int64_t side = 1; side < std::ssize(experiment.sides); ++side) {
     const Effect effect = effect_of(runs, side, experiment.metric, true, 0.1);
-    if (effect.num_rounds < kMinRounds || effect.high - effect.low > kNarrow) return false;
+    if (effect.num_rounds < kSureRounds || effect.high - effect.low > kNarrow) return false;
   }
   return true;
 }
 
 Status Runner::end_experiment(const Experiment& experiment) {
   const std::vector<Run> runs = TRY(store_.runs(experiment.id));
-  Hypothesis about;
-  about.metric = experiment.metric;
-  if (experiment.hypothesis_id != 0) about = TRY(store_.hypothesis(experiment.hypothesis_id));
-  const Effect effect = effect_of(runs, 1, about.metric, about.more_is_better, about.predicted);
-  const std::string found =
-      fmt::format("{}: {}", experiment.metric, describe(effect, about.predicted));
+  std::vector<Question> questions = questions_of(experiment);
+  if (questions.empty()) questions.emplace_back();
+  std::vector<Finding> findings;
+  std::string found = experiment.metric;
+  for (const Question& each : questions) {
+    Hypothesis about;
+    if (each.hypothesis_id != 0) about = TRY(store_.hypothesis(each.hypothesis_id));
+    const Effect effect =
+        effect_of(runs, each.side_idx, experiment.metric, about.more_is_better, about.predicted);
+    const std::string text = describe(effect, about.predicted);
+    const std::string_view decides = effect.verdict == Verdict::kUndecided   ? ""
+                                     : effect.verdict == Verdict::kValidated ? "validated"
+                                                                             : "ruled out";
+    findings.push_back({fmt::format("{}: {}", experiment.metric, text), each.hypothesis_id,
+                        std::string(decides)});
+    const std::string& side = experiment.sides[static_cast<size_t>(each.side_idx)].name;
+    found += (questions.size() > 1 ? "; " + side + ": " : ": ") + text;
+  }
   say(fmt::format("experiment {}: {}", experiment.id, found));
-  const std::string_view decides = effect.verdict == Verdict::kUndecided   ? ""
-                                   : effect.verdict == Verdict::kValidated ? "validated"
-                                                                           : "ruled out";
-  return store_.finish(experiment.id, {found, about.id, std::string(decides)}, options_.author);
+  return store_.finish(experiment.id, found, findings, options_.author);
 }
 
 }  // namespace headrace::lab

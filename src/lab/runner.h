@@ -2,16 +2,17 @@
 //
 // It has the machine for itself as far as that can be had: a lock keeps other runners away, a run
 // waits until the machine is idle, and one beside which others worked is repeated. Sides of a round
-// run in turn, every other round in the reverse order. An experiment ends when its hypothesis is
-// decided, when enough rounds ran or when a side fails twice in a row; then the queue is ordered
-// anew, and what the decision made pointless is dropped. A run is on record before it starts, its
-// result before the next one: a runner that was killed loses the run it was at, and the next one
-// queues that experiment again.
+// run in turn, every other round in the reverse order; a side whose hypothesis is decided runs no
+// more. An experiment ends when its hypotheses are decided, when enough rounds ran or when a side
+// fails twice in a row; then the queue is ordered anew, and what the decision made pointless is
+// dropped. A run is on record before it starts, its result before the next one: a runner that was
+// killed loses the run it was at, and the next one queues that experiment again.
 #pragma once
 
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -55,6 +56,7 @@ class Runner {
   Result<ProcessResult> execute(const Experiment& experiment, const Run& run) const;
   void wait_for_idle();
   std::string machine_json(double others) const;
+  Result<std::set<int64_t>> decided_sides(const Experiment& experiment);
   Result<bool> is_decided(const Experiment& experiment, int64_t num_rounds);
   Status end_experiment(const Experiment& experiment);
   bool stops() const { return options_.stops && options_.stops(); }

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <set>
 #include <utility>
 
 #include "base/json.h"
@@ -101,7 +102,9 @@ std::string to_json(const std::vector<Side>& sides) {
   for (const Side& side : sides) {
     boost::json::array command;
     for (const std::string& word : side.command) command.emplace_back(word);
-    array.push_back(boost::json::object{{"name", side.name}, {"command", std::move(command)}});
+    boost::json::object row{{"name", side.name}, {"command", std::move(command)}};
+    if (side.hypothesis_id != 0) row["hypothesis"] = side.hypothesis_id;
+    array.push_back(std::move(row));
   }
   return boost::json::serialize(array);
 }
@@ -111,7 +114,9 @@ std::vector<Side> sides_of(const std::string& text) {
   std::vector<Side> sides;
   const boost::json::value value = parse_json(text, "the sides of an experiment").value();
   for (const auto& each : value.as_array()) {
-    sides.push_back({std::string(each.at("name").as_string()), texts_of(each.at("command"))});
+    const boost::json::value* about = json_member(&each, "hypothesis");
+    sides.push_back({std::string(each.at("name").as_string()), texts_of(each.at("command")),
+                     about == nullptr ? 0 : about->to_number<int64_t>()});
   }
   return sides;
 }
@@ -186,6 +191,20 @@ Status check_sides(const std::vector<Side>& sides) {
   return {};
 }
 
+// A hypothesis is the experiment's, or of its sides but the first.
+Status check_questions(const Experiment& made) {
+  for (size_t i = 0; i < made.sides.size(); ++i) {
+    if (made.sides[i].hypothesis_id == 0) continue;
+    const std::string field = fmt::format("sides[{}].hypothesis", i);
+    if (i == 0) return wrong(field, "is there, but the first side is what others are beside");
+    if (made.hypothesis_id != 0) {
+      return wrong(field, fmt::format("is there, but so is the experiment's, {}: leave out one",
+                                      made.hypothesis_id));
+    }
+  }
+  return {};
+}
+
 Status check(const Hypothesis& made) {
   TRY(check_text("statement", made.statement, false));
   TRY(check_text("metric", made.metric, false));
@@ -255,15 +274,17 @@ Result<int64_t> Store::add(const Hypothesis& made, std::string_view author) {
 Result<int64_t> Store::add(const Experiment& given, std::string_view author) {
   Experiment made = given;
   TRY(check_author(author));
+  TRY(check_questions(made));
   Transaction whole = TRY(Transaction::begin(*database_));
   Value hypothesis;
-  if (made.hypothesis_id != 0) {
-    const Hypothesis about = TRY(this->hypothesis(made.hypothesis_id));
+  for (const Question& each : questions_of(made)) {
+    const Hypothesis about = TRY(this->hypothesis(each.hypothesis_id));
     if (!made.metric.empty() && made.metric != about.metric) {
       return wrong("metric", fmt::format("is {}, but hypothesis {} is about {}", quote(made.metric),
                                          about.id, quote(about.metric)));
     }
     made.metric = about.metric;
+    if (made.hypothesis_id == 0) made.hypothesis_id = about.id;
     hypothesis = made.hypothesis_id;
   }
   TRY(check(made));
@@ -422,23 +443,35 @@ Status Store::write_state(int64_t id, std::string_view state, std::string_view r
   return append_log(subject_of("experiment", id), fmt::format("{}: {}", state, reason), author);
 }
 
-Status Store::finish(int64_t id, const Finding& finding, std::string_view author) {
+Status Store::finish(int64_t id, std::string_view found, std::span<const Finding> findings,
+                     std::string_view author) {
   Transaction whole = TRY(Transaction::begin(*database_));
-  TRY(write_state(id, "done", finding.text, author));
-  const bool decides = finding.hypothesis_id != 0 && !finding.decides.empty();
-  // A person may have decided meanwhile.
-  if (decides && TRY(hypothesis(finding.hypothesis_id)).state == "open") {
-    TRY(write_conclusion(finding.hypothesis_id, finding.decides,
-                         fmt::format("experiment {}: {}", id, finding.text), author));
-    TRY(drop_pointless(finding.hypothesis_id, author));
+  TRY(write_state(id, "done", found, author));
+  for (const Finding& each : findings) {
+    if (each.hypothesis_id == 0 || each.decides.empty()) continue;
+    if (TRY(hypothesis(each.hypothesis_id)).state != "open") continue;  // a person decided
+    TRY(write_conclusion(each.hypothesis_id, each.decides,
+                         fmt::format("experiment {}: {}", id, each.text), author));
+    TRY(drop_pointless(each.hypothesis_id, author));
   }
   return whole.commit();
 }
 
-Status Store::drop_pointless(int64_t hypothesis_id, std::string_view author) {
-  const std::string reason = fmt::format("pointless: hypothesis {} is decided", hypothesis_id);
+// What waits, asks about this hypothesis, and about no other that is open.
+Status Store::drop_pointless(int64_t decided_id, std::string_view author) {
+  std::set<int64_t> open;
+  for (const Hypothesis& each : TRY(hypotheses())) {
+    if (each.state == "open") open.insert(each.id);
+  }
   for (const Experiment& each : TRY(experiments())) {
-    if (each.hypothesis_id != hypothesis_id || each.state != "queued" || each.pinned) continue;
+    if (each.state != "queued" || each.pinned || !asks_about(each, decided_id)) continue;
+    const std::vector<Question> questions = questions_of(each);
+    const bool still_asks = std::ranges::any_of(
+        questions, [&](const Question& asked) { return open.contains(asked.hypothesis_id); });
+    if (still_asks) continue;
+    const std::string reason =
+        questions.size() > 1 ? "pointless: its hypotheses are decided"
+                             : fmt::format("pointless: hypothesis {} is decided", decided_id);
     TRY(write_state(each.id, "cancelled", reason, author));
   }
   return {};

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -50,10 +51,12 @@ class Store {
                   std::string_view author);
   Status set_state(int64_t experiment_id, std::string_view state, std::string_view reason,
                    std::string_view author);
-  // It ran and is done: what it found, and, where that decides a hypothesis which is still open, the
-  // hypothesis is concluded, and what else is queued for it and not pinned is dropped. All or
-  // nothing: a runner that is killed leaves no experiment that is done and decided nothing.
-  Status finish(int64_t experiment_id, const Finding& finding, std::string_view author);
+  // It ran and is done, with what it found in words. Hypotheses that a finding decides, and that
+  // are open, are concluded, and what is queued, not pinned and asks about nothing else that is
+  // open is dropped. All or nothing: a runner that is killed leaves no experiment that is done and
+  // decided nothing.
+  Status finish(int64_t experiment_id, std::string_view found, std::span<const Finding> findings,
+                std::string_view author);
   Status set_pinned(int64_t experiment_id, bool pinned, std::string_view author);
   Status set_paused(int64_t experiment_id, bool paused, std::string_view author);
   // Where the experiment stands among those that a person moved.

@@ -48,6 +48,7 @@ TEST_F(LabStore, KeepsEverythingOverAReopening) {
   const Experiment found = store->experiment(1).value();
   EXPECT_EQ(found.metric, "speed");
   EXPECT_EQ(found.sides[1].command, (std::vector<std::string>{"true"}));
+  EXPECT_EQ(found.sides[1].hypothesis_id, 0);
   EXPECT_EQ(found.limits.memory_bytes, 12345);
   EXPECT_EQ(found.place, 3);
   EXPECT_EQ(found.author, "ada");
@@ -82,6 +83,13 @@ TEST_F(LabStore, RefusesWhatIsWrongAndNamesTheField) {
   EXPECT_EQ(problem_of([](Experiment* e) { e->max_rounds = 1; }),
             "max_rounds: is 1, and needs 2 to 10000");
   EXPECT_EQ(problem_of([](Experiment* e) { e->hypothesis_id = 9; }), "there is no hypothesis 9");
+  ASSERT_TRUE(store->add(some_hypothesis(), "ada").ok());
+  EXPECT_EQ(problem_of([](Experiment* e) { e->sides[0].hypothesis_id = 1; }),
+            "sides[0].hypothesis: is there, but the first side is what others are beside");
+  EXPECT_EQ(problem_of([](Experiment* e) { e->hypothesis_id = e->sides[1].hypothesis_id = 1; }),
+            "sides[1].hypothesis: is there, but so is the experiment's, 1: leave out one");
+  EXPECT_EQ(problem_of([](Experiment* e) { e->sides[1].hypothesis_id = 7; }),
+            "there is no hypothesis 7");
   EXPECT_EQ(store->add(some_experiment(), "").error().message,
             "author: is empty, and needs a text");
   EXPECT_EQ(store->experiments().value().size(), 1u);  // what was refused left nothing
@@ -105,23 +113,25 @@ TEST_F(LabStore, AFindingDecidesAllOrNothing) {
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(store->add(experiment, "ada").ok());
   ASSERT_TRUE(store->set_pinned(3, true, "ada").ok());
   ASSERT_TRUE(store->set_state(1, "running", "its turn", "runner").ok());
+  const std::vector<lab::Finding> so = {{"it is so", 1, "validated"}};
+  const std::vector<lab::Finding> not_so = {{"it is not", 1, "ruled out"}};
   const auto database = Database::open(folder_.file("lab/lab.sqlite")).value();
   ASSERT_TRUE(database
                   ->run("CREATE TRIGGER no BEFORE UPDATE ON hypotheses "
                         "BEGIN SELECT RAISE(ABORT, 'not now'); END")
                   .ok());
-  EXPECT_FALSE(store->finish(1, {"it is so", 1, "validated"}, "runner").ok());
+  EXPECT_FALSE(store->finish(1, "it is so", so, "runner").ok());
   EXPECT_EQ(store->experiment(1).value().state, "running");
   ASSERT_TRUE(database->run("DROP TRIGGER no").ok());
 
-  ASSERT_TRUE(store->finish(1, {"it is so", 1, "validated"}, "runner").ok());
+  ASSERT_TRUE(store->finish(1, "it is so", so, "runner").ok());
   EXPECT_EQ(store->experiment(1).value().state, "done");
   EXPECT_EQ(store->hypothesis(1).value().state, "validated");
   EXPECT_EQ(store->hypothesis(1).value().verdict, "experiment 1: it is so");
   EXPECT_EQ(store->experiment(2).value().state, "cancelled");
   EXPECT_EQ(store->experiment(3).value().state, "queued");  // a person wants it
 
-  ASSERT_TRUE(store->finish(3, {"it is not", 1, "ruled out"}, "runner").ok());
+  ASSERT_TRUE(store->finish(3, "it is not", not_so, "runner").ok());
   EXPECT_EQ(store->hypothesis(1).value().state, "validated");  // decided before
 }
 

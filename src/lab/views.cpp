@@ -24,9 +24,9 @@ constexpr size_t kMaxLabelBytes = 200;       // of a node
 struct Look {
   std::vector<Experiment> experiments;
   std::vector<Hypothesis> hypotheses;
-  std::map<int64_t, Effect> effects;             // by experiment
-  std::map<int64_t, std::vector<Effect>> about;  // by hypothesis
-  std::map<int64_t, int64_t> num_runs;           // by experiment
+  std::map<int64_t, std::vector<Effect>> effects;  // by experiment
+  std::map<int64_t, std::vector<Effect>> about;    // by hypothesis
+  std::map<int64_t, int64_t> num_runs;             // by experiment
   std::vector<Place> order;
 };
 
@@ -42,14 +42,26 @@ Result<Look> look_at(Store& store, KnownEffects& effects) {
   return look;
 }
 
-object experiment_row(const Look& look, const Experiment& experiment) {
+// The effect that an experiment has on a hypothesis, by the side that asks; 0: on its first. Null
+// while no round has run.
+const Effect* effect_on(const Look& look, const Experiment& experiment, int64_t hypothesis_id) {
+  const auto found = look.effects.find(experiment.id);
+  if (found == look.effects.end()) return nullptr;
+  size_t place = 0;
+  const std::vector<Question> questions = questions_of(experiment);
+  for (size_t i = 0; i < questions.size(); ++i) {
+    if (questions[i].hypothesis_id == hypothesis_id) place = i;
+  }
+  const Effect& effect = found->second[place];
+  return effect.num_rounds == 0 ? nullptr : &effect;
+}
+
+object experiment_row(const Look& look, const Experiment& experiment, int64_t about = 0) {
   object row = to_json(experiment);
   const auto runs = look.num_runs.find(experiment.id);
   row["runs_done"] = runs == look.num_runs.end() ? 0 : runs->second;
-  const auto effect = look.effects.find(experiment.id);
-  row["effect"] = effect == look.effects.end() || effect->second.num_rounds == 0
-                      ? value()
-                      : value(to_json(effect->second));
+  const Effect* effect = effect_on(look, experiment, about);
+  row["effect"] = effect == nullptr ? value() : value(to_json(*effect));
   const auto place = std::ranges::find(look.order, experiment.id, &Place::experiment_id);
   const bool waits = place != look.order.end();
   row["queue_place"] = waits ? value(place - look.order.begin() + 1) : value();
@@ -62,11 +74,18 @@ object hypothesis_row(const Look& look, const Hypothesis& hypothesis) {
   object row = to_json(hypothesis);
   const auto effects = look.about.find(hypothesis.id);
   row["belief"] = effects == look.about.end() ? 0.5 : belief(effects->second);
-  array experiments;
+  array experiments, measured;
   for (const Experiment& each : look.experiments) {
-    if (each.hypothesis_id == hypothesis.id) experiments.push_back(each.id);
+    if (!asks_about(each, hypothesis.id)) continue;
+    experiments.push_back(each.id);
+    const Effect* effect = effect_on(look, each, hypothesis.id);
+    if (effect == nullptr) continue;
+    object shown = to_json(*effect);
+    shown["experiment"] = each.id;
+    measured.push_back(std::move(shown));
   }
   row["experiments"] = std::move(experiments);
+  row["effects"] = std::move(measured);
   return row;
 }
 
@@ -244,15 +263,13 @@ Result<object> experiment_view(Store& store, int64_t id) {
   const std::vector<Run> runs = TRY(store.runs(id));
   object view = TRY(detail_of(store, id));
   view["about"] = nullptr;
-  bool more_is_better = true;
   if (experiment.hypothesis_id != 0) {
-    const Hypothesis about = TRY(store.hypothesis(experiment.hypothesis_id));
-    more_is_better = about.more_is_better;
-    view["about"] = to_json(about);
+    view["about"] = to_json(TRY(store.hypothesis(experiment.hypothesis_id)));
   }
   int64_t side = 1;
   for (value& effect : view["effects"].as_array()) {
-    effect.as_object()["by_round"] = by_round(experiment, runs, side++, more_is_better);
+    const Hypothesis about = TRY(about_side(store, experiment, side));
+    effect.as_object()["by_round"] = by_round(experiment, runs, side++, about.more_is_better);
   }
   for (value& run : view["runs"].as_array()) {
     run.as_object()["artifacts"] = artifacts_json(store.folder(), run.at("id").as_int64());
@@ -268,7 +285,7 @@ Result<object> hypothesis_view(Store& store, KnownEffects& effects, int64_t id) 
   object view = hypothesis_row(look, hypothesis);
   array experiments;
   for (const Experiment& each : look.experiments) {
-    if (each.hypothesis_id == id) experiments.push_back(experiment_row(look, each));
+    if (asks_about(each, id)) experiments.push_back(experiment_row(look, each, id));
   }
   view["experiments"] = std::move(experiments);
   TRY(add_context(store, node_of("hypothesis", id), view));
@@ -284,8 +301,8 @@ Result<object> graph_view(Store& store) {
   for (const Experiment& each : experiments) {
     const std::string node = node_of("experiment", each.id);
     graph.add_node(node, "experiment", each.title, each.state);
-    if (each.hypothesis_id != 0) {
-      graph.add_edge(node, node_of("hypothesis", each.hypothesis_id), "tests");
+    for (const Question& asked : questions_of(each)) {
+      graph.add_edge(node, node_of("hypothesis", asked.hypothesis_id), "tests");
     }
   }
   const auto learnings = TRY(store.learnings());

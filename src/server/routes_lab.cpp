@@ -212,6 +212,7 @@ void handle_lab_machine(ServerState& state, HttpRequest& request, Writer writer)
     if (!state.models.is_empty()) engines.push_back(own_engine(state));
     for (object& each : state.lab->engines().look()) engines.push_back(std::move(each));
     view["engines"] = std::move(engines);
+    view["read_limit_byte_s"] = lab::measured_read_rate(state.lab->folder());
     view["at_ms"] = wall_clock_us() / 1000;
     return view;
   });

@@ -184,6 +184,9 @@ TEST_F(LabRoutes, TheMachineIsShownWithTheEngines) {
   EXPECT_EQ(view.at("engines").at(1).at("status").at("model").at("id").as_string(), "scripted");
   EXPECT_TRUE(view.at("engines").at(2).at("status").is_null());
   EXPECT_FALSE(view.at("engines").at(2).at("error").as_string().empty());
+  EXPECT_TRUE(view.at("read_limit_byte_s").is_null());
+  folder_.write("lab/machine.json", "{\"working_set_bytes\":1024,\"all_threads_byte_s\":5e9}\n");
+  EXPECT_EQ(json_of(client.get("/api/lab/machine")).at("read_limit_byte_s").as_double(), 5e9);
 }
 
 TEST_F(LabRoutes, WritingNeedsAnAdminKeyAndIsLoggedWithItsName) {

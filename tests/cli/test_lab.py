@@ -40,7 +40,7 @@ def test_a_hypothesis_is_stated_tried_and_decided(lab):
     assert overview["hypotheses"][0]["state"] == "validated"
     assert overview["experiments"][0]["state"] == "done"
     shown = json.loads(lab("show", 1, "--json").stdout)
-    assert len(shown["runs"]) == 10 and all(run["state"] == "done" for run in shown["runs"])
+    assert len(shown["runs"]) == 6 and all(run["state"] == "done" for run in shown["runs"])
     assert shown["runs"][0]["machine"]["machine"]["processor"]
     lab("add", "learning", form={"text": "two it is", "links": ["experiment:1"]})
     page = lab("export").stdout
@@ -67,7 +67,10 @@ def test_what_is_wrong_is_named(lab, words, form, problem):
 @pytest.mark.parametrize("command, problem", [
     ([sys.executable, "-c", "import time; time.sleep(1000)"], "it ran longer than 1 s, its limit"),
     ([sys.executable, "-c", "while True: print('x' * 1000)"], "it printed more than 9.8 KiB, its limit"),
+    (["head", "-c", "1000000000", "/dev/zero"], "it printed more than 9.8 KiB, its limit"),
+    (["sh", "-c", "head -c 1000000000 /dev/zero >&2"], "it printed more than 9.8 KiB to standard error, its limit"),
     ([sys.executable, "-c", "print('no JSON')"], "what the run printed is not valid JSON"),
+    ([sys.executable, "-c", "print('{\"sped\": 1}')"], "the run printed no metric 'speed'; there is 'sped'"),
     (["no-such-program-here"], "cannot start 'no-such-program-here'"),
 ])
 def test_a_command_that_misbehaves_fails_its_experiment(lab, command, problem):
@@ -92,6 +95,59 @@ def test_a_runner_that_is_killed_loses_nothing_that_was_done(lab, tmp_path):
         num_done = len(done)
     assert lab("run", "--idle-patience", 0, "--idle-share", 1).returncode == 0
     assert json.loads(lab("overview", "--json").stdout)["hypotheses"][0]["state"] == "validated"
+
+
+kFullDisk = """
+set -eu
+mount -t tmpfs -o size=1m disk "$DISK"
+lab() { "$PROGRAM" lab "$@" --lab "$DISK/lab" --by tester; }
+lab add hypothesis "$FORMS/hypothesis.json"
+lab add experiment "$FORMS/experiment.json"
+status=0
+lab run --idle-patience 0 --idle-share 1 || status=$?
+echo "ended with $status"
+"$PYTHON" -c 'import sqlite3, sys; print(*sqlite3.connect(sys.argv[1]).execute("PRAGMA integrity_check").fetchone())' "$DISK/lab/lab.sqlite"
+mount -o remount,size=64m "$DISK"
+lab show 1 --json
+lab run --idle-patience 0 --idle-share 1
+lab overview --json
+"""
+
+
+def test_a_full_disk_ends_the_run_with_an_error_and_a_whole_database(tmp_path):
+    unshare = next((way for way in (["unshare", "--mount"], ["unshare", "--mount", "--map-root-user"])
+                    if subprocess.run([*way, "mount", "-t", "tmpfs", "disk", str(tmp_path)], check=False, capture_output=True).returncode == 0), None)
+    if unshare is None:
+        pytest.skip("no file system can be mounted here")
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "hypothesis.json").write_text(json.dumps({"statement": "two is faster", "metric": "speed"}))
+    large = [{"name": name, "command": [sys.executable, "-c", f"import json; print(json.dumps({{'speed': {speed}, 'pad': 'x' * 200000}}))"]}
+             for name, speed in (("one", 10), ("two", 12))]
+    (tmp_path / "experiment.json").write_text(json.dumps({"hypothesis": 1, "title": "fill it", "sides": large}))
+    done = subprocess.run([*unshare, "bash", "-c", kFullDisk], text=True, capture_output=True, timeout=120, check=False,
+                          env=environment(DISK=str(tmp_path / "disk"), FORMS=str(tmp_path), PROGRAM=kBinary, PYTHON=sys.executable, TMPDIR=str(tmp_path)))
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    assert "ended with 1" in lines and "ok" in lines, done.stdout
+    assert "free some space; what was done is kept" in done.stderr
+    before = json.loads(lines[lines.index("ok") + 1])
+    runs_done = [run for run in before["runs"] if run["state"] == "done"]
+    assert runs_done and all(run["metrics"]["speed"] in (10, 12) for run in runs_done)
+    after = json.loads(lines[-1])
+    assert after["experiments"][0]["state"] == "done" and after["hypotheses"][0]["state"] == "validated"
+
+
+def test_two_runners_do_not_run_at_once(lab, tmp_path):
+    add_question(lab, sides=[{"name": name, "command": ["sh", "-c", "sleep 1; echo '{\"speed\":1}'"]} for name in "ab"])
+    runner = subprocess.Popen([kBinary, "lab", "run", "--lab", str(tmp_path / "lab"), "--idle-patience", "0", "--idle-share", "1"],
+                              env=environment(TMPDIR=str(tmp_path)), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    assert "experiment 1" in runner.stderr.readline()
+    for folder in ("lab", "other"):  # the same laboratory, and another one on the same machine
+        second = subprocess.run([kBinary, "lab", "run", "--lab", str(tmp_path / folder)], env=environment(TMPDIR=str(tmp_path)),
+                                text=True, capture_output=True, timeout=60, check=False)
+        assert second.returncode == 1 and "another runner is at work: it holds " in second.stderr
+    runner.kill()
+    runner.wait()
 
 
 def test_a_runner_stops_when_it_is_asked_to(lab, tmp_path):
@@ -137,7 +193,9 @@ def test_tuning_tries_options_and_writes_settings_that_load(lab, headrace, model
     ran = headrace("run", model, "Hi", "--max-tokens", 2, env={"HEADRACE_CONFIG": str(settings)})
     assert ran.returncode == 0, ran.stderr
     overview = json.loads(lab("overview", "--json").stdout)
-    assert len(overview["experiments"]) >= 3 and all(row["state"] in ("done", "cancelled") for row in overview["experiments"])
+    first = overview["experiments"][0]
+    assert first["title"] == "defaults beside 3 changes" and all(row["state"] == "done" for row in overview["experiments"])
+    assert [side.get("hypothesis") for side in first["sides"]] == [None, 1, 2, 3] and len(overview["hypotheses"]) >= 3
 
 
 def test_tuning_an_unknown_model_says_why_it_could_not_run(lab):

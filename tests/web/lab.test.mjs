@@ -247,14 +247,15 @@ test("an empty laboratory, one that cannot be read, none at all, and one that ne
 
 test("the machine and its engines are shown, those that do not answer as well", scripted, async () => {
   const steps = Array.from({ length: 20 }, (_, index) => ({ index, duration_us: 9000 + 100 * index, predicted_us: 9500, tokens: 4, prompt_tokens: index % 3 }));
-  const engine = { kv_blocks_total: 200, kv_blocks_used: 50, running: 3, waiting: 2, decode_tokens_per_s: 81.5, prefill_tokens_per_s: 900 };
+  let looks = 0;
+  const engine = { get steps() { return 20 * ++looks; }, kv_blocks_total: 200, kv_blocks_used: 50, running: 3, waiting: 2, decode_tokens_per_s: 81.5, prefill_tokens_per_s: 900 };
   const lab = await open_with("now");
   await page.getByText("No accelerator: everything runs on the processor.").waitFor();
   await page.getByText("No engine is watched.").waitFor();
   lab.machine = {
-    ...lab.machine, temperatures: [{ name: "package", celsius: 61.5 }], devices: [{ name: "H100", kind: "gpu", state: "idle" }],
+    ...lab.machine, get at_ms() { return 1e12 + 1000 * looks; }, read_limit_byte_s: 5e9, temperatures: [{ name: "package", celsius: 61.5 }], devices: [{ name: "H100", kind: "gpu", state: "idle" }],
     engines: [
-      { name: "here", url: "", state: "ok", error: "", at_ms: 1e12, status: { model: { id: "small" }, engine, steps } },
+      { name: "here", url: "", state: "ok", error: "", at_ms: 1e12, status: { model: { id: "small", weight_bytes: 1e8 }, engine, steps } },
       { name: "there", url: "http://there:8080", state: "unreachable", error: "connection refused", at_ms: 1e12, status: null },
     ],
   };
@@ -262,6 +263,8 @@ test("the machine and its engines are shown, those that do not answer as well", 
   await here.getByText("small").waitFor();
   assert.match(await here.innerText(), /50 of 200[^]*81\.5 decode\/s[^]*3 running[^]*2 waiting/);
   assert.equal(await here.locator(".forecast").count(), 20);
+  await here.getByText("2.00 GB/s of 5.00 GB/s measured, 40 %").waitFor(); // 20 steps of 0.1 GB a second
+  await page.getByRole("region", { name: "Machine" }).getByText("2.00 GB/s of 5.00 GB/s measured, 40 %").waitFor();
   await page.getByRole("region", { name: "Engine there" }).getByText("connection refused").waitFor();
   const all = await page.locator(".view").innerText();
   assert.match(all, /75 %[^]*2,400 MHz[^]*H100[^]*idle[^]*61\.5 °C/);

@@ -28,6 +28,7 @@ export class MockLab {
   machine = {
     at_ms: 1e12, processor: "A processor", busy: 0.4, load: [1.5, 1.25, 1], cores: [{ busy: 0.75, mhz: 2400 }, { busy: 0.05, mhz: null }],
     memory: { total_bytes: 16e9, available_bytes: 10e9, swap_total_bytes: 0, swap_free_bytes: 0 }, temperatures: [], devices: [], engines: [],
+    read_limit_byte_s: null,
   };
   #readers = new Set();
 
@@ -77,6 +78,11 @@ export class MockLab {
         error: "", seconds: 4 + random(), started_ms: 1e12, artifacts: [{ name: "stderr.txt", bytes: 12 }],
       };
     });
+  }
+
+  effects_on(hypothesis) {
+    const about = this.experiments.filter((each) => each.hypothesis === hypothesis);
+    return about.flatMap(({ id }) => (this.effect_of(id) ? [{ ...this.effect_of(id), experiment: id }] : []));
   }
 
   find(id) {
@@ -174,7 +180,7 @@ export class MockLab {
     const mine = (id) => this.experiments.filter((each) => each.hypothesis === id).map((each) => each.id);
     return {
       last_log: this.log.length, counts: { runs_done: [...this.runs.values()].reduce((sum, runs) => sum + runs.length, 0) },
-      hypotheses: this.hypotheses.map((each) => ({ ...each, belief: 0.75, experiments: mine(each.id) })),
+      hypotheses: this.hypotheses.map((each) => ({ ...each, belief: 0.75, experiments: mine(each.id), effects: this.effects_on(each.id) })),
       experiments: this.experiments.map((each) => this.#summary(each)), learnings: this.learnings,
     };
   }
@@ -195,7 +201,7 @@ export class MockLab {
     const found = this.hypotheses.find((each) => each.id === id);
     if (!found) return null;
     const experiments = this.experiments.filter((each) => each.hypothesis === id).map((each) => this.#summary(each));
-    return { ...found, belief: 0.75, experiments, learnings: this.learnings.filter((each) => each.links.includes(`hypothesis:${id}`)), log: [] };
+    return { ...found, belief: 0.75, experiments, effects: this.effects_on(id), learnings: this.learnings.filter((each) => each.links.includes(`hypothesis:${id}`)), log: [] };
   }
 
   // What a reading answers; null: there is no such thing.

@@ -145,18 +145,61 @@ test("the list of requests tells what was found in the cache, and never a text",
   assert.deepEqual(page.problems, []);
 });
 
-test("the laboratory's page shows an experiment that is added, run and decided meanwhile", existsSync(binary) ? {} : { skip: "needs HEADRACE_BINARY" }, async () => {
+const needs_program = existsSync(binary) ? {} : { skip: "needs HEADRACE_BINARY" };
+
+// A laboratory that is served, with a page that looks at one of its views; use({url, folder, lab}) does the rest.
+async function with_lab(view, use) {
   const folder = mkdtempSync(join(tmpdir(), "headrace-lab-"));
   const lab = (...words) => spawn(binary, ["lab", ...words, "--lab", join(folder, "lab")], { stdio: "ignore", env: { ...process.env, TMPDIR: folder } });
   const { child, url } = await start(["lab", "serve", "--lab", join(folder, "lab"), "--port", "0"]);
-  const add = async (kind, form) => {
-    const body = JSON.stringify({ by: "ada", ...form });
-    const answer = await fetch(new URL(`/api/lab/actions/add_${kind}`, url), { method: "POST", headers: { "content-type": "application/json" }, body });
-    assert.equal(answer.status, 200, await answer.text());
-  };
   try {
-    page = await browser.open(new URL("/lab#/queue", url).href, await browser.profile(), undefined, "#view");
+    page = await browser.open(new URL(`/lab#/${view}`, url).href, await browser.profile(), undefined, "#view");
     await page.locator(".state.online").waitFor();
+    await use({ url, folder, lab });
+    assert.deepEqual(page.problems, []);
+  } finally {
+    const gone = new Promise((done) => child.on("exit", done));
+    child.kill();
+    await gone;
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+const go = (view) => page.evaluate((to) => (location.hash = to), `#/${view}`);
+const ended = (child) => new Promise((done) => child.on("exit", done));
+
+test("a real tuning run is followed from its first round to what it recommends", needs_program, async () => {
+  await with_lab("overview", async ({ folder, lab }) => {
+    const model = join(folder, "tiny.gguf");
+    const shape = ["--layers", "2", "--hidden", "64", "--heads", "4", "--kv-heads", "2", "--head-dim", "16", "--intermediate", "96", "--vocab", "320"];
+    const made = spawn(binary, ["bench", "synth", "--shape", "llama-1b", "--format", "q8_0", ...shape, "--out", model], { stdio: "ignore" });
+    assert.equal(await ended(made), 0);
+    const tuning = ended(lab("tune", model, "--goal", "memory", "--rounds", "5", "--idle-patience", "0", "--idle-share", "1"));
+    await page.getByRole("link", { name: "1. defaults beside 3 changes" }).waitFor();
+    await go("experiment/1");
+    await page.getByRole("heading", { level: 1, name: "1. defaults beside 3 changes" }).waitFor();
+    await page.getByText("Hypothesis of --kv-type int8").waitFor();
+    for (const side of ["--kv-type fp8", "--kv-type int8", "--batch-tokens 128"]) {
+      await page.getByText(new RegExp(`${side} beside defaults: .* in \\d+ rounds, (validated|ruled out|undecided)`)).waitFor();
+    }
+    assert.equal(await tuning, 0);
+    await go("hypotheses");
+    await page.getByText(/^0 open|^[123] open/).first().waitFor();
+    assert.ok((await page.locator(".rows > li svg").count()) >= 3);
+    await go("log");
+    await page.getByText(/memory: recommends .*tuned-memory\.toml/).waitFor();
+    await go("graph");
+    await page.locator('.graph[aria-busy="false"] .node').nth(3).waitFor({ state: "attached" });
+  });
+});
+
+test("the laboratory's page shows an experiment that is added, run and decided meanwhile", needs_program, async () => {
+  await with_lab("queue", async ({ url, lab }) => {
+    const add = async (kind, form) => {
+      const body = JSON.stringify({ by: "ada", ...form });
+      const answer = await fetch(new URL(`/api/lab/actions/add_${kind}`, url), { method: "POST", headers: { "content-type": "application/json" }, body });
+      assert.equal(answer.status, 200, await answer.text());
+    };
     await page.getByText("Nothing waits.").waitFor();
     await add("hypothesis", { statement: "two is <b>faster</b>", metric: "speed", predicted: 0.2 });
     const side = (name, speed) => ({ name, command: ["/bin/echo", JSON.stringify({ speed })] });
@@ -165,25 +208,19 @@ test("the laboratory's page shows an experiment that is added, run and decided m
     await page.locator('.queue > li[data-id="2"] .handle').press("ArrowUp");
     await page.locator('.queue > li[data-id="2"]:first-child').waitFor();
 
-    await page.evaluate(() => (location.hash = "#/experiment/2"));
+    await go("experiment/2");
     await page.getByRole("heading", { level: 1, name: "2. two or one" }).waitFor();
-    const ended = new Promise((done) => lab("run", "--idle-patience", "0", "--idle-share", "1").on("exit", done));
+    const run = ended(lab("run", "--idle-patience", "0", "--idle-share", "1"));
     await page.getByText(/two beside one: \+50\.0 % .* in \d+ rounds, validated/).waitFor();
-    await ended;
+    await run;
     assert.equal(await page.locator("ins").innerText(), `'{"speed":15}'`);
     await page.getByRole("button", { name: /^stderr\.txt/ }).first().waitFor();
     for (const [view, text] of [["hypothesis/1", "validated"], ["log", "validated"], ["overview", "1. one or two"], ["now", "No experiment runs."]]) {
-      await page.evaluate((to) => (location.hash = to), `#/${view}`);
+      await go(view);
       await page.locator("#view").getByText(text).first().waitFor();
     }
     await page.getByRole("region", { name: "Cores" }).getByText("%").first().waitFor();
-    await page.evaluate(() => (location.hash = "#/graph"));
+    await go("graph");
     await page.locator('.graph[aria-busy="false"] .node').nth(2).waitFor({ state: "attached" });
-    assert.deepEqual(page.problems, []);
-  } finally {
-    const gone = new Promise((done) => child.on("exit", done));
-    child.kill();
-    await gone;
-    rmSync(folder, { recursive: true, force: true });
-  }
+  });
 });

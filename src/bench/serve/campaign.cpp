@@ -34,7 +34,7 @@ class Runner {
     const int steps = std::max(campaign_.num_rates - 1, 1);
     for (int i = 0; i < campaign_.num_rates; ++i) {
       const double rate = least + (most - least) * i / steps;
-      if (!stage({ShapeKind::kPoisson, 1, rate})) return;
+      if (!stage({campaign_.rule.shape.swept, 1, rate})) return;
     }
   }
   std::vector<StageSummary> take() { return std::move(stages_); }

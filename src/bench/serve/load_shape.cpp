@@ -11,7 +11,8 @@ namespace {
 Error no_such_load(std::string_view text) {
   return make_error(ErrorCode::kInvalidArgument,
                     "--load is '{}', but it must be sync, throughput, closed:CLIENTS, "
-                    "constant:RATE, poisson:RATE, trace or sweep",
+                    "constant:RATE, poisson:RATE, trace, sweep or "
+                    "sweep:constant",
                     text);
 }
 
@@ -36,7 +37,7 @@ std::string LoadShape::name() const {
     case ShapeKind::kTrace:
       return "trace";
     case ShapeKind::kSweep:
-      return "sweep";
+      return swept == ShapeKind::kConstant ? "sweep:constant" : "sweep";
   }
   return {};
 }
@@ -46,6 +47,7 @@ Result<LoadShape> parse_load(std::string_view text, int connections) {
   if (text == "throughput") return LoadShape{ShapeKind::kClosed, connections, 0};
   if (text == "trace") return LoadShape{ShapeKind::kTrace, 1, 0};
   if (text == "sweep") return LoadShape{ShapeKind::kSweep, 1, 0};
+  if (text == "sweep:constant") return LoadShape{ShapeKind::kSweep, 1, 0, ShapeKind::kConstant};
   const size_t colon = text.find(':');
   if (colon == text.npos) return no_such_load(text);
   const std::string_view name = text.substr(0, colon);

@@ -23,14 +23,15 @@ enum class ShapeKind : uint8_t {
 struct LoadShape {
   ShapeKind kind = ShapeKind::kClosed;
   int clients = 1;
-  double rate = 0;  // requests per second
+  double rate = 0;                        // requests per second
+  ShapeKind swept = ShapeKind::kPoisson;  // of a sweep: how it offers its rates
 
   bool is_open() const { return kind != ShapeKind::kClosed; }
   std::string name() const;  // as it is typed
 };
 
 // "sync", "throughput" (as many clients as connections), "closed:N", "constant:RATE",
-// "poisson:RATE", "trace" or "sweep". kInvalidArgument with the forms there are.
+// "poisson:RATE", "trace", "sweep" or "sweep:constant". kInvalidArgument with the forms there are.
 Result<LoadShape> parse_load(std::string_view text, int connections);
 
 // The times at which an open load with a rate sends, in seconds from its start.

@@ -5,6 +5,7 @@
 #include <boost/json.hpp>
 
 #include "base/strings.h"
+#include "bench/step_terms.h"
 
 namespace headrace::loads {
 namespace {
@@ -23,30 +24,46 @@ json::object distribution_json(const Distribution& distribution) {
   return object;
 }
 
-// What was measured over what the limits allow; a term that is off by more names itself.
-constexpr double kNearForecast = 1.15;
-
-double share_of_forecast(const StageSummary& stage, Latency latency, double forecast_ms) {
+// What was measured over what the limits allow.
+double ratio_to_forecast(const StageSummary& stage, Latency latency, double forecast_ms) {
   return stage.latencies[latency].quantiles[0].value / forecast_ms;
+}
+
+// The term by which a forecast is wrong, empty where it is not: waiting, which no forecast has,
+// where that is more than half of the difference; else what bounds the work.
+std::string wrong_term_of(const StageSummary& stage, Latency latency, double forecast_ms,
+                          const std::string& bound) {
+  const double ratio = ratio_to_forecast(stage, latency, forecast_ms);
+  if (near_forecast(ratio)) return {};
+  const double waited_ms =
+      stage.latencies[kQueue].quantiles[0].value + stage.server_queue_ms.value_or(0);
+  const bool waits = latency == kTtft && waited_ms > 0.5 * (ratio - 1) * forecast_ms;
+  return ratio > 1 && waits ? "waiting" : bound;
 }
 
 json::object forecast_json(const StageSummary& stage) {
   const StageForecast& forecast = *stage.forecast;
-  return {{"ttft_ms", forecast.ttft_ms},
-          {"ttft_bound", forecast.ttft_bound},
-          {"ttft_ratio", share_of_forecast(stage, kTtft, forecast.ttft_ms)},
-          {"tpot_ms", forecast.tpot_ms},
-          {"tpot_bound", forecast.tpot_bound},
-          {"tpot_ratio", share_of_forecast(stage, kTpot, forecast.tpot_ms)}};
+  json::object object{{"ttft_ms", forecast.ttft_ms},
+                      {"ttft_bound", forecast.ttft_bound},
+                      {"ttft_ratio", ratio_to_forecast(stage, kTtft, forecast.ttft_ms)},
+                      {"tpot_ms", forecast.tpot_ms},
+                      {"tpot_bound", forecast.tpot_bound},
+                      {"tpot_ratio", ratio_to_forecast(stage, kTpot, forecast.tpot_ms)}};
+  const std::string ttft = wrong_term_of(stage, kTtft, forecast.ttft_ms, forecast.ttft_bound);
+  const std::string tpot = wrong_term_of(stage, kTpot, forecast.tpot_ms, forecast.tpot_bound);
+  if (!ttft.empty()) object["ttft_wrong_term"] = ttft;
+  if (!tpot.empty()) object["tpot_wrong_term"] = tpot;
+  return object;
 }
 
 std::string forecast_text(const StageSummary& stage) {
   const StageForecast& forecast = *stage.forecast;
   const auto one = [&](std::string_view name, Latency latency, double ms,
                        const std::string& bound) {
-    const double ratio = share_of_forecast(stage, latency, ms);
-    return fmt::format("{} {:.3g} ms by {}, measured {:.2f} x{}", name, ms, bound, ratio,
-                       ratio > kNearForecast ? " (off: " + bound + ")" : "");
+    const std::string wrong = wrong_term_of(stage, latency, ms, bound);
+    return fmt::format("{} {:.3g} ms by {}, measured {:.2f} x{}", name, ms, bound,
+                       ratio_to_forecast(stage, latency, ms),
+                       wrong.empty() ? "" : " (wrong: " + wrong + ")");
   };
   return fmt::format("{}: at the best {}; {}", stage.load,
                      one("TTFT", kTtft, forecast.ttft_ms, forecast.ttft_bound),

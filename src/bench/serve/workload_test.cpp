@@ -14,17 +14,19 @@ namespace workload_test {
 
 TEST(LoadWords, ShapesAreReadAndNamedAlike) {
   for (const std::string_view text :
-       {"sync", "closed:5", "constant:0.5", "poisson:20", "trace", "sweep"}) {
+       {"sync", "closed:5", "constant:0.5", "poisson:20", "trace", "sweep", "sweep:constant"}) {
     EXPECT_EQ(parse_load(text, 8)->name(), text);
   }
   EXPECT_EQ(parse_load("throughput", 8)->clients, 8);
-  for (const std::string_view text : {"", "fast", "closed", "closed:", "closed:0", "closed:1.5",
-                                      "constant:-1", "poisson:nan", "poisson:2x", "rate:5"}) {
+  for (const std::string_view text :
+       {"", "fast", "closed", "closed:", "closed:0", "closed:1.5", "constant:-1", "poisson:nan",
+        "poisson:2x", "rate:5", "sweep:closed"}) {
     const auto wrong = parse_load(text, 8);
     ASSERT_FALSE(wrong.ok()) << text;
-    EXPECT_EQ(wrong.error().message, "--load is '" + std::string(text) +
-                                         "', but it must be sync, throughput, closed:CLIENTS, "
-                                         "constant:RATE, poisson:RATE, trace or sweep");
+    EXPECT_EQ(wrong.error().message,
+              "--load is '" + std::string(text) +
+                  "', but it must be sync, throughput, closed:CLIENTS, "
+                  "constant:RATE, poisson:RATE, trace, sweep or sweep:constant");
   }
   EXPECT_EQ(parse_load("closed:9", 8).error().message,
             "--load asks for 9 clients, but --connections allows 8");

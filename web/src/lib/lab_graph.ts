@@ -24,6 +24,7 @@ export interface Point {
 
 const kSpace: Record<string, number> = { hypothesis: 22, learning: 14 };
 const kUsualSpace = 11;
+const kInwards = 0.06;
 const kSettled = 0.02; // of d3's alpha: what moves after that is not seen
 
 // Nodes of these kinds and states, and the edges between them.
@@ -42,12 +43,13 @@ export function neighbours_of(edges: GraphEdge[], id: string): Set<string> {
 }
 
 // Lays nodes out, in pieces so that the page can do other things meanwhile: each step() works for about `budget_ms` and
-// says whether all is done. What had a place begins there. The same graph gives the same picture.
+// says whether all is done. What had a place begins there. The same graph gives the same picture, as many times as wide as
+// it is high as `aspect` says, about.
 export class Layout {
   nodes: LaidNode[];
   #simulation;
 
-  constructor({ nodes, edges }: Graph, before: Map<string, Point>) {
+  constructor({ nodes, edges }: Graph, before: Map<string, Point>, aspect = 1) {
     const placed = nodes.map((node) => ({ ...node, ...before.get(node.id) }) as LaidNode & SimulationNodeDatum);
     const links = edges.map(({ from, to }) => ({ source: from, target: to }));
     const is_known = nodes.length > 0 && nodes.filter((node) => before.has(node.id)).length * 2 > nodes.length;
@@ -67,8 +69,8 @@ export class Layout {
         "room",
         forceCollide<LaidNode>((node) => kSpace[node.kind] ?? kUsualSpace),
       )
-      .force("x", forceX(0).strength(0.05))
-      .force("y", forceY(0).strength(0.07));
+      .force("x", forceX(0).strength(kInwards / aspect))
+      .force("y", forceY(0).strength(kInwards * aspect));
   }
 
   step(budget_ms: number): boolean {

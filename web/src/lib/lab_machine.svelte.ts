@@ -14,6 +14,8 @@ export interface EngineSample {
   running: number | null;
   waiting: number | null;
   kv_percent: number | null;
+  steps: number | null; // since its start
+  read_byte_s: number | null; // estimated: its weights, once for each step since the sample before
 }
 
 function figure(engine: WatchedEngine, name: string): number | null {
@@ -21,7 +23,15 @@ function figure(engine: WatchedEngine, name: string): number | null {
   return engine.state === "ok" && typeof value === "number" ? value : null;
 }
 
-function sample_of(engine: WatchedEngine, at_ms: number): EngineSample {
+function read_rate(engine: WatchedEngine, at_ms: number, before: EngineSample | undefined): number | null {
+  const steps = figure(engine, "steps");
+  const weight_bytes = engine.status?.model?.weight_bytes;
+  const seconds = at_ms / 1000 - (before?.time_s ?? Infinity);
+  if (steps === null || before?.steps == null || typeof weight_bytes !== "number" || !(seconds > 0)) return null;
+  return (Math.max(0, steps - before.steps) * weight_bytes) / seconds;
+}
+
+function sample_of(engine: WatchedEngine, at_ms: number, before: EngineSample | undefined): EngineSample {
   const total = figure(engine, "kv_blocks_total");
   const used = figure(engine, "kv_blocks_used");
   const running = figure(engine, "running");
@@ -32,6 +42,8 @@ function sample_of(engine: WatchedEngine, at_ms: number): EngineSample {
     running,
     waiting: figure(engine, "waiting"),
     kv_percent: total && used !== null ? (100 * used) / total : null,
+    steps: figure(engine, "steps"),
+    read_byte_s: read_rate(engine, at_ms, before),
   };
 }
 
@@ -59,7 +71,7 @@ class MachineWatch {
     try {
       const machine = await get_machine();
       this.samples = machine.engines.map((engine, idx) =>
-        [...(this.samples[idx] ?? []), sample_of(engine, machine.at_ms)].slice(-kKept),
+        [...(this.samples[idx] ?? []), sample_of(engine, machine.at_ms, this.samples[idx]?.at(-1))].slice(-kKept),
       );
       this.machine = machine;
       this.problem = "";

@@ -30,11 +30,13 @@ export interface Hypothesis {
 export interface HypothesisSummary extends Hypothesis {
   belief: number; // the probability that the prediction holds
   experiments: number[];
+  effects: (Effect & { experiment: number })[]; // of those that have run
 }
 
 export interface Side {
   name: string;
   command: string[];
+  hypothesis?: number; // of its own, beside the first side
 }
 
 export interface Experiment {
@@ -87,6 +89,7 @@ export interface ExperimentDetail extends Experiment {
 
 export interface HypothesisDetail extends Hypothesis {
   belief: number;
+  effects: HypothesisSummary["effects"];
   experiments: ExperimentSummary[];
   learnings: Learning[];
 }
@@ -175,6 +178,7 @@ export interface Machine {
   busy: number | null;
   load: number[];
   memory: { total_bytes?: number; available_bytes?: number; swap_total_bytes?: number; swap_free_bytes?: number };
+  read_limit_byte_s: number | null; // measured; null where the laboratory has no machine.json
   temperatures: { name: string; celsius: number }[];
   devices: { name: string; kind: string; state: string }[];
   engines: WatchedEngine[];
