@@ -189,7 +189,7 @@ loads::ServerQueue queue_of_server(const Options& options, const std::string& ur
   return loads::read_server_queue(answer->body);
 }
 
-// What the model and the machine of --machine allow; empty without.
+// What the model and the machine allow; empty with --bare, and of a server whose model is not here.
 struct Expectation {
   MachineFile machine;
   std::optional<Forecast> forecast;
@@ -212,11 +212,10 @@ struct Expectation {
 Result<std::unique_ptr<Expectation>> expectation_of(const Options& options,
                                                     const std::string& model) {
   auto expectation = std::make_unique<Expectation>();
-  const std::string& path = options.text("--machine");
-  if (path.empty()) return expectation;
-  expectation->machine = TRY(parse_machine(TRY(read_text(path)), path));
+  if (options.flag("--bare")) return expectation;
   const auto checkpoint = TRY(open_checkpoint(options, model));
   const ModelConfig config = TRY(Model::read_config(*checkpoint));
+  expectation->machine = TRY(machine_of(options));
   PlanRequest request;
   request.chunk = static_cast<int>(options.integer("--batch-tokens"));
   request.kv_type = kv_type_from_options(options);

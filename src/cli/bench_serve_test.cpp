@@ -170,7 +170,13 @@ TEST(BenchServe, StartsAServerOfItsOwnForAModel) {
   EXPECT_GT(stage.at("forecast").at("tpot_ms").to_number<double>(), 0);
   const Outcome missing = bench("./no-such.gguf");
   EXPECT_EQ(missing.status, 1);
-  EXPECT_NE(missing.text.find("ended before it listened"), std::string::npos) << missing.text;
+  EXPECT_NE(missing.text.find("no-such.gguf"), std::string::npos) << missing.text;
+  const Outcome bare = bench(model +
+                             " --bare --load sync --requests 1 --warmup 0 --prompt-tokens 4 "
+                             "--answer-tokens 3 --threads 1 --save " +
+                             folder.file("load.json"));
+  EXPECT_EQ(bare.status, 0) << bare.text;
+  EXPECT_FALSE(saved(folder).at("stages").as_array().at(0).as_object().contains("forecast"));
 }
 
 }  // namespace bench_serve_test

@@ -13,6 +13,7 @@
 #include "build_info.h"
 #include "cli/generate.h"
 #include "lab/evidence.h"
+#include "lab/machine_view.h"
 
 namespace headrace {
 namespace {
@@ -176,8 +177,13 @@ lab::RunnerOptions runner_options(const Options& options, const std::string& aut
   runner.author = author;
   runner.machine_lock =
       (std::filesystem::temp_directory_path() / "headrace-lab-runner.lock").string();
-  runner.machine = boost::json::serialize(boost::json::object{
-      {"processor", cpu::describe_machine().processor}, {"commit", HEADRACE_COMMIT}});
+  const cpu::MachineInfo machine = cpu::describe_machine();
+  runner.machine = boost::json::serialize(
+      boost::json::object{{"processor", machine.processor},
+                          {"cores", machine.num_usable},
+                          {"memory_bytes", machine.memory_bytes},
+                          {"read_limit_byte_s", lab::measured_read_rate(options.text("--lab"))},
+                          {"commit", HEADRACE_COMMIT}});
   runner.idle_patience_s = static_cast<double>(options.integer("--idle-patience"));
   runner.idle_share = options.number("--idle-share");
   runner.stops = std::move(stops);

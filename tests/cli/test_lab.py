@@ -41,7 +41,8 @@ def test_a_hypothesis_is_stated_tried_and_decided(lab):
     assert overview["experiments"][0]["state"] == "done"
     shown = json.loads(lab("show", 1, "--json").stdout)
     assert len(shown["runs"]) == 6 and all(run["state"] == "done" for run in shown["runs"])
-    assert shown["runs"][0]["machine"]["machine"]["processor"]
+    machine = shown["runs"][0]["machine"]["machine"]
+    assert machine["processor"] and machine["commit"] and machine["cores"] >= 1 and machine["read_limit_byte_s"] is None
     lab("add", "learning", form={"text": "two it is", "links": ["experiment:1"]})
     page = lab("export").stdout
     assert "**1. two is faster** (validated)" in page and "two it is (experiment:1)" in page
