@@ -347,12 +347,12 @@ void Sampler::index(const Draw& draw, Pool* pool) {
                      .parts = draw.parts});
 }
 
-// Only those of at least this weight, if they are few.
+// Only those of at least this weight, and of any, if they are few.
 void Sampler::index_heavy(const Draw& draw, float least, Pool* pool) {
+  if (pool->ids != nullptr) return index(draw, pool);
+  const float quantum = std::ldexp(1.0f, quantum_exponent(vocab_size_));
   const size_t max_ids = vocab_size_ / 16;
-  const size_t found = pool->ids == nullptr && least > 0
-                           ? gather_heavier(pool->weights, least, max_ids, draw.parts)
-                           : max_ids + 1;
+  const size_t found = gather_heavier(pool->weights, std::max(least, quantum), max_ids, draw.parts);
   if (found > max_ids) return index(draw, pool);
   pool->is_indexed = true;
   search_.begin_ids(pool->values, pool->weights, found);
@@ -375,7 +375,7 @@ float Sampler::usual_distance(const Draw& draw, const Pool& pool) {
 }
 
 Sampler::Run Sampler::keep_typical(const Draw& draw, Pool* pool) {
-  if (!pool->is_indexed) index(draw, pool);
+  if (!pool->is_indexed) index_heavy(draw, 0, pool);
   const float centre = usual_distance(draw, *pool);
   const double enough = double{draw.sampling.typical_p} * pool->sum;
   const RankSearch::Near near =
