@@ -329,49 +329,45 @@ void unpack(const PackedSums& packed, const Packing& packing, double quantum, St
   }
 }
 
-struct StepScale {
-  float highest = 0, span = 0, scale = 0;
-};
-
-[[gnu::always_inline]] inline Bytes steps_of(const StepScale& scale, const Floats& value) {
+[[gnu::always_inline]] inline Bytes steps_of(float highest, float scale, const Floats& value) {
   const Floats last = Floats{} + static_cast<float>(kVocabSteps - 1);
-  const Floats span = scale.span - Floats{};
-  const Floats below = scale.highest - value;
-  const Floats step = (below < span ? below : span) * scale.scale;
-  const Floats high = step < last ? step : last;
-  const Floats whole = high > 0.0f ? high : Floats{};
+  const Floats step = (highest - value) * scale;
+  const Floats bounded = step < last ? step : last;
+  const Floats whole = bounded > 0.0f ? bounded : Floats{};
   return __builtin_convertvector(__builtin_convertvector(whole, Ints), Bytes);
 }
 
 // As many as each copy has room for its share of.
-[[gnu::always_inline]] inline void add_steps(const VocabSteps& a, const StepScale& scale,
-                                             const Packing& packing, size_t first, size_t end,
-                                             PackedSums* sums) {
+[[gnu::always_inline]] inline void add_steps(const VocabSteps& a, const Packing& packing,
+                                             size_t first, size_t end, PackedSums* sums) {
+  const float highest = a.highest, scale = static_cast<float>(kVocabSteps) / a.span;
+  const double base = packing.base;
+  const int64_t offset = packing.offset;
   int64_t packed[kBatch];
   for (size_t batch = first; batch < end; batch += kBatch) {
     const size_t size = batch + kBatch < end ? kBatch : end - batch;
-    each_vector(0, size, [&](size_t i, size_t left) HEADRACE_INLINED {
-      const size_t at = batch + i;
-      const Bytes steps = steps_of(scale, load(a.values + at, left, kLowest));
-      std::memcpy(a.steps + at, &steps, left);
-      const Doubles rounded = load_wide(a.weights + at, left) + packing.base;
+    const float *values = a.values + batch, *weights = a.weights + batch;
+    uint8_t* to = a.steps + batch;
+    each_vector(0, size, [&, values, weights, to](size_t i, size_t left) HEADRACE_INLINED {
+      const Bytes steps = steps_of(highest, scale, load(values + i, left, kLowest));
+      std::memcpy(to + i, &steps, left);
+      const Doubles rounded = load_wide(weights + i, left) + base;
       Longs words;
       std::memcpy(&words, &rounded, sizeof(words));
-      words += packing.offset;
+      words += offset;
       std::memcpy(packed + i, &words, sizeof(words));
     });
-    add_packed(a.steps + batch, packed, size, sums);
+    add_packed(to, packed, size, sums);
   }
 }
 
 [[gnu::always_inline]] inline void steps_body(const VocabSteps& a, StepSums* sums) {
   const Packing packing(a.vocab_size);
   const double quantum = std::ldexp(1.0, quantum_exponent(a.vocab_size));
-  const StepScale scale{a.highest, a.span, static_cast<float>(kVocabSteps) / a.span};
   const size_t most = std::max<size_t>(packing.capacity() / (kBatch / kCopies), 1) * kBatch;
   for (size_t first = 0; first < a.count; first += most) {
     PackedSums packed = {};
-    add_steps(a, scale, packing, first, first + most < a.count ? first + most : a.count, &packed);
+    add_steps(a, packing, first, first + most < a.count ? first + most : a.count, &packed);
     unpack(packed, packing, quantum, sums);
   }
 }
