@@ -37,12 +37,17 @@ Case make_case(std::string name, float temperature = 1.0f) {
   return made;
 }
 
-std::vector<Case> make_cases(int32_t vocab_size) {
-  std::vector<Case> cases;
-  const auto add = [&](std::string name, const auto& change, float temperature = 1.0f) {
-    cases.push_back(make_case(std::move(name), temperature));
-    change(cases.back());
-  };
+struct Cases {
+  std::vector<Case> list;
+
+  void add(std::string name, const auto& change, float temperature = 1.0f) {
+    list.push_back(make_case(std::move(name), temperature));
+    change(list.back());
+  }
+};
+
+void add_filters(Cases* cases) {
+  const auto add = [&](const auto&... args) { cases->add(args...); };
   add("temperature", [](Case&) {});
   add("top_k 40", [](Case& c) { c.request.sampling.top_k = 40; });
   add("top_k 100000", [](Case& c) { c.request.sampling.top_k = 100'000; });
@@ -87,6 +92,10 @@ std::vector<Case> make_cases(int32_t vocab_size) {
         c.request.sampling.xtc_threshold = 1e-6f;
       },
       0.9f);
+}
+
+void add_others(Cases* cases, int32_t vocab_size) {
+  const auto add = [&](const auto&... args) { cases->add(args...); };
   add("DRY", [](Case& c) { c.request.sampling.dry.multiplier = 0.8f; });
   add(
       "all penalties, greedy",
@@ -115,7 +124,6 @@ std::vector<Case> make_cases(int32_t vocab_size) {
       },
       0.9f);
   add("log-probs 20", [](Case& c) { c.request.num_logprobs = 20; }, 0.0f);
-  return cases;
 }
 
 double seconds(clockid_t clock) {
@@ -191,7 +199,10 @@ int main(int argc, char** argv) {
   }
   fmt::print("{:26} {:>12} {:>12}\n", fmt::format("ms a row, threads: {}", num_threads), "peaked",
              "flat");
-  for (const headrace::Case& at : headrace::make_cases(static_cast<int32_t>(setup.vocab_size))) {
+  headrace::Cases cases;
+  headrace::add_filters(&cases);
+  headrace::add_others(&cases, static_cast<int32_t>(setup.vocab_size));
+  for (const headrace::Case& at : cases.list) {
     fmt::print("{:26} {:12.3f} {:12.3f}\n", at.name, 1e3 * headrace::time_case(at, true, setup),
                1e3 * headrace::time_case(at, false, setup));
   }

@@ -49,8 +49,6 @@ constexpr size_t kRun = 64;  // as many are looked at together when few of many 
 constexpr float kLowest = -std::numeric_limits<float>::infinity();
 constexpr float kRoundToInteger = 0x1.8p23f;  // adding it leaves no bits below 1
 
-#define HEADRACE_INLINED __attribute__((always_inline))
-
 // A part of a row as sixteen floats; lanes past the end hold `rest`.
 [[gnu::always_inline]] inline Floats load(const float* values, size_t left, float rest) {
   Floats loaded;
@@ -170,7 +168,7 @@ struct LaneRange {
     some.add(load(values + i, kLanes, first));
     others.add(load(values + i + kLanes, kLanes, first));
   }
-  each_vector(i, count, [&](size_t at, size_t left) HEADRACE_INLINED {
+  each_vector(i, count, [&](size_t at, size_t left) __attribute__((always_inline)) {
     some.add(load(values + at, left, first));
   });
   VocabRange range{kLowest, -kLowest, true};
@@ -240,7 +238,7 @@ template <bool kAll>
     Ints number = {};
     Doubles sum = {}, squares = {};
     const size_t end = first + kVocabChunk < a.count ? first + kVocabChunk : a.count;
-    each_vector(first, end, [&](size_t i, size_t left) HEADRACE_INLINED {
+    each_vector(first, end, [&](size_t i, size_t left) __attribute__((always_inline)) {
       Floats below = load(a.values + i, left, kAll ? a.largest : kLowest) - a.largest;
       if constexpr (!kAll) {
         const Ints counted = below > -kFarBelow;
@@ -261,7 +259,7 @@ template <bool kAll>
   for (size_t first = 0; first < a.count; first += kVocabChunk) {
     Doubles sum = {};
     const size_t end = first + kVocabChunk < a.count ? first + kVocabChunk : a.count;
-    each_vector(first, end, [&](size_t i, size_t left) HEADRACE_INLINED {
+    each_vector(first, end, [&](size_t i, size_t left) __attribute__((always_inline)) {
       const Floats value = load(a.values + i, left, a.largest);
       const Floats below = value >= a.lowest ? value - a.largest : Floats{};
       sum += load_wide(a.weights + i, left) * __builtin_convertvector(below, Doubles);
@@ -348,15 +346,16 @@ void unpack(const PackedSums& packed, const Packing& packing, double quantum, St
     const size_t size = batch + kBatch < end ? kBatch : end - batch;
     const float *values = a.values + batch, *weights = a.weights + batch;
     uint8_t* to = a.steps + batch;
-    each_vector(0, size, [&, values, weights, to](size_t i, size_t left) HEADRACE_INLINED {
-      const Bytes steps = steps_of(highest, scale, load(values + i, left, kLowest));
-      std::memcpy(to + i, &steps, left);
-      const Doubles rounded = load_wide(weights + i, left) + base;
-      Longs words;
-      std::memcpy(&words, &rounded, sizeof(words));
-      words += offset;
-      std::memcpy(packed + i, &words, sizeof(words));
-    });
+    each_vector(0, size,
+                [&, values, weights, to](size_t i, size_t left) __attribute__((always_inline)) {
+                  const Bytes steps = steps_of(highest, scale, load(values + i, left, kLowest));
+                  std::memcpy(to + i, &steps, left);
+                  const Doubles rounded = load_wide(weights + i, left) + base;
+                  Longs words;
+                  std::memcpy(&words, &rounded, sizeof(words));
+                  words += offset;
+                  std::memcpy(packed + i, &words, sizeof(words));
+                });
     add_packed(to, packed, size, sums);
   }
 }
@@ -504,7 +503,7 @@ template <size_t kWide>
   Ints bit;
   for (size_t i = 0; i < kLanes; ++i) bit[i] = 1 << i;
   LaneRange lanes;
-  each_vector(0, count, [&](size_t i, size_t left) HEADRACE_INLINED {
+  each_vector(0, count, [&](size_t i, size_t left) __attribute__((always_inline)) {
     const auto bits = static_cast<int32_t>(mask[i / 64] >> (i % 64) & 0xFFFF);
     const Floats value = load(values + i, left, kLowest);
     const Floats allowed = (bit & bits) != 0 ? value : Floats{} + kLowest;
@@ -519,7 +518,7 @@ template <size_t kWide>
 [[gnu::always_inline]] inline VocabCounts count_body(const float* values, size_t count,
                                                      float value) {
   Ints above = {}, equal = {};
-  each_vector(0, count, [&](size_t i, size_t left) HEADRACE_INLINED {
+  each_vector(0, count, [&](size_t i, size_t left) __attribute__((always_inline)) {
     const Floats loaded = load(values + i, left, kLowest);
     above -= loaded > value;
     equal -= loaded == value;
@@ -536,7 +535,7 @@ template <size_t kWide>
   for (size_t first = 0; first < count; first += kVocabBlock) {
     const size_t end = first + kVocabBlock < count ? first + kVocabBlock : count;
     Floats best = Floats{} + kLowest;
-    each_vector(first, end, [&](size_t i, size_t left) HEADRACE_INLINED {
+    each_vector(first, end, [&](size_t i, size_t left) __attribute__((always_inline)) {
       const Floats value = load(values + i, left, kLowest);
       best = value > best ? value : best;
     });
