@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "backend/cpu/cpu_backend.h"
+#include "base/line_vector.h"
 #include "engine/constraint.h"
 #include "engine/sampler.h"
 
@@ -36,12 +37,17 @@ Case make_case(std::string name, float temperature = 1.0f) {
   return made;
 }
 
-std::vector<Case> make_cases(int32_t vocab_size) {
-  std::vector<Case> cases;
-  const auto add = [&](std::string name, const auto& change, float temperature = 1.0f) {
-    cases.push_back(make_case(std::move(name), temperature));
-    change(cases.back());
-  };
+struct Cases {
+  std::vector<Case> list;
+
+  void add(std::string name, const auto& change, float temperature = 1.0f) {
+    list.push_back(make_case(std::move(name), temperature));
+    change(list.back());
+  }
+};
+
+void add_filters(Cases* cases) {
+  const auto add = [&](const auto&... args) { cases->add(args...); };
   add("temperature", [](Case&) {});
   add("top_k 40", [](Case& c) { c.request.sampling.top_k = 40; });
   add("top_k 100000", [](Case& c) { c.request.sampling.top_k = 100'000; });
@@ -73,6 +79,23 @@ std::vector<Case> make_cases(int32_t vocab_size) {
     c.request.sampling.xtc_probability = 1;
     c.request.sampling.xtc_threshold = 1e-5f;
   });
+  // What costs most: no filter leaves the next less to look at, and the division is not by 1.
+  add(
+      "the worst of all filters",
+      [](Case& c) {
+        c.request.sampling.top_n_sigma = 3;
+        c.request.sampling.top_k = 140'000;
+        c.request.sampling.typical_p = 0.97f;
+        c.request.sampling.top_p = 0.97f;
+        c.request.sampling.min_p = 1e-6f;
+        c.request.sampling.xtc_probability = 1;
+        c.request.sampling.xtc_threshold = 1e-6f;
+      },
+      0.9f);
+}
+
+void add_others(Cases* cases, int32_t vocab_size) {
+  const auto add = [&](const auto&... args) { cases->add(args...); };
   add("DRY", [](Case& c) { c.request.sampling.dry.multiplier = 0.8f; });
   add(
       "all penalties, greedy",
@@ -88,8 +111,19 @@ std::vector<Case> make_cases(int32_t vocab_size) {
     }
   });
   add("mask of half", [](Case& c) { c.masked = true; });
+  add(
+      "filters, mask, penalties",
+      [](Case& c) {
+        c.masked = true;
+        c.request.sampling.top_k = 50'000;
+        c.request.sampling.top_p = 0.95f;
+        c.request.sampling.min_p = 1e-4f;
+        c.request.sampling.dry.multiplier = 0.8f;
+        c.request.sampling.repetition_penalty = 1.2f;
+        c.request.sampling.bad_words = {{3}, {1, 2}};
+      },
+      0.9f);
   add("log-probs 20", [](Case& c) { c.request.num_logprobs = 20; }, 0.0f);
-  return cases;
 }
 
 double seconds(clockid_t clock) {
@@ -98,7 +132,7 @@ double seconds(clockid_t clock) {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-void fill(std::vector<float>* logits, bool peaked, uint64_t* state) {
+void fill(LineVector<float>* logits, bool peaked, uint64_t* state) {
   for (float& logit : *logits) {
     *state = *state * 6364136223846793005u + 1442695040888963407u;
     const auto uniform = static_cast<float>((*state >> 40) + 1) * 0x1p-24f;
@@ -117,7 +151,7 @@ struct Setup {
 double time_case(const Case& at, bool peaked, const Setup& setup) {
   const int64_t vocab_size = setup.vocab_size;
   Sampler sampler(vocab_size);
-  std::vector<float> logits(static_cast<size_t>(vocab_size));
+  LineVector<float> logits(static_cast<size_t>(vocab_size));  // as the backend's
   std::vector<int32_t> tokens;
   for (int32_t i = 0; i < 8192; ++i) tokens.push_back(i * 17 % static_cast<int32_t>(vocab_size));
   const std::vector<uint64_t> mask(mask_words(vocab_size), 0x5555555555555555u);
@@ -165,7 +199,10 @@ int main(int argc, char** argv) {
   }
   fmt::print("{:26} {:>12} {:>12}\n", fmt::format("ms a row, threads: {}", num_threads), "peaked",
              "flat");
-  for (const headrace::Case& at : headrace::make_cases(static_cast<int32_t>(setup.vocab_size))) {
+  headrace::Cases cases;
+  headrace::add_filters(&cases);
+  headrace::add_others(&cases, static_cast<int32_t>(setup.vocab_size));
+  for (const headrace::Case& at : cases.list) {
     fmt::print("{:26} {:12.3f} {:12.3f}\n", at.name, 1e3 * headrace::time_case(at, true, setup),
                1e3 * headrace::time_case(at, false, setup));
   }

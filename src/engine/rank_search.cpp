@@ -6,11 +6,13 @@
 #include <limits>
 #include <utility>
 
+#include "base/check.h"
 #include "base/numeric.h"
-#include "engine/vocab_passes.h"
 
 namespace headrace {
 namespace {
+
+constexpr double kEndless = std::numeric_limits<double>::infinity();
 
 bool reaches(const RankSearch::Goal& goal, size_t count, double weight) {
   if (count >= goal.count) return true;
@@ -21,243 +23,340 @@ bool reaches(const RankSearch::Goal& goal, size_t count, double weight) {
 }  // namespace
 
 RankSearch::RankSearch(size_t vocab_size)
-    : ids_(vocab_size),
-      bucket_(vocab_size),
-      bins_(vocab_size),
-      step_weights_(size_t{kSteps} * kCopies * RowParts::kMost),
-      all_weights_(kSteps),
-      step_counts_(size_t{kSteps} * kCopies * RowParts::kMost),
-      all_counts_(kSteps) {}
+    : token_steps_(vocab_size),
+      part_steps_(RowParts::kMost),
+      ids_(vocab_size),
+      tokens_(vocab_size),
+      left_(vocab_size) {}
 
-void RankSearch::clear_steps(size_t num_copies) {
-  std::fill_n(step_weights_.begin(), num_copies * kSteps, 0.0);
-  std::fill_n(step_counts_.begin(), num_copies * kSteps, 0u);
-}
-
-// The sums of the copies, in the first.
-void RankSearch::fold_steps(size_t num_copies) {
-  for (size_t i = kSteps; i < num_copies * kSteps; ++i) {
-    step_weights_[i % kSteps] += step_weights_[i];
-    step_counts_[i % kSteps] += step_counts_[i];
-  }
-}
-
-// Each part has copies of its own.
-void RankSearch::add_part(const All& all, size_t part, size_t first, size_t end) {
-  bin_vocab({all.values + first, end - first, all.largest, all.span, kSteps, bins_.data() + first});
-  const uint16_t* bins = bins_.data();
-  const float* weights = all.weights;
-  double* sums = step_weights_.data() + part * kCopies * kSteps;
-  uint32_t* numbers = step_counts_.data() + part * kCopies * kSteps;
-  const auto add = [&](size_t id, size_t copy) { sums[copy * kSteps + bins[id]] += weights[id]; };
-  const auto count = [&](size_t id, size_t copy) { ++numbers[copy * kSteps + bins[id]]; };
-  size_t id = first;
-  for (; id + kCopies <= end; id += kCopies) {
-    for (size_t copy = 0; copy < kCopies; ++copy) add(id + copy, copy);
-  }
-  for (; id < end; ++id) add(id, 0);
-  if (!all.counts) return;
-  for (id = first; id + kCopies <= end; id += kCopies) {
-    for (size_t copy = 0; copy < kCopies; ++copy) count(id + copy, copy);
-  }
-  for (; id < end; ++id) count(id, 0);
+// Steps of the range that most values are in, so that few values far away do not make all others
+// equal. Where the weights end, the last step begins: it may hold many tokens, and is not opened.
+void RankSearch::choose_steps(const All& all) {
+  const VocabRange usual = usual_range(all.values, token_steps_.size());
+  const VocabRange& range = usual.finite ? usual : all.range;
+  largest_ = all.range.largest;
+  const float lowest = std::max({range.smallest, all.range.smallest, all.lowest});
+  highest_ = range.largest > lowest ? range.largest : largest_;
+  constexpr float kWithLastStep = kSteps / (kSteps - 1.1f);
+  // At least something, at most what has a reciprocal.
+  span_ = std::clamp((highest_ - lowest) * kWithLastStep, 1e-30f, 1e30f);
 }
 
 void RankSearch::begin_all(const All& all) {
   values_ = all.values;
-  weights_ = all.weights;
+  weights_ = all_weights_ = all.weights;
   all_ = true;
-  largest_ = all.largest;
-  span_ = all.span;
   parts_ = all.parts;
-  num_ids_ = bins_.size();
-  const size_t num_copies = kCopies * parts_.count(num_ids_);
-  clear_steps(num_copies);
-  parts_.run(num_ids_,
-             [&](size_t part, size_t first, size_t end) { add_part(all, part, first, end); });
-  fold_steps(num_copies);
-  std::copy_n(step_weights_.begin(), kSteps, all_weights_.begin());
-  std::copy_n(step_counts_.begin(), kSteps, all_counts_.begin());
+  open_step_ = -1;
+  choose_steps(all);
+  const size_t size = token_steps_.size();
+  parts_.run(size, [&](size_t part, size_t first, size_t end) {
+    part_steps_[part] = {};
+    step_vocab({.values = all.values + first,
+                .weights = all.weights + first,
+                .count = end - first,
+                .vocab_size = size,
+                .highest = highest_,
+                .span = span_,
+                .steps = token_steps_.data() + first},
+               &part_steps_[part]);
+  });
+  steps_ = part_steps_[0];
+  for (size_t part = 1; part < parts_.count(size); ++part) {
+    for (size_t step = 0; step < size_t{kSteps}; ++step) {
+      steps_.weights[step] += part_steps_[part].weights[step];
+      steps_.counts[step] += part_steps_[part].counts[step];
+    }
+  }
+  sum_steps();
+}
+
+void RankSearch::sum_steps() {
+  end_step_ = kSteps;
+  while (end_step_ > 0 && weighs_nothing(end_step_ - 1)) --end_step_;
+  for (size_t step = 0; step < size_t{kSteps}; ++step) {
+    weights_before_[step + 1] = weights_before_[step] + steps_.weights[step];
+    counts_before_[step + 1] = counts_before_[step] + steps_.counts[step];
+  }
 }
 
 void RankSearch::begin_ids(const float* values, const float* weights, size_t num_ids) {
   values_ = values;
   weights_ = weights;
   all_ = false;
-  num_ids_ = num_ids;
+  load_tokens(num_ids);
+}
+
+// Makes the tokens of these steps tokens_.
+void RankSearch::open(const StepRuns& runs) {
+  open_step_ = -1;
+  OfParts<size_t> firsts{}, counts{};
+  const size_t size = token_steps_.size();
+  parts_.run(size, [&](size_t part, size_t first, size_t end) {
+    int32_t* ids = ids_.data() + first;
+    firsts[part] = first;
+    counts[part] = gather_steps(token_steps_.data() + first, end - first, runs, ids);
+    for (size_t i = 0; first > 0 && i < counts[part]; ++i) ids[i] += static_cast<int32_t>(first);
+  });
+  size_t found = counts[0];
+  for (size_t part = 1; part < parts_.count(size); ++part) {
+    const auto start = ids_.begin() + static_cast<ptrdiff_t>(firsts[part]);
+    std::copy_n(start, counts[part], ids_.begin() + static_cast<ptrdiff_t>(found));
+    found += counts[part];
+  }
+  load_tokens(found);
+}
+
+void RankSearch::open(int step) {
+  if (step == open_step_) return;
+  const auto only = static_cast<uint8_t>(step);
+  open({only, only, only, only});
+  open_step_ = step;
+}
+
+void RankSearch::load_tokens(size_t num_ids) {
+  num_open_ = num_ids;
+  for (size_t i = 0; i < num_ids; ++i) {
+    const int32_t id = ids_[i];
+    tokens_[i] = {values_[id], weights_[id], id};
+  }
+}
+
+// The step in which the goal is reached, kSteps if in none.
+int RankSearch::step_of(const Goal& goal) const {
+  int first = 0, end = kSteps;
+  while (first < end) {
+    const int step = (first + end) / 2;
+    const auto next = static_cast<size_t>(step) + 1;
+    const bool reached = reaches(goal, counts_before_[next], weights_before_[next]);
+    (reached ? end : first) = reached ? step : step + 1;
+  }
+  return first;
 }
 
 RankSearch::Place RankSearch::find(const Goal& goal) {
-  if (!all_) {
-    std::copy_n(ids_.begin(), num_ids_, bucket_.begin());
-    return find_among(std::span(bucket_).first(num_ids_), goal, {});
-  }
-  std::copy(all_weights_.begin(), all_weights_.end(), step_weights_.begin());
-  std::copy(all_counts_.begin(), all_counts_.end(), step_counts_.begin());
-  Place place;
-  const int step = find_step(goal, &place);
+  if (!all_) return find_open(goal, {});
+  const int step = step_of(goal);
+  const auto at = static_cast<size_t>(step);
+  const Place before{counts_before_[at], weights_before_[at], -1};
   // A step without weight changes no sum, however many it holds.
-  if (step == kSteps || all_weights_[static_cast<size_t>(step)] == 0) return place;
-  return find_among(std::span(bucket_).first(gather_step(step)), goal, place);
+  if (step == kSteps || weighs_nothing(step)) return before;
+  open(step);
+  return find_open(goal, before);
 }
 
-// The step in which the goal is reached, kSteps if in none; adds the steps before it to the place.
-int RankSearch::find_step(const Goal& goal, Place* place) const {
-  for (int step = 0; step < kSteps; ++step) {
-    const size_t count = place->count + step_counts_[static_cast<size_t>(step)];
-    const double weight = place->weight + step_weights_[static_cast<size_t>(step)];
-    if (reaches(goal, count, weight)) return step;
-    place->count = count;
-    place->weight = weight;
+RankSearch::Place RankSearch::find_open(const Goal& goal, const Place& before) {
+  std::copy_n(tokens_.begin(), num_open_, left_.begin());
+  return find_among(std::span(left_).first(num_open_), goal, before);
+}
+
+void RankSearch::keep_first(const Place& place) {
+  CHECK(all_, "only all tokens are kept in steps");
+  if (place.last_id < 0) return;  // all that follows weighs nothing
+  const auto last_step = token_steps_[static_cast<size_t>(place.last_id)];
+  open(last_step);
+  const float value = values_[place.last_id];
+  for (Token& token : open_tokens()) {
+    if (token.value > value || (token.value == value && token.id <= place.last_id)) continue;
+    token.weight = all_weights_[token.id] = 0;
   }
-  return kSteps;
+  steps_.weights[last_step] = place.weight - weights_before_[last_step];
+  std::fill(steps_.weights.begin() + last_step + 1, steps_.weights.end(), 0.0);
+  sum_steps();
 }
 
-size_t RankSearch::gather_step(int step) {
-  OfParts<size_t> firsts{}, counts{};
-  parts_.run(num_ids_, [&](size_t part, size_t first, size_t end) {
-    firsts[part] = first;
-    counts[part] = gather_part(static_cast<uint16_t>(step), first, end);
-  });
-  size_t found = counts[0];
-  for (size_t part = 1; part < parts_.count(num_ids_); ++part) {
-    const auto start = bucket_.begin() + static_cast<ptrdiff_t>(firsts[part]);
-    std::copy_n(start, counts[part], bucket_.begin() + static_cast<ptrdiff_t>(found));
-    found += counts[part];
+// Heavy tokens come first. So a step that holds both is where they end; one that holds only heavy
+// ones, or only others, says on which side to go on.
+double RankSearch::sum_heavy(float least, float about) {
+  bool others = false;
+  const auto sum_open = [&] {
+    double sum = 0;
+    for (const Token& token : open_tokens()) {
+      const bool is_heavy = token.weight >= least;
+      sum += is_heavy ? double{token.weight} : 0;
+      others = others || !is_heavy;
+    }
+    return sum;
+  };
+  if (!all_) return sum_open();
+  const float place = (highest_ - about) / span_ * static_cast<float>(kSteps);
+  int step = place > 0 ? static_cast<int>(std::min<float>(place, kSteps - 1)) : 0;
+  int first = 0, end = end_step_;  // steps before and from which all is known
+  for (int stride = 1; first < end; stride *= 2) {
+    step = std::clamp(step, first, end - 1);
+    int at = step;
+    while (at < end && weighs_nothing(at)) ++at;
+    double sum = 0;
+    others = at == end;
+    if (at < end) {
+      open(at);
+      sum = sum_open();
+      if (sum > 0 && others) return weights_before_[static_cast<size_t>(at)] + sum;
+    }
+    (others ? end : first) = others ? step : at + 1;
+    step = others ? step - stride : at + stride;
+    if (first > 0 && end < end_step_) step = (first + end) / 2;
   }
-  return found;
+  return weights_before_[static_cast<size_t>(first)];
 }
 
-// Those of [first, end) into the bucket from `first` on; returns how many.
-size_t RankSearch::gather_part(uint16_t step, size_t first, size_t end) {
-  int32_t* bucket = bucket_.data() + first;
-  const size_t found = gather_bins(bins_.data() + first, end - first, step, step, bucket);
-  for (size_t i = 0; i < found; ++i) bucket[i] += static_cast<int32_t>(first);
-  return found;
-}
-
-// A little more than the step, for what rounding does at its ends; the last has no end.
+// A little more than the step, for what rounding does at its ends. The first step begins at the
+// largest value, the last has no end.
 RankSearch::Reach RankSearch::reach_of(int step, double centre) const {
   const double width = double{span_} / kSteps;
-  const double margin = 1e-3 * width;
-  const double begin = step * width - margin, end = (step + 1) * width + margin;
+  const double above = double{largest_} - double{highest_};
+  const double margin = 1e-3 * width + 1e-6 * (above + double{span_});
+  const double begin = step == 0 ? 0 : above + step * width - margin;
+  const double end = step == kSteps - 1 ? kEndless : above + (step + 1) * width + margin;
   Reach reach;
   reach.most = std::max(std::abs(begin + centre), std::abs(end + centre));
-  if (step == kSteps - 1) reach.most = std::numeric_limits<double>::infinity();
   if (begin > -centre) reach.least = begin + centre;
-  if (end < -centre && step < kSteps - 1) reach.least = -centre - end;
+  if (end < -centre) reach.least = -centre - end;
   return reach;
 }
 
 // From the centre outwards: at which of these edges the steps before it weigh `weight` together.
 double RankSearch::distance_of(double centre, double weight, double Reach::* edge) const {
   const double width = double{span_} / kSteps;
-  int below = width > 0 ? std::min(static_cast<int>(-centre / width), kSteps - 1) : 0;
+  const double place = (-centre - (double{largest_} - double{highest_})) / width;
+  int below = static_cast<int>(std::clamp(place, 0.0, double{kSteps - 1}));
   int above = below + 1;
   double distance = 0, sum = 0;
   while (sum < weight && (below >= 0 || above < kSteps)) {
-    const double infinity = std::numeric_limits<double>::infinity();
-    const double lower = below < 0 ? infinity : reach_of(below, centre).*edge;
-    const double upper = above == kSteps ? infinity : reach_of(above, centre).*edge;
+    const double lower = below < 0 ? kEndless : reach_of(below, centre).*edge;
+    const double upper = above == kSteps ? kEndless : reach_of(above, centre).*edge;
     const int step = above == kSteps || (below >= 0 && lower <= upper) ? below-- : above++;
     distance = std::max(distance, std::min(lower, upper));
-    sum += all_weights_[static_cast<size_t>(step)];
+    sum += steps_.weights[static_cast<size_t>(step)];
   }
   return distance;
 }
 
 // Steps that are nearer than all that may hold the place are added up whole; those that are further
-// are not looked at. The few between, a run of steps on each side, are searched token by token.
-float RankSearch::find_nearness(float centre, double weight, float* nearness) {
+// are not looked at. The few between, a run of steps on each side, are opened.
+RankSearch::Whole RankSearch::open_near(double centre, double weight) {
   // The place is at most as far as the steps that are sure to weigh enough, and at least as far as
   // those begin that may weigh as much.
-  const double farthest = distance_of(double{centre}, weight, &Reach::most);
-  const double nearest = distance_of(double{centre}, weight, &Reach::least);
-  Place place;
-  size_t found = 0;
-  for (int step = 0, first = -1; step <= kSteps; ++step) {
-    const Reach reach = step < kSteps ? reach_of(step, double{centre}) : Reach{};
+  const double farthest = distance_of(centre, weight, &Reach::most);
+  const double nearest = distance_of(centre, weight, &Reach::least);
+  Whole whole;
+  StepRuns runs;
+  int num_runs = 0, last_open = -2;
+  bool is_above = true;
+  for (int step = 0; step < end_step_; ++step) {
+    const Reach reach = reach_of(step, centre);
     const bool is_whole = reach.most < nearest;
-    const bool is_open = step < kSteps && !is_whole && reach.least <= farthest;
-    if (step < kSteps && is_whole) place.weight += all_weights_[static_cast<size_t>(step)];
-    if (is_open && first < 0) first = step;
-    if (is_open || first < 0) continue;
-    found += gather_bins(bins_.data(), num_ids_, static_cast<uint16_t>(first),
-                         static_cast<uint16_t>(step - 1), bucket_.data() + found);
-    first = -1;
+    const bool is_open = !is_whole && reach.least <= farthest;
+    is_above = is_above && !is_whole && !is_open;
+    const auto at = static_cast<size_t>(step);
+    if (is_above) whole.above = weights_before_[at + 1];
+    if (is_whole) whole.inside += steps_.weights[at];
+    if (!is_open) continue;
+    if (last_open != step - 1) {
+      ++num_runs;
+      runs.other_first = static_cast<uint8_t>(step);
+    }
+    last_open = step;
+    runs.other_last = static_cast<uint8_t>(step);
+    if (num_runs == 1) runs.first = runs.other_first;
+    if (num_runs == 1) runs.last = runs.other_last;
   }
-  const auto ids = std::span(bucket_).first(found);
-  for (const int32_t id : ids) {
-    nearness[id] = nearness_of_vocab(values_[id], largest_, centre);
-  }
-  const float* values = std::exchange(values_, nearness);
-  place = find_among(ids, {.weight = weight}, place);
-  values_ = values;
-  return nearness[place.last_id];
+  CHECK(num_runs == 1 || num_runs == 2, "{} runs of steps hold the place", num_runs);
+  open(runs);
+  return whole;
 }
 
-// ids are ascending, and stay so while steps are left out.
-RankSearch::Place RankSearch::find_among(std::span<int32_t> ids, const Goal& goal, Place before) {
-  while (ids.size() > kFew) {
+RankSearch::Near RankSearch::find_near(const Centre& centre) {
+  const Whole whole = all_ ? open_near(double{centre.below}, centre.weight) : Whole{};
+  const auto nearness = [&](float value) {
+    return nearness_of_vocab(value, centre.largest, centre.below);
+  };
+  for (size_t i = 0; i < num_open_; ++i) {
+    left_[i] = tokens_[i];
+    left_[i].value = nearness(left_[i].value);
+  }
+  const Place last = find_among(std::span(left_).first(num_open_), {.weight = centre.weight},
+                                {0, whole.inside, -1});
+  return sum_near(centre, whole, nearness(values_[last.last_id]));
+}
+
+RankSearch::Near RankSearch::sum_near(const Centre& centre, const Whole& whole, float least) {
+  Near near{whole.above, whole.inside, 0};
+  for (const Token& token : open_tokens()) {
+    const bool is_inside = nearness_of_vocab(token.value, centre.largest, centre.below) >= least;
+    const bool is_upper = token.value - centre.largest > centre.below;
+    const bool is_above = is_upper && !is_inside;
+    near.inside += is_inside ? double{token.weight} : 0;
+    near.above += is_above ? double{token.weight} : 0;
+    // Those of whole steps lie between the sides of those that are open.
+    const bool is_first = is_inside && (is_upper || whole.inside == 0);
+    near.largest_weight = std::max(near.largest_weight, is_first ? token.weight : 0.0f);
+  }
+  return near;
+}
+
+// Tokens are in order of ids, and stay so while steps are left out.
+RankSearch::Place RankSearch::find_among(std::span<Token> tokens, const Goal& goal,
+                                         Place before) const {
+  while (tokens.size() > kFew) {
     int32_t high = INT32_MIN, low = INT32_MAX;
-    for (const int32_t id : ids) {
-      const int32_t order = float_order(values_[id]);
+    for (const Token& token : tokens) {
+      const int32_t order = float_order(token.value);
       high = std::max(high, order);
       low = std::min(low, order);
     }
-    if (high == low) return walk_equal(ids, goal, before);
-    const uint64_t span = static_cast<uint64_t>(int64_t{high} - low);
-    const int shift = std::max(0, static_cast<int>(std::bit_width(span)) - kStepBits);
-    const auto step_of = [&](int32_t id) {
-      return static_cast<size_t>((int64_t{high} - float_order(values_[id])) >> shift);
-    };
-    clear_steps(kCopies);
-    for (size_t i = 0; i < ids.size(); ++i) {
-      const size_t step = i % kCopies * kSteps + step_of(ids[i]);
-      step_weights_[step] += weights_[ids[i]];
-      ++step_counts_[step];
-    }
-    fold_steps(kCopies);
-    const int step = find_step(goal, &before);
-    if (step == kSteps) return before;
-    size_t kept = 0;
-    for (const int32_t id : ids) {
-      ids[kept] = id;
-      kept += step_of(id) == static_cast<size_t>(step) ? 1 : 0;
-    }
-    ids = ids.first(kept);
+    if (high == low) break;
+    const size_t kept = keep_fine_step(tokens, high, low, goal, &before);
+    if (kept == 0) return before;
+    tokens = tokens.first(kept);
   }
-  return walk_sorted(ids, goal, before);
-}
-
-// All values are equal, and so are the weights.
-RankSearch::Place RankSearch::walk_equal(std::span<const int32_t> ids, const Goal& goal,
-                                         Place before) const {
-  const double weight = weights_[ids[0]];
-  const auto reached_with = [&](size_t count) {
-    return reaches(goal, before.count + count, before.weight + static_cast<double>(count) * weight);
-  };
-  size_t low = 1, high = ids.size();  // the least count that reaches the goal
-  if (!reached_with(high)) low = high;
-  while (low < high) {
-    const size_t middle = (low + high) / 2;
-    (reached_with(middle) ? high : low) = reached_with(middle) ? middle : middle + 1;
+  // What is left is little, or in order: all equal.
+  if (tokens.size() <= kFew) {
+    std::sort(tokens.begin(), tokens.end(), [](const Token& a, const Token& b) {
+      return a.value != b.value ? a.value > b.value : a.id < b.id;
+    });
   }
-  return {before.count + low, before.weight + static_cast<double>(low) * weight, ids[low - 1]};
-}
-
-RankSearch::Place RankSearch::walk_sorted(std::span<int32_t> ids, const Goal& goal,
-                                          Place before) const {
-  std::sort(ids.begin(), ids.end(), [this](int32_t a, int32_t b) {
-    return values_[a] != values_[b] ? values_[a] > values_[b] : a < b;
-  });
-  for (const int32_t id : ids) {
+  for (const Token& token : tokens) {
     ++before.count;
-    before.weight += weights_[id];
-    before.last_id = id;
+    before.weight += double{token.weight};
+    before.last_id = token.id;
     if (reaches(goal, before.count, before.weight)) break;
   }
   return before;
+}
+
+// Leaves those of the step in which the goal is reached, in steps of the order of floats; adds the
+// steps before it. None: the goal is not reached.
+size_t RankSearch::keep_fine_step(std::span<Token> tokens, int32_t high, int32_t low,
+                                  const Goal& goal, Place* before) {
+  constexpr size_t kFineSteps = size_t{1} << kFineBits;
+  const auto span = static_cast<uint64_t>(int64_t{high} - low);
+  const int shift = std::max(0, static_cast<int>(std::bit_width(span)) - kFineBits);
+  const auto step_of = [&](const Token& token) {
+    return static_cast<size_t>((int64_t{high} - float_order(token.value)) >> shift);
+  };
+  std::array<double, kFineSteps> weights = {};
+  std::array<uint32_t, kFineSteps> counts = {};
+  for (const Token& token : tokens) {
+    const size_t step = step_of(token);
+    weights[step] += double{token.weight};
+    ++counts[step];
+  }
+  size_t found = 0;
+  for (; found < kFineSteps; ++found) {
+    const size_t count = before->count + counts[found];
+    const double weight = before->weight + weights[found];
+    if (reaches(goal, count, weight)) break;
+    before->count = count;
+    before->weight = weight;
+  }
+  size_t kept = 0;
+  for (const Token& token : tokens) {
+    const bool stays = step_of(token) == found;
+    tokens[kept] = token;
+    kept += stays ? 1 : 0;
+  }
+  return kept;
 }
 
 }  // namespace headrace

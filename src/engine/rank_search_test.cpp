@@ -187,9 +187,10 @@ std::string describe(const SamplingParams& sampling) {
       sampling.mirostat);
 }
 
-int64_t compare_draws(size_t vocab_size, Random& random, int num_seeds) {
+void compare_draws_with(size_t vocab_size, const SamplingParams& params, Random& random,
+                        int num_seeds) {
   Request request;
-  request.sampling = some_params(random);
+  request.sampling = params;
   std::vector<float> row(vocab_size);
   const auto& kind = kinds()[random() % kinds().size()];
   for (float& logit : row) logit = kind(random);
@@ -224,6 +225,11 @@ int64_t compare_draws(size_t vocab_size, Random& random, int num_seeds) {
     EXPECT_EQ(surprise, expected.surprise) << describe(sampling);
     if (found != expected.id) break;
   }
+}
+
+int64_t compare_draws(size_t vocab_size, Random& random, int num_seeds) {
+  const SamplingParams params = some_params(random);
+  compare_draws_with(vocab_size, params, random, num_seeds);
   return num_seeds;
 }
 
@@ -237,6 +243,26 @@ TEST(RankSearch, AMillionDrawsAreThoseOfAPlainSort) {
   for (int i = 0; i < 150 && !HasFailure(); ++i) num_draws += compare_draws(6'401, random, 30);
   for (int i = 0; i < 24 && !HasFailure(); ++i) num_draws += compare_draws(151'936, random, 10);
   EXPECT_GE(num_draws, 1'000'000);
+}
+
+// Rows of so many tokens that each filter's steps hold many: what one left out must not come back.
+TEST(RankSearch, FiltersBehindEachOtherInLargeRowsAreThoseOfAPlainSort) {
+  Random random(6);
+  const auto pick = [&](std::initializer_list<float> list) {
+    return list.begin()[random() % list.size()];
+  };
+  for (int i = 0; i < 60 && !HasFailure(); ++i) {
+    SamplingParams sampling;
+    sampling.temperature = pick({0.7f, 1.0f, 10.0f, 100.0f});
+    sampling.top_k = static_cast<int32_t>(pick({300, 2'000, 9'000}));
+    sampling.typical_p = pick({0.2f, 0.9f, 0.999f});
+    sampling.top_n_sigma = pick({0.0f, 1.0f, 3.0f});
+    sampling.top_p = pick({0.3f, 0.99f, 1.0f});
+    sampling.min_p = pick({0.0f, 1e-4f, 0.5f});
+    sampling.xtc_threshold = pick({1e-6f, 1e-3f});
+    sampling.xtc_probability = pick({0.0f, 1.0f});
+    compare_draws_with(10'000, sampling, random, 20);
+  }
 }
 
 TEST(RankSearch, ProcessorsWithoutVectorsDrawTheSame) {

@@ -16,7 +16,7 @@ namespace headrace {
 class RowParts {
  public:
   static constexpr size_t kMost = 8;
-  static constexpr size_t kGrain = 64;  // parts begin at multiples of it
+  static constexpr size_t kGrain = 1024;  // parts begin at multiples of it
 
   // One part, on the calling thread.
   RowParts() = default;

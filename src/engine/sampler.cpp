@@ -21,6 +21,16 @@ int32_t first_of(const float* values, size_t count, float value) {
   return static_cast<int32_t>(std::find(values, values + count, value) - values);
 }
 
+VocabRange joined(const OfParts<VocabRange>& ranges, size_t num_parts) {
+  VocabRange range = ranges[0];
+  for (size_t part = 1; part < num_parts; ++part) {
+    range.largest = std::max(range.largest, ranges[part].largest);
+    range.smallest = std::min(range.smallest, ranges[part].smallest);
+    range.finite = range.finite && ranges[part].finite;
+  }
+  return range;
+}
+
 Error not_finite(float logit, int64_t token_id) {
   return make_error(ErrorCode::kUnprocessable,
                     "the model computed the logit {} for token {}, which is not a finite number",
@@ -33,14 +43,14 @@ Sampler::Sampler(int64_t vocab_size)
     : vocab_size_(static_cast<size_t>(vocab_size)),
       modified_(vocab_size_),
       weights_(vocab_size_),
-      nearness_(vocab_size_),
       few_values_(std::min(kFewIds, vocab_size_)),
       few_weights_(few_values_.size()),
       few_ids_(few_values_.size()),
       block_largest_((vocab_size_ + kVocabBlock - 1) / kVocabBlock),
       block_bounds_(block_largest_.size()),
       block_sums_(block_largest_.size()),
-      block_spreads_(block_largest_.size()),
+      chunk_sums_((vocab_size_ + kVocabChunk - 1) / kVocabChunk),
+      chunk_spreads_(chunk_sums_.size()),
       search_(vocab_size_) {
   CHECK(vocab_size > 0 && vocab_size <= INT32_MAX, "vocab_size = {}", vocab_size);
 }
@@ -50,13 +60,7 @@ VocabRange Sampler::range_of(const float* row, const RowParts& parts) const {
   parts.run(vocab_size_, [&](size_t part, size_t first, size_t end) {
     ranges[part] = vocab_range(row + first, end - first);
   });
-  VocabRange range = ranges[0];
-  for (size_t part = 1; part < parts.count(vocab_size_); ++part) {
-    range.largest = std::max(range.largest, ranges[part].largest);
-    range.smallest = std::min(range.smallest, ranges[part].smallest);
-    range.finite = range.finite && ranges[part].finite;
-  }
-  return range;
+  return joined(ranges, parts.count(vocab_size_));
 }
 
 // An error names the first logit that is not finite.
@@ -74,8 +78,8 @@ Result<int32_t> Sampler::sample(const float* logits, const Request& request,
   const SamplingParams& sampling = request.sampling;
   const float* row = logits;
   if (modifies(request, context)) {
-    row = modify(logits, request, context);
-    range = range_of(row, context.parts);
+    range = modify(logits, request, context);
+    row = modified_.data();
   }
   if (range.largest == kMinusInfinity) return nothing_left(request, context);
   if (sampling.temperature == 0) return first_of(row, vocab_size_, range.largest);
@@ -131,10 +135,14 @@ bool Sampler::modifies(const Request& request, const SampleContext& context) {
          TokenHistory::is_needed(sampling);
 }
 
-const float* Sampler::modify(const float* logits, const Request& request,
-                             const SampleContext& context) {
+// Fills modified_ and returns its range.
+VocabRange Sampler::modify(const float* logits, const Request& request,
+                           const SampleContext& context) {
   const SamplingParams& sampling = request.sampling;
-  std::copy_n(logits, vocab_size_, modified_.begin());
+  const RowParts& parts = context.parts;
+  parts.run(vocab_size_, [&](size_t, size_t first, size_t end) {
+    std::copy(logits + first, logits + end, modified_.data() + first);
+  });
   for (const auto& [id, bias] : sampling.logit_bias) {
     float& logit = modified_[static_cast<size_t>(id)];
     logit = std::clamp(logit + bias, -kLargestLogit, kLargestLogit);
@@ -149,8 +157,12 @@ const float* Sampler::modify(const float* logits, const Request& request,
   const auto num_output = static_cast<int64_t>(context.tokens.size()) - context.num_prompt;
   if (num_output < request.min_tokens) forbid_ends(request, context);
   if (!sampling.bad_words.empty()) forbid_words(sampling, context);
-  if (context.mask != nullptr) forbid(context.mask);
-  return modified_.data();
+  if (context.mask == nullptr) return range_of(modified_.data(), parts);
+  OfParts<VocabRange> ranges;
+  parts.run(vocab_size_, [&](size_t part, size_t first, size_t end) {
+    ranges[part] = mask_vocab(context.mask + first / 64, end - first, modified_.data() + first);
+  });
+  return joined(ranges, parts.count(vocab_size_));
 }
 
 void Sampler::forbid_ends(const Request& request, const SampleContext& context) {
@@ -167,16 +179,6 @@ void Sampler::forbid_words(const SamplingParams& sampling, const SampleContext& 
     if (begun.size() > output.size()) continue;
     if (!std::equal(begun.begin(), begun.end(), output.last(begun.size()).begin())) continue;
     modified_[static_cast<size_t>(word.back())] = kMinusInfinity;
-  }
-}
-
-void Sampler::forbid(const uint64_t* mask) {
-  for (size_t word = 0; word * 64 < vocab_size_; ++word) {
-    if (mask[word] == ~uint64_t{0}) continue;
-    const size_t end = std::min(word * 64 + 64, vocab_size_);
-    for (size_t id = word * 64; id < end; ++id) {
-      if ((mask[word] >> (id % 64) & 1) == 0) modified_[id] = kMinusInfinity;
-    }
   }
 }
 
@@ -225,11 +227,8 @@ size_t Sampler::gather_heavier(const float* weights, float limit, size_t max_ids
   OfParts<size_t> firsts{}, counts{};
   parts.run(vocab_size_, [&](size_t part, size_t first, size_t end) {
     firsts[part] = first;
-    const size_t most = std::min(max_ids, end - first);
-    counts[part] = gather_heavy(weights + first, end - first, limit, ids + first, most);
-    for (size_t i = 0; i < std::min(counts[part], most); ++i) {
-      ids[first + i] += static_cast<int32_t>(first);
-    }
+    counts[part] = gather_heavy(weights + first, end - first, limit, ids + first, max_ids);
+    for (size_t i = 0; i < counts[part]; ++i) ids[first + i] += static_cast<int32_t>(first);
   });
   size_t found = 0;
   for (size_t part = 0; part < parts.count(vocab_size_); ++part) {
@@ -260,15 +259,19 @@ size_t Sampler::gather_best(const float* row, size_t count, const RowParts& part
 // Values below it are more than top_n_sigma standard deviations below the largest.
 float Sampler::lowest_of_sigma(const Draw& draw) {
   if (draw.sampling.top_n_sigma <= 0 || draw.sampling.mirostat) return kMinusInfinity;
+  const bool all_near = draw.range.finite && draw.range.smallest - draw.range.largest > -kFarBelow;
   draw.parts.run(vocab_size_, [&](size_t, size_t first, size_t end) {
-    spread_blocks(draw.row + first, end - first, draw.range.largest,
-                  block_spreads_.data() + first / kVocabBlock);
+    spread_vocab({.values = draw.row + first,
+                  .count = end - first,
+                  .largest = draw.range.largest,
+                  .all_near = all_near},
+                 chunk_spreads_.data() + first / kVocabChunk);
   });
-  BlockSpread all;
-  for (const BlockSpread& block : block_spreads_) {
-    all.count += block.count;
-    all.sum += block.sum;
-    all.squares += block.squares;
+  VocabSpread all;
+  for (const VocabSpread& chunk : chunk_spreads_) {
+    all.count += chunk.count;
+    all.sum += chunk.sum;
+    all.squares += chunk.squares;
   }
   const double mean = all.sum / all.count;
   const double variance = std::max(all.squares / all.count - mean * mean, 0.0);
@@ -292,20 +295,19 @@ Sampler::Pool Sampler::make_pool(const Draw& draw) {
                               .largest = draw.range.largest,
                               .temperature = draw.sampling.temperature,
                               .lowest = lowest,
-                              .weights = weights_.data() + first});
+                              .weights = weights_.data() + first,
+                              .sums = !limits});
   });
-  const double sum = std::accumulate(sums.begin(), sums.end(), 0.0);
-  Pool pool{draw.row, weights_.data(), vocab_size_, nullptr, sum};
+  Pool pool{draw.row, weights_.data(), vocab_size_, nullptr, 0, lowest};
+  pool.sum = std::accumulate(sums.begin(), sums.end(), 0.0);
   if (!limits) return pool;
-  index(draw, draw.row, pool, /*counts=*/true);
+  index(draw, &pool);
+  pool.sum = search_.weight();
   const RankSearch::Place place = search_.find({.count = static_cast<size_t>(top_k)});
+  if (place.weight == pool.sum) return pool;
+  search_.keep_first(place);
   pool.sum = place.weight;
-  pool.is_indexed = draw.sampling.typical_p >= 1;
-  if (pool.is_indexed || place.weight == sum) return pool;
-  draw.parts.run(vocab_size_, [&](size_t, size_t first, size_t end) {
-    drop_after(draw.row + first, end - first, draw.row[place.last_id],
-               place.last_id - static_cast<int32_t>(first), weights_.data() + first);
-  });
+  pool.lowest = std::max(lowest, draw.row[place.last_id]);
   return pool;
 }
 
@@ -318,7 +320,7 @@ Sampler::Pool Sampler::gather_pool(const Draw& draw, size_t count, float lowest)
   }
   search_.begin_ids(draw.row, weights_.data(), ids.size());
   const int32_t last = search_.find({.count = count}).last_id;
-  Pool pool{few_values_.data(), few_weights_.data(), 0, few_ids_.data(), 0};
+  Pool pool{few_values_.data(), few_weights_.data(), 0, few_ids_.data(), 0, lowest};
   for (const int32_t id : ids) {
     const float value = draw.row[id];
     if (value < draw.row[last] || (value == draw.row[last] && id > last)) continue;
@@ -330,32 +332,29 @@ Sampler::Pool Sampler::gather_pool(const Draw& draw, size_t count, float lowest)
   return pool;
 }
 
-// Makes search_ ready for the pool; a few are searched in order of `values`.
-void Sampler::index(const Draw& draw, const float* values, const Pool& pool, bool counts) {
-  if (pool.ids != nullptr) {
+// Makes search_ ready for the pool.
+void Sampler::index(const Draw& draw, Pool* pool) {
+  pool->is_indexed = true;
+  if (pool->ids != nullptr) {
     std::iota(search_.ids().begin(), search_.ids().begin() + std::ssize(few_ids_), 0);
-    return search_.begin_ids(values, pool.weights, pool.count);
+    return search_.begin_ids(pool->values, pool->weights, pool->count);
   }
-  const float span =
-      std::min(draw.range.largest - draw.range.smallest, kNegligible * draw.sampling.temperature);
-  search_.begin_all({.values = values,
-                     .weights = pool.weights,
-                     .largest = draw.range.largest,
-                     .span = span,
-                     .counts = counts,
+  const float negligible = draw.range.largest - kNegligible * draw.sampling.temperature;
+  search_.begin_all({.values = pool->values,
+                     .weights = pool->weights,
+                     .range = draw.range,
+                     .lowest = std::max(pool->lowest, negligible),
                      .parts = draw.parts});
 }
 
-// Only those of at least this weight, if they are few. They weigh at_least together, and so are as
-// many: no weight is above 1.
-void Sampler::index_heavy(const Draw& draw, float least_weight, double at_least, Pool* pool) {
-  const size_t max_ids = vocab_size_ / 8;
+// Only those of at least this weight, and of any, if they are few.
+void Sampler::index_heavy(const Draw& draw, float least, Pool* pool) {
+  if (pool->ids != nullptr) return index(draw, pool);
+  const float quantum = std::ldexp(1.0f, quantum_exponent(vocab_size_));
+  const size_t max_ids = vocab_size_ / 16;
+  const size_t found = gather_heavier(pool->weights, std::max(least, quantum), max_ids, draw.parts);
+  if (found > max_ids) return index(draw, pool);
   pool->is_indexed = true;
-  const bool may_be_few =
-      pool->ids == nullptr && least_weight > 0 && at_least <= static_cast<double>(max_ids);
-  const size_t found =
-      may_be_few ? gather_heavier(pool->weights, least_weight, max_ids, draw.parts) : max_ids + 1;
-  if (found > max_ids) return index(draw, pool->values, *pool, /*counts=*/false);
   search_.begin_ids(pool->values, pool->weights, found);
 }
 
@@ -363,74 +362,63 @@ void Sampler::index_heavy(const Draw& draw, float least_weight, double at_least,
 // value, so that the mean surprise is that of the mean value.
 float Sampler::usual_distance(const Draw& draw, const Pool& pool) {
   draw.parts.run(pool.count, [&](size_t, size_t first, size_t end) {
-    sum_weighed_blocks(pool.values + first, pool.weights + first, end - first, draw.range.largest,
-                       block_sums_.data() + first / kVocabBlock);
+    sum_weighed({.values = pool.values + first,
+                 .weights = pool.weights + first,
+                 .count = end - first,
+                 .largest = draw.range.largest,
+                 .lowest = std::max(pool.lowest, std::numeric_limits<float>::lowest())},
+                chunk_sums_.data() + first / kVocabChunk);
   });
-  const auto num_blocks = static_cast<ptrdiff_t>((pool.count + kVocabBlock - 1) / kVocabBlock);
-  const double sum = std::accumulate(block_sums_.begin(), block_sums_.begin() + num_blocks, 0.0);
+  const auto num_chunks = static_cast<ptrdiff_t>((pool.count + kVocabChunk - 1) / kVocabChunk);
+  const double sum = std::accumulate(chunk_sums_.begin(), chunk_sums_.begin() + num_chunks, 0.0);
   return static_cast<float>(sum / pool.sum);
 }
 
-// How near to the usual the tokens are that typical_p keeps, at least.
-float Sampler::least_nearness(const Draw& draw, float centre, Pool* pool) {
-  const double enough = double{draw.sampling.typical_p} * pool->sum;
-  pool->is_indexed = pool->ids == nullptr;
-  if (pool->is_indexed) {
-    index(draw, pool->values, *pool, /*counts=*/false);
-    return search_.find_nearness(centre, enough, nearness_.data());
-  }
-  measure_nearness({pool->values, pool->count, draw.range.largest, centre}, nearness_.data());
-  index(draw, nearness_.data(), *pool, /*counts=*/false);
-  return nearness_[static_cast<size_t>(search_.find({.weight = enough}).last_id)];
-}
-
 Sampler::Run Sampler::keep_typical(const Draw& draw, Pool* pool) {
+  if (!pool->is_indexed) index_heavy(draw, 0, pool);
   const float centre = usual_distance(draw, *pool);
-  const float least = least_nearness(draw, centre, pool);
-  OfParts<VocabRun> runs{};
-  draw.parts.run(pool->count, [&](size_t part, size_t first, size_t end) {
-    runs[part] = sum_near({pool->values + first, end - first, draw.range.largest, centre}, least,
-                          pool->weights + first);
-  });
-  VocabRun all;
-  for (const VocabRun& run : runs) {
-    all.above += run.above;
-    all.inside += run.inside;
-    all.largest_weight = std::max(all.largest_weight, run.largest_weight);
-  }
-  return {all.above, all.above + all.inside, all.largest_weight};
+  const double enough = double{draw.sampling.typical_p} * pool->sum;
+  const RankSearch::Near near =
+      search_.find_near({.largest = draw.range.largest, .below = centre, .weight = enough});
+  return {near.above, near.above + near.inside, near.largest_weight};
 }
 
-// Of the weights that are at least as heavy.
-double Sampler::sum_heavy(const Draw& draw, const Pool& pool, double least) const {
-  if (least <= 0) return pool.sum;
-  OfParts<double> sums{};
-  draw.parts.run(pool.count, [&](size_t part, size_t first, size_t end) {
-    const float* weights = pool.weights + first;
-    sums[part] = sum_from(weights, weights, end - first, static_cast<float>(least));
-  });
-  return std::min(pool.sum, std::accumulate(sums.begin(), sums.end(), 0.0));
+// Of the weights of the pool that are at least as heavy.
+double Sampler::sum_heavy(const Draw& draw, const Pool& pool, double least) {
+  const auto weight = static_cast<float>(least);
+  if (!(weight > 0)) return pool.sum;
+  const float about = draw.range.largest + draw.sampling.temperature * std::log(weight);
+  return std::min(pool.sum, search_.sum_heavy(weight, about));
+}
+
+// What min_p or mirostat keeps weighs at least this, and the heaviest of the run is always kept.
+double Sampler::least_weight(const Draw& draw, const Pool& pool, const Run& run) {
+  const SamplingParams& sampling = draw.sampling;
+  if (!sampling.mirostat && sampling.min_p <= 0) return 0;
+  float largest = run.largest_weight;
+  if (largest == 0) {
+    largest = pool.weights[search_.find({.weight = run.begin, .above = true}).last_id];
+  }
+  const double least = sampling.mirostat ? (run.end - run.begin) * std::exp2(-draw.mirostat_bound)
+                                         : static_cast<double>(sampling.min_p * largest);
+  return std::min(least, double{largest});
 }
 
 // What top_p and min_p, or mirostat, and XTC leave of the run.
 void Sampler::filter(const Draw& draw, Pool* pool, Run* run) {
   const SamplingParams& sampling = draw.sampling;
-  const double sum = run->end - run->begin;
   const double share = sampling.mirostat ? 1 : std::min(sampling.top_p, 1.0f);
-  double least = sampling.mirostat ? sum * std::exp2(-draw.mirostat_bound)
-                                   : static_cast<double>(sampling.min_p * run->largest_weight);
-  least = std::min(least, double{run->largest_weight});
-  const double enough = run->begin + share * sum;
-  const double heavy = std::min(run->end, sum_heavy(draw, *pool, least));
+  const double least = least_weight(draw, *pool, *run);
+  const double enough = run->begin + share * (run->end - run->begin);
   if (!pool->is_indexed) {
     // What is lighter than this is left out by top_p even if all of the vocabulary were as light;
     // the margin is for the rounding of weights.
     const float rest =
         0.99f * static_cast<float>((run->end - enough) / static_cast<double>(vocab_size_));
-    index_heavy(draw, std::max(rest, static_cast<float>(least)), std::min(enough, heavy), pool);
+    index_heavy(draw, std::max(rest, static_cast<float>(least)), pool);
   }
-  run->end = heavy;
-  if (enough < heavy) run->end = std::min(heavy, search_.find({.weight = enough}).weight);
+  run->end = std::min(run->end, sum_heavy(draw, *pool, least));
+  if (enough < run->end) run->end = std::min(run->end, search_.find({.weight = enough}).weight);
   if (draw.coin < sampling.xtc_probability && !sampling.mirostat) leave_out_top(draw, *pool, run);
 }
 

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "base/line_vector.h"
 #include "base/result.h"
 #include "engine/rank_search.h"
 #include "engine/request.h"
@@ -28,7 +29,7 @@
 namespace headrace {
 
 // Raised by whoever changes which token is drawn for a request; part of the numerics id.
-inline constexpr int kSamplerVersion = 2;
+inline constexpr int kSamplerVersion = 3;
 
 struct SampleContext {
   std::span<const int32_t> tokens;  // prompt and output so far; the draw is for position size()
@@ -82,20 +83,20 @@ class Sampler {
     size_t count;
     const int32_t* ids;       // of the few; null: all
     double sum;               // of the weights that are left
+    float lowest;             // values below it are left out
     bool is_indexed = false;  // search_ knows it
   };
   // A run of a pool in the order of falling values, by the weight before it and with it.
   struct Run {
     double begin = 0, end = 0;
-    float largest_weight = 1;
+    float largest_weight = 1;  // 0: not known
   };
 
   Result<VocabRange> checked_range(const float* logits, const RowParts& parts) const;
   VocabRange range_of(const float* row, const RowParts& parts) const;
   static bool modifies(const Request& request, const SampleContext& context);
-  const float* modify(const float* logits, const Request& request, const SampleContext& context);
+  VocabRange modify(const float* logits, const Request& request, const SampleContext& context);
   static Error nothing_left(const Request& request, const SampleContext& context);
-  void forbid(const uint64_t* mask);
   void forbid_ends(const Request& request, const SampleContext& context);
   void forbid_words(const SamplingParams& sampling, const SampleContext& context);
   int32_t draw_from_all(const Draw& draw, double uniform);
@@ -104,28 +105,29 @@ class Sampler {
   Pool gather_pool(const Draw& draw, size_t count, float lowest);
   float lowest_of_sigma(const Draw& draw);
   Run keep_typical(const Draw& draw, Pool* pool);
-  float least_nearness(const Draw& draw, float centre, Pool* pool);
   float usual_distance(const Draw& draw, const Pool& pool);
   void filter(const Draw& draw, Pool* pool, Run* run);
+  double least_weight(const Draw& draw, const Pool& pool, const Run& run);
   void leave_out_top(const Draw& draw, const Pool& pool, Run* run);
-  double sum_heavy(const Draw& draw, const Pool& pool, double least) const;
-  void index(const Draw& draw, const float* values, const Pool& pool, bool counts);
-  void index_heavy(const Draw& draw, float least_weight, double at_least, Pool* pool);
+  double sum_heavy(const Draw& draw, const Pool& pool, double least);
+  void index(const Draw& draw, Pool* pool);
+  void index_heavy(const Draw& draw, float least, Pool* pool);
   int32_t rank_of(const float* logits, int32_t token_id, const RowParts& parts) const;
   double sum_weights(const Draw& draw, float temperature);
   size_t gather_best(const float* row, size_t count, const RowParts& parts);
   size_t gather_heavier(const float* weights, float limit, size_t max_ids, const RowParts& parts);
 
   const size_t vocab_size_;
-  std::vector<float> modified_;  // [vocab]
-  std::vector<float> weights_;   // [vocab] of the draw
-  std::vector<float> nearness_;  // [vocab] to what typical_p calls usual
+  LineVector<float> modified_;  // [vocab]
+  LineVector<float> weights_;   // [vocab] of the draw
   std::vector<float> few_values_, few_weights_;
   std::vector<int32_t> few_ids_;
   // Per block of ids: the largest logit; the same, partly sorted; sum of the weights.
   std::vector<float> block_largest_, block_bounds_;
   std::vector<double> block_sums_;
-  std::vector<BlockSpread> block_spreads_;
+  // Per chunk of ids.
+  std::vector<double> chunk_sums_;
+  std::vector<VocabSpread> chunk_spreads_;
   RankSearch search_;
 };
 

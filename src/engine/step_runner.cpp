@@ -9,7 +9,7 @@
 namespace headrace {
 namespace {
 
-// Rows share the samplers: each has some 20 bytes per token of the vocabulary.
+// Rows share the samplers: each has some 40 bytes per token of the vocabulary.
 constexpr int kMaxSamplers = 16;
 
 }  // namespace

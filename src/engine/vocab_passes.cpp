@@ -1,5 +1,9 @@
 #include "engine/vocab_passes.h"
 
+#include <immintrin.h>
+
+#include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -17,11 +21,30 @@ namespace {
 constexpr size_t kLanes = 16;
 using Floats = float __attribute__((vector_size(64)));
 using Ints = int32_t __attribute__((vector_size(64)));
-using Shorts = uint16_t __attribute__((vector_size(32)));
-using ManyShorts = uint16_t __attribute__((vector_size(64)));
 using Doubles = double __attribute__((vector_size(128)));
+using Longs = int64_t __attribute__((vector_size(128)));
+using Bytes = uint8_t __attribute__((vector_size(16)));
+using EightFloats = float __attribute__((vector_size(32)));
+using EightDoubles = double __attribute__((vector_size(64)));
 using FourFloats = float __attribute__((vector_size(16)));
 using FourDoubles = double __attribute__((vector_size(32)));
+
+// Several vectors at a time where the processor has registers for them: the steps of an exponential
+// wait for each other, those of several do not.
+template <size_t kWide>
+struct Wide;
+template <>
+struct Wide<kLanes> {
+  using Floats = float __attribute__((vector_size(64)));
+  using Ints = int32_t __attribute__((vector_size(64)));
+};
+template <>
+struct Wide<4 * kLanes> {
+  using Floats = float __attribute__((vector_size(256)));
+  using Ints = int32_t __attribute__((vector_size(256)));
+};
+constexpr size_t kSampleSize = 2048;
+constexpr size_t kRun = 64;  // as many are looked at together when few of many are wanted
 
 constexpr float kLowest = -std::numeric_limits<float>::infinity();
 constexpr float kRoundToInteger = 0x1.8p23f;  // adding it leaves no bits below 1
@@ -37,9 +60,45 @@ constexpr float kRoundToInteger = 0x1.8p23f;  // adding it leaves no bits below 
   return loaded;
 }
 
-// Method: x = n ln2 + r with |r| <= ln2 / 2 (Cody and Waite), then a Taylor polynomial of degree 7.
+// The same, widened: from memory without a step to pick the halves apart.
+[[gnu::always_inline]] inline Doubles load_wide(const float* values, size_t left) {
+  EightDoubles halves[2];
+  EightFloats half;
+  if (left >= kLanes) {
+    std::memcpy(&half, values, sizeof(half));
+    halves[0] = __builtin_convertvector(half, EightDoubles);
+    std::memcpy(&half, values + kLanes / 2, sizeof(half));
+    halves[1] = __builtin_convertvector(half, EightDoubles);
+  } else {
+    for (size_t i = 0; i < kLanes; ++i) halves[i / 8][i % 8] = i < left ? double{values[i]} : 0;
+  }
+  Doubles wide;
+  std::memcpy(&wide, halves, sizeof(wide));
+  return wide;
+}
+
+// As many of the lanes as are left.
+[[gnu::always_inline]] inline void store(const Floats& lanes, size_t left, float* values) {
+  if (left >= kLanes) {
+    std::memcpy(values, &lanes, sizeof(lanes));
+  } else {
+    std::memcpy(values, &lanes, left * sizeof(float));
+  }
+}
+
+// body(i, left) for each sixteen of [first, end): the last ones by a copy of the code, so that the
+// loop knows that there are sixteen.
+template <typename Body>
+[[gnu::always_inline]] inline void each_vector(size_t first, size_t end, const Body& body) {
+  size_t i = first;
+  for (; i + kLanes <= end; i += kLanes) body(i, kLanes);
+  if (i < end) body(i, end - i);
+}
+
+// exp(max(x, -87)). Method: x = n ln2 + r with |r| <= ln2 / 2 (Cody and Waite), then a Taylor
+// polynomial of degree 7.
 template <typename F, typename I>
-[[gnu::always_inline]] inline F exp_of(F x) {
+[[gnu::always_inline]] inline F bounded_exp_of(const F& x) {
   const F low = F{} - 87.0f;
   const F clamped = x < low ? low : x;
   const F n = (clamped * 1.44269504f + kRoundToInteger) - kRoundToInteger;
@@ -61,11 +120,13 @@ template <typename F, typename I>
   bits = (bits + 127) << 23;
   F scale;
   std::memcpy(&scale, &bits, sizeof(scale));
-  return x < low ? F{} : p * scale;
+  return p * scale;
 }
 
-[[gnu::always_inline]] inline Floats weight_of(Floats value, float largest, float temperature) {
-  return exp_of<Floats, Ints>((value - largest) / temperature);
+// The same, 0 below exp(-87).
+template <typename F, typename I>
+[[gnu::always_inline]] inline F exp_of(const F& x) {
+  return x < F{} - 87.0f ? F{} : bounded_exp_of<F, I>(x);
 }
 
 [[gnu::always_inline]] inline double sum_of(const Doubles& lanes) {
@@ -75,233 +136,393 @@ template <typename F, typename I>
   return (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
 
-[[gnu::always_inline]] inline VocabRange range_body(const float* values, size_t count) {
+// Of the values of each lane.
+struct LaneRange {
   Floats largest = Floats{} + kLowest, smallest = Floats{} - kLowest;
-  Ints bad = {};
-  const float first = values[0];
-  for (size_t i = 0; i < count; i += kLanes) {
-    const Floats value = load(values + i, count - i, first);
+  Ints magnitude = {};  // the largest, as bits
+
+  [[gnu::always_inline]] void add(const Floats& value) {
     Ints bits;
     std::memcpy(&bits, &value, sizeof(bits));
-    bad |= (bits & 0x7F800000) == 0x7F800000;
+    bits &= 0x7FFFFFFF;
+    magnitude = bits > magnitude ? bits : magnitude;
     largest = value > largest ? value : largest;
-    const Floats counted = value == kLowest ? smallest : value;
+    const Floats counted = value == kLowest ? Floats{} - kLowest : value;
     smallest = counted < smallest ? counted : smallest;
   }
-  VocabRange range{largest[0], smallest[0], bad[0] == 0};
-  for (size_t i = 1; i < kLanes; ++i) {
-    range.largest = largest[i] > range.largest ? largest[i] : range.largest;
-    range.smallest = smallest[i] < range.smallest ? smallest[i] : range.smallest;
-    range.finite = range.finite && bad[i] == 0;
+};
+
+[[gnu::always_inline]] inline void add_range(const LaneRange& lanes, VocabRange* range) {
+  for (size_t i = 0; i < kLanes; ++i) {
+    range->largest = lanes.largest[i] > range->largest ? lanes.largest[i] : range->largest;
+    range->smallest = lanes.smallest[i] < range->smallest ? lanes.smallest[i] : range->smallest;
+    range->finite = range->finite && lanes.magnitude[i] < 0x7F800000;
   }
+}
+
+[[gnu::always_inline]] inline VocabRange range_body(const float* values, size_t count) {
+  LaneRange some, others;
+  const float first = values[0];
+  size_t i = 0;
+  for (; i + 2 * kLanes <= count; i += 2 * kLanes) {
+    some.add(load(values + i, kLanes, first));
+    others.add(load(values + i + kLanes, kLanes, first));
+  }
+  each_vector(i, count, [&](size_t at, size_t left) __attribute__((always_inline)) {
+    some.add(load(values + at, left, first));
+  });
+  VocabRange range{kLowest, -kLowest, true};
+  add_range(some, &range);
+  add_range(others, &range);
   return range;
 }
 
-// As many of the lanes as are left.
-[[gnu::always_inline]] inline void store(const Floats& lanes, size_t left, float* values) {
-  if (left >= kLanes) {
-    std::memcpy(values, &lanes, sizeof(lanes));
-  } else {
-    std::memcpy(values, &lanes, left * sizeof(float));
-  }
+template <bool kDivides, typename F>
+[[gnu::always_inline]] inline F scaled(const F& value, float largest, float temperature) {
+  const F below = value - largest;
+  return kDivides ? below / temperature : below;
 }
 
-[[gnu::always_inline]] inline double weigh_body(const VocabWeights& a) {
+struct Rounding {
   // Weights below the limit are rounded by adding a number whose last bit is the quantum; those
   // above it are multiples already.
-  const float limit = std::ldexp(1.0f, quantum_exponent(a.vocab_size) + 23);
-  const float rounder = 1.5f * limit;
+  float limit = 0, rounder = 0;
+  explicit Rounding(size_t vocab_size)
+      : limit(std::ldexp(1.0f, quantum_exponent(vocab_size) + 23)), rounder(1.5f * limit) {}
+};
+
+template <bool kDivides, size_t kWide>
+[[gnu::always_inline]] inline void weigh_some(const VocabWeights& a, const Rounding& rounding,
+                                              const float* values, float* weights, Doubles* sum) {
+  using F = typename Wide<kWide>::Floats;
+  F value;
+  std::memcpy(&value, values, sizeof(value));
+  // Below exp(-87) all are rounded to 0.
+  F weight = bounded_exp_of<F, typename Wide<kWide>::Ints>(
+      scaled<kDivides>(value, a.largest, a.temperature));
+  weight = weight < rounding.limit ? (weight + rounding.rounder) - rounding.rounder : weight;
+  weight = value < a.lowest ? F{} : weight;
+  std::memcpy(weights, &weight, sizeof(weight));
+  if (sum == nullptr) return;
+  Floats parts[kWide / kLanes];
+  std::memcpy(parts, &weight, sizeof(parts));
+  for (const Floats& part : parts) *sum += __builtin_convertvector(part, Doubles);
+}
+
+template <bool kDivides, bool kSums, size_t kWide>
+[[gnu::always_inline]] inline double weigh_all(const VocabWeights& a) {
+  const Rounding rounding(a.vocab_size);
   Doubles sum = {};
-  for (size_t i = 0; i < a.count; i += kLanes) {
-    const size_t left = a.count - i;
-    const Floats value = load(a.values + i, left, kLowest);
-    Floats weight = weight_of(value, a.largest, a.temperature);
-    weight = weight < limit ? (weight + rounder) - rounder : weight;
-    weight = value < a.lowest ? Floats{} : weight;
-    sum += __builtin_convertvector(weight, Doubles);
-    store(weight, left, a.weights + i);
+  Doubles* const to = kSums ? &sum : nullptr;
+  size_t i = 0;
+  for (; i + kWide <= a.count; i += kWide) {
+    weigh_some<kDivides, kWide>(a, rounding, a.values + i, a.weights + i, to);
   }
+  if (i == a.count) return sum_of(sum);
+  float rest[kWide];
+  for (size_t k = 0; k < kWide; ++k) rest[k] = i + k < a.count ? a.values[i + k] : kLowest;
+  weigh_some<kDivides, kWide>(a, rounding, rest, rest, to);
+  std::memcpy(a.weights + i, rest, (a.count - i) * sizeof(float));
   return sum_of(sum);
 }
 
-[[gnu::always_inline]] inline double sum_from_body(const float* values, const float* weights,
-                                                   size_t count, float limit) {
-  Doubles sum = {};
-  for (size_t i = 0; i < count; i += kLanes) {
-    const Floats value = load(values + i, count - i, kLowest);
-    const Floats weight = load(weights + i, count - i, 0);
-    sum += __builtin_convertvector(value >= limit ? weight : Floats{}, Doubles);
-  }
-  return sum_of(sum);
+// Dividing by 1 changes no bit.
+template <bool kSums, size_t kWide>
+[[gnu::always_inline]] inline double weigh_body(const VocabWeights& a) {
+  return a.temperature == 1 ? weigh_all<false, kSums, kWide>(a) : weigh_all<true, kSums, kWide>(a);
 }
 
-[[gnu::always_inline]] inline void spread_body(const float* values, size_t count, float largest,
-                                               BlockSpread* blocks) {
-  for (size_t first = 0; first < count; first += kVocabBlock) {
+template <bool kAll>
+[[gnu::always_inline]] inline void spread_body(const VocabSpreads& a, VocabSpread* chunks) {
+  for (size_t first = 0; first < a.count; first += kVocabChunk) {
     Ints number = {};
     Doubles sum = {}, squares = {};
-    const size_t end = first + kVocabBlock < count ? first + kVocabBlock : count;
-    for (size_t i = first; i < end; i += kLanes) {
-      const Floats value = load(values + i, end - i, kLowest);
-      const Floats distance = value - largest;
-      const Ints counted = distance > -kFarBelow;
-      number -= counted;
-      const Floats below = counted ? distance : Floats{};
+    const size_t end = first + kVocabChunk < a.count ? first + kVocabChunk : a.count;
+    each_vector(first, end, [&](size_t i, size_t left) __attribute__((always_inline)) {
+      Floats below = load(a.values + i, left, kAll ? a.largest : kLowest) - a.largest;
+      if constexpr (!kAll) {
+        const Ints counted = below > -kFarBelow;
+        number -= counted;
+        below = counted ? below : Floats{};
+      }
       const Doubles wide = __builtin_convertvector(below, Doubles);
       sum += wide;
       squares += wide * wide;
-    }
-    const double total = sum_of(__builtin_convertvector(number, Doubles));
-    blocks[first / kVocabBlock] = {total, sum_of(sum), sum_of(squares)};
+    });
+    const double total =
+        kAll ? static_cast<double>(end - first) : sum_of(__builtin_convertvector(number, Doubles));
+    chunks[first / kVocabChunk] = {total, sum_of(sum), sum_of(squares)};
   }
 }
 
-[[gnu::always_inline]] inline void weighed_blocks_body(const float* values, const float* weights,
-                                                       size_t count, float largest, double* sums) {
-  for (size_t first = 0; first < count; first += kVocabBlock) {
+[[gnu::always_inline]] inline void weighed_body(const VocabSums& a, double* sums) {
+  for (size_t first = 0; first < a.count; first += kVocabChunk) {
     Doubles sum = {};
-    const size_t end = first + kVocabBlock < count ? first + kVocabBlock : count;
-    for (size_t i = first; i < end; i += kLanes) {
-      const Floats weight = load(weights + i, end - i, 0);
-      const Floats value = load(values + i, end - i, largest);
-      const Floats below = weight > 0.0f ? value - largest : Floats{};
-      sum += __builtin_convertvector(weight, Doubles) * __builtin_convertvector(below, Doubles);
-    }
-    sums[first / kVocabBlock] = sum_of(sum);
+    const size_t end = first + kVocabChunk < a.count ? first + kVocabChunk : a.count;
+    each_vector(first, end, [&](size_t i, size_t left) __attribute__((always_inline)) {
+      const Floats value = load(a.values + i, left, a.largest);
+      const Floats below = value >= a.lowest ? value - a.largest : Floats{};
+      sum += load_wide(a.weights + i, left) * __builtin_convertvector(below, Doubles);
+    });
+    sums[first / kVocabChunk] = sum_of(sum);
   }
 }
 
-[[gnu::always_inline]] inline Floats nearness_of(Floats value, float largest, float centre) {
-  const Floats distance = (value - largest) - centre;
-  return distance < 0.0f ? distance : -distance;
+[[gnu::always_inline]] inline VocabRange usual_body(const float* values, size_t count) {
+  LaneRange lanes;
+  const size_t stride = count / (kSampleSize / kLanes * kLanes) * kLanes;
+  for (size_t i = 0; i < count; i += stride < kLanes ? kLanes : stride) {
+    lanes.add(load(values + i, count - i, kLowest));
+  }
+  // A bias that takes some tokens far away is seen by some lanes only.
+  float largest[kLanes], smallest[kLanes];
+  std::memcpy(largest, &lanes.largest, sizeof(largest));
+  std::memcpy(smallest, &lanes.smallest, sizeof(smallest));
+  std::sort(largest, largest + kLanes);
+  std::sort(smallest, smallest + kLanes);
+  return {largest[kLanes - 2], smallest[kLanes / 2], smallest[kLanes - 1] < -kLowest};
 }
 
-[[gnu::always_inline]] inline void nearness_body(const VocabNearness& a, float* nearness) {
-  for (size_t i = 0; i < a.count; i += kLanes) {
-    const Floats value = load(a.values + i, a.count - i, kLowest);
-    store(nearness_of(value, a.largest, a.centre), a.count - i, nearness + i);
+// Weights and counts in one: the weight in quanta below bit `shift`, tokens counted above it. There
+// is room for 2^(64 - shift) tokens of weight 1.
+struct Packing {
+  double base = 0;  // adding it leaves the weight in quanta in the lowest bits
+  int64_t offset = 0;
+  int shift = 0;
+  explicit Packing(size_t vocab_size) {
+    const int exponent = quantum_exponent(vocab_size);
+    shift = 64 - (64 + exponent) / 2;
+    base = std::ldexp(1.0, exponent + 52);
+    offset = (int64_t{1} << shift) - std::bit_cast<int64_t>(base);
+  }
+  size_t capacity() const { return (size_t{1} << (64 - shift)) - 1; }  // a small row fits always
+};
+
+constexpr size_t kBatch = 256;  // so many stay in the first cache between two loops
+constexpr size_t kCopies = 4;   // neighbours count in different copies: no waiting for stores
+using PackedSums = std::array<uint64_t, kCopies * kVocabSteps>;
+
+// Not inlined: what is stored here and there must not become code that picks vectors to pieces.
+[[gnu::noinline]] void add_packed(const uint8_t* steps, const int64_t* packed, size_t count,
+                                  PackedSums* sums) {
+  uint64_t* at = sums->data();
+  const auto add = [&](size_t copy, size_t i) {
+    at[copy * kVocabSteps + steps[i]] += static_cast<uint64_t>(packed[i]);
+  };
+  size_t i = 0;
+  for (; i + kCopies <= count; i += kCopies) {
+    add(0, i);
+    add(1, i + 1);
+    add(2, i + 2);
+    add(3, i + 3);
+  }
+  for (; i < count; ++i) add(0, i);
+}
+
+void unpack(const PackedSums& packed, const Packing& packing, double quantum, StepSums* sums) {
+  const uint64_t mask = (uint64_t{1} << packing.shift) - 1;
+  for (size_t i = 0; i < packed.size(); ++i) {
+    sums->weights[i % kVocabSteps] += static_cast<double>(packed[i] & mask) * quantum;
+    sums->counts[i % kVocabSteps] += static_cast<uint32_t>(packed[i] >> packing.shift);
   }
 }
 
-[[gnu::always_inline]] inline VocabRun near_body(const VocabNearness& a, float least,
-                                                 const float* weights) {
-  Floats most = {};
-  Doubles above = {}, inside = {};
-  for (size_t i = 0; i < a.count; i += kLanes) {
-    const Floats value = load(a.values + i, a.count - i, kLowest);
-    const Floats weight = load(weights + i, a.count - i, 0);
-    const Ints near = nearness_of(value, a.largest, a.centre) >= least;
-    const Ints higher = (value - a.largest > a.centre) & ~near;
-    const Floats kept = near ? weight : Floats{};
-    most = kept > most ? kept : most;
-    inside += __builtin_convertvector(kept, Doubles);
-    above += __builtin_convertvector(higher ? weight : Floats{}, Doubles);
-  }
-  VocabRun run{sum_of(above), sum_of(inside), most[0]};
-  for (size_t i = 1; i < kLanes; ++i) {
-    run.largest_weight = most[i] > run.largest_weight ? most[i] : run.largest_weight;
-  }
-  return run;
+[[gnu::always_inline]] inline Bytes steps_of(float highest, float scale, const Floats& value) {
+  const Floats last = Floats{} + static_cast<float>(kVocabSteps - 1);
+  const Floats step = (highest - value) * scale;
+  const Floats bounded = step < last ? step : last;
+  const Floats whole = bounded > 0.0f ? bounded : Floats{};
+  return __builtin_convertvector(__builtin_convertvector(whole, Ints), Bytes);
 }
 
-[[gnu::always_inline]] inline void drop_body(const float* values, size_t count, float value,
-                                             int32_t last, float* weights) {
-  Ints ids;
-  for (size_t i = 0; i < kLanes; ++i) ids[i] = static_cast<int32_t>(i);
-  for (size_t i = 0; i < count; i += kLanes) {
-    const Floats here = load(values + i, count - i, kLowest);
-    const Floats weight = load(weights + i, count - i, 0);
-    const Ints stays = (here > value) | ((here == value) & (ids <= last));
-    store(stays ? weight : Floats{}, count - i, weights + i);
-    ids += static_cast<int32_t>(kLanes);
+// As many as each copy has room for its share of.
+[[gnu::always_inline]] inline void add_steps(const VocabSteps& a, const Packing& packing,
+                                             size_t first, size_t end, PackedSums* sums) {
+  const float highest = a.highest, scale = static_cast<float>(kVocabSteps) / a.span;
+  const double base = packing.base;
+  const int64_t offset = packing.offset;
+  int64_t packed[kBatch];
+  for (size_t batch = first; batch < end; batch += kBatch) {
+    const size_t size = batch + kBatch < end ? kBatch : end - batch;
+    const float *values = a.values + batch, *weights = a.weights + batch;
+    uint8_t* to = a.steps + batch;
+    each_vector(0, size,
+                [&, values, weights, to](size_t i, size_t left) __attribute__((always_inline)) {
+                  const Bytes steps = steps_of(highest, scale, load(values + i, left, kLowest));
+                  std::memcpy(to + i, &steps, left);
+                  const Doubles rounded = load_wide(weights + i, left) + base;
+                  Longs words;
+                  std::memcpy(&words, &rounded, sizeof(words));
+                  words += offset;
+                  std::memcpy(packed + i, &words, sizeof(words));
+                });
+    add_packed(to, packed, size, sums);
   }
 }
 
-[[gnu::always_inline]] inline void bin_body(const VocabBins& a) {
-  const Floats last = Floats{} + static_cast<float>(a.num_bins - 1);
-  const float scale = a.span > 0 ? static_cast<float>(a.num_bins) / a.span : 0.0f;
-  for (size_t i = 0; i < a.count; i += kLanes) {
-    const Floats below = a.largest - load(a.values + i, a.count - i, a.largest);
-    const Floats clamped = below < a.span ? below : Floats{} + a.span;
-    const Floats step = clamped * scale;
-    const Ints bin = __builtin_convertvector(step < last ? step : last, Ints);
-    const Shorts narrow = __builtin_convertvector(bin, Shorts);
-    const size_t left = a.count - i;
-    if (left >= kLanes) {
-      std::memcpy(a.bins + i, &narrow, sizeof(narrow));
-    } else {
-      std::memcpy(a.bins + i, &narrow, left * sizeof(uint16_t));
-    }
+[[gnu::always_inline]] inline void steps_body(const VocabSteps& a, StepSums* sums) {
+  const Packing packing(a.vocab_size);
+  const double quantum = std::ldexp(1.0, quantum_exponent(a.vocab_size));
+  const size_t most = std::max<size_t>(packing.capacity() / (kBatch / kCopies), 1) * kBatch;
+  for (size_t first = 0; first < a.count; first += most) {
+    PackedSums packed = {};
+    add_steps(a, packing, first, first + most < a.count ? first + most : a.count, &packed);
+    unpack(packed, packing, quantum, sums);
   }
+}
+
+// A bit for each byte that is all ones, not all zeros.
+[[gnu::always_inline]] inline uint64_t bits_of(const Bytes& lanes) {
+  __m128i bytes;
+  std::memcpy(&bytes, &lanes, sizeof(bytes));
+  return static_cast<uint32_t>(_mm_movemask_epi8(bytes));
+}
+
+// Appends the lanes whose bits are set as ids from `first` on. One of a run is written without a
+// branch, which could not be foreseen.
+[[gnu::always_inline]] inline size_t append(uint64_t bits, size_t first, int32_t* ids,
+                                            size_t found) {
+  constexpr uint64_t kSome = uint64_t{1} << (kRun - 1);  // of none there is no first bit
+  int32_t* to = ids + found;
+  *to = static_cast<int32_t>(first + static_cast<size_t>(std::countr_zero(bits | kSome)));
+  found += static_cast<size_t>(std::popcount(bits));
+  for (bits &= bits - 1; bits != 0; bits &= bits - 1) {
+    *++to = static_cast<int32_t>(first + static_cast<size_t>(std::countr_zero(bits)));
+  }
+  return found;
 }
 
 [[gnu::always_inline]] inline size_t gather_body(const float* weights, size_t count, float limit,
                                                  int32_t* ids, size_t max_ids) {
-  size_t found = 0;
-  for (size_t i = 0; i < count; i += kLanes) {
-    const Ints heavy = load(weights + i, count - i, kLowest) >= limit;
-    int64_t words[kLanes / 2];
-    std::memcpy(words, &heavy, sizeof(words));
-    int64_t any = 0;
-    for (const int64_t word : words) any |= word;
-    if (any == 0) continue;
-    for (size_t lane = 0; lane < kLanes; ++lane) {
-      if (heavy[lane] == 0 || i + lane >= count) continue;
-      if (found < max_ids) ids[found] = static_cast<int32_t>(i + lane);
-      ++found;
+  size_t found = 0, i = 0;
+  for (; i + kRun <= count && found <= max_ids; i += kRun) {
+    uint64_t bits = 0;
+    for (size_t part = 0; part < kRun; part += kLanes) {
+      const Ints heavy = load(weights + i + part, kLanes, 0) >= limit;
+      bits |= bits_of(__builtin_convertvector(heavy, Bytes)) << part;
     }
-    if (found > max_ids) break;
+    found = append(bits, i, ids, found);
+  }
+  for (; i < count && found <= max_ids; ++i) {
+    ids[found] = static_cast<int32_t>(i);
+    found += weights[i] >= limit ? 1 : 0;
   }
   return found;
 }
 
-[[gnu::always_inline]] inline size_t gather_bins_body(const uint16_t* bins, size_t count,
-                                                      uint16_t first, uint16_t last, int32_t* ids) {
-  constexpr size_t kRun = sizeof(ManyShorts) / sizeof(uint16_t);
-  size_t found = 0;
-  for (size_t i = 0; i < count; i += kRun) {
-    const size_t end = i + kRun < count ? i + kRun : count;
-    if (i + kRun <= count) {
-      ManyShorts run;
-      std::memcpy(&run, bins + i, sizeof(run));
-      const ManyShorts wanted = (run >= first) & (run <= last);
-      int64_t words[sizeof(ManyShorts) / sizeof(int64_t)];
-      std::memcpy(words, &wanted, sizeof(words));
-      int64_t any = 0;
-      for (const int64_t word : words) any |= word;
-      if (any == 0) continue;
-    }
-    for (size_t id = i; id < end; ++id) {
-      ids[found] = static_cast<int32_t>(id);
-      found += bins[id] >= first && bins[id] <= last ? 1 : 0;
-    }
+// The last ones, fewer than kRun, from `i` on.
+size_t gather_last_steps(const uint8_t* steps, size_t i, size_t count, const StepRuns& runs,
+                         int32_t* ids, size_t found) {
+  for (; i < count; ++i) {
+    const bool in_one = steps[i] >= runs.first && steps[i] <= runs.last;
+    const bool in_other = steps[i] >= runs.other_first && steps[i] <= runs.other_last;
+    ids[found] = static_cast<int32_t>(i);
+    found += in_one || in_other ? 1 : 0;
   }
   return found;
 }
 
-[[gnu::always_inline]] inline void blocks_body(const VocabWeights& a, double* sums) {
+[[gnu::always_inline]] inline size_t gather_steps_body(const uint8_t* steps, size_t count,
+                                                       const StepRuns& runs, int32_t* ids) {
+  const Bytes first = Bytes{} + runs.first, other_first = Bytes{} + runs.other_first;
+  const Bytes width = Bytes{} + static_cast<uint8_t>(runs.last - runs.first);
+  const Bytes other_width = Bytes{} + static_cast<uint8_t>(runs.other_last - runs.other_first);
+  size_t found = 0, i = 0;
+  for (; i + kRun <= count; i += kRun) {
+    uint64_t bits = 0;
+    for (size_t part = 0; part < kRun; part += kLanes) {
+      Bytes some;
+      std::memcpy(&some, steps + i + part, sizeof(some));
+      const auto wanted = (some - first <= width) | (some - other_first <= other_width);
+      bits |= bits_of(__builtin_convertvector(wanted, Bytes)) << part;
+    }
+    found = append(bits, i, ids, found);
+  }
+  return gather_last_steps(steps, i, count, runs, ids, found);
+}
+
+// Compilers do not see that 64 comparisons make one word of bits.
+[[gnu::target("avx512f,avx512bw,popcnt")]] size_t gather_steps_with_avx512(const uint8_t* steps,
+                                                                           size_t count,
+                                                                           const StepRuns& runs,
+                                                                           int32_t* ids) {
+  const auto all = [](int step) { return static_cast<char>(step); };
+  const __m512i first = _mm512_set1_epi8(all(runs.first));
+  const __m512i width = _mm512_set1_epi8(all(runs.last - runs.first));
+  const __m512i other_first = _mm512_set1_epi8(all(runs.other_first));
+  const __m512i other_width = _mm512_set1_epi8(all(runs.other_last - runs.other_first));
+  size_t found = 0, i = 0;
+  for (; i + kRun <= count; i += kRun) {
+    const __m512i some = _mm512_loadu_si512(steps + i);
+    const uint64_t bits = _mm512_cmple_epu8_mask(_mm512_sub_epi8(some, first), width) |
+                          _mm512_cmple_epu8_mask(_mm512_sub_epi8(some, other_first), other_width);
+    found = append(bits, i, ids, found);
+  }
+  return gather_last_steps(steps, i, count, runs, ids, found);
+}
+
+// Blocks are added up in this order whatever processor it is.
+[[gnu::always_inline]] inline double sum_block(const float* weights) {
+  FourDoubles sum = {};
+  for (size_t i = 0; i < kVocabBlock; i += 4) {
+    FourFloats part;
+    std::memcpy(&part, weights + i, sizeof(part));
+    sum += __builtin_convertvector(part, FourDoubles);
+  }
+  return (sum[0] + sum[1]) + (sum[2] + sum[3]);
+}
+
+template <bool kDivides, size_t kWide>
+[[gnu::always_inline]] inline void sum_blocks(const VocabWeights& a, double* sums) {
+  using F = typename Wide<kWide>::Floats;
   for (size_t first = 0; first < a.count; first += kVocabBlock) {
-    FourDoubles sum = {};
-    for (size_t i = first; i < first + kVocabBlock; i += kLanes) {
-      const size_t left = i < a.count ? a.count - i : 0;
-      const Floats value = load(a.values + i, left, kLowest);
-      const Floats weight = weight_of(value, a.largest, a.temperature);
-      FourFloats parts[kLanes / 4];
-      std::memcpy(parts, &weight, sizeof(parts));
-      for (const FourFloats& part : parts) sum += __builtin_convertvector(part, FourDoubles);
+    float block[kVocabBlock];
+    const float* values = a.values + first;
+    if (first + kVocabBlock > a.count) {
+      for (size_t i = 0; i < kVocabBlock; ++i) block[i] = first + i < a.count ? values[i] : kLowest;
+      values = block;
     }
-    sums[first / kVocabBlock] = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+    for (size_t i = 0; i < kVocabBlock; i += kWide) {
+      F value;
+      std::memcpy(&value, values + i, sizeof(value));
+      const F weight =
+          exp_of<F, typename Wide<kWide>::Ints>(scaled<kDivides>(value, a.largest, a.temperature));
+      std::memcpy(block + i, &weight, sizeof(weight));
+    }
+    sums[first / kVocabBlock] = sum_block(block);
   }
+}
+
+template <size_t kWide>
+[[gnu::always_inline]] inline void blocks_body(const VocabWeights& a, double* sums) {
+  a.temperature == 1 ? sum_blocks<false, kWide>(a, sums) : sum_blocks<true, kWide>(a, sums);
+}
+
+[[gnu::always_inline]] inline VocabRange mask_body(const uint64_t* mask, size_t count,
+                                                   float* values) {
+  Ints bit;
+  for (size_t i = 0; i < kLanes; ++i) bit[i] = 1 << i;
+  LaneRange lanes;
+  each_vector(0, count, [&](size_t i, size_t left) __attribute__((always_inline)) {
+    const auto bits = static_cast<int32_t>(mask[i / 64] >> (i % 64) & 0xFFFF);
+    const Floats value = load(values + i, left, kLowest);
+    const Floats allowed = (bit & bits) != 0 ? value : Floats{} + kLowest;
+    lanes.add(allowed);
+    store(allowed, left, values + i);
+  });
+  VocabRange range{kLowest, -kLowest, true};
+  add_range(lanes, &range);
+  return range;
 }
 
 [[gnu::always_inline]] inline VocabCounts count_body(const float* values, size_t count,
                                                      float value) {
   Ints above = {}, equal = {};
-  for (size_t i = 0; i < count; i += kLanes) {
-    const Floats loaded = load(values + i, count - i, kLowest);
+  each_vector(0, count, [&](size_t i, size_t left) __attribute__((always_inline)) {
+    const Floats loaded = load(values + i, left, kLowest);
     above -= loaded > value;
     equal -= loaded == value;
-  }
+  });
   VocabCounts counts;
   for (size_t i = 0; i < kLanes; ++i) {
     counts.above += above[i];
@@ -314,10 +535,10 @@ template <typename F, typename I>
   for (size_t first = 0; first < count; first += kVocabBlock) {
     const size_t end = first + kVocabBlock < count ? first + kVocabBlock : count;
     Floats best = Floats{} + kLowest;
-    for (size_t i = first; i < end; i += kLanes) {
-      const Floats value = load(values + i, end - i, kLowest);
+    each_vector(first, end, [&](size_t i, size_t left) __attribute__((always_inline)) {
+      const Floats value = load(values + i, left, kLowest);
       best = value > best ? value : best;
-    }
+    });
     float result = best[0];
     for (size_t i = 1; i < kLanes; ++i) result = best[i] > result ? best[i] : result;
     largest[first / kVocabBlock] = result;
@@ -337,19 +558,20 @@ Form best_form() {
 Form form = best_form();
 
 template <auto kBody, typename... Args>
-[[gnu::target("avx512f,avx512bw,avx512dq,avx512vl")]] auto run_with_avx512(Args... args) {
+[[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,popcnt")]] auto run_with_avx512(Args... args) {
   return kBody(args...);
 }
 
 template <auto kBody, typename... Args>
-[[gnu::target("avx2")]] auto run_with_avx2(Args... args) {
+[[gnu::target("avx2,popcnt")]] auto run_with_avx2(Args... args) {
   return kBody(args...);
 }
 
 // The same lines for this processor: kBody is always inlined, so it is compiled for its caller.
-template <auto kBody, typename... Args>
+// kWideBody: the same with more vectors at a time, for processors that have registers for them.
+template <auto kBody, auto kWideBody = kBody, typename... Args>
 auto run(Args... args) {
-  if (form == Form::kAvx512) return run_with_avx512<kBody>(args...);
+  if (form == Form::kAvx512) return run_with_avx512<kWideBody>(args...);
   return form == Form::kAvx2 ? run_with_avx2<kBody>(args...) : kBody(args...);
 }
 
@@ -361,43 +583,30 @@ VocabRange vocab_range(const float* values, size_t count) { return run<range_bod
 
 int quantum_exponent(size_t count) { return static_cast<int>(std::bit_width(count)) - 53; }
 
-double weigh_vocab(const VocabWeights& args) { return run<weigh_body>(args); }
-
-double sum_from(const float* values, const float* weights, size_t count, float limit) {
-  return run<sum_from_body>(values, weights, count, limit);
+double weigh_vocab(const VocabWeights& args) {
+  if (args.sums) return run<weigh_body<true, kLanes>, weigh_body<true, 4 * kLanes>>(args);
+  return run<weigh_body<false, kLanes>, weigh_body<false, 4 * kLanes>>(args);
 }
 
-void spread_blocks(const float* values, size_t count, float largest, BlockSpread* blocks) {
-  run<spread_body>(values, count, largest, blocks);
+void spread_vocab(const VocabSpreads& args, VocabSpread* chunks) {
+  if (args.all_near) return run<spread_body<true>>(args, chunks);
+  run<spread_body<false>>(args, chunks);
 }
 
-void sum_weighed_blocks(const float* values, const float* weights, size_t count, float largest,
-                        double* sums) {
-  run<weighed_blocks_body>(values, weights, count, largest, sums);
+void sum_weighed(const VocabSums& args, double* sums) { run<weighed_body>(args, sums); }
+
+VocabRange usual_range(const float* values, size_t count) { return run<usual_body>(values, count); }
+
+void step_vocab(const VocabSteps& args, StepSums* sums) { run<steps_body>(args, sums); }
+
+size_t gather_steps(const uint8_t* steps, size_t count, const StepRuns& runs, int32_t* ids) {
+  if (form == Form::kAvx512) return gather_steps_with_avx512(steps, count, runs, ids);
+  return form == Form::kAvx2 ? run_with_avx2<gather_steps_body>(steps, count, runs, ids)
+                             : gather_steps_body(steps, count, runs, ids);
 }
 
-void measure_nearness(const VocabNearness& args, float* nearness) {
-  run<nearness_body>(args, nearness);
-}
-
-float nearness_of_vocab(float value, float largest, float centre) {
-  const float distance = (value - largest) - centre;
-  return distance < 0.0f ? distance : -distance;
-}
-
-VocabRun sum_near(const VocabNearness& args, float least, const float* weights) {
-  return run<near_body>(args, least, weights);
-}
-
-void drop_after(const float* values, size_t count, float value, int32_t last, float* weights) {
-  run<drop_body>(values, count, value, last, weights);
-}
-
-void bin_vocab(const VocabBins& args) { run<bin_body>(args); }
-
-size_t gather_bins(const uint16_t* bins, size_t count, uint16_t first, uint16_t last,
-                   int32_t* ids) {
-  return run<gather_bins_body>(bins, count, first, last, ids);
+VocabRange mask_vocab(const uint64_t* mask, size_t count, float* values) {
+  return run<mask_body>(mask, count, values);
 }
 
 size_t gather_heavy(const float* weights, size_t count, float limit, int32_t* ids, size_t max_ids) {
@@ -416,7 +625,9 @@ float weigh_one(float value, float largest, float temperature, size_t count) {
   return weight < limit ? (weight + rounder) - rounder : weight;
 }
 
-void sum_vocab_blocks(const VocabWeights& args, double* sums) { run<blocks_body>(args, sums); }
+void sum_vocab_blocks(const VocabWeights& args, double* sums) {
+  run<blocks_body<kLanes>, blocks_body<4 * kLanes>>(args, sums);
+}
 
 VocabCounts count_vocab(const float* values, size_t count, float value) {
   return run<count_body>(values, count, value);

@@ -4,6 +4,7 @@
 // arithmetic without fused operations: the bits are equal. Pure functions.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -32,66 +33,80 @@ struct VocabWeights {
   float temperature = 1;
   float lowest = -std::numeric_limits<float>::infinity();  // values below it weigh nothing
   float* weights = nullptr;
+  bool sums = true;
 };
-double weigh_vocab(const VocabWeights& args);  // the sum of the weights
+// The sum of the weights; 0 if nobody wants it.
+double weigh_vocab(const VocabWeights& args);
 // The quantum of sums over `count` weights is 2^quantum_exponent(count).
 int quantum_exponent(size_t count);
 
-// bins[i] = which of num_bins equal steps from largest down to largest - span holds values[i];
-// what lies below is in the last.
-struct VocabBins {
+// The range that most of the values are in, of a sample of them, minus infinity left out of the
+// smallest; finite: the sample had enough that are.
+VocabRange usual_range(const float* values, size_t count);
+
+// steps[i] = which of kVocabSteps equal steps from `highest` down to highest - span holds
+// values[i]; what lies above is in the first, what lies below in the last. To the sums is added
+// what each step holds, so they begin at 0. Exact in any order.
+inline constexpr int kVocabSteps = 256;
+struct VocabSteps {
   const float* values = nullptr;
-  size_t count = 0;
-  float largest = 0;
-  float span = 0;
-  int num_bins = 0;
-  uint16_t* bins = nullptr;
+  const float* weights = nullptr;
+  size_t count = 0;       // of a row or a part of it
+  size_t vocab_size = 0;  // of the row
+  float highest = 0;
+  float span = 1;  // above 0
+  uint8_t* steps = nullptr;
 };
-void bin_vocab(const VocabBins& args);
+struct StepSums {
+  std::array<double, kVocabSteps> weights = {};
+  std::array<uint32_t, kVocabSteps> counts = {};
+};
+void step_vocab(const VocabSteps& args, StepSums* sums);
+// Ids i with steps[i] in one of two runs of steps, or in one run given twice, ascending, room for
+// all; returns how many.
+struct StepRuns {
+  uint8_t first = 0, last = 0;
+  uint8_t other_first = 0, other_last = 0;
+};
+size_t gather_steps(const uint8_t* steps, size_t count, const StepRuns& runs, int32_t* ids);
 
-// The weights of values of at least `limit`, added up: exact in any order, as all sums of weights.
-double sum_from(const float* values, const float* weights, size_t count, float limit);
-
-// Of each block of 64 ids: how many values are close enough to the largest to count, and the sums
+// Of each chunk of 1024 ids: how many values are close enough to the largest to count, and the sums
 // of their distances from it and of the squares. What lies kFarBelow or more below it was put there
 // by a bias.
+inline constexpr size_t kVocabChunk = 1024;
 inline constexpr float kFarBelow = 1e4f;
-struct BlockSpread {
+struct VocabSpread {
   double count = 0, sum = 0, squares = 0;
 };
-void spread_blocks(const float* values, size_t count, float largest, BlockSpread* blocks);
-
-// sums[b] = sum of weight * (value - largest) over ids [64 b, 64 b + 64).
-void sum_weighed_blocks(const float* values, const float* weights, size_t count, float largest,
-                        double* sums);
-
-// How near the values are to a place: (value - largest) should be `centre`.
-struct VocabNearness {
+struct VocabSpreads {
   const float* values = nullptr;
   size_t count = 0;
   float largest = 0;
-  float centre = 0;
+  bool all_near = false;  // none is that far below
 };
-// nearness[i] = -|value - largest - centre|.
-void measure_nearness(const VocabNearness& args, float* nearness);
-float nearness_of_vocab(float value, float largest, float centre);
-// The values that are at least as near as `least`: their weights, the largest of these, and the
-// weights of the values above them. Exact in any order.
-struct VocabRun {
-  double above = 0, inside = 0;
-  float largest_weight = 0;
+void spread_vocab(const VocabSpreads& args, VocabSpread* chunks);
+
+// sums[c] = sum of weight * (value - largest) over ids [1024 c, 1024 c + 1024).
+struct VocabSums {
+  const float* values = nullptr;
+  const float* weights = nullptr;
+  size_t count = 0;
+  float largest = 0;
+  float lowest = std::numeric_limits<float>::lowest();  // finite; values below it are left out
 };
-VocabRun sum_near(const VocabNearness& args, float least, const float* weights);
+void sum_weighed(const VocabSums& args, double* sums);
 
-// Weights of what comes after values[last] in order (a lower value, or an equal one behind it)
-// become 0.
-void drop_after(const float* values, size_t count, float value, int32_t last, float* weights);
+// -|value - largest - centre|: how near a value is to a place, 0 at most.
+inline float nearness_of_vocab(float value, float largest, float centre) {
+  const float distance = (value - largest) - centre;
+  return distance < 0.0f ? distance : -distance;
+}
 
-// Ids i with bins[i] from first to last, ascending, room for all; returns how many.
-size_t gather_bins(const uint16_t* bins, size_t count, uint16_t first, uint16_t last, int32_t* ids);
+// Values without a bit in the mask become minus infinity; the range of what is left.
+VocabRange mask_vocab(const uint64_t* mask, size_t count, float* values);
 
-// Ids i with weights[i] >= limit, ascending, at most max_ids; returns how many there are, or
-// something above max_ids if there are more.
+// Ids i with weights[i] >= limit, ascending, room for all; returns how many there are, or something
+// above max_ids if there are more.
 size_t gather_heavy(const float* weights, size_t count, float limit, int32_t* ids, size_t max_ids);
 
 // The weight of one value, as weigh_vocab() over `count` of them gives it.
