@@ -64,8 +64,8 @@
 namespace headrace {
 
 inline constexpr int kMaxPreemptions = 4;
-inline constexpr double kMostStretch = 1.75;  // of a step of streams, by chunks of prompts
-inline constexpr double kPromptShare = 0.45;  // of its speed alone, that a long prompt shall have
+inline constexpr double kMostStretch = 1.7;  // of a step of streams, by chunks of prompts
+inline constexpr double kPromptShare = 0.43;  // of its speed alone, that a long prompt shall have
 inline constexpr int64_t kShortSteps = 4;     // within the target, that a short prompt takes
 inline constexpr int32_t kLeastChunk = 8;    // tokens of all chunks of a step
 inline constexpr double kCloseShare = 0.15;  // a prediction within this counts as close
