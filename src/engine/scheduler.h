@@ -64,11 +64,11 @@
 namespace headrace {
 
 inline constexpr int kMaxPreemptions = 4;
-inline constexpr double kMostStretch = 1.7;  // of a step of streams, by chunks of prompts
+inline constexpr double kMostStretch = 1.7;   // of a step of streams, by chunks of prompts
 inline constexpr double kPromptShare = 0.43;  // of its speed alone, that a long prompt shall have
 inline constexpr int64_t kShortSteps = 4;     // within the target, that a short prompt takes
-inline constexpr int32_t kLeastChunk = 8;    // tokens of all chunks of a step
-inline constexpr double kCloseShare = 0.15;  // a prediction within this counts as close
+inline constexpr int32_t kLeastChunk = 8;     // tokens of all chunks of a step
+inline constexpr double kCloseShare = 0.15;   // a prediction within this counts as close
 inline constexpr int kMaxPasses = 16;
 inline constexpr TimeUs kPriorityAge = 30'000'000;
 
@@ -314,10 +314,10 @@ class Scheduler {
   DraftPolicy draft_policy_;
   std::vector<DraftTask> draft_tasks_, model_tasks_;
   std::vector<std::vector<int32_t>> spare_guesses_;  // memory of drafts
-  bool is_drafted_ = false;      // the step to be planned
-  int32_t num_draft_runs_ = 0;   // of a model, for it
-  TimeUs drafted_us_ = 0;        // when that began
-  StepLoad plain_load_;          // of the step without guesses
+  bool is_drafted_ = false;                          // the step to be planned
+  int32_t num_draft_runs_ = 0;                       // of a model, for it
+  TimeUs drafted_us_ = 0;                            // when that began
+  StepLoad plain_load_;                              // of the step without guesses
   // A step that was committed, until settle() has learned from it.
   struct Owed {
     TakenStep step;
@@ -329,9 +329,9 @@ class Scheduler {
   uint64_t next_order_ = 0, next_shield_ = 1;
   StepPlan plan_;
   std::vector<Sequence*> planned_;  // as plan_.sequences
-  bool in_flight_ = false;    // planned, not committed
-  TimeUs planned_us_ = 0;     // when
-  bool awaits_tier_ = false;  // a waiting one, as of the last plan
+  bool in_flight_ = false;          // planned, not committed
+  TimeUs planned_us_ = 0;           // when
+  bool awaits_tier_ = false;        // a waiting one, as of the last plan
   TierCost tier_cost_;
   StepCost cost_;
   int32_t chunk_tokens_;  // that the last step with chunks had for them

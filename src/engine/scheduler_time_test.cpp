@@ -203,7 +203,7 @@ int32_t first_chunk(int32_t num_prompt, int max_sequences = 32) {
 
 TEST(SchedulerTime, ALongPromptTakesMoreOnlyWhereSomebodyWaitsForAPlace) {
   EXPECT_NEAR(first_chunk(16'000), 23, 4);  // three quarters of a step of the streams
-  EXPECT_NEAR(first_chunk(100), 100, 12);    // as many as the target has time for
+  EXPECT_NEAR(first_chunk(100), 100, 12);   // as many as the target has time for
   EXPECT_NEAR(first_chunk(300), 100, 12);
   EXPECT_NEAR(first_chunk(16'000, /*max_sequences=*/9), 100, 12);
 }

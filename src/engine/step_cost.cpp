@@ -175,9 +175,8 @@ int64_t most_units(const ChunkOffer& chunk, const Holds& holds) {
 // Costs do not fall where rows are added.
 int64_t rows_within(const StepCost& cost, const StepLoad& load, const ChunkOffer& chunk,
                     double budget_us) {
-  const int64_t units = most_units(chunk, [&](int64_t rows) {
-    return cost_with(cost, load, chunk, rows) <= budget_us;
-  });
+  const int64_t units = most_units(
+      chunk, [&](int64_t rows) { return cost_with(cost, load, chunk, rows) <= budget_us; });
   return units < 0 ? chunk.max_rows : units * chunk.unit;
 }
 

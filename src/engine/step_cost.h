@@ -70,7 +70,7 @@ class StepCost {
   std::array<Parts, kNumParts> products_{};
   Parts sums_{};
   Parts coefficients_{};
-  double pace_ = 1;  // of the newest steps: their time by what their parts cost
+  double pace_ = 1;              // of the newest steps: their time by what their parts cost
   std::array<double, 3> far_{};  // the newest in a row that are far from it on the same side
   size_t num_far_ = 0;
   bool are_late_ = false;

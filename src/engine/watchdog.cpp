@@ -139,7 +139,8 @@ void Watchdog::run() {
       clock.rest(now_us());
       continue;
     }
-    const TimeUs stalled_us = clock.look(now_us(), {num_begun_.load(std::memory_order_acquire), options_.progress()});
+    const TimeUs stalled_us =
+        clock.look(now_us(), {num_begun_.load(std::memory_order_acquire), options_.progress()});
     const TimeUs used_us = num_begun_ == 0 ? 0 : processor_time(engine_thread_);
     if (stalled_us == 0) processor_us = used_us;
     if (stalled_us < deadline_us) continue;

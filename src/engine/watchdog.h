@@ -92,7 +92,7 @@ class Watchdog {
   const std::chrono::milliseconds tick_;
   mutable std::mutex mutex_;
   std::condition_variable wakes_;
-  bool closing_ = false;                                   // guarded
+  bool closing_ = false;  // guarded
   std::atomic<bool> in_step_ = false;
   std::atomic<uint64_t> num_begun_ = 0;
   std::atomic<TimeUs> begun_us_ = 0;
