@@ -20,6 +20,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <iterator>
 #include <limits>
 #include <memory>
@@ -570,6 +571,12 @@ class Backend {
   // these two. A step's turn is its runner's, packing takes its own.
   virtual void begin_turn() {}
   virtual void end_turn() {}
+  // Calls it once, on this thread, when the back end has begun to compute and goes on meanwhile: in
+  // the next op, if its threads or a device share that. For what takes a while and need not be done
+  // before. An empty one takes back what was not called.
+  virtual void call_beside(std::function<void()> call) {
+    if (call) call();
+  }
 
   // The same for values of a type.
   template <typename T>

@@ -44,6 +44,7 @@ class TimedBackend final : public Backend {
   }
   void begin_turn() override { inner_->begin_turn(); }
   void end_turn() override { inner_->end_turn(); }
+  void call_beside(std::function<void()> call) override { inner_->call_beside(std::move(call)); }
 
   Result<std::unique_ptr<PackedWeight>> pack(std::span<const WeightView> parts,
                                              PackForm form) override {

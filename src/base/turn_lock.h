@@ -16,11 +16,12 @@ class TurnLock {
     changed_.wait(guard, [&] { return ticket == serving_; });
   }
   void unlock() {
+    bool is_wanted = false;
     {
       std::lock_guard guard(mutex_);
-      ++serving_;
+      is_wanted = ++serving_ != next_ticket_;
     }
-    changed_.notify_all();
+    if (is_wanted) changed_.notify_all();
   }
 
  private:

@@ -106,35 +106,46 @@ double DraftPolicy::survival(const DraftGround& ground, int32_t place,
   return (kOwnWeight * common + own.kept) / (kOwnWeight + own.tried);
 }
 
-// All guesses at hand, the likeliest first. Chances fall along a draft, so each is taken from its
-// beginning.
-std::vector<DraftPolicy::Candidate> DraftPolicy::candidates(
-    std::span<const DraftTask> tasks) const {
-  std::vector<Candidate> candidates;
+// Into found_: of all guesses at hand the likeliest, `most` of them. Chances fall along a draft, so
+// each is taken from its beginning, and of each draft only the next guess need be looked at.
+void DraftPolicy::list_candidates(std::span<const DraftTask> tasks, size_t most) {
+  const auto comes_later = [](const Candidate& a, const Candidate& b) {
+    return std::tie(b.chance, a.place, a.task) > std::tie(a.chance, b.place, b.task);
+  };
+  const auto chance_of = [&](const Candidate& next) {
+    const DraftTask& task = tasks[next.task];
+    return survival(task.draft.ground, next.place, task.sequence->draft_record);
+  };
+  found_.clear();
+  next_.clear();
   for (size_t i = 0; i < tasks.size(); ++i) {
-    const Draft& draft = tasks[i].draft;
-    double chance = 1;
-    for (int32_t place = 0; place < std::ssize(draft.token_ids); ++place) {
-      chance *= survival(draft.ground, place, tasks[i].sequence->draft_record);
-      candidates.push_back({chance, place, i});
+    if (tasks[i].draft.token_ids.empty()) continue;
+    next_.push_back({1, 0, i});
+    next_.back().chance = chance_of(next_.back());
+  }
+  std::make_heap(next_.begin(), next_.end(), comes_later);
+  while (!next_.empty() && found_.size() < most) {
+    std::pop_heap(next_.begin(), next_.end(), comes_later);
+    Candidate& next = next_.back();
+    found_.push_back(next);
+    if (++next.place < std::ssize(tasks[next.task].draft.token_ids)) {
+      next.chance *= chance_of(next);
+      std::push_heap(next_.begin(), next_.end(), comes_later);
+    } else {
+      next_.pop_back();
     }
   }
-  std::sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
-    return std::tie(b.chance, a.place, a.task) < std::tie(a.chance, b.place, b.task);
-  });
-  return candidates;
 }
 
 void DraftPolicy::choose(const StepCost& cost, const DraftStep& step, std::span<DraftTask> tasks) {
-  std::vector<Candidate> found = candidates(tasks);
-  if (found.empty()) return;
-  found.resize(std::min(found.size(), static_cast<size_t>(step.max_guesses)));
+  list_candidates(tasks, static_cast<size_t>(step.max_guesses));
+  if (found_.empty()) return;
   const double plain_us = times_.predict(cost, step.load);
   StepLoad load = step.load;
   double tokens = step.num_streams, best_gain = kWorthwhile;
   double us = plain_us;
   size_t num_affordable = 0, num_taken = 0;
-  for (const Candidate& candidate : found) {
+  for (const Candidate& candidate : found_) {
     tokens += candidate.chance;
     const Sequence& sequence = *tasks[candidate.task].sequence;
     load.add(sequence.num_known(), 1, 1, sequence.draws());
@@ -153,9 +164,9 @@ void DraftPolicy::choose(const StepCost& cost, const DraftStep& step, std::span<
     const size_t num_tried = std::min(num_affordable, kProbeGuesses);
     num_taken = is_probe_ ? num_tried : probe(&text_probe_, num_tried);
   }
-  std::vector<size_t> lengths(tasks.size(), 0);
-  for (size_t i = 0; i < num_taken; ++i) ++lengths[found[i].task];
-  for (size_t i = 0; i < tasks.size(); ++i) tasks[i].draft.token_ids.resize(lengths[i]);
+  lengths_.assign(tasks.size(), 0);
+  for (size_t i = 0; i < num_taken; ++i) ++lengths_[found_[i].task];
+  for (size_t i = 0; i < tasks.size(); ++i) tasks[i].draft.token_ids.resize(lengths_[i]);
 }
 
 bool DraftPolicy::prefers_model(const DraftTask& task) const {

@@ -101,8 +101,7 @@ class DraftPolicy {
     int32_t place;
     size_t task;
   };
-
-  std::vector<Candidate> candidates(std::span<const DraftTask> tasks) const;
+  void list_candidates(std::span<const DraftTask> tasks, size_t most);
   // Tries of what does not seem to pay.
   struct Probe {
     uint64_t gap = 0, steps_left = 0;
@@ -110,6 +109,8 @@ class DraftPolicy {
   size_t probe(Probe* probe, size_t num_guesses);
 
   Shares shares_ = {};
+  std::vector<Candidate> found_, next_;  // scratch of choose()
+  std::vector<size_t> lengths_;          // likewise
   RowTimes times_;
   double run_us_ = 0;      // of a model that guesses, smoothed
   bool is_probe_ = false;  // this step

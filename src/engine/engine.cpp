@@ -101,7 +101,7 @@ class EngineThread final : public Engine {
   void take_tenants();
   void end(RequestId id, FinishReason reason);
   void reset_now();
-  void step();
+  void step(TimeUs now);
   void await_tiers();
   void work_in_flight();
   void flush_events();
@@ -237,8 +237,9 @@ void EngineThread::run() {
   while (receive()) {
     if (wants_reset_.exchange(false)) reset_now();
     take_tenants();
-    core_.expire(now_us());
-    if (!core_.idle()) step();
+    const TimeUs now = now_us();
+    core_.expire(now);
+    if (!core_.idle()) step(now);
     if (core_.idle()) flush_events();  // no forward pass that this could overlap
   }
   cancel_all();
@@ -279,19 +280,20 @@ void EngineThread::reset_now() {
   publish();
 }
 
-void EngineThread::step() {
-  if (tiers_ != nullptr) tiers_->poll(now_us());
+void EngineThread::step(TimeUs now) {
+  if (tiers_ != nullptr) tiers_->poll(now);
   profiler_.begin_step();
-  core_.draft(now_us());
-  const StepPlan& plan = core_.plan(now_us());
+  core_.draft(now);
+  const TimeUs planned_us = now_us();
+  const StepPlan& plan = core_.plan(planned_us);
   if (plan.spans.empty()) return await_tiers();
-  watchdog_.begin(plan);
+  watchdog_.begin(planned_us);
   profiler_.planned(plan);
   runner_->scrub(core_.take_tainted_blocks());
   runner_->copy(core_.take_block_copies());
   profiler_.mark(StepPart::kBlocks);
-  host_work_.start();
-  runner_->launch(plan);
+  runner_->launch(plan, [this] { host_work_.start(); });
+  core_.touch();
   profiler_.mark(StepPart::kForward);
   host_work_.finish();
   profiler_.mark(StepPart::kDeliver);
@@ -325,6 +327,8 @@ void EngineThread::publish_experts() {
 
 // What the step in flight does not wait for, or not yet.
 void EngineThread::work_in_flight() {
+  watchdog_.tell(*core_.in_flight());
+  core_.settle();
   core_.fill_masks();
   flush_events();
   take_inputs();

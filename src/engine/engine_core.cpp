@@ -9,6 +9,7 @@ EngineCore::EngineCore(SchedulerOptions options, const KvFacts& kv, StepRecorder
     : scheduler_(std::move(options)), kv_(kv), recorder_(recorder) {}
 
 void EngineCore::admit(Submission submission) {
+  settle();
   const RequestId id = submission.id;
   Listener listener;
   listener.sink = std::move(submission.sink);
@@ -22,6 +23,7 @@ void EngineCore::admit(Submission submission) {
 }
 
 void EngineCore::end(const Ending& ending, TimeUs now) {
+  settle();
   if (recorder_ != nullptr) recorder_->ended(ending.id, ending.reason, now);
   scheduler_.end(ending.id, ending.reason, now, &events_);
 }
@@ -39,12 +41,19 @@ const StepPlan& EngineCore::plan(TimeUs now) {
   const StepPlan& plan = scheduler_.plan(now);
   if (plan.spans.empty()) return plan;
   in_flight_ = &plan;
-  if (recorder_ != nullptr) recorder_->planned(plan, scheduler_, now);
+  is_told_ = recorder_ == nullptr;
   return plan;
+}
+
+void EngineCore::settle() {
+  if (in_flight_ == nullptr) return;  // between steps it may decide something
+  scheduler_.settle();
+  if (!std::exchange(is_told_, true)) recorder_->planned(*in_flight_, scheduler_, planned_us_);
 }
 
 void EngineCore::commit(std::span<SpanResult> results, TimeUs now) {
   CHECK(in_flight_ != nullptr, "{} results, but no step is planned", results.size());
+  settle();
   if (recorder_ != nullptr) recorder_->committed(results, now);
   count_step(*std::exchange(in_flight_, nullptr), now);
   const uint64_t before = scheduler_.stats().generation_tokens;
@@ -67,6 +76,7 @@ void EngineCore::count_step(const StepPlan& plan, TimeUs committed) {
 
 void EngineCore::count_events() {
   CHECK(delivering_.empty(), "{} events are counted and not delivered", delivering_.size());
+  settle();
   std::swap(events_, delivering_);
   for (const Event& event : delivering_) {
     Listener& listener = listeners_.at(event.request_id);

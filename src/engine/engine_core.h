@@ -54,13 +54,19 @@ class EngineCore {
   void reset_cache() { scheduler_.reset_cache(); }
 
   // As Scheduler::plan: not when idle, and committed before the next, unless its spans are empty.
+  // What follows from a step but decides nothing of the next is done by settle().
   const StepPlan& plan(TimeUs now);
   // As Scheduler::draft: before plan().
   void draft(TimeUs now) { scheduler_.draft(now); }
+  // What the step before has left: as Scheduler::settle; and the step in flight is told to the
+  // recorder. Whoever admits, ends or counts does it first; so does the commit.
+  void settle();
+  const StepPlan* in_flight() const { return in_flight_; }  // null: none
   // Of the step in flight: any time before it samples.
   void fill_masks() { scheduler_.fill_masks(); }
   std::vector<int32_t> take_tainted_blocks() { return scheduler_.take_tainted_blocks(); }
   std::vector<BlockCopy> take_block_copies() { return scheduler_.take_block_copies(); }
+  void touch() const { scheduler_.touch(); }  // as Scheduler::touch
   // results[i] belongs to the plan's spans[i].
   void commit(std::span<SpanResult> results, TimeUs now);
 
@@ -101,6 +107,7 @@ class EngineCore {
   std::vector<Event> events_;                          // from the scheduler, not yet counted
   std::vector<Event> delivering_;                      // counted
   const StepPlan* in_flight_ = nullptr;
+  bool is_told_ = true;  // the step in flight, to the recorder
   TimeUs planned_us_ = 0;
   RateWindow decode_rate_, prefill_rate_;
   uint64_t num_requests_ = 0, last_step_tokens_ = 0;

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <string>
+#include <utility>
 
 namespace headrace {
 namespace engine_core_test {
@@ -158,6 +160,64 @@ TEST_F(CoreTest, EndAllEndsEach) {
   for (RequestId id = 1; id <= 6; ++id) {
     EXPECT_EQ(heard_[id].events.back().reason, FinishReason::kCancelled);
   }
+}
+
+class Telltale final : public StepRecorder {
+ public:
+  void admitted(RequestId id, const Request&, TimeUs) override { add("admitted", id); }
+  void ended(RequestId id, FinishReason, TimeUs) override { add("ended", id); }
+  void planned(const StepPlan& plan, const Scheduler&, TimeUs) override {
+    add("planned", plan.step_idx);
+  }
+  void committed(std::span<const SpanResult> results, TimeUs) override {
+    add("committed", results.size());
+  }
+  std::vector<std::string> take() { return std::exchange(told_, {}); }
+
+ private:
+  void add(std::string_view what, uint64_t number) {
+    told_.push_back(fmt::format("{} {}", what, number));
+  }
+  std::vector<std::string> told_;
+};
+
+using Told = std::vector<std::string>;
+
+// Between two steps stands only what the second depends on.
+TEST_F(CoreTest, WhatAStepLeavesIsDoneBesideTheNext) {
+  Telltale recorder;
+  EngineCore core(core_options(), {"f32", 1000}, &recorder);
+  const auto step = [&core](TimeUs now) {
+    const StepPlan& plan = core.plan(now);
+    std::vector<SpanResult> results(plan.spans.size());
+    for (SpanResult& result : results) result.sampled.assign(1, {5});
+    core.commit(results, now + 100);
+  };
+  core.admit({1, core_request(3, 9), [](Event&&) { return true; }, 1});
+  step(10);
+  EXPECT_EQ(recorder.take(), (Told{"admitted 1", "planned 0", "committed 1"}));
+  EXPECT_FALSE(core.scheduler().step_cost().has_learned());
+  core.plan(200);
+  EXPECT_TRUE(recorder.take().empty());
+  EXPECT_EQ(core.in_flight()->predicted_us, 0);
+  core.settle();
+  EXPECT_EQ(recorder.take(), Told{"planned 1"});
+  EXPECT_TRUE(core.scheduler().step_cost().has_learned());
+  core.settle();
+  EXPECT_TRUE(recorder.take().empty());
+}
+
+TEST_F(CoreTest, WhatComesBesideAStepIsToldAfterItsPlan) {
+  Telltale recorder;
+  EngineCore core(core_options(), {"f32", 1000}, &recorder);
+  const auto admit = [&core](RequestId id) {
+    core.admit({id, core_request(3, 9), [](Event&&) { return true; }, 1});
+  };
+  admit(1);
+  core.plan(10);
+  admit(2);
+  core.end({1, FinishReason::kStop}, 11);
+  EXPECT_EQ(recorder.take(), (Told{"admitted 1", "planned 0", "admitted 2", "ended 1"}));
 }
 
 TEST_F(CoreTest, AStepIsCommittedBeforeTheNext) {

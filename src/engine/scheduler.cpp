@@ -78,6 +78,7 @@ Scheduler::Scheduler(SchedulerOptions options)
   scratch_.reserve(max_sequences);
   plan_.spans.reserve(max_sequences);
   plan_.sequences.reserve(max_sequences);
+  planned_.reserve(max_sequences);
   masks_.resize(static_cast<size_t>(options_.max_logit_rows) * mask_words(options_.vocab_size));
 }
 
@@ -129,6 +130,7 @@ const StepPlan& Scheduler::plan(TimeUs now) {
   plan_.step_idx = stats_.num_steps;
   plan_.spans.clear();
   plan_.sequences.clear();
+  planned_.clear();
   plan_.num_tokens = 0;
   plan_.num_logit_rows = 0;
   kv_.set_time(now);
@@ -144,6 +146,7 @@ const StepPlan& Scheduler::plan(TimeUs now) {
     plan_chunks();
   }
   assign_masks();
+  if (plan_.spans.empty()) settle();  // no step that it could be done beside
   if (plan_.spans.empty() && awaits_tier_ && running_.empty()) return plan_;
   predict();
   CHECK(!plan_.spans.empty() || idle(), "{} running and {} waiting, but nothing can be computed",
@@ -160,13 +163,7 @@ bool Scheduler::is_protected(const Sequence& sequence) const {
 // Every running sequence gets blocks for what it knows, the protected first, as they started, then
 // by rank. The first of this order can always have them, so some sequence moves in every step.
 void Scheduler::secure_blocks() {
-  rank_running();
-  scratch_ = running_;
-  std::sort(scratch_.begin(), scratch_.end(), [this](const Sequence* a, const Sequence* b) {
-    if (is_protected(*a) != is_protected(*b)) return is_protected(*a);
-    if (is_protected(*a)) return a->shield < b->shield;
-    return a->standing != b->standing ? a->standing < b->standing : is_older(a, b);
-  });
+  list_for_blocks();
   for (size_t i = 0; i < scratch_.size(); ++i) {
     Sequence* sequence = scratch_[i];
     if (!may_take(*sequence, kv_.missing(sequence->num_known(), sequence->table))) continue;
@@ -197,6 +194,7 @@ void Scheduler::stop(Sequence* sequence) {
 
 void Scheduler::start_waiting(TimeUs now) {
   passed_.clear();
+  if (room_.num_waiting() == 0) return;
   room_.begin_turns();
   while (Client* client = room_.next_turn()) {
     Sequence* sequence = first_to_start(*client);
@@ -324,6 +322,7 @@ void Scheduler::plan_chunks() {
       scratch_.push_back(sequence);
     }
   }
+  if (scratch_.empty()) return;
   room_.sort_by_wants(&scratch_);
   int32_t num_clients = 0;
   for (size_t i = 0; i < scratch_.size(); ++i) {
@@ -404,23 +403,24 @@ void Scheduler::add_span(Sequence* sequence, int32_t max_tokens, int32_t max_log
   plan_.num_logit_rows += span.num_logit_rows();
   plan_.spans.push_back(span);
   plan_.sequences.push_back(sequence);
+  planned_.push_back(sequence);
   kv_.prepare(span.num_rows, &sequence->table);
 }
 
 void Scheduler::commit(std::span<SpanResult> results, TimeUs now, std::vector<Event>* events) {
   CHECK(in_flight_ && results.size() == plan_.spans.size(), "{} results for {} spans",
         results.size(), plan_.spans.size());
+  settle();  // of the step before
   in_flight_ = false;
   kv_.set_time(now);
   tier_cost_.computed(plan_.num_tokens, now - planned_us_);
-  learn(now);
   charge(now);
   const uint64_t before = stats_.generation_tokens;
   for (size_t i = 0; i < results.size(); ++i) {
-    Sequence* sequence = sequences_.at(plan_.sequences[i]->id).get();
-    commit_span(sequence, plan_.spans[i], &results[i], now, events);
+    commit_span(planned_[i], plan_.spans[i], &results[i], now, events);
   }
-  judge_guesses(stats_.generation_tokens - before, now);
+  owe(stats_.generation_tokens - before, now);
+  if (idle()) settle();
 }
 
 void Scheduler::commit_span(Sequence* sequence, const Span& span, SpanResult* result, TimeUs now,
@@ -607,6 +607,8 @@ void Scheduler::update_epoch(Sequence* sequence) {
 
 void Scheduler::finish(Sequence* sequence, FinishReason reason, TimeUs now,
                        std::vector<Event>* events) {
+  CHECK(!in_flight_ || std::find(planned_.begin(), planned_.end(), sequence) == planned_.end(),
+        "request {} ends before its step", sequence->id);
   if (sequence->ending == FinishReason::kNone && publishes(*sequence))
     kv_.keep_end(sequence->tokens, &sequence->table);
   kv_.release(&sequence->table);
@@ -630,6 +632,7 @@ void Scheduler::finish(Sequence* sequence, FinishReason reason, TimeUs now,
     if (drafter != nullptr) drafter->forget(sequence->id);
   }
   sequences_.erase(sequence->id);
+  if (idle() && !in_flight_) settle();
 }
 
 const Sequence* Scheduler::find(RequestId id) const {

@@ -27,8 +27,10 @@
 //
 // Time. Where somebody decodes, chunks get as many tokens as keep the step within the inter-token
 // target, or within kMostStretch of what it takes without them where that is more: so that prompts
-// always have a good part of the time. The cost of a step is learned from the times of the calls
-// (step_cost.h). Where nobody decodes, a step has all the tokens that it can.
+// always have a good part of the time. Prompts of many such steps, where nobody waits for a place,
+// get no more than kMostStretch allows, if that gives them kPromptShare of their speed alone. What
+// steps cost is learned from the times of the calls (step_cost.h). Where nobody decodes, a step has
+// all the tokens that it can.
 //
 // Guesses (engine/drafter.h) take tokens, logit rows and blocks that nobody else wants in this
 // step, and are as many as pay (draft_policy.h). Those that equal what is sampled in their place
@@ -40,6 +42,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -61,9 +64,11 @@
 namespace headrace {
 
 inline constexpr int kMaxPreemptions = 4;
-inline constexpr double kMostStretch = 1.8;  // of a step of streams, by chunks of prompts
-inline constexpr int32_t kLeastChunk = 16;   // tokens of all chunks of a step
-inline constexpr double kCloseShare = 0.15;  // a prediction within this counts as close
+inline constexpr double kMostStretch = 1.7;   // of a step of streams, by chunks of prompts
+inline constexpr double kPromptShare = 0.43;  // of its speed alone, that a long prompt shall have
+inline constexpr int64_t kShortSteps = 4;     // within the target, that a short prompt takes
+inline constexpr int32_t kLeastChunk = 8;     // tokens of all chunks of a step
+inline constexpr double kCloseShare = 0.15;   // a prediction within this counts as close
 inline constexpr int kMaxPasses = 16;
 inline constexpr TimeUs kPriorityAge = 30'000'000;
 
@@ -112,6 +117,15 @@ struct SampledToken {
   std::string failure = {};                    // not empty: why there is no token, for the client
   std::vector<float> label_logprobs = {};      // of the first token, if asked for
   double surprise = 0;                         // in bits, where mirostat asks for it
+
+  // As a new one, in the memory that it has.
+  void clear() {
+    token_id = -1;
+    logprobs.reset();
+    failure.clear();
+    label_logprobs.clear();
+    surprise = 0;
+  }
 };
 
 // What a step gave one span.
@@ -165,6 +179,12 @@ class Scheduler {
   void draft(TimeUs now);
   // Writes the masks of the step in flight: any time between plan() and the sampling.
   void fill_masks();
+  // Learns what the step before the one in flight took: any time before the commit, which else does
+  // it itself. So plans go by what is known of the steps before the last; who is idle knows all.
+  void settle();
+  // When the step is computed: asks the memory for what commit() and the next plan read of its
+  // sequences, all at once; the model's weights have pushed it out of the caches.
+  void touch() const;
   // results[i] belongs to plan().spans[i]. Appends events, each request's in order.
   void commit(std::span<SpanResult> results, TimeUs now, std::vector<Event>* events);
 
@@ -200,6 +220,7 @@ class Scheduler {
 
  private:
   void secure_blocks();
+  void list_for_blocks();
   void start_waiting(TimeUs now);
   Sequence* first_to_start(const Client& client);
   bool make_room(Sequence* sequence);
@@ -230,6 +251,8 @@ class Scheduler {
   void watch(const Sequence& sequence);
   void unwatch(const Sequence& sequence);
   bool publishes(const Sequence& sequence) const;
+  DraftTask new_task(const Sequence* sequence, int32_t max_tokens);
+  void clear_tasks();
   void propose_drafts();
   void propose_forced(int64_t* num_free);
   DraftStep step_without_guesses() const;
@@ -240,11 +263,11 @@ class Scheduler {
   int32_t room_for_draft(const Sequence& sequence, int64_t limit) const;
   bool add_draft(Sequence* sequence, const Draft& draft);
   void count_draft(Sequence* sequence, const Span& span, int32_t num_accepted);
-  void judge_guesses(uint64_t num_tokens, TimeUs now);
   void plan_single_tokens();
   int32_t room_for_chunks();
+  int64_t rows_in_time(const ChunkOffer& chunk) const;
   void predict();
-  void learn(TimeUs now);
+  void owe(uint64_t num_tokens, TimeUs now);
   void plan_chunks();
   void plan_chunks_of(std::span<Sequence*> sequences, int32_t max_tokens, int32_t max_logit_rows);
   void add_span(Sequence* sequence, int32_t max_tokens, int32_t max_logit_rows);
@@ -290,16 +313,25 @@ class Scheduler {
   std::vector<Sequence*> scratch_;
   DraftPolicy draft_policy_;
   std::vector<DraftTask> draft_tasks_, model_tasks_;
-  bool is_drafted_ = false;      // the step to be planned
-  int32_t num_draft_runs_ = 0;   // of a model, for it
-  TimeUs drafted_us_ = 0;        // when that began
-  StepLoad plain_load_;          // of the step without guesses
+  std::vector<std::vector<int32_t>> spare_guesses_;  // memory of drafts
+  bool is_drafted_ = false;                          // the step to be planned
+  int32_t num_draft_runs_ = 0;                       // of a model, for it
+  TimeUs drafted_us_ = 0;                            // when that began
+  StepLoad plain_load_;                              // of the step without guesses
+  // A step that was committed, until settle() has learned from it.
+  struct Owed {
+    TakenStep step;
+    TimeUs took_us = 0;
+    double predicted_us = 0;
+  };
+  std::optional<Owed> owed_;
   std::vector<uint64_t> masks_;  // of the step's rows that have one
   uint64_t next_order_ = 0, next_shield_ = 1;
   StepPlan plan_;
-  bool in_flight_ = false;    // planned, not committed
-  TimeUs planned_us_ = 0;     // when
-  bool awaits_tier_ = false;  // a waiting one, as of the last plan
+  std::vector<Sequence*> planned_;  // as plan_.sequences
+  bool in_flight_ = false;          // planned, not committed
+  TimeUs planned_us_ = 0;           // when
+  bool awaits_tier_ = false;        // a waiting one, as of the last plan
   TierCost tier_cost_;
   StepCost cost_;
   int32_t chunk_tokens_;  // that the last step with chunks had for them

@@ -70,6 +70,32 @@ void Scheduler::rank_running() {
   room_.rank(scratch_);
 }
 
+// Into scratch_: who takes blocks, and where these do not suffice all that run, in their order: the
+// last give way first. Who has its blocks already takes and loses nothing where there are enough.
+void Scheduler::list_for_blocks() {
+  scratch_.clear();
+  int64_t num_missing = 0;
+  for (Sequence* sequence : running_) {
+    const int64_t missing = kv_.missing(sequence->num_known(), sequence->table);
+    if (missing > 0) scratch_.push_back(sequence);
+    num_missing += missing;
+  }
+  const bool suffices = num_missing <= kv_.pool().num_available();
+  if (suffices && scratch_.size() <= 1) return;
+  rank_running();
+  scratch_ = running_;
+  if (suffices) {
+    std::erase_if(scratch_, [this](const Sequence* sequence) {
+      return kv_.covers(sequence->num_known(), sequence->table);
+    });
+  }
+  std::sort(scratch_.begin(), scratch_.end(), [this](const Sequence* a, const Sequence* b) {
+    if (is_protected(*a) != is_protected(*b)) return is_protected(*a);
+    if (is_protected(*a)) return a->shield < b->shield;
+    return a->standing != b->standing ? a->standing < b->standing : a->order < b->order;
+  });
+}
+
 // To those whose rows the step in flight computed, and who hold blocks meanwhile.
 void Scheduler::charge(TimeUs now) {
   for (size_t i = 0; i < plan_.spans.size(); ++i) {

@@ -45,8 +45,25 @@ DraftStep Scheduler::step_without_guesses() const {
   return step;
 }
 
-void Scheduler::draft(TimeUs now) {
+// A task without guesses, in the memory of one before.
+DraftTask Scheduler::new_task(const Sequence* sequence, int32_t max_tokens) {
+  DraftTask task{sequence, max_tokens};
+  if (spare_guesses_.empty()) return task;
+  task.draft.token_ids = std::move(spare_guesses_.back());
+  spare_guesses_.pop_back();
+  return task;
+}
+
+void Scheduler::clear_tasks() {
+  for (DraftTask& task : draft_tasks_) {
+    task.draft.token_ids.clear();
+    spare_guesses_.push_back(std::move(task.draft.token_ids));
+  }
   draft_tasks_.clear();
+}
+
+void Scheduler::draft(TimeUs now) {
+  clear_tasks();
   is_drafted_ = true;
   num_draft_runs_ = 0;
   drafted_us_ = now;
@@ -58,7 +75,7 @@ void Scheduler::draft(TimeUs now) {
     if (!may_guess(*sequence)) continue;
     const int32_t room =
         std::min(options_.max_draft_tokens, room_for_draft(*sequence, step.max_guesses));
-    if (room > 0) draft_tasks_.push_back({sequence, room});
+    if (room > 0) draft_tasks_.push_back(new_task(sequence, room));
   }
   if (draft_tasks_.empty()) return;
   if (options_.drafter != nullptr) options_.drafter->propose(draft_tasks_);
@@ -193,19 +210,6 @@ void Scheduler::count_draft(Sequence* sequence, const Span& span, int32_t num_ac
   } else {
     draft_policy_.verified(ground, span.num_draft, num_accepted, &sequence->draft_record);
   }
-}
-
-// What the step gave and took, if it was decode and guesses.
-void Scheduler::judge_guesses(uint64_t num_tokens, TimeUs now) {
-  if (plan_.spans.empty()) return;
-  TakenStep step;
-  step.load = plan_.load;
-  step.plain_load = plain_load_;
-  step.num_streams = static_cast<int32_t>(plan_.spans.size());
-  step.num_tokens = static_cast<int32_t>(num_tokens);
-  step.us = static_cast<double>(now - planned_us_);
-  if (num_draft_runs_ > 0) step.draft_us = static_cast<double>(planned_us_ - drafted_us_);
-  if (step.plain_load.num_rows == step.num_streams) draft_policy_.took(cost_, step);
 }
 
 // Rows that sample under a constraint get their masks in order.

@@ -1,6 +1,7 @@
 // The time of a step: what it will take, and how many tokens of prompts it has time for.
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "engine/scheduler.h"
 
@@ -26,30 +27,40 @@ int32_t Scheduler::room_for_chunks() {
   const bool someone_decodes =
       std::any_of(plan_.sequences.begin(), plan_.sequences.end(),
                   [](const Sequence* sequence) { return sequence->num_output() > 0; });
-  if (scratch_.empty() || options_.inter_token_target_us <= 0 || !someone_decodes) {
-    if (!scratch_.empty()) chunk_tokens_ = options_.max_batch_tokens;
-    return room;
-  }
+  chunk_tokens_ = options_.max_batch_tokens;
+  if (options_.inter_token_target_us <= 0 || !someone_decodes) return room;
   int64_t wanted = 0;
-  int64_t position = 0;
-  bool scores = false;
+  ChunkOffer chunk;
   for (const Sequence* sequence : scratch_) {
     wanted += sequence->gap();
-    position = std::max(position, sequence->num_computed);
-    scores |= sequence->scores_prompt();
+    chunk.first_position = std::max(chunk.first_position, sequence->num_computed);
+    chunk.scores |= sequence->scores_prompt();
   }
-  const StepLoad load = load_of(plan_);
-  const double budget = std::max(static_cast<double>(options_.inter_token_target_us),
-                                 kMostStretch * cost_.predict(load));
-  const int64_t most = std::min<int64_t>(room, wanted);
-  const int64_t within = rows_within(cost_, load, {position, most, kLeastChunk, scores}, budget);
-  if (within == most) {
-    chunk_tokens_ = options_.max_batch_tokens;
-    return room;
-  }
+  chunk.max_rows = std::min<int64_t>(room, wanted);
+  const int64_t rows = rows_in_time(chunk);
+  if (rows == chunk.max_rows) return room;
   ++stats_.shortened_steps;
-  chunk_tokens_ = std::min(room, std::max(kLeastChunk, static_cast<int32_t>(within)));
+  chunk_tokens_ = std::min(room, std::max(kLeastChunk, static_cast<int32_t>(rows)));
   return chunk_tokens_;
+}
+
+// As many as the target allows, if somebody waits for a place or the prompts are short. Beside a
+// long one streams would wait so much longer for many steps: it gets as many as stretch a step of
+// theirs by what prompts may always take, or as many more as its part of the time asks for.
+int64_t Scheduler::rows_in_time(const ChunkOffer& chunk) const {
+  const StepLoad load = load_of(plan_);
+  const auto target_us = static_cast<double>(options_.inter_token_target_us);
+  const double stretched_us = kMostStretch * cost_.predict(load);
+  const int64_t stretched = rows_within(cost_, load, chunk, stretched_us);
+  if (stretched == chunk.max_rows || target_us <= stretched_us) return stretched;
+  const int64_t most = rows_within(cost_, load, chunk, target_us);
+  if (room_.num_waiting() > 0) return most;
+  int64_t rows_of_short = 0;
+  for (const Sequence* sequence : scratch_) {
+    if (sequence->gap() <= kShortSteps * most) rows_of_short += sequence->gap();
+  }
+  const int64_t fair = rows_for_share(cost_, load, chunk, kPromptShare);
+  return std::min(most, std::max({stretched, fair, rows_of_short}));
 }
 
 void Scheduler::predict() {
@@ -57,15 +68,44 @@ void Scheduler::predict() {
   plan_.predicted_us = cost_.predict(plan_.load);
 }
 
-void Scheduler::learn(TimeUs now) {
-  if (plan_.spans.empty()) return;
-  const TimeUs took_us = now - planned_us_;
-  if (plan_.predicted_us > 0) {
-    const double error = static_cast<double>(took_us) - plan_.predicted_us;
-    ++stats_.predicted_steps;
-    stats_.close_predictions += std::abs(error) <= kCloseShare * plan_.predicted_us;
+void Scheduler::touch() const {
+  constexpr size_t kLine = 64;
+  for (const Sequence* sequence : planned_) {
+    const char* bytes = reinterpret_cast<const char*>(sequence);
+    for (size_t at = 0; at < sizeof(Sequence); at += kLine) __builtin_prefetch(bytes + at);
   }
-  cost_.observe(plan_.load, took_us);
+  for (const Sequence* sequence : planned_) {
+    __builtin_prefetch(sequence->tokens.data() + sequence->tokens.size());
+    for (const TableColumn& column : sequence->table.columns) __builtin_prefetch(&column);
+  }
+}
+
+// What the step gave and took.
+void Scheduler::owe(uint64_t num_tokens, TimeUs now) {
+  if (plan_.spans.empty()) return;
+  Owed owed;
+  owed.took_us = now - planned_us_;
+  owed.predicted_us = plan_.predicted_us;
+  owed.step.load = plan_.load;
+  owed.step.plain_load = plain_load_;
+  owed.step.num_streams = static_cast<int32_t>(plan_.spans.size());
+  owed.step.num_tokens = static_cast<int32_t>(num_tokens);
+  owed.step.us = static_cast<double>(owed.took_us);
+  if (num_draft_runs_ > 0) owed.step.draft_us = static_cast<double>(planned_us_ - drafted_us_);
+  owed_ = owed;
+}
+
+void Scheduler::settle() {
+  if (!owed_) return;
+  const Owed owed = *std::exchange(owed_, std::nullopt);
+  if (owed.predicted_us > 0) {
+    const double error = static_cast<double>(owed.took_us) - owed.predicted_us;
+    ++stats_.predicted_steps;
+    stats_.close_predictions += std::abs(error) <= kCloseShare * owed.predicted_us;
+  }
+  cost_.observe(owed.step.load, owed.took_us);
+  // Guesses are judged by steps that are decode and guesses alone.
+  if (owed.step.plain_load.num_rows == owed.step.num_streams) draft_policy_.took(cost_, owed.step);
 }
 
 }  // namespace headrace

@@ -137,7 +137,7 @@ TEST(SchedulerTime, StreamsWaitAtMostTwiceAsLongBesideALongPrompt) {
   const RequestId id = clockwork.admit(time_request(16'000, 2, 4));
   clockwork.run_until_first_token(id);
   const TimeUs longest = clockwork.gap(0.99);
-  EXPECT_LE(longest, std::max(2 * undisturbed, kTarget + kTarget / 6));
+  EXPECT_LE(longest, 2 * undisturbed);
   EXPECT_LE(clockwork.first_token_us(id), alone.first_token_us(lone) * 5 / 2);
   EXPECT_GT(clockwork.scheduler().stats().shortened_steps, 0u);
 }
@@ -154,6 +154,58 @@ TEST(SchedulerTime, WhereStreamsAreSlowPromptsStillHaveAGoodPart) {
   const RequestId lone = alone.admit(time_request(4000, 2, 4));
   alone.run_until_first_token(lone);
   EXPECT_LE(clockwork.first_token_us(id), 3 * alone.first_token_us(lone));
+}
+
+// How many tokens of a prompt a step has beside a stream, where a step costs 2 ms and a row 100 us,
+// but each of the first 64 `small_us`.
+int32_t tokens_beside_a_stream(TimeUs target, TimeUs small_us) {
+  SchedulerOptions options = time_options(target);
+  for (int i = 0; i < 16; ++i) {
+    for (const int64_t rows : {1, 8, 16, 32, 64, 256, 512}) {
+      StepLoad load;
+      if (i % 2 == 0 && rows > 1) load.add(0, 1, 0, false);  // sequences cost nothing
+      load.add(0, rows - load.num_rows, 0, false);
+      const int64_t num_small = std::min<int64_t>(rows, 64);
+      options.step_cost.observe(load, 2000 + num_small * small_us + 100 * (rows - num_small));
+    }
+  }
+  Clockwork clockwork(options);
+  clockwork.admit(time_request(1, 1000, 5));
+  clockwork.step();
+  clockwork.admit(time_request(2000, 1, 6));
+  return clockwork.step().num_tokens - 1;
+}
+
+TEST(SchedulerTime, PromptsHaveTheirShareOfSpeedWithinTheTarget) {
+  // Small steps cost as large ones do: what stretches a stream by three quarters is enough.
+  EXPECT_NEAR(tokens_beside_a_stream(kTarget, 100), 16, 2);
+  // They cost three times as much: more tokens, and the more the target allows the nearer to the
+  // share.
+  const int32_t few = tokens_beside_a_stream(8000, 300);
+  const int32_t many = tokens_beside_a_stream(kTarget, 300);
+  EXPECT_NEAR(few, 19, 2);
+  EXPECT_GT(many, 2 * few);
+  EXPECT_LT(many, 511);
+  // A target that is below what streams are stretched by changes nothing.
+  EXPECT_NEAR(tokens_beside_a_stream(1000, 300), kLeastChunk, 1);
+}
+
+// Tokens in the first step of a prompt beside eight streams.
+int32_t first_chunk(int32_t num_prompt, int max_sequences = 32) {
+  SchedulerOptions options = time_options();
+  options.max_sequences = max_sequences;
+  Clockwork clockwork(options);
+  start_streams(&clockwork, 8);
+  clockwork.admit(time_request(num_prompt, 2, 4));
+  if (max_sequences == 9) clockwork.admit(time_request(num_prompt, 2, 5));  // finds no place
+  return clockwork.step().num_tokens - 8;
+}
+
+TEST(SchedulerTime, ALongPromptTakesMoreOnlyWhereSomebodyWaitsForAPlace) {
+  EXPECT_NEAR(first_chunk(16'000), 23, 4);  // three quarters of a step of the streams
+  EXPECT_NEAR(first_chunk(100), 100, 12);   // as many as the target has time for
+  EXPECT_NEAR(first_chunk(300), 100, 12);
+  EXPECT_NEAR(first_chunk(16'000, /*max_sequences=*/9), 100, 12);
 }
 
 TEST(SchedulerTime, WithoutATargetChunksAreWhole) {
@@ -206,7 +258,8 @@ TEST(SchedulerTime, PredictionsAreCountedAndClose) {
     clockwork.steps(20);
   }
   const SchedulerStats& stats = clockwork.scheduler().stats();
-  EXPECT_EQ(stats.predicted_steps, stats.num_steps - 1);  // of the first nothing was known
+  // Of the first two nothing was known, what the last took is not looked at yet.
+  EXPECT_EQ(stats.predicted_steps, stats.num_steps - 3);
   EXPECT_GE(stats.close_predictions * 100, stats.predicted_steps * 95);
 }
 

@@ -67,6 +67,7 @@ class Measurement {
     const std::span<SpanResult> results = runner_.finish();
     events_.clear();
     scheduler_.commit(results, now_us(), &events_);
+    scheduler_.settle();
     runner_.scrub(scheduler_.take_tainted_blocks());
   }
 

@@ -22,7 +22,9 @@ constexpr double kMostSurprise = 0.35;  // of what was expected
 // What holds coefficients that the steps do not tell apart, as a share of a step's weight.
 constexpr double kHold = 1e-4;
 constexpr int kSweeps = 8;
-constexpr double kPaceGain = 1.0 / 16;
+constexpr double kLeastCost = 1e-3;
+constexpr double kPaceGain = 1.0 / 8;
+constexpr double kFar = 0.12;         // of the pace
 constexpr double kPaceChanged = 0.1;  // of 1
 constexpr uint64_t kSumAgain = 512;   // observations; sums that are only changed collect errors
 
@@ -57,23 +59,23 @@ StepCost::Parts StepCost::parts_of(const StepLoad& load) {
 double StepCost::cost_of(const Parts& parts) const {
   double cost = 0;
   for (size_t i = 0; i < kNumParts; ++i) cost += coefficients_[i] * parts[i];
-  return cost;
+  return std::max(kLeastCost, cost);
 }
 
-double StepCost::predict(const StepLoad& load) const { return pace_ * cost_of(parts_of(load)); }
+double StepCost::predict(const StepLoad& load) const {
+  return num_observed_ == 0 ? 0 : pace_ * cost_of(parts_of(load));
+}
 
 void StepCost::observe(const StepLoad& load, TimeUs took_us) {
   Step step{parts_of(load)};
   const auto size = static_cast<size_t>(std::bit_width(static_cast<uint64_t>(load.num_rows)));
   Ring& ring = rings_[std::min(size, kNumRings - 1)];
-  double expected = std::max(1.0, static_cast<double>(took_us));
+  const double took = std::max(1.0, static_cast<double>(took_us));
+  double expected = took;
   if (ring.steps.size() >= kStepsTrusted) {
-    const double cost = std::max(1e-3, cost_of(step.parts));
-    const double ratio =
-        std::clamp(expected / cost, pace_ * (1 - kMostSurprise), pace_ * (1 + kMostSurprise));
-    expected = pace_ * cost;
-    step.took = ratio / pace_;
-    follow(ratio);
+    follow(took / cost_of(step.parts));
+    expected = pace_ * cost_of(step.parts);
+    step.took = std::clamp(took / expected, 1 - kMostSurprise, 1 + kMostSurprise);
   }
   for (double& part : step.parts) part /= expected;
   change(step, 1);
@@ -88,8 +90,21 @@ void StepCost::observe(const StepLoad& load, TimeUs took_us) {
   solve();
 }
 
+// One that is far off moves the pace a little, some of them in a row, all late or all early, to
+// where they are.
 void StepCost::follow(double ratio) {
-  pace_ += kPaceGain * (ratio - pace_);
+  const double error = ratio / pace_ - 1;
+  const bool is_late = error > 0;
+  if (std::abs(error) <= kFar || is_late != are_late_) num_far_ = 0;
+  are_late_ = is_late;
+  if (std::abs(error) > kFar) far_[num_far_++] = ratio;
+  if (num_far_ == far_.size()) {
+    std::sort(far_.begin(), far_.end());
+    pace_ = far_[far_.size() / 2];
+    num_far_ = 0;
+  } else {
+    pace_ *= 1 + kPaceGain * std::clamp(error, -kFar, kFar);
+  }
   if (std::abs(pace_ - 1) <= kPaceChanged) return;
   for (Ring& ring : rings_) {
     for (Step& step : ring.steps) {
@@ -97,6 +112,7 @@ void StepCost::follow(double ratio) {
     }
   }
   for (double& coefficient : coefficients_) coefficient *= pace_;
+  for (double& far : far_) far /= pace_;
   pace_ = 1;
   sum_again();
 }
@@ -134,22 +150,45 @@ void StepCost::solve() {
   }
 }
 
-int64_t rows_within(const StepCost& cost, const StepLoad& load, const ChunkOffer& chunk,
-                    double budget_us) {
-  const auto fits = [&](int64_t rows) {
-    StepLoad longer = load;
-    longer.add(chunk.first_position, rows, chunk.scores ? rows : 0, /*draws=*/chunk.scores);
-    return cost.predict(longer) <= budget_us;
-  };
-  if (fits(chunk.max_rows)) return chunk.max_rows;
-  // Costs do not fall where rows are added.
+namespace {
+
+double cost_with(const StepCost& cost, StepLoad load, const ChunkOffer& chunk, int64_t rows) {
+  load.add(chunk.first_position, rows, chunk.scores ? rows : 0, /*draws=*/chunk.scores);
+  return cost.predict(load);
+}
+
+// The most units of the chunk of which `holds` is true, which is so of no more than these; -1: all.
+template <typename Holds>
+int64_t most_units(const ChunkOffer& chunk, const Holds& holds) {
+  if (holds(chunk.max_rows)) return -1;
   int64_t most = 0;
   int64_t beyond = chunk.max_rows / chunk.unit + 1;
   while (beyond - most > 1) {
     const int64_t middle = (most + beyond) / 2;
-    (fits(middle * chunk.unit) ? most : beyond) = middle;
+    (holds(middle * chunk.unit) ? most : beyond) = middle;
   }
-  return most * chunk.unit;
+  return most;
+}
+
+}  // namespace
+
+// Costs do not fall where rows are added.
+int64_t rows_within(const StepCost& cost, const StepLoad& load, const ChunkOffer& chunk,
+                    double budget_us) {
+  const int64_t units = most_units(
+      chunk, [&](int64_t rows) { return cost_with(cost, load, chunk, rows) <= budget_us; });
+  return units < 0 ? chunk.max_rows : units * chunk.unit;
+}
+
+// Beside others rows are the faster the more they are: each step has what others cost only once.
+int64_t rows_for_share(const StepCost& cost, const StepLoad& load, const ChunkOffer& chunk,
+                       double share) {
+  const double us_alone = cost_with(cost, {}, chunk, chunk.max_rows);
+  const double us_each = us_alone / (share * static_cast<double>(chunk.max_rows));
+  const int64_t units = most_units(chunk, [&](int64_t rows) {
+    return cost_with(cost, load, chunk, rows) > us_each * static_cast<double>(rows);
+  });
+  return units < 0 ? chunk.max_rows : std::min((units + 1) * chunk.unit, chunk.max_rows);
 }
 
 }  // namespace headrace

@@ -9,8 +9,9 @@
 //
 // The newest steps of each size are kept and fitted by their relative errors, so that long decoding
 // does not forget what prompts cost. A time far from what was expected counts only in part: a
-// machine that is disturbed for a moment changes little. Where steps go on taking longer, or less,
-// than expected, the machine has changed: then all that is kept is taken to cost so much.
+// machine that is disturbed for a moment changes little. Where some steps in a row take longer, or
+// less, than expected, the machine has changed, maybe for seconds only, as where others want its
+// cores: then all that is kept is taken to cost so much.
 // A value: the same observations in the same order give the same predictions. Microseconds.
 #pragma once
 
@@ -69,7 +70,10 @@ class StepCost {
   std::array<Parts, kNumParts> products_{};
   Parts sums_{};
   Parts coefficients_{};
-  double pace_ = 1;  // of the newest steps: their time by what their parts cost
+  double pace_ = 1;              // of the newest steps: their time by what their parts cost
+  std::array<double, 3> far_{};  // the newest in a row that are far from it on the same side
+  size_t num_far_ = 0;
+  bool are_late_ = false;
   uint64_t num_observed_ = 0;
 };
 
@@ -85,5 +89,11 @@ struct ChunkOffer {
 // one unit may.
 int64_t rows_within(const StepCost& cost, const StepLoad& load, const ChunkOffer& chunk,
                     double budget_us);
+
+// The fewest rows that have to join `load` so that, step after step, they advance at least at this
+// share of the speed that they have in steps of their own, as many as may join; all, where fewer do
+// not.
+int64_t rows_for_share(const StepCost& cost, const StepLoad& load, const ChunkOffer& chunk,
+                       double share);
 
 }  // namespace headrace

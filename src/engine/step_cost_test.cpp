@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <random>
+#include <utility>
 
 namespace headrace {
 namespace step_cost_test {
@@ -127,6 +128,35 @@ TEST(StepCost, FollowsAMachineThatIsSlowerAtOnce) {
   EXPECT_GE(share_within(&cost, &machine, 1000), 0.95);
 }
 
+// The share of all steps of a machine whose pace is `slow` times as slow every now and then, for
+// `num_slow` steps, and its own for `num_fast`.
+double share_at_two_paces(uint64_t seed, double slow, int num_fast, int num_slow) {
+  Machine machine(seed);
+  StepCost cost;
+  share_within(&cost, &machine, 200);
+  double share = 0;
+  constexpr int kTimes = 20;
+  for (int i = 0; i < kTimes; ++i) {
+    for (const auto& [pace, num_steps] : {std::pair(slow, num_slow), std::pair(1.0, num_fast)}) {
+      machine.pace = pace;
+      share += share_within(&cost, &machine, num_steps) * num_steps;
+    }
+  }
+  return share / (kTimes * (num_fast + num_slow));
+}
+
+TEST(StepCost, FollowsAMachineOfTwoSpeeds) {
+  for (uint64_t seed = 21; seed <= 25; ++seed) {
+    EXPECT_GE(share_at_two_paces(seed, 1.7, 150, 150), 0.95) << "seed " << seed;
+  }
+}
+
+TEST(StepCost, FollowsNeighboursThatWantItsCoresForAWhile) {
+  for (uint64_t seed = 31; seed <= 35; ++seed) {
+    EXPECT_GE(share_at_two_paces(seed, 1.5, 200, 30), 0.93) << "seed " << seed;
+  }
+}
+
 TEST(StepCost, LongDecodingDoesNotForgetPrompts) {
   Machine machine(14);
   StepCost cost;
@@ -186,6 +216,27 @@ TEST(StepCost, RowsWithinABudgetAreTheMostThatFit) {
   EXPECT_GT(with(rows + 16, 0), 40'000);
   EXPECT_LT(rows_within(cost, streams, {4000, 512, 16, false}, 40'000), rows);
   EXPECT_LT(rows_within(cost, streams, {0, 512, 16, true}, 40'000), rows);
+}
+
+TEST(StepCost, RowsForAShareAreTheFewestThatAreFastEnough) {
+  Machine machine(18);
+  StepCost cost;
+  share_within(&cost, &machine, 300);
+  StepLoad streams, chunk_alone;
+  for (int i = 0; i < 8; ++i) streams.add(300, 1, 1, false);
+  chunk_alone.add(1000, 512, 0, false);
+  const double us_alone = cost.predict(chunk_alone) / 512;
+  const auto us_each = [&](int64_t rows) {
+    StepLoad load = streams;
+    load.add(1000, rows, 0, false);
+    return cost.predict(load) / static_cast<double>(rows);
+  };
+  const int64_t rows = rows_for_share(cost, streams, {1000, 512, 16, false}, 0.5);
+  EXPECT_EQ(rows % 16, 0);
+  EXPECT_LE(us_each(rows), us_alone / 0.5);
+  EXPECT_GT(us_each(rows - 16), us_alone / 0.5);
+  EXPECT_GT(rows_for_share(cost, streams, {1000, 512, 16, false}, 0.7), rows);
+  EXPECT_EQ(rows_for_share(cost, streams, {1000, 500, 16, false}, 1), 500);  // never so fast
 }
 
 }  // namespace step_cost_test

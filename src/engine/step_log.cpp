@@ -27,6 +27,7 @@ Status replay_step(const StepRecord& record, Scheduler* scheduler) {
   }
   std::vector<SpanResult> results(plan.spans.size());
   std::vector<float> states;
+  auto token_id = record.token_ids.begin();
   for (size_t i = 0; i < plan.spans.size(); ++i) {
     const Span& span = plan.spans[i];
     const SpanRecord& logged = record.spans[i];
@@ -38,8 +39,8 @@ Status replay_step(const StepRecord& record, Scheduler* scheduler) {
                         record.step_idx, i);
     }
     if (logged.failed) results[i].failure = "it failed";
-    for (const int32_t token_id : logged.token_ids) {
-      results[i].sampled.push_back({token_id, {}, token_id < 0 ? "it failed" : ""});
+    for (int32_t row = 0; row < logged.num_sampled && !logged.failed; ++row, ++token_id) {
+      results[i].sampled.push_back({*token_id, {}, *token_id < 0 ? "it failed" : ""});
     }
     results[i].scored.resize(static_cast<size_t>(span.num_scored));
     states.resize(static_cast<size_t>(span.num_pooled));  // their values decide nothing
@@ -94,11 +95,13 @@ void StepLog::planned(const StepPlan& plan, const Scheduler& scheduler, TimeUs n
   std::swap(record.inputs, pending_);
   in_flight_ = true;
   record.spans.clear();
+  record.token_ids.clear();
+  record.token_ids.reserve(static_cast<size_t>(plan.num_logit_rows));
   for (size_t i = 0; i < plan.spans.size(); ++i) {
     const Span& span = plan.spans[i];
     const Sequence& sequence = *plan.sequences[i];
     record.spans.push_back(
-        {sequence.id, span.first_position, span.num_rows, span.num_sampled, {}, false});
+        {sequence.id, span.first_position, span.num_rows, span.num_sampled, false});
     record.num_prompt_tokens += static_cast<int32_t>(
         std::clamp<int64_t>(sequence.num_prompt - span.first_position, 0, span.num_rows));
   }
@@ -109,11 +112,12 @@ void StepLog::committed(std::span<const SpanResult> results, TimeUs now) {
   CHECK(results.size() == record.spans.size(), "{} results, {} spans", results.size(),
         record.spans.size());
   for (size_t i = 0; i < results.size(); ++i) {
-    SpanRecord& span = record.spans[i];
-    span.failed = results[i].failed();
-    if (span.failed) continue;
+    if (results[i].failed()) {
+      record.spans[i].failed = true;
+      continue;
+    }
     for (const SampledToken& sampled : results[i].sampled) {
-      span.token_ids.push_back(sampled.failure.empty() ? sampled.token_id : -1);
+      record.token_ids.push_back(sampled.failure.empty() ? sampled.token_id : -1);
     }
   }
   record.committed_us = now;

@@ -19,7 +19,6 @@ struct SpanRecord {
   int64_t first_position = 0;
   int32_t num_tokens = 0;
   int32_t num_sampled = 0;
-  std::vector<int32_t> token_ids = {};  // of the sampled rows, -1: that row failed
   bool failed = false;
 };
 
@@ -45,6 +44,8 @@ struct StepRecord {
   int32_t num_waiting = 0;
   int64_t kv_blocks_used = 0;
   std::vector<SpanRecord> spans;
+  // Of the sampled rows of the spans that did not fail, in order; -1: that row failed.
+  std::vector<int32_t> token_ids;
   std::vector<InputRecord> inputs;
 };
 

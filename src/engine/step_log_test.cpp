@@ -44,8 +44,8 @@ TEST(StepLog, RecordsWhatStepsDid) {
   ASSERT_EQ(records.size(), 6u);  // 8 + 8 + 4 prompt tokens, then three single ones
   EXPECT_EQ(records[0].num_prompt_tokens, 8);
   EXPECT_EQ(records[2].num_tokens, 4);
-  EXPECT_EQ(records[1].spans[0].token_ids, std::vector<int32_t>());
-  EXPECT_EQ(records[2].spans[0].token_ids, std::vector<int32_t>{7});
+  EXPECT_EQ(records[1].token_ids, std::vector<int32_t>());
+  EXPECT_EQ(records[2].token_ids, std::vector<int32_t>{7});
   EXPECT_EQ(records[3].num_prompt_tokens, 0);
   EXPECT_EQ(records[3].spans[0].first_position, 20);
   EXPECT_EQ(records[1].committed_us - records[1].planned_us, 5);

@@ -52,7 +52,7 @@ StepRunner::StepRunner(Model& model, Backend& backend, const SchedulerOptions& o
   finite_ = std::make_unique<bool[]>(static_cast<size_t>(options.max_batch_tokens));
 }
 
-void StepRunner::launch(const StepPlan& plan) {
+void StepRunner::launch(const StepPlan& plan, const std::function<void()>& beside) {
   CHECK(plan_ == nullptr, "step {} is not finished", plan_->step_idx);
   plan_ = &plan;
   build_batch();
@@ -60,8 +60,15 @@ void StepRunner::launch(const StepPlan& plan) {
   StepOutput output(logits_.as<float>(), best_.data(), finite_.get());
   output.hidden = states_.as<float>();
   gap_us_ = now_us() - returned_us_ - waited_us_;
+  bool is_called = false;
+  backend_.call_beside([&] {
+    is_called = true;
+    beside();
+  });
   model_.forward(Batch{token_ids_, plan.spans, logit_rows_, best_rows_, hidden_rows_}, kv_, output);
   returned_us_ = now_us();
+  backend_.call_beside(nullptr);
+  if (!is_called) beside();  // nothing was computed on the team
 }
 
 void StepRunner::build_batch() {
@@ -176,7 +183,8 @@ void StepRunner::prepare_results() {
   for (size_t i = 0; i < results_.size(); ++i) {
     SpanResult& result = results_[i];
     result.failure.clear();
-    result.sampled.assign(static_cast<size_t>(plan_->spans[i].num_sampled), {});
+    result.sampled.resize(static_cast<size_t>(plan_->spans[i].num_sampled));
+    for (SampledToken& sampled : result.sampled) sampled.clear();
     result.scored.assign(static_cast<size_t>(plan_->spans[i].num_scored), {});
     result.pooled = {};
   }

@@ -7,6 +7,7 @@
 // memory is allocated at creation. Engine thread only.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -26,8 +27,9 @@ class StepRunner {
   static Result<std::unique_ptr<StepRunner>> create(Model& model, Backend& backend,
                                                     const SchedulerOptions& options);
 
-  // The plan stays as it is until finish(), but for its masks.
-  void launch(const StepPlan& plan);
+  // The plan stays as it is until finish(), but for its masks. beside: called once, when the back
+  // end has begun (Backend::call_beside), or at the latest when the pass is launched.
+  void launch(const StepPlan& plan, const std::function<void()>& beside = [] {});
   // results[i] belongs to the plan's spans[i]; valid until the next launch.
   std::span<SpanResult> finish();
   // Changes while a step is computed. From any thread.

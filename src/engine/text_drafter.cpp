@@ -3,12 +3,18 @@
 namespace headrace {
 
 int32_t TextDrafter::propose(std::span<DraftTask> tasks) {
-  for (DraftTask& task : tasks) {
+  asked_.clear();
+  for (const DraftTask& task : tasks) {
     const Sequence& sequence = *task.sequence;
     const auto known = std::span(sequence.tokens).first(static_cast<size_t>(sequence.num_known()));
     TextMatcher& matcher =
         matchers_.try_emplace(sequence.id, sequence.request.predicted_ids).first->second;
     matcher.append(known.subspan(static_cast<size_t>(matcher.size())));
+    asked_.push_back(&matcher);
+  }
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    DraftTask& task = tasks[i];
+    const TextMatcher& matcher = *asked_[i];
     const TextMatcher::Match match = matcher.find();
     const bool is_predicted = matcher.is_in_reference(match);
     task.draft.ground = {is_predicted ? DraftSource::kPrediction : DraftSource::kText,

@@ -104,14 +104,20 @@ EventSink Watchdog::watch(RequestId id, std::string client_id, EventSink sink) {
   };
 }
 
-void Watchdog::begin(const StepPlan& plan) {
+void Watchdog::begin(TimeUs now) {
+  if (!enabled()) return;
+  engine_thread_.store(pthread_self(), std::memory_order_relaxed);
+  begun_us_.store(now, std::memory_order_relaxed);
+  in_step_.store(true, std::memory_order_relaxed);
+  num_begun_.fetch_add(1, std::memory_order_release);
+}
+
+void Watchdog::end() { in_step_.store(false, std::memory_order_relaxed); }
+
+void Watchdog::tell(const StepPlan& plan) {
   if (!enabled()) return;
   std::lock_guard lock(mutex_);
-  in_step_ = true;
-  ++num_begun_;
-  engine_thread_ = pthread_self();
   step_.step_idx = plan.step_idx;
-  step_.begun_us = now_us();
   step_.num_tokens = plan.num_tokens;
   step_.num_logit_rows = plan.num_logit_rows;
   step_.spans.clear();
@@ -121,12 +127,6 @@ void Watchdog::begin(const StepPlan& plan) {
     step_.spans.push_back({sequence.id, span.first_position, span.num_rows, span.num_sampled,
                            span.num_draft, sequence.num_prompt, sequence.num_output()});
   }
-}
-
-void Watchdog::end() {
-  if (!enabled()) return;
-  std::lock_guard lock(mutex_);
-  in_step_ = false;
 }
 
 void Watchdog::run() {
@@ -139,7 +139,8 @@ void Watchdog::run() {
       clock.rest(now_us());
       continue;
     }
-    const TimeUs stalled_us = clock.look(now_us(), {num_begun_, options_.progress()});
+    const TimeUs stalled_us =
+        clock.look(now_us(), {num_begun_.load(std::memory_order_acquire), options_.progress()});
     const TimeUs used_us = num_begun_ == 0 ? 0 : processor_time(engine_thread_);
     if (stalled_us == 0) processor_us = used_us;
     if (stalled_us < deadline_us) continue;
@@ -168,7 +169,7 @@ std::vector<std::string> Watchdog::report(TimeUs stalled_us,
                   watched_.size()));
   lines.push_back(fmt::format(
       "the step began {:.1f} s ago: {} tokens of {} requests, {} rows of logits",
-      seconds(now - step_.begun_us), step_.num_tokens, step_.spans.size(), step_.num_logit_rows));
+      seconds(now - begun_us_), step_.num_tokens, step_.spans.size(), step_.num_logit_rows));
   for (const SpanNote& span : step_.spans) {
     if (lines.size() > kMaxTold) break;
     lines.push_back(fmt::format(

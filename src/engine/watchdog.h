@@ -62,9 +62,11 @@ class Watchdog {
   // The sink to hand to the engine in place of a request's own. From any thread.
   EventSink watch(RequestId id, std::string client_id, EventSink sink);
 
-  // Engine thread, around the work on a step: what a report tells.
-  void begin(const StepPlan& plan);
+  // Engine thread, around the work on a step.
+  void begin(TimeUs now);
   void end();
+  // What a report tells of the step. Between the two, by one thread at a time.
+  void tell(const StepPlan& plan);
 
  private:
   struct Watched;
@@ -76,7 +78,6 @@ class Watchdog {
   // Of the newest step.
   struct StepNote {
     uint64_t step_idx = 0;
-    TimeUs begun_us = 0;
     int32_t num_tokens = 0, num_logit_rows = 0;
     std::vector<SpanNote> spans;
   };
@@ -91,11 +92,12 @@ class Watchdog {
   const std::chrono::milliseconds tick_;
   mutable std::mutex mutex_;
   std::condition_variable wakes_;
-  bool closing_ = false;                                   // guarded
-  bool in_step_ = false;                                   // guarded
-  uint64_t num_begun_ = 0;                                 // guarded
+  bool closing_ = false;  // guarded
+  std::atomic<bool> in_step_ = false;
+  std::atomic<uint64_t> num_begun_ = 0;
+  std::atomic<TimeUs> begun_us_ = 0;
+  std::atomic<pthread_t> engine_thread_{};                 // of the newest step
   StepNote step_;                                          // guarded
-  pthread_t engine_thread_{};                              // guarded; of the newest step
   std::map<RequestId, std::shared_ptr<Watched>> watched_;  // guarded; not ended yet
   std::thread thread_;                                     // last; none when nothing is watched
 };

@@ -73,7 +73,8 @@ TEST(WatchdogTest, AHungStepIsToldAndEndsWhoIsLive) {
   plan.spans[0].first_position = 2;
   plan.spans[0].num_rows = 1;
   plan.sequences = {&sequence};
-  watchdog.begin(plan);
+  watchdog.begin(now_us());
+  watchdog.tell(plan);
   const std::vector<std::string> report = hung.get_future().get();
 
   ASSERT_EQ(report.size(), 5u);
@@ -113,7 +114,8 @@ TEST(WatchdogTest, SlowStepsThatMoveAreNoHang) {
                      [&](const std::vector<std::string>&) { hangs = true; }});
   Heard heard;
   const EventSink sink = watchdog.watch(1, "", heard.sink());
-  watchdog.begin({});
+  watchdog.begin(now_us());
+  watchdog.tell({});
   while (num_looks < 200) std::this_thread::yield();  // some ten deadlines
   watchdog.end();
   EXPECT_FALSE(hangs);
@@ -125,7 +127,8 @@ TEST(WatchdogTest, RequestsForWhichNoStepBeginsAreAHang) {
   std::promise<std::string> hung;
   Watchdog watchdog({milliseconds(20), [] { return 0; },
                      [&](const std::vector<std::string>& report) { hung.set_value(report[0]); }});
-  watchdog.begin({});
+  watchdog.begin(now_us());
+  watchdog.tell({});
   watchdog.end();
   Heard heard;
   const EventSink sink = watchdog.watch(1, "", heard.sink());
@@ -137,7 +140,8 @@ TEST(WatchdogTest, WithoutADeadlineSinksStayAsTheyAre) {
   Watchdog watchdog({});
   Heard heard;
   const EventSink sink = watchdog.watch(1, "", heard.sink());
-  watchdog.begin({});
+  watchdog.begin(now_us());
+  watchdog.tell({});
   EXPECT_TRUE(sink(event_of(1, Event::Kind::kToken)));
   watchdog.end();
   EXPECT_EQ(heard.events.size(), 1u);

@@ -5,6 +5,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 
@@ -84,7 +85,10 @@ void Team::run_phases(std::span<const ErasedPhase> phases, std::span<const Erase
   if (num_items == 0) return;
   num_joins_.store(num_joins_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   const bool is_whole = num_open_ == num_phases_;
-  if (num_threads_ == 1 || (num_items == 1 && is_whole)) return run_alone();
+  if (num_threads_ == 1 || (num_items == 1 && is_whole)) {
+    begin_beside();
+    return run_alone();
+  }
   finished_before_ = finished_.load(std::memory_order_relaxed);
   if (!is_whole) groups_to_come_.store(true, std::memory_order_relaxed);
   // The caller has item 0 already. Nothing here waits for a line that a worker has: the stores go
@@ -93,6 +97,7 @@ void Team::run_phases(std::span<const ErasedPhase> phases, std::span<const Erase
   claims_.store(claims | 1, std::memory_order_release);
   has_woken_ = sleepers_.load(std::memory_order_relaxed) > 0;
   if (has_woken_) wake_sleepers();
+  begin_beside();
   run_item(claims, 0);
   work_on_items(0);
   if (is_whole) {
@@ -101,6 +106,10 @@ void Team::run_phases(std::span<const ErasedPhase> phases, std::span<const Erase
     wait_for_end();
   }
   turn_.give_way();
+}
+
+void Team::begin_beside() {
+  if (beside_) std::exchange(beside_, nullptr)();
 }
 
 // All by the caller.

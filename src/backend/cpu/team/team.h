@@ -14,8 +14,10 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -83,6 +85,9 @@ class Team {
   void run(int64_t num_items, const F& work) {
     run(Phase{num_items, work});
   }
+  // Called once by the caller of the next run() that has work, when the others know of it. Empty:
+  // takes back what was not called.
+  void call_beside(std::function<void()> call) { beside_ = std::move(call); }
 
  private:
   static constexpr int kMaxPhases = 6;
@@ -120,6 +125,7 @@ class Team {
   }
 
   void run_phases(std::span<const ErasedPhase> phases, std::span<const ErasedCount> counts);
+  void begin_beside();
   void run_alone();
   int64_t open_group();
   void publish_group(uint32_t num_before);
@@ -137,6 +143,7 @@ class Team {
   const bool crowded_;                  // more threads than cores
   std::atomic<int64_t> num_joins_ = 0;  // written by who runs
   Turn turn_;                           // of the caller
+  std::function<void()> beside_;        // of the caller, for its next job
   bool has_woken_ = false;              // the caller, somebody for this job
   // What members share lies in lines by who writes it when. The job: written by the caller while
   // all items of the last one have finished; read by who holds an item that has not. Phases open in

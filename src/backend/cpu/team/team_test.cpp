@@ -40,6 +40,38 @@ TEST_P(TeamTest, NoMemberHoldsTwoItems) {
   EXPECT_EQ(num_errors, 0);
 }
 
+// By the caller, in the first job that has work, when others may have its items.
+TEST_P(TeamTest, CallsOnceBesideTheNextJob) {
+  int num_calls = 0;
+  const std::thread::id caller = std::this_thread::get_id();
+  const auto call = [&] { num_calls += std::this_thread::get_id() == caller ? 1 : 100; };
+  team_.call_beside(call);
+  team_.run(0, [](int64_t, int) {});
+  EXPECT_EQ(num_calls, 0);
+  std::atomic<int> num_items = 0;
+  for (int i = 0; i < 3; ++i) team_.run(5, [&](int64_t, int) { ++num_items; });
+  EXPECT_EQ(num_calls, 1);
+  team_.call_beside(call);
+  team_.call_beside(nullptr);
+  team_.run(1, [&](int64_t, int) { ++num_items; });
+  EXPECT_EQ(num_calls, 1);
+  EXPECT_EQ(num_items, 16);
+}
+
+// The others do not wait for what the caller does beside its job.
+TEST(Team, OthersWorkWhileTheCallerIsBusyBeside) {
+  Team team(2, cores(2));
+  std::atomic<bool> has_run = false;
+  bool was_seen = false;
+  team.call_beside([&] {
+    const TimeUs patience = now_us() + 5'000'000;
+    while (!has_run && now_us() < patience) std::this_thread::yield();
+    was_seen = has_run;
+  });
+  team.run(8, [&](int64_t, int member) { has_run = has_run || member == 1; });
+  EXPECT_TRUE(was_seen);
+}
+
 // Items see everything that the phases before have written.
 TEST_P(TeamTest, PhasesRunInOrder) {
   constexpr std::array<int64_t, 4> kItems = {7, 1, 0, 24};
