@@ -39,7 +39,9 @@ Status replay_step(const StepRecord& record, Scheduler* scheduler) {
     }
     if (logged.failed) results[i].failure = "it failed";
     for (const int32_t token_id : logged.token_ids) {
-      results[i].sampled.push_back({token_id, {}, token_id < 0 ? "it failed" : ""});
+      const bool fails = token_id < 0 && plan.sequences[i]->request.beams.width == 0;
+      results[i].sampled.push_back({token_id, {}, fails ? "it failed" : ""});
+      results[i].sampled.back().candidates = logged.candidates;
     }
     results[i].scored.resize(static_cast<size_t>(span.num_scored));
     states.resize(static_cast<size_t>(span.num_pooled));  // their values decide nothing
@@ -98,7 +100,7 @@ void StepLog::planned(const StepPlan& plan, const Scheduler& scheduler, TimeUs n
     const Span& span = plan.spans[i];
     const Sequence& sequence = *plan.sequences[i];
     record.spans.push_back(
-        {sequence.id, span.first_position, span.num_rows, span.num_sampled, {}, false});
+        {sequence.id, span.first_position, span.num_rows, span.num_sampled, {}, false, {}});
     record.num_prompt_tokens += static_cast<int32_t>(
         std::clamp<int64_t>(sequence.num_prompt - span.first_position, 0, span.num_rows));
   }
@@ -114,6 +116,7 @@ void StepLog::committed(std::span<const SpanResult> results, TimeUs now) {
     if (span.failed) continue;
     for (const SampledToken& sampled : results[i].sampled) {
       span.token_ids.push_back(sampled.failure.empty() ? sampled.token_id : -1);
+      if (keep_requests_) span.candidates = sampled.candidates;
     }
   }
   record.committed_us = now;

@@ -19,8 +19,9 @@ struct SpanRecord {
   int64_t first_position = 0;
   int32_t num_tokens = 0;
   int32_t num_sampled = 0;
-  std::vector<int32_t> token_ids = {};  // of the sampled rows, -1: that row failed
+  std::vector<int32_t> token_ids = {};  // of the sampled rows, -1: that row failed, or is a beam's
   bool failed = false;
+  std::vector<BeamCandidate> candidates = {};  // of a beam; where requests are kept
 };
 
 // An input to the scheduler, in order: before the step was planned, or while it was in flight.
