@@ -157,7 +157,7 @@ size_t max_prompt_tokens(const EngineOptions& options, const SchedulerOptions& s
 EngineThread::EngineThread(const EngineOptions& options, SchedulerOptions scheduler_options,
                            int64_t vocab_size, std::unique_ptr<KvTiers> tiers,
                            std::unique_ptr<StepRunner> runner, Drafters drafters)
-    : limits_{vocab_size, scheduler_options.max_context},
+    : limits_{vocab_size, scheduler_options.max_context, beam_limits_of(scheduler_options)},
       max_live_(static_cast<size_t>(options.max_waiting + scheduler_options.max_sequences)),
       cancel_patience_(options.cancel_patience),
       tiers_(std::move(tiers)),

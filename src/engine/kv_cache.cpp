@@ -272,9 +272,9 @@ void KvCache::forget_end(int32_t node) {
 }
 
 int64_t KvCache::needed_size(const CacheRule& rule, int64_t num_tokens,
-                             const BlockTable& table) const {
+                             int64_t num_computed) const {
   if (rule.policy == Policy::kFull) return blocks_for(num_tokens);
-  return blocks_for(std::min(num_tokens, table.num_computed + options_.max_chunk));
+  return blocks_for(std::min(num_tokens, num_computed + options_.max_chunk));
 }
 
 int64_t KvCache::missing(int64_t num_tokens, const BlockTable& table) const {
@@ -284,7 +284,7 @@ int64_t KvCache::missing(int64_t num_tokens, const BlockTable& table) const {
     if (columns_[c].policy == Policy::kState) {
       missing += num_tokens > table.num_computed && column.spare < 0 ? 1 : 0;
     } else {
-      const int64_t size = needed_size(columns_[c], num_tokens, table);
+      const int64_t size = needed_size(columns_[c], num_tokens, table.num_computed);
       missing += std::max<int64_t>(0, size - std::ssize(column.blocks));
     }
   }
@@ -301,7 +301,7 @@ bool KvCache::reserve(int64_t num_tokens, BlockTable* table) {
       if (column.spare < 0) column.spare = take();
       continue;
     }
-    const int64_t size = needed_size(columns_[c], num_tokens, *table);
+    const int64_t size = needed_size(columns_[c], num_tokens, table->num_computed);
     while (std::ssize(column.blocks) < size) column.blocks.push_back(take());
   }
   refresh(table);

@@ -89,6 +89,16 @@ class KvCache {
   // The same from the cache: a whole block of which all but the last token are wanted, or the end
   // that keep_end() left, as far as it has the same tokens.
   int64_t fork_cached(std::span<const int32_t> tokens, BlockTable* table);
+  // Whether a table can go on from another one: both sequences have the same num_common first
+  // tokens, all that the other has computed (windows and states are there), or more of a cache that
+  // holds all positions. Not when whole blocks of them are unpublished.
+  bool can_branch(const BlockTable& from, int64_t num_common) const;
+  // Blocks that branch() and then reserve(num_tokens) take.
+  int64_t missing_of_branch(int64_t num_common, int64_t num_tokens) const;
+  // A table that was just begun gets these tokens: it holds the same whole blocks, and copies
+  // (take_copies()) of those that the last of the tokens are in. Needs can_branch() and blocks for
+  // the copies.
+  void branch(const BlockTable& from, int64_t num_common, BlockTable* table);
   // What the tier holds deeper than in memory of the longest prefix that pool and tier have, and by
   // how many tokens it is longer than what the pool has. Points into tokens.
   struct Deeper {
@@ -158,7 +168,7 @@ class KvCache {
   // Number of the first block that the token at position num_computed needs of a column.
   static int64_t first_needed(const CacheRule& rule, int64_t num_computed);
   // Number of blocks that a column must have so that tokens up to num_tokens can be computed next.
-  int64_t needed_size(const CacheRule& rule, int64_t num_tokens, const BlockTable& table) const;
+  int64_t needed_size(const CacheRule& rule, int64_t num_tokens, int64_t num_computed) const;
   bool holds(int64_t num_blocks, std::span<const int64_t> runs) const;
   bool extend_runs(int32_t node, TierBlock block, Reach reach) const;
   bool keeps_state(int64_t num_tokens, const BlockTable& table) const;

@@ -65,6 +65,9 @@ RequestSize size_of(const Request& request) {
   size.bytes = sizeof(Request) + request.prompt_ids.size() * sizeof(int32_t) +
                request.stop_ids.size() * sizeof(int32_t) +
                request.sampling.logit_bias.size() * sizeof(std::pair<int32_t, float>);
+  // Each beam has its tokens.
+  size.bytes +=
+      static_cast<size_t>(request.beams.width) * request.prompt_ids.size() * sizeof(int32_t);
   if (request.num_prompt_logprobs) {
     const size_t top = static_cast<size_t>(std::max(0, *request.num_prompt_logprobs));
     size.bytes += request.prompt_ids.size() *

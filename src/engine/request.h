@@ -72,6 +72,31 @@ struct RepetitionStop {
   int32_t min_count = 2;  // at least 2
 };
 
+// When a beam search has enough hypotheses, as in transformers: kYes: as soon as there are as many
+// as the beam is wide. Else when the best live beam is no better than the worst of these: at its
+// present length (kNo), or at the length at which it could be best (kNever).
+enum class EarlyStopping : uint8_t { kNo, kYes, kNever };
+
+inline constexpr int kMaxBeams = 16;
+
+// A search for the most likely outputs in place of drawing one (engine/beam_search.h). What shapes
+// a draw (temperature, filters, seed) has no effect; what changes logits changes log-probs here,
+// which are not normalised again. Nothing is told before the end: then all that is returned comes
+// at once.
+struct BeamParams {
+  int32_t width = 0;         // beams side by side, at most kMaxBeams; 0: no search
+  int32_t num_returned = 1;  // [1, width]
+  float length_penalty = 1;  // [-10, 10]: a score is the log-prob by the length to this power
+  EarlyStopping early_stopping = EarlyStopping::kNo;
+};
+
+struct BeamHypothesis {
+  std::vector<int32_t> token_ids;  // without the id that ended it
+  int32_t stop_id = -1;            // that id; -1: it is as long as it may be
+  double logprob = 0;              // of all tokens together, the stop id's too
+  double score = 0;
+};
+
 // Which states after the final norm become the one vector of a prompt: their mean, or one of them.
 enum class Pooling : uint8_t { kNone, kMean, kFirst, kLast };
 
@@ -98,6 +123,7 @@ struct CacheMiss {
 struct Request {
   std::vector<int32_t> prompt_ids;  // not empty; ids < vocab_size
   SamplingParams sampling;
+  BeamParams beams;
   int32_t max_tokens = 16;          // output tokens; 0 only to score a prompt (prompt_logprobs) or
                                     // to pool it
   int32_t min_tokens = 0;           // stop ids are not sampled before this many
@@ -150,6 +176,7 @@ struct RequestTimes {  // base/clock.h microseconds
 };
 
 // Events of one request arrive in order: kPromptLogprobs* kToken* kFinished. Exactly one kFinished.
+// A beam search has no kToken.
 struct Event {
   enum class Kind : uint8_t { kPromptLogprobs, kToken, kFinished };
   Kind kind = Kind::kToken;
@@ -158,8 +185,11 @@ struct Event {
   std::optional<TokenLogprobs> logprobs;  // kToken, if asked for
   std::vector<float> label_logprobs;      // first kToken, if asked for: one of each label
   std::vector<std::optional<TokenLogprobs>>
-      prompt_logprobs;                        // kPromptLogprobs: one per prompt token
-  std::vector<float> embedding;               // kFinished with kStop of a request that pools
+      prompt_logprobs;           // kPromptLogprobs: one per prompt token
+  std::vector<float> embedding;  // kFinished with kStop of a request that pools
+  // kFinished of a beam search that found them: num_returned, the best first. The reason and the
+  // stop id are the first one's, the output tokens those of all.
+  std::vector<BeamHypothesis> hypotheses;
   FinishReason reason = FinishReason::kNone;  // kFinished
   bool repeats = false;  // kFinished with kStop: for the loop that repetition_stop ends
   int32_t stop_id = -1;  // kFinished by an end or stop id: which (it was not sent as a token)

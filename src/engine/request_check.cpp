@@ -1,8 +1,10 @@
 #include "engine/request_check.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <string_view>
+#include <utility>
 
 #include "engine/loop_watch.h"
 #include "engine/token_history.h"
@@ -122,6 +124,46 @@ Status check_sampling(const SamplingParams& sampling, int64_t vocab_size) {
   return {};
 }
 
+// What a search has no place for. In the order in which it is named.
+Status check_beside_beams(const Request& request) {
+  const std::pair<std::string_view, bool> others[] = {
+      {"logprobs", request.num_logprobs.has_value() || !request.label_ids.empty()},
+      {"prompt_logprobs", request.num_prompt_logprobs.has_value()},
+      {"pooling", request.pooling != Pooling::kNone},
+      {"mirostat", request.sampling.mirostat},
+      {"repetition_detection", request.repetition_stop.max_block > 0},
+  };
+  for (const auto& [name, is_given] : others) {
+    if (is_given) return bad_field(name, "{} cannot be combined with beam search", name);
+  }
+  if (request.constraint == nullptr) return {};
+  Error error = bad_field("use_beam_search",
+                          "a beam search cannot be held to a schema, a grammar or declared tools");
+  error.hint = "leave the form of the answer free, or draw it";
+  return error;
+}
+
+Status check_beams(const Request& request, const RequestLimits& limits) {
+  const BeamParams& beams = request.beams;
+  if (beams.width == 0) return {};
+  const int most = std::min(kMaxBeams, limits.beams.max_width);
+  if (beams.width < 0 || beams.width > most) {
+    return bad_field("n", "{} beams are asked for, this server runs 1 to {} side by side",
+                     beams.width, most);
+  }
+  TRY(check_number("n", beams.num_returned, 1, beams.width));
+  TRY(check_number("length_penalty", double{beams.length_penalty}, -10, 10));
+  TRY(check_beside_beams(request));
+  const auto num_prompt = static_cast<int64_t>(request.prompt_ids.size());
+  if (limits.beams.longest(beams.width, num_prompt, limits.max_context) > 0) return {};
+  Error error = bad_field("n",
+                          "{} beams after a prompt of {} tokens need more than the {} blocks that "
+                          "this server has for keys and values",
+                          beams.width, num_prompt, limits.beams.num_blocks);
+  error.hint = "ask for fewer beams, shorten the prompt, or start the server with more KV memory";
+  return error;
+}
+
 }  // namespace
 
 Status check_request(const Request& request, const RequestLimits& limits) {
@@ -140,7 +182,7 @@ Status check_request(const Request& request, const RequestLimits& limits) {
   TRY(check_number("max_queue_ms", static_cast<double>(request.max_queue_us) / 1000, 0,
                    kMaxWaitMs));
   TRY(check_number("deadline_ms", static_cast<double>(request.deadline_us) / 1000, 0, kMaxWaitMs));
-  return {};
+  return check_beams(request, limits);
 }
 
 }  // namespace headrace

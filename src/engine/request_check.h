@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "base/result.h"
+#include "engine/beam_limits.h"
 #include "engine/request.h"
 
 namespace headrace {
@@ -15,6 +16,7 @@ inline constexpr size_t kMaxListedIds = 4096;  // stop ids; entries of logit_bia
 struct RequestLimits {
   int64_t vocab_size = 0;
   int64_t max_context = 0;  // tokens of prompt and output together
+  BeamLimits beams = {};
 };
 
 // kInvalidArgument names the field in `param`, the value found and the values allowed.

@@ -4,11 +4,14 @@
 
 #include <cmath>
 #include <functional>
+#include <memory>
+
+#include "engine/constraint.h"
 
 namespace headrace {
 namespace request_check_test {
 
-constexpr RequestLimits kLimits{100, 50};
+const RequestLimits kLimits{100, 50, {}};
 
 Request good_request() {
   Request request;
@@ -89,6 +92,68 @@ TEST(RequestCheck, NamesTheFieldAtFault) {
     EXPECT_EQ(status.error().code, ErrorCode::kInvalidArgument);
     EXPECT_EQ(status.error().param, entry.param) << status.error().message;
     EXPECT_FALSE(status.error().message.empty());
+  }
+}
+
+// Blocks for a prompt of 20 tokens and four beams.
+RequestLimits beam_limits() {
+  RequestLimits limits{100, 50, {}};
+  limits.beams.max_width = 8;
+  limits.beams.num_blocks = 1 + 4 * 1;
+  return limits;
+}
+
+Request good_search() {
+  Request request;
+  request.prompt_ids.assign(20, 3);
+  request.beams = {4, 2, 1, EarlyStopping::kYes};
+  return request;
+}
+
+class NoConstraint final : public Constraint {
+ public:
+  void fill_mask(std::span<uint64_t>) override {}
+  void accept(int32_t) override {}
+  void rollback(int32_t) override {}
+};
+
+TEST(RequestCheck, RefusesByNameWhatASearchHasNoPlaceFor) {
+  EXPECT_TRUE(check_request(good_search(), beam_limits()).ok());
+  struct Case {
+    const char* param;
+    const char* message;
+    std::function<void(Request&)> spoil;
+  };
+  const Case cases[] = {
+      {"n", "9 beams are asked for, this server runs 1 to 8 side by side",
+       [](Request& r) { r.beams.width = 9; }},
+      {"n", "n is 5, it must be between 1 and 4", [](Request& r) { r.beams.num_returned = 5; }},
+      {"length_penalty", "length_penalty is 11, it must be between -10 and 10",
+       [](Request& r) { r.beams.length_penalty = 11; }},
+      {"logprobs", "logprobs cannot be combined with beam search",
+       [](Request& r) { r.num_logprobs = 0; }},
+      {"logprobs", "logprobs cannot be combined with beam search",
+       [](Request& r) { r.label_ids = {1}; }},
+      {"prompt_logprobs", "prompt_logprobs cannot be combined with beam search",
+       [](Request& r) { r.num_prompt_logprobs = 0; }},
+      {"mirostat", "mirostat cannot be combined with beam search",
+       [](Request& r) { r.sampling.mirostat = true; }},
+      {"repetition_detection", "repetition_detection cannot be combined with beam search",
+       [](Request& r) { r.repetition_stop.max_block = 3; }},
+      {"use_beam_search", "a beam search cannot be held to a schema, a grammar or declared tools",
+       [](Request& r) { r.constraint = std::make_shared<NoConstraint>(); }},
+      {"n",
+       "5 beams after a prompt of 20 tokens need more than the 5 blocks that this server has for "
+       "keys and values",
+       [](Request& r) { r.beams.width = 5; }},
+  };
+  for (const Case& entry : cases) {
+    Request request = good_search();
+    entry.spoil(request);
+    const Status status = check_request(request, beam_limits());
+    ASSERT_FALSE(status.ok()) << entry.message;
+    EXPECT_EQ(status.error().param, entry.param);
+    EXPECT_EQ(status.error().message, entry.message);
   }
 }
 

@@ -118,8 +118,8 @@ double next_mirostat_bound(const SamplingParams& sampling, double bound, double 
 }
 
 bool Sampler::needs_best_only(const Request& request, const SampleContext& context) {
-  return request.sampling.temperature == 0 && !request.num_logprobs && request.label_ids.empty() &&
-         !modifies(request, context);
+  return request.sampling.temperature == 0 && request.beams.width == 0 && !request.num_logprobs &&
+         request.label_ids.empty() && !modifies(request, context);
 }
 
 Result<int32_t> Sampler::take(const BestOutput& best) {

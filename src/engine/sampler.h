@@ -20,6 +20,7 @@
 #include "backend/backend.h"
 #include "base/line_vector.h"
 #include "base/result.h"
+#include "engine/beam_search.h"
 #include "engine/rank_search.h"
 #include "engine/request.h"
 #include "engine/row_parts.h"
@@ -65,6 +66,11 @@ class Sampler {
   // num_top: alternatives to list, the arg-max first. kUnprocessable when a logit is not finite.
   Result<TokenLogprobs> score(const float* logits, int32_t token_id, int num_top,
                               const RowParts& parts = {});
+  // What a beam search asks of a row, as BeamSearch::advance() wants it: log-probs as score() has
+  // them, then what sampling does to logits done to them; nothing that is forbidden. Fails as
+  // score().
+  Result<std::vector<BeamCandidate>> continuations(const float* logits, const Request& request,
+                                                   const SampleContext& context);
 
  private:
   struct Draw {
@@ -93,6 +99,7 @@ class Sampler {
   };
 
   Result<VocabRange> checked_range(const float* logits, const RowParts& parts) const;
+  Status fill_logprobs(const float* logits, const RowParts& parts);
   VocabRange range_of(const float* row, const RowParts& parts) const;
   static bool modifies(const Request& request, const SampleContext& context);
   VocabRange modify(const float* logits, const Request& request, const SampleContext& context);

@@ -17,7 +17,9 @@ constexpr size_t kMaxSessionTokens = size_t{4} << 20;
 bool is_older(const Sequence* a, const Sequence* b) { return a->order < b->order; }
 
 Usage usage_of(const Sequence& sequence) {
-  Usage usage{sequence.num_prompt, sequence.num_output(), sequence.cached_tokens};
+  // A search has put nothing out before its end.
+  const int32_t num_output = sequence.search == nullptr ? sequence.num_output() : 0;
+  Usage usage{sequence.num_prompt, num_output, sequence.cached_tokens};
   usage.accepted_predicted_tokens = sequence.num_predicted_kept;
   usage.miss = sequence.miss;
   return usage;
@@ -42,7 +44,8 @@ void begin_sampling(Sequence* sequence) {
   const SamplingParams& sampling = sequence->request.sampling;
   sequence->mirostat_bound = first_mirostat_bound(sampling);
   sequence->loop_watch = LoopWatch(sequence->request.repetition_stop);
-  if (!sequence->samples() || !TokenHistory::is_needed(sampling)) return;
+  const bool draws = sequence->samples() && sequence->search == nullptr;
+  if (!draws || !TokenHistory::is_needed(sampling)) return;
   sequence->history = std::make_unique<TokenHistory>(sampling, sequence->num_prompt);
   sequence->history->extend(sequence->tokens);
 }
@@ -59,6 +62,7 @@ bool fails_past(const SpanResult& result, int32_t first_row) {
 
 Scheduler::Scheduler(SchedulerOptions options)
     : options_(std::move(options)),
+      beam_limits_(beam_limits_of(options_)),
       kv_(cache_options(options_)),
       sessions_(kMaxSessions, kMaxSessionTokens),
       scores_(options_.max_score_bytes),
@@ -95,6 +99,7 @@ void Scheduler::admit(RequestId id, Request request, TimeUs submitted_us) {
         "a prompt of {} tokens", sequence->num_prompt);
   sequence->tokens = std::move(request.prompt_ids);
   sequence->request = std::move(request);
+  if (sequence->request.beams.width > 0) begin_search(sequence.get());
   begin_sampling(sequence.get());
   if (sequence->scores_prompt()) sequence->prompt_logprobs.resize(sequence->tokens.size());
   sequence->rope_epoch = options_.rope_epoch(sequence->num_known());
@@ -113,9 +118,9 @@ void Scheduler::end(RequestId id, FinishReason reason, TimeUs now, std::vector<E
   const auto found = sequences_.find(id);
   if (found == sequences_.end()) return;
   Sequence* sequence = found->second.get();
-  const std::vector<const Sequence*>& planned_ones = plan_.sequences;
-  const bool planned = in_flight_ && std::find(planned_ones.begin(), planned_ones.end(),
-                                               sequence) != planned_ones.end();
+  const bool planned =
+      in_flight_ && std::any_of(plan_.sequences.begin(), plan_.sequences.end(),
+                                [id](const Sequence* each) { return each->id == id; });
   if (planned) {
     sequence->ending = reason;
   } else {
@@ -166,20 +171,30 @@ void Scheduler::secure_blocks() {
   list_for_blocks();
   for (size_t i = 0; i < scratch_.size(); ++i) {
     Sequence* sequence = scratch_[i];
-    if (!may_take(*sequence, kv_.missing(sequence->num_known(), sequence->table))) continue;
-    while (!kv_.reserve(sequence->num_known(), &sequence->table)) {
-      Sequence* victim = scratch_.back();
-      if (victim == sequence || is_protected(*victim)) break;  // waits, with what it holds
-      ++victim->num_preemptions;
-      preempt(victim);
-      scratch_.pop_back();
+    for (size_t b = 0; b < sequence->num_beams(); ++b) {
+      if (!secure(sequence, &sequence->beam(b))) break;  // waits, with what it holds
     }
   }
 }
 
+// One beam of a search, or the sequence itself. Who comes after its holder gives way.
+bool Scheduler::secure(Sequence* holder, Sequence* beam) {
+  if (!may_take(*holder, missing_of(*holder, *beam))) return false;
+  while (!take_blocks(*holder, beam)) {
+    Sequence* victim = scratch_.back();
+    if (victim == holder || is_protected(*victim)) return false;
+    ++victim->num_preemptions;
+    preempt(victim);
+    scratch_.pop_back();
+  }
+  return true;
+}
+
 void Scheduler::preempt(Sequence* sequence) {
-  kv_.release(&sequence->table);
-  sequence->num_computed = 0;
+  for (size_t i = 0; i < sequence->num_beams(); ++i) {
+    kv_.release(&sequence->beam(i).table);
+    sequence->beam(i).num_computed = 0;
+  }
   ++stats_.num_preemptions;
   stop(sequence);
   room_.add(sequence);
@@ -187,6 +202,7 @@ void Scheduler::preempt(Sequence* sequence) {
 
 void Scheduler::stop(Sequence* sequence) {
   sequence->running = false;
+  num_slots_ -= sequence->num_slots();
   std::erase(running_, sequence);
   std::erase(shielded_, sequence);
   room_.stop(sequence);
@@ -228,10 +244,11 @@ Sequence* Scheduler::first_to_start(const Client& client) {
 }
 
 // Slot and blocks for a waiting sequence; others give way to one whose client has nothing running.
+// A search has to wait for its slots: one that gives way may not be enough.
 bool Scheduler::make_room(Sequence* sequence) {
   const bool has_none = room_.has_none_running(*sequence);
-  while (num_running() >= options_.max_sequences) {
-    if (!has_none || !give_way(*sequence)) return false;
+  while (num_slots_ + sequence->num_slots() > options_.max_sequences) {
+    if (!has_none || sequence->search != nullptr || !give_way(*sequence)) return false;
   }
   while (!start(sequence)) {
     if (!has_none || !give_way(*sequence)) return false;
@@ -260,6 +277,7 @@ bool Scheduler::give_way(const Sequence& taker) {
 void Scheduler::begin(Sequence* sequence, TimeUs now) {
   room_.start(sequence);
   sequence->running = true;
+  num_slots_ += sequence->num_slots();
   running_.insert(std::lower_bound(running_.begin(), running_.end(), sequence, comes_before),
                   sequence);
   if (is_protected(*sequence)) {
@@ -290,10 +308,11 @@ bool Scheduler::start(Sequence* sequence) {
   begin_table(sequence);
   take_kept_scores(sequence);
   sequence->num_computed = kv_.match(findable(*sequence), &table);
-  // Running sequences can grow by one block each before this start makes them pre-empt it.
+  // Running sequences can grow by one block each before this start makes them pre-empt it; and the
+  // beams of this one branch off from it.
   const int64_t known = sequence->num_known();
   const int64_t missing = kv_.missing(known, table);
-  const int64_t growth = int64_t{num_running()} * kv_.num_columns();
+  const int64_t growth = int64_t{num_slots_ + sequence->num_slots() - 1} * kv_.num_columns();
   if (missing + growth <= kv_.pool().num_available() && may_take(*sequence, missing)) {
     const int64_t num_found = sequence->num_computed;
     sequence->num_computed = kv_.restore(findable(*sequence), &table);
@@ -307,19 +326,17 @@ bool Scheduler::start(Sequence* sequence) {
 }
 
 void Scheduler::plan_single_tokens() {
-  for (Sequence* sequence : running_) {
-    if (sequence->gap() != 1 || !kv_.covers(sequence->num_known(), sequence->table)) continue;
-    add_span(sequence, options_.max_batch_tokens - plan_.num_tokens,
-             options_.max_logit_rows - plan_.num_logit_rows);
-  }
+  for (Sequence* sequence : running_) plan_next_of(sequence);
 }
 
 // What is left goes to clients by their parts; what one cannot use goes to those who want more.
 void Scheduler::plan_chunks() {
   scratch_.clear();
   for (Sequence* sequence : running_) {
-    if (sequence->gap() > 1 && kv_.covers(sequence->num_known(), sequence->table)) {
-      scratch_.push_back(sequence);
+    for (size_t i = 0; i < sequence->num_beams(); ++i) {
+      Sequence& beam = sequence->beam(i);
+      const bool can_go_on = beam.has_table() && kv_.covers(beam.num_known(), beam.table);
+      if (beam.gap() > 1 && can_go_on && num_next(beam) > 0) scratch_.push_back(&beam);
     }
   }
   if (scratch_.empty()) return;
@@ -372,7 +389,7 @@ void Scheduler::add_span(Sequence* sequence, int32_t max_tokens, int32_t max_log
   const auto reaches_end = [&](int64_t count) {
     return sequence->samples() && computed + count == sequence->num_known();
   };
-  int64_t count = std::min<int64_t>(sequence->gap(), max_tokens);
+  int64_t count = std::min<int64_t>(num_next(*sequence), max_tokens);
   if (count > 0) count = kv_.limit_chunk(count, sequence->table);
   if (count > 0 && num_scored(count) > max_logit_rows) {
     count = first_scored - computed + max_logit_rows;
@@ -416,9 +433,18 @@ void Scheduler::commit(std::span<SpanResult> results, TimeUs now, std::vector<Ev
   tier_cost_.computed(plan_.num_tokens, now - planned_us_);
   charge(now);
   const uint64_t before = stats_.generation_tokens;
+  scratch_.clear();  // for the searches
   for (size_t i = 0; i < results.size(); ++i) {
-    commit_span(planned_[i], plan_.spans[i], &results[i], now, events);
+    if (planned_[i]->request.beams.width == 0) {
+      commit_span(planned_[i], plan_.spans[i], &results[i], now, events);
+      continue;
+    }
+    Sequence* search = sequences_.at(planned_[i]->id).get();
+    commit_beam(search, i, &results[i], events);
+    const bool is_listed = std::find(scratch_.begin(), scratch_.end(), search) != scratch_.end();
+    if (!is_listed) scratch_.push_back(search);
   }
+  for (Sequence* search : scratch_) commit_search(search, now, events);
   owe(stats_.generation_tokens - before, now);
   if (idle()) settle();
 }
@@ -609,9 +635,10 @@ void Scheduler::finish(Sequence* sequence, FinishReason reason, TimeUs now,
                        std::vector<Event>* events) {
   CHECK(!in_flight_ || std::find(planned_.begin(), planned_.end(), sequence) == planned_.end(),
         "request {} ends before its step", sequence->id);
-  if (sequence->ending == FinishReason::kNone && publishes(*sequence))
+  const bool ends_by_itself = sequence->ending == FinishReason::kNone;
+  if (ends_by_itself && sequence->search == nullptr && publishes(*sequence))
     kv_.keep_end(sequence->tokens, &sequence->table);
-  kv_.release(&sequence->table);
+  for (size_t i = 0; i < sequence->num_beams(); ++i) kv_.release(&sequence->beam(i).table);
   Event event;
   event.kind = Event::Kind::kFinished;
   event.request_id = sequence->id;
@@ -649,43 +676,6 @@ std::vector<RequestId> Scheduler::ids() const {
   std::vector<RequestId> ids;
   for (const Sequence* sequence : all) ids.push_back(sequence->id);
   return ids;
-}
-
-Status Scheduler::check() const {
-  std::vector<const BlockTable*> tables;
-  for (const Sequence* sequence : running_) {
-    tables.push_back(&sequence->table);
-    const bool sound = sequence->running && sequence->gap() > 0 &&
-                       kv_.covers(sequence->num_computed, sequence->table) &&
-                       sequence->num_known() < sequence->max_known + (sequence->samples() ? 0 : 1);
-    if (!sound) {
-      return make_error(ErrorCode::kInternal, "running sequence {} knows {}, has computed {}",
-                        sequence->id, sequence->num_known(), sequence->num_computed);
-    }
-  }
-  int64_t num_waiting = 0;
-  int num_running_of_clients = 0;
-  for (const auto& [id, client] : room_.clients()) {
-    num_waiting += std::ssize(client.waiting);
-    num_running_of_clients += client.share.num_running;
-    if (!std::is_sorted(client.waiting.begin(), client.waiting.end(), comes_before)) {
-      return make_error(ErrorCode::kInternal, "the waiting of client {} are not in order", id);
-    }
-    for (const Sequence* sequence : client.waiting) {
-      if (sequence->running || sequence->num_computed != 0 || !sequence->table.columns.empty()) {
-        return make_error(ErrorCode::kInternal, "waiting sequence {} holds something",
-                          sequence->id);
-      }
-    }
-  }
-  if (num_running() > options_.max_sequences || num_running() != num_running_of_clients ||
-      num_waiting != room_.num_waiting() ||
-      running_.size() + static_cast<size_t>(num_waiting) != sequences_.size() ||
-      !std::is_sorted(running_.begin(), running_.end(), comes_before)) {
-    return make_error(ErrorCode::kInternal, "lists of {} running, {} waiting, {} in all",
-                      running_.size(), num_waiting, sequences_.size());
-  }
-  return kv_.check(tables);
 }
 
 }  // namespace headrace

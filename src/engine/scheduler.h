@@ -25,6 +25,9 @@
 // computes only the rest. Blocks are published when the rows of their step are finite, and only
 // under a rope table that lasts longer than one token.
 //
+// A beam search is one of these sequences, whose beams share what they have in common
+// (scheduler_beams.cpp). It has a slot for each beam that it may have, and no guesses.
+//
 // Time. Where somebody decodes, chunks get as many tokens as keep the step within the inter-token
 // target, or within kMostStretch of what it takes without them where that is more: so that prompts
 // always have a good part of the time. Prompts of many such steps, where nobody waits for a place,
@@ -51,6 +54,7 @@
 #include <vector>
 
 #include "backend/span.h"
+#include "engine/beam_limits.h"
 #include "engine/draft_policy.h"
 #include "engine/drafter.h"
 #include "engine/kv_cache.h"
@@ -75,7 +79,8 @@ inline constexpr TimeUs kPriorityAge = 30'000'000;
 struct SchedulerOptions {
   int max_batch_tokens = 512;
   int max_logit_rows = 64;
-  int max_sequences = 64;  // <= max_batch_tokens and <= max_logit_rows: each gets its row
+  // <= max_batch_tokens and <= max_logit_rows: each gets its row. Beams count one by one.
+  int max_sequences = 64;
   int64_t num_blocks = 0;
   int64_t max_context = 0;                // within num_blocks: any admitted request fits alone
   int max_preemptions = kMaxPreemptions;  // per request, then it is protected
@@ -100,6 +105,9 @@ struct SchedulerOptions {
   StepCost step_cost = {};           // what is known of it at the start
 };
 
+// Of a scheduler with these options.
+BeamLimits beam_limits_of(const SchedulerOptions& options);
+
 struct StepPlan {
   uint64_t step_idx = 0;
   std::vector<Span> spans;                 // cover rows 0..num_tokens-1 in order
@@ -117,6 +125,7 @@ struct SampledToken {
   std::string failure = {};                    // not empty: why there is no token, for the client
   std::vector<float> label_logprobs = {};      // of the first token, if asked for
   double surprise = 0;                         // in bits, where mirostat asks for it
+  std::vector<BeamCandidate> candidates = {};  // of a beam: in place of the token
 
   // As a new one, in the memory that it has.
   void clear() {
@@ -125,6 +134,7 @@ struct SampledToken {
     failure.clear();
     label_logprobs.clear();
     surprise = 0;
+    candidates.clear();
   }
 };
 
@@ -163,7 +173,8 @@ class Scheduler {
  public:
   explicit Scheduler(SchedulerOptions options);
 
-  // The request was checked (engine/request_check.h). Ids are never used twice.
+  // The request was checked (engine/request_check.h), within beam_limits_of(). Ids are never used
+  // twice.
   void admit(RequestId id, Request request, TimeUs submitted_us);
   // Ends the request now, or with the step in flight: cancelled or stopped. Unknown ids are
   // ignored.
@@ -221,6 +232,7 @@ class Scheduler {
  private:
   void secure_blocks();
   void list_for_blocks();
+  bool secure(Sequence* holder, Sequence* beam);
   void start_waiting(TimeUs now);
   Sequence* first_to_start(const Client& client);
   bool make_room(Sequence* sequence);
@@ -241,9 +253,24 @@ class Scheduler {
   KvCache::Found find_scores(const Sequence& sequence) const;
   void take_kept_scores(Sequence* sequence);
   void keep_scores(Sequence* sequence);
+  struct Donor;
+  void begin_search(Sequence* sequence) const;
+  Donor find_donor(const Sequence& head, const Sequence& beam) const;
+  int64_t missing_of(const Sequence& head, const Sequence& beam) const;
+  bool take_blocks(const Sequence& head, Sequence* beam);
+  int64_t num_next(const Sequence& sequence) const;
+  void plan_next_of(Sequence* head);
+  void commit_beam(Sequence* head, size_t span_idx, SpanResult* result, std::vector<Event>* events);
+  void commit_search(Sequence* head, TimeUs now, std::vector<Event>* events);
+  void fail_search(Sequence* head, TimeUs now, std::vector<Event>* events);
+  void advance_search(Sequence* head, TimeUs now, std::vector<Event>* events);
+  void replace_beams(Sequence* head);
+  static std::unique_ptr<Sequence> make_beam(const Sequence& head);
+  void finish_search(Sequence* head, TimeUs now, std::vector<Event>* events);
+  int64_t most_blocks_of(const Sequence& sequence) const;
   bool may_be_passed(const Sequence& sequence) const;
   bool may_pass(const Sequence& sequence) const;
-  int64_t num_held(const Sequence& sequence) const;
+  static int64_t num_held(const Sequence& sequence);
   bool may_take(const Sequence& sequence, int64_t num_blocks) const;
   void set_limits(Sequence* sequence) const;
   static Error expired_error(const Sequence& sequence);
@@ -295,17 +322,20 @@ class Scheduler {
   // Removes the sequence; the event carries reason, usage and times.
   void finish(Sequence* sequence, FinishReason reason, TimeUs now, std::vector<Event>* events);
 
+  Status check_running(const Sequence& sequence) const;
   Digest name_of_session(const Request& request, const std::string& session) const;
   CacheMiss explain_miss(const Sequence& sequence);
   void use_parent(const Sequence& sequence);
   void remember(Sequence* sequence);
 
   const SchedulerOptions options_;
+  const BeamLimits beam_limits_;
   KvCache kv_;
   SessionMemory sessions_;
   ScoreStore scores_;
   std::unordered_map<RequestId, std::unique_ptr<Sequence>> sequences_;
   std::vector<Sequence*> running_;   // in order (comes_before)
+  int num_slots_ = 0;                // that these have
   std::vector<Sequence*> shielded_;  // of them the protected, by the order of their starts
   std::vector<Sequence*> passed_;    // in a plan: those that wait for blocks
   WaitingRoom room_;

@@ -11,9 +11,9 @@ constexpr size_t kMaxPassed = 8;  // that are tried in one plan and wait for blo
 
 }  // namespace
 
-// A slot is free, so only blocks are lacking, which a smaller one may have.
+// A slot is free, so only blocks are lacking, which a smaller one may have; or slots of a search.
 bool Scheduler::may_be_passed(const Sequence& sequence) const {
-  return num_running() < options_.max_sequences && passed_.size() < kMaxPassed &&
+  return num_slots_ < options_.max_sequences && passed_.size() < kMaxPassed &&
          sequence.num_passed < options_.max_passes;
 }
 
@@ -26,16 +26,35 @@ bool Scheduler::may_pass(const Sequence& sequence) const {
   });
 }
 
-// Blocks in its table, shared or not.
-int64_t Scheduler::num_held(const Sequence& sequence) const {
+// Blocks in its table, shared with others or not; those that several of its beams hold count once.
+int64_t Scheduler::num_held(const Sequence& sequence) {
   int64_t held = 0;
-  for (const TableColumn& column : sequence.table.columns) {
-    held += column.spare >= 0 ? 1 : 0;
-    for (auto i = static_cast<size_t>(column.first); i < column.blocks.size(); ++i) {
-      held += column.blocks[i] >= 0 ? 1 : 0;
+  const auto block_of = [&](size_t beam, size_t c, size_t i) {
+    const BlockTable& table = sequence.beam(beam).table;
+    const bool has_block = c < table.columns.size() && i < table.columns[c].blocks.size();
+    return has_block ? table.columns[c].blocks[i] : -1;
+  };
+  for (size_t beam = 0; beam < sequence.num_beams(); ++beam) {
+    const std::vector<TableColumn>& columns = sequence.beam(beam).table.columns;
+    for (size_t c = 0; c < columns.size(); ++c) {
+      held += columns[c].spare >= 0 ? 1 : 0;
+      for (auto i = static_cast<size_t>(columns[c].first); i < columns[c].blocks.size(); ++i) {
+        const int32_t block_id = columns[c].blocks[i];
+        bool is_counted = block_id < 0;
+        for (size_t b = 0; b < beam && !is_counted; ++b) is_counted = block_of(b, c, i) == block_id;
+        held += is_counted ? 0 : 1;
+      }
     }
   }
   return held;
+}
+
+// That it may come to hold.
+int64_t Scheduler::most_blocks_of(const Sequence& sequence) const {
+  if (sequence.search == nullptr) {
+    return most_blocks(options_.cache_rules, sequence.max_known, options_.max_batch_tokens);
+  }
+  return beam_limits_.most_blocks(sequence.num_slots(), sequence.num_prompt, sequence.max_known);
 }
 
 // The protected keep what they hold, so they could hold all blocks and each want one more. This is
@@ -51,9 +70,7 @@ bool Scheduler::may_take(const Sequence& sequence, int64_t num_blocks) const {
       is_before = true;
       continue;
     }
-    const int64_t most =
-        most_blocks(options_.cache_rules, (*each)->max_known, options_.max_batch_tokens);
-    if (is_before && held_after + most > options_.num_blocks) return false;
+    if (is_before && held_after + most_blocks_of(**each) > options_.num_blocks) return false;
     held_after += num_held(**each);
   }
   return true;
@@ -75,12 +92,14 @@ void Scheduler::rank_running() {
 void Scheduler::list_for_blocks() {
   scratch_.clear();
   int64_t num_missing = 0;
+  bool searches = false;  // their beams take blocks from each other: all are looked at
   for (Sequence* sequence : running_) {
+    searches |= sequence->search != nullptr;
     const int64_t missing = kv_.missing(sequence->num_known(), sequence->table);
     if (missing > 0) scratch_.push_back(sequence);
     num_missing += missing;
   }
-  const bool suffices = num_missing <= kv_.pool().num_available();
+  const bool suffices = !searches && num_missing <= kv_.pool().num_available();
   if (suffices && scratch_.size() <= 1) return;
   rank_running();
   scratch_ = running_;
@@ -102,7 +121,11 @@ void Scheduler::charge(TimeUs now) {
     room_.add_step(*plan_.sequences[i], plan_.spans[i].num_rows, 0);
   }
   for (const Sequence* sequence : running_) {
-    room_.add_step(*sequence, 0, blocks_for(sequence->num_known()) * kv_.num_columns());
+    // Beams have the whole blocks of their prompt in common.
+    const int64_t all = blocks_for(sequence->num_known());
+    const int64_t own = all - sequence->num_prompt / kBlockTokens;
+    const int64_t num_blocks = all + std::ssize(sequence->other_beams) * own;
+    room_.add_step(*sequence, 0, num_blocks * kv_.num_columns());
   }
   room_.charge(running_, now - planned_us_, options_.num_blocks);
 }

@@ -35,11 +35,18 @@ DraftStep Scheduler::step_without_guesses() const {
   DraftStep step;
   int64_t num_free = options_.max_batch_tokens;
   int64_t num_free_rows = options_.max_logit_rows;
+  const auto add = [&](const Sequence& sequence, int64_t gap) {
+    num_free -= gap;
+    num_free_rows -= 1 + std::max(0, sequence.num_to_score() - sequence.num_scored);
+    step.load.add(sequence.num_known() - gap, gap, 1, sequence.draws());
+  };
   for (const Sequence* sequence : running_) {
-    num_free -= sequence->gap();
-    num_free_rows -= 1 + std::max(0, sequence->num_to_score() - sequence->num_scored);
-    step.load.add(sequence->num_computed, sequence->gap(), 1, sequence->draws());
+    add(*sequence, sequence->gap());
     step.num_streams += is_stream(*sequence);
+    // Beams without a table have computed what the first has.
+    for (const auto& beam : sequence->other_beams) add(*beam, beam->has_table() ? beam->gap() : 1);
+    if (is_stream(*sequence))
+      step.num_streams += static_cast<int32_t>(sequence->other_beams.size());
   }
   step.max_guesses = static_cast<int32_t>(std::max<int64_t>(0, std::min(num_free, num_free_rows)));
   return step;
@@ -130,7 +137,7 @@ bool Scheduler::is_stream(const Sequence& sequence) const {
 
 // Mirostat's bound for a row is made of the surprise of the row before: there is none to verify.
 bool Scheduler::may_guess(const Sequence& sequence) const {
-  return is_stream(sequence) && !sequence.request.sampling.mirostat;
+  return is_stream(sequence) && sequence.search == nullptr && !sequence.request.sampling.mirostat;
 }
 
 void Scheduler::propose_forced(int64_t* num_free) {
@@ -181,7 +188,7 @@ bool Scheduler::add_draft(Sequence* sequence, const Draft& draft) {
   if (ids.empty()) return false;
   const int64_t end = sequence->num_known() + std::ssize(ids);
   const int64_t missing = kv_.missing(end, sequence->table);
-  const int64_t spare = missing > 0 ? int64_t{num_running()} * kv_.num_columns() : 0;
+  const int64_t spare = missing > 0 ? int64_t{num_slots_} * kv_.num_columns() : 0;
   if (missing + spare > kv_.pool().num_available() || !may_take(*sequence, missing) ||
       !kv_.reserve(end, &sequence->table)) {
     return false;

@@ -9,8 +9,10 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
+#include "engine/beam_search.h"
 #include "engine/draft.h"
 #include "engine/kv_cache.h"
 #include "engine/loop_watch.h"
@@ -70,6 +72,20 @@ struct Sequence {
   Pool pool;               // of the prompt's states, if asked for
   int64_t num_pooled = 0;  // prompt positions before it need no row for the pool any more
   RequestTimes times;
+  // A beam search is its first beam, and has these (scheduler_beams.cpp). The others are in no list
+  // and have no table until they branch off.
+  std::unique_ptr<BeamSearch> search;
+  std::vector<std::unique_ptr<Sequence>> other_beams;
+  int32_t beam_idx = 0;
+  std::vector<BeamCandidate> candidates;  // of the row that the step has sampled
+  std::string failure;                    // of one of the beams, in the step that is committed
+
+  size_t num_beams() const { return 1 + other_beams.size(); }
+  Sequence& beam(size_t i) { return i == 0 ? *this : *other_beams[i - 1]; }
+  const Sequence& beam(size_t i) const { return i == 0 ? *this : *other_beams[i - 1]; }
+  bool has_table() const { return !table.columns.empty(); }
+  // Rows that it may have in one step, but for guesses.
+  int32_t num_slots() const { return std::max(1, request.beams.width); }
 
   int64_t num_known() const { return static_cast<int64_t>(tokens.size()) - num_draft; }
   int64_t gap() const { return num_known() - num_computed; }
@@ -84,7 +100,7 @@ struct Sequence {
   bool samples() const { return request.max_tokens > 0; }
   // Whether logits are looked at for its tokens, not the best token alone taken: about what costs.
   bool draws() const {
-    return request.sampling.temperature > 0 || request.num_logprobs ||
+    return request.sampling.temperature > 0 || request.beams.width > 0 || request.num_logprobs ||
            request.constraint != nullptr;
   }
   // Prompt positions whose rows are wanted for scoring: all but the last.
@@ -104,9 +120,10 @@ struct Sequence {
   bool lacks_scores() const { return num_scored < num_to_score(); }
 };
 
-// The order within a client: earlier in its line, else older.
+// The order within a client: earlier in its line, else older. Beams of a search in theirs.
 inline bool comes_before(const Sequence* a, const Sequence* b) {
-  return a->place_us != b->place_us ? a->place_us < b->place_us : a->order < b->order;
+  if (a->place_us != b->place_us) return a->place_us < b->place_us;
+  return a->order != b->order ? a->order < b->order : a->beam_idx < b->beam_idx;
 }
 
 }  // namespace headrace

@@ -39,8 +39,11 @@ Status replay_step(const StepRecord& record, Scheduler* scheduler) {
                         record.step_idx, i);
     }
     if (logged.failed) results[i].failure = "it failed";
+    const bool is_beam = plan.sequences[i]->request.beams.width > 0;
     for (int32_t row = 0; row < logged.num_sampled && !logged.failed; ++row, ++token_id) {
-      results[i].sampled.push_back({*token_id, {}, *token_id < 0 ? "it failed" : ""});
+      const bool fails = *token_id < 0 && !is_beam;
+      results[i].sampled.push_back({*token_id, {}, fails ? "it failed" : ""});
+      results[i].sampled.back().candidates = logged.candidates;
     }
     results[i].scored.resize(static_cast<size_t>(span.num_scored));
     states.resize(static_cast<size_t>(span.num_pooled));  // their values decide nothing
@@ -101,7 +104,7 @@ void StepLog::planned(const StepPlan& plan, const Scheduler& scheduler, TimeUs n
     const Span& span = plan.spans[i];
     const Sequence& sequence = *plan.sequences[i];
     record.spans.push_back(
-        {sequence.id, span.first_position, span.num_rows, span.num_sampled, false});
+        {sequence.id, span.first_position, span.num_rows, span.num_sampled, false, {}});
     record.num_prompt_tokens += static_cast<int32_t>(
         std::clamp<int64_t>(sequence.num_prompt - span.first_position, 0, span.num_rows));
   }
@@ -118,6 +121,7 @@ void StepLog::committed(std::span<const SpanResult> results, TimeUs now) {
     }
     for (const SampledToken& sampled : results[i].sampled) {
       record.token_ids.push_back(sampled.failure.empty() ? sampled.token_id : -1);
+      if (keep_requests_) record.spans[i].candidates = sampled.candidates;
     }
   }
   record.committed_us = now;

@@ -20,6 +20,7 @@ struct SpanRecord {
   int32_t num_tokens = 0;
   int32_t num_sampled = 0;
   bool failed = false;
+  std::vector<BeamCandidate> candidates = {};  // of a beam; where requests are kept
 };
 
 // An input to the scheduler, in order: before the step was planned, or while it was in flight.

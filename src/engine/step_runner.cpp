@@ -239,6 +239,10 @@ Status StepRunner::sample_row(const RowWork& work, Sampler* sampler) {
     return {};
   }
   const SampleContext context = context_of(work.span_idx, work.index);
+  if (request.beams.width > 0) {
+    sampled.candidates = TRY(sampler->continuations(logits_of(work), request, context));
+    return {};
+  }
   sampled.token_id = TRY(sampler->sample(logits_of(work), request, context, &sampled.surprise));
   if (request.num_logprobs) {
     sampled.logprobs =

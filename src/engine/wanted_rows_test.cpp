@@ -14,7 +14,7 @@
 namespace headrace {
 namespace wanted_rows_test {
 
-constexpr RequestLimits kDoor{100, 50};
+const RequestLimits kDoor{100, 50, {}};
 
 Request wanting_request(Pooling pooling, int32_t num_prompt = 3) {
   Request request;

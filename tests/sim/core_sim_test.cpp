@@ -1,8 +1,8 @@
 // The engine's core and the server's sessions together, from seeds: arrivals of both kinds, several
-// choices, stop strings, masks, guesses, cancels and stops in every state, sinks that refuse,
-// clients that leave or read nothing, too little memory, rows that are not finite, pre-emption,
-// rope tables that change. After each step all invariants hold; each request has exactly one end,
-// each response too; who was not disturbed says what it says alone.
+// choices, the best of several, beam searches, stop strings, masks, guesses, cancels and stops in
+// every state, sinks that refuse, clients that leave or read nothing, too little memory, rows that
+// are not finite, pre-emption, rope tables that change. After each step all invariants hold; each
+// request has exactly one end, each response too; who was not disturbed says what it says alone.
 //
 // The digest of a run is the same in every build. HEADRACE_SIM_STEPS sets how many steps the long
 // run has, HEADRACE_SIM_SEED its first seed; a failure names its seed (make sim ARGS="--seed N").
@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <limits>
 #include <random>
 
 #include "server/api/test_support.h"
@@ -35,6 +36,7 @@ constexpr Size kSizes[] = {
 struct Totals {
   uint64_t num_worlds = 0, num_steps = 0, num_requests = 0, num_responses = 0;
   uint64_t num_checked = 0, num_poisoned = 0, num_refused = 0, num_left = 0;
+  uint64_t num_searches = 0, num_ranked = 0;
   SchedulerStats scheduler;
   void add(const SchedulerStats& stats) {
     scheduler.num_preemptions += stats.num_preemptions;
@@ -68,11 +70,17 @@ struct ServingMeans {
   }
 };
 
+// What is asked of the worlds of a run beside the rest.
+struct Kind {
+  bool drafts_must_pay = false;
+  bool searches = false;  // beam searches, and the best of several choices
+};
+
 class World {
  public:
-  World(uint64_t seed, ServingMeans* means, bool drafts_must_pay)
+  World(uint64_t seed, ServingMeans* means, const Kind& kind)
       : random_(seed),
-        drafts_must_pay_(drafts_must_pay),
+        kind_(kind),
         size_(choose_size()),
         rules_(choose_rules()),
         budget_(one_in(4) ? 20'000 : 100'000'000),
@@ -119,6 +127,8 @@ class World {
     totals->num_poisoned += num_poisoned_;
     totals->num_refused += num_refused_;
     totals->num_left += num_left_;
+    totals->num_searches += num_searches_;
+    totals->num_ranked += num_ranked_;
     totals->add(engine_.stats());
   }
 
@@ -161,7 +171,7 @@ class World {
     options.max_context = small ? range(8, options.num_blocks * kBlockTokens) : size_.max_context;
     options.max_preemptions = static_cast<int>(range(0, kMaxPreemptions));
     options.max_draft_tokens = one_in(2) ? static_cast<int32_t>(range(1, 4)) : 0;
-    options.drafts_must_pay = drafts_must_pay_;
+    options.drafts_must_pay = kind_.drafts_must_pay;
     const uint64_t first = random_();
     options.hash_key = {first, random_()};
     return options;
@@ -198,6 +208,19 @@ class World {
     return prompt;
   }
 
+  // Where it fits behind this prompt.
+  BeamParams make_beams(const std::vector<int32_t>& prompt) {
+    constexpr float kPenalties[] = {1, 0, 2, -1};
+    BeamParams beams;
+    const BeamLimits limits = engine_.beam_limits();
+    beams.width = static_cast<int32_t>(range(1, std::min(6, limits.max_width)));
+    beams.num_returned = static_cast<int32_t>(range(1, beams.width));
+    beams.length_penalty = kPenalties[random_() % 4];
+    beams.early_stopping = static_cast<EarlyStopping>(random_() % 3);
+    const bool fits = limits.longest(beams.width, std::ssize(prompt), engine_.max_context()) > 0;
+    return fits ? beams : BeamParams{};
+  }
+
   void arrive() {
     if (engine_.num_live() > static_cast<size_t>(2 * size_.max_sequences + 8)) return;
     if (one_in(3)) {
@@ -211,10 +234,13 @@ class World {
   void submit_alone() {
     Request request = make_request();
     request.prompt_ids = make_prompt();
-    const int64_t salt = one_in(3) ? range(0, 5) : -1;
+    if (kind_.searches && one_in(4)) request.beams = make_beams(request.prompt_ids);
+    const bool searches = request.beams.width > 0;
+    num_searches_ += searches ? 1 : 0;
+    const int64_t salt = !searches && one_in(3) ? range(0, 5) : -1;
     if (salt >= 0) {
       request.constraint = std::make_shared<EveryThirdForbidden>(salt);
-    } else if (one_in(4)) {
+    } else if (!searches && one_in(4)) {
       request.num_prompt_logprobs = 1;
       if (one_in(2)) request.max_tokens = 0;
     }
@@ -237,7 +263,8 @@ class World {
     given.num_choices = one_in(3) ? static_cast<int>(range(2, 5)) : 1;
     given.stream = one_in(2);
     SessionClient client;
-    if (one_in(3)) {
+    if (kind_.searches) choose_best_of(&given);
+    if (!given.is_search() && one_in(3)) {
       for (int64_t i = range(1, 2); i > 0; --i) {
         client.stop += static_cast<char>(kFirstLetter + range(0, kNumLetters - 1));
       }
@@ -248,6 +275,8 @@ class World {
     }
     given.memory = budget_.lease();
     client.log = std::make_shared<ResponseLog>();
+    client.num_choices = given.num_choices;
+    client.num_best = given.num_best;
     client.log->texts.resize(given.total_choices());
     client.log->finishes.resize(given.total_choices());
     client.writer = std::make_shared<SimWriter>(client.log, &digest_);
@@ -258,6 +287,29 @@ class World {
                    client.writer);
     ++num_responses_;
     sessions_.push_back(std::move(client));
+  }
+
+  // Some answers are of a search, or the best of several.
+  void choose_best_of(GenerationRequest* given) {
+    if (given->stream) return;
+    if (one_in(3)) {
+      given->prototype.beams = make_beams(given->prompts.back().ids);
+      // Two prompts of one request may differ in length.
+      for (const Prompt& prompt : given->prompts) {
+        const BeamParams& beams = given->prototype.beams;
+        const auto num_prompt = std::ssize(prompt.ids);
+        const bool fits =
+            beams.width == 0 ||
+            engine_.beam_limits().longest(beams.width, num_prompt, engine_.max_context()) > 0;
+        if (!fits) given->prototype.beams = {};
+      }
+      if (!given->is_search()) return;
+      given->num_choices = given->prototype.beams.num_returned;
+      ++num_searches_;
+    } else if (given->num_choices > 1) {
+      given->num_best = static_cast<int>(range(1, given->num_choices - 1));
+      ++num_ranked_;
+    }
   }
 
   // Cancels, stops, clients that leave, stop reading or go on.
@@ -321,7 +373,12 @@ class World {
   }
 
   Answer alone(const Request& request, const Identity& who) const {
-    return Oracle(rules_, request, who, engine_.max_context()).answer();
+    Oracle oracle(rules_, request, who, engine_.max_context());
+    if (request.beams.width == 0) return oracle.answer();
+    const auto num_prompt = std::ssize(request.prompt_ids);
+    return oracle.search(engine_.beam_limits().longest(
+        request.beams.width, num_prompt,
+        std::min<int64_t>(engine_.max_context(), num_prompt + request.max_tokens)));
   }
 
   void check_record(const Record& record) {
@@ -332,7 +389,12 @@ class World {
               static_cast<int32_t>(record.request.prompt_ids.size()));
     if (record.ended || record.refused) return;
     const Answer answer = alone(record.request, record.who);
-    EXPECT_EQ(record.output, answer.tokens);
+    std::vector<int32_t> output = answer.tokens;
+    for (size_t i = 1; i < answer.hypotheses.size(); ++i) {
+      const std::vector<int32_t>& ids = answer.hypotheses[i].token_ids;
+      output.insert(output.end(), ids.begin(), ids.end());
+    }
+    EXPECT_EQ(record.output, output);
     EXPECT_EQ(record.last.reason, answer.reason);
     EXPECT_EQ(record.last.stop_id, answer.stop_id);
     if (answer.reason == FinishReason::kError) {
@@ -356,6 +418,60 @@ class World {
     }
   }
 
+  // One choice of a response.
+  struct Said {
+    std::string text;
+    Finish::Kind finish = Finish::Kind::kEnd;
+    double mean_logprob = -std::numeric_limits<double>::infinity();
+    bool fails = false;
+  };
+
+  Said what_is_said(const SessionClient& client, size_t choice_idx) const {
+    const Request& request = client.requests[choice_idx];
+    Answer answer = alone(request, identity_of(request, -1));
+    Said said;
+    said.fails = answer.reason == FinishReason::kError;
+    if (request.beams.width > 0 && !said.fails) {
+      const auto n = static_cast<size_t>(client.num_choices);
+      const BeamHypothesis& found = answer.hypotheses[choice_idx % n];
+      answer.tokens = found.token_ids;
+      answer.reason = found.stop_id < 0 ? FinishReason::kLength : FinishReason::kStop;
+    }
+    if (answer.reason == FinishReason::kLength) said.finish = Finish::Kind::kLength;
+    double logprob = 0;
+    for (size_t i = 0; i < answer.tokens.size(); ++i) {
+      if (answer.tokens[i] != kEndToken) said.text += static_cast<char>(answer.tokens[i]);
+      if (i < answer.logprobs.size()) logprob += double{answer.logprobs[i]};
+      said.mean_logprob = logprob / static_cast<double>(i + 1);
+      if (client.stop.empty() || !said.text.ends_with(client.stop)) continue;
+      said.text.resize(said.text.size() - client.stop.size());
+      said.finish = Finish::Kind::kStopString;
+      said.fails = false;
+      break;
+    }
+    return said;
+  }
+
+  static std::vector<Said> best_of(const std::vector<Said>& said, const SessionClient& client) {
+    const auto n = static_cast<size_t>(client.num_choices);
+    std::vector<Said> best;
+    for (size_t first = 0; first < said.size(); first += n) {
+      std::vector<bool> taken(n, false);
+      for (int i = 0; i < client.num_best; ++i) {
+        size_t highest = n;
+        for (size_t k = 0; k < n; ++k) {
+          const bool is_higher =
+              !taken[k] &&
+              (highest == n || said[first + k].mean_logprob > said[first + highest].mean_logprob);
+          if (is_higher) highest = k;
+        }
+        taken[highest] = true;
+        best.push_back(said[first + highest]);
+      }
+    }
+    return best;
+  }
+
   // Each response has one end. Whose client stayed and read says what its choices say alone.
   void check_response(const SessionClient& client) {
     const ResponseLog& log = *client.log;
@@ -363,25 +479,15 @@ class World {
     EXPECT_EQ(log.num_ends, 1);
     if (client.fragile) return;
     bool fails = false;
+    std::vector<Said> said;
     for (size_t i = 0; i < client.requests.size(); ++i) {
-      const Request& request = client.requests[i];
-      const Answer answer = alone(request, identity_of(request, -1));
-      std::string text;
-      for (const int32_t token : answer.tokens) {
-        if (token != kEndToken) text += static_cast<char>(token);
-      }
-      Finish::Kind finish =
-          answer.reason == FinishReason::kLength ? Finish::Kind::kLength : Finish::Kind::kEnd;
-      const size_t stop = client.stop.empty() ? std::string::npos : text.find(client.stop);
-      if (stop != std::string::npos) {
-        text.resize(stop);
-        finish = Finish::Kind::kStopString;
-      } else {
-        fails |= answer.reason == FinishReason::kError;
-      }
-      if (log.failed) continue;
-      EXPECT_EQ(log.texts[i], text) << "choice " << i;
-      EXPECT_EQ(log.finishes[i], finish) << "choice " << i;
+      said.push_back(what_is_said(client, i));
+      fails |= said.back().fails;
+    }
+    if (client.num_best > 0) said = best_of(said, client);
+    for (size_t i = 0; i < said.size() && !log.failed; ++i) {
+      EXPECT_EQ(log.texts[i], said[i].text) << "choice " << i;
+      EXPECT_EQ(log.finishes[i], said[i].finish) << "choice " << i;
     }
     if (fails) {
       EXPECT_TRUE(log.failed);
@@ -405,7 +511,7 @@ class World {
   }
 
   std::mt19937_64 random_;
-  const bool drafts_must_pay_;
+  const Kind kind_;
   const Size size_;
   const ModelRules rules_;
   Digest digest_;
@@ -421,17 +527,17 @@ class World {
   uint64_t num_clients_ = 1;
   uint64_t num_turns_ = 0;
   uint64_t num_requests_ = 0, num_responses_ = 0, num_checked_ = 0, num_poisoned_ = 0;
-  uint64_t num_refused_ = 0, num_left_ = 0;
+  uint64_t num_refused_ = 0, num_left_ = 0, num_searches_ = 0, num_ranked_ = 0;
 };
 
 // Worlds from first_seed on until there were num_steps; their digest.
 uint64_t run_worlds(uint64_t first_seed, uint64_t num_steps, Totals* totals,
-                    bool drafts_must_pay = false) {
+                    const Kind& kind = {}) {
   ServingMeans means;
   Digest digest;
   for (uint64_t seed = first_seed; totals->num_steps < num_steps; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
-    World world(seed, &means, drafts_must_pay);
+    World world(seed, &means, kind);
     world.run();
     if (testing::Test::HasFailure()) return 0;
     world.add_to(totals);
@@ -460,7 +566,7 @@ TEST(CoreSim, EqualSeedsGiveEqualDigests) {
 // Where times decide how many guesses a step verifies, the same is promised.
 TEST(CoreSim, PromisesAreKeptWhereGuessesMustPay) {
   Totals totals;
-  run_worlds(2'000, 40'000, &totals, /*drafts_must_pay=*/true);
+  run_worlds(2'000, 40'000, &totals, {.drafts_must_pay = true});
   const SchedulerStats& stats = totals.scheduler;
   EXPECT_GT(stats.accepted_tokens, 1000u);
   EXPECT_GT(stats.draft_tokens, stats.accepted_tokens);
@@ -485,22 +591,24 @@ class CoreSimPart : public testing::TestWithParam<uint64_t> {};
 TEST_P(CoreSimPart, EveryPromiseIsKept) {
   Totals totals;
   const uint64_t first_seed = number_of("HEADRACE_SIM_SEED", 1'000'000 * GetParam());
-  run_worlds(first_seed, std::max<uint64_t>(1, num_steps() / 4), &totals);
+  run_worlds(first_seed, std::max<uint64_t>(1, num_steps() / 4), &totals, {.searches = true});
   const SchedulerStats& stats = totals.scheduler;
   fmt::print(
       "{} worlds, {} steps, {} requests, {} responses ({} checked, {} poisoned, {} refused, {} "
-      "left); {} pre-emptions, {} followed, {} epoch restarts, {} cached, {} guessed, {} right\n",
+      "left, {} searches, {} ranked); {} pre-emptions, {} followed, {} epoch restarts, {} cached, "
+      "{} guessed, {} right\n",
       totals.num_worlds, totals.num_steps, totals.num_requests, totals.num_responses,
       totals.num_checked, totals.num_poisoned, totals.num_refused, totals.num_left,
-      stats.num_preemptions, stats.num_followed, stats.num_epoch_restarts, stats.cached_tokens,
-      stats.draft_tokens, stats.accepted_tokens);
+      totals.num_searches, totals.num_ranked, stats.num_preemptions, stats.num_followed,
+      stats.num_epoch_restarts, stats.cached_tokens, stats.draft_tokens, stats.accepted_tokens);
   // A simulation that never meets what it is for proves nothing.
   if (num_steps() < 10'000) return;
   const uint64_t some = totals.num_steps / 2000;
   for (const uint64_t count :
        {totals.num_checked, totals.num_poisoned, totals.num_refused, totals.num_left,
-        stats.num_preemptions, stats.num_followed, stats.num_epoch_restarts, stats.num_turns_given,
-        stats.cached_tokens, stats.accepted_tokens, stats.draft_tokens - stats.accepted_tokens}) {
+        totals.num_searches, totals.num_ranked, stats.num_preemptions, stats.num_followed,
+        stats.num_epoch_restarts, stats.num_turns_given, stats.cached_tokens, stats.accepted_tokens,
+        stats.draft_tokens - stats.accepted_tokens}) {
     EXPECT_GT(count, some);
   }
 }

@@ -1,7 +1,7 @@
 // Random schedules from seeds: arrivals, cancels in every state, exhaustion, pre-emption, refused
-// events, failed rows, rope epochs, priorities, deadlines. After each step all invariants hold; at
-// the end every request has had exactly one terminal event, and its tokens are those it gets when
-// it is alone.
+// events, failed rows, rope epochs, priorities, deadlines, beam searches. After each step all
+// invariants hold; at the end every request has had exactly one terminal event, and its tokens are
+// those it gets when it is alone.
 //
 // HEADRACE_SIM_SCHEDULES sets how many schedules run (default 4,000, under sanitizers 1,000),
 // HEADRACE_SIM_SEED the first seed; a failure names its seed (make sim ARGS="--seed N").
@@ -16,6 +16,7 @@
 
 #include "engine/scheduler.h"
 #include "engine/step_log.h"
+#include "engine/testing/beam_reference.h"
 #include "sim/group_kv.h"
 
 namespace headrace {
@@ -57,6 +58,8 @@ class Simulation {
   int64_t num_forked() const { return kv_.num_copied(); }
   int64_t num_passes() const { return num_passes_; }
   int64_t num_expired() const { return num_expired_; }
+  int64_t num_searches() const { return num_searches_; }
+  int64_t num_searches_preempted() const { return num_searches_preempted_; }
   bool has_groups() const { return options_.cache_rules.size() > 1; }
   bool met_protection() const {
     return most_preemptions_ > 0 && most_preemptions_ == options_.max_preemptions;
@@ -171,11 +174,32 @@ class Simulation {
     if (range(0, 2) == 0 && last_id_ > 0) {  // the same prompt again, maybe at the same time
       request.prompt_ids = records_.at(last_id_).request.prompt_ids;
     }
+    if (range(0, 3) == 0) make_search(&request);
     const RequestId id = ++last_id_;
     scheduler_.admit(id, request, ++now_);
     log_.admitted(id, request, now_);
     records_.emplace(id, std::move(record));
     live_.insert(id);
+  }
+
+  // If it fits.
+  void make_search(Request* request) {
+    constexpr float kPenalties[] = {1, 0, 2, -1};
+    BeamParams beams;
+    beams.width = static_cast<int32_t>(range(1, std::min(5, limits_.max_width)));
+    beams.num_returned = static_cast<int32_t>(range(1, beams.width));
+    beams.length_penalty = kPenalties[range(0, 3)];
+    beams.early_stopping = static_cast<EarlyStopping>(range(0, 2));
+    const bool fits = longest_search(beams.width, *request) > 0;
+    if (!fits || request->num_prompt_logprobs) return;
+    request->beams = beams;
+    ++num_searches_;
+  }
+
+  int64_t longest_search(int32_t width, const Request& request) const {
+    const auto num_prompt = static_cast<int64_t>(request.prompt_ids.size());
+    return limits_.longest(width, num_prompt,
+                           std::min(options_.max_context, num_prompt + request.max_tokens));
   }
 
   void cancel_some() {
@@ -224,13 +248,13 @@ class Simulation {
     ASSERT_FALSE(plan.spans.empty());
     ASSERT_LE(plan.num_tokens, options_.max_batch_tokens);
     ASSERT_LE(plan.num_logit_rows, options_.max_logit_rows);
-    std::set<RequestId> seen;
+    std::set<const Sequence*> seen;
     int32_t num_tokens = 0;
     int32_t num_logit_rows = 0;
     for (size_t i = 0; i < plan.spans.size(); ++i) {
       const Span& span = plan.spans[i];
       const Sequence& sequence = *plan.sequences[i];
-      ASSERT_TRUE(seen.insert(sequence.id).second) << "two spans of one sequence";
+      ASSERT_TRUE(seen.insert(&sequence).second) << "two spans of one sequence";
       ASSERT_TRUE(live_.contains(sequence.id));
       ASSERT_EQ(span.first_position, sequence.num_computed);
       ASSERT_EQ(span.first_row, num_tokens);
@@ -246,6 +270,8 @@ class Simulation {
       }
       ASSERT_LE(sequence.num_preemptions, options_.max_preemptions);
       most_preemptions_ = std::max(most_preemptions_, sequence.num_preemptions);
+      const bool goes_on = sequence.num_preemptions > 0 && !sequence.other_beams.empty();
+      num_searches_preempted_ += goes_on ? 1 : 0;
       num_tokens += span.num_rows;
       num_logit_rows += span.num_logit_rows();
     }
@@ -297,6 +323,11 @@ class Simulation {
     }
     const auto has_two = [](const auto& entry) { return entry.second > 1; };
     if (std::none_of(num_running.begin(), num_running.end(), has_two)) return;
+    // For the slots of a search others wait after a while.
+    for (const RequestId id : scheduler_.ids()) {
+      const Sequence& sequence = *scheduler_.find(id);
+      if (!sequence.running && sequence.search != nullptr) return;
+    }
     for (const RequestId id : scheduler_.ids()) {
       const Sequence& sequence = *scheduler_.find(id);
       ASSERT_TRUE(sequence.running || sequence.leader_id != 0 ||
@@ -315,6 +346,19 @@ class Simulation {
     return static_cast<int32_t>(mix_bits(hash) % static_cast<uint64_t>(kVocab));
   }
 
+  static std::vector<float> beam_row(uint64_t hash) {
+    std::vector<float> row;
+    for (uint64_t id = 0; id < uint64_t{kVocab}; ++id) {
+      row.push_back(-0.01f * static_cast<float>(mix_bits(hash + id * 977) % 1000) - 0.01f);
+    }
+    return row;
+  }
+  static std::set<int32_t> end_ids_of(const Request& request) {
+    std::set<int32_t> ids(request.stop_ids.begin(), request.stop_ids.end());
+    if (!request.ignore_eos) ids.insert(kEndId);
+    return ids;
+  }
+
   std::vector<SpanResult> compute(const StepPlan& plan) {
     std::vector<SpanResult> results(plan.spans.size());
     for (size_t i = 0; i < plan.spans.size(); ++i) {
@@ -331,6 +375,12 @@ class Simulation {
         results[i].scored.push_back(score);
       }
       if (span.num_sampled > 0) results[i].sampled = {{token_after(hashes.back())}};
+      const int32_t width = sequence.request.beams.width;
+      if (span.num_sampled > 0 && width > 0) {
+        results[i].sampled[0] = {};
+        results[i].sampled[0].candidates =
+            beam_candidates(beam_row(hashes.back()), width, end_ids_of(sequence.request));
+      }
       if (fault()) {
         results[i].failure = "a fault of the test";
         records_.at(sequence.id).disturbed = true;
@@ -357,6 +407,7 @@ class Simulation {
           break;
         }
         case Event::Kind::kToken: {
+          ASSERT_EQ(record.request.beams.width, 0);
           record.output.push_back(event.token_id);
           if (!fault()) break;
           record.disturbed = true;  // a slow sink refuses
@@ -367,6 +418,12 @@ class Simulation {
         case Event::Kind::kFinished: {
           ++record.num_terminal;
           record.last = std::move(event);
+          for (const BeamHypothesis& each : record.last.hypotheses) {
+            record.output.insert(record.output.end(), each.token_ids.begin(), each.token_ids.end());
+            for (const int32_t id : each.token_ids) {
+              digest_ = mix_bits(digest_ + static_cast<uint64_t>(id));
+            }
+          }
           live_.erase(record.last.request_id);
           break;
         }
@@ -387,8 +444,31 @@ class Simulation {
     }
   }
 
+  void check_search_alone(const Record& record) {
+    const Request& request = record.request;
+    const std::set<int32_t> end_ids = end_ids_of(request);
+    const int64_t longest = longest_search(request.beams.width, request);
+    const auto num_prompt = static_cast<int64_t>(request.prompt_ids.size());
+    BeamReference reference(request.beams, static_cast<int32_t>(longest - num_prompt), end_ids);
+    const std::vector<BeamHypothesis> best = reference.run([&](const std::vector<int32_t>& output) {
+      std::vector<int32_t> tokens = request.prompt_ids;
+      tokens.insert(tokens.end(), output.begin(), output.end());
+      return beam_row(prefix_hash(tokens, tokens.size(), epoch_of(request, tokens.size())));
+    });
+    ASSERT_EQ(record.last.hypotheses.size(), best.size());
+    for (size_t i = 0; i < best.size(); ++i) {
+      ASSERT_EQ(record.last.hypotheses[i].token_ids, best[i].token_ids) << "hypothesis " << i;
+      ASSERT_EQ(record.last.hypotheses[i].stop_id, best[i].stop_id) << "hypothesis " << i;
+      ASSERT_EQ(record.last.hypotheses[i].score, best[i].score) << "hypothesis " << i;
+    }
+    ASSERT_EQ(record.last.stop_id, best[0].stop_id);
+    ASSERT_EQ(record.last.reason,
+              best[0].stop_id < 0 ? FinishReason::kLength : FinishReason::kStop);
+  }
+
   // What the request gives when it is alone, computed without scheduler and cache.
   void check_alone(const Record& record) {
+    if (record.request.beams.width > 0) return check_search_alone(record);
     std::vector<int32_t> tokens = record.request.prompt_ids;
     const size_t num_prompt = tokens.size();
     FinishReason reason = FinishReason::kLength;
@@ -428,6 +508,7 @@ class Simulation {
   bool pressed_ = false;
   uint64_t num_clients_ = 1;
   const SchedulerOptions options_;
+  const BeamLimits limits_ = beam_limits_of(options_);
   Scheduler scheduler_;
   GroupKv kv_;
   StepLog log_;
@@ -441,6 +522,7 @@ class Simulation {
   uint64_t digest_ = 0;
   std::map<RequestId, int> passes_;
   int64_t num_passes_ = 0, num_expired_ = 0;
+  int64_t num_searches_ = 0, num_searches_preempted_ = 0;  // steps of those that were
 };
 
 uint64_t setting(const char* variable, uint64_t otherwise) {
@@ -458,7 +540,7 @@ TEST(SchedulerSim, EveryScheduleKeepsItsPromises) {
   SchedulerStats total;
   int64_t num_forked = 0;         // blocks that were copied
   uint64_t cached_by_groups = 0;  // tokens found by models with several groups
-  int64_t num_passes = 0, num_expired = 0;
+  int64_t num_passes = 0, num_expired = 0, num_searches = 0, num_searches_preempted = 0;
   uint64_t num_protected = 0;  // schedules where a request was pre-empted as often as it can be
   const uint64_t first = setting("HEADRACE_SIM_SEED", 1);
   for (uint64_t seed = first; seed < first + num_schedules(); ++seed) {
@@ -475,21 +557,26 @@ TEST(SchedulerSim, EveryScheduleKeepsItsPromises) {
     num_protected += simulation.met_protection() ? 1 : 0;
     num_passes += simulation.num_passes();
     num_expired += simulation.num_expired();
+    num_searches += simulation.num_searches();
+    num_searches_preempted += simulation.num_searches_preempted();
     num_forked += simulation.num_forked();
     if (simulation.has_groups()) cached_by_groups += simulation.stats().cached_tokens;
   }
   fmt::print(
       "{} steps, {} pre-emptions, {} of them to give way, {} followed, {} epoch restarts, {} "
       "cached "
-      "tokens, {} protected, {} passed, {} expired\n",
+      "tokens, {} protected, {} passed, {} expired, {} searches, {} steps of pre-empted ones\n",
       total.num_steps, total.num_preemptions, total.num_turns_given, total.num_followed,
-      total.num_epoch_restarts, total.cached_tokens, num_protected, num_passes, num_expired);
+      total.num_epoch_restarts, total.cached_tokens, num_protected, num_passes, num_expired,
+      num_searches, num_searches_preempted);
   // A simulation that never meets what it is for proves nothing.
   if (num_schedules() < 500) return;
   EXPECT_GT(total.num_preemptions, num_schedules() / 10);
   EXPECT_GT(num_protected, num_schedules() / 100);
   EXPECT_GT(num_passes, static_cast<int64_t>(num_schedules()) / 10);
   EXPECT_GT(num_expired, static_cast<int64_t>(num_schedules()) / 10);
+  EXPECT_GT(num_searches, static_cast<int64_t>(num_schedules()));
+  EXPECT_GT(num_searches_preempted, static_cast<int64_t>(num_schedules()) / 10);
   EXPECT_GT(total.num_epoch_restarts, num_schedules() / 10);
   EXPECT_GT(total.cached_tokens, num_schedules() / 10);
   EXPECT_GT(total.num_turns_given, num_schedules() / 10);

@@ -124,8 +124,9 @@ class SimWriter final : public ResponseWriter {
 struct SessionClient {
   std::shared_ptr<SimWriter> writer;
   std::shared_ptr<ResponseLog> log;
-  std::vector<Request> requests;  // of each choice
-  std::string stop;               // a stop string; empty: none
+  std::vector<Request> requests;      // of each choice
+  int num_choices = 1, num_best = 0;  // as GenerationRequest has them
+  std::string stop;                   // a stop string; empty: none
   bool reads = true;
   bool streams = false;
   bool fragile = false;  // left, read slowly, or found no memory or no place: may have ended early

@@ -92,7 +92,7 @@ class SimEngine final : public Engine {
         slots_(core_.scheduler().options().num_blocks) {}
 
   Result<RequestId> submit(Request request, EventSink sink) override {
-    TRY(check_request(request, {kVocabSize, max_context()}));
+    TRY(check_request(request, {kVocabSize, max_context(), beam_limits()}));
     const RequestId id = TRY(live_.accept(request.client, size_of(request)));
     Record& record = records_[id];
     record.request = request;
@@ -105,6 +105,7 @@ class SimEngine final : public Engine {
                       now_});
     return id;
   }
+  BeamLimits beam_limits() const { return beam_limits_of(core_.scheduler().options()); }
   // The constraint of the request that is submitted next.
   void constrain_next(int64_t salt) { salt_of_next_ = salt; }
   void cancel(RequestId id) override { end(id, FinishReason::kCancelled); }
@@ -196,6 +197,10 @@ class SimEngine final : public Engine {
     if (event.kind == Event::Kind::kFinished) {
       ++record.num_terminal;
       record.last = event;
+      for (const BeamHypothesis& each : event.hypotheses) {
+        record.output.insert(record.output.end(), each.token_ids.begin(), each.token_ids.end());
+        for (const int32_t token : each.token_ids) digest_.add(static_cast<uint64_t>(token));
+      }
       EXPECT_LT(event.usage.cached_tokens, event.usage.prompt_tokens) << "its last row is computed";
       EXPECT_LE(event.times.submitted, event.times.finished);
     }
@@ -241,8 +246,11 @@ class SimEngine final : public Engine {
       const Span& span = plan.spans[i];
       const Sequence& sequence = *plan.sequences[i];
       Record& record = records_.at(sequence.id);
-      slots_.run(rules_, record.who, span, sequence.tokens, &record.prefixes);
-      results_.push_back(result_of(rules_, record.who, span, slots_.row_hashes()));
+      Prefixes of_beam;
+      const bool is_beam = sequence.request.beams.width > 0;
+      slots_.run(rules_, record.who, span, sequence.tokens, is_beam ? &of_beam : &record.prefixes);
+      results_.push_back(
+          result_of(rules_, sequence.request, record.who, span, slots_.row_hashes()));
     }
     EXPECT_EQ(slots_.num_errors(), 0) << "K and V of another prefix, or not finite, were read";
     return results_;

@@ -9,11 +9,14 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
+#include <set>
 #include <span>
 #include <vector>
 
 #include "engine/constraint.h"
 #include "engine/scheduler.h"
+#include "engine/testing/beam_reference.h"
 #include "model/adapter.h"
 #include "sim/draft_support.h"
 #include "sim/fake_model.h"
@@ -67,18 +70,68 @@ int32_t token_after(uint64_t hash, const Identity& who, const Allows& allows) {
   }
 }
 inline int32_t score_after(uint64_t hash) { return static_cast<int32_t>(hash & 0xFFFF); }
+inline float logprob_after(uint64_t hash) {
+  return -0.01f * static_cast<float>(mix_bits(hash + 5) % 1000);
+}
+
+// Log-probs of all tokens after a prefix, as a beam search sees them.
+inline std::vector<float> beam_row(uint64_t hash) {
+  std::vector<float> row(kVocabSize, -std::numeric_limits<float>::infinity());
+  const auto logprob = [hash](uint64_t id) {
+    return -0.01f - 0.01f * static_cast<float>(mix_bits(hash + id * 977) % 1000);
+  };
+  for (int32_t i = 0; i < kNumLetters; ++i) {
+    row[static_cast<size_t>(kFirstLetter + i)] = logprob(static_cast<uint64_t>(i));
+  }
+  row[kEndToken] = logprob(uint64_t{kNumLetters});
+  return row;
+}
+inline std::set<int32_t> end_ids_of(const Request& request) {
+  std::set<int32_t> ids(request.stop_ids.begin(), request.stop_ids.end());
+  if (!request.ignore_eos) ids.insert(kEndToken);
+  return ids;
+}
 
 // What a request gives when it is alone, computed without scheduler and cache.
 struct Answer {
   std::vector<int32_t> tokens;
   FinishReason reason = FinishReason::kLength;
   int32_t stop_id = -1;
+  std::vector<float> logprobs;             // of the tokens, but for a search
+  std::vector<BeamHypothesis> hypotheses;  // of a search; the rest is the best one's
 };
 
 class Oracle {
  public:
   Oracle(const ModelRules& rules, const Request& request, const Identity& who, int64_t max_context)
       : rules_(rules), request_(request), who_(who), max_context_(max_context) {}
+
+  // longest: tokens of a beam of a search.
+  Answer search(int64_t longest) {
+    Answer answer;
+    const auto max_length = static_cast<int32_t>(longest - std::ssize(request_.prompt_ids));
+    BeamReference reference(request_.beams, max_length, end_ids_of(request_));
+    bool is_poisoned = false;
+    answer.hypotheses = reference.run([&](const std::vector<int32_t>& output) {
+      tokens_ = request_.prompt_ids;
+      tokens_.insert(tokens_.end(), output.begin(), output.end());
+      num_computed_ = 0;
+      hash_ = 0;
+      epoch_ = rules_.epoch(std::ssize(tokens_));
+      is_poisoned = is_poisoned || !compute();
+      // Nothing more is asked after the row that fails.
+      return is_poisoned ? std::vector<float>() : beam_row(hash_);
+    });
+    if (is_poisoned) {
+      answer.hypotheses.clear();
+      answer.reason = FinishReason::kError;
+      return answer;
+    }
+    answer.tokens = answer.hypotheses[0].token_ids;
+    answer.stop_id = answer.hypotheses[0].stop_id;
+    if (answer.stop_id >= 0) answer.reason = FinishReason::kStop;
+    return answer;
+  }
 
   Answer answer() {
     tokens_ = request_.prompt_ids;
@@ -97,6 +150,7 @@ class Oracle {
       }
       tokens_.push_back(token);
       answer.tokens.push_back(token);
+      answer.logprobs.push_back(logprob_after(hash_));
       const bool is_last =
           std::ssize(answer.tokens) >= request_.max_tokens || std::ssize(tokens_) >= max_context_;
       if (is_last) break;
@@ -209,8 +263,8 @@ class Slots {
 };
 
 // What a step gives a span, from the hashes of its rows.
-inline SpanResult result_of(const ModelRules& rules, const Identity& who, const Span& span,
-                            std::span<const uint64_t> hashes) {
+inline SpanResult result_of(const ModelRules& rules, const Request& request, const Identity& who,
+                            const Span& span, std::span<const uint64_t> hashes) {
   SpanResult result;
   const auto num_known = static_cast<size_t>(span.num_rows - span.num_draft);
   for (size_t row = 0; row < num_known; ++row) {
@@ -230,6 +284,12 @@ inline SpanResult result_of(const ModelRules& rules, const Identity& who, const 
     SampledToken sampled;
     sampled.token_id = token_after(
         hash, who, [&](int32_t id) { return mask == nullptr || mask_allows(mask, id); });
+    if (request.num_logprobs) sampled.logprobs = TokenLogprobs{logprob_after(hash), 1, {}};
+    if (request.beams.width > 0) {
+      sampled.token_id = -1;
+      sampled.candidates =
+          beam_candidates(beam_row(hash), request.beams.width, end_ids_of(request));
+    }
     if (i > 0 && rules.is_poisoned(hash)) sampled.failure = "poisoned";
     result.sampled.push_back(std::move(sampled));
   }

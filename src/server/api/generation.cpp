@@ -9,6 +9,7 @@ Request GenerationRequest::engine_request(size_t choice_idx, int64_t max_context
   Request request = prototype;
   const Prompt& prompt = prompts[choice_idx / n];
   request.prompt_ids = prompt.ids;
+  if (num_best > 0 && !request.num_logprobs) request.num_logprobs = 0;
   request.sampling.choice_idx = static_cast<uint32_t>(choice_idx % n);
   if (make_constraint) request.constraint = make_constraint();
   if (gate) request.constraint = gate(prompt, std::move(request.constraint));

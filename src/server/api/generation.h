@@ -42,7 +42,8 @@ struct Finish {
 
 struct GenerationRequest {
   std::vector<Prompt> prompts;  // at least one, once they are read
-  int num_choices = 1;          // per prompt; each draws by its own index
+  int num_choices = 1;          // per prompt; each draws by its own index, or comes of one search
+  int num_best = 0;             // of these, by mean log-prob, that are the answer; 0: all
   Request prototype;            // everything but the prompt; max_tokens before clamping
   bool has_max_tokens = false;  // the client chose it
   std::vector<std::string> stop;
@@ -61,6 +62,8 @@ struct GenerationRequest {
   ByteBudget::Lease memory = {};  // holds the prompts and their scores
 
   size_t total_choices() const { return prompts.size() * static_cast<size_t>(num_choices); }
+  // The choices of a prompt are what one beam search finds.
+  bool is_search() const { return prototype.beams.width > 0; }
   // Nothing is to be computed: the answer is the prompt.
   bool only_echoes() const {
     return prototype.max_tokens == 0 && !prototype.num_prompt_logprobs.has_value();

@@ -1,6 +1,8 @@
 #include "server/api/session.h"
 
 #include <algorithm>
+#include <iterator>
+#include <limits>
 
 #include "server/api/cache_miss.h"
 #include "server/api/dialect.h"
@@ -14,6 +16,7 @@ constexpr size_t kContextTokens = 16;  // of the prompt, so that the first token
 constexpr size_t kEventsPerTurn = 32;
 constexpr size_t kEventsKept = 16;  // of an answer that is sent whole, until there are more
 constexpr size_t kScoresPerTurn = 64;
+constexpr size_t kFoundPerTurn = 64;  // tokens of what a search has found
 constexpr size_t kBytesPerTurn = 256 * 1024;
 
 std::vector<int32_t> last_tokens(const std::vector<int32_t>& ids) {
@@ -96,6 +99,7 @@ struct Session::Choice {
   std::string last_text;                   // of the last token that fits: it waits for the reason
   int64_t num_characters = 0;              // emitted
   int32_t num_tokens = 0;
+  double logprob = 0;  // of these tokens, where they are told
   bool echoed = false;
   bool called = false;   // a tool
   bool stopped = false;  // by a stop string: further tokens are not part of the answer
@@ -181,7 +185,7 @@ Status Session::submit(Choice& choice) {
   choice.max_tokens = request.max_tokens;
   if (request_.make_parser) choice.parser = request_.make_parser(*choice.prompt);
   choice.decoder = std::make_unique<StreamDecoder>(make_decoder(request_.stop));
-  if (request.num_logprobs || request.num_prompt_logprobs) {
+  if (request_.prototype.num_logprobs || request.num_prompt_logprobs) {
     choice.position =
         std::make_unique<TextPosition>(tokenizer, choice.prompt->echo_text, make_decoder({}));
   }
@@ -192,6 +196,9 @@ Status Session::submit(Choice& choice) {
     on_event(choice.choice_idx, std::move(end));
     return {};
   }
+  const bool comes_with_first =
+      request_.is_search() && choice.choice_idx % static_cast<size_t>(request_.num_choices) != 0;
+  if (comes_with_first) return {};
   auto sink = [self = shared_from_this(), i = choice.choice_idx](Event&& event) {
     return self->on_event(i, std::move(event));
   };
@@ -272,6 +279,9 @@ void Session::drain() {
     } else if (scoring_) {
       score_prompt();
       break;
+    } else if (unfolding_) {
+      unfold();
+      break;
     } else {
       write_whole();
       break;
@@ -297,7 +307,7 @@ bool Session::take_turn(std::optional<Pending>& next) {
       paused_ = request_.stream && writer_->queued_bytes() > limits_.max_queued_bytes;
       if (paused_ && !was_paused) read_mark_ = events_.size();
       kept_ = paused_ ? shared_from_this() : nullptr;
-      const bool has_begun = scoring_ || num_finished_ == choices_.size();
+      const bool has_begun = scoring_ || unfolding_ || num_finished_ == choices_.size();
       if (!paused_ && has_begun) return true;
       if (!paused_ && !events_.empty()) {
         next = std::move(events_.front());
@@ -342,8 +352,33 @@ void Session::handle(Pending&& pending) {
       if (!choice.stopped) add_token(choice, event);
       return;
     case Event::Kind::kFinished:
-      end_choice(choice, event);
+      if (event.hypotheses.empty()) return end_choice(choice, event);
+      unfolding_ = Unfolding{pending.choice_idx, std::move(event)};
       return;
+  }
+}
+
+// Some of the tokens that a search has found, as if they came now. Its choices are submitted in
+// order and free their places in the window one after another: each is there when its turn comes.
+void Session::unfold() {
+  for (size_t i = 0; i < kFoundPerTurn && unfolding_; ++i) {
+    const BeamHypothesis& found = unfolding_->end.hypotheses[unfolding_->num_done];
+    Choice& choice = choices_[unfolding_->choice_idx + unfolding_->num_done];
+    Event event;
+    event.usage = unfolding_->end.usage;
+    event.usage.output_tokens = static_cast<int32_t>(found.token_ids.size());
+    if (unfolding_->num_tokens < found.token_ids.size()) {
+      event.token_id = found.token_ids[unfolding_->num_tokens++];
+      add_token(choice, event);
+      continue;
+    }
+    event.kind = Event::Kind::kFinished;
+    event.reason = found.stop_id < 0 ? FinishReason::kLength : FinishReason::kStop;
+    event.stop_id = found.stop_id;
+    event.times = unfolding_->end.times;
+    unfolding_->num_tokens = 0;
+    if (++unfolding_->num_done == unfolding_->end.hypotheses.size()) unfolding_.reset();
+    end_choice(choice, event);
   }
 }
 
@@ -373,7 +408,8 @@ void Session::add_token(Choice& choice, const Event& event) {
   if (!choice.echoed) emit(choice, choice.prompt->echo_text, {});
   count_output(choice, choice.num_tokens + 1);
   if (choice.parser && choice.parser->is_reasoning()) ++usage_.reasoning_tokens;
-  if (event.logprobs) {
+  if (event.logprobs) choice.logprob += double{event.logprobs->logprob};
+  if (choice.position && event.logprobs) {
     choice.unsent.push_back(
         {event.token_id, event.logprobs, choice.position->of_output(event.token_id)});
   }
@@ -484,10 +520,32 @@ void Session::finish_stream() {
   writer->end_stream();
 }
 
+// Of each prompt's choices those that stay, the most likely token by token first.
+void Session::choose_best() {
+  const auto n = static_cast<ptrdiff_t>(request_.num_choices);
+  const auto mean = [](const Choice& choice) {
+    return choice.num_tokens == 0 ? -std::numeric_limits<double>::infinity()
+                                  : choice.logprob / choice.num_tokens;
+  };
+  std::vector<Choice> best;
+  for (auto first = choices_.begin(); first != choices_.end(); first += n) {
+    std::sort(first, first + n, [&](const Choice& a, const Choice& b) {
+      return mean(a) != mean(b) ? mean(a) > mean(b) : a.choice_idx < b.choice_idx;
+    });
+    std::move(first, first + request_.num_best, std::back_inserter(best));
+  }
+  for (size_t i = 0; i < best.size(); ++i) best[i].answer.choice_idx = i;
+  choices_ = std::move(best);
+  num_submitted_ = num_finished_ = choices_.size();
+}
+
 // Some of the choices. True: the answer is complete.
 bool Session::render_whole() {
   const size_t begin = whole_.str().size();
-  if (num_written_ == 0) renderer_->begin_whole(whole_);
+  if (num_written_ == 0) {
+    if (request_.num_best > 0) choose_best();
+    renderer_->begin_whole(whole_);
+  }
   while (num_written_ < choices_.size() && whole_.str().size() - begin < kBytesPerTurn) {
     Choice& choice = choices_[num_written_++];
     renderer_->add_choice(choice.answer, whole_);

@@ -85,6 +85,14 @@ class Session : public std::enable_shared_from_this<Session> {
     size_t num_done = 0;
   };
 
+  // What a beam search has found, on its way into the choices of its prompt.
+  struct Unfolding {
+    size_t choice_idx = 0;  // of the first
+    Event end;
+    size_t num_done = 0;    // hypotheses
+    size_t num_tokens = 0;  // done, of the next
+  };
+
   Session(const SessionHost& host, GenerationRequest request);
 
   // Any thread.
@@ -104,6 +112,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void on_written();
   void handle(Pending&& pending);
   void score_prompt();
+  void unfold();
   void add_token(Choice& choice, const Event& event);
   void end_choice(Choice& choice, const Event& event);
   void know_cached(const Choice& choice, const Usage& usage);
@@ -112,6 +121,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void emit(Choice& choice, std::string text, Finish finish);
   void keep(Choice& choice);
   void finish_stream();
+  void choose_best();
   bool render_whole();
   void write_whole();
   void fail(const Error& error);
@@ -141,6 +151,7 @@ class Session : public std::enable_shared_from_this<Session> {
   size_t num_submitted_ = 0;
   size_t num_finished_ = 0;
   std::optional<Scoring> scoring_;
+  std::optional<Unfolding> unfolding_;
   JsonWriter whole_;        // without streaming: the answer's text
   size_t num_written_ = 0;  // choices in it
   Finish::Kind last_finish_ = Finish::Kind::kNone;

@@ -28,6 +28,108 @@ TEST_F(SessionTest, EachTokenIsOneChunkAndTheStreamEndsOnce) {
   EXPECT_EQ(counters_.live_responses, 0);
 }
 
+BeamHypothesis found(std::string_view text, int32_t stop_id = -1) {
+  BeamHypothesis hypothesis;
+  for (const char c : text) hypothesis.token_ids.push_back(static_cast<unsigned char>(c));
+  hypothesis.stop_id = stop_id;
+  return hypothesis;
+}
+
+// One search for each prompt; its outputs are the choices, the best first.
+TEST_F(SessionTest, WhatASearchFindsAreTheChoices) {
+  for (const size_t window : {1, 2, 32}) {
+    SCOPED_TRACE(window);
+    engine_ = ManualEngine();
+    writer_ = std::make_shared<RecordingWriter>();
+    limits_.max_open_choices = window;
+    GenerationRequest made = request(false, 3);
+    made.prompts.push_back({{4, 5}, {}});
+    made.prototype.beams = {4, 3, 1, EarlyStopping::kNo};
+    made.prototype.max_tokens = 200;
+    start(std::move(made));
+    ASSERT_EQ(engine_.requests.size(), window == 32 ? 2u : 1u);
+    EXPECT_EQ(engine_.requests[0].beams.width, 4);
+    engine_.find(0, {found("ab", 2), found(std::string(200, 'x')), found("")});
+    writer_->run();
+    ASSERT_EQ(engine_.requests.size(), 2u);
+    EXPECT_EQ(engine_.requests[1].prompt_ids, (std::vector<int32_t>{4, 5}));
+    engine_.find(1, {found("d"), found("e"), found("f", 2)});
+    writer_->run();
+    const auto json = parse_json(writer_->response.body, "body").value();
+    const auto& choices = json.at("choices").as_array();
+    ASSERT_EQ(choices.size(), 6u);
+    const std::string texts[] = {"ab", std::string(200, 'x'), "", "d", "e", "f"};
+    const char* finishes[] = {"stop", "length", "length", "length", "length", "stop"};
+    for (size_t i = 0; i < 6; ++i) {
+      EXPECT_EQ(choices[i].at("index").as_int64(), static_cast<int64_t>(i));
+      EXPECT_EQ(choices[i].at("text").as_string(), texts[i]);
+      EXPECT_EQ(choices[i].at("finish_reason").as_string(), finishes[i]);
+    }
+    EXPECT_EQ(json.at("usage").at("completion_tokens").as_int64(), 2 + 200 + 0 + 3);
+    EXPECT_EQ(json.at("usage").at("prompt_tokens").as_int64(), 5);
+  }
+}
+
+TEST_F(SessionTest, ASearchThatFailsIsAnError) {
+  GenerationRequest made = request(false, 3);
+  made.prototype.beams = {3, 3, 1, EarlyStopping::kNo};
+  start(std::move(made));
+  engine_.finish(0, FinishReason::kError, 0, {ErrorCode::kUnprocessable, "not finite", {}, {}});
+  writer_->run();
+  EXPECT_EQ(writer_->response.status, 422);
+}
+
+TEST_F(SessionTest, ASearchWhoseClientLeavesIsCancelled) {
+  GenerationRequest made = request(false, 3);
+  made.prototype.beams = {3, 3, 1, EarlyStopping::kNo};
+  start(std::move(made));
+  writer_->disconnect();
+  EXPECT_EQ(engine_.cancelled, std::vector<RequestId>{1});
+}
+
+// Of each prompt's choices those of the highest mean log-prob, without their log-probs.
+TEST_F(SessionTest, TheBestOfSeveralAreTheAnswer) {
+  GenerationRequest made = request(false, 4);
+  made.num_best = 2;
+  made.prompts.push_back({{4, 5}, {}});
+  start(std::move(made));
+  ASSERT_EQ(engine_.requests.size(), 8u);
+  // Two tokens of these log-probs together; the fifth has one that is better than any mean.
+  const float logprobs[] = {-0.9f, -0.3f, -0.3f, -0.1f, -0.2f, -2, -1, -3};
+  for (size_t i = 0; i < 8; ++i) {
+    EXPECT_EQ(engine_.requests[i].num_logprobs, 0);
+    engine_.token(i, static_cast<char>('a' + i), 0, logprobs[i]);
+    if (i != 4) engine_.token(i, static_cast<char>('A' + i), 0, logprobs[i]);
+  }
+  for (size_t i = 0; i < 8; ++i) {
+    engine_.finish(i, FinishReason::kLength, i == 4 ? 1 : 2);
+    writer_->run();
+  }
+  const auto json = parse_json(writer_->response.body, "body").value();
+  const auto& choices = json.at("choices").as_array();
+  ASSERT_EQ(choices.size(), 4u);
+  const char* texts[] = {"dD", "bB", "e", "gG"};
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(choices[i].at("index").as_int64(), static_cast<int64_t>(i));
+    EXPECT_EQ(choices[i].at("text").as_string(), texts[i]);
+    EXPECT_TRUE(choices[i].at("logprobs").is_null());
+  }
+  EXPECT_EQ(json.at("usage").at("completion_tokens").as_int64(), 15);  // of all that were made
+}
+
+// Nothing can be said of an empty one: it comes last.
+TEST_F(SessionTest, AnEmptyChoiceIsTheWorst) {
+  GenerationRequest made = request(false, 2);
+  made.num_best = 1;
+  start(std::move(made));
+  engine_.finish(0, FinishReason::kStop, 0);
+  engine_.token(1, 'b', 0, -9);
+  engine_.finish(1, FinishReason::kLength, 1);
+  writer_->run();
+  const auto json = parse_json(writer_->response.body, "body").value();
+  EXPECT_EQ(json.at("choices").at(0).at("text").as_string(), "b");
+}
+
 // Threads are not woken for what nobody is sent yet.
 TEST_F(SessionTest, TokensOfAWholeAnswerComeTogether) {
   start(request(false));

@@ -84,14 +84,23 @@ class ManualEngine : public Engine {
   EngineSnapshot snapshot() const override { return {}; }
   int64_t max_context() const override { return 1000; }
 
-  bool token(size_t index, char c, int num_top = -1) {
+  bool token(size_t index, char c, int num_top = -1, float logprob = -0.5f) {
     Event event;
     if (num_top >= 0) {
-      event.logprobs = TokenLogprobs{-0.5f, 1, {}};
+      event.logprobs = TokenLogprobs{logprob, 1, {}};
       for (int i = 0; i < num_top; ++i) event.logprobs->top.emplace_back('a' + i, -1.0f);
     }
     event.token_id = static_cast<unsigned char>(c);
     return sinks[index](std::move(event));
+  }
+  // The end of a search.
+  void find(size_t index, std::vector<BeamHypothesis> hypotheses) {
+    Event event;
+    event.kind = Event::Kind::kFinished;
+    event.reason = FinishReason::kLength;
+    event.usage = {3, 0, 2};
+    event.hypotheses = std::move(hypotheses);
+    sinks[index](std::move(event));
   }
   void finish(size_t index, FinishReason reason, int32_t tokens, Error error = {}) {
     Event event;

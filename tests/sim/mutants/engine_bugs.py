@@ -18,6 +18,8 @@ EVICTOR = "evictor.cpp"
 INDEX = "prefix_index.cpp"
 CACHE = "kv_cache.cpp"
 CACHE_TIER = "kv_cache_tier.cpp"
+BRANCH = "kv_cache_branch.cpp"
+BEAMS = "scheduler_beams.cpp"
 SCHEDULER = "scheduler.cpp"
 GUESSES = "scheduler_guesses.cpp"
 SHARING = "scheduler_sharing.cpp"
@@ -108,17 +110,16 @@ BUGS = [
     Bug("what a failed request published stays", CACHE,
         ("if (is_published) { if (options_.tier", "if (is_published && !BUG) { if (options_.tier")),
     Bug("blocks leak when a request is cancelled", SCHEDULER,
-        ("kv_.release(&sequence->table); Event event;",
-         "if (!BUG || reason != FinishReason::kCancelled) kv_.release(&sequence->table); Event event;")),
+        ("kv_.release(&sequence->beam(i).table); Event event;",
+         "if (!BUG || reason != FinishReason::kCancelled) kv_.release(&sequence->beam(i).table); Event event;")),
     Bug("a pre-empted sequence keeps its blocks", SCHEDULER,
-        ("void Scheduler::preempt(Sequence* sequence) { kv_.release(&sequence->table);",
-         "void Scheduler::preempt(Sequence* sequence) { if (!BUG) kv_.release(&sequence->table);")),
+        ("++i) { kv_.release(&sequence->beam(i).table);", "++i) { if (!BUG) kv_.release(&sequence->beam(i).table);")),
     Bug("a pre-empted sequence believes it is computed", SCHEDULER,
-        ("sequence->num_computed = 0; ++stats_.num_preemptions;",
-         "if (!BUG) sequence->num_computed = 0; ++stats_.num_preemptions;")),
+        ("sequence->beam(i).num_computed = 0; } ++stats_.num_preemptions;",
+         "if (!BUG) sequence->beam(i).num_computed = 0; } ++stats_.num_preemptions;")),
     Bug("a protected sequence is pre-empted", SCHEDULER,
-        ("if (victim == sequence || is_protected(*victim)) break;",
-         "if (victim == sequence || (is_protected(*victim) && !BUG)) break;")),
+        ("if (victim == holder || is_protected(*victim)) return false;",
+         "if (victim == holder || (is_protected(*victim) && !BUG)) return false;")),
     # ---- rope tables ----
     Bug("another rope table keeps the old keys", SCHEDULER,
         ("sequence->rope_epoch = epoch; sequence->num_computed = 0;",
@@ -181,6 +182,20 @@ BUGS = [
         ("num_masks += static_cast<size_t>(span.num_sampled);", "num_masks += BUG ? 1 : static_cast<size_t>(span.num_sampled);")),
     Bug("a constraint is not taken back after guesses", GUESSES,
         ("constraint->rollback(num_taken);", "if (!BUG) constraint->rollback(num_taken);")),
+    # ---- beams ----
+    Bug("a beam shares the block that both write to", BRANCH,
+        ("copies_.push_back({source[num_whole], take()}); column.blocks.push_back(copies_.back().to);",
+         "if (BUG) { pool_.hold(source[num_whole]); column.blocks.push_back(source[num_whole]); continue; } "
+         "copies_.push_back({source[num_whole], take()}); column.blocks.push_back(copies_.back().to);")),
+    Bug("a beam that dies keeps its blocks", BEAMS,
+        ("kv_.release(&head->beam(i).table); head->other_beams.resize(lines.size() - 1);",
+         "if (!BUG) kv_.release(&head->beam(i).table); head->other_beams.resize(lines.size() - 1);")),
+    Bug("a beam branches off into blocks that are not there", BEAMS,
+        ("if (branches && missing_of(head, *beam) > kv_.pool().num_available()) return false;",
+         "if (branches && missing_of(head, *beam) > kv_.pool().num_available() + (BUG ? 1 : 0)) return false;")),
+    Bug("a beam that fails is left out of the failure", BEAMS,
+        ("for (const auto& beam : head->other_beams) kv_.discard(&beam->table);",
+         "for (const auto& beam : head->other_beams) { if (!BUG) kv_.discard(&beam->table); }")),
     # ---- who is next ----
     Bug("who follows is never woken", SHARING,
         ("if (leads) return stats_.num_steps < sequence->patience_ends;",

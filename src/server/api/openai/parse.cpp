@@ -69,6 +69,67 @@ std::string_view length_name(const Fields& fields) {
   return fields.find("max_completion_tokens") != nullptr ? "max_completion_tokens" : "max_tokens";
 }
 
+// What only a search obeys.
+Status refuse_beam_fields(const Fields& fields) {
+  const double penalty = TRY(fields.number("length_penalty", -10, 10)).value_or(1);
+  if (penalty != 1 && penalty != 0) {
+    return bad_field("length_penalty", fmt::format("{}", penalty),
+                     "left out unless use_beam_search is true");
+  }
+  const boost::json::value* stopping = fields.find("early_stopping");
+  if (stopping == nullptr || (stopping->is_bool() && !stopping->get_bool())) return {};
+  return bad_field("early_stopping", show_value(*stopping),
+                   "left out unless use_beam_search is true");
+}
+
+Result<EarlyStopping> read_early_stopping(const Fields& fields) {
+  const boost::json::value* value = fields.find("early_stopping");
+  if (value == nullptr) return EarlyStopping::kNo;
+  if (value->is_bool()) return value->get_bool() ? EarlyStopping::kYes : EarlyStopping::kNo;
+  if (value->is_string() && value->get_string() == "never") return EarlyStopping::kNever;
+  return bad_field("early_stopping", show_value(*value), "true, false or \"never\"");
+}
+
+// num_beams: the answers that are made for each prompt, of which request.num_choices are returned.
+Status parse_beams(const Fields& fields, int num_beams, GenerationRequest& request) {
+  BeamParams& beams = request.prototype.beams;
+  beams.width = num_beams;
+  beams.num_returned = request.num_choices;
+  beams.length_penalty =
+      static_cast<float>(TRY(fields.number("length_penalty", -10, 10)).value_or(1));
+  beams.early_stopping = TRY(read_early_stopping(fields));
+  if (request.stream) {
+    return bad_field("stream", "true", "false with use_beam_search, whose answers come at its end");
+  }
+  if (!request.stop.empty()) {
+    return bad_field("stop", "given",
+                     "left out with use_beam_search, which ends at stop_token_ids only");
+  }
+  return {};
+}
+
+// How many answers, out of how many, and how they are made.
+Status parse_choices(const Fields& fields, GenerationRequest& request) {
+  const auto n = static_cast<int>(TRY(fields.integer("n", 1, kMaxChoices)).value_or(1));
+  const auto made = static_cast<int>(TRY(fields.integer("best_of", 1, kMaxChoices)).value_or(n));
+  if (made < n) {
+    return bad_field("best_of", fmt::format("{}", made), fmt::format("at least n, {}", n));
+  }
+  request.num_choices = n;
+  if (TRY(fields.boolean("use_beam_search")).value_or(false)) {
+    return parse_beams(fields, made, request);
+  }
+  TRY(refuse_beam_fields(fields));
+  if (made == n) return {};
+  if (request.stream) {
+    return bad_field("best_of", fmt::format("{}", made),
+                     fmt::format("equal to n, {}, in a stream", n));
+  }
+  request.num_choices = made;
+  request.num_best = n;
+  return {};
+}
+
 // Sampling, lengths, stops and streaming: what both kinds of body share.
 Status parse_common(const Fields& fields, const ServingModel& model, ParsedBody& parsed) {
   GenerationRequest& request = parsed.request;
@@ -78,12 +139,7 @@ Status parse_common(const Fields& fields, const ServingModel& model, ParsedBody&
   TRY(parse_streaming(fields, parsed));
   request.include_stop = TRY(fields.boolean("include_stop_str_in_output")).value_or(false);
   request.skip_special = TRY(fields.boolean("skip_special_tokens")).value_or(true);
-  request.num_choices = static_cast<int>(TRY(fields.integer("n", 1, kMaxChoices)).value_or(1));
-  const auto best_of = TRY(fields.integer("best_of", 1, kMaxChoices));
-  if (best_of && *best_of != request.num_choices) {
-    return bad_field("best_of", fmt::format("{}", *best_of),
-                     fmt::format("equal to n, {}", request.num_choices));
-  }
+  TRY(parse_choices(fields, request));
   TRY(read_schedule(fields, request.prototype));
   return read_cache_fields(fields, request);
 }

@@ -86,7 +86,9 @@ constexpr BadField kBadFields[] = {
     {R"("stream_options":{"include_usage":1})", "stream_options.include_usage", "stream_options.include_usage is 1, but it must be true or false"},
     {R"("n":0)", "n", "n is 0, but it must be a whole number from 1 to 16"},
     {R"("n":17)", "n", "n is 17, but it must be a whole number from 1 to 16"},
-    {R"("n":2,"best_of":3)", "best_of", "best_of is 3, but it must be equal to n, 2"},
+    {R"("n":3,"best_of":2)", "best_of", "best_of is 2, but it must be at least n, 3"},
+    {R"("best_of":17)", "best_of", "best_of is 17, but it must be a whole number from 1 to 16"},
+    {R"("n":2,"best_of":3,"stream":true)", "best_of", "best_of is 3, but it must be equal to n, 2, in a stream"},
     {R"("logprobs":21)", "logprobs", "logprobs is 21, but it must be a whole number from 0 to 20"},
     {R"("logprobs":true)", "logprobs", "logprobs is true, but it must be a whole number from 0 to 20"},
     {R"("stop":"")", "stop", "stop is \"\", but it must be strings of 1 to 256 bytes"},
@@ -105,7 +107,14 @@ constexpr BadField kBadFields[] = {
     {R"("guided_json":{},"regex":"a")", "regex", "regex is given beside guided_json, but it must be the only one that says what form the answer has"},
     {R"("guided_choice":"a")", "guided_choice", "guided_choice is \"a\", but it must be a list"},
     {R"("suffix":"end")", "suffix", "suffix is given, but this model was not trained to fill in text before one (leave it out, or use a model for code that has fill-in-the-middle tokens)"},
-    {R"("use_beam_search":true)", "use_beam_search", "use_beam_search is true, which is not supported by this server (leave it out)"},
+    {R"("use_beam_search":1)", "use_beam_search", "use_beam_search is 1, but it must be true or false"},
+    {R"("use_beam_search":true,"stream":true)", "stream", "stream is true, but it must be false with use_beam_search, whose answers come at its end"},
+    {R"("use_beam_search":true,"stop":"a")", "stop", "stop is given, but it must be left out with use_beam_search, which ends at stop_token_ids only"},
+    {R"("use_beam_search":true,"early_stopping":"always")", "early_stopping", "early_stopping is \"always\", but it must be true, false or \"never\""},
+    {R"("use_beam_search":true,"length_penalty":11)", "length_penalty", "length_penalty is 11, but it must be a number from -10 to 10"},
+    {R"("length_penalty":0.5)", "length_penalty", "length_penalty is 0.5, but it must be left out unless use_beam_search is true"},
+    {R"("early_stopping":true)", "early_stopping", "early_stopping is true, but it must be left out unless use_beam_search is true"},
+    {R"("num_beams":2)", "num_beams", "num_beams is 2, which is not supported by this server (use use_beam_search with n)"},
     {R"("echo":"x")", "echo", "echo is \"x\", but it must be true or false"},
     {R"("model":7)", "model", "model is 7, but it must be a string"},
     {R"("model":"gone")", "model", "the model \"gone\" does not exist here, this server has 'scripted'"},
@@ -287,6 +296,45 @@ TEST_F(ParseTest, ReadsEverySamplingField) {
     EXPECT_EQ(request->engine_request(i, 100).sampling.seed, static_cast<uint64_t>(-3));
     EXPECT_EQ(request->engine_request(i, 100).sampling.choice_idx, i);
   }
+}
+
+TEST_F(ParseTest, ReadsBeamSearches) {
+  const auto plain = completion(R"({"prompt":"a","use_beam_search":true,"n":3})");
+  ASSERT_TRUE(plain.ok()) << plain.error().message;
+  EXPECT_TRUE(plain->is_search());
+  EXPECT_EQ(plain->prototype.beams.width, 3);
+  EXPECT_EQ(plain->prototype.beams.num_returned, 3);
+  EXPECT_EQ(plain->prototype.beams.length_penalty, 1);
+  EXPECT_EQ(plain->prototype.beams.early_stopping, EarlyStopping::kNo);
+  EXPECT_EQ(plain->num_choices, 3);
+  const auto chat_one =
+      chat(R"({"messages":[{"role":"user","content":"a"}],"use_beam_search":true,"n":2,)"
+           R"("best_of":5,"length_penalty":-0.5,"early_stopping":"never","temperature":0.7})");
+  ASSERT_TRUE(chat_one.ok()) << chat_one.error().message;
+  EXPECT_EQ(chat_one->prototype.beams.width, 5);
+  EXPECT_EQ(chat_one->prototype.beams.num_returned, 2);
+  EXPECT_EQ(chat_one->num_choices, 2);
+  EXPECT_EQ(chat_one->num_best, 0);
+  EXPECT_EQ(chat_one->prototype.beams.length_penalty, -0.5f);
+  EXPECT_EQ(chat_one->prototype.beams.early_stopping, EarlyStopping::kNever);
+  const auto off = completion(
+      R"({"prompt":"a","use_beam_search":false,"length_penalty":1.0,"early_stopping":false})");
+  ASSERT_TRUE(off.ok()) << off.error().message;
+  EXPECT_FALSE(off->is_search());
+}
+
+// More are made than are returned, and told their log-probs.
+TEST_F(ParseTest, ReadsTheBestOfSeveral) {
+  const auto request = completion(R"({"prompt":"a","n":2,"best_of":5})");
+  ASSERT_TRUE(request.ok()) << request.error().message;
+  EXPECT_EQ(request->num_choices, 5);
+  EXPECT_EQ(request->num_best, 2);
+  EXPECT_EQ(request->engine_request(4, 100).num_logprobs, 0);
+  EXPECT_FALSE(request->prototype.num_logprobs.has_value());
+  const auto equal = completion(R"({"prompt":"a","n":2,"best_of":2,"stream":true})");
+  ASSERT_TRUE(equal.ok()) << equal.error().message;
+  EXPECT_EQ(equal->num_best, 0);
+  EXPECT_FALSE(equal->engine_request(0, 100).num_logprobs.has_value());
 }
 
 TEST_F(ParseTest, TakesWhatLoadGeneratorsAndFrameworksSend) {
