@@ -16,6 +16,7 @@
 #include "model/whole_tables.h"
 #include "sim/draft_support.h"
 #include "verify/golden.h"
+#include "verify/sequence_runner.h"
 
 namespace headrace::golden {
 namespace {
@@ -31,9 +32,9 @@ std::unique_ptr<Model> load_with_head(const std::string& name, Backend& backend,
   const auto checkpoint = open_folder(folder_of(name));
   EXPECT_TRUE(checkpoint.ok());
   if (!checkpoint.ok()) return nullptr;
-  auto model = Model::load(
-      **checkpoint, backend,
-      {.max_batch_tokens = max_batch_tokens, .max_logit_rows = 64, .prediction = true});
+  auto model =
+      Model::load(**checkpoint, backend,
+                  {.max_batch_tokens = max_batch_tokens, .max_logit_rows = 64, .prediction = true});
   EXPECT_TRUE(model.ok()) << (model.ok() ? "" : model.error().message);
   return model.ok() ? std::move(model).value() : nullptr;
 }
@@ -76,7 +77,7 @@ Rows run_rows(Model& model, Backend& backend, std::span<const int32_t> ids, cons
   const auto allocate = [&](size_t num_values) {
     return backend.allocate(num_values * sizeof(float), MemoryUse::kResults).value();
   };
-  const DeviceMemory logits = allocate(found.logits.size()), hidden = allocate(found.states.size());
+  DeviceMemory logits = allocate(found.logits.size()), hidden = allocate(found.states.size());
   StepOutput output(logits.as<float>());
   output.hidden = hidden.as<float>();
   model.forward(
@@ -122,6 +123,38 @@ TEST_P(HeadGoldenTest, TheHeadSaysWhatTheReferenceSays) {
       ASSERT_NE(expected, nullptr);
       ASSERT_EQ(expected->num_elements(), std::ssize(of_head.logits));
       EXPECT_EQ(share_of(of_head.logits, *expected, largest), "") << "prompt " << i;
+    }
+  }
+}
+
+// The head alone, without a drafter: its own states after those of the network.
+TEST_P(HeadGoldenTest, ChainsAreThoseOfTheReference) {
+  const auto backend = backend_for("auto", 2);
+  const auto model = load_with_head(GetParam(), *backend);
+  ASSERT_TRUE(model != nullptr && model->prediction() != nullptr);
+  const auto golden = read_golden(folder_of(GetParam()));
+  ASSERT_TRUE(golden.ok()) << golden.error().message;
+  const auto expected = recorded_guesses(GetParam());
+  const auto vocab_size = static_cast<size_t>(model->config().vocab_size);
+  const auto width = static_cast<size_t>(model->config().hidden_size);
+  for (size_t i = 0; i < golden->prompts.size(); ++i) {
+    const GoldenPrompt& prompt = golden->prompts[i];
+    for (const size_t count : {1, 6, 12}) {
+      std::vector<int32_t> ids = prompt.ids;
+      ids.insert(ids.end(), prompt.greedy.begin(),
+                 prompt.greedy.begin() + static_cast<ptrdiff_t>(count));
+      std::vector<float> states = run_rows(*model, *backend, ids, nullptr).states;
+      states.resize(states.size() - width);  // of the last token the head knows nothing yet
+      std::vector<int32_t> guesses;
+      for (int32_t n = 0; n < kChain; ++n) {
+        const Rows said =
+            run_rows(*model->prediction(), *backend, std::span(ids).subspan(1), states.data());
+        guesses.push_back(argmax(std::span(said.logits).last(vocab_size)));
+        ids.push_back(guesses.back());
+        states.insert(states.end(), said.states.end() - static_cast<ptrdiff_t>(width),
+                      said.states.end());
+      }
+      EXPECT_EQ(guesses, expected[i][count - 1]) << "prompt " << i << " after " << count;
     }
   }
 }
