@@ -257,7 +257,7 @@ TEST(DraftPolicy, AHeadThatIsMostlyRightPays) {
   EXPECT_GT(run({.share = 0.85, .row_us = 100, .run_us = 20}).speedup, 1.8);
   EXPECT_GT(run({.num_streams = 8, .share = 0.85, .row_us = 50, .run_us = 40}).speedup, 1.3);
   const Outcome cheap = run({.share = 0.9, .row_us = 50, .run_us = 20});
-  const Outcome dear = run({.share = 0.9, .row_us = 50, .run_us = 300});
+  const Outcome dear = run({.share = 0.9, .row_us = 50, .run_us = 700});
   EXPECT_GT(cheap.num_guesses, 2 * dear.num_guesses);  // chains are as long as pays
 }
 

@@ -277,6 +277,7 @@ TEST_P(HeadDraftTest, GuessesAreWhatTheHeadSays) {
     std::vector<Request> asked(golden->prompts.size());
     for (size_t i = 0; i < asked.size(); ++i) {
       asked[i].prompt_ids = golden->prompts[i].ids;
+      asked[i].sampling.temperature = 0;
       asked[i].max_tokens = static_cast<int32_t>(golden->prompts[i].greedy.size()) + 1;
     }
     const CoreRun together = run_with(&drafter, asked);
@@ -311,7 +312,7 @@ TEST_P(HeadDraftTest, AnswersAreTheSameWithAndWithout) {
   const CoreRun drafted = run(requests());
   expect_same(drafted, plain);
   EXPECT_GT(counts_of(drafted).num_tokens, 100u);
-  EXPECT_GT(counts_of(drafted).num_accepted, 20u);
+  EXPECT_GT(counts_of(drafted).num_accepted, 10u);
   EXPECT_LT(drafted.stats.num_steps, plain.stats.num_steps);
   EXPECT_GT(drafted.stats.cached_tokens, 0u);  // equal beginnings were found
   for (size_t i = 0; i < requests().size(); ++i) {
