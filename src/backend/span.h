@@ -28,6 +28,12 @@ struct Span {
   // [num_rows, hidden_size] host values that stand for the embedded tokens (of an image, say), as
   // the first layer reads them; null: the tokens are embedded. Ids are then any of the vocabulary.
   const float* embeddings = nullptr;
+  // Of a head for further tokens: [num_rows, hidden_size] host values, the state after the final
+  // norm that each row's token is joined with; else null.
+  const float* states = nullptr;
+  // [num_rows] the tokens of these rows, where they are not those of the sequence at these
+  // positions; null: they are.
+  const int32_t* token_ids = nullptr;
   // The additional weights that these rows take, made for the weights of this model; null: none.
   const PackedAdapter* adapter = nullptr;
 

@@ -5,6 +5,7 @@
 
 #include "backend/cpu/kernels/registry.h"
 #include "bench/step_points.h"
+#include "model/config/read_prediction.h"
 #include "model/mixers.h"
 #include "model/model.h"
 
@@ -79,7 +80,7 @@ Result<Forecast> Forecast::create(const Checkpoint& checkpoint, const ModelConfi
   const cpu::KernelUnit* unit = TRY(cpu::select_unit("auto", machine.isa));
   const cpu::KernelSet kernels =
       cpu::select_kernels(*unit, machine.isa, activation_type(request.activations));
-  FoundWeights found = TRY(find_weights(checkpoint, config));
+  FoundWeights found = TRY(find_weights(checkpoint, without_prediction(config)));
   if (format) set_format(found, *format);
   Forecast forecast(machine);
   forecast.request_ = request;

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "backend/cpu/kernels/pack.h"
+#include "model/config/read_prediction.h"
 #include "model/mixers.h"
 
 namespace headrace {
@@ -192,7 +193,8 @@ double StepWork::linear_seconds(double num_tokens, double num_logit_rows,
 
 Result<StepWork> step_work(const Checkpoint& checkpoint, const ModelConfig& config,
                            const Backend& backend, const cpu::KernelSet& kernels, KvType kv_type) {
-  return step_work(TRY(find_weights(checkpoint, config)), config, backend, kernels, kv_type);
+  const ModelConfig plain = without_prediction(config);
+  return step_work(TRY(find_weights(checkpoint, plain)), plain, backend, kernels, kv_type);
 }
 
 StepWork step_work(const FoundWeights& found, const ModelConfig& config, const Backend& backend,

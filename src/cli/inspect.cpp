@@ -230,6 +230,7 @@ constexpr ShownRow kShown[] = {
     {"model", "mixers", "of which", shown_kinds},
     {"model", "mlps", "MLPs", shown_kinds},
     {"model", "experts", "experts", shown_experts},
+    {"model", "prediction_head", "prediction head", shown_choice},
     {"model", "sliding_layers", "windowed layers", shown_count},
     {"model", "hidden_size", "hidden size", shown_count},
     {"model", "intermediate_size", "MLP size", shown_sizes},

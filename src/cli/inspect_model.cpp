@@ -59,6 +59,7 @@ json::object describe_config(const ModelConfig& config) {
       {"sliding_layers", std::ranges::count_if(config.layers, is_sliding)},
       {"max_position_embeddings", config.max_position_embeddings},
       {"tie_word_embeddings", config.tie_word_embeddings}};
+  if (!config.prediction.empty()) described["prediction_head"] = true;
   for (const LayerConfig& layer : config.layers) {
     if (layer.experts.num_experts == 0) continue;
     described["experts"] = describe_experts(layer.experts);
@@ -71,6 +72,7 @@ int64_t active_parameters(const ModelConfig& config, const FoundWeights& found) 
   int64_t active = 0;
   const bool has_head = found.find(kNoLayer, Role::kHead) != nullptr;
   for (const FoundRole& role : found.roles) {
+    if (role.layer >= config.num_layers()) continue;  // of the head for further tokens
     const bool is_embedding = role.pack.role == WeightRole::kEmbedding;
     if (is_embedding && (role.role != Role::kEmbedding || has_head)) continue;
     int64_t elements = 0;

@@ -25,6 +25,7 @@
 #include "cli/model_argument.h"
 #include "cli/serve_operation.h"
 #include "cli/terminal.h"
+#include "model/mixers.h"
 
 namespace headrace {
 
@@ -85,10 +86,26 @@ int max_sequences(const Options& options) {
 
 }  // namespace
 
+namespace {
+
+// Whether guesses shall be those of the model's own head, if it has one. Of the commands without an
+// engine, those that say what one would need count it.
+bool wants_head(const Options& options) {
+  const std::string& command = options.command();
+  if (command == "inspect" || command == "show") return true;
+  if (command != "serve" && command != "run" && command != "chat") return false;
+  const bool is_default = !options.is_set("--speculation");
+  if (is_default && !options.text("--draft-model").empty()) return false;
+  return options.text("--speculation").find("mtp") != std::string::npos;
+}
+
+}  // namespace
+
 ModelOptions model_options(const Options& options) {
   ModelOptions model;
   model.max_batch_tokens = static_cast<int>(options.integer("--batch-tokens"));
   model.kv_type = kv_type_from_options(options);
+  model.prediction = wants_head(options);
   if (options.command() != "inspect" && options.command() != "show") {
     model.weight_cache = {options.text("--weight-cache"), options.bytes("--weight-cache-size"),
                           options.text("--weight-cache-check") == "content"};
@@ -151,11 +168,60 @@ std::string content_of(const Checkpoint& checkpoint) {
   return hex;
 }
 
+Error no_head(const Checkpoint& checkpoint, std::string_view reason) {
+  Error error =
+      make_error(ErrorCode::kInvalidArgument,
+                 "--speculation names mtp, but {} has no head for further tokens that can "
+                 "be used: {}",
+                 checkpoint.path(), reason);
+  error.hint = "leave mtp out";
+  return error;
+}
+
+// Why the head that the configuration has or names cannot be used; empty: it can.
+std::string lack_of_head(const ModelConfig& config, KvType type) {
+  if (config.prediction.empty()) {
+    return config.num_nextn_predict_layers > 0
+               ? "the configuration names one, whose tensors are not there"
+               : "there is none";
+  }
+  for (const CacheGroup& group : cache_groups_of(config, type)) {
+    if (group.policy != CachePolicy::kState) continue;
+    return "the model keeps state, from which guesses cannot be taken back";
+  }
+  return {};
+}
+
+// The head for further tokens is loaded if it can be used and memory allows; whoever asks for it is
+// told why not.
+Status choose_head(const Options& options, const Checkpoint& checkpoint, const Backend& backend,
+                   size_t kv_memory_bytes, ModelOptions* model) {
+  if (!model->prediction) return {};
+  const ModelConfig config = TRY(Model::read_config(checkpoint));
+  const std::string lack = lack_of_head(config, model->kv_type);
+  const bool is_asked_for = options.is_set("--speculation");
+  if (!lack.empty() && is_asked_for) return no_head(checkpoint, lack);
+  model->prediction = lack.empty();
+  if (!lack.empty()) {
+    if (config.num_nextn_predict_layers > 0 || !config.prediction.empty()) {
+      LOG(kInfo, "no guesses of a head for further tokens: {}", lack);
+    }
+    return {};
+  }
+  const MemoryPlan plan = TRY(Model::memory_plan(checkpoint, config, backend, *model));
+  const Status fits = check_memory(plan, kv_memory_bytes, memory_supply());
+  if (fits.ok() || is_asked_for) return fits;
+  model->prediction = false;
+  LOG(kInfo, "the head for further tokens is left out, as memory is short");
+  return {};
+}
+
 // Into the runtime; kv_memory_bytes as in check_memory().
 Status load_parts(const Options& options, const std::string& spec, const Checkpoint& checkpoint,
                   size_t kv_memory_bytes, const EngineSetup& setup, Runtime* runtime) {
-  const ModelOptions model = model_options(options);
+  ModelOptions model = model_options(options);
   runtime->backend = TRY(create_backend(options, setup.team));
+  TRY(choose_head(options, checkpoint, *runtime->backend, kv_memory_bytes, &model));
   const MemoryPlan plan = TRY(Model::memory_plan(checkpoint, *runtime->backend, model));
   TRY(check_memory(plan, kv_memory_bytes, memory_supply()));
   // The text side and the weights need nothing of each other; each takes its time.
@@ -170,6 +236,10 @@ Status load_parts(const Options& options, const std::string& spec, const Checkpo
   });
   Result<TextBundle> bundle = text.get();
   runtime->model = TRY(std::move(loaded));
+  if (model.prediction && options.is_set("--speculation") &&
+      runtime->model->prediction() == nullptr) {
+    return no_head(checkpoint, "a part of it is missing");
+  }
   runtime->text = TRY(std::move(bundle));
   if (options.command() == "serve") {
     TRY(runtime->text.use_formats(options.text("--tool-format"),
@@ -226,6 +296,7 @@ Result<SpeculationOptions> open_speculation(const Options& options, const std::s
   const std::string& draft = options.text("--draft-model");
   const std::string& who = options.text("--speculation");
   speculation.text = who.find("ngram") != who.npos;
+  speculation.head = runtime->model->prediction() != nullptr;
   const bool has_draft =
       who.find("draft") != who.npos || (!draft.empty() && !options.is_set("--speculation"));
   if (has_draft && draft.empty()) {

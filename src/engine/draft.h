@@ -10,12 +10,12 @@
 namespace headrace {
 
 // Who guesses: what a constraint hardly leaves open, a repetition in the text, the text that the
-// client expects, a smaller model.
-enum class DraftSource : uint8_t { kConstraint, kText, kPrediction, kModel };
-inline constexpr size_t kNumDraftSources = 4;
+// client expects, a smaller model, a head of the model itself.
+enum class DraftSource : uint8_t { kConstraint, kText, kPrediction, kModel, kHead };
+inline constexpr size_t kNumDraftSources = 5;
 // As metrics name them.
-inline constexpr std::string_view kDraftSourceNames[kNumDraftSources] = {"constraint", "ngram",
-                                                                         "prediction", "draft"};
+inline constexpr std::string_view kDraftSourceNames[kNumDraftSources] = {
+    "constraint", "ngram", "prediction", "draft", "mtp"};
 
 // What guesses rest on.
 struct DraftGround {

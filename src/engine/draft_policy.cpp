@@ -169,14 +169,14 @@ void DraftPolicy::choose(const StepCost& cost, const DraftStep& step, std::span<
   for (size_t i = 0; i < tasks.size(); ++i) tasks[i].draft.token_ids.resize(lengths_[i]);
 }
 
-bool DraftPolicy::prefers_model(const DraftTask& task) const {
+bool DraftPolicy::prefers_model(const DraftTask& task, DraftSource source) const {
   const DraftRecord& own = task.sequence->draft_record;
   return task.draft.token_ids.empty() ||
-         survival(task.draft.ground, 0, own) < survival({DraftSource::kModel}, 0, own);
+         survival(task.draft.ground, 0, own) < survival({source}, 0, own);
 }
 
 int32_t DraftPolicy::model_length(const StepCost& cost, const DraftStep& step,
-                                  std::span<const DraftTask> tasks) {
+                                  std::span<const DraftTask> tasks, DraftSource source) {
   const auto num_tasks = static_cast<int32_t>(tasks.size());
   const double plain_us = times_.predict(cost, step.load);
   StepLoad load = step.load;
@@ -187,7 +187,7 @@ int32_t DraftPolicy::model_length(const StepCost& cost, const DraftStep& step,
     for (size_t i = 0; i < tasks.size(); ++i) {
       const Sequence& sequence = *tasks[i].sequence;
       if (length > tasks[i].max_tokens) continue;
-      chances[i] *= survival({DraftSource::kModel}, length - 1, sequence.draft_record);
+      chances[i] *= survival({source}, length - 1, sequence.draft_record);
       tokens += chances[i];
       load.add(sequence.num_known(), 1, 1, sequence.draws());
       --load.num_sequences;
@@ -209,6 +209,14 @@ int32_t DraftPolicy::model_length(const StepCost& cost, const DraftStep& step,
 void DraftPolicy::drafted(int32_t num_runs, double us) {
   const double run_us = us / num_runs;
   run_us_ = run_us_ == 0 ? run_us : run_us_ + kTimeMemory * (run_us - run_us_);
+}
+
+void DraftPolicy::kept_up(const StepCost& cost, double us, double prompt_us) {
+  if (!cost.has_learned()) return;
+  StepLoad one;
+  one.add(0, 1, 1, false);
+  credit_ += (kCreditShare * prompt_us - us) / times_.predict(cost, one);
+  credit_ = std::clamp(credit_, -kMostCredit, kMostCredit);
 }
 
 // Nothing seems to pay: now and then a few guesses, to learn whether that is still so. While probes
@@ -242,7 +250,7 @@ void DraftPolicy::verified(const DraftGround& ground, int32_t num_guesses, int32
   }
   if (!is_probe_) return;
   const bool came_true = num_accepted == num_guesses;
-  Probe& probe = ground.source == DraftSource::kModel ? model_probe_ : text_probe_;
+  Probe& probe = is_match(ground) ? text_probe_ : model_probe_;
   probe.gap = came_true ? 0 : std::clamp(2 * probe.gap, kFirstProbeGap, kMaxProbeGap);
   probe.steps_left = probe.gap;
 }

@@ -66,14 +66,20 @@ class DraftPolicy {
  public:
   // Begins a step: whether it shall go without guesses; then drafters need not be asked.
   bool rests(const DraftStep& step);
-  // Whether a model's guess is more likely to come true than those that the task has.
-  bool prefers_model(const DraftTask& task) const;
+  // Whether a model's guess (source: a model, a head) is more likely to come true than those that
+  // the task has.
+  bool prefers_model(const DraftTask& task, DraftSource source) const;
   // How many guesses a model shall make for each of these, in one run after the other; 0: they are
   // not worth its runs.
   int32_t model_length(const StepCost& cost, const DraftStep& step,
-                       std::span<const DraftTask> tasks);
+                       std::span<const DraftTask> tasks, DraftSource source);
   // It ran so often for them, which took this long.
   void drafted(int32_t num_runs, double us);
+  // A head worked off rows of prompts, whose steps took prompt_us: what that takes beyond their own
+  // part goes to the account.
+  void kept_up(const StepCost& cost, double us, double prompt_us);
+  // Whether there is anything on the account: else a head does not keep up with prompts.
+  bool has_credit() const { return credit_ > 0; }
   // Shortens each draft to what the step shall verify.
   void choose(const StepCost& cost, const DraftStep& step, std::span<DraftTask> tasks);
   // Of one draft, the first num_accepted came true and, if there are more, the next did not.

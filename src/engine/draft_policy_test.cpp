@@ -18,6 +18,9 @@ struct World {
   double noise = 0.1;
   uint64_t disturbed_of_64 = 0;  // steps that take five times as long
   double growth_us = 0;          // of a step with each step
+  double run_us = 0;             // of a head, which then guesses instead of text
+  int32_t prompt_steps = 0;      // before every so many steps a prompt is computed; 0: none
+  double head_share = 0;         // of a prompt's time, that the head needs for it
 };
 
 struct Outcome {
@@ -54,17 +57,24 @@ class Machine {
     planned.num_streams = world_.num_streams;
     planned.max_guesses = 64;
     for (size_t i = 0; i < sequences_.size(); ++i) planned.load.add(100, 1, 1, false);
+    if (world_.prompt_steps > 0 && num_steps_++ % world_.prompt_steps == 0) {
+      compute_prompt(spent, plain);
+    }
     std::vector<DraftTask> tasks;
+    double draft_us = 0;
     if (!policy_.rests(planned)) {
       for (Sequence& sequence : sequences_) {
         DraftTask task{&sequence, world_.num_guesses};
         task.draft.ground.match_length = world_.match_length;
-        task.draft.token_ids.assign(static_cast<size_t>(world_.num_guesses), 1);
         tasks.push_back(std::move(task));
       }
+      const int32_t length = world_.run_us > 0 ? ask_head(planned, tasks) : world_.num_guesses;
+      for (DraftTask& task : tasks) task.draft.token_ids.assign(static_cast<size_t>(length), 1);
+      if (world_.run_us > 0) draft_us = length * world_.run_us;
       policy_.choose(cost_, planned, tasks);
     }
     TakenStep taken{planned.load, planned.load, planned.num_streams, planned.num_streams, 0};
+    taken.draft_us = draft_us;
     for (size_t i = 0; i < tasks.size(); ++i) verify(tasks[i], &sequences_[i], &taken);
     double us = us_of(taken.load) * (1 + world_.noise * (2 * chance() - 1));
     if (random_() % 64 < world_.disturbed_of_64) us *= 5;
@@ -72,9 +82,24 @@ class Machine {
     cost_.observe(taken.load, static_cast<TimeUs>(us));
     policy_.took(cost_, taken);
     outcome->num_guesses += taken.load.num_rows - planned.load.num_rows;
-    *spent += us_of(taken.load);
+    *spent += us_of(taken.load) + draft_us;
     *plain += us_of(planned.load) * taken.num_tokens / taken.num_streams;
     grown_us_ += world_.growth_us;
+  }
+
+  int32_t ask_head(const DraftStep& planned, std::vector<DraftTask>& tasks) {
+    for (DraftTask& task : tasks) task.draft.ground.source = DraftSource::kHead;
+    const int32_t length = policy_.model_length(cost_, planned, tasks, DraftSource::kHead);
+    if (length > 0) policy_.drafted(length, length * world_.run_us);
+    return length;
+  }
+  // As long as thirty steps.
+  void compute_prompt(double* spent, double* plain) {
+    constexpr double kPromptUs = 30'000;
+    const double head_us = policy_.has_credit() ? world_.head_share * kPromptUs : 0;
+    if (head_us > 0) policy_.kept_up(cost_, head_us, kPromptUs);
+    *spent += kPromptUs + head_us;
+    *plain += kPromptUs;
   }
 
   void verify(const DraftTask& task, Sequence* sequence, TakenStep* taken) {
@@ -94,6 +119,7 @@ class Machine {
   StepCost cost_;
   DraftPolicy policy_;
   double grown_us_ = 0;
+  int64_t num_steps_ = 0;
 };
 
 Outcome run(const World& world, int num_steps = 1500) { return Machine(world).run(num_steps); }
@@ -191,13 +217,48 @@ TEST(DraftPolicy, AModelRunsAsOftenAsPays) {
     sequence.draft_record = own;
     std::vector<DraftTask> tasks = {{&sequence, 8}};
     EXPECT_FALSE(policy.rests({load, 1, 8}));
-    policy.model_length(cost, {load, 1, 8}, tasks);  // where nothing pays, a try
-    return policy.model_length(cost, {load, 1, 8}, tasks);
+    const DraftSource source = DraftSource::kModel;
+    policy.model_length(cost, {load, 1, 8}, tasks, source);  // where nothing pays, a try
+    return policy.model_length(cost, {load, 1, 8}, tasks, source);
   };
   EXPECT_EQ(length(900, 4), 0);  // nearly as slow as the large one
   EXPECT_EQ(length(100, 0), 0);
   EXPECT_GE(length(100, 4), 4);
   EXPECT_GT(length(50, 4), length(400, 4));
+}
+
+// A head of one layer: of sixty, of twenty, of three.
+TEST(DraftPolicy, AHeadThatIsAlwaysWrongCostsNextToNothing) {
+  for (const int num_streams : {1, 4, 16}) {
+    for (const double run_us : {20.0, 50.0, 300.0}) {
+      World world{.num_streams = num_streams, .share = 0, .run_us = run_us};
+      EXPECT_GE(run(world, 1000).speedup, 0.97) << num_streams << " streams, " << run_us << " us";
+      world.prompt_steps = 50;
+      world.head_share = run_us / 1000;
+      EXPECT_GE(run(world, 1000).speedup, 0.97) << "with prompts, " << run_us << " us";
+    }
+  }
+}
+
+TEST(DraftPolicy, NoShareOfAHeadIsBelowTheFloor) {
+  for (const int num_streams : {1, 8}) {
+    for (int percent = 0; percent <= 100; percent += 10) {
+      for (const double run_us : {20.0, 200.0}) {
+        const World world{.num_streams = num_streams, .share = percent / 100.0, .run_us = run_us};
+        EXPECT_GE(run(world, 1000).speedup, 0.97)
+            << num_streams << " streams, " << percent << " %, a run of " << run_us << " us";
+      }
+    }
+  }
+}
+
+// As published heads do: eight or nine of ten first guesses are right.
+TEST(DraftPolicy, AHeadThatIsMostlyRightPays) {
+  EXPECT_GT(run({.share = 0.85, .row_us = 100, .run_us = 20}).speedup, 1.8);
+  EXPECT_GT(run({.num_streams = 8, .share = 0.85, .row_us = 50, .run_us = 40}).speedup, 1.3);
+  const Outcome cheap = run({.share = 0.9, .row_us = 50, .run_us = 20});
+  const Outcome dear = run({.share = 0.9, .row_us = 50, .run_us = 700});
+  EXPECT_GT(cheap.num_guesses, 2 * dear.num_guesses);  // chains are as long as pays
 }
 
 TEST(DraftPolicy, WhatAStepTakesWithoutGuessesIsMeasuredFirst) {

@@ -26,6 +26,17 @@ class Drafter {
   // be replayed. Engine thread, between steps. Returns how many times a model ran for guesses
   // alone.
   virtual int32_t propose(std::span<DraftTask> tasks) = 0;
+  // Of the guesses of a costly one (SchedulerOptions::model_drafter).
+  virtual DraftSource source() const { return DraftSource::kModel; }
+  // Whether it learns from what steps compute: then it is told of their rows, and asked to keep up.
+  virtual bool wants_states() const { return false; }
+  // States after the final norm, [n, hidden_size], of the sequence's positions from first_position
+  // on, whose tokens are known to be right. Engine thread, while a step is committed.
+  virtual void observe(const Sequence& /*sequence*/, int64_t /*first_position*/,
+                       std::span<const float> /*states*/) {}
+  // Works off what it has been told of prompts, or, where may_run is false, forgets it. Between
+  // steps. Returns how many times a model ran.
+  virtual int32_t keep_up(std::span<Sequence* const> /*sequences*/, bool /*may_run*/) { return 0; }
   // The sequence has ended; its id never comes again.
   virtual void forget(RequestId /*id*/) {}
 };

@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/queue.h"
 #include "engine/engine_core.h"
+#include "engine/head_drafter.h"
 #include "engine/kv_sizing.h"
 #include "engine/live_requests.h"
 #include "engine/model_drafter.h"
@@ -383,10 +384,24 @@ HashKey secret_key() {
   return {word(), word()};
 }
 
-Result<Drafters> create_drafters(const SpeculationOptions& options,
+// The layout as it counts for memory: a head for further tokens has as many blocks.
+CacheLayout with_head(CacheLayout layout, const EngineOptions& options, Model& model,
+                      const Backend& backend) {
+  Model* head = options.speculation.head ? model.prediction() : nullptr;
+  if (head != nullptr) {
+    layout.block_bytes += plan_cache(head->cache_groups(), backend).block_bytes;
+  }
+  return layout;
+}
+
+Result<Drafters> create_drafters(const SpeculationOptions& options, Model& model, Backend& backend,
                                  const SchedulerOptions& scheduler) {
   Drafters drafters;
   if (options.text) drafters.text = std::make_unique<TextDrafter>();
+  if (options.head && model.prediction() != nullptr) {
+    drafters.model = TRY(HeadDrafter::create(*model.prediction(), backend, scheduler));
+    return drafters;
+  }
   if (options.draft_model == nullptr) return drafters;
   drafters.model =
       TRY(ModelDrafter::create(*options.draft_model, *options.draft_backend, scheduler));
@@ -428,9 +443,9 @@ Result<std::unique_ptr<Engine>> Engine::create(Model& model, Backend& backend,
       TRY(open_tiers(options, layout, numerics, model_options.kv_type));
   const size_t available = available_memory_bytes();
   const size_t of_tiers = tiers == nullptr ? 0 : tiers->most_bytes();
-  const KvSize size =
-      TRY(size_kv(options, model.config().max_position_embeddings, layout,
-                  scheduler.max_batch_tokens, available - std::min(available, of_tiers)));
+  const KvSize size = TRY(size_kv(
+      options, model.config().max_position_embeddings, with_head(layout, options, model, backend),
+      scheduler.max_batch_tokens, available - std::min(available, of_tiers)));
   scheduler.cache_rules = layout.rules;
   scheduler.num_blocks = size.num_blocks;
   scheduler.max_context = size.max_context;
@@ -449,7 +464,7 @@ Result<std::unique_ptr<Engine>> Engine::create(Model& model, Backend& backend,
     scheduler.inter_token_target_us = TimeUs{options.inter_token_target.count()} * 1000;
     scheduler.step_cost = measure_steps(*runner, scheduler, kMeasuringLimit);
   }
-  Drafters drafters = TRY(create_drafters(options.speculation, scheduler));
+  Drafters drafters = TRY(create_drafters(options.speculation, model, backend, scheduler));
   scheduler.drafter = drafters.text.get();
   scheduler.model_drafter = drafters.model.get();
   scheduler.max_draft_tokens = options.speculation.max_guesses;

@@ -17,6 +17,7 @@ class TenantBook;   // engine/tenant_book.h
 // Who guesses tokens of answers; none by default.
 struct SpeculationOptions {
   bool text = false;                 // repetitions in a sequence's own text
+  bool head = false;                 // the model's own head for further tokens, if it has one
   Model* draft_model = nullptr;      // a smaller one with the same vocabulary, and what it runs on;
   Backend* draft_backend = nullptr;  // null, or they outlive the engine
   int32_t max_guesses = 16;          // of a sequence in one step

@@ -3,54 +3,20 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/draft_shadow.h"
+
 namespace headrace {
 namespace {
 
 constexpr int32_t kMaxCatchUp = 128;  // tokens of prompts in one call
 constexpr int32_t kFewRows = 8;       // that a sequence lacks: not to be caught up with
 
-// What decides the draws of a request.
-Request shadow_request(const Request& request) {
-  Request made;
-  made.sampling = request.sampling;
-  made.max_tokens = request.max_tokens;
-  made.min_tokens = request.min_tokens;
-  made.stop_ids = request.stop_ids;
-  made.ignore_eos = request.ignore_eos;
-  made.cache_domain = request.cache_domain;
-  return made;
-}
-
-KvCacheOptions cache_of(const SchedulerOptions& options) {
-  KvCacheOptions cache;
-  cache.num_blocks = options.num_blocks;
-  cache.rules = options.cache_rules;
-  cache.max_chunk = options.max_batch_tokens;
-  cache.key = options.hash_key;
-  cache.numerics = options.numerics;
-  return cache;
-}
-
 }  // namespace
 
 Result<std::unique_ptr<ModelDrafter>> ModelDrafter::create(Model& model, Backend& backend,
                                                            const SchedulerOptions& target) {
-  SchedulerOptions options;
-  options.max_batch_tokens = std::min(target.max_batch_tokens, model.options().max_batch_tokens);
-  options.max_logit_rows = model.options().max_logit_rows;
-  options.max_sequences =
-      std::min({target.max_sequences, options.max_batch_tokens, options.max_logit_rows});
-  options.max_context = target.max_context;
-  options.end_ids = target.end_ids;
-  options.hash_key = target.hash_key;
-  options.numerics = target.numerics;
-  options.cache_rules = plan_cache(model.cache_groups(), backend).rules;
-  // Of each sequence that fits into the target's, the same tokens.
-  options.num_blocks =
-      std::max(target.num_blocks,
-               most_blocks(options.cache_rules, options.max_context, options.max_batch_tokens));
-  options.vocab_size = model.config().vocab_size;
-  if (!KvCache(cache_of(options)).can_roll_back()) {
+  SchedulerOptions options = drafter_options(model, backend, target);
+  if (!KvCache(drafter_cache(options)).can_roll_back()) {
     return make_error(ErrorCode::kInvalidArgument,
                       "this draft model keeps state, from which guesses cannot be taken back; "
                       "choose one with attention in all layers");
@@ -66,7 +32,7 @@ ModelDrafter::ModelDrafter(Model& model, SchedulerOptions options, int64_t targe
       options_(std::move(options)),
       target_vocab_size_(target_vocab_size),
       runner_(std::move(runner)),
-      kv_(cache_of(options_)) {}
+      kv_(drafter_cache(options_)) {}
 
 int32_t ModelDrafter::propose(std::span<DraftTask> tasks) {
   asked_.clear();
@@ -100,7 +66,7 @@ ModelDrafter::Shadow* ModelDrafter::shadow_of(const Sequence& sequence) {
   Shadow& shadow = at->second;
   if (is_new) {
     shadow.id = sequence.id;
-    shadow.request = shadow_request(sequence.request);
+    shadow.request = drafted_request(sequence.request);
     shadow.num_prompt = sequence.num_prompt;
   }
   follow(sequence, &shadow);
@@ -201,12 +167,7 @@ void ModelDrafter::run(std::span<DraftTask> tasks) {
 void ModelDrafter::take(const SampledToken& sampled, size_t task_idx, Draft* draft) {
   Shadow* shadow = asked_[task_idx];
   const int32_t id = sampled.token_id;
-  const auto is_in = [id](const std::vector<int32_t>& ids) {
-    return std::ranges::find(ids, id) != ids.end();
-  };
-  const Request& request = shadow->request;
-  if (id >= target_vocab_size_ || is_in(request.stop_ids) ||
-      (!request.ignore_eos && is_in(options_.end_ids))) {
+  if (id >= target_vocab_size_ || ends_answer(shadow->request, options_.end_ids, id)) {
     asked_[task_idx] = nullptr;
     return;
   }

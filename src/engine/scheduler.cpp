@@ -416,6 +416,10 @@ void Scheduler::add_span(Sequence* sequence, int32_t max_tokens, int32_t max_log
     span.num_draft = sequence->num_draft;
     span.num_rows += span.num_draft;
   }
+  if (tells_states(*sequence)) {
+    span.first_pooled = computed;
+    span.num_pooled = span.num_rows;
+  }
   plan_.num_tokens += span.num_rows;
   plan_.num_logit_rows += span.num_logit_rows();
   plan_.spans.push_back(span);
@@ -465,7 +469,7 @@ void Scheduler::commit_span(Sequence* sequence, const Span& span, SpanResult* re
   advance(sequence, span, *result, num_accepted);
   if (fails_past(*result, num_accepted + 1)) recompute(sequence);
   take_scores(sequence, span, result, events);
-  take_states(sequence, span, *result);
+  take_states(sequence, span, *result, num_accepted);
   if (span.num_sampled == 0) {  // max_tokens = 0: only the prompt was wanted
     if (sequence->gap() == 0) finish_prompt(sequence, now, events);
     return;
@@ -551,13 +555,6 @@ void Scheduler::take_scores(Sequence* sequence, const Span& span, SpanResult* re
   event.request_id = sequence->id;
   event.prompt_logprobs = std::move(sequence->prompt_logprobs);
   events->push_back(std::move(event));
-}
-
-void Scheduler::take_states(Sequence* sequence, const Span& span, const SpanResult& result) {
-  if (span.num_pooled == 0) return;
-  CHECK(!result.pooled.empty(), "no states of {} rows", span.num_pooled);
-  sequence->pool.add(result.pooled, span.num_pooled);
-  sequence->num_pooled = span.first_pooled + span.num_pooled;
 }
 
 // Scored or pooled: there is nothing to generate.

@@ -284,6 +284,7 @@ class Scheduler {
   void propose_forced(int64_t* num_free);
   DraftStep step_without_guesses() const;
   void ask_model(const DraftStep& step);
+  bool tells_states(const Sequence& sequence) const;
   void add_drafts(const DraftStep& step);
   bool is_stream(const Sequence& sequence) const;
   bool may_guess(const Sequence& sequence) const;
@@ -313,7 +314,8 @@ class Scheduler {
   void take_scores(Sequence* sequence, const Span& span, SpanResult* result,
                    std::vector<Event>* events);
   void finish_prompt(Sequence* sequence, TimeUs now, std::vector<Event>* events);
-  void take_states(Sequence* sequence, const Span& span, const SpanResult& result);
+  void take_states(Sequence* sequence, const Span& span, const SpanResult& result,
+                   int32_t num_accepted);
   bool take_token(Sequence* sequence, SampledToken* sampled, TimeUs now,
                   std::vector<Event>* events);
   static void add_token(Sequence* sequence, const SampledToken& sampled);
@@ -346,6 +348,8 @@ class Scheduler {
   std::vector<std::vector<int32_t>> spare_guesses_;  // memory of drafts
   bool is_drafted_ = false;                          // the step to be planned
   int32_t num_draft_runs_ = 0;                       // of a model, for it
+  bool keeps_up_ = false;                            // instead of that it worked off prompts
+  double prompt_us_ = 0;                             // of the last step, if it was one with prompts
   TimeUs drafted_us_ = 0;                            // when that began
   StepLoad plain_load_;                              // of the step without guesses
   // A step that was committed, until settle() has learned from it.

@@ -418,5 +418,106 @@ TEST_F(DraftTest, SpansWithoutAConstraintHaveNoMask) {
   EXPECT_DEATH(without.admit(1, given, 1), "no size of the vocabulary");
 }
 
+// Learns of rows; guesses what the test says.
+class StateDrafter final : public Drafter {
+ public:
+  int32_t propose(std::span<DraftTask> tasks) override {
+    for (DraftTask& task : tasks) {
+      task.draft.ground = {source()};
+      if (task.max_tokens >= 2) task.draft.token_ids = {11, 12};
+    }
+    return 1;
+  }
+  DraftSource source() const override { return DraftSource::kHead; }
+  bool wants_states() const override { return true; }
+  void observe(const Sequence& /*sequence*/, int64_t first_position,
+               std::span<const float> states) override {
+    told.emplace_back(first_position, std::vector<float>(states.begin(), states.end()));
+  }
+  int32_t keep_up(std::span<Sequence* const> sequences, bool may_run) override {
+    num_sequences = sequences.size();
+    may_keep_up = may_run;
+    return num_keep_ups;
+  }
+
+  std::vector<std::pair<int64_t, std::vector<float>>> told;
+  size_t num_sequences = 0;
+  bool may_keep_up = false;
+  int32_t num_keep_ups = 0;
+};
+
+class StatesTest : public DraftTest {
+ protected:
+  SchedulerOptions options() {
+    SchedulerOptions made = DraftTest::options();
+    made.drafter = nullptr;
+    made.model_drafter = &states_drafter_;
+    return made;
+  }
+  // States of width two that name their positions.
+  void commit_with_states(Scheduler* scheduler, const StepPlan& plan,
+                          std::vector<SampledToken> sampled) {
+    const Span& span = plan.spans[0];
+    std::vector<float> states;
+    for (int32_t i = 0; i < span.num_pooled; ++i) {
+      const auto position = static_cast<float>(span.first_pooled + i);
+      states.insert(states.end(), {position, -position});
+    }
+    std::vector<SpanResult> results(1);
+    results[0].sampled = std::move(sampled);
+    results[0].pooled = states;
+    scheduler->commit(results, 3, &events_);
+  }
+  StateDrafter states_drafter_;
+};
+
+TEST_F(StatesTest, ADrafterIsToldOfTheRowsWhoseTokensAreRight) {
+  Scheduler scheduler(options());
+  scheduler.admit(1, request(), 1);
+  const StepPlan& prompt = scheduler.plan(2);
+  EXPECT_EQ(prompt.spans[0].num_pooled, kPrompt);
+  commit_with_states(&scheduler, prompt, {{10}});
+  ASSERT_EQ(states_drafter_.told.size(), 1u);
+  EXPECT_EQ(states_drafter_.told[0].first, 0);
+  EXPECT_EQ(states_drafter_.told[0].second.size(), 2u * kPrompt);
+  const StepPlan& guessed = scheduler.plan(4);
+  EXPECT_EQ(states_drafter_.num_sequences, 1u);
+  ASSERT_EQ(guessed.spans[0].num_draft, 2);
+  EXPECT_EQ(guessed.spans[0].first_pooled, kPrompt);
+  EXPECT_EQ(guessed.spans[0].num_pooled, 3);
+  commit_with_states(&scheduler, guessed, {{11}, {9}, {14}});
+  ASSERT_EQ(states_drafter_.told.size(), 2u);
+  EXPECT_EQ(states_drafter_.told[1].first, kPrompt);
+  EXPECT_EQ(states_drafter_.told[1].second, (std::vector<float>{30, -30, 31, -31}));
+  EXPECT_EQ(tokens(), (std::vector<int32_t>{10, 11, 9}));
+  const DraftCounts& counts = scheduler.stats().drafts[static_cast<size_t>(DraftSource::kHead)];
+  EXPECT_EQ(counts.num_tokens, 2u);
+  EXPECT_EQ(counts.num_accepted, 1u);
+}
+
+// Who keeps up with prompts does not guess for the same step.
+TEST_F(StatesTest, AStepAfterPromptsIsWithoutGuesses) {
+  Scheduler scheduler(options());
+  scheduler.admit(1, request(), 1);
+  commit_with_states(&scheduler, scheduler.plan(2), {{10}});
+  states_drafter_.num_keep_ups = 1;
+  const StepPlan& plan = scheduler.plan(4);
+  EXPECT_TRUE(states_drafter_.may_keep_up);
+  EXPECT_EQ(plan.spans[0].num_draft, 0);
+  commit_with_states(&scheduler, plan, {{11}});
+  states_drafter_.num_keep_ups = 0;
+  EXPECT_EQ(scheduler.plan(5).spans[0].num_draft, 2);
+}
+
+// Nothing is asked of rows of who gets no guesses.
+TEST_F(StatesTest, RowsThatNobodyLearnsOfKeepTheirStates) {
+  Scheduler scheduler(options());
+  Request drawn = request();
+  drawn.sampling.mirostat = true;
+  drawn.sampling.temperature = 1;
+  scheduler.admit(1, std::move(drawn), 1);
+  EXPECT_EQ(scheduler.plan(2).spans[0].num_pooled, 0);
+}
+
 }  // namespace scheduler_draft_test
 }  // namespace headrace

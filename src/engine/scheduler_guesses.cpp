@@ -73,9 +73,14 @@ void Scheduler::draft(TimeUs now) {
   clear_tasks();
   is_drafted_ = true;
   num_draft_runs_ = 0;
+  keeps_up_ = false;
   drafted_us_ = now;
   const bool has_drafter = options_.drafter != nullptr || options_.model_drafter != nullptr;
   if (!has_drafter || !kv_.can_roll_back()) return;
+  if (options_.model_drafter != nullptr && options_.model_drafter->wants_states()) {
+    const bool may_run = !options_.drafts_must_pay || draft_policy_.has_credit();
+    keeps_up_ = options_.model_drafter->keep_up(running_, may_run) > 0;
+  }
   const DraftStep step = step_without_guesses();
   if (step.max_guesses == 0 || (options_.drafts_must_pay && draft_policy_.rests(step))) return;
   for (const Sequence* sequence : running_) {
@@ -86,17 +91,19 @@ void Scheduler::draft(TimeUs now) {
   }
   if (draft_tasks_.empty()) return;
   if (options_.drafter != nullptr) options_.drafter->propose(draft_tasks_);
-  if (options_.model_drafter != nullptr) ask_model(step);
+  if (options_.model_drafter != nullptr && !keeps_up_) ask_model(step);
 }
 
 void Scheduler::ask_model(const DraftStep& step) {
   model_tasks_.clear();
+  const DraftSource source = options_.model_drafter->source();
   for (const DraftTask& task : draft_tasks_) {
-    if (draft_policy_.prefers_model(task)) model_tasks_.push_back({task.sequence, task.max_tokens});
+    if (draft_policy_.prefers_model(task, source))
+      model_tasks_.push_back({task.sequence, task.max_tokens});
   }
   if (model_tasks_.empty()) return;
   if (options_.drafts_must_pay) {
-    const int32_t length = draft_policy_.model_length(cost_, step, model_tasks_);
+    const int32_t length = draft_policy_.model_length(cost_, step, model_tasks_, source);
     if (length == 0) return;
     for (DraftTask& task : model_tasks_) task.max_tokens = std::min(task.max_tokens, length);
   }
@@ -115,9 +122,9 @@ void Scheduler::propose_drafts() {
   if (!kv_.can_roll_back()) return;
   if (!is_drafted_) draft(planned_us_);
   is_drafted_ = false;
-  if (num_draft_runs_ > 0) {
-    draft_policy_.drafted(num_draft_runs_, static_cast<double>(planned_us_ - drafted_us_));
-  }
+  const auto draft_us = static_cast<double>(planned_us_ - drafted_us_);
+  if (num_draft_runs_ > 0) draft_policy_.drafted(num_draft_runs_, draft_us);
+  if (keeps_up_) draft_policy_.kept_up(cost_, draft_us, prompt_us_);
   DraftStep step = step_without_guesses();
   plain_load_ = step.load;
   if (step.max_guesses == 0) return;
@@ -217,6 +224,28 @@ void Scheduler::count_draft(Sequence* sequence, const Span& span, int32_t num_ac
   } else {
     draft_policy_.verified(ground, span.num_draft, num_accepted, &sequence->draft_record);
   }
+}
+
+// Whether a drafter learns from the rows of this one.
+bool Scheduler::tells_states(const Sequence& sequence) const {
+  return options_.model_drafter != nullptr && options_.model_drafter->wants_states() &&
+         sequence.samples() && sequence.request.beams.width == 0 &&
+         !sequence.request.sampling.mirostat && kv_.can_roll_back();
+}
+
+// States of rows: for a drafter those of known tokens, else for the pool.
+void Scheduler::take_states(Sequence* sequence, const Span& span, const SpanResult& result,
+                            int32_t num_accepted) {
+  if (span.num_pooled == 0) return;
+  CHECK(!result.pooled.empty(), "no states of {} rows", span.num_pooled);
+  if (sequence->samples()) {
+    const size_t width = result.pooled.size() / static_cast<size_t>(span.num_pooled);
+    const auto num_right = static_cast<size_t>(span.num_rows - span.num_draft + num_accepted);
+    return options_.model_drafter->observe(*sequence, span.first_pooled,
+                                           result.pooled.first(num_right * width));
+  }
+  sequence->pool.add(result.pooled, span.num_pooled);
+  sequence->num_pooled = span.first_pooled + span.num_pooled;
 }
 
 // Rows that sample under a constraint get their masks in order.

@@ -92,6 +92,8 @@ void Scheduler::owe(uint64_t num_tokens, TimeUs now) {
   owed.step.num_tokens = static_cast<int32_t>(num_tokens);
   owed.step.us = static_cast<double>(owed.took_us);
   if (num_draft_runs_ > 0) owed.step.draft_us = static_cast<double>(planned_us_ - drafted_us_);
+  const bool is_decode = plain_load_.num_rows == owed.step.num_streams;
+  prompt_us_ = is_decode ? 0 : owed.step.us;
   owed_ = owed;
 }
 

@@ -79,7 +79,9 @@ void StepRunner::build_batch() {
   rows_.clear();
   for (size_t i = 0; i < plan_->spans.size(); ++i) {
     const Span& span = plan_->spans[i];
-    const auto first = plan_->sequences[i]->tokens.begin() + span.first_position;
+    const int32_t* first = span.token_ids != nullptr
+                               ? span.token_ids
+                               : plan_->sequences[i]->tokens.data() + span.first_position;
     token_ids_.insert(token_ids_.end(), first, first + span.num_rows);
     const int64_t row_of_position_0 = span.first_row - span.first_position;
     for (int32_t row = 0; row < span.num_scored; ++row) {

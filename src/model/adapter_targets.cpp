@@ -91,6 +91,8 @@ std::vector<std::string> AdapterTargets::prefixes(const RoleSlot& slot) const {
         prefixes.push_back(
             fmt::format("{}{}{}.", prefix.body, layer_prefix(kKind, &family), slot.layer));
         break;
+      case RolePlace::kPrediction:
+        break;  // a network that takes adapters is without its head
     }
   }
   return prefixes;

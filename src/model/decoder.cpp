@@ -29,7 +29,7 @@ void Decoder::forward(const Batch& batch, KvStore& kv, const StepOutput& output,
   prepare(batch);
   const StepContext step{config_, backend_, workspace_, kv, backend_.begin_step(batch.spans),
                          num_rows};
-  embed(batch);
+  config_.joins_states ? join_states(batch) : embed(batch);
   if (config_.hidden_size_per_layer_input > 0) {
     make_layer_inputs(step, weights_.network, batch.token_ids);
   }
@@ -51,8 +51,8 @@ void Decoder::forward(const Batch& batch, KvStore& kv, const StepOutput& output,
 }
 
 void Decoder::embed(const Batch& batch) {
-  backend_.embed(weights_.network.weight(Role::kEmbedding), batch.token_ids,
-                 config_.embedding_scale, nullptr, workspace_.hidden);
+  backend_.embed(weights_.embedding(), batch.token_ids, config_.embedding_scale, nullptr,
+                 workspace_.hidden);
   for (const Span& span : batch.spans) {
     if (span.embeddings == nullptr) continue;
     const auto num_values = static_cast<size_t>(span.num_rows * config_.hidden_size);
@@ -65,6 +65,37 @@ void Decoder::embed(const Batch& batch) {
     norm_rows(norm_of(weights_.network, Role::kEmbeddingNorm), workspace_.hidden,
               {workspace_.hidden, static_cast<int64_t>(num_rows)});
   }
+}
+
+// x = W [N1 e, N2 h]: the embedded token, and the state of the position before it.
+void Decoder::join_states(const Batch& batch) {
+  const RoleWeights& layer = weights_.layers.front();
+  const auto num_rows = static_cast<int64_t>(batch.token_ids.size());
+  const DevicePtr<float> tokens = workspace_.to_join;
+  const DevicePtr<float> states = tokens + num_rows * config_.hidden_size;
+  backend_.embed(weights_.embedding(), batch.token_ids, config_.embedding_scale, nullptr, tokens);
+  for (const Span& span : batch.spans) {
+    CHECK(span.states != nullptr, "a head for further tokens has no states of {} rows",
+          span.num_rows);
+    const auto num_values = static_cast<size_t>(span.num_rows * config_.hidden_size);
+    backend_.upload(std::span(span.states, num_values),
+                    states + span.first_row * config_.hidden_size);
+  }
+  norm_rows(norm_of(layer, Role::kPredictionTokenNorm), tokens, {tokens, num_rows});
+  norm_rows(norm_of(layer, Role::kPredictionStateNorm), states, {states, num_rows});
+  const std::span<int32_t> order =
+      std::span(workspace_.join_order).first(2 * batch.token_ids.size());
+  for (size_t row = 0; row < batch.token_ids.size(); ++row) {
+    order[2 * row] = static_cast<int32_t>(row);
+    order[2 * row + 1] = static_cast<int32_t>(batch.token_ids.size() + row);
+  }
+  backend_.gather_rows({.x = tokens,
+                        .num_rows = 2 * num_rows,
+                        .width = config_.hidden_size,
+                        .rows = order,
+                        .out = workspace_.joined});
+  backend_.linear(layer.weight(Role::kPredictionJoin), workspace_.joined, num_rows, Epilogue{},
+                  workspace_.hidden);
 }
 
 // A place beyond the table is its last: no context is longer, but places for rope may be.
@@ -199,7 +230,7 @@ void Decoder::compute_logits(const StepContext& step, const Batch& batch,
   head.num_rows = head.num_written + static_cast<int64_t>(batch.best_rows.size());
   head.scale = config_.logit_scale;
   head.softcap = config_.logit_softcap;
-  head.bias = weights_.network.vector(Role::kHead);
+  head.bias = weights_.head_bias();
   head.logits = output.logits;
   head.best = output.best;
   std::vector<int32_t>& head_rows = workspace_.head_rows;

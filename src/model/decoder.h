@@ -32,6 +32,7 @@ class Decoder {
   void prepare(const Batch& batch);
   void prepare_span(const Span& span);
   void embed(const Batch& batch);
+  void join_states(const Batch& batch);
   void add_positions(size_t num_rows);
   void fill_rope(std::span<const Span> spans, size_t rope_idx);
   void fill_query_scales(size_t num_rows);

@@ -13,7 +13,7 @@ namespace headrace {
 // Where memory goes, computed from headers before any weight is read. Bytes.
 struct MemoryPlan {
   size_t weights = 0;
-  CacheLayout kv;  // of keys and values
+  CacheLayout kv;  // of keys and values; a block's bytes with those of a head for further tokens
   size_t workspace = 0;
   size_t other = 0;  // an estimate: logits, tokenizer, threads, requests, the allocator's slack
 

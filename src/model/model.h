@@ -51,6 +51,11 @@ class Model {
   virtual void forward(const Batch& batch, KvStore& kv, const StepOutput& output,
                        const HiddenTap& tap = {}) = 0;
 
+  // The head that predicts further tokens, as a network of one layer (config/read_prediction.h):
+  // the spans of its batches have states. It shares the embedding and the output matrix, runs
+  // between forward passes on the same thread, and lives as long. Null: there is none.
+  virtual Model* prediction() { return nullptr; }
+
   // Which rope table a sequence of num_tokens uses. When it changes as a sequence grows (longrope
   // past its original length; dynamic at every token past it), all cached K and V are stale and the
   // sequence is computed again from position 0. Constant 0 for other rope types.

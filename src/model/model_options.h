@@ -21,6 +21,7 @@ struct ModelOptions {
   int max_batch_tokens = 512;  // rows of the largest step: sizes the workspace
   int max_logit_rows = 64;     // logit_rows and best_rows of one step
   KvType kv_type = KvType::kF32;
+  bool prediction = false;  // the head for further tokens too, where the file has one
   WeightCacheOptions weight_cache = {};
 };
 

@@ -8,6 +8,7 @@
 #include "checkpoint/quantisation.h"
 #include "checkpoint/weight_rows.h"
 #include "model/config/families.h"
+#include "model/config/read_prediction.h"
 #include "model/row_orders.h"
 #include "model/weight_transpose.h"
 #include "model/weights.h"
@@ -153,7 +154,12 @@ std::string WeightFinder::prefix_of(const RoleSlot& slot) const {
     case RolePlace::kHead:
       return std::string(prefix_.head);
     case RolePlace::kLayer:
+    case RolePlace::kPrediction:
       break;
+  }
+  if (slot.layer >= config_.num_layers()) {
+    return prediction_prefix(checkpoint_.kind(), config_, prefix_.body,
+                             slot.row->place == RolePlace::kLayer);
   }
   return fmt::format("{}{}{}.", prefix_.body,
                      layer_prefix(checkpoint_.kind(), &family_named(config_.family)), slot.layer);
@@ -507,11 +513,18 @@ Result<FoundWeights> WeightFinder::find() {
   TRY(find_prefix());
   FoundWeights found;
   for (const RoleSlot& slot : role_slots(config_)) {
+    const bool is_prediction = slot.layer >= config_.num_layers();
+    if (is_prediction && !found.lacks_prediction.empty()) continue;
     FoundRole role{slot.layer, slot.row->role, slot.row->pack, {}, {}, {}};
-    const LayerConfig& layer =
-        slot.layer == kNoLayer ? kNone : config_.layers[static_cast<size_t>(slot.layer)];
-    TRY(find_role({*slot.row, layer, prefix_of(slot), &role}));
+    const LayerConfig& layer = slot.layer == kNoLayer ? kNone : config_.weight_layer(slot.layer);
+    const Status status = find_role({*slot.row, layer, prefix_of(slot), &role});
+    if (!status.ok() && !is_prediction) return status.error();
+    if (!status.ok()) found.lacks_prediction = status.error().message;
     found.roles.push_back(std::move(role));
+  }
+  if (!found.lacks_prediction.empty()) {
+    std::erase_if(found.roles,
+                  [this](const FoundRole& role) { return role.layer >= config_.num_layers(); });
   }
   pass_over_shared_keys();
   warn_about_unused();

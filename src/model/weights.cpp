@@ -185,7 +185,26 @@ const PackedWeight& RoleWeights::weight(Role role) const {
   return *found.weight;
 }
 
+const PackedWeight& Weights::embedding() const {
+  return (shared == nullptr ? *this : *shared).network.weight(Role::kEmbedding);
+}
+
+DevicePtr<const float> Weights::head_bias() const {
+  return (shared == nullptr ? *this : *shared).network.vector(Role::kHead);
+}
+
+Weights take_prediction(Weights* weights) {
+  Weights head;
+  head.layers.push_back(std::move(weights->layers.back()));
+  weights->layers.pop_back();
+  RoleWeights& layer = head.layers.back();
+  head.network[Role::kFinalNorm] = std::move(layer[Role::kPredictionNorm]);
+  head.shared = weights;
+  return head;
+}
+
 const PackedWeight& Weights::head_weight() const {
+  if (shared != nullptr) return shared->head_weight();
   const bool tied = network[Role::kHead].weight == nullptr;
   return network.weight(tied ? Role::kEmbedding : Role::kHead);
 }

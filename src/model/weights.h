@@ -8,6 +8,7 @@
 
 #include <array>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "backend/backend.h"
@@ -51,13 +52,16 @@ struct FoundRole {
 // In the order of packing.
 struct FoundWeights {
   std::vector<FoundRole> roles;
+  // Why the head for further tokens that the configuration has is not among them; empty: it is.
+  std::string lacks_prediction;
 
   // Null: the network has no such weight.
   const FoundRole* find(int layer, Role role) const;
 };
 
 // kNotFound for a tensor that is not there, kInvalidArgument for one of another shape, a vector
-// that is not of floating-point numbers, and biases of some parts only.
+// that is not of floating-point numbers, and biases of some parts only. A head for further tokens
+// of which this is so is left out.
 Result<FoundWeights> find_weights(const Checkpoint& checkpoint, const ModelConfig& config);
 
 // ---- Packed: what the decoder reads -------------------------------------------------------------
@@ -87,10 +91,18 @@ struct Weights {
 
   RoleWeights network;
   std::vector<RoleWeights> layers;
+  // Of a head for further tokens: the network, whose embedding and output matrix it has. Else null.
+  const Weights* shared = nullptr;
 
+  const PackedWeight& embedding() const;
   // The embedding, unless the network has a head of its own.
   const PackedWeight& head_weight() const;
+  DevicePtr<const float> head_bias() const;
 };
+
+// Takes what belongs to the head for further tokens, the layer after the last, out of the weights,
+// which keep the memory and outlive it.
+Weights take_prediction(Weights* weights);
 
 // Bytes that the packed weights will hold, each at a page boundary.
 size_t packed_bytes(const FoundWeights& found, const Backend& backend);

@@ -123,6 +123,10 @@ void carve(const ModelConfig& config, const ModelOptions& options, Carver& carve
   workspace->logit_rows =
       carver.floats(static_cast<size_t>(options.max_logit_rows) * widths.hidden);
   if (num_slopes(config) > 0) workspace->alibi_slopes = carver.floats(num_slopes(config));
+  if (config.joins_states) {
+    workspace->to_join = carver.floats(2 * rows * widths.hidden);
+    workspace->joined = carver.floats(2 * rows * widths.hidden);
+  }
   for (const RopeConfig& rope : config.ropes) {
     const size_t half = static_cast<size_t>(rope.rope_dims) / 2;
     RopeRows tables;
@@ -163,6 +167,7 @@ Result<Workspace> Workspace::create(const ModelConfig& config, const ModelOption
   if (config.query_position_beta != 0) workspace.query_scales.resize(rows);
   workspace.head_rows.reserve(static_cast<size_t>(options.max_logit_rows));
   if (config.learned_positions) workspace.position_rows.resize(rows);
+  if (config.joins_states) workspace.join_order.resize(2 * rows);
   if (workspace.alibi_slopes) {
     backend.upload<float>(slopes_of(config), workspace.alibi_slopes);
   }

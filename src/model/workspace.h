@@ -38,6 +38,9 @@ struct Workspace {
   DevicePtr<float> logit_rows;    // [max_logit_rows, hidden_size]
   DevicePtr<float> alibi_slopes;  // [heads], constant; null: scores do not fall with the distance
   std::vector<RopeRows> ropes;    // one per ModelConfig::ropes
+  // Of a head for further tokens: [2 M, hidden_size] embedded tokens, then states; and [M, 2
+  // hidden_size] the two of each row side by side.
+  DevicePtr<float> to_join, joined;
 
   // Host memory, to be uploaded or turned into tables.
   std::vector<int64_t> positions;         // [M]
@@ -46,6 +49,7 @@ struct Workspace {
   std::vector<float> frequencies;         // [largest rope_dims / 2]
   std::vector<int32_t> layer_input_rows;  // [M], or empty: each token has a row of its own
   std::vector<int32_t> head_rows;         // rows of the step whose logits are made
+  std::vector<int32_t> join_order;        // [2 M], or empty: the order of to_join in joined
 
   int max_rows = 0;  // that there is room for
 

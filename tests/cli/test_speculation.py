@@ -1,13 +1,15 @@
 """Guessed tokens: answers are those without, drawn or not, whoever guesses; what cannot guess is refused."""
 
 import json
+import shutil
 import subprocess
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from conftest import kBinary
+import tiny_model
+from conftest import kBinary, kRepository
 
 kText = "one two three four five six. " * 6
 kPrompts = [f"Repeat this: {kText}", "The capital of France is", f"A list: 1, 2, 3, 4, 5, {kText}", "x" * 40]
@@ -15,7 +17,8 @@ kPrompts = [f"Repeat this: {kText}", "The capital of France is", f"A list: 1, 2,
 
 class Server:
     def __init__(self, model, *options):
-        self.process = subprocess.Popen([kBinary, "serve", str(model), "--port", "0", "--context", "1024", "--quiet", *map(str, options)],
+        context = [] if "--context" in options else ["--context", "1024"]
+        self.process = subprocess.Popen([kBinary, "serve", str(model), "--port", "0", "--quiet", *context, *map(str, options)],
                                         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         self.url = self.process.stdout.readline().split()[-1]
 
@@ -40,27 +43,36 @@ class Server:
         assert self.process.wait(60) == 0
 
 
+def ask(model, prompts, *options):
+    """Of a server with these options: each request alone, then all at once."""
+    server = Server(model, *options)
+    cases = [(prompt, temperature) for prompt in prompts for temperature in (0, 0.8)]
+    alone = [server.answer(*case) for case in cases]
+    with ThreadPoolExecutor(len(cases)) as pool:
+        together = list(pool.map(lambda case: server.answer(*case), cases))
+    guesses = {name: server.guesses(name) for name in ("ngram", "draft", "mtp")}
+    server.stop()
+    assert together == alone
+    return alone, guesses
+
+
 @pytest.fixture(scope="module")
 def answers(model):
-    """Of a server with these options: each request alone, then all at once."""
+    return lambda *options: ask(model, kPrompts, *options)
 
-    def ask(*options):
-        server = Server(model, *options)
-        cases = [(prompt, temperature) for prompt in kPrompts for temperature in (0, 0.8)]
-        alone = [server.answer(*case) for case in cases]
-        with ThreadPoolExecutor(len(cases)) as pool:
-            together = list(pool.map(lambda case: server.answer(*case), cases))
-        guesses = {name: server.guesses(name) for name in ("ngram", "draft")}
-        server.stop()
-        assert together == alone
-        return alone, guesses
 
-    return ask
+@pytest.fixture(scope="module")
+def model_with_head(tmp_path_factory):
+    """A recorded checkpoint with a prediction head, and a tokenizer of which it knows the first 96 bytes."""
+    folder = tmp_path_factory.mktemp("head") / "glm"
+    shutil.copytree(kRepository / "build/golden/heads/glm4_moe", folder)
+    tiny_model.write_tokenizer(folder, tiny_model.kTemplate, [])
+    return folder
 
 
 def test_answers_are_those_without_guesses(answers, model):
     expected, none = answers("--speculation", "off")
-    assert none == {"ngram": [0, 0], "draft": [0, 0]}
+    assert none == {"ngram": [0, 0], "draft": [0, 0], "mtp": [0, 0]}
     # How many guesses pay depends on times that are measured: here it may be none (test_draft counts them without).
     found, guesses = answers("--speculation", "ngram")
     assert found == expected
@@ -76,3 +88,28 @@ def test_a_draft_needs_a_model(headrace, model):
     done = headrace("run", model, "Hi", "--speculation", "draft")
     assert done.returncode == 2
     assert done.stderr == "headrace: --speculation is draft, which needs --draft-model, a smaller model\n"
+
+
+def test_a_head_of_the_checkpoint_guesses(model_with_head):
+    prompts = ["A LIST: 1, 2, 3", "XYZ " * 12, "Q" * 5]
+    context = ("--context", "128")
+    expected, none = ask(model_with_head, prompts, *context, "--speculation", "off")
+    assert none["mtp"] == [0, 0]
+    for options in ((), ("--speculation", "mtp")):  # it is part of the default
+        found, guesses = ask(model_with_head, prompts, *context, *options)
+        assert found == expected
+        made, right = guesses["mtp"]
+        assert right <= made
+    assert made > 0  # tries, if nothing pays
+
+
+def test_who_names_a_head_needs_one(headrace, model):
+    done = headrace("run", model, "Hi", "--speculation", "mtp")
+    assert done.returncode == 2
+    assert done.stderr == (f"headrace: --speculation names mtp, but {model} has no head for further tokens that can be used: there is "
+                           "none\nheadrace: leave mtp out\n")
+
+
+def test_inspect_tells_of_a_head(headrace, model, model_with_head):
+    assert json.loads(headrace("inspect", model_with_head, "--json").stdout)["model"]["prediction_head"] is True
+    assert "prediction_head" not in json.loads(headrace("inspect", model, "--json").stdout)["model"]

@@ -193,6 +193,11 @@ struct ModelConfig {
   bool tie_word_embeddings = false;
   std::vector<LayerConfig> layers;
   std::vector<RopeConfig> ropes;
+  // The layer of the head that predicts further tokens (read_prediction.h), or none.
+  std::vector<LayerConfig> prediction;
+  int num_nextn_predict_layers = 0;  // as the file says, which may lack them all the same
+  // Of the network that such a head is: tokens come with the states of the positions before them.
+  bool joins_states = false;
 
   NormKind norm = NormKind::kRms;
   float norm_eps = 1e-6f;
@@ -245,6 +250,11 @@ struct ModelConfig {
   int32_t bos_token_id = -1;
 
   int num_layers() const { return static_cast<int>(layers.size()); }
+  // Of the weights: that of the head is the one after the last.
+  const LayerConfig& weight_layer(int layer_idx) const {
+    return layer_idx < num_layers() ? layers[static_cast<size_t>(layer_idx)]
+                                    : prediction[static_cast<size_t>(layer_idx - num_layers())];
+  }
 };
 
 // Experts of the layers before this one: where a layer's are among those of all.

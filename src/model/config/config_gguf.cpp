@@ -15,6 +15,7 @@
 #include "model/config/read_experts.h"
 #include "model/config/read_form.h"
 #include "model/config/read_latent.h"
+#include "model/config/read_prediction.h"
 #include "model/config/read_recurrent.h"
 #include "model/config/read_streams.h"
 #include "model/config/read_xielu.h"
@@ -85,6 +86,7 @@ Status GgufReader::read_sizes() {
         keys_.name("block_count"), num_blocks, appended);
   }
   const int64_t num_layers = num_blocks - appended;
+  config_.num_nextn_predict_layers = static_cast<int>(appended);
   config_.layers.resize(static_cast<size_t>(num_layers));
   const TensorView* table = checkpoint_.find("token_embd.weight");
   if (table == nullptr || table->rank != 2) {
@@ -403,6 +405,7 @@ Result<ModelConfig> read_config_gguf(const Checkpoint& checkpoint) {
   config.source_dtype = main_dtype(checkpoint);
   read_special_ids(metadata, &config);
   TRY(read_xielu(checkpoint, &config));
+  read_prediction(checkpoint, &config);
   TRY(check_config(config));
   return config;
 }

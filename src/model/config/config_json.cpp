@@ -15,6 +15,7 @@
 #include "model/config/read_experts.h"
 #include "model/config/read_form.h"
 #include "model/config/read_latent.h"
+#include "model/config/read_prediction.h"
 #include "model/config/read_recurrent.h"
 #include "model/config/read_streams.h"
 #include "model/config/read_xielu.h"
@@ -618,6 +619,10 @@ Result<ModelConfig> read_config_json(const Checkpoint& checkpoint) {
   if (config.vocab_size == 0) config.vocab_size = embedding_rows(checkpoint, config);
   TRY(read_special_ids(checkpoint, inner, &config));
   TRY(read_xielu(checkpoint, &config));
+  if (family->prediction != nullptr) {
+    config.num_nextn_predict_layers = TRY(inner.small_integer("num_nextn_predict_layers", 0, 0));
+  }
+  read_prediction(checkpoint, &config);
   TRY(check_config(config));
   return config;
 }

@@ -41,6 +41,8 @@ constexpr ExpertRow kKimi = {.num_experts = 256,
                              .dense = DenseLayers::kLeading,
                              .num_leading = 1};
 
+constexpr PredictionRow kPredictionApart = {.prefix = "mtp.", .layer_prefix = "mtp.layers.0."};
+
 constexpr Family kDeltaFamilies[] = {
     {.name = "qwen3_5",
      .model_types = {"qwen3_5_text", "qwen3_5"},
@@ -88,7 +90,8 @@ constexpr Family kDeltaFamilies[] = {
      .gguf = {.architecture = "qwen3next"},
      .attention_gate = true,
      .delta = &kDelta,
-     .experts = &kQwen3Next},
+     .experts = &kQwen3Next,
+     .prediction = &kPredictionApart},
     {.name = "kimi_linear",
      .model_types = {"kimi_linear"},
      .block = &kPre,

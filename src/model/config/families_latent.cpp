@@ -45,7 +45,8 @@ constexpr Family kLatentFamilies[] = {
      .rope = {.pairing = RopePairing::kInterleaved},
      .gguf = {.architecture = "deepseek2"},
      .latent = &kDeepseek,
-     .experts = &kDeepseekExperts},
+     .experts = &kDeepseekExperts,
+     .prediction = &kPredictionBehind},
     {.name = "deepseek_v3",
      .model_types = {"deepseek_v3"},
      .block = &kPre,
@@ -55,7 +56,8 @@ constexpr Family kLatentFamilies[] = {
      .rope = {.pairing = RopePairing::kInterleaved},
      .gguf = {.architecture = "deepseek2"},
      .latent = &kDeepseek3,
-     .experts = &kDeepseek3Experts},
+     .experts = &kDeepseek3Experts,
+     .prediction = &kPredictionBehind},
     {.name = "deepseek_v32",
      .model_types = {"deepseek_v32"},
      .block = &kPre,
@@ -65,7 +67,8 @@ constexpr Family kLatentFamilies[] = {
      .rope = {.pairing = RopePairing::kInterleaved},
      .gguf = {.architecture = "deepseek32"},
      .latent = &kDeepseekIndexed,
-     .experts = &kDeepseek3Experts},
+     .experts = &kDeepseek3Experts,
+     .prediction = &kPredictionBehind},
 };
 
 }  // namespace

@@ -221,6 +221,13 @@ struct StreamRow {
   double share = 0;        // so much of its gate
 };
 
+// The head that predicts further tokens, where a file has one: before its names in safetensors
+// files. Empty: it is a layer behind the last, as it always is in GGUF files.
+struct PredictionRow {
+  std::string_view prefix = {};        // of its norms and projection
+  std::string_view layer_prefix = {};  // of its layer
+};
+
 struct Family {
   std::string_view name;
   std::array<std::string_view, 2> model_types = {};  // of config.json
@@ -249,7 +256,8 @@ struct Family {
   const ShortConvRow* short_conv = nullptr;
   const ScanRow* scan = nullptr;
   const LayerShapesRow* shapes = nullptr;
-  const StreamRow* streams = nullptr;  // null: none beside the residual one
+  const StreamRow* streams = nullptr;         // null: none beside the residual one
+  const PredictionRow* prediction = nullptr;  // null: no file has such a head
 };
 
 }  // namespace headrace

@@ -60,6 +60,8 @@ inline constexpr ScaleRow kGraniteScale = {.embedding_key = "embedding_multiplie
                                            .logit_key = "logits_scaling",
                                            .logit_divides = true};
 
+inline constexpr PredictionRow kPredictionBehind = {};
+
 inline constexpr BiasRule kBiasFlag = {"attention_bias", false};
 inline constexpr BiasRule kBiasFlagOn = {"attention_bias", true};
 inline constexpr BiasRule kBiasAlways = {"", true};

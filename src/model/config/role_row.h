@@ -97,6 +97,10 @@ enum class Role : uint8_t {
   kLowRankDown,  // the branch of low rank beside attention
   kLowRankUp,
   kLowRankNorm,
+  kPredictionTokenNorm,  // of a head that predicts further tokens: of the embedded token,
+  kPredictionStateNorm,  // of the state before it,
+  kPredictionJoin,       // from both to the width of the stream,
+  kPredictionNorm,       // and after its layer
   kCount,
 };
 inline constexpr size_t kNumRoles = static_cast<size_t>(Role::kCount);
@@ -145,7 +149,12 @@ struct SharedRows {
   bool transposed = false;
 };
 
-enum class RolePlace : uint8_t { kBody, kHead, kLayer };  // whose prefix its names have
+enum class RolePlace : uint8_t {
+  kBody,
+  kHead,
+  kLayer,
+  kPrediction
+};  // whose prefix its names have
 
 struct RoleRow {
   Role role;

@@ -21,6 +21,7 @@ std::span<const RoleRow> stream_roles();             // of each layer of a netwo
 std::span<const RoleRow> sparse_roles();
 std::span<const RoleRow> expert_roles();
 std::span<const RoleRow> dense_and_expert_roles();
+std::span<const RoleRow> prediction_roles();  // of a head that predicts further tokens
 
 // ---- Extents ------------------------------------------------------------------------------------
 

@@ -354,8 +354,8 @@ const NameRow* own_names(const Family& family, Role role) {
 
 const RoleRow& role_row(Role role) {
   std::vector<std::span<const RoleRow>> tables = {
-      kNetwork,          per_layer_network_roles(), kNorms,
-      layer_end_roles(), stream_network_roles(),    stream_roles()};
+      kNetwork,       per_layer_network_roles(), kNorms, layer_end_roles(), stream_network_roles(),
+      stream_roles(), prediction_roles()};
   for (const MixerRow& mixer : kMixers) tables.push_back(mixer.roles);
   for (const MlpRow& mlp : kMlps) tables.push_back(mlp.roles);
   for (const std::span<const RoleRow> table : tables) {
@@ -401,8 +401,12 @@ std::vector<RoleSlot> role_slots(const ModelConfig& config) {
   }
   for (const RoleRow& row : per_layer_network_roles()) append(row, kNoLayer, none);
   for (const RoleRow& row : stream_network_roles()) append(row, kNoLayer, none);
-  for (int i = 0; i < config.num_layers(); ++i) {
-    const LayerConfig& layer = config.layers[static_cast<size_t>(i)];
+  const int num_layers = config.num_layers() + static_cast<int>(config.prediction.size());
+  for (int i = 0; i < num_layers; ++i) {
+    const LayerConfig& layer = config.weight_layer(i);
+    if (i >= config.num_layers()) {
+      for (const RoleRow& row : prediction_roles()) append(row, i, layer);
+    }
     for (const std::span<const RoleRow> table :
          {mixer_row(layer.mixer).roles, mlp_row(layer.mlp).roles, std::span<const RoleRow>(kNorms),
           layer_end_roles(), stream_roles()}) {

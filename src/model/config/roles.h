@@ -24,8 +24,9 @@ struct RoleSlot {
   const RoleRow* row;
 };
 
-// All weights of the network in the order of packing: the embedding first, then layer by layer, the
-// head last. What the configuration leaves out is not among them.
+// All weights of the network in the order of packing: the embedding first, then layer by layer,
+// that of a head for further tokens after them (ModelConfig::weight_layer), the head last. What the
+// configuration leaves out is not among them.
 std::vector<RoleSlot> role_slots(const ModelConfig& config);
 
 const RoleRow& role_row(Role role);
