@@ -34,7 +34,10 @@ Result<std::vector<BeamCandidate>> Sampler::continuations(const float* logits,
                                                           const SampleContext& context) {
   TRY(fill_logprobs(logits, context.parts));
   const float* row = weights_.data();
-  if (modifies(request, context)) row = modify(row, request, context);
+  if (modifies(request, context)) {
+    modify(row, request, context);
+    row = modified_.data();
+  }
   const auto width = static_cast<size_t>(request.beams.width);
   // As many may stand before the last that is wanted.
   const size_t num_ends =
