@@ -107,7 +107,7 @@ def test_who_names_a_head_needs_one(headrace, model):
     done = headrace("run", model, "Hi", "--speculation", "mtp")
     assert done.returncode == 2
     assert done.stderr == (f"headrace: --speculation names mtp, but {model} has no head for further tokens that can be used: there is "
-                           "none\nheadrace: leave mtp out\n")
+                           "none (leave mtp out)\n")
 
 
 def test_inspect_tells_of_a_head(headrace, model, model_with_head):

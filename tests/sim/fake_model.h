@@ -186,12 +186,14 @@ struct FakeModelOptions {
   std::chrono::microseconds step_time{0};
   int32_t poison_token = -1;  // rows of this token have one NaN among their logits
   int32_t broken_token = -1;  // rows of this token are not finite before there are logits
+  int64_t hidden_size = 0;    // of states, which are all -1
 };
 
 class FakeModel final : public Model {
  public:
   explicit FakeModel(const FakeModelOptions& fake) : fake_(fake) {
     config_.vocab_size = fake.vocab_size;
+    config_.hidden_size = fake.hidden_size;
     config_.max_position_embeddings = fake.max_positions;
     options_.max_batch_tokens = fake.max_batch_tokens;
     options_.max_logit_rows = fake.max_logit_rows;
@@ -228,6 +230,9 @@ class FakeModel final : public Model {
       output.finite[i] = batch.token_ids[i] != fake_.broken_token;
     }
     num_tokens_ += std::ssize(batch.token_ids);
+    if (fake_.hidden_size > 0) {
+      std::fill_n(raw(output.hidden), std::ssize(batch.hidden_rows) * fake_.hidden_size, -1.0f);
+    }
     float* logits = raw(output.logits);
     for (const int32_t row : batch.logit_rows) {
       fill_row(batch, hashes, row, logits);

@@ -127,6 +127,71 @@ TEST(ReadPrediction, AHeadOfWhichAPartIsMissingIsLeftOut) {
             "weight model.layers.2.eh_proj is [32, 32], but [32, 64] is needed");
 }
 
+// The same network as a converter writes it.
+FakeCheckpoint converted() {
+  FakeCheckpoint file(CheckpointKind::kGguf);
+  file.key("general.architecture", std::string_view("glm4moe"));
+  const std::pair<const char*, int64_t> keys[] = {{"embedding_length", 32},
+                                                  {"context_length", 64},
+                                                  {"block_count", 3},
+                                                  {"nextn_predict_layers", 1},
+                                                  {"feed_forward_length", 48},
+                                                  {"attention.head_count", 2},
+                                                  {"attention.head_count_kv", 1},
+                                                  {"attention.key_length", 16},
+                                                  {"attention.value_length", 16},
+                                                  {"expert_count", 2},
+                                                  {"expert_used_count", 1},
+                                                  {"expert_feed_forward_length", 16},
+                                                  {"expert_shared_count", 1},
+                                                  {"leading_dense_block_count", 1}};
+  for (const auto& [name, value] : keys) file.key(fmt::format("glm4moe.{}", name), value);
+  file.key("glm4moe.attention.layer_norm_rms_epsilon", 1e-5)
+      .tensor("token_embd.weight", {40, 32})
+      .tensor("output_norm.weight", {32})
+      .tensor("output.weight", {40, 32});
+  for (int i = 0; i < 3; ++i) {
+    const auto add = [&](const char* name, const std::vector<int64_t>& shape) {
+      file.tensor(fmt::format("blk.{}.{}", i, name), shape);
+    };
+    add("attn_norm.weight", {32});
+    add("post_attention_norm.weight", {32});
+    add("attn_q.weight", {32, 32});
+    add("attn_k.weight", {16, 32});
+    add("attn_v.weight", {16, 32});
+    add("attn_output.weight", {32, 32});
+    if (i == 0) {
+      for (const char* name : {"ffn_gate.weight", "ffn_up.weight"}) add(name, {48, 32});
+      add("ffn_down.weight", {32, 48});
+      continue;
+    }
+    for (const char* name : {"ffn_gate_exps.weight", "ffn_up_exps.weight"}) add(name, {2, 16, 32});
+    add("ffn_down_exps.weight", {2, 32, 16});
+    for (const char* name : {"ffn_gate_shexp.weight", "ffn_up_shexp.weight"}) add(name, {16, 32});
+    add("ffn_down_shexp.weight", {32, 16});
+    add("ffn_gate_inp.weight", {2, 32});
+    add("exp_probs_b.bias", {2});
+  }
+  file.tensor("blk.2.nextn.eh_proj.weight", {32, 64});
+  for (const char* name : {"enorm", "hnorm", "shared_head_norm"}) {
+    file.tensor(fmt::format("blk.2.nextn.{}.weight", name), {32});
+  }
+  return file;
+}
+
+TEST(ReadPrediction, GgufFilesAppendIt) {
+  const FakeCheckpoint file = converted();
+  const auto config = read_config_gguf(file);
+  ASSERT_TRUE(config.ok()) << config.error().message;
+  EXPECT_EQ(config->num_layers(), 2);
+  ASSERT_EQ(config->prediction.size(), 1u);
+  EXPECT_EQ(config->prediction[0].experts.shared_intermediate_size, 16);
+  const auto found = find_weights(file, *config);
+  ASSERT_TRUE(found.ok()) << found.error().message;
+  EXPECT_EQ(found->lacks_prediction, "");
+  EXPECT_NE(found->find(2, Role::kPredictionJoin), nullptr);
+}
+
 TEST(ReadPrediction, TheMemoryPlanCountsIt) {
   const auto backend = create_cpu_backend({.isa = "reference", .num_threads = 1}).value();
   const FakeCheckpoint file = glm();
