@@ -202,21 +202,31 @@ TEST(SchedulerBeams, SearchesThatWaitForEachOthersBlocksEnd) {
   }
 }
 
-// What is computed again after a pre-emption is the tree of the beams, not each from the beginning.
+// What is computed again after a pre-emption is the tree of the beams, not each from the beginning;
+// also where a beam can branch off at the last position only.
 TEST(SchedulerBeams, StartsAgainAsATree) {
-  SchedulerOptions options = make_options();
-  options.num_blocks = 30;
-  Driver driver(options);
-  const Request request = make_search(100, 80, 4);
-  for (int32_t i = 0; i < 4; ++i) {  // older, and they grow
-    driver.admit(static_cast<RequestId>(1 + i), make_request(16, 200, 6 + i));
+  const CacheRule full = {}, window{CachePolicy::kWindow, 20, 0, 1};
+  const CacheRule state{CachePolicy::kState, 0, 4, 1};
+  const std::vector<CacheRule> models[] = {{full}, {full, window}, {full, state}};
+  for (const std::vector<CacheRule>& rules : models) {
+    SCOPED_TRACE(testing::Message()
+                 << "the last group has policy " << static_cast<int>(rules.back().policy));
+    SchedulerOptions options = make_options();
+    options.cache_rules = rules;
+    options.num_blocks = 1000;
+    options.num_blocks = beam_limits_of(options).most_blocks(4, 100, 180);
+    Driver driver(options);
+    const Request request = make_search(100, 80, 4);
+    for (int32_t i = 0; i < 4; ++i) {  // older, and they grow
+      driver.admit(static_cast<RequestId>(1 + i), make_request(16, 200, 6 + i));
+    }
+    driver.admit(9, request);
+    driver.run();
+    expect_found(driver, 9, request);
+    const auto num_preemptions = static_cast<int64_t>(driver.scheduler.stats().num_preemptions);
+    ASSERT_GT(num_preemptions, 0);
+    EXPECT_LT(driver.num_computed, 4 * 216 + num_preemptions * (100 + 4 * 80) + 100 + 4 * 80);
   }
-  driver.admit(9, request);
-  driver.run();
-  expect_found(driver, 9, request);
-  const auto num_preemptions = static_cast<int64_t>(driver.scheduler.stats().num_preemptions);
-  ASSERT_GT(num_preemptions, 0);
-  EXPECT_LT(driver.num_computed, 4 * 216 + num_preemptions * (100 + 4 * 80) + 100 + 4 * 80);
 }
 
 TEST(SchedulerBeams, CancelEndsAllBeamsAtOnce) {

@@ -174,7 +174,7 @@ class Simulation {
     if (range(0, 2) == 0 && last_id_ > 0) {  // the same prompt again, maybe at the same time
       request.prompt_ids = records_.at(last_id_).request.prompt_ids;
     }
-    if (range(0, 3) == 0) make_search(&request);
+    if (range(0, 5) == 0) make_search(&request);
     const RequestId id = ++last_id_;
     scheduler_.admit(id, request, ++now_);
     log_.admitted(id, request, now_);

@@ -45,43 +45,54 @@ class BeamReference {
     std::vector<int32_t> tokens;
     double logprob = 0;
     double score = 0;
-    size_t beam = 0;
     size_t order = 0;  // of the finished: which it was
+  };
+  struct Continuation {
+    double logprob;
+    int32_t token_id;
+    size_t beam;
   };
 
   double score(double logprob, int32_t length) const {
     return logprob / std::pow(double(length), double{params_.length_penalty});
   }
 
-  // False: it was the last.
-  bool step(const Rows& rows, int32_t length) {
-    std::vector<Output> all;
+  // Of all live beams, the best first.
+  std::vector<Continuation> continuations(const Rows& rows) const {
+    std::vector<Continuation> all;
     for (size_t beam = 0; beam < running_.size(); ++beam) {
       const std::vector<float> row = rows(running_[beam].tokens);
       for (size_t token = 0; token < row.size(); ++token) {
         if (std::isinf(row[token])) continue;
-        Output& next = all.emplace_back(running_[beam]);
-        next.tokens.push_back(static_cast<int32_t>(token));
-        next.logprob += double{row[token]};
-        next.beam = beam;
+        all.push_back(
+            {running_[beam].logprob + double{row[token]}, static_cast<int32_t>(token), beam});
       }
     }
-    std::sort(all.begin(), all.end(), [](const Output& a, const Output& b) {
+    std::sort(all.begin(), all.end(), [](const Continuation& a, const Continuation& b) {
       if (a.logprob != b.logprob) return a.logprob > b.logprob;
-      return std::pair(a.tokens.back(), a.beam) < std::pair(b.tokens.back(), b.beam);
+      return std::pair(a.token_id, a.beam) < std::pair(b.token_id, b.beam);
     });
+    return all;
+  }
+
+  // False: it was the last.
+  bool step(const Rows& rows, int32_t length) {
+    const std::vector<Continuation> all = continuations(rows);
+    const std::vector<Output> before = std::move(running_);
     const auto width = static_cast<size_t>(params_.width);
-    const auto hits = [&](const Output& output) {
-      return length == max_length_ || end_ids_.contains(output.tokens.back());
-    };
     running_.clear();
-    for (size_t rank = 0; rank < all.size(); ++rank) {
-      if (rank < width && hits(all[rank])) {
-        finished_.push_back(all[rank]);
-        finished_.back().score = score(all[rank].logprob, length);
-        finished_.back().order = num_finished_++;
+    for (size_t rank = 0; rank < all.size() && running_.size() < width; ++rank) {
+      const bool ends = length == max_length_ || end_ids_.contains(all[rank].token_id);
+      if (ends && rank >= width) continue;
+      Output output{before[all[rank].beam].tokens, all[rank].logprob, 0, 0};
+      output.tokens.push_back(all[rank].token_id);
+      if (!ends) {
+        running_.push_back(std::move(output));
+        continue;
       }
-      if (!hits(all[rank]) && running_.size() < width) running_.push_back(all[rank]);
+      output.score = score(output.logprob, length);
+      output.order = num_finished_++;
+      finished_.push_back(std::move(output));
     }
     std::sort(finished_.begin(), finished_.end(), [](const Output& a, const Output& b) {
       return a.score != b.score ? a.score > b.score : a.order < b.order;
