@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <boost/json.hpp>
 #include <chrono>
 #include <filesystem>
@@ -258,24 +259,35 @@ Result<bool> Runner::is_decided(const Experiment& experiment, int64_t num_rounds
   return true;
 }
 
+// The finding itself, or of several how many came out so.
+std::string Runner::summary_of(const std::vector<Finding>& findings) {
+  if (findings.size() == 1) return findings.front().text;
+  std::array<int, 3> counts{};  // by verdict
+  for (const Finding& each : findings) ++counts[static_cast<size_t>(each.effect.verdict)];
+  return fmt::format("{} validated, {} ruled out, {} undecided",
+                     counts[static_cast<size_t>(Verdict::kValidated)],
+                     counts[static_cast<size_t>(Verdict::kRuledOut)],
+                     counts[static_cast<size_t>(Verdict::kUndecided)]);
+}
+
 Status Runner::end_experiment(const Experiment& experiment) {
   const std::vector<Run> runs = TRY(store_.runs(experiment.id));
   std::vector<Question> questions = questions_of(experiment);
   if (questions.empty()) questions.emplace_back();
   std::vector<Finding> findings;
-  std::string found = experiment.metric;
   for (const Question& each : questions) {
     Hypothesis about;
     if (each.hypothesis_id != 0) about = TRY(store_.hypothesis(each.hypothesis_id));
     const Effect effect =
         effect_of(runs, each.side_idx, experiment.metric, about.more_is_better, about.predicted);
-    const std::string side = experiment.sides[static_cast<size_t>(each.side_idx)].name;
     findings.push_back({about, effect, describe(effect, about.predicted)});
-    const std::string name = questions.size() > 1 ? "; " + side + ": " : ": ";
-    found += name + findings.back().text;
+    const std::string& side = experiment.sides[static_cast<size_t>(each.side_idx)].name;
+    say(fmt::format("experiment {}: {}: {}{}", experiment.id, experiment.metric,
+                    questions.size() > 1 ? side + ": " : "", findings.back().text));
   }
-  say(fmt::format("experiment {}: {}", experiment.id, found));
-  TRY(store_.set_state(experiment.id, "done", found, options_.author));
+  TRY(store_.set_state(experiment.id, "done",
+                       fmt::format("{}: {}", experiment.metric, summary_of(findings)),
+                       options_.author));
   for (const Finding& each : findings) {
     if (TRY(conclude(experiment, each))) TRY(drop_pointless(each.about.id));
   }

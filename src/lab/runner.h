@@ -64,6 +64,7 @@ class Runner {
     Effect effect;
     std::string text;
   };
+  static std::string summary_of(const std::vector<Finding>& findings);
   Result<bool> conclude(const Experiment& experiment, const Finding& finding);
   Status drop_pointless(int64_t decided_id);
   bool stops() const { return options_.stops && options_.stops(); }
