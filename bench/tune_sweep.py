@@ -26,7 +26,8 @@ from pathlib import Path
 
 kRepository = Path(__file__).resolve().parents[1]
 kDefaults = {"kv-type": "f16", "activations": "exact", "batch-tokens": "512"}
-kPoints = {"ttft": ["--prefill", "512", "--depth", "", "--batch", ""], "throughput": ["--prefill", "", "--depth", "", "--batch", "16"]}
+kPoints = {"ttft": ["--prefill", "512", "--depth", "", "--batch", ""],
+           "throughput": ["--prefill", "", "--depth", "", "--batch", "16"]}
 
 
 def configurations():
@@ -139,7 +140,7 @@ def main():
     parser.add_argument("--out", default="tune-sweep.json")
     parser.add_argument("--budget", type=float, default=0, help="seconds after which nothing new begins; 0: no limit")
     parser.add_argument("--full", action="store_true", help="print every configuration")
-    parser.add_argument("--busy", action="store_true", help="tune does not wait for an idle machine, nor repeats runs beside others")
+    parser.add_argument("--busy", action="store_true", help="tune neither waits for an idle machine nor repeats runs beside others")
     parser.add_argument("--binary", default=kRepository / "build/release/bin/headrace")
     given = parser.parse_args()
     sweep = Sweep(given)

@@ -56,6 +56,17 @@ std::string json_in(const std::string& output) {
   return std::string(rest.substr(rest.rfind('\n') + 1));
 }
 
+// The finding itself, or of several how many came out so.
+std::string summary_of(const Experiment& experiment, const std::vector<Finding>& findings) {
+  if (findings.size() == 1) return findings.front().text;
+  const auto count = [&](std::string_view decides) {
+    return std::ranges::count_if(findings,
+                                 [&](const Finding& each) { return each.decides == decides; });
+  };
+  return fmt::format("{}: {} validated, {} ruled out, {} undecided", experiment.metric,
+                     count("validated"), count("ruled out"), count(""));
+}
+
 double mean_seconds(const std::vector<Run>& runs) {
   double seconds = 0;
   int count = 0;
@@ -270,22 +281,22 @@ Status Runner::end_experiment(const Experiment& experiment) {
   std::vector<Question> questions = questions_of(experiment);
   if (questions.empty()) questions.emplace_back();
   std::vector<Finding> findings;
-  std::string found = experiment.metric;
   for (const Question& each : questions) {
     Hypothesis about;
     if (each.hypothesis_id != 0) about = TRY(store_.hypothesis(each.hypothesis_id));
     const Effect effect =
         effect_of(runs, each.side_idx, experiment.metric, about.more_is_better, about.predicted);
-    const std::string text = describe(effect, about.predicted);
     const std::string_view decides = effect.verdict == Verdict::kUndecided   ? ""
                                      : effect.verdict == Verdict::kValidated ? "validated"
                                                                              : "ruled out";
-    findings.push_back({fmt::format("{}: {}", experiment.metric, text), each.hypothesis_id,
-                        std::string(decides)});
+    const std::string text =
+        fmt::format("{}: {}", experiment.metric, describe(effect, about.predicted));
+    findings.push_back({text, each.hypothesis_id, std::string(decides)});
     const std::string& side = experiment.sides[static_cast<size_t>(each.side_idx)].name;
-    found += (questions.size() > 1 ? "; " + side + ": " : ": ") + text;
+    say(fmt::format("experiment {}: {}{}", experiment.id, questions.size() > 1 ? side + ": " : "",
+                    text));
   }
-  say(fmt::format("experiment {}: {}", experiment.id, found));
+  const std::string found = summary_of(experiment, findings);
   return store_.finish(experiment.id, found, findings, options_.author);
 }
 

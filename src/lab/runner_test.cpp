@@ -97,9 +97,8 @@ TEST_F(LabRunner, EachSideMayDecideAHypothesisOfItsOwn) {
   EXPECT_EQ(counts[1], 3);
   EXPECT_GT(counts[2], 3);
   EXPECT_EQ(counts[0], counts[2]);
-  const std::string said = store_->experiment(id).value().state_reason;
-  EXPECT_TRUE(said.starts_with("speed; b: 100.0 % better")) << said;
-  EXPECT_NE(said.find("; c: "), std::string::npos) << said;
+  EXPECT_EQ(store_->experiment(id).value().state_reason,
+            "speed: 1 validated, 1 ruled out, 0 undecided");
 }
 
 TEST_F(LabRunner, SidesTakeTurnsAtGoingFirst) {
