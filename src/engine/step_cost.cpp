@@ -23,8 +23,8 @@ constexpr double kMostSurprise = 0.35;  // of what was expected
 constexpr double kHold = 1e-4;
 constexpr int kSweeps = 8;
 constexpr double kLeastCost = 1e-3;
-constexpr double kPaceGain = 1.0 / 8;
-constexpr double kFar = 0.12;         // of the pace
+constexpr double kPaceGain = 1.0 / 4;
+constexpr double kFar = 0.15;         // of the pace
 constexpr double kPaceChanged = 0.1;  // of 1
 constexpr uint64_t kSumAgain = 512;   // observations; sums that are only changed collect errors
 
@@ -90,19 +90,16 @@ void StepCost::observe(const StepLoad& load, TimeUs took_us) {
   solve();
 }
 
-// One that is far off moves the pace a little, some of them in a row, all late or all early, to
-// where they are.
+// One that is far off moves the pace a little; two in a row, both late or both early, to where they
+// are.
 void StepCost::follow(double ratio) {
   const double error = ratio / pace_ - 1;
-  const bool is_late = error > 0;
-  if (std::abs(error) <= kFar || is_late != are_late_) num_far_ = 0;
-  are_late_ = is_late;
-  if (std::abs(error) > kFar) far_[num_far_++] = ratio;
-  if (num_far_ == far_.size()) {
-    std::sort(far_.begin(), far_.end());
-    pace_ = far_[far_.size() / 2];
-    num_far_ = 0;
+  const bool is_far = std::abs(error) > kFar;
+  if (is_far && far_ != 0 && (error > 0) == (far_ > pace_)) {
+    pace_ = (far_ + ratio) / 2;
+    far_ = 0;
   } else {
+    far_ = is_far ? ratio : 0;
     pace_ *= 1 + kPaceGain * std::clamp(error, -kFar, kFar);
   }
   if (std::abs(pace_ - 1) <= kPaceChanged) return;
@@ -112,7 +109,7 @@ void StepCost::follow(double ratio) {
     }
   }
   for (double& coefficient : coefficients_) coefficient *= pace_;
-  for (double& far : far_) far /= pace_;
+  far_ /= pace_;
   pace_ = 1;
   sum_again();
 }

@@ -9,8 +9,8 @@
 //
 // The newest steps of each size are kept and fitted by their relative errors, so that long decoding
 // does not forget what prompts cost. A time far from what was expected counts only in part: a
-// machine that is disturbed for a moment changes little. Where some steps in a row take longer, or
-// less, than expected, the machine has changed, maybe for seconds only, as where others want its
+// machine that is disturbed for a moment changes little. Where two steps in a row take much longer,
+// or less, than expected, the machine has changed, maybe for seconds only, as where others want its
 // cores: then all that is kept is taken to cost so much.
 // A value: the same observations in the same order give the same predictions. Microseconds.
 #pragma once
@@ -70,10 +70,8 @@ class StepCost {
   std::array<Parts, kNumParts> products_{};
   Parts sums_{};
   Parts coefficients_{};
-  double pace_ = 1;              // of the newest steps: their time by what their parts cost
-  std::array<double, 3> far_{};  // the newest in a row that are far from it on the same side
-  size_t num_far_ = 0;
-  bool are_late_ = false;
+  double pace_ = 1;  // of the newest steps: their time by what their parts cost
+  double far_ = 0;   // the newest, if it was far from that; else 0
   uint64_t num_observed_ = 0;
 };
 
