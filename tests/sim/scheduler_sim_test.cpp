@@ -91,6 +91,7 @@ class Simulation {
     const int64_t most = range(0, 1) == 0 ? range(2, 8) : range(4, 24);
     // Under pressure every request may grow to more than its share of the blocks.
     pressed_ = range(0, 3) == 0;
+    has_searches_ = range(0, 1) == 0;
     options.max_context = pressed_ ? most * kBlockTokens : range(2, most * kBlockTokens);
     options.num_blocks = std::max(
         most, most_blocks(options.cache_rules, options.max_context, options.max_batch_tokens));
@@ -174,7 +175,7 @@ class Simulation {
     if (range(0, 2) == 0 && last_id_ > 0) {  // the same prompt again, maybe at the same time
       request.prompt_ids = records_.at(last_id_).request.prompt_ids;
     }
-    if (range(0, 5) == 0) make_search(&request);
+    if (has_searches_ && range(0, 2) == 0) make_search(&request);
     const RequestId id = ++last_id_;
     scheduler_.admit(id, request, ++now_);
     log_.admitted(id, request, now_);
@@ -505,7 +506,7 @@ class Simulation {
   }
 
   std::mt19937_64 random_;
-  bool pressed_ = false;
+  bool pressed_ = false, has_searches_ = false;
   uint64_t num_clients_ = 1;
   const SchedulerOptions options_;
   const BeamLimits limits_ = beam_limits_of(options_);
