@@ -81,9 +81,11 @@ def test_intervals_hold_the_mean_and_narrow_with_more_windows(quality):
 
 
 def test_the_table_of_qualities_has_a_row_for_each_setting(quality):
-    row = {"model": "/models/a.gguf", "activations": "int8", "kv_type": "f16", "perplexity": 12.3456, "prefill_tok_s": 100.0,
-           "decode_tok_s": 20.0, "weight_bytes": 94200000, "same_best": (0.975, 0.97, 0.98),
+    row = {"model": "/models/a.gguf", "activations": "int8", "kv_type": "f16", "perplexity": 12.3456,
+           "prefill_tok_s": (100.0, 90.0, 110.0), "decode_tok_s": (20.0, 19.0, 21.0), "weight_bytes": 94200000, "kv_bytes": 2500000,
+           "same_best": (0.975, 0.97, 0.98),
            **{name: (0.001, 0.0005, 0.002) for name in ("added_nll", "difference", "divergence")}}
     head, rule, line = quality.table([row]).splitlines()
     assert head.count("|") == rule.count("|") == line.count("|")
-    assert "| a.gguf | int8 | f16 | 12.346 | 0.00100 (0.00050 to 0.00200) |" in line and "| 97.5 % | 100.0 | 20.0 | 94.2 |" in line
+    assert "| a.gguf | int8 | f16 | 12.346 | 0.00100 (0.00050 to 0.00200) |" in line and \
+        "| 97.5 % | 100 (90 to 110) | 20.0 (19.0 to 21.0) | 94.2 | 2.50 |" in line
