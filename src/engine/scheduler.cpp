@@ -318,7 +318,8 @@ bool Scheduler::start(Sequence* sequence) {
     sequence->num_computed = kv_.restore(findable(*sequence), &table);
     stats_.restored_tokens += static_cast<uint64_t>(sequence->num_computed - num_found);
     fork_leader(sequence);
-    // Behind a copied last block the first chunk reaches further, maybe into more blocks of windows.
+    // Behind a copied last block the first chunk reaches further, maybe into more blocks of
+    // windows.
     if (may_take(*sequence, kv_.missing(known, table)) && kv_.reserve(known, &table)) return true;
   }
   kv_.release(&table);

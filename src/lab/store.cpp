@@ -469,9 +469,9 @@ Status Store::drop_pointless(int64_t decided_id, std::string_view author) {
     const bool still_asks = std::ranges::any_of(
         questions, [&](const Question& asked) { return open.contains(asked.hypothesis_id); });
     if (still_asks) continue;
-    const std::string reason =
-        questions.size() > 1 ? "pointless: its hypotheses are decided"
-                             : fmt::format("pointless: hypothesis {} is decided", decided_id);
+    const std::string reason = questions.size() > 1
+                                   ? "pointless: its hypotheses are decided"
+                                   : fmt::format("pointless: hypothesis {} is decided", decided_id);
     TRY(write_state(each.id, "cancelled", reason, author));
   }
   return {};
