@@ -27,16 +27,10 @@ import time
 import urllib.request
 from pathlib import Path
 
+from local_server import LocalServer
+
 kRepository = Path(__file__).resolve().parents[1]
 kFigures = ["output tokens/s", "TTFT p50, ms", "gap p50, ms", "end to end p50, ms", "requests/s"]
-
-
-def start(binary, model, options):
-    process = subprocess.Popen([binary, "serve", model, "--port", "0", "--quiet", *options], stdout=subprocess.PIPE, text=True)
-    for line in process.stdout:
-        if found := re.search(r"http://\S+", line):
-            return process, found.group()
-    raise SystemExit("the server did not start")
 
 
 class Sides:
@@ -136,22 +130,18 @@ def main():
     parser.add_argument("--guidellm", default=str(kRepository / "build/clients/harnesses"))
     given = parser.parse_args()
     given.request_model = Path(given.model).stem
-    process, url = start(given.binary, given.model, ["--context", "2048", "--log-level", "warning", "--speculation", "off"])
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            sides = Sides(given, url, folder)
-            sides.make_tokenizer()
-            sides.ours(1000)  # warms up, and tells how many tokens a prompt has
-            rows = []
-            for number in range(given.rounds):
-                rows.append(sides.together(number))
-                print(f"round {number + 1} of {given.rounds}: {rows[-1]}", file=sys.stderr)
-        text, worst = table(rows)
-        print(text)
-        return 0 if worst <= given.within else 1
-    finally:
-        process.terminate()
-        process.wait()
+    options = ["--context", 2048, "--log-level", "warning", "--speculation", "off"]
+    with LocalServer(given.binary, given.model, *options) as server, tempfile.TemporaryDirectory() as folder:
+        sides = Sides(given, server.url, folder)
+        sides.make_tokenizer()
+        sides.ours(1000)  # warms up, and tells how many tokens a prompt has
+        rows = []
+        for number in range(given.rounds):
+            rows.append(sides.together(number))
+            print(f"round {number + 1} of {given.rounds}: {rows[-1]}", file=sys.stderr)
+    text, worst = table(rows)
+    print(text)
+    return 0 if worst <= given.within else 1
 
 
 if __name__ == "__main__":

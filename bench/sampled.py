@@ -13,7 +13,7 @@ import time
 
 import httpx
 
-from streams import start
+from local_server import LocalServer
 
 KINDS = {
     "greedy": {"temperature": 0},
@@ -45,19 +45,16 @@ def main():
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--binary", default="build/release/bin/headrace")
     args = parser.parse_args()
-    process, url = start(args.binary, args.model, [])
-    try:
+    with LocalServer(args.binary, args.model) as server:
         found = {name: [] for name in KINDS}
-        tokens_per_second(url, KINDS["greedy"], args.streams, args.tokens)  # the prompts are in the cache from here on
+        tokens_per_second(server.url, KINDS["greedy"], args.streams, args.tokens)  # prompts are cached from here on
         for _ in range(args.rounds):
             for name, options in KINDS.items():
-                found[name].append(tokens_per_second(url, options, args.streams, args.tokens))
-        print(json.dumps({name: {
-            "tokens_per_second": round(statistics.median(rates)),
-            "of_greedy": round(statistics.median(rate / greedy for rate, greedy in zip(rates, found["greedy"])), 3),
-        } for name, rates in found.items()}, indent=1))
-    finally:
-        process.terminate()
+                found[name].append(tokens_per_second(server.url, options, args.streams, args.tokens))
+    print(json.dumps({name: {
+        "tokens_per_second": round(statistics.median(rates)),
+        "of_greedy": round(statistics.median(rate / greedy for rate, greedy in zip(rates, found["greedy"])), 3),
+    } for name, rates in found.items()}, indent=1))
 
 
 if __name__ == "__main__":
