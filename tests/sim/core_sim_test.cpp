@@ -604,7 +604,7 @@ TEST_P(CoreSimPart, EveryPromiseIsKept) {
       stats.num_epoch_restarts, stats.cached_tokens, stats.draft_tokens, stats.accepted_tokens);
   // A simulation that never meets what it is for proves nothing.
   if (num_steps() < 10'000) return;
-  const uint64_t some = totals.num_steps / 2000;
+  const uint64_t some = totals.num_steps / 4000;
   for (const uint64_t count :
        {totals.num_checked, totals.num_poisoned, totals.num_refused, totals.num_left,
         stats.num_preemptions, stats.num_followed, stats.num_epoch_restarts, stats.num_turns_given,
