@@ -13,9 +13,9 @@ server=
 trap '[ -z "$server" ] || kill "$server" 2>/dev/null; rm -rf "$folder"' EXIT
 PYTHONPATH=tests/http .venv/bin/python -c "
 import pathlib, tiny_model
-tiny_model.write(pathlib.Path('$folder/tiny'), context=2048)"
+tiny_model.write(pathlib.Path('$folder/tiny'), context=4096)"
 export TSAN_OPTIONS="halt_on_error=1:second_deadlock_stack=1:exitcode=66:suppressions=$PWD/tools/tsan.supp"
-build/tsan/bin/headrace serve "$folder/tiny" --port 0 --quiet --context 2048 --kv-memory 1M --max-sequences 16 \
+build/tsan/bin/headrace serve "$folder/tiny" --port 0 --quiet --context 4096 --kv-memory 1M --max-sequences 16 \
   --kv-ram 4M --kv-disk "$folder/store" >"$folder/address" 2>"$folder/log" &
 server=$!
 for _ in $(seq 600); do
@@ -36,8 +36,9 @@ for stage in json.load(open(sys.argv[1]))["stages"]:
         sys.exit(f"requests failed: {stage.get('first_error')}")
 PY
 }
-load --load closed:24 --profile agent --prompt-tokens lognormal:60,1 --answer-tokens 40 --turns 6
-load --load poisson:20 --profile prefix --prefix-tokens 300 --prompt-tokens 40 --answer-tokens lognormal:30,1
+# The tokenizer is of single bytes: a word is some five tokens.
+load --load closed:24 --profile agent --prefix-tokens 60 --prompt-tokens lognormal:20,0.5 --answer-tokens 40 --turns 4
+load --load poisson:20 --profile prefix --prefix-tokens 60 --prompt-tokens 20 --answer-tokens lognormal:30,0.5
 kill -TERM "$server"
 status=0
 wait "$server" || status=$?
