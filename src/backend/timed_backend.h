@@ -7,14 +7,14 @@
 #include <string>
 #include <vector>
 
-#include "backend/backend.h"
+#include "backend/delegating_backend.h"
 #include "backend/op_record.h"
 
 namespace headrace {
 
-class TimedBackend final : public Backend {
+class TimedBackend final : public DelegatingBackend {
  public:
-  explicit TimedBackend(std::unique_ptr<Backend> inner) : inner_(std::move(inner)) {}
+  using DelegatingBackend::DelegatingBackend;
 
   bool watch_ops(std::vector<OpRecord>* records) override;
   void enter_layer(int layer) override { layer_ = layer; }
@@ -42,8 +42,6 @@ class TimedBackend final : public Backend {
   void run_on_team(int64_t num_items, ItemWork work) override {
     inner_->run_on_team(num_items, work);
   }
-  void begin_turn() override { inner_->begin_turn(); }
-  void end_turn() override { inner_->end_turn(); }
   void call_beside(std::function<void()> call) override { inner_->call_beside(std::move(call)); }
 
   Result<std::unique_ptr<PackedWeight>> pack(std::span<const WeightView> parts,
@@ -57,18 +55,6 @@ class TimedBackend final : public Backend {
   Result<std::unique_ptr<PackedWeight>> adopt(std::span<const WeightView> parts, PackForm form,
                                               DevicePtr<const std::byte> bytes) override {
     return inner_->adopt(parts, form, bytes);
-  }
-  std::string packing_id() const override { return inner_->packing_id(); }
-  Status reserve(int64_t max_rows) override { return inner_->reserve(max_rows); }
-  size_t packed_bytes(std::span<const WeightView> parts, PackForm form) const override {
-    return inner_->packed_bytes(parts, form);
-  }
-  Result<std::unique_ptr<PackedAdapter>> pack_adapter(
-      std::span<const WeightDelta> deltas) override {
-    return inner_->pack_adapter(deltas);
-  }
-  size_t kv_plane_bytes(const KvPlane& plane) const override {
-    return inner_->kv_plane_bytes(plane);
   }
 
   const StepGeometry* begin_step(std::span<const Span> spans) override;
@@ -102,12 +88,6 @@ class TimedBackend final : public Backend {
   void find_finite_rows(DevicePtr<const float> x, int64_t num_rows, int64_t width,
                         bool* finite) override;
 
-  int num_threads() const override { return inner_->num_threads(); }
-  int64_t num_joins() const override { return inner_->num_joins(); }
-  std::string_view isa() const override { return inner_->isa(); }
-  std::string numerics() const override { return inner_->numerics(); }
-  std::vector<KernelInfo> kernels() const override { return inner_->kernels(); }
-
  private:
   // Positions of a step that its rows see: each row its own, and each span's without repetition.
   struct Seen {
@@ -124,7 +104,6 @@ class TimedBackend final : public Backend {
   void run_product(OpKind kind, const PackedWeight& weight, int64_t num_rows, const Op& op);
   double experts_met(const ExpertsArgs& args);
 
-  const std::unique_ptr<Backend> inner_;
   std::vector<OpRecord>* records_ = nullptr;  // null: not watched
   int layer_ = kNoOpLayer;
   std::vector<Span> spans_;  // of the step, while watched

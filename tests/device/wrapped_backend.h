@@ -10,13 +10,13 @@
 #include <string>
 #include <vector>
 
-#include "backend/backend.h"
+#include "backend/delegating_backend.h"
 
 namespace headrace::device {
 
-class WrappedBackend : public Backend {
+class WrappedBackend : public DelegatingBackend {
  public:
-  explicit WrappedBackend(std::unique_ptr<Backend> inner) : inner_(std::move(inner)) {}
+  using DelegatingBackend::DelegatingBackend;
 
   Result<DeviceMemory> allocate(size_t num_bytes, MemoryUse use) override;
   void upload(std::span<const std::byte> from, DevicePtr<std::byte> to) override;
@@ -31,8 +31,6 @@ class WrappedBackend : public Backend {
   void find_finite_rows(DevicePtr<const float> x, int64_t num_rows, int64_t width,
                         bool* finite) override;
   void run_on_team(int64_t num_items, ItemWork work) override;
-  void begin_turn() override { inner_->begin_turn(); }
-  void end_turn() override { inner_->end_turn(); }
 
   Result<std::unique_ptr<PackedWeight>> pack(std::span<const WeightView> parts,
                                              PackForm form) override;
@@ -40,18 +38,6 @@ class WrappedBackend : public Backend {
                                                   DevicePtr<std::byte> memory) override;
   Result<std::unique_ptr<PackedWeight>> adopt(std::span<const WeightView> parts, PackForm form,
                                               DevicePtr<const std::byte> bytes) override;
-  std::string packing_id() const override { return inner_->packing_id(); }
-  Status reserve(int64_t max_rows) override { return inner_->reserve(max_rows); }
-  size_t packed_bytes(std::span<const WeightView> parts, PackForm form) const override {
-    return inner_->packed_bytes(parts, form);
-  }
-  Result<std::unique_ptr<PackedAdapter>> pack_adapter(
-      std::span<const WeightDelta> deltas) override {
-    return inner_->pack_adapter(deltas);
-  }
-  size_t kv_plane_bytes(const KvPlane& plane) const override {
-    return inner_->kv_plane_bytes(plane);
-  }
 
   const StepGeometry* begin_step(std::span<const Span> spans) override;
   void embed(const PackedWeight& table, std::span<const int32_t> ids, float scale,
@@ -80,12 +66,6 @@ class WrappedBackend : public Backend {
   void experts(const ExpertsArgs& args) override;
   void head(const PackedWeight& weight, const Input& input, const HeadArgs& args) override;
 
-  int num_threads() const override { return inner_->num_threads(); }
-  int64_t num_joins() const override { return inner_->num_joins(); }
-  std::string_view isa() const override { return inner_->isa(); }
-  std::string numerics() const override { return inner_->numerics(); }
-  std::vector<KernelInfo> kernels() const override { return inner_->kernels(); }
-
  protected:
   using Work = std::function<void(Backend& inner)>;
   // An op: done in order, when the next call waits at the latest.
@@ -99,7 +79,6 @@ class WrappedBackend : public Backend {
     const StepGeometry* inner = nullptr;
   };
 
-  std::unique_ptr<Backend> inner_;
   std::shared_ptr<Geometry> step_;  // the last that was begun
 
  protected:
