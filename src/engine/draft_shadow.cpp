@@ -22,16 +22,6 @@ SchedulerOptions drafter_options(const Model& model, const Backend& backend,
   return options;
 }
 
-KvCacheOptions drafter_cache(const SchedulerOptions& options) {
-  KvCacheOptions cache;
-  cache.num_blocks = options.num_blocks;
-  cache.rules = options.cache_rules;
-  cache.max_chunk = options.max_batch_tokens;
-  cache.key = options.hash_key;
-  cache.numerics = options.numerics;
-  return cache;
-}
-
 Request drafted_request(const Request& request) {
   Request made;
   made.sampling = request.sampling;

@@ -13,7 +13,6 @@ namespace headrace {
 // positions.
 SchedulerOptions drafter_options(const Model& model, const Backend& backend,
                                  const SchedulerOptions& target);
-KvCacheOptions drafter_cache(const SchedulerOptions& options);
 
 // What decides the draws of a request.
 Request drafted_request(const Request& request);

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "engine/draft_shadow.h"
-#include "model/adapter.h"
 
 namespace headrace {
 namespace {
@@ -15,20 +14,16 @@ constexpr int64_t kMostWaiting = 64;  // rows of a sequence that wait for guesse
 // What its states depend on. The tokens of slots begin with the second, so the first is a name of
 // its own.
 Digest root_of(const KvCache& kv, const Sequence& sequence) {
-  PrefixRoot root;
-  root.domain = sequence.request.cache_domain;
-  root.rope_epoch = sequence.rope_epoch;
-  if (sequence.request.adapter != nullptr) root.adapter = sequence.request.adapter->digest;
   std::array<int32_t, kBlockTokens> first{};
   first[0] = sequence.tokens.front();
-  return kv.extend(kv.root(root), first.data());
+  return kv.extend(kv.root(root_of(sequence)), first.data());
 }
 
 }  // namespace
 
 Result<std::unique_ptr<HeadDrafter>> HeadDrafter::create(Model& head, Backend& backend,
                                                          const SchedulerOptions& target) {
-  if (!KvCache(drafter_cache(target)).can_roll_back()) {
+  if (!KvCache::can_roll_back(target.cache_rules)) {
     return make_error(ErrorCode::kInvalidArgument,
                       "this model keeps state, from which guesses cannot be taken back; its head "
                       "for further tokens cannot be used");
@@ -43,7 +38,7 @@ HeadDrafter::HeadDrafter(const Model& head, SchedulerOptions options,
     : options_(std::move(options)),
       width_(static_cast<size_t>(head.config().hidden_size)),
       runner_(std::move(runner)),
-      kv_(drafter_cache(options_)) {}
+      kv_(cache_options(options_)) {}
 
 // Null: it is not told of, or has failed.
 HeadDrafter::Shadow* HeadDrafter::find(const Sequence& sequence) {

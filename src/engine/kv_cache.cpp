@@ -21,6 +21,10 @@ bool has_policy(const std::vector<CacheRule>& rules, CachePolicy policy) {
 
 }  // namespace
 
+bool KvCache::can_roll_back(const std::vector<CacheRule>& rules) {
+  return !has_policy(rules, Policy::kState);
+}
+
 KvCache::KvCache(const KvCacheOptions& options)
     : options_(options),
       columns_(rules_by_column(options.rules)),

@@ -136,6 +136,7 @@ class KvCache {
   void advance(int64_t num_computed, BlockTable* table);
   // Whether computed tokens can be taken back: state exists at its last position only.
   bool can_roll_back() const { return !has_state_; }
+  static bool can_roll_back(const std::vector<CacheRule>& rules);
   // Shrinks the table to cover num_tokens; published blocks stay.
   void rollback(int64_t num_tokens, BlockTable* table);
   // Before release: what is computed of the last block, if it is not full, stays findable for who

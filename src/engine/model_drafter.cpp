@@ -16,7 +16,7 @@ constexpr int32_t kFewRows = 8;       // that a sequence lacks: not to be caught
 Result<std::unique_ptr<ModelDrafter>> ModelDrafter::create(Model& model, Backend& backend,
                                                            const SchedulerOptions& target) {
   SchedulerOptions options = drafter_options(model, backend, target);
-  if (!KvCache(drafter_cache(options)).can_roll_back()) {
+  if (!KvCache::can_roll_back(options.cache_rules)) {
     return make_error(ErrorCode::kInvalidArgument,
                       "this draft model keeps state, from which guesses cannot be taken back; "
                       "choose one with attention in all layers");
@@ -32,7 +32,7 @@ ModelDrafter::ModelDrafter(Model& model, SchedulerOptions options, int64_t targe
       options_(std::move(options)),
       target_vocab_size_(target_vocab_size),
       runner_(std::move(runner)),
-      kv_(drafter_cache(options_)) {}
+      kv_(cache_options(options_)) {}
 
 int32_t ModelDrafter::propose(std::span<DraftTask> tasks) {
   asked_.clear();

@@ -25,20 +25,6 @@ Usage usage_of(const Sequence& sequence) {
   return usage;
 }
 
-KvCacheOptions cache_options(const SchedulerOptions& options) {
-  return {options.num_blocks, options.cache_rules, options.max_batch_tokens,
-          options.hash_key,   options.numerics,    options.kv_events,
-          options.tier};
-}
-
-PrefixRoot root_of(const Sequence& sequence) {
-  PrefixRoot root;
-  root.domain = sequence.request.cache_domain;
-  root.rope_epoch = sequence.rope_epoch;
-  if (sequence.request.adapter != nullptr) root.adapter = sequence.request.adapter->digest;
-  return root;
-}
-
 // What the sampler asks of the tokens, up to the end of the prompt.
 void begin_sampling(Sequence* sequence) {
   const SamplingParams& sampling = sequence->request.sampling;
@@ -59,6 +45,20 @@ bool fails_past(const SpanResult& result, int32_t first_row) {
 }
 
 }  // namespace
+
+KvCacheOptions cache_options(const SchedulerOptions& options) {
+  return {options.num_blocks, options.cache_rules, options.max_batch_tokens,
+          options.hash_key,   options.numerics,    options.kv_events,
+          options.tier};
+}
+
+PrefixRoot root_of(const Sequence& sequence) {
+  PrefixRoot root;
+  root.domain = sequence.request.cache_domain;
+  root.rope_epoch = sequence.rope_epoch;
+  if (sequence.request.adapter != nullptr) root.adapter = sequence.request.adapter->digest;
+  return root;
+}
 
 Scheduler::Scheduler(SchedulerOptions options)
     : options_(std::move(options)),

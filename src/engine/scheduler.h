@@ -169,6 +169,10 @@ struct SchedulerStats {  // since start
   std::array<DraftCounts, kNumDraftSources> drafts{};  // the same by source
 };
 
+// The cache that these options are of, and whose prefixes a sequence may share there.
+KvCacheOptions cache_options(const SchedulerOptions& options);
+PrefixRoot root_of(const Sequence& sequence);
+
 class Scheduler {
  public:
   explicit Scheduler(SchedulerOptions options);
