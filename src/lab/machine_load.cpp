@@ -5,7 +5,7 @@
 
 #include <algorithm>
 #include <fstream>
-#include <string>
+#include <sstream>
 
 namespace headrace::lab {
 namespace {
@@ -26,21 +26,31 @@ double own_seconds() {
 
 }  // namespace
 
-// The first line: user nice system idle iowait irq softirq steal.
+// "cpu0 user nice system idle iowait irq softirq steal ..."
+std::vector<CoreTime> core_times(const std::string& path) {
+  std::vector<CoreTime> times;
+  std::ifstream in(path);
+  for (std::string line; std::getline(in, line) && line.starts_with("cpu");) {
+    std::istringstream words(line);
+    std::string name;
+    double ticks[8] = {};
+    words >> name;
+    for (double& each : ticks) words >> each;
+    CoreTime time;
+    for (const double each : ticks) time.all += each;
+    time.busy = time.all - ticks[3] - ticks[4];
+    times.push_back(time);
+  }
+  return times;
+}
+
 MachineLoad::Look MachineLoad::look() {
   Look found;
   found.at_us = now_us();
   found.own_s = own_seconds();
   found.num_cores = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
-  std::ifstream in("/proc/stat");
-  std::string name;
-  double ticks[8] = {};
-  in >> name;
-  for (double& each : ticks) in >> each;
-  const double idle = ticks[3] + ticks[4];
-  double all = 0;
-  for (const double each : ticks) all += each;
-  found.busy_s = (all - idle) / static_cast<double>(sysconf(_SC_CLK_TCK));
+  const std::vector<CoreTime> times = core_times("/proc/stat");
+  if (!times.empty()) found.busy_s = times[0].busy / static_cast<double>(sysconf(_SC_CLK_TCK));
   return found;
 }
 

@@ -1,11 +1,19 @@
 // MachineLoad: how much of the machine others used between two looks, from /proc/stat.
 #pragma once
 
-#include <cstdint>
+#include <string>
+#include <vector>
 
 #include "base/clock.h"
 
 namespace headrace::lab {
+
+// In ticks, since the machine started.
+struct CoreTime {
+  double busy = 0, all = 0;
+};
+// Of a file like /proc/stat: all cores together, then each. Empty where it cannot be read.
+std::vector<CoreTime> core_times(const std::string& path);
 
 class MachineLoad {
  public:

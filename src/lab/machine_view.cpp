@@ -109,25 +109,8 @@ value measured_read_rate(const std::string& folder) {
   return rate;
 }
 
-MachineView::MachineView(std::string root) : root_(std::move(root)), last_(core_times()) {}
-
-// "cpu0 user nice system idle iowait irq softirq steal ..."
-std::vector<MachineView::CoreTime> MachineView::core_times() const {
-  std::vector<CoreTime> times;
-  std::ifstream in(path("/proc/stat"));
-  for (std::string line; std::getline(in, line) && line.starts_with("cpu");) {
-    std::istringstream words(line);
-    std::string name;
-    double ticks[8] = {};
-    words >> name;
-    for (double& each : ticks) words >> each;
-    CoreTime time;
-    for (const double each : ticks) time.all += each;
-    time.busy = time.all - ticks[3] - ticks[4];
-    times.push_back(time);
-  }
-  return times;
-}
+MachineView::MachineView(std::string root)
+    : root_(std::move(root)), last_(core_times(path("/proc/stat"))) {}
 
 const object& MachineView::at(TimeUs now) {
   if (!view_.empty() && now - last_us_ < kYoung) return view_;
@@ -137,7 +120,7 @@ const object& MachineView::at(TimeUs now) {
 }
 
 object MachineView::look() {
-  const std::vector<CoreTime> times = core_times();
+  const std::vector<CoreTime> times = core_times(path("/proc/stat"));
   const auto megahertz = values_in(path("/proc/cpuinfo"), "cpu MHz");
   const auto busy_of = [&](size_t i) {
     if (i >= last_.size() || i >= times.size()) return value();

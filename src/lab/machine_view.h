@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "lab/machine_load.h"
 
 namespace headrace::lab {
 
@@ -28,17 +29,13 @@ class MachineView {
   const boost::json::object& at(TimeUs now);
 
  private:
-  struct CoreTime {
-    double busy = 0, all = 0;  // in ticks, since the machine started
-  };
-  std::vector<CoreTime> core_times() const;
   boost::json::object look();
   boost::json::array temperatures() const;
   boost::json::array devices() const;
   std::string path(std::string_view rest) const { return root_ + std::string(rest); }
 
   const std::string root_;
-  std::vector<CoreTime> last_;  // the first one is all cores together
+  std::vector<CoreTime> last_;
   TimeUs last_us_ = 0;
   boost::json::object view_;
 };
