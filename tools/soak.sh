@@ -18,7 +18,7 @@ export TSAN_OPTIONS="halt_on_error=1:second_deadlock_stack=1:exitcode=66:suppres
 build/tsan/bin/headrace serve "$folder/tiny" --port 0 --quiet --context 4096 --kv-memory 1M --max-sequences 16 \
   --kv-ram 4M --kv-disk "$folder/store" >"$folder/address" 2>"$folder/log" &
 server=$!
-for _ in $(seq 600); do
+for _ in $(seq 600); do  # until it stands there
   address=$(grep -oE 'http://[^ ]+' "$folder/address" || true)
   [ -z "$address" ] || break
   sleep 0.2
