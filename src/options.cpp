@@ -66,7 +66,7 @@ constexpr OptionRow kRows[] = {
     {"--max-waiting", "HEADRACE_MAX_WAITING", kInteger, "4096", "0..1000000", "serve",
      "Requests that may wait; further ones are refused with status 429.", kServer},
     {"--inter-token-target", "HEADRACE_INTER_TOKEN_TARGET", kInteger, "50", "0..60000", "serve",
-     "Milliseconds between two tokens of an answer: where prompts are computed beside it, they take as many tokens of a step as this allows, and at least two fifths of the time; long ones take no more than that where it suffices; 0: as many as fit.", kServer},
+     "Milliseconds between two tokens of an answer: where prompts are computed beside it, they take as many tokens of a step as this allows on average over a second, twice in one step, and at least two fifths of the time; long ones take no more than that where it suffices; 0: as many as fit.", kServer},
     {"--max-prompt-tokens", "HEADRACE_MAX_PROMPT_TOKENS", kInteger, "0", "0..1000000000000", "serve",
      "Prompt tokens of all requests that run or wait; further requests are refused with status 429. 0: what the KV memory holds 32 times, at least 64 contexts and a million.", kServer},
 

@@ -67,6 +67,7 @@ Scheduler::Scheduler(SchedulerOptions options)
       sessions_(kMaxSessions, kMaxSessionTokens),
       scores_(options_.max_score_bytes),
       cost_(options_.step_cost),
+      lead_us_(most_lead_us()),
       chunk_tokens_(options_.max_batch_tokens) {
   room_.set_tenants(options_.tenants);
   CHECK(options_.max_sequences > 0 && options_.max_sequences <= options_.max_batch_tokens &&

@@ -30,10 +30,12 @@
 //
 // Time. Where somebody decodes, chunks get as many tokens as keep the step within the inter-token
 // target, or within kMostStretch of what it takes without them where that is more: so that prompts
-// always have a good part of the time. Prompts of many such steps, where nobody waits for a place,
-// get no more than kMostStretch allows, if that gives them kPromptShare of their speed alone. What
-// steps cost is learned from the times of the calls (step_cost.h). Where nobody decodes, a step has
-// all the tokens that it can.
+// always have a good part of the time. Where streams are ahead of the target, since steps were
+// shorter, one may take up to twice the target, at the cost of that lead: a crowd of short prompts
+// is answered soon, and streams keep the target over a second. Prompts of many such steps, where
+// nobody waits for a place, get no more than kMostStretch allows, if that gives them kPromptShare
+// of their speed alone. What steps cost is learned from the times of the calls (step_cost.h). Where
+// nobody decodes, a step has all the tokens that it can.
 //
 // Guesses (engine/drafter.h) take tokens, logit rows and blocks that nobody else wants in this
 // step, and are as many as pay (draft_policy.h). Those that equal what is sampled in their place
@@ -71,6 +73,7 @@ inline constexpr int kMaxPreemptions = 4;
 inline constexpr double kMostStretch = 1.7;   // of a step of streams, by chunks of prompts
 inline constexpr double kPromptShare = 0.43;  // of its speed alone, that a long prompt shall have
 inline constexpr int64_t kShortSteps = 4;     // within the target, that a short prompt takes
+inline constexpr double kMostLead = 20;       // of streams, in targets
 inline constexpr int32_t kLeastChunk = 8;     // tokens of all chunks of a step
 inline constexpr double kCloseShare = 0.15;   // a prediction within this counts as close
 inline constexpr int kMaxPasses = 16;
@@ -298,6 +301,8 @@ class Scheduler {
   void plan_single_tokens();
   int32_t room_for_chunks();
   int64_t rows_in_time(const ChunkOffer& chunk) const;
+  double most_lead_us() const;
+  void gain_lead(double took_us);
   void predict();
   void owe(uint64_t num_tokens, TimeUs now);
   void plan_chunks();
@@ -372,6 +377,7 @@ class Scheduler {
   bool awaits_tier_ = false;        // a waiting one, as of the last plan
   TierCost tier_cost_;
   StepCost cost_;
+  double lead_us_;        // of the streams: by how much steps were shorter than the target
   int32_t chunk_tokens_;  // that the last step with chunks had for them
   SchedulerStats stats_;
 };

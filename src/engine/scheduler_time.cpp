@@ -28,7 +28,11 @@ int32_t Scheduler::room_for_chunks() {
       std::any_of(plan_.sequences.begin(), plan_.sequences.end(),
                   [](const Sequence* sequence) { return sequence->num_output() > 0; });
   chunk_tokens_ = options_.max_batch_tokens;
-  if (options_.inter_token_target_us <= 0 || !someone_decodes) return room;
+  if (options_.inter_token_target_us <= 0) return room;
+  if (!someone_decodes) {
+    lead_us_ = most_lead_us();
+    return room;
+  }
   int64_t wanted = 0;
   ChunkOffer chunk;
   for (const Sequence* sequence : scratch_) {
@@ -44,23 +48,30 @@ int32_t Scheduler::room_for_chunks() {
   return chunk_tokens_;
 }
 
-// As many as the target allows, if somebody waits for a place or the prompts are short. Beside a
-// long one streams would wait so much longer for many steps: it gets as many as stretch a step of
-// theirs by what prompts may always take, or as many more as its part of the time asks for.
+double Scheduler::most_lead_us() const {
+  return kMostLead * static_cast<double>(options_.inter_token_target_us);
+}
+
+// Of a step that may take twice the target while streams have a lead, if somebody waits for a place
+// or the prompts are short. Beside a long one streams would wait so much longer for many steps: it
+// gets as many as stretch a step of theirs by what prompts may always take, or as many more within
+// the target as its part of the time asks for.
 int64_t Scheduler::rows_in_time(const ChunkOffer& chunk) const {
   const StepLoad load = load_of(plan_);
   const auto target_us = static_cast<double>(options_.inter_token_target_us);
+  const double most_us = target_us + std::min(lead_us_, target_us);
   const double stretched_us = kMostStretch * cost_.predict(load);
   const int64_t stretched = rows_within(cost_, load, chunk, stretched_us);
-  if (stretched == chunk.max_rows || target_us <= stretched_us) return stretched;
-  const int64_t most = rows_within(cost_, load, chunk, target_us);
+  if (stretched == chunk.max_rows || most_us <= stretched_us) return stretched;
+  const int64_t most = rows_within(cost_, load, chunk, most_us);
   if (room_.num_waiting() > 0) return most;
+  const int64_t in_target = rows_within(cost_, load, chunk, target_us);
   int64_t rows_of_short = 0;
   for (const Sequence* sequence : scratch_) {
-    if (sequence->gap() <= kShortSteps * most) rows_of_short += sequence->gap();
+    if (sequence->gap() <= kShortSteps * in_target) rows_of_short += sequence->gap();
   }
   const int64_t fair = rows_for_share(cost_, load, chunk, kPromptShare);
-  return std::min(most, std::max({stretched, fair, rows_of_short}));
+  return std::max({stretched, std::min(in_target, fair), std::min(most, rows_of_short)});
 }
 
 void Scheduler::predict() {
@@ -94,7 +105,14 @@ void Scheduler::owe(uint64_t num_tokens, TimeUs now) {
   if (num_draft_runs_ > 0) owed.step.draft_us = static_cast<double>(planned_us_ - drafted_us_);
   const bool is_decode = plain_load_.num_rows == owed.step.num_streams;
   prompt_us_ = is_decode ? 0 : owed.step.us;
+  gain_lead(owed.step.us);
   owed_ = owed;
+}
+
+// Steps without a stream fill it up where they are planned (room_for_chunks).
+void Scheduler::gain_lead(double took_us) {
+  const double gained_us = static_cast<double>(options_.inter_token_target_us) - took_us;
+  lead_us_ = std::clamp(lead_us_ + gained_us, 0.0, most_lead_us());
 }
 
 void Scheduler::settle() {
