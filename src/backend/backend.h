@@ -540,6 +540,9 @@ class Backend {
   // ---- Memory and movement ----------------------------------------------------------------------
   // kExhausted, with the use and the size, when there is not so much.
   virtual Result<DeviceMemory> allocate(size_t num_bytes, MemoryUse use) = 0;
+  // Has the system give memory for what was allocated and is used soon, where it else would at the
+  // first use. From any thread, beside any other call; contents stay.
+  virtual void touch(DevicePtr<std::byte> /*memory*/, size_t /*num_bytes*/) {}
   // `from` may change when this returns.
   virtual void upload(std::span<const std::byte> from, DevicePtr<std::byte> to) = 0;
   // Waits for all ops before it; `to` is filled when it returns.

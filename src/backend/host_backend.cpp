@@ -41,6 +41,10 @@ Result<DeviceMemory> HostBackend::allocate(size_t num_bytes, MemoryUse use) {
   return DeviceMemory(on_device(owner->data()), owner->size(), owner);
 }
 
+void HostBackend::touch(DevicePtr<std::byte> memory, size_t num_bytes) {
+  touch_pages({raw(memory), num_bytes});
+}
+
 void HostBackend::upload(std::span<const std::byte> from, DevicePtr<std::byte> to) {
   if (!from.empty()) std::memcpy(raw(to), from.data(), from.size());
 }

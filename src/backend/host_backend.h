@@ -11,6 +11,7 @@ namespace headrace {
 class HostBackend : public Backend {
  public:
   Result<DeviceMemory> allocate(size_t num_bytes, MemoryUse use) override;
+  void touch(DevicePtr<std::byte> memory, size_t num_bytes) override;
   void upload(std::span<const std::byte> from, DevicePtr<std::byte> to) override;
   void download(DevicePtr<const std::byte> from, std::span<std::byte> to) override;
   std::span<const std::byte> read_view(DevicePtr<const std::byte> from, size_t num_bytes) override;

@@ -22,6 +22,9 @@ class TimedBackend final : public DelegatingBackend {
   Result<DeviceMemory> allocate(size_t num_bytes, MemoryUse use) override {
     return inner_->allocate(num_bytes, use);
   }
+  void touch(DevicePtr<std::byte> memory, size_t num_bytes) override {
+    inner_->touch(memory, num_bytes);
+  }
   void upload(std::span<const std::byte> from, DevicePtr<std::byte> to) override {
     inner_->upload(from, to);
   }

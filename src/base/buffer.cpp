@@ -98,6 +98,14 @@ Result<Buffer> Buffer::allocate(size_t num_bytes) {
   return buffer;
 }
 
+void touch_pages(std::span<std::byte> bytes) {
+  const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const auto start = reinterpret_cast<uintptr_t>(bytes.data());
+  const uintptr_t first = start / page * page;
+  const uintptr_t end = round_up(start + bytes.size(), page);
+  if (!bytes.empty()) madvise(reinterpret_cast<void*>(first), end - first, MADV_POPULATE_WRITE);
+}
+
 Result<FileStamp> FileStamp::of(const std::string& path) {
   struct stat info{};
   if (::stat(path.c_str(), &info) != 0) return open_error(path);

@@ -40,6 +40,11 @@ class Buffer {
   size_t num_bytes_ = 0;
 };
 
+// Has the system give memory for these bytes of a buffer, where it has not yet: their contents
+// stay. Only advice: where the system cannot (Linux before 5.14), the first use does it. From any
+// thread.
+void touch_pages(std::span<std::byte> bytes);
+
 // What the system says of a file's state: any write, replacement or copy changes it (ctime cannot
 // be set), but for writes through a mapping that were begun earlier, and for a second write within
 // one tick of the file system's clock.

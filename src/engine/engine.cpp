@@ -14,6 +14,7 @@
 #include "base/helper_thread.h"
 #include "base/log.h"
 #include "base/queue.h"
+#include "engine/block_toucher.h"
 #include "engine/engine_core.h"
 #include "engine/head_drafter.h"
 #include "engine/kv_sizing.h"
@@ -35,6 +36,7 @@ namespace {
 
 constexpr size_t kLoggedSteps = 512;
 constexpr std::chrono::milliseconds kMeasuringLimit{250};  // of a start
+constexpr size_t kMostAhead = size_t{64} << 20;            // bytes of blocks touched before use
 constexpr std::chrono::milliseconds kTierPatience{2};      // until what comes in is looked at again
 
 // The newest steps, for readers on any thread.
@@ -144,9 +146,17 @@ class EngineThread final : public Engine {
   MetricsSnapshot published_metrics_;
   std::vector<ExpertRows> expert_rows_;  // their number is constant
 
+  BlockToucher toucher_;  // fed by the helper
   HelperThread host_work_{[this] { work_in_flight(); }};
   std::thread thread_;  // last: everything above is there when it starts
 };
+
+// What two steps may take, within kMostAhead.
+int64_t blocks_ahead(const SchedulerOptions& options, size_t block_bytes) {
+  const int64_t rows = options.max_batch_tokens / kBlockTokens + options.max_sequences;
+  const int64_t in_steps = 2 * rows * std::ssize(options.cache_rules);
+  return std::min(in_steps, static_cast<int64_t>(kMostAhead / std::max<size_t>(block_bytes, 1)));
+}
 
 size_t max_prompt_tokens(const EngineOptions& options, const SchedulerOptions& scheduler) {
   constexpr int64_t kStores = 32, kContexts = 64, kLeast = 1 << 20;
@@ -170,7 +180,10 @@ EngineThread::EngineThread(const EngineOptions& options, SchedulerOptions schedu
       tenants_(options.tenants),
       inbox_(max_live_),
       live_({max_live_, max_prompt_tokens(options, scheduler_options), options.max_request_bytes}),
-      expert_rows_(runner_->expert_layers()) {
+      expert_rows_(runner_->expert_layers()),
+      toucher_(core_.scheduler().options().num_blocks,
+               blocks_ahead(core_.scheduler().options(), runner_->kv_block_bytes()),
+               [this](int32_t block_id) { runner_->touch(block_id); }) {
   take_tenants();
   publish();
   thread_ = std::thread([this] { run(); });
@@ -331,6 +344,7 @@ void EngineThread::work_in_flight() {
   watchdog_.tell(*core_.in_flight());
   core_.settle();
   core_.fill_masks();
+  toucher_.used(core_.scheduler().kv_cache().pool().num_touched());
   flush_events();
   take_inputs();
 }

@@ -39,6 +39,8 @@ class StepRunner {
   size_t kv_block_bytes() const { return kv_.block_bytes(); }
   // Zeroes blocks that nobody holds. Not between launch and finish.
   void scrub(std::span<const int32_t> block_ids);
+  // Backend::touch() of a block: from any thread.
+  void touch(int32_t block_id) { kv_.touch_block(block_id); }
   // In this order. Not between launch and finish.
   void copy(std::span<const BlockCopy> copies);
   // The layers with experts, and what these have had since the start. Between finish() and the next

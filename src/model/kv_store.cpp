@@ -86,6 +86,8 @@ void KvStore::write_block(int32_t block_id, std::span<const std::byte> from) {
   backend_->upload(from, block(block_id));
 }
 
+void KvStore::touch_block(int32_t block_id) { backend_->touch(block(block_id), block_bytes_); }
+
 void KvStore::zero_block(int32_t block_id) { backend_->zero(block(block_id), block_bytes_); }
 
 }  // namespace headrace

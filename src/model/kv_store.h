@@ -32,6 +32,8 @@ class KvStore {
   // Copies one block's bytes over another's (fork of a sequence).
   void copy_block(int32_t from, int32_t to);
   void zero_block(int32_t block_id);
+  // Backend::touch() of a block.
+  void touch_block(int32_t block_id);
   // One block's bytes, block_bytes() of them, to and from host memory.
   void read_block(int32_t block_id, std::span<std::byte> to);
   void write_block(int32_t block_id, std::span<const std::byte> from);

@@ -1,9 +1,12 @@
 #include "model/kv_store.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <span>
+#include <vector>
 
 #include "backend/cpu/cpu_backend.h"
 #include "model/testing/cache_models.h"
@@ -94,6 +97,30 @@ TEST(KvStore, CopyAndZeroTouchOneBlock) {
   EXPECT_DEATH(store->copy_block(0, 3), "block 3 of 3");
   EXPECT_DEATH(store->copy_block(-1, 0), "block -1 of 3");
   EXPECT_DEATH(store->zero_block(3), "block 3 of 3");
+}
+
+// Pages of a range that the system has given memory for.
+size_t num_resident_pages(const std::byte* begin, size_t num_bytes) {
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const uintptr_t start = reinterpret_cast<uintptr_t>(begin) / page * page;
+  const uintptr_t end = reinterpret_cast<uintptr_t>(begin) + num_bytes;
+  std::vector<unsigned char> pages((end - start + page - 1) / page);
+  EXPECT_EQ(mincore(reinterpret_cast<void*>(start), end - start, pages.data()), 0);
+  return static_cast<size_t>(
+      std::count_if(pages.begin(), pages.end(), [](unsigned char each) { return each & 1; }));
+}
+
+TEST(KvStore, ATouchedBlockHasMemoryBeforeItIsWritten) {
+  const auto backend = reference_backend();
+  auto store = KvStore::create(*backend, two_layers(*backend), 64);
+  ASSERT_TRUE(store.ok());
+  const size_t block = store->block_bytes();
+  const std::byte* base = backend->read_view(store->layer(0).base, 64 * block).data();
+  EXPECT_EQ(num_resident_pages(base, 64 * block), 0u);
+  store->touch_block(40);
+  EXPECT_GE(num_resident_pages(base + 40 * block, block), block / 4096);
+  EXPECT_EQ(num_resident_pages(base, 32 * block), 0u);
+  EXPECT_DEATH(store->touch_block(64), "block 64 of 64");
 }
 
 TEST(KvStore, ImpossibleSizesAreRefused) {
