@@ -89,7 +89,7 @@ void expect_same_answers(const CoreRun& found, const CoreRun& expected) {
 class DraftTest : public testing::TestWithParam<const char*> {};
 
 TEST_P(DraftTest, GuessesUnderMasksEqualPlainDecoding) {
-  const auto backend = backend_for("reference", 2);
+  const auto backend = backend_for("auto", 2);
   const auto model = load((test::archive_root() / "tiny" / GetParam()).string(), *backend);
   ASSERT_NE(model, nullptr);
   const int64_t vocab_size = model->config().vocab_size;
@@ -132,7 +132,7 @@ TEST_P(DraftTest, GuessesUnderMasksEqualPlainDecoding) {
 
 // The client expects the answers that come, but for a few tokens.
 TEST_P(DraftTest, GuessesOfAPredictionEqualPlainDecoding) {
-  const auto backend = backend_for("reference", 2);
+  const auto backend = backend_for("auto", 2);
   const auto model = load((test::archive_root() / "tiny" / GetParam()).string(), *backend);
   ASSERT_NE(model, nullptr);
   std::vector<Request> asked = requests(model->config().vocab_size);
@@ -154,7 +154,7 @@ TEST_P(DraftTest, GuessesOfAPredictionEqualPlainDecoding) {
 // A model that drafts for itself: what it guesses comes true, drawn or not, and others' prompts are
 // caught up with meanwhile.
 TEST_P(DraftTest, GuessesOfAModelEqualPlainDecoding) {
-  const auto backend = backend_for("reference", 2), draft_backend = backend_for("reference", 2);
+  const auto backend = backend_for("auto", 2), draft_backend = backend_for("auto", 2);
   const std::string path = (test::archive_root() / "tiny" / GetParam()).string();
   const auto model = load(path, *backend), draft_model = load(path, *draft_backend);
   ASSERT_TRUE(model != nullptr && draft_model != nullptr);
@@ -181,7 +181,7 @@ TEST_P(DraftTest, GuessesOfAModelEqualPlainDecoding) {
 
 // Six sequences that lack up to eight rows each do not fit into one run of the smaller model.
 TEST_P(DraftTest, AModelOfSmallStepsGuessesInSeveral) {
-  const auto backend = backend_for("reference", 2), draft_backend = backend_for("reference", 2);
+  const auto backend = backend_for("auto", 2), draft_backend = backend_for("auto", 2);
   const std::string path = (test::archive_root() / "tiny" / GetParam()).string();
   const auto model = load(path, *backend), draft_model = load(path, *draft_backend, 11);
   ASSERT_TRUE(model != nullptr && draft_model != nullptr);
