@@ -157,7 +157,7 @@ void expect_invariant(const fs::path& folder, const std::string& isa, Met* met) 
 }
 
 // All of them, or in turns where each takes ten times as long.
-std::vector<std::string> isas_for(int model_idx) {
+std::vector<std::string> isas_for([[maybe_unused]] int model_idx) {
   std::vector<std::string> isas = available_isas();
 #if defined(__SANITIZE_ADDRESS__)
   isas = {isas[static_cast<size_t>(model_idx) % isas.size()]};
