@@ -1,20 +1,21 @@
 #!/usr/bin/env python3
 """`headrace lab tune` beside an exhaustive sweep of the options that it chooses among.
 
-bench/tune_sweep.py MODEL... [--goals ttft,throughput] [--rounds 5] [--out tune-sweep.json]
+bench/tune_sweep.py MODEL... [--goals ttft,throughput] [--rounds 5] [--confirm 0] [--out tune-sweep.json]
 
-The sweep runs every combination of --kv-type, --activations, --threads and --batch-tokens with the values that lab tune
-tries, each once a round, in an order that a seed shuffles anew for each round, with the command that lab tune runs; a
+The sweep runs every combination of --kv-type, --activations, --threads and --batch-tokens, each once a round, in an order that a seed shuffles anew for each round, with the command that lab tune runs; a
 configuration counts with the median of its speeds relative to the round's median, so that a machine's slow minutes meet
 all alike. Then lab tune runs in a laboratory of its own. For each model and goal the table says the best configuration of
 the sweep, the one that tune recommends, what that loses, and the share of the sweep's time that tune took; --full prints
-every configuration. Everything is kept in --out after each round, and a run that finds the file goes on from there; one
+every configuration. The best of many by few rounds is a lucky one: --confirm N runs it and the recommended one N times more, in
+turns, and adds the median of their ratio with its 95 % interval by rank. Everything is kept in --out after each round, and a run that finds the file goes on from there; one
 that ends early by --budget prints no table. Needs an idle machine.
 """
 
 import argparse
 import itertools
 import json
+import math
 import os
 import random
 import statistics
@@ -51,6 +52,19 @@ class Sweep:
 
     def keep(self):
         self.path.write_text(json.dumps(self.kept, indent=1))
+
+    def confirm(self, model, goal, kept):
+        """The recommended configuration beside the sweep's best, both in turns, every other time in reverse."""
+        speeds = relative_speeds(kept["rounds"])
+        both = [max(speeds, key=speeds.get), name_of(recommended(kept["tune"]["file"]))]
+        pairs = kept.setdefault("confirmed", [])
+        while both[0] != both[1] and len(pairs) < self.given.confirm:
+            self.check_time()
+            found = {}
+            for name in both if len(pairs) % 2 else reversed(both):
+                found[name] = self.run_once(model, goal, dict(word.split("=") for word in name.split()))[0]
+            pairs.append([found[name] for name in both])
+            self.keep()
 
     def check_time(self):
         if time.monotonic() > self.end:
@@ -115,15 +129,27 @@ def relative_speeds(rounds):
     return {name: statistics.median(values) for name, values in found.items()}
 
 
+def confirmed(each):
+    """Median of the ratios, and the ranks of the binomial distribution that hold it in 95 %."""
+    ratios = sorted(chosen / best for best, chosen in each.get("confirmed", []))
+    if not ratios:
+        return "-"
+    outside = 0
+    while sum(math.comb(len(ratios), i) for i in range(outside + 1)) <= 0.025 * 2 ** len(ratios):
+        outside += 1
+    low = max(outside - 1, 0)
+    return f"{statistics.median(ratios):.3f} ({ratios[low]:.3f}-{ratios[-1 - low]:.3f}, {len(ratios)} pairs)"
+
+
 def report(kept, full):
-    print("| model, goal | best of the sweep | recommended | of the best | sweep | tune | share of the time |")
-    print("|---|---|---|---|---|---|---|")
+    print("| model, goal | best of the sweep | recommended | of the best | confirmed | sweep | tune | share of the time |")
+    print("|---|---|---|---|---|---|---|---|")
     for name, each in kept.items():
         speeds = relative_speeds(each["rounds"])
         best = max(speeds, key=speeds.get)
         chosen = name_of(recommended(each["tune"]["file"]))
         num_runs = sum(map(len, each["rounds"]))
-        print(f"| {name} | {best} | {chosen} | {speeds[chosen] / speeds[best]:.3f} | {num_runs} runs, {each['seconds']:.0f} s "
+        print(f"| {name} | {best} | {chosen} | {speeds[chosen] / speeds[best]:.3f} | {confirmed(each)} | {num_runs} runs, {each['seconds']:.0f} s "
               f"| {each['tune']['runs']} runs, {each['tune']['seconds']:.0f} s | {each['tune']['seconds'] / each['seconds']:.2f} |")
     for name, each in kept.items() if full else []:
         speeds = relative_speeds(each["rounds"])
@@ -137,6 +163,7 @@ def main():
     parser.add_argument("models", nargs="+", metavar="MODEL")
     parser.add_argument("--goals", default="ttft,throughput")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--confirm", type=int, default=0, metavar="N", help="runs of the best and of the recommended one, beside each other")
     parser.add_argument("--out", default="tune-sweep.json")
     parser.add_argument("--budget", type=float, default=0, help="seconds after which nothing new begins; 0: no limit")
     parser.add_argument("--full", action="store_true", help="print every configuration")
@@ -146,7 +173,9 @@ def main():
     sweep = Sweep(given)
     for model in given.models:
         for goal in given.goals.split(","):
-            sweep.tune(model, goal, sweep.sweep(model, goal))
+            kept = sweep.sweep(model, goal)
+            sweep.tune(model, goal, kept)
+            sweep.confirm(model, goal, kept)
     report(sweep.kept, given.full)
 
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <boost/json.hpp>
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -52,15 +53,13 @@ std::string names_of(std::span<const TuneCandidate> with) {
   for (const TuneCandidate& each : with) {
     append_format(names, "{}{} {}", names.empty() ? "" : " ", each.option, each.value);
   }
-  return names;
+  return names.empty() ? "defaults" : names;
 }
 
-Result<lab::Effect> effect_on_record(lab::Store& store, int64_t experiment_id, int64_t side_idx) {
-  const lab::Experiment experiment = TRY(store.experiment(experiment_id));
-  const lab::Hypothesis about =
-      TRY(store.hypothesis(lab::hypothesis_of_side(experiment, side_idx)));
-  const std::vector<lab::Run> runs = TRY(store.runs(experiment_id));
-  return lab::effect_of(runs, side_idx, about.metric, about.more_is_better, about.predicted);
+std::vector<TuneCandidate> settings_of(std::span<const TuneResult> chosen) {
+  std::vector<TuneCandidate> settings;
+  for (const TuneResult& each : chosen) settings.push_back(each.candidate);
+  return settings;
 }
 
 std::string comment_on(const TuneGoal& goal, const TuneResult& result) {
@@ -77,97 +76,104 @@ std::string as_toml(const std::string& value) {
   return is_number ? value : "\"" + value + "\"";
 }
 
-// Experiments of one tuning, run through the same queue as all others.
-class Tuning {
+// One search: its races go through the same queue as all other experiments.
+class Search {
  public:
-  Tuning(lab::Store& store, lab::Runner& runner, TuneGoal goal, std::string model, int max_rounds,
-         std::string author)
-      : store_(store),
-        runner_(runner),
-        goal_(std::move(goal)),
-        model_(std::move(model)),
-        max_rounds_(max_rounds),
-        author_(std::move(author)) {}
+  Search(lab::Store& store, lab::Runner& runner, const TuneRequest& request)
+      : store_(store), runner_(runner), request_(request) {}
 
-  // One experiment, so that all are beside the same runs of the defaults.
-  Status try_each(std::span<const TuneCandidate> candidates) {
-    lab::Experiment made = experiment();
-    made.title = fmt::format("defaults beside {} changes", candidates.size());
-    made.rationale = "each option by itself";
-    for (const TuneCandidate& each : candidates) {
-      const std::span<const TuneCandidate> alone(&each, 1);
-      made.sides.push_back({names_of(alone), side_command(goal_, model_, alone),
-                            TRY(state_hypothesis(alone, each.reason))});
+  Result<Tuned> run() {
+    std::map<int, std::vector<TuneCandidate>> turns;
+    for (const TuneCandidate& each : request_.candidates) turns[each.turn].push_back(each);
+    std::vector<TuneCandidate> left;  // won as well in the last race
+    while (!turns.empty() || !left.empty()) {
+      if (!turns.empty()) {
+        const auto next = turns.extract(turns.begin());
+        left.insert(left.end(), next.mapped().begin(), next.mapped().end());
+      }
+      const std::vector<TuneResult> won = winners(TRY(race(left)));
+      if (is_stopped_) break;
+      left.clear();
+      if (won.empty()) continue;
+      tuned_.chosen.push_back(won.front());
+      for (const TuneResult& each : std::span(won).subspan(1)) left.push_back(each.candidate);
     }
-    const int64_t id = TRY(store_.add(made, author_));
-    TRY(runner_.run());
-    for (size_t i = 0; i < candidates.size(); ++i) {
-      results_.push_back(
-          {candidates[i], TRY(effect_on_record(store_, id, static_cast<int64_t>(i) + 1))});
-    }
-    const bool ran = std::any_of(results_.begin(), results_.end(),
-                                 [](const TuneResult& each) { return each.effect.num_rounds > 0; });
-    if (ran) return {};
-    return make_error(ErrorCode::kUnprocessable, "no experiment of the tuning could be run: {}",
-                      TRY(store_.experiment(id)).state_reason);
-  }
-
-  // The winners together: effects of options need not add up.
-  Status try_together() {
-    std::vector<TuneCandidate> with;
-    for (const TuneResult& each : winners(results_)) with.push_back(each.candidate);
-    if (with.size() < 2) return {};
-    const std::string reason = "each of them helps alone";
-    lab::Experiment made = experiment();
-    made.title = fmt::format("defaults beside {}", names_of(with));
-    made.rationale = reason;
-    made.sides.push_back(
-        {names_of(with), side_command(goal_, model_, with), TRY(state_hypothesis(with, reason))});
-    const int64_t id = TRY(store_.add(made, author_));
-    TRY(runner_.run());
-    whole_ = TRY(effect_on_record(store_, id, 1));
-    return {};
-  }
-
-  Status write() const {
-    const auto path =
-        std::filesystem::path(store_.folder()) / fmt::format("tuned-{}.toml", goal_.name);
-    const std::string text = tuned_settings(goal_, model_, results_, whole_ ? &*whole_ : nullptr);
-    std::ofstream(path) << text;
-    std::printf("%s", text.c_str());
-    std::fprintf(stderr, "written to %s; use it with HEADRACE_CONFIG\n", path.c_str());
-    return store_.note("tune", fmt::format("{}: recommends {}", goal_.name, path.string()),
-                       author_);
+    return std::move(tuned_);
   }
 
  private:
-  // With the defaults as its first side.
-  lab::Experiment experiment() const {
+  // One experiment, so that all are beside the same runs of what was chosen so far.
+  Result<std::vector<TuneResult>> race(std::span<const TuneCandidate> candidates) {
+    const std::vector<TuneCandidate> beside = settings_of(tuned_.chosen);
     lab::Experiment made;
-    made.max_rounds = max_rounds_;
-    made.sides = {{"defaults", side_command(goal_, model_, {})}};
-    return made;
+    made.max_rounds = request_.max_rounds;
+    made.title = fmt::format("{} beside {} changes", names_of(beside), candidates.size());
+    made.rationale = "each option by itself, on top of what was chosen so far";
+    made.sides = {{names_of(beside), command(beside)}};
+    for (const TuneCandidate& each : candidates) {
+      std::vector<TuneCandidate> with = beside;
+      with.push_back(each);
+      made.sides.push_back(
+          {names_of({&each, 1}), command(with), TRY(state_hypothesis(each, beside))});
+    }
+    const int64_t id = TRY(store_.add(made, request_.author));
+    TRY(runner_.run());
+    is_stopped_ = TRY(store_.experiment(id)).state == "queued";
+    return results_of(id, candidates, beside);
   }
-  // That these options help.
-  Result<int64_t> state_hypothesis(std::span<const TuneCandidate> with, const std::string& reason) {
+
+  Result<std::vector<TuneResult>> results_of(int64_t experiment_id,
+                                             std::span<const TuneCandidate> candidates,
+                                             const std::vector<TuneCandidate>& beside) {
+    const TuneGoal& goal = request_.goal;
+    const std::vector<lab::Run> runs = TRY(store_.runs(experiment_id));
+    std::vector<TuneResult> results;
+    for (const TuneCandidate& each : candidates) {
+      results.push_back({each, beside,
+                         lab::effect_of(runs, std::ssize(results) + 1, goal.metric,
+                                        goal.more_is_better, goal.predicted)});
+    }
+    tuned_.tried.insert(tuned_.tried.end(), results.begin(), results.end());
+    const bool ran = std::ranges::any_of(
+        tuned_.tried, [](const TuneResult& each) { return each.effect.num_rounds > 0; });
+    if (ran) return results;
+    return make_error(ErrorCode::kUnprocessable, "no experiment of the tuning could be run: {}",
+                      TRY(store_.experiment(experiment_id)).state_reason);
+  }
+
+  std::vector<std::string> command(std::span<const TuneCandidate> with) const {
+    return side_command(request_.goal, request_.model, with);
+  }
+
+  Result<int64_t> state_hypothesis(const TuneCandidate& candidate,
+                                   std::span<const TuneCandidate> beside) {
     lab::Hypothesis about;
-    about.statement = fmt::format("{} improves {} of {}", names_of(with), goal_.name, model_);
-    about.metric = std::string(goal_.metric);
-    about.more_is_better = goal_.more_is_better;
-    about.predicted = goal_.predicted;
-    about.reason = reason;
-    return store_.add(about, author_);
+    about.statement = fmt::format("{} improves {} of {} beside {}", names_of({&candidate, 1}),
+                                  request_.goal.name, request_.model, names_of(beside));
+    about.metric = std::string(request_.goal.metric);
+    about.more_is_better = request_.goal.more_is_better;
+    about.predicted = request_.goal.predicted;
+    about.reason = candidate.reason;
+    return store_.add(about, request_.author);
   }
 
   lab::Store& store_;
   lab::Runner& runner_;
-  const TuneGoal goal_;
-  const std::string model_;
-  const int max_rounds_;
-  const std::string author_;
-  std::vector<TuneResult> results_;
-  std::optional<lab::Effect> whole_;
+  const TuneRequest& request_;
+  Tuned tuned_;
+  bool is_stopped_ = false;
 };
+
+Status write_settings(const TuneRequest& request, const Tuned& tuned, lab::Store& store) {
+  const auto path =
+      std::filesystem::path(store.folder()) / fmt::format("tuned-{}.toml", request.goal.name);
+  const std::string text = tuned_settings(request.goal, request.model, tuned);
+  std::ofstream(path) << text;
+  std::printf("%s", text.c_str());
+  std::fprintf(stderr, "written to %s; use it with HEADRACE_CONFIG\n", path.c_str());
+  return store.note("tune", fmt::format("{}: recommends {}", request.goal.name, path.string()),
+                    request.author);
+}
 
 }  // namespace
 
@@ -206,11 +212,13 @@ std::vector<TuneCandidate> tune_candidates(std::string_view goal, int num_thread
   if (goal == "start") {
     return {{"--weight-cache", cache_folder, "packed weights are read, not made", false}};
   }
+  const bool is_memory = goal == "memory";
+  const int after = is_memory ? 0 : 1;  // of what changes speed by far more
   std::vector<TuneCandidate> all = {
-      {"--kv-type", "fp8", "half the bytes of keys and values", true},
-      {"--kv-type", "int8", "half the bytes of keys and values", true},
+      {"--kv-type", "fp8", "half the bytes of keys and values", true, after},
+      {"--kv-type", "int8", "half the bytes of keys and values", true, after},
   };
-  if (goal == "memory") {
+  if (is_memory) {
     all.push_back({"--batch-tokens", "128", "a smaller workspace", false});
     return all;
   }
@@ -219,64 +227,80 @@ std::vector<TuneCandidate> tune_candidates(std::string_view goal, int num_thread
     all.push_back({"--threads", std::to_string(threads),
                    "fewer threads where memory or a shared core is what limits", false});
   }
+  // The prompt of the goal is one step by default, and so it is with more tokens a step.
   if (goal == "ttft") {
-    all.push_back({"--batch-tokens", "256", "chunks that stay in the caches", false});
-    all.push_back({"--batch-tokens", "1024", "weights are read less often for a prompt", false});
+    all.push_back({"--batch-tokens", "256", "chunks that stay in the caches", false, after});
   }
   return all;
 }
 
-std::vector<TuneResult> winners(std::span<const TuneResult> results) {
+std::vector<TuneResult> winners(std::span<const TuneResult> race) {
   std::map<std::string, const TuneResult*> best;
-  for (const TuneResult& each : results) {
+  for (const TuneResult& each : race) {
     if (each.effect.verdict != lab::Verdict::kValidated) continue;
     const TuneResult*& known = best[each.candidate.option];
     if (known == nullptr || each.effect.improvement > known->effect.improvement) known = &each;
   }
   std::vector<TuneResult> found;
   for (const auto& [option, result] : best) found.push_back(*result);
+  std::ranges::sort(found, std::ranges::greater{},
+                    [](const TuneResult& each) { return each.effect.improvement; });
   return found;
 }
 
-std::string tuned_settings(const TuneGoal& goal, const std::string& model,
-                           std::span<const TuneResult> results, const lab::Effect* whole) {
-  std::vector<TuneResult> chosen = winners(results);
-  const auto best =
-      std::max_element(chosen.begin(), chosen.end(), [](const TuneResult& a, const TuneResult& b) {
-        return a.effect.improvement < b.effect.improvement;
-      });
+bool leans_against(const lab::Effect& effect) {
+  const double odds = std::log(2.0);
+  return effect.num_rounds >= lab::kMinRounds && effect.log_ratio <= -odds;
+}
+
+Result<Tuned> search_options(lab::Store& store, lab::Runner& runner, const TuneRequest& request) {
+  return Search(store, runner, request).run();
+}
+
+std::string tuned_settings(const TuneGoal& goal, const std::string& model, const Tuned& tuned) {
   std::string text =
       fmt::format("# Recommended for {} of {} by headrace lab tune.\n", goal.name, model);
-  if (whole != nullptr) {
-    append_format(text, "# Together: {}\n", lab::describe(*whole, goal.predicted));
-    // Together they may be worse than the best of them alone.
-    if (whole->improvement < best->effect.improvement) chosen = {*best};
+  double together = 1;
+  for (const TuneResult& each : tuned.chosen) together *= 1 + each.effect.improvement;
+  if (tuned.chosen.empty()) text += "# The defaults: nothing that was tried is better.\n";
+  if (tuned.chosen.size() > 1) {
+    append_format(text, "# Together {:.1f} % better, each on top of those before it.\n",
+                  100 * (together - 1));
   }
-  if (chosen.empty()) text += "# The defaults: nothing that was tried is better.\n";
-  for (const TuneResult& each : chosen) {
+  for (const TuneResult& each : tuned.chosen) {
     append_format(text, "{} = {}\n", each.candidate.option.substr(2),
                   as_toml(each.candidate.value));
   }
-  text += "\n# What was tried, beside the defaults:\n";
-  for (const TuneResult& each : results) text += comment_on(goal, each);
+  std::string beside;
+  for (const TuneResult& each : tuned.tried) {
+    const std::string now = names_of(each.beside);
+    if (now != beside) append_format(text, "\n# What was tried beside {}:\n", now);
+    beside = now;
+    text += comment_on(goal, each);
+  }
   return text;
 }
 
 Result<int> tune(const Options& options, lab::Store& store, const std::string& model,
                  const std::string& author) {
-  const TuneGoal goal = TRY(find_goal(options.text("--goal")));
-  const InterruptGuard interrupt;
-  const auto stopped = [&] { return interrupt.signal() != 0; };
-  const auto runner = TRY(lab::Runner::create(store, runner_options(options, author, stopped)));
-  Tuning tuning(store, *runner, goal, model, static_cast<int>(options.integer("--rounds")), author);
+  TuneRequest request{TRY(find_goal(options.text("--goal"))),
+                      model,
+                      {},
+                      static_cast<int>(options.integer("--rounds")),
+                      author};
   const std::string cache_folder =
       (std::filesystem::absolute(store.folder()) / "packed-weights").string();
-  const Status tried =
-      tuning.try_each(tune_candidates(goal.name, cpu::describe_machine().num_usable, cache_folder));
-  if (!tried.ok() && !stopped()) return tried.error();
-  if (!stopped()) TRY(tuning.try_together());
-  if (stopped()) return 128 + interrupt.signal();
-  TRY(tuning.write());
+  request.candidates =
+      tune_candidates(request.goal.name, cpu::describe_machine().num_usable, cache_folder);
+  const InterruptGuard interrupt;
+  lab::RunnerOptions with =
+      runner_options(options, author, [&] { return interrupt.signal() != 0; });
+  with.gives_up = leans_against;
+  const auto runner = TRY(lab::Runner::create(store, std::move(with)));
+  const Result<Tuned> tuned = search_options(store, *runner, request);
+  if (interrupt.signal() != 0) return 128 + interrupt.signal();
+  if (!tuned.ok()) return tuned.error();
+  TRY(write_settings(request, *tuned, store));
   return 0;
 }
 

@@ -33,22 +33,42 @@ struct TuneCandidate {
   std::string option, value;
   std::string reason;    // why it may help
   bool changes_answers;  // other arithmetic, so other bits
+  int turn = 0;          // large effects go first: what comes later is tried on top of them
 };
 // num_threads: that the machine has. cache_folder: for packed weights.
 std::vector<TuneCandidate> tune_candidates(std::string_view goal, int num_threads,
                                            const std::string& cache_folder);
 
-// A candidate and what was found of it.
+// A candidate, the settings that it was tried on top of, and what was found of it.
 struct TuneResult {
   TuneCandidate candidate;
+  std::vector<TuneCandidate> beside;
   lab::Effect effect;
 };
-// Of each option the value with the greatest effect of those that were validated.
-std::vector<TuneResult> winners(std::span<const TuneResult> results);
+struct Tuned {
+  std::vector<TuneResult> chosen;  // one after the other, each on top of those before it
+  std::vector<TuneResult> tried;   // all of them
+};
+// That were validated in one race, best first; of each option only the best value.
+std::vector<TuneResult> winners(std::span<const TuneResult> race);
+// Of a side that is undecided: that no more runs are worth it, since it would be a small gain if it
+// were one at all. For lab::RunnerOptions.
+bool leans_against(const lab::Effect& effect);
+
+struct TuneRequest {
+  TuneGoal goal;
+  std::string model;
+  std::vector<TuneCandidate> candidates;
+  int max_rounds = 12;  // of a race
+  std::string author;
+};
+// Races, each an experiment of the laboratory: the candidates of a turn, and what won beside the
+// last one that was chosen, on top of all that was chosen so far; the best that is validated is
+// chosen. kUnprocessable when nothing could be run; ends early when the runner is told to stop.
+Result<Tuned> search_options(lab::Store& store, lab::Runner& runner, const TuneRequest& request);
+
 // The file of settings: what is recommended and, as comments, the evidence of everything tried.
-// whole: of the winners together beside the defaults; null: fewer than two won.
-std::string tuned_settings(const TuneGoal& goal, const std::string& model,
-                           std::span<const TuneResult> results, const lab::Effect* whole);
+std::string tuned_settings(const TuneGoal& goal, const std::string& model, const Tuned& tuned);
 
 // The command: writes tuned-GOAL.toml in the laboratory and prints it. Returns the exit status.
 Result<int> tune(const Options& options, lab::Store& store, const std::string& model,

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <set>
 
 #include "base/json.h"
 #include "base/quote.h"
@@ -34,6 +35,28 @@ void set_interval(std::span<const double> values, double mean, Effect* effect) {
   const double half = boost::math::quantile(distribution, 0.975) * deviation;
   effect->low = std::expm1(mean - half);
   effect->high = std::expm1(mean + half);
+}
+
+// Squares around the mean, and how many of them are free.
+struct Spread {
+  double squares = 0, degrees = 0;
+  double variance() const { return degrees > 0 ? squares / degrees : 0; }
+};
+
+Spread spread_of(std::span<const double> values, double mean,
+                 std::span<const std::vector<double>> others) {
+  const Spread own{squares_around(values, mean), static_cast<double>(values.size()) - 1};
+  Spread all = own;
+  int num_sides = 1;
+  for (const std::vector<double>& each : others) {
+    if (each.size() < 2) continue;
+    all.squares += squares_around(each, mean_of(each));
+    all.degrees += static_cast<double>(each.size()) - 1;
+    ++num_sides;
+  }
+  if (own.variance() > all.variance()) return own;
+  const double shared = 1 + (num_sides - 1) / 4.0;
+  return {all.squares / shared, all.degrees / shared};
 }
 
 std::string names_in(const boost::json::object& object) {
@@ -73,19 +96,23 @@ Result<double> find_metric(std::string_view json, std::string_view name) {
   return value;
 }
 
-Effect judge(std::span<const double> log_ratios, double predicted, double error_rate) {
+Effect judge(std::span<const double> log_ratios, double predicted,
+             std::span<const std::vector<double>> others, double error_rate) {
   Effect effect;
   effect.num_rounds = static_cast<int>(log_ratios.size());
   if (log_ratios.empty()) return effect;
   const double mean = mean_of(log_ratios);
   set_interval(log_ratios, mean, &effect);
-  const double without = squares_around(log_ratios, std::min(0.0, mean)) + kLeastSpread;
-  const double with =
-      squares_around(log_ratios, std::max(std::log1p(predicted), mean)) + kLeastSpread;
-  effect.log_ratio = 0.5 * (effect.num_rounds - 1) * std::log(without / with);
+  const Spread spread = spread_of(log_ratios, mean, others);
+  const auto squares_with = [&](double centre) {
+    return spread.squares + effect.num_rounds * (mean - centre) * (mean - centre) + kLeastSpread;
+  };
+  const double without = squares_with(std::min(0.0, mean));
+  const double with = squares_with(std::max(std::log1p(predicted), mean));
+  effect.log_ratio = 0.5 * spread.degrees * std::log(without / with);
   constexpr double kMoreEvidence = 2;
   const double usual_bound = std::log(1.5 / error_rate);
-  const double bound = usual_bound * (effect.num_rounds < kSureRounds ? kMoreEvidence : 1);
+  const double bound = usual_bound * (spread.degrees < kSureRounds - 1 ? kMoreEvidence : 1);
   if (effect.num_rounds < kMinRounds) return effect;
   if (effect.log_ratio >= bound) effect.verdict = Verdict::kValidated;
   if (effect.log_ratio <= -bound) effect.verdict = Verdict::kRuledOut;
@@ -112,11 +139,24 @@ std::map<int64_t, double> log_ratios_of(std::span<const Run> runs, int64_t side_
 
 Effect effect_of(std::span<const Run> runs, int64_t side_idx, std::string_view metric,
                  bool more_is_better, double predicted) {
-  std::vector<double> log_ratios;
-  for (const auto& [round, ratio] : log_ratios_of(runs, side_idx, metric, more_is_better)) {
-    log_ratios.push_back(ratio);
+  std::set<int64_t> sides;
+  for (const Run& run : runs) {
+    if (run.side_idx != 0) sides.insert(run.side_idx);
   }
-  return judge(log_ratios, predicted);
+  std::vector<double> log_ratios;
+  std::vector<std::vector<double>> others;
+  for (const int64_t side : sides) {
+    std::vector<double> of_side;
+    for (const auto& [round, ratio] : log_ratios_of(runs, side, metric, more_is_better)) {
+      of_side.push_back(ratio);
+    }
+    if (side == side_idx) {
+      log_ratios = std::move(of_side);
+    } else {
+      others.push_back(std::move(of_side));
+    }
+  }
+  return judge(log_ratios, predicted, others);
 }
 
 std::string describe(const Effect& effect, double predicted) {

@@ -6,8 +6,12 @@
 // as predicted" (mean >= log(1 + predicted)) with unknown spread: the logarithm of the ratio of
 // both likelihoods, each at its best mean and spread, against log(1.5 / error rate). The 1.5, the
 // one degree of freedom that the spread costs, the least number of rounds, and twice the evidence
-// as long as rounds are few, keep the rate of wrong decisions below the stated one where
-// spread and effect are alike (evidence_test.cpp counts them).
+// as long as little is known of the spread, keep the rate of wrong decisions below the stated one
+// where spread and effect are alike (evidence_test.cpp counts them).
+//
+// The other sides of an experiment say what the spread is, too: they ran on the same machine in the
+// same rounds. Their ratios share the first side's runs, so k sides know less than k times as much:
+// k / (1 + (k - 1) / 4) times. A side that spreads by more than all together counts by its own.
 // Source: Wald, Sequential Analysis (1947); the likelihood with unknown spread is Student's.
 #pragma once
 
@@ -26,7 +30,7 @@ namespace headrace::lab {
 
 inline constexpr double kErrorRate = 0.05;  // of decisions, each way
 inline constexpr int kMinRounds = 3;        // before anything is decided
-inline constexpr int kSureRounds = 5;       // with fewer, more evidence is needed
+inline constexpr int kSureRounds = 5;       // of one side; knowing less, more evidence is needed
 
 enum class Verdict : uint8_t { kUndecided, kValidated, kRuledOut };
 
@@ -47,10 +51,11 @@ Result<double> find_metric(std::string_view json, std::string_view name);
 std::map<int64_t, double> log_ratios_of(std::span<const Run> runs, int64_t side_idx,
                                         std::string_view metric, bool more_is_better);
 
-// log_ratios: of each round.
-Effect judge(std::span<const double> log_ratios, double predicted, double error_rate = kErrorRate);
+// log_ratios: of each round. others: of the other sides of the experiment.
+Effect judge(std::span<const double> log_ratios, double predicted,
+             std::span<const std::vector<double>> others = {}, double error_rate = kErrorRate);
 
-// Of a side beside the first, from the runs that are done.
+// Of a side beside the first, from the runs of the experiment that are done.
 Effect effect_of(std::span<const Run> runs, int64_t side_idx, std::string_view metric,
                  bool more_is_better, double predicted);
 

@@ -98,6 +98,47 @@ TEST(Judge, IsRightAtTheStatedRateWithFewerRounds) {
   }
 }
 
+// Of three sides beside one first side, whose runs they share, the first; by itself, or knowing the
+// others, that have a spread of their own.
+Outcome decide_beside_others(double truth, double own_spread, double others_spread,
+                             bool with_others, std::mt19937_64* random) {
+  std::normal_distribution<double> own(std::log1p(truth), own_spread), other(0, others_spread);
+  std::vector<double> rounds;
+  std::vector<std::vector<double>> others(with_others ? 2 : 0);
+  while (rounds.size() < 500) {
+    const double first = other(*random);
+    rounds.push_back(own(*random) - first);
+    for (auto& each : others) each.push_back(other(*random) - first);
+    const Verdict verdict = judge(rounds, 0.1, others).verdict;
+    if (verdict == Verdict::kUndecided) continue;
+    return {verdict == (truth > 0 ? Verdict::kValidated : Verdict::kRuledOut),
+            static_cast<int>(rounds.size())};
+  }
+  return {false, 500};
+}
+
+TEST(Judge, TheRateHoldsWhereOtherSidesTellTheSpread) {
+  std::mt19937_64 random(11);
+  constexpr int kEach = 400;
+  for (const double spread : {0.03, 0.07, 0.2}) {
+    int num_right = 0;
+    for (int i = 0; i < kEach; ++i) {
+      num_right += decide_beside_others(i % 2 * 0.1, spread, 0.07, true, &random).right;
+    }
+    EXPECT_GE(num_right, 0.95 * kEach) << spread;
+  }
+}
+
+TEST(Judge, OtherSidesMakeClearEffectsCheaper) {
+  std::mt19937_64 random(12);
+  int alone = 0, together = 0;
+  for (int i = 0; i < 200; ++i) {
+    alone += decide_beside_others(0.45, 0.03, 0.03, false, &random).rounds;
+    together += decide_beside_others(0.45, 0.03, 0.03, true, &random).rounds;
+  }
+  EXPECT_LE(together, 0.9 * alone);
+}
+
 lab::Run run_of(int64_t side, int64_t round, const char* metrics, const char* state = "done") {
   lab::Run run;
   run.side_idx = side;

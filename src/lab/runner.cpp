@@ -125,6 +125,7 @@ Status Runner::tell_moves(const std::vector<Place>& order) {
 
 Result<int> Runner::run() {
   int num_ended = 0;
+  was_idle_ = false;
   while (!stops()) {
     const std::vector<Place> waiting = TRY(order());
     TRY(tell_moves(waiting));
@@ -157,7 +158,7 @@ Status Runner::run_rounds(Experiment experiment) {
     }
     const double seconds = mean_seconds(TRY(store_.runs(id)));
     if (round == first) TRY(store_.set_cost(id, std::max(seconds, 0.001), options_.author));
-    if (TRY(is_decided(experiment, round + 1))) break;
+    if (TRY(is_finished(experiment, round + 1))) break;
   }
   return end_experiment(experiment);
 }
@@ -165,11 +166,11 @@ Status Runner::run_rounds(Experiment experiment) {
 // False when it is to go no further.
 Result<bool> Runner::run_round(const Experiment& experiment, int64_t round) {
   const auto num_sides = std::ssize(experiment.sides);
-  std::set<int64_t> decided = TRY(decided_sides(experiment));
-  if (decided.size() == questions_of(experiment).size()) decided.clear();  // it runs once more
+  std::set<int64_t> finished = TRY(finished_sides(experiment));
+  if (finished.size() == questions_of(experiment).size()) finished.clear();  // it runs once more
   for (int64_t i = 0; i < num_sides; ++i) {
     const int64_t side_idx = round % 2 == 0 ? i : num_sides - 1 - i;
-    if (decided.contains(side_idx)) continue;
+    if (finished.contains(side_idx)) continue;
     if (!TRY(run_side(experiment, side_idx, round))) return false;
   }
   return true;
@@ -216,7 +217,9 @@ Result<Run> Runner::run_once(const Experiment& experiment, int64_t side_idx, int
     const Result<double> metric = find_metric(run.metrics, experiment.metric);
     if (!metric.ok()) run.error = metric.error().to_string();
   }
-  run.state = !run.error.empty() ? "failed" : others > options_.idle_share ? "noisy" : "done";
+  const bool alone = others <= options_.idle_share;
+  was_idle_ = alone && run.seconds >= std::chrono::duration<double>(kIdleLook).count();
+  run.state = !run.error.empty() ? "failed" : alone ? "done" : "noisy";
   if (run.state == "noisy")
     run.error = fmt::format("others used {:.0f} % of the machine", 100 * others);
   TRY(store_.end_run(run, options_.author));
@@ -235,7 +238,9 @@ Result<ProcessResult> Runner::execute(const Experiment& experiment, const Run& r
                      experiment.limits);
 }
 
+// What the last run saw is as good as a look of its own.
 void Runner::wait_for_idle() {
+  if (was_idle_) return;
   const auto deadline =
       std::chrono::steady_clock::now() + std::chrono::duration<double>(options_.idle_patience_s);
   MachineLoad load;
@@ -251,22 +256,23 @@ std::string Runner::machine_json(double others) const {
   return boost::json::serialize(machine);
 }
 
-// Of those that have a question.
-Result<std::set<int64_t>> Runner::decided_sides(const Experiment& experiment) {
+// Of those that have a question: that which is decided, or given up.
+Result<std::set<int64_t>> Runner::finished_sides(const Experiment& experiment) {
   const std::vector<Run> runs = TRY(store_.runs(experiment.id));
-  std::set<int64_t> decided;
+  std::set<int64_t> finished;
   for (const Question& each : questions_of(experiment)) {
     const Hypothesis about = TRY(store_.hypothesis(each.hypothesis_id));
     const Effect effect =
         effect_of(runs, each.side_idx, about.metric, about.more_is_better, about.predicted);
-    if (effect.verdict != Verdict::kUndecided) decided.insert(each.side_idx);
+    const bool given_up = options_.gives_up && options_.gives_up(effect);
+    if (effect.verdict != Verdict::kUndecided || given_up) finished.insert(each.side_idx);
   }
-  return decided;
+  return finished;
 }
 
-Result<bool> Runner::is_decided(const Experiment& experiment, int64_t num_rounds) {
+Result<bool> Runner::is_finished(const Experiment& experiment, int64_t num_rounds) {
   const size_t num_questions = questions_of(experiment).size();
-  if (num_questions > 0) return TRY(decided_sides(experiment)).size() == num_questions;
+  if (num_questions > 0) return TRY(finished_sides(experiment)).size() == num_questions;
   if (num_rounds < kSureRounds) return false;
   const std::vector<Run> runs = TRY(store_.runs(experiment.id));
   for (int64_t side = 1; side < std::ssize(experiment.sides); ++side) {

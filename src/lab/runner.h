@@ -31,6 +31,8 @@ struct RunnerOptions {
   double idle_share = 0.1;      // of the cores, that others may use
   double idle_patience_s = 60;  // then the run begins all the same
   std::function<bool()> stops;  // asked before each run; may be empty
+  // Asked of what is known of an undecided side: true ends its runs and leaves its hypothesis open.
+  std::function<bool(const Effect&)> gives_up;  // may be empty
   // Runs a side; empty: run_process.
   std::function<Result<ProcessResult>(const Experiment&, const Run&)> execute;
   std::function<void(const std::string&)> report;  // a line for whoever watches; may be empty
@@ -56,8 +58,8 @@ class Runner {
   Result<ProcessResult> execute(const Experiment& experiment, const Run& run) const;
   void wait_for_idle();
   std::string machine_json(double others) const;
-  Result<std::set<int64_t>> decided_sides(const Experiment& experiment);
-  Result<bool> is_decided(const Experiment& experiment, int64_t num_rounds);
+  Result<std::set<int64_t>> finished_sides(const Experiment& experiment);
+  Result<bool> is_finished(const Experiment& experiment, int64_t num_rounds);
   Status end_experiment(const Experiment& experiment);
   bool stops() const { return options_.stops && options_.stops(); }
   void say(const std::string& line) const {
@@ -69,6 +71,7 @@ class Runner {
   const RunnerOptions options_;
   const std::vector<Descriptor> locks_;
   std::map<int64_t, size_t> places_;  // of experiments, when they were told last
+  bool was_idle_ = false;             // the machine, up to the end of the last run
 };
 
 }  // namespace headrace::lab

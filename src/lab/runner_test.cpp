@@ -101,6 +101,17 @@ TEST_F(LabRunner, EachSideMayDecideAHypothesisOfItsOwn) {
             "speed: 1 validated, 1 ruled out, 0 undecided");
 }
 
+TEST_F(LabRunner, WhatIsGivenUpRunsNoMoreAndStaysOpen) {
+  const int64_t about = hypothesis();
+  const int64_t id = experiment(about, "echo '{\"speed\":10}'", "echo '{\"speed\":10}'");
+  RunnerOptions options = quick();
+  options.gives_up = [](const Effect& effect) { return effect.num_rounds == 2; };
+  run(std::move(options));
+  EXPECT_EQ(state_of(id), "done");
+  EXPECT_EQ(store_->runs(id).value().size(), 4u);
+  EXPECT_EQ(store_->hypothesis(about).value().state, "open");
+}
+
 TEST_F(LabRunner, SidesTakeTurnsAtGoingFirst) {
   experiment(hypothesis(), "echo warming up; echo '{\"speed\":1}'", "echo '{\"speed\":1}'");
   run();
