@@ -249,8 +249,10 @@ std::vector<TuneResult> winners(std::span<const TuneResult> race) {
 }
 
 bool leans_against(const lab::Effect& effect) {
-  const double odds = std::log(2.0);
-  return effect.num_rounds >= lab::kMinRounds && effect.log_ratio <= -odds;
+  constexpr double kStep = 0.3;  // of the logarithm, that a further round must bring
+  const double first = -std::log(2.0);
+  return effect.num_rounds >= lab::kMinRounds &&
+         effect.log_ratio <= first + kStep * (effect.num_rounds - lab::kMinRounds);
 }
 
 Result<Tuned> search_options(lab::Store& store, lab::Runner& runner, const TuneRequest& request) {
@@ -283,8 +285,10 @@ std::string tuned_settings(const TuneGoal& goal, const std::string& model, const
 
 Result<int> tune(const Options& options, lab::Store& store, const std::string& model,
                  const std::string& author) {
+  // Runs have folders of their own.
+  const bool is_path = std::filesystem::exists(model);
   TuneRequest request{TRY(find_goal(options.text("--goal"))),
-                      model,
+                      is_path ? std::filesystem::absolute(model).string() : model,
                       {},
                       static_cast<int>(options.integer("--rounds")),
                       author};

@@ -52,7 +52,8 @@ struct Tuned {
 // That were validated in one race, best first; of each option only the best value.
 std::vector<TuneResult> winners(std::span<const TuneResult> race);
 // Of a side that is undecided: that no more runs are worth it, since it would be a small gain if it
-// were one at all. For lab::RunnerOptions.
+// were one at all. Evidence of two to one against it is enough after the least number of rounds;
+// with each further one it must be better. For lab::RunnerOptions.
 bool leans_against(const lab::Effect& effect);
 
 struct TuneRequest {

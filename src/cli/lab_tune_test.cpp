@@ -62,6 +62,17 @@ TEST(LabTune, OfSeveralOptionsTheGreatestEffectIsFirst) {
   EXPECT_EQ(won[0].candidate.option, "--b");
 }
 
+TEST(LabTune, WhatLeansAgainstItsPredictionIsGivenUpTheEarlierTheMoreItDoes) {
+  const auto gives_up = [](int num_rounds, double log_ratio) {
+    return leans_against({num_rounds, 0, 0, 0, log_ratio, kUndecided});
+  };
+  EXPECT_FALSE(gives_up(2, -3)) << "too few rounds to say";
+  EXPECT_TRUE(gives_up(3, -0.7));
+  EXPECT_FALSE(gives_up(3, -0.6));
+  EXPECT_TRUE(gives_up(8, 0.7));
+  EXPECT_FALSE(gives_up(8, 1));
+}
+
 TEST(LabTune, TheFileHasTheChoiceAndTheEvidence) {
   Tuned tuned;
   tuned.tried = {result_of("--activations", "int8", 0.2, kValidated, true),

@@ -139,21 +139,20 @@ std::map<int64_t, double> log_ratios_of(std::span<const Run> runs, int64_t side_
 
 Effect effect_of(std::span<const Run> runs, int64_t side_idx, std::string_view metric,
                  bool more_is_better, double predicted) {
-  std::set<int64_t> sides;
-  for (const Run& run : runs) {
-    if (run.side_idx != 0) sides.insert(run.side_idx);
-  }
   std::vector<double> log_ratios;
+  int64_t last_round = -1;
+  for (const auto& [round, ratio] : log_ratios_of(runs, side_idx, metric, more_is_better)) {
+    log_ratios.push_back(ratio);
+    last_round = round;
+  }
+  std::set<int64_t> sides;
+  for (const Run& run : runs) sides.insert(run.side_idx);
   std::vector<std::vector<double>> others;
   for (const int64_t side : sides) {
-    std::vector<double> of_side;
+    if (side == 0 || side == side_idx) continue;
+    others.emplace_back();
     for (const auto& [round, ratio] : log_ratios_of(runs, side, metric, more_is_better)) {
-      of_side.push_back(ratio);
-    }
-    if (side == side_idx) {
-      log_ratios = std::move(of_side);
-    } else {
-      others.push_back(std::move(of_side));
+      if (round <= last_round) others.back().push_back(ratio);
     }
   }
   return judge(log_ratios, predicted, others);

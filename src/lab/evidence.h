@@ -55,7 +55,8 @@ std::map<int64_t, double> log_ratios_of(std::span<const Run> runs, int64_t side_
 Effect judge(std::span<const double> log_ratios, double predicted,
              std::span<const std::vector<double>> others = {}, double error_rate = kErrorRate);
 
-// Of a side beside the first, from the runs of the experiment that are done.
+// Of a side beside the first, from the runs of the experiment that are done. Other sides count up
+// to the last round of this one: what was decided stays so while they go on.
 Effect effect_of(std::span<const Run> runs, int64_t side_idx, std::string_view metric,
                  bool more_is_better, double predicted);
 

@@ -162,6 +162,22 @@ TEST(EffectOf, ComparesWithinRoundsAndLeavesOutWhatDoesNotCount) {
   EXPECT_NEAR(effect_of(runs, 2, "s", true, 0.1).improvement, -0.5, 1e-9);
 }
 
+// One side ran three rounds and no more; another goes on, and spreads.
+TEST(EffectOf, WhatWasDecidedStaysSoWhileOthersGoOn) {
+  std::vector<lab::Run> runs;
+  const auto round = [&](int64_t number, bool with_first, const char* other) {
+    runs.push_back(run_of(0, number, R"({"s":10})"));
+    if (with_first)
+      runs.push_back(run_of(1, number, number == 1 ? R"({"s":13.1})" : R"({"s":13})"));
+    runs.push_back(run_of(2, number, other));
+  };
+  for (int64_t i = 0; i < 3; ++i) round(i, true, R"({"s":10})");
+  const Effect then = effect_of(runs, 1, "s", true, 0.1);
+  EXPECT_EQ(then.verdict, Verdict::kValidated);
+  for (int64_t i = 3; i < 9; ++i) round(i, false, i % 2 == 0 ? R"({"s":3})" : R"({"s":30})");
+  EXPECT_EQ(effect_of(runs, 1, "s", true, 0.1).log_ratio, then.log_ratio);
+}
+
 TEST(Describe, SaysEffectIntervalAndPrediction) {
   EXPECT_EQ(describe({5, 0.121, 0.098, 0.144, 4, Verdict::kValidated}, 0.1),
             "12.1 % better (9.8 to 14.4 %) in 5 rounds; predicted 10.0 %");
