@@ -39,6 +39,9 @@ struct Span {
 
   // The last num_draft rows hold guesses: tokens that count if the rows before sample them.
   int32_t num_draft = 0;
+  // [number of tables] of layers with state: the block for the state after the guesses, beside that
+  // after the tokens before them, which tables name; null: there are no guesses to be taken back.
+  const int32_t* states_ahead = nullptr;
 
   // Whose logits are wanted, in this order: rows of positions [first_scored, first_scored +
   // num_scored), which score the prompt token that follows each; the last num_sampled rows, which
@@ -57,6 +60,8 @@ struct Span {
 
   int64_t end_position() const { return first_position + num_rows; }
   int32_t num_logit_rows() const { return num_scored + num_sampled; }
+  // The last rows, whose state has a place of its own.
+  int32_t num_ahead() const { return states_ahead == nullptr ? 0 : num_draft; }
 };
 
 }  // namespace headrace

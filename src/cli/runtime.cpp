@@ -179,15 +179,11 @@ Error no_head(const Checkpoint& checkpoint, std::string_view reason) {
 }
 
 // Why the head that the configuration has or names cannot be used; empty: it can.
-std::string lack_of_head(const ModelConfig& config, KvType type) {
+std::string lack_of_head(const ModelConfig& config) {
   if (config.prediction.empty()) {
     return config.num_nextn_predict_layers > 0
                ? "the configuration names one, whose tensors are not there"
                : "there is none";
-  }
-  for (const CacheGroup& group : cache_groups_of(config, type)) {
-    if (group.policy != CachePolicy::kState) continue;
-    return "the model keeps state, from which guesses cannot be taken back";
   }
   return {};
 }
@@ -198,7 +194,7 @@ Status choose_head(const Options& options, const Checkpoint& checkpoint, const B
                    size_t kv_memory_bytes, ModelOptions* model) {
   if (!model->prediction) return {};
   const ModelConfig config = TRY(Model::read_config(checkpoint));
-  const std::string lack = lack_of_head(config, model->kv_type);
+  const std::string lack = lack_of_head(config);
   const bool is_asked_for = options.is_set("--speculation");
   if (!lack.empty() && is_asked_for) return no_head(checkpoint, lack);
   model->prediction = lack.empty();

@@ -3,6 +3,7 @@
 // Changed by KvCache only. Engine thread only.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -26,8 +27,10 @@ struct TableColumn {
 struct BlockTable {
   std::vector<TableColumn> columns;
   std::vector<const int32_t*> tables;  // by column: its blocks, for Span
+  std::vector<int32_t> ahead;          // by column, while guesses are verified: Span::states_ahead
   std::vector<bool> wrote;             // published blocks that this sequence wrote itself
   int64_t num_computed = 0;            // positions whose bytes are there
+  int64_t num_reached = 0;             // that were, before state went with wrong guesses
   int64_t num_published = 0;           // leading blocks that are full and known to the index
   int64_t num_prompt = 0;              // tokens; where snapshots of state are worth most
   int64_t num_found = 0;               // blocks that match() found
@@ -36,6 +39,7 @@ struct BlockTable {
   Digest root;                         // name of the empty prefix
   std::vector<Digest> names;           // [num_published]: of the prefix that ends with each block
 
+  int64_t num_taken_back() const { return std::max<int64_t>(0, num_reached - num_computed); }
   const Digest& name(int64_t num_blocks) const {
     return num_blocks == 0 ? root : names[static_cast<size_t>(num_blocks - 1)];
   }

@@ -120,7 +120,7 @@ void DraftPolicy::list_candidates(std::span<const DraftTask> tasks, size_t most)
   next_.clear();
   for (size_t i = 0; i < tasks.size(); ++i) {
     if (tasks[i].draft.token_ids.empty()) continue;
-    next_.push_back({1, 0, i});
+    next_.push_back({1, 1, 0, i});
     next_.back().chance = chance_of(next_.back());
   }
   std::make_heap(next_.begin(), next_.end(), comes_later);
@@ -129,6 +129,7 @@ void DraftPolicy::list_candidates(std::span<const DraftTask> tasks, size_t most)
     Candidate& next = next_.back();
     found_.push_back(next);
     if (++next.place < std::ssize(tasks[next.task].draft.token_ids)) {
+      next.chance_before = next.chance;
       next.chance *= chance_of(next);
       std::push_heap(next_.begin(), next_.end(), comes_later);
     } else {
@@ -143,7 +144,7 @@ void DraftPolicy::choose(const StepCost& cost, const DraftStep& step, std::span<
   const double plain_us = times_.predict(cost, step.load);
   StepLoad load = step.load;
   double tokens = step.num_streams, best_gain = kWorthwhile;
-  double us = plain_us;
+  double us = plain_us, redone_rows = 0;
   size_t num_affordable = 0, num_taken = 0;
   for (const Candidate& candidate : found_) {
     tokens += candidate.chance;
@@ -153,7 +154,10 @@ void DraftPolicy::choose(const StepCost& cost, const DraftStep& step, std::span<
     us = std::max(us, times_.predict(cost, load));  // a row more is not faster, as it may seem
     if (us > plain_us * (1 + credit_)) break;
     ++num_affordable;
-    const double gain = tokens / step.num_streams * plain_us / us;
+    redone_rows += candidate.place * (candidate.chance_before - candidate.chance);
+    const double redone = step.redoes_rows ? redone_rows / static_cast<double>(num_affordable) : 0;
+    const double whole_us = us + redone * (us - plain_us);
+    const double gain = tokens / step.num_streams * plain_us / whole_us;
     if (gain <= best_gain) continue;
     best_gain = gain;
     num_taken = num_affordable;
@@ -181,21 +185,26 @@ int32_t DraftPolicy::model_length(const StepCost& cost, const DraftStep& step,
   const double plain_us = times_.predict(cost, step.load);
   StepLoad load = step.load;
   double us = plain_us, tokens = step.num_streams, best_gain = kWorthwhile;
+  double redone_rows = 0, num_rows = 0;
   int32_t best_length = 0, affordable = 0;
   std::vector<double> chances(tasks.size(), 1);
   for (int32_t length = 1; length * num_tasks <= step.max_guesses; ++length) {
     for (size_t i = 0; i < tasks.size(); ++i) {
       const Sequence& sequence = *tasks[i].sequence;
       if (length > tasks[i].max_tokens) continue;
+      const double before = chances[i];
       chances[i] *= survival({source}, length - 1, sequence.draft_record);
+      redone_rows += (length - 1) * (before - chances[i]);
+      num_rows += 1;
       tokens += chances[i];
       load.add(sequence.num_known(), 1, 1, sequence.draws());
       --load.num_sequences;
     }
     us = std::max(us, times_.predict(cost, load));
-    const double whole_us = us + length * run_us_;
+    double whole_us = us + length * run_us_;
     if (length > kMaxModelLength || whole_us > plain_us * (1 + credit_)) break;
     affordable = length;
+    if (step.redoes_rows && num_rows > 0) whole_us += redone_rows / num_rows * (us - plain_us);
     const double gain = tokens / step.num_streams * plain_us / whole_us;
     if (gain <= best_gain) continue;
     best_gain = gain;

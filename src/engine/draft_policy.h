@@ -50,12 +50,14 @@ struct DraftStep {
   StepLoad load;
   int32_t num_streams = 0;  // sequences that get a token
   int32_t max_guesses = 0;
+  StepLoad plain_load = {};  // without what guesses of the step before have left to do again, too
+  bool redoes_rows = false;  // right guesses before a wrong one are computed again by the next step
 };
 
 // A step that was taken: decode and guesses, nothing else.
 struct TakenStep {
   StepLoad load;
-  StepLoad plain_load;  // without its guesses
+  StepLoad plain_load;  // without guesses, of it and of the step before
   int32_t num_streams = 0;
   int32_t num_tokens = 0;  // that they got
   double us = 0;           // without draft_us
@@ -101,9 +103,9 @@ class DraftPolicy {
   static constexpr size_t kNumStrengths = 8;
   using Shares = std::array<std::array<Share, kNumStrengths>, kNumDraftSources>;
 
-  // A guess of a draft, and how likely it and those before it are to come true.
+  // A guess of a draft, and how likely it and those before it are to come true, and these alone.
   struct Candidate {
-    double chance;
+    double chance, chance_before;
     int32_t place;
     size_t task;
   };

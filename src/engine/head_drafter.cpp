@@ -23,12 +23,8 @@ Digest root_of(const KvCache& kv, const Sequence& sequence) {
 
 Result<std::unique_ptr<HeadDrafter>> HeadDrafter::create(Model& head, Backend& backend,
                                                          const SchedulerOptions& target) {
-  if (!KvCache::can_roll_back(target.cache_rules)) {
-    return make_error(ErrorCode::kInvalidArgument,
-                      "this model keeps state, from which guesses cannot be taken back; its head "
-                      "for further tokens cannot be used");
-  }
   SchedulerOptions options = drafter_options(head, backend, target);
+  CHECK(KvCache::can_roll_back(options.cache_rules), "a head for further tokens that keeps state");
   std::unique_ptr<StepRunner> runner = TRY(StepRunner::create(head, backend, options));
   return std::unique_ptr<HeadDrafter>(new HeadDrafter(head, std::move(options), std::move(runner)));
 }

@@ -26,8 +26,8 @@ namespace headrace {
 class HeadDrafter final : public Drafter {
  public:
   // target: the scheduler's of the engine it is for; its context, sequences and steps are the
-  // head's. The model that has the head and its backend outlive the drafter. kInvalidArgument when
-  // the model keeps state, which cannot take guesses back; kExhausted when memory is short.
+  // head's. The model that has the head and its backend outlive the drafter. kExhausted when
+  // memory is short.
   static Result<std::unique_ptr<HeadDrafter>> create(Model& head, Backend& backend,
                                                      const SchedulerOptions& target);
 

@@ -56,6 +56,7 @@ int64_t KvCache::first_needed(const CacheRule& rule, int64_t num_computed) {
 void KvCache::begin(const Digest& root, int64_t num_prompt, BlockTable* table) {
   CHECK(table->num_computed == 0 && table->num_published == 0);
   table->columns.resize(columns_.size());
+  if (has_state_) table->ahead.assign(columns_.size(), -1);
   table->num_prompt = num_prompt;
   table->root = root;
   refresh(table);
@@ -281,12 +282,23 @@ int64_t KvCache::needed_size(const CacheRule& rule, int64_t num_tokens,
   return blocks_for(std::min(num_tokens, num_computed + options_.max_chunk));
 }
 
-int64_t KvCache::missing(int64_t num_tokens, const BlockTable& table) const {
+// Whether guesses need one more block of a state column: the spare one goes to the tokens before
+// them.
+bool KvCache::needs_ahead(const BlockTable& table, size_t column, int64_t num_tokens,
+                          int64_t num_guesses) {
+  if (num_guesses == 0 || table.ahead[column] >= 0) return false;
+  const std::vector<int32_t>& blocks = table.columns[column].blocks;
+  const auto last = static_cast<size_t>((num_tokens - num_guesses - 1) / kBlockTokens);
+  return last >= blocks.size() || blocks[last] < 0;
+}
+
+int64_t KvCache::missing(int64_t num_tokens, const BlockTable& table, int64_t num_guesses) const {
   int64_t missing = 0;
   for (size_t c = 0; c < columns_.size(); ++c) {
     const TableColumn& column = table.columns[c];
     if (columns_[c].policy == Policy::kState) {
       missing += num_tokens > table.num_computed && column.spare < 0 ? 1 : 0;
+      missing += needs_ahead(table, c, num_tokens, num_guesses) ? 1 : 0;
     } else {
       const int64_t size = needed_size(columns_[c], num_tokens, table.num_computed);
       missing += std::max<int64_t>(0, size - std::ssize(column.blocks));
@@ -295,14 +307,15 @@ int64_t KvCache::missing(int64_t num_tokens, const BlockTable& table) const {
   return missing;
 }
 
-bool KvCache::reserve(int64_t num_tokens, BlockTable* table) {
-  const int64_t num_missing = missing(num_tokens, *table);
+bool KvCache::reserve(int64_t num_tokens, BlockTable* table, int64_t num_guesses) {
+  const int64_t num_missing = missing(num_tokens, *table, num_guesses);
   if (num_missing == 0) return true;
   if (num_missing > pool_.num_available()) return false;
   for (size_t c = 0; c < columns_.size(); ++c) {
     TableColumn& column = table->columns[c];
     if (columns_[c].policy == Policy::kState) {
       if (column.spare < 0) column.spare = take();
+      if (needs_ahead(*table, c, num_tokens, num_guesses)) table->ahead[c] = take();
       continue;
     }
     const int64_t size = needed_size(columns_[c], num_tokens, table->num_computed);
@@ -320,6 +333,7 @@ int64_t KvCache::promised(int64_t num_tokens, const BlockTable& table) const {
     const TableColumn& column = table.columns[c];
     const bool is_full = columns_[c].policy == Policy::kFull;
     num_held += column.spare >= 0 ? 1 : 0;
+    num_held += !table.ahead.empty() && table.ahead[c] >= 0 ? 1 : 0;
     for (auto i = static_cast<size_t>(column.first); i < column.blocks.size(); ++i) {
       const int32_t block_id = column.blocks[i];
       num_held += block_id >= 0 && (is_full || pool_.num_holders(block_id) == 1) ? 1 : 0;
@@ -346,18 +360,43 @@ int64_t KvCache::limit_chunk(int64_t count, const BlockTable& table) const {
   return std::min(end, boundary) - table.num_computed;
 }
 
-void KvCache::prepare(int64_t count, BlockTable* table) {
+void KvCache::prepare(int64_t count, BlockTable* table, int64_t num_guesses) {
   if (!has_state_) return;
   const auto last = static_cast<size_t>((table->num_computed + count - 1) / kBlockTokens);
   for (size_t c = 0; c < columns_.size(); ++c) {
     TableColumn& column = table->columns[c];
     if (columns_[c].policy != Policy::kState) continue;
     if (column.blocks.size() <= last) column.blocks.resize(last + 1, -1);
-    if (column.blocks[last] >= 0) continue;  // where it is: nobody else has it
-    CHECK(column.spare >= 0, "no block for the state after position {}", table->num_computed);
-    column.blocks[last] = std::exchange(column.spare, -1);
+    // Else it stays where it is: nobody else has that.
+    if (column.blocks[last] < 0) column.blocks[last] = std::exchange(column.spare, -1);
+    if (num_guesses > 0 && table->ahead[c] < 0) table->ahead[c] = std::exchange(column.spare, -1);
+    CHECK(column.blocks[last] >= 0 && (num_guesses == 0 || table->ahead[c] >= 0),
+          "no block for the state after position {}", table->num_computed);
   }
   refresh(table);
+}
+
+int64_t KvCache::verify(int64_t end, int64_t num_guesses, int64_t num_right, BlockTable* table) {
+  if (!has_state_ || num_guesses == 0) return end - num_guesses + num_right;
+  const bool all_right = num_right == num_guesses;
+  const auto last = static_cast<size_t>((end - 1) / kBlockTokens);
+  for (size_t c = 0; c < columns_.size(); ++c) {
+    TableColumn& column = table->columns[c];
+    if (columns_[c].policy != Policy::kState) continue;
+    if (column.blocks.size() <= last && all_right) column.blocks.resize(last + 1, -1);
+    if (all_right) std::swap(column.blocks[last], table->ahead[c]);
+    if (column.spare < 0) std::swap(column.spare, table->ahead[c]);
+  }
+  drop_ahead(table);
+  refresh(table);
+  table->num_reached = end - num_guesses + num_right;
+  return all_right ? end : end - num_guesses;
+}
+
+void KvCache::drop_ahead(BlockTable* table) {
+  for (int32_t& block_id : table->ahead) {
+    if (block_id >= 0) drop(std::exchange(block_id, -1));
+  }
 }
 
 void KvCache::commit(std::span<const int32_t> tokens, int64_t num_computed, BlockTable* table) {
@@ -435,6 +474,7 @@ void KvCache::rollback(int64_t num_tokens, BlockTable* table) {
 
 void KvCache::release(BlockTable* table) {
   value_left(*table);
+  drop_ahead(table);
   int64_t last = 0;
   for (size_t c = 0; c < table->columns.size(); ++c) {
     TableColumn& column = table->columns[c];
@@ -470,6 +510,10 @@ void KvCache::discard(BlockTable* table) {
       }
       pool_.taint(block_id);
     }
+    if (column.spare >= 0) pool_.taint(column.spare);  // guesses may have written it
+  }
+  for (const int32_t ahead : table->ahead) {
+    if (ahead >= 0) pool_.taint(ahead);
   }
   release(table);
 }
@@ -490,6 +534,9 @@ int32_t KvCache::take() {
 Status KvCache::check(std::span<const BlockTable* const> holders) const {
   std::vector<int32_t> held(static_cast<size_t>(pool_.num_total()), 0);
   for (const BlockTable* table : holders) {
+    for (const int32_t block_id : table->ahead) {
+      if (block_id >= 0) ++held[static_cast<size_t>(block_id)];
+    }
     for (const TableColumn& column : table->columns) {
       if (column.spare >= 0) ++held[static_cast<size_t>(column.spare)];
       for (const int32_t block_id : column.blocks) {

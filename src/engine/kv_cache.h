@@ -114,27 +114,32 @@ class KvCache {
   std::vector<BlockCopy> take_copies() { return std::exchange(copies_, {}); }
 
   // Blocks that reserve() would take. 0: a chunk of at most max_chunk of the next tokens, up to
-  // num_tokens, can be computed.
-  int64_t missing(int64_t num_tokens, const BlockTable& table) const;
+  // num_tokens, can be computed. The last num_guesses of them may be taken back.
+  int64_t missing(int64_t num_tokens, const BlockTable& table, int64_t num_guesses = 0) const;
   bool covers(int64_t num_tokens, const BlockTable& table) const {
     return missing(num_tokens, table) == 0;
   }
   // False (and nothing changes) when too few blocks are available.
-  bool reserve(int64_t num_tokens, BlockTable* table);
+  bool reserve(int64_t num_tokens, BlockTable* table, int64_t num_guesses = 0);
   // Blocks that the sequence may still ask for until it has num_tokens, whatever others do.
   int64_t promised(int64_t num_tokens, const BlockTable& table) const;
 
   // How many of `count` next tokens one step may compute: it must end where state is kept.
   int64_t limit_chunk(int64_t count, const BlockTable& table) const;
-  // Before the next `count` tokens are computed: gives state its place.
-  void prepare(int64_t count, BlockTable* table);
+  // Before the next `count` tokens and guesses after them are computed: gives state its places.
+  void prepare(int64_t count, BlockTable* table, int64_t num_guesses = 0);
+  // Positions up to `end` were computed, the last num_guesses of guesses, the first num_right of
+  // these are right: how many count as computed. State exists before the guesses and after all of
+  // them only: unless all are right, the right ones have to be computed again.
+  int64_t verify(int64_t end, int64_t num_guesses, int64_t num_right, BlockTable* table);
   // The first num_computed positions are computed. Publishes each full block of them; where equal
   // content is published already, the table takes that block and frees its own. Gives back what no
   // later token sees.
   void commit(std::span<const int32_t> tokens, int64_t num_computed, BlockTable* table);
   // The same without publishing.
   void advance(int64_t num_computed, BlockTable* table);
-  // Whether computed tokens can be taken back: state exists at its last position only.
+  // Whether any computed tokens can be taken back: state exists at its last position only, and
+  // before guesses while they are verified.
   bool can_roll_back() const { return !has_state_; }
   static bool can_roll_back(const std::vector<CacheRule>& rules);
   // Shrinks the table to cover num_tokens; published blocks stay.
@@ -170,6 +175,8 @@ class KvCache {
   static int64_t first_needed(const CacheRule& rule, int64_t num_computed);
   // Number of blocks that a column must have so that tokens up to num_tokens can be computed next.
   int64_t needed_size(const CacheRule& rule, int64_t num_tokens, int64_t num_computed) const;
+  static bool needs_ahead(const BlockTable& table, size_t column, int64_t num_tokens,
+                          int64_t num_guesses);
   bool holds(int64_t num_blocks, std::span<const int64_t> runs) const;
   bool extend_runs(int32_t node, TierBlock block, Reach reach) const;
   bool keeps_state(int64_t num_tokens, const BlockTable& table) const;
@@ -179,6 +186,7 @@ class KvCache {
   void tell_stored(const BlockTable& table, const Digest& name, const int32_t* tokens);
   void publish_block(const int32_t* tokens, int64_t num_computed, BlockTable* table);
   void drop(int32_t block_id) { pool_.drop(block_id, index_.contains(block_id)); }
+  void drop_ahead(BlockTable* table);
   int32_t take();
   void offer(int32_t block_id, KeepReason reason);
   int32_t cached_block(int32_t node, int column) const {

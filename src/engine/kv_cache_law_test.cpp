@@ -37,6 +37,7 @@ class RandomUse {
   int64_t num_found() const { return num_found_; }
   int64_t num_forked() const { return num_forked_; }
   int64_t num_ends() const { return num_ends_; }
+  int64_t num_taken_back() const { return num_taken_back_; }
 
  private:
   static constexpr int kBlocks = 60;
@@ -86,15 +87,33 @@ class RandomUse {
     const int64_t wish = std::min<int64_t>(total - holder.table.num_computed,
                                            1 + static_cast<int64_t>(random_() % 40));
     const int64_t count = f_.cache.limit_chunk(wish, holder.table);
-    f_.cache.prepare(count, &holder.table);
-    write(holder, holder.table.num_computed + count);
-    f_.cache.commit(holder.tokens, holder.table.num_computed + count, &holder.table);
+    const int64_t end = holder.table.num_computed + count;
+    // The last of them may be guesses, right or not from some place on.
+    int64_t num_guesses = std::min<int64_t>(count - 1, static_cast<int64_t>(random_() % 4));
+    if (!f_.cache.reserve(end, &holder.table, num_guesses)) num_guesses = 0;
+    const bool all_right = random_() % 2 == 0;
+    const int64_t num_right =
+        all_right ? num_guesses
+                  : static_cast<int64_t>(random_() % static_cast<uint64_t>(num_guesses + 1));
+    f_.cache.prepare(count - num_guesses, &holder.table, num_guesses);
+    write(holder, end, num_guesses, num_right);
+    const int64_t computed = f_.cache.verify(end, num_guesses, num_right, &holder.table);
+    if (computed < end) ++num_taken_back_;
+    f_.cache.commit(holder.tokens, computed, &holder.table);
   }
-  void write(const Holder& holder, int64_t end) {
-    const std::vector<uint64_t> hashes = hashes_of(holder);
+  void write(const Holder& holder, int64_t end, int64_t num_guesses, int64_t num_right) {
+    std::vector<uint64_t> hashes = hashes_of(holder);
+    for (int64_t p = end - num_guesses + num_right; p < end; ++p) {
+      ++hashes[static_cast<size_t>(p) + 1];  // of another token
+    }
     for (size_t c = 0; c < holder.table.columns.size(); ++c) {
       if (is_state_column(c)) {
-        at(holder, c, (end - 1) / kBlockTokens * kBlockTokens) = hashes[static_cast<size_t>(end)];
+        const int64_t num_known = end - num_guesses;
+        at(holder, c, (num_known - 1) / kBlockTokens * kBlockTokens) =
+            hashes[static_cast<size_t>(num_known)];
+        const int32_t ahead = holder.table.ahead[c];
+        if (num_guesses > 0)
+          content_.at(static_cast<size_t>(ahead))[0] = hashes.at(static_cast<size_t>(end));
         continue;
       }
       for (int64_t p = holder.table.num_computed; p < end; ++p) {
@@ -181,8 +200,9 @@ class RandomUse {
   std::vector<Holder> holders_;
   int step_ = 0;
   int64_t num_found_ = 0;
-  int64_t num_forked_ = 0;  // copies of a holder's block
-  int64_t num_ends_ = 0;    // of a block from the cache
+  int64_t num_forked_ = 0;      // copies of a holder's block
+  int64_t num_ends_ = 0;        // of a block from the cache
+  int64_t num_taken_back_ = 0;  // steps with wrong guesses
 };
 
 TEST(KvCache, RandomUseKeepsTheBooksAndTheContents) {
@@ -199,6 +219,7 @@ TEST(KvCache, RandomUseKeepsTheBooksAndTheContents) {
     RandomUse use(11 + i, models[i]);
     use.run(4000);
     EXPECT_GT(use.num_found(), 1000);
+    EXPECT_GT(use.num_taken_back(), 100);
     const bool has_state =
         std::any_of(models[i].begin(), models[i].end(),
                     [](const CacheRule& rule) { return rule.policy == CachePolicy::kState; });

@@ -339,7 +339,8 @@ void Scheduler::plan_chunks() {
     for (size_t i = 0; i < sequence->num_beams(); ++i) {
       Sequence& beam = sequence->beam(i);
       const bool can_go_on = beam.has_table() && kv_.covers(beam.num_known(), beam.table);
-      if (beam.gap() > 1 && can_go_on && num_next(beam) > 0) scratch_.push_back(&beam);
+      if (beam.gap() > 1 && !beam.lacks_one() && can_go_on && num_next(beam) > 0)
+        scratch_.push_back(&beam);
     }
   }
   if (scratch_.empty()) return;
@@ -418,6 +419,8 @@ void Scheduler::add_span(Sequence* sequence, int32_t max_tokens, int32_t max_log
   if (reaches_end(count)) {
     span.num_draft = sequence->num_draft;
     span.num_rows += span.num_draft;
+    if (span.num_draft > 0 && !kv_.can_roll_back())
+      span.states_ahead = sequence->table.ahead.data();
   }
   if (tells_states(*sequence)) {
     span.first_pooled = computed;
@@ -428,7 +431,7 @@ void Scheduler::add_span(Sequence* sequence, int32_t max_tokens, int32_t max_log
   plan_.spans.push_back(span);
   plan_.sequences.push_back(sequence);
   planned_.push_back(sequence);
-  kv_.prepare(span.num_rows, &sequence->table);
+  kv_.prepare(count, &sequence->table, span.num_draft);
 }
 
 void Scheduler::commit(std::span<SpanResult> results, TimeUs now, std::vector<Event>* events) {
@@ -470,9 +473,9 @@ void Scheduler::commit_span(Sequence* sequence, const Span& span, SpanResult* re
   const int32_t num_accepted = count_accepted(*sequence, span, *result);
   if (span.num_draft > 0) count_draft(sequence, span, num_accepted);
   advance(sequence, span, *result, num_accepted);
-  if (fails_past(*result, num_accepted + 1)) recompute(sequence);
   take_scores(sequence, span, result, events);
   take_states(sequence, span, *result, num_accepted);
+  if (fails_past(*result, num_accepted + 1)) recompute(sequence);
   if (span.num_sampled == 0) {  // max_tokens = 0: only the prompt was wanted
     if (sequence->gap() == 0) finish_prompt(sequence, now, events);
     return;
@@ -503,7 +506,8 @@ int32_t Scheduler::count_accepted(const Sequence& sequence, const Span& span,
 // Tokens are computed: publishes what is verified, unless the step computed what is not finite.
 void Scheduler::advance(Sequence* sequence, const Span& span, const SpanResult& result,
                         int32_t num_accepted) {
-  sequence->num_computed += span.num_rows - span.num_draft + num_accepted;
+  sequence->num_computed =
+      kv_.verify(span.end_position(), span.num_draft, num_accepted, &sequence->table);
   const bool fails =
       span.num_sampled > 0 && !result.sampled[static_cast<size_t>(num_accepted)].failure.empty();
   const auto verified =

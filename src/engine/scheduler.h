@@ -40,7 +40,8 @@
 // Guesses (engine/drafter.h) take tokens, logit rows and blocks that nobody else wants in this
 // step, and are as many as pay (draft_policy.h). Those that equal what is sampled in their place
 // become known in one go; the others leave no trace: they are not published, and their blocks are
-// given back.
+// given back. Where there is state, guesses leave theirs in blocks of their own; if one of them is
+// wrong, the next step computes the right ones before it again.
 #pragma once
 
 #include <array>
@@ -360,7 +361,7 @@ class Scheduler {
   bool keeps_up_ = false;                            // instead of that it worked off prompts
   double prompt_us_ = 0;                             // of the last step, if it was one with prompts
   TimeUs drafted_us_ = 0;                            // when that began
-  StepLoad plain_load_;                              // of the step without guesses
+  StepLoad plain_load_;                              // DraftStep::plain_load of the step
   // A step that was committed, until settle() has learned from it.
   struct Owed {
     TakenStep step;

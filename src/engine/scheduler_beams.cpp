@@ -108,7 +108,7 @@ int64_t Scheduler::num_next(const Sequence& sequence) const {
 void Scheduler::plan_next_of(Sequence* head) {
   for (size_t i = 0; i < head->num_beams(); ++i) {
     const Sequence& beam = head->beam(i);
-    if (beam.gap() != 1 || !kv_.covers(beam.num_known(), beam.table)) return;
+    if (!beam.lacks_one() || !kv_.covers(beam.num_known(), beam.table)) return;
   }
   for (size_t i = 0; i < head->num_beams(); ++i) {
     add_span(&head->beam(i), options_.max_batch_tokens - plan_.num_tokens,

@@ -54,7 +54,12 @@ class DraftTest : public testing::Test {
   // The prompt is computed and its first token, 10, is known.
   void begin(Scheduler* scheduler, Request given) {
     scheduler->admit(1, std::move(given), 1);
-    commit(scheduler, scheduler->plan(2), {{10}});
+    const StepPlan* plan = &scheduler->plan(2);
+    while (plan->spans[0].num_sampled == 0) {  // it ended where state is kept
+      commit(scheduler, *plan, {});
+      plan = &scheduler->plan(2);
+    }
+    commit(scheduler, *plan, {{10}});
     events_.clear();
   }
 
@@ -404,6 +409,125 @@ TEST_F(DraftTest, ARequestEndsWithItsConstraint) {
     EXPECT_EQ(events_.back().stop_id, -1);
     events_.clear();
   }
+}
+
+// A model whose layers keep positions, and some of them state.
+class KeptStateTest : public DraftTest {
+ protected:
+  SchedulerOptions with_state(int64_t snapshot_blocks = 100) {
+    SchedulerOptions with = options();
+    with.cache_rules.push_back({CachePolicy::kState, 0, snapshot_blocks, 1});
+    with.num_blocks = 12;
+    return with;
+  }
+  static int32_t state_at(const Sequence& sequence, int64_t position) {
+    return sequence.table.columns[1].blocks[static_cast<size_t>(position / kBlockTokens)];
+  }
+};
+
+TEST_F(KeptStateTest, GuessesHaveAPlaceOfTheirOwn) {
+  Scheduler scheduler(with_state());
+  begin(&scheduler, request());
+  const StepPlan& plan = scheduler.plan(3);
+  const Span& span = plan.spans[0];
+  EXPECT_EQ(span.num_draft, 3);
+  ASSERT_NE(span.states_ahead, nullptr);
+  const int32_t before = state_at(*scheduler.find(1), kPrompt), ahead = span.states_ahead[1];
+  EXPECT_NE(ahead, before);
+  commit(&scheduler, plan, {{11}, {12}, {13}, {14}});
+  EXPECT_EQ(tokens(), (std::vector<int32_t>{11, 12, 13, 14}));
+  EXPECT_EQ(scheduler.find(1)->num_computed, kPrompt + 4);
+  EXPECT_EQ(state_at(*scheduler.find(1), kPrompt + 3), ahead);
+}
+
+TEST_F(KeptStateTest, TheRightOnesBeforeAWrongOneAreComputedAgain) {
+  Scheduler scheduler(with_state());
+  begin(&scheduler, request());
+  commit(&scheduler, scheduler.plan(3), {{11}, {12}, {9}, {14}});
+  EXPECT_EQ(tokens(), (std::vector<int32_t>{11, 12, 9}));
+  EXPECT_EQ(scheduler.find(1)->num_computed, kPrompt + 1);
+  const StepPlan& again = scheduler.plan(4);
+  const Span& span = again.spans[0];
+  EXPECT_EQ(span.first_position, kPrompt + 1);
+  EXPECT_EQ(span.num_draft, 3);  // it may guess again
+  EXPECT_EQ(span.num_rows, 3 + 3);
+  EXPECT_EQ(span.num_sampled, 4);
+  EXPECT_EQ(drafter_.asked, 3);
+  commit(&scheduler, again, {{11}, {12}, {13}, {14}});
+  EXPECT_EQ(scheduler.find(1)->num_computed, kPrompt + 7);
+  EXPECT_EQ(scheduler.find(1)->gap(), 1);
+}
+
+TEST_F(KeptStateTest, AWrongFirstGuessCostsNothingLater) {
+  Scheduler scheduler(with_state());
+  begin(&scheduler, request());
+  commit(&scheduler, scheduler.plan(3), {{9}, {12}, {13}, {14}});
+  EXPECT_EQ(scheduler.find(1)->gap(), 1);
+}
+
+// 48 tokens are where the next snapshot is kept: no step goes past it.
+TEST_F(KeptStateTest, GuessesEndWhereStateIsKept) {
+  Scheduler scheduler(with_state(/*snapshot_blocks=*/3));
+  begin(&scheduler, request(40));
+  drafter_.guesses.assign(3, 11);
+  for (int32_t known = kPrompt + 1; known < 46; ++known) {
+    commit(&scheduler, scheduler.plan(3), {{9}, {9}, {9}, {9}});
+  }
+  const StepPlan& plan = scheduler.plan(4);  // 45 are computed, and 46 known
+  EXPECT_EQ(plan.spans[0].num_draft, 2);
+  commit(&scheduler, plan, {{11}, {11}, {9}});
+  EXPECT_EQ(scheduler.find(1)->num_computed, 48);
+  EXPECT_EQ(num_published(scheduler), 3);
+  const std::vector<int32_t> tokens = scheduler.find(1)->tokens;
+  const KvCache::Found found =
+      scheduler.kv_cache().peek(tokens, scheduler.kv_cache().root(root_of(*scheduler.find(1))));
+  EXPECT_EQ(found.num_blocks, 3);
+  EXPECT_EQ(scheduler.plan(5).spans[0].first_position, 48);
+}
+
+TEST_F(KeptStateTest, NoBlockNoGuesses) {
+  SchedulerOptions tight = with_state();
+  tight.num_blocks = 6;  // of positions up to 64 four, of the state two
+  tight.max_context = 64;
+  tight.max_sequences = 1;
+  Scheduler scheduler(tight);
+  Request longer = request(30);
+  for (int32_t i = 0; i < 18; ++i) longer.prompt_ids.push_back(60);  // 48
+  begin(&scheduler, std::move(longer));
+  const StepPlan& plan = scheduler.plan(3);  // the state after 49 takes the other block
+  EXPECT_EQ(drafter_.asked, 3);
+  EXPECT_EQ(plan.spans[0].num_draft, 0);
+  commit(&scheduler, plan, {{11}});
+  const StepPlan& next = scheduler.plan(4);  // and has one now
+  EXPECT_EQ(next.spans[0].num_draft, 3);
+  commit(&scheduler, next, {{9}, {12}, {13}, {14}});
+  EXPECT_EQ(scheduler.stats().num_preemptions, 0u);
+}
+
+TEST_F(KeptStateTest, EndsAndFailuresInFlightLeaveNoBlock) {
+  for (const std::string failure : {"", "broken row"}) {
+    Scheduler scheduler(with_state());
+    begin(&scheduler, request());
+    const StepPlan& plan = scheduler.plan(3);
+    const int32_t ahead = plan.spans[0].states_ahead[1];
+    scheduler.end(1, FinishReason::kCancelled, 4, &events_);
+    commit(&scheduler, plan, {{11}, {12}, {9}, {14}}, failure);
+    EXPECT_TRUE(scheduler.idle());
+    EXPECT_EQ(scheduler.kv_cache().pool().num_used(), 0);
+    const std::vector<int32_t> tainted = scheduler.take_tainted_blocks();
+    EXPECT_EQ(std::count(tainted.begin(), tainted.end(), ahead), failure.empty() ? 0 : 1);
+  }
+}
+
+TEST_F(KeptStateTest, AWrongGuessThatFailsIsWipedFromItsState) {
+  Scheduler scheduler(with_state());
+  begin(&scheduler, request());
+  const StepPlan& plan = scheduler.plan(3);
+  const int32_t ahead = plan.spans[0].states_ahead[1];
+  commit(&scheduler, plan, {{9}, {12}, {-1, {}, "not finite"}, {14}});
+  EXPECT_EQ(scheduler.find(1)->num_computed, 0);
+  const std::vector<int32_t> tainted = scheduler.take_tainted_blocks();
+  EXPECT_EQ(std::count(tainted.begin(), tainted.end(), ahead), 1);
 }
 
 TEST_F(DraftTest, SpansWithoutAConstraintHaveNoMask) {

@@ -33,12 +33,15 @@ void fill_span_masks(std::span<uint64_t> masks, std::span<const int32_t> guesses
 // Streams, and the room for guesses where every running sequence has what it wants.
 DraftStep Scheduler::step_without_guesses() const {
   DraftStep step;
+  step.redoes_rows = !kv_.can_roll_back();
   int64_t num_free = options_.max_batch_tokens;
   int64_t num_free_rows = options_.max_logit_rows;
   const auto add = [&](const Sequence& sequence, int64_t gap) {
     num_free -= gap;
     num_free_rows -= 1 + std::max(0, sequence.num_to_score() - sequence.num_scored);
     step.load.add(sequence.num_known() - gap, gap, 1, sequence.draws());
+    const int64_t plain_gap = gap - (sequence.lacks_one() ? sequence.table.num_taken_back() : 0);
+    step.plain_load.add(sequence.num_known() - plain_gap, plain_gap, 1, sequence.draws());
   };
   for (const Sequence* sequence : running_) {
     add(*sequence, sequence->gap());
@@ -76,7 +79,7 @@ void Scheduler::draft(TimeUs now) {
   keeps_up_ = false;
   drafted_us_ = now;
   const bool has_drafter = options_.drafter != nullptr || options_.model_drafter != nullptr;
-  if (!has_drafter || !kv_.can_roll_back()) return;
+  if (!has_drafter) return;
   if (options_.model_drafter != nullptr && options_.model_drafter->wants_states()) {
     const bool may_run = !options_.drafts_must_pay || draft_policy_.has_credit();
     keeps_up_ = options_.model_drafter->keep_up(running_, may_run) > 0;
@@ -119,14 +122,13 @@ void Scheduler::ask_model(const DraftStep& step) {
 // First what constraints force, which is hardly ever wrong, then what drafters say and the policy
 // finds worth its rows.
 void Scheduler::propose_drafts() {
-  if (!kv_.can_roll_back()) return;
   if (!is_drafted_) draft(planned_us_);
   is_drafted_ = false;
   const auto draft_us = static_cast<double>(planned_us_ - drafted_us_);
   if (num_draft_runs_ > 0) draft_policy_.drafted(num_draft_runs_, draft_us);
   if (keeps_up_) draft_policy_.kept_up(cost_, draft_us, prompt_us_);
   DraftStep step = step_without_guesses();
-  plain_load_ = step.load;
+  plain_load_ = step.plain_load;
   if (step.max_guesses == 0) return;
   int64_t num_free = step.max_guesses;
   propose_forced(&num_free);
@@ -138,7 +140,7 @@ void Scheduler::propose_drafts() {
 
 // One token to compute, one to sample.
 bool Scheduler::is_stream(const Sequence& sequence) const {
-  return sequence.gap() == 1 && sequence.samples() &&
+  return sequence.lacks_one() && sequence.samples() &&
          kv_.covers(sequence.num_known(), sequence.table);
 }
 
@@ -179,14 +181,17 @@ void Scheduler::add_drafts(const DraftStep& step) {
   }
 }
 
-// The token after the last guess still has a place, and the rope table of all of them is one.
+// The token after the last guess still has a place, the rope table of all of them is one, and the
+// step ends where state is kept.
 int32_t Scheduler::room_for_draft(const Sequence& sequence, int64_t limit) const {
   const int64_t known = sequence.num_known();
   int64_t room =
       std::min<int64_t>({limit, std::max(options_.max_draft_tokens, options_.max_forced_tokens),
                          sequence.max_known - known - 1});
   while (room > 0 && options_.rope_epoch(known + room) != sequence.rope_epoch) --room;
-  return static_cast<int32_t>(room);
+  if (room <= 0) return 0;
+  const int64_t gap = sequence.gap();
+  return static_cast<int32_t>(kv_.limit_chunk(gap + room, sequence.table) - gap);
 }
 
 // Guesses take no block that a running sequence may want next.
@@ -194,10 +199,10 @@ bool Scheduler::add_draft(Sequence* sequence, const Draft& draft) {
   const std::vector<int32_t>& ids = draft.token_ids;
   if (ids.empty()) return false;
   const int64_t end = sequence->num_known() + std::ssize(ids);
-  const int64_t missing = kv_.missing(end, sequence->table);
+  const int64_t missing = kv_.missing(end, sequence->table, std::ssize(ids));
   const int64_t spare = missing > 0 ? int64_t{num_slots_} * kv_.num_columns() : 0;
   if (missing + spare > kv_.pool().num_available() || !may_take(*sequence, missing) ||
-      !kv_.reserve(end, &sequence->table)) {
+      !kv_.reserve(end, &sequence->table, std::ssize(ids))) {
     return false;
   }
   sequence->tokens.insert(sequence->tokens.end(), ids.begin(), ids.end());
@@ -230,7 +235,7 @@ void Scheduler::count_draft(Sequence* sequence, const Span& span, int32_t num_ac
 bool Scheduler::tells_states(const Sequence& sequence) const {
   return options_.model_drafter != nullptr && options_.model_drafter->wants_states() &&
          sequence.samples() && sequence.request.beams.width == 0 &&
-         !sequence.request.sampling.mirostat && kv_.can_roll_back();
+         !sequence.request.sampling.mirostat;
 }
 
 // States of rows: for a drafter those of known tokens, else for the pool.

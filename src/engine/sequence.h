@@ -89,6 +89,8 @@ struct Sequence {
 
   int64_t num_known() const { return static_cast<int64_t>(tokens.size()) - num_draft; }
   int64_t gap() const { return num_known() - num_computed; }
+  // All but one token of the gap have been computed before: a step that closes it is a decode.
+  bool lacks_one() const { return gap() == 1 + table.num_taken_back(); }
   // Where most of them were wrong (a model that cuts texts into other tokens), there are no more.
   bool takes_forced() const { return num_forced < 32 || 2 * num_forced_kept >= num_forced; }
   int32_t num_output() const { return static_cast<int32_t>(num_known()) - num_prompt; }

@@ -68,7 +68,7 @@ class States {
   States(const Case& c, int64_t num_sequences) {
     const int64_t num_blocks = (c.num_tokens + kBlockTokens - 1) / kBlockTokens;
     const int64_t width = delta_state_width(c.key_dim, c.value_dim), stride = width + 16;
-    const int64_t total = num_blocks * c.value_heads * num_sequences;
+    const int64_t total = (num_blocks + 1) * c.value_heads * num_sequences;
     memory_.assign(static_cast<size_t>(stride * total + 16), NAN);
     float* base = memory_.data();
     while (reinterpret_cast<uintptr_t>(base) % 64 != 0) ++base;
@@ -83,6 +83,7 @@ class States {
     places_.resize(static_cast<size_t>(num_sequences));
     for (size_t i = 0; i < tables_.size(); ++i) {
       for (int64_t b = 0; b < num_blocks; ++b) tables_[i].push_back(static_cast<int32_t>(--next));
+      ahead_.push_back(static_cast<int32_t>(--next));
       places_[i / static_cast<size_t>(c.value_heads)].push_back(tables_[i].data());
     }
   }
@@ -93,11 +94,20 @@ class States {
             places_[sequence].data()};
   }
   std::span<const KvPlaneView> planes() const { return planes_; }
+  // For the last rows of a span of the first sequence, which are guesses.
+  const int32_t* ahead() const { return ahead_.data(); }
+  // They were right, up to so many tokens.
+  void take_ahead(int64_t num_tokens) {
+    for (size_t i = 0; i < planes_.size(); ++i) {
+      std::swap(tables_[i][static_cast<size_t>((num_tokens - 1) / kBlockTokens)], ahead_[i]);
+    }
+  }
 
  private:
   std::vector<float> memory_;
   std::vector<KvPlaneView> planes_;
   std::vector<std::vector<int32_t>> tables_;
+  std::vector<int32_t> ahead_;                       // by table
   std::vector<std::vector<const int32_t*>> places_;  // by sequence
 };
 
@@ -127,6 +137,7 @@ struct Piece {  // tokens of a sequence
   const Inputs* in;
   size_t sequence;
   int64_t first, end;
+  int32_t num_guesses = 0;  // the last of them; of the first sequence
 };
 
 // A step of some tokens of each of several sequences; their outputs, one after the other.
@@ -143,6 +154,8 @@ std::vector<float> run(Backend& backend, const Case& c, const States& states,
     take(in.qkv, in.width, &qkv);
     take(in.others, in.side, &others);
     spans.push_back(states.span(piece.sequence, rows, piece.first, piece.end));
+    spans.back().num_draft = piece.num_guesses;
+    if (piece.num_guesses > 0) spans.back().states_ahead = states.ahead();
     rows += piece.end - piece.first;
   }
   GuardedFloats out(static_cast<size_t>(rows * c.value_heads * c.value_dim));
@@ -267,6 +280,29 @@ TEST(Delta, BitsDoNotDependOnChunksOrThreads) {
         EXPECT_TRUE(same_bits(outputs_of(*backend, c, in, chunk), whole))
             << isa << ", " << c.name << ", chunks of " << chunk;
       }
+    }
+  }
+}
+
+// Steps of three tokens and two guesses, of which every other time one is wrong.
+TEST(Delta, WrongGuessesLeaveTheStateBeforeThem) {
+  for (const std::string& isa : available_isas()) {
+    for (const Case& c : kCases) {
+      const Inputs in(c, 9);
+      const auto backend = make_backend(isa, 2);
+      const std::vector<float> whole = outputs_of(*backend, c, in, c.num_tokens);
+      const int64_t width = int64_t{c.value_heads} * c.value_dim;
+      States states(c, 1);
+      std::vector<float> out;
+      for (int64_t first = 0, i = 0; first + 5 <= c.num_tokens; ++i) {
+        const Piece piece{&in, 0, first, first + 5, 2};
+        const std::vector<float> rows = run(*backend, c, states, {&piece, 1});
+        if (i % 2 == 0) states.take_ahead(first + 5);
+        const int64_t num_kept = i % 2 == 0 ? 5 : 3;
+        out.insert(out.end(), rows.begin(), rows.begin() + num_kept * width);
+        first += num_kept;
+      }
+      EXPECT_TRUE(same_bits(out, std::span(whole).first(out.size()))) << isa << ", " << c.name;
     }
   }
 }

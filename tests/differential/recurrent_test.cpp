@@ -13,7 +13,7 @@ namespace {
 using Floats = std::vector<float>;
 
 // The state of one sequence in blocks of a plane each, as a cache keeps it: block of position p at
-// entry p / 16. Blocks begin as NaN: nobody reads what was not written.
+// entry p / 16, and one more for guesses. Blocks begin as NaN: nobody reads what was not written.
 class StateSlab {
  public:
   StateSlab(int num_planes, int num_heads, int width, int64_t num_tokens)
@@ -21,7 +21,8 @@ class StateSlab {
         plane_{"state", KvType::kF32, num_heads, width},
         num_planes_(num_planes) {
     const int64_t num_blocks = (num_tokens + kBlockTokens - 1) / kBlockTokens;
-    memory_.assign(static_cast<size_t>(num_blocks) * block_floats(), std::nanf(""));
+    memory_.assign(static_cast<size_t>(num_blocks + 1) * block_floats(), std::nanf(""));
+    ahead_ = static_cast<int32_t>(num_blocks);
     for (int64_t i = 0; i < num_blocks; ++i) table_.push_back(static_cast<int32_t>(i));
     // Not in order, so that a block's number and its entry differ.
     std::reverse(table_.begin(), table_.end());
@@ -29,6 +30,17 @@ class StateSlab {
   }
 
   const int32_t* const* tables() const { return tables_.data(); }
+  // A span of a step of its own, whose last rows are guesses.
+  Span span(int64_t first, int64_t count, int64_t num_guesses = 0) const {
+    Span span{0, static_cast<int32_t>(count), first, tables()};
+    span.num_draft = static_cast<int32_t>(num_guesses);
+    if (num_guesses > 0) span.states_ahead = &ahead_;
+    return span;
+  }
+  // All guesses were right, up to so many tokens.
+  void take_ahead(int64_t num_tokens) {
+    std::swap(table_[size_t((num_tokens - 1) / kBlockTokens)], ahead_);
+  }
   std::vector<KvPlaneView> planes() {
     std::vector<KvPlaneView> views;
     for (int i = 0; i < num_planes_; ++i) {
@@ -53,7 +65,26 @@ class StateSlab {
   Floats memory_;
   std::vector<int32_t> table_;
   std::vector<const int32_t*> tables_;
+  int32_t ahead_ = -1;
 };
+
+// A sequence in steps of three rows and up to two guesses, of which every other time one is wrong:
+// the outputs. step: computes a span.
+template <typename Step>
+Floats run_with_guesses(int64_t num_tokens, int64_t width, StateSlab& slab, const Step& step) {
+  Floats out;
+  for (int64_t first = 0, i = 0; first < num_tokens; ++i) {
+    const int64_t count = std::min<int64_t>(3, num_tokens - first);
+    const int64_t num_guesses = std::min<int64_t>(2, num_tokens - first - count);
+    const Floats rows = step(slab.span(first, count + num_guesses, num_guesses));
+    const bool are_right = num_guesses > 0 && i % 2 == 0;
+    if (are_right) slab.take_ahead(first + count + num_guesses);
+    const int64_t num_kept = are_right ? count + num_guesses : count;
+    out.insert(out.end(), rows.begin(), rows.begin() + num_kept * width);
+    first += num_kept;
+  }
+  return out;
+}
 
 Floats rows_of(const Floats& x, int64_t width, int64_t first, int64_t count) {
   return {x.begin() + first * width, x.begin() + (first + count) * width};
@@ -176,6 +207,24 @@ TEST(CausalConv, ChunksAndThreadsLeaveEveryBit) {
   }
 }
 
+TEST(CausalConv, WrongGuessesLeaveTheStateBeforeThem) {
+  for (const std::string& isa : available_isas()) {
+    const auto backend = make_backend(isa, 2);
+    for (const ConvSetup& setup : kConvSetups) {
+      const ConvCase test(setup);
+      Floats state;
+      const Floats whole = convolve_in_chunks(*backend, test, kTokens, &state);
+      StateSlab slab(1, setup.taps - 1, static_cast<int>(setup.channels), kTokens);
+      const auto step = [&](const Span& span) {
+        const Floats x = rows_of(test.x, test.stride, span.first_position, span.num_rows);
+        return convolve(*backend, test, x, slab, {span});
+      };
+      EXPECT_TRUE(same_bits(run_with_guesses(kTokens, setup.channels, slab, step), whole)) << isa;
+      EXPECT_TRUE(same_bits(slab.at(kTokens), state)) << isa;
+    }
+  }
+}
+
 TEST(CausalConv, SequencesOfABatchDoNotMeet) {
   const ConvCase test(kConvSetups[0]);
   for (const std::string& isa : available_isas()) {
@@ -291,10 +340,9 @@ std::vector<double> ScanCase::expected() const {
   return out;
 }
 
-Floats scan_chunk(Backend& backend, const ScanCase& test, StateSlab& slab, int64_t first,
-                  int64_t count) {
+Floats scan_chunk(Backend& backend, const ScanCase& test, StateSlab& slab, const Span& span) {
   const ScanSetup& setup = test.setup;
-  const Span span{0, static_cast<int32_t>(count), first, slab.tables()};
+  const int64_t first = span.first_position, count = span.num_rows;
   const std::vector<KvPlaneView> state = slab.planes();
   GuardedFloats out(static_cast<size_t>(count * test.width));
   ScanArgs args;
@@ -326,7 +374,8 @@ Floats scan_in_chunks(Backend& backend, const ScanCase& test, int64_t chunk, Flo
   StateSlab slab(test.setup.heads, test.setup.state_width, test.setup.head_dim, kTokens);
   Floats out;
   for (int64_t first = 0; first < kTokens; first += chunk) {
-    const Floats part = scan_chunk(backend, test, slab, first, std::min(chunk, kTokens - first));
+    const Span span = slab.span(first, std::min(chunk, kTokens - first));
+    const Floats part = scan_chunk(backend, test, slab, span);
     out.insert(out.end(), part.begin(), part.end());
   }
   *state = slab.at(kTokens);
@@ -364,6 +413,21 @@ TEST(Scan, OneTokenAChunkAndAWholePromptGiveTheSameBits) {
         EXPECT_TRUE(same_bits(scan_in_chunks(*threads, test, chunk, &state), whole));
         EXPECT_TRUE(same_bits(state, whole_state));
       }
+    }
+  }
+}
+
+TEST(Scan, WrongGuessesLeaveTheStateBeforeThem) {
+  for (const std::string& isa : available_isas()) {
+    const auto backend = make_backend(isa, 2);
+    for (const ScanSetup& setup : kScanSetups) {
+      const ScanCase test(setup);
+      Floats state;
+      const Floats whole = scan_in_chunks(*backend, test, kTokens, &state);
+      StateSlab slab(setup.heads, setup.state_width, setup.head_dim, kTokens);
+      const auto step = [&](const Span& span) { return scan_chunk(*backend, test, slab, span); };
+      EXPECT_TRUE(same_bits(run_with_guesses(kTokens, test.width, slab, step), whole)) << isa;
+      EXPECT_TRUE(same_bits(slab.at(kTokens), state)) << isa;
     }
   }
 }

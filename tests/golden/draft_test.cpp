@@ -151,9 +151,12 @@ TEST_P(DraftTest, GuessesOfAPredictionEqualPlainDecoding) {
   EXPECT_LT(drafted.stats.num_steps, plain.stats.num_steps);
 }
 
+// Drafting models have no state.
+class ModelDraftTest : public DraftTest {};
+
 // A model that drafts for itself: what it guesses comes true, drawn or not, and others' prompts are
 // caught up with meanwhile.
-TEST_P(DraftTest, GuessesOfAModelEqualPlainDecoding) {
+TEST_P(ModelDraftTest, GuessesOfAModelEqualPlainDecoding) {
   const auto backend = backend_for("auto", 2), draft_backend = backend_for("auto", 2);
   const std::string path = (test::archive_root() / "tiny" / GetParam()).string();
   const auto model = load(path, *backend), draft_model = load(path, *draft_backend);
@@ -180,7 +183,7 @@ TEST_P(DraftTest, GuessesOfAModelEqualPlainDecoding) {
 }
 
 // Six sequences that lack up to eight rows each do not fit into one run of the smaller model.
-TEST_P(DraftTest, AModelOfSmallStepsGuessesInSeveral) {
+TEST_P(ModelDraftTest, AModelOfSmallStepsGuessesInSeveral) {
   const auto backend = backend_for("auto", 2), draft_backend = backend_for("auto", 2);
   const std::string path = (test::archive_root() / "tiny" / GetParam()).string();
   const auto model = load(path, *backend), draft_model = load(path, *draft_backend, 11);
@@ -200,8 +203,13 @@ TEST_P(DraftTest, AModelOfSmallStepsGuessesInSeveral) {
   EXPECT_GT(drafted.stats.drafts[static_cast<size_t>(DraftSource::kModel)].num_accepted, 20u);
 }
 
-// One model of each kind of layer: plain, windows, a rope table that changes with the length.
+// One model of each kind of layer: plain, windows, a rope table that changes with the length; and
+// with state beside attention or alone: delta rules, short convolutions, scans.
 INSTANTIATE_TEST_SUITE_P(Golden, DraftTest,
+                         testing::Values("llama", "gemma3", "llama_dynamic", "phi3_longrope",
+                                         "qwen3_next", "kimi_linear", "lfm2", "mamba2",
+                                         "granitemoehybrid"));
+INSTANTIATE_TEST_SUITE_P(Golden, ModelDraftTest,
                          testing::Values("llama", "gemma3", "llama_dynamic", "phi3_longrope"));
 
 }  // namespace

@@ -37,6 +37,7 @@ struct Totals {
   uint64_t num_worlds = 0, num_steps = 0, num_requests = 0, num_responses = 0;
   uint64_t num_checked = 0, num_poisoned = 0, num_refused = 0, num_left = 0;
   uint64_t num_searches = 0, num_ranked = 0;
+  uint64_t kept_with_state = 0;  // guesses that were right there
   SchedulerStats scheduler;
   void add(const SchedulerStats& stats) {
     scheduler.num_preemptions += stats.num_preemptions;
@@ -130,6 +131,8 @@ class World {
     totals->num_searches += num_searches_;
     totals->num_ranked += num_ranked_;
     totals->add(engine_.stats());
+    const bool has_state = !engine_.kv_cache().can_roll_back();
+    totals->kept_with_state += has_state ? engine_.stats().accepted_tokens : 0;
   }
 
  private:
@@ -167,8 +170,13 @@ class World {
     options.max_logit_rows =
         small ? static_cast<int>(range(options.max_sequences, size_.max_logit_rows))
               : size_.max_logit_rows;
-    options.num_blocks = small ? range(2, size_.num_blocks) : size_.num_blocks;
-    options.max_context = small ? range(8, options.num_blocks * kBlockTokens) : size_.max_context;
+    const int64_t num_states = one_in(3) ? 2 : 0;  // blocks: where it was and where it will be
+    if (num_states > 0) {
+      options.cache_rules.push_back({CachePolicy::kState, 0, /*snapshot_blocks=*/range(1, 4), 1});
+    }
+    options.num_blocks = small ? num_states + range(2, size_.num_blocks) : size_.num_blocks;
+    options.max_context =
+        small ? range(8, (options.num_blocks - num_states) * kBlockTokens) : size_.max_context;
     options.max_preemptions = static_cast<int>(range(0, kMaxPreemptions));
     options.max_draft_tokens = one_in(2) ? static_cast<int32_t>(range(1, 4)) : 0;
     options.drafts_must_pay = kind_.drafts_must_pay;
@@ -597,18 +605,20 @@ TEST_P(CoreSimPart, EveryPromiseIsKept) {
   fmt::print(
       "{} worlds, {} steps, {} requests, {} responses ({} checked, {} poisoned, {} refused, {} "
       "left, {} searches, {} ranked); {} pre-emptions, {} followed, {} epoch restarts, {} cached, "
-      "{} guessed, {} right\n",
+      "{} guessed, {} right, {} of them with state\n",
       totals.num_worlds, totals.num_steps, totals.num_requests, totals.num_responses,
       totals.num_checked, totals.num_poisoned, totals.num_refused, totals.num_left,
       totals.num_searches, totals.num_ranked, stats.num_preemptions, stats.num_followed,
-      stats.num_epoch_restarts, stats.cached_tokens, stats.draft_tokens, stats.accepted_tokens);
+      stats.num_epoch_restarts, stats.cached_tokens, stats.draft_tokens, stats.accepted_tokens,
+      totals.kept_with_state);
   // A simulation that never meets what it is for proves nothing.
   if (num_steps() < 10'000) return;
   const uint64_t some = totals.num_steps / 4000;
   for (const uint64_t count :
        {totals.num_checked, totals.num_poisoned, totals.num_refused, totals.num_left,
         stats.num_preemptions, stats.num_followed, stats.num_epoch_restarts, stats.num_turns_given,
-        stats.cached_tokens, stats.accepted_tokens, stats.draft_tokens - stats.accepted_tokens}) {
+        stats.cached_tokens, stats.accepted_tokens, stats.draft_tokens - stats.accepted_tokens,
+        totals.kept_with_state}) {
     EXPECT_GT(count, some);
   }
   EXPECT_EQ(totals.num_searches > some && totals.num_ranked > some, searches);

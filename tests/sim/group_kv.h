@@ -1,9 +1,9 @@
 // The blocks of a toy model with cache groups: what it wrote where, checked against what it reads.
 //
 // A slot of a full or window column holds the hash of all tokens up to its position, a block of a
-// state column the hash after the tokens computed so far. Before each span all that its first token
-// sees is compared with what the sequence's tokens say, so a wrong, stale, shared, early or missing
-// block is counted.
+// state column the hash after the tokens computed so far, guesses apart. Before each span all that
+// its first token sees is compared with what the sequence's tokens say, so a wrong, stale, shared,
+// early or missing block is counted.
 #pragma once
 
 #include <algorithm>
@@ -27,15 +27,16 @@ class GroupKv {
     }
   }
 
-  // Computes positions [first, end) of tokens; returns the hash after each.
-  std::vector<uint64_t> run(const int32_t* const* tables, std::span<const int32_t> tokens,
-                            int64_t first, int64_t end, int64_t epoch) {
+  // Computes the span's positions of tokens; returns the hash after each.
+  std::vector<uint64_t> run(const Span& span, std::span<const int32_t> tokens, int64_t epoch) {
+    const int64_t first = span.first_position, end = span.end_position();
+    const int32_t* const* tables = span.tables;
     std::vector<uint64_t> hashes = {0};  // [i]: after i tokens
     for (int64_t p = 0; p < end; ++p) {
       hashes.push_back(extend_hash(hashes.back(), tokens[static_cast<size_t>(p)], p, epoch));
     }
     for (size_t c = 0; c < columns_.size(); ++c) read(columns_[c], tables[c], hashes, first);
-    for (size_t c = 0; c < columns_.size(); ++c) write(columns_[c], tables[c], hashes, first, end);
+    for (size_t c = 0; c < columns_.size(); ++c) write(c, span, hashes);
     return {hashes.begin() + first + 1, hashes.end()};
   }
   // tier: where copies without one of their blocks go or come from.
@@ -79,13 +80,22 @@ class GroupKv {
       num_errors_ += *at(table, p) != hashes[static_cast<size_t>(p) + 1] ? 1 : 0;
     }
   }
-  void write(const CacheRule& rule, const int32_t* table, const std::vector<uint64_t>& hashes,
-             int64_t first, int64_t end) {
-    if (rule.policy == CachePolicy::kState) {
-      *at(table, (end - 1) / kBlockTokens * kBlockTokens) = hashes[static_cast<size_t>(end)];
+  void write(size_t column, const Span& span, const std::vector<uint64_t>& hashes) {
+    const int32_t* table = span.tables[column];
+    const int64_t end = span.end_position();
+    if (columns_[column].policy == CachePolicy::kState) {
+      const int64_t num_known = end - span.num_ahead();
+      num_errors_ += span.num_draft != span.num_ahead() ? 1 : 0;  // could not be taken back
+      *at(table, (num_known - 1) / kBlockTokens * kBlockTokens) =
+          hashes[static_cast<size_t>(num_known)];
+      if (num_known < end) {
+        block(span.states_ahead[column])[0] = hashes[static_cast<size_t>(end)];
+      }
       return;
     }
-    for (int64_t p = first; p < end; ++p) *at(table, p) = hashes[static_cast<size_t>(p) + 1];
+    for (int64_t p = span.first_position; p < end; ++p) {
+      *at(table, p) = hashes[static_cast<size_t>(p) + 1];
+    }
   }
 
   std::vector<Block> blocks_;

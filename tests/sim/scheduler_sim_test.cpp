@@ -26,6 +26,34 @@ constexpr int32_t kVocab = 40;
 constexpr int32_t kEndId = 7;
 constexpr uint64_t kNoClient = ~uint64_t{0};
 
+int32_t token_after(uint64_t hash) {
+  return static_cast<int32_t>(mix_bits(hash) % static_cast<uint64_t>(kVocab));
+}
+
+// Prefixes of two domains are different sequences.
+int64_t domain_epoch(const Request& request, int64_t epoch) {
+  return static_cast<int64_t>(request.cache_domain.size()) * 1'000'000 + epoch;
+}
+
+// Knows what comes; one guess of four is another token.
+class KnowingDrafter final : public Drafter {
+ public:
+  int32_t propose(std::span<DraftTask> tasks) override {
+    for (DraftTask& task : tasks) {
+      std::vector<int32_t> tokens = task.sequence->tokens;
+      tokens.resize(static_cast<size_t>(task.sequence->num_known()));
+      const int64_t epoch = domain_epoch(task.sequence->request, task.sequence->rope_epoch);
+      for (int32_t i = 0; i < task.max_tokens; ++i) {
+        const uint64_t hash = prefix_hash(tokens, tokens.size(), epoch);
+        const bool errs = mix_bits(hash + 1) % 4 == 0;
+        tokens.push_back((token_after(hash) + (errs ? 1 : 0)) % kVocab);
+        task.draft.token_ids.push_back(tokens.back());
+      }
+    }
+    return 0;
+  }
+};
+
 class Simulation {
  public:
   explicit Simulation(uint64_t seed)
@@ -61,6 +89,8 @@ class Simulation {
   int64_t num_searches() const { return num_searches_; }
   int64_t num_searches_preempted() const { return num_searches_preempted_; }
   bool has_groups() const { return options_.cache_rules.size() > 1; }
+  bool has_state() const { return !KvCache::can_roll_back(options_.cache_rules); }
+  int64_t num_redone() const { return num_redone_; }
   bool met_protection() const {
     return most_preemptions_ > 0 && most_preemptions_ == options_.max_preemptions;
   }
@@ -99,6 +129,9 @@ class Simulation {
     options.max_passes = static_cast<int>(range(0, 4));
     options.priority_age = range(0, 40);
     options.hash_key = {random_(), random_()};
+    if (range(0, 1) == 0) options.drafter = &drafter_;
+    options.max_draft_tokens = static_cast<int32_t>(range(1, 5));
+    options.drafts_must_pay = false;
     num_clients_ = static_cast<uint64_t>(range(0, 2) == 0 ? 1 : range(2, 5));
     if (num_clients_ > 1 && range(0, 1) == 0) options.tenants = random_tenants();
     options.end_ids = {kEndId};
@@ -261,13 +294,17 @@ class Simulation {
       ASSERT_EQ(span.first_row, num_tokens);
       ASSERT_GE(span.num_rows, 1);
       const int64_t end = span.end_position();
-      ASSERT_LE(end, sequence.num_known());
-      ASSERT_EQ(span.num_sampled, sequence.samples() && end == sequence.num_known() ? 1 : 0);
+      ASSERT_LE(end, std::ssize(sequence.tokens));
+      const bool samples = sequence.samples() && end == std::ssize(sequence.tokens);
+      ASSERT_EQ(span.num_sampled, samples ? 1 + sequence.num_draft : 0);
+      ASSERT_EQ(span.num_draft, samples ? sequence.num_draft : 0);
+      num_redone_ += samples && span.num_rows - span.num_draft > 1 && sequence.num_output() > 1 &&
+                     span.first_position > sequence.num_prompt;
       ASSERT_EQ(span.rope_epoch, options_.rope_epoch(sequence.num_known()));
       if (span.num_scored > 0) {
         ASSERT_EQ(span.first_scored, sequence.num_scored);
         ASSERT_GE(span.first_scored, span.first_position);
-        ASSERT_LE(span.first_scored + span.num_scored, end);
+        ASSERT_LE(span.first_scored + span.num_scored, end - span.num_draft);
       }
       ASSERT_LE(sequence.num_preemptions, options_.max_preemptions);
       most_preemptions_ = std::max(most_preemptions_, sequence.num_preemptions);
@@ -337,14 +374,8 @@ class Simulation {
     }
   }
 
-  // Prefixes of two domains are different sequences.
   int64_t epoch_of(const Request& request, size_t num_tokens) const {
-    const auto domain = static_cast<int64_t>(request.cache_domain.size());
-    return domain * 1'000'000 + options_.rope_epoch(static_cast<int64_t>(num_tokens));
-  }
-
-  static int32_t token_after(uint64_t hash) {
-    return static_cast<int32_t>(mix_bits(hash) % static_cast<uint64_t>(kVocab));
+    return domain_epoch(request, options_.rope_epoch(static_cast<int64_t>(num_tokens)));
   }
 
   static std::vector<float> beam_row(uint64_t hash) {
@@ -366,8 +397,8 @@ class Simulation {
       const Span& span = plan.spans[i];
       const Sequence& sequence = *plan.sequences[i];
       const std::vector<uint64_t> hashes =
-          kv_.run(span.tables, sequence.tokens, span.first_position, span.end_position(),
-                  epoch_of(sequence.request, sequence.tokens.size()));
+          kv_.run(span, sequence.tokens,
+                  epoch_of(sequence.request, static_cast<size_t>(sequence.num_known())));
       for (int32_t row = 0; row < span.num_scored; ++row) {
         const uint64_t hash =
             hashes[static_cast<size_t>(span.first_scored + row - span.first_position)];
@@ -375,7 +406,7 @@ class Simulation {
         score.rank = static_cast<int32_t>(hash & 0xFFFF);
         results[i].scored.push_back(score);
       }
-      if (span.num_sampled > 0) results[i].sampled = {{token_after(hashes.back())}};
+      if (span.num_sampled > 0) results[i].sampled = sample(span, sequence, hashes);
       const int32_t width = sequence.request.beams.width;
       if (span.num_sampled > 0 && width > 0) {
         results[i].sampled[0] = {};
@@ -390,6 +421,22 @@ class Simulation {
     EXPECT_EQ(kv_.num_errors(), 0);
     cancel_some();  // while the step is in flight
     return results;
+  }
+
+  // Rows past a wrong guess may fail: nobody asks for them.
+  std::vector<SampledToken> sample(const Span& span, const Sequence& sequence,
+                                   const std::vector<uint64_t>& hashes) {
+    std::vector<SampledToken> sampled;
+    bool is_right = true;
+    for (int32_t i = 0; i < span.num_sampled; ++i) {
+      const auto row = static_cast<size_t>(span.num_rows - span.num_sampled + i);
+      sampled.push_back({token_after(hashes[row])});
+      if (!is_right && fault()) sampled.back().failure = "a fault of the test";
+      if (i == span.num_draft) break;
+      const auto guess = static_cast<size_t>(sequence.num_known() + i);
+      is_right = is_right && sequence.tokens[guess] == sampled.back().token_id;
+    }
+    return sampled;
   }
 
   void take_events() {
@@ -508,6 +555,7 @@ class Simulation {
   std::mt19937_64 random_;
   bool pressed_ = false, has_searches_ = false;
   uint64_t num_clients_ = 1;
+  KnowingDrafter drafter_;
   const SchedulerOptions options_;
   const BeamLimits limits_ = beam_limits_of(options_);
   Scheduler scheduler_;
@@ -522,7 +570,7 @@ class Simulation {
   int most_preemptions_ = 0;
   uint64_t digest_ = 0;
   std::map<RequestId, int> passes_;
-  int64_t num_passes_ = 0, num_expired_ = 0;
+  int64_t num_passes_ = 0, num_expired_ = 0, num_redone_ = 0;
   int64_t num_searches_ = 0, num_searches_preempted_ = 0;  // steps of those that were
 };
 
@@ -541,6 +589,8 @@ TEST(SchedulerSim, EveryScheduleKeepsItsPromises) {
   SchedulerStats total;
   int64_t num_forked = 0;         // blocks that were copied
   uint64_t cached_by_groups = 0;  // tokens found by models with several groups
+  uint64_t kept_with_state = 0;   // guesses that were right there
+  int64_t num_redone = 0;         // steps that computed rows again after wrong ones
   int64_t num_passes = 0, num_expired = 0, num_searches = 0, num_searches_preempted = 0;
   uint64_t num_protected = 0;  // schedules where a request was pre-empted as often as it can be
   const uint64_t first = setting("HEADRACE_SIM_SEED", 1);
@@ -561,15 +611,19 @@ TEST(SchedulerSim, EveryScheduleKeepsItsPromises) {
     num_searches += simulation.num_searches();
     num_searches_preempted += simulation.num_searches_preempted();
     num_forked += simulation.num_forked();
+    if (simulation.has_state()) {
+      kept_with_state += simulation.stats().accepted_tokens;
+      num_redone += simulation.num_redone();
+    }
     if (simulation.has_groups()) cached_by_groups += simulation.stats().cached_tokens;
   }
   fmt::print(
       "{} steps, {} pre-emptions, {} of them to give way, {} followed, {} epoch restarts, {} "
-      "cached "
-      "tokens, {} protected, {} passed, {} expired, {} searches, {} steps of pre-empted ones\n",
+      "cached tokens, {} protected, {} passed, {} expired, {} searches, {} steps of pre-empted "
+      "ones, {} guesses right where there is state, {} steps that compute rows again\n",
       total.num_steps, total.num_preemptions, total.num_turns_given, total.num_followed,
       total.num_epoch_restarts, total.cached_tokens, num_protected, num_passes, num_expired,
-      num_searches, num_searches_preempted);
+      num_searches, num_searches_preempted, kept_with_state, num_redone);
   // A simulation that never meets what it is for proves nothing.
   if (num_schedules() < 500) return;
   EXPECT_GT(total.num_preemptions, num_schedules() / 10);
@@ -584,6 +638,8 @@ TEST(SchedulerSim, EveryScheduleKeepsItsPromises) {
   EXPECT_GT(total.num_followed, num_schedules() / 10);
   EXPECT_GT(num_forked, static_cast<int64_t>(num_schedules()) / 10);
   EXPECT_GT(cached_by_groups, num_schedules() / 10);
+  EXPECT_GT(kept_with_state, num_schedules() / 4);
+  EXPECT_GT(num_redone, static_cast<int64_t>(num_schedules()) / 10);
 }
 
 TEST(SchedulerSim, EqualSeedsGiveEqualEvents) {

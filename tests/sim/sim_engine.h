@@ -89,7 +89,7 @@ class SimEngine final : public Engine {
         drafter_(records_, draft_mood),
         live_({max_live, size_t{1} << 30, size_t{1} << 40}),
         core_(with_means(std::move(options)), {"f32", 64}, nullptr),
-        slots_(core_.scheduler().options().num_blocks) {}
+        slots_(core_.scheduler().options()) {}
 
   Result<RequestId> submit(Request request, EventSink sink) override {
     TRY(check_request(request, {kVocabSize, max_context(), beam_limits()}));
@@ -134,8 +134,7 @@ class SimEngine final : public Engine {
     take_inputs();
     const std::span<SpanResult> results = compute(plan);
     Found found = found_by_failing(plan, results);
-    const auto num_there = kv_cache().peek(found.tokens, found.root).num_blocks;
-    found.num_blocks = std::min(found.num_blocks, num_there);  // whose writer did not fail before
+    found.num_blocks = kv_cache().peek(found.tokens, found.root).num_blocks;
     // Steps have times only where they decide something.
     if (core_.scheduler().options().drafts_must_pay) now_ += 50 + 10 * plan.num_tokens;
     core_.commit(results, ++now_);
@@ -262,8 +261,8 @@ class SimEngine final : public Engine {
     int64_t num_blocks = 0;
   };
 
-  // What the one request of a step that fails has in its table and others computed: it stays, and
-  // can be found.
+  // What the one request of a step that fails has in its table and others computed: as far as it is
+  // found now it stays, and can be found.
   static Found found_by_failing(const StepPlan& plan, std::span<const SpanResult> results) {
     Found found;
     int num_failures = 0;
@@ -275,7 +274,9 @@ class SimEngine final : public Engine {
       const Sequence& sequence = *plan.sequences[i];
       const std::vector<bool>& wrote = sequence.table.wrote;
       const int64_t num_blocks = std::find(wrote.begin(), wrote.end(), true) - wrote.begin();
-      found = {sequence.tokens, sequence.root, num_blocks};
+      found = {sequence.tokens, sequence.root};
+      const auto end = static_cast<size_t>(num_blocks * kBlockTokens + 1);
+      found.tokens.resize(std::min(found.tokens.size(), end));
       ++num_failures;
     }
     return num_failures == 1 ? found : Found();  // two may have shared what one of them computed

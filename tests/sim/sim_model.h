@@ -202,10 +202,13 @@ struct Prefixes {
   int64_t epoch = 0;
 };
 
-// Slots of a pool of blocks. Counts what does not fit in num_errors().
+// Slots of a pool of blocks, all positions of a sequence in one column; where the model has state,
+// a second one whose blocks hold one hash. Counts what does not fit in num_errors().
 class Slots {
  public:
-  explicit Slots(int64_t num_blocks) : slots_(static_cast<size_t>(num_blocks) * kBlockTokens) {}
+  explicit Slots(const SchedulerOptions& options)
+      : has_state_(!KvCache::can_roll_back(options.cache_rules)),
+        slots_(static_cast<size_t>(options.num_blocks) * kBlockTokens) {}
 
   // Checks what the span reads, writes its rows; the hash of each row in row_hashes().
   void run(const ModelRules& rules, const Identity& who, const Span& span,
@@ -224,6 +227,10 @@ class Slots {
       const Slot& slot = at(span, p);
       num_errors_ += slot.hash != known[p] || slot.poisoned ? 1 : 0;
     }
+    if (has_state_ && first > 0) {
+      const Slot& state = state_at(span, first - 1)[0];
+      num_errors_ += state.hash != known[first - 1] || state.poisoned ? 1 : 0;
+    }
     row_hashes_.clear();
     uint64_t hash = first == 0 ? 0 : known[first - 1];
     const size_t end = first + static_cast<size_t>(span.num_rows);
@@ -234,6 +241,7 @@ class Slots {
     }
     // What kernels may read with weight 0: a value that is not finite there would be seen.
     for (size_t p = end; p % kBlockTokens != 0; ++p) num_errors_ += at(span, p).poisoned ? 1 : 0;
+    if (has_state_) write_states(rules, span);
   }
   void scrub(std::span<const int32_t> block_ids) {
     for (const int32_t id : block_ids) {
@@ -252,11 +260,28 @@ class Slots {
     uint64_t hash = 0;
     bool poisoned = false;
   };
+  Slot* block(int32_t block_id) { return &slots_[static_cast<size_t>(block_id) * kBlockTokens]; }
+  Slot* state_at(const Span& span, size_t position) {
+    return block(span.tables[1][position / kBlockTokens]);
+  }
+  // What is not finite stays in a state.
+  void write_states(const ModelRules& rules, const Span& span) {
+    const auto num_known = static_cast<size_t>(span.num_rows - span.num_ahead());
+    Slot state;
+    for (size_t row = 0; row < row_hashes_.size(); ++row) {
+      state.hash = row_hashes_[row];
+      state.poisoned |= rules.is_poisoned(state.hash);
+      const size_t position = static_cast<size_t>(span.first_position) + row;
+      if (row + 1 == num_known) std::fill_n(state_at(span, position), kBlockTokens, state);
+    }
+    if (span.num_ahead() > 0) std::fill_n(block(span.states_ahead[1]), kBlockTokens, state);
+  }
   Slot& at(const Span& span, size_t position) {
     const auto block_id = static_cast<size_t>(span.tables[0][position / kBlockTokens]);
     return slots_[block_id * kBlockTokens + position % kBlockTokens];
   }
 
+  const bool has_state_;
   std::vector<Slot> slots_;
   std::vector<uint64_t> row_hashes_;
   int64_t num_errors_ = 0;

@@ -118,8 +118,7 @@ class TierSim {
     std::vector<SpanResult> results(plan.spans.size());
     for (size_t i = 0; i < results.size(); ++i) {
       const Span& span = plan.spans[i];
-      const std::vector<uint64_t> hashes = kv_.run(span.tables, plan.sequences[i]->tokens,
-                                                   span.first_position, span.end_position(), 0);
+      const std::vector<uint64_t> hashes = kv_.run(span, plan.sequences[i]->tokens, 0);
       if (span.num_sampled > 0) results[i].sampled.push_back({token_after(hashes.back())});
       if (random_() % 512 == 0) results[i].failure = "not finite";
     }

@@ -50,15 +50,22 @@ class DeltaItems {
     const int64_t share = item % num_shares_, head = item / num_shares_ % op_.num_value_heads;
     const Span& span = spans_[static_cast<size_t>(item / num_shares_ / op_.num_value_heads)];
     DeltaRowsArgs rows{};
-    set_rows(span.first_row, head, &rows);
-    rows.num_rows = span.num_rows;
     rows.key_dim = op_.key_dim;
     rows.value_dim = op_.value_dim;
     rows.first_panel = share * kDeltaPanels;
     rows.num_panels = std::min(kDeltaPanels, num_panels_ - rows.first_panel);
     const StatePlaces state = state_places(span, op_.state[static_cast<size_t>(head)]);
+    const int64_t num_guesses = span.num_ahead(), first_guess = span.num_rows - num_guesses;
+    set_rows(span.first_row, head, &rows);
+    rows.num_rows = first_guess;
     rows.from = state.before;
     rows.to = state.after;
+    context_.kernels.delta->function.delta(rows);
+    if (num_guesses == 0) return;
+    set_rows(span.first_row + first_guess, head, &rows);
+    rows.num_rows = num_guesses;
+    rows.from = state.after;
+    rows.to = state.ahead;
     context_.kernels.delta->function.delta(rows);
   }
 

@@ -28,9 +28,10 @@ class ConvItems {
   ConvItems(const CausalConvArgs& args)
       : args_(args), runs_(state_step_of(args.step).runs()), channels_(channels_of(args, runs_)) {}
   int64_t num_items() const { return std::ssize(runs_) * num_shares(); }
-  ConvRowsArgs rows(int64_t item) const;
+  void run(const CpuContext& context, int64_t item) const;
 
  private:
+  ConvRowsArgs rows(const RowRun& run, int64_t channel) const;
   static int64_t channels_of(const CausalConvArgs& args, std::span<const RowRun> runs) {
     int64_t most_rows = 1;
     for (const RowRun& run : runs) most_rows = std::max(most_rows, run.num_rows);
@@ -44,9 +45,18 @@ class ConvItems {
   const int64_t channels_;  // of a share
 };
 
-ConvRowsArgs ConvItems::rows(int64_t item) const {
+// Guesses first: the rows before them may write where both read.
+void ConvItems::run(const CpuContext& context, int64_t item) const {
   const RowRun& run = runs_[static_cast<size_t>(item / num_shares())];
   const int64_t channel = item % num_shares() * channels_;
+  if (run.num_guesses > 0) {
+    const RowRun guesses{run.span, run.first_row + run.num_rows, run.num_guesses, 0};
+    context.kernels.conv->function.conv(rows(guesses, channel));
+  }
+  context.kernels.conv->function.conv(rows(run, channel));
+}
+
+ConvRowsArgs ConvItems::rows(const RowRun& run, int64_t channel) const {
   const int64_t first = run.span->first_row * args_.row_stride + channel;
   const StatePlaces state = state_places(*run.span, args_.state);
   ConvRowsArgs rows{};
@@ -59,7 +69,9 @@ ConvRowsArgs ConvItems::rows(int64_t item) const {
   rows.bias = at_or_null(args_.bias, channel);
   if (state.before != nullptr) rows.before = state.before + channel;
   // Runs of a span that has several have blocks of their own to read from and to write to.
-  if (run.first_row + run.num_rows == run.span->num_rows) rows.after = state.after + channel;
+  const int64_t end = run.first_row + run.num_rows;
+  if (end == run.span->num_rows - run.span->num_ahead()) rows.after = state.after + channel;
+  if (end == run.span->num_rows && state.ahead != nullptr) rows.after = state.ahead + channel;
   rows.out = raw(args_.out) + run.span->first_row * args_.num_channels + channel;
   rows.first_row = run.first_row;
   rows.num_rows = run.num_rows;
@@ -77,12 +89,11 @@ float softplus(float x) {
   return x > 20.0f ? x : static_cast<float>(std::log1p(std::exp(double{x})));
 }
 
-// The head of a span, or the rows of it from `first` on.
+// The head of a span; the state is still to be named.
 ScanRowsArgs head_rows(const ScanArgs& args, const Span& span, int64_t head) {
   const int64_t width = int64_t{args.num_heads} * args.head_dim;
   const int64_t states = int64_t{args.num_groups} * args.state_width;
   const int64_t group = head / (args.num_heads / args.num_groups);
-  const StatePlaces state = state_places(span, args.state[static_cast<size_t>(head)]);
   ScanRowsArgs rows{};
   rows.row_stride = width + 2 * states;
   const float* first = raw(args.mixed) + span.first_row * rows.row_stride;
@@ -90,8 +101,6 @@ ScanRowsArgs head_rows(const ScanArgs& args, const Span& span, int64_t head) {
   rows.b = first + width + group * args.state_width;
   rows.c = rows.b + states;
   rows.skip = raw(args.skip)[head];
-  rows.before = state.before;
-  rows.after = state.after;
   rows.out = raw(args.out) + span.first_row * width + head * args.head_dim;
   rows.out_stride = width;
   rows.head_dim = args.head_dim;
@@ -118,8 +127,13 @@ void scan_head(const CpuContext& context, const ScanArgs& args, const Span& span
   ScanRowsArgs rows = head_rows(args, span, head);
   rows.time_steps = scratch.sums;
   rows.decays = scratch.up_sums;
+  const StatePlaces state = state_places(span, args.state[static_cast<size_t>(head)]);
+  const int64_t first_guess = span.num_rows - span.num_ahead();
+  rows.before = state.before;
   for (int64_t first = 0; first < span.num_rows; first += rows.num_rows) {
-    rows.num_rows = std::min(kTileFloats, span.num_rows - first);
+    const bool is_ahead = first >= first_guess;
+    rows.after = is_ahead ? state.ahead : state.after;
+    rows.num_rows = std::min(kTileFloats, (is_ahead ? span.num_rows : first_guess) - first);
     fill_time_steps(args, head, span.first_row + first, rows.num_rows, scratch);
     context.kernels.scan->function.scan(rows);
     rows.x += rows.num_rows * rows.row_stride;
@@ -152,20 +166,20 @@ void gate_and_norm(const CpuContext& context, const ScanArgs& args, int64_t row)
 
 StatePlaces state_places(const Span& span, const KvPlaneView& plane) {
   const int32_t* table = span.tables[plane.table];
-  const auto state_in = [&](int64_t position) {
-    const int32_t block = table[position / kBlockTokens];
+  const auto state_of = [&](int32_t block) {
     return reinterpret_cast<float*>(raw(plane.base) +
                                     static_cast<size_t>(block) * plane.block_stride);
   };
-  const int64_t before = span.first_position - 1;
-  return {before < 0 ? nullptr : state_in(before), state_in(span.end_position() - 1)};
+  const auto state_in = [&](int64_t position) { return state_of(table[position / kBlockTokens]); };
+  const int64_t before = span.first_position - 1, end = span.end_position() - span.num_ahead();
+  float* ahead = span.num_ahead() == 0 ? nullptr : state_of(span.states_ahead[plane.table]);
+  return {before < 0 ? nullptr : state_in(before), state_in(end - 1), ahead};
 }
 
 void run_causal_conv(const CpuContext& context, const CausalConvArgs& args) {
   const ConvItems items(args);
-  context.team.run(items.num_items(), [&](int64_t item, int /*member*/) {
-    context.kernels.conv->function.conv(items.rows(item));
-  });
+  context.team.run(items.num_items(),
+                   [&](int64_t item, int /*member*/) { items.run(context, item); });
 }
 
 void run_scan(const CpuContext& context, const ScanArgs& args) {

@@ -8,10 +8,12 @@
 namespace headrace::cpu {
 
 // Where a sequence's state lies while a span is computed (model/cache_groups.h): after the position
-// before the span, and after its last. They may be the same place.
+// before the span, and after its last. They may be the same place. Guesses that may be taken back
+// (Span::states_ahead) have a place of their own.
 struct StatePlaces {
   const float* before;  // null: the span is the beginning, the state zeros
-  float* after;
+  float* after;         // the rows before the guesses
+  float* ahead;         // and after these; null: there are none
 };
 StatePlaces state_places(const Span& span, const KvPlaneView& plane);
 

@@ -173,9 +173,11 @@ void CpuStep::add_appends(const Span& span) {
 }
 
 void CpuStep::add_runs(const Span& span) {
-  for (int64_t first = 0; first < span.num_rows; first += kRunRows) {
-    runs_.push_back({&span, first, std::min<int64_t>(kRunRows, span.num_rows - first)});
+  const int64_t num_guesses = span.num_ahead(), end = span.num_rows - num_guesses;
+  for (int64_t first = 0; first < end; first += kRunRows) {
+    runs_.push_back({&span, first, std::min(kRunRows, end - first), 0});
   }
+  if (num_guesses > 0) runs_.back().num_guesses = num_guesses;
 }
 
 const Span& CpuStep::span_of(int64_t row) const {

@@ -24,11 +24,13 @@ struct AppendItem {
   int64_t end_row;
 };
 
-// Consecutive rows of a span that one item takes where rows do not wait for each other.
+// Consecutive rows of a span that one item takes where rows do not wait for each other. Guesses
+// that may be taken back go with the last rows before them.
 struct RowRun {
   const Span* span;
   int64_t first_row;  // within the span
   int64_t num_rows;
+  int64_t num_guesses;  // behind these rows
 };
 inline constexpr int64_t kRunRows = 64;
 
@@ -120,7 +122,7 @@ class CpuStep final : public StepGeometry {
 
   int64_t num_rows() const { return num_rows_; }
   std::span<const Span> spans() const { return spans_; }
-  // Each row once, kRunRows of a span at most in a run.
+  // Each row once, kRunRows of a span and guesses at most in a run.
   std::span<const RowRun> runs() const { return runs_; }
   // That holds a row of the batch.
   const Span& span_of(int64_t row) const;
