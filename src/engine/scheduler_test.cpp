@@ -502,9 +502,24 @@ TEST(SchedulerTurns, ChunksOfClientsShareAStep) {
   driver.scheduler.admit(3, of_client(unlike_request(200, 2, 5), 2), 1);
   driver.scheduler.admit(4, of_client(unlike_request(6, 2, 6), 3), 1);
   driver.keep(driver.plan());
-  EXPECT_EQ(driver.planned_tokens(4), 6);  // wants less than its share
-  EXPECT_EQ(driver.planned_tokens(3), 13);
-  EXPECT_EQ(driver.planned_tokens(1) + driver.planned_tokens(2), 13);
+  EXPECT_EQ(driver.planned_tokens(4), 6);   // wants less than its share
+  EXPECT_EQ(driver.planned_tokens(3), 25);  // has taken nothing yet, so it may have more
+  EXPECT_EQ(driver.planned_tokens(1) + driver.planned_tokens(2), 1);
+  driver.commit(driver.last(), 9);
+}
+
+TEST(SchedulerTurns, ChunksLeaveOthersTheirGuarantees) {
+  SchedulerOptions options = make_options();
+  options.tenants = {{.name = "a", .guarantee = 0.25, .clients = {1}}};
+  Driver driver(options);
+  driver.scheduler.admit(1, of_client(unlike_request(200, 2, 3), 1), 1);
+  driver.scheduler.admit(2, of_client(unlike_request(210, 2, 4), 1), 1);
+  driver.scheduler.admit(3, of_client(unlike_request(200, 2, 5), 2), 1);
+  driver.scheduler.admit(4, of_client(unlike_request(6, 2, 6), 3), 1);
+  driver.keep(driver.plan());
+  EXPECT_EQ(driver.planned_tokens(4), 6);
+  EXPECT_EQ(driver.planned_tokens(1) + driver.planned_tokens(2), 9);  // a third of 26
+  EXPECT_EQ(driver.planned_tokens(3), 17);
   driver.commit(driver.last(), 9);
 }
 

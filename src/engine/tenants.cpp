@@ -97,6 +97,28 @@ double part_of_all(int64_t part, int64_t all) {
   return all == 0 ? 0.0 : static_cast<double>(part) / static_cast<double>(all);
 }
 
+// Of a tenant: one that is below it is yet to come, or those below it take part.
+void begin_part(Share* tenant) {
+  tenant->num_present = 0;
+  tenant->present_weight = tenant->present_guarantee = 0;
+}
+bool has_part(const Share& tenant) { return tenant.num_present > 0; }
+
+// What a place has of all that is divided, while nobody has left; one that takes no part, what it
+// would have beside those that do.
+double quota_of(const Share& share, bool takes_part = true) {
+  if (share.parent == nullptr) return 1;
+  const Share& parent = *share.parent;
+  const double guarantees = parent.present_guarantee + (takes_part ? 0 : share.guarantee);
+  const double weights = parent.present_weight + (takes_part ? 0 : share.weight);
+  return share.guarantee +
+         std::max(0.0, quota_of(parent, has_part(parent)) - guarantees) * share.weight / weights;
+}
+
+void spare(Share* share, double num_rows) {
+  share->spare_rows = std::clamp(share->spare_rows + num_rows, 0.0, kMostSpareRows);
+}
+
 // The step and all of its rows, and all blocks that there are.
 struct StepCharge {
   double took_us = 0;
@@ -108,7 +130,7 @@ void count_use(Share* share, int64_t num_rows, const StepCharge& step) {
   share->step_us += step.took_us * part_of_all(num_rows, step.num_rows);
 }
 
-void charge_one(Share* share, const StepCharge& step) {
+void charge_one(Share* share, const StepCharge& step, bool takes_part) {
   count_use(share, share->num_rows, step);
   const double took_us = step.took_us;
   const double given = took_us * std::max(part_of_all(share->num_rows, step.num_rows),
@@ -117,6 +139,8 @@ void charge_one(Share* share, const StepCharge& step) {
   const double most = std::max(share->burst_us, kLeastCreditUs);
   const double credit = share->credit_us + took_us * share->guarantee - given;
   share->credit_us = share->guarantee > 0 ? std::clamp(credit, 0.0, most) : 0.0;
+  const double quota = quota_of(*share, takes_part);
+  spare(share, quota * static_cast<double>(step.num_rows) - static_cast<double>(share->num_rows));
   share->num_rows = share->num_blocks = 0;
   Share* parent = share->parent;
   if (share->num_running == 0 || parent == nullptr) return;
@@ -128,14 +152,6 @@ void charge_one(Share* share, const StepCharge& step) {
 void advance_clock(Share* share) {
   if (share->has_least) share->clock_us = std::max(share->clock_us, share->least_served_us);
   share->has_least = false;
-}
-
-// What a place has of all that is divided, while nobody has left.
-double quota_of(const Share& share) {
-  if (share.parent == nullptr) return 1;
-  const Share& parent = *share.parent;
-  const double rest = std::max(0.0, quota_of(parent) - parent.present_guarantee);
-  return share.guarantee + rest * share.weight / parent.present_weight;
 }
 
 }  // namespace
@@ -226,24 +242,29 @@ void Tenants::add_step(Share* client, int64_t num_rows, int64_t num_blocks) {
   }
 }
 
-void Tenants::charge(double took_us, int64_t all_blocks, const std::vector<Share*>& clients) {
+int64_t Tenants::charge(double took_us, int64_t all_blocks, const std::vector<Share*>& clients) {
   const StepCharge step{took_us, root_.num_rows, all_blocks};
   root_.num_rows = root_.num_blocks = 0;
+  for (Tenant& tenant : tenants_) begin_part(&tenant.share);
+  begin_part(&root_);
+  begin_division(clients);
   for (Share* client : clients) {
     if (client->parent == &root_) count_use(&others_, client->num_rows, step);
-    charge_one(client, step);
+    charge_one(client, step, /*takes_part=*/true);
   }
-  for (Tenant& tenant : tenants_) charge_one(&tenant.share, step);
+  for (Tenant& tenant : tenants_) charge_one(&tenant.share, step, has_part(tenant.share));
   for (Tenant& tenant : tenants_) advance_clock(&tenant.share);
   advance_clock(&root_);
+  return step.num_rows;
+}
+
+void Tenants::rest(Share* client, int64_t num_rows) {
+  spare(client, quota_of(*client, /*takes_part=*/false) * static_cast<double>(num_rows));
 }
 
 void Tenants::begin_division(const std::vector<Share*>& clients) {
   for (const Share* client : clients) {
-    for (Share* share = client->parent; share != nullptr; share = share->parent) {
-      share->num_present = 0;
-      share->present_weight = share->present_guarantee = 0;
-    }
+    for (Share* share = client->parent; share != nullptr; share = share->parent) begin_part(share);
   }
   for (const Share* client : clients) {
     for (const Share* share = client; share->parent != nullptr; share = share->parent) {
@@ -255,6 +276,7 @@ void Tenants::begin_division(const std::vector<Share*>& clients) {
   for (const Share* client : clients) {
     for (Share* share = client->parent; share != nullptr; share = share->parent) {
       share->left = quota_of(*share);
+      share->left_guarantee = share->present_guarantee;
     }
   }
 }
@@ -267,9 +289,28 @@ double Tenants::part_of(const Share& client) {
   return part;
 }
 
+double Tenants::most_of(const Share& client) {
+  double most = 1;
+  for (const Share* share = &client; share->parent != nullptr; share = share->parent) {
+    const Share& parent = *share->parent;
+    if (parent.num_present > 1)
+      most *= 1 - (parent.left_guarantee - share->guarantee) / parent.left;
+  }
+  return most;
+}
+
+double Tenants::spare_of(const Share& client) {
+  double spare_rows = kMostSpareRows;
+  for (const Share* share = &client; share->parent != nullptr; share = share->parent) {
+    if (share->parent->num_present > 1) spare_rows = std::min(spare_rows, share->spare_rows);
+  }
+  return spare_rows;
+}
+
 void Tenants::leave_division(Share* client) {
   for (Share* share = client; share->parent != nullptr; share = share->parent) {
     share->parent->left -= quota_of(*share);
+    share->parent->left_guarantee -= share->guarantee;
     if (--share->parent->num_present > 0) break;
   }
 }

@@ -11,7 +11,9 @@
 // an absence begins where its siblings are, so nobody saves up more than credit.
 //
 // Of what is divided in a step each of those that want some has its guarantee, and of the rest that
-// its parent has a part by its weight; what one leaves goes to its siblings first.
+// its parent has a part by its weight; what one leaves goes to its siblings first. Who used less of
+// past steps than its part of them may take more now, up to the rows that it spared, and all but
+// the guarantees of others: a token bucket, filled by its part and full at first.
 //
 // A pure state machine, owned by the scheduler's waiting room. Times are microseconds of steps.
 // Sources: dominant resource fairness (Ghodsi et al., NSDI 2011), start-time fair queueing.
@@ -40,6 +42,7 @@ struct TenantSpec {
 
 inline constexpr size_t kMaxTenants = 256;
 inline constexpr size_t kMaxTenantDepth = 8;
+inline constexpr double kMostSpareRows = 2048;  // a prompt of usual length at once
 
 // Names are there once, parents exist and make no ring and no more than kMaxTenantDepth levels,
 // guarantees fit into that of the parent, numbers are in range, a client is of one tenant.
@@ -56,17 +59,19 @@ struct Share {
   double served_us = 0;                  // by weight, in the clock of its siblings
   double clock_us = 0;                   // of its children: where those that run are at least
   double credit_us = 0;
-  int64_t num_tokens = 0;  // computed since the start
-  double step_us = 0;      // of all steps' time, by its part of their rows
+  double spare_rows = kMostSpareRows;  // that its part of past steps was more than it used
+  int64_t num_tokens = 0;              // computed since the start
+  double step_us = 0;                  // of all steps' time, by its part of their rows
   // Scratch of a step and of a plan.
   int64_t num_rows = 0, num_blocks = 0;
   double least_served_us = 0;  // of the children that run
   bool has_least = false;
   int num_present = 0;                               // children that take part and have not left
   double present_weight = 0, present_guarantee = 0;  // of those that took part at first
-  double left = 0;                                   // what the present have together
+  double left = 0, left_guarantee = 0;               // what the present have together
 
   bool is_active() const { return num_running + num_waiting > 0; }
+  bool has_rested() const { return spare_rows >= kMostSpareRows; }
 };
 
 // What is told of a tenant, with those below it.
@@ -101,13 +106,18 @@ class Tenants {
 
   // What the step that charge() counts computed for a client, and what the client holds.
   static void add_step(Share* client, int64_t num_rows, int64_t num_blocks);
-  // clients: those that were named by add_step(), each once.
-  void charge(double took_us, int64_t all_blocks, const std::vector<Share*>& clients);
+  // clients: those that were named by add_step(), each once. Returns the rows of the step.
+  int64_t charge(double took_us, int64_t all_blocks, const std::vector<Share*>& clients);
+  // A client that had nothing of the step that was charged last, of so many rows.
+  static void rest(Share* client, int64_t num_rows);
 
   // Something is divided among these. part_of() is the part of one of them in what is left, for
-  // those that have not left.
+  // those that have not left; most_of() what guarantees of the others leave it; spare_of() the rows
+  // that it may take of the part of others.
   static void begin_division(const std::vector<Share*>& clients);
   static double part_of(const Share& client);
+  static double most_of(const Share& client);
+  static double spare_of(const Share& client);
   static void leave_division(Share* client);
 
   // Of each tenant, parents first, then of the clients without one, under the name kOthers. Empty

@@ -185,6 +185,49 @@ TEST_F(TenantsTest, AGuaranteeIsAPartHoweverLittleTheWeight) {
   EXPECT_NEAR(Tenants::part_of(clients_[0]), 0.5 + 0.2 / 101, 1e-12);
 }
 
+// Steps of 100 rows, as many of them of the first as of it are said.
+TEST_F(TenantsTest, WhatAPartWasMoreThanWasUsedIsSpared) {
+  begin({{.name = "a", .guarantee = 0.2, .clients = {0}}, {.name = "b", .clients = {1, 2}}}, 3);
+  const std::vector<Share*> all = {&clients_[0], &clients_[1], &clients_[2]};
+  const auto step = [&](int64_t rows_of_first) {
+    Tenants::add_step(&clients_[0], rows_of_first, 1);
+    Tenants::add_step(&clients_[1], 100 - rows_of_first, 1);
+    EXPECT_EQ(tenants_.charge(1000, 100, all), 100);
+  };
+  const auto spare_of = [&](size_t client) {
+    Tenants::begin_division(all);
+    return Tenants::spare_of(clients_[client]);
+  };
+  EXPECT_DOUBLE_EQ(spare_of(0), kMostSpareRows) << "at first";
+  step(100);
+  EXPECT_DOUBLE_EQ(spare_of(0), kMostSpareRows - 40) << "its part is 60: 20, and half of the rest";
+  EXPECT_DOUBLE_EQ(spare_of(1), kMostSpareRows);
+  step(10);
+  EXPECT_DOUBLE_EQ(spare_of(0), kMostSpareRows);
+  EXPECT_DOUBLE_EQ(spare_of(1), kMostSpareRows - 70) << "of its own, not of its tenant's";
+  EXPECT_DOUBLE_EQ(spare_of(2), kMostSpareRows - 50) << "of its tenant's: by what siblings took";
+  for (int i = 0; i < 100; ++i) step(100);
+  EXPECT_DOUBLE_EQ(spare_of(0), 0);
+  Tenants::add_step(&clients_[1], 100, 1);
+  Tenants::rest(&clients_[0], tenants_.charge(1000, 100, {&clients_[1]}));
+  EXPECT_DOUBLE_EQ(spare_of(0), 60) << "who has nothing of a step has spared its part";
+}
+
+TEST_F(TenantsTest, GuaranteesOfOthersAreNotTaken) {
+  begin({{.name = "a", .guarantee = 0.1, .clients = {0}},
+         {.name = "b", .guarantee = 0.3, .clients = {1}},
+         {.name = "c", .guarantee = 0.2, .clients = {2}}},
+        4);
+  Tenants::begin_division({&clients_[0], &clients_[1], &clients_[2], &clients_[3]});
+  EXPECT_DOUBLE_EQ(Tenants::most_of(clients_[0]), 0.5);
+  EXPECT_NEAR(Tenants::most_of(clients_[3]), 0.4, 1e-12);
+  // What is left by who leaves is divided, its guarantee with it.
+  Tenants::leave_division(&clients_[1]);
+  EXPECT_NEAR(Tenants::most_of(clients_[0]), 1 - 0.2 / 0.6, 1e-12);
+  Tenants::begin_division({&clients_[3]});
+  EXPECT_DOUBLE_EQ(Tenants::most_of(clients_[3]), 1);
+}
+
 TEST_F(TenantsTest, ATenantsKeysTakeNoMoreThanItsOwn) {
   begin({{.name = "a", .weight = 2, .clients = {0, 1}}, {.name = "b", .clients = {2}}}, 4);
   Tenants::count_running(&clients_[2], 4);

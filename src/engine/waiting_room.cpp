@@ -65,7 +65,7 @@ void WaitingRoom::remove(Sequence* sequence) {
 }
 
 void WaitingRoom::leave(Client* client, uint64_t id) {
-  if (!client->share.is_active()) clients_.erase(id);
+  if (!client->share.is_active() && client->share.has_rested()) clients_.erase(id);
 }
 
 void WaitingRoom::begin_turns() {
@@ -95,7 +95,8 @@ void WaitingRoom::return_turn(Client* client) {
 }
 
 void WaitingRoom::rank(const std::vector<Sequence*>& running) {
-  divide_among(running);
+  list_shares(running);
+  Tenants::begin_division(shares_);
   for (auto& [id, client] : clients_) {
     client.num_ranked = 0;
     client.tokens_ranked = 0;
@@ -109,14 +110,13 @@ void WaitingRoom::rank(const std::vector<Sequence*>& running) {
 }
 
 // Each client of these once, in their order.
-void WaitingRoom::divide_among(const std::vector<Sequence*>& sequences) {
+void WaitingRoom::list_shares(const std::vector<Sequence*>& sequences) {
   for (const Sequence* sequence : sequences) of(*sequence).is_listed = false;
   shares_.clear();
   for (const Sequence* sequence : sequences) {
     Client& client = of(*sequence);
     if (!std::exchange(client.is_listed, true)) shares_.push_back(&client.share);
   }
-  Tenants::begin_division(shares_);
 }
 
 bool WaitingRoom::has_none_running(const Sequence& sequence) const {
@@ -127,7 +127,8 @@ bool WaitingRoom::has_none_running(const Sequence& sequence) const {
 void WaitingRoom::sort_by_wants(std::vector<Sequence*>* sequences) {
   for (const Sequence* sequence : *sequences) of(*sequence).num_wanted = 0;
   for (const Sequence* sequence : *sequences) of(*sequence).num_wanted += sequence->gap();
-  divide_among(*sequences);
+  list_shares(*sequences);
+  Tenants::begin_division(shares_);
   const auto wanted = [this](const Sequence* sequence) {
     const Client& client = of(*sequence);
     return static_cast<double>(client.num_wanted) / Tenants::part_of(client.share);
@@ -142,7 +143,9 @@ void WaitingRoom::sort_by_wants(std::vector<Sequence*>* sequences) {
 int32_t WaitingRoom::take_part(const Sequence& sequence, int32_t num_tokens, int32_t num_others) {
   Client& client = of(sequence);
   client.owed_tokens += num_tokens * Tenants::part_of(client.share);
-  const int32_t whole = whole_part(client.owed_tokens, num_tokens, num_others);
+  const double most = num_tokens * Tenants::most_of(client.share);
+  const double part = std::min(client.owed_tokens + Tenants::spare_of(client.share), most);
+  const int32_t whole = whole_part(part, num_tokens, num_others);
   client.owed_tokens = std::clamp(client.owed_tokens - whole, -1.0, 1.0);
   return whole;
 }
@@ -153,15 +156,26 @@ int32_t WaitingRoom::part_of(const Sequence& sequence, int32_t num_rows, int32_t
 
 void WaitingRoom::charge(const std::vector<Sequence*>& running, TimeUs took_us,
                          int64_t all_blocks) {
-  divide_among(running);
-  tenants_.charge(static_cast<double>(std::max<TimeUs>(1, took_us)), all_blocks, shares_);
+  list_shares(running);
+  const auto step_us = static_cast<double>(std::max<TimeUs>(1, took_us));
+  const int64_t num_rows = tenants_.charge(step_us, all_blocks, shares_);
+  for (auto entry = clients_.begin(); entry != clients_.end();) {
+    Client& client = entry->second;
+    const uint64_t id = entry->first;
+    ++entry;
+    if (client.share.num_running > 0) continue;
+    Tenants::rest(&client.share, num_rows);
+    leave(&client, id);
+  }
 }
 
 void WaitingRoom::set_tenants(const std::vector<TenantSpec>& specs) {
   tenants_.set(specs);
   for (auto& [id, client] : clients_) {
     const int num_running = client.share.num_running, num_waiting = client.share.num_waiting;
+    const double spare_rows = client.share.spare_rows;
     client.share = tenants_.place(id);
+    client.share.spare_rows = spare_rows;
     Tenants::count_waiting(&client.share, num_waiting);
     Tenants::count_running(&client.share, num_running);
   }

@@ -51,9 +51,9 @@ class WaitingRoom {
   // Running sequences by client, who wants fewer tokens for its part first; within a client in
   // order, as they are given. Begins a division of tokens among these clients.
   void sort_by_wants(std::vector<Sequence*>* sequences);
-  // What the client of this one gets of the tokens, and of the rows, that are left for it and for
-  // num_others that have not left the division: at least one, and one is left for each of them.
-  // Parts of a token are owed until the next plan.
+  // What the client of this one may take of the tokens, and of the rows, that are left for it and
+  // for num_others that have not left the division: its part, of tokens what it spared besides; at
+  // least one, and one is left for each of them. Parts of a token are owed until the next plan.
   int32_t take_part(const Sequence& sequence, int32_t num_tokens, int32_t num_others);
   int32_t part_of(const Sequence& sequence, int32_t num_rows, int32_t num_others);
   void leave_division(const Sequence& sequence) { Tenants::leave_division(&of(sequence).share); }
@@ -78,10 +78,10 @@ class WaitingRoom {
  private:
   Client& of(const Sequence& sequence);
   void leave(Client* client, uint64_t id);
-  void divide_among(const std::vector<Sequence*>& sequences);
+  void list_shares(const std::vector<Sequence*>& sequences);
 
   Tenants tenants_;
-  std::map<uint64_t, Client> clients_;  // with something waiting or running
+  std::map<uint64_t, Client> clients_;  // with something waiting or running, or not rested
   std::vector<Client*> turns_;          // a heap, unless
   bool turns_changed_ = false;          // somebody started or stopped since
   std::vector<Share*> shares_;          // of a division

@@ -20,10 +20,10 @@ namespace tenants_sim_test {
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr uint64_t kNumSchedules = 640;
-constexpr int kLoads[] = {8};
+constexpr int kShortLoads[] = {8}, kLongLoads[] = {4};
 #else
 constexpr uint64_t kNumSchedules = 4'000;
-constexpr int kLoads[] = {1, 8, 16};
+constexpr int kShortLoads[] = {1, 8, 16}, kLongLoads[] = {1, 4, 6};
 #endif
 constexpr int kSlots = 32;
 constexpr TimeUs kTargetUs = 50'000;
@@ -75,6 +75,7 @@ class World {
       results[i].sampled.assign(static_cast<size_t>(plan.spans[i].num_sampled), {7});
       tokens_[plan.sequences[i]->request.client] += plan.spans[i].num_rows;
     }
+    count_excess(plan);
     now_ += step_time(plan);
     log_.committed(results, now_);
     std::vector<Event> events;
@@ -103,6 +104,8 @@ class World {
     tokens_.clear();
     return parts;
   }
+  // The most rows that client 1 had more than the half of all, from any step to any later one.
+  double most_excess() const { return most_excess_; }
   const Scheduler& scheduler() const { return scheduler_; }
   Status replay() const { return log_.replay(options_); }
 
@@ -136,6 +139,15 @@ class World {
     ask(client);
   }
 
+  void count_excess(const StepPlan& plan) {
+    double excess = -0.5 * plan.num_tokens;
+    for (size_t i = 0; i < plan.spans.size(); ++i) {
+      if (plan.sequences[i]->request.client == 1) excess += plan.spans[i].num_rows;
+    }
+    excess_ = std::max(0.0, excess_ + excess);
+    most_excess_ = std::max(most_excess_, excess_);
+  }
+
   // A tenant that wants something has some of each step, a slot of its own being the least.
   void check_gaps(const StepPlan& plan) {
     std::set<std::string> served;
@@ -163,6 +175,7 @@ class World {
   std::map<RequestId, Asked> asked_;
   std::map<uint64_t, std::vector<TimeUs>> waits_;
   std::map<uint64_t, int64_t> tokens_;
+  double excess_ = 0, most_excess_ = 0;
   TimeUs now_ = 1;
   RequestId last_id_ = 0;
 };
@@ -250,30 +263,66 @@ TEST(TenantsSim, PartsConvergeToTheWeightsWhileAllWantMore) {
   fmt::print("{} trees, at most {:.3f} from the weights\n", count, worst);
 }
 
-// The 95th percentile of the time to the first token of client 1, which has so many requests at
-// once, alone or beside one that has a hundred times as many.
-TimeUs wait_beside(const std::vector<TenantSpec>& tenants, int num_at_once, bool is_flooded) {
+// The 95th percentile of the time to the first token of client 1, alone or beside one that has a
+// hundred times as many requests of the same kind at once.
+TimeUs wait_beside(const std::vector<TenantSpec>& tenants, const Habit& habit, bool is_flooded) {
   World world(tenants, 7);
-  world.add_client(1, Habit{.num_at_once = num_at_once});
-  if (is_flooded) world.add_client(2, Habit{.num_at_once = 100 * num_at_once});
+  world.add_client(1, habit);
+  Habit flood = habit;
+  flood.num_at_once *= 100;
+  if (is_flooded) world.add_client(2, flood);
   world.run_answers(1, 400);
   return world.wait(1, 0.95);
+}
+
+const std::vector<TenantSpec> kTwoTenants = {{.name = "a", .clients = {1}},
+                                             {.name = "b", .clients = {2}}};
+
+void expect_at_most_doubled(const Habit& habit, TimeUs in_flight) {
+  for (const auto& tenants : {std::vector<TenantSpec>(), kTwoTenants}) {
+    const TimeUs alone = wait_beside(tenants, habit, false);
+    const TimeUs flooded = wait_beside(tenants, habit, true);
+    EXPECT_LE(flooded, 2 * alone + in_flight) << habit.num_at_once << " at once";
+    fmt::print("{} at once of {} to {} tokens: {} us alone, {} us beside a flood\n",
+               habit.num_at_once, habit.least_prompt, habit.most_prompt, alone, flooded);
+  }
 }
 
 // Who keeps the machine busy by itself, with short prompts, waits at most twice as long. Who finds
 // it idle when it is alone waits for a step in flight besides.
 TEST(TenantsSim, WhoAsksAHundredTimesAsMuchAtMostDoublesAnothersWait) {
-  const std::vector<TenantSpec> tenants = {{.name = "a", .clients = {1}},
-                                           {.name = "b", .clients = {2}}};
-  for (const auto& specs : {std::vector<TenantSpec>(), tenants}) {
-    for (const int num_at_once : kLoads) {
-      const TimeUs alone = wait_beside(specs, num_at_once, false);
-      const TimeUs flooded = wait_beside(specs, num_at_once, true);
-      const TimeUs in_flight = num_at_once < 8 ? kTargetUs : 0;
-      EXPECT_LE(flooded, 2 * alone + in_flight) << num_at_once << " at once";
-      fmt::print("{} at once: {} us alone, {} us beside a flood\n", num_at_once, alone, flooded);
-    }
+  for (const int num_at_once : kShortLoads) {
+    expect_at_most_doubled({.num_at_once = num_at_once}, num_at_once < 8 ? kTargetUs : 0);
   }
+}
+
+// So does who sends long ones and needs less than its half of the machine.
+TEST(TenantsSim, LongPromptsWaitAtMostTwiceAsLongToo) {
+  for (const int num_at_once : kLongLoads) {
+    expect_at_most_doubled({.num_at_once = num_at_once, .least_prompt = 200, .most_prompt = 600},
+                           0);
+  }
+}
+
+// However it asks: what it may take beyond its part is what it spared before.
+TEST(TenantsSim, NobodyTakesMoreThanItsPartForLong) {
+  std::mt19937_64 random(5);
+  const auto pick = [&](int low, int high) {
+    return low + static_cast<int>(random() % static_cast<uint64_t>(high - low + 1));
+  };
+  double most = 0;
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    World world(seed % 2 == 0 ? kTwoTenants : std::vector<TenantSpec>(), seed);
+    world.add_client(2, Habit{.num_at_once = 100, .least_prompt = 300, .most_prompt = 600});
+    world.steps(50);
+    const int longest = pick(20, 3000), answer = pick(1, 40);
+    world.add_client(1, Habit{pick(1, 16), longest / 2 + 1, longest, 1, answer});
+    world.steps(600);
+    EXPECT_LE(world.most_excess(), kMostSpareRows + 256) << "and a step";
+    most = std::max(most, world.most_excess());
+  }
+  EXPECT_GT(most, kMostSpareRows / 2) << "some make use of it";
 }
 
 // Each of many keys has nothing running and so takes a slot from who runs 32; but not more of them
