@@ -335,6 +335,7 @@ class Scheduler {
   void finish(Sequence* sequence, FinishReason reason, TimeUs now, std::vector<Event>* events);
 
   Status check_running(const Sequence& sequence) const;
+  Status check_protected() const;
   Digest name_of_session(const Request& request, const std::string& session) const;
   CacheMiss explain_miss(const Sequence& sequence);
   void use_parent(const Sequence& sequence);

@@ -17,6 +17,27 @@ Status Scheduler::check_running(const Sequence& sequence) const {
                     sequence.id, sequence.num_known(), sequence.num_computed);
 }
 
+// No more than max_preemptions of anybody, and each of the protected can have all that it may
+// become while those after it keep what they hold.
+Status Scheduler::check_protected() const {
+  for (const auto& [id, sequence] : sequences_) {
+    if (sequence->num_preemptions <= options_.max_preemptions) continue;
+    return make_error(ErrorCode::kInternal, "sequence {} was pre-empted {} times of {}", id,
+                      sequence->num_preemptions, options_.max_preemptions);
+  }
+  int64_t held_after = 0;
+  for (auto each = shielded_.rbegin(); each != shielded_.rend(); ++each) {
+    const int64_t most = most_blocks_of(**each);
+    if (most + held_after > options_.num_blocks) {
+      return make_error(ErrorCode::kInternal,
+                        "protected sequence {} may need {} blocks, those after it hold {} of {}",
+                        (*each)->id, most, held_after, options_.num_blocks);
+    }
+    held_after += num_held(**each);
+  }
+  return {};
+}
+
 Status Scheduler::check() const {
   std::vector<const BlockTable*> tables;
   int num_slots = 0;
@@ -53,6 +74,7 @@ Status Scheduler::check() const {
     return make_error(ErrorCode::kInternal, "lists of {} running, {} waiting, {} in all",
                       running_.size(), num_waiting, sequences_.size());
   }
+  TRY(check_protected());
   return kv_.check(tables);
 }
 

@@ -267,6 +267,7 @@ class Simulation {
     check_plan(plan);
     check_order(started_before);
     check_turns();
+    check_protection();
     if (testing::Test::HasFatalFailure()) return;
     scheduler_.take_tainted_blocks();
     kv_.copy(scheduler_.take_block_copies());
@@ -306,7 +307,6 @@ class Simulation {
         ASSERT_GE(span.first_scored, span.first_position);
         ASSERT_LE(span.first_scored + span.num_scored, end - span.num_draft);
       }
-      ASSERT_LE(sequence.num_preemptions, options_.max_preemptions);
       most_preemptions_ = std::max(most_preemptions_, sequence.num_preemptions);
       const bool goes_on = sequence.num_preemptions > 0 && !sequence.other_beams.empty();
       num_searches_preempted_ += goes_on ? 1 : 0;
@@ -371,6 +371,13 @@ class Simulation {
       ASSERT_TRUE(sequence.running || sequence.leader_id != 0 ||
                   num_running.contains(sequence.request.client))
           << "client " << sequence.request.client << " waits while another runs two";
+    }
+  }
+
+  // Who is protected is not pre-empted for the blocks of others, whether it goes on or waits.
+  void check_protection() {
+    for (const RequestId id : scheduler_.ids()) {
+      ASSERT_LE(scheduler_.find(id)->num_preemptions, options_.max_preemptions) << "request " << id;
     }
   }
 

@@ -21,6 +21,7 @@ CACHE_TIER = "kv_cache_tier.cpp"
 BRANCH = "kv_cache_branch.cpp"
 BEAMS = "scheduler_beams.cpp"
 SCHEDULER = "scheduler.cpp"
+BOUNDS = "scheduler_bounds.cpp"
 GUESSES = "scheduler_guesses.cpp"
 SHARING = "scheduler_sharing.cpp"
 ROOM = "waiting_room.cpp"
@@ -117,9 +118,14 @@ BUGS = [
     Bug("a pre-empted sequence believes it is computed", SCHEDULER,
         ("sequence->beam(i).num_computed = 0; } ++stats_.num_preemptions;",
          "if (!BUG) sequence->beam(i).num_computed = 0; } ++stats_.num_preemptions;")),
-    Bug("a protected sequence is pre-empted", SCHEDULER,
-        ("if (victim == holder || is_protected(*victim)) return false;",
-         "if (victim == holder || (is_protected(*victim) && !BUG)) return false;")),
+    Bug("a protected sequence is pre-empted", BOUNDS,
+        ("if (is_protected(*a) != is_protected(*b)) return is_protected(*a); if (is_protected(*a)) return a->shield",
+         "if (is_protected(*a) != is_protected(*b) && !BUG) return is_protected(*a); "
+         "if (is_protected(*a) && !BUG) return a->shield"),
+        (SCHEDULER, "CHECK(!is_protected(*victim),", "CHECK(BUG || !is_protected(*victim),")),
+    Bug("a start behind a copied last block does not ask what the protected may need", SCHEDULER,
+        ("if (may_take(*sequence, kv_.missing(known, table)) && kv_.reserve(known, &table)) return true;",
+         "if ((BUG || may_take(*sequence, kv_.missing(known, table))) && kv_.reserve(known, &table)) return true;")),
     # ---- rope tables ----
     Bug("another rope table keeps the old keys", SCHEDULER,
         ("sequence->rope_epoch = epoch; sequence->num_computed = 0;",

@@ -84,7 +84,7 @@ def main():
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--table")
     parser.add_argument("bugs", nargs="*")
-    given = parser.parse_args()
+    given = parser.parse_intermixed_args()
     for simulation in CONTROL:
         reason = simulate(given.program, None, simulation, given.limit)
         if reason != "":
