@@ -183,9 +183,8 @@ bool Scheduler::secure(Sequence* holder, Sequence* beam) {
   if (!may_take(*holder, missing_of(*holder, *beam))) return false;
   while (!take_blocks(*holder, beam)) {
     Sequence* victim = scratch_.back();
-    if (victim == holder) return false;
-    CHECK(!is_protected(*victim), "request {} is protected, but {} needs its blocks", victim->id,
-          holder->id);  // may_take() leaves the protected enough
+    // may_take() leaves the protected enough: none is ever the last here.
+    if (victim == holder || is_protected(*victim)) return false;
     ++victim->num_preemptions;
     preempt(victim);
     scratch_.pop_back();

@@ -34,8 +34,10 @@
 // shorter, one may take up to twice the target, at the cost of that lead: a crowd of short prompts
 // is answered soon, and streams keep the target over a second. Prompts of many such steps, where
 // nobody waits for a place, get no more than kMostStretch allows, if that gives them kPromptShare
-// of their speed alone. What steps cost is learned from the times of the calls (step_cost.h). Where
-// nobody decodes, a step has all the tokens that it can.
+// of their speed alone. A client that runs less than its part beside others may stretch steps by
+// kMostFavour, for as many tokens as it has spared (tenants.h): so the streams of many leave it
+// more than half of the time. What steps cost is learned from the times of the calls (step_cost.h).
+// Where nobody decodes, a step has all the tokens that it can.
 //
 // Guesses (engine/drafter.h) take tokens, logit rows and blocks that nobody else wants in this
 // step, and are as many as pay (draft_policy.h). Those that equal what is sampled in their place
@@ -72,6 +74,7 @@ namespace headrace {
 
 inline constexpr int kMaxPreemptions = 4;
 inline constexpr double kMostStretch = 1.7;   // of a step of streams, by chunks of prompts
+inline constexpr double kMostFavour = 3;      // the same, by those of clients that run less
 inline constexpr double kPromptShare = 0.43;  // of its speed alone, that a long prompt shall have
 inline constexpr int64_t kShortSteps = 4;     // within the target, that a short prompt takes
 inline constexpr double kMostLead = 20;       // of streams, in targets
@@ -304,6 +307,7 @@ class Scheduler {
   int64_t rows_in_time(const ChunkOffer& chunk) const;
   double most_lead_us() const;
   void gain_lead(double took_us);
+  int64_t rows_of_favoured(ChunkOffer chunk);
   void predict();
   void owe(uint64_t num_tokens, TimeUs now);
   void plan_chunks();

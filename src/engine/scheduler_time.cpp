@@ -41,7 +41,7 @@ int32_t Scheduler::room_for_chunks() {
     chunk.scores |= sequence->scores_prompt();
   }
   chunk.max_rows = std::min<int64_t>(room, wanted);
-  const int64_t rows = rows_in_time(chunk);
+  const int64_t rows = std::max(rows_in_time(chunk), rows_of_favoured(chunk));
   if (rows == chunk.max_rows) return room;
   ++stats_.shortened_steps;
   chunk_tokens_ = std::min(room, std::max(kLeastChunk, static_cast<int32_t>(rows)));
@@ -72,6 +72,16 @@ int64_t Scheduler::rows_in_time(const ChunkOffer& chunk) const {
   }
   const int64_t fair = rows_for_share(cost_, load, chunk, kPromptShare);
   return std::max({stretched, std::min(in_target, fair), std::min(most, rows_of_short)});
+}
+
+// Of clients that run less than their part beside others, within what they have spared: where the
+// streams of the others alone take long, what is within the target, or stretches them as usual, is
+// less than half of a step.
+int64_t Scheduler::rows_of_favoured(ChunkOffer chunk) {
+  chunk.max_rows = std::min(chunk.max_rows, room_.num_favoured(scratch_));
+  if (chunk.max_rows == 0) return 0;
+  const StepLoad load = load_of(plan_);
+  return rows_within(cost_, load, chunk, kMostFavour * cost_.predict(load));
 }
 
 void Scheduler::predict() {

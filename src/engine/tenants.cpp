@@ -123,6 +123,7 @@ void spare(Share* share, double num_rows) {
 struct StepCharge {
   double took_us = 0;
   int64_t num_rows = 0, num_blocks = 0;
+  int num_running = 0;  // sequences
 };
 
 void count_use(Share* share, int64_t num_rows, const StepCharge& step) {
@@ -140,6 +141,7 @@ void charge_one(Share* share, const StepCharge& step, bool takes_part) {
   const double credit = share->credit_us + took_us * share->guarantee - given;
   share->credit_us = share->guarantee > 0 ? std::clamp(credit, 0.0, most) : 0.0;
   const double quota = quota_of(*share, takes_part);
+  share->runs_less = share->num_running < quota * step.num_running;
   spare(share, quota * static_cast<double>(step.num_rows) - static_cast<double>(share->num_rows));
   share->num_rows = share->num_blocks = 0;
   Share* parent = share->parent;
@@ -243,7 +245,7 @@ void Tenants::add_step(Share* client, int64_t num_rows, int64_t num_blocks) {
 }
 
 int64_t Tenants::charge(double took_us, int64_t all_blocks, const std::vector<Share*>& clients) {
-  const StepCharge step{took_us, root_.num_rows, all_blocks};
+  const StepCharge step{took_us, root_.num_rows, all_blocks, root_.num_running};
   root_.num_rows = root_.num_blocks = 0;
   for (Tenant& tenant : tenants_) begin_part(&tenant.share);
   begin_part(&root_);
@@ -259,6 +261,7 @@ int64_t Tenants::charge(double took_us, int64_t all_blocks, const std::vector<Sh
 }
 
 void Tenants::rest(Share* client, int64_t num_rows) {
+  client->runs_less = true;
   spare(client, quota_of(*client, /*takes_part=*/false) * static_cast<double>(num_rows));
 }
 
@@ -303,6 +306,18 @@ double Tenants::spare_of(const Share& client) {
   double spare_rows = kMostSpareRows;
   for (const Share* share = &client; share->parent != nullptr; share = share->parent) {
     if (share->parent->num_present > 1) spare_rows = std::min(spare_rows, share->spare_rows);
+  }
+  return spare_rows;
+}
+
+double Tenants::spare_beside(const Share& client) {
+  double spare_rows = 0;
+  bool is_beside = false;
+  for (const Share* share = &client; share->parent != nullptr; share = share->parent) {
+    if (share->num_running == share->parent->num_running) continue;
+    if (!share->runs_less) return 0;
+    spare_rows = is_beside ? std::min(spare_rows, share->spare_rows) : share->spare_rows;
+    is_beside = true;
   }
   return spare_rows;
 }

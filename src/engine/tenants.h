@@ -59,6 +59,7 @@ struct Share {
   double served_us = 0;                  // by weight, in the clock of its siblings
   double clock_us = 0;                   // of its children: where those that run are at least
   double credit_us = 0;
+  bool runs_less = true;               // sequences than its part of all, in the last step
   double spare_rows = kMostSpareRows;  // that its part of past steps was more than it used
   int64_t num_tokens = 0;              // computed since the start
   double step_us = 0;                  // of all steps' time, by its part of their rows
@@ -118,6 +119,8 @@ class Tenants {
   static double part_of(const Share& client);
   static double most_of(const Share& client);
   static double spare_of(const Share& client);
+  // The rows spared by a client that runs less than its part beside others; 0: it does not.
+  static double spare_beside(const Share& client);
   static void leave_division(Share* client);
 
   // Of each tenant, parents first, then of the clients without one, under the name kOthers. Empty

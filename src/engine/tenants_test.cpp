@@ -213,6 +213,25 @@ TEST_F(TenantsTest, WhatAPartWasMoreThanWasUsedIsSpared) {
   EXPECT_DOUBLE_EQ(spare_of(0), 60) << "who has nothing of a step has spared its part";
 }
 
+TEST_F(TenantsTest, OnlyWhoRunsLessThanItsPartBesideOthersIsFavoured) {
+  begin({{.name = "a", .weight = 2, .clients = {0, 1}}, {.name = "b", .clients = {2}}}, 3);
+  const auto step = [&](std::vector<Share*> shares) {
+    for (Share* share : shares) Tenants::add_step(share, 10, 1);
+    tenants_.charge(1000, 100, shares);
+  };
+  Tenants::count_running(&clients_[0], 3);
+  step({&clients_[0]});
+  EXPECT_DOUBLE_EQ(Tenants::spare_beside(clients_[0]), 0) << "nobody is beside it";
+  Tenants::count_running(&clients_[2], 3);
+  step({&clients_[0], &clients_[2]});
+  EXPECT_GT(Tenants::spare_beside(clients_[0]), 0) << "half of all, two thirds are its";
+  EXPECT_DOUBLE_EQ(Tenants::spare_beside(clients_[2]), 0);
+  Tenants::count_running(&clients_[1], 1);
+  step({&clients_[0], &clients_[1], &clients_[2]});
+  EXPECT_DOUBLE_EQ(Tenants::spare_beside(clients_[0]), 0) << "more than its sibling";
+  EXPECT_GT(Tenants::spare_beside(clients_[1]), 0);
+}
+
 TEST_F(TenantsTest, GuaranteesOfOthersAreNotTaken) {
   begin({{.name = "a", .guarantee = 0.1, .clients = {0}},
          {.name = "b", .guarantee = 0.3, .clients = {1}},

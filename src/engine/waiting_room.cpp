@@ -140,6 +140,18 @@ void WaitingRoom::sort_by_wants(std::vector<Sequence*>* sequences) {
   });
 }
 
+int64_t WaitingRoom::num_favoured(const std::vector<Sequence*>& sequences) {
+  int64_t num_tokens = 0;
+  const Client* last = nullptr;
+  for (const Sequence* sequence : sequences) {
+    const Client& client = of(*sequence);
+    if (std::exchange(last, &client) == &client) continue;
+    const auto spared = static_cast<int64_t>(Tenants::spare_beside(client.share));
+    num_tokens += std::min(client.num_wanted, spared);
+  }
+  return num_tokens;
+}
+
 int32_t WaitingRoom::take_part(const Sequence& sequence, int32_t num_tokens, int32_t num_others) {
   Client& client = of(sequence);
   client.owed_tokens += num_tokens * Tenants::part_of(client.share);

@@ -51,6 +51,9 @@ class WaitingRoom {
   // Running sequences by client, who wants fewer tokens for its part first; within a client in
   // order, as they are given. Begins a division of tokens among these clients.
   void sort_by_wants(std::vector<Sequence*>* sequences);
+  // Of what these want, in that order: the tokens that clients have spared who run less than their
+  // part beside others.
+  int64_t num_favoured(const std::vector<Sequence*>& sequences);
   // What the client of this one may take of the tokens, and of the rows, that are left for it and
   // for num_others that have not left the division: its part, of tokens what it spared besides; at
   // least one, and one is left for each of them. Parts of a token are owed until the next plan.
