@@ -62,10 +62,15 @@ std::vector<TuneCandidate> settings_of(std::span<const TuneResult> chosen) {
   return settings;
 }
 
+std::string_view verdict_on(const lab::Effect& effect) {
+  if (effect.verdict == lab::Verdict::kValidated) return "validated";
+  if (effect.verdict == lab::Verdict::kRuledOut) return "ruled out";
+  return leans_against(effect) ? "given up" : "undecided";
+}
+
 std::string comment_on(const TuneGoal& goal, const TuneResult& result) {
-  constexpr std::string_view kVerdicts[] = {"undecided", "validated", "ruled out"};
   return fmt::format("# {} = {}: {}, {}{}\n", result.candidate.option.substr(2),
-                     result.candidate.value, kVerdicts[static_cast<size_t>(result.effect.verdict)],
+                     result.candidate.value, verdict_on(result.effect),
                      lab::describe(result.effect, goal.predicted),
                      result.candidate.changes_answers ? "; changes the bits of answers" : "");
 }

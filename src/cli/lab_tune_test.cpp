@@ -99,9 +99,12 @@ TEST(LabTune, TheFileHasTheChoiceAndTheEvidence) {
 }
 
 TEST(LabTune, DefaultsWhereNothingWins) {
-  const Tuned tuned{{}, {result_of("--threads", "1", -0.4, kRuledOut)}};
+  TuneResult given_up = result_of("--kv-type", "fp8", -0.01, kUndecided);
+  given_up.effect.log_ratio = -1;
+  const Tuned tuned{{}, {result_of("--threads", "1", -0.4, kRuledOut), given_up}};
   const std::string text = tuned_settings(find_goal("ttft").value(), "m", tuned);
   EXPECT_NE(text.find("# The defaults: nothing that was tried is better.\n"), std::string::npos);
+  EXPECT_NE(text.find("# kv-type = fp8: given up, 1.0 % worse"), std::string::npos) << text;
 }
 
 // A machine whose truth is known: speed and seconds of a configuration.
