@@ -61,11 +61,12 @@ def answers(model):
     return lambda *options: ask(model, kPrompts, *options)
 
 
-@pytest.fixture(scope="module")
-def model_with_head(tmp_path_factory):
-    """A recorded checkpoint with a prediction head, and a tokenizer of which it knows the first 96 bytes."""
-    folder = tmp_path_factory.mktemp("head") / "glm"
-    shutil.copytree(kRepository / "build/golden/heads/glm4_moe", folder)
+@pytest.fixture(scope="module", params=("glm4_moe", "qwen3_next"))
+def model_with_head(request, tmp_path_factory):
+    """A recorded checkpoint with a prediction head, one of them with state, and a tokenizer of which it knows the first 96
+    bytes."""
+    folder = tmp_path_factory.mktemp("head") / request.param
+    shutil.copytree(kRepository / "build/golden/heads" / request.param, folder)
     tiny_model.write_tokenizer(folder, tiny_model.kTemplate, [])
     return folder
 
