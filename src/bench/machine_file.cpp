@@ -39,7 +39,8 @@ class MachineReader {
     if (kind == "machine") return describe(row);
     if (kind == "peak") return peak(row);
     if (kind == "read") return read(row);
-    return wrong("kind", fmt::format("'{}' is none of machine, peak and read", kind));
+    if (kind == "op") return op(row);
+    return wrong("kind", fmt::format("'{}' is none of machine, peak, read and op", kind));
   }
 
  private:
@@ -80,6 +81,19 @@ class MachineReader {
     machine_.limits.reads.push_back(
         {static_cast<size_t>(TRY(number_of(row, "working_set_bytes"))),
          {TRY(number_of(row, "one_thread_byte_s")), TRY(number_of(row, "all_threads_byte_s"))}});
+    return {};
+  }
+
+  // Ops that this program does not know help it nothing.
+  Status op(const json::value& row) {
+    const auto rated = parse_rated_op(TRY(text_of(row, "op")));
+    if (!rated) return {};
+    const json::value* working_set = json_member(&row, "working_set_bytes");
+    machine_.rates.add(
+        {*rated, json_member(&row, "of") == nullptr ? "" : TRY(text_of(row, "of")),
+         TRY(number_of(row, "size")),
+         working_set == nullptr ? 0 : TRY(number_of(row, "working_set_bytes")),
+         TRY(number_of(row, "unit_s"))});
     return {};
   }
 

@@ -7,6 +7,7 @@
 
 #include "base/result.h"
 #include "bench/limits.h"
+#include "bench/op_rates.h"
 
 namespace headrace {
 
@@ -15,6 +16,7 @@ struct MachineFile {
   uint32_t isa = 0;         // IsaBits
   size_t memory_bytes = 0;  // 0: not told
   cpu::MachineLimits limits;
+  OpRates rates;  // what ops reach; empty: a file of before they were measured
 
   // Bytes per second of all threads over a working set: between the measured ones in proportion to
   // the logarithm of their size, beyond them as at their end.

@@ -113,6 +113,7 @@ StepForecast Forecast::decode(int64_t batch, int64_t depth) const {
   StepForecast step;
   step.bytes = work_.weight_bytes_of(count) + count * work_.kv_bytes(depth);
   set_seconds(step.bytes, count, count, count * work_.mixer_operations(depth, 1), &step);
+  step.expected = expected().decode(batch, depth);
   return step;
 }
 
@@ -126,6 +127,7 @@ StepForecast Forecast::prefill(int64_t num_tokens) const {
     step.bytes += work_.kv_bytes(end);
   }
   set_seconds(step_bytes, count, 1, work_.mixer_operations(0, num_tokens), &step);
+  step.expected = expected().prefill(num_tokens, request_.chunk);
   return step;
 }
 

@@ -1,9 +1,11 @@
 // Forecasts: what a model will take of memory and time on a machine, from headers, measured limits
 // and first principles; no weight is read, and the machine need not be this one.
 //
-// A step takes as long as the slower of two: reading what it must read at the bandwidth of that
-// working set, and its operations at the peak of each arithmetic. So a forecast is the best that
-// the machine allows, the same limit that `headrace bench step` prints beside what it measures.
+// Two forecasts of a step. Its limit is the slower of two: reading what it must read at the
+// bandwidth of that working set, and its operations at the peak of each arithmetic; the best that
+// the machine allows. What is expected of it follows from what each op reached alone (expected.h),
+// and is known where the machine's file has that. `headrace bench step` prints the same two beside
+// what it measures.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +16,7 @@
 #include <vector>
 
 #include "backend/cpu/cpu_backend.h"
+#include "bench/expected.h"
 #include "bench/machine_file.h"
 #include "bench/step_work.h"
 #include "model/memory_plan.h"
@@ -27,10 +30,13 @@ struct StepForecast {
   double memory_s = 0;
   double linear_s = 0;  // products with weights
   double mixer_s = 0;   // attention and states
+  std::optional<ExpectedStep> expected = {};
 
   double arithmetic_s() const { return linear_s + mixer_s; }
-  double seconds() const { return memory_s > arithmetic_s() ? memory_s : arithmetic_s(); }
-  std::string_view bound_by() const;  // "reads", "products" or "attention"
+  double limit_s() const { return memory_s > arithmetic_s() ? memory_s : arithmetic_s(); }
+  // Expected; where that is not known, the limit.
+  double seconds() const { return expected ? expected->seconds() : limit_s(); }
+  std::string_view bound_by() const;  // the limit: "reads", "products" or "attention"
 };
 
 struct PlanRequest {
@@ -85,6 +91,7 @@ class Forecast {
 
  private:
   explicit Forecast(const MachineFile& machine) : machine_(&machine) {}
+  ExpectedTimes expected() const { return {work_, *machine_}; }
   void set_seconds(double working_set, double tokens, double logit_rows, double mixer_operations,
                    StepForecast* step) const;
 

@@ -155,6 +155,22 @@ std::vector<Point> make_points(const StepWork& work, const PointPlan& plan,
   return pairs;
 }
 
+void expect_points(const ExpectedTimes& times, const PointPlan& plan, int64_t chunk,
+                   std::vector<Point>* points) {
+  const int64_t steps = plan.decode_steps;
+  for (Point& point : *points) {
+    if (point.adapted) continue;
+    if (point.kind == PointKind::kPrefill) {
+      point.expected = times.prefill(point.size, chunk);
+      continue;
+    }
+    const bool alone = point.kind == PointKind::kDecode;
+    const int64_t depth = alone ? point.size : plan.batch_depth;
+    point.expected = times.decode(alone ? 1 : point.size, depth + steps / 2);
+    if (point.expected) point.expected->repeat(static_cast<double>(steps));
+  }
+}
+
 Status time_points(const PointPlan& plan, StepBench& bench, std::vector<Point>* points,
                    const std::function<void(size_t done, size_t total)>& progress) {
   bench.fill_contexts(longest_prompt(plan));
@@ -191,6 +207,7 @@ Result<PointFigures> figures_of(const Point& point, size_t num_layers, Ceilings&
   figures.lowest = point.num_tokens / seconds.back();
   figures.highest = point.num_tokens / seconds.front();
   figures.limit = point.num_tokens / std::max(memory_s, point.arithmetic_s);
+  if (point.expected) figures.expected = point.num_tokens / point.expected->seconds();
   figures.bound_by_memory = memory_s >= point.arithmetic_s;
   figures.joins_per_layer =
       point.joins_per_step / static_cast<double>(std::max<size_t>(num_layers, 1));

@@ -12,6 +12,7 @@
 
 #include "backend/cpu/kernels/registry.h"
 #include "base/result.h"
+#include "bench/expected.h"
 #include "bench/limits.h"
 #include "bench/step_bench.h"
 #include "bench/step_work.h"
@@ -44,6 +45,7 @@ struct Point {
   size_t working_set;   // that one step reads
   std::function<StepTiming(StepBench&)> run;
   bool adapted = false;              // with the plan's adapters
+  std::optional<ExpectedStep> expected = {};  // of one run, where the machine's rates are known
   std::vector<double> seconds = {};  // of the runs so far
   std::optional<uint64_t> digest = {};
   double joins_per_step = 0;
@@ -78,6 +80,10 @@ uint32_t matmul_isa(const cpu::KernelSet& kernels);
 std::vector<Point> make_points(const StepWork& work, const PointPlan& plan,
                                const Ceilings& ceilings, int64_t chunk);
 
+// Sets what is expected of each point, but for those with adapters.
+void expect_points(const ExpectedTimes& times, const PointPlan& plan, int64_t chunk,
+                   std::vector<Point>* points);
+
 // All points in turn, again and again: a slow minute of the machine meets every point alike.
 // kInternal: a point gave other logits in another repeat, or none that are numbers.
 Status time_points(const PointPlan& plan, StepBench& bench, std::vector<Point>* points,
@@ -86,6 +92,7 @@ Status time_points(const PointPlan& plan, StepBench& bench, std::vector<Point>* 
 // Tokens per second: the median of the runs, the slowest, the fastest, and what the limits allow.
 struct PointFigures {
   double tokens_per_s = 0, lowest = 0, highest = 0, limit = 0;
+  double expected = 0;          // 0: not known
   bool bound_by_memory = true;  // else by arithmetic
   double bandwidth = 0;         // bytes per second that the limit counts with
   double joins_per_layer = 0;

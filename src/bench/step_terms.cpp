@@ -46,12 +46,20 @@ TermTimes term_times(std::span<const OpRecord> records, double wall_s,
     in_ops += seconds;
     if (term != StepTerm::kOtherOps) time.limit_s += limit(record, working_set);
   }
+  for (TermTime& time : times) time.expected_s = time.limit_s;
   times[static_cast<size_t>(StepTerm::kBetweenOps)].seconds = std::max(wall_s - in_ops, 0.0);
   return times;
 }
 
+void expect_terms(const ExpectedStep& expected, TermTimes* times) {
+  (*times)[static_cast<size_t>(StepTerm::kProducts)].expected_s = expected.products_s;
+  (*times)[static_cast<size_t>(StepTerm::kAttention)].expected_s = expected.attention_s;
+}
+
 StepTerm wrong_term(const TermTimes& times) {
-  const auto distance = [](const TermTime& time) { return std::abs(time.seconds - time.limit_s); };
+  const auto distance = [](const TermTime& time) {
+    return std::abs(time.seconds - time.expected_s);
+  };
   const auto* const found = std::max_element(
       times.begin(), times.end(),
       [&](const TermTime& a, const TermTime& b) { return distance(a) < distance(b); });

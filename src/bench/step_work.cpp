@@ -43,6 +43,7 @@ class WorkCounter {
 
   void linear(const FoundRole& found) {
     if (found.parts.empty() || found.pack.role == WeightRole::kEmbedding) return;
+    work_.ops.push_back(op_of(found));
     const size_t num_bytes = backend_.packed_bytes(found.parts, found.pack);
     double share = 1;
     if (found.role == Role::kExpertGateUp || found.role == Role::kExpertDown) {
@@ -59,6 +60,8 @@ class WorkCounter {
     }
   }
   void head(const FoundRole& found) {
+    work_.ops.push_back(op_of(found));
+    work_.ops.back().form = OpWork::Form::kHead;
     work_.weight_bytes += backend_.packed_bytes(found.parts, found.pack);
     for (const WeightView& part : found.parts) {
       slot(&work_.linear, arithmetic_of(kernels_, cpu::layout_for(part))).per_logit_row +=
@@ -67,6 +70,24 @@ class WorkCounter {
   }
 
  private:
+  OpWork op_of(const FoundRole& found) const {
+    OpWork op;
+    if (found.pack.role == WeightRole::kGateUp) op.form = OpWork::Form::kGated;
+    if (found.role == Role::kQkv) op.form = OpWork::Form::kQkv;
+    if (found.role == Role::kExpertGateUp || found.role == Role::kExpertDown) {
+      const ExpertConfig& experts = config_.layers[static_cast<size_t>(found.layer)].experts;
+      op.num_experts = experts.num_experts;
+      op.num_used = experts.num_experts_per_token;
+    }
+    op.num_inputs = found.parts[0].num_inputs;
+    for (size_t i = 0; i < found.parts.size() / static_cast<size_t>(op.num_experts); ++i) {
+      const cpu::Layout layout = cpu::layout_for(found.parts[i]);
+      op.parts.push_back({layout, kernels_.matmul[static_cast<size_t>(layout)].activation(),
+                          found.parts[i].num_outputs});
+    }
+    return op;
+  }
+
   const ModelConfig& config_;
   const Backend& backend_;
   const cpu::KernelSet& kernels_;
@@ -91,12 +112,27 @@ double latent_operations(const LayerConfig& layer) {
          2.0 * latent.index_n_heads * latent.index_head_dim;
 }
 
+void set_attention_heads(const LayerConfig& layer, MixerWork* mixer) {
+  mixer->num_heads = layer.num_attention_heads;
+  mixer->num_kv_heads = layer.num_key_value_heads;
+  mixer->head_dim = layer.head_dim;
+}
+
+// One key for all heads.
+void set_latent_heads(const LayerConfig& layer, MixerWork* mixer) {
+  mixer->num_heads = layer.num_attention_heads;
+  mixer->num_kv_heads = 1;
+  mixer->head_dim = layer.latent.v_head_dim;
+}
+
 struct PositionRow {
   MixerKind kind;
   double (*operations)(const LayerConfig& layer);  // for each position that a token sees
+  void (*set_heads)(const LayerConfig& layer, MixerWork* mixer);
 };
-constexpr PositionRow kPositions[] = {{MixerKind::kAttention, attention_operations},
-                                      {MixerKind::kLatent, latent_operations}};
+constexpr PositionRow kPositions[] = {
+    {MixerKind::kAttention, attention_operations, set_attention_heads},
+    {MixerKind::kLatent, latent_operations, set_latent_heads}};
 
 // A state is decayed, asked, corrected and asked again: two operations each for every number.
 constexpr double kStateOperations = 8;
@@ -129,7 +165,9 @@ std::vector<MixerWork> mixers_of(const ModelConfig& config, const Backend& backe
       mixers[i] = mixers[static_cast<size_t>(layer.kv_source_layer)];
     }
     for (const PositionRow& row : kPositions) {
-      if (row.kind == layer.mixer) mixers[i].operations_per_position = row.operations(layer);
+      if (row.kind != layer.mixer) continue;
+      mixers[i].operations_per_position = row.operations(layer);
+      row.set_heads(layer, &mixers[i]);
     }
   }
   return mixers;
@@ -143,6 +181,22 @@ ArithmeticWork arithmetic_of(const cpu::KernelSet& kernels, cpu::Layout layout) 
     if (row.activation == rows.activation()) return {row.kind, row.passes, 0, 0};
   }
   return {};
+}
+
+int64_t OpWork::num_outputs() const {
+  int64_t outputs = 0;
+  for (const Part& part : parts) outputs += part.num_outputs;
+  return outputs;
+}
+
+std::vector<cpu::Layout> StepWork::layouts() const {
+  std::vector<cpu::Layout> layouts;
+  for (const OpWork& op : ops) {
+    for (const OpWork::Part& part : op.parts) {
+      if (std::ranges::find(layouts, part.layout) == layouts.end()) layouts.push_back(part.layout);
+    }
+  }
+  return layouts;
 }
 
 double ExpertWork::expected_bytes(double num_tokens) const {
@@ -207,6 +261,8 @@ StepWork step_work(const FoundWeights& found, const ModelConfig& config, const B
   const FoundRole* head = found.find(kNoLayer, Role::kHead);
   counter.head(head != nullptr ? *head : *found.find(kNoLayer, Role::kEmbedding));
   work.mixers = mixers_of(config, backend, kv_type);
+  work.kv_type = kv_type;
+  work.hidden_size = config.hidden_size;
   return work;
 }
 

@@ -39,6 +39,24 @@ struct ExpertWork {
   double expected_bytes(double num_tokens) const;
 };
 
+// A weight as an op multiplies with it.
+struct OpWork {
+  struct Part {
+    cpu::Layout layout;
+    cpu::ActivationType activation;
+    int64_t num_outputs;
+  };
+  enum class Form : uint8_t { kLinear, kGated, kQkv, kHead };
+
+  Form form = Form::kLinear;
+  int64_t num_inputs = 0;
+  std::vector<Part> parts;  // of one expert
+  int num_experts = 1;
+  int num_used = 1;  // by a token
+
+  int64_t num_outputs() const;
+};
+
 // What a layer's mixer does beside its linear layers.
 struct MixerWork {
   double operations_per_position = 0;  // of a token, for each position that it sees
@@ -46,6 +64,8 @@ struct MixerWork {
   size_t position_bytes = 0;           // kept of each position
   size_t state_bytes = 0;              // kept of a sequence
   int64_t window = 0;                  // positions that a token sees; 0: all
+  // Of attention and latents, heads of queries and of keys; 0: a state alone.
+  int num_heads = 0, num_kv_heads = 0, head_dim = 0;
 };
 
 struct StepWork {
@@ -53,7 +73,11 @@ struct StepWork {
   size_t weight_bytes = 0;             // read once per step, whoever is in it
   std::vector<ExpertWork> experts;
   std::vector<MixerWork> mixers;  // of each layer
+  std::vector<OpWork> ops;        // each runs once in a step
+  KvType kv_type = KvType::kF16;
+  int64_t hidden_size = 0;
 
+  std::vector<cpu::Layout> layouts() const;  // of the ops' weights, each once
   // Bytes of weights that a step of num_tokens tokens reads.
   double weight_bytes_of(double num_tokens) const;
   // Operations of mixers on tokens at positions [first, first + count).

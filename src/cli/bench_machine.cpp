@@ -6,6 +6,7 @@
 
 #include "backend/cpu/kernels/isa.h"
 #include "bench/machine.h"
+#include "bench/measure_rates.h"
 #include "cli/bench.h"
 
 namespace headrace {
@@ -86,14 +87,27 @@ void print_json(const cpu::MachineInfo& machine, const cpu::MachineLimits& limit
   }
 }
 
+void print_rates(int num_threads, const OpRates& rates) {
+  for (const OpRate& rate : rates.all()) {
+    json::object row{{"kind", "op"}, {"op", rated_op_name(rate.op)}, {"threads", num_threads}};
+    if (!rate.of.empty()) row["of"] = rate.of;
+    row["size"] = rate.size;
+    if (rate.working_set > 0) row["working_set_bytes"] = rate.working_set;
+    row["unit_s"] = rate.seconds;
+    print_row(row);
+  }
+}
+
 }  // namespace
 
 Status bench_machine(const Options& options, const std::vector<std::string>&) {
   const cpu::MachineInfo machine = cpu::describe_machine();
   const cpu::MachineLimits limits =
       TRY(cpu::measure_machine(static_cast<int>(options.integer("--threads"))));
+  const OpRates rates = TRY(measure_all_rates(limits.num_threads));
   if (options.flag("--json")) {
     print_json(machine, limits);
+    print_rates(limits.num_threads, rates);
   } else {
     print_machine(machine);
     print_limits(limits);

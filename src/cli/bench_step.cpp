@@ -9,10 +9,12 @@
 #include <chrono>
 #include <cstdio>
 #include <optional>
+#include <set>
 
 #include "backend/cpu/kernels/isa.h"
 #include "backend/cpu/kernels/registry.h"
 #include "bench/machine.h"
+#include "bench/measure_rates.h"
 #include "bench/op_limits.h"
 #include "bench/step_bench.h"
 #include "bench/step_points.h"
@@ -142,38 +144,40 @@ struct Judged {
   std::optional<TermTimes> terms = {};
 
   double share() const { return figures.tokens_per_s / figures.limit; }
+  // Of points with adapters no more is forecast than the limit.
+  double forecast() const { return figures.expected > 0 ? figures.expected : figures.limit; }
+  double of_forecast() const { return figures.tokens_per_s / forecast(); }
 };
 
 // What it takes to run a point once more with every op recorded.
 struct TermMeter {
   const PointPlan& plan;
-  const Ceilings& ceilings;
+  const MachineFile& machine;
   const cpu::KernelSet& kernels;
   StepBench& bench;
   Backend& backend;
 
-  TermTimes measure(const Point& point, double bandwidth) const {
+  TermTimes measure(const Point& point) const {
     std::vector<OpRecord> records;
     bench.use_adapters(point.adapted ? std::span(plan.adapters)
                                      : std::span<const PackedAdapter* const>());
     backend.watch_ops(&records);
     const StepTiming timing = point.run(bench);
     backend.watch_ops(nullptr);
-    MachineFile machine;
-    machine.isa = cpu::detect_isa();
-    machine.limits.num_threads = backend.num_threads();
-    machine.limits.peaks.assign(ceilings.peaks().begin(), ceilings.peaks().end());
-    machine.limits.reads = {{point.working_set, {bandwidth, bandwidth}}};
-    return term_times(records, timing.seconds, op_limit(kernels, machine),
-                      static_cast<double>(point.working_set));
+    TermTimes times = term_times(records, timing.seconds, op_limit(kernels, machine),
+                                 static_cast<double>(point.working_set));
+    if (point.expected) expect_terms(*point.expected, &times);
+    return times;
   }
 };
 
 json::object terms_json(const TermTimes& terms) {
   json::object object;
   for (size_t i = 0; i < kNumStepTerms; ++i) {
-    object[step_term_name(static_cast<StepTerm>(i))] = {{"ms", 1e3 * terms[i].seconds},
-                                                        {"limit_ms", 1e3 * terms[i].limit_s}};
+    object[step_term_name(static_cast<StepTerm>(i))] = {
+        {"ms", 1e3 * terms[i].seconds},
+        {"expected_ms", 1e3 * terms[i].expected_s},
+        {"limit_ms", 1e3 * terms[i].limit_s}};
   }
   return object;
 }
@@ -189,6 +193,10 @@ json::object point_row(const Point& point, const Judged& judged, bool bare) {
                    {"joins_per_layer", figures.joins_per_layer},
                    {"digest", fmt::format("{:016x}", *point.digest)}};
   if (bare) return row;
+  if (figures.expected > 0) {
+    row["expected_tok_s"] = figures.expected;
+    row["expected_ms"] = 1e3 * point.num_tokens / figures.expected;
+  }
   row["limit_tok_s"] = figures.limit;
   row["share"] = judged.share();
   row["bound"] = figures.bound_by_memory ? "memory" : "arithmetic";
@@ -230,18 +238,18 @@ void print_load(const json::object& row) {
       row.at("activations").as_string().c_str(), row.at("load_s").as_double(),
       size("resident_bytes").c_str(), row.at("resident_share").as_double(),
       size("packed_bytes").c_str(), size("kv_bytes").c_str(), size("workspace_bytes").c_str());
-  std::printf("%-8s %-16s %10s %21s %10s %6s %11s  %s\n", "work", "", "tok/s", "(low - high)",
-              "limit", "share", "joins/layer", "bound by");
+  std::printf("%-8s %-16s %10s %21s %10s %10s %6s %11s  %s\n", "work", "", "tok/s", "(low - high)",
+              "expected", "limit", "share", "joins/layer", "bound by");
 }
 
-// "wrong: products (12.1 ms for 8.6); attention 2 for 1.1, other ops 0.5, between ops 0.2"
+// "wrong: products (12.1 ms for 8.6); attention 2 ms for 1.8; other ops 0.5 ms; ..."
 std::string terms_text(const TermTimes& terms) {
   const StepTerm wrong = wrong_term(terms);
   const auto times = [&](StepTerm term) {
     const TermTime& time = terms[static_cast<size_t>(term)];
-    const std::string limit =
-        time.limit_s > 0 ? fmt::format(" for {:.3g}", 1e3 * time.limit_s) : "";
-    return fmt::format("{:.3g} ms{}", 1e3 * time.seconds, limit);
+    const std::string expected =
+        time.expected_s > 0 ? fmt::format(" for {:.3g}", 1e3 * time.expected_s) : "";
+    return fmt::format("{:.3g} ms{}", 1e3 * time.seconds, expected);
   };
   std::string text = fmt::format("wrong: {} ({})", step_term_name(wrong), times(wrong));
   for (size_t i = 0; i < kNumStepTerms; ++i) {
@@ -260,16 +268,41 @@ void print_point(const Point& point, const Judged& judged, bool bare) {
               figures.highest);
   const char* const adapted = point.adapted ? ", with adapters" : "";
   if (bare) {
-    std::printf(" %10s %6s %11.1f  %s\n", "-", "-", figures.joins_per_layer, adapted);
+    std::printf(" %10s %10s %6s %11.1f  %s\n", "-", "-", "-", figures.joins_per_layer, adapted);
   } else {
     const std::string bound = figures.bound_by_memory
                                   ? fmt::format("reads, {:.1f} GB/s", figures.bandwidth / 1e9)
                                   : "arithmetic";
-    std::printf(" %10.1f %6.2f %11.1f  %s%s\n", figures.limit, judged.share(),
-                figures.joins_per_layer, bound.c_str(), adapted);
+    const std::string expected =
+        figures.expected > 0 ? fmt::format("{:.1f}", figures.expected) : "-";
+    std::printf(" %10s %10.1f %6.2f %11.1f  %s%s\n", expected.c_str(), figures.limit,
+                judged.share(), figures.joins_per_layer, bound.c_str(), adapted);
   }
   if (judged.terms) std::printf("         %s\n", terms_text(*judged.terms).c_str());
   std::fflush(stdout);
+}
+
+// This machine as far as the points ask for it: what ops reach with the layouts of the model, and
+// reads of the working sets that matter.
+Result<MachineFile> machine_for(const StepWork& work, std::span<const Point> points,
+                                const cpu::KernelSet& kernels, Backend& backend,
+                                Ceilings& ceilings) {
+  MachineFile machine;
+  machine.isa = cpu::detect_isa();
+  machine.limits.num_threads = backend.num_threads();
+  machine.limits.peaks.assign(ceilings.peaks().begin(), ceilings.peaks().end());
+  const std::vector<cpu::Layout> layouts = work.layouts();
+  TRY(measure_rates(backend, kernels, {layouts, {&work.kv_type, 1}}, &machine.rates));
+  std::set<size_t> working_sets;
+  for (const Point& point : points) working_sets.insert(point.working_set);
+  for (const OpRate& rate : machine.rates.all()) {
+    if (rate.working_set > 0) working_sets.insert(static_cast<size_t>(rate.working_set));
+  }
+  for (const size_t working_set : working_sets) {
+    const double bandwidth = TRY(ceilings.bandwidth(working_set));
+    machine.limits.reads.push_back({working_set, {bandwidth, bandwidth}});
+  }
+  return machine;
 }
 
 }  // namespace
@@ -303,12 +336,16 @@ Status bench_step(const Options& options, const std::vector<std::string>& argume
   const bool as_json = options.flag("--json");
   const json::object load = load_row(options, arguments[0], loaded, bench);
   as_json ? print_row(load) : print_load(load);
-  const TermMeter meter{plan, ceilings, kernels, bench, *loaded.backend};
+  MachineFile machine;
+  if (!bare) {
+    machine = TRY(machine_for(work, points, kernels, *loaded.backend, ceilings));
+    expect_points(ExpectedTimes(work, machine), plan, loaded.model->options().max_batch_tokens,
+                  &points);
+  }
+  const TermMeter meter{plan, machine, kernels, bench, *loaded.backend};
   for (const Point& point : points) {
     Judged judged{TRY(figures_of(point, work.mixers.size(), ceilings))};
-    if (!bare && !near_forecast(judged.share())) {
-      judged.terms = meter.measure(point, judged.figures.bandwidth);
-    }
+    if (!bare && !near_forecast(judged.of_forecast())) judged.terms = meter.measure(point);
     as_json ? print_row(point_row(point, judged, bare)) : print_point(point, judged, bare);
   }
   return {};

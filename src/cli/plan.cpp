@@ -11,6 +11,7 @@
 #include "backend/cpu/kernels/isa.h"
 #include "base/strings.h"
 #include "bench/machine.h"
+#include "bench/measure_rates.h"
 #include "bench/plan.h"
 #include "cli/bench.h"
 #include "cli/command.h"
@@ -44,14 +45,21 @@ Result<PlanRequest> request_of(const Options& options, const ModelConfig& config
 }
 
 json::object step_json(const StepForecast& step, double num_tokens) {
-  return {{"tok_s", num_tokens / step.seconds()},
-          {"ms", 1e3 * step.seconds()},
-          {"bytes", step.bytes},
-          {"operations", step.operations},
-          {"memory_ms", 1e3 * step.memory_s},
-          {"products_ms", 1e3 * step.linear_s},
-          {"attention_ms", 1e3 * step.mixer_s},
-          {"bound", step.bound_by()}};
+  json::object row{{"limit_tok_s", num_tokens / step.limit_s()},
+                   {"limit_ms", 1e3 * step.limit_s()},
+                   {"bytes", step.bytes},
+                   {"operations", step.operations},
+                   {"memory_ms", 1e3 * step.memory_s},
+                   {"products_ms", 1e3 * step.linear_s},
+                   {"attention_ms", 1e3 * step.mixer_s},
+                   {"bound", step.bound_by()}};
+  if (step.expected) {
+    row["expected_tok_s"] = num_tokens / step.expected->seconds();
+    row["expected_ms"] = 1e3 * step.expected->seconds();
+    row["expected_products_ms"] = 1e3 * step.expected->products_s;
+    row["expected_attention_ms"] = 1e3 * step.expected->attention_s;
+  }
+  return row;
 }
 
 std::string_view policy_name(CachePolicy policy) {
@@ -129,6 +137,7 @@ class PlanReport {
                         {"processor", machine_.processor},
                         {"isa", cpu::isa_names(machine_.isa)},
                         {"threads", machine_.limits.num_threads},
+                        {"expects", !machine_.rates.empty()},
                         {"context", forecast_.request().context},
                         {"clients", forecast_.request().clients},
                         {"memory", memory_json(forecast_)},
@@ -209,12 +218,22 @@ double plan_number(const json::object& row, std::string_view key) {
 const char* plan_text(const json::object& row, std::string_view key) {
   return row.at(key).as_string().c_str();
 }
+// Of what is not expected of this machine, "-".
+std::string expected_text(const json::object& row, std::string_view key) {
+  const json::value* value = row.if_contains(key);
+  return value == nullptr ? "-" : fmt::format("{:.4g}", value->to_number<double>());
+}
 
 void print_memory(const json::object& report) {
   const json::object& memory = report.at("memory").as_object();
-  std::printf("%s on %s, %.0f threads: the best that this machine allows\n\n",
+  std::printf("%s on %s, %.0f threads: what to expect, and the limit that this machine allows\n\n",
               plan_text(report, "model"), plan_text(report, "processor"),
               plan_number(report, "threads"));
+  if (!report.at("expects").as_bool()) {
+    std::printf(
+        "Only limits: the file of this machine was made before `headrace bench machine --json` "
+        "measured what ops reach.\n\n");
+  }
   std::printf(
       "memory     %s of %s: weights %s, KV %s (%.0f x %.0f tokens), workspace %s, other %s\n",
       plan_bytes(memory, "total").c_str(), plan_bytes(memory, "available").c_str(),
@@ -235,25 +254,33 @@ void print_memory(const json::object& report) {
 }
 
 void print_speed(const json::object& report) {
-  std::printf("\n%-8s %10s %12s  bound by\n", "prompt", "tok/s", "TTFT");
+  std::printf("\n%-8s %10s %12s %12s %12s  bound by\n", "prompt", "tok/s", "limit", "TTFT ms",
+              "limit");
   for (const json::value& value : report.at("prefill").as_array()) {
     const json::object& row = value.as_object();
-    std::printf("%-8.0f %10.1f %9.1f ms  %s\n", plan_number(row, "tokens"),
-                plan_number(row, "tok_s"), plan_number(row, "ms"), plan_text(row, "bound"));
+    std::printf("%-8.0f %10s %12.1f %12s %12.1f  %s\n", plan_number(row, "tokens"),
+                expected_text(row, "expected_tok_s").c_str(), plan_number(row, "limit_tok_s"),
+                expected_text(row, "expected_ms").c_str(), plan_number(row, "limit_ms"),
+                plan_text(row, "bound"));
   }
-  std::printf("\n%-8s %8s %10s %12s  bound by\n", "batch", "depth", "tok/s", "gap");
+  std::printf("\n%-8s %8s %10s %12s %12s %12s  bound by\n", "batch", "depth", "tok/s", "limit",
+              "gap ms", "limit");
   for (const json::value& value : report.at("decode").as_array()) {
     const json::object& row = value.as_object();
-    std::printf("%-8.0f %8.0f %10.1f %9.2f ms  %s%s\n", plan_number(row, "batch"),
-                plan_number(row, "depth"), plan_number(row, "tok_s"), plan_number(row, "ms"),
-                plan_text(row, "bound"), row.at("fits").as_bool() ? "" : ", does not fit");
+    std::printf("%-8.0f %8.0f %10s %12.1f %12s %12.2f  %s%s\n", plan_number(row, "batch"),
+                plan_number(row, "depth"), expected_text(row, "expected_tok_s").c_str(),
+                plan_number(row, "limit_tok_s"), expected_text(row, "expected_ms").c_str(),
+                plan_number(row, "limit_ms"), plan_text(row, "bound"),
+                row.at("fits").as_bool() ? "" : ", does not fit");
   }
   const json::object& together = report.at("of_clients").as_object();
   std::printf(
-      "\n%.0f clients at depth %.0f: %.1f tok/s together, gap %.2f ms by %s; best batch %.0f\n",
+      "\n%.0f clients at depth %.0f: %s tok/s together (limit %.1f), gap %s ms (limit %.2f by %s); "
+      "best batch %.0f\n",
       plan_number(report, "clients"), plan_number(report, "best_batch_depth"),
-      plan_number(together, "tok_s"), plan_number(together, "ms"), plan_text(together, "bound"),
-      plan_number(report, "best_batch"));
+      expected_text(together, "expected_tok_s").c_str(), plan_number(together, "limit_tok_s"),
+      expected_text(together, "expected_ms").c_str(), plan_number(together, "limit_ms"),
+      plan_text(together, "bound"), plan_number(report, "best_batch"));
 }
 
 // Of formats the first that suits costs least quality: they are in the order of their bits.
@@ -295,10 +322,14 @@ void print_plan(const json::object& report) {
 Result<MachineFile> machine_of(const Options& options) {
   const std::string& path = options.text("--machine");
   if (!path.empty()) return parse_machine(TRY(read_text(path)), path);
-  std::fprintf(stderr, "measuring this machine (ten seconds; --machine FILE spares it) ...\n");
+  std::fprintf(stderr, "measuring this machine (half a minute; --machine FILE spares it) ...\n");
   const cpu::MachineInfo info = cpu::describe_machine();
-  MachineFile machine{info.processor, info.isa, info.memory_bytes, {}};
+  MachineFile machine;
+  machine.processor = info.processor;
+  machine.isa = info.isa;
+  machine.memory_bytes = info.memory_bytes;
   machine.limits = TRY(cpu::measure_machine());
+  machine.rates = TRY(measure_all_rates(machine.limits.num_threads));
   return machine;
 }
 

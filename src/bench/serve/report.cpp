@@ -65,7 +65,7 @@ std::string forecast_text(const StageSummary& stage) {
                        ratio_to_forecast(stage, latency, ms),
                        wrong.empty() ? "" : " (wrong: " + wrong + ")");
   };
-  return fmt::format("{}: at the best {}; {}", stage.load,
+  return fmt::format("{}: forecast {}; {}", stage.load,
                      one("TTFT", kTtft, forecast.ttft_ms, forecast.ttft_bound),
                      one("per token", kTpot, forecast.tpot_ms, forecast.tpot_bound));
 }

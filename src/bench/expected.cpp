@@ -1,0 +1,146 @@
+#include "bench/expected.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace headrace {
+namespace {
+
+// Positions that the rows of a span see, together.
+double positions_seen(const MixerWork& mixer, int64_t first, double num_rows) {
+  double positions = 0;
+  for (int64_t i = first; i < first + static_cast<int64_t>(num_rows); ++i) {
+    positions += static_cast<double>(mixer.window > 0 ? std::min(i + 1, mixer.window) : i + 1);
+  }
+  return positions;
+}
+
+bool is_normed(OpWork::Form form) { return form != OpWork::Form::kLinear; }
+
+// How many experts a step's tokens meet.
+double experts_met(const OpWork& op, double num_rows) {
+  const double missed = 1.0 - static_cast<double>(op.num_used) / op.num_experts;
+  return op.num_experts * (1.0 - std::pow(missed, num_rows));
+}
+
+}  // namespace
+
+std::optional<double> ExpectedTimes::rate(RatedOp op, std::string_view of, double size,
+                                          double working_set) const {
+  return machine_.rates.seconds(op, of, size, working_set,
+                                [&](double bytes) { return 1 / machine_.bandwidth(bytes); });
+}
+
+double ExpectedTimes::shared(double num_rows) const {
+  return num_rows / std::min<double>(num_rows, machine_.limits.num_threads);
+}
+
+// A lone row's input is made by every thread for itself.
+std::optional<double> ExpectedTimes::input_seconds(const OpWork& op, double num_rows) const {
+  const double numbers = shared(num_rows) * static_cast<double>(op.num_inputs);
+  double seconds = 0;
+  if (is_normed(op.form)) {
+    const auto norm = rate(RatedOp::kNorm, {}, num_rows, 0);
+    if (!norm) return std::nullopt;
+    seconds += numbers * *norm;
+  }
+  std::vector<cpu::ActivationType> made = {cpu::ActivationType::kF32};
+  for (const OpWork::Part& part : op.parts) {
+    if (std::ranges::find(made, part.activation) != made.end()) continue;
+    made.push_back(part.activation);
+    const auto quantise = rate(RatedOp::kQuantise, activation_name(part.activation), num_rows, 0);
+    if (!quantise) return std::nullopt;
+    seconds += numbers * *quantise;
+  }
+  return seconds;
+}
+
+std::optional<double> ExpectedTimes::output_seconds(const OpWork& op, double num_rows) const {
+  const double numbers =
+      num_rows * static_cast<double>(op.num_outputs()) / machine_.limits.num_threads;
+  const bool gated = op.form == OpWork::Form::kGated;
+  const auto each = rate(gated ? RatedOp::kGate : RatedOp::kFinish, {}, num_rows, 0);
+  if (!each) return std::nullopt;
+  double seconds = numbers * *each / (gated ? 2 : 1);
+  if (op.form != OpWork::Form::kQkv) return seconds;
+  const auto append =
+      rate(RatedOp::kAppend, kKvTypeNames[static_cast<size_t>(work_.kv_type)], num_rows, 0);
+  if (!append) return std::nullopt;
+  return seconds + shared(num_rows) * static_cast<double>(op.num_outputs()) * *append;
+}
+
+std::optional<double> ExpectedTimes::op_seconds(const OpWork& op, const Rows& rows) const {
+  const double num_rows = op.form == OpWork::Form::kHead ? rows.logit_rows : rows.count();
+  if (num_rows == 0) return 0;
+  const double multiplied = num_rows * op.num_used;
+  const auto join = rate(RatedOp::kJoin, {}, num_rows, 0);
+  const auto input = input_seconds(op, num_rows), output = output_seconds(op, multiplied);
+  if (!join || !input || !output) return std::nullopt;
+  const double rows_of_each = std::max(multiplied / experts_met(op, num_rows), 1.0);
+  double seconds = *join + *input + *output;
+  for (const OpWork::Part& part : op.parts) {
+    const auto product = rate(RatedOp::kProduct, product_variant(part.layout, part.activation),
+                              rows_of_each, rows.working_set);
+    if (!product) return std::nullopt;
+    seconds += 2 * multiplied * static_cast<double>(part.num_outputs * op.num_inputs) * *product;
+  }
+  return seconds;
+}
+
+double ExpectedTimes::state_seconds(const MixerWork& mixer, const Rows& rows) const {
+  if (mixer.state_bytes == 0) return 0;
+  const double peak = machine_.peak(cpu::PeakKind::kF32);
+  const double bytes = 2 * rows.sequences * static_cast<double>(mixer.state_bytes);
+  return std::max(peak > 0 ? mixer.operations_per_token * rows.count() / peak : 0,
+                  bytes / machine_.bandwidth(rows.working_set));
+}
+
+std::optional<double> ExpectedTimes::mixer_seconds(const MixerWork& mixer, const Rows& rows) const {
+  const auto join = rate(RatedOp::kJoin, {}, 1, 0);
+  if (!join) return std::nullopt;
+  double seconds = *join + state_seconds(mixer, rows);
+  if (mixer.num_heads == 0) return seconds;
+  const double positions = positions_seen(mixer, rows.first_position, rows.of_each);
+  const auto each =
+      rate(rows.of_each > 1 ? RatedOp::kAttentionChunk : RatedOp::kAttentionRow,
+           attention_variant(work_.kv_type, mixer.head_dim, mixer.num_heads / mixer.num_kv_heads),
+           positions / rows.of_each, rows.working_set);
+  if (!each) return std::nullopt;
+  return seconds + *each * mixer.operations_per_position * positions * rows.sequences;
+}
+
+std::optional<ExpectedStep> ExpectedTimes::step(const Rows& rows) const {
+  ExpectedStep step;
+  for (const OpWork& op : work_.ops) {
+    const auto seconds = op_seconds(op, rows);
+    if (!seconds) return std::nullopt;
+    step.products_s += *seconds;
+  }
+  for (const MixerWork& mixer : work_.mixers) {
+    const auto seconds = mixer_seconds(mixer, rows);
+    if (!seconds) return std::nullopt;
+    step.attention_s += *seconds;
+  }
+  return step;
+}
+
+std::optional<ExpectedStep> ExpectedTimes::decode(int64_t batch, int64_t depth) const {
+  const auto count = static_cast<double>(batch);
+  return step({count, 1, depth, count, work_.weight_bytes_of(count) + count * work_.kv_bytes(depth)});
+}
+
+std::optional<ExpectedStep> ExpectedTimes::prefill(int64_t num_tokens, int64_t chunk) const {
+  ExpectedStep sum;
+  for (int64_t first = 0; first < num_tokens; first += chunk) {
+    const int64_t end = std::min(first + chunk, num_tokens);
+    const auto count = static_cast<double>(end - first);
+    const auto one = step({1, count, first, end == num_tokens ? 1.0 : 0.0,
+                           work_.weight_bytes_of(count) + work_.kv_bytes(end)});
+    if (!one) return std::nullopt;
+    sum.products_s += one->products_s;
+    sum.attention_s += one->attention_s;
+  }
+  return sum;
+}
+
+}  // namespace headrace

@@ -1,0 +1,460 @@
+#include "bench/measure_rates.h"
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/kernels/isa.h"
+#include "backend/cpu/kernels/layouts.h"
+#include "backend/cpu/kernels/pack.h"
+#include "backend/cpu/verify/samples.h"
+#include "base/buffer.h"
+
+namespace headrace {
+namespace {
+
+constexpr double kOpWindowSeconds = 0.0015;
+constexpr int kOpWindows = 5;
+constexpr int64_t kRatedInputs = 1024;
+constexpr int64_t kRatedRows[] = {1, 4, 16, 64, 256};
+constexpr int64_t kMostRatedRows = 512;
+constexpr size_t kCachedBytes = size_t{384} << 10;  // of a thread
+constexpr size_t kFarBytes = size_t{24} << 20;      // of all: beyond the cores' own caches
+constexpr size_t kMemoryBytes = size_t{256} << 20;
+constexpr size_t kPieceBytes = size_t{1} << 20;  // of a thread: one weight of several
+constexpr int64_t kSampleRows = 64;
+constexpr size_t kFarContextBytes = size_t{64} << 20;
+constexpr int64_t kRatedDepths[] = {128, 1024};
+constexpr int64_t kFillRows = 64;
+struct RatedChunk {
+  int64_t position, num_rows;
+};
+constexpr RatedChunk kRatedChunks[] = {{0, 128}, {0, 384}, {2048, 64}};
+
+double seconds_now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// Seconds of a call: the second best of a few windows, each of as many calls as make it long
+// enough; other work can only slow one down.
+double seconds_of_call(const std::function<void()>& call) {
+  call();
+  const double before = seconds_now();
+  call();
+  const double first = std::max(seconds_now() - before, 1e-8);
+  const int count = std::clamp(static_cast<int>(kOpWindowSeconds / first), 1, 100'000);
+  std::vector<double> windows;
+  for (int window = 0; window < kOpWindows; ++window) {
+    const double start = seconds_now();
+    for (int i = 0; i < count; ++i) call();
+    windows.push_back((seconds_now() - start) / count);
+  }
+  std::ranges::nth_element(windows, windows.begin() + 1);
+  return windows[1];
+}
+
+// Floats in device memory, small and not all alike.
+class Rows {
+ public:
+  static Result<Rows> create(Backend& backend, int64_t count) {
+    Rows rows;
+    rows.memory_ = TRY(backend.allocate(static_cast<size_t>(count) * sizeof(float),
+                                        MemoryUse::kActivations));
+    cpu::Random random(5);
+    for (float& value : backend.write_view(rows.data(), static_cast<size_t>(count))) {
+      value = static_cast<float>(static_cast<int32_t>(random())) * 0x1p-31f;
+    }
+    return rows;
+  }
+  DevicePtr<float> data() { return memory_.as<float>(); }
+
+ private:
+  DeviceMemory memory_;
+};
+
+// The same random rows of a layout, again and again: what they hold does not matter.
+struct RepeatedWeight {
+  std::unique_ptr<cpu::SampleWeight> sample;
+  WeightView view;
+};
+
+RepeatedWeight repeated_weight(cpu::Layout layout, int64_t num_outputs, int64_t num_inputs) {
+  cpu::Random random(7);
+  RepeatedWeight weight;
+  weight.sample =
+      cpu::sample_weight(layout, cpu::WeightSample::kRandom, kSampleRows, num_inputs, random);
+  weight.view = weight.sample->view;
+  weight.view.num_outputs = num_outputs;
+  for (int64_t n = 0; n < num_outputs; ++n) {
+    weight.view.row_order.push_back(static_cast<int32_t>(n % kSampleRows));
+  }
+  return weight;
+}
+
+// Where a sequence lies: its first block, and the position of its first row.
+struct Place {
+  int64_t first_block = 0;
+  int64_t position = 0;
+};
+
+class RateMeter {
+ public:
+  RateMeter(Backend& backend, const cpu::KernelSet& kernels, OpRates* rates)
+      : backend_(backend),
+        kernels_(kernels),
+        threads_(static_cast<double>(backend.num_threads())),
+        rates_(*rates) {}
+
+  Status prepare();
+  Status products(cpu::Layout layout);
+  Status attention(KvType type);
+
+ private:
+  bool has(RatedOp op, std::string_view of = {}) const { return rates_.seconds(op, of).has_value(); }
+  void add(RatedOp op, std::string_view of, double size, double working_set, double seconds) {
+    rates_.add({op, std::string(of), size, working_set, std::max(seconds, 1e-15)});
+  }
+  Status joins();
+  Status outputs();
+  Status norms();
+  void quantise(cpu::ActivationType type, const cpu::KernelRow& row);
+  double seconds_of_linear(const PackedWeight& weight, int64_t num_rows) {
+    return seconds_of_call([&] {
+      backend_.linear(weight, Input(input_->data()), num_rows, {}, output_->data());
+    });
+  }
+  Result<Rows*> output_room(int64_t count);
+  double beside_products(cpu::ActivationType type, int64_t num_rows, int64_t num_outputs) const;
+  Status product_row(cpu::Layout layout, std::span<const std::unique_ptr<PackedWeight>> weights,
+                     size_t num_bytes);
+  // Fills far_ with a context of `type` and shape in blocks, as many as there is room for.
+  struct Context {
+    KvLayer layer;
+    int num_heads;
+    int64_t num_blocks;
+  };
+  Result<Context> context(KvType type, int num_kv_heads, int head_dim, int group);
+  QkvArgs append_args(const Context& context, const StepGeometry* step, int64_t num_rows);
+  double seconds_of_attention(const Context& context, std::span<const Place> places,
+                              int64_t num_rows);
+  Status attention_rows(KvType type, int head_dim, int group);
+  Status attention_chunks(KvType type, int head_dim, int group);
+  Status append(KvType type);
+
+  Backend& backend_;
+  const cpu::KernelSet& kernels_;
+  const double threads_;
+  OpRates& rates_;
+  std::optional<Rows> input_, output_;
+  int64_t output_floats_ = 0;
+  std::optional<DeviceMemory> far_;  // kMemoryBytes, for weights and for keys and values
+};
+
+Status RateMeter::prepare() {
+  TRY(backend_.reserve(kMostRatedRows));
+  input_ = TRY(Rows::create(backend_, kMostRatedRows * 4 * kRatedInputs));
+  far_ = TRY(backend_.allocate(kMemoryBytes + (size_t{1} << 20), MemoryUse::kWeights));
+  TRY(output_room(kMostRatedRows * kRatedInputs));
+  TRY(joins());
+  TRY(outputs());
+  TRY(norms());
+  for (const cpu::KernelRow* row : {kernels_.quantise, kernels_.quantise_dense}) {
+    if (row != nullptr) quantise(row->activation, *row);
+  }
+  return {};
+}
+
+Result<Rows*> RateMeter::output_room(int64_t count) {
+  if (output_floats_ < count) {
+    output_ = TRY(Rows::create(backend_, count));
+    output_floats_ = count;
+  }
+  return &*output_;
+}
+
+// Of one row and of several: these have more phases.
+Status RateMeter::joins() {
+  if (has(RatedOp::kJoin)) return {};
+  const RepeatedWeight tiny = repeated_weight(cpu::Layout::kF32, cpu::kPanel * 8, 16);
+  const auto weight = TRY(backend_.pack({&tiny.view, 1}, WeightRole::kLinear));
+  for (const int64_t rows : {1, 2}) {
+    add(RatedOp::kJoin, "", static_cast<double>(rows), 0, seconds_of_linear(*weight, rows));
+  }
+  return {};
+}
+
+// Weights of one input have next to no products.
+Status RateMeter::outputs() {
+  if (has(RatedOp::kFinish)) return {};
+  constexpr int64_t kOutputs = 1024, kRows = 64;
+  const RepeatedWeight thin = repeated_weight(cpu::Layout::kF32, kOutputs, 1);
+  const auto plain = TRY(backend_.pack({&thin.view, 1}, WeightRole::kLinear));
+  const WeightView both[] = {thin.view, thin.view};
+  const auto gated = TRY(backend_.pack(both, WeightRole::kGateUp));
+  const double join = *rates_.seconds(RatedOp::kJoin, {}, 2);
+  const double each = threads_ / (kOutputs * kRows);
+  add(RatedOp::kFinish, "", 1, 0, each * (seconds_of_linear(*plain, kRows) - join));
+  const double gate = seconds_of_call([&] {
+    backend_.gated_linear(*gated, Input(input_->data()), kRows, Activation::kSilu, nullptr,
+                          output_->data());
+  });
+  add(RatedOp::kGate, "", 1, 0, each * (gate - join));
+  return {};
+}
+
+Status RateMeter::norms() {
+  if (has(RatedOp::kNorm)) return {};
+  constexpr int64_t kRows = 256;
+  NormArgs args;
+  args.x = input_->data();
+  args.weight = input_->data();
+  args.out = output_->data();
+  args.num_rows = kRows;
+  args.width = kRatedInputs;
+  const double seconds = seconds_of_call([&] { backend_.norm(args); });
+  const double join = *rates_.seconds(RatedOp::kJoin);
+  add(RatedOp::kNorm, "", 1, 0, (seconds - join) * threads_ / (kRows * kRatedInputs));
+  return {};
+}
+
+void RateMeter::quantise(cpu::ActivationType type, const cpu::KernelRow& row) {
+  const std::string of(activation_name(type));
+  if (has(RatedOp::kQuantise, of)) return;
+  constexpr int64_t kRows = 16;
+  constexpr int64_t kSlices = (kRatedInputs + cpu::kSliceInputs - 1) / cpu::kSliceInputs;
+  const int64_t stride = kRows * cpu::activation_record_bytes(type);
+  const std::span<std::byte> out =
+      backend_.write_view(far_->data(), static_cast<size_t>(kSlices * stride));
+  const std::span<const float> x =
+      backend_.read_view(input_->data(), static_cast<size_t>(kRows * kRatedInputs));
+  const double seconds = seconds_of_call([&] {
+    row.function.quantise(
+        {x.data(), kRows, kRatedInputs, reinterpret_cast<uint8_t*>(out.data()), stride});
+  });
+  add(RatedOp::kQuantise, of, 1, 0, seconds / (kRows * kRatedInputs));
+}
+
+// Of a linear op: the join, the input's form, which a lone row has made by each thread, and the
+// outputs.
+double RateMeter::beside_products(cpu::ActivationType type, int64_t num_rows,
+                                  int64_t num_outputs) const {
+  const auto rows = static_cast<double>(num_rows);
+  const double numbers = rows * kRatedInputs / (num_rows == 1 ? 1 : threads_);
+  return *rates_.seconds(RatedOp::kJoin, {}, rows) +
+         rates_.seconds(RatedOp::kQuantise, activation_name(type)).value_or(0) * numbers +
+         *rates_.seconds(RatedOp::kFinish) * rows * static_cast<double>(num_outputs) / threads_;
+}
+
+// Calls take the weights in turn, so that each is found where their common size leaves it.
+Status RateMeter::product_row(cpu::Layout layout,
+                              std::span<const std::unique_ptr<PackedWeight>> weights,
+                              size_t num_bytes) {
+  const cpu::ActivationType type = kernels_.matmul[static_cast<size_t>(layout)].activation();
+  const int64_t outputs = weights[0]->num_outputs();
+  TRY(output_room(kRatedRows[std::size(kRatedRows) - 1] * outputs));
+  for (const int64_t rows : kRatedRows) {
+    size_t next = 0;
+    const double seconds = seconds_of_call([&] {
+      backend_.linear(*weights[next++ % weights.size()], Input(input_->data()), rows, {},
+                      output_->data());
+    });
+    const double operations = 2.0 * static_cast<double>(rows * outputs * kRatedInputs);
+    add(RatedOp::kProduct, product_variant(layout, type), static_cast<double>(rows),
+        static_cast<double>(num_bytes),
+        (seconds - beside_products(type, rows, outputs)) / operations);
+  }
+  return {};
+}
+
+Status RateMeter::products(cpu::Layout layout) {
+  const cpu::ActivationType type = kernels_.matmul[static_cast<size_t>(layout)].activation();
+  if (has(RatedOp::kProduct, product_variant(layout, type))) return {};
+  const size_t panel = cpu::panel_bytes(layout, kRatedInputs);
+  const auto outputs_in = [&](size_t bytes) {
+    const size_t panels = bytes * static_cast<size_t>(backend_.num_threads()) / panel;
+    return static_cast<int64_t>(std::max(panels, size_t{8})) * cpu::kPanel;
+  };
+  std::vector<std::unique_ptr<PackedWeight>> weights;
+  const RepeatedWeight small = repeated_weight(layout, outputs_in(kCachedBytes), kRatedInputs);
+  weights.push_back(TRY(backend_.pack({&small.view, 1}, WeightRole::kLinear)));
+  TRY(product_row(layout, weights, weights[0]->num_bytes()));
+  weights.clear();
+  const RepeatedWeight piece = repeated_weight(layout, outputs_in(kPieceBytes), kRatedInputs);
+  const size_t piece_bytes = backend_.packed_bytes({&piece.view, 1}, WeightRole::kLinear);
+  const size_t stride = (piece_bytes + 63) / 64 * 64;
+  backend_.zero(far_->data(), piece_bytes);
+  weights.push_back(TRY(backend_.pack_into({&piece.view, 1}, WeightRole::kLinear, far_->data())));
+  const size_t most = std::max(kMemoryBytes / stride, size_t{2});
+  const std::span<std::byte> bytes = backend_.write_view(far_->data(), most * stride);
+  backend_.run_on_team(static_cast<int64_t>(most - 1), [&](int64_t item, int /*member*/) {
+    const auto at = static_cast<size_t>(item + 1) * stride;
+    std::copy_n(bytes.begin(), piece_bytes, bytes.begin() + static_cast<ptrdiff_t>(at));
+  });
+  for (size_t i = 1; i < most; ++i) {
+    const DevicePtr<const std::byte> at = far_->data() + static_cast<ptrdiff_t>(i * stride);
+    weights.push_back(TRY(backend_.adopt({&piece.view, 1}, WeightRole::kLinear, at)));
+  }
+  const size_t few = std::clamp(kFarBytes / stride, size_t{2}, most);
+  TRY(product_row(layout, std::span(weights).first(few), few * stride));
+  return product_row(layout, weights, most * stride);
+}
+
+QkvArgs RateMeter::append_args(const Context& context, const StepGeometry* step,
+                               int64_t num_rows) {
+  QkvArgs args;
+  args.qkv = input_->data();
+  args.q_out = output_->data();
+  args.num_rows = num_rows;
+  args.num_heads = context.num_heads;
+  args.kv = context.layer;
+  args.step = step;
+  args.rope_dims = context.layer.shape.head_dim;
+  args.rope_cos = args.rope_sin = input_->data();
+  return args;
+}
+
+Result<RateMeter::Context> RateMeter::context(KvType type, int num_kv_heads, int head_dim,
+                                              int group) {
+  Context context;
+  KvLayer& layer = context.layer;
+  layer.shape = {type, num_kv_heads, head_dim};
+  layer.base = far_->data();
+  layer.block_stride = backend_.kv_layer_bytes(layer.shape);
+  context.num_heads = num_kv_heads * group;
+  context.num_blocks = static_cast<int64_t>(kFarContextBytes / layer.block_stride);
+  constexpr int64_t kFillBlocks = kFillRows / kBlockTokens;
+  std::vector<int32_t> blocks(kFillBlocks);
+  std::iota(blocks.begin(), blocks.end(), 0);
+  const int32_t* const table = blocks.data();
+  const Span span{0, kFillRows, 0, &table};
+  backend_.finish_qkv(append_args(context, backend_.begin_step({&span, 1}), kFillRows));
+  const std::span<std::byte> bytes = backend_.write_view(
+      far_->data(), static_cast<size_t>(context.num_blocks) * layer.block_stride);
+  for (int64_t block = kFillBlocks; block < context.num_blocks; ++block) {
+    const auto from = static_cast<ptrdiff_t>(block % kFillBlocks * layer.block_stride);
+    const auto to = static_cast<ptrdiff_t>(block * layer.block_stride);
+    std::copy_n(bytes.begin() + from, layer.block_stride, bytes.begin() + to);
+  }
+  return context;
+}
+
+// Of one sequence; calls take the places in turn.
+double RateMeter::seconds_of_attention(const Context& context, std::span<const Place> places,
+                                       int64_t num_rows) {
+  std::vector<int32_t> blocks(static_cast<size_t>(context.num_blocks));
+  std::iota(blocks.begin(), blocks.end(), 0);
+  AttentionArgs args;
+  args.q = input_->data();
+  args.out = output_->data();
+  args.num_heads = context.num_heads;
+  args.kv = context.layer;
+  args.scale = 0.1f;
+  size_t next = 0;
+  const double seconds = seconds_of_call([&] {
+    const Place& place = places[next++ % places.size()];
+    const int32_t* const table = blocks.data() + place.first_block;
+    const Span span{0, static_cast<int32_t>(num_rows), place.position, &table};
+    args.step = backend_.begin_step({&span, 1});
+    backend_.attention(args);
+  });
+  double positions = 0;
+  for (int64_t row = 0; row < num_rows; ++row) {
+    positions += static_cast<double>(places[0].position + row + 1);
+  }
+  const double operations = 4.0 * context.num_heads * context.layer.shape.head_dim * positions;
+  return (seconds - *rates_.seconds(RatedOp::kJoin)) / operations;
+}
+
+Status RateMeter::attention_rows(KvType type, int head_dim, int group) {
+  const std::string of = attention_variant(type, head_dim, group);
+  const Context context = TRY(this->context(type, 2, head_dim, group));
+  for (const int64_t depth : kRatedDepths) {
+    const int64_t each = depth / kBlockTokens;
+    std::vector<Place> places;
+    for (int64_t first = 0; first + each <= context.num_blocks; first += each) {
+      places.push_back({first, depth - 1});
+    }
+    const auto size = static_cast<double>(depth);
+    add(RatedOp::kAttentionRow, of, size, static_cast<double>(kCachedBytes) * threads_,
+        seconds_of_attention(context, std::span(places).first(1), 1));
+    add(RatedOp::kAttentionRow, of, size, static_cast<double>(kFarContextBytes),
+        seconds_of_attention(context, places, 1));
+  }
+  return {};
+}
+
+Status RateMeter::attention_chunks(KvType type, int head_dim, int group) {
+  const Context context = TRY(this->context(type, 1, head_dim, group));
+  for (const RatedChunk& chunk : kRatedChunks) {
+    const Place place{0, chunk.position};
+    const double mean = static_cast<double>(chunk.position) +
+                        0.5 * static_cast<double>(chunk.num_rows + 1);
+    add(RatedOp::kAttentionChunk, attention_variant(type, head_dim, group), mean, 0,
+        seconds_of_attention(context, {&place, 1}, chunk.num_rows));
+  }
+  return {};
+}
+
+Status RateMeter::append(KvType type) {
+  const Context context = TRY(this->context(type, 2, 64, 4));
+  std::vector<int32_t> blocks(kFillRows / kBlockTokens);
+  std::iota(blocks.begin(), blocks.end(), 0);
+  const int32_t* const table = blocks.data();
+  const Span span{0, kFillRows, 0, &table};
+  const QkvArgs args = append_args(context, backend_.begin_step({&span, 1}), kFillRows);
+  const double seconds = seconds_of_call([&] { backend_.finish_qkv(args); });
+  constexpr double kNumbers = kFillRows * (2 * 4 + 2 * 2) * 64;
+  add(RatedOp::kAppend, kKvTypeNames[static_cast<size_t>(type)], 1, 0,
+      (seconds - *rates_.seconds(RatedOp::kJoin)) * threads_ / kNumbers);
+  return {};
+}
+
+Status RateMeter::attention(KvType type) {
+  if (has(RatedOp::kAppend, kKvTypeNames[static_cast<size_t>(type)])) return {};
+  TRY(append(type));
+  for (const int head_dim : kRatedHeadDims) {
+    for (const int group : kRatedGroups) {
+      TRY(attention_rows(type, head_dim, group));
+      TRY(attention_chunks(type, head_dim, group));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Status measure_rates(Backend& backend, const cpu::KernelSet& kernels, const RatedParts& parts,
+                     OpRates* rates) {
+  RateMeter meter(backend, kernels, rates);
+  TRY(meter.prepare());
+  for (const cpu::Layout layout : parts.layouts) TRY(meter.products(layout));
+  for (const KvType type : parts.kv_types) TRY(meter.attention(type));
+  return {};
+}
+
+Result<OpRates> measure_all_rates(int num_threads) {
+  std::vector<cpu::Layout> layouts;
+  for (const cpu::LayoutInfo& info : cpu::kLayouts) layouts.push_back(info.layout);
+  std::vector<KvType> kv_types;
+  for (int type = 0; type < kNumKvTypes; ++type) kv_types.push_back(static_cast<KvType>(type));
+  OpRates rates;
+  for (const auto activations : {ActivationArithmetic::kExact, ActivationArithmetic::kInt8}) {
+    const auto backend =
+        TRY(create_cpu_backend({.num_threads = num_threads, .activations = activations}));
+    const uint32_t isa = cpu::detect_isa();
+    const cpu::KernelUnit* unit = TRY(cpu::select_unit(backend->isa(), isa));
+    const bool is_int8 = activations == ActivationArithmetic::kInt8;
+    const cpu::KernelSet kernels =
+        cpu::select_kernels(*unit, isa,
+                            is_int8 ? cpu::ActivationType::kInt8 : cpu::ActivationType::kInt16);
+    TRY(measure_rates(*backend, kernels, {layouts, kv_types}, &rates));
+  }
+  return rates;
+}
+
+}  // namespace headrace
