@@ -25,6 +25,16 @@ double experts_met(const OpWork& op, double num_rows) {
 
 }  // namespace
 
+ExpectedTimes::ExpectedTimes(const StepWork& work, const MachineFile& machine)
+    : work_(work), machine_(machine) {
+  double floats = 0;
+  for (const OpWork& op : work.ops) {
+    if (op.form == OpWork::Form::kHead) continue;
+    floats += static_cast<double>(op.num_inputs + op.num_outputs());
+  }
+  row_bytes_ = sizeof(float) * floats / static_cast<double>(std::max<size_t>(work.mixers.size(), 1));
+}
+
 std::optional<double> ExpectedTimes::rate(RatedOp op, std::string_view of, double size,
                                           double working_set) const {
   return machine_.rates.seconds(op, of, size, working_set,
@@ -69,6 +79,17 @@ std::optional<double> ExpectedTimes::output_seconds(const OpWork& op, double num
   return seconds + shared(num_rows) * static_cast<double>(op.num_outputs()) * *append;
 }
 
+// Rows in and out. What they hold was made by an op before, maybe on another core, or long ago.
+double ExpectedTimes::row_seconds(const OpWork& op, double num_rows) const {
+  const auto outputs = static_cast<double>(op.num_outputs());
+  const double written = op.form == OpWork::Form::kGated ? outputs / 2 : outputs;
+  // A line that is written is read before; a plain layer's output is added to what was there.
+  const double times = op.form == OpWork::Form::kLinear ? 3 : 2;
+  const double bytes =
+      sizeof(float) * num_rows * (static_cast<double>(op.num_inputs) + times * written);
+  return bytes / machine_.bandwidth(num_rows * row_bytes_);
+}
+
 std::optional<double> ExpectedTimes::op_seconds(const OpWork& op, const Rows& rows) const {
   const double num_rows = op.form == OpWork::Form::kHead ? rows.logit_rows : rows.count();
   if (num_rows == 0) return 0;
@@ -78,6 +99,7 @@ std::optional<double> ExpectedTimes::op_seconds(const OpWork& op, const Rows& ro
   if (!join || !input || !output) return std::nullopt;
   const double rows_of_each = std::max(multiplied / experts_met(op, num_rows), 1.0);
   double seconds = *join + *input + *output;
+  if (op.form != OpWork::Form::kHead) seconds += row_seconds(op, num_rows);
   for (const OpWork::Part& part : op.parts) {
     const auto product = rate(RatedOp::kProduct, product_variant(part.layout, part.activation),
                               rows_of_each, rows.working_set);

@@ -29,8 +29,7 @@ struct ExpectedStep {
 class ExpectedTimes {
  public:
   // Refers to both.
-  ExpectedTimes(const StepWork& work, const MachineFile& machine)
-      : work_(work), machine_(machine) {}
+  ExpectedTimes(const StepWork& work, const MachineFile& machine);
 
   // Nothing where the machine lacks the rates of something that the model has.
   // One step of `batch` sequences at `depth`, a token each.
@@ -51,6 +50,7 @@ class ExpectedTimes {
   std::optional<double> op_seconds(const OpWork& op, const Rows& rows) const;
   std::optional<double> input_seconds(const OpWork& op, double num_rows) const;
   std::optional<double> output_seconds(const OpWork& op, double num_rows) const;
+  double row_seconds(const OpWork& op, double num_rows) const;
   std::optional<double> mixer_seconds(const MixerWork& mixer, const Rows& rows) const;
   double state_seconds(const MixerWork& mixer, const Rows& rows) const;
   std::optional<double> rate(RatedOp op, std::string_view of, double size,
@@ -60,6 +60,7 @@ class ExpectedTimes {
 
   const StepWork& work_;
   const MachineFile& machine_;
+  double row_bytes_ = 0;  // that a row takes in the buffers of a layer
 };
 
 }  // namespace headrace

@@ -26,7 +26,7 @@ constexpr int64_t kMostRatedRows = 512;
 constexpr size_t kCachedBytes = size_t{384} << 10;  // of a thread
 constexpr size_t kFarBytes = size_t{24} << 20;      // of all: beyond the cores' own caches
 constexpr size_t kMemoryBytes = size_t{256} << 20;
-constexpr size_t kPieceBytes = size_t{1} << 20;  // of a thread: one weight of several
+constexpr size_t kPieceBytes = size_t{1} << 20;   // of a thread: one weight of several
 constexpr int64_t kSampleRows = 64;
 constexpr size_t kFarContextBytes = size_t{64} << 20;
 constexpr int64_t kRatedDepths[] = {128, 1024};
@@ -123,15 +123,15 @@ class RateMeter {
   Status outputs();
   Status norms();
   void quantise(cpu::ActivationType type, const cpu::KernelRow& row);
-  double seconds_of_linear(const PackedWeight& weight, int64_t num_rows) {
-    return seconds_of_call([&] {
-      backend_.linear(weight, Input(input_->data()), num_rows, {}, output_->data());
-    });
-  }
-  Result<Rows*> output_room(int64_t count);
+  using Weights = std::vector<std::unique_ptr<PackedWeight>>;
+  Result<Weights> far_weights(cpu::Layout layout, int64_t num_outputs, int64_t num_inputs,
+                              size_t num_bytes);
+  double seconds_of_linear(std::span<const std::unique_ptr<PackedWeight>> weights,
+                           int64_t num_rows);
+  static double without_inputs(const std::function<double(int64_t num_inputs)>& seconds);
+  Status make_room(int64_t count);
   double beside_products(cpu::ActivationType type, int64_t num_rows, int64_t num_outputs) const;
-  Status product_row(cpu::Layout layout, std::span<const std::unique_ptr<PackedWeight>> weights,
-                     size_t num_bytes);
+  Status product_row(cpu::Layout layout, const Weights& weights);
   // Fills far_ with a context of `type` and shape in blocks, as many as there is room for.
   struct Context {
     KvLayer layer;
@@ -159,51 +159,108 @@ Status RateMeter::prepare() {
   TRY(backend_.reserve(kMostRatedRows));
   input_ = TRY(Rows::create(backend_, kMostRatedRows * 4 * kRatedInputs));
   far_ = TRY(backend_.allocate(kMemoryBytes + (size_t{1} << 20), MemoryUse::kWeights));
-  TRY(output_room(kMostRatedRows * kRatedInputs));
-  TRY(joins());
-  TRY(outputs());
-  TRY(norms());
+  TRY(make_room(kMostRatedRows * kRatedInputs));
   for (const cpu::KernelRow* row : {kernels_.quantise, kernels_.quantise_dense}) {
     if (row != nullptr) quantise(row->activation, *row);
   }
+  TRY(joins());
+  TRY(outputs());
+  TRY(norms());
   return {};
 }
 
-Result<Rows*> RateMeter::output_room(int64_t count) {
-  if (output_floats_ < count) {
-    output_ = TRY(Rows::create(backend_, count));
-    output_floats_ = count;
-  }
-  return &*output_;
+// At least so many floats of output.
+Status RateMeter::make_room(int64_t count) {
+  if (output_floats_ >= count) return {};
+  output_ = TRY(Rows::create(backend_, count));
+  output_floats_ = count;
+  return {};
 }
 
-// Of one row and of several: these have more phases.
+// Weights of `num_bytes` together, one after the other from the beginning of far_.
+Result<RateMeter::Weights> RateMeter::far_weights(cpu::Layout layout, int64_t num_outputs,
+                                                  int64_t num_inputs, size_t num_bytes) {
+  const RepeatedWeight one = repeated_weight(layout, num_outputs, num_inputs);
+  const size_t one_bytes = backend_.packed_bytes({&one.view, 1}, WeightRole::kLinear);
+  const size_t stride = (one_bytes + 63) / 64 * 64;
+  const size_t count = std::clamp<size_t>(num_bytes / stride, 1, far_->size() / stride);
+  backend_.zero(far_->data(), one_bytes);
+  Weights weights;
+  weights.push_back(TRY(backend_.pack_into({&one.view, 1}, WeightRole::kLinear, far_->data())));
+  const std::span<std::byte> bytes = backend_.write_view(far_->data(), count * stride);
+  backend_.run_on_team(static_cast<int64_t>(count - 1), [&](int64_t item, int /*member*/) {
+    const auto at = static_cast<ptrdiff_t>(static_cast<size_t>(item + 1) * stride);
+    std::copy_n(bytes.begin(), one_bytes, bytes.begin() + at);
+  });
+  for (size_t i = 1; i < count; ++i) {
+    const DevicePtr<const std::byte> at = far_->data() + static_cast<ptrdiff_t>(i * stride);
+    weights.push_back(TRY(backend_.adopt({&one.view, 1}, WeightRole::kLinear, at)));
+  }
+  return weights;
+}
+
+double RateMeter::seconds_of_linear(std::span<const std::unique_ptr<PackedWeight>> weights,
+                                    int64_t num_rows) {
+  size_t next = 0;
+  return seconds_of_call([&] {
+    backend_.linear(*weights[next++ % weights.size()], Input(input_->data()), num_rows, {},
+                    output_->data());
+  });
+}
+
+// What an op takes beside its products: of small weights that lie far away, as each next weight of
+// a model does, and of some four times as large. One row, and several, which have more phases.
 Status RateMeter::joins() {
   if (has(RatedOp::kJoin)) return {};
-  const RepeatedWeight tiny = repeated_weight(cpu::Layout::kF32, cpu::kPanel * 8, 16);
-  const auto weight = TRY(backend_.pack({&tiny.view, 1}, WeightRole::kLinear));
-  for (const int64_t rows : {1, 2}) {
-    add(RatedOp::kJoin, "", static_cast<double>(rows), 0, seconds_of_linear(*weight, rows));
+  const int64_t outputs = cpu::kPanel * 4 * backend_.num_threads();
+  constexpr int64_t kRows[] = {1, 4};
+  double seconds[2][2];
+  for (const int64_t times : {1, 4}) {
+    const Weights weights =
+        TRY(far_weights(cpu::Layout::kQ8_0, times * outputs, kRatedInputs, kFarBytes));
+    for (size_t i = 0; i < 2; ++i) {
+      seconds[i][times == 1 ? 0 : 1] = seconds_of_linear(weights, kRows[i]);
+    }
+  }
+  for (size_t i = 0; i < 2; ++i) {
+    add(RatedOp::kJoin, "", static_cast<double>(kRows[i]), 0,
+        seconds[i][0] - (seconds[i][1] - seconds[i][0]) / 3);
   }
   return {};
 }
 
-// Weights of one input have next to no products.
+// Seconds of an op that are there whatever the number of its inputs.
+double RateMeter::without_inputs(const std::function<double(int64_t num_inputs)>& seconds) {
+  constexpr int64_t kFew = 256, kMany = 1024;
+  const double few = seconds(kFew), each = (seconds(kMany) - few) / (kMany - kFew);
+  return few - kFew * each;
+}
+
+// A gate takes two weights, whose products are those of a plain weight of as many outputs.
 Status RateMeter::outputs() {
   if (has(RatedOp::kFinish)) return {};
   constexpr int64_t kOutputs = 1024, kRows = 64;
-  const RepeatedWeight thin = repeated_weight(cpu::Layout::kF32, kOutputs, 1);
-  const auto plain = TRY(backend_.pack({&thin.view, 1}, WeightRole::kLinear));
-  const WeightView both[] = {thin.view, thin.view};
-  const auto gated = TRY(backend_.pack(both, WeightRole::kGateUp));
-  const double join = *rates_.seconds(RatedOp::kJoin, {}, 2);
-  const double each = threads_ / (kOutputs * kRows);
-  add(RatedOp::kFinish, "", 1, 0, each * (seconds_of_linear(*plain, kRows) - join));
-  const double gate = seconds_of_call([&] {
-    backend_.gated_linear(*gated, Input(input_->data()), kRows, Activation::kSilu, nullptr,
-                          output_->data());
+  const auto weight_of = [&](int64_t num_inputs, bool gated) {
+    const RepeatedWeight half = repeated_weight(cpu::Layout::kQ8_0, kOutputs, num_inputs);
+    const WeightView both[] = {half.view, half.view};
+    return backend_.pack(both, gated ? WeightRole::kGateUp : WeightRole::kLinear);
+  };
+  const double join = *rates_.seconds(RatedOp::kJoin, {}, kRows);
+  const double plain = without_inputs([&](int64_t num_inputs) {
+    const auto weight = weight_of(num_inputs, false);
+    return weight.ok() ? seconds_of_linear({&*weight, 1}, kRows) : 0;
   });
-  add(RatedOp::kGate, "", 1, 0, each * (gate - join));
+  const double gated = without_inputs([&](int64_t num_inputs) {
+    const auto weight = weight_of(num_inputs, true);
+    if (!weight.ok()) return 0.0;
+    return seconds_of_call([&] {
+      backend_.gated_linear(**weight, Input(input_->data()), kRows, Activation::kSilu, nullptr,
+                            output_->data());
+    });
+  });
+  const double each = threads_ / (kOutputs * kRows);
+  add(RatedOp::kFinish, "", 1, 0, each * (plain - join) / 2);
+  add(RatedOp::kGate, "", 1, 0, each * (gated - join));
   return {};
 }
 
@@ -251,22 +308,16 @@ double RateMeter::beside_products(cpu::ActivationType type, int64_t num_rows,
 }
 
 // Calls take the weights in turn, so that each is found where their common size leaves it.
-Status RateMeter::product_row(cpu::Layout layout,
-                              std::span<const std::unique_ptr<PackedWeight>> weights,
-                              size_t num_bytes) {
+Status RateMeter::product_row(cpu::Layout layout, const Weights& weights) {
   const cpu::ActivationType type = kernels_.matmul[static_cast<size_t>(layout)].activation();
   const int64_t outputs = weights[0]->num_outputs();
-  TRY(output_room(kRatedRows[std::size(kRatedRows) - 1] * outputs));
+  TRY(make_room(kRatedRows[std::size(kRatedRows) - 1] * outputs));
+  const auto num_bytes = static_cast<double>(weights.size() * weights[0]->num_bytes());
   for (const int64_t rows : kRatedRows) {
-    size_t next = 0;
-    const double seconds = seconds_of_call([&] {
-      backend_.linear(*weights[next++ % weights.size()], Input(input_->data()), rows, {},
-                      output_->data());
-    });
-    const double operations = 2.0 * static_cast<double>(rows * outputs * kRatedInputs);
-    add(RatedOp::kProduct, product_variant(layout, type), static_cast<double>(rows),
-        static_cast<double>(num_bytes),
-        (seconds - beside_products(type, rows, outputs)) / operations);
+    const double seconds =
+        seconds_of_linear(weights, rows) - beside_products(type, rows, outputs);
+    add(RatedOp::kProduct, product_variant(layout, type), static_cast<double>(rows), num_bytes,
+        seconds / (2.0 * static_cast<double>(rows * outputs * kRatedInputs)));
   }
   return {};
 }
@@ -274,34 +325,15 @@ Status RateMeter::product_row(cpu::Layout layout,
 Status RateMeter::products(cpu::Layout layout) {
   const cpu::ActivationType type = kernels_.matmul[static_cast<size_t>(layout)].activation();
   if (has(RatedOp::kProduct, product_variant(layout, type))) return {};
-  const size_t panel = cpu::panel_bytes(layout, kRatedInputs);
   const auto outputs_in = [&](size_t bytes) {
-    const size_t panels = bytes * static_cast<size_t>(backend_.num_threads()) / panel;
+    const size_t panels = bytes * static_cast<size_t>(backend_.num_threads()) /
+                          cpu::panel_bytes(layout, kRatedInputs);
     return static_cast<int64_t>(std::max(panels, size_t{8})) * cpu::kPanel;
   };
-  std::vector<std::unique_ptr<PackedWeight>> weights;
-  const RepeatedWeight small = repeated_weight(layout, outputs_in(kCachedBytes), kRatedInputs);
-  weights.push_back(TRY(backend_.pack({&small.view, 1}, WeightRole::kLinear)));
-  TRY(product_row(layout, weights, weights[0]->num_bytes()));
-  weights.clear();
-  const RepeatedWeight piece = repeated_weight(layout, outputs_in(kPieceBytes), kRatedInputs);
-  const size_t piece_bytes = backend_.packed_bytes({&piece.view, 1}, WeightRole::kLinear);
-  const size_t stride = (piece_bytes + 63) / 64 * 64;
-  backend_.zero(far_->data(), piece_bytes);
-  weights.push_back(TRY(backend_.pack_into({&piece.view, 1}, WeightRole::kLinear, far_->data())));
-  const size_t most = std::max(kMemoryBytes / stride, size_t{2});
-  const std::span<std::byte> bytes = backend_.write_view(far_->data(), most * stride);
-  backend_.run_on_team(static_cast<int64_t>(most - 1), [&](int64_t item, int /*member*/) {
-    const auto at = static_cast<size_t>(item + 1) * stride;
-    std::copy_n(bytes.begin(), piece_bytes, bytes.begin() + static_cast<ptrdiff_t>(at));
-  });
-  for (size_t i = 1; i < most; ++i) {
-    const DevicePtr<const std::byte> at = far_->data() + static_cast<ptrdiff_t>(i * stride);
-    weights.push_back(TRY(backend_.adopt({&piece.view, 1}, WeightRole::kLinear, at)));
-  }
-  const size_t few = std::clamp(kFarBytes / stride, size_t{2}, most);
-  TRY(product_row(layout, std::span(weights).first(few), few * stride));
-  return product_row(layout, weights, most * stride);
+  const int64_t near = outputs_in(kCachedBytes), piece = outputs_in(kPieceBytes);
+  TRY(product_row(layout, TRY(far_weights(layout, near, kRatedInputs, 0))));
+  TRY(product_row(layout, TRY(far_weights(layout, piece, kRatedInputs, kFarBytes))));
+  return product_row(layout, TRY(far_weights(layout, piece, kRatedInputs, kMemoryBytes)));
 }
 
 QkvArgs RateMeter::append_args(const Context& context, const StepGeometry* step,
