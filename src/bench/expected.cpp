@@ -72,6 +72,11 @@ std::optional<double> ExpectedTimes::output_seconds(const OpWork& op, double num
   const auto each = rate(gated ? RatedOp::kGate : RatedOp::kFinish, {}, num_rows, 0);
   if (!each) return std::nullopt;
   double seconds = numbers * *each / (gated ? 2 : 1);
+  if (op.num_normed > 0) {
+    const auto norm = rate(RatedOp::kNorm, {}, num_rows, 0);
+    if (!norm) return std::nullopt;
+    seconds += shared(num_rows) * static_cast<double>(op.num_normed) * *norm;
+  }
   if (op.form != OpWork::Form::kQkv) return seconds;
   const auto append =
       rate(RatedOp::kAppend, kKvTypeNames[static_cast<size_t>(work_.kv_type)], num_rows, 0);
@@ -84,7 +89,7 @@ double ExpectedTimes::row_seconds(const OpWork& op, double num_rows) const {
   const auto outputs = static_cast<double>(op.num_outputs());
   const double written = op.form == OpWork::Form::kGated ? outputs / 2 : outputs;
   // A line that is written is read before; a plain layer's output is added to what was there.
-  const double times = op.form == OpWork::Form::kLinear ? 3 : 2;
+  const double times = op.form != OpWork::Form::kLinear ? 2 : op.num_normed > 0 ? 5 : 3;
   const double bytes =
       sizeof(float) * num_rows * (static_cast<double>(op.num_inputs) + times * written);
   return bytes / machine_.bandwidth(num_rows * row_bytes_);
@@ -143,6 +148,9 @@ std::optional<ExpectedStep> ExpectedTimes::step(const Rows& rows) const {
     if (!seconds) return std::nullopt;
     step.attention_s += *seconds;
   }
+  const auto rope = rate(RatedOp::kRope, {}, 1, 0);
+  if (!rope) return std::nullopt;
+  step.other_s = rows.count() * static_cast<double>(work_.num_rotated) * *rope;
   return step;
 }
 
@@ -161,6 +169,7 @@ std::optional<ExpectedStep> ExpectedTimes::prefill(int64_t num_tokens, int64_t c
     if (!one) return std::nullopt;
     sum.products_s += one->products_s;
     sum.attention_s += one->attention_s;
+    sum.other_s += one->other_s;
   }
   return sum;
 }

@@ -18,11 +18,13 @@ namespace headrace {
 struct ExpectedStep {
   double products_s = 0;  // all that ops with weights do
   double attention_s = 0;
+  double other_s = 0;  // rotations
 
-  double seconds() const { return products_s + attention_s; }
+  double seconds() const { return products_s + attention_s + other_s; }
   void repeat(double times) {
     products_s *= times;
     attention_s *= times;
+    other_s *= times;
   }
 };
 

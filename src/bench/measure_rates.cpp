@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <functional>
 #include <memory>
 #include <numeric>
@@ -21,7 +22,8 @@ namespace {
 constexpr double kOpWindowSeconds = 0.0015;
 constexpr int kOpWindows = 5;
 constexpr int64_t kRatedInputs = 1024;
-constexpr int64_t kRatedRows[] = {1, 4, 16, 64, 256};
+constexpr int64_t kFewRows[] = {1, 4, 16};
+constexpr int64_t kManyRows[] = {64, 128, 256};
 constexpr int64_t kMostRatedRows = 512;
 constexpr size_t kCachedBytes = size_t{384} << 10;  // of a thread
 constexpr size_t kFarBytes = size_t{24} << 20;      // of all: beyond the cores' own caches
@@ -34,7 +36,8 @@ constexpr int64_t kFillRows = 64;
 struct RatedChunk {
   int64_t position, num_rows;
 };
-constexpr RatedChunk kRatedChunks[] = {{0, 128}, {0, 384}, {2048, 64}};
+constexpr RatedChunk kRatedChunks[] = {{0, 128}, {0, 384}, {1920, 128}};
+constexpr int64_t kContextLayers = 16;  // whose blocks lie in turn, as a model's do
 
 double seconds_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -96,9 +99,10 @@ RepeatedWeight repeated_weight(cpu::Layout layout, int64_t num_outputs, int64_t 
   return weight;
 }
 
-// Where a sequence lies: its first block, and the position of its first row.
+// Where a layer's part of a sequence lies, and the position of its first row.
 struct Place {
   int64_t first_block = 0;
+  int64_t layer = 0;
   int64_t position = 0;
 };
 
@@ -122,6 +126,7 @@ class RateMeter {
   Status joins();
   Status outputs();
   Status norms();
+  Status ropes();
   void quantise(cpu::ActivationType type, const cpu::KernelRow& row);
   using Weights = std::vector<std::unique_ptr<PackedWeight>>;
   Result<Weights> far_weights(cpu::Layout layout, int64_t num_outputs, int64_t num_inputs,
@@ -131,7 +136,8 @@ class RateMeter {
   static double without_inputs(const std::function<double(int64_t num_inputs)>& seconds);
   Status make_room(int64_t count);
   double beside_products(cpu::ActivationType type, int64_t num_rows, int64_t num_outputs) const;
-  Status product_row(cpu::Layout layout, const Weights& weights);
+  Status product_rows(cpu::Layout layout, const Weights& weights,
+                      std::span<const int64_t> row_counts);
   // Fills far_ with a context of `type` and shape in blocks, as many as there is room for.
   struct Context {
     KvLayer layer;
@@ -166,6 +172,7 @@ Status RateMeter::prepare() {
   TRY(joins());
   TRY(outputs());
   TRY(norms());
+  TRY(ropes());
   return {};
 }
 
@@ -279,6 +286,25 @@ Status RateMeter::norms() {
   return {};
 }
 
+// On the caller's thread.
+Status RateMeter::ropes() {
+  if (has(RatedOp::kRope)) return {};
+  std::vector<float> frequencies(64);
+  for (size_t i = 0; i < frequencies.size(); ++i) {
+    frequencies[i] = std::pow(10000.0f, -static_cast<float>(i) / 64);
+  }
+  std::vector<int64_t> positions(64);
+  std::iota(positions.begin(), positions.end(), 1000);
+  RopeArgs args;
+  args.positions = positions;
+  args.frequencies = frequencies;
+  args.cos = output_->data();
+  args.sin = output_->data() + 64 * 64;
+  const double seconds = seconds_of_call([&] { backend_.rope_rows(args); });
+  add(RatedOp::kRope, "", 1, 0, seconds / (64 * 64));
+  return {};
+}
+
 void RateMeter::quantise(cpu::ActivationType type, const cpu::KernelRow& row) {
   const std::string of(activation_name(type));
   if (has(RatedOp::kQuantise, of)) return;
@@ -308,12 +334,13 @@ double RateMeter::beside_products(cpu::ActivationType type, int64_t num_rows,
 }
 
 // Calls take the weights in turn, so that each is found where their common size leaves it.
-Status RateMeter::product_row(cpu::Layout layout, const Weights& weights) {
+Status RateMeter::product_rows(cpu::Layout layout, const Weights& weights,
+                               std::span<const int64_t> row_counts) {
   const cpu::ActivationType type = kernels_.matmul[static_cast<size_t>(layout)].activation();
   const int64_t outputs = weights[0]->num_outputs();
-  TRY(make_room(kRatedRows[std::size(kRatedRows) - 1] * outputs));
+  TRY(make_room(row_counts.back() * outputs));
   const auto num_bytes = static_cast<double>(weights.size() * weights[0]->num_bytes());
-  for (const int64_t rows : kRatedRows) {
+  for (const int64_t rows : row_counts) {
     const double seconds =
         seconds_of_linear(weights, rows) - beside_products(type, rows, outputs);
     add(RatedOp::kProduct, product_variant(layout, type), static_cast<double>(rows), num_bytes,
@@ -331,9 +358,11 @@ Status RateMeter::products(cpu::Layout layout) {
     return static_cast<int64_t>(std::max(panels, size_t{8})) * cpu::kPanel;
   };
   const int64_t near = outputs_in(kCachedBytes), piece = outputs_in(kPieceBytes);
-  TRY(product_row(layout, TRY(far_weights(layout, near, kRatedInputs, 0))));
-  TRY(product_row(layout, TRY(far_weights(layout, piece, kRatedInputs, kFarBytes))));
-  return product_row(layout, TRY(far_weights(layout, piece, kRatedInputs, kMemoryBytes)));
+  TRY(product_rows(layout, TRY(far_weights(layout, near, kRatedInputs, 0)), kFewRows));
+  TRY(product_rows(layout, TRY(far_weights(layout, piece, kRatedInputs, kFarBytes)), kFewRows));
+  const Weights weights = TRY(far_weights(layout, piece, kRatedInputs, kMemoryBytes));
+  TRY(product_rows(layout, weights, kFewRows));
+  return product_rows(layout, weights, kManyRows);
 }
 
 QkvArgs RateMeter::append_args(const Context& context, const StepGeometry* step,
@@ -356,9 +385,12 @@ Result<RateMeter::Context> RateMeter::context(KvType type, int num_kv_heads, int
   KvLayer& layer = context.layer;
   layer.shape = {type, num_kv_heads, head_dim};
   layer.base = far_->data();
-  layer.block_stride = backend_.kv_layer_bytes(layer.shape);
+  layer.block_stride = kContextLayers * backend_.kv_layer_bytes(layer.shape);
   context.num_heads = num_kv_heads * group;
-  context.num_blocks = static_cast<int64_t>(kFarContextBytes / layer.block_stride);
+  // Enough for the deepest, where a block is large.
+  context.num_blocks = std::clamp<int64_t>(
+      static_cast<int64_t>(kFarContextBytes / layer.block_stride), 2048 / kBlockTokens,
+      static_cast<int64_t>(far_->size() / layer.block_stride));
   constexpr int64_t kFillBlocks = kFillRows / kBlockTokens;
   std::vector<int32_t> blocks(kFillBlocks);
   std::iota(blocks.begin(), blocks.end(), 0);
@@ -390,6 +422,8 @@ double RateMeter::seconds_of_attention(const Context& context, std::span<const P
   const double seconds = seconds_of_call([&] {
     const Place& place = places[next++ % places.size()];
     const int32_t* const table = blocks.data() + place.first_block;
+    args.kv.base = context.layer.base +
+                   place.layer * static_cast<ptrdiff_t>(context.layer.block_stride) / kContextLayers;
     const Span span{0, static_cast<int32_t>(num_rows), place.position, &table};
     args.step = backend_.begin_step({&span, 1});
     backend_.attention(args);
@@ -409,7 +443,9 @@ Status RateMeter::attention_rows(KvType type, int head_dim, int group) {
     const int64_t each = depth / kBlockTokens;
     std::vector<Place> places;
     for (int64_t first = 0; first + each <= context.num_blocks; first += each) {
-      places.push_back({first, depth - 1});
+      for (int64_t layer = 0; layer < kContextLayers; ++layer) {
+        places.push_back({first, layer, depth - 1});
+      }
     }
     const auto size = static_cast<double>(depth);
     add(RatedOp::kAttentionRow, of, size, static_cast<double>(kCachedBytes) * threads_,
@@ -423,7 +459,7 @@ Status RateMeter::attention_rows(KvType type, int head_dim, int group) {
 Status RateMeter::attention_chunks(KvType type, int head_dim, int group) {
   const Context context = TRY(this->context(type, 1, head_dim, group));
   for (const RatedChunk& chunk : kRatedChunks) {
-    const Place place{0, chunk.position};
+    const Place place{0, 0, chunk.position};
     const double mean = static_cast<double>(chunk.position) +
                         0.5 * static_cast<double>(chunk.num_rows + 1);
     add(RatedOp::kAttentionChunk, attention_variant(type, head_dim, group), mean, 0,

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view kRatedOpNames[] = {"product", "attention_row", "attention_chunk",
                                               "quantise", "norm", "finish",
-                                              "gate", "append", "join"};
+                                              "gate", "rope", "append", "join"};
 
 auto place_of(const OpRate& rate) {
   return std::tie(rate.op, rate.of, rate.working_set, rate.size);
@@ -44,13 +44,16 @@ struct OfWorkingSet {
 };
 
 std::vector<OfWorkingSet> by_working_set(std::span<const OpRate> rates, double size) {
-  std::vector<OfWorkingSet> sets;
+  const double largest = std::ranges::max(rates, {}, &OpRate::size).size;
+  std::vector<OfWorkingSet> sets;  // those that reach the size, or as far as any
   while (!rates.empty()) {
     const double working_set = rates.front().working_set;
     const auto other = std::ranges::find_if(
         rates, [&](const OpRate& rate) { return rate.working_set != working_set; });
     const auto count = static_cast<size_t>(other - rates.begin());
-    sets.push_back({working_set, at_size(rates.first(count), size)});
+    if (rates[count - 1].size >= size || rates[count - 1].size >= largest) {
+      sets.push_back({working_set, at_size(rates.first(count), size)});
+    }
     rates = rates.subspan(count);
   }
   return sets;

@@ -4,7 +4,8 @@
 // A time is that of one unit of the op's work: an operation of products and attention, a number of
 // what works on rows, the whole of a join. It stands for a size (rows of x; positions that a row
 // sees) and for a working set; between measured ones it follows the logarithm of the size, and the
-// time of reads of that working set.
+// time of reads of that working set. Sizes at which arithmetic hides all reads are measured with
+// one working set alone, which stands for any.
 #pragma once
 
 #include <array>
@@ -28,6 +29,7 @@ enum class RatedOp : uint8_t {
   kNorm,            // likewise
   kFinish,          // a number of the outputs of a linear layer
   kGate,            // of a gated one
+  kRope,            // a cosine and a sine of a row
   kAppend,          // a number of q, k and v: rotated, keys and values stored, by their type
   kJoin,            // an op of next to no work: the team comes together
 };

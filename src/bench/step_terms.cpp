@@ -54,6 +54,7 @@ TermTimes term_times(std::span<const OpRecord> records, double wall_s,
 void expect_terms(const ExpectedStep& expected, TermTimes* times) {
   (*times)[static_cast<size_t>(StepTerm::kProducts)].expected_s = expected.products_s;
   (*times)[static_cast<size_t>(StepTerm::kAttention)].expected_s = expected.attention_s;
+  (*times)[static_cast<size_t>(StepTerm::kOtherOps)].expected_s = expected.other_s;
 }
 
 StepTerm wrong_term(const TermTimes& times) {

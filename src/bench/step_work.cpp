@@ -41,9 +41,11 @@ class WorkCounter {
               StepWork* work)
       : config_(config), backend_(backend), kernels_(kernels), work_(*work) {}
 
-  void linear(const FoundRole& found) {
+  // normed: whether the layer norms what this weight puts out.
+  void linear(const FoundRole& found, bool normed) {
     if (found.parts.empty() || found.pack.role == WeightRole::kEmbedding) return;
     work_.ops.push_back(op_of(found));
+    if (normed) work_.ops.back().num_normed = work_.ops.back().num_outputs();
     const size_t num_bytes = backend_.packed_bytes(found.parts, found.pack);
     double share = 1;
     if (found.role == Role::kExpertGateUp || found.role == Role::kExpertDown) {
@@ -93,6 +95,16 @@ class WorkCounter {
   const cpu::KernelSet& kernels_;
   StepWork& work_;
 };
+
+// The norm that a weight's outputs go through, where a layer has it.
+bool norms_outputs(const FoundWeights& found, const FoundRole& role) {
+  constexpr std::pair<Role, Role> kNorms[] = {{Role::kQkv, Role::kQNorm},
+                                              {Role::kAttentionOut, Role::kPostAttentionNorm},
+                                              {Role::kDown, Role::kPostMlpNorm}};
+  return std::ranges::any_of(kNorms, [&](const auto& pair) {
+    return pair.first == role.role && found.find(role.layer, pair.second) != nullptr;
+  });
+}
 
 int64_t visible(const MixerWork& mixer, int64_t position) {
   const int64_t all = position + 1;
@@ -256,13 +268,13 @@ StepWork step_work(const FoundWeights& found, const ModelConfig& config, const B
   StepWork work;
   WorkCounter counter(config, backend, kernels, &work);
   for (const FoundRole& role : found.roles) {
-    if (role.role != Role::kHead) counter.linear(role);
+    if (role.role != Role::kHead) counter.linear(role, norms_outputs(found, role));
   }
   const FoundRole* head = found.find(kNoLayer, Role::kHead);
   counter.head(head != nullptr ? *head : *found.find(kNoLayer, Role::kEmbedding));
   work.mixers = mixers_of(config, backend, kv_type);
   work.kv_type = kv_type;
-  work.hidden_size = config.hidden_size;
+  for (const RopeConfig& rope : config.ropes) work.num_rotated += rope.rope_dims / 2;
   return work;
 }
 

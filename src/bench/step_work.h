@@ -53,6 +53,7 @@ struct OpWork {
   std::vector<Part> parts;  // of one expert
   int num_experts = 1;
   int num_used = 1;  // by a token
+  int64_t num_normed = 0;  // of a row's outputs, normed at the end
 
   int64_t num_outputs() const;
 };
@@ -75,7 +76,7 @@ struct StepWork {
   std::vector<MixerWork> mixers;  // of each layer
   std::vector<OpWork> ops;        // each runs once in a step
   KvType kv_type = KvType::kF16;
-  int64_t hidden_size = 0;
+  int64_t num_rotated = 0;  // pairs of a position, of all ropes
 
   std::vector<cpu::Layout> layouts() const;  // of the ops' weights, each once
   // Bytes of weights that a step of num_tokens tokens reads.
