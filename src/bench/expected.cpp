@@ -3,6 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "backend/cpu/kernels/layouts.h"
+#include "backend/cpu/linear_tiles.h"
+#include "base/numeric.h"
+
 namespace headrace {
 namespace {
 
@@ -23,6 +27,35 @@ double experts_met(const OpWork& op, double num_rows) {
   return op.num_experts * (1.0 - std::pow(missed, num_rows));
 }
 
+// What the busiest thread does of an op's panels, over an even share: the back end's own cut into
+// pieces, each taken by the thread that is free first. 1 where there are many.
+double busiest_over_even(const OpWork& op, double num_rows, int num_threads) {
+  std::vector<cpu::Segment> segments;
+  int64_t num_panels = 0;
+  const bool gated = op.form == OpWork::Form::kGated;  // cut by the panels of the gate
+  for (const OpWork::Part& part : std::span(op.parts).first(gated ? 1 : op.parts.size())) {
+    cpu::Segment& segment = segments.emplace_back();
+    segment.num_panels = (part.num_outputs + cpu::kPanel - 1) / cpu::kPanel;
+    segment.panel_bytes = cpu::panel_bytes(part.layout, op.num_inputs);
+    num_panels += segment.num_panels;
+  }
+  if (num_rows == 1) {
+    const int64_t unit = std::clamp<int64_t>(num_panels / (cpu::kItemsPerMember * num_threads), 1,
+                                             cpu::kMinTilePanels);
+    const int64_t of_busiest = divide_up(divide_up(num_panels, unit), num_threads) * unit;
+    return static_cast<double>(of_busiest * num_threads) / static_cast<double>(num_panels);
+  }
+  const auto rows = static_cast<int64_t>(num_rows);
+  const cpu::LinearTiles tiles(segments, op.num_inputs, rows, num_threads);
+  std::vector<int64_t> busy(static_cast<size_t>(num_threads), 0);
+  for (int64_t item = 0; item < tiles.num_items(); ++item) {
+    const cpu::Tile2D tile = tiles.at(item);
+    *std::ranges::min_element(busy) += tile.num_rows * tile.num_panels;
+  }
+  return static_cast<double>(std::ranges::max(busy) * num_threads) /
+         static_cast<double>(num_panels * rows);
+}
+
 }  // namespace
 
 ExpectedTimes::ExpectedTimes(const StepWork& work, const MachineFile& machine)
@@ -32,7 +65,8 @@ ExpectedTimes::ExpectedTimes(const StepWork& work, const MachineFile& machine)
     if (op.form == OpWork::Form::kHead) continue;
     floats += static_cast<double>(op.num_inputs + op.num_outputs());
   }
-  row_bytes_ = sizeof(float) * floats / static_cast<double>(std::max<size_t>(work.mixers.size(), 1));
+  row_bytes_ =
+      sizeof(float) * floats / static_cast<double>(std::max<size_t>(work.mixers.size(), 1));
 }
 
 std::optional<double> ExpectedTimes::rate(RatedOp op, std::string_view of, double size,
@@ -99,19 +133,23 @@ std::optional<double> ExpectedTimes::op_seconds(const OpWork& op, const Rows& ro
   const double num_rows = op.form == OpWork::Form::kHead ? rows.logit_rows : rows.count();
   if (num_rows == 0) return 0;
   const double multiplied = num_rows * op.num_used;
-  const auto join = rate(RatedOp::kJoin, {}, num_rows, 0);
+  const auto start = rate(RatedOp::kStart, {}, num_rows, 0);
   const auto input = input_seconds(op, num_rows), output = output_seconds(op, multiplied);
-  if (!join || !input || !output) return std::nullopt;
+  if (!start || !input || !output) return std::nullopt;
   const double rows_of_each = std::max(multiplied / experts_met(op, num_rows), 1.0);
-  double seconds = *join + *input + *output;
-  if (op.form != OpWork::Form::kHead) seconds += row_seconds(op, num_rows);
+  double products = 0;
   for (const OpWork::Part& part : op.parts) {
     const auto product = rate(RatedOp::kProduct, product_variant(part.layout, part.activation),
                               rows_of_each, rows.working_set);
     if (!product) return std::nullopt;
-    seconds += 2 * multiplied * static_cast<double>(part.num_outputs * op.num_inputs) * *product;
+    products += 2 * multiplied * static_cast<double>(part.num_outputs * op.num_inputs) * *product;
   }
-  return seconds;
+  double seconds = *start + *input;
+  if (op.form != OpWork::Form::kHead) seconds += row_seconds(op, num_rows);
+  // Experts are many weights in one op.
+  const double uneven =
+      op.num_experts > 1 ? 1 : busiest_over_even(op, num_rows, machine_.limits.num_threads);
+  return seconds + uneven * (products + *output);
 }
 
 double ExpectedTimes::state_seconds(const MixerWork& mixer, const Rows& rows) const {
@@ -156,7 +194,8 @@ std::optional<ExpectedStep> ExpectedTimes::step(const Rows& rows) const {
 
 std::optional<ExpectedStep> ExpectedTimes::decode(int64_t batch, int64_t depth) const {
   const auto count = static_cast<double>(batch);
-  return step({count, 1, depth, count, work_.weight_bytes_of(count) + count * work_.kv_bytes(depth)});
+  return step(
+      {count, 1, depth, count, work_.weight_bytes_of(count) + count * work_.kv_bytes(depth)});
 }
 
 std::optional<ExpectedStep> ExpectedTimes::prefill(int64_t num_tokens, int64_t chunk) const {

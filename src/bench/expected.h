@@ -2,7 +2,7 @@
 // they were measured alone (op_rates.h). Where a limit says what is possible, this says what is to
 // be expected; no factor is fitted to any model.
 //
-// A step is its ops one after the other: for each weight the join, the norm and the form of the
+// A step is its ops one after the other: for each weight the start, the norm and the form of the
 // input, the products and the outputs; for each mixer the positions that its rows see. A state is
 // expected at its limit: of these ops nothing is measured. Other ops and the time between ops are
 // left out.

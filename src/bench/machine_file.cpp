@@ -89,11 +89,10 @@ class MachineReader {
     const auto rated = parse_rated_op(TRY(text_of(row, "op")));
     if (!rated) return {};
     const json::value* working_set = json_member(&row, "working_set_bytes");
-    machine_.rates.add(
-        {*rated, json_member(&row, "of") == nullptr ? "" : TRY(text_of(row, "of")),
-         TRY(number_of(row, "size")),
-         working_set == nullptr ? 0 : TRY(number_of(row, "working_set_bytes")),
-         TRY(number_of(row, "unit_s"))});
+    machine_.rates.add({*rated, json_member(&row, "of") == nullptr ? "" : TRY(text_of(row, "of")),
+                        TRY(number_of(row, "size")),
+                        working_set == nullptr ? 0 : TRY(number_of(row, "working_set_bytes")),
+                        TRY(number_of(row, "unit_s"))});
     return {};
   }
 

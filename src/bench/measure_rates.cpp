@@ -1,5 +1,7 @@
 #include "bench/measure_rates.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -19,8 +21,9 @@
 namespace headrace {
 namespace {
 
-constexpr double kOpWindowSeconds = 0.0015;
-constexpr int kOpWindows = 5;
+constexpr double kOpWindowSeconds = 0.001;
+constexpr int kOpWindows = 3;
+constexpr int kRounds = 2;
 constexpr int64_t kRatedInputs = 1024;
 constexpr int64_t kFewRows[] = {1, 4, 16};
 constexpr int64_t kManyRows[] = {64, 128, 256};
@@ -28,7 +31,7 @@ constexpr int64_t kMostRatedRows = 512;
 constexpr size_t kCachedBytes = size_t{384} << 10;  // of a thread
 constexpr size_t kFarBytes = size_t{24} << 20;      // of all: beyond the cores' own caches
 constexpr size_t kMemoryBytes = size_t{256} << 20;
-constexpr size_t kPieceBytes = size_t{1} << 20;   // of a thread: one weight of several
+constexpr size_t kPieceBytes = size_t{1} << 20;  // of a thread: one weight of several
 constexpr int64_t kSampleRows = 64;
 constexpr size_t kFarContextBytes = size_t{64} << 20;
 constexpr int64_t kRatedDepths[] = {128, 1024};
@@ -39,12 +42,17 @@ struct RatedChunk {
 constexpr RatedChunk kRatedChunks[] = {{0, 128}, {0, 384}, {1920, 128}};
 constexpr int64_t kContextLayers = 16;  // whose blocks lie in turn, as a model's do
 
+std::string_view activations_of(const PackedWeight& weight) {
+  const auto& segment = static_cast<const cpu::CpuWeight&>(weight).segments()[0];
+  return activation_name(segment.matmul.activation());
+}
+
 double seconds_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// Seconds of a call: the second best of a few windows, each of as many calls as make it long
-// enough; other work can only slow one down.
+// Seconds of a call: the median of a few windows, each of as many calls as make it long enough. As
+// of a step, that is what is to be expected beside whatever else runs here.
 double seconds_of_call(const std::function<void()>& call) {
   call();
   const double before = seconds_now();
@@ -57,8 +65,8 @@ double seconds_of_call(const std::function<void()>& call) {
     for (int i = 0; i < count; ++i) call();
     windows.push_back((seconds_now() - start) / count);
   }
-  std::ranges::nth_element(windows, windows.begin() + 1);
-  return windows[1];
+  std::ranges::nth_element(windows, windows.begin() + kOpWindows / 2);
+  return windows[kOpWindows / 2];
 }
 
 // Floats in device memory, small and not all alike.
@@ -66,8 +74,8 @@ class Rows {
  public:
   static Result<Rows> create(Backend& backend, int64_t count) {
     Rows rows;
-    rows.memory_ = TRY(backend.allocate(static_cast<size_t>(count) * sizeof(float),
-                                        MemoryUse::kActivations));
+    rows.memory_ =
+        TRY(backend.allocate(static_cast<size_t>(count) * sizeof(float), MemoryUse::kActivations));
     cpu::Random random(5);
     for (float& value : backend.write_view(rows.data(), static_cast<size_t>(count))) {
       value = static_cast<float>(static_cast<int32_t>(random())) * 0x1p-31f;
@@ -108,10 +116,11 @@ struct Place {
 
 class RateMeter {
  public:
-  RateMeter(Backend& backend, const cpu::KernelSet& kernels, OpRates* rates)
+  RateMeter(Backend& backend, const cpu::KernelSet& kernels, BestTimes* times, OpRates* rates)
       : backend_(backend),
         kernels_(kernels),
         threads_(static_cast<double>(backend.num_threads())),
+        times_(*times),
         rates_(*rates) {}
 
   Status prepare();
@@ -119,11 +128,14 @@ class RateMeter {
   Status attention(KvType type);
 
  private:
-  bool has(RatedOp op, std::string_view of = {}) const { return rates_.seconds(op, of).has_value(); }
+  bool has(RatedOp op, std::string_view of = {}) const {
+    return rates_.seconds(op, of).has_value();
+  }
   void add(RatedOp op, std::string_view of, double size, double working_set, double seconds) {
     rates_.add({op, std::string(of), size, working_set, std::max(seconds, 1e-15)});
   }
   Status joins();
+  Status starts();
   Status outputs();
   Status norms();
   Status ropes();
@@ -133,6 +145,7 @@ class RateMeter {
                               size_t num_bytes);
   double seconds_of_linear(std::span<const std::unique_ptr<PackedWeight>> weights,
                            int64_t num_rows);
+  double seconds_of_gated(const PackedWeight& weight, int64_t num_rows);
   static double without_inputs(const std::function<double(int64_t num_inputs)>& seconds);
   Status make_room(int64_t count);
   double beside_products(cpu::ActivationType type, int64_t num_rows, int64_t num_outputs) const;
@@ -152,9 +165,18 @@ class RateMeter {
   Status attention_chunks(KvType type, int head_dim, int group);
   Status append(KvType type);
 
+  // The best that calls of this name took, in this round and those before.
+  template <typename... Parts>
+  double best_of(const std::function<void()>& call, const Parts&... parts) {
+    std::string name;
+    ((name += fmt::format("{} ", parts)), ...);
+    return times_.add(std::move(name), seconds_of_call(call));
+  }
+
   Backend& backend_;
   const cpu::KernelSet& kernels_;
   const double threads_;
+  BestTimes& times_;
   OpRates& rates_;
   std::optional<Rows> input_, output_;
   int64_t output_floats_ = 0;
@@ -170,6 +192,7 @@ Status RateMeter::prepare() {
     if (row != nullptr) quantise(row->activation, *row);
   }
   TRY(joins());
+  TRY(starts());
   TRY(outputs());
   TRY(norms());
   TRY(ropes());
@@ -209,16 +232,40 @@ Result<RateMeter::Weights> RateMeter::far_weights(cpu::Layout layout, int64_t nu
 double RateMeter::seconds_of_linear(std::span<const std::unique_ptr<PackedWeight>> weights,
                                     int64_t num_rows) {
   size_t next = 0;
-  return seconds_of_call([&] {
-    backend_.linear(*weights[next++ % weights.size()], Input(input_->data()), num_rows, {},
-                    output_->data());
-  });
+  const PackedWeight& first = *weights[0];
+  return best_of(
+      [&] {
+        backend_.linear(*weights[next++ % weights.size()], Input(input_->data()), num_rows, {},
+                        output_->data());
+      },
+      "linear", activations_of(first), first.layout(), weights.size(), first.num_outputs(),
+      first.num_inputs(), num_rows);
+}
+
+double RateMeter::seconds_of_gated(const PackedWeight& weight, int64_t num_rows) {
+  return best_of(
+      [&] {
+        backend_.gated_linear(weight, Input(input_->data()), num_rows, Activation::kSilu, nullptr,
+                              output_->data());
+      },
+      "gated", weight.layout(), weight.num_inputs(), num_rows);
+}
+
+// An op that has next to nothing to do: attention to one position.
+Status RateMeter::joins() {
+  if (has(RatedOp::kJoin)) return {};
+  constexpr int kHeadDim = 16;
+  const Context context = TRY(this->context(KvType::kF32, 2, kHeadDim, 1));
+  const Place place;
+  const double each = seconds_of_attention(context, {&place, 1}, 1);
+  add(RatedOp::kJoin, "", 1, 0, each * 4 * context.num_heads * kHeadDim);
+  return {};
 }
 
 // What an op takes beside its products: of small weights that lie far away, as each next weight of
 // a model does, and of some four times as large. One row, and several, which have more phases.
-Status RateMeter::joins() {
-  if (has(RatedOp::kJoin)) return {};
+Status RateMeter::starts() {
+  if (has(RatedOp::kStart)) return {};
   const int64_t outputs = cpu::kPanel * 4 * backend_.num_threads();
   constexpr int64_t kRows[] = {1, 4};
   double seconds[2][2];
@@ -230,7 +277,7 @@ Status RateMeter::joins() {
     }
   }
   for (size_t i = 0; i < 2; ++i) {
-    add(RatedOp::kJoin, "", static_cast<double>(kRows[i]), 0,
+    add(RatedOp::kStart, "", static_cast<double>(kRows[i]), 0,
         seconds[i][0] - (seconds[i][1] - seconds[i][0]) / 3);
   }
   return {};
@@ -252,22 +299,18 @@ Status RateMeter::outputs() {
     const WeightView both[] = {half.view, half.view};
     return backend_.pack(both, gated ? WeightRole::kGateUp : WeightRole::kLinear);
   };
-  const double join = *rates_.seconds(RatedOp::kJoin, {}, kRows);
+  const double start = *rates_.seconds(RatedOp::kStart, {}, kRows);
   const double plain = without_inputs([&](int64_t num_inputs) {
     const auto weight = weight_of(num_inputs, false);
     return weight.ok() ? seconds_of_linear({&*weight, 1}, kRows) : 0;
   });
   const double gated = without_inputs([&](int64_t num_inputs) {
     const auto weight = weight_of(num_inputs, true);
-    if (!weight.ok()) return 0.0;
-    return seconds_of_call([&] {
-      backend_.gated_linear(**weight, Input(input_->data()), kRows, Activation::kSilu, nullptr,
-                            output_->data());
-    });
+    return weight.ok() ? seconds_of_gated(**weight, kRows) : 0;
   });
   const double each = threads_ / (kOutputs * kRows);
-  add(RatedOp::kFinish, "", 1, 0, each * (plain - join) / 2);
-  add(RatedOp::kGate, "", 1, 0, each * (gated - join));
+  add(RatedOp::kFinish, "", 1, 0, each * (plain - start) / 2);
+  add(RatedOp::kGate, "", 1, 0, each * (gated - start));
   return {};
 }
 
@@ -280,7 +323,7 @@ Status RateMeter::norms() {
   args.out = output_->data();
   args.num_rows = kRows;
   args.width = kRatedInputs;
-  const double seconds = seconds_of_call([&] { backend_.norm(args); });
+  const double seconds = best_of([&] { backend_.norm(args); }, "norm");
   const double join = *rates_.seconds(RatedOp::kJoin);
   add(RatedOp::kNorm, "", 1, 0, (seconds - join) * threads_ / (kRows * kRatedInputs));
   return {};
@@ -300,7 +343,7 @@ Status RateMeter::ropes() {
   args.frequencies = frequencies;
   args.cos = output_->data();
   args.sin = output_->data() + 64 * 64;
-  const double seconds = seconds_of_call([&] { backend_.rope_rows(args); });
+  const double seconds = best_of([&] { backend_.rope_rows(args); }, "rope");
   add(RatedOp::kRope, "", 1, 0, seconds / (64 * 64));
   return {};
 }
@@ -315,10 +358,12 @@ void RateMeter::quantise(cpu::ActivationType type, const cpu::KernelRow& row) {
       backend_.write_view(far_->data(), static_cast<size_t>(kSlices * stride));
   const std::span<const float> x =
       backend_.read_view(input_->data(), static_cast<size_t>(kRows * kRatedInputs));
-  const double seconds = seconds_of_call([&] {
-    row.function.quantise(
-        {x.data(), kRows, kRatedInputs, reinterpret_cast<uint8_t*>(out.data()), stride});
-  });
+  const double seconds = best_of(
+      [&] {
+        row.function.quantise(
+            {x.data(), kRows, kRatedInputs, reinterpret_cast<uint8_t*>(out.data()), stride});
+      },
+      "quantise", of);
   add(RatedOp::kQuantise, of, 1, 0, seconds / (kRows * kRatedInputs));
 }
 
@@ -328,7 +373,7 @@ double RateMeter::beside_products(cpu::ActivationType type, int64_t num_rows,
                                   int64_t num_outputs) const {
   const auto rows = static_cast<double>(num_rows);
   const double numbers = rows * kRatedInputs / (num_rows == 1 ? 1 : threads_);
-  return *rates_.seconds(RatedOp::kJoin, {}, rows) +
+  return *rates_.seconds(RatedOp::kStart, {}, rows) +
          rates_.seconds(RatedOp::kQuantise, activation_name(type)).value_or(0) * numbers +
          *rates_.seconds(RatedOp::kFinish) * rows * static_cast<double>(num_outputs) / threads_;
 }
@@ -341,8 +386,7 @@ Status RateMeter::product_rows(cpu::Layout layout, const Weights& weights,
   TRY(make_room(row_counts.back() * outputs));
   const auto num_bytes = static_cast<double>(weights.size() * weights[0]->num_bytes());
   for (const int64_t rows : row_counts) {
-    const double seconds =
-        seconds_of_linear(weights, rows) - beside_products(type, rows, outputs);
+    const double seconds = seconds_of_linear(weights, rows) - beside_products(type, rows, outputs);
     add(RatedOp::kProduct, product_variant(layout, type), static_cast<double>(rows), num_bytes,
         seconds / (2.0 * static_cast<double>(rows * outputs * kRatedInputs)));
   }
@@ -365,8 +409,7 @@ Status RateMeter::products(cpu::Layout layout) {
   return product_rows(layout, weights, kManyRows);
 }
 
-QkvArgs RateMeter::append_args(const Context& context, const StepGeometry* step,
-                               int64_t num_rows) {
+QkvArgs RateMeter::append_args(const Context& context, const StepGeometry* step, int64_t num_rows) {
   QkvArgs args;
   args.qkv = input_->data();
   args.q_out = output_->data();
@@ -419,21 +462,26 @@ double RateMeter::seconds_of_attention(const Context& context, std::span<const P
   args.kv = context.layer;
   args.scale = 0.1f;
   size_t next = 0;
-  const double seconds = seconds_of_call([&] {
+  const auto attend = [&] {
     const Place& place = places[next++ % places.size()];
     const int32_t* const table = blocks.data() + place.first_block;
-    args.kv.base = context.layer.base +
-                   place.layer * static_cast<ptrdiff_t>(context.layer.block_stride) / kContextLayers;
+    args.kv.base = context.layer.base + place.layer *
+                                            static_cast<ptrdiff_t>(context.layer.block_stride) /
+                                            kContextLayers;
     const Span span{0, static_cast<int32_t>(num_rows), place.position, &table};
     args.step = backend_.begin_step({&span, 1});
     backend_.attention(args);
-  });
+  };
+  const KvShape& shape = context.layer.shape;
+  const double seconds =
+      best_of(attend, "attention", static_cast<int>(shape.type), shape.num_kv_heads, shape.head_dim,
+              context.num_heads, places.size(), places[0].position, num_rows);
   double positions = 0;
   for (int64_t row = 0; row < num_rows; ++row) {
     positions += static_cast<double>(places[0].position + row + 1);
   }
-  const double operations = 4.0 * context.num_heads * context.layer.shape.head_dim * positions;
-  return (seconds - *rates_.seconds(RatedOp::kJoin)) / operations;
+  const double operations = 4.0 * context.num_heads * shape.head_dim * positions;
+  return (seconds - rates_.seconds(RatedOp::kJoin).value_or(0)) / operations;
 }
 
 Status RateMeter::attention_rows(KvType type, int head_dim, int group) {
@@ -460,8 +508,8 @@ Status RateMeter::attention_chunks(KvType type, int head_dim, int group) {
   const Context context = TRY(this->context(type, 1, head_dim, group));
   for (const RatedChunk& chunk : kRatedChunks) {
     const Place place{0, 0, chunk.position};
-    const double mean = static_cast<double>(chunk.position) +
-                        0.5 * static_cast<double>(chunk.num_rows + 1);
+    const double mean =
+        static_cast<double>(chunk.position) + 0.5 * static_cast<double>(chunk.num_rows + 1);
     add(RatedOp::kAttentionChunk, attention_variant(type, head_dim, group), mean, 0,
         seconds_of_attention(context, {&place, 1}, chunk.num_rows));
   }
@@ -475,7 +523,8 @@ Status RateMeter::append(KvType type) {
   const int32_t* const table = blocks.data();
   const Span span{0, kFillRows, 0, &table};
   const QkvArgs args = append_args(context, backend_.begin_step({&span, 1}), kFillRows);
-  const double seconds = seconds_of_call([&] { backend_.finish_qkv(args); });
+  const double seconds =
+      best_of([&] { backend_.finish_qkv(args); }, "append", static_cast<int>(type));
   constexpr double kNumbers = kFillRows * (2 * 4 + 2 * 2) * 64;
   add(RatedOp::kAppend, kKvTypeNames[static_cast<size_t>(type)], 1, 0,
       (seconds - *rates_.seconds(RatedOp::kJoin)) * threads_ / kNumbers);
@@ -496,31 +545,50 @@ Status RateMeter::attention(KvType type) {
 
 }  // namespace
 
+double BestTimes::add(std::string name, double seconds) {
+  double& best = times_.try_emplace(std::move(name), seconds).first->second;
+  best = std::min(best, seconds);
+  return best;
+}
+
 Status measure_rates(Backend& backend, const cpu::KernelSet& kernels, const RatedParts& parts,
-                     OpRates* rates) {
-  RateMeter meter(backend, kernels, rates);
+                     BestTimes* times, OpRates* rates) {
+  RateMeter meter(backend, kernels, times, rates);
   TRY(meter.prepare());
   for (const cpu::Layout layout : parts.layouts) TRY(meter.products(layout));
   for (const KvType type : parts.kv_types) TRY(meter.attention(type));
   return {};
 }
 
+namespace {
+
+Status measure_arithmetic(ActivationArithmetic activations, int num_threads,
+                          const RatedParts& parts, BestTimes* times, OpRates* rates) {
+  const auto backend =
+      TRY(create_cpu_backend({.num_threads = num_threads, .activations = activations}));
+  const uint32_t isa = cpu::detect_isa();
+  const cpu::KernelUnit* unit = TRY(cpu::select_unit(backend->isa(), isa));
+  const cpu::KernelSet kernels =
+      cpu::select_kernels(*unit, isa,
+                          activations == ActivationArithmetic::kInt8 ? cpu::ActivationType::kInt8
+                                                                     : cpu::ActivationType::kInt16);
+  return measure_rates(*backend, kernels, parts, times, rates);
+}
+
+}  // namespace
+
 Result<OpRates> measure_all_rates(int num_threads) {
   std::vector<cpu::Layout> layouts;
   for (const cpu::LayoutInfo& info : cpu::kLayouts) layouts.push_back(info.layout);
   std::vector<KvType> kv_types;
   for (int type = 0; type < kNumKvTypes; ++type) kv_types.push_back(static_cast<KvType>(type));
+  BestTimes times;
   OpRates rates;
-  for (const auto activations : {ActivationArithmetic::kExact, ActivationArithmetic::kInt8}) {
-    const auto backend =
-        TRY(create_cpu_backend({.num_threads = num_threads, .activations = activations}));
-    const uint32_t isa = cpu::detect_isa();
-    const cpu::KernelUnit* unit = TRY(cpu::select_unit(backend->isa(), isa));
-    const bool is_int8 = activations == ActivationArithmetic::kInt8;
-    const cpu::KernelSet kernels =
-        cpu::select_kernels(*unit, isa,
-                            is_int8 ? cpu::ActivationType::kInt8 : cpu::ActivationType::kInt16);
-    TRY(measure_rates(*backend, kernels, {layouts, kv_types}, &rates));
+  for (int round = 0; round < kRounds; ++round) {
+    rates = OpRates();
+    for (const auto activations : {ActivationArithmetic::kExact, ActivationArithmetic::kInt8}) {
+      TRY(measure_arithmetic(activations, num_threads, {layouts, kv_types}, &times, &rates));
+    }
   }
   return rates;
 }

@@ -1,10 +1,14 @@
 // Measures what ops reach (op_rates.h): each op alone, through the back end that models use, on
-// random data, with as many threads as the back end has. Medians of windows of a few milliseconds.
+// random data, with as many threads as the back end has. Medians of windows of a millisecond, so
+// several rounds apart are needed where other processes run: the best of them counts.
 // Products are those of layouts as they are packed, over weights that lie in the cores' caches,
-// beyond them, and in memory. Blocks the caller; a quarter of a second for each layout and type.
+// beyond them, and in memory. Blocks the caller; a sixth of a second for each layout and type.
 #pragma once
 
+#include <functional>
+#include <map>
 #include <span>
+#include <string>
 
 #include "backend/backend.h"
 #include "backend/cpu/kernels/registry.h"
@@ -18,12 +22,24 @@ struct RatedParts {
   std::span<const KvType> kv_types;
 };
 
-// Adds to `rates` what the back end reaches; kernels: the rows that it uses. What `rates` has
-// already is not measured again. kExhausted when memory is short.
-Status measure_rates(Backend& backend, const cpu::KernelSet& kernels, const RatedParts& parts,
-                     OpRates* rates);
+// Times of calls by name, each the best of all rounds: other work can only slow one down. Rates are
+// differences of such times.
+class BestTimes {
+ public:
+  // The best so far, this among them.
+  double add(std::string name, double seconds);
 
-// Of all layouts and types of keys and values, in both arithmetics.
+ private:
+  std::map<std::string, double, std::less<>> times_;
+};
+
+// One round more. Adds to `rates` what the back end reached in all rounds of `times`; kernels: the
+// rows that it uses. What `rates` has already is not measured again. kExhausted when memory is
+// short.
+Status measure_rates(Backend& backend, const cpu::KernelSet& kernels, const RatedParts& parts,
+                     BestTimes* times, OpRates* rates);
+
+// Of all layouts and types of keys and values, in both arithmetics, the better of two rounds.
 Result<OpRates> measure_all_rates(int num_threads);
 
 }  // namespace headrace

@@ -12,9 +12,9 @@
 namespace headrace {
 namespace {
 
-constexpr std::string_view kRatedOpNames[] = {"product", "attention_row", "attention_chunk",
-                                              "quantise", "norm", "finish",
-                                              "gate", "rope", "append", "join"};
+constexpr std::string_view kRatedOpNames[] = {
+    "product", "attention_row", "attention_chunk", "quantise", "norm", "finish",
+    "gate",    "rope",          "append",          "join",     "start"};
 
 auto place_of(const OpRate& rate) {
   return std::tie(rate.op, rate.of, rate.working_set, rate.size);

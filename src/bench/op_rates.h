@@ -32,6 +32,7 @@ enum class RatedOp : uint8_t {
   kRope,            // a cosine and a sine of a row
   kAppend,          // a number of q, k and v: rotated, keys and values stored, by their type
   kJoin,            // an op of next to no work: the team comes together
+  kStart,           // what an op with a weight takes beside its products: that weight was far away
 };
 std::string_view rated_op_name(RatedOp op);  // "product", "attention_row"
 std::optional<RatedOp> parse_rated_op(std::string_view name);

@@ -44,9 +44,9 @@ struct Point {
   double bytes;         // that one run reads
   size_t working_set;   // that one step reads
   std::function<StepTiming(StepBench&)> run;
-  bool adapted = false;              // with the plan's adapters
+  bool adapted = false;                       // with the plan's adapters
   std::optional<ExpectedStep> expected = {};  // of one run, where the machine's rates are known
-  std::vector<double> seconds = {};  // of the runs so far
+  std::vector<double> seconds = {};           // of the runs so far
   std::optional<uint64_t> digest = {};
   double joins_per_step = 0;
 };

@@ -52,7 +52,7 @@ struct OpWork {
   int64_t num_inputs = 0;
   std::vector<Part> parts;  // of one expert
   int num_experts = 1;
-  int num_used = 1;  // by a token
+  int num_used = 1;        // by a token
   int64_t num_normed = 0;  // of a row's outputs, normed at the end
 
   int64_t num_outputs() const;

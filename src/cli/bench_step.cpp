@@ -174,10 +174,9 @@ struct TermMeter {
 json::object terms_json(const TermTimes& terms) {
   json::object object;
   for (size_t i = 0; i < kNumStepTerms; ++i) {
-    object[step_term_name(static_cast<StepTerm>(i))] = {
-        {"ms", 1e3 * terms[i].seconds},
-        {"expected_ms", 1e3 * terms[i].expected_s},
-        {"limit_ms", 1e3 * terms[i].limit_s}};
+    object[step_term_name(static_cast<StepTerm>(i))] = {{"ms", 1e3 * terms[i].seconds},
+                                                        {"expected_ms", 1e3 * terms[i].expected_s},
+                                                        {"limit_ms", 1e3 * terms[i].limit_s}};
   }
   return object;
 }
@@ -282,17 +281,15 @@ void print_point(const Point& point, const Judged& judged, bool bare) {
   std::fflush(stdout);
 }
 
-// This machine as far as the points ask for it: what ops reach with the layouts of the model, and
-// reads of the working sets that matter.
-Result<MachineFile> machine_for(const StepWork& work, std::span<const Point> points,
-                                const cpu::KernelSet& kernels, Backend& backend,
+// This machine as far as the points ask for it: what ops reach, and reads of the working sets that
+// matter.
+Result<MachineFile> machine_for(OpRates rates, std::span<const Point> points, int num_threads,
                                 Ceilings& ceilings) {
   MachineFile machine;
   machine.isa = cpu::detect_isa();
-  machine.limits.num_threads = backend.num_threads();
+  machine.limits.num_threads = num_threads;
   machine.limits.peaks.assign(ceilings.peaks().begin(), ceilings.peaks().end());
-  const std::vector<cpu::Layout> layouts = work.layouts();
-  TRY(measure_rates(backend, kernels, {layouts, {&work.kv_type, 1}}, &machine.rates));
+  machine.rates = std::move(rates);
   std::set<size_t> working_sets;
   for (const Point& point : points) working_sets.insert(point.working_set);
   for (const OpRate& rate : machine.rates.all()) {
@@ -327,10 +324,21 @@ Status bench_step(const Options& options, const std::vector<std::string>& argume
                                       kernels, loaded.model->options().kv_type));
   std::vector<Point> points =
       make_points(work, plan, ceilings, loaded.model->options().max_batch_tokens);
+  const std::vector<cpu::Layout> layouts = work.layouts();
+  BestTimes times;
+  OpRates rates;
   {
     ProgressBar bar("measuring", !is_terminal(STDERR_FILENO));
-    TRY(time_points(plan, bench, &points,
-                    [&](size_t done, size_t total) { bar.update(done, total); }));
+    Status rated;
+    // A round of the ops after each round of the points: a slow minute meets both.
+    TRY(time_points(plan, bench, &points, [&](size_t done, size_t total) {
+      bar.update(done, total);
+      if (bare || done % points.size() != 0 || !rated.ok()) return;
+      rates = OpRates();
+      rated =
+          measure_rates(*loaded.backend, kernels, {layouts, {&work.kv_type, 1}}, &times, &rates);
+    }));
+    TRY(std::move(rated));
   }
   loaded.checkpoint->release_pages();
   const bool as_json = options.flag("--json");
@@ -338,7 +346,7 @@ Status bench_step(const Options& options, const std::vector<std::string>& argume
   as_json ? print_row(load) : print_load(load);
   MachineFile machine;
   if (!bare) {
-    machine = TRY(machine_for(work, points, kernels, *loaded.backend, ceilings));
+    machine = TRY(machine_for(std::move(rates), points, loaded.backend->num_threads(), ceilings));
     expect_points(ExpectedTimes(work, machine), plan, loaded.model->options().max_batch_tokens,
                   &points);
   }

@@ -8,66 +8,6 @@
 #include "base/numeric.h"
 
 namespace headrace::cpu {
-namespace {
-
-// How a linear layer is cut into tiles: blocks of rows, in each the panels segment by segment.
-// Sums of a tile fit a member's scratch.
-class Tiles {
- public:
-  Tiles(std::span<const Segment> segments, int64_t num_inputs, int64_t num_rows, int num_members)
-      : segments_(segments), num_rows_(num_rows) {
-    int64_t num_panels = 0, num_bytes = 0;
-    for (const Segment& segment : segments) {
-      num_panels += segment.num_panels;
-      num_bytes += segment.num_panels * static_cast<int64_t>(segment.panel_bytes);
-    }
-    const int64_t wanted = kItemsPerMember * num_members;
-    set_row_blocks(divide_up(num_rows, kMaxTileRows));
-    const double panel_ns = std::max(
-        static_cast<double>(num_bytes) / static_cast<double>(num_panels) / kWeightBytesPerNs,
-        static_cast<double>(rows_ * num_inputs * kPanel) / kMultiplicationsPerNs);
-    const int64_t even_share = num_panels * num_row_blocks() / wanted;
-    const auto short_enough = static_cast<int64_t>(kMaxItemNs / panel_ns);
-    const int64_t most = kTileFloats / (rows_ * kPanel);
-    panels_ = std::min({even_share, short_enough, most});
-    panels_ = std::max(kMinTilePanels, panels_ / kMinTilePanels * kMinTilePanels);
-    for (const Segment& segment : segments) groups_ += groups_of(segment);
-    if (num_items() < wanted && num_rows > kMinTileRows) {
-      const int64_t blocks = divide_up(wanted, groups_);
-      set_row_blocks(std::min(blocks, divide_up(num_rows, kMinTileRows)));
-    }
-  }
-
-  int64_t num_items() const { return num_row_blocks() * groups_; }
-
-  Tile2D at(int64_t item) const {
-    const int64_t first_row = item / groups_ * rows_;
-    int64_t group = item % groups_;
-    const Segment* segment = segments_.data();
-    while (group >= groups_of(*segment)) group -= groups_of(*segment++);
-    const int64_t first = group * panels_;
-    return {segment, first_row, std::min(rows_, num_rows_ - first_row), first,
-            std::min(panels_, segment->num_panels - first)};
-  }
-
- private:
-  void set_row_blocks(int64_t count) {
-    const int64_t even = divide_up(num_rows_, count);
-    rows_ = num_rows_ <= kRowQuantum ? num_rows_ : divide_up(even, kRowQuantum) * kRowQuantum;
-  }
-  int64_t num_row_blocks() const { return divide_up(num_rows_, rows_); }
-  int64_t groups_of(const Segment& segment) const { return divide_up(segment.num_panels, panels_); }
-
-  std::span<const Segment> segments_;
-  int64_t num_rows_;
-  int64_t rows_ = 0;    // of a tile
-  int64_t panels_ = 0;  // of a tile
-  int64_t groups_ = 0;  // tiles of a block of rows
-};
-static_assert(kMinTileRows % kRowQuantum == 0);
-
-}  // namespace
-
 void finish_tile(const CpuContext& context, const LinearCall& call, const Tile2D& tile,
                  const Epilogue& epilogue, const float* sums) {
   const int64_t num_outputs = call.weight.num_outputs();
@@ -231,7 +171,8 @@ void run_tiles(const CpuContext& context, const LinearCall& call, std::span<cons
   }
   const InputRows input(context, call);
   const ShrinkItems shrink(call.deltas, input.all().rows, call.weight.num_inputs());
-  const Tiles tiles(segments, call.weight.num_inputs(), call.num_rows, context.team.num_threads());
+  const LinearTiles tiles(segments, call.weight.num_inputs(), call.num_rows,
+                          context.team.num_threads());
   context.team.run(Phase{input.num_items(), input}, Phase{shrink.num_items(), shrink},
                    Phase{tiles.num_items(),
                          [&](int64_t item, int member) {
