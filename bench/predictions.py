@@ -4,10 +4,10 @@
 bench/predictions.py MODEL... [--activations exact,int8] [--prefill 128,512,2048] [--depth 0,512,2048] [--batch 4,16]
                      [--repeats 3] [--json FILE]
 
-Runs `headrace bench step` over each MODEL with each arithmetic; a point's forecast is its limit, and it is met where
-measured and forecast speed differ by at most a factor of 1.15. Of points that are off, `bench step` records every op of
-one more run: the term that is farthest from its own limit is named. Needs an idle machine; limits are measured anew in
-each run. Prints the rows, then the count by term.
+Runs `headrace bench step` over each MODEL with each arithmetic; a point's forecast is what is expected of it from ops that
+the same run measures alone, and it is met where measured and expected speed differ by at most a factor of 1.15. Of points
+that are off, `bench step` records every op of one more run: the term that is farthest from what is expected of it is
+named. Needs an idle machine. Prints the rows, with the share of the limit beside, then the count by term.
 """
 
 import argparse
@@ -36,10 +36,10 @@ def measure(given, model, activations):
 def line_of(row):
     times = ""
     if not row["near_forecast"]:
-        times = "; ".join(f"{name} {time['ms']:.3g} ms" + (f" for {time['limit_ms']:.3g}" if time["limit_ms"] else "")
+        times = "; ".join(f"{name} {time['ms']:.3g} ms" + (f" for {time['expected_ms']:.3g}" if time["expected_ms"] else "")
                           for name, time in row["terms"].items())
     cells = [row["model"], row["activations"], f"{row['kind']} {row[kSizes[row['kind']]]}", f"{row['tok_s']:.1f}",
-             f"{row['limit_tok_s']:.1f}", f"{row['share']:.2f}", row.get("wrong_term", ""), times]
+             f"{row['expected_tok_s']:.1f}", f"{row['tok_s'] / row['expected_tok_s']:.2f}", f"{row['share']:.2f}", row.get("wrong_term", ""), times]
     return "| " + " | ".join(cells) + " |"
 
 
@@ -56,7 +56,7 @@ def main():
     parser.add_argument("--binary", default=kRepository / "build/release/bin/headrace")
     parser.add_argument("--timeout", type=float, default=1800, help="seconds of each run")
     given = parser.parse_args()
-    head = ["model", "activations", "point", "tok/s", "forecast", "share", "wrong term", "times of the terms"]
+    head = ["model", "activations", "point", "tok/s", "expected", "ratio", "share of limit", "wrong term", "times of the terms"]
     print("| " + " | ".join(head) + " |\n|" + "---|" * len(head), flush=True)
     rows = []
     for model in given.models:

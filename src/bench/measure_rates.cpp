@@ -1,6 +1,7 @@
 #include "bench/measure_rates.h"
 
 #include <fmt/format.h>
+#include <time.h>
 
 #include <algorithm>
 #include <chrono>
@@ -21,8 +22,10 @@
 namespace headrace {
 namespace {
 
-constexpr double kOpWindowSeconds = 0.001;
+constexpr double kOpWindowSeconds = 0.0007;  // much shorter than a scheduler's turn
 constexpr int kOpWindows = 3;
+constexpr int kMostWindows = 10;  // until enough of them are undisturbed
+constexpr double kBusy = 0.95;    // of the time of all threads: none was off its core
 constexpr int kRounds = 2;
 constexpr int64_t kRatedInputs = 1024;
 constexpr int64_t kFewRows[] = {1, 4, 16};
@@ -51,22 +54,35 @@ double seconds_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// Seconds of a call: the median of a few windows, each of as many calls as make it long enough. As
-// of a step, that is what is to be expected beside whatever else runs here.
-double seconds_of_call(const std::function<void()>& call) {
+// Of all threads of the process.
+double cpu_seconds_now() {
+  timespec now{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+// Seconds of a call that keeps num_threads busy: the median of windows in which no thread was off
+// its core, each of as many calls as make it long enough; where other work leaves no such window,
+// the shortest.
+double seconds_of_call(const std::function<void()>& call, double num_threads) {
   call();
   const double before = seconds_now();
   call();
   const double first = std::max(seconds_now() - before, 1e-8);
   const int count = std::clamp(static_cast<int>(kOpWindowSeconds / first), 1, 100'000);
-  std::vector<double> windows;
-  for (int window = 0; window < kOpWindows; ++window) {
-    const double start = seconds_now();
-    for (int i = 0; i < count; ++i) call();
-    windows.push_back((seconds_now() - start) / count);
+  std::vector<double> undisturbed;
+  double shortest = first;
+  for (int i = 0; i < kMostWindows && std::ssize(undisturbed) < kOpWindows; ++i) {
+    const double start = seconds_now(), cpu_start = cpu_seconds_now();
+    for (int repeat = 0; repeat < count; ++repeat) call();
+    const double cpu = cpu_seconds_now() - cpu_start, seconds = seconds_now() - start;
+    shortest = std::min(shortest, seconds / count);
+    if (cpu > kBusy * num_threads * seconds) undisturbed.push_back(seconds / count);
   }
-  std::ranges::nth_element(windows, windows.begin() + kOpWindows / 2);
-  return windows[kOpWindows / 2];
+  if (undisturbed.empty()) return shortest;
+  const auto middle = undisturbed.begin() + std::ssize(undisturbed) / 2;
+  std::ranges::nth_element(undisturbed, middle);
+  return *middle;
 }
 
 // Floats in device memory, small and not all alike.
@@ -170,7 +186,7 @@ class RateMeter {
   double best_of(const std::function<void()>& call, const Parts&... parts) {
     std::string name;
     ((name += fmt::format("{} ", parts)), ...);
-    return times_.add(std::move(name), seconds_of_call(call));
+    return times_.add(std::move(name), seconds_of_call(call, threads_));
   }
 
   Backend& backend_;
@@ -343,7 +359,7 @@ Status RateMeter::ropes() {
   args.frequencies = frequencies;
   args.cos = output_->data();
   args.sin = output_->data() + 64 * 64;
-  const double seconds = best_of([&] { backend_.rope_rows(args); }, "rope");
+  const double seconds = times_.add("rope", seconds_of_call([&] { backend_.rope_rows(args); }, 1));
   add(RatedOp::kRope, "", 1, 0, seconds / (64 * 64));
   return {};
 }
@@ -358,12 +374,11 @@ void RateMeter::quantise(cpu::ActivationType type, const cpu::KernelRow& row) {
       backend_.write_view(far_->data(), static_cast<size_t>(kSlices * stride));
   const std::span<const float> x =
       backend_.read_view(input_->data(), static_cast<size_t>(kRows * kRatedInputs));
-  const double seconds = best_of(
-      [&] {
-        row.function.quantise(
-            {x.data(), kRows, kRatedInputs, reinterpret_cast<uint8_t*>(out.data()), stride});
-      },
-      "quantise", of);
+  const auto call = [&] {
+    row.function.quantise(
+        {x.data(), kRows, kRatedInputs, reinterpret_cast<uint8_t*>(out.data()), stride});
+  };
+  const double seconds = times_.add("quantise " + of, seconds_of_call(call, 1));
   add(RatedOp::kQuantise, of, 1, 0, seconds / (kRows * kRatedInputs));
 }
 

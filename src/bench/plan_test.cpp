@@ -60,12 +60,32 @@ TEST(PlanMachine, FileIsReadAndBandwidthLiesBetweenWhatWasMeasured) {
   EXPECT_EQ(file.bandwidth(1e12), 4e9);
 }
 
+constexpr std::string_view kOpRows =
+    R"({"kind":"op","op":"product","of":"q8_0x16 int16","size":4,"working_set_bytes":1e6,)"
+    R"("threads":4,"unit_s":2e-12})"
+    "\n"
+    R"({"kind":"op","op":"join","size":1,"threads":4,"unit_s":1e-6})"
+    "\n"
+    R"({"kind":"op","op":"of a later program","size":1,"threads":4,"unit_s":1})"
+    "\n";
+
+TEST(PlanMachine, WhatOpsReachIsReadAndMayBeMissing) {
+  EXPECT_TRUE(machine().rates.empty()) << "a file of before";
+  const MachineFile file = parse_machine(file_text() + std::string(kOpRows), "m.json").value();
+  EXPECT_EQ(file.rates.all().size(), 2u) << "of ops that are known";
+  EXPECT_EQ(file.rates.seconds(RatedOp::kProduct, "q8_0x16 int16", 9), 2e-12);
+  EXPECT_EQ(file.rates.seconds(RatedOp::kJoin), 1e-6);
+  const auto wrong = parse_machine(R"({"kind":"op","op":"join","size":1,"unit_s":-1})", "m");
+  ASSERT_FALSE(wrong.ok());
+  EXPECT_EQ(wrong.error().message, "m:1: \"unit_s\": a number above 0 is missing");
+}
+
 TEST(PlanMachine, BadFilesAreRefusedByLine) {
   struct Case {
     std::string_view text, message;
   };
   const Case cases[] = {
-      {R"({"kind":"wheel"})", R"(m:1: "kind": 'wheel' is none of machine, peak and read)"},
+      {R"({"kind":"wheel"})", R"(m:1: "kind": 'wheel' is none of machine, peak, read and op)"},
       {R"({"kind":"read","working_set_bytes":-4})",
        R"(m:1: "working_set_bytes": a number above 0 is missing)"},
       {R"({"kind":"peak","arithmetic":"f12"})",
@@ -190,6 +210,8 @@ TEST_F(PlanOfOneTest, CountsAreThoseDoneByHand) {
   EXPECT_DOUBLE_EQ(step.linear_s, 4 * 2 * (2 * kLayer + kHead) * 2 / 16e9) << "in two passes";
   EXPECT_DOUBLE_EQ(step.mixer_s, 4 * 2 * 10 * 4.0 * 4 * 64 / 4e9);
   EXPECT_EQ(step.bound_by(), "products");
+  EXPECT_FALSE(step.expected) << "this machine's file has no rates";
+  EXPECT_EQ(step.seconds(), step.limit_s());
   ASSERT_EQ(plan.groups().size(), 1u);
   EXPECT_EQ(plan.groups()[0].bytes, 2 * kPosition);
   EXPECT_EQ(plan.groups()[0].num_layers, 2u);

@@ -122,6 +122,37 @@ TEST(StepPoints, TheSlowerOfMemoryAndArithmeticIsTheLimit) {
   EXPECT_DOUBLE_EQ(figures->joins_per_layer, 22) << "without layers";
 }
 
+TEST(StepPoints, WhatIsExpectedStandsBesideTheLimit) {
+  auto limits = ceilings();
+  Point point = timed({0.5, 0.1, 0.2}, 0.01, 5e6);
+  EXPECT_EQ(figures_of(point, 4, limits)->expected, 0) << "nothing is";
+  point.expected = ExpectedStep{.products_s = 0.15, .attention_s = 0.05, .other_s = 0.05};
+  EXPECT_DOUBLE_EQ(figures_of(point, 4, limits)->expected, 400);
+  EXPECT_DOUBLE_EQ(figures_of(point, 4, limits)->limit, 100 / (5e6 / kBandwidth));
+}
+
+TEST(StepPoints, ARunOfManyStepsIsExpectedOfAllOfThem) {
+  MachineFile machine;
+  machine.limits.num_threads = 1;
+  machine.limits.reads = {{1024, {kBandwidth, kBandwidth}}};
+  machine.rates.add({RatedOp::kJoin, "", 1, 0, 1e-3});
+  machine.rates.add({RatedOp::kRope, "", 1, 0, 1e-9});
+  StepWork work;
+  work.mixers.resize(2);
+  PointPlan plan{{16, 64}, {8}, {3}, 10, 32, 1};
+  std::vector<Point> points = make_points(work, plan, ceilings(), 16);
+  expect_points(ExpectedTimes(work, machine), plan, 16, &points);
+  constexpr double kSteps[] = {1, 4, 10, 10};
+  for (size_t i = 0; i < points.size(); ++i) {
+    ASSERT_TRUE(points[i].expected) << i;
+    EXPECT_NEAR(points[i].expected->seconds(), kSteps[i] * 2e-3, 1e-9) << i;
+  }
+  points[0].adapted = true;
+  points[0].expected.reset();
+  expect_points(ExpectedTimes(work, machine), plan, 16, &points);
+  EXPECT_FALSE(points[0].expected) << "adapters have no rates";
+}
+
 TEST(StepPoints, PeaksThatTheKernelsDoNotUseAreNoLimit) {
   const std::vector<cpu::PeakRate> peaks = {{"base", cpu::PeakKind::kF32, 0, {1e9, 1e9}},
                                             {"wide", cpu::PeakKind::kF32, 2, {8e9, 8e9}}};

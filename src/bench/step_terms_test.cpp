@@ -33,12 +33,24 @@ TEST(StepTerms, TimesAddUpToTheRun) {
   EXPECT_EQ(wrong_term(times), StepTerm::kAttention) << "0.4 beside 0.3 and 0.1 us";
 }
 
-TEST(StepTerms, WhatIsFasterThanItsLimitIsWrongToo) {
+TEST(StepTerms, WhatIsExpectedTakesThePlaceOfTheLimit) {
+  const OpRecord records[] = {record_of(OpKind::kLinear, 0, 1000, 400),
+                              record_of(OpKind::kAttention, 1000, 1500, 300)};
+  TermTimes times = term_times(records, 1.5e-6, at_1_gb, 1);
+  EXPECT_EQ(wrong_term(times), StepTerm::kProducts) << "0.6 us from its limit";
+  expect_terms({.products_s = 0.9e-6, .attention_s = 0.2e-6, .other_s = 0.1e-6}, &times);
+  EXPECT_NEAR(times[0].expected_s, 0.9e-6, 1e-12);
+  EXPECT_NEAR(times[0].limit_s, 0.4e-6, 1e-12) << "which stays";
+  EXPECT_NEAR(times[2].expected_s, 0.1e-6, 1e-12);
+  EXPECT_EQ(wrong_term(times), StepTerm::kAttention) << "0.3 us, products 0.1";
+}
+
+TEST(StepTerms, WhatIsFasterThanExpectedIsWrongToo) {
   TermTimes times;
-  times[0] = {1, 3};
-  times[1] = {2, 1};
+  times[0] = {.seconds = 1, .limit_s = 0.5, .expected_s = 3};
+  times[1] = {.seconds = 2, .limit_s = 0.5, .expected_s = 1};
   EXPECT_EQ(step_term_name(wrong_term(times)), "products");
-  times[3] = {5, 0};
+  times[3] = {.seconds = 5, .limit_s = 0, .expected_s = 0};
   EXPECT_EQ(step_term_name(wrong_term(times)), "between ops");
 }
 

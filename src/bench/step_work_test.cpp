@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/kernels/isa.h"
 #include "base/testing/temp_folder.h"
@@ -48,6 +50,12 @@ TEST_F(StepWorkTest, CountsProductsOfLayersAndHead) {
   EXPECT_EQ(work->weight_bytes, 4 * static_cast<size_t>(2 * kPerLayer + 320 * 64));
   EXPECT_EQ(work->mixers[1].position_bytes, 2u * 2 * 16 * 4);  // K and V, heads, dim, f32
   EXPECT_EQ(work->kv_bytes(9), 10.0 * 512);
+  ASSERT_EQ(work->ops.size(), 2u * 4 + 1) << "q k v, output, gate and up, down; the head";
+  EXPECT_EQ(work->ops.back().form, OpWork::Form::kHead);
+  EXPECT_EQ(work->ops.back().num_outputs(), 320);
+  EXPECT_EQ(work->num_rotated, 16 / 2);
+  EXPECT_EQ(work->mixers[0].num_heads, 4);
+  EXPECT_EQ(work->mixers[0].num_kv_heads, 2);
 }
 
 TEST_F(StepWorkTest, TwoTermsOfActivationsAreTwoPasses) {
@@ -114,6 +122,10 @@ TEST_F(StepWorkTest, CountsTheExpertsThatATokenUses) {
   constexpr double kExpert = 3.0 * 32 * 64;
   EXPECT_EQ(work->linear[0].per_token, 2 * 2 * (kAttention + 8 * 64 + 4 * kExpert));
   EXPECT_EQ(work->experts.size(), 4u);
+  const auto expert = std::ranges::find(work->ops, 8, &OpWork::num_experts);
+  ASSERT_NE(expert, work->ops.end());
+  EXPECT_EQ(expert->num_used, 4);
+  EXPECT_LE(expert->num_outputs(), 64) << "of one expert";
   EXPECT_NEAR(work->weight_bytes_of(1) - static_cast<double>(work->weight_bytes),
               2 * 4 * kExpert * sizeof(float), 1);
 }

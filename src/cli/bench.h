@@ -28,8 +28,11 @@ Status bench_serve(const Options& options, const std::vector<std::string>& argum
 // Writes a model of random weights.
 Status bench_synth(const Options& options, const std::vector<std::string>& arguments);
 
-// The limits of --machine, or measured now: seconds, and not beside a working team.
-Result<MachineFile> machine_of(const Options& options);
+// What is needed of a machine: its limits, or what ops reach on it too.
+enum class MachineParts : uint8_t { kLimits, kAll };
+// The machine of --machine, or measured now: eight seconds, half a minute with ops, and not beside
+// a working team.
+Result<MachineFile> machine_of(const Options& options, MachineParts parts = MachineParts::kAll);
 // The rows of the back end that create_backend() made of the same options.
 Result<cpu::KernelSet> kernels_in_use(const Options& options, const Backend& backend);
 

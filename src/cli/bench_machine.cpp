@@ -104,8 +104,8 @@ Status bench_machine(const Options& options, const std::vector<std::string>&) {
   const cpu::MachineInfo machine = cpu::describe_machine();
   const cpu::MachineLimits limits =
       TRY(cpu::measure_machine(static_cast<int>(options.integer("--threads"))));
-  const OpRates rates = TRY(measure_all_rates(limits.num_threads));
   if (options.flag("--json")) {
+    const OpRates rates = TRY(measure_all_rates(limits.num_threads));
     print_json(machine, limits);
     print_rates(limits.num_threads, rates);
   } else {

@@ -165,7 +165,8 @@ TEST(Cli, BenchStepPrintsOneRowPerPoint) {
   for (const char* part :
        {"\"kind\":\"load\"", "\"kind\":\"prefill\",\"tokens\":16", "\"tokens\":32",
         "\"kind\":\"decode\",\"depth\":0", "\"depth\":40", "\"kind\":\"batch\",\"sequences\":1",
-        "\"sequences\":3", "\"share\":", "\"joins_per_layer\":", "\"near_forecast\":false",
+        "\"sequences\":3", "\"share\":", "\"expected_tok_s\":", "\"expected_ms\":",
+        "\"joins_per_layer\":", "\"near_forecast\":false",
         "\"wrong_term\":", "\"between ops\":{\"ms\":"}) {
     EXPECT_NE(run.text.find(part), std::string::npos) << part << " in " << run.text;
   }
@@ -177,7 +178,7 @@ TEST(Cli, BenchStepCanTimeThePointsAlone) {
                "' --prefill 16 --depth '' --batch '' --repeats 1 --threads 1 --bare --json");
   EXPECT_EQ(run.status, 0) << run.text;
   EXPECT_NE(run.text.find("\"tok_s\":"), std::string::npos) << run.text;
-  for (const char* part : {"limit_tok_s", "\"share\"", "wrong_term"}) {
+  for (const char* part : {"expected_tok_s", "limit_tok_s", "\"share\"", "wrong_term"}) {
     EXPECT_EQ(run.text.find(part), std::string::npos) << part << " in " << run.text;
   }
 }

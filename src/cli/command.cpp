@@ -86,9 +86,10 @@ constexpr CommandRow kRows[] = {
      "Exit status 0 if everything agrees, 1 if something differs or nothing ran.",
      run_verify},
     {"bench", "machine|step MODEL|serve URL|synth", 1, 2, "Measure speed, beside the limits of this machine or under load.",
-     "  bench machine     cores and caches, read bandwidth, peak of the arithmetic\n"
+     "  bench machine     cores and caches, read bandwidth, peak of the arithmetic;\n"
+     "                    with --json also what each kind of op reaches\n"
      "  bench step MODEL  prefill, decode and batches of a model, without a server,\n"
-     "                    each beside its ceiling\n"
+     "                    each beside what is expected and beside its limit\n"
      "  bench serve URL   load on a server that speaks the OpenAI API: latencies,\n"
      "                    rates, goodput, and where it saturates; MODEL instead of\n"
      "                    URL starts a server of its own for it\n"
@@ -101,7 +102,7 @@ constexpr CommandRow kRows[] = {
      "  headrace bench synth --shape llama-1b --format q4_0 --out llama-1b.gguf",
      run_bench},
     {"plan", "[MODEL]", 0, 1, "Forecast a model's memory and speed on a machine.",
-     "From headers and measured limits, before anything is loaded: what fits, how fast prompts and answers can be at the best, what bounds them, and what other formats and types of keys and values would take. The machine is this one, or that of a file which `headrace bench machine --json` made elsewhere.\n"
+     "From headers, measured limits and what ops reach when each is measured alone, before anything is loaded: what fits, how fast prompts and answers are expected to be and can be at the best, what bounds them, and what other formats and types of keys and values would take. The machine is this one, or that of a file which `headrace bench machine --json` made elsewhere.\n"
      "Examples:\n"
      "  headrace plan smollm2:135m --clients 8 --context 4096\n"
      "  headrace bench machine --json > big.json\n"

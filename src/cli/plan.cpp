@@ -319,17 +319,20 @@ void print_plan(const json::object& report) {
 
 }  // namespace
 
-Result<MachineFile> machine_of(const Options& options) {
+Result<MachineFile> machine_of(const Options& options, MachineParts parts) {
   const std::string& path = options.text("--machine");
   if (!path.empty()) return parse_machine(TRY(read_text(path)), path);
-  std::fprintf(stderr, "measuring this machine (half a minute; --machine FILE spares it) ...\n");
+  std::fprintf(stderr, "measuring this machine (%s; --machine FILE spares it) ...\n",
+               parts == MachineParts::kAll ? "half a minute" : "ten seconds");
   const cpu::MachineInfo info = cpu::describe_machine();
   MachineFile machine;
   machine.processor = info.processor;
   machine.isa = info.isa;
   machine.memory_bytes = info.memory_bytes;
   machine.limits = TRY(cpu::measure_machine());
-  machine.rates = TRY(measure_all_rates(machine.limits.num_threads));
+  if (parts == MachineParts::kAll) {
+    machine.rates = TRY(measure_all_rates(machine.limits.num_threads));
+  }
   return machine;
 }
 

@@ -61,9 +61,63 @@ TEST_F(PlanCommandTest, TellsMemorySpeedAndPriceOfAMachineThatIsNotHere) {
   EXPECT_EQ(report.at("formats").as_array().size(), 9u);
   EXPECT_EQ(report.at("kv_types").as_array().size(), 5u);
   EXPECT_GT(report.at("price").at("million_answer_tokens").to_number<double>(), 0);
+  EXPECT_FALSE(report.at("expects").as_bool());
+  const json::object& prompt = report.at("prefill").at(0).as_object();
+  EXPECT_GT(prompt.at("limit_tok_s").to_number<double>(), 0);
+  EXPECT_FALSE(prompt.contains("expected_tok_s")) << "nothing is measured of this machine's ops";
   const Outcome text = run_program("plan " + model_ + " --machine " + machine_ + " --memory 1M");
+  EXPECT_NE(text.text.find("Only limits: the file of this machine"), std::string::npos)
+      << text.text;
   EXPECT_EQ(text.status, 0) << text.text;
   EXPECT_NE(text.text.find("fits       no; at most 0 tokens each"), std::string::npos) << text.text;
+}
+
+// Every op takes a time of its own; how long all of them take is tested beside ExpectedTimes.
+std::string op_rows() {
+  std::string rows;
+  const auto add = [&](const char* op, const std::string& of, const char* seconds) {
+    rows += std::string(R"({"kind":"op","op":")") + op + R"(","of":")" + of +
+            R"(","size":1,"threads":8,"unit_s":)" + seconds + "}\n";
+  };
+  for (const char* op : {"norm", "finish", "gate", "rope", "join", "start"}) add(op, "", "1e-6");
+  for (const char* type : {"f32", "bf16", "f16", "fp8", "int8"}) {
+    add("append", type, "1e-9");
+    for (const char* group : {" 64 x1", " 64 x4", " 64 x8"}) {
+      add("attention_row", std::string(type) + group, "1e-9");
+      add("attention_chunk", std::string(type) + group, "1e-9");
+    }
+  }
+  add("quantise", "int16", "1e-9");
+  for (const char* layout : {"q8_0x16", "q4_0x16", "mxfp4x16"}) {
+    add("product", std::string(layout) + " int16", "1e-9");
+  }
+  for (const char* layout : {"f32x16", "f16x16x2", "bf16x16x2"}) {
+    add("product", std::string(layout) + " f32", "1e-9");
+  }
+  return rows;
+}
+
+TEST_F(PlanCommandTest, TellsWhatToExpectWhereOpsWereMeasured) {
+  const std::string rated = folder_.write("rated.json", std::string(kMachine) + op_rows());
+  const std::string plan = "plan " + model_ + " --machine " + rated + " --price-per-hour 2";
+  const Outcome outcome = run_program(plan + " --json");
+  ASSERT_EQ(outcome.status, 0) << outcome.text;
+  const json::value report = json::parse(outcome.text);
+  EXPECT_TRUE(report.at("expects").as_bool());
+  for (const char* rows : {"prefill", "decode"}) {
+    for (const json::value& row : report.at(rows).as_array()) {
+      const double expected = row.at("expected_tok_s").to_number<double>();
+      EXPECT_GT(expected, 0);
+      EXPECT_LT(expected, row.at("limit_tok_s").to_number<double>()) << json::serialize(row);
+    }
+  }
+  const Outcome of_limits =
+      run_program("plan " + model_ + " --machine " + machine_ + " --price-per-hour 2 --json");
+  const auto price = [](const json::value& value) {
+    return value.at("price").at("million_answer_tokens").to_number<double>();
+  };
+  EXPECT_GT(price(report), price(json::parse(of_limits.text))) << "prices are of what is expected";
+  EXPECT_EQ(run_program(plan).text.find("Only limits"), std::string::npos);
 }
 
 TEST_F(PlanCommandTest, SaysWhatWouldFitAStatedMemoryAndSpeed) {

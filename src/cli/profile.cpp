@@ -132,7 +132,7 @@ Result<int> run_profile(const Options& options) {
   const ModelArgument given = TRY(take_model(options, 0));
   const std::string& trace_path = options.text("--trace");
   TRY(write_trace(trace_path, ""));  // before minutes of work
-  const MachineFile machine = TRY(machine_of(options));
+  const MachineFile machine = TRY(machine_of(options, MachineParts::kLimits));
   Runtime runtime = TRY(open_engine(options, given.model));
   const ProfileShape shape = TRY(read_shape(options, *runtime.engine));
   const OpLimit limit = op_limit(TRY(kernels_in_use(options, *runtime.backend)), machine);

@@ -304,7 +304,7 @@ TEST(Load, AForecastStandsBesideWhatWasMeasuredAndTheTermThatIsOffIsNamed) {
   EXPECT_NEAR(stages[0].mean_answer_tokens, 11, 1e-9);
   EXPECT_EQ(report_text(stages).find("at the best"), std::string::npos);
   stages[0].forecast = StageForecast{95, 10, "products", "reads"};
-  EXPECT_NE(report_text(stages).find("sync: at the best TTFT 95 ms by products, measured 1.05 x; "
+  EXPECT_NE(report_text(stages).find("sync: forecast TTFT 95 ms by products, measured 1.05 x; "
                                      "per token 10 ms by reads, measured 2.00 x (wrong: reads)"),
             std::string::npos)
       << report_text(stages);
