@@ -17,7 +17,7 @@
 #include "backend/cpu/kernels/layouts.h"
 #include "backend/cpu/kernels/pack.h"
 #include "backend/cpu/verify/samples.h"
-#include "base/buffer.h"
+#include "base/check.h"
 
 namespace headrace {
 namespace {
@@ -31,6 +31,8 @@ constexpr int64_t kRatedInputs = 1024;
 constexpr int64_t kFewRows[] = {1, 4, 16};
 constexpr int64_t kManyRows[] = {64, 128, 256};
 constexpr int64_t kMostRatedRows = 512;
+// Of a row of queries, keys and values of the largest shape: two heads of keys.
+constexpr int64_t kMostRatedWidth = 2 * int64_t{kRatedHeadDims.back()} * (kRatedGroups.back() + 2);
 constexpr size_t kCachedBytes = size_t{384} << 10;  // of a thread
 constexpr size_t kFarBytes = size_t{24} << 20;      // of all: beyond the cores' own caches
 constexpr size_t kMemoryBytes = size_t{256} << 20;
@@ -201,9 +203,9 @@ class RateMeter {
 
 Status RateMeter::prepare() {
   TRY(backend_.reserve(kMostRatedRows));
-  input_ = TRY(Rows::create(backend_, kMostRatedRows * 4 * kRatedInputs));
+  input_ = TRY(Rows::create(backend_, kMostRatedRows * kMostRatedWidth));
   far_ = TRY(backend_.allocate(kMemoryBytes + (size_t{1} << 20), MemoryUse::kWeights));
-  TRY(make_room(kMostRatedRows * kRatedInputs));
+  TRY(make_room(kMostRatedRows * kMostRatedWidth));
   for (const cpu::KernelRow* row : {kernels_.quantise, kernels_.quantise_dense}) {
     if (row != nullptr) quantise(row->activation, *row);
   }
@@ -439,6 +441,8 @@ QkvArgs RateMeter::append_args(const Context& context, const StepGeometry* step,
 
 Result<RateMeter::Context> RateMeter::context(KvType type, int num_kv_heads, int head_dim,
                                               int group) {
+  CHECK(int64_t{num_kv_heads} * (group + 2) * head_dim <= kMostRatedWidth, "{} heads of {}",
+        num_kv_heads * (group + 2), head_dim);
   Context context;
   KvLayer& layer = context.layer;
   layer.shape = {type, num_kv_heads, head_dim};
