@@ -1,4 +1,4 @@
-// bench_sampling [--vocab N] [--repeats N] [--threads N]
+// bench_sampling [--vocab N] [--repeats N] [--threads N] [--only NAME]
 //
 // Time of one row of logits, option by option: what a request costs each step beside the forward
 // pass. Of a step with many rows each is one thread's, so M rows take M / threads times what one
@@ -185,10 +185,12 @@ double time_case(const Case& at, bool peaked, const Setup& setup) {
 int main(int argc, char** argv) {
   headrace::Setup setup;
   int num_threads = 1;
+  std::string only;
   CLI::App app("time of sampling one row");
   app.add_option("--vocab", setup.vocab_size)->check(CLI::Range(64, 10'000'000));
   app.add_option("--repeats", setup.repeats)->check(CLI::Range(1, 100'000));
   app.add_option("--threads", num_threads)->check(CLI::Range(1, 1024));
+  app.add_option("--only", only, "requests with this in their name");
   CLI11_PARSE(app, argc, argv);
   const auto backend = headrace::create_cpu_backend({.num_threads = num_threads});
   CHECK(backend.ok(), "{}", backend.error().message);
@@ -203,6 +205,7 @@ int main(int argc, char** argv) {
   headrace::add_filters(&cases);
   headrace::add_others(&cases, static_cast<int32_t>(setup.vocab_size));
   for (const headrace::Case& at : cases.list) {
+    if (at.name.find(only) == std::string::npos) continue;
     fmt::print("{:26} {:12.3f} {:12.3f}\n", at.name, 1e3 * headrace::time_case(at, true, setup),
                1e3 * headrace::time_case(at, false, setup));
   }

@@ -52,14 +52,15 @@ void RankSearch::begin_all(const All& all) {
   const size_t size = token_steps_.size();
   parts_.run(size, [&](size_t part, size_t first, size_t end) {
     part_steps_[part] = {};
-    step_vocab({.values = all.values + first,
-                .weights = all.weights + first,
-                .count = end - first,
-                .vocab_size = size,
-                .highest = highest_,
-                .span = span_,
-                .steps = token_steps_.data() + first},
-               &part_steps_[part]);
+    const VocabSteps steps{.values = all.values + first,
+                           .weights = all.weights + first,
+                           .count = end - first,
+                           .vocab_size = size,
+                           .highest = highest_,
+                           .span = span_,
+                           .steps = token_steps_.data() + first};
+    if (all.weighing == nullptr) return step_vocab(steps, &part_steps_[part]);
+    weigh_and_step_vocab(all.weighing->part(first, end), steps, &part_steps_[part]);
   });
   steps_ = part_steps_[0];
   for (size_t part = 1; part < parts_.count(size); ++part) {

@@ -32,6 +32,8 @@ class RankSearch {
     VocabRange range = {};                                   // of the values
     float lowest = -std::numeric_limits<float>::infinity();  // values below it weigh nothing
     RowParts parts = {};
+    // How the weights are to be made, in the same pass; null: they are there.
+    const VocabWeights* weighing = nullptr;
   };
   void begin_all(const All& all);
   void begin_ids(const float* values, const float* weights, size_t num_ids);

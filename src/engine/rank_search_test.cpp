@@ -265,30 +265,96 @@ TEST(RankSearch, FiltersBehindEachOtherInLargeRowsAreThoseOfAPlainSort) {
   }
 }
 
-TEST(RankSearch, ProcessorsWithoutVectorsDrawTheSame) {
-  force_plain_vocab_passes(true);
-  Random random(4);
-  for (int i = 0; i < 100 && !HasFailure(); ++i) compare_draws(1'000, random, 20);
-  std::vector<float> row(5'001), weights[2];
+constexpr VocabForm kForms[] = {VocabForm::kPlain, VocabForm::kAvx2, VocabForm::kAvx512};
+
+TEST(RankSearch, EveryProcessorDrawsTheSame) {
+  for (const VocabForm form : kForms) {
+    limit_vocab_form(form);
+    Random random(4);
+    for (int i = 0; i < 100 && !HasFailure(); ++i) compare_draws(1'000, random, 20);
+  }
+  limit_vocab_form(VocabForm::kAvx512);
+}
+
+std::vector<float> some_row(size_t size, Random& random) {
+  std::vector<float> row(size);
   for (float& value : row) value = normal(random, 3);
-  double sums[2];
-  std::vector<double> blocks[2];
-  for (const bool plain : {false, true}) {
-    force_plain_vocab_passes(plain);
-    weights[plain].resize(row.size());
-    blocks[plain].resize((row.size() + kVocabBlock - 1) / kVocabBlock);
-    const VocabWeights args{row.data(), row.size(), row.size(),           12.0f,
-                            0.7f,       -9.0f,      weights[plain].data()};
-    sums[plain] = weigh_vocab(args);
-    sum_vocab_blocks(args, blocks[plain].data());
+  return row;
+}
+
+TEST(RankSearch, EveryProcessorWeighsTheSame) {
+  Random random(4);
+  const std::vector<float> row = some_row(5'001, random);
+  std::vector<float> expected;
+  for (const float value : row) {
+    expected.push_back(value < -9 ? 0 : weigh_one(value, 12.0f, 0.7f, row.size()));
   }
-  force_plain_vocab_passes(false);
-  EXPECT_EQ(weights[0], weights[1]);
-  EXPECT_EQ(blocks[0], blocks[1]);
-  EXPECT_EQ(sums[0], sums[1]);
-  for (size_t i = 0; i < row.size(); ++i) {
-    ASSERT_EQ(weights[0][i], row[i] < -9 ? 0 : weigh_one(row[i], 12.0f, 0.7f, row.size()));
+  const double sum = std::accumulate(expected.begin(), expected.end(), 0.0);
+  std::vector<double> plain_blocks;
+  for (const VocabForm form : kForms) {
+    limit_vocab_form(form);
+    std::vector<float> weights(row.size());
+    std::vector<double> blocks((row.size() + kVocabBlock - 1) / kVocabBlock);
+    const VocabWeights args{row.data(), row.size(), row.size(), 12.0f, 0.7f, -9.0f, weights.data()};
+    EXPECT_EQ(weigh_vocab(args), sum);
+    EXPECT_EQ(weights, expected);
+    sum_vocab_blocks(args, blocks.data());
+    if (form == VocabForm::kPlain) plain_blocks = blocks;
+    EXPECT_EQ(blocks, plain_blocks);
   }
+  limit_vocab_form(VocabForm::kAvx512);
+}
+
+struct Stepped {
+  std::vector<float> weights;
+  std::vector<uint8_t> steps;
+  StepSums sums;
+};
+
+Stepped step_row(const std::vector<float>& row, float temperature, bool in_one_pass) {
+  const size_t size = row.size();
+  Stepped made{std::vector<float>(size), std::vector<uint8_t>(size), {}};
+  const VocabWeights weighing{.values = row.data(),
+                              .count = size,
+                              .vocab_size = size,
+                              .largest = 14,
+                              .temperature = temperature,
+                              .lowest = -9,
+                              .weights = made.weights.data()};
+  const VocabSteps steps{.values = row.data(),
+                         .weights = made.weights.data(),
+                         .count = size,
+                         .vocab_size = size,
+                         .highest = 8,
+                         .span = 15,
+                         .steps = made.steps.data()};
+  if (in_one_pass) {
+    weigh_and_step_vocab(weighing, steps, &made.sums);
+  } else {
+    weigh_vocab(weighing);
+    step_vocab(steps, &made.sums);
+  }
+  return made;
+}
+
+// Of rows of any size, also where batches are not full.
+TEST(RankSearch, WeighingAndSteppingInOnePassIsOneAfterTheOther) {
+  Random random(7);
+  for (const size_t size : {1u, 63u, 255u, 256u, 257u, 511u, 512u, 1'000u, 66'000u, 151'936u}) {
+    const std::vector<float> row = some_row(size, random);
+    for (const float temperature : {1.0f, 0.7f}) {
+      for (const VocabForm form : kForms) {
+        limit_vocab_form(form);
+        const Stepped one = step_row(row, temperature, true);
+        const Stepped two = step_row(row, temperature, false);
+        EXPECT_TRUE(one.weights == two.weights) << size;
+        EXPECT_TRUE(one.steps == two.steps) << size;
+        EXPECT_TRUE(one.sums.weights == two.sums.weights) << size;
+        EXPECT_TRUE(one.sums.counts == two.sums.counts) << size;
+      }
+    }
+  }
+  limit_vocab_form(VocabForm::kAvx512);
 }
 
 // Weights fall where values fall: so what a filter keeps by weight is a beginning of the order.

@@ -14,6 +14,7 @@ namespace {
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 constexpr float kNegligible = 40;    // weights below exp(-40) are below any quantum
 constexpr size_t kFewIds = 256;      // as many may be sorted
+constexpr size_t kFewOf = 16;        // this share of the vocabulary is searched as ids
 constexpr uint32_t kCoinStream = 1;  // XTC's uniform numbers
 
 // Lowest id of the value.
@@ -287,28 +288,46 @@ Sampler::Pool Sampler::make_pool(const Draw& draw) {
   if (limits && static_cast<size_t>(top_k) <= kFewIds) {
     return gather_pool(draw, static_cast<size_t>(top_k), lowest);
   }
-  OfParts<double> sums{};
-  draw.parts.run(vocab_size_, [&](size_t part, size_t first, size_t end) {
-    sums[part] = weigh_vocab({.values = draw.row + first,
-                              .count = end - first,
+  const VocabWeights weighing{.values = draw.row,
+                              .count = vocab_size_,
                               .vocab_size = vocab_size_,
                               .largest = draw.range.largest,
                               .temperature = draw.sampling.temperature,
                               .lowest = lowest,
-                              .weights = weights_.data() + first,
-                              .sums = !limits});
-  });
+                              .weights = weights_.data()};
   Pool pool{draw.row, weights_.data(), vocab_size_, nullptr, 0, lowest};
-  pool.sum = std::accumulate(sums.begin(), sums.end(), 0.0);
-  if (!limits) return pool;
-  index(draw, &pool);
+  if (!limits && !searches_all(draw, lowest)) {
+    pool.sum = weigh(weighing, draw.parts);
+    return pool;
+  }
+  index(draw, &pool, &weighing);
   pool.sum = search_.weight();
+  if (!limits) return pool;
   const RankSearch::Place place = search_.find({.count = static_cast<size_t>(top_k)});
   if (place.weight == pool.sum) return pool;
   search_.keep_first(place);
   pool.sum = place.weight;
   pool.lowest = std::max(lowest, draw.row[place.last_id]);
   return pool;
+}
+
+double Sampler::weigh(const VocabWeights& weighing, const RowParts& parts) {
+  OfParts<double> sums{};
+  parts.run(vocab_size_, [&](size_t part, size_t first, size_t end) {
+    sums[part] = weigh_vocab(weighing.part(first, end));
+  });
+  return std::accumulate(sums.begin(), sums.end(), 0.0);
+}
+
+// Whether filters look at all tokens that weigh something, and these are not few: which weigh
+// something a sample says well enough before they are weighed.
+bool Sampler::searches_all(const Draw& draw, float lowest) const {
+  const SamplingParams& sampling = draw.sampling;
+  const bool by_weight = sampling.mirostat || sampling.top_p < 1 || sampling.min_p > 0;
+  if (by_weight && (sampling.mirostat || sampling.typical_p >= 1)) return false;
+  const float quantum = std::ldexp(1.0f, quantum_exponent(vocab_size_));
+  const float lightest = draw.range.largest + sampling.temperature * std::log(quantum);
+  return usual_share(draw.row, vocab_size_, std::max(lowest, lightest)) * kFewOf > 1;
 }
 
 // The `count` best, copied out.
@@ -332,8 +351,8 @@ Sampler::Pool Sampler::gather_pool(const Draw& draw, size_t count, float lowest)
   return pool;
 }
 
-// Makes search_ ready for the pool.
-void Sampler::index(const Draw& draw, Pool* pool) {
+// Makes search_ ready for the pool, and the weights too if they are to be made.
+void Sampler::index(const Draw& draw, Pool* pool, const VocabWeights* weighing) {
   pool->is_indexed = true;
   if (pool->ids != nullptr) {
     std::iota(search_.ids().begin(), search_.ids().begin() + std::ssize(few_ids_), 0);
@@ -344,14 +363,15 @@ void Sampler::index(const Draw& draw, Pool* pool) {
                      .weights = pool->weights,
                      .range = draw.range,
                      .lowest = std::max(pool->lowest, negligible),
-                     .parts = draw.parts});
+                     .parts = draw.parts,
+                     .weighing = weighing});
 }
 
 // Only those of at least this weight, and of any, if they are few.
 void Sampler::index_heavy(const Draw& draw, float least, Pool* pool) {
   if (pool->ids != nullptr) return index(draw, pool);
   const float quantum = std::ldexp(1.0f, quantum_exponent(vocab_size_));
-  const size_t max_ids = vocab_size_ / 16;
+  const size_t max_ids = vocab_size_ / kFewOf;
   const size_t found = gather_heavier(pool->weights, std::max(least, quantum), max_ids, draw.parts);
   if (found > max_ids) return index(draw, pool);
   pool->is_indexed = true;

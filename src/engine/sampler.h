@@ -117,7 +117,9 @@ class Sampler {
   double least_weight(const Draw& draw, const Pool& pool, const Run& run);
   void leave_out_top(const Draw& draw, const Pool& pool, Run* run);
   double sum_heavy(const Draw& draw, const Pool& pool, double least);
-  void index(const Draw& draw, Pool* pool);
+  void index(const Draw& draw, Pool* pool, const VocabWeights* weighing = nullptr);
+  double weigh(const VocabWeights& weighing, const RowParts& parts);
+  bool searches_all(const Draw& draw, float lowest) const;
   void index_heavy(const Draw& draw, float least, Pool* pool);
   int32_t rank_of(const float* logits, int32_t token_id, const RowParts& parts) const;
   double sum_weights(const Draw& draw, float temperature);

@@ -10,131 +10,15 @@
 #include <limits>
 
 #include "base/numeric.h"
-
-// Vectors are passed between functions that are always inlined, so their calling convention is
-// nobody's concern.
-#pragma GCC diagnostic ignored "-Wpsabi"
+#include "engine/vocab_vectors.h"
 
 namespace headrace {
 namespace {
 
-constexpr size_t kLanes = 16;
-using Floats = float __attribute__((vector_size(64)));
-using Ints = int32_t __attribute__((vector_size(64)));
-using Doubles = double __attribute__((vector_size(128)));
-using Longs = int64_t __attribute__((vector_size(128)));
-using Bytes = uint8_t __attribute__((vector_size(16)));
-using EightFloats = float __attribute__((vector_size(32)));
-using EightDoubles = double __attribute__((vector_size(64)));
-using FourFloats = float __attribute__((vector_size(16)));
-using FourDoubles = double __attribute__((vector_size(32)));
+using namespace vocab;
 
-// Several vectors at a time where the processor has registers for them: the steps of an exponential
-// wait for each other, those of several do not.
-template <size_t kWide>
-struct Wide;
-template <>
-struct Wide<kLanes> {
-  using Floats = float __attribute__((vector_size(64)));
-  using Ints = int32_t __attribute__((vector_size(64)));
-};
-template <>
-struct Wide<4 * kLanes> {
-  using Floats = float __attribute__((vector_size(256)));
-  using Ints = int32_t __attribute__((vector_size(256)));
-};
 constexpr size_t kSampleSize = 2048;
 constexpr size_t kRun = 64;  // as many are looked at together when few of many are wanted
-
-constexpr float kLowest = -std::numeric_limits<float>::infinity();
-constexpr float kRoundToInteger = 0x1.8p23f;  // adding it leaves no bits below 1
-
-// A part of a row as sixteen floats; lanes past the end hold `rest`.
-[[gnu::always_inline]] inline Floats load(const float* values, size_t left, float rest) {
-  Floats loaded;
-  if (left >= kLanes) {
-    std::memcpy(&loaded, values, sizeof(loaded));
-    return loaded;
-  }
-  for (size_t i = 0; i < kLanes; ++i) loaded[i] = i < left ? values[i] : rest;
-  return loaded;
-}
-
-// The same, widened: from memory without a step to pick the halves apart.
-[[gnu::always_inline]] inline Doubles load_wide(const float* values, size_t left) {
-  EightDoubles halves[2];
-  EightFloats half;
-  if (left >= kLanes) {
-    std::memcpy(&half, values, sizeof(half));
-    halves[0] = __builtin_convertvector(half, EightDoubles);
-    std::memcpy(&half, values + kLanes / 2, sizeof(half));
-    halves[1] = __builtin_convertvector(half, EightDoubles);
-  } else {
-    for (size_t i = 0; i < kLanes; ++i) halves[i / 8][i % 8] = i < left ? double{values[i]} : 0;
-  }
-  Doubles wide;
-  std::memcpy(&wide, halves, sizeof(wide));
-  return wide;
-}
-
-// As many of the lanes as are left.
-[[gnu::always_inline]] inline void store(const Floats& lanes, size_t left, float* values) {
-  if (left >= kLanes) {
-    std::memcpy(values, &lanes, sizeof(lanes));
-  } else {
-    std::memcpy(values, &lanes, left * sizeof(float));
-  }
-}
-
-// body(i, left) for each sixteen of [first, end): the last ones by a copy of the code, so that the
-// loop knows that there are sixteen.
-template <typename Body>
-[[gnu::always_inline]] inline void each_vector(size_t first, size_t end, const Body& body) {
-  size_t i = first;
-  for (; i + kLanes <= end; i += kLanes) body(i, kLanes);
-  if (i < end) body(i, end - i);
-}
-
-// exp(max(x, -87)). Method: x = n ln2 + r with |r| <= ln2 / 2 (Cody and Waite), then a Taylor
-// polynomial of degree 7.
-template <typename F, typename I>
-[[gnu::always_inline]] inline F bounded_exp_of(const F& x) {
-  const F low = F{} - 87.0f;
-  const F clamped = x < low ? low : x;
-  const F n = (clamped * 1.44269504f + kRoundToInteger) - kRoundToInteger;
-  const F r = (clamped - n * 0.693359375f) - n * -2.12194440e-4f;
-  F p = F{} + 1.0f / 5040.0f;
-  p = p * r + 1.0f / 720.0f;
-  p = p * r + 1.0f / 120.0f;
-  p = p * r + 1.0f / 24.0f;
-  p = p * r + 1.0f / 6.0f;
-  p = p * r + 0.5f;
-  p = p * r + 1.0f;
-  p = p * r + 1.0f;
-  I bits;
-  if constexpr (sizeof(F) == sizeof(float)) {
-    bits = static_cast<int32_t>(n);
-  } else {
-    bits = __builtin_convertvector(n, I);
-  }
-  bits = (bits + 127) << 23;
-  F scale;
-  std::memcpy(&scale, &bits, sizeof(scale));
-  return p * scale;
-}
-
-// The same, 0 below exp(-87).
-template <typename F, typename I>
-[[gnu::always_inline]] inline F exp_of(const F& x) {
-  return x < F{} - 87.0f ? F{} : bounded_exp_of<F, I>(x);
-}
-
-[[gnu::always_inline]] inline double sum_of(const Doubles& lanes) {
-  FourDoubles quarters[kLanes / 4];
-  std::memcpy(quarters, &lanes, sizeof(quarters));
-  const FourDoubles sum = (quarters[0] + quarters[1]) + (quarters[2] + quarters[3]);
-  return (sum[0] + sum[1]) + (sum[2] + sum[3]);
-}
 
 // Of the values of each lane.
 struct LaneRange {
@@ -191,17 +75,25 @@ struct Rounding {
       : limit(std::ldexp(1.0f, quantum_exponent(vocab_size) + 23)), rounder(1.5f * limit) {}
 };
 
+// below: scaled() of the value.
+template <size_t kWide, typename F, typename Beside = Nothing>
+[[gnu::always_inline]] inline F weight_of(const VocabWeights& a, const Rounding& rounding,
+                                          const F& value, const F& below,
+                                          const Beside& beside = {}) {
+  // Below exp(-87) all are rounded to 0.
+  const F weight = bounded_exp_of<F, typename Wide<kWide>::Ints>(below, beside);
+  const F rounded =
+      weight < rounding.limit ? (weight + rounding.rounder) - rounding.rounder : weight;
+  return value < a.lowest ? F{} : rounded;
+}
+
 template <bool kDivides, size_t kWide>
 [[gnu::always_inline]] inline void weigh_some(const VocabWeights& a, const Rounding& rounding,
                                               const float* values, float* weights, Doubles* sum) {
-  using F = typename Wide<kWide>::Floats;
-  F value;
+  typename Wide<kWide>::Floats value;
   std::memcpy(&value, values, sizeof(value));
-  // Below exp(-87) all are rounded to 0.
-  F weight = bounded_exp_of<F, typename Wide<kWide>::Ints>(
-      scaled<kDivides>(value, a.largest, a.temperature));
-  weight = weight < rounding.limit ? (weight + rounding.rounder) - rounding.rounder : weight;
-  weight = value < a.lowest ? F{} : weight;
+  const auto below = scaled<kDivides>(value, a.largest, a.temperature);
+  const auto weight = weight_of<kWide>(a, rounding, value, below);
   std::memcpy(weights, &weight, sizeof(weight));
   if (sum == nullptr) return;
   Floats parts[kWide / kLanes];
@@ -268,12 +160,31 @@ template <bool kAll>
   }
 }
 
-[[gnu::always_inline]] inline VocabRange usual_body(const float* values, size_t count) {
-  LaneRange lanes;
+// body(sixteen values) of about kSampleSize of them, from everywhere in the row.
+template <typename Body>
+[[gnu::always_inline]] inline void each_sampled(const float* values, size_t count,
+                                                const Body& body) {
   const size_t stride = count / (kSampleSize / kLanes * kLanes) * kLanes;
   for (size_t i = 0; i < count; i += stride < kLanes ? kLanes : stride) {
-    lanes.add(load(values + i, count - i, kLowest));
+    body(load(values + i, count - i, kLowest));
   }
+}
+
+[[gnu::always_inline]] inline float share_body(const float* values, size_t count, float least) {
+  Ints counted = {}, all = {};
+  each_sampled(values, count, [&](const Floats& some) __attribute__((always_inline)) {
+    counted -= some >= least;
+    all += 1;
+  });
+  int32_t sum = 0;
+  for (size_t i = 0; i < kLanes; ++i) sum += counted[i];
+  return static_cast<float>(sum) / static_cast<float>(all[0] * static_cast<int32_t>(kLanes));
+}
+
+[[gnu::always_inline]] inline VocabRange usual_body(const float* values, size_t count) {
+  LaneRange lanes;
+  each_sampled(values, count,
+               [&](const Floats& some) __attribute__((always_inline)) { lanes.add(some); });
   // A bias that takes some tokens far away is seen by some lanes only.
   float largest[kLanes], smallest[kLanes];
   std::memcpy(largest, &lanes.largest, sizeof(largest));
@@ -302,9 +213,8 @@ constexpr size_t kBatch = 256;  // so many stay in the first cache between two l
 constexpr size_t kCopies = 4;   // neighbours count in different copies: no waiting for stores
 using PackedSums = std::array<uint64_t, kCopies * kVocabSteps>;
 
-// Not inlined: what is stored here and there must not become code that picks vectors to pieces.
-[[gnu::noinline]] void add_packed(const uint8_t* steps, const int64_t* packed, size_t count,
-                                  PackedSums* sums) {
+[[gnu::always_inline]] inline void add_some(const uint8_t* steps, const int64_t* packed,
+                                            size_t count, PackedSums* sums) {
   uint64_t* at = sums->data();
   const auto add = [&](size_t copy, size_t i) {
     at[copy * kVocabSteps + steps[i]] += static_cast<uint64_t>(packed[i]);
@@ -317,6 +227,12 @@ using PackedSums = std::array<uint64_t, kCopies * kVocabSteps>;
     add(3, i + 3);
   }
   for (; i < count; ++i) add(0, i);
+}
+
+// Not inlined: what is stored here and there must not become code that picks vectors to pieces.
+[[gnu::noinline]] void add_packed(const uint8_t* steps, const int64_t* packed, size_t count,
+                                  PackedSums* sums) {
+  add_some(steps, packed, count, sums);
 }
 
 void unpack(const PackedSums& packed, const Packing& packing, double quantum, StepSums* sums) {
@@ -335,12 +251,18 @@ void unpack(const PackedSums& packed, const Packing& packing, double quantum, St
   return __builtin_convertvector(__builtin_convertvector(whole, Ints), Bytes);
 }
 
-// As many as each copy has room for its share of.
+[[gnu::always_inline]] inline void pack(const Packing& packing, const Doubles& weights,
+                                        int64_t* packed) {
+  const Doubles rounded = weights + packing.base;
+  Longs words;
+  std::memcpy(&words, &rounded, sizeof(words));
+  words += packing.offset;
+  std::memcpy(packed, &words, sizeof(words));
+}
+
 [[gnu::always_inline]] inline void add_steps(const VocabSteps& a, const Packing& packing,
                                              size_t first, size_t end, PackedSums* sums) {
   const float highest = a.highest, scale = static_cast<float>(kVocabSteps) / a.span;
-  const double base = packing.base;
-  const int64_t offset = packing.offset;
   int64_t packed[kBatch];
   for (size_t batch = first; batch < end; batch += kBatch) {
     const size_t size = batch + kBatch < end ? kBatch : end - batch;
@@ -350,25 +272,117 @@ void unpack(const PackedSums& packed, const Packing& packing, double quantum, St
                 [&, values, weights, to](size_t i, size_t left) __attribute__((always_inline)) {
                   const Bytes steps = steps_of(highest, scale, load(values + i, left, kLowest));
                   std::memcpy(to + i, &steps, left);
-                  const Doubles rounded = load_wide(weights + i, left) + base;
-                  Longs words;
-                  std::memcpy(&words, &rounded, sizeof(words));
-                  words += offset;
-                  std::memcpy(packed + i, &words, sizeof(words));
+                  pack(packing, load_wide(weights + i, left), packed + i);
                 });
     add_packed(to, packed, size, sums);
   }
 }
 
-[[gnu::always_inline]] inline void steps_body(const VocabSteps& a, StepSums* sums) {
-  const Packing packing(a.vocab_size);
+// What the steps of a row and what its weights are made with.
+struct Stepping {
+  const VocabWeights& weights;
+  const VocabSteps& steps;
+  const Packing& packing;
+  Rounding rounding{weights.vocab_size};
+  float scale = static_cast<float>(kVocabSteps) / steps.span;
+};
+
+// Weighs values from the first on and packs them; below: scaled() of them.
+template <size_t kWide, typename F, typename Beside>
+[[gnu::always_inline]] inline void weigh_and_pack(const Stepping& s, size_t first, const F& value,
+                                                  const F& below, int64_t* packed,
+                                                  const Beside& beside) {
+  const F weight = weight_of<kWide>(s.weights, s.rounding, value, below, beside);
+  std::memcpy(s.weights.weights + first, &weight, sizeof(weight));
+  Floats values[kWide / kLanes], weights[kWide / kLanes];
+  std::memcpy(values, &value, sizeof(values));
+  std::memcpy(weights, &weight, sizeof(weights));
+  for (size_t part = 0; part < kWide / kLanes; ++part) {
+    const Bytes steps = steps_of(s.steps.highest, s.scale, values[part]);
+    std::memcpy(s.steps.steps + first + part * kLanes, &steps, sizeof(steps));
+    pack(s.packing, __builtin_convertvector(weights[part], Doubles), packed + part * kLanes);
+  }
+}
+
+// A batch from `first` on; its values end before `end`. Divisions are begun one vector ahead, for
+// they take longest.
+template <bool kDivides, size_t kWide, typename Beside>
+[[gnu::always_inline]] inline void weigh_batch(const Stepping& s, size_t first, size_t end,
+                                               int64_t* packed, const Beside& beside) {
+  using F = typename Wide<kWide>::Floats;
+  const VocabWeights& w = s.weights;
+  F next;
+  std::memcpy(&next, w.values + first, sizeof(next));
+  F next_below = scaled<kDivides>(next, w.largest, w.temperature);
+  for (size_t i = 0; i < kBatch; i += kWide) {
+    const F value = next, below = next_below;
+    std::memcpy(&next, w.values + std::min(first + i + kWide, end - kWide), sizeof(next));
+    next_below = scaled<kDivides>(next, w.largest, w.temperature);
+    weigh_and_pack<kWide>(s, first + i, value, below, packed + i, beside);
+  }
+}
+
+// Weights are made of one batch while those of the batch before are added: arithmetic beside loads
+// and stores.
+template <bool kDivides, size_t kWide>
+[[gnu::always_inline]] inline void add_weighed(const VocabWeights& w, const VocabSteps& a,
+                                               const Packing& packing, size_t first, size_t end,
+                                               PackedSums* sums) {
+  const Stepping stepping{w, a, packing};
+  int64_t packed[2][kBatch];
+  int64_t *now = packed[0], *before = packed[1];
+  size_t batch = first;
+  const auto weigh = [&](const auto& beside) __attribute__((always_inline)) {
+    weigh_batch<kDivides, kWide>(stepping, batch, end, now, beside);
+    std::swap(now, before);
+    batch += kBatch;
+  };
+  if (batch + kBatch <= end) weigh(Nothing());
+  while (batch + kBatch <= end) {
+    const uint8_t* steps = a.steps + batch - kBatch;
+    const int64_t* words = before;
+    weigh([&]() __attribute__((always_inline)) {
+      add_some(steps, words, kWide / kBeside, sums);
+      steps += kWide / kBeside;
+      words += kWide / kBeside;
+    });
+  }
+  if (batch > first) add_packed(a.steps + batch - kBatch, before, kBatch, sums);
+  weigh_all<kDivides, false, kWide>(w.part(batch, end));
+  add_steps(a, packing, batch, end, sums);
+}
+
+// each(first, end, packed) of so many as each copy has room for its share of.
+template <typename Each>
+[[gnu::always_inline]] inline void each_packed(const VocabSteps& a, StepSums* sums,
+                                               const Packing& packing, const Each& each) {
   const double quantum = std::ldexp(1.0, quantum_exponent(a.vocab_size));
   const size_t most = std::max<size_t>(packing.capacity() / (kBatch / kCopies), 1) * kBatch;
   for (size_t first = 0; first < a.count; first += most) {
     PackedSums packed = {};
-    add_steps(a, packing, first, first + most < a.count ? first + most : a.count, &packed);
+    each(first, first + most < a.count ? first + most : a.count, &packed);
     unpack(packed, packing, quantum, sums);
   }
+}
+
+[[gnu::always_inline]] inline void steps_body(const VocabSteps& a, StepSums* sums) {
+  const Packing packing(a.vocab_size);
+  each_packed(a, sums, packing,
+              [&](size_t first, size_t end, PackedSums* packed)
+                  __attribute__((always_inline)) { add_steps(a, packing, first, end, packed); });
+}
+
+template <size_t kWide>
+[[gnu::always_inline]] inline void weighed_steps_body(const VocabWeights& w, const VocabSteps& a,
+                                                      StepSums* sums) {
+  const Packing packing(a.vocab_size);
+  each_packed(a, sums, packing,
+              [&](size_t first, size_t end, PackedSums* packed) __attribute__((always_inline)) {
+                if (w.temperature == 1) {
+                  return add_weighed<false, kWide>(w, a, packing, first, end, packed);
+                }
+                add_weighed<true, kWide>(w, a, packing, first, end, packed);
+              });
 }
 
 // A bit for each byte that is all ones, not all zeros.
@@ -441,7 +455,8 @@ size_t gather_last_steps(const uint8_t* steps, size_t i, size_t count, const Ste
   return gather_last_steps(steps, i, count, runs, ids, found);
 }
 
-// Compilers do not see that 64 comparisons make one word of bits.
+// Compilers do not see that 64 comparisons make one word of bits. kTwo: the runs differ.
+template <bool kTwo>
 [[gnu::target("avx512f,avx512bw,popcnt")]] size_t gather_steps_with_avx512(const uint8_t* steps,
                                                                            size_t count,
                                                                            const StepRuns& runs,
@@ -454,8 +469,10 @@ size_t gather_last_steps(const uint8_t* steps, size_t i, size_t count, const Ste
   size_t found = 0, i = 0;
   for (; i + kRun <= count; i += kRun) {
     const __m512i some = _mm512_loadu_si512(steps + i);
-    const uint64_t bits = _mm512_cmple_epu8_mask(_mm512_sub_epi8(some, first), width) |
-                          _mm512_cmple_epu8_mask(_mm512_sub_epi8(some, other_first), other_width);
+    uint64_t bits = _mm512_cmple_epu8_mask(_mm512_sub_epi8(some, first), width);
+    if constexpr (kTwo) {
+      bits |= _mm512_cmple_epu8_mask(_mm512_sub_epi8(some, other_first), other_width);
+    }
     found = append(bits, i, ids, found);
   }
   return gather_last_steps(steps, i, count, runs, ids, found);
@@ -545,7 +562,7 @@ template <size_t kWide>
   }
 }
 
-enum class Form : uint8_t { kPlain, kAvx2, kAvx512 };
+using Form = VocabForm;
 
 Form best_form() {
   if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
@@ -577,7 +594,7 @@ auto run(Args... args) {
 
 }  // namespace
 
-void force_plain_vocab_passes(bool plain) { form = plain ? Form::kPlain : best_form(); }
+void limit_vocab_form(VocabForm most) { form = std::min(most, best_form()); }
 
 VocabRange vocab_range(const float* values, size_t count) { return run<range_body>(values, count); }
 
@@ -597,10 +614,22 @@ void sum_weighed(const VocabSums& args, double* sums) { run<weighed_body>(args, 
 
 VocabRange usual_range(const float* values, size_t count) { return run<usual_body>(values, count); }
 
+float usual_share(const float* values, size_t count, float least) {
+  return run<share_body>(values, count, least);
+}
+
 void step_vocab(const VocabSteps& args, StepSums* sums) { run<steps_body>(args, sums); }
 
+void weigh_and_step_vocab(const VocabWeights& weights, const VocabSteps& steps, StepSums* sums) {
+  run<weighed_steps_body<kLanes>, weighed_steps_body<4 * kLanes>>(weights, steps, sums);
+}
+
 size_t gather_steps(const uint8_t* steps, size_t count, const StepRuns& runs, int32_t* ids) {
-  if (form == Form::kAvx512) return gather_steps_with_avx512(steps, count, runs, ids);
+  const bool two = runs.first != runs.other_first || runs.last != runs.other_last;
+  if (form == Form::kAvx512) {
+    return two ? gather_steps_with_avx512<true>(steps, count, runs, ids)
+               : gather_steps_with_avx512<false>(steps, count, runs, ids);
+  }
   return form == Form::kAvx2 ? run_with_avx2<gather_steps_body>(steps, count, runs, ids)
                              : gather_steps_body(steps, count, runs, ids);
 }

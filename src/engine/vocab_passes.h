@@ -11,8 +11,9 @@
 
 namespace headrace {
 
-// For tests: true runs what a processor without AVX runs.
-void force_plain_vocab_passes(bool plain);
+// For tests: what a processor with no more than this runs; never more than this one has.
+enum class VocabForm : uint8_t { kPlain, kAvx2, kAvx512 };
+void limit_vocab_form(VocabForm most);
 
 // Largest and smallest value, minus infinity left out of the smallest; finite: all are.
 struct VocabRange {
@@ -34,6 +35,14 @@ struct VocabWeights {
   float lowest = -std::numeric_limits<float>::infinity();  // values below it weigh nothing
   float* weights = nullptr;
   bool sums = true;
+
+  VocabWeights part(size_t first, size_t end) const {
+    VocabWeights some = *this;
+    some.values += first;
+    some.weights += first;
+    some.count = end - first;
+    return some;
+  }
 };
 // The sum of the weights; 0 if nobody wants it.
 double weigh_vocab(const VocabWeights& args);
@@ -43,6 +52,8 @@ int quantum_exponent(size_t count);
 // The range that most of the values are in, of a sample of them, minus infinity left out of the
 // smallest; finite: the sample had enough that are.
 VocabRange usual_range(const float* values, size_t count);
+// Of the same sample: the share of values that are at least `least`.
+float usual_share(const float* values, size_t count, float least);
 
 // steps[i] = which of kVocabSteps equal steps from `highest` down to highest - span holds
 // values[i]; what lies above is in the first, what lies below in the last. To the sums is added
@@ -62,6 +73,8 @@ struct StepSums {
   std::array<uint32_t, kVocabSteps> counts = {};
 };
 void step_vocab(const VocabSteps& args, StepSums* sums);
+// weigh_vocab() without its sum, and step_vocab() of the weights it writes, in one pass.
+void weigh_and_step_vocab(const VocabWeights& weights, const VocabSteps& steps, StepSums* sums);
 // Ids i with steps[i] in one of two runs of steps, or in one run given twice, ascending, room for
 // all; returns how many.
 struct StepRuns {
