@@ -19,7 +19,7 @@ import time
 
 import httpx
 
-from local_server import LocalServer
+from local_server import LocalServer, load_command, stage_of
 
 
 class LlamaServer:
@@ -51,18 +51,6 @@ class LlamaServer:
         self.process.wait()
 
 
-def load(url, clients, given):
-    command = [given.binary, "bench", "serve", url, "--load", f"closed:{clients}", "--prompt-tokens", str(given.prompt),
-               "--answer-tokens", str(given.answer), "--duration", str(given.seconds), "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise SystemExit(done.stderr)
-    stage, = json.loads(done.stdout)["stages"]
-    if stage["failed"] or stage["refused"]:
-        raise SystemExit(f"{url}: {stage['failed']} requests failed, {stage['refused']} were refused: {stage.get('first_error')}")
-    return stage
-
-
 def sides(clients, given):
     context = 2 * (given.prompt + given.answer)
     yield "headrace", lambda: LocalServer(given.binary, given.model, "--max-sequences", clients, "--threads", given.threads)
@@ -75,7 +63,8 @@ def compare(clients, given):
     for _ in range(given.rounds):
         for name, start in sides(clients, given):
             with start() as server:
-                found.setdefault(name, []).append(load(server.url, clients, given))
+                command = load_command(given.binary, server.url, clients, given.prompt, given.answer, given.seconds)
+                found.setdefault(name, []).append(stage_of(command))
     result = {name: {"output_tokens_per_s": statistics.median(s["output_tokens_per_s"]["value"] for s in stages),
                      "ttft_p50_ms": statistics.median(s["ttft_ms"]["p50"]["value"] for s in stages)}
               for name, stages in found.items()}

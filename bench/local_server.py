@@ -1,5 +1,6 @@
-"""Servers on this machine, for the programs of this folder: started on a free port, asked for their metrics, ended."""
+"""Servers on this machine, for the programs of this folder: started on a free port, asked for their metrics, loaded, ended."""
 
+import json
 import os
 import re
 import subprocess
@@ -43,3 +44,20 @@ class LocalServer:
         with open(f"/proc/{self.process.pid}/stat") as file:
             fields = file.read().rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def load_command(binary, url, clients, prompt, answer, seconds, *options):
+    """`headrace bench serve`, closed loop: each client asks again when it has its answer. Lengths in tokens."""
+    return [str(binary), "bench", "serve", url, "--load", f"closed:{clients}", "--prompt-tokens", str(prompt), "--answer-tokens",
+            str(answer), "--duration", str(seconds), "--json", *map(str, options)]
+
+
+def stage_of(command):
+    """What such a command found; ends the program where a request was not answered."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise SystemExit(done.stderr)
+    stage, = json.loads(done.stdout)["stages"]
+    if stage["failed"] or stage["refused"]:
+        raise SystemExit(f"{command[3]}: {stage['failed']} requests failed, {stage['refused']} were refused: {stage.get('first_error')}")
+    return stage

@@ -20,7 +20,7 @@ import subprocess
 import tempfile
 import time
 
-from local_server import LocalServer
+from local_server import LocalServer, load_command, stage_of
 
 
 seeds = itertools.count(1)  # no prompt twice: it would be cached
@@ -30,21 +30,6 @@ def make_key(binary, name):
     """Line of the key file, and key."""
     done = subprocess.run([binary, "key", name, "--scopes", "inference"], capture_output=True, text=True, check=True)
     return done.stdout, done.stderr.removeprefix("key: ").strip()
-
-
-def load_command(url, key, clients, prompt, seconds, given):
-    return [given.binary, "bench", "serve", url, "--api-key", key, "--load", f"closed:{clients}", "--prompt-tokens", str(prompt),
-            "--answer-tokens", str(given.answer), "--duration", str(seconds), "--seed", str(next(seeds)), "--json"]
-
-
-def stage_of(command):
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise SystemExit(done.stderr)
-    stage, = json.loads(done.stdout)["stages"]
-    if stage["failed"] or stage["refused"]:
-        raise SystemExit(f"{stage['failed']} requests failed, {stage['refused']} were refused: {stage.get('first_error')}")
-    return stage
 
 
 @contextlib.contextmanager
@@ -63,7 +48,8 @@ def flood(command):
 
 def measure(server, keys, prompt, given):
     def load(name, clients, seconds):
-        return load_command(server.url, keys[name][1], clients, prompt, seconds, given)
+        return load_command(given.binary, server.url, clients, prompt, given.answer, seconds, "--api-key", keys[name][1], "--seed",
+                            next(seeds))
 
     rounds = []
     for _ in range(given.rounds):

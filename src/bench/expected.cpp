@@ -1,7 +1,6 @@
 #include "bench/expected.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "backend/cpu/kernels/layouts.h"
 #include "backend/cpu/linear_tiles.h"
@@ -10,22 +9,7 @@
 namespace headrace {
 namespace {
 
-// Positions that the rows of a span see, together.
-double positions_seen(const MixerWork& mixer, int64_t first, double num_rows) {
-  double positions = 0;
-  for (int64_t i = first; i < first + static_cast<int64_t>(num_rows); ++i) {
-    positions += static_cast<double>(mixer.window > 0 ? std::min(i + 1, mixer.window) : i + 1);
-  }
-  return positions;
-}
-
 bool is_normed(OpWork::Form form) { return form != OpWork::Form::kLinear; }
-
-// How many experts a step's tokens meet.
-double experts_met(const OpWork& op, double num_rows) {
-  const double missed = 1.0 - static_cast<double>(op.num_used) / op.num_experts;
-  return op.num_experts * (1.0 - std::pow(missed, num_rows));
-}
 
 // What the busiest thread does of an op's panels, over an even share: the back end's own cut into
 // pieces, each taken by the thread that is free first. 1 where there are many.
@@ -136,7 +120,8 @@ std::optional<double> ExpectedTimes::op_seconds(const OpWork& op, const Rows& ro
   const auto start = rate(RatedOp::kStart, {}, num_rows, 0);
   const auto input = input_seconds(op, num_rows), output = output_seconds(op, multiplied);
   if (!start || !input || !output) return std::nullopt;
-  const double rows_of_each = std::max(multiplied / experts_met(op, num_rows), 1.0);
+  const double num_met = op.num_experts * share_met(op.num_used, op.num_experts, num_rows);
+  const double rows_of_each = std::max(multiplied / num_met, 1.0);
   double products = 0;
   for (const OpWork::Part& part : op.parts) {
     const auto product = rate(RatedOp::kProduct, product_variant(part.layout, part.activation),
@@ -165,7 +150,8 @@ std::optional<double> ExpectedTimes::mixer_seconds(const MixerWork& mixer, const
   if (!join) return std::nullopt;
   double seconds = *join + state_seconds(mixer, rows);
   if (mixer.num_heads == 0) return seconds;
-  const double positions = positions_seen(mixer, rows.first_position, rows.of_each);
+  const double positions =
+      mixer.positions_seen(rows.first_position, static_cast<int64_t>(rows.of_each));
   const auto each =
       rate(rows.of_each > 1 ? RatedOp::kAttentionChunk : RatedOp::kAttentionRow,
            attention_variant(work_.kv_type, mixer.head_dim, mixer.num_heads / mixer.num_kv_heads),

@@ -4,14 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <filesystem>
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/kernels/isa.h"
 #include "backend/cpu/kernels/layouts.h"
-#include "base/testing/golden.h"
 #include "model/config/read_prediction.h"
 #include "model/model.h"
+#include "model/testing/recorded_networks.h"
 
 namespace headrace {
 namespace expected_test {
@@ -150,19 +149,12 @@ TEST(ExpectedTimes, AreThereForEveryRecordedNetwork) {
   const auto backend = create_cpu_backend({.isa = "reference", .num_threads = 1}).value();
   const uint32_t isa = cpu::detect_isa();
   const cpu::KernelSet kernels = cpu::select_kernels(*cpu::select_unit("auto", isa).value(), isa);
-  int num_read = 0;
-  for (const char* kind : {"tiny", "quant"}) {
-    for (const auto& entry : std::filesystem::directory_iterator(test::archive_root() / kind)) {
-      const auto checkpoint = Checkpoint::open(entry.path().string());
-      if (!checkpoint.ok()) continue;
-      const auto config = Model::read_config(**checkpoint);
-      if (!config.ok()) continue;  // recorded so that it is refused
-      const auto work = step_work(**checkpoint, *config, *backend, kernels, KvType::kF16);
-      ASSERT_TRUE(work.ok()) << work.error().message;
-      expect_grows(ExpectedTimes(*work, machine), entry.path().filename().string());
-      ++num_read;
-    }
-  }
+  const int num_read = testing::each_recorded_network(
+      [&](const std::string& name, const Checkpoint& checkpoint, const ModelConfig& config) {
+        const auto work = step_work(checkpoint, config, *backend, kernels, KvType::kF16);
+        ASSERT_TRUE(work.ok()) << work.error().message;
+        expect_grows(ExpectedTimes(*work, machine), name);
+      });
   EXPECT_GT(num_read, 60);
 }
 

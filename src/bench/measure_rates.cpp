@@ -562,6 +562,19 @@ Status RateMeter::attention(KvType type) {
   return {};
 }
 
+Status measure_arithmetic(ActivationArithmetic activations, int num_threads,
+                          const RatedParts& parts, BestTimes* times, OpRates* rates) {
+  const auto backend =
+      TRY(create_cpu_backend({.num_threads = num_threads, .activations = activations}));
+  const uint32_t isa = cpu::detect_isa();
+  const cpu::KernelUnit* unit = TRY(cpu::select_unit(backend->isa(), isa));
+  const cpu::KernelSet kernels =
+      cpu::select_kernels(*unit, isa,
+                          activations == ActivationArithmetic::kInt8 ? cpu::ActivationType::kInt8
+                                                                     : cpu::ActivationType::kInt16);
+  return measure_rates(*backend, kernels, parts, times, rates);
+}
+
 }  // namespace
 
 double BestTimes::add(std::string name, double seconds) {
@@ -578,23 +591,6 @@ Status measure_rates(Backend& backend, const cpu::KernelSet& kernels, const Rate
   for (const KvType type : parts.kv_types) TRY(meter.attention(type));
   return {};
 }
-
-namespace {
-
-Status measure_arithmetic(ActivationArithmetic activations, int num_threads,
-                          const RatedParts& parts, BestTimes* times, OpRates* rates) {
-  const auto backend =
-      TRY(create_cpu_backend({.num_threads = num_threads, .activations = activations}));
-  const uint32_t isa = cpu::detect_isa();
-  const cpu::KernelUnit* unit = TRY(cpu::select_unit(backend->isa(), isa));
-  const cpu::KernelSet kernels =
-      cpu::select_kernels(*unit, isa,
-                          activations == ActivationArithmetic::kInt8 ? cpu::ActivationType::kInt8
-                                                                     : cpu::ActivationType::kInt16);
-  return measure_rates(*backend, kernels, parts, times, rates);
-}
-
-}  // namespace
 
 Result<OpRates> measure_all_rates(int num_threads) {
   std::vector<cpu::Layout> layouts;

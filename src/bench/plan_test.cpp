@@ -6,14 +6,13 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <filesystem>
 
 #include "backend/cpu/kernels/isa.h"
-#include "base/testing/golden.h"
 #include "base/testing/temp_folder.h"
 #include "bench/step_points.h"
 #include "bench/synth.h"
 #include "model/model.h"
+#include "model/testing/recorded_networks.h"
 
 namespace headrace {
 namespace plan_test {
@@ -156,21 +155,13 @@ void expect_sound(const Forecast& forecast, int64_t longest, const std::string& 
 }
 
 TEST(Plan, ForecastsOfEveryRecordedNetworkAreSound) {
-  int num_read = 0;
   const MachineFile flat = flat_machine();
-  for (const char* kind : {"tiny", "quant"}) {
-    for (const auto& entry : std::filesystem::directory_iterator(test::archive_root() / kind)) {
-      const auto checkpoint = Checkpoint::open(entry.path().string());
-      if (!checkpoint.ok()) continue;
-      const auto config = Model::read_config(**checkpoint);
-      if (!config.ok()) continue;  // recorded so that it is refused
-      const std::string name = entry.path().filename().string();
-      const auto forecast = Forecast::create(**checkpoint, *config, flat, request_of(*config));
-      ASSERT_TRUE(forecast.ok()) << name << ": " << forecast.error().message;
-      expect_sound(*forecast, config->max_position_embeddings, name);
-      ++num_read;
-    }
-  }
+  const int num_read = testing::each_recorded_network(
+      [&](const std::string& name, const Checkpoint& checkpoint, const ModelConfig& config) {
+        const auto forecast = Forecast::create(checkpoint, config, flat, request_of(config));
+        ASSERT_TRUE(forecast.ok()) << name << ": " << forecast.error().message;
+        expect_sound(*forecast, config.max_position_embeddings, name);
+      });
   EXPECT_GT(num_read, 60);
 }
 

@@ -106,11 +106,6 @@ bool norms_outputs(const FoundWeights& found, const FoundRole& role) {
   });
 }
 
-int64_t visible(const MixerWork& mixer, int64_t position) {
-  const int64_t all = position + 1;
-  return mixer.window > 0 ? std::min(all, mixer.window) : all;
-}
-
 // Scores and the sum over values: a product for each of both widths.
 double attention_operations(const LayerConfig& layer) {
   return 4.0 * layer.num_attention_heads * layer.head_dim;
@@ -211,9 +206,24 @@ std::vector<cpu::Layout> StepWork::layouts() const {
   return layouts;
 }
 
-double ExpertWork::expected_bytes(double num_tokens) const {
+double share_met(int num_used, int num_experts, double num_tokens) {
   const double missed = 1.0 - static_cast<double>(num_used) / num_experts;
-  return static_cast<double>(num_bytes) * (1.0 - std::pow(missed, num_tokens));
+  return 1.0 - std::pow(missed, num_tokens);
+}
+
+double ExpertWork::expected_bytes(double num_tokens) const {
+  return static_cast<double>(num_bytes) * share_met(num_used, num_experts, num_tokens);
+}
+
+int64_t MixerWork::visible(int64_t position) const {
+  const int64_t all = position + 1;
+  return window > 0 ? std::min(all, window) : all;
+}
+
+double MixerWork::positions_seen(int64_t first, int64_t count) const {
+  double positions = 0;
+  for (int64_t i = first; i < first + count; ++i) positions += static_cast<double>(visible(i));
+  return positions;
 }
 
 double StepWork::weight_bytes_of(double num_tokens) const {
@@ -225,11 +235,7 @@ double StepWork::weight_bytes_of(double num_tokens) const {
 double StepWork::mixer_operations(int64_t first, int64_t count) const {
   double operations = 0;
   for (const MixerWork& mixer : mixers) {
-    double positions = 0;
-    for (int64_t i = first; i < first + count; ++i) {
-      positions += static_cast<double>(visible(mixer, i));
-    }
-    operations += mixer.operations_per_position * positions +
+    operations += mixer.operations_per_position * mixer.positions_seen(first, count) +
                   mixer.operations_per_token * static_cast<double>(count);
   }
   return operations;
@@ -239,7 +245,7 @@ double StepWork::kv_bytes(int64_t position) const {
   double bytes = 0;
   for (const MixerWork& mixer : mixers) {
     bytes +=
-        static_cast<double>(mixer.position_bytes) * static_cast<double>(visible(mixer, position)) +
+        static_cast<double>(mixer.position_bytes) * static_cast<double>(mixer.visible(position)) +
         2.0 * static_cast<double>(mixer.state_bytes);
   }
   return bytes;

@@ -29,6 +29,9 @@ struct ArithmeticWork {
   double per_logit_row = 0;  // head
 };
 
+// Of a layer's experts the share that a step's tokens meet, where each uses num_used.
+double share_met(int num_used, int num_experts, double num_tokens);
+
 // The experts of one weight of a layer.
 struct ExpertWork {
   size_t num_bytes = 0;  // of all of them
@@ -67,6 +70,10 @@ struct MixerWork {
   int64_t window = 0;                  // positions that a token sees; 0: all
   // Of attention and latents, heads of queries and of keys; 0: a state alone.
   int num_heads = 0, num_kv_heads = 0, head_dim = 0;
+
+  int64_t visible(int64_t position) const;  // positions that a token there sees
+  // The same of `count` tokens from the first on, together.
+  double positions_seen(int64_t first, int64_t count) const;
 };
 
 struct StepWork {

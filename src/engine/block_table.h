@@ -39,6 +39,8 @@ struct BlockTable {
   Digest root;                         // name of the empty prefix
   std::vector<Digest> names;           // [num_published]: of the prefix that ends with each block
 
+  // The block for the state of a column after guesses; -1: there are none.
+  int32_t ahead_of(size_t column) const { return ahead.empty() ? -1 : ahead[column]; }
   int64_t num_taken_back() const { return std::max<int64_t>(0, num_reached - num_computed); }
   const Digest& name(int64_t num_blocks) const {
     return num_blocks == 0 ? root : names[static_cast<size_t>(num_blocks - 1)];

@@ -333,7 +333,7 @@ int64_t KvCache::promised(int64_t num_tokens, const BlockTable& table) const {
     const TableColumn& column = table.columns[c];
     const bool is_full = columns_[c].policy == Policy::kFull;
     num_held += column.spare >= 0 ? 1 : 0;
-    num_held += !table.ahead.empty() && table.ahead[c] >= 0 ? 1 : 0;
+    num_held += table.ahead_of(c) >= 0 ? 1 : 0;
     for (auto i = static_cast<size_t>(column.first); i < column.blocks.size(); ++i) {
       const int32_t block_id = column.blocks[i];
       num_held += block_id >= 0 && (is_full || pool_.num_holders(block_id) == 1) ? 1 : 0;

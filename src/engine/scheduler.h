@@ -304,10 +304,10 @@ class Scheduler {
   void count_draft(Sequence* sequence, const Span& span, int32_t num_accepted);
   void plan_single_tokens();
   int32_t room_for_chunks();
-  int64_t rows_in_time(const ChunkOffer& chunk) const;
+  int64_t rows_in_time(const StepLoad& load, const ChunkOffer& chunk) const;
   double most_lead_us() const;
   void gain_lead(double took_us);
-  int64_t rows_of_favoured(ChunkOffer chunk);
+  int64_t rows_of_favoured(const StepLoad& load, ChunkOffer chunk);
   void predict();
   void owe(uint64_t num_tokens, TimeUs now);
   void plan_chunks();

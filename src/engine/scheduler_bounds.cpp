@@ -35,11 +35,11 @@ int64_t Scheduler::num_held(const Sequence& sequence) {
     return has_block ? table.columns[c].blocks[i] : -1;
   };
   for (size_t beam = 0; beam < sequence.num_beams(); ++beam) {
-    const std::vector<TableColumn>& columns = sequence.beam(beam).table.columns;
+    const BlockTable& table = sequence.beam(beam).table;
+    const std::vector<TableColumn>& columns = table.columns;
     for (size_t c = 0; c < columns.size(); ++c) {
       held += columns[c].spare >= 0 ? 1 : 0;
-      const std::vector<int32_t>& ahead = sequence.beam(beam).table.ahead;
-      held += !ahead.empty() && ahead[c] >= 0 ? 1 : 0;
+      held += table.ahead_of(c) >= 0 ? 1 : 0;
       for (auto i = static_cast<size_t>(columns[c].first); i < columns[c].blocks.size(); ++i) {
         const int32_t block_id = columns[c].blocks[i];
         bool is_counted = block_id < 0;

@@ -41,7 +41,8 @@ int32_t Scheduler::room_for_chunks() {
     chunk.scores |= sequence->scores_prompt();
   }
   chunk.max_rows = std::min<int64_t>(room, wanted);
-  const int64_t rows = std::max(rows_in_time(chunk), rows_of_favoured(chunk));
+  const StepLoad load = load_of(plan_);
+  const int64_t rows = std::max(rows_in_time(load, chunk), rows_of_favoured(load, chunk));
   if (rows == chunk.max_rows) return room;
   ++stats_.shortened_steps;
   chunk_tokens_ = std::min(room, std::max(kLeastChunk, static_cast<int32_t>(rows)));
@@ -56,8 +57,7 @@ double Scheduler::most_lead_us() const {
 // or the prompts are short. Beside a long one streams would wait so much longer for many steps: it
 // gets as many as stretch a step of theirs by what prompts may always take, or as many more within
 // the target as its part of the time asks for.
-int64_t Scheduler::rows_in_time(const ChunkOffer& chunk) const {
-  const StepLoad load = load_of(plan_);
+int64_t Scheduler::rows_in_time(const StepLoad& load, const ChunkOffer& chunk) const {
   const auto target_us = static_cast<double>(options_.inter_token_target_us);
   const double most_us = target_us + std::min(lead_us_, target_us);
   const double stretched_us = kMostStretch * cost_.predict(load);
@@ -77,10 +77,9 @@ int64_t Scheduler::rows_in_time(const ChunkOffer& chunk) const {
 // Of clients that run less than their part beside others, within what they have spared: where the
 // streams of the others alone take long, what is within the target, or stretches them as usual, is
 // less than half of a step.
-int64_t Scheduler::rows_of_favoured(ChunkOffer chunk) {
+int64_t Scheduler::rows_of_favoured(const StepLoad& load, ChunkOffer chunk) {
   chunk.max_rows = std::min(chunk.max_rows, room_.num_favoured(scratch_));
   if (chunk.max_rows == 0) return 0;
-  const StepLoad load = load_of(plan_);
   return rows_within(cost_, load, chunk, kMostFavour * cost_.predict(load));
 }
 
