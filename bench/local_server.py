@@ -29,10 +29,13 @@ class LocalServer:
         self.process.terminate()
         self.process.wait()
 
-    def metrics(self):
-        """Sums over the series of each name and, for buckets, edge ("name:0.1")."""
+    def metrics(self, key=None):
+        """Sums over the series of each name and, for buckets, edge ("name:0.1"). key: where the server wants one."""
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        answer = httpx.get(self.url + "/metrics", headers=headers, timeout=60)
+        answer.raise_for_status()
         found = {}
-        for line in httpx.get(self.url + "/metrics", timeout=60).text.splitlines():
+        for line in answer.text.splitlines():
             if match := re.fullmatch(r"([\w:]+)\{(.*)\} (\S+)", line):
                 edge = re.search(r'le="([^"]+)"', match[2])
                 name = match[1] + (":" + edge[1] if edge else "")

@@ -5,8 +5,8 @@
 
 On an idle machine. One server, two keys of equal weight; `headrace bench serve` asks with each (closed loop: each client asks
 again when it has its answer), prompts of both equally long. Prints one JSON object: for each length of prompt the 95th
-percentiles alone and beside the flood, their ratio (medians over the rounds; the rounds' ratios besides), and how many
-answers were measured, alone and beside.
+percentiles alone and beside the flood, their ratio (medians over the rounds; the rounds' ratios besides), how many answers were
+measured, alone and beside, and the tokens per second of all answers, with those of the flood.
 """
 
 import argparse
@@ -28,7 +28,7 @@ seeds = itertools.count(1)  # no prompt twice: it would be cached
 
 def make_key(binary, name):
     """Line of the key file, and key."""
-    done = subprocess.run([binary, "key", name, "--scopes", "inference"], capture_output=True, text=True, check=True)
+    done = subprocess.run([binary, "key", name, "--scopes", "inference,metrics"], capture_output=True, text=True, check=True)
     return done.stdout, done.stderr.removeprefix("key: ").strip()
 
 
@@ -51,18 +51,24 @@ def measure(server, keys, prompt, given):
         return load_command(given.binary, server.url, clients, prompt, given.answer, seconds, "--api-key", keys[name][1], "--seed",
                             next(seeds))
 
-    rounds = []
+    def all_tokens():
+        return server.metrics(keys["loud"][1])["vllm:generation_tokens_total"]
+
+    rounds, speeds = [], []
     for _ in range(given.rounds):
         alone = stage_of(load("quiet", given.clients, given.seconds))
         with flood(load("loud", given.clients * given.flood, 10 * given.seconds + 60)):
+            tokens, began = all_tokens(), time.monotonic()
             rounds.append((alone, stage_of(load("quiet", given.clients, given.seconds))))
+            speeds.append((all_tokens() - tokens) / (time.monotonic() - began))
         time.sleep(2)  # the flood's answers end
     p95 = [[stage["ttft_ms"]["p95"]["value"] for stage in pair] for pair in rounds]
     return {"alone_p95_ms": statistics.median(alone for alone, _ in p95),
             "beside_p95_ms": statistics.median(beside for _, beside in p95),
             "ratio": statistics.median(beside / alone for alone, beside in p95),
             "ratios": [round(beside / alone, 2) for alone, beside in p95],
-            "answers": [[stage["answered"] for stage in pair] for pair in rounds]}
+            "answers": [[stage["answered"] for stage in pair] for pair in rounds],
+            "all_tokens_per_s": round(statistics.median(speeds), 1)}
 
 
 def main():

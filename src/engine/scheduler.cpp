@@ -297,6 +297,7 @@ void Scheduler::begin(Sequence* sequence, TimeUs now) {
   sequence->cached_tokens = static_cast<int32_t>(sequence->num_computed);
   sequence->miss = explain_miss(*sequence);
   use_parent(*sequence);
+  room_.note_prompt(*sequence, prompt_alone_us(*sequence), now);
 }
 
 void Scheduler::begin_table(Sequence* sequence) {
@@ -350,7 +351,7 @@ void Scheduler::plan_chunks() {
   for (size_t i = 0; i < scratch_.size(); ++i) {
     num_clients += i == 0 || scratch_[i]->request.client != scratch_[i - 1]->request.client;
   }
-  const int32_t end_tokens = plan_.num_tokens + std::max(room_for_chunks(), num_clients);
+  const int32_t end_tokens = plan_.num_tokens + std::max(room_for_chunks(num_clients), num_clients);
   for (auto first = scratch_.begin(); first != scratch_.end(); --num_clients) {
     const auto last = std::find_if(first, scratch_.end(), [&](const Sequence* sequence) {
       return sequence->request.client != (*first)->request.client;

@@ -36,8 +36,11 @@
 // nobody waits for a place, get no more than kMostStretch allows, if that gives them kPromptShare
 // of their speed alone. A client that runs less than its part beside others may stretch steps by
 // kMostFavour, for as many tokens as it has spared (tenants.h): so the streams of many leave it
-// more than half of the time. What steps cost is learned from the times of the calls (step_cost.h).
-// Where nobody decodes, a step has all the tokens that it can.
+// more than half of the time. While a client that uses little comes again and again, prompts of
+// others fill a step up to kLeastStretch, or until it takes as long as the light client's prompt
+// does alone without its streams: so that one waits twice as long at most. What steps cost is
+// learned from the times of the calls (step_cost.h). Where nobody decodes, and nobody light is
+// expected, a step has all the tokens that it can.
 //
 // Guesses (engine/drafter.h) take tokens, logit rows and blocks that nobody else wants in this
 // step, and are as many as pay (draft_policy.h). Those that equal what is sampled in their place
@@ -75,6 +78,7 @@ namespace headrace {
 inline constexpr int kMaxPreemptions = 4;
 inline constexpr double kMostStretch = 1.7;   // of a step of streams, by chunks of prompts
 inline constexpr double kMostFavour = 3;      // the same, by those of clients that run less
+inline constexpr double kLeastStretch = 1.3;  // the same, where a light client is expected
 inline constexpr double kPromptShare = 0.43;  // of its speed alone, that a long prompt shall have
 inline constexpr int64_t kShortSteps = 4;     // within the target, that a short prompt takes
 inline constexpr double kMostLead = 20;       // of streams, in targets
@@ -303,11 +307,15 @@ class Scheduler {
   bool add_draft(Sequence* sequence, const Draft& draft);
   void count_draft(Sequence* sequence, const Span& span, int32_t num_accepted);
   void plan_single_tokens();
-  int32_t room_for_chunks();
+  int32_t room_for_chunks(int32_t num_clients);
+  ChunkOffer offer_chunks(int32_t room) const;
   int64_t rows_in_time(const StepLoad& load, const ChunkOffer& chunk) const;
   double most_lead_us() const;
   void gain_lead(double took_us);
-  int64_t rows_of_favoured(const StepLoad& load, ChunkOffer chunk);
+  int64_t rows_of_favoured(const StepLoad& load, ChunkOffer chunk, double light_us,
+                           int32_t num_clients);
+  int64_t rows_for_light(const StepLoad& load, const ChunkOffer& chunk, double light_us);
+  double prompt_alone_us(const Sequence& sequence) const;
   void predict();
   void owe(uint64_t num_tokens, TimeUs now);
   void plan_chunks();

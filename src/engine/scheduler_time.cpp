@@ -20,19 +20,30 @@ StepLoad load_of(const StepPlan& plan) {
 
 }  // namespace
 
-// Tokens for the sequences in scratch_, when all single tokens are planned: as many as the step can
-// have, or where somebody decodes, as many as it has time for.
-int32_t Scheduler::room_for_chunks() {
+// Tokens for the sequences in scratch_, of so many clients, when all single tokens are planned: as
+// many as the step can have, or where somebody decodes or is expected, as many as it has time for.
+int32_t Scheduler::room_for_chunks(int32_t num_clients) {
   const int32_t room = options_.max_batch_tokens - plan_.num_tokens;
   const bool someone_decodes =
       std::any_of(plan_.sequences.begin(), plan_.sequences.end(),
                   [](const Sequence* sequence) { return sequence->num_output() > 0; });
   chunk_tokens_ = options_.max_batch_tokens;
   if (options_.inter_token_target_us <= 0) return room;
-  if (!someone_decodes) {
-    lead_us_ = most_lead_us();
-    return room;
-  }
+  if (!someone_decodes) lead_us_ = most_lead_us();
+  const StepLoad load = load_of(plan_);
+  const ChunkOffer chunk = offer_chunks(room);
+  const double light_us = room_.least_prompt_us(planned_us_);
+  int64_t rows = someone_decodes ? rows_in_time(load, chunk) : chunk.max_rows;
+  rows = std::min(rows, rows_for_light(load, chunk, light_us));
+  rows = std::max(rows, rows_of_favoured(load, chunk, light_us, num_clients));
+  if (rows == chunk.max_rows) return room;
+  ++stats_.shortened_steps;
+  chunk_tokens_ = std::min(room, std::max(kLeastChunk, static_cast<int32_t>(rows)));
+  return chunk_tokens_;
+}
+
+// All that the sequences in scratch_ want, or that there is room for.
+ChunkOffer Scheduler::offer_chunks(int32_t room) const {
   int64_t wanted = 0;
   ChunkOffer chunk;
   for (const Sequence* sequence : scratch_) {
@@ -41,12 +52,7 @@ int32_t Scheduler::room_for_chunks() {
     chunk.scores |= sequence->scores_prompt();
   }
   chunk.max_rows = std::min<int64_t>(room, wanted);
-  const StepLoad load = load_of(plan_);
-  const int64_t rows = std::max(rows_in_time(load, chunk), rows_of_favoured(load, chunk));
-  if (rows == chunk.max_rows) return room;
-  ++stats_.shortened_steps;
-  chunk_tokens_ = std::min(room, std::max(kLeastChunk, static_cast<int32_t>(rows)));
-  return chunk_tokens_;
+  return chunk;
 }
 
 double Scheduler::most_lead_us() const {
@@ -76,11 +82,35 @@ int64_t Scheduler::rows_in_time(const StepLoad& load, const ChunkOffer& chunk) c
 
 // Of clients that run less than their part beside others, within what they have spared: where the
 // streams of the others alone take long, what is within the target, or stretches them as usual, is
-// less than half of a step.
-int64_t Scheduler::rows_of_favoured(const StepLoad& load, ChunkOffer chunk) {
-  chunk.max_rows = std::min(chunk.max_rows, room_.num_favoured(scratch_));
-  if (chunk.max_rows == 0) return 0;
-  return rows_within(cost_, load, chunk, kMostFavour * cost_.predict(load));
+// less than half of a step. The prompt of a light one is computed at once. The token that each of
+// the others has at least must not be the last of theirs.
+int64_t Scheduler::rows_of_favoured(const StepLoad& load, ChunkOffer chunk, double light_us,
+                                    int32_t num_clients) {
+  const int64_t num_favoured = room_.num_favoured(scratch_);
+  if (num_favoured == 0) return 0;
+  chunk.max_rows = std::min(chunk.max_rows, num_favoured + num_clients - 1);
+  const double streams_us = cost_.predict(load);
+  const double prompt_us = std::isinf(light_us) ? 0 : light_us;
+  return rows_within(cost_, load, chunk,
+                     std::max(kMostFavour * streams_us, streams_us + prompt_us));
+}
+
+// Where a light client comes again and again (light_us: its prompt by itself; infinite: none), it
+// shall wait for a step in flight, and for the streams of others in its own, no longer than its
+// prompt takes by itself. Where it alone wants chunks, nothing is kept from it.
+int64_t Scheduler::rows_for_light(const StepLoad& load, const ChunkOffer& chunk, double light_us) {
+  const bool others_want = room_.num_favoured(scratch_) < chunk.max_rows;
+  if (std::isinf(light_us) || !others_want) return chunk.max_rows;
+  const double streams_us = cost_.predict(load);
+  return rows_within(cost_, load, chunk,
+                     std::max(light_us - streams_us, kLeastStretch * streams_us));
+}
+
+double Scheduler::prompt_alone_us(const Sequence& sequence) const {
+  StepLoad load;
+  const int64_t num_rows = std::min<int64_t>(sequence.gap(), options_.max_batch_tokens);
+  load.add(sequence.num_computed, num_rows, 1, sequence.draws());
+  return cost_.predict(load);
 }
 
 void Scheduler::predict() {

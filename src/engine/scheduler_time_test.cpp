@@ -292,6 +292,66 @@ TEST(SchedulerTime, PromptsOfManyClientsAllMoveBesideASlowStream) {
   EXPECT_EQ(plan.num_tokens, 25);
 }
 
+// As the start of an engine does it.
+SchedulerOptions calibrated_options() {
+  SchedulerOptions options = time_options();
+  for (int64_t rows = 1; rows <= 256; rows *= 2) {
+    StepLoad load;
+    load.add(0, rows, 1, false);
+    for (int i = 0; i < 2; ++i) {
+      options.step_cost.observe(load, static_cast<TimeUs>(machine_cost(load)));
+    }
+  }
+  return options;
+}
+
+// A client asks for 60 tokens at a time, twelve times, of which each third asks for so many, beside
+// one that has twelve long prompts. The waits of each kind, but the first two.
+struct LightWaits {
+  std::vector<TimeUs> of_short, of_others;
+};
+
+LightWaits waits_of_light(int32_t num_prompt_of_third) {
+  Clockwork clockwork(calibrated_options());
+  int32_t token = 0;
+  for (int i = 0; i < 12; ++i) clockwork.admit(time_request(3000, 2000, ++token, /*client=*/1));
+  clockwork.step();
+  LightWaits waits;
+  for (int i = 0; i < 12; ++i) {
+    const bool is_third = i % 3 == 2;
+    const int32_t num_prompt = is_third ? num_prompt_of_third : 60;
+    const RequestId id = clockwork.admit(time_request(num_prompt, 1, ++token, /*client=*/2));
+    clockwork.run_until_first_token(id);
+    const TimeUs wait = clockwork.first_token_us(id);
+    if (i >= 2) (is_third ? waits.of_others : waits.of_short).push_back(wait);
+    clockwork.step();
+  }
+  return waits;
+}
+
+double prompt_alone(int64_t num_rows) {
+  StepLoad load;
+  load.add(0, num_rows, 1, false);
+  return machine_cost(load);
+}
+
+// Its own step, in which others have no more than a token. Before, others filled each step up.
+TEST(SchedulerTime, WhoComesAgainAndAgainForLittleHasStepsOfItsOwn) {
+  const LightWaits waits = waits_of_light(60);
+  ASSERT_EQ(waits.of_short.size(), 6u);
+  for (const TimeUs wait : waits.of_short) {
+    EXPECT_LE(static_cast<double>(wait), 1.15 * prompt_alone(60));
+  }
+}
+
+TEST(SchedulerTime, ALongPromptOfSuchAClientIsNotCutForItsOwnSake) {
+  const LightWaits waits = waits_of_light(300);
+  ASSERT_EQ(waits.of_others.size(), 4u);
+  for (const TimeUs wait : waits.of_others) {
+    EXPECT_LE(static_cast<double>(wait), 2 * prompt_alone(300));
+  }
+}
+
 TEST(SchedulerTime, PredictionsAreCountedAndClose) {
   Clockwork clockwork(time_options());
   start_streams(&clockwork, 8);

@@ -119,9 +119,19 @@ void spare(Share* share, double num_rows) {
   share->spare_rows = std::clamp(share->spare_rows + num_rows, 0.0, kMostSpareRows);
 }
 
+constexpr double kRecentUs = 1e6;
+
+// What a place and its siblings used of late.
+void remember(Share* share, double keep) {
+  share->recent_rows = share->recent_rows * keep + static_cast<double>(share->num_rows);
+  if (share->parent != nullptr)
+    share->parent->recent_squares += share->recent_rows * share->recent_rows;
+}
+
 // The step and all of its rows, and all blocks that there are.
 struct StepCharge {
   double took_us = 0;
+  double keep = 1;  // of recent rows
   int64_t num_rows = 0, num_blocks = 0;
   int num_running = 0;  // sequences
 };
@@ -143,6 +153,7 @@ void charge_one(Share* share, const StepCharge& step, bool takes_part) {
   const double quota = quota_of(*share, takes_part);
   share->runs_less = share->num_running < quota * step.num_running;
   spare(share, quota * static_cast<double>(step.num_rows) - static_cast<double>(share->num_rows));
+  remember(share, step.keep);
   share->num_rows = share->num_blocks = 0;
   Share* parent = share->parent;
   if (share->num_running == 0 || parent == nullptr) return;
@@ -245,8 +256,12 @@ void Tenants::add_step(Share* client, int64_t num_rows, int64_t num_blocks) {
 }
 
 int64_t Tenants::charge(double took_us, int64_t all_blocks, const std::vector<Share*>& clients) {
-  const StepCharge step{took_us, root_.num_rows, all_blocks, root_.num_running};
+  keep_ = std::exp(-took_us / kRecentUs);
+  const StepCharge step{took_us, keep_, root_.num_rows, all_blocks, root_.num_running};
+  remember(&root_, keep_);
   root_.num_rows = root_.num_blocks = 0;
+  root_.recent_squares = 0;
+  for (Tenant& tenant : tenants_) tenant.share.recent_squares = 0;
   for (Tenant& tenant : tenants_) begin_part(&tenant.share);
   begin_part(&root_);
   begin_division(clients);
@@ -260,9 +275,18 @@ int64_t Tenants::charge(double took_us, int64_t all_blocks, const std::vector<Sh
   return step.num_rows;
 }
 
-void Tenants::rest(Share* client, int64_t num_rows) {
+void Tenants::rest(Share* client, int64_t num_rows) const {
   client->runs_less = true;
   spare(client, quota_of(*client, /*takes_part=*/false) * static_cast<double>(num_rows));
+  remember(client, keep_);
+}
+
+bool Tenants::is_light(const Share& client) {
+  for (const Share* share = &client; share->parent != nullptr; share = share->parent) {
+    const Share& parent = *share->parent;
+    if (share->recent_rows * parent.recent_rows < kLightUse * parent.recent_squares) return true;
+  }
+  return false;
 }
 
 void Tenants::begin_division(const std::vector<Share*>& clients) {

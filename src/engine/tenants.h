@@ -43,6 +43,8 @@ struct TenantSpec {
 inline constexpr size_t kMaxTenants = 256;
 inline constexpr size_t kMaxTenantDepth = 8;
 inline constexpr double kMostSpareRows = 2048;  // a prompt of usual length at once
+inline constexpr double kForgottenRows = 16;
+inline constexpr double kLightUse = 0.25;  // of what siblings use, that leaves one light
 
 // Names are there once, parents exist and make no ring and no more than kMaxTenantDepth levels,
 // guarantees fit into that of the parent, numbers are in range, a client is of one tenant.
@@ -61,18 +63,21 @@ struct Share {
   double credit_us = 0;
   bool runs_less = true;               // sequences than its part of all, in the last step
   double spare_rows = kMostSpareRows;  // that its part of past steps was more than it used
+  double recent_rows = 0;              // computed, those of a second ago counted as a third
   int64_t num_tokens = 0;              // computed since the start
   double step_us = 0;                  // of all steps' time, by its part of their rows
   // Scratch of a step and of a plan.
   int64_t num_rows = 0, num_blocks = 0;
   double least_served_us = 0;  // of the children that run
   bool has_least = false;
+  double recent_squares = 0;                         // of the children's recent rows
   int num_present = 0;                               // children that take part and have not left
   double present_weight = 0, present_guarantee = 0;  // of those that took part at first
   double left = 0, left_guarantee = 0;               // what the present have together
 
   bool is_active() const { return num_running + num_waiting > 0; }
   bool has_rested() const { return spare_rows >= kMostSpareRows; }
+  bool is_forgotten() const { return recent_rows < kForgottenRows; }
 };
 
 // What is told of a tenant, with those below it.
@@ -110,7 +115,10 @@ class Tenants {
   // clients: those that were named by add_step(), each once. Returns the rows of the step.
   int64_t charge(double took_us, int64_t all_blocks, const std::vector<Share*>& clients);
   // A client that had nothing of the step that was charged last, of so many rows.
-  static void rest(Share* client, int64_t num_rows);
+  void rest(Share* client, int64_t num_rows) const;
+  // After charge(), and rest() of the others: whether of late this client, or a tenant above it,
+  // used much less than its siblings did, each weighted by what it used itself.
+  static bool is_light(const Share& client);
 
   // Something is divided among these. part_of() is the part of one of them in what is left, for
   // those that have not left; most_of() what guarantees of the others leave it; spare_of() the rows
@@ -133,7 +141,8 @@ class Tenants {
     std::string name;
     Share share;
   };
-  Share root_;                            // of it counts and clock alone
+  Share root_;                            // of it counts, clock and recent rows alone
+  double keep_ = 1;                       // of recent rows, by the time of the last step
   Share others_;                          // of it what clients below the root were given
   std::deque<Tenant> tenants_;            // parents before their children; their places are kept
   std::map<uint64_t, Share*> tenant_of_;  // by client

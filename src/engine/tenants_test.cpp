@@ -209,7 +209,7 @@ TEST_F(TenantsTest, WhatAPartWasMoreThanWasUsedIsSpared) {
   for (int i = 0; i < 100; ++i) step(100);
   EXPECT_DOUBLE_EQ(spare_of(0), 0);
   Tenants::add_step(&clients_[1], 100, 1);
-  Tenants::rest(&clients_[0], tenants_.charge(1000, 100, {&clients_[1]}));
+  tenants_.rest(&clients_[0], tenants_.charge(1000, 100, {&clients_[1]}));
   EXPECT_DOUBLE_EQ(spare_of(0), 60) << "who has nothing of a step has spared its part";
 }
 
@@ -230,6 +230,28 @@ TEST_F(TenantsTest, OnlyWhoRunsLessThanItsPartBesideOthersIsFavoured) {
   step({&clients_[0], &clients_[1], &clients_[2]});
   EXPECT_DOUBLE_EQ(Tenants::spare_beside(clients_[0]), 0) << "more than its sibling";
   EXPECT_GT(Tenants::spare_beside(clients_[1]), 0);
+}
+
+TEST_F(TenantsTest, WhoUsesAQuarterOfWhatItsSiblingsDoIsLightUntilTheyStop) {
+  begin({{.name = "a", .clients = {0, 1}}, {.name = "b", .clients = {2}}}, 3);
+  const std::vector<Share*> all = {&clients_[0], &clients_[1], &clients_[2]};
+  const auto step = [&](const std::vector<int64_t>& rows, double took_us = 1000) {
+    for (size_t i = 0; i < 3; ++i) Tenants::add_step(&clients_[i], rows[i], 1);
+    tenants_.charge(took_us, 100, all);
+  };
+  const auto lights = [&] {
+    std::vector<bool> lights;
+    for (const Share* client : all) lights.push_back(Tenants::is_light(*client));
+    return lights;
+  };
+  step({10, 10, 20});
+  EXPECT_EQ(lights(), std::vector<bool>({false, false, false})) << "all use the same";
+  for (int i = 0; i < 20; ++i) step({10, 1, 11});
+  EXPECT_EQ(lights(), std::vector<bool>({false, true, false})) << "beside its sibling";
+  for (int i = 0; i < 50; ++i) step({5, 5, 100});
+  EXPECT_EQ(lights(), std::vector<bool>({true, true, false})) << "by their tenant";
+  for (int i = 0; i < 10; ++i) step({5, 5, 0}, 1e6);
+  EXPECT_EQ(lights(), std::vector<bool>({false, false, true})) << "what was long ago is forgotten";
 }
 
 TEST_F(TenantsTest, GuaranteesOfOthersAreNotTaken) {

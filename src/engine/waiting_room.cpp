@@ -1,6 +1,7 @@
 #include "engine/waiting_room.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "base/check.h"
@@ -65,7 +66,8 @@ void WaitingRoom::remove(Sequence* sequence) {
 }
 
 void WaitingRoom::leave(Client* client, uint64_t id) {
-  if (!client->share.is_active() && client->share.has_rested()) clients_.erase(id);
+  const Share& share = client->share;
+  if (!share.is_active() && share.has_rested() && share.is_forgotten()) clients_.erase(id);
 }
 
 void WaitingRoom::begin_turns() {
@@ -117,6 +119,24 @@ void WaitingRoom::list_shares(const std::vector<Sequence*>& sequences) {
     Client& client = of(*sequence);
     if (!std::exchange(client.is_listed, true)) shares_.push_back(&client.share);
   }
+}
+
+void WaitingRoom::note_prompt(const Sequence& sequence, double prompt_us, TimeUs now) {
+  Client& client = of(sequence);
+  client.is_back = client.started != 0 && now - client.started < kReturnUs;
+  client.started = now;
+  client.prompt_us = prompt_us;
+}
+
+double WaitingRoom::least_prompt_us(TimeUs now) const {
+  double least = std::numeric_limits<double>::infinity();
+  for (const auto& [id, client] : clients_) {
+    const bool is_expected = client.is_back && now - client.started < kReturnUs;
+    if (is_expected && client.prompt_us < least && Tenants::is_light(client.share)) {
+      least = client.prompt_us;
+    }
+  }
+  return least;
 }
 
 bool WaitingRoom::has_none_running(const Sequence& sequence) const {
@@ -176,7 +196,7 @@ void WaitingRoom::charge(const std::vector<Sequence*>& running, TimeUs took_us,
     const uint64_t id = entry->first;
     ++entry;
     if (client.share.num_running > 0) continue;
-    Tenants::rest(&client.share, num_rows);
+    tenants_.rest(&client.share, num_rows);
     leave(&client, id);
   }
 }
@@ -185,9 +205,10 @@ void WaitingRoom::set_tenants(const std::vector<TenantSpec>& specs) {
   tenants_.set(specs);
   for (auto& [id, client] : clients_) {
     const int num_running = client.share.num_running, num_waiting = client.share.num_waiting;
-    const double spare_rows = client.share.spare_rows;
+    const double spare_rows = client.share.spare_rows, recent_rows = client.share.recent_rows;
     client.share = tenants_.place(id);
     client.share.spare_rows = spare_rows;
+    client.share.recent_rows = recent_rows;
     Tenants::count_waiting(&client.share, num_waiting);
     Tenants::count_running(&client.share, num_running);
   }

@@ -16,10 +16,16 @@
 
 namespace headrace {
 
+inline constexpr TimeUs kReturnUs = 5'000'000;  // from start to start, of a client that comes again
+
 struct Client {
   std::deque<Sequence*> waiting;  // in order (comes_before)
   Share share;
   double owed_tokens = 0;  // of chunks: what its part was more than it got, at most one
+  // Its newest prompt: when it started, and what it takes by itself. 0: no request started.
+  TimeUs started = 0;
+  double prompt_us = 0;
+  bool is_back = false;  // it started within kReturnUs of the one before
   // Scratch of one plan.
   bool is_listed = false;
   int32_t num_ranked = 0;
@@ -46,6 +52,12 @@ class WaitingRoom {
   // Gives each of these running sequences its rank, how many earlier ones of its client run, and
   // its standing, the tokens of these by the part that its client has among those that run.
   void rank(const std::vector<Sequence*>& running);
+
+  // A request starts for the first time; its prompt would take so long by itself.
+  void note_prompt(const Sequence& sequence, double prompt_us, TimeUs now);
+  // The shortest of such times among light clients (Tenants::is_light) that come again and again
+  // and are expected now; infinite where there is none.
+  double least_prompt_us(TimeUs now) const;
 
   bool has_none_running(const Sequence& sequence) const;
   // Running sequences by client, who wants fewer tokens for its part first; within a client in
