@@ -232,8 +232,8 @@ BUGS = [
          "waiting.insert(BUG ? waiting.end() : std::lower_bound(waiting.begin(), waiting.end(), sequence, "
          "comes_before), sequence);")),
     Bug("a client that has none running is forgotten", ROOM,
-        ("if (!client->share.is_active() && client->share.has_rested()) clients_",
-         "if (BUG ? client->share.num_running == 0 : !client->share.is_active() && client->share.has_rested()) clients_")),
+        ("if (!share.is_active() && share.has_rested() && share.is_forgotten()) clients_",
+         "if (BUG ? share.num_running == 0 : !share.is_active() && share.has_rested() && share.is_forgotten()) clients_")),
     Bug("the waiting are counted wrong", ROOM,
         ("std::erase(client.waiting, sequence); --num_waiting_; Tenants::count_running",
          "std::erase(client.waiting, sequence); if (!BUG) --num_waiting_; Tenants::count_running")),
