@@ -312,9 +312,8 @@ class Scheduler {
   int64_t rows_in_time(const StepLoad& load, const ChunkOffer& chunk) const;
   double most_lead_us() const;
   void gain_lead(double took_us);
-  int64_t rows_of_favoured(const StepLoad& load, ChunkOffer chunk, double light_us,
-                           int32_t num_clients);
-  int64_t rows_for_light(const StepLoad& load, const ChunkOffer& chunk, double light_us);
+  int64_t rows_of_favoured(const StepLoad& load, const ChunkOffer& chunk, double light_us) const;
+  int64_t rows_for_light(const StepLoad& load, const ChunkOffer& chunk, double light_us) const;
   double prompt_alone_us(const Sequence& sequence) const;
   void predict();
   void owe(uint64_t num_tokens, TimeUs now);

@@ -30,12 +30,22 @@ int32_t Scheduler::room_for_chunks(int32_t num_clients) {
   chunk_tokens_ = options_.max_batch_tokens;
   if (options_.inter_token_target_us <= 0) return room;
   if (!someone_decodes) lead_us_ = most_lead_us();
+  const std::optional<double> light_us = room_.least_prompt_us(planned_us_);
+  if (!someone_decodes && !light_us) return room;
   const StepLoad load = load_of(plan_);
   const ChunkOffer chunk = offer_chunks(room);
-  const double light_us = room_.least_prompt_us(planned_us_);
+  const int64_t num_favoured = room_.num_favoured(scratch_);
   int64_t rows = someone_decodes ? rows_in_time(load, chunk) : chunk.max_rows;
-  rows = std::min(rows, rows_for_light(load, chunk, light_us));
-  rows = std::max(rows, rows_of_favoured(load, chunk, light_us, num_clients));
+  // Where light clients alone want chunks, nothing is kept from them.
+  if (light_us && num_favoured < chunk.max_rows) {
+    rows = std::min(rows, rows_for_light(load, chunk, *light_us));
+  }
+  if (num_favoured > 0) {
+    // The token that each of the others has at least must not be the last of theirs.
+    ChunkOffer favoured = chunk;
+    favoured.max_rows = std::min(chunk.max_rows, num_favoured + num_clients - 1);
+    rows = std::max(rows, rows_of_favoured(load, favoured, light_us.value_or(0)));
+  }
   if (rows == chunk.max_rows) return room;
   ++stats_.shortened_steps;
   chunk_tokens_ = std::min(room, std::max(kLeastChunk, static_cast<int32_t>(rows)));
@@ -82,25 +92,17 @@ int64_t Scheduler::rows_in_time(const StepLoad& load, const ChunkOffer& chunk) c
 
 // Of clients that run less than their part beside others, within what they have spared: where the
 // streams of the others alone take long, what is within the target, or stretches them as usual, is
-// less than half of a step. The prompt of a light one is computed at once. The token that each of
-// the others has at least must not be the last of theirs.
-int64_t Scheduler::rows_of_favoured(const StepLoad& load, ChunkOffer chunk, double light_us,
-                                    int32_t num_clients) {
-  const int64_t num_favoured = room_.num_favoured(scratch_);
-  if (num_favoured == 0) return 0;
-  chunk.max_rows = std::min(chunk.max_rows, num_favoured + num_clients - 1);
+// less than half of a step. The prompt of a light one, of light_us by itself, is computed at once.
+int64_t Scheduler::rows_of_favoured(const StepLoad& load, const ChunkOffer& chunk,
+                                    double light_us) const {
   const double streams_us = cost_.predict(load);
-  const double prompt_us = std::isinf(light_us) ? 0 : light_us;
-  return rows_within(cost_, load, chunk,
-                     std::max(kMostFavour * streams_us, streams_us + prompt_us));
+  return rows_within(cost_, load, chunk, std::max(kMostFavour * streams_us, streams_us + light_us));
 }
 
-// Where a light client comes again and again (light_us: its prompt by itself; infinite: none), it
-// shall wait for a step in flight, and for the streams of others in its own, no longer than its
-// prompt takes by itself. Where it alone wants chunks, nothing is kept from it.
-int64_t Scheduler::rows_for_light(const StepLoad& load, const ChunkOffer& chunk, double light_us) {
-  const bool others_want = room_.num_favoured(scratch_) < chunk.max_rows;
-  if (std::isinf(light_us) || !others_want) return chunk.max_rows;
+// Where a light client comes again and again, it shall wait for a step in flight, and for the
+// streams of others in its own, no longer than its prompt takes by itself.
+int64_t Scheduler::rows_for_light(const StepLoad& load, const ChunkOffer& chunk,
+                                  double light_us) const {
   const double streams_us = cost_.predict(load);
   return rows_within(cost_, load, chunk,
                      std::max(light_us - streams_us, kLeastStretch * streams_us));

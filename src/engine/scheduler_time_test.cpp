@@ -292,14 +292,20 @@ TEST(SchedulerTime, PromptsOfManyClientsAllMoveBesideASlowStream) {
   EXPECT_EQ(plan.num_tokens, 25);
 }
 
+StepLoad prompt_load(int64_t num_rows) {
+  StepLoad load;
+  load.add(0, num_rows, 1, false);
+  return load;
+}
+
+double prompt_alone(int64_t num_rows) { return machine_cost(prompt_load(num_rows)); }
+
 // As the start of an engine does it.
 SchedulerOptions calibrated_options() {
   SchedulerOptions options = time_options();
   for (int64_t rows = 1; rows <= 256; rows *= 2) {
-    StepLoad load;
-    load.add(0, rows, 1, false);
     for (int i = 0; i < 2; ++i) {
-      options.step_cost.observe(load, static_cast<TimeUs>(machine_cost(load)));
+      options.step_cost.observe(prompt_load(rows), static_cast<TimeUs>(prompt_alone(rows)));
     }
   }
   return options;
@@ -327,12 +333,6 @@ LightWaits waits_of_light(int32_t num_prompt_of_third) {
     clockwork.step();
   }
   return waits;
-}
-
-double prompt_alone(int64_t num_rows) {
-  StepLoad load;
-  load.add(0, num_rows, 1, false);
-  return machine_cost(load);
 }
 
 // Its own step, in which others have no more than a token. Before, others filled each step up.

@@ -129,10 +129,9 @@ void remember(Share* share, double keep) {
 }
 
 // The step and all of its rows, and all blocks that there are.
-struct StepCharge {
+struct StepCharge : ChargedStep {
   double took_us = 0;
-  double keep = 1;  // of recent rows
-  int64_t num_rows = 0, num_blocks = 0;
+  int64_t num_blocks = 0;
   int num_running = 0;  // sequences
 };
 
@@ -255,10 +254,11 @@ void Tenants::add_step(Share* client, int64_t num_rows, int64_t num_blocks) {
   }
 }
 
-int64_t Tenants::charge(double took_us, int64_t all_blocks, const std::vector<Share*>& clients) {
-  keep_ = std::exp(-took_us / kRecentUs);
-  const StepCharge step{took_us, keep_, root_.num_rows, all_blocks, root_.num_running};
-  remember(&root_, keep_);
+ChargedStep Tenants::charge(double took_us, int64_t all_blocks,
+                            const std::vector<Share*>& clients) {
+  const double keep = std::exp(-took_us / kRecentUs);
+  const StepCharge step{{root_.num_rows, keep}, took_us, all_blocks, root_.num_running};
+  remember(&root_, keep);
   root_.num_rows = root_.num_blocks = 0;
   root_.recent_squares = 0;
   for (Tenant& tenant : tenants_) tenant.share.recent_squares = 0;
@@ -272,13 +272,13 @@ int64_t Tenants::charge(double took_us, int64_t all_blocks, const std::vector<Sh
   for (Tenant& tenant : tenants_) charge_one(&tenant.share, step, has_part(tenant.share));
   for (Tenant& tenant : tenants_) advance_clock(&tenant.share);
   advance_clock(&root_);
-  return step.num_rows;
+  return step;
 }
 
-void Tenants::rest(Share* client, int64_t num_rows) const {
+void Tenants::rest(Share* client, const ChargedStep& step) {
   client->runs_less = true;
-  spare(client, quota_of(*client, /*takes_part=*/false) * static_cast<double>(num_rows));
-  remember(client, keep_);
+  spare(client, quota_of(*client, /*takes_part=*/false) * static_cast<double>(step.num_rows));
+  remember(client, step.keep);
 }
 
 bool Tenants::is_light(const Share& client) {

@@ -43,8 +43,8 @@ struct TenantSpec {
 inline constexpr size_t kMaxTenants = 256;
 inline constexpr size_t kMaxTenantDepth = 8;
 inline constexpr double kMostSpareRows = 2048;  // a prompt of usual length at once
-inline constexpr double kForgottenRows = 16;
-inline constexpr double kLightUse = 0.25;  // of what siblings use, that leaves one light
+inline constexpr double kForgottenRows = 16;    // recent ones, below which they do not count
+inline constexpr double kLightUse = 0.25;       // of what siblings use, that leaves one light
 
 // Names are there once, parents exist and make no ring and no more than kMaxTenantDepth levels,
 // guarantees fit into that of the parent, numbers are in range, a client is of one tenant.
@@ -88,6 +88,12 @@ struct TenantUse {
   double step_s = 0;       // of the engine's steps
 };
 
+// What Tenants::charge() counted.
+struct ChargedStep {
+  int64_t num_rows = 0;
+  double keep = 1;  // of what recent rows were before
+};
+
 class Tenants {
  public:
   Tenants() = default;
@@ -112,10 +118,10 @@ class Tenants {
 
   // What the step that charge() counts computed for a client, and what the client holds.
   static void add_step(Share* client, int64_t num_rows, int64_t num_blocks);
-  // clients: those that were named by add_step(), each once. Returns the rows of the step.
-  int64_t charge(double took_us, int64_t all_blocks, const std::vector<Share*>& clients);
-  // A client that had nothing of the step that was charged last, of so many rows.
-  void rest(Share* client, int64_t num_rows) const;
+  // clients: those that were named by add_step(), each once.
+  ChargedStep charge(double took_us, int64_t all_blocks, const std::vector<Share*>& clients);
+  // A client that had nothing of the step that was charged last.
+  static void rest(Share* client, const ChargedStep& step);
   // After charge(), and rest() of the others: whether of late this client, or a tenant above it,
   // used much less than its siblings did, each weighted by what it used itself.
   static bool is_light(const Share& client);
@@ -142,7 +148,6 @@ class Tenants {
     Share share;
   };
   Share root_;                            // of it counts, clock and recent rows alone
-  double keep_ = 1;                       // of recent rows, by the time of the last step
   Share others_;                          // of it what clients below the root were given
   std::deque<Tenant> tenants_;            // parents before their children; their places are kept
   std::map<uint64_t, Share*> tenant_of_;  // by client

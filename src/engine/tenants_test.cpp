@@ -192,7 +192,7 @@ TEST_F(TenantsTest, WhatAPartWasMoreThanWasUsedIsSpared) {
   const auto step = [&](int64_t rows_of_first) {
     Tenants::add_step(&clients_[0], rows_of_first, 1);
     Tenants::add_step(&clients_[1], 100 - rows_of_first, 1);
-    EXPECT_EQ(tenants_.charge(1000, 100, all), 100);
+    EXPECT_EQ(tenants_.charge(1000, 100, all).num_rows, 100);
   };
   const auto spare_of = [&](size_t client) {
     Tenants::begin_division(all);
@@ -209,7 +209,7 @@ TEST_F(TenantsTest, WhatAPartWasMoreThanWasUsedIsSpared) {
   for (int i = 0; i < 100; ++i) step(100);
   EXPECT_DOUBLE_EQ(spare_of(0), 0);
   Tenants::add_step(&clients_[1], 100, 1);
-  tenants_.rest(&clients_[0], tenants_.charge(1000, 100, {&clients_[1]}));
+  Tenants::rest(&clients_[0], tenants_.charge(1000, 100, {&clients_[1]}));
   EXPECT_DOUBLE_EQ(spare_of(0), 60) << "who has nothing of a step has spared its part";
 }
 

@@ -1,7 +1,6 @@
 #include "engine/waiting_room.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "base/check.h"
@@ -128,13 +127,12 @@ void WaitingRoom::note_prompt(const Sequence& sequence, double prompt_us, TimeUs
   client.prompt_us = prompt_us;
 }
 
-double WaitingRoom::least_prompt_us(TimeUs now) const {
-  double least = std::numeric_limits<double>::infinity();
+std::optional<double> WaitingRoom::least_prompt_us(TimeUs now) const {
+  std::optional<double> least;
   for (const auto& [id, client] : clients_) {
     const bool is_expected = client.is_back && now - client.started < kReturnUs;
-    if (is_expected && client.prompt_us < least && Tenants::is_light(client.share)) {
-      least = client.prompt_us;
-    }
+    const bool is_less = !least || client.prompt_us < *least;
+    if (is_expected && is_less && Tenants::is_light(client.share)) least = client.prompt_us;
   }
   return least;
 }
@@ -190,13 +188,13 @@ void WaitingRoom::charge(const std::vector<Sequence*>& running, TimeUs took_us,
                          int64_t all_blocks) {
   list_shares(running);
   const auto step_us = static_cast<double>(std::max<TimeUs>(1, took_us));
-  const int64_t num_rows = tenants_.charge(step_us, all_blocks, shares_);
+  const ChargedStep step = tenants_.charge(step_us, all_blocks, shares_);
   for (auto entry = clients_.begin(); entry != clients_.end();) {
     Client& client = entry->second;
     const uint64_t id = entry->first;
     ++entry;
     if (client.share.num_running > 0) continue;
-    tenants_.rest(&client.share, num_rows);
+    Tenants::rest(&client.share, step);
     leave(&client, id);
   }
 }

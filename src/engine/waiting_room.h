@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "engine/sequence.h"
@@ -56,8 +57,8 @@ class WaitingRoom {
   // A request starts for the first time; its prompt would take so long by itself.
   void note_prompt(const Sequence& sequence, double prompt_us, TimeUs now);
   // The shortest of such times among light clients (Tenants::is_light) that come again and again
-  // and are expected now; infinite where there is none.
-  double least_prompt_us(TimeUs now) const;
+  // and are expected now.
+  std::optional<double> least_prompt_us(TimeUs now) const;
 
   bool has_none_running(const Sequence& sequence) const;
   // Running sequences by client, who wants fewer tokens for its part first; within a client in
