@@ -240,9 +240,9 @@ TEST_F(TenantsTest, WhoUsesAQuarterOfWhatItsSiblingsDoIsLightUntilTheyStop) {
     tenants_.charge(took_us, 100, all);
   };
   const auto lights = [&] {
-    std::vector<bool> lights;
-    for (const Share* client : all) lights.push_back(Tenants::is_light(*client));
-    return lights;
+    std::vector<bool> found;
+    for (const Share* client : all) found.push_back(Tenants::is_light(*client));
+    return found;
   };
   step({10, 10, 20});
   EXPECT_EQ(lights(), std::vector<bool>({false, false, false})) << "all use the same";
