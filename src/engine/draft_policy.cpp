@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <tuple>
 
 namespace headrace {
 namespace {
@@ -106,66 +105,64 @@ double DraftPolicy::survival(const DraftGround& ground, int32_t place,
   return (kOwnWeight * common + own.kept) / (kOwnWeight + own.tried);
 }
 
-// Into found_: of all guesses at hand the likeliest, `most` of them. Chances fall along a draft, so
-// each is taken from its beginning, and of each draft only the next guess need be looked at.
-void DraftPolicy::list_candidates(std::span<const DraftTask> tasks, size_t most) {
-  const auto comes_later = [](const Candidate& a, const Candidate& b) {
-    return std::tie(b.chance, a.place, a.task) > std::tie(a.chance, b.place, b.task);
-  };
-  const auto chance_of = [&](const Candidate& next) {
-    const DraftTask& task = tasks[next.task];
-    return survival(task.draft.ground, next.place, task.sequence->draft_record);
-  };
-  found_.clear();
+// Chances fall along a draft, so each is taken from its beginning, and of each draft only the next
+// guess need be looked at: next_, a heap.
+void DraftPolicy::begin_candidates(std::span<const DraftTask> tasks) {
   next_.clear();
   for (size_t i = 0; i < tasks.size(); ++i) {
-    if (tasks[i].draft.token_ids.empty()) continue;
-    next_.push_back({1, 1, 0, i});
-    next_.back().chance = chance_of(next_.back());
+    const Draft& draft = tasks[i].draft;
+    if (draft.token_ids.empty()) continue;
+    next_.push_back({survival(draft.ground, 0, tasks[i].sequence->draft_record), 1, 0, i});
   }
-  std::make_heap(next_.begin(), next_.end(), comes_later);
-  while (!next_.empty() && found_.size() < most) {
-    std::pop_heap(next_.begin(), next_.end(), comes_later);
-    Candidate& next = next_.back();
-    found_.push_back(next);
-    if (++next.place < std::ssize(tasks[next.task].draft.token_ids)) {
-      next.chance_before = next.chance;
-      next.chance *= chance_of(next);
-      std::push_heap(next_.begin(), next_.end(), comes_later);
-    } else {
-      next_.pop_back();
-    }
+  std::make_heap(next_.begin(), next_.end(), is_less_likely);
+}
+
+// Of all guesses that are left the likeliest, which is left no more.
+DraftPolicy::Candidate DraftPolicy::take_likeliest(std::span<const DraftTask> tasks) {
+  std::pop_heap(next_.begin(), next_.end(), is_less_likely);
+  Candidate& next = next_.back();
+  const Candidate taken = next;
+  const DraftTask& task = tasks[next.task];
+  if (++next.place == std::ssize(task.draft.token_ids)) {
+    next_.pop_back();
+    return taken;
   }
+  next.chance_before = next.chance;
+  next.chance *= survival(task.draft.ground, next.place, task.sequence->draft_record);
+  std::push_heap(next_.begin(), next_.end(), is_less_likely);
+  return taken;
 }
 
 void DraftPolicy::choose(const StepCost& cost, const DraftStep& step, std::span<DraftTask> tasks) {
-  list_candidates(tasks, static_cast<size_t>(step.max_guesses));
-  if (found_.empty()) return;
+  begin_candidates(tasks);
+  if (next_.empty() || step.max_guesses == 0) return;
   const double plain_us = times_.predict(cost, step.load);
   StepLoad load = step.load;
   double tokens = step.num_streams, best_gain = kWorthwhile;
   double us = plain_us, redone_rows = 0;
-  size_t num_affordable = 0, num_taken = 0;
-  for (const Candidate& candidate : found_) {
+  size_t num_taken = 0;
+  found_.clear();
+  while (!next_.empty() && std::ssize(found_) < step.max_guesses) {
+    const Candidate candidate = take_likeliest(tasks);
     tokens += candidate.chance;
     const Sequence& sequence = *tasks[candidate.task].sequence;
     load.add(sequence.num_known(), 1, 1, sequence.draws());
     --load.num_sequences;
     us = std::max(us, times_.predict(cost, load));  // a row more is not faster, as it may seem
     if (us > plain_us * (1 + credit_)) break;
-    ++num_affordable;
+    found_.push_back(candidate);
     redone_rows += candidate.place * (candidate.chance_before - candidate.chance);
-    const double redone = step.redoes_rows ? redone_rows / static_cast<double>(num_affordable) : 0;
+    const double redone = step.redoes_rows ? redone_rows / static_cast<double>(found_.size()) : 0;
     const double whole_us = us + redone * (us - plain_us);
     const double gain = tokens / step.num_streams * plain_us / whole_us;
     if (gain <= best_gain) continue;
     best_gain = gain;
-    num_taken = num_affordable;
+    num_taken = found_.size();
   }
-  if (num_affordable == 0 && !is_paused_) ++num_pauses_;
-  is_paused_ = num_affordable == 0;
+  if (found_.empty() && !is_paused_) ++num_pauses_;
+  is_paused_ = found_.empty();
   if (num_taken == 0) {
-    const size_t num_tried = std::min(num_affordable, kProbeGuesses);
+    const size_t num_tried = std::min(found_.size(), kProbeGuesses);
     num_taken = is_probe_ ? num_tried : probe(&text_probe_, num_tried);
   }
   lengths_.assign(tasks.size(), 0);

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <map>
 #include <span>
+#include <tuple>
 #include <vector>
 
 #include "engine/drafter.h"
@@ -109,7 +110,11 @@ class DraftPolicy {
     int32_t place;
     size_t task;
   };
-  void list_candidates(std::span<const DraftTask> tasks, size_t most);
+  static bool is_less_likely(const Candidate& a, const Candidate& b) {
+    return std::tie(b.chance, a.place, a.task) > std::tie(a.chance, b.place, b.task);
+  }
+  void begin_candidates(std::span<const DraftTask> tasks);
+  Candidate take_likeliest(std::span<const DraftTask> tasks);
   // Tries of what does not seem to pay.
   struct Probe {
     uint64_t gap = 0, steps_left = 0;
@@ -117,7 +122,7 @@ class DraftPolicy {
   size_t probe(Probe* probe, size_t num_guesses);
 
   Shares shares_ = {};
-  std::vector<Candidate> found_, next_;  // scratch of choose()
+  std::vector<Candidate> next_, found_;  // scratch of choose(): what is left, what is affordable
   std::vector<size_t> lengths_;          // likewise
   RowTimes times_;
   double run_us_ = 0;      // of a model that guesses, smoothed

@@ -37,6 +37,8 @@ class Drafter {
   // Works off what it has been told of prompts, or, where may_run is false, forgets it. Between
   // steps. Returns how many times a model ran.
   virtual int32_t keep_up(std::span<Sequence* const> /*sequences*/, bool /*may_run*/) { return 0; }
+  // Asks for the memory that the next propose() will read, before it is needed.
+  virtual void touch() const {}
   // The sequence has ended; its id never comes again.
   virtual void forget(RequestId /*id*/) {}
 };

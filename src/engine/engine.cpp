@@ -183,7 +183,7 @@ EngineThread::EngineThread(const EngineOptions& options, SchedulerOptions schedu
       expert_rows_(runner_->expert_layers()),
       toucher_(core_.scheduler().options().num_blocks,
                blocks_ahead(core_.scheduler().options(), runner_->kv_block_bytes()),
-               [this](int32_t block_id) { runner_->touch(block_id); }) {
+               [this](int32_t block_id) { runner_->touch_block(block_id); }) {
   take_tenants();
   publish();
   thread_ = std::thread([this] { run(); });
@@ -308,6 +308,7 @@ void EngineThread::step(TimeUs now) {
   profiler_.mark(StepPart::kBlocks);
   runner_->launch(plan, [this] { host_work_.start(); });
   core_.touch();
+  runner_->touch();
   profiler_.mark(StepPart::kForward);
   host_work_.finish();
   profiler_.mark(StepPart::kDeliver);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/prefetch.h"
+
 namespace headrace {
 
 EngineCore::EngineCore(SchedulerOptions options, const KvFacts& kv, StepRecorder* recorder)
@@ -49,6 +51,14 @@ void EngineCore::settle() {
   if (in_flight_ == nullptr) return;  // between steps it may decide something
   scheduler_.settle();
   if (!std::exchange(is_told_, true)) recorder_->planned(*in_flight_, scheduler_, planned_us_);
+}
+
+// Room for the events of two tokens each, where there is memory for them.
+void EngineCore::touch() const {
+  scheduler_.touch();
+  const size_t num_events =
+      std::min(2 * in_flight_->spans.size(), events_.capacity() - events_.size());
+  prefetch<PrefetchFor::kWrite>(events_.data() + events_.size(), num_events * sizeof(Event));
 }
 
 void EngineCore::commit(std::span<SpanResult> results, TimeUs now) {

@@ -66,7 +66,7 @@ class EngineCore {
   void fill_masks() { scheduler_.fill_masks(); }
   std::vector<int32_t> take_tainted_blocks() { return scheduler_.take_tainted_blocks(); }
   std::vector<BlockCopy> take_block_copies() { return scheduler_.take_block_copies(); }
-  void touch() const { scheduler_.touch(); }  // as Scheduler::touch
+  void touch() const;  // as Scheduler::touch
   // results[i] belongs to the plan's spans[i].
   void commit(std::span<SpanResult> results, TimeUs now);
 

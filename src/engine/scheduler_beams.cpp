@@ -192,6 +192,7 @@ std::unique_ptr<Sequence> Scheduler::make_beam(const Sequence& head) {
   beam->id = head.id;
   beam->order = head.order;
   beam->place_us = head.place_us;
+  beam->client = head.client;
   beam->request = head.request;
   beam->num_prompt = head.num_prompt;
   beam->max_known = head.max_known;

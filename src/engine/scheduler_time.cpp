@@ -3,6 +3,7 @@
 #include <cmath>
 #include <utility>
 
+#include "base/prefetch.h"
 #include "engine/scheduler.h"
 
 namespace headrace {
@@ -121,15 +122,13 @@ void Scheduler::predict() {
 }
 
 void Scheduler::touch() const {
-  constexpr size_t kLine = 64;
+  for (const Sequence* sequence : planned_) prefetch(sequence, sizeof(Sequence));
   for (const Sequence* sequence : planned_) {
-    const char* bytes = reinterpret_cast<const char*>(sequence);
-    for (size_t at = 0; at < sizeof(Sequence); at += kLine) __builtin_prefetch(bytes + at);
+    prefetch(sequence->tokens.data() + sequence->tokens.size(), sizeof(int32_t));
+    for (const TableColumn& column : sequence->table.columns) prefetch(&column, 1);
+    prefetch(sequence->client, sizeof(Client));
   }
-  for (const Sequence* sequence : planned_) {
-    __builtin_prefetch(sequence->tokens.data() + sequence->tokens.size());
-    for (const TableColumn& column : sequence->table.columns) __builtin_prefetch(&column);
-  }
+  if (options_.drafter != nullptr) options_.drafter->touch();
 }
 
 // What the step gave and took.

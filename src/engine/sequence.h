@@ -22,10 +22,13 @@
 
 namespace headrace {
 
+struct Client;  // waiting_room.h
+
 struct Sequence {
   RequestId id = 0;
   uint64_t order = 0;           // of admission; smaller is older
   TimeUs place_us = 0;          // in the line of its client (waiting_room.h)
+  Client* client = nullptr;     // while it waits or runs; of beams that of the first
   TimeUs queue_ends = 0;        // it has started by then, or ends; 0: no limit
   TimeUs ends = 0;              // it is finished by then, or ends; 0: no limit
   Request request;              // prompt_ids has moved to tokens

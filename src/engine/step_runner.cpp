@@ -4,6 +4,7 @@
 #include <atomic>
 #include <utility>
 
+#include "base/prefetch.h"
 #include "engine/constraint.h"
 
 namespace headrace {
@@ -69,6 +70,14 @@ void StepRunner::launch(const StepPlan& plan, const std::function<void()>& besid
   returned_us_ = now_us();
   backend_.call_beside(nullptr);
   if (!is_called) beside();  // nothing was computed on the team
+}
+
+void StepRunner::touch() const {
+  const auto results = std::span(results_).first(std::min(results_.size(), plan_->spans.size()));
+  prefetch<PrefetchFor::kWrite>(results.data(), results.size_bytes());
+  for (const SpanResult& result : results) {
+    prefetch<PrefetchFor::kWrite>(result.sampled.data(), sizeof(SampledToken));
+  }
 }
 
 void StepRunner::build_batch() {

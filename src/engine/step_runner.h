@@ -30,6 +30,8 @@ class StepRunner {
   // The plan stays as it is until finish(), but for its masks. beside: called once, when the back
   // end has begun (Backend::call_beside), or at the latest when the pass is launched.
   void launch(const StepPlan& plan, const std::function<void()>& beside = [] {});
+  // Asks for the memory that finish() fills, after launch().
+  void touch() const;
   // results[i] belongs to the plan's spans[i]; valid until the next launch.
   std::span<SpanResult> finish();
   // Changes while a step is computed. From any thread.
@@ -40,7 +42,7 @@ class StepRunner {
   // Zeroes blocks that nobody holds. Not between launch and finish.
   void scrub(std::span<const int32_t> block_ids);
   // Backend::touch() of a block: from any thread.
-  void touch(int32_t block_id) { kv_.touch_block(block_id); }
+  void touch_block(int32_t block_id) { kv_.touch_block(block_id); }
   // In this order. Not between launch and finish.
   void copy(std::span<const BlockCopy> copies);
   // The layers with experts, and what these have had since the start. Between finish() and the next

@@ -16,13 +16,18 @@ namespace headrace {
 class TextDrafter final : public Drafter {
  public:
   int32_t propose(std::span<DraftTask> tasks) override;
-  void forget(RequestId id) override { matchers_.erase(id); }
+  void touch() const override;
+  void forget(RequestId id) override;
 
  private:
   std::unordered_map<RequestId, TextMatcher> matchers_;  // never iterated
-  // Of the tasks of one call: all take their tokens first, so that what the texts need of memory
-  // comes side by side.
-  std::vector<const TextMatcher*> asked_;
+  // Of the tasks of the newest call: all take their tokens first, so that what the texts need of
+  // memory comes side by side.
+  struct Asked {
+    const TextMatcher* matcher;
+    TextMatcher::Match match;
+  };
+  std::vector<Asked> asked_;
 };
 
 }  // namespace headrace

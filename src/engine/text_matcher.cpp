@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/prefetch.h"
 
 namespace headrace {
 namespace {
@@ -89,6 +90,14 @@ void TextMatcher::copy(const Match& match, int32_t max_tokens,
     const int32_t id = text_[static_cast<size_t>(match.next + i % period)];
     if (id == kMark) return;
     token_ids->push_back(id);
+  }
+}
+
+void TextMatcher::touch_ends(const Match& match) const {
+  const int64_t end = std::ssize(text_);
+  for (const int64_t position : {end, match.length > 0 ? match.next : end}) {
+    prefetch(text_.data() + position, sizeof(int32_t));
+    prefetch(previous_.data() + position, sizeof(int32_t));
   }
 }
 

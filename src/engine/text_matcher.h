@@ -37,6 +37,10 @@ class TextMatcher {
   // as often as it would go on.
   void copy(const Match& match, int32_t max_tokens, std::vector<int32_t>* token_ids) const;
 
+  // Asks for the memory that the next append() and find() read if the text goes on as it did after
+  // this match, the newest.
+  void touch_ends(const Match& match) const;
+
  private:
   size_t slot_of(int64_t position) const;
   void link(int64_t position);

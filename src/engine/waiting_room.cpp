@@ -24,15 +24,15 @@ int32_t whole_part(double part, int32_t num_all, int32_t num_others) {
 }  // namespace
 
 Client& WaitingRoom::of(const Sequence& sequence) {
-  const auto found = clients_.find(sequence.request.client);
-  CHECK(found != clients_.end(), "request {} is of no client", sequence.id);
-  return found->second;
+  CHECK(sequence.client != nullptr, "request {} neither waits nor runs", sequence.id);
+  return *sequence.client;
 }
 
 void WaitingRoom::add(Sequence* sequence) {
   const auto [entry, is_new] = clients_.try_emplace(sequence->request.client);
   Client& client = entry->second;
   if (is_new) client.share = tenants_.place(sequence->request.client);
+  for (size_t i = 0; i < sequence->num_beams(); ++i) sequence->beam(i).client = &client;
   Tenants::count_waiting(&client.share, 1);
   auto& waiting = client.waiting;
   waiting.insert(std::lower_bound(waiting.begin(), waiting.end(), sequence, comes_before),
@@ -53,6 +53,7 @@ void WaitingRoom::stop(Sequence* sequence) {
   Client& client = of(*sequence);
   Tenants::count_running(&client.share, -1);
   turns_changed_ = true;
+  sequence->client = nullptr;
   leave(&client, sequence->request.client);
 }
 
@@ -61,6 +62,7 @@ void WaitingRoom::remove(Sequence* sequence) {
   std::erase(client.waiting, sequence);
   --num_waiting_;
   Tenants::count_waiting(&client.share, -1);
+  sequence->client = nullptr;
   leave(&client, sequence->request.client);
 }
 
@@ -138,8 +140,7 @@ std::optional<double> WaitingRoom::least_prompt_us(TimeUs now) const {
 }
 
 bool WaitingRoom::has_none_running(const Sequence& sequence) const {
-  const auto found = clients_.find(sequence.request.client);
-  return found == clients_.end() || found->second.share.num_running == 0;
+  return of(sequence).share.num_running == 0;
 }
 
 void WaitingRoom::sort_by_wants(std::vector<Sequence*>* sequences) {
@@ -147,7 +148,7 @@ void WaitingRoom::sort_by_wants(std::vector<Sequence*>* sequences) {
   for (const Sequence* sequence : *sequences) of(*sequence).num_wanted += sequence->gap();
   list_shares(*sequences);
   Tenants::begin_division(shares_);
-  const auto wanted = [this](const Sequence* sequence) {
+  const auto wanted = [](const Sequence* sequence) {
     const Client& client = of(*sequence);
     return static_cast<double>(client.num_wanted) / Tenants::part_of(client.share);
   };

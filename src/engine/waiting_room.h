@@ -92,7 +92,7 @@ class WaitingRoom {
   }
 
  private:
-  Client& of(const Sequence& sequence);
+  static Client& of(const Sequence& sequence);
   void leave(Client* client, uint64_t id);
   void list_shares(const std::vector<Sequence*>& sequences);
 
