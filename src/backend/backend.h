@@ -574,6 +574,9 @@ class Backend {
   // these two. A step's turn is its runner's, packing takes its own.
   virtual void begin_turn() {}
   virtual void end_turn() {}
+  // For a thread that calls ops from now on: binds it to cores where none of the back end's own
+  // threads is bound. Threads that it starts inherit that. Never needed for what ops compute.
+  virtual void keep_apart() {}
   // Calls it once, on this thread, when the back end has begun to compute and goes on meanwhile: in
   // the next op, if its threads or a device share that. For what takes a while and need not be done
   // before. An empty one takes back what was not called.

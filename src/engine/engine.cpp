@@ -36,7 +36,7 @@ namespace {
 
 constexpr size_t kLoggedSteps = 512;
 constexpr std::chrono::milliseconds kMeasuringLimit{250};  // of a start
-constexpr size_t kMostAhead = size_t{64} << 20;            // bytes of blocks touched before use
+constexpr size_t kMostAhead = size_t{256} << 20;           // bytes of blocks touched before use
 constexpr std::chrono::milliseconds kTierPatience{2};      // until what comes in is looked at again
 
 // The newest steps, for readers on any thread.
@@ -151,11 +151,13 @@ class EngineThread final : public Engine {
   std::thread thread_;  // last: everything above is there when it starts
 };
 
-// What two steps may take, within kMostAhead.
+// What two steps may take, or an eighth of all where that is more, within kMostAhead: steps share
+// their cores with whoever touches blocks, so that it shall be seldom.
 int64_t blocks_ahead(const SchedulerOptions& options, size_t block_bytes) {
   const int64_t rows = options.max_batch_tokens / kBlockTokens + options.max_sequences;
   const int64_t in_steps = 2 * rows * std::ssize(options.cache_rules);
-  return std::min(in_steps, static_cast<int64_t>(kMostAhead / std::max<size_t>(block_bytes, 1)));
+  return std::min(std::max(in_steps, options.num_blocks / 8),
+                  static_cast<int64_t>(kMostAhead / std::max<size_t>(block_bytes, 1)));
 }
 
 size_t max_prompt_tokens(const EngineOptions& options, const SchedulerOptions& scheduler) {
@@ -248,6 +250,7 @@ std::vector<ExpertRows> EngineThread::expert_rows() const {
 
 void EngineThread::run() {
   pthread_setname_np(pthread_self(), "hr-engine");  // for whoever lists threads
+  runner_->keep_apart();
   while (receive()) {
     if (wants_reset_.exchange(false)) reset_now();
     take_tenants();

@@ -34,6 +34,8 @@ class StepRunner {
   void touch() const;
   // results[i] belongs to the plan's spans[i]; valid until the next launch.
   std::span<SpanResult> finish();
+  // As Backend::keep_apart, on the thread that steps.
+  void keep_apart() { backend_.keep_apart(); }
   // Changes while a step is computed. From any thread.
   int64_t progress() const { return backend_.num_joins(); }
   // How keys and values are stored.

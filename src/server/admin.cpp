@@ -119,6 +119,7 @@ void write_profile(JsonWriter& json, const ServedModel& model, size_t max_steps)
   for (const StepRecord& step : model.engine.recent_steps(max_steps)) {
     json.open_object().integer("index", static_cast<int64_t>(step.step_idx));
     json.integer("planned_us", step.planned_us).integer("committed_us", step.committed_us);
+    json.integer("predicted_us", step.predicted_us);
     json.integer("tokens", step.num_tokens).integer("prompt_tokens", step.num_prompt_tokens);
     json.integer("running", step.num_running).integer("waiting", step.num_waiting);
     json.integer("kv_blocks_used", step.kv_blocks_used);

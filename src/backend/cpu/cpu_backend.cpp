@@ -295,6 +295,7 @@ class CpuBackend final : public HostBackend {
   void run_on_team(int64_t num_items, ItemWork work) override { team_.run(num_items, work); }
   void begin_turn() override { shared_team_->turn.lock(); }
   void end_turn() override { shared_team_->turn.unlock(); }
+  void keep_apart() override { team_.keep_apart(); }
   void call_beside(std::function<void()> call) override { team_.call_beside(std::move(call)); }
 
   int num_threads() const override { return team_.num_threads(); }

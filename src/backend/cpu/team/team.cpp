@@ -5,6 +5,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "base/check.h"
@@ -28,11 +29,13 @@ constexpr uint64_t kStop = uint64_t{0x80000000u} << 32 | 0xC0000000u;
 bool has_items(uint64_t claims) { return (claims & kNextMask) < claims >> 32; }
 bool is_stop(uint64_t claims) { return claims >> 63 != 0; }
 
-void pin_to(int core) {
+void pin_to(std::span<const int> cores) {
   cpu_set_t set;
   CPU_ZERO(&set);
-  if (core < 0 || core >= CPU_SETSIZE) return;
-  CPU_SET(core, &set);
+  for (const int core : cores) {
+    if (core >= 0 && core < CPU_SETSIZE) CPU_SET(core, &set);
+  }
+  if (CPU_COUNT(&set) == 0) return;
   // Refused in some sandboxes: then the scheduler places the thread, results stay the same.
   pthread_setaffinity_np(pthread_self(), sizeof(set), &set);
 }
@@ -51,13 +54,14 @@ void Turn::give_way() {
 }
 
 Team::Team(int num_threads, const std::vector<int>& cores)
-    : num_threads_(num_threads), crowded_(static_cast<size_t>(num_threads) > cores.size()) {
+    : num_threads_(num_threads),
+      crowded_(static_cast<size_t>(num_threads) > cores.size()),
+      cores_(cores) {
   CHECK(num_threads >= 1 && !cores.empty(), "num_threads = {}", num_threads);
   workers_.reserve(static_cast<size_t>(num_threads - 1));
   try {
     for (int member = 1; member < num_threads; ++member) {
-      const int core = crowded_ ? -1 : cores[static_cast<size_t>(member)];
-      workers_.emplace_back([this, member, core] { worker(member, core); });
+      workers_.emplace_back([this, member] { worker(member); });
     }
   } catch (...) {  // the system refused one: those that run end first
     end_workers();
@@ -255,8 +259,15 @@ void Team::wait_for_work() {
   }
 }
 
-void Team::worker(int member, int core) {
-  if (core >= 0) pin_to(core);
+void Team::keep_apart() const {
+  if (crowded_ || num_threads_ == 1) return;
+  std::vector<int> left(cores_.begin() + num_threads_, cores_.end());
+  left.push_back(cores_.front());
+  pin_to(left);
+}
+
+void Team::worker(int member) {
+  if (!crowded_) pin_to({&cores_[static_cast<size_t>(member)], 1});
   Turn turn;
   while (true) {
     wait_for_work();

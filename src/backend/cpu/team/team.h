@@ -60,15 +60,20 @@ class Turn {
 
 class Team {
  public:
-  // Members 1.. are pinned to cores[1..] (modulo their number); member 0 is the caller and is left
-  // where it runs. num_threads >= 1. Throws std::system_error when the system refuses a thread.
-  // When threads outnumber cores nobody is pinned or spins.
+  // Members 1.. are pinned to cores[1..]; member 0 is the caller and is left where it runs, but for
+  // keep_apart(). num_threads >= 1. Throws std::system_error when the system refuses a thread. When
+  // threads outnumber cores nobody is pinned or spins.
   Team(int num_threads, const std::vector<int>& cores);
   ~Team();
   Team(const Team&) = delete;
   Team& operator=(const Team&) = delete;
 
   int num_threads() const { return num_threads_; }
+  // Binds the calling thread, which calls run() from now on, to the cores that no other member is
+  // bound to. Else the system may run it on one of theirs while its own rests, for tens of
+  // milliseconds: they hardly ever sleep, so nothing asks for a balance. Threads that it starts
+  // inherit that.
+  void keep_apart() const;
   // Calls of run() that had work. From any thread.
   int64_t num_joins() const { return num_joins_; }
 
@@ -135,12 +140,13 @@ class Team {
   void wait_for_end();
   void pause(int looks) const;
   void end_workers();
-  void worker(int member, int core);
+  void worker(int member);
   void wait_for_work();
   void wake_sleepers();
 
   const int num_threads_;
   const bool crowded_;                  // more threads than cores
+  const std::vector<int> cores_;        // [member], then those of nobody
   std::atomic<int64_t> num_joins_ = 0;  // written by who runs
   Turn turn_;                           // of the caller
   std::function<void()> beside_;        // of the caller, for its next job

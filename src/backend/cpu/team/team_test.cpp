@@ -1,7 +1,9 @@
 #include "backend/cpu/team/team.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <memory>
@@ -233,6 +235,37 @@ INSTANTIATE_TEST_SUITE_P(Sizes, TeamTest,
                            return std::to_string(test.param.first) + "ThreadsOn" +
                                   std::to_string(test.param.second);
                          });
+
+std::vector<int> cores_of_this_thread() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  sched_getaffinity(0, sizeof(set), &set);
+  std::vector<int> list;
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (CPU_ISSET(core, &set)) list.push_back(core);
+  }
+  return list;
+}
+
+// Of a thread that keeps apart from a team on some of the cores of this one.
+std::vector<int> cores_apart(int num_threads, size_t num_cores) {
+  std::vector<int> found, cores = cores_of_this_thread();
+  cores.resize(std::min(num_cores, cores.size()));
+  Team team(num_threads, cores);
+  std::thread([&] {
+    team.keep_apart();
+    found = cores_of_this_thread();
+  }).join();
+  return found;
+}
+
+TEST(TeamCaller, KeepsOffTheCoresOfOthers) {
+  const std::vector<int> all = cores_of_this_thread();
+  if (all.size() < 2) GTEST_SKIP() << "one core";
+  EXPECT_EQ(cores_apart(2, 2), std::vector<int>{all[0]});
+  EXPECT_EQ(cores_apart(1, 2), all) << "there are no others";
+  EXPECT_EQ(cores_apart(3, 2), all) << "the others are nowhere in particular";
+}
 
 // Who holds an item delays that item and nothing else: the rest is done by the others.
 TEST(TeamOfTwoTest, OthersTakeWhatASlowMemberLeaves) {
