@@ -14,11 +14,11 @@
 #include "base/helper_thread.h"
 #include "base/log.h"
 #include "base/queue.h"
-#include "engine/block_toucher.h"
 #include "engine/engine_core.h"
 #include "engine/head_drafter.h"
 #include "engine/kv_sizing.h"
 #include "engine/live_requests.h"
+#include "engine/memory_toucher.h"
 #include "engine/model_drafter.h"
 #include "engine/numerics.h"
 #include "engine/open_tiers.h"
@@ -36,7 +36,7 @@ namespace {
 
 constexpr size_t kLoggedSteps = 512;
 constexpr std::chrono::milliseconds kMeasuringLimit{250};  // of a start
-constexpr size_t kMostAhead = size_t{256} << 20;           // bytes of blocks touched before use
+constexpr int64_t kPiecesAhead = 32;                       // of memory, touched before use
 constexpr std::chrono::milliseconds kTierPatience{2};      // until what comes in is looked at again
 
 // The newest steps, for readers on any thread.
@@ -105,6 +105,8 @@ class EngineThread final : public Engine {
   void end(RequestId id, FinishReason reason);
   void reset_now();
   void step(TimeUs now);
+  SchedulerOptions claiming(SchedulerOptions options);
+  void touch_claimed();
   void await_tiers();
   void work_in_flight();
   void flush_events();
@@ -130,6 +132,7 @@ class EngineThread final : public Engine {
   EngineCore core_;
   const TenantBook* const tenants_;  // thread-safe; null: none
   uint64_t seen_tenants_ = 0;        // version of the book
+  int64_t num_claimed_ = 0;          // pieces of memory that the step has to touch first
   std::vector<RequestId> ended_;     // told their end, and still in live_
   bool rested_ = true;               // since the last step, for want of work
 
@@ -146,18 +149,20 @@ class EngineThread final : public Engine {
   MetricsSnapshot published_metrics_;
   std::vector<ExpertRows> expert_rows_;  // their number is constant
 
-  BlockToucher toucher_;  // fed by the helper
+  MemoryToucher toucher_;
   HelperThread host_work_{[this] { work_in_flight(); }};
   std::thread thread_;  // last: everything above is there when it starts
 };
 
-// What two steps may take, or an eighth of all where that is more, within kMostAhead: steps share
-// their cores with whoever touches blocks, so that it shall be seldom.
-int64_t blocks_ahead(const SchedulerOptions& options, size_t block_bytes) {
-  const int64_t rows = options.max_batch_tokens / kBlockTokens + options.max_sequences;
-  const int64_t in_steps = 2 * rows * std::ssize(options.cache_rules);
-  return std::min(std::max(in_steps, options.num_blocks / 8),
-                  static_cast<int64_t>(kMostAhead / std::max<size_t>(block_bytes, 1)));
+// hardware_concurrency() counts what this thread may run on.
+MemoryTouching touching_of(const StepRunner& runner, const SchedulerOptions& options) {
+  const auto num_cores = static_cast<int>(std::thread::hardware_concurrency());
+  MemoryTouching touching;
+  touching.num_pieces = runner.num_pieces(options.num_blocks);
+  touching.num_ahead = kPiecesAhead;
+  touching.pieces_at_once = runner.num_threads();
+  touching.has_core = runner.num_threads() < num_cores;
+  return touching;
 }
 
 size_t max_prompt_tokens(const EngineOptions& options, const SchedulerOptions& scheduler) {
@@ -178,14 +183,14 @@ EngineThread::EngineThread(const EngineOptions& options, SchedulerOptions schedu
       watchdog_({options.step_deadline, [this] { return runner_->progress(); },
                  [this, told = options.on_hang](const auto&) { hangs(told); }}),
       drafters_(std::move(drafters)),
-      core_(std::move(scheduler_options), {runner_->kv_type(), runner_->kv_block_bytes()}, &log_),
+      core_(claiming(std::move(scheduler_options)), {runner_->kv_type(), runner_->kv_block_bytes()},
+            &log_),
       tenants_(options.tenants),
       inbox_(max_live_),
       live_({max_live_, max_prompt_tokens(options, scheduler_options), options.max_request_bytes}),
       expert_rows_(runner_->expert_layers()),
-      toucher_(core_.scheduler().options().num_blocks,
-               blocks_ahead(core_.scheduler().options(), runner_->kv_block_bytes()),
-               [this](int32_t block_id) { runner_->touch_block(block_id); }) {
+      toucher_(touching_of(*runner_, core_.scheduler().options()),
+               [this](int64_t piece) { runner_->touch_piece(piece); }) {
   take_tenants();
   publish();
   thread_ = std::thread([this] { run(); });
@@ -266,6 +271,7 @@ void EngineThread::run() {
 bool EngineThread::receive() {
   if (core_.idle()) {
     rested_ = true;
+    toucher_.rest(runner_->num_pieces(core_.scheduler().kv_cache().pool().num_touched()));
     std::optional<Submission> first = inbox_.pop();
     if (first) core_.admit(*std::move(first));
   }
@@ -308,6 +314,7 @@ void EngineThread::step(TimeUs now) {
   profiler_.planned(plan);
   runner_->scrub(core_.take_tainted_blocks());
   runner_->copy(core_.take_block_copies());
+  touch_claimed();
   profiler_.mark(StepPart::kBlocks);
   runner_->launch(plan, [this] { host_work_.start(); });
   core_.touch();
@@ -324,6 +331,20 @@ void EngineThread::step(TimeUs now) {
   runner_->copy(core_.take_block_copies());  // of what is published, for the tiers
   profiler_.end_step();
   watchdog_.end();
+}
+
+// Every plan claims the memory that its step touches first.
+SchedulerOptions EngineThread::claiming(SchedulerOptions options) {
+  options.claim_memory = [this](int64_t num_blocks) {
+    return num_claimed_ = toucher_.claim(runner_->num_pieces(num_blocks));
+  };
+  return options;
+}
+
+void EngineThread::touch_claimed() {
+  const int64_t num_claimed = std::exchange(num_claimed_, 0);
+  if (num_claimed == 0) return;
+  runner_->work_before(num_claimed, [this](int64_t i, int) { toucher_.touch_claimed(i); });
 }
 
 // All requests wait for what the tiers bring.
@@ -348,7 +369,7 @@ void EngineThread::work_in_flight() {
   watchdog_.tell(*core_.in_flight());
   core_.settle();
   core_.fill_masks();
-  toucher_.used(core_.scheduler().kv_cache().pool().num_touched());
+  toucher_.go_on();
   flush_events();
   take_inputs();
 }

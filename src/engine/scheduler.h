@@ -114,6 +114,9 @@ struct SchedulerOptions {
   int64_t vocab_size = 0;            // of masks; 0: no request has a constraint
   TimeUs inter_token_target_us = 0;  // 0: steps take as long as they take
   StepCost step_cost = {};           // what is known of it at the start
+  // Told how many blocks were ever held when a step is planned that computes something: how many
+  // pieces of memory that was never written the step has to touch (StepLoad). Null: none.
+  std::function<int64_t(int64_t num_blocks)> claim_memory = {};
 };
 
 // Of a scheduler with these options.

@@ -118,6 +118,10 @@ double Scheduler::prompt_alone_us(const Sequence& sequence) const {
 
 void Scheduler::predict() {
   plan_.load = load_of(plan_);
+  if (options_.claim_memory && !plan_.spans.empty()) {
+    plan_.load.num_fresh = options_.claim_memory(kv_.pool().num_touched());
+    plain_load_.num_fresh = plan_.load.num_fresh;
+  }
   plan_.predicted_us = cost_.predict(plan_.load);
 }
 

@@ -11,10 +11,10 @@ namespace {
 constexpr std::array<int64_t, 4> kRowEnds = {4, 16, 64, INT64_MAX};
 // Parts are counted in these, so that all are of like size.
 constexpr std::array<double, 4> kRowUnits = {4, 12, 48, 256};
-constexpr double kSequenceUnit = 8, kPositionUnit = 4096, kPairUnit = 65536;
+constexpr double kSequenceUnit = 8, kPositionUnit = 4096, kPairUnit = 65536, kFreshUnit = 2;
 // Order of the parts.
 constexpr size_t kEveryStep = 0, kRows = 1, kSequences = 5, kLogitRows = 6, kDrawnRows = 7,
-                 kPositions = 8, kPairs = 9;
+                 kPositions = 8, kPairs = 9, kFresh = 10;
 
 constexpr size_t kStepsKept = 16;       // of a size
 constexpr size_t kStepsTrusted = 4;     // of a size: from then on there is something to expect
@@ -53,6 +53,7 @@ StepCost::Parts StepCost::parts_of(const StepLoad& load) {
   parts[kDrawnRows] = static_cast<double>(load.num_drawn_rows) / kSequenceUnit;
   parts[kPositions] = static_cast<double>(load.num_positions) / kPositionUnit;
   parts[kPairs] = static_cast<double>(load.num_pairs) / kPairUnit;
+  parts[kFresh] = static_cast<double>(load.num_fresh) / kFreshUnit;
   return parts;
 }
 
@@ -69,7 +70,7 @@ double StepCost::predict(const StepLoad& load) const {
 void StepCost::observe(const StepLoad& load, TimeUs took_us) {
   Step step{parts_of(load)};
   const auto size = static_cast<size_t>(std::bit_width(static_cast<uint64_t>(load.num_rows)));
-  Ring& ring = rings_[std::min(size, kNumRings - 1)];
+  Ring& ring = load.num_fresh > 0 ? rings_.back() : rings_[std::min(size, kNumRings - 1)];
   const double took = std::max(1.0, static_cast<double>(took_us));
   double expected = took;
   if (ring.steps.size() >= kStepsTrusted) {

@@ -4,8 +4,8 @@
 // of their own (the first rows share the reading of the weights, many are bound by arithmetic,
 // experts stand between: no single line fits them); sequences; rows through the head, and of those
 // the ones that are drawn from a distribution; positions of keys and values that are read; pairs of
-// a row and a position that it sees. Parts that no step has shown have no cost, rows in a segment
-// not seen go on with the slope of the segment before.
+// a row and a position that it sees; memory that the system has to give first. Parts that no step
+// has shown have no cost, rows in a segment not seen go on with the slope of the segment before.
 //
 // The newest steps of each size are kept and fitted by their relative errors, so that long decoding
 // does not forget what prompts cost. A time far from what was expected counts only in part: a
@@ -32,6 +32,7 @@ struct StepLoad {
   int64_t num_drawn_rows = 0;  // of them, those whose logits are looked at
   int64_t num_positions = 0;   // of keys and values, of each sequence once
   int64_t num_pairs = 0;       // of a row and a position that it sees
+  int64_t num_fresh = 0;       // pieces of memory that nobody has touched (memory_toucher.h)
 
   // So many rows of one sequence, of which the first stands at this position.
   void add(int64_t first_position, int64_t num_rows, int64_t num_logit_rows, bool draws);
@@ -45,7 +46,7 @@ class StepCost {
   bool has_learned() const { return num_observed_ > 0; }
 
  private:
-  static constexpr size_t kNumParts = 10;
+  static constexpr size_t kNumParts = 11;
   static constexpr size_t kNumRings = 16;
   using Parts = std::array<double, kNumParts>;
   // Both by what was expected: so a step counts as much as others, and one that was late not less.
@@ -65,7 +66,9 @@ class StepCost {
   void sum_again();
   void solve();
 
-  std::array<Ring, kNumRings> rings_;  // by number of rows, each twice the one before
+  // By number of rows, each twice the one before; the last: those that touch fresh memory, of any
+  // number of rows, which are rare.
+  std::array<Ring, kNumRings + 1> rings_;
   // Of all steps kept: the sums of the products of their parts, and of these with what they took.
   std::array<Parts, kNumParts> products_{};
   Parts sums_{};

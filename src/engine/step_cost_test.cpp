@@ -23,7 +23,8 @@ class Machine {
                    200.0 * static_cast<double>(load.num_logit_rows) +
                    250.0 * static_cast<double>(load.num_drawn_rows) +
                    0.15 * static_cast<double>(load.num_positions) +
-                   0.02 * static_cast<double>(load.num_pairs));
+                   0.02 * static_cast<double>(load.num_pairs) +
+                   2500.0 * static_cast<double>(load.num_fresh));
   }
   // With some noise, now and then far too long.
   TimeUs measured(const StepLoad& load) {
@@ -62,6 +63,24 @@ double share_within(StepCost* cost, Machine* machine, int num_steps) {
     cost->observe(load, machine->measured(load));
   }
   return static_cast<double>(num_close) / num_steps;
+}
+
+// Of the newest steps of the same size there is often none that touched memory.
+TEST(StepCost, WhatIsRareIsNotForgotten) {
+  StepCost cost;
+  Machine machine(5);
+  int num_fresh = 0, num_close = 0;
+  for (int i = 0; i < 4000; ++i) {
+    StepLoad load;
+    for (int stream = 0; stream < 16; ++stream) load.add(500 + i % 200, 1, 1, false);
+    load.num_fresh = i % 40 == 20 ? 2 : 0;
+    const double error = cost.predict(load) / machine.truth(load) - 1;
+    num_fresh += load.num_fresh > 0 && i > 400;
+    num_close += load.num_fresh > 0 && i > 400 && std::abs(error) <= 0.15;
+    cost.observe(load, machine.measured(load));
+  }
+  EXPECT_EQ(num_fresh, 90);
+  EXPECT_EQ(num_close, num_fresh);
 }
 
 TEST(StepCost, KnowsNothingAtFirst) {

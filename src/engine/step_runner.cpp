@@ -80,6 +80,14 @@ void StepRunner::touch() const {
   }
 }
 
+void StepRunner::work_before(int64_t num_items, ItemWork work) {
+  const TimeUs begins_us = now_us();
+  backend_.begin_turn();
+  backend_.run_on_team(num_items, work);
+  backend_.end_turn();
+  waited_us_ += now_us() - begins_us;
+}
+
 void StepRunner::build_batch() {
   token_ids_.clear();
   logit_rows_.clear();

@@ -36,6 +36,9 @@ class StepRunner {
   std::span<SpanResult> finish();
   // As Backend::keep_apart, on the thread that steps.
   void keep_apart() { backend_.keep_apart(); }
+  int num_threads() const { return backend_.num_threads(); }
+  // Backend::run_on_team(), of what has to be done before the pass that is launched next.
+  void work_before(int64_t num_items, ItemWork work);
   // Changes while a step is computed. From any thread.
   int64_t progress() const { return backend_.num_joins(); }
   // How keys and values are stored.
@@ -43,8 +46,9 @@ class StepRunner {
   size_t kv_block_bytes() const { return kv_.block_bytes(); }
   // Zeroes blocks that nobody holds. Not between launch and finish.
   void scrub(std::span<const int32_t> block_ids);
-  // Backend::touch() of a block: from any thread.
-  void touch_block(int32_t block_id) { kv_.touch_block(block_id); }
+  // As KvStore::num_pieces, touch_piece.
+  int64_t num_pieces(int64_t num_blocks) const { return kv_.num_pieces(num_blocks); }
+  void touch_piece(int64_t piece) { kv_.touch_piece(piece); }
   // In this order. Not between launch and finish.
   void copy(std::span<const BlockCopy> copies);
   // The layers with experts, and what these have had since the start. Between finish() and the next

@@ -1,5 +1,6 @@
 #include "model/kv_store.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace headrace {
@@ -86,7 +87,19 @@ void KvStore::write_block(int32_t block_id, std::span<const std::byte> from) {
   backend_->upload(from, block(block_id));
 }
 
-void KvStore::touch_block(int32_t block_id) { backend_->touch(block(block_id), block_bytes_); }
+int64_t KvStore::num_pieces(int64_t num_blocks) const {
+  const size_t num_bytes = static_cast<size_t>(num_blocks) * block_bytes_;
+  return static_cast<int64_t>((num_bytes + kPieceBytes - 1) / kPieceBytes);
+}
+
+void KvStore::touch_piece(int64_t piece) {
+  const size_t num_all = static_cast<size_t>(num_blocks_) * block_bytes_;
+  CHECK(piece >= 0 && piece < num_pieces(num_blocks_), "piece {} of {}", piece,
+        num_pieces(num_blocks_));
+  const size_t first = static_cast<size_t>(piece) * kPieceBytes;
+  backend_->touch(memory_.data() + static_cast<ptrdiff_t>(first),
+                  std::min(kPieceBytes, num_all - first));
+}
 
 void KvStore::zero_block(int32_t block_id) { backend_->zero(block(block_id), block_bytes_); }
 

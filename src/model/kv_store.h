@@ -32,8 +32,11 @@ class KvStore {
   // Copies one block's bytes over another's (fork of a sequence).
   void copy_block(int32_t from, int32_t to);
   void zero_block(int32_t block_id);
-  // Backend::touch() of a block.
-  void touch_block(int32_t block_id);
+  // Its memory in pieces of kPieceBytes, which large pages have: how many the first blocks reach
+  // into, and Backend::touch() of one.
+  static constexpr size_t kPieceBytes = size_t{2} << 20;
+  int64_t num_pieces(int64_t num_blocks) const;
+  void touch_piece(int64_t piece);
   // One block's bytes, block_bytes() of them, to and from host memory.
   void read_block(int32_t block_id, std::span<std::byte> to);
   void write_block(int32_t block_id, std::span<const std::byte> from);

@@ -110,17 +110,25 @@ size_t num_resident_pages(const std::byte* begin, size_t num_bytes) {
       std::count_if(pages.begin(), pages.end(), [](unsigned char each) { return each & 1; }));
 }
 
-TEST(KvStore, ATouchedBlockHasMemoryBeforeItIsWritten) {
+TEST(KvStore, ATouchedPieceHasMemoryBeforeItIsWritten) {
   const auto backend = reference_backend();
-  auto store = KvStore::create(*backend, two_layers(*backend), 64);
+  const size_t block = two_layers(*backend).block_bytes;
+  constexpr size_t kPiece = KvStore::kPieceBytes;
+  const auto num_blocks = static_cast<int64_t>(5 * kPiece / 2 / block);
+  auto store = KvStore::create(*backend, two_layers(*backend), num_blocks);
   ASSERT_TRUE(store.ok());
-  const size_t block = store->block_bytes();
-  const std::byte* base = backend->read_view(store->layer(0).base, 64 * block).data();
-  EXPECT_EQ(num_resident_pages(base, 64 * block), 0u);
-  store->touch_block(40);
-  EXPECT_GE(num_resident_pages(base + 40 * block, block), block / 4096);
-  EXPECT_EQ(num_resident_pages(base, 32 * block), 0u);
-  EXPECT_DEATH(store->touch_block(64), "block 64 of 64");
+  const size_t num_bytes = static_cast<size_t>(num_blocks) * block;
+  const std::byte* base = backend->read_view(store->layer(0).base, num_bytes).data();
+  EXPECT_EQ(num_resident_pages(base, num_bytes), 0u);
+  EXPECT_EQ(store->num_pieces(0), 0);
+  EXPECT_EQ(store->num_pieces(1), 1);
+  EXPECT_EQ(store->num_pieces(num_blocks), 3);
+  store->touch_piece(1);
+  EXPECT_GE(num_resident_pages(base + kPiece, kPiece), kPiece / 4096);
+  EXPECT_EQ(num_resident_pages(base, kPiece - 4096), 0u);
+  store->touch_piece(2);  // half a piece
+  EXPECT_GE(num_resident_pages(base + 2 * kPiece, num_bytes - 2 * kPiece), kPiece / 2 / 4096);
+  EXPECT_DEATH(store->touch_piece(3), "piece 3 of 3");
 }
 
 TEST(KvStore, ImpossibleSizesAreRefused) {
