@@ -17,6 +17,7 @@
 #include "backend/cpu/kernels/layouts.h"
 #include "backend/cpu/kernels/pack.h"
 #include "backend/cpu/verify/samples.h"
+#include "backend/run_apart.h"
 #include "base/check.h"
 
 namespace headrace {
@@ -141,11 +142,12 @@ class RateMeter {
         times_(*times),
         rates_(*rates) {}
 
+  Status measure(const RatedParts& parts);
+
+ private:
   Status prepare();
   Status products(cpu::Layout layout);
   Status attention(KvType type);
-
- private:
   bool has(RatedOp op, std::string_view of = {}) const {
     return rates_.seconds(op, of).has_value();
   }
@@ -200,6 +202,13 @@ class RateMeter {
   int64_t output_floats_ = 0;
   std::optional<DeviceMemory> far_;  // kMemoryBytes, for weights and for keys and values
 };
+
+Status RateMeter::measure(const RatedParts& parts) {
+  TRY(prepare());
+  for (const cpu::Layout layout : parts.layouts) TRY(products(layout));
+  for (const KvType type : parts.kv_types) TRY(attention(type));
+  return {};
+}
 
 Status RateMeter::prepare() {
   TRY(backend_.reserve(kMostRatedRows));
@@ -586,10 +595,9 @@ double BestTimes::add(std::string name, double seconds) {
 Status measure_rates(Backend& backend, const cpu::KernelSet& kernels, const RatedParts& parts,
                      BestTimes* times, OpRates* rates) {
   RateMeter meter(backend, kernels, times, rates);
-  TRY(meter.prepare());
-  for (const cpu::Layout layout : parts.layouts) TRY(meter.products(layout));
-  for (const KvType type : parts.kv_types) TRY(meter.attention(type));
-  return {};
+  Status status;
+  run_apart(backend, [&] { status = meter.measure(parts); });
+  return status;
 }
 
 Result<OpRates> measure_all_rates(int num_threads) {
