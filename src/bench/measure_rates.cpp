@@ -135,7 +135,7 @@ struct Place {
 
 class RateMeter {
  public:
-  RateMeter(Backend& backend, const cpu::KernelSet& kernels, BestTimes* times, OpRates* rates)
+  RateMeter(Backend& backend, const cpu::KernelSet& kernels, RoundTimes* times, OpRates* rates)
       : backend_(backend),
         kernels_(kernels),
         threads_(static_cast<double>(backend.num_threads())),
@@ -185,9 +185,9 @@ class RateMeter {
   Status attention_chunks(KvType type, int head_dim, int group);
   Status append(KvType type);
 
-  // The best that calls of this name took, in this round and those before.
+  // The median of what calls of this name took, in this round and those before.
   template <typename... Parts>
-  double best_of(const std::function<void()>& call, const Parts&... parts) {
+  double median_of(const std::function<void()>& call, const Parts&... parts) {
     std::string name;
     ((name += fmt::format("{} ", parts)), ...);
     return times_.add(std::move(name), seconds_of_call(call, threads_));
@@ -196,7 +196,7 @@ class RateMeter {
   Backend& backend_;
   const cpu::KernelSet& kernels_;
   const double threads_;
-  BestTimes& times_;
+  RoundTimes& times_;
   OpRates& rates_;
   std::optional<Rows> input_, output_;
   int64_t output_floats_ = 0;
@@ -260,7 +260,7 @@ double RateMeter::seconds_of_linear(std::span<const std::unique_ptr<PackedWeight
                                     int64_t num_rows) {
   size_t next = 0;
   const PackedWeight& first = *weights[0];
-  return best_of(
+  return median_of(
       [&] {
         backend_.linear(*weights[next++ % weights.size()], Input(input_->data()), num_rows, {},
                         output_->data());
@@ -270,7 +270,7 @@ double RateMeter::seconds_of_linear(std::span<const std::unique_ptr<PackedWeight
 }
 
 double RateMeter::seconds_of_gated(const PackedWeight& weight, int64_t num_rows) {
-  return best_of(
+  return median_of(
       [&] {
         backend_.gated_linear(weight, Input(input_->data()), num_rows, Activation::kSilu, nullptr,
                               output_->data());
@@ -350,7 +350,7 @@ Status RateMeter::norms() {
   args.out = output_->data();
   args.num_rows = kRows;
   args.width = kRatedInputs;
-  const double seconds = best_of([&] { backend_.norm(args); }, "norm");
+  const double seconds = median_of([&] { backend_.norm(args); }, "norm");
   const double join = *rates_.seconds(RatedOp::kJoin);
   add(RatedOp::kNorm, "", 1, 0, (seconds - join) * threads_ / (kRows * kRatedInputs));
   return {};
@@ -502,8 +502,8 @@ double RateMeter::seconds_of_attention(const Context& context, std::span<const P
   };
   const KvShape& shape = context.layer.shape;
   const double seconds =
-      best_of(attend, "attention", static_cast<int>(shape.type), shape.num_kv_heads, shape.head_dim,
-              context.num_heads, places.size(), places[0].position, num_rows);
+      median_of(attend, "attention", static_cast<int>(shape.type), shape.num_kv_heads,
+                shape.head_dim, context.num_heads, places.size(), places[0].position, num_rows);
   double positions = 0;
   for (int64_t row = 0; row < num_rows; ++row) {
     positions += static_cast<double>(places[0].position + row + 1);
@@ -552,7 +552,7 @@ Status RateMeter::append(KvType type) {
   const Span span{0, kFillRows, 0, &table};
   const QkvArgs args = append_args(context, backend_.begin_step({&span, 1}), kFillRows);
   const double seconds =
-      best_of([&] { backend_.finish_qkv(args); }, "append", static_cast<int>(type));
+      median_of([&] { backend_.finish_qkv(args); }, "append", static_cast<int>(type));
   constexpr double kNumbers = kFillRows * (2 * 4 + 2 * 2) * 64;
   add(RatedOp::kAppend, kKvTypeNames[static_cast<size_t>(type)], 1, 0,
       (seconds - *rates_.seconds(RatedOp::kJoin)) * threads_ / kNumbers);
@@ -572,7 +572,7 @@ Status RateMeter::attention(KvType type) {
 }
 
 Status measure_arithmetic(ActivationArithmetic activations, int num_threads,
-                          const RatedParts& parts, BestTimes* times, OpRates* rates) {
+                          const RatedParts& parts, RoundTimes* times, OpRates* rates) {
   const auto backend =
       TRY(create_cpu_backend({.num_threads = num_threads, .activations = activations}));
   const uint32_t isa = cpu::detect_isa();
@@ -586,14 +586,14 @@ Status measure_arithmetic(ActivationArithmetic activations, int num_threads,
 
 }  // namespace
 
-double BestTimes::add(std::string name, double seconds) {
-  double& best = times_.try_emplace(std::move(name), seconds).first->second;
-  best = std::min(best, seconds);
-  return best;
+double RoundTimes::add(std::string name, double seconds) {
+  std::vector<double>& times = times_[std::move(name)];
+  times.insert(std::lower_bound(times.begin(), times.end(), seconds), seconds);
+  return times[(times.size() - 1) / 2];
 }
 
 Status measure_rates(Backend& backend, const cpu::KernelSet& kernels, const RatedParts& parts,
-                     BestTimes* times, OpRates* rates) {
+                     RoundTimes* times, OpRates* rates) {
   RateMeter meter(backend, kernels, times, rates);
   Status status;
   run_apart(backend, [&] { status = meter.measure(parts); });
@@ -605,7 +605,7 @@ Result<OpRates> measure_all_rates(int num_threads) {
   for (const cpu::LayoutInfo& info : cpu::kLayouts) layouts.push_back(info.layout);
   std::vector<KvType> kv_types;
   for (int type = 0; type < kNumKvTypes; ++type) kv_types.push_back(static_cast<KvType>(type));
-  BestTimes times;
+  RoundTimes times;
   OpRates rates;
   for (int round = 0; round < kRounds; ++round) {
     rates = OpRates();

@@ -9,6 +9,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "backend/backend.h"
 #include "backend/cpu/kernels/registry.h"
@@ -22,22 +23,22 @@ struct RatedParts {
   std::span<const KvType> kv_types;
 };
 
-// Times of calls by name, each the best of all rounds: other work can only slow one down. Rates are
-// differences of such times.
-class BestTimes {
+// Times of calls by name, each the median of all rounds, as those of the points that they are held
+// against are: a machine has slow and fast minutes. Rates are differences of such times.
+class RoundTimes {
  public:
-  // The best so far, this among them.
+  // The median so far, this among them; of two the shorter.
   double add(std::string name, double seconds);
 
  private:
-  std::map<std::string, double, std::less<>> times_;
+  std::map<std::string, std::vector<double>, std::less<>> times_;  // ascending
 };
 
 // One round more. Adds to `rates` what the back end reached in all rounds of `times`; kernels: the
 // rows that it uses. What `rates` has already is not measured again. kExhausted when memory is
 // short.
 Status measure_rates(Backend& backend, const cpu::KernelSet& kernels, const RatedParts& parts,
-                     BestTimes* times, OpRates* rates);
+                     RoundTimes* times, OpRates* rates);
 
 // Of all layouts and types of keys and values, in both arithmetics, the better of two rounds.
 Result<OpRates> measure_all_rates(int num_threads);

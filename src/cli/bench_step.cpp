@@ -325,7 +325,7 @@ Status bench_step(const Options& options, const std::vector<std::string>& argume
   std::vector<Point> points =
       make_points(work, plan, ceilings, loaded.model->options().max_batch_tokens);
   const std::vector<cpu::Layout> layouts = work.layouts();
-  BestTimes times;
+  RoundTimes times;
   OpRates rates;
   {
     ProgressBar bar("measuring", !is_terminal(STDERR_FILENO));
