@@ -317,10 +317,10 @@ void EngineThread::step(TimeUs now) {
   touch_claimed();
   profiler_.mark(StepPart::kBlocks);
   runner_->launch(plan, [this] { host_work_.start(); });
-  core_.touch();
   runner_->touch();
   profiler_.mark(StepPart::kForward);
   host_work_.finish();
+  core_.touch();  // not before: the core was the helper's
   profiler_.mark(StepPart::kDeliver);
   core_.count_wakes(1);
   if (!std::exchange(rested_, false)) core_.count_gap(runner_->gap_us());
