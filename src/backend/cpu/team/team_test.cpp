@@ -1,13 +1,14 @@
 #include "backend/cpu/team/team.h"
 
 #include <gtest/gtest.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <array>
 #include <chrono>
 #include <memory>
 #include <vector>
+
+#include "backend/cpu/team/topology.h"
 
 namespace headrace::cpu {
 namespace team_test {
@@ -236,31 +237,20 @@ INSTANTIATE_TEST_SUITE_P(Sizes, TeamTest,
                                   std::to_string(test.param.second);
                          });
 
-std::vector<int> cores_of_this_thread() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  sched_getaffinity(0, sizeof(set), &set);
-  std::vector<int> list;
-  for (int core = 0; core < CPU_SETSIZE; ++core) {
-    if (CPU_ISSET(core, &set)) list.push_back(core);
-  }
-  return list;
-}
-
 // Of a thread that keeps apart from a team on some of the cores of this one.
 std::vector<int> cores_apart(int num_threads, size_t num_cores) {
-  std::vector<int> found, cores = cores_of_this_thread();
+  std::vector<int> found, cores = usable_cores();
   cores.resize(std::min(num_cores, cores.size()));
   Team team(num_threads, cores);
   std::thread([&] {
     team.keep_apart();
-    found = cores_of_this_thread();
+    found = usable_cores();
   }).join();
   return found;
 }
 
 TEST(TeamCaller, KeepsOffTheCoresOfOthers) {
-  const std::vector<int> all = cores_of_this_thread();
+  const std::vector<int> all = usable_cores();
   if (all.size() < 2) GTEST_SKIP() << "one core";
   EXPECT_EQ(cores_apart(2, 2), std::vector<int>{all[0]});
   EXPECT_EQ(cores_apart(1, 2), all) << "there are no others";
