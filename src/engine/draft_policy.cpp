@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <iterator>
 
+#include "base/prefetch.h"
+
 namespace headrace {
 namespace {
 
@@ -59,7 +61,10 @@ double RowTimes::model(const StepCost& cost, const StepLoad& load) {
 
 void RowTimes::observe(const StepCost& cost, const StepLoad& load, double us) {
   const double ratio = us / model(cost, load);
-  Ratio& known = ratios_.try_emplace(load.num_rows, Ratio{ratio, 0, 0}).first->second;
+  auto entry = ratios_.begin() + (first_from(load.num_rows) - ratios_.cbegin());
+  if (entry == ratios_.end() || entry->num_rows != load.num_rows)
+    entry = ratios_.insert(entry, Ratio{load.num_rows, ratio, 0, 0});
+  Ratio& known = *entry;
   if (++known.num_seen <= kTrusted) {
     known.ratio = std::min(known.ratio, ratio);
   } else {
@@ -68,26 +73,33 @@ void RowTimes::observe(const StepCost& cost, const StepLoad& load, double us) {
   }
   known.seen_at = ++num_observed_;
   if (num_observed_ % kTimeLife != 0) return;
-  std::erase_if(ratios_, [&](const auto& each) {
-    return each.second.seen_at + 2 * kTimeLife < num_observed_;
+  std::erase_if(ratios_, [&](const Ratio& each) {
+    return each.seen_at + 2 * kTimeLife < num_observed_;
   });
 }
 
+RowTimes::Ratios::const_iterator RowTimes::first_from(int64_t num_rows) const {
+  return std::lower_bound(ratios_.begin(), ratios_.end(), num_rows,
+                          [](const Ratio& each, int64_t rows) { return each.num_rows < rows; });
+}
+
+void RowTimes::touch() const { prefetch(ratios_.data(), ratios_.size() * sizeof(Ratio)); }
+
 bool RowTimes::knows(int64_t num_rows) const {
-  const auto found = ratios_.find(num_rows);
-  return found != ratios_.end() && found->second.num_seen >= kTrusted &&
-         found->second.seen_at + kTimeLife > num_observed_;
+  const auto found = first_from(num_rows);
+  return found != ratios_.end() && found->num_rows == num_rows && found->num_seen >= kTrusted &&
+         found->seen_at + kTimeLife > num_observed_;
 }
 
 double RowTimes::predict(const StepCost& cost, const StepLoad& load) const {
   const double us = model(cost, load);
   if (ratios_.empty()) return us;
-  const auto above = ratios_.lower_bound(load.num_rows);
+  const auto above = first_from(load.num_rows);
   const auto below = above == ratios_.begin() ? above : std::prev(above);
-  if (above == ratios_.end() || above == below) return below->second.ratio * us;
-  const double part = static_cast<double>(load.num_rows - below->first) /
-                      static_cast<double>(above->first - below->first);
-  return (below->second.ratio + part * (above->second.ratio - below->second.ratio)) * us;
+  if (above == ratios_.end() || above == below) return below->ratio * us;
+  const double part = static_cast<double>(load.num_rows - below->num_rows) /
+                      static_cast<double>(above->num_rows - below->num_rows);
+  return (below->ratio + part * (above->ratio - below->ratio)) * us;
 }
 
 // What a step takes without guesses is measured first, and again after a while.
@@ -259,6 +271,11 @@ void DraftPolicy::verified(const DraftGround& ground, int32_t num_guesses, int32
   Probe& probe = is_match(ground) ? text_probe_ : model_probe_;
   probe.gap = came_true ? 0 : std::clamp(2 * probe.gap, kFirstProbeGap, kMaxProbeGap);
   probe.steps_left = probe.gap;
+}
+
+void DraftPolicy::touch() const {
+  prefetch(this, sizeof(*this));
+  times_.touch();
 }
 
 void DraftPolicy::took(const StepCost& cost, const TakenStep& step) {

@@ -12,7 +12,6 @@
 
 #include <array>
 #include <cstdint>
-#include <map>
 #include <span>
 #include <tuple>
 #include <vector>
@@ -33,16 +32,20 @@ class RowTimes {
   double predict(const StepCost& cost, const StepLoad& load) const;
   // A few steps of so many rows were seen, one of them lately.
   bool knows(int64_t num_rows) const;
+  void touch() const;
 
  private:
   struct Ratio {
+    int64_t num_rows = 0;
     double ratio = 1;  // of a step's time to what the model says, smoothed
     int num_seen = 0;
     uint64_t seen_at = 0;
   };
+  using Ratios = std::vector<Ratio>;
   static double model(const StepCost& cost, const StepLoad& load);
+  Ratios::const_iterator first_from(int64_t num_rows) const;
 
-  std::map<int64_t, Ratio> ratios_;  // by rows
+  Ratios ratios_;  // by rows: side by side, since each choice looks at many
   uint64_t num_observed_ = 0;
 };
 
@@ -88,6 +91,8 @@ class DraftPolicy {
   // Of one draft, the first num_accepted came true and, if there are more, the next did not.
   void verified(const DraftGround& ground, int32_t num_guesses, int32_t num_accepted,
                 DraftRecord* own);
+  // Asks for the memory that the next choose() reads, before it is needed.
+  void touch() const;
   // cost: has observed the step.
   void took(const StepCost& cost, const TakenStep& step);
 

@@ -88,6 +88,7 @@ Scheduler::Scheduler(SchedulerOptions options)
 }
 
 void Scheduler::admit(RequestId id, Request request, TimeUs submitted_us) {
+  charge();
   auto sequence = std::make_unique<Sequence>();
   sequence->id = id;
   sequence->order = next_order_++;
@@ -203,6 +204,7 @@ void Scheduler::preempt(Sequence* sequence) {
 }
 
 void Scheduler::stop(Sequence* sequence) {
+  charge();
   sequence->running = false;
   num_slots_ -= sequence->num_slots();
   std::erase(running_, sequence);
@@ -213,6 +215,7 @@ void Scheduler::stop(Sequence* sequence) {
 void Scheduler::start_waiting(TimeUs now) {
   passed_.clear();
   if (room_.num_waiting() == 0) return;
+  charge();
   room_.begin_turns();
   while (Client* client = room_.next_turn()) {
     Sequence* sequence = first_to_start(*client);
@@ -346,6 +349,7 @@ void Scheduler::plan_chunks() {
     }
   }
   if (scratch_.empty()) return;
+  charge();
   room_.sort_by_wants(&scratch_);
   int32_t num_clients = 0;
   for (size_t i = 0; i < scratch_.size(); ++i) {
@@ -443,7 +447,7 @@ void Scheduler::commit(std::span<SpanResult> results, TimeUs now, std::vector<Ev
   in_flight_ = false;
   kv_.set_time(now);
   tier_cost_.computed(plan_.num_tokens, now - planned_us_);
-  charge(now);
+  owe_charge(now);
   const uint64_t before = stats_.generation_tokens;
   scratch_.clear();  // for the searches
   for (size_t i = 0; i < results.size(); ++i) {
@@ -659,6 +663,7 @@ void Scheduler::finish(Sequence* sequence, FinishReason reason, TimeUs now,
   if (sequence->running) {
     stop(sequence);
   } else {
+    charge();
     room_.remove(sequence);
   }
   for (Drafter* drafter : {options_.drafter, options_.model_drafter}) {

@@ -208,8 +208,10 @@ class Scheduler {
   void draft(TimeUs now);
   // Writes the masks of the step in flight: any time between plan() and the sampling.
   void fill_masks();
-  // Learns what the step before the one in flight took: any time before the commit, which else does
-  // it itself. So plans go by what is known of the steps before the last; who is idle knows all.
+  // Learns what the step before the one in flight took, and charges it to its clients: any time
+  // before the commit, which else does it itself. So plans go by what is known of the steps before
+  // the last; who is idle knows all. Where somebody waits, ends or has chunks to share, the step is
+  // charged before that.
   void settle();
   // When the step is computed: asks the memory for what commit() and the next plan read of its
   // sequences, all at once; the model's weights have pushed it out of the caches.
@@ -224,7 +226,10 @@ class Scheduler {
   std::vector<BlockCopy> take_block_copies() { return kv_.take_copies(); }
 
   // Checked ones (engine/tenants.h), from the next plan on.
-  void set_tenants(const std::vector<TenantSpec>& specs) { room_.set_tenants(specs); }
+  void set_tenants(const std::vector<TenantSpec>& specs) {
+    charge();
+    room_.set_tenants(specs);
+  }
   const Tenants& tenants() const { return room_.tenants(); }
   // Between steps: no prefix that is cached now is found again.
   void reset_cache() {
@@ -292,7 +297,8 @@ class Scheduler {
   bool may_take(const Sequence& sequence, int64_t num_blocks) const;
   void set_limits(Sequence* sequence) const;
   static Error expired_error(const Sequence& sequence);
-  void charge(TimeUs now);
+  void owe_charge(TimeUs now);
+  void charge();
   void watch(const Sequence& sequence);
   void unwatch(const Sequence& sequence);
   bool publishes(const Sequence& sequence) const;
@@ -384,6 +390,13 @@ class Scheduler {
     double predicted_us = 0;
   };
   std::optional<Owed> owed_;
+  // A step that was committed, until charge() has counted it; of sequences that still run.
+  struct RowsOf {
+    const Sequence* sequence;
+    int32_t num_rows;
+  };
+  std::vector<RowsOf> charged_rows_;
+  std::optional<TimeUs> charged_us_;
   std::vector<uint64_t> masks_;  // of the step's rows that have one
   uint64_t next_order_ = 0, next_shield_ = 1;
   StepPlan plan_;

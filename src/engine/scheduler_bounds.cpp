@@ -1,6 +1,7 @@
 // What bounds waiting: how often one that waits for blocks is passed, what the protected may take
 // so that each of them can finish, and until when a request may wait or run at all.
 #include <algorithm>
+#include <utility>
 
 #include "engine/scheduler.h"
 
@@ -81,6 +82,7 @@ bool Scheduler::may_take(const Sequence& sequence, int64_t num_blocks) const {
 // The first of the protected is the first of its client: it must not give way, since for others
 // that stand still nothing changes in this plan.
 void Scheduler::rank_running() {
+  charge();
   scratch_ = running_;
   if (!shielded_.empty()) {
     const auto first = std::find(scratch_.begin(), scratch_.end(), shielded_.front());
@@ -117,11 +119,21 @@ void Scheduler::list_for_blocks() {
   });
 }
 
-// To those whose rows the step in flight computed, and who hold blocks meanwhile.
-void Scheduler::charge(TimeUs now) {
+// What the step that is committed is charged by, when all that it computed for still run.
+void Scheduler::owe_charge(TimeUs now) {
+  charged_rows_.clear();
   for (size_t i = 0; i < plan_.spans.size(); ++i) {
-    room_.add_step(*plan_.sequences[i], plan_.spans[i].num_rows, 0);
+    charged_rows_.push_back({planned_[i], plan_.spans[i].num_rows});
   }
+  charged_us_ = now - planned_us_;
+}
+
+// To those whose rows the step computed, and who hold blocks meanwhile. Before anybody starts or
+// ends, and before shares are looked at.
+void Scheduler::charge() {
+  const std::optional<TimeUs> took_us = std::exchange(charged_us_, std::nullopt);
+  if (!took_us) return;
+  for (const RowsOf& rows : charged_rows_) room_.add_step(*rows.sequence, rows.num_rows, 0);
   for (const Sequence* sequence : running_) {
     // Beams have the whole blocks of their prompt in common.
     const int64_t all = blocks_for(sequence->num_known());
@@ -129,7 +141,7 @@ void Scheduler::charge(TimeUs now) {
     const int64_t num_blocks = all + std::ssize(sequence->other_beams) * own;
     room_.add_step(*sequence, 0, num_blocks * kv_.num_columns());
   }
-  room_.charge(running_, now - planned_us_, options_.num_blocks);
+  room_.charge(running_, *took_us, options_.num_blocks);
 }
 
 void Scheduler::set_limits(Sequence* sequence) const {

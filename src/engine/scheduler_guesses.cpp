@@ -176,8 +176,9 @@ void Scheduler::add_drafts(const DraftStep& step) {
   for (DraftTask& task : draft_tasks_) {
     std::vector<int32_t>& ids = task.draft.token_ids;
     ids.resize(std::min(ids.size(), static_cast<size_t>(num_free)));
-    Sequence* sequence = sequences_.at(task.sequence->id).get();
-    if (add_draft(sequence, task.draft)) num_free -= sequence->num_draft;
+    const auto running = std::find(running_.begin(), running_.end(), task.sequence);
+    CHECK(running != running_.end(), "guesses of a request that does not run");
+    if (add_draft(*running, task.draft)) num_free -= (*running)->num_draft;
   }
 }
 

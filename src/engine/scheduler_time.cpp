@@ -132,7 +132,14 @@ void Scheduler::touch() const {
     for (const TableColumn& column : sequence->table.columns) prefetch(&column, 1);
     prefetch(sequence->client, sizeof(Client));
   }
-  if (options_.drafter != nullptr) options_.drafter->touch();
+  cost_.touch();
+  prefetch<PrefetchFor::kWrite>(plan_.spans.data(), plan_.spans.size() * sizeof(Span));
+  if (options_.drafter == nullptr) return;
+  for (const DraftTask& task : draft_tasks_) {
+    prefetch<PrefetchFor::kWrite>(task.draft.token_ids.data(), kCacheLineBytes);
+  }
+  draft_policy_.touch();
+  options_.drafter->touch();
 }
 
 // What the step gave and took.
@@ -160,6 +167,7 @@ void Scheduler::gain_lead(double took_us) {
 }
 
 void Scheduler::settle() {
+  charge();
   if (!owed_) return;
   const Owed owed = *std::exchange(owed_, std::nullopt);
   if (owed.predicted_us > 0) {

@@ -4,6 +4,8 @@
 #include <bit>
 #include <cmath>
 
+#include "base/prefetch.h"
+
 namespace headrace {
 namespace {
 
@@ -65,6 +67,11 @@ double StepCost::cost_of(const Parts& parts) const {
 
 double StepCost::predict(const StepLoad& load) const {
   return num_observed_ == 0 ? 0 : pace_ * cost_of(parts_of(load));
+}
+
+void StepCost::touch() const {
+  prefetch(&coefficients_, sizeof(coefficients_));
+  prefetch(&pace_, sizeof(pace_));
 }
 
 void StepCost::observe(const StepLoad& load, TimeUs took_us) {

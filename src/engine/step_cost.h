@@ -44,6 +44,8 @@ class StepCost {
   double predict(const StepLoad& load) const;
   void observe(const StepLoad& load, TimeUs took_us);
   bool has_learned() const { return num_observed_ > 0; }
+  // Asks for the memory that predict() reads, before it is needed.
+  void touch() const;
 
  private:
   static constexpr size_t kNumParts = 11;

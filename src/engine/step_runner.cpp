@@ -190,7 +190,7 @@ std::span<SpanResult> StepRunner::finish() {
     SpanResult& result = results_[work.span_idx];
     const bool is_guess = !work.scores && work.index > 0;
     (is_guess ? result.sampled[static_cast<size_t>(work.index)].failure : result.failure) =
-        std::move(row_failures_[i]);
+        std::exchange(row_failures_[i], {});
   }
   for (size_t i = 0; i < plan_->spans.size(); ++i) check_rows(i);
   plan_ = nullptr;
@@ -234,7 +234,7 @@ void StepRunner::run_rows() {
       Sampler& sampler = samplers_[static_cast<size_t>(sampler_idx)];
       const RowWork& row = rows_[i];
       const Status status = row.scores ? score_row(row, &sampler) : sample_row(row, &sampler);
-      row_failures_[i] = status.ok() ? std::string() : status.error().message;
+      if (!status.ok()) row_failures_[i] = status.error().message;
     }
   };
   if (few || logit_rows_.empty()) return work(0, 0);

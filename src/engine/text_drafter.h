@@ -24,8 +24,9 @@ class TextDrafter final : public Drafter {
   // Of the tasks of the newest call: all take their tokens first, so that what the texts need of
   // memory comes side by side.
   struct Asked {
-    const TextMatcher* matcher;
+    TextMatcher* matcher;
     TextMatcher::Match match;
+    TextMatcher::Ahead ahead;
   };
   std::vector<Asked> asked_;
 };

@@ -7,6 +7,7 @@
 // to twenty bytes a token. One thread at a time.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -31,26 +32,36 @@ class TextMatcher {
   // Tokens appended, without the reference.
   int64_t size() const { return std::ssize(text_) - first_; }
   bool is_in_reference(const Match& match) const { return match.next < first_; }
-  // Where the last tokens stood before.
-  Match find() const;
+  // Where the last tokens stood before. A match that goes on from the one found last is known by
+  // what was appended since.
+  Match find();
   // Appends at most max_tokens of what follows the match; of a match that reaches into its own end
   // as often as it would go on.
   void copy(const Match& match, int32_t max_tokens, std::vector<int32_t>* token_ids) const;
 
+  // Where the index is read when these tokens, or the first of them, come next.
+  struct Ahead {
+    std::array<uint32_t, 8> slots;
+    uint32_t num_slots = 0;
+  };
+  Ahead look_ahead(std::span<const int32_t> token_ids) const;
   // Asks for the memory that the next append() and find() read if the text goes on as it did after
   // this match, the newest.
-  void touch_ends(const Match& match) const;
+  void touch_ends(const Match& match, const Ahead& ahead) const;
 
  private:
-  size_t slot_of(int64_t position) const;
+  size_t slot_of(const int32_t* first) const;
   void link(int64_t position);
   void grow();
   int32_t match_length(int64_t last) const;
+  int32_t length_going_on(int64_t last) const;
 
   std::vector<int32_t> text_;      // reference, a mark that equals no token, text
   int64_t first_ = 0;              // position where the text begins
   std::vector<int32_t> previous_;  // [position] with the same slot before it, or -1
   std::vector<int32_t> newest_;    // [slot] position of the last token of the newest n-gram, or -1
+  Match found_;                    // last
+  int64_t found_end_ = 0;          // where the text ended then
 };
 
 }  // namespace headrace

@@ -8,7 +8,7 @@
 namespace headrace {
 namespace text_matcher_test {
 
-std::vector<int32_t> guess(const TextMatcher& matcher, int32_t max_tokens) {
+std::vector<int32_t> guess(TextMatcher& matcher, int32_t max_tokens) {
   std::vector<int32_t> ids;
   matcher.copy(matcher.find(), max_tokens, &ids);
   return ids;
@@ -75,6 +75,7 @@ TEST(TextMatcher, EqualsASearchOfAllPlaces) {
       text.push_back(repeats ? text[text.size() - 150]
                              : static_cast<int32_t>(random()) % num_kinds);
       matcher.append(std::span(text).last(1));
+      if (i % 7 < 3) continue;  // some searches follow several tokens
       int32_t best = 0;
       for (size_t end = text.size() - 1; end > 0; --end) {
         int32_t length = 0;
@@ -93,7 +94,7 @@ TEST(TextMatcher, EqualsASearchOfAllPlaces) {
                   text[text.size() - 1 - static_cast<size_t>(k)]);
       }
     }
-    EXPECT_GT(num_found, 500);
+    EXPECT_GT(num_found, 400);
   }
 }
 
