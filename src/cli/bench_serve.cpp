@@ -101,20 +101,29 @@ Result<loads::Workload> make_workload(const Options& options) {
   return loads::Workload(work);
 }
 
-Result<loads::Campaign> make_campaign(const Options& options) {
-  loads::Campaign campaign;
-  campaign.rule.connections = static_cast<int>(options.integer("--connections"));
-  const bool traced = !options.text("--trace").empty();
-  if (traced && options.is_set("--load") && options.text("--load") != "trace") {
+// A recording is played at its times, or by clients of which each asks again when it has its
+// answer.
+Result<loads::LoadShape> make_shape(const Options& options, bool traced) {
+  const bool plays = traced && !options.is_set("--load");
+  const auto shape = TRY(loads::parse_load(plays ? "trace" : options.text("--load"),
+                                           static_cast<int>(options.integer("--connections"))));
+  if (!traced && shape.kind == loads::ShapeKind::kTrace) {
+    return make_error(ErrorCode::kInvalidArgument, "--load trace needs --trace FILE");
+  }
+  if (traced && shape.kind != loads::ShapeKind::kTrace && shape.is_open()) {
     return make_error(ErrorCode::kInvalidArgument,
                       "--trace says when requests are sent, and --load {} does too: leave out one",
                       options.text("--load"));
   }
-  campaign.rule.shape =
-      TRY(loads::parse_load(traced ? "trace" : options.text("--load"), campaign.rule.connections));
-  if (!traced && campaign.rule.shape.kind == loads::ShapeKind::kTrace) {
-    return make_error(ErrorCode::kInvalidArgument, "--load trace needs --trace FILE");
-  }
+  return shape;
+}
+
+// num_recorded: requests of a recording; 0: there is none.
+Result<loads::Campaign> make_campaign(const Options& options, int64_t num_recorded) {
+  loads::Campaign campaign;
+  const bool traced = num_recorded > 0;
+  campaign.rule.connections = static_cast<int>(options.integer("--connections"));
+  campaign.rule.shape = TRY(make_shape(options, traced));
   campaign.rule.seconds = options.number("--duration");
   campaign.rule.warmup = options.is_set("--warmup") ? options.number("--warmup")
                          : traced                   ? 0
@@ -125,6 +134,9 @@ Result<loads::Campaign> make_campaign(const Options& options) {
                       campaign.rule.warmup, campaign.rule.seconds);
   }
   campaign.rule.max_requests = options.integer("--requests");
+  if (traced && (campaign.rule.max_requests == 0 || campaign.rule.max_requests > num_recorded)) {
+    campaign.rule.max_requests = num_recorded;
+  }
   campaign.rule.seed = static_cast<uint64_t>(options.integer("--seed"));
   campaign.num_rates = static_cast<int>(options.integer("--rates"));
   campaign.slo = TRY(loads::parse_slo(options.text("--slo")));
@@ -271,12 +283,13 @@ Status run_load(const Options& options, const std::string& url, loads::Campaign 
 }  // namespace
 
 Status bench_serve(const Options& options, const std::vector<std::string>& arguments) {
-  loads::Campaign campaign = TRY(make_campaign(options));
   loads::Workload workload = TRY(make_workload(options));
+  loads::Campaign campaign = TRY(make_campaign(options, workload.num_recorded()));
   if (is_address(arguments[0])) {
-    if (!options.text("--machine").empty()) {
+    for (const char* name : {"--machine", "--speculation", "--draft-model"}) {
+      if (!options.is_typed(name)) continue;
       return make_error(ErrorCode::kInvalidArgument,
-                        "--machine is for a MODEL: what stands behind {} is not known",
+                        "{} is for a MODEL: what stands behind {} is not known", name,
                         arguments[0]);
     }
     return run_load(options, server_address(arguments[0]), std::move(campaign), workload, {});

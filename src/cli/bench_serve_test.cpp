@@ -78,6 +78,29 @@ TEST(BenchServe, MeasuresAServerAndWritesItsReports) {
   EXPECT_TRUE(asked);
 }
 
+TEST(BenchServe, ClientsPlayARecordingInItsOrderWhateverItsTimes) {
+  const ScriptedServer server(script_of(streamed()));
+  const TempFolder folder;
+  std::string lines;
+  for (const char* prompt : {"first", "second", "third"}) {
+    lines += fmt::format(R"({{"time": {}, "prompt": "{}", "output_tokens": 3}})", lines.size() * 10,
+                         prompt);
+    lines += '\n';
+  }
+  const Outcome outcome =
+      bench(server.url() + " --load sync --trace " + folder.write("asked.jsonl", lines) +
+            " --save " + folder.file("load.json"));
+  EXPECT_EQ(outcome.status, 0) << outcome.text;
+  EXPECT_EQ(saved(folder).at("stages").as_array().at(0).at("answered").to_number<int>(), 3);
+  std::string asked;
+  for (const SeenRequest& request : server.seen()) {
+    for (const char* prompt : {"first", "second", "third"}) {
+      if (request.body.find(prompt) != std::string::npos) asked += fmt::format("{} ", prompt);
+    }
+  }
+  EXPECT_EQ(asked, "first second third ");
+}
+
 TEST(BenchServe, AnswersThatAreNoStreamAreToldAndKept) {
   const ScriptedServer server(script_of({http_answer(200, "{\"choices\": []}")}));
   const TempFolder folder;
@@ -114,6 +137,8 @@ TEST(BenchServe, AServerThatGoesAwayLosesNothing) {
 TEST(BenchServe, WhatCannotBeDoneIsToldBeforeAnythingIsSent) {
   const TempFolder folder;
   const std::string trace = folder.write("t.jsonl", "{\"time\": 0}\n");
+  const std::string good =
+      folder.write("g.jsonl", "{\"time\": 0, \"prompt\": \"a\", \"output_tokens\": 2}\n");
   struct Case {
     std::string arguments, message;
   };
@@ -125,8 +150,9 @@ TEST(BenchServe, WhatCannotBeDoneIsToldBeforeAnythingIsSent) {
       {"http://127.0.0.1:1 --prompt-tokens many", "--prompt-tokens is 'many'"},
       {"http://127.0.0.1:1 --load trace", "--load trace needs --trace FILE"},
       {"http://127.0.0.1:1 --trace " + trace, "t.jsonl:1: \"output_tokens\": it is missing"},
-      {"http://127.0.0.1:1 --trace " + trace + " --load sync", "leave out one"},
+      {"http://127.0.0.1:1 --trace " + good + " --load poisson:1", "leave out one"},
       {"http://127.0.0.1:1 --machine m.json", "--machine is for a MODEL"},
+      {"http://127.0.0.1:1 --speculation off", "--speculation is for a MODEL"},
   };
   for (const Case& c : cases) {
     const Outcome outcome = bench(c.arguments);

@@ -313,6 +313,11 @@ Result<cpu::KernelSet> kernels_in_use(const Options& options, const Backend& bac
 }
 
 Status bench_step(const Options& options, const std::vector<std::string>& arguments) {
+  if (options.is_typed("--speculation") || options.is_typed("--draft-model")) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "bench step computes random tokens, which nobody guesses: --speculation and "
+                      "--draft-model are for bench serve MODEL");
+  }
   Loaded loaded = TRY(load(options, arguments[0]));
   const PointPlan& plan = loaded.plan;
   auto bench = TRY(StepBench::create(*loaded.model, *loaded.backend, room_for(plan)));

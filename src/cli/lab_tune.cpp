@@ -19,27 +19,41 @@
 namespace headrace {
 namespace {
 
+std::vector<std::string> step_points(const char* prefill, const char* batch) {
+  return {"--repeats", "1", "--prefill", prefill, "--depth", "", "--batch", batch};
+}
+
+// A few answers, one after the other: the load that `bench serve` makes by itself.
+std::vector<std::string> answer_points() {
+  return {"--load", "sync", "--requests",      "4",   "--warmup",        "0",
+          "--seed", "1",    "--prompt-tokens", "256", "--answer-tokens", "128"};
+}
+
+// The recording's requests in its order, whatever their times.
+std::vector<std::string> recorded_points(const std::string& trace) {
+  return {"--load", "sync", "--trace", trace};
+}
+
 const std::vector<TuneGoal>& goals() {
   static const std::vector<TuneGoal> kGoals = {
-      {"ttft", "tok_s", true, 0.03, {"--prefill", "512", "--depth", "", "--batch", ""}},
-      {"throughput", "tok_s", true, 0.03, {"--prefill", "", "--depth", "", "--batch", "16"}},
-      {"memory", "resident_bytes", false, 0.01, {"--prefill", "", "--depth", "", "--batch", ""}},
-      {"start", "load_s", false, 0.1, {"--prefill", "", "--depth", "", "--batch", ""}},
+      {"ttft", "tok_s", true, 0.03, "step", step_points("512", "")},
+      {"throughput", "tok_s", true, 0.03, "step", step_points("", "16")},
+      {"answers", "stages.0.output_tokens_per_s.value", true, 0.03, "serve", answer_points()},
+      {"memory", "resident_bytes", false, 0.01, "step", step_points("", "")},
+      {"start", "load_s", false, 0.1, "step", step_points("", "")},
   };
   return kGoals;
 }
 
-// `headrace bench step` with further options: a side of an experiment.
+// `headrace bench` with further options: a side of an experiment.
 std::vector<std::string> side_command(const TuneGoal& goal, const std::string& model,
                                       std::span<const TuneCandidate> with) {
   std::vector<std::string> command = {std::filesystem::read_symlink("/proc/self/exe").string(),
                                       "bench",
-                                      "step",
+                                      std::string(goal.bench),
                                       model,
                                       "--json",
-                                      "--bare",
-                                      "--repeats",
-                                      "1"};
+                                      "--bare"};
   command.insert(command.end(), goal.points.begin(), goal.points.end());
   for (const TuneCandidate& each : with) {
     command.push_back(each.option);
@@ -212,10 +226,22 @@ Result<TuneGoal> find_goal(std::string_view name) {
                     quote(name), names);
 }
 
-std::vector<TuneCandidate> tune_candidates(std::string_view goal, int num_threads,
-                                           const std::string& cache_folder) {
+namespace {
+
+// Beside the default, which guesses from the text and by a head of the model.
+void add_speculation(const TuneMeans& means, int turn, std::vector<TuneCandidate>* all) {
+  all->push_back(
+      {"--speculation", "off", "guesses of these texts may not be worth their rows", false, turn});
+  if (means.draft_model.empty()) return;
+  all->push_back({"--draft-model", means.draft_model, "a smaller model may guess what texts do not",
+                  false, turn});
+}
+
+}  // namespace
+
+std::vector<TuneCandidate> tune_candidates(std::string_view goal, const TuneMeans& means) {
   if (goal == "start") {
-    return {{"--weight-cache", cache_folder, "packed weights are read, not made", false}};
+    return {{"--weight-cache", means.cache_folder, "packed weights are read, not made", false}};
   }
   const bool is_memory = goal == "memory";
   const int after = is_memory ? 0 : 1;  // of what changes speed by far more
@@ -228,7 +254,7 @@ std::vector<TuneCandidate> tune_candidates(std::string_view goal, int num_thread
     return all;
   }
   all.push_back({"--activations", "int8", "one product for each weight instead of two", true});
-  for (int threads = 1; threads < num_threads; threads *= 2) {
+  for (int threads = 1; threads < means.num_threads; threads *= 2) {
     all.push_back({"--threads", std::to_string(threads),
                    "fewer threads where memory or a shared core is what limits", false});
   }
@@ -236,6 +262,7 @@ std::vector<TuneCandidate> tune_candidates(std::string_view goal, int num_thread
   if (goal == "ttft") {
     all.push_back({"--batch-tokens", "256", "chunks that stay in the caches", false, after});
   }
+  if (goal == "answers") add_speculation(means, after, &all);
   return all;
 }
 
@@ -288,19 +315,40 @@ std::string tuned_settings(const TuneGoal& goal, const std::string& model, const
   return text;
 }
 
+namespace {
+
+// Runs have folders of their own, so files are named by whole paths.
+std::string whole_path(const std::string& path) {
+  return std::filesystem::exists(path) ? std::filesystem::absolute(path).string() : path;
+}
+
+Status take_recording(const Options& options, TuneGoal* goal) {
+  const std::string& trace = options.text("--trace");
+  const bool answers = goal->name == "answers";
+  if (!answers && (!trace.empty() || !options.text("--draft-model").empty())) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "the goal {} computes random tokens: --trace and --draft-model are for "
+                      "--goal answers",
+                      goal->name);
+  }
+  if (!trace.empty()) goal->points = recorded_points(whole_path(trace));
+  return {};
+}
+
+}  // namespace
+
 Result<int> tune(const Options& options, lab::Store& store, const std::string& model,
                  const std::string& author) {
-  // Runs have folders of their own.
-  const bool is_path = std::filesystem::exists(model);
   TuneRequest request{TRY(find_goal(options.text("--goal"))),
-                      is_path ? std::filesystem::absolute(model).string() : model,
+                      whole_path(model),
                       {},
                       static_cast<int>(options.integer("--rounds")),
                       author};
-  const std::string cache_folder =
-      (std::filesystem::absolute(store.folder()) / "packed-weights").string();
+  TRY(take_recording(options, &request.goal));
+  const auto folder = std::filesystem::absolute(store.folder()) / "packed-weights";
   request.candidates =
-      tune_candidates(request.goal.name, cpu::describe_machine().num_usable, cache_folder);
+      tune_candidates(request.goal.name, {cpu::describe_machine().num_usable, folder.string(),
+                                          whole_path(options.text("--draft-model"))});
   const InterruptGuard interrupt;
   lab::RunnerOptions with =
       runner_options(options, author, [&] { return interrupt.signal() != 0; });

@@ -17,13 +17,14 @@ namespace headrace {
 lab::RunnerOptions runner_options(const Options& options, const std::string& author,
                                   std::function<bool()> stops);
 
-// A goal: what is measured, by which points of `bench step`.
+// A goal: what is measured, by which benchmark and what of it.
 struct TuneGoal {
   std::string_view name;  // "ttft"
   std::string_view metric;
   bool more_is_better;
-  double predicted;  // improvement worth an option
-  std::vector<std::string> points;
+  double predicted;                 // improvement worth an option
+  std::string_view bench;           // "step", "serve"
+  std::vector<std::string> points;  // further arguments
 };
 // kInvalidArgument lists the goals.
 Result<TuneGoal> find_goal(std::string_view name);
@@ -35,9 +36,13 @@ struct TuneCandidate {
   bool changes_answers;  // other arithmetic, so other bits
   int turn = 0;          // large effects go first: what comes later is tried on top of them
 };
-// num_threads: that the machine has. cache_folder: for packed weights.
-std::vector<TuneCandidate> tune_candidates(std::string_view goal, int num_threads,
-                                           const std::string& cache_folder);
+// What candidates depend on.
+struct TuneMeans {
+  int num_threads = 1;       // that the machine has
+  std::string cache_folder;  // for packed weights
+  std::string draft_model;   // empty: none
+};
+std::vector<TuneCandidate> tune_candidates(std::string_view goal, const TuneMeans& means);
 
 // A candidate, the settings that it was tried on top of, and what was found of it.
 struct TuneResult {

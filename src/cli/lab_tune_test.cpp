@@ -26,12 +26,12 @@ TEST(LabTune, GoalsAreNamed) {
   EXPECT_EQ(find_goal("ttft").value().metric, "tok_s");
   EXPECT_FALSE(find_goal("memory").value().more_is_better);
   EXPECT_EQ(find_goal("speed").error().message,
-            "there is no goal 'speed'; the goals are ttft, throughput, memory, start");
+            "there is no goal 'speed'; the goals are ttft, throughput, answers, memory, start");
 }
 
 TEST(LabTune, CandidatesDependOnGoalAndMachine) {
   const auto count = [](std::string_view goal, int threads, std::string_view option) {
-    const auto all = tune_candidates(goal, threads, "/kept");
+    const auto all = tune_candidates(goal, {threads, "/kept", ""});
     return std::count_if(all.begin(), all.end(),
                          [&](const TuneCandidate& each) { return each.option == option; });
   };
@@ -39,10 +39,15 @@ TEST(LabTune, CandidatesDependOnGoalAndMachine) {
   EXPECT_EQ(count("ttft", 8, "--threads"), 3);
   EXPECT_EQ(count("memory", 8, "--threads"), 0);
   EXPECT_EQ(count("throughput", 2, "--activations"), 1);
-  EXPECT_EQ(tune_candidates("start", 8, "/kept").front().value, "/kept");
+  EXPECT_EQ(tune_candidates("start", {8, "/kept", ""}).front().value, "/kept");
+  EXPECT_EQ(count("throughput", 2, "--speculation"), 0) << "its tokens are random";
+  EXPECT_EQ(count("answers", 2, "--speculation"), 1);
+  EXPECT_EQ(count("answers", 2, "--draft-model"), 0);
+  EXPECT_EQ(tune_candidates("answers", {2, "", "small.gguf"}).back().value, "small.gguf");
   // A prompt of one step gets no other work from longer steps.
   EXPECT_EQ(count("ttft", 2, "--batch-tokens"), 1);
-  EXPECT_LE(tune_candidates("ttft", 1024, "/kept").size(), 15u) << "sides beside the defaults";
+  EXPECT_LE(tune_candidates("ttft", {1024, "/kept", ""}).size(), 15u)
+      << "sides beside the defaults";
 }
 
 TEST(LabTune, TheBestValidatedValueOfEachOptionWins) {
@@ -191,7 +196,8 @@ Study study(const Machine& machine, uint64_t seed) {
     return lab::ProcessResult{fmt::format("{{\"tok_s\":{}}}", speed), "", 0.5};
   };
   const auto runner = lab::Runner::create(*store, std::move(options)).value();
-  TuneRequest request{find_goal("ttft").value(), "m", tune_candidates("ttft", 2, ""), 12, "test"};
+  TuneRequest request{find_goal("ttft").value(), "m", tune_candidates("ttft", {2, "", ""}), 12,
+                      "test"};
   const Tuned tuned = search_options(*store, *runner, request).value();
 
   Study found;

@@ -73,9 +73,8 @@ void RowTimes::observe(const StepCost& cost, const StepLoad& load, double us) {
   }
   known.seen_at = ++num_observed_;
   if (num_observed_ % kTimeLife != 0) return;
-  std::erase_if(ratios_, [&](const Ratio& each) {
-    return each.seen_at + 2 * kTimeLife < num_observed_;
-  });
+  std::erase_if(ratios_,
+                [&](const Ratio& each) { return each.seen_at + 2 * kTimeLife < num_observed_; });
 }
 
 RowTimes::Ratios::const_iterator RowTimes::first_from(int64_t num_rows) const {

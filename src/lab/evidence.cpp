@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <boost/json.hpp>
 #include <boost/math/distributions/students_t.hpp>
+#include <charconv>
 #include <cmath>
 #include <map>
 #include <numeric>
@@ -68,6 +69,14 @@ std::string names_in(const boost::json::object& object) {
   return names.empty() ? "nothing" : names;
 }
 
+// Of a list; null where there is none of this place.
+const boost::json::value* element(const boost::json::value& list, std::string_view place) {
+  size_t index = 0;
+  const auto [end, error] = std::from_chars(place.begin(), place.end(), index);
+  if (!list.is_array() || error != std::errc() || end != place.end()) return nullptr;
+  return list.get_array().if_contains(index);
+}
+
 }  // namespace
 
 Result<double> find_metric(std::string_view json, std::string_view name) {
@@ -79,6 +88,7 @@ Result<double> find_metric(std::string_view json, std::string_view name) {
     const boost::json::value* next = json_member(at, rest);  // a name may have dots of its own
     const bool is_whole = next != nullptr || dot == std::string_view::npos;
     if (next == nullptr) next = json_member(at, rest.substr(0, dot));
+    if (next == nullptr) next = element(*at, rest.substr(0, dot));
     if (next == nullptr) {
       return make_error(ErrorCode::kNotFound, "the run printed no metric {}; there is {}",
                         quote(name), object == nullptr ? "no object" : names_in(*object));

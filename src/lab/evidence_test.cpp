@@ -11,6 +11,9 @@ TEST(FindMetric, ReadsNamesInsideOfOthers) {
   EXPECT_DOUBLE_EQ(find_metric(R"({"a":2.5})", "a").value(), 2.5);
   EXPECT_DOUBLE_EQ(find_metric(R"({"a":{"b":{"c":3}}})", "a.b.c").value(), 3);
   EXPECT_DOUBLE_EQ(find_metric(R"({"a.b":4,"a":{"b":5}})", "a.b").value(), 4);
+  EXPECT_DOUBLE_EQ(find_metric(R"({"a":[{"b":1},{"b":2}]})", "a.1.b").value(), 2);
+  EXPECT_EQ(find_metric(R"({"a":[1]})", "a.1").error().code, ErrorCode::kNotFound);
+  EXPECT_EQ(find_metric(R"({"a":[1]})", "a.0x").error().code, ErrorCode::kNotFound);
 }
 
 TEST(FindMetric, SaysWhatIsThereInstead) {

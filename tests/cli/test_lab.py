@@ -199,6 +199,26 @@ def test_tuning_tries_options_and_writes_settings_that_load(lab, headrace, model
     assert [side.get("hypothesis") for side in first["sides"]] == [None, 1, 2, 3] and len(overview["hypotheses"]) >= 3
 
 
+def test_tuning_answers_to_recorded_requests_tries_guesses(lab, model, tmp_path):
+    trace = tmp_path / "asked.jsonl"
+    lines = [{"time": 9.0 * i, "prompt": "one two three one two three one two", "output_tokens": 12} for i in range(3)]
+    trace.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    done = lab("tune", model, "--goal", "answers", "--trace", trace, "--draft-model", model, "--rounds", 5, "--idle-patience", 0, "--idle-share", 1,
+               timeout=600)
+    assert done.returncode == 0, done.stderr
+    assert "# speculation = off: " in done.stdout and f"# draft-model = {model}: " in done.stdout
+    overview = json.loads(lab("overview", "--json").stdout)
+    assert all(row["state"] == "done" for row in overview["experiments"])
+    command = overview["experiments"][0]["sides"][0]["command"]
+    assert command[1:3] == ["bench", "serve"] and command[command.index("--trace") + 1] == str(trace)
+
+
+def test_texts_are_only_for_the_goal_that_asks_for_them(lab, model):
+    done = lab("tune", model, "--goal", "ttft", "--draft-model", model)
+    assert done.returncode != 0
+    assert "the goal ttft computes random tokens: --trace and --draft-model are for --goal answers" in done.stderr
+
+
 def test_tuning_an_unknown_model_says_why_it_could_not_run(lab):
     done = lab("tune", "/no/such/model", "--goal", "memory", "--rounds", 5, "--idle-patience", 0, "--idle-share", 1, timeout=600)
     assert done.returncode == 1 and done.stdout == ""

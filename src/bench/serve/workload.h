@@ -64,6 +64,8 @@ class Workload {
   explicit Workload(const WorkloadOptions& options);
   // Of a recording, over and over again for every stage.
   explicit Workload(std::vector<Ask> trace);
+  // Requests of a recording: then there are no more; 0: it is none.
+  int64_t num_recorded() const { return std::ssize(trace_); }
 
   // Empty: the recording is at its end.
   std::optional<Ask> next();
