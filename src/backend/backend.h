@@ -577,6 +577,8 @@ class Backend {
   // For a thread that calls ops from now on: binds it to cores where none of the back end's own
   // threads is bound. Threads that it starts inherit that. Never needed for what ops compute.
   virtual void keep_apart() {}
+  // Whether the process may use a core that none of the back end's threads is bound to.
+  virtual bool has_spare_core() const { return true; }
   // Calls it once, on this thread, when the back end has begun to compute and goes on meanwhile: in
   // the next op, if its threads or a device share that. For what takes a while and need not be done
   // before. An empty one takes back what was not called.

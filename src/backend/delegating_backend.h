@@ -19,6 +19,7 @@ class DelegatingBackend : public Backend {
   void begin_turn() override { inner_->begin_turn(); }
   void end_turn() override { inner_->end_turn(); }
   void keep_apart() override { inner_->keep_apart(); }
+  bool has_spare_core() const override { return inner_->has_spare_core(); }
 
   std::string packing_id() const override { return inner_->packing_id(); }
   Status reserve(int64_t max_rows) override { return inner_->reserve(max_rows); }

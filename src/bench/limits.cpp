@@ -71,15 +71,6 @@ int resolve_threads(int num_threads) {
   return num_threads > 0 ? num_threads : static_cast<int>(usable_cores().size());
 }
 
-void pin_to(int core) {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (core >= CPU_SETSIZE) return;
-  CPU_SET(core, &set);
-  // A refused pin costs precision, not correctness.
-  if (sched_setaffinity(0, sizeof(set), &set) != 0) return;
-}
-
 // Seconds of each window in which every thread did work(thread, window) once, from the first start
 // to the last end.
 std::vector<double> time_windows(int num_threads, int num_windows,
@@ -92,7 +83,7 @@ std::vector<double> time_windows(int num_threads, int num_windows,
   std::vector<Times> times(static_cast<size_t>(num_threads));
   std::atomic<int> arrived{0};
   const auto run = [&](int thread) {
-    if (pinned) pin_to(cores[static_cast<size_t>(thread)]);
+    if (pinned) pin_to({&cores[static_cast<size_t>(thread)], 1});
     Times& own = times[static_cast<size_t>(thread)];
     for (int window = 0; window < num_windows; ++window) {
       arrived.fetch_add(1);

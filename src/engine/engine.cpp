@@ -154,14 +154,12 @@ class EngineThread final : public Engine {
   std::thread thread_;  // last: everything above is there when it starts
 };
 
-// hardware_concurrency() counts what this thread may run on.
 MemoryTouching touching_of(const StepRunner& runner, const SchedulerOptions& options) {
-  const auto num_cores = static_cast<int>(std::thread::hardware_concurrency());
   MemoryTouching touching;
   touching.num_pieces = runner.num_pieces(options.num_blocks);
   touching.num_ahead = kPiecesAhead;
   touching.pieces_at_once = runner.num_threads();
-  touching.has_core = runner.num_threads() < num_cores;
+  touching.has_core = runner.has_spare_core();
   return touching;
 }
 

@@ -36,6 +36,7 @@ class StepRunner {
   std::span<SpanResult> finish();
   // As Backend::keep_apart, on the thread that steps.
   void keep_apart() { backend_.keep_apart(); }
+  bool has_spare_core() const { return backend_.has_spare_core(); }
   int num_threads() const { return backend_.num_threads(); }
   // Backend::run_on_team(), of what has to be done before the pass that is launched next.
   void work_before(int64_t num_items, ItemWork work);

@@ -296,6 +296,7 @@ class CpuBackend final : public HostBackend {
   void begin_turn() override { shared_team_->turn.lock(); }
   void end_turn() override { shared_team_->turn.unlock(); }
   void keep_apart() override { team_.keep_apart(); }
+  bool has_spare_core() const override { return team_.has_spare_core(); }
   void call_beside(std::function<void()> call) override { team_.call_beside(std::move(call)); }
 
   int num_threads() const override { return team_.num_threads(); }

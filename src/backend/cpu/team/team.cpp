@@ -1,13 +1,12 @@
 #include "backend/cpu/team/team.h"
 
 #include <immintrin.h>
-#include <pthread.h>
 #include <sched.h>
 
 #include <algorithm>
-#include <span>
 #include <utility>
 
+#include "backend/cpu/team/topology.h"
 #include "base/check.h"
 
 namespace headrace::cpu {
@@ -28,17 +27,6 @@ constexpr uint64_t kStop = uint64_t{0x80000000u} << 32 | 0xC0000000u;
 
 bool has_items(uint64_t claims) { return (claims & kNextMask) < claims >> 32; }
 bool is_stop(uint64_t claims) { return claims >> 63 != 0; }
-
-void pin_to(std::span<const int> cores) {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  for (const int core : cores) {
-    if (core >= 0 && core < CPU_SETSIZE) CPU_SET(core, &set);
-  }
-  if (CPU_COUNT(&set) == 0) return;
-  // Refused in some sandboxes: then the scheduler places the thread, results stay the same.
-  pthread_setaffinity_np(pthread_self(), sizeof(set), &set);
-}
 
 }  // namespace
 

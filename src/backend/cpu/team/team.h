@@ -74,6 +74,8 @@ class Team {
   // milliseconds: they hardly ever sleep, so nothing asks for a balance. Threads that it starts
   // inherit that.
   void keep_apart() const;
+  // Whether there is a core beside those of all members.
+  bool has_spare_core() const { return std::ssize(cores_) > num_threads_; }
   // Calls of run() that had work. From any thread.
   int64_t num_joins() const { return num_joins_; }
 

@@ -257,6 +257,12 @@ TEST(TeamCaller, KeepsOffTheCoresOfOthers) {
   EXPECT_EQ(cores_apart(3, 2), all) << "the others are nowhere in particular";
 }
 
+TEST(TeamCaller, KnowsWhetherACoreIsLeft) {
+  EXPECT_TRUE(Team(1, {0, 1}).has_spare_core());
+  EXPECT_FALSE(Team(2, {0, 1}).has_spare_core());
+  EXPECT_FALSE(Team(3, {0, 1}).has_spare_core());
+}
+
 // Who holds an item delays that item and nothing else: the rest is done by the others.
 TEST(TeamOfTwoTest, OthersTakeWhatASlowMemberLeaves) {
   Team team(2, cores(2));

@@ -1,5 +1,6 @@
 #include "backend/cpu/team/topology.h"
 
+#include <pthread.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -62,6 +63,16 @@ std::vector<int> usable_cores() {
     cores.resize(static_cast<size_t>(limit));
   }
   return cores;
+}
+
+void pin_to(std::span<const int> cores) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const int core : cores) {
+    if (core >= 0 && core < CPU_SETSIZE) CPU_SET(core, &set);
+  }
+  if (CPU_COUNT(&set) == 0) return;
+  pthread_setaffinity_np(pthread_self(), sizeof(set), &set);
 }
 
 }  // namespace headrace::cpu
