@@ -147,7 +147,7 @@ constexpr OptionRow kRows[] = {
     {"--repeats", "", kInteger, "3", "1..1000", "bench", "Times that each point is run; the median counts.", kPoints},
     {"--load", "", kText, "sync", "", "bench", "When requests are sent: sync, one after the other; closed:N, N at a time; throughput, as many as --connections; constant:RATE and poisson:RATE, that many a second whatever the server does; trace; or sweep, which finds the rate that saturates, by random times or, as sweep:constant, by even ones.", kLoad},
     {"--duration", "", kNumber, "30", "0.05..86400", "bench", "Seconds in which requests are sent, of each rate; what runs then is waited for.", kLoad},
-    {"--warmup", "", kNumber, "", "0..86400", "bench", "Seconds at the start that do not count.", kLoad, "a tenth of --duration"},
+    {"--warmup", "", kNumber, "", "0..86400", "bench", "Seconds at the start that do not count.", kLoad, "a tenth of the load, none of a recording or of less than ten --requests"},
     {"--requests", "", kInteger, "0", "0..100000000", "bench", "Most requests of each rate; 0: as many as there is time for.", kLoad},
     {"--rates", "", kInteger, "6", "1..100", "bench", "Rates of a sweep, from what one client gets to somewhat more than many get.", kLoad},
     {"--connections", "", kInteger, "512", "1..20000", "bench", "Most requests that run at a time; one that is due and must wait counts its waiting.", kLoad},

@@ -125,13 +125,15 @@ Result<loads::Campaign> make_campaign(const Options& options, int64_t num_record
   campaign.rule.connections = static_cast<int>(options.integer("--connections"));
   campaign.rule.shape = TRY(make_shape(options, traced));
   campaign.rule.seconds = options.number("--duration");
-  campaign.rule.warmup = options.is_set("--warmup") ? options.number("--warmup")
-                         : traced                   ? 0
-                                                    : campaign.rule.seconds / 10;
-  if (!traced && campaign.rule.warmup >= campaign.rule.seconds) {
+  if (options.is_set("--warmup")) {
+    campaign.rule.warmup = options.number("--warmup");
+  } else if (traced) {
+    campaign.rule.warmup = 0;
+  }
+  if (!traced && campaign.rule.warmup.value_or(0) >= campaign.rule.seconds) {
     return make_error(ErrorCode::kInvalidArgument,
                       "--warmup is {} s, but must be shorter than --duration, {} s",
-                      campaign.rule.warmup, campaign.rule.seconds);
+                      *campaign.rule.warmup, campaign.rule.seconds);
   }
   campaign.rule.max_requests = options.integer("--requests");
   if (traced && (campaign.rule.max_requests == 0 || campaign.rule.max_requests > num_recorded)) {
@@ -274,9 +276,9 @@ Status run_load(const Options& options, const std::string& url, loads::Campaign 
     return make_error(ErrorCode::kUnavailable, "the load ended early: {}", last.ended_by);
   }
   if (last.num_answered > 0) return {};
-  return make_error(ErrorCode::kUnavailable, "no request was answered in {} s: {}",
+  return make_error(ErrorCode::kUnavailable, "no request was answered in {:.3g} s: {}",
                     last.window_seconds,
-                    last.first_error.empty() ? "none was due after the warm-up, or all were refused"
+                    last.first_error.empty() ? "all ended within the warm-up, or were refused"
                                              : last.first_error);
 }
 

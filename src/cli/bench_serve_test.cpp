@@ -58,7 +58,7 @@ TEST(BenchServe, MeasuresAServerAndWritesItsReports) {
   const ScriptedServer server(script_of(streamed()));
   const TempFolder folder;
   const Outcome outcome =
-      bench(server.url() + " --requests 6 --warmup 0 --duration 60 --answer-tokens 3 --save " +
+      bench(server.url() + " --requests 6 --duration 60 --answer-tokens 3 --save " +
             folder.file("load.json") + " --html " + folder.file("load.html"));
   EXPECT_EQ(outcome.status, 0) << outcome.text;
   EXPECT_NE(outcome.text.find("sync"), std::string::npos) << outcome.text;

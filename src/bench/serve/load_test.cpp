@@ -195,6 +195,26 @@ TEST(Load, RatesCountWhatRanInTheWindowWhoeverAskedForIt) {
   EXPECT_EQ(stage.num_requests, 0u) << "it was due in the warm-up";
 }
 
+// A load that ends before its time has a warm-up that fits it.
+TEST(Load, TheWarmUpIsATenthOfWhatTheLoadCameToBe) {
+  const auto num_counted = [](size_t num_requests, std::optional<double> warmup) {
+    StageRecord record;
+    record.rule = rule_of("sync", 30);
+    record.rule.warmup = warmup;
+    record.rule.max_requests = static_cast<int64_t>(num_requests);
+    for (size_t i = 0; i < num_requests; ++i) {
+      RequestRecord& request = record.requests.emplace_back();
+      request.due = 0.05 + 0.1 * static_cast<double>(i);
+      request.ended = request.due + 0.1;
+    }
+    return summarize(record, {}).num_requests;
+  };
+  EXPECT_EQ(num_counted(20, std::nullopt), 18u);
+  EXPECT_EQ(num_counted(6, std::nullopt), 6u);
+  EXPECT_EQ(num_counted(1, std::nullopt), 1u);
+  EXPECT_EQ(num_counted(6, 3), 0u) << "as it was asked for";
+}
+
 TEST(Load, GoodputCountsRequestsWithinTheirLimits) {
   VirtualServer server;
   server.prefill = [](size_t id) { return id % 4 == 0 ? 0.5 : 0.1; };

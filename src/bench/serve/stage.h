@@ -28,8 +28,10 @@ struct RequestRecord {
 
 struct StageRule {
   LoadShape shape;
-  double seconds = 30;       // in which requests are sent; what runs then is waited for
-  double warmup = 3;         // of these, at the start: not counted
+  double seconds = 30;  // in which requests are sent; what runs then is waited for
+  // Of these, at the start: not counted. Nothing: a tenth of what the load came to be, and none of
+  // a few requests.
+  std::optional<double> warmup;
   int64_t max_requests = 0;  // 0: no limit
   int connections = 512;     // requests that run at a time
   uint64_t seed = 0;

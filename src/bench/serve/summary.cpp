@@ -11,6 +11,7 @@ namespace {
 
 constexpr int kResamples = 200;
 constexpr size_t kMostResampled = 2000;
+constexpr size_t kFewRequests = 10;  // a tenth of them is not one
 constexpr double kLowTail = 0.025;
 // An answer that takes this much longer for each second of load belongs to a queue that grows.
 constexpr double kSteadyGrowth = 0.05;
@@ -84,7 +85,8 @@ Window window_of(const StageRecord& record) {
     for (const RequestRecord& request : record.requests) end = std::max(end, request.ended);
     end = std::nextafter(end, 2 * end + 1);
   }
-  return {std::min(record.rule.warmup, end), end};
+  const bool is_short = sends_all && record.requests.size() < kFewRequests;
+  return {std::min(record.rule.warmup.value_or(is_short ? 0 : end / 10), end), end};
 }
 
 // The tokens of a request that came with each of its pieces.
