@@ -12,8 +12,7 @@ namespace {
 using enum OptionKind;
 using enum OptionGroup;
 
-constexpr std::string_view kGenerates = "run chat";      // commands that sample
-constexpr std::string_view kEngines = "serve run chat";  // commands that run an engine
+constexpr std::string_view kGenerates = "run chat";  // commands that sample
 constexpr std::string_view kLoads =
     "serve run chat eval verify bench profile";  // that pack weights
 constexpr std::string_view kStores =             // that know the store

@@ -574,14 +574,13 @@ class Backend {
   // these two. A step's turn is its runner's, packing takes its own.
   virtual void begin_turn() {}
   virtual void end_turn() {}
-  // For a thread that calls ops from now on: binds it to cores where none of the back end's own
-  // threads is bound. Threads that it starts inherit that. Never needed for what ops compute.
+  // For a thread that calls ops from now on, and those it starts: binds it to cores where none of
+  // the back end's own threads is bound. Never needed for what ops compute.
   virtual void keep_apart() {}
-  // Whether the process may use a core that none of the back end's threads is bound to.
-  virtual bool has_spare_core() const { return true; }
+  virtual bool has_spare_core() const { return true; }  // where none of its threads is bound
   // Calls it once, on this thread, when the back end has begun to compute and goes on meanwhile: in
-  // the next op, if its threads or a device share that. For what takes a while and need not be done
-  // before. An empty one takes back what was not called.
+  // the next op, if its threads or a device share that. For what takes a while. An empty one takes
+  // back what was not called.
   virtual void call_beside(std::function<void()> call) {
     if (call) call();
   }

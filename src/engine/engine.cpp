@@ -185,7 +185,8 @@ EngineThread::EngineThread(const EngineOptions& options, SchedulerOptions schedu
             &log_),
       tenants_(options.tenants),
       inbox_(max_live_),
-      live_({max_live_, max_prompt_tokens(options, scheduler_options), options.max_request_bytes}),
+      live_({max_live_, max_prompt_tokens(options, core_.scheduler().options()),
+             options.max_request_bytes}),
       expert_rows_(runner_->expert_layers()),
       toucher_(touching_of(*runner_, core_.scheduler().options()),
                [this](int64_t piece) { runner_->touch_piece(piece); }) {

@@ -246,7 +246,8 @@ void Scheduler::take_states(Sequence* sequence, const Span& span, const SpanResu
   CHECK(!result.pooled.empty(), "no states of {} rows", span.num_pooled);
   if (sequence->samples()) {
     const size_t width = result.pooled.size() / static_cast<size_t>(span.num_pooled);
-    const auto num_right = static_cast<size_t>(span.num_rows - span.num_draft + num_accepted);
+    const auto num_right =
+        static_cast<size_t>(int64_t{span.num_rows} - span.num_draft + num_accepted);
     return options_.model_drafter->observe(*sequence, span.first_pooled,
                                            result.pooled.first(num_right * width));
   }

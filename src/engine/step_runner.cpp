@@ -285,10 +285,10 @@ void StepRunner::check_rows(size_t span_idx) {
   SpanResult& result = results_[span_idx];
   const int32_t num_known = span.num_rows - span.num_draft;
   for (int32_t row = span.num_rows - 1; row >= 0; --row) {
-    if (finite_[static_cast<size_t>(span.first_row + row)]) continue;
-    std::string& failure = row < num_known
-                               ? result.failure
-                               : result.sampled[static_cast<size_t>(row - num_known + 1)].failure;
+    if (finite_[static_cast<size_t>(int64_t{span.first_row} + row)]) continue;
+    std::string& failure =
+        row < num_known ? result.failure
+                        : result.sampled[static_cast<size_t>(int64_t{row} - num_known + 1)].failure;
     failure = fmt::format(
         "the model computed something that is not a finite number for the token at position {}",
         span.first_position + row);
