@@ -579,7 +579,7 @@ class Backend {
   virtual void keep_apart() {}
   virtual bool has_spare_core() const { return true; }  // where none of its threads is bound
   // Calls it once, on this thread, when the back end has begun to compute and goes on meanwhile: in
-  // the next op, if its threads or a device share that. An empty one takes back what was not called.
+  // the next op, if its threads or a device share that. An empty one takes back one not called.
   virtual void call_beside(std::function<void()> call) {
     if (call) call();
   }
