@@ -390,9 +390,10 @@ class Scheduler {
     double predicted_us = 0;
   };
   std::optional<Owed> owed_;
-  // A step that was committed, until charge() has counted it; of sequences that still run.
+  // A step that was committed, until charge() has counted it: before one of these stops. Beams may
+  // be gone by then, their clients not.
   struct RowsOf {
-    const Sequence* sequence;
+    Client* client;
     int32_t num_rows;
   };
   std::vector<RowsOf> charged_rows_;

@@ -123,7 +123,7 @@ void Scheduler::list_for_blocks() {
 void Scheduler::owe_charge(TimeUs now) {
   charged_rows_.clear();
   for (size_t i = 0; i < plan_.spans.size(); ++i) {
-    charged_rows_.push_back({planned_[i], plan_.spans[i].num_rows});
+    charged_rows_.push_back({&WaitingRoom::of(*planned_[i]), plan_.spans[i].num_rows});
   }
   charged_us_ = now - planned_us_;
 }
@@ -133,13 +133,13 @@ void Scheduler::owe_charge(TimeUs now) {
 void Scheduler::charge() {
   const std::optional<TimeUs> took_us = std::exchange(charged_us_, std::nullopt);
   if (!took_us) return;
-  for (const RowsOf& rows : charged_rows_) room_.add_step(*rows.sequence, rows.num_rows, 0);
+  for (const RowsOf& rows : charged_rows_) WaitingRoom::add_step(rows.client, rows.num_rows, 0);
   for (const Sequence* sequence : running_) {
     // Beams have the whole blocks of their prompt in common.
     const int64_t all = blocks_for(sequence->num_known());
     const int64_t own = all - sequence->num_prompt / kBlockTokens;
     const int64_t num_blocks = all + std::ssize(sequence->other_beams) * own;
-    room_.add_step(*sequence, 0, num_blocks * kv_.num_columns());
+    WaitingRoom::add_step(&WaitingRoom::of(*sequence), 0, num_blocks * kv_.num_columns());
   }
   room_.charge(running_, *took_us, options_.num_blocks);
 }

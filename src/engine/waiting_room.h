@@ -74,9 +74,12 @@ class WaitingRoom {
   int32_t part_of(const Sequence& sequence, int32_t num_rows, int32_t num_others);
   void leave_division(const Sequence& sequence) { Tenants::leave_division(&of(sequence).share); }
 
-  // A step computed so many rows of this one, which holds so many blocks; then what all were given.
-  void add_step(const Sequence& sequence, int64_t num_rows, int64_t num_blocks) {
-    Tenants::add_step(&of(sequence).share, num_rows, num_blocks);
+  // Of this one, which waits or runs. It stays where it is while one of its sequences does.
+  static Client& of(const Sequence& sequence);
+  // A step computed so many rows for this one, which holds so many blocks; then what all were
+  // given.
+  static void add_step(Client* client, int64_t num_rows, int64_t num_blocks) {
+    Tenants::add_step(&client->share, num_rows, num_blocks);
   }
   void charge(const std::vector<Sequence*>& running, TimeUs took_us, int64_t all_blocks);
 
@@ -92,7 +95,6 @@ class WaitingRoom {
   }
 
  private:
-  static Client& of(const Sequence& sequence);
   void leave(Client* client, uint64_t id);
   void list_shares(const std::vector<Sequence*>& sequences);
 

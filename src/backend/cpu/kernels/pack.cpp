@@ -225,15 +225,14 @@ Status pack_experts(const std::vector<ExpertPlan>& experts, std::byte* memory, T
 std::unique_ptr<CpuWeight> make_weight(std::vector<ExpertPlan> plans, WeightRole role,
                                        const KernelSet& kernels, const std::byte* bytes,
                                        Buffer memory) {
-  std::vector<std::unique_ptr<CpuWeight>> experts;
-  const bool has_axis = plans.size() > 1;
-  for (ExpertPlan& expert : plans) {
+  const auto place = [&](ExpertPlan& expert, Buffer owned) {
     place_segments(expert.plan.segments, kernels, bytes + expert.offset);
-    experts.push_back(std::make_unique<CpuWeight>(
-        std::move(expert.plan.segments), expert.parts[0].num_inputs, role,
-        std::move(expert.plan.order), has_axis ? Buffer() : std::move(memory)));
-  }
-  if (!has_axis) return std::move(experts.front());
+    return std::make_unique<CpuWeight>(std::move(expert.plan.segments), expert.parts[0].num_inputs,
+                                       role, std::move(expert.plan.order), std::move(owned));
+  };
+  if (plans.size() == 1) return place(plans.front(), std::move(memory));
+  std::vector<std::unique_ptr<CpuWeight>> experts;
+  for (ExpertPlan& expert : plans) experts.push_back(place(expert, Buffer()));
   return std::make_unique<CpuWeight>(std::move(experts), std::move(memory));
 }
 
