@@ -77,6 +77,8 @@ class HttpServerImpl : public HttpServer {
   int port() const override { return port_; }
 
   void start() override {
+    std::lock_guard lock(starting_);
+    if (shared_.closing) return;
     asio::co_spawn(acceptor_.get_executor(), accept_all(), asio::detached);
     for (int i = 0; i < shared_.options.num_threads; ++i) {
       threads_.emplace_back([this] { run_io(); });
@@ -85,6 +87,7 @@ class HttpServerImpl : public HttpServer {
 
   void stop(Milliseconds grace) override {
     if (shared_.closing.exchange(true)) return;
+    std::lock_guard lock(starting_);  // a start that came first has all its threads
     shared_.workers.close();
     shared_.large_workers.close();
     asio::post(acceptor_.get_executor(), [this] {
@@ -196,6 +199,7 @@ class HttpServerImpl : public HttpServer {
   asio::executor_work_guard<asio::io_context::executor_type> work_;
   Acceptor acceptor_;
   asio::steady_timer retry_;
+  std::mutex starting_;  // guards threads_, which do not change any more once it is closing
   std::vector<std::thread> threads_;
   int port_ = 0;
   SocketFile file_;

@@ -18,7 +18,7 @@ class HttpServer {
                                                     HttpService service);
   virtual ~HttpServer() = default;  // as stop with no grace
   virtual int port() const = 0;     // 0: a Unix socket
-  virtual void start() = 0;
+  virtual void start() = 0;         // nothing, if it was stopped before
   // Closes the listening socket and idle connections, lets answers in progress finish for at most
   // grace, closes the rest and joins every thread. Work that waits for a worker gets a 503; a
   // handler at work is waited for, so a long one asks disconnected() now and then.

@@ -603,6 +603,24 @@ TEST(HttpServer, StopLetsAnAnswerFinishAndClosesIdleConnections) {
   EXPECT_FALSE(Client(http.port()).connected());
 }
 
+// As of a signal to a process that has only just said where it listens.
+TEST(HttpServer, AStopMayComeBeforeTheStartOrBesideIt) {
+  const auto listen = [] {
+    HttpOptions options;
+    options.port = 0;
+    return HttpServer::listen(options, {Http::echo}).value();
+  };
+  const auto stopped = listen();
+  stopped->stop(0ms);
+  stopped->start();
+  for (int i = 0; i < 50; ++i) {
+    const auto server = listen();
+    std::thread stopper([&] { server->stop(0ms); });
+    server->start();
+    stopper.join();
+  }
+}
+
 TEST(HttpServer, SaysWhyItCannotListen) {
   Http http;
   HttpOptions options;
