@@ -323,14 +323,14 @@ std::string whole_path(const std::string& path) {
 }
 
 Status take_recording(const Options& options, TuneGoal* goal) {
-  const std::string& trace = options.text("--trace");
-  const bool answers = goal->name == "answers";
-  if (!answers && (!trace.empty() || !options.text("--draft-model").empty())) {
+  const bool has_texts = options.is_typed("--trace") || options.is_typed("--draft-model");
+  if (goal->name != "answers" && has_texts) {
     return make_error(ErrorCode::kInvalidArgument,
                       "the goal {} computes random tokens: --trace and --draft-model are for "
                       "--goal answers",
                       goal->name);
   }
+  const std::string& trace = options.text("--trace");
   if (!trace.empty()) goal->points = recorded_points(whole_path(trace));
   return {};
 }
