@@ -206,6 +206,8 @@ TEST(Load, TheWarmUpIsATenthOfWhatTheLoadCameToBe) {
       RequestRecord& request = record.requests.emplace_back();
       request.due = 0.05 + 0.1 * static_cast<double>(i);
       request.ended = request.due + 0.1;
+      request.pieces = {request.ended};
+      request.output_tokens = 1;
     }
     return summarize(record, {}).num_requests;
   };
