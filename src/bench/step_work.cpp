@@ -152,8 +152,8 @@ void add_kept(const CacheGroup& group, const CacheLayer& kept, const Backend& ba
     const size_t num_bytes = cache_plane_bytes(plane, group.policy, backend);
     if (group.policy == CachePolicy::kState) {
       mixer.state_bytes += num_bytes;
-      mixer.operations_per_token +=
-          kStateOperations * static_cast<double>(num_bytes / sizeof(float));
+      const size_t num_floats = num_bytes / sizeof(float);
+      mixer.operations_per_token += kStateOperations * static_cast<double>(num_floats);
     } else {
       mixer.position_bytes += num_bytes / kBlockTokens;
     }

@@ -158,8 +158,8 @@ class TensorList {
     constexpr uint64_t kTensorAlignment = 32;
     if (!tensors_.empty()) {
       const SynthTensor& last = tensors_.back();
-      tensor.offset =
-          (last.offset + last.num_bytes() + kTensorAlignment - 1) / kAlignment * kAlignment;
+      tensor.offset = (last.offset + last.num_bytes() + kTensorAlignment - 1) / kTensorAlignment *
+                      kTensorAlignment;
     }
     tensors_.push_back(std::move(tensor));
   }

@@ -272,7 +272,7 @@ ChargedStep Tenants::charge(double took_us, int64_t all_blocks,
   for (Tenant& tenant : tenants_) charge_one(&tenant.share, step, has_part(tenant.share));
   for (Tenant& tenant : tenants_) advance_clock(&tenant.share);
   advance_clock(&root_);
-  return step;
+  return {step.num_rows, step.keep};
 }
 
 void Tenants::rest(Share* client, const ChargedStep& step) {

@@ -258,7 +258,7 @@ void Decoder::prepare(const Batch& batch) {
 
 void Decoder::prepare_span(const Span& span) {
   for (int32_t i = 0; i < span.num_rows; ++i) {
-    workspace_.positions[static_cast<size_t>(span.first_row + i)] =
+    workspace_.positions[static_cast<size_t>(int64_t{span.first_row} + i)] =
         span.rope_positions != nullptr ? span.rope_positions[i] : span.first_position + i;
   }
 }

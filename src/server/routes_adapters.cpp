@@ -97,8 +97,7 @@ Result<std::string> load_adapter(const ServerState& state, const AdapterCall& ca
   }
   if (call.upload != nullptr) read = [upload = call.upload] { return upload->read(); };
   const ServedModel& model = *call.model;
-  const auto adapter =
-      TRY(model.adapters.load(call.name, call.source(), call.replace, std::move(read)));
+  const auto adapter = TRY(model.adapters.load(call.name, call.source(), call.replace, read));
   const std::string warning = base_model_warning(adapter->base_model, model.names);
   if (!warning.empty()) LOG(kWarning, "adapter '{}': {}", call.name, warning);
   return warning.empty() ? "" : " Warning: " + warning + ".";

@@ -188,9 +188,10 @@ std::string plot(std::string_view title, std::string_view x_name, std::span<cons
                     kHigh - kEdge - y / y_most * (kHigh - kEdge - 12));
     }
     append_format(svg, "<path d=\"{}\" stroke=\"{}\" class=\"line\"/>", path, colour);
+    const size_t row = i / 6, place = i % 6;
     append_format(svg, "<text x=\"{}\" y=\"{}\" style=\"fill:{}\">{}</text>",
-                  kEdge + 8 + 96 * static_cast<double>(i % 6),
-                  kHigh - 14 + 12 * static_cast<double>(i / 6), colour, escaped(lines[i].name));
+                  kEdge + 8 + 96 * static_cast<double>(place),
+                  kHigh - 14 + 12 * static_cast<double>(row), colour, escaped(lines[i].name));
   }
   return svg + "</svg></figure>";
 }

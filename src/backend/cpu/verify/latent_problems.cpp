@@ -261,8 +261,8 @@ Problem index_problem(const IndexCase& setup) {
     for (int h = 0; h < setup.num_heads; ++h) {
       double dot = 0, size = 0;
       for (int d = 0; d < setup.dim; ++d) {
-        const double product =
-            double{q[static_cast<size_t>(h * setup.dim + d)]} * key[static_cast<size_t>(d)];
+        const double product = double{q[static_cast<size_t>(int64_t{h} * setup.dim + d)]} *
+                               key[static_cast<size_t>(d)];
         dot += product;
         size += std::fabs(product);
       }
