@@ -12,12 +12,12 @@ int32_t TextDrafter::propose(std::span<DraftTask> tasks) {
     TextMatcher& matcher =
         matchers_.try_emplace(sequence.id, sequence.request.predicted_ids).first->second;
     matcher.append(known.subspan(static_cast<size_t>(matcher.size())));
-    asked_.push_back({&matcher, {}, {}});
+    asked_.push_back({&matcher, {}});
   }
   for (size_t i = 0; i < tasks.size(); ++i) {
     DraftTask& task = tasks[i];
     TextMatcher& matcher = *asked_[i].matcher;
-    const TextMatcher::Match match = asked_[i].match = matcher.find();
+    const TextMatcher::Match match = matcher.find();
     const bool is_predicted = matcher.is_in_reference(match);
     task.draft.ground = {is_predicted ? DraftSource::kPrediction : DraftSource::kText,
                          match.length};
@@ -29,7 +29,7 @@ int32_t TextDrafter::propose(std::span<DraftTask> tasks) {
 
 void TextDrafter::touch() const {
   for (const Asked& asked : asked_) prefetch(asked.matcher, sizeof(TextMatcher));
-  for (const Asked& asked : asked_) asked.matcher->touch_ends(asked.match, asked.ahead);
+  for (const Asked& asked : asked_) asked.matcher->touch_ends(asked.ahead);
 }
 
 void TextDrafter::forget(RequestId id) {

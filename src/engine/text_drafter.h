@@ -25,7 +25,6 @@ class TextDrafter final : public Drafter {
   // memory comes side by side.
   struct Asked {
     TextMatcher* matcher;
-    TextMatcher::Match match;
     TextMatcher::Ahead ahead;
   };
   std::vector<Asked> asked_;

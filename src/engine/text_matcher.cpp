@@ -120,9 +120,9 @@ TextMatcher::Ahead TextMatcher::look_ahead(std::span<const int32_t> token_ids) c
   return ahead;
 }
 
-void TextMatcher::touch_ends(const Match& match, const Ahead& ahead) const {
+void TextMatcher::touch_ends(const Ahead& ahead) const {
   const int64_t end = std::ssize(text_);
-  for (const int64_t position : {end, match.length > 0 ? match.next : end}) {
+  for (const int64_t position : {end, found_.length > 0 ? found_.next : end}) {
     prefetch(text_.data() + position, sizeof(int32_t));
     prefetch(previous_.data() + position, sizeof(int32_t));
   }

@@ -46,8 +46,8 @@ class TextMatcher {
   };
   Ahead look_ahead(std::span<const int32_t> token_ids) const;
   // Asks for the memory that the next append() and find() read if the text goes on as it did after
-  // this match, the newest.
-  void touch_ends(const Match& match, const Ahead& ahead) const;
+  // the match found last.
+  void touch_ends(const Ahead& ahead) const;
 
  private:
   size_t slot_of(const int32_t* first) const;
