@@ -1,6 +1,7 @@
 #include "bench/expected.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "backend/cpu/kernels/layouts.h"
 #include "backend/cpu/linear_tiles.h"
@@ -55,8 +56,19 @@ ExpectedTimes::ExpectedTimes(const StepWork& work, const MachineFile& machine)
 
 std::optional<double> ExpectedTimes::rate(RatedOp op, std::string_view of, double size,
                                           double working_set) const {
-  return machine_.rates.seconds(op, of, size, working_set,
-                                [&](double bytes) { return 1 / machine_.bandwidth(bytes); });
+  const bool is_product = op == RatedOp::kProduct;
+  return machine_.rates.seconds(op, of, size, working_set, [&](double bytes) {
+    return is_product ? read_seconds(bytes, bytes == working_set) : 1 / machine_.bandwidth(bytes);
+  });
+}
+
+// Of a byte, by a product: of those that were measured, or of the model's.
+double ExpectedTimes::read_seconds(double working_set, bool is_models) const {
+  const auto logarithm = [](double bytes) { return std::log(bytes); };
+  const auto of_model = machine_.rates.seconds(RatedOp::kRead, kReadByModel);
+  const auto of_ops = machine_.rates.seconds(RatedOp::kRead, kReadByOps, 1, working_set, logarithm);
+  if (!of_model || !of_ops) return 1 / machine_.bandwidth(working_set);
+  return is_models ? *of_model : *of_ops;
 }
 
 double ExpectedTimes::shared(double num_rows) const {

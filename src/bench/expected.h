@@ -2,6 +2,9 @@
 // they were measured alone (op_rates.h). Where a limit says what is possible, this says what is to
 // be expected; no factor is fitted to any model.
 //
+// Products of weights that lie in memory are expected to be as much slower or faster than measured
+// as the model's own memory is read, where that is known.
+//
 // A step is its ops one after the other: for each weight the start, the norm and the form of the
 // input, the products and the outputs; for each mixer the positions that its rows see. A state is
 // expected at its limit: of these ops nothing is measured. Other ops and the time between ops are
@@ -57,6 +60,7 @@ class ExpectedTimes {
   double state_seconds(const MixerWork& mixer, const Rows& rows) const;
   std::optional<double> rate(RatedOp op, std::string_view of, double size,
                              double working_set) const;
+  double read_seconds(double working_set, bool is_models) const;
   // What `num_rows` rows share of work that each thread does for rows of its own.
   double shared(double num_rows) const;
 

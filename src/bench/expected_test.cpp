@@ -120,6 +120,28 @@ TEST(ExpectedTimes, AStateIsExpectedAtItsLimit) {
   EXPECT_NEAR(ExpectedTimes(work, machine).decode(2, 9)->attention_s, 1e-2 + 1, 1e-9);
 }
 
+// Products were measured near, at 1e-9 s, and far, at 3e-9, where a byte took 1e-10 and 3e-10.
+TEST(ExpectedTimes, ProductsFollowTheModelsMemory) {
+  const std::string of = product_variant(cpu::Layout::kQ4_0, kInt16);
+  constexpr double kProducts = 2.0 * 1024 * 256;
+  StepWork work;
+  work.ops = {op_of(OpWork::Form::kLinear, 1024, 256)};
+  const double near = ExpectedTimes(work, machine_of_units()).decode(1, 0)->products_s;
+  for (const double read_s : {1e-10, 2e-10, 3e-10, 5e-10}) {
+    for (const size_t weight_bytes : {size_t{50'000'000}, size_t{200'000'000}}) {
+      MachineFile machine = machine_of_units();
+      machine.rates.add({RatedOp::kProduct, of, 1, 1e8, 3e-9});
+      machine.rates.add({RatedOp::kRead, std::string(kReadByOps), 1, 1, 1e-10});
+      machine.rates.add({RatedOp::kRead, std::string(kReadByOps), 1, 1e8, 3e-10});
+      machine.rates.add({RatedOp::kRead, std::string(kReadByModel), 1, 1, read_s});
+      work.weight_bytes = weight_bytes;
+      EXPECT_NEAR(ExpectedTimes(work, machine).decode(1, 0)->products_s,
+                  near + kProducts * (10 * read_s - 1e-9), 1e-9)
+          << weight_bytes << " bytes, one in " << read_s;
+    }
+  }
+}
+
 TEST(ExpectedTimes, WithoutARateNothingIsExpected) {
   MachineFile machine = machine_of_units();
   StepWork work;

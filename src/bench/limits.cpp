@@ -253,6 +253,8 @@ Result<double> read_bandwidth(size_t num_bytes, int num_threads) {
   return best_read_rate(memory, num_bytes, num_threads);
 }
 
+ReadRow widest_read() { return available_reads().back(); }
+
 Result<MachineLimits> measure_machine(int num_threads) {
   MachineLimits limits;
   limits.num_threads = resolve_threads(num_threads);

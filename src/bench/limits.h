@@ -63,6 +63,9 @@ Result<std::vector<ReadRate>> read_rates(std::span<const size_t> working_sets, i
 // 1 GiB as for 1 GiB.
 Result<double> read_bandwidth(size_t num_bytes, int num_threads = 0);
 
+// The widest loads that this processor has.
+ReadRow widest_read();
+
 // peak_rates and read_rates over the default sets: about six seconds.
 Result<MachineLimits> measure_machine(int num_threads = 0);
 

@@ -19,6 +19,7 @@
 #include "backend/cpu/verify/samples.h"
 #include "backend/run_apart.h"
 #include "base/check.h"
+#include "bench/limits.h"
 
 namespace headrace {
 namespace {
@@ -37,6 +38,7 @@ constexpr int64_t kMostRatedWidth = 2 * int64_t{kRatedHeadDims.back()} * (kRated
 constexpr size_t kCachedBytes = size_t{384} << 10;  // of a thread
 constexpr size_t kFarBytes = size_t{24} << 20;      // of all: beyond the cores' own caches
 constexpr size_t kMemoryBytes = size_t{256} << 20;
+constexpr size_t kReadGrain = 4096;              // of a read row
 constexpr size_t kPieceBytes = size_t{1} << 20;  // of a thread: one weight of several
 constexpr int64_t kSampleRows = 64;
 constexpr size_t kFarContextBytes = size_t{64} << 20;
@@ -146,6 +148,8 @@ class RateMeter {
 
  private:
   Status prepare();
+  void reads(const DeviceMemory& weights);
+  double seconds_of_read(const DeviceMemory& memory, size_t num_bytes);
   Status products(cpu::Layout layout);
   Status attention(KvType type);
   bool has(RatedOp op, std::string_view of = {}) const {
@@ -206,6 +210,7 @@ class RateMeter {
 Status RateMeter::measure(const RatedParts& parts) {
   TRY(prepare());
   for (const cpu::Layout layout : parts.layouts) TRY(products(layout));
+  if (parts.weights != nullptr) reads(*parts.weights);
   for (const KvType type : parts.kv_types) TRY(attention(type));
   return {};
 }
@@ -224,6 +229,35 @@ Status RateMeter::prepare() {
   TRY(norms());
   TRY(ropes());
   return {};
+}
+
+// Of a byte, read as products read weights: the team shares pieces that lie one after the other.
+double RateMeter::seconds_of_read(const DeviceMemory& memory, size_t num_bytes) {
+  const size_t even = num_bytes / static_cast<size_t>(backend_.num_threads());
+  const size_t piece = std::clamp(even, kReadGrain, kPieceBytes) / kReadGrain * kReadGrain;
+  const auto num_pieces = static_cast<int64_t>(std::max(num_bytes / piece, size_t{1}));
+  const size_t num_read = static_cast<size_t>(num_pieces) * piece;
+  const std::span<const std::byte> bytes = backend_.read_view(memory.data(), num_read);
+  const cpu::ReadRow row = cpu::widest_read();
+  const auto read = [&] {
+    backend_.run_on_team(num_pieces, [&](int64_t i, int /*member*/) {
+      row.function(bytes.data() + static_cast<size_t>(i) * piece, piece, 1);
+    });
+  };
+  return median_of(read, "read", &memory == &*far_ ? kReadByOps : kReadByModel, num_read) /
+         static_cast<double>(num_read);
+}
+
+// Products have written far_ by now: before, all its pages are one.
+void RateMeter::reads(const DeviceMemory& weights) {
+  if (has(RatedOp::kRead, kReadByModel) || weights.size() < kReadGrain) return;
+  const size_t cached_bytes = kCachedBytes * static_cast<size_t>(backend_.num_threads());
+  for (const size_t num_bytes : {cached_bytes, kFarBytes, kMemoryBytes}) {
+    add(RatedOp::kRead, kReadByOps, 1, static_cast<double>(num_bytes),
+        seconds_of_read(*far_, num_bytes));
+  }
+  const auto size = static_cast<double>(weights.size());
+  add(RatedOp::kRead, kReadByModel, 1, size, seconds_of_read(weights, weights.size()));
 }
 
 // At least so many floats of output.

@@ -21,6 +21,9 @@ namespace headrace {
 struct RatedParts {
   std::span<const cpu::Layout> layouts;
   std::span<const KvType> kv_types;
+  // A model's weights, if steps of it are expected: reads of them and of the memory that products
+  // are measured on are rated too.
+  const DeviceMemory* weights = nullptr;
 };
 
 // Times of calls by name, each the median of all rounds, as those of the points that they are held

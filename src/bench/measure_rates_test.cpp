@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/kernels/isa.h"
 
@@ -38,9 +40,33 @@ TEST(MeasureRates, EveryOpThatAStepNeedsIsRated) {
   EXPECT_TRUE(rates.seconds(RatedOp::kAttentionRow, "f16 256 x8", 1024));
   EXPECT_TRUE(rates.seconds(RatedOp::kAttentionChunk, "f16 64 x1", 64));
   EXPECT_FALSE(rates.seconds(RatedOp::kProduct, "q8_0x16 int16"));
+  EXPECT_FALSE(rates.seconds(RatedOp::kRead, kReadByOps)) << "no model's memory was named";
   const size_t count = rates.all().size();
   ASSERT_TRUE(measure_rates(*backend, kernels, {kLayouts, kTypes}, &times, &rates).ok());
   EXPECT_EQ(rates.all().size(), count) << "what is known is not measured again";
+}
+
+// Small memory is read as fast as caches give, and nothing of it is changed.
+TEST(MeasureRates, ReadsOfAModelsMemoryAndOfTheOpsOwn) {
+  const auto backend = create_cpu_backend({.num_threads = 1}).value();
+  const uint32_t isa = cpu::detect_isa();
+  const cpu::KernelSet kernels =
+      cpu::select_kernels(*cpu::select_unit(backend->isa(), isa).value(), isa);
+  constexpr cpu::Layout kLayouts[] = {cpu::Layout::kQ4K};
+  DeviceMemory weights = backend->allocate(100'000, MemoryUse::kWeights).value();
+  for (std::byte& byte : backend->write_view(weights.data(), weights.size())) byte = std::byte{7};
+  RoundTimes times;
+  OpRates rates;
+  ASSERT_TRUE(measure_rates(*backend, kernels, {kLayouts, {}, &weights}, &times, &rates).ok());
+  const auto of_model = rates.seconds(RatedOp::kRead, kReadByModel);
+  const auto log = [](double bytes) { return std::log(bytes); };
+  const auto of_ops = rates.seconds(RatedOp::kRead, kReadByOps, 1, 1e9, log);
+  ASSERT_TRUE(of_model && of_ops);
+  EXPECT_GT(*of_model, 0);
+  EXPECT_LT(*of_model, *of_ops) << "caches are faster than memory";
+  for (const std::byte byte : backend->read_view(weights.data(), weights.size())) {
+    ASSERT_EQ(byte, std::byte{7});
+  }
 }
 
 }  // namespace measure_rates_test

@@ -13,8 +13,8 @@ namespace headrace {
 namespace {
 
 constexpr std::string_view kRatedOpNames[] = {
-    "product", "attention_row", "attention_chunk", "quantise", "norm", "finish",
-    "gate",    "rope",          "append",          "join",     "start"};
+    "product", "attention_row", "attention_chunk", "quantise", "norm",  "finish",
+    "gate",    "rope",          "append",          "join",     "start", "read"};
 
 auto place_of(const OpRate& rate) {
   return std::tie(rate.op, rate.of, rate.working_set, rate.size);

@@ -33,7 +33,10 @@ enum class RatedOp : uint8_t {
   kAppend,          // a number of q, k and v: rotated, keys and values stored, by their type
   kJoin,            // an op of next to no work: the team comes together
   kStart,           // what an op with a weight takes beside its products: that weight was far away
+  kRead,            // a byte of memory: of that which products were measured on, or of a model
 };
+// Variants of kRead: memory is not everywhere equally fast.
+inline constexpr std::string_view kReadByOps = "ops", kReadByModel = "model";
 std::string_view rated_op_name(RatedOp op);  // "product", "attention_row"
 std::optional<RatedOp> parse_rated_op(std::string_view name);
 

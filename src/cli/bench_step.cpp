@@ -340,8 +340,9 @@ Status bench_step(const Options& options, const std::vector<std::string>& argume
       bar.update(done, total);
       if (bare || done % points.size() != 0 || !rated.ok()) return;
       rates = OpRates();
-      rated =
-          measure_rates(*loaded.backend, kernels, {layouts, {&work.kv_type, 1}}, &times, &rates);
+      rated = measure_rates(*loaded.backend, kernels,
+                            {layouts, {&work.kv_type, 1}, loaded.model->weight_memory()}, &times,
+                            &rates);
     }));
     TRY(std::move(rated));
   }

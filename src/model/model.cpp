@@ -93,6 +93,8 @@ class DecoderModel : public Model {
     return read_adapter(files, config_, weights_, backend_);
   }
 
+  const DeviceMemory* weight_memory() const override { return &weights_.memory; }
+
   std::span<const uint64_t> expert_rows() const override {
     const auto count = static_cast<size_t>(num_experts_before(config_, config_.num_layers()));
     if (count == 0) return {};

@@ -66,6 +66,10 @@ class Model {
   // kCorrupt what cannot be read, kExhausted when memory is short.
   virtual Result<std::unique_ptr<const Adapter>> load_adapter(const AdapterFiles& files) const;
 
+  // All packed weights, one after the other: for whoever measures how fast they are read. Null:
+  // they do not lie so.
+  virtual const DeviceMemory* weight_memory() const { return nullptr; }
+
   // The rows that each expert has had since the load, layer after layer (num_experts_before). Good
   // until the next step. Engine thread.
   virtual std::span<const uint64_t> expert_rows() const { return {}; }
