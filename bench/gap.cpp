@@ -1,12 +1,12 @@
 // bench_gap [--streams N] [--steps N] [--period N] [--guesses N] [--errors P] [--read-mib N]
-// [--forget-code]
+// [--forget-code] [--rehearse]
 //
 // Time of the engine's core between two forward passes: guesses, plan, commit. There is no model:
 // texts repeat themselves every --period tokens but for a share of --errors (0: never), a pass is
 // --read-mib MiB of other memory read, which pushes what the core needs out of the caches, with
-// --forget-code also its code, and the clock that the core is told advances by 20 ms and 0.4 ms a
-// row. Medians and means of all steps but the first tenth, in microseconds. --guesses 0: nobody
-// guesses.
+// --forget-code also its code, with --rehearse a rehearsal follows, and the clock that the core is
+// told advances by 20 ms and 0.4 ms a row. Medians and means of all steps but the first tenth, in
+// microseconds. --guesses 0: nobody guesses.
 
 #include <fmt/format.h>
 #include <immintrin.h>
@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "engine/engine_core.h"
+#include "engine/rehearsal.h"
 #include "engine/text_drafter.h"
 
 extern "C" const char __executable_start, etext;  // of the program's code
@@ -36,7 +37,7 @@ struct Given {
   int streams = 16, steps = 3000, period = 150, guesses = 16;
   double errors = 0.05;
   size_t read_mib = 48;
-  bool forgets_code = false;
+  bool forgets_code = false, rehearses = false;
 };
 
 uint64_t mix(uint64_t x) {
@@ -79,6 +80,7 @@ class Gap {
     deliver();
     sum_ += std::accumulate(memory_.begin(), memory_.end(), uint64_t{0});
     if (given_.forgets_code) forget_code();
+    if (given_.rehearses) rehearsal_.step();
     core_.touch();
     make_results(plan);
     num_rows_ += plan.num_tokens;
@@ -176,6 +178,7 @@ class Gap {
   std::vector<uint64_t> memory_;
   TextDrafter drafter_;
   EngineCore core_;
+  Rehearsal rehearsal_{core_.scheduler().options()};
   TimeUs now_ = 1;
   RequestId next_id_ = 0;
   std::vector<std::pair<RequestId, uint64_t>> streams_;
@@ -196,6 +199,7 @@ int run(int argc, char** argv) {
   app.add_option("--errors", given.errors)->check(CLI::Range(0.0, 1.0));
   app.add_option("--read-mib", given.read_mib)->check(CLI::Range(0, 4096));
   app.add_flag("--forget-code", given.forgets_code);
+  app.add_flag("--rehearse", given.rehearses);
   CLI11_PARSE(app, argc, argv);
   Gap gap(given);
   for (int i = 0; i < given.steps; ++i) gap.step();

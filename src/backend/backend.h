@@ -578,11 +578,11 @@ class Backend {
   // the back end's own threads is bound. Never needed for what ops compute.
   virtual void keep_apart() {}
   virtual bool has_spare_core() const { return true; }  // where none of its threads is bound
-  // Calls it once, on this thread, when the back end has begun to compute and goes on meanwhile: in
-  // the next op, if its threads or a device share that. An empty one takes back one not called.
-  virtual void call_beside(std::function<void()> call) {
-    if (call) call();
-  }
+  // Calls it once, on this thread, when the next op has begun and others compute meanwhile, a
+  // device or the back end's threads, else now. An empty one takes back one not called.
+  virtual void call_beside(std::function<void()> call) { call ? call() : void(); }
+  // The same when the next op is about to end, if others then still compute of it; else never.
+  virtual void call_near_end(std::function<void()> /*call*/) {}
 
   // The same for values of a type.
   template <typename T>

@@ -46,6 +46,9 @@ class TimedBackend final : public DelegatingBackend {
     inner_->run_on_team(num_items, work);
   }
   void call_beside(std::function<void()> call) override { inner_->call_beside(std::move(call)); }
+  void call_near_end(std::function<void()> call) override {
+    inner_->call_near_end(std::move(call));
+  }
 
   Result<std::unique_ptr<PackedWeight>> pack(std::span<const WeightView> parts,
                                              PackForm form) override {

@@ -9,8 +9,9 @@
 namespace headrace {
 
 // start() and finish() alternate and are called by one thread. The work sees all that was written
-// before start(); after finish() its owner sees all that it wrote. Where the system has no core
-// free, finish() does the work itself: it costs its own time, not that of a switch.
+// before start(); once is_done(), and after finish(), its owner sees all that it wrote. Where the
+// system has no core free, finish() does the work itself: it costs its own time, not that of a
+// switch.
 class HelperThread {
  public:
   // The work must not throw. Throws std::system_error when the system refuses a thread.
@@ -20,6 +21,7 @@ class HelperThread {
   HelperThread& operator=(const HelperThread&) = delete;
 
   void start();
+  bool is_done() const { return state_.load(std::memory_order_acquire) == kDone; }
   void finish();
 
  private:

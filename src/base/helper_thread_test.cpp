@@ -35,6 +35,19 @@ TEST(HelperThread, WorksWhileItsOwnerGoesOn) {
   helper.finish();
 }
 
+// Who has seen that it is done may look at what it wrote, before finish().
+TEST(HelperThread, IsDoneWhenAllIsWritten) {
+  int written = 0;  // no atomic
+  HelperThread helper([&] { ++written; });
+  for (int i = 1; i <= 500; ++i) {
+    EXPECT_FALSE(helper.is_done());
+    helper.start();
+    while (!helper.is_done()) std::this_thread::yield();
+    ASSERT_EQ(written, i);
+    helper.finish();
+  }
+}
+
 // Whoever comes first does it: an owner that has nothing else to do does not wait for a switch.
 TEST(HelperThread, TheOwnerDoesWhatWasNotBegun) {
   const auto owner = std::this_thread::get_id();

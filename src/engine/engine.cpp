@@ -22,6 +22,7 @@
 #include "engine/model_drafter.h"
 #include "engine/numerics.h"
 #include "engine/open_tiers.h"
+#include "engine/rehearsal.h"
 #include "engine/request_check.h"
 #include "engine/step_calibration.h"
 #include "engine/step_log.h"
@@ -105,6 +106,7 @@ class EngineThread final : public Engine {
   void end(RequestId id, FinishReason reason);
   void reset_now();
   void step(TimeUs now);
+  bool make_ready();
   SchedulerOptions claiming(SchedulerOptions options);
   void touch_claimed();
   void await_tiers();
@@ -130,6 +132,7 @@ class EngineThread final : public Engine {
   Watchdog watchdog_;  // thread-safe; outlives the core's sinks
   Drafters drafters_;  // the core's
   EngineCore core_;
+  Rehearsal rehearsal_{core_.scheduler().options()};
   const TenantBook* const tenants_;  // thread-safe; null: none
   uint64_t seen_tenants_ = 0;        // version of the book
   int64_t num_claimed_ = 0;          // pieces of memory that the step has to touch first
@@ -315,11 +318,13 @@ void EngineThread::step(TimeUs now) {
   runner_->copy(core_.take_block_copies());
   touch_claimed();
   profiler_.mark(StepPart::kBlocks);
-  runner_->launch(plan, [this] { host_work_.start(); });
-  runner_->touch();
+  bool is_touched = false;
+  runner_->launch(plan, {.at_begin = [this] { host_work_.start(); },
+                         .near_end = [this, &is_touched] { is_touched = make_ready(); }});
   profiler_.mark(StepPart::kForward);
+  if (!is_touched) runner_->touch();
   host_work_.finish();
-  core_.touch();  // not before: the core was the helper's
+  if (!is_touched) core_.touch();
   profiler_.mark(StepPart::kDeliver);
   core_.count_wakes(1);
   if (!std::exchange(rested_, false)) core_.count_gap(runner_->gap_us());
@@ -330,6 +335,14 @@ void EngineThread::step(TimeUs now) {
   runner_->copy(core_.take_block_copies());  // of what is published, for the tiers
   profiler_.end_step();
   watchdog_.end();
+}
+
+// Brings near what the step will need when it is computed. False: not all of it.
+bool EngineThread::make_ready() {
+  rehearsal_.step();
+  if (!host_work_.is_done()) return false;  // till then the core is the helper's
+  core_.touch();
+  return true;
 }
 
 // Every plan claims the memory that its step touches first.

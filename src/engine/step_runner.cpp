@@ -53,23 +53,28 @@ StepRunner::StepRunner(Model& model, Backend& backend, const SchedulerOptions& o
   finite_ = std::make_unique<bool[]>(static_cast<size_t>(options.max_batch_tokens));
 }
 
-void StepRunner::launch(const StepPlan& plan, const std::function<void()>& beside) {
+void StepRunner::launch(const StepPlan& plan, const BesidePass& beside) {
   CHECK(plan_ == nullptr, "step {} is not finished", plan_->step_idx);
   plan_ = &plan;
   build_batch();
   backend_.begin_turn();
   StepOutput output(logits_.as<float>(), best_.data(), finite_.get());
   output.hidden = states_.as<float>();
+  is_prepared_ = false;
+  output.near_end = [this, &beside] {
+    prepare_results();
+    beside.near_end();
+  };
   gap_us_ = now_us() - returned_us_ - waited_us_;
   bool is_called = false;
   backend_.call_beside([&] {
     is_called = true;
-    beside();
+    beside.at_begin();
   });
   model_.forward(Batch{token_ids_, plan.spans, logit_rows_, best_rows_, hidden_rows_}, kv_, output);
   returned_us_ = now_us();
   backend_.call_beside(nullptr);
-  if (!is_called) beside();  // nothing was computed on the team
+  if (!is_called) beside.at_begin();  // nothing was computed on the team
 }
 
 void StepRunner::touch() const {
@@ -179,7 +184,7 @@ std::span<SpanResult> StepRunner::finish() {
   waited_us_ = now_us() - waits_us;
   const auto num_logits = logit_rows_.size() * static_cast<size_t>(vocab_size_);
   logits_view_ = backend_.read_view(logits_.as<float>(), num_logits);
-  prepare_results();
+  if (!is_prepared_) prepare_results();
   share_states();
   run_rows();
   backend_.end_turn();
@@ -207,6 +212,7 @@ void StepRunner::prepare_results() {
     result.scored.assign(static_cast<size_t>(plan_->spans[i].num_scored), {});
     result.pooled = {};
   }
+  is_prepared_ = true;
 }
 
 // Each span gets those of its own rows.

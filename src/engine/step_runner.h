@@ -20,6 +20,15 @@
 
 namespace headrace {
 
+// What the thread that launches a pass does beside it.
+struct BesidePass {
+  // Once, when the back end has begun (Backend::call_beside), or at the latest when the pass is
+  // launched.
+  std::function<void()> at_begin = [] {};
+  // Once, when the pass is about to end, if then others still compute (Backend::call_near_end).
+  std::function<void()> near_end = [] {};
+};
+
 class StepRunner {
  public:
   // options: the scheduler's. Model and backend outlive the runner. kExhausted when memory is
@@ -27,9 +36,8 @@ class StepRunner {
   static Result<std::unique_ptr<StepRunner>> create(Model& model, Backend& backend,
                                                     const SchedulerOptions& options);
 
-  // The plan stays as it is until finish(), but for its masks. beside: called once, when the back
-  // end has begun (Backend::call_beside), or at the latest when the pass is launched.
-  void launch(const StepPlan& plan, const std::function<void()>& beside = [] {});
+  // The plan stays as it is until finish(), but for its masks.
+  void launch(const StepPlan& plan, const BesidePass& beside = {});
   // Asks for the memory that finish() fills, after launch().
   void touch() const;
   // results[i] belongs to the plan's spans[i]; valid until the next launch.
@@ -108,6 +116,7 @@ class StepRunner {
   std::vector<BestOutput> best_;
   std::unique_ptr<bool[]> finite_;         // [max_batch_tokens]
   std::vector<RowWork> rows_;              // all that are wanted, span by span
+  bool is_prepared_ = false;               // results_ are, for this step
   std::vector<std::string> row_failures_;  // of each; empty: it is well
   std::vector<SpanResult> results_;
   std::vector<uint64_t> uncounted_expert_rows_;

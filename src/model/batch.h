@@ -32,6 +32,8 @@ struct StepOutput {
   // finite in any layer stays so in the row, so that K and V of a finite row are finite too.
   bool* finite = nullptr;
   DevicePtr<float> hidden = nullptr;  // [num hidden_rows, hidden_size]
+  // Called when the last op is about to end, if then somebody else computes (call_near_end).
+  std::function<void()> near_end = {};
 };
 
 // Sees the residual stream: layer -1 = embeddings, i = after layer i, num_layers = after final

@@ -237,6 +237,7 @@ void Decoder::compute_logits(const StepContext& step, const Batch& batch,
   head_rows.assign(batch.logit_rows.begin(), batch.logit_rows.end());
   head_rows.insert(head_rows.end(), batch.best_rows.begin(), batch.best_rows.end());
   head.rows = head_rows;
+  backend_.call_near_end(output.near_end);
   backend_.head(weights_.head_weight(), {rows, norm_of(weights_.network, Role::kFinalNorm), rows},
                 head);
 }

@@ -298,6 +298,7 @@ class CpuBackend final : public HostBackend {
   void keep_apart() override { team_.keep_apart(); }
   bool has_spare_core() const override { return team_.has_spare_core(); }
   void call_beside(std::function<void()> call) override { team_.call_beside(std::move(call)); }
+  void call_near_end(std::function<void()> call) override { team_.call_near_end(std::move(call)); }
 
   int num_threads() const override { return team_.num_threads(); }
   int64_t num_joins() const override { return team_.num_joins(); }

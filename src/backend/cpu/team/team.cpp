@@ -79,6 +79,7 @@ void Team::run_phases(std::span<const ErasedPhase> phases, std::span<const Erase
   const bool is_whole = num_open_ == num_phases_;
   if (num_threads_ == 1 || (num_items == 1 && is_whole)) {
     begin_beside();
+    near_end_ = nullptr;
     return run_alone();
   }
   finished_before_ = finished_.load(std::memory_order_relaxed);
@@ -97,11 +98,20 @@ void Team::run_phases(std::span<const ErasedPhase> phases, std::span<const Erase
   } else {
     wait_for_end();
   }
+  near_end_ = nullptr;
   turn_.give_way();
 }
 
 void Team::begin_beside() {
   if (beside_) std::exchange(beside_, nullptr)();
+}
+
+// Few items are left, and others hold some or will.
+bool Team::is_near_end(uint64_t claims) const {
+  const uint64_t num_items = claims >> 32, next = std::min(claims & kNextMask, num_items);
+  const uint32_t num_finished = finished_.load(std::memory_order_relaxed) - finished_before_;
+  return num_open_ == num_phases_ && num_items - next <= static_cast<uint64_t>(num_threads_) &&
+         num_finished < num_items;
 }
 
 // All by the caller.
@@ -157,8 +167,10 @@ void Team::wake_sleepers() {
 
 void Team::work_on_items(int member) {
   while (true) {
+    const uint64_t seen = claims_.load(std::memory_order_relaxed);
+    if (member == 0 && near_end_ && is_near_end(seen)) std::exchange(near_end_, nullptr)();
     // Without this look, late members would count claims up for nothing.
-    if (!has_items(claims_.load(std::memory_order_relaxed))) return;
+    if (!has_items(seen)) return;
     // Sequentially consistent with sleepers_: either the caller sees the sleeper here, or the
     // sleeper sees the items that are left.
     const uint64_t claim = claims_.fetch_add(1);

@@ -95,6 +95,10 @@ class Team {
   // Called once by the caller of the next run() that has work, when the others know of it. Empty:
   // takes back what was not called.
   void call_beside(std::function<void()> call) { beside_ = std::move(call); }
+  // Called once by the caller of the next run() that has work, when no more items are left than
+  // there are members: others go on meanwhile. Not called where the caller has all items to itself,
+  // or where those of a last phase are counted late.
+  void call_near_end(std::function<void()> call) { near_end_ = std::move(call); }
 
  private:
   static constexpr int kMaxPhases = 6;
@@ -133,6 +137,7 @@ class Team {
 
   void run_phases(std::span<const ErasedPhase> phases, std::span<const ErasedCount> counts);
   void begin_beside();
+  bool is_near_end(uint64_t claims) const;
   void run_alone();
   int64_t open_group();
   void publish_group(uint32_t num_before);
@@ -152,6 +157,7 @@ class Team {
   std::atomic<int64_t> num_joins_ = 0;  // written by who runs
   Turn turn_;                           // of the caller
   std::function<void()> beside_;        // of the caller, for its next job
+  std::function<void()> near_end_;      // likewise
   bool has_woken_ = false;              // the caller, somebody for this job
   // What members share lies in lines by who writes it when. The job: written by the caller while
   // all items of the last one have finished; read by who holds an item that has not. Phases open in

@@ -75,6 +75,48 @@ TEST(Team, OthersWorkWhileTheCallerIsBusyBeside) {
   EXPECT_TRUE(was_seen);
 }
 
+// By the caller, while others have items; never in another job than the next one with work.
+TEST_P(TeamTest, CallsOnceNearTheEndOfTheNextJob) {
+  const std::thread::id caller = std::this_thread::get_id();
+  const int64_t few = team_.num_threads();
+  std::atomic<int64_t> num_finished = 0;
+  int num_calls = 0;
+  constexpr int64_t kItems = 64;
+  for (int round = 0; round < 500; ++round) {
+    num_finished = 0;
+    int num_here = 0;
+    team_.call_near_end([&] {
+      EXPECT_EQ(std::this_thread::get_id(), caller);
+      EXPECT_GE(num_finished, kItems - 2 * few) << "each other member holds one";
+      ++num_here;
+    });
+    team_.run(0, [](int64_t, int) {});
+    team_.run(kItems, [&](int64_t, int) { ++num_finished; });
+    EXPECT_LE(num_here, few > 1 ? 1 : 0) << "alone there is nobody who goes on";
+    const int called = num_here;
+    team_.run(kItems, [&](int64_t, int) { ++num_finished; });
+    EXPECT_EQ(num_here, called) << "not in the job after";
+    num_calls += num_here;
+  }
+  if (few == 1) EXPECT_EQ(num_calls, 0);
+}
+
+// An item that waits for the call ends: another member has it.
+TEST(Team, OthersWorkWhileTheCallerIsBusyNearTheEnd) {
+  Team team(2, cores(2));
+  std::atomic<bool> was_called = false;
+  int num_calls = 0;
+  team.call_near_end([&] {
+    was_called = true;
+    ++num_calls;
+  });
+  const TimeUs patience = now_us() + 5'000'000;
+  team.run(8, [&](int64_t, int member) {
+    while (member == 1 && !was_called && now_us() < patience) std::this_thread::yield();
+  });
+  EXPECT_EQ(num_calls, 1);
+}
+
 // Items see everything that the phases before have written.
 TEST_P(TeamTest, PhasesRunInOrder) {
   constexpr std::array<int64_t, 4> kItems = {7, 1, 0, 24};
