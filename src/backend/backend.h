@@ -581,7 +581,7 @@ class Backend {
   // Calls it once, on this thread, when the next op has begun and others compute meanwhile, a
   // device or the back end's threads, else now. An empty one takes back one not called.
   virtual void call_beside(std::function<void()> call) { call ? call() : void(); }
-  // The same when the next op is about to end, if others then still compute of it; else never.
+  // The same when the next op is about to end, if others then still compute of it; else not.
   virtual void call_near_end(std::function<void()> /*call*/) {}
 
   // The same for values of a type.
