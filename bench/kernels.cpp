@@ -80,13 +80,14 @@ const DTypeRow& dtype_named(std::string_view name) {
   CHECK(false, "no dtype {}", name);
 }
 
-// Quantised safetensors: some random rows, again and again.
+// Quantised safetensors: some rows as they have them, again and again.
 Result<BenchWeight> make_repeated(const Options& options, Layout layout, const KernelSet& kernels,
                                   Team& team) {
   constexpr int64_t kSampleRows = 256;
   Random random(std::random_device{}());
   BenchWeight weight;
-  weight.sample = sample_weight(layout, WeightSample::kRandom, kSampleRows, options.inputs, random);
+  weight.sample =
+      sample_weight(layout, WeightSample::kTypical, kSampleRows, options.inputs, random);
   weight.view = weight.sample->view;
   const size_t row_bytes = panel_bytes(layout, options.inputs) / kPanel;
   const size_t wanted = (static_cast<size_t>(options.megabytes) << 20) / row_bytes;

@@ -109,7 +109,7 @@ class Rows {
   DeviceMemory memory_;
 };
 
-// The same random rows of a layout, again and again: what they hold does not matter.
+// The same rows of a layout, again and again: what they hold does not matter, but for subnormals.
 struct RepeatedWeight {
   std::unique_ptr<cpu::SampleWeight> sample;
   WeightView view;
@@ -119,7 +119,7 @@ RepeatedWeight repeated_weight(cpu::Layout layout, int64_t num_outputs, int64_t 
   cpu::Random random(7);
   RepeatedWeight weight;
   weight.sample =
-      cpu::sample_weight(layout, cpu::WeightSample::kRandom, kSampleRows, num_inputs, random);
+      cpu::sample_weight(layout, cpu::WeightSample::kTypical, kSampleRows, num_inputs, random);
   weight.view = weight.sample->view;
   weight.view.num_outputs = num_outputs;
   for (int64_t n = 0; n < num_outputs; ++n) {

@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "backend/cpu/kernels/layouts.h"
@@ -137,6 +139,28 @@ INSTANTIATE_TEST_SUITE_P(List, Layouts, ::testing::ValuesIn(kLayouts), [](const 
   const std::string_view name = param.param.name;
   return std::string(name.substr(0, name.find("x16")));
 });
+
+// For timing: nearly no subnormals, as in checkpoints, and all normal exponents but the smallest.
+TEST(LayoutSamples, TypicalFloatsAreNormalNumbers) {
+  for (const auto& [dtype, largest] :
+       {std::pair(DType::kF8E4M3, 448.0f), {DType::kF8E5M2, 57344.0f}}) {
+    Random random(3);
+    const auto weight = sample_weight(dtype, WeightSample::kTypical, 64, 1024, random);
+    const float least_normal = dtype == DType::kF8E4M3 ? 0x1p-6f : 0x1p-14f;
+    int num_subnormal = 0, num_negative = 0;
+    double sum = 0;
+    for (const float value : weight->values) {
+      ASSERT_LE(std::abs(value), largest);
+      num_subnormal += std::abs(value) < least_normal ? 1 : 0;
+      num_negative += value < 0 ? 1 : 0;
+      sum += std::abs(value);
+    }
+    const auto count = static_cast<double>(weight->values.size());
+    EXPECT_LT(num_subnormal, count / 2000);
+    EXPECT_NEAR(num_negative / count, 0.5, 0.02);
+    EXPECT_NEAR(sum / count, 0.8 * largest / 5, 0.08 * largest / 5) << "cut, not rounded";
+  }
+}
 
 TEST(LayoutList, NamesAreUnique) {
   std::set<std::string_view> names;

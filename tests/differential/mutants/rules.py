@@ -159,6 +159,14 @@ BUGS = [
         "F::look_up(bytes, BUG ? kUnsignedFp4.bytes : kUnsignedIq4.bytes)"), (
         "F::look_up(bytes, kUnsignedFp4.bytes)",
         "F::look_up(bytes, BUG ? kUnsignedIq4.bytes : kUnsignedFp4.bytes)")),
+    Bug("subnormal of half the size", "matmul_e4m3_direct", WEIGHTS, (
+        "F::set(kLeast));", "F::set(kLeast * (BUG ? 0.5f : 1.0f)));")),
+    Bug("subnormals without sign", "unpack_e5m2", WEIGHTS, (
+        "F::and_bits(bits, F::set_bits(0x80000000u))",
+        "F::and_bits(bits, F::set_bits(BUG ? 0u : 0x80000000u))")),
+    Bug("subnormal taken for normal", "matmul_e5m2_direct", WEIGHTS, (
+        "F::select_less(normal, F::set(kLeastNormal), subnormal, normal)",
+        "F::select_less(normal, F::set(BUG ? 0.0f : kLeastNormal), subnormal, normal)")),
     Bug("unit of first block", "matmul_q8_0_int16_direct", WEIGHTS, (
         "const int64_t index = first / kUnit;", "const int64_t index = BUG ? 0 : first / kUnit;")),
     # Integer products.

@@ -65,11 +65,27 @@ std::byte exponent_of(WeightSample sample, Random& random) {
   return static_cast<std::byte>(118 + random() % 8);
 }
 
+// A normal value, without its sign, where five deviations are the format's largest number.
+uint32_t typical_float8(bool is_e5m2, Random& random) {
+  const int mantissa_bits = is_e5m2 ? 2 : 3, bias = is_e5m2 ? 15 : 7;
+  const float largest = is_e5m2 ? 57344.0f : 448.0f;
+  const float value = std::min(std::abs(random.normal()) / 5, 1.0f) * largest;
+  int exponent = 0;
+  const float half = std::frexp(value, &exponent);  // value = 2 half 2^(exponent - 1)
+  const int field = exponent - 1 + bias;
+  if (field <= 0) return static_cast<uint32_t>(std::ldexp(value, bias - 1 + mantissa_bits));
+  const auto mantissa = static_cast<uint32_t>(std::ldexp(2 * half - 1, mantissa_bits));
+  return static_cast<uint32_t>(field) << mantissa_bits | mantissa;
+}
+
 // Any number, or 0 to 3 with a sign.
 std::byte float8_value(DType dtype, WeightSample sample, Random& random) {
   constexpr uint8_t kWhole[2][4] = {{0, 0x38, 0x40, 0x44}, {0, 0x3C, 0x40, 0x42}};
   const bool is_e5m2 = dtype == DType::kF8E5M2;
   const uint32_t sign = random() & 0x80u;
+  if (sample == WeightSample::kTypical) {
+    return static_cast<std::byte>(sign | typical_float8(is_e5m2, random));
+  }
   const uint32_t value = sample == WeightSample::kWhole ? kWhole[is_e5m2 ? 1 : 0][random() % 4]
                                                         : random() % (is_e5m2 ? 0x7C : 0x7F);
   return static_cast<std::byte>(sign | value);
@@ -350,7 +366,7 @@ float sample_factor(WeightSample sample, Random& random) {
 }
 
 std::string_view weight_sample_name(WeightSample sample) {
-  constexpr std::string_view kNames[] = {"random", "extreme", "whole", "nan", "filled"};
+  constexpr std::string_view kNames[] = {"random", "extreme", "whole", "nan", "filled", "typical"};
   return kNames[static_cast<size_t>(sample)];
 }
 

@@ -104,6 +104,7 @@ enum class WeightSample : uint8_t {
   kWhole,    // small whole numbers
   kNan,      // random, but a few values or factors are NaN
   kFilled,   // every byte of a block's codes the same: largest and smallest codes
+  kTypical,  // for timing: as kRandom, but 8-bit floats of normal values, as checkpoints have them
 };
 std::string_view weight_sample_name(WeightSample sample);
 

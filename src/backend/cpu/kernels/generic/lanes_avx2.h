@@ -142,6 +142,14 @@ struct Avx2 : WordPairs {
   static I or_bits(I a, I b) {
     return {_mm256_or_si256(a.low, b.low), _mm256_or_si256(a.high, b.high)};
   }
+  // Whether a byte has none of the bits that `bits` has in it.
+  static bool lacks_in_some_byte(I v, uint32_t bits) {
+    const I found = and_bits(v, set_bits(bits));
+    const __m256i none = _mm256_setzero_si256();
+    const __m256i lacks =
+        _mm256_or_si256(_mm256_cmpeq_epi8(found.low, none), _mm256_cmpeq_epi8(found.high, none));
+    return _mm256_movemask_epi8(lacks) != 0;
+  }
   template <int kBits>
   static I shift_right(I v) {
     return {_mm256_srli_epi32(v.low, kBits), _mm256_srli_epi32(v.high, kBits)};

@@ -107,6 +107,10 @@ struct Avx512 : WordPairs {
   static I set_bits(uint32_t bits) { return _mm512_set1_epi32(static_cast<int>(bits)); }
   static I and_bits(I a, I b) { return _mm512_and_si512(a, b); }
   static I or_bits(I a, I b) { return _mm512_or_si512(a, b); }
+  // Whether a byte has none of the bits that `bits` has in it.
+  static bool lacks_in_some_byte(I v, uint32_t bits) {
+    return _mm512_testn_epi8_mask(v, set_bits(bits)) != 0;
+  }
   template <int kBits>
   static I shift_right(I v) {
     return _mm512_srli_epi32(v, kBits);
