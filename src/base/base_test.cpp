@@ -92,6 +92,23 @@ TEST(TensorView, SlicesTheSlowestDimension) {
   EXPECT_DEATH((void)view.slice(2), "slice 2");
 }
 
+// Bytes that another thread writes meanwhile too.
+TEST(Buffer, ATouchChangesNothing) {
+  constexpr size_t kPage = 4096, kPages = 512;
+  Buffer buffer = Buffer::allocate(kPages * kPage).value();
+  const std::span<std::byte> bytes(buffer.data(), buffer.size());
+  std::thread writer([&] {
+    for (size_t i = 0; i < kPages; ++i) bytes[i * kPage] = static_cast<std::byte>(i);
+  });
+  for (int i = 0; i < 20; ++i) touch_pages(bytes.subspan(100));  // from the page of its first byte
+  writer.join();
+  touch_pages(bytes);
+  touch_pages({});
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    ASSERT_EQ(bytes[i], i % kPage == 0 ? static_cast<std::byte>(i / kPage) : std::byte{0}) << i;
+  }
+}
+
 TEST(Buffer, IsZeroedAlignedAndMovable) {
   for (const size_t size : {size_t{1}, size_t{4097}, size_t{5} << 20}) {
     Result<Buffer> made = Buffer::allocate(size);

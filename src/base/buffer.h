@@ -41,8 +41,7 @@ class Buffer {
 };
 
 // Has the system give memory for these bytes of a buffer, where it has not yet: their contents
-// stay. Only advice: where the system cannot (Linux before 5.14), the first use does it. From any
-// thread.
+// stay, also while others write them. From any thread.
 void touch_pages(std::span<std::byte> bytes);
 
 // What the system says of a file's state: any write, replacement or copy changes it (ctime cannot
