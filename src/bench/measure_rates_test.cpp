@@ -19,11 +19,14 @@ TEST(RoundTimes, TheMedianCounts) {
   EXPECT_EQ(times.add("b", 4), 4);
 }
 
+cpu::KernelSet kernels_of(const Backend& backend) {
+  const uint32_t isa = cpu::detect_isa();
+  return cpu::select_kernels(*cpu::select_unit(backend.isa(), isa).value(), isa);
+}
+
 TEST(MeasureRates, EveryOpThatAStepNeedsIsRated) {
   const auto backend = create_cpu_backend({.num_threads = 1}).value();
-  const uint32_t isa = cpu::detect_isa();
-  const cpu::KernelSet kernels =
-      cpu::select_kernels(*cpu::select_unit(backend->isa(), isa).value(), isa);
+  const cpu::KernelSet kernels = kernels_of(*backend);
   constexpr cpu::Layout kLayouts[] = {cpu::Layout::kQ4K};
   constexpr KvType kTypes[] = {KvType::kF16};
   RoundTimes times;
@@ -49,9 +52,7 @@ TEST(MeasureRates, EveryOpThatAStepNeedsIsRated) {
 // Small memory is read as fast as caches give, and nothing of it is changed.
 TEST(MeasureRates, ReadsOfAModelsMemoryAndOfTheOpsOwn) {
   const auto backend = create_cpu_backend({.num_threads = 1}).value();
-  const uint32_t isa = cpu::detect_isa();
-  const cpu::KernelSet kernels =
-      cpu::select_kernels(*cpu::select_unit(backend->isa(), isa).value(), isa);
+  const cpu::KernelSet kernels = kernels_of(*backend);
   constexpr cpu::Layout kLayouts[] = {cpu::Layout::kQ4K};
   DeviceMemory weights = backend->allocate(100'000, MemoryUse::kWeights).value();
   for (std::byte& byte : backend->write_view(weights.data(), weights.size())) byte = std::byte{7};

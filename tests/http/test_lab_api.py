@@ -67,12 +67,12 @@ class Listener:
         return [int(event["id"]) for event in self.events if event["event"] == "log"]
 
 
-def prints(**metrics):
-    return [sys.executable, "-c", f"import json; print(json.dumps({metrics!r}))"]
+def prints(after=0, **metrics):
+    return [sys.executable, "-c", f"import json, time; time.sleep({after}); print(json.dumps({metrics!r}))"]
 
 
-def sides(first, second):
-    return [{"name": "one", "command": prints(speed=first)}, {"name": "two", "command": prints(speed=second)}]
+def sides(first, second, after=0):
+    return [{"name": "one", "command": prints(after, speed=first)}, {"name": "two", "command": prints(after, speed=second)}]
 
 
 @pytest.fixture
@@ -92,7 +92,8 @@ def test_what_is_asked_over_http_is_run_by_another_process_and_seen_live(lab, tm
     listener = Listener(lab.api + "/events")
     listener.wait(lambda event: event["event"] == "queue")
     assert lab.post("add_hypothesis", statement="two is faster", metric="speed", predicted=0.2) == {"id": 1}
-    lab.post("add_experiment", hypothesis=1, title="<one> or two", sides=sides(10, 15))
+    # Longer than the server takes to look again: else what ran may have ended before it was seen.
+    lab.post("add_experiment", hypothesis=1, title="<one> or two", sides=sides(10, 15, after=0.2))
     lab.post("add_experiment", by="ada", title="later", metric="speed", sides=sides(1, 1), max_rounds=2)
     lab.post("pause", id=2)
     listener.wait(lambda event: event["event"] == "queue" and event["data"]["paused"] == [2])
