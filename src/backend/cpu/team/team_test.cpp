@@ -98,7 +98,7 @@ TEST_P(TeamTest, CallsOnceNearTheEndOfTheNextJob) {
     EXPECT_EQ(num_here, called) << "not in the job after";
     num_calls += num_here;
   }
-  if (few == 1) EXPECT_EQ(num_calls, 0);
+  EXPECT_LE(num_calls, few > 1 ? 500 : 0);
 }
 
 // An item that waits for the call ends: another member has it.
