@@ -149,7 +149,7 @@ class RateMeter {
  private:
   Status prepare();
   void reads(const DeviceMemory& weights);
-  double seconds_of_read(const DeviceMemory& memory, size_t num_bytes);
+  void read(std::string_view of, const DeviceMemory& memory, size_t num_bytes);
   Status products(cpu::Layout layout);
   Status attention(KvType type);
   bool has(RatedOp op, std::string_view of = {}) const {
@@ -231,21 +231,22 @@ Status RateMeter::prepare() {
   return {};
 }
 
-// Of a byte, read as products read weights: the team shares pieces that lie one after the other.
-double RateMeter::seconds_of_read(const DeviceMemory& memory, size_t num_bytes) {
+// As products read weights: the team shares pieces that lie one after the other.
+void RateMeter::read(std::string_view of, const DeviceMemory& memory, size_t num_bytes) {
   const size_t even = num_bytes / static_cast<size_t>(backend_.num_threads());
   const size_t piece = std::clamp(even, kReadGrain, kPieceBytes) / kReadGrain * kReadGrain;
   const auto num_pieces = static_cast<int64_t>(std::max(num_bytes / piece, size_t{1}));
   const size_t num_read = static_cast<size_t>(num_pieces) * piece;
   const std::span<const std::byte> bytes = backend_.read_view(memory.data(), num_read);
   const cpu::ReadRow row = cpu::widest_read();
-  const auto read = [&] {
+  const auto call = [&] {
     backend_.run_on_team(num_pieces, [&](int64_t i, int /*member*/) {
       row.function(bytes.data() + static_cast<size_t>(i) * piece, piece, 1);
     });
   };
-  return median_of(read, "read", &memory == &*far_ ? kReadByOps : kReadByModel, num_read) /
-         static_cast<double>(num_read);
+  const double seconds = median_of(call, "read", of, num_read);
+  add(RatedOp::kRead, of, 1, static_cast<double>(num_bytes),
+      seconds / static_cast<double>(num_read));
 }
 
 // Products have written far_ by now: before, all its pages are one.
@@ -253,11 +254,9 @@ void RateMeter::reads(const DeviceMemory& weights) {
   if (has(RatedOp::kRead, kReadByModel) || weights.size() < kReadGrain) return;
   const size_t cached_bytes = kCachedBytes * static_cast<size_t>(backend_.num_threads());
   for (const size_t num_bytes : {cached_bytes, kFarBytes, kMemoryBytes}) {
-    add(RatedOp::kRead, kReadByOps, 1, static_cast<double>(num_bytes),
-        seconds_of_read(*far_, num_bytes));
+    read(kReadByOps, *far_, num_bytes);
   }
-  const auto size = static_cast<double>(weights.size());
-  add(RatedOp::kRead, kReadByModel, 1, size, seconds_of_read(weights, weights.size()));
+  read(kReadByModel, weights, weights.size());
 }
 
 // At least so many floats of output.

@@ -1,4 +1,4 @@
-// A rehearsal goes on for ever, through starts and ends of its streams, and keeps to its memory.
+// A rehearsal goes on through starts and ends of its streams, and guesses that are right and wrong.
 #include "engine/rehearsal.h"
 
 #include <gtest/gtest.h>
