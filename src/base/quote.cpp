@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <iterator>
 
 #include "base/strings.h"
@@ -10,7 +11,9 @@ namespace headrace {
 
 std::string quote(std::string_view text) {
   constexpr size_t kMaxShown = 120;
-  std::string quoted = "'";
+  std::string quoted;
+  quoted.reserve(std::min(text.size(), kMaxShown) + 2);
+  quoted += '\'';
   for (const char c : text.substr(0, kMaxShown)) {
     if (c >= ' ' && c <= '~' && c != '\'' && c != '\\') {
       quoted += c;

@@ -18,6 +18,17 @@ namespace headrace {
 
 static_assert(std::endian::native == std::endian::little);
 
+// What a read reads, for the message of one that fails: put into words only then, since a file may
+// hold a hundred thousand tensors and none that is wrong.
+struct ReadWhat {
+  std::string_view kind;  // "the key count", "tensor"
+  std::string_view name;  // as the file spells it; empty: it has none
+
+  ReadWhat(const char* words) : kind(words) {}  // NOLINT: implicit
+  ReadWhat(std::string_view what, std::string_view spelled) : kind(what), name(spelled) {}
+  std::string to_string() const;  // "tensor 'a.weight'"
+};
+
 class ByteReader {
  public:
   // `name` is the file's, for messages; it must outlive the reader.
@@ -28,17 +39,25 @@ class ByteReader {
   size_t bytes_left() const { return bytes_.size() - offset_; }
 
   template <typename T>
-  Result<T> read(std::string_view what) {
+  Result<T> read(const ReadWhat& what) {
+    if (sizeof(T) > bytes_left()) [[unlikely]]
+      return too_short(sizeof(T), what);
     T value;
-    const auto source = TRY(take(sizeof(T), what));
-    std::memcpy(&value, source.data(), sizeof(T));
+    std::memcpy(&value, bytes_.data() + offset_, sizeof(T));
+    offset_ += sizeof(T);
     return value;
   }
 
-  Result<std::span<const std::byte>> take(uint64_t num_bytes, std::string_view what);
+  Result<std::span<const std::byte>> take(uint64_t num_bytes, const ReadWhat& what) {
+    if (num_bytes > bytes_left()) [[unlikely]]
+      return too_short(num_bytes, what);
+    const auto taken = bytes_.subspan(offset_, num_bytes);
+    offset_ += num_bytes;
+    return taken;
+  }
 
   // A GGUF string: u64 length, then the bytes. Refused when longer than max_bytes.
-  Result<std::string_view> read_text(uint64_t max_bytes, std::string_view what);
+  Result<std::string_view> read_text(uint64_t max_bytes, const ReadWhat& what);
 
   // kCorrupt, prefixed with the file's name.
   template <typename... Args>
@@ -48,6 +67,8 @@ class ByteReader {
   }
 
  private:
+  Error too_short(uint64_t num_bytes, const ReadWhat& what) const;
+
   std::span<const std::byte> bytes_;
   std::string_view name_;
   size_t offset_ = 0;

@@ -74,6 +74,13 @@ TEST(ByteReader, TextsAreBoundedByTheFileAndByTheirLimit) {
   EXPECT_EQ(*ByteReader(empty.bytes(), "f").read_text(0, "a key"), "");
 }
 
+TEST(ByteReader, NamesOfTheFileAreQuotedInMessages) {
+  ByteReader reader({}, "f");
+  EXPECT_EQ(reader.read<uint32_t>(ReadWhat("tensor", "a\n'b")).error().message,
+            "f: tensor 'a\\x0a\\x27b' at byte 0 needs 4 bytes, the file has 0 left");
+  EXPECT_EQ(ReadWhat("the key count").to_string(), "the key count");
+}
+
 TEST(ByteReader, AnyAlignmentIsRead) {
   for (size_t shift = 0; shift < 8; ++shift) {
     ByteWriter writer;

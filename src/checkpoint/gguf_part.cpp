@@ -72,8 +72,8 @@ class PartReader {
  private:
   Status read_header();
   Status read_key();
-  Result<MetadataValue> read_value(uint32_t type_id, const std::string& what);
-  Result<MetadataValue> read_array(const std::string& what);
+  Result<MetadataValue> read_value(uint32_t type_id, const ReadWhat& what);
+  Result<MetadataValue> read_array(const ReadWhat& what);
   Status check_alignment(uint32_t type_id, const MetadataValue& value);
   Status read_tensor();
   Status read_shape(TensorInfo* tensor);
@@ -142,22 +142,22 @@ Status PartReader::read_key() {
   const size_t start = reader_.offset();
   const auto key = TRY(reader_.read_text(kMaxKeyBytes, "a key name"));
   if (key.empty()) return reader_.corrupt("the key at byte {} has an empty name", start);
-  const std::string what = fmt::format("key {}", quote(key));
+  const ReadWhat what("key", key);
   const auto type_id = TRY(reader_.read<uint32_t>(what));
   MetadataValue value = TRY(read_value(type_id, what));
   if (key == "general.alignment") TRY(check_alignment(type_id, value));
   if (!metadata_->insert(std::string(key), std::move(value))) {
-    return reader_.corrupt("{} at byte {} occurs twice", what, start);
+    return reader_.corrupt("{} at byte {} occurs twice", what.to_string(), start);
   }
   return {};
 }
 
-Result<MetadataValue> PartReader::read_value(uint32_t type_id, const std::string& what) {
+Result<MetadataValue> PartReader::read_value(uint32_t type_id, const ReadWhat& what) {
   const size_t start = reader_.offset();
   const GgufValueType* type = find_gguf_value_type(type_id);
   if (type == nullptr) {
-    return reader_.corrupt("{} has value type {} at byte {}, types 0 to 12 exist", what, type_id,
-                           start - sizeof(uint32_t));
+    return reader_.corrupt("{} has value type {} at byte {}, types 0 to 12 exist", what.to_string(),
+                           type_id, start - sizeof(uint32_t));
   }
   if (type_id == kGgufTypeArray) return read_array(what);
   if (type_id == kGgufTypeString) {
@@ -166,15 +166,15 @@ Result<MetadataValue> PartReader::read_value(uint32_t type_id, const std::string
   return type->read_scalar(TRY(reader_.take(type->num_bytes, what)).data());
 }
 
-Result<MetadataValue> PartReader::read_array(const std::string& what) {
+Result<MetadataValue> PartReader::read_array(const ReadWhat& what) {
   const size_t start = reader_.offset();
   const auto type_id = TRY(reader_.read<uint32_t>(what));
   const auto count = TRY(reader_.read<uint64_t>(what));
   const GgufValueType* type = find_gguf_value_type(type_id);
   if (type == nullptr || type_id == kGgufTypeArray) {
     return reader_.corrupt(
-        "{} is an array of value type {} at byte {}, needed is a scalar or string", what, type_id,
-        start);
+        "{} is an array of value type {} at byte {}, needed is a scalar or string",
+        what.to_string(), type_id, start);
   }
   const bool texts = type_id == kGgufTypeString;
   const uint64_t min_bytes = texts ? sizeof(uint64_t) : type->num_bytes;
@@ -184,7 +184,7 @@ Result<MetadataValue> PartReader::read_array(const std::string& what) {
     return reader_.corrupt(
         "{} is an array of {} elements at byte {}, at most {} fit in the {} bytes "
         "left and the limit of {} per file",
-        what, count, start, fitting, reader_.bytes_left(), kMaxArrayElements);
+        what.to_string(), count, start, fitting, reader_.bytes_left(), kMaxArrayElements);
   }
   num_array_elements_ += count;
   if (!texts) {
@@ -221,7 +221,7 @@ Status PartReader::read_tensor() {
   }
   TRY(read_shape(&tensor));
   TRY(read_type(&tensor));
-  tensor.offset = TRY(reader_.read<uint64_t>(fmt::format("tensor {}", quote(tensor.name))));
+  tensor.offset = TRY(reader_.read<uint64_t>(ReadWhat("tensor", tensor.name)));
   if (tensor.offset % alignment_ != 0) {
     return reader_.corrupt("tensor {} has offset {}, needed is a multiple of the alignment {}",
                            quote(tensor.name), tensor.offset, alignment_);
@@ -231,12 +231,12 @@ Status PartReader::read_tensor() {
 }
 
 Status PartReader::read_shape(TensorInfo* tensor) {
-  const std::string what = fmt::format("tensor {}", quote(tensor->name));
+  const ReadWhat what("tensor", tensor->name);
   const size_t start = reader_.offset();
   const auto rank = TRY(reader_.read<uint32_t>(what));
   if (rank > kMaxRank) {
-    return reader_.corrupt("{} has {} dimensions at byte {}, at most {} are allowed", what, rank,
-                           start, kMaxRank);
+    return reader_.corrupt("{} has {} dimensions at byte {}, at most {} are allowed",
+                           what.to_string(), rank, start, kMaxRank);
   }
   tensor->view.rank = static_cast<int>(rank);
   CheckedSize num_elements = 1;
@@ -247,7 +247,7 @@ Status PartReader::read_shape(TensorInfo* tensor) {
       return reader_.corrupt(
           "{} has dimension {} of size {} at byte {}, the product of all must "
           "fit 63 bits",
-          what, i, size, reader_.offset() - sizeof(uint64_t));
+          what.to_string(), i, size, reader_.offset() - sizeof(uint64_t));
     }
     tensor->view.shape[rank - 1 - i] = static_cast<int64_t>(size);  // the file stores fastest first
   }
@@ -255,12 +255,12 @@ Status PartReader::read_shape(TensorInfo* tensor) {
 }
 
 Status PartReader::read_type(TensorInfo* tensor) {
-  const std::string what = fmt::format("tensor {}", quote(tensor->name));
+  const ReadWhat what("tensor", tensor->name);
   const auto type_id = TRY(reader_.read<uint32_t>(what));
   const DTypeRow* row = find_dtype_by_gguf_id(type_id);
   if (row == nullptr) {
-    Error error =
-        make_error(ErrorCode::kUnsupported, "{}: {} has type id {}", name_, what, type_id);
+    Error error = make_error(ErrorCode::kUnsupported, "{}: {} has type id {}", name_,
+                             what.to_string(), type_id);
     error.hint = fmt::format("types that can be read: {}", readable_types());
     for (const UnreadableType& unreadable : kUnreadableTypes) {
       if (unreadable.gguf_id != type_id) continue;
@@ -274,13 +274,13 @@ Status PartReader::read_type(TensorInfo* tensor) {
   view.dtype = row->dtype;
   const int64_t fastest = view.rank == 0 ? 1 : view.dim(view.rank - 1);
   if (fastest % row->block_elements != 0) {
-    return reader_.corrupt("{} has rows of {} elements, {} needs a multiple of {}", what, fastest,
-                           row->name, row->block_elements);
+    return reader_.corrupt("{} has rows of {} elements, {} needs a multiple of {}",
+                           what.to_string(), fastest, row->name, row->block_elements);
   }
   const uint64_t num_blocks = static_cast<uint64_t>(view.num_elements()) / row->block_elements;
   const CheckedSize num_bytes = CheckedSize(num_blocks) * row->block_bytes;
   if (!num_bytes.at_most(bytes_.size())) {
-    return reader_.corrupt("{} {} of {} is larger than the file of {} bytes", what,
+    return reader_.corrupt("{} {} of {} is larger than the file of {} bytes", what.to_string(),
                            view.shape_string(), row->name, bytes_.size());
   }
   view.num_bytes = num_bytes.value();

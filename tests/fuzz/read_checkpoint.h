@@ -10,8 +10,9 @@ struct ReadCounts {
   int num_linear_weights = 0;  // found as a linear weight, in some quantised or plain layout
 };
 
-// Every metadata value, every row of every tensor that holds weights, and every tensor that also
-// reads as a linear weight under any quantisation method. Bounded by the size of the file.
+// Every metadata value, every row of every tensor that holds weights, and of the first few thousand
+// tensors each that also reads as a linear weight under any quantisation method. Bounded by the
+// size of the file.
 ReadCounts read_everything(const Checkpoint& checkpoint);
 
 }  // namespace headrace::fuzz
