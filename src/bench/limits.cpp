@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <span>
 #include <thread>
 
 #include "backend/cpu/kernels/isa.h"
@@ -20,6 +21,8 @@ namespace {
 
 constexpr double kWindowSeconds = 0.003;  // shorter than a scheduler's turn
 constexpr int kWindows = 24;
+// Sequences take turns, so that a machine's slow second meets all alike: they are compared.
+constexpr int kSequenceRounds = 8;
 constexpr size_t kReadGrain = 4096;              // ReadRow's multiple
 constexpr size_t kLargestSet = size_t{1} << 30;  // no cache holds a part worth naming
 
@@ -44,26 +47,22 @@ uint64_t read_words(const void* memory, size_t num_bytes, int64_t passes) {
 
 constexpr ReadRow kPlainRead = {"plain", 0, read_words};
 
-std::vector<ReadRow> available_reads() {
+// The rows of one kind that this processor has; tiles only where the system lets us use them.
+template <typename Row>
+std::vector<Row> available(const Row* ProbeUnit::* first, int ProbeUnit::* count) {
   const uint32_t isa = detect_isa();
-  std::vector<ReadRow> rows;
+  std::vector<Row> rows;
   for (const ProbeUnit* unit : kUnits) {
-    for (int i = 0; i < unit->num_reads; ++i) {
-      if ((unit->reads[i].isa & ~isa) == 0) rows.push_back(unit->reads[i]);
+    for (const Row& row : std::span(unit->*first, static_cast<size_t>(unit->*count))) {
+      if ((row.isa & ~isa) == 0) rows.push_back(row);
     }
   }
-  if (rows.empty()) rows.push_back(kPlainRead);
   return rows;
 }
 
-std::vector<PeakRow> available_peaks() {
-  const uint32_t isa = detect_isa();  // names tiles only where the system lets us use them
-  std::vector<PeakRow> rows;
-  for (const ProbeUnit* unit : kUnits) {
-    for (int i = 0; i < unit->num_peaks; ++i) {
-      if ((unit->peaks[i].isa & ~isa) == 0) rows.push_back(unit->peaks[i]);
-    }
-  }
+std::vector<ReadRow> available_reads() {
+  std::vector<ReadRow> rows = available(&ProbeUnit::reads, &ProbeUnit::num_reads);
+  if (rows.empty()) rows.push_back(kPlainRead);
   return rows;
 }
 
@@ -139,6 +138,25 @@ double peak_of(const PeakRow& row, int num_threads, int64_t iterations) {
   return row.operations * static_cast<double>(iterations) * num_threads / shortest(seconds);
 }
 
+// Large enough for large pages, as activations and weights have them.
+Result<Buffer> sequence_memory(int num_threads) {
+  constexpr size_t kLeast = size_t{8} << 20;
+  Buffer memory =
+      TRY(Buffer::allocate(std::max(kLeast, static_cast<size_t>(num_threads) * kSequenceBytes)));
+  std::memset(memory.data(), 0x3f, memory.size());  // 0.75 as bf16 and as float32
+  return memory;
+}
+
+// Seconds of an item in the best of a few windows.
+double sequence_time_of(const SequenceRow& row, int num_threads, int64_t iterations,
+                        Buffer* memory) {
+  const auto run = [&](int thread, int) {
+    row.function(memory->data() + static_cast<size_t>(thread) * kSequenceBytes, iterations);
+  };
+  const auto seconds = time_windows(num_threads, kWindows / kSequenceRounds, run);
+  return shortest(seconds) / (static_cast<double>(iterations) * row.num_items);
+}
+
 // Memory that threads read; holds ones, so that sums can be checked.
 Result<Buffer> written_memory(size_t num_bytes) {
   Buffer memory = TRY(Buffer::allocate(num_bytes));
@@ -206,7 +224,7 @@ std::optional<PeakKind> parse_peak_kind(std::string_view name) {
 std::vector<PeakRate> peak_rates(int num_threads) {
   num_threads = resolve_threads(num_threads);
   std::vector<PeakRate> rates;
-  for (const PeakRow& row : available_peaks()) {
+  for (const PeakRow& row : available(&ProbeUnit::peaks, &ProbeUnit::num_peaks)) {
     const int64_t iterations = repeats_for_window(row.function);
     PeakRate rate{row.name, row.kind, row.isa, {}};
     rate.operations.one_thread = peak_of(row, 1, iterations);
@@ -215,6 +233,30 @@ std::vector<PeakRate> peak_rates(int num_threads) {
     rates.push_back(std::move(rate));
   }
   return rates;
+}
+
+Result<std::vector<SequenceTime>> sequence_times(int num_threads) {
+  num_threads = resolve_threads(num_threads);
+  const auto rows = available(&ProbeUnit::sequences, &ProbeUnit::num_sequences);
+  std::vector<SequenceTime> times;
+  if (rows.empty()) return times;
+  Buffer memory = TRY(sequence_memory(num_threads));
+  std::vector<int64_t> iterations;
+  for (const SequenceRow& row : rows) {
+    times.push_back({row.name, row.isa, row.item, HUGE_VAL, HUGE_VAL});
+    iterations.push_back(
+        repeats_for_window([&](int64_t count) { row.function(memory.data(), count); }));
+  }
+  for (size_t i = 0; i < kSequenceRounds * rows.size(); ++i) {
+    const size_t at = i % rows.size();
+    SequenceTime& time = times[at];
+    const auto best = [&](double so_far, int threads) {
+      return std::min(so_far, sequence_time_of(rows[at], threads, iterations[at], &memory));
+    };
+    time.one_thread = best(time.one_thread, 1);
+    time.all_threads = num_threads == 1 ? time.one_thread : best(time.all_threads, num_threads);
+  }
+  return times;
 }
 
 double best_peak(std::span<const PeakRate> peaks, PeakKind kind, uint32_t isa) {

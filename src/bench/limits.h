@@ -1,5 +1,6 @@
-// Limits of this machine, measured now: how fast memory is read and how fast each instruction set
-// multiplies. Every benchmark prints its figures as shares of these, from the same run.
+// Limits of this machine, measured now: how fast memory is read, how fast each instruction set
+// multiplies, and what sequences of tile instructions take. Every benchmark prints its figures as
+// shares of these, from the same run.
 //
 // Windows are short, and other processes can only slow one down: a peak is the best of many,
 // a read rate that of the best tenth. Each thread is pinned to a core of its own when there are
@@ -43,6 +44,15 @@ struct ReadRate {
   Rate bytes;
 };
 
+// Seconds that a thread needs for one of a sequence's items.
+struct SequenceTime {
+  std::string name;  // "amx zero, tdpbssd, store"
+  uint32_t isa = 0;
+  SequenceItem item = SequenceItem::kProduct;
+  double one_thread = 0;   // alone
+  double all_threads = 0;  // beside all the others
+};
+
 struct MachineLimits {
   int num_threads = 0;
   std::vector<PeakRate> peaks;
@@ -54,6 +64,10 @@ std::vector<PeakRate> peak_rates(int num_threads = 0);
 // Operations per second of the fastest row of a kind that needs no more than the ISA bits given; 0
 // if there is none.
 double best_peak(std::span<const PeakRate> peaks, PeakKind kind, uint32_t isa);
+
+// Every sequence row that this processor has: with tiles some five seconds, else nothing.
+// kExhausted when its memory is not to be had.
+Result<std::vector<SequenceTime>> sequence_times(int num_threads = 0);
 
 // Working sets of the report: 16 KiB to 1 GiB.
 std::span<const size_t> default_working_sets();

@@ -6,6 +6,8 @@
 
 #include <filesystem>
 #include <fstream>
+#include <set>
+#include <string>
 
 #include "backend/cpu/kernels/isa.h"
 #include "base/testing/temp_folder.h"
@@ -33,6 +35,28 @@ TEST(Limits, PeaksCoverWhatTheProcessorHas) {
   if ((isa & kIsaAvx512Vnni) != 0) {
     EXPECT_GT(best_peak(peaks, PeakKind::kInt8, isa), best_peak(peaks, PeakKind::kF32, isa));
   }
+}
+
+TEST(Limits, SequencesOfTilesAreTimedWhereThereAreTiles) {
+  constexpr uint32_t kTiles = kIsaAmxTile | kIsaAmxInt8;
+  const uint32_t isa = detect_isa();
+  const auto times = sequence_times(2);
+  ASSERT_TRUE(times.ok()) << times.error().message;
+  EXPECT_EQ(times->empty(), (isa & kTiles) != kTiles);
+  std::set<std::string> names;
+  int num_products = 0, num_loads = 0;
+  for (const SequenceTime& time : *times) {
+    EXPECT_TRUE(names.insert(time.name).second) << time.name;
+    EXPECT_EQ(time.isa & ~isa, 0u) << time.name;
+    // A thousand cycles at the most, and no load or product in less than a tenth of one.
+    EXPECT_GT(time.one_thread, 2e-11) << time.name;
+    EXPECT_LT(time.one_thread, 1e-6) << time.name;
+    EXPECT_GT(time.all_threads, 2e-11) << time.name;
+    EXPECT_LT(time.all_threads, 1e-4) << time.name << ": beside other programs";
+    ++(time.item == SequenceItem::kProduct ? num_products : num_loads);
+  }
+  EXPECT_EQ(num_products > 0, !times->empty());
+  EXPECT_EQ(num_loads > 0, !times->empty());
 }
 
 TEST(Limits, ReadsOfEverySizeAreCounted) {

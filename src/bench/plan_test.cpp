@@ -79,12 +79,23 @@ TEST(PlanMachine, WhatOpsReachIsReadAndMayBeMissing) {
   EXPECT_EQ(wrong.error().message, "m:1: \"unit_s\": a number above 0 is missing");
 }
 
+TEST(PlanMachine, SequencesChangeNoForecast) {
+  constexpr std::string_view kRow =
+      R"({"kind":"sequence","name":"amx tdpbssd, 1 row","isa":"amx_tile+amx_int8","of":"product",)"
+      R"("threads":4,"one_thread_s":4e-9,"all_threads_s":5e-9})";
+  const MachineFile file = parse_machine(file_text() + std::string(kRow), "m.json").value();
+  EXPECT_EQ(file.limits.peaks.size(), machine().limits.peaks.size());
+  EXPECT_EQ(file.limits.reads.size(), machine().limits.reads.size());
+  EXPECT_EQ(file.isa, machine().isa);
+}
+
 TEST(PlanMachine, BadFilesAreRefusedByLine) {
   struct Case {
     std::string_view text, message;
   };
   const Case cases[] = {
-      {R"({"kind":"wheel"})", R"(m:1: "kind": 'wheel' is none of machine, peak, read and op)"},
+      {R"({"kind":"wheel"})",
+       R"(m:1: "kind": 'wheel' is none of machine, peak, read, sequence and op)"},
       {R"({"kind":"read","working_set_bytes":-4})",
        R"(m:1: "working_set_bytes": a number above 0 is missing)"},
       {R"({"kind":"peak","arithmetic":"f12"})",

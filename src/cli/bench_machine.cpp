@@ -67,6 +67,32 @@ void print_limits(const cpu::MachineLimits& limits) {
   }
 }
 
+std::string_view item_name(cpu::SequenceItem item) {
+  return item == cpu::SequenceItem::kProduct ? "product" : "load";
+}
+
+void print_sequences(const std::vector<cpu::SequenceTime>& sequences) {
+  if (sequences.empty()) return;
+  std::printf("\n%-46s %10s %10s\n", "tiles, ns for one product or load of a thread", "1 thread",
+              "all");
+  for (const cpu::SequenceTime& time : sequences) {
+    std::printf("%-46s %10.2f %10.2f\n", time.name.c_str(), time.one_thread * 1e9,
+                time.all_threads * 1e9);
+  }
+}
+
+void print_json_sequences(int num_threads, const std::vector<cpu::SequenceTime>& sequences) {
+  for (const cpu::SequenceTime& time : sequences) {
+    print_row({{"kind", "sequence"},
+               {"name", time.name},
+               {"isa", cpu::isa_names(time.isa)},
+               {"of", item_name(time.item)},
+               {"threads", num_threads},
+               {"one_thread_s", time.one_thread},
+               {"all_threads_s", time.all_threads}});
+  }
+}
+
 void print_json(const cpu::MachineInfo& machine, const cpu::MachineLimits& limits) {
   print_row(describe(machine));
   for (const cpu::PeakRate& peak : limits.peaks) {
@@ -104,13 +130,16 @@ Status bench_machine(const Options& options, const std::vector<std::string>&) {
   const cpu::MachineInfo machine = cpu::describe_machine();
   const cpu::MachineLimits limits =
       TRY(cpu::measure_machine(static_cast<int>(options.integer("--threads"))));
+  const std::vector<cpu::SequenceTime> sequences = TRY(cpu::sequence_times(limits.num_threads));
   if (options.flag("--json")) {
     const OpRates rates = TRY(measure_all_rates(limits.num_threads));
     print_json(machine, limits);
+    print_json_sequences(limits.num_threads, sequences);
     print_rates(limits.num_threads, rates);
   } else {
     print_machine(machine);
     print_limits(limits);
+    print_sequences(sequences);
   }
   return {};
 }

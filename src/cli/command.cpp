@@ -86,7 +86,8 @@ constexpr CommandRow kRows[] = {
      "Exit status 0 if everything agrees, 1 if something differs or nothing ran.",
      run_verify},
     {"bench", "machine|step MODEL|serve URL|synth", 1, 2, "Measure speed, beside the limits of this machine or under load.",
-     "  bench machine     cores and caches, read bandwidth, peak of the arithmetic;\n"
+     "  bench machine     cores and caches, read bandwidth, peak of the arithmetic,\n"
+     "                    with AMX what sequences of tile instructions take;\n"
      "                    with --json also what each kind of op reaches\n"
      "  bench step MODEL  prefill, decode and batches of a model, without a server,\n"
      "                    each beside what is expected and beside its limit\n"

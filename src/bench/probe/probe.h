@@ -4,8 +4,9 @@
 // the kernels' header of plain data and intrinsics, keeps everything in an anonymous namespace and
 // exports one symbol: its ProbeUnit. A peak row repeats one arithmetic instruction on registers
 // (the instruction is written in assembly, so that no compiler folds the loop); a read row loads
-// every 64 bytes of a range, several times over. Thread-safe; the caller checks the ISA bits
-// (detect_isa also asks the system for the use of tiles).
+// every 64 bytes of a range, several times over; a sequence row repeats instructions as kernels put
+// them together, to tell what a kernel of them cannot beat. Thread-safe; the caller checks the ISA
+// bits (detect_isa also asks the system for the use of tiles).
 #pragma once
 
 #include <stddef.h>
@@ -40,11 +41,27 @@ struct ReadRow {
   uint64_t (*function)(const void* memory, size_t num_bytes, int64_t passes);
 };
 
+enum class SequenceItem : uint8_t { kProduct, kLoad };
+
+// memory: kSequenceBytes of this thread's own, 64-byte aligned, that hold finite numbers as bf16
+// and float32 too. A sequence keeps sums in it and reads them again.
+struct SequenceRow {
+  const char* name;  // "amx 2 x 2 tdpbssd, operands in L1"
+  uint32_t isa;
+  SequenceItem item;  // what num_items counts
+  int num_items;      // of one iteration
+  void (*function)(void* memory, int64_t iterations);
+};
+
+inline constexpr size_t kSequenceBytes = size_t{576} << 10;
+
 struct ProbeUnit {
   const PeakRow* peaks;
   int num_peaks;
-  const ReadRow* reads;  // or null
-  int num_reads;
+  const ReadRow* reads = nullptr;
+  int num_reads = 0;
+  const SequenceRow* sequences = nullptr;
+  int num_sequences = 0;
 };
 
 extern const ProbeUnit kAvx2Probes;
