@@ -33,7 +33,7 @@ constexpr OptionRow kRows[] = {
     {"--isa", "HEADRACE_ISA", kChoice, "auto", "auto|reference|avx2|avx_vnni|avx512|avx512_vnni|avx512_bf16|amx", "serve run chat eval verify bench version profile",
      "Instruction set of the kernels; auto takes the fastest this processor has.", kKernels},
     {"--activations", "HEADRACE_ACTIVATIONS", kChoice, "exact", "exact|int8", "serve run chat eval verify bench version plan profile",
-     "Arithmetic of quantised and bf16 weights: exact keeps 16 bits per activation or more; int8 takes 8, or bf16 for bf16 weights: faster and less accurate.", kKernels},
+     "Arithmetic of quantised and bf16 weights: exact keeps 16 bits per activation or more; int8 takes 8, or bf16 for bf16 weights: faster and less accurate. With AMX it takes 16 bits for quantised weights too, in coarser units than exact.", kKernels},
     {"--threads", "HEADRACE_THREADS", kInteger, "0", "0..1024", "serve run chat eval verify bench version profile",
      "Compute threads; 0: one per core that affinity and cgroup quota allow, which is also the most.", kKernels},
     {"--kv-type", "HEADRACE_KV_TYPE", kChoice, "f16", "f16|bf16|f32|fp8|int8", "serve run chat eval verify bench inspect show version plan profile",

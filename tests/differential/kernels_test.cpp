@@ -55,8 +55,7 @@ double rounding_tolerance(std::span<const float> x, std::span<const float> weigh
 
 // What rounding the activations of dense weights may add, in shares of their size.
 double dense_rounding(cpu::ActivationType type) {
-  if (type == cpu::ActivationType::kBF16) return 0x1p-8;
-  return type == cpu::ActivationType::kBF16x2 ? 0x1p-17 : 0;
+  return type == cpu::ActivationType::kBF16 ? 0x1p-8 : 0;
 }
 
 // Largest excess of |out - exact| over its tolerance; <= 1 passes. `type` is what dense weights are
@@ -157,9 +156,7 @@ TEST(Linear, MatchesFloat64) {
         GuardedFloats out(static_cast<size_t>(shape.rows * shape.outputs));
         backend->linear(*packed, on_device(x.data()), shape.rows, {}, on_device(out.data()));
         ASSERT_TRUE(out.intact());
-        const bool in_tiles = isa == "amx" && packed->layout() == "bf16x16x2";
-        const auto type = in_tiles ? cpu::ActivationType::kBF16x2 : cpu::ActivationType::kF32;
-        EXPECT_LE(worst_ratio(*weight, x, shape.rows, out.values(), type), 1.0)
+        EXPECT_LE(worst_ratio(*weight, x, shape.rows, out.values(), cpu::ActivationType::kF32), 1.0)
             << isa << " " << dtype_name(dtype) << " [" << shape.rows << ", " << shape.outputs
             << ", " << inputs << "]";
         ++num_cases;

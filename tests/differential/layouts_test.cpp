@@ -89,16 +89,17 @@ TEST_P(Layouts, HasRowsInEachUnit) {
     EXPECT_EQ(row_names(*unit, KernelOp::kMatmul, layout), coded ? both_ways : named("", {}))
         << unit->name;
   }
-  const bool tiles = coded && !is_of_groups(info());
+  std::set<std::string> coded_tiles = named(stem(), {"_fixed_direct", "_fixed_tiles"});
+  if (!is_of_groups(info())) coded_tiles.merge(named(stem(), {"_int16_tiles"}));
   const std::set<std::string> dense_tiles =
       layout == Layout::kBF16 ? named("bf16", {"_bf16x2_tiles", "_bf16_tiles"}) : named("", {});
-  EXPECT_EQ(row_names(kAmxUnit, KernelOp::kMatmul, layout),
-            tiles ? named(stem(), {"_int16_tiles", "_int8_tiles"}) : dense_tiles);
+  EXPECT_EQ(row_names(kAmxUnit, KernelOp::kMatmul, layout), coded ? coded_tiles : dense_tiles);
 }
 
 TEST_P(Layouts, HasRowsInTheReference) {
-  std::set<std::string> wanted =
-      has_integer_codes(info()) ? named(stem(), {"_int16", "_int8"}) : named(stem(), {""});
+  std::set<std::string> wanted = has_integer_codes(info())
+                                     ? named(stem(), {"_int16", "_int8", "_fixed"})
+                                     : named(stem(), {""});
   if (info().layout == Layout::kBF16) wanted.insert("matmul_bf16_bf16");
   EXPECT_EQ(row_names(kReferenceUnit, KernelOp::kMatmul, info().layout), wanted);
 }

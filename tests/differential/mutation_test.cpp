@@ -32,7 +32,7 @@ namespace mutant_avx512_bf16 {
 extern const KernelPart kBf16;
 }  // namespace mutant_avx512_bf16
 namespace mutant_amx_model {
-extern const KernelPart kTilesInt16, kTilesBf16;
+extern const KernelPart kTilesInt16, kDirectFixed, kTilesFixed, kQuantiseFixed, kTilesBf16;
 }  // namespace mutant_amx_model
 
 namespace {
@@ -47,8 +47,9 @@ constexpr const KernelPart* kAvx512Parts[] = {
     &mutant_avx512::kLatent,      &mutant_avx512::kRecurrent};
 constexpr const KernelPart* kAvx512Bf16Parts[] = {&mutant_avx512_bf16::kBf16};
 
-constexpr const KernelPart* kAmxModelParts[] = {&mutant_amx_model::kTilesInt16,
-                                                &mutant_amx_model::kTilesBf16};
+constexpr const KernelPart* kAmxModelParts[] = {
+    &mutant_amx_model::kTilesInt16, &mutant_amx_model::kDirectFixed, &mutant_amx_model::kTilesFixed,
+    &mutant_amx_model::kQuantiseFixed, &mutant_amx_model::kTilesBf16};
 
 constexpr KernelUnit kMutantAvx2Unit = {"mutant avx2", kAvx2UnitIsa, kAvx2Parts,
                                         std::size(kAvx2Parts)};
@@ -56,7 +57,7 @@ constexpr KernelUnit kMutantAvx512Unit = {"mutant avx512", kAvx512UnitIsa, kAvx5
                                           std::size(kAvx512Parts)};
 constexpr KernelUnit kMutantAvx512Bf16Unit = {"mutant avx512_bf16", kAvx512Bf16UnitIsa,
                                               kAvx512Bf16Parts, std::size(kAvx512Bf16Parts)};
-constexpr KernelUnit kMutantAmxModelUnit = {"mutant amx-model", kAvx512UnitIsa, kAmxModelParts,
+constexpr KernelUnit kMutantAmxModelUnit = {"mutant amx-model", kAvx512VnniUnitIsa, kAmxModelParts,
                                             std::size(kAmxModelParts)};
 
 constexpr int kNumBugs = std::size(kSeededBugs);

@@ -12,8 +12,8 @@ namespace headrace {
 // it.
 enum class ActivationArithmetic : uint8_t {
   kExact,  // 16 bits per activation (two int8 terms): closer to float32 than bf16
-  kInt8,   // 8 bits, and bf16 for bf16 weights where the processor multiplies that faster: faster
-           // where arithmetic is the limit, less accurate
+  kInt8,   // 8 bits; with AMX 16 bits in coarser units; bf16 for bf16 weights where the processor
+           // multiplies that faster: faster where arithmetic is the limit, less accurate
 };
 
 // Threads that several back ends compute on, one at a time (Backend::begin_turn).

@@ -1,6 +1,7 @@
 #include "backend/cpu/linear_tiles.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "backend/cpu/norm.h"
 #include "backend/device_access.h"
@@ -196,8 +197,9 @@ void InputRows::quantise(const KernelRow& kernel, const float* x, uint8_t* out,
   if (order.empty() || !is_integer(kernel.activation)) {
     return kernel.function.quantise({x, 1, width_, out, stride});
   }
-  constexpr int64_t kPiece = kMatmulScratchFloats;
-  static_assert(kPiece % kSliceInputs == 0);
+  constexpr int64_t kWhole = std::lcm(kSliceInputs, kFixedSegment);
+  constexpr int64_t kPiece = kMatmulScratchFloats / kWhole * kWhole;
+  static_assert(kPiece > 0);
   for (int64_t first = 0; first < width_; first += kPiece) {
     const int64_t count = std::min(kPiece, width_ - first);
     for (int64_t i = 0; i < count; ++i) piece[i] = x[order[static_cast<size_t>(first + i)]];

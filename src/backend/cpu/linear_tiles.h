@@ -18,6 +18,10 @@ inline constexpr int64_t kRowQuantum = 24;  // rows of a tile, but for the last:
 inline constexpr double kMaxItemNs = 50'000;     // so short is a wait for a member off its core
 inline constexpr double kWeightBytesPerNs = 20;  // what one thread reads, about
 inline constexpr double kMultiplicationsPerNs = 250;  // and multiplies
+// What tile instructions want otherwise: whole tiles of rows; more panels, that rows of x are read
+// from the second cache for.
+inline constexpr int64_t kAmxRowQuantum = 16;
+inline constexpr double kMaxAmxItemNs = 300'000;
 static_assert(kMaxTileRows % kRowQuantum == 0);
 static_assert(kTileFloats / (kMaxTileRows * kPanel) >= kMinTilePanels);
 
@@ -44,26 +48,42 @@ struct Tile2D {
   int64_t num_panels;
 };
 
+// Limits of a tile of sums.
+struct TileLimits {
+  int64_t row_quantum = kRowQuantum;
+  int64_t most_rows = kMaxTileRows;
+  int64_t most_floats = kTileFloats;
+  double most_ns = kMaxItemNs;
+
+  // By the kernel of that many rows; a plan may be made without kernels.
+  static TileLimits of(const MatmulRows& kernels, int64_t num_rows) {
+    if (kernels.count == 0 || kernels.for_rows(num_rows).tile.rows < kAmxRowQuantum) return {};
+    return {kAmxRowQuantum, kMaxAmxTileRows, kAmxTileFloats, kMaxAmxItemNs};
+  }
+};
+
 // How a linear layer is cut into tiles: blocks of rows, in each the panels segment by segment.
 // Sums of a tile fit a member's scratch.
 class LinearTiles {
  public:
   LinearTiles(std::span<const Segment> segments, int64_t num_inputs, int64_t num_rows,
               int num_members)
-      : segments_(segments), num_rows_(num_rows) {
+      : segments_(segments),
+        num_rows_(num_rows),
+        limits_(TileLimits::of(segments[0].matmul, num_rows)) {
     int64_t num_panels = 0, num_bytes = 0;
     for (const Segment& segment : segments) {
       num_panels += segment.num_panels;
       num_bytes += segment.num_panels * static_cast<int64_t>(segment.panel_bytes);
     }
     const int64_t wanted = kItemsPerMember * num_members;
-    set_row_blocks(divide_up(num_rows, kMaxTileRows));
+    set_row_blocks(divide_up(num_rows, limits_.most_rows));
     const double panel_ns = std::max(
         static_cast<double>(num_bytes) / static_cast<double>(num_panels) / kWeightBytesPerNs,
         static_cast<double>(rows_ * num_inputs * kPanel) / kMultiplicationsPerNs);
     const int64_t even_share = num_panels * num_row_blocks() / wanted;
-    const auto short_enough = static_cast<int64_t>(kMaxItemNs / panel_ns);
-    const int64_t most = kTileFloats / (rows_ * kPanel);
+    const auto short_enough = static_cast<int64_t>(limits_.most_ns / panel_ns);
+    const int64_t most = limits_.most_floats / (rows_ * kPanel);
     panels_ = std::min({even_share, short_enough, most});
     panels_ = std::max(kMinTilePanels, panels_ / kMinTilePanels * kMinTilePanels);
     for (const Segment& segment : segments) groups_ += groups_of(segment);
@@ -88,13 +108,15 @@ class LinearTiles {
  private:
   void set_row_blocks(int64_t count) {
     const int64_t even = divide_up(num_rows_, count);
-    rows_ = num_rows_ <= kRowQuantum ? num_rows_ : divide_up(even, kRowQuantum) * kRowQuantum;
+    const int64_t quantum = limits_.row_quantum;
+    rows_ = num_rows_ <= quantum ? num_rows_ : divide_up(even, quantum) * quantum;
   }
   int64_t num_row_blocks() const { return divide_up(num_rows_, rows_); }
   int64_t groups_of(const Segment& segment) const { return divide_up(segment.num_panels, panels_); }
 
   std::span<const Segment> segments_;
   int64_t num_rows_;
+  TileLimits limits_;
   int64_t rows_ = 0;    // of a tile
   int64_t panels_ = 0;  // of a tile
   int64_t groups_ = 0;  // tiles of a block of rows

@@ -281,7 +281,8 @@ struct PreparedPart {
 
 // Whether the weight's own products round what they multiply to 16 bits or fewer.
 bool rounds_activations(const CpuWeight& weight) {
-  return weight.takes(ActivationType::kInt16) || weight.takes(ActivationType::kInt8);
+  return weight.takes(ActivationType::kInt16) || weight.takes(ActivationType::kInt8) ||
+         weight.takes(ActivationType::kFixed);
 }
 
 void prepare_products(const CpuWeight& weight, const WeightDelta& delta, bool may_round,

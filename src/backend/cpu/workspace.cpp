@@ -14,14 +14,14 @@ constexpr size_t kPartialBytesPerMember = size_t{512} << 10;
 
 Result<CpuWorkspace> CpuWorkspace::create(int num_members) {
   CpuWorkspace workspace;
-  constexpr int64_t kFloats = 2 * kTileFloats + kMatmulScratchFloats + kAttentionScratchFloats;
+  constexpr int64_t kFloats = 2 * kAmxTileFloats + kMatmulScratchFloats + kAttentionScratchFloats;
   for (int i = 0; i < num_members; ++i) {
     Buffer buffer = TRY(Buffer::allocate(static_cast<size_t>(kFloats) * sizeof(float)));
     float* next = buffer.as<float>().data();
     MemberScratch scratch{};
     scratch.sums = next;
-    scratch.up_sums = scratch.sums + kTileFloats;
-    scratch.matmul = scratch.up_sums + kTileFloats;
+    scratch.up_sums = scratch.sums + kAmxTileFloats;
+    scratch.matmul = scratch.up_sums + kAmxTileFloats;
     scratch.attention = scratch.matmul + kMatmulScratchFloats;
     workspace.members_.push_back(scratch);
     workspace.memory_.push_back(std::move(buffer));

@@ -15,10 +15,12 @@ namespace headrace::cpu {
 
 inline constexpr int64_t kMaxTileRows = 240;  // rows of one sums tile; a multiple of 12 and 8
 inline constexpr int64_t kTileFloats = kMaxTileRows * 8 * kPanel;
+inline constexpr int64_t kMaxAmxTileRows = 256;  // the same for kernels of tile instructions
+inline constexpr int64_t kAmxTileFloats = kMaxAmxTileRows * 16 * kPanel;
 
 struct MemberScratch {
-  float* sums;       // kTileFloats
-  float* up_sums;    // kTileFloats
+  float* sums;       // kAmxTileFloats
+  float* up_sums;    // kAmxTileFloats
   float* matmul;     // kMatmulScratchFloats
   float* attention;  // kAttentionScratchFloats
   // One row of the widest input, normed and quantised by the member for itself.

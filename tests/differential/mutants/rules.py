@@ -38,11 +38,16 @@ ATTENTION_DIRECT = "generic/attention_direct.h"
 
 ROW_TILES = "amx/row_tiles.h"
 TILES = "amx/integer.h"
+FIXED_TILES = "amx/fixed.h"
+FIXED_WEIGHTS = "amx/fixed_weights.h"
+FIXED_DIRECT = "amx/fixed_direct.h"
+FIXED_QUANTISE = "amx/fixed_quantise.h"
 BF16_TILES = "amx/bf16.h"
 
 BLOCKED_ROW = "matmul_q8_0_int16_blocked"
 DIRECT_ROW = "matmul_q8_0_int16_direct"
 TILES_ROW = "matmul_q8_0_int16_tiles"
+FIXED_ROW = "matmul_q8_0_fixed_tiles"
 BF16_TILES_ROW = "matmul_bf16_bf16x2_tiles"
 
 BUGS = [
@@ -276,6 +281,38 @@ BUGS = [
         "slice / kSliceInputs * args.x_stride, count,", "(BUG ? 0 : slice / kSliceInputs) * args.x_stride, count,")),
     Bug("tiles steps share their sums", TILES_ROW, TILES, (
         "scratch_ + kSumsAt + step % 2 * kGroupSumBytes", "scratch_ + kSumsAt + (BUG ? 0 : step % 2) * kGroupSumBytes")),
+    Bug("fixed tiles earlier segments lost", FIXED_ROW, FIXED_TILES, (
+        "first_ == 0 ? F::zero()", "first_ == 0 || BUG ? F::zero()")),
+    Bug("fixed tiles slice stuck", FIXED_ROW, FIXED_TILES, (
+        "x + in_slice / kBlocks * args_.x_stride", "x + (BUG ? 0 : in_slice / kBlocks) * args_.x_stride")),
+    Bug("fixed tiles middle sums dropped", FIXED_ROW, FIXED_TILES, (
+        "F::add_words(F::shift_left<8>(sum_at(0)), sum_at(1))",
+        "F::add_words(F::shift_left<8>(sum_at(0)), BUG ? F::zero_words() : sum_at(1))")),
+    Bug("fixed tiles digits of another block", FIXED_ROW, FIXED_TILES, (
+        "block % (2 * kLag) * kBlockDigitBytes", "(BUG ? 0 : block % (2 * kLag)) * kBlockDigitBytes")),
+    Bug("fixed tiles factors of first block", FIXED_ROW, FIXED_TILES, (
+        "FixedScratch::kPairsBytes + block * kPairs", "FixedScratch::kPairsBytes + (BUG ? 0 : block) * kPairs")),
+    Bug("fixed offset not bounded", "matmul_q4_1_fixed_tiles", FIXED_WEIGHTS, (
+        "bound = F::add(bound, F::abs(offset));", "if (!BUG) bound = F::add(bound, F::abs(offset));")),
+    Bug("fixed lane zero not subtracted", "matmul_int4_g128_fixed_tiles", FIXED_WEIGHTS, (
+        "F::mul(f.scale, F::sub(center, F::to_float(f.zero)))",
+        "F::mul(f.scale, BUG ? center : F::sub(center, F::to_float(f.zero)))")),
+    Bug("fixed center not in offset", "matmul_q4_1_fixed_tiles", FIXED_WEIGHTS, (
+        "__m512 offset = F::fma(f.scale, center, f.offset);",
+        "__m512 offset = BUG ? f.offset : F::fma(f.scale, center, f.offset);")),
+    Bug("fixed bad weights as zeros", FIXED_ROW, FIXED_WEIGHTS, (
+        "return _mm512_mask_mov_ps(unit, bad,", "return _mm512_mask_mov_ps(unit, BUG ? 0 : bad,")),
+    Bug("direct second half of sums dropped", "matmul_q8_0_fixed_direct", FIXED_DIRECT, (
+        "if constexpr (kInputs == 32) all =", "if constexpr (kInputs == 32) if (!BUG) all =")),
+    Bug("direct offset dropped", "matmul_q4_1_fixed_direct", FIXED_DIRECT, (
+        "const __m512i offset = _mm512_srai_epi32(F::load_words(pair + 64), 16);",
+        "const __m512i offset = BUG ? F::zero_words() : _mm512_srai_epi32(F::load_words(pair + 64), 16);")),
+    Bug("direct factors of other panel", "matmul_q4_0_fixed_direct", FIXED_DIRECT, (
+        "_mm512_srai_epi32(F::load_words(pair), 16 + kCode.bits - 1)",
+        "_mm512_srai_epi32(F::load_words(BUG ? pairs : pair), 16 + kCode.bits - 1)")),
+    Bug("direct digits of second row from first", "matmul_q8_0_fixed_direct", FIXED_DIRECT, (
+        "const __m512i x_low = F::broadcast_word(at + kFixedBlock);",
+        "const __m512i x_low = F::broadcast_word((BUG ? x + g.value * 4 : at) + kFixedBlock);")),
     Bug("bf16 tiles second term dropped", BF16_TILES_ROW, BF16_TILES, (
         "if constexpr (kTerms == 2) Tiles::template product_bf16<p.value, 5, kB>();",
         "if constexpr (kTerms == 2) { if (!BUG) Tiles::template product_bf16<p.value, 5, kB>(); }")),
@@ -297,6 +334,14 @@ BUGS = [
         "smaller(kSliceInputs, args.num_inputs - slice) - (BUG ? kActivationBlock : 0);")),
     Bug("quantise margin missing", "quantise_int16", QUANTISE, (
         "F::mul(largest, F::set(kInt16Margin))", "BUG ? largest : F::mul(largest, F::set(kInt16Margin))")),
+    Bug("fixed high not rounded", "quantise_fixed", FIXED_QUANTISE, (
+        "_mm512_add_epi32(whole, _mm512_set1_epi32(128))",
+        "_mm512_add_epi32(whole, _mm512_set1_epi32(BUG ? 0 : 128))")),
+    Bug("fixed sums of low missing", "quantise_fixed", FIXED_QUANTISE, (
+        "_mm512_or_si512(high, _mm512_slli_epi64(low, 16))",
+        "_mm512_or_si512(high, _mm512_slli_epi64(BUG ? high : low, 16))")),
+    Bug("fixed largest of second half missed", "quantise_fixed", FIXED_QUANTISE, (
+        "F::abs_bits(F::load(x + k + 16))", "F::abs_bits(F::load(BUG ? x + k : x + k + 16))")),
     Bug("quantise high not rounded", "quantise_int16", QUANTISE, (
         "F::set_bits(128u << 16 | 128u)", "F::set_bits(BUG ? 0 : 128u << 16 | 128u)")),
     Bug("quantise low term sign", "quantise_int16", QUANTISE, (

@@ -32,6 +32,23 @@
 //       scale_w and offset_w are the sub-block's scale_s and minimum (see LayoutInfo) in float32,
 //       in which they are exact. All integer sums being exact, every way to form them gives these
 //       bits.
+//   kFixed             fixed-point activations, layouts of integer codes, whose weights become
+//   fixed point
+//       as well: over segments of kFixedSegment inputs in order of K, starting from +0:
+//         sum = fma(float(T), weight_unit * x_unit, sum)
+//         T = sum of X W over the segment: exact, rounded once
+//         W = (q - center) * factor + offset                     up to kMostLinearBits
+//         W = (raised * factor + 2^14 >> 15) + offset            above, >> rounding down
+//       center and bits are those of fixed_code(), q stands for kTable[q] where there is a table,
+//       raised = (q - center) * 2^(16 - bits). For each output, over the sub-blocks of the segment:
+//         range = 2^(bits - 1), bound = largest of |scale_w| * range + |offset_w|
+//         weight_unit = bound / kFixedLimit, by = kFixedLimit / bound
+//         factor = round_to_even(scale_w * by), above kMostLinearBits round_to_even(scale_w * (by *
+//         range))
+//         offset = round_to_even(offset_w * by)
+//       offset_w is fma(scale_w, center, minimum), or scale_w * (center - zero of the lane), or 0.
+//       A bound below kSmallestFixedBound makes W and weight_unit 0; one above kLargestFixedBound
+//       or a NaN makes weight_unit NaN.
 //   kBf16Tile          bf16 activations, bf16 weights: over blocks of kActivationBlock inputs in
 //       order of K and within a block over the terms, starting from +0:
 //         sum = sum + (even + odd)
@@ -101,7 +118,7 @@ struct LayoutInfo {
   uint8_t sub_float;    // sub-scales are e4m3
 };
 
-enum class NumericsClass : uint8_t { kReference, kFma, kInteger, kBf16Tile, kBf16Dot };
+enum class NumericsClass : uint8_t { kReference, kFma, kInteger, kBf16Tile, kBf16Dot, kFixed };
 
 enum IsaBits : uint32_t {
   kIsaAvx2 = 1u << 0,
@@ -149,7 +166,15 @@ inline constexpr uint32_t kAmxUnitIsa =
 //     the rest x - term rounded again, +0 where that is not finite. Stored as above without
 //     factors: for each block 32 bf16 of the first term, then 32 of the second; zeros from K to the
 //     end of the last block.
-enum class ActivationType : uint8_t { kF32, kInt8, kInt16, kBF16, kBF16x2 };
+//   kFixed   whole numbers X with one unit per segment of kFixedSegment inputs, x = unit X: unit =
+//     max|x| / kFixedActivationLimit, X = round_to_even(x * (kFixedActivationLimit / max|x|)), two
+//     int8 terms as kInt16's. Where max|x| < kSmallestActivation, X and unit are 0; where the
+//     segment holds a NaN, an infinity or a value from kEndOfActivations on, X is 0 and unit is
+//     NaN. Stored by slices as above: of each block of kFixedBlock inputs the bytes of high, then
+//     those of low, zeros from K to the end of the last block; the units of its first
+//     and of its second 128 inputs at kFixedUnitsAt of each record; at kFixedSumsAt for each 16
+//     inputs up to that end the sums of high and of low, int16 both.
+enum class ActivationType : uint8_t { kF32, kInt8, kInt16, kBF16, kBF16x2, kFixed };
 
 inline constexpr int kActivationBlock = 32;
 inline constexpr int kSliceBlocks = kSliceInputs / kActivationBlock;
@@ -159,6 +184,20 @@ inline constexpr float kInt16Margin = 1.00396f;
 inline constexpr int kInt16Bits = 14;
 inline constexpr float kSmallestActivation = 1e-25f;
 inline constexpr float kEndOfActivations = 1e35f;
+
+inline constexpr int kFixedSegment = 640;                 // inputs that share a unit
+inline constexpr int kFixedBlock = 64;                    // of one product
+inline constexpr float kFixedActivationLimit = 32512.0f;  // 127 * 256: high fits after rounding
+inline constexpr float kFixedLimit = 26176.0f;  // of a weight: 128 W in a segment sum to 31 bits
+inline constexpr float kSmallestFixedBound = 1e-30f;
+inline constexpr float kLargestFixedBound = 1e30f;
+inline constexpr int kMostLinearBits = 5;  // of codes whose factors alone are rounded
+inline constexpr int64_t kFixedUnitsAt = 2 * kSliceInputs;
+static_assert(kFixedSegment % (kSliceInputs / 2) == 0);
+inline constexpr int64_t fixed_unit_at(int64_t input) {  // in its record
+  return kFixedUnitsAt + input % kSliceInputs / (kSliceInputs / 2) * int64_t{sizeof(float)};
+}
+inline constexpr int64_t kFixedSumsAt = kFixedUnitsAt + 64;
 
 struct BlockFactors {
   float scale;
@@ -170,15 +209,17 @@ struct BlockFactors {
 };
 
 inline constexpr bool is_integer(ActivationType type) {
-  return type == ActivationType::kInt8 || type == ActivationType::kInt16;
+  return type == ActivationType::kInt8 || type == ActivationType::kInt16 ||
+         type == ActivationType::kFixed;
 }
 inline constexpr int num_terms(ActivationType type) {
-  return type == ActivationType::kInt16 || type == ActivationType::kBF16x2 ? 2 : 1;
+  return type == ActivationType::kInt8 || type == ActivationType::kBF16 ? 1 : 2;
 }
 inline constexpr int64_t activation_code_bytes(ActivationType type) {  // of one block
   return kActivationBlock * num_terms(type) * (is_integer(type) ? 1 : 2);
 }
 inline constexpr int64_t activation_record_bytes(ActivationType type) {
+  if (type == ActivationType::kFixed) return kFixedSumsAt + kSliceInputs / 16 * 4;
   const int64_t factors = is_integer(type) ? int64_t{sizeof(BlockFactors)} : 0;
   return kSliceBlocks * (activation_code_bytes(type) + factors);
 }
@@ -207,8 +248,8 @@ struct MatmulArgs {
   int64_t sums_stride;
   float* scratch;  // kMatmulScratchFloats, 64-byte aligned
 };
-// An unpacked slice of two panels.
-inline constexpr int64_t kMatmulScratchFloats = int64_t{2} * kPanel * kSliceInputs;
+// An unpacked slice of two panels; digits of a segment of two panels with sums and factors.
+inline constexpr int64_t kMatmulScratchFloats = int64_t{14} * 1024;
 
 // values[k - first][n] = weight of input k, lane n of one panel; first is a multiple of 256.
 struct UnpackArgs {

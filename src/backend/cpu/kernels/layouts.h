@@ -37,6 +37,27 @@ inline constexpr bool is_of_groups(const LayoutInfo& info) {
   return info.zero_bytes != 0 || info.sub_float != 0;
 }
 
+// Codes as signed numbers of few bits (class kFixed): q - center. Where a layout has minima or
+// zeros by lane, an offset makes up for the center.
+struct FixedCode {
+  int bits;
+  int center;
+  bool has_offset;
+  constexpr bool is_linear() const { return bits <= kMostLinearBits; }
+  constexpr int range() const { return 1 << (bits - 1); }
+};
+inline constexpr FixedCode fixed_code(const LayoutInfo& info) {
+  const int code_bits = info.low_bits + info.high_bits;
+  if (info.table == 1) return {8, 0, false};
+  if (info.table == 2) return {5, 0, false};
+  if (info.min_bytes != 0 || info.zero_bytes != 0) {
+    return {code_bits, 1 << (code_bits - 1), true};
+  }
+  int bits = 1;
+  while (info.zero > 1 << (bits - 1) || (1 << code_bits) - info.zero > 1 << (bits - 1)) ++bits;
+  return {bits, info.zero, false};
+}
+
 // Where the parts of a chunk begin.
 struct ChunkOffsets {
   int minimum, zero, sub_low, sub_min, sub_high, low, high, end;

@@ -63,10 +63,12 @@ const KernelRow** slot(KernelSet* set, const KernelRow& row) {
   return nullptr;
 }
 
-// Whether a back end with these activations for coded layouts multiplies with `type`.
+// Whether a back end with these activations for coded layouts may multiply with `type`. Units that
+// have fixed-point products take them in place of 8-bit activations.
 bool is_chosen(ActivationType type, ActivationType activations) {
   return type == ActivationType::kF32 || type == activations ||
-         type == dense_activations(activations);
+         type == dense_activations(activations) ||
+         (type == ActivationType::kFixed && activations == ActivationType::kInt8);
 }
 
 // Adds the unit's rows for every op and layout that has none yet, and for fewer rows of x than the
@@ -94,15 +96,18 @@ struct NumericsClassRow {
   std::string_view name;
   int version;
 };
-constexpr NumericsClassRow kNumericsClasses[] = {
-    {"f32-reference", 1}, {"f32-fma", 1}, {"integer", 1}, {"bf16-tile", 1}, {"bf16-dot", 1}};
+constexpr NumericsClassRow kNumericsClasses[] = {{"f32-reference", 1}, {"f32-fma", 1},
+                                                 {"integer", 1},       {"bf16-tile", 1},
+                                                 {"bf16-dot", 1},      {"fixed-point", 1}};
 
 }  // namespace
 
 std::span<const KernelUnit* const> all_units() { return kUnits; }
 
 ActivationType dense_activations(ActivationType activations) {
-  return activations == ActivationType::kInt8 ? ActivationType::kBF16 : ActivationType::kBF16x2;
+  // Two bf16 terms (kBF16x2) are faster in tiles than float32, but networks that amplify rounding
+  // (Gemma 4's) end up to ten times farther from float32 than exact may.
+  return activations == ActivationType::kInt8 ? ActivationType::kBF16 : ActivationType::kF32;
 }
 
 bool MatmulRows::lacks(const KernelRow& row) const {

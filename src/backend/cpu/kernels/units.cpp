@@ -26,11 +26,11 @@ namespace avx512_bf16 {
 extern const KernelPart kBf16;
 }  // namespace avx512_bf16
 namespace amx {
-extern const KernelPart kTilesInt16, kTilesInt8, kTilesBf16;
+extern const KernelPart kTilesInt16, kDirectFixed, kTilesFixed, kQuantiseFixed, kTilesBf16;
 }  // namespace amx
 namespace reference {
-extern const KernelPart kFloats, kIntegers, kQuantise, kElementwise, kQkv, kAttention, kRecurrent,
-    kDelta, kLatent;
+extern const KernelPart kFloats, kIntegers, kFixed, kQuantise, kElementwise, kQkv, kAttention,
+    kRecurrent, kDelta, kLatent;
 }  // namespace reference
 
 namespace {
@@ -49,11 +49,12 @@ constexpr const KernelPart* kAvx512VnniParts[] = {
     &avx512_vnni::kInt16Direct, &avx512_vnni::kInt16Blocked, &avx512_vnni::kInt8Direct,
     &avx512_vnni::kInt8Blocked};
 constexpr const KernelPart* kAvx512Bf16Parts[] = {&avx512_bf16::kBf16};
-constexpr const KernelPart* kAmxParts[] = {&amx::kTilesInt16, &amx::kTilesInt8, &amx::kTilesBf16};
+constexpr const KernelPart* kAmxParts[] = {&amx::kTilesInt16, &amx::kDirectFixed, &amx::kTilesFixed,
+                                           &amx::kQuantiseFixed, &amx::kTilesBf16};
 constexpr const KernelPart* kReferenceParts[] = {
-    &reference::kFloats,      &reference::kIntegers, &reference::kQuantise,
-    &reference::kElementwise, &reference::kQkv,      &reference::kAttention,
-    &reference::kRecurrent,   &reference::kDelta,    &reference::kLatent};
+    &reference::kFloats,      &reference::kIntegers, &reference::kFixed,     &reference::kQuantise,
+    &reference::kElementwise, &reference::kQkv,      &reference::kAttention, &reference::kRecurrent,
+    &reference::kDelta,       &reference::kLatent};
 
 template <int kNumParts>
 constexpr KernelUnit unit_of(const char* name, uint32_t isa,

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "backend/cpu/kernels/layouts.h"
+#include "backend/cpu/kernels/reference/weights.h"
 #include "backend/cpu/verify/problem.h"
 
 namespace headrace::cpu {
@@ -22,7 +23,7 @@ constexpr Shape kShapes[] = {
     {1, 1, 1},     {0, 5, 7},     {1, 15, 2},    {2, 16, 3},    {3, 17, 31},
     {5, 31, 33},   {13, 33, 259}, {1, 64, 256},  {4, 65, 257},  {12, 48, 255},
     {11, 79, 80},  {7, 24, 112},  {6, 97, 513},  {1, 16, 32},   {2, 32, 64},
-    {25, 37, 800}, {1, 150, 300}, {33, 40, 320}, {64, 20, 288},
+    {25, 37, 800}, {1, 150, 300}, {33, 40, 320}, {64, 20, 288}, {5, 33, 1088},
 };
 // Layers of small models: SmolLM2 135M, Gemma 3 270M, Qwen2.5 0.5B.
 constexpr Shape kRealShapes[] = {
@@ -50,6 +51,28 @@ constexpr Kind kFullKinds[] = {
     {Values::kSizes, WeightSample::kNan},          {Values::kSizes, WeightSample::kRandom},
 };
 
+// The largest scale times the range of codes, with what is added to them, of a lane's sub-blocks in
+// a segment: what fixed-point weights are parts of (class kFixed). Infinite where one is no number.
+double fixed_bound(const LayoutInfo& info, const uint8_t* panel, int lane, int64_t first,
+                   int64_t end) {
+  const FixedCode code = fixed_code(info);
+  const ChunkOffsets at = chunk_offsets(info);
+  double bound = 0;
+  for (int64_t k = first; k < end; k += sub_block_inputs(info)) {
+    const uint8_t* chunk = panel + k / info.block_inputs * info.chunk_bytes;
+    const auto in_chunk = static_cast<int>(k % info.block_inputs);
+    float scales[kPanel], minima[kPanel];
+    block_factors(info, chunk, info.num_sub_blocks > 0 ? in_chunk / sub_block_inputs(info) : 0,
+                  scales, minima);
+    const double scale = scales[lane];
+    const double offset =
+        scale * (code.center - lane_zero(info, at, chunk, lane)) + double{minima[lane]};
+    const double sum = std::fabs(scale) * code.range() + std::fabs(offset);
+    bound = std::isnan(sum) ? double{INFINITY} : std::max(bound, sum);
+  }
+  return bound;
+}
+
 // A product: weights, activations as the row's type holds them, and both in float64.
 struct Product {
   Shape shape;
@@ -60,6 +83,8 @@ struct Product {
   std::vector<double> x;              // [M, K]
   Operand x_operand;
   int64_t x_stride = 0;
+  FixedCode code{};                  // kFixed
+  std::vector<double> fixed_bounds;  // likewise: [N, segments]
 
   Product(const KernelRow& row, Shape wanted, const Kind& wanted_kind, Random& random)
       : shape(wanted), kind(wanted_kind), type(row.activation) {
@@ -77,8 +102,8 @@ struct Product {
       take(round_sample(type, values, shape.rows, shape.inputs));
       return;
     }
-    // 8 bits with a scale of max / 127 do not hold small whole numbers exactly.
-    const bool as_they_are = type == ActivationType::kInt8 && are_whole(kind.x);
+    // A scale of max / 127 or of max / 32512 does not hold small whole numbers exactly.
+    const bool as_they_are = type != ActivationType::kInt16 && are_whole(kind.x);
     take((as_they_are ? whole_sample : quantise_sample)(type, values, shape.rows, shape.inputs));
   }
 
@@ -114,6 +139,41 @@ struct Product {
     }
   }
 
+  int64_t num_segments() const { return (shape.inputs + kFixedSegment - 1) / kFixedSegment; }
+
+  void bound_fixed(const LayoutInfo& info, const PackedSample& packed) {
+    code = fixed_code(info);
+    for (int64_t n = 0; n < shape.outputs; ++n) {
+      const uint8_t* panel =
+          packed.bytes.data() + static_cast<size_t>(n / kPanel) * packed.panel_bytes;
+      for (int64_t i = 0; i < num_segments(); ++i) {
+        fixed_bounds.push_back(
+            fixed_bound(info, panel, static_cast<int>(n % kPanel), i * kFixedSegment,
+                        std::min<int64_t>((i + 1) * kFixedSegment, shape.inputs)));
+      }
+    }
+  }
+
+  // What fixed-point weights may add: each lies within 1.5 units of its value, or as far as a
+  // factor rounded by half a unit moves the largest code; all of a bound too small for a unit are
+  // zeros. NaN where the weights cannot be held.
+  double fixed_error(int64_t m, int64_t n) const {
+    const double units = 1.6 + (code.is_linear() ? 0.5 * code.range() : 0);
+    double error = 0;
+    for (int64_t i = 0; i < num_segments(); ++i) {
+      const double bound = fixed_bounds[static_cast<size_t>(n * num_segments() + i)];
+      if (bound > double{kLargestFixedBound}) return NAN;
+      double size = 0;
+      for (int64_t k = i * kFixedSegment;
+           k < std::min<int64_t>((i + 1) * kFixedSegment, shape.inputs); ++k) {
+        size += std::fabs(x[static_cast<size_t>(m * shape.inputs + k)]);
+      }
+      const bool is_zero = bound < 1.01 * double{kSmallestFixedBound};
+      error += size * bound * (is_zero ? 1 : units / double{kFixedLimit});
+    }
+    return error;
+  }
+
   // How far a float32 sum may lie from the exact one, as a multiple of kRound * sum of magnitudes:
   // one rounding per step and per fold, one of the product, one of the weight. Errors of random
   // terms add up like a random walk; 4 is a generous number of deviations. Integer rows take fewer
@@ -136,14 +196,17 @@ struct Product {
       sum += xs[k] * double{weight->values[row + k]};
       magnitude += std::fabs(xs[k]) * weight_bounds[row + k];
     }
-    if (std::isnan(sum)) return {sum, 0};
-    if (are_whole(kind.x) && kind.weight == WeightSample::kWhole) return {sum, 0};
+    const double fixed = type == ActivationType::kFixed ? fixed_error(m, n) : 0;
+    if (std::isnan(sum) || std::isnan(fixed)) return {NAN, 0};
+    if (type != ActivationType::kFixed && are_whole(kind.x) && kind.weight == WeightSample::kWhole)
+      return {sum, 0};
     // The product of two scales may be subnormal, and is multiplied with a sum of codes. bf16
     // rows may take every weight and every sum for zero below the normal numbers.
     const double smallest = type == ActivationType::kF32 ? 2 * kTiny
                             : is_bf16()                  ? 2 * num_terms(type) * 0x1p-126
                                                          : 0x1p-126;
-    return {sum, sum_steps() * kRound * magnitude + static_cast<double>(shape.inputs) * smallest};
+    return {sum, sum_steps() * kRound * magnitude + fixed +
+                     static_cast<double>(shape.inputs) * smallest};
   }
 };
 
@@ -196,6 +259,9 @@ Problem matmul_problem(const KernelRow& row, const Shape& wanted, const Kind& ki
   Product product(row, wanted, kind, random);
   const Shape& shape = product.shape;
   const PackedSample packed = pack_sample(*product.weight, row.layout);
+  if (row.activation == ActivationType::kFixed) {
+    product.bound_fixed(layout_info(row.layout), packed);
+  }
   const int64_t width = packed.num_panels * kPanel;
   const int64_t sums_stride = width + static_cast<int64_t>(random() % 2) * kPanel;
   Operand sums = poisoned_output("sums", shape.rows, width, sums_stride);

@@ -16,8 +16,8 @@ struct Size {
 };
 constexpr Size kStartSizes[] = {{3, 288}};
 // Around blocks of 32 and slices of 256 inputs; the last are rows of real models.
-constexpr Size kSizes[] = {{0, 64},  {1, 32},  {2, 64},  {3, 224}, {2, 256},
-                           {5, 288}, {9, 544}, {1, 896}, {7, 1536}};
+constexpr Size kSizes[] = {{0, 64},  {1, 32},  {2, 64},  {3, 224}, {2, 256}, {5, 288},
+                           {2, 512}, {9, 544}, {3, 768}, {1, 896}, {7, 1536}};
 
 // bf16 types take any number of inputs.
 constexpr Size kDenseSizes[] = {{1, 1}, {2, 33}, {3, 300}};
@@ -29,9 +29,38 @@ constexpr Values kAllValues[] = {
     Values::kSizes,    Values::kZeroOne, Values::kWhole,     Values::kNan,
     Values::kInfinite, Values::kHuge,    Values::kVanishing, Values::kTies};
 
+// The records of fixed-point numbers byte by byte; a unit that is no number as any bytes, which the
+// other view checks. What lies behind the last block of a product must stay as it is.
+Operand expected_fixed(const QuantisedSample& sample) {
+  const std::vector<uint8_t> records = sample.records();
+  Operand out = poisoned_output("records", 1, static_cast<int64_t>(records.size() / 4), 0);
+  out.alignment = 64;
+  out.element = Element::kByte;
+  out.expected.assign(records.size(), Expected{});
+  const auto expect = [&](int64_t at, int64_t count, double tolerance) {
+    for (int64_t i = at; i < at + count; ++i) {
+      out.expected[static_cast<size_t>(i)] = {static_cast<double>(records[static_cast<size_t>(i)]),
+                                              tolerance};
+    }
+  };
+  for (int64_t m = 0; m < sample.num_rows; ++m) {
+    for (int64_t k = 0; k < sample.num_inputs; k += kFixedBlock) {
+      const int64_t record =
+          k / kSliceInputs * sample.slice_stride() + m * activation_record_bytes(sample.type);
+      const int64_t block = k % kSliceInputs / kFixedBlock;
+      expect(record + block * 2 * kFixedBlock, int64_t{2} * kFixedBlock, 0);
+      expect(record + kFixedSumsAt + block * 16, 16, 0);
+      const float unit = sample.scales[static_cast<size_t>((m * sample.num_inputs + k) / 32)];
+      expect(record + fixed_unit_at(k), 4, std::isnan(unit) ? kAnyValue : 0);
+    }
+  }
+  return out;
+}
+
 // The records byte by byte. Blocks beyond K must stay as they are; where the scale is NaN, its
 // factors are checked as floats by the other view.
 Operand expected_records(const QuantisedSample& sample) {
+  if (sample.type == ActivationType::kFixed) return expected_fixed(sample);
   const std::vector<uint8_t> records = sample.records();
   Operand out = poisoned_output("records", 1, static_cast<int64_t>(records.size() / 4), 0);
   out.alignment = 64;
@@ -76,7 +105,8 @@ Operand expected_nans(const QuantisedSample& sample) {
   for (size_t i = 0; i < out.expected.size(); ++i) {
     const double value = read_element(Element::kF32, records.data() + i * 4);
     const bool is_factor = bytes[i * 4].tolerance == kAnyValue;
-    const bool is_unused = i % 8 == 7;  // the last word of BlockFactors
+    // The last word of BlockFactors.
+    const bool is_unused = sample.type != ActivationType::kFixed && i % 8 == 7;
     if (is_factor && !is_unused) out.expected[i] = {value, 0};
   }
   return out;

@@ -208,7 +208,42 @@ std::vector<float> sample_values(Values values, int64_t rows, int64_t width, Ran
   return out;
 }
 
+namespace {
+
+// The nearest multiple of 256, ties upwards, in units of 256; the rest is then in [-128, 127].
+int high_term(int code) { return static_cast<int>(std::floor((code + 128) / 256.0)); }
+
+// Zeros from K to the end of the last block of a product.
+std::vector<uint8_t> fixed_records(const QuantisedSample& sample) {
+  const int64_t num_slices = (sample.num_inputs + kSliceInputs - 1) / kSliceInputs;
+  const int64_t end = (sample.num_inputs + kFixedBlock - 1) / kFixedBlock * kFixedBlock;
+  std::vector<uint8_t> bytes(static_cast<size_t>(num_slices * sample.slice_stride()), 0xFF);
+  for (int64_t m = 0; m < sample.num_rows; ++m) {
+    int16_t sums[2] = {};
+    for (int64_t k = 0; k < end; ++k) {
+      uint8_t* record = bytes.data() + k / kSliceInputs * sample.slice_stride() +
+                        m * activation_record_bytes(sample.type);
+      const auto at =
+          static_cast<size_t>(m * sample.num_inputs + std::min(k, sample.num_inputs - 1));
+      const int code = k < sample.num_inputs ? sample.codes[at] : 0;
+      const int terms[2] = {high_term(code), code - 256 * high_term(code)};
+      for (int term = 0; term < 2; ++term) {
+        record[(k % kSliceInputs / kFixedBlock * 2 + term) * kFixedBlock + k % kFixedBlock] =
+            static_cast<uint8_t>(terms[term]);
+        sums[term] = static_cast<int16_t>((k % 16 == 0 ? 0 : sums[term]) + terms[term]);
+      }
+      std::memcpy(record + kFixedSumsAt + k % kSliceInputs / 16 * 4, sums, sizeof(sums));
+      const float unit = sample.scales[at / kActivationBlock];
+      std::memcpy(record + fixed_unit_at(k), &unit, sizeof(unit));
+    }
+  }
+  return bytes;
+}
+
+}  // namespace
+
 std::vector<uint8_t> QuantisedSample::records() const {
+  if (type == ActivationType::kFixed) return fixed_records(*this);
   const int64_t record_bytes = activation_record_bytes(type);
   const int64_t code_bytes = activation_code_bytes(type);
   const int64_t num_slices = (num_inputs + kSliceInputs - 1) / kSliceInputs;
@@ -223,8 +258,7 @@ std::vector<uint8_t> QuantisedSample::records() const {
         const int code = codes[first + i];
         halves[i / 16] += code;
         uint8_t* at = record + block * code_bytes + i;
-        // The nearest multiple of 256, ties upwards; the rest is then in [-128, 127].
-        const int high = static_cast<int>(std::floor((code + 128) / 256.0));
+        const int high = high_term(code);
         at[0] = static_cast<uint8_t>(type == ActivationType::kInt16 ? high : code);
         if (type == ActivationType::kInt16) at[32] = static_cast<uint8_t>(code - 256 * high);
       }
@@ -254,13 +288,14 @@ bool holds_numbers(ActivationType type, std::span<const float> x) {
   });
 }
 
-// The inputs whose NaN spoils block `first` of x: the block, or its slice of the row.
+// The inputs whose NaN spoils block `first` of x: the block, or its slice or segment of the row.
 std::span<const float> group_of(ActivationType type, std::span<const float> x, size_t first,
                                 int64_t num_inputs) {
   if (type == ActivationType::kInt8) return x.subspan(first, kActivationBlock);
   const auto width = static_cast<size_t>(num_inputs);
-  const size_t in_row = first % width / kSliceInputs * kSliceInputs;
-  return x.subspan(first - first % width + in_row, std::min<size_t>(kSliceInputs, width - in_row));
+  const size_t group = type == ActivationType::kFixed ? kFixedSegment : kSliceInputs;
+  const size_t in_row = first % width / group * group;
+  return x.subspan(first - first % width + in_row, std::min<size_t>(group, width - in_row));
 }
 
 }  // namespace
@@ -269,20 +304,23 @@ QuantisedSample quantise_sample(ActivationType type, std::span<const float> x, i
                                 int64_t num_inputs) {
   QuantisedSample sample{type, num_rows, num_inputs, std::vector<int32_t>(x.size()), {}};
   for (size_t first = 0; first < x.size(); first += kActivationBlock) {
+    const std::span<const float> group = group_of(type, x, first, num_inputs);
+    const bool is_fixed = type == ActivationType::kFixed;
     float largest = 0.0f;
-    for (size_t i = first; i < first + kActivationBlock; ++i) {
-      largest = std::max(largest, std::fabs(x[i]));
+    for (const float v : is_fixed ? group : x.subspan(first, kActivationBlock)) {
+      largest = std::max(largest, std::fabs(v));
     }
-    if (!holds_numbers(type, group_of(type, x, first, num_inputs))) {
+    if (!holds_numbers(type, group)) {
       sample.scales.push_back(NAN);
       continue;
     }
     if (largest < kSmallestActivation) {
-      sample.scales.push_back(type == ActivationType::kInt8 ? 0.0f : 1.0f);
+      sample.scales.push_back(type == ActivationType::kInt16 ? 1.0f : 0.0f);
       continue;
     }
-    float scale = largest / kInt8Limit;
-    float factor = kInt8Limit / largest;
+    const float limit = is_fixed ? kFixedActivationLimit : kInt8Limit;
+    float scale = largest / limit;
+    float factor = limit / largest;
     if (type == ActivationType::kInt16) {
       const int exponent = std::ilogb(largest * kInt16Margin);
       scale = std::ldexp(1.0f, exponent - kInt16Bits);

@@ -87,6 +87,43 @@ void quantise(const QuantiseArgs& args) {
   }
 }
 
+// Inputs of one row that share a unit; first is a multiple of kFixedSegment.
+void quantise_segment(const float* x, int64_t first, int64_t count, int64_t slice_stride,
+                      uint8_t* record) {
+  const float largest = largest_activation(ActivationType::kInt16, x + first, count);
+  const bool usable = std::isfinite(largest) && largest >= kSmallestActivation;
+  const float factor = usable ? kFixedActivationLimit / largest : 0.0f;
+  const float zero_or_none = std::isfinite(largest) ? 0.0f : NAN;
+  const float unit = usable ? largest / kFixedActivationLimit : zero_or_none;
+  const int64_t end = first + (count + kFixedBlock - 1) / kFixedBlock * kFixedBlock;
+  int sums[2] = {};
+  for (int64_t k = first; k < end; ++k) {
+    uint8_t* slice = record + k / kSliceInputs * slice_stride;
+    const int64_t in_slice = k % kSliceInputs;
+    uint8_t* terms = slice + in_slice / kFixedBlock * 2 * kFixedBlock + in_slice % kFixedBlock;
+    const bool holds_input = usable && k < first + count;
+    const int value = holds_input ? static_cast<int>(std::nearbyint(x[k] * factor)) : 0;
+    const int high = (value + 128) >> 8, low = value - 256 * high;
+    terms[0] = static_cast<uint8_t>(high);
+    terms[kFixedBlock] = static_cast<uint8_t>(low);
+    sums[0] = high + (k % 16 == 0 ? 0 : sums[0]);
+    sums[1] = low + (k % 16 == 0 ? 0 : sums[1]);
+    const int16_t halves[2] = {static_cast<int16_t>(sums[0]), static_cast<int16_t>(sums[1])};
+    std::memcpy(slice + kFixedSumsAt + in_slice / 16 * 4, halves, sizeof(halves));
+    std::memcpy(slice + fixed_unit_at(k), &unit, sizeof(unit));
+  }
+}
+
+void quantise_fixed(const QuantiseArgs& args) {
+  for (int64_t m = 0; m < args.num_rows; ++m) {
+    for (int64_t first = 0; first < args.num_inputs; first += kFixedSegment) {
+      const int64_t count = std::min<int64_t>(kFixedSegment, args.num_inputs - first);
+      quantise_segment(args.x + m * args.num_inputs, first, count, args.slice_stride,
+                       args.out + m * activation_record_bytes(ActivationType::kFixed));
+    }
+  }
+}
+
 template <ActivationType kType>
 void quantise_bf16(const QuantiseArgs& args) {
   const int64_t end =
@@ -112,6 +149,8 @@ constexpr KernelRow kRows[] = {
                  &quantise<ActivationType::kInt16>),
     quantise_row(ActivationType::kInt8, "quantise_int8", 0, NumericsClass::kInteger,
                  &quantise<ActivationType::kInt8>),
+    quantise_row(ActivationType::kFixed, "quantise_fixed", 0, NumericsClass::kFixed,
+                 &quantise_fixed),
     quantise_row(ActivationType::kBF16x2, "quantise_bf16x2", 0, NumericsClass::kBf16Tile,
                  &quantise_bf16<ActivationType::kBF16x2>),
     quantise_row(ActivationType::kBF16, "quantise_bf16", 0, NumericsClass::kBf16Dot,

@@ -1,6 +1,6 @@
 // The reference unit reads packed weights one by one, by the definition of the layouts (kernels.h).
-// Included by the reference unit alone, which is compiled with baseline flags: no contraction to
-// FMA, any x86-64.
+// Included by it and by the verification alone, which are compiled with baseline flags: no
+// contraction to FMA, any x86-64.
 #pragma once
 
 #include <cstdint>

@@ -1,0 +1,89 @@
+// Activations as fixed-point numbers with one unit per segment (ActivationType kFixed).
+#pragma once
+
+#include "backend/cpu/kernels/generic/lanes_avx512.h"
+
+namespace headrace::cpu {
+namespace {
+
+struct FixedScale {
+  float unit;
+  float factor;  // X = round(x * factor)
+};
+
+// By the bits of the largest magnitude of a segment, in whose order infinity and NaN come last.
+inline FixedScale fixed_scale(uint32_t largest_bits) {
+  float largest;
+  __builtin_memcpy(&largest, &largest_bits, sizeof(largest));
+  if (largest < kSmallestActivation) return {0.0f, 0.0f};
+  if (!(largest < kEndOfActivations)) return {__builtin_nanf(""), 0.0f};
+  return {largest / kFixedActivationLimit, kFixedActivationLimit / largest};
+}
+
+[[gnu::always_inline]] inline uint32_t largest_bits_of(const float* x, int64_t count) {
+  using F = Avx512;
+  __m512i largest[2] = {F::zero_words(), F::zero_words()};
+  for (int64_t k = 0; k < count; k += 32) {
+    largest[0] = F::max_words(largest[0], F::abs_bits(F::load(x + k)));
+    largest[1] = F::max_words(largest[1], F::abs_bits(F::load(x + k + 16)));
+  }
+  return static_cast<uint32_t>(F::fold_max_words(F::max_words(largest[0], largest[1])));
+}
+
+// Sums of 8 signed bytes, as 64-bit numbers 128 * 8 too large.
+[[gnu::always_inline]] inline __m512i sums_of_eight(const uint8_t* digits) {
+  const __m512i shifted =
+      _mm512_xor_si512(Avx512::load_words(digits), _mm512_set1_epi8(static_cast<char>(0x80)));
+  return _mm512_sad_epu8(shifted, _mm512_setzero_si512());
+}
+
+// The sums over each 16 inputs of a block, of both digits.
+[[gnu::always_inline]] inline void store_digit_sums(const uint8_t* block, uint8_t* to) {
+  const __m512i high = sums_of_eight(block), low = sums_of_eight(block + kFixedBlock);
+  const __m512i pairs = _mm512_or_si512(high, _mm512_slli_epi64(low, 16));
+  const __m512i sums = _mm512_add_epi16(pairs, _mm512_shuffle_epi32(pairs, _MM_PERM_BADC));
+  const __m512i whole = _mm512_sub_epi16(sums, _mm512_set1_epi16(128 * 16));
+  const __m512i places = _mm512_setr_epi32(0, 4, 8, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to),
+                   _mm512_castsi512_si128(_mm512_permutexvar_epi32(places, whole)));
+}
+
+// Up to 64 inputs as bytes of either digit.
+[[gnu::always_inline]] inline void quantise_block(const float* x, int64_t count,
+                                                  const FixedScale& by, uint8_t* block) {
+  using F = Avx512;
+  // A segment without numbers of use has zeros, whatever it holds.
+  const __mmask16 usable = by.factor != 0.0f ? 0xFFFF : 0;
+  for (int64_t k = 0; k < kFixedBlock; k += 16) {
+    const __m512i whole =
+        k < count ? _mm512_maskz_cvtps_epi32(usable, F::mul(F::load(x + k), F::set(by.factor)))
+                  : F::zero_words();
+    const __m512i carried = _mm512_add_epi32(whole, _mm512_set1_epi32(128));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(block + k),
+                     _mm512_cvtepi32_epi8(_mm512_srai_epi32(carried, 8)));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(block + kFixedBlock + k),
+                     _mm512_cvtepi32_epi8(whole));
+  }
+}
+
+inline void quantise_fixed(const QuantiseArgs& args) {
+  constexpr int64_t kRecord = activation_record_bytes(ActivationType::kFixed);
+  for (int64_t m = 0; m < args.num_rows; ++m) {
+    for (int64_t first = 0; first < args.num_inputs; first += kFixedSegment) {
+      const float* x = args.x + m * args.num_inputs + first;
+      const int64_t count = smaller(kFixedSegment, args.num_inputs - first);
+      const FixedScale by = fixed_scale(largest_bits_of(x, count));
+      for (int64_t k = 0; k < count; k += kFixedBlock) {
+        uint8_t* record = args.out + (first + k) / kSliceInputs * args.slice_stride + m * kRecord;
+        const int64_t index = (first + k) % kSliceInputs / kFixedBlock;
+        uint8_t* block = record + index * (2 * kFixedBlock);
+        quantise_block(x + k, count - k, by, block);
+        store_digit_sums(block, record + kFixedSumsAt + index * (kFixedBlock / 16 * 4));
+        __builtin_memcpy(record + fixed_unit_at(first + k), &by.unit, sizeof(by.unit));
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace headrace::cpu

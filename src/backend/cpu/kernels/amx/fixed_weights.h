@@ -1,0 +1,192 @@
+// Coded weights as fixed-point numbers in two byte digits, class kFixed (kernels.h): what a tile
+// product takes as b.
+//
+// A code is moved to the upper end of a signed 16-bit number, multiplied by the sub-block's factor
+// (vpmulhrsw: one rounding), given its offset and cut into a signed high byte and an unsigned low
+// one: some ten operations for 64 weights, of any layout.
+#pragma once
+
+#include "backend/cpu/kernels/amx/tile.h"
+#include "backend/cpu/kernels/generic/lanes_avx512.h"
+#include "backend/cpu/kernels/generic/weights.h"
+
+namespace headrace::cpu {
+namespace {
+
+inline constexpr int kDigits = 2;
+inline constexpr int64_t kDigitTileBytes = kTileRows * kTileRowBytes;
+inline constexpr int64_t kFixedPairBytes = 2 * 64;  // factor and offset of a sub-block
+inline constexpr int kMostFixedPairs = kFixedSegment / 16;
+
+// Sixteen whole numbers of 16 bits, each twice: for both halves of its lane's word.
+[[gnu::always_inline]] inline __m512i both_halves(__m512i words) {
+  return _mm512_or_si512(_mm512_slli_epi32(words, 16),
+                         _mm512_and_si512(words, _mm512_set1_epi32(0xFFFF)));
+}
+
+// Digits of 64 fixed-point numbers, those of even and of odd places.
+inline constexpr int kTakeSecondWhereThird = 0xD8;
+[[gnu::always_inline]] inline __m512i upper_bytes() {
+  return _mm512_set1_epi16(static_cast<int16_t>(0xFF00));
+}
+[[gnu::always_inline]] inline __m512i high_digits(__m512i even, __m512i odd) {
+  return _mm512_ternarylogic_epi32(_mm512_srli_epi16(even, 8), odd, upper_bytes(),
+                                   kTakeSecondWhereThird);
+}
+[[gnu::always_inline]] inline __m512i low_digits(__m512i even, __m512i odd) {
+  return _mm512_ternarylogic_epi32(even, _mm512_slli_epi16(odd, 8), upper_bytes(),
+                                   kTakeSecondWhereThird);
+}
+
+// A total of X W in two parts, T = 256 high + low, as float32, rounded once.
+[[gnu::always_inline]] inline __m512 to_float(__m512i high, __m512i low) {
+  const auto half = [&](auto i) __attribute__((always_inline)) {
+    const __m512d h = _mm512_cvtepi32_pd(_mm512_extracti64x4_epi64(high, i.value));
+    const __m512d l = _mm512_cvtepi32_pd(_mm512_extracti64x4_epi64(low, i.value));
+    return _mm512_cvtpd_ps(_mm512_fmadd_pd(h, _mm512_set1_pd(256.0), l));
+  };
+  return _mm512_insertf32x8(_mm512_castps256_ps512(half(Index<0>{})), half(Index<1>{}), 1);
+}
+
+template <Layout kLayout>
+struct FixedWeights {
+  using F = Avx512;
+  using W = CodedWeights<F, kLayout>;
+  static constexpr FixedCode kCode = fixed_code(layout_info(kLayout));
+  static constexpr int kParts = W::kFactorsPerUnit;  // sub-blocks of a unit
+  static constexpr auto kRange = static_cast<float>(kCode.range());
+  static constexpr bool kIsNibbles =
+      W::kInfo.low_bits == 4 && W::kInfo.high_bits == 0 && W::kInfo.table == 0;
+  static_assert(!kIsNibbles || kCode.center == 8);
+
+  // Factors and offsets of the sub-blocks of inputs [first, first + count), kFixedPairBytes each;
+  // returns what one unit of the fixed-point numbers stands for, by lane.
+  static __m512 make_pairs(const uint8_t* panel, int64_t first, int64_t count, uint8_t* pairs) {
+    __m512i largest = _mm512_setzero_si512();
+    for_sub_blocks(panel, first, count, [&](int64_t i, __m512 scale, __m512 offset) {
+      uint8_t* to = pairs + i * kFixedPairBytes;
+      F::store(reinterpret_cast<float*>(to), scale);
+      __m512 bound = F::mul(F::abs(scale), F::set(kRange));
+      if constexpr (kCode.has_offset) {
+        F::store(reinterpret_cast<float*>(to + 64), offset);
+        bound = F::add(bound, F::abs(offset));
+      }
+      largest = _mm512_max_epi32(largest, _mm512_castps_si512(F::abs(bound)));
+    });
+    const __m512 bound = _mm512_castsi512_ps(largest);
+    const __mmask16 usable = _mm512_cmp_ps_mask(bound, F::set(kSmallestFixedBound), _CMP_GE_OQ) &
+                             _mm512_cmp_ps_mask(bound, F::set(kLargestFixedBound), _CMP_LE_OQ);
+    const __m512 by = _mm512_maskz_div_ps(usable, F::set(kFixedLimit), bound);
+    round_pairs(count / W::kSubInputs, usable, by, pairs);
+    const __mmask16 bad = _mm512_cmp_ps_mask(bound, F::set(kLargestFixedBound), _CMP_NLE_UQ);
+    const __m512 unit = _mm512_maskz_div_ps(usable, bound, F::set(kFixedLimit));
+    return _mm512_mask_mov_ps(unit, bad, F::set(__builtin_nanf("")));
+  }
+
+  // Both digits of 64 inputs from `first` on, of which `count` (32 or 64) are there: two b
+  // operands, one after the other, high digits first; rows of the others stay as they are, as their
+  // activations are zeros. pairs: of the sub-block of `first`. Calls beside(Index<i>) after each
+  // fourth of the work, i = 0 to 3, for what goes on in other units of the processor.
+  template <typename Fn>
+  [[gnu::always_inline]] static void expand(const uint8_t* panel, int64_t first, int64_t count,
+                                            const uint8_t* pairs, uint8_t* to, const Fn& beside) {
+    expand_unit<0>(W::unit_at(panel, first), pairs, to, beside);
+    uint8_t* second = to + kDigitTileBytes / 2;
+    if (count > W::kUnit) [[likely]] {
+      expand_unit<2>(W::unit_at(panel, first + W::kUnit), pairs + kParts * kFixedPairBytes, second,
+                     beside);
+      return;
+    }
+    beside(Index<2>{});
+    beside(Index<3>{});
+  }
+
+  // Inputs 2 i (kOdd: 2 i + 1) of group kGroup in half word i: numbers of 16 bits whose upper
+  // kCode.bits are the code, the rest zero.
+  template <int kGroup, int kOdd>
+  [[gnu::always_inline]] static __m512i raised(const typename W::Unit& unit) {
+    constexpr int kBits = kCode.bits;
+    constexpr auto kMask = static_cast<int16_t>(0xFFFF << (16 - kBits));
+    __m512i words;
+    int at;  // of the code's lowest bit in a half word
+    if constexpr (kIsNibbles) {
+      words = _mm512_xor_si512(F::load_words(unit.low + kGroup / 2 * 64), F::set_bits(0x88888888u));
+      at = kGroup % 2 * 4 + kOdd * 8;
+    } else {
+      words = W::template code_bytes<kGroup>(unit.low, unit.high);
+      constexpr int kZero = kCode.has_offset ? kCode.center : W::kZero;
+      if constexpr (kZero != 0) {
+        words = _mm512_sub_epi8(words, _mm512_set1_epi8(static_cast<char>(kZero)));
+      }
+      at = kOdd * 8;
+    }
+    if (at + kBits < 16) words = _mm512_slli_epi16(words, 16 - kBits - at);
+    return at > 0 ? _mm512_and_si512(words, _mm512_set1_epi16(kMask)) : words;
+  }
+
+ private:
+  template <typename Fn>
+  [[gnu::always_inline]] static void for_sub_blocks(const uint8_t* panel, int64_t first,
+                                                    int64_t count, const Fn& fn) {
+    for (int64_t k = 0; k < count; k += W::kUnit) {
+      const typename W::Unit unit = W::unit_at(panel, first + k);
+      for (int part = 0; part < kParts; ++part) {
+        const typename W::Factors f = W::factors(unit.chunk, unit.first_sub + part);
+        const __m512 center = F::set(static_cast<float>(kCode.center));
+        __m512 offset = F::fma(f.scale, center, f.offset);
+        if constexpr (W::kHasLaneZero) {
+          offset = F::mul(f.scale, F::sub(center, F::to_float(f.zero)));
+        }
+        fn(k / W::kUnit * kParts + part, f.scale, offset);
+      }
+    }
+  }
+
+  [[gnu::always_inline]] static void round_pairs(int64_t count, __mmask16 usable, __m512 by,
+                                                 uint8_t* pairs) {
+    const __m512 code_by = kCode.is_linear() ? by : F::mul(by, F::set(kRange));
+    for (int64_t i = 0; i < count; ++i) {
+      uint8_t* at = pairs + i * kFixedPairBytes;
+      const auto round = [&](uint8_t* place, __m512 factor) __attribute__((always_inline)) {
+        const __m512 value = F::load(reinterpret_cast<const float*>(place));
+        return _mm512_maskz_cvtps_epi32(usable, F::mul(value, factor));
+      };
+      // The product of a raised code and a linear factor times the range is exact.
+      __m512i factor = round(at, code_by);
+      if constexpr (kCode.is_linear()) factor = _mm512_slli_epi32(factor, kCode.bits - 1);
+      F::store_words(at, both_halves(factor));
+      if constexpr (kCode.has_offset) F::store_words(at + 64, both_halves(round(at + 64, by)));
+    }
+  }
+
+  template <int kFirstFourth, typename Fn>
+  [[gnu::always_inline]] static void expand_unit(const typename W::Unit& unit, const uint8_t* pairs,
+                                                 uint8_t* to, const Fn& beside) {
+    unrolled<0, 2>([&](auto half) __attribute__((always_inline)) {
+      const uint8_t* pair = pairs + half.value * (kParts - 1) * kFixedPairBytes;
+      const __m512i factor = F::load_words(pair);
+      const __m512i offset = kCode.has_offset ? F::load_words(pair + 64) : F::zero_words();
+      unrolled<half.value * 4, half.value * 4 + 4>([&](auto group) __attribute__((always_inline)) {
+        store_digits(raised<group.value, 0>(unit), raised<group.value, 1>(unit), factor, offset,
+                     to + group.value * 64);
+      });
+      beside(Index<kFirstFourth + half.value>{});
+    });
+  }
+
+  // Of 4 inputs: one row of either operand.
+  [[gnu::always_inline]] static void store_digits(__m512i even, __m512i odd, __m512i factor,
+                                                  __m512i offset, uint8_t* to) {
+    even = _mm512_mulhrs_epi16(even, factor);
+    odd = _mm512_mulhrs_epi16(odd, factor);
+    if constexpr (kCode.has_offset) {
+      even = _mm512_add_epi16(even, offset);
+      odd = _mm512_add_epi16(odd, offset);
+    }
+    F::store_words(to, high_digits(even, odd));
+    F::store_words(to + kDigitTileBytes, low_digits(even, odd));
+  }
+};
+
+}  // namespace
+}  // namespace headrace::cpu

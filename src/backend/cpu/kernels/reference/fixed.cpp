@@ -1,0 +1,180 @@
+// The reference unit: fixed-point activations times coded panels, class kFixed.
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "backend/cpu/kernels/generic/rows.h"
+#include "backend/cpu/kernels/reference/weights.h"
+
+namespace headrace::cpu {
+namespace {
+
+constexpr int64_t kRecord = activation_record_bytes(ActivationType::kFixed);
+
+// Inputs of a segment as fixed-point numbers, all lanes, and what one unit of them stands for.
+struct FixedSegment {
+  int16_t values[kFixedSegment][kPanel];
+  float unit[kPanel];
+};
+
+struct SubFactors {
+  float scale[kPanel];
+  float offset[kPanel];
+};
+
+// Factors of the sub-block of input k, the offsets as added to codes less their center.
+SubFactors factors_at(const LayoutInfo& info, const uint8_t* panel, int64_t k) {
+  const FixedCode code = fixed_code(info);
+  const ChunkOffsets at = chunk_offsets(info);
+  const uint8_t* chunk = panel + k / info.block_inputs * info.chunk_bytes;
+  const int in_chunk = static_cast<int>(k % info.block_inputs);
+  SubFactors factors;
+  block_factors(info, chunk, info.num_sub_blocks > 0 ? in_chunk / sub_block_inputs(info) : 0,
+                factors.scale, factors.offset);
+  for (int n = 0; n < kPanel; ++n) {
+    const float center = info.zero_bytes != 0
+                             ? static_cast<float>(code.center - lane_zero(info, at, chunk, n))
+                             : static_cast<float>(code.center);
+    factors.offset[n] =
+        code.has_offset ? std::fma(factors.scale[n], center, factors.offset[n]) : 0.0f;
+  }
+  return factors;
+}
+
+// Codes of input k less their center.
+void codes_at(const LayoutInfo& info, const uint8_t* panel, int64_t k, int* codes) {
+  const FixedCode code = fixed_code(info);
+  const ChunkOffsets at = chunk_offsets(info);
+  const uint8_t* chunk = panel + k / info.block_inputs * info.chunk_bytes;
+  float values[kPanel];
+  code_values(info, at, chunk, static_cast<int>(k % info.block_inputs), values);
+  for (int n = 0; n < kPanel; ++n) {
+    codes[n] = static_cast<int>(values[n]);
+    if (code.has_offset) codes[n] += lane_zero(info, at, chunk, n) - code.center;
+  }
+}
+
+// The largest of |scale| range + |offset| over the segment; NaN is larger than all.
+void find_bounds(const LayoutInfo& info, const uint8_t* panel, int64_t first, int64_t count,
+                 float* bounds) {
+  std::fill(bounds, bounds + kPanel, 0.0f);
+  for (int64_t k = 0; k < count; k += sub_block_inputs(info)) {
+    const SubFactors factors = factors_at(info, panel, first + k);
+    for (int n = 0; n < kPanel; ++n) {
+      const float bound =
+          std::fabs(factors.scale[n]) * static_cast<float>(fixed_code(info).range()) +
+          std::fabs(factors.offset[n]);
+      if (!(bound <= bounds[n])) bounds[n] = bound;
+      if (std::isnan(bound)) bounds[n] = INFINITY;
+    }
+  }
+}
+
+// Of a code less its center and its sub-block's scale.
+int fixed_product(const FixedCode& code, int value, float scale, float by) {
+  if (code.is_linear()) return value * static_cast<int>(std::nearbyint(scale * by));
+  const auto range = static_cast<float>(code.range());
+  const auto factor = static_cast<int>(std::nearbyint(scale * (by * range)));
+  return (value * (1 << (16 - code.bits)) * factor + (1 << 14)) >> 15;
+}
+
+FixedSegment read_segment(const LayoutInfo& info, const uint8_t* panel, int64_t first,
+                          int64_t count) {
+  const FixedCode code = fixed_code(info);
+  float bounds[kPanel];
+  find_bounds(info, panel, first, count, bounds);
+  FixedSegment segment;
+  SubFactors factors{};
+  for (int64_t k = 0; k < count; ++k) {
+    if (k % sub_block_inputs(info) == 0) factors = factors_at(info, panel, first + k);
+    int codes[kPanel];
+    codes_at(info, panel, first + k, codes);
+    for (int n = 0; n < kPanel; ++n) {
+      const bool usable = bounds[n] >= kSmallestFixedBound && bounds[n] <= kLargestFixedBound;
+      const float by = usable ? kFixedLimit / bounds[n] : 0.0f;
+      segment.unit[n] = usable ? bounds[n] / kFixedLimit : 0.0f;
+      if (bounds[n] > kLargestFixedBound) segment.unit[n] = NAN;
+      int value = 0;
+      if (usable) {
+        value = fixed_product(code, codes[n], factors.scale[n], by) +
+                static_cast<int>(std::nearbyint(factors.offset[n] * by));
+      }
+      segment.values[k][n] = static_cast<int16_t>(value);
+    }
+  }
+  return segment;
+}
+
+// Whole numbers: the sums of X W, all lanes.
+struct Totals {
+  int64_t of[kPanel];
+};
+
+Totals multiply_segment(const FixedSegment& segment, const uint8_t* record, int64_t slice_stride,
+                        int64_t first, int64_t count) {
+  Totals totals{};
+  for (int64_t k = 0; k < count; ++k) {
+    const int64_t from_slice = first % kSliceInputs + k, in_slice = from_slice % kSliceInputs;
+    const uint8_t* x = record + from_slice / kSliceInputs * slice_stride +
+                       in_slice / kFixedBlock * 2 * kFixedBlock + in_slice % kFixedBlock;
+    const int value = 256 * static_cast<int8_t>(x[0]) + static_cast<int8_t>(x[kFixedBlock]);
+    for (int n = 0; n < kPanel; ++n) totals.of[n] += value * segment.values[k][n];
+  }
+  return totals;
+}
+
+template <Layout kLayout>
+void matmul_fixed(const MatmulArgs& args) {
+  constexpr LayoutInfo kInfo = layout_info(kLayout);
+  const auto* rows = static_cast<const uint8_t*>(args.x);
+  for (int64_t p = 0; p < args.num_panels; ++p) {
+    const uint8_t* panel =
+        args.weight + static_cast<size_t>(args.first_panel + p) * args.panel_bytes;
+    for (int64_t m = 0; m < args.num_rows; ++m) {
+      std::memset(args.sums + m * args.sums_stride + p * kPanel, 0, kPanel * sizeof(float));
+    }
+    for (int64_t first = 0; first < args.num_inputs; first += kFixedSegment) {
+      const int64_t count = std::min<int64_t>(kFixedSegment, args.num_inputs - first);
+      const FixedSegment segment = read_segment(kInfo, panel, first, count);
+      for (int64_t m = 0; m < args.num_rows; ++m) {
+        const uint8_t* record = rows + first / kSliceInputs * args.x_stride + m * kRecord;
+        const Totals totals = multiply_segment(segment, record, args.x_stride, first, count);
+        float x_unit;
+        std::memcpy(&x_unit, record + fixed_unit_at(first), sizeof(x_unit));
+        float* out = args.sums + m * args.sums_stride + p * kPanel;
+        for (int n = 0; n < kPanel; ++n) {
+          out[n] = std::fma(static_cast<float>(totals.of[n]), segment.unit[n] * x_unit, out[n]);
+        }
+      }
+    }
+  }
+}
+
+struct FixedRows {
+  static constexpr const char* kPrefix = "matmul_";
+  static constexpr const char* kSuffix = "_fixed";
+  static constexpr bool takes(const LayoutInfo& info) { return has_integer_codes(info); }
+  template <Layout kLayout>
+  static constexpr KernelRow row(const char* name) {
+    return {KernelOp::kMatmul,
+            name,
+            0,
+            kLayout,
+            ActivationType::kFixed,
+            1,
+            {1, kPanel, kFixedBlock},
+            NumericsClass::kFixed,
+            {.matmul = &matmul_fixed<kLayout>}};
+  }
+};
+
+}  // namespace
+
+namespace reference {
+
+extern const KernelPart kFixed;
+const KernelPart kFixed = PartRows<FixedRows>::kPart;
+
+}  // namespace reference
+}  // namespace headrace::cpu
