@@ -291,7 +291,7 @@ BUGS = [
     Bug("fixed tiles digits of another block", FIXED_ROW, FIXED_TILES, (
         "block % (2 * kLag) * kBlockDigitBytes", "(BUG ? 0 : block % (2 * kLag)) * kBlockDigitBytes")),
     Bug("fixed tiles factors of first block", FIXED_ROW, FIXED_TILES, (
-        "FixedScratch::kPairsBytes + block * kPairs", "FixedScratch::kPairsBytes + (BUG ? 0 : block) * kPairs")),
+        "kFixedPairsBytes + block * kPairs", "kFixedPairsBytes + (BUG ? 0 : block) * kPairs")),
     Bug("fixed offset not bounded", "matmul_q4_1_fixed_tiles", FIXED_WEIGHTS, (
         "bound = F::add(bound, F::abs(offset));", "if (!BUG) bound = F::add(bound, F::abs(offset));")),
     Bug("fixed lane zero not subtracted", "matmul_int4_g128_fixed_tiles", FIXED_WEIGHTS, (

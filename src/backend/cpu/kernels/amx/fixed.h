@@ -4,7 +4,7 @@
 // tiles over the segment. Two panels side by side, three sums each:
 //   high x high, high x low + low x high, low x low
 // Eight products to ten loads for 64 inputs of 16 rows and two panels, so that rows of x come from
-// the L2 cache at a rate that it has, and digits (32 KB a segment) from the L1 cache.
+// the L2 cache at a rate that it has, and digits (40 KB a segment) from the L1 cache.
 // Rows that fit one tile take digits as they are made, a block of 64 inputs behind: vectors and
 // tiles work side by side, and 16 rows cost little more than one.
 #pragma once
@@ -18,7 +18,6 @@ namespace {
 
 inline constexpr int kFixedSums = 3;  // of a panel
 inline constexpr int64_t kLag = 1;    // blocks between the making of digits and their use
-inline constexpr int64_t kFixedRecord = activation_record_bytes(ActivationType::kFixed);
 inline constexpr int64_t kPanelDigitBytes = kDigits * kDigitTileBytes;  // of a block
 inline constexpr int64_t kBlockDigitBytes = 2 * kPanelDigitBytes;
 inline constexpr int64_t kSumTileBytes = kTileRows * kTileRowBytes;
@@ -30,8 +29,7 @@ struct FixedScratch {
   uint8_t* sums;
   uint8_t* pairs;  // by panel
   static constexpr int64_t kDigitsBytes = kFixedSegment / kFixedBlock * kBlockDigitBytes;
-  static constexpr int64_t kPairsBytes = kMostFixedPairs * kFixedPairBytes;
-  static constexpr int64_t kBytes = kDigitsBytes + kSumSetBytes + 2 * kPairsBytes;
+  static constexpr int64_t kBytes = kDigitsBytes + kSumSetBytes + 2 * kFixedPairsBytes;
   static_assert(kBytes <= kMatmulScratchFloats * int64_t{sizeof(float)});
 
   explicit FixedScratch(float* scratch)
@@ -58,8 +56,8 @@ class FixedSegment {
         x_(static_cast<const uint8_t*>(args.x) + first / kSliceInputs * args.x_stride),
         sums_(args.sums + panel * kPanel) {
     for (int p = 0; p < kPanels; ++p) {
-      units_[p] = Weights::make_pairs(panel_at(p), first, count_,
-                                      scratch_.pairs + p * FixedScratch::kPairsBytes);
+      units_[p] =
+          Weights::make_pairs(panel_at(p), first, count_, scratch_.pairs + p * kFixedPairsBytes);
     }
   }
 
@@ -129,23 +127,14 @@ class FixedSegment {
     constexpr int64_t kPairs = kFixedBlock / Weights::W::kSubInputs * kFixedPairBytes;
     const int64_t in_segment = block * kFixedBlock;
     unrolled<0, kPanels>([&](auto p) __attribute__((always_inline)) {
-      prefetch(panel_at(p.value), in_segment);
+      Weights::template prefetch<kPanels, kFixedBlock>(args_, panel_at(p.value),
+                                                       first_ + in_segment);
       Weights::expand(panel_at(p.value), first_ + in_segment, count_ - in_segment,
-                      scratch_.pairs + p.value * FixedScratch::kPairsBytes + block * kPairs,
+                      scratch_.pairs + p.value * kFixedPairsBytes + block * kPairs,
                       to + p.value * kPanelDigitBytes, [&](auto i) __attribute__((always_inline)) {
                         beside(Index<p.value * 4 + i.value>{});
                       });
     });
-  }
-
-  // Asks for what the next segment has where this one has a block; of a panel's last segment, for
-  // the start of the panel that comes after those at hand.
-  [[gnu::always_inline]] void prefetch(const uint8_t* panel, int64_t in_segment) const {
-    constexpr int64_t kBytes = 2 * Weights::W::kUnitBytes;  // of a block
-    const int64_t next = first_ + kFixedSegment;
-    const uint8_t* from = panel + (next + in_segment) / Weights::W::kUnit * Weights::W::kUnitBytes;
-    if (next >= args_.num_inputs) from += (kPanels - 1) * static_cast<int64_t>(args_.panel_bytes);
-    for (int64_t i = 0; i < kBytes; i += 64) F::prefetch(from + i);
   }
 
   template <typename Fn>

@@ -36,15 +36,13 @@ class FixedDirect {
   using Weights = FixedWeights<kLayout>;
   using W = typename Weights::W;
   static constexpr FixedCode kCode = Weights::kCode;
-  static constexpr int64_t kRecord = activation_record_bytes(ActivationType::kFixed);
-  static constexpr int64_t kPairsBytes = kMostFixedPairs * kFixedPairBytes;
   static constexpr int kGroups = 8 / W::kFactorsPerUnit;  // of 4 inputs, in a sub-block
   using Words = __m512i[kRows][kPanels];
 
   FixedDirect(const MatmulArgs& args, int64_t row, int64_t panel)
       : args_(args),
         weight_(args.weight + static_cast<size_t>(args.first_panel + panel) * args.panel_bytes),
-        x_(static_cast<const uint8_t*>(args.x) + row * kRecord),
+        x_(static_cast<const uint8_t*>(args.x) + row * kFixedRecord),
         sums_(args.sums + row * args.sums_stride + panel * kPanel),
         pairs_(reinterpret_cast<uint8_t*>(args.scratch)) {}
 
@@ -72,7 +70,7 @@ class FixedDirect {
     const int64_t count = smaller(kFixedSegment, args_.num_inputs - first);
     __m512 units[kPanels];
     for (int p = 0; p < kPanels; ++p) {
-      units[p] = Weights::make_pairs(panel_at(p), first, count, pairs_ + p * kPairsBytes);
+      units[p] = Weights::make_pairs(panel_at(p), first, count, pairs_ + p * kFixedPairsBytes);
     }
     Words high, low;
     for (int r = 0; r < kRows; ++r) {
@@ -90,7 +88,7 @@ class FixedDirect {
   }
 
   const uint8_t* record_at(int row, int64_t k) const {
-    return x_ + k / kSliceInputs * args_.x_stride + row * kRecord;
+    return x_ + k / kSliceInputs * args_.x_stride + row * kFixedRecord;
   }
 
   // Inputs [first + k, first + k + kUnit), first being a segment's.
@@ -98,7 +96,7 @@ class FixedDirect {
     typename W::Unit units[kPanels];
     for (int p = 0; p < kPanels; ++p) {
       units[p] = W::unit_at(panel_at(p), first + k);
-      prefetch(panel_at(p), first + k);
+      Weights::template prefetch<kPanels, W::kUnit>(args_, panel_at(p), first + k);
     }
     const uint8_t* record = record_at(0, first + k);
     const int64_t in_slice = (first + k) % kSliceInputs;
@@ -123,7 +121,7 @@ class FixedDirect {
     Words of_high, of_low;
     DigitSums x_sums[kRows];
     for (int r = 0; r < kRows; ++r) {
-      x_sums[r] = digit_sums<W::kSubInputs>(record + r * kRecord, part + kPart);
+      x_sums[r] = digit_sums<W::kSubInputs>(record + r * kFixedRecord, part + kPart);
       for (int p = 0; p < kPanels; ++p) {
         of_high[r][p] = _mm512_set1_epi32(-kZero * x_sums[r].high);
         of_low[r][p] = _mm512_set1_epi32(-kZero * x_sums[r].low);
@@ -133,7 +131,7 @@ class FixedDirect {
       for (int p = 0; p < kPanels; ++p) {
         const __m512i codes = W::template code_bytes<g.value>(units[p].low, units[p].high);
         for (int r = 0; r < kRows; ++r) {
-          const uint8_t* at = x + r * kRecord + g.value * 4;
+          const uint8_t* at = x + r * kFixedRecord + g.value * 4;
           of_high[r][p] = F::dot4<kMaxCode>(of_high[r][p], codes, F::broadcast_word(at));
           of_low[r][p] =
               F::dot4<kMaxCode>(of_low[r][p], codes, F::broadcast_word(at + kFixedBlock));
@@ -141,7 +139,7 @@ class FixedDirect {
       }
     });
     for (int p = 0; p < kPanels; ++p) {
-      const uint8_t* pair = pairs + p * kPairsBytes;
+      const uint8_t* pair = pairs + p * kFixedPairsBytes;
       // A factor is kept times the range, twice in a word.
       const __m512i factor = _mm512_srai_epi32(F::load_words(pair), 16 + kCode.bits - 1);
       for (int r = 0; r < kRows; ++r) {
@@ -167,7 +165,7 @@ class FixedDirect {
                                          Words& high, Words& low) const {
     Words of_high, of_low;  // of high digits of W, and what their being too large adds
     for (int r = 0; r < kRows; ++r) {
-      const DigitSums x_sums = digit_sums<W::kSubInputs>(record + r * kRecord, part + kPart);
+      const DigitSums x_sums = digit_sums<W::kSubInputs>(record + r * kFixedRecord, part + kPart);
       for (int p = 0; p < kPanels; ++p) {
         of_high[r][p] = _mm512_set1_epi32(-128 * x_sums.high);
         of_low[r][p] = _mm512_set1_epi32(-128 * x_sums.low);
@@ -175,7 +173,7 @@ class FixedDirect {
     }
     unrolled<kPart * kGroups, (kPart + 1) * kGroups>([&](auto g) __attribute__((always_inline)) {
       for (int p = 0; p < kPanels; ++p) {
-        const uint8_t* pair = pairs + p * kPairsBytes;
+        const uint8_t* pair = pairs + p * kFixedPairsBytes;
         const __m512i factor = F::load_words(pair);
         const __m512i half = _mm512_set1_epi16(static_cast<int16_t>(0x8000));
         const __m512i offset =
@@ -186,7 +184,7 @@ class FixedDirect {
             _mm512_mulhrs_epi16(Weights::template raised<g.value, 1>(units[p]), factor), offset);
         const __m512i w_high = high_digits(even, odd), w_low = low_digits(even, odd);
         for (int r = 0; r < kRows; ++r) {
-          const uint8_t* at = x + r * kRecord + g.value * 4;
+          const uint8_t* at = x + r * kFixedRecord + g.value * 4;
           const __m512i x_high = F::broadcast_word(at);
           const __m512i x_low = F::broadcast_word(at + kFixedBlock);
           of_high[r][p] = F::dot4<255>(of_high[r][p], w_high, x_high);
@@ -202,14 +200,6 @@ class FixedDirect {
         low[r][p] = F::add_words(low[r][p], F::shift_left<8>(of_low[r][p]));
       }
     }
-  }
-
-  // Asks for what comes a segment later, in this panel or the one that follows those at hand.
-  [[gnu::always_inline]] void prefetch(const uint8_t* panel, int64_t input) const {
-    const int64_t ahead = input + kFixedSegment;
-    const uint8_t* from = panel + ahead / W::kUnit * W::kUnitBytes;
-    if (ahead >= args_.num_inputs) from += (kPanels - 1) * static_cast<int64_t>(args_.panel_bytes);
-    for (int64_t i = 0; i < W::kUnitBytes; i += 64) F::prefetch(from + i);
   }
 
   const MatmulArgs& args_;

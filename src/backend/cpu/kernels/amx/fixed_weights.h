@@ -16,7 +16,8 @@ namespace {
 inline constexpr int kDigits = 2;
 inline constexpr int64_t kDigitTileBytes = kTileRows * kTileRowBytes;
 inline constexpr int64_t kFixedPairBytes = 2 * 64;  // factor and offset of a sub-block
-inline constexpr int kMostFixedPairs = kFixedSegment / 16;
+inline constexpr int64_t kFixedPairsBytes = kFixedSegment / 16 * kFixedPairBytes;  // at most
+inline constexpr int64_t kFixedRecord = activation_record_bytes(ActivationType::kFixed);
 
 // Sixteen whole numbers of 16 bits, each twice: for both halves of its lane's word.
 [[gnu::always_inline]] inline __m512i both_halves(__m512i words) {
@@ -81,6 +82,17 @@ struct FixedWeights {
     const __mmask16 bad = _mm512_cmp_ps_mask(bound, F::set(kLargestFixedBound), _CMP_NLE_UQ);
     const __m512 unit = _mm512_maskz_div_ps(usable, bound, F::set(kFixedLimit));
     return _mm512_mask_mov_ps(unit, bad, F::set(__builtin_nanf("")));
+  }
+
+  // Asks for kInputs from `input` on of the segment that comes after this one: in this panel or, at
+  // its end, in the one that follows the kPanels at hand.
+  template <int kPanels, int kInputs>
+  [[gnu::always_inline]] static void prefetch(const MatmulArgs& args, const uint8_t* panel,
+                                              int64_t input) {
+    const int64_t ahead = input + kFixedSegment;
+    const uint8_t* from = panel + ahead / W::kUnit * W::kUnitBytes;
+    if (ahead >= args.num_inputs) from += (kPanels - 1) * static_cast<int64_t>(args.panel_bytes);
+    for (int64_t i = 0; i < kInputs / W::kUnit * W::kUnitBytes; i += 64) F::prefetch(from + i);
   }
 
   // Both digits of 64 inputs from `first` on, of which `count` (32 or 64) are there: two b
