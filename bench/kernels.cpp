@@ -1,4 +1,4 @@
-// bench_kernels [--isa NAME] [--layout NAME] [--rows M] [--activations exact|int8] [--inputs K]
+// bench_kernels [--isa NAME] [--layout NAME] [--rows M] [--activations exact|fast] [--inputs K]
 //               [--megabytes N] [--repeats N] [--json]
 //
 // Each matmul kernel on one thread: GB/s of packed weights and TFLOP/s (2 M N K per call, whatever
@@ -306,7 +306,7 @@ void print_case(const Options& options, Case& measured, int64_t num_rows, bool w
                 const Limits& limits) {
   const double seconds = measured.measure(options.repeats);
   const KernelRow& row = measured.row();
-  constexpr const char* kActivations[] = {"f32", "int8", "int16", "bf16", "bf16x2"};
+  constexpr const char* kActivations[] = {"f32", "int8", "int16", "bf16", "bf16x2", "fixed"};
   const double bandwidth = measured.bytes() / seconds, rate = measured.operations() / seconds;
   const double read = warm ? limits.warm_read : limits.cold_read, peak = limits.peak(row);
   fmt::print(
@@ -381,7 +381,7 @@ int main(int argc, char** argv) {
   app.add_option("--unit,--isa", options.unit, "kernel unit, as for headrace --isa");
   app.add_option("--layout", options.layout, "only this layout, such as q4_0x16");
   app.add_option("--activations", options.activations, "only this arithmetic")
-      ->check(CLI::IsMember({"exact", "int8"}));
+      ->check(CLI::IsMember({"exact", "fast"}));
   app.add_option("--rows", options.rows, "only this M")
       ->check(CLI::IsMember({1, 2, 4, 8, 16, 64, 512}));
   app.add_option("--inputs", options.inputs, "K: a multiple of 256")

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How many points of models the forecast meets within 15 %, and which of its terms is wrong at the others.
 
-bench/predictions.py MODEL... [--activations exact,int8] [--prefill 128,512,2048] [--depth 0,512,2048] [--batch 4,16]
+bench/predictions.py MODEL... [--activations exact,fast] [--prefill 128,512,2048] [--depth 0,512,2048] [--batch 4,16]
                      [--repeats 3] [--json FILE]
 
 Runs `headrace bench step` over each MODEL with each arithmetic; a point's forecast is what is expected of it from ops that
@@ -46,7 +46,7 @@ def line_of(row):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="+", metavar="MODEL")
-    parser.add_argument("--activations", default="exact,int8")
+    parser.add_argument("--activations", default="exact,fast")
     parser.add_argument("--prefill", default="128,512,2048")
     parser.add_argument("--depth", default="0,512,2048")
     parser.add_argument("--batch", default="4,16")

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What a format, an arithmetic or a storage of keys and values costs in quality, and buys in speed and memory.
 
-bench/quality.py MODEL[=REFERENCE]... [--activations exact,int8] [--kv-types f16,int8] [--text FILE] [--json FILE]
+bench/quality.py MODEL[=REFERENCE]... [--activations exact,fast] [--kv-types f16,int8] [--text FILE] [--json FILE]
 
 Each MODEL is compared with its REFERENCE (without one: itself) in exact arithmetic with keys and values in f32, by
 `headrace eval compare`: perplexity, mean distance of the log-probs of the text's tokens, Kullback-Leibler divergence of
@@ -91,7 +91,7 @@ def table(rows):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="+", metavar="MODEL[=REFERENCE]")
-    parser.add_argument("--activations", default="exact,int8", help="the first is what the others are tried beside")
+    parser.add_argument("--activations", default="exact,fast", help="the first is what the others are tried beside")
     parser.add_argument("--kv-types", default="f16,int8,fp8", help="likewise")
     parser.add_argument("--text", help="a file; default: the help of Python's language")
     parser.add_argument("--window", type=int, default=512, help="tokens of a window")

@@ -33,7 +33,7 @@ kPoints = {"ttft": ["--prefill", "512", "--depth", "", "--batch", ""],
 
 def configurations():
     cores = len(os.sched_getaffinity(0))
-    values = {"kv-type": ["f16", "fp8", "int8"], "activations": ["exact", "int8"], "batch-tokens": ["256", "512", "1024"],
+    values = {"kv-type": ["f16", "fp8", "int8"], "activations": ["exact", "fast"], "batch-tokens": ["256", "512", "1024"],
               "threads": [str(1 << i) for i in range(16) if 1 << i < cores] + [str(cores)]}
     return [dict(zip(values, chosen, strict=True)) for chosen in itertools.product(*values.values())]
 

@@ -31,7 +31,7 @@ for model in "$@"; do
     path="build/models/${model//:/-}.gguf"
   fi
   paths+=("$path")
-  for activations in exact int8; do
+  for activations in exact fast; do
     echo "== $model at $commit, activations $activations"
     "$bin/headrace" bench step "$path" --activations $activations |
       tee "build/results/bench-step-$(basename "$path")-$activations.log"

@@ -21,8 +21,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <iterator>
-#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -32,7 +30,9 @@
 
 #include "backend/activation.h"
 #include "backend/device_memory.h"
+#include "backend/kv_planes.h"
 #include "backend/packed_weight.h"
+#include "backend/recurrent_args.h"
 #include "backend/span.h"
 #include "backend/stream_args.h"
 #include "base/result.h"
@@ -126,51 +126,6 @@ struct NormArgs {
   DevicePtr<const float> bias = {};  // [width] or null
 };
 
-// How numbers of the KV store are stored; see Backend::kv_plane_bytes. fp8 (e4m3) and
-// int8 have a scale per position and head.
-enum class KvType : uint8_t { kF32, kBF16, kF16, kFp8, kInt8 };
-inline constexpr std::string_view kKvTypeNames[] = {"f32", "bf16", "f16", "fp8", "int8"};
-inline constexpr int kNumKvTypes = static_cast<int>(std::size(kKvTypeNames));
-inline constexpr int kBlockTokens = 16;
-inline constexpr int kMaxHeadDim = 512;     // largest head_dim of a KvShape
-inline constexpr int kMaxRowWidth = 1024;   // largest width of a plane of append_row()
-inline constexpr int kMaxIndexHeads = 512;  // of select_keys()
-
-// One array that a layer keeps: for each token num_heads rows of `width` numbers (keys, values, a
-// latent of any width); of a layer with state, num_heads x width float32 in all.
-struct KvPlane {
-  std::string_view name;  // outlives the plane
-  KvType type = KvType::kBF16;
-  int num_heads = 0;
-  int width = 0;
-};
-
-// A plane of a layer, or of a piece of its state: its part of block b starts at base + b *
-// block_stride, b from the table of its column among those of a span (model/cache_groups.h says
-// which block holds the state after a position).
-struct KvPlaneView {
-  KvPlane plane;
-  DevicePtr<std::byte> base;
-  size_t block_stride = 0;
-  int table = 0;
-};
-
-// The two planes, keys and values, of a layer that attention() reads.
-struct KvShape {
-  KvType type = KvType::kBF16;
-  int num_kv_heads = 0;
-  int head_dim = 0;
-};
-
-// Block b of this layer starts at base + b * block_stride. What lies there is the backend's
-// business. b comes from the layer's table among those of a span.
-struct KvLayer {
-  KvShape shape;
-  DevicePtr<std::byte> base;
-  size_t block_stride = 0;
-  int table = 0;  // its blocks are those of Span::tables[table]
-};
-
 enum class QkNorm : uint8_t { kNone, kPerHead, kWhole, kLayerPerHead };  // kWhole: all heads as one
 enum class RopePairing : uint8_t { kHalf, kInterleaved };  // (i, i + r/2) or (2i, 2i + 1)
 
@@ -229,103 +184,6 @@ struct AttentionArgs {
   int64_t gate_stride = 0;
 };
 
-// A convolution of each channel along the positions of a sequence:
-//   out[m][c] = out_gate[m][c] * act(bias[c] + sum over j of weight[j][c] * input(p - num_taps + 1
-//   + j)[c])
-// added in the order of j; p is the position of row m, input the row's in_gate * x, and 0 before
-// position 0. The state after a position is the last num_taps - 1 inputs, the latest last.
-struct CausalConvArgs {
-  DevicePtr<const float> x;         // [M, num_channels], row_stride floats between rows
-  DevicePtr<const float> in_gate;   // as x, or null: 1
-  DevicePtr<const float> out_gate;  // as x, or null: 1
-  int64_t row_stride = 0;
-  int64_t num_rows = 0;
-  int64_t num_channels = 0;
-  int num_taps = 0;               // 2 to kMaxTaps
-  DevicePtr<const float> weight;  // [num_taps, num_channels]
-  DevicePtr<const float> bias;    // [num_channels], or null
-  bool silu = false;              // act; else none
-  KvPlaneView state;              // num_taps - 1 heads of num_channels
-  const StepGeometry* step = nullptr;
-  DevicePtr<float> out;  // [M, num_channels]; apart from x and the gates
-};
-inline constexpr int kMaxTaps = 16;
-
-// The state space scan, for each head token by token, then a gate and a norm over groups of heads:
-//   t = clamp(softplus(time_step + time_step_bias)), of the row and head
-//   S = exp(decay_rate * t) S + (t x) b^T;   y = S c + skip * x
-//   out = norm_weight * rms(y * silu(gate)), each group's heads for themselves
-// Head h reads b and c of group h / (num_heads / num_groups). The state is S of each head, kept as
-// [state_width, head_dim].
-struct ScanArgs {
-  // [M, num_heads * head_dim + 2 * num_groups * state_width]: x, then b, then c.
-  DevicePtr<const float> mixed;
-  DevicePtr<const float> gate;       // [M, num_heads * head_dim], row_stride floats between rows
-  DevicePtr<const float> time_step;  // [M, num_heads], likewise
-  int64_t row_stride = 0;
-  int64_t num_rows = 0;
-  int num_heads = 0;
-  int head_dim = 0;
-  int num_groups = 0;
-  int state_width = 0;
-  DevicePtr<const float> decay_rate;      // [num_heads]
-  DevicePtr<const float> time_step_bias;  // [num_heads]
-  DevicePtr<const float> skip;            // [num_heads]
-  float time_step_min = 0;
-  float time_step_max = std::numeric_limits<float>::infinity();
-  DevicePtr<const float> norm_weight;  // [num_heads * head_dim]
-  float norm_eps = 1e-6f;
-  // Of each head one plane of state_width heads of head_dim; outlives the step.
-  std::span<const KvPlaneView> state;
-  const StepGeometry* step = nullptr;
-  DevicePtr<float> out;  // [M, num_heads * head_dim]; apart from all others
-};
-
-inline constexpr int kMaxDeltaDim = 512;  // largest key_dim and value_dim
-
-// The gated delta rule. Value head h keeps a state S [key_dim, value_dim]; with q, k of its key
-// head made ready (x / sqrt(sum x^2 + 1e-6), q times key_dim^-1/2), for the rows of a span in
-// order:
-//   beta = sigmoid(beta), decay = exp(decay_rate * softplus(decay + decay_bias))
-//   S = decay * S; e = beta * (v - S^T k); S = S + k e^T; o = S^T q
-//   out = norm(o) * norm_weight * activation(gate)
-// with a decay for the head, or for each of its key dimensions (decay_dims = key_dim). A span reads
-// the state of the position before it and writes that of its last (model/cache_groups.h).
-struct DeltaArgs {
-  int64_t num_rows = 0;
-  const StepGeometry* step = nullptr;  // of the same rows
-  int num_key_heads = 0;
-  int num_value_heads = 0;  // a multiple of num_key_heads
-  int key_dim = 0;
-  int value_dim = 0;
-  // Value head h is served by key head h % num_key_heads; else by h / (value heads per key head).
-  bool tiled_heads = false;
-  // [M, 2 * num_key_heads * key_dim + num_value_heads * value_dim]: q, k, v; q and k are changed.
-  DevicePtr<float> qkv;
-  // Columns of wider rows: num_value_heads (times decay_dims) of every stride; changed.
-  DevicePtr<float> beta;
-  int64_t beta_stride = 0;
-  DevicePtr<float> decay;
-  int64_t decay_stride = 0;
-  int decay_dims = 1;
-  DevicePtr<const float> decay_rate;  // [num_value_heads], negative
-  DevicePtr<const float> decay_bias;  // [num_value_heads * decay_dims]
-  // num_value_heads * value_dim of every gate_stride.
-  DevicePtr<const float> gate;
-  int64_t gate_stride = 0;
-  Activation activation = Activation::kSilu;
-  DevicePtr<const float> norm_weight;  // [value_dim]
-  float norm_eps = 1e-6f;
-  // Of each value head: delta_state_width() numbers. Good until the step is done.
-  std::span<const KvPlaneView> state;
-  DevicePtr<float> out;  // [M, num_value_heads * value_dim]
-};
-
-// Numbers that the back end keeps of one head's state.
-inline int64_t delta_state_width(int64_t key_dim, int64_t value_dim) {
-  return key_dim * ((value_dim + 15) / 16 * 16);
-}
-
 // What one token leaves in a plane, and the rotation of the queries that go with it. Of each row
 // the first `width` numbers of `keys` are a vector: its first norm_width numbers are normed,
 // rope_dims numbers from key_rope on rotated, all stored. Of each query head rope_dims numbers from
@@ -367,6 +225,8 @@ struct HeadLinearArgs {
   int64_t num_rows = 0;
   int num_heads = 0;
 };
+
+inline constexpr int kMaxIndexHeads = 512;
 
 // The cached positions that each row keeps: those with the largest scores, the lowest position
 // among equals; all where there are no more than max_kept.
@@ -580,7 +440,9 @@ class Backend {
   virtual bool has_spare_core() const { return true; }  // where none of its threads is bound
   // Calls it once, on this thread, when the next op has begun and others compute meanwhile, a
   // device or the back end's threads, else now. An empty one takes back one not called.
-  virtual void call_beside(std::function<void()> call) { call ? call() : void(); }
+  virtual void call_beside(std::function<void()> call) {
+    if (call) call();
+  }
   // The same when the next op is about to end, if others then still compute of it; else not.
   virtual void call_near_end(std::function<void()> /*call*/) {}
 

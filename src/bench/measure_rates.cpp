@@ -611,9 +611,7 @@ Status measure_arithmetic(ActivationArithmetic activations, int num_threads,
   const uint32_t isa = cpu::detect_isa();
   const cpu::KernelUnit* unit = TRY(cpu::select_unit(backend->isa(), isa));
   const cpu::KernelSet kernels =
-      cpu::select_kernels(*unit, isa,
-                          activations == ActivationArithmetic::kInt8 ? cpu::ActivationType::kInt8
-                                                                     : cpu::ActivationType::kInt16);
+      cpu::select_kernels(*unit, isa, cpu::coded_activations(activations));
   return measure_rates(*backend, kernels, parts, times, rates);
 }
 
@@ -642,7 +640,7 @@ Result<OpRates> measure_all_rates(int num_threads) {
   OpRates rates;
   for (int round = 0; round < kRounds; ++round) {
     rates = OpRates();
-    for (const auto activations : {ActivationArithmetic::kExact, ActivationArithmetic::kInt8}) {
+    for (const auto activations : {ActivationArithmetic::kExact, ActivationArithmetic::kFast}) {
       TRY(measure_arithmetic(activations, num_threads, {layouts, kv_types}, &times, &rates));
     }
   }

@@ -59,11 +59,6 @@ std::vector<GroupForecast> groups_of(const ModelConfig& config, KvType type,
   return forecasts;
 }
 
-cpu::ActivationType activation_type(ActivationArithmetic activations) {
-  return activations == ActivationArithmetic::kInt8 ? cpu::ActivationType::kInt8
-                                                    : cpu::ActivationType::kInt16;
-}
-
 }  // namespace
 
 std::string_view StepForecast::bound_by() const {
@@ -79,7 +74,7 @@ Result<Forecast> Forecast::create(const Checkpoint& checkpoint, const ModelConfi
       {.isa = "reference", .num_threads = 1, .activations = request.activations}));
   const cpu::KernelUnit* unit = TRY(cpu::select_unit("auto", machine.isa));
   const cpu::KernelSet kernels =
-      cpu::select_kernels(*unit, machine.isa, activation_type(request.activations));
+      cpu::select_kernels(*unit, machine.isa, cpu::coded_activations(request.activations));
   FoundWeights found = TRY(find_weights(checkpoint, without_prediction(config)));
   if (format) set_format(found, *format);
   Forecast forecast(machine);

@@ -254,7 +254,7 @@ TEST_F(PlanOfOneTest, OtherFormatsAndTypesTakeWhatTheyTake) {
   request.kv_type = KvType::kInt8;
   const Forecast int8 = forecast(request);
   EXPECT_LT(int8.groups()[0].bytes, as_it_is.groups()[0].bytes);
-  request.activations = ActivationArithmetic::kInt8;
+  request.activations = ActivationArithmetic::kFast;
   EXPECT_DOUBLE_EQ(2 * forecast(request).decode(1, 9).linear_s, int8.decode(1, 9).linear_s);
 }
 

@@ -233,8 +233,7 @@ Result<std::unique_ptr<Expectation>> expectation_of(const Options& options,
   PlanRequest request;
   request.chunk = static_cast<int>(options.integer("--batch-tokens"));
   request.kv_type = kv_type_from_options(options);
-  request.activations = options.text("--activations") == "int8" ? ActivationArithmetic::kInt8
-                                                                : ActivationArithmetic::kExact;
+  request.activations = activations_from_options(options);
   expectation->forecast = TRY(Forecast::create(*checkpoint, config, expectation->machine, request));
   return expectation;
 }

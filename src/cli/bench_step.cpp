@@ -307,9 +307,7 @@ Result<MachineFile> machine_for(OpRates rates, std::span<const Point> points, in
 Result<cpu::KernelSet> kernels_in_use(const Options& options, const Backend& backend) {
   const uint32_t isa = cpu::detect_isa();
   const cpu::KernelUnit* unit = TRY(cpu::select_unit(backend.isa(), isa));
-  const auto activations = options.text("--activations") == "int8" ? cpu::ActivationType::kInt8
-                                                                   : cpu::ActivationType::kInt16;
-  return cpu::select_kernels(*unit, isa, activations);
+  return cpu::select_kernels(*unit, isa, cpu::coded_activations(activations_from_options(options)));
 }
 
 Status bench_step(const Options& options, const std::vector<std::string>& arguments) {

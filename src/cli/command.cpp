@@ -70,7 +70,7 @@ constexpr CommandRow kRows[] = {
      "  eval compare     how far it is from a reference: another file of it, or the\n"
      "                   same in other arithmetic; distributions are compared whole\n"
      "Examples:\n"
-     "  headrace eval compare smollm2:135m book.txt --activations int8\n"
+     "  headrace eval compare smollm2:135m book.txt --activations fast\n"
      "  headrace eval compare small-q4_0.gguf book.txt --reference small-f16.gguf",
      run_eval},
     {"verify", "KIND ARGUMENTS...", 1, -1, "Check a checkpoint or this machine's kernels.",

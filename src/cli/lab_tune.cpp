@@ -253,7 +253,7 @@ std::vector<TuneCandidate> tune_candidates(std::string_view goal, const TuneMean
     all.push_back({"--batch-tokens", "128", "a smaller workspace", false});
     return all;
   }
-  all.push_back({"--activations", "int8", "one product for each weight instead of two", true});
+  all.push_back({"--activations", "fast", "fewer operations for each weight", true});
   for (int threads = 1; threads < means.num_threads; threads *= 2) {
     all.push_back({"--threads", std::to_string(threads),
                    "fewer threads where memory or a shared core is what limits", false});

@@ -80,7 +80,7 @@ TEST(LabTune, WhatLeansAgainstItsPredictionIsGivenUpTheEarlierTheMoreItDoes) {
 
 TEST(LabTune, TheFileHasTheChoiceAndTheEvidence) {
   Tuned tuned;
-  tuned.tried = {result_of("--activations", "int8", 0.2, kValidated, true),
+  tuned.tried = {result_of("--activations", "fast", 0.2, kValidated, true),
                  result_of("--threads", "4", 0.1, kValidated),
                  result_of("--threads", "4", 0.1, kValidated)};
   tuned.tried[2].beside = {tuned.tried[0].candidate};
@@ -89,16 +89,16 @@ TEST(LabTune, TheFileHasTheChoiceAndTheEvidence) {
   EXPECT_EQ(tuned_settings(goal, "m", tuned),
             "# Recommended for throughput of m by headrace lab tune.\n"
             "# Together 32.0 % better, each on top of those before it.\n"
-            "activations = \"int8\"\n"
+            "activations = \"fast\"\n"
             "threads = 4\n"
             "\n"
             "# What was tried beside defaults:\n"
-            "# activations = int8: validated, 20.0 % better (20.0 to 20.0 %) in 5 rounds; "
+            "# activations = fast: validated, 20.0 % better (20.0 to 20.0 %) in 5 rounds; "
             "predicted 3.0 %; changes the bits of answers\n"
             "# threads = 4: validated, 10.0 % better (10.0 to 10.0 %) in 5 rounds; predicted "
             "3.0 %\n"
             "\n"
-            "# What was tried beside --activations int8:\n"
+            "# What was tried beside --activations fast:\n"
             "# threads = 4: validated, 10.0 % better (10.0 to 10.0 %) in 5 rounds; predicted "
             "3.0 %\n");
 }
@@ -115,7 +115,7 @@ TEST(LabTune, DefaultsWhereNothingWins) {
 // A machine whose truth is known: speed and seconds of a configuration.
 struct Machine {
   std::map<std::string, double> effects;  // "--kv-type fp8": 0.02 is 2 % faster, by itself
-  // Of two together, beyond the product: {{"--threads 1", "--activations int8"}, 0.3}.
+  // Of two together, beyond the product: {{"--threads 1", "--activations fast"}, 0.3}.
   std::map<std::pair<std::string, std::string>, double> together;
   double spread = 0.025;  // of the logarithm of one run
   double slow_share = 0;  // of the time the machine is in its slow state
@@ -246,7 +246,7 @@ Summary summary_of(const Machine& machine, int num_studies) {
 
 int num_studies() { return std::getenv("HEADRACE_FULL") != nullptr ? 400 : 40; }
 
-const std::map<std::string, double> kUsual = {{"--activations int8", 0.45},
+const std::map<std::string, double> kUsual = {{"--activations fast", 0.45},
                                               {"--threads 1", -0.45},
                                               {"--kv-type fp8", -0.02},
                                               {"--kv-type int8", -0.03},
@@ -282,7 +282,7 @@ TEST(LabTuneStudy, DriftBetweenTwoSpeedsIsNoEffect) {
 
 // Alone both help; one on top of the other does harm.
 TEST(LabTuneStudy, OptionsThatInteractAreTriedTogether) {
-  Machine machine{kUsual, {{{"--activations int8", "--threads 1"}, -0.4}}};
+  Machine machine{kUsual, {{{"--activations fast", "--threads 1"}, -0.4}}};
   machine.effects["--threads 1"] = 0.2;
   const Summary all = summary_of(machine, num_studies());
   EXPECT_GE(all.num_near, 0.95 * num_studies());
@@ -291,11 +291,11 @@ TEST(LabTuneStudy, OptionsThatInteractAreTriedTogether) {
 TEST(LabTuneStudy, EveryVerdictIsOnRecord) {
   const Study found = study({kUsual, {}}, 1);
   ASSERT_EQ(found.hypotheses.size(), 5u);
-  EXPECT_EQ(found.hypotheses[0].statement, "--activations int8 improves ttft of m beside defaults");
+  EXPECT_EQ(found.hypotheses[0].statement, "--activations fast improves ttft of m beside defaults");
   EXPECT_EQ(found.hypotheses[0].state, "validated");
   EXPECT_EQ(found.hypotheses[1].state, "ruled out");
   EXPECT_EQ(found.hypotheses[2].statement,
-            "--kv-type fp8 improves ttft of m beside --activations int8");
+            "--kv-type fp8 improves ttft of m beside --activations fast");
   for (const lab::Hypothesis& each : found.hypotheses) EXPECT_NE(each.state, "") << each.statement;
 }
 

@@ -68,9 +68,9 @@ constexpr PinnedBits kPinned[] = {
     {"f32", kExact, KvType::kF32, "37e5c6ad22b3c882"},
     {"bf16", kExact, KvType::kBF16, "add1d0ef5b194081"},
     {"q8_0", kExact, KvType::kF16, "063eaeb7e7b8d8e3"},
-    {"q8_0", kInt8, KvType::kF16, "2d972bf1f43a09ce"},
+    {"q8_0", kFast, KvType::kF16, "2d972bf1f43a09ce"},
     {"q4_k", kExact, KvType::kInt8, "20593290a5cf61f9"},
-    {"q6_k", kInt8, KvType::kFp8, "7b840b5095cb22f9"},
+    {"q6_k", kFast, KvType::kFp8, "7b840b5095cb22f9"},
 };
 
 // Whoever sees this fail and meant it: raise the class's version in kernels/registry.cpp, then pin
@@ -107,7 +107,7 @@ TEST(Numerics, TheIdCoversEveryIngredient) {
 // Every class in use stands in the text with its version, every op with its class.
 TEST(Numerics, TheTextNamesTheVersionOfEachClassInUse) {
   for (const std::string isa : {"reference", "avx2", "avx512"}) {
-    for (const ActivationArithmetic activations : {kExact, kInt8}) {
+    for (const ActivationArithmetic activations : {kExact, kFast}) {
       const auto backend = backend_of(isa, activations);
       if (backend == nullptr) continue;  // not on this processor
       std::set<std::string> in_use;
@@ -153,7 +153,7 @@ TEST(Numerics, TheIdChangesWithAVersionOfAClassAndWithTheSplitOfKeysAndValues) {
 
 TEST(Numerics, TheIdChangesWithEveryIngredientAndHasOneForm) {
   std::set<std::string> ids;
-  for (const ActivationArithmetic activations : {kExact, kInt8}) {
+  for (const ActivationArithmetic activations : {kExact, kFast}) {
     const auto backend = backend_of("reference", activations);
     for (int kv_type = 0; kv_type < kNumKvTypes; ++kv_type) {
       const std::string id = numerics_id(*backend, static_cast<KvType>(kv_type));

@@ -37,8 +37,7 @@ Result<PlanRequest> request_of(const Options& options, const ModelConfig& config
   request.clients = options.integer("--clients");
   request.chunk = static_cast<int>(options.integer("--batch-tokens"));
   request.kv_type = kv_type_from_options(options);
-  request.activations = options.text("--activations") == "int8" ? ActivationArithmetic::kInt8
-                                                                : ActivationArithmetic::kExact;
+  request.activations = activations_from_options(options);
   request.memory_bytes = options.bytes("--memory");
   if (request.memory_bytes == 0) request.memory_bytes = machine.memory_bytes;
   return request;

@@ -66,8 +66,14 @@ Result<std::unique_ptr<Backend>> create_backend(const Options& options,
   backend.isa = options.text("--isa");
   backend.num_threads = team == nullptr ? num_threads_from_options(options) : 0;
   backend.team = std::move(team);
-  if (options.text("--activations") == "int8") backend.activations = ActivationArithmetic::kInt8;
+  backend.activations = activations_from_options(options);
   return std::unique_ptr<Backend>(std::make_unique<TimedBackend>(TRY(create_cpu_backend(backend))));
+}
+
+// int8 is what fast was called while it took 8 bits everywhere.
+ActivationArithmetic activations_from_options(const Options& options) {
+  return options.text("--activations") == "exact" ? ActivationArithmetic::kExact
+                                                  : ActivationArithmetic::kFast;
 }
 
 KvType kv_type_from_options(const Options& options) {

@@ -48,6 +48,7 @@ Result<std::unique_ptr<Backend>> create_backend(const Options& options,
 Result<std::shared_ptr<CpuTeam>> create_team(const Options& options);
 ModelOptions model_options(const Options& options);
 KvType kv_type_from_options(const Options& options);
+ActivationArithmetic activations_from_options(const Options& options);
 // Tokens per sequence: --context, else what the model was made for, at most kDefaultContext.
 Result<int64_t> context_from_options(const Options& options, const ModelConfig& config);
 inline constexpr int64_t kDefaultContext = 32768;

@@ -35,9 +35,21 @@ json::object describe_libraries() {
           {"fmt", fmt::format("{}.{}", FMT_VERSION / 10000, FMT_VERSION / 100 % 100)}};
 }
 
+// The numerics class in use for weights of this format.
+std::string class_of_weights(const Backend& backend, std::string_view weight_dtype) {
+  for (const KernelInfo& row : backend.kernels()) {
+    if (row.selected && row.op == "matmul" && row.weight_dtype == weight_dtype) {
+      return row.numerics_class;
+    }
+  }
+  return {};
+}
+
 json::object describe_machine(const Options& options, const Backend& backend) {
   return {{"isa", backend.isa()},
           {"threads", backend.num_threads()},
+          {"coded_weights", class_of_weights(backend, "Q8_0")},
+          {"bf16_weights", class_of_weights(backend, "BF16")},
           {"numerics_id", numerics_id(backend, kv_type_from_options(options))}};
 }
 

@@ -350,7 +350,7 @@ void Scheduler::plan_chunks() {
   }
   if (scratch_.empty()) return;
   charge();
-  room_.sort_by_wants(&scratch_);
+  room_.sort_by_wants(&scratch_, planned_us_);
   int32_t num_clients = 0;
   for (size_t i = 0; i < scratch_.size(); ++i) {
     num_clients += i == 0 || scratch_[i]->request.client != scratch_[i - 1]->request.client;

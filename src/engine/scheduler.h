@@ -38,7 +38,9 @@
 // kMostFavour, for as many tokens as it has spared (tenants.h): so the streams of many leave it
 // more than half of the time. While a client that uses little comes again and again, prompts of
 // others fill a step up to kLeastStretch, or until it takes as long as the light client's prompt
-// does alone without its streams: so that one waits twice as long at most. What steps cost is
+// does alone without its streams, and that prompt is computed whole: so it waits twice as long at
+// most. While one that uses more asks for one thing at a time and others wait for a place, steps
+// take up to twice what its prompt does: half of each is its part. What steps cost is
 // learned from the times of the calls (step_cost.h). Where nobody decodes, and nobody light is
 // expected, a step has all the tokens that it can.
 //
@@ -321,8 +323,8 @@ class Scheduler {
   int64_t rows_in_time(const StepLoad& load, const ChunkOffer& chunk) const;
   double most_lead_us() const;
   void gain_lead(double took_us);
-  int64_t rows_of_favoured(const StepLoad& load, const ChunkOffer& chunk, double light_us) const;
-  int64_t rows_for_light(const StepLoad& load, const ChunkOffer& chunk, double light_us) const;
+  int64_t rows_of_favoured(const StepLoad& load, const ChunkOffer& chunk, double patience_us) const;
+  int64_t rows_in_patience(const StepLoad& load, const ChunkOffer& chunk, double patience_us) const;
   double prompt_alone_us(const Sequence& sequence) const;
   void predict();
   void owe(uint64_t num_tokens, TimeUs now);

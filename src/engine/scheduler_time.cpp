@@ -31,21 +31,23 @@ int32_t Scheduler::room_for_chunks(int32_t num_clients) {
   chunk_tokens_ = options_.max_batch_tokens;
   if (options_.inter_token_target_us <= 0) return room;
   if (!someone_decodes) lead_us_ = most_lead_us();
-  const std::optional<double> light_us = room_.least_prompt_us(planned_us_);
-  if (!someone_decodes && !light_us) return room;
+  const std::optional<double> patience_us = room_.least_patience_us(planned_us_);
+  if (!someone_decodes && !patience_us) return room;
   const StepLoad load = load_of(plan_);
   const ChunkOffer chunk = offer_chunks(room);
   const int64_t num_favoured = room_.num_favoured(scratch_);
   int64_t rows = someone_decodes ? rows_in_time(load, chunk) : chunk.max_rows;
-  // Where light clients alone want chunks, nothing is kept from them.
-  if (light_us && num_favoured < chunk.max_rows) {
-    rows = std::min(rows, rows_for_light(load, chunk, *light_us));
+  // Where favoured clients alone want chunks, nothing is kept from them.
+  if (patience_us && num_favoured < chunk.max_rows) {
+    rows = std::min(rows, rows_in_patience(load, chunk, *patience_us));
   }
   if (num_favoured > 0) {
-    // The token that each of the others has at least must not be the last of theirs.
     ChunkOffer favoured = chunk;
-    favoured.max_rows = std::min(chunk.max_rows, num_favoured + num_clients - 1);
-    rows = std::max(rows, rows_of_favoured(load, favoured, light_us.value_or(0)));
+    favoured.max_rows = std::min(chunk.max_rows, num_favoured);
+    int64_t most = rows_of_favoured(load, favoured, patience_us.value_or(0));
+    // The token that each of the others has at least must not be the last of theirs.
+    if (most == num_favoured) most += num_clients - 1;
+    rows = std::max(rows, std::min(chunk.max_rows, most));
   }
   if (rows == chunk.max_rows) return room;
   ++stats_.shortened_steps;
@@ -91,22 +93,24 @@ int64_t Scheduler::rows_in_time(const StepLoad& load, const ChunkOffer& chunk) c
   return std::max({stretched, std::min(in_target, fair), std::min(most, rows_of_short)});
 }
 
-// Of clients that run less than their part beside others, within what they have spared: where the
-// streams of the others alone take long, what is within the target, or stretches them as usual, is
-// less than half of a step. The prompt of a light one, of light_us by itself, is computed at once.
+// Of favoured clients: where the streams of the others alone take long, what is within the target,
+// or stretches them as usual, is less than half of a step. The prompt of a light one, which takes
+// patience_us by itself, is computed at once.
 int64_t Scheduler::rows_of_favoured(const StepLoad& load, const ChunkOffer& chunk,
-                                    double light_us) const {
+                                    double patience_us) const {
   const double streams_us = cost_.predict(load);
-  return rows_within(cost_, load, chunk, std::max(kMostFavour * streams_us, streams_us + light_us));
+  return rows_within(cost_, load, chunk,
+                     std::max(kMostFavour * streams_us, streams_us + patience_us));
 }
 
 // Where a light client comes again and again, it shall wait for a step in flight, and for the
-// streams of others in its own, no longer than its prompt takes by itself.
-int64_t Scheduler::rows_for_light(const StepLoad& load, const ChunkOffer& chunk,
-                                  double light_us) const {
+// streams of others in its own, no longer than its prompt takes by itself. One that asks for one
+// thing at a time and has its part finds its prompt in half of each step.
+int64_t Scheduler::rows_in_patience(const StepLoad& load, const ChunkOffer& chunk,
+                                    double patience_us) const {
   const double streams_us = cost_.predict(load);
   return rows_within(cost_, load, chunk,
-                     std::max(light_us - streams_us, kLeastStretch * streams_us));
+                     std::max(patience_us - streams_us, kLeastStretch * streams_us));
 }
 
 double Scheduler::prompt_alone_us(const Sequence& sequence) const {

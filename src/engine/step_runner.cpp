@@ -74,7 +74,7 @@ void StepRunner::launch(const StepPlan& plan, const BesidePass& beside) {
   model_.forward(Batch{token_ids_, plan.spans, logit_rows_, best_rows_, hidden_rows_}, kv_, output);
   returned_us_ = now_us();
   backend_.call_beside(nullptr);
-  backend_.call_near_end(nullptr);  // a pass without rows for the head has no such op
+  backend_.call_near_end(nullptr);    // a pass without rows for the head has no such op
   if (!is_called) beside.at_begin();  // nothing was computed on the team
 }
 

@@ -289,6 +289,13 @@ bool Tenants::is_light(const Share& client) {
   return false;
 }
 
+bool Tenants::asks_for_one(const Share& client) {
+  for (const Share* share = &client; share->parent != nullptr; share = share->parent) {
+    if (share->num_running + share->num_waiting > 1) return false;
+  }
+  return true;
+}
+
 void Tenants::begin_division(const std::vector<Share*>& clients) {
   for (const Share* client : clients) {
     for (Share* share = client->parent; share != nullptr; share = share->parent) begin_part(share);

@@ -125,6 +125,8 @@ class Tenants {
   // After charge(), and rest() of the others: whether of late this client, or a tenant above it,
   // used much less than its siblings did, each weighted by what it used itself.
   static bool is_light(const Share& client);
+  // Whether it has no more than one sequence, nor has a tenant above it.
+  static bool asks_for_one(const Share& client);
 
   // Something is divided among these. part_of() is the part of one of them in what is left, for
   // those that have not left; most_of() what guarantees of the others leave it; spare_of() the rows

@@ -254,6 +254,16 @@ TEST_F(TenantsTest, WhoUsesAQuarterOfWhatItsSiblingsDoIsLightUntilTheyStop) {
   EXPECT_EQ(lights(), std::vector<bool>({false, false, true})) << "what was long ago is forgotten";
 }
 
+TEST_F(TenantsTest, WhoHasOneSequenceInATenantThatHasOneAsksForOne) {
+  begin({{.name = "a", .clients = {0, 1}}}, 3);
+  EXPECT_TRUE(Tenants::asks_for_one(clients_[2]));
+  EXPECT_FALSE(Tenants::asks_for_one(clients_[0])) << "its sibling asks besides";
+  Tenants::count_waiting(&clients_[1], -1);
+  EXPECT_TRUE(Tenants::asks_for_one(clients_[0]));
+  Tenants::count_running(&clients_[2], 1);
+  EXPECT_FALSE(Tenants::asks_for_one(clients_[2]));
+}
+
 TEST_F(TenantsTest, GuaranteesOfOthersAreNotTaken) {
   begin({{.name = "a", .guarantee = 0.1, .clients = {0}},
          {.name = "b", .guarantee = 0.3, .clients = {1}},

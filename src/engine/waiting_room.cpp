@@ -129,12 +129,26 @@ void WaitingRoom::note_prompt(const Sequence& sequence, double prompt_us, TimeUs
   client.prompt_us = prompt_us;
 }
 
-std::optional<double> WaitingRoom::least_prompt_us(TimeUs now) const {
+bool WaitingRoom::is_expected(const Client& client, TimeUs now) {
+  return client.is_back && now - client.started < kReturnUs;
+}
+
+bool WaitingRoom::is_light(const Client& client, TimeUs now) {
+  return is_expected(client, now) && Tenants::is_light(client.share);
+}
+
+std::optional<double> WaitingRoom::patience_us(const Client& client, TimeUs now) const {
+  if (is_light(client, now)) return client.prompt_us;
+  const bool is_crowded_out = num_waiting_ > 0 && Tenants::asks_for_one(client.share);
+  if (is_expected(client, now) && is_crowded_out) return 2 * client.prompt_us;
+  return std::nullopt;
+}
+
+std::optional<double> WaitingRoom::least_patience_us(TimeUs now) const {
   std::optional<double> least;
   for (const auto& [id, client] : clients_) {
-    const bool is_expected = client.is_back && now - client.started < kReturnUs;
-    const bool is_less = !least || client.prompt_us < *least;
-    if (is_expected && is_less && Tenants::is_light(client.share)) least = client.prompt_us;
+    const std::optional<double> us = patience_us(client, now);
+    if (us && (!least || *us < *least)) least = us;
   }
   return least;
 }
@@ -143,9 +157,15 @@ bool WaitingRoom::has_none_running(const Sequence& sequence) const {
   return of(sequence).share.num_running == 0;
 }
 
-void WaitingRoom::sort_by_wants(std::vector<Sequence*>* sequences) {
+void WaitingRoom::sort_by_wants(std::vector<Sequence*>* sequences, TimeUs now) {
   for (const Sequence* sequence : *sequences) of(*sequence).num_wanted = 0;
   for (const Sequence* sequence : *sequences) of(*sequence).num_wanted += sequence->gap();
+  for (const Sequence* sequence : *sequences) {
+    Client& client = of(*sequence);
+    const auto spared = static_cast<int64_t>(Tenants::spare_beside(client.share));
+    client.num_favoured =
+        is_light(client, now) ? client.num_wanted : std::min(client.num_wanted, spared);
+  }
   list_shares(*sequences);
   Tenants::begin_division(shares_);
   const auto wanted = [](const Sequence* sequence) {
@@ -154,6 +174,8 @@ void WaitingRoom::sort_by_wants(std::vector<Sequence*>* sequences) {
   };
   std::sort(sequences->begin(), sequences->end(), [&](const Sequence* a, const Sequence* b) {
     if (a->request.client == b->request.client) return comes_before(a, b);
+    const bool favours_a = of(*a).num_favoured > 0, favours_b = of(*b).num_favoured > 0;
+    if (favours_a != favours_b) return favours_a;
     const double wanted_a = wanted(a), wanted_b = wanted(b);
     return wanted_a != wanted_b ? wanted_a < wanted_b : a->request.client < b->request.client;
   });
@@ -165,8 +187,7 @@ int64_t WaitingRoom::num_favoured(const std::vector<Sequence*>& sequences) {
   for (const Sequence* sequence : sequences) {
     const Client& client = of(*sequence);
     if (std::exchange(last, &client) == &client) continue;
-    const auto spared = static_cast<int64_t>(Tenants::spare_beside(client.share));
-    num_tokens += std::min(client.num_wanted, spared);
+    num_tokens += client.num_favoured;
   }
   return num_tokens;
 }
@@ -175,9 +196,14 @@ int32_t WaitingRoom::take_part(const Sequence& sequence, int32_t num_tokens, int
   Client& client = of(sequence);
   client.owed_tokens += num_tokens * Tenants::part_of(client.share);
   const double most = num_tokens * Tenants::most_of(client.share);
-  const double part = std::min(client.owed_tokens + Tenants::spare_of(client.share), most);
-  const int32_t whole = whole_part(part, num_tokens, num_others);
-  client.owed_tokens = std::clamp(client.owed_tokens - whole, -1.0, 1.0);
+  const auto wanted = static_cast<double>(client.num_wanted);
+  const double more =
+      std::max(Tenants::spare_of(client.share), static_cast<double>(client.num_favoured));
+  double part = client.owed_tokens + more;
+  // A few tokens that are left over would cost a step of their own.
+  if (part < wanted && wanted - part <= kMostLent) part = wanted;
+  const int32_t whole = whole_part(std::min(part, most), num_tokens, num_others);
+  client.owed_tokens = std::clamp(client.owed_tokens - whole, -kMostLent, 1.0);
   return whole;
 }
 

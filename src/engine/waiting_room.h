@@ -17,12 +17,13 @@
 
 namespace headrace {
 
+inline constexpr double kMostLent = 8;          // tokens beyond a part that finish what is wanted
 inline constexpr TimeUs kReturnUs = 5'000'000;  // from start to start, of a client that comes again
 
 struct Client {
   std::deque<Sequence*> waiting;  // in order (comes_before)
   Share share;
-  double owed_tokens = 0;  // of chunks: what its part was more than it got, at most one
+  double owed_tokens = 0;  // of chunks: what its part was more than it got, from -kMostLent to 1
   // Its newest prompt: when it started, and what it takes by itself. 0: no request started.
   TimeUs started = 0;
   double prompt_us = 0;
@@ -31,7 +32,8 @@ struct Client {
   bool is_listed = false;
   int32_t num_ranked = 0;
   int64_t tokens_ranked = 0;
-  int64_t num_wanted = 0;
+  int64_t num_wanted = 0;    // tokens of chunks
+  int64_t num_favoured = 0;  // of them, that it may have whatever its part is
 };
 
 class WaitingRoom {
@@ -56,16 +58,18 @@ class WaitingRoom {
 
   // A request starts for the first time; its prompt would take so long by itself.
   void note_prompt(const Sequence& sequence, double prompt_us, TimeUs now);
-  // The shortest of such times among light clients (Tenants::is_light) that come again and again
-  // and are expected now.
-  std::optional<double> least_prompt_us(TimeUs now) const;
+  // How long a step may be for the sake of those that come again and again and are expected now:
+  // the shortest of such times among light clients (Tenants::is_light), and twice that among those
+  // that ask for one thing at a time while others wait. Empty: there are none.
+  std::optional<double> least_patience_us(TimeUs now) const;
 
   bool has_none_running(const Sequence& sequence) const;
-  // Running sequences by client, who wants fewer tokens for its part first; within a client in
-  // order, as they are given. Begins a division of tokens among these clients.
-  void sort_by_wants(std::vector<Sequence*>* sequences);
-  // Of what these want, in that order: the tokens that clients have spared who run less than their
-  // part beside others.
+  // Running sequences by client, those first that are favoured, of these and of the others who
+  // wants fewer for its part; within a client in order, as they are given. Begins a division of
+  // tokens among these clients. Favoured are light clients that are expected, and who runs less
+  // than its part beside others, as far as it has spared.
+  void sort_by_wants(std::vector<Sequence*>* sequences, TimeUs now);
+  // Of what these want, in that order: the tokens of favoured ones.
   int64_t num_favoured(const std::vector<Sequence*>& sequences);
   // What the client of this one may take of the tokens, and of the rows, that are left for it and
   // for num_others that have not left the division: its part, of tokens what it spared besides; at
@@ -95,6 +99,10 @@ class WaitingRoom {
   }
 
  private:
+  static bool is_expected(const Client& client, TimeUs now);
+  static bool is_light(const Client& client, TimeUs now);
+  // How long a step may be for the sake of this one.
+  std::optional<double> patience_us(const Client& client, TimeUs now) const;
   void leave(Client* client, uint64_t id);
   void list_shares(const std::vector<Sequence*>& sequences);
 

@@ -88,3 +88,14 @@ def test_settings_come_from_a_file(headrace, model, tmp_path):
     assert headrace("version", env={"XDG_CONFIG_HOME": str(tmp_path)}).returncode == 0
     missing = headrace("version", env={"HEADRACE_CONFIG": str(tmp_path / "none.toml")})
     assert missing.returncode == 1 and "there is no file" in missing.stderr
+
+
+def test_version_names_the_arithmetic_of_activations(headrace):
+    def classes_of(*options):
+        machine = json.loads(headrace("version", "--json", *options).stdout)["machine"]
+        return machine["coded_weights"], machine["bf16_weights"], machine["numerics_id"]
+
+    exact, fast = classes_of("--isa", "avx2"), classes_of("--isa", "avx2", "--activations", "fast")
+    assert exact[:2] == fast[:2] == ("integer", "f32-fma") and exact[2] != fast[2]  # 16 bits, and 8
+    assert classes_of("--isa", "avx2", "--activations", "int8") == fast, "the earlier name"
+    assert classes_of("--isa", "reference")[1] == "f32-reference"

@@ -33,7 +33,7 @@ def test_a_model_compared_with_itself_in_the_same_arithmetic_is_the_same(compare
 
 
 def test_other_arithmetic_differs_a_little_and_the_reference_is_as_perplexity_says(compare, headrace, model, text):
-    report = json.loads(compare("--kv-type", "int8", "--activations", "int8", "--json").stdout)
+    report = json.loads(compare("--kv-type", "int8", "--activations", "fast", "--json").stdout)
     assert 0 < report["divergence"] < 0.5 and 0 < report["difference"] < 1
     assert all(each["divergence"] > 0 for each in report["windows"])
     alone = headrace("eval", "perplexity", model, text, "--window", 64, "--windows", 3, "--kv-type", "f32", "--json")
@@ -67,8 +67,8 @@ def quality():
 
 
 def test_the_table_of_qualities_changes_one_setting_at_a_time(quality):
-    tried = quality.variants(["exact", "int8"], ["f16", "int8", "fp8"])
-    assert tried == [("exact", "f16"), ("int8", "f16"), ("exact", "int8"), ("exact", "fp8")]
+    tried = quality.variants(["exact", "fast"], ["f16", "int8", "fp8"])
+    assert tried == [("exact", "f16"), ("fast", "f16"), ("exact", "int8"), ("exact", "fp8")]
     assert quality.variants(["exact"], ["f16"]) == [("exact", "f16")]
 
 
@@ -81,11 +81,11 @@ def test_intervals_hold_the_mean_and_narrow_with_more_windows(quality):
 
 
 def test_the_table_of_qualities_has_a_row_for_each_setting(quality):
-    row = {"model": "/models/a.gguf", "activations": "int8", "kv_type": "f16", "perplexity": 12.3456,
+    row = {"model": "/models/a.gguf", "activations": "fast", "kv_type": "f16", "perplexity": 12.3456,
            "prefill_tok_s": (100.0, 90.0, 110.0), "decode_tok_s": (20.0, 19.0, 21.0), "weight_bytes": 94200000, "kv_bytes": 2500000,
            "same_best": (0.975, 0.97, 0.98),
            **{name: (0.001, 0.0005, 0.002) for name in ("added_nll", "difference", "divergence")}}
     head, rule, line = quality.table([row]).splitlines()
     assert head.count("|") == rule.count("|") == line.count("|")
-    assert "| a.gguf | int8 | f16 | 12.346 | 0.00100 (0.00050 to 0.00200) |" in line and \
+    assert "| a.gguf | fast | f16 | 12.346 | 0.00100 (0.00050 to 0.00200) |" in line and \
         "| 97.5 % | 100 (90 to 110) | 20.0 (19.0 to 21.0) | 94.2 | 2.50 |" in line

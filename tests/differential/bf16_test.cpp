@@ -27,7 +27,7 @@ constexpr uint32_t kEveryIsa = std::numeric_limits<uint32_t>::max();
 bool has_bf16_unit() { return (cpu::kAvx512Bf16Unit.isa & ~cpu::detect_isa()) == 0; }
 
 std::unique_ptr<Backend> fast_backend(const std::string& isa, int num_threads) {
-  return create_cpu_backend({isa, num_threads, ActivationArithmetic::kInt8}).value();
+  return create_cpu_backend({isa, num_threads, ActivationArithmetic::kFast}).value();
 }
 
 std::unique_ptr<PackedWeight> pack_parts(Backend& backend, std::span<const WeightView> parts) {

@@ -182,7 +182,7 @@ TEST(Groups, LinearMatchesFloat64AndRowsAreIndependent) {
 TEST(Groups, UnitsAgree) {
   int num_cases = 0;
   for (const ActivationArithmetic mode :
-       {ActivationArithmetic::kExact, ActivationArithmetic::kInt8}) {
+       {ActivationArithmetic::kExact, ActivationArithmetic::kFast}) {
     for (const GroupCase& info : group_cases()) {
       if (info.bits == 8 && info.scheme != WeightScheme::kGptq &&
           info.scheme != WeightScheme::kCtInt8)
@@ -194,7 +194,7 @@ TEST(Groups, UnitsAgree) {
       for (const std::string& isa : available_isas()) {
         auto backend = create_cpu_backend({.isa = isa, .num_threads = 1, .activations = mode});
         ASSERT_TRUE(backend.ok());
-        const bool is_fixed = isa == "amx" && mode == ActivationArithmetic::kInt8;
+        const bool is_fixed = isa == "amx" && mode == ActivationArithmetic::kFast;
         std::vector<float>& expected = is_fixed ? fixed : integers;
         auto packed = (*backend)->pack({&weight->view, 1}, WeightRole::kLinear);
         ASSERT_TRUE(packed.ok());

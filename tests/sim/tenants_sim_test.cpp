@@ -28,6 +28,18 @@ constexpr int kShortLoads[] = {1, 8, 16}, kLongLoads[] = {1, 4, 6};
 constexpr int kSlots = 32;
 constexpr TimeUs kTargetUs = 50'000;
 
+// What steps take, in microseconds.
+struct Machine {
+  TimeUs step = 4000, token = 250, sampled = 0;
+
+  TimeUs step_time(const StepPlan& plan) const {
+    return step + token * plan.num_tokens + sampled * plan.num_logit_rows;
+  }
+};
+
+// On which 31 streams alone take twice the target.
+constexpr Machine kSlowMachine{5000, 1000, 2000};
+
 SchedulerOptions tenant_options(std::vector<TenantSpec> tenants) {
   SchedulerOptions options;
   options.max_batch_tokens = 256;
@@ -41,17 +53,19 @@ SchedulerOptions tenant_options(std::vector<TenantSpec> tenants) {
   return options;
 }
 
-// What steps take, in microseconds.
-struct Machine {
-  TimeUs step = 4000, token = 250, sampled = 0;
-
-  TimeUs step_time(const StepPlan& plan) const {
-    return step + token * plan.num_tokens + sampled * plan.num_logit_rows;
+// Without tenants, and with what the start of an engine learns of the machine.
+SchedulerOptions calibrated_options(const Machine& machine, int slots) {
+  SchedulerOptions options = tenant_options({});
+  options.max_logit_rows = options.max_sequences = slots;
+  for (int64_t rows = 1; rows <= options.max_batch_tokens; rows *= 2) {
+    StepLoad load;
+    load.add(0, rows, 1, true);
+    for (int i = 0; i < 2; ++i) {
+      options.step_cost.observe(load, machine.step + machine.token * rows + machine.sampled);
+    }
   }
-};
-
-// On which 31 streams alone take twice the target.
-constexpr Machine kSlowMachine{5000, 1000, 2000};
+  return options;
+}
 
 // How a client asks: so many requests at a time, of such lengths, each again when it is answered.
 struct Habit {
@@ -63,9 +77,11 @@ struct Habit {
 class World {
  public:
   World(const std::vector<TenantSpec>& tenants, uint64_t seed, const Machine& machine = {})
-      : options_(tenant_options(tenants)), machine_(machine), scheduler_(options_), random_(seed) {
-    EXPECT_TRUE(check_tenants(tenants).ok());
-    for (const TenantSpec& spec : tenants) {
+      : World(tenant_options(tenants), seed, machine) {}
+  World(const SchedulerOptions& options, uint64_t seed, const Machine& machine)
+      : options_(options), machine_(machine), scheduler_(options_), random_(seed) {
+    EXPECT_TRUE(check_tenants(options.tenants).ok());
+    for (const TenantSpec& spec : options.tenants) {
       for (const uint64_t client : spec.clients) tenant_of_[client] = spec.name;
     }
   }
@@ -93,6 +109,11 @@ class World {
   }
   void steps(int count) {
     for (int i = 0; i < count && !testing::Test::HasFailure(); ++i) step();
+  }
+  // From now on the client asks so, and waits count anew.
+  void change(uint64_t client, const Habit& habit) {
+    habits_[client] = habit;
+    waits_[client].clear();
   }
   void run_answers(uint64_t client, size_t count) {
     while (waits_[client].size() < count && !testing::Test::HasFailure()) step();
@@ -304,6 +325,29 @@ void expect_at_most_doubled(const Habit& habit) {
   expect_at_most_doubled(habit, flood, Machine{});
 }
 
+void expect_half_of_each_step(const Machine& machine, int slots, const Habit& habit) {
+  SCOPED_TRACE(testing::Message() << "a step takes " << machine.step << " us, " << slots
+                                  << " slots, prompts of " << habit.least_prompt << ", answers of "
+                                  << habit.least_answer);
+  const SchedulerOptions options = calibrated_options(machine, slots);
+  World alone(options, 7, machine);
+  alone.add_client(1, habit);
+  alone.run_answers(1, 30);
+  Habit flood = habit;
+  flood.num_at_once = 100;
+  World world(options, 7, machine);
+  world.add_client(1, {1, 430, 430, habit.least_answer, habit.most_answer});
+  world.add_client(2, flood);
+  world.run_answers(1, 60);
+  world.change(1, habit);
+  world.run_answers(1, 10);
+  world.parts();
+  world.change(1, habit);
+  world.run_answers(1, 60);
+  EXPECT_LE(world.wait(1, 0.95), 2 * alone.wait(1, 0.95));
+  EXPECT_LE(world.parts()[1], 0.51) << "of the tokens";
+}
+
 // Whether it keeps the machine busy by itself, or finds it idle when it is alone.
 TEST(TenantsSim, WhoAsksAHundredTimesAsMuchAtMostDoublesAnothersWait) {
   for (const int num_at_once : kShortLoads) {
@@ -324,6 +368,22 @@ TEST(TenantsSim, StreamsOfAFloodLeaveALongPromptMostOfTheTime) {
   for (const int num_at_once : {1, 2}) {
     expect_at_most_doubled({.num_at_once = num_at_once, .least_prompt = 200, .most_prompt = 600},
                            streams, kSlowMachine);
+  }
+}
+
+// One that has used up what it spared by long prompts, with as many slots as make prompts of the
+// flood end in the middle of steps. Streams that alone take longer than a prompt are not among
+// these.
+TEST(TenantsSim, WhoAsksForOneThingAtATimeHasHalfOfEachStepAtLeast) {
+  for (const Machine& machine : {Machine{8000, 300, 0}, Machine{2000, 500, 100}}) {
+    for (const int slots : {16, 32}) {
+      for (const int32_t prompt : {40, 70, 120}) {
+        for (const int32_t answer : {1, 8, 40}) {
+          expect_half_of_each_step(machine, slots, {1, prompt, prompt, answer, answer});
+          if (testing::Test::HasFailure()) return;
+        }
+      }
+    }
   }
 }
 

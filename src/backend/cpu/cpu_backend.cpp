@@ -463,9 +463,7 @@ Result<std::shared_ptr<CpuTeam>> create_cpu_team(int num_threads) {
 }
 
 Result<std::unique_ptr<Backend>> create_cpu_backend(const CpuBackendOptions& options) {
-  const auto activations = options.activations == ActivationArithmetic::kExact
-                               ? cpu::ActivationType::kInt16
-                               : cpu::ActivationType::kInt8;
+  const auto activations = cpu::coded_activations(options.activations);
   const uint32_t available = cpu::detect_isa();
   const cpu::KernelUnit* unit = TRY(cpu::select_sound_unit(options.isa, available, activations));
   std::shared_ptr<CpuTeam> team = options.team;

@@ -5,16 +5,9 @@
 #include <string>
 
 #include "backend/backend.h"
+#include "backend/cpu/kernels/activation_arithmetic.h"
 
 namespace headrace {
-
-// How activations meet coded and bf16 weights. Prefill, decode and batches of one back end share
-// it.
-enum class ActivationArithmetic : uint8_t {
-  kExact,  // 16 bits per activation (two int8 terms): closer to float32 than bf16
-  kInt8,   // 8 bits; with AMX 16 bits in coarser units; bf16 for bf16 weights where the processor
-           // multiplies that faster: faster where arithmetic is the limit, less accurate
-};
 
 // Threads that several back ends compute on, one at a time (Backend::begin_turn).
 class CpuTeam;

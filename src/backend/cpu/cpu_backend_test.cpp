@@ -69,7 +69,7 @@ TEST(CpuBackendFacts, NumericsNameWhatDecidesABit) {
   EXPECT_EQ(reference->numerics(), threads->numerics());
   EXPECT_NE(reference->numerics().find("keys and values in splits of"), std::string::npos);
   const auto int8 = create_cpu_backend(
-      {.isa = "reference", .num_threads = 1, .activations = ActivationArithmetic::kInt8});
+      {.isa = "reference", .num_threads = 1, .activations = ActivationArithmetic::kFast});
   ASSERT_TRUE(int8.ok());
   EXPECT_NE(reference->numerics(), (*int8)->numerics());
   EXPECT_EQ(reference->packing_id(), threads->packing_id());

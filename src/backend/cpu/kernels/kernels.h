@@ -33,8 +33,7 @@
 //       in which they are exact. All integer sums being exact, every way to form them gives these
 //       bits.
 //   kFixed             fixed-point activations, layouts of integer codes, whose weights become
-//   fixed point
-//       as well: over segments of kFixedSegment inputs in order of K, starting from +0:
+//       fixed point as well: over segments of kFixedSegment inputs in order of K, starting from +0:
 //         sum = fma(float(T), weight_unit * x_unit, sum)
 //         T = sum of X W over the segment: exact, rounded once
 //         W = (q - center) * factor + offset                     up to kMostLinearBits
@@ -43,8 +42,8 @@
 //       raised = (q - center) * 2^(16 - bits). For each output, over the sub-blocks of the segment:
 //         range = 2^(bits - 1), bound = largest of |scale_w| * range + |offset_w|
 //         weight_unit = bound / kFixedLimit, by = kFixedLimit / bound
-//         factor = round_to_even(scale_w * by), above kMostLinearBits round_to_even(scale_w * (by *
-//         range))
+//         factor = round_to_even(scale_w * by), above kMostLinearBits
+//                  round_to_even(scale_w * (by * range))
 //         offset = round_to_even(offset_w * by)
 //       offset_w is fma(scale_w, center, minimum), or scale_w * (center - zero of the lane), or 0.
 //       A bound below kSmallestFixedBound makes W and weight_unit 0; one above kLargestFixedBound
@@ -55,9 +54,8 @@
 //       even and odd being the sums over the block's even and odd inputs in order, each from +0,
 //       one rounding per input; denormals are zeros everywhere (amx/tile.h, product_bf16). Inputs
 //       from K to the end of the last block are zeros.
-//   kBf16Dot           bf16 activations of one term, bf16 weights: over pairs of inputs (2 i, 2 i +
-//   1)
-//       in order of K, starting from +0:
+//   kBf16Dot           bf16 activations of one term, bf16 weights: over pairs of inputs
+//       (2 i, 2 i + 1) in order of K, starting from +0:
 //         sum = fma(x[2 i + 1], w[2 i + 1], sum), then sum = fma(x[2 i], w[2 i], sum)
 //       denormals are zeros everywhere (bf16_model.h). An input at K, where K is odd, is zero.
 #pragma once
@@ -171,9 +169,9 @@ inline constexpr uint32_t kAmxUnitIsa =
 //     int8 terms as kInt16's. Where max|x| < kSmallestActivation, X and unit are 0; where the
 //     segment holds a NaN, an infinity or a value from kEndOfActivations on, X is 0 and unit is
 //     NaN. Stored by slices as above: of each block of kFixedBlock inputs the bytes of high, then
-//     those of low, zeros from K to the end of the last block; the units of its first
-//     and of its second 128 inputs at kFixedUnitsAt of each record; at kFixedSumsAt for each 16
-//     inputs up to that end the sums of high and of low, int16 both.
+//     those of low, zeros from K to the end of the last block; at kFixedUnitsAt of each record the
+//     units of its first and of its second 128 inputs; at kFixedSumsAt for each 16 inputs up to
+//     that end the sums of high and of low, int16 both.
 enum class ActivationType : uint8_t { kF32, kInt8, kInt16, kBF16, kBF16x2, kFixed };
 
 inline constexpr int kActivationBlock = 32;

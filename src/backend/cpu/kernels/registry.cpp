@@ -104,6 +104,11 @@ constexpr NumericsClassRow kNumericsClasses[] = {{"f32-reference", 1}, {"f32-fma
 
 std::span<const KernelUnit* const> all_units() { return kUnits; }
 
+ActivationType coded_activations(ActivationArithmetic arithmetic) {
+  return arithmetic == ActivationArithmetic::kExact ? ActivationType::kInt16
+                                                    : ActivationType::kInt8;
+}
+
 ActivationType dense_activations(ActivationType activations) {
   // Two bf16 terms (kBF16x2) are faster in tiles than float32, but networks that amplify rounding
   // (Gemma 4's) end up to ten times farther from float32 than exact may.

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "backend/cpu/kernels/activation_arithmetic.h"
 #include "backend/cpu/kernels/kernels.h"
 #include "backend/cpu/kernels/units.h"
 #include "base/result.h"
@@ -67,6 +68,10 @@ struct KernelSet {
 
   bool uses(const KernelRow& row) const;
 };
+
+// What coded layouts are multiplied with; units that have fixed-point products take those in place
+// of 8-bit activations.
+ActivationType coded_activations(ActivationArithmetic arithmetic);
 
 // What dense layouts may be multiplied with where coded ones are with `activations`; units without
 // such rows take float32.
