@@ -72,8 +72,9 @@ class WaitingRoom {
   // Of what these want, in that order: the tokens of favoured ones.
   int64_t num_favoured(const std::vector<Sequence*>& sequences);
   // What the client of this one may take of the tokens, and of the rows, that are left for it and
-  // for num_others that have not left the division: its part, of tokens what it spared besides; at
-  // least one, and one is left for each of them. Parts of a token are owed until the next plan.
+  // for num_others that have not left the division: its part, of tokens what it spared besides, or
+  // what is favoured, and a few that finish what it wants (kMostLent); at least one, and one is
+  // left for each of them. Parts of a token, and what was lent, are owed until the next plan.
   int32_t take_part(const Sequence& sequence, int32_t num_tokens, int32_t num_others);
   int32_t part_of(const Sequence& sequence, int32_t num_rows, int32_t num_others);
   void leave_division(const Sequence& sequence) { Tenants::leave_division(&of(sequence).share); }

@@ -68,10 +68,10 @@ TEST(CpuBackendFacts, NumericsNameWhatDecidesABit) {
   const auto threads = create_cpu_backend({.isa = "reference", .num_threads = 3}).value();
   EXPECT_EQ(reference->numerics(), threads->numerics());
   EXPECT_NE(reference->numerics().find("keys and values in splits of"), std::string::npos);
-  const auto int8 = create_cpu_backend(
+  const auto fast = create_cpu_backend(
       {.isa = "reference", .num_threads = 1, .activations = ActivationArithmetic::kFast});
-  ASSERT_TRUE(int8.ok());
-  EXPECT_NE(reference->numerics(), (*int8)->numerics());
+  ASSERT_TRUE(fast.ok());
+  EXPECT_NE(reference->numerics(), (*fast)->numerics());
   EXPECT_EQ(reference->packing_id(), threads->packing_id());
 }
 
