@@ -216,7 +216,7 @@ void Scheduler::start_waiting(TimeUs now) {
   passed_.clear();
   if (room_.num_waiting() == 0) return;
   charge();
-  room_.begin_turns();
+  room_.begin_turns(plan_.step_idx);
   while (Client* client = room_.next_turn()) {
     Sequence* sequence = first_to_start(*client);
     if (sequence == nullptr) continue;  // all of them follow others, or are passed
@@ -233,7 +233,7 @@ void Scheduler::start_waiting(TimeUs now) {
     if (stats_.num_preemptions == preemptions) {
       room_.return_turn(client);
     } else {
-      room_.begin_turns();
+      room_.begin_turns(plan_.step_idx);
     }
   }
 }
@@ -249,9 +249,13 @@ Sequence* Scheduler::first_to_start(const Client& client) {
 }
 
 // Slot and blocks for a waiting sequence; others give way to one whose client has nothing running.
+// Slots that another client has just left and will ask for again are no room for one that has some.
 // A search has to wait for its slots: one that gives way may not be enough.
 bool Scheduler::make_room(Sequence* sequence) {
   const bool has_none = room_.has_none_running(*sequence);
+  const int num_kept = has_none || running_.empty() ? 0 : room_.num_kept_from(*sequence);
+  if (num_kept > 0 && num_slots_ + num_kept + sequence->num_slots() > options_.max_sequences)
+    return false;
   while (num_slots_ + sequence->num_slots() > options_.max_sequences) {
     if (!has_none || sequence->search != nullptr || !give_way(*sequence)) return false;
   }
@@ -660,10 +664,11 @@ void Scheduler::finish(Sequence* sequence, FinishReason reason, TimeUs now,
   events->push_back(std::move(event));
   unwatch(*sequence);
   if (reason != FinishReason::kError) remember(sequence);
+  charge();
   if (sequence->running) {
+    room_.keep_place(*sequence, now, stats_.num_steps);
     stop(sequence);
   } else {
-    charge();
     room_.remove(sequence);
   }
   for (Drafter* drafter : {options_.drafter, options_.model_drafter}) {

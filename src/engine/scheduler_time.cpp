@@ -32,7 +32,8 @@ int32_t Scheduler::room_for_chunks(int32_t num_clients) {
   if (options_.inter_token_target_us <= 0) return room;
   if (!someone_decodes) lead_us_ = most_lead_us();
   const std::optional<double> patience_us = room_.least_patience_us(planned_us_);
-  if (!someone_decodes && !patience_us) return room;
+  const std::optional<int64_t> halves = room_.rows_of_halves(planned_us_);
+  if (!someone_decodes && !patience_us && !halves) return room;
   const StepLoad load = load_of(plan_);
   const ChunkOffer chunk = offer_chunks(room);
   const int64_t num_favoured = room_.num_favoured(scratch_);
@@ -41,6 +42,7 @@ int32_t Scheduler::room_for_chunks(int32_t num_clients) {
   if (patience_us && num_favoured < chunk.max_rows) {
     rows = std::min(rows, rows_in_patience(load, chunk, *patience_us));
   }
+  if (halves) rows = std::min(rows, *halves + num_clients - 1);
   if (num_favoured > 0) {
     ChunkOffer favoured = chunk;
     favoured.max_rows = std::min(chunk.max_rows, num_favoured);
@@ -73,12 +75,14 @@ double Scheduler::most_lead_us() const {
 }
 
 // Of a step that may take twice the target while streams have a lead, if somebody waits for a place
-// or the prompts are short. Beside a long one streams would wait so much longer for many steps: it
-// gets as many as stretch a step of theirs by what prompts may always take, or as many more within
-// the target as its part of the time asks for.
+// or the prompts are short, and nobody is expected who would find that such a step has begun.
+// Beside a long one streams would wait so much longer for many steps: it gets as many as stretch a
+// step of theirs by what prompts may always take, or as many more within the target as its part of
+// the time asks for.
 int64_t Scheduler::rows_in_time(const StepLoad& load, const ChunkOffer& chunk) const {
   const auto target_us = static_cast<double>(options_.inter_token_target_us);
-  const double most_us = target_us + std::min(lead_us_, target_us);
+  const double lead_us = room_.expects_who_spared(planned_us_) ? 0 : lead_us_;
+  const double most_us = target_us + std::min(lead_us, target_us);
   const double stretched_us = kMostStretch * cost_.predict(load);
   const int64_t stretched = rows_within(cost_, load, chunk, stretched_us);
   if (stretched == chunk.max_rows || most_us <= stretched_us) return stretched;
@@ -104,8 +108,8 @@ int64_t Scheduler::rows_of_favoured(const StepLoad& load, const ChunkOffer& chun
 }
 
 // Where a light client comes again and again, it shall wait for a step in flight, and for the
-// streams of others in its own, no longer than its prompt takes by itself. One that asks for one
-// thing at a time and has its part finds its prompt in half of each step.
+// streams of others in its own, no longer than its prompt takes by itself. So shall one that asks
+// for one thing at a time; half of the step that it waits for is spared for its own.
 int64_t Scheduler::rows_in_patience(const StepLoad& load, const ChunkOffer& chunk,
                                     double patience_us) const {
   const double streams_us = cost_.predict(load);

@@ -341,12 +341,19 @@ double Tenants::spare_of(const Share& client) {
   return spare_rows;
 }
 
+bool Tenants::runs_less(const Share& client) {
+  for (const Share* share = &client; share->parent != nullptr; share = share->parent) {
+    if (share->num_running != share->parent->num_running && !share->runs_less) return false;
+  }
+  return true;
+}
+
 double Tenants::spare_beside(const Share& client) {
+  if (!runs_less(client)) return 0;
   double spare_rows = 0;
   bool is_beside = false;
   for (const Share* share = &client; share->parent != nullptr; share = share->parent) {
     if (share->num_running == share->parent->num_running) continue;
-    if (!share->runs_less) return 0;
     spare_rows = is_beside ? std::min(spare_rows, share->spare_rows) : share->spare_rows;
     is_beside = true;
   }

@@ -125,6 +125,9 @@ class Tenants {
   // After charge(), and rest() of the others: whether of late this client, or a tenant above it,
   // used much less than its siblings did, each weighted by what it used itself.
   static bool is_light(const Share& client);
+  // Whether in the last step it ran fewer sequences than its part, and so did each tenant above it
+  // that others run beside.
+  static bool runs_less(const Share& client);
   // Whether it has no more than one sequence, nor has a tenant above it.
   static bool asks_for_one(const Share& client);
 
@@ -135,7 +138,7 @@ class Tenants {
   static double part_of(const Share& client);
   static double most_of(const Share& client);
   static double spare_of(const Share& client);
-  // The rows spared by a client that runs less than its part beside others; 0: it does not.
+  // The rows spared by a client that runs_less() beside others; 0: it does not.
   static double spare_beside(const Share& client);
   static void leave_division(Share* client);
 

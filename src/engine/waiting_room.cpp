@@ -46,6 +46,9 @@ void WaitingRoom::start(Sequence* sequence) {
   --num_waiting_;
   Tenants::count_running(&client.share, 1);
   Tenants::count_waiting(&client.share, -1);
+  const int num_taken = std::min(client.num_kept, static_cast<int>(sequence->num_slots()));
+  client.num_kept -= num_taken;
+  num_kept_ -= num_taken;
   turns_changed_ = true;
 }
 
@@ -71,9 +74,23 @@ void WaitingRoom::leave(Client* client, uint64_t id) {
   if (!share.is_active() && share.has_rested() && share.is_forgotten()) clients_.erase(id);
 }
 
-void WaitingRoom::begin_turns() {
+void WaitingRoom::keep_place(const Sequence& sequence, TimeUs now, uint64_t step_idx) {
+  Client& client = of(sequence);
+  if (!is_expected(client, now) || !Tenants::runs_less(client.share)) return;
+  if (std::exchange(client.kept_step, step_idx) != step_idx) client.num_kept = 0;
+  client.num_kept += static_cast<int>(sequence.num_slots());
+}
+
+int WaitingRoom::num_kept_from(const Sequence& sequence) const {
+  return num_kept_ - of(sequence).num_kept;
+}
+
+void WaitingRoom::begin_turns(uint64_t step_idx) {
   turns_.clear();
+  num_kept_ = 0;
   for (auto& [id, client] : clients_) {
+    if (client.kept_step != step_idx) client.num_kept = 0;
+    num_kept_ += client.num_kept;
     if (!client.waiting.empty()) turns_.push_back(&client);
   }
   turns_changed_ = true;
@@ -137,20 +154,36 @@ bool WaitingRoom::is_light(const Client& client, TimeUs now) {
   return is_expected(client, now) && Tenants::is_light(client.share);
 }
 
-std::optional<double> WaitingRoom::patience_us(const Client& client, TimeUs now) const {
-  if (is_light(client, now)) return client.prompt_us;
-  const bool is_crowded_out = num_waiting_ > 0 && Tenants::asks_for_one(client.share);
-  if (is_expected(client, now) && is_crowded_out) return 2 * client.prompt_us;
-  return std::nullopt;
+bool WaitingRoom::is_crowded_out(const Client& client, TimeUs now) const {
+  return num_waiting_ > 0 && is_expected(client, now) && Tenants::asks_for_one(client.share);
 }
 
 std::optional<double> WaitingRoom::least_patience_us(TimeUs now) const {
   std::optional<double> least;
   for (const auto& [id, client] : clients_) {
-    const std::optional<double> us = patience_us(client, now);
-    if (us && (!least || *us < *least)) least = us;
+    const bool is_absent = client.num_wanted == 0 && is_crowded_out(client, now);
+    if (!is_absent && !is_light(client, now)) continue;
+    least = least ? std::min(*least, client.prompt_us) : client.prompt_us;
   }
   return least;
+}
+
+std::optional<int64_t> WaitingRoom::rows_of_halves(TimeUs now) const {
+  std::optional<int64_t> least;
+  for (const auto& [id, client] : clients_) {
+    if (client.num_wanted == 0 || !is_crowded_out(client, now)) continue;
+    const int64_t rows =
+        std::max(client.num_wanted, 2 * (client.num_wanted - client.num_favoured));
+    least = least ? std::min(*least, rows) : rows;
+  }
+  return least;
+}
+
+bool WaitingRoom::expects_who_spared(TimeUs now) const {
+  return std::any_of(clients_.begin(), clients_.end(), [&](const auto& entry) {
+    const Client& client = entry.second;
+    return is_expected(client, now) && Tenants::spare_beside(client.share) > 0;
+  });
 }
 
 bool WaitingRoom::has_none_running(const Sequence& sequence) const {
@@ -158,10 +191,11 @@ bool WaitingRoom::has_none_running(const Sequence& sequence) const {
 }
 
 void WaitingRoom::sort_by_wants(std::vector<Sequence*>* sequences, TimeUs now) {
-  for (const Sequence* sequence : *sequences) of(*sequence).num_wanted = 0;
+  for (auto& [id, client] : clients_) client.num_wanted = client.num_favoured = 0;
   for (const Sequence* sequence : *sequences) of(*sequence).num_wanted += sequence->gap();
   for (const Sequence* sequence : *sequences) {
     Client& client = of(*sequence);
+    if (client.num_favoured > 0) continue;  // was looked at
     const auto spared = static_cast<int64_t>(Tenants::spare_beside(client.share));
     client.num_favoured =
         is_light(client, now) ? client.num_wanted : std::min(client.num_wanted, spared);

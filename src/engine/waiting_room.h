@@ -28,6 +28,9 @@ struct Client {
   TimeUs started = 0;
   double prompt_us = 0;
   bool is_back = false;  // it started within kReturnUs of the one before
+  // Places kept for it, in the plan of that step alone.
+  int num_kept = 0;
+  uint64_t kept_step = 0;
   // Scratch of one plan.
   bool is_listed = false;
   int32_t num_ranked = 0;
@@ -47,9 +50,15 @@ class WaitingRoom {
   // A waiting sequence is gone.
   void remove(Sequence* sequence);
 
+  // A running sequence is about to end for good. Where its client is expected again and runs less
+  // than its part, its places are kept from clients that run some in the plan of that step.
+  void keep_place(const Sequence& sequence, TimeUs now, uint64_t step_idx);
+  // Of the plan whose turns began: the places that are kept from the client of this one.
+  int num_kept_from(const Sequence& sequence) const;
+
   // The turns of one plan: next_turn() takes the client whose turn it is from those that have
   // someone waiting (null: no more), return_turn() puts it back. Anew after a stop or an add.
-  void begin_turns();
+  void begin_turns(uint64_t step_idx);
   Client* next_turn();
   void return_turn(Client* client);
   // Gives each of these running sequences its rank, how many earlier ones of its client run, and
@@ -58,10 +67,16 @@ class WaitingRoom {
 
   // A request starts for the first time; its prompt would take so long by itself.
   void note_prompt(const Sequence& sequence, double prompt_us, TimeUs now);
-  // How long a step may be for the sake of those that come again and again and are expected now:
-  // the shortest of such times among light clients (Tenants::is_light), and twice that among those
-  // that ask for one thing at a time while others wait. Empty: there are none.
+  // For the sake of those that come again and again, of the plan whose wants were sorted. How long
+  // a step may be: the shortest of what their prompts take, among light clients (Tenants::is_light)
+  // and those that ask for one thing at a time while others wait, and want nothing now. Empty:
+  // there are none.
   std::optional<double> least_patience_us(TimeUs now) const;
+  // Of how many rows of chunks the half, with what is favoured, is all that one of the latter
+  // wants; the fewest. Empty: none of them wants some.
+  std::optional<int64_t> rows_of_halves(TimeUs now) const;
+  // Whether a client is expected that runs less than its part beside others, and has spared some.
+  bool expects_who_spared(TimeUs now) const;
 
   bool has_none_running(const Sequence& sequence) const;
   // Running sequences by client, those first that are favoured, of these and of the others who
@@ -102,8 +117,8 @@ class WaitingRoom {
  private:
   static bool is_expected(const Client& client, TimeUs now);
   static bool is_light(const Client& client, TimeUs now);
-  // How long a step may be for the sake of this one.
-  std::optional<double> patience_us(const Client& client, TimeUs now) const;
+  // Whether it is expected, and asks for one thing at a time while others wait.
+  bool is_crowded_out(const Client& client, TimeUs now) const;
   void leave(Client* client, uint64_t id);
   void list_shares(const std::vector<Sequence*>& sequences);
 
@@ -112,6 +127,7 @@ class WaitingRoom {
   std::vector<Client*> turns_;          // a heap, unless
   bool turns_changed_ = false;          // somebody started or stopped since
   std::vector<Share*> shares_;          // of a division
+  int num_kept_ = 0;                    // places, in the plan whose turns began
   int64_t num_waiting_ = 0;
 };
 

@@ -554,7 +554,7 @@ uint64_t run_worlds(uint64_t first_seed, uint64_t num_steps, Totals* totals,
   return digest.value;
 }
 
-constexpr uint64_t kRecordedDigest = 0xb85c1be05194f586;
+constexpr uint64_t kRecordedDigest = 0x9549a6b45bd7f8d0;
 constexpr uint64_t kRecordedSteps = 20'000;
 
 // In every build: release, g++, with sanitizers. Anew, when what is scheduled changes on purpose.

@@ -138,9 +138,9 @@ BUGS = [
         ("event.times.finished = now; events->push_back(std::move(event));",
          "event.times.finished = now; if (!BUG || sequence->running) events->push_back(std::move(event));")),
     Bug("a stopped request is told twice", SCHEDULER,
-        ("if (sequence->running) { stop(sequence);",
+        ("if (sequence->running) { room_.keep_place",
          "if (BUG && reason == FinishReason::kStop) events->push_back(Event(events->back())); "
-         "if (sequence->running) { stop(sequence);")),
+         "if (sequence->running) { room_.keep_place")),
     Bug("a cancel in flight is lost", SCHEDULER,
         ("if (planned) { sequence->ending = reason;", "if (planned) { if (!BUG) sequence->ending = reason;")),
     Bug("a cancel in flight takes effect at once", SCHEDULER, ("const bool planned = in_flight_ &&", "const bool planned = !BUG && in_flight_ &&")),
