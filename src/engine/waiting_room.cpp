@@ -172,8 +172,7 @@ std::optional<int64_t> WaitingRoom::rows_of_halves(TimeUs now) const {
   std::optional<int64_t> least;
   for (const auto& [id, client] : clients_) {
     if (client.num_wanted == 0 || !is_crowded_out(client, now)) continue;
-    const int64_t rows =
-        std::max(client.num_wanted, 2 * (client.num_wanted - client.num_favoured));
+    const int64_t rows = std::max(client.num_wanted, 2 * (client.num_wanted - client.num_favoured));
     least = least ? std::min(*least, rows) : rows;
   }
   return least;
