@@ -158,12 +158,17 @@ bool WaitingRoom::is_crowded_out(const Client& client, TimeUs now) const {
   return num_waiting_ > 0 && is_expected(client, now) && Tenants::asks_for_one(client.share);
 }
 
+std::optional<double> WaitingRoom::patience_us(const Client& client, TimeUs now) const {
+  if (is_light(client, now)) return client.prompt_us;
+  if (client.num_wanted > 0 || !is_crowded_out(client, now)) return std::nullopt;
+  return client.share.is_active() ? 2 * client.prompt_us : client.prompt_us;
+}
+
 std::optional<double> WaitingRoom::least_patience_us(TimeUs now) const {
   std::optional<double> least;
   for (const auto& [id, client] : clients_) {
-    const bool is_absent = client.num_wanted == 0 && is_crowded_out(client, now);
-    if (!is_absent && !is_light(client, now)) continue;
-    least = least ? std::min(*least, client.prompt_us) : client.prompt_us;
+    const std::optional<double> us = patience_us(client, now);
+    if (us && (!least || *us < *least)) least = us;
   }
   return least;
 }

@@ -69,8 +69,8 @@ class WaitingRoom {
   void note_prompt(const Sequence& sequence, double prompt_us, TimeUs now);
   // For the sake of those that come again and again, of the plan whose wants were sorted. How long
   // a step may be: the shortest of what their prompts take, among light clients (Tenants::is_light)
-  // and those that ask for one thing at a time while others wait, and want nothing now. Empty:
-  // there are none.
+  // and those that ask for one thing at a time while others wait, and are absent; twice that while
+  // they have an answer. Empty: there are none.
   std::optional<double> least_patience_us(TimeUs now) const;
   // Of how many rows of chunks the half, with what is favoured, is all that one of the latter
   // wants; the fewest. Empty: none of them wants some.
@@ -119,6 +119,8 @@ class WaitingRoom {
   static bool is_light(const Client& client, TimeUs now);
   // Whether it is expected, and asks for one thing at a time while others wait.
   bool is_crowded_out(const Client& client, TimeUs now) const;
+  // How long a step may be for the sake of this one.
+  std::optional<double> patience_us(const Client& client, TimeUs now) const;
   void leave(Client* client, uint64_t id);
   void list_shares(const std::vector<Sequence*>& sequences);
 
