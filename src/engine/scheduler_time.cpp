@@ -165,6 +165,7 @@ void Scheduler::owe(uint64_t num_tokens, TimeUs now) {
   const bool is_decode = plain_load_.num_rows == owed.step.num_streams;
   prompt_us_ = is_decode ? 0 : owed.step.us;
   gain_lead(owed.step.us);
+  cost_.note(owed.step.load, owed.took_us);
   owed_ = owed;
 }
 

@@ -30,6 +30,8 @@ constexpr double kFar = 0.15;         // of the pace
 constexpr double kPaceChanged = 0.1;  // of 1
 constexpr uint64_t kSumAgain = 512;   // observations; sums that are only changed collect errors
 
+bool is_far_from(double pace, double ratio) { return std::abs(ratio / pace - 1) > kFar; }
+
 }  // namespace
 
 void StepLoad::add(int64_t first_position, int64_t rows, int64_t logit_rows, bool draws) {
@@ -66,18 +68,29 @@ double StepCost::cost_of(const Parts& parts) const {
 }
 
 double StepCost::predict(const StepLoad& load) const {
-  return num_observed_ == 0 ? 0 : pace_ * cost_of(parts_of(load));
+  return num_observed_ == 0 ? 0 : (noted_ > 0 ? noted_ : pace_) * cost_of(parts_of(load));
 }
 
 void StepCost::touch() const {
   prefetch(&coefficients_, sizeof(coefficients_));
   prefetch(&pace_, sizeof(pace_));
+  prefetch(rings_.data(), sizeof(rings_));
+}
+
+StepCost::Ring& StepCost::ring_of(const StepLoad& load) {
+  const auto size = static_cast<size_t>(std::bit_width(static_cast<uint64_t>(load.num_rows)));
+  return load.num_fresh > 0 ? rings_.back() : rings_[std::min(size, kNumRings - 1)];
+}
+
+void StepCost::note(const StepLoad& load, TimeUs took_us) {
+  if (ring_of(load).steps.size() < kStepsTrusted) return;
+  noted_ = pace_after(std::max(1.0, static_cast<double>(took_us)) / cost_of(parts_of(load)));
 }
 
 void StepCost::observe(const StepLoad& load, TimeUs took_us) {
+  noted_ = 0;
   Step step{parts_of(load)};
-  const auto size = static_cast<size_t>(std::bit_width(static_cast<uint64_t>(load.num_rows)));
-  Ring& ring = load.num_fresh > 0 ? rings_.back() : rings_[std::min(size, kNumRings - 1)];
+  Ring& ring = ring_of(load);
   const double took = std::max(1.0, static_cast<double>(took_us));
   double expected = took;
   if (ring.steps.size() >= kStepsTrusted) {
@@ -98,18 +111,21 @@ void StepCost::observe(const StepLoad& load, TimeUs took_us) {
   solve();
 }
 
-// One that is far off moves the pace a little; two in a row, both late or both early, to where they
-// are.
+// Whether it is far off, and the newest was, both late or both early.
+bool StepCost::confirms(double ratio) const {
+  return far_ != 0 && is_far_from(pace_, ratio) && (ratio > pace_) == (far_ > pace_);
+}
+
+// One that is far off moves the pace a little; two in a row to where they are.
+double StepCost::pace_after(double ratio) const {
+  if (confirms(ratio)) return (far_ + ratio) / 2;
+  return pace_ * (1 + kPaceGain * std::clamp(ratio / pace_ - 1, -kFar, kFar));
+}
+
 void StepCost::follow(double ratio) {
-  const double error = ratio / pace_ - 1;
-  const bool is_far = std::abs(error) > kFar;
-  if (is_far && far_ != 0 && (error > 0) == (far_ > pace_)) {
-    pace_ = (far_ + ratio) / 2;
-    far_ = 0;
-  } else {
-    far_ = is_far ? ratio : 0;
-    pace_ *= 1 + kPaceGain * std::clamp(error, -kFar, kFar);
-  }
+  const double pace = pace_after(ratio);
+  far_ = is_far_from(pace_, ratio) && !confirms(ratio) ? ratio : 0;
+  pace_ = pace;
   if (std::abs(pace_ - 1) <= kPaceChanged) return;
   for (Ring& ring : rings_) {
     for (Step& step : ring.steps) {

@@ -43,8 +43,11 @@ class StepCost {
   // What a step takes; 0 while nothing was observed.
   double predict(const StepLoad& load) const;
   void observe(const StepLoad& load, TimeUs took_us);
+  // The same of the step that observe() will be told next: predictions before that go by its pace,
+  // which costs them nothing, where learning takes a while.
+  void note(const StepLoad& load, TimeUs took_us);
   bool has_learned() const { return num_observed_ > 0; }
-  // Asks for the memory that predict() reads, before it is needed.
+  // Asks for the memory that predict() and note() read, before it is needed.
   void touch() const;
 
  private:
@@ -63,6 +66,9 @@ class StepCost {
 
   static Parts parts_of(const StepLoad& load);
   double cost_of(const Parts& parts) const;
+  Ring& ring_of(const StepLoad& load);
+  bool confirms(double ratio) const;
+  double pace_after(double ratio) const;
   void follow(double ratio);
   void change(const Step& step, double sign);
   void sum_again();
@@ -75,8 +81,9 @@ class StepCost {
   std::array<Parts, kNumParts> products_{};
   Parts sums_{};
   Parts coefficients_{};
-  double pace_ = 1;  // of the newest steps: their time by what their parts cost
-  double far_ = 0;   // the newest, if it was far from that; else 0
+  double pace_ = 1;   // of the newest steps: their time by what their parts cost
+  double noted_ = 0;  // what it will be with the step that was noted; 0: none was
+  double far_ = 0;    // the newest, if it was far from that; else 0
   uint64_t num_observed_ = 0;
 };
 

@@ -176,6 +176,26 @@ TEST(StepCost, FollowsNeighboursThatWantItsCoresForAWhile) {
   }
 }
 
+// As an engine uses it: a step is learned from beside the next one, which is predicted before.
+TEST(StepCost, ThirdStepAfterAChangeIsPredictedRightThoughOneIsYetToBeLearned) {
+  StepLoad load;
+  load.add(100, 8, 8, false);
+  for (const double change : {1.3, 2.0, 0.7}) {
+    StepCost cost;
+    for (int i = 0; i < 20; ++i) cost.observe(load, 10'000);
+    const auto took = static_cast<TimeUs>(10'000 * change);
+    const auto is_close = [&] { return std::abs(cost.predict(load) / change / 10'000 - 1) < 0.15; };
+    cost.note(load, took);
+    EXPECT_FALSE(is_close()) << "one may be a disturbance, times " << change;
+    cost.observe(load, took);
+    cost.note(load, took);
+    EXPECT_TRUE(is_close()) << "times " << change;
+    const double noted = cost.predict(load);
+    cost.observe(load, took);
+    EXPECT_NEAR(cost.predict(load) / noted, 1, 0.01) << "times " << change;
+  }
+}
+
 TEST(StepCost, LongDecodingDoesNotForgetPrompts) {
   Machine machine(14);
   StepCost cost;
