@@ -197,9 +197,8 @@ bool WaitingRoom::has_none_running(const Sequence& sequence) const {
 void WaitingRoom::sort_by_wants(std::vector<Sequence*>* sequences, TimeUs now) {
   for (auto& [id, client] : clients_) client.num_wanted = client.num_favoured = 0;
   for (const Sequence* sequence : *sequences) of(*sequence).num_wanted += sequence->gap();
-  for (const Sequence* sequence : *sequences) {
-    Client& client = of(*sequence);
-    if (client.num_favoured > 0) continue;  // was looked at
+  for (auto& [id, client] : clients_) {
+    if (client.num_wanted == 0) continue;
     const auto spared = static_cast<int64_t>(Tenants::spare_beside(client.share));
     client.num_favoured =
         is_light(client, now) ? client.num_wanted : std::min(client.num_wanted, spared);
