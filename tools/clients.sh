@@ -72,6 +72,7 @@ check() {
 
 mkdir -p "$folder" "$results"
 tools/setup.sh test
+. tools/env.sh  # what it chose was not on PATH when this shell began in a clean clone
 tools/build.sh release headrace
 install node tests/clients/node/package-lock.json install_node
 install prometheus tools/clients.sh install_prometheus

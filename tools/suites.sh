@@ -178,13 +178,19 @@ run_fuzz() {
   tally targets 0 $passed $failed 0
 }
 
+# In a clean clone the tools that it chooses were not on PATH when this shell began.
+set_up() {
+  tools/setup.sh "$1"
+  . tools/env.sh
+}
+
 mkdir -p "$results"
 rm -f "$results/$build-"*  # but not results/passed: what passed before (tools/unchanged.py)
 case $build in
   release)
     stage=test
     [ ! -f tests/web/package.json ] || stage=ui
-    tools/setup.sh "$stage"
+    set_up "$stage"
     fetch_texts &
     texts=$!
     tools/build.sh release
@@ -198,7 +204,7 @@ case $build in
     run_page
     ;;
   asan)
-    tools/setup.sh test
+    set_up test
     tools/build.sh asan
     export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1 UBSAN_OPTIONS=print_stacktrace=1
     # A million draws say no more of memory than the thousands of the other tests. Kernels are not instrumented, so tests
@@ -207,7 +213,7 @@ case $build in
     run_ctest ctest --exclude-regex '^RankSearch\.AMillion|^Cli\.VerifyKernels|^Limits\.Sequences|^Attention\..*OverSplits|AloneBatchedChunked.*/reference|^Isa/.*/avx(512|_)'
     ;;
   tsan)
-    tools/setup.sh test
+    set_up test
     tools/build.sh tsan test_base test_backend test_engine test_engine_sim test_server test_rows
     export TSAN_OPTIONS="halt_on_error=1:second_deadlock_stack=1:suppressions=$PWD/tools/tsan.supp"
     # Drawing a million tokens on one thread has nothing to race with, and costs minutes here.
@@ -216,7 +222,7 @@ case $build in
     run_ctest team --tests-regex '(^|/)(Team|PanelShares)'
     ;;
   fuzz)
-    tools/setup.sh check
+    set_up check
     tools/build.sh fuzz fuzz_targets
     run_fuzz
     ;;
