@@ -32,11 +32,14 @@ function(headrace_kernel_unit target unit lanes header)
     target_compile_options(${target} PRIVATE -Wno-uninitialized -Wno-maybe-uninitialized)
   endif()
   # Instrumented, these take g++ and clang many minutes. What they may touch is tested with guard
-  # values on both sides of every buffer; the reference unit is instrumented. So one command compiles them for every
-  # sanitizer, debug information and its folder left out, and ccache has what the build before made.
+  # values on both sides of every buffer; the reference unit is instrumented. So one command compiles them for the
+  # release and for every sanitizer, and ccache has what the build before made.
   if(HEADRACE_SANITIZE)
     get_target_property(options ${target} COMPILE_OPTIONS)
-    list(FILTER options EXCLUDE REGEX "sanitize|^-Wno-tsan$")
-    set_property(TARGET ${target} PROPERTY COMPILE_OPTIONS ${options} -O1 -g0)
+    list(REMOVE_ITEM options ${sanitize_options} -Wno-tsan)
+    if(NOT ARG_OPTIMISE IN_LIST options)
+      list(APPEND options ${ARG_OPTIMISE})
+    endif()
+    set_property(TARGET ${target} PROPERTY COMPILE_OPTIONS ${options})
   endif()
 endfunction()
