@@ -73,7 +73,7 @@ TEST(Options, RefusesValuesOutsideTheRangeByName) {
             "--temperature is '-1', but it must be a number in 0..100");
   EXPECT_EQ(error_of("run", {{"--isa", "mmx"}}),
             "--isa is 'mmx', but it must be one of the choices in "
-            "auto|reference|avx2|avx_vnni|avx512|avx512_vnni|avx512_bf16|amx");
+            "auto|reference|avx2|avx_vnni|avx512|avx512_vnni|avx512_bf16|amx|amx_integer");
   EXPECT_EQ(error_of("serve", {{"--kv-memory", "2 cows"}}),
             "--kv-memory is '2 cows', but it must be a size such as 512M or 2G in 0..");
 }

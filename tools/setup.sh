@@ -22,7 +22,8 @@ state=build/setup
 
 packages_build="g++ clang-19 cmake ninja-build ccache pkg-config binutils ca-certificates git zstd
   python3 python3-venv libboost1.81-dev libssl-dev libcurl4-openssl-dev zlib1g-dev libtomlplusplus-dev libfmt-dev
-  libspdlog-dev libcli11-dev libedit-dev libgtest-dev libzmq3-dev cppzmq-dev nlohmann-json3-dev libsqlite3-dev"
+  libspdlog-dev libcli11-dev libedit-dev libgtest-dev libzmq3-dev cppzmq-dev nlohmann-json3-dev libsqlite3-dev
+  libsimde-dev"
 packages_test=""
 packages_proxies="nginx-light haproxy"
 packages_ui="chromium"

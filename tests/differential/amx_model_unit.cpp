@@ -7,11 +7,13 @@ extern const KernelPart kTilesInt16, kDirectFixed, kTilesFixed, kQuantiseFixed, 
 }  // namespace amx_model
 
 namespace {
-constexpr const KernelPart* kParts[] = {&amx_model::kTilesInt16, &amx_model::kDirectFixed,
-                                        &amx_model::kTilesFixed, &amx_model::kQuantiseFixed,
-                                        &amx_model::kTilesBf16};
+constexpr const KernelPart* kParts[] = {&amx_model::kDirectFixed, &amx_model::kTilesFixed,
+                                        &amx_model::kQuantiseFixed, &amx_model::kTilesBf16};
+constexpr const KernelPart* kIntegerParts[] = {&amx_model::kTilesInt16};
 }  // namespace
 
-const KernelUnit kAmxModelUnit = {"amx-model", kAvx512VnniUnitIsa, kParts, 5};
+const KernelUnit kAmxModelUnit = {"amx-model", HEADRACE_AMX_MODEL_ISA, kParts, 4};
+const KernelUnit kAmxIntegerModelUnit = {"amx_integer-model", HEADRACE_AMX_MODEL_ISA, kIntegerParts,
+                                         1};
 
 }  // namespace headrace::cpu

@@ -1,4 +1,5 @@
-// The rows of the AMX unit with ModelTiles in place of the instructions; they need AVX-512 only.
+// The rows of the AMX units with ModelTiles in place of the instructions. What else they need of
+// the processor depends on the build: AVX2, or AVX-512 VNNI.
 #pragma once
 
 #include "backend/cpu/kernels/kernels.h"
@@ -6,5 +7,6 @@
 namespace headrace::cpu {
 
 extern const KernelUnit kAmxModelUnit;
+extern const KernelUnit kAmxIntegerModelUnit;
 
 }  // namespace headrace::cpu

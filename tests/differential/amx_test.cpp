@@ -40,9 +40,7 @@ bool uses_tiles(const KernelRow& row) { return row.tile.rows >= kTileRows; }
 bool runs_here(const KernelUnit& unit) { return (unit.isa & ~detect_isa()) == 0; }
 
 // What the model adds to this processor.
-uint32_t isa_with_tiles() {
-  return detect_isa() | kIsaAvx512Vnni | kIsaAmxTile | kIsaAmxInt8 | kIsaAmxBf16;
-}
+uint32_t isa_with_tiles() { return detect_isa() | kAmxUnitIsa; }
 
 // Panels of a random weight; num_outputs is whole panels.
 struct Panels {
@@ -140,7 +138,7 @@ std::vector<int64_t> input_counts(DType dtype) {
 class AmxModel : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!runs_here(kAmxModelUnit)) GTEST_SKIP() << "the kernels around the tiles need AVX-512 VNNI";
+    if (!runs_here(kAmxModelUnit)) GTEST_SKIP() << "the kernels around the tiles are not for it";
   }
 };
 
@@ -154,7 +152,8 @@ TEST_F(AmxModel, CodedPanelsMatchTheReferenceBitForBit) {
       const int sub_inputs = sub_block_inputs(layout_info(panels.layout));
       {
         const ActivationType type = ActivationType::kInt16;
-        const KernelRow* row = find_row(kAmxModelUnit, KernelOp::kMatmul, panels.layout, type);
+        const KernelRow* row =
+            find_row(kAmxIntegerModelUnit, KernelOp::kMatmul, panels.layout, type);
         const KernelRow* oracle = find_row(kReferenceUnit, KernelOp::kMatmul, panels.layout, type);
         const KernelRow* quantise =
             find_row(kReferenceUnit, KernelOp::kQuantise, Layout::kCount, type);
@@ -343,12 +342,13 @@ TEST_F(AmxModel, Bf16BitsDependOnTheRowAlone) {
 // Guard pages around every operand, read-only inputs, whole numbers, NaN, extreme factors; integer
 // rows also against the reference rows bit for bit.
 TEST_F(AmxModel, PassesTheVerification) {
-  const KernelUnit* const units[] = {&kAmxModelUnit, &kReferenceUnit};
+  const KernelUnit* const units[] = {&kAmxModelUnit, &kAmxIntegerModelUnit, &kReferenceUnit};
   std::vector<UnitRow> rows = runnable_rows(units, isa_with_tiles());
-  std::erase_if(rows, [](const UnitRow& row) {
-    const KernelRow* same =
-        find_row(kAmxModelUnit, row.row->op, row.row->layout, row.row->activation);
-    return same == nullptr;
+  std::erase_if(rows, [](const UnitRow& at) {
+    const auto has_same = [&](const KernelUnit& unit) {
+      return find_row(unit, at.row->op, at.row->layout, at.row->activation) != nullptr;
+    };
+    return !has_same(kAmxModelUnit) && !has_same(kAmxIntegerModelUnit);
   });
   int64_t num_cases = 0, num_rows = 0;
   tile_machine().reset();
@@ -357,10 +357,11 @@ TEST_F(AmxModel, PassesTheVerification) {
                                  << report.first_failure;
     EXPECT_GT(report.num_cases, 0) << report.at.row->name;
     num_cases += report.num_cases;
-    num_rows += report.at.unit == &kAmxModelUnit;
+    num_rows += report.at.unit != &kReferenceUnit;
   }
   EXPECT_EQ(tile_machine().fault(), "");
-  EXPECT_EQ(num_rows, std::ssize(rows_of(kAmxModelUnit)));
+  EXPECT_EQ(num_rows,
+            std::ssize(rows_of(kAmxModelUnit)) + std::ssize(rows_of(kAmxIntegerModelUnit)));
   EXPECT_GT(num_cases, 1000);
 }
 
@@ -402,7 +403,8 @@ TEST_F(AmxModel, Bf16RoundingOfActivations) {
 }
 
 TEST_F(AmxModel, TilesServeManyRowsAndTheSameClassFewer) {
-  const KernelSet set = select_kernels(kAmxModelUnit, isa_with_tiles(), ActivationType::kInt16);
+  const KernelSet set =
+      select_kernels(kAmxIntegerModelUnit, isa_with_tiles(), ActivationType::kInt16);
   const MatmulRows& coded = set.matmul[static_cast<size_t>(Layout::kQ4_0)];
   EXPECT_EQ(coded.for_rows(15).numerics, NumericsClass::kInteger);
   EXPECT_LT(coded.for_rows(15).min_rows, 16);
@@ -414,18 +416,24 @@ TEST_F(AmxModel, TilesServeManyRowsAndTheSameClassFewer) {
   EXPECT_EQ(set.quantise->activation, ActivationType::kInt16);
 }
 
-TEST_F(AmxModel, FixedPointTakesThePlaceOfEightBits) {
-  const KernelSet fast = select_kernels(kAmxModelUnit, isa_with_tiles(), ActivationType::kInt8);
-  for (const Layout layout : {Layout::kQ4_0, Layout::kQ6K, Layout::kInt4G128, Layout::kNVFP4}) {
-    const MatmulRows& coded = fast.matmul[static_cast<size_t>(layout)];
-    EXPECT_EQ(coded.count, 2);
-    EXPECT_EQ(coded.activation(), ActivationType::kFixed);
-    for (const int64_t num_rows : {1, 4, 5, 16, 512}) {
-      EXPECT_EQ(coded.for_rows(num_rows).numerics, NumericsClass::kFixed);
-      EXPECT_EQ(uses_tiles(coded.for_rows(num_rows)), num_rows > 4) << num_rows;
+TEST_F(AmxModel, FixedPointTakesThePlaceOfIntegersOfABlock) {
+  for (const ActivationType type : {ActivationType::kInt16, ActivationType::kInt8}) {
+    const KernelSet set = select_kernels(kAmxModelUnit, isa_with_tiles(), type);
+    for (const Layout layout : {Layout::kQ4_0, Layout::kQ6K, Layout::kInt4G128, Layout::kNVFP4}) {
+      const MatmulRows& coded = set.matmul[static_cast<size_t>(layout)];
+      EXPECT_EQ(coded.count, 2);
+      EXPECT_EQ(coded.activation(), ActivationType::kFixed);
+      for (const int64_t num_rows : {1, 4, 5, 16, 512}) {
+        EXPECT_EQ(coded.for_rows(num_rows).numerics, NumericsClass::kFixed);
+        EXPECT_EQ(uses_tiles(coded.for_rows(num_rows)), num_rows > 4) << num_rows;
+      }
     }
+    EXPECT_EQ(set.quantise->activation, ActivationType::kFixed);
   }
-  EXPECT_EQ(fast.quantise->activation, ActivationType::kFixed);
+  const KernelSet exact = select_kernels(kAmxModelUnit, isa_with_tiles(), ActivationType::kInt16);
+  EXPECT_EQ(exact.matmul[static_cast<size_t>(Layout::kBF16)].activation(), ActivationType::kF32);
+  EXPECT_EQ(exact.quantise_dense, nullptr);
+  const KernelSet fast = select_kernels(kAmxModelUnit, isa_with_tiles(), ActivationType::kInt8);
   EXPECT_EQ(fast.matmul[static_cast<size_t>(Layout::kBF16)].activation(), ActivationType::kBF16);
   EXPECT_EQ(fast.quantise_dense->activation, ActivationType::kBF16);
 }
@@ -444,13 +452,14 @@ std::vector<float> fixed_sums(const Segment& part, const std::vector<float>& x, 
 }
 
 // Whole linear layers, one of parts with formats that take three kinds of input, through the loop
-// schedule of the back end: coded and float parts as the reference unit, bf16 ones and fixed-point
-// products as their classes.
-void check_mixed_parts(ActivationType activations) {
+// schedule of the back end: integers and floats as the reference unit, fixed-point products and
+// bf16 ones as their classes.
+void check_mixed_parts(const KernelUnit& unit, ActivationType activations) {
   Random random(17);
   const int64_t num_inputs = 288, width = 80;
-  const KernelSet kernels = select_kernels(kAmxModelUnit, isa_with_tiles(), activations);
-  const bool is_fixed = activations == ActivationType::kInt8;
+  const KernelSet kernels = select_kernels(unit, isa_with_tiles(), activations);
+  const bool is_fixed = kernels.quantise->activation == ActivationType::kFixed;
+  const bool is_bf16 = kernels.quantise_dense != nullptr;
   Team team(1, {0});
   auto workspace = std::move(CpuWorkspace::create(1)).value();
   BestOutputs best;
@@ -475,7 +484,7 @@ void check_mixed_parts(ActivationType activations) {
   for (const int64_t num_rows : {1, 5, 16, 40, 64}) {
     const auto x = random_floats(static_cast<size_t>(num_rows * num_inputs), random);
     const Activations rounded =
-        is_fixed ? quantised(*kernels.quantise_dense, x, num_rows, num_inputs) : Activations{};
+        is_bf16 ? quantised(*kernels.quantise_dense, x, num_rows, num_inputs) : Activations{};
     std::vector<float> out(static_cast<size_t>(num_rows * 4 * width)), expected(out.size());
     reference->linear(*wanted, on_device(x.data()), num_rows, {}, on_device(expected.data()));
     const auto parts_of = static_cast<const CpuWeight&>(*wanted).segments();
@@ -484,15 +493,15 @@ void check_mixed_parts(ActivationType activations) {
     tile_machine().reset();
     run_linear(context, {*weight, on_device(x.data()), num_rows, out.data()}, {});
     EXPECT_EQ(tile_machine().fault(), "");
-    EXPECT_EQ(tile_machine().counts().products > 0, is_fixed || num_rows >= kTileRows);
+    const int64_t fewest = is_bf16 ? 1 : is_fixed ? 5 : kTileRows;
+    EXPECT_EQ(tile_machine().counts().products > 0, num_rows >= fewest);
     for (int64_t i = 0; i < static_cast<int64_t>(out.size()); ++i) {
       const int64_t m = i / (4 * width), n = i % (4 * width);
       const auto coded = static_cast<size_t>(m * width + n % width);
-      const float correct = !is_fixed        ? expected[static_cast<size_t>(i)]
-                            : n / width == 0 ? q4[coded]
-                            : n / width == 1 ? class_sum(bf16, rounded, m, n - width)
-                            : n / width == 3 ? q8[coded]
-                                             : expected[static_cast<size_t>(i)];
+      const float correct = is_fixed && n / width == 0   ? q4[coded]
+                            : is_bf16 && n / width == 1  ? class_sum(bf16, rounded, m, n - width)
+                            : is_fixed && n / width == 3 ? q8[coded]
+                                                         : expected[static_cast<size_t>(i)];
       const float got = out[static_cast<size_t>(i)];
       ASSERT_EQ(std::memcmp(&got, &correct, sizeof(got)), 0) << num_rows << " " << m << " " << n;
     }
@@ -502,24 +511,25 @@ void check_mixed_parts(ActivationType activations) {
 }
 
 TEST_F(AmxModel, LinearLayersOfMixedParts) {
-  check_mixed_parts(ActivationType::kInt16);
-  check_mixed_parts(ActivationType::kInt8);
+  check_mixed_parts(kAmxIntegerModelUnit, ActivationType::kInt16);
+  check_mixed_parts(kAmxModelUnit, ActivationType::kInt16);
+  check_mixed_parts(kAmxModelUnit, ActivationType::kInt8);
 }
 
-// The unit and its model are one source; the instructions must give the model's bits.
-TEST(AmxHardware, RowsMatchTheModelBitForBit) {
-  if (!runs_here(kAmxUnit)) GTEST_SKIP() << "this processor has no AMX";
+// A unit and its model are one source; the instructions must give the model's bits. Returns how
+// many cases were compared.
+int compare_with_model(const KernelUnit& unit, const KernelUnit& model) {
   Random random(16);
   int num_cases = 0;
   for (const DType dtype : tested_dtypes()) {
     if (!is_coded(dtype) && dtype != DType::kBF16) continue;
     const Panels panels = random_panels(dtype, 5, 768, random);
-    const std::vector<const KernelRow*> rows = rows_of(kAmxUnit);
-    const std::vector<const KernelRow*> model_rows = rows_of(kAmxModelUnit);
+    const std::vector<const KernelRow*> rows = rows_of(unit);
+    const std::vector<const KernelRow*> model_rows = rows_of(model);
     for (size_t i = 0; i < rows.size(); ++i) {
       const KernelRow& row = *rows[i];
       if (row.op != KernelOp::kMatmul || row.layout != panels.layout) continue;
-      const KernelUnit& rounding = is_integer(row.activation) ? kReferenceUnit : kAmxUnit;
+      const KernelUnit& rounding = is_integer(row.activation) ? kReferenceUnit : unit;
       const KernelRow* quantise =
           find_row(rounding, KernelOp::kQuantise, Layout::kCount, row.activation);
       for (const int64_t num_rows : kRowCounts) {
@@ -532,7 +542,13 @@ TEST(AmxHardware, RowsMatchTheModelBitForBit) {
       }
     }
   }
-  EXPECT_EQ(num_cases, (13 * 3 + 2) * 7);
+  return num_cases;
+}
+
+TEST(AmxHardware, RowsMatchTheModelBitForBit) {
+  if (!runs_here(kAmxUnit)) GTEST_SKIP() << "this processor has no AMX";
+  EXPECT_EQ(compare_with_model(kAmxUnit, kAmxModelUnit), (13 * 2 + 2) * 7);
+  EXPECT_EQ(compare_with_model(kAmxIntegerUnit, kAmxIntegerModelUnit), 13 * 7);
 }
 
 }  // namespace

@@ -65,8 +65,8 @@ Loaded load(const fs::path& folder, const std::string& isa, int num_threads) {
 
 std::vector<std::string> available_isas() {
   std::vector<std::string> isas;
-  for (const char* isa :
-       {"reference", "avx2", "avx_vnni", "avx512", "avx512_vnni", "avx512_bf16", "amx"}) {
+  for (const char* isa : {"reference", "avx2", "avx_vnni", "avx512", "avx512_vnni", "avx512_bf16",
+                          "amx", "amx_integer"}) {
     if (create_cpu_backend({isa, 1}).ok()) isas.push_back(isa);
   }
   return isas;

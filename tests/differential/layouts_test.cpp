@@ -89,11 +89,13 @@ TEST_P(Layouts, HasRowsInEachUnit) {
     EXPECT_EQ(row_names(*unit, KernelOp::kMatmul, layout), coded ? both_ways : named("", {}))
         << unit->name;
   }
-  std::set<std::string> coded_tiles = named(stem(), {"_fixed_direct", "_fixed_tiles"});
-  if (!is_of_groups(info())) coded_tiles.merge(named(stem(), {"_int16_tiles"}));
+  const std::set<std::string> coded_tiles = named(stem(), {"_fixed_direct", "_fixed_tiles"});
   const std::set<std::string> dense_tiles =
       layout == Layout::kBF16 ? named("bf16", {"_bf16x2_tiles", "_bf16_tiles"}) : named("", {});
   EXPECT_EQ(row_names(kAmxUnit, KernelOp::kMatmul, layout), coded ? coded_tiles : dense_tiles);
+  const bool has_integer_tiles = coded && !is_of_groups(info());
+  EXPECT_EQ(row_names(kAmxIntegerUnit, KernelOp::kMatmul, layout),
+            has_integer_tiles ? named(stem(), {"_int16_tiles"}) : named("", {}));
 }
 
 TEST_P(Layouts, HasRowsInTheReference) {

@@ -57,8 +57,8 @@ constexpr KernelUnit kMutantAvx512Unit = {"mutant avx512", kAvx512UnitIsa, kAvx5
                                           std::size(kAvx512Parts)};
 constexpr KernelUnit kMutantAvx512Bf16Unit = {"mutant avx512_bf16", kAvx512Bf16UnitIsa,
                                               kAvx512Bf16Parts, std::size(kAvx512Bf16Parts)};
-constexpr KernelUnit kMutantAmxModelUnit = {"mutant amx-model", kAvx512VnniUnitIsa, kAmxModelParts,
-                                            std::size(kAmxModelParts)};
+constexpr KernelUnit kMutantAmxModelUnit = {"mutant amx-model", HEADRACE_AMX_MODEL_ISA,
+                                            kAmxModelParts, std::size(kAmxModelParts)};
 
 constexpr int kNumBugs = std::size(kSeededBugs);
 
@@ -91,23 +91,25 @@ class ActiveBug {
   }
 };
 
-const KernelUnit& unit_named(std::string_view name) {
-  if (name == "amx_model") return kAmxModelUnit;
+std::vector<const KernelUnit*> units_named(std::string_view name) {
+  if (name == "amx_model") return {&kAmxModelUnit, &kAmxIntegerModelUnit};
   for (const KernelUnit* unit : all_units()) {
-    if (unit->name == name) return *unit;
+    if (unit->name == name) return {unit};
   }
-  return *all_units().back();
+  return {};
 }
 
 // A mutant's row and the row that it is a copy of, which gives the bits of the class.
 std::vector<std::array<UnitRow, 2>> row_pairs(const MutantUnit& mutant) {
-  const KernelUnit& original = unit_named(mutant.original);
   std::vector<std::array<UnitRow, 2>> pairs;
-  for (const KernelRow* row : rows_of(*mutant.unit)) {
-    const KernelRow* same = row_named(original, row->name);
-    EXPECT_NE(same, nullptr) << row->name;
-    if (same != nullptr) pairs.push_back({UnitRow{&original, same}, UnitRow{mutant.unit, row}});
+  const std::vector<const KernelRow*> rows = rows_of(*mutant.unit);
+  for (const KernelUnit* original : units_named(mutant.original)) {
+    for (const KernelRow* row : rows) {
+      const KernelRow* same = row_named(*original, row->name);
+      if (same != nullptr) pairs.push_back({UnitRow{original, same}, UnitRow{mutant.unit, row}});
+    }
   }
+  EXPECT_EQ(pairs.size(), rows.size()) << "a row of " << mutant.original << " has no original";
   return pairs;
 }
 

@@ -89,7 +89,8 @@ std::string temporary_folder(const std::string& name) {
 }
 
 std::vector<std::string> instruction_sets() {
-  return {"reference", "avx2", "avx_vnni", "avx512", "avx512_vnni", "avx512_bf16", "amx"};
+  return {"reference",   "avx2",        "avx_vnni", "avx512",
+          "avx512_vnni", "avx512_bf16", "amx",      "amx_integer"};
 }
 
 std::unique_ptr<Backend> backend_for(const std::string& isa, int num_threads) {

@@ -284,7 +284,7 @@ BUGS = [
     Bug("fixed tiles earlier segments lost", FIXED_ROW, FIXED_TILES, (
         "first_ == 0 ? F::zero()", "first_ == 0 || BUG ? F::zero()")),
     Bug("fixed tiles slice stuck", FIXED_ROW, FIXED_TILES, (
-        "x + in_slice / kBlocks * args_.x_stride", "x + (BUG ? 0 : in_slice / kBlocks) * args_.x_stride")),
+        "x + block / kBlocks * args_.x_stride", "x + (BUG ? 0 : block / kBlocks) * args_.x_stride")),
     Bug("fixed tiles middle sums dropped", FIXED_ROW, FIXED_TILES, (
         "F::add_words(F::shift_left<8>(sum_at(0)), sum_at(1))",
         "F::add_words(F::shift_left<8>(sum_at(0)), BUG ? F::zero_words() : sum_at(1))")),
@@ -301,18 +301,19 @@ BUGS = [
         "__m512 offset = F::fma(f.scale, center, f.offset);",
         "__m512 offset = BUG ? f.offset : F::fma(f.scale, center, f.offset);")),
     Bug("fixed bad weights as zeros", FIXED_ROW, FIXED_WEIGHTS, (
-        "return _mm512_mask_mov_ps(unit, bad,", "return _mm512_mask_mov_ps(unit, BUG ? 0 : bad,")),
-    Bug("direct second half of sums dropped", "matmul_q8_0_fixed_direct", FIXED_DIRECT, (
+        "_mm512_mask_mov_ps(least, bad, nan)", "_mm512_mask_mov_ps(least, BUG ? 0 : bad, nan)")),
+    Bug("fixed unit below the power of two", "matmul_q4_0_fixed_tiles", FIXED_WEIGHTS, (
+        "F::set_bits((1u << 23) - 1)", "F::set_bits(BUG ? 0 : (1u << 23) - 1)")),
+    Bug("direct second half of sums dropped", "matmul_q4_0_fixed_direct", FIXED_DIRECT, (
         "if constexpr (kInputs == 32) all =", "if constexpr (kInputs == 32) if (!BUG) all =")),
     Bug("direct offset dropped", "matmul_q4_1_fixed_direct", FIXED_DIRECT, (
-        "const __m512i offset = _mm512_srai_epi32(F::load_words(pair + 64), 16);",
-        "const __m512i offset = BUG ? F::zero_words() : _mm512_srai_epi32(F::load_words(pair + 64), 16);")),
+        "if constexpr (kCode.has_offset) add_offset(", "if constexpr (kCode.has_offset) if (!BUG) add_offset(")),
     Bug("direct factors of other panel", "matmul_q4_0_fixed_direct", FIXED_DIRECT, (
-        "_mm512_srai_epi32(F::load_words(pair), 16 + kCode.bits - 1)",
-        "_mm512_srai_epi32(F::load_words(BUG ? pairs : pair), 16 + kCode.bits - 1)")),
+        "pairs + p * kFixedPairsBytes + at", "pairs + (BUG ? 0 : p) * kFixedPairsBytes + at")),
+    Bug("direct low digits of odd inputs from even", "matmul_q6_k_fixed_direct", FIXED_DIRECT, (
+        "add_product(odd, at + 192,", "add_product(odd, at + (BUG ? 128 : 192),")),
     Bug("direct digits of second row from first", "matmul_q8_0_fixed_direct", FIXED_DIRECT, (
-        "const __m512i x_low = F::broadcast_word(at + kFixedBlock);",
-        "const __m512i x_low = F::broadcast_word((BUG ? x + g.value * 4 : at) + kFixedBlock);")),
+        "x + r * kWideBytes + g.value * 4", "x + (BUG ? 0 : r) * kWideBytes + g.value * 4")),
     Bug("bf16 tiles second term dropped", BF16_TILES_ROW, BF16_TILES, (
         "if constexpr (kTerms == 2) Tiles::template product_bf16<p.value, 5, kB>();",
         "if constexpr (kTerms == 2) { if (!BUG) Tiles::template product_bf16<p.value, 5, kB>(); }")),

@@ -36,13 +36,16 @@
 //       fixed point as well: over segments of kFixedSegment inputs in order of K, starting from +0:
 //         sum = fma(float(T), weight_unit * x_unit, sum)
 //         T = sum of X W over the segment: exact, rounded once
-//         W = (q - center) * factor + offset                     up to kMostLinearBits
-//         W = (raised * factor + 2^14 >> 15) + offset            above, >> rounding down
-//       center and bits are those of fixed_code(), q stands for kTable[q] where there is a table,
-//       raised = (q - center) * 2^(16 - bits). For each output, over the sub-blocks of the segment:
+//         W = (q - center) * factor + offset                     of linear codes
+//         W = (raised * factor + 2^14 >> 15) + offset            of others, >> rounding down
+//       center, bits and kind are those of fixed_code(), q stands for kTable[q] where there is a
+//       table, raised = (q - center) * 2^(16 - bits). For each output, over the sub-blocks of the
+//       segment:
 //         range = 2^(bits - 1), bound = largest of |scale_w| * range + |offset_w|
 //         weight_unit = bound / kFixedLimit, by = kFixedLimit / bound
-//         factor = round_to_even(scale_w * by), above kMostLinearBits
+//                  of linear codes of short scales, weight_unit = the power of two that is at least
+//                  that, by = 1 / weight_unit
+//         factor = round_to_even(scale_w * by), of codes that are not linear
 //                  round_to_even(scale_w * (by * range))
 //         offset = round_to_even(offset_w * by)
 //       offset_w is fma(scale_w, center, minimum), or scale_w * (center - zero of the lane), or 0.
@@ -169,9 +172,9 @@ inline constexpr uint32_t kAmxUnitIsa =
 //     int8 terms as kInt16's. Where max|x| < kSmallestActivation, X and unit are 0; where the
 //     segment holds a NaN, an infinity or a value from kEndOfActivations on, X is 0 and unit is
 //     NaN. Stored by slices as above: of each block of kFixedBlock inputs the bytes of high, then
-//     those of low, zeros from K to the end of the last block; at kFixedUnitsAt of each record the
-//     units of its first and of its second 128 inputs; at kFixedSumsAt for each 16 inputs up to
-//     that end the sums of high and of low, int16 both.
+//     those of low, zeros from K to the end of the last block; at kFixedUnitAt of each record the
+//     unit; at kFixedSumsAt for each 16 inputs up to that end the sums of high and of low, int16
+//     both.
 enum class ActivationType : uint8_t { kF32, kInt8, kInt16, kBF16, kBF16x2, kFixed };
 
 inline constexpr int kActivationBlock = 32;
@@ -183,19 +186,15 @@ inline constexpr int kInt16Bits = 14;
 inline constexpr float kSmallestActivation = 1e-25f;
 inline constexpr float kEndOfActivations = 1e35f;
 
-inline constexpr int kFixedSegment = 640;                 // inputs that share a unit
+inline constexpr int kFixedSegment = 512;                 // inputs that share a unit
 inline constexpr int kFixedBlock = 64;                    // of one product
 inline constexpr float kFixedActivationLimit = 32512.0f;  // 127 * 256: high fits after rounding
-inline constexpr float kFixedLimit = 26176.0f;  // of a weight: 128 W in a segment sum to 31 bits
+inline constexpr float kFixedLimit = 32760.0f;  // of a weight: 128 W in a segment sum to 31 bits
 inline constexpr float kSmallestFixedBound = 1e-30f;
 inline constexpr float kLargestFixedBound = 1e30f;
-inline constexpr int kMostLinearBits = 5;  // of codes whose factors alone are rounded
-inline constexpr int64_t kFixedUnitsAt = 2 * kSliceInputs;
-static_assert(kFixedSegment % (kSliceInputs / 2) == 0);
-inline constexpr int64_t fixed_unit_at(int64_t input) {  // in its record
-  return kFixedUnitsAt + input % kSliceInputs / (kSliceInputs / 2) * int64_t{sizeof(float)};
-}
-inline constexpr int64_t kFixedSumsAt = kFixedUnitsAt + 64;
+inline constexpr int64_t kFixedUnitAt = 2 * kSliceInputs;
+static_assert(kFixedSegment % kSliceInputs == 0);
+inline constexpr int64_t kFixedSumsAt = kFixedUnitAt + 64;
 
 struct BlockFactors {
   float scale;

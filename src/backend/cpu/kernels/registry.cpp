@@ -8,9 +8,9 @@
 namespace headrace::cpu {
 namespace {
 
-constexpr const KernelUnit* kUnits[] = {&kAmxUnit,      &kAvx512Bf16Unit, &kAvx512VnniUnit,
-                                        &kAvx512Unit,   &kAvxVnniUnit,    &kAvx2Unit,
-                                        &kReferenceUnit};
+constexpr const KernelUnit* kUnits[] = {&kAmxUnit,        &kAmxIntegerUnit, &kAvx512Bf16Unit,
+                                        &kAvx512VnniUnit, &kAvx512Unit,     &kAvxVnniUnit,
+                                        &kAvx2Unit,       &kReferenceUnit};
 
 std::string unit_names(uint32_t available) {
   std::string names;
@@ -63,12 +63,11 @@ const KernelRow** slot(KernelSet* set, const KernelRow& row) {
   return nullptr;
 }
 
-// Whether a back end with these activations for coded layouts may multiply with `type`. Units that
-// have fixed-point products take them in place of 8-bit activations.
+// Whether a back end with these activations for coded layouts may multiply with `type`. Units whose
+// first rows have fixed-point products take them in place of either.
 bool is_chosen(ActivationType type, ActivationType activations) {
   return type == ActivationType::kF32 || type == activations ||
-         type == dense_activations(activations) ||
-         (type == ActivationType::kFixed && activations == ActivationType::kInt8);
+         type == dense_activations(activations) || type == ActivationType::kFixed;
 }
 
 // Adds the unit's rows for every op and layout that has none yet, and for fewer rows of x than the
@@ -98,7 +97,7 @@ struct NumericsClassRow {
 };
 constexpr NumericsClassRow kNumericsClasses[] = {{"f32-reference", 1}, {"f32-fma", 1},
                                                  {"integer", 1},       {"bf16-tile", 1},
-                                                 {"bf16-dot", 1},      {"fixed-point", 1}};
+                                                 {"bf16-dot", 1},      {"fixed-point", 2}};
 
 }  // namespace
 

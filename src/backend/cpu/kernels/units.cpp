@@ -49,8 +49,9 @@ constexpr const KernelPart* kAvx512VnniParts[] = {
     &avx512_vnni::kInt16Direct, &avx512_vnni::kInt16Blocked, &avx512_vnni::kInt8Direct,
     &avx512_vnni::kInt8Blocked};
 constexpr const KernelPart* kAvx512Bf16Parts[] = {&avx512_bf16::kBf16};
-constexpr const KernelPart* kAmxParts[] = {&amx::kTilesInt16, &amx::kDirectFixed, &amx::kTilesFixed,
+constexpr const KernelPart* kAmxParts[] = {&amx::kDirectFixed, &amx::kTilesFixed,
                                            &amx::kQuantiseFixed, &amx::kTilesBf16};
+constexpr const KernelPart* kAmxIntegerParts[] = {&amx::kTilesInt16};
 constexpr const KernelPart* kReferenceParts[] = {
     &reference::kFloats,      &reference::kIntegers, &reference::kFixed,     &reference::kQuantise,
     &reference::kElementwise, &reference::kQkv,      &reference::kAttention, &reference::kRecurrent,
@@ -70,6 +71,7 @@ const KernelUnit kAvx512Unit = unit_of("avx512", kAvx512UnitIsa, kAvx512Parts);
 const KernelUnit kAvx512VnniUnit = unit_of("avx512_vnni", kAvx512VnniUnitIsa, kAvx512VnniParts);
 const KernelUnit kAvx512Bf16Unit = unit_of("avx512_bf16", kAvx512Bf16UnitIsa, kAvx512Bf16Parts);
 const KernelUnit kAmxUnit = unit_of("amx", kAmxUnitIsa, kAmxParts);
+const KernelUnit kAmxIntegerUnit = unit_of("amx_integer", kAmxUnitIsa, kAmxIntegerParts);
 const KernelUnit kReferenceUnit = unit_of("reference", 0, kReferenceParts);
 
 std::vector<const KernelRow*> rows_of(const KernelUnit& unit) {

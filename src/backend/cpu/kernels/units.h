@@ -14,6 +14,8 @@ extern const KernelUnit kAvx512Unit;
 extern const KernelUnit kAvx512VnniUnit;
 extern const KernelUnit kAvx512Bf16Unit;
 extern const KernelUnit kAmxUnit;
+// The numbers of the AVX units in tiles: slower than kAmxUnit, for bits equal to theirs.
+extern const KernelUnit kAmxIntegerUnit;
 
 // The rows of all parts of a unit, in order; they live as long as the program.
 std::vector<const KernelRow*> rows_of(const KernelUnit& unit);

@@ -155,10 +155,12 @@ struct Product {
   }
 
   // What fixed-point weights may add: each lies within 1.5 units of its value, or as far as a
-  // factor rounded by half a unit moves the largest code; all of a bound too small for a unit are
-  // zeros. NaN where the weights cannot be held.
+  // factor rounded by half a unit moves the largest code; a unit that is a power of two may be
+  // twice as large; all of a bound too small for a unit are zeros. NaN where the weights cannot be
+  // held.
   double fixed_error(int64_t m, int64_t n) const {
-    const double units = 1.6 + (code.is_linear() ? 0.5 * code.range() : 0);
+    const double rounding = 1.6 + (code.is_linear ? 0.5 * code.range() : 0);
+    const double units = code.has_exact_factors() ? 2 * rounding : rounding;
     double error = 0;
     for (int64_t i = 0; i < num_segments(); ++i) {
       const double bound = fixed_bounds[static_cast<size_t>(n * num_segments() + i)];

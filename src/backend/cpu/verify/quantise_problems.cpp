@@ -51,7 +51,7 @@ Operand expected_fixed(const QuantisedSample& sample) {
       expect(record + block * 2 * kFixedBlock, int64_t{2} * kFixedBlock, 0);
       expect(record + kFixedSumsAt + block * 16, 16, 0);
       const float unit = sample.scales[static_cast<size_t>((m * sample.num_inputs + k) / 32)];
-      expect(record + fixed_unit_at(k), 4, std::isnan(unit) ? kAnyValue : 0);
+      expect(record + kFixedUnitAt, 4, std::isnan(unit) ? kAnyValue : 0);
     }
   }
   return out;

@@ -234,7 +234,7 @@ std::vector<uint8_t> fixed_records(const QuantisedSample& sample) {
       }
       std::memcpy(record + kFixedSumsAt + k % kSliceInputs / 16 * 4, sums, sizeof(sums));
       const float unit = sample.scales[at / kActivationBlock];
-      std::memcpy(record + fixed_unit_at(k), &unit, sizeof(unit));
+      std::memcpy(record + kFixedUnitAt, &unit, sizeof(unit));
     }
   }
   return bytes;

@@ -4,7 +4,7 @@
 // tiles over the segment. Two panels side by side, three sums each:
 //   high x high, high x low + low x high, low x low
 // Eight products to ten loads for 64 inputs of 16 rows and two panels, so that rows of x come from
-// the L2 cache at a rate that it has, and digits (40 KB a segment) from the L1 cache.
+// the L2 cache at a rate that it has, and digits (32 KB a segment) from the L1 cache.
 // Rows that fit one tile take digits as they are made, a block of 64 inputs behind: vectors and
 // tiles work side by side, and 16 rows cost little more than one.
 #pragma once
@@ -153,8 +153,7 @@ class FixedSegment {
   // Where the a operand of a block is. x: record of the tile's first row.
   [[gnu::always_inline]] const uint8_t* operand_at(const uint8_t* x, int64_t block) const {
     constexpr int64_t kBlocks = kSliceInputs / kFixedBlock;  // of a slice
-    const int64_t in_slice = first_ % kSliceInputs / kFixedBlock + block;
-    return x + in_slice / kBlocks * args_.x_stride + in_slice % kBlocks * kDigits * kFixedBlock;
+    return x + block / kBlocks * args_.x_stride + block % kBlocks * kDigits * kFixedBlock;
   }
 
   // Product i of the 4 kPanels of a block; in order of i.
@@ -186,8 +185,7 @@ class FixedSegment {
     for (int64_t r = begin; r < end; ++r) {
       float* totals = sums_ + (first_row + r) * args_.sums_stride;
       float x_unit;
-      __builtin_memcpy(&x_unit, x_ + (first_row + r) * kFixedRecord + fixed_unit_at(first_),
-                       sizeof(x_unit));
+      __builtin_memcpy(&x_unit, x_ + (first_row + r) * kFixedRecord + kFixedUnitAt, sizeof(x_unit));
       for (int p = 0; p < kPanels; ++p) {
         const uint8_t* from = scratch_.sums + p * kFixedSums * kSumTileBytes + r * kTileRowBytes;
         const auto sum_at = [&](int i) __attribute__((always_inline)) {

@@ -2,9 +2,9 @@
 // amx/fixed.h (class kFixed) without its tiles, as fast as memory brings the codes.
 //
 // T = 256 high + low, the sums of W with either digit of X, both modulo 2^32; both fit. Linear
-// codes are multiplied as they come from memory and their sums by the sub-block's factor. Other
-// codes become digits in registers; their high digit is taken 128 too large, as byte products want
-// it.
+// codes are multiplied as they come from memory and their sums by the sub-block's factor. Others
+// become the numbers W of 16 bits, whose products want X's digits in as many: of each four inputs
+// the first and third in one word, the second and fourth in another, as codes lie in theirs.
 #pragma once
 
 #include "backend/cpu/kernels/amx/fixed_weights.h"
@@ -37,14 +37,25 @@ class FixedDirect {
   using W = typename Weights::W;
   static constexpr FixedCode kCode = Weights::kCode;
   static constexpr int kGroups = 8 / W::kFactorsPerUnit;  // of 4 inputs, in a sub-block
+  using Unit = typename Weights::Unit;
   using Words = __m512i[kRows][kPanels];
+  struct Sums {
+    Words high, low;
+  };
+  // Products added one to another wait for each other: with one chain that sets the pace of a row.
+  static constexpr int kChains = kCode.is_linear ? 1 : 2;
+  static constexpr int64_t kWideInputBytes = kDigits * 2;
+  static constexpr int64_t kWideBytes = kFixedSegment * kWideInputBytes;  // of a row
+  static_assert(kPanels * kFixedPairsBytes + kRows * kWideBytes <=
+                kMatmulScratchFloats * int64_t{sizeof(float)});
 
   FixedDirect(const MatmulArgs& args, int64_t row, int64_t panel)
       : args_(args),
         weight_(args.weight + static_cast<size_t>(args.first_panel + panel) * args.panel_bytes),
         x_(static_cast<const uint8_t*>(args.x) + row * kFixedRecord),
         sums_(args.sums + row * args.sums_stride + panel * kPanel),
-        pairs_(reinterpret_cast<uint8_t*>(args.scratch)) {}
+        pairs_(reinterpret_cast<uint8_t*>(args.scratch)),
+        wide_(pairs_ + kPanels * kFixedPairsBytes) {}
 
   void run() const {
     __m512 totals[kRows][kPanels];
@@ -68,21 +79,52 @@ class FixedDirect {
 
   void add_segment(int64_t first, __m512 (&totals)[kRows][kPanels]) const {
     const int64_t count = smaller(kFixedSegment, args_.num_inputs - first);
-    __m512 units[kPanels];
+    Unit units[kPanels];
     for (int p = 0; p < kPanels; ++p) {
-      units[p] = Weights::make_pairs(panel_at(p), first, count, pairs_ + p * kFixedPairsBytes);
+      units[p] = unit_of(panel_at(p), first, count, pairs_ + p * kFixedPairsBytes);
     }
-    Words high, low;
-    for (int r = 0; r < kRows; ++r) {
-      for (int p = 0; p < kPanels; ++p) high[r][p] = low[r][p] = F::zero_words();
+    if constexpr (!kCode.is_linear) widen_digits(first, count);
+    Sums sums[kChains];
+    for (Sums& chain : sums) {
+      for (int r = 0; r < kRows; ++r) {
+        for (int p = 0; p < kPanels; ++p) chain.high[r][p] = chain.low[r][p] = F::zero_words();
+      }
     }
-    for (int64_t k = 0; k < count; k += W::kUnit) add_unit(first, k, high, low);
+    for (int64_t k = 0; k < count; k += W::kUnit) add_unit(first, k, units, sums);
     for (int r = 0; r < kRows; ++r) {
       float x_unit;
-      __builtin_memcpy(&x_unit, record_at(r, first) + fixed_unit_at(first), sizeof(x_unit));
+      __builtin_memcpy(&x_unit, record_at(r, first) + kFixedUnitAt, sizeof(x_unit));
       for (int p = 0; p < kPanels; ++p) {
-        totals[r][p] = F::fma(cpu::to_float(high[r][p], low[r][p]),
-                              F::mul(units[p], F::set(x_unit)), totals[r][p]);
+        __m512i high = sums[0].high[r][p], low = sums[0].low[r][p];
+        for (int chain = 1; chain < kChains; ++chain) {
+          high = F::add_words(high, sums[chain].high[r][p]);
+          low = F::add_words(low, sums[chain].low[r][p]);
+        }
+        totals[r][p] =
+            F::fma(cpu::to_float(high, low), F::mul(units[p].unit, F::set(x_unit)), totals[r][p]);
+      }
+    }
+  }
+
+  // Linear codes round their factors where they use them, each once.
+  static Unit unit_of(const uint8_t* panel, int64_t first, int64_t count, uint8_t* pairs) {
+    if constexpr (kCode.is_linear) return Weights::find_unit(panel, first, count, pairs);
+    return {Weights::make_pairs(panel, first, count, pairs), F::zero()};
+  }
+
+  // Digits of a segment in 16 bits: for each block of 64 inputs the high ones of first and third
+  // inputs, those of second and fourth, then the low ones.
+  [[gnu::always_inline]] void widen_digits(int64_t first, int64_t count) const {
+    for (int r = 0; r < kRows; ++r) {
+      for (int64_t k = 0; k < count; k += kFixedBlock) {
+        const int64_t in_slice = (first + k) % kSliceInputs;
+        const uint8_t* from = record_at(r, first + k) + in_slice * kDigits;
+        uint8_t* to = wide_ + r * kWideBytes + k * kWideInputBytes;
+        for (int digit = 0; digit < kDigits; ++digit) {
+          const __m512i bytes = F::load_words(from + digit * kFixedBlock);
+          F::store_words(to + digit * 128, _mm512_srai_epi16(_mm512_slli_epi16(bytes, 8), 8));
+          F::store_words(to + digit * 128 + 64, _mm512_srai_epi16(bytes, 8));
+        }
       }
     }
   }
@@ -92,7 +134,8 @@ class FixedDirect {
   }
 
   // Inputs [first + k, first + k + kUnit), first being a segment's.
-  [[gnu::always_inline]] void add_unit(int64_t first, int64_t k, Words& high, Words& low) const {
+  [[gnu::always_inline]] void add_unit(int64_t first, int64_t k, const Unit (&by)[kPanels],
+                                       Sums (&sums)[kChains]) const {
     typename W::Unit units[kPanels];
     for (int p = 0; p < kPanels; ++p) {
       units[p] = W::unit_at(panel_at(p), first + k);
@@ -104,10 +147,10 @@ class FixedDirect {
     unrolled<0, W::kFactorsPerUnit>([&](auto part) __attribute__((always_inline)) {
       const int64_t sub_block = k / W::kSubInputs + part.value;
       const uint8_t* pairs = pairs_ + sub_block * kFixedPairBytes;
-      if constexpr (kCode.is_linear()) {
-        add_linear<part.value>(units, x, record, in_slice / W::kSubInputs, pairs, high, low);
+      if constexpr (kCode.is_linear) {
+        add_linear<part.value>(units, x, record, in_slice / W::kSubInputs, pairs, by, sums[0]);
       } else {
-        add_digits<part.value>(units, x, record, in_slice / W::kSubInputs, pairs, high, low);
+        add_rounded<part.value>(units, k, pairs, sums);
       }
     });
   }
@@ -115,7 +158,7 @@ class FixedDirect {
   template <int kPart>
   [[gnu::always_inline]] void add_linear(const typename W::Unit (&units)[kPanels], const uint8_t* x,
                                          const uint8_t* record, int64_t part, const uint8_t* pairs,
-                                         Words& high, Words& low) const {
+                                         const Unit (&by)[kPanels], Sums& sums) const {
     constexpr int kZero = kCode.has_offset ? kCode.center : W::kZero;
     constexpr int kMaxCode = W::kMaxCode;
     Words of_high, of_low;
@@ -139,67 +182,63 @@ class FixedDirect {
       }
     });
     for (int p = 0; p < kPanels; ++p) {
-      const uint8_t* pair = pairs + p * kFixedPairsBytes;
-      // A factor is kept times the range, twice in a word.
-      const __m512i factor = _mm512_srai_epi32(F::load_words(pair), 16 + kCode.bits - 1);
+      const auto as_whole = [&](int64_t at) __attribute__((always_inline)) {
+        const auto* from = reinterpret_cast<const float*>(pairs + p * kFixedPairsBytes + at);
+        return F::to_words(F::mul(F::load(from), by[p].by));
+      };
+      const __m512i factor = as_whole(0);
       for (int r = 0; r < kRows; ++r) {
-        high[r][p] = F::add_words(high[r][p], F::mul_words(of_high[r][p], factor));
-        low[r][p] = F::add_words(low[r][p], F::mul_words(of_low[r][p], factor));
-        add_offset(pair, x_sums[r], high[r][p], low[r][p]);
+        add(F::mul_words(of_high[r][p], factor), &sums.high[r][p]);
+        add(F::mul_words(of_low[r][p], factor), &sums.low[r][p]);
       }
+      if constexpr (kCode.has_offset) add_offset(as_whole(64), x_sums, p, sums);
     }
   }
 
-  [[gnu::always_inline]] static void add_offset(const uint8_t* pair, const DigitSums& x_sums,
-                                                __m512i& high, __m512i& low) {
-    if constexpr (kCode.has_offset) {
-      const __m512i offset = _mm512_srai_epi32(F::load_words(pair + 64), 16);
-      high = F::add_words(high, F::mul_words(offset, _mm512_set1_epi32(x_sums.high)));
-      low = F::add_words(low, F::mul_words(offset, _mm512_set1_epi32(x_sums.low)));
+  [[gnu::always_inline]] static void add_offset(__m512i offset, const DigitSums (&x_sums)[kRows],
+                                                int p, Sums& sums) {
+    for (int r = 0; r < kRows; ++r) {
+      add(F::mul_words(offset, _mm512_set1_epi32(x_sums[r].high)), &sums.high[r][p]);
+      add(F::mul_words(offset, _mm512_set1_epi32(x_sums[r].low)), &sums.low[r][p]);
     }
+  }
+  [[gnu::always_inline]] static void add(__m512i words, __m512i* sum) {
+    *sum = F::add_words(*sum, words);
   }
 
   template <int kPart>
-  [[gnu::always_inline]] void add_digits(const typename W::Unit (&units)[kPanels], const uint8_t* x,
-                                         const uint8_t* record, int64_t part, const uint8_t* pairs,
-                                         Words& high, Words& low) const {
-    Words of_high, of_low;  // of high digits of W, and what their being too large adds
-    for (int r = 0; r < kRows; ++r) {
-      const DigitSums x_sums = digit_sums<W::kSubInputs>(record + r * kFixedRecord, part + kPart);
-      for (int p = 0; p < kPanels; ++p) {
-        of_high[r][p] = _mm512_set1_epi32(-128 * x_sums.high);
-        of_low[r][p] = _mm512_set1_epi32(-128 * x_sums.low);
-      }
-    }
+  [[gnu::always_inline]] void add_rounded(const typename W::Unit (&units)[kPanels], int64_t k,
+                                          const uint8_t* pairs, Sums (&sums)[kChains]) const {
+    Sums &of_even = sums[0], &of_odd = sums[1];
+    const uint8_t* x = wide_ + k / kFixedBlock * kFixedBlock * kWideInputBytes + k % kFixedBlock;
     unrolled<kPart * kGroups, (kPart + 1) * kGroups>([&](auto g) __attribute__((always_inline)) {
       for (int p = 0; p < kPanels; ++p) {
         const uint8_t* pair = pairs + p * kFixedPairsBytes;
-        const __m512i factor = F::load_words(pair);
-        const __m512i half = _mm512_set1_epi16(static_cast<int16_t>(0x8000));
-        const __m512i offset =
-            kCode.has_offset ? _mm512_add_epi16(F::load_words(pair + 64), half) : half;
-        const __m512i even = _mm512_add_epi16(
-            _mm512_mulhrs_epi16(Weights::template raised<g.value, 0>(units[p]), factor), offset);
-        const __m512i odd = _mm512_add_epi16(
-            _mm512_mulhrs_epi16(Weights::template raised<g.value, 1>(units[p]), factor), offset);
-        const __m512i w_high = high_digits(even, odd), w_low = low_digits(even, odd);
+        const __m512i even = rounded<g.value, 0>(units[p], pair);
+        const __m512i odd = rounded<g.value, 1>(units[p], pair);
         for (int r = 0; r < kRows; ++r) {
-          const uint8_t* at = x + r * kFixedRecord + g.value * 4;
-          const __m512i x_high = F::broadcast_word(at);
-          const __m512i x_low = F::broadcast_word(at + kFixedBlock);
-          of_high[r][p] = F::dot4<255>(of_high[r][p], w_high, x_high);
-          high[r][p] = F::dot4<255>(high[r][p], w_low, x_high);
-          of_low[r][p] = F::dot4<255>(of_low[r][p], w_high, x_low);
-          low[r][p] = F::dot4<255>(low[r][p], w_low, x_low);
+          const uint8_t* at = x + r * kWideBytes + g.value * 4;
+          add_product(even, at, &of_even.high[r][p]);
+          add_product(odd, at + 64, &of_odd.high[r][p]);
+          add_product(even, at + 128, &of_even.low[r][p]);
+          add_product(odd, at + 192, &of_odd.low[r][p]);
         }
       }
     });
-    for (int r = 0; r < kRows; ++r) {
-      for (int p = 0; p < kPanels; ++p) {
-        high[r][p] = F::add_words(high[r][p], F::shift_left<8>(of_high[r][p]));
-        low[r][p] = F::add_words(low[r][p], F::shift_left<8>(of_low[r][p]));
-      }
-    }
+  }
+
+  // Adds the products of W and two digits of X in 16 bits.
+  [[gnu::always_inline]] static void add_product(__m512i w, const uint8_t* digits, __m512i* sum) {
+    *sum = F::dot2(*sum, w, F::broadcast_word(digits));
+  }
+
+  // W of inputs of a group: the first and third, or (kOdd) second and fourth.
+  template <int kGroup, int kOdd>
+  [[gnu::always_inline]] static __m512i rounded(const typename W::Unit& unit, const uint8_t* pair) {
+    const __m512i product =
+        _mm512_mulhrs_epi16(Weights::template raised<kGroup, kOdd>(unit), F::load_words(pair));
+    if constexpr (!kCode.has_offset) return product;
+    return _mm512_add_epi16(product, F::load_words(pair + 64));
   }
 
   const MatmulArgs& args_;
@@ -207,6 +246,7 @@ class FixedDirect {
   const uint8_t* const x_;
   float* const sums_;
   uint8_t* const pairs_;
+  uint8_t* const wide_;
 };
 
 inline constexpr int kMostFixedDirectRows = 4;

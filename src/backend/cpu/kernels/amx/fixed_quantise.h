@@ -79,7 +79,7 @@ inline void quantise_fixed(const QuantiseArgs& args) {
         uint8_t* block = record + index * (2 * kFixedBlock);
         quantise_block(x + k, count - k, by, block);
         store_digit_sums(block, record + kFixedSumsAt + index * (kFixedBlock / 16 * 4));
-        __builtin_memcpy(record + fixed_unit_at(first + k), &by.unit, sizeof(by.unit));
+        __builtin_memcpy(record + kFixedUnitAt, &by.unit, sizeof(by.unit));
       }
     }
   }

@@ -60,9 +60,22 @@ struct FixedWeights {
       W::kInfo.low_bits == 4 && W::kInfo.high_bits == 0 && W::kInfo.table == 0;
   static_assert(!kIsNibbles || kCode.center == 8);
 
-  // Factors and offsets of the sub-blocks of inputs [first, first + count), kFixedPairBytes each;
-  // returns what one unit of the fixed-point numbers stands for, by lane.
+  // What one unit of the fixed-point numbers stands for, and what makes values such numbers (0
+  // where there is no unit), by lane.
+  struct Unit {
+    __m512 unit, by;
+  };
+
+  // Factors and offsets of the sub-blocks of inputs [first, first + count) as whole numbers,
+  // kFixedPairBytes each; returns the unit.
   static __m512 make_pairs(const uint8_t* panel, int64_t first, int64_t count, uint8_t* pairs) {
+    const Unit unit = find_unit(panel, first, count, pairs);
+    round_pairs(count / W::kSubInputs, unit.by, pairs);
+    return unit.unit;
+  }
+
+  // The unit; leaves factors and offsets as the floats that they are.
+  static Unit find_unit(const uint8_t* panel, int64_t first, int64_t count, uint8_t* pairs) {
     __m512i largest = _mm512_setzero_si512();
     for_sub_blocks(panel, first, count, [&](int64_t i, __m512 scale, __m512 offset) {
       uint8_t* to = pairs + i * kFixedPairBytes;
@@ -77,11 +90,18 @@ struct FixedWeights {
     const __m512 bound = _mm512_castsi512_ps(largest);
     const __mmask16 usable = _mm512_cmp_ps_mask(bound, F::set(kSmallestFixedBound), _CMP_GE_OQ) &
                              _mm512_cmp_ps_mask(bound, F::set(kLargestFixedBound), _CMP_LE_OQ);
-    const __m512 by = _mm512_maskz_div_ps(usable, F::set(kFixedLimit), bound);
-    round_pairs(count / W::kSubInputs, usable, by, pairs);
     const __mmask16 bad = _mm512_cmp_ps_mask(bound, F::set(kLargestFixedBound), _CMP_NLE_UQ);
-    const __m512 unit = _mm512_maskz_div_ps(usable, bound, F::set(kFixedLimit));
-    return _mm512_mask_mov_ps(unit, bad, F::set(__builtin_nanf("")));
+    const __m512 least = _mm512_maskz_div_ps(usable, bound, F::set(kFixedLimit));
+    const __m512 nan = F::set(__builtin_nanf(""));
+    if constexpr (kCode.has_exact_factors()) {
+      const __m512i unit = power_of_two_from(least);
+      const __m512i by = _mm512_sub_epi32(F::set_bits(254u << 23), unit);
+      return {_mm512_mask_mov_ps(_mm512_castsi512_ps(unit), bad, nan),
+              _mm512_maskz_mov_ps(usable, _mm512_castsi512_ps(by))};
+    } else {
+      return {_mm512_mask_mov_ps(least, bad, nan),
+              _mm512_maskz_div_ps(usable, F::set(kFixedLimit), bound)};
+    }
   }
 
   // Asks for kInputs from `input` on of the segment that comes after this one: in this panel or, at
@@ -137,6 +157,13 @@ struct FixedWeights {
   }
 
  private:
+  // Bits of the smallest powers of two that are at least `values`, positive and normal, or zero.
+  static __m512i power_of_two_from(__m512 values) {
+    const __m512i raised =
+        _mm512_add_epi32(_mm512_castps_si512(values), F::set_bits((1u << 23) - 1));
+    return _mm512_and_si512(raised, F::set_bits(255u << 23));
+  }
+
   template <typename Fn>
   [[gnu::always_inline]] static void for_sub_blocks(const uint8_t* panel, int64_t first,
                                                     int64_t count, const Fn& fn) {
@@ -154,9 +181,9 @@ struct FixedWeights {
     }
   }
 
-  [[gnu::always_inline]] static void round_pairs(int64_t count, __mmask16 usable, __m512 by,
-                                                 uint8_t* pairs) {
-    const __m512 code_by = kCode.is_linear() ? by : F::mul(by, F::set(kRange));
+  [[gnu::always_inline]] static void round_pairs(int64_t count, __m512 by, uint8_t* pairs) {
+    const __mmask16 usable = _mm512_cmp_ps_mask(by, F::zero(), _CMP_NEQ_UQ);
+    const __m512 code_by = kCode.is_linear ? by : F::mul(by, F::set(kRange));
     for (int64_t i = 0; i < count; ++i) {
       uint8_t* at = pairs + i * kFixedPairBytes;
       const auto round = [&](uint8_t* place, __m512 factor) __attribute__((always_inline)) {
@@ -165,7 +192,7 @@ struct FixedWeights {
       };
       // The product of a raised code and a linear factor times the range is exact.
       __m512i factor = round(at, code_by);
-      if constexpr (kCode.is_linear()) factor = _mm512_slli_epi32(factor, kCode.bits - 1);
+      if constexpr (kCode.is_linear) factor = _mm512_slli_epi32(factor, kCode.bits - 1);
       F::store_words(at, both_halves(factor));
       if constexpr (kCode.has_offset) F::store_words(at + 64, both_halves(round(at + 64, by)));
     }

@@ -17,6 +17,7 @@ struct Avx512Vnni : Avx512 {
   static I dot4(I acc, I codes, I x) {
     return _mm512_dpbusd_epi32(acc, codes, x);
   }
+  static I dot2(I acc, I codes, I x) { return _mm512_dpwssd_epi32(acc, codes, x); }
 };
 
 }  // namespace

@@ -71,9 +71,23 @@ void find_bounds(const LayoutInfo& info, const uint8_t* panel, int64_t first, in
   }
 }
 
+// What one unit of an output's numbers stands for, and the factor that makes values such numbers.
+struct FixedUnit {
+  float unit, by;
+};
+FixedUnit unit_of(const FixedCode& code, float bound) {
+  if (!(bound <= kLargestFixedBound)) return {NAN, 0.0f};
+  if (bound < kSmallestFixedBound) return {0.0f, 0.0f};
+  if (!code.has_exact_factors()) return {bound / kFixedLimit, kFixedLimit / bound};
+  int exponent;
+  const float fraction = std::frexp(bound / kFixedLimit, &exponent);
+  const float unit = std::ldexp(1.0f, fraction == 0.5f ? exponent - 1 : exponent);
+  return {unit, 1 / unit};
+}
+
 // Of a code less its center and its sub-block's scale.
 int fixed_product(const FixedCode& code, int value, float scale, float by) {
-  if (code.is_linear()) return value * static_cast<int>(std::nearbyint(scale * by));
+  if (code.is_linear) return value * static_cast<int>(std::nearbyint(scale * by));
   const auto range = static_cast<float>(code.range());
   const auto factor = static_cast<int>(std::nearbyint(scale * (by * range)));
   return (value * (1 << (16 - code.bits)) * factor + (1 << 14)) >> 15;
@@ -91,14 +105,12 @@ FixedSegment read_segment(const LayoutInfo& info, const uint8_t* panel, int64_t 
     int codes[kPanel];
     codes_at(info, panel, first + k, codes);
     for (int n = 0; n < kPanel; ++n) {
-      const bool usable = bounds[n] >= kSmallestFixedBound && bounds[n] <= kLargestFixedBound;
-      const float by = usable ? kFixedLimit / bounds[n] : 0.0f;
-      segment.unit[n] = usable ? bounds[n] / kFixedLimit : 0.0f;
-      if (bounds[n] > kLargestFixedBound) segment.unit[n] = NAN;
+      const FixedUnit unit = unit_of(code, bounds[n]);
+      segment.unit[n] = unit.unit;
       int value = 0;
-      if (usable) {
-        value = fixed_product(code, codes[n], factors.scale[n], by) +
-                static_cast<int>(std::nearbyint(factors.offset[n] * by));
+      if (unit.by != 0) {
+        value = fixed_product(code, codes[n], factors.scale[n], unit.by) +
+                static_cast<int>(std::nearbyint(factors.offset[n] * unit.by));
       }
       segment.values[k][n] = static_cast<int16_t>(value);
     }
@@ -141,7 +153,7 @@ void matmul_fixed(const MatmulArgs& args) {
         const uint8_t* record = rows + first / kSliceInputs * args.x_stride + m * kRecord;
         const Totals totals = multiply_segment(segment, record, args.x_stride, first, count);
         float x_unit;
-        std::memcpy(&x_unit, record + fixed_unit_at(first), sizeof(x_unit));
+        std::memcpy(&x_unit, record + kFixedUnitAt, sizeof(x_unit));
         float* out = args.sums + m * args.sums_stride + p * kPanel;
         for (int n = 0; n < kPanel; ++n) {
           out[n] = std::fma(static_cast<float>(totals.of[n]), segment.unit[n] * x_unit, out[n]);

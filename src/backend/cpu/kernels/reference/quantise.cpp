@@ -110,7 +110,7 @@ void quantise_segment(const float* x, int64_t first, int64_t count, int64_t slic
     sums[1] = low + (k % 16 == 0 ? 0 : sums[1]);
     const int16_t halves[2] = {static_cast<int16_t>(sums[0]), static_cast<int16_t>(sums[1])};
     std::memcpy(slice + kFixedSumsAt + in_slice / 16 * 4, halves, sizeof(halves));
-    std::memcpy(slice + fixed_unit_at(k), &unit, sizeof(unit));
+    std::memcpy(slice + kFixedUnitAt, &unit, sizeof(unit));
   }
 }
 

@@ -1,0 +1,189 @@
+// The AVX-512 instructions that the AMX unit's kernels use, for a processor that has AVX2 alone:
+// put before the compiler's header, so that these kernels are tested on every machine. For tests
+// only.
+//
+// SIMDe has most of them. What its version of Debian 12 lacks, or names with wrong parameters,
+// stands here in vectors of the compiler. The names stand for functions, not for function-like
+// macros, so that arguments may be calls with commas of templates.
+#pragma once
+
+#include_next <immintrin.h>
+
+#define SIMDE_ENABLE_NATIVE_ALIASES
+#include <simde/x86/avx512.h>
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+namespace avx512_model {
+
+template <typename To, typename From>
+To bits_as(const From& from) {
+  static_assert(sizeof(To) == sizeof(From));
+  To to;
+  std::memcpy(&to, &from, sizeof(to));
+  return to;
+}
+
+template <typename Element, int kCount>
+struct Lanes {
+  Element of[kCount];
+};
+using Words = Lanes<int32_t, 16>;
+using Floats = Lanes<float, 16>;
+
+// Lane i of a vector of type To is fn(i).
+template <typename To, typename Element, int kCount, typename Fn>
+To by_lane(const Fn& fn) {
+  Lanes<Element, kCount> to;
+  for (int i = 0; i < kCount; ++i) to.of[i] = fn(i);
+  return bits_as<To>(to);
+}
+template <typename Fn>
+__m512i words_by_lane(const Fn& fn) {
+  return by_lane<__m512i, int32_t, 16>(fn);
+}
+
+inline __m512i shift_right_signed(__m512i v, unsigned count) {
+  const auto words = bits_as<Words>(v);
+  return words_by_lane([&](int i) { return words.of[i] >> (count < 31 ? count : 31); });
+}
+inline __m512 words_to_floats(__m512i v) {
+  const auto words = bits_as<Words>(v);
+  return by_lane<__m512, float, 16>([&](int i) { return static_cast<float>(words.of[i]); });
+}
+inline int largest_word(__m512i v) {
+  const auto words = bits_as<Words>(v);
+  int largest = words.of[0];
+  for (const int word : words.of) largest = word > largest ? word : largest;
+  return largest;
+}
+inline __m512 halves_to_floats(__m256i v) {
+  const Lanes<__m256, 2> parts{{_mm256_cvtph_ps(_mm256_castsi256_si128(v)),
+                                _mm256_cvtph_ps(_mm256_extracti128_si256(v, 1))}};
+  return bits_as<__m512>(parts);
+}
+inline __m512i widen_bytes(__m128i v) {
+  const auto bytes = bits_as<Lanes<uint8_t, 16>>(v);
+  return words_by_lane([&](int i) { return bytes.of[i]; });
+}
+inline __m512i widen_halves(__m256i v) {
+  const auto halves = bits_as<Lanes<uint16_t, 16>>(v);
+  return words_by_lane([&](int i) { return halves.of[i]; });
+}
+inline __m128i low_bytes(__m512i v) {
+  const auto words = bits_as<Words>(v);
+  return by_lane<__m128i, int8_t, 16>([&](int i) { return static_cast<int8_t>(words.of[i]); });
+}
+inline __m256i low_halves(__m512i v) {
+  const auto words = bits_as<Words>(v);
+  return by_lane<__m256i, int16_t, 16>([&](int i) { return static_cast<int16_t>(words.of[i]); });
+}
+inline __mmask16 less_words(__m512i a, __m512i b) {
+  const auto left = bits_as<Words>(a), right = bits_as<Words>(b);
+  unsigned mask = 0;
+  for (int i = 0; i < 16; ++i) mask |= static_cast<unsigned>(left.of[i] < right.of[i]) << i;
+  return static_cast<__mmask16>(mask);
+}
+inline __m512 load_some(__mmask16 mask, const void* from) {
+  return by_lane<__m512, float, 16>([&](int i) {
+    float value = 0;
+    if ((mask >> i & 1) != 0) {
+      std::memcpy(&value, static_cast<const char*>(from) + 4 * i, sizeof(value));
+    }
+    return value;
+  });
+}
+// Nearest, ties to even; what a word cannot hold becomes the smallest one.
+inline __m512i some_rounded(__mmask16 mask, __m512 v) {
+  const auto floats = bits_as<Floats>(v);
+  return words_by_lane([&](int i) {
+    const float value = floats.of[i];
+    if ((mask >> i & 1) == 0) return 0;
+    return std::fabs(value) < 0x1p31f ? static_cast<int>(std::nearbyint(value)) : INT32_MIN;
+  });
+}
+inline __m512i all_rounded(__m512 v) { return some_rounded(0xFFFF, v); }
+inline __m512d words_to_doubles(__m256i v) {
+  const auto words = bits_as<Lanes<int32_t, 8>>(v);
+  return by_lane<__m512d, double, 8>([&](int i) { return static_cast<double>(words.of[i]); });
+}
+inline __m256 doubles_to_floats(__m512d v) {
+  const auto doubles = bits_as<Lanes<double, 8>>(v);
+  return by_lane<__m256, float, 8>([&](int i) { return static_cast<float>(doubles.of[i]); });
+}
+// Bit i of `table` is the result for the bits a, b, c of the number i.
+[[gnu::noinline]] inline __m512i bits_of_three(__m512i a, __m512i b, __m512i c, int table) {
+  const auto first = bits_as<Words>(a), second = bits_as<Words>(b), third = bits_as<Words>(c);
+  return words_by_lane([&](int i) {
+    int32_t result = 0;
+    for (int number = 0; number < 8; ++number) {
+      if ((table >> number & 1) == 0) continue;
+      result |= ((number & 4) != 0 ? first.of[i] : ~first.of[i]) &
+                ((number & 2) != 0 ? second.of[i] : ~second.of[i]) &
+                ((number & 1) != 0 ? third.of[i] : ~third.of[i]);
+    }
+    return result;
+  });
+}
+// SIMDe's, each compiled once: the kernels are too long to have them in line.
+[[gnu::noinline]] inline __m512i scaled_halves(__m512i a, __m512i b) {
+  return simde_mm512_mulhrs_epi16(a, b);
+}
+[[gnu::noinline]] inline __m512i add_byte_products(__m512i sum, __m512i a, __m512i b) {
+  return simde_mm512_dpbusd_epi32(sum, a, b);
+}
+[[gnu::noinline]] inline __m512i add_half_products(__m512i sum, __m512i a, __m512i b) {
+  return simde_mm512_dpwssd_epi32(sum, a, b);
+}
+inline __m512i shuffle_in_fours(__m512i v, int order) {
+  const auto words = bits_as<Words>(v);
+  return words_by_lane([&](int i) { return words.of[(i & ~3) + (order >> 2 * (i & 3) & 3)]; });
+}
+
+}  // namespace avx512_model
+
+#undef _mm512_add_epi32
+#undef _mm512_cmplt_epi32_mask
+#undef _mm512_cvtepi32_epi16
+#undef _mm512_cvtepi32_epi8
+#undef _mm512_cvtepi32_pd
+#undef _mm512_cvtepi32_ps
+#undef _mm512_cvtepu16_epi32
+#undef _mm512_cvtepu8_epi32
+#undef _mm512_cvtpd_ps
+#undef _mm512_cvtph_ps
+#undef _mm512_cvtps_epi32
+#undef _mm512_madd_epi16
+#undef _mm512_maskz_cvtps_epi32
+#undef _mm512_maskz_loadu_ps
+#undef _mm512_dpbusd_epi32
+#undef _mm512_dpwssd_epi32
+#undef _mm512_mulhrs_epi16
+#undef _mm512_reduce_max_epi32
+#undef _mm512_shuffle_epi32
+#undef _mm512_srai_epi32
+#undef _mm512_ternarylogic_epi32
+#define _mm512_add_epi32 simde_mm512_add_epi32
+#define _mm512_cmplt_epi32_mask avx512_model::less_words
+#define _mm512_cvtepi32_epi16 avx512_model::low_halves
+#define _mm512_cvtepi32_epi8 avx512_model::low_bytes
+#define _mm512_cvtepi32_pd avx512_model::words_to_doubles
+#define _mm512_cvtepi32_ps avx512_model::words_to_floats
+#define _mm512_cvtepu16_epi32 avx512_model::widen_halves
+#define _mm512_cvtepu8_epi32 avx512_model::widen_bytes
+#define _mm512_cvtpd_ps avx512_model::doubles_to_floats
+#define _mm512_cvtph_ps avx512_model::halves_to_floats
+#define _mm512_cvtps_epi32 avx512_model::all_rounded
+#define _mm512_madd_epi16 simde_mm512_madd_epi16
+#define _mm512_maskz_cvtps_epi32 avx512_model::some_rounded
+#define _mm512_maskz_loadu_ps avx512_model::load_some
+#define _mm512_dpbusd_epi32 avx512_model::add_byte_products
+#define _mm512_dpwssd_epi32 avx512_model::add_half_products
+#define _mm512_mulhrs_epi16 avx512_model::scaled_halves
+#define _mm512_reduce_max_epi32 avx512_model::largest_word
+#define _mm512_shuffle_epi32 avx512_model::shuffle_in_fours
+#define _mm512_srai_epi32 avx512_model::shift_right_signed
+#define _mm512_ternarylogic_epi32 avx512_model::bits_of_three
