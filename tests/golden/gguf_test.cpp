@@ -159,8 +159,10 @@ TEST_P(GgufTest, BlockFormatsGiveWhatTheirValuesGiveInFloat32) {
     // These random networks enlarge what is rounded: their float32 originals are off float64 by as
     // much more than others'.
     const bool amplifies = family.delta != nullptr || family.name.starts_with("gemma4");
+    // The unit amx rounds to 2^-16 of the largest of 512 activations, the others of 32.
+    const float enlarged = GetParam() == "amx" ? 6e-2f : 3e-2f;
     EXPECT_LE(routed ? found_distance.of_a_row : found_distance.of_all_rows,
-              (amplifies ? 3e-2f : 1e-3f) * found_distance.largest);
+              (amplifies ? enlarged : 1e-3f) * found_distance.largest);
     EXPECT_GT(found_distance.largest, 0);
   }
 }
