@@ -6,6 +6,7 @@
 #   tools/setup.sh ui       test, and a browser for the tests of the page
 #   tools/setup.sh proxies  test, and nginx and HAProxy, for the tests behind them
 #   tools/setup.sh wheel    build, and what the Python package is built with
+#   tools/setup.sh sanitize test, and what clang's sanitizers need beside it
 #   tools/setup.sh check    build, and clang: format, tidy, fuzz targets
 #
 # Debian packages come from apt-get (as root, or with sudo). Where the system's Rust or Node is older
@@ -28,6 +29,7 @@ packages_test=""
 packages_proxies="nginx-light haproxy"
 packages_ui="chromium"
 packages_wheel="python3-dev"
+packages_sanitize="libclang-rt-19-dev llvm-19"
 packages_check="clang-format-19 clang-tidy-19 lld-19 libclang-rt-19-dev universal-ctags"
 
 say() { echo "setup: $*" >&2; }
@@ -152,6 +154,8 @@ run_stage() {
     # shellcheck disable=SC2086
     ui) install_packages $packages_ui ;;
     # shellcheck disable=SC2086
+    sanitize) install_packages $packages_sanitize ;;
+    # shellcheck disable=SC2086
     check) install_packages $packages_check ;;
   esac
 }
@@ -163,8 +167,9 @@ stages_for() {
     ui) echo "build test ui" ;;
     proxies) echo "build test proxies" ;;
     wheel) echo "build wheel" ;;
+    sanitize) echo "build test sanitize" ;;
     check) echo "build check" ;;
-    *) die "unknown stage '$1': build, test, ui, proxies, wheel or check" ;;
+    *) die "unknown stage '$1': build, test, ui, proxies, wheel, sanitize or check" ;;
   esac
 }
 

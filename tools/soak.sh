@@ -5,7 +5,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 seconds=${1:-600}
-tools/setup.sh test
+tools/setup.sh sanitize
 tools/build.sh tsan headrace
 tools/build.sh release headrace
 folder=$(mktemp -d build/soak.XXXXXX)
@@ -14,7 +14,7 @@ trap '[ -z "$server" ] || kill "$server" 2>/dev/null; rm -rf "$folder"' EXIT
 PYTHONPATH=tests/http .venv/bin/python -c "
 import pathlib, tiny_model
 tiny_model.write(pathlib.Path('$folder/tiny'), context=4096)"
-export TSAN_OPTIONS="halt_on_error=1:second_deadlock_stack=1:exitcode=66:suppressions=$PWD/tools/tsan.supp"
+export TSAN_OPTIONS="halt_on_error=1:second_deadlock_stack=1:exitcode=66:suppressions=$PWD/tools/tsan.supp:external_symbolizer_path=/usr/bin/llvm-symbolizer-19"
 build/tsan/bin/headrace serve "$folder/tiny" --port 0 --quiet --context 4096 --kv-memory 1M --max-sequences 16 \
   --kv-ram 4M --kv-disk "$folder/store" >"$folder/address" 2>"$folder/log" &
 server=$!

@@ -204,9 +204,10 @@ case $build in
     run_page
     ;;
   asan)
-    set_up test
+    set_up sanitize
     tools/build.sh asan
-    export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1 UBSAN_OPTIONS=print_stacktrace=1
+    export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1:external_symbolizer_path=/usr/bin/llvm-symbolizer-19
+    export UBSAN_OPTIONS=print_stacktrace=1:external_symbolizer_path=/usr/bin/llvm-symbolizer-19
     # A million draws say no more of memory than the thousands of the other tests. Kernels are not instrumented, so tests
     # of nothing else are left to the release build; the plain unit, which is, has its families and its own tests. Of the others
     # one is enough for what is around the kernels, and the widest. Policies towards tenants touch no memory that the other
@@ -214,9 +215,9 @@ case $build in
     run_ctest ctest --exclude-regex '^RankSearch\.AMillion|^TenantsSim\.|^Cli\.VerifyKernels|^Limits\.Sequences|^Attention\..*OverSplits|AloneBatchedChunked.*/reference|^Isa/.*/avx(512|_)'
     ;;
   tsan)
-    set_up test
+    set_up sanitize
     tools/build.sh tsan test_base test_backend test_engine test_engine_sim test_server test_rows
-    export TSAN_OPTIONS="halt_on_error=1:second_deadlock_stack=1:suppressions=$PWD/tools/tsan.supp"
+    export TSAN_OPTIONS="halt_on_error=1:second_deadlock_stack=1:suppressions=$PWD/tools/tsan.supp:external_symbolizer_path=/usr/bin/llvm-symbolizer-19"
     # Drawing a million tokens on one thread has nothing to race with, and costs minutes here.
     run_ctest threads --label-regex '^(base|engine|server)$' --exclude-regex '^(RankSearch|Sampler)\.'
     run_ctest engine-sim --tests-regex '^EngineSim\.'

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 namespace headrace {
 
@@ -12,9 +13,9 @@ enum class PrefetchFor { kRead, kWrite };
 
 template <PrefetchFor kUse = PrefetchFor::kRead>
 inline void prefetch(const void* first, size_t num_bytes) {
-  const char* const bytes = static_cast<const char*>(first);
+  const auto address = reinterpret_cast<uintptr_t>(first);  // a null pointer must not be added to
   for (size_t at = 0; at < num_bytes; at += kCacheLineBytes) {
-    __builtin_prefetch(bytes + at, kUse == PrefetchFor::kWrite);
+    __builtin_prefetch(reinterpret_cast<const void*>(address + at), kUse == PrefetchFor::kWrite);
   }
 }
 
