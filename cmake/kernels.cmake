@@ -32,12 +32,14 @@ function(headrace_kernel_unit target unit lanes header)
     target_compile_options(${target} PRIVATE -Wno-uninitialized -Wno-maybe-uninitialized)
   endif()
   # Instrumented, these take g++ and clang many minutes. What they may touch is tested with guard
-  # values on both sides of every buffer; the reference unit is instrumented. So one command compiles them for the
-  # release and for every sanitizer, and ccache has what the build before made.
+  # values on both sides of every buffer; the reference unit is instrumented. So clang compiles them for its sanitizers
+  # with the command of the release, and ccache has what that build made; g++, which has no release to share, in short.
   if(HEADRACE_SANITIZE)
     get_target_property(options ${target} COMPILE_OPTIONS)
     list(REMOVE_ITEM options ${sanitize_options} -Wno-tsan)
-    if(NOT ARG_OPTIMISE IN_LIST options)
+    if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+      list(APPEND options -O1 -g0)
+    elseif(NOT ARG_OPTIMISE IN_LIST options)
       list(APPEND options ${ARG_OPTIMISE})
     endif()
     set_property(TARGET ${target} PROPERTY COMPILE_OPTIONS ${options})

@@ -17,7 +17,7 @@ target_include_directories(headrace_flags INTERFACE ${CMAKE_SOURCE_DIR}/src)
 target_link_libraries(headrace_flags INTERFACE fmt::fmt spdlog::spdlog Threads::Threads)
 if(HEADRACE_SANITIZE)
   string(REPLACE ";" "," sanitizers "${HEADRACE_SANITIZE}")
-  # The preset's own flags are the release's, for the kernels' sake (kernels.cmake).
+  # The own flags of clang's presets are the release's, for the kernels' sake (kernels.cmake).
   set(sanitize_options -fsanitize=${sanitizers} -fno-sanitize-recover=all -O1 -g1 -UNDEBUG)
   add_compile_options(${sanitize_options})
   add_link_options(-fsanitize=${sanitizers})
