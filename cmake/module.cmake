@@ -25,9 +25,6 @@ if(HEADRACE_SANITIZE)
   # bounds of a string that is built up.
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     add_compile_options(-Wno-maybe-uninitialized -Wno-array-bounds -Wno-stringop-overflow -Wno-restrict)
-    if("thread" IN_LIST HEADRACE_SANITIZE)
-      add_compile_options(-Wno-tsan)  # Asio has fences; the thread sanitizer does not model them
-    endif()
   endif()
 endif()
 if(HEADRACE_FUZZ)

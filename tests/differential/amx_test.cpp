@@ -138,7 +138,10 @@ std::vector<int64_t> input_counts(DType dtype) {
 class AmxModel : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!runs_here(kAmxModelUnit)) GTEST_SKIP() << "the kernels around the tiles are not for it";
+    if (!runs_here(kAmxModelUnit)) {
+      GTEST_SKIP() << "the vectors around the tiles of this build need "
+                   << isa_names(kAmxModelUnit.isa & ~detect_isa());
+    }
   }
 };
 

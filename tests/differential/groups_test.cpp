@@ -166,7 +166,7 @@ TEST(Groups, LinearMatchesFloat64AndRowsAreIndependent) {
         GuardedFloats out(static_cast<size_t>(rows * shape.outputs));
         backend->linear(**packed, {on_device(x.data())}, rows, {}, on_device(out.data()));
         ASSERT_TRUE(out.intact());
-        EXPECT_LE(worst_ratio(*weight, x, rows, out.values(), isa == "amx"), 1.0)
+        EXPECT_LE(worst_ratio(*weight, x, rows, out.values(), takes_fixed_point(isa)), 1.0)
             << isa << " " << info.name;
         for (const int64_t count : {1, 2, 7}) {
           std::vector<float> some(static_cast<size_t>(count * shape.outputs));
@@ -201,8 +201,7 @@ TEST(Groups, UnitsAgree) {
       for (const std::string& isa : available_isas()) {
         auto backend = create_cpu_backend({.isa = isa, .num_threads = 1, .activations = mode});
         ASSERT_TRUE(backend.ok());
-        const bool is_fixed = isa == "amx";
-        std::vector<float>& expected = is_fixed ? fixed : integers;
+        std::vector<float>& expected = takes_fixed_point(isa) ? fixed : integers;
         auto packed = (*backend)->pack({&weight->view, 1}, WeightRole::kLinear);
         ASSERT_TRUE(packed.ok());
         for (const int64_t rows : {1, 5}) {
@@ -259,7 +258,7 @@ TEST(Groups, PartsShareOneOrderOfInputs) {
         const auto begin = out.begin() + static_cast<ptrdiff_t>(m * 80) + column;
         part.insert(part.end(), begin, begin + weight->view.num_outputs);
       }
-      EXPECT_LE(worst_ratio(*weight, x, 3, part, isa == "amx"), 1.0) << isa;
+      EXPECT_LE(worst_ratio(*weight, x, 3, part, takes_fixed_point(isa)), 1.0) << isa;
       column += weight->view.num_outputs;
     }
   }
@@ -321,7 +320,7 @@ TEST(Groups, OddShapesFallBack) {
       GuardedFloats out(6 * 33);
       backend->linear(**packed, {on_device(x.data())}, 6, {}, on_device(out.data()));
       EXPECT_TRUE(out.intact());
-      EXPECT_LE(worst_ratio(*weight, x, 6, out.values(), isa == "amx"), 1.0)
+      EXPECT_LE(worst_ratio(*weight, x, 6, out.values(), takes_fixed_point(isa)), 1.0)
           << isa << " " << weight->view.name;
       ++num_cases;
     }

@@ -49,6 +49,9 @@ class GuardedFloats {
 std::vector<std::string> available_isas();
 std::unique_ptr<Backend> make_backend(const std::string& isa, int num_threads);
 
+// Whether this unit multiplies coded weights as fixed-point numbers, in both modes.
+inline bool takes_fixed_point(const std::string& isa) { return isa == "amx"; }
+
 bool same_bits(std::span<const float> a, std::span<const float> b);
 
 // How far a float32 sum of `num_terms` products in slices may lie from the exact one.

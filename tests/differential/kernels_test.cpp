@@ -174,7 +174,7 @@ TEST(Linear, WholeNumbersAreExact) {
     for (const DType dtype : tested_dtypes()) {
       if (dtype == DType::kF8E4M3) continue;  // its smallest values are no whole numbers
       // The units of fixed-point activations are no powers of two.
-      if (isa == "amx" && dtype_row(dtype).block_elements > 1) continue;
+      if (takes_fixed_point(isa) && dtype_row(dtype).block_elements > 1) continue;
       Random random(4);
       const int64_t inputs = whole_blocks(dtype, 290), outputs = 35;
       const auto weight = whole_weight(dtype, outputs, inputs, random);
@@ -325,7 +325,8 @@ TEST(GatedLinear, MatchesFloat64AndRowsAgree) {
               activation == Activation::kSilu
                   ? g / (1 + std::exp(-g))
                   : 0.5 * g * (1 + std::tanh(0.7978845608028654 * (g + 0.044715 * g * g * g)));
-          const double rounding = isa == "amx" ? 2e-3 : 1e-3;  // to a share of 96 inputs, not of 32
+          const double rounding =
+              takes_fixed_point(isa) ? 2e-3 : 1e-3;  // to a share of 96 inputs, not of 32
           EXPECT_NEAR(double{alone[static_cast<size_t>(n)]}, activated * u,
                       rounding * (1 + std::fabs(activated * u)) * (1 + std::fabs(u)));
           ++num_cases;

@@ -1,7 +1,6 @@
 #include "backend/cpu/linear_tiles.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "backend/cpu/norm.h"
 #include "backend/device_access.h"
@@ -197,8 +196,7 @@ void InputRows::quantise(const KernelRow& kernel, const float* x, uint8_t* out,
   if (order.empty() || !is_integer(kernel.activation)) {
     return kernel.function.quantise({x, 1, width_, out, stride});
   }
-  constexpr int64_t kWhole = std::lcm(kSliceInputs, kFixedSegment);
-  constexpr int64_t kPiece = kMatmulScratchFloats / kWhole * kWhole;
+  constexpr int64_t kPiece = kMatmulScratchFloats / kFixedSegment * kFixedSegment;  // whole slices
   static_assert(kPiece > 0);
   for (int64_t first = 0; first < width_; first += kPiece) {
     const int64_t count = std::min(kPiece, width_ - first);

@@ -39,30 +39,29 @@ inline constexpr bool is_of_groups(const LayoutInfo& info) {
 
 // Codes as signed numbers of few bits (class kFixed): q - center. Where a layout has minima or
 // zeros by lane, an offset makes up for the center. Of linear codes the factor alone is rounded,
-// for which their range must leave bits enough; scales are short where whole factors of a unit that
-// is a power of two can be exactly these: two of 12 bits for four bits of code.
+// for which their range must leave bits enough. Where their scales are short, whole factors of a
+// unit that is a power of two can be exactly these: 12 bits beside four of code hold f16's 11.
 struct FixedCode {
   int bits;
   int center;
   bool has_offset;
   bool is_linear;
-  bool has_short_scales;
-  constexpr bool has_exact_factors() const { return is_linear && has_short_scales; }
+  bool has_exact_factors;
   constexpr int range() const { return 1 << (bits - 1); }
 };
 inline constexpr FixedCode fixed_code(const LayoutInfo& info) {
   const int code_bits = info.low_bits + info.high_bits;
   const bool is_short = info.scale_bytes <= 2 && info.num_sub_blocks == 0;
-  if (info.table == 1) return {8, 0, false, false, is_short};
-  // e8m0 scales have one bit.
-  if (info.table == 2) return {5, 0, false, is_short, is_short};
+  if (info.table == 1) return {8, 0, false, false, false};
+  if (info.table == 2) return {5, 0, false, is_short, is_short};  // e8m0: one bit
   const bool is_linear = code_bits <= 4 && info.scale_bytes <= 2;
+  const bool is_exact = is_linear && is_short;
   if (info.min_bytes != 0 || info.zero_bytes != 0) {
-    return {code_bits, 1 << (code_bits - 1), true, is_linear, is_short};
+    return {code_bits, 1 << (code_bits - 1), true, is_linear, is_exact};
   }
   int bits = 1;
   while (info.zero > 1 << (bits - 1) || (1 << code_bits) - info.zero > 1 << (bits - 1)) ++bits;
-  return {bits, info.zero, false, is_linear, is_short};
+  return {bits, info.zero, false, is_linear, is_exact};
 }
 
 // Where the parts of a chunk begin.

@@ -69,8 +69,8 @@ struct KernelSet {
   bool uses(const KernelRow& row) const;
 };
 
-// What coded layouts are multiplied with; units that have fixed-point products take those in place
-// of 8-bit activations.
+// What coded layouts are multiplied with; units whose first rows have fixed-point products take
+// those instead.
 ActivationType coded_activations(ActivationArithmetic arithmetic);
 
 // What dense layouts may be multiplied with where coded ones are with `activations`; units without

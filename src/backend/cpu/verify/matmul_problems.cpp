@@ -160,7 +160,7 @@ struct Product {
   // held.
   double fixed_error(int64_t m, int64_t n) const {
     const double rounding = 1.6 + (code.is_linear ? 0.5 * code.range() : 0);
-    const double units = code.has_exact_factors() ? 2 * rounding : rounding;
+    const double units = code.has_exact_factors ? 2 * rounding : rounding;
     double error = 0;
     for (int64_t i = 0; i < num_segments(); ++i) {
       const double bound = fixed_bounds[static_cast<size_t>(n * num_segments() + i)];

@@ -113,7 +113,8 @@ class FixedDirect {
   }
 
   // Digits of a segment in 16 bits: for each block of 64 inputs the high ones of first and third
-  // inputs, those of second and fourth, then the low ones.
+  // inputs, those of second and fourth, then the low ones. Done again for each group of panels, a
+  // few per cent of its work: no scratch holds all of K.
   [[gnu::always_inline]] void widen_digits(int64_t first, int64_t count) const {
     for (int r = 0; r < kRows; ++r) {
       for (int64_t k = 0; k < count; k += kFixedBlock) {

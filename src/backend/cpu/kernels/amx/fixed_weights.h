@@ -93,7 +93,7 @@ struct FixedWeights {
     const __mmask16 bad = _mm512_cmp_ps_mask(bound, F::set(kLargestFixedBound), _CMP_NLE_UQ);
     const __m512 least = _mm512_maskz_div_ps(usable, bound, F::set(kFixedLimit));
     const __m512 nan = F::set(__builtin_nanf(""));
-    if constexpr (kCode.has_exact_factors()) {
+    if constexpr (kCode.has_exact_factors) {
       const __m512i unit = power_of_two_from(least);
       const __m512i by = _mm512_sub_epi32(F::set_bits(254u << 23), unit);
       return {_mm512_mask_mov_ps(_mm512_castsi512_ps(unit), bad, nan),

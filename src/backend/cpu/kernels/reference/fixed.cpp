@@ -78,7 +78,7 @@ struct FixedUnit {
 FixedUnit unit_of(const FixedCode& code, float bound) {
   if (!(bound <= kLargestFixedBound)) return {NAN, 0.0f};
   if (bound < kSmallestFixedBound) return {0.0f, 0.0f};
-  if (!code.has_exact_factors()) return {bound / kFixedLimit, kFixedLimit / bound};
+  if (!code.has_exact_factors) return {bound / kFixedLimit, kFixedLimit / bound};
   int exponent;
   const float fraction = std::frexp(bound / kFixedLimit, &exponent);
   const float unit = std::ldexp(1.0f, fraction == 0.5f ? exponent - 1 : exponent);
