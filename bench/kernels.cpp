@@ -145,7 +145,7 @@ class Activations {
       value = static_cast<float>(bits & ~7) * (bits % 8 == 0 ? 0x1p-30f : 0x1p-32f);
     }
     if (type_ == ActivationType::kF32) return;
-    const KernelRow& quantise = is_integer(type_) ? *kernels_.quantise : *kernels_.quantise_dense;
+    const KernelRow& quantise = is_of_codes(type_) ? *kernels_.quantise : *kernels_.quantise_dense;
     quantise.function.quantise(
         {x_.data(), num_rows_, num_inputs_, records_.as<uint8_t>().data(), stride()});
   }

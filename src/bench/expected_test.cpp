@@ -25,14 +25,15 @@ MachineFile machine_of_units() {
   machine.limits.reads = {{1024, {1e30, 1e30}}};  // nothing of it is seen in a sum
   OpRates& rates = machine.rates;
   for (const cpu::LayoutInfo& info : cpu::kLayouts) {
-    for (const auto type :
-         {cpu::ActivationType::kF32, cpu::ActivationType::kInt8, kInt16,
-          cpu::ActivationType::kFixed, cpu::ActivationType::kBF16, cpu::ActivationType::kBF16x2}) {
+    for (const auto type : {cpu::ActivationType::kF32, cpu::ActivationType::kInt8, kInt16,
+                            cpu::ActivationType::kFixed, cpu::ActivationType::kBF16,
+                            cpu::ActivationType::kBF16x2, cpu::ActivationType::kBF16Codes}) {
       rates.add({RatedOp::kProduct, product_variant(info.layout, type), 1, 0, 1e-9});
     }
   }
-  for (const auto type : {cpu::ActivationType::kInt8, kInt16, cpu::ActivationType::kFixed,
-                          cpu::ActivationType::kBF16, cpu::ActivationType::kBF16x2}) {
+  for (const auto type :
+       {cpu::ActivationType::kInt8, kInt16, cpu::ActivationType::kFixed, cpu::ActivationType::kBF16,
+        cpu::ActivationType::kBF16x2, cpu::ActivationType::kBF16Codes}) {
     rates.add({RatedOp::kQuantise, std::string(activation_name(type)), 1, 0, 1e-6});
   }
   rates.add({RatedOp::kNorm, "", 1, 0, 1e-5});

@@ -79,7 +79,8 @@ std::optional<RatedOp> parse_rated_op(std::string_view name) {
 }
 
 std::string_view activation_name(cpu::ActivationType activation) {
-  constexpr std::string_view kNames[] = {"f32", "int8", "int16", "bf16", "bf16x2", "fixed"};
+  constexpr std::string_view kNames[] = {"f32",    "int8",  "int16",     "bf16",
+                                         "bf16x2", "fixed", "bf16_codes"};
   return kNames[static_cast<size_t>(activation)];
 }
 

@@ -22,6 +22,7 @@ constexpr ActivationRow kActivations[] = {
     {cpu::ActivationType::kInt16, cpu::PeakKind::kInt8, 2},  // value and rest, an int8 product each
     {cpu::ActivationType::kBF16, cpu::PeakKind::kBF16, 1},
     {cpu::ActivationType::kBF16x2, cpu::PeakKind::kBF16, 2},
+    {cpu::ActivationType::kBF16Codes, cpu::PeakKind::kBF16, 1},
     {cpu::ActivationType::kFixed, cpu::PeakKind::kInt8, 4},  // two digits of either side
 };
 

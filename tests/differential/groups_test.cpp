@@ -42,7 +42,7 @@ std::unique_ptr<cpu::CpuWeight> pack(const GroupWeight& weight,
 // Input of x that a segment's input k is.
 int64_t input_of(const cpu::CpuWeight& packed, const cpu::Segment& segment, int64_t k) {
   const bool ordered =
-      !packed.input_order().empty() && cpu::is_integer(segment.matmul.activation());
+      !packed.input_order().empty() && cpu::is_of_codes(segment.matmul.activation());
   return ordered ? packed.input_order()[static_cast<size_t>(k)] : k;
 }
 
@@ -185,7 +185,7 @@ TEST(Groups, LinearMatchesFloat64AndRowsAreIndependent) {
 }
 
 // Integer products are the same bits on every unit, also of one-term activations; in their place
-// the AMX unit has fixed-point numbers, the same for one row and for more and in both modes.
+// the AMX unit has classes of its own, the same for one row and for more.
 TEST(Groups, UnitsAgree) {
   int num_cases = 0;
   for (const ActivationArithmetic mode :
@@ -197,11 +197,11 @@ TEST(Groups, UnitsAgree) {
       Random random(4);
       const auto weight = group_weight(info, 80, 544, random);
       const auto x = random_floats(5 * 544, random);
-      std::vector<float> integers, fixed;
+      std::vector<float> integers, by_segments;
       for (const std::string& isa : available_isas()) {
         auto backend = create_cpu_backend({.isa = isa, .num_threads = 1, .activations = mode});
         ASSERT_TRUE(backend.ok());
-        std::vector<float>& expected = takes_fixed_point(isa) ? fixed : integers;
+        std::vector<float>& expected = takes_fixed_point(isa) ? by_segments : integers;
         auto packed = (*backend)->pack({&weight->view, 1}, WeightRole::kLinear);
         ASSERT_TRUE(packed.ok());
         for (const int64_t rows : {1, 5}) {

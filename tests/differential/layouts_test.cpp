@@ -89,7 +89,8 @@ TEST_P(Layouts, HasRowsInEachUnit) {
     EXPECT_EQ(row_names(*unit, KernelOp::kMatmul, layout), coded ? both_ways : named("", {}))
         << unit->name;
   }
-  const std::set<std::string> coded_tiles = named(stem(), {"_fixed_direct", "_fixed_tiles"});
+  const std::set<std::string> coded_tiles =
+      named(stem(), {"_bf16_codes_tiles", "_fixed_direct", "_fixed_tiles"});
   const std::set<std::string> dense_tiles =
       layout == Layout::kBF16 ? named("bf16", {"_bf16x2_tiles", "_bf16_tiles"}) : named("", {});
   EXPECT_EQ(row_names(kAmxUnit, KernelOp::kMatmul, layout), coded ? coded_tiles : dense_tiles);
@@ -100,7 +101,7 @@ TEST_P(Layouts, HasRowsInEachUnit) {
 
 TEST_P(Layouts, HasRowsInTheReference) {
   std::set<std::string> wanted = has_integer_codes(info())
-                                     ? named(stem(), {"_int16", "_int8", "_fixed"})
+                                     ? named(stem(), {"_int16", "_int8", "_fixed", "_bf16_codes"})
                                      : named(stem(), {""});
   if (info().layout == Layout::kBF16) wanted.insert("matmul_bf16_bf16");
   EXPECT_EQ(row_names(kReferenceUnit, KernelOp::kMatmul, info().layout), wanted);
@@ -113,7 +114,7 @@ TEST_P(Layouts, IsServedForEveryNumberOfRows) {
       const KernelSet set = select_kernels(*unit, unit->isa, type);
       const MatmulRows& rows = set.matmul[static_cast<size_t>(info().layout)];
       EXPECT_EQ(rows.for_rows(1).min_rows, 1) << unit->name;
-      EXPECT_EQ(is_integer(rows.activation()), has_integer_codes(info())) << unit->name;
+      EXPECT_EQ(is_of_codes(rows.activation()), has_integer_codes(info())) << unit->name;
       for (const int64_t num_rows : {1, 2, 7, 64, 4096}) {
         EXPECT_LE(rows.for_rows(num_rows).min_rows, num_rows) << unit->name;
         EXPECT_EQ(rows.for_rows(num_rows).layout, info().layout) << unit->name;

@@ -187,8 +187,8 @@ class BatchOfExperts {
   void copy_records(ActivationType type, int64_t row, int64_t num_rows, int64_t index,
                     const RowSource& to) const {
     const int64_t record = activation_record_bytes(type);
-    const uint8_t* from = input_.all().activations[is_integer(type)];
-    uint8_t* out = to.activations[is_integer(type)];
+    const uint8_t* from = input_.all().activations[is_of_codes(type)];
+    uint8_t* out = to.activations[is_of_codes(type)];
     for (int64_t slice = 0; slice < divide_up(call_.width, kSliceInputs); ++slice) {
       std::memcpy(out + (slice * num_rows + index) * record,
                   from + (slice * call_.num_rows + row) * record, static_cast<size_t>(record));

@@ -41,7 +41,7 @@ RowSource ExpertsCall::gate_up_source(int64_t expert, int64_t first_slot) const 
   }
   for (const KernelRow* row : {context.kernels.quantise, context.kernels.quantise_dense}) {
     if (row == nullptr || !weight.takes(row->activation)) continue;
-    source.activations[is_integer(row->activation)] = places[used++];
+    source.activations[is_of_codes(row->activation)] = places[used++];
   }
   return source;
 }

@@ -103,12 +103,12 @@ class HeadItem {
 
   void quantise(ActivationType type) const {
     const KernelRow& kernel =
-        is_integer(type) ? *context_.kernels.quantise : *context_.kernels.quantise_dense;
+        is_of_codes(type) ? *context_.kernels.quantise : *context_.kernels.quantise_dense;
     const int64_t record = activation_record_bytes(type), width = weight_.num_inputs();
     auto* records = reinterpret_cast<uint8_t*>(scratch_.up_sums);
     for (int64_t i = 0; i < tile_.num_rows; ++i) {
       const float* x = row(i);
-      if (is_integer(type) && !weight_.input_order().empty()) {
+      if (is_of_codes(type) && !weight_.input_order().empty()) {
         for (int64_t k = 0; k < width; ++k) {
           scratch_.normed[k] = x[weight_.input_order()[static_cast<size_t>(k)]];
         }

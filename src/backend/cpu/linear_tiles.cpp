@@ -183,7 +183,7 @@ void InputRows::quantise_row(const float* x, int64_t row, const RowSource& to,
                              const MemberScratch& scratch) const {
   for (const KernelRow* kernel : kernels()) {
     const ActivationType type = kernel->activation;
-    quantise(*kernel, x, to.activations[is_integer(type)] + row * activation_record_bytes(type),
+    quantise(*kernel, x, to.activations[is_of_codes(type)] + row * activation_record_bytes(type),
              scratch.matmul);
   }
 }
@@ -193,7 +193,7 @@ void InputRows::quantise(const KernelRow& kernel, const float* x, uint8_t* out,
                          float* piece) const {
   const int64_t stride = slice_stride(call_, kernel.activation);
   const std::span<const int32_t> order = call_.weight.input_order();
-  if (order.empty() || !is_integer(kernel.activation)) {
+  if (order.empty() || !is_of_codes(kernel.activation)) {
     return kernel.function.quantise({x, 1, width_, out, stride});
   }
   constexpr int64_t kPiece = kMatmulScratchFloats / kFixedSegment * kFixedSegment;  // whole slices
@@ -217,7 +217,7 @@ void compute_sums(const LinearCall& call, const RowSource& source, const Tile2D&
     args.x = source.rows + tile.first_row * args.num_inputs;
     args.x_stride = args.num_inputs;
   } else {
-    args.x = source.activations[is_integer(type)] + tile.first_row * activation_record_bytes(type);
+    args.x = source.activations[is_of_codes(type)] + tile.first_row * activation_record_bytes(type);
     args.x_stride = slice_stride(call, type);
   }
   args.num_rows = tile.num_rows;

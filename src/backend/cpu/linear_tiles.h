@@ -134,7 +134,7 @@ inline int64_t column_of(const Tile2D& tile) {
 // What the kernels of a call multiply: its rows, and the records of each slice for all of them.
 struct RowSource {
   const float* rows;        // of float kernels
-  uint8_t* activations[2];  // by is_integer()
+  uint8_t* activations[2];  // by is_of_codes()
 };
 
 // The rows of the input, normed and quantised where the weight wants them so: as the first phase of

@@ -282,7 +282,7 @@ struct PreparedPart {
 // Whether the weight's own products round what they multiply to 16 bits or fewer.
 bool rounds_activations(const CpuWeight& weight) {
   return weight.takes(ActivationType::kInt16) || weight.takes(ActivationType::kInt8) ||
-         weight.takes(ActivationType::kFixed);
+         weight.takes(ActivationType::kFixed) || weight.takes(ActivationType::kBF16Codes);
 }
 
 void prepare_products(const CpuWeight& weight, const WeightDelta& delta, bool may_round,

@@ -41,10 +41,10 @@ Status CpuWorkspace::reserve_activations(ActivationType type, int64_t max_rows,
                                          int64_t max_inputs) {
   const int64_t num_slices = divide_up(max_inputs, kSliceInputs);
   const auto num_bytes = static_cast<size_t>(num_slices * max_rows * activation_record_bytes(type));
-  Buffer& memory = activation_memory_[is_integer(type)];
+  Buffer& memory = activation_memory_[is_of_codes(type)];
   if (num_bytes <= memory.size()) return {};
   memory = TRY(Buffer::allocate(num_bytes));
-  activations_[is_integer(type)] = memory.as<uint8_t>().data();
+  activations_[is_of_codes(type)] = memory.as<uint8_t>().data();
   return {};
 }
 
@@ -62,8 +62,8 @@ Status CpuWorkspace::reserve_rows(int64_t max_inputs) {
         TRY(Buffer::allocate(static_cast<size_t>(num_bytes[0] + num_bytes[1] + num_bytes[2]))));
     uint8_t* next = memory.back().as<uint8_t>().data();
     members_[i].normed = reinterpret_cast<float*>(next);
-    members_[i].activations[is_integer(ActivationType::kBF16x2)] = next + num_bytes[0];
-    members_[i].activations[is_integer(ActivationType::kInt16)] =
+    members_[i].activations[is_of_codes(ActivationType::kBF16x2)] = next + num_bytes[0];
+    members_[i].activations[is_of_codes(ActivationType::kInt16)] =
         next + num_bytes[0] + num_bytes[1];
   }
   row_memory_ = std::move(memory);

@@ -25,7 +25,7 @@ struct MemberScratch {
   float* attention;  // kAttentionScratchFloats
   // One row of the widest input, normed and quantised by the member for itself.
   float* normed;
-  uint8_t* activations[2];  // by is_integer()
+  uint8_t* activations[2];  // by is_of_codes()
 };
 
 class CpuWorkspace {
@@ -45,7 +45,7 @@ class CpuWorkspace {
   // Quantised activations of one linear layer, shared by the members (layout: kernels.h): one place
   // for integers, one for bf16. Grows, never shrinks.
   Status reserve_activations(ActivationType type, int64_t max_rows, int64_t max_inputs);
-  uint8_t* activations(ActivationType type) const { return activations_[is_integer(type)]; }
+  uint8_t* activations(ActivationType type) const { return activations_[is_of_codes(type)]; }
   // The members' own rows. Grows, never shrinks.
   Status reserve_rows(int64_t max_inputs);
 

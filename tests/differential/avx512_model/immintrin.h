@@ -116,17 +116,13 @@ inline __m256 doubles_to_floats(__m512d v) {
 }
 // Bit i of `table` is the result for the bits a, b, c of the number i.
 [[gnu::noinline]] inline __m512i bits_of_three(__m512i a, __m512i b, __m512i c, int table) {
-  const auto first = bits_as<Words>(a), second = bits_as<Words>(b), third = bits_as<Words>(c);
-  return words_by_lane([&](int i) {
-    int32_t result = 0;
-    for (int number = 0; number < 8; ++number) {
-      if ((table >> number & 1) == 0) continue;
-      result |= ((number & 4) != 0 ? first.of[i] : ~first.of[i]) &
-                ((number & 2) != 0 ? second.of[i] : ~second.of[i]) &
-                ((number & 1) != 0 ? third.of[i] : ~third.of[i]);
-    }
-    return result;
-  });
+  __m512i result{};
+  for (int number = 0; number < 8; ++number) {
+    if ((table >> number & 1) == 0) continue;
+    result |= ((number & 4) != 0 ? a : ~a) & ((number & 2) != 0 ? b : ~b) &
+              ((number & 1) != 0 ? c : ~c);
+  }
+  return result;
 }
 // SIMDe's, each compiled once: the kernels are too long to have them in line.
 [[gnu::noinline]] inline __m512i scaled_halves(__m512i a, __m512i b) {
@@ -138,6 +134,14 @@ inline __m256 doubles_to_floats(__m512d v) {
 [[gnu::noinline]] inline __m512i add_half_products(__m512i sum, __m512i a, __m512i b) {
   return simde_mm512_dpwssd_epi32(sum, a, b);
 }
+// Nearest, ties to even, as f16: each half word by itself.
+inline __m512i halves_as_f16(__m512i v) {
+  const auto halves = bits_as<Lanes<int16_t, 32>>(v);
+  return by_lane<__m512i, uint16_t, 32>([&](int i) {
+    return _cvtss_sh(static_cast<float>(halves.of[i]), _MM_FROUND_TO_NEAREST_INT);
+  });
+}
+inline __m512i same_bits(__m512i v) { return v; }
 inline __m512i shuffle_in_fours(__m512i v, int order) {
   const auto words = bits_as<Words>(v);
   return words_by_lane([&](int i) { return words.of[(i & ~3) + (order >> 2 * (i & 3) & 3)]; });
@@ -167,7 +171,9 @@ inline __m512i shuffle_in_fours(__m512i v, int order) {
 #undef _mm512_srai_epi32
 #undef _mm512_ternarylogic_epi32
 #define _mm512_add_epi32 simde_mm512_add_epi32
+#define _mm512_castph_si512 avx512_model::same_bits
 #define _mm512_cmplt_epi32_mask avx512_model::less_words
+#define _mm512_cvtepi16_ph avx512_model::halves_as_f16
 #define _mm512_cvtepi32_epi16 avx512_model::low_halves
 #define _mm512_cvtepi32_epi8 avx512_model::low_bytes
 #define _mm512_cvtepi32_pd avx512_model::words_to_doubles

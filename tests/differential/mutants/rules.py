@@ -38,16 +38,19 @@ ATTENTION_DIRECT = "generic/attention_direct.h"
 
 ROW_TILES = "amx/row_tiles.h"
 TILES = "amx/integer.h"
+SEGMENT = "amx/coded_segment.h"
 FIXED_TILES = "amx/fixed.h"
 FIXED_WEIGHTS = "amx/fixed_weights.h"
 FIXED_DIRECT = "amx/fixed_direct.h"
 FIXED_QUANTISE = "amx/fixed_quantise.h"
 BF16_TILES = "amx/bf16.h"
+BF16_CODES = "amx/bf16_codes.h"
 
 BLOCKED_ROW = "matmul_q8_0_int16_blocked"
 DIRECT_ROW = "matmul_q8_0_int16_direct"
 TILES_ROW = "matmul_q8_0_int16_tiles"
 FIXED_ROW = "matmul_q8_0_fixed_tiles"
+CODES_ROW = "matmul_q8_0_bf16_codes_tiles"
 BF16_TILES_ROW = "matmul_bf16_bf16x2_tiles"
 
 BUGS = [
@@ -281,16 +284,16 @@ BUGS = [
         "slice / kSliceInputs * args.x_stride, count,", "(BUG ? 0 : slice / kSliceInputs) * args.x_stride, count,")),
     Bug("tiles steps share their sums", TILES_ROW, TILES, (
         "scratch_ + kSumsAt + step % 2 * kGroupSumBytes", "scratch_ + kSumsAt + (BUG ? 0 : step % 2) * kGroupSumBytes")),
-    Bug("fixed tiles earlier segments lost", FIXED_ROW, FIXED_TILES, (
+    Bug("fixed tiles earlier segments lost", FIXED_ROW, SEGMENT, (
         "first_ == 0 ? F::zero()", "first_ == 0 || BUG ? F::zero()")),
-    Bug("fixed tiles slice stuck", FIXED_ROW, FIXED_TILES, (
+    Bug("fixed tiles slice stuck", FIXED_ROW, SEGMENT, (
         "x + block / kBlocks * args_.x_stride", "x + (BUG ? 0 : block / kBlocks) * args_.x_stride")),
     Bug("fixed tiles middle sums dropped", FIXED_ROW, FIXED_TILES, (
         "F::add_words(F::shift_left<8>(sum_at(0)), sum_at(1))",
         "F::add_words(F::shift_left<8>(sum_at(0)), BUG ? F::zero_words() : sum_at(1))")),
-    Bug("fixed tiles digits of another block", FIXED_ROW, FIXED_TILES, (
-        "block % (2 * kLag) * kBlockDigitBytes", "(BUG ? 0 : block % (2 * kLag)) * kBlockDigitBytes")),
-    Bug("fixed tiles factors of first block", FIXED_ROW, FIXED_TILES, (
+    Bug("fixed tiles digits of another block", FIXED_ROW, SEGMENT, (
+        "operands_at(block % (2 * kLag))", "operands_at(BUG ? 0 : block % (2 * kLag))")),
+    Bug("fixed tiles factors of first block", FIXED_ROW, SEGMENT, (
         "kFixedPairsBytes + block * kPairs", "kFixedPairsBytes + (BUG ? 0 : block) * kPairs")),
     Bug("fixed offset not bounded", "matmul_q4_1_fixed_tiles", FIXED_WEIGHTS, (
         "bound = F::add(bound, F::abs(offset));", "if (!BUG) bound = F::add(bound, F::abs(offset));")),
@@ -304,6 +307,20 @@ BUGS = [
         "_mm512_mask_mov_ps(least, bad, nan)", "_mm512_mask_mov_ps(least, BUG ? 0 : bad, nan)")),
     Bug("fixed unit below the power of two", "matmul_q4_0_fixed_tiles", FIXED_WEIGHTS, (
         "F::set_bits((1u << 23) - 1)", "F::set_bits(BUG ? 0 : (1u << 23) - 1)")),
+    Bug("codes sums of second tile from first", CODES_ROW, SEGMENT, (
+        "scratch_.sums + in_group * kSums", "scratch_.sums + (BUG ? 0 : in_group) * kSums")),
+    Bug("codes last of three tiles skipped", CODES_ROW, SEGMENT, (
+        "add_sums(done, 0, done.num_tiles * tiles_.height);",
+        "add_sums(done, 0, (BUG ? 1 : done.num_tiles) * tiles_.height);")),
+    Bug("codes rows of second tile from first", CODES_ROW, BF16_CODES, (
+        "a[t.value] + half.value", "a[BUG ? 0 : t.value] + half.value")),
+    Bug("codes missing block not cleared", CODES_ROW, FIXED_WEIGHTS, (
+        "Form::leave_out(second);", "if (!BUG) Form::leave_out(second);")),
+    Bug("codes cut off in place of rounded", CODES_ROW, BF16_CODES, (
+        "_mm512_mulhrs_epi16(half, _mm512_set1_epi16(1 << 12))",
+        "BUG ? _mm512_srai_epi16(half, 3) : _mm512_mulhrs_epi16(half, _mm512_set1_epi16(1 << 12))")),
+    Bug("codes power of two lost", CODES_ROW, BF16_CODES, (
+        "F::set(0x1p16f)", "F::set(BUG ? 0x1p15f : 0x1p16f)")),
     Bug("direct second half of sums dropped", "matmul_q4_0_fixed_direct", FIXED_DIRECT, (
         "if constexpr (kInputs == 32) all =", "if constexpr (kInputs == 32) if (!BUG) all =")),
     Bug("direct offset dropped", "matmul_q4_1_fixed_direct", FIXED_DIRECT, (
@@ -343,6 +360,8 @@ BUGS = [
         "_mm512_or_si512(high, _mm512_slli_epi64(BUG ? high : low, 16))")),
     Bug("fixed largest of second half missed", "quantise_fixed", FIXED_QUANTISE, (
         "F::abs_bits(F::load(x + k + 16))", "F::abs_bits(F::load(BUG ? x + k : x + k + 16))")),
+    Bug("codes inputs in their order", "quantise_bf16_codes", BF16_QUANTISE, (
+        "term = _mm512_shuffle_epi32(term,", "if (!BUG) term = _mm512_shuffle_epi32(term,")),
     Bug("quantise high not rounded", "quantise_int16", QUANTISE, (
         "F::set_bits(128u << 16 | 128u)", "F::set_bits(BUG ? 0 : 128u << 16 | 128u)")),
     Bug("quantise low term sign", "quantise_int16", QUANTISE, (

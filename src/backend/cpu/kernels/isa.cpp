@@ -27,6 +27,7 @@ constexpr IsaName kIsaNames[] = {
     {kIsaAmxTile, "amx_tile"},
     {kIsaAmxInt8, "amx_int8"},
     {kIsaAmxBf16, "amx_bf16"},
+    {kIsaAvx512Fp16, "avx512_fp16"},
 };
 
 struct Registers {
@@ -73,7 +74,8 @@ uint32_t isa_of(const CpuidWords& words, bool (*request_tiles)()) {
     bits |= when(words.leaf_7_ebx, 16, kIsaAvx512F) | when(words.leaf_7_ebx, 30, kIsaAvx512BW) |
             when(words.leaf_7_ebx, 17, kIsaAvx512DQ) | when(words.leaf_7_ebx, 31, kIsaAvx512VL) |
             when(words.leaf_7_ecx, 11, kIsaAvx512Vnni) |
-            when(words.leaf_7_1_eax, 5, kIsaAvx512Bf16);
+            when(words.leaf_7_1_eax, 5, kIsaAvx512Bf16) |
+            when(words.leaf_7_edx, 23, kIsaAvx512Fp16);
   }
   if (tiles && when(words.leaf_7_edx, 24, kIsaAmxTile) != 0 && request_tiles()) {
     bits |= kIsaAmxTile | when(words.leaf_7_edx, 25, kIsaAmxInt8) |

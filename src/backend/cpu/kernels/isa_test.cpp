@@ -45,6 +45,7 @@ TEST(Isa, BitsNeedTheStateTheyUse) {
   words.saved_state = 0x7;  // AVX, no AVX-512
   const uint32_t avx = isa_of(words, &permit);
   EXPECT_EQ(avx, kIsaAvx2 | kIsaFma | kIsaF16c | kIsaAvxVnni);
+  EXPECT_EQ(isa_of(kAll, &refuse) & kIsaAvx512Fp16, kIsaAvx512Fp16);
   words.saved_state = 0x3;
   EXPECT_EQ(isa_of(words, &permit), 0u);
   EXPECT_EQ(isa_of(kAll, &refuse) & avx, avx);

@@ -51,6 +51,14 @@
 //       offset_w is fma(scale_w, center, minimum), or scale_w * (center - zero of the lane), or 0.
 //       A bound below kSmallestFixedBound makes W and weight_unit 0; one above kLargestFixedBound
 //       or a NaN makes weight_unit NaN.
+//   kBf16Codes         bf16 activations, layouts of integer codes, whose weights become bf16: over
+//       segments of kFixedSegment inputs in order of K, starting from +0:
+//         sum = fma(T, weight_unit * 2^16, sum)
+//         T = the sum over the segment of kBf16Tile, one term, of x and B
+//         B = W 2^-16 as bf16, where W is not 0; 2^-31 where it is: with h = W as f16 (nearest,
+//             ties to even), its sign, its magnitude's bits / 8 (nearest, ties up) | 0x3000
+//       W and weight_unit are those of kFixed. Inputs lie in the order of their records: of each
+//       four, the second and third have changed places.
 //   kBf16Tile          bf16 activations, bf16 weights: over blocks of kActivationBlock inputs in
 //       order of K and within a block over the terms, starting from +0:
 //         sum = sum + (even + odd)
@@ -119,7 +127,15 @@ struct LayoutInfo {
   uint8_t sub_float;    // sub-scales are e4m3
 };
 
-enum class NumericsClass : uint8_t { kReference, kFma, kInteger, kBf16Tile, kBf16Dot, kFixed };
+enum class NumericsClass : uint8_t {
+  kReference,
+  kFma,
+  kInteger,
+  kBf16Tile,
+  kBf16Dot,
+  kFixed,
+  kBf16Codes,
+};
 
 enum IsaBits : uint32_t {
   kIsaAvx2 = 1u << 0,
@@ -135,6 +151,7 @@ enum IsaBits : uint32_t {
   kIsaAmxTile = 1u << 10,
   kIsaAmxInt8 = 1u << 11,
   kIsaAmxBf16 = 1u << 12,
+  kIsaAvx512Fp16 = 1u << 13,
 };
 
 // What all rows of a unit need.
@@ -167,6 +184,9 @@ inline constexpr uint32_t kAmxUnitIsa =
 //     the rest x - term rounded again, +0 where that is not finite. Stored as above without
 //     factors: for each block 32 bf16 of the first term, then 32 of the second; zeros from K to the
 //     end of the last block.
+//   kBF16Codes   one term as kBF16, for coded layouts: of each four inputs the second and third
+//     change places, as codes lie in their words; zeros from K to the end of the last block of
+//     kFixedBlock.
 //   kFixed   whole numbers X with one unit per segment of kFixedSegment inputs, x = unit X: unit =
 //     max|x| / kFixedActivationLimit, X = round_to_even(x * (kFixedActivationLimit / max|x|)), two
 //     int8 terms as kInt16's. Where max|x| < kSmallestActivation, X and unit are 0; where the
@@ -175,7 +195,7 @@ inline constexpr uint32_t kAmxUnitIsa =
 //     those of low, zeros from K to the end of the last block; at kFixedUnitAt of each record the
 //     unit; at kFixedSumsAt for each 16 inputs up to that end the sums of high and of low, int16
 //     both.
-enum class ActivationType : uint8_t { kF32, kInt8, kInt16, kBF16, kBF16x2, kFixed };
+enum class ActivationType : uint8_t { kF32, kInt8, kInt16, kBF16, kBF16x2, kFixed, kBF16Codes };
 
 inline constexpr int kActivationBlock = 32;
 inline constexpr int kSliceBlocks = kSliceInputs / kActivationBlock;
@@ -209,8 +229,18 @@ inline constexpr bool is_integer(ActivationType type) {
   return type == ActivationType::kInt8 || type == ActivationType::kInt16 ||
          type == ActivationType::kFixed;
 }
+// What layouts of integer codes are multiplied with; x in these forms lies apart from x in others.
+inline constexpr bool is_of_codes(ActivationType type) {
+  return is_integer(type) || type == ActivationType::kBF16Codes;
+}
 inline constexpr int num_terms(ActivationType type) {
-  return type == ActivationType::kInt8 || type == ActivationType::kBF16 ? 1 : 2;
+  const bool is_bf16 = type == ActivationType::kBF16 || type == ActivationType::kBF16Codes;
+  return is_bf16 || type == ActivationType::kInt8 ? 1 : 2;
+}
+// Inputs that records of the type are made of: K is filled with zeros up to whole ones.
+inline constexpr int64_t activation_unit(ActivationType type) {
+  const bool is_wide = type == ActivationType::kFixed || type == ActivationType::kBF16Codes;
+  return is_wide ? kFixedBlock : kActivationBlock;
 }
 inline constexpr int64_t activation_code_bytes(ActivationType type) {  // of one block
   return kActivationBlock * num_terms(type) * (is_integer(type) ? 1 : 2);

@@ -44,7 +44,7 @@ const KernelRow** slot(KernelSet* set, const KernelRow& row) {
     case KernelOp::kDelta:
       return &set->delta;
     case KernelOp::kQuantise:
-      return is_integer(row.activation) ? &set->quantise : &set->quantise_dense;
+      return is_of_codes(row.activation) ? &set->quantise : &set->quantise_dense;
     case KernelOp::kConv:
       return &set->conv;
     case KernelOp::kScan:
@@ -64,10 +64,13 @@ const KernelRow** slot(KernelSet* set, const KernelRow& row) {
 }
 
 // Whether a back end with these activations for coded layouts may multiply with `type`. Units whose
-// first rows have fixed-point products take them in place of either.
+// first rows have fixed-point products take them in place of either, or in place of int8 ones
+// products of bf16.
 bool is_chosen(ActivationType type, ActivationType activations) {
+  const bool is_fast = activations == ActivationType::kInt8;
   return type == ActivationType::kF32 || type == activations ||
-         type == dense_activations(activations) || type == ActivationType::kFixed;
+         type == dense_activations(activations) || type == ActivationType::kFixed ||
+         (is_fast && type == ActivationType::kBF16Codes);
 }
 
 // Adds the unit's rows for every op and layout that has none yet, and for fewer rows of x than the
@@ -95,9 +98,9 @@ struct NumericsClassRow {
   std::string_view name;
   int version;
 };
-constexpr NumericsClassRow kNumericsClasses[] = {{"f32-reference", 1}, {"f32-fma", 1},
-                                                 {"integer", 1},       {"bf16-tile", 1},
-                                                 {"bf16-dot", 1},      {"fixed-point", 2}};
+constexpr NumericsClassRow kNumericsClasses[] = {
+    {"f32-reference", 1}, {"f32-fma", 1},     {"integer", 1},   {"bf16-tile", 1},
+    {"bf16-dot", 1},      {"fixed-point", 2}, {"bf16-codes", 1}};
 
 }  // namespace
 

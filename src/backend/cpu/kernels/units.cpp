@@ -26,7 +26,8 @@ namespace avx512_bf16 {
 extern const KernelPart kBf16;
 }  // namespace avx512_bf16
 namespace amx {
-extern const KernelPart kTilesInt16, kDirectFixed, kTilesFixed, kQuantiseFixed, kTilesBf16;
+extern const KernelPart kTilesInt16, kDirectFixed, kTilesFixed, kQuantiseFixed, kTilesBf16,
+    kTilesBf16Codes, kQuantiseBf16Codes;
 }  // namespace amx
 namespace reference {
 extern const KernelPart kFloats, kIntegers, kFixed, kQuantise, kElementwise, kQkv, kAttention,
@@ -49,8 +50,10 @@ constexpr const KernelPart* kAvx512VnniParts[] = {
     &avx512_vnni::kInt16Direct, &avx512_vnni::kInt16Blocked, &avx512_vnni::kInt8Direct,
     &avx512_vnni::kInt8Blocked};
 constexpr const KernelPart* kAvx512Bf16Parts[] = {&avx512_bf16::kBf16};
-constexpr const KernelPart* kAmxParts[] = {&amx::kDirectFixed, &amx::kTilesFixed,
-                                           &amx::kQuantiseFixed, &amx::kTilesBf16};
+// The fast ones first: where both are chosen, they are taken.
+constexpr const KernelPart* kAmxParts[] = {&amx::kTilesBf16Codes, &amx::kQuantiseBf16Codes,
+                                           &amx::kDirectFixed,    &amx::kTilesFixed,
+                                           &amx::kQuantiseFixed,  &amx::kTilesBf16};
 constexpr const KernelPart* kAmxIntegerParts[] = {&amx::kTilesInt16};
 constexpr const KernelPart* kReferenceParts[] = {
     &reference::kFloats,      &reference::kIntegers, &reference::kFixed,     &reference::kQuantise,

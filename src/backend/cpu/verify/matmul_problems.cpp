@@ -52,7 +52,8 @@ constexpr Kind kFullKinds[] = {
 };
 
 // The largest scale times the range of codes, with what is added to them, of a lane's sub-blocks in
-// a segment: what fixed-point weights are parts of (class kFixed). Infinite where one is no number.
+// a segment: what fixed-point weights are parts of (classes kFixed, kBf16Codes). Infinite where one
+// is no number.
 double fixed_bound(const LayoutInfo& info, const uint8_t* panel, int lane, int64_t first,
                    int64_t end) {
   const FixedCode code = fixed_code(info);
@@ -83,7 +84,7 @@ struct Product {
   std::vector<double> x;              // [M, K]
   Operand x_operand;
   int64_t x_stride = 0;
-  FixedCode code{};                  // kFixed
+  FixedCode code{};                  // kFixed, kBF16Codes
   std::vector<double> fixed_bounds;  // likewise: [N, segments]
 
   Product(const KernelRow& row, Shape wanted, const Kind& wanted_kind, Random& random)
@@ -118,6 +119,9 @@ struct Product {
   }
 
   bool is_bf16() const { return type != ActivationType::kF32 && !is_integer(type); }
+  bool has_fixed_weights() const {
+    return type == ActivationType::kFixed || type == ActivationType::kBF16Codes;
+  }
 
   // Bytes from one row of x to the next.
   int64_t x_row_bytes() const {
@@ -157,7 +161,7 @@ struct Product {
   // What fixed-point weights may add: each lies within 1.5 units of its value, or as far as a
   // factor rounded by half a unit moves the largest code; a unit that is a power of two may be
   // twice as large; all of a bound too small for a unit are zeros. NaN where the weights cannot be
-  // held.
+  // held. Rounded to bf16, products below the normal numbers are zeros, in units of the weights.
   double fixed_error(int64_t m, int64_t n) const {
     const double rounding = 1.6 + (code.is_linear ? 0.5 * code.range() : 0);
     const double units = code.has_exact_factors ? 2 * rounding : rounding;
@@ -172,6 +176,7 @@ struct Product {
       }
       const bool is_zero = bound < 1.01 * double{kSmallestFixedBound};
       error += size * bound * (is_zero ? 1 : units / double{kFixedLimit});
+      if (is_bf16()) error += kFixedSegment * 0x1p-125 * 0x1p16 * 2 * bound / double{kFixedLimit};
     }
     return error;
   }
@@ -198,9 +203,11 @@ struct Product {
       sum += xs[k] * double{weight->values[row + k]};
       magnitude += std::fabs(xs[k]) * weight_bounds[row + k];
     }
-    const double fixed = type == ActivationType::kFixed ? fixed_error(m, n) : 0;
+    double fixed = has_fixed_weights() ? fixed_error(m, n) : 0;
+    // By way of f16: half a step of eight bits, and of eleven.
+    if (type == ActivationType::kBF16Codes) fixed += (0x1.02p-8 + 0x1p-11) * (magnitude + fixed);
     if (std::isnan(sum) || std::isnan(fixed)) return {NAN, 0};
-    if (type != ActivationType::kFixed && are_whole(kind.x) && kind.weight == WeightSample::kWhole)
+    if (!has_fixed_weights() && are_whole(kind.x) && kind.weight == WeightSample::kWhole)
       return {sum, 0};
     // The product of two scales may be subnormal, and is multiplied with a sum of codes. bf16
     // rows may take every weight and every sum for zero below the normal numbers.
@@ -261,7 +268,7 @@ Problem matmul_problem(const KernelRow& row, const Shape& wanted, const Kind& ki
   Product product(row, wanted, kind, random);
   const Shape& shape = product.shape;
   const PackedSample packed = pack_sample(*product.weight, row.layout);
-  if (row.activation == ActivationType::kFixed) {
+  if (product.has_fixed_weights()) {
     product.bound_fixed(layout_info(row.layout), packed);
   }
   const int64_t width = packed.num_panels * kPanel;

@@ -7,6 +7,7 @@
 #include <cstddef>
 
 #include "backend/cpu/verify/problem.h"
+#include "base/numeric.h"
 
 namespace headrace::cpu {
 namespace {
@@ -112,7 +113,8 @@ Operand expected_nans(const QuantisedSample& sample) {
   return out;
 }
 
-// bf16 records byte by byte: the terms of the blocks up to K, the rest as it is.
+// bf16 records byte by byte: the terms of the blocks up to K or to the end of a unit, the rest as
+// it is.
 Operand expected_terms(const RoundedSample& sample) {
   const std::vector<uint8_t> records = sample.records();
   Operand out = poisoned_output("records", 1, static_cast<int64_t>(records.size() / 4), 0);
@@ -120,8 +122,9 @@ Operand expected_terms(const RoundedSample& sample) {
   out.element = Element::kByte;
   out.expected.assign(records.size(), Expected{});
   const int64_t block_bytes = activation_code_bytes(sample.type);
+  const int64_t unit = activation_unit(sample.type);
   for (int64_t m = 0; m < sample.num_rows; ++m) {
-    for (int64_t k = 0; k < sample.num_inputs; k += kActivationBlock) {
+    for (int64_t k = 0; k < divide_up(sample.num_inputs, unit) * unit; k += kActivationBlock) {
       const int64_t first = k / kSliceInputs * sample.slice_stride() +
                             m * activation_record_bytes(sample.type) +
                             k % kSliceInputs / kActivationBlock * block_bytes;

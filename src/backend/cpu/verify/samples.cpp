@@ -366,17 +366,20 @@ double RoundedSample::value(int64_t row, int64_t input) const {
 
 std::vector<uint8_t> RoundedSample::records() const {
   const int64_t num_slices = (num_inputs + kSliceInputs - 1) / kSliceInputs;
-  const int64_t end = (num_inputs + kActivationBlock - 1) / kActivationBlock * kActivationBlock;
+  const int64_t end = divide_up(num_inputs, activation_unit(type)) * activation_unit(type);
+  const bool of_codes = type == ActivationType::kBF16Codes;
   std::vector<uint8_t> bytes(static_cast<size_t>(num_slices * slice_stride()), 0xFF);
   for (int64_t m = 0; m < num_rows; ++m) {
     for (int64_t k = 0; k < end; ++k) {
+      // Two of each four change places: the bits of a number below four.
+      const int64_t place = of_codes ? (k & ~3) | (k & 1) << 1 | (k & 2) >> 1 : k;
       uint8_t* block = bytes.data() + k / kSliceInputs * slice_stride() +
                        m * activation_record_bytes(type) +
                        k % kSliceInputs / kActivationBlock * activation_code_bytes(type);
       for (int term = 0; term < num_terms(type); ++term) {
         const float v = k < num_inputs ? terms[term][static_cast<size_t>(m * num_inputs + k)] : 0;
         const auto bits = static_cast<uint16_t>(float_to_bits(v) >> 16);
-        std::memcpy(block + 2 * (term * kActivationBlock + k % kActivationBlock), &bits, 2);
+        std::memcpy(block + 2 * (term * kActivationBlock + place % kActivationBlock), &bits, 2);
       }
     }
   }

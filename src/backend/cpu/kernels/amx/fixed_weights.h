@@ -1,9 +1,14 @@
-// Coded weights as fixed-point numbers in two byte digits, class kFixed (kernels.h): what a tile
-// product takes as b.
+// Coded weights as fixed-point numbers (class kFixed in kernels.h) in the form that a tile product
+// takes as b.
 //
 // A code is moved to the upper end of a signed 16-bit number, multiplied by the sub-block's factor
-// (vpmulhrsw: one rounding), given its offset and cut into a signed high byte and an unsigned low
-// one: some ten operations for 64 weights, of any layout.
+// (vpmulhrsw: one rounding) and given its offset. A form makes the operand of it: byte digits, a
+// signed high and an unsigned low one, some ten operations for 64 weights of any layout; or bf16
+// (bf16_codes.h).
+//
+// A form has the bytes from a unit's operand to the next one's in kUnitBytes; store<kGroup>(even,
+// odd, to) puts there the inputs 4 kGroup .. 4 kGroup + 3 of a unit, each lane's first and third,
+// and its second and fourth; leave_out(to) is called for a unit that is beyond K.
 #pragma once
 
 #include "backend/cpu/kernels/amx/tile.h"
@@ -14,7 +19,7 @@ namespace headrace::cpu {
 namespace {
 
 inline constexpr int kDigits = 2;
-inline constexpr int64_t kDigitTileBytes = kTileRows * kTileRowBytes;
+inline constexpr int64_t kOperandBytes = kTileRows * kTileRowBytes;  // of one product
 inline constexpr int64_t kFixedPairBytes = 2 * 64;  // factor and offset of a sub-block
 inline constexpr int64_t kFixedPairsBytes = kFixedSegment / 16 * kFixedPairBytes;  // at most
 inline constexpr int64_t kFixedRecord = activation_record_bytes(ActivationType::kFixed);
@@ -38,6 +43,18 @@ inline constexpr int kTakeSecondWhereThird = 0xD8;
   return _mm512_ternarylogic_epi32(even, _mm512_slli_epi16(odd, 8), upper_bytes(),
                                    kTakeSecondWhereThird);
 }
+
+// Both digits of 64 inputs: two operands, one after the other, high digits first.
+struct ByteDigits {
+  static constexpr int64_t kUnitBytes = kOperandBytes / 2;
+
+  template <int kGroup>
+  [[gnu::always_inline]] static void store(__m512i even, __m512i odd, uint8_t* to) {
+    Avx512::store_words(to + kGroup * 64, high_digits(even, odd));
+    Avx512::store_words(to + kGroup * 64 + kOperandBytes, low_digits(even, odd));
+  }
+  static void leave_out(uint8_t* /*to*/) {}  // activations are zeros, and so are their products
+};
 
 // A total of X W in two parts, T = 256 high + low, as float32, rounded once.
 [[gnu::always_inline]] inline __m512 to_float(__m512i high, __m512i low) {
@@ -115,20 +132,20 @@ struct FixedWeights {
     for (int64_t i = 0; i < kInputs / W::kUnit * W::kUnitBytes; i += 64) F::prefetch(from + i);
   }
 
-  // Both digits of 64 inputs from `first` on, of which `count` (32 or 64) are there: two b
-  // operands, one after the other, high digits first; rows of the others stay as they are, as their
-  // activations are zeros. pairs: of the sub-block of `first`. Calls beside(Index<i>) after each
-  // fourth of the work, i = 0 to 3, for what goes on in other units of the processor.
-  template <typename Fn>
+  // The operands of 64 inputs from `first` on, of which `count` (32 or 64) are there. pairs: of the
+  // sub-block of `first`. Calls beside(Index<i>) after each fourth of the work, i = 0 to 3, for
+  // what goes on in other units of the processor.
+  template <typename Form, typename Fn>
   [[gnu::always_inline]] static void expand(const uint8_t* panel, int64_t first, int64_t count,
                                             const uint8_t* pairs, uint8_t* to, const Fn& beside) {
-    expand_unit<0>(W::unit_at(panel, first), pairs, to, beside);
-    uint8_t* second = to + kDigitTileBytes / 2;
+    expand_unit<Form, 0>(W::unit_at(panel, first), pairs, to, beside);
+    uint8_t* second = to + Form::kUnitBytes;
     if (count > W::kUnit) [[likely]] {
-      expand_unit<2>(W::unit_at(panel, first + W::kUnit), pairs + kParts * kFixedPairBytes, second,
-                     beside);
+      expand_unit<Form, 2>(W::unit_at(panel, first + W::kUnit), pairs + kParts * kFixedPairBytes,
+                           second, beside);
       return;
     }
+    Form::leave_out(second);
     beside(Index<2>{});
     beside(Index<3>{});
   }
@@ -198,7 +215,7 @@ struct FixedWeights {
     }
   }
 
-  template <int kFirstFourth, typename Fn>
+  template <typename Form, int kFirstFourth, typename Fn>
   [[gnu::always_inline]] static void expand_unit(const typename W::Unit& unit, const uint8_t* pairs,
                                                  uint8_t* to, const Fn& beside) {
     unrolled<0, 2>([&](auto half) __attribute__((always_inline)) {
@@ -206,24 +223,17 @@ struct FixedWeights {
       const __m512i factor = F::load_words(pair);
       const __m512i offset = kCode.has_offset ? F::load_words(pair + 64) : F::zero_words();
       unrolled<half.value * 4, half.value * 4 + 4>([&](auto group) __attribute__((always_inline)) {
-        store_digits(raised<group.value, 0>(unit), raised<group.value, 1>(unit), factor, offset,
-                     to + group.value * 64);
+        constexpr int kGroup = group.value;
+        Form::template store<kGroup>(weights(raised<kGroup, 0>(unit), factor, offset),
+                                     weights(raised<kGroup, 1>(unit), factor, offset), to);
       });
       beside(Index<kFirstFourth + half.value>{});
     });
   }
 
-  // Of 4 inputs: one row of either operand.
-  [[gnu::always_inline]] static void store_digits(__m512i even, __m512i odd, __m512i factor,
-                                                  __m512i offset, uint8_t* to) {
-    even = _mm512_mulhrs_epi16(even, factor);
-    odd = _mm512_mulhrs_epi16(odd, factor);
-    if constexpr (kCode.has_offset) {
-      even = _mm512_add_epi16(even, offset);
-      odd = _mm512_add_epi16(odd, offset);
-    }
-    F::store_words(to, high_digits(even, odd));
-    F::store_words(to + kDigitTileBytes, low_digits(even, odd));
+  [[gnu::always_inline]] static __m512i weights(__m512i raised, __m512i factor, __m512i offset) {
+    const __m512i product = _mm512_mulhrs_epi16(raised, factor);
+    return kCode.has_offset ? _mm512_add_epi16(product, offset) : product;
   }
 };
 

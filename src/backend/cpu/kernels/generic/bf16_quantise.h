@@ -1,4 +1,5 @@
-// Rows of x as bf16 activations (ActivationType kBF16, kBF16x2), for units with AVX-512.
+// Rows of x as bf16 activations (ActivationType kBF16, kBF16x2, kBF16Codes), for units with
+// AVX-512.
 #pragma once
 
 #include "backend/cpu/kernels/generic/lanes_avx512.h"
@@ -19,18 +20,20 @@ namespace {
 template <ActivationType kType>
 void quantise_bf16(const QuantiseArgs& args) {
   using F = Avx512;
-  constexpr int64_t kBlock = activation_code_bytes(kType);
+  constexpr int64_t kBlock = activation_code_bytes(kType), kUnit = activation_unit(kType);
   const __m512 largest = F::set(3.402823466e38f);
   for (int64_t m = 0; m < args.num_rows; ++m) {
     const float* x = args.x + m * args.num_inputs;
     uint8_t* record = args.out + m * activation_record_bytes(kType);
-    const int64_t end =
-        (args.num_inputs + kActivationBlock - 1) / kActivationBlock * kActivationBlock;
+    const int64_t end = (args.num_inputs + kUnit - 1) / kUnit * kUnit;
     for (int64_t k = 0; k < end; k += 16) {
       const __m512 v = F::load_part(x + k, larger(0, args.num_inputs - k));
       uint8_t* to = record + k / kSliceInputs * args.slice_stride +
                     k % kSliceInputs / kActivationBlock * kBlock + k % kActivationBlock * 2;
-      const __m512i term = round_to_bf16(v);
+      __m512i term = round_to_bf16(v);
+      if constexpr (kType == ActivationType::kBF16Codes) {
+        term = _mm512_shuffle_epi32(term, _MM_PERM_DBCA);
+      }
       _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_cvtepi32_epi16(term));
       if constexpr (num_terms(kType) == 2) {
         const __m512 rest = F::sub(v, _mm512_castsi512_ps(_mm512_slli_epi32(term, 16)));

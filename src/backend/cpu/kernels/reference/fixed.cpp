@@ -1,16 +1,16 @@
-// The reference unit: fixed-point activations times coded panels, class kFixed.
+// The reference unit: coded panels as fixed-point numbers, times such activations (class kFixed)
+// or, rounded to bf16, times those of bf16 (class kBf16Codes).
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 
+#include "backend/cpu/kernels/bf16_model.h"
 #include "backend/cpu/kernels/generic/rows.h"
 #include "backend/cpu/kernels/reference/weights.h"
 
 namespace headrace::cpu {
 namespace {
-
-constexpr int64_t kRecord = activation_record_bytes(ActivationType::kFixed);
 
 // Inputs of a segment as fixed-point numbers, all lanes, and what one unit of them stands for.
 struct FixedSegment {
@@ -136,8 +136,75 @@ Totals multiply_segment(const FixedSegment& segment, const uint8_t* record, int6
   return totals;
 }
 
-template <Layout kLayout>
-void matmul_fixed(const MatmulArgs& args) {
+// The classes. add() adds what a segment of one row comes to, in all lanes; first: of the segment.
+struct Fixed {
+  using Segment = FixedSegment;
+  static constexpr ActivationType kType = ActivationType::kFixed;
+
+  static const Segment& prepare(const FixedSegment& segment, int64_t /*count*/) { return segment; }
+  static void add(const Segment& segment, const uint8_t* record, int64_t slice_stride,
+                  int64_t first, int64_t count, float* out) {
+    const Totals totals = multiply_segment(segment, record, slice_stride, first, count);
+    float x_unit;
+    std::memcpy(&x_unit, record + kFixedUnitAt, sizeof(x_unit));
+    for (int n = 0; n < kPanel; ++n) {
+      out[n] = std::fma(static_cast<float>(totals.of[n]), segment.unit[n] * x_unit, out[n]);
+    }
+  }
+};
+
+struct Bf16Codes {
+  static constexpr ActivationType kType = ActivationType::kBF16Codes;
+  struct Segment {
+    float values[kFixedSegment][kPanel];  // in the order of records
+    float unit[kPanel];
+  };
+
+  static Segment prepare(const FixedSegment& from, int64_t count) {
+    constexpr int kInputOfFour[] = {0, 2, 1, 3};
+    Segment segment;
+    for (int64_t k = 0; k < count; ++k) {
+      const int16_t* values = from.values[k / 4 * 4 + kInputOfFour[k % 4]];
+      for (int n = 0; n < kPanel; ++n) segment.values[k][n] = rounded(values[n]);
+    }
+    for (int n = 0; n < kPanel; ++n) segment.unit[n] = from.unit[n] * 0x1p16f;
+    return segment;
+  }
+  static void add(const Segment& segment, const uint8_t* record, int64_t slice_stride,
+                  int64_t first, int64_t count, float* out) {
+    float totals[kPanel] = {};
+    for (int64_t k = 0; k < count; k += kActivationBlock) {
+      const int64_t in_slices = first % kSliceInputs + k;
+      uint16_t x[kActivationBlock];
+      std::memcpy(x,
+                  record + in_slices / kSliceInputs * slice_stride + in_slices % kSliceInputs * 2,
+                  sizeof(x));
+      add_block(x, segment.values + k, totals);
+    }
+    for (int n = 0; n < kPanel; ++n) out[n] = std::fma(totals[n], segment.unit[n], out[n]);
+  }
+
+ private:
+  // A whole number of 16 bits as bf16, times 2^-16.
+  static float rounded(int16_t value) {
+    const uint16_t half = float_to_f16(static_cast<float>(value));
+    return bf16_to_float(
+        static_cast<uint16_t>((half & 0x8000) | 0x3000 | ((half & 0x7FFF) + 4) >> 3));
+  }
+  static void add_block(const uint16_t* x, const float (*values)[kPanel], float* totals) {
+    float sums[2][kPanel] = {};  // of the lower and upper halves of words
+    for (int64_t i = 0; i < kActivationBlock; ++i) {
+      const float v = bf16_to_float(x[i]);
+      float* half = sums[i % 2];
+      for (int n = 0; n < kPanel; ++n) half[n] = bf16_fma(v, values[i][n], half[n]);
+    }
+    for (int n = 0; n < kPanel; ++n)
+      totals[n] = bf16_add(totals[n], bf16_add(sums[0][n], sums[1][n]));
+  }
+};
+
+template <Layout kLayout, typename Class>
+void matmul_segments(const MatmulArgs& args) {
   constexpr LayoutInfo kInfo = layout_info(kLayout);
   const auto* rows = static_cast<const uint8_t*>(args.x);
   for (int64_t p = 0; p < args.num_panels; ++p) {
@@ -148,16 +215,13 @@ void matmul_fixed(const MatmulArgs& args) {
     }
     for (int64_t first = 0; first < args.num_inputs; first += kFixedSegment) {
       const int64_t count = std::min<int64_t>(kFixedSegment, args.num_inputs - first);
-      const FixedSegment segment = read_segment(kInfo, panel, first, count);
+      const FixedSegment fixed = read_segment(kInfo, panel, first, count);
+      const typename Class::Segment& segment = Class::prepare(fixed, count);
       for (int64_t m = 0; m < args.num_rows; ++m) {
-        const uint8_t* record = rows + first / kSliceInputs * args.x_stride + m * kRecord;
-        const Totals totals = multiply_segment(segment, record, args.x_stride, first, count);
-        float x_unit;
-        std::memcpy(&x_unit, record + kFixedUnitAt, sizeof(x_unit));
-        float* out = args.sums + m * args.sums_stride + p * kPanel;
-        for (int n = 0; n < kPanel; ++n) {
-          out[n] = std::fma(static_cast<float>(totals.of[n]), segment.unit[n] * x_unit, out[n]);
-        }
+        const uint8_t* record =
+            rows + first / kSliceInputs * args.x_stride + m * activation_record_bytes(Class::kType);
+        Class::add(segment, record, args.x_stride, first, count,
+                   args.sums + m * args.sums_stride + p * kPanel);
       }
     }
   }
@@ -177,7 +241,25 @@ struct FixedRows {
             1,
             {1, kPanel, kFixedBlock},
             NumericsClass::kFixed,
-            {.matmul = &matmul_fixed<kLayout>}};
+            {.matmul = &matmul_segments<kLayout, Fixed>}};
+  }
+};
+
+struct Bf16CodesRows {
+  static constexpr const char* kPrefix = "matmul_";
+  static constexpr const char* kSuffix = "_bf16_codes";
+  static constexpr bool takes(const LayoutInfo& info) { return has_integer_codes(info); }
+  template <Layout kLayout>
+  static constexpr KernelRow row(const char* name) {
+    return {KernelOp::kMatmul,
+            name,
+            0,
+            kLayout,
+            ActivationType::kBF16Codes,
+            1,
+            {1, kPanel, kFixedBlock},
+            NumericsClass::kBf16Codes,
+            {.matmul = &matmul_segments<kLayout, Bf16Codes>}};
   }
 };
 
@@ -186,7 +268,7 @@ struct FixedRows {
 namespace reference {
 
 extern const KernelPart kFixed;
-const KernelPart kFixed = PartRows<FixedRows>::kPart;
+const KernelPart kFixed = PartRows<Bf16CodesRows, FixedRows>::kPart;
 
 }  // namespace reference
 }  // namespace headrace::cpu

@@ -124,10 +124,17 @@ void quantise_fixed(const QuantiseArgs& args) {
   }
 }
 
+// Where input k lies in its block.
+constexpr int64_t place_in_block(ActivationType type, int64_t k) {
+  constexpr int kOfFour[] = {0, 2, 1, 3};
+  const int64_t in_block = k % kActivationBlock;
+  return type == ActivationType::kBF16Codes ? in_block / 4 * 4 + kOfFour[in_block % 4] : in_block;
+}
+
 template <ActivationType kType>
 void quantise_bf16(const QuantiseArgs& args) {
-  const int64_t end =
-      (args.num_inputs + kActivationBlock - 1) / kActivationBlock * kActivationBlock;
+  constexpr int64_t kUnit = activation_unit(kType);
+  const int64_t end = (args.num_inputs + kUnit - 1) / kUnit * kUnit;
   for (int64_t m = 0; m < args.num_rows; ++m) {
     for (int64_t k = 0; k < end; ++k) {
       uint8_t* block = args.out + (k / kSliceInputs) * args.slice_stride +
@@ -136,7 +143,7 @@ void quantise_bf16(const QuantiseArgs& args) {
       float rest = k < args.num_inputs ? args.x[m * args.num_inputs + k] : 0.0f;
       for (int term = 0; term < num_terms(kType); ++term) {
         const uint16_t bits = float_to_bf16(rest);
-        std::memcpy(block + 2 * (term * kActivationBlock + k % kActivationBlock), &bits, 2);
+        std::memcpy(block + 2 * (term * kActivationBlock + place_in_block(kType, k)), &bits, 2);
         rest -= bf16_to_float(bits);
         if (!std::isfinite(rest)) rest = 0.0f;
       }
@@ -149,6 +156,8 @@ constexpr KernelRow kRows[] = {
                  &quantise<ActivationType::kInt16>),
     quantise_row(ActivationType::kInt8, "quantise_int8", 0, NumericsClass::kInteger,
                  &quantise<ActivationType::kInt8>),
+    quantise_row(ActivationType::kBF16Codes, "quantise_bf16_codes", 0, NumericsClass::kBf16Codes,
+                 &quantise_bf16<ActivationType::kBF16Codes>),
     quantise_row(ActivationType::kFixed, "quantise_fixed", 0, NumericsClass::kFixed,
                  &quantise_fixed),
     quantise_row(ActivationType::kBF16x2, "quantise_bf16x2", 0, NumericsClass::kBf16Tile,

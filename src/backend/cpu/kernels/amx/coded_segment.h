@@ -1,0 +1,232 @@
+// Rows of x times coded panels in tiles, a segment of inputs at a time: what the classes kFixed and
+// kBf16Codes (kernels.h) have in common.
+//
+// Weights of a segment become operands of products once, for all rows; sums stay in their tiles
+// over the segment. Two panels side by side, so that rows of x come from the L2 cache at a rate
+// that it has, and operands (32 KB a segment) from the L1 cache.
+// Rows that fit one tile take operands as they are made, a block of 64 inputs behind: vectors and
+// tiles work side by side, and 16 rows cost little more than one.
+//
+// Products<Tiles, kLayout, kPanels> is the arithmetic:
+//   Form                    of operands (fixed_weights.h)
+//   kRecord                 bytes of a row of x in a slice
+//   kRowTiles               tiles of rows that are multiplied at once
+//   kSums                   tiles of sums of a tile of rows and a panel
+//   configure(rows, &c)     shapes; the sum i of panel p of row tile t is the tile
+//                           (t kPanels + p) kSums + i
+//   step<i>(a, b)           the i-th of 4 kPanels shares of a block's work for one row tile, in
+//   order multiply<kGroup>(a, b)  all of it for kGroup row tiles sum(tiles)              what a row
+//   and panel come to, from its rows of stored sums, kSumTileBytes
+//                           apart
+//   factor(unit, record)    and what that is multiplied by
+#pragma once
+
+#include "backend/cpu/kernels/amx/fixed_weights.h"
+#include "backend/cpu/kernels/amx/row_tiles.h"
+#include "backend/cpu/kernels/generic/rows.h"
+
+namespace headrace::cpu {
+namespace {
+
+inline constexpr int64_t kLag = 1;  // blocks between the making of operands and their use
+inline constexpr int64_t kPanelOperandBytes = 2 * kOperandBytes;  // of a block
+inline constexpr int64_t kBlockOperandBytes = 2 * kPanelOperandBytes;
+inline constexpr int64_t kSumTileBytes = kTileRows * kTileRowBytes;
+inline constexpr int64_t kMostSums = 6;
+
+// Scratch of a call: operands of a segment, sums of the rows multiplied at once, factors.
+struct SegmentScratch {
+  uint8_t* operands;
+  uint8_t* sums;
+  uint8_t* pairs;  // by panel
+  static constexpr int64_t kOperandsBytes = kFixedSegment / kFixedBlock * kBlockOperandBytes;
+  static constexpr int64_t kSumsBytes = kMostSums * kSumTileBytes;
+  static_assert(kOperandsBytes + kSumsBytes + 2 * kFixedPairsBytes <=
+                kMatmulScratchFloats * int64_t{sizeof(float)});
+
+  explicit SegmentScratch(float* scratch)
+      : operands(reinterpret_cast<uint8_t*>(scratch)),
+        sums(operands + kOperandsBytes),
+        pairs(sums + kSumsBytes) {}
+};
+
+// All rows times kPanels panels over one segment.
+template <typename Tiles, Layout kLayout, int kPanels,
+          template <typename, Layout, int> typename ProductsOf>
+class CodedSegment {
+ public:
+  using F = Avx512;
+  using Weights = FixedWeights<kLayout>;
+  using Products = ProductsOf<Tiles, kLayout, kPanels>;
+  static constexpr int kSums = kPanels * Products::kSums;  // of a row tile
+  static_assert(Products::kRowTiles * kSums <= kMostSums && Products::kRowTiles <= 2);
+
+  CodedSegment(const MatmulArgs& args, int64_t first, int64_t panel)
+      : args_(args),
+        tiles_(args.num_rows),
+        scratch_(args.scratch),
+        first_(first),
+        count_(smaller(kFixedSegment, args.num_inputs - first)),
+        num_blocks_((count_ + kFixedBlock - 1) / kFixedBlock),
+        weight_(args.weight + static_cast<size_t>(args.first_panel + panel) * args.panel_bytes),
+        x_(static_cast<const uint8_t*>(args.x) + first / kSliceInputs * args.x_stride),
+        sums_(args.sums + panel * kPanel) {
+    for (int p = 0; p < kPanels; ++p) {
+      units_[p] =
+          Weights::make_pairs(panel_at(p), first, count_, scratch_.pairs + p * kFixedPairsBytes);
+    }
+  }
+
+  void run() const {
+    if (tiles_.count == 1) return run_one_tile();
+    for (int64_t b = 0; b < num_blocks_; ++b) expand(b, operands_at(b), [](auto /*i*/) {});
+    RowGroup done{};
+    for (int64_t tile = 0; tile < tiles_.count;) {
+      const bool is_last = tile + Products::kRowTiles > tiles_.count;
+      done =
+          is_last ? multiply_rows<1>(tile, done) : multiply_rows<Products::kRowTiles>(tile, done);
+      tile += done.num_tiles;
+    }
+    add_sums(done, 0, done.num_tiles * tiles_.height);
+  }
+
+ private:
+  struct RowGroup {
+    int64_t first_tile, num_tiles;
+  };
+
+  void run_one_tile() const {
+    zero_sums<1>();
+    const auto alone = [](auto /*i*/) {};
+    for (int64_t b = 0; b < num_blocks_; ++b) {
+      if (b < kLag) {
+        expand(b, operands_in_turn(b), alone);
+        continue;
+      }
+      const uint8_t* a = rows_at(x_, b - kLag);
+      const uint8_t* operands = operands_in_turn(b - kLag);
+      expand(b, operands_in_turn(b), [&](auto i) __attribute__((always_inline)) {
+        Products::template step<i.value>(a, operands);
+      });
+    }
+    for (int64_t b = larger(0, num_blocks_ - kLag); b < num_blocks_; ++b) {
+      const uint8_t* const a[] = {rows_at(x_, b)};
+      Products::template multiply<1>(a, operands_in_turn(b));
+    }
+    store_sums<1>();
+    add_sums({0, 1}, 0, tiles_.height);
+  }
+
+  // The products of kGroup tiles of rows; meanwhile, a few rows a block, the sums of those done
+  // before.
+  template <int kGroup>
+  RowGroup multiply_rows(int64_t tile, RowGroup before) const {
+    const int64_t num_before = before.num_tiles * tiles_.height;
+    const int64_t rows = (num_before + num_blocks_ - 1) / num_blocks_;
+    zero_sums<kGroup>();
+    for (int64_t b = 0; b < num_blocks_; ++b) {
+      const uint8_t* a[kGroup];
+      for (int t = 0; t < kGroup; ++t) {
+        a[t] = rows_at(x_ + tiles_.first(tile + t) * Products::kRecord, b);
+      }
+      Products::template multiply<kGroup>(a, operands_at(b));
+      add_sums(before, b * rows, smaller((b + 1) * rows, num_before));
+    }
+    store_sums<kGroup>();
+    return {tile, kGroup};
+  }
+
+  const uint8_t* panel_at(int p) const {
+    return weight_ + static_cast<size_t>(p) * args_.panel_bytes;
+  }
+  uint8_t* operands_at(int64_t block) const {
+    return scratch_.operands + block * kBlockOperandBytes;
+  }
+  // Where few rows find those of a block: a few blocks take turns.
+  uint8_t* operands_in_turn(int64_t block) const { return operands_at(block % (2 * kLag)); }
+
+  // Operands of a block; beside(Index<i>) is called in between, i = 0 to 4 kPanels - 1.
+  template <typename Fn>
+  [[gnu::always_inline]] void expand(int64_t block, uint8_t* to, const Fn& beside) const {
+    constexpr int64_t kPairs = kFixedBlock / Weights::W::kSubInputs * kFixedPairBytes;
+    const int64_t in_segment = block * kFixedBlock;
+    unrolled<0, kPanels>([&](auto p) __attribute__((always_inline)) {
+      Weights::template prefetch<kPanels, kFixedBlock>(args_, panel_at(p.value),
+                                                       first_ + in_segment);
+      Weights::template expand<typename Products::Form>(
+          panel_at(p.value), first_ + in_segment, count_ - in_segment,
+          scratch_.pairs + p.value * kFixedPairsBytes + block * kPairs,
+          to + p.value * kPanelOperandBytes,
+          [&](auto i) __attribute__((always_inline)) { beside(Index<p.value * 4 + i.value>{}); });
+    });
+  }
+
+  template <int kGroup>
+  [[gnu::always_inline]] static void zero_sums() {
+    unrolled<0, kGroup * kSums>(
+        [](auto sum) __attribute__((always_inline)) { Tiles::template zero<sum.value>(); });
+  }
+  template <int kGroup>
+  [[gnu::always_inline]] void store_sums() const {
+    unrolled<0, kGroup * kSums>([&](auto sum) __attribute__((always_inline)) {
+      Tiles::template store<sum.value>(scratch_.sums + sum.value * kSumTileBytes, kTileRowBytes);
+    });
+  }
+
+  // Where a block of the rows of a tile is. x: record of the first.
+  [[gnu::always_inline]] const uint8_t* rows_at(const uint8_t* x, int64_t block) const {
+    constexpr int64_t kBlocks = kSliceInputs / kFixedBlock;  // of a slice
+    constexpr int64_t kBlockBytes = 2 * kTileRowBytes;
+    return x + block / kBlocks * args_.x_stride + block % kBlocks * kBlockBytes;
+  }
+
+  // Adds the sums of a group's rows [begin, end) to their totals, but those that a neighbour has.
+  [[gnu::always_inline]] void add_sums(RowGroup group, int64_t begin, int64_t end) const {
+    for (int64_t r = begin; r < end; ++r) {
+      const int64_t in_group = r >= tiles_.height ? 1 : 0;
+      const int64_t tile = group.first_tile + in_group, in_tile = r - in_group * tiles_.height;
+      if (in_tile < tiles_.skipped(tile)) continue;
+      add_row(tiles_.first(tile) + in_tile,
+              scratch_.sums + in_group * kSums * kSumTileBytes + in_tile * kTileRowBytes);
+    }
+  }
+  [[gnu::always_inline]] void add_row(int64_t row, const uint8_t* from) const {
+    float* totals = sums_ + row * args_.sums_stride;
+    for (int p = 0; p < kPanels; ++p) {
+      const __m512 sum = Products::sum(from + p * Products::kSums * kSumTileBytes);
+      const __m512 factor = Products::factor(units_[p], x_ + row * Products::kRecord);
+      const __m512 before = first_ == 0 ? F::zero() : F::load(totals + p * kPanel);
+      F::store(totals + p * kPanel, F::fma(sum, factor, before));
+    }
+  }
+
+  const MatmulArgs& args_;
+  const RowTiles tiles_;
+  const SegmentScratch scratch_;
+  const int64_t first_, count_, num_blocks_;
+  const uint8_t* const weight_;
+  const uint8_t* const x_;
+  float* const sums_;
+  __m512 units_[kPanels];
+};
+
+// Segments outermost: a segment of x stays in the L2 cache for all panels.
+template <typename Tiles, Layout kLayout, template <typename, Layout, int> typename ProductsOf>
+void matmul_coded_tiles(const MatmulArgs& args) {
+  if (args.num_rows == 0) return;
+  TileConfig config{};
+  ProductsOf<Tiles, kLayout, 2>::configure(RowTiles(args.num_rows).height, &config);
+  const TileScope<Tiles> scope(config);
+  for (int64_t first = 0; first < args.num_inputs; first += kFixedSegment) {
+    int64_t panel = 0;
+    for (; panel + 2 <= args.num_panels; panel += 2) {
+      CodedSegment<Tiles, kLayout, 2, ProductsOf>(args, first, panel).run();
+    }
+    if (panel < args.num_panels) {
+      CodedSegment<Tiles, kLayout, 1, ProductsOf>(args, first, panel).run();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace headrace::cpu
