@@ -119,8 +119,8 @@ inline __m256 doubles_to_floats(__m512d v) {
   __m512i result{};
   for (int number = 0; number < 8; ++number) {
     if ((table >> number & 1) == 0) continue;
-    result |= ((number & 4) != 0 ? a : ~a) & ((number & 2) != 0 ? b : ~b) &
-              ((number & 1) != 0 ? c : ~c);
+    result |=
+        ((number & 4) != 0 ? a : ~a) & ((number & 2) != 0 ? b : ~b) & ((number & 1) != 0 ? c : ~c);
   }
   return result;
 }
@@ -134,12 +134,39 @@ inline __m256 doubles_to_floats(__m512d v) {
 [[gnu::noinline]] inline __m512i add_half_products(__m512i sum, __m512i a, __m512i b) {
   return simde_mm512_dpwssd_epi32(sum, a, b);
 }
-// Nearest, ties to even, as f16: each half word by itself.
-inline __m512i halves_as_f16(__m512i v) {
-  const auto halves = bits_as<Lanes<int16_t, 32>>(v);
+// f16 by half words: nearest, ties to even, denormals as they are. What is rounded is exact in
+// double for numbers of the kernels.
+inline uint16_t half_of(double v) {
+  int exponent;
+  std::frexp(v, &exponent);
+  const int step = exponent - 11 < -24 ? -24 : exponent - 11;
+  const double steps = std::nearbyint(std::ldexp(v, -step));
+  return _cvtss_sh(static_cast<float>(std::ldexp(steps, step)), _MM_FROUND_TO_NEAREST_INT);
+}
+using Halves = Lanes<uint16_t, 32>;
+inline __m512i f16_products_and(__m512i a, __m512i b, __m512i c) {
+  const auto first = bits_as<Halves>(a), second = bits_as<Halves>(b), third = bits_as<Halves>(c);
   return by_lane<__m512i, uint16_t, 32>([&](int i) {
-    return _cvtss_sh(static_cast<float>(halves.of[i]), _MM_FROUND_TO_NEAREST_INT);
+    return half_of(double{_cvtsh_ss(first.of[i])} * double{_cvtsh_ss(second.of[i])} +
+                   double{_cvtsh_ss(third.of[i])});
   });
+}
+inline __m512i f16_products(__m512i a, __m512i b) {
+  const auto first = bits_as<Halves>(a), second = bits_as<Halves>(b);
+  return by_lane<__m512i, uint16_t, 32>([&](int i) {
+    return half_of(double{_cvtsh_ss(first.of[i])} * double{_cvtsh_ss(second.of[i])});
+  });
+}
+inline __m512i f16_differences(__m512i a, __m512i b) {
+  const auto first = bits_as<Halves>(a), second = bits_as<Halves>(b);
+  return by_lane<__m512i, uint16_t, 32>([&](int i) {
+    return half_of(double{_cvtsh_ss(first.of[i])} - double{_cvtsh_ss(second.of[i])});
+  });
+}
+inline __m256i floats_to_f16(__m512 v, int /*rounding*/) {
+  const auto floats = bits_as<Floats>(v);
+  return by_lane<__m256i, uint16_t, 16>(
+      [&](int i) { return _cvtss_sh(floats.of[i], _MM_FROUND_TO_NEAREST_INT); });
 }
 inline __m512i same_bits(__m512i v) { return v; }
 inline __m512i shuffle_in_fours(__m512i v, int order) {
@@ -160,6 +187,7 @@ inline __m512i shuffle_in_fours(__m512i v, int order) {
 #undef _mm512_cvtpd_ps
 #undef _mm512_cvtph_ps
 #undef _mm512_cvtps_epi32
+#undef _mm512_cvtps_ph
 #undef _mm512_madd_epi16
 #undef _mm512_maskz_cvtps_epi32
 #undef _mm512_maskz_loadu_ps
@@ -172,8 +200,8 @@ inline __m512i shuffle_in_fours(__m512i v, int order) {
 #undef _mm512_ternarylogic_epi32
 #define _mm512_add_epi32 simde_mm512_add_epi32
 #define _mm512_castph_si512 avx512_model::same_bits
+#define _mm512_castsi512_ph avx512_model::same_bits
 #define _mm512_cmplt_epi32_mask avx512_model::less_words
-#define _mm512_cvtepi16_ph avx512_model::halves_as_f16
 #define _mm512_cvtepi32_epi16 avx512_model::low_halves
 #define _mm512_cvtepi32_epi8 avx512_model::low_bytes
 #define _mm512_cvtepi32_pd avx512_model::words_to_doubles
@@ -183,13 +211,17 @@ inline __m512i shuffle_in_fours(__m512i v, int order) {
 #define _mm512_cvtpd_ps avx512_model::doubles_to_floats
 #define _mm512_cvtph_ps avx512_model::halves_to_floats
 #define _mm512_cvtps_epi32 avx512_model::all_rounded
+#define _mm512_cvtps_ph avx512_model::floats_to_f16
+#define _mm512_fmadd_ph avx512_model::f16_products_and
 #define _mm512_madd_epi16 simde_mm512_madd_epi16
 #define _mm512_maskz_cvtps_epi32 avx512_model::some_rounded
 #define _mm512_maskz_loadu_ps avx512_model::load_some
 #define _mm512_dpbusd_epi32 avx512_model::add_byte_products
 #define _mm512_dpwssd_epi32 avx512_model::add_half_products
+#define _mm512_mul_ph avx512_model::f16_products
 #define _mm512_mulhrs_epi16 avx512_model::scaled_halves
 #define _mm512_reduce_max_epi32 avx512_model::largest_word
 #define _mm512_shuffle_epi32 avx512_model::shuffle_in_fours
 #define _mm512_srai_epi32 avx512_model::shift_right_signed
+#define _mm512_sub_ph avx512_model::f16_differences
 #define _mm512_ternarylogic_epi32 avx512_model::bits_of_three

@@ -5,7 +5,11 @@
 // Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
+
+#include "base/numeric.h"
 
 namespace headrace::cpu {
 
@@ -26,6 +30,15 @@ inline float bf16_fma(float a, float b, float c) {
   const double sum = double{a} * double{b} + double{c};
   const bool tiny = std::fabs(sum) < 0x1p-126 - 0x1p-151;
   return tiny ? std::copysign(0.0f, result) : result;
+}
+
+// The f16 bits of a number that is exact in double, rounded once: AVX512-FP16, which has denormals
+// whatever the control register says.
+inline uint16_t double_to_f16(double v) {
+  int exponent;
+  std::frexp(v, &exponent);
+  const int step = std::max(exponent - 11, -24);
+  return float_to_f16(static_cast<float>(std::ldexp(std::nearbyint(std::ldexp(v, -step)), step)));
 }
 
 // A sum of floats that is denormal is exact, so there is nothing to round.

@@ -55,10 +55,14 @@
 //       segments of kFixedSegment inputs in order of K, starting from +0:
 //         sum = fma(T, weight_unit * 2^16, sum)
 //         T = the sum over the segment of kBf16Tile, one term, of x and B
-//         B = W 2^-16 as bf16, where W is not 0; 2^-31 where it is: with h = W as f16 (nearest,
-//             ties to even), its sign, its magnitude's bits / 8 (nearest, ties up) | 0x3000
-//       W and weight_unit are those of kFixed. Inputs lie in the order of their records: of each
-//       four, the second and third have changed places.
+//         B = h 2^-16 as bf16: the sign of h, its magnitude's bits / 8 (nearest, ties up) | 0x3000,
+//             which is 2^-31 where h is 0
+//         h = (q - center) * factor + offset, an f16 rounded once
+//       of bound, center and offset_w as for kFixed; to nearest f16, ties to even:
+//         weight_unit = the power of two that is at least bound * kBf16CodesStep
+//         factor = scale_w / weight_unit, offset = offset_w / weight_unit
+//       with kFixed's limits of a bound. Inputs lie in the order of their records: of each four,
+//       the second and third have changed places.
 //   kBf16Tile          bf16 activations, bf16 weights: over blocks of kActivationBlock inputs in
 //       order of K and within a block over the terms, starting from +0:
 //         sum = sum + (even + odd)
@@ -209,7 +213,8 @@ inline constexpr float kEndOfActivations = 1e35f;
 inline constexpr int kFixedSegment = 512;                 // inputs that share a unit
 inline constexpr int kFixedBlock = 64;                    // of one product
 inline constexpr float kFixedActivationLimit = 32512.0f;  // 127 * 256: high fits after rounding
-inline constexpr float kFixedLimit = 32760.0f;  // of a weight: 128 W in a segment sum to 31 bits
+inline constexpr float kFixedLimit = 32760.0f;     // of a weight: 128 W in a segment sum to 31 bits
+inline constexpr float kBf16CodesStep = 0x1p-14f;  // a weight of at most 2^14 units: an f16
 inline constexpr float kSmallestFixedBound = 1e-30f;
 inline constexpr float kLargestFixedBound = 1e30f;
 inline constexpr int64_t kFixedUnitAt = 2 * kSliceInputs;

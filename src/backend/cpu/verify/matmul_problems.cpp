@@ -158,13 +158,19 @@ struct Product {
     }
   }
 
-  // What fixed-point weights may add: each lies within 1.5 units of its value, or as far as a
-  // factor rounded by half a unit moves the largest code; a unit that is a power of two may be
-  // twice as large; all of a bound too small for a unit are zeros. NaN where the weights cannot be
-  // held. Rounded to bf16, products below the normal numbers are zeros, in units of the weights.
-  double fixed_error(int64_t m, int64_t n) const {
+  // What weights in units of a segment's bound may add, as a share of that. Fixed-point ones: each
+  // lies within 1.5 units of its value, or as far as a factor rounded by half a unit moves the
+  // largest code; a unit that is a power of two may be twice as large. f16 ones: rounding of
+  // factor, offset and sum where an offset may be larger than the weight, and what lies below f16.
+  double unit_error() const {
+    if (is_bf16()) return (code.has_offset ? 0x1.02p-10 : 0) + 0x1p-27;
     const double rounding = 1.6 + (code.is_linear ? 0.5 * code.range() : 0);
-    const double units = code.has_exact_factors ? 2 * rounding : rounding;
+    return (code.has_exact_factors ? 2 * rounding : rounding) / double{kFixedLimit};
+  }
+
+  // All weights of a bound too small for a unit are zeros. NaN where the weights cannot be held. As
+  // bf16, products below the normal numbers are zeros, in units of the weights.
+  double fixed_error(int64_t m, int64_t n) const {
     double error = 0;
     for (int64_t i = 0; i < num_segments(); ++i) {
       const double bound = fixed_bounds[static_cast<size_t>(n * num_segments() + i)];
@@ -175,8 +181,9 @@ struct Product {
         size += std::fabs(x[static_cast<size_t>(m * shape.inputs + k)]);
       }
       const bool is_zero = bound < 1.01 * double{kSmallestFixedBound};
-      error += size * bound * (is_zero ? 1 : units / double{kFixedLimit});
-      if (is_bf16()) error += kFixedSegment * 0x1p-125 * 0x1p16 * 2 * bound / double{kFixedLimit};
+      error += size * bound * (is_zero ? 1 : unit_error());
+      if (is_bf16())
+        error += kFixedSegment * 0x1p-125 * 0x1p16 * 2 * double{kBf16CodesStep} * bound;
     }
     return error;
   }
@@ -204,8 +211,8 @@ struct Product {
       magnitude += std::fabs(xs[k]) * weight_bounds[row + k];
     }
     double fixed = has_fixed_weights() ? fixed_error(m, n) : 0;
-    // By way of f16: half a step of eight bits, and of eleven.
-    if (type == ActivationType::kBF16Codes) fixed += (0x1.02p-8 + 0x1p-11) * (magnitude + fixed);
+    // By way of f16: half a step of eight bits, and twice of eleven.
+    if (type == ActivationType::kBF16Codes) fixed += (0x1.02p-8 + 0x1p-10) * (magnitude + fixed);
     if (std::isnan(sum) || std::isnan(fixed)) return {NAN, 0};
     if (!has_fixed_weights() && are_whole(kind.x) && kind.weight == WeightSample::kWhole)
       return {sum, 0};

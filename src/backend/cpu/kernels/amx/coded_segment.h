@@ -8,7 +8,8 @@
 // tiles work side by side, and 16 rows cost little more than one.
 //
 // Products<Tiles, kLayout, kPanels> is the arithmetic:
-//   Form                    of operands (fixed_weights.h)
+//   Form                    of operands (FixedWeights::expand)
+//   make_pairs(...)         factors and offsets of a segment as the form wants them, and its units
 //   kRecord                 bytes of a row of x in a slice
 //   kRowTiles               tiles of rows that are multiplied at once
 //   kSums                   tiles of sums of a tile of rows and a panel
@@ -73,7 +74,7 @@ class CodedSegment {
         sums_(args.sums + panel * kPanel) {
     for (int p = 0; p < kPanels; ++p) {
       units_[p] =
-          Weights::make_pairs(panel_at(p), first, count_, scratch_.pairs + p * kFixedPairsBytes);
+          Products::make_pairs(panel_at(p), first, count_, scratch_.pairs + p * kFixedPairsBytes);
     }
   }
 

@@ -13,7 +13,7 @@ namespace {
 template <typename Tiles, Layout kLayout, int kPanels>
 struct FixedProducts {
   using F = Avx512;
-  using Form = ByteDigits;
+  using Form = ByteDigits<kLayout>;
   static constexpr int64_t kRecord = kFixedRecord;
   static constexpr int kRowTiles = 1;
   static constexpr int kSums = 3;
@@ -21,6 +21,10 @@ struct FixedProducts {
   static void configure(int64_t rows, TileConfig* config) {
     for (int tile = 0; tile < 7; ++tile) set_shape(config, tile, rows, kTileRowBytes);
     set_shape(config, 7, kTileRows, kTileRowBytes);
+  }
+
+  static __m512 make_pairs(const uint8_t* panel, int64_t first, int64_t count, uint8_t* pairs) {
+    return FixedWeights<kLayout>::make_pairs(panel, first, count, pairs);
   }
 
   // One product each.

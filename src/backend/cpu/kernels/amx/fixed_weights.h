@@ -2,13 +2,9 @@
 // takes as b.
 //
 // A code is moved to the upper end of a signed 16-bit number, multiplied by the sub-block's factor
-// (vpmulhrsw: one rounding) and given its offset. A form makes the operand of it: byte digits, a
-// signed high and an unsigned low one, some ten operations for 64 weights of any layout; or bf16
-// (bf16_codes.h).
-//
-// A form has the bytes from a unit's operand to the next one's in kUnitBytes; store<kGroup>(even,
-// odd, to) puts there the inputs 4 kGroup .. 4 kGroup + 3 of a unit, each lane's first and third,
-// and its second and fourth; leave_out(to) is called for a unit that is beyond K.
+// (vpmulhrsw: one rounding), given its offset and cut into byte digits, a signed high and an
+// unsigned low one: some ten operations for 64 weights, of any layout. Other forms of operands
+// (bf16_codes.h) take codes, factors and the way through a block from here.
 #pragma once
 
 #include "backend/cpu/kernels/amx/tile.h"
@@ -43,18 +39,6 @@ inline constexpr int kTakeSecondWhereThird = 0xD8;
   return _mm512_ternarylogic_epi32(even, _mm512_slli_epi16(odd, 8), upper_bytes(),
                                    kTakeSecondWhereThird);
 }
-
-// Both digits of 64 inputs: two operands, one after the other, high digits first.
-struct ByteDigits {
-  static constexpr int64_t kUnitBytes = kOperandBytes / 2;
-
-  template <int kGroup>
-  [[gnu::always_inline]] static void store(__m512i even, __m512i odd, uint8_t* to) {
-    Avx512::store_words(to + kGroup * 64, high_digits(even, odd));
-    Avx512::store_words(to + kGroup * 64 + kOperandBytes, low_digits(even, odd));
-  }
-  static void leave_out(uint8_t* /*to*/) {}  // activations are zeros, and so are their products
-};
 
 // A total of X W in two parts, T = 256 high + low, as float32, rounded once.
 [[gnu::always_inline]] inline __m512 to_float(__m512i high, __m512i low) {
@@ -91,8 +75,14 @@ struct FixedWeights {
     return unit.unit;
   }
 
-  // The unit; leaves factors and offsets as the floats that they are.
-  static Unit find_unit(const uint8_t* panel, int64_t first, int64_t count, uint8_t* pairs) {
+  // The largest of |scale| range + |offset|, by lane, and whether weights can be parts of it.
+  struct Bound {
+    __m512 value;
+    __mmask16 usable, bad;  // neither: too small for a unit
+  };
+
+  // The bound; leaves factors and offsets as the floats that they are.
+  static Bound find_bound(const uint8_t* panel, int64_t first, int64_t count, uint8_t* pairs) {
     __m512i largest = _mm512_setzero_si512();
     for_sub_blocks(panel, first, count, [&](int64_t i, __m512 scale, __m512 offset) {
       uint8_t* to = pairs + i * kFixedPairBytes;
@@ -108,6 +98,12 @@ struct FixedWeights {
     const __mmask16 usable = _mm512_cmp_ps_mask(bound, F::set(kSmallestFixedBound), _CMP_GE_OQ) &
                              _mm512_cmp_ps_mask(bound, F::set(kLargestFixedBound), _CMP_LE_OQ);
     const __mmask16 bad = _mm512_cmp_ps_mask(bound, F::set(kLargestFixedBound), _CMP_NLE_UQ);
+    return {bound, usable, bad};
+  }
+
+  // The unit; leaves factors and offsets as find_bound() does.
+  static Unit find_unit(const uint8_t* panel, int64_t first, int64_t count, uint8_t* pairs) {
+    const auto [bound, usable, bad] = find_bound(panel, first, count, pairs);
     const __m512 least = _mm512_maskz_div_ps(usable, bound, F::set(kFixedLimit));
     const __m512 nan = F::set(__builtin_nanf(""));
     if constexpr (kCode.has_exact_factors) {
@@ -150,6 +146,22 @@ struct FixedWeights {
     beside(Index<3>{});
   }
 
+  // Codes of group kGroup less their center.
+  template <int kGroup>
+  [[gnu::always_inline]] static __m512i signed_bytes(const typename W::Unit& unit) {
+    const __m512i bytes = W::template code_bytes<kGroup>(unit.low, unit.high);
+    constexpr int kZero = kCode.has_offset ? kCode.center : W::kZero;
+    if constexpr (kZero == 0) return bytes;
+    return _mm512_sub_epi8(bytes, _mm512_set1_epi8(static_cast<char>(kZero)));
+  }
+
+  // Bits of the smallest powers of two that are at least `values`, positive and normal, or zero.
+  static __m512i power_of_two_from(__m512 values) {
+    const __m512i raised =
+        _mm512_add_epi32(_mm512_castps_si512(values), F::set_bits((1u << 23) - 1));
+    return _mm512_and_si512(raised, F::set_bits(255u << 23));
+  }
+
   // Inputs 2 i (kOdd: 2 i + 1) of group kGroup in half word i: numbers of 16 bits whose upper
   // kCode.bits are the code, the rest zero.
   template <int kGroup, int kOdd>
@@ -162,11 +174,7 @@ struct FixedWeights {
       words = _mm512_xor_si512(F::load_words(unit.low + kGroup / 2 * 64), F::set_bits(0x88888888u));
       at = kGroup % 2 * 4 + kOdd * 8;
     } else {
-      words = W::template code_bytes<kGroup>(unit.low, unit.high);
-      constexpr int kZero = kCode.has_offset ? kCode.center : W::kZero;
-      if constexpr (kZero != 0) {
-        words = _mm512_sub_epi8(words, _mm512_set1_epi8(static_cast<char>(kZero)));
-      }
+      words = signed_bytes<kGroup>(unit);
       at = kOdd * 8;
     }
     if (at + kBits < 16) words = _mm512_slli_epi16(words, 16 - kBits - at);
@@ -174,13 +182,6 @@ struct FixedWeights {
   }
 
  private:
-  // Bits of the smallest powers of two that are at least `values`, positive and normal, or zero.
-  static __m512i power_of_two_from(__m512 values) {
-    const __m512i raised =
-        _mm512_add_epi32(_mm512_castps_si512(values), F::set_bits((1u << 23) - 1));
-    return _mm512_and_si512(raised, F::set_bits(255u << 23));
-  }
-
   template <typename Fn>
   [[gnu::always_inline]] static void for_sub_blocks(const uint8_t* panel, int64_t first,
                                                     int64_t count, const Fn& fn) {
@@ -223,18 +224,33 @@ struct FixedWeights {
       const __m512i factor = F::load_words(pair);
       const __m512i offset = kCode.has_offset ? F::load_words(pair + 64) : F::zero_words();
       unrolled<half.value * 4, half.value * 4 + 4>([&](auto group) __attribute__((always_inline)) {
-        constexpr int kGroup = group.value;
-        Form::template store<kGroup>(weights(raised<kGroup, 0>(unit), factor, offset),
-                                     weights(raised<kGroup, 1>(unit), factor, offset), to);
+        Form::template store<group.value>(unit, factor, offset, to);
       });
       beside(Index<kFirstFourth + half.value>{});
     });
   }
+};
 
-  [[gnu::always_inline]] static __m512i weights(__m512i raised, __m512i factor, __m512i offset) {
-    const __m512i product = _mm512_mulhrs_epi16(raised, factor);
-    return kCode.has_offset ? _mm512_add_epi16(product, offset) : product;
+// Both digits of 64 inputs: two operands, one after the other, high digits first.
+template <Layout kLayout>
+struct ByteDigits {
+  using F = Avx512;
+  using Weights = FixedWeights<kLayout>;
+  static constexpr int64_t kUnitBytes = kOperandBytes / 2;
+
+  template <int kGroup>
+  [[gnu::always_inline]] static void store(const typename Weights::W::Unit& unit, __m512i factor,
+                                           __m512i offset, uint8_t* to) {
+    __m512i even = _mm512_mulhrs_epi16(Weights::template raised<kGroup, 0>(unit), factor);
+    __m512i odd = _mm512_mulhrs_epi16(Weights::template raised<kGroup, 1>(unit), factor);
+    if constexpr (Weights::kCode.has_offset) {
+      even = _mm512_add_epi16(even, offset);
+      odd = _mm512_add_epi16(odd, offset);
+    }
+    F::store_words(to + kGroup * 64, high_digits(even, odd));
+    F::store_words(to + kGroup * 64 + kOperandBytes, low_digits(even, odd));
   }
+  static void leave_out(uint8_t* /*to*/) {}  // activations are zeros, and so are their products
 };
 
 }  // namespace

@@ -171,9 +171,9 @@ struct CodedWeights {
     return f;
   }
 
-  // Codes 4 g .. 4 g + 3 of a unit as unsigned bytes of each lane's word.
+  // Codes 4 g .. 4 g + 3 of a unit as they are stored, in bytes of each lane's word.
   template <int kGroup>
-  [[gnu::always_inline]] inline static I code_bytes(const uint8_t* low, const uint8_t* high) {
+  [[gnu::always_inline]] inline static I stored_codes(const uint8_t* low, const uint8_t* high) {
     constexpr int kBits = kInfo.low_bits;
     constexpr int kGroupsPerWord = 8 / kBits;
     I bytes = F::load_words(low + (kGroup / kGroupsPerWord) * 64);
@@ -196,8 +196,15 @@ struct CodedWeights {
       }
       bytes = F::or_bits(bytes, F::and_bits(moved, F::set_bits(kMask)));
     }
-    if constexpr (kInfo.table == 1) bytes = F::look_up(bytes, kUnsignedIq4.bytes);
-    if constexpr (kInfo.table == 2) bytes = F::look_up(bytes, kUnsignedFp4.bytes);
+    return bytes;
+  }
+
+  // The same as what they stand for, unsigned: plus kZero.
+  template <int kGroup>
+  [[gnu::always_inline]] inline static I code_bytes(const uint8_t* low, const uint8_t* high) {
+    const I bytes = stored_codes<kGroup>(low, high);
+    if constexpr (kInfo.table == 1) return F::look_up(bytes, kUnsignedIq4.bytes);
+    if constexpr (kInfo.table == 2) return F::look_up(bytes, kUnsignedFp4.bytes);
     return bytes;
   }
 

@@ -33,11 +33,14 @@ SubFactors factors_at(const LayoutInfo& info, const uint8_t* panel, int64_t k) {
   block_factors(info, chunk, info.num_sub_blocks > 0 ? in_chunk / sub_block_inputs(info) : 0,
                 factors.scale, factors.offset);
   for (int n = 0; n < kPanel; ++n) {
-    const float center = info.zero_bytes != 0
-                             ? static_cast<float>(code.center - lane_zero(info, at, chunk, n))
-                             : static_cast<float>(code.center);
-    factors.offset[n] =
-        code.has_offset ? std::fma(factors.scale[n], center, factors.offset[n]) : 0.0f;
+    float& offset = factors.offset[n];
+    if (!code.has_offset) {
+      offset = 0.0f;
+    } else if (info.zero_bytes != 0) {
+      offset = factors.scale[n] * static_cast<float>(code.center - lane_zero(info, at, chunk, n));
+    } else {
+      offset = std::fma(factors.scale[n], static_cast<float>(code.center), offset);
+    }
   }
   return factors;
 }
@@ -71,6 +74,13 @@ void find_bounds(const LayoutInfo& info, const uint8_t* panel, int64_t first, in
   }
 }
 
+// The smallest power of two that is at least `value`.
+float power_of_two_from(float value) {
+  int exponent;
+  const float fraction = std::frexp(value, &exponent);
+  return std::ldexp(1.0f, fraction == 0.5f ? exponent - 1 : exponent);
+}
+
 // What one unit of an output's numbers stands for, and the factor that makes values such numbers.
 struct FixedUnit {
   float unit, by;
@@ -79,9 +89,7 @@ FixedUnit unit_of(const FixedCode& code, float bound) {
   if (!(bound <= kLargestFixedBound)) return {NAN, 0.0f};
   if (bound < kSmallestFixedBound) return {0.0f, 0.0f};
   if (!code.has_exact_factors) return {bound / kFixedLimit, kFixedLimit / bound};
-  int exponent;
-  const float fraction = std::frexp(bound / kFixedLimit, &exponent);
-  const float unit = std::ldexp(1.0f, fraction == 0.5f ? exponent - 1 : exponent);
+  const float unit = power_of_two_from(bound / kFixedLimit);
   return {unit, 1 / unit};
 }
 
@@ -136,12 +144,15 @@ Totals multiply_segment(const FixedSegment& segment, const uint8_t* record, int6
   return totals;
 }
 
-// The classes. add() adds what a segment of one row comes to, in all lanes; first: of the segment.
+// The classes. read() makes a segment's weights; add() adds what it comes to for one row, in all
+// lanes; first: of the segment.
 struct Fixed {
   using Segment = FixedSegment;
   static constexpr ActivationType kType = ActivationType::kFixed;
 
-  static const Segment& prepare(const FixedSegment& segment, int64_t /*count*/) { return segment; }
+  static Segment read(const LayoutInfo& info, const uint8_t* panel, int64_t first, int64_t count) {
+    return read_segment(info, panel, first, count);
+  }
   static void add(const Segment& segment, const uint8_t* record, int64_t slice_stride,
                   int64_t first, int64_t count, float* out) {
     const Totals totals = multiply_segment(segment, record, slice_stride, first, count);
@@ -160,14 +171,28 @@ struct Bf16Codes {
     float unit[kPanel];
   };
 
-  static Segment prepare(const FixedSegment& from, int64_t count) {
-    constexpr int kInputOfFour[] = {0, 2, 1, 3};
+  static Segment read(const LayoutInfo& info, const uint8_t* panel, int64_t first, int64_t count) {
+    constexpr int kPlaceOfFour[] = {0, 2, 1, 3};
+    float bounds[kPanel];
+    find_bounds(info, panel, first, count, bounds);
     Segment segment;
-    for (int64_t k = 0; k < count; ++k) {
-      const int16_t* values = from.values[k / 4 * 4 + kInputOfFour[k % 4]];
-      for (int n = 0; n < kPanel; ++n) segment.values[k][n] = rounded(values[n]);
+    FixedUnit units[kPanel];
+    for (int n = 0; n < kPanel; ++n) {
+      units[n] = unit_of_halves(bounds[n]);
+      segment.unit[n] = units[n].unit * 0x1p16f;
     }
-    for (int n = 0; n < kPanel; ++n) segment.unit[n] = from.unit[n] * 0x1p16f;
+    const bool has_offset = fixed_code(info).has_offset;
+    SubFactors factors{};
+    for (int64_t k = 0; k < count; ++k) {
+      if (k % sub_block_inputs(info) == 0) factors = halves_at(info, panel, first + k, units);
+      int codes[kPanel];
+      codes_at(info, panel, first + k, codes);
+      float* values = segment.values[k / 4 * 4 + kPlaceOfFour[k % 4]];
+      for (int n = 0; n < kPanel; ++n) {
+        const double product = double(codes[n]) * double{factors.scale[n]};
+        values[n] = rounded(has_offset ? product + double{factors.offset[n]} : product);
+      }
+    }
     return segment;
   }
   static void add(const Segment& segment, const uint8_t* record, int64_t slice_stride,
@@ -185,9 +210,26 @@ struct Bf16Codes {
   }
 
  private:
-  // A whole number of 16 bits as bf16, times 2^-16.
-  static float rounded(int16_t value) {
-    const uint16_t half = float_to_f16(static_cast<float>(value));
+  static FixedUnit unit_of_halves(float bound) {
+    if (!(bound <= kLargestFixedBound)) return {NAN, 0.0f};
+    if (bound < kSmallestFixedBound) return {0.0f, 0.0f};
+    const float unit = power_of_two_from(bound * kBf16CodesStep);
+    return {unit, 1 / unit};
+  }
+  // Factors of the sub-block of input k as f16 of the units; zeros where there is none.
+  static SubFactors halves_at(const LayoutInfo& info, const uint8_t* panel, int64_t k,
+                              const FixedUnit (&units)[kPanel]) {
+    SubFactors factors = factors_at(info, panel, k);
+    for (int n = 0; n < kPanel; ++n) {
+      for (float* factor : {&factors.scale[n], &factors.offset[n]}) {
+        *factor = units[n].by == 0 ? 0 : f16_to_float(float_to_f16(*factor * units[n].by));
+      }
+    }
+    return factors;
+  }
+  // As f16, then as bf16 times 2^-16.
+  static float rounded(double value) {
+    const uint16_t half = double_to_f16(value);
     return bf16_to_float(
         static_cast<uint16_t>((half & 0x8000) | 0x3000 | ((half & 0x7FFF) + 4) >> 3));
   }
@@ -215,8 +257,7 @@ void matmul_segments(const MatmulArgs& args) {
     }
     for (int64_t first = 0; first < args.num_inputs; first += kFixedSegment) {
       const int64_t count = std::min<int64_t>(kFixedSegment, args.num_inputs - first);
-      const FixedSegment fixed = read_segment(kInfo, panel, first, count);
-      const typename Class::Segment& segment = Class::prepare(fixed, count);
+      const typename Class::Segment segment = Class::read(kInfo, panel, first, count);
       for (int64_t m = 0; m < args.num_rows; ++m) {
         const uint8_t* record =
             rows + first / kSliceInputs * args.x_stride + m * activation_record_bytes(Class::kType);
