@@ -23,16 +23,13 @@ function(headrace_kernel_unit target unit lanes header)
   if(ARG_INCLUDE)
     target_include_directories(${target} BEFORE PRIVATE ${ARG_INCLUDE})
   endif()
-  # Instrumented, these take g++ and clang many minutes. What they may touch is tested with guard
-  # values on both sides of every buffer; the reference unit is instrumented. So clang compiles them for its sanitizers
-  # with the command of the release, and ccache has what that build made; g++, which has no release to share, in short.
+  # Instrumented, these take many minutes. What they may touch is tested with guard values on both sides of every buffer;
+  # the reference unit is instrumented. So they are compiled with the command of the release, and ccache has what that
+  # build made.
   if(HEADRACE_SANITIZE)
     get_target_property(options ${target} COMPILE_OPTIONS)
     list(REMOVE_ITEM options ${sanitize_options})
     set_property(TARGET ${target} PROPERTY COMPILE_OPTIONS ${options})
-    if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-      set(ARG_OPTIMISE -O1 -g0)
-    endif()
   endif()
   target_link_libraries(${target} PRIVATE headrace_flags)
   target_compile_options(${target} PRIVATE ${ARG_FLAGS} ${ARG_OPTIMISE} -fno-exceptions -fno-rtti)

@@ -33,7 +33,7 @@ constexpr OptionRow kRows[] = {
     {"--isa", "HEADRACE_ISA", kChoice, "auto", "auto|reference|avx2|avx_vnni|avx512|avx512_vnni|avx512_bf16|amx|amx_integer", "serve run chat eval verify bench version profile",
      "Instruction set of the kernels; auto takes the fastest this processor has. amx_integer computes exact answers in tiles with the bits of processors without AMX, slower than amx.", kKernels},
     {"--activations", "HEADRACE_ACTIVATIONS", kChoice, "exact", "exact|fast|int8", "serve run chat eval verify bench version plan profile",
-     "Arithmetic of quantised and bf16 weights: exact keeps 16 bits per activation or more; fast takes what the unit (--isa) multiplies faster, less accurately: 8 bits (with AMX 16, as exact), and bf16 for bf16 weights. headrace version names the class of both. int8 is its earlier name.", kKernels},
+     "Arithmetic of quantised and bf16 weights: exact keeps 16 bits per activation or more; fast takes what the unit (--isa) multiplies faster, less accurately: 8 bits (with AMX bf16), and bf16 for bf16 weights. headrace version names the class of both. int8 is its earlier name.", kKernels},
     {"--threads", "HEADRACE_THREADS", kInteger, "0", "0..1024", "serve run chat eval verify bench version profile",
      "Compute threads; 0: one per core that affinity and cgroup quota allow, which is also the most.", kKernels},
     {"--kv-type", "HEADRACE_KV_TYPE", kChoice, "f16", "f16|bf16|f32|fp8|int8", "serve run chat eval verify bench inspect show version plan profile",

@@ -6,7 +6,7 @@
 #   tools/setup.sh ui       test, and a browser for the tests of the page
 #   tools/setup.sh proxies  test, and nginx and HAProxy, for the tests behind them
 #   tools/setup.sh wheel    build, and what the Python package is built with
-#   tools/setup.sh sanitize test, and what clang's thread sanitizer needs beside it
+#   tools/setup.sh sanitize test, and what clang's sanitizers need beside it
 #   tools/setup.sh check    build, and clang: format, tidy, fuzz targets
 #
 # Debian packages come from apt-get (as root, or with sudo). Where the system's Rust or Node is older

@@ -204,9 +204,10 @@ case $build in
     run_page
     ;;
   asan)
-    set_up test
+    set_up sanitize
     tools/build.sh asan
-    export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1 UBSAN_OPTIONS=print_stacktrace=1
+    symbols=external_symbolizer_path=/usr/bin/llvm-symbolizer-19
+    export ASAN_OPTIONS="detect_leaks=1:strict_string_checks=1:$symbols" UBSAN_OPTIONS="print_stacktrace=1:$symbols"
     # A million draws say no more of memory than the thousands of the other tests. Kernels are not instrumented, so tests
     # of nothing else are left to the release build; the plain unit, which is, has its families and its own tests. Of the others
     # one is enough for what is around the kernels, and the widest. Policies towards tenants touch no memory that the other

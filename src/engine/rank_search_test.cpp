@@ -11,6 +11,7 @@
 #include <numeric>
 #include <random>
 
+#include "base/sanitizers.h"
 #include "engine/philox.h"
 #include "engine/sampler.h"
 
@@ -380,11 +381,7 @@ double least_seconds(const std::function<void()>& work) {
 
 // A sort of a large vocabulary takes more than a hundred passes over it. Instrumented code is
 // slower; a pass is nearly all intrinsics and is not.
-#if defined(__SANITIZE_ADDRESS__)
-constexpr double kFewPasses = 60;
-#else
-constexpr double kFewPasses = 12;
-#endif
+constexpr double kFewPasses = kHasAddressSanitizer ? 60 : 12;
 
 TEST(RankSearch, EveryOptionCostsAFewPassesOverTheVocabulary) {
   constexpr size_t kVocab = 151'936;

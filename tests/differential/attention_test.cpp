@@ -8,6 +8,7 @@
 #include <cstdlib>
 
 #include "base/numeric.h"
+#include "base/sanitizers.h"
 #include "kernel_cases.h"
 
 namespace headrace {
@@ -215,11 +216,7 @@ std::vector<Case> all_cases() {
 // One in three of the long cases runs, one in six where they take ten times as long, all with
 // HEADRACE_FULL=1.
 int long_stride() {
-#if defined(__SANITIZE_ADDRESS__)
-  constexpr int kStride = 6;
-#else
-  constexpr int kStride = 3;
-#endif
+  constexpr int kStride = kHasAddressSanitizer ? 6 : 3;
   const char* full = std::getenv("HEADRACE_FULL");
   return full != nullptr && std::string_view(full) == "1" ? 1 : kStride;
 }

@@ -13,6 +13,7 @@
 
 #include "backend/cpu/cpu_backend.h"
 #include "base/json.h"
+#include "base/sanitizers.h"
 #include "base/testing/golden.h"
 #include "checkpoint/checkpoint.h"
 #include "sim/collector.h"
@@ -157,12 +158,10 @@ void expect_invariant(const fs::path& folder, const std::string& isa, Met* met) 
 }
 
 // All of them, or in turns where each takes ten times as long.
-std::vector<std::string> isas_for([[maybe_unused]] int model_idx) {
-  std::vector<std::string> isas = available_isas();
-#if defined(__SANITIZE_ADDRESS__)
-  isas = {isas[static_cast<size_t>(model_idx) % isas.size()]};
-#endif
-  return isas;
+std::vector<std::string> isas_for(int model_idx) {
+  const std::vector<std::string> isas = available_isas();
+  if (!kHasAddressSanitizer) return isas;
+  return {isas[static_cast<size_t>(model_idx) % isas.size()]};
 }
 
 TEST(EngineDifferential, BitsDoNotDependOnTheSchedule) {

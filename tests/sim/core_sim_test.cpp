@@ -13,6 +13,7 @@
 #include <limits>
 #include <random>
 
+#include "base/sanitizers.h"
 #include "server/api/test_support.h"
 #include "sim/sim_client.h"
 #include "sim/sim_engine.h"
@@ -580,12 +581,8 @@ TEST(CoreSim, PromisesAreKeptWhereGuessesMustPay) {
   EXPECT_GT(stats.draft_tokens, stats.accepted_tokens);
 }
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr uint64_t kNumSteps = 40'000;
-#else
-constexpr uint64_t kNumSteps = 5'200'000;
-static_assert(kNumSteps >= 5'000'000);
-#endif
+constexpr uint64_t kNumSteps = kIsInstrumented ? 40'000 : 5'200'000;
+static_assert(kIsInstrumented || kNumSteps >= 5'000'000);
 
 uint64_t number_of(const char* variable, uint64_t otherwise) {
   const char* text = std::getenv(variable);

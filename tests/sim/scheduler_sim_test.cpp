@@ -14,6 +14,7 @@
 #include <random>
 #include <set>
 
+#include "base/sanitizers.h"
 #include "engine/scheduler.h"
 #include "engine/step_log.h"
 #include "engine/testing/beam_reference.h"
@@ -585,11 +586,7 @@ uint64_t setting(const char* variable, uint64_t otherwise) {
   const char* text = std::getenv(variable);
   return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
 }
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr uint64_t kNumSchedules = 1'000;
-#else
-constexpr uint64_t kNumSchedules = 4'000;
-#endif
+constexpr uint64_t kNumSchedules = kIsInstrumented ? 1'000 : 4'000;
 uint64_t num_schedules() { return setting("HEADRACE_SIM_SCHEDULES", kNumSchedules); }
 
 TEST(SchedulerSim, EveryScheduleKeepsItsPromises) {

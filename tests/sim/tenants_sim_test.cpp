@@ -12,21 +12,16 @@
 #include <random>
 #include <set>
 
+#include "base/sanitizers.h"
 #include "engine/scheduler.h"
 #include "engine/step_log.h"
 
 namespace headrace {
 namespace tenants_sim_test {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr uint64_t kNumSchedules = 640;
-constexpr int kShortLoads[] = {8}, kLongLoads[] = {4};
-constexpr int kFewOrManySlots[] = {16};
-#else
-constexpr uint64_t kNumSchedules = 4'000;
+constexpr uint64_t kNumSchedules = kIsInstrumented ? 640 : 4'000;
 constexpr int kShortLoads[] = {1, 8, 16}, kLongLoads[] = {1, 4, 6};
 constexpr int kFewOrManySlots[] = {16, 32};
-#endif
 constexpr int kSlots = 32;
 constexpr TimeUs kTargetUs = 50'000;
 constexpr TimeUs kShortPause = 1500;  // shorter than a step

@@ -5,7 +5,6 @@
 // Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2.
 #pragma once
 
-#include <algorithm>
 #include <cmath>
 #include <cstdint>
 
@@ -33,12 +32,15 @@ inline float bf16_fma(float a, float b, float c) {
 }
 
 // The f16 bits of a number that is exact in double, rounded once: AVX512-FP16, which has denormals
-// whatever the control register says.
+// whatever the control register says. By way of a float rounded to odd where it is not exact, which
+// is no tie of fewer bits.
 inline uint16_t double_to_f16(double v) {
-  int exponent;
-  std::frexp(v, &exponent);
-  const int step = std::max(exponent - 11, -24);
-  return float_to_f16(static_cast<float>(std::ldexp(std::nearbyint(std::ldexp(v, -step)), step)));
+  const auto nearest = static_cast<float>(v);
+  const double rest = std::fabs(v) - std::fabs(double{nearest});
+  uint32_t bits = float_to_bits(nearest);
+  if (rest < 0) bits = (bits - 1) | 1;
+  if (rest > 0) bits |= 1;
+  return float_to_f16(bits_to_float(bits));
 }
 
 // A sum of floats that is denormal is exact, so there is nothing to round.

@@ -27,8 +27,11 @@ extern const KernelPart kBf16;
 }  // namespace avx512_bf16
 namespace amx {
 extern const KernelPart kTilesInt16, kDirectFixed, kTilesFixed, kQuantiseFixed, kTilesBf16,
-    kTilesBf16Codes, kQuantiseBf16Codes;
+    kQuantiseBf16Codes;
 }  // namespace amx
+namespace amx_fp16 {
+extern const KernelPart kTilesBf16Codes;
+}  // namespace amx_fp16
 namespace reference {
 extern const KernelPart kFloats, kIntegers, kFixed, kQuantise, kElementwise, kQkv, kAttention,
     kRecurrent, kDelta, kLatent;
@@ -51,9 +54,9 @@ constexpr const KernelPart* kAvx512VnniParts[] = {
     &avx512_vnni::kInt8Blocked};
 constexpr const KernelPart* kAvx512Bf16Parts[] = {&avx512_bf16::kBf16};
 // The fast ones first: where both are chosen, they are taken.
-constexpr const KernelPart* kAmxParts[] = {&amx::kTilesBf16Codes, &amx::kQuantiseBf16Codes,
-                                           &amx::kDirectFixed,    &amx::kTilesFixed,
-                                           &amx::kQuantiseFixed,  &amx::kTilesBf16};
+constexpr const KernelPart* kAmxParts[] = {&amx_fp16::kTilesBf16Codes, &amx::kQuantiseBf16Codes,
+                                           &amx::kDirectFixed,         &amx::kTilesFixed,
+                                           &amx::kQuantiseFixed,       &amx::kTilesBf16};
 constexpr const KernelPart* kAmxIntegerParts[] = {&amx::kTilesInt16};
 constexpr const KernelPart* kReferenceParts[] = {
     &reference::kFloats,      &reference::kIntegers, &reference::kFixed,     &reference::kQuantise,
