@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "base/check.h"
@@ -61,13 +62,15 @@ void GuardedRegion::reserve(size_t num_bytes) {
   const size_t needed = (num_bytes + kBandBytes + 64 + page - 1) / page * page;
   if (needed <= capacity_) return;
   if (base_ != nullptr) munmap(base_ - kGuardBytes, capacity_ + 2 * kGuardBytes);
-  capacity_ = needed;
-  void* pages = mmap(nullptr, capacity_ + 2 * kGuardBytes, PROT_NONE,
+  base_ = nullptr;
+  capacity_ = 0;
+  // Under a limit of memory either may be refused; who ends the program for want of memory says so.
+  void* pages = mmap(nullptr, needed + 2 * kGuardBytes, PROT_NONE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  CHECK(pages != MAP_FAILED, "cannot map {} bytes: {}", capacity_, std::strerror(errno));
+  if (pages == MAP_FAILED) throw std::bad_alloc();
+  capacity_ = needed;
   base_ = static_cast<uint8_t*>(pages) + kGuardBytes;
-  CHECK(mprotect(base_, capacity_, PROT_READ | PROT_WRITE) == 0, "mprotect: {}",
-        std::strerror(errno));
+  if (mprotect(base_, capacity_, PROT_READ | PROT_WRITE) != 0) throw std::bad_alloc();
   writable_ = true;
 }
 
