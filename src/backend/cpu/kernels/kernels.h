@@ -242,6 +242,11 @@ inline constexpr int num_terms(ActivationType type) {
   const bool is_bf16 = type == ActivationType::kBF16 || type == ActivationType::kBF16Codes;
   return is_bf16 || type == ActivationType::kInt8 ? 1 : 2;
 }
+// Where input k of a block lies in it, also the input that lies at k.
+inline constexpr int64_t activation_place(ActivationType type, int64_t k) {
+  constexpr int64_t kOfFour[] = {0, 2, 1, 3};
+  return type == ActivationType::kBF16Codes ? k / 4 * 4 + kOfFour[k % 4] : k;
+}
 // Inputs that records of the type are made of: K is filled with zeros up to whole ones.
 inline constexpr int64_t activation_unit(ActivationType type) {
   const bool is_wide = type == ActivationType::kFixed || type == ActivationType::kBF16Codes;

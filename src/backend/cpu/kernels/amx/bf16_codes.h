@@ -49,15 +49,14 @@ struct Bf16Numbers {
   // Factors and offsets as f16, both halves of their lanes' words.
   static __m512 make_pairs(const uint8_t* panel, int64_t first, int64_t count, uint8_t* pairs) {
     const auto [bound, usable, bad] = Weights::find_bound(panel, first, count, pairs);
-    const __m512 least = _mm512_maskz_mov_ps(usable, F::mul(bound, F::set(kBf16CodesStep)));
-    const __m512i unit = Weights::power_of_two_from(least);
-    const __m512 by = _mm512_castsi512_ps(_mm512_sub_epi32(F::set_bits(254u << 23), unit));
+    const auto [unit, by] =
+        Weights::power_of_two_unit(F::mul(bound, F::set(kBf16CodesStep)), usable, bad);
     for (int64_t i = 0; i < count / W::kSubInputs; ++i) {
       uint8_t* at = pairs + i * kFixedPairBytes;
       round_factor(at, usable, by);
       if constexpr (Weights::kCode.has_offset) round_factor(at + 64, usable, by);
     }
-    return _mm512_mask_mov_ps(_mm512_castsi512_ps(unit), bad, F::set(__builtin_nanf("")));
+    return unit;
   }
 
   template <int kGroup>
@@ -93,12 +92,12 @@ struct Bf16Numbers {
       return {_mm512_slli_epi16(upper, 8), _mm512_and_si512(upper, upper_bytes())};
     } else {
       // 1024 and a byte are the bits 0x6400 and the byte's; what is subtracted leaves the code.
-      constexpr int kTakeFirstOrThird = 0xEA, kSignedZero = 128;
+      constexpr int kSignedZero = 128;
       const __m512i bytes = _mm512_xor_si512(Weights::template signed_bytes<kGroup>(unit),
                                              _mm512_set1_epi8(static_cast<char>(kSignedZero)));
       const __m512i base = _mm512_set1_epi16(0x6400);
       const __m512i even =
-          _mm512_ternarylogic_epi32(bytes, _mm512_set1_epi16(0xFF), base, kTakeFirstOrThird);
+          _mm512_ternarylogic_epi32(bytes, _mm512_set1_epi16(0xFF), base, kFirstAndSecondOrThird);
       const __m512i odd = _mm512_or_si512(_mm512_srli_epi16(bytes, 8), base);
       return {less_base(even), less_base(odd)};
     }
@@ -112,7 +111,6 @@ struct Bf16Numbers {
   // Products as bf16, times 2^-16. f16 has five bits of exponent, which become the lower ones of
   // eight; those above are 0b011.
   [[gnu::always_inline]] static __m512i weights(__m512i codes, __m512i factor, __m512i offset) {
-    constexpr int kBothOrThird = 0xEA;
     const auto as_halves = [](__m512i v) { return _mm512_castsi512_ph(v); };
     const __m512i half = _mm512_castph_si512(
         Weights::kCode.has_offset
@@ -121,7 +119,7 @@ struct Bf16Numbers {
     // (v + 4) / 8, rounding down: also of what the sign makes negative.
     const __m512i short_of_half = _mm512_mulhrs_epi16(half, _mm512_set1_epi16(1 << 12));
     return _mm512_ternarylogic_epi32(short_of_half, _mm512_set1_epi16(static_cast<int16_t>(0x8FFF)),
-                                     _mm512_set1_epi16(0x3000), kBothOrThird);
+                                     _mm512_set1_epi16(0x3000), kFirstAndSecondOrThird);
   }
 };
 

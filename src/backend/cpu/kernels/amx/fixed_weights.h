@@ -28,6 +28,7 @@ inline constexpr int64_t kFixedRecord = activation_record_bytes(ActivationType::
 
 // Digits of 64 fixed-point numbers, those of even and of odd places.
 inline constexpr int kTakeSecondWhereThird = 0xD8;
+inline constexpr int kFirstAndSecondOrThird = 0xEA;
 [[gnu::always_inline]] inline __m512i upper_bytes() {
   return _mm512_set1_epi16(static_cast<int16_t>(0xFF00));
 }
@@ -105,13 +106,10 @@ struct FixedWeights {
   static Unit find_unit(const uint8_t* panel, int64_t first, int64_t count, uint8_t* pairs) {
     const auto [bound, usable, bad] = find_bound(panel, first, count, pairs);
     const __m512 least = _mm512_maskz_div_ps(usable, bound, F::set(kFixedLimit));
-    const __m512 nan = F::set(__builtin_nanf(""));
     if constexpr (kCode.has_exact_factors) {
-      const __m512i unit = power_of_two_from(least);
-      const __m512i by = _mm512_sub_epi32(F::set_bits(254u << 23), unit);
-      return {_mm512_mask_mov_ps(_mm512_castsi512_ps(unit), bad, nan),
-              _mm512_maskz_mov_ps(usable, _mm512_castsi512_ps(by))};
+      return power_of_two_unit(least, usable, bad);
     } else {
+      const __m512 nan = F::set(__builtin_nanf(""));
       return {_mm512_mask_mov_ps(least, bad, nan),
               _mm512_maskz_div_ps(usable, F::set(kFixedLimit), bound)};
     }
@@ -155,11 +153,14 @@ struct FixedWeights {
     return _mm512_sub_epi8(bytes, _mm512_set1_epi8(static_cast<char>(kZero)));
   }
 
-  // Bits of the smallest powers of two that are at least `values`, positive and normal, or zero.
-  static __m512i power_of_two_from(__m512 values) {
-    const __m512i raised =
-        _mm512_add_epi32(_mm512_castps_si512(values), F::set_bits((1u << 23) - 1));
-    return _mm512_and_si512(raised, F::set_bits(255u << 23));
+  // The smallest powers of two that are at least `least`, which is normal where it is usable.
+  static Unit power_of_two_unit(__m512 least, __mmask16 usable, __mmask16 bad) {
+    const __m512i raised = _mm512_add_epi32(_mm512_castps_si512(_mm512_maskz_mov_ps(usable, least)),
+                                            F::set_bits((1u << 23) - 1));
+    const __m512i unit = _mm512_and_si512(raised, F::set_bits(255u << 23));
+    const __m512i by = _mm512_sub_epi32(F::set_bits(254u << 23), unit);
+    return {_mm512_mask_mov_ps(_mm512_castsi512_ps(unit), bad, F::set(__builtin_nanf(""))),
+            _mm512_maskz_mov_ps(usable, _mm512_castsi512_ps(by))};
   }
 
   // Inputs 2 i (kOdd: 2 i + 1) of group kGroup in half word i: numbers of 16 bits whose upper

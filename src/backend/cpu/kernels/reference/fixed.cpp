@@ -149,6 +149,8 @@ Totals multiply_segment(const FixedSegment& segment, const uint8_t* record, int6
 struct Fixed {
   using Segment = FixedSegment;
   static constexpr ActivationType kType = ActivationType::kFixed;
+  static constexpr NumericsClass kNumerics = NumericsClass::kFixed;
+  static constexpr const char* kSuffix = "_fixed";
 
   static Segment read(const LayoutInfo& info, const uint8_t* panel, int64_t first, int64_t count) {
     return read_segment(info, panel, first, count);
@@ -166,13 +168,14 @@ struct Fixed {
 
 struct Bf16Codes {
   static constexpr ActivationType kType = ActivationType::kBF16Codes;
+  static constexpr NumericsClass kNumerics = NumericsClass::kBf16Codes;
+  static constexpr const char* kSuffix = "_bf16_codes";
   struct Segment {
     float values[kFixedSegment][kPanel];  // in the order of records
     float unit[kPanel];
   };
 
   static Segment read(const LayoutInfo& info, const uint8_t* panel, int64_t first, int64_t count) {
-    constexpr int kPlaceOfFour[] = {0, 2, 1, 3};
     float bounds[kPanel];
     find_bounds(info, panel, first, count, bounds);
     Segment segment;
@@ -187,7 +190,7 @@ struct Bf16Codes {
       if (k % sub_block_inputs(info) == 0) factors = halves_at(info, panel, first + k, units);
       int codes[kPanel];
       codes_at(info, panel, first + k, codes);
-      float* values = segment.values[k / 4 * 4 + kPlaceOfFour[k % 4]];
+      float* values = segment.values[activation_place(kType, k)];
       for (int n = 0; n < kPanel; ++n) {
         const double product = double(codes[n]) * double{factors.scale[n]};
         values[n] = rounded(has_offset ? product + double{factors.offset[n]} : product);
@@ -268,9 +271,10 @@ void matmul_segments(const MatmulArgs& args) {
   }
 }
 
-struct FixedRows {
+template <typename Class>
+struct SegmentRows {
   static constexpr const char* kPrefix = "matmul_";
-  static constexpr const char* kSuffix = "_fixed";
+  static constexpr const char* kSuffix = Class::kSuffix;
   static constexpr bool takes(const LayoutInfo& info) { return has_integer_codes(info); }
   template <Layout kLayout>
   static constexpr KernelRow row(const char* name) {
@@ -278,29 +282,11 @@ struct FixedRows {
             name,
             0,
             kLayout,
-            ActivationType::kFixed,
+            Class::kType,
             1,
             {1, kPanel, kFixedBlock},
-            NumericsClass::kFixed,
-            {.matmul = &matmul_segments<kLayout, Fixed>}};
-  }
-};
-
-struct Bf16CodesRows {
-  static constexpr const char* kPrefix = "matmul_";
-  static constexpr const char* kSuffix = "_bf16_codes";
-  static constexpr bool takes(const LayoutInfo& info) { return has_integer_codes(info); }
-  template <Layout kLayout>
-  static constexpr KernelRow row(const char* name) {
-    return {KernelOp::kMatmul,
-            name,
-            0,
-            kLayout,
-            ActivationType::kBF16Codes,
-            1,
-            {1, kPanel, kFixedBlock},
-            NumericsClass::kBf16Codes,
-            {.matmul = &matmul_segments<kLayout, Bf16Codes>}};
+            Class::kNumerics,
+            {.matmul = &matmul_segments<kLayout, Class>}};
   }
 };
 
@@ -309,7 +295,7 @@ struct Bf16CodesRows {
 namespace reference {
 
 extern const KernelPart kFixed;
-const KernelPart kFixed = PartRows<Bf16CodesRows, FixedRows>::kPart;
+const KernelPart kFixed = PartRows<SegmentRows<Bf16Codes>, SegmentRows<Fixed>>::kPart;
 
 }  // namespace reference
 }  // namespace headrace::cpu

@@ -124,13 +124,6 @@ void quantise_fixed(const QuantiseArgs& args) {
   }
 }
 
-// Where input k lies in its block.
-constexpr int64_t place_in_block(ActivationType type, int64_t k) {
-  constexpr int kOfFour[] = {0, 2, 1, 3};
-  const int64_t in_block = k % kActivationBlock;
-  return type == ActivationType::kBF16Codes ? in_block / 4 * 4 + kOfFour[in_block % 4] : in_block;
-}
-
 template <ActivationType kType>
 void quantise_bf16(const QuantiseArgs& args) {
   constexpr int64_t kUnit = activation_unit(kType);
@@ -143,7 +136,9 @@ void quantise_bf16(const QuantiseArgs& args) {
       float rest = k < args.num_inputs ? args.x[m * args.num_inputs + k] : 0.0f;
       for (int term = 0; term < num_terms(kType); ++term) {
         const uint16_t bits = float_to_bf16(rest);
-        std::memcpy(block + 2 * (term * kActivationBlock + place_in_block(kType, k)), &bits, 2);
+        std::memcpy(
+            block + 2 * (term * kActivationBlock + activation_place(kType, k % kActivationBlock)),
+            &bits, 2);
         rest -= bf16_to_float(bits);
         if (!std::isfinite(rest)) rest = 0.0f;
       }
