@@ -464,19 +464,20 @@ TEST_F(AmxModel, ClassesBySegmentsTakeThePlaceOfIntegersOfABlock) {
     uint32_t available;
     ActivationType taken;
     NumericsClass numerics;
-    int fewest_in_tiles;
+    int count, fewest_in_tiles;
   };
   const uint32_t all = isa_with_tiles();
   const Choice choices[] = {
-      {ActivationType::kInt16, all, ActivationType::kFixed, NumericsClass::kFixed, 5},
-      {ActivationType::kInt8, all, ActivationType::kBF16Codes, NumericsClass::kBf16Codes, 1},
+      {ActivationType::kInt16, all, ActivationType::kFixed, NumericsClass::kFixed, 2, 5},
+      {ActivationType::kInt8, all, ActivationType::kBF16Codes, NumericsClass::kBf16Codes, 1, 1},
       {ActivationType::kInt8, all & ~kIsaAvx512Fp16, ActivationType::kFixed, NumericsClass::kFixed,
-       5},
+       2, 5},
   };
   for (const Choice& choice : choices) {
     const KernelSet set = select_kernels(kAmxModelUnit, choice.available, choice.activations);
     for (const Layout layout : {Layout::kQ4_0, Layout::kQ6K, Layout::kInt4G128, Layout::kNVFP4}) {
       const MatmulRows& coded = set.matmul[static_cast<size_t>(layout)];
+      EXPECT_EQ(coded.count, choice.count);
       EXPECT_EQ(coded.activation(), choice.taken);
       for (const int64_t num_rows : {1, 4, 5, 16, 512}) {
         EXPECT_EQ(coded.for_rows(num_rows).numerics, choice.numerics);

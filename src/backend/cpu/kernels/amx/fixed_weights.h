@@ -129,6 +129,9 @@ struct FixedWeights {
   // The operands of 64 inputs from `first` on, of which `count` (32 or 64) are there. pairs: of the
   // sub-block of `first`. Calls beside(Index<i>) after each fourth of the work, i = 0 to 3, for
   // what goes on in other units of the processor.
+  // Form: kUnitBytes from a unit's place in the operands to the next one's; store<kGroup>(unit,
+  // factor, offset, to) puts the inputs 4 kGroup .. 4 kGroup + 3 of a unit there; leave_out(to) is
+  // called in place of that for a unit beyond K.
   template <typename Form, typename Fn>
   [[gnu::always_inline]] static void expand(const uint8_t* panel, int64_t first, int64_t count,
                                             const uint8_t* pairs, uint8_t* to, const Fn& beside) {

@@ -1,5 +1,5 @@
-// The reference unit: coded panels as fixed-point numbers, times such activations (class kFixed)
-// or, rounded to bf16, times those of bf16 (class kBf16Codes).
+// The reference unit: coded panels by segments, as fixed-point numbers times such activations
+// (class kFixed) or as bf16 times those of bf16 (class kBf16Codes).
 
 #include <algorithm>
 #include <cmath>
