@@ -11,10 +11,10 @@
 
 namespace headrace {
 
-// How numbers of the KV store are stored; see Backend::kv_plane_bytes. fp8 (e4m3) and
-// int8 have a scale per position and head.
-enum class KvType : uint8_t { kF32, kBF16, kF16, kFp8, kInt8 };
-inline constexpr std::string_view kKvTypeNames[] = {"f32", "bf16", "f16", "fp8", "int8"};
+// How numbers of the KV store are stored; see Backend::kv_plane_bytes. fp8 (e4m3), int8 and int16
+// have a scale per position and head.
+enum class KvType : uint8_t { kF32, kBF16, kF16, kFp8, kInt8, kInt16 };
+inline constexpr std::string_view kKvTypeNames[] = {"f32", "bf16", "f16", "fp8", "int8", "int16"};
 inline constexpr int kNumKvTypes = static_cast<int>(std::size(kKvTypeNames));
 inline constexpr int kBlockTokens = 16;
 inline constexpr int kMaxHeadDim = 512;    // largest head_dim of a KvShape

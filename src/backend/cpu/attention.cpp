@@ -11,8 +11,8 @@ namespace {
 static_assert(kKvBlock == kBlockTokens && cpu::kMaxHeadDim == headrace::kMaxHeadDim);
 
 // By KvType.
-constexpr KvDtype kKvDtypes[] = {KvDtype::kF32, KvDtype::kBF16, KvDtype::kF16, KvDtype::kFp8,
-                                 KvDtype::kInt8};
+constexpr KvDtype kKvDtypes[] = {KvDtype::kF32, KvDtype::kBF16, KvDtype::kF16,
+                                 KvDtype::kFp8, KvDtype::kInt8, KvDtype::kInt16};
 static_assert(std::size(kKvDtypes) == kNumKvTypes && kNumKvTypes == kNumKvDtypes);
 
 AttentionShape shape_of(const AttentionArgs& args) {
@@ -84,7 +84,7 @@ class AttentionItems {
     rows.split = work.split;
     rows.partials = work.partials;
     rows.scratch = context_.workspace.member(member).attention;
-    context_.kernels.attention->function.attention(rows);
+    context_.kernels.attention_of(rows.kv_type).function.attention(rows);
   }
 
   const CpuContext& context_;

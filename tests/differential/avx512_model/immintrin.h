@@ -60,6 +60,20 @@ inline int largest_word(__m512i v) {
   for (const int word : words.of) largest = word > largest ? word : largest;
   return largest;
 }
+inline int sum_of_words(__m512i v) {
+  const auto words = bits_as<Words>(v);
+  uint32_t sum = 0;
+  for (const int word : words.of) sum += static_cast<uint32_t>(word);
+  return static_cast<int>(sum);
+}
+inline float first_float(__m512 v) { return bits_as<Floats>(v).of[0]; }
+inline __m256 half_of_floats(__m512 v, int half) { return bits_as<Lanes<__m256, 2>>(v).of[half]; }
+inline void store_some(void* to, __mmask16 mask, __m512 v) {
+  const auto floats = bits_as<Floats>(v);
+  for (int i = 0; i < 16; ++i) {
+    if ((mask >> i & 1) != 0) std::memcpy(static_cast<char*>(to) + 4 * i, &floats.of[i], 4);
+  }
+}
 inline __m512 halves_to_floats(__m256i v) {
   const Lanes<__m256, 2> parts{{_mm256_cvtph_ps(_mm256_castsi256_si128(v)),
                                 _mm256_cvtph_ps(_mm256_extracti128_si256(v, 1))}};
@@ -188,6 +202,10 @@ inline __m512i shuffle_in_fours(__m512i v, int order) {
 #undef _mm512_cvtph_ps
 #undef _mm512_cvtps_epi32
 #undef _mm512_cvtps_ph
+#undef _mm512_cvtss_f32
+#undef _mm512_extractf32x8_ps
+#undef _mm512_mask_storeu_ps
+#undef _mm512_reduce_add_epi32
 #undef _mm512_madd_epi16
 #undef _mm512_maskz_cvtps_epi32
 #undef _mm512_maskz_loadu_ps
@@ -212,14 +230,18 @@ inline __m512i shuffle_in_fours(__m512i v, int order) {
 #define _mm512_cvtph_ps avx512_model::halves_to_floats
 #define _mm512_cvtps_epi32 avx512_model::all_rounded
 #define _mm512_cvtps_ph avx512_model::floats_to_f16
+#define _mm512_cvtss_f32 avx512_model::first_float
+#define _mm512_extractf32x8_ps avx512_model::half_of_floats
 #define _mm512_fmadd_ph avx512_model::f16_products_and
 #define _mm512_madd_epi16 simde_mm512_madd_epi16
+#define _mm512_mask_storeu_ps avx512_model::store_some
 #define _mm512_maskz_cvtps_epi32 avx512_model::some_rounded
 #define _mm512_maskz_loadu_ps avx512_model::load_some
 #define _mm512_dpbusd_epi32 avx512_model::add_byte_products
 #define _mm512_dpwssd_epi32 avx512_model::add_half_products
 #define _mm512_mul_ph avx512_model::f16_products
 #define _mm512_mulhrs_epi16 avx512_model::scaled_halves
+#define _mm512_reduce_add_epi32 avx512_model::sum_of_words
 #define _mm512_reduce_max_epi32 avx512_model::largest_word
 #define _mm512_shuffle_epi32 avx512_model::shuffle_in_fours
 #define _mm512_srai_epi32 avx512_model::shift_right_signed

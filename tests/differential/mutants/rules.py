@@ -35,6 +35,7 @@ ATTENTION_TILE = "generic/attention_tile.h"
 ATTENTION_STEP = "generic/attention_step.h"
 ATTENTION_MERGE = "generic/attention_merge.h"
 ATTENTION_DIRECT = "generic/attention_direct.h"
+ATTENTION_WHOLE = "generic/attention_whole.h"
 
 ROW_TILES = "amx/row_tiles.h"
 TILES = "amx/integer.h"
@@ -45,6 +46,7 @@ FIXED_DIRECT = "amx/fixed_direct.h"
 FIXED_QUANTISE = "amx/fixed_quantise.h"
 BF16_TILES = "amx/bf16.h"
 BF16_CODES = "amx/bf16_codes.h"
+ATTENTION_TILES = "amx/attention.h"
 
 BLOCKED_ROW = "matmul_q8_0_int16_blocked"
 DIRECT_ROW = "matmul_q8_0_int16_direct"
@@ -483,13 +485,13 @@ BUGS = [
         "(BUG ? row % group * args.num_kv_heads + args.kv_head : args.kv_head * group + row % group)"
         " * int64_t{args.head_dim}")),
     Bug("attention log base mixed", "attention", ATTENTION, (
-        "load_queries(kCapped ?", "load_queries(kCapped || BUG ?")),
+        "load_queries(Step::kIsCapped ?", "load_queries(Step::kIsCapped || BUG ?")),
     Bug("attention block table off by one", "attention", ATTENTION_TILE, (
         "const uint8_t* keys_of(int64_t block) const {",
         "const uint8_t* keys_of(int64_t block) const { if (BUG) block = larger(block - 1, 0);")),
-    Bug("attention mask skipped", "attention", ATTENTION_STEP, (
-        "const V lane = F::add(F::lane_numbers(), F::set(static_cast<float>(16 * v)));",
-        "const V lane = F::add(F::lane_numbers(), F::set(static_cast<float>(16 * v))); if (BUG) continue;")),
+    Bug("attention mask skipped", "attention", ATTENTION_TILE, (
+        "V visible(int r, int v, V value, V hidden) const {",
+        "V visible(int r, int v, V value, V hidden) const { if (BUG) return value;")),
     Bug("attention top not raised", "attention", ATTENTION_STEP, (
         "const float highest = step_top > t.top[r] ? step_top : t.top[r];",
         "const float highest = "
@@ -500,11 +502,10 @@ BUGS = [
         "if (begin >= limit) return; if (t.direct != nullptr) {",
         "if (begin >= limit) return; for (int r = first; BUG && r < first + count; ++r) t.correction[r] = 1.0f; "
         "if (t.direct != nullptr) {")),
-    Bug("attention value scale of keys", "attention", ATTENTION_STEP, (
-        "t.load_scales(t.keys[b] + t.plane, t.value_scales + column);",
-        "t.load_scales(t.keys[b] + (BUG ? 0 : t.plane), t.value_scales + column);")),
-    Bug("attention values from keys", "attention", ATTENTION_STEP, (
-        "t.values[b] = t.keys[b] + t.plane;", "t.values[b] = t.keys[b] + (BUG ? 0 : t.plane);")),
+    Bug("attention value scale of keys", "attention", ATTENTION_TILE, (
+        "F::load_bytes_as_float(values[b] + at)", "F::load_bytes_as_float((BUG ? keys[b] : values[b]) + at)")),
+    Bug("attention values from keys", "attention", ATTENTION_TILE, (
+        " values[b] = keys[b] + plane;", " values[b] = keys[b] + (BUG ? 0 : plane);")),
     Bug("attention last step skipped", "attention", ATTENTION, (
         "for (int64_t step = begin; step < limit; step += kKvStep) steps.run(step);",
         "for (int64_t step = begin; step + (BUG ? kKvStep : 1) <= limit; step += kKvStep) steps.run(step);")),
@@ -522,15 +523,66 @@ BUGS = [
     Bug("attention merge skips row", "attention", ATTENTION_MERGE, (
         "for (int r = 0; r < t.rows; ++r) { for (int64_t split", "for (int r = BUG ? 1 : 0; r < t.rows; ++r) { for (int64_t split")),
     Bug("attention last row dropped", "attention", ATTENTION, (
-        "for (int r = 0; r < t.rows; ++r) write_row(t, r);",
-        "for (int r = 0; r < t.rows - (BUG ? 1 : 0); ++r) write_row(t, r);")),
+        "for (int r = 0; r < t.rows; ++r) write_row<F>(t, r);",
+        "for (int r = 0; r < t.rows - (BUG ? 1 : 0); ++r) write_row<F>(t, r);")),
     Bug("attention softcap ignored", "attention", ATTENTION, (
-        "args.softcap > 0 ? attend<F, true, false>", "args.softcap > 0 && !BUG ? attend<F, true, false>")),
+        "args.softcap > 0 ? attend<F, AttendStep<F, true, false>>",
+        "args.softcap > 0 && !BUG ? attend<F, AttendStep<F, true, false>>")),
     Bug("attention direct rest skipped", "attention", ATTENTION_DIRECT, (
         "const int rest = static_cast<int>(p.head_dim % kCodes);",
         "const int rest = BUG ? 0 : static_cast<int>(p.head_dim % kCodes);")),
     Bug("attention direct edge ignored", "attention", ATTENTION_DIRECT, (
         "if (t >= p.begin && t + kCodes <= p.limit) {", "if ((t >= p.begin && t + kCodes <= p.limit) || BUG) {")),
+    # Attention by whole numbers, of few rows in vectors and of more in tiles.
+    Bug("whole numbers of another step", "attention_whole", ATTENTION_WHOLE, (
+        "is_zero ? 0.0f : kFixedActivationLimit / largest)",
+        "is_zero ? 0.0f : (BUG ? 0.99f : 1.0f) * kFixedActivationLimit / largest)")),
+    Bug("whole offset of half the numbers", "attention_whole", ATTENTION_WHOLE, (
+        "add(a); add(b);", "add(a); if (!BUG) add(b);")),
+    Bug("whole query unit of first row", "attention_whole", ATTENTION_WHOLE, (
+        "256.0f * query[r].unit", "256.0f * query[BUG ? 0 : r].unit")),
+    Bug("whole weight unit of first row", "attention_whole", ATTENTION_WHOLE, (
+        "256.0f * weight[r].unit", "256.0f * weight[BUG ? 0 : r].unit")),
+    Bug("whole sum not corrected", "attention_whole", ATTENTION_WHOLE, (
+        "F::set(this->correction[r])", "F::set(BUG ? 1.0f : this->correction[r])")),
+    Bug("whole total not corrected", "attention_whole", ATTENTION_WHOLE, (
+        "F::set(t.correction[r]), sum)", "F::set(BUG ? 1.0f : t.correction[r]), sum)")),
+    Bug("whole hidden weights", "attention_whole", ATTENTION_WHOLE, (
+        "if constexpr (kMasked) weight = t.visible(r, v, weight, F::zero());",
+        "if (kMasked && !BUG) weight = t.visible(r, v, weight, F::zero());")),
+    Bug("whole vectors without low rows", "attention_whole", ATTENTION_WHOLE, (
+        "mixed[r][w] = F::template dot4<255>(mixed[r][w], high[w], low_x);",
+        "if (!BUG) mixed[r][w] = F::template dot4<255>(mixed[r][w], high[w], low_x);")),
+    Bug("whole vectors without offset", "attention_whole", ATTENTION_WHOLE, (
+        "F::set_bits(rows.of_rows[r].offset)", "F::set_bits(BUG ? 0 : rows.of_rows[r].offset)")),
+    Bug("whole vectors without low offset", "attention_whole", ATTENTION_WHOLE, (
+        "128u * (256u * fold<F>(high_bytes) - fold<F>(wholes))",
+        "(BUG ? 0u : 128u) * (256u * fold<F>(high_bytes) - fold<F>(wholes))")),
+    Bug("whole vectors without low products", "attention_whole", ATTENTION_WHOLE, (
+        "sum = F::add_words(sum, F::template shift_right_signed<8>(low_sums[r][w]));",
+        "if (!BUG) sum = F::add_words(sum, F::template shift_right_signed<8>(low_sums[r][w]));")),
+    Bug("whole rows that see nothing", "attention_whole", ATTENTION_TILES, (
+        "if (!t.sees_step(first + r)) continue;", "if (!t.sees_step(first + r) && !BUG) continue;")),
+    Bug("whole tiles without low rows", "attention_whole", ATTENTION_TILES, (
+        "Tiles::template product_ss<2 * kSum + 1, 5, 6>();",
+        "if (!BUG) Tiles::template product_ss<2 * kSum + 1, 5, 6>();")),
+    Bug("whole tiles without low keys", "attention_whole", ATTENTION_TILES, (
+        "Tiles::template product_ss<2 * kSum + 1, 4, 7>();",
+        "if (!BUG) Tiles::template product_ss<2 * kSum + 1, 4, 7>();")),
+    Bug("whole tiles without low products", "attention_whole", ATTENTION_TILES, (
+        "Tiles::template product_ss<3, 5, 7>();", "if (!BUG) Tiles::template product_ss<3, 5, 7>();")),
+    Bug("whole tiles with queries of one depth", "attention_whole", ATTENTION_TILES, (
+        "if (block == begin || t.dims > depth)", "if (block == begin || (t.dims > depth && !BUG))")),
+    Bug("whole tiles rounding down", "attention_whole", ATTENTION_TILES, (
+        "F::add_words(low, F::set_bits(128))", "F::add_words(low, F::set_bits(BUG ? 0 : 128))")),
+    Bug("whole tiles without an odd vector", "attention_whole", ATTENTION_TILES, (
+        "if (vector < vectors) add_vectors<1>(first, count, vector);",
+        "if (vector < vectors && !BUG) add_vectors<1>(first, count, vector);")),
+    Bug("whole tiles of the last values", "attention_whole", ATTENTION_TILES, (
+        "for (int64_t g = 4 * begin; g < 4 * limit; ++g) {",
+        "for (int64_t g = 4 * begin; g < 4 * limit - (BUG ? 4 : 0); ++g) {")),
+    Bug("whole tiles of keys for values", "attention_whole", ATTENTION_TILES, (
+        "if (depth != kKvStep) configure(kKvStep);", "if (depth != kKvStep && !BUG) configure(kKvStep);")),
     # The delta rule.
     Bug("delta queries not scaled", "delta_inputs", DELTA, (
         "unit_length<F>(q + h * args.key_dim, args.key_dim, scale);",

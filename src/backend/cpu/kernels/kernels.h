@@ -363,8 +363,8 @@ struct NormRowsArgs {
   const float* bias;  // or null
 };
 
-enum class KvDtype : uint8_t { kF32, kBF16, kF16, kFp8, kInt8 };
-inline constexpr int kNumKvDtypes = 5;
+enum class KvDtype : uint8_t { kF32, kBF16, kF16, kFp8, kInt8, kInt16 };
+inline constexpr int kNumKvDtypes = 6;
 
 // Bytes of a KV block of one layer: for each head the K plane, then the V plane, both padded to 16
 // dimensions (zeros). A plane is made of 32-bit words of u codes (u = 1 f32, 2 bf16 and f16, 4 fp8
@@ -372,16 +372,26 @@ inline constexpr int kNumKvDtypes = 5;
 // product reduces:
 //   K [dims / u][16 positions] words of u dimensions
 //   V [16 / u][dims] words of u positions
-// fp8 (e4m3) and int8 planes end with 16 float32 scales, one per position, made from that token's
-// head alone: value = code * scale, with scale = largest magnitude / 448 or / 127.
+// Codes X of int16 are two bytes, 256 high + low with both in [-128, 127]: words of u = 4 high
+// ones, 16 at a time, each 16 before the words of their low ones. So tiles and byte products read
+// them. fp8 (e4m3), int8 and int16 planes end with 16 float32 scales, one per position, made from
+// that token's head alone: value = code * scale, with scale = largest magnitude / 448, / 127 or /
+// 32512.
 inline constexpr int kv_word_codes(KvDtype type) {
   if (type == KvDtype::kF32) return 1;
   return type == KvDtype::kBF16 || type == KvDtype::kF16 ? 2 : 4;
 }
+inline constexpr int kv_code_bytes(KvDtype type) {
+  return type == KvDtype::kInt16 ? 2 : 4 / kv_word_codes(type);
+}
+// Of 16 words, or of 16 words of each byte.
+inline constexpr int kv_line_bytes(KvDtype type) {
+  return 16 * kv_word_codes(type) * kv_code_bytes(type);
+}
 inline constexpr bool kv_is_scaled(KvDtype type) { return kv_word_codes(type) == 4; }
 inline constexpr int64_t padded_dim(int64_t head_dim) { return (head_dim + 15) / 16 * 16; }
 inline constexpr size_t kv_scales_offset(KvDtype type, int64_t head_dim) {
-  return static_cast<size_t>(padded_dim(head_dim) * kKvBlock * 4 / kv_word_codes(type));
+  return static_cast<size_t>(padded_dim(head_dim) * kKvBlock * kv_code_bytes(type));
 }
 inline constexpr size_t kv_plane_bytes(KvDtype type, int64_t head_dim) {
   return kv_scales_offset(type, head_dim) + (kv_is_scaled(type) ? 4 * kKvBlock : 0);
@@ -431,6 +441,14 @@ struct QkvRowsArgs {
 //   top' = max(top, top_s), total = exp(top - top') total + exp(top_s - top') total_s, acc likewise
 // A sink joins the denominator last. Hidden and unwritten positions are left out: they may hold
 // anything. With scaled KV types the K scale multiplies the dot of the codes and the V scale p.
+//
+// kFixed, for int16 alone: q of a row, times scale and log2 e, and the p of a row and step, times
+// their V scales, become whole numbers X = 256 high + low as the codes are, of one unit each,
+// largest / 32512 (0, and X 0, below kSmallestFixedBound; NaN where one is no number). Then
+//   T = 256 sum of high high' + sum of (high low' + low high'): exact, in 32 bits
+// over the dimensions, or over the positions of the step, hidden ones being 0; of q and keys also +
+// (sum of low low' + 128 >> 8), rounding down, which values do without. s = float(T) * (256 unit) * K scale, acc = fma(float(T), 256 unit, c
+// acc).
 enum class AttentionWork : uint8_t {
   kWhole,  // all splits, into out
   kSplit,  // split `split`, into partials
@@ -767,7 +785,7 @@ struct KernelRow {
   const char* name;
   uint32_t isa;               // IsaBits, all needed
   Layout layout;              // kMatmul, kUnpack; else kCount
-  ActivationType activation;  // kMatmul, kQuantise
+  ActivationType activation;  // kMatmul, kQuantise; kFixed for a kAttention of that class
   int32_t min_rows;           // kMatmul: the M this row is meant for; any M is correct
   Tile tile;
   NumericsClass numerics;

@@ -38,7 +38,7 @@ const KernelRow** slot(KernelSet* set, const KernelRow& row) {
     case KernelOp::kQkv:
       return &set->qkv;
     case KernelOp::kAttention:
-      return &set->attention;
+      return row.activation == ActivationType::kFixed ? &set->attention_whole : &set->attention;
     case KernelOp::kDeltaInputs:
       return &set->delta_inputs;
     case KernelOp::kDelta:

@@ -54,6 +54,7 @@ struct KernelSet {
   const KernelRow* norm = nullptr;
   const KernelRow* qkv = nullptr;
   const KernelRow* attention = nullptr;
+  const KernelRow* attention_whole = nullptr;  // of int16 keys and values; or null
   const KernelRow* conv = nullptr;
   const KernelRow* scan = nullptr;
   const KernelRow* delta_inputs = nullptr;
@@ -66,6 +67,9 @@ struct KernelSet {
   const KernelRow* quantise = nullptr;        // input of coded layouts
   const KernelRow* quantise_dense = nullptr;  // of dense ones, where a unit wants it; or null
 
+  const KernelRow& attention_of(KvDtype type) const {
+    return type == KvDtype::kInt16 && attention_whole != nullptr ? *attention_whole : *attention;
+  }
   bool uses(const KernelRow& row) const;
 };
 

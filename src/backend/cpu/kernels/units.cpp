@@ -20,14 +20,14 @@ extern const KernelPart kInt16Direct, kInt16Blocked, kInt8Direct, kInt8Blocked, 
     kElementwise, kAttention, kRecurrent, kDelta, kLatent;
 }  // namespace avx512
 namespace avx512_vnni {
-extern const KernelPart kInt16Direct, kInt16Blocked, kInt8Direct, kInt8Blocked;
+extern const KernelPart kInt16Direct, kInt16Blocked, kInt8Direct, kInt8Blocked, kAttentionWhole;
 }  // namespace avx512_vnni
 namespace avx512_bf16 {
 extern const KernelPart kBf16;
 }  // namespace avx512_bf16
 namespace amx {
 extern const KernelPart kTilesInt16, kDirectFixed, kTilesFixed, kQuantiseFixed, kTilesBf16,
-    kQuantiseBf16Codes;
+    kQuantiseBf16Codes, kTilesAttention;
 }  // namespace amx
 namespace amx_fp16 {
 extern const KernelPart kTilesBf16Codes;
@@ -51,12 +51,12 @@ constexpr const KernelPart* kAvx512Parts[] = {
     &avx512::kDelta,       &avx512::kLatent};
 constexpr const KernelPart* kAvx512VnniParts[] = {
     &avx512_vnni::kInt16Direct, &avx512_vnni::kInt16Blocked, &avx512_vnni::kInt8Direct,
-    &avx512_vnni::kInt8Blocked};
+    &avx512_vnni::kInt8Blocked, &avx512_vnni::kAttentionWhole};
 constexpr const KernelPart* kAvx512Bf16Parts[] = {&avx512_bf16::kBf16};
 // The fast ones first: where both are chosen, they are taken.
-constexpr const KernelPart* kAmxParts[] = {&amx_fp16::kTilesBf16Codes, &amx::kQuantiseBf16Codes,
-                                           &amx::kDirectFixed,         &amx::kTilesFixed,
-                                           &amx::kQuantiseFixed,       &amx::kTilesBf16};
+constexpr const KernelPart* kAmxParts[] = {
+    &amx_fp16::kTilesBf16Codes, &amx::kQuantiseBf16Codes, &amx::kDirectFixed,   &amx::kTilesFixed,
+    &amx::kQuantiseFixed,       &amx::kTilesBf16,         &amx::kTilesAttention};
 constexpr const KernelPart* kAmxIntegerParts[] = {&amx::kTilesInt16};
 constexpr const KernelPart* kReferenceParts[] = {
     &reference::kFloats,      &reference::kIntegers, &reference::kFixed,     &reference::kQuantise,

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
+#include <span>
 
 #include "backend/cpu/verify/kv_slab.h"
 #include "base/check.h"
@@ -20,10 +22,11 @@ struct AttentionCase {
   bool sinks;
   int64_t num_rows, first_position;
   bool slopes = false;
+  bool by_whole_numbers = false;  // of class kFixed
 };
 
 constexpr KvDtype kF32 = KvDtype::kF32, kBF16 = KvDtype::kBF16, kF16 = KvDtype::kF16,
-                  kFp8 = KvDtype::kFp8, kInt8 = KvDtype::kInt8;
+                  kFp8 = KvDtype::kFp8, kInt8 = KvDtype::kInt8, kInt16 = KvDtype::kInt16;
 constexpr AttentionCase kCases[] = {
     {4, 2, 64, kF32, 0, 0, false, 0, 5},
     {1, 1, 1, kF32, 0, 0, false, 1, 0},
@@ -53,11 +56,19 @@ constexpr AttentionCase kCases[] = {
     {4, 2, 24, kF32, 0, 0, false, 20, 60, true},
     {3, 3, 33, kBF16, 0, 0, false, 70, 0, true},
     {6, 1, 64, kInt8, 0, 40, false, 1, kKvSplit + 44, true},
+    {9, 3, 64, kInt16, 0, 0, false, 7, 121},
+    {8, 1, 80, kInt16, 15, 33, true, 6, kKvSplit + 34},
+    {6, 2, 40, kInt16, 0, 0, true, 30, 60},
+    {3, 3, 16, kInt16, 0, 17, false, 40, 50},
+    {5, 1, 33, kInt16, 0, 0, false, 1, 2 * kKvSplit + 9},
+    {6, 1, 128, kInt16, 0, 300, false, 20, kKvSplit + 44, true},
+    {2, 1, 512, kInt16, 0, 0, false, 9, 70},
 };
 constexpr AttentionCase kStartCases[] = {
     {6, 2, 40, kF32, 0, 0, true, 3, 78},
     {3, 1, 32, kBF16, 20, 70, false, 2, 100},
     {2, 2, 32, kF32, 0, 0, false, 3, 70, true},
+    {6, 2, 48, kInt16, 0, 0, true, 5, 77},
 };
 
 enum class Scores : uint8_t {
@@ -114,6 +125,44 @@ struct KeyWeight {
   double score, error, weight;
 };
 
+// Of class kFixed: half a step for each number of one side. Of scores half of what T counts; of sums
+// of values the products of both low bytes, which are left out: signs as they come, so that sums of
+// n grow by its root.
+double largest_of(std::span<const double> x) {
+  double largest = 0;
+  for (const double value : x) largest = std::max(largest, std::fabs(value));
+  return largest;
+}
+double left_out(double n) { return 128.0 * 128.0 * std::min(n, 4 * std::sqrt(n)); }
+constexpr double kStepsOfLargest = double{kFixedActivationLimit};
+
+double score_error(std::span<const float> q, std::span<const double> k) {
+  double largest_q = 0, sum = 0;
+  for (const float value : q) largest_q = std::max(largest_q, std::fabs(double{value}));
+  for (const double value : k) sum += std::fabs(value);
+  const double unit = largest_q / kStepsOfLargest, k_unit = largest_of(k) / kStepsOfLargest;
+  return unit * (0.51 * sum + k_unit * 128.5);
+}
+
+// Of dimension d of the values of keys from `lowest` on, whose weights are made whole numbers step
+// by step.
+double value_error(std::span<const KeyWeight> keys, int64_t lowest,
+                   const std::function<std::span<const double>(int64_t)>& value_of, size_t d) {
+  double error = 0;
+  for (size_t i = 0; i < keys.size();) {
+    const int64_t step = (lowest + static_cast<int64_t>(i)) / kKvStep;
+    double largest = 0, codes = 0;
+    for (; i < keys.size() && (lowest + static_cast<int64_t>(i)) / kKvStep == step; ++i) {
+      const auto value = value_of(lowest + static_cast<int64_t>(i));
+      const double scale = largest_of(value) / kStepsOfLargest;
+      largest = std::max(largest, keys[i].weight * scale);
+      if (scale > 0) codes += std::fabs(value[d]) / scale;
+    }
+    error += largest / kStepsOfLargest * (0.51 * codes + left_out(kKvStep));
+  }
+  return error;
+}
+
 // Scores of the keys that query row m, head h sees, with bounds on their errors.
 std::vector<KeyWeight> visible_keys(const AttentionCase& setup, const Inputs& in, int64_t m, int h,
                                     int64_t lowest) {
@@ -131,6 +180,10 @@ std::vector<KeyWeight> visible_keys(const AttentionCase& setup, const Inputs& in
     }
     KeyWeight key{dot * scale, 0, 0};
     key.error = kRound * scale * magnitude * (4 * std::sqrt(static_cast<double>(dim)) + 4);
+    if (setup.by_whole_numbers) {
+      const auto size = static_cast<size_t>(dim);
+      key.error += scale * score_error({q, size}, {k, size});
+    }
     if (setup.slopes) {
       const auto back = static_cast<double>(j - (setup.first_position + m));
       key.score += back * double{in.slopes[static_cast<size_t>(h)]};
@@ -179,7 +232,13 @@ void expect_head(const AttentionCase& setup, const Inputs& in, int64_t m, int h,
       value += keys[i].weight * v;
       magnitude += keys[i].weight * std::fabs(v);
     }
-    const double tolerance = (4 * worst + 2 * kRound * steps) * magnitude + 2 * kTiny;
+    double tolerance = (4 * worst + 2 * kRound * steps) * magnitude + 2 * kTiny;
+    if (setup.by_whole_numbers) {
+      const auto value_of = [&](int64_t j) -> std::span<const double> {
+        return {in.v.data() + j * kv_width + kv_head * dim, static_cast<size_t>(dim)};
+      };
+      tolerance += value_error(keys, lowest, value_of, static_cast<size_t>(d));
+    }
     if (whole) {
       out[d] = {power ? std::round(value * total) / total : value,
                 power ? 0 : 4 * kRound * std::fabs(value) + 4 * kRound * magnitude};
@@ -268,6 +327,7 @@ Problem attention_problem(const AttentionCase& setup, Scores scores) {
                   : setup.slopes ? ", slopes"
                                  : "",
                   kScoreNames[static_cast<size_t>(scores)]);
+  if (setup.by_whole_numbers) problem.name += ", by whole numbers";
   problem.operands = {input_of("q", in.q),
                       slab.input(),
                       input_of("block table", slab.table()),
@@ -284,13 +344,18 @@ Problem attention_problem(const AttentionCase& setup, Scores scores) {
 
 }  // namespace
 
-void visit_attention_problems(const KernelRow&, Depth depth, const Visit& visit) {
-  if (depth == Depth::kStart) {
-    for (const AttentionCase& setup : kStartCases)
+void visit_attention_problems(const KernelRow& row, Depth depth, const Visit& visit) {
+  const std::span<const AttentionCase> cases =
+      depth == Depth::kStart ? std::span<const AttentionCase>(kStartCases) : kCases;
+  for (AttentionCase setup : cases) {
+    if (row.activation == ActivationType::kFixed) {
+      setup.type = kInt16;
+      setup.by_whole_numbers = true;
+    }
+    if (depth == Depth::kStart) {
       visit([&] { return attention_problem(setup, Scores::kRandom); });
-    return;
-  }
-  for (const AttentionCase& setup : kCases) {
+      continue;
+    }
     for (const Scores scores : {Scores::kRandom, Scores::kPeaked, Scores::kLarge, Scores::kEqual}) {
       visit([&] { return attention_problem(setup, scores); });
     }

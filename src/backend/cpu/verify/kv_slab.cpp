@@ -12,6 +12,8 @@ namespace {
 
 constexpr double kSmallestScaled = 1e-30;  // heads below are kept as zeros
 constexpr double kLargestF16 = 65504;
+constexpr int64_t kLowByte = 64;     // of int16, from its high one
+constexpr double kAnyByte = 0x1p20;  // as a tolerance
 
 // Largest distance of a number from the code next to it.
 double half_step(Element element, double code) {
@@ -24,6 +26,7 @@ double half_step(Element element, double code) {
     case Element::kFp8:
       return std::max(0x1p-10, std::exp2(std::floor(std::log2(magnitude + 1e-9)) - 4));
     case Element::kInt8:
+    case Element::kInt16Bytes:
       return 0.5;
     default:
       return 0;
@@ -44,7 +47,7 @@ uint8_t nearest_fp8(double value) {
 }  // namespace
 
 std::string_view kv_type_name(KvDtype type) {
-  constexpr std::string_view kNames[] = {"f32", "bf16", "f16", "fp8", "int8"};
+  constexpr std::string_view kNames[] = {"f32", "bf16", "f16", "fp8", "int8", "int16"};
   static_assert(std::size(kNames) == kNumKvDtypes);
   return kNames[static_cast<size_t>(type)];
 }
@@ -64,9 +67,14 @@ KvSlab::KvSlab(KvDtype type, int num_kv_heads, int head_dim, int64_t num_positio
 }
 
 Element KvSlab::element() const {
-  constexpr Element kElements[] = {Element::kF32, Element::kBF16, Element::kF16, Element::kFp8,
-                                   Element::kInt8};
+  constexpr Element kElements[] = {Element::kF32, Element::kBF16, Element::kF16,
+                                   Element::kFp8, Element::kInt8, Element::kInt16Bytes};
   return kElements[static_cast<size_t>(type_)];
+}
+
+double KvSlab::largest_code() const {
+  if (type_ == KvDtype::kInt16) return double{kFixedActivationLimit};
+  return type_ == KvDtype::kFp8 ? 448.0 : 127.0;
 }
 
 size_t KvSlab::plane_at(const Place& place) const {
@@ -77,16 +85,17 @@ size_t KvSlab::plane_at(const Place& place) const {
 
 size_t KvSlab::code_at(const Place& place, int64_t d) const {
   const int64_t slot = place.position % kKvBlock, dims = padded_dim(head_dim_);
-  const auto in_word = static_cast<int64_t>(4 / element_bytes(element()));
+  const int64_t in_word = kv_word_codes(type_);
   const int64_t at = place.plane == Plane::kKey
                          ? (d / in_word * kKvBlock + slot) * in_word + d % in_word
                          : (slot / in_word * dims + d) * in_word + slot % in_word;
-  return plane_at(place) / element_bytes(element()) + static_cast<size_t>(at);
+  const int64_t element_at = type_ == KvDtype::kInt16 ? at / 64 * kLowByte * 2 + at % 64 : at;
+  return plane_at(place) / element_bytes(element()) + static_cast<size_t>(element_at);
 }
 
 size_t KvSlab::scale_at(const Place& place) const {
   const size_t codes_bytes =
-      static_cast<size_t>(padded_dim(head_dim_)) * kKvBlock * element_bytes(element());
+      static_cast<size_t>(padded_dim(head_dim_) * kKvBlock * kv_code_bytes(type_));
   return (plane_at(place) + codes_bytes) / sizeof(float) +
          static_cast<size_t>(place.position % kKvBlock);
 }
@@ -108,6 +117,12 @@ void KvSlab::put(size_t code_index, double code) {
     case Element::kFp8:
       *at = nearest_fp8(code);
       return;
+    case Element::kInt16Bytes: {
+      const auto whole = static_cast<int>(std::nearbyint(code));
+      at[0] = static_cast<uint8_t>((whole + 128) >> 8);
+      at[kLowByte] = static_cast<uint8_t>(whole);
+      return;
+    }
     default:
       *at = static_cast<uint8_t>(static_cast<int>(std::nearbyint(code)));
   }
@@ -149,6 +164,8 @@ void KvSlab::expect_scaled(const Place& place, std::span<const Approximate> x) {
   for (size_t d = 0; d < static_cast<size_t>(padded_dim(head_dim_)); ++d) {
     Expected& code = codes_[code_at(place, static_cast<int64_t>(d))];
     code = {0, 0};
+    // Of the low byte the bits count alone: its number is that of the high one.
+    if (type_ == KvDtype::kInt16) (&code)[kLowByte] = {0, kAnyByte};
     if (is_zero || d >= x.size()) continue;
     code.value = x[d].value / scale;
     code.tolerance = half_step(element(), code.value) + 8 * kRound * std::fabs(code.value) +

@@ -50,9 +50,9 @@ class KvSlab {
 
  private:
   Element element() const;
-  double largest_code() const { return type_ == KvDtype::kFp8 ? 448.0 : 127.0; }
+  double largest_code() const;
   size_t plane_at(const Place& place) const;            // in bytes
-  size_t code_at(const Place& place, int64_t d) const;  // in elements
+  size_t code_at(const Place& place, int64_t d) const;  // in elements; of int16 its high byte
   size_t scale_at(const Place& place) const;            // in floats
   void put(size_t code_index, double code);
   void expect_scaled(const Place& place, std::span<const Approximate> x);

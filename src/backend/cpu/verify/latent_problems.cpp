@@ -12,7 +12,7 @@ namespace headrace::cpu {
 namespace {
 
 constexpr KvDtype kF32 = KvDtype::kF32, kBF16 = KvDtype::kBF16, kF16 = KvDtype::kF16,
-                  kFp8 = KvDtype::kFp8, kInt8 = KvDtype::kInt8;
+                  kFp8 = KvDtype::kFp8, kInt8 = KvDtype::kInt8, kInt16 = KvDtype::kInt16;
 
 // Of a slab of one head: where a plane of the first block lies.
 size_t plane_offset(KvDtype type, int64_t width, KvSlab::Plane plane) {
@@ -32,6 +32,7 @@ constexpr StoreCase kStoreCases[] = {
     {kF16, KvOrder::kValues, 33, 9},    {kF16, KvOrder::kKeys, 40, 31},
     {kFp8, KvOrder::kValues, 72, 6},    {kFp8, KvOrder::kKeys, 64, 19},
     {kInt8, KvOrder::kValues, 1024, 3}, {kInt8, KvOrder::kKeys, 512, 22},
+    {kInt16, KvOrder::kValues, 72, 7},  {kInt16, KvOrder::kKeys, 33, 18},
 };
 
 Problem store_problem(const StoreCase& setup, Values values) {
@@ -71,7 +72,7 @@ constexpr LatentCase kLatentCases[] = {
     {7, 40, 33, kInt8, 3, 63, 0},   {4, 80, 64, kFp8, 6, 90, 0},
     {130, 24, 16, kBF16, 1, 77, 0}, {4, 48, 32, kBF16, 3, kKvSplit - 2, 0},
     {6, 32, 24, kF32, 5, 200, 24},  {4, 40, 32, kBF16, 3, 2 * kKvSplit + 9, 40},
-    {1, 16, 16, kInt8, 2, 150, 1},
+    {1, 16, 16, kInt8, 2, 150, 1},  {5, 48, 40, kInt16, 3, 61, 0},
 };
 constexpr LatentCase kLatentStartCases[] = {
     {4, 40, 24, kF32, 2, 70, 0},
@@ -240,8 +241,9 @@ struct IndexCase {
   int64_t step, end;
 };
 constexpr IndexCase kIndexCases[] = {
-    {4, 16, kF32, 0, 1},      {64, 128, kBF16, 64, 128}, {7, 33, kF32, 64, 90},
-    {1, 512, kF16, 128, 130}, {13, 40, kInt8, 0, 50},    {5, 64, kFp8, 64, 200},
+    {4, 16, kF32, 0, 1},     {64, 128, kBF16, 64, 128}, {7, 33, kF32, 64, 90},
+    {3, 40, kInt16, 64, 99}, {1, 512, kF16, 128, 130},  {13, 40, kInt8, 0, 50},
+    {5, 64, kFp8, 64, 200},
 };
 
 Problem index_problem(const IndexCase& setup) {

@@ -21,7 +21,7 @@ size_t strided_floats(int64_t rows, int64_t width, int64_t stride) {
 }  // namespace
 
 size_t element_bytes(Element element) {
-  constexpr size_t kBytes[] = {4, 2, 2, 1, 1, 1};
+  constexpr size_t kBytes[] = {4, 2, 2, 1, 1, 1, 1};
   return kBytes[static_cast<size_t>(element)];
 }
 
@@ -33,6 +33,9 @@ double read_element(Element element, const uint8_t* at) {
   }
   if (element == Element::kByte) return static_cast<double>(*at);
   if (element == Element::kInt8) return static_cast<double>(static_cast<int8_t>(*at));
+  if (element == Element::kInt16Bytes) {
+    return static_cast<double>(static_cast<int8_t>(at[0]) * 256 + static_cast<int8_t>(at[64]));
+  }
   if (element == Element::kFp8) return double{e4m3_to_float(*at)};
   uint16_t bits;
   std::memcpy(&bits, at, sizeof(bits));

@@ -23,7 +23,8 @@ enum class Depth : uint8_t {
   kFull,   // all shapes times all values, and real layers
 };
 
-enum class Element : uint8_t { kF32, kBF16, kF16, kFp8, kInt8, kByte };
+// kInt16Bytes: a byte, as the high one of a number whose low one lies 64 bytes on.
+enum class Element : uint8_t { kF32, kBF16, kF16, kFp8, kInt8, kInt16Bytes, kByte };
 size_t element_bytes(Element element);
 double read_element(Element element, const uint8_t* at);
 

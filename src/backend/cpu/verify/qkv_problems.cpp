@@ -26,7 +26,7 @@ struct QkvCase {
 };
 
 constexpr KvDtype kF32 = KvDtype::kF32, kBF16 = KvDtype::kBF16, kF16 = KvDtype::kF16,
-                  kFp8 = KvDtype::kFp8, kInt8 = KvDtype::kInt8;
+                  kFp8 = KvDtype::kFp8, kInt8 = KvDtype::kInt8, kInt16 = KvDtype::kInt16;
 constexpr QkvCase kCases[] = {
     {HeadNorm::kNone, false, 0, false, 4, 2, 64, kF32, 0, 3},
     {HeadNorm::kNone, false, 0, false, 1, 1, 1, kF32, 2, 0},
@@ -46,6 +46,8 @@ constexpr QkvCase kCases[] = {
     {HeadNorm::kPerHead, false, 64, true, 9, 3, 64, kFp8, 17, 30},
     {HeadNorm::kNone, false, 0, false, 2, 2, 33, kInt8, 5, 14},
     {HeadNorm::kPerHead, true, 80, false, 4, 1, 80, kInt8, 6, 61},
+    {HeadNorm::kPerHead, false, 64, true, 9, 3, 64, kInt16, 17, 30},
+    {HeadNorm::kNone, false, 0, false, 2, 2, 33, kInt16, 5, 14},
     {HeadNorm::kPerHead, false, 24, false, 4, 2, 24, kF32, 7, 12, 2, true},
     {HeadNorm::kPerHead, false, 64, false, 4, 2, 64, kFp8, 5, 9, 2, true},
     {HeadNorm::kPerHead, false, 32, true, 4, 2, 33, kF32, 7, 12, 1, true},

@@ -13,9 +13,9 @@ namespace headrace::cpu {
 namespace {
 
 // Partial sums of one split: top, total, acc.
-template <typename F, bool kCapped, bool kScaled>
-void run_split(AttendTile<F>& t, int64_t split) {
-  AttendStep<F, kCapped, kScaled> steps{t};
+template <typename F, typename Step>
+void run_split(typename Step::Tile& t, int64_t split) {
+  Step steps{t};
   for (int r = 0; r < t.rows; ++r) {
     t.top[r] = -__builtin_inff();
     F::store(t.totals + r * 16, F::zero());
@@ -26,33 +26,35 @@ void run_split(AttendTile<F>& t, int64_t split) {
   for (int64_t step = begin; step < limit; step += kKvStep) steps.run(step);
 }
 
-template <typename F, bool kCapped, bool kScaled>
+template <typename F, typename Step>
 void attend(const AttentionRowsArgs& args) {
-  AttendTile<F> t(args);
-  if (args.work == AttentionWork::kMerge) return merge(t);
-  t.load_queries(kCapped ? args.scale : args.scale * kLog2E);
+  typename Step::Tile t(args);
+  if (args.work == AttentionWork::kMerge) return merge<F>(t);
+  t.load_queries(Step::kIsCapped ? args.scale : args.scale * kLog2E);
   if (args.work == AttentionWork::kSplit) {
-    run_split<F, kCapped, kScaled>(t, args.split);
-    return write_partials(t, args.split);
+    run_split<F, Step>(t, args.split);
+    return write_partials<F>(t, args.split);
   }
   const int64_t limit = (t.end[t.rows - 1] - 1) / kKvSplit + 1;
   for (int64_t split = t.lowest[0] / kKvSplit; split < limit; ++split) {
-    run_split<F, kCapped, kScaled>(t, split);
+    run_split<F, Step>(t, split);
     for (int r = 0; r < t.rows; ++r) {
       if (!t.sees(r, split)) continue;
-      fold(t, r, t.is_first(r, split), t.top[r], t.totals + r * 16, t.acc + r * t.dims);
+      fold<F>(t, r, t.is_first(r, split), t.top[r], t.totals + r * 16, t.acc + r * t.dims);
     }
   }
-  for (int r = 0; r < t.rows; ++r) write_row(t, r);
+  for (int r = 0; r < t.rows; ++r) write_row<F>(t, r);
 }
 
 template <typename F>
 void attention(const AttentionRowsArgs& args) {
   if (args.num_rows == 0) return;
   if (kv_is_scaled(args.kv_type)) {
-    args.softcap > 0 ? attend<F, true, true>(args) : attend<F, false, true>(args);
+    args.softcap > 0 ? attend<F, AttendStep<F, true, true>>(args)
+                     : attend<F, AttendStep<F, false, true>>(args);
   } else {
-    args.softcap > 0 ? attend<F, true, false>(args) : attend<F, false, false>(args);
+    args.softcap > 0 ? attend<F, AttendStep<F, true, false>>(args)
+                     : attend<F, AttendStep<F, false, false>>(args);
   }
 }
 

@@ -41,12 +41,13 @@ void direct_scores(const DirectProduct& p, int64_t block) {
   const uint8_t* const* planes = p.planes + block;
   const uint8_t* const* next = p.next + block;
   const float* q = p.a;
-  const int64_t whole = p.head_dim / kCodes * 64;
+  constexpr int kLine = kv_line_bytes(kType);
+  const int64_t whole = p.head_dim / kCodes * kLine;
   const int rest = static_cast<int>(p.head_dim % kCodes);
-  for (int64_t at = 0; at < whole + (rest > 0 ? 64 : 0); at += 64, q += kCodes) {
+  for (int64_t at = 0; at < whole + (rest > 0 ? kLine : 0); at += kLine, q += kCodes) {
     KvWords<F, kType> words[kBlocks];
     for (int b = 0; b < kBlocks; ++b) {
-      F::prefetch(next[b] + at);
+      prefetch_line<F, kType>(next[b] + at);
       words[b].load(planes[b] + at);
     }
     const auto add = [&](auto code) __attribute__((always_inline)) {
@@ -84,15 +85,16 @@ void direct_sums(const DirectProduct& p, int64_t vector) {
       sum[r][v] = F::mul(F::load(c + r * p.c_stride + v * 16), F::set(p.factors[r]));
     }
   }
-  const int64_t stride = p.dims * 4;
+  constexpr int kLine = kv_line_bytes(kType);
+  const int64_t stride = p.dims / 16 * kLine;
   for (int64_t t = p.begin / kCodes * kCodes; t < p.limit; t += kCodes) {
-    const int64_t at = t % kKvBlock / kCodes * stride + vector * 64;
+    const int64_t at = t % kKvBlock / kCodes * stride + vector * kLine;
     const uint8_t* from = p.planes[t / kKvBlock] + at;
     const uint8_t* next = p.next[t / kKvBlock] + at;
     KvWords<F, kType> words[kVectors];
     for (int v = 0; v < kVectors; ++v) {
-      F::prefetch(next + v * 64);
-      words[v].load(from + v * 64);
+      prefetch_line<F, kType>(next + v * kLine);
+      words[v].load(from + v * kLine);
     }
     const auto add = [&](auto code) __attribute__((always_inline)) {
       V value[kVectors];
@@ -164,9 +166,9 @@ constexpr DirectRows<F> direct_products() {
 template <typename F>
 struct DirectProducts {  // by KvDtype
   static constexpr DirectRows<F> kTypes[kNumKvDtypes] = {
-      direct_products<F, KvDtype::kF32>(), direct_products<F, KvDtype::kBF16>(),
-      direct_products<F, KvDtype::kF16>(), direct_products<F, KvDtype::kFp8>(),
-      direct_products<F, KvDtype::kInt8>()};
+      direct_products<F, KvDtype::kF32>(),  direct_products<F, KvDtype::kBF16>(),
+      direct_products<F, KvDtype::kF16>(),  direct_products<F, KvDtype::kFp8>(),
+      direct_products<F, KvDtype::kInt8>(), direct_products<F, KvDtype::kInt16>()};
 };
 
 // Vectors [first, end), as many at a time as registers hold.

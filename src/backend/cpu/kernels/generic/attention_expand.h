@@ -13,8 +13,9 @@ void load_keys(const uint8_t* plane, const uint8_t* next, int64_t dims, float* t
   constexpr int kCodes = kv_word_codes(kType);
   for (int64_t d = 0; d < dims; d += kCodes) {
     KvWords<F, kType> words;
-    words.load(plane + d / kCodes * 64);
-    F::prefetch(next + d / kCodes * 64);
+    const int64_t at = d / kCodes * kv_line_bytes(kType);
+    words.load(plane + at);
+    prefetch_line<F, kType>(next + at);
     unrolled<0, kCodes>([&](auto code) __attribute__((always_inline)) {
       F::store(to + (d + code.value) * kKvStep, words.template code<code.value>());
     });
@@ -27,10 +28,10 @@ void load_values(const uint8_t* plane, const uint8_t* next, int64_t dims, float*
   constexpr int kCodes = kv_word_codes(kType);
   for (int64_t t = 0; t < kKvBlock; t += kCodes) {
     for (int64_t d = 0; d < dims; d += 16) {
-      const int64_t at = (t / kCodes * dims + d) * 4;
+      const int64_t at = (t / kCodes * dims + d) / 16 * kv_line_bytes(kType);
       KvWords<F, kType> words;
       words.load(plane + at);
-      F::prefetch(next + at);
+      prefetch_line<F, kType>(next + at);
       unrolled<0, kCodes>([&](auto code) __attribute__((always_inline)) {
         F::store(to + (t + code.value) * dims + d, words.template code<code.value>());
       });
@@ -52,8 +53,9 @@ constexpr KvLoader<F> kv_loader() {
 template <typename F>
 struct KvLoaders {  // by KvDtype
   static constexpr KvLoader<F> kRows[kNumKvDtypes] = {
-      kv_loader<F, KvDtype::kF32>(), kv_loader<F, KvDtype::kBF16>(), kv_loader<F, KvDtype::kF16>(),
-      kv_loader<F, KvDtype::kFp8>(), kv_loader<F, KvDtype::kInt8>()};
+      kv_loader<F, KvDtype::kF32>(),  kv_loader<F, KvDtype::kBF16>(),
+      kv_loader<F, KvDtype::kF16>(),  kv_loader<F, KvDtype::kFp8>(),
+      kv_loader<F, KvDtype::kInt8>(), kv_loader<F, KvDtype::kInt16>()};
 };
 
 }  // namespace

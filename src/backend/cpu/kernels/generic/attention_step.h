@@ -11,10 +11,43 @@
 namespace headrace::cpu {
 namespace {
 
+// Makes the scores of row r final (in units of log2, -inf where hidden) and moves its top. They
+// come from load(v), the scores of positions [16 v, 16 v + 16); kStored: it is where they go.
+template <typename F, bool kCapped, bool kScaled, bool kMasked, bool kStored = false, typename Load>
+[[gnu::always_inline]] inline void raise_top(AttendTile<F>& t, int r, int64_t step,
+                                             const Load& load) {
+  using V = typename F::V;
+  constexpr int kStepVectors = kKvStep / 16;
+  float* row = t.scores + r * kKvStep;
+  const float slope = t.slope_of(r);
+  V value[kStepVectors];
+  for (int v = 0; v < kStepVectors; ++v) {
+    value[v] = load(v);
+    if constexpr (kScaled) value[v] = F::mul(value[v], F::load(t.key_scales + v * 16));
+    if constexpr (kCapped) {
+      value[v] = F::mul(soft_cap<F>(value[v], t.args.softcap), F::set(kLog2E));
+    }
+    if (slope != 0.0f) {
+      const auto first = static_cast<float>(step + 16 * v - (t.end[r] - 1));
+      value[v] = F::fma(F::add(F::lane_numbers(), F::set(first)), F::set(slope), value[v]);
+    }
+    if constexpr (kMasked) value[v] = t.visible(r, v, value[v], F::set(-__builtin_inff()));
+    if (!kStored || kScaled || kCapped || kMasked || slope != 0.0f)
+      F::store(row + v * 16, value[v]);
+  }
+  const float step_top =
+      F::fold_max(F::max(F::max(value[0], value[1]), F::max(value[2], value[3])));
+  const float highest = step_top > t.top[r] ? step_top : t.top[r];
+  t.correction[r] = t.top[r] - highest;
+  t.top[r] = highest;
+}
+
 // kCapped: scores have a soft cap. kScaled: KV codes have scales.
 template <typename F, bool kCapped, bool kScaled>
 struct AttendStep {
   using V = typename F::V;
+  using Tile = AttendTile<F>;
+  static constexpr bool kIsCapped = kCapped;
   static constexpr int kStepVectors = kKvStep / 16;
 
   AttendTile<F>& t;
@@ -41,37 +74,12 @@ struct AttendStep {
          t.scores + first * kKvStep + begin * kKvBlock, kKvStep, nullptr});
   }
 
-  // Makes the scores of row r final (in units of log2, -inf where hidden) and moves its top.
   template <bool kMasked>
-  [[gnu::always_inline]] inline void raise_top(int r, int64_t step) {
-    float* row = t.scores + r * kKvStep;
-    const float slope = t.slope_of(r);
-    const V hidden = F::set(-__builtin_inff());
-    V value[kStepVectors];
-    for (int v = 0; v < kStepVectors; ++v) {
-      value[v] = F::load(row + v * 16);
-      if constexpr (kScaled) value[v] = F::mul(value[v], F::load(t.key_scales + v * 16));
-      if constexpr (kCapped) {
-        value[v] = F::mul(soft_cap<F>(value[v], t.args.softcap), F::set(kLog2E));
-      }
-      if (slope != 0.0f) {
-        const auto first = static_cast<float>(step + 16 * v - (t.end[r] - 1));
-        value[v] = F::fma(F::add(F::lane_numbers(), F::set(first)), F::set(slope), value[v]);
-      }
-      if constexpr (kMasked) {
-        const V lane = F::add(F::lane_numbers(), F::set(static_cast<float>(16 * v)));
-        value[v] =
-            F::select_less(lane, F::set(static_cast<float>(t.step_begin[r])), hidden, value[v]);
-        value[v] =
-            F::select_less(lane, F::set(static_cast<float>(t.step_end[r])), value[v], hidden);
-      }
-      if (kScaled || kCapped || kMasked || slope != 0.0f) F::store(row + v * 16, value[v]);
-    }
-    const float step_top =
-        F::fold_max(F::max(F::max(value[0], value[1]), F::max(value[2], value[3])));
-    const float highest = step_top > t.top[r] ? step_top : t.top[r];
-    t.correction[r] = t.top[r] - highest;
-    t.top[r] = highest;
+  [[gnu::always_inline]] inline void raise(int r, int64_t step) {
+    raise_top<F, kCapped, kScaled, kMasked, true>(t, r, step,
+                                                  [&](int v) __attribute__((always_inline)) {
+                                                    return F::load(t.scores + r * kKvStep + v * 16);
+                                                  });
   }
 
   // Turns the scores of row r into weights.
@@ -94,16 +102,16 @@ struct AttendStep {
   void soften_rows(int first, int count, int64_t step) {
     for (int r = first; r < first + count; ++r) {
       if constexpr (kWhole) {
-        raise_top<false>(r, step);
+        raise<false>(r, step);
         continue;
       }
       t.step_begin[r] = static_cast<int>(larger(t.lowest[r] - step, 0));
       t.step_end[r] = static_cast<int>(smaller(t.end[r] - step, kKvStep));
       t.correction[r] = 0.0f;
       if (t.step_begin[r] == 0 && t.step_end[r] == kKvStep) {
-        raise_top<false>(r, step);
+        raise<false>(r, step);
       } else if (t.step_begin[r] < t.step_end[r]) {
-        raise_top<true>(r, step);
+        raise<true>(r, step);
       }
     }
     F::store(t.correction + first, exp2_lanes<F>(F::load(t.correction + first)));
@@ -151,15 +159,9 @@ struct AttendStep {
     for (int64_t block = begin; block < limit; ++block) {
       const int64_t column = block * kKvBlock - step;
       const int64_t b = column / kKvBlock;
-      t.keys[b] = t.keys_of(block);
-      t.values[b] = t.keys[b] + t.plane;
-      t.next_keys[b] = t.next_of(block);
-      t.next_values[b] = t.next_keys[b] + t.plane;
+      t.find_planes(block, b);
       if (t.direct == nullptr) t.loader.keys(t.keys[b], t.next_keys[b], t.dims, t.kv + column);
-      if constexpr (kScaled) {
-        t.load_scales(t.keys[b], t.key_scales + column);
-        t.load_scales(t.keys[b] + t.plane, t.value_scales + column);
-      }
+      if constexpr (kScaled) t.load_block_scales(b);
     }
   }
 

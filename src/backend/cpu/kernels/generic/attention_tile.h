@@ -104,8 +104,26 @@ struct AttendTile {
     return keys_of(later * kKvBlock < end[rows - 1] ? later : block);
   }
 
-  void load_scales(const uint8_t* planes, float* to) const {
-    F::store(to, F::load_bytes_as_float(planes + kv_scales_offset(args.kv_type, args.head_dim)));
+  // Of a block, which is `b` of its step: its planes and those that are read a step later.
+  void find_planes(int64_t block, int64_t b) {
+    keys[b] = keys_of(block);
+    values[b] = keys[b] + plane;
+    next_keys[b] = next_of(block);
+    next_values[b] = next_keys[b] + plane;
+  }
+  void load_block_scales(int64_t b) {
+    const size_t at = kv_scales_offset(args.kv_type, args.head_dim);
+    F::store(key_scales + b * kKvBlock, F::load_bytes_as_float(keys[b] + at));
+    F::store(value_scales + b * kKvBlock, F::load_bytes_as_float(values[b] + at));
+    F::prefetch(next_keys[b] + at);
+    F::prefetch(next_values[b] + at);
+  }
+
+  // Of positions [16 v, 16 v + 16) of the step: value where row r sees them, else `hidden`.
+  [[gnu::always_inline]] V visible(int r, int v, V value, V hidden) const {
+    const V lane = F::add(F::lane_numbers(), F::set(static_cast<float>(16 * v)));
+    value = F::select_less(lane, F::set(static_cast<float>(step_begin[r])), hidden, value);
+    return F::select_less(lane, F::set(static_cast<float>(step_end[r])), value, hidden);
   }
 
   // fn(first row, number of rows) for even groups of at most as many as a product takes.

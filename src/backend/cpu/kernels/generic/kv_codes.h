@@ -10,7 +10,7 @@ namespace {
 template <typename F, KvDtype kType>
 struct KvWords {
   typename F::I first;
-  typename F::I second;  // fp8: the odd codes
+  typename F::I second;  // fp8: the odd codes; int16: the low bytes
 
   [[gnu::always_inline]] void load(const uint8_t* from) {
     const typename F::I words = F::load_words(from);
@@ -21,6 +21,7 @@ struct KvWords {
       second = F::sort_halves(half_bits(F::template shift_right<8>(words)));
     } else {
       first = words;
+      if constexpr (kType == KvDtype::kInt16) second = F::load_words(from + 64);
     }
   }
 
@@ -34,8 +35,12 @@ struct KvWords {
     } else if constexpr (kType == KvDtype::kF16) {
       return F::template sorted_half<kCode>(first);
     } else if constexpr (kType == KvDtype::kInt8) {
-      const typename F::I high = F::template shift_left<24 - 8 * kCode>(first);
-      return F::to_float(F::template shift_right_signed<24>(high));
+      return F::to_float(F::template shift_right_signed<24>(byte<kCode>(first)));
+    } else if constexpr (kType == KvDtype::kInt16) {
+      const typename F::I high =
+          F::template shift_left<8>(F::template shift_right_signed<24>(byte<kCode>(first)));
+      const typename F::I low = F::template shift_right_signed<24>(byte<kCode>(second));
+      return F::to_float(F::add_words(high, low));
     } else {
       const typename F::I halves = kCode % 2 == 0 ? first : second;
       return F::mul(F::template sorted_half<kCode / 2>(halves), F::set(256.0f));
@@ -43,6 +48,11 @@ struct KvWords {
   }
 
  private:
+  // Byte kByte of each word as the highest.
+  template <int kByte>
+  [[gnu::always_inline]] static typename F::I byte(typename F::I words) {
+    return F::template shift_left<24 - 8 * kByte>(words);
+  }
   // e4m3 in the even bytes moved into the fields of f16: 2^-8 of its value, subnormals included.
   [[gnu::always_inline]] static typename F::I half_bits(typename F::I bytes) {
     const typename F::I sign = F::template shift_left<8>(F::and_bits(bytes, F::set_bits(0x800080)));
@@ -50,6 +60,12 @@ struct KvWords {
     return F::or_bits(sign, rest);
   }
 };
+
+// Asks for the bytes of 16 words.
+template <typename F, KvDtype kType>
+[[gnu::always_inline]] inline void prefetch_line(const uint8_t* line) {
+  for (int at = 0; at < kv_line_bytes(kType); at += 64) F::prefetch(line + at);
+}
 
 // Round to bf16, ties to even; infinities stay, NaN stays a (quiet) NaN.
 template <typename F>
@@ -79,7 +95,8 @@ template <typename F>
   return F::or_bits(F::and_bits(code, F::set_bits(0x7F)), sign);
 }
 
-// The code of each lane in the low bits of a word; factor is 1 / scale of scaled types.
+// The code of each lane in the low bits of a word, of int16 with its sign; factor is 1 / scale of
+// scaled types.
 template <typename F, KvDtype kType>
 [[gnu::always_inline]] inline typename F::I make_code(typename F::V v, float factor) {
   if constexpr (kType == KvDtype::kF32) {
@@ -93,10 +110,23 @@ template <typename F, KvDtype kType>
     return F::to_half(F::fma(v, F::zero(), F::min(limit, low)));
   } else if constexpr (kType == KvDtype::kInt8) {
     return F::and_bits(F::to_words(F::mul(v, F::set(factor))), F::set_bits(0xFF));
+  } else if constexpr (kType == KvDtype::kInt16) {
+    return F::to_words(F::mul(v, F::set(factor)));
   } else {
     return fp8_code<F>(F::mul(v, F::set(factor)));
   }
 }
+
+// The two bytes of int16 codes, each in the low bits of a word.
+template <typename F>
+struct CodeBytes {
+  typename F::I high, low;
+  explicit CodeBytes(typename F::I code) {
+    const typename F::I byte = F::set_bits(0xFF);
+    high = F::and_bits(F::template shift_right<8>(F::add_words(code, F::set_bits(128))), byte);
+    low = F::and_bits(code, byte);
+  }
+};
 
 inline constexpr float kSmallestScaled = 1e-30f;  // a head below it is stored as zeros
 
@@ -105,7 +135,9 @@ inline constexpr float kSmallestScaled = 1e-30f;  // a head below it is stored a
 template <typename F, KvDtype kType>
 [[gnu::always_inline]] inline float make_scale(const float* x, int64_t count, float* factor) {
   using V = typename F::V;
-  constexpr float kLargest = kType == KvDtype::kFp8 ? 448.0f : 127.0f;
+  constexpr float kLargest = kType == KvDtype::kFp8    ? 448.0f
+                             : kType == KvDtype::kInt8 ? 127.0f
+                                                       : kFixedActivationLimit;
   V highest = F::zero();
   V poison = F::zero();
   for (int64_t d = 0; d < count; d += 16) {

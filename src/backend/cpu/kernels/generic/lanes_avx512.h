@@ -106,6 +106,7 @@ struct Avx512 : WordPairs {
   static I load_words(const uint8_t* p) { return _mm512_loadu_si512(p); }
   static I set_bits(uint32_t bits) { return _mm512_set1_epi32(static_cast<int>(bits)); }
   static I and_bits(I a, I b) { return _mm512_and_si512(a, b); }
+  static I xor_bits(I a, I b) { return _mm512_xor_si512(a, b); }
   static I or_bits(I a, I b) { return _mm512_or_si512(a, b); }
   // Whether a byte has none of the bits that `bits` has in it.
   static bool lacks_in_some_byte(I v, uint32_t bits) {

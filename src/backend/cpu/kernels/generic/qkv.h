@@ -128,10 +128,19 @@ void store_keys(const float* x, int64_t dims, float factor, int64_t slot, uint8_
                    make_code<F, kType>(F::load(x + d), factor));
   }
   uint8_t* to = plane + slot * 4;
-  for (int64_t d = 0; d < dims; d += kCodes, to += 64) {
-    uint32_t word = codes[d];
-    for (int i = 1; i < kCodes; ++i) word |= codes[d + i] << (32 / kCodes * i);
+  for (int64_t d = 0; d < dims; d += kCodes, to += kv_line_bytes(kType)) {
+    uint32_t word = 0, low = 0;
+    for (int i = 0; i < kCodes; ++i) {
+      const uint32_t code = codes[d + i];
+      if constexpr (kType == KvDtype::kInt16) {
+        word |= ((code + 128) >> 8 & 0xFF) << (8 * i);
+        low |= (code & 0xFF) << (8 * i);
+      } else {
+        word |= code << (32 / kCodes * i);
+      }
+    }
     __builtin_memcpy(to, &word, sizeof(word));
+    if constexpr (kType == KvDtype::kInt16) __builtin_memcpy(to + 64, &low, sizeof(low));
   }
 }
 
@@ -139,13 +148,23 @@ void store_keys(const float* x, int64_t dims, float factor, int64_t slot, uint8_
 template <typename F, KvDtype kType>
 void store_values(const float* x, int64_t dims, float factor, int64_t slot, uint8_t* plane) {
   constexpr int kCodes = kv_word_codes(kType);
-  constexpr int kBits = 32 / kCodes;
-  uint8_t* to = plane + slot / kCodes * dims * 4;
+  constexpr int kBits = 32 / kCodes, kLine = kv_line_bytes(kType);
+  uint8_t* to = plane + slot / kCodes * (dims / 16 * kLine);
   const int shift = static_cast<int>(slot % kCodes) * kBits;
   const auto others = F::set_bits(kCodes == 1 ? 0u : ~(((1u << (kBits % 32)) - 1u) << shift));
-  for (int64_t d = 0; d < dims; d += 16, to += 64) {
-    const auto code = F::shift_left_by(make_code<F, kType>(F::load(x + d), factor), shift);
-    F::store_words(to, F::or_bits(F::and_bits(F::load_words(to), others), code));
+  const auto merge = [&](uint8_t* words, typename F::I code) {
+    const auto kept = F::and_bits(F::load_words(words), others);
+    F::store_words(words, F::or_bits(kept, F::shift_left_by(code, shift)));
+  };
+  for (int64_t d = 0; d < dims; d += 16, to += kLine) {
+    const auto code = make_code<F, kType>(F::load(x + d), factor);
+    if constexpr (kType == KvDtype::kInt16) {
+      const CodeBytes<F> bytes(code);
+      merge(to, bytes.high);
+      merge(to + 64, bytes.low);
+    } else {
+      merge(to, code);
+    }
   }
 }
 
@@ -168,8 +187,9 @@ template <typename F>
 struct KvStores {  // by KvDtype
   using Fn = void (*)(const float* k, const float* v, int64_t dims, int64_t slot, uint8_t* planes);
   static constexpr Fn kRows[kNumKvDtypes] = {
-      &store_head<F, KvDtype::kF32>, &store_head<F, KvDtype::kBF16>, &store_head<F, KvDtype::kF16>,
-      &store_head<F, KvDtype::kFp8>, &store_head<F, KvDtype::kInt8>};
+      &store_head<F, KvDtype::kF32>,  &store_head<F, KvDtype::kBF16>,
+      &store_head<F, KvDtype::kF16>,  &store_head<F, KvDtype::kFp8>,
+      &store_head<F, KvDtype::kInt8>, &store_head<F, KvDtype::kInt16>};
 };
 
 template <typename F>

@@ -84,6 +84,11 @@ constexpr KernelRow plain_row(KernelOp op, const char* name, uint32_t isa, Numer
   return {op, name,           isa,      Layout::kCount, ActivationType::kF32,
           1,  {1, kPanel, 1}, numerics, function};
 }
+constexpr KernelRow attention_whole_row(uint32_t isa, void (*function)(const AttentionRowsArgs&)) {
+  return {KernelOp::kAttention, "attention_whole",      isa,
+          Layout::kCount,       ActivationType::kFixed, 1,
+          {1, kPanel, 1},       NumericsClass::kFixed,  {.attention = function}};
+}
 constexpr KernelRow quantise_row(ActivationType type, const char* name, uint32_t isa,
                                  NumericsClass numerics, void (*function)(const QuantiseArgs&)) {
   return {KernelOp::kQuantise,      name,     isa,

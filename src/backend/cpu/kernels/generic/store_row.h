@@ -29,9 +29,9 @@ template <typename F>
 void store_row(const StoreRowArgs& args) {
   using Fn = void (*)(const StoreRowArgs&);
   constexpr Fn kTypes[kNumKvDtypes] = {
-      &store_row_of<F, KvDtype::kF32>, &store_row_of<F, KvDtype::kBF16>,
-      &store_row_of<F, KvDtype::kF16>, &store_row_of<F, KvDtype::kFp8>,
-      &store_row_of<F, KvDtype::kInt8>};
+      &store_row_of<F, KvDtype::kF32>,  &store_row_of<F, KvDtype::kBF16>,
+      &store_row_of<F, KvDtype::kF16>,  &store_row_of<F, KvDtype::kFp8>,
+      &store_row_of<F, KvDtype::kInt8>, &store_row_of<F, KvDtype::kInt16>};
   kTypes[static_cast<int>(args.type)](args);
 }
 

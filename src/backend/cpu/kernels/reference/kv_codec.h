@@ -53,10 +53,25 @@ inline uint32_t nearest_int8(float value) {
   return static_cast<uint32_t>(std::fabs(value) < 128.0f ? std::lrint(value) : 0) & 0xFFu;
 }
 
-template <auto kDecode, typename Code>
+inline float int16_to_float(uint16_t code) {
+  return static_cast<float>(static_cast<int16_t>(code));
+}
+inline uint32_t nearest_int16(float value) {
+  return static_cast<uint32_t>(std::fabs(value) < 32640.0f ? std::lrint(value) : 0) & 0xFFFFu;
+}
+
+// Where the high byte of code `index` of an int16 plane lies; its low one 64 bytes on.
+inline int64_t high_byte_at(int64_t index) { return index / 64 * 128 + index % 64; }
+
+template <KvDtype kType, auto kDecode, typename Code>
 inline float load_code(const uint8_t* plane, int64_t index) {
   Code code;
-  std::memcpy(&code, plane + index * static_cast<int64_t>(sizeof(Code)), sizeof(Code));
+  if constexpr (kType == KvDtype::kInt16) {
+    const uint8_t* high = plane + high_byte_at(index);
+    code = static_cast<Code>(int8_t(*high) * 256 + int8_t(high[64]));
+  } else {
+    std::memcpy(&code, plane + index * static_cast<int64_t>(sizeof(Code)), sizeof(Code));
+  }
   return kDecode(code);
 }
 
@@ -64,7 +79,7 @@ template <KvDtype kType, auto kDecode, typename Code>
 inline void load_keys(const uint8_t* plane, int64_t dims, float* out) {
   for (int64_t d = 0; d < dims; ++d) {
     for (int64_t slot = 0; slot < kKvBlock; ++slot) {
-      out[d * kKvBlock + slot] = load_code<kDecode, Code>(plane, k_index(kType, d, slot));
+      out[d * kKvBlock + slot] = load_code<kType, kDecode, Code>(plane, k_index(kType, d, slot));
     }
   }
 }
@@ -72,7 +87,7 @@ inline void load_keys(const uint8_t* plane, int64_t dims, float* out) {
 template <KvDtype kType, auto kDecode, typename Code>
 inline void load_value(const uint8_t* plane, int64_t dims, int64_t slot, float* out) {
   for (int64_t d = 0; d < dims; ++d) {
-    out[d] = load_code<kDecode, Code>(plane, v_index(kType, dims, d, slot));
+    out[d] = load_code<kType, kDecode, Code>(plane, v_index(kType, dims, d, slot));
   }
 }
 
@@ -90,12 +105,19 @@ constexpr KvCodec kKvCodecs[kNumKvDtypes] = {
         [](float value) { return uint32_t{float_to_f16(clamped_to_f16(value))}; }, 0),
     codec<KvDtype::kFp8, e4m3_to_float, uint8_t>(nearest_e4m3, 448.0f),
     codec<KvDtype::kInt8, int8_to_float, uint8_t>(nearest_int8, 127.0f),
+    codec<KvDtype::kInt16, int16_to_float, uint16_t>(nearest_int16, kFixedActivationLimit),
 };
 inline const KvCodec& codec_of(KvDtype type) { return kKvCodecs[static_cast<int>(type)]; }
 
 inline void store_kv(KvDtype type, uint8_t* plane, int64_t index, float value) {
   const KvCodec& codec = codec_of(type);
   const uint32_t code = codec.encode(value);
+  if (type == KvDtype::kInt16) {
+    uint8_t* high = plane + high_byte_at(index);
+    *high = static_cast<uint8_t>((code + 128) >> 8);
+    high[64] = static_cast<uint8_t>(code);
+    return;
+  }
   std::memcpy(plane + index * codec.bytes, &code, static_cast<size_t>(codec.bytes));
 }
 
