@@ -18,6 +18,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <iterator>
 #include <limits>
 #include <random>
 #include <string>
@@ -160,10 +161,19 @@ class Activations {
   }
   const float* row(int64_t m) const { return x_.data() + m * num_inputs_; }
 
-  // Largest distance of an activation from what the kernel multiplies, per unit of its block's
-  // largest: half a step.
-  double rounding() const {
-    constexpr double kRounding[] = {0, 0.5 / 127, 0x1p-14, 0x1p-8, 0x1p-16};  // by ActivationType
+  // Largest distances of what the kernel multiplies from the numbers, per unit of the largest of as
+  // many inputs: of activations half a step; of weights, where they are rounded, more.
+  struct Rounding {
+    double activations, weights;
+    int64_t inputs;
+  };
+  Rounding rounding() const {
+    constexpr Rounding kRounding[] = {
+        {0, 0, kActivationBlock},       {0.5 / 127, 0, kActivationBlock},
+        {0x1p-14, 0, kActivationBlock}, {0x1p-8, 0, kActivationBlock},
+        {0x1p-16, 0, kActivationBlock}, {0x1p-15, 0x1p-10, kFixedSegment},
+        {0x1p-8, 0x1p-8, kFixedSegment}};  // by ActivationType
+    static_assert(std::size(kRounding) == static_cast<size_t>(ActivationType::kBF16Codes) + 1);
     return kRounding[static_cast<size_t>(type_)];
   }
 
@@ -185,17 +195,21 @@ Expected expect(const Activations& activations, int64_t m, const std::vector<flo
   const auto num_inputs = static_cast<int64_t>(weights.size());
   Expected expected;
   double magnitudes = 0;
-  for (int64_t first = 0; first < num_inputs; first += kActivationBlock) {
-    const int64_t end = std::min(first + kActivationBlock, num_inputs);
-    double largest = 0, block_weights = 0;
+  const Activations::Rounding rounding = activations.rounding();
+  for (int64_t first = 0; first < num_inputs; first += rounding.inputs) {
+    const int64_t end = std::min(first + rounding.inputs, num_inputs);
+    double largest = 0, block_weights = 0, largest_weight = 0, block_activations = 0;
     for (int64_t k = first; k < end; ++k) {
       const double w = weights[static_cast<size_t>(k)];
       expected.value += w * x[k];
       magnitudes += std::fabs(w * x[k]);
       block_weights += std::fabs(w);
+      largest_weight = std::max(largest_weight, std::fabs(w));
+      block_activations += std::fabs(double{x[k]});
       largest = std::max(largest, std::fabs(double{x[k]}));
     }
-    expected.tolerance += largest * activations.rounding() * block_weights;
+    expected.tolerance += largest * rounding.activations * block_weights +
+                          largest_weight * rounding.weights * block_activations;
   }
   // Float sums: one rounding per input at most, and slices.
   expected.tolerance += magnitudes * static_cast<double>(num_inputs) * 0x1p-24;
@@ -306,14 +320,16 @@ void print_case(const Options& options, Case& measured, int64_t num_rows, bool w
                 const Limits& limits) {
   const double seconds = measured.measure(options.repeats);
   const KernelRow& row = measured.row();
-  constexpr const char* kActivations[] = {"f32", "int8", "int16", "bf16", "bf16x2", "fixed"};
+  constexpr const char* kActivations[] = {"f32",    "int8",  "int16",    "bf16",
+                                          "bf16x2", "fixed", "bf16_codes"};
+  static_assert(std::size(kActivations) == static_cast<size_t>(ActivationType::kBF16Codes) + 1);
   const double bandwidth = measured.bytes() / seconds, rate = measured.operations() / seconds;
   const double read = warm ? limits.warm_read : limits.cold_read, peak = limits.peak(row);
   fmt::print(
       fmt::runtime(options.json ? "{{\"kernel\": \"{}\", \"x\": \"{}\", \"m\": {}, \"weights\": "
                                   "\"{}\", \"gb_s\": {:.1f}, \"read_share\": {:.2f}, \"tflop_s\": "
                                   "{:.3f}, \"peak_share\": {:.2f}}}\n"
-                                : "{:<34} {:<6} {:>4} {:<5} {:>7.1f} {:>6.2f} {:>9.3f} {:>6.2f}\n"),
+                                : "{:<34} {:<10} {:>4} {:<5} {:>7.1f} {:>6.2f} {:>9.3f} {:>6.2f}\n"),
       row.name, kActivations[static_cast<size_t>(row.activation)], num_rows, warm ? "warm" : "cold",
       bandwidth / 1e9, bandwidth / read, rate / 1e12, peak > 0 ? rate / peak : 0.0);
   std::fflush(stdout);
@@ -349,7 +365,7 @@ Status run(const Options& options) {
   }
   fmt::print(stderr, "\n");
   if (!options.json) {
-    fmt::print("{:<34} {:<6} {:>4} {:<5} {:>7} {:>6} {:>9} {:>6}\n", "kernel", "x", "M", "set",
+    fmt::print("{:<34} {:<10} {:>4} {:<5} {:>7} {:>6} {:>9} {:>6}\n", "kernel", "x", "M", "set",
                "GB/s", "share", "TFLOP/s", "share");
   }
   Team team(static_cast<int>(usable_cores().size()), usable_cores());
