@@ -447,8 +447,8 @@ struct QkvRowsArgs {
 // largest / 32512 (0, and X 0, below kSmallestFixedBound; NaN where one is no number). Then
 //   T = 256 sum of high high' + sum of (high low' + low high'): exact, in 32 bits
 // over the dimensions, or over the positions of the step, hidden ones being 0; of q and keys also +
-// (sum of low low' + 128 >> 8), rounding down, which values do without. s = float(T) * (256 unit) * K scale, acc = fma(float(T), 256 unit, c
-// acc).
+// (sum of low low' + 128 >> 8), rounding down, which values do without. And
+//   s = float(T) * (256 unit) * K scale, acc = fma(float(T), 256 unit, c acc)
 enum class AttentionWork : uint8_t {
   kWhole,  // all splits, into out
   kSplit,  // split `split`, into partials

@@ -125,9 +125,9 @@ struct KeyWeight {
   double score, error, weight;
 };
 
-// Of class kFixed: half a step for each number of one side. Of scores half of what T counts; of sums
-// of values the products of both low bytes, which are left out: signs as they come, so that sums of
-// n grow by its root.
+// Of class kFixed: half a step for each number of one side. Of scores half of what T counts; of
+// sums of values the products of both low bytes, which are left out: signs as they come, so that
+// sums of n grow by its root.
 double largest_of(std::span<const double> x) {
   double largest = 0;
   for (const double value : x) largest = std::max(largest, std::fabs(value));
