@@ -77,6 +77,16 @@ template <typename F, bool kLow>
   return digits;
 }
 
+inline constexpr int64_t kWholeRoomBytes = int64_t{16} * 1024;
+
+// Floats of scratch: those of any attention, weights and products; queries of 16 dimensions.
+inline constexpr int64_t whole_scratch(int64_t rows, int64_t dims) {
+  const int64_t bytes = rows * 2 * kKvStep + kWholeRoomBytes + (dims == 16 ? rows * 128 : 0);
+  return attention_scratch(rows, dims) + bytes / int64_t{sizeof(float)};
+}
+static_assert(whole_scratch(kAttentionRows, kMaxHeadDim) <= kAttentionScratchFloats);
+static_assert(whole_scratch(kAttentionRows, 16) <= kAttentionScratchFloats);
+
 template <typename F>
 struct WholeTile : AttendTile<F> {
   using V = typename F::V;
@@ -85,23 +95,21 @@ struct WholeTile : AttendTile<F> {
   int64_t query_bytes;  // of a row's high bytes, whole tiles of 64
   uint8_t* queries;     // [rows][high, low][query_bytes]
   uint8_t* weights;     // [rows][high, low][kKvStep]
-  uint8_t* room;        // kRoomBytes for products, 64-byte aligned
+  uint8_t* room;        // kWholeRoomBytes for products, 64-byte aligned
   Digits query[kAttentionRows];
-  Digits weight[kAttentionRows];  // of the step
-
-  static constexpr int64_t kRoomBytes = int64_t{16} * 1024;
+  Digits weight[kAttentionRows];  // of the step; of rows that see nothing of it, as before
 
   WholeTile(const AttentionRowsArgs& a, int group_rows_at_most) : AttendTile<F>(a) {
     query_bytes = (this->dims + 63) / 64 * 64;
-    auto* next = reinterpret_cast<uint8_t*>(this->value_scales + kKvStep);
-    weights = next;
+    weights = reinterpret_cast<uint8_t*>(this->value_scales + kKvStep);
     room = weights + this->rows * int64_t{2} * kKvStep;
-    // Instead of the queries themselves, as far as they have room for it.
+    // In place of the numbers themselves, where these leave room for whole tiles.
     queries = reinterpret_cast<uint8_t*>(this->q);
-    if (2 * query_bytes > this->dims * int64_t{sizeof(float)}) queries = room + kRoomBytes;
+    if (2 * query_bytes > this->dims * int64_t{sizeof(float)}) queries = room + kWholeRoomBytes;
     this->num_groups = (this->rows + group_rows_at_most - 1) / group_rows_at_most;
     this->group_rows = this->rows / this->num_groups;
     this->num_larger_groups = this->rows % this->num_groups;
+    for (int r = 0; r < this->rows; ++r) weight[r] = {};
   }
 
   void load_queries(float factor) {
@@ -131,13 +139,6 @@ struct WholeTile : AttendTile<F> {
 
   bool sees_step(int r) const { return this->step_begin[r] < this->step_end[r]; }
 };
-// At the largest dimension; smaller ones leave more room behind the floats.
-static_assert(attention_scratch(kAttentionRows, kMaxHeadDim) +
-                  (kAttentionRows * 2 * kKvStep + 16 * 1024) / 4 <=
-              kAttentionScratchFloats);
-static_assert(attention_scratch(kAttentionRows, 16) +
-                  (kAttentionRows * (2 * kKvStep + 128) + 16384) / 4 <=
-              kAttentionScratchFloats);
 
 // Products by vectors: lines of 16 words of high bytes and 16 of low ones, each line for all rows.
 template <typename F>
@@ -167,7 +168,7 @@ struct VectorProducts {
     for (int r = 0; r < kRows; ++r) {
       for (int w = 0; w < kWidth; ++w) {
         sums[r][w] = mixed[r][w] = F::zero_words();
-        low_sums[r][w] = F::set_bits(rows.of_rows[r].low_offset);
+        if constexpr (kLow) low_sums[r][w] = F::set_bits(rows.of_rows[r].low_offset);
       }
     }
     for (int64_t g = rows.begin; g < rows.end; ++g) {
@@ -269,7 +270,7 @@ struct VectorProducts {
   }
   static constexpr Table kTable = make_table();
 
-  // fn(width's index, first line) over lines [first, end), as many at a time as there is code for.
+  // fn(function, first line) over lines [first, end), as many at a time as there is code for.
   template <typename Function, typename Fn>
   static void for_widths(const Function (&functions)[kWidths], int64_t first, int64_t end,
                          const Fn& fn) {
@@ -337,14 +338,14 @@ struct WholeStep {
     t.weight[r] = make_digits<F, false>(row, kKvStep, high, high + kKvStep);
   }
 
-  template <bool kWhole>
+  template <bool kAllSeen>
   void soften_rows(int first, int count, int64_t step) {
     for (int r = 0; r < count; ++r) {
       const int row = first + r;
-      t.step_begin[row] = kWhole ? 0 : static_cast<int>(larger(t.lowest[row] - step, 0));
-      t.step_end[row] = kWhole ? kKvStep : static_cast<int>(smaller(t.end[row] - step, kKvStep));
+      t.step_begin[row] = kAllSeen ? 0 : static_cast<int>(larger(t.lowest[row] - step, 0));
+      t.step_end[row] = kAllSeen ? kKvStep : static_cast<int>(smaller(t.end[row] - step, kKvStep));
       t.correction[row] = 0.0f;
-      if (kWhole) {
+      if (kAllSeen) {
         raise<false>(first, r, step);
       } else if (t.sees_step(row)) {
         raise<true>(first, r, step);
@@ -352,7 +353,7 @@ struct WholeStep {
     }
     F::store(t.correction + first, exp2_lanes<F>(F::load(t.correction + first)));
     for (int row = first; row < first + count; ++row) {
-      if (kWhole) {
+      if (kAllSeen) {
         make_weights<false>(row);
       } else if (t.sees_step(row)) {
         make_weights<true>(row);
@@ -363,7 +364,7 @@ struct WholeStep {
   void run(int64_t step) {
     const int64_t begin = larger(step, t.lowest[0]) / kKvBlock;
     const int64_t limit = (smaller(step + kKvStep, t.end[t.rows - 1]) - 1) / kKvBlock + 1;
-    const bool whole = step >= t.lowest[t.rows - 1] && step + kKvStep <= t.end[0];
+    const bool all_seen = step >= t.lowest[t.rows - 1] && step + kKvStep <= t.end[0];
     for (int64_t block = begin; block < limit; ++block) {
       t.find_planes(block, block - step / kKvBlock);
       t.load_block_scales(block - step / kKvBlock);
@@ -371,7 +372,7 @@ struct WholeStep {
     const int64_t first_block = begin - step / kKvBlock, end_block = limit - step / kKvBlock;
     t.for_groups([&](int first, int count) __attribute__((always_inline)) {
       products.scores(first, count, first_block, end_block);
-      whole ? soften_rows<true>(first, count, step) : soften_rows<false>(first, count, step);
+      all_seen ? soften_rows<true>(first, count, step) : soften_rows<false>(first, count, step);
     });
     products.start_values(first_block, end_block);
     t.for_groups([&](int first, int count) __attribute__((always_inline)) {
