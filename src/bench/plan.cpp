@@ -92,22 +92,23 @@ Result<Forecast> Forecast::create(const Checkpoint& checkpoint, const ModelConfi
 }
 
 void Forecast::set_seconds(double working_set, double tokens, double logit_rows,
-                           double mixer_operations, StepForecast* step) const {
+                           double mixer_operations, double mixer_seconds,
+                           StepForecast* step) const {
   for (const ArithmeticWork& row : work_.linear) {
     step->operations += row.per_token * tokens + row.per_logit_row * logit_rows;
   }
   step->operations += mixer_operations;
   step->memory_s = step->bytes / machine_->bandwidth(working_set);
   step->linear_s = work_.linear_seconds(tokens, logit_rows, machine_->limits.peaks, isa_);
-  const double peak = cpu::best_peak(machine_->limits.peaks, cpu::PeakKind::kF32, isa_);
-  step->mixer_s = peak > 0 ? mixer_operations / peak : 0;
+  step->mixer_s = mixer_seconds;
 }
 
 StepForecast Forecast::decode(int64_t batch, int64_t depth) const {
   const auto count = static_cast<double>(batch);
   StepForecast step;
   step.bytes = work_.weight_bytes_of(count) + count * work_.kv_bytes(depth);
-  set_seconds(step.bytes, count, count, count * work_.mixer_operations(depth, 1), &step);
+  set_seconds(step.bytes, count, count, count * work_.mixer_operations(depth, 1),
+              count * work_.mixer_seconds(depth, 1, machine_->limits.peaks, isa_), &step);
   step.expected = expected().decode(batch, depth);
   return step;
 }
@@ -121,7 +122,8 @@ StepForecast Forecast::prefill(int64_t num_tokens) const {
   for (int64_t end = request_.chunk; end < num_tokens; end += request_.chunk) {
     step.bytes += work_.kv_bytes(end);
   }
-  set_seconds(step_bytes, count, 1, work_.mixer_operations(0, num_tokens), &step);
+  set_seconds(step_bytes, count, 1, work_.mixer_operations(0, num_tokens),
+              work_.mixer_seconds(0, num_tokens, machine_->limits.peaks, isa_), &step);
   step.expected = expected().prefill(num_tokens, request_.chunk);
   return step;
 }

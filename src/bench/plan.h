@@ -93,7 +93,7 @@ class Forecast {
   explicit Forecast(const MachineFile& machine) : machine_(&machine) {}
   ExpectedTimes expected() const { return {work_, *machine_}; }
   void set_seconds(double working_set, double tokens, double logit_rows, double mixer_operations,
-                   StepForecast* step) const;
+                   double mixer_seconds, StepForecast* step) const;
 
   PlanRequest request_;
   const MachineFile* machine_;

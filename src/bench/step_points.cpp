@@ -23,7 +23,7 @@ class PointMaker {
             tokens,
             count,
             work_.linear_seconds(count, 1, ceilings_.peaks(), ceilings_.isa()) +
-                ceilings_.attention_seconds(work_.mixer_operations(0, tokens)),
+                work_.mixer_seconds(0, tokens, ceilings_.peaks(), ceilings_.isa()),
             bytes,
             static_cast<size_t>(step_bytes),
             [tokens](StepBench& bench) { return bench.prefill(tokens); }};
@@ -49,12 +49,12 @@ class PointMaker {
     const auto total = static_cast<double>(steps * sequences);
     const double step_bytes = work_.weight_bytes_of(static_cast<double>(sequences)) +
                               static_cast<double>(sequences) * work_.kv_bytes(depth + steps / 2);
-    const double operations = static_cast<double>(sequences) * work_.mixer_operations(depth, steps);
+    const double mixers_s = static_cast<double>(sequences) *
+                            work_.mixer_seconds(depth, steps, ceilings_.peaks(), ceilings_.isa());
     return {kind,
             size,
             total,
-            work_.linear_seconds(total, total, ceilings_.peaks(), ceilings_.isa()) +
-                ceilings_.attention_seconds(operations),
+            work_.linear_seconds(total, total, ceilings_.peaks(), ceilings_.isa()) + mixers_s,
             step_bytes * static_cast<double>(steps),
             static_cast<size_t>(step_bytes),
             std::move(run)};
@@ -95,11 +95,6 @@ Ceilings::Ceilings(int num_threads, uint32_t isa)
 
 Ceilings::Ceilings(std::vector<cpu::PeakRate> peaks, uint32_t isa, double bandwidth)
     : isa_(isa), peaks_(std::move(peaks)), known_bandwidth_(bandwidth) {}
-
-double Ceilings::attention_seconds(double operations) const {
-  const double peak = cpu::best_peak(peaks_, cpu::PeakKind::kF32, isa_);
-  return peak > 0 ? operations / peak : 0;
-}
 
 Result<double> Ceilings::bandwidth(size_t working_set) {
   if (known_bandwidth_ > 0) return known_bandwidth_;

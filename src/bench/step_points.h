@@ -61,7 +61,6 @@ class Ceilings {
 
   std::span<const cpu::PeakRate> peaks() const { return peaks_; }
   uint32_t isa() const { return isa_; }
-  double attention_seconds(double operations) const;
   // Bytes per second over a working set, measured to the nearest eighth of a doubling.
   Result<double> bandwidth(size_t working_set);
 

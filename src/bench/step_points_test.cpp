@@ -156,9 +156,11 @@ TEST(StepPoints, ARunOfManyStepsIsExpectedOfAllOfThem) {
 TEST(StepPoints, PeaksThatTheKernelsDoNotUseAreNoLimit) {
   const std::vector<cpu::PeakRate> peaks = {{"base", cpu::PeakKind::kF32, 0, {1e9, 1e9}},
                                             {"wide", cpu::PeakKind::kF32, 2, {8e9, 8e9}}};
-  EXPECT_DOUBLE_EQ(Ceilings(peaks, 0, 1).attention_seconds(4e9), 4);
-  EXPECT_DOUBLE_EQ(Ceilings(peaks, 2, 1).attention_seconds(4e9), 0.5);
-  EXPECT_DOUBLE_EQ(Ceilings({}, 2, 1).attention_seconds(4e9), 0) << "no peak is known";
+  StepWork work;
+  work.mixers = {{.operations_per_token = 4e9}};
+  EXPECT_DOUBLE_EQ(work.mixer_seconds(0, 1, peaks, 0), 4);
+  EXPECT_DOUBLE_EQ(work.mixer_seconds(0, 1, peaks, 2), 0.5);
+  EXPECT_DOUBLE_EQ(work.mixer_seconds(0, 1, {}, 2), 0) << "no peak is known";
 }
 
 TEST(StepPointsDeathTest, APointThatWasNotTimedHasNoFigures) {

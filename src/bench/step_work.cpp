@@ -162,8 +162,11 @@ void add_kept(const CacheGroup& group, const CacheLayer& kept, const Backend& ba
   }
 }
 
+// Of scores by whole numbers four byte products, of weighted values three.
+constexpr double kWholePasses = 3.5;
+
 std::vector<MixerWork> mixers_of(const ModelConfig& config, const Backend& backend,
-                                 KvType kv_type) {
+                                 const cpu::KernelSet& kernels, KvType kv_type) {
   std::vector<MixerWork> mixers(config.layers.size());
   for (const CacheGroup& group : cache_groups_of(config, kv_type)) {
     for (const CacheLayer& kept : group.layers) add_kept(group, kept, backend, &mixers);
@@ -177,6 +180,11 @@ std::vector<MixerWork> mixers_of(const ModelConfig& config, const Backend& backe
       if (row.kind != layer.mixer) continue;
       mixers[i].operations_per_position = row.operations(layer);
       row.set_heads(layer, &mixers[i]);
+    }
+    if (layer.mixer == MixerKind::kAttention && kv_type == KvType::kInt16 &&
+        kernels.attention_whole != nullptr) {
+      mixers[i].kind = cpu::PeakKind::kInt8;
+      mixers[i].passes = kWholePasses;
     }
   }
   return mixers;
@@ -243,6 +251,22 @@ double StepWork::mixer_operations(int64_t first, int64_t count) const {
   return operations;
 }
 
+double StepWork::mixer_seconds(int64_t first, int64_t count, std::span<const cpu::PeakRate> peaks,
+                               uint32_t isa) const {
+  const auto at_peak = [&](double operations, cpu::PeakKind kind) {
+    const double peak = cpu::best_peak(peaks, kind, isa);
+    return peak > 0 ? operations / peak : 0;
+  };
+  double seconds = 0;
+  for (const MixerWork& mixer : mixers) {
+    const double positions = mixer.positions_seen(first, count);
+    seconds +=
+        at_peak(mixer.passes * mixer.operations_per_position * positions, mixer.kind) +
+        at_peak(mixer.operations_per_token * static_cast<double>(count), cpu::PeakKind::kF32);
+  }
+  return seconds;
+}
+
 double StepWork::kv_bytes(int64_t position) const {
   double bytes = 0;
   for (const MixerWork& mixer : mixers) {
@@ -280,7 +304,7 @@ StepWork step_work(const FoundWeights& found, const ModelConfig& config, const B
   }
   const FoundRole* head = found.find(kNoLayer, Role::kHead);
   counter.head(head != nullptr ? *head : *found.find(kNoLayer, Role::kEmbedding));
-  work.mixers = mixers_of(config, backend, kv_type);
+  work.mixers = mixers_of(config, backend, kernels, kv_type);
   work.kv_type = kv_type;
   for (const RopeConfig& rope : config.ropes) work.num_rotated += rope.rope_dims / 2;
   return work;

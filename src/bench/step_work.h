@@ -63,11 +63,13 @@ struct OpWork {
 
 // What a layer's mixer does beside its linear layers.
 struct MixerWork {
-  double operations_per_position = 0;  // of a token, for each position that it sees
-  double operations_per_token = 0;     // state
-  size_t position_bytes = 0;           // kept of each position
-  size_t state_bytes = 0;              // kept of a sequence
-  int64_t window = 0;                  // positions that a token sees; 0: all
+  double operations_per_position = 0;        // of a token, for each position that it sees
+  cpu::PeakKind kind = cpu::PeakKind::kF32;  // of these
+  double passes = 1;                         // operations at that peak for each
+  double operations_per_token = 0;           // state
+  size_t position_bytes = 0;                 // kept of each position
+  size_t state_bytes = 0;                    // kept of a sequence
+  int64_t window = 0;                        // positions that a token sees; 0: all
   // Of attention and latents, heads of queries and of keys; 0: a state alone.
   int num_heads = 0, num_kv_heads = 0, head_dim = 0;
 
@@ -90,6 +92,9 @@ struct StepWork {
   double weight_bytes_of(double num_tokens) const;
   // Operations of mixers on tokens at positions [first, first + count).
   double mixer_operations(int64_t first, int64_t count) const;
+  // Seconds that these need at the peaks; 0 where no peak is known.
+  double mixer_seconds(int64_t first, int64_t count, std::span<const cpu::PeakRate> peaks,
+                       uint32_t isa) const;
   // Bytes of keys, values and state that a token at this position reads and writes.
   double kv_bytes(int64_t position) const;
   // Seconds that the arithmetic of a step needs at the peaks; 0 where no peak is known.

@@ -20,9 +20,11 @@ constexpr SynthShape kSmall = {"small", "llama", 64, 2, 4, 2, 16, 96, 320, true,
 
 class StepWorkTest : public ::testing::Test {
  protected:
-  // The work of a random model in a format; the ISA is the plain one, whose kernels are fixed.
+  // The work of a random model in a format; the ISA is the plain one, whose kernels are fixed, but
+  // for an attention of int16 by whole numbers where there is to be one.
   Result<StepWork> work_of(std::string_view format_name, cpu::ActivationType activations,
-                           const SynthShape& shape = kSmall) {
+                           const SynthShape& shape = kSmall, KvType kv_type = KvType::kF32,
+                           bool by_whole_numbers = false) {
     const testing::TempFolder folder;
     const std::string path = folder.file("step_work.gguf");
     for (const SynthFormat& format : synth_formats()) {
@@ -32,8 +34,9 @@ class StepWorkTest : public ::testing::Test {
     const auto backend = TRY(create_cpu_backend({"reference", 1}));
     const uint32_t isa = cpu::detect_isa();
     const cpu::KernelUnit* unit = TRY(cpu::select_unit("reference", isa));
-    return step_work(*checkpoint, TRY(Model::read_config(*checkpoint)), *backend,
-                     cpu::select_kernels(*unit, isa, activations), KvType::kF32);
+    cpu::KernelSet kernels = cpu::select_kernels(*unit, isa, activations);
+    if (by_whole_numbers) kernels.attention_whole = kernels.attention;
+    return step_work(*checkpoint, TRY(Model::read_config(*checkpoint)), *backend, kernels, kv_type);
   }
 };
 
@@ -89,6 +92,21 @@ TEST_F(StepWorkTest, AttentionIsTheTriangleCutByTheWindow) {
   work.mixers[1].window = 4;
   EXPECT_EQ(work.mixer_operations(0, 10), kOperations * (55 + 1 + 2 + 3 + 7 * 4));
   EXPECT_EQ(work.kv_bytes(9), 100.0 * 10 + 100.0 * 4);
+}
+
+// Seven byte products for two of keys and values.
+TEST_F(StepWorkTest, AttentionByWholeNumbersCountsAtTheRateOfBytes) {
+  const std::vector<cpu::PeakRate> peaks = {{"f32", cpu::PeakKind::kF32, 0, {1e9, 1e9}},
+                                            {"int8", cpu::PeakKind::kInt8, 0, {7e9, 7e9}}};
+  constexpr double kOperations = 2 * 4.0 * 4 * 16 * 55;
+  const auto seconds = [&](KvType type, bool by_whole_numbers) {
+    return work_of("f32", cpu::ActivationType::kInt16, kSmall, type, by_whole_numbers)
+        .value()
+        .mixer_seconds(0, 10, peaks, 0);
+  };
+  EXPECT_DOUBLE_EQ(seconds(KvType::kInt16, true), kOperations * 3.5 / 7e9);
+  EXPECT_DOUBLE_EQ(seconds(KvType::kInt16, false), kOperations / 1e9);
+  EXPECT_DOUBLE_EQ(seconds(KvType::kF16, true), kOperations / 1e9);
 }
 
 TEST(StepWork, AStateIsReadAndWrittenWhateverThePosition) {
