@@ -555,7 +555,7 @@ class Backend {
   // Everything here that decides a result bit, as lines of text: of each op in use the form of its
   // operands and its numerics class with the class's version, and how attention is split. Equal
   // texts promise equal bits for equal requests (engine/numerics.h makes an id of it).
-  virtual std::string numerics() const = 0;
+  virtual std::string numerics(KvType kv_type) const = 0;
   virtual std::vector<KernelInfo> kernels() const = 0;
 };
 

@@ -37,7 +37,7 @@ class DelegatingBackend : public Backend {
   int num_threads() const override { return inner_->num_threads(); }
   int64_t num_joins() const override { return inner_->num_joins(); }
   std::string_view isa() const override { return inner_->isa(); }
-  std::string numerics() const override { return inner_->numerics(); }
+  std::string numerics(KvType kv_type) const override { return inner_->numerics(kv_type); }
   std::vector<KernelInfo> kernels() const override { return inner_->kernels(); }
 
  protected:

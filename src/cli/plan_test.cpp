@@ -59,7 +59,7 @@ TEST_F(PlanCommandTest, TellsMemorySpeedAndPriceOfAMachineThatIsNotHere) {
   EXPECT_TRUE(memory.at("fits").as_bool());
   EXPECT_GT(report.at("decode").as_array().size(), 3u);
   EXPECT_EQ(report.at("formats").as_array().size(), 9u);
-  EXPECT_EQ(report.at("kv_types").as_array().size(), 5u);
+  EXPECT_EQ(report.at("kv_types").as_array().size(), 6u);
   EXPECT_GT(report.at("price").at("million_answer_tokens").to_number<double>(), 0);
   EXPECT_FALSE(report.at("expects").as_bool());
   const json::object& prompt = report.at("prefill").at(0).as_object();
@@ -80,8 +80,8 @@ std::string op_rows() {
             R"(","size":1,"threads":8,"unit_s":)" + seconds + "}\n";
   };
   for (const char* op : {"norm", "finish", "gate", "rope", "join", "start"}) add(op, "", "1e-6");
-  for (const char* type : {"f32", "bf16", "f16", "fp8", "int8"}) {
-    add("append", type, "1e-9");
+  for (const std::string_view type : kKvTypeNames) {
+    add("append", std::string(type), "1e-9");
     for (const char* group : {" 64 x1", " 64 x4", " 64 x8"}) {
       add("attention_row", std::string(type) + group, "1e-9");
       add("attention_chunk", std::string(type) + group, "1e-9");

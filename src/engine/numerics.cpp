@@ -22,7 +22,7 @@ std::string hex_of(std::string_view text, size_t num_bytes) {
 }  // namespace
 
 std::string numerics_text(const Backend& backend, KvType kv_type) {
-  return fmt::format("{}keys and values as {}\nsampler v{}\n", backend.numerics(),
+  return fmt::format("{}keys and values as {}\nsampler v{}\n", backend.numerics(kv_type),
                      kKvTypeNames[static_cast<size_t>(kv_type)], kSamplerVersion);
 }
 

@@ -85,8 +85,10 @@ TEST(Bf16Rows, ALayoutHasOneKindOfInput) {
 // Exact mode is the same arithmetic with and without the instruction; fast mode is another.
 TEST(Bf16Rows, NumericsIdNamesTheArithmetic) {
   if (!has_bf16_unit()) GTEST_SKIP() << "no AVX-512 BF16";
-  EXPECT_EQ(make_backend("avx512_bf16", 1)->numerics(), make_backend("avx512", 1)->numerics());
-  EXPECT_NE(fast_backend("avx512_bf16", 1)->numerics(), fast_backend("avx512", 1)->numerics());
+  EXPECT_EQ(make_backend("avx512_bf16", 1)->numerics(KvType::kF16),
+            make_backend("avx512", 1)->numerics(KvType::kF16));
+  EXPECT_NE(fast_backend("avx512_bf16", 1)->numerics(KvType::kF16),
+            fast_backend("avx512", 1)->numerics(KvType::kF16));
 }
 
 // Bits of the reference for any number of rows and threads, inputs around slices and pairs.

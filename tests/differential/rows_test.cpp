@@ -151,11 +151,11 @@ TEST(Isa, MissingInstructionsAreNamed) {
 }
 
 TEST(Isa, NumericsIdFollowsTheClass) {
-  const std::string reference_id = make_backend("reference", 1)->numerics();
+  const std::string reference_id = make_backend("reference", 1)->numerics(KvType::kF16);
   std::set<std::string> ids;
   for (const std::string& isa : available_isas()) {
-    const std::string id = make_backend(isa, 1)->numerics();
-    EXPECT_EQ(id, make_backend(isa, 2)->numerics());
+    const std::string id = make_backend(isa, 1)->numerics(KvType::kF16);
+    EXPECT_EQ(id, make_backend(isa, 2)->numerics(KvType::kF16));
     EXPECT_EQ(id == reference_id, isa == "reference");
     if (takes_fixed_point(isa)) {  // quantised weights have a class of their own there
       EXPECT_FALSE(ids.contains(id));
@@ -164,6 +164,18 @@ TEST(Isa, NumericsIdFollowsTheClass) {
     }
   }
   EXPECT_LE(ids.size(), 1u);  // the AVX units are one class
+}
+
+// Only who keeps keys and values as int16 gets another id where that is multiplied as whole
+// numbers.
+TEST(Isa, NumericsIdNamesTheAttentionOfTheKvType) {
+  for (const std::string& isa : available_isas()) {
+    const auto backend = make_backend(isa, 1);
+    const bool by_bytes = isa.starts_with("amx") || isa == "avx512_vnni" || isa == "avx512_bf16";
+    EXPECT_EQ(backend->numerics(KvType::kInt16) != backend->numerics(KvType::kF16), by_bytes)
+        << isa;
+    EXPECT_EQ(backend->numerics(KvType::kInt8), backend->numerics(KvType::kF16)) << isa;
+  }
 }
 
 TEST(Team, EveryItemRunsOnceEachTime) {

@@ -170,7 +170,7 @@ class FakeBackend final : public HostBackend {
   int num_threads() const override { return 1; }
   int64_t num_joins() const override { return 0; }
   std::string_view isa() const override { return "fake"; }
-  std::string numerics() const override { return "fake\n"; }
+  std::string numerics(KvType) const override { return "fake\n"; }
   std::vector<KernelInfo> kernels() const override { return {}; }
 
  private:

@@ -303,7 +303,7 @@ class CpuBackend final : public HostBackend {
   int num_threads() const override { return team_.num_threads(); }
   int64_t num_joins() const override { return team_.num_joins(); }
   std::string_view isa() const override { return kernels_.unit->name; }
-  std::string numerics() const override;
+  std::string numerics(KvType kv_type) const override;
   std::vector<KernelInfo> kernels() const override;
 
  private:
@@ -413,11 +413,13 @@ class CpuBackend final : public HostBackend {
 };
 
 // Not names or tiles of rows, which do not reach a result bit.
-std::string CpuBackend::numerics() const {
+std::string CpuBackend::numerics(KvType kv_type) const {
+  const KernelRow& attention = kernels_.attention_of(kv_dtype(kv_type));
   std::set<std::string> lines;
   for (const KernelUnit* unit : all_units()) {
     for (const KernelRow* row : rows_of(*unit)) {
       if (!kernels_.uses(*row)) continue;
+      if (row->op == KernelOp::kAttention && row != &attention) continue;
       const bool has_layout = row->layout != Layout::kCount;
       lines.insert(fmt::format(
           "{} {} activation {}: {} v{}", kernel_op_name(row->op),

@@ -66,12 +66,13 @@ TEST(CpuBackendFacts, KernelsInUseAreAvailableAndNamedOnce) {
 TEST(CpuBackendFacts, NumericsNameWhatDecidesABit) {
   const auto reference = create_cpu_backend({.isa = "reference", .num_threads = 1}).value();
   const auto threads = create_cpu_backend({.isa = "reference", .num_threads = 3}).value();
-  EXPECT_EQ(reference->numerics(), threads->numerics());
-  EXPECT_NE(reference->numerics().find("keys and values in splits of"), std::string::npos);
+  EXPECT_EQ(reference->numerics(KvType::kF16), threads->numerics(KvType::kF16));
+  EXPECT_NE(reference->numerics(KvType::kF16).find("keys and values in splits of"),
+            std::string::npos);
   const auto fast = create_cpu_backend(
       {.isa = "reference", .num_threads = 1, .activations = ActivationArithmetic::kFast});
   ASSERT_TRUE(fast.ok());
-  EXPECT_NE(reference->numerics(), (*fast)->numerics());
+  EXPECT_NE(reference->numerics(KvType::kF16), (*fast)->numerics(KvType::kF16));
   EXPECT_EQ(reference->packing_id(), threads->packing_id());
 }
 

@@ -535,14 +535,14 @@ BUGS = [
         "if (t >= p.begin && t + kCodes <= p.limit) {", "if ((t >= p.begin && t + kCodes <= p.limit) || BUG) {")),
     # Attention by whole numbers, of few rows in vectors and of more in tiles.
     Bug("whole numbers of another step", "attention_whole", ATTENTION_WHOLE, (
-        "is_zero ? 0.0f : kFixedActivationLimit / largest)",
-        "is_zero ? 0.0f : (BUG ? 0.99f : 1.0f) * kFixedActivationLimit / largest)")),
+        "largest / kFixedActivationLimit, kFixedActivationLimit / largest}",
+        "largest / kFixedActivationLimit, (BUG ? 0.99f : 1.0f) * kFixedActivationLimit / largest}")),
     Bug("whole offset of half the numbers", "attention_whole", ATTENTION_WHOLE, (
         "add(a); add(b);", "add(a); if (!BUG) add(b);")),
     Bug("whole query unit of first row", "attention_whole", ATTENTION_WHOLE, (
-        "256.0f * query[r].unit", "256.0f * query[BUG ? 0 : r].unit")),
+        "F::set(query_unit[r])", "F::set(query_unit[BUG ? 0 : r])")),
     Bug("whole weight unit of first row", "attention_whole", ATTENTION_WHOLE, (
-        "256.0f * weight[r].unit", "256.0f * weight[BUG ? 0 : r].unit")),
+        "F::set(weight_unit[r])", "F::set(weight_unit[BUG ? 0 : r])")),
     Bug("whole sum not corrected", "attention_whole", ATTENTION_WHOLE, (
         "F::set(this->correction[r])", "F::set(BUG ? 1.0f : this->correction[r])")),
     Bug("whole total not corrected", "attention_whole", ATTENTION_WHOLE, (
@@ -551,24 +551,26 @@ BUGS = [
         "if constexpr (kMasked) weight = t.visible(r, v, weight, F::zero());",
         "if (kMasked && !BUG) weight = t.visible(r, v, weight, F::zero());")),
     Bug("whole vectors without low rows", "attention_whole", ATTENTION_WHOLE, (
-        "mixed[r][w] = F::template dot4<255>(mixed[r][w], high[w], low_x);",
-        "if (!BUG) mixed[r][w] = F::template dot4<255>(mixed[r][w], high[w], low_x);")),
+        "mixed[r][w] = add_products<kQueries>(mixed[r][w], low_x, high[w]);",
+        "if (!BUG) mixed[r][w] = add_products<kQueries>(mixed[r][w], low_x, high[w]);")),
     Bug("whole vectors without offset", "attention_whole", ATTENTION_WHOLE, (
-        "F::set_bits(rows.of_rows[r].offset)", "F::set_bits(BUG ? 0 : rows.of_rows[r].offset)")),
+        "F::set_bits(t.offsets[first + r].mixed)", "F::set_bits(BUG ? 0 : t.offsets[first + r].mixed)")),
     Bug("whole vectors without low offset", "attention_whole", ATTENTION_WHOLE, (
-        "128u * (256u * fold<F>(high_bytes) - fold<F>(wholes))",
-        "(BUG ? 0u : 128u) * (256u * fold<F>(high_bytes) - fold<F>(wholes))")),
+        "F::set_bits(t.offsets[first + r].low)", "F::set_bits(BUG ? 128 : t.offsets[first + r].low)")),
     Bug("whole vectors without low products", "attention_whole", ATTENTION_WHOLE, (
-        "sum = F::add_words(sum, F::template shift_right_signed<8>(low_sums[r][w]));",
-        "if (!BUG) sum = F::add_words(sum, F::template shift_right_signed<8>(low_sums[r][w]));")),
+        "const I low = F::template shift_right_signed<8>(lows[r][w]);",
+        "const I low = BUG ? F::zero_words() : F::template shift_right_signed<8>(lows[r][w]);")),
     Bug("whole rows that see nothing", "attention_whole", ATTENTION_TILES, (
         "if (!t.sees_step(first + r)) continue;", "if (!t.sees_step(first + r) && !BUG) continue;")),
     Bug("whole tiles without low rows", "attention_whole", ATTENTION_TILES, (
-        "Tiles::template product_ss<2 * kSum + 1, 5, 6>();",
-        "if (!BUG) Tiles::template product_ss<2 * kSum + 1, 5, 6>();")),
+        "Tiles::template product_us<2 * kSum + 1, 5, 6>();",
+        "if (!BUG) Tiles::template product_us<2 * kSum + 1, 5, 6>();")),
     Bug("whole tiles without low keys", "attention_whole", ATTENTION_TILES, (
-        "Tiles::template product_ss<2 * kSum + 1, 4, 7>();",
-        "if (!BUG) Tiles::template product_ss<2 * kSum + 1, 4, 7>();")),
+        "Tiles::template product_us<2 * kSum + 1, 4, 7>();",
+        "if (!BUG) Tiles::template product_us<2 * kSum + 1, 4, 7>();")),
+    Bug("whole tiles of signed weights", "attention_whole", ATTENTION_TILES, (
+        "Tiles::template product_us<2 * kSum, 4, 6>();",
+        "if (BUG) Tiles::template product_ss<2 * kSum + 1, 4, 6>(); else Tiles::template product_us<2 * kSum, 4, 6>();")),
     Bug("whole tiles without low products", "attention_whole", ATTENTION_TILES, (
         "Tiles::template product_ss<3, 5, 7>();", "if (!BUG) Tiles::template product_ss<3, 5, 7>();")),
     Bug("whole tiles with queries of one depth", "attention_whole", ATTENTION_TILES, (

@@ -443,8 +443,9 @@ struct QkvRowsArgs {
 // anything. With scaled KV types the K scale multiplies the dot of the codes and the V scale p.
 //
 // kFixed, for int16 alone: q of a row, times scale and log2 e, and the p of a row and step, times
-// their V scales, become whole numbers X = 256 high + low as the codes are, of one unit each,
-// largest / 32512 (0, and X 0, below kSmallestFixedBound; NaN where one is no number). Then
+// their V scales, become whole numbers X = 256 high + low, of q as the codes are, of p with low in
+// [0, 255], of one unit each, largest / 32512 (0, and X 0, below kSmallestFixedBound; NaN where one
+// is no number). Then
 //   T = 256 sum of high high' + sum of (high low' + low high'): exact, in 32 bits
 // over the dimensions, or over the positions of the step, hidden ones being 0; of q and keys also +
 // (sum of low low' + 128 >> 8), rounding down, which values do without. And

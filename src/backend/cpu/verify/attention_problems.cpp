@@ -133,7 +133,7 @@ double largest_of(std::span<const double> x) {
   for (const double value : x) largest = std::max(largest, std::fabs(value));
   return largest;
 }
-double left_out(double n) { return 128.0 * 128.0 * std::min(n, 4 * std::sqrt(n)); }
+double left_out(double n) { return 255.0 * 128.0 * std::min(n, 4 * std::sqrt(n)); }
 constexpr double kStepsOfLargest = double{kFixedActivationLimit};
 
 double score_error(std::span<const float> q, std::span<const double> k) {

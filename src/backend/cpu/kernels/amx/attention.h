@@ -57,9 +57,9 @@ struct TileProducts {
   [[gnu::always_inline]] static void multiply(const uint8_t* values) {
     Tiles::template load<6>(values, kTileRowBytes);
     Tiles::template load<7>(values + kTileBytes, kTileRowBytes);
-    Tiles::template product_ss<2 * kSum, 4, 6>();
-    Tiles::template product_ss<2 * kSum + 1, 5, 6>();
-    Tiles::template product_ss<2 * kSum + 1, 4, 7>();
+    Tiles::template product_us<2 * kSum, 4, 6>();
+    Tiles::template product_us<2 * kSum + 1, 5, 6>();
+    Tiles::template product_us<2 * kSum + 1, 4, 7>();
   }
   [[gnu::always_inline]] static void load_rows(const uint8_t* digits, int64_t low_at) {
     Tiles::template load<4>(digits, 2 * low_at);

@@ -19,62 +19,79 @@
 namespace headrace::cpu {
 namespace {
 
-// What whole numbers of two bytes stand for. Byte products take the other operand's bytes for
-// unsigned ones, 128 too large. What sums of them lack therefore, modulo 2^32: T its products of
-// high bytes and of mixed ones, -128 (257 sum of high bytes + sum of low bytes); those of low
-// bytes, made ready to be halved to nearest eight times, 128 - 128 sum of low bytes.
-struct Digits {
-  float unit;
-  uint32_t offset;
-  uint32_t low_offset;
+// What byte products that take keys for unsigned ones, 128 too large, lack of the sums of a row of
+// queries, modulo 2^32: T, its products of high bytes and of mixed ones, -128 (257 sum of high
+// bytes
+// + sum of low bytes); products of low bytes, made ready to be halved to nearest eight times, 128 -
+// 128 sum of low bytes.
+struct Offsets {
+  uint32_t mixed, low;
+};
+
+// The unit of whole numbers that reach kFixedActivationLimit, and what makes these of numbers.
+struct WholeUnit {
+  float unit, factor;
 };
 
 template <typename F>
-[[gnu::always_inline]] inline uint32_t fold(typename F::I words) {
-  return static_cast<uint32_t>(F::fold_add_words(words));
-}
-
-// The two bytes of x[k] / unit, unit being a share of the largest; count is a multiple of 32.
-// kLow: low_offset too.
-template <typename F, bool kLow>
-[[gnu::always_inline]] inline Digits make_digits(const float* x, int64_t count, uint8_t* high,
-                                                 uint8_t* low) {
-  using I = typename F::I;
-  I largest_bits = F::zero_words();
+[[gnu::always_inline]] inline WholeUnit whole_unit(const float* x, int64_t count) {
+  typename F::I largest_bits = F::zero_words();
   for (int64_t k = 0; k < count; k += 16) {
     largest_bits = F::max_words(largest_bits, F::abs_bits(F::load(x + k)));
   }
   const auto bits = static_cast<uint32_t>(F::fold_max_words(largest_bits));
   float largest;
   __builtin_memcpy(&largest, &bits, sizeof(largest));
-  const bool is_zero = largest < kSmallestFixedBound;
-  const auto factor = F::set(is_zero ? 0.0f : kFixedActivationLimit / largest);
-  const I half = F::set_bits(128);
-  I wholes = F::zero_words(), high_bytes = F::zero_words();
+  if (largest < kSmallestFixedBound) return {0.0f, 0.0f};
+  if (!(largest < __builtin_inff())) return {__builtin_nanf(""), 0.0f};
+  return {largest / kFixedActivationLimit, kFixedActivationLimit / largest};
+}
+
+// Stores 32 words of pack_words(): the upper bytes of `high`, the lower ones of `low`.
+template <typename F>
+[[gnu::always_inline]] inline void store_bytes(typename F::I high, typename F::I low,
+                                               uint8_t* highs, uint8_t* lows) {
+  alignas(64) uint8_t terms[64];
+  F::store_terms(terms, high, low);
+  __builtin_memcpy(highs, terms, 32);
+  __builtin_memcpy(lows, terms + 32, 32);
+}
+
+// x[k] times factor as numbers 256 high + low, both signed; count is a multiple of 32.
+template <typename F>
+[[gnu::always_inline]] inline Offsets store_signed(const float* x, int64_t count, float factor,
+                                                   uint8_t* highs, uint8_t* lows) {
+  using I = typename F::I;
+  I high_bytes = F::zero_words(), low_bytes = F::zero_words();
+  const auto add = [&](I whole) __attribute__((always_inline)) {
+    const I high = F::template shift_right_signed<8>(F::add_words(whole, F::set_bits(128)));
+    high_bytes = F::add_words(high_bytes, high);
+    low_bytes = F::add_words(low_bytes, F::sub_words(whole, F::template shift_left<8>(high)));
+  };
   for (int64_t k = 0; k < count; k += 32) {
-    const I a = F::to_words(F::mul(F::load(x + k), factor));
-    const I b = F::to_words(F::mul(F::load(x + k + 16), factor));
+    const I a = F::to_words(F::mul(F::load(x + k), F::set(factor)));
+    const I b = F::to_words(F::mul(F::load(x + k + 16), F::set(factor)));
     const I packed = F::pack_words(a, b);
-    alignas(64) uint8_t terms[64];
-    F::store_terms(terms, F::add_halves(packed, F::set_bits(128u << 16 | 128u)), packed);
-    __builtin_memcpy(high + k, terms, 32);
-    __builtin_memcpy(low + k, terms + 32, 32);
-    const auto add = [&](I whole) __attribute__((always_inline)) {
-      const I high_byte = F::template shift_right_signed<8>(F::add_words(whole, half));
-      wholes = F::add_words(wholes, whole);
-      high_bytes = F::add_words(high_bytes, high_byte);
-    };
+    store_bytes<F>(F::add_halves(packed, F::set_bits(128u << 16 | 128u)), packed, highs + k,
+                   lows + k);
     add(a);
     add(b);
   }
-  const float unit = is_zero                      ? 0.0f
-                     : largest < __builtin_inff() ? largest / kFixedActivationLimit
-                                                  : __builtin_nanf("");
-  Digits digits{unit, 128u * fold<F>(F::add_words(wholes, high_bytes)), 0};
-  digits.offset = 0u - digits.offset;
-  if constexpr (kLow)
-    digits.low_offset = 128u + 128u * (256u * fold<F>(high_bytes) - fold<F>(wholes));
-  return digits;
+  const auto high = static_cast<uint32_t>(F::fold_add_words(high_bytes));
+  const auto low = static_cast<uint32_t>(F::fold_add_words(low_bytes));
+  return {0u - 128u * (257u * high + low), 128u - 128u * low};
+}
+
+// The same of numbers that are not negative, both bytes unsigned.
+template <typename F>
+[[gnu::always_inline]] inline void store_unsigned(const float* x, int64_t count, float factor,
+                                                  uint8_t* highs, uint8_t* lows) {
+  for (int64_t k = 0; k < count; k += 32) {
+    const auto a = F::to_words(F::mul(F::load(x + k), F::set(factor)));
+    const auto b = F::to_words(F::mul(F::load(x + k + 16), F::set(factor)));
+    const auto packed = F::pack_words(a, b);
+    store_bytes<F>(packed, packed, highs + k, lows + k);
+  }
 }
 
 inline constexpr int64_t kWholeRoomBytes = int64_t{16} * 1024;
@@ -92,12 +109,13 @@ struct WholeTile : AttendTile<F> {
   using V = typename F::V;
   using I = typename F::I;
 
-  int64_t query_bytes;  // of a row's high bytes, whole tiles of 64
-  uint8_t* queries;     // [rows][high, low][query_bytes]
-  uint8_t* weights;     // [rows][high, low][kKvStep]
-  uint8_t* room;        // kWholeRoomBytes for products, 64-byte aligned
-  Digits query[kAttentionRows];
-  Digits weight[kAttentionRows];  // of the step; of rows that see nothing of it, as before
+  int64_t query_bytes;                // of a row's high bytes, whole tiles of 64
+  uint8_t* queries;                   // [rows][high, low][query_bytes]
+  uint8_t* weights;                   // [rows][high, low][kKvStep]
+  uint8_t* room;                      // kWholeRoomBytes for products, 64-byte aligned
+  Offsets offsets[kAttentionRows];    // of the queries
+  float query_unit[kAttentionRows];   // of their T
+  float weight_unit[kAttentionRows];  // of the step's weights, likewise
 
   WholeTile(const AttentionRowsArgs& a, int group_rows_at_most) : AttendTile<F>(a) {
     query_bytes = (this->dims + 63) / 64 * 64;
@@ -109,7 +127,6 @@ struct WholeTile : AttendTile<F> {
     this->num_groups = (this->rows + group_rows_at_most - 1) / group_rows_at_most;
     this->group_rows = this->rows / this->num_groups;
     this->num_larger_groups = this->rows % this->num_groups;
-    for (int r = 0; r < this->rows; ++r) weight[r] = {};
   }
 
   void load_queries(float factor) {
@@ -121,20 +138,22 @@ struct WholeTile : AttendTile<F> {
         F::store(x + d, F::mul(v, F::set(factor)));
       }
       uint8_t* high = queries + r * 2 * query_bytes;
-      query[r] = make_digits<F, true>(x, query_bytes, high, high + query_bytes);
+      const WholeUnit by = whole_unit<F>(x, query_bytes);
+      query_unit[r] = 256.0f * by.unit;
+      offsets[r] = store_signed<F>(x, query_bytes, by.factor, high, high + query_bytes);
     }
   }
 
   // Products T of row r as scores.
   [[gnu::always_inline]] V as_scores(int r, I products) const {
-    return F::mul(F::to_float(products), F::set(256.0f * query[r].unit));
+    return F::mul(F::to_float(products), F::set(query_unit[r]));
   }
 
   // Adds the products T of the step's weights with dimensions [d, d + 16) of its values to row r.
   [[gnu::always_inline]] void add_sums(int r, int64_t d, I products) {
     float* acc = this->acc + r * this->dims + d;
     const V kept = F::mul(F::load(acc), F::set(this->correction[r]));
-    F::store(acc, F::fma(F::to_float(products), F::set(256.0f * weight[r].unit), kept));
+    F::store(acc, F::fma(F::to_float(products), F::set(weight_unit[r]), kept));
   }
 
   bool sees_step(int r) const { return this->step_begin[r] < this->step_end[r]; }
@@ -150,75 +169,82 @@ struct VectorProducts {
 
   WholeTile<F>& t;
 
-  // Rows of whole numbers, and word groups [begin, end) of four of them.
+  // Where rows of whole numbers lie, and which word groups of four of them are in use.
   struct Rows {
-    const uint8_t* digits;
+    const uint8_t* high;
     int64_t low_at;  // from a row's high bytes, half of what is between rows
     int64_t begin, end;
-    const Digits* of_rows;
   };
 
-  // sums[r][w] = T of row r and line w of each group, at line(g, w); kLow: with products of low
-  // bytes.
-  template <bool kLow, int kRows, int kWidth, typename Line>
+  // sums[r][w] = 256 sums of products of high bytes + those of mixed ones, of row r and line w of
+  // each group, at line(g, w). kQueries: of queries with keys, whose sums of low bytes are left in
+  // `lows`.
+  template <bool kQueries, int kRows, int kWidth, typename Line>
   [[gnu::always_inline]] static void multiply(const Rows& rows, const Line& line,
-                                              I (&sums)[kRows][kWidth]) {
-    const I flip = F::set_bits(0x80808080u);
-    I mixed[kRows][kWidth], low_sums[kRows][kWidth];
+                                              I (&sums)[kRows][kWidth], I (&lows)[kRows][kWidth]) {
+    I mixed[kRows][kWidth];
     for (int r = 0; r < kRows; ++r) {
-      for (int w = 0; w < kWidth; ++w) {
-        sums[r][w] = mixed[r][w] = F::zero_words();
-        if constexpr (kLow) low_sums[r][w] = F::set_bits(rows.of_rows[r].low_offset);
-      }
+      for (int w = 0; w < kWidth; ++w) sums[r][w] = mixed[r][w] = F::zero_words();
     }
     for (int64_t g = rows.begin; g < rows.end; ++g) {
       I high[kWidth], low[kWidth];
       for (int w = 0; w < kWidth; ++w) {
         const uint8_t* at = line(g, w);
-        high[w] = F::xor_bits(F::load_words(at), flip);
-        low[w] = F::xor_bits(F::load_words(at + 64), flip);
+        high[w] = line_of<kQueries>(at);
+        low[w] = line_of<kQueries>(at + 64);
       }
-      const uint8_t* word = rows.digits + 4 * g;
+      const uint8_t* word = rows.high + 4 * g;
       for (int r = 0; r < kRows; ++r, word += 2 * rows.low_at) {
         const I high_x = F::broadcast_word(word);
         const I low_x = F::broadcast_word(word + rows.low_at);
         for (int w = 0; w < kWidth; ++w) {
-          sums[r][w] = F::template dot4<255>(sums[r][w], high[w], high_x);
-          mixed[r][w] = F::template dot4<255>(mixed[r][w], low[w], high_x);
-          mixed[r][w] = F::template dot4<255>(mixed[r][w], high[w], low_x);
-          if constexpr (kLow) {
-            low_sums[r][w] = F::template dot4<255>(low_sums[r][w], low[w], low_x);
+          sums[r][w] = add_products<kQueries>(sums[r][w], high_x, high[w]);
+          mixed[r][w] = add_products<kQueries>(mixed[r][w], high_x, low[w]);
+          mixed[r][w] = add_products<kQueries>(mixed[r][w], low_x, high[w]);
+          if constexpr (kQueries) {
+            lows[r][w] = add_products<kQueries>(lows[r][w], low_x, low[w]);
           }
         }
       }
     }
     for (int r = 0; r < kRows; ++r) {
-      const I offset = F::set_bits(rows.of_rows[r].offset);
       for (int w = 0; w < kWidth; ++w) {
-        I& sum = sums[r][w];
-        sum = F::add_words(F::template shift_left<8>(sum), F::add_words(mixed[r][w], offset));
-        if constexpr (kLow) {
-          sum = F::add_words(sum, F::template shift_right_signed<8>(low_sums[r][w]));
-        }
+        sums[r][w] = F::add_words(F::template shift_left<8>(sums[r][w]), mixed[r][w]);
       }
     }
+  }
+
+  // Of two factors of byte products the first is unsigned: weights are; keys are made so.
+  template <bool kQueries>
+  [[gnu::always_inline]] static I line_of(const uint8_t* at) {
+    if constexpr (kQueries) return F::xor_bits(F::load_words(at), F::set_bits(0x80808080u));
+    return F::load_words(at);
+  }
+  template <bool kQueries>
+  [[gnu::always_inline]] static I add_products(I sum, I x, I line) {
+    return kQueries ? F::template dot4<255>(sum, line, x) : F::template dot4<255>(sum, x, line);
   }
 
   // Products with the keys of blocks [block, block + kWidth), where the scores will be.
   template <int kRows, int kWidth>
   static void score_blocks(WholeTile<F>& t, int first, int64_t block) {
-    I sums[kRows][kWidth];
+    I sums[kRows][kWidth], lows[kRows][kWidth];
+    for (int r = 0; r < kRows; ++r) {
+      for (int w = 0; w < kWidth; ++w) lows[r][w] = F::set_bits(t.offsets[first + r].low);
+    }
     const auto line = [&](int64_t g, int w) __attribute__((always_inline)) {
       prefetch_line<F, KvDtype::kInt16>(t.next_keys[block + w] + g * 128);
       return t.keys[block + w] + g * 128;
     };
-    multiply<true>(
-        Rows{t.queries + first * 2 * t.query_bytes, t.query_bytes, 0, t.dims / 4, t.query + first},
-        line, sums);
+    const Rows rows{t.queries + first * 2 * t.query_bytes, t.query_bytes, 0, t.dims / 4};
+    multiply<true>(rows, line, sums, lows);
     for (int r = 0; r < kRows; ++r) {
+      const I offset = F::set_bits(t.offsets[first + r].mixed);
       for (int w = 0; w < kWidth; ++w) {
+        const I low = F::template shift_right_signed<8>(lows[r][w]);
         float* to = t.scores + (first + r) * kKvStep + (block + w) * kKvBlock;
-        F::store_words(reinterpret_cast<uint8_t*>(to), sums[r][w]);
+        F::store_words(reinterpret_cast<uint8_t*>(to),
+                       F::add_words(F::add_words(sums[r][w], offset), low));
       }
     }
   }
@@ -234,9 +260,8 @@ struct VectorProducts {
       prefetch_line<F, KvDtype::kInt16>(t.next_values[g / 4] + at);
       return t.values[g / 4] + at;
     };
-    multiply<false>(Rows{t.weights + first * int64_t{2} * kKvStep, kKvStep, 4 * begin, 4 * limit,
-                         t.weight + first},
-                    line, sums);
+    const Rows rows{t.weights + first * int64_t{2} * kKvStep, kKvStep, 4 * begin, 4 * limit};
+    multiply<false>(rows, line, sums, sums);
     for (int r = 0; r < kRows; ++r) {
       if (!t.sees_step(first + r)) continue;
       for (int w = 0; w < kWidth; ++w) t.add_sums(first + r, (vector + w) * 16, sums[r][w]);
@@ -335,7 +360,9 @@ struct WholeStep {
     }
     F::store(t.totals + r * 16, F::fma(F::load(t.totals + r * 16), F::set(t.correction[r]), sum));
     uint8_t* high = t.weights + r * int64_t{2} * kKvStep;
-    t.weight[r] = make_digits<F, false>(row, kKvStep, high, high + kKvStep);
+    const WholeUnit by = whole_unit<F>(row, kKvStep);
+    t.weight_unit[r] = 256.0f * by.unit;
+    store_unsigned<F>(row, kKvStep, by.factor, high, high + kKvStep);
   }
 
   template <bool kAllSeen>
