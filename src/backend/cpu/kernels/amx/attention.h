@@ -83,10 +83,15 @@ struct TileProducts {
     return F::add_words(F::template shift_left<8>(high), mixed);
   }
 
+  void prefetch_plane(const uint8_t* plane) const {
+    for (int64_t at = 0; at < t.dims / 4 * kLineBytes; at += kTileRowBytes) F::prefetch(plane + at);
+  }
+
   // Each of a block's four products has sums of its own, so that none waits for another.
   void scores(int first, int /*count*/, int64_t begin, int64_t limit) const {
     const uint8_t* queries = t.queries + first * 2 * t.query_bytes;
     for (int64_t block = begin; block < limit; ++block) {
+      if (first == 0) prefetch_plane(t.next_keys[block]);
       zero<2>();
       for (int64_t d = 0; d < t.dims; d += depth) {
         if (block == begin || t.dims > depth) load_rows(queries + d, t.query_bytes);
