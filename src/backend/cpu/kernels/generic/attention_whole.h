@@ -328,7 +328,7 @@ template <typename F, bool kCapped, typename Products>
 struct WholeStep {
   using V = typename F::V;
   struct Tile : WholeTile<F> {
-    explicit Tile(const AttentionRowsArgs& args) : WholeTile<F>(args, Products::kGroupRows) {}
+    explicit Tile(const AttentionRowsArgs& a) : WholeTile<F>(a, Products::kGroupRows) {}
   };
   static constexpr bool kIsCapped = kCapped;
 
