@@ -151,9 +151,9 @@ struct WholeTile : AttendTile<F> {
 
   // Adds the products T of the step's weights with dimensions [d, d + 16) of its values to row r.
   [[gnu::always_inline]] void add_sums(int r, int64_t d, I products) {
-    float* acc = this->acc + r * this->dims + d;
-    const V kept = F::mul(F::load(acc), F::set(this->correction[r]));
-    F::store(acc, F::fma(F::to_float(products), F::set(weight_unit[r]), kept));
+    float* sums = this->acc + r * this->dims + d;
+    const V kept = F::mul(F::load(sums), F::set(this->correction[r]));
+    F::store(sums, F::fma(F::to_float(products), F::set(weight_unit[r]), kept));
   }
 
   bool sees_step(int r) const { return this->step_begin[r] < this->step_end[r]; }
