@@ -31,6 +31,7 @@
 #include "backend/cpu/verify/samples.h"
 #include "backend/cpu/workspace.h"
 #include "bench/limits.h"
+#include "bench/op_rates.h"
 #include "bench/synth.h"
 #include "checkpoint/weight_rows.h"
 
@@ -320,9 +321,6 @@ void print_case(const Options& options, Case& measured, int64_t num_rows, bool w
                 const Limits& limits) {
   const double seconds = measured.measure(options.repeats);
   const KernelRow& row = measured.row();
-  constexpr const char* kActivations[] = {"f32",    "int8",  "int16",     "bf16",
-                                          "bf16x2", "fixed", "bf16_codes"};
-  static_assert(std::size(kActivations) == static_cast<size_t>(ActivationType::kBF16Codes) + 1);
   const double bandwidth = measured.bytes() / seconds, rate = measured.operations() / seconds;
   const double read = warm ? limits.warm_read : limits.cold_read, peak = limits.peak(row);
   fmt::print(fmt::runtime(options.json
@@ -330,9 +328,8 @@ void print_case(const Options& options, Case& measured, int64_t num_rows, bool w
                                 "\"{}\", \"gb_s\": {:.1f}, \"read_share\": {:.2f}, \"tflop_s\": "
                                 "{:.3f}, \"peak_share\": {:.2f}}}\n"
                               : "{:<34} {:<10} {:>4} {:<5} {:>6.1f} {:>6.2f} {:>9.3f} {:>6.2f}\n"),
-             row.name, kActivations[static_cast<size_t>(row.activation)], num_rows,
-             warm ? "warm" : "cold", bandwidth / 1e9, bandwidth / read, rate / 1e12,
-             peak > 0 ? rate / peak : 0.0);
+             row.name, activation_name(row.activation), num_rows, warm ? "warm" : "cold",
+             bandwidth / 1e9, bandwidth / read, rate / 1e12, peak > 0 ? rate / peak : 0.0);
   std::fflush(stdout);
 }
 
@@ -366,7 +363,7 @@ Status run(const Options& options) {
   }
   fmt::print(stderr, "\n");
   if (!options.json) {
-    fmt::print("{:<34} {:<10} {:>4} {:<5} {:>7} {:>6} {:>9} {:>6}\n", "kernel", "x", "M", "set",
+    fmt::print("{:<34} {:<10} {:>4} {:<5} {:>6} {:>6} {:>9} {:>6}\n", "kernel", "x", "M", "set",
                "GB/s", "share", "TFLOP/s", "share");
   }
   Team team(static_cast<int>(usable_cores().size()), usable_cores());

@@ -553,8 +553,9 @@ class Backend {
   virtual int64_t num_joins() const = 0;
   virtual std::string_view isa() const = 0;  // "reference", "avx2", "avx512"
   // Everything here that decides a result bit, as lines of text: of each op in use the form of its
-  // operands and its numerics class with the class's version, and how attention is split. Equal
-  // texts promise equal bits for equal requests (engine/numerics.h makes an id of it).
+  // operands and its numerics class with the class's version (of attention, that for keys and
+  // values of the type), and how attention is split. Equal texts promise equal bits for equal
+  // requests (engine/numerics.h makes an id of it).
   virtual std::string numerics(KvType kv_type) const = 0;
   virtual std::vector<KernelInfo> kernels() const = 0;
 };

@@ -24,7 +24,6 @@ struct TileProducts {
   using I = typename F::I;
   static constexpr int kGroupRows = kTileRows;
   static constexpr int64_t kTileBytes = int64_t{kTileRows} * kTileRowBytes;
-  static constexpr int64_t kLineBytes = 128;  // 16 words of high bytes and of low ones
 
   WholeTile<F>& t;
   int rows;       // of a group's tiles
@@ -84,7 +83,9 @@ struct TileProducts {
   }
 
   void prefetch_plane(const uint8_t* plane) const {
-    for (int64_t at = 0; at < t.dims / 4 * kLineBytes; at += kTileRowBytes) F::prefetch(plane + at);
+    for (int64_t d = 0; d < t.dims; d += 4, plane += kWholeLine) {
+      prefetch_line<F, KvDtype::kInt16>(plane);
+    }
   }
 
   // Each of a block's four products has sums of its own, so that none waits for another.
@@ -95,9 +96,9 @@ struct TileProducts {
       zero<2>();
       for (int64_t d = 0; d < t.dims; d += depth) {
         if (block == begin || t.dims > depth) load_rows(queries + d, t.query_bytes);
-        const uint8_t* keys = t.keys[block] + d / 4 * kLineBytes;
-        Tiles::template load<6>(keys, kLineBytes);
-        Tiles::template load<7>(keys + kTileRowBytes, kLineBytes);
+        const uint8_t* keys = t.keys[block] + d / 4 * kWholeLine;
+        Tiles::template load<6>(keys, kWholeLine);
+        Tiles::template load<7>(keys + kTileRowBytes, kWholeLine);
         Tiles::template product_ss<0, 4, 6>();
         Tiles::template product_ss<1, 5, 6>();
         Tiles::template product_ss<2, 4, 7>();
@@ -119,14 +120,13 @@ struct TileProducts {
   void start_values(int64_t begin, int64_t limit) const {
     if (depth != kKvStep) configure(kKvStep);
     auto* to = reinterpret_cast<uint8_t*>(t.kv);
-    const int64_t row_bytes = t.dims / 16 * kLineBytes;  // of four positions
+    const int64_t row_bytes = t.dims / 16 * kWholeLine;  // of four positions
     for (int64_t g = 4 * begin; g < 4 * limit; ++g) {
       const int64_t from = g % 4 * row_bytes;
-      for (int64_t line = 0; line < row_bytes; line += kLineBytes) {
+      for (int64_t line = 0; line < row_bytes; line += kWholeLine) {
         const uint8_t* values = t.values[g / 4] + from + line;
-        F::prefetch(t.next_values[g / 4] + from + line);
-        F::prefetch(t.next_values[g / 4] + from + line + kTileRowBytes);
-        uint8_t* operand = to + line / kLineBytes * (2 * kTileBytes) + g * kTileRowBytes;
+        prefetch_line<F, KvDtype::kInt16>(t.next_values[g / 4] + from + line);
+        uint8_t* operand = to + line / kWholeLine * (2 * kTileBytes) + g * kTileRowBytes;
         F::store_words(operand, F::load_words(values));
         F::store_words(operand + kTileBytes, F::load_words(values + kTileRowBytes));
       }

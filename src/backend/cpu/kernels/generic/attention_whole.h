@@ -94,6 +94,7 @@ template <typename F>
   }
 }
 
+inline constexpr int64_t kWholeLine = kv_line_bytes(KvDtype::kInt16);  // of either bytes 64
 inline constexpr int64_t kWholeRoomBytes = int64_t{16} * 1024;
 
 // Floats of scratch: those of any attention, weights and products; queries of 16 dimensions.
@@ -233,8 +234,8 @@ struct VectorProducts {
       for (int w = 0; w < kWidth; ++w) lows[r][w] = F::set_bits(t.offsets[first + r].low);
     }
     const auto line = [&](int64_t g, int w) __attribute__((always_inline)) {
-      prefetch_line<F, KvDtype::kInt16>(t.next_keys[block + w] + g * 128);
-      return t.keys[block + w] + g * 128;
+      prefetch_line<F, KvDtype::kInt16>(t.next_keys[block + w] + g * kWholeLine);
+      return t.keys[block + w] + g * kWholeLine;
     };
     const Rows rows{t.queries + first * 2 * t.query_bytes, t.query_bytes, 0, t.dims / 4};
     multiply<true>(rows, line, sums, lows);
@@ -254,9 +255,9 @@ struct VectorProducts {
   static void add_vectors(WholeTile<F>& t, int first, int64_t vector, int64_t begin,
                           int64_t limit) {
     I sums[kRows][kWidth];
-    const int64_t row_bytes = t.dims * 8;  // of four positions
+    const int64_t row_bytes = t.dims / 16 * kWholeLine;  // of four positions
     const auto line = [&](int64_t g, int w) __attribute__((always_inline)) {
-      const int64_t at = g % 4 * row_bytes + (vector + w) * 128;
+      const int64_t at = g % 4 * row_bytes + (vector + w) * kWholeLine;
       prefetch_line<F, KvDtype::kInt16>(t.next_values[g / 4] + at);
       return t.values[g / 4] + at;
     };
