@@ -71,7 +71,7 @@ run_pytest() {
   local inputs=("build/$build/bin/headrace" tests/cli tests/http deploy tools/requirements.txt)
   spared "$suite" "${inputs[@]}" && return 0
   HEADRACE_BINARY="$PWD/build/$build/bin/headrace" \
-    .venv/bin/python -m pytest -q -rs -p no:cacheprovider "$folder" >"$log" 2>&1 </dev/null || status=$?
+    .venv/bin/python -m pytest -q -rsfE -p no:cacheprovider "$folder" >"$log" 2>&1 </dev/null || status=$?
   [ "$status" = 0 ] || tail -n 200 "$log"
   { grep -E '^SKIPPED' "$log" || true; } | sed -n 1,40p
   tail -n 1 "$log"

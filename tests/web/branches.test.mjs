@@ -114,8 +114,9 @@ test("no branch can be changed while an answer streams, and an answer without a 
   await wait_done();
   assert.equal(await button("Previous version").isDisabled(), false);
   await ask("flaky");
-  mock.flaky = true;
+  await until("its answer", async () => /You said: flaky/.test(await last_answer().innerText()));
   await wait_done();
+  mock.flaky = true;
   await button("Regenerate").last().click();
   await button("Retry").waitFor();
   mock.flaky = false;

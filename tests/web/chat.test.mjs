@@ -263,6 +263,7 @@ test("a model without a chat template says so and goes on with the text", script
   await open();
   await page.locator(".banner").waitFor();
   assert.match(await page.locator(".banner").innerText(), /no chat template: it continues your text/);
+  await page.locator(".state.online").waitFor(); // the model's context is known
   await ask("Say limit");
   await button("Continue").click();
   await until("the rest", async () => (await last_answer().locator(".plain").innerText()) === "one two three four.");

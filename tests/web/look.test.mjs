@@ -283,6 +283,23 @@ test("the header stays where it is while the keyboard comes, the text grows and 
   assert.deepEqual(await page.evaluate(() => [scrollY, document.documentElement.scrollHeight]), [0, 380]);
 });
 
+test("the header fits a narrow screen, whatever is known of the server", scripted, async () => {
+  mock.held = true;
+  await open({ width: 320, height: 700 });
+  await page.locator(".state.connecting").waitFor();
+  await assert_no_overflow();
+  mock.held = false;
+  await page.locator(".state.online").waitFor();
+  await assert_no_overflow();
+  await take_server_down();
+  await assert_no_overflow();
+  Object.assign(mock, { down: false, api_key: "secret" });
+  await page.evaluate(() => dispatchEvent(new Event("online")));
+  await button("Not now").click();
+  await page.locator(".state.locked").waitFor();
+  await assert_no_overflow();
+});
+
 // For people, on request: the views in both schemes and at both widths.
 const screenshots = process.env.HEADRACE_SCREENSHOTS;
 const when_asked = screenshots ? test : () => undefined;

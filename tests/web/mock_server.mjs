@@ -241,6 +241,7 @@ export class MockServer {
   sparse = false; // status without any field
   idle = false; // nothing runs, counters rest, rates are of the last work
   down = false; // drops every connection
+  held = false; // status requests wait
   chat_template = "{{ messages }}"; // null: a model that only continues text
   sampling = kSampling;
   text = ""; // what the script `given` answers
@@ -275,7 +276,7 @@ export class MockServer {
     this.lab?.drop_readers();
     this.#num_told = 0;
     Object.assign(this, {
-      requests: [], num_status: 0, num_cancelled: 0, api_key: "", formats: kFormats, experts: [], sparse: false, idle: false, down: false,
+      requests: [], num_status: 0, num_cancelled: 0, api_key: "", formats: kFormats, experts: [], sparse: false, idle: false, down: false, held: false,
       chat_template: "{{ messages }}", sampling: kSampling, text: "", flaky: false, calls: kCalls, scores: kScores, running: [], finished: [], prompt: null, lab: null, profile: null,
     });
   }
@@ -303,7 +304,10 @@ export class MockServer {
       return this.#json(response, 401, { error: { message: "The API key is missing or wrong.", type: "authentication_error" } });
     }
     if (path === "/v1/models") return this.#json(response, 200, { object: "list", data: [{ id: "mock" }, { id: "alias" }] });
-    if (path === "/api/headrace/status") return this.#json(response, 200, this.#status());
+    if (path === "/api/headrace/status") {
+      while (this.held && !response.destroyed) await sleep(5);
+      return this.#json(response, 200, this.#status());
+    }
     if (path === "/api/headrace/requests") return this.#json(response, 200, { running: this.running, finished: this.finished });
     if (path === "/api/headrace/profile") return this.#json(response, this.profile ? 200 : 503, this.profile ?? { error: { message: "no step of 'mock' ran within 30 s" } });
     if (path === "/render") return this.#json(response, 200, { object: "prompts", prompts: [await this.#render(request)] });
