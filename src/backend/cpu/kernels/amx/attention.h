@@ -22,7 +22,7 @@ template <typename Tiles>
 struct TileProducts {
   using F = Avx512Vnni;
   using I = typename F::I;
-  static constexpr int kGroupRows = kTileRows;
+  static constexpr int group_rows(int64_t /*rows*/) { return kTileRows; }
   static constexpr int64_t kTileBytes = int64_t{kTileRows} * kTileRowBytes;
 
   WholeTile<F>& t;

@@ -62,11 +62,10 @@ struct AttendStep {
       if (begin >= limit) return;
     }
     if (t.direct != nullptr) {
-      return run_direct(
-          t.direct[count - 1].scores,
-          {t.keys, t.far ? t.next_keys : t.values, t.args.head_dim, t.dims, t.q + first * t.dims,
-           t.dims, t.scores + first * kKvStep, kKvStep, 0, 0, nullptr},
-          begin, limit);
+      return run_direct(t.direct[count - 1].scores,
+                        {t.keys, t.asked_with_keys(), t.args.head_dim, t.dims, t.q + first * t.dims,
+                         t.dims, t.scores + first * kKvStep, kKvStep, 0, 0, nullptr},
+                        begin, limit);
     }
     multiply_rows<F>(
         count, limit - begin,
@@ -124,11 +123,11 @@ struct AttendStep {
   void add_values(int first, int count, int64_t begin, int64_t limit) {
     if (begin >= limit) return;
     if (t.direct != nullptr) {
-      run_direct(t.direct[count - 1].sums,
-                 {t.values, t.far ? t.next_values : t.next_keys, t.args.head_dim, t.dims,
-                  t.scores + first * kKvStep, kKvStep, t.acc + first * t.dims, t.dims, begin, limit,
-                  t.correction + first},
-                 0, t.dims / 16);
+      run_direct(
+          t.direct[count - 1].sums,
+          {t.values, t.asked_with_values(), t.args.head_dim, t.dims, t.scores + first * kKvStep,
+           kKvStep, t.acc + first * t.dims, t.dims, begin, limit, t.correction + first},
+          0, t.dims / 16);
       for (int r = first; r < first + count; ++r) t.correction[r] = 1.0f;
       return;
     }

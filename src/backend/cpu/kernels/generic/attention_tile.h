@@ -22,7 +22,7 @@ struct AttendTile {
   const DirectRow* direct;  // by rows of a product - 1, or null: steps are expanded
   int64_t dims;             // padded
   size_t plane;             // bytes
-  bool far;                 // direct products ask for bytes of the next step, not of this one
+  bool far;                 // few rows ask for bytes of the next step, not of this one
   size_t kv_offset;
   int rows;
   int num_groups;
@@ -111,12 +111,16 @@ struct AttendTile {
     next_keys[b] = next_of(block);
     next_values[b] = next_keys[b] + plane;
   }
+  // By block of the step: planes that few rows ask for while they read its keys, or its values.
+  const uint8_t* const* asked_with_keys() const { return far ? next_keys : values; }
+  const uint8_t* const* asked_with_values() const { return far ? next_values : next_keys; }
+
   void load_block_scales(int64_t b) {
     const size_t at = kv_scales_offset(args.kv_type, args.head_dim);
     F::store(key_scales + b * kKvBlock, F::load_bytes_as_float(keys[b] + at));
     F::store(value_scales + b * kKvBlock, F::load_bytes_as_float(values[b] + at));
-    F::prefetch(next_keys[b] + at);
-    F::prefetch(next_values[b] + at);
+    F::prefetch_second(next_keys[b] + at);
+    F::prefetch_second(next_values[b] + at);
   }
 
   // Of positions [16 v, 16 v + 16) of the step: value where row r sees them, else `hidden`.

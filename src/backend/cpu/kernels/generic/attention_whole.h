@@ -5,7 +5,7 @@
 // A step of a tile of rows: whole products of queries and keys, softmax in float32
 // (attention_step.h), weights to two bytes, whole products of these and the values. What computes
 // the products is a class with
-//   kGroupRows                                  rows that are computed together at most
+//   group_rows(rows)                            how many of a tile's are computed together at most
 //   Products(WholeTile<F>&)                     for the steps of a split
 //   scores(first, count, begin, limit)          products of rows with the keys of blocks of a step
 //   score(first, r, v)                          of row `first` + r with keys [16 v, 16 v + 16)
@@ -164,11 +164,16 @@ struct WholeTile : AttendTile<F> {
 template <typename F>
 struct VectorProducts {
   using I = typename F::I;
-  static constexpr int kGroupRows = 4;
+  static constexpr int kMaxGroupRows = 4;
   static constexpr int kMaxSums = 24;  // that registers hold
   static constexpr int kWidths = 3;    // 1, 2 and 4 lines at once
 
   WholeTile<F>& t;
+
+  // Few rows wait for memory, which twice as many lines at once read faster.
+  static constexpr int group_rows(int64_t rows) {
+    return rows <= kMaxGroupRows ? 2 : kMaxGroupRows;
+  }
 
   // Where rows of whole numbers lie, and which word groups of four of them are in use.
   struct Rows {
@@ -234,7 +239,7 @@ struct VectorProducts {
       for (int w = 0; w < kWidth; ++w) lows[r][w] = F::set_bits(t.offsets[first + r].low);
     }
     const auto line = [&](int64_t g, int w) __attribute__((always_inline)) {
-      prefetch_line<F, KvDtype::kInt16>(t.next_keys[block + w] + g * kWholeLine);
+      prefetch_line<F, KvDtype::kInt16>(t.asked_with_keys()[block + w] + g * kWholeLine);
       return t.keys[block + w] + g * kWholeLine;
     };
     const Rows rows{t.queries + first * 2 * t.query_bytes, t.query_bytes, 0, t.dims / 4};
@@ -258,7 +263,7 @@ struct VectorProducts {
     const int64_t row_bytes = t.dims / 16 * kWholeLine;  // of four positions
     const auto line = [&](int64_t g, int w) __attribute__((always_inline)) {
       const int64_t at = g % 4 * row_bytes + (vector + w) * kWholeLine;
-      prefetch_line<F, KvDtype::kInt16>(t.next_values[g / 4] + at);
+      prefetch_line<F, KvDtype::kInt16>(t.asked_with_values()[g / 4] + at);
       return t.values[g / 4] + at;
     };
     const Rows rows{t.weights + first * int64_t{2} * kKvStep, kKvStep, 4 * begin, 4 * limit};
@@ -283,11 +288,11 @@ struct VectorProducts {
     }
   }
   struct Table {
-    Functions rows[kGroupRows];
+    Functions rows[kMaxGroupRows];
   };
   static constexpr Table make_table() {
     Table table{};
-    unrolled<0, kGroupRows>([&](auto r) {
+    unrolled<0, kMaxGroupRows>([&](auto r) {
       fill<r.value + 1, 0>(&table.rows[r.value]);
       fill<r.value + 1, 1>(&table.rows[r.value]);
       fill<r.value + 1, 2>(&table.rows[r.value]);
@@ -329,7 +334,7 @@ template <typename F, bool kCapped, typename Products>
 struct WholeStep {
   using V = typename F::V;
   struct Tile : WholeTile<F> {
-    explicit Tile(const AttentionRowsArgs& a) : WholeTile<F>(a, Products::kGroupRows) {}
+    explicit Tile(const AttentionRowsArgs& a) : WholeTile<F>(a, Products::group_rows(a.num_rows)) {}
   };
   static constexpr bool kIsCapped = kCapped;
 

@@ -279,6 +279,9 @@ struct Avx2 : WordPairs {
   static void prefetch(const uint8_t* p) {
     _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0);
   }
+  static void prefetch_second(const uint8_t* p) {  // into the second cache
+    _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T1);
+  }
   // Quantising: all reductions of a slice's blocks at once.
   static I sub_words(I a, I b) {
     return {_mm256_sub_epi32(a.low, b.low), _mm256_sub_epi32(a.high, b.high)};

@@ -235,6 +235,9 @@ struct Avx512 : WordPairs {
   static void prefetch(const uint8_t* p) {
     _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0);
   }
+  static void prefetch_second(const uint8_t* p) {  // into the second cache
+    _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T1);
+  }
   // Quantising: all reductions of a slice's blocks at once.
   static I sub_words(I a, I b) { return _mm512_sub_epi32(a, b); }
   // 16-bit lanes: of each quarter of 128 bits the 4 words of a, then the 4 of b; words fit.
