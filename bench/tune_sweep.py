@@ -26,14 +26,14 @@ import time
 from pathlib import Path
 
 kRepository = Path(__file__).resolve().parents[1]
-kDefaults = {"kv-type": "f16", "activations": "exact", "batch-tokens": "512"}
+kDefaults = {"kv-type": "auto", "activations": "exact", "batch-tokens": "512"}
 kPoints = {"ttft": ["--prefill", "512", "--depth", "", "--batch", ""],
            "throughput": ["--prefill", "", "--depth", "", "--batch", "16"]}
 
 
 def configurations():
     cores = len(os.sched_getaffinity(0))
-    values = {"kv-type": ["f16", "fp8", "int8"], "activations": ["exact", "fast"], "batch-tokens": ["256", "512", "1024"],
+    values = {"kv-type": ["auto", "fp8", "int8"], "activations": ["exact", "fast"], "batch-tokens": ["256", "512", "1024"],
               "threads": [str(1 << i) for i in range(16) if 1 << i < cores] + [str(cores)]}
     return [dict(zip(values, chosen, strict=True)) for chosen in itertools.product(*values.values())]
 

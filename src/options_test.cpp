@@ -49,7 +49,7 @@ TEST(Options, ACopyWithOneOptionChangedKeepsTheOthers) {
   EXPECT_EQ(changed.text("--kv-type"), "f32");
   EXPECT_EQ(changed.integer("--window"), 64);
   EXPECT_EQ(changed.positionals(), options->positionals());
-  EXPECT_EQ(options->text("--kv-type"), "f16");
+  EXPECT_EQ(options->text("--kv-type"), "auto");
 }
 
 TEST(Options, CommandLineWinsOverEnvironmentWinsOverDefault) {

@@ -557,6 +557,9 @@ class Backend {
   // values of the type), and how attention is split. Equal texts promise equal bits for equal
   // requests (engine/numerics.h makes an id of it).
   virtual std::string numerics(KvType kv_type) const = 0;
+  // The type of keys and values that serves best here and is near exact: what users get who do not
+  // choose (docs/adr/0100-attention-by-whole-numbers.md).
+  virtual KvType default_kv_type() const { return KvType::kF16; }
   virtual std::vector<KernelInfo> kernels() const = 0;
 };
 

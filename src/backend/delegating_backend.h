@@ -38,6 +38,7 @@ class DelegatingBackend : public Backend {
   int64_t num_joins() const override { return inner_->num_joins(); }
   std::string_view isa() const override { return inner_->isa(); }
   std::string numerics(KvType kv_type) const override { return inner_->numerics(kv_type); }
+  KvType default_kv_type() const override { return inner_->default_kv_type(); }
   std::vector<KernelInfo> kernels() const override { return inner_->kernels(); }
 
  protected:

@@ -66,6 +66,12 @@ std::string_view StepForecast::bound_by() const {
   return linear_s >= mixer_s ? "products" : "attention";
 }
 
+Result<KvType> default_kv_type(const MachineFile& machine) {
+  const cpu::KernelUnit* unit = TRY(cpu::select_unit("auto", machine.isa));
+  return default_kv_type(cpu::select_kernels(*unit, machine.isa,
+                                             cpu::coded_activations(ActivationArithmetic::kExact)));
+}
+
 Result<Forecast> Forecast::create(const Checkpoint& checkpoint, const ModelConfig& config,
                                   const MachineFile& machine, const PlanRequest& request,
                                   std::optional<DType> format) {

@@ -48,6 +48,9 @@ struct PlanRequest {
   size_t memory_bytes = 0;  // that there is
 };
 
+// What --kv-type auto is on that machine.
+Result<KvType> default_kv_type(const MachineFile& machine);
+
 // What one group of layers keeps.
 struct GroupForecast {
   CachePolicy policy = CachePolicy::kFull;

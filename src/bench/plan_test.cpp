@@ -46,6 +46,13 @@ MachineFile flat_machine() {
   return flat;
 }
 
+TEST(PlanMachine, KeysAndValuesAreAsTheMachineMultipliesThem) {
+  MachineFile file = machine();
+  EXPECT_EQ(default_kv_type(file).value(), KvType::kF16);
+  file.isa = cpu::kAmxUnitIsa;
+  EXPECT_EQ(default_kv_type(file).value(), KvType::kInt16);
+}
+
 TEST(PlanMachine, FileIsReadAndBandwidthLiesBetweenWhatWasMeasured) {
   const MachineFile file = machine();
   EXPECT_EQ(file.processor, "P");

@@ -232,7 +232,7 @@ Result<std::unique_ptr<Expectation>> expectation_of(const Options& options,
   expectation->machine = TRY(machine_of(options));
   PlanRequest request;
   request.chunk = static_cast<int>(options.integer("--batch-tokens"));
-  request.kv_type = kv_type_from_options(options);
+  request.kv_type = kv_type_from_options(options, TRY(default_kv_type(expectation->machine)));
   request.activations = activations_from_options(options);
   expectation->forecast = TRY(Forecast::create(*checkpoint, config, expectation->machine, request));
   return expectation;

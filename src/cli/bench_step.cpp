@@ -115,7 +115,7 @@ Result<Loaded> load(const Options& options, const std::string& spec) {
   const auto start = std::chrono::steady_clock::now();
   loaded.checkpoint = TRY(open_checkpoint(options, spec));
   loaded.plan = TRY(read_plan(options, TRY(Model::read_config(*loaded.checkpoint))));
-  ModelOptions model = model_options(options);
+  ModelOptions model = model_options(options, *loaded.backend);
   if (!loaded.plan.batches.empty()) {
     const auto largest = static_cast<int>(loaded.plan.batches.back());
     model.max_logit_rows = std::max(model.max_logit_rows, largest);
@@ -217,7 +217,7 @@ json::object load_row(const Options& options, const std::string& spec, const Loa
           {"isa", loaded.backend->isa()},
           {"threads", loaded.backend->num_threads()},
           {"activations", options.text("--activations")},
-          {"kv_type", options.text("--kv-type")},
+          {"kv_type", kKvTypeNames[static_cast<size_t>(loaded.model->options().kv_type)]},
           {"numerics_id", numerics_id(*loaded.backend, loaded.model->options().kv_type)},
           {"load_s", loaded.seconds},
           {"packed_bytes", loaded.memory.weights},

@@ -98,7 +98,7 @@ Result<size_t> default_kv_bytes(const MemoryPlan& plan, int64_t context, int64_t
 Result<json::object> describe_memory(const Options& options, const Checkpoint& checkpoint,
                                      const ModelConfig& config) {
   const auto backend = TRY(create_cpu_backend({}));
-  const ModelOptions model = model_options(options);
+  const ModelOptions model = model_options(options, *backend);
   const MemoryPlan plan = TRY(Model::memory_plan(checkpoint, *backend, model));
   const int64_t context = TRY(context_from_options(options, config));
   return json::object{

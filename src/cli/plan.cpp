@@ -36,7 +36,7 @@ Result<PlanRequest> request_of(const Options& options, const ModelConfig& config
   request.context = TRY(context_from_options(options, config));
   request.clients = options.integer("--clients");
   request.chunk = static_cast<int>(options.integer("--batch-tokens"));
-  request.kv_type = kv_type_from_options(options);
+  request.kv_type = kv_type_from_options(options, TRY(default_kv_type(machine)));
   request.activations = activations_from_options(options);
   request.memory_bytes = options.bytes("--memory");
   if (request.memory_bytes == 0) request.memory_bytes = machine.memory_bytes;

@@ -76,7 +76,8 @@ ActivationArithmetic activations_from_options(const Options& options) {
                                                   : ActivationArithmetic::kFast;
 }
 
-KvType kv_type_from_options(const Options& options) {
+KvType kv_type_from_options(const Options& options, KvType automatic) {
+  if (options.text("--kv-type") == "auto") return automatic;
   const auto* const name =
       std::find(std::begin(kKvTypeNames), std::end(kKvTypeNames), options.text("--kv-type"));
   CHECK(name != std::end(kKvTypeNames), "--kv-type {}", options.text("--kv-type"));
@@ -107,10 +108,10 @@ bool wants_head(const Options& options) {
 
 }  // namespace
 
-ModelOptions model_options(const Options& options) {
+ModelOptions model_options(const Options& options, const Backend& backend) {
   ModelOptions model;
   model.max_batch_tokens = static_cast<int>(options.integer("--batch-tokens"));
-  model.kv_type = kv_type_from_options(options);
+  model.kv_type = kv_type_from_options(options, backend.default_kv_type());
   model.prediction = wants_head(options);
   if (options.command() != "inspect" && options.command() != "show") {
     model.weight_cache = {options.text("--weight-cache"), options.bytes("--weight-cache-size"),
@@ -221,8 +222,8 @@ Status choose_head(const Options& options, const Checkpoint& checkpoint, const B
 // Into the runtime; kv_memory_bytes as in check_memory().
 Status load_parts(const Options& options, const std::string& spec, const Checkpoint& checkpoint,
                   size_t kv_memory_bytes, const EngineSetup& setup, Runtime* runtime) {
-  ModelOptions model = model_options(options);
   runtime->backend = TRY(create_backend(options, setup.team));
+  ModelOptions model = model_options(options, *runtime->backend);
   TRY(choose_head(options, checkpoint, *runtime->backend, kv_memory_bytes, &model));
   const MemoryPlan plan = TRY(Model::memory_plan(checkpoint, *runtime->backend, model));
   TRY(check_memory(plan, kv_memory_bytes, memory_supply()));

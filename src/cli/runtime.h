@@ -46,8 +46,10 @@ Result<std::unique_ptr<Backend>> create_backend(const Options& options,
                                                 std::shared_ptr<CpuTeam> team = nullptr);
 // For several back ends.
 Result<std::shared_ptr<CpuTeam>> create_team(const Options& options);
-ModelOptions model_options(const Options& options);
-KvType kv_type_from_options(const Options& options);
+// backend: where the model will run.
+ModelOptions model_options(const Options& options, const Backend& backend);
+// automatic: what --kv-type auto is.
+KvType kv_type_from_options(const Options& options, KvType automatic);
 ActivationArithmetic activations_from_options(const Options& options);
 // Tokens per sequence: --context, else what the model was made for, at most kDefaultContext.
 Result<int64_t> context_from_options(const Options& options, const ModelConfig& config);

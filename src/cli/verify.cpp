@@ -21,7 +21,7 @@ using Paths = std::vector<std::string>;  // the arguments after the kind
 Result<VerifyRows> verify_golden(const Options& options, const Paths& folders) {
   const auto backend = TRY(create_backend(options));
   // What is recorded has float32 keys and values; the tolerance has no room for rounding them.
-  ModelOptions model = model_options(options);
+  ModelOptions model = model_options(options, *backend);
   if (!options.is_set("--kv-type")) model.kv_type = KvType::kF32;
   VerifyRows rows;
   for (const std::string& folder : folders) {

@@ -50,7 +50,8 @@ json::object describe_machine(const Options& options, const Backend& backend) {
           {"threads", backend.num_threads()},
           {"coded_weights", class_of_weights(backend, "Q8_0")},
           {"bf16_weights", class_of_weights(backend, "BF16")},
-          {"numerics_id", numerics_id(backend, kv_type_from_options(options))}};
+          {"numerics_id",
+           numerics_id(backend, kv_type_from_options(options, backend.default_kv_type()))}};
 }
 
 void print_kernels(const Backend& backend) {

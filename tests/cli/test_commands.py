@@ -99,3 +99,11 @@ def test_version_names_the_arithmetic_of_activations(headrace):
     assert exact[:2] == fast[:2] == ("integer", "f32-fma") and exact[2] != fast[2]  # 16 bits, and 8
     assert classes_of("--isa", "avx2", "--activations", "int8") == fast, "the earlier name"
     assert classes_of("--isa", "reference")[1] == "f32-reference"
+
+
+def test_keys_and_values_are_f16_where_nothing_multiplies_them_in_tiles(headrace):
+    def numerics_of(*options):
+        return json.loads(headrace("version", "--json", "--isa", "avx2", *options).stdout)["machine"]["numerics_id"]
+
+    assert numerics_of() == numerics_of("--kv-type", "auto") == numerics_of("--kv-type", "f16")
+    assert numerics_of() != numerics_of("--kv-type", "int16")

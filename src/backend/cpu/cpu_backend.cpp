@@ -304,6 +304,7 @@ class CpuBackend final : public HostBackend {
   int64_t num_joins() const override { return team_.num_joins(); }
   std::string_view isa() const override { return kernels_.unit->name; }
   std::string numerics(KvType kv_type) const override;
+  KvType default_kv_type() const override { return headrace::default_kv_type(kernels_); }
   std::vector<KernelInfo> kernels() const override;
 
  private:
@@ -453,6 +454,10 @@ std::vector<KernelInfo> CpuBackend::kernels() const {
 
 }  // namespace
 }  // namespace cpu
+
+KvType default_kv_type(const cpu::KernelSet& kernels) {
+  return kernels.attends_in_tiles() ? KvType::kInt16 : KvType::kF16;
+}
 
 Result<std::shared_ptr<CpuTeam>> create_cpu_team(int num_threads) {
   const std::vector<int> cores = cpu::usable_cores();

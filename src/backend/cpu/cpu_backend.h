@@ -8,6 +8,9 @@
 #include "backend/cpu/kernels/activation_arithmetic.h"
 
 namespace headrace {
+namespace cpu {
+struct KernelSet;
+}
 
 // Threads that several back ends compute on, one at a time (Backend::begin_turn).
 class CpuTeam;
@@ -27,5 +30,8 @@ struct CpuBackendOptions {
 // forced instruction set (names what is missing and the units that would run) or computes wrong
 // results with it; kInvalidArgument for an unknown name.
 Result<std::unique_ptr<Backend>> create_cpu_backend(const CpuBackendOptions& options);
+
+// Of keys and values, where nothing else is wished, with these kernels (Backend::default_kv_type).
+KvType default_kv_type(const cpu::KernelSet& kernels);
 
 }  // namespace headrace

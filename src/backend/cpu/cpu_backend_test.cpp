@@ -6,8 +6,11 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <set>
+#include <string_view>
 
+#include "backend/cpu/kernels/registry.h"
 #include "backend/cpu/verify/samples.h"
 #include "backend/device_access.h"
 
@@ -74,6 +77,18 @@ TEST(CpuBackendFacts, NumericsNameWhatDecidesABit) {
   ASSERT_TRUE(fast.ok());
   EXPECT_NE(reference->numerics(KvType::kF16), (*fast)->numerics(KvType::kF16));
   EXPECT_EQ(reference->packing_id(), threads->packing_id());
+}
+
+TEST(CpuBackendFacts, KeysAndValuesAreWholeNumbersWhereTilesMultiplyThem) {
+  constexpr uint32_t kEveryIsa = std::numeric_limits<uint32_t>::max();
+  for (const cpu::KernelUnit* unit : cpu::all_units()) {
+    const KvType type = default_kv_type(cpu::select_kernels(*unit, kEveryIsa));
+    // amx_integer has the bits of other processors.
+    EXPECT_EQ(type, std::string_view(unit->name) == "amx" ? KvType::kInt16 : KvType::kF16)
+        << unit->name;
+  }
+  const auto reference = create_cpu_backend({.isa = "reference", .num_threads = 1}).value();
+  EXPECT_EQ(reference->default_kv_type(), KvType::kF16);
 }
 
 TEST(CpuBackendFacts, ABlockHoldsKeysAndValues) {

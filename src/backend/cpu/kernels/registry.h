@@ -70,6 +70,10 @@ struct KernelSet {
   const KernelRow& attention_of(KvDtype type) const {
     return type == KvDtype::kInt16 && attention_whole != nullptr ? *attention_whole : *attention;
   }
+  // Whether attention over int16 keys and values runs in tiles.
+  bool attends_in_tiles() const {
+    return attention_whole != nullptr && (attention_whole->isa & kIsaAmxInt8) != 0;
+  }
   bool uses(const KernelRow& row) const;
 };
 
