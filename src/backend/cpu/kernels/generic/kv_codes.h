@@ -62,7 +62,7 @@ struct KvWords {
 };
 
 // Asks for the bytes of 16 words, into the second cache: from there they come in time, and more of
-// them are under way at once than the first cache waits for (docs/performance.md, "Attention").
+// them are under way at once than the first cache waits for (docs/performance.md).
 template <typename F, KvDtype kType>
 [[gnu::always_inline]] inline void prefetch_line(const uint8_t* line) {
   for (int at = 0; at < kv_line_bytes(kType); at += 64) F::prefetch_second(line + at);
