@@ -3,8 +3,8 @@
 //
 // Attention over each type of keys and values, in turns: one token, its keys and values from the
 // caches and from memory, and chunks of a prompt. Medians in microseconds, the speed of every type
-// beside the first, and what the reads from memory reach of the speed of memory, which the same
-// turns measure.
+// beside the first, and how fast what lies in memory was read (headrace bench machine says how fast
+// that can be).
 
 #include <fmt/format.h>
 
@@ -13,11 +13,9 @@
 #include <cmath>
 #include <cstdio>
 #include <numeric>
-#include <random>
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/device_access.h"
-#include "bench/limits.h"
 #include "op_support.h"
 
 namespace headrace {
@@ -90,18 +88,8 @@ class Context {
     const auto depth = static_cast<double>(work.position + work.rows);
     return depth / kBlockTokens * static_cast<double>(backend_.kv_layer_bytes(layer_.shape));
   }
-  std::span<const std::byte> bytes() const {
-    return backend_.read_view(memory_.data(), memory_.size());
-  }
 
  private:
-  static std::vector<float> random_floats(int64_t count) {
-    std::mt19937 random(11);
-    std::normal_distribution<float> normal;
-    std::vector<float> values(static_cast<size_t>(count));
-    for (float& value : values) value = normal(random);
-    return values;
-  }
   DevicePtr<std::byte> layer_at(int64_t layer) const {
     return layer_.base + layer * static_cast<int64_t>(layer_.block_stride) / kLayers;
   }
@@ -110,7 +98,6 @@ class Context {
   void fill() {
     const int64_t width = (num_heads_ + 2 * kKvHeads) * layer_.shape.head_dim;
     std::vector<float> qkv = random_floats(kMostRows * width);
-    const std::vector<float> angles(qkv.size(), 0.5f);
     for (int64_t block = 0; block < num_blocks_; block += kMostRows / kBlockTokens) {
       const int64_t count = std::min(kMostRows / kBlockTokens, num_blocks_ - block);
       const int32_t* const table = tables_.data() + block;
@@ -139,17 +126,6 @@ class Context {
   int64_t next_ = 0;
 };
 
-// Of the team, as products read weights.
-double read_bytes_per_second(Backend& backend, std::span<const std::byte> bytes) {
-  constexpr size_t kPiece = size_t{256} << 10;
-  const auto pieces = static_cast<int64_t>(bytes.size() / kPiece);
-  const double start = op_seconds(backend.num_threads());
-  backend.run_on_team(pieces, [&](int64_t i, int /*member*/) {
-    cpu::widest_read().function(bytes.data() + static_cast<size_t>(i) * kPiece, kPiece, 1);
-  });
-  return static_cast<double>(pieces) * kPiece / (op_seconds(backend.num_threads()) - start);
-}
-
 void run_shape(Backend& backend, std::span<const KvType> types, int head_dim, int group,
                int repeats) {
   std::vector<std::unique_ptr<Context>> contexts;
@@ -159,11 +135,7 @@ void run_shape(Backend& backend, std::span<const KvType> types, int head_dim, in
   for (const Work& work : kWorks) {
     const int calls = work.rows == 1 ? 16 * repeats : repeats;
     std::vector<std::vector<double>> times(types.size());
-    std::vector<double> reads;
     for (int i = 0; i < calls; ++i) {
-      if (work.far && i % 16 == 0) {
-        reads.push_back(read_bytes_per_second(backend, contexts[0]->bytes()));
-      }
       for (size_t t = 0; t < types.size(); ++t) {
         if (!work.far) contexts[t]->seconds(work);  // what it reads comes into the caches
         times[t].push_back(contexts[t]->seconds(work));
@@ -174,7 +146,7 @@ void run_shape(Backend& backend, std::span<const KvType> types, int head_dim, in
       const double seconds = median(times[t]);
       fmt::print("  {} {:>8.1f} us {:.2f}", kKvTypeNames[static_cast<size_t>(types[t])],
                  1e6 * seconds, median(times[0]) / seconds);
-      if (work.far) fmt::print(" ({:.2f})", contexts[t]->num_bytes(work) / seconds / median(reads));
+      if (work.far) fmt::print(" {:.1f} GB/s", 1e-9 * contexts[t]->num_bytes(work) / seconds);
     }
     fmt::print("\n");
     std::fflush(stdout);

@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <random>
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/device_access.h"
@@ -34,14 +33,6 @@ struct Depth {
   int64_t position, rows;
 };
 constexpr Depth kDepths[] = {{0, 512}, {7680, 512}, {8000, 1}};
-
-std::vector<float> random_floats(int64_t count, float scale = 1) {
-  static std::mt19937 random(11);
-  std::normal_distribution<float> normal(0, scale);
-  std::vector<float> values(static_cast<size_t>(count));
-  for (float& value : values) value = normal(random);
-  return values;
-}
 
 // What both blocks work on, and a table of blocks that is the same for all columns.
 class Block {

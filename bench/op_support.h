@@ -1,15 +1,25 @@
-// What benchmarks of single ops share: random weights and a clock. Header of bench/*.cpp only.
+// What benchmarks of single ops share: random numbers and weights and a clock. Header of
+// bench/*.cpp only.
 #pragma once
 
 #include <time.h>
 
 #include <memory>
+#include <random>
 #include <vector>
 
 #include "backend/backend.h"
 #include "bench/synth.h"
 
 namespace headrace {
+
+inline std::vector<float> random_floats(int64_t count, float scale = 1) {
+  static std::mt19937 random(11);
+  std::normal_distribution<float> normal(0, scale);
+  std::vector<float> values(static_cast<size_t>(count));
+  for (float& value : values) value = normal(random);
+  return values;
+}
 
 // With one thread the time is the process's own, which other processes disturb less.
 inline double op_seconds(int num_threads) {
