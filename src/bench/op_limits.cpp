@@ -13,7 +13,7 @@ namespace {
 
 // Seconds of one operation; 0 where the machine has no peak for it.
 double seconds_per_operation(const MachineFile& machine, uint32_t isa, cpu::PeakKind kind,
-                             int passes) {
+                             double passes) {
   const double peak = cpu::best_peak(machine.limits.peaks, kind, isa);
   return peak > 0 ? passes / peak : 0;
 }
@@ -21,7 +21,7 @@ double seconds_per_operation(const MachineFile& machine, uint32_t isa, cpu::Peak
 }  // namespace
 
 std::function<double(const OpRecord& op, double working_set)> op_limit(
-    const cpu::KernelSet& kernels, const MachineFile& machine) {
+    const cpu::KernelSet& kernels, KvType kv_type, const MachineFile& machine) {
   const uint32_t isa = matmul_isa(kernels) & machine.isa;
   std::map<std::string, double, std::less<>> by_layout;
   for (int i = 0; i < cpu::kNumLayouts; ++i) {
@@ -31,12 +31,15 @@ std::function<double(const OpRecord& op, double working_set)> op_limit(
         seconds_per_operation(machine, isa, work.kind, work.passes);
   }
   const double others = seconds_per_operation(machine, isa, cpu::PeakKind::kF32, 1);
-  return
-      [machine, by_layout = std::move(by_layout), others](const OpRecord& op, double working_set) {
-        const auto found = by_layout.find(op.layout);
-        const double each = found == by_layout.end() ? others : found->second;
-        return std::max(op.bytes / machine.bandwidth(working_set), op.operations * each);
-      };
+  const MixerArithmetic mixer = attention_arithmetic(kernels, kv_type);
+  const double attention = seconds_per_operation(machine, isa, mixer.kind, mixer.passes);
+  return [machine, by_layout = std::move(by_layout), attention, others](const OpRecord& op,
+                                                                        double working_set) {
+    const auto found = by_layout.find(op.layout);
+    double each = found == by_layout.end() ? others : found->second;
+    if (op.kind == OpKind::kAttention) each = attention;
+    return std::max(op.bytes / machine.bandwidth(working_set), op.operations * each);
+  };
 }
 
 }  // namespace headrace

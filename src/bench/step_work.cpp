@@ -162,9 +162,6 @@ void add_kept(const CacheGroup& group, const CacheLayer& kept, const Backend& ba
   }
 }
 
-// Of scores by whole numbers four byte products, of weighted values three.
-constexpr double kWholePasses = 3.5;
-
 std::vector<MixerWork> mixers_of(const ModelConfig& config, const Backend& backend,
                                  const cpu::KernelSet& kernels, KvType kv_type) {
   std::vector<MixerWork> mixers(config.layers.size());
@@ -181,16 +178,21 @@ std::vector<MixerWork> mixers_of(const ModelConfig& config, const Backend& backe
       mixers[i].operations_per_position = row.operations(layer);
       row.set_heads(layer, &mixers[i]);
     }
-    if (layer.mixer == MixerKind::kAttention && kv_type == KvType::kInt16 &&
-        kernels.attention_whole != nullptr) {
-      mixers[i].kind = cpu::PeakKind::kInt8;
-      mixers[i].passes = kWholePasses;
+    if (layer.mixer == MixerKind::kAttention) {
+      mixers[i].arithmetic = attention_arithmetic(kernels, kv_type);
     }
   }
   return mixers;
 }
 
 }  // namespace
+
+MixerArithmetic attention_arithmetic(const cpu::KernelSet& kernels, KvType kv_type) {
+  // Of scores by whole numbers four byte products, of weighted values three.
+  constexpr MixerArithmetic kWhole{cpu::PeakKind::kInt8, 3.5};
+  const bool is_whole = kv_type == KvType::kInt16 && kernels.attention_whole != nullptr;
+  return is_whole ? kWhole : MixerArithmetic{};
+}
 
 ArithmeticWork arithmetic_of(const cpu::KernelSet& kernels, cpu::Layout layout) {
   const cpu::MatmulRows& rows = kernels.matmul[static_cast<size_t>(layout)];
@@ -261,7 +263,8 @@ double StepWork::mixer_seconds(int64_t first, int64_t count, std::span<const cpu
   for (const MixerWork& mixer : mixers) {
     const double positions = mixer.positions_seen(first, count);
     seconds +=
-        at_peak(mixer.passes * mixer.operations_per_position * positions, mixer.kind) +
+        at_peak(mixer.arithmetic.passes * mixer.operations_per_position * positions,
+                mixer.arithmetic.kind) +
         at_peak(mixer.operations_per_token * static_cast<double>(count), cpu::PeakKind::kF32);
   }
   return seconds;

@@ -61,15 +61,22 @@ struct OpWork {
   int64_t num_outputs() const;
 };
 
+// The peak that bounds a mixer's operations, and how many at that peak each of them is.
+struct MixerArithmetic {
+  cpu::PeakKind kind = cpu::PeakKind::kF32;
+  double passes = 1;
+};
+// Of attention over keys and values of that type.
+MixerArithmetic attention_arithmetic(const cpu::KernelSet& kernels, KvType kv_type);
+
 // What a layer's mixer does beside its linear layers.
 struct MixerWork {
-  double operations_per_position = 0;        // of a token, for each position that it sees
-  cpu::PeakKind kind = cpu::PeakKind::kF32;  // of these
-  double passes = 1;                         // operations at that peak for each
-  double operations_per_token = 0;           // state
-  size_t position_bytes = 0;                 // kept of each position
-  size_t state_bytes = 0;                    // kept of a sequence
-  int64_t window = 0;                        // positions that a token sees; 0: all
+  double operations_per_position = 0;  // of a token, for each position that it sees
+  MixerArithmetic arithmetic = {};     // of these
+  double operations_per_token = 0;     // state
+  size_t position_bytes = 0;           // kept of each position
+  size_t state_bytes = 0;              // kept of a sequence
+  int64_t window = 0;                  // positions that a token sees; 0: all
   // Of attention and latents, heads of queries and of keys; 0: a state alone.
   int num_heads = 0, num_kv_heads = 0, head_dim = 0;
 

@@ -154,6 +154,7 @@ struct TermMeter {
   const PointPlan& plan;
   const MachineFile& machine;
   const cpu::KernelSet& kernels;
+  KvType kv_type;
   StepBench& bench;
   Backend& backend;
 
@@ -164,7 +165,7 @@ struct TermMeter {
     backend.watch_ops(&records);
     const StepTiming timing = point.run(bench);
     backend.watch_ops(nullptr);
-    TermTimes times = term_times(records, timing.seconds, op_limit(kernels, machine),
+    TermTimes times = term_times(records, timing.seconds, op_limit(kernels, kv_type, machine),
                                  static_cast<double>(point.working_set));
     if (point.expected) expect_terms(*point.expected, &times);
     return times;
@@ -354,7 +355,7 @@ Status bench_step(const Options& options, const std::vector<std::string>& argume
     expect_points(ExpectedTimes(work, machine), plan, loaded.model->options().max_batch_tokens,
                   &points);
   }
-  const TermMeter meter{plan, machine, kernels, bench, *loaded.backend};
+  const TermMeter meter{plan, machine, kernels, work.kv_type, bench, *loaded.backend};
   for (const Point& point : points) {
     Judged judged{TRY(figures_of(point, work.mixers.size(), ceilings))};
     if (!bare && !near_forecast(judged.of_forecast())) judged.terms = meter.measure(point);

@@ -135,7 +135,8 @@ Result<int> run_profile(const Options& options) {
   const MachineFile machine = TRY(machine_of(options, MachineParts::kLimits));
   Runtime runtime = TRY(open_engine(options, given.model));
   const ProfileShape shape = TRY(read_shape(options, *runtime.engine));
-  const OpLimit limit = op_limit(TRY(kernels_in_use(options, *runtime.backend)), machine);
+  const OpLimit limit = op_limit(TRY(kernels_in_use(options, *runtime.backend)),
+                                 runtime.model->options().kv_type, machine);
   const Profile profile = TRY(record_profile(runtime, shape));
   ModelInfo model;
   model.name = given.model;
