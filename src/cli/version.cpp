@@ -46,12 +46,13 @@ std::string class_of_weights(const Backend& backend, std::string_view weight_dty
 }
 
 json::object describe_machine(const Options& options, const Backend& backend) {
+  const KvType kv_type = kv_type_from_options(options, backend.default_kv_type());
   return {{"isa", backend.isa()},
           {"threads", backend.num_threads()},
           {"coded_weights", class_of_weights(backend, "Q8_0")},
           {"bf16_weights", class_of_weights(backend, "BF16")},
-          {"numerics_id",
-           numerics_id(backend, kv_type_from_options(options, backend.default_kv_type()))}};
+          {"kv_type", kKvTypeNames[static_cast<size_t>(kv_type)]},
+          {"numerics_id", numerics_id(backend, kv_type)}};
 }
 
 void print_kernels(const Backend& backend) {

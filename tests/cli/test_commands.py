@@ -102,8 +102,10 @@ def test_version_names_the_arithmetic_of_activations(headrace):
 
 
 def test_keys_and_values_are_f16_where_nothing_multiplies_them_in_tiles(headrace):
-    def numerics_of(*options):
-        return json.loads(headrace("version", "--json", "--isa", "avx2", *options).stdout)["machine"]["numerics_id"]
+    def type_of(*options):
+        machine = json.loads(headrace("version", "--json", "--isa", "avx2", *options).stdout)["machine"]
+        return machine["kv_type"], machine["numerics_id"]
 
-    assert numerics_of() == numerics_of("--kv-type", "auto") == numerics_of("--kv-type", "f16")
-    assert numerics_of() != numerics_of("--kv-type", "int16")
+    assert type_of() == type_of("--kv-type", "auto") == type_of("--kv-type", "f16")
+    assert type_of()[0] == "f16"
+    assert type_of("--kv-type", "int16")[0] == "int16" and type_of("--kv-type", "int16")[1] != type_of()[1]
