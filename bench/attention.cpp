@@ -38,11 +38,6 @@ constexpr Work kWorks[] = {
     {"128 rows, 1920 deep", 128, 1920, false},
 };
 
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
-  return values[values.size() / 2];
-}
-
 // Keys and values of one type in kFarBytes, attended to at places that change from call to call.
 class Context {
  public:
@@ -170,11 +165,8 @@ int main(int argc, char** argv) {
   app.add_option("--threads", num_threads);
   app.add_option("--repeats", repeats)->check(CLI::Range(1, 1000));
   CLI11_PARSE(app, argc, argv);
-  auto backend = create_cpu_backend({.isa = isa, .num_threads = num_threads});
-  if (!backend.ok()) {
-    fmt::print(stderr, "bench_attention: {}\n", backend.error().to_string());
-    return 1;
-  }
+  const auto backend = backend_or_message("bench_attention", isa, num_threads);
+  if (backend == nullptr) return 1;
   std::vector<KvType> types;
   for (const std::string& name : names) {
     const auto found = std::ranges::find(kKvTypeNames, name);
@@ -184,9 +176,9 @@ int main(int argc, char** argv) {
     }
     types.push_back(static_cast<KvType>(found - std::begin(kKvTypeNames)));
   }
-  CHECK((*backend)->reserve(kMostRows).ok());
+  CHECK(backend->reserve(kMostRows).ok());
   for (const int dim : dims) {
-    for (const int group : groups) run_shape(**backend, types, dim, group, repeats);
+    for (const int group : groups) run_shape(*backend, types, dim, group, repeats);
   }
   return 0;
 }

@@ -205,11 +205,6 @@ class AttentionBlock : public Block {
   DeviceMemory memory_;
 };
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
 void run_setup(Backend& backend, const Setup& setup, int repeats) {
   CHECK(backend.reserve(512).ok());
   DeltaBlock delta(backend, setup);
@@ -246,11 +241,8 @@ int main(int argc, char** argv) {
   app.add_option("--threads", num_threads);
   app.add_option("--repeats", repeats);
   CLI11_PARSE(app, argc, argv);
-  auto backend = create_cpu_backend({.isa = isa, .num_threads = num_threads});
-  if (!backend.ok()) {
-    fmt::print(stderr, "bench_delta: {}\n", backend.error().to_string());
-    return 1;
-  }
-  run_setup(*backend.value(), setup, repeats);
+  const auto backend = backend_or_message("bench_delta", isa, num_threads);
+  if (backend == nullptr) return 1;
+  run_setup(*backend, setup, repeats);
   return 0;
 }

@@ -124,11 +124,6 @@ class Case {
   std::normal_distribution<float> normal_;
 };
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
 void run_shape(Backend& backend, const Shape& shape, int repeats) {
   std::vector<Weights> layers, dense;
   for (size_t i = 0; i < kLayers; ++i) {
@@ -180,14 +175,11 @@ int main(int argc, char** argv) {
   app.add_option("--threads", num_threads);
   app.add_option("--repeats", repeats);
   CLI11_PARSE(app, argc, argv);
-  auto backend = create_cpu_backend({.isa = isa, .num_threads = num_threads});
-  if (!backend.ok()) {
-    fmt::print(stderr, "bench_experts: {}\n", backend.error().to_string());
-    return 1;
-  }
-  if (!backend.value()->reserve(512).ok()) return 1;
+  const auto backend = backend_or_message("bench_experts", isa, num_threads);
+  if (backend == nullptr) return 1;
+  if (!backend->reserve(512).ok()) return 1;
   for (const Shape& shape : kShapes) {
-    if (name.empty() || name == shape.name) run_shape(*backend.value(), shape, repeats);
+    if (name.empty() || name == shape.name) run_shape(*backend, shape, repeats);
   }
   return 0;
 }

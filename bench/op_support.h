@@ -1,17 +1,36 @@
-// What benchmarks of single ops share: random numbers and weights and a clock. Header of
-// bench/*.cpp only.
+// What benchmarks of single ops share: a back end, random numbers and weights, a clock, the median.
+// Header of bench/*.cpp only.
 #pragma once
 
+#include <fmt/format.h>
 #include <time.h>
 
+#include <algorithm>
 #include <memory>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "backend/backend.h"
+#include "backend/cpu/cpu_backend.h"
 #include "bench/synth.h"
 
 namespace headrace {
+
+// Null where there is none, which it says for `program`.
+inline std::unique_ptr<Backend> backend_or_message(const char* program, const std::string& isa,
+                                                   int num_threads) {
+  auto backend = create_cpu_backend({.isa = isa, .num_threads = num_threads});
+  if (backend.ok()) return std::move(*backend);
+  fmt::print(stderr, "{}: {}\n", program, backend.error().to_string());
+  return nullptr;
+}
+
+// The upper one of an even number.
+inline double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
 
 inline std::vector<float> random_floats(int64_t count, float scale = 1) {
   static std::mt19937 random(11);

@@ -73,11 +73,6 @@ class Side {
   std::unique_ptr<StepBench> bench_;
 };
 
-double median_of(std::vector<double> values) {
-  std::ranges::sort(values);
-  return values[values.size() / 2];
-}
-
 struct Spread {
   double median, low, high;
 };
@@ -88,10 +83,10 @@ Spread bootstrap(const std::vector<double>& ratios) {
   for (int i = 0; i < kDraws; ++i) {
     std::vector<double> drawn(ratios.size());
     for (double& each : drawn) each = ratios[random() % ratios.size()];
-    medians.push_back(median_of(std::move(drawn)));
+    medians.push_back(median(std::move(drawn)));
   }
   std::ranges::sort(medians);
-  return {median_of(ratios), medians[kDraws / 40], medians[kDraws - kDraws / 40]};
+  return {median(ratios), medians[kDraws / 40], medians[kDraws - kDraws / 40]};
 }
 
 // Returns whether both limits hold.
@@ -104,7 +99,7 @@ bool report(std::string_view work, const std::array<std::vector<double>, kNumSid
     }
     const Spread spread = bootstrap(ratios);
     fmt::print("{:<7} {:<4} {:.4f} ({:.4f} to {:.4f}) of bare, {:.2f} ms\n", work, kSides[side],
-               spread.median, spread.low, spread.high, 1e3 * median_of(seconds[0]));
+               spread.median, spread.low, spread.high, 1e3 * median(seconds[0]));
     holds &= spread.median < kMost[side];
   }
   return holds;
