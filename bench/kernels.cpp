@@ -162,18 +162,17 @@ class Activations {
   }
   const float* row(int64_t m) const { return x_.data() + m * num_inputs_; }
 
-  // Largest distances of what the kernel multiplies from the numbers, per unit of the largest of as
-  // many inputs: of activations half a step; of weights, where they are rounded, more.
+  // Largest distances of what the kernel multiplies from the numbers, per unit of the largest of a
+  // block's or segment's inputs: of activations half a step; of weights, where they are rounded,
+  // more.
   struct Rounding {
     double activations, weights;
-    int64_t inputs;
+    bool by_segments;
   };
   Rounding rounding() const {
     constexpr Rounding kRounding[] = {
-        {0, 0, kActivationBlock},       {0.5 / 127, 0, kActivationBlock},
-        {0x1p-14, 0, kActivationBlock}, {0x1p-8, 0, kActivationBlock},
-        {0x1p-16, 0, kActivationBlock}, {0x1p-15, 0x1p-10, kFixedSegment},
-        {0x1p-8, 0x1p-8, kFixedSegment}};  // by ActivationType
+        {0, 0, false},       {0.5 / 127, 0, false},    {0x1p-14, 0, false},    {0x1p-8, 0, false},
+        {0x1p-16, 0, false}, {0x1p-15, 0x1p-10, true}, {0x1p-8, 0x1p-8, true}};  // by ActivationType
     static_assert(std::size(kRounding) == static_cast<size_t>(ActivationType::kBF16Codes) + 1);
     return kRounding[static_cast<size_t>(type_)];
   }
@@ -197,8 +196,9 @@ Expected expect(const Activations& activations, int64_t m, const std::vector<flo
   Expected expected;
   double magnitudes = 0;
   const Activations::Rounding rounding = activations.rounding();
-  for (int64_t first = 0; first < num_inputs; first += rounding.inputs) {
-    const int64_t end = std::min(first + rounding.inputs, num_inputs);
+  for (int64_t first = 0, end; first < num_inputs; first = end) {
+    end = rounding.by_segments ? first + fixed_segment_inputs(first, num_inputs)
+                               : std::min<int64_t>(first + kActivationBlock, num_inputs);
     double largest = 0, block_weights = 0, largest_weight = 0, block_activations = 0;
     for (int64_t k = first; k < end; ++k) {
       const double w = weights[static_cast<size_t>(k)];

@@ -51,10 +51,10 @@ struct Panels {
   std::vector<uint8_t> bytes;  // exactly as many: reading past the end is an error
 };
 
-Panels random_panels(DType dtype, int64_t num_panels, int64_t num_inputs, Random& random) {
+Panels pack_panels(std::unique_ptr<TestWeight> weight, int64_t num_panels, int64_t num_inputs) {
   auto backend = make_backend("reference", 1);
   Panels panels;
-  panels.weight = random_weight(dtype, num_panels * kPanel, num_inputs, random);
+  panels.weight = std::move(weight);
   auto packed = backend->pack({&panels.weight->view, 1}, WeightRole::kLinear);
   EXPECT_TRUE(packed.ok());
   const Segment& segment = static_cast<const CpuWeight&>(*packed.value()).segments()[0];
@@ -65,6 +65,11 @@ Panels random_panels(DType dtype, int64_t num_panels, int64_t num_inputs, Random
   const size_t num_bytes = segment.panel_bytes * static_cast<size_t>(num_panels);
   panels.bytes.assign(segment.data, segment.data + num_bytes);
   return panels;
+}
+
+Panels random_panels(DType dtype, int64_t num_panels, int64_t num_inputs, Random& random) {
+  return pack_panels(random_weight(dtype, num_panels * kPanel, num_inputs, random), num_panels,
+                     num_inputs);
 }
 
 // Rows of x as a quantise row writes them, all slices of exactly num_rows records.
@@ -132,7 +137,7 @@ int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 // K of whole blocks around blocks of products, slices and segments.
 std::vector<int64_t> input_counts(DType dtype) {
   if (dtype_row(dtype).block_elements == 256) return {256, 768};
-  return {32, 64, 96, 288, 544, 1056};
+  return {32, 64, 96, 288, 640, 672, 1056};
 }
 
 class AmxModel : public ::testing::Test {
@@ -182,7 +187,7 @@ TEST_F(AmxModel, CodedPanelsMatchTheReferenceBitForBit) {
       }
     }
   }
-  EXPECT_EQ(num_cases, (7 * 6 + 6 * 2) * 7);
+  EXPECT_EQ(num_cases, (7 * 7 + 6 * 2) * 7);
 }
 
 // What classes of coded weights by segments cost: products of a block of 64 inputs, and stores of a
@@ -224,14 +229,44 @@ TEST_F(AmxModel, PanelsBySegmentsMatchTheReferenceBitForBit) {
           EXPECT_EQ(counts.products, products) << row->name << " M " << num_rows;
           EXPECT_EQ(counts.product_rows,
                     products * ceil_div(num_rows, ceil_div(num_rows, kTileRows)));
-          EXPECT_EQ(counts.stores, num_tiles * ceil_div(num_inputs, kFixedSegment) * of.stores);
+          EXPECT_EQ(counts.stores, num_tiles * num_fixed_segments(num_inputs) * of.stores);
           EXPECT_EQ(counts.configures, 2);  // the stale one and the kernel's
           ++num_cases;
         }
       }
     }
   }
-  EXPECT_EQ(num_cases, (7 * 6 + 6 * 2) * 7 * 2);
+  EXPECT_EQ(num_cases, (7 * 7 + 6 * 2) * 7 * 2);
+}
+
+// Whole numbers as large as they may be, all of one sign, over the longest segment: no sum wraps.
+TEST_F(AmxModel, LargestSumsOfTheLongestSegmentFit) {
+  constexpr uint16_t kScale = 0x37FF;  // f16, 2047 2^-12: with its codes' range 32752 units
+  Random random(19);
+  int num_cases = 0;
+  for (const auto [dtype, block_bytes, smallest] :
+       {std::tuple{DType::kQ4_0, 18, 0x00}, std::tuple{DType::kQ8_0, 34, 0x80}}) {
+    auto weight = random_weight(dtype, kPanel, kLongestFixedSegment, random);
+    std::memset(weight->bytes.data(), smallest, weight->bytes.size());
+    for (size_t at = 0; at < weight->bytes.size(); at += static_cast<size_t>(block_bytes)) {
+      std::memcpy(weight->bytes.data() + at, &kScale, sizeof(kScale));
+    }
+    const Panels panels = pack_panels(std::move(weight), 1, kLongestFixedSegment);
+    const double sum = -f16_to_float(kScale) * (dtype == DType::kQ4_0 ? 8.0 : 128.0) * 640;
+    const Activations x =
+        quantised(*find_row(kReferenceUnit, KernelOp::kQuantise, Layout::kCount,
+                            ActivationType::kFixed),
+                  std::vector<float>(5 * kLongestFixedSegment, 1.0f), 5, kLongestFixedSegment);
+    for (const KernelRow* row : rows_of(kAmxModelUnit)) {
+      if (row->op != KernelOp::kMatmul || row->layout != panels.layout) continue;
+      if (row->activation != ActivationType::kFixed) continue;
+      for (const float got : multiply_on_model(*row, panels, x, 0, 1)) {
+        EXPECT_NEAR(got, sum, -sum * 1e-6) << row->name;
+      }
+      ++num_cases;
+    }
+  }
+  EXPECT_EQ(num_cases, 4);  // by vectors and by tiles
 }
 
 // A NaN makes its whole row NaN, as in the reference, and no other.

@@ -196,10 +196,11 @@ void InputRows::quantise(const KernelRow& kernel, const float* x, uint8_t* out,
   if (order.empty() || !is_of_codes(kernel.activation)) {
     return kernel.function.quantise({x, 1, width_, out, stride});
   }
-  constexpr int64_t kPiece = kMatmulScratchFloats / kFixedSegment * kFixedSegment;  // whole slices
-  static_assert(kPiece > 0);
-  for (int64_t first = 0; first < width_; first += kPiece) {
-    const int64_t count = std::min(kPiece, width_ - first);
+  // Whole segments; what is left for the last piece makes segments as it does in all of the row.
+  constexpr int64_t kPiece = kMatmulScratchFloats / kFixedSegment * kFixedSegment;
+  static_assert(kPiece > kLongestFixedSegment);
+  for (int64_t first = 0, count; first < width_; first += count) {
+    count = width_ - first <= kPiece ? width_ - first : kPiece - kFixedSegment;
     for (int64_t i = 0; i < count; ++i) piece[i] = x[order[static_cast<size_t>(first + i)]];
     kernel.function.quantise({piece, 1, count, out + first / kSliceInputs * stride, stride});
   }

@@ -291,8 +291,10 @@ BUGS = [
     Bug("fixed tiles slice stuck", FIXED_ROW, SEGMENT, (
         "x + block / kBlocks * args_.x_stride", "x + (BUG ? 0 : block / kBlocks) * args_.x_stride")),
     Bug("fixed tiles middle sums dropped", FIXED_ROW, FIXED_TILES, (
-        "F::add_words(F::shift_left<8>(sum_at(0)), sum_at(1))",
-        "F::add_words(F::shift_left<8>(sum_at(0)), BUG ? F::zero_words() : sum_at(1))")),
+        "to_steps(sum_at(1), sum_at(2))", "to_steps(BUG ? F::zero_words() : sum_at(1), sum_at(2))")),
+    Bug("fixed tiles short rest apart", FIXED_ROW, SEGMENT, (
+        "count_(fixed_segment_inputs(first, args.num_inputs)),",
+        "count_(BUG ? smaller(kFixedSegment, args.num_inputs - first) : fixed_segment_inputs(first, args.num_inputs)),")),
     Bug("fixed tiles digits of another block", FIXED_ROW, SEGMENT, (
         "operands_at(block % (2 * kLag))", "operands_at(BUG ? 0 : block % (2 * kLag))")),
     Bug("fixed tiles factors of first block", FIXED_ROW, SEGMENT, (
@@ -355,8 +357,8 @@ BUGS = [
     Bug("quantise margin missing", "quantise_int16", QUANTISE, (
         "F::mul(largest, F::set(kInt16Margin))", "BUG ? largest : F::mul(largest, F::set(kInt16Margin))")),
     Bug("fixed high not rounded", "quantise_fixed", FIXED_QUANTISE, (
-        "_mm512_add_epi32(whole, _mm512_set1_epi32(128))",
-        "_mm512_add_epi32(whole, _mm512_set1_epi32(BUG ? 0 : 128))")),
+        "_mm512_add_epi16(x16, _mm512_set1_epi16(128))",
+        "_mm512_add_epi16(x16, _mm512_set1_epi16(BUG ? 0 : 128))")),
     Bug("fixed sums of low missing", "quantise_fixed", FIXED_QUANTISE, (
         "_mm512_or_si512(high, _mm512_slli_epi64(low, 16))",
         "_mm512_or_si512(high, _mm512_slli_epi64(BUG ? high : low, 16))")),

@@ -33,9 +33,10 @@
 //       in which they are exact. All integer sums being exact, every way to form them gives these
 //       bits.
 //   kFixed             fixed-point activations, layouts of integer codes, whose weights become
-//       fixed point as well: over segments of kFixedSegment inputs in order of K, starting from +0:
-//         sum = fma(float(T), weight_unit * x_unit, sum)
-//         T = sum of X W over the segment: exact, rounded once
+//       fixed point as well: over segments (fixed_segment_inputs()) in order of K, starting from
+//       +0:
+//         sum = fma(float(T), kFixedStep * weight_unit * x_unit, sum)
+//         T = (sum of X W over the segment) / kFixedStep: nearest, ties up
 //         W = (q - center) * factor + offset                     of linear codes
 //         W = (raised * factor + 2^14 >> 15) + offset            of others, >> rounding down
 //       center, bits and kind are those of fixed_code(), q stands for kTable[q] where there is a
@@ -52,7 +53,7 @@
 //       A bound below kSmallestFixedBound makes W and weight_unit 0; one above kLargestFixedBound
 //       or a NaN makes weight_unit NaN.
 //   kBf16Codes         bf16 activations, layouts of integer codes, whose weights become bf16: over
-//       segments of kFixedSegment inputs in order of K, starting from +0:
+//       segments as kFixed's in order of K, starting from +0:
 //         sum = fma(T, weight_unit * 2^16, sum)
 //         T = the sum over the segment of kBf16Tile, one term, of x and B
 //         B = h 2^-16 as bf16: the sign of h, its magnitude's bits / 8 (nearest, ties up) | 0x3000,
@@ -191,7 +192,7 @@ inline constexpr uint32_t kAmxUnitIsa =
 //   kBF16Codes   one term as kBF16, for coded layouts: of each four inputs the second and third
 //     change places, as codes lie in their words; zeros from K to the end of the last block of
 //     kFixedBlock.
-//   kFixed   whole numbers X with one unit per segment of kFixedSegment inputs, x = unit X: unit =
+//   kFixed   whole numbers X with one unit per segment (fixed_segment_inputs()), x = unit X: unit =
 //     max|x| / kFixedActivationLimit, X = round_to_even(x * (kFixedActivationLimit / max|x|)), two
 //     int8 terms as kInt16's. Where max|x| < kSmallestActivation, X and unit are 0; where the
 //     segment holds a NaN, an infinity or a value from kEndOfActivations on, X is 0 and unit is
@@ -210,15 +211,32 @@ inline constexpr int kInt16Bits = 14;
 inline constexpr float kSmallestActivation = 1e-25f;
 inline constexpr float kEndOfActivations = 1e35f;
 
-inline constexpr int kFixedSegment = 512;                 // inputs that share a unit
+inline constexpr int kFixedSegment = 512;  // inputs that share a unit, but of the last segment
+inline constexpr int kLongestFixedSegment = 640;
 inline constexpr int kFixedBlock = 64;                    // of one product
 inline constexpr float kFixedActivationLimit = 32512.0f;  // 127 * 256: high fits after rounding
-inline constexpr float kFixedLimit = 32760.0f;     // of a weight: 128 W in a segment sum to 31 bits
+// Of a weight: 128 W in a segment of kFixedSegment sum to 31 bits.
+inline constexpr float kFixedLimit = 32760.0f;
+// What sums of products are rounded to, far below what X are: those of any segment have 31 bits.
+inline constexpr int kFixedStepBits = 9;
+inline constexpr float kFixedStep = 1 << kFixedStepBits;
 inline constexpr float kBf16CodesStep = 0x1p-14f;  // a weight of at most 2^14 units: an f16
 inline constexpr float kSmallestFixedBound = 1e-30f;
 inline constexpr float kLargestFixedBound = 1e30f;
 inline constexpr int64_t kFixedUnitAt = 2 * kSliceInputs;
 static_assert(kFixedSegment % kSliceInputs == 0);
+
+// Inputs of the segment that begins at `first` of K: the last one takes a short rest along, as what
+// a segment costs beside its products does not depend on its length.
+constexpr int64_t fixed_segment_inputs(int64_t first, int64_t num_inputs) {
+  const int64_t rest = num_inputs - first;
+  return rest <= kLongestFixedSegment ? rest : kFixedSegment;
+}
+constexpr int64_t num_fixed_segments(int64_t num_inputs) {
+  constexpr int64_t kRest = kLongestFixedSegment - kFixedSegment;
+  if (num_inputs <= kLongestFixedSegment) return num_inputs > 0 ? 1 : 0;
+  return (num_inputs - kRest + kFixedSegment - 1) / kFixedSegment;
+}
 inline constexpr int64_t kFixedSumsAt = kFixedUnitAt + 64;
 
 struct BlockFactors {

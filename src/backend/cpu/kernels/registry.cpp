@@ -100,7 +100,7 @@ struct NumericsClassRow {
 };
 constexpr NumericsClassRow kNumericsClasses[] = {
     {"f32-reference", 1}, {"f32-fma", 1},     {"integer", 1},   {"bf16-tile", 1},
-    {"bf16-dot", 1},      {"fixed-point", 2}, {"bf16-codes", 1}};
+    {"bf16-dot", 1},      {"fixed-point", 3}, {"bf16-codes", 2}};
 
 }  // namespace
 

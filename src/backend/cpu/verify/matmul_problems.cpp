@@ -143,7 +143,15 @@ struct Product {
     }
   }
 
-  int64_t num_segments() const { return (shape.inputs + kFixedSegment - 1) / kFixedSegment; }
+  int64_t num_segments() const { return num_fixed_segments(shape.inputs); }
+  // Segment i has inputs [first, end).
+  struct Inputs {
+    int64_t first, end;
+  };
+  Inputs inputs_of(int64_t i) const {
+    const int64_t first = i * kFixedSegment;
+    return {first, first + fixed_segment_inputs(first, shape.inputs)};
+  }
 
   void bound_fixed(const LayoutInfo& info, const PackedSample& packed) {
     code = fixed_code(info);
@@ -151,16 +159,17 @@ struct Product {
       const uint8_t* panel =
           packed.bytes.data() + static_cast<size_t>(n / kPanel) * packed.panel_bytes;
       for (int64_t i = 0; i < num_segments(); ++i) {
+        const auto [first, end] = inputs_of(i);
         fixed_bounds.push_back(
-            fixed_bound(info, panel, static_cast<int>(n % kPanel), i * kFixedSegment,
-                        std::min<int64_t>((i + 1) * kFixedSegment, shape.inputs)));
+            fixed_bound(info, panel, static_cast<int>(n % kPanel), first, end));
       }
     }
   }
 
   // What weights in units of a segment's bound may add, as a share of that. Fixed-point ones: each
   // lies within 1.5 units of its value, or as far as a factor rounded by half a unit moves the
-  // largest code; a unit that is a power of two may be twice as large. f16 ones: rounding of
+  // largest code; a unit that is a power of two may be twice as large. What sums are rounded to is a
+  // hundredth of that, as some activation has all bits. f16 ones: rounding of
   // factor, offset and sum where an offset may be larger than the weight, and what lies below f16.
   double unit_error() const {
     if (is_bf16()) return (code.has_offset ? 0x1.02p-10 : 0) + 0x1p-27;
@@ -176,14 +185,14 @@ struct Product {
       const double bound = fixed_bounds[static_cast<size_t>(n * num_segments() + i)];
       if (bound > double{kLargestFixedBound}) return NAN;
       double size = 0;
-      for (int64_t k = i * kFixedSegment;
-           k < std::min<int64_t>((i + 1) * kFixedSegment, shape.inputs); ++k) {
+      const auto [first, end] = inputs_of(i);
+      for (int64_t k = first; k < end; ++k) {
         size += std::fabs(x[static_cast<size_t>(m * shape.inputs + k)]);
       }
       const bool is_zero = bound < 1.01 * double{kSmallestFixedBound};
       error += size * bound * (is_zero ? 1 : unit_error());
       if (is_bf16())
-        error += kFixedSegment * 0x1p-125 * 0x1p16 * 2 * double{kBf16CodesStep} * bound;
+        error += static_cast<double>(end - first) * 0x1p-125 * 0x1p16 * 2 * double{kBf16CodesStep} * bound;
     }
     return error;
   }

@@ -293,9 +293,18 @@ std::span<const float> group_of(ActivationType type, std::span<const float> x, s
                                 int64_t num_inputs) {
   if (type == ActivationType::kInt8) return x.subspan(first, kActivationBlock);
   const auto width = static_cast<size_t>(num_inputs);
-  const size_t group = type == ActivationType::kFixed ? kFixedSegment : kSliceInputs;
-  const size_t in_row = first % width / group * group;
-  return x.subspan(first - first % width + in_row, std::min<size_t>(group, width - in_row));
+  const std::span<const float> row = x.subspan(first - first % width, width);
+  const size_t in_row = first % width;
+  if (type != ActivationType::kFixed) {
+    const size_t slice = in_row / kSliceInputs * kSliceInputs;
+    return row.subspan(slice, std::min<size_t>(kSliceInputs, width - slice));
+  }
+  int64_t begin = 0, count = fixed_segment_inputs(0, num_inputs);
+  while (begin + count <= static_cast<int64_t>(in_row)) {
+    begin += count;
+    count = fixed_segment_inputs(begin, num_inputs);
+  }
+  return row.subspan(static_cast<size_t>(begin), static_cast<size_t>(count));
 }
 
 }  // namespace
@@ -336,9 +345,11 @@ QuantisedSample quantise_sample(ActivationType type, std::span<const float> x, i
 
 QuantisedSample whole_sample(ActivationType type, std::span<const float> x, int64_t num_rows,
                              int64_t num_inputs) {
+  // Fixed-point numbers use their bits, as they always do: sums are rounded to some of their units.
+  const float factor = type == ActivationType::kFixed ? 0x1p13f : 1.0f;
   QuantisedSample sample{type, num_rows, num_inputs, std::vector<int32_t>(x.size()), {}};
-  for (size_t i = 0; i < x.size(); ++i) sample.codes[i] = static_cast<int32_t>(x[i]);
-  sample.scales.assign(x.size() / kActivationBlock, 1.0f);
+  for (size_t i = 0; i < x.size(); ++i) sample.codes[i] = static_cast<int32_t>(x[i] * factor);
+  sample.scales.assign(x.size() / kActivationBlock, 1 / factor);
   return sample;
 }
 

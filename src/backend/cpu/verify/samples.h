@@ -79,7 +79,7 @@ struct QuantisedSample {
 };
 QuantisedSample quantise_sample(ActivationType type, std::span<const float> x, int64_t num_rows,
                                 int64_t num_inputs);
-// Whole numbers as they are, with scale 1.
+// Small whole numbers, |x| <= 2, as they are.
 QuantisedSample whole_sample(ActivationType type, std::span<const float> x, int64_t num_rows,
                              int64_t num_inputs);
 

@@ -3,7 +3,7 @@
 //
 // Weights of a segment become operands of products once, for all rows; sums stay in their tiles
 // over the segment. Two panels side by side, so that rows of x come from the L2 cache at a rate
-// that it has, and operands (32 KB a segment) from the L1 cache.
+// that it has, and operands (32 KB a segment, 40 at most) from the L1 cache.
 // Rows that fit one tile take operands as they are made, a block of 64 inputs behind: vectors and
 // tiles work side by side, and 16 rows cost little more than one.
 //
@@ -40,7 +40,7 @@ struct SegmentScratch {
   uint8_t* operands;
   uint8_t* sums;
   uint8_t* pairs;  // by panel
-  static constexpr int64_t kOperandsBytes = kFixedSegment / kFixedBlock * kBlockOperandBytes;
+  static constexpr int64_t kOperandsBytes = kLongestFixedSegment / kFixedBlock * kBlockOperandBytes;
   static constexpr int64_t kSumsBytes = kMostSums * kSumTileBytes;
   static_assert(kOperandsBytes + kSumsBytes + 2 * kFixedPairsBytes <=
                 kMatmulScratchFloats * int64_t{sizeof(float)});
@@ -67,7 +67,7 @@ class CodedSegment {
         tiles_(args.num_rows),
         scratch_(args.scratch),
         first_(first),
-        count_(smaller(kFixedSegment, args.num_inputs - first)),
+        count_(fixed_segment_inputs(first, args.num_inputs)),
         num_blocks_((count_ + kFixedBlock - 1) / kFixedBlock),
         weight_(args.weight + static_cast<size_t>(args.first_panel + panel) * args.panel_bytes),
         x_(static_cast<const uint8_t*>(args.x) + first / kSliceInputs * args.x_stride),
@@ -218,7 +218,8 @@ void matmul_coded_tiles(const MatmulArgs& args) {
   TileConfig config{};
   ProductsOf<Tiles, kLayout, 2>::configure(RowTiles(args.num_rows).height, &config);
   const TileScope<Tiles> scope(config);
-  for (int64_t first = 0; first < args.num_inputs; first += kFixedSegment) {
+  for (int64_t first = 0; first < args.num_inputs;
+       first += fixed_segment_inputs(first, args.num_inputs)) {
     int64_t panel = 0;
     for (; panel + 2 <= args.num_panels; panel += 2) {
       CodedSegment<Tiles, kLayout, 2, ProductsOf>(args, first, panel).run();

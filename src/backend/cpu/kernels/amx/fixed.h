@@ -24,7 +24,8 @@ struct FixedProducts {
   }
 
   static __m512 make_pairs(const uint8_t* panel, int64_t first, int64_t count, uint8_t* pairs) {
-    return FixedWeights<kLayout>::make_pairs(panel, first, count, pairs);
+    const __m512 unit = FixedWeights<kLayout>::make_pairs(panel, first, count, pairs);
+    return F::mul(unit, F::set(kFixedStep));
   }
 
   // One product each.
@@ -56,7 +57,8 @@ struct FixedProducts {
     const auto sum_at = [&](int i) __attribute__((always_inline)) {
       return F::load_words(tiles + i * kSumTileBytes);
     };
-    return to_float(F::add_words(F::shift_left<8>(sum_at(0)), sum_at(1)), sum_at(2));
+    const __m512i high = F::shift_left<16 - kFixedStepBits>(sum_at(0));
+    return F::to_float(F::add_words(high, to_steps(sum_at(1), sum_at(2))));
   }
   [[gnu::always_inline]] static __m512 factor(__m512 unit, const uint8_t* record) {
     float x_unit;

@@ -1,7 +1,8 @@
 // Fixed-point activations times coded panels for few rows, in vectors: the whole numbers of
 // amx/fixed.h (class kFixed) without its tiles, as fast as memory brings the codes.
 //
-// T = 256 high + low, the sums of W with either digit of X, both modulo 2^32; both fit. Linear
+// T = 256 high + low, the sums of W with either digit of X, both modulo 2^32; both fit for
+// kFixedSegment inputs. Linear
 // codes are multiplied as they come from memory and their sums by the sub-block's factor. Others
 // become the numbers W of 16 bits, whose products want X's digits in as many: of each four inputs
 // the first and third in one word, the second and fourth in another, as codes lie in theirs.
@@ -45,7 +46,7 @@ class FixedDirect {
   // Products added one to another wait for each other: with one chain that sets the pace of a row.
   static constexpr int kChains = kCode.is_linear ? 1 : 2;
   static constexpr int64_t kWideInputBytes = kDigits * 2;
-  static constexpr int64_t kWideBytes = kFixedSegment * kWideInputBytes;  // of a row
+  static constexpr int64_t kWideBytes = kLongestFixedSegment * kWideInputBytes;  // of a row
   static_assert(kPanels * kFixedPairsBytes + kRows * kWideBytes <=
                 kMatmulScratchFloats * int64_t{sizeof(float)});
 
@@ -62,8 +63,9 @@ class FixedDirect {
     for (auto& row : totals) {
       for (__m512& total : row) total = F::zero();
     }
-    for (int64_t first = 0; first < args_.num_inputs; first += kFixedSegment) {
-      add_segment(first, totals);
+    for (int64_t first = 0, count; first < args_.num_inputs; first += count) {
+      count = fixed_segment_inputs(first, args_.num_inputs);
+      add_segment(first, count, totals);
     }
     for (int r = 0; r < kRows; ++r) {
       for (int p = 0; p < kPanels; ++p) {
@@ -77,31 +79,60 @@ class FixedDirect {
     return weight_ + static_cast<size_t>(p) * args_.panel_bytes;
   }
 
-  void add_segment(int64_t first, __m512 (&totals)[kRows][kPanels]) const {
-    const int64_t count = smaller(kFixedSegment, args_.num_inputs - first);
+  void add_segment(int64_t first, int64_t count, __m512 (&totals)[kRows][kPanels]) const {
     Unit units[kPanels];
     for (int p = 0; p < kPanels; ++p) {
       units[p] = unit_of(panel_at(p), first, count, pairs_ + p * kFixedPairsBytes);
     }
     if constexpr (!kCode.is_linear) widen_digits(first, count);
     Sums sums[kChains];
-    for (Sums& chain : sums) {
-      for (int r = 0; r < kRows; ++r) {
-        for (int p = 0; p < kPanels; ++p) chain.high[r][p] = chain.low[r][p] = F::zero_words();
+    Words steps;  // of kFixedStep, that sums have no room for
+    for (int r = 0; r < kRows; ++r) {
+      for (int p = 0; p < kPanels; ++p) {
+        for (Sums& chain : sums) chain.high[r][p] = chain.low[r][p] = F::zero_words();
+        steps[r][p] = F::zero_words();
       }
     }
-    for (int64_t k = 0; k < count; k += W::kUnit) add_unit(first, k, units, sums);
+    for (int64_t k = 0; k < count;) {
+      if (k > 0) make_room(sums, steps);
+      const int64_t end = smaller(k + kFixedSegment, count);
+      for (; k < end; k += W::kUnit) add_unit(first, k, units, sums);
+    }
     for (int r = 0; r < kRows; ++r) {
       float x_unit;
       __builtin_memcpy(&x_unit, record_at(r, first) + kFixedUnitAt, sizeof(x_unit));
       for (int p = 0; p < kPanels; ++p) {
-        __m512i high = sums[0].high[r][p], low = sums[0].low[r][p];
-        for (int chain = 1; chain < kChains; ++chain) {
-          high = F::add_words(high, sums[chain].high[r][p]);
-          low = F::add_words(low, sums[chain].low[r][p]);
-        }
-        totals[r][p] =
-            F::fma(cpu::to_float(high, low), F::mul(units[p].unit, F::set(x_unit)), totals[r][p]);
+        const auto [high, low] = both_chains(sums, r, p);
+        const __m512 total = F::to_float(F::add_words(steps[r][p], to_steps(high, low)));
+        const __m512 unit = F::mul(F::mul(units[p].unit, F::set(kFixedStep)), F::set(x_unit));
+        totals[r][p] = F::fma(total, unit, totals[r][p]);
+      }
+    }
+  }
+
+  struct Pair {
+    __m512i high, low;
+  };
+  [[gnu::always_inline]] static Pair both_chains(const Sums (&sums)[kChains], int r, int p) {
+    Pair sum{sums[0].high[r][p], sums[0].low[r][p]};
+    if constexpr (kChains == 2) {
+      add(sums[1].high[r][p], &sum.high);
+      add(sums[1].low[r][p], &sum.low);
+    }
+    return sum;
+  }
+
+  // Moves whole steps of 2 high out of the sums, whose rest has a few bits.
+  static void make_room(Sums (&sums)[kChains], Words& steps) {
+    static_assert(kFixedStepBits == 9);
+    for (int r = 0; r < kRows; ++r) {
+      for (int p = 0; p < kPanels; ++p) {
+        const auto [high, low] = both_chains(sums, r, p);
+        const __m512i all = F::add_words(high, F::template shift_right_signed<8>(low));
+        add(F::template shift_right_signed<1>(all), &steps[r][p]);
+        for (Sums& chain : sums) chain.high[r][p] = chain.low[r][p] = F::zero_words();
+        sums[0].high[r][p] = F::and_bits(all, F::set_bits(1));
+        sums[0].low[r][p] = F::and_bits(low, F::set_bits(255));
       }
     }
   }

@@ -30,16 +30,20 @@ inline FixedScale fixed_scale(uint32_t largest_bits) {
   return static_cast<uint32_t>(F::fold_max_words(F::max_words(largest[0], largest[1])));
 }
 
+// Bytes of either digit of a block.
+struct BlockDigits {
+  __m512i high, low;
+};
+
 // Sums of 8 signed bytes, as 64-bit numbers 128 * 8 too large.
-[[gnu::always_inline]] inline __m512i sums_of_eight(const uint8_t* digits) {
-  const __m512i shifted =
-      _mm512_xor_si512(Avx512::load_words(digits), _mm512_set1_epi8(static_cast<char>(0x80)));
+[[gnu::always_inline]] inline __m512i sums_of_eight(__m512i digits) {
+  const __m512i shifted = _mm512_xor_si512(digits, _mm512_set1_epi8(static_cast<char>(0x80)));
   return _mm512_sad_epu8(shifted, _mm512_setzero_si512());
 }
 
 // The sums over each 16 inputs of a block, of both digits.
-[[gnu::always_inline]] inline void store_digit_sums(const uint8_t* block, uint8_t* to) {
-  const __m512i high = sums_of_eight(block), low = sums_of_eight(block + kFixedBlock);
+[[gnu::always_inline]] inline void store_digit_sums(const BlockDigits& digits, uint8_t* to) {
+  const __m512i high = sums_of_eight(digits.high), low = sums_of_eight(digits.low);
   const __m512i pairs = _mm512_or_si512(high, _mm512_slli_epi64(low, 16));
   const __m512i sums = _mm512_add_epi16(pairs, _mm512_shuffle_epi32(pairs, _MM_PERM_BADC));
   const __m512i whole = _mm512_sub_epi16(sums, _mm512_set1_epi16(128 * 16));
@@ -48,37 +52,45 @@ inline FixedScale fixed_scale(uint32_t largest_bits) {
                    _mm512_castsi512_si128(_mm512_permutexvar_epi32(places, whole)));
 }
 
-// Up to 64 inputs as bytes of either digit.
-[[gnu::always_inline]] inline void quantise_block(const float* x, int64_t count,
-                                                  const FixedScale& by, uint8_t* block) {
+// Up to 64 inputs.
+[[gnu::always_inline]] inline BlockDigits quantise_block(const float* x, int64_t count,
+                                                         const FixedScale& by) {
   using F = Avx512;
   // A segment without numbers of use has zeros, whatever it holds.
   const __mmask16 usable = by.factor != 0.0f ? 0xFFFF : 0;
-  for (int64_t k = 0; k < kFixedBlock; k += 16) {
-    const __m512i whole =
-        k < count ? _mm512_maskz_cvtps_epi32(usable, F::mul(F::load(x + k), F::set(by.factor)))
-                  : F::zero_words();
-    const __m512i carried = _mm512_add_epi32(whole, _mm512_set1_epi32(128));
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(block + k),
-                     _mm512_cvtepi32_epi8(_mm512_srai_epi32(carried, 8)));
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(block + kFixedBlock + k),
-                     _mm512_cvtepi32_epi8(whole));
-  }
+  const auto whole = [&](int64_t k) __attribute__((always_inline)) {
+    if (k >= count) return F::zero_words();
+    return _mm512_maskz_cvtps_epi32(usable, F::mul(F::load(x + k), F::set(by.factor)));
+  };
+  const __m512i front = _mm512_packs_epi32(whole(0), whole(16));
+  const __m512i back = _mm512_packs_epi32(whole(32), whole(48));
+  const auto high = [](__m512i x16) __attribute__((always_inline)) {
+    return _mm512_srai_epi16(_mm512_add_epi16(x16, _mm512_set1_epi16(128)), 8);
+  };
+  const auto low = [](__m512i x16) __attribute__((always_inline)) {
+    return _mm512_and_si512(x16, _mm512_set1_epi16(255));
+  };
+  // Packing leaves words of four bytes by lanes of 128 bits.
+  const __m512i order = F::transposed_words();
+  return {_mm512_permutexvar_epi32(order, _mm512_packs_epi16(high(front), high(back))),
+          _mm512_permutexvar_epi32(order, _mm512_packus_epi16(low(front), low(back)))};
 }
 
 inline void quantise_fixed(const QuantiseArgs& args) {
   constexpr int64_t kRecord = activation_record_bytes(ActivationType::kFixed);
   for (int64_t m = 0; m < args.num_rows; ++m) {
-    for (int64_t first = 0; first < args.num_inputs; first += kFixedSegment) {
+    for (int64_t first = 0, count; first < args.num_inputs; first += count) {
+      count = fixed_segment_inputs(first, args.num_inputs);
       const float* x = args.x + m * args.num_inputs + first;
-      const int64_t count = smaller(kFixedSegment, args.num_inputs - first);
       const FixedScale by = fixed_scale(largest_bits_of(x, count));
       for (int64_t k = 0; k < count; k += kFixedBlock) {
         uint8_t* record = args.out + (first + k) / kSliceInputs * args.slice_stride + m * kRecord;
         const int64_t index = (first + k) % kSliceInputs / kFixedBlock;
         uint8_t* block = record + index * (2 * kFixedBlock);
-        quantise_block(x + k, count - k, by, block);
-        store_digit_sums(block, record + kFixedSumsAt + index * (kFixedBlock / 16 * 4));
+        const BlockDigits digits = quantise_block(x + k, count - k, by);
+        Avx512::store_words(block, digits.high);
+        Avx512::store_words(block + kFixedBlock, digits.low);
+        store_digit_sums(digits, record + kFixedSumsAt + index * (kFixedBlock / 16 * 4));
         __builtin_memcpy(record + kFixedUnitAt, &by.unit, sizeof(by.unit));
       }
     }

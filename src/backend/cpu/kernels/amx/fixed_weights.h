@@ -17,7 +17,7 @@ namespace {
 inline constexpr int kDigits = 2;
 inline constexpr int64_t kOperandBytes = kTileRows * kTileRowBytes;  // of one product
 inline constexpr int64_t kFixedPairBytes = 2 * 64;  // factor and offset of a sub-block
-inline constexpr int64_t kFixedPairsBytes = kFixedSegment / 16 * kFixedPairBytes;  // at most
+inline constexpr int64_t kFixedPairsBytes = kLongestFixedSegment / 16 * kFixedPairBytes;  // at most
 inline constexpr int64_t kFixedRecord = activation_record_bytes(ActivationType::kFixed);
 
 // Sixteen whole numbers of 16 bits, each twice: for both halves of its lane's word.
@@ -41,14 +41,11 @@ inline constexpr int kFirstAndSecondOrThird = 0xEA;
                                    kTakeSecondWhereThird);
 }
 
-// A total of X W in two parts, T = 256 high + low, as float32, rounded once.
-[[gnu::always_inline]] inline __m512 to_float(__m512i high, __m512i low) {
-  const auto half = [&](auto i) __attribute__((always_inline)) {
-    const __m512d h = _mm512_cvtepi32_pd(_mm512_extracti64x4_epi64(high, i.value));
-    const __m512d l = _mm512_cvtepi32_pd(_mm512_extracti64x4_epi64(low, i.value));
-    return _mm512_cvtpd_ps(_mm512_fmadd_pd(h, _mm512_set1_pd(256.0), l));
-  };
-  return _mm512_insertf32x8(_mm512_castps256_ps512(half(Index<0>{})), half(Index<1>{}), 1);
+// (256 mixed + low) / kFixedStep to the nearest, ties up.
+[[gnu::always_inline]] inline __m512i to_steps(__m512i mixed, __m512i low) {
+  const __m512i carried =
+      _mm512_srai_epi32(_mm512_add_epi32(low, _mm512_set1_epi32(1 << (kFixedStepBits - 1))), 8);
+  return _mm512_srai_epi32(_mm512_add_epi32(mixed, carried), kFixedStepBits - 8);
 }
 
 template <Layout kLayout>

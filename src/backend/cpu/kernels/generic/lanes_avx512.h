@@ -314,12 +314,12 @@ struct Avx512 : WordPairs {
     return _mm512_cvtph_ps(kOdd != 0 ? _mm512_extracti64x4_epi64(sorted, 1)
                                      : _mm512_castsi512_si256(sorted));
   }
-
- private:
   // Words of quarters as columns: word 4 r + c from word 4 c + r.
   static I transposed_words() {
     return _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
   }
+
+ private:
   // Quarter q: the four quarters of v[q] folded.
   template <typename Fn>
   static I fold_quarters(const I (&v)[4], const Fn& fn) {

@@ -14,7 +14,7 @@ namespace {
 
 // Inputs of a segment as fixed-point numbers, all lanes, and what one unit of them stands for.
 struct FixedSegment {
-  int16_t values[kFixedSegment][kPanel];
+  int16_t values[kLongestFixedSegment][kPanel];
   float unit[kPanel];
 };
 
@@ -161,7 +161,9 @@ struct Fixed {
     float x_unit;
     std::memcpy(&x_unit, record + kFixedUnitAt, sizeof(x_unit));
     for (int n = 0; n < kPanel; ++n) {
-      out[n] = std::fma(static_cast<float>(totals.of[n]), segment.unit[n] * x_unit, out[n]);
+      const int64_t total = (totals.of[n] + (1 << (kFixedStepBits - 1))) >> kFixedStepBits;
+      out[n] =
+          std::fma(static_cast<float>(total), kFixedStep * segment.unit[n] * x_unit, out[n]);
     }
   }
 };
@@ -171,7 +173,7 @@ struct Bf16Codes {
   static constexpr NumericsClass kNumerics = NumericsClass::kBf16Codes;
   static constexpr const char* kSuffix = "_bf16_codes";
   struct Segment {
-    float values[kFixedSegment][kPanel];  // in the order of records
+    float values[kLongestFixedSegment][kPanel];  // in the order of records
     float unit[kPanel];
   };
 
@@ -258,8 +260,8 @@ void matmul_segments(const MatmulArgs& args) {
     for (int64_t m = 0; m < args.num_rows; ++m) {
       std::memset(args.sums + m * args.sums_stride + p * kPanel, 0, kPanel * sizeof(float));
     }
-    for (int64_t first = 0; first < args.num_inputs; first += kFixedSegment) {
-      const int64_t count = std::min<int64_t>(kFixedSegment, args.num_inputs - first);
+    for (int64_t first = 0, count; first < args.num_inputs; first += count) {
+      count = fixed_segment_inputs(first, args.num_inputs);
       const typename Class::Segment segment = Class::read(kInfo, panel, first, count);
       for (int64_t m = 0; m < args.num_rows; ++m) {
         const uint8_t* record =

@@ -87,7 +87,7 @@ void quantise(const QuantiseArgs& args) {
   }
 }
 
-// Inputs of one row that share a unit; first is a multiple of kFixedSegment.
+// Inputs of one row that share a unit; first: of a segment.
 void quantise_segment(const float* x, int64_t first, int64_t count, int64_t slice_stride,
                       uint8_t* record) {
   const float largest = largest_activation(ActivationType::kInt16, x + first, count);
@@ -116,8 +116,8 @@ void quantise_segment(const float* x, int64_t first, int64_t count, int64_t slic
 
 void quantise_fixed(const QuantiseArgs& args) {
   for (int64_t m = 0; m < args.num_rows; ++m) {
-    for (int64_t first = 0; first < args.num_inputs; first += kFixedSegment) {
-      const int64_t count = std::min<int64_t>(kFixedSegment, args.num_inputs - first);
+    for (int64_t first = 0, count; first < args.num_inputs; first += count) {
+      count = fixed_segment_inputs(first, args.num_inputs);
       quantise_segment(args.x + m * args.num_inputs, first, count, args.slice_stride,
                        args.out + m * activation_record_bytes(ActivationType::kFixed));
     }
