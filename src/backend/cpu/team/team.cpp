@@ -44,7 +44,8 @@ void Turn::give_way() {
 Team::Team(int num_threads, const std::vector<int>& cores)
     : num_threads_(num_threads),
       crowded_(static_cast<size_t>(num_threads) > cores.size()),
-      cores_(cores) {
+      cores_(cores),
+      shares_(std::make_unique<Share[]>(kMaxPhases * static_cast<size_t>(num_threads))) {
   CHECK(num_threads >= 1 && !cores.empty(), "num_threads = {}", num_threads);
   workers_.reserve(static_cast<size_t>(num_threads - 1));
   try {
@@ -83,8 +84,9 @@ void Team::run_phases(std::span<const ErasedPhase> phases, std::span<const Erase
     return run_alone();
   }
   finished_before_ = finished_.load(std::memory_order_relaxed);
+  ++job_;
   if (!is_whole) groups_to_come_.store(true, std::memory_order_relaxed);
-  // The caller has item 0 already. Nothing here waits for a line that a worker has: the stores go
+  // The caller has an item already. Nothing here waits for a line that a worker has: the stores go
   // their way while the item runs.
   const uint64_t claims = static_cast<uint64_t>(num_items) << 32;
   claims_.store(claims | 1, std::memory_order_release);
@@ -193,13 +195,42 @@ void Team::run_item(uint64_t claim, int member) {
     ++phase;
   }
   if (before > 0) wait_for_finished(before);
-  phase->job(phase->context, item, member);
+  phase->job(phase->context, take_item(*phase, item, member), member);
   // Read before the item is finished: after it the job may be over.
   const bool is_whole = num_open_ == num_phases_;
   const uint32_t finished_before = finished_before_;
   const uint32_t finished = finished_.fetch_add(1, std::memory_order_acq_rel) + 1;
   const auto num_claimable = static_cast<uint32_t>(claim >> 32);
   if (!is_whole && finished - finished_before == num_claimable) publish_group(num_claimable);
+}
+
+// The item that a member has for a claim. There are as many claims as items, and each takes one, so
+// one is left in some share.
+int64_t Team::take_item(const ErasedPhase& phase, int64_t claimed, int member) {
+  const int64_t num_items = phase.num_items;
+  if (num_items < num_threads_ || num_items >> kTakenBits != 0) return claimed;
+  for (int64_t share = member;; share = (share + 1) % num_threads_) {
+    const int64_t first = num_items * share / num_threads_;
+    const int64_t end = num_items * (share + 1) / num_threads_;
+    int64_t taken = 0;
+    if (take_of_share(phase, share, end - first, &taken)) return first + taken;
+  }
+}
+
+// Whether there was an item left: *taken is its place in the share.
+bool Team::take_of_share(const ErasedPhase& phase, int64_t share, int64_t num_items,
+                         int64_t* taken) {
+  const int64_t at = (&phase - phases_) * num_threads_ + share;
+  std::atomic<uint64_t>& word = shares_[static_cast<size_t>(at)].word;
+  uint64_t seen = word.load(std::memory_order_relaxed);
+  uint64_t next;
+  do {
+    const bool is_touched = seen >> kTakenBits == job_;
+    *taken = is_touched ? static_cast<int64_t>(seen & kTakenMask) : 0;
+    if (*taken == num_items) return false;
+    next = job_ << kTakenBits | static_cast<uint64_t>(*taken + 1);
+  } while (!word.compare_exchange_weak(seen, next, std::memory_order_relaxed));
+  return true;
 }
 
 // Items finish phase by phase, so a count is enough. Those waited for are all claimed.

@@ -1,7 +1,8 @@
 // Team: the threads that share each op's work.
 //
-// Work is one or more phases; a phase is a number of items that members claim one by one, in order.
-// Items of a phase start when all items of the phases before it have finished, so an op of several
+// Work is one or more phases; a phase is a number of items that members claim one by one: each those
+// of its own share, in order, then those that others have left. Shares of all phases are even, so
+// where items are rows, rows stay in the caches of one core from op to op. Items of a phase start when all items of the phases before it have finished, so an op of several
 // passes costs one fork and one join. How many items a phase has may be left open until it starts
 // (routing: the phase before tells). The caller is member 0 and takes part; the others spin for a
 // while after a job, then sleep. A member which the system has taken off its core delays at most
@@ -15,6 +16,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <thread>
 #include <utility>
@@ -143,6 +145,8 @@ class Team {
   void publish_group(uint32_t num_before);
   void work_on_items(int member);
   void run_item(uint64_t claim, int member);
+  int64_t take_item(const ErasedPhase& phase, int64_t claimed, int member);
+  bool take_of_share(const ErasedPhase& phase, int64_t share, int64_t num_items, int64_t* taken);
   void wait_for_finished(uint32_t num_items);
   void wait_for_end();
   void pause(int looks) const;
@@ -173,6 +177,15 @@ class Team {
   alignas(64) std::atomic<uint64_t> claims_{0};
   alignas(64) std::atomic<uint32_t> finished_{0};  // items, of all jobs
   std::atomic<bool> groups_to_come_{false};        // of the job; written only if it has several
+  // What is taken of each member's share of a phase, [phase, member]: the job's number << kTakenBits
+  // | items. A word with another number is a share that nobody has touched.
+  struct alignas(64) Share {
+    std::atomic<uint64_t> word{0};
+  };
+  static constexpr int kTakenBits = 20;  // the rest numbers jobs for years
+  static constexpr uint64_t kTakenMask = (uint64_t{1} << kTakenBits) - 1;
+  const std::unique_ptr<Share[]> shares_;
+  uint64_t job_ = 0;  // written as the phases are
   alignas(64) std::atomic<int32_t> sleepers_{0};
   std::atomic<uint32_t> wakes_{0};  // what sleepers wait on
   std::vector<std::thread> workers_;
