@@ -170,9 +170,10 @@ class Activations {
     bool by_segments;
   };
   Rounding rounding() const {
-    constexpr Rounding kRounding[] = {
-        {0, 0, false},       {0.5 / 127, 0, false},    {0x1p-14, 0, false},    {0x1p-8, 0, false},
-        {0x1p-16, 0, false}, {0x1p-15, 0x1p-10, true}, {0x1p-8, 0x1p-8, true}};  // by ActivationType
+    constexpr Rounding kRounding[] = {{0, 0, false},         {0.5 / 127, 0, false},
+                                      {0x1p-14, 0, false},   {0x1p-8, 0, false},
+                                      {0x1p-16, 0, false},   {0x1p-15, 0x1p-10, true},
+                                      {0x1p-8, 0x1p-8, true}};  // by ActivationType
     static_assert(std::size(kRounding) == static_cast<size_t>(ActivationType::kBF16Codes) + 1);
     return kRounding[static_cast<size_t>(type_)];
   }

@@ -84,7 +84,7 @@ TEST(Numerics, BitsOfTheClassesAreThoseOfTheirVersions) {
     const auto backend = backend_of(row.isa, row.activations);
     if (backend == nullptr) continue;  // not on this processor
     for (const std::string_view pinned :
-         {"f32-fma v1", "integer v1", row.isa == "avx2" ? "integer v1" : "fixed-point v2"}) {
+         {"f32-fma v1", "integer v1", row.isa == "avx2" ? "integer v1" : "fixed-point v3"}) {
       EXPECT_NE(backend->numerics(row.kv_type).find(pinned), std::string::npos)
           << "pin the new version's bits";
     }

@@ -253,10 +253,9 @@ TEST_F(AmxModel, LargestSumsOfTheLongestSegmentFit) {
     }
     const Panels panels = pack_panels(std::move(weight), 1, kLongestFixedSegment);
     const double sum = -f16_to_float(kScale) * (dtype == DType::kQ4_0 ? 8.0 : 128.0) * 640;
-    const Activations x =
-        quantised(*find_row(kReferenceUnit, KernelOp::kQuantise, Layout::kCount,
-                            ActivationType::kFixed),
-                  std::vector<float>(5 * kLongestFixedSegment, 1.0f), 5, kLongestFixedSegment);
+    const Activations x = quantised(
+        *find_row(kReferenceUnit, KernelOp::kQuantise, Layout::kCount, ActivationType::kFixed),
+        std::vector<float>(5 * kLongestFixedSegment, 1.0f), 5, kLongestFixedSegment);
     for (const KernelRow* row : rows_of(kAmxModelUnit)) {
       if (row->op != KernelOp::kMatmul || row->layout != panels.layout) continue;
       if (row->activation != ActivationType::kFixed) continue;

@@ -473,12 +473,17 @@ Result<std::unique_ptr<Backend>> create_cpu_backend(const CpuBackendOptions& opt
   const auto activations = cpu::coded_activations(options.activations);
   const uint32_t available = cpu::detect_isa();
   const cpu::KernelUnit* unit = TRY(cpu::select_sound_unit(options.isa, available, activations));
+  return create_cpu_backend(options, cpu::select_kernels(*unit, available, activations), available);
+}
+
+Result<std::unique_ptr<Backend>> create_cpu_backend(const CpuBackendOptions& options,
+                                                    const cpu::KernelSet& kernels,
+                                                    uint32_t available) {
   std::shared_ptr<CpuTeam> team = options.team;
   if (team == nullptr) team = TRY(create_cpu_team(options.num_threads));
   cpu::CpuWorkspace workspace = TRY(cpu::CpuWorkspace::create(team->team.num_threads()));
   auto backend =
-      std::make_unique<cpu::CpuBackend>(cpu::select_kernels(*unit, available, activations),
-                                        available, std::move(team), std::move(workspace));
+      std::make_unique<cpu::CpuBackend>(kernels, available, std::move(team), std::move(workspace));
   TRY(backend->reserve(cpu::kDefaultMaxRows));
   return std::unique_ptr<Backend>(std::move(backend));
 }

@@ -1,6 +1,7 @@
 // The CPU back end: a pinned team of threads over the kernels of one instruction set.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -30,6 +31,12 @@ struct CpuBackendOptions {
 // forced instruction set (names what is missing and the units that would run) or computes wrong
 // results with it; kInvalidArgument for an unknown name.
 Result<std::unique_ptr<Backend>> create_cpu_backend(const CpuBackendOptions& options);
+
+// The same with these kernels in place of a unit's, verified by nobody: for benchmarks of kernels.
+// available: the instruction sets that the processor counts as having (kernels/isa.h).
+Result<std::unique_ptr<Backend>> create_cpu_backend(const CpuBackendOptions& options,
+                                                    const cpu::KernelSet& kernels,
+                                                    uint32_t available);
 
 // Of keys and values, where nothing else is wished, with these kernels (Backend::default_kv_type).
 KvType default_kv_type(const cpu::KernelSet& kernels);

@@ -80,15 +80,20 @@ void AttentionPlan::add_tiles(const Span& span) {
   }
 }
 
-// The splits of tiles that cost more than `limit`, then whole tiles: later ones see more keys, and
-// the largest first balances the end.
+// The splits of tiles that cost more than `limit`, then whole tiles. Of each member's share, which
+// are the rows that it has in other ops, later ones first: they see more keys, and the largest
+// first balances the end.
 void AttentionPlan::add_items(int64_t limit) {
   is_cut_.assign(tiles_.size(), false);
   for (size_t i = 0; i < tiles_.size(); ++i) {
     is_cut_[i] = cut_tile(static_cast<int64_t>(i), limit);
   }
-  for (size_t i = tiles_.size(); i-- > 0;) {
-    if (!is_cut_[i]) items_.push_back({.tile = static_cast<int64_t>(i)});
+  const auto num_tiles = std::ssize(tiles_);
+  for (int64_t share = 0; share < num_members_; ++share) {
+    const int64_t first = num_tiles * share / num_members_;
+    for (int64_t i = num_tiles * (share + 1) / num_members_; i-- > first;) {
+      if (!is_cut_[static_cast<size_t>(i)]) items_.push_back({.tile = i});
+    }
   }
 }
 

@@ -1,9 +1,10 @@
 // Team: the threads that share each op's work.
 //
-// Work is one or more phases; a phase is a number of items that members claim one by one: each those
-// of its own share, in order, then those that others have left. Shares of all phases are even, so
-// where items are rows, rows stay in the caches of one core from op to op. Items of a phase start when all items of the phases before it have finished, so an op of several
-// passes costs one fork and one join. How many items a phase has may be left open until it starts
+// Work is one or more phases; a phase is a number of items that members claim one by one: each
+// those of its own share, in order, then those that others have left. Shares of all phases are
+// even, so where items are rows, rows stay in the caches of one core from op to op. Items of a
+// phase start when all items of the phases before it have finished, so an op of several passes
+// costs one fork and one join. How many items a phase has may be left open until it starts
 // (routing: the phase before tells). The caller is member 0 and takes part; the others spin for a
 // while after a job, then sleep. A member which the system has taken off its core delays at most
 // the item it holds: nobody waits for members that hold none, and what is left is claimed by the
@@ -177,8 +178,8 @@ class Team {
   alignas(64) std::atomic<uint64_t> claims_{0};
   alignas(64) std::atomic<uint32_t> finished_{0};  // items, of all jobs
   std::atomic<bool> groups_to_come_{false};        // of the job; written only if it has several
-  // What is taken of each member's share of a phase, [phase, member]: the job's number << kTakenBits
-  // | items. A word with another number is a share that nobody has touched.
+  // What is taken of each member's share of a phase, [phase, member]: the job's number <<
+  // kTakenBits | items. A word with another number is a share that nobody has touched.
   struct alignas(64) Share {
     std::atomic<uint64_t> word{0};
   };

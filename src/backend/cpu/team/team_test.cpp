@@ -6,6 +6,7 @@
 #include <array>
 #include <chrono>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "backend/cpu/team/topology.h"
@@ -41,6 +42,32 @@ TEST_P(TeamTest, NoMemberHoldsTwoItems) {
   };
   for (int i = 0; i < 200; ++i) team_.run(Phase{5, work}, Phase{3, work});
   EXPECT_EQ(num_errors, 0);
+}
+
+// In every phase each has even parts of the items, whose first it takes first; all wait until all
+// have one. One job after another: what was taken in the last does not count.
+TEST_P(TeamTest, MembersBeginWithTheirOwnShare) {
+  const int num_members = team_.num_threads();
+  for (int job = 0; job < 20; ++job) {
+    for (const int64_t num_items : {num_members, 4 * num_members + 1, 1000}) {
+      std::vector<int64_t> first(static_cast<size_t>(num_members), -1);
+      std::atomic<int> num_waiting = 0;
+      team_.run(Phase{2, [](int64_t, int) {}}, Phase{num_items, [&](int64_t item, int member) {
+                                                       int64_t& taken =
+                                                           first[static_cast<size_t>(member)];
+                                                       if (taken >= 0) return;
+                                                       taken = item;
+                                                       ++num_waiting;
+                                                       while (num_waiting < num_members) {
+                                                         std::this_thread::yield();
+                                                       }
+                                                     }});
+      for (int member = 0; member < num_members; ++member) {
+        EXPECT_EQ(first[static_cast<size_t>(member)], num_items * member / num_members)
+            << num_items << " items, member " << member;
+      }
+    }
+  }
 }
 
 // By the caller, in the first job that has work, when others may have its items.

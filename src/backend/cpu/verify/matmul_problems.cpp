@@ -160,17 +160,16 @@ struct Product {
           packed.bytes.data() + static_cast<size_t>(n / kPanel) * packed.panel_bytes;
       for (int64_t i = 0; i < num_segments(); ++i) {
         const auto [first, end] = inputs_of(i);
-        fixed_bounds.push_back(
-            fixed_bound(info, panel, static_cast<int>(n % kPanel), first, end));
+        fixed_bounds.push_back(fixed_bound(info, panel, static_cast<int>(n % kPanel), first, end));
       }
     }
   }
 
   // What weights in units of a segment's bound may add, as a share of that. Fixed-point ones: each
   // lies within 1.5 units of its value, or as far as a factor rounded by half a unit moves the
-  // largest code; a unit that is a power of two may be twice as large. What sums are rounded to is a
-  // hundredth of that, as some activation has all bits. f16 ones: rounding of
-  // factor, offset and sum where an offset may be larger than the weight, and what lies below f16.
+  // largest code; a unit that is a power of two may be twice as large. What sums are rounded to is
+  // a hundredth of that, as some activation has all bits. f16 ones: rounding of factor, offset and
+  // sum where an offset may be larger than the weight, and what lies below f16.
   double unit_error() const {
     if (is_bf16()) return (code.has_offset ? 0x1.02p-10 : 0) + 0x1p-27;
     const double rounding = 1.6 + (code.is_linear ? 0.5 * code.range() : 0);
@@ -192,7 +191,8 @@ struct Product {
       const bool is_zero = bound < 1.01 * double{kSmallestFixedBound};
       error += size * bound * (is_zero ? 1 : unit_error());
       if (is_bf16())
-        error += static_cast<double>(end - first) * 0x1p-125 * 0x1p16 * 2 * double{kBf16CodesStep} * bound;
+        error += static_cast<double>(end - first) * 0x1p-125 * 0x1p16 * 2 * double{kBf16CodesStep} *
+                 bound;
     }
     return error;
   }

@@ -162,8 +162,7 @@ struct Fixed {
     std::memcpy(&x_unit, record + kFixedUnitAt, sizeof(x_unit));
     for (int n = 0; n < kPanel; ++n) {
       const int64_t total = (totals.of[n] + (1 << (kFixedStepBits - 1))) >> kFixedStepBits;
-      out[n] =
-          std::fma(static_cast<float>(total), kFixedStep * segment.unit[n] * x_unit, out[n]);
+      out[n] = std::fma(static_cast<float>(total), kFixedStep * segment.unit[n] * x_unit, out[n]);
     }
   }
 };

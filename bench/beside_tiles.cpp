@@ -1,0 +1,136 @@
+// bench_beside_tiles MODEL [--threads N] [--rounds N] [--prompt N]
+//
+// What a prompt takes on unit amx, --activations exact, beside its tile instructions: the same
+// kernels with these left out, on any processor with AVX-512 VNNI. Prints for each kind of op the
+// time of the fastest round, in ms. Products run while vectors make the next operands, so a whole
+// prompt takes at least this, at least what `headrace bench machine` says of its tile instructions,
+// and at most the sum. What is computed means nothing.
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <map>
+#include <string>
+
+#include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/kernels/isa.h"
+#include "backend/cpu/kernels/registry.h"
+#include "backend/op_record.h"
+#include "backend/timed_backend.h"
+#include "bench/step_bench.h"
+#include "checkpoint/checkpoint.h"
+#include "model/model.h"
+
+namespace headrace {
+namespace cpu {
+
+namespace amx_idle {
+extern const KernelPart kDirectFixed, kTilesFixed, kQuantiseFixed, kTilesAttention;
+}  // namespace amx_idle
+namespace avx512_vnni {
+extern const KernelPart kAttentionWhole;
+}  // namespace avx512_vnni
+namespace avx512 {
+extern const KernelPart kFloats, kElementwise, kAttention, kRecurrent, kDelta, kLatent;
+}  // namespace avx512
+
+namespace {
+constexpr const KernelPart* kParts[] = {&amx_idle::kDirectFixed,
+                                        &amx_idle::kTilesFixed,
+                                        &amx_idle::kQuantiseFixed,
+                                        &amx_idle::kTilesAttention,
+                                        &avx512_vnni::kAttentionWhole,
+                                        &avx512::kFloats,
+                                        &avx512::kElementwise,
+                                        &avx512::kAttention,
+                                        &avx512::kRecurrent,
+                                        &avx512::kDelta,
+                                        &avx512::kLatent};
+const KernelUnit kBesideTilesUnit = {"amx beside tiles", kAvx512VnniUnitIsa, kParts,
+                                     static_cast<int>(std::size(kParts))};
+}  // namespace
+
+}  // namespace cpu
+
+namespace {
+
+struct Setup {
+  std::string model;
+  int num_threads = 0, num_rounds = 15;
+  int64_t prompt_tokens = 512;
+};
+
+Result<std::unique_ptr<Backend>> create_backend(const Setup& setup) {
+  const uint32_t isa = cpu::detect_isa();
+  if ((cpu::kAvx512VnniUnitIsa & ~isa) != 0) {
+    return make_error(ErrorCode::kUnsupported, "this processor lacks {}",
+                      cpu::isa_names(cpu::kAvx512VnniUnitIsa & ~isa));
+  }
+  const uint32_t with_tiles = isa | cpu::kAmxUnitIsa;
+  return create_cpu_backend({.num_threads = setup.num_threads},
+                            cpu::select_kernels(cpu::kBesideTilesUnit, with_tiles), with_tiles);
+}
+
+using KindTimes = std::map<std::string, double>;  // ms by kind of op and shape of its weight
+KindTimes times_of(const std::vector<OpRecord>& records) {
+  KindTimes times;
+  for (const OpRecord& record : records) {
+    std::string name(kOpNames[static_cast<size_t>(record.kind)]);
+    if (record.num_outputs > 0) {
+      name += fmt::format(" {} x {}", record.num_outputs, record.num_inputs);
+    }
+    times[name] += 1e-6 * static_cast<double>(record.end_ns - record.start_ns);
+  }
+  return times;
+}
+
+Result<KindTimes> measure(const Setup& setup) {
+  const auto checkpoint = TRY(Checkpoint::open(setup.model));
+  TimedBackend backend(TRY(create_backend(setup)));
+  ModelOptions options;
+  options.kv_type = backend.default_kv_type();
+  const auto model = TRY(Model::load(*checkpoint, backend, options));
+  StepBench::Room room;
+  room.single_tokens = setup.prompt_tokens;
+  StepBench bench = TRY(StepBench::create(*model, backend, room));
+  bench.fill_contexts(setup.prompt_tokens);
+  KindTimes fastest;
+  for (int round = 0; round < setup.num_rounds; ++round) {
+    std::vector<OpRecord> records;
+    backend.watch_ops(&records);
+    bench.prefill(setup.prompt_tokens);
+    backend.watch_ops(nullptr);
+    for (const auto& [name, ms] : times_of(records)) {
+      const auto [at, is_new] = fastest.try_emplace(name, ms);
+      if (!is_new) at->second = std::min(at->second, ms);
+    }
+  }
+  return fastest;
+}
+
+}  // namespace
+}  // namespace headrace
+
+int main(int argc, char** argv) {
+  headrace::Setup setup;
+  CLI::App app{
+      "What a prompt takes on unit amx beside its tile instructions, by kinds of op, in ms."};
+  app.add_option("model", setup.model, "A GGUF file of coded weights.")->required();
+  app.add_option("--threads", setup.num_threads);
+  app.add_option("--rounds", setup.num_rounds)->check(CLI::PositiveNumber);
+  app.add_option("--prompt", setup.prompt_tokens)->check(CLI::PositiveNumber);
+  CLI11_PARSE(app, argc, argv);
+  const auto times = headrace::measure(setup);
+  if (!times.ok()) {
+    fmt::print(stderr, "bench_beside_tiles: {}\n", times.error().to_string());
+    return 1;
+  }
+  double sum = 0;
+  for (const auto& [name, ms] : *times) {
+    fmt::print("{:<28} {:8.2f}\n", name, ms);
+    sum += ms;
+  }
+  fmt::print("{:<28} {:8.2f}\n", "all", sum);
+  return 0;
+}
