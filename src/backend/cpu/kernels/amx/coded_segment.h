@@ -152,14 +152,23 @@ class CodedSegment {
     constexpr int64_t kPairs = kFixedBlock / Weights::W::kSubInputs * kFixedPairBytes;
     const int64_t in_segment = block * kFixedBlock;
     unrolled<0, kPanels>([&](auto p) __attribute__((always_inline)) {
-      Weights::template prefetch<kPanels, kFixedBlock>(args_, panel_at(p.value),
-                                                       first_ + in_segment);
+      prefetch(panel_at(p.value), first_ + in_segment);
       Weights::template expand<typename Products::Form>(
           panel_at(p.value), first_ + in_segment, count_ - in_segment,
           scratch_.pairs + p.value * kFixedPairsBytes + block * kPairs,
           to + p.value * kPanelOperandBytes,
           [&](auto i) __attribute__((always_inline)) { beside(Index<p.value * 4 + i.value>{}); });
     });
+  }
+
+  // What is expanded later.
+  [[gnu::always_inline]] void prefetch(const uint8_t* panel, int64_t input) const {
+    if (tiles_.count == 1) {
+      Weights::template prefetch_stream<kPanels, kFixedBlock>(args_, panel, input);
+    } else {
+      const auto panels = kPanels * static_cast<int64_t>(args_.panel_bytes);
+      Weights::template prefetch<kFixedBlock>(panel + panels, input);
+    }
   }
 
   template <int kGroup>
@@ -211,22 +220,43 @@ class CodedSegment {
   __m512 units_[kPanels];
 };
 
-// Segments outermost: a segment of x stays in the L2 cache for all panels.
+// The segment from `first` on of two panels, or of the last one.
+template <typename Tiles, Layout kLayout, template <typename, Layout, int> typename ProductsOf>
+[[gnu::noinline]] void multiply_segment(const MatmulArgs& args, int64_t first, int64_t panel) {
+  if (panel + 2 <= args.num_panels) {
+    CodedSegment<Tiles, kLayout, 2, ProductsOf>(args, first, panel).run();
+  } else {
+    CodedSegment<Tiles, kLayout, 1, ProductsOf>(args, first, panel).run();
+  }
+}
+
+// One tile of rows takes panels from end to end, as they lie in memory. More go segment by segment:
+// one of x stays in the L2 cache for all panels.
 template <typename Tiles, Layout kLayout, template <typename, Layout, int> typename ProductsOf>
 void matmul_coded_tiles(const MatmulArgs& args) {
   if (args.num_rows == 0) return;
   TileConfig config{};
-  ProductsOf<Tiles, kLayout, 2>::configure(RowTiles(args.num_rows).height, &config);
+  const RowTiles tiles(args.num_rows);
+  ProductsOf<Tiles, kLayout, 2>::configure(tiles.height, &config);
   const TileScope<Tiles> scope(config);
-  for (int64_t first = 0; first < args.num_inputs;
-       first += fixed_segment_inputs(first, args.num_inputs)) {
-    int64_t panel = 0;
-    for (; panel + 2 <= args.num_panels; panel += 2) {
-      CodedSegment<Tiles, kLayout, 2, ProductsOf>(args, first, panel).run();
+  const auto for_panels = [&](const auto& fn) {
+    for (int64_t panel = 0; panel < args.num_panels; panel += 2) fn(panel);
+  };
+  const auto for_segments = [&](const auto& fn) {
+    for (int64_t first = 0, count; first < args.num_inputs; first += count) {
+      count = fixed_segment_inputs(first, args.num_inputs);
+      fn(first);
     }
-    if (panel < args.num_panels) {
-      CodedSegment<Tiles, kLayout, 1, ProductsOf>(args, first, panel).run();
-    }
+  };
+  const auto multiply = [&](int64_t first, int64_t panel) {
+    multiply_segment<Tiles, kLayout, ProductsOf>(args, first, panel);
+  };
+  if (tiles.count == 1) {
+    for_panels(
+        [&](int64_t panel) { for_segments([&](int64_t first) { multiply(first, panel); }); });
+  } else {
+    for_segments(
+        [&](int64_t first) { for_panels([&](int64_t panel) { multiply(first, panel); }); });
   }
 }
 

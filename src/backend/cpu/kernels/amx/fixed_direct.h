@@ -171,7 +171,7 @@ class FixedDirect {
     typename W::Unit units[kPanels];
     for (int p = 0; p < kPanels; ++p) {
       units[p] = W::unit_at(panel_at(p), first + k);
-      Weights::template prefetch<kPanels, W::kUnit>(args_, panel_at(p), first + k);
+      Weights::template prefetch_stream<kPanels, W::kUnit>(args_, panel_at(p), first + k);
     }
     const uint8_t* record = record_at(0, first + k);
     const int64_t in_slice = (first + k) % kSliceInputs;

@@ -112,15 +112,23 @@ struct FixedWeights {
     }
   }
 
-  // Asks for kInputs from `input` on of the segment that comes after this one: in this panel or, at
-  // its end, in the one that follows the kPanels at hand.
+  // Asks for kInputs from `input` on, into the second cache: the first waits for fewer lines at a
+  // time than memory needs to be asked for.
+  template <int kInputs>
+  [[gnu::always_inline]] static void prefetch(const uint8_t* panel, int64_t input) {
+    const uint8_t* from = panel + input / W::kUnit * W::kUnitBytes;
+    for (int64_t i = 0; i < kInputs / W::kUnit * W::kUnitBytes; i += 64) {
+      F::prefetch_second(from + i);
+    }
+  }
+  // The same of what comes two segments later where panels are read from end to end, kPanels side
+  // by side: in this panel or those that follow.
   template <int kPanels, int kInputs>
-  [[gnu::always_inline]] static void prefetch(const MatmulArgs& args, const uint8_t* panel,
-                                              int64_t input) {
-    const int64_t ahead = input + kFixedSegment;
-    const uint8_t* from = panel + ahead / W::kUnit * W::kUnitBytes;
-    if (ahead >= args.num_inputs) from += (kPanels - 1) * static_cast<int64_t>(args.panel_bytes);
-    for (int64_t i = 0; i < kInputs / W::kUnit * W::kUnitBytes; i += 64) F::prefetch(from + i);
+  [[gnu::always_inline]] static void prefetch_stream(const MatmulArgs& args, const uint8_t* panel,
+                                                     int64_t input) {
+    const int64_t ahead = input + 2 * kFixedSegment;
+    if (ahead >= args.num_inputs) panel += (kPanels - 1) * static_cast<int64_t>(args.panel_bytes);
+    prefetch<kInputs>(panel, ahead);
   }
 
   // The operands of 64 inputs from `first` on, of which `count` (32 or 64) are there. pairs: of the
