@@ -1,10 +1,11 @@
-// bench_beside_tiles MODEL [--threads N] [--rounds N] [--prompt N]
+// bench_beside_tiles MODEL [--threads N] [--rounds N] [--prompt N] [--sequences N]
 //
-// What a prompt takes on unit amx, --activations exact, beside its tile instructions: the same
-// kernels with these left out, on any processor with AVX-512 VNNI. Prints for each kind of op the
-// time of the fastest round, in ms. Products run while vectors make the next operands, so a whole
-// prompt takes at least this, at least what `headrace bench machine` says of its tile instructions,
-// and at most the sum. What is computed means nothing.
+// What a prompt, or a step of the answers of several sequences behind such prompts, takes on unit
+// amx, --activations exact, beside its tile instructions: the same kernels with these left out, on
+// any processor with AVX-512 VNNI. Prints for each kind of op the time of the fastest round, in ms.
+// Products run while vectors make the next operands, so all of it takes at least this, at least
+// what `headrace bench machine` says of its tile instructions, and at most the sum. What is
+// computed means nothing.
 
 #include <fmt/format.h>
 
@@ -59,6 +60,7 @@ struct Setup {
   std::string model;
   int num_threads = 0, num_rounds = 15;
   int64_t prompt_tokens = 512;
+  int num_sequences = 0;  // 0: the prompt is timed
 };
 
 Result<std::unique_ptr<Backend>> create_backend(const Setup& setup) {
@@ -85,6 +87,8 @@ KindTimes times_of(const std::vector<OpRecord>& records) {
   return times;
 }
 
+constexpr int64_t kSteps = 16;
+
 Result<KindTimes> measure(const Setup& setup) {
   const auto checkpoint = TRY(Checkpoint::open(setup.model));
   TimedBackend backend(TRY(create_backend(setup)));
@@ -93,15 +97,23 @@ Result<KindTimes> measure(const Setup& setup) {
   const auto model = TRY(Model::load(*checkpoint, backend, options));
   StepBench::Room room;
   room.single_tokens = setup.prompt_tokens;
+  room.batch_tokens = setup.prompt_tokens + kSteps;
+  room.max_sequences = std::max(setup.num_sequences, 1);
   StepBench bench = TRY(StepBench::create(*model, backend, room));
   bench.fill_contexts(setup.prompt_tokens);
   KindTimes fastest;
   for (int round = 0; round < setup.num_rounds; ++round) {
     std::vector<OpRecord> records;
     backend.watch_ops(&records);
-    bench.prefill(setup.prompt_tokens);
+    const int64_t num_steps = setup.num_sequences > 0 ? kSteps : 1;
+    if (setup.num_sequences > 0) {
+      bench.decode_batch(setup.num_sequences, setup.prompt_tokens, num_steps);
+    } else {
+      bench.prefill(setup.prompt_tokens);
+    }
     backend.watch_ops(nullptr);
-    for (const auto& [name, ms] : times_of(records)) {
+    for (const auto& [name, all_ms] : times_of(records)) {
+      const double ms = all_ms / static_cast<double>(num_steps);
       const auto [at, is_new] = fastest.try_emplace(name, ms);
       if (!is_new) at->second = std::min(at->second, ms);
     }
@@ -115,11 +127,14 @@ Result<KindTimes> measure(const Setup& setup) {
 int main(int argc, char** argv) {
   headrace::Setup setup;
   CLI::App app{
-      "What a prompt takes on unit amx beside its tile instructions, by kinds of op, in ms."};
+      "What a prompt or a step takes on unit amx beside its tile instructions, by kinds of op, in "
+      "ms."};
   app.add_option("model", setup.model, "A GGUF file of coded weights.")->required();
   app.add_option("--threads", setup.num_threads);
   app.add_option("--rounds", setup.num_rounds)->check(CLI::PositiveNumber);
   app.add_option("--prompt", setup.prompt_tokens)->check(CLI::PositiveNumber);
+  app.add_option("--sequences", setup.num_sequences, "Time a step of as many; 0: the prompt.")
+      ->check(CLI::Range(0, 256));
   CLI11_PARSE(app, argc, argv);
   const auto times = headrace::measure(setup);
   if (!times.ok()) {

@@ -15,7 +15,7 @@ namespace headrace::cpu {
 namespace {
 
 inline constexpr int64_t kWeightBlockBytes = kActivationBlock / 2 * 64;  // of a panel
-inline constexpr int64_t kBf16PrefetchBytes = 4096;                      // ahead, in each panel
+inline constexpr int64_t kBf16PrefetchBytes = 8192;                      // ahead, in each panel
 
 // Products of kRowTiles x kPanels tiles over blocks of K: 2 x 2, 2 x 1, 1 x 2, 1 x 1 or 1 x 4.
 template <typename Tiles, ActivationType kType, int kRowTiles, int kPanels>
@@ -97,13 +97,13 @@ class Bf16Products {
     }
   }
 
-  // One row tile reads its weights once, from memory.
+  // One row tile reads its weights once, from memory. The first cache waits for too few lines.
   [[gnu::always_inline]] void prefetch(const uint8_t* weight) const {
     if constexpr (kRowTiles == 1) {
       const auto stride = static_cast<int64_t>(args_.panel_bytes);
       for (int p = 0; p < kPanels; ++p) {
         for (int64_t line = 0; line < kWeightBlockBytes; line += 64) {
-          Avx512::prefetch(weight + p * stride + kBf16PrefetchBytes + line);
+          Avx512::prefetch_second(weight + p * stride + kBf16PrefetchBytes + line);
         }
       }
     }
