@@ -170,6 +170,26 @@ TEST(AttentionPlan, CoversEveryHeadOfEveryRowOnce) {
   EXPECT_GT(num_serial, 5);
 }
 
+// Where nothing is cut, a member has the items of its share of the rows, the last ones first.
+TEST(AttentionPlan, MembersHaveTheirRows) {
+  for (const int num_members : {2, 4}) {
+    CpuStep step(num_members, 0);
+    step.begin(spans_of({{512, 0}}));
+    const AttentionPlan& plan = step.attention({9, 3, 64, 0});
+    const int64_t num_items = plan.num_items(), share = num_items / num_members;
+    ASSERT_EQ(num_items % num_members, 0);
+    for (int64_t i = 0; i < num_items; ++i) {
+      const int64_t member = i / share;
+      const AttentionTile& tile = plan.tiles()[static_cast<size_t>(plan.item(i).tile)];
+      EXPECT_GE(tile.first_row, 512 * 3 * member / num_members) << i;
+      EXPECT_LE(tile.first_row + tile.num_rows, 512 * 3 * (member + 1) / num_members) << i;
+      if (i % share == 0) continue;
+      const AttentionTile& before = plan.tiles()[static_cast<size_t>(plan.item(i - 1).tile)];
+      EXPECT_LE(tile.first_row, before.first_row) << i;
+    }
+  }
+}
+
 // Few rows at a depth are cut into splits, one per item; little work is one item.
 TEST(AttentionPlan, CutsLongAndKeepsShortTogether) {
   CpuStep step(2, kPlentyOfFloats);
