@@ -67,7 +67,10 @@ struct FixedProducts {
   }
 };
 
-inline constexpr int kFewestFixedTileRows = 5;  // fewer are as fast in vectors (fixed_direct.h)
+// Fewer are as fast in vectors (fixed_direct.h), which take four products a row where codes are not
+// linear, two where they are.
+template <Layout kLayout>
+inline constexpr int kFewestFixedTileRows = fixed_code(layout_info(kLayout)).is_linear ? 5 : 2;
 
 template <typename Tiles>
 struct FixedTilesRows {
@@ -81,7 +84,7 @@ struct FixedTilesRows {
             kAmxUnitIsa,
             kLayout,
             ActivationType::kFixed,
-            kFewestFixedTileRows,
+            kFewestFixedTileRows<kLayout>,
             {kTileRows, 2 * kPanel, kFixedBlock},
             NumericsClass::kFixed,
             {.matmul = &matmul_coded_tiles<Tiles, kLayout, FixedProducts>}};
