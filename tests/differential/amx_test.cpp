@@ -501,7 +501,7 @@ TEST_F(AmxModel, ClassesBySegmentsTakeThePlaceOfIntegersOfABlock) {
     uint32_t available;
     ActivationType taken;
     NumericsClass numerics;
-    int count, fewest_in_tiles;  // rows of codes of four bits; of others two, or one
+    int count, fewest_in_tiles;  // rows of linear codes; of others three, or one
   };
   const uint32_t all = isa_with_tiles();
   const Choice choices[] = {
@@ -517,8 +517,8 @@ TEST_F(AmxModel, ClassesBySegmentsTakeThePlaceOfIntegersOfABlock) {
       EXPECT_EQ(coded.count, choice.count);
       EXPECT_EQ(coded.activation(), choice.taken);
       const bool is_linear = fixed_code(layout_info(layout)).is_linear;
-      const int fewest = is_linear ? choice.fewest_in_tiles : std::min(choice.fewest_in_tiles, 2);
-      for (const int64_t num_rows : {1, 2, 4, 5, 16, 512}) {
+      const int fewest = is_linear ? choice.fewest_in_tiles : std::min(choice.fewest_in_tiles, 3);
+      for (const int64_t num_rows : {1, 2, 3, 4, 5, 16, 512}) {
         EXPECT_EQ(coded.for_rows(num_rows).numerics, choice.numerics);
         EXPECT_EQ(uses_tiles(coded.for_rows(num_rows)), num_rows >= fewest) << num_rows;
       }
@@ -588,7 +588,7 @@ void check_mixed_parts(const KernelUnit& unit, ActivationType activations) {
     tile_machine().reset();
     run_linear(context, {*weight, on_device(x.data()), num_rows, out.data()}, {});
     EXPECT_EQ(tile_machine().fault(), "");
-    const int64_t fewest = is_bf16 ? 1 : by_segments ? 2 : kTileRows;
+    const int64_t fewest = is_bf16 ? 1 : by_segments ? 3 : kTileRows;
     EXPECT_EQ(tile_machine().counts().products > 0, num_rows >= fewest);
     for (int64_t i = 0; i < static_cast<int64_t>(out.size()); ++i) {
       const int64_t m = i / (4 * width), n = i % (4 * width);

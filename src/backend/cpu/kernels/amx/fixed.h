@@ -70,7 +70,7 @@ struct FixedProducts {
 // Fewer are as fast in vectors (fixed_direct.h), which take four products a row where codes are not
 // linear, two where they are.
 template <Layout kLayout>
-inline constexpr int kFewestFixedTileRows = fixed_code(layout_info(kLayout)).is_linear ? 5 : 2;
+inline constexpr int kFewestFixedTileRows = fixed_code(layout_info(kLayout)).is_linear ? 5 : 3;
 
 template <typename Tiles>
 struct FixedTilesRows {
