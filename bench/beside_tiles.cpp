@@ -13,10 +13,12 @@
 #include <algorithm>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/kernels/isa.h"
 #include "backend/cpu/kernels/registry.h"
+#include "backend/cpu/kernels/units.h"
 #include "backend/op_record.h"
 #include "backend/timed_backend.h"
 #include "bench/step_bench.h"
@@ -29,27 +31,26 @@ namespace cpu {
 namespace amx_idle {
 extern const KernelPart kDirectFixed, kTilesFixed, kQuantiseFixed, kTilesAttention;
 }  // namespace amx_idle
-namespace avx512_vnni {
-extern const KernelPart kAttentionWhole;
-}  // namespace avx512_vnni
-namespace avx512 {
-extern const KernelPart kFloats, kElementwise, kAttention, kRecurrent, kDelta, kLatent;
-}  // namespace avx512
 
 namespace {
-constexpr const KernelPart* kParts[] = {&amx_idle::kDirectFixed,
-                                        &amx_idle::kTilesFixed,
-                                        &amx_idle::kQuantiseFixed,
-                                        &amx_idle::kTilesAttention,
-                                        &avx512_vnni::kAttentionWhole,
-                                        &avx512::kFloats,
-                                        &avx512::kElementwise,
-                                        &avx512::kAttention,
-                                        &avx512::kRecurrent,
-                                        &avx512::kDelta,
-                                        &avx512::kLatent};
-const KernelUnit kBesideTilesUnit = {"amx beside tiles", kAvx512VnniUnitIsa, kParts,
-                                     static_cast<int>(std::size(kParts))};
+
+// Their parts, then those of the units that serve what unit amx has no kernels for.
+std::vector<const KernelPart*> parts_beside_tiles() {
+  std::vector<const KernelPart*> parts = {&amx_idle::kDirectFixed, &amx_idle::kTilesFixed,
+                                          &amx_idle::kQuantiseFixed, &amx_idle::kTilesAttention};
+  for (const KernelUnit* unit : {&kAvx512VnniUnit, &kAvx512Unit}) {
+    parts.insert(parts.end(), unit->parts, unit->parts + unit->num_parts);
+  }
+  return parts;
+}
+
+const KernelUnit& beside_tiles_unit() {
+  static const std::vector<const KernelPart*> parts = parts_beside_tiles();
+  static const KernelUnit unit = {"amx beside tiles", kAvx512VnniUnitIsa, parts.data(),
+                                  static_cast<int>(parts.size())};
+  return unit;
+}
+
 }  // namespace
 
 }  // namespace cpu
@@ -71,7 +72,7 @@ Result<std::unique_ptr<Backend>> create_backend(const Setup& setup) {
   }
   const uint32_t with_tiles = isa | cpu::kAmxUnitIsa;
   return create_cpu_backend({.num_threads = setup.num_threads},
-                            cpu::select_kernels(cpu::kBesideTilesUnit, with_tiles), with_tiles);
+                            cpu::select_kernels(cpu::beside_tiles_unit(), with_tiles), with_tiles);
 }
 
 using KindTimes = std::map<std::string, double>;  // ms by kind of op and shape of its weight

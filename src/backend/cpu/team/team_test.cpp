@@ -52,16 +52,15 @@ TEST_P(TeamTest, MembersBeginWithTheirOwnShare) {
     for (const int64_t num_items : {num_members, 4 * num_members + 1, 1000}) {
       std::vector<int64_t> first(static_cast<size_t>(num_members), -1);
       std::atomic<int> num_waiting = 0;
-      team_.run(Phase{2, [](int64_t, int) {}}, Phase{num_items, [&](int64_t item, int member) {
-                                                       int64_t& taken =
-                                                           first[static_cast<size_t>(member)];
-                                                       if (taken >= 0) return;
-                                                       taken = item;
-                                                       ++num_waiting;
-                                                       while (num_waiting < num_members) {
-                                                         std::this_thread::yield();
-                                                       }
-                                                     }});
+      const auto nothing = [](int64_t, int) {};
+      const auto wait_at_first = [&](int64_t item, int member) {
+        int64_t& taken = first[static_cast<size_t>(member)];
+        if (taken >= 0) return;
+        taken = item;
+        ++num_waiting;
+        while (num_waiting < num_members) std::this_thread::yield();
+      };
+      team_.run(Phase{2, nothing}, Phase{num_items, wait_at_first});
       for (int member = 0; member < num_members; ++member) {
         EXPECT_EQ(first[static_cast<size_t>(member)], num_items * member / num_members)
             << num_items << " items, member " << member;

@@ -294,14 +294,12 @@ std::span<const float> group_of(ActivationType type, std::span<const float> x, s
   if (type == ActivationType::kInt8) return x.subspan(first, kActivationBlock);
   const auto width = static_cast<size_t>(num_inputs);
   const std::span<const float> row = x.subspan(first - first % width, width);
-  const size_t in_row = first % width;
-  if (type != ActivationType::kFixed) {
-    const size_t slice = in_row / kSliceInputs * kSliceInputs;
-    return row.subspan(slice, std::min<size_t>(kSliceInputs, width - slice));
-  }
-  int64_t begin = 0, count = fixed_segment_inputs(0, num_inputs);
-  while (begin + count <= static_cast<int64_t>(in_row)) {
-    begin += count;
+  const auto in_row = static_cast<int64_t>(first % width);
+  int64_t begin = in_row / kSliceInputs * kSliceInputs;
+  int64_t count = std::min<int64_t>(kSliceInputs, num_inputs - begin);
+  if (type == ActivationType::kFixed) {
+    const int64_t last = num_fixed_segments(num_inputs) - 1;
+    begin = std::min(in_row / kFixedSegment, last) * kFixedSegment;
     count = fixed_segment_inputs(begin, num_inputs);
   }
   return row.subspan(static_cast<size_t>(begin), static_cast<size_t>(count));
