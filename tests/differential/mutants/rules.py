@@ -542,7 +542,7 @@ BUGS = [
     Bug("whole offset of half the numbers", "attention_whole", ATTENTION_WHOLE, (
         "add(a); add(b);", "add(a); if (!BUG) add(b);")),
     Bug("whole query unit of first row", "attention_whole", ATTENTION_WHOLE, (
-        "F::set(query_unit[r])", "F::set(query_unit[BUG ? 0 : r])")),
+        "F::set(this->query_unit[r])", "F::set(this->query_unit[BUG ? 0 : r])")),
     Bug("whole weight unit of first row", "attention_whole", ATTENTION_WHOLE, (
         "F::set(weight_unit[r])", "F::set(weight_unit[BUG ? 0 : r])")),
     Bug("whole sum not corrected", "attention_whole", ATTENTION_WHOLE, (
@@ -563,30 +563,64 @@ BUGS = [
         "const I low = F::template shift_right_signed<8>(lows[r][w]);",
         "const I low = BUG ? F::zero_words() : F::template shift_right_signed<8>(lows[r][w]);")),
     Bug("whole rows that see nothing", "attention_whole", ATTENTION_TILES, (
-        "if (!t.sees_step(first + r)) continue;", "if (!t.sees_step(first + r) && !BUG) continue;")),
-    Bug("whole tiles without low rows", "attention_whole", ATTENTION_TILES, (
-        "Tiles::template product_us<2 * kSum + 1, 5, 6>();",
-        "if (!BUG) Tiles::template product_us<2 * kSum + 1, 5, 6>();")),
+        "change = F::select_less(group->step_begin, group->step_end, change, F::zero());",
+        "if (!BUG) change = F::select_less(group->step_begin, group->step_end, change, F::zero());")),
+    Bug("whole tiles without low queries", "attention_whole", ATTENTION_TILES, (
+        "Tiles::template product_ss<1, 4, 7>();", "if (!BUG) Tiles::template product_ss<1, 4, 7>();")),
     Bug("whole tiles without low keys", "attention_whole", ATTENTION_TILES, (
-        "Tiles::template product_us<2 * kSum + 1, 4, 7>();",
-        "if (!BUG) Tiles::template product_us<2 * kSum + 1, 4, 7>();")),
-    Bug("whole tiles of signed weights", "attention_whole", ATTENTION_TILES, (
-        "Tiles::template product_us<2 * kSum, 4, 6>();",
-        "if (BUG) Tiles::template product_ss<2 * kSum + 1, 4, 6>(); else Tiles::template product_us<2 * kSum, 4, 6>();")),
+        "Tiles::template product_ss<2, 5, 6>();", "if (!BUG) Tiles::template product_ss<2, 5, 6>();")),
     Bug("whole tiles without low products", "attention_whole", ATTENTION_TILES, (
         "Tiles::template product_ss<3, 5, 7>();", "if (!BUG) Tiles::template product_ss<3, 5, 7>();")),
+    Bug("whole tiles of signed weights", "attention_whole", ATTENTION_TILES, (
+        "Tiles::template product_su<2 * kSum + 1, 4, 7>();",
+        "if (BUG) Tiles::template product_ss<2 * kSum + 1, 4, 7>(); else Tiles::template product_su<2 * kSum + 1, 4, 7>();")),
+    Bug("whole tiles without low values", "attention_whole", ATTENTION_TILES, (
+        "Tiles::template product_su<2 * kSum + 1, 5, 6>();",
+        "if (!BUG) Tiles::template product_su<2 * kSum + 1, 5, 6>();")),
     Bug("whole tiles with queries of one depth", "attention_whole", ATTENTION_TILES, (
-        "if (block == begin || t.dims > depth)", "if (block == begin || (t.dims > depth && !BUG))")),
+        "if (b == group.begin || t.chunks() > 1)", "if (b == group.begin || (t.chunks() > 1 && !BUG))")),
     Bug("whole tiles rounding down", "attention_whole", ATTENTION_TILES, (
-        "F::add_words(low, F::set_bits(128))", "F::add_words(low, F::set_bits(BUG ? 0 : 128))")),
+        "F::add_words(F::load_words(sums + 3 * kTileBytes), F::set_bits(128))",
+        "F::add_words(F::load_words(sums + 3 * kTileBytes), F::set_bits(BUG ? 0 : 128))")),
+    Bug("whole tiles with sums of one block", "attention_whole", ATTENTION_TILES, (
+        "return t.sums + turn % 2 * 4 * kTileBytes;", "return t.sums + (BUG ? 0 : turn % 2) * 4 * kTileBytes;")),
+    Bug("whole tiles of hidden positions", "attention_whole", ATTENTION_TILES, (
+        "return F::select_less(at, group.step_end, value, hidden);",
+        "return BUG ? value : F::select_less(at, group.step_end, value, hidden);")),
+    Bug("whole tiles of positions before the window", "attention_whole", ATTENTION_TILES, (
+        "value = F::select_less(at, group.step_begin, hidden, value);",
+        "if (!BUG) value = F::select_less(at, group.step_begin, hidden, value);")),
+    Bug("whole tiles whose groups see all", "attention_whole", ATTENTION_TILES, (
+        "t.end[first] >= step + kKvStep;", "(t.end[first] >= step + kKvStep || BUG);")),
+    Bug("whole tiles without slopes", "attention_whole", ATTENTION_TILES, (
+        "all_seen && t.args.slopes == nullptr ?", "all_seen && (t.args.slopes == nullptr || BUG) ?")),
+    Bug("whole tiles of slopes off by one", "attention_whole", ATTENTION_TILES, (
+        "static_cast<float>(1 - row_end);", "static_cast<float>((BUG ? 0 : 1) - row_end);")),
+    Bug("whole tiles with weights of another group", "attention_whole", ATTENTION_TILES, (
+        "if (group.limit - group.begin < kStepBlocks) {", "if (group.limit - group.begin < kStepBlocks && !BUG) {")),
+    Bug("whole tiles of swapped positions", "attention_whole", ATTENTION_TILES, (
+        "F::or_bits(whole(1), F::template shift_left<16>(whole(3)));",
+        "F::or_bits(whole(BUG ? 3 : 1), F::template shift_left<16>(whole(BUG ? 1 : 3)));")),
+    Bug("whole tiles with units of half the weights", "attention_whole", ATTENTION_TILES, (
+        "largest = F::max_words(largest, F::as_words(weight));",
+        "if (lane < 8 || !BUG) largest = F::max_words(largest, F::as_words(weight));")),
+    Bug("whole tiles with totals not corrected", "attention_whole", ATTENTION_TILES, (
+        "F::fma(F::load(total), group.correction, sum)", "F::fma(F::load(total), BUG ? F::set(1.0f) : group.correction, sum)")),
+    Bug("whole tiles with sums not corrected", "attention_whole", ATTENTION_TILES, (
+        "F::mul(F::load(acc), group.correction)", "F::mul(F::load(acc), BUG ? F::set(1.0f) : group.correction)")),
     Bug("whole tiles without an odd vector", "attention_whole", ATTENTION_TILES, (
-        "if (vector < vectors) add_vectors<1>(first, count, vector);",
-        "if (vector < vectors && !BUG) add_vectors<1>(first, count, vector);")),
+        "if (even == vectors) return;", "if (even == vectors || BUG) return;")),
     Bug("whole tiles of the last values", "attention_whole", ATTENTION_TILES, (
-        "for (int64_t g = 4 * begin; g < 4 * limit; ++g) {",
-        "for (int64_t g = 4 * begin; g < 4 * limit - (BUG ? 4 : 0); ++g) {")),
-    Bug("whole tiles of keys for values", "attention_whole", ATTENTION_TILES, (
-        "if (depth != kKvStep) configure(kKvStep);", "if (depth != kKvStep && !BUG) configure(kKvStep);")),
+        "larger(begin, smaller(i / 4, limit - 1))", "larger(begin, smaller(i / 4, limit - (BUG ? 2 : 1)))")),
+    Bug("whole tiles of keys beyond the last", "attention_whole", ATTENTION_TILES, (
+        "const bool is_there = first + i < num_lines;", "const bool is_there = first + i < num_lines - (BUG ? 1 : 0);")),
+    Bug("whole tiles without the group's last block", "attention_whole", ATTENTION_TILES, (
+        "group.limit = (limit - 1) / kKvBlock + 1;",
+        "group.limit = (limit - 1) / kKvBlock + 1 - (BUG && group.begin < (limit - 1) / kKvBlock ? 1 : 0);")),
+    Bug("whole tiles with totals of lanes", "attention_whole", ATTENTION_TILES, (
+        "to_rows(t.totals + first * 16, 16);", "if (!BUG) to_rows(t.totals + first * 16, 16);")),
+    Bug("whole tiles whose last rows see another window", "attention_whole", ATTENTION_TILES, (
+        "lowest[smaller(r, rows - 1)]", "lowest[BUG ? 0 : smaller(r, rows - 1)]")),
     # The delta rule.
     Bug("delta queries not scaled", "delta_inputs", DELTA, (
         "unit_length<F>(q + h * args.key_dim, args.key_dim, scale);",

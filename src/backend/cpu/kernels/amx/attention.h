@@ -1,11 +1,15 @@
-// Products of attention over int16 keys and values in tiles (generic/attention_whole.h): four bytes
-// of queries or weights a word, 16 rows at a time, and four byte products for each pair of operands
-// (three with values).
+// Attention over int16 keys and values in tiles (generic/attention_whole.h), 16 rows at a time.
 //
-// Keys are operands as they lie in their blocks: rows of 16 positions, four dimensions a word. The
-// values of a step lie in four blocks, so they are copied, once for all rows, to where each 16
-// dimensions are an operand of 64 positions. Sums leave the tiles once for each 16 positions of a
-// step, or 16 dimensions; what T is made of them, kernels.h says.
+// A group of rows lies along the lanes of vectors. Its scores are products of keys [16 positions]
+// with queries, its sums products of values [16 dimensions] with weights, so a row of a tile of
+// sums is one position, or one dimension, of all 16 rows: softmax folds nothing across lanes, and
+// whatever belongs to a row is one vector for all. Keys and values lie otherwise in their blocks,
+// words of four bytes along the other side, so those of a step are transposed, once for all groups;
+// queries once for all steps, weights as they are made.
+//
+// All is in the order that kernels.h gives, so the bits are those of vectors (VectorProducts).
+// Hidden positions are left out of a total, to which vectors add 2^-126 for each: nothing beside
+// the weight 1 of the row's largest score.
 #pragma once
 
 #include "backend/cpu/kernels/amx/tile.h"
@@ -18,155 +22,435 @@ namespace {
 // Fewer rows than half a tile go by vectors: they take a tile's time for less than its work.
 inline constexpr int64_t kMinAttentionTileRows = 8;
 
-template <typename Tiles>
-struct TileProducts {
+inline constexpr int64_t kTileBytes = int64_t{kTileRows} * kTileRowBytes;
+static_assert(kKvBlock == kTileRows && kKvStep == kTileRowBytes && kAttentionRows % kTileRows == 0);
+
+// A tile of attention whose rows are kept in whole groups: those beyond the last are copies of it
+// without queries. `acc` is [groups][dims][16 rows], `totals` [groups][16][16 rows] until the end
+// of a split.
+struct GroupedTile : WholeTile<Avx512Vnni> {
   using F = Avx512Vnni;
+
+  int padded_rows;
+  uint8_t* group_weights;   // operands of a group: high bytes of 64 positions, low ones
+  uint8_t* sums;            // 8 tiles
+  uint8_t* key_operands;    // of a step: [block][64 dimensions][high, low]
+  uint8_t* value_operands;  // of a step: [16 dimensions][high, low], in place of expanded values
+  alignas(64) float slopes[kAttentionRows];
+
+  static constexpr int64_t kSums = 8;
+  static int64_t padded(int64_t rows) { return (rows + kTileRows - 1) / kTileRows * kTileRows; }
+
+  explicit GroupedTile(const AttentionRowsArgs& a)
+      : WholeTile(a, padded(a.num_rows)),
+        padded_rows(static_cast<int>(padded(a.num_rows))),
+        group_weights(free_bytes),
+        sums(group_weights + 2 * kTileBytes),
+        key_operands(sums + kSums * kTileBytes),
+        value_operands(reinterpret_cast<uint8_t*>(kv)) {
+    for (int r = 0; r < padded_rows; ++r) {
+      lowest[r] = lowest[smaller(r, rows - 1)];
+      end[r] = end[smaller(r, rows - 1)];
+      slopes[r] = r < rows ? slope_of(r) : 0.0f;
+    }
+  }
+
+  int64_t chunks() const { return query_bytes / kTileRowBytes; }
+
+  // As operands: where 64 dimensions of 16 rows were, word w of row r is word r of row w.
+  void load_queries(float factor) {
+    WholeTile::load_queries(factor);
+    const int64_t row_bytes = 2 * query_bytes;
+    __builtin_memset(queries + rows * row_bytes, 0,
+                     static_cast<size_t>((padded_rows - rows) * row_bytes));
+    for (int r = rows; r < padded_rows; ++r) query_unit[r] = 0.0f;
+    for (int first = 0; first < padded_rows; first += kTileRows) {
+      uint8_t* group = queries + first * row_bytes;
+      for (int64_t at = 0; at < row_bytes; at += kTileRowBytes) {
+        I words[kTileRows];
+        for (int i = 0; i < kTileRows; ++i) words[i] = F::load_words(group + i * row_bytes + at);
+        F::transpose_words(words);
+        for (int i = 0; i < kTileRows; ++i) F::store_words(group + i * row_bytes + at, words[i]);
+      }
+    }
+  }
+};
+
+// Bytes behind the scratch of any attention.
+inline constexpr int64_t grouped_room(int64_t dims) {
+  return (2 + GroupedTile::kSums) * kTileBytes + whole_query_bytes(dims) * 2 * kKvStep;
+}
+static_assert(attention_scratch(kAttentionRows, kMaxHeadDim) +
+                  (grouped_room(kMaxHeadDim) + whole_queries_room(kAttentionRows, kMaxHeadDim)) /
+                      int64_t{sizeof(float)} <=
+              kAttentionScratchFloats);
+static_assert(attention_scratch(kAttentionRows, 16) +
+                  (grouped_room(16) + whole_queries_room(kAttentionRows, 16)) /
+                      int64_t{sizeof(float)} <=
+              kAttentionScratchFloats);
+
+// kCapped: scores have a soft cap.
+template <bool kCapped, typename Tiles>
+struct GroupedStep {
+  using Tile = GroupedTile;
+  using F = Avx512Vnni;
+  using V = typename F::V;
   using I = typename F::I;
-  static constexpr int group_rows(int64_t /*rows*/) { return kTileRows; }
-  static constexpr int64_t kTileBytes = int64_t{kTileRows} * kTileRowBytes;
+  static constexpr bool kIsCapped = kCapped;
 
-  WholeTile<F>& t;
-  int rows;       // of a group's tiles
-  int64_t depth;  // dimensions of a product with keys
+  // The rows of a step's group as lanes, and the blocks of the step that they see.
+  struct Group {
+    int first;
+    int64_t begin, limit;
+    V step_begin, step_end;  // visible part of the step
+    V distance;              // of the step's first position from the rows' own
+    V shift;                 // what weights lie below
+    V correction;
+  };
 
-  // Sums are tiles 0 to 3, rows' high and low bytes 4 and 5, those of keys or values 6 and 7.
-  explicit TileProducts(WholeTile<F>& tile)
-      : t(tile),
-        rows(tile.group_rows + (tile.num_larger_groups > 0 ? 1 : 0)),
-        depth(tile.dims % 64 == 0   ? 64
-              : tile.dims % 32 == 0 ? 32
-                                    : 16) {
-    configure(depth);
-  }
-  ~TileProducts() { Tiles::release(); }
-  TileProducts(const TileProducts&) = delete;
-  TileProducts& operator=(const TileProducts&) = delete;
+  Tile& t;
 
-  // For products of `count` dimensions or positions.
-  void configure(int64_t count) const {
+  // All tiles are whole: sums 0 to 3, keys or values 4 and 5, queries or weights 6 and 7.
+  explicit GroupedStep(Tile& tile) : t(tile) {
     TileConfig config{};
-    for (int sum = 0; sum < 4; ++sum) set_shape(&config, sum, rows, kTileRowBytes);
-    for (int a = 4; a < 6; ++a) set_shape(&config, a, rows, count);
-    for (int b = 6; b < 8; ++b) set_shape(&config, b, count / 4, kTileRowBytes);
+    for (int i = 0; i < kNumTiles; ++i) set_shape(&config, i, kTileRows, kTileRowBytes);
     Tiles::configure(config);
+    for (int r = t.rows; r < t.padded_rows; ++r) t.top[r] = -__builtin_inff();
+    const auto rest = static_cast<size_t>(t.padded_rows - t.rows) * sizeof(float);
+    __builtin_memset(t.acc + t.rows * t.dims, 0, rest * static_cast<size_t>(t.dims));
+    __builtin_memset(t.totals + t.rows * 16, 0, rest * 16);
+  }
+  ~GroupedStep() { Tiles::release(); }
+  GroupedStep(const GroupedStep&) = delete;
+  GroupedStep& operator=(const GroupedStep&) = delete;
+
+  // ---- Operands of a step ----------------------------------------------------------------------
+
+  // Of 16 positions: lines of 16 words along the dimensions, zeros beyond them.
+  void transpose_keys(int64_t b) {
+    const int64_t num_lines = t.dims / 4;
+    for (int64_t tile = 0; tile < 2 * t.chunks(); ++tile) {
+      const int64_t first = tile / 2 * kTileRows, low = tile % 2 * kTileRowBytes;
+      I words[kTileRows];
+      for (int i = 0; i < kTileRows; ++i) {
+        const int64_t at = (first + i) * kWholeLine + low;
+        const bool is_there = first + i < num_lines;
+        if (is_there) prefetch_line<F, KvDtype::kInt16>(t.next_keys[b] + at);
+        words[i] = is_there ? F::load_words(t.keys[b] + at) : F::zero_words();
+      }
+      F::transpose_words(words);
+      store_tile(words, t.key_operands + (b * 2 * t.chunks() + tile) * kTileBytes);
+    }
   }
 
-  // Tiles 2 n and 2 n + 1 += products of weights and values: high bytes, and mixed ones.
-  template <int kSum>
-  [[gnu::always_inline]] static void multiply(const uint8_t* values) {
-    Tiles::template load<6>(values, kTileRowBytes);
-    Tiles::template load<7>(values + kTileBytes, kTileRowBytes);
-    Tiles::template product_us<2 * kSum, 4, 6>();
-    Tiles::template product_us<2 * kSum + 1, 5, 6>();
-    Tiles::template product_us<2 * kSum + 1, 4, 7>();
+  // Of 16 dimensions: words along the positions of the step. Blocks outside of [begin, limit),
+  // whose positions have no weight, have words of others.
+  void transpose_values(int64_t begin, int64_t limit) {
+    const int64_t row_bytes = t.dims / 16 * kWholeLine;  // of four positions
+    for (int64_t tile = 0; tile < t.dims / 16 * 2; ++tile) {
+      const int64_t line = tile / 2 * kWholeLine + tile % 2 * kTileRowBytes;
+      I words[kTileRows];
+      for (int i = 0; i < kTileRows; ++i) {
+        const int64_t b = larger(begin, smaller(i / 4, limit - 1));
+        const int64_t at = i % 4 * row_bytes + line;
+        prefetch_line<F, KvDtype::kInt16>(t.next_values[b] + at);
+        words[i] = F::load_words(t.values[b] + at);
+      }
+      F::transpose_words(words);
+      store_tile(words, t.value_operands + tile * kTileBytes);
+    }
   }
-  [[gnu::always_inline]] static void load_rows(const uint8_t* digits, int64_t low_at) {
-    Tiles::template load<4>(digits, 2 * low_at);
-    Tiles::template load<5>(digits + low_at, 2 * low_at);
+
+  [[gnu::always_inline]] static void store_tile(const I (&words)[kTileRows], uint8_t* to) {
+    for (int i = 0; i < kTileRows; ++i) F::store_words(to + i * kTileRowBytes, words[i]);
   }
-  template <int kSums>
+
+  // ---- Scores ----------------------------------------------------------------------------------
+
+  template <int kTile>
+  [[gnu::always_inline]] static void load(const uint8_t* operand) {
+    Tiles::template load<kTile>(operand, kTileRowBytes);
+  }
+  template <int kNumSums>
   [[gnu::always_inline]] static void zero() {
-    unrolled<0, 2 * kSums>([](auto sum) { Tiles::template zero<sum.value>(); });
+    unrolled<0, kNumSums>([](auto sum) { Tiles::template zero<sum.value>(); });
   }
-  template <int kSums>
+  template <int kNumSums>
   [[gnu::always_inline]] static void store(uint8_t* to) {
-    unrolled<0, 2 * kSums>([&](auto sum) {
+    unrolled<0, kNumSums>([&](auto sum) {
       Tiles::template store<sum.value>(to + sum.value * kTileBytes, kTileRowBytes);
     });
   }
 
-  // 256 high + mixed of row r from stored tiles.
-  [[gnu::always_inline]] static I sum_of(const uint8_t* tiles, int r) {
-    const I high = F::load_words(tiles + r * kTileRowBytes);
-    const I mixed = F::load_words(tiles + kTileBytes + r * kTileRowBytes);
+  // Four tiles, a product's sums of its own, so that none waits for another. Blocks take turns.
+  uint8_t* sums_of(int64_t turn) const { return t.sums + turn % 2 * 4 * kTileBytes; }
+
+  [[gnu::always_inline]] void multiply_keys(const Group& group, int64_t b) const {
+    const int64_t row_bytes = 2 * t.query_bytes;
+    const uint8_t* queries = t.queries + group.first * row_bytes;
+    const uint8_t* keys = t.key_operands + b * 2 * t.chunks() * kTileBytes;
+    zero<4>();
+    for (int64_t chunk = 0; chunk < t.chunks(); ++chunk, keys += 2 * kTileBytes) {
+      load<4>(keys);
+      load<5>(keys + kTileBytes);
+      if (b == group.begin || t.chunks() > 1) {
+        Tiles::template load<6>(queries + chunk * kTileRowBytes, row_bytes);
+        Tiles::template load<7>(queries + t.query_bytes + chunk * kTileRowBytes, row_bytes);
+      }
+      Tiles::template product_ss<0, 4, 6>();
+      Tiles::template product_ss<1, 4, 7>();
+      Tiles::template product_ss<2, 5, 6>();
+      Tiles::template product_ss<3, 5, 7>();
+    }
+    store<4>(sums_of(b));
+  }
+
+  // T of 256 high + mixed products.
+  [[gnu::always_inline]] static I joined(I high, I mixed) {
     return F::add_words(F::template shift_left<8>(high), mixed);
   }
 
-  void prefetch_plane(const uint8_t* plane) const {
-    for (int64_t d = 0; d < t.dims; d += 4, plane += kWholeLine) {
-      prefetch_line<F, KvDtype::kInt16>(plane);
+  // Products T of row `position` of a block's sums.
+  [[gnu::always_inline]] static I products_of(const uint8_t* sums) {
+    const I mixed =
+        F::add_words(F::load_words(sums + kTileBytes), F::load_words(sums + 2 * kTileBytes));
+    const I low = F::add_words(F::load_words(sums + 3 * kTileBytes), F::set_bits(128));
+    return F::add_words(joined(F::load_words(sums), mixed), F::template shift_right_signed<8>(low));
+  }
+
+  // Of positions that a row does not see `hidden`.
+  [[gnu::always_inline]] static V visible(const Group& group, int64_t position, V value, V hidden) {
+    const V at = F::set(static_cast<float>(position));
+    value = F::select_less(at, group.step_begin, hidden, value);
+    return F::select_less(at, group.step_end, value, hidden);
+  }
+
+  // Stores the scores of a block's positions; the largest of them and `highest`.
+  template <bool kPlain>
+  [[gnu::always_inline]] V take_scores(const Group& group, int64_t b, V highest) const {
+    const V unit = F::load(t.query_unit + group.first), slope = F::load(t.slopes + group.first);
+    const uint8_t* sums = sums_of(b);
+    const float* key_scales = t.key_scales;
+    float* to = t.scores + b * kKvBlock * kTileRows;
+    for (int64_t i = 0; i < kKvBlock; ++i) {
+      const int64_t position = b * kKvBlock + i;
+      V score = F::mul(F::to_float(products_of(sums + i * kTileRowBytes)), unit);
+      score = F::mul(score, F::set(key_scales[position]));
+      if constexpr (kCapped) {
+        score = F::mul(soft_cap<F>(score, t.args.softcap), F::set(kLog2E));
+      }
+      if constexpr (!kPlain) {
+        const V at = F::set(static_cast<float>(position));
+        score = F::fma(F::add(at, group.distance), slope, score);
+        score = visible(group, position, score, F::set(-__builtin_inff()));
+      }
+      F::store(to + i * kTileRows, score);
+      highest = F::max(highest, score);
+    }
+    return highest;
+  }
+
+  float* scores_at(int64_t position) const { return t.scores + position * kTileRows; }
+
+  // Sets what the rows' weights and earlier sums are made less by; rows that see nothing keep all.
+  template <bool kPlain>
+  [[gnu::always_inline]] void raise_tops(Group* group, V step_top) const {
+    const V top = F::load(t.top + group->first);
+    const V highest = F::select_less(top, step_top, step_top, top);
+    F::store(t.top + group->first, highest);
+    V change = F::sub(top, highest);
+    group->shift = highest;
+    if constexpr (!kPlain) {
+      change = F::select_less(group->step_begin, group->step_end, change, F::zero());
+      group->shift = F::select_less(group->step_begin, group->step_end, highest, F::zero());
+    }
+    group->correction = exp2_lanes<F>(change);
+  }
+
+  // ---- Weights ---------------------------------------------------------------------------------
+
+  // Scores as weights, times the scales of values; the bits of the largest: NaN where a scale is,
+  // and none is below 0. Totals are of positions 16 apart.
+  template <bool kPlain>
+  [[gnu::always_inline]] I take_weights(const Group& group) const {
+    I largest = F::zero_words();
+    float *total = t.totals + group.first * 16, *scores = t.scores;
+    const float* value_scales = t.value_scales;
+    for (int lane = 0; lane < kKvBlock; ++lane, total += kTileRows) {
+      V sum = F::zero();
+      for (int64_t b = group.begin; b < group.limit; ++b) {
+        const int64_t position = b * kKvBlock + lane;
+        float* at = scores + position * kTileRows;
+        V weight = exp2_lanes<F>(F::sub(F::load(at), group.shift));
+        if constexpr (!kPlain) weight = visible(group, position, weight, F::zero());
+        sum = F::add(sum, weight);
+        weight = F::mul(weight, F::set(value_scales[position]));
+        if constexpr (!kPlain) weight = visible(group, position, weight, F::zero());
+        F::store(at, weight);
+        largest = F::max_words(largest, F::as_words(weight));
+      }
+      F::store(total, F::fma(F::load(total), group.correction, sum));
+    }
+    return largest;
+  }
+
+  // The weights' units, and what makes whole numbers of them: whole_unit() of all rows.
+  struct Units {
+    V unit, factor;
+  };
+  [[gnu::always_inline]] static Units whole_units(V largest) {
+    const V limit = F::set(kFixedActivationLimit), smallest = F::set(kSmallestFixedBound);
+    const V infinite = F::set(__builtin_inff());
+    const V unit =
+        F::select_less(largest, infinite, F::div(largest, limit), F::set(__builtin_nanf("")));
+    const V factor = F::select_less(largest, infinite, F::div(limit, largest), F::zero());
+    return {F::select_less(largest, smallest, F::zero(), unit),
+            F::select_less(largest, smallest, F::zero(), factor)};
+  }
+
+  // The bytes of whole numbers as operands: words of four positions.
+  [[gnu::always_inline]] void store_weights(const Group& group, V factor) const {
+    if (group.limit - group.begin < kStepBlocks) {
+      __builtin_memset(t.group_weights, 0, static_cast<size_t>(2 * kTileBytes));
+    }
+    for (int64_t i = 4 * group.begin; i < 4 * group.limit; ++i) {
+      const auto whole = [&](int64_t j) __attribute__((always_inline)) {
+        return F::to_words(F::mul(F::load(scores_at(4 * i + j)), factor));
+      };
+      const I even = F::or_bits(whole(0), F::template shift_left<16>(whole(2)));
+      const I odd = F::or_bits(whole(1), F::template shift_left<16>(whole(3)));
+      uint8_t* to = t.group_weights + i * kTileRowBytes;
+      F::store_words(to, F::even_odd_bytes(F::template shift_right<8>(even), odd));
+      F::store_words(to + kTileBytes, F::even_odd_bytes(even, F::template shift_left<8>(odd)));
     }
   }
 
-  // Each of a block's four products has sums of its own, so that none waits for another.
-  void scores(int first, int /*count*/, int64_t begin, int64_t limit) const {
-    const uint8_t* queries = t.queries + first * 2 * t.query_bytes;
-    for (int64_t block = begin; block < limit; ++block) {
-      if (first == 0) prefetch_plane(t.next_keys[block]);
-      zero<2>();
-      for (int64_t d = 0; d < t.dims; d += depth) {
-        if (block == begin || t.dims > depth) load_rows(queries + d, t.query_bytes);
-        const uint8_t* keys = t.keys[block] + d / 4 * kWholeLine;
-        Tiles::template load<6>(keys, kWholeLine);
-        Tiles::template load<7>(keys + kTileRowBytes, kWholeLine);
-        Tiles::template product_ss<0, 4, 6>();
-        Tiles::template product_ss<1, 5, 6>();
-        Tiles::template product_ss<2, 4, 7>();
-        Tiles::template product_ss<3, 5, 7>();
-      }
-      store<2>(t.room + block * 4 * kTileBytes);
-    }
-  }
-  [[gnu::always_inline]] I score(int /*first*/, int r, int v) const {
-    const uint8_t* tiles = t.room + v * 4 * kTileBytes;
-    const I mixed = F::load_words(tiles + 2 * kTileBytes + r * kTileRowBytes);
-    const I low = F::load_words(tiles + 3 * kTileBytes + r * kTileRowBytes);
-    const I nearest = F::template shift_right_signed<8>(F::add_words(low, F::set_bits(128)));
-    return F::add_words(F::add_words(sum_of(tiles, r), mixed), nearest);
-  }
+  // ---- Values ----------------------------------------------------------------------------------
 
-  // Operands of 64 positions and 16 dimensions, high bytes and then low ones; positions of other
-  // blocks have no weight, whatever stands for them.
-  void start_values(int64_t begin, int64_t limit) const {
-    if (depth != kKvStep) configure(kKvStep);
-    auto* to = reinterpret_cast<uint8_t*>(t.kv);
-    const int64_t row_bytes = t.dims / 16 * kWholeLine;  // of four positions
-    for (int64_t g = 4 * begin; g < 4 * limit; ++g) {
-      const int64_t from = g % 4 * row_bytes;
-      for (int64_t line = 0; line < row_bytes; line += kWholeLine) {
-        const uint8_t* values = t.values[g / 4] + from + line;
-        prefetch_line<F, KvDtype::kInt16>(t.next_values[g / 4] + from + line);
-        uint8_t* operand = to + line / kWholeLine * (2 * kTileBytes) + g * kTileRowBytes;
-        F::store_words(operand, F::load_words(values));
-        F::store_words(operand + kTileBytes, F::load_words(values + kTileRowBytes));
-      }
-    }
+  // Tiles 2 kSum and 2 kSum + 1: products of high bytes, and mixed ones, of 16 dimensions.
+  template <int kSum>
+  [[gnu::always_inline]] static void multiply(const uint8_t* values) {
+    load<4>(values);
+    load<5>(values + kTileBytes);
+    Tiles::template product_su<2 * kSum, 4, 6>();
+    Tiles::template product_su<2 * kSum + 1, 4, 7>();
+    Tiles::template product_su<2 * kSum + 1, 5, 6>();
   }
 
   template <int kVectors>
-  void add_vectors(int first, int count, int64_t vector) const {
-    zero<kVectors>();
-    load_rows(t.weights + first * int64_t{2} * kKvStep, kKvStep);
+  [[gnu::always_inline]] void multiply_values(int64_t vector) const {
+    zero<2 * kVectors>();
     unrolled<0, kVectors>([&](auto v) __attribute__((always_inline)) {
-      const auto* operand = reinterpret_cast<const uint8_t*>(t.kv);
-      multiply<v.value>(operand + (vector + v.value) * 2 * kTileBytes);
+      multiply<v.value>(t.value_operands + (vector + v.value) * 2 * kTileBytes);
     });
-    store<kVectors>(t.room);
-    for (int r = 0; r < count; ++r) {
-      if (!t.sees_step(first + r)) continue;
-      for (int v = 0; v < kVectors; ++v) {
-        t.add_sums(first + r, (vector + v) * 16, sum_of(t.room + v * 2 * kTileBytes, r));
-      }
+    store<2 * kVectors>(sums_of(vector / 2));
+  }
+
+  // Adds the products of 16 dimensions to what the group has.
+  [[gnu::always_inline]] void take_values(const Group& group, V unit, int64_t vector) const {
+    const uint8_t* sums = sums_of(vector / 2) + vector % 2 * 2 * kTileBytes;
+    float* acc = t.acc + group.first * t.dims + vector * 16 * kTileRows;
+    for (int d = 0; d < 16; ++d, acc += kTileRows, sums += kTileRowBytes) {
+      const I products = joined(F::load_words(sums), F::load_words(sums + kTileBytes));
+      const V kept = F::mul(F::load(acc), group.correction);
+      F::store(acc, F::fma(F::to_float(products), unit, kept));
     }
   }
 
-  void add_values(int first, int count, int64_t /*begin*/, int64_t /*limit*/) const {
-    const int64_t vectors = t.dims / 16;
-    int64_t vector = 0;
-    for (; vector + 2 <= vectors; vector += 2) add_vectors<2>(first, count, vector);
-    if (vector < vectors) add_vectors<1>(first, count, vector);
+  [[gnu::always_inline]] void add_values(const Group& group, V unit) const {
+    load<6>(t.group_weights);
+    load<7>(t.group_weights + kTileBytes);
+    const int64_t vectors = t.dims / 16, even = vectors / 2 * 2;
+    if (even > 0) multiply_values<2>(0);
+    for (int64_t vector = 0; vector < even; vector += 2) {
+      if (vector + 2 < even) multiply_values<2>(vector + 2);
+      take_values(group, unit, vector);
+      take_values(group, unit, vector + 1);
+    }
+    if (even == vectors) return;
+    multiply_values<1>(even);
+    take_values(group, unit, even);
   }
-  void end_values() const {
-    if (depth != kKvStep) configure(depth);
+
+  // ---- Steps -----------------------------------------------------------------------------------
+
+  template <bool kPlain>
+  void run_group(Group group) const {
+    V highest = F::set(-__builtin_inff());
+    multiply_keys(group, group.begin);
+    for (int64_t b = group.begin; b < group.limit; ++b) {
+      if (b + 1 < group.limit) multiply_keys(group, b + 1);
+      highest = take_scores<kPlain>(group, b, highest);
+    }
+    raise_tops<kPlain>(&group, highest);
+    const Units by = whole_units(F::as_floats(take_weights<kPlain>(group)));
+    store_weights(group, by.factor);
+    add_values(group, F::mul(F::set(256.0f), by.unit));
+  }
+
+  // Rows of a group see nearly the same: blocks that none sees are left out.
+  void run_rows(int first, int64_t step) const {
+    const int last = first + kTileRows - 1;
+    const int64_t begin = larger(t.lowest[first] - step, 0);
+    const int64_t limit = smaller(t.end[last] - step, kKvStep);
+    if (begin >= limit) return;
+    Group group;
+    group.first = first;
+    group.begin = begin / kKvBlock;
+    group.limit = (limit - 1) / kKvBlock + 1;
+    alignas(64) float begins[kTileRows], ends[kTileRows], distances[kTileRows];
+    for (int i = 0; i < kTileRows; ++i) {
+      const int64_t row_end = t.end[first + i] - step;
+      begins[i] = static_cast<float>(larger(t.lowest[first + i] - step, 0));
+      ends[i] = static_cast<float>(larger(smaller(row_end, kKvStep), 0));
+      distances[i] = static_cast<float>(1 - row_end);
+    }
+    group.step_begin = F::load(begins);
+    group.step_end = F::load(ends);
+    group.distance = F::load(distances);
+    const bool all_seen = t.lowest[last] <= step && t.end[first] >= step + kKvStep;
+    all_seen&& t.args.slopes == nullptr ? run_group<true>(group) : run_group<false>(group);
+  }
+
+  void run(int64_t step) {
+    const int64_t begin = larger(step, t.lowest[0]) / kKvBlock;
+    const int64_t limit = (smaller(step + kKvStep, t.end[t.rows - 1]) - 1) / kKvBlock + 1;
+    const int64_t first = step / kKvBlock;
+    for (int64_t block = begin; block < limit; ++block) {
+      t.find_planes(block, block - first);
+      t.load_block_scales(block - first);
+      transpose_keys(block - first);
+    }
+    transpose_values(begin - first, limit - first);
+    for (int row = 0; row < t.padded_rows; row += kTileRows) run_rows(row, step);
+  }
+
+  // Sums and totals as those of rows.
+  void finish() const {
+    for (int first = 0; first < t.padded_rows; first += kTileRows) {
+      to_rows(t.acc + first * t.dims, t.dims);
+      to_rows(t.totals + first * 16, 16);
+    }
+  }
+
+  // [width][16 rows] to [16 rows][width].
+  void to_rows(float* group, int64_t width) const {
+    float* rows = t.kv;
+    for (int64_t d = 0; d < width; d += 16) {
+      I words[kTileRows];
+      for (int i = 0; i < 16; ++i) words[i] = F::as_words(F::load(group + (d + i) * kTileRows));
+      F::transpose_words(words);
+      for (int r = 0; r < kTileRows; ++r) F::store(rows + r * width + d, F::as_floats(words[r]));
+    }
+    __builtin_memcpy(group, rows, static_cast<size_t>(width) * kTileRows * sizeof(float));
   }
 };
 
 template <typename Tiles>
 void attention_tiles(const AttentionRowsArgs& args) {
-  using F = Avx512Vnni;
-  if (args.num_rows < kMinAttentionTileRows) return attention_whole<F>(args);
-  args.softcap > 0 ? attend<F, WholeStep<F, true, TileProducts<Tiles>>>(args)
-                   : attend<F, WholeStep<F, false, TileProducts<Tiles>>>(args);
+  if (args.num_rows < kMinAttentionTileRows) return attention_whole<Avx512Vnni>(args);
+  args.softcap > 0 ? attend<Avx512Vnni, GroupedStep<true, Tiles>>(args)
+                   : attend<Avx512Vnni, GroupedStep<false, Tiles>>(args);
 }
 
 }  // namespace

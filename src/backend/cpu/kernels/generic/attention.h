@@ -24,6 +24,7 @@ void run_split(typename Step::Tile& t, int64_t split) {
   const int64_t begin = larger(split * kKvSplit, t.lowest[0]) / kKvStep * kKvStep;
   const int64_t limit = smaller((split + 1) * kKvSplit, t.end[t.rows - 1]);
   for (int64_t step = begin; step < limit; step += kKvStep) steps.run(step);
+  steps.finish();
 }
 
 template <typename F, typename Step>

@@ -192,6 +192,7 @@ struct AttendStep {
       whole ? add_values(first, count, 0, kKvStep) : add_group(first, count);
     });
   }
+  void finish() const {}
 };
 
 }  // namespace

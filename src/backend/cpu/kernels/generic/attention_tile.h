@@ -49,7 +49,10 @@ struct AttendTile {
   const uint8_t* next_keys[kStepBlocks];
   const uint8_t* next_values[kStepBlocks];
 
-  explicit AttendTile(const AttentionRowsArgs& a)
+  explicit AttendTile(const AttentionRowsArgs& a) : AttendTile(a, a.num_rows) {}
+
+  // With scratch for `room` rows.
+  AttendTile(const AttentionRowsArgs& a, int64_t room)
       : args(a),
         loader(KvLoaders<F>::kRows[static_cast<int>(a.kv_type)]),
         direct(a.num_rows <= kDirectAttendRows<F>
@@ -66,12 +69,12 @@ struct AttendTile {
         num_larger_groups(rows % num_groups),
         kv(a.scratch),
         q(kv + kKvStep * dims),
-        acc(q + rows * dims),
-        merged(acc + rows * dims),
-        scores(merged + rows * dims),
-        totals(scores + rows * kKvStep),
-        merged_totals(totals + rows * 16),
-        key_scales(merged_totals + rows * 16),
+        acc(q + room * dims),
+        merged(acc + room * dims),
+        scores(merged + room * dims),
+        totals(scores + room * kKvStep),
+        merged_totals(totals + room * 16),
+        key_scales(merged_totals + room * 16),
         value_scales(key_scales + kKvStep) {
     for (int r = 0; r < rows; ++r) {
       lowest[r] = attention_lowest(args, args.first_row + r);

@@ -3,15 +3,8 @@
 // and tiles (amx/attention.h) give the same bits.
 //
 // A step of a tile of rows: whole products of queries and keys, softmax in float32
-// (attention_step.h), weights to two bytes, whole products of these and the values. What computes
-// the products is a class with
-//   group_rows(rows)                            how many of a tile's are computed together at most
-//   Products(WholeTile<F>&)                     for the steps of a split
-//   scores(first, count, begin, limit)          products of rows with the keys of blocks of a step
-//   score(first, r, v)                          of row `first` + r with keys [16 v, 16 v + 16)
-//   start_values(begin, limit)                  once a step: blocks of values that any row sees
-//   add_values(first, count, begin, limit)      calls add_sums() for every vector of these rows
-//   end_values()                                after those of all rows
+// (attention_step.h), weights to two bytes, whole products of these and the values. Here are those
+// by vectors.
 #pragma once
 
 #include "backend/cpu/kernels/generic/attention.h"
@@ -95,39 +88,34 @@ template <typename F>
 }
 
 inline constexpr int64_t kWholeLine = kv_line_bytes(KvDtype::kInt16);  // of either bytes 64
-inline constexpr int64_t kWholeRoomBytes = int64_t{16} * 1024;
-
-// Floats of scratch: those of any attention, weights and products; queries of 16 dimensions.
-inline constexpr int64_t whole_scratch(int64_t rows, int64_t dims) {
-  const int64_t bytes = rows * 2 * kKvStep + kWholeRoomBytes + (dims == 16 ? rows * 128 : 0);
-  return attention_scratch(rows, dims) + bytes / int64_t{sizeof(float)};
+// Bytes of a row's high bytes of queries, whole tiles of 64, and of queries that do not fit where
+// the numbers themselves were.
+inline constexpr int64_t whole_query_bytes(int64_t dims) { return (dims + 63) / 64 * 64; }
+inline constexpr int64_t whole_queries_room(int64_t rows, int64_t dims) {
+  const int64_t bytes = 2 * whole_query_bytes(dims);
+  return bytes > dims * int64_t{sizeof(float)} ? rows * bytes : 0;
 }
-static_assert(whole_scratch(kAttentionRows, kMaxHeadDim) <= kAttentionScratchFloats);
-static_assert(whole_scratch(kAttentionRows, 16) <= kAttentionScratchFloats);
 
+// What is the same however products are computed.
 template <typename F>
 struct WholeTile : AttendTile<F> {
   using V = typename F::V;
   using I = typename F::I;
 
-  int64_t query_bytes;                // of a row's high bytes, whole tiles of 64
-  uint8_t* queries;                   // [rows][high, low][query_bytes]
-  uint8_t* weights;                   // [rows][high, low][kKvStep]
-  uint8_t* room;                      // kWholeRoomBytes for products, 64-byte aligned
-  Offsets offsets[kAttentionRows];    // of the queries
-  float query_unit[kAttentionRows];   // of their T
-  float weight_unit[kAttentionRows];  // of the step's weights, likewise
+  int64_t query_bytes;                           // of a row's high bytes
+  uint8_t* queries;                              // [rows][high, low][query_bytes]
+  uint8_t* free_bytes;                           // of the scratch, 64-byte aligned
+  Offsets offsets[kAttentionRows];               // of the queries
+  alignas(64) float query_unit[kAttentionRows];  // of their T
 
-  WholeTile(const AttentionRowsArgs& a, int group_rows_at_most) : AttendTile<F>(a) {
-    query_bytes = (this->dims + 63) / 64 * 64;
-    weights = reinterpret_cast<uint8_t*>(this->value_scales + kKvStep);
-    room = weights + this->rows * int64_t{2} * kKvStep;
-    // In place of the numbers themselves, where these leave room for whole tiles.
-    queries = reinterpret_cast<uint8_t*>(this->q);
-    if (2 * query_bytes > this->dims * int64_t{sizeof(float)}) queries = room + kWholeRoomBytes;
-    this->num_groups = (this->rows + group_rows_at_most - 1) / group_rows_at_most;
-    this->group_rows = this->rows / this->num_groups;
-    this->num_larger_groups = this->rows % this->num_groups;
+  WholeTile(const AttentionRowsArgs& a, int64_t room)
+      : AttendTile<F>(a, room),
+        query_bytes(whole_query_bytes(this->dims)),
+        queries(reinterpret_cast<uint8_t*>(this->q)),
+        free_bytes(reinterpret_cast<uint8_t*>(this->value_scales + kKvStep)) {
+    const int64_t queries_room = whole_queries_room(room, this->dims);
+    if (queries_room > 0) queries = free_bytes;
+    free_bytes += queries_room;
   }
 
   void load_queries(float factor) {
@@ -144,10 +132,27 @@ struct WholeTile : AttendTile<F> {
       offsets[r] = store_signed<F>(x, query_bytes, by.factor, high, high + query_bytes);
     }
   }
+};
+
+// Rows that are computed by vectors.
+template <typename F>
+struct VectorTile : WholeTile<F> {
+  using V = typename F::V;
+  using I = typename F::I;
+
+  uint8_t* weights;                   // [rows][high, low][kKvStep]
+  float weight_unit[kAttentionRows];  // of the T of the step's weights
+
+  VectorTile(const AttentionRowsArgs& a, int group_rows_at_most)
+      : WholeTile<F>(a, a.num_rows), weights(this->free_bytes) {
+    this->num_groups = (this->rows + group_rows_at_most - 1) / group_rows_at_most;
+    this->group_rows = this->rows / this->num_groups;
+    this->num_larger_groups = this->rows % this->num_groups;
+  }
 
   // Products T of row r as scores.
   [[gnu::always_inline]] V as_scores(int r, I products) const {
-    return F::mul(F::to_float(products), F::set(query_unit[r]));
+    return F::mul(F::to_float(products), F::set(this->query_unit[r]));
   }
 
   // Adds the products T of the step's weights with dimensions [d, d + 16) of its values to row r.
@@ -160,6 +165,13 @@ struct WholeTile : AttendTile<F> {
   bool sees_step(int r) const { return this->step_begin[r] < this->step_end[r]; }
 };
 
+inline constexpr int64_t vector_scratch(int64_t rows, int64_t dims) {
+  const int64_t bytes = rows * 2 * kKvStep + whole_queries_room(rows, dims);
+  return attention_scratch(rows, dims) + bytes / int64_t{sizeof(float)};
+}
+static_assert(vector_scratch(kAttentionRows, kMaxHeadDim) <= kAttentionScratchFloats);
+static_assert(vector_scratch(kAttentionRows, 16) <= kAttentionScratchFloats);
+
 // Products by vectors: lines of 16 words of high bytes and 16 of low ones, each line for all rows.
 template <typename F>
 struct VectorProducts {
@@ -168,7 +180,7 @@ struct VectorProducts {
   static constexpr int kMaxSums = 24;  // that registers hold
   static constexpr int kWidths = 3;    // 1, 2 and 4 lines at once
 
-  WholeTile<F>& t;
+  VectorTile<F>& t;
 
   // Few rows wait for memory, which twice as many lines at once read faster.
   static constexpr int group_rows(int64_t rows) {
@@ -233,7 +245,7 @@ struct VectorProducts {
 
   // Products with the keys of blocks [block, block + kWidth), where the scores will be.
   template <int kRows, int kWidth>
-  static void score_blocks(WholeTile<F>& t, int first, int64_t block) {
+  static void score_blocks(VectorTile<F>& t, int first, int64_t block) {
     I sums[kRows][kWidth], lows[kRows][kWidth];
     for (int r = 0; r < kRows; ++r) {
       for (int w = 0; w < kWidth; ++w) lows[r][w] = F::set_bits(t.offsets[first + r].low);
@@ -257,7 +269,7 @@ struct VectorProducts {
 
   // Adds the values of dimensions [16 vector, 16 (vector + kWidth)) at blocks [begin, limit).
   template <int kRows, int kWidth>
-  static void add_vectors(WholeTile<F>& t, int first, int64_t vector, int64_t begin,
+  static void add_vectors(VectorTile<F>& t, int first, int64_t vector, int64_t begin,
                           int64_t limit) {
     I sums[kRows][kWidth];
     const int64_t row_bytes = t.dims / 16 * kWholeLine;  // of four positions
@@ -275,8 +287,8 @@ struct VectorProducts {
   }
 
   struct Functions {  // by width; null where registers do not hold the sums
-    void (*score[kWidths])(WholeTile<F>&, int first, int64_t block);
-    void (*add[kWidths])(WholeTile<F>&, int first, int64_t vector, int64_t begin, int64_t limit);
+    void (*score[kWidths])(VectorTile<F>&, int first, int64_t block);
+    void (*add[kWidths])(VectorTile<F>&, int first, int64_t vector, int64_t begin, int64_t limit);
   };
   template <int kRows, int kWidth>
   static constexpr void fill(Functions* row) {
@@ -321,8 +333,6 @@ struct VectorProducts {
     const float* row = t.scores + (first + r) * kKvStep + v * 16;
     return F::load_words(reinterpret_cast<const uint8_t*>(row));
   }
-  void start_values(int64_t /*begin*/, int64_t /*limit*/) const {}
-  void end_values() const {}
   void add_values(int first, int count, int64_t begin, int64_t limit) const {
     for_widths(kTable.rows[count - 1].add, 0, t.dims / 16,
                [&](auto fn, int64_t vector) { fn(t, first, vector, begin, limit); });
@@ -330,11 +340,13 @@ struct VectorProducts {
 };
 
 // kCapped: scores have a soft cap.
-template <typename F, bool kCapped, typename Products>
+template <typename F, bool kCapped>
 struct WholeStep {
   using V = typename F::V;
-  struct Tile : WholeTile<F> {
-    explicit Tile(const AttentionRowsArgs& a) : WholeTile<F>(a, Products::group_rows(a.num_rows)) {}
+  using Products = VectorProducts<F>;
+  struct Tile : VectorTile<F> {
+    explicit Tile(const AttentionRowsArgs& a)
+        : VectorTile<F>(a, Products::group_rows(a.num_rows)) {}
   };
   static constexpr bool kIsCapped = kCapped;
 
@@ -407,19 +419,17 @@ struct WholeStep {
       products.scores(first, count, first_block, end_block);
       all_seen ? soften_rows<true>(first, count, step) : soften_rows<false>(first, count, step);
     });
-    products.start_values(first_block, end_block);
     t.for_groups([&](int first, int count) __attribute__((always_inline)) {
       products.add_values(first, count, first_block, end_block);
     });
-    products.end_values();
   }
+  void finish() const {}
 };
 
 template <typename F>
 void attention_whole(const AttentionRowsArgs& args) {
   if (args.num_rows == 0) return;
-  args.softcap > 0 ? attend<F, WholeStep<F, true, VectorProducts<F>>>(args)
-                   : attend<F, WholeStep<F, false, VectorProducts<F>>>(args);
+  args.softcap > 0 ? attend<F, WholeStep<F, true>>(args) : attend<F, WholeStep<F, false>>(args);
 }
 
 }  // namespace

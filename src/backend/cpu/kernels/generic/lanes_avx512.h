@@ -314,6 +314,35 @@ struct Avx512 : WordPairs {
     return _mm512_cvtph_ps(kOdd != 0 ? _mm512_extracti64x4_epi64(sorted, 1)
                                      : _mm512_castsi512_si256(sorted));
   }
+  // Word w of v[r] is word r of v[w].
+  [[gnu::always_inline]] static void transpose_words(I (&v)[16]) {
+    I pairs[16], quads[16];
+    for (int i = 0; i < 16; i += 2) {
+      pairs[i] = _mm512_unpacklo_epi32(v[i], v[i + 1]);
+      pairs[i + 1] = _mm512_unpackhi_epi32(v[i], v[i + 1]);
+    }
+    // quads[4 q + c]: of rows 4 q to 4 q + 3, columns c, c + 4, c + 8 and c + 12.
+    for (int i = 0; i < 16; i += 4) {
+      quads[i] = _mm512_unpacklo_epi64(pairs[i], pairs[i + 2]);
+      quads[i + 1] = _mm512_unpackhi_epi64(pairs[i], pairs[i + 2]);
+      quads[i + 2] = _mm512_unpacklo_epi64(pairs[i + 1], pairs[i + 3]);
+      quads[i + 3] = _mm512_unpackhi_epi64(pairs[i + 1], pairs[i + 3]);
+    }
+    for (int c = 0; c < 4; ++c) {
+      const I low_even = _mm512_shuffle_i32x4(quads[c], quads[c + 4], 0x88);
+      const I low_odd = _mm512_shuffle_i32x4(quads[c], quads[c + 4], 0xDD);
+      const I high_even = _mm512_shuffle_i32x4(quads[c + 8], quads[c + 12], 0x88);
+      const I high_odd = _mm512_shuffle_i32x4(quads[c + 8], quads[c + 12], 0xDD);
+      v[c] = _mm512_shuffle_i32x4(low_even, high_even, 0x88);
+      v[c + 4] = _mm512_shuffle_i32x4(low_odd, high_odd, 0x88);
+      v[c + 8] = _mm512_shuffle_i32x4(low_even, high_even, 0xDD);
+      v[c + 12] = _mm512_shuffle_i32x4(low_odd, high_odd, 0xDD);
+    }
+  }
+  // Even bytes of `even`, odd bytes of `odd`.
+  static I even_odd_bytes(I even, I odd) {
+    return _mm512_ternarylogic_epi32(_mm512_set1_epi32(0x00FF00FF), even, odd, 0xCA);  // select
+  }
   // Words of quarters as columns: word 4 r + c from word 4 c + r.
   static I transposed_words() {
     return _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
