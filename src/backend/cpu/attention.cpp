@@ -1,5 +1,6 @@
 #include "backend/cpu/attention.h"
 
+#include <algorithm>
 #include <iterator>
 
 #include "backend/cpu/norm.h"
@@ -31,17 +32,12 @@ class AttentionItems {
   int64_t num_items() const { return plan_.num_items(); }
 
   void run(int64_t item, int member) const {
-    if (plan_.is_serial()) {
-      for (const AttentionTile& tile : plan_.tiles()) {
-        run_tile(tile, {AttentionWork::kWhole}, member);
-      }
-      return;
+    if (!plan_.is_serial()) return run_item(item, member);
+    const int64_t num_tiles = std::ssize(plan_.tiles());
+    for (int64_t i = 0; i < num_tiles; ++i) {
+      const AttentionItem next{i + 1};
+      run_tile({i}, {AttentionWork::kWhole}, member, i + 1 < num_tiles ? &next : nullptr);
     }
-    const AttentionItem& planned = plan_.item(item);
-    const AttentionTile& tile = plan_.tiles()[static_cast<size_t>(planned.tile)];
-    if (planned.cut == AttentionItem::kWhole)
-      return run_tile(tile, {AttentionWork::kWhole}, member);
-    run_split(tile, planned, member);
   }
 
  private:
@@ -51,14 +47,27 @@ class AttentionItems {
     float* partials = nullptr;
   };
 
-  void run_split(const AttentionTile& tile, const AttentionItem& item, int member) const {
+  // Members take items in order.
+  void run_item(int64_t index, int member) const {
+    const AttentionItem& item = plan_.item(index);
+    const bool is_last = index + 1 == plan_.num_items();
+    const AttentionItem* next = is_last ? nullptr : &plan_.item(index + 1);
+    if (item.cut == AttentionItem::kWhole) {
+      return run_tile(item, {AttentionWork::kWhole}, member, next);
+    }
     float* partials = context_.workspace.attention_partials().data() + plan_.offset_of(item.cut);
-    run_tile(tile, {AttentionWork::kSplit, item.split, partials}, member);
+    run_tile(item, {AttentionWork::kSplit, item.split, partials}, member, next);
     if (!plan_.finish_split(item.cut)) return;
-    run_tile(tile, {AttentionWork::kMerge, 0, partials}, member);
+    run_tile(item, {AttentionWork::kMerge, 0, partials}, member, next);
   }
 
-  void run_tile(const AttentionTile& tile, const TileWork& work, int member) const {
+  const AttentionTile& tile_of(const AttentionItem& item) const {
+    return plan_.tiles()[static_cast<size_t>(item.tile)];
+  }
+
+  void run_tile(const AttentionItem& item, const TileWork& work, int member,
+                const AttentionItem* next) const {
+    const AttentionTile& tile = tile_of(item);
     const KvShape& shape = args_.kv.shape;
     AttentionRowsArgs rows{};
     rows.work = work.work;
@@ -84,7 +93,25 @@ class AttentionItems {
     rows.split = work.split;
     rows.partials = work.partials;
     rows.scratch = context_.workspace.member(member).attention;
+    if (next != nullptr) find_following(*next, rows.following);
     context_.kernels.attention_of(rows.kv_type).function.attention(rows);
+  }
+
+  // Keys of the first step of an item.
+  void find_following(const AttentionItem& item, const uint8_t** following) const {
+    const AttentionTile& tile = tile_of(item);
+    const KvShape& shape = args_.kv.shape;
+    const size_t head_bytes = 2 * kv_plane_bytes(kv_dtype(shape.type), shape.head_dim);
+    const uint8_t* head = reinterpret_cast<const uint8_t*>(raw(args_.kv.base)) +
+                          static_cast<size_t>(tile.kv_head) * head_bytes;
+    const int32_t* table = tile.span->tables[args_.kv.table];
+    const auto [begin, end] = plan_.positions_of(item);
+    constexpr int64_t kStepBlocks = kKvStep / kKvBlock;
+    const int64_t limit = std::min((end - 1) / kKvBlock + 1, (begin / kKvStep + 1) * kStepBlocks);
+    for (int64_t block = begin / kKvBlock; block < limit; ++block) {
+      const auto place = static_cast<size_t>(table[block]);
+      following[block % kStepBlocks] = head + place * args_.kv.block_stride;
+    }
   }
 
   const CpuContext& context_;

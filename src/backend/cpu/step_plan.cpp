@@ -121,6 +121,14 @@ bool AttentionPlan::finish_split(int64_t cut) const {
   return true;
 }
 
+AttentionPlan::Positions AttentionPlan::positions_of(const AttentionItem& item) const {
+  const AttentionTile& tile = tiles_[static_cast<size_t>(item.tile)];
+  const Positions all{first_visible(tile), end_visible(tile)};
+  if (item.cut == AttentionItem::kWhole) return all;
+  return {std::max(all.begin, item.split * kKvSplit),
+          std::min(all.end, (item.split + 1) * kKvSplit)};
+}
+
 int64_t AttentionPlan::first_visible(const AttentionTile& tile) const {
   const int64_t end = tile.span->first_position + tile.first_row / group_ + 1;
   return shape_.window > 0 ? std::max<int64_t>(0, end - shape_.window) : 0;

@@ -78,6 +78,12 @@ class AttentionPlan {
   const AttentionItem& item(int64_t index) const { return items_[static_cast<size_t>(index)]; }
   std::span<const AttentionTile> tiles() const { return tiles_; }
 
+  // Positions [begin, end) whose keys an item attends to.
+  struct Positions {
+    int64_t begin, end;
+  };
+  Positions positions_of(const AttentionItem& item) const;
+
   // Where a cut tile keeps its partial results, in floats.
   int64_t offset_of(int64_t cut) const { return cuts_[static_cast<size_t>(cut)].offset; }
   // One split of a cut has been computed. True: it was the last, and the plan is as new.

@@ -190,6 +190,30 @@ TEST(AttentionPlan, MembersHaveTheirRows) {
   }
 }
 
+// An item attends to what its tile sees, or to what lies of that in its split.
+TEST(AttentionPlan, SaysWhatAnItemAttendsTo) {
+  CpuStep step(2, kPlentyOfFloats);
+  const auto positions = [&](int64_t depth, int64_t window) {
+    step.begin(spans_of({{1, depth}}));
+    const AttentionPlan& plan = step.attention({9, 3, 64, window});
+    std::set<std::pair<int64_t, int64_t>> found;
+    if (plan.is_serial()) {
+      const auto [begin, end] = plan.positions_of({.tile = 1});
+      return std::set{std::pair{begin, end}};
+    }
+    for (int64_t i = 0; i < plan.num_items(); ++i) {
+      const auto [begin, end] = plan.positions_of(plan.item(i));
+      found.emplace(begin, end);
+    }
+    return found;
+  };
+  using Found = std::set<std::pair<int64_t, int64_t>>;
+  EXPECT_EQ(positions(100, 0), (Found{{0, 101}}));
+  EXPECT_EQ(positions(100, 30), (Found{{71, 101}}));
+  EXPECT_EQ(positions(2500, 0), (Found{{0, 1024}, {1024, 2048}, {2048, 2501}}));
+  EXPECT_EQ(positions(2500, 1500), (Found{{1001, 1024}, {1024, 2048}, {2048, 2501}}));
+}
+
 // Few rows at a depth are cut into splits, one per item; little work is one item.
 TEST(AttentionPlan, CutsLongAndKeepsShortTogether) {
   CpuStep step(2, kPlentyOfFloats);

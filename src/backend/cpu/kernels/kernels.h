@@ -498,6 +498,9 @@ struct AttentionRowsArgs {
   int64_t split;
   float* partials;  // [splits of the tile, num_rows, partial_floats]; 64-byte aligned
   float* scratch;   // kAttentionScratchFloats, 64-byte aligned
+  // Keys of the blocks, by their place in a step, that the caller attends to next, or null: asked
+  // for once there are no more of this tile.
+  const uint8_t* following[kKvStep / kKvBlock];
 };
 inline constexpr int kKvSplit = 1024;  // positions of a split; a multiple of kKvStep
 inline constexpr int kAttentionRows = 192;

@@ -101,10 +101,12 @@ struct AttendTile {
            kv_offset;
   }
 
-  // The same plane one step later, or of this block if that holds nothing for the tile.
+  // The same plane one step later; behind the last, what is attended to next, or this block.
   const uint8_t* next_of(int64_t block) const {
-    const int64_t later = block + kKvStep / kKvBlock;
-    return keys_of(later * kKvBlock < end[rows - 1] ? later : block);
+    const int64_t later = block + kStepBlocks;
+    if (later * kKvBlock < end[rows - 1]) return keys_of(later);
+    const uint8_t* following = args.following[block % kStepBlocks];
+    return following != nullptr ? following : keys_of(block);
   }
 
   // Of a block, which is `b` of its step: its planes and those that are read a step later.
