@@ -192,21 +192,33 @@ class CodedSegment {
 
   // Adds the sums of a group's rows [begin, end) to their totals, but those that a neighbour has.
   [[gnu::always_inline]] void add_sums(RowGroup group, int64_t begin, int64_t end) const {
-    for (int64_t r = begin; r < end; ++r) {
-      const int64_t in_group = r >= tiles_.height ? 1 : 0;
-      const int64_t tile = group.first_tile + in_group, in_tile = r - in_group * tiles_.height;
-      if (in_tile < tiles_.skipped(tile)) continue;
-      add_row(tiles_.first(tile) + in_tile,
-              scratch_.sums + in_group * kSums * kSumTileBytes + in_tile * kTileRowBytes);
+    for (int64_t t = 0; t < group.num_tiles; ++t) {
+      const int64_t tile = group.first_tile + t, first = t * tiles_.height;
+      const int64_t from = larger(begin - first, tiles_.skipped(tile));
+      const int64_t to = smaller(end - first, tiles_.height);
+      const uint8_t* sums = scratch_.sums + t * kSums * kSumTileBytes;
+      first_ == 0 ? add_rows<true>(tile, from, to, sums) : add_rows<false>(tile, from, to, sums);
     }
   }
-  [[gnu::always_inline]] void add_row(int64_t row, const uint8_t* from) const {
+
+  // Of rows [from, to) of a tile. kIsFirst: of the first segment.
+  template <bool kIsFirst>
+  [[gnu::always_inline]] void add_rows(int64_t tile, int64_t from, int64_t to,
+                                       const uint8_t* sums) const {
+    const int64_t row = tiles_.first(tile) + from;
+    const uint8_t* record = x_ + row * Products::kRecord;
     float* totals = sums_ + row * args_.sums_stride;
-    for (int p = 0; p < kPanels; ++p) {
-      const __m512 sum = Products::sum(from + p * Products::kSums * kSumTileBytes);
-      const __m512 factor = Products::factor(units_[p], x_ + row * Products::kRecord);
-      const __m512 before = first_ == 0 ? F::zero() : F::load(totals + p * kPanel);
-      F::store(totals + p * kPanel, F::fma(sum, factor, before));
+    sums += from * kTileRowBytes;
+    for (int64_t r = from; r < to; ++r) {
+      for (int p = 0; p < kPanels; ++p) {
+        const __m512 sum = Products::sum(sums + p * Products::kSums * kSumTileBytes);
+        const __m512 factor = Products::factor(units_[p], record);
+        const __m512 before = kIsFirst ? F::zero() : F::load(totals + p * kPanel);
+        F::store(totals + p * kPanel, F::fma(sum, factor, before));
+      }
+      record += Products::kRecord;
+      totals += args_.sums_stride;
+      sums += kTileRowBytes;
     }
   }
 
