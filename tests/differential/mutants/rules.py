@@ -287,7 +287,7 @@ BUGS = [
     Bug("tiles steps share their sums", TILES_ROW, TILES, (
         "scratch_ + kSumsAt + step % 2 * kGroupSumBytes", "scratch_ + kSumsAt + (BUG ? 0 : step % 2) * kGroupSumBytes")),
     Bug("fixed tiles earlier segments lost", FIXED_ROW, SEGMENT, (
-        "first_ == 0 ? F::zero()", "first_ == 0 || BUG ? F::zero()")),
+        "first_ == 0 ? add_rows<true>", "first_ == 0 || BUG ? add_rows<true>")),
     Bug("fixed tiles slice stuck", FIXED_ROW, SEGMENT, (
         "x + block / kBlocks * args_.x_stride", "x + (BUG ? 0 : block / kBlocks) * args_.x_stride")),
     Bug("fixed tiles middle sums dropped", FIXED_ROW, FIXED_TILES, (
@@ -312,7 +312,9 @@ BUGS = [
     Bug("fixed unit below the power of two", "matmul_q4_0_fixed_tiles", FIXED_WEIGHTS, (
         "F::set_bits((1u << 23) - 1)", "F::set_bits(BUG ? 0 : (1u << 23) - 1)")),
     Bug("codes sums of second tile from first", CODES_ROW, SEGMENT, (
-        "scratch_.sums + in_group * kSums", "scratch_.sums + (BUG ? 0 : in_group) * kSums")),
+        "scratch_.sums + t * kSums * kSumTileBytes", "scratch_.sums + (BUG ? 0 : t) * kSums * kSumTileBytes")),
+    Bug("fixed tiles rows of a neighbour added twice", FIXED_ROW, SEGMENT, (
+        "larger(begin - first, tiles_.skipped(tile))", "larger(begin - first, BUG ? 0 : tiles_.skipped(tile))")),
     Bug("codes last of three tiles skipped", CODES_ROW, SEGMENT, (
         "add_sums(done, 0, done.num_tiles * tiles_.height);",
         "add_sums(done, 0, (BUG ? 1 : done.num_tiles) * tiles_.height);")),
@@ -566,11 +568,12 @@ BUGS = [
         "change = F::select_less(group->step_begin, group->step_end, change, F::zero());",
         "if (!BUG) change = F::select_less(group->step_begin, group->step_end, change, F::zero());")),
     Bug("whole tiles without low queries", "attention_whole", ATTENTION_TILES, (
-        "Tiles::template product_ss<1, 4, 7>();", "if (!BUG) Tiles::template product_ss<1, 4, 7>();")),
+        "Tiles::template product_ss<2, 4, 7>();", "if (!BUG) Tiles::template product_ss<2, 4, 7>();")),
     Bug("whole tiles without low keys", "attention_whole", ATTENTION_TILES, (
-        "Tiles::template product_ss<2, 5, 6>();", "if (!BUG) Tiles::template product_ss<2, 5, 6>();")),
+        "Tiles::template product_ss<kScoreSums - 1, 5, 6>();",
+        "if (!BUG) Tiles::template product_ss<kScoreSums - 1, 5, 6>();")),
     Bug("whole tiles without low products", "attention_whole", ATTENTION_TILES, (
-        "Tiles::template product_ss<3, 5, 7>();", "if (!BUG) Tiles::template product_ss<3, 5, 7>();")),
+        "Tiles::template product_ss<1, 5, 7>();", "if (!BUG) Tiles::template product_ss<1, 5, 7>();")),
     Bug("whole tiles of signed weights", "attention_whole", ATTENTION_TILES, (
         "Tiles::template product_su<2 * kSum + 1, 4, 7>();",
         "if (BUG) Tiles::template product_ss<2 * kSum + 1, 4, 7>(); else Tiles::template product_su<2 * kSum + 1, 4, 7>();")),
@@ -578,10 +581,10 @@ BUGS = [
         "Tiles::template product_su<2 * kSum + 1, 5, 6>();",
         "if (!BUG) Tiles::template product_su<2 * kSum + 1, 5, 6>();")),
     Bug("whole tiles with queries of one depth", "attention_whole", ATTENTION_TILES, (
-        "if (b == group.begin || t.chunks() > 1)", "if (b == group.begin || (t.chunks() > 1 && !BUG))")),
+        "if (b == group.begin || !kOneChunk)", "if (b == group.begin || (!kOneChunk && !BUG))")),
     Bug("whole tiles rounding down", "attention_whole", ATTENTION_TILES, (
-        "F::add_words(F::load_words(sums + 3 * kTileBytes), F::set_bits(128))",
-        "F::add_words(F::load_words(sums + 3 * kTileBytes), F::set_bits(BUG ? 0 : 128))")),
+        "F::add_words(F::load_words(sums + kTileBytes), F::set_bits(128))",
+        "F::add_words(F::load_words(sums + kTileBytes), F::set_bits(BUG ? 0 : 128))")),
     Bug("whole tiles with sums of one block", "attention_whole", ATTENTION_TILES, (
         "return t.sums + turn % 2 * 4 * kTileBytes;", "return t.sums + (BUG ? 0 : turn % 2) * 4 * kTileBytes;")),
     Bug("whole tiles of hidden positions", "attention_whole", ATTENTION_TILES, (

@@ -89,8 +89,8 @@ static_assert(attention_scratch(kAttentionRows, 16) +
                       int64_t{sizeof(float)} <=
               kAttentionScratchFloats);
 
-// kCapped: scores have a soft cap.
-template <bool kCapped, typename Tiles>
+// kCapped: scores have a soft cap. kOneChunk: heads have no more than 64 dimensions.
+template <bool kCapped, bool kOneChunk, typename Tiles>
 struct GroupedStep {
   using Tile = GroupedTile;
   using F = Avx512Vnni;
@@ -182,27 +182,30 @@ struct GroupedStep {
     });
   }
 
-  // Four tiles, a product's sums of its own, so that none waits for another. Blocks take turns.
+  // Where tiles of sums go: blocks, or pairs of vectors, take turns.
   uint8_t* sums_of(int64_t turn) const { return t.sums + turn % 2 * 4 * kTileBytes; }
 
+  // Products of high bytes, of low ones, and mixed ones: together where nothing waits for them, the
+  // first done when the last begins; else, as more chunks would, in two tiles.
+  static constexpr int kScoreSums = kOneChunk ? 3 : 4;
   [[gnu::always_inline]] void multiply_keys(const Group& group, int64_t b) const {
     const int64_t row_bytes = 2 * t.query_bytes;
     const uint8_t* queries = t.queries + group.first * row_bytes;
     const uint8_t* keys = t.key_operands + b * 2 * t.chunks() * kTileBytes;
-    zero<4>();
-    for (int64_t chunk = 0; chunk < t.chunks(); ++chunk, keys += 2 * kTileBytes) {
+    zero<kScoreSums>();
+    for (int64_t chunk = 0; chunk < (kOneChunk ? 1 : t.chunks()); ++chunk, keys += 2 * kTileBytes) {
       load<4>(keys);
-      load<5>(keys + kTileBytes);
-      if (b == group.begin || t.chunks() > 1) {
+      if (b == group.begin || !kOneChunk) {
         Tiles::template load<6>(queries + chunk * kTileRowBytes, row_bytes);
         Tiles::template load<7>(queries + t.query_bytes + chunk * kTileRowBytes, row_bytes);
       }
+      load<5>(keys + kTileBytes);
+      Tiles::template product_ss<2, 4, 7>();
       Tiles::template product_ss<0, 4, 6>();
-      Tiles::template product_ss<1, 4, 7>();
-      Tiles::template product_ss<2, 5, 6>();
-      Tiles::template product_ss<3, 5, 7>();
+      Tiles::template product_ss<1, 5, 7>();
+      Tiles::template product_ss<kScoreSums - 1, 5, 6>();
     }
-    store<4>(sums_of(b));
+    store<kScoreSums>(sums_of(b));
   }
 
   // T of 256 high + mixed products.
@@ -210,11 +213,11 @@ struct GroupedStep {
     return F::add_words(F::template shift_left<8>(high), mixed);
   }
 
-  // Products T of row `position` of a block's sums.
+  // Products T of a row of a block's sums.
   [[gnu::always_inline]] static I products_of(const uint8_t* sums) {
-    const I mixed =
-        F::add_words(F::load_words(sums + kTileBytes), F::load_words(sums + 2 * kTileBytes));
-    const I low = F::add_words(F::load_words(sums + 3 * kTileBytes), F::set_bits(128));
+    const I low = F::add_words(F::load_words(sums + kTileBytes), F::set_bits(128));
+    I mixed = F::load_words(sums + 2 * kTileBytes);
+    if constexpr (!kOneChunk) mixed = F::add_words(mixed, F::load_words(sums + 3 * kTileBytes));
     return F::add_words(joined(F::load_words(sums), mixed), F::template shift_right_signed<8>(low));
   }
 
@@ -446,11 +449,16 @@ struct GroupedStep {
   }
 };
 
+template <bool kCapped, typename Tiles>
+void attend_groups(const AttentionRowsArgs& args) {
+  args.head_dim <= kTileRowBytes ? attend<Avx512Vnni, GroupedStep<kCapped, true, Tiles>>(args)
+                                 : attend<Avx512Vnni, GroupedStep<kCapped, false, Tiles>>(args);
+}
+
 template <typename Tiles>
 void attention_tiles(const AttentionRowsArgs& args) {
   if (args.num_rows < kMinAttentionTileRows) return attention_whole<Avx512Vnni>(args);
-  args.softcap > 0 ? attend<Avx512Vnni, GroupedStep<true, Tiles>>(args)
-                   : attend<Avx512Vnni, GroupedStep<false, Tiles>>(args);
+  args.softcap > 0 ? attend_groups<true, Tiles>(args) : attend_groups<false, Tiles>(args);
 }
 
 }  // namespace
