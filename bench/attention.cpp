@@ -139,8 +139,8 @@ void run_shape(Backend& backend, std::span<const KvType> types, int head_dim, in
     fmt::print("{:>3} x{:<2} {:<26}", head_dim, group, work.name);
     for (size_t t = 0; t < types.size(); ++t) {
       const double seconds = median(times[t]);
-      fmt::print("  {} {:>8.1f} us {:.2f}", kKvTypeNames[static_cast<size_t>(types[t])],
-                 1e6 * seconds, median(times[0]) / seconds);
+      fmt::print("  {} {:>8.1f} us {:.2f}", kv_type_name(types[t]), 1e6 * seconds,
+                 median(times[0]) / seconds);
       if (work.far) fmt::print(" {:.1f} GB/s", 1e-9 * contexts[t]->num_bytes(work) / seconds);
     }
     fmt::print("\n");
@@ -169,12 +169,12 @@ int main(int argc, char** argv) {
   if (backend == nullptr) return 1;
   std::vector<KvType> types;
   for (const std::string& name : names) {
-    const auto found = std::ranges::find(kKvTypeNames, name);
-    if (found == std::end(kKvTypeNames)) {
+    const std::optional<KvType> type = kv_type_of(name);
+    if (!type.has_value()) {
       fmt::print(stderr, "bench_attention: no type of keys and values is called '{}'\n", name);
       return 1;
     }
-    types.push_back(static_cast<KvType>(found - std::begin(kKvTypeNames)));
+    types.push_back(*type);
   }
   CHECK(backend->reserve(kMostRows).ok());
   for (const int dim : dims) {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <optional>
 #include <string_view>
 
 #include "backend/device_memory.h"
@@ -16,6 +17,15 @@ namespace headrace {
 enum class KvType : uint8_t { kF32, kBF16, kF16, kFp8, kInt8, kInt16 };
 inline constexpr std::string_view kKvTypeNames[] = {"f32", "bf16", "f16", "fp8", "int8", "int16"};
 inline constexpr int kNumKvTypes = static_cast<int>(std::size(kKvTypeNames));
+inline constexpr std::string_view kv_type_name(KvType type) {
+  return kKvTypeNames[static_cast<size_t>(type)];
+}
+inline constexpr std::optional<KvType> kv_type_of(std::string_view name) {
+  for (int type = 0; type < kNumKvTypes; ++type) {
+    if (kKvTypeNames[type] == name) return static_cast<KvType>(type);
+  }
+  return std::nullopt;
+}
 inline constexpr int kBlockTokens = 16;
 inline constexpr int kMaxHeadDim = 512;    // largest head_dim of a KvShape
 inline constexpr int kMaxRowWidth = 1024;  // largest width of a plane of append_row()

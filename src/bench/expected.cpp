@@ -108,8 +108,7 @@ std::optional<double> ExpectedTimes::output_seconds(const OpWork& op, double num
     seconds += shared(num_rows) * static_cast<double>(op.num_normed) * *norm;
   }
   if (op.form != OpWork::Form::kQkv) return seconds;
-  const auto append =
-      rate(RatedOp::kAppend, kKvTypeNames[static_cast<size_t>(work_.kv_type)], num_rows, 0);
+  const auto append = rate(RatedOp::kAppend, kv_type_name(work_.kv_type), num_rows, 0);
   if (!append) return std::nullopt;
   return seconds + shared(num_rows) * static_cast<double>(op.num_outputs()) * *append;
 }

@@ -44,7 +44,7 @@ MachineFile machine_of_units() {
   rates.add({RatedOp::kStart, "", 1, 0, 1});
   for (int type = 0; type < kNumKvTypes; ++type) {
     const auto kv_type = static_cast<KvType>(type);
-    rates.add({RatedOp::kAppend, std::string(kKvTypeNames[static_cast<size_t>(type)]), 1, 0, 1e-3});
+    rates.add({RatedOp::kAppend, std::string(kv_type_name(kv_type)), 1, 0, 1e-3});
     for (const int head_dim : kRatedHeadDims) {
       for (const int group : kRatedGroups) {
         const std::string of = attention_variant(kv_type, head_dim, group);

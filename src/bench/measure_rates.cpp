@@ -587,13 +587,13 @@ Status RateMeter::append(KvType type) {
   const double seconds =
       median_of([&] { backend_.finish_qkv(args); }, "append", static_cast<int>(type));
   constexpr double kNumbers = kFillRows * (2 * 4 + 2 * 2) * 64;
-  add(RatedOp::kAppend, kKvTypeNames[static_cast<size_t>(type)], 1, 0,
+  add(RatedOp::kAppend, kv_type_name(type), 1, 0,
       (seconds - *rates_.seconds(RatedOp::kJoin)) * threads_ / kNumbers);
   return {};
 }
 
 Status RateMeter::attention(KvType type) {
-  if (has(RatedOp::kAppend, kKvTypeNames[static_cast<size_t>(type)])) return {};
+  if (has(RatedOp::kAppend, kv_type_name(type))) return {};
   TRY(append(type));
   for (const int head_dim : kRatedHeadDims) {
     for (const int group : kRatedGroups) {

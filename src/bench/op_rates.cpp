@@ -89,8 +89,8 @@ std::string product_variant(cpu::Layout layout, cpu::ActivationType activation) 
 }
 
 std::string attention_variant(KvType type, int head_dim, int queries_per_key) {
-  return fmt::format("{} {} x{}", kKvTypeNames[static_cast<size_t>(type)],
-                     nearest(kRatedHeadDims, head_dim), nearest(kRatedGroups, queries_per_key));
+  return fmt::format("{} {} x{}", kv_type_name(type), nearest(kRatedHeadDims, head_dim),
+                     nearest(kRatedGroups, queries_per_key));
 }
 
 void OpRates::add(OpRate rate) {

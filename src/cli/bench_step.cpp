@@ -218,7 +218,7 @@ json::object load_row(const Options& options, const std::string& spec, const Loa
           {"isa", loaded.backend->isa()},
           {"threads", loaded.backend->num_threads()},
           {"activations", options.text("--activations")},
-          {"kv_type", kKvTypeNames[static_cast<size_t>(loaded.model->options().kv_type)]},
+          {"kv_type", kv_type_name(loaded.model->options().kv_type)},
           {"numerics_id", numerics_id(*loaded.backend, loaded.model->options().kv_type)},
           {"load_s", loaded.seconds},
           {"packed_bytes", loaded.memory.weights},

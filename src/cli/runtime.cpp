@@ -78,10 +78,9 @@ ActivationArithmetic activations_from_options(const Options& options) {
 
 KvType kv_type_from_options(const Options& options, KvType automatic) {
   if (options.text("--kv-type") == "auto") return automatic;
-  const auto* const name =
-      std::find(std::begin(kKvTypeNames), std::end(kKvTypeNames), options.text("--kv-type"));
-  CHECK(name != std::end(kKvTypeNames), "--kv-type {}", options.text("--kv-type"));
-  return static_cast<KvType>(name - std::begin(kKvTypeNames));
+  const std::optional<KvType> type = kv_type_of(options.text("--kv-type"));
+  CHECK(type.has_value(), "--kv-type {}", options.text("--kv-type"));
+  return *type;
 }
 
 namespace {

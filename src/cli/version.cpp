@@ -51,7 +51,7 @@ json::object describe_machine(const Options& options, const Backend& backend) {
           {"threads", backend.num_threads()},
           {"coded_weights", class_of_weights(backend, "Q8_0")},
           {"bf16_weights", class_of_weights(backend, "BF16")},
-          {"kv_type", kKvTypeNames[static_cast<size_t>(kv_type)]},
+          {"kv_type", kv_type_name(kv_type)},
           {"numerics_id", numerics_id(backend, kv_type)}};
 }
 

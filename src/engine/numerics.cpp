@@ -23,7 +23,7 @@ std::string hex_of(std::string_view text, size_t num_bytes) {
 
 std::string numerics_text(const Backend& backend, KvType kv_type) {
   return fmt::format("{}keys and values as {}\nsampler v{}\n", backend.numerics(kv_type),
-                     kKvTypeNames[static_cast<size_t>(kv_type)], kSamplerVersion);
+                     kv_type_name(kv_type), kSamplerVersion);
 }
 
 std::string numerics_id(std::string_view text) { return "hr-" + hex_of(text, 8); }

@@ -24,7 +24,7 @@ Result<std::unique_ptr<KvTiers>> open_tiers(const EngineOptions& options, const 
                     {"program", build_id()},
                     {"model", options.model_digest},
                     {"numerics", numerics},
-                    {"kv type", std::string(kKvTypeNames[static_cast<size_t>(kv_type)])},
+                    {"kv type", std::string(kv_type_name(kv_type))},
                     {"block bytes", fmt::format("{}", layout.block_bytes)},
                     {"columns", fmt::format("{}", layout.num_columns)}};
   return KvTiers::create(tiers);

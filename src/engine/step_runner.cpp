@@ -302,9 +302,7 @@ void StepRunner::check_rows(size_t span_idx) {
   }
 }
 
-std::string_view StepRunner::kv_type() const {
-  return kKvTypeNames[static_cast<size_t>(model_.options().kv_type)];
-}
+std::string_view StepRunner::kv_type() const { return kv_type_name(model_.options().kv_type); }
 
 void StepRunner::scrub(std::span<const int32_t> block_ids) {
   for (const int32_t block_id : block_ids) kv_.zero_block(block_id);

@@ -255,9 +255,8 @@ size_t out_size(const Case& c) {
 
 std::string name_of(const std::string& isa, const Case& setup) {
   return fmt::format("{} heads {}/{} dim {} kv {} window {} softcap {} sinks {} tokens {}", isa,
-                     setup.num_heads, setup.num_kv_heads, setup.head_dim,
-                     kKvTypeNames[static_cast<size_t>(setup.type)], setup.window, setup.softcap,
-                     setup.sinks, setup.num_tokens);
+                     setup.num_heads, setup.num_kv_heads, setup.head_dim, kv_type_name(setup.type),
+                     setup.window, setup.softcap, setup.sinks, setup.num_tokens);
 }
 
 struct Inputs {

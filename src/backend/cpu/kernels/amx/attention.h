@@ -59,7 +59,7 @@ struct GroupedTile : WholeTile<Avx512Vnni> {
 
   // As operands: where 64 dimensions of 16 rows were, word w of row r is word r of row w.
   void load_queries(float factor) {
-    WholeTile::load_queries(factor);
+    load_whole_queries<false>(factor, [](int /*r*/, Offsets /*none*/) {});
     const int64_t row_bytes = 2 * query_bytes;
     __builtin_memset(queries + rows * row_bytes, 0,
                      static_cast<size_t>((padded_rows - rows) * row_bytes));

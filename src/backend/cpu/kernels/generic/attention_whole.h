@@ -50,8 +50,9 @@ template <typename F>
   __builtin_memcpy(lows, terms + 32, 32);
 }
 
-// x[k] times factor as numbers 256 high + low, both signed; count is a multiple of 32.
-template <typename F>
+// x[k] times factor as numbers 256 high + low, both signed; count is a multiple of 32. kOffsets:
+// returns what vectors need for them.
+template <typename F, bool kOffsets>
 [[gnu::always_inline]] inline Offsets store_signed(const float* x, int64_t count, float factor,
                                                    uint8_t* highs, uint8_t* lows) {
   using I = typename F::I;
@@ -67,9 +68,12 @@ template <typename F>
     const I packed = F::pack_words(a, b);
     store_bytes<F>(F::add_halves(packed, F::set_bits(128u << 16 | 128u)), packed, highs + k,
                    lows + k);
-    add(a);
-    add(b);
+    if constexpr (kOffsets) {
+      add(a);
+      add(b);
+    }
   }
+  if constexpr (!kOffsets) return {};
   const auto high = static_cast<uint32_t>(F::fold_add_words(high_bytes));
   const auto low = static_cast<uint32_t>(F::fold_add_words(low_bytes));
   return {0u - 128u * (257u * high + low), 128u - 128u * low};
@@ -105,7 +109,6 @@ struct WholeTile : AttendTile<F> {
   int64_t query_bytes;                           // of a row's high bytes
   uint8_t* queries;                              // [rows][high, low][query_bytes]
   uint8_t* free_bytes;                           // of the scratch, 64-byte aligned
-  Offsets offsets[kAttentionRows];               // of the queries
   alignas(64) float query_unit[kAttentionRows];  // of their T
 
   WholeTile(const AttentionRowsArgs& a, int64_t room)
@@ -118,7 +121,9 @@ struct WholeTile : AttendTile<F> {
     free_bytes += queries_room;
   }
 
-  void load_queries(float factor) {
+  // fn(r, offsets) for the queries of every row.
+  template <bool kOffsets, typename Fn>
+  [[gnu::always_inline]] void load_whole_queries(float factor, const Fn& fn) {
     alignas(64) float x[kMaxHeadDim] = {};
     for (int r = 0; r < this->rows; ++r) {
       const float* from = this->args.q + this->row_offset(r);
@@ -129,7 +134,7 @@ struct WholeTile : AttendTile<F> {
       uint8_t* high = queries + r * 2 * query_bytes;
       const WholeUnit by = whole_unit<F>(x, query_bytes);
       query_unit[r] = 256.0f * by.unit;
-      offsets[r] = store_signed<F>(x, query_bytes, by.factor, high, high + query_bytes);
+      fn(r, store_signed<F, kOffsets>(x, query_bytes, by.factor, high, high + query_bytes));
     }
   }
 };
@@ -141,6 +146,7 @@ struct VectorTile : WholeTile<F> {
   using I = typename F::I;
 
   uint8_t* weights;                   // [rows][high, low][kKvStep]
+  Offsets offsets[kAttentionRows];    // of the queries
   float weight_unit[kAttentionRows];  // of the T of the step's weights
 
   VectorTile(const AttentionRowsArgs& a, int group_rows_at_most)
@@ -148,6 +154,11 @@ struct VectorTile : WholeTile<F> {
     this->num_groups = (this->rows + group_rows_at_most - 1) / group_rows_at_most;
     this->group_rows = this->rows / this->num_groups;
     this->num_larger_groups = this->rows % this->num_groups;
+  }
+
+  void load_queries(float factor) {
+    this->template load_whole_queries<true>(factor,
+                                            [&](int r, Offsets of_row) { offsets[r] = of_row; });
   }
 
   // Products T of row r as scores.
