@@ -262,10 +262,14 @@ AttentionRowsArgs base_args(const AttentionCase& setup, const KvSlab& slab) {
   return args;
 }
 
-// Rows of a tile of the parts, and splits that any case needs.
-constexpr int64_t kPartRows = 2;
+// Rows of a tile of the parts: few, or so many of many that tiles of an instruction set take them;
+// and splits that any case needs.
+constexpr int64_t kMostPartRows = 12;
+constexpr int64_t part_rows(int64_t num_rows) {
+  return num_rows < 2 * kMostPartRows ? 2 : kMostPartRows;
+}
 constexpr int64_t kPartSplits = 3;
-constexpr int64_t kPartFloats = kPartRows * kPartSplits * (kMaxHeadDim + 32);
+constexpr int64_t kPartFloats = kMostPartRows * kPartSplits * (kMaxHeadDim + 32);
 
 // Tiles as large as may be, each in one call; or small ones, split by split, last split first, with
 // a merge.
@@ -284,7 +288,7 @@ void call_tile(AttentionRowsArgs args, const KernelRow& row, bool in_parts) {
 void call_attention(const AttentionCase& setup, AttentionRowsArgs args, const KernelRow& row,
                     Places at, bool in_parts) {
   const int64_t rows = setup.num_rows * (setup.num_heads / setup.num_kv_heads);
-  const int64_t part = in_parts ? kPartRows : kAttentionRows;
+  const int64_t part = in_parts ? part_rows(rows) : kAttentionRows;
   args.q = floats(at[0]);
   args.kv_base = at[1];
   args.block_table = reinterpret_cast<const int32_t*>(at[2]);
@@ -294,6 +298,7 @@ void call_attention(const AttentionCase& setup, AttentionRowsArgs args, const Ke
   args.scratch = floats(at[5]);
   args.partials = args.scratch + kAttentionScratchFloats;
   args.first_position = setup.first_position;
+  if (in_parts) args.following[0] = args.following[kKvStep / kKvBlock - 1] = args.kv_base;
   for (args.kv_head = 0; args.kv_head < setup.num_kv_heads; ++args.kv_head) {
     for (args.first_row = 0; args.first_row < std::max<int64_t>(1, rows); args.first_row += part) {
       args.num_rows = std::min(part, rows - args.first_row);

@@ -110,19 +110,20 @@ struct GroupedStep {
 
   Tile& t;
 
-  // All tiles are whole: sums 0 to 3, keys or values 4 and 5, queries or weights 6 and 7.
-  explicit GroupedStep(Tile& tile) : t(tile) {
+  // All are whole: sums 0 to 3, keys or values 4 and 5, queries or weights 6 and 7.
+  static TileConfig whole_tiles() {
     TileConfig config{};
     for (int i = 0; i < kNumTiles; ++i) set_shape(&config, i, kTileRows, kTileRowBytes);
-    Tiles::configure(config);
+    return config;
+  }
+  const TileScope<Tiles> scope{whole_tiles()};
+
+  explicit GroupedStep(Tile& tile) : t(tile) {
     for (int r = t.rows; r < t.padded_rows; ++r) t.top[r] = -__builtin_inff();
     const auto rest = static_cast<size_t>(t.padded_rows - t.rows) * sizeof(float);
     __builtin_memset(t.acc + t.rows * t.dims, 0, rest * static_cast<size_t>(t.dims));
     __builtin_memset(t.totals + t.rows * 16, 0, rest * 16);
   }
-  ~GroupedStep() { Tiles::release(); }
-  GroupedStep(const GroupedStep&) = delete;
-  GroupedStep& operator=(const GroupedStep&) = delete;
 
   // ---- Operands of a step ----------------------------------------------------------------------
 
