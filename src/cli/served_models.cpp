@@ -158,13 +158,11 @@ std::string served_name(const std::string& spec) {
   if (spec.find('/') == std::string::npos && !spec.ends_with(".gguf")) return spec;
   fs::path path(spec);
   if (!path.has_filename()) path = path.parent_path();
-  std::string name = path.filename().string();
+  path = path.filename();
   for (const std::string_view ending : {".gguf", ".safetensors"}) {
-    if (name.ends_with(ending) && name.size() > ending.size()) {
-      name.resize(name.size() - ending.size());
-    }
+    if (path.extension() == ending) path = path.stem();
   }
-  return name;
+  return path.string();
 }
 
 Result<std::vector<FoundModel>> find_on_demand(const Options& options) {

@@ -244,7 +244,7 @@ TEST_F(AmxModel, LargestSumsOfTheLongestSegmentFit) {
   constexpr uint16_t kScale = 0x37FF;  // f16, 2047 2^-12: with its codes' range 32752 units
   Random random(19);
   int num_cases = 0;
-  for (const auto [dtype, block_bytes, smallest] :
+  for (const auto& [dtype, block_bytes, smallest] :
        {std::tuple{DType::kQ4_0, 18, 0x00}, std::tuple{DType::kQ8_0, 34, 0x80}}) {
     auto weight = random_weight(dtype, kPanel, kLongestFixedSegment, random);
     std::memset(weight->bytes.data(), smallest, weight->bytes.size());

@@ -13,6 +13,7 @@
 #include <span>
 #include <vector>
 
+#include "base/check.h"
 #include "engine/scheduler.h"
 #include "sim/fake_model.h"
 
@@ -42,6 +43,7 @@ class GroupKv {
   // tier: where copies without one of their blocks go or come from.
   void copy(std::span<const BlockCopy> copies, KvTier* tier = nullptr) {
     for (const BlockCopy& copy : copies) {
+      if (copy.to < 0 || copy.from < 0) CHECK(tier != nullptr);
       if (copy.to < 0) {
         std::memcpy(tier->bytes(copy.slot).data(), &block(copy.from), sizeof(Block));
       } else if (copy.from < 0) {

@@ -11,7 +11,7 @@ namespace json = boost::json;
 
 std::string shown(const json::value& value) {
   std::string text = json::serialize(value);
-  if (text.size() > 60) text = text.substr(0, 57) + "...";
+  if (text.size() > 60) text.replace(57, std::string::npos, "...");
   return text;
 }
 
