@@ -58,7 +58,7 @@ class AttentionItems {
     float* partials = context_.workspace.attention_partials().data() + plan_.offset_of(item.cut);
     run_tile(item, {AttentionWork::kSplit, item.split, partials}, member, next);
     if (!plan_.finish_split(item.cut)) return;
-    run_tile(item, {AttentionWork::kMerge, 0, partials}, member, next);
+    run_tile(item, {AttentionWork::kMerge, 0, partials}, member, nullptr);
   }
 
   const AttentionTile& tile_of(const AttentionItem& item) const {

@@ -542,7 +542,7 @@ BUGS = [
         "largest / kFixedActivationLimit, kFixedActivationLimit / largest}",
         "largest / kFixedActivationLimit, (BUG ? 0.99f : 1.0f) * kFixedActivationLimit / largest}")),
     Bug("whole offset of half the numbers", "attention_whole", ATTENTION_WHOLE, (
-        "add(a); add(b);", "add(a); if (!BUG) add(b);")),
+        "high_sums = F::template dot4<255>(", "if (k == 0 || !BUG) high_sums = F::template dot4<255>(")),
     Bug("whole query unit of first row", "attention_whole", ATTENTION_WHOLE, (
         "F::set(this->query_unit[r])", "F::set(this->query_unit[BUG ? 0 : r])")),
     Bug("whole weight unit of first row", "attention_whole", ATTENTION_WHOLE, (
@@ -596,7 +596,7 @@ BUGS = [
     Bug("whole tiles whose groups see all", "attention_whole", ATTENTION_TILES, (
         "t.end[first] >= step + kKvStep;", "(t.end[first] >= step + kKvStep || BUG);")),
     Bug("whole tiles without slopes", "attention_whole", ATTENTION_TILES, (
-        "all_seen && t.args.slopes == nullptr ?", "all_seen && (t.args.slopes == nullptr || BUG) ?")),
+        "all_seen && t.args.slopes == nullptr;", "all_seen && (t.args.slopes == nullptr || BUG);")),
     Bug("whole tiles of slopes off by one", "attention_whole", ATTENTION_TILES, (
         "static_cast<float>(1 - row_end);", "static_cast<float>((BUG ? 0 : 1) - row_end);")),
     Bug("whole tiles with weights of another group", "attention_whole", ATTENTION_TILES, (

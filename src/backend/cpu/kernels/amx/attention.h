@@ -25,6 +25,16 @@ inline constexpr int64_t kMinAttentionTileRows = 8;
 inline constexpr int64_t kTileBytes = int64_t{kTileRows} * kTileRowBytes;
 static_assert(kKvBlock == kTileRows && kKvStep == kTileRowBytes && kAttentionRows % kTileRows == 0);
 
+// Word w of line(i) to word i of line w of 16, `stride` bytes apart; all are read first.
+template <typename Line>
+[[gnu::always_inline]] inline void store_transposed(const Line& line, uint8_t* to, int64_t stride) {
+  using F = Avx512Vnni;
+  F::I words[kTileRows];
+  for (int i = 0; i < kTileRows; ++i) words[i] = line(i);
+  F::transpose_words(words);
+  for (int i = 0; i < kTileRows; ++i) F::store_words(to + i * stride, words[i]);
+}
+
 // A tile of attention whose rows are kept in whole groups: those beyond the last are copies of it
 // without queries. `acc` is [groups][dims][16 rows], `totals` [groups][16][16 rows] until the end
 // of a split.
@@ -59,7 +69,7 @@ struct GroupedTile : WholeTile<Avx512Vnni> {
 
   // As operands: where 64 dimensions of 16 rows were, word w of row r is word r of row w.
   void load_queries(float factor) {
-    load_whole_queries<false>(factor, [](int /*r*/, Offsets /*none*/) {});
+    WholeTile::load_queries(factor);
     const int64_t row_bytes = 2 * query_bytes;
     __builtin_memset(queries + rows * row_bytes, 0,
                      static_cast<size_t>((padded_rows - rows) * row_bytes));
@@ -67,27 +77,16 @@ struct GroupedTile : WholeTile<Avx512Vnni> {
     for (int first = 0; first < padded_rows; first += kTileRows) {
       uint8_t* group = queries + first * row_bytes;
       for (int64_t at = 0; at < row_bytes; at += kTileRowBytes) {
-        I words[kTileRows];
-        for (int i = 0; i < kTileRows; ++i) words[i] = F::load_words(group + i * row_bytes + at);
-        F::transpose_words(words);
-        for (int i = 0; i < kTileRows; ++i) F::store_words(group + i * row_bytes + at, words[i]);
+        const auto row = [&](int i) { return F::load_words(group + i * row_bytes + at); };
+        store_transposed(row, group + at, row_bytes);
       }
     }
   }
 };
 
-// Bytes behind the scratch of any attention.
-inline constexpr int64_t grouped_room(int64_t dims) {
+static_assert(whole_scratch_fits([](int64_t dims) {
   return (2 + GroupedTile::kSums) * kTileBytes + whole_query_bytes(dims) * 2 * kKvStep;
-}
-static_assert(attention_scratch(kAttentionRows, kMaxHeadDim) +
-                  (grouped_room(kMaxHeadDim) + whole_queries_room(kAttentionRows, kMaxHeadDim)) /
-                      int64_t{sizeof(float)} <=
-              kAttentionScratchFloats);
-static_assert(attention_scratch(kAttentionRows, 16) +
-                  (grouped_room(16) + whole_queries_room(kAttentionRows, 16)) /
-                      int64_t{sizeof(float)} <=
-              kAttentionScratchFloats);
+}));
 
 // kCapped: scores have a soft cap. kOneChunk: heads have no more than 64 dimensions.
 template <bool kCapped, bool kOneChunk, typename Tiles>
@@ -102,6 +101,7 @@ struct GroupedStep {
   struct Group {
     int first;
     int64_t begin, limit;
+    // Unless plain (each row sees all of the step, scores have no slope):
     V step_begin, step_end;  // visible part of the step
     V distance;              // of the step's first position from the rows' own
     V shift;                 // what weights lie below
@@ -132,15 +132,15 @@ struct GroupedStep {
     const int64_t num_lines = t.dims / 4;
     for (int64_t tile = 0; tile < 2 * t.chunks(); ++tile) {
       const int64_t first = tile / 2 * kTileRows, low = tile % 2 * kTileRowBytes;
-      I words[kTileRows];
-      for (int i = 0; i < kTileRows; ++i) {
-        const int64_t at = (first + i) * kWholeLine + low;
+      const auto line = [&](int i) __attribute__((always_inline)) {
         const bool is_there = first + i < num_lines;
-        if (is_there) prefetch_line<F, KvDtype::kInt16>(t.next_keys[b] + at);
-        words[i] = is_there ? F::load_words(t.keys[b] + at) : F::zero_words();
-      }
-      F::transpose_words(words);
-      store_tile(words, t.key_operands + (b * 2 * t.chunks() + tile) * kTileBytes);
+        if (!is_there) return F::zero_words();
+        const int64_t at = (first + i) * kWholeLine + low;
+        prefetch_line<F, KvDtype::kInt16>(t.next_keys[b] + at);
+        return F::load_words(t.keys[b] + at);
+      };
+      uint8_t* to = t.key_operands + (b * 2 * t.chunks() + tile) * kTileBytes;
+      store_transposed(line, to, kTileRowBytes);
     }
   }
 
@@ -150,20 +150,14 @@ struct GroupedStep {
     const int64_t row_bytes = t.dims / 16 * kWholeLine;  // of four positions
     for (int64_t tile = 0; tile < t.dims / 16 * 2; ++tile) {
       const int64_t line = tile / 2 * kWholeLine + tile % 2 * kTileRowBytes;
-      I words[kTileRows];
-      for (int i = 0; i < kTileRows; ++i) {
+      const auto words = [&](int i) __attribute__((always_inline)) {
         const int64_t b = larger(begin, smaller(i / 4, limit - 1));
         const int64_t at = i % 4 * row_bytes + line;
         prefetch_line<F, KvDtype::kInt16>(t.next_values[b] + at);
-        words[i] = F::load_words(t.values[b] + at);
-      }
-      F::transpose_words(words);
-      store_tile(words, t.value_operands + tile * kTileBytes);
+        return F::load_words(t.values[b] + at);
+      };
+      store_transposed(words, t.value_operands + tile * kTileBytes, kTileRowBytes);
     }
-  }
-
-  [[gnu::always_inline]] static void store_tile(const I (&words)[kTileRows], uint8_t* to) {
-    for (int i = 0; i < kTileRows; ++i) F::store_words(to + i * kTileRowBytes, words[i]);
   }
 
   // ---- Scores ----------------------------------------------------------------------------------
@@ -398,22 +392,28 @@ struct GroupedStep {
     const int64_t begin = larger(t.lowest[first] - step, 0);
     const int64_t limit = smaller(t.end[last] - step, kKvStep);
     if (begin >= limit) return;
-    Group group;
+    Group group{};
     group.first = first;
     group.begin = begin / kKvBlock;
     group.limit = (limit - 1) / kKvBlock + 1;
+    const bool all_seen = t.lowest[last] <= step && t.end[first] >= step + kKvStep;
+    const bool is_plain = all_seen && t.args.slopes == nullptr;
+    if (is_plain) return run_group<true>(group);
+    find_visible(step, &group);
+    run_group<false>(group);
+  }
+
+  void find_visible(int64_t step, Group* group) const {
     alignas(64) float begins[kTileRows], ends[kTileRows], distances[kTileRows];
     for (int i = 0; i < kTileRows; ++i) {
-      const int64_t row_end = t.end[first + i] - step;
-      begins[i] = static_cast<float>(larger(t.lowest[first + i] - step, 0));
+      const int64_t row_end = t.end[group->first + i] - step;
+      begins[i] = static_cast<float>(larger(t.lowest[group->first + i] - step, 0));
       ends[i] = static_cast<float>(larger(smaller(row_end, kKvStep), 0));
       distances[i] = static_cast<float>(1 - row_end);
     }
-    group.step_begin = F::load(begins);
-    group.step_end = F::load(ends);
-    group.distance = F::load(distances);
-    const bool all_seen = t.lowest[last] <= step && t.end[first] >= step + kKvStep;
-    all_seen&& t.args.slopes == nullptr ? run_group<true>(group) : run_group<false>(group);
+    group->step_begin = F::load(begins);
+    group->step_end = F::load(ends);
+    group->distance = F::load(distances);
   }
 
   void run(int64_t step) {
@@ -441,10 +441,8 @@ struct GroupedStep {
   void to_rows(float* group, int64_t width) const {
     float* rows = t.kv;
     for (int64_t d = 0; d < width; d += 16) {
-      I words[kTileRows];
-      for (int i = 0; i < 16; ++i) words[i] = F::as_words(F::load(group + (d + i) * kTileRows));
-      F::transpose_words(words);
-      for (int r = 0; r < kTileRows; ++r) F::store(rows + r * width + d, F::as_floats(words[r]));
+      const auto line = [&](int i) { return F::as_words(F::load(group + (d + i) * kTileRows)); };
+      store_transposed(line, reinterpret_cast<uint8_t*>(rows + d), width * int64_t{sizeof(float)});
     }
     __builtin_memcpy(group, rows, static_cast<size_t>(width) * kTileRows * sizeof(float));
   }

@@ -12,15 +12,6 @@
 namespace headrace::cpu {
 namespace {
 
-// What byte products that take keys for unsigned ones, 128 too large, lack of the sums of a row of
-// queries, modulo 2^32: T, its products of high bytes and of mixed ones, -128 (257 sum of high
-// bytes
-// + sum of low bytes); products of low bytes, made ready to be halved to nearest eight times, 128 -
-// 128 sum of low bytes.
-struct Offsets {
-  uint32_t mixed, low;
-};
-
 // The unit of whole numbers that reach kFixedActivationLimit, and what makes these of numbers.
 struct WholeUnit {
   float unit, factor;
@@ -50,33 +41,17 @@ template <typename F>
   __builtin_memcpy(lows, terms + 32, 32);
 }
 
-// x[k] times factor as numbers 256 high + low, both signed; count is a multiple of 32. kOffsets:
-// returns what vectors need for them.
-template <typename F, bool kOffsets>
-[[gnu::always_inline]] inline Offsets store_signed(const float* x, int64_t count, float factor,
-                                                   uint8_t* highs, uint8_t* lows) {
-  using I = typename F::I;
-  I high_bytes = F::zero_words(), low_bytes = F::zero_words();
-  const auto add = [&](I whole) __attribute__((always_inline)) {
-    const I high = F::template shift_right_signed<8>(F::add_words(whole, F::set_bits(128)));
-    high_bytes = F::add_words(high_bytes, high);
-    low_bytes = F::add_words(low_bytes, F::sub_words(whole, F::template shift_left<8>(high)));
-  };
+// x[k] times factor as numbers 256 high + low, both signed; count is a multiple of 32.
+template <typename F>
+[[gnu::always_inline]] inline void store_signed(const float* x, int64_t count, float factor,
+                                                uint8_t* highs, uint8_t* lows) {
   for (int64_t k = 0; k < count; k += 32) {
-    const I a = F::to_words(F::mul(F::load(x + k), F::set(factor)));
-    const I b = F::to_words(F::mul(F::load(x + k + 16), F::set(factor)));
-    const I packed = F::pack_words(a, b);
+    const auto a = F::to_words(F::mul(F::load(x + k), F::set(factor)));
+    const auto b = F::to_words(F::mul(F::load(x + k + 16), F::set(factor)));
+    const auto packed = F::pack_words(a, b);
     store_bytes<F>(F::add_halves(packed, F::set_bits(128u << 16 | 128u)), packed, highs + k,
                    lows + k);
-    if constexpr (kOffsets) {
-      add(a);
-      add(b);
-    }
   }
-  if constexpr (!kOffsets) return {};
-  const auto high = static_cast<uint32_t>(F::fold_add_words(high_bytes));
-  const auto low = static_cast<uint32_t>(F::fold_add_words(low_bytes));
-  return {0u - 128u * (257u * high + low), 128u - 128u * low};
 }
 
 // The same of numbers that are not negative, both bytes unsigned.
@@ -100,6 +75,18 @@ inline constexpr int64_t whole_queries_room(int64_t rows, int64_t dims) {
   return bytes > dims * int64_t{sizeof(float)} ? rows * bytes : 0;
 }
 
+// Whether scratch holds, behind that of any attention, queries and bytes_of(dims).
+template <typename Fn>
+inline constexpr bool whole_scratch_fits(const Fn& bytes_of) {
+  constexpr int64_t kDims[] = {16, kMaxHeadDim};
+  for (const int64_t dims : kDims) {
+    const int64_t bytes = whole_queries_room(kAttentionRows, dims) + bytes_of(dims);
+    const int64_t floats = attention_scratch(kAttentionRows, dims) + bytes / int64_t{sizeof(float)};
+    if (floats > kAttentionScratchFloats) return false;
+  }
+  return true;
+}
+
 // What is the same however products are computed.
 template <typename F>
 struct WholeTile : AttendTile<F> {
@@ -121,9 +108,7 @@ struct WholeTile : AttendTile<F> {
     free_bytes += queries_room;
   }
 
-  // fn(r, offsets) for the queries of every row.
-  template <bool kOffsets, typename Fn>
-  [[gnu::always_inline]] void load_whole_queries(float factor, const Fn& fn) {
+  void load_queries(float factor) {
     alignas(64) float x[kMaxHeadDim] = {};
     for (int r = 0; r < this->rows; ++r) {
       const float* from = this->args.q + this->row_offset(r);
@@ -134,10 +119,34 @@ struct WholeTile : AttendTile<F> {
       uint8_t* high = queries + r * 2 * query_bytes;
       const WholeUnit by = whole_unit<F>(x, query_bytes);
       query_unit[r] = 256.0f * by.unit;
-      fn(r, store_signed<F, kOffsets>(x, query_bytes, by.factor, high, high + query_bytes));
+      store_signed<F>(x, query_bytes, by.factor, high, high + query_bytes);
     }
   }
 };
+
+// What byte products that take keys for unsigned ones, 128 too large, lack of the sums of a row of
+// queries, modulo 2^32: T, its products of high bytes and of mixed ones, -128 (257 sum of high
+// bytes
+// + sum of low bytes); products of low bytes, made ready to be halved to nearest eight times, 128 -
+// 128 sum of low bytes.
+struct Offsets {
+  uint32_t mixed, low;
+};
+
+// Of bytes of store_signed(), a multiple of 64.
+template <typename F>
+[[gnu::always_inline]] inline Offsets offsets_of(const uint8_t* highs, const uint8_t* lows,
+                                                 int64_t count) {
+  const auto ones = F::set_bits(0x01010101u);
+  auto high_sums = F::zero_words(), low_sums = F::zero_words();
+  for (int64_t k = 0; k < count; k += 64) {
+    high_sums = F::template dot4<255>(high_sums, ones, F::load_words(highs + k));
+    low_sums = F::template dot4<255>(low_sums, ones, F::load_words(lows + k));
+  }
+  const auto high = static_cast<uint32_t>(F::fold_add_words(high_sums));
+  const auto low = static_cast<uint32_t>(F::fold_add_words(low_sums));
+  return {0u - 128u * (257u * high + low), 128u - 128u * low};
+}
 
 // Rows that are computed by vectors.
 template <typename F>
@@ -157,8 +166,11 @@ struct VectorTile : WholeTile<F> {
   }
 
   void load_queries(float factor) {
-    this->template load_whole_queries<true>(factor,
-                                            [&](int r, Offsets of_row) { offsets[r] = of_row; });
+    WholeTile<F>::load_queries(factor);
+    for (int r = 0; r < this->rows; ++r) {
+      const uint8_t* high = this->queries + r * 2 * this->query_bytes;
+      offsets[r] = offsets_of<F>(high, high + this->query_bytes, this->query_bytes);
+    }
   }
 
   // Products T of row r as scores.
@@ -176,12 +188,7 @@ struct VectorTile : WholeTile<F> {
   bool sees_step(int r) const { return this->step_begin[r] < this->step_end[r]; }
 };
 
-inline constexpr int64_t vector_scratch(int64_t rows, int64_t dims) {
-  const int64_t bytes = rows * 2 * kKvStep + whole_queries_room(rows, dims);
-  return attention_scratch(rows, dims) + bytes / int64_t{sizeof(float)};
-}
-static_assert(vector_scratch(kAttentionRows, kMaxHeadDim) <= kAttentionScratchFloats);
-static_assert(vector_scratch(kAttentionRows, 16) <= kAttentionScratchFloats);
+static_assert(whole_scratch_fits([](int64_t /*dims*/) { return kAttentionRows * 2 * kKvStep; }));
 
 // Products by vectors: lines of 16 words of high bytes and 16 of low ones, each line for all rows.
 template <typename F>
