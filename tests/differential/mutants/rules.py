@@ -312,7 +312,7 @@ BUGS = [
     Bug("fixed unit below the power of two", "matmul_q4_0_fixed_tiles", FIXED_WEIGHTS, (
         "F::set_bits((1u << 23) - 1)", "F::set_bits(BUG ? 0 : (1u << 23) - 1)")),
     Bug("codes sums of second tile from first", CODES_ROW, SEGMENT, (
-        "scratch_.sums + t * kSums * kSumTileBytes", "scratch_.sums + (BUG ? 0 : t) * kSums * kSumTileBytes")),
+        "scratch_.sums + t * kSums * kTileBytes", "scratch_.sums + (BUG ? 0 : t) * kSums * kTileBytes")),
     Bug("fixed tiles rows of a neighbour added twice", FIXED_ROW, SEGMENT, (
         "larger(begin - first, tiles_.skipped(tile))", "larger(begin - first, BUG ? 0 : tiles_.skipped(tile))")),
     Bug("codes last of three tiles skipped", CODES_ROW, SEGMENT, (

@@ -22,7 +22,6 @@ namespace {
 // Fewer rows than half a tile go by vectors: they take a tile's time for less than its work.
 inline constexpr int64_t kMinAttentionTileRows = 8;
 
-inline constexpr int64_t kTileBytes = int64_t{kTileRows} * kTileRowBytes;
 static_assert(kKvBlock == kTileRows && kKvStep == kTileRowBytes && kAttentionRows % kTileRows == 0);
 
 // Word w of line(i) to word i of line w of 16, `stride` bytes apart; all are read first.

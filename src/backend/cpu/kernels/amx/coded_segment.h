@@ -17,7 +17,7 @@
 //                           (t kPanels + p) kSums + i
 //   step<i>(a, b)           the i-th of 4 kPanels shares of a block's work for one row tile, in
 //   order multiply<kGroup>(a, b)  all of it for kGroup row tiles sum(tiles)              what a row
-//   and panel come to, from its rows of stored sums, kSumTileBytes
+//   and panel come to, from its rows of stored sums, kTileBytes
 //                           apart
 //   factor(unit, record)    and what that is multiplied by
 #pragma once
@@ -32,7 +32,6 @@ namespace {
 inline constexpr int64_t kLag = 1;  // blocks between the making of operands and their use
 inline constexpr int64_t kPanelOperandBytes = 2 * kOperandBytes;  // of a block
 inline constexpr int64_t kBlockOperandBytes = 2 * kPanelOperandBytes;
-inline constexpr int64_t kSumTileBytes = kTileRows * kTileRowBytes;
 inline constexpr int64_t kMostSums = 6;
 
 // Scratch of a call: operands of a segment, sums of the rows multiplied at once, factors.
@@ -41,7 +40,7 @@ struct SegmentScratch {
   uint8_t* sums;
   uint8_t* pairs;  // by panel
   static constexpr int64_t kOperandsBytes = kLongestFixedSegment / kFixedBlock * kBlockOperandBytes;
-  static constexpr int64_t kSumsBytes = kMostSums * kSumTileBytes;
+  static constexpr int64_t kSumsBytes = kMostSums * kTileBytes;
   static_assert(kOperandsBytes + kSumsBytes + 2 * kFixedPairsBytes <=
                 kMatmulScratchFloats * int64_t{sizeof(float)});
 
@@ -179,7 +178,7 @@ class CodedSegment {
   template <int kGroup>
   [[gnu::always_inline]] void store_sums() const {
     unrolled<0, kGroup * kSums>([&](auto sum) __attribute__((always_inline)) {
-      Tiles::template store<sum.value>(scratch_.sums + sum.value * kSumTileBytes, kTileRowBytes);
+      Tiles::template store<sum.value>(scratch_.sums + sum.value * kTileBytes, kTileRowBytes);
     });
   }
 
@@ -196,7 +195,7 @@ class CodedSegment {
       const int64_t tile = group.first_tile + t, first = t * tiles_.height;
       const int64_t from = larger(begin - first, tiles_.skipped(tile));
       const int64_t to = smaller(end - first, tiles_.height);
-      const uint8_t* sums = scratch_.sums + t * kSums * kSumTileBytes;
+      const uint8_t* sums = scratch_.sums + t * kSums * kTileBytes;
       first_ == 0 ? add_rows<true>(tile, from, to, sums) : add_rows<false>(tile, from, to, sums);
     }
   }
@@ -211,7 +210,7 @@ class CodedSegment {
     sums += from * kTileRowBytes;
     for (int64_t r = from; r < to; ++r) {
       for (int p = 0; p < kPanels; ++p) {
-        const __m512 sum = Products::sum(sums + p * Products::kSums * kSumTileBytes);
+        const __m512 sum = Products::sum(sums + p * Products::kSums * kTileBytes);
         const __m512 factor = Products::factor(units_[p], record);
         const __m512 before = kIsFirst ? F::zero() : F::load(totals + p * kPanel);
         F::store(totals + p * kPanel, F::fma(sum, factor, before));

@@ -55,7 +55,7 @@ struct FixedProducts {
 
   [[gnu::always_inline]] static __m512 sum(const uint8_t* tiles) {
     const auto sum_at = [&](int i) __attribute__((always_inline)) {
-      return F::load_words(tiles + i * kSumTileBytes);
+      return F::load_words(tiles + i * kTileBytes);
     };
     const __m512i high = F::shift_left<16 - kFixedStepBits>(sum_at(0));
     return F::to_float(F::add_words(high, to_steps(sum_at(1), sum_at(2))));

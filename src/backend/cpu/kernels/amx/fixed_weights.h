@@ -15,8 +15,8 @@ namespace headrace::cpu {
 namespace {
 
 inline constexpr int kDigits = 2;
-inline constexpr int64_t kOperandBytes = kTileRows * kTileRowBytes;  // of one product
-inline constexpr int64_t kFixedPairBytes = 2 * 64;  // factor and offset of a sub-block
+inline constexpr int64_t kOperandBytes = kTileBytes;  // of one product
+inline constexpr int64_t kFixedPairBytes = 2 * 64;    // factor and offset of a sub-block
 inline constexpr int64_t kFixedPairsBytes = kLongestFixedSegment / 16 * kFixedPairBytes;  // at most
 inline constexpr int64_t kFixedRecord = activation_record_bytes(ActivationType::kFixed);
 

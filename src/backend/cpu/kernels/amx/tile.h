@@ -37,6 +37,7 @@ inline constexpr int kNumTiles = 8;
 inline constexpr int kTileRows = 16;
 inline constexpr int kTileRowBytes = 64;
 inline constexpr int kTileWords = kTileRowBytes / 4;
+inline constexpr int64_t kTileBytes = kTileRows * kTileRowBytes;
 
 // The 64 bytes that LDTILECFG reads. Palette 1 is the only one in use; the other fields not named
 // here must be zero.
