@@ -106,7 +106,6 @@ class AttentionItems {
                           static_cast<size_t>(tile.kv_head) * head_bytes;
     const int32_t* table = tile.span->tables[args_.kv.table];
     const auto [begin, end] = plan_.positions_of(item);
-    constexpr int64_t kStepBlocks = kKvStep / kKvBlock;
     const int64_t limit = std::min((end - 1) / kKvBlock + 1, (begin / kKvStep + 1) * kStepBlocks);
     for (int64_t block = begin / kKvBlock; block < limit; ++block) {
       const auto place = static_cast<size_t>(table[block]);

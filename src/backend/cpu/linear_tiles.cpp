@@ -100,12 +100,15 @@ int64_t row_bytes(const KernelRow& kernel, const MatmulArgs& args) {
 
 constexpr int64_t kMostDirectRows = 8;
 constexpr int64_t kMostPiecedRows = 64;  // more have few adapters, whose numbers many rows use
+constexpr int64_t kTilePiecePanels = 8;  // a call that configures tiles waits 200 cycles for that
 
 // The sums of a tile, one tile of the kernel at a time: what adapters will add to it comes from
 // memory meanwhile, a few lines at a time, which is as fast as they come.
 void multiply_in_pieces(const CallDeltas& deltas, const Tile2D& tile, const KernelRow& kernel,
                         const MatmulArgs& whole) {
-  const int64_t panels = std::max<int64_t>(kernel.tile.outputs / kPanel, 2);
+  const int64_t panels = kernel.tile.rows >= kAmxRowQuantum
+                             ? kTilePiecePanels
+                             : std::max<int64_t>(kernel.tile.outputs / kPanel, 2);
   // Kernels of many rows unpack the weight for all of them.
   const int64_t rows =
       kernel.tile.rows > kMostDirectRows ? tile.num_rows : std::max<int64_t>(kernel.tile.rows, 1);

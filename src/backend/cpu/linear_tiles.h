@@ -19,8 +19,11 @@ inline constexpr double kMaxItemNs = 50'000;     // so short is a wait for a mem
 inline constexpr double kWeightBytesPerNs = 20;  // what one thread reads, about
 inline constexpr double kMultiplicationsPerNs = 250;  // and multiplies
 // What tile instructions want otherwise: whole tiles of rows; more panels, that rows of x are read
-// from the second cache for.
+// from the second cache for, but any number of pairs; more rows before panels are cut no further,
+// as digits of weights are made for each block of rows.
 inline constexpr int64_t kAmxRowQuantum = 16;
+inline constexpr int64_t kMinAmxTilePanels = 2;
+inline constexpr int64_t kMinAmxTileRows = 64;
 inline constexpr double kMaxAmxItemNs = 300'000;
 static_assert(kMaxTileRows % kRowQuantum == 0);
 static_assert(kTileFloats / (kMaxTileRows * kPanel) >= kMinTilePanels);
@@ -54,11 +57,14 @@ struct TileLimits {
   int64_t most_rows = kMaxTileRows;
   int64_t most_floats = kTileFloats;
   double most_ns = kMaxItemNs;
+  int64_t least_panels = kMinTilePanels;
+  int64_t least_rows = kMinTileRows;
 
   // By the kernel of that many rows; a plan may be made without kernels.
   static TileLimits of(const MatmulRows& kernels, int64_t num_rows) {
     if (kernels.count == 0 || kernels.for_rows(num_rows).tile.rows < kAmxRowQuantum) return {};
-    return {kAmxRowQuantum, kMaxAmxTileRows, kAmxTileFloats, kMaxAmxItemNs};
+    return {kAmxRowQuantum, kMaxAmxTileRows,   kAmxTileFloats,
+            kMaxAmxItemNs,  kMinAmxTilePanels, kMinAmxTileRows};
   }
 };
 
@@ -85,11 +91,11 @@ class LinearTiles {
     const auto short_enough = static_cast<int64_t>(limits_.most_ns / panel_ns);
     const int64_t most = limits_.most_floats / (rows_ * kPanel);
     panels_ = std::min({even_share, short_enough, most});
-    panels_ = std::max(kMinTilePanels, panels_ / kMinTilePanels * kMinTilePanels);
+    panels_ = std::max<int64_t>(1, panels_ / limits_.least_panels) * limits_.least_panels;
     for (const Segment& segment : segments) groups_ += groups_of(segment);
-    if (num_items() < wanted && num_rows > kMinTileRows) {
+    if (num_items() < wanted && num_rows > limits_.least_rows) {
       const int64_t blocks = divide_up(wanted, groups_);
-      set_row_blocks(std::min(blocks, divide_up(num_rows, kMinTileRows)));
+      set_row_blocks(std::min(blocks, divide_up(num_rows, limits_.least_rows)));
     }
   }
 

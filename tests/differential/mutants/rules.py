@@ -295,8 +295,12 @@ BUGS = [
     Bug("fixed tiles short rest apart", FIXED_ROW, SEGMENT, (
         "count_(fixed_segment_inputs(first, args.num_inputs)),",
         "count_(BUG ? smaller(kFixedSegment, args.num_inputs - first) : fixed_segment_inputs(first, args.num_inputs)),")),
-    Bug("fixed tiles digits of another block", FIXED_ROW, SEGMENT, (
-        "operands_at(block % (2 * kLag))", "operands_at(BUG ? 0 : block % (2 * kLag))")),
+    Bug("fixed tiles digits of another panel", FIXED_ROW, SEGMENT, (
+        "to + kPanelAt * kPanelOperandBytes", "to + (BUG ? 0 : kPanelAt) * kPanelOperandBytes")),
+    Bug("fixed tiles last block of each turn", FIXED_ROW, SEGMENT, (
+        "is_backward ? num_blocks_ - 1 - i : i;", "is_backward ? num_blocks_ - 1 - (BUG ? 0 : i) : i;")),
+    Bug("codes of a block behind its time", CODES_ROW, SEGMENT, (
+        "multiply_panel<p.value>(rows_at(x_, b - 1),", "multiply_panel<p.value>(rows_at(x_, BUG ? b : b - 1),")),
     Bug("fixed tiles factors of first block", FIXED_ROW, SEGMENT, (
         "kFixedPairsBytes + block * kPairs", "kFixedPairsBytes + (BUG ? 0 : block) * kPairs")),
     Bug("fixed offset not bounded", "matmul_q4_1_fixed_tiles", FIXED_WEIGHTS, (
@@ -321,7 +325,7 @@ BUGS = [
     Bug("codes rows of second tile from first", CODES_ROW, BF16_CODES, (
         "a[t.value] + half.value", "a[BUG ? 0 : t.value] + half.value")),
     Bug("codes missing block not cleared", CODES_ROW, FIXED_WEIGHTS, (
-        "Form::leave_out(second);", "if (!BUG) Form::leave_out(second);")),
+        "Form::leave_out(to);", "if (!BUG) Form::leave_out(to);")),
     Bug("codes cut off in place of rounded", CODES_ROW, BF16_CODES, (
         "_mm512_mulhrs_epi16(half, _mm512_set1_epi16(1 << 12))",
         "BUG ? _mm512_srai_epi16(half, 3) : _mm512_mulhrs_epi16(half, _mm512_set1_epi16(1 << 12))")),
@@ -585,8 +589,11 @@ BUGS = [
     Bug("whole tiles rounding down", "attention_whole", ATTENTION_TILES, (
         "F::add_words(F::load_words(sums + kTileBytes), F::set_bits(128))",
         "F::add_words(F::load_words(sums + kTileBytes), F::set_bits(BUG ? 0 : 128))")),
-    Bug("whole tiles with sums of one block", "attention_whole", ATTENTION_TILES, (
-        "return t.sums + turn % 2 * 4 * kTileBytes;", "return t.sums + (BUG ? 0 : turn % 2) * 4 * kTileBytes;")),
+    Bug("whole tiles with sums of the next block", "attention_whole", ATTENTION_TILES, (
+        "if (b + 1 < group.limit) multiply_keys(group, b + 1);",
+        "if (b + 1 < group.limit) multiply_keys(group, b + 1); if (BUG) store<kScoreSums>();")),
+    Bug("whole tiles with keys of this group for the next", "attention_whole", ATTENTION_TILES, (
+        "multiply_keys(next, next.begin);", "multiply_keys(BUG ? group : next, next.begin);")),
     Bug("whole tiles of hidden positions", "attention_whole", ATTENTION_TILES, (
         "return F::select_less(at, group.step_end, value, hidden);",
         "return BUG ? value : F::select_less(at, group.step_end, value, hidden);")),
@@ -594,7 +601,7 @@ BUGS = [
         "value = F::select_less(at, group.step_begin, hidden, value);",
         "if (!BUG) value = F::select_less(at, group.step_begin, hidden, value);")),
     Bug("whole tiles whose groups see all", "attention_whole", ATTENTION_TILES, (
-        "t.end[first] >= step + kKvStep;", "(t.end[first] >= step + kKvStep || BUG);")),
+        "t.end[group.first] >= step + kKvStep;", "(t.end[group.first] >= step + kKvStep || BUG);")),
     Bug("whole tiles without slopes", "attention_whole", ATTENTION_TILES, (
         "all_seen && t.args.slopes == nullptr;", "all_seen && (t.args.slopes == nullptr || BUG);")),
     Bug("whole tiles of slopes off by one", "attention_whole", ATTENTION_TILES, (
@@ -612,7 +619,8 @@ BUGS = [
     Bug("whole tiles with sums not corrected", "attention_whole", ATTENTION_TILES, (
         "F::mul(F::load(acc), group.correction)", "F::mul(F::load(acc), BUG ? F::set(1.0f) : group.correction)")),
     Bug("whole tiles without an odd vector", "attention_whole", ATTENTION_TILES, (
-        "if (even == vectors) return;", "if (even == vectors || BUG) return;")),
+        "for (int64_t vector = 0; vector < vectors; vector += 2) {",
+        "for (int64_t vector = 0; vector < (BUG ? vectors / 2 * 2 : vectors); vector += 2) {")),
     Bug("whole tiles of the last values", "attention_whole", ATTENTION_TILES, (
         "larger(begin, smaller(i / 4, limit - 1))", "larger(begin, smaller(i / 4, limit - (BUG ? 2 : 1)))")),
     Bug("whole tiles of keys beyond the last", "attention_whole", ATTENTION_TILES, (

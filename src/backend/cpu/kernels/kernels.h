@@ -87,6 +87,7 @@ inline constexpr int kPanel = 16;         // outputs of a panel
 inline constexpr int kSliceInputs = 256;  // inputs summed before folding into the total
 inline constexpr int kKvBlock = 16;       // positions of a KV block; equals kBlockTokens
 inline constexpr int kKvStep = 64;        // positions of one softmax step, from position 0
+inline constexpr int kStepBlocks = kKvStep / kKvBlock;
 inline constexpr int kMaxHeadDim = 512;
 
 // Integers of safetensors come by groups of G inputs with a zero point per lane. Scales of f16 and
@@ -500,7 +501,7 @@ struct AttentionRowsArgs {
   float* scratch;   // kAttentionScratchFloats, 64-byte aligned
   // Keys of the blocks, by their place in a step, that the caller attends to next, or null: asked
   // for once there are no more of this tile.
-  const uint8_t* following[kKvStep / kKvBlock];
+  const uint8_t* following[kStepBlocks];
 };
 inline constexpr int kKvSplit = 1024;  // positions of a split; a multiple of kKvStep
 inline constexpr int kAttentionRows = 192;

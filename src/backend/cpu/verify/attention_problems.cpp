@@ -298,7 +298,7 @@ void call_attention(const AttentionCase& setup, AttentionRowsArgs args, const Ke
   args.scratch = floats(at[5]);
   args.partials = args.scratch + kAttentionScratchFloats;
   args.first_position = setup.first_position;
-  if (in_parts) args.following[0] = args.following[kKvStep / kKvBlock - 1] = args.kv_base;
+  if (in_parts) args.following[0] = args.following[kStepBlocks - 1] = args.kv_base;
   for (args.kv_head = 0; args.kv_head < setup.num_kv_heads; ++args.kv_head) {
     for (args.first_row = 0; args.first_row < std::max<int64_t>(1, rows); args.first_row += part) {
       args.num_rows = std::min(part, rows - args.first_row);

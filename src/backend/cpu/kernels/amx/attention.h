@@ -42,12 +42,12 @@ struct GroupedTile : WholeTile<Avx512Vnni> {
 
   int padded_rows;
   uint8_t* group_weights;   // operands of a group: high bytes of 64 positions, low ones
-  uint8_t* sums;            // 8 tiles
+  uint8_t* sums;            // 4 tiles
   uint8_t* key_operands;    // of a step: [block][64 dimensions][high, low]
   uint8_t* value_operands;  // of a step: [16 dimensions][high, low], in place of expanded values
   alignas(64) float slopes[kAttentionRows];
 
-  static constexpr int64_t kSums = 8;
+  static constexpr int64_t kSums = 4;
   static int64_t padded(int64_t rows) { return (rows + kTileRows - 1) / kTileRows * kTileRows; }
 
   explicit GroupedTile(const AttentionRowsArgs& a)
@@ -100,7 +100,8 @@ struct GroupedStep {
   struct Group {
     int first;
     int64_t begin, limit;
-    // Unless plain (each row sees all of the step, scores have no slope):
+    bool is_plain;  // each row sees all of the step, scores have no slope
+    // Unless plain:
     V step_begin, step_end;  // visible part of the step
     V distance;              // of the step's first position from the rows' own
     V shift;                 // what weights lie below
@@ -170,14 +171,14 @@ struct GroupedStep {
     unrolled<0, kNumSums>([](auto sum) { Tiles::template zero<sum.value>(); });
   }
   template <int kNumSums>
-  [[gnu::always_inline]] static void store(uint8_t* to) {
+  [[gnu::always_inline]] void store() const {
     unrolled<0, kNumSums>([&](auto sum) {
-      Tiles::template store<sum.value>(to + sum.value * kTileBytes, kTileRowBytes);
+      Tiles::template store<sum.value>(t.sums + sum.value * kTileBytes, kTileRowBytes);
     });
   }
 
-  // Where tiles of sums go: blocks, or pairs of vectors, take turns.
-  uint8_t* sums_of(int64_t turn) const { return t.sums + turn % 2 * 4 * kTileBytes; }
+  // Sums stay in their tiles until those before them were taken from memory: tiles multiply beside
+  // vectors, and no store waits for products while loads wait for the store.
 
   // Products of high bytes, of low ones, and mixed ones: together where nothing waits for them, the
   // first done when the last begins; else, as more chunks would, in two tiles.
@@ -199,7 +200,6 @@ struct GroupedStep {
       Tiles::template product_ss<1, 5, 7>();
       Tiles::template product_ss<kScoreSums - 1, 5, 6>();
     }
-    store<kScoreSums>(sums_of(b));
   }
 
   // T of 256 high + mixed products.
@@ -226,7 +226,7 @@ struct GroupedStep {
   template <bool kPlain>
   [[gnu::always_inline]] V take_scores(const Group& group, int64_t b, V highest) const {
     const V unit = F::load(t.query_unit + group.first), slope = F::load(t.slopes + group.first);
-    const uint8_t* sums = sums_of(b);
+    const uint8_t* sums = t.sums;
     const float* key_scales = t.key_scales;
     float* to = t.scores + b * kKvBlock * kTileRows;
     for (int64_t i = 0; i < kKvBlock; ++i) {
@@ -317,8 +317,8 @@ struct GroupedStep {
       const I even = F::or_bits(whole(0), F::template shift_left<16>(whole(2)));
       const I odd = F::or_bits(whole(1), F::template shift_left<16>(whole(3)));
       uint8_t* to = t.group_weights + i * kTileRowBytes;
-      F::store_words(to, F::even_odd_bytes(F::template shift_right<8>(even), odd));
-      F::store_words(to + kTileBytes, F::even_odd_bytes(even, F::template shift_left<8>(odd)));
+      F::store_words(to, F::upper_bytes(even, odd));
+      F::store_words(to + kTileBytes, F::lower_bytes(even, odd));
     }
   }
 
@@ -329,23 +329,22 @@ struct GroupedStep {
   [[gnu::always_inline]] static void multiply(const uint8_t* values) {
     load<4>(values);
     load<5>(values + kTileBytes);
-    Tiles::template product_su<2 * kSum, 4, 6>();
     Tiles::template product_su<2 * kSum + 1, 4, 7>();
+    Tiles::template product_su<2 * kSum, 4, 6>();  // between the two that wait for each other
     Tiles::template product_su<2 * kSum + 1, 5, 6>();
   }
 
-  template <int kVectors>
+  // Of two vectors, or of the last one.
   [[gnu::always_inline]] void multiply_values(int64_t vector) const {
-    zero<2 * kVectors>();
-    unrolled<0, kVectors>([&](auto v) __attribute__((always_inline)) {
-      multiply<v.value>(t.value_operands + (vector + v.value) * 2 * kTileBytes);
-    });
-    store<2 * kVectors>(sums_of(vector / 2));
+    const uint8_t* values = t.value_operands + vector * 2 * kTileBytes;
+    zero<4>();
+    multiply<0>(values);
+    if (vector + 1 < t.dims / 16) multiply<1>(values + 2 * kTileBytes);
   }
 
   // Adds the products of 16 dimensions to what the group has.
   [[gnu::always_inline]] void take_values(const Group& group, V unit, int64_t vector) const {
-    const uint8_t* sums = sums_of(vector / 2) + vector % 2 * 2 * kTileBytes;
+    const uint8_t* sums = t.sums + vector % 2 * 2 * kTileBytes;
     float* acc = t.acc + group.first * t.dims + vector * 16 * kTileRows;
     for (int d = 0; d < 16; ++d, acc += kTileRows, sums += kTileRowBytes) {
       const I products = joined(F::load_words(sums), F::load_words(sums + kTileBytes));
@@ -354,52 +353,68 @@ struct GroupedStep {
     }
   }
 
-  [[gnu::always_inline]] void add_values(const Group& group, V unit) const {
+  // The first products of `next` come beside the last sums.
+  [[gnu::always_inline]] void add_values(const Group& group, V unit, const Group& next) const {
     load<6>(t.group_weights);
     load<7>(t.group_weights + kTileBytes);
-    const int64_t vectors = t.dims / 16, even = vectors / 2 * 2;
-    if (even > 0) multiply_values<2>(0);
-    for (int64_t vector = 0; vector < even; vector += 2) {
-      if (vector + 2 < even) multiply_values<2>(vector + 2);
+    const int64_t vectors = t.dims / 16;
+    multiply_values(0);
+    for (int64_t vector = 0; vector < vectors; vector += 2) {
+      store<4>();
+      if (vector + 2 < vectors) {
+        multiply_values(vector + 2);
+      } else if (next.first < t.padded_rows) {
+        multiply_keys(next, next.begin);
+      }
       take_values(group, unit, vector);
-      take_values(group, unit, vector + 1);
+      if (vector + 1 < vectors) take_values(group, unit, vector + 1);
     }
-    if (even == vectors) return;
-    multiply_values<1>(even);
-    take_values(group, unit, even);
   }
 
   // ---- Steps -----------------------------------------------------------------------------------
 
+  // The products of the group's first block are in their tiles.
   template <bool kPlain>
-  void run_group(Group group) const {
+  void run_group(Group group, const Group& next) const {
     V highest = F::set(-__builtin_inff());
-    multiply_keys(group, group.begin);
     for (int64_t b = group.begin; b < group.limit; ++b) {
+      store<kScoreSums>();
       if (b + 1 < group.limit) multiply_keys(group, b + 1);
       highest = take_scores<kPlain>(group, b, highest);
     }
     raise_tops<kPlain>(&group, highest);
     const Units by = whole_units(F::as_floats(take_weights<kPlain>(group)));
     store_weights(group, by.factor);
-    add_values(group, F::mul(F::set(256.0f), by.unit));
+    add_values(group, F::mul(F::set(256.0f), by.unit), next);
   }
 
-  // Rows of a group see nearly the same: blocks that none sees are left out.
-  void run_rows(int first, int64_t step) const {
-    const int last = first + kTileRows - 1;
-    const int64_t begin = larger(t.lowest[first] - step, 0);
-    const int64_t limit = smaller(t.end[last] - step, kKvStep);
-    if (begin >= limit) return;
+  void run_groups(int64_t step) const {
+    Group group = visible_group(0, step);
+    if (group.first < t.padded_rows) multiply_keys(group, group.begin);
+    while (group.first < t.padded_rows) {
+      const Group next = visible_group(group.first + kTileRows, step);
+      group.is_plain ? run_group<true>(group, next) : run_group<false>(group, next);
+      group = next;
+    }
+  }
+
+  // The first group from row `first` on of which some row sees some of the step; none: its rows lie
+  // beyond the last. Rows of a group see nearly the same: blocks that none sees are left out.
+  Group visible_group(int first, int64_t step) const {
     Group group{};
-    group.first = first;
-    group.begin = begin / kKvBlock;
-    group.limit = (limit - 1) / kKvBlock + 1;
-    const bool all_seen = t.lowest[last] <= step && t.end[first] >= step + kKvStep;
-    const bool is_plain = all_seen && t.args.slopes == nullptr;
-    if (is_plain) return run_group<true>(group);
-    find_visible(step, &group);
-    run_group<false>(group);
+    for (group.first = first; group.first < t.padded_rows; group.first += kTileRows) {
+      const int last = group.first + kTileRows - 1;
+      const int64_t begin = larger(t.lowest[group.first] - step, 0);
+      const int64_t limit = smaller(t.end[last] - step, kKvStep);
+      if (begin >= limit) continue;
+      group.begin = begin / kKvBlock;
+      group.limit = (limit - 1) / kKvBlock + 1;
+      const bool all_seen = t.lowest[last] <= step && t.end[group.first] >= step + kKvStep;
+      group.is_plain = all_seen && t.args.slopes == nullptr;
+      if (!group.is_plain) find_visible(step, &group);
+      break;
+    }
+    return group;
   }
 
   void find_visible(int64_t step, Group* group) const {
@@ -425,7 +440,7 @@ struct GroupedStep {
       transpose_keys(block - first);
     }
     transpose_values(begin - first, limit - first);
-    for (int row = 0; row < t.padded_rows; row += kTileRows) run_rows(row, step);
+    run_groups(step);
   }
 
   // Sums and totals as those of rows.

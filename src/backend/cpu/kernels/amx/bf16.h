@@ -130,13 +130,7 @@ class Bf16Products {
   float* sums_[kRowTiles];
 };
 
-inline TileConfig bf16_config(int64_t rows) {
-  TileConfig config{};
-  for (int sum = 0; sum < 4; ++sum) set_shape(&config, sum, rows, kTileRowBytes);
-  for (int a = 4; a < 6; ++a) set_shape(&config, a, rows, kTileRowBytes);
-  for (int b = 6; b < 8; ++b) set_shape(&config, b, kTileRows, kTileRowBytes);
-  return config;
-}
+inline constexpr ConfigsByRows kBf16Configs = configs_by_rows(&configure_two_by_two);
 
 // Panels of the call from `panel` on as far as they come in groups of kPanels; returns the rest's
 // first.
@@ -152,7 +146,7 @@ int64_t bf16_panels(const MatmulArgs& args, const int64_t* first_row, int64_t pa
 template <typename Tiles, ActivationType kType>
 void bf16_few_rows(const MatmulArgs& args) {
   const RowTiles tiles(args.num_rows);
-  const TileScope<Tiles> scope(bf16_config(tiles.height));
+  const TileScope<Tiles> scope(kBf16Configs.of[tiles.height]);
   const int64_t first_row[2] = {0, tiles.first(1)};
   if (tiles.count == 1) {
     const int64_t panel = bf16_panels<Tiles, kType, 1, 4>(args, first_row, 0);
@@ -178,7 +172,7 @@ void bf16_slice(const MatmulArgs& args, int64_t slice, int64_t panel) {
 
 template <typename Tiles, ActivationType kType>
 void bf16_full_tiles(const MatmulArgs& args) {
-  const TileScope<Tiles> scope(bf16_config(kTileRows));
+  const TileScope<Tiles> scope(kBf16Configs.of[kTileRows]);
   for (int64_t slice = 0; slice < args.num_inputs; slice += kSliceInputs) {
     int64_t panel = 0;
     for (; panel + 2 <= args.num_panels; panel += 2) {

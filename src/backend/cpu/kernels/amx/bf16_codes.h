@@ -89,7 +89,7 @@ struct Bf16Numbers {
       static constexpr ByteTable kTable = half_table<kLayout>();
       const __m512i upper =
           F::look_up(W::template stored_codes<kGroup>(unit.low, unit.high), kTable.bytes);
-      return {_mm512_slli_epi16(upper, 8), _mm512_and_si512(upper, upper_bytes())};
+      return {_mm512_slli_epi16(upper, 8), _mm512_and_si512(upper, upper_byte_mask())};
     } else {
       // 1024 and a byte are the bits 0x6400 and the byte's; what is subtracted leaves the code.
       constexpr int kSignedZero = 128;
@@ -131,31 +131,30 @@ struct Bf16CodesProducts {
   static constexpr int kRowTiles = 2;
   static constexpr int kSums = 1;
 
-  // Sums are tiles 0 to 3, rows 4 and 5, weights 6 and 7.
-  static void configure(int64_t rows, TileConfig* config) {
-    for (int tile = 0; tile < 6; ++tile) set_shape(config, tile, rows, kTileRowBytes);
-    for (int b = 6; b < 8; ++b) set_shape(config, b, kTileRows, kTileRowBytes);
+  static constexpr bool kAnyOrder = false;
+
+  static constexpr void configure(int64_t rows, TileConfig* config) {
+    configure_two_by_two(rows, config);
   }
 
   static __m512 make_pairs(const uint8_t* panel, int64_t first, int64_t count, uint8_t* pairs) {
     return Form::make_pairs(panel, first, count, pairs);
   }
 
-  // Every other step has a product.
-  template <int kStep>
-  [[gnu::always_inline]] static void step(const uint8_t* a, const uint8_t* b) {
-    if constexpr (kStep % 2 == 0) {
-      constexpr int kHalf = kStep / 2 / kPanels, kPanelAt = kStep / 2 % kPanels;
-      if constexpr (kPanelAt == 0) Tiles::template load<4>(a + kHalf * kTileRowBytes, kRecord);
-      load_weights<kHalf, kPanelAt>(b);
-      Tiles::template product_bf16<kPanelAt, 4, 6 + kPanelAt>();
-    }
+  template <int kPanelAt>
+  [[gnu::always_inline]] static void multiply_panel(const uint8_t* a, const uint8_t* b) {
+    unrolled<0, 2>([&](auto half) __attribute__((always_inline)) {
+      Tiles::template load<4 + half.value>(a + half.value * kTileRowBytes, kRecord);
+      load_weights<half.value, kPanelAt, 6 + half.value>(b);
+      Tiles::template product_bf16<kPanelAt, 4 + half.value, 6 + half.value>();
+    });
   }
   template <int kGroup>
   [[gnu::always_inline]] static void multiply(const uint8_t* const (&a)[kGroup], const uint8_t* b) {
     unrolled<0, 2>([&](auto half) __attribute__((always_inline)) {
-      unrolled<0, kPanels>(
-          [&](auto p) __attribute__((always_inline)) { load_weights<half.value, p.value>(b); });
+      unrolled<0, kPanels>([&](auto p) __attribute__((always_inline)) {
+        load_weights<half.value, p.value, 6 + p.value>(b);
+      });
       unrolled<0, kGroup>([&](auto t) __attribute__((always_inline)) {
         Tiles::template load<4 + t.value>(a[t.value] + half.value * kTileRowBytes, kRecord);
         unrolled<0, kPanels>([&](auto p) __attribute__((always_inline)) {
@@ -173,10 +172,10 @@ struct Bf16CodesProducts {
   }
 
  private:
-  template <int kHalf, int kPanelAt>
+  template <int kHalf, int kPanelAt, int kTile>
   [[gnu::always_inline]] static void load_weights(const uint8_t* b) {
-    Tiles::template load<6 + kPanelAt>(b + kPanelAt * kPanelOperandBytes + kHalf * kOperandBytes,
-                                       kTileRowBytes);
+    Tiles::template load<kTile>(b + kPanelAt * kPanelOperandBytes + kHalf * kOperandBytes,
+                                kTileRowBytes);
   }
 };
 

@@ -4,8 +4,12 @@
 // Weights of a segment become operands of products once, for all rows; sums stay in their tiles
 // over the segment. Two panels side by side, so that rows of x come from the L2 cache at a rate
 // that it has, and operands (32 KB a segment, 40 at most) from the L1 cache.
+// Tiles of rows take the blocks of a segment from its end and from its beginning in turns where
+// the order of products does not matter: those used last are in the L1 cache still, of which
+// operands, rows and sums of one turn fill more than there is.
 // Rows that fit one tile take operands as they are made, a block of 64 inputs behind: vectors and
-// tiles work side by side, and 16 rows cost little more than one.
+// tiles work side by side, and 16 rows cost little more than one. A panel's products come before
+// its next operands are made, in the same place.
 //
 // Products<Tiles, kLayout, kPanels> is the arithmetic:
 //   Form                    of operands (FixedWeights::expand)
@@ -15,9 +19,10 @@
 //   kSums                   tiles of sums of a tile of rows and a panel
 //   configure(rows, &c)     shapes; the sum i of panel p of row tile t is the tile
 //                           (t kPanels + p) kSums + i
-//   step<i>(a, b)           the i-th of 4 kPanels shares of a block's work for one row tile, in
-//   order multiply<kGroup>(a, b)  all of it for kGroup row tiles sum(tiles)              what a row
-//   and panel come to, from its rows of stored sums, kTileBytes
+//   kAnyOrder               blocks of a segment may come in any order
+//   multiply<kGroup>(a, b)  a block's products of kGroup row tiles
+//   multiply_panel<p>(a, b) of one row tile and panel p
+//   sum(tiles)              what a row and panel come to, from its rows of stored sums, kTileBytes
 //                           apart
 //   factor(unit, record)    and what that is multiplied by
 #pragma once
@@ -29,7 +34,6 @@
 namespace headrace::cpu {
 namespace {
 
-inline constexpr int64_t kLag = 1;  // blocks between the making of operands and their use
 inline constexpr int64_t kPanelOperandBytes = 2 * kOperandBytes;  // of a block
 inline constexpr int64_t kBlockOperandBytes = 2 * kPanelOperandBytes;
 inline constexpr int64_t kMostSums = 6;
@@ -79,7 +83,10 @@ class CodedSegment {
 
   void run() const {
     if (tiles_.count == 1) return run_one_tile();
-    for (int64_t b = 0; b < num_blocks_; ++b) expand(b, operands_at(b), [](auto /*i*/) {});
+    for (int64_t b = 0; b < num_blocks_; ++b) {
+      for_panels([&](auto p)
+                     __attribute__((always_inline)) { expand<p.value>(b, operands_at(b)); });
+    }
     RowGroup done{};
     for (int64_t tile = 0; tile < tiles_.count;) {
       const bool is_last = tile + Products::kRowTiles > tiles_.count;
@@ -96,23 +103,17 @@ class CodedSegment {
   };
 
   void run_one_tile() const {
+    uint8_t* operands = scratch_.operands;
     zero_sums<1>();
-    const auto alone = [](auto /*i*/) {};
-    for (int64_t b = 0; b < num_blocks_; ++b) {
-      if (b < kLag) {
-        expand(b, operands_in_turn(b), alone);
-        continue;
-      }
-      const uint8_t* a = rows_at(x_, b - kLag);
-      const uint8_t* operands = operands_in_turn(b - kLag);
-      expand(b, operands_in_turn(b), [&](auto i) __attribute__((always_inline)) {
-        Products::template step<i.value>(a, operands);
+    for_panels([&](auto p) __attribute__((always_inline)) { expand<p.value>(0, operands); });
+    for (int64_t b = 1; b < num_blocks_; ++b) {
+      for_panels([&](auto p) __attribute__((always_inline)) {
+        Products::template multiply_panel<p.value>(rows_at(x_, b - 1), operands);
+        expand<p.value>(b, operands);
       });
     }
-    for (int64_t b = larger(0, num_blocks_ - kLag); b < num_blocks_; ++b) {
-      const uint8_t* const a[] = {rows_at(x_, b)};
-      Products::template multiply<1>(a, operands_in_turn(b));
-    }
+    const uint8_t* const a[] = {rows_at(x_, num_blocks_ - 1)};
+    Products::template multiply<1>(a, operands);
     store_sums<1>();
     add_sums({0, 1}, 0, tiles_.height);
   }
@@ -123,14 +124,16 @@ class CodedSegment {
   RowGroup multiply_rows(int64_t tile, RowGroup before) const {
     const int64_t num_before = before.num_tiles * tiles_.height;
     const int64_t rows = (num_before + num_blocks_ - 1) / num_blocks_;
+    const bool is_backward = Products::kAnyOrder && tile % 2 == 0;
     zero_sums<kGroup>();
-    for (int64_t b = 0; b < num_blocks_; ++b) {
+    for (int64_t i = 0; i < num_blocks_; ++i) {
+      const int64_t b = is_backward ? num_blocks_ - 1 - i : i;
       const uint8_t* a[kGroup];
       for (int t = 0; t < kGroup; ++t) {
         a[t] = rows_at(x_ + tiles_.first(tile + t) * Products::kRecord, b);
       }
       Products::template multiply<kGroup>(a, operands_at(b));
-      add_sums(before, b * rows, smaller((b + 1) * rows, num_before));
+      add_sums(before, i * rows, smaller((i + 1) * rows, num_before));
     }
     store_sums<kGroup>();
     return {tile, kGroup};
@@ -142,22 +145,21 @@ class CodedSegment {
   uint8_t* operands_at(int64_t block) const {
     return scratch_.operands + block * kBlockOperandBytes;
   }
-  // Where few rows find those of a block: a few blocks take turns.
-  uint8_t* operands_in_turn(int64_t block) const { return operands_at(block % (2 * kLag)); }
-
-  // Operands of a block; beside(Index<i>) is called in between, i = 0 to 4 kPanels - 1.
   template <typename Fn>
-  [[gnu::always_inline]] void expand(int64_t block, uint8_t* to, const Fn& beside) const {
+  [[gnu::always_inline]] static void for_panels(const Fn& fn) {
+    unrolled<0, kPanels>(fn);
+  }
+
+  // Operands of a block of panel kPanelAt.
+  template <int kPanelAt>
+  [[gnu::always_inline]] void expand(int64_t block, uint8_t* to) const {
     constexpr int64_t kPairs = kFixedBlock / Weights::W::kSubInputs * kFixedPairBytes;
     const int64_t in_segment = block * kFixedBlock;
-    unrolled<0, kPanels>([&](auto p) __attribute__((always_inline)) {
-      prefetch(panel_at(p.value), first_ + in_segment);
-      Weights::template expand<typename Products::Form>(
-          panel_at(p.value), first_ + in_segment, count_ - in_segment,
-          scratch_.pairs + p.value * kFixedPairsBytes + block * kPairs,
-          to + p.value * kPanelOperandBytes,
-          [&](auto i) __attribute__((always_inline)) { beside(Index<p.value * 4 + i.value>{}); });
-    });
+    prefetch(panel_at(kPanelAt), first_ + in_segment);
+    Weights::template expand<typename Products::Form>(
+        panel_at(kPanelAt), first_ + in_segment, count_ - in_segment,
+        scratch_.pairs + kPanelAt * kFixedPairsBytes + block * kPairs,
+        to + kPanelAt * kPanelOperandBytes);
   }
 
   // What is expanded later.
@@ -246,10 +248,10 @@ template <typename Tiles, Layout kLayout, template <typename, Layout, int> typen
 template <typename Tiles, Layout kLayout, template <typename, Layout, int> typename ProductsOf>
 void matmul_coded_tiles(const MatmulArgs& args) {
   if (args.num_rows == 0) return;
-  TileConfig config{};
+  static constexpr ConfigsByRows kConfigs =
+      configs_by_rows(&ProductsOf<Tiles, kLayout, 2>::configure);
   const RowTiles tiles(args.num_rows);
-  ProductsOf<Tiles, kLayout, 2>::configure(tiles.height, &config);
-  const TileScope<Tiles> scope(config);
+  const TileScope<Tiles> scope(kConfigs.of[tiles.height]);
   const auto for_panels = [&](const auto& fn) {
     for (int64_t panel = 0; panel < args.num_panels; panel += 2) fn(panel);
   };

@@ -17,8 +17,9 @@ struct FixedProducts {
   static constexpr int64_t kRecord = kFixedRecord;
   static constexpr int kRowTiles = 1;
   static constexpr int kSums = 3;
+  static constexpr bool kAnyOrder = true;
 
-  static void configure(int64_t rows, TileConfig* config) {
+  static constexpr void configure(int64_t rows, TileConfig* config) {
     for (int tile = 0; tile < 7; ++tile) set_shape(config, tile, rows, kTileRowBytes);
     set_shape(config, 7, kTileRows, kTileRowBytes);
   }
@@ -28,29 +29,51 @@ struct FixedProducts {
     return F::mul(unit, F::set(kFixedStep));
   }
 
-  // One product each.
-  template <int kStep>
-  [[gnu::always_inline]] static void step(const uint8_t* a, const uint8_t* b) {
-    constexpr int kXDigit = kStep / (2 * kPanels), kPanelAt = kStep / 2 % kPanels;
-    // The low digit first with x's low one: a sum has four products between two of its own.
-    constexpr int kWDigit = kStep % 2 == kXDigit ? 0 : 1;
-    constexpr int kSum = kPanelAt * kSums + kXDigit + kWDigit;
-    if constexpr (kStep % (2 * kPanels) == 0) {
-      Tiles::template load<6>(a + kXDigit * kFixedBlock, kRecord);
-    }
+  // Digits: 0 is the high one, 1 the low one.
+  template <int kXDigit>
+  [[gnu::always_inline]] static void load_rows(const uint8_t* a) {
+    Tiles::template load<6>(a + kXDigit * kFixedBlock, kRecord);
+  }
+  template <int kPanelAt, int kWDigit>
+  [[gnu::always_inline]] static void load_weights(const uint8_t* b) {
     Tiles::template load<7>(b + kPanelAt * kPanelOperandBytes + kWDigit * kOperandBytes,
                             kTileRowBytes);
+  }
+  template <int kPanelAt, int kXDigit, int kWDigit>
+  [[gnu::always_inline]] static void product() {
+    constexpr int kSum = kPanelAt * kSums + kXDigit + kWDigit;
     if constexpr (kWDigit == 0) {
       Tiles::template product_ss<kSum, 6, 7>();
     } else {
       Tiles::template product_su<kSum, 6, 7>();
     }
   }
+
+  template <int kPanelAt>
+  [[gnu::always_inline]] static void multiply_panel(const uint8_t* a, const uint8_t* b) {
+    load_rows<0>(a);
+    load_weights<kPanelAt, 0>(b);
+    product<kPanelAt, 0, 0>();
+    load_weights<kPanelAt, 1>(b);
+    product<kPanelAt, 0, 1>();
+    load_rows<1>(a);
+    product<kPanelAt, 1, 1>();
+    load_weights<kPanelAt, 0>(b);
+    product<kPanelAt, 1, 0>();
+  }
+
+  // The low digit first with x's low one: a sum has four products between two of its own.
   template <int kGroup>
   [[gnu::always_inline]] static void multiply(const uint8_t* const (&a)[kGroup], const uint8_t* b) {
     static_assert(kGroup == 1);
-    unrolled<0, 4 * kPanels>([&](auto i)
-                                 __attribute__((always_inline)) { step<i.value>(a[0], b); });
+    unrolled<0, 2>([&](auto x) __attribute__((always_inline)) {
+      load_rows<x.value>(a[0]);
+      unrolled<0, 2 * kPanels>([&](auto i) __attribute__((always_inline)) {
+        constexpr int kPanelAt = i.value / 2, kWDigit = i.value % 2 == x.value ? 0 : 1;
+        load_weights<kPanelAt, kWDigit>(b);
+        product<kPanelAt, x.value, kWDigit>();
+      });
+    });
   }
 
   [[gnu::always_inline]] static __m512 sum(const uint8_t* tiles) {

@@ -26,19 +26,9 @@ inline constexpr int64_t kFixedRecord = activation_record_bytes(ActivationType::
                          _mm512_and_si512(words, _mm512_set1_epi32(0xFFFF)));
 }
 
-// Digits of 64 fixed-point numbers, those of even and of odd places.
-inline constexpr int kTakeSecondWhereThird = 0xD8;
 inline constexpr int kFirstAndSecondOrThird = 0xEA;
-[[gnu::always_inline]] inline __m512i upper_bytes() {
+[[gnu::always_inline]] inline __m512i upper_byte_mask() {
   return _mm512_set1_epi16(static_cast<int16_t>(0xFF00));
-}
-[[gnu::always_inline]] inline __m512i high_digits(__m512i even, __m512i odd) {
-  return _mm512_ternarylogic_epi32(_mm512_srli_epi16(even, 8), odd, upper_bytes(),
-                                   kTakeSecondWhereThird);
-}
-[[gnu::always_inline]] inline __m512i low_digits(__m512i even, __m512i odd) {
-  return _mm512_ternarylogic_epi32(even, _mm512_slli_epi16(odd, 8), upper_bytes(),
-                                   kTakeSecondWhereThird);
 }
 
 // (256 mixed + low) / kFixedStep to the nearest, ties up.
@@ -132,24 +122,20 @@ struct FixedWeights {
   }
 
   // The operands of 64 inputs from `first` on, of which `count` (32 or 64) are there. pairs: of the
-  // sub-block of `first`. Calls beside(Index<i>) after each fourth of the work, i = 0 to 3, for
-  // what goes on in other units of the processor.
+  // sub-block of `first`.
   // Form: kUnitBytes from a unit's place in the operands to the next one's; store<kGroup>(unit,
   // factor, offset, to) puts the inputs 4 kGroup .. 4 kGroup + 3 of a unit there; leave_out(to) is
   // called in place of that for a unit beyond K.
-  template <typename Form, typename Fn>
+  template <typename Form>
   [[gnu::always_inline]] static void expand(const uint8_t* panel, int64_t first, int64_t count,
-                                            const uint8_t* pairs, uint8_t* to, const Fn& beside) {
-    expand_unit<Form, 0>(W::unit_at(panel, first), pairs, to, beside);
-    uint8_t* second = to + Form::kUnitBytes;
+                                            const uint8_t* pairs, uint8_t* to) {
+    expand_unit<Form>(W::unit_at(panel, first), pairs, to);
+    to += Form::kUnitBytes;
     if (count > W::kUnit) [[likely]] {
-      expand_unit<Form, 2>(W::unit_at(panel, first + W::kUnit), pairs + kParts * kFixedPairBytes,
-                           second, beside);
-      return;
+      expand_unit<Form>(W::unit_at(panel, first + W::kUnit), pairs + kParts * kFixedPairBytes, to);
+    } else {
+      Form::leave_out(to);
     }
-    Form::leave_out(second);
-    beside(Index<2>{});
-    beside(Index<3>{});
   }
 
   // Codes of group kGroup less their center.
@@ -225,9 +211,9 @@ struct FixedWeights {
     }
   }
 
-  template <typename Form, int kFirstFourth, typename Fn>
+  template <typename Form>
   [[gnu::always_inline]] static void expand_unit(const typename W::Unit& unit, const uint8_t* pairs,
-                                                 uint8_t* to, const Fn& beside) {
+                                                 uint8_t* to) {
     unrolled<0, 2>([&](auto half) __attribute__((always_inline)) {
       const uint8_t* pair = pairs + half.value * (kParts - 1) * kFixedPairBytes;
       const __m512i factor = F::load_words(pair);
@@ -235,7 +221,6 @@ struct FixedWeights {
       unrolled<half.value * 4, half.value * 4 + 4>([&](auto group) __attribute__((always_inline)) {
         Form::template store<group.value>(unit, factor, offset, to);
       });
-      beside(Index<kFirstFourth + half.value>{});
     });
   }
 };
@@ -256,8 +241,8 @@ struct ByteDigits {
       even = _mm512_add_epi16(even, offset);
       odd = _mm512_add_epi16(odd, offset);
     }
-    F::store_words(to + kGroup * 64, high_digits(even, odd));
-    F::store_words(to + kGroup * 64 + kOperandBytes, low_digits(even, odd));
+    F::store_words(to + kGroup * 64, F::upper_bytes(even, odd));
+    F::store_words(to + kGroup * 64 + kOperandBytes, F::lower_bytes(even, odd));
   }
   static void leave_out(uint8_t* /*to*/) {}  // activations are zeros, and so are their products
 };

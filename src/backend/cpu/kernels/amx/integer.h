@@ -73,12 +73,10 @@ class IntegerSlice {
   static constexpr int64_t kRecord = activation_record_bytes(kKind.activation);
   static constexpr int kTerms = num_terms(kKind.activation);
 
-  static TileConfig config(int64_t rows) {
-    TileConfig config{};
-    for (int sum = 0; sum < 4; ++sum) set_shape(&config, sum, rows, kTileRowBytes);
-    for (int a = 4; a < 6; ++a) set_shape(&config, a, rows, kKind.sub_inputs);
-    for (int b = 6; b < 8; ++b) set_shape(&config, b, kKind.sub_inputs / 4, kTileRowBytes);
-    return config;
+  static constexpr void configure(int64_t rows, TileConfig* config) {
+    for (int sum = 0; sum < 4; ++sum) set_shape(config, sum, rows, kTileRowBytes);
+    for (int a = 4; a < 6; ++a) set_shape(config, a, rows, kKind.sub_inputs);
+    for (int b = 6; b < 8; ++b) set_shape(config, b, kKind.sub_inputs / 4, kTileRowBytes);
   }
 
   IntegerSlice(const RowTiles& tiles, uint8_t* scratch, int64_t sums_stride)
@@ -240,8 +238,9 @@ void matmul_integer_tiles(const MatmulArgs& args) {
       Avx512::store(args.sums + m * args.sums_stride + p * kPanel, Avx512::zero());
     }
   }
-  const TileScope<Tiles> scope(
-      IntegerSlice<Tiles, kKind, 1>::config(RowTiles(args.num_rows).height));
+  static constexpr ConfigsByRows kConfigs =
+      configs_by_rows(&IntegerSlice<Tiles, kKind, 1>::configure);
+  const TileScope<Tiles> scope(kConfigs.of[RowTiles(args.num_rows).height]);
   for (int64_t slice = 0; slice < args.num_inputs; slice += kSliceInputs) {
     int64_t panel = 0;
     for (; panel + 2 <= args.num_panels; panel += 2) {

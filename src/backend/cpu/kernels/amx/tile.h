@@ -53,11 +53,28 @@ static_assert(sizeof(TileConfig) == 64);
 namespace {
 
 // Gives `tile` its shape in a configuration; 0 rows and 0 bytes leave it unusable.
-[[gnu::always_inline]] inline void set_shape(TileConfig* config, int tile, int64_t rows,
-                                             int64_t row_bytes) {
+constexpr void set_shape(TileConfig* config, int tile, int64_t rows, int64_t row_bytes) {
   config->palette = 1;
   config->rows[tile] = static_cast<uint8_t>(rows);
   config->row_bytes[tile] = static_cast<uint16_t>(row_bytes);
+}
+
+// The configurations for tiles of up to kTileRows rows of x. Kernels have theirs as constants: one
+// just written in parts would have to reach the first cache before LDTILECFG could read it whole.
+struct ConfigsByRows {
+  TileConfig of[kTileRows + 1];
+};
+template <typename Fn>  // configure(rows, &config)
+constexpr ConfigsByRows configs_by_rows(const Fn& configure) {
+  ConfigsByRows configs{};
+  for (int rows = 1; rows <= kTileRows; ++rows) configure(rows, &configs.of[rows]);
+  return configs;
+}
+
+// Two tiles of rows by two of weights: sums are tiles 0 to 3, rows 4 and 5, weights 6 and 7.
+constexpr void configure_two_by_two(int64_t rows, TileConfig* config) {
+  for (int tile = 0; tile < 6; ++tile) set_shape(config, tile, rows, kTileRowBytes);
+  for (int b = 6; b < 8; ++b) set_shape(config, b, kTileRows, kTileRowBytes);
 }
 
 // While it lives, the calling thread's tiles have the shapes of `config`.

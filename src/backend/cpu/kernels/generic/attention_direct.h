@@ -11,7 +11,6 @@
 namespace headrace::cpu {
 namespace {
 
-inline constexpr int kStepBlocks = kKvStep / kKvBlock;
 inline constexpr int kDirectWidths = 3;  // 1, 2 and 4 vectors
 
 // Scores of all positions of some blocks of a step; or sums of the values at [begin, limit) of it.

@@ -339,9 +339,22 @@ struct Avx512 : WordPairs {
       v[c + 12] = _mm512_shuffle_i32x4(low_odd, high_odd, 0xDD);
     }
   }
-  // Even bytes of `even`, odd bytes of `odd`.
-  static I even_odd_bytes(I even, I odd) {
-    return _mm512_ternarylogic_epi32(_mm512_set1_epi32(0x00FF00FF), even, odd, 0xCA);  // select
+  // Upper, or lower, bytes of numbers of 16 bits: those of `even` at even bytes, those of `odd` at
+  // odd ones. One shuffle, on a port of Intel's processors that multiplications do not need.
+  static I upper_bytes(I even, I odd) {
+    const I places = opaque(_mm512_set4_epi32(0x0F000D, 0x0B0009, 0x070005, 0x030001));
+    return _mm512_mask_shuffle_epi8(odd, 0x5555555555555555, even, places);
+  }
+  static I lower_bytes(I even, I odd) {
+    const I places = opaque(_mm512_set4_epi32(0x0E000C00, 0x0A000800, 0x06000400, 0x02000000));
+    return _mm512_mask_shuffle_epi8(even, 0xAAAAAAAAAAAAAAAA, odd, places);
+  }
+  // Where compilers know the indices of a shuffle, they make shifts and selections of it.
+  static I opaque(I v) {
+#if defined(__AVX512BW__)  // not where tests have a model of the vectors
+    __asm__("" : "+v"(v));
+#endif
+    return v;
   }
   // Words of quarters as columns: word 4 r + c from word 4 c + r.
   static I transposed_words() {

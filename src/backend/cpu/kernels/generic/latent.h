@@ -128,7 +128,7 @@ struct LatentTile {
     for (int64_t position = step; position < limit; position += kKvBlock) {
       const int64_t block = position / kKvBlock;
       const uint8_t* plane = plane_of(block);
-      const int64_t later = position + kKvStep < last_end() ? block + kKvStep / kKvBlock : block;
+      const int64_t later = position + kKvStep < last_end() ? block + kStepBlocks : block;
       loader.values(plane, plane_of(later), width, kv + (position - step) * width);
       if (!scaled) continue;
       F::store(scales + (position - step),
