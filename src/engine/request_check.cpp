@@ -143,6 +143,32 @@ Status check_beside_beams(const Request& request) {
   return error;
 }
 
+// A search that memory cuts short would give another answer on another server.
+Status check_beam_room(const Request& request, const RequestLimits& limits) {
+  const int32_t width = request.beams.width;
+  const auto num_prompt = static_cast<int64_t>(request.prompt_ids.size());
+  const int64_t wanted = std::min(limits.max_context, num_prompt + request.max_tokens);
+  const int64_t longest = limits.beams.longest(width, num_prompt, wanted);
+  if (longest == wanted) return {};
+  const std::string_view place = "blocks that this server has for keys and values";
+  Error error;
+  if (longest == 0) {
+    error = bad_field("n", "{} beams after a prompt of {} tokens need more than the {} {}", width,
+                      num_prompt, limits.beams.num_blocks, place);
+    error.hint = "ask for fewer beams, shorten the prompt, or start the server with more KV memory";
+  } else {
+    error = bad_field("max_tokens",
+                      "{} beams of {} tokens after a prompt of {} need more than the {} {}, which "
+                      "hold {} tokens of each",
+                      width, wanted - num_prompt, num_prompt, limits.beams.num_blocks, place,
+                      longest - num_prompt);
+    error.hint = fmt::format(
+        "ask for at most {} tokens or for fewer beams, or start the server with more KV memory",
+        longest - num_prompt);
+  }
+  return error;
+}
+
 Status check_beams(const Request& request, const RequestLimits& limits) {
   const BeamParams& beams = request.beams;
   if (beams.width == 0) return {};
@@ -154,14 +180,7 @@ Status check_beams(const Request& request, const RequestLimits& limits) {
   TRY(check_number("n", beams.num_returned, 1, beams.width));
   TRY(check_number("length_penalty", double{beams.length_penalty}, -10, 10));
   TRY(check_beside_beams(request));
-  const auto num_prompt = static_cast<int64_t>(request.prompt_ids.size());
-  if (limits.beams.longest(beams.width, num_prompt, limits.max_context) > 0) return {};
-  Error error = bad_field("n",
-                          "{} beams after a prompt of {} tokens need more than the {} blocks that "
-                          "this server has for keys and values",
-                          beams.width, num_prompt, limits.beams.num_blocks);
-  error.hint = "ask for fewer beams, shorten the prompt, or start the server with more KV memory";
-  return error;
+  return check_beam_room(request, limits);
 }
 
 }  // namespace

@@ -107,6 +107,7 @@ Request good_search() {
   Request request;
   request.prompt_ids.assign(20, 3);
   request.beams = {4, 2, 1, EarlyStopping::kYes};
+  request.max_tokens = 12;
   return request;
 }
 
@@ -146,6 +147,10 @@ TEST(RequestCheck, RefusesByNameWhatASearchHasNoPlaceFor) {
        "5 beams after a prompt of 20 tokens need more than the 5 blocks that this server has for "
        "keys and values",
        [](Request& r) { r.beams.width = 5; }},
+      {"max_tokens",
+       "4 beams of 30 tokens after a prompt of 20 need more than the 5 blocks that this server has "
+       "for keys and values, which hold 12 tokens of each",
+       [](Request& r) { r.max_tokens = 1000; }},
   };
   for (const Case& entry : cases) {
     Request request = good_search();

@@ -31,10 +31,11 @@ BeamLimits beam_limits_of(const SchedulerOptions& options) {
 
 void Scheduler::begin_search(Sequence* sequence) const {
   const BeamParams& beams = sequence->request.beams;
-  sequence->max_known =
+  const int64_t longest =
       beam_limits_.longest(beams.width, sequence->num_prompt, sequence->max_known);
-  CHECK(beams.width <= beam_limits_.max_width && sequence->max_known > 0,
-        "{} beams after a prompt of {} tokens", beams.width, sequence->num_prompt);
+  CHECK(beams.width <= beam_limits_.max_width && longest == sequence->max_known,
+        "{} beams of {} tokens after a prompt of {}", beams.width,
+        sequence->max_known - sequence->num_prompt, sequence->num_prompt);
   sequence->search = std::make_unique<BeamSearch>(
       beams, static_cast<int32_t>(sequence->max_known - sequence->num_prompt));
 }

@@ -217,8 +217,7 @@ class World {
     return prompt;
   }
 
-  // Where it fits behind this prompt.
-  BeamParams make_beams(const std::vector<int32_t>& prompt) {
+  BeamParams make_beams() {
     constexpr float kPenalties[] = {1, 0, 2, -1};
     BeamParams beams;
     const BeamLimits limits = engine_.beam_limits();
@@ -226,8 +225,20 @@ class World {
     beams.num_returned = static_cast<int32_t>(range(1, beams.width));
     beams.length_penalty = kPenalties[random_() % 4];
     beams.early_stopping = static_cast<EarlyStopping>(random_() % 3);
-    const bool fits = limits.longest(beams.width, std::ssize(prompt), engine_.max_context()) > 0;
-    return fits ? beams : BeamParams{};
+    return beams;
+  }
+
+  // A search as long as its blocks hold behind a prompt of that many tokens; none where they hold
+  // none.
+  void fit_search(int64_t num_prompt, Request* request) const {
+    if (request->beams.width == 0) return;
+    const int64_t wanted = std::min(engine_.max_context(), num_prompt + request->max_tokens);
+    const int64_t longest = engine_.beam_limits().longest(request->beams.width, num_prompt, wanted);
+    if (longest == wanted) return;
+    if (longest == 0) request->beams = {};
+    const auto room = static_cast<int32_t>(longest == 0 ? 1 : longest - num_prompt);
+    request->max_tokens = std::min(request->max_tokens, room);
+    request->min_tokens = std::min(request->min_tokens, room);
   }
 
   void arrive() {
@@ -243,7 +254,10 @@ class World {
   void submit_alone() {
     Request request = make_request();
     request.prompt_ids = make_prompt();
-    if (kind_.searches && one_in(4)) request.beams = make_beams(request.prompt_ids);
+    if (kind_.searches && one_in(4)) {
+      request.beams = make_beams();
+      fit_search(std::ssize(request.prompt_ids), &request);
+    }
     const bool searches = request.beams.width > 0;
     num_searches_ += searches ? 1 : 0;
     const int64_t salt = !searches && one_in(3) ? range(0, 5) : -1;
@@ -302,15 +316,10 @@ class World {
   void choose_best_of(GenerationRequest* given) {
     if (given->stream) return;
     if (one_in(3)) {
-      given->prototype.beams = make_beams(given->prompts.back().ids);
+      given->prototype.beams = make_beams();
       // Two prompts of one request may differ in length.
       for (const Prompt& prompt : given->prompts) {
-        const BeamParams& beams = given->prototype.beams;
-        const auto num_prompt = std::ssize(prompt.ids);
-        const bool fits =
-            beams.width == 0 ||
-            engine_.beam_limits().longest(beams.width, num_prompt, engine_.max_context()) > 0;
-        if (!fits) given->prototype.beams = {};
+        fit_search(std::ssize(prompt.ids), &given->prototype);
       }
       if (!given->is_search()) return;
       given->num_choices = given->prototype.beams.num_returned;
@@ -385,9 +394,7 @@ class World {
     Oracle oracle(rules_, request, who, engine_.max_context());
     if (request.beams.width == 0) return oracle.answer();
     const auto num_prompt = std::ssize(request.prompt_ids);
-    return oracle.search(engine_.beam_limits().longest(
-        request.beams.width, num_prompt,
-        std::min<int64_t>(engine_.max_context(), num_prompt + request.max_tokens)));
+    return oracle.search(std::min<int64_t>(engine_.max_context(), num_prompt + request.max_tokens));
   }
 
   void check_record(const Record& record) {

@@ -217,7 +217,7 @@ class Simulation {
     live_.insert(id);
   }
 
-  // If it fits.
+  // If it fits, as far as it does.
   void make_search(Request* request) {
     constexpr float kPenalties[] = {1, 0, 2, -1};
     BeamParams beams;
@@ -225,9 +225,12 @@ class Simulation {
     beams.num_returned = static_cast<int32_t>(range(1, beams.width));
     beams.length_penalty = kPenalties[range(0, 3)];
     beams.early_stopping = static_cast<EarlyStopping>(range(0, 2));
-    const bool fits = longest_search(beams.width, *request) > 0;
-    if (!fits || request->num_prompt_logprobs) return;
+    const int64_t longest = longest_search(beams.width, *request);
+    if (longest == 0 || request->num_prompt_logprobs) return;
     request->beams = beams;
+    const auto room = static_cast<int32_t>(longest - std::ssize(request->prompt_ids));
+    request->max_tokens = std::min(request->max_tokens, room);
+    request->min_tokens = std::min(request->min_tokens, room);
     ++num_searches_;
   }
 
