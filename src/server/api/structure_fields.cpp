@@ -113,6 +113,11 @@ class FoundStructure {
   Structure structure_;
 };
 
+// The field whose members a path begins: "response_format" for "response_format.".
+std::string without_dot(std::string_view path) {
+  return std::string(path.substr(0, path.size() - 1));
+}
+
 // The member of a format that holds its form: beside the type, or inside "json_schema".
 Result<Structure> form_of(const FormTypeRow& row, const boost::json::object& format,
                           std::string_view path, IgnoredFields& ignored) {
@@ -127,7 +132,7 @@ Result<Structure> form_of(const FormTypeRow& row, const boost::json::object& for
                         : Form::kJson;
   std::string text = TRY(text_of_form(holder, row.member, form));
   if (text.empty() && row.kind == StructureKind::kJsonObject)
-    return Structure{row.kind, {}, inner_path};
+    return Structure{row.kind, {}, without_dot(path)};
   if (text.empty())
     return bad_field(holder.path(row.member), "missing", "what the answer holds to");
   // An object with a schema is held to the schema.
@@ -142,11 +147,10 @@ Result<Structure> parse_format(const boost::json::object& format, std::string_vi
                                IgnoredFields& ignored) {
   const Fields fields(format, std::string(path));
   const auto type = TRY(fields.text("type"));
-  const std::string param(path.substr(0, path.size() - 1));
   for (const FormTypeRow& row : kFormTypes) {
     if (type != row.type) continue;
     if (row.kind == StructureKind::kTags)
-      return Structure{row.kind, boost::json::serialize(format), param};
+      return Structure{row.kind, boost::json::serialize(format), without_dot(path)};
     TRY(check_fields(format, kInFormat, path, ignored));
     if (row.kind == StructureKind::kNone) return Structure();
     return form_of(row, format, path, ignored);

@@ -108,6 +108,9 @@ TEST(StructureFields, AnAnswerHasOneForm) {
     }
   }
   EXPECT_EQ(error_of_form(R"({"response_format":{"type":"text"},"regex":"a"})"), "taken");
+  EXPECT_EQ(error_of_form(R"({"response_format":{"type":"json_object"},"regex":"a"})"),
+            "regex: regex is given beside response_format, but it must be the only one that says "
+            "what form the answer has");
 }
 
 TEST(StructureFields, AFormatMayStandUnderAnyPath) {

@@ -62,7 +62,7 @@ TEST_F(StructureTest, EveryNameOfEveryForm) {
       const Row& row : {
           Row{R"({"response_format":{"type":"text"}})", Kind::kNone, "", ""},
           Row{R"({"response_format":{"type":"json_object"}})", Kind::kJsonObject, "",
-              "response_format."},
+              "response_format"},
           Row{R"({"response_format":{"type":"json_object","schema":{"a":1}}})", Kind::kJsonSchema,
               R"({"a":1})", "response_format.schema"},
           Row{R"({"response_format":{"type":"json_schema","json_schema":{"name":"n","strict":true,"schema":{"a":1}}}})",
