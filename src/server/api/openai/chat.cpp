@@ -31,15 +31,38 @@ class MessageReader {
   Result<boost::json::object> read(const boost::json::value& value, size_t message_idx);
 
  private:
-  Result<std::string> join_parts(const boost::json::array& parts, size_t message_idx);
+  Result<std::string_view> member_of_part(const boost::json::object& part, std::string_view field,
+                                          const boost::json::object& message, size_t message_idx);
+  Result<std::string> join_parts(const boost::json::object& message, size_t message_idx);
   Result<boost::json::value> content(const boost::json::object& message, size_t message_idx);
 
   const std::string_view source_;
   IgnoredFields& ignored_;
 };
 
-// Text parts are joined by newlines; reasoning that a client replays is left out.
-Result<std::string> MessageReader::join_parts(const boost::json::array& parts, size_t message_idx) {
+// The member of a part that holds its text, which has the name of the type; empty: reasoning that a
+// client replays.
+Result<std::string_view> MessageReader::member_of_part(const boost::json::object& part,
+                                                       std::string_view field,
+                                                       const boost::json::object& message,
+                                                       size_t message_idx) {
+  const boost::json::value* type = part.if_contains("type");
+  if (type == nullptr || !type->is_string()) {
+    return bad_message(message_idx, field, "without a type", "a part of type 'text'");
+  }
+  TRY(check_fields(part, kInPart, "messages[].content[].", ignored_));
+  const std::string_view name = text_view(type->get_string());
+  if (name == "thinking") return std::string_view();
+  const bool refuses = name == "refusal" && message.at("role") == "assistant";
+  if (name == "text" || refuses) return name;
+  return bad_message(message_idx, field, fmt::format("of type {}", show_value(*type)),
+                     "of type 'text': this model reads text only");
+}
+
+// Parts are joined by newlines.
+Result<std::string> MessageReader::join_parts(const boost::json::object& message,
+                                              size_t message_idx) {
+  const boost::json::array& parts = message.at("content").get_array();
   std::string joined;
   bool first = true;
   for (size_t i = 0; i < parts.size(); ++i) {
@@ -48,19 +71,12 @@ Result<std::string> MessageReader::join_parts(const boost::json::array& parts, s
     if (part == nullptr && !parts[i].is_string()) {
       return bad_message(message_idx, field, show_value(parts[i]), "an object or a string");
     }
-    const boost::json::value* type = part == nullptr ? nullptr : part->if_contains("type");
-    if (part != nullptr && (type == nullptr || !type->is_string())) {
-      return bad_message(message_idx, field, "without a type", "a part of type 'text'");
-    }
-    if (part != nullptr) TRY(check_fields(*part, kInPart, "messages[].content[].", ignored_));
-    if (part != nullptr && text_view(type->get_string()) == "thinking") continue;
-    if (part != nullptr && text_view(type->get_string()) != "text") {
-      return bad_message(message_idx, field, fmt::format("of type {}", show_value(*type)),
-                         "of type 'text': this model reads text only");
-    }
-    const boost::json::value* text = part == nullptr ? &parts[i] : part->if_contains("text");
+    const std::string_view member =
+        part == nullptr ? "text" : TRY(member_of_part(*part, field, message, message_idx));
+    if (member.empty()) continue;
+    const boost::json::value* text = part == nullptr ? &parts[i] : part->if_contains(member);
     if (text == nullptr || !text->is_string()) {
-      return bad_message(message_idx, field + ".text",
+      return bad_message(message_idx, fmt::format("{}.{}", field, member),
                          text == nullptr ? "missing" : show_value(*text), "a string");
     }
     if (!first) joined += '\n';
@@ -80,7 +96,7 @@ Result<boost::json::value> MessageReader::content(const boost::json::object& mes
   if (content == nullptr || content->is_null()) return boost::json::value("");
   if (content->is_string()) return boost::json::value(*content);
   if (content->is_array()) {
-    const std::string joined = TRY(join_parts(content->get_array(), message_idx));
+    const std::string joined = TRY(join_parts(message, message_idx));
     return boost::json::value(joined);
   }
   return bad_message(message_idx, "content", show_value(*content),

@@ -163,6 +163,9 @@ constexpr BadMessages kBadMessages[] = {
     {R"([{"role":"user","content":[{"text":"x"}]}])", "messages[0].content[0] is without a type, but it must be a part of type 'text'"},
     {R"([{"role":"user","content":[{"type":"text"}]}])", "messages[0].content[0].text is missing, but it must be a string"},
     {R"([{"role":"user","content":[{"type":"image_url","image_url":{"url":"x"}}]}])", "messages[0].content[0] is of type \"image_url\", but it must be of type 'text': this model reads text only"},
+    {R"([{"role":"user","content":[{"type":"refusal","refusal":"x"}]}])", "messages[0].content[0] is of type \"refusal\", but it must be of type 'text': this model reads text only"},
+    {R"([{"role":"assistant","content":[{"type":"refusal","text":"x"}]}])", "messages[0].content[0].refusal is missing, but it must be a string"},
+    {R"([{"role":"assistant","content":[{"type":"refusal","refusal":7}]}])", "messages[0].content[0].refusal is 7, but it must be a string"},
     {R"([{"role":"assistant","tool_calls":5}])", "messages[0].tool_calls is 5, but it must be a list"},
     {R"([{"role":"assistant","tool_calls":[{}]}])", "messages[0].tool_calls[0] is an object, but it must be an object with a function"},
     {R"([{"role":"user","content":"RAISE"}])", "roles must alternate"},
@@ -382,6 +385,9 @@ TEST_F(ParseTest, MessagesBecomeThePromptOfTheTemplate) {
   EXPECT_EQ(prompt(R"("messages":[{"role":"user","content":[{"type":"text","text":"a"},"b",)"
                    R"({"type":"thinking","thinking":"t"},{"type":"text","text":"c"}]}])"),
             "<s>[user]a\nb\nc\n[assistant]");
+  EXPECT_EQ(prompt(R"("messages":[{"role":"assistant","content":[{"type":"text","text":"a"},)"
+                   R"({"type":"refusal","refusal":"no"}]},{"role":"user","content":"U"}])"),
+            "<s>[assistant]a\nno\n[user]U\n[assistant]");
   EXPECT_EQ(prompt(R"("messages":[{"role":"assistant","content":null,"tool_calls":[{"id":"1",)"
                    R"("type":"function","function":{"name":"f","arguments":"{}"}}]},)"
                    R"({"role":"tool","tool_call_id":"1","content":"42"}])"),
