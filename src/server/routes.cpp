@@ -165,6 +165,7 @@ Result<std::vector<int32_t>> ids_to_tokenize(const boost::json::object& body,
   const Fields fields(body);
   const EncodeLimits limits{.stopped = caller.left};
   const auto add_special = TRY(fields.boolean("add_special_tokens"));
+  const auto prompt = TRY(fields.text("prompt"));
   if (fields.find("messages") != nullptr) {
     if (add_special.value_or(false)) {
       return bad_field("add_special_tokens", "true",
@@ -175,8 +176,8 @@ Result<std::vector<int32_t>> ids_to_tokenize(const boost::json::object& body,
     add_template_variables(model, form, conversation);
     return encode_conversation(std::move(conversation), model, limits);
   }
-  const auto prompt = TRY(fields.text("prompt"));
   if (!prompt) return bad_field("prompt", "missing", "a string");
+  TRY(check_conversation_fields(body));
   const size_t most_bytes = prompt->size() * sizeof(int32_t);
   if (!caller.memory.grow(most_bytes)) return no_memory_for("this text", most_bytes);
   auto ids = model.text.encode_prompt(*prompt, add_special.value_or(true), limits);

@@ -339,6 +339,37 @@ TEST(Server, TokenizesAndDetokenizes) {
   EXPECT_EQ(to_text(bare.at("token_strs")), R"(["a","b"])");
   const auto chat = json_of(client.post("/tokenize", kHello).body);
   EXPECT_EQ(chat.at("count").as_int64(), 21);
+  const std::pair<std::string_view, std::string_view> kWrong[] = {
+      {R"("messages":5)", "messages"},
+      {R"("tools":5)", "tools"},
+      {R"("tools":[{"type":"x"}])", "tools[0].type"},
+      {R"("tool_choice":5)", "tool_choice"},
+      {R"("parallel_tool_calls":"x")", "parallel_tool_calls"},
+      {R"("documents":"x")", "documents"},
+      {R"("chat_template_kwargs":[])", "chat_template_kwargs"},
+      {R"("add_generation_prompt":"x")", "add_generation_prompt"},
+      {R"("continue_final_message":1)", "continue_final_message"},
+      {R"("reasoning_effort":1)", "reasoning_effort"},
+      {R"("enable_thinking":1)", "enable_thinking"},
+      {R"("think":1)", "think"},
+      {R"("thinking":1)", "thinking"},
+      {R"("reasoning":1)", "reasoning"},
+      {R"("thinking_budget":"y")", "thinking_budget"},
+      {R"("max_reasoning_tokens":-2)", "max_reasoning_tokens"},
+      {R"("separate_reasoning":1)", "separate_reasoning"},
+      {R"("reasoning_format":1)", "reasoning_format"},
+      {R"("add_special_tokens":1)", "add_special_tokens"},
+      {R"("return_token_strs":1)", "return_token_strs"}};
+  for (const auto& [member, param] : kWrong) {
+    const auto wrong = client.post("/tokenize", fmt::format(R"({{"prompt":"ab",{}}})", member));
+    EXPECT_EQ(wrong.status, 400) << member;
+    EXPECT_EQ(text_view(json_of(wrong.body).at("error").at("param").as_string()), param) << member;
+  }
+  EXPECT_EQ(client
+                .post("/tokenize", R"({"prompt":"ab","tools":[],"add_generation_prompt":false,)"
+                                   R"("thinking_budget":-1,"reasoning_effort":null})")
+                .status,
+            200);
   const auto text = json_of(client.post("/detokenize", R"({"tokens":[97,98]})").body);
   EXPECT_EQ(text.at("prompt").as_string(), "ab");
   EXPECT_EQ(error_message(client.post("/detokenize", R"({"tokens":[258]})").body),

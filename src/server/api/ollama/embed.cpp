@@ -84,6 +84,15 @@ Result<PromptSource> parse_texts_to_embed(const Fields& fields, std::string_view
   return source;
 }
 
+// The two forms share their fields: what the other one reads has its type here too.
+Result<PromptSource> parse_vector_texts(const Fields& fields, bool is_old) {
+  const std::string_view read = is_old ? "prompt" : "input";
+  const std::string_view unread = is_old ? "input" : "prompt";
+  PromptSource source = TRY(parse_texts_to_embed(fields, read));
+  if (fields.find(unread) != nullptr) TRY(parse_texts_to_embed(fields, unread));
+  return source;
+}
+
 Result<ParsedPooled> parse_ollama_vectors(const boost::json::object& body,
                                           const ServingModel& model, bool is_old) {
   ParsedPooled parsed;
@@ -97,7 +106,7 @@ Result<ParsedPooled> parse_ollama_vectors(const boost::json::object& body,
   if (options != nullptr) TRY(check_fields(*options, kInOllamaOptions, "options.", ignored));
   form.dimensions = TRY(fields.integer("dimensions", 1, model.info.hidden_size)).value_or(0);
   TRY(want_embedding(model, parsed.request));
-  parsed.prompts = TRY(parse_texts_to_embed(fields, is_old ? "prompt" : "input"));
+  parsed.prompts = TRY(parse_vector_texts(fields, is_old));
   if (TRY(fields.boolean("truncate")).value_or(true))
     parsed.prompts.truncate_to = model.max_context;
   parsed.bytes_per_prompt =

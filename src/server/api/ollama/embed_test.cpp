@@ -89,6 +89,7 @@ TEST_F(OllamaEmbed, WhatIsWrongIsNamed) {
        "input is a list that holds 7, but it must be a string or a list of strings"},
       {R"("input":["a",["b"]])",
        "input is a list that holds a list of 1, but it must be a string or a list of strings"},
+      {R"("input":"a","prompt":7)", "prompt is 7, but it must be a string"},
       {R"("input":"a","dimensions":0)",
        "dimensions is 0, but it must be a whole number from 1 to 4"},
       {R"("input":"a","dimensions":5)",
@@ -106,6 +107,8 @@ TEST_F(OllamaEmbed, WhatIsWrongIsNamed) {
       {R"("input":"a")", "prompt is missing, but it must be a string"},
       {R"("prompt":["a"])", "prompt is a list of 1, but it must be a string"},
       {R"("prompt":7)", "prompt is 7, but it must be a string"},
+      {R"("prompt":"a","input":[7])",
+       "input is a list that holds 7, but it must be a string or a list of strings"},
   };
   for (const auto& [members, message] : of_old) EXPECT_EQ(error_of(old(members)), message);
   bundle_.pooling.unsupported = "the module Dense";

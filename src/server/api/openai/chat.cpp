@@ -310,6 +310,21 @@ Status add_turn(const Fields& fields, boost::json::object& variables) {
   return {};
 }
 
+// What a body says beside its messages, in the order in which faults are named.
+Status read_settings(const Fields& fields, std::string_view source, ChatPrompt& conversation,
+                     IgnoredFields& ignored) {
+  TRY(add_variables(fields, source, conversation.variables, ignored));
+  TRY(add_documents(fields, conversation));
+  return add_turn(fields, conversation.variables);
+}
+
+Status read_form(const Fields& fields, std::string_view source, ChatPrompt& conversation,
+                 AnswerForm& form, IgnoredFields& ignored) {
+  TRY(add_tools(fields, conversation, form.tools, ignored));
+  form.reasoning = TRY(read_reasoning(fields, source, ignored));
+  return {};
+}
+
 }  // namespace
 
 Result<ChatPrompt> parse_conversation(const boost::json::object& body, const ServingModel& model,
@@ -317,13 +332,19 @@ Result<ChatPrompt> parse_conversation(const boost::json::object& body, const Ser
   const std::string_view source = TRY(chat_template_source(model));
   const Fields fields(body);
   ChatPrompt conversation;
-  TRY(add_variables(fields, source, conversation.variables, ignored));
-  TRY(add_documents(fields, conversation));
-  TRY(add_turn(fields, conversation.variables));
+  TRY(read_settings(fields, source, conversation, ignored));
   conversation.variables["messages"] = TRY(convert_messages(fields, source, ignored));
-  TRY(add_tools(fields, conversation, form.tools, ignored));
-  form.reasoning = TRY(read_reasoning(fields, source, ignored));
+  TRY(read_form(fields, source, conversation, form, ignored));
   return conversation;
+}
+
+Status check_conversation_fields(const boost::json::object& body) {
+  const Fields fields(body);
+  ChatPrompt conversation;
+  AnswerForm form;
+  IgnoredFields ignored;  // no template reads them: nothing to name
+  TRY(read_settings(fields, {}, conversation, ignored));
+  return read_form(fields, {}, conversation, form, ignored);
 }
 
 }  // namespace headrace

@@ -46,6 +46,9 @@ Status parse_truncation(const Fields& fields, const ServingModel& model, PromptS
 // What the body says of calls and reasoning goes to `form`.
 Result<ChatPrompt> parse_conversation(const boost::json::object& body, const ServingModel& model,
                                       AnswerForm& form, IgnoredFields& ignored);
+// The fields beside "messages" where there are none, as in the text form of /tokenize: an error
+// names the one that could not be read.
+Status check_conversation_fields(const boost::json::object& body);
 // The four forms of "prompt"; n: answers to each.
 Result<PromptSource> parse_prompts(const Fields& fields, const ServingModel& model, int n);
 
