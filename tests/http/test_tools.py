@@ -3,6 +3,7 @@ random weights write nonsense: what it writes is held to what was declared."""
 
 import json
 
+import httpx
 import jsonschema
 import openai
 import pytest
@@ -75,11 +76,10 @@ def test_a_required_call_is_one_of_the_tools(chat, seed):
     check_call(answer.choices[0].message.tool_calls[0])
 
 
-def test_streamed_calls_are_the_whole_ones(chat):
-    options = dict(tool_choice=kNamed, temperature=0)
-    whole = chat(**options).choices[0].message.tool_calls[0]
+def streamed_call(chunks):
+    """The name and arguments of the only call, and how the answer ended."""
     name, arguments, finish, ids = "", "", None, set()
-    for chunk in chat(**options, stream=True):
+    for chunk in chunks:
         for choice in chunk.choices:
             finish = choice.finish_reason or finish
             for piece in choice.delta.tool_calls or []:
@@ -87,7 +87,47 @@ def test_streamed_calls_are_the_whole_ones(chat):
                 ids |= {piece.id} - {None}
                 name += piece.function.name or ""
                 arguments += piece.function.arguments or ""
-    assert (name, arguments, finish, len(ids)) == ("get_weather", whole.function.arguments, "tool_calls", 1)
+    assert len(ids) == 1
+    return name, arguments, finish
+
+
+def test_streamed_calls_are_the_whole_ones(chat):
+    options = dict(tool_choice=kNamed, temperature=0)
+    whole = chat(**options).choices[0].message.tool_calls[0]
+    assert streamed_call(chat(**options, stream=True)) == ("get_weather", whole.function.arguments, "tool_calls")
+
+
+def test_a_call_that_is_cut_has_what_was_written_of_its_arguments(chat):
+    """A token is a byte, so the arguments begin behind so many."""
+    options = dict(tool_choice=kNamed, temperature=0)
+    head = len('<tool_call>\n{"name": "get_weather", "arguments": ')
+    whole = chat(**options).choices[0].message.tool_calls[0].function.arguments
+    for count in (head - 3, head, head + 1, head + 5):
+        choice = chat(**options, max_tokens=count).choices[0]
+        arguments = whole[:max(count - head, 0)]
+        assert choice.finish_reason == "length"
+        assert choice.message.tool_calls[0].function.arguments == arguments
+        assert streamed_call(chat(**options, max_tokens=count, stream=True)) == ("get_weather", arguments, "length")
+
+
+def test_other_dialects_of_a_cut_call(tools_server):
+    """Where an object is needed, there is one; a stream of JSON has what was written, here nothing."""
+    count = len('<tool_call>\n{"name": "get_weather", "arguments": ')
+    function = kTool["function"]
+    blocks = {"messages": kMessages, "max_tokens": count, "temperature": 0,
+              "tools": [{"name": function["name"], "input_schema": function["parameters"]}],
+              "tool_choice": {"type": "tool", "name": function["name"]}}
+    message = httpx.post(tools_server.url + "/v1/messages", json=blocks).json()
+    assert message["content"][0]["input"] == {} and message["stop_reason"] == "max_tokens"
+    stream = httpx.post(tools_server.url + "/v1/messages", json=blocks | {"stream": True}).text
+    assert "tool_use" in stream and "input_json_delta" not in stream
+    response = tools_server.client().responses.create(
+        model="", input="Weather?", max_output_tokens=count, temperature=0,
+        tools=[{"type": "function", **function}], tool_choice={"type": "function", "name": function["name"]})
+    item = response.output[0]
+    assert (item.type, item.status, item.arguments, response.status) == ("function_call", "incomplete", "", "incomplete")
+
+
 
 
 def test_without_a_choice_text_is_free(chat):

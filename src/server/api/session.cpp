@@ -75,14 +75,15 @@ struct Session::Choice {
   }
 
   // Adds text to the answer, by its parts; at the end, what the parser held back too.
-  void take_apart(std::string text, bool ends) {
+  void take_apart(std::string text, Finish::Kind finish) {
     if (parser == nullptr) {
       if (!text.empty()) answer.add({OutputPart::Kind::kText, std::move(text), 0, {}, {}});
       return;
     }
     for (OutputPart& part : parser->push(text)) answer.add(std::move(part));
-    if (!ends) return;
-    for (OutputPart& part : parser->finish()) answer.add(std::move(part));
+    if (finish == Finish::Kind::kNone) return;
+    const bool is_cut = finish != Finish::Kind::kEnd;
+    for (OutputPart& part : parser->finish(is_cut)) answer.add(std::move(part));
   }
 
   size_t choice_idx;
@@ -487,7 +488,7 @@ void Session::emit(Choice& choice, std::string text, Finish finish) {
   }
   choice.unsent.clear();
   const bool ends = finish.kind != Finish::Kind::kNone;
-  choice.take_apart(std::move(text), ends);
+  choice.take_apart(std::move(text), finish.kind);
   choice.called = choice.called || has_call(choice.answer);
   if (finish.kind == Finish::Kind::kEnd && choice.called) finish.kind = Finish::Kind::kToolCalls;
   if (ends) last_finish_ = finish.kind;

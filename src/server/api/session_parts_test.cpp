@@ -69,6 +69,35 @@ TEST_F(SessionPartsTest, WhatAParserHoldsBackComesWithTheEnd) {
   EXPECT_EQ(finish, "length");
 }
 
+TEST_F(SessionPartsTest, AParserKnowsWhetherTheModelHasEndedTheAnswer) {
+  // Tells how it was ended.
+  class Ended : public PartParser {
+   public:
+    std::vector<OutputPart> push(std::string_view) override { return {}; }
+    std::vector<OutputPart> finish(bool is_cut) override {
+      return {{OutputPart::Kind::kText, is_cut ? "cut" : "whole", 0, {}, {}}};
+    }
+  };
+  const std::pair<FinishReason, std::string_view> kReasons[] = {{FinishReason::kStop, "whole"},
+                                                                {FinishReason::kLength, "cut"}};
+  for (size_t i = 0; i < std::size(kReasons); ++i) {
+    writer_ = std::make_shared<RecordingWriter>();
+    GenerationRequest made = request(true);
+    made.make_parser = [](const Prompt&) { return std::make_unique<Ended>(); };
+    start(std::move(made));
+    engine_.finish(i, kReasons[i].first, 0);
+    writer_->run();
+    EXPECT_EQ(streamed_text(), kReasons[i].second);
+  }
+  writer_ = std::make_shared<RecordingWriter>();
+  GenerationRequest made = request(true, 1, {"x"});
+  made.make_parser = [](const Prompt&) { return std::make_unique<Ended>(); };
+  start(std::move(made));
+  engine_.token(std::size(kReasons), 'x');
+  writer_->run();
+  EXPECT_EQ(streamed_text(), "cut");
+}
+
 TEST_F(SessionPartsTest, TheRendererIsToldWhatEndedAChoiceAndWhatItTook) {
   // Writes what it is told.
   class Teller : public AnswerRenderer {

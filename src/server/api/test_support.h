@@ -146,7 +146,7 @@ class TagParser : public PartParser {
     while (!held_.empty() && take(parts)) continue;
     return parts;
   }
-  std::vector<OutputPart> finish() override {
+  std::vector<OutputPart> finish(bool /*is_cut*/) override {
     std::vector<OutputPart> parts;
     if (!held_.empty())
       parts.push_back({OutputPart::Kind::kText, std::exchange(held_, {}), 0, {}, {}});

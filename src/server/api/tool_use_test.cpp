@@ -235,7 +235,7 @@ std::optional<OutputPart> ForcedCalls::random_call(AnswerForm form, std::mt19937
   const auto parser = request->make_parser(request->prompts[0]);
   ChoiceDelta whole;
   for (OutputPart& part : parser->push(text)) whole.add(std::move(part));
-  for (OutputPart& part : parser->finish()) whole.add(std::move(part));
+  for (OutputPart& part : parser->finish(false)) whole.add(std::move(part));
   std::erase_if(whole.parts,
                 [](const OutputPart& part) { return part.kind == OutputPart::Kind::kReasoning; });
   EXPECT_EQ(whole.parts.size(), 1u) << text;

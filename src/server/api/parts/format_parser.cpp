@@ -590,13 +590,14 @@ void FormatParser::finish_text() {
   }
 }
 
-// What was not completed: a call that is sure stays as far as it came, all else is text.
-std::vector<OutputPart> FormatParser::finish() {
+// What was not completed: a call that is sure stays as far as it came, all else is text. Where the
+// model ended its answer behind a name, the call has no arguments.
+std::vector<OutputPart> FormatParser::finish(bool is_cut) {
   if (state_ == State::kText || state_ == State::kReasoning) finish_text();
   const bool in_calls = state_ != State::kText && state_ != State::kReasoning;
   if (in_calls && !is_sure_) say(std::exchange(raw_, {}));
   if (state_ == State::kValue) value_bytes(scanner_.take_held());
-  if (in_call_ && !has_arguments_) end_call();
+  if (in_call_ && !has_arguments_ && !is_cut) end_call();
   out_.finish();
   return out_.take();
 }

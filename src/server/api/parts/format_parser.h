@@ -22,7 +22,7 @@ class FormatParser final : public PartParser {
  public:
   explicit FormatParser(PartOptions options);
   std::vector<OutputPart> push(std::string_view text) override;
-  std::vector<OutputPart> finish() override;
+  std::vector<OutputPart> finish(bool is_cut) override;
   bool is_reasoning() const override { return state_ == State::kReasoning; }
 
  private:

@@ -125,7 +125,7 @@ RowAnswer answer_of(PartOptions made, std::string_view text) {
   const auto parser = make_part_parser(std::move(made));
   RowAnswer answer;
   answer.add(parser->push(text));
-  answer.add(parser->finish());
+  answer.add(parser->finish(false));
   return answer;
 }
 
@@ -330,7 +330,7 @@ TEST_P(ReasoningFormatRow, ThePromptMayHaveBegunIt) {
   answer.add(parser->push(fmt::format("One.\n{}", format_.close)));
   EXPECT_FALSE(parser->is_reasoning());
   answer.add(parser->push("\nTwo."));
-  answer.add(parser->finish());
+  answer.add(parser->finish(false));
   EXPECT_EQ(answer.reasoning, "One.");
   EXPECT_EQ(answer.text, "Two.");
 }

@@ -25,7 +25,8 @@ class PartParser {
   virtual ~PartParser() = default;
   // What is sure by now; a piece that could be the beginning of a mark is held back.
   virtual std::vector<OutputPart> push(std::string_view text) = 0;
-  virtual std::vector<OutputPart> finish() = 0;  // the rest
+  // The rest. is_cut: the model has not ended the answer, so a call stays as far as it came.
+  virtual std::vector<OutputPart> finish(bool is_cut) = 0;
   // What comes next is reasoning, unless it says otherwise.
   virtual bool is_reasoning() const { return false; }
 };

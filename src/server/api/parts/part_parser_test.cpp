@@ -50,8 +50,8 @@ class Reader {
   explicit Reader(PartOptions made) : parser_(make_part_parser(std::move(made))) {}
 
   void push(std::string_view text) { add(parser_->push(text)); }
-  std::string finish() {
-    add(parser_->finish());
+  std::string finish(bool is_cut = false) {
+    add(parser_->finish(is_cut));
     std::string lines;
     for (const OutputPart& part : whole_.parts) lines += line(part);
     return lines;
@@ -354,7 +354,7 @@ double flood(const Sample& sample, std::string_view unit, size_t num_bytes) {
   const double start = thread_ms();
   size_t bytes = 0;
   for (const OutputPart& part : parser->push(text)) bytes += part.text.size();
-  for (const OutputPart& part : parser->finish()) bytes += part.text.size();
+  for (const OutputPart& part : parser->finish(false)) bytes += part.text.size();
   const double took = thread_ms() - start;
   EXPECT_LE(bytes, 2 * text.size());
   return took;
@@ -443,12 +443,34 @@ TEST(PartParserTest, ACallMayBeCutShort) {
             "t:hm <tool_call>\n{\"name\": \"sea\n");
 }
 
+// Arguments that did not begin are made up only where the model has ended its call, or its answer.
+TEST(PartParserTest, ACallThatIsCutBeforeItsArgumentsHasNone) {
+  const std::pair<std::string_view, std::string_view> kCut[] = {
+      {"hermes", "<tool_call>\n{\"name\": \"search\""},
+      {"hermes", "<tool_call>\n{\"name\": \"search\", \"arguments\": "},
+      {"qwen3_coder", "<tool_call>\n<function=search>\n<param"},
+      {"harmony", "<|channel|>commentary to=functions.search <|constrain|>json<|message|>"}};
+  for (const auto& [format, text] : kCut) {
+    for (const bool is_cut : {true, false}) {
+      Reader reader(options(format));
+      reader.push(text);
+      EXPECT_EQ(reader.finish(is_cut), is_cut ? "c0:id0:search:\n" : "c0:id0:search:{}\n") << text;
+    }
+  }
+  for (const std::string_view closed :
+       {"<tool_call>\n{\"name\": \"search\"}", "<tool_call>\n{\"name\": \"search\"}\n</tool"}) {
+    Reader reader(options("hermes"));
+    reader.push(closed);
+    EXPECT_EQ(reader.finish(true), "c0:id0:search:{}\n") << closed;
+  }
+}
+
 TEST(PartParserTest, ArgumentsOfTheStylesWithMarksAreJson) {
   for (const Sample& sample : kSamples) {
     const auto parser = make_part_parser(fresh(sample.tool_format, sample.reasoning_format));
     Whole whole;
     for (OutputPart& part : parser->push(sample.text)) whole.add(std::move(part));
-    for (OutputPart& part : parser->finish()) whole.add(std::move(part));
+    for (OutputPart& part : parser->finish(false)) whole.add(std::move(part));
     for (const OutputPart& part : whole.parts) {
       if (part.kind != OutputPart::Kind::kToolCall) continue;
       boost::system::error_code failed;
