@@ -128,6 +128,20 @@ def test_other_dialects_of_a_cut_call(tools_server):
     assert (item.type, item.status, item.arguments, response.status) == ("function_call", "incomplete", "", "incomplete")
 
 
+def test_a_custom_tool_that_is_cut_has_what_there_is_of_its_text(tools_server):
+    bias = {str(ord(blank)): -100 for blank in " \t\r\n"} | {str(ord("a")): 50}
+
+    def ask(count):
+        response = tools_server.client().responses.create(
+            model="", input="Say.", max_output_tokens=count, temperature=0, tools=[{"type": "custom", "name": "say"}],
+            tool_choice={"type": "custom", "name": "say"}, extra_body={"logit_bias": bias})
+        return response.output[0].input
+
+    head = len('<tool_call>\n{"name": "say", "arguments": {"input":"')
+    assert ask(head - 4) == "" and ask(head) == ""
+    assert ask(head + 5) == "aaaaa"
+
+
 
 
 def test_without_a_choice_text_is_free(chat):

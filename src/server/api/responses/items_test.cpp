@@ -278,8 +278,9 @@ TEST_F(ResponseOrder, TheTextOfACustomToolIsTakenOutOfItsArguments) {
   };
   EXPECT_EQ(input_of(R"({"input":"a \"b\"\n"})"), "custom_tool_call:a \"b\"\n");
   EXPECT_EQ(input_of(R"({"input":""})"), "custom_tool_call:");
+  EXPECT_EQ(input_of(R"({"input":"not closed)"), "custom_tool_call:not closed");
   // What holds no such text is passed on as it is.
-  for (const std::string_view other : {R"({"input":7})", R"({"other":"x"})", R"({"input":"cut)"}) {
+  for (const std::string_view other : {R"({"input":7})", R"({"other":"x"})", R"({"inp)"}) {
     EXPECT_EQ(input_of(other), fmt::format("custom_tool_call:{}", other));
   }
 }

@@ -62,13 +62,33 @@ bool is_blank(std::string_view text) {
   return text.find_first_not_of(" \t\r\n") == std::string_view::npos;
 }
 
-// The text that a custom tool is given, out of the function's arguments.
-std::string custom_input(const std::string& arguments) {
+// Bytes of an escape that is cut: two halves of one character, but for the last digit.
+constexpr size_t kMaxCutEscape = 11;
+
+// The text of a custom tool in its function's arguments.
+std::optional<std::string> input_in(std::string_view arguments) {
   const auto parsed = parse_body(arguments);
   const boost::json::value* input = parsed.ok() ? json_member(&*parsed, "input") : nullptr;
-  return input != nullptr && input->is_string()
-             ? std::string(input->get_string().c_str(), input->get_string().size())
-             : arguments;
+  if (input == nullptr || !input->is_string()) return std::nullopt;
+  return std::string(text_view(input->get_string()));
+}
+
+// Of arguments that end within their text, or behind it: as much as there is.
+std::optional<std::string> input_so_far(std::string_view arguments) {
+  for (size_t num_cut = 0; num_cut <= std::min(kMaxCutEscape, arguments.size()); ++num_cut) {
+    const std::string_view kept = arguments.substr(0, arguments.size() - num_cut);
+    auto input = input_in(std::string(kept) + "\"}");
+    if (input) return input;
+  }
+  return std::nullopt;
+}
+
+// What a custom tool is given. Arguments that have no such text are shown as they are, unless the
+// text could still have come.
+std::string custom_input(const std::string& arguments, bool is_cut) {
+  if (auto input = input_in(arguments)) return *input;
+  if (auto input = input_so_far(arguments)) return *input;
+  return is_cut ? std::string() : arguments;
 }
 
 std::string_view error_code(const Error& error) {
@@ -129,6 +149,11 @@ class ResponseRenderer : public AnswerRenderer {
 
   std::string_view end_status() const {
     return finish_ == Finish::Kind::kLength ? "incomplete" : "completed";
+  }
+  // Something but the model has ended the answer.
+  bool is_cut_off() const {
+    return finish_ == Finish::Kind::kLength || finish_ == Finish::Kind::kStopString ||
+           finish_ == Finish::Kind::kRepetition;
   }
   void keep(std::string body) const;
 
@@ -221,7 +246,7 @@ void ResponseRenderer::grow_item(std::string_view text, const std::string& logpr
 void ResponseRenderer::close_item(bool is_cut) {
   const ItemRow& row = *open_->row;
   if (&row == &kCustomCall) {
-    open_->text = custom_input(open_->text);
+    open_->text = custom_input(open_->text, is_cut_off());
     send_text_event(row.delta_event, "delta", open_->text, {});
   }
   send_text_event(row.done_event, row.text_member, open_->text, open_->logprobs);

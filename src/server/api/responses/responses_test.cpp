@@ -406,6 +406,45 @@ TEST_F(ResponsesTest, AStreamOfAnyChunksIsTheWholeAnswer) {
   }
 }
 
+TEST_F(ResponsesTest, ACustomToolIsGivenWhatThereIsOfACutText) {
+  constexpr std::string_view kBody = R"({"input":"q","tools":[{"type":"custom","name":"patch"}]})";
+  const auto input = [&](std::string_view arguments, Finish::Kind finish) {
+    const auto answer =
+        whole(kBody, {{Kind::kToolCall, std::string(arguments), 0, "c", "patch"}}, {finish, {}});
+    return std::string(text_view(answer.at("output").at(0).at("input").as_string()));
+  };
+  const std::pair<std::string_view, std::string_view> kCut[] = {
+      {R"({"input": "Hello, world)", "Hello, world"},
+      {R"({"input": "a\n\"b)", "a\n\"b"},
+      {R"({"input": "a\)", "a"},
+      {R"({"input": "a\\)", "a\\"},
+      {R"({"input": "a\u00)", "a"},
+      {R"({"input": "a\ud83d)", "a"},
+      {R"({"input": "a\ud83d\ude0)", "a"},
+      {R"({"input": "a\ud83d\ude00)", "a\xF0\x9F\x98\x80"},
+      {R"({"input": "done")", "done"},
+      {R"({"input": ")", ""},
+      {R"({"input": )", ""},
+      {R"({"inp)", ""},
+      {"{", ""},
+      {"", ""}};
+  for (const auto& [arguments, text] : kCut) {
+    for (const Finish::Kind finish : {Finish::Kind::kLength, Finish::Kind::kStopString}) {
+      EXPECT_EQ(input(arguments, finish), text) << arguments;
+    }
+  }
+  const auto events = named_events(stream(
+      kBody,
+      {{Kind::kToolCall, R"({"input": "Hel)", 0, "c", "patch"}, {Kind::kToolCall, "lo", 0, {}, {}}},
+      {Finish::Kind::kLength, {}}));
+  EXPECT_EQ(events[3].first, "response.custom_tool_call_input.delta");
+  EXPECT_EQ(events[3].second.at("delta"), "Hello");
+  EXPECT_EQ(events[4].second.at("input"), "Hello");
+  // What the model has ended, but not as it was told to, is shown as it is.
+  EXPECT_EQ(input(R"({"text": "a"})", Finish::Kind::kToolCalls), R"({"text": "a"})");
+  EXPECT_EQ(input("{'input': 'a'}", Finish::Kind::kToolCalls), "{'input': 'a'}");
+}
+
 TEST_F(ResponsesTest, AFaultInAStreamEndsItAsFailed) {
   auto parsed = parse(R"({"input":"q"})").value();
   std::string bytes = parsed.renderer->begin_stream({});
