@@ -2,6 +2,7 @@
 random weights write nonsense: what it writes is held to what was declared."""
 
 import json
+import re
 
 import httpx
 import jsonschema
@@ -142,6 +143,19 @@ def test_a_custom_tool_that_is_cut_has_what_there_is_of_its_text(tools_server):
     assert ask(head + 5) == "aaaaa"
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_a_clients_tags_hold_beside_tools(chat, seed):
+    tag = {"begin": "<n>", "schema": {"type": "integer", "minimum": 0, "maximum": 99}, "end": "</n>"}
+    forms = ({"type": "structural_tag", "structures": [tag], "triggers": ["<n>"], "at_least_one": True,
+              "stop_after_first": True},
+             {"type": "structural_tag", "format": {"type": "tag", "begin": "<n>", "end": "</n>",
+                                                   "content": {"type": "regex", "pattern": "[0-9]{1,2}"}}})
+    for form in forms:
+        answer = chat(temperature=1.5, seed=seed, extra_body={"response_format": form}).choices[0]
+        for call in answer.message.tool_calls or []:
+            check_call(call)
+        if answer.finish_reason == "stop":
+            assert re.search(r"<n>[0-9]{1,2}</n>$", answer.message.content), answer.message.content
 
 
 def test_without_a_choice_text_is_free(chat):

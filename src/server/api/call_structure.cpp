@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
-#include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
 
 #include "base/json.h"
@@ -14,6 +13,8 @@ namespace headrace {
 namespace {
 
 namespace json = boost::json;
+
+constexpr size_t kMaxFormDepth = 128;  // as the compiler of grammars reads JSON
 
 json::string text(std::string_view bytes) { return json::string(bytes.data(), bytes.size()); }
 std::string_view text_of_json(const json::string& bytes) { return {bytes.data(), bytes.size()}; }
@@ -35,10 +36,11 @@ json::object tag(std::string_view begin, json::object content, std::string_view 
       {"type", "tag"}, {"begin", text(begin)}, {"content", std::move(content)}, {"end", text(end)}};
 }
 
+// Of a function's arguments.
 json::value parsed(std::string_view schema) {
-  json::error_code failed;
-  json::value value = json::parse(schema, failed);
-  return failed || !value.is_object() ? json::value(json::object{{"type", "object"}}) : value;
+  auto value = parse_json(schema, "a schema", kMaxFormDepth);
+  return value.ok() && value->is_object() ? std::move(value).value()
+                                          : json::value(json::object{{"type", "object"}});
 }
 
 // A property with what its references may lead to.
@@ -261,7 +263,37 @@ class CallWriter {
             {"at_least_one", false}};
   }
 
+  // Whether a call begins with the mark that is looked for in text.
+  bool is_marked() const {
+    const CallWriting& writing = format_.writing;
+    const std::string_view first = writing.begin.empty() ? writing.head : writing.begin;
+    const std::string_view mark = format_.opens[0];
+    return !mark.empty() && first.starts_with(mark);
+  }
+
+  // Calls, or the client's answer. Where that is tags in text, calls are some more of them: its
+  // free text would hold what begins a call to nothing.
+  json::object beside(json::object answer) const {
+    if (!is_marked() || !has_free_text(answer))
+      return elements("or", {forced(), std::move(answer)});
+    json::object calls = in_text();
+    const std::string_view tags = answer.contains("structures") ? "structures" : "tags";
+    for (const auto& [from, to] : {std::pair{"tags", tags}, {"triggers", "triggers"}}) {
+      for (json::value& each : calls[from].get_array()) {
+        answer[to].get_array().push_back(std::move(each));
+      }
+    }
+    return answer;
+  }
+
  private:
+  static bool has_free_text(const json::object& answer) {
+    if (answer.at("type") != "triggered_tags") return false;
+    const json::value* text = answer.if_contains("text");
+    const bool is_said = text != nullptr && text->is_bool();
+    return is_said ? text->get_bool() : !answer.contains("separator");
+  }
+
   json::object calls() const {
     const bool only_one = !tools_.parallel || tools_.choice.kind == ToolChoice::Kind::kNamed;
     return {{"type", "tags_with_separator"},
@@ -307,46 +339,78 @@ class CallWriter {
   const std::vector<std::string>& schemas_;
 };
 
+// JSON of the client's form that this library does not read as the compiler of grammars does.
+Error not_combined(const Structure& answer, std::string_view why) {
+  return Error{ErrorCode::kInvalidArgument,
+               fmt::format("{} cannot be combined with tools, unless tool_choice is \"none\": {}",
+                           answer.param, why),
+               {},
+               answer.param};
+}
+
+Result<json::value> json_of(const Structure& answer) {
+  auto value = parse_json(answer.text, "it", kMaxFormDepth);
+  if (!value.ok()) return not_combined(answer, value.error().message);
+  return value;
+}
+
+Result<json::object> choice_format(const Structure& answer) {
+  const json::value choices = TRY(json_of(answer));
+  const auto is_text = [](const json::value& each) { return each.is_string(); };
+  if (!choices.is_array() || !std::ranges::all_of(choices.get_array(), is_text)) {
+    return not_combined(answer, "it is no list of strings");
+  }
+  json::array options;
+  for (const json::value& each : choices.get_array()) {
+    options.push_back(constant(text_of_json(each.get_string())));
+  }
+  return elements("or", std::move(options));
+}
+
+// Tags of both descriptions: a format, or a list of tags beside its triggers.
+Result<json::object> tags_format(const Structure& answer) {
+  json::value described = TRY(json_of(answer));
+  const json::value* format = json_member(&described, "format");
+  if (format != nullptr && format->is_object()) return format->get_object();
+  if (format != nullptr || !described.is_object()) {
+    return not_combined(answer, "it is no description of tags");
+  }
+  described.get_object()["type"] = "triggered_tags";
+  return std::move(described.get_object());
+}
+
 // The client's own structure.
-json::object answer_format(const Structure& answer) {
+Result<json::object> answer_format(const Structure& answer) {
   switch (answer.kind) {
+    case Structure::Kind::kNone:
+      break;
     case Structure::Kind::kJsonObject:
       return schema_format(json::object{{"type", "object"}});
     case Structure::Kind::kJsonSchema:
-      return schema_format(parsed(answer.text));
+      return schema_format(TRY(json_of(answer)));
     case Structure::Kind::kRegex:
-      return {{"type", "regex"}, {"pattern", text(answer.text)}};
+      return json::object{{"type", "regex"}, {"pattern", text(answer.text)}};
     case Structure::Kind::kGrammar:
-      return {{"type", "grammar"}, {"grammar", text(answer.text)}};
-    case Structure::Kind::kChoice: {
-      json::array options;
-      json::error_code failed;
-      const json::value choices = json::parse(answer.text, failed);
-      if (failed || !choices.is_array()) return constant("");
-      for (const json::value& each : choices.get_array()) {
-        if (each.is_string()) options.push_back(constant(text_of_json(each.get_string())));
-      }
-      return elements("or", std::move(options));
-    }
-    default:
-      return constant("");
+      return json::object{{"type", "grammar"}, {"grammar", text(answer.text)}};
+    case Structure::Kind::kChoice:
+      return choice_format(answer);
+    case Structure::Kind::kTags:
+      return tags_format(answer);
   }
+  CHECK(false, "a structure of kind {}", static_cast<int>(answer.kind));
 }
 
 }  // namespace
 
-Structure call_structure(const OutputFormats& formats, const ToolUse& tools,
-                         const std::vector<std::string>& schemas, const Structure& answer) {
+Result<Structure> call_structure(const OutputFormats& formats, const ToolUse& tools,
+                                 const std::vector<std::string>& schemas, const Structure& answer) {
   const CallWriter writer(formats, tools, schemas);
   const bool is_forced = tools.choice.kind == ToolChoice::Kind::kRequired ||
                          tools.choice.kind == ToolChoice::Kind::kNamed;
   const bool has_answer = answer.kind != Structure::Kind::kNone;
-  const CallWriting& writing = formats.tools->writing;
-  const std::string_view first = writing.begin.empty() ? writing.head : writing.begin;
-  const std::string_view mark = formats.tools->opens[0];
-  if (!is_forced && !has_answer && (mark.empty() || !first.starts_with(mark))) return {};
+  if (!is_forced && !has_answer && !writer.is_marked()) return Structure();
   json::object format = is_forced    ? writer.forced()
-                        : has_answer ? elements("or", {writer.forced(), answer_format(answer)})
+                        : has_answer ? writer.beside(TRY(answer_format(answer)))
                                      : writer.in_text();
   Structure made;
   made.kind = Structure::Kind::kTags;

@@ -131,7 +131,7 @@ boost::json::value structure_of_calls(std::string_view format, ToolUse tools, St
                               tool_format_named(format).value()};
   std::vector<std::string> schemas;
   for (const ToolFunction& each : tools.functions) schemas.push_back(each.parameters);
-  const Structure made = call_structure(formats, tools, schemas, answer);
+  const Structure made = call_structure(formats, tools, schemas, answer).value();
   if (made.kind == StructureKindOf::kNone) return nullptr;
   EXPECT_EQ(made.kind, StructureKindOf::kTags);
   return parse_body(made.text).value().at("format");
@@ -213,7 +213,14 @@ TEST(CallStructure, TheClientsFormIsTheOtherWayToAnswer) {
       {{StructureKindOf::kChoice, R"(["a","b"])", "p"},
        R"({"type":"or","elements":[{"type":"const_string","value":"a"},)"
        R"({"type":"const_string","value":"b"}]})"},
-      {{StructureKindOf::kChoice, "broken", "p"}, R"({"type":"const_string","value":""})"},
+      {{StructureKindOf::kJsonSchema, "true", "p"}, R"({"type":"json_schema","json_schema":true})"},
+      {{StructureKindOf::kTags, R"({"type":"structural_tag","format":{"type":"any_text"}})", "p"},
+       R"({"type":"any_text"})"},
+      {{StructureKindOf::kTags, R"({"tags":[{"begin":"<a>"}],"separator":""})", "p"},
+       R"({"tags":[{"begin":"<a>"}],"separator":"","type":"triggered_tags"})"},
+      {{StructureKindOf::kTags, R"({"tags":[{"begin":"<a>"}],"triggers":["<a"],"text":false})",
+        "p"},
+       R"({"tags":[{"begin":"<a>"}],"triggers":["<a"],"text":false,"type":"triggered_tags"})"},
   };
   for (const auto& [answer, json] : kAnswers) {
     const auto either = structure_of_calls("hermes", two_tools(ToolChoice::Kind::kAuto), answer);
@@ -222,6 +229,46 @@ TEST(CallStructure, TheClientsFormIsTheOtherWayToAnswer) {
     // A call that must come leaves no room for it.
     EXPECT_EQ(structure_of_calls("hermes", two_tools(ToolChoice::Kind::kRequired), answer),
               structure_of_calls("hermes", two_tools(ToolChoice::Kind::kRequired)));
+  }
+}
+
+TEST(CallStructure, AmongTheClientsTagsInTextCallsAreSomeMore) {
+  const ToolUse tools = two_tools(ToolChoice::Kind::kAuto);
+  for (const std::string_view name : {"structures", "tags"}) {
+    const Structure answer{
+        StructureKindOf::kTags,
+        fmt::format(R"({{"{}":[{{"begin":"<a>"}}],"triggers":["<a"],"at_least_one":true}})", name),
+        "p"};
+    const auto made = structure_of_calls("hermes", tools, answer);
+    EXPECT_EQ(made.at("type"), "triggered_tags");
+    EXPECT_EQ(made.at("at_least_one"), true);
+    EXPECT_EQ(to_text(made.at("triggers")), R"(["<a","<tool_call>"])");
+    const auto& tags = made.at(name).as_array();
+    ASSERT_EQ(tags.size(), 3u);
+    EXPECT_EQ(tags[0].at("begin"), "<a>");
+    const auto calls = structure_of_calls("hermes", tools).at("tags");
+    for (const size_t i : {0, 1}) EXPECT_EQ(tags[i + 1], calls.at(i));
+    // Where no mark begins a call, it is one or the other.
+    EXPECT_EQ(structure_of_calls("llama3", tools, answer).at("type"), "or");
+  }
+}
+
+TEST(CallStructure, AFormThatCannotStandBesideCallsIsNamed) {
+  const OutputFormats formats{nullptr, tool_format_named("hermes").value()};
+  const ToolUse tools = two_tools(ToolChoice::Kind::kAuto);
+  const Structure kBad[] = {{StructureKindOf::kChoice, "broken", "p"},
+                            {StructureKindOf::kChoice, R"(["a",1])", "p"},
+                            {StructureKindOf::kJsonSchema, "{", "p"},
+                            {StructureKindOf::kJsonSchema, std::string(200, '['), "p"},
+                            {StructureKindOf::kTags, "[]", "p"},
+                            {StructureKindOf::kTags, R"({"format":null})", "p"}};
+  for (const Structure& answer : kBad) {
+    const auto made = call_structure(formats, tools, {"", ""}, answer);
+    ASSERT_FALSE(made.ok()) << answer.text;
+    EXPECT_EQ(made.error().param, "p");
+    EXPECT_TRUE(made.error().message.starts_with(
+        "p cannot be combined with tools, unless tool_choice is \"none\": "))
+        << made.error().message;
   }
 }
 

@@ -105,6 +105,14 @@ Result<std::vector<std::string>> held_schemas(const ServingModel& model, const T
   return schemas;
 }
 
+// The client's own structure, where an answer may be held to it: its faults are named as if there
+// were no tools.
+Status check_own_structure(const ServingModel& model, const AnswerForm& form) {
+  const bool may_be_text = form.tools.choice.kind == ToolChoice::Kind::kAuto;
+  if (!may_be_text || form.structure.kind == Structure::Kind::kNone) return {};
+  return check_structure(model, form.structure);
+}
+
 // What is too large to be held to is an error only where the client asked for it.
 bool may_hold(const ServingModel& model, const AnswerForm& form, const Structure& made) {
   if (made.kind == Structure::Kind::kNone) return false;
@@ -188,7 +196,8 @@ Status fit_answer_form(const ServingModel& model, PromptSource& prompts,
   add_parser(formats, request);
   if (formats.tools == nullptr) return {};
   const auto schemas = TRY(held_schemas(model, *formats.tools, form.tools));
-  Structure made = call_structure(formats, form.tools, schemas, form.structure);
+  TRY(check_own_structure(model, form));
+  Structure made = TRY(call_structure(formats, form.tools, schemas, form.structure));
   if (may_hold(model, form, made)) form.structure = std::move(made);
   return {};
 }

@@ -165,6 +165,36 @@ TEST_F(ToolUseTest, TheClientsStructureHoldsForAnswersWithoutACall) {
   EXPECT_EQ(taken(*request.engine_request(0, 4096).constraint, call), call);
 }
 
+TEST_F(ToolUseTest, TheClientsTagsHoldBesideCalls) {
+  use_format("hermes");
+  AnswerForm form = form_of();
+  const auto held = [&](std::string_view tags, std::string_view text) {
+    form.structure = {Structure::Kind::kTags, std::string(tags), "response_format"};
+    const GenerationRequest request = fit(form).value();
+    return taken(*request.engine_request(0, 4096).constraint, text);
+  };
+  const std::string_view call =
+      "<tool_call>\n{\"name\": \"stop\", \"arguments\": {}}\n</tool_call>";
+  const std::string_view in_text =
+      R"({"structures":[{"begin":"<a>","schema":{"type":"integer"},"end":"</a>"}],)"
+      R"("triggers":["<a>"]})";
+  const std::string_view alone = R"({"type":"structural_tag","format":{"type":"tag","begin":"<a>",)"
+                                 R"("content":{"type":"regex","pattern":"[0-9]"},"end":"</a>"}})";
+  for (const std::string_view tags : {in_text, alone}) {
+    EXPECT_EQ(held(tags, "<a>7</a>"), "<a>7</a>");
+    EXPECT_EQ(held(tags, "<a>x"), "<a>");
+    EXPECT_EQ(held(tags, call), call);
+    EXPECT_EQ(held(tags, "<tool_call>\n{\"name\": \"other"), "<tool_call>\n{\"name\": \"");
+  }
+  EXPECT_EQ(held(in_text, fmt::format("so <a>1</a> {}", call)),
+            fmt::format("so <a>1</a> {}", call));
+  form.structure = {Structure::Kind::kTags, R"({"format":{"type":"magic"}})", "response_format"};
+  const auto wrong = fit(form);
+  ASSERT_FALSE(wrong.ok());
+  EXPECT_EQ(wrong.error().param, "response_format");
+  EXPECT_NE(wrong.error().message.find("the structural tag cannot be enforced"), std::string::npos);
+}
+
 // Writes what may come at random, with a liking for the ends of values.
 std::string random_answer(Constraint& constraint, const ToolFormat& format, std::mt19937& random,
                           size_t max_bytes) {
