@@ -108,6 +108,29 @@ def test_log_probs(client):
     assert plain.output_text == answer.output_text and plain.output[0].content[0].logprobs == []
 
 
+@pytest.mark.parametrize("bias, options", [
+    ({"10": 50, "98": 50}, {"temperature": 1.5}),
+    ({"10": 100}, {"temperature": 0}),
+    ({"98": 100}, {"temperature": 0, "stop": "bb"}),
+])
+def test_log_probs_of_a_stream_are_those_of_the_whole(client, bias, options):
+    """One for each token, blanks at the beginning and what a stop string cuts off included."""
+    asked = dict(include=["message.output_text.logprobs"], max_output_tokens=5, temperature=options["temperature"],
+                 extra_body={"logit_bias": bias, "seed": 2, "ignore_eos": True, "stop": options.get("stop")})
+
+    def shown(logprobs):
+        return [(each.token, each.logprob) for each in logprobs]
+
+    answer = ask(client, **asked)
+    whole = shown(answer.output[0].content[0].logprobs)
+    assert len(whole) == answer.usage.output_tokens > 1
+    events = list(ask(client, **asked, stream=True))
+    deltas = [shown(event.logprobs) for event in events if event.type == "response.output_text.delta"]
+    done = [shown(event.logprobs) for event in events if event.type == "response.output_text.done"]
+    assert sum(deltas, []) == whole and done == [whole]
+    assert shown(events[-1].response.output[0].content[0].logprobs) == whole
+
+
 def test_errors_name_their_field(client):
     cases = [
         (dict(input=[]), "input"), (dict(temperature=-1), "temperature"), (dict(truncation="auto"), "truncation"),

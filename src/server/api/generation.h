@@ -80,6 +80,7 @@ struct ScoredToken {
   int32_t id = -1;
   std::optional<TokenLogprobs> logprobs;  // nothing: the first token of a prompt
   int64_t text_offset = 0;                // characters before it in the choice's text
+  bool may_be_text = true;                // it came in no reasoning and no call
 };
 
 // Log-probs of consecutive tokens as the dialect writes them: the contents of its lists. Written
@@ -130,7 +131,10 @@ class AnswerRenderer {
   virtual std::string end_stream(const AnswerEnd& end) = 0;
   virtual std::string stream_error(const Error& error) = 0;
 
-  // A whole answer: begin, each choice in order, end.
+  // A whole answer: begin, each choice in order, end. Before them, each piece of a choice but the
+  // last, as a stream's chunks have it; true: the renderer has taken it, and the choice is the
+  // rest.
+  virtual bool add_piece(const ChoiceDelta& /*piece*/) { return false; }
   virtual void begin_whole(JsonWriter& json) = 0;
   virtual void add_choice(const ChoiceDelta& choice, JsonWriter& json) = 0;
   virtual void end_whole(const AnswerEnd& end, JsonWriter& json) = 0;

@@ -411,8 +411,9 @@ void Session::add_token(Choice& choice, const Event& event) {
   if (choice.parser && choice.parser->is_reasoning()) ++usage_.reasoning_tokens;
   if (event.logprobs) choice.logprob += double{event.logprobs->logprob};
   if (choice.position && event.logprobs) {
+    const bool may_be_text = choice.parser == nullptr || choice.parser->is_text();
     choice.unsent.push_back(
-        {event.token_id, event.logprobs, choice.position->of_output(event.token_id)});
+        {event.token_id, event.logprobs, choice.position->of_output(event.token_id), may_be_text});
   }
   StreamPiece piece = choice.decoder->push(event.token_id);
   if (piece.stopped) {
@@ -493,24 +494,36 @@ void Session::emit(Choice& choice, std::string text, Finish finish) {
   if (finish.kind == Finish::Kind::kEnd && choice.called) finish.kind = Finish::Kind::kToolCalls;
   if (ends) last_finish_ = finish.kind;
   choice.answer.finish = std::move(finish);
-  if (!request_.stream) return keep(choice);
-  if (!ends && choice.parser && choice.answer.parts.empty()) return;  // the parser holds it back
+  const bool is_held = !ends && choice.parser && choice.answer.parts.empty();  // by the parser
+  if (!request_.stream) {
+    if (pay(choice) && !ends && !is_held) keep(choice);
+    return;
+  }
+  if (is_held) return;
   const std::string bytes = renderer_->chunk(choice.answer, usage_);
   choice.answer = ChoiceDelta{choice.choice_idx, false, {}, {}, {}};
   std::lock_guard lock(mutex_);
   if (writer_ != nullptr) writer_->write(bytes);
 }
 
-// The part of the answer that came is held until the whole is sent.
-void Session::keep(Choice& choice) {
+// The part of the answer that came is held until the whole is sent. False: there is no memory.
+bool Session::pay(Choice& choice) {
   const ScoreText& scores = choice.answer.scores;
   const size_t held = choice.answer.bytes() + scores.bytes() - choice.paid_bytes;
   std::lock_guard lock(mutex_);
   if (!memory_.grow(held - choice.held_bytes)) {
     if (!broken_) broken_ = no_memory();
-    return;
+    return false;
   }
   choice.held_bytes = held;
+  return true;
+}
+
+// By the renderer, if it wants the answer in pieces.
+void Session::keep(Choice& choice) {
+  if (!renderer_->add_piece(choice.answer)) return;
+  choice.answer = ChoiceDelta{choice.choice_idx, false, {}, {}, {}};
+  choice.held_bytes = choice.paid_bytes = 0;
 }
 
 void Session::finish_stream() {

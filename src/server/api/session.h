@@ -119,6 +119,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void count_output(Choice& choice, int32_t num_tokens);
   void know_times(const Choice& choice, const RequestTimes& times);
   void emit(Choice& choice, std::string text, Finish finish);
+  bool pay(Choice& choice);
   void keep(Choice& choice);
   void finish_stream();
   void choose_best();

@@ -98,6 +98,51 @@ TEST_F(SessionPartsTest, AParserKnowsWhetherTheModelHasEndedTheAnswer) {
   EXPECT_EQ(streamed_text(), "cut");
 }
 
+TEST_F(SessionPartsTest, AWholeAnswerCanComeInThePiecesOfAStream) {
+  // Keeps what it is told, and how often tokens came that may be text.
+  class Keeper : public AnswerRenderer {
+   public:
+    explicit Keeper(std::string& told) : told_(told) {}
+    const Dialect& dialect() const override { return kOpenAi; }
+    const std::string& id() const override { return id_; }
+    void add_score(const ScoredToken& token, ScoreText& scores) override {
+      if (token.may_be_text) scores.lists[0].integer(token.id);
+    }
+    std::string chunk(const ChoiceDelta& delta, const Usage&) override { return tell(delta), "x"; }
+    std::string end_stream(const AnswerEnd&) override { return {}; }
+    std::string stream_error(const Error&) override { return {}; }
+    bool add_piece(const ChoiceDelta& piece) override { return tell(piece), true; }
+    void begin_whole(JsonWriter& json) override { json.open_object(); }
+    void add_choice(const ChoiceDelta& choice, JsonWriter&) override { tell(choice); }
+    void end_whole(const AnswerEnd&, JsonWriter& json) override { json.close_object(); }
+
+   private:
+    void tell(const ChoiceDelta& delta) {
+      for (const OutputPart& part : delta.parts) told_ += part.text + "|";
+      told_ +=
+          fmt::format("[{}]{};", delta.scores.lists[0].str(), static_cast<int>(delta.finish.kind));
+    }
+    std::string& told_;
+    const std::string id_ = "x";
+  };
+  std::string told[2];
+  for (const bool stream : {false, true}) {
+    writer_ = std::make_shared<RecordingWriter>();
+    engine_.sinks.clear();
+    GenerationRequest made = request(stream);
+    made.prototype.num_logprobs = 0;
+    made.make_parser = [](const Prompt&) { return std::make_unique<test::TagParser>(); };
+    start(engine_, std::move(made), std::make_unique<Keeper>(told[stream ? 1 : 0]));
+    for (const char c : std::string("a<c>f:{}</c>b")) engine_.token(0, c, 0);
+    engine_.finish(0, FinishReason::kStop, 13);
+    writer_->run();
+  }
+  EXPECT_EQ(told[0], told[1]);
+  EXPECT_TRUE(told[0].starts_with("a|[97]0;{}|[60,99,")) << told[0];
+  EXPECT_TRUE(told[0].ends_with(fmt::format("[]{};", static_cast<int>(Finish::Kind::kToolCalls))))
+      << told[0];
+}
+
 TEST_F(SessionPartsTest, TheRendererIsToldWhatEndedAChoiceAndWhatItTook) {
   // Writes what it is told.
   class Teller : public AnswerRenderer {

@@ -24,6 +24,9 @@ class FormatParser final : public PartParser {
   std::vector<OutputPart> push(std::string_view text) override;
   std::vector<OutputPart> finish(bool is_cut) override;
   bool is_reasoning() const override { return state_ == State::kReasoning; }
+  bool is_text() const override {
+    return state_ == State::kText || (state_ != State::kReasoning && !is_sure_);
+  }
 
  private:
   enum class State : uint8_t {

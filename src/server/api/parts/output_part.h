@@ -29,6 +29,8 @@ class PartParser {
   virtual std::vector<OutputPart> finish(bool is_cut) = 0;
   // What comes next is reasoning, unless it says otherwise.
   virtual bool is_reasoning() const { return false; }
+  // What comes next may be text: no reasoning, and in no call that is sure.
+  virtual bool is_text() const { return true; }
 };
 
 }  // namespace headrace

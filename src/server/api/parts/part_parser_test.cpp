@@ -57,6 +57,7 @@ class Reader {
     return lines;
   }
   bool is_reasoning() const { return parser_->is_reasoning(); }
+  bool is_text() const { return parser_->is_text(); }
 
  private:
   void add(std::vector<OutputPart> parts) {
@@ -462,6 +463,22 @@ TEST(PartParserTest, ACallThatIsCutBeforeItsArgumentsHasNone) {
     Reader reader(options("hermes"));
     reader.push(closed);
     EXPECT_EQ(reader.finish(true), "c0:id0:search:{}\n") << closed;
+  }
+}
+
+TEST(PartParserTest, ItKnowsWhetherTextMayCome) {
+  Reader reader(options("hermes", "think"));
+  const std::pair<std::string_view, bool> kPieces[] = {{"<think>a", false},
+                                                       {"</think>", true},
+                                                       {"Hi <tool_call>", true},
+                                                       {"{\"name\": \"search\"", false},
+                                                       {", \"arguments\": {}", false},
+                                                       {"}\n", false},
+                                                       {"</tool_call>", true},
+                                                       {" ok", true}};
+  for (const auto& [piece, may_be_text] : kPieces) {
+    reader.push(piece);
+    EXPECT_EQ(reader.is_text(), may_be_text) << piece;
   }
 }
 

@@ -58,6 +58,12 @@ struct Item {
   std::string call_id, name;  // of calls
 };
 
+// To a list that is written without its brackets.
+void add_members(std::string& list, std::string_view members) {
+  if (!list.empty() && !members.empty()) list += ',';
+  list += members;
+}
+
 bool is_blank(std::string_view text) {
   return text.find_first_not_of(" \t\r\n") == std::string_view::npos;
 }
@@ -108,7 +114,7 @@ class ResponseRenderer : public AnswerRenderer {
   const std::string& id() const override { return echo_.id; }
 
   void add_score(const ScoredToken& token, ScoreText& scores) override {
-    scores_.add(token, scores);
+    if (token.may_be_text) scores_.add(token, scores);
   }
 
   std::string begin_stream(const Usage& prompts) override;
@@ -116,6 +122,7 @@ class ResponseRenderer : public AnswerRenderer {
   std::string end_stream(const AnswerEnd& end) override;
   std::string stream_error(const Error& error) override;
 
+  bool add_piece(const ChoiceDelta& piece) override { return take(piece), true; }
   void begin_whole(JsonWriter& /*json*/) override {}
   void add_choice(const ChoiceDelta& choice, JsonWriter& /*json*/) override { take(choice); }
   void end_whole(const AnswerEnd& end, JsonWriter& json) override;
@@ -123,7 +130,8 @@ class ResponseRenderer : public AnswerRenderer {
  private:
   // Items, from the parts of the answer.
   void take(const ChoiceDelta& delta);
-  void take_part(const OutputPart& part, const std::string& logprobs);
+  void take_part(const OutputPart& part);
+  void end_items();
   const ItemRow& row_of(const OutputPart& part) const;
   void open_item(const ItemRow& row, const OutputPart& part);
   void grow_item(std::string_view text, const std::string& logprobs);
@@ -164,8 +172,9 @@ class ResponseRenderer : public AnswerRenderer {
   int64_t num_events_ = 0;
   std::string events_;  // to be sent
   std::optional<Item> open_;
-  std::string blank_;    // of a message that has nothing else yet
-  std::string outputs_;  // the items that are complete: members of a list
+  std::string blank_;     // of a message that has nothing else yet
+  std::string logprobs_;  // of tokens whose text is still to come, members of a list
+  std::string outputs_;   // the items that are complete: members of a list
   size_t num_items_ = 0;
   Finish::Kind finish_ = Finish::Kind::kNone;
 };
@@ -189,35 +198,40 @@ const ItemRow& ResponseRenderer::row_of(const OutputPart& part) const {
 }
 
 void ResponseRenderer::take(const ChoiceDelta& delta) {
-  std::string logprobs = delta.scores.lists[0].str();
-  for (const OutputPart& part : delta.parts) {
-    take_part(part, logprobs);
-    if (part.kind == OutputPart::Kind::kText) logprobs.clear();
-  }
+  add_members(logprobs_, delta.scores.lists[0].str());
+  for (const OutputPart& part : delta.parts) take_part(part);
+  // What came was no text, and none waits: its tokens have no place.
+  if (!delta.parts.empty() && blank_.empty()) logprobs_.clear();
   finish_ = delta.finish.kind;
-  if (finish_ == Finish::Kind::kNone) return;
-  if (!open_ && num_items_ == 0) {  // every answer has an item
-    open_item(kText, {});
-    grow_item(std::exchange(blank_, {}), {});
-  }
-  if (open_) close_item(finish_ == Finish::Kind::kLength);
+  if (finish_ != Finish::Kind::kNone) end_items();
+}
+
+// Every answer has an item. Tokens that a stop string has cut off belong to the text before it.
+void ResponseRenderer::end_items() {
+  if (!open_ && num_items_ == 0) open_item(kText, {});
+  if (!open_) return;
+  if (open_->row == &kText) grow_item(std::exchange(blank_, {}), std::exchange(logprobs_, {}));
+  close_item(finish_ == Finish::Kind::kLength);
 }
 
 // Blanks between reasoning and calls make no message of their own.
-void ResponseRenderer::take_part(const OutputPart& part, const std::string& logprobs) {
+void ResponseRenderer::take_part(const OutputPart& part) {
   const ItemRow& row = row_of(part);
   const bool goes_on = open_ && open_->row == &row && open_->call_idx == part.call_idx;
   if (!goes_on && &row == &kText && is_blank(part.text)) {
     blank_ += part.text;
     return;
   }
-  std::string text = &row == &kText ? std::exchange(blank_, {}) + part.text : part.text;
+  const std::string blank = std::exchange(blank_, {});
   if (!goes_on) {
     if (open_) close_item(false);
-    blank_.clear();
     open_item(row, part);
   }
-  grow_item(text, &row == &kText ? logprobs : std::string());
+  if (&row == &kText) {
+    grow_item(blank + part.text, std::exchange(logprobs_, {}));
+  } else {
+    grow_item(part.text, {});
+  }
 }
 
 void ResponseRenderer::open_item(const ItemRow& row, const OutputPart& part) {
@@ -236,10 +250,9 @@ void ResponseRenderer::open_item(const ItemRow& row, const OutputPart& part) {
 
 void ResponseRenderer::grow_item(std::string_view text, const std::string& logprobs) {
   open_->text += text;
-  if (!logprobs.empty()) {
-    open_->logprobs += (open_->logprobs.empty() ? "" : ",") + logprobs;
-  }
-  if (open_->row == &kCustomCall || text.empty()) return;  // its text is known at the end
+  add_members(open_->logprobs, logprobs);
+  if (open_->row == &kCustomCall) return;  // its text is known at the end
+  if (text.empty() && logprobs.empty()) return;
   send_text_event(open_->row->delta_event, "delta", text, logprobs);
 }
 
@@ -255,7 +268,7 @@ void ResponseRenderer::close_item(bool is_cut) {
   send_item_event("response.output_item.done", status);
   JsonWriter json;
   write_item(json, *open_, status);
-  outputs_ += (outputs_.empty() ? "" : ",") + json.str();
+  add_members(outputs_, json.str());
   open_.reset();
 }
 

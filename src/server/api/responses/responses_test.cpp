@@ -445,6 +445,83 @@ TEST_F(ResponsesTest, ACustomToolIsGivenWhatThereIsOfACutText) {
   EXPECT_EQ(input("{'input': 'a'}", Finish::Kind::kToolCalls), "{'input': 'a'}");
 }
 
+// A piece of an answer, with its tokens: the bytes of a text.
+struct Piece {
+  std::vector<OutputPart> parts;
+  std::string_view tokens;
+};
+
+OutputPart text_part(std::string text) { return {Kind::kText, std::move(text), 0, {}, {}}; }
+OutputPart call_part(std::string name = {}) { return {Kind::kToolCall, "{}", 0, "c", name}; }
+
+// The tokens that a list of log-probs is of.
+std::string tokens_of(const boost::json::value& logprobs) {
+  std::string tokens;
+  for (const auto& each : logprobs.as_array()) tokens += text_view(each.at("token").as_string());
+  return tokens;
+}
+
+// Of each message of a response, with bars behind them.
+std::string tokens_of_messages(const boost::json::value& response) {
+  std::string tokens;
+  for (const auto& item : response.at("output").as_array()) {
+    if (item.at("type") != "message") continue;
+    tokens += tokens_of(item.at("content").at(0).at("logprobs")) + "|";
+  }
+  return tokens;
+}
+
+TEST_F(ResponsesTest, EachTokenOfTheTextHasItsLogProbsStreamedOrWhole) {
+  constexpr std::string_view kBody = R"({"input":"q","include":["message.output_text.logprobs"]})";
+  struct Row {
+    std::vector<Piece> pieces;
+    Finish::Kind finish;
+    std::string_view tokens;
+  };
+  const Row kRows[] = {
+      {{{{text_part("\n")}, "\n"}, {{text_part("a")}, "a"}}, Finish::Kind::kEnd, "\na|"},
+      {{{{text_part("\n")}, "\n"}, {{text_part("\n")}, "\n"}}, Finish::Kind::kLength, "\n\n|"},
+      {{{{text_part("a")}, "a"}, {{}, "xy"}}, Finish::Kind::kStopString, "axy|"},
+      {{{{}, "<"}, {{text_part("<b")}, "b"}}, Finish::Kind::kEnd, "<b|"},
+      {{{{text_part("a")}, "a"}, {{call_part("f")}, "<{"}, {{text_part("b")}, "b"}},
+       Finish::Kind::kToolCalls,
+       "a|b|"},
+      {{{{text_part("\n")}, "\n"}, {{call_part("f")}, "{"}, {{call_part()}, "}"}},
+       Finish::Kind::kToolCalls,
+       ""},
+  };
+  for (const Row& row : kRows) {
+    for (const bool streams : {false, true}) {
+      auto parsed = parse(kBody).value();
+      AnswerRenderer& renderer = *parsed.renderer;
+      std::string bytes = streams ? renderer.begin_stream({}) : std::string();
+      for (const Piece& piece : row.pieces) {
+        ChoiceDelta delta = delta_of(piece.parts);
+        for (const char c : piece.tokens) renderer.add_score({c, TokenLogprobs{}}, delta.scores);
+        if (streams) bytes += renderer.chunk(delta, {});
+        if (!streams) EXPECT_TRUE(renderer.add_piece(delta));
+      }
+      const ChoiceDelta last = delta_of({}, {row.finish, {}});
+      if (!streams) {
+        JsonWriter json;
+        renderer.add_choice(last, json);
+        renderer.end_whole({}, json);
+        EXPECT_EQ(tokens_of_messages(parse_body(json.str()).value()), row.tokens);
+        continue;
+      }
+      bytes += renderer.chunk(last, {}) + renderer.end_stream({});
+      std::string of_deltas;
+      const auto events = named_events(bytes);
+      for (const auto& [name, data] : events) {
+        if (name.ends_with("text.delta")) of_deltas += tokens_of(data.at("logprobs"));
+        if (name.ends_with("text.done")) of_deltas += "|";
+      }
+      EXPECT_EQ(of_deltas, row.tokens);
+      EXPECT_EQ(tokens_of_messages(events.back().second.at("response")), row.tokens);
+    }
+  }
+}
+
 TEST_F(ResponsesTest, AFaultInAStreamEndsItAsFailed) {
   auto parsed = parse(R"({"input":"q"})").value();
   std::string bytes = parsed.renderer->begin_stream({});
