@@ -12,6 +12,7 @@ const MAX_NESTING: usize = 32; // of schemas in schemas
 const MAX_PROPERTIES: usize = 512; // of one object
 const MAX_PATTERNS: usize = 64; // patternProperties of one object
 const MAX_COPIED: usize = 20_000; // values, for references in oneOf
+const MAX_EXACT: u64 = 1 << 53; // integers up to here are doubles, as which the library keeps numbers
 /// Between two parts of a document. Bounded, so that an answer cannot be blanks for ever.
 const BLANKS: &str = r"[\x20\x0A\x0D\x09]{1,48}";
 
@@ -51,6 +52,16 @@ const KEYWORDS: &[(&str, Use)] = &[
     ("unevaluatedItems", Refused("[true]")), ("unevaluatedProperties", Refused("[true]")),
     ("$dynamicRef", Refused("[]")), ("$dynamicAnchor", Refused("[]")), ("$recursiveRef", Refused("[]")),
     ("$recursiveAnchor", Refused("[false]")), ("$vocabulary", Refused("[]")),
+];
+
+/// Bounds of numbers, and the greatest that are kept exactly: of an exclusive one the library takes the integer
+/// beside it.
+const BOUNDS: &[(&str, u64)] = &[
+    ("minimum", MAX_EXACT),
+    ("maximum", MAX_EXACT),
+    ("exclusiveMinimum", MAX_EXACT - 1),
+    ("exclusiveMaximum", MAX_EXACT - 1),
+    ("multipleOf", MAX_EXACT),
 ];
 
 /// Formats that are enforced in strings.
@@ -212,7 +223,11 @@ impl Walk {
         if self.num_constants > MAX_ENUM {
             return self.refused(format!("all enums together have more than {MAX_ENUM} values"));
         }
-        if (name == "enum" || name == "const") && has_inexact(value, 0) {
+        let is_literal = name == "enum" || name == "const";
+        let bound = BOUNDS.iter().find(|(each, _)| *each == name);
+        if is_literal && has_inexact(value)
+            || bound.is_some_and(|(_, most)| is_beyond(value, *most))
+        {
             return self
                 .refused(format!("{name} has a number beyond 2^53, which is not kept exactly"));
         }
@@ -297,8 +312,56 @@ fn num_values(value: &Value, most: usize, so_far: usize) -> usize {
     })
 }
 
-fn has_inexact(value: &Value, depth: usize) -> bool {
-    const EXACT: f64 = 9_007_199_254_740_992.0;
-    let inexact = value.is_number() && value.as_f64().is_none_or(|number| number.abs() > EXACT);
-    inexact || children(value).any(|each| has_inexact(each, depth + 1))
+fn has_inexact(value: &Value) -> bool {
+    is_beyond(value, MAX_EXACT) || children(value).any(has_inexact)
+}
+
+/// Integers are compared as such: 2^53 + 1 as a double is 2^53. What was written with a point or an exponent
+/// has been rounded already, so that one that is 2^53 now may have been above.
+fn is_beyond(value: &Value, most: u64) -> bool {
+    match value.as_i64().map(i64::unsigned_abs).or(value.as_u64()) {
+        Some(integer) => integer > most,
+        None => value.as_f64().is_some_and(|number| number.abs() >= most as f64),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(schema: &str) -> String {
+        prepare(schema).err().map(|error| error.message).unwrap_or_default()
+    }
+
+    #[test]
+    fn numbers_are_kept_exactly_or_refused() {
+        for (schema, name) in [
+            (r#"{"const":9007199254740993}"#, "const"),
+            (r#"{"enum":[1,-9007199254740993]}"#, "enum"),
+            (r#"{"const":{"a":[18446744073709551615]}}"#, "const"),
+            (r#"{"const":9007199254740993.0}"#, "const"), // rounded when it was read
+            (r#"{"type":"integer","minimum":9007199254740993}"#, "minimum"),
+            (r#"{"type":"integer","maximum":18446744073709551615}"#, "maximum"),
+            (r#"{"type":"integer","maximum":18446744073709551616}"#, "maximum"),
+            (r#"{"type":"number","minimum":-1e300}"#, "minimum"),
+            (r#"{"type":"integer","exclusiveMinimum":9007199254740992}"#, "exclusiveMinimum"),
+            (r#"{"type":"integer","exclusiveMaximum":-9007199254740992}"#, "exclusiveMaximum"),
+            (r#"{"type":"integer","multipleOf":9007199254740993}"#, "multipleOf"),
+        ] {
+            let reason = "has a number beyond 2^53, which is not kept exactly";
+            assert_eq!(refusal(schema), format!("{name} {reason} (in the schema)"), "{schema}");
+            let inside = format!(r#"{{"properties":{{"minimum":{schema}}}}}"#);
+            assert_eq!(refusal(&inside), format!("{name} {reason} (in properties.minimum)"));
+        }
+        for schema in [
+            r#"{"enum":[9007199254740992,-9007199254740992,0.5]}"#,
+            r#"{"type":"integer","minimum":-9007199254740992,"maximum":9007199254740992}"#,
+            r#"{"type":"integer","exclusiveMinimum":-9007199254740991}"#,
+            r#"{"type":"integer","minimum":0,"exclusiveMinimum":true}"#,
+            r#"{"properties":{"minimum":{"type":"integer","default":9007199254740993}}}"#,
+            r#"{"default":{"minimum":1e300},"examples":[{"const":1e300}],"x-maximum":1e300}"#,
+        ] {
+            assert_eq!(refusal(schema), "", "{schema}");
+        }
+    }
 }
