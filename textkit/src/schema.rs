@@ -54,6 +54,10 @@ const KEYWORDS: &[(&str, Use)] = &[
     ("$recursiveAnchor", Refused("[false]")), ("$vocabulary", Refused("[]")),
 ];
 
+fn use_of(keyword: &str) -> Option<Use> {
+    KEYWORDS.iter().find(|(each, _)| *each == keyword).map(|(_, used)| *used)
+}
+
 /// Bounds of numbers, and the greatest that are kept exactly: of an exclusive one the library takes the integer
 /// beside it.
 const BOUNDS: &[(&str, u64)] = &[
@@ -129,9 +133,8 @@ impl Walk {
     }
 
     fn keyword(&mut self, object: &mut Map<String, Value>, name: &str, depth: usize) -> Result<()> {
-        let used = KEYWORDS.iter().find(|(each, _)| *each == name).map(|(_, used)| *used);
         let Some(value) = object.get_mut(name) else { return Ok(()) };
-        match used {
+        match use_of(name) {
             Some(Use::Value) if name == "pattern" => {
                 self.patterns.push_str(value.as_str().unwrap_or(""));
                 self.patterns.push('\n');
@@ -267,21 +270,21 @@ impl Walk {
 }
 
 /// Options of oneOf that are references become what they refer to: the library tells apart only what it
-/// sees there. Not in the copies: types may refer to themselves.
+/// sees there. Not in the copies: types may refer to themselves. Only in schemas: const and enum are data.
 fn inline_options(schema: &mut Value, root: &Value, num_copied: &mut usize) {
-    match schema {
-        Value::Array(list) => {
-            list.iter_mut().for_each(|each| inline_options(each, root, num_copied))
-        }
-        Value::Object(members) => {
-            for (name, each) in members.iter_mut() {
-                inline_options(each, root, num_copied);
-                if let (true, Some(options)) = (name == "oneOf", each.as_array_mut()) {
-                    options.iter_mut().for_each(|option| inline_option(option, root, num_copied));
-                }
+    for (name, value) in schema.as_object_mut().into_iter().flatten() {
+        let schemas: Vec<&mut Value> = match (use_of(name), value) {
+            (Some(Schema | Schemas), Value::Array(list)) => list.iter_mut().collect(),
+            (Some(Schema), one) => vec![one],
+            (Some(SchemaMap), Value::Object(entries)) => entries.values_mut().collect(),
+            _ => continue,
+        };
+        for each in schemas {
+            inline_options(each, root, num_copied);
+            if name == "oneOf" {
+                inline_option(each, root, num_copied);
             }
         }
-        _ => {}
     }
 }
 
@@ -362,6 +365,36 @@ mod tests {
             r#"{"default":{"minimum":1e300},"examples":[{"const":1e300}],"x-maximum":1e300}"#,
         ] {
             assert_eq!(refusal(schema), "", "{schema}");
+        }
+    }
+
+    #[test]
+    fn references_are_inlined_in_schemas_alone() {
+        let data = json!({ "oneOf": [{ "$ref": "#/$defs/q" }] });
+        let defs = json!({ "q": { "type": "string" } });
+        let inlined = json!({ "oneOf": [{ "type": "string" }] });
+        for schema in [
+            json!({ "const": data, "$defs": defs }),
+            json!({ "enum": [[data], data], "$defs": defs }),
+            json!({ "properties": { "oneOf": { "const": data } }, "$defs": defs }),
+        ] {
+            let mut prepared = prepare_value(schema.clone()).expect("is held to");
+            prepared.as_object_mut().expect("an object").remove("x-guidance");
+            assert_eq!(prepared, schema);
+        }
+        for (place, schema) in [
+            ("", data.clone()),
+            ("/properties/const", json!({ "properties": { "const": data, "enum": true } })),
+            ("/properties/enum/items", json!({ "properties": { "enum": { "items": data } } })),
+            ("/items/0", json!({ "items": [data], "additionalItems": false })),
+            ("/anyOf/1/allOf/0", json!({ "anyOf": [true, { "allOf": [data] }] })),
+            ("/$defs/p", json!({ "$defs": { "p": data } })),
+        ] {
+            let mut schema = schema;
+            schema["$defs"]["q"] = defs["q"].clone();
+            let prepared = prepare_value(schema).expect("is held to");
+            let found = prepared.pointer(place).and_then(|found| found.get("oneOf"));
+            assert_eq!(found, inlined.get("oneOf"), "{place}");
         }
     }
 }
