@@ -190,6 +190,8 @@ def test_parse_helper_of_the_python_client(server):
     ({"guided_json": {"properties": {"a": {"not": {}}}}}, "guided_json", "properties.a"),
     ({"guided_json": {"properties": {"a": {"type": "integer", "maximum": 2**64 - 1}}}}, "guided_json",
      "maximum has a number beyond 2^53, which is not kept exactly (in properties.a)"),
+    ({"guided_json": {"type": "object", "patternProperties": {"^a$": {"type": "integer"}}, "minProperties": 2}}, "guided_json",
+     "minProperties 2 would count a name that is written twice as two"),
     ({"guided_json": {"const": 2**53 + 1}}, "guided_json", "const has a number beyond 2^53"),
     ({"guided_regex": "(?=a)b"}, "guided_regex", "cannot be enforced"),
     ({"guided_regex": "(" * 50_000}, "guided_regex", "cannot be enforced"),

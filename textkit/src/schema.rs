@@ -6,6 +6,7 @@
 use crate::error::{Error, Result};
 use crate::grammar::check_work;
 use serde_json::{json, Map, Value};
+use std::collections::HashSet;
 
 pub const MAX_ENUM: usize = 10_000;
 const MAX_NESTING: usize = 32; // of schemas in schemas
@@ -125,6 +126,7 @@ impl Walk {
         };
         self.check_reference(object)?;
         self.check_format(object)?;
+        self.check_min_properties(object)?;
         let names: Vec<String> = object.keys().cloned().collect();
         for name in names {
             self.keyword(object, &name, depth)?;
@@ -246,15 +248,26 @@ impl Walk {
         }
     }
 
+    /// Members are counted as they are written, and one that `required` does not name may have a name that was
+    /// written before, itself or by escapes. So what is surely there are the required ones, each of which comes
+    /// once, and where there are none, one. Objects of declared members alone repeat none: what the library
+    /// cannot count of these it refuses itself.
+    fn check_min_properties(&self, object: &Map<String, Value>) -> Result<()> {
+        let least = object.get("minProperties").and_then(Value::as_u64).unwrap_or(0);
+        if least <= num_sure(object) || !has_open_names(object) || !may_be(object, "object") {
+            return Ok(());
+        }
+        self.refused(format!(
+            "minProperties {least} would count a name that is written twice as two: where other names may come \
+             it is at most the number of required names, or 1; name more in required, or allow no others \
+             (additionalProperties false and no patternProperties)"
+        ))
+    }
+
     /// `format` speaks of strings only; of other types it says nothing.
     fn check_format(&mut self, object: &mut Map<String, Value>) -> Result<()> {
         let Some(format) = object.get("format") else { return Ok(()) };
-        let of_strings = match object.get("type") {
-            Some(Value::String(one)) => one == "string",
-            Some(Value::Array(several)) => several.iter().any(|each| each == "string"),
-            _ => true,
-        };
-        if !of_strings {
+        if !may_be(object, "string") {
             object.remove("format");
             return Ok(());
         }
@@ -267,6 +280,28 @@ impl Walk {
             None => self.refused("format must be a string"),
         }
     }
+}
+
+fn may_be(schema: &Map<String, Value>, kind: &str) -> bool {
+    match schema.get("type") {
+        Some(Value::String(one)) => one == kind,
+        Some(Value::Array(several)) => several.iter().any(|each| each == kind),
+        _ => true,
+    }
+}
+
+/// Members of its objects that are there, of different names.
+fn num_sure(schema: &Map<String, Value>) -> u64 {
+    let required = schema.get("required").and_then(Value::as_array);
+    let names: HashSet<&str> = required.into_iter().flatten().filter_map(Value::as_str).collect();
+    names.len().max(1) as u64
+}
+
+/// Whether its objects may have members that `properties` and `required` do not name.
+fn has_open_names(schema: &Map<String, Value>) -> bool {
+    let patterns = schema.get("patternProperties").and_then(Value::as_object);
+    patterns.is_some_and(|patterns| !patterns.is_empty())
+        || schema.get("additionalProperties") != Some(&Value::Bool(false))
 }
 
 /// Options of oneOf that are references become what they refer to: the library tells apart only what it
@@ -395,6 +430,32 @@ mod tests {
             let prepared = prepare_value(schema).expect("is held to");
             let found = prepared.pointer(place).and_then(|found| found.get("oneOf"));
             assert_eq!(found, inlined.get("oneOf"), "{place}");
+        }
+    }
+
+    #[test]
+    fn names_that_may_repeat_are_not_counted() {
+        for schema in [
+            r#"{"patternProperties":{"^a":true},"additionalProperties":false,"minProperties":2}"#,
+            r#"{"properties":{"p":{"type":"object","minProperties":2}}}"#,
+            r#"{"required":["a","a"],"additionalProperties":{"type":"null"},"minProperties":2}"#,
+            r#"{"type":["object","null"],"required":["a","b"],"minProperties":3}"#,
+        ] {
+            let refused = refusal(schema);
+            assert!(
+                refused.starts_with("minProperties") && refused.contains("twice"),
+                "{schema}: {refused}"
+            );
+        }
+        for schema in [
+            r#"{"type":"object","minProperties":1}"#,
+            r#"{"patternProperties":{"^a":true},"additionalProperties":false,"minProperties":1}"#,
+            r#"{"required":["a","b"],"additionalProperties":{"type":"null"},"minProperties":2}"#,
+            r#"{"properties":{"a":true,"b":true},"additionalProperties":false,"minProperties":2}"#,
+            r#"{"type":"array","minProperties":2}"#,
+            r#"{"properties":{"minProperties":{"type":"integer"}},"default":{"minProperties":2}}"#,
+        ] {
+            assert_eq!(refusal(schema), "", "{schema}");
         }
     }
 }
