@@ -232,6 +232,7 @@ void ModelRegistry::load(Entry& entry, std::unique_lock<std::mutex>& lock) {
   if (!make_room(entry, lock) || closed_) return;
   entry.loading = true;
   entry.progress = 0;
+  entry.keep_alive = options_.keep_alive;  // before: who lets go of it while it loads is heard
   lock.unlock();
   LOG(kInfo, "loading {}", name);
   Result<ModelPtr> loaded = make(entry);
@@ -245,7 +246,6 @@ void ModelRegistry::load(Entry& entry, std::unique_lock<std::mutex>& lock) {
   entry.loading = false;
   entry.failed = !loaded.ok();
   entry.last_used = Clock::now();
-  entry.keep_alive = options_.keep_alive;
   if (loaded.ok()) {
     entry.model = *loaded;
     entry.adapters.clear();

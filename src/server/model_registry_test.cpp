@@ -252,6 +252,17 @@ TEST_F(OnDemandTest, SleepsWhenIdleAndComesBack) {
   EXPECT_EQ(registry.sleep("none").error().code, ErrorCode::kNotFound);
 }
 
+TEST_F(OnDemandTest, WhatIsLetGoWhileItLoadsGoesAfterItsAnswers) {
+  ModelRegistry registry(served({source("late")}));
+  hold(true);
+  auto first = ask(registry, "late");
+  wait_for_loads(1);
+  ASSERT_TRUE(registry.sleep("late").ok());
+  hold(false);
+  EXPECT_TRUE(first.get().ok());
+  EXPECT_TRUE(test::eventually([&] { return is_asleep(registry, "late"); }));
+}
+
 // Files of an adapter of the test, whose digest is their text.
 AdapterRegistry::Read text_files(const std::string& text) {
   return [=]() -> Result<AdapterFolder> { return AdapterFolder{text, {}, 0}; };
@@ -390,6 +401,33 @@ TEST_F(OnDemandTest, RequestsWaitForTheirModel) {
   releases.join();
   const auto gone = client.post("/api/generate", R"({"model":"late:latest","keep_alive":0})");
   EXPECT_NE(gone.body.find(R"("done_reason":"unload")"), std::string::npos) << gone.body;
+  server->stop();
+  thread.join();
+}
+
+TEST_F(OnDemandTest, LettingGoOfASleepingModelLoadsNothing) {
+  options_.memory_bytes = 10;
+  ServerOptions options;
+  options.port = 0;
+  const auto server =
+      Server::create_with({}, served({source("late"), source("vast", 11)}), options).value();
+  std::thread thread([&] { server->run(); });
+  Client client(server->port());
+  const auto let_go = [&](const std::string& path, std::string_view model) {
+    return client.post(path, fmt::format(R"({{"model":"{}","keep_alive":0}})", model));
+  };
+  for (const std::string path : {"/api/generate", "/api/chat"}) {
+    for (const std::string_view model : {"late", "late:latest", "vast"}) {
+      const auto gone = let_go(path, model);
+      EXPECT_EQ(gone.status, 200) << gone.body;
+      EXPECT_NE(gone.body.find(R"("done_reason":"unload")"), std::string::npos) << gone.body;
+      EXPECT_NE(gone.body.find(fmt::format(R"("model":"{}")", model)), std::string::npos);
+    }
+    EXPECT_EQ(let_go(path, "none").status, 404);
+    const auto stays = let_go(path, "one");
+    EXPECT_NE(stays.body.find(R"("done_reason":"load")"), std::string::npos) << stays.body;
+  }
+  EXPECT_TRUE(loads().empty());
   server->stop();
   thread.join();
 }

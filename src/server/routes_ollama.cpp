@@ -124,16 +124,40 @@ auto kept(ServerState& state) {
   };
 }
 
+// That the model is there, or goes.
+void respond_held(ServerState& state, ResponseWriter& writer, const std::string& name, bool is_chat,
+                  bool unloads) {
+  HttpResponse response{200, ollama_loaded(name, is_chat, unloads)};
+  response.content_type = kOllama.framing.content_type;
+  response.body += '\n';
+  respond(state, writer, std::move(response));
+}
+
 void answer_load(ServerState& state, Asked& asked, bool is_chat) {
   const auto name = asked_model(asked.body, asked.model->serving);
   if (!name.ok()) return refuse(asked.request, *asked.writer, name.error());
   const auto time = asked_keep_alive(asked.body);
   if (!time.ok()) return refuse(asked.request, *asked.writer, time.error());
   const bool unloads = keep_alive(state, *time, asked.model->serving);
-  HttpResponse response{200, ollama_loaded(*name, is_chat, unloads)};
-  response.content_type = kOllama.framing.content_type;
-  response.body += '\n';
-  respond(state, *asked.writer, std::move(response));
+  respond_held(state, *asked.writer, *name, is_chat, unloads);
+}
+
+// The name of the model that a body asks to let go of; nothing where it asks for something else.
+std::optional<std::string> model_to_let_go(const boost::json::object& body) {
+  const auto name = Fields(body).text("model");
+  const auto time = asked_keep_alive(body);
+  if (!name.ok() || name->value_or("").empty()) return std::nullopt;
+  if (!time.ok() || !*time || (*time)->count() != 0) return std::nullopt;
+  return std::string(**name);
+}
+
+// At once, whether it sleeps or not: what is asked to go is not loaded for that.
+void answer_unload(ServerState& state, const HttpRequest& request, ResponseWriter& writer,
+                   const std::string& name, bool is_chat) {
+  const Status status = state.models.sleep(name);
+  const bool stays = !status.ok() && status.error().code == ErrorCode::kInvalidArgument;
+  if (!status.ok() && !stays) return refuse(request, writer, status.error());
+  respond_held(state, writer, name, is_chat, !stays);
 }
 
 // An empty request asks whether the model is there; all others are answered by it.
@@ -144,9 +168,12 @@ void answer_or_load(ServerState& state, HttpRequest& request, Writer writer) {
   if (!body.ok() || !is_short || !is_load_request(*body)) {
     return generate(state, request, std::move(writer), kept<parse>(state));
   }
-  with_model(state, request, std::move(writer), [](ServerState& server, Asked& asked) {
-    answer_load(server, asked, parse == parse_ollama_chat);
-  });
+  constexpr bool kIsChat = parse == parse_ollama_chat;
+  if (const auto name = model_to_let_go(*body)) {
+    return answer_unload(state, request, *writer, *name, kIsChat);
+  }
+  with_model(state, request, std::move(writer),
+             [](ServerState& server, Asked& asked) { answer_load(server, asked, kIsChat); });
 }
 
 template <auto parse>

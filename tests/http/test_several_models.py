@@ -83,3 +83,14 @@ def test_too_large_a_model_is_told(serve, folder):
         refused = ask(server, "second")
         assert refused.status_code == 400 and "the limit for models" in refused.json()["error"]["message"]
         assert ask(server, None).status_code == 200
+
+
+def test_a_sleeping_model_is_not_loaded_to_let_go_of_it(serve, folder):
+    with serve("--context", "256", "--on-demand", str(folder), "--on-demand-memory", "1") as server:
+        def let_go(name):
+            return httpx.post(server.url + "/api/generate", json={"model": name, "keep_alive": 0, "stream": False})
+
+        gone = let_go("second")
+        assert gone.status_code == 200 and gone.json()["done_reason"] == "unload"
+        assert states(server)["second"] == "asleep"
+        assert let_go("absent").status_code == 404
