@@ -85,10 +85,11 @@ void handle_wake(ServerState& state, HttpRequest& request, Writer writer) {
   const auto name = text_field(request, "model");
   if (!name.ok()) return refuse(request, *writer, name.error());
   auto asked = std::make_shared<HttpRequest>(std::move(request));
-  state.models.acquire(*name, [&state, asked, writer](const Result<ModelPtr>& model) {
+  const auto answer = [&state, asked, writer](const Result<ModelPtr>& model) {
     if (!model.ok()) return refuse(*asked, *writer, model.error());
     respond(state, *writer, HttpResponse{204, {}, {}});
-  });
+  };
+  state.models.acquire(*name, answer, [writer] { return writer->disconnected(); });
 }
 
 void handle_log_level(ServerState& state, HttpRequest& request, Writer writer) {

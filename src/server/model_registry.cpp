@@ -98,13 +98,13 @@ Error ModelRegistry::not_found(std::string_view name) const {
                "model"};
 }
 
-void ModelRegistry::acquire(std::string_view name, UseModel use) {
+void ModelRegistry::acquire(std::string_view name, UseModel use, HasLeft has_left) {
   std::unique_lock lock(mutex_);
   Entry* const entry = entry_of(name);
   Result<ModelPtr> now = ModelPtr();
   if (entry == nullptr) {
     now = not_found(name);
-  } else if (entry->model != nullptr) {
+  } else if (entry->model != nullptr && !is_in_the_way(*entry)) {
     entry->last_used = Clock::now();
     now = entry->model;
   } else if (closed_) {
@@ -113,7 +113,7 @@ void ModelRegistry::acquire(std::string_view name, UseModel use) {
     now = make_error(ErrorCode::kExhausted, "{} requests wait for models to be loaded already",
                      num_waiting_);
   } else {
-    entry->waiting.push_back({std::move(use), Clock::now() + options_.load_patience});
+    entry->waiting.push_back({std::move(use), std::move(has_left), Clock::now()});
     entry->wanted = true;
     ++num_waiting_;
     changed_.notify_all();
@@ -127,14 +127,16 @@ Result<ModelPtr> ModelRegistry::find(std::string_view name) {
   std::lock_guard lock(mutex_);
   Entry* const entry = entry_of(name);
   if (entry == nullptr) return not_found(name);
-  if (entry->model != nullptr) {
+  if (entry->model != nullptr && !is_in_the_way(*entry)) {
     entry->last_used = Clock::now();
     return entry->model;
   }
   if (closed_) return closing();
   entry->wanted = true;
   changed_.notify_all();
-  return Error{ErrorCode::kUnavailable, fmt::format("{} is being loaded", entry->names.front()),
+  const std::string_view state =
+      entry->model == nullptr ? "is being loaded" : "makes room for another model";
+  return Error{ErrorCode::kUnavailable, fmt::format("{} {}", entry->names.front(), state),
                "ask again in a moment", "model"};
 }
 
@@ -204,17 +206,66 @@ void ModelRegistry::join() {
 void ModelRegistry::run() {
   std::unique_lock lock(mutex_);
   while (!closed_) {
-    serve_wanted(lock);
     expire_waiting(lock);
+    serve_wanted(lock);
+    let_through(lock);
     free_idle(lock);
     changed_.wait_for(lock, options_.tick);
   }
 }
 
+// Where the first in line finds no room yet, what comes free is kept for it.
 void ModelRegistry::serve_wanted(std::unique_lock<std::mutex>& lock) {
+  for (Entry* const entry : asleep_in_order()) {
+    if (closed_) return;
+    if (entry->wanted) load(*entry, lock);
+    if (first_in_line() == entry) return;
+  }
+}
+
+std::vector<ModelRegistry::Entry*> ModelRegistry::asleep_in_order() {
+  std::vector<Entry*> asleep;
   for (Entry& entry : entries_) {
-    if (closed_ || !entry.wanted) continue;
-    if (entry.model == nullptr) load(entry, lock);
+    if (entry.wanted && entry.model == nullptr) asleep.push_back(&entry);
+  }
+  const auto rank = [](const Entry* entry) { return std::pair(entry->waits_since(), entry); };
+  std::sort(asleep.begin(), asleep.end(),
+            [&](const Entry* one, const Entry* other) { return rank(one) < rank(other); });
+  return asleep;
+}
+
+// Whose turn it is: of the models that are not there the one that is waited for longest, if that is
+// long. Null: nobody's.
+const ModelRegistry::Entry* ModelRegistry::first_in_line() const {
+  const Entry* first = nullptr;
+  for (const Entry& entry : entries_) {
+    if (entry.model != nullptr || entry.waiting.empty()) continue;
+    if (first == nullptr || entry.waits_since() < first->waits_since()) first = &entry;
+  }
+  const bool is_long =
+      first != nullptr && Clock::now() - first->waits_since() >= options_.turn_after;
+  return is_long ? first : nullptr;
+}
+
+// Must it sleep for the first in line? Those go that were loaded first, no more than have to.
+bool ModelRegistry::is_in_the_way(const Entry& entry) const {
+  if (entry.stays || options_.memory_bytes == 0) return false;
+  const Entry* const first = first_in_line();
+  if (first == nullptr) return false;
+  size_t bytes = first->source.num_bytes;
+  for (const Entry& each : entries_) {
+    const bool stays_longer = each.model != nullptr && each.loaded_at >= entry.loaded_at;
+    if (!each.stays && stays_longer) bytes += each.source.num_bytes;
+  }
+  return bytes > options_.memory_bytes;
+}
+
+// Who waited for another's turn that has come, or has been given up.
+void ModelRegistry::let_through(std::unique_lock<std::mutex>& lock) {
+  for (Entry& entry : entries_) {
+    if (!entry.wanted || entry.model == nullptr || is_in_the_way(entry)) continue;
+    entry.last_used = Clock::now();
+    answer(entry, ModelPtr(entry.model), lock);
   }
 }
 
@@ -233,6 +284,7 @@ void ModelRegistry::load(Entry& entry, std::unique_lock<std::mutex>& lock) {
   entry.loading = true;
   entry.progress = 0;
   entry.keep_alive = options_.keep_alive;  // before: who lets go of it while it loads is heard
+  let_through(lock);
   lock.unlock();
   LOG(kInfo, "loading {}", name);
   Result<ModelPtr> loaded = make(entry);
@@ -245,7 +297,7 @@ void ModelRegistry::load(Entry& entry, std::unique_lock<std::mutex>& lock) {
   }
   entry.loading = false;
   entry.failed = !loaded.ok();
-  entry.last_used = Clock::now();
+  entry.loaded_at = entry.last_used = Clock::now();
   if (loaded.ok()) {
     entry.model = *loaded;
     entry.adapters.clear();
@@ -316,15 +368,17 @@ void ModelRegistry::answer(Entry& entry, const Result<ModelPtr>& result,
 }
 
 void ModelRegistry::expire_waiting(std::unique_lock<std::mutex>& lock) {
-  const Clock::time_point now = Clock::now();
+  const Clock::time_point oldest = Clock::now() - options_.load_patience;
+  const auto waits_on = [&](const Waiter& waiter) {
+    return waiter.since > oldest && (waiter.has_left == nullptr || !waiter.has_left());
+  };
   std::vector<Waiter> expired;
   for (Entry& entry : entries_) {
-    const auto first = std::partition(entry.waiting.begin(), entry.waiting.end(),
-                                      [&](const Waiter& waiter) { return waiter.deadline > now; });
-    if (first == entry.waiting.end()) continue;
-    expired.insert(expired.end(), first, entry.waiting.end());
-    entry.waiting.erase(first, entry.waiting.end());
-    entry.wanted = !entry.waiting.empty();
+    const size_t num_before = expired.size();
+    for (Waiter& waiter : std::exchange(entry.waiting, {})) {
+      (waits_on(waiter) ? entry.waiting : expired).push_back(std::move(waiter));
+    }
+    if (expired.size() > num_before) entry.wanted = !entry.waiting.empty();
   }
   num_waiting_ -= expired.size();
   if (expired.empty()) return;

@@ -4,7 +4,9 @@
 // them, on a thread of the registry, one at a time; requests wait meanwhile, so many and so long as
 // the options say. Who is not used for a while sleeps: it is taken out of memory, with its cache.
 // Where a model does not fit beside the others, those that are idle sleep first, the longest unused
-// before. A model in use is never taken away: whoever holds its ModelPtr uses it.
+// before. A model in use is never taken away: whoever holds its ModelPtr uses it. But once a
+// request has waited for room for a while, newcomers of the models that stand in its way wait
+// behind it.
 //
 // Thread-safe, but close() and join(), which one thread calls, in this order.
 #pragma once
@@ -40,8 +42,11 @@ struct RegistryOptions {
                                                   // never
   size_t memory_bytes = 0;                        // for the sources' models together; 0: no limit
   std::chrono::milliseconds load_patience{300'000};  // how long a request waits
-  size_t max_waiting = 256;                          // requests that wait for models
-  std::chrono::milliseconds tick{500};               // how often it looks who is idle
+  // How long a request waits for room until newcomers of other models wait behind it. Long enough
+  // for a short answer to end by itself; short beside a load, which is what a change costs.
+  std::chrono::milliseconds turn_after{2'000};
+  size_t max_waiting = 256;             // requests that wait for models
+  std::chrono::milliseconds tick{500};  // how often it looks who is idle
 };
 
 struct ServedModels {
@@ -70,6 +75,7 @@ struct ModelStatus {
 class ModelRegistry {
  public:
   using UseModel = std::function<void(Result<ModelPtr>)>;
+  using HasLeft = std::function<bool()>;  // takes no lock of the registry
 
   // Of a name that several have, the first is meant.
   explicit ModelRegistry(ServedModels models);
@@ -77,12 +83,14 @@ class ModelRegistry {
 
   // By name, alias or the name of an adapter that it has or had, each also with ":latest" behind
   // it; an empty name means the first model. Calls `use` once: at once, or on the registry's thread
-  // when the model is loaded. kNotFound lists what there is; kExhausted: too many wait, or the
-  // model does not fit; kUnavailable: it could not be loaded, or not in time.
-  void acquire(std::string_view name, UseModel use);
+  // when the model is loaded or those before it have had their turn. Who has left waits no longer.
+  // kNotFound lists what there is; kExhausted: too many wait, or the model does not fit;
+  // kUnavailable: it could not be loaded, or not in time.
+  void acquire(std::string_view name, UseModel use, HasLeft has_left = {});
   // What is said of a name that nobody has.
   Error not_found(std::string_view name) const;
-  // The same for who cannot wait: kUnavailable while it is loaded, which this begins.
+  // The same for who cannot wait: kUnavailable while it is loaded, which this begins, and while
+  // others have their turn.
   Result<ModelPtr> find(std::string_view name);
   // The one that a body's "model" names.
   Result<ModelPtr> find_for(const boost::json::object& body);
@@ -106,7 +114,8 @@ class ModelRegistry {
 
   struct Waiter {
     UseModel use;
-    Clock::time_point deadline;
+    HasLeft has_left;
+    Clock::time_point since;
   };
   struct Entry {
     std::vector<std::string> names;
@@ -118,11 +127,17 @@ class ModelRegistry {
                                                          // thread changes them
     bool loading = false;
     bool failed = false;
-    bool wanted = false;  // to be loaded
+    bool wanted = false;  // to be loaded, or handed to those who wait
     double progress = 0;
     std::chrono::milliseconds keep_alive{};
+    Clock::time_point loaded_at = {};
     Clock::time_point last_used = {};
-    std::vector<Waiter> waiting = {};
+    std::vector<Waiter> waiting = {};  // in the order of arrival
+
+    // Of the first who waits; of nobody: after all others.
+    Clock::time_point waits_since() const {
+      return waiting.empty() ? Clock::time_point::max() : waiting.front().since;
+    }
   };
 
   Entry* entry_of(std::string_view name);     // as clients call it
@@ -130,6 +145,10 @@ class ModelRegistry {
   // All below with mutex_ held, but while they load, free or call.
   void run();
   void serve_wanted(std::unique_lock<std::mutex>& lock);
+  std::vector<Entry*> asleep_in_order();
+  const Entry* first_in_line() const;
+  bool is_in_the_way(const Entry& entry) const;
+  void let_through(std::unique_lock<std::mutex>& lock);
   void load(Entry& entry, std::unique_lock<std::mutex>& lock);
   Result<ModelPtr> make(Entry& entry);
   bool make_room(const Entry& entry, std::unique_lock<std::mutex>& lock);

@@ -1,6 +1,7 @@
 // Models that are loaded on demand: room in memory, failures and time.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <future>
 #include <map>
 
@@ -46,10 +47,15 @@ class ModelRoomTest : public ::testing::Test {
     registry_ = std::make_unique<ModelRegistry>(
         ServedModels{{room_model("base")}, std::move(sources), options_});
   }
-  std::future<Result<ModelPtr>> ask(std::string_view name) {
+  std::future<Result<ModelPtr>> ask(std::string_view name, ModelRegistry::HasLeft has_left = {}) {
     auto promise = std::make_shared<std::promise<Result<ModelPtr>>>();
-    registry_->acquire(name, [promise](Result<ModelPtr> model) { promise->set_value(model); });
+    registry_->acquire(
+        name, [promise](Result<ModelPtr> model) { promise->set_value(model); },
+        std::move(has_left));
     return promise->get_future();
+  }
+  static bool is_answered(const std::future<Result<ModelPtr>>& asked) {
+    return asked.wait_for(0s) == std::future_status::ready;
   }
   // Loads it and lets go of it.
   bool wake(std::string_view name) { return ask(name).get().ok(); }
@@ -184,6 +190,91 @@ TEST_F(ModelRoomTest, PatienceEndsForEachByItself) {
   (void)late.get();  // is answered, whichever way the clocks fell
   EXPECT_TRUE(wake("b"));
   EXPECT_EQ(awake(), "base b ");
+}
+
+// Clients that ask without pause leave no moment in which their model is idle.
+TEST_F(ModelRoomTest, NewcomersWaitBehindWhoHasWaitedForRoom) {
+  options_.memory_bytes = 10;
+  options_.turn_after = 0ms;
+  start({source("a"), source("b")});
+  ModelPtr held = ask("a").get().value();
+  auto other = ask("b");
+  auto newcomer = ask("a");
+  EXPECT_FALSE(is_answered(newcomer));
+  EXPECT_EQ(status_of(1).num_waiting, 1u);
+  EXPECT_EQ(registry_->find("a").error().message, "a makes room for another model");
+  EXPECT_TRUE(ask("base").get().ok());  // which stands in nobody's way
+  held.reset();
+  ModelPtr second = other.get().value();
+  auto third = ask("b");  // behind the newcomer: its turn is next
+  EXPECT_FALSE(is_answered(newcomer));
+  EXPECT_FALSE(is_answered(third));
+  second.reset();
+  EXPECT_EQ(newcomer.get().value()->info.name, "a");
+  EXPECT_EQ(third.get().value()->info.name, "b");
+  EXPECT_EQ(loads(), "a b a b ");
+}
+
+TEST_F(ModelRoomTest, AShortWaitHoldsNobodyUp) {
+  options_.memory_bytes = 10;
+  options_.turn_after = 1h;
+  start({source("a"), source("b")});
+  ModelPtr held = ask("a").get().value();
+  auto other = ask("b");
+  EXPECT_TRUE(is_answered(ask("a")));
+  EXPECT_FALSE(is_answered(other));
+  held.reset();
+  EXPECT_TRUE(other.get().ok());
+}
+
+TEST_F(ModelRoomTest, WhoGivesUpLetsTheOthersThrough) {
+  options_.memory_bytes = 10;
+  options_.turn_after = 0ms;
+  std::atomic<bool> has_left{false};
+  start({source("a"), source("b")});
+  const ModelPtr held = ask("a").get().value();
+  auto other = ask("b", [&] { return has_left.load(); });
+  auto newcomer = ask("a");
+  EXPECT_FALSE(is_answered(newcomer));
+  has_left = true;
+  EXPECT_EQ(newcomer.get().value(), held);
+  EXPECT_FALSE(other.get().ok());
+  EXPECT_TRUE(is_answered(ask("a")));
+  EXPECT_EQ(loads(), "a ");
+}
+
+TEST_F(ModelRoomTest, NoMoreModelsMakeRoomThanMust) {
+  options_.memory_bytes = 20;
+  options_.turn_after = 0ms;
+  start({source("a"), source("c"), source("b")});
+  ModelPtr first = ask("a").get().value();
+  const ModelPtr last = ask("c").get().value();
+  auto other = ask("b");
+  auto newcomer = ask("a");
+  EXPECT_TRUE(is_answered(ask("c")));  // b has room where a was, which was loaded first
+  EXPECT_FALSE(is_answered(newcomer));
+  first.reset();
+  EXPECT_TRUE(other.get().ok());
+  EXPECT_TRUE(newcomer.get().ok());
+  EXPECT_EQ(awake(), "base a c ");
+}
+
+// One that would fit now takes the room that the other is to have.
+TEST_F(ModelRoomTest, TurnsComeInTheOrderOfArrival) {
+  options_.memory_bytes = 20;
+  options_.turn_after = 0ms;
+  start({source("small", 5), source("b"), source("a", 15)});
+  ModelPtr held = ask("a").get().value();
+  auto other = ask("b");
+  auto small = ask("small");
+  auto newcomer = ask("a");
+  std::this_thread::sleep_for(30ms);  // several looks
+  EXPECT_FALSE(is_answered(small));
+  held.reset();
+  EXPECT_TRUE(other.get().ok());
+  EXPECT_TRUE(small.get().ok());
+  EXPECT_TRUE(newcomer.get().ok());
+  EXPECT_EQ(loads(), "a b small a ");
 }
 
 TEST_F(ModelRoomTest, AfterTheCloseOnlyThoseThatAreAwakeAnswer) {

@@ -535,12 +535,14 @@ void with_model(ServerState& state, HttpRequest& request, Writer writer, UseAske
   // A shared one: what is called may be copied.
   auto asked = std::make_shared<Asked>(
       Asked{std::move(request), std::move(*body), std::move(writer), nullptr});
-  state.models.acquire(asked_name, [&state, asked, use = std::move(use)](Result<ModelPtr> model) {
-    if (asked->writer->disconnected()) return;
+  const auto has_left = [asked] { return asked->writer->disconnected(); };
+  const auto answer = [&state, asked, has_left, use = std::move(use)](Result<ModelPtr> model) {
+    if (has_left()) return;
     if (!model.ok()) return refuse(asked->request, *asked->writer, model.error());
     asked->model = std::move(*model);
     use(state, *asked);
-  });
+  };
+  state.models.acquire(asked_name, answer, has_left);
 }
 
 void generate(ServerState& state, HttpRequest& request, Writer writer, const ParseRequest& parse) {
