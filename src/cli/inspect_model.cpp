@@ -39,6 +39,10 @@ json::object describe_experts(const ExpertConfig& experts) {
           {"shared_intermediate_size", experts.shared_intermediate_size}};
 }
 
+// Whether a router sends a token to some of these weights. Those of heads and of streams lie in
+// stacks too, but every token meets them all.
+bool is_routed(Role role) { return role == Role::kExpertGateUp || role == Role::kExpertDown; }
+
 }  // namespace
 
 json::object describe_config(const ModelConfig& config) {
@@ -80,7 +84,7 @@ int64_t active_parameters(const ModelConfig& config, const FoundWeights& found) 
     for (const FoundVector::Piece& piece : role.vector.pieces) {
       elements += piece.tensor.num_elements();
     }
-    if (role_row(role.role).experts != nullptr) {
+    if (is_routed(role.role)) {
       const ExpertConfig& experts = config.layers[static_cast<size_t>(role.layer)].experts;
       elements = elements / experts.num_experts * experts.num_experts_per_token;
     }

@@ -3,7 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <string>
+#include <vector>
+
 #include "backend/cpu/cpu_backend.h"
+#include "base/testing/golden.h"
+#include "cli/testing/program.h"
+#include "model/model.h"
 
 namespace headrace {
 namespace inspect_model_test {
@@ -73,6 +80,74 @@ TEST(InspectModel, ATokenMeetsItsExpertsAndNotTheRowsOfOthers) {
   found.roles.push_back(role_of(Role::kHead, kNoLayer, 1000, 64, 1));
   EXPECT_EQ(active_parameters(mixed_config(), found), 1000 * 64 + 8 * 64 + 2 * 64 * 24)
       << "the head in place of the embedding";
+}
+
+// They are stacks, as experts are.
+TEST(InspectModel, ATokenMeetsAllHeadsAndStreams) {
+  FoundWeights found;
+  found.roles.push_back(role_of(Role::kKeyUp, 0, 32, 16, 4));    // beside a dense MLP
+  found.roles.push_back(role_of(Role::kValueUp, 2, 16, 32, 4));  // and beside experts
+  found.roles.push_back(role_of(Role::kStreamIn, kNoLayer, 64, 64, 3));
+  EXPECT_EQ(active_parameters(mixed_config(), found), 2 * 4 * 32 * 16 + 3 * 64 * 64);
+}
+
+// The repository's small checkpoints, one or more of each family.
+std::vector<std::filesystem::path> tiny_folders() {
+  std::vector<std::filesystem::path> folders;
+  for (const auto& entry : std::filesystem::directory_iterator(test::archive_root() / "tiny")) {
+    if (entry.is_directory()) folders.push_back(entry.path());
+  }
+  std::ranges::sort(folders);
+  return folders;
+}
+
+TEST(InspectModel, EveryFamilyIsShown) {
+  int num_shown = 0;
+  for (const std::filesystem::path& folder : tiny_folders()) {
+    SCOPED_TRACE(folder);
+    const testing::Outcome outcome =
+        testing::run_program("inspect --json '" + folder.string() + "'");
+    EXPECT_EQ(outcome.status, 0) << outcome.text;
+    boost::system::error_code error;
+    const size_t begin = std::min(outcome.text.find('{'), outcome.text.size());  // after warnings
+    const boost::json::value report = boost::json::parse(outcome.text.substr(begin), error);
+    ASSERT_FALSE(error) << outcome.text;
+    const auto elements = report.at("file").at("elements").to_number<int64_t>();
+    const auto active = report.at("model").at("active_parameters").to_number<int64_t>();
+    EXPECT_GT(active, 0);
+    EXPECT_LE(active, elements);
+    ++num_shown;
+  }
+  EXPECT_GE(num_shown, 90);
+}
+
+// What a token meets of a network, counted by the names of its tensors: all but the embedding,
+// beside which there is a head, and the experts that it is not sent to.
+int64_t met_by_name(const Checkpoint& checkpoint, const ExpertConfig& experts) {
+  int64_t met = 0;
+  for (const std::string& name : checkpoint.names()) {
+    if (name.find("embed_tokens") != std::string::npos) continue;
+    const bool is_routed = name.find(".experts.") != std::string::npos;
+    const int64_t elements = checkpoint.find(name)->num_elements();
+    met += is_routed ? elements * experts.num_experts_per_token / experts.num_experts : elements;
+  }
+  return met;
+}
+
+TEST(InspectModel, LatentAttentionIsMetWhole) {
+  int num_checked = 0;
+  for (const std::filesystem::path& folder : tiny_folders()) {
+    const auto checkpoint = Checkpoint::open(folder.string()).value();
+    const ModelConfig config = Model::read_config(*checkpoint).value();
+    const LayerConfig& last = config.layers.back();
+    if (last.mixer != MixerKind::kLatent || last.experts.num_experts == 0) continue;
+    SCOPED_TRACE(folder);
+    ASSERT_FALSE(config.tie_word_embeddings);
+    const FoundWeights found = find_weights(*checkpoint, config).value();
+    EXPECT_EQ(active_parameters(config, found), met_by_name(*checkpoint, last.experts));
+    ++num_checked;
+  }
+  EXPECT_GE(num_checked, 5);
 }
 
 TEST(InspectModel, StateDoesNotGrowWithTheContext) {
