@@ -47,7 +47,8 @@ struct ModelRecord {
   std::optional<std::string> text;  // of the perplexity; none: not measured
   int64_t max_windows = 0;          // 0: all that are recorded
 };
-// Greedy ids, log-probs and perplexity.
+// Greedy ids, log-probs and perplexity. kCorrupt, or kUnprocessable for a record whose ids or
+// lengths this model cannot have, name the file and what is wrong.
 Result<VerifyRows> model_rows(Model& model, Backend& backend, const Tokenizer& tokenizer,
                               const ModelRecord& record);
 

@@ -90,6 +90,16 @@ def test_settings_come_from_a_file(headrace, model, tmp_path):
     assert missing.returncode == 1 and "there is no file" in missing.stderr
 
 
+def test_a_record_of_another_model_is_refused(headrace, model, tmp_path):
+    record = tmp_path / "record.json"
+    for ids, reason in (([1, 2], None), ([100000], "has id 100000"), ([-1], "has id -1"), ([], "has no ids")):
+        record.write_text(json.dumps({"prompts": [{"text": "a", "ids": ids, "greedy": []}]}))
+        done = headrace("verify", "model", model, record)
+        assert done.returncode == (0 if reason is None else 1), done.stderr
+        if reason is not None:
+            assert done.stderr.startswith(f"headrace: '{record}'") and reason in done.stderr, done.stderr
+
+
 def test_version_names_the_arithmetic_of_activations(headrace):
     def classes_of(*options):
         machine = json.loads(headrace("version", "--json", *options).stdout)["machine"]
