@@ -91,7 +91,7 @@ std::vector<SynthTensor> synth_tensors(const SynthShape& shape, const SynthForma
 // kInvalidArgument names the size at fault, what was found and what is needed.
 Status check_shape(const SynthShape& shape);
 
-// Writes the file: to a temporary name beside it, then renamed. kIo names the path and the reason.
+// Writes the file, whole or not at all (base/whole_file.h). kIo names the path and the reason.
 Status write_synth(const SynthShape& shape, const SynthFormat& format, uint64_t seed,
                    const std::string& path);
 

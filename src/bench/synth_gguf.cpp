@@ -1,17 +1,12 @@
 // Writes a random model as a GGUF file, tensor by tensor.
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cmath>
-#include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <memory>
 
-#include "base/check.h"
+#include "base/whole_file.h"
 #include "bench/synth_parts.h"
 
 namespace headrace {
@@ -179,50 +174,6 @@ void put_keys(const SynthShape& shape, const SynthFormat& format, HeaderWriter* 
   put_vocabulary(shape, header);
 }
 
-// A file under a temporary name; it disappears unless publish() renames it.
-class PartialFile {
- public:
-  static Result<std::unique_ptr<PartialFile>> create(const std::string& path) {
-    auto file = std::unique_ptr<PartialFile>(new PartialFile(path));
-    if (file->stream_ == nullptr) return file->failed("create");
-    return file;
-  }
-  ~PartialFile() {
-    if (stream_ != nullptr) std::fclose(stream_);
-    if (!published_) std::remove(partial_.c_str());
-  }
-  PartialFile(const PartialFile&) = delete;
-  PartialFile& operator=(const PartialFile&) = delete;
-
-  Status write(std::span<const std::byte> bytes) {
-    if (bytes.empty()) return {};
-    if (std::fwrite(bytes.data(), 1, bytes.size(), stream_) == bytes.size()) return {};
-    return failed("write");
-  }
-  Status publish() {
-    FILE* const stream = std::exchange(stream_, nullptr);
-    const bool flushed = std::fflush(stream) == 0 && fsync(fileno(stream)) == 0;
-    const bool closed = std::fclose(stream) == 0;
-    if (!flushed || !closed) return failed("write");
-    if (std::rename(partial_.c_str(), path_.c_str()) != 0) return failed("rename to");
-    published_ = true;
-    return {};
-  }
-
- private:
-  explicit PartialFile(const std::string& path)
-      : path_(path),
-        partial_(fmt::format("{}.partial-{}", path, getpid())),
-        stream_(std::fopen(partial_.c_str(), "wb")) {}
-  Error failed(std::string_view what) const {
-    return make_error(ErrorCode::kIo, "cannot {} '{}': {}", what, path_, std::strerror(errno));
-  }
-
-  std::string path_, partial_;
-  FILE* stream_;
-  bool published_ = false;
-};
-
 float fill_value(const SynthTensor& tensor, size_t i) {
   switch (tensor.fill) {
     case SynthFill::kSmall:
@@ -236,13 +187,13 @@ float fill_value(const SynthTensor& tensor, size_t i) {
   }
 }
 
-Status write_vector(const SynthTensor& tensor, PartialFile* file) {
+Status write_vector(const SynthTensor& tensor, WholeFile* file) {
   std::vector<float> values(tensor.num_bytes() / sizeof(float));
   for (size_t i = 0; i < values.size(); ++i) values[i] = fill_value(tensor, i);
   return file->write(std::as_bytes(std::span(values)));
 }
 
-Status write_matrix(const SynthTensor& tensor, uint64_t* state, PartialFile* file) {
+Status write_matrix(const SynthTensor& tensor, uint64_t* state, WholeFile* file) {
   const size_t block_bytes = dtype_row(tensor.dtype).block_bytes;
   std::vector<std::byte> slab((size_t{1} << 20) / block_bytes * block_bytes);
   size_t left = tensor.num_bytes();
@@ -255,7 +206,7 @@ Status write_matrix(const SynthTensor& tensor, uint64_t* state, PartialFile* fil
   return {};
 }
 
-Status write_data(const std::vector<SynthTensor>& tensors, uint64_t seed, PartialFile* file) {
+Status write_data(const std::vector<SynthTensor>& tensors, uint64_t seed, WholeFile* file) {
   uint64_t written = 0;
   uint64_t state = seed * 0x9E3779B97F4A7C15u | 1;  // never 0, where the generator would stay
   for (const SynthTensor& tensor : tensors) {
@@ -270,8 +221,9 @@ Status write_data(const std::vector<SynthTensor>& tensors, uint64_t seed, Partia
 
 // Says what is missing before gigabytes are written in vain.
 Status check_room(const std::string& path, uint64_t num_bytes) {
+  if (is_stream(path)) return {};
   std::error_code code;
-  const auto folder = std::filesystem::absolute(path, code).parent_path();
+  const auto folder = std::filesystem::weakly_canonical(path, code).parent_path();
   const auto space = std::filesystem::space(folder, code);
   if (code || space.available >= num_bytes) return {};
   return make_error(ErrorCode::kExhausted, "'{}' needs {} bytes, but its disk has {} left", path,
@@ -289,7 +241,7 @@ Status write_synth(const SynthShape& shape, const SynthFormat& format, uint64_t 
   for (const SynthTensor& tensor : tensors) header.tensor(tensor);
   const std::string head = header.finish(tensors.size());
   TRY(check_room(path, head.size() + tensors.back().offset + tensors.back().num_bytes()));
-  const auto file = TRY(PartialFile::create(path));
+  const auto file = TRY(WholeFile::create(path));
   TRY(file->write(std::as_bytes(std::span(head))));
   TRY(write_data(tensors, seed, file.get()));
   return file->publish();

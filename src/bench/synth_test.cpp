@@ -192,6 +192,16 @@ TEST(Synth, WrongSizesAreRefusedByName) {
   EXPECT_FALSE(fs::exists(path));
 }
 
+TEST(Synth, ALinkStaysAndLeadsToTheModel) {
+  const testing::TempFolder folder;
+  const std::string link = folder.file("link.gguf");
+  fs::create_symlink("model.gguf", link);
+  ASSERT_TRUE(write_synth(kTiny, synth_formats().front(), 5, link).ok());
+  EXPECT_TRUE(fs::is_symlink(link));
+  EXPECT_TRUE(fs::is_regular_file(folder.file("model.gguf")));
+  EXPECT_EQ(run_model(link).size(), 4u);
+}
+
 TEST(Synth, NothingIsLeftWhereNothingCanBeWritten) {
   const testing::TempFolder own;
   const std::string folder = own.path();

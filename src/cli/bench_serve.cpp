@@ -6,14 +6,12 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cerrno>
 #include <cmath>
 #include <cstdio>
-#include <cstring>
-#include <fstream>
 #include <optional>
 
 #include "base/json.h"
+#include "base/whole_file.h"
 #include "bench/plan.h"
 #include "bench/serve/campaign.h"
 #include "bench/serve/curl_transport.h"
@@ -149,14 +147,9 @@ Result<loads::Campaign> make_campaign(const Options& options, int64_t num_record
 
 // Whole or not at all, so that what an earlier stage wrote is never half gone.
 Status write_whole(const std::string& path, const std::string& contents) {
-  const std::string part = path + ".part";
-  std::ofstream file(part, std::ios::binary);
-  file << contents;
-  file.close();
-  if (file && std::rename(part.c_str(), path.c_str()) == 0) return {};
-  const int reason = errno;
-  std::remove(part.c_str());
-  return make_error(ErrorCode::kIo, "cannot write '{}': {}", path, std::strerror(reason));
+  const auto file = TRY(WholeFile::create(path));
+  TRY(file->write(std::as_bytes(std::span(contents))));
+  return file->publish();
 }
 
 class Reporter {
@@ -167,20 +160,28 @@ class Reporter {
         html_(options.text("--html")),
         as_json_(options.flag("--json")) {}
 
-  // After every stage, and before the first: a path that cannot be written is told at once.
-  Status write(std::span<const loads::StageSummary> stages) const {
-    if (!save_.empty()) {
-      TRY(write_whole(save_, json::serialize(loads::report_json(head_, stages)) + "\n"));
-    }
-    if (!html_.empty()) TRY(write_whole(html_, loads::report_html(head_, stages)));
-    return {};
-  }
+  // To files: after every stage, and before the first, so that a path that cannot be written is
+  // told at once.
+  Status write(std::span<const loads::StageSummary> stages) const { return write(stages, false); }
+  // To streams, which keep what they are sent: after the last stage alone.
+  Status end(std::span<const loads::StageSummary> stages) const { return write(stages, true); }
   void print(std::span<const loads::StageSummary> stages) const {
     if (as_json_) return print_row(loads::report_json(head_, stages));
     std::printf("%s", loads::report_text(stages).c_str());
   }
 
  private:
+  Status write(std::span<const loads::StageSummary> stages, bool to_streams) const {
+    const auto takes = [=](const std::string& path) {
+      return !path.empty() && is_stream(path) == to_streams;
+    };
+    if (takes(save_)) {
+      TRY(write_whole(save_, json::serialize(loads::report_json(head_, stages)) + "\n"));
+    }
+    if (takes(html_)) TRY(write_whole(html_, loads::report_html(head_, stages)));
+    return {};
+  }
+
   loads::ReportHead head_;
   std::string save_, html_;
   bool as_json_;
@@ -270,6 +271,7 @@ Status run_load(const Options& options, const std::string& url, loads::Campaign 
       run_campaign(campaign, workload, *transport, &interrupted.flag());
   reporter.print(stages);
   TRY(std::move(written));
+  TRY(reporter.end(stages));
   const loads::StageSummary& last = stages.back();
   if (!last.ended_by.empty()) {
     return make_error(ErrorCode::kUnavailable, "the load ended early: {}", last.ended_by);

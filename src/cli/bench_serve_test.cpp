@@ -2,9 +2,14 @@
 // starts.
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <boost/json.hpp>
 
+#include <algorithm>
+
+#include "base/descriptor.h"
 #include "base/testing/temp_folder.h"
 #include "cli/testing/program.h"
 #include "cli/testing/scripted_server.h"
@@ -12,6 +17,7 @@
 namespace headrace {
 namespace bench_serve_test {
 
+namespace fs = std::filesystem;
 namespace json = boost::json;
 using testing::http_answer;
 using testing::Outcome;
@@ -47,12 +53,14 @@ Outcome bench(const std::string& arguments) {
   return run_program("bench serve " + arguments, "NO_PROXY=127.0.0.1");
 }
 
-json::object saved(const TempFolder& folder) {
+json::object parsed(const std::string& text) {
   boost::system::error_code error;
-  const json::value value = json::parse(folder.read("load.json"), error);
-  EXPECT_FALSE(error) << folder.read("load.json");
+  const json::value value = json::parse(text, error);
+  EXPECT_FALSE(error) << text;
   return value.is_object() ? value.get_object() : json::object();
 }
+
+json::object saved(const TempFolder& folder) { return parsed(folder.read("load.json")); }
 
 TEST(BenchServe, MeasuresAServerAndWritesItsReports) {
   const ScriptedServer server(script_of(streamed()));
@@ -76,6 +84,39 @@ TEST(BenchServe, MeasuresAServerAndWritesItsReports) {
     EXPECT_NE(request.body.find("\"model\":\"scripted\""), std::string::npos) << request.body;
   }
   EXPECT_TRUE(asked);
+}
+
+TEST(BenchServe, ReportsFollowLinksAndAFifoGetsTheLastOne) {
+  const ScriptedServer server(script_of(streamed()));
+  const TempFolder folder;
+  fs::create_symlink("load.html", folder.file("link.html"));
+  const std::string fifo = folder.file("fifo");
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  const Descriptor reader = open_file(fifo).value();
+  const Outcome outcome =
+      bench(server.url() + " --load sweep --rates 2 --requests 3 --duration 60 --answer-tokens 3" +
+            " --save " + fifo + " --html " + folder.file("link.html"));
+  EXPECT_EQ(outcome.status, 0) << outcome.text;
+  EXPECT_TRUE(fs::is_symlink(folder.file("link.html")));
+  EXPECT_TRUE(folder.read("load.html").starts_with("<!doctype html>"));
+  ASSERT_TRUE(fs::is_fifo(fifo));
+  std::string text(size_t{1} << 16, '\0');  // what a FIFO holds
+  text.resize(static_cast<size_t>(std::max<ssize_t>(0, read(reader.get(), text.data(), 1 << 16))));
+  EXPECT_GT(parsed(text).at("stages").as_array().size(), 1u);
+}
+
+TEST(BenchServe, StandardOutputKeepsWhatItHas) {
+  const ScriptedServer server(script_of(streamed()));
+  const TempFolder folder;
+  fs::create_symlink("/proc/self/fd/1", folder.file("output"));
+  const Outcome outcome =
+      bench(server.url() + " --requests 3 --duration 60 --answer-tokens 3 --save " +
+            folder.file("output") + " > " + folder.file("all"));
+  EXPECT_EQ(outcome.status, 0) << folder.read("all");
+  EXPECT_TRUE(fs::is_symlink(folder.file("output")));
+  const std::string all = folder.read("all");
+  EXPECT_LT(all.find("sync"), all.find("\"stages\":")) << all;
+  EXPECT_NE(all.find("\"stages\":"), std::string::npos) << all;
 }
 
 TEST(BenchServe, ClientsPlayARecordingInItsOrderWhateverItsTimes) {
