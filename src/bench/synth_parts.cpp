@@ -65,14 +65,16 @@ bool is_lfm2_convolution(const SynthShape& shape, int64_t layer) {
 
 // Gemma 4: full layers have wide heads, the last layers read the keys of earlier ones and have
 // MLPs of twice the width.
-bool is_full(const SynthShape& shape, int64_t layer) {
-  return is_period(shape, layer) || layer == shape.num_layers - 1;
-}
 int64_t shared_layers(const SynthShape& shape) {
   return shape.num_layers * shape.shared_kv_layers / 1024;
 }
 bool owns_keys(const SynthShape& shape, int64_t layer) {
   return layer < shape.num_layers - shared_layers(shape);
+}
+// With few layers the period is shorter: a full layer that reads keys needs one that has some.
+bool is_full(const SynthShape& shape, int64_t layer) {
+  const int64_t period = std::min(shape.mixer_period, shape.num_layers - shared_layers(shape));
+  return (layer + 1) % period == 0 || layer == shape.num_layers - 1;
 }
 int64_t own_head_dim(const SynthShape& shape, int64_t layer) {
   return is_full(shape, layer) ? shape.full_head_dim : shape.head_dim;

@@ -165,6 +165,24 @@ TEST(Synth, EveryKindOfNetworkLoadsAndRuns) {
   EXPECT_GE(num_run, 14);
 }
 
+// Also with so few that a pattern of layers is cut short.
+TEST(Synth, EveryNumberOfLayersLoadsAndRuns) {
+  const testing::TempFolder folder;
+  const std::string path = folder.file("synth_layers.gguf");
+  int num_run = 0;
+  for (const SynthShape& published : synth_shapes()) {
+    SynthShape shape = narrowed(published);
+    for (shape.num_layers = 1; shape.num_layers <= 11; ++shape.num_layers) {
+      SCOPED_TRACE(::testing::Message() << shape.name << ", " << shape.num_layers << " layers");
+      const Status written = write_synth(shape, synth_formats().front(), 5, path);
+      ASSERT_TRUE(written.ok()) << written.error().message;
+      EXPECT_EQ(run_model(path).size(), 4u);
+      ++num_run;
+    }
+  }
+  EXPECT_GE(num_run, 150);
+}
+
 TEST(Synth, EqualSeedsGiveEqualModelsAndOtherSeedsOthers) {
   const testing::TempFolder folder;
   const std::string path = folder.file("synth_seed.gguf");
