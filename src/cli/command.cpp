@@ -59,7 +59,7 @@ constexpr CommandRow kRows[] = {
      "Without TEXT, or for -, the text is read from standard input.\n"
      "Examples:\n"
      "  headrace tokenize qwen2.5-coder:0.5b \"Hello, world!\"\n"
-     "  headrace tokenize --decode 9707 11 1879",
+     "  headrace tokenize --decode 19556 28 905 17",
      run_tokenize},
     {"render", "[MODEL] MESSAGES.json", 0, 2, "Show the prompt that messages become.",
      "MESSAGES.json (standard input without it, or for -) is a list of messages, or an object with messages, tools and further template variables. Prints the prompt and its token ids.",

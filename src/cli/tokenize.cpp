@@ -55,8 +55,9 @@ Result<int> run_tokenize(const Options& options) {
   const auto checkpoint = TRY(open_checkpoint(options, given.model));
   const TextBundle text = TRY(TextBundle::load(*checkpoint));
   if (options.flag("--decode")) {
-    const auto ids = TRY(parse_ids(input));
-    std::printf("%s\n", TRY(text.tokenizer->decode(ids, false)).c_str());
+    const std::string decoded = TRY(text.tokenizer->decode(TRY(parse_ids(input)), false));
+    std::printf("%s\n", options.flag("--json") ? json::serialize(json::string(decoded)).c_str()
+                                               : decoded.c_str());
     return 0;
   }
   TRY(check_text(input, "the text"));

@@ -1,5 +1,6 @@
 """What the program says about itself, and to words that it does not know."""
 
+import os
 import re
 
 import pytest
@@ -76,3 +77,10 @@ def test_wrong_usage_is_explained_and_exits_with_2(headrace, words, message):
     refused = headrace(*words)
     assert refused.stderr.startswith("headrace: " + message), refused.stderr
     assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (2, "", 1)
+
+
+@pytest.mark.skipif("HEADRACE_TEST_MODELS" not in os.environ, reason="needs HEADRACE_TEST_MODELS")
+def test_the_example_of_decoded_ids_is_of_the_default_model(headrace):
+    example = re.search(r"headrace (tokenize --decode [\d ]+)$", headrace("tokenize", "--help").stdout, re.M).group(1)
+    model = os.path.join(os.environ["HEADRACE_TEST_MODELS"], "smollm2-135m.gguf")
+    assert headrace(*example.split(), env={"HEADRACE_MODEL": model}).stdout == "Hello, world!\n"

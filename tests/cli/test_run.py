@@ -243,6 +243,7 @@ def test_output_of_tools_is_for_people_and_json_for_programs(headrace, model):
     assert isinstance(json.loads(headrace("tokenize", model, "a b\n", "--json").stdout), list)
     ids = json.loads(headrace("tokenize", model, "Grüße", "--json", "--no-special").stdout)
     assert headrace("tokenize", model, "--decode", *ids).stdout == "Grüße\n"
+    assert json.loads(headrace("tokenize", model, "--json", "--decode", *ids).stdout) == "Grüße"
     inspected = headrace("inspect", model).stdout
     assert not re.search(r"[{}\[\]]|null|true|false", inspected)
     assert "longest context    131,072" in inspected
