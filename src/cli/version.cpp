@@ -55,28 +55,60 @@ json::object describe_machine(const Options& options, const Backend& backend) {
           {"numerics_id", numerics_id(backend, kv_type)}};
 }
 
+const char* state_of(const KernelInfo& row) {
+  return row.selected ? "in use" : row.available ? "available" : "not on this cpu";
+}
+
 void print_kernels(const Backend& backend) {
   std::printf("%-14s %-34s %-10s %-8s %-16s %-18s %s\n", "op", "kernel", "isa", "weights", "layout",
               "numerics class", "state");
   for (const KernelInfo& row : backend.kernels()) {
-    const char* state = row.selected ? "in use" : row.available ? "available" : "not on this cpu";
     std::printf("%-14s %-34s %-10s %-8s %-16s %-18s %s\n", row.op.c_str(), row.name.c_str(),
                 row.isa.c_str(), row.weight_dtype.c_str(), row.layout.c_str(),
-                row.numerics_class.c_str(), state);
+                row.numerics_class.c_str(), state_of(row));
   }
+}
+
+json::array list_kernels(const Backend& backend) {
+  json::array list;
+  for (const KernelInfo& row : backend.kernels()) {
+    list.push_back({{"op", row.op},
+                    {"kernel", row.name},
+                    {"isa", row.isa},
+                    {"weights", row.weight_dtype},
+                    {"layout", row.layout},
+                    {"numerics_class", row.numerics_class},
+                    {"state", state_of(row)}});
+  }
+  return list;
+}
+
+std::string_view default_of(const OptionRow& row) {
+  if (!row.value.empty()) return row.value;
+  return row.unset.empty() ? "none" : row.unset;
 }
 
 // One option per paragraph: name, environment variable, default, range and commands.
 void print_options() {
   for (const OptionRow& row : option_rows()) {
-    const std::string_view value = !row.value.empty()   ? row.value
-                                   : !row.unset.empty() ? row.unset
-                                                        : std::string_view("none");
+    const std::string_view value = default_of(row);
     std::printf("%-24s default %s%s%s%s%s; for %s\n", std::string(row.name).c_str(),
                 std::string(value).c_str(), row.range.empty() ? "" : ", in ",
                 std::string(row.range).c_str(), row.env.empty() ? "" : ", environment ",
                 std::string(row.env).c_str(), std::string(row.commands).c_str());
   }
+}
+
+json::array list_options() {
+  json::array list;
+  for (const OptionRow& row : option_rows()) {
+    list.push_back({{"name", row.name},
+                    {"default", default_of(row)},
+                    {"range", row.range},
+                    {"environment", row.env},
+                    {"commands", row.commands}});
+  }
+  return list;
 }
 
 void print_section(std::string_view title, const json::object& section) {
@@ -88,26 +120,32 @@ void print_section(std::string_view title, const json::object& section) {
   }
 }
 
+void print_json(const Options& options, const Backend& backend) {
+  json::object report{{"build", describe_build()},
+                      {"machine", describe_machine(options, backend)},
+                      {"libraries", describe_libraries()}};
+  if (options.flag("--options")) report["options"] = list_options();
+  if (options.flag("--list-kernels")) report["kernels"] = list_kernels(backend);
+  std::printf("%s\n", json::serialize(report).c_str());
+}
+
+void print_text(const Options& options, const Backend& backend) {
+  const bool with_options = options.flag("--options"),
+             with_kernels = options.flag("--list-kernels");
+  if (with_options) print_options();
+  if (with_options && with_kernels) std::printf("\n");
+  if (with_kernels) print_kernels(backend);
+  if (with_options || with_kernels) return;
+  print_section("headrace", describe_build());
+  print_section("this machine", describe_machine(options, backend));
+  print_section("libraries", describe_libraries());
+}
+
 }  // namespace
 
 Result<int> run_version(const Options& options) {
   const auto backend = TRY(create_backend(options));
-  if (options.flag("--json")) {
-    const json::object report{{"build", describe_build()},
-                              {"machine", describe_machine(options, *backend)},
-                              {"libraries", describe_libraries()}};
-    std::printf("%s\n", json::serialize(report).c_str());
-    return 0;
-  }
-  if (options.flag("--options")) {
-    print_options();
-  } else if (options.flag("--list-kernels")) {
-    print_kernels(*backend);
-  } else {
-    print_section("headrace", describe_build());
-    print_section("this machine", describe_machine(options, *backend));
-    print_section("libraries", describe_libraries());
-  }
+  options.flag("--json") ? print_json(options, *backend) : print_text(options, *backend);
   return 0;
 }
 

@@ -90,6 +90,18 @@ def test_settings_come_from_a_file(headrace, model, tmp_path):
     assert missing.returncode == 1 and "there is no file" in missing.stderr
 
 
+def test_version_lists_what_is_asked_for(headrace):
+    report = json.loads(headrace("version", "--json", "--options", "--list-kernels").stdout)
+    assert set(report) == {"build", "machine", "libraries", "options", "kernels"}
+    assert {"name": "--port", "default": "8080", "range": "0..65535", "environment": "HEADRACE_PORT"}.items() <= next(
+        row for row in report["options"] if row["name"] == "--port").items()
+    assert {row["state"] for row in report["kernels"]} >= {"in use"}
+    assert "kernels" not in json.loads(headrace("version", "--json", "--options").stdout)
+    assert "options" not in json.loads(headrace("version", "--json", "--list-kernels").stdout)
+    options, kernels = (headrace("version", name).stdout for name in ("--options", "--list-kernels"))
+    assert headrace("version", "--list-kernels", "--options").stdout == f"{options}\n{kernels}"
+
+
 def test_a_record_of_another_model_is_refused(headrace, model, tmp_path):
     record = tmp_path / "record.json"
     for ids, reason in (([1, 2], None), ([100000], "has id 100000"), ([-1], "has id -1"), ([], "has no ids")):
