@@ -204,7 +204,7 @@ constexpr OptionRow kRows[] = {
     {"--list-kernels", "", kFlag, "", "", "version", "List every kernel, what it needs and which are in use.", kOutput},
     {"--options", "", kFlag, "", "", "version", "List every option with its environment variable, default and range.", kOutput},
     {"--revision", "", kText, "", "", "pull", "Revision of a hub repository, as after @.", kModel},
-    {"--quiet", "", kFlag, "", "", "pull rm stop run chat serve", "No progress, no greeting and no notes; errors only.", kOutput},
+    {"--quiet", "", kFlag, "", "", "pull rm stop run chat serve", "No progress, no greeting and no notes; errors only. What serve logs is for --log-level.", kOutput},
     {"--log-level", "HEADRACE_LOG_LEVEL", kChoice, "info", "debug|info|warning|error|off", "serve lab", "Least important log lines to print.", kServer},
 };
 // clang-format on

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "base/log.h"
 #include "cli/runtime.h"
 #include "server/api/structure.h"
 #include "server/api/tool_use.h"
@@ -72,6 +73,7 @@ class LoadedModel final : public AnswerSource {
 Result<std::unique_ptr<AnswerSource>> open_answers(const Options& options, const std::string& model,
                                                    bool named) {
   if (!options.text("--server").empty()) return open_server_answers(options, named ? model : "");
+  if (options.flag("--quiet")) set_log_level(LogLevel::kError);
   return std::unique_ptr<AnswerSource>(
       std::make_unique<LoadedModel>(TRY(open_engine(options, model))));
 }

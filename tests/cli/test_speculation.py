@@ -91,6 +91,13 @@ def test_a_draft_needs_a_model(headrace, model):
     assert done.stderr == "headrace: --speculation is draft, which needs --draft-model, a smaller model\n"
 
 
+def test_who_guesses_is_told_unless_quiet(headrace, model):
+    words = ["run", model, "Hi", "--draft-model", model, "--max-tokens", 2]
+    assert f"{model} guesses for {model}" in headrace(*words).stderr
+    quiet = headrace(*words, "--quiet")
+    assert (quiet.returncode, quiet.stderr) == (0, "")
+
+
 def test_a_head_of_the_checkpoint_guesses(model_with_head):
     prompts = ["A LIST: 1, 2, 3", "XYZ " * 12, "Q" * 5]
     context = ("--context", "128")
