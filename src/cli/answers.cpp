@@ -16,11 +16,12 @@ namespace json = boost::json;
 
 class LoadedModel final : public AnswerSource {
  public:
-  explicit LoadedModel(Runtime runtime) : runtime_(std::move(runtime)) {}
+  LoadedModel(Runtime runtime, const ContextLimit& context)
+      : runtime_(std::move(runtime)), context_(context) {}
 
   std::string name() const override { return runtime_.text.display_name; }
   bool is_base() const override { return runtime_.text.chat_template == nullptr; }
-  int64_t max_context() const override { return runtime_.engine->max_context(); }
+  ContextLimit context() const override { return context_; }
   const SamplingDefaults& sampling() const override { return runtime_.text.sampling; }
 
   Result<std::vector<int32_t>> encode_messages(const json::array& messages,
@@ -64,9 +65,19 @@ class LoadedModel final : public AnswerSource {
   }
 
   Runtime runtime_;
+  const ContextLimit context_;
   const ModelInfo info_;  // nobody asks for it here
-  const ServingModel serving_{runtime_.text, info_, {}, runtime_.engine->max_context()};
+  const ServingModel serving_{runtime_.text, info_, {}, context_.num_tokens};
 };
+
+// Memory for keys and values may hold less than what was asked for.
+Result<ContextLimit> context_of(const Options& options, const Runtime& runtime) {
+  const ModelConfig& config = runtime.model->config();
+  const int64_t wanted = TRY(context_from_options(options, config));
+  const int64_t held = runtime.engine->max_context();
+  if (held < wanted) return ContextLimit{held, "--kv-memory"};
+  return ContextLimit{held, wanted < config.max_position_embeddings ? "--context" : ""};
+}
 
 }  // namespace
 
@@ -74,8 +85,9 @@ Result<std::unique_ptr<AnswerSource>> open_answers(const Options& options, const
                                                    bool named) {
   if (!options.text("--server").empty()) return open_server_answers(options, named ? model : "");
   if (options.flag("--quiet")) set_log_level(LogLevel::kError);
-  return std::unique_ptr<AnswerSource>(
-      std::make_unique<LoadedModel>(TRY(open_engine(options, model))));
+  Runtime runtime = TRY(open_engine(options, model));
+  const ContextLimit context = TRY(context_of(options, runtime));
+  return std::unique_ptr<AnswerSource>(std::make_unique<LoadedModel>(std::move(runtime), context));
 }
 
 }  // namespace headrace

@@ -31,9 +31,9 @@ struct Question {
 class AnswerSource {
  public:
   virtual ~AnswerSource() = default;
-  virtual std::string name() const = 0;                  // of the model, for people
-  virtual bool is_base() const = 0;                      // it continues texts and takes no messages
-  virtual int64_t max_context() const = 0;               // prompt and answer
+  virtual std::string name() const = 0;  // of the model, for people
+  virtual bool is_base() const = 0;      // it continues texts and takes no messages
+  virtual ContextLimit context() const = 0;
   virtual const SamplingDefaults& sampling() const = 0;  // recommended, if that is known here
   // structured: the answer is held to a form, so that it cannot begin with reasoning.
   virtual Result<std::vector<int32_t>> encode_messages(const boost::json::array& messages,

@@ -49,7 +49,7 @@ class Chat {
 
   void greet(const std::string& model) const {
     say(fmt::format("{}{}, context of {} tokens", without_controls(source_.name()),
-                    model.empty() ? "" : " (" + model + ")", format_count(context())));
+                    model.empty() ? "" : " (" + model + ")", format_count(context().num_tokens)));
     if (is_base()) say(base_model_note());
     say("/help lists the commands, \"\"\" begins and ends a block of lines, Ctrl-D leaves.");
   }
@@ -77,7 +77,7 @@ class Chat {
   static std::span<const SlashCommand> slash_commands();
 
   bool is_base() const { return source_.is_base(); }
-  int64_t context() const { return source_.max_context(); }
+  ContextLimit context() const { return source_.context(); }
 
   // Words of the program between the messages: on a terminal among them, else apart from them.
   void say(const std::string& text) const {
@@ -210,12 +210,12 @@ class Chat {
   }
 
   Result<Answer> stream_answer() {
-    const int64_t room = std::min<int64_t>(request_.max_tokens, context() / 4);
+    const int64_t room = std::min<int64_t>(request_.max_tokens, context().num_tokens / 4);
     Conversation::Prompt prompt = TRY(conversation_.make_prompt(
         [this](const json::array& messages) { return encode(messages); }, context(), room));
     if (prompt.num_forgotten > 0) {
       note(fmt::format("the context of {} tokens is full: the oldest {} messages are forgotten",
-                       format_count(context()), prompt.num_forgotten));
+                       format_count(context().num_tokens), prompt.num_forgotten));
     }
     interrupt_.reset();
     const EchoOff quiet_keys;

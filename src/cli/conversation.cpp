@@ -41,21 +41,24 @@ bool Conversation::forget_oldest_turn() {
   return false;
 }
 
-Result<Conversation::Prompt> Conversation::make_prompt(const EncodeFn& encode, int64_t context,
-                                                       int64_t room) {
+Result<Conversation::Prompt> Conversation::make_prompt(const EncodeFn& encode,
+                                                       const ContextLimit& context, int64_t room) {
   const size_t first_before = first_kept_;
   while (true) {
     Prompt prompt;
     prompt.messages = kept_messages();
     prompt.ids = TRY(encode(prompt.messages));
     const auto num_tokens = static_cast<int64_t>(prompt.ids.size());
-    const bool fits = num_tokens + room <= context;
+    const bool fits = num_tokens + room <= context.num_tokens;
     if (!fits && forget_oldest_turn()) continue;
-    if (num_tokens >= context) {
-      Error error = make_error(ErrorCode::kInvalidArgument,
-                               "the message has {} tokens{}, and the context holds {}", num_tokens,
-                               system_.empty() ? "" : " with the system message", context);
-      error.hint = "shorten it, or start with a larger --context";
+    if (num_tokens >= context.num_tokens) {
+      Error error = make_error(
+          ErrorCode::kInvalidArgument, "the message has {} tokens{}, and the context holds {}",
+          num_tokens, system_.empty() ? "" : " with the system message", context.num_tokens);
+      error.hint = "shorten it";
+      if (!context.option.empty()) {
+        error.hint += fmt::format(", or start with a larger {}", context.option);
+      }
       return error;
     }
     prompt.num_forgotten = static_cast<int>(first_kept_ - first_before);

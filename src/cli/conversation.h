@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "cli/context_limit.h"
 
 namespace headrace {
 
@@ -32,10 +33,10 @@ class Conversation {
   // Takes back the newest message if it has this role.
   bool take_back(std::string_view role);
 
-  // The newest messages that leave at least `room` of `context` tokens free, after the system
+  // The newest messages that leave at least `room` tokens of `context` free, after the system
   // message, which always stays. Where they do not fit, the oldest are forgotten up to the next
   // question. kInvalidArgument if the last question alone leaves no token for an answer.
-  Result<Prompt> make_prompt(const EncodeFn& encode, int64_t context, int64_t room);
+  Result<Prompt> make_prompt(const EncodeFn& encode, const ContextLimit& context, int64_t room);
 
  private:
   boost::json::array kept_messages() const;

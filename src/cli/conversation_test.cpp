@@ -31,19 +31,19 @@ TEST(Conversation, ForgetsTheOldestTurnsAndNeverTheSystemMessage) {
     conversation.add("assistant", "....");
   }
   conversation.add("user", "dddd");
-  const auto prompt = conversation.make_prompt(encode_letters, 20, 4);
+  const auto prompt = conversation.make_prompt(encode_letters, {20}, 4);
   ASSERT_TRUE(prompt.ok());
   EXPECT_EQ(text_of(*prompt), "Scccc....dddd");
   EXPECT_EQ(prompt->num_forgotten, 4);
   EXPECT_EQ(conversation.messages().size(), 7u) << "all are kept for /save";
-  EXPECT_EQ(conversation.make_prompt(encode_letters, 20, 4)->num_forgotten, 0) << "said once";
+  EXPECT_EQ(conversation.make_prompt(encode_letters, {20}, 4)->num_forgotten, 0) << "said once";
 }
 
 TEST(Conversation, LastQuestionMayTakeTheRoomOfTheAnswerButNotAllOfIt) {
   Conversation conversation;
   conversation.add("user", "12345678");
-  EXPECT_EQ(text_of(*conversation.make_prompt(encode_letters, 9, 4)), "12345678");
-  const auto refused = conversation.make_prompt(encode_letters, 8, 4);
+  EXPECT_EQ(text_of(*conversation.make_prompt(encode_letters, {9}, 4)), "12345678");
+  const auto refused = conversation.make_prompt(encode_letters, {8, "--context"}, 4);
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().to_string(),
             "the message has 8 tokens, and the context holds 8 (shorten it, or start with a larger "

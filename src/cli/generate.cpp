@@ -143,10 +143,11 @@ std::string describe_speed(const Answer& answer, uint64_t seed) {
       answer.usage.prompt_tokens, answer.usage.output_tokens, first_ms, rate, seed);
 }
 
-std::string describe_cut(const Answer& answer, int64_t context) {
-  if (answer.usage.prompt_tokens + answer.usage.output_tokens >= context) {
-    return fmt::format("cut: the context of {} tokens is full; --context may allow more",
-                       format_count(context));
+std::string describe_cut(const Answer& answer, const ContextLimit& context) {
+  if (answer.usage.prompt_tokens + answer.usage.output_tokens >= context.num_tokens) {
+    const std::string cut =
+        fmt::format("cut: the context of {} tokens is full", format_count(context.num_tokens));
+    return context.option.empty() ? cut : fmt::format("{}; {} may allow more", cut, context.option);
   }
   return fmt::format("cut after {} tokens; --max-tokens allows more",
                      format_count(answer.usage.output_tokens));

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cli/context_limit.h"
 #include "engine/engine.h"
 #include "options.h"
 #include "server/api/bundle.h"
@@ -43,7 +44,7 @@ std::vector<std::string> stop_strings_from_options(const Options& options);
 std::string describe_speed(const Answer& answer, uint64_t seed);
 
 // Why an answer that ended with kLength is not longer, and what to do.
-std::string describe_cut(const Answer& answer, int64_t context);
+std::string describe_cut(const Answer& answer, const ContextLimit& context);
 // What a model without a chat template does instead of answering.
 std::string base_model_note();
 

@@ -59,12 +59,15 @@ Error missing_prompt(const std::string& model) {
   return error;
 }
 
-Status check_length(size_t num_tokens, int64_t context) {
-  if (static_cast<int64_t>(num_tokens) < context) return {};
+Status check_length(size_t num_tokens, const ContextLimit& context) {
+  if (static_cast<int64_t>(num_tokens) < context.num_tokens) return {};
   Error error = make_error(ErrorCode::kInvalidArgument,
                            "the prompt has {} tokens, and the context holds {} with the answer",
-                           num_tokens, context);
-  error.hint = "shorten the prompt, or give a larger --context";
+                           num_tokens, context.num_tokens);
+  error.hint = "shorten the prompt";
+  if (!context.option.empty()) {
+    error.hint += fmt::format(", or give a larger {}", context.option);
+  }
   return error;
 }
 
@@ -88,7 +91,7 @@ Result<int> run_run(const Options& options) {
   }
   boost::json::array messages;
   Question question = TRY(make_question(options, *source, prompt, std::move(structure), messages));
-  TRY(check_length(question.ids.size(), source->max_context()));
+  TRY(check_length(question.ids.size(), source->context()));
   question.settings = request_from_options(options, source->sampling());
   question.settings.ignore_eos = options.flag("--ignore-eos");
   question.stops = stop_strings_from_options(options);
@@ -100,7 +103,7 @@ Result<int> run_run(const Options& options) {
   const Answer answer = TRY(source->answer(std::move(question)));
   printer.finish("\n");
   if (answer.reason == FinishReason::kLength && !quiet) {
-    std::fprintf(stderr, "(%s)\n", describe_cut(answer, source->max_context()).c_str());
+    std::fprintf(stderr, "(%s)\n", describe_cut(answer, source->context()).c_str());
   }
   if (options.flag("--stats")) std::fprintf(stderr, "%s\n", describe_speed(answer, seed).c_str());
   return interrupt.signal() == 0 ? 0 : 128 + interrupt.signal();

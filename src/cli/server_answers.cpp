@@ -149,7 +149,7 @@ class RemoteModel final : public AnswerSource {
 
   std::string name() const override { return fmt::format("{} at {}", model_, address_); }
   bool is_base() const override { return false; }  // it refuses messages itself
-  int64_t max_context() const override { return context_; }
+  ContextLimit context() const override { return {context_, "--context of the server"}; }
   const SamplingDefaults& sampling() const override { return sampling_; }
 
   // The server itself tells reasoning from the answer.

@@ -77,9 +77,9 @@ TEST_F(ServerAnswersTest, TheFirstModelAnswersWhereNoneIsNamed) {
   const auto first = open();
   ASSERT_TRUE(first.ok()) << first.error().message;
   EXPECT_EQ((*first)->name(), "first at " + server_->url());
-  EXPECT_EQ((*first)->max_context(), 100);
+  EXPECT_EQ((*first)->context().num_tokens, 100);
   EXPECT_FALSE((*first)->is_base());
-  EXPECT_EQ((*open("second"))->max_context(), 200);
+  EXPECT_EQ((*open("second"))->context().num_tokens, 200);
   // An alias or an adapter that the list does not show is asked for as it was typed.
   EXPECT_EQ((*open("other"))->name(), "other at " + server_->url());
 }
@@ -95,10 +95,10 @@ TEST_F(ServerAnswersTest, AListThatTellsLessIsEnough) {
     const auto source = open();
     ASSERT_TRUE(source.ok()) << list << source.error().message;
     EXPECT_EQ((*source)->name(), "m at " + server_->url()) << list;
-    EXPECT_GT((*source)->max_context(), int64_t{1} << 32) << list;  // the server decides
+    EXPECT_GT((*source)->context().num_tokens, int64_t{1} << 32) << list;  // the server decides
   }
   serve({}, R"({"data":[{"id":"m","max_model_len":4096.0}]})");
-  EXPECT_EQ((*open())->max_context(), 4096);
+  EXPECT_EQ((*open())->context().num_tokens, 4096);
 }
 
 TEST_F(ServerAnswersTest, AListWithoutAModelIsNoSource) {

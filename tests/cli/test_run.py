@@ -185,6 +185,19 @@ def test_cut_answer_says_so(headrace, model):
     assert headrace("run", model, "Hi", "--max-tokens", 8, "--quiet").stderr == ""
     long = headrace("run", model, "x" * 80, "--context", 64)
     assert long.returncode == 2 and "and the context holds 64 with the answer" in long.stderr
+    assert "(shorten the prompt, or give a larger --context)" in long.stderr
+
+
+def test_what_keeps_the_context_short_is_named(headrace, model):
+    memory = ["--kv-memory", "64K"]
+    long = headrace("run", model, "x" * 5000, *memory)
+    assert long.returncode == 2 and "(shorten the prompt, or give a larger --kv-memory)" in long.stderr, long.stderr
+    talk = headrace("chat", model, *memory, input="x" * 5000)
+    assert "(shorten it, or start with a larger --kv-memory)" in talk.stderr, talk.stderr
+    full = headrace("run", model, "Hi", *memory, "--max-tokens", 5000)
+    assert "tokens is full; --kv-memory may allow more)" in full.stderr, full.stderr
+    whole = headrace("run", model, "--context", 131072, input="x" * 140000)
+    assert whole.stderr.endswith("and the context holds 131072 with the answer (shorten the prompt)\n"), whole.stderr
 
 
 @pytest.mark.parametrize("words", [["--help"], ["run", "--help"], ["version"], ["version", "--list-kernels"],
