@@ -59,15 +59,16 @@ fn use_of(keyword: &str) -> Option<Use> {
     KEYWORDS.iter().find(|(each, _)| *each == keyword).map(|(_, used)| *used)
 }
 
-/// Bounds of numbers, and the greatest that are kept exactly: of an exclusive one the library takes the integer
-/// beside it.
-const BOUNDS: &[(&str, u64)] = &[
-    ("minimum", MAX_EXACT),
-    ("maximum", MAX_EXACT),
-    ("exclusiveMinimum", MAX_EXACT - 1),
-    ("exclusiveMaximum", MAX_EXACT - 1),
-    ("multipleOf", MAX_EXACT),
+/// Bounds of numbers, with the sign of those that leave more numbers the further out they lie; others have none.
+const BOUNDS: &[(&str, f64)] = &[
+    ("minimum", -1.0),
+    ("maximum", 1.0),
+    ("exclusiveMinimum", -1.0),
+    ("exclusiveMaximum", 1.0),
+    ("multipleOf", 0.0),
 ];
+/// Of an exclusive bound the library takes the integer beside it, which is to be exact as well.
+const MAX_BOUND: u64 = MAX_EXACT - 1;
 
 /// Formats that are enforced in strings.
 const FORMATS: &[&str] =
@@ -214,7 +215,7 @@ impl Walk {
         })
     }
 
-    fn count_constants(&mut self, name: &str, value: &Value) -> Result<()> {
+    fn count_constants(&mut self, name: &str, value: &mut Value) -> Result<()> {
         if name == "required" && value.as_array().is_some_and(|names| names.len() > MAX_PROPERTIES)
         {
             return self.refused(format!("required has more than {MAX_PROPERTIES} names"));
@@ -229,10 +230,7 @@ impl Walk {
             return self.refused(format!("all enums together have more than {MAX_ENUM} values"));
         }
         let is_literal = name == "enum" || name == "const";
-        let bound = BOUNDS.iter().find(|(each, _)| *each == name);
-        if is_literal && has_inexact(value)
-            || bound.is_some_and(|(_, most)| is_beyond(value, *most))
-        {
+        if is_literal && has_inexact(value) || !bring_in(name, value) {
             return self
                 .refused(format!("{name} has a number beyond 2^53, which is not kept exactly"));
         }
@@ -354,6 +352,20 @@ fn has_inexact(value: &Value) -> bool {
     is_beyond(value, MAX_EXACT) || children(value).any(has_inexact)
 }
 
+/// A bound that lies further out than numbers are exact comes in as far as they are: what is within is also within
+/// what was asked for. False: one that would leave out numbers by coming in.
+fn bring_in(name: &str, value: &mut Value) -> bool {
+    let Some((_, outward)) = BOUNDS.iter().find(|(each, _)| *each == name) else { return true };
+    if !is_beyond(value, MAX_BOUND) {
+        return true;
+    }
+    let is_outer = value.as_f64().is_some_and(|number| number.signum() == *outward);
+    if is_outer {
+        *value = json!(*outward as i64 * MAX_BOUND as i64);
+    }
+    is_outer
+}
+
 /// Integers are compared as such: 2^53 + 1 as a double is 2^53. What was written with a point or an exponent
 /// has been rounded already, so that one that is 2^53 now may have been above.
 fn is_beyond(value: &Value, most: u64) -> bool {
@@ -379,9 +391,9 @@ mod tests {
             (r#"{"const":{"a":[18446744073709551615]}}"#, "const"),
             (r#"{"const":9007199254740993.0}"#, "const"), // rounded when it was read
             (r#"{"type":"integer","minimum":9007199254740993}"#, "minimum"),
-            (r#"{"type":"integer","maximum":18446744073709551615}"#, "maximum"),
-            (r#"{"type":"integer","maximum":18446744073709551616}"#, "maximum"),
-            (r#"{"type":"number","minimum":-1e300}"#, "minimum"),
+            (r#"{"type":"integer","minimum":9007199254740992}"#, "minimum"),
+            (r#"{"type":"integer","maximum":-18446744073709551616}"#, "maximum"),
+            (r#"{"type":"number","minimum":1e300}"#, "minimum"),
             (r#"{"type":"integer","exclusiveMinimum":9007199254740992}"#, "exclusiveMinimum"),
             (r#"{"type":"integer","exclusiveMaximum":-9007199254740992}"#, "exclusiveMaximum"),
             (r#"{"type":"integer","multipleOf":9007199254740993}"#, "multipleOf"),
@@ -393,13 +405,34 @@ mod tests {
         }
         for schema in [
             r#"{"enum":[9007199254740992,-9007199254740992,0.5]}"#,
-            r#"{"type":"integer","minimum":-9007199254740992,"maximum":9007199254740992}"#,
+            r#"{"type":"integer","minimum":-9007199254740991,"maximum":9007199254740991}"#,
             r#"{"type":"integer","exclusiveMinimum":-9007199254740991}"#,
             r#"{"type":"integer","minimum":0,"exclusiveMinimum":true}"#,
             r#"{"properties":{"minimum":{"type":"integer","default":9007199254740993}}}"#,
             r#"{"default":{"minimum":1e300},"examples":[{"const":1e300}],"x-maximum":1e300}"#,
         ] {
             assert_eq!(refusal(schema), "", "{schema}");
+        }
+    }
+
+    #[test]
+    fn bounds_further_out_than_numbers_are_exact_come_in() {
+        const MOST: i64 = 9_007_199_254_740_991;
+        for (schema, least, most) in [
+            (r#"{"minimum":-9223372036854775808,"maximum":9223372036854775807}"#, -MOST, MOST),
+            (r#"{"minimum":-1e300,"maximum":18446744073709551615}"#, -MOST, MOST),
+            (r#"{"minimum":-9007199254740991,"maximum":9007199254740992}"#, -MOST, MOST),
+            (r#"{"minimum":0,"maximum":18446744073709551616}"#, 0, MOST),
+        ] {
+            for names in [["minimum", "maximum"], ["exclusiveMinimum", "exclusiveMaximum"]] {
+                let schema = schema.replace("minimum", names[0]).replace("maximum", names[1]);
+                let prepared = prepare_value(serde_json::from_str(&schema).expect("is JSON"));
+                let prepared = prepared.expect("is held to");
+                assert_eq!(
+                    (&prepared[names[0]], &prepared[names[1]]),
+                    (&json!(least), &json!(most))
+                );
+            }
         }
     }
 

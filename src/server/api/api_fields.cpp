@@ -228,7 +228,7 @@ constexpr FieldRow kRows[] = {
     // The form of the answer.
     {"response_format", kServed, kBoth, "", "type text, json_object, json_schema, regex, grammar or structural_tag"},
     {"structured_outputs", kServed, kBoth, "", "see below"},
-    {"guided_json", kServed, kBoth, "", "a JSON schema, as JSON or as a string; 400 for numbers beyond 2^53, and where other names may come for minProperties above 1 and the number of required ones"},
+    {"guided_json", kServed, kBoth, "", "a JSON schema, as JSON or as a string; 400 for numbers beyond 2^53 but bounds further out, and where other names may come for minProperties above 1 and the number of required ones"},
     {"guided_regex", kServed, kBoth, "", "a regular expression that the whole answer matches"},
     {"guided_choice", kServed, kBoth, "", "a list of strings, one of which is the answer"},
     {"guided_grammar", kServed, kBoth, "", "Lark, or the EBNF of GGUF tools"},
