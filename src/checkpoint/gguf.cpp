@@ -7,16 +7,12 @@
 #include "base/quote.h"
 #include "checkpoint/gguf_part.h"
 #include "checkpoint/mapped_checkpoint.h"
+#include "checkpoint/split_name.h"
 
 namespace headrace {
 namespace {
 
 constexpr int64_t kMaxParts = 65'535;  // split.count is 16 bits wide
-
-// "PREFIX-00001-of-00003.gguf": what split files are named.
-std::string part_suffix(int64_t part, int64_t num_parts) {
-  return fmt::format("-{:05d}-of-{:05d}.gguf", part + 1, num_parts);
-}
 
 // Number of parts of the file with these keys; 1 if it is not split.
 Result<int64_t> num_parts(const Metadata& metadata, const std::string& path) {
@@ -39,13 +35,13 @@ Status check_part_number(const Metadata& metadata, const std::string& path, int6
 // The path without its part suffix.
 Result<std::string> split_prefix(const Metadata& metadata, const std::string& path, int64_t parts) {
   const int64_t part = metadata.integer("split.no").value_or(0);
-  const std::string suffix = part_suffix(part, parts);
+  const std::string suffix = split_suffix(part, parts);
   const bool named = path.ends_with(suffix);
   const std::string prefix = named ? path.substr(0, path.size() - suffix.size()) : "PREFIX";
   if (part != 0) {
     return make_error(ErrorCode::kInvalidArgument,
                       "{}: is part {} of {} of a split model, open the first part: '{}'", path,
-                      part + 1, parts, prefix + part_suffix(0, parts));
+                      part + 1, parts, prefix + split_suffix(0, parts));
   }
   if (!named) {
     return make_error(ErrorCode::kInvalidArgument,
@@ -79,7 +75,7 @@ Status read_later_parts(const std::string& path, int64_t parts, MappedCheckpoint
   const Metadata& metadata = checkpoint->metadata();
   const std::string prefix = TRY(split_prefix(metadata, path, parts));
   for (int64_t part = 1; part < parts; ++part) {
-    TRY(read_later_part(prefix + part_suffix(part, parts), part, parts, checkpoint));
+    TRY(read_later_part(prefix + split_suffix(part, parts), part, parts, checkpoint));
   }
   const auto total = metadata.integer("split.tensors.count");
   const auto found = static_cast<int64_t>(checkpoint->names().size());

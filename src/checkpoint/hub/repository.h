@@ -26,7 +26,8 @@ struct RepositoryListing {
 Result<RepositoryListing> parse_listing(std::string_view json);
 
 // Gets the files of a safetensors model into the folder `target`, or one GGUF (with the other parts
-// of a split one) to the file `target`.
+// of a split one, beside it) to the file `target`. kNotFound, before anything is fetched, names a
+// part that the repository lacks.
 Status pull_repository(const Spec& spec, const PullOptions& options, const std::string& target);
 
 }  // namespace headrace::hub

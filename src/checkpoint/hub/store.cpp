@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "checkpoint/split_name.h"
 
 namespace headrace::hub {
 namespace {
@@ -53,6 +54,12 @@ Result<Spec> parse_repository(const std::string& text) {
     rest.resize(colon);
     if (!is_safe_path(spec.file) || !spec.file.ends_with(".gguf")) {
       return bad_name(text, "what follows the second colon must be a .gguf file of the repository");
+    }
+    if (const auto split = parse_split_name(spec.file); split && split->part > 0) {
+      return bad_name(text,
+                      fmt::format("it is a part of a split model, which goes by its first one, "
+                                  "'{}'",
+                                  split->of_part(0)));
     }
   }
   spec.revision = "main";
