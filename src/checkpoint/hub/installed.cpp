@@ -8,6 +8,7 @@
 
 #include "checkpoint/hub/hub.h"
 #include "checkpoint/hub/store.h"
+#include "checkpoint/split_name.h"
 
 namespace headrace {
 namespace {
@@ -44,6 +45,21 @@ uint64_t bytes_below(const fs::path& path) {
   return num_bytes;
 }
 
+// The files of the model at `path`: itself, and the later parts of a split GGUF beside it.
+std::vector<fs::path> files_of_model(const fs::path& path) {
+  std::vector<fs::path> files{path};
+  const auto split = parse_split_name(path.string());
+  const int64_t num_parts = split && split->part == 0 ? split->num_parts : 1;
+  for (int64_t part = 1; part < num_parts; ++part) files.emplace_back(split->of_part(part));
+  return files;
+}
+
+uint64_t model_bytes(const fs::path& path) {
+  uint64_t num_bytes = 0;
+  for (const fs::path& file : files_of_model(path)) num_bytes += bytes_below(file);
+  return num_bytes;
+}
+
 int64_t modified_at(const fs::path& path) {
   struct stat status;
   return stat(path.c_str(), &status) == 0 ? status.st_mtime : 0;
@@ -60,7 +76,7 @@ Status add_folder(const fs::path& folder, const F& name_of, std::vector<Installe
     if (is_leftover(path)) continue;
     const std::string name = name_of(path);
     if (name.empty()) continue;
-    models->push_back({name, path, bytes_below(path), modified_at(path)});
+    models->push_back({name, path, model_bytes(path), modified_at(path)});
   }
   if (!error) return {};
   return make_error(ErrorCode::kIo, "cannot read the folder '{}': {}", folder.string(),
@@ -91,8 +107,11 @@ Status add_repositories(const fs::path& folder, std::vector<InstalledModel>* mod
   for (const fs::path& files : of_files) {
     std::string repository = files.filename();
     repository.resize(repository.size() - kFileFolder.size());
-    const auto file_name = [&](const fs::path& path) {
-      return repository_name(repository) + ":" + path.filename().string();
+    const auto file_name = [&](const fs::path& path) -> std::string {
+      const std::string name = path.filename();
+      const auto split = parse_split_name(name);
+      const bool of_another = split && split->part > 0;  // goes with its first part
+      return of_another ? std::string() : repository_name(repository) + ":" + name;
     };
     TRY(add_folder(files, file_name, models));
   }
@@ -117,6 +136,18 @@ Status add_urls(const fs::path& folder, std::vector<InstalledModel>* models) {
 
 std::string store_folder(const std::string& store_dir) {
   return store_dir.empty() ? default_store_dir() : store_dir;
+}
+
+// With what pulls may have left of them.
+std::vector<fs::path> paths_of_model(const fs::path& target) {
+  std::vector<fs::path> paths;
+  for (const fs::path& file : files_of_model(target)) {
+    paths.push_back(file);
+    for (const std::string_view ending : kLeftovers) {
+      paths.emplace_back(file.string() + std::string(ending));
+    }
+  }
+  return paths;
 }
 
 Result<uint64_t> remove_path(const fs::path& path) {
@@ -151,13 +182,12 @@ Result<uint64_t> remove_installed(const std::string& name, const std::string& st
   if (!fs::exists(store, ignored)) return missing;
   const hub::StoreLock lock =
       TRY(hub::StoreLock::acquire((store / ".locks" / hub::flattened(place)).string()));
-  bool found = fs::exists(target, ignored);
-  uint64_t num_bytes = found ? TRY(remove_path(target)) : 0;
-  for (const std::string_view ending : kLeftovers) {
-    const fs::path leftover = target.string() + std::string(ending);
-    if (!fs::exists(leftover, ignored)) continue;
+  bool found = false;
+  uint64_t num_bytes = 0;
+  for (const fs::path& path : paths_of_model(target)) {
+    if (!fs::exists(path, ignored)) continue;
     found = true;
-    num_bytes += TRY(remove_path(leftover));
+    num_bytes += TRY(remove_path(path));
   }
   if (!found) return missing;
   return num_bytes;

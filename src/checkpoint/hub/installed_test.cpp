@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "base/testing/temp_folder.h"
@@ -70,6 +71,28 @@ TEST_F(InstalledTest, RemovalFreesTheModelAndWhatAPullLeftOfIt) {
   EXPECT_EQ(remove_installed("url/0123456789abcdef/model.gguf", store_.path()).value(), 10u);
   EXPECT_EQ(names(), (std::vector<std::string>{"hf:a/b--c@refs--pr--3", "hf:org/repo:q4.gguf",
                                                "smollm2:135m"}));
+}
+
+TEST_F(InstalledTest, ASplitModelIsOneModelWithAllItsParts) {
+  const std::string folder = "hf/org--split@main.gguf/";
+  store_.write(folder + "Q8--m-00001-of-00003.gguf", "1");
+  store_.write(folder + "Q8--m-00002-of-00003.gguf", "22");
+  store_.write(folder + "Q8--m-00003-of-00003.gguf", "333");
+  store_.write(folder + "Q8--m-00001-of-00003.gguf.incoming/m-00003-of-00003.gguf.part", "4444");
+  store_.write(folder + "Q4--m-00002-of-00003.gguf", "of a model without a first part");
+  store_.write(folder + "Q8--m-00002-of-00004.gguf", "the same");
+  const std::vector<InstalledModel> models = list_installed(store_.path()).value();
+  const auto is_split = [](const InstalledModel& model) {
+    return model.name.starts_with("hf:org/split");
+  };
+  ASSERT_EQ(std::count_if(models.begin(), models.end(), is_split), 1);
+  const auto model = std::find_if(models.begin(), models.end(), is_split);
+  EXPECT_EQ(model->name, "hf:org/split:Q8--m-00001-of-00003.gguf");
+  EXPECT_EQ(model->num_bytes, 6u);
+  EXPECT_EQ(remove_installed("hf:org/split:Q8/m-00001-of-00003.gguf", store_.path()).value(), 10u);
+  EXPECT_EQ(std::distance(fs::directory_iterator(store_.file(folder)), {}), 2);
+  // Parts alone go by the name of the model too.
+  EXPECT_EQ(remove_installed("hf:org/split:Q4/m-00001-of-00003.gguf", store_.path()).value(), 31u);
 }
 
 TEST_F(InstalledTest, WhatIsNotThereAndWhatIsNoNameAreRefused) {
