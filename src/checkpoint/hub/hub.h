@@ -5,8 +5,9 @@
 //   one GGUF) http(s)://HOST/PATH.gguf          a file, .gguf or .safetensors
 //
 // A model appears in the store whole and checked, or not at all: bytes arrive under another name,
-// length and digest are compared, then one rename. An interrupted pull resumes. Two pulls of one
-// model wait for each other. No code from a package or repository is ever run.
+// length and digest are compared, then one rename (of a split GGUF one for each part, the first one
+// last). An interrupted pull resumes, with the files of one commit. Two pulls of one model wait for
+// each other. No code from a package or repository is ever run.
 // Errors: kInvalidArgument (name), kNotFound, kPermission (401, 403), kIo (network, disk),
 // kCorrupt (digest, length), kExhausted (disk space). Blocking; any thread.
 #pragma once

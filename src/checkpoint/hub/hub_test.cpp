@@ -425,6 +425,36 @@ TEST_F(HubTest, ASplitGgufThatLacksAPartIsRefusedBeforeAnythingIsFetched) {
   EXPECT_TRUE(list_installed(store_).value().empty());
 }
 
+// What an interrupted pull left is of another commit when the branch has moved meanwhile.
+TEST_F(HubTest, APullThatGoesOnHasTheFilesOfOneCommit) {
+  ASSERT_FALSE(pull_repository("moving").ok());  // the last shard is not there yet
+  const auto model = pull_repository("moving");
+  ASSERT_TRUE(model.ok()) << model.error().to_string();
+  EXPECT_EQ(content(model->path + "/config.json"), "{\"model_type\": \"qwen2\"}");
+  EXPECT_EQ(std::distance(fs::directory_iterator(model->path), {}), 5);
+  const std::vector<std::string> shards = {"model-00001-of-00003.safetensors",
+                                           "model-00002-of-00003.safetensors",
+                                           "model-00003-of-00003.safetensors"};
+  for (size_t i = 0; i < shards.size(); ++i) {
+    std::string bytes = i == 0 ? raw_weights() : changed_weights();
+    EXPECT_EQ(content(model->path + "/" + shards[i]), as_safetensors(bytes.substr(2000 * i, 2000)))
+        << shards[i];
+  }
+  EXPECT_EQ(hub_.requests(shards[0]).size(), 1u);  // its digest is that of the list
+  EXPECT_EQ(hub_.requests(shards[1]).size(), 2u);
+}
+
+TEST_F(HubTest, WhatHasAnotherDigestThanTheListSaysIsFetchedAgain) {
+  const std::string staging = folder_of("good") + ".incoming";
+  fs::create_directories(staging);
+  std::ofstream(staging + "/.commit") << "c0ffee";
+  std::ofstream(staging + "/model.safetensors") << std::string(kWeightBytes, 'x');
+  const auto model = pull_repository("good");
+  ASSERT_TRUE(model.ok()) << model.error().to_string();
+  EXPECT_EQ(content(model->path + "/model.safetensors"), weights());
+  EXPECT_FALSE(fs::exists(model->path + "/.commit"));
+}
+
 // A server that answers with a page where a file was meant.
 TEST_F(HubTest, AFileThatIsNotWhatItsNameSaysIsNotKept) {
   int num_cases = 0;

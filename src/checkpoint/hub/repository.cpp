@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <boost/json/object.hpp>
 #include <boost/json/value.hpp>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -25,6 +27,9 @@ constexpr std::string_view kSidecars[] = {
 };
 constexpr std::string_view kIndex = "model.safetensors.index.json";
 constexpr size_t kMaxDepth = 16;
+// In the folder of an unfinished pull: the commit that its files are of. No file of a repository is
+// named so.
+constexpr const char* kCommitFile = ".commit";
 
 std::string text_at(const json::object& object, std::string_view key) {
   const json::value* value = object.if_contains(key);
@@ -37,10 +42,35 @@ uint64_t count_at(const json::object& object, std::string_view key) {
   return static_cast<uint64_t>(value->get_int64());
 }
 
+std::string read_small_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return std::move(text).str();
+}
+
 Result<json::object> parse_object(std::string_view text, std::string_view what) {
   json::value value = TRY(parse_json(text, what, kMaxDepth));
   if (!value.is_object()) return make_error(ErrorCode::kCorrupt, "{} is not a JSON object", what);
   return std::move(value.get_object());
+}
+
+// Of the files below a folder; `kept` holds flattened names, which they have there or not.
+Status discard_all_but(const std::set<std::string>& kept, const std::string& folder) {
+  std::error_code error;
+  std::vector<fs::path> discarded;
+  for (fs::recursive_directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    const std::string name = entry->path().lexically_relative(folder);
+    if (!entry->is_directory(error) && !kept.contains(flattened(name))) {
+      discarded.push_back(entry->path());
+    }
+  }
+  for (const fs::path& path : discarded) {
+    if (!error) fs::remove(path, error);
+  }
+  if (!error) return {};
+  return make_error(ErrorCode::kIo, "cannot clear the folder '{}': {}", folder, error.message());
 }
 
 class RepositoryPull {
@@ -58,14 +88,21 @@ class RepositoryPull {
     return {};
   }
 
-  // One GGUF; the parts of a split file arrive before the first one, whose name is the model's.
+  // One GGUF; the parts of a split file go to their places before the first one, whose name is the
+  // model's.
   Status pull_gguf(const std::string& target) {
-    const std::vector<RepositoryFile> files = TRY(gguf_files());
-    const fs::path folder = fs::path(target).parent_path();
-    TRY(prepare(folder, files));
+    std::vector<RepositoryFile> files = TRY(gguf_files());
+    for (RepositoryFile& file : files) file.place = flattened(file.name);
+    const std::string staging = target + ".incoming";
+    TRY(open_staging(staging));
+    TRY(prepare(staging, files));
+    for (const RepositoryFile& file : files) TRY(fetch(file, staging));
+    const std::string folder = fs::path(target).parent_path();
     for (size_t i = files.size(); i-- > 0;) {
-      TRY(fetch(files[i], (folder / flattened(files[i].name)).string()));
+      TRY(move_into_place(staging + "/" + files[i].place, folder + "/" + files[i].place));
     }
+    std::error_code ignored;
+    fs::remove_all(staging, ignored);
     return {};
   }
 
@@ -74,16 +111,18 @@ class RepositoryPull {
     std::vector<RepositoryFile> files = sidecar_files();
     if (find("config.json") == nullptr && find("adapter_config.json") == nullptr)
       return not_a_model();
-    TRY(make_folder(staging));
+    TRY(open_staging(staging));
     const std::vector<RepositoryFile> weights = TRY(weight_files(staging));
     if (weights.empty()) return not_a_model();
     files.insert(files.end(), weights.begin(), weights.end());
     TRY(prepare(staging, files));
     for (const RepositoryFile& file : files) {
-      const std::string path = staging + "/" + file.name;
-      TRY(make_folder(fs::path(path).parent_path().string()));
-      TRY(fetch(file, path));
+      TRY(make_folder(fs::path(staging + "/" + file.place).parent_path().string()));
+      TRY(fetch(file, staging));
     }
+    std::set<std::string> wanted;
+    for (const RepositoryFile& file : files) wanted.insert(flattened(file.name));
+    TRY(discard_all_but(wanted, staging));
     return move_into_place(staging, target);
   }
 
@@ -135,12 +174,9 @@ class RepositoryPull {
 
   Result<std::set<std::string>> shards_of_index(const RepositoryFile& index,
                                                 const std::string& staging) {
-    const std::string path = staging + "/" + index.name;
-    TRY(fetch(index, path));
-    std::ifstream file(path, std::ios::binary);
-    std::ostringstream text;
-    text << file.rdbuf();
-    const json::object object = TRY(parse_object(std::move(text).str(), kIndex));
+    TRY(fetch(index, staging));
+    const std::string text = read_small_file(staging + "/" + index.place);
+    const json::object object = TRY(parse_object(text, kIndex));
     std::set<std::string> names;
     const json::value* map = object.if_contains("weight_map");
     if (map == nullptr || !map->is_object()) {
@@ -210,18 +246,52 @@ class RepositoryPull {
     uint64_t present = 0;
     for (const RepositoryFile& file : files) {
       total_bytes_ += file.num_bytes;
-      const std::string path = folder + "/" + file.name;
+      const std::string path = folder + "/" + file.place;
       present += std::max(file_size_or_zero(path), file_size_or_zero(path + ".part"));
     }
     done_bytes_ = 0;
     return check_free_space(folder, total_bytes_ - std::min(present, total_bytes_));
   }
 
+  // Makes the folder, or takes up the one that an earlier pull left. What that one got of another
+  // commit, or of one that is not known, stays only where a digest will tell whether it is the
+  // same.
+  Status open_staging(const std::string& staging) {
+    TRY(make_folder(staging));
+    const std::string commit_file = staging + "/" + kCommitFile;
+    if (!listing_.commit.empty() && read_small_file(commit_file) == listing_.commit) return {};
+    TRY(discard_all_but(names_with_digest(), staging));
+    std::ofstream output(commit_file, std::ios::trunc);
+    output << listing_.commit;
+    output.close();
+    if (output) return {};
+    return make_error(ErrorCode::kIo, "cannot write '{}': {}", commit_file, std::strerror(errno));
+  }
+
+  std::set<std::string> names_with_digest() const {
+    std::set<std::string> names;
+    for (const RepositoryFile& file : listing_.files) {
+      if (file.sha256.empty()) continue;
+      for (const char* ending : {"", ".part", ".part.id"}) {
+        names.insert(flattened(file.name) + ending);
+      }
+    }
+    return names;
+  }
+
+  // By length and digest, as far as the hub says them.
+  static Result<bool> is_whole(const RepositoryFile& file, const std::string& path) {
+    if (!fs::exists(path)) return false;
+    if (file.num_bytes > 0 && file_size_or_zero(path) != file.num_bytes) return false;
+    return file.sha256.empty() || TRY(sha256_of_file(path)) == file.sha256;
+  }
+
   // A file that an earlier pull left whole is kept.
-  Status fetch(const RepositoryFile& file, const std::string& path) {
-    const bool whole =
-        fs::exists(path) && (file.num_bytes == 0 || file_size_or_zero(path) == file.num_bytes);
-    if (!whole) {
+  Status fetch(const RepositoryFile& file, const std::string& folder) {
+    const std::string path = folder + "/" + file.place;
+    if (!TRY(is_whole(file, path))) {
+      std::error_code ignored;
+      fs::remove(path, ignored);
       DownloadRequest request;
       const std::string& revision = listing_.commit.empty() ? spec_.revision : listing_.commit;
       request.url = fmt::format("{}/{}/{}/resolve/{}/{}", options_.endpoint, spec_.organisation,
@@ -266,8 +336,9 @@ Result<RepositoryListing> parse_listing(std::string_view text) {
   for (const json::value& sibling : siblings->get_array()) {
     if (!sibling.is_object()) continue;
     const json::object& entry = sibling.get_object();
-    RepositoryFile file{text_at(entry, "rfilename"), count_at(entry, "size"), {}};
+    RepositoryFile file{text_at(entry, "rfilename"), {}, count_at(entry, "size"), {}};
     if (!is_safe_path(file.name)) continue;  // never ours: the names we ask for are plain
+    file.place = file.name;
     if (const json::value* lfs = entry.if_contains("lfs"); lfs != nullptr && lfs->is_object()) {
       file.sha256 = text_at(lfs->get_object(), "sha256");
       if (file.num_bytes == 0) file.num_bytes = count_at(lfs->get_object(), "size");

@@ -13,6 +13,7 @@ namespace headrace::hub {
 
 struct RepositoryFile {
   std::string name;
+  std::string place;       // path below the folder that it is fetched into
   uint64_t num_bytes = 0;  // 0: the hub does not say
   std::string sha256;      // empty: the hub does not say
 };
