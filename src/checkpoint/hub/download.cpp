@@ -41,6 +41,7 @@ struct Headers {
   uint64_t content_length = 0, linked_bytes = 0;
   uint64_t range_start = 0, range_total = 0;
 
+  bool is_success() const { return status == 200 || status == 206; }
   const std::string& identity() const { return linked_tag.empty() ? entity_tag : linked_tag; }
 };
 
@@ -55,16 +56,23 @@ struct Attempt {
   FILE* file = nullptr;  // null: the body goes to `text`
   std::string text;
   std::string saved_identity;  // of the bytes before `offset`
+  uint64_t saved_total = 0;    // of the file they are the beginning of; 0: not known
   uint64_t offset = 0;         // bytes that were there before
   uint64_t written = 0;        // bytes of this attempt
   bool body_began = false;
-  bool must_restart = false;  // what is on disk belongs to something else
+  std::string contradiction;  // why what is on disk belongs to something else
   std::string refused;        // reason for which this side ended the transfer
 
   uint64_t total_bytes() const {
     if (request != nullptr && request->expected_bytes > 0) return request->expected_bytes;
     if (headers.linked_bytes > 0) return headers.linked_bytes;
+    return announced_bytes() > 0 ? announced_bytes() : saved_total;
+  }
+  uint64_t announced_bytes() const {
     return headers.status == 206 ? headers.range_total : headers.content_length;
+  }
+  bool continues_saved() const {
+    return !saved_identity.empty() && headers.identity() == saved_identity;
   }
 };
 
@@ -133,23 +141,38 @@ size_t on_header(char* data, size_t size, size_t count, void* user) {
   return size * count;
 }
 
-// Before the first byte of a file is written: does it continue what is on disk?
+// Why the answer to a range does not go on with what is on disk; empty: it does.
+std::string contradiction_of(const Attempt& attempt) {
+  const Headers& headers = attempt.headers;
+  if (attempt.saved_identity.empty()) return "nothing tells whether it is the same file";
+  if (!attempt.continues_saved()) return "it is another file now";
+  if (headers.range_start != attempt.offset) {
+    return fmt::format("the answer begins at byte {}, asked for was {}", headers.range_start,
+                       attempt.offset);
+  }
+  if (attempt.saved_total == 0 || headers.range_total == 0) return {};
+  if (headers.range_total == attempt.saved_total) return {};
+  return fmt::format("it has {} bytes now, {} were announced before", headers.range_total,
+                     attempt.saved_total);
+}
+
+// Before the first byte of a file is written, or where none came: does it continue what is on disk?
 bool begin_body(Attempt& attempt) {
   const DownloadRequest& request = *attempt.request;
   const Headers& headers = attempt.headers;
   if (attempt.offset > 0 && headers.status == 206) {
-    const bool same =
-        !attempt.saved_identity.empty() && headers.identity() == attempt.saved_identity;
-    if (headers.range_start != attempt.offset || !same) {
-      attempt.must_restart = true;
+    attempt.contradiction = contradiction_of(attempt);
+    if (!attempt.contradiction.empty()) return false;
+  } else if (attempt.offset > 0) {  // the server ignored the range and sends all
+    if (ftruncate(fileno(attempt.file), 0) != 0) {
+      attempt.refused = fmt::format("cannot cut '{}.part': {}", request.path, std::strerror(errno));
       return false;
     }
-  } else if (attempt.offset > 0) {  // the server ignored the range and sends all
-    if (ftruncate(fileno(attempt.file), 0) != 0) return false;
     rewind(attempt.file);
     attempt.offset = 0;
   }
-  const uint64_t announced = headers.status == 206 ? headers.range_total : headers.content_length;
+  if (!attempt.continues_saved()) attempt.saved_total = 0;
+  const uint64_t announced = attempt.announced_bytes();
   const uint64_t wanted =
       request.expected_bytes > 0 ? request.expected_bytes : headers.linked_bytes;
   if (wanted > 0 && announced > 0 && announced != wanted) {
@@ -157,14 +180,15 @@ bool begin_body(Attempt& attempt) {
         fmt::format("the server announces {} bytes, the model's list says {}", announced, wanted);
     return false;
   }
-  std::ofstream(request.path + ".part.id", std::ios::trunc) << headers.identity();
+  std::ofstream(request.path + ".part.id", std::ios::trunc) << headers.identity() << '\n'
+                                                            << attempt.total_bytes() << '\n';
   return true;
 }
 
 size_t on_body(char* data, size_t size, size_t count, void* user) {
   auto& attempt = *static_cast<Attempt*>(user);
   const size_t num_bytes = size * count;
-  const bool success = attempt.headers.status == 200 || attempt.headers.status == 206;
+  const bool success = attempt.headers.is_success();
   if (attempt.file == nullptr || !success) {
     const size_t limit = success ? kMaxTextBytes : kMaxErrorBytes;
     if (success && attempt.text.size() + num_bytes > limit) {
@@ -232,9 +256,9 @@ Verdict judge_status(const Attempt& attempt, const std::string& url) {
 }
 
 Verdict judge(const Attempt& attempt, const std::string& url, CURLcode code, const char* reason) {
-  if (attempt.must_restart) {
-    return {Outcome::kRestart,
-            make_error(ErrorCode::kIo, "{} changed while it was read", shown_url(url))};
+  if (!attempt.contradiction.empty()) {
+    return {Outcome::kRestart, make_error(ErrorCode::kIo, "{} changed while it was read: {}",
+                                          shown_url(url), attempt.contradiction)};
   }
   if (!attempt.refused.empty()) {
     return {Outcome::kFailed,
@@ -243,7 +267,7 @@ Verdict judge(const Attempt& attempt, const std::string& url, CURLcode code, con
   if (code == CURLE_ABORTED_BY_CALLBACK) return {Outcome::kFailed, stopped_error(url)};
   const long status = attempt.headers.status;
   const bool final_answer = code == CURLE_OK || status >= 400;
-  if (final_answer && status != 200 && status != 206) return judge_status(attempt, url);
+  if (final_answer && !attempt.headers.is_success()) return judge_status(attempt, url);
   if (code == CURLE_OK) return {Outcome::kDone, {}};
   Error error = make_error(ErrorCode::kIo, "{}: {}", shown_url(url),
                            reason[0] != 0 ? reason : curl_easy_strerror(code));
@@ -297,6 +321,8 @@ Verdict transfer(Attempt& attempt, const std::string& url, const std::string& to
   const std::string range = fmt::format("{}-", attempt.offset);
   if (attempt.offset > 0) curl_easy_setopt(curl, CURLOPT_RANGE, range.c_str());
   const CURLcode code = curl_easy_perform(curl);
+  const bool is_empty = code == CURLE_OK && attempt.headers.is_success() && !attempt.body_began;
+  if (attempt.file != nullptr && is_empty) begin_body(attempt);
   return judge(attempt, url, code, reason);
 }
 
@@ -318,11 +344,10 @@ void discard_part(const std::string& path) {
   fs::remove(path + ".part.id", ignored);
 }
 
-std::string read_identity(const std::string& path) {
-  std::ifstream file(path + ".part.id");
-  std::string identity;
-  std::getline(file, identity);
-  return identity;
+void read_identity(Attempt& attempt) {
+  std::ifstream file(attempt.request->path + ".part.id");
+  std::getline(file, attempt.saved_identity);
+  file >> attempt.saved_total;
 }
 
 bool is_sha256(const std::string& text) {
@@ -346,7 +371,9 @@ Verdict check_part(const DownloadRequest& request, const Attempt& attempt) {
   if (total > 0 && found != total) {
     Error error = make_error(ErrorCode::kCorrupt, "{}: {} bytes arrived, {} were announced",
                              shown_url(request.url), found, total);
-    return {found < total ? Outcome::kRetry : Outcome::kRestart, error};
+    if (found > total) return {Outcome::kRestart, error};
+    error.hint = "the connection ended early; the same command goes on where this one stopped";
+    return {Outcome::kRetry, error};
   }
   const std::string& identity = attempt.headers.identity();
   const std::string wanted = !request.sha256.empty() ? request.sha256
@@ -369,7 +396,7 @@ Verdict attempt_file(const DownloadRequest& request) {
   attempt.request = &request;
   attempt.stopped = request.stopped;
   attempt.offset = file_size_or_zero(part);
-  attempt.saved_identity = read_identity(request.path);
+  read_identity(attempt);
   if (attempt.offset > 0 && attempt.offset == request.expected_bytes) {
     return check_part(request, attempt);  // all bytes came, the end of the work did not
   }

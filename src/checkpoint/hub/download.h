@@ -1,9 +1,10 @@
 // One file over HTTP(S): resumed where it stopped, checked, then moved into place.
 //
-// A file whose beginning contradicts its name (a login page as model.gguf) never gets that name.
-// Bytes go to PATH.part; PATH.part.id remembers what they belong to (the server's entity tag), so
-// that a file that changed in between starts over. Connection errors, cuts, stalls, 408, 429 and
-// 5xx are tried again with growing pauses; other answers end the download with what to do.
+// A file that contradicts its name (a login page as model.gguf) or ends before its tensors do never
+// gets that name. Bytes go to PATH.part; PATH.part.id remembers what they belong to (the server's
+// entity tag) and how many there will be, so that a file that changed in between starts over, and
+// an answer that says less is not the end. Connection errors, cuts, stalls, 408, 429 and 5xx are
+// tried again with growing pauses; other answers end the download with what to do.
 #pragma once
 
 #include <cstdint>

@@ -5,10 +5,15 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <memory>
+#include <span>
 
+#include "base/buffer.h"
 #include "base/descriptor.h"
 #include "base/quote.h"
+#include "checkpoint/gguf.h"
 #include "checkpoint/hub/store.h"
+#include "checkpoint/safetensors.h"
 
 namespace headrace::hub {
 namespace {
@@ -58,17 +63,33 @@ bool is_no_page(const Beginning& file) {
   return !start.starts_with("<!doctype html") && !start.starts_with("<html");
 }
 
+using ParseFn = Result<std::unique_ptr<Checkpoint>> (*)(std::span<const std::byte> bytes,
+                                                        const std::string& name);
+
 struct KindRow {
   std::string_view ending, what;
   bool (*is_kind)(const Beginning& file);
+  ParseFn parse;  // null: the form has no length
 };
 
 constexpr KindRow kKinds[] = {
-    {".gguf", "a GGUF file", is_gguf},
-    {".safetensors", "a safetensors file", is_safetensors},
-    {".json", "a JSON file", is_json},
-    {"", "a file of a model", is_no_page},
+    {".gguf", "a GGUF file", is_gguf, parse_gguf},
+    {".safetensors", "a safetensors file", is_safetensors, parse_safetensors},
+    {".json", "a JSON file", is_json, nullptr},
+    {"", "a file of a model", is_no_page, nullptr},
 };
+
+// What is not supported here may be whole: the loader says what it is.
+Status check_tensors(ParseFn parse, const std::string& path, std::string_view name) {
+  const MappedFile file = TRY(MappedFile::open(path));
+  auto parsed = parse(file.bytes(), std::string(name));
+  if (parsed.ok() || parsed.error().code != ErrorCode::kCorrupt) return {};
+  Error error = std::move(parsed).error();
+  error.hint =
+      "nothing was kept; pull it again: if the same comes, the server's file is cut short or "
+      "broken";
+  return error;
+}
 
 Result<Beginning> read_beginning(const std::string& path) {
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
@@ -90,7 +111,7 @@ Status check_file_kind(const std::string& path, std::string_view name,
       std::find_if(std::begin(kKinds), std::end(kKinds),
                    [&](const KindRow& at) { return name.ends_with(at.ending); });
   const Beginning file = TRY(read_beginning(path));
-  if (row->is_kind(file)) return {};
+  if (row->is_kind(file)) return row->parse ? check_tensors(row->parse, path, name) : Status();
   Error error = make_error(
       ErrorCode::kCorrupt, "'{}' is not {}: {} bytes came{} that begin with {}", name, row->what,
       file.file_bytes, content_type.empty() ? "" : fmt::format(" as {}", content_type),

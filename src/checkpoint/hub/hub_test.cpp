@@ -482,6 +482,34 @@ TEST_F(HubTest, AFileThatIsNotWhatItsNameSaysIsNotKept) {
   }
 }
 
+TEST_F(HubTest, AFileThatEndsBeforeItsTensorsDoIsNotKept) {
+  for (const auto& [path, reason] : {
+           std::pair<std::string, std::string>{
+               "/ends-early/model.gguf", "'w0' [299840] of I8 is larger than the file of 100000"},
+           {"/ends-early/model.safetensors",
+            "'w' has data_offsets [0, 299904], the data section has 99904 bytes"},
+       }) {
+    const auto model = pull(options(hub_.endpoint() + path));
+    ASSERT_FALSE(model.ok()) << path;
+    EXPECT_EQ(model.error().code, ErrorCode::kCorrupt) << model.error().message;
+    EXPECT_TRUE(model.error().message.starts_with(hub_.endpoint() + path)) << model.error().message;
+    EXPECT_NE(model.error().message.find(reason), std::string::npos) << model.error().message;
+    EXPECT_NE(model.error().hint.find("nothing was kept"), std::string::npos);
+    EXPECT_FALSE(resolve_model(hub_.endpoint() + path, store_).ok());
+  }
+  EXPECT_TRUE(list_installed(store_).value().empty());
+}
+
+// The length that the first answer announced holds for those after it.
+TEST_F(HubTest, ARetryThatContradictsTheFirstAnswerIsNotTheEnd) {
+  for (const std::string fault : {"then-empty", "then-no-total", "then-less"}) {
+    const auto model = pull(options(hub_.endpoint() + "/" + fault + "/model.gguf"));
+    ASSERT_TRUE(model.ok()) << fault << ": " << model.error().to_string();
+    EXPECT_TRUE(content(model->path) == as_gguf(raw_weights())) << fault;
+    EXPECT_EQ(hub_.requests("/" + fault + "/model.gguf").size(), 3u) << fault;
+  }
+}
+
 TEST_F(HubTest, UrlOfAFile) {
   const std::string url = hub_.endpoint() + "/file/some-model.gguf";
   const auto model = pull(options(url + "?signature=secret"));
