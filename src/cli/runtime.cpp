@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <future>
 #include <iostream>
@@ -350,6 +351,14 @@ Result<Runtime> open_engine(const Options& options, const std::string& spec,
 Result<std::string> read_text(const std::string& path) {
   if (path == "-") {
     return std::string(std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>());
+  }
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) {  // it would open, and read as empty
+    Error error =
+        make_error(ErrorCode::kInvalidArgument,
+                   "cannot read '{}': it is a folder, needed is a regular file or a pipe", path);
+    error.hint = "name a file in it";
+    return error;
   }
   std::ifstream file(path, std::ios::binary);
   if (!file) {

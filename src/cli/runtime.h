@@ -73,7 +73,8 @@ struct EngineSetup {
 Result<Runtime> open_engine(const Options& options, const std::string& spec,
                             const EngineSetup& setup = {});
 
-// The contents of a file, or of standard input for "-".
+// The contents of a file or pipe, or of standard input for "-". kNotFound; kInvalidArgument for a
+// folder.
 Result<std::string> read_text(const std::string& path);
 
 }  // namespace headrace

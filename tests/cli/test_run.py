@@ -144,6 +144,19 @@ def test_answers_hold_to_a_form(headrace, model, tmp_path):
     assert both.returncode == 2 and "one form" in both.stderr
 
 
+def test_a_folder_in_the_place_of_a_file_is_refused_and_pipes_are_read(headrace, model, tmp_path):
+    (tmp_path / "note.txt").write_text("words")
+    commands = [["run", "-m", model, "--attach", tmp_path, "Hi"], ["eval", "perplexity", model, tmp_path],
+                ["run", "-m", model, "--json-schema", tmp_path, "Hi"], ["run", "-m", model, "--grammar", tmp_path, "Hi"]]
+    for words in commands:
+        refused = headrace(*words)
+        assert refused.returncode == 2, words
+        assert f"cannot read '{tmp_path}': it is a folder, needed is a regular file or a pipe" in refused.stderr, words
+    for path in (tmp_path / "note.txt", "/dev/stdin"):
+        read = headrace("run", "-m", model, "--raw", "--max-tokens", 1, "--attach", path, "Hi", input="words")
+        assert read.returncode == 0, read.stderr
+
+
 def test_two_models_are_one_too_many(headrace, model):
     refused = headrace("inspect", "-m", model, "smollm2:135m")
     assert refused.returncode == 2 and "two models are named" in refused.stderr
