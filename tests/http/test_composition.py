@@ -27,6 +27,7 @@ kKinds = {
     "sampled, log-probs": {"temperature": 0.9, "seed": 6, **kScored},
     "greedy, prompt log-probs": {"temperature": 0, "echo": True, **kScored},
     "sampled, three answers": {"temperature": 0.8, "seed": 7, "n": 3, **kScored},
+    "the two best of three beams": {"use_beam_search": True, "n": 2, "best_of": 3},
     "greedy, constraint": {"temperature": 0, **kConstraint},
     "sampled, constraint, log-probs": {"temperature": 0.9, "seed": 8, **kConstraint, **kScored},
     "greedy, adapter": {"temperature": 0, "model": "one"},

@@ -170,7 +170,7 @@ constexpr FieldRow kRows[] = {
     {"samplers", kRefused, kAll, "[[]]", "the order of sampling steps is fixed"},
     {"do_sample", kRefused, kAll, "[true]", "use temperature 0"},
     {"watermark", kRefused, kAll, "[false]", "leave it out"},
-    {"use_beam_search", kServed, kBoth, "", "the n best outputs of a beam as wide as best_of, or n; without stream, stop, logprobs, tools or a form of the answer; temperature and filters have no effect"},
+    {"use_beam_search", kServed, kBoth, "", "the n best outputs of a beam as wide as best_of, or n; without stream, stop, logprobs, tools or a form of the answer; temperature and filters have no effect; 400 where memory holds no max_tokens of each beam"},
     {"use_beam_search", kRefused, kResp, "[false]", "leave it out"},
     {"num_beams", kRefused, kBoth, "[1]", "use use_beam_search with n"},
     {"num_beams", kRefused, kResp, "[1]", "leave it out"},
