@@ -499,7 +499,9 @@ TEST_F(ResponsesTest, EachTokenOfTheTextHasItsLogProbsStreamedOrWhole) {
         ChoiceDelta delta = delta_of(piece.parts);
         for (const char c : piece.tokens) renderer.add_score({c, TokenLogprobs{}}, delta.scores);
         if (streams) bytes += renderer.chunk(delta, {});
-        if (!streams) EXPECT_TRUE(renderer.add_piece(delta));
+        if (!streams) {
+          EXPECT_TRUE(renderer.add_piece(delta));
+        }
       }
       const ChoiceDelta last = delta_of({}, {row.finish, {}});
       if (!streams) {
