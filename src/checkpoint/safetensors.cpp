@@ -19,7 +19,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr uint64_t kMaxHeaderBytes = uint64_t{25} << 20;
-constexpr size_t kMaxIndexBytes = size_t{64} << 20;
 constexpr std::string_view kIndexSuffix = ".safetensors.index.json";
 constexpr std::string_view kDefaultIndex = "model.safetensors.index.json";
 constexpr std::string_view kDefaultFile = "model.safetensors";

@@ -5,6 +5,7 @@
 // kCorrupt names tensor, found and needed; kUnsupported an unknown dtype; kNotFound.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <span>
 #include <string>
@@ -12,6 +13,8 @@
 #include "checkpoint/checkpoint.h"
 
 namespace headrace {
+
+inline constexpr size_t kMaxIndexBytes = size_t{64} << 20;  // of the index of a sharded checkpoint
 
 // A directory (its model.safetensors.index.json, model.safetensors or only *.safetensors), an index
 // file, or a .safetensors file; a shard that an index beside it lists opens the whole set.

@@ -251,13 +251,8 @@ const ModelRegistry::Entry* ModelRegistry::first_in_line() const {
 bool ModelRegistry::is_in_the_way(const Entry& entry) const {
   if (entry.stays || options_.memory_bytes == 0) return false;
   const Entry* const first = first_in_line();
-  if (first == nullptr) return false;
-  size_t bytes = first->source.num_bytes;
-  for (const Entry& each : entries_) {
-    const bool stays_longer = each.model != nullptr && each.loaded_at >= entry.loaded_at;
-    if (!each.stays && stays_longer) bytes += each.source.num_bytes;
-  }
-  return bytes > options_.memory_bytes;
+  return first != nullptr &&
+         first->source.num_bytes + used_bytes(entry.loaded_at) > options_.memory_bytes;
 }
 
 // Who waited for another's turn that has come, or has been given up.
@@ -327,10 +322,11 @@ bool ModelRegistry::make_room(const Entry& entry, std::unique_lock<std::mutex>& 
   return true;
 }
 
-size_t ModelRegistry::used_bytes() const {
+size_t ModelRegistry::used_bytes(Clock::time_point loaded_from) const {
   size_t bytes = 0;
   for (const Entry& entry : entries_) {
-    if (!entry.stays && entry.model != nullptr) bytes += entry.source.num_bytes;
+    const bool counts = entry.model != nullptr && entry.loaded_at >= loaded_from;
+    if (!entry.stays && counts) bytes += entry.source.num_bytes;
   }
   return bytes;
 }

@@ -157,7 +157,7 @@ class ModelRegistry {
   void answer(Entry& entry, const Result<ModelPtr>& result, std::unique_lock<std::mutex>& lock);
   void expire_waiting(std::unique_lock<std::mutex>& lock);
   void free_idle(std::unique_lock<std::mutex>& lock);
-  size_t used_bytes() const;
+  size_t used_bytes(Clock::time_point loaded_from = Clock::time_point::min()) const;
 
   const RegistryOptions options_;
   mutable std::mutex mutex_;

@@ -9,11 +9,12 @@
 #include <fstream>
 #include <optional>
 #include <set>
-#include <sstream>
 
 #include "base/json.h"
 #include "checkpoint/hub/download.h"
+#include "checkpoint/safetensors.h"
 #include "checkpoint/split_name.h"
+#include "checkpoint/text_file.h"
 
 namespace headrace::hub {
 namespace {
@@ -40,13 +41,6 @@ uint64_t count_at(const json::object& object, std::string_view key) {
   const json::value* value = object.if_contains(key);
   if (value == nullptr || !value->is_int64() || value->get_int64() < 0) return 0;
   return static_cast<uint64_t>(value->get_int64());
-}
-
-std::string read_small_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return std::move(text).str();
 }
 
 Result<json::object> parse_object(std::string_view text, std::string_view what) {
@@ -175,7 +169,7 @@ class RepositoryPull {
   Result<std::set<std::string>> shards_of_index(const RepositoryFile& index,
                                                 const std::string& staging) {
     TRY(fetch(index, staging));
-    const std::string text = read_small_file(staging + "/" + index.place);
+    const std::string text = TRY(read_text_file(staging + "/" + index.place, kMaxIndexBytes));
     const json::object object = TRY(parse_object(text, kIndex));
     std::set<std::string> names;
     const json::value* map = object.if_contains("weight_map");
@@ -259,7 +253,8 @@ class RepositoryPull {
   Status open_staging(const std::string& staging) {
     TRY(make_folder(staging));
     const std::string commit_file = staging + "/" + kCommitFile;
-    if (!listing_.commit.empty() && read_small_file(commit_file) == listing_.commit) return {};
+    const auto commit = read_text_file(commit_file, listing_.commit.size());
+    if (!listing_.commit.empty() && commit.ok() && *commit == listing_.commit) return {};
     TRY(discard_all_but(names_with_digest(), staging));
     std::ofstream output(commit_file, std::ios::trunc);
     output << listing_.commit;
