@@ -1,6 +1,7 @@
 // The kernels of the AMX unit on the model of the tile instructions: coded panels bit for bit as
-// the reference rows, bf16 panels bit for bit as their class says and close to float64. Where the
-// processor has AMX, the unit itself against the same kernels on the model.
+// the reference rows, bf16 panels bit for bit as their class says and close to float64. The unit
+// itself, as it is built for serving, against the same kernels on the model: on AMX, or with its
+// tile instructions trapped where the processor has the vectors alone.
 
 #include <gtest/gtest.h>
 
@@ -8,6 +9,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <optional>
 
 #include "amx_model_unit.h"
 #include "backend/cpu/kernels/isa.h"
@@ -19,6 +21,7 @@
 #include "base/numeric.h"
 #include "kernel_cases.h"
 #include "tile_model.h"
+#include "tile_traps.h"
 
 namespace headrace::cpu {
 namespace {
@@ -414,20 +417,27 @@ TEST_F(AmxModel, Bf16BitsDependOnTheRowAlone) {
   EXPECT_GE(num_cases, 70);
 }
 
+// The rows of a processor with these IsaBits that AMX's units have kernels for: those of `unit` and
+// `integer_unit`, and rows of other units that must give the same bits.
+std::vector<UnitRow> rows_of_amx(const KernelUnit& unit, const KernelUnit& integer_unit,
+                                 uint32_t isa) {
+  // Of the AVX-512 unit the attention alone.
+  const KernelUnit* const units[] = {&unit, &integer_unit, &kAvx512VnniUnit, &kReferenceUnit};
+  std::vector<UnitRow> rows = runnable_rows(units, isa);
+  std::erase_if(rows, [&](const UnitRow& at) {
+    const auto has_same = [&](const KernelUnit& amx) {
+      return find_row(amx, at.row->op, at.row->layout, at.row->activation) != nullptr;
+    };
+    if (at.unit == &kAvx512VnniUnit && at.row->op != KernelOp::kAttention) return true;
+    return !has_same(unit) && !has_same(integer_unit);
+  });
+  return rows;
+}
+
 // Guard pages around every operand, read-only inputs, whole numbers, NaN, extreme factors; integer
 // rows also against the reference rows bit for bit.
 TEST_F(AmxModel, PassesTheVerification) {
-  // Of the AVX-512 unit the attention alone, which gives the same bits.
-  const KernelUnit* const units[] = {&kAmxModelUnit, &kAmxIntegerModelUnit, &kAvx512VnniUnit,
-                                     &kReferenceUnit};
-  std::vector<UnitRow> rows = runnable_rows(units, isa_with_tiles());
-  std::erase_if(rows, [](const UnitRow& at) {
-    const auto has_same = [&](const KernelUnit& unit) {
-      return find_row(unit, at.row->op, at.row->layout, at.row->activation) != nullptr;
-    };
-    if (at.unit == &kAvx512VnniUnit && at.row->op != KernelOp::kAttention) return true;
-    return !has_same(kAmxModelUnit) && !has_same(kAmxIntegerModelUnit);
-  });
+  const auto rows = rows_of_amx(kAmxModelUnit, kAmxIntegerModelUnit, isa_with_tiles());
   int64_t num_cases = 0, num_rows = 0;
   tile_machine().reset();
   for (const RowReport& report : verify_rows(rows, Depth::kQuick)) {
@@ -611,9 +621,28 @@ TEST_F(AmxModel, LinearLayersOfMixedParts) {
   check_mixed_parts(kAmxModelUnit, ActivationType::kInt8);
 }
 
+class AmxItself : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if ((kAvx512VnniUnitIsa & ~detect_isa()) != 0) {
+      GTEST_SKIP() << "the vectors around its tiles need "
+                   << isa_names(kAvx512VnniUnitIsa & ~detect_isa());
+    }
+    if (!runs_here(kAmxUnit)) traps_.emplace();
+  }
+  void TearDown() override {
+    if (traps_.has_value()) EXPECT_GT(traps_->num_instructions(), 100'000);
+  }
+
+  const uint32_t isa_ = detect_isa() | kAmxUnitIsa;
+
+ private:
+  std::optional<TileTraps> traps_;
+};
+
 // A unit and its model are one source; the instructions must give the model's bits. Returns how
 // many cases were compared.
-int compare_with_model(const KernelUnit& unit, const KernelUnit& model) {
+int compare_with_model(const KernelUnit& unit, const KernelUnit& model, uint32_t isa) {
   Random random(16);
   int num_cases = 0;
   for (const DType dtype : tested_dtypes()) {
@@ -624,7 +653,7 @@ int compare_with_model(const KernelUnit& unit, const KernelUnit& model) {
     for (size_t i = 0; i < rows.size(); ++i) {
       const KernelRow& row = *rows[i];
       if (row.op != KernelOp::kMatmul || row.layout != panels.layout) continue;
-      if ((row.isa & ~detect_isa()) != 0) continue;
+      if ((row.isa & ~isa) != 0) continue;
       const KernelUnit& rounding = is_of_codes(row.activation) ? kReferenceUnit : unit;
       const KernelRow* quantise =
           find_row(rounding, KernelOp::kQuantise, Layout::kCount, row.activation);
@@ -641,11 +670,30 @@ int compare_with_model(const KernelUnit& unit, const KernelUnit& model) {
   return num_cases;
 }
 
-TEST(AmxHardware, RowsMatchTheModelBitForBit) {
-  if (!runs_here(kAmxUnit)) GTEST_SKIP() << "this processor has no AMX";
-  const int coded_rows = (detect_isa() & kIsaAvx512Fp16) != 0 ? 3 : 2;
-  EXPECT_EQ(compare_with_model(kAmxUnit, kAmxModelUnit), (13 * coded_rows + 2) * 7);
-  EXPECT_EQ(compare_with_model(kAmxIntegerUnit, kAmxIntegerModelUnit), 13 * 7);
+TEST_F(AmxItself, RowsMatchTheModelBitForBit) {
+  if (!runs_here(kAmxModelUnit)) GTEST_SKIP() << "the model's vectors do not run here";
+  const int coded_rows = (isa_ & kIsaAvx512Fp16) != 0 ? 3 : 2;
+  EXPECT_EQ(compare_with_model(kAmxUnit, kAmxModelUnit, isa_), (13 * coded_rows + 2) * 7);
+  EXPECT_EQ(compare_with_model(kAmxIntegerUnit, kAmxIntegerModelUnit, isa_), 13 * 7);
+}
+
+// Guard pages and the like. Products in tiles were compared above; a trap takes microseconds, so of
+// them the few cases of every start.
+TEST_F(AmxItself, PassesTheVerification) {
+  std::vector<UnitRow> rows = rows_of_amx(kAmxUnit, kAmxIntegerUnit, isa_);
+  const auto is_product_of_tiles = [](const UnitRow& at) {
+    return at.row->op == KernelOp::kMatmul && (at.row->isa & kIsaAmxTile) != 0;
+  };
+  const auto others = std::ranges::partition(rows, is_product_of_tiles);
+  const auto num_products = static_cast<size_t>(others.begin() - rows.begin());
+  std::vector<RowReport> reports = verify_rows({rows.data(), num_products}, Depth::kStart);
+  for (RowReport& report : verify_rows(others, Depth::kQuick)) reports.push_back(std::move(report));
+  for (const RowReport& report : reports) {
+    EXPECT_TRUE(report.passed()) << report.at.unit->name << " " << report.at.row->name << ": "
+                                 << report.first_failure;
+  }
+  EXPECT_GE(num_products, 25u);
+  EXPECT_GE(others.size(), 25u);
 }
 
 }  // namespace
