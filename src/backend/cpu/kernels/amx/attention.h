@@ -111,12 +111,12 @@ struct GroupedStep {
   Tile& t;
 
   // All are whole: sums 0 to 3, keys or values 4 and 5, queries or weights 6 and 7.
-  static TileConfig whole_tiles() {
+  static constexpr TileConfig kWholeTiles = [] {
     TileConfig config{};
     for (int i = 0; i < kNumTiles; ++i) set_shape(&config, i, kTileRows, kTileRowBytes);
     return config;
-  }
-  const TileScope<Tiles> scope{whole_tiles()};
+  }();
+  const TileScope<Tiles> scope{kWholeTiles};
 
   explicit GroupedStep(Tile& tile) : t(tile) {
     for (int r = t.rows; r < t.padded_rows; ++r) t.top[r] = -__builtin_inff();
