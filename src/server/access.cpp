@@ -9,7 +9,9 @@
 namespace headrace {
 namespace {
 
-constexpr std::string_view kExposedHeaders = "x-request-id, retry-after";
+// What pages of other origins may read beside the body; request-id is Anthropic's name.
+constexpr std::string_view kExposedHeaders =
+    "x-request-id, request-id, retry-after, x-headrace-ignored";
 constexpr std::string_view kPreflightSeconds = "600";
 
 std::vector<std::string> lowered(const std::vector<std::string>& texts) {

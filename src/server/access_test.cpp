@@ -179,6 +179,8 @@ TEST(Access, CorsHeadersAreForListedOriginsOnly) {
   options.cors_origins = {"https://a.example"};
   const HttpHeaders listed = Access(options).cors_headers(asked);
   EXPECT_EQ(header_of(listed, "Access-Control-Allow-Origin"), "https://a.example");
+  EXPECT_EQ(header_of(listed, "Access-Control-Expose-Headers"),
+            "x-request-id, request-id, retry-after, x-headrace-ignored");
   EXPECT_EQ(header_of(listed, "Vary"), "Origin");
   const HttpHeaders other =
       Access(options).cors_headers(request_with("GET", {{"origin", "https://b.example"}}));
