@@ -157,7 +157,7 @@ constexpr FieldRow kDialectRows[] = {
     {"dynatemp_exponent", kRefused, kSteps, "[1]", "leave it out"},
     // llama.cpp.
     {"model", kServed, kLlama, "", "the model's name or an alias; absent: the model that is served"},
-    {"prompt", kServed, kInLlamaCompletion, "", "text, token ids, or a list of both mixed"},
+    {"prompt", kServed, kInLlamaCompletion, "", "text, token ids, or a list of both mixed; 400 for several texts, which are several prompts"},
     {"prompt", kServed, kInInfill, "", "how the answer begins"},
     {"input_prefix", kServed, kInInfill, "", "the text before"},
     {"input_suffix", kServed, kInInfill, "", "the text after; 400 if the model cannot fill in"},

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <boost/json/array.hpp>
 
 #include "server/api/asked_model.h"
@@ -60,6 +61,12 @@ Result<PromptItem> parse_prompt(const value* prompt, const ServingModel& model) 
     return bad_field("prompt", show_value(*prompt), kPromptForms);
   }
   const array& list = prompt->get_array();
+  // llama.cpp's servers answer each of them.
+  if (list.size() > 1 &&
+      std::all_of(list.begin(), list.end(), [](const value& each) { return each.is_string(); })) {
+    return bad_field("prompt", fmt::format("a list of {} strings, a prompt each", list.size()),
+                     "one prompt: send a request for each");
+  }
   if (static_cast<int64_t>(list.size()) > model.max_context) {
     Error error = too_many_tokens(static_cast<int64_t>(list.size()), model.max_context);
     error.param = "prompt";

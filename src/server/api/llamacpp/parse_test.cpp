@@ -166,7 +166,7 @@ TEST_F(LlamaParse, ATextStaysTextAndAListIsIds) {
       {R"(["Hi",33])", {test::kBos, 'H', 'i', '!'}},
       {R"(["<s>Hi"])", {test::kBos, 'H', 'i'}},  // begins once
       {R"([256,"Hi","!"])", {test::kBos, 'H', 'i', '!'}},
-      {R"(["","Hi"])", {test::kBos, 'H', 'i'}},
+      {R"(["",72,"i"])", {test::kBos, 'H', 'i'}},
   };
   for (const auto& [prompt, ids] : cases) {
     const auto parsed = parse(parse_llama_completion, fmt::format(R"("prompt":{})", prompt));
@@ -184,6 +184,10 @@ TEST_F(LlamaParse, WhatIsNoPromptIsNamed) {
       {R"("prompt":7)", "prompt is 7" + needed},
       {R"("prompt":[])", "prompt is a list of 0" + needed},
       {R"("prompt":["a",[1,2]])", "prompt is a list of 2" + needed},
+      {R"("prompt":["","Hi"])",
+       "prompt is a list of 2 strings, a prompt each, but it must be one prompt: send a request "
+       "for "
+       "each"},
       {R"("prompt":[null])", "prompt is null" + needed},
       {R"("prompt":[258])", "prompt holds 258, but token ids are whole numbers from 0 to 257"},
       {R"("prompt":["a",-1])", "prompt holds -1, but token ids are whole numbers from 0 to 257"},
@@ -212,7 +216,7 @@ TEST_F(LlamaParse, AListIsBoundedByTheContext) {
 // Each text of a list fits; whoever reads the prompts counts them all.
 TEST_F(LlamaParse, TextsOfAListFitTogetherOrAreRefused) {
   const std::string half(600, 'x');
-  auto parsed = parse(parse_llama_completion, fmt::format(R"("prompt":["{0}","{0}"])", half));
+  auto parsed = parse(parse_llama_completion, fmt::format(R"("prompt":["{0}",1,"{0}"])", half));
   ASSERT_TRUE(parsed.ok()) << parsed.error().to_string();
   const Status read = read_prompts(std::move(parsed->prompts), model_, {}, parsed->request);
   ASSERT_FALSE(read.ok());
