@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "server/api/json.h"
+#include "server/api/json_writer.h"
 
 namespace headrace {
 namespace {
@@ -111,9 +112,50 @@ class BodyHandler {
   std::optional<Error> refusal_;
 };
 
-Error bad_json(std::string_view reason, size_t offset) {
-  return make_error(ErrorCode::kInvalidArgument, "the body is not valid JSON: {} at byte {}",
-                    reason, offset);
+// Does such an escape begin there? "\ud83d"; the first half of a pair or the second.
+bool is_half(std::string_view text, size_t begin, std::string_view digits) {
+  if (begin > 0 && text[begin - 1] == '\\') return false;  // no escape: a backslash before a "u"
+  const std::string_view escape = text.substr(begin, 4);
+  return escape.size() == 4 && (escape.starts_with("\\ud") || escape.starts_with("\\uD")) &&
+         digits.find(escape[3]) != digits.npos;
+}
+
+// Where the half is that was read last. It is known at its "u", at its end, or where the other half
+// should stand.
+std::optional<size_t> half_before(std::string_view text, size_t offset) {
+  constexpr std::string_view kFirst = "89abAB", kSecond = "cdefCDEF";
+  for (const size_t read : {size_t{1}, size_t{6}, size_t{7}, size_t{8}}) {
+    if (read > offset) break;
+    const size_t begin = offset - read;
+    if (is_half(text, begin, kFirst)) return begin;
+    const bool is_paired = begin >= 6 && is_half(text, begin - 6, kFirst);
+    if (is_half(text, begin, kSecond) && !is_paired) return begin;
+  }
+  return std::nullopt;
+}
+
+bool is_broken_utf8(std::string_view text, size_t begin) {
+  const auto lead = static_cast<unsigned char>(text[begin]);
+  if (lead < 0x80) return false;
+  return !is_valid_utf8(text.substr(begin, lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4));
+}
+
+// What the library calls a syntax error, where it is one that clients make: text that was cut
+// inside of a character, or that no JSON writer has seen.
+Error bad_json(std::string_view reason, std::string_view text, size_t offset) {
+  const auto error = [](std::string_view what, size_t place) {
+    return make_error(ErrorCode::kInvalidArgument, "the body is not valid JSON: {} at byte {}",
+                      what, place);
+  };
+  if (text.starts_with("\xEF\xBB\xBF")) return error("a byte order mark", 0);
+  if (const auto half = half_before(text, offset)) return error("half of a surrogate pair", *half);
+  if (offset < text.size()) {
+    if (is_broken_utf8(text, offset)) return error("a character that is not whole UTF-8", offset);
+    if (static_cast<unsigned char>(text[offset]) < 0x20) {
+      return error("a control character that is not escaped", offset);
+    }
+  }
+  return error(reason, offset);
 }
 
 }  // namespace
@@ -166,7 +208,7 @@ Result<json::value> parse_body(std::string_view text) {
     const size_t consumed = parser.write_some(false, text.data(), text.size(), code);
     if (parser.handler().refusal()) return Error(*parser.handler().refusal());
     if (!code && consumed < text.size()) code = json::error::extra_data;
-    if (code) return bad_json(code.message(), consumed);
+    if (code) return bad_json(code.message(), text, consumed);
     return parser.handler().release();
   } catch (const std::exception& error) {
     return make_error(ErrorCode::kExhausted, "the body cannot be parsed as JSON: {}", error.what());
