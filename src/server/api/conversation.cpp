@@ -47,10 +47,34 @@ Status fit_message(boost::json::object& message, size_t message_idx, std::string
   return {};
 }
 
-Status fit_messages(boost::json::object& variables, std::string_view source) {
+std::string text_member(const boost::json::object& message, std::string_view name) {
+  const boost::json::value* text = message.if_contains(name);
+  return text != nullptr && text->is_string() ? std::string(text_view(text->get_string())) : "";
+}
+
+// What was said before a call, joined to the reasoning before it.
+void join_texts(boost::json::object& message) {
+  const boost::json::value* calls = message.if_contains("tool_calls");
+  if (calls == nullptr || !calls->is_array() || calls->get_array().empty()) return;
+  const std::string content = text_member(message, "content");
+  if (content.empty()) return;
+  constexpr std::string_view kNames[] = {"reasoning_content", "thinking", "reasoning"};
+  for (const std::string_view name : kNames) {
+    const std::string reasoning = text_member(message, name);
+    if (reasoning.empty()) continue;
+    for (const std::string_view each : kNames) message.erase(each);
+    message["reasoning_content"] = reasoning + "\n" + content;
+    message["content"] = "";
+    return;
+  }
+}
+
+Status fit_messages(boost::json::object& variables, std::string_view source, bool one_text) {
   boost::json::array& messages = variables["messages"].get_array();
   for (size_t i = 0; i < messages.size(); ++i) {
-    TRY(fit_message(messages[i].get_object(), i, source));
+    boost::json::object& message = messages[i].get_object();
+    TRY(fit_message(message, i, source));
+    if (one_text) join_texts(message);
   }
   return {};
 }
@@ -170,8 +194,8 @@ Result<std::vector<int32_t>> encode_conversation(ChatPrompt conversation, const 
                                                  const EncodeLimits& limits) {
   const std::string_view source = TRY(chat_template_source(model));
   boost::json::object& variables = conversation.variables;
-  TRY(fit_messages(variables, source));
   const ToolFormat* format = model.text.formats.tools;
+  TRY(fit_messages(variables, source, format != nullptr && format->one_text));
   fit_call_ids(variables["messages"].get_array(),
                call_ids_of(source, format != nullptr && format->counts_calls));
   const ChatTemplate& chat_template = *model.text.chat_template;

@@ -137,6 +137,27 @@ TEST_F(ConversationTest, ArgumentsOfCallsAreObjects) {
   EXPECT_EQ(arguments(R"("{broken")"), R"("{broken")");
 }
 
+// gpt-oss answers so, and its template refuses what clients then send back.
+TEST_F(ConversationTest, OneTextStandsBeforeACallWhereTheTemplateTakesNoTwo) {
+  const CountingTemplate& counting =
+      use("tool_calls", [](const boost::json::object&) { return std::string("prompt"); });
+  const auto turn = [&](const std::string& members) {
+    encode(R"({"messages":[{"role":"assistant",)" + members + "}]}");
+    return to_text(parse_body(counting.last)->at("messages").at(0));
+  };
+  const std::string calls = R"("tool_calls":[{"function":{"name":"f","arguments":{}}}])";
+  const std::string both = R"("content":"Let me see.","reasoning":"hm","thinking":null,)" + calls;
+  EXPECT_EQ(turn(both), R"({"role":"assistant",)" + both + "}");
+  bundle_.formats.tools = tool_format_named("harmony").value();
+  EXPECT_EQ(turn(both), R"({"role":"assistant","content":"",)" + calls +
+                            R"(,"reasoning_content":"hm\nLet me see."})");
+  for (const std::string& members :
+       {R"("content":"Let me see.",)" + calls, R"("content":"","reasoning_content":"hm",)" + calls,
+        std::string(R"("content":"a","reasoning_content":"hm","tool_calls":[])")}) {
+    EXPECT_EQ(turn(members), R"({"role":"assistant",)" + members + "}");
+  }
+}
+
 TEST_F(ConversationTest, CallsNeedAPlace) {
   use("no such word", [](const boost::json::object&) { return std::string("prompt"); });
   EXPECT_EQ(encode(R"({"messages":[{"role":"user","content":"a"},)"

@@ -58,6 +58,7 @@ struct ToolFormat {
   Marks name_ends = {};              // one of them ends the name
   std::string_view call_close = {};  // after the arguments; what stands before it is left out
   bool counts_calls = false;         // the name is written "functions.NAME:3"
+  bool one_text = false;             // before a call: its template refuses reasoning and content
 
   // kParams
   std::string_view param_open = {};   // before each key
