@@ -110,7 +110,8 @@ class _Events:
         shown = json.loads(event.removeprefix(b"data: "))
         if "error" in shown:
             raise stream_error_of(shown["error"])
-        return [piece_of(choice) for choice in shown["choices"]]
+        # A chat begins with the role of each choice: no part of an answer.
+        return [piece_of(choice) for choice in shown["choices"] if "role" not in choice.get("delta", ())]
 
 
 class Stream(Iterator[Piece]):

@@ -102,6 +102,7 @@ def test_streams_say_what_whole_answers_say(llm):
         choice = llm.generate(prompt, **wanted).choices[0]
         assert "".join(piece.text for piece in pieces) == choice.text
         assert pieces[-1].finish_reason == choice.finish_reason == "length"
+        assert all(piece.text or piece.finish_reason or piece.logprobs for piece in pieces)
         assert tuple(score for piece in pieces for score in piece.logprobs or ()) == choice.logprobs
     assert llm.stream("abc", **wanted).text() == llm.generate("abc", **wanted).text
 

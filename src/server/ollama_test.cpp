@@ -253,7 +253,7 @@ TEST_F(OllamaRender, ACallIsShownOnceItIsWhole) {
   using Kind = OutputPart::Kind;
   const auto renderer = make_ollama_renderer(model_, {"m", true, 0, false});
   const auto chunk = [&](std::vector<OutputPart> parts, Finish finish = {}) {
-    std::string text = renderer->chunk({0, false, std::move(parts), {}, std::move(finish)}, {});
+    std::string text = renderer->chunk({0, std::move(parts), {}, std::move(finish)}, {});
     const size_t begin = text.find("\"message\"");
     return begin == std::string::npos ? text : text.substr(begin);
   };

@@ -57,19 +57,46 @@ TEST(Server, StreamsAConversation) {
   ASSERT_EQ(response.status, 200);
   EXPECT_NE(response.head.find("Content-Type: text/event-stream"), std::string::npos);
   const auto events = events_of(response.body);
-  ASSERT_EQ(events.size(), 13u + 3u);  // tokens, end, usage, [DONE]
+  ASSERT_EQ(events.size(), 1u + 13u + 3u);  // role, tokens, end, usage, [DONE]
   const auto first = json_of(events[0]);
   EXPECT_EQ(first.at("object").as_string(), "chat.completion.chunk");
   EXPECT_EQ(first.at("choices").at(0).at("delta").at("role").as_string(), "assistant");
-  EXPECT_EQ(first.at("choices").at(0).at("delta").at("content").as_string(), "H");
+  EXPECT_EQ(first.at("choices").at(0).at("delta").at("content").as_string(), "");
   EXPECT_TRUE(first.at("usage").is_null());
   const auto second = json_of(events[1]);
-  EXPECT_FALSE(second.at("choices").at(0).at("delta").as_object().contains("role"));
+  EXPECT_EQ(to_text(second.at("choices").at(0).at("delta")), R"({"content":"H"})");
   EXPECT_EQ(second.at("id").as_string(), first.at("id").as_string());
-  EXPECT_EQ(json_of(events[13]).at("choices").at(0).at("finish_reason").as_string(), "stop");
-  EXPECT_TRUE(json_of(events[14]).at("choices").as_array().empty());
-  EXPECT_EQ(json_of(events[14]).at("usage").at("total_tokens").as_int64(), 21 + 13);
-  EXPECT_EQ(events[15], "[DONE]");
+  EXPECT_EQ(json_of(events[14]).at("choices").at(0).at("finish_reason").as_string(), "stop");
+  EXPECT_TRUE(json_of(events[15]).at("choices").as_array().empty());
+  EXPECT_EQ(json_of(events[15]).at("usage").at("total_tokens").as_int64(), 21 + 13);
+  EXPECT_EQ(events[16], "[DONE]");
+}
+
+// OpenAI's clients add the log-probs of a choice's first chunk twice, and take the choice that
+// comes second for number 1.
+TEST(Server, AStreamBeginsWithTheRolesOfAllChoicesInOrder) {
+  RunningServer server;
+  const auto response =
+      Client(server.port())
+          .post("/v1/chat/completions", R"({"stream":true,"n":3,"logprobs":true,"max_tokens":2,)"
+                                        R"("stream_options":{"include_usage":true,)"
+                                        R"("continuous_usage_stats":true},)"
+                                        R"("messages":[{"role":"user","content":"Hi"}]})");
+  ASSERT_EQ(response.status, 200);
+  const auto events = events_of(response.body);
+  ASSERT_GT(events.size(), 6u);
+  for (size_t i = 0; i < 3; ++i) {
+    const auto event = json_of(events[i]);
+    EXPECT_EQ(to_text(event.at("choices").at(0)),
+              fmt::format(R"({{"index":{},"delta":{{"role":"assistant","content":""}},)"
+                          R"("logprobs":null,"finish_reason":null}})",
+                          i));
+    EXPECT_EQ(event.at("usage").at("completion_tokens").as_int64(), 0);
+  }
+  for (size_t i = 3; i + 2 < events.size(); ++i) {
+    const auto choice = json_of(events[i]).at("choices").at(0);
+    EXPECT_FALSE(choice.at("delta").as_object().contains("role")) << events[i];
+  }
 }
 
 TEST(Server, ContinuesAllFormsOfPrompt) {

@@ -93,12 +93,12 @@ def test_offsets_are_into_the_text(server):
 
 
 def test_the_last_text_chunk_carries_the_reason(server):
-    for path, prompt in (("/v1/completions", {"prompt": "ab"}),
-                         ("/v1/chat/completions", {"messages": [{"role": "user", "content": "ab"}]})):
+    for path, prompt, num_roles in (("/v1/completions", {"prompt": "ab"}, 0),
+                                    ("/v1/chat/completions", {"messages": [{"role": "user", "content": "ab"}]}, 1)):
         events = stream(server, path, **prompt, max_tokens=5, ignore_eos=True, logit_bias={str(ord("a")): 100})
-        assert len(events) == 5
+        assert len(events) == num_roles + 5
         reasons = [event["choices"][0]["finish_reason"] for event in events]
-        assert reasons == [None] * 4 + ["length"]
+        assert reasons == [None] * (num_roles + 4) + ["length"]
 
 
 def test_a_stop_string_counts_as_stop_and_nothing_after_it(server):

@@ -25,4 +25,4 @@ def packages():
 def test_node_sdk(server, packages):
     result = run("node", "--test", "openai.test.mjs", env={**os.environ, "HEADRACE_URL": server.url})
     assert result.returncode == 0, result.stdout + result.stderr
-    assert "# pass 7" in result.stdout or "pass 7" in result.stdout, result.stdout
+    assert "# pass 8" in result.stdout or "pass 8" in result.stdout, result.stdout

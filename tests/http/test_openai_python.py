@@ -55,6 +55,23 @@ def test_chat_streams_the_same_text(client):
     assert (usage.prompt_tokens, usage.completion_tokens) == (whole.usage.prompt_tokens, whole.usage.completion_tokens)
 
 
+def test_the_stream_helper_assembles_choices_with_log_probs(client):
+    ends = dict(logit_bias={"1": 100}, extra_body={"min_tokens": 5})  # the helper refuses an answer that is cut
+    arguments = dict(model="second", messages=kMessages, temperature=1.5, seed=3, n=3, logprobs=True, top_logprobs=1,
+                     **ends)
+    whole = client.chat.completions.create(**arguments)
+    with client.chat.completions.stream(**arguments) as stream:
+        for _ in stream:
+            pass
+        assembled = stream.get_final_completion()
+
+    def parts(answer):
+        return [(each.index, each.message.content, each.finish_reason, [token.token for token in each.logprobs.content])
+                for each in answer.choices]
+
+    assert parts(assembled) == parts(whole)
+
+
 def test_system_and_parts(client):
     messages = [{"role": "system", "content": "Be brief."},
                 {"role": "user", "content": [{"type": "text", "text": "Hello"}, {"type": "text", "text": "there"}]}]

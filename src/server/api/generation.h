@@ -95,7 +95,6 @@ struct ScoreText {
 // A part of one choice's answer: one chunk of a stream, or the whole choice.
 struct ChoiceDelta {
   size_t choice_idx = 0;
-  bool first = false;             // of its choice
   std::vector<OutputPart> parts;  // neighbours are of different kinds, or different calls
   ScoreText scores;               // of the tokens in the parts, if log-probs were asked for
   Finish finish;                  // kind kNone: the choice goes on

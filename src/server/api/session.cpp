@@ -71,7 +71,6 @@ Error ended_by_administrator() {
 struct Session::Choice {
   Choice(size_t idx, const Prompt& source) : choice_idx(idx), prompt(&source) {
     answer.choice_idx = idx;
-    answer.first = true;
   }
 
   // Adds text to the answer, by its parts; at the end, what the parser held back too.
@@ -501,7 +500,7 @@ void Session::emit(Choice& choice, std::string text, Finish finish) {
   }
   if (is_held) return;
   const std::string bytes = renderer_->chunk(choice.answer, usage_);
-  choice.answer = ChoiceDelta{choice.choice_idx, false, {}, {}, {}};
+  choice.answer = ChoiceDelta{choice.choice_idx, {}, {}, {}};
   std::lock_guard lock(mutex_);
   if (writer_ != nullptr) writer_->write(bytes);
 }
@@ -522,7 +521,7 @@ bool Session::pay(Choice& choice) {
 // By the renderer, if it wants the answer in pieces.
 void Session::keep(Choice& choice) {
   if (!renderer_->add_piece(choice.answer)) return;
-  choice.answer = ChoiceDelta{choice.choice_idx, false, {}, {}, {}};
+  choice.answer = ChoiceDelta{choice.choice_idx, {}, {}, {}};
   choice.held_bytes = choice.paid_bytes = 0;
 }
 

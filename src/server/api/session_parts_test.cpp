@@ -38,7 +38,9 @@ TEST_F(SessionPartsTest, PartsThatAParserMakesReachTheAnswer) {
       if (event == "[DONE]") continue;
       deltas += to_text(parse_json(event, "event").value().at("choices").at(0).at("delta")) + "\n";
     }
-    EXPECT_EQ(deltas, R"({"role":"assistant","reasoning_content":"why","reasoning":"why"})"
+    EXPECT_EQ(deltas, R"({"role":"assistant","content":""})"
+                      "\n"
+                      R"({"reasoning_content":"why","reasoning":"why"})"
                       "\n"
                       R"({"content":"h"})"
                       "\n"

@@ -44,6 +44,14 @@ test("the stream helper assembles the answer", async () => {
   assert.equal(typeof answer.choices[0].message.content, "string");
 });
 
+test("the stream helper has each log-prob once", async () => {
+  const options = { model: "gpt-4o-mini", messages, max_tokens: 12, temperature: 1.5, seed: 3, n: 2, logprobs: true };
+  const whole = await client.chat.completions.create(options);
+  const answer = await client.chat.completions.stream(options).finalChatCompletion();
+  const tokens = ({ choices }) => choices.map(({ logprobs }) => logprobs.content.map(({ token }) => token));
+  assert.deepEqual(tokens(answer), tokens(whole));
+});
+
 test("completions", async () => {
   const options = { model: "gpt-4o-mini", prompt: ["abc", "d"], max_tokens: 6, temperature: 0, logprobs: 2 };
   const whole = await client.completions.create(options);

@@ -18,7 +18,7 @@ OutputPart call(int idx, std::string arguments, std::string name = {}) {
 }
 
 ChoiceDelta delta(std::vector<OutputPart> parts, Finish finish = {}) {
-  return {0, false, std::move(parts), {}, std::move(finish)};
+  return {0, std::move(parts), {}, std::move(finish)};
 }
 
 AnswerEnd end_of(int32_t prompt, int32_t output, int32_t cached = 0) {

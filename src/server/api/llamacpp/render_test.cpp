@@ -19,10 +19,10 @@ class LlamaAnswers : public testing::Test {
     return make_llama_renderer(model_, std::move(answer));
   }
   static ChoiceDelta text(std::string text, Finish finish = {}) {
-    return {0, false, {{PartKind::kText, std::move(text), 0, {}, {}}}, {}, std::move(finish)};
+    return {0, {{PartKind::kText, std::move(text), 0, {}, {}}}, {}, std::move(finish)};
   }
   static ChoiceDelta end(Finish::Kind kind, std::string stop = {}) {
-    return {0, false, {}, {}, {kind, std::move(stop)}};
+    return {0, {}, {}, {kind, std::move(stop)}};
   }
   static AnswerEnd used(int32_t prompt, int32_t output, int32_t cached = 0,
                         RequestTimes times = {}) {
@@ -127,7 +127,6 @@ TEST_F(LlamaAnswers, TheEndRemembersTheStream) {
 TEST_F(LlamaAnswers, AllPartsAreOneText) {
   const auto renderer = make();
   const ChoiceDelta choice{0,
-                           false,
                            {{PartKind::kReasoning, "hm ", 0, {}, {}},
                             {PartKind::kText, "so ", 0, {}, {}},
                             {PartKind::kToolCall, "{}", 0, "id", "f"},

@@ -27,7 +27,7 @@ class OllamaAnswers : public testing::Test {
     return make_ollama_renderer(model_, std::move(answer));
   }
   static ChoiceDelta delta(std::vector<OutputPart> parts, Finish::Kind finish = {}) {
-    return {0, false, std::move(parts), {}, {finish, {}}};
+    return {0, std::move(parts), {}, {finish, {}}};
   }
   static AnswerEnd used(int32_t prompt, int32_t output, RequestTimes times = {}) {
     AnswerEnd end;

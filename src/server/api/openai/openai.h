@@ -31,6 +31,7 @@ struct OpenAiAnswer {
   std::optional<int> num_top;     // alternatives of each log-prob; nothing: no log-probs
   bool include_usage = false;     // a last chunk with usage
   bool continuous_usage = false;  // usage in every chunk
+  size_t num_choices = 1;         // of a chat
 };
 std::unique_ptr<AnswerRenderer> make_chat_renderer(const ServingModel& model, OpenAiAnswer answer);
 std::unique_ptr<AnswerRenderer> make_completion_renderer(const ServingModel& model,

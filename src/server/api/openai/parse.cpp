@@ -149,6 +149,7 @@ ParsedRequest finish(ParsedBody&& parsed, const ServingModel& model,
                      decltype(make_chat_renderer)& make_renderer) {
   name_ignored(parsed.ignored, parsed.request.headers);
   parsed.answer.num_top = parsed.request.prototype.num_logprobs;
+  parsed.answer.num_choices = static_cast<size_t>(parsed.request.num_choices);
   return {std::move(parsed.request), std::move(parsed.prompts),
           make_renderer(model, std::move(parsed.answer))};
 }

@@ -37,18 +37,7 @@ class OpenAiRenderer : public AnswerRenderer {
   const std::string& id() const override { return id_; }
 
   std::string chunk(const ChoiceDelta& delta, const Usage& so_far) override {
-    JsonWriter json;
-    open(json, chunk_object());
-    json.key("choices").open_array();
-    write_choice(json, delta, true);
-    json.close_array();
-    if (answer_.continuous_usage) {
-      write_usage(json, so_far);
-    } else if (answer_.include_usage) {
-      json.key("usage").null();
-    }
-    json.close_object();
-    return as_event(json.str());
+    return chunk_with(so_far, [&](JsonWriter& json) { write_choice(json, delta, true); });
   }
 
   std::string end_stream(const AnswerEnd& end) override {
@@ -80,6 +69,23 @@ class OpenAiRenderer : public AnswerRenderer {
   virtual std::string_view whole_object() const = 0;
   virtual void write_choice(JsonWriter& json, const ChoiceDelta& delta, bool is_chunk) = 0;
 
+  // A chunk of what `write` writes of one choice.
+  template <class Write>
+  std::string chunk_with(const Usage& so_far, const Write& write) const {
+    JsonWriter json;
+    open(json, chunk_object());
+    json.key("choices").open_array();
+    write(json);
+    json.close_array();
+    if (answer_.continuous_usage) {
+      write_usage(json, so_far);
+    } else if (answer_.include_usage) {
+      json.key("usage").null();
+    }
+    json.close_object();
+    return as_event(json.str());
+  }
+
   static void write_finish(JsonWriter& json, const Finish& finish) {
     json.key("finish_reason");
     finish.kind == Finish::Kind::kNone ? json.null() : json.text(finish_name(finish.kind));
@@ -91,6 +97,7 @@ class OpenAiRenderer : public AnswerRenderer {
   }
   bool shows(const ScoreText& scores) const { return answer_.num_top && scores.num_tokens > 0; }
   const ScoreWriter& score_writer() const { return scores_; }
+  size_t num_choices() const { return answer_.num_choices; }
 
  private:
   std::string usage_chunk(const Usage& usage) const {
@@ -138,6 +145,15 @@ class ChatRenderer : public OpenAiRenderer {
   ChatRenderer(const ServingModel& model, OpenAiAnswer answer)
       : OpenAiRenderer(model, std::move(answer), "chatcmpl-") {}
 
+  // First of all a chunk for each choice, in order, that has its role alone. OpenAI's clients put
+  // answers together by that: they add log-probs of a choice's first chunk twice, and take the
+  // choice that comes second for number 1.
+  std::string chunk(const ChoiceDelta& delta, const Usage& so_far) override {
+    std::string bytes;
+    for (; num_begun_ < num_choices(); ++num_begun_) bytes += role_chunk(num_begun_, so_far);
+    return bytes + OpenAiRenderer::chunk(delta, so_far);
+  }
+
  private:
   std::string_view chunk_object() const override { return "chat.completion.chunk"; }
   std::string_view whole_object() const override { return "chat.completion"; }
@@ -145,7 +161,6 @@ class ChatRenderer : public OpenAiRenderer {
   void write_choice(JsonWriter& json, const ChoiceDelta& delta, bool is_chunk) override {
     json.open_object().integer("index", static_cast<int64_t>(delta.choice_idx));
     json.key(is_chunk ? "delta" : "message").open_object();
-    if (!is_chunk || delta.first) json.text("role", "assistant");
     is_chunk ? write_delta(json, delta) : write_message(json, delta);
     json.close_object();
     write_logprobs(json, delta.scores);
@@ -153,10 +168,18 @@ class ChatRenderer : public OpenAiRenderer {
     json.close_object();
   }
 
-  // Of each kind of part what came; the first chunk of a choice says that there is content.
+  std::string role_chunk(size_t choice_idx, Usage so_far) const {
+    so_far.output_tokens = so_far.reasoning_tokens = 0;
+    return chunk_with(so_far, [choice_idx](JsonWriter& json) {
+      json.open_object().integer("index", static_cast<int64_t>(choice_idx));
+      json.key("delta").open_object().text("role", "assistant").text("content", "").close_object();
+      json.key("logprobs").null().key("finish_reason").null().close_object();
+    });
+  }
+
+  // Of each kind of part what came.
   static void write_delta(JsonWriter& json, const ChoiceDelta& delta) {
-    const std::string text = delta.text_of(OutputPart::Kind::kText);
-    if (!text.empty() || (delta.first && delta.parts.empty())) json.text("content", text);
+    write_if_any(json, "content", delta.text_of(OutputPart::Kind::kText));
     write_reasoning(json, delta.text_of(OutputPart::Kind::kReasoning));
     write_if_any(json, "refusal", delta.text_of(OutputPart::Kind::kRefusal));
     write_calls(json, delta, true);
@@ -164,7 +187,7 @@ class ChatRenderer : public OpenAiRenderer {
 
   static void write_message(JsonWriter& json, const ChoiceDelta& choice) {
     const std::string text = choice.text_of(OutputPart::Kind::kText);
-    json.key("content");
+    json.text("role", "assistant").key("content");
     text.empty() && !choice.parts.empty() ? json.null() : json.text(text);
     write_reasoning(json, choice.text_of(OutputPart::Kind::kReasoning));
     const std::string refusal = choice.text_of(OutputPart::Kind::kRefusal);
@@ -214,6 +237,8 @@ class ChatRenderer : public OpenAiRenderer {
     write_score_list(json, "content", scores.lists[0]);
     json.key("refusal").null().close_object();
   }
+
+  size_t num_begun_ = 0;  // choices of a stream whose role was sent
 };
 
 class CompletionRenderer : public OpenAiRenderer {
