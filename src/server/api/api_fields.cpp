@@ -38,7 +38,7 @@ constexpr uint64_t kTimed = kAll | kInBlockMessages | kInOllamaChat | kInOllamaG
 constexpr FieldRow kRows[] = {
     // What to answer.
     {"model", kServed, kEverywhere, "", "the model's name or an alias; absent: the model that is served"},
-    {"messages", kServed, kPrompting, "", "1 message or more; roles system, developer, user, assistant, tool"},
+    {"messages", kServed, kPrompting, "", "1 message or more; roles system, developer, user, assistant, tool; a later one of the system is the user's where the template would lose it"},
     {"messages", kRefused, kText, "[]", "use /v1/chat/completions for messages"},
     {"prompt", kServed, kText | kInTokenize, "", "text, list of texts, token ids or list of lists of ids (/tokenize: text)"},
     {"prompt", kRefused, kChat, "[\"\"]", "use /v1/completions for a prompt"},

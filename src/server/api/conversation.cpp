@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <boost/json/array.hpp>
+#include <map>
 
 #include "server/api/json.h"
 #include "server/api/parts/call_ids.h"
@@ -77,6 +78,29 @@ Status fit_messages(boost::json::object& variables, std::string_view source, boo
     if (one_text) join_texts(message);
   }
   return {};
+}
+
+// Does the template write a message of this role that comes after others? Some refuse it, some drop
+// it.
+bool takes_later(const ChatTemplate& chat_template, const std::string& role) {
+  constexpr std::string_view kProbe = "a later word of the system";
+  const auto probe = make_chat_prompt(
+      {{"user", "a"}, {"assistant", "b"}, {role, std::string(kProbe)}, {"user", "c"}});
+  const auto rendered = chat_template.render(to_text(boost::json::value(probe.variables)));
+  return rendered.ok() && rendered->find(kProbe) != std::string::npos;
+}
+
+// What the system says after others comes from the user where the template would lose it.
+void place_later_system(const ChatTemplate& chat_template, boost::json::object& variables) {
+  std::map<std::string, bool> taken;  // by role
+  boost::json::array& messages = variables["messages"].get_array();
+  for (size_t i = 1; i < messages.size(); ++i) {
+    boost::json::object& message = messages[i].get_object();
+    const std::string role = text_member(message, "role");
+    if (role != "system" && role != "developer") continue;
+    if (!taken.contains(role)) taken[role] = takes_later(chat_template, role);
+    if (!taken[role]) message["role"] = "user";
+  }
 }
 
 Result<std::string> render(const ChatTemplate& chat_template,
@@ -199,6 +223,7 @@ Result<std::vector<int32_t>> encode_conversation(ChatPrompt conversation, const 
   fit_call_ids(variables["messages"].get_array(),
                call_ids_of(source, format != nullptr && format->counts_calls));
   const ChatTemplate& chat_template = *model.text.chat_template;
+  place_later_system(chat_template, variables);
   const std::string rendered = TRY(render(chat_template, variables));
   for (const std::string& name : conversation.required) {
     TRY(check_reaches_prompt(chat_template, variables, name, rendered));

@@ -137,6 +137,39 @@ TEST_F(ConversationTest, ArgumentsOfCallsAreObjects) {
   EXPECT_EQ(arguments(R"("{broken")"), R"("{broken")");
 }
 
+TEST_F(ConversationTest, ALaterSystemMessageReachesEveryTemplate) {
+  const std::string asked =
+      R"({"messages":[{"role":"system","content":"first"},{"role":"user","content":"a"},)"
+      R"({"role":"system","content":"new rule"},{"role":"developer","content":"newer"}]})";
+  const auto of_role = [](const boost::json::object& message) {
+    return message.at("role") == "system" || message.at("role") == "developer";
+  };
+  // With `loses`, what the system says is written in the first place alone.
+  const auto written = [&](bool loses) {
+    return [=](const boost::json::object& variables) {
+      std::string prompt;
+      const auto& messages = variables.at("messages").as_array();
+      for (size_t i = 0; i < messages.size(); ++i) {
+        const auto& message = messages[i].as_object();
+        if (loses && i > 0 && of_role(message)) continue;
+        prompt += std::string_view(message.at("role").as_string());
+        prompt += ':';
+        prompt += std::string_view(message.at("content").as_string());
+        prompt += ' ';
+      }
+      return prompt;
+    };
+  };
+  const auto& taken = use("developer", written(false));
+  EXPECT_EQ(encode(asked), "system:first user:a system:new rule developer:newer ");
+  EXPECT_EQ(taken.num_renders, 3);
+  use("developer", written(true));
+  EXPECT_EQ(encode(asked), "system:first user:a user:new rule user:newer ");
+  const auto& usual = use("developer", written(true));
+  EXPECT_EQ(encode(R"({"messages":[{"role":"system","content":"first"}]})"), "system:first ");
+  EXPECT_EQ(usual.num_renders, 1);
+}
+
 // gpt-oss answers so, and its template refuses what clients then send back.
 TEST_F(ConversationTest, OneTextStandsBeforeACallWhereTheTemplateTakesNoTwo) {
   const CountingTemplate& counting =

@@ -245,25 +245,6 @@ class ConversationReader {
   std::map<std::string, std::string> names_;  // of the functions called, by the call's id
 };
 
-// Does the template write a system message that comes after others? Some refuse it, some drop it.
-bool takes_system_later(const ChatTemplate& chat_template) {
-  constexpr std::string_view kProbe = "a later word of the system";
-  const std::vector<ChatMessage> messages = {
-      {"user", "a"}, {"assistant", "b"}, {"system", std::string(kProbe)}, {"user", "c"}};
-  const auto rendered = chat_template.render(to_text(value(make_chat_prompt(messages).variables)));
-  return rendered.ok() && rendered->find(kProbe) != std::string::npos;
-}
-
-void place_later_system(const ServingModel& model, std::vector<ChatMessage>& messages) {
-  bool is_sure = false;
-  for (size_t i = 1; i < messages.size(); ++i) {
-    if (messages[i].role != "system") continue;
-    if (!is_sure && takes_system_later(*model.text.chat_template)) return;
-    is_sure = true;
-    messages[i].role = "user";
-  }
-}
-
 }  // namespace
 
 Result<ChatPrompt> parse_anthropic_conversation(const Fields& fields, const ServingModel& model,
@@ -279,11 +260,10 @@ Result<ChatPrompt> parse_anthropic_conversation(const Fields& fields, const Serv
   for (size_t i = 0; i < list->size(); ++i) {
     TRY(reader.read_message((*list)[i], fmt::format("messages[{}]", i)));
   }
-  std::vector<ChatMessage> messages = reader.take();
+  const std::vector<ChatMessage> messages = reader.take();
   if (messages.empty()) {
     return bad_field("messages[0].content", "an empty list", "a string or a list of blocks");
   }
-  place_later_system(model, messages);
   const bool goes_on = messages.back().role == "assistant" && messages.back().calls.empty();
   ChatPrompt conversation = make_chat_prompt(messages);
   if (goes_on) {

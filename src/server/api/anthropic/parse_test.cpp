@@ -12,22 +12,6 @@
 namespace headrace {
 namespace anthropic_parse_test {
 
-// As PlainTemplate; one that raises where a system message comes after others.
-class StrictTemplate : public test::PlainTemplate {
- public:
-  Result<std::string> render(std::string_view options,
-                             std::optional<std::string_view> now) const override {
-    const auto parsed = TRY(parse_json(options, "options"));
-    const auto& messages = parsed.at("messages").as_array();
-    for (size_t i = 1; i < messages.size(); ++i) {
-      if (messages[i].at("role").as_string() == "system") {
-        return make_error(ErrorCode::kInvalidArgument, "the system speaks first");
-      }
-    }
-    return PlainTemplate::render(options, now);
-  }
-};
-
 class AnthropicParse : public testing::Test {
  protected:
   Result<ParsedRequest> parse(std::string_view members) {
@@ -195,17 +179,6 @@ TEST_F(AnthropicParse, ALastMessageOfTheAssistantIsContinued) {
       R"([{"role":"user","content":"a"},{"role":"assistant","content":"The answer is"}])");
   EXPECT_EQ(variables_of(parsed, "add_generation_prompt"), "false");
   EXPECT_EQ(variables_of(parsed, "continue_final_message"), "true");
-}
-
-TEST_F(AnthropicParse, ALaterSystemMessageReachesEveryTemplate) {
-  const char* messages = R"([{"role":"user","content":"a"},{"role":"assistant","content":"b"},
-                             {"role":"system","content":"new rule"},
-                             {"role":"user","content":"c"}])";
-  EXPECT_NE(messages_of(messages).find(R"({"role":"system","content":"new rule"})"),
-            std::string::npos);
-  bundle_.chat_template = std::make_unique<StrictTemplate>();
-  EXPECT_NE(messages_of(messages).find(R"({"role":"user","content":"new rule"})"),
-            std::string::npos);
 }
 
 TEST_F(AnthropicParse, ToolsAndTheirChoice) {
