@@ -103,11 +103,38 @@ void place_later_system(const ChatTemplate& chat_template, boost::json::object& 
   }
 }
 
+// A call whose arguments are no JSON object, as one that was cut; empty: there is none.
+std::string broken_call(const boost::json::object& variables) {
+  for (const boost::json::value& message : variables.at("messages").as_array()) {
+    const boost::json::value* calls = json_member(&message, "tool_calls");
+    if (calls == nullptr || !calls->is_array()) continue;
+    for (const boost::json::value& call : calls->get_array()) {
+      const boost::json::value* function = json_member(&call, "function");
+      const boost::json::value* arguments = json_member(function, "arguments");
+      const boost::json::value* name = json_member(function, "name");
+      if (arguments != nullptr && arguments->is_string()) {
+        return name == nullptr ? "a function" : show_value(*name);
+      }
+    }
+  }
+  return {};
+}
+
 Result<std::string> render(const ChatTemplate& chat_template,
                            const boost::json::object& variables) {
   auto rendered = chat_template.render(to_text(boost::json::value(variables)));
   if (rendered.ok()) return rendered;
   Error error = rendered.error();
+  // What a template raises it says in its own words; these are of the language that it is written
+  // in.
+  const std::string name =
+      error.message.starts_with("the chat template fails") ? broken_call(variables) : "";
+  if (!name.empty()) {
+    error.hint = fmt::format(
+        "the arguments of a call of {} are no JSON object, and few templates take others: leave "
+        "the call and its result out",
+        name);
+  }
   if (error.code != ErrorCode::kExhausted) error.code = ErrorCode::kInvalidArgument;
   error.param = "messages";
   return error;

@@ -207,6 +207,31 @@ TEST_F(ConversationTest, ATemplateThatRaisesIsTheClientsFault) {
             "messages: roles must alternate");
 }
 
+// A client may send back an answer that its length has cut.
+TEST_F(ConversationTest, ABrokenCallIsNamedWhereATemplateFails) {
+  class Failing : public test::PlainTemplate {
+   public:
+    Result<std::string> render(std::string_view, std::optional<std::string_view>) const override {
+      return make_error(ErrorCode::kInvalidArgument, "the chat template fails, line 7: no items");
+    }
+  };
+  bundle_.chat_template = std::make_unique<Failing>();
+  const auto failure = [&](const std::string& arguments) {
+    return encode(R"({"messages":[{"role":"assistant","content":"","tool_calls":[{"function":)"
+                  R"({"name":"f","arguments":)" +
+                  arguments + "}}]}]}");
+  };
+  EXPECT_EQ(
+      failure(R"("{\"a\":")"),
+      "messages: the chat template fails, line 7: no items (the arguments of a call of \"f\" "
+      "are no JSON object, and few templates take others: leave the call and its result out)");
+  EXPECT_EQ(failure(R"("{\"a\":1}")"), "messages: the chat template fails, line 7: no items");
+  bundle_ = test::make_bundle();
+  EXPECT_EQ(encode(R"({"messages":[{"role":"user","content":"RAISE","tool_calls":[{"function":)"
+                   R"({"arguments":"x"}}]}]})"),
+            "messages: roles must alternate");
+}
+
 TEST_F(ConversationTest, WithoutATemplateThereIsNone) {
   bundle_.chat_template.reset();
   EXPECT_EQ(encode(R"({"messages":[]})"),
