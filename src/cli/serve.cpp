@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <functional>
 #include <map>
+#include <set>
 #include <span>
 #include <thread>
 
@@ -77,6 +78,18 @@ Result<AdapterArgument> adapter_argument(const std::string& text, const ServedMo
   return argument;
 }
 
+// What requests can ask for without adapters.
+std::set<std::string> names_of(const ServedModels& models) {
+  std::set<std::string> names;
+  for (const ModelPtr& model : models.always)
+    names.insert(model->names.begin(), model->names.end());
+  for (const ModelSource& source : models.on_demand) {
+    names.insert(source.name);
+    names.insert(source.aliases.begin(), source.aliases.end());
+  }
+  return names;
+}
+
 Status load_now(const AdapterArgument& argument, const ServedModel& model) {
   const auto read = [folder = argument.folder] { return read_adapter_folder(folder); };
   const auto adapter = TRY(model.adapters.load(argument.name, argument.folder, false, read));
@@ -87,8 +100,14 @@ Status load_now(const AdapterArgument& argument, const ServedModel& model) {
 
 // --adapter: those that are there from the start; of models that are loaded later, from then on.
 Status load_adapters(const Options& options, ServedModels& models) {
+  std::set<std::string> names = names_of(models);
   for (const std::string& text : list_of(options, "--adapter")) {
     const AdapterArgument argument = TRY(adapter_argument(text, models));
+    if (!names.insert(argument.name).second) {
+      return make_error(ErrorCode::kInvalidArgument,
+                        "--adapter is '{}', but a model or another adapter is called '{}'", text,
+                        argument.name);
+    }
     const auto always = std::ranges::find_if(
         models.always, [&](const ModelPtr& model) { return has_name(*model, argument.model); });
     if (always != models.always.end()) {

@@ -77,15 +77,26 @@ ModelRegistry::Entry* ModelRegistry::entry_named(std::string_view name) {
     return std::find(entry.names.begin(), entry.names.end(), name) != entry.names.end();
   });
   if (found != entries_.end()) return &*found;
-  const auto has_adapter = [&](const Entry& entry) {
-    if (entry.model != nullptr) {
-      return entry.model->adapters.find(name) != nullptr || entry.model->adapters.is_lost(name);
-    }
-    return std::any_of(entry.adapters.begin(), entry.adapters.end(),
-                       [&](const auto& recipe) { return recipe.name == name; });
-  };
-  const auto adapted = std::find_if(entries_.begin(), entries_.end(), has_adapter);
+  const auto adapted = std::find_if(entries_.begin(), entries_.end(), [name](const Entry& entry) {
+    return has_adapter(entry, name);
+  });
   return adapted == entries_.end() ? nullptr : &*adapted;
+}
+
+bool ModelRegistry::has_adapter(const Entry& entry, std::string_view name) {
+  if (entry.model != nullptr) {
+    return entry.model->adapters.find(name) != nullptr || entry.model->adapters.is_lost(name);
+  }
+  return std::any_of(entry.adapters.begin(), entry.adapters.end(),
+                     [name](const auto& recipe) { return recipe.name == name; });
+}
+
+std::string ModelRegistry::owner_of_adapter(std::string_view name) const {
+  std::lock_guard lock(mutex_);
+  for (const Entry& entry : entries_) {
+    if (has_adapter(entry, name)) return entry.names.front();
+  }
+  return {};
 }
 
 Error ModelRegistry::not_found(std::string_view name) const {

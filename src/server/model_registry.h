@@ -94,6 +94,9 @@ class ModelRegistry {
   Result<ModelPtr> find(std::string_view name);
   // The one that a body's "model" names.
   Result<ModelPtr> find_for(const boost::json::object& body);
+  // The own name of the model that has an adapter of this name or had it before it slept; empty:
+  // none.
+  std::string owner_of_adapter(std::string_view name) const;
   bool is_empty() const { return entries_.empty(); }
   ModelPtr first() const { return entries_.at(0).model; }  // there is one
   std::vector<ModelPtr> all() const;                       // that are awake
@@ -142,6 +145,7 @@ class ModelRegistry {
 
   Entry* entry_of(std::string_view name);     // as clients call it
   Entry* entry_named(std::string_view name);  // exactly
+  static bool has_adapter(const Entry& entry, std::string_view name);
   // All below with mutex_ held, but while they load, free or call.
   void run();
   void serve_wanted(std::unique_lock<std::mutex>& lock);

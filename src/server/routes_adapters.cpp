@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <boost/json/serialize.hpp>
 #include <filesystem>
+#include <mutex>
 
 #include "base/log.h"
 #include "checkpoint/adapter_upload.h"
@@ -32,6 +33,13 @@ Result<std::string> needed_text(const Fields& fields, std::string_view name) {
   return std::string(*text);
 }
 
+// The one that the call names, else the one that has the adapter, else the first.
+Result<ModelPtr> model_of(ServerState& state, const Fields& fields, const std::string& adapter) {
+  const auto given = TRY(fields.text("model"));
+  if (given && !given->empty()) return state.models.find(*given);
+  return state.models.find(state.models.owner_of_adapter(adapter));
+}
+
 // What is sent in the place of a path.
 Result<std::shared_ptr<const AdapterUpload>> read_upload(const Fields& fields) {
   constexpr const char* kConfig = "adapter_config";
@@ -53,8 +61,8 @@ Result<AdapterCall> read_call(ServerState& state, const HttpRequest& request, Fi
   AdapterCall call;
   TRY(check_fields(body, place, "", call.ignored));
   const Fields fields(body);
-  call.model = TRY(state.models.find_for(body));
   call.name = TRY(needed_text(fields, "lora_name"));
+  call.model = TRY(model_of(state, fields, call.name));
   if (place == kInUnloadAdapter) return call;
   call.replace = TRY(fields.boolean("load_inplace")).value_or(false);
   call.upload = TRY(read_upload(fields));
@@ -88,13 +96,28 @@ Status check_opened(const ServerState& state, const AdapterCall& call) {
   return {};
 }
 
-// read: of a path. The answer says what may be wrong about the adapter.
-Result<std::string> load_adapter(const ServerState& state, const AdapterCall& call,
-                                 AdapterRegistry::Read read) {
+// Requests ask for models and adapters by names alone: each means one of them.
+Status check_name(const ServerState& state, const AdapterCall& call) {
+  const auto has = [](const std::vector<std::string>& names, const std::string& name) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
   for (const ModelStatus& model : state.models.status()) {
-    if (std::find(model.names.begin(), model.names.end(), call.name) == model.names.end()) continue;
-    return bad_field("lora_name", "the name of a model", "another name");
+    if (has(model.names, call.name))
+      return bad_field("lora_name", "the name of a model", "another name");
   }
+  const std::string owner = state.models.owner_of_adapter(call.name);
+  if (owner.empty() || has(call.model->names, owner)) return {};
+  return bad_field("lora_name", fmt::format("the name of an adapter of '{}'", owner),
+                   "another name");
+}
+
+// read: of a path. The answer says what may be wrong about the adapter.
+Result<std::string> load_adapter(ServerState& state, const AdapterCall& call,
+                                 AdapterRegistry::Read read) {
+  const std::unique_lock naming(state.adapter_names, std::try_to_lock);
+  if (!naming.owns_lock())
+    return make_error(ErrorCode::kUnavailable, "another adapter is being loaded");
+  TRY(check_name(state, call));
   if (call.upload != nullptr) read = [upload = call.upload] { return upload->read(); };
   const ServedModel& model = *call.model;
   const auto adapter = TRY(model.adapters.load(call.name, call.source(), call.replace, read));

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -68,6 +69,7 @@ struct ServerState {
   HttpCounters counters;
   FinishedRequests finished;
   std::atomic<bool> draining = false;
+  std::mutex adapter_names;  // held while one is loaded: no two models give the same name
   ModelPulls pulls;
   std::unique_ptr<lab::LabService> lab;  // null: none. Set before the server runs
   Profiles profiles;

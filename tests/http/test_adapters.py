@@ -6,12 +6,15 @@ import os
 import random
 import shutil
 import struct
+import subprocess
 import threading
 import time
 
 import httpx
 import pytest
+
 import tiny_model
+from conftest import kBinary
 
 
 def write_adapter(folder, seed, rank=4, config=None):
@@ -293,3 +296,32 @@ def test_a_model_that_slept_has_its_adapters_again(serve, root, tmp_path):
         body = {"lora_name": "vanishing", "model": "late"}
         assert httpx.post(server.url + "/v1/unload_lora_adapter", json=body).status_code == 200
         assert httpx.get(server.url + "/v1/models/vanishing").status_code == 404
+
+
+def test_a_name_means_one_adapter_of_all_models(serve, root, tmp_path):
+    """Whoever loads one learns that the name is taken; without "model" the one that has it is meant."""
+    first, second = (tiny_model.write(tmp_path / "models" / name, seed) for seed, name in enumerate(["first", "second"]))
+    with serve(str(second), "--context", "256", "--adapter-root", str(root), "--adapter", f"x@second={root}/one",
+               model=first) as server:
+        text = answer(server, "x")
+        taken = load(server, "x", "two", model="first")
+        assert taken.status_code == 400
+        assert "lora_name is the name of an adapter of 'second', but it must be another name" in taken.text
+        assert answer(server, "x") == text and names(server)["x"]["parent"] == "second"
+        assert "already been loaded" in load(server, "x", "two").text
+        assert load(server, "x", "two", load_inplace=True).status_code == 200
+        assert answer(server, "x") != text and names(server)["x"]["parent"] == "second"
+        assert unload(server, "x").status_code == 200
+        assert "x" not in names(server) and unload(server, "x").status_code == 404
+        assert load(server, "x", "two").status_code == 200
+        assert names(server)["x"]["parent"] == "first"
+
+
+@pytest.mark.parametrize("adapters", ["x={0}/one,x@late={0}/two", "x@late={0}/one,x@late={0}/two", "late={0}/one",
+                                      "usual@late={0}/one"])
+def test_names_of_the_command_line_are_taken_once(model, root, tmp_path, adapters):
+    tiny_model.write(tmp_path / "late")
+    ended = subprocess.run([kBinary, "serve", str(model), "--port", "0", "--context", "256", "--alias", "usual", "--on-demand",
+                            str(tmp_path / "late"), "--adapter", adapters.format(root)],
+                           capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode != 0 and "but a model or another adapter is called" in ended.stderr

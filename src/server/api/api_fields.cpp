@@ -381,7 +381,7 @@ constexpr FieldRow kRows[] = {
     {"adapter_config", kServed, kInLoadAdapter, "", "in the place of lora_path, with --adapter-uploads: adapter_config.json"},
     {"adapter_weights", kServed, kInLoadAdapter, "", "beside it: adapter_model.safetensors in base64, as long as --max-body lets it be"},
     {"load_inplace", kServed, kInLoadAdapter, "", "true: may replace an adapter of this name"},
-    {"model", kServed, kInLoadAdapter | kInUnloadAdapter, "", "the model it is for; default: the first"},
+    {"model", kServed, kInLoadAdapter | kInUnloadAdapter, "", "the model it is for; default: the one that has an adapter of this name, else the first"},
     {"base_model_name", kHarmless, kInLoadAdapter, "", ""},
     {"is_3d_lora_weight", kHarmless, kInLoadAdapter, "", ""},
     {"lora_int_id", kHarmless, kInUnloadAdapter, "", ""},
