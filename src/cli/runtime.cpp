@@ -122,6 +122,21 @@ ModelOptions model_options(const Options& options, const Backend& backend) {
   return model;
 }
 
+namespace {
+
+// --context, or what the model was made for where that is less.
+int64_t most_context(const Options& options, const ModelConfig& config) {
+  const int64_t wanted = options.integer("--context");
+  return std::min<int64_t>(config.max_position_embeddings, wanted > 0 ? wanted : kDefaultContext);
+}
+
+// Whether a head for further tokens that cannot be used is an error.
+bool needs_head(const Options& options, const EngineSetup& setup) {
+  return options.is_set("--speculation") && !setup.on_demand;
+}
+
+}  // namespace
+
 Result<int64_t> context_from_options(const Options& options, const ModelConfig& config) {
   const int64_t wanted = options.integer("--context");
   const int64_t limit = config.max_position_embeddings;
@@ -130,7 +145,7 @@ Result<int64_t> context_from_options(const Options& options, const ModelConfig& 
                       "--context is {}, but this model was made for at most {} tokens", wanted,
                       limit);
   }
-  return wanted > 0 ? wanted : std::min(limit, kDefaultContext);
+  return most_context(options, config);
 }
 
 ContentTokens content_tokens_from_options(const Options& options) {
@@ -197,12 +212,11 @@ std::string lack_of_head(const ModelConfig& config) {
 
 // The head for further tokens is loaded if it can be used and memory allows; whoever asks for it is
 // told why not.
-Status choose_head(const Options& options, const Checkpoint& checkpoint, const Backend& backend,
+Status choose_head(bool is_asked_for, const Checkpoint& checkpoint, const Backend& backend,
                    size_t kv_memory_bytes, ModelOptions* model) {
   if (!model->prediction) return {};
   const ModelConfig config = TRY(Model::read_config(checkpoint));
   const std::string lack = lack_of_head(config);
-  const bool is_asked_for = options.is_set("--speculation");
   if (!lack.empty() && is_asked_for) return no_head(checkpoint, lack);
   model->prediction = lack.empty();
   if (!lack.empty()) {
@@ -224,7 +238,8 @@ Status load_parts(const Options& options, const std::string& spec, const Checkpo
                   size_t kv_memory_bytes, const EngineSetup& setup, Runtime* runtime) {
   runtime->backend = TRY(create_backend(options, setup.team));
   ModelOptions model = model_options(options, *runtime->backend);
-  TRY(choose_head(options, checkpoint, *runtime->backend, kv_memory_bytes, &model));
+  const bool has_to_guess = needs_head(options, setup);
+  TRY(choose_head(has_to_guess, checkpoint, *runtime->backend, kv_memory_bytes, &model));
   const MemoryPlan plan = TRY(Model::memory_plan(checkpoint, *runtime->backend, model));
   TRY(check_memory(plan, kv_memory_bytes, memory_supply()));
   // The text side and the weights need nothing of each other; each takes its time.
@@ -239,8 +254,7 @@ Status load_parts(const Options& options, const std::string& spec, const Checkpo
   });
   Result<TextBundle> bundle = text.get();
   runtime->model = TRY(std::move(loaded));
-  if (model.prediction && options.is_set("--speculation") &&
-      runtime->model->prediction() == nullptr) {
+  if (model.prediction && has_to_guess && runtime->model->prediction() == nullptr) {
     return no_head(checkpoint, "a part of it is missing");
   }
   runtime->text = TRY(std::move(bundle));
@@ -293,6 +307,14 @@ Status check_vocabularies(const Tokenizer& large, const Tokenizer& draft, const 
   return {};
 }
 
+// The same of a draft that is not loaded.
+Status check_vocabulary_of(const Options& options, const std::string& spec,
+                           const Tokenizer& large) {
+  const auto checkpoint = TRY(open_checkpoint(options, spec));
+  const TextBundle text = TRY(TextBundle::load(*checkpoint, content_tokens_from_options(options)));
+  return check_vocabularies(large, *text.tokenizer, spec);
+}
+
 Result<SpeculationOptions> open_speculation(const Options& options, const std::string& spec,
                                             const EngineSetup& setup, Runtime* runtime) {
   SpeculationOptions speculation;
@@ -307,6 +329,13 @@ Result<SpeculationOptions> open_speculation(const Options& options, const std::s
                       "--speculation is {}, which needs --draft-model, a smaller model", who);
   }
   if (!has_draft) return speculation;
+  if (setup.on_demand) {
+    const Status fits = check_vocabulary_of(options, draft, *runtime->text.tokenizer);
+    if (!fits.ok()) {
+      LOG(kInfo, "no model guesses for {}: {}", spec, fits.error().message);
+      return speculation;
+    }
+  }
   runtime->draft = std::make_unique<Runtime>(TRY(load_runtime(options, draft, 0, setup)));
   TRY(check_vocabularies(*runtime->text.tokenizer, *runtime->draft->text.tokenizer, draft));
   speculation.draft_model = runtime->draft->model.get();
@@ -324,7 +353,9 @@ Result<Runtime> open_engine(const Options& options, const std::string& spec,
   Runtime runtime = TRY(load_runtime(options, spec, options.bytes("--kv-memory"), setup));
   EngineOptions engine;
   engine.max_batch_tokens = static_cast<int>(options.integer("--batch-tokens"));
-  engine.max_context = TRY(context_from_options(options, runtime.model->config()));
+  const ModelConfig& config = runtime.model->config();
+  engine.max_context =
+      setup.on_demand ? most_context(options, config) : TRY(context_from_options(options, config));
   engine.kv_memory_bytes = options.bytes("--kv-memory");
   engine.kv_events = setup.kv_events;
   engine.tenants = setup.tenants;

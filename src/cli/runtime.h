@@ -68,6 +68,8 @@ struct EngineSetup {
   bool quiet = false;                         // no progress on standard error
   KvEventSink* kv_events = nullptr;           // null, or outlives it
   const TenantBook* tenants = nullptr;        // likewise
+  bool on_demand = false;  // options are meant for other models too: what this one lacks for
+                           // --context, --draft-model or mtp it goes without
 };
 // The same with a running engine.
 Result<Runtime> open_engine(const Options& options, const std::string& spec,

@@ -120,7 +120,11 @@ ModelSource source_of(const Options& options, const FoundModel& found,
   const auto load = [&options, found, team, tenants](const std::function<void(double)>& progress) {
     try {
       return load_model(options, found,
-                        {.team = team, .progress = progress, .quiet = true, .tenants = tenants});
+                        {.team = team,
+                         .progress = progress,
+                         .quiet = true,
+                         .tenants = tenants,
+                         .on_demand = true});
     } catch (const std::bad_alloc&) {
       return Result<ModelPtr>(make_error(ErrorCode::kExhausted, "the system has no more memory"));
     }

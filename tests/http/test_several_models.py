@@ -94,3 +94,21 @@ def test_a_sleeping_model_is_not_loaded_to_let_go_of_it(serve, folder):
         assert gone.status_code == 200 and gone.json()["done_reason"] == "unload"
         assert states(server)["second"] == "asleep"
         assert let_go("absent").status_code == 404
+
+
+def test_one_that_lacks_what_the_options_say_goes_without(serve, folder, tmp_path):
+    """A context that it was not made for, a draft model of another vocabulary."""
+    short = tiny_model.write(tmp_path / "short", context=128)
+    other = tiny_model.write(tmp_path / "other", fills=True)
+    with serve("--context", "256", "--speculation", "off", "--on-demand", f"{short},{other}",
+               model=folder / "first") as server:
+        expected = {name: ask(server, name).json()["choices"] for name in ("first", "short", "other")}
+        listed = {model["id"]: model for model in httpx.get(server.url + "/v1/models").json()["data"]}
+        assert {name: listed[name]["max_model_len"] for name in listed} == {"first": 256, "short": 128, "other": 256}
+    with serve("--context", "256", "--on-demand", f"{short},{other}", "--draft-model", str(folder / "first"),
+               model=folder / "first") as server:
+        for name, choices in expected.items():
+            answer = ask(server, name)
+            assert answer.status_code == 200, answer.text
+            assert answer.json()["choices"] == choices
+        assert server.stop() == 0
