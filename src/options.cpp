@@ -43,7 +43,7 @@ constexpr OptionRow kRows[] = {
     {"--kv-memory", "HEADRACE_KV_MEMORY", kBytes, "0", "0..", "serve run chat profile",
      "Memory for keys and values, such as 512M or 2G; 0: room for four full contexts within a quarter of the memory that this process can get, or for one within half.", kMemory},
     {"--kv-ram", "HEADRACE_KV_RAM", kBytes, "0", "0..", "serve",
-     "Memory for keys and values that --kv-memory has no room for any more: brought back instead of computed again.", kMemory},
+     "Memory for keys and values that --kv-memory has no room for any more: brought back instead of computed again. With --kv-disk 256M at least, as what comes from there passes through it.", kMemory},
     {"--kv-disk", "HEADRACE_KV_DISK", kText, "", "", "serve",
      "Folder that keeps keys and values of prompts and answers beyond the end of the server, for this user alone; made if it is not there; empty: none are kept.", kMemory},
     {"--kv-disk-size", "HEADRACE_KV_DISK_SIZE", kBytes, "8G", "0..", "serve",
