@@ -10,6 +10,7 @@
 #include "cli/model_argument.h"
 #include "cli/runtime.h"
 #include "cli/terminal.h"
+#include "server/api/conversation.h"
 
 namespace headrace {
 namespace {
@@ -50,7 +51,8 @@ Result<int> run_render(const Options& options) {
                  "it is a base model: give it plain text with `headrace run`",
                  {}};
   }
-  const std::string rendered = TRY(text.chat_template->render(json::serialize(variables)));
+  const std::string rendered =
+      TRY(text.template_for(has_tools(variables))->render(json::serialize(variables)));
   const auto ids = TRY(text.encode_chat(rendered));
   const std::string prompt = TextBundle::visible(rendered);
   if (options.flag("--json")) {

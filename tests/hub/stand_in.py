@@ -83,6 +83,10 @@ def files_of(repository, commit):
         return {"config.json": CONFIG, "../../escape.safetensors": WEIGHTS, ".hidden.safetensors": WEIGHTS}
     if repository == "page-for-config":
         return {"config.json": PAGE, "tokenizer.json": b"{}", "model.safetensors": WEIGHTS}
+    if repository == "templates":
+        texts = {name: b"{}" for name in ("tokenizer.json", "tokenizer_config.json")}
+        templates = {name: b"{{ 1 }}" for name in ("chat_template.jinja", "additional_chat_templates/tool_use.jinja")}
+        return {"config.json": CONFIG, "model.safetensors": WEIGHTS, **texts, **templates}
     return {"config.json": CONFIG, "tokenizer.json": b"{}", "model.safetensors": WEIGHTS, "pytorch_model.bin": b"pickle"}
 
 

@@ -201,6 +201,15 @@ TEST_F(HubTest, RepositoryArrivesWholeWithWhatAModelNeedsAndNothingElse) {
   EXPECT_EQ(hub_.requests("/model.safetensors").size(), 1u);
 }
 
+TEST_F(HubTest, AllTextsThatAreReadBesideTheWeightsArrive) {
+  const auto model = pull_repository("templates");
+  ASSERT_TRUE(model.ok()) << model.error().to_string();
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja",
+                           "additional_chat_templates/tool_use.jinja"}) {
+    EXPECT_TRUE(fs::exists(model->path + "/" + name)) << name;
+  }
+}
+
 TEST_F(HubTest, ShardsOfTheIndexOnly) {
   const auto model = pull_repository("sharded");
   ASSERT_TRUE(model.ok()) << model.error().to_string();

@@ -23,8 +23,15 @@ namespace fs = std::filesystem;
 namespace json = boost::json;
 
 constexpr std::string_view kSidecars[] = {
-    "config.json",         "generation_config.json", "tokenizer.json", "tokenizer_config.json",
-    "chat_template.jinja", "adapter_config.json",    "modules.json",   "1_Pooling/config.json",
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "chat_template.jinja",
+    "additional_chat_templates/tool_use.jinja",
+    "adapter_config.json",
+    "modules.json",
+    "1_Pooling/config.json",
 };
 constexpr std::string_view kIndex = "model.safetensors.index.json";
 constexpr size_t kMaxDepth = 16;

@@ -155,29 +155,35 @@ std::string member_text(const boost::json::object& object, std::string_view name
   return value == nullptr ? std::string() : std::string(text_view(value->as_string()));
 }
 
-// tokenizer_config.json's chat_template: a string, or a list of named ones, of which "default"
-// counts.
-std::optional<std::string> config_template(const Sidecars& files) {
+constexpr std::string_view kUsualTemplate = "default";
+constexpr std::string_view kToolTemplate = "tool_use";
+
+// The chat templates of a checkpoint: for all conversations, and for those with tools.
+struct TemplateSources {
+  std::optional<std::string> usual, with_tools;
+};
+
+std::optional<std::string> text_of(const boost::json::value* value) {
+  if (value == nullptr || !value->is_string()) return std::nullopt;
+  return std::string(text_view(value->get_string()));
+}
+
+// tokenizer_config.json's chat_template: a string, or named ones as a list or an object.
+std::optional<std::string> config_template(const Sidecars& files, std::string_view wanted) {
   const boost::json::value* entry = json_member(&files.tokenizer_config, "chat_template");
   if (entry == nullptr) return std::nullopt;
-  if (entry->is_string()) return std::string(text_view(entry->get_string()));
+  if (entry->is_object()) return text_of(json_member(entry, wanted));
   const boost::json::array* list = entry->if_array();
-  if (list == nullptr) return std::nullopt;
+  if (list == nullptr) return wanted == kUsualTemplate ? text_of(entry) : std::nullopt;
   for (const boost::json::value& item : *list) {
-    const boost::json::value* name = json_member(&item, "name");
-    const boost::json::value* text = json_member(&item, "template");
-    const bool is_default = name != nullptr && name->is_string() && name->get_string() == "default";
-    if (is_default && text != nullptr && text->is_string()) {
-      return std::string(text_view(text->get_string()));
-    }
+    if (text_of(json_member(&item, "name")) != wanted) continue;
+    if (auto text = text_of(json_member(&item, "template"))) return text;
   }
   return std::nullopt;
 }
 
-std::optional<std::string> template_source(const Checkpoint& checkpoint, const Sidecars& files) {
-  if (const auto file = checkpoint.sidecar("chat_template.jinja")) return std::string(*file);
-  if (const auto config = config_template(files)) return config;
-  const auto stored = checkpoint.metadata().text("tokenizer.chat_template");
+std::optional<std::string> stored_template(const Metadata& metadata, std::string_view key) {
+  const auto stored = metadata.text(key);
   if (!stored) return std::nullopt;
   if (stored->find('{') == std::string_view::npos) {
     LOG(kWarning, "the file's chat template is the name '{}', not a template: it is left out",
@@ -185,6 +191,19 @@ std::optional<std::string> template_source(const Checkpoint& checkpoint, const S
     return std::nullopt;
   }
   return std::string(*stored);
+}
+
+// From the first place that has one.
+TemplateSources template_sources(const Checkpoint& checkpoint, const Sidecars& files) {
+  if (const auto file = checkpoint.sidecar("chat_template.jinja")) {
+    return {*file, checkpoint.sidecar("additional_chat_templates/tool_use.jinja")};
+  }
+  if (auto usual = config_template(files, kUsualTemplate)) {
+    return {std::move(usual), config_template(files, kToolTemplate)};
+  }
+  const Metadata& metadata = checkpoint.metadata();
+  return {stored_template(metadata, "tokenizer.chat_template"),
+          stored_template(metadata, "tokenizer.chat_template.tool_use")};
 }
 
 // A number or a list of numbers.
@@ -317,6 +336,31 @@ std::string find_display_name(const Checkpoint& checkpoint) {
   return path.has_stem() ? path.stem().string() : path.parent_path().filename().string();
 }
 
+Result<std::unique_ptr<ChatTemplate>> make_template(const std::string& source,
+                                                    const std::string& tokens_json,
+                                                    const TextBundle& bundle) {
+  const bool plain = bundle.content_tokens == ContentTokens::kPlain;
+  return ChatTemplate::create(source, tokens_json,
+                              plain ? TextBundle::content_words(*bundle.tokenizer, source) : "");
+}
+
+// A template for tools that cannot be used costs the tools, not the model.
+Status add_templates(const TemplateSources& sources, const std::string& tokens_json,
+                     ContentTokens content_tokens, TextBundle& bundle) {
+  if (!sources.usual) return {};
+  bundle.content_tokens = content_tokens;
+  bundle.chat_template = TRY(make_template(*sources.usual, tokens_json, bundle));
+  if (!sources.with_tools) return {};
+  auto with_tools = make_template(*sources.with_tools, tokens_json, bundle);
+  if (!with_tools.ok()) {
+    LOG(kWarning, "the chat template for tools ({}) is left out: {}", kToolTemplate,
+        with_tools.error().message);
+    return {};
+  }
+  bundle.tool_template = std::move(with_tools).value();
+  return {};
+}
+
 }  // namespace
 
 SamplingParams default_sampling(const SamplingDefaults& recommended) {
@@ -339,13 +383,8 @@ Result<TextBundle> TextBundle::load(const Checkpoint& checkpoint, ContentTokens 
   bundle.bos_token = member_text(tokens, "bos_token");
   bundle.eos_token = member_text(tokens, "eos_token");
   bundle.pad_token = member_text(tokens, "pad_token");
-  if (const auto source = template_source(checkpoint, files)) {
-    bundle.content_tokens = content_tokens;
-    const std::string plain =
-        content_tokens == ContentTokens::kPlain ? content_words(*bundle.tokenizer, *source) : "";
-    bundle.chat_template =
-        TRY(ChatTemplate::create(*source, boost::json::serialize(tokens), plain));
-  }
+  TRY(add_templates(template_sources(checkpoint, files), boost::json::serialize(tokens),
+                    content_tokens, bundle));
   bundle.infill = find_infill_marks(*bundle.tokenizer, checkpoint.metadata());
   bundle.end_ids = find_end_ids(checkpoint, files, bundle);
   bundle.grammars = std::make_unique<GrammarCompiler>(*bundle.tokenizer, bundle.end_ids);
@@ -361,19 +400,18 @@ std::string TextBundle::content_words(const Tokenizer& tokenizer, std::string_vi
 }
 
 Status TextBundle::use_formats(std::string_view tool_format, std::string_view reasoning_format) {
-  const std::string_view source =
-      chat_template == nullptr ? std::string_view() : std::string_view(chat_template->source());
+  const ChatTemplate* of_calls = template_for(true);
   calls_are_text = tool_format == "none";
   formats = {};
   if (reasoning_format != "auto") {
     formats.reasoning = TRY(reasoning_format_named(reasoning_format));
   } else if (chat_template != nullptr) {
-    formats.reasoning = find_reasoning_format(source);
+    formats.reasoning = find_reasoning_format(chat_template->source());
   }
   if (tool_format != "auto") {
     formats.tools = TRY(tool_format_named(tool_format));
   } else if (chat_template != nullptr) {
-    formats.tools = find_tool_format(source, special_spellings(*tokenizer));
+    formats.tools = find_tool_format(of_calls->source(), special_spellings(*tokenizer));
   }
   auto marked = std::make_unique<MarkedTokenizer>(*tokenizer, mark_texts(formats));
   marked_tokenizer = marked->shows_more() ? std::move(marked) : nullptr;

@@ -43,6 +43,7 @@ enum class ContentTokens : unsigned char { kSpecial, kPlain };
 struct TextBundle {
   std::unique_ptr<Tokenizer> tokenizer;
   std::unique_ptr<ChatTemplate> chat_template;  // null: a base model, completions only
+  std::unique_ptr<ChatTemplate> tool_template;  // for conversations with tools; null: as the others
   std::string bos_token, eos_token, pad_token;  // as text; empty: none
   std::vector<int32_t> end_ids;  // end-of-generation ids, ascending: pass them to Engine::create
   std::optional<InfillMarks> infill;  // nothing: the model was not trained for it
@@ -71,6 +72,10 @@ struct TextBundle {
   static std::string content_words(const Tokenizer& tokenizer, std::string_view source);
   // By name; "auto": as the template and the vocabulary say; "none": there are none.
   Status use_formats(std::string_view tool_format, std::string_view reasoning_format);
+  // Null: a base model.
+  const ChatTemplate* template_for(bool with_tools) const {
+    return with_tools && tool_template != nullptr ? tool_template.get() : chat_template.get();
+  }
   // A prompt that ends within reasoning that its template has opened.
   bool opens_reasoning(std::span<const int32_t> prompt_ids) const;
   const Tokenizer& answer_tokenizer() const {

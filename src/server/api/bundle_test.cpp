@@ -94,6 +94,34 @@ TEST(TextBundle, FindsTheTemplateWhereverItIs) {
   EXPECT_EQ(TextBundle::load(checkpoint)->chat_template, nullptr);
 }
 
+TEST(TextBundle, FindsTheTemplateForTools) {
+  const auto sources = [](const TextCheckpoint& checkpoint) {
+    const auto bundle = TextBundle::load(checkpoint);
+    CHECK(bundle.ok(), "{}", bundle.error().message);
+    return std::pair(bundle->template_for(false)->source(), bundle->template_for(true)->source());
+  };
+  using Sources = std::pair<std::string, std::string>;
+  TextCheckpoint checkpoint = safetensors();
+  EXPECT_EQ(sources(checkpoint), (Sources{"{{ bos_token }}x", "{{ bos_token }}x"}));
+  checkpoint.file("tokenizer_config.json",
+                  R"({"chat_template":[{"name":"tool_use","template":"T{{ 1 }}"},)"
+                  R"({"name":"default","template":"D{{ 1 }}"}]})");
+  EXPECT_EQ(sources(checkpoint), (Sources{"D{{ 1 }}", "T{{ 1 }}"}));
+  checkpoint.file("tokenizer_config.json",
+                  R"({"chat_template":{"default":"E{{ 1 }}","tool_use":"U{{ 1 }}"}})");
+  EXPECT_EQ(sources(checkpoint), (Sources{"E{{ 1 }}", "U{{ 1 }}"}));
+  checkpoint.file("chat_template.jinja", "J{{ 1 }}");
+  EXPECT_EQ(sources(checkpoint), (Sources{"J{{ 1 }}", "J{{ 1 }}"}));
+  checkpoint.file("additional_chat_templates/tool_use.jinja", "K{{ 1 }}");
+  EXPECT_EQ(sources(checkpoint), (Sources{"J{{ 1 }}", "K{{ 1 }}"}));
+  checkpoint.file("additional_chat_templates/tool_use.jinja", "{% if %}");  // costs the tools alone
+  EXPECT_EQ(sources(checkpoint), (Sources{"J{{ 1 }}", "J{{ 1 }}"}));
+  TextCheckpoint file = gguf({});
+  file.key("tokenizer.chat_template", std::string_view("G{{ 1 }}"));
+  file.key("tokenizer.chat_template.tool_use", std::string_view("H{{ 1 }}"));
+  EXPECT_EQ(sources(file), (Sources{"G{{ 1 }}", "H{{ 1 }}"}));
+}
+
 TEST(TextBundle, SaysWhatIsWrongWithAFolder) {
   TextCheckpoint checkpoint = safetensors();
   checkpoint.file("chat_template.jinja", "{% if %}");

@@ -233,23 +233,28 @@ ChatPrompt make_chat_prompt(const std::vector<ChatMessage>& messages) {
   return conversation;
 }
 
-Result<std::string_view> chat_template_source(const ServingModel& model) {
-  if (model.text.chat_template != nullptr) {
-    return std::string_view(model.text.chat_template->source());
-  }
+bool has_tools(const boost::json::object& variables) {
+  const boost::json::value* tools = variables.if_contains("tools");
+  return tools != nullptr && tools->is_array() && !tools->get_array().empty();
+}
+
+Result<std::string_view> chat_template_source(const ServingModel& model, bool with_tools) {
+  const ChatTemplate* chat_template = model.text.template_for(with_tools);
+  if (chat_template != nullptr) return std::string_view(chat_template->source());
   return Error{ErrorCode::kUnsupported, "this model has no chat template",
                "use /v1/completions, or a chat-tuned model", "messages"};
 }
 
 Result<std::vector<int32_t>> encode_conversation(ChatPrompt conversation, const ServingModel& model,
                                                  const EncodeLimits& limits) {
-  const std::string_view source = TRY(chat_template_source(model));
   boost::json::object& variables = conversation.variables;
+  const bool with_tools = has_tools(variables);
+  const std::string_view source = TRY(chat_template_source(model, with_tools));
   const ToolFormat* format = model.text.formats.tools;
   TRY(fit_messages(variables, source, format != nullptr && format->one_text));
   fit_call_ids(variables["messages"].get_array(),
                call_ids_of(source, format != nullptr && format->counts_calls));
-  const ChatTemplate& chat_template = *model.text.chat_template;
+  const ChatTemplate& chat_template = *model.text.template_for(with_tools);
   place_later_system(chat_template, variables);
   const std::string rendered = TRY(render(chat_template, variables));
   for (const std::string& name : conversation.required) {

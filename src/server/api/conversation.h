@@ -40,8 +40,12 @@ boost::json::object template_message(const ChatMessage& message);
 // Messages, and the model's turn after them.
 ChatPrompt make_chat_prompt(const std::vector<ChatMessage>& messages);
 
-// The source text of the model's chat template; kUnsupported if it has none.
-Result<std::string_view> chat_template_source(const ServingModel& model);
+// Whether the variables of a template offer tools.
+bool has_tools(const boost::json::object& variables);
+
+// The source text of the model's chat template, for conversations with tools or without;
+// kUnsupported if it has none.
+Result<std::string_view> chat_template_source(const ServingModel& model, bool with_tools = false);
 
 // What the template has no name for is said in one that it has: the role "developer" is "system",
 // arguments of calls are objects. kUnsupported: it has no place for the calls, or for a required

@@ -67,6 +67,18 @@ std::string with_tools(const boost::json::object& variables) {
   return "prompt " + (tools == nullptr ? std::string() : to_text(*tools));
 }
 
+TEST_F(ConversationTest, ToolsGoByTheTemplateForTools) {
+  CountingTemplate& usual = use("usual", [](const boost::json::object&) { return "usual"; });
+  bundle_.tool_template = std::make_unique<CountingTemplate>("has tool_calls", with_tools);
+  EXPECT_EQ(encode(kTool, {"tools"}),
+            R"(prompt [{"type":"function","function":{"name":"get_weather"}}])");
+  EXPECT_EQ(usual.num_renders, 0);
+  EXPECT_EQ(encode(R"({"messages":[{"role":"user","content":"hi"}],"tools":[]})"), "usual");
+  EXPECT_EQ(encode(R"({"messages":[{"role":"assistant","tool_calls":[{}]}]})"),
+            "messages[0].tool_calls: this model's chat template has no place for "
+            "messages[0].tool_calls (leave it out, or use a model that was made for it)");
+}
+
 TEST_F(ConversationTest, ToolsThatShowInThePromptAreRenderedOnce) {
   const auto& counting = use("{{ tools }}", with_tools);
   EXPECT_NE(encode(kTool, {"tools"}).find("get_weather"), std::string::npos);

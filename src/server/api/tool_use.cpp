@@ -162,12 +162,12 @@ void add_parser(const OutputFormats& formats, GenerationRequest& request) {
 
 void add_template_variables(const ServingModel& model, const AnswerForm& form,
                             ChatPrompt& conversation) {
-  const std::string_view source = model.text.chat_template->source();
   boost::json::object& variables = conversation.variables;
   if (calls_may_come(form.tools) && !variables.contains("tools")) {
     variables["tools"] = template_tools(form.tools);
     conversation.required.emplace_back("tools");
   }
+  const std::string_view source = model.text.template_for(has_tools(variables))->source();
   const ReasoningUse& reasoning = form.reasoning;
   if (!reasoning.effort.empty() && !variables.contains("reasoning_effort")) {
     variables["reasoning_effort"] = reasoning.effort;

@@ -181,6 +181,9 @@ std::string llama_props(const ServingModel& model, int num_slots, bool is_sleepi
   json.close_object().integer("total_slots", num_slots).text("model_alias", model.info.name);
   json.text("model_path", model.info.file);
   json.text("chat_template", text.chat_template == nullptr ? "" : text.chat_template->source());
+  if (text.tool_template != nullptr) {
+    json.text("chat_template_tool_use", text.tool_template->source());
+  }
   json.text("bos_token", text.bos_token).text("eos_token", text.eos_token);
   json.key("modalities").open_object().boolean("vision", false).boolean("audio", false);
   json.close_object().text("build_info", model.info.system_fingerprint);

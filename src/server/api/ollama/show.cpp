@@ -17,7 +17,7 @@ std::string parameter_size(int64_t count) {
 }
 
 bool mentions(const ServingModel& model, std::string_view word) {
-  const ChatTemplate* chat_template = model.text.chat_template.get();
+  const ChatTemplate* chat_template = model.text.template_for(word == "tools");
   return chat_template != nullptr && chat_template->source().find(word) != std::string::npos;
 }
 

@@ -205,6 +205,12 @@ Result<ToolChoice> read_choice(const Fields& fields) {
                    "\"auto\", \"none\", \"required\" or the name of a function");
 }
 
+// Whether tools reach the prompt. Broken fields are for those who read them.
+bool offers_tools(const boost::json::object& body) {
+  const boost::json::value* choice = body.if_contains("tool_choice");
+  return has_tools(body) && (choice == nullptr || *choice != "none");
+}
+
 // Templates are given the tools as they came.
 Status add_tools(const Fields& fields, ChatPrompt& conversation, ToolUse& use,
                  IgnoredFields& ignored) {
@@ -329,7 +335,7 @@ Status read_form(const Fields& fields, std::string_view source, ChatPrompt& conv
 
 Result<ChatPrompt> parse_conversation(const boost::json::object& body, const ServingModel& model,
                                       AnswerForm& form, IgnoredFields& ignored) {
-  const std::string_view source = TRY(chat_template_source(model));
+  const std::string_view source = TRY(chat_template_source(model, offers_tools(body)));
   const Fields fields(body);
   ChatPrompt conversation;
   TRY(read_settings(fields, source, conversation, ignored));
