@@ -84,7 +84,7 @@ def files_of(repository, commit):
     if repository == "page-for-config":
         return {"config.json": PAGE, "tokenizer.json": b"{}", "model.safetensors": WEIGHTS}
     if repository == "templates":
-        texts = {name: b"{}" for name in ("tokenizer.json", "tokenizer_config.json")}
+        texts = {name: b"{}" for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")}
         templates = {name: b"{{ 1 }}" for name in ("chat_template.jinja", "additional_chat_templates/tool_use.jinja")}
         return {"config.json": CONFIG, "model.safetensors": WEIGHTS, **texts, **templates}
     return {"config.json": CONFIG, "tokenizer.json": b"{}", "model.safetensors": WEIGHTS, "pytorch_model.bin": b"pickle"}

@@ -204,8 +204,8 @@ TEST_F(HubTest, RepositoryArrivesWholeWithWhatAModelNeedsAndNothingElse) {
 TEST_F(HubTest, AllTextsThatAreReadBesideTheWeightsArrive) {
   const auto model = pull_repository("templates");
   ASSERT_TRUE(model.ok()) << model.error().to_string();
-  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja",
-                           "additional_chat_templates/tool_use.jinja"}) {
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
+                           "chat_template.jinja", "additional_chat_templates/tool_use.jinja"}) {
     EXPECT_TRUE(fs::exists(model->path + "/" + name)) << name;
   }
 }

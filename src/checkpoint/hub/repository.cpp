@@ -27,6 +27,7 @@ constexpr std::string_view kSidecars[] = {
     "generation_config.json",
     "tokenizer.json",
     "tokenizer_config.json",
+    "special_tokens_map.json",
     "chat_template.jinja",
     "additional_chat_templates/tool_use.jinja",
     "adapter_config.json",
