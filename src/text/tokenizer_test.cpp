@@ -98,6 +98,36 @@ TEST(Tokenizer, ConfigNamesBosAndEos) {
   EXPECT_FALSE((*tokenizer)->adds_bos());  // it adds <s>, which is not the BOS named here
 }
 
+// Byte-level BPE over the letters A and B, with <s> around texts in front and </s> behind; `more`
+// added tokens, and a normalizer.
+std::string letters_json(const std::string& normalizer = "null", const std::string& more = "") {
+  return R"({"version":"1.0","added_tokens":[)"
+         R"({"id":0,"content":"<s>","special":true,"single_word":false,"lstrip":false,)"
+         R"("rstrip":false,"normalized":false},)"
+         R"({"id":1,"content":"</s>","special":true,"single_word":false,"lstrip":false,)"
+         R"("rstrip":false,"normalized":false})" +
+         more + R"(],"normalizer":)" + normalizer +
+         R"(,"pre_tokenizer":null,"post_processor":{"type":"TemplateProcessing",)"
+         R"("single":[{"SpecialToken":{"id":"<s>","type_id":0}},)"
+         R"({"Sequence":{"id":"A","type_id":0}},{"SpecialToken":{"id":"</s>","type_id":0}}],)"
+         R"("pair":[{"Sequence":{"id":"A","type_id":0}},{"Sequence":{"id":"B","type_id":1}}],)"
+         R"("special_tokens":{"<s>":{"id":"<s>","ids":[0],"tokens":["<s>"]},)"
+         R"("</s>":{"id":"</s>","ids":[1],"tokens":["</s>"]}}},)"
+         R"("decoder":null,"model":{"type":"BPE","vocab":{"<s>":0,"</s>":1,"A":2,"B":3},)"
+         R"("merges":[]}})";
+}
+
+// As models of proteins have it: BPE drops what the vocabulary has no token for.
+TEST(Tokenizer, WhatStandsAroundATextIsFoundWithoutATokenForAnyLetter) {
+  const auto tokenizer = Tokenizer::from_json(letters_json());
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().message;
+  EXPECT_EQ(encode(**tokenizer, "AB", true), (Ids{0, 2, 3, 1}));
+  EXPECT_EQ(encode(**tokenizer, "a", true), (Ids{0, 1}));
+  EXPECT_EQ((*tokenizer)->bos_id(), 0);
+  EXPECT_EQ((*tokenizer)->eos_id(), 1);
+  EXPECT_TRUE((*tokenizer)->adds_bos());
+}
+
 TEST(Tokenizer, Vocabulary) {
   const auto tokenizer = tiny();
   EXPECT_EQ(tokenizer->vocab_size(), 275);

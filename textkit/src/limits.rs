@@ -19,10 +19,6 @@ impl<'a> Limits<'a> {
         Self { max_tokens, stopped, num_found: 0, slice_bytes: SLICE_BYTES }
     }
 
-    pub fn none() -> Limits<'static> {
-        Limits::new(usize::MAX, &|| false)
-    }
-
     /// An error if a text of at least `num_tokens` tokens is too long.
     pub fn check(&mut self, num_tokens: usize) -> Result<()> {
         if num_tokens <= self.max_tokens {

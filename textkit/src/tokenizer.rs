@@ -6,7 +6,9 @@ use crate::limits::Limits;
 use crate::sliced::Slicer;
 use serde_json::Value;
 use std::collections::HashMap;
-use tokenizers::{Model, OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer};
+use tokenizers::{
+    Encoding, Model, OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer, Token,
+};
 
 /// A text that cannot be sliced costs some hundred times its size in memory.
 const MAX_WHOLE_BYTES: usize = 1 << 20;
@@ -153,29 +155,44 @@ impl Tokenizer {
         Self::new(Parts { encoder, wrapping: None, table, ids, scheme, bos_id, eos_id })
     }
 
-    /// Sees what encoding nothing with special tokens gives: BOS first, EOS last.
+    /// Sees what stands around every text: BOS first, EOS last.
     fn find_wrapping_ids(&mut self) -> Result<()> {
-        let encode = |add_special| self.encode("a", add_special, &mut Limits::none());
-        let (bare, wrapped) = (encode(false)?, encode(true)?);
-        if let Some(id) = wrapped.iter().find(|id| **id >= self.vocab_size()) {
+        if self.wrapping.is_none() {
+            self.wrapping = self.library_wrapping()?;
+        }
+        let Some(wrapping) = &self.wrapping else { return Ok(()) };
+        let first = wrapping.prefix.first().copied();
+        self.bos_id = self.bos_id.or(first);
+        self.eos_id = self.eos_id.or(wrapping.suffix.last().copied());
+        self.adds_bos = first.is_some() && first == self.bos_id;
+        Ok(())
+    }
+
+    /// What the library's post-processor puts around a token. That token is none of the vocabulary,
+    /// which may have none for whatever text one would try.
+    fn library_wrapping(&self) -> Result<Option<Wrapping>> {
+        const TOKEN: u32 = u32::MAX;
+        let around = |tokens: Vec<Token>| -> Result<Vec<u32>> {
+            let wrapped = self.encoder.post_process(Encoding::from_tokens(tokens, 0), None, true);
+            let wrapped = wrapped.map_err(|error| {
+                Error::corrupt(format!("the tokenizer's post-processor fails: {error}"))
+            })?;
+            Ok(wrapped.get_ids().to_vec())
+        };
+        if let Some(id) = around(Vec::new())?.into_iter().find(|id| *id >= self.vocab_size()) {
             return Err(Error::corrupt(format!(
                 "the tokenizer adds the id {id}, but its vocabulary has {} ids",
                 self.vocab_size()
             )));
         }
-        let num_before = (0..=wrapped.len().saturating_sub(bare.len()))
-            .find(|start| wrapped[*start..].starts_with(&bare))
-            .unwrap_or(0);
-        let first = (num_before > 0).then(|| wrapped[0]);
-        let last = (num_before + bare.len() < wrapped.len()).then(|| wrapped[wrapped.len() - 1]);
-        self.bos_id = self.bos_id.or(first);
-        self.eos_id = self.eos_id.or(last);
-        if self.wrapping.is_none() && wrapped[num_before..].starts_with(&bare) {
-            let (prefix, suffix) = (&wrapped[..num_before], &wrapped[num_before + bare.len()..]);
-            self.wrapping = Some(Wrapping { prefix: prefix.to_vec(), suffix: suffix.to_vec() });
-        }
-        self.adds_bos = first.is_some() && first == self.bos_id;
-        Ok(())
+        let wrapped = around(vec![Token::new(TOKEN, "a".into(), (0, 1))])?;
+        let mut parts = wrapped.split(|id| *id == TOKEN);
+        Ok(match (parts.next(), parts.next(), parts.next()) {
+            (Some(prefix), Some(suffix), None) => {
+                Some(Wrapping { prefix: prefix.to_vec(), suffix: suffix.to_vec() })
+            }
+            _ => None,
+        })
     }
 
     pub fn encode(&self, text: &str, add_special: bool, limits: &mut Limits) -> Result<Vec<u32>> {
