@@ -128,6 +128,32 @@ TEST(Tokenizer, WhatStandsAroundATextIsFoundWithoutATokenForAnyLetter) {
   EXPECT_TRUE((*tokenizer)->adds_bos());
 }
 
+TEST(Tokenizer, TokensThatOnlyTheConfigurationListsAreTokens) {
+  const auto listed = [](int32_t id, const std::string& content) {
+    return R"({"added_tokens_decoder":{"0":{"content":"<other>","special":true},")" +
+           std::to_string(id) + R"(":{"content":")" + content +
+           R"(","special":true,"single_word":false,"lstrip":false,"rstrip":false,)" +
+           R"("normalized":false}}})";
+  };
+  const std::string text = "hello<|im_new|>";
+  const auto bare = tiny();
+  const auto tokenizer = Tokenizer::from_json(tiny_json(), listed(275, "<|im_new|>"));
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().message;
+  EXPECT_EQ(encode(**tokenizer, text), (Ids{259, 275}));
+  EXPECT_EQ((*tokenizer)->vocab_size(), 276);
+  EXPECT_TRUE((*tokenizer)->is_special(275));
+  EXPECT_EQ(decode(**tokenizer, {259, 275}), text);
+  // Another id than the next free one is not what the token would get.
+  for (const int32_t id : {0, 274, 276, 300}) {
+    const auto other = Tokenizer::from_json(tiny_json(), listed(id, "<|im_new|>"));
+    ASSERT_TRUE(other.ok()) << other.error().message;
+    EXPECT_EQ(encode(**other, text), encode(*bare, text)) << id;
+  }
+  const auto known = Tokenizer::from_json(tiny_json(), listed(259, "hello"));
+  ASSERT_TRUE(known.ok()) << known.error().message;
+  EXPECT_EQ(encode(**known, "ahello"), encode(*bare, "ahello"));
+}
+
 TEST(Tokenizer, Vocabulary) {
   const auto tokenizer = tiny();
   EXPECT_EQ(tokenizer->vocab_size(), 275);

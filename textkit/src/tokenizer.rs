@@ -7,7 +7,8 @@ use crate::sliced::Slicer;
 use serde_json::Value;
 use std::collections::HashMap;
 use tokenizers::{
-    Encoding, Model, OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer, Token,
+    AddedToken, Encoding, Model, OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer,
+    Token,
 };
 
 /// A text that cannot be sliced costs some hundred times its size in memory.
@@ -127,6 +128,8 @@ impl Tokenizer {
             Error::internal(format!("truncation cannot be switched off: {error}"))
         })?;
         encoder.with_padding(None);
+        let config = parse_config(config_json)?;
+        add_configured_tokens(&mut encoder, &config)?;
 
         let decoding = Decoding::of(encoder.get_decoder())?;
         let ids: HashMap<String, u32> = encoder.get_vocab(true);
@@ -148,7 +151,6 @@ impl Tokenizer {
             };
             table.bytes(id, &inside, first.as_deref());
         }
-        let config = parse_config(config_json)?;
         let configured = |key| config_token(&config, key).and_then(|text| ids.get(text).copied());
         let (bos_id, eos_id) = (configured("bos_token"), configured("eos_token"));
         let scheme = decoding.scheme;
@@ -310,6 +312,33 @@ fn parse_config(json: &[u8]) -> Result<Value> {
     }
     serde_json::from_slice(json)
         .map_err(|error| Error::corrupt(format!("tokenizer_config.json cannot be read: {error}")))
+}
+
+/// Tokens that tokenizer_config.json lists and tokenizer.json lacks, as fine-tunes leave them: the
+/// reference adds them behind the others. One whose id is not the next one would get another id
+/// than the model was trained with, and is left out.
+fn add_configured_tokens(encoder: &mut tokenizers::Tokenizer, config: &Value) -> Result<()> {
+    let Some(listed) = config.get("added_tokens_decoder").and_then(Value::as_object) else {
+        return Ok(());
+    };
+    let mut tokens: Vec<(u32, AddedToken)> = (listed.iter())
+        .filter_map(|(id, token)| {
+            Some((id.parse().ok()?, serde_json::from_value(token.clone()).ok()?))
+        })
+        .filter(|(_, token): &(u32, AddedToken)| encoder.token_to_id(&token.content).is_none())
+        .collect();
+    tokens.sort_by_key(|(id, _)| *id);
+    for (id, token) in tokens {
+        if id as usize != encoder.get_vocab_size(true) || token.content.is_empty() {
+            continue;
+        }
+        encoder.add_tokens([token]).map_err(|error| {
+            Error::corrupt(format!(
+                "tokenizer_config.json: the token {id} cannot be added: {error}"
+            ))
+        })?;
+    }
+    Ok(())
 }
 
 /// A token in tokenizer_config.json is a string, or an object with "content".
