@@ -154,6 +154,17 @@ TEST(Tokenizer, TokensThatOnlyTheConfigurationListsAreTokens) {
   EXPECT_EQ(encode(**known, "ahello"), encode(*bare, "ahello"));
 }
 
+TEST(Tokenizer, AnAddedTokenThatIsNothingOnceNormalisedIsRefused) {
+  const auto tokenizer = Tokenizer::from_json(
+      letters_json(R"({"type":"Strip","strip_left":true,"strip_right":true})",
+                   R"(,{"id":4,"content":"\n\n","special":false,"single_word":false,)"
+                   R"("lstrip":false,"rstrip":false,"normalized":true})"));
+  ASSERT_FALSE(tokenizer.ok());
+  EXPECT_EQ(tokenizer.error().code, ErrorCode::kCorrupt);
+  EXPECT_NE(tokenizer.error().message.find(R"(added token 4, "\n\n")"), std::string::npos)
+      << tokenizer.error().message;
+}
+
 TEST(Tokenizer, Vocabulary) {
   const auto tokenizer = tiny();
   EXPECT_EQ(tokenizer->vocab_size(), 275);

@@ -7,8 +7,8 @@ use crate::sliced::Slicer;
 use serde_json::Value;
 use std::collections::HashMap;
 use tokenizers::{
-    AddedToken, Encoding, Model, OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer,
-    Token,
+    AddedToken, Encoding, Model, NormalizedString, Normalizer, OffsetReferential, OffsetType,
+    PreTokenizedString, PreTokenizer, Token,
 };
 
 /// A text that cannot be sliced costs some hundred times its size in memory.
@@ -130,6 +130,7 @@ impl Tokenizer {
         encoder.with_padding(None);
         let config = parse_config(config_json)?;
         add_configured_tokens(&mut encoder, &config)?;
+        check_added_tokens(&encoder)?;
 
         let decoding = Decoding::of(encoder.get_decoder())?;
         let ids: HashMap<String, u32> = encoder.get_vocab(true);
@@ -337,6 +338,23 @@ fn add_configured_tokens(encoder: &mut tokenizers::Tokenizer, config: &Value) ->
                 "tokenizer_config.json: the token {id} cannot be added: {error}"
             ))
         })?;
+    }
+    Ok(())
+}
+
+/// A token of which normalising leaves nothing matches everywhere, and the library does not end.
+fn check_added_tokens(encoder: &tokenizers::Tokenizer) -> Result<()> {
+    let Some(normalizer) = encoder.get_normalizer() else { return Ok(()) };
+    for (id, token) in encoder.get_added_tokens_decoder() {
+        let mut text = NormalizedString::from(token.content.as_str());
+        let is_empty =
+            token.normalized && normalizer.normalize(&mut text).is_ok() && text.is_empty();
+        if is_empty {
+            return Err(Error::corrupt(format!(
+                "tokenizer.json cannot be read: its normalizer leaves nothing of the added token {id}, {:?}",
+                token.content
+            )));
+        }
     }
     Ok(())
 }
