@@ -56,6 +56,24 @@ TEST(ChatTemplate, ValuesPrintAsInPython) {
   EXPECT_EQ(render("{{ missing }}|{{ missing is defined }}"), "|False");
 }
 
+TEST(ChatTemplate, FiltersTakeWhatJinjasTake) {
+  EXPECT_EQ(render(R"({{ '<a href="x">/&\'' | e }})"), "&lt;a href=&#34;x&#34;&gt;/&amp;&#39;");
+  EXPECT_EQ(render("{{ '<' | escape | e }}{{ '<' | safe | e }}{{ '<' | safe | forceescape }}"),
+            "&lt;<&lt;");
+  EXPECT_EQ(render("{{ none | e }}|{{ missing | e }}"), "None|");
+  EXPECT_EQ(render("{{ 'a.b.c' | replace('.', '-', 1) }} {{ 'a.b.c' | replace('.', '') }}"),
+            "a-b.c abc");
+  EXPECT_EQ(render("{{ '' | d('x', boolean=true) }}{{ '' | default('x') }}{{ missing | d('y') }}"
+                   "{{ 0 | default('z', true) }}[{{ missing | default }}]"),
+            "xyz[]");
+  EXPECT_EQ(render("{{ 'x' | float }} {{ 'x' | float(1.5) }} {{ '2.5' | float }} {{ 3 | float }}"),
+            "0.0 1.5 2.5 3.0");
+  EXPECT_EQ(render("{{ '0x1F' | int(0, 16) }} {{ '101' | int(base=2) }} {{ 'x' | int(7) }}"),
+            "31 5 7");
+  EXPECT_EQ(render("{{ 'Hello World'.swapcase() }} {{ 'Ab Cd'.istitle() }} {{ 'ab'.istitle() }}"),
+            "hELLO wORLD True False");
+}
+
 TEST(ChatTemplate, ToJsonAsTransformersDoes) {
   const char* options = R"({"messages": [], "v": {"b": [1, 1.0, true, null], "a": "<é\n\"&>"}})";
   EXPECT_EQ(render("{{ v | tojson }}", options),

@@ -228,14 +228,14 @@ fn install_filters(environment: &mut Environment<'static>) {
 fn install_missing(environment: &mut Environment<'static>) {
     environment.add_filter(
         "int",
-        |value: &Value, default: Option<i64>, kwargs: Kwargs| -> Outcome {
-            let base: Option<u32> = kwargs.get("base")?;
+        |value: &Value, default: Option<i64>, base: Option<u32>, kwargs: Kwargs| -> Outcome {
+            let base: Option<u32> = base.or(kwargs.get("base")?);
             let default = default.or(kwargs.get("default")?).unwrap_or(0);
             kwargs.assert_all_used()?;
             let text = value.as_str().map(str::trim);
             let parsed = match (text, base) {
                 (Some(text), Some(base)) if (2..=36).contains(&base) => {
-                    i64::from_str_radix(text, base).ok()
+                    i64::from_str_radix(without_prefix(text, base), base).ok()
                 }
                 (Some(text), _) => {
                     text.parse().ok().or_else(|| Some(text.parse::<f64>().ok()? as i64))
@@ -246,6 +246,48 @@ fn install_missing(environment: &mut Environment<'static>) {
             Ok(Value::from(parsed.unwrap_or(default)))
         },
     );
+    environment.add_filter(
+        "float",
+        |value: &Value, default: Option<f64>, kwargs: Kwargs| -> Outcome {
+            let default = default.or(kwargs.get("default")?).unwrap_or(0.0);
+            kwargs.assert_all_used()?;
+            let parsed = match value.as_str() {
+                Some(text) => text.trim().parse().ok(),
+                None => f64::try_from(value.clone()).ok(),
+            };
+            Ok(Value::from(parsed.unwrap_or(default)))
+        },
+    );
+    for name in ["default", "d"] {
+        environment.add_filter(
+            name,
+            |value: Value,
+             other: Option<Value>,
+             boolean: Option<bool>,
+             kwargs: Kwargs|
+             -> Outcome {
+                let other = other.or(kwargs.get("default_value")?).unwrap_or(Value::from(""));
+                let boolean = boolean.or(kwargs.get("boolean")?).unwrap_or(false);
+                kwargs.assert_all_used()?;
+                let is_used = value.is_undefined() || (boolean && !value.is_true());
+                Ok(if is_used { other } else { value })
+            },
+        );
+    }
+    environment.add_filter(
+        "replace",
+        |value: &Value, old: &Value, new: &Value, count: Option<usize>| -> Outcome {
+            let (text, old, new) = (value.to_string(), old.to_string(), new.to_string());
+            Ok(Value::from(text.replacen(&old, &new, count.unwrap_or(usize::MAX))))
+        },
+    );
+    // As markupsafe writes it, which leaves "/" alone.
+    for name in ["e", "escape", "forceescape"] {
+        environment.add_filter(name, move |value: Value| match value.is_safe() {
+            true if name != "forceescape" => value,
+            _ => Value::from_safe_string(escaped(&value.to_string())),
+        });
+    }
     for name in ["length", "count"] {
         environment.add_filter(name, |value: &Value| -> Outcome {
             match value.is_undefined() {
@@ -258,6 +300,17 @@ fn install_missing(environment: &mut Environment<'static>) {
     environment
         .add_function("cycler", |items: Rest<Value>| minijinja_contrib::globals::cycler(items.0));
     environment.add_function("joiner", minijinja_contrib::globals::joiner);
+}
+
+/// Python takes "0x1F" with base 16 for 1F.
+fn without_prefix(text: &str, base: u32) -> &str {
+    let prefixes = match base {
+        16 => ["0x", "0X"],
+        8 => ["0o", "0O"],
+        2 => ["0b", "0B"],
+        _ => return text,
+    };
+    prefixes.into_iter().find_map(|prefix| text.strip_prefix(prefix)).unwrap_or(text)
 }
 
 fn install_tests(environment: &mut Environment<'static>) {

@@ -68,6 +68,14 @@ fn text_method(text: &str, method: &str, args: &[Value]) -> Result<Option<Value>
             let () = from_args(args)?;
             Value::from(title(text))
         }
+        "swapcase" => {
+            let () = from_args(args)?;
+            Value::from(swapped_case(text))
+        }
+        "istitle" => {
+            let () = from_args(args)?;
+            Value::from(text.chars().any(char::is_uppercase) && title(text) == text)
+        }
         "ljust" | "rjust" | "center" | "zfill" => pad(text, method, args)?,
         _ => return Ok(None),
     };
@@ -134,6 +142,17 @@ fn partition(text: &str, separator: &str, from_end: bool) -> Outcome {
         (None, true) => ["", "", text],
     };
     Ok(Value::from(Tuple::from(parts.map(Value::from).to_vec())))
+}
+
+fn swapped_case(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c.is_uppercase() {
+            true => out.extend(c.to_lowercase()),
+            false => out.extend(c.to_uppercase()),
+        }
+    }
+    out
 }
 
 /// A letter behind anything but a letter is made a capital, the others small.
