@@ -74,6 +74,12 @@ TEST(ChatTemplate, FiltersTakeWhatJinjasTake) {
             "hELLO wORLD True False");
 }
 
+TEST(ChatTemplate, MacrosSetWhatStandsInANamespaceAroundThem) {
+  EXPECT_EQ(render("{% set ns = namespace(v=1) %}{% macro f(a) %}{% set ns.v = a %}{% endmacro %}"
+                   "{{ f(2) }}{{ ns.v }}{%- set  ns.v = [3, 4] -%}{{ ns.v }}"),
+            "2[3, 4]");
+}
+
 TEST(ChatTemplate, ToJsonAsTransformersDoes) {
   const char* options = R"({"messages": [], "v": {"b": [1, 1.0, true, null], "a": "<é\n\"&>"}})";
   EXPECT_EQ(render("{{ v | tojson }}", options),

@@ -93,7 +93,7 @@ pub fn iterated(value: Value) -> Outcome {
 const MAX_NESTING: usize = 100;
 
 /// A value may be kept if it does not nest too deeply.
-pub fn stored(value: Value) -> Outcome {
+pub fn stored(value: Value, _namespace: Option<Value>) -> Outcome {
     match nests_deeper_than(&value, MAX_NESTING) {
         true => {
             Err(invalid(format!("a value nests more than {MAX_NESTING} lists or objects deep")))

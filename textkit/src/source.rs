@@ -252,7 +252,8 @@ fn iterated(tag: &str) -> Option<String> {
     Some(format!("{} ({})|{ITERATED} {}", &tag[..start], &tag[start..end], &tag[end..]))
 }
 
-/// `{% set x = y %}` with the filter behind y. `{% set x, y = 1, 2 %}` keeps its tuple.
+/// `{% set x = y %}` with the filter behind y. `{% set x, y = 1, 2 %}` keeps its tuple. Of `{% set n.x = y %}`
+/// the filter gets n: a macro knows of the variables around it those that it reads.
 fn stored(tag: &str) -> Option<String> {
     let body_end = tag.strip_suffix("%}")?;
     let body_end = body_end.strip_suffix(['-', '+']).unwrap_or(body_end).len();
@@ -262,10 +263,17 @@ fn stored(tag: &str) -> Option<String> {
         position += word.len();
         if word == "=" {
             let (target, value) = (&tag[..position], &tag[position..body_end]);
-            return Some(format!("{target} ({value})|{STORED} {}", &tag[body_end..]));
+            let namespace = namespace(target).map(|name| format!("({name})")).unwrap_or_default();
+            return Some(format!("{target} ({value})|{STORED}{namespace} {}", &tag[body_end..]));
         }
     }
     None
+}
+
+/// The n of `{% set n.x =`.
+fn namespace(target: &str) -> Option<&str> {
+    let (left, _) = target.split_once('.')?;
+    left.split_whitespace().last()
 }
 
 /// `{{ a|safe + b }}` as a call, if the whole expression is such a sum.
