@@ -74,6 +74,12 @@ TEST(ChatTemplate, FiltersTakeWhatJinjasTake) {
             "hELLO wORLD True False");
 }
 
+TEST(ChatTemplate, RawTextKeepsItsLineEnds) {
+  EXPECT_EQ(render("a{% raw %}\n  {{ x }}{% endraw %}\nb"), "a\n  {{ x }}b");
+  EXPECT_EQ(render("a{%- raw %}\n\n{{ x }}\n{%- endraw %}"), "a\n\n{{ x }}");
+  EXPECT_EQ(render("a{% raw -%}\n  {{ x }} {% endraw %}"), "a{{ x }} ");
+}
+
 TEST(ChatTemplate, MacrosSetWhatStandsInANamespaceAroundThem) {
   EXPECT_EQ(render("{% set ns = namespace(v=1) %}{% macro f(a) %}{% set ns.v = a %}{% endmacro %}"
                    "{{ f(2) }}{{ ns.v }}{%- set  ns.v = [3, 4] -%}{{ ns.v }}"),

@@ -7,6 +7,8 @@
 
 //! - `{% set x = y %}` checks that values do not nest without end, which would overflow the stack when
 //!   they are dropped.
+//! - `{% set n.x = y %}` reads n, so that macros know it.
+//! - `{% raw %}` keeps the line end behind it.
 
 use crate::error::{Error, Result};
 use std::borrow::Cow;
@@ -79,6 +81,7 @@ pub fn prepare(source: &str) -> String {
         }
         out.push_str(&block(tag));
         if keyword(&tag[2..]) == "raw" {
+            rest = &rest[push_line_ends(tag, rest, &mut out)..];
             let end = raw_length(rest);
             out.push_str(&rest[..end]);
             rest = &rest[end..];
@@ -86,6 +89,16 @@ pub fn prepare(source: &str) -> String {
     }
     out.push_str(rest);
     out
+}
+
+/// Jinja keeps a line end behind `{% raw %}`, the engine takes it away. How many bytes were written.
+fn push_line_ends(tag: &str, rest: &str, out: &mut String) -> usize {
+    let length = rest.len() - rest.trim_start_matches(['\r', '\n']).len();
+    if length == 0 || tag.ends_with("-%}") || raw_length(rest) == rest.len() {
+        return 0;
+    }
+    out.push_str(&format!("{{% endraw %}}{{{{ '{}' }}}}{{% raw %}}", &rest[..length]));
+    length
 }
 
 /// `source` with its plain text and what is in its strings as `rewrite` has it; None: as it was.
@@ -371,6 +384,21 @@ mod tests {
     #[test]
     fn generation_is_a_block_without_effect() {
         assert_eq!(prepare("{%- generation -%}x{% endgeneration %}"), "{%- with -%}x{% endwith %}");
+    }
+
+    #[test]
+    fn raw_text_keeps_its_first_line_ends() {
+        let cases = [
+            (
+                "{% raw %}\n\n a{% endraw %}",
+                "{% raw %}{% endraw %}{{ '\n\n' }}{% raw %} a{% endraw %}",
+            ),
+            ("{%- raw -%}\na{% endraw %}", "{%- raw -%}\na{% endraw %}"),
+            ("{% raw %}\na", "{% raw %}\na"),
+        ];
+        for (source, expected) in cases {
+            assert_eq!(prepare(source), expected);
+        }
     }
 
     #[test]
