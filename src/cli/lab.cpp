@@ -21,6 +21,7 @@
 #include "cli/lab_tune.h"
 #include "cli/output.h"
 #include "cli/serve_operation.h"
+#include "cli/start_signals.h"
 #include "lab/actions.h"
 #include "lab/forms.h"
 #include "lab/mcp_server.h"

@@ -16,6 +16,7 @@
 #include "cli/runtime.h"
 #include "cli/serve_operation.h"
 #include "cli/served_models.h"
+#include "cli/start_signals.h"
 #include "cli/tenants_file.h"
 #include "cli/terminal.h"
 #include "engine/tiers/store_folder.h"
@@ -132,7 +133,7 @@ Result<int> run_serve(const Options& options) {
   TRY(tenants.read(options.text("--tenants"), serve.api_keys));
   tenants.mark(&serve.api_keys);
   const HangUp hang_up;
-  block_stop_signals();
+  StartSignals start_signals(hang_up, can_reload(options));
 
   const std::vector<std::string> specs = TRY(take_models(options));
   const Telemetry telemetry = TRY(open_telemetry(options));
@@ -144,6 +145,7 @@ Result<int> run_serve(const Options& options) {
   serve.traces = telemetry.traces.get();
   serve.request_memory_bytes = request_memory(options);
   TRY(load_adapters(options, models));
+  start_signals.hand_over();
   const auto server = TRY(Server::create_with({}, std::move(models), serve));
   end_of_start();
   tell_address(serve, server->port());

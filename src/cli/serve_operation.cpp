@@ -1,7 +1,5 @@
 #include "cli/serve_operation.h"
 
-#include <pthread.h>
-
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -10,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/strings.h"
+#include "cli/start_signals.h"
 #include "server/access.h"
 #include "server/server_state.h"
 
@@ -18,17 +17,6 @@ namespace {
 
 constexpr std::chrono::seconds kStopTime{5};  // after --drain-seconds
 constexpr std::chrono::seconds kTellTime{1};  // for the last answers of a server that hangs
-
-sigset_t stop_signals() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&signals, signal);
-  return signals;
-}
-
-bool can_reload(const Options& options) {
-  return !options.text("--api-key-file").empty() || !options.text("--tls-cert").empty();
-}
 
 // For these keys. Tenants that cannot be read leave a key that is to go no time.
 void reload_tenants(const Options& options, const std::vector<ApiKey>& keys,
@@ -137,9 +125,8 @@ void end_hung_server() {
   std::_Exit(kHungStatus);
 }
 
-void block_stop_signals() {
-  const sigset_t signals = stop_signals();
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+bool can_reload(const Options& options) {
+  return !options.text("--api-key-file").empty() || !options.text("--tls-cert").empty();
 }
 
 Result<std::vector<ApiKey>> read_api_keys(const Options& options) {

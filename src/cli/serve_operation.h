@@ -47,8 +47,8 @@ Result<Telemetry> open_telemetry(const Options& options);
 inline constexpr int kHungStatus = 70;
 void end_hung_server();
 
-// In every thread from the start of the command, so that only watch_signals() takes them.
-void block_stop_signals();
+// There are files that SIGHUP has read again.
+bool can_reload(const Options& options);
 // Reloads on SIGHUP, and ends the server on the first signal that means so: running requests may
 // finish within the limit. A second signal ends the process at once. Runs on a thread of its own,
 // detached: it only sleeps in sigwait.

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 
@@ -140,3 +141,24 @@ def test_answers_of_other_servers(headrace, body, status, output, words):
     assert done.stdout.startswith(output), (done.stdout, done.stderr)
     assert words is None or words in done.stderr, done.stderr
     assert (done.returncode == 0) == (output.endswith("\n")), done.stderr
+
+
+def blocks(pid, number):
+    """Whether the first thread of a process has the signal blocked."""
+    words = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":" in line)
+    return bool(int(words["SigBlk"], 16) >> (number - 1) & 1)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_server_that_still_loads_its_model(headrace, tmp_path, number):
+    """It was heard once the model was loaded, after minutes for a large one, however often it came."""
+    large = tmp_path / "large.gguf"
+    assert headrace("bench", "synth", "--shape", "smollm2-360m", "--format", "q8_0", "--out", large).returncode == 0
+    with open(tmp_path / "log", "w+") as log:
+        process = subprocess.Popen([kBinary, "serve", large, "--port", "0", "--threads", "1"],
+                                   env=environment(), stdout=log, stderr=log)
+        while not blocks(process.pid, number):
+            assert process.poll() is None
+        process.send_signal(number)
+        assert process.wait(60) == -number
+        assert "listening" not in (tmp_path / "log").read_text()
