@@ -13,6 +13,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/log.h"
 #include "base/strings.h"
 
 namespace headrace {
@@ -24,6 +25,15 @@ constexpr int kMaxHelpColumns = 100;  // longer lines are hard to read
 constexpr int kBarWidth = 30;
 constexpr int kTerminalSteps = 100;
 constexpr int kLineSteps = 10;
+
+// Where every line is to be an object, a line of progress is one too.
+void tell(const std::string& line) {
+  if (log_format() == LogFormat::kJson) {
+    LOG(kInfo, "{}", line);
+  } else {
+    std::fprintf(stderr, "%s\n", line.c_str());
+  }
+}
 
 }  // namespace
 
@@ -77,7 +87,9 @@ void use_utf8_locale() {
 }
 
 ProgressBar::ProgressBar(std::string title, bool quiet)
-    : title_(std::move(title)), quiet_(quiet), terminal_(has_cursor(STDERR_FILENO)) {}
+    : title_(std::move(title)),
+      quiet_(quiet),
+      terminal_(has_cursor(STDERR_FILENO) && log_format() == LogFormat::kText) {}
 
 ProgressBar::~ProgressBar() {
   if (drawn_ && terminal_) std::fputs("\r\x1b[K", stderr);
@@ -102,8 +114,7 @@ void ProgressBar::draw(size_t done, size_t total) {
                     filled, "", kBarWidth - filled, title_);
     std::fprintf(stderr, "\r%s\x1b[K", cut_to_terminal(line).c_str());
   } else {
-    std::fprintf(stderr, "%s %.0f %% of %s\n", title_.c_str(), share * 100,
-                 format_bytes(total).c_str());
+    tell(fmt::format("{} {:.0f} % of {}", title_, share * 100, format_bytes(total)));
   }
   std::fflush(stderr);
   drawn_ = true;

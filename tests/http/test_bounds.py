@@ -219,6 +219,20 @@ def test_the_log_can_be_json(serve):
         assert next(line for line in lines if line.get("status") == 404)["path"] == '/absent"\n\ufffd'
 
 
+def test_progress_is_a_part_of_a_json_log(model, tmp_path):
+    """Lines of progress stood between the objects."""
+    with open(tmp_path / "log", "w+") as log:
+        process = subprocess.Popen([kBinary, "serve", str(model), "--port", "0", "--context", "256", "--log-format", "json"],
+                                   stdout=subprocess.PIPE, stderr=log, text=True)
+        try:
+            assert "listening on" in process.stdout.readline()
+        finally:
+            process.terminate()
+            process.wait(timeout=60)
+    lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    assert any("loading" in line["message"] and "100 %" in line["message"] for line in lines)
+
+
 def test_a_log_that_nobody_reads_stops_nothing(model):
     reading, writing = os.pipe()
     process = subprocess.Popen([kBinary, "serve", str(model), "--port", "0", "--quiet", "--context", "256"],
