@@ -96,9 +96,21 @@ TEST(OptionValues, Choices) {
                  {"avx5", false}});
 }
 
-TEST(OptionValues, TextsAndFlagsAreAnything) {
+TEST(OptionValues, TextsAreAnything) {
   expect_values(OptionKind::kText, "", {{"", true}, {"a b", true}, {"--port", true}});
-  expect_values(OptionKind::kFlag, "", {{"true", true}, {"", true}});
+}
+
+TEST(OptionValues, SwitchesAreTrueOrFalse) {
+  expect_values(OptionKind::kFlag, "",
+                {{"true", true},
+                 {"1", true},
+                 {"false", true},
+                 {"0", true},
+                 {"", false},
+                 {"yes", false},
+                 {"TRUE", false},
+                 {"2", false},
+                 {" 1", false}});
 }
 
 TEST(OptionValues, SizesCountInPowersOfTwo) {
@@ -169,6 +181,22 @@ TEST(OptionsCreated, AVariableOfAnotherCommandDoesNotMatter) {
   EXPECT_FALSE(Options::create("serve", {}, {}).ok());
   EXPECT_TRUE(Options::create("serve", {{"--port", "1"}}, {}).ok()) << "what is typed counts";
   ::unsetenv("HEADRACE_PORT");
+}
+
+// "1" and "yes" counted as no: a server was refused, or did without, as if nothing had been said.
+TEST(OptionsCreated, AVariableOfASwitchSaysTrueOrFalse) {
+  for (const auto& [text, means] : {std::pair("true", true), std::pair("1", true),
+                                    std::pair("false", false), std::pair("0", false)}) {
+    ::setenv("HEADRACE_ADAPTER_UPLOADS", text, 1);
+    EXPECT_EQ(Options::create("serve", {}, {})->flag("--adapter-uploads"), means) << text;
+  }
+  ::setenv("HEADRACE_ADAPTER_UPLOADS", "yes", 1);
+  const auto refused = Options::create("serve", {}, {});
+  ::unsetenv("HEADRACE_ADAPTER_UPLOADS");
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().message,
+            "--adapter-uploads is 'yes', but it must be true, 1, false or 0");
+  EXPECT_EQ(refused.error().hint, "the value comes from HEADRACE_ADAPTER_UPLOADS");
 }
 
 TEST(OptionsCreated, OneNameMayMeanTwoThingsInTwoCommands) {

@@ -270,8 +270,17 @@ bool is_choice(std::string_view choices, std::string_view text) {
   }
 }
 
+// What the environment or a file says of a switch.
+std::optional<bool> flag_value(std::string_view text) {
+  if (text == "true" || text == "1") return true;
+  if (text == "false" || text == "0") return false;
+  return std::nullopt;
+}
+
 std::string_view kind_name(OptionKind kind) {
   switch (kind) {
+    case kFlag:
+      return "true, 1, false or 0";
     case kInteger:
       return "a whole number";
     case kNumber:
@@ -314,7 +323,7 @@ bool option_applies(const OptionRow& row, std::string_view command) {
 }
 
 Status check_option(const OptionRow& row, std::string_view text) {
-  if (row.kind == kFlag || row.kind == kText) return {};
+  if (row.kind == kText) return {};
   const auto refuse = [&](std::string_view needed) {
     return make_error(ErrorCode::kInvalidArgument, "{} is '{}', but it must be {}{}{}", row.name,
                       text, needed, row.range.empty() ? "" : " in ", row.range);
@@ -323,6 +332,7 @@ Status check_option(const OptionRow& row, std::string_view text) {
     if (is_choice(row.range, text)) return {};
     return refuse("one of the choices");
   }
+  if (row.kind == kFlag) return flag_value(text) ? Status() : refuse(kind_name(row.kind));
   const auto value = parse_as_number(row.kind, text);
   if (!value || !in_range(row.range, *value)) return refuse(kind_name(row.kind));
   return {};
@@ -380,7 +390,9 @@ Options Options::with(std::string_view name, std::string value) const {
   return changed;
 }
 
-bool Options::flag(std::string_view name) const { return value_of(name, kFlag) == "true"; }
+bool Options::flag(std::string_view name) const {
+  return flag_value(value_of(name, kFlag)).value_or(false);
+}
 
 int64_t Options::integer(std::string_view name) const {
   const auto value = parse_integer(value_of(name, kInteger));
