@@ -142,12 +142,14 @@ class Stream {
 class Watch {
  public:
   // errors_file: for what it writes to standard error.
-  Watch(pid_t pid, int output, int errors, int errors_file, const Limits& limits)
+  Watch(pid_t pid, int output, int errors, int errors_file, const Limits& limits,
+        const std::function<bool()>& stops)
       : pid_(pid),
         output_(output, limits.output_bytes),
         errors_(errors, limits.output_bytes),
         errors_file_(errors_file),
         limits_(limits),
+        stops_(stops),
         start_us_(now_us()) {}
 
   ProcessResult run() {
@@ -175,6 +177,10 @@ class Watch {
       result_.problem = fmt::format("it ran longer than {:g} s, its limit", limits_.seconds);
     }
     if (limits_.memory_bytes > 0 && now_us() >= next_memory_us_) look_at_memory();
+    if (result_.problem.empty() && stops_ && stops_()) {
+      result_.problem = "it was stopped";
+      result_.was_stopped = true;
+    }
   }
 
   void look_at_memory() {
@@ -218,6 +224,7 @@ class Watch {
   Stream output_, errors_;
   const int errors_file_;
   const Limits limits_;
+  const std::function<bool()>& stops_;
   const TimeUs start_us_;
   TimeUs next_memory_us_ = 0;
   bool ended_ = false;
@@ -234,7 +241,8 @@ Error no_pipe() {
 Result<ProcessResult> run_process(const std::vector<std::string>& command,
                                   const std::string& folder,
                                   const std::map<std::string, std::string>& environment,
-                                  const std::string& errors_path, const Limits& limits) {
+                                  const std::string& errors_path, const Limits& limits,
+                                  const std::function<bool()>& stops) {
   const Descriptor errors_file(
       ::open(errors_path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
   if (!errors_file.ok()) return open_error(errors_path);
@@ -253,7 +261,8 @@ Result<ProcessResult> run_process(const std::vector<std::string>& command,
     pid = TRY(
         start(command, folder, environment_with(environment), output_end.get(), errors_end.get()));
   }
-  return Watch(pid, output_reading.get(), errors_reading.get(), errors_file.get(), limits).run();
+  return Watch(pid, output_reading.get(), errors_reading.get(), errors_file.get(), limits, stops)
+      .run();
 }
 
 }  // namespace headrace::lab

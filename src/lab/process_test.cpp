@@ -38,6 +38,18 @@ TEST_F(LabProcess, AProgramThatIsNotThereIsAnError) {
   EXPECT_EQ(result.error().message, "cannot start 'no-such-program': No such file or directory");
 }
 
+TEST_F(LabProcess, EndsWhenItIsStopped) {
+  int num_asked = 0;
+  const auto result =
+      run_process({"sleep", "1000"}, folder_.path(), {}, folder_.file("e"), {}, [&] {
+        return ++num_asked > 2;
+      }).value();
+  EXPECT_TRUE(result.was_stopped);
+  EXPECT_EQ(result.problem, "it was stopped");
+  EXPECT_LT(result.seconds, 100);
+  EXPECT_FALSE(shell("exit 3").value().was_stopped);
+}
+
 // What it started goes with it.
 TEST_F(LabProcess, EndsAtItsTimeWithAllThatItStarted) {
   Limits limits;

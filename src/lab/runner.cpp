@@ -186,6 +186,7 @@ Result<bool> Runner::run_side(const Experiment& experiment, int64_t side_idx, in
     }
     if (now.state != "running" || stops()) return false;
     const Run run = TRY(run_once(experiment, side_idx, round));
+    if (run.state == "interrupted") return false;
     if (run.state == "done") return true;
     if (run.state == "failed" && ++num_failures == 2) {
       return make_error(ErrorCode::kUnprocessable, "side {} failed twice: {}",
@@ -198,6 +199,8 @@ Result<bool> Runner::run_side(const Experiment& experiment, int64_t side_idx, in
 Result<Run> Runner::run_once(const Experiment& experiment, int64_t side_idx, int64_t round) {
   wait_for_idle();
   Run run;
+  run.state = "interrupted";
+  if (stops()) return run;  // before it began
   run.experiment_id = experiment.id;
   run.side_idx = side_idx;
   run.round = round;
@@ -219,7 +222,9 @@ Result<Run> Runner::run_once(const Experiment& experiment, int64_t side_idx, int
   }
   const bool alone = others <= options_.idle_share;
   was_idle_ = alone && run.seconds >= std::chrono::duration<double>(kIdleLook).count();
-  run.state = !run.error.empty() ? "failed" : alone ? "done" : "noisy";
+  if (!result.ok() || !result->was_stopped) {
+    run.state = !run.error.empty() ? "failed" : alone ? "done" : "noisy";
+  }
   if (run.state == "noisy")
     run.error = fmt::format("others used {:.0f} % of the machine", 100 * others);
   TRY(store_.end_run(run, options_.author));
@@ -235,7 +240,7 @@ Result<ProcessResult> Runner::execute(const Experiment& experiment, const Run& r
   }
   return run_process(experiment.sides[static_cast<size_t>(run.side_idx)].command, folder,
                      {{"HEADRACE_LAB_ARTIFACTS", artifacts}}, artifacts + "/stderr.txt",
-                     experiment.limits);
+                     experiment.limits, [this] { return stops(); });
 }
 
 // What the last run saw is as good as a look of its own.

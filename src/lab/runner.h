@@ -30,7 +30,7 @@ struct RunnerOptions {
   std::string machine;          // JSON that is kept with each run: processor, commit
   double idle_share = 0.1;      // of the cores, that others may use
   double idle_patience_s = 60;  // then the run begins all the same
-  std::function<bool()> stops;  // asked before each run; may be empty
+  std::function<bool()> stops;  // asked before and during each run; may be empty
   // Asked of what is known of an undecided side: true ends its runs and leaves its hypothesis open.
   std::function<bool(const Effect&)> gives_up;  // may be empty
   // Runs a side; empty: run_process.

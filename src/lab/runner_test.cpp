@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <filesystem>
 #include <map>
 #include <random>
 #include <set>
@@ -237,6 +238,31 @@ TEST_F(LabRunner, DecidesRightWithFewerRuns) {
 TEST_F(LabRunner, TheSameRecordGivesTheSameOrder) {
   const auto other = Store::open(folder_.file("other"), Store::Durability::kFast).value();
   EXPECT_EQ(study(*store_, 20).log, study(*other, 20).log);
+}
+
+// A side may take hours; who stops the runner has the machine back at once, and the run is
+// repeated.
+TEST_F(LabRunner, StopsInTheMiddleOfARun) {
+  const int64_t id = experiment(hypothesis(), "echo begun > ../../begun; sleep 1000", "true");
+  RunnerOptions options = quick();
+  options.stops = [&] { return std::filesystem::exists(folder_.file("lab/begun")); };
+  EXPECT_EQ(run(std::move(options)), 0);
+  EXPECT_EQ(state_of(id), "queued");
+  const std::vector<lab::Run> runs = store_->runs(id).value();
+  ASSERT_EQ(runs.size(), 1u);
+  EXPECT_EQ(runs[0].state, "interrupted");
+  EXPECT_EQ(runs[0].error, "it was stopped");
+}
+
+// It was asked to stop while it waited for the machine: no run begins.
+TEST_F(LabRunner, BeginsNoRunOnceItIsToStop) {
+  const int64_t id = experiment(hypothesis(), "sleep 1000", "true");
+  RunnerOptions options = quick();
+  int num_asked = 0;
+  options.stops = [&] { return ++num_asked > 2; };  // before the experiment, before the side
+  EXPECT_EQ(run(std::move(options)), 0);
+  EXPECT_EQ(state_of(id), "queued");
+  EXPECT_TRUE(store_->runs(id).value().empty());
 }
 
 // What was reported done before a kill is there after it, and the next runner finishes the rest.

@@ -161,6 +161,19 @@ def test_a_runner_stops_when_it_is_asked_to(lab, tmp_path):
     assert json.loads(lab("overview", "--json").stdout)["experiments"][0]["state"] == "queued"
 
 
+def test_ctrl_c_does_not_wait_for_a_long_run(lab, tmp_path):
+    """The run went on to its end first, up to its limit of ten minutes."""
+    add_question(lab, sides=[{"name": name, "command": ["sh", "-c", "touch begun; sleep 100"]} for name in "ab"])
+    runner = subprocess.Popen([kBinary, "lab", "run", "--lab", str(tmp_path / "lab"), "--idle-patience", "0", "--idle-share", "1"],
+                              env=environment(TMPDIR=str(tmp_path)), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while not list(tmp_path.glob("lab/artifacts/*/begun")):
+        assert runner.poll() is None
+        time.sleep(0.05)
+    runner.send_signal(signal.SIGINT)
+    assert runner.wait(50) == 128 + signal.SIGINT
+    assert [run["state"] for run in json.loads(lab("show", 1, "--json").stdout)["runs"]] == ["interrupted"]
+
+
 def test_an_agent_works_through_the_published_client(lab, tmp_path):
     from mcp import ClientSession, StdioServerParameters
     from mcp.client.stdio import stdio_client
