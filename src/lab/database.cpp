@@ -2,6 +2,7 @@
 
 #include <sqlite3.h>
 
+#include <cerrno>
 #include <utility>
 
 namespace headrace::lab {
@@ -50,6 +51,15 @@ Row read_row(sqlite3_stmt* statement) {
     values.push_back(read_column(statement, column));
   }
   return Row(std::move(values));
+}
+
+// Of a full disk SQLite says so only where a write of the database itself failed, and else that
+// some input or output did.
+int without_space(sqlite3* handle, int result) {
+  const bool failed = (result & 0xff) == SQLITE_IOERR || (result & 0xff) == SQLITE_CANTOPEN;
+  if (!failed || handle == nullptr) return result;
+  const int reason = sqlite3_system_errno(handle);
+  return reason == ENOSPC || reason == EDQUOT ? SQLITE_FULL : result;
 }
 
 ErrorCode code_of(int result) {
@@ -102,9 +112,11 @@ Result<std::unique_ptr<Database>> Database::open(const std::string& path) {
 
 Database::~Database() { sqlite3_close(handle_); }
 
-Error Database::error_of(int code) const {
+Error Database::error_of(int result) const {
+  const int code = without_space(handle_, result);
+  const bool is_as_told = handle_ != nullptr && code == result;
   Error error = make_error(code_of(code), "{}: {}", path_,
-                           handle_ != nullptr ? sqlite3_errmsg(handle_) : sqlite3_errstr(code));
+                           is_as_told ? sqlite3_errmsg(handle_) : sqlite3_errstr(code));
   if (error.code == ErrorCode::kExhausted) error.hint = "free some space; what was done is kept";
   if (error.code == ErrorCode::kCorrupt) {
     error.hint = "this is no laboratory of headrace, or it is damaged; name another with --lab";

@@ -54,7 +54,7 @@ class Database {
 
  private:
   Database(sqlite3* handle, std::string path) : handle_(handle), path_(std::move(path)) {}
-  Error error_of(int code) const;
+  Error error_of(int result) const;
 
   sqlite3* handle_;
   const std::string path_;

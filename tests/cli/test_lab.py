@@ -115,18 +115,24 @@ lab overview --json
 """
 
 
-def test_a_full_disk_ends_the_run_with_an_error_and_a_whole_database(tmp_path):
+@pytest.fixture
+def with_disk(tmp_path):
+    """with_disk(script): runs it where it may mount a small file system on $DISK."""
     unshare = next((way for way in (["unshare", "--mount"], ["unshare", "--mount", "--map-root-user"])
                     if subprocess.run([*way, "mount", "-t", "tmpfs", "disk", str(tmp_path)], check=False, capture_output=True).returncode == 0), None)
     if unshare is None:
         pytest.skip("no file system can be mounted here")
     (tmp_path / "disk").mkdir()
+    variables = environment(DISK=str(tmp_path / "disk"), FORMS=str(tmp_path), PROGRAM=kBinary, PYTHON=sys.executable, TMPDIR=str(tmp_path))
+    return lambda script: subprocess.run([*unshare, "bash", "-c", script], text=True, capture_output=True, timeout=120, check=False, env=variables)
+
+
+def test_a_full_disk_ends_the_run_with_an_error_and_a_whole_database(with_disk, tmp_path):
     (tmp_path / "hypothesis.json").write_text(json.dumps({"statement": "two is faster", "metric": "speed"}))
     large = [{"name": name, "command": [sys.executable, "-c", f"import json; print(json.dumps({{'speed': {speed}, 'pad': 'x' * 200000}}))"]}
              for name, speed in (("one", 10), ("two", 12))]
     (tmp_path / "experiment.json").write_text(json.dumps({"hypothesis": 1, "title": "fill it", "sides": large}))
-    done = subprocess.run([*unshare, "bash", "-c", kFullDisk], text=True, capture_output=True, timeout=120, check=False,
-                          env=environment(DISK=str(tmp_path / "disk"), FORMS=str(tmp_path), PROGRAM=kBinary, PYTHON=sys.executable, TMPDIR=str(tmp_path)))
+    done = with_disk(kFullDisk)
     assert done.returncode == 0, done.stdout + done.stderr
     lines = done.stdout.splitlines()
     assert "ended with 1" in lines and "ok" in lines, done.stdout
@@ -136,6 +142,21 @@ def test_a_full_disk_ends_the_run_with_an_error_and_a_whole_database(tmp_path):
     assert runs_done and all(run["metrics"]["speed"] in (10, 12) for run in runs_done)
     after = json.loads(lines[-1])
     assert after["experiments"][0]["state"] == "done" and after["hypotheses"][0]["state"] == "validated"
+
+
+kFullBefore = """
+mount -t tmpfs -o size=1m disk "$DISK"
+"$PROGRAM" lab overview --lab "$DISK/lab" > "$FORMS/overview" || exit 3
+cat /dev/zero > "$DISK/rest" 2> "$FORMS/errors"
+"$PROGRAM" lab overview --lab "$DISK/lab"
+"""
+
+
+def test_a_disk_that_was_full_before_is_called_so(with_disk):
+    """It was a "disk I/O error", which sounds like a broken disk."""
+    done = with_disk(kFullBefore)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "database or disk is full (free some space; what was done is kept)" in done.stderr
 
 
 def test_two_runners_do_not_run_at_once(lab, tmp_path):
