@@ -1,5 +1,6 @@
 // headrace lab: experiments on record: what was tried, why, what it showed, what comes next.
 
+#include <fmt/format.h>
 #include <pwd.h>
 #include <unistd.h>
 
@@ -63,6 +64,7 @@ std::string text_at(const json::object& row, std::string_view name) {
   const json::value* found = row.if_contains(name);
   if (found == nullptr || found->is_null()) return "";
   if (found->is_string()) return std::string(found->get_string());
+  if (found->is_double()) return fmt::format("{:g}", found->get_double());  // JSON has 2.5E-1
   return json::serialize(*found);
 }
 

@@ -115,6 +115,14 @@ lab overview --json
 """
 
 
+def test_numbers_are_shown_as_people_write_them(lab):
+    add_question(lab, cost_s=0.25)
+    lab("run", "--idle-patience", 0, "--idle-share", 1)
+    shown = lab("show", 1).stdout
+    assert "two  validated  0.5  0.5  0.5  3" in shown, shown
+    assert "E-1" not in shown and "E0" not in shown, shown
+
+
 @pytest.fixture
 def with_disk(tmp_path):
     """with_disk(script): runs it where it may mount a small file system on $DISK."""
