@@ -129,6 +129,7 @@ Status load_adapters(const Options& options, ServedModels& models) {
 Result<int> run_serve(const Options& options) {
   begin_log(options);
   ServerOptions serve = TRY(server_options(options));
+  TRY(Server::check_places(serve));  // models may take minutes to load
   ServedTenants tenants(serve.client_secret);
   TRY(tenants.read(options.text("--tenants"), serve.api_keys));
   tenants.mark(&serve.api_keys);

@@ -177,6 +177,12 @@ Result<std::unique_ptr<Server>> Server::create_with(std::span<const RouteRow> fu
       std::make_unique<ServerState>(std::move(models), options, rows_with(further_rows)));
 }
 
+Status Server::check_places(const ServerOptions& options) {
+  TRY(HttpServer::listen(http_options(options), {}));
+  if (!options.admin_socket.empty()) TRY(HttpServer::listen(admin_http_options(options), {}));
+  return {};
+}
+
 Result<std::unique_ptr<Server>> Server::create_lab(const ServerOptions& options) {
   if (options.lab_folder.empty()) {
     return make_error(ErrorCode::kInvalidArgument, "there is no folder of a laboratory to serve");

@@ -30,6 +30,8 @@ class Server {
                                                      const ServerOptions& options);
   // A laboratory and its page alone, without a model: kInvalidArgument where the options name none.
   static Result<std::unique_ptr<Server>> create_lab(const ServerOptions& options);
+  // Whether a server could listen there now, with these files of TLS: kIo, as the above.
+  static Status check_places(const ServerOptions& options);
   virtual ~Server() = default;
 
   virtual int port() const = 0;

@@ -142,6 +142,19 @@ def test_a_server_that_cannot_listen_says_why(server, model):
         assert done.returncode == 1 and message in done.stderr and done.stderr.count("\n") == 1, done
 
 
+def test_where_it_cannot_listen_no_model_is_loaded_first(server, tmp_path):
+    """A port in use was told once the model was loaded, after minutes for a large one."""
+    file = tmp_path / "file"
+    file.write_text("no certificate")
+    for options, message in [
+        (["--port", str(server.port)], "Address already in use"),
+        (["--port", "0", "--admin-socket", str(file)], "a file is there"),
+        (["--port", "0", "--tls-cert", str(file), "--tls-key", str(file)], "cannot use the TLS certificate"),
+    ]:
+        done = start("no-such-model", *options)
+        assert done.returncode == 1 and message in done.stderr, done
+
+
 def test_shutdown_does_not_wait_for_large_bodies(serve):
     with serve("--context", "256", "--drain-seconds", "1") as server:
         large = json.dumps({"prompt": "x y " * 3_000_000}).encode()
