@@ -44,6 +44,14 @@ void install(void (*handler)(int)) {
   sigaction(SIGTERM, &action, nullptr);
 }
 
+// What nohup has ignored stays ignored.
+bool install_for_hang_up() {
+  struct sigaction action{};
+  if (sigaction(SIGHUP, nullptr, &action) != 0 || action.sa_handler == SIG_IGN) return false;
+  action.sa_handler = on_signal;
+  return sigaction(SIGHUP, &action, nullptr) == 0;
+}
+
 // Turns events into text until the request ends.
 class Listener {
  public:
@@ -158,16 +166,18 @@ std::string base_model_note() {
          "answering";
 }
 
-InterruptGuard::InterruptGuard() {
+InterruptGuard::InterruptGuard(bool hang_up_too) {
   interrupt_signal.store(0);
   interrupt_flag.store(false);
   interrupt_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   CHECK(interrupt_event >= 0, "no eventfd: {}", std::strerror(errno));
   install(on_signal);
+  if (hang_up_too) takes_hang_up_ = install_for_hang_up();
 }
 
 InterruptGuard::~InterruptGuard() {
   install(SIG_DFL);
+  if (takes_hang_up_) std::signal(SIGHUP, SIG_DFL);
   close(interrupt_event);
 }
 

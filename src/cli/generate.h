@@ -51,7 +51,9 @@ std::string base_model_note();
 // SIGINT and SIGTERM set the flag instead of ending the process, until destroyed. One at a time.
 class InterruptGuard {
  public:
-  InterruptGuard();
+  // hang_up_too: SIGHUP does as well, unless it is ignored (nohup), for who leaves programs of
+  // others behind when the terminal closes.
+  explicit InterruptGuard(bool hang_up_too = false);
   ~InterruptGuard();
   InterruptGuard(const InterruptGuard&) = delete;
   InterruptGuard& operator=(const InterruptGuard&) = delete;
@@ -63,6 +65,9 @@ class InterruptGuard {
   // not reliably interrupt a read.
   int descriptor() const;
   void reset();
+
+ private:
+  bool takes_hang_up_ = false;
 };
 
 }  // namespace headrace

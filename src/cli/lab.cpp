@@ -205,7 +205,7 @@ Result<int> lab_export(const LabCall& call) {
 }
 
 Result<int> lab_run(const LabCall& call) {
-  const InterruptGuard interrupt;
+  const InterruptGuard interrupt(/*hang_up_too=*/true);
   const auto runner =
       TRY(lab::Runner::create(call.store, runner_options(call.options, call.author,
                                                          [&] { return interrupt.signal() != 0; })));

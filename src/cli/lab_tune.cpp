@@ -349,7 +349,7 @@ Result<int> tune(const Options& options, lab::Store& store, const std::string& m
   request.candidates =
       tune_candidates(request.goal.name, {cpu::describe_machine().num_usable, folder.string(),
                                           whole_path(options.text("--draft-model"))});
-  const InterruptGuard interrupt;
+  const InterruptGuard interrupt(/*hang_up_too=*/true);
   lab::RunnerOptions with =
       runner_options(options, author, [&] { return interrupt.signal() != 0; });
   with.gives_up = leans_against;

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from conftest import environment, kBinary
@@ -190,16 +191,26 @@ def test_a_runner_stops_when_it_is_asked_to(lab, tmp_path):
     assert json.loads(lab("overview", "--json").stdout)["experiments"][0]["state"] == "queued"
 
 
-def test_ctrl_c_does_not_wait_for_a_long_run(lab, tmp_path):
-    """The run went on to its end first, up to its limit of ten minutes."""
-    add_question(lab, sides=[{"name": name, "command": ["sh", "-c", "touch begun; sleep 100"]} for name in "ab"])
+def is_gone(pid):
+    """A process whose parent went first may be on record until somebody waits for it."""
+    try:
+        return ") Z" in Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return True
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_a_signal_ends_a_long_run_and_its_program(lab, tmp_path, number):
+    """Ctrl-C waited for the end of the run, up to ten minutes; a terminal that closed left its program at work."""
+    add_question(lab, sides=[{"name": name, "command": ["sh", "-c", "echo $$ > .pid; mv .pid begun; exec sleep 100"]} for name in "ab"])
     runner = subprocess.Popen([kBinary, "lab", "run", "--lab", str(tmp_path / "lab"), "--idle-patience", "0", "--idle-share", "1"],
                               env=environment(TMPDIR=str(tmp_path)), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while not list(tmp_path.glob("lab/artifacts/*/begun")):
+    while not (begun := list(tmp_path.glob("lab/artifacts/*/begun"))):
         assert runner.poll() is None
         time.sleep(0.05)
-    runner.send_signal(signal.SIGINT)
-    assert runner.wait(50) == 128 + signal.SIGINT
+    runner.send_signal(number)
+    assert runner.wait(50) == 128 + number
+    assert is_gone(int(begun[0].read_text()))
     assert [run["state"] for run in json.loads(lab("show", 1, "--json").stdout)["runs"]] == ["interrupted"]
 
 
