@@ -9,6 +9,10 @@
 #include <sstream>
 
 #include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/kernels/isa.h"
+#include "backend/cpu/kernels/registry.h"
+#include "base/sanitizers.h"
+#include "differential/tile_traps.h"
 #include "model/config/json_object.h"
 
 namespace headrace::golden {
@@ -35,6 +39,23 @@ class TemporaryFolder {
 const TemporaryFolder& temporary() {
   static const TemporaryFolder folder;
   return folder;
+}
+
+// AMX on a processor that has the vectors of its units but no tiles.
+bool needs_traps(const std::string& isa) {
+  const uint32_t available = cpu::detect_isa();
+  return isa.starts_with("amx") && (cpu::kAvx512VnniUnitIsa & ~available) == 0 &&
+         (cpu::kAmxUnitIsa & ~available) != 0;
+}
+
+// With tile instructions done by a handler from here on. Sanitizers are for what it does not
+// change.
+Result<std::unique_ptr<Backend>> backend_with_traps(const CpuBackendOptions& options) {
+  if (kIsInstrumented) return make_error(ErrorCode::kUnsupported, "traps in an instrumented build");
+  static const cpu::TileTraps traps;
+  const uint32_t available = cpu::detect_isa() | cpu::kAmxUnitIsa;
+  const cpu::KernelUnit* unit = TRY(cpu::select_unit(options.isa, available));
+  return create_cpu_backend(options, cpu::select_kernels(*unit, available), available);
 }
 
 }  // namespace
@@ -94,7 +115,8 @@ std::vector<std::string> instruction_sets() {
 }
 
 std::unique_ptr<Backend> backend_for(const std::string& isa, int num_threads) {
-  auto backend = create_cpu_backend({.isa = isa, .num_threads = num_threads});
+  const CpuBackendOptions options = {.isa = isa, .num_threads = num_threads};
+  auto backend = needs_traps(isa) ? backend_with_traps(options) : create_cpu_backend(options);
   if (backend.ok()) return std::move(backend).value();
   EXPECT_EQ(backend.error().code, ErrorCode::kUnsupported) << backend.error().message;
   return nullptr;
