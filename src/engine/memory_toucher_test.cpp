@@ -41,7 +41,7 @@ std::vector<int64_t> first_pieces(size_t count) {
   return pieces;
 }
 
-class MemoryToucherTest : public testing::Test {
+class MemoryToucherTest : public ::testing::Test {
  protected:
   void begin(const MemoryTouching& options) {
     toucher_ =

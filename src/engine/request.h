@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "engine/infill_filter.h"
 
 namespace headrace {
 
@@ -34,8 +35,8 @@ struct DryParams {
 
 // Order of operations on logits: logit_bias, repetition / presence / frequency penalty, DRY; then
 // what min_tokens, bad_words and a constraint forbid is left out; (greedy: argmax); temperature;
-// top_n_sigma, top_k, typical_p, top_p, min_p, XTC; draw. Mirostat stands in place of all from
-// top_n_sigma to XTC. The order is llama.cpp's but for the temperature, which comes before the
+// top_n_sigma, top_k, typical_p, top_p, min_p, XTC, infill; draw. Mirostat stands in place of all
+// from top_n_sigma to XTC. The order is llama.cpp's but for the temperature, which comes before the
 // filters as in vLLM and transformers. Each filter leaves a run of neighbours in the order of
 // falling probability, and the next looks at the shares of what is left. Log-probs are reported
 // from the unmodified logits.
@@ -58,8 +59,10 @@ struct SamplingParams {
   float mirostat_tau = 5.0f;  // [0, 100]
   float mirostat_eta = 0.1f;  // [0, 1]
   DryParams dry;
-  uint64_t seed = 0;        // with choice and position, the whole state of the RNG
-  uint32_t choice_idx = 0;  // which of the answers to one request this is
+  TextOfToken infill;  // what fills in a text is filtered, after XTC; empty: off. With top_k of
+                       // 1 to kMaxInfillChoices
+  uint64_t seed = 0;   // with choice and position, the whole state of the RNG
+  uint32_t choice_idx = 0;                            // which of the answers to one request this is
   std::vector<std::pair<int32_t, float>> logit_bias;  // added before anything else
   std::vector<std::vector<int32_t>> bad_words;        // token sequences that no output completes
 };

@@ -93,7 +93,8 @@ Result<int32_t> Sampler::sample(const float* logits, const Request& request,
                   context.parts,
                   uniform(0),
                   uniform(kCoinStream),
-                  context.mirostat_bound};
+                  context.mirostat_bound,
+                  request.ignore_eos ? std::span<const int32_t>{} : context.end_ids};
   const bool filters = sampling.mirostat || sampling.top_k > 0 || sampling.top_p < 1 ||
                        sampling.min_p > 0 || sampling.typical_p < 1 || sampling.top_n_sigma > 0 ||
                        draw.coin < sampling.xtc_probability;
@@ -456,6 +457,7 @@ int32_t Sampler::draw_from_some(const Draw& draw, double* surprise) {
   Run run{0, pool.sum, 1};
   if (draw.sampling.typical_p < 1 && !draw.sampling.mirostat) run = keep_typical(draw, &pool);
   filter(draw, &pool, &run);
+  if (draw.sampling.infill && !draw.sampling.mirostat) return draw_infill(draw, pool, run);
   // Below what is kept, whatever uniform rounds to.
   const double quantum = std::ldexp(1.0, quantum_exponent(vocab_size_));
   const double length = run.end - run.begin;
@@ -463,6 +465,50 @@ int32_t Sampler::draw_from_some(const Draw& draw, double* surprise) {
   const int32_t place = search_.find({.weight = target, .above = true}).last_id;
   if (surprise != nullptr) *surprise = std::log2(length / double{pool.weights[place]});
   return pool.ids == nullptr ? place : pool.ids[place];
+}
+
+// The tokens of the run, heaviest first.
+std::vector<InfillChoice> Sampler::choices_of(const Draw& draw, const Pool& pool, const Run& run) {
+  std::vector<size_t> places;
+  for (size_t i = 0; i < pool.count; ++i) {
+    if (pool.weights[i] > 0) places.push_back(i);
+  }
+  std::sort(places.begin(), places.end(), [&](size_t a, size_t b) {
+    return pool.values[a] != pool.values[b] ? pool.values[a] > pool.values[b] : a < b;
+  });
+  std::vector<InfillChoice> choices;
+  double before = 0;
+  for (const size_t place : places) {
+    const double weight = pool.weights[place];
+    const bool is_kept = before >= run.begin && before < run.end;
+    before += weight;
+    if (!is_kept) continue;
+    const int32_t id = pool.ids == nullptr ? static_cast<int32_t>(place) : pool.ids[place];
+    const bool ends = std::find(draw.end_ids.begin(), draw.end_ids.end(), id) != draw.end_ids.end();
+    choices.push_back({id, weight, ends});
+  }
+  return choices;
+}
+
+// Where the filter leaves nothing, the likeliest end, unless ends are forbidden.
+int32_t Sampler::draw_infill(const Draw& draw, const Pool& pool, const Run& run) {
+  const std::vector<InfillChoice> choices = choices_of(draw, pool, run);
+  const std::vector<InfillChoice> kept = keep_infill(choices, draw.sampling.infill);
+  if (kept.empty()) {
+    const auto end =
+        std::max_element(draw.end_ids.begin(), draw.end_ids.end(),
+                         [&](int32_t a, int32_t b) { return draw.row[a] < draw.row[b]; });
+    const bool may_end = end != draw.end_ids.end() && draw.row[*end] > kMinusInfinity;
+    return may_end ? *end : choices.front().id;
+  }
+  double left = 0;
+  for (const InfillChoice& choice : kept) left += choice.weight;
+  left *= draw.uniform;
+  for (const InfillChoice& choice : kept) {
+    left -= choice.weight;
+    if (left < 0) return choice.id;
+  }
+  return kept.back().id;
 }
 
 // 1 for the largest; of equal ones the lower id comes first.
@@ -483,8 +529,8 @@ Result<TokenLogprobs> Sampler::score(const float* logits, int32_t token_id, int 
   static const SamplingParams kAsComputed;
   const VocabRange range = TRY(checked_range(logits, parts));
   const float max_logit = range.largest;
-  const auto log_sum =
-      static_cast<float>(std::log(sum_weights({logits, range, kAsComputed, parts, 0, 0, 0}, 1.0f)));
+  const auto log_sum = static_cast<float>(
+      std::log(sum_weights({logits, range, kAsComputed, parts, 0, 0, 0, {}}, 1.0f)));
   const auto logprob = [&](int32_t id) { return (logits[id] - max_logit) - log_sum; };
   TokenLogprobs result;
   result.logprob = logprob(token_id);

@@ -338,6 +338,39 @@ TEST(Sampler, XtcHappensAsOftenAsItsProbabilitySays) {
   EXPECT_NEAR(counts[1], 20'000 * (0.25 + 0.75 * 0.1), 350);
 }
 
+std::string letter(int32_t id) { return std::string(1, static_cast<char>('a' + id)); }
+
+TEST(Sampler, InfillIsTheLastFilter) {
+  const std::vector<float> logits = {2.0f, 1.9f, 1.8f, 0.5f, -9.0f};
+  Draw draw;
+  draw.end_ids = {4};
+  draw.request.sampling.top_k = 5;
+  draw.request.sampling.infill = letter;
+  EXPECT_EQ(support(logits, draw), (std::set<int32_t>{0, 1, 2}));
+  draw.request.sampling.top_k = 1;
+  EXPECT_EQ(support(logits, draw), (std::set<int32_t>{0}));
+  draw.request.sampling.top_k = 5;
+  draw.request.sampling.infill = [](int32_t) { return "same"; };
+  EXPECT_EQ(support(logits, draw), (std::set<int32_t>{0})) << "the likeliest stands for all";
+}
+
+TEST(Sampler, InfillEndsWhereNothingIsLikelyUnlessItMayNot) {
+  std::vector<float> logits(300, -20.0f);
+  for (size_t id = 0; id < 20; ++id) logits[id] = 1.0f;
+  logits[298] = -9.0f;
+  logits[299] = -8.0f;
+  Draw draw;
+  draw.end_ids = {298, 299};
+  draw.request.sampling.top_k = 20;
+  draw.request.sampling.infill = letter;
+  EXPECT_EQ(support(logits, draw), (std::set<int32_t>{299}));
+  draw.request.ignore_eos = true;
+  EXPECT_EQ(support(logits, draw), (std::set<int32_t>{0}));
+  draw.request.ignore_eos = false;
+  draw.request.min_tokens = 1;
+  EXPECT_EQ(support(logits, draw), (std::set<int32_t>{0}));
+}
+
 TEST(Sampler, MirostatLeavesOutWhatSurprisesMoreThanItsBound) {
   const float step = std::log(2.0f);
   const std::vector<float> logits = {3 * step, 2 * step, step, step};  // 1, 2, 3, 3 bits

@@ -91,7 +91,7 @@ TEST_F(LlamaRoutes, PromptsAreTextIdsOrBoth) {
 TEST_F(LlamaRoutes, SamplingIsReadOrRefusedByName) {
   answer(R"("prompt":"Hi","temperature":0.25,"top_k":3,"repeat_penalty":1.5,"ignore_eos":true,
             "n_predict":7,"seed":-1,"cache_prompt":false,"logit_bias":[[65,-2.5],[66,false]],
-            "dry_multiplier":0.0,"samplers":[])");
+            "dry_multiplier":0.0,"samplers":["temperature","penalties","top_k"])");
   const Request request = last_request();
   EXPECT_FLOAT_EQ(request.sampling.temperature, 0.25f);
   EXPECT_FLOAT_EQ(request.sampling.repetition_penalty, 1.5f);
@@ -104,9 +104,8 @@ TEST_F(LlamaRoutes, SamplingIsReadOrRefusedByName) {
       {R"("prompt":[])", "prompt is a list of 0"},
       {R"("prompt":[true])", "prompt is true"},
       {R"("prompt":[999])", "prompt holds 999"},
-      {R"("prompt":"a","n_predict":0)", "n_predict is 0"},
       {R"("prompt":"a","mirostat":1)", "mirostat is 1"},
-      {R"("prompt":"a","samplers":["top_k"])", "samplers is a list of 1"},
+      {R"("prompt":"a","samplers":["nucleus"])", "samplers is \\\"nucleus\\\""},
       {R"("prompt":"a","grammar":"root ::= x","json_schema":{})", "grammar is given"},
       {R"("prompt":"a","repeat_penalty":1.1,"repeat_last_n":9)", "repeat_last_n is 9"},
   };
@@ -118,6 +117,49 @@ TEST_F(LlamaRoutes, SamplingIsReadOrRefusedByName) {
         << response.body;
     EXPECT_NE(response.body.find(R"("type":"invalid_request_error"}})"), std::string::npos);
   }
+}
+
+TEST_F(LlamaRoutes, OfNoTokensThePromptAloneIsComputed) {
+  for (const char* more : {"", R"(,"stream":true)"}) {
+    const auto response = ask(fmt::format(R"("prompt":"Hi","n_predict":0{})", more));
+    const auto body =
+        parse_body(*more == 0 ? response.body : test::events_of(response.body).back());
+    ASSERT_TRUE(body.ok()) << response.body;
+    EXPECT_EQ(body->at("content").as_string(), "");
+    EXPECT_EQ(body->at("stop_type").as_string(), "limit");
+    EXPECT_EQ(body->at("tokens_predicted").as_int64(), 0);
+    EXPECT_EQ(body->at("tokens_evaluated").as_int64(), 3);
+    EXPECT_EQ(last_request().max_tokens, 1);
+  }
+  EXPECT_EQ(server_.engine().num_submitted(), 2u);
+}
+
+TEST_F(LlamaRoutes, ALineThatIsIndentedLessEndsTheAnswer) {
+  for (const char* more : {"", R"(,"stream":true)"}) {
+    const auto response = ask(fmt::format(R"("prompt":"Hi","n_indent":1{})", more));
+    std::string text;
+    const auto events = *more == 0 ? std::vector{response.body} : test::events_of(response.body);
+    for (const std::string& event : events) {
+      text += parse_body(event).value().at("content").as_string().c_str();
+    }
+    EXPECT_EQ(text, "ab\n");
+    const auto last = parse_body(events.back()).value();
+    EXPECT_EQ(last.at("stop_type").as_string(), "limit");
+    EXPECT_EQ(last.at("tokens_predicted").as_int64(), 4);
+  }
+  EXPECT_EQ(answer(R"("prompt":"Hi","n_indent":0,"t_max_predict_ms":86400000)").at("content"),
+            "ab\nc");
+}
+
+TEST_F(LlamaRoutes, SomeMembersOfTheAnswerAreToldByTheirPaths) {
+  const std::string fields =
+      R"("prompt":"Hi","response_fields":["content","timings/predicted_n","no/such","stop_type"])";
+  constexpr std::string_view kEnd = R"("timings/predicted_n":4,"stop_type":"eos"})";
+  EXPECT_EQ(ask(fields).body, R"({"content":"ab\nc",)" + std::string(kEnd));
+  const auto streamed = ask(fields + R"(,"stream":true)");
+  EXPECT_EQ(test::events_of(streamed.body).back(), R"({"content":"",)" + std::string(kEnd));
+  EXPECT_EQ(ask(R"("prompt":"Hi","response_fields":[""])").body, "{}");
+  EXPECT_EQ(ask(R"("prompt":"Hi","response_fields":[1])").status, 400);
 }
 
 TEST_F(LlamaRoutes, ATemplateIsApplied) {

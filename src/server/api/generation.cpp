@@ -16,6 +16,10 @@ Request GenerationRequest::engine_request(size_t choice_idx, int64_t max_context
   const int64_t room = max_context - static_cast<int64_t>(request.prompt_ids.size());
   request.max_tokens = static_cast<int32_t>(std::min<int64_t>(request.max_tokens, room));
   request.min_tokens = std::min(request.min_tokens, request.max_tokens);
+  if (only_computes) {  // whatever token comes is left out
+    request.max_tokens = 1;
+    request.ignore_eos = true;
+  }
   return request;
 }
 

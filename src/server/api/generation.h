@@ -20,6 +20,7 @@
 #include "engine/request.h"
 #include "server/api/answer_form.h"
 #include "server/api/json_writer.h"
+#include "server/api/line_watch.h"
 #include "server/api/parts/output_part.h"
 #include "server/http/http.h"
 
@@ -50,7 +51,9 @@ struct GenerationRequest {
   bool include_stop = false;  // the stop string is part of the text
   bool skip_special = true;
   bool stream = false;
-  bool echo = false;       // the answer begins with the prompt
+  bool echo = false;           // the answer begins with the prompt
+  bool only_computes = false;  // the prompt, for the cache: the answer is empty
+  LineRules lines;
   std::string cache_salt;  // prompts share cached work only with prompts of the same salt
   AnswerForm form;
   // Made of the form, one for each choice. Null: all is text; null: any token may come.
@@ -66,7 +69,8 @@ struct GenerationRequest {
   bool is_search() const { return prototype.beams.width > 0; }
   // Nothing is to be computed: the answer is the prompt.
   bool only_echoes() const {
-    return prototype.max_tokens == 0 && !prototype.num_prompt_logprobs.has_value();
+    return prototype.max_tokens == 0 && !prototype.num_prompt_logprobs.has_value() &&
+           !only_computes;
   }
   // The request of one choice: prompt, index, and max_tokens within the context.
   Request engine_request(size_t choice_idx, int64_t max_context) const;

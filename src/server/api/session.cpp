@@ -92,12 +92,13 @@ struct Session::Choice {
   std::unique_ptr<StreamDecoder> decoder;  // while it runs
   std::unique_ptr<TextPosition> position;  // while it runs, if there are scores
   std::unique_ptr<PartParser> parser;      // while it runs, if the text is taken apart
-  ChoiceDelta answer;                      // not yet sent; without streaming: the answer so far
-  size_t paid_bytes = 0;                   // of its scores: the prompt's, counted at the start
-  size_t held_bytes = 0;                   // of `answer`, in the lease
-  std::vector<ScoredToken> unsent;         // scores whose text was not emitted yet
-  std::string last_text;                   // of the last token that fits: it waits for the reason
-  int64_t num_characters = 0;              // emitted
+  std::optional<LineWatch> lines;
+  ChoiceDelta answer;               // not yet sent; without streaming: the answer so far
+  size_t paid_bytes = 0;            // of its scores: the prompt's, counted at the start
+  size_t held_bytes = 0;            // of `answer`, in the lease
+  std::vector<ScoredToken> unsent;  // scores whose text was not emitted yet
+  std::string last_text;            // of the last token that fits: it waits for the reason
+  int64_t num_characters = 0;       // emitted
   int32_t num_tokens = 0;
   double logprob = 0;  // of these tokens, where they are told
   bool echoed = false;
@@ -183,6 +184,7 @@ Status Session::submit(Choice& choice) {
                          last_tokens(choice.prompt->ids));
   };
   choice.max_tokens = request.max_tokens;
+  if (request_.lines.any()) choice.lines.emplace(request_.lines);
   if (request_.make_parser) choice.parser = request_.make_parser(*choice.prompt);
   choice.decoder = std::make_unique<StreamDecoder>(make_decoder(request_.stop));
   if (request_.prototype.num_logprobs || request.num_prompt_logprobs) {
@@ -251,8 +253,8 @@ bool Session::on_event(size_t choice_idx, Event&& event) {
 
 // Nobody waits for the tokens of an answer that is sent whole, but where its text may end it.
 bool Session::can_wait(const Event& event) const {
-  return !request_.stream && request_.stop.empty() && event.kind == Event::Kind::kToken &&
-         events_.size() < kEventsKept;
+  return !request_.stream && request_.stop.empty() && !request_.lines.any() &&
+         event.kind == Event::Kind::kToken && events_.size() < kEventsKept;
 }
 
 // What ends the answer instead of taking one more event. A client is too slow only where it is its
@@ -404,6 +406,7 @@ void Session::score_prompt() {
 void Session::add_token(Choice& choice, const Event& event) {
   if (first_token_us_ == 0) first_token_us_ = now_();
   know_cached(choice, event.usage);
+  if (request_.only_computes) return stop_with(choice, {}, {Finish::Kind::kLength, {}});
   if (choice.choice_idx == 0) renderer_->see_token(event.token_id);
   if (!choice.echoed) emit(choice, choice.prompt->echo_text, {});
   count_output(choice, choice.num_tokens + 1);
@@ -415,15 +418,24 @@ void Session::add_token(Choice& choice, const Event& event) {
         {event.token_id, event.logprobs, choice.position->of_output(event.token_id), may_be_text});
   }
   StreamPiece piece = choice.decoder->push(event.token_id);
-  if (piece.stopped) {
-    choice.stopped = true;
-    engine_.stop(choice.request_id);
-    emit(choice, std::move(piece.text), {Finish::Kind::kStopString, std::move(piece.stop)});
+  const auto length =
+      choice.lines ? choice.lines->push(piece.text, now_() - first_token_us_) : std::nullopt;
+  if (length) {
+    stop_with(choice, piece.text.substr(0, *length), {Finish::Kind::kLength, {}});
+  } else if (piece.stopped) {
+    stop_with(choice, std::move(piece.text), {Finish::Kind::kStopString, std::move(piece.stop)});
   } else if (choice.num_tokens >= choice.max_tokens) {
     choice.last_text = std::move(piece.text);  // the end follows at once and goes with it
   } else if (!piece.text.empty()) {
     emit(choice, std::move(piece.text), {});
   }
+}
+
+// The choice ends here, whatever comes.
+void Session::stop_with(Choice& choice, std::string text, Finish finish) {
+  choice.stopped = true;
+  engine_.stop(choice.request_id);
+  emit(choice, std::move(text), std::move(finish));
 }
 
 void Session::end_choice(Choice& choice, const Event& event) {

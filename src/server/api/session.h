@@ -114,6 +114,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void score_prompt();
   void unfold();
   void add_token(Choice& choice, const Event& event);
+  void stop_with(Choice& choice, std::string text, Finish finish);
   void end_choice(Choice& choice, const Event& event);
   void know_cached(const Choice& choice, const Usage& usage);
   void count_output(Choice& choice, int32_t num_tokens);

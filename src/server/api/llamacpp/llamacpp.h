@@ -8,6 +8,7 @@
 #include <boost/json/object.hpp>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "server/api/api_fields.h"
 #include "server/api/dialect.h"
@@ -26,10 +27,11 @@ Result<ParsedRequest> parse_llama_infill(const boost::json::object& body,
 
 // What the renderer is told of the request.
 struct LlamaAnswer {
-  std::string model_name;    // as the client calls the model
-  int num_top = 0;           // alternatives of each log-prob
-  bool with_tokens = false;  // the ids of the answer
-  std::string settings;      // "generation_settings", as JSON
+  std::string model_name;               // as the client calls the model
+  int num_top = 0;                      // alternatives of each log-prob
+  bool with_tokens = false;             // the ids of the answer
+  std::string settings;                 // "generation_settings", as JSON
+  std::vector<std::string> paths = {};  // of the members that an answer's end has; empty: all
 };
 std::unique_ptr<AnswerRenderer> make_llama_renderer(const ServingModel& model, LlamaAnswer answer);
 

@@ -18,6 +18,46 @@ constexpr size_t kMaxExtra = 256;
 constexpr std::string_view kPromptForms =
     "a string, a list of token ids, or a list of strings and ids";
 
+// Of "samplers", in the order in which they are done; what is not named is not done.
+struct SamplerRow {
+  std::string_view name;
+  bool (*is_on)(const SamplingParams& sampling);  // does it change anything?
+  void (*leave_out)(SamplingParams& sampling);
+};
+constexpr SamplerRow kSamplers[] = {
+    {"penalties",
+     [](const SamplingParams& of) {
+       return of.repetition_penalty != 1 || of.presence_penalty != 0 || of.frequency_penalty != 0;
+     },
+     [](SamplingParams& to) {
+       to.repetition_penalty = 1;
+       to.presence_penalty = to.frequency_penalty = 0;
+     }},
+    {"dry", [](const SamplingParams& of) { return of.dry.multiplier > 0; },
+     [](SamplingParams& to) { to.dry.multiplier = 0; }},
+    {"top_n_sigma", [](const SamplingParams& of) { return of.top_n_sigma > 0; },
+     [](SamplingParams& to) { to.top_n_sigma = 0; }},
+    {"top_k", [](const SamplingParams& of) { return of.top_k > 0; },
+     [](SamplingParams& to) { to.top_k = 0; }},
+    {"typ_p", [](const SamplingParams& of) { return of.typical_p < 1; },
+     [](SamplingParams& to) { to.typical_p = 1; }},
+    {"top_p", [](const SamplingParams& of) { return of.top_p < 1; },
+     [](SamplingParams& to) { to.top_p = 1; }},
+    {"min_p", [](const SamplingParams& of) { return of.min_p > 0; },
+     [](SamplingParams& to) { to.min_p = 0; }},
+    {"xtc", [](const SamplingParams& of) { return of.xtc_probability > 0; },
+     [](SamplingParams& to) { to.xtc_probability = 0; }},
+    {"infill", [](const SamplingParams&) { return true; }, [](SamplingParams&) {}},
+};
+constexpr size_t kInfillPlace = std::size(kSamplers) - 1;
+// They come anywhere: the temperature is applied first, and the others' fields are refused.
+constexpr std::string_view kTemperatureStep = "temperature";
+constexpr std::string_view kStepsOfOthers[] = {"tfs_z", "adaptive_p"};
+constexpr std::string_view kSamplersNeeded =
+    "a list of temperature and of these, in this order: penalties, dry, top_n_sigma, top_k, typ_p, "
+    "top_p, min_p, xtc, infill";
+constexpr size_t kMaxPaths = 64;
+
 constexpr SamplingName kSampling[] = {
     {"temperature", SamplingField::kTemperature},
     {"top_p", SamplingField::kTopP},
@@ -90,6 +130,74 @@ Status parse_structure(const Fields& fields, Structure& structure) {
   return {};
 }
 
+Result<size_t> place_of_sampler(std::string_view name) {
+  if (name == "typical_p") name = "typ_p";
+  for (size_t i = 0; i < std::size(kSamplers); ++i) {
+    if (name == kSamplers[i].name) return i;
+  }
+  return bad_field("samplers", show_value(value(name)), kSamplersNeeded);
+}
+
+Status use_infill(const ServingModel& model, SamplingParams& sampling) {
+  if (sampling.top_k < 1 || sampling.top_k > kMaxInfillChoices) {
+    return bad_field("samplers", fmt::format("infill with top_k {}", sampling.top_k),
+                     fmt::format("infill behind top_k, of 1 to {}", kMaxInfillChoices));
+  }
+  sampling.infill = [&tokenizer = *model.text.tokenizer](int32_t id) {
+    return tokenizer.token_bytes(id, /*skip_special=*/true);
+  };
+  return {};
+}
+
+// The order is fixed: two that change something and stand in another are refused.
+Status parse_samplers(const Fields& fields, const ServingModel& model, SamplingParams& sampling) {
+  const array* list = TRY(fields.array("samplers"));
+  if (list == nullptr || sampling.mirostat) return {};
+  bool is_done[std::size(kSamplers)] = {}, has_temperature = false;
+  size_t first = 0;
+  for (const value& each : *list) {
+    if (!each.is_string()) return bad_field("samplers", show_value(each), kSamplersNeeded);
+    const std::string_view name = text_view(each.get_string());
+    has_temperature = has_temperature || name == kTemperatureStep;
+    if (name == kTemperatureStep || std::ranges::count(kStepsOfOthers, name) > 0) continue;
+    const size_t place = TRY(place_of_sampler(name));
+    is_done[place] = true;
+    if (!kSamplers[place].is_on(sampling)) continue;
+    if (place < first) return bad_field("samplers", show_value(each), kSamplersNeeded);
+    first = place;
+  }
+  for (size_t i = 0; i < std::size(kSamplers); ++i) {
+    if (!is_done[i]) kSamplers[i].leave_out(sampling);
+  }
+  if (!has_temperature) sampling.temperature = 1;
+  return is_done[kInfillPlace] ? use_infill(model, sampling) : Status();
+}
+
+// What ends an answer in an editor.
+Status parse_lines(const Fields& fields, LineRules& lines) {
+  constexpr int64_t kMaxIndent = 10'000;
+  const auto indent = TRY(fields.integer("n_indent", 0, kMaxIndent));
+  lines.indent = static_cast<int32_t>(indent.value_or(0));
+  const auto most_ms = TRY(fields.integer("t_max_predict_ms", -1, kMaxWaitMs));
+  lines.time = std::max<int64_t>(most_ms.value_or(0), 0) * 1000;
+  return {};
+}
+
+Result<std::vector<std::string>> parse_paths(const Fields& fields) {
+  const array* list = TRY(fields.array("response_fields"));
+  std::vector<std::string> paths;
+  if (list == nullptr) return paths;
+  if (list->size() > kMaxPaths) {
+    return bad_field("response_fields", fmt::format("a list of {}", list->size()),
+                     fmt::format("at most {} texts", kMaxPaths));
+  }
+  for (const value& each : *list) {
+    if (!each.is_string()) return bad_field("response_fields", show_value(each), "texts");
+    paths.emplace_back(text_view(each.get_string()));
+  }
+  return paths;
+}
+
 Status parse_common(const Fields& fields, const ServingModel& model, GenerationRequest& request) {
   Request& prototype = request.prototype;
   prototype.sampling = fresh_sampling(model);
@@ -97,7 +205,9 @@ Status parse_common(const Fields& fields, const ServingModel& model, GenerationR
   TRY(read_sampling(fields, kSampling, model, request));
   TRY(read_sampling(fields, kFurtherSamplingNames, model, request));
   TRY(read_penalty_window(fields, prototype.sampling));
-  if (prototype.max_tokens == 0) return bad_field("n_predict", "0", "at least 1, or -1");
+  TRY(parse_samplers(fields, model, prototype.sampling));
+  TRY(parse_lines(fields, request.lines));
+  request.only_computes = prototype.max_tokens == 0;
   const auto num_probs = TRY(fields.integer("n_probs", 0, kMaxLogprobs));
   if (num_probs.value_or(0) > 0) prototype.num_logprobs = static_cast<int>(*num_probs);
   request.stream = TRY(fields.boolean("stream")).value_or(false);
@@ -159,6 +269,7 @@ Result<ParsedRequest> parse_with(const object& body, const ServingModel& model, 
     parsed.prompts.items.push_back(TRY(parse_prompt(fields.find("prompt"), model)));
   }
   answer.num_top = request.prototype.num_logprobs.value_or(0);
+  answer.paths = TRY(parse_paths(fields));
   answer.with_tokens = TRY(fields.boolean("return_tokens")).value_or(false);
   answer.settings = llama_settings(request);
   name_ignored(ignored, request.headers);

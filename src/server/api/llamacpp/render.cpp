@@ -1,3 +1,6 @@
+#include <boost/json/object.hpp>
+#include <boost/json/parse.hpp>
+
 #include "server/api/json.h"
 #include "server/api/llamacpp/llamacpp.h"
 #include "server/api/token_scores.h"
@@ -57,7 +60,7 @@ class LlamaRenderer : public AnswerRenderer {
     JsonWriter json;
     open(json, {});
     write_end(json, end);
-    return kLlamaCpp.framing.frame(json.str());
+    return kLlamaCpp.framing.frame(answer_.paths.empty() ? json.str() : chosen(json.str()));
   }
 
   std::string stream_error(const Error& error) override {
@@ -68,12 +71,30 @@ class LlamaRenderer : public AnswerRenderer {
   void add_choice(const ChoiceDelta& choice, JsonWriter& json) override {
     finish_ = choice.finish;
     const std::string text = text_of(choice);
-    open(json, text);
-    write_scores(json, choice.scores);
+    JsonWriter& to = answer_.paths.empty() ? json : all_;
+    open(to, text);
+    write_scores(to, choice.scores);
   }
-  void end_whole(const AnswerEnd& end, JsonWriter& json) override { write_end(json, end); }
+  void end_whole(const AnswerEnd& end, JsonWriter& json) override {
+    if (answer_.paths.empty()) return write_end(json, end);
+    write_end(all_, end);
+    json.raw(chosen(all_.str()));
+  }
 
  private:
+  // Of a whole object what was asked for, by its path: {"timings/prompt_n": 3}. What it lacks is
+  // left out.
+  std::string chosen(std::string_view whole) const {
+    const boost::json::value all = boost::json::parse(whole);
+    boost::json::object found;
+    for (const std::string& path : answer_.paths) {
+      boost::system::error_code lacks;
+      const boost::json::value* at = all.find_pointer("/" + path, lacks);
+      if (at != nullptr) found[path] = *at;
+    }
+    return to_text(found);
+  }
+
   // All of it: this dialect knows one kind of text.
   std::string text_of(const ChoiceDelta& delta) {
     std::string text;
@@ -131,6 +152,7 @@ class LlamaRenderer : public AnswerRenderer {
   const std::string id_;
   Finish finish_;
   bool has_new_line_ = false;
+  JsonWriter all_;               // the answer, where only some of it is told
   std::vector<int32_t> tokens_;  // not yet shown
 };
 
