@@ -9,23 +9,18 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <boost/json.hpp>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
-#include <optional>
-#include <ostream>
 #include <string>
 
 #include "backend/cpu/cpu_backend.h"
-#include "base/testing/golden.h"
 #include "checkpoint/checkpoint.h"
 #include "cli/testing/program.h"
 #include "model/model.h"
 #include "model/whole_tables.h"
+#include "real/real_models.h"
 #include "verify/sequence_runner.h"
 
 namespace headrace {
@@ -34,63 +29,6 @@ namespace {
 namespace fs = std::filesystem;
 using testing::Outcome;
 using testing::run_program;
-
-struct RealModel {
-  const char* stem;       // file name without .gguf, and folder in a model store
-  const char* expect;     // recorded results
-  const char* tokenizer;  // recorded token ids
-  int reference_prompts;  // on the reference unit, without HEADRACE_FULL
-  int reference_ids;      // greedy ids after each of them
-  int fast_windows;       // perplexity windows on the fast unit
-};
-
-void PrintTo(const RealModel& model, std::ostream* out) { *out << model.stem; }
-
-constexpr RealModel kModels[] = {
-    {"smollm2-135m", "smollm2-135m-q4_1.json", "smollm2.json", 3, 16, 8},
-    {"gemma3-270m", "gemma3-270m-q4_k_m.json", "gemma3.json", 3, 12, 4},
-    {"qwen2.5-coder-0.5b", "qwen2.5-coder-0.5b-q4_k_m.json", "qwen2.5.json", 2, 12, 4},
-};
-
-std::string environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
-
-// The file of a model: STEM.gguf, or any GGUF below a folder whose name starts like the stem.
-std::optional<std::string> find_model_file(const std::string& stem) {
-  const std::string folder = environment("HEADRACE_TEST_MODELS");
-  if (folder.empty()) return std::nullopt;
-  const fs::path direct = fs::path(folder) / (stem + ".gguf");
-  if (fs::exists(direct)) return direct.string();
-  const std::string stored = stem.substr(0, stem.rfind('-'));
-  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
-    const std::string parent = entry.path().parent_path().filename().string();
-    if (entry.path().extension() == ".gguf" && parent.starts_with(stored))
-      return entry.path().string();
-  }
-  return std::nullopt;
-}
-
-bool wants_everything() { return environment("HEADRACE_FULL") == "1"; }
-
-std::string golden_file(const std::string& name) { return (test::golden_root() / name).string(); }
-
-// The first prompts of a file of recorded results, each with its first greedy ids.
-void write_beginnings(const std::string& expect, int num_prompts, int num_ids,
-                      const std::string& path) {
-  std::ifstream file(expect);
-  boost::json::value recorded = boost::json::parse(std::string(std::istreambuf_iterator(file), {}));
-  auto& prompts = recorded.at("prompts").as_array();
-  ASSERT_GE(prompts.size(), static_cast<size_t>(num_prompts));
-  prompts.resize(static_cast<size_t>(num_prompts));
-  for (auto& prompt : prompts) {
-    auto& greedy = prompt.at("greedy").as_array();
-    ASSERT_GE(greedy.size(), static_cast<size_t>(num_ids));
-    greedy.resize(static_cast<size_t>(num_ids));
-  }
-  std::ofstream(path) << boost::json::serialize(recorded);
-}
 
 class RealModels : public ::testing::TestWithParam<RealModel> {
  protected:
@@ -127,7 +65,8 @@ class RealModels : public ::testing::TestWithParam<RealModel> {
 TEST_P(RealModels, ReferenceUnitGivesTheRecordedIds) {
   if (wants_everything()) return verify_all("reference", 0);
   const std::string path = ::testing::TempDir() + "beginnings-" + std::to_string(getpid());
-  write_beginnings(expect_, GetParam().reference_prompts, GetParam().reference_ids, path);
+  std::ofstream(path) << beginnings_of(expect_, GetParam().reference_prompts,
+                                       GetParam().reference_ids);
   verify_model("reference", "'" + path + "'", GetParam().reference_prompts);
   fs::remove(path);
 }
@@ -143,11 +82,8 @@ TEST_P(RealModels, TokenizerOfTheFileGivesTheRecordedIds) {
   EXPECT_NE(outcome.text.find("314 checked, 314 passed"), std::string::npos) << outcome.text;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, RealModels, ::testing::ValuesIn(kModels), [](const auto& row) {
-  std::string name = row.param.stem;
-  for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(All, RealModels, ::testing::ValuesIn(kModels),
+                         [](const auto& row) { return name_of(row.param); });
 
 // Logits after every token of a prompt, one way of computing them.
 struct LogitRun {
