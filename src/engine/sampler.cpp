@@ -93,12 +93,12 @@ Result<int32_t> Sampler::sample(const float* logits, const Request& request,
                   context.parts,
                   uniform(0),
                   uniform(kCoinStream),
-                  context.mirostat_bound,
-                  request.ignore_eos ? std::span<const int32_t>{} : context.end_ids};
+                  context.mirostat_bound};
   const bool filters = sampling.mirostat || sampling.top_k > 0 || sampling.top_p < 1 ||
                        sampling.min_p > 0 || sampling.typical_p < 1 || sampling.top_n_sigma > 0 ||
                        draw.coin < sampling.xtc_probability;
-  return filters ? draw_from_some(draw, surprise) : draw_from_all(draw, draw.uniform);
+  return filters ? draw_from_some(draw, request, context, surprise)
+                 : draw_from_all(draw, draw.uniform);
 }
 
 Error Sampler::nothing_left(const Request& request, const SampleContext& context) {
@@ -452,12 +452,16 @@ void Sampler::leave_out_top(const Draw& draw, const Pool& pool, Run* run) {
   run->begin = std::max(run->begin, place.weight - double{pool.weights[place.last_id]});
 }
 
-int32_t Sampler::draw_from_some(const Draw& draw, double* surprise) {
+int32_t Sampler::draw_from_some(const Draw& draw, const Request& request,
+                                const SampleContext& context, double* surprise) {
   Pool pool = make_pool(draw);
   Run run{0, pool.sum, 1};
   if (draw.sampling.typical_p < 1 && !draw.sampling.mirostat) run = keep_typical(draw, &pool);
   filter(draw, &pool, &run);
-  if (draw.sampling.infill && !draw.sampling.mirostat) return draw_infill(draw, pool, run);
+  if (draw.sampling.infill && !draw.sampling.mirostat) {
+    return draw_infill(draw, choices_of(pool, run, request, context),
+                       likeliest_end(draw.row, request, context));
+  }
   // Below what is kept, whatever uniform rounds to.
   const double quantum = std::ldexp(1.0, quantum_exponent(vocab_size_));
   const double length = run.end - run.begin;
@@ -468,7 +472,9 @@ int32_t Sampler::draw_from_some(const Draw& draw, double* surprise) {
 }
 
 // The tokens of the run, heaviest first.
-std::vector<InfillChoice> Sampler::choices_of(const Draw& draw, const Pool& pool, const Run& run) {
+std::vector<InfillChoice> Sampler::choices_of(const Pool& pool, const Run& run,
+                                              const Request& request,
+                                              const SampleContext& context) {
   std::vector<size_t> places;
   for (size_t i = 0; i < pool.count; ++i) {
     if (pool.weights[i] > 0) places.push_back(i);
@@ -484,23 +490,29 @@ std::vector<InfillChoice> Sampler::choices_of(const Draw& draw, const Pool& pool
     before += weight;
     if (!is_kept) continue;
     const int32_t id = pool.ids == nullptr ? static_cast<int32_t>(place) : pool.ids[place];
-    const bool ends = std::find(draw.end_ids.begin(), draw.end_ids.end(), id) != draw.end_ids.end();
-    choices.push_back({id, weight, ends});
+    choices.push_back({id, weight, ends_output(request, context, id)});
   }
   return choices;
 }
 
-// Where the filter leaves nothing, the likeliest end, unless ends are forbidden.
-int32_t Sampler::draw_infill(const Draw& draw, const Pool& pool, const Run& run) {
-  const std::vector<InfillChoice> choices = choices_of(draw, pool, run);
-  const std::vector<InfillChoice> kept = keep_infill(choices, draw.sampling.infill);
-  if (kept.empty()) {
-    const auto end =
-        std::max_element(draw.end_ids.begin(), draw.end_ids.end(),
-                         [&](int32_t a, int32_t b) { return draw.row[a] < draw.row[b]; });
-    const bool may_end = end != draw.end_ids.end() && draw.row[*end] > kMinusInfinity;
-    return may_end ? *end : choices.front().id;
+// -1: none may come.
+int32_t Sampler::likeliest_end(const float* row, const Request& request,
+                               const SampleContext& context) {
+  int32_t likeliest = -1;
+  for (const std::span<const int32_t> ids : {std::span(request.stop_ids), context.end_ids}) {
+    for (const int32_t id : ids) {
+      if (!ends_output(request, context, id) || row[id] == kMinusInfinity) continue;
+      if (likeliest < 0 || row[id] > row[likeliest]) likeliest = id;
+    }
   }
+  return likeliest;
+}
+
+// `end`: the likeliest, for where the filter leaves nothing; -1: none may come.
+int32_t Sampler::draw_infill(const Draw& draw, std::vector<InfillChoice> choices, int32_t end) {
+  const int32_t likeliest = choices.front().id;
+  const std::vector<InfillChoice> kept = keep_infill(std::move(choices), draw.sampling.infill);
+  if (kept.empty()) return end < 0 ? likeliest : end;
   double left = 0;
   for (const InfillChoice& choice : kept) left += choice.weight;
   left *= draw.uniform;
@@ -529,8 +541,8 @@ Result<TokenLogprobs> Sampler::score(const float* logits, int32_t token_id, int 
   static const SamplingParams kAsComputed;
   const VocabRange range = TRY(checked_range(logits, parts));
   const float max_logit = range.largest;
-  const auto log_sum = static_cast<float>(
-      std::log(sum_weights({logits, range, kAsComputed, parts, 0, 0, 0, {}}, 1.0f)));
+  const auto log_sum =
+      static_cast<float>(std::log(sum_weights({logits, range, kAsComputed, parts, 0, 0, 0}, 1.0f)));
   const auto logprob = [&](int32_t id) { return (logits[id] - max_logit) - log_sum; };
   TokenLogprobs result;
   result.logprob = logprob(token_id);

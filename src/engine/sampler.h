@@ -81,7 +81,6 @@ class Sampler {
     double uniform;
     double coin;            // XTC's
     double mirostat_bound;  // bits
-    std::span<const int32_t> end_ids;
   };
   // What filters choose from: the row, or the few best of it. In order of ids.
   struct Pool {
@@ -108,9 +107,14 @@ class Sampler {
   void forbid_ends(const Request& request, const SampleContext& context);
   void forbid_words(const SamplingParams& sampling, const SampleContext& context);
   int32_t draw_from_all(const Draw& draw, double uniform);
-  int32_t draw_from_some(const Draw& draw, double* surprise);
-  static int32_t draw_infill(const Draw& draw, const Pool& pool, const Run& run);
-  static std::vector<InfillChoice> choices_of(const Draw& draw, const Pool& pool, const Run& run);
+  int32_t draw_from_some(const Draw& draw, const Request& request, const SampleContext& context,
+                         double* surprise);
+  static bool ends_output(const Request& request, const SampleContext& context, int32_t id);
+  static int32_t likeliest_end(const float* row, const Request& request,
+                               const SampleContext& context);
+  static int32_t draw_infill(const Draw& draw, std::vector<InfillChoice> choices, int32_t end);
+  static std::vector<InfillChoice> choices_of(const Pool& pool, const Run& run,
+                                              const Request& request, const SampleContext& context);
   Pool make_pool(const Draw& draw);
   Pool gather_pool(const Draw& draw, size_t count, float lowest);
   float lowest_of_sigma(const Draw& draw);

@@ -6,23 +6,20 @@
 #include "engine/sampler.h"
 
 namespace headrace {
-namespace {
 
-bool ends_output(const Request& request, const SampleContext& context, int32_t id) {
+bool Sampler::ends_output(const Request& request, const SampleContext& context, int32_t id) {
   const auto contains = [id](const auto& ids) {
     return std::find(ids.begin(), ids.end(), id) != ids.end();
   };
   return contains(request.stop_ids) || (!request.ignore_eos && contains(context.end_ids));
 }
 
-}  // namespace
-
 // Into weights_. As score() has them.
 Status Sampler::fill_logprobs(const float* logits, const RowParts& parts) {
   static const SamplingParams kAsComputed;
   const VocabRange range = TRY(checked_range(logits, parts));
-  const auto log_sum = static_cast<float>(
-      std::log(sum_weights({logits, range, kAsComputed, parts, 0, 0, 0, {}}, 1.0f)));
+  const auto log_sum =
+      static_cast<float>(std::log(sum_weights({logits, range, kAsComputed, parts, 0, 0, 0}, 1.0f)));
   parts.run(vocab_size_, [&](size_t, size_t first, size_t end) {
     for (size_t id = first; id < end; ++id) weights_[id] = (logits[id] - range.largest) - log_sum;
   });
