@@ -96,6 +96,15 @@ def server(serve):
         assert running.stop() == 0
 
 
+@pytest.fixture(scope="session")
+def filling(serve, tmp_path_factory):
+    """A model with the marks of fill-in-the-middle, one token a step."""
+    model = tiny_model.write(tmp_path_factory.mktemp("filling") / "tiny", fills=True)
+    with serve("--context", "512", "--speculation", "off", model=model) as running:
+        yield running
+        assert running.process.poll() is None, "the server died:\n" + "".join(running.errors)
+
+
 @pytest.fixture
 def client(server):
     return server.client()

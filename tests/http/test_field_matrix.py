@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 import canary
-import tiny_model
 
 kPage = (Path(__file__).resolve().parents[2] / "docs/api-fields.md").read_text()
 kCasesBetweenCanaries = 100
@@ -150,14 +149,6 @@ def check(place, row, value, status, text):
     is_prompt = b"maximum context length" in text or b"at least one token" in text
     if status != 200:
         assert field.encode() in text or is_prompt, case
-
-
-@pytest.fixture(scope="module")
-def filling(serve, tmp_path_factory):
-    model = tiny_model.write(tmp_path_factory.mktemp("filling") / "tiny", fills=True)
-    with serve("--context", "512", model=model) as running:
-        yield running
-        assert running.process.poll() is None, "the server died:\n" + "".join(running.errors)
 
 
 @pytest.mark.parametrize("place", list(kPlaces))

@@ -4,9 +4,6 @@ import concurrent.futures
 import time
 
 import httpx
-import pytest
-
-import tiny_model
 
 kExtra = [{"text": "def add(a, b):\n    return a + b\n" * 3, "time": [1, 2], "filename": "calc.py"}]
 # Before a completion, with the files that it will bring: for the cache alone.
@@ -17,14 +14,6 @@ kFill = {"id_slot": 0, "input_prefix": "import math\n\ndef area(r):\n", "input_s
          "stream": False, "samplers": ["top_k", "top_p", "infill"], "cache_prompt": True, "t_max_prompt_ms": 500,
          "t_max_predict_ms": 60_000, "seed": 1}
 kTold = ["content", "timings/prompt_n", "timings/predicted_n", "timings/cache_n", "truncated", "tokens_cached"]
-
-
-@pytest.fixture(scope="module")
-def filling(serve, tmp_path_factory):
-    model = tiny_model.write(tmp_path_factory.mktemp("filling") / "tiny", fills=True)
-    with serve("--context", "512", "--speculation", "off", model=model) as running:
-        yield running
-        assert running.process.poll() is None, "the server died:\n" + "".join(running.errors)
 
 
 def ask(server, body, **more):
