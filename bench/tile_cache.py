@@ -91,7 +91,7 @@ def main():
     given = parser.parse_args()
     print("class        segment  policy  order        operands missed  bytes a cycle")
     for kind in kRowBytes:
-        for inputs in (256, 512, 576, 640):
+        for inputs in (256, 320, 384, 512, 576, 640):
             for policy in given.policies.split(","):
                 for from_either_end in (False, True):
                     turns = Turns(Cache(policy), kind, inputs, given)
