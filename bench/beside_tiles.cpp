@@ -24,28 +24,49 @@
 #include "bench/step_bench.h"
 #include "checkpoint/checkpoint.h"
 #include "model/model.h"
+#include "stand_in_tiles.h"
 
 namespace headrace {
 namespace cpu {
 
 namespace amx_idle {
-extern const KernelPart kDirectFixed, kTilesFixed, kQuantiseFixed, kTilesAttention;
+extern const KernelPart kQuantiseBf16Codes, kDirectFixed, kTilesFixed, kQuantiseFixed, kTilesBf16,
+    kTilesAttention;
 }  // namespace amx_idle
+namespace amx_idle_fp16 {
+extern const KernelPart kTilesBf16Codes;
+}  // namespace amx_idle_fp16
+namespace amx_stand_in {
+extern const KernelPart kQuantiseBf16Codes, kDirectFixed, kTilesFixed, kQuantiseFixed, kTilesBf16,
+    kTilesAttention;
+}  // namespace amx_stand_in
+namespace amx_stand_in_fp16 {
+extern const KernelPart kTilesBf16Codes;
+}  // namespace amx_stand_in_fp16
 
 namespace {
 
-// Their parts, then those of the units that serve what unit amx has no kernels for.
-std::vector<const KernelPart*> parts_beside_tiles() {
-  std::vector<const KernelPart*> parts = {&amx_idle::kDirectFixed, &amx_idle::kTilesFixed,
-                                          &amx_idle::kQuantiseFixed, &amx_idle::kTilesAttention};
+using Parts = std::vector<const KernelPart*>;
+// In the order of unit amx.
+const Parts kLeftOut = {&amx_idle_fp16::kTilesBf16Codes, &amx_idle::kQuantiseBf16Codes,
+                        &amx_idle::kDirectFixed,         &amx_idle::kTilesFixed,
+                        &amx_idle::kQuantiseFixed,       &amx_idle::kTilesBf16,
+                        &amx_idle::kTilesAttention};
+const Parts kStandIns = {&amx_stand_in_fp16::kTilesBf16Codes, &amx_stand_in::kQuantiseBf16Codes,
+                         &amx_stand_in::kDirectFixed,         &amx_stand_in::kTilesFixed,
+                         &amx_stand_in::kQuantiseFixed,       &amx_stand_in::kTilesBf16,
+                         &amx_stand_in::kTilesAttention};
+
+// Those, then the parts of the units that serve what unit amx has no kernels for.
+Parts with_other_units(Parts parts) {
   for (const KernelUnit* unit : {&kAvx512VnniUnit, &kAvx512Unit}) {
     parts.insert(parts.end(), unit->parts, unit->parts + unit->num_parts);
   }
   return parts;
 }
 
-const KernelUnit& beside_tiles_unit() {
-  static const std::vector<const KernelPart*> parts = parts_beside_tiles();
+const KernelUnit& beside_tiles_unit(bool with_stand_ins) {
+  static const Parts parts = with_other_units(with_stand_ins ? kStandIns : kLeftOut);
   static const KernelUnit unit = {"amx beside tiles", kAvx512VnniUnitIsa, parts.data(),
                                   static_cast<int>(parts.size())};
   return unit;
@@ -62,6 +83,8 @@ struct Setup {
   int num_threads = 0, num_rounds = 15;
   int64_t prompt_tokens = 512;
   int num_sequences = 0;  // 0: the prompt is timed
+  bool with_stand_ins = false;
+  ActivationArithmetic activations = ActivationArithmetic::kExact;
 };
 
 Result<std::unique_ptr<Backend>> create_backend(const Setup& setup) {
@@ -71,8 +94,10 @@ Result<std::unique_ptr<Backend>> create_backend(const Setup& setup) {
                       cpu::isa_names(cpu::kAvx512VnniUnitIsa & ~isa));
   }
   const uint32_t with_tiles = isa | cpu::kAmxUnitIsa;
-  return create_cpu_backend({.num_threads = setup.num_threads},
-                            cpu::select_kernels(cpu::beside_tiles_unit(), with_tiles), with_tiles);
+  const auto kernels = cpu::select_kernels(cpu::beside_tiles_unit(setup.with_stand_ins), with_tiles,
+                                           cpu::coded_activations(setup.activations));
+  return create_cpu_backend({.num_threads = setup.num_threads, .activations = setup.activations},
+                            kernels, with_tiles);
 }
 
 using KindTimes = std::map<std::string, double>;  // ms by kind of op and shape of its weight
@@ -136,7 +161,15 @@ int main(int argc, char** argv) {
   app.add_option("--prompt", setup.prompt_tokens)->check(CLI::PositiveNumber);
   app.add_option("--sequences", setup.num_sequences, "Time a step of as many; 0: the prompt.")
       ->check(CLI::Range(0, 256));
+  const std::map<std::string, headrace::ActivationArithmetic> arithmetics = {
+      {"exact", headrace::ActivationArithmetic::kExact},
+      {"fast", headrace::ActivationArithmetic::kFast}};
+  app.add_option("--activations", setup.activations)
+      ->transform(CLI::CheckedTransformer(arithmetics));
+  app.add_flag("--stand-ins", setup.with_stand_ins,
+               "Other instructions that take as long in place of those of tiles.");
   CLI11_PARSE(app, argc, argv);
+  if (setup.with_stand_ins) headrace::cpu::StandInTiles::round_denormals();
   const auto times = headrace::measure(setup);
   if (!times.ok()) {
     fmt::print(stderr, "bench_beside_tiles: {}\n", times.error().to_string());

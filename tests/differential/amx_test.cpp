@@ -200,7 +200,7 @@ struct SegmentClass {
   int products, stores;
 };
 constexpr SegmentClass kSegmentClasses[] = {
-    {ActivationType::kFixed, 4, 3},  // two digits of each side
+    {ActivationType::kFixed, 4, 4},  // two digits of each side, a sum for each two
     {ActivationType::kBF16Codes, 2, 1},
 };
 

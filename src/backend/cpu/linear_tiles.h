@@ -20,11 +20,13 @@ inline constexpr double kWeightBytesPerNs = 20;  // what one thread reads, about
 inline constexpr double kMultiplicationsPerNs = 250;  // and multiplies
 // What tile instructions want otherwise: whole tiles of rows; more panels, that rows of x are read
 // from the second cache for, but any number of pairs; more rows before panels are cut no further,
-// as digits of weights are made for each block of rows.
+// as digits of weights are made for each block of rows. Rows of more inputs than the second cache
+// holds come from the third again for each item, so that is as long as a dozen panels of such take.
 inline constexpr int64_t kAmxRowQuantum = 16;
 inline constexpr int64_t kMinAmxTilePanels = 2;
 inline constexpr int64_t kMinAmxTileRows = 64;
-inline constexpr double kMaxAmxItemNs = 300'000;
+inline constexpr double kAmxMultiplicationsPerNs = 500;
+inline constexpr double kMaxAmxItemNs = 1'000'000;
 static_assert(kMaxTileRows % kRowQuantum == 0);
 static_assert(kTileFloats / (kMaxTileRows * kPanel) >= kMinTilePanels);
 
@@ -56,6 +58,7 @@ struct TileLimits {
   int64_t row_quantum = kRowQuantum;
   int64_t most_rows = kMaxTileRows;
   int64_t most_floats = kTileFloats;
+  double multiplications_per_ns = kMultiplicationsPerNs;
   double most_ns = kMaxItemNs;
   int64_t least_panels = kMinTilePanels;
   int64_t least_rows = kMinTileRows;
@@ -63,7 +66,7 @@ struct TileLimits {
   // By the kernel of that many rows; a plan may be made without kernels.
   static TileLimits of(const MatmulRows& kernels, int64_t num_rows) {
     if (kernels.count == 0 || kernels.for_rows(num_rows).tile.rows < kAmxRowQuantum) return {};
-    return {kAmxRowQuantum, kMaxAmxTileRows,   kAmxTileFloats,
+    return {kAmxRowQuantum, kMaxAmxTileRows,   kAmxTileFloats, kAmxMultiplicationsPerNs,
             kMaxAmxItemNs,  kMinAmxTilePanels, kMinAmxTileRows};
   }
 };
@@ -86,7 +89,7 @@ class LinearTiles {
     set_row_blocks(divide_up(num_rows, limits_.most_rows));
     const double panel_ns = std::max(
         static_cast<double>(num_bytes) / static_cast<double>(num_panels) / kWeightBytesPerNs,
-        static_cast<double>(rows_ * num_inputs * kPanel) / kMultiplicationsPerNs);
+        static_cast<double>(rows_ * num_inputs * kPanel) / limits_.multiplications_per_ns);
     const int64_t even_share = num_panels * num_row_blocks() / wanted;
     const auto short_enough = static_cast<int64_t>(limits_.most_ns / panel_ns);
     const int64_t most = limits_.most_floats / (rows_ * kPanel);

@@ -277,38 +277,26 @@ void weight_loads(void* bytes, int64_t iterations) {
   }
 }
 
-// b times the row digit in tile 6, into the sum of their places.
-template <int kSum>
-[[gnu::always_inline]] inline void digit(const uint8_t* b) {
-  Tiles::load<7>(b, kTileRowBytes);
-  Tiles::product_ss<kSum, 6, 7>();
-}
-
-// Fixed-point numbers of two 8-bit digits: 16 rows by two panels of 16 outputs, for each panel a
-// sum of high by high, of the mixed products and of low by low digits. A record holds 256 high
-// digits, then their low ones; weights hold for 64 inputs the high and low digits of either panel.
+// Fixed-point numbers of two 8-bit digits: 16 rows by a panel of 16 outputs, a sum for each product
+// of two digits, as amx/fixed.h has them. A record holds 256 high digits, then their low ones;
+// weights hold for 64 inputs the high and the low digits.
 void digits(void* bytes, int64_t iterations) {
   const Memory memory(bytes);
-  const Scope scope(sequence_config(kTileRows, 7));
+  const Scope scope(sequence_config(kTileRows, 6));
   zero_sums();
-  Tiles::zero<4>();
-  Tiles::zero<5>();
   constexpr int64_t kHighSteps = kSteps / 2;
   for (int64_t i = 0; i < iterations; ++i) {
     for (int64_t step = 0; step < 2 * kHighSteps; ++step) {
       const uint8_t* const high =
           memory.block(2 * i + step / kHighSteps) + step % kHighSteps * kTileRowBytes;
-      const uint8_t* const w = memory.weights(4 * step);
-      Tiles::load<6>(high, kRecord);
-      digit<0>(w);
-      digit<1>(w + kTileBytes);
-      digit<3>(w + 2 * kTileBytes);
-      digit<4>(w + 3 * kTileBytes);
-      Tiles::load<6>(high + kRecordInputBytes / 2, kRecord);
-      digit<1>(w);
-      digit<2>(w + kTileBytes);
-      digit<4>(w + 2 * kTileBytes);
-      digit<5>(w + 3 * kTileBytes);
+      Tiles::load<6>(memory.weights(2 * step), kTileRowBytes);
+      Tiles::load<4>(high, kRecord);
+      Tiles::product_ss<0, 4, 6>();
+      Tiles::load<7>(memory.weights(2 * step + 1), kTileRowBytes);
+      Tiles::product_su<1, 4, 7>();
+      Tiles::load<5>(high + kRecordInputBytes / 2, kRecord);
+      Tiles::product_ss<2, 5, 6>();
+      Tiles::product_su<3, 5, 7>();
     }
   }
 }
@@ -344,7 +332,7 @@ constexpr SequenceRow kSequences[] = {
     {"amx 2 x 2 tdpbf16ps, a in L2", kBF16Bits, kProduct, kGridsItems, grids<kBF16, Level::kL2, 0>},
     {"amx 2 x 2 tdpbf16ps, a in L2, sums in memory", kBF16Bits, kProduct, kGridsItems,
      grids<kBF16, Level::kL2, 8>},
-    {"amx 1 x 2 tdpbssd of two digits, a in L2", kInt8Bits, kProduct, 8 * kSteps, digits},
+    {"amx 1 x 1 tdpbssd of two digits, a in L2", kInt8Bits, kProduct, kGridsItems, digits},
     {"amx load of a, 16 rows in L1", kIsaAmxTile, kLoad, kSteps, row_loads<Level::kL1, 16>},
     {"amx load of a, 16 rows in L2", kIsaAmxTile, kLoad, kSteps, row_loads<Level::kL2, 16>},
     {"amx load of a, 1 row in L1", kIsaAmxTile, kLoad, kSteps, row_loads<Level::kL1, 1>},

@@ -291,14 +291,14 @@ BUGS = [
     Bug("fixed tiles slice stuck", FIXED_ROW, SEGMENT, (
         "x + block / kBlocks * args_.x_stride", "x + (BUG ? 0 : block / kBlocks) * args_.x_stride")),
     Bug("fixed tiles middle sums dropped", FIXED_ROW, FIXED_TILES, (
-        "to_steps(sum_at(1), sum_at(2))", "to_steps(BUG ? F::zero_words() : sum_at(1), sum_at(2))")),
+        "F::add_words(sum_at(1), sum_at(2))", "F::add_words(BUG ? F::zero_words() : sum_at(1), sum_at(2))")),
     Bug("fixed tiles short rest apart", FIXED_ROW, SEGMENT, (
         "count_(fixed_segment_inputs(first, args.num_inputs)),",
         "count_(BUG ? smaller(kFixedSegment, args.num_inputs - first) : fixed_segment_inputs(first, args.num_inputs)),")),
-    Bug("fixed tiles digits of another panel", FIXED_ROW, SEGMENT, (
+    Bug("codes of another panel", CODES_ROW, SEGMENT, (
         "to + kPanelAt * kPanelOperandBytes", "to + (BUG ? 0 : kPanelAt) * kPanelOperandBytes")),
-    Bug("fixed tiles last block of each turn", FIXED_ROW, SEGMENT, (
-        "is_backward ? num_blocks_ - 1 - i : i;", "is_backward ? num_blocks_ - 1 - (BUG ? 0 : i) : i;")),
+    Bug("fixed tiles high digits of rows twice", FIXED_ROW, FIXED_TILES, (
+        "a[0] + kFixedBlock, kRecord", "a[0] + (BUG ? 0 : kFixedBlock), kRecord")),
     Bug("codes of a block behind its time", CODES_ROW, SEGMENT, (
         "multiply_panel<p.value>(rows_at(x_, b - 1),", "multiply_panel<p.value>(rows_at(x_, BUG ? b : b - 1),")),
     Bug("fixed tiles factors of first block", FIXED_ROW, SEGMENT, (

@@ -128,10 +128,9 @@ struct Bf16CodesProducts {
   using F = Avx512;
   using Form = Bf16Numbers<kLayout>;
   static constexpr int64_t kRecord = activation_record_bytes(ActivationType::kBF16Codes);
+  static constexpr int kMostPanels = 2;
   static constexpr int kRowTiles = 2;
   static constexpr int kSums = 1;
-
-  static constexpr bool kAnyOrder = false;
 
   static constexpr void configure(int64_t rows, TileConfig* config) {
     configure_two_by_two(rows, config);

@@ -2,24 +2,20 @@
 // kBf16Codes (kernels.h) have in common.
 //
 // Weights of a segment become operands of products once, for all rows; sums stay in their tiles
-// over the segment. Two panels side by side, so that rows of x come from the L2 cache at a rate
-// that it has, and operands (32 KB a segment, 40 at most) from the L1 cache.
-// Tiles of rows take the blocks of a segment from its end and from its beginning in turns where
-// the order of products does not matter: those used last are in the L1 cache still, of which
-// operands, rows and sums of one turn fill more than there is.
+// over the segment. Rows of x come from the L2 cache, at half the rate that it has.
 // Rows that fit one tile take operands as they are made, a block of 64 inputs behind: vectors and
-// tiles work side by side, and 16 rows cost little more than one. A panel's products come before
-// its next operands are made, in the same place.
+// tiles work side by side. A panel's products come before its next operands are made, in the same
+// place.
 //
 // Products<Tiles, kLayout, kPanels> is the arithmetic:
 //   Form                    of operands (FixedWeights::expand)
 //   make_pairs(...)         factors and offsets of a segment as the form wants them, and its units
 //   kRecord                 bytes of a row of x in a slice
+//   kMostPanels             side by side
 //   kRowTiles               tiles of rows that are multiplied at once
 //   kSums                   tiles of sums of a tile of rows and a panel
 //   configure(rows, &c)     shapes; the sum i of panel p of row tile t is the tile
 //                           (t kPanels + p) kSums + i
-//   kAnyOrder               blocks of a segment may come in any order
 //   multiply<kGroup>(a, b)  a block's products of kGroup row tiles
 //   multiply_panel<p>(a, b) of one row tile and panel p
 //   sum(tiles)              what a row and panel come to, from its rows of stored sums, kTileBytes
@@ -35,17 +31,18 @@ namespace headrace::cpu {
 namespace {
 
 inline constexpr int64_t kPanelOperandBytes = 2 * kOperandBytes;  // of a block
-inline constexpr int64_t kBlockOperandBytes = 2 * kPanelOperandBytes;
-inline constexpr int64_t kMostSums = 6;
+inline constexpr int64_t kMostPanels = 2;
+inline constexpr int64_t kMostSums = 4;
 
 // Scratch of a call: operands of a segment, sums of the rows multiplied at once, factors.
 struct SegmentScratch {
   uint8_t* operands;
   uint8_t* sums;
   uint8_t* pairs;  // by panel
-  static constexpr int64_t kOperandsBytes = kLongestFixedSegment / kFixedBlock * kBlockOperandBytes;
+  static constexpr int64_t kOperandsBytes =
+      kLongestFixedSegment / kFixedBlock * kMostPanels * kPanelOperandBytes;
   static constexpr int64_t kSumsBytes = kMostSums * kTileBytes;
-  static_assert(kOperandsBytes + kSumsBytes + 2 * kFixedPairsBytes <=
+  static_assert(kOperandsBytes + kSumsBytes + kMostPanels * kFixedPairsBytes <=
                 kMatmulScratchFloats * int64_t{sizeof(float)});
 
   explicit SegmentScratch(float* scratch)
@@ -63,6 +60,8 @@ class CodedSegment {
   using Weights = FixedWeights<kLayout>;
   using Products = ProductsOf<Tiles, kLayout, kPanels>;
   static constexpr int kSums = kPanels * Products::kSums;  // of a row tile
+  static constexpr int64_t kBlockOperandBytes = kPanels * kPanelOperandBytes;
+  static_assert(kPanels <= kMostPanels);
   static_assert(Products::kRowTiles * kSums <= kMostSums && Products::kRowTiles <= 2);
 
   CodedSegment(const MatmulArgs& args, int64_t first, int64_t panel)
@@ -81,7 +80,7 @@ class CodedSegment {
     }
   }
 
-  void run() const {
+  [[gnu::always_inline]] void run() const {
     if (tiles_.count == 1) return run_one_tile();
     for (int64_t b = 0; b < num_blocks_; ++b) {
       for_panels([&](auto p)
@@ -102,7 +101,7 @@ class CodedSegment {
     int64_t first_tile, num_tiles;
   };
 
-  void run_one_tile() const {
+  [[gnu::always_inline]] void run_one_tile() const {
     uint8_t* operands = scratch_.operands;
     zero_sums<1>();
     for_panels([&](auto p) __attribute__((always_inline)) { expand<p.value>(0, operands); });
@@ -121,19 +120,17 @@ class CodedSegment {
   // The products of kGroup tiles of rows; meanwhile, a few rows a block, the sums of those done
   // before.
   template <int kGroup>
-  RowGroup multiply_rows(int64_t tile, RowGroup before) const {
+  [[gnu::always_inline]] RowGroup multiply_rows(int64_t tile, RowGroup before) const {
     const int64_t num_before = before.num_tiles * tiles_.height;
     const int64_t rows = (num_before + num_blocks_ - 1) / num_blocks_;
-    const bool is_backward = Products::kAnyOrder && tile % 2 == 0;
     zero_sums<kGroup>();
-    for (int64_t i = 0; i < num_blocks_; ++i) {
-      const int64_t b = is_backward ? num_blocks_ - 1 - i : i;
+    for (int64_t b = 0; b < num_blocks_; ++b) {
       const uint8_t* a[kGroup];
       for (int t = 0; t < kGroup; ++t) {
         a[t] = rows_at(x_ + tiles_.first(tile + t) * Products::kRecord, b);
       }
       Products::template multiply<kGroup>(a, operands_at(b));
-      add_sums(before, i * rows, smaller((i + 1) * rows, num_before));
+      add_sums(before, b * rows, smaller((b + 1) * rows, num_before));
     }
     store_sums<kGroup>();
     return {tile, kGroup};
@@ -233,14 +230,16 @@ class CodedSegment {
   __m512 units_[kPanels];
 };
 
-// The segment from `first` on of two panels, or of the last one.
+// The segment from `first` on of as many panels as are multiplied side by side, or of the last one.
 template <typename Tiles, Layout kLayout, template <typename, Layout, int> typename ProductsOf>
 [[gnu::noinline]] void multiply_segment(const MatmulArgs& args, int64_t first, int64_t panel) {
-  if (panel + 2 <= args.num_panels) {
-    CodedSegment<Tiles, kLayout, 2, ProductsOf>(args, first, panel).run();
-  } else {
-    CodedSegment<Tiles, kLayout, 1, ProductsOf>(args, first, panel).run();
+  constexpr int kMost = ProductsOf<Tiles, kLayout, 1>::kMostPanels;
+  if constexpr (kMost > 1) {
+    if (panel + kMost <= args.num_panels) {
+      return CodedSegment<Tiles, kLayout, kMost, ProductsOf>(args, first, panel).run();
+    }
   }
+  CodedSegment<Tiles, kLayout, 1, ProductsOf>(args, first, panel).run();
 }
 
 // One tile of rows takes panels from end to end, as they lie in memory. More go segment by segment:
@@ -248,12 +247,12 @@ template <typename Tiles, Layout kLayout, template <typename, Layout, int> typen
 template <typename Tiles, Layout kLayout, template <typename, Layout, int> typename ProductsOf>
 void matmul_coded_tiles(const MatmulArgs& args) {
   if (args.num_rows == 0) return;
-  static constexpr ConfigsByRows kConfigs =
-      configs_by_rows(&ProductsOf<Tiles, kLayout, 2>::configure);
+  using Products = ProductsOf<Tiles, kLayout, 1>;
+  static constexpr ConfigsByRows kConfigs = configs_by_rows(&Products::configure);
   const RowTiles tiles(args.num_rows);
   const TileScope<Tiles> scope(kConfigs.of[tiles.height]);
   const auto for_panels = [&](const auto& fn) {
-    for (int64_t panel = 0; panel < args.num_panels; panel += 2) fn(panel);
+    for (int64_t panel = 0; panel < args.num_panels; panel += Products::kMostPanels) fn(panel);
   };
   const auto for_segments = [&](const auto& fn) {
     for (int64_t first = 0, count; first < args.num_inputs; first += count) {

@@ -1,8 +1,9 @@
 // Fixed-point activations times coded panels in tiles, class kFixed (kernels.h).
 //
-// Byte digits of both sides, three sums of a panel:
-//   high x high, high x low + low x high, low x low
-// Eight products to ten loads for 64 inputs of 16 rows and two panels.
+// Byte digits of both sides, a sum for each product of two: high x high, high x low, low x high,
+// low x low. One panel and one tile of rows fill the eight registers with four sums and four
+// operands, so 64 inputs take one load a product, and a segment's digits (16 KB), its rows (16) and
+// sums (4) fit the L1 cache together. Two panels in six sums load a quarter more and did not fit.
 #pragma once
 
 #include "backend/cpu/kernels/amx/coded_segment.h"
@@ -12,16 +13,16 @@ namespace {
 
 template <typename Tiles, Layout kLayout, int kPanels>
 struct FixedProducts {
+  static_assert(kPanels == 1);
   using F = Avx512;
   using Form = ByteDigits<kLayout>;
   static constexpr int64_t kRecord = kFixedRecord;
+  static constexpr int kMostPanels = 1;
   static constexpr int kRowTiles = 1;
-  static constexpr int kSums = 3;
-  static constexpr bool kAnyOrder = true;
+  static constexpr int kSums = 4;
 
   static constexpr void configure(int64_t rows, TileConfig* config) {
-    for (int tile = 0; tile < 7; ++tile) set_shape(config, tile, rows, kTileRowBytes);
-    set_shape(config, 7, kTileRows, kTileRowBytes);
+    configure_two_by_two(rows, config);
   }
 
   static __m512 make_pairs(const uint8_t* panel, int64_t first, int64_t count, uint8_t* pairs) {
@@ -29,51 +30,22 @@ struct FixedProducts {
     return F::mul(unit, F::set(kFixedStep));
   }
 
-  // Digits: 0 is the high one, 1 the low one.
-  template <int kXDigit>
-  [[gnu::always_inline]] static void load_rows(const uint8_t* a) {
-    Tiles::template load<6>(a + kXDigit * kFixedBlock, kRecord);
-  }
-  template <int kPanelAt, int kWDigit>
-  [[gnu::always_inline]] static void load_weights(const uint8_t* b) {
-    Tiles::template load<7>(b + kPanelAt * kPanelOperandBytes + kWDigit * kOperandBytes,
-                            kTileRowBytes);
-  }
-  template <int kPanelAt, int kXDigit, int kWDigit>
-  [[gnu::always_inline]] static void product() {
-    constexpr int kSum = kPanelAt * kSums + kXDigit + kWDigit;
-    if constexpr (kWDigit == 0) {
-      Tiles::template product_ss<kSum, 6, 7>();
-    } else {
-      Tiles::template product_su<kSum, 6, 7>();
-    }
-  }
-
   template <int kPanelAt>
   [[gnu::always_inline]] static void multiply_panel(const uint8_t* a, const uint8_t* b) {
-    load_rows<0>(a);
-    load_weights<kPanelAt, 0>(b);
-    product<kPanelAt, 0, 0>();
-    load_weights<kPanelAt, 1>(b);
-    product<kPanelAt, 0, 1>();
-    load_rows<1>(a);
-    product<kPanelAt, 1, 1>();
-    load_weights<kPanelAt, 0>(b);
-    product<kPanelAt, 1, 0>();
+    const uint8_t* const only[] = {a};
+    multiply<1>(only, b);
   }
-
-  // The low digit first with x's low one: a sum has four products between two of its own.
   template <int kGroup>
   [[gnu::always_inline]] static void multiply(const uint8_t* const (&a)[kGroup], const uint8_t* b) {
     static_assert(kGroup == 1);
-    unrolled<0, 2>([&](auto x) __attribute__((always_inline)) {
-      load_rows<x.value>(a[0]);
-      unrolled<0, 2 * kPanels>([&](auto i) __attribute__((always_inline)) {
-        constexpr int kPanelAt = i.value / 2, kWDigit = i.value % 2 == x.value ? 0 : 1;
-        load_weights<kPanelAt, kWDigit>(b);
-        product<kPanelAt, x.value, kWDigit>();
-      });
-    });
+    Tiles::template load<6>(b, kTileRowBytes);
+    Tiles::template load<4>(a[0], kRecord);
+    Tiles::template product_ss<0, 4, 6>();
+    Tiles::template load<7>(b + kOperandBytes, kTileRowBytes);
+    Tiles::template product_su<1, 4, 7>();
+    Tiles::template load<5>(a[0] + kFixedBlock, kRecord);
+    Tiles::template product_ss<2, 5, 6>();
+    Tiles::template product_su<3, 5, 7>();
   }
 
   [[gnu::always_inline]] static __m512 sum(const uint8_t* tiles) {
@@ -81,7 +53,8 @@ struct FixedProducts {
       return F::load_words(tiles + i * kTileBytes);
     };
     const __m512i high = F::shift_left<16 - kFixedStepBits>(sum_at(0));
-    return F::to_float(F::add_words(high, to_steps(sum_at(1), sum_at(2))));
+    const __m512i mixed = F::add_words(sum_at(1), sum_at(2));
+    return F::to_float(F::add_words(high, to_steps(mixed, sum_at(3))));
   }
   [[gnu::always_inline]] static __m512 factor(__m512 unit, const uint8_t* record) {
     float x_unit;
@@ -108,7 +81,7 @@ struct FixedTilesRows {
             kLayout,
             ActivationType::kFixed,
             kFewestFixedTileRows<kLayout>,
-            {kTileRows, 2 * kPanel, kFixedBlock},
+            {kTileRows, kPanel, kFixedBlock},
             NumericsClass::kFixed,
             {.matmul = &matmul_coded_tiles<Tiles, kLayout, FixedProducts>}};
   }
