@@ -200,8 +200,8 @@ void InputRows::quantise(const KernelRow& kernel, const float* x, uint8_t* out,
     return kernel.function.quantise({x, 1, width_, out, stride});
   }
   // Whole segments; what is left for the last piece makes segments as it does in all of the row.
-  constexpr int64_t kPiece = kMatmulScratchFloats / kFixedSegment * kFixedSegment;
-  static_assert(kPiece > kLongestFixedSegment);
+  constexpr int64_t kPiece = 28 * kFixedSegment;  // half of a first cache
+  static_assert(kPiece > kLongestFixedSegment && kPiece <= kMatmulScratchFloats);
   for (int64_t first = 0, count; first < width_; first += count) {
     count = width_ - first <= kPiece ? width_ - first : kPiece - kFixedSegment;
     for (int64_t i = 0; i < count; ++i) piece[i] = x[order[static_cast<size_t>(first + i)]];

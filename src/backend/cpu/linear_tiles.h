@@ -65,9 +65,12 @@ struct TileLimits {
 
   // By the kernel of that many rows; a plan may be made without kernels.
   static TileLimits of(const MatmulRows& kernels, int64_t num_rows) {
-    if (kernels.count == 0 || kernels.for_rows(num_rows).tile.rows < kAmxRowQuantum) return {};
-    return {kAmxRowQuantum, kMaxAmxTileRows,   kAmxTileFloats, kAmxMultiplicationsPerNs,
-            kMaxAmxItemNs,  kMinAmxTilePanels, kMinAmxTileRows};
+    if (kernels.count == 0) return {};
+    const auto& kernel_tile = kernels.for_rows(num_rows).tile;
+    if (kernel_tile.rows < kAmxRowQuantum) return {};
+    const int64_t panels = std::max<int64_t>(kMinAmxTilePanels, kernel_tile.outputs / kPanel);
+    return {kAmxRowQuantum, kMaxAmxTileRows, kAmxTileFloats, kAmxMultiplicationsPerNs,
+            kMaxAmxItemNs,  panels,          kMinAmxTileRows};
   }
 };
 

@@ -296,9 +296,9 @@ BUGS = [
         "count_(fixed_segment_inputs(first, args.num_inputs)),",
         "count_(BUG ? smaller(kFixedSegment, args.num_inputs - first) : fixed_segment_inputs(first, args.num_inputs)),")),
     Bug("codes of another panel", CODES_ROW, SEGMENT, (
-        "to + kPanelAt * kPanelOperandBytes", "to + (BUG ? 0 : kPanelAt) * kPanelOperandBytes")),
+        "to + panel * kPanelOperandBytes", "to + (BUG ? 0 : panel) * kPanelOperandBytes")),
     Bug("fixed tiles high digits of rows twice", FIXED_ROW, FIXED_TILES, (
-        "a[0] + kFixedBlock, kRecord", "a[0] + (BUG ? 0 : kFixedBlock), kRecord")),
+        "a + kFixedBlock, kRecord", "a + (BUG ? 0 : kFixedBlock), kRecord")),
     Bug("codes of a block behind its time", CODES_ROW, SEGMENT, (
         "multiply_panel<p.value>(rows_at(x_, b - 1),", "multiply_panel<p.value>(rows_at(x_, BUG ? b : b - 1),")),
     Bug("fixed tiles factors of first block", FIXED_ROW, SEGMENT, (
@@ -315,15 +315,14 @@ BUGS = [
         "_mm512_mask_mov_ps(least, bad, nan)", "_mm512_mask_mov_ps(least, BUG ? 0 : bad, nan)")),
     Bug("fixed unit below the power of two", "matmul_q4_0_fixed_tiles", FIXED_WEIGHTS, (
         "F::set_bits((1u << 23) - 1)", "F::set_bits(BUG ? 0 : (1u << 23) - 1)")),
-    Bug("codes sums of second tile from first", CODES_ROW, SEGMENT, (
-        "scratch_.sums + t * kSums * kTileBytes", "scratch_.sums + (BUG ? 0 : t) * kSums * kTileBytes")),
+    Bug("codes sums that rest lost", CODES_ROW, SEGMENT, (
+        "kIsWhole || part.begin == 0 ? zero_sums()", "kIsWhole || part.begin == 0 || BUG ? zero_sums()")),
+    Bug("codes sums that rest of another tile", CODES_ROW, SEGMENT, (
+        "scratch_.resting + (tile - first) * kSums", "scratch_.resting + (BUG ? 0 : tile - first) * kSums")),
     Bug("fixed tiles rows of a neighbour added twice", FIXED_ROW, SEGMENT, (
-        "larger(begin - first, tiles_.skipped(tile))", "larger(begin - first, BUG ? 0 : tiles_.skipped(tile))")),
-    Bug("codes last of three tiles skipped", CODES_ROW, SEGMENT, (
-        "add_sums(done, 0, done.num_tiles * tiles_.height);",
-        "add_sums(done, 0, (BUG ? 1 : done.num_tiles) * tiles_.height);")),
-    Bug("codes rows of second tile from first", CODES_ROW, BF16_CODES, (
-        "a[t.value] + half.value", "a[BUG ? 0 : t.value] + half.value")),
+        "larger(begin, tiles_.skipped(tile))", "larger(begin, BUG ? 0 : tiles_.skipped(tile))")),
+    Bug("codes last tile skipped", CODES_ROW, SEGMENT, (
+        "add_sums(end - 1, 0, tiles_.height);", "if (!BUG) add_sums(end - 1, 0, tiles_.height);")),
     Bug("codes missing block not cleared", CODES_ROW, FIXED_WEIGHTS, (
         "Form::leave_out(to);", "if (!BUG) Form::leave_out(to);")),
     Bug("codes cut off in place of rounded", CODES_ROW, BF16_CODES, (

@@ -3,7 +3,7 @@
 //
 // By way of f16, whose products (AVX512-FP16) take both numbers of a word at once: a look-up or a
 // subtraction makes an f16 of a code, a product applies the factor, two operations make it bf16.
-// Two tiles of rows and two panels need one load a product, which hides behind it. A row alone
+// A tile of rows and four panels need 1.25 loads a product, which hide behind it. A row alone
 // takes tiles too: a product of one row is done before vectors have made the next operand.
 #pragma once
 
@@ -128,8 +128,7 @@ struct Bf16CodesProducts {
   using F = Avx512;
   using Form = Bf16Numbers<kLayout>;
   static constexpr int64_t kRecord = activation_record_bytes(ActivationType::kBF16Codes);
-  static constexpr int kMostPanels = 2;
-  static constexpr int kRowTiles = 2;
+  static constexpr int kMostPanels = 4, kFewPanels = 2;
   static constexpr int kSums = 1;
 
   static constexpr void configure(int64_t rows, TileConfig* config) {
@@ -144,21 +143,14 @@ struct Bf16CodesProducts {
   [[gnu::always_inline]] static void multiply_panel(const uint8_t* a, const uint8_t* b) {
     unrolled<0, 2>([&](auto half) __attribute__((always_inline)) {
       Tiles::template load<4 + half.value>(a + half.value * kTileRowBytes, kRecord);
-      load_weights<half.value, kPanelAt, 6 + half.value>(b);
-      Tiles::template product_bf16<kPanelAt, 4 + half.value, 6 + half.value>();
+      multiply_half<half.value, kPanelAt, 4 + half.value, 6 + half.value>(b);
     });
   }
-  template <int kGroup>
-  [[gnu::always_inline]] static void multiply(const uint8_t* const (&a)[kGroup], const uint8_t* b) {
+  [[gnu::always_inline]] static void multiply(const uint8_t* a, const uint8_t* b) {
     unrolled<0, 2>([&](auto half) __attribute__((always_inline)) {
+      Tiles::template load<4 + half.value>(a + half.value * kTileRowBytes, kRecord);
       unrolled<0, kPanels>([&](auto p) __attribute__((always_inline)) {
-        load_weights<half.value, p.value, 6 + p.value>(b);
-      });
-      unrolled<0, kGroup>([&](auto t) __attribute__((always_inline)) {
-        Tiles::template load<4 + t.value>(a[t.value] + half.value * kTileRowBytes, kRecord);
-        unrolled<0, kPanels>([&](auto p) __attribute__((always_inline)) {
-          Tiles::template product_bf16<t.value * kPanels + p.value, 4 + t.value, 6 + p.value>();
-        });
+        multiply_half<half.value, p.value, 4 + half.value, 6 + p.value % 2>(b);
       });
     });
   }
@@ -171,10 +163,12 @@ struct Bf16CodesProducts {
   }
 
  private:
-  template <int kHalf, int kPanelAt, int kTile>
-  [[gnu::always_inline]] static void load_weights(const uint8_t* b) {
-    Tiles::template load<kTile>(b + kPanelAt * kPanelOperandBytes + kHalf * kOperandBytes,
-                                kTileRowBytes);
+  // The product of 32 inputs in tile kA and those of a panel, by way of tile kB.
+  template <int kHalf, int kPanelAt, int kA, int kB>
+  [[gnu::always_inline]] static void multiply_half(const uint8_t* b) {
+    Tiles::template load<kB>(b + kPanelAt * kPanelOperandBytes + kHalf * kOperandBytes,
+                             kTileRowBytes);
+    Tiles::template product_bf16<kPanelAt, kA, kB>();
   }
 };
 
@@ -191,7 +185,7 @@ struct Bf16CodesRows {
             kLayout,
             ActivationType::kBF16Codes,
             1,
-            {2 * kTileRows, 2 * kPanel, kFixedBlock},
+            {kTileRows, 4 * kPanel, kFixedBlock},
             NumericsClass::kBf16Codes,
             {.matmul = &matmul_coded_tiles<Tiles, kLayout, Bf16CodesProducts>}};
   }

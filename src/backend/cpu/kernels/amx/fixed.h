@@ -17,8 +17,7 @@ struct FixedProducts {
   using F = Avx512;
   using Form = ByteDigits<kLayout>;
   static constexpr int64_t kRecord = kFixedRecord;
-  static constexpr int kMostPanels = 1;
-  static constexpr int kRowTiles = 1;
+  static constexpr int kMostPanels = 1, kFewPanels = 1;
   static constexpr int kSums = 4;
 
   static constexpr void configure(int64_t rows, TileConfig* config) {
@@ -32,18 +31,15 @@ struct FixedProducts {
 
   template <int kPanelAt>
   [[gnu::always_inline]] static void multiply_panel(const uint8_t* a, const uint8_t* b) {
-    const uint8_t* const only[] = {a};
-    multiply<1>(only, b);
+    multiply(a, b);
   }
-  template <int kGroup>
-  [[gnu::always_inline]] static void multiply(const uint8_t* const (&a)[kGroup], const uint8_t* b) {
-    static_assert(kGroup == 1);
+  [[gnu::always_inline]] static void multiply(const uint8_t* a, const uint8_t* b) {
     Tiles::template load<6>(b, kTileRowBytes);
-    Tiles::template load<4>(a[0], kRecord);
+    Tiles::template load<4>(a, kRecord);
     Tiles::template product_ss<0, 4, 6>();
     Tiles::template load<7>(b + kOperandBytes, kTileRowBytes);
     Tiles::template product_su<1, 4, 7>();
-    Tiles::template load<5>(a[0] + kFixedBlock, kRecord);
+    Tiles::template load<5>(a + kFixedBlock, kRecord);
     Tiles::template product_ss<2, 5, 6>();
     Tiles::template product_su<3, 5, 7>();
   }
