@@ -18,12 +18,13 @@ struct Shape {
 };
 
 constexpr Shape kStartShapes[] = {{7, 20, 300}};
-// Around the tiles (16 and 32 outputs; 6 and 12 rows; slices of 256 inputs), 0, 1 and primes.
+// Around the tiles (16, 32 and 64 outputs; 6, 12 and 16 rows; slices of 256 inputs), 0, 1 and
+// primes.
 constexpr Shape kShapes[] = {
     {1, 1, 1},     {0, 5, 7},     {1, 15, 2},    {2, 16, 3},    {3, 17, 31},
     {5, 31, 33},   {13, 33, 259}, {1, 64, 256},  {4, 65, 257},  {12, 48, 255},
     {11, 79, 80},  {7, 24, 112},  {6, 97, 513},  {1, 16, 32},   {2, 32, 64},
-    {25, 37, 800}, {1, 150, 300}, {33, 40, 320}, {64, 20, 288}, {5, 33, 1088},
+    {25, 70, 800}, {1, 150, 300}, {33, 40, 320}, {64, 20, 288}, {5, 33, 1088},
 };
 // Layers of small models: SmolLM2 135M, Gemma 3 270M, Qwen2.5 0.5B.
 constexpr Shape kRealShapes[] = {
