@@ -1,17 +1,20 @@
 // bench_beside_tiles MODEL [--threads N] [--rounds N] [--prompt N] [--sequences N]
+//                    [--activations exact|fast] [--kv-type f16|int16] [--stand-ins]
 //
 // What a prompt, or a step of the answers of several sequences behind such prompts, takes on unit
-// amx, --activations exact, beside its tile instructions: the same kernels with these left out, on
-// any processor with AVX-512 VNNI. Prints for each kind of op the time of the fastest round, in ms.
-// Products run while vectors make the next operands, so all of it takes at least this, at least
-// what `headrace bench machine` says of its tile instructions, and at most the sum. What is
-// computed means nothing.
+// amx beside its tile instructions: the same kernels with these left out, on any processor with
+// AVX-512 VNNI. Prints for each kind of op the time of the fastest round, in ms. Products run while
+// vectors make the next operands, so all of it takes at least this, at least what `headrace bench
+// machine` says of its tile instructions, and at most the sum. With --stand-ins other instructions
+// take their place and, on a processor of the kind that has tiles, their time (stand_in_tiles.h).
+// What is computed means nothing.
 
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -85,6 +88,7 @@ struct Setup {
   int num_sequences = 0;  // 0: the prompt is timed
   bool with_stand_ins = false;
   ActivationArithmetic activations = ActivationArithmetic::kExact;
+  std::optional<KvType> kv_type;  // else what the unit has by default
 };
 
 Result<std::unique_ptr<Backend>> create_backend(const Setup& setup) {
@@ -119,7 +123,7 @@ Result<KindTimes> measure(const Setup& setup) {
   const auto checkpoint = TRY(Checkpoint::open(setup.model));
   TimedBackend backend(TRY(create_backend(setup)));
   ModelOptions options;
-  options.kv_type = backend.default_kv_type();
+  options.kv_type = setup.kv_type.value_or(backend.default_kv_type());
   const auto model = TRY(Model::load(*checkpoint, backend, options));
   StepBench::Room room;
   room.single_tokens = setup.prompt_tokens;
@@ -166,6 +170,9 @@ int main(int argc, char** argv) {
       {"fast", headrace::ActivationArithmetic::kFast}};
   app.add_option("--activations", setup.activations)
       ->transform(CLI::CheckedTransformer(arithmetics));
+  const std::map<std::string, headrace::KvType> kv_types = {{"f16", headrace::KvType::kF16},
+                                                            {"int16", headrace::KvType::kInt16}};
+  app.add_option("--kv-type", setup.kv_type)->transform(CLI::CheckedTransformer(kv_types));
   app.add_flag("--stand-ins", setup.with_stand_ins,
                "Other instructions that take as long in place of those of tiles.");
   CLI11_PARSE(app, argc, argv);

@@ -194,14 +194,14 @@ TEST_F(AmxModel, CodedPanelsMatchTheReferenceBitForBit) {
 }
 
 // What classes of coded weights by segments cost: products of a block of 64 inputs, and stores of a
-// segment, for 16 outputs and a tile of rows.
+// segment, for 16 outputs and a tile of several or an only one.
 struct SegmentClass {
   ActivationType type;
-  int products, stores;
+  int products, stores, few_stores;
 };
 constexpr SegmentClass kSegmentClasses[] = {
-    {ActivationType::kFixed, 4, 4},  // two digits of each side, a sum for each two
-    {ActivationType::kBF16Codes, 2, 1},
+    {ActivationType::kFixed, 4, 4, 3},  // two digits of each side
+    {ActivationType::kBF16Codes, 2, 1, 1},
 };
 
 // Sums leave their tiles once a segment, but those of four panels side by side for more rows than a
@@ -216,7 +216,8 @@ int64_t stores_of(const SegmentClass& of, int64_t num_rows, int64_t num_panels,
     count = fixed_segment_inputs(first, num_inputs);
     stores += num_panels - together + together * ceil_div(count, kInputsOfOperands);
   }
-  return stores * of.stores * ceil_div(num_rows, kTileRows);
+  return num_rows > kTileRows ? stores * of.stores * ceil_div(num_rows, kTileRows)
+                              : stores * of.few_stores;
 }
 
 TEST_F(AmxModel, PanelsBySegmentsMatchTheReferenceBitForBit) {

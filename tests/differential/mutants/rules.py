@@ -291,14 +291,15 @@ BUGS = [
     Bug("fixed tiles slice stuck", FIXED_ROW, SEGMENT, (
         "x + block / kBlocks * args_.x_stride", "x + (BUG ? 0 : block / kBlocks) * args_.x_stride")),
     Bug("fixed tiles middle sums dropped", FIXED_ROW, FIXED_TILES, (
-        "F::add_words(sum_at(1), sum_at(2))", "F::add_words(BUG ? F::zero_words() : sum_at(1), sum_at(2))")),
+        "F::add_words(sum_at(tiles, 1), sum_at(tiles, 2))",
+        "F::add_words(BUG ? F::zero_words() : sum_at(tiles, 1), sum_at(tiles, 2))")),
     Bug("fixed tiles short rest apart", FIXED_ROW, SEGMENT, (
         "count_(fixed_segment_inputs(first, args.num_inputs)),",
         "count_(BUG ? smaller(kFixedSegment, args.num_inputs - first) : fixed_segment_inputs(first, args.num_inputs)),")),
     Bug("codes of another panel", CODES_ROW, SEGMENT, (
         "to + panel * kPanelOperandBytes", "to + (BUG ? 0 : panel) * kPanelOperandBytes")),
     Bug("fixed tiles high digits of rows twice", FIXED_ROW, FIXED_TILES, (
-        "a + kFixedBlock, kRecord", "a + (BUG ? 0 : kFixedBlock), kRecord")),
+        "load<5>(a + kFixedBlock, kRecord)", "load<5>(a + (BUG ? 0 : kFixedBlock), kRecord)")),
     Bug("codes of a block behind its time", CODES_ROW, SEGMENT, (
         "multiply_panel<p.value>(rows_at(x_, b - 1),", "multiply_panel<p.value>(rows_at(x_, BUG ? b : b - 1),")),
     Bug("fixed tiles factors of first block", FIXED_ROW, SEGMENT, (

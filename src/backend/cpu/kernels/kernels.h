@@ -305,7 +305,7 @@ struct MatmulArgs {
   float* scratch;  // kMatmulScratchFloats, 64-byte aligned
 };
 // An unpacked slice of two panels; operands of a part of a segment with sums and factors.
-inline constexpr int64_t kMatmulScratchFloats = int64_t{30} * 1024;
+inline constexpr int64_t kMatmulScratchFloats = int64_t{31} * 1024;
 
 // values[k - first][n] = weight of input k, lane n of one panel; first is a multiple of 256.
 struct UnpackArgs {

@@ -123,12 +123,12 @@ struct Bf16Numbers {
   }
 };
 
-template <typename Tiles, Layout kLayout, int kPanels>
-struct Bf16CodesProducts {
+template <typename Tiles, Layout kLayout, int kPanels, int kMost>
+struct Bf16CodesSideBySide {
   using F = Avx512;
   using Form = Bf16Numbers<kLayout>;
   static constexpr int64_t kRecord = activation_record_bytes(ActivationType::kBF16Codes);
-  static constexpr int kMostPanels = 4, kFewPanels = 2;
+  static constexpr int kMostPanels = kMost;
   static constexpr int kSums = 1;
 
   static constexpr void configure(int64_t rows, TileConfig* config) {
@@ -172,6 +172,12 @@ struct Bf16CodesProducts {
   }
 };
 
+template <typename Tiles, Layout kLayout, int kPanels>
+using Bf16CodesProducts = Bf16CodesSideBySide<Tiles, kLayout, kPanels, 4>;
+// Where rows fit one tile: panels come from memory, best in few streams.
+template <typename Tiles, Layout kLayout, int kPanels>
+using Bf16CodesFewProducts = Bf16CodesSideBySide<Tiles, kLayout, kPanels, 2>;
+
 template <typename Tiles>
 struct Bf16CodesRows {
   static constexpr const char* kPrefix = "matmul_";
@@ -179,15 +185,16 @@ struct Bf16CodesRows {
   static constexpr bool takes(const LayoutInfo& info) { return has_integer_codes(info); }
   template <Layout kLayout>
   static constexpr KernelRow row(const char* name) {
-    return {KernelOp::kMatmul,
-            name,
-            kAmxUnitIsa | kIsaAvx512Fp16,
-            kLayout,
-            ActivationType::kBF16Codes,
-            1,
-            {kTileRows, 4 * kPanel, kFixedBlock},
-            NumericsClass::kBf16Codes,
-            {.matmul = &matmul_coded_tiles<Tiles, kLayout, Bf16CodesProducts>}};
+    return {
+        KernelOp::kMatmul,
+        name,
+        kAmxUnitIsa | kIsaAvx512Fp16,
+        kLayout,
+        ActivationType::kBF16Codes,
+        1,
+        {kTileRows, 4 * kPanel, kFixedBlock},
+        NumericsClass::kBf16Codes,
+        {.matmul = &matmul_coded_tiles<Tiles, kLayout, Bf16CodesProducts, Bf16CodesFewProducts>}};
   }
 };
 

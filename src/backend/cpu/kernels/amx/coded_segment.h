@@ -8,15 +8,15 @@
 // that fit one tile take operands as they are made, a block of 64 inputs behind: vectors and tiles
 // work side by side. A panel's products come before its next operands are made, in the same place.
 //
-// Products<Tiles, kLayout, kPanels> is the arithmetic:
+// Products<Tiles, kLayout, kPanels> is the arithmetic, for rows of several tiles and for fewer:
 //   Form                    of operands (FixedWeights::expand)
 //   make_pairs(...)         factors and offsets of a segment as the form wants them, and its units
 //   kRecord                 bytes of a row of x in a slice
-//   kMostPanels, kFewPanels side by side, where rows fill several tiles and where they fit one
+//   kMostPanels             side by side
 //   kSums                   tiles of sums of a panel
 //   configure(rows, &c)     shapes; the sum i of panel p is the tile p kSums + i
-//   multiply(a, b)          a block's products
-//   multiply_panel<p>(a, b) of panel p
+//   multiply(a, b)          a block's products, of rows of several tiles
+//   multiply_panel<p>(a, b) of panel p, of fewer
 //   sum(tiles)              what a row and panel come to, from its rows of stored sums, kTileBytes
 //                           apart
 //   factor(unit, record)    and what that is multiplied by
@@ -33,7 +33,8 @@ namespace {
 
 inline constexpr int64_t kPanelOperandBytes = 2 * kOperandBytes;  // of a block
 inline constexpr int64_t kMostPanels = 4;
-inline constexpr int64_t kMostSums = 4;
+inline constexpr int64_t kMostSums = 6;
+inline constexpr int64_t kMostRestingSums = 4;    // of a tile of rows
 inline constexpr int64_t kMostRestingTiles = 16;  // tiles of rows whose sums rest in memory
 
 // Scratch of a call: operands of a part of a segment, stored sums, sums that rest, factors.
@@ -44,15 +45,15 @@ struct SegmentScratch {
   uint8_t* pairs;    // by panel
   static constexpr int64_t kOperandsBytes = int64_t{32} << 10;
   static constexpr int64_t kSumsBytes = kMostSums * kTileBytes;
-  static_assert(kOperandsBytes + (1 + kMostRestingTiles) * kSumsBytes +
-                    kMostPanels * kFixedPairsBytes <=
+  static constexpr int64_t kRestingBytes = kMostRestingTiles * kMostRestingSums * kTileBytes;
+  static_assert(kOperandsBytes + kSumsBytes + kRestingBytes + kMostPanels * kFixedPairsBytes <=
                 kMatmulScratchFloats * int64_t{sizeof(float)});
 
   explicit SegmentScratch(float* scratch)
       : operands(reinterpret_cast<uint8_t*>(scratch)),
         sums(operands + kOperandsBytes),
         resting(sums + kSumsBytes),
-        pairs(resting + kMostRestingTiles * kSumsBytes) {}
+        pairs(resting + kRestingBytes) {}
 };
 
 // All rows times kPanels panels over one segment.
@@ -87,6 +88,7 @@ class CodedSegment {
 
   // Rows of several tiles.
   [[gnu::always_inline]] void run_tiles() const {
+    static_assert(kIsWhole || kSums <= kMostRestingSums);
     const int64_t most = kIsWhole ? tiles_.count : kMostRestingTiles;
     for (int64_t first = 0; first < tiles_.count; first += most) {
       const int64_t end = smaller(first + most, tiles_.count);
@@ -109,7 +111,9 @@ class CodedSegment {
         expand(b, p.value, operands);
       });
     }
-    Products::multiply(rows_at(x_, num_blocks_ - 1), operands);
+    for_panels([&](auto p) __attribute__((always_inline)) {
+      Products::template multiply_panel<p.value>(rows_at(x_, num_blocks_ - 1), operands);
+    });
     store_sums(scratch_.sums);
     add_sums(0, 0, tiles_.height);
   }
@@ -265,24 +269,28 @@ template <int kMost, typename Visit>
 
 // One tile of rows takes panels from end to end, as they lie in memory. More go segment by segment:
 // one of x stays in the L2 cache for all panels.
-template <typename Tiles, Layout kLayout, template <typename, Layout, int> typename ProductsOf>
+template <typename Tiles, Layout kLayout, template <typename, Layout, int> typename ProductsOf,
+          template <typename, Layout, int> typename FewProductsOf>
 void matmul_coded_tiles(const MatmulArgs& args) {
-  if (args.num_rows == 0) return;
   using Products = ProductsOf<Tiles, kLayout, 1>;
+  using FewProducts = FewProductsOf<Tiles, kLayout, 1>;
   static constexpr ConfigsByRows kConfigs = configs_by_rows(&Products::configure);
+  static constexpr ConfigsByRows kFewConfigs = configs_by_rows(&FewProducts::configure);
+  if (args.num_rows == 0) return;
   const RowTiles tiles(args.num_rows);
-  const TileScope<Tiles> scope(kConfigs.of[tiles.height]);
+  const bool is_few = tiles.count == 1;
+  const TileScope<Tiles> scope((is_few ? kFewConfigs : kConfigs).of[tiles.height]);
   const auto for_segments = [&](const auto& fn) {
     for (int64_t first = 0, count; first < args.num_inputs; first += count) {
       count = fixed_segment_inputs(first, args.num_inputs);
       fn(first);
     }
   };
-  if (tiles.count == 1) {
-    for_panels_side_by_side<Products::kFewPanels>(
+  if (is_few) {
+    for_panels_side_by_side<FewProducts::kMostPanels>(
         0, args.num_panels, [&](auto panels, int64_t panel) {
           for_segments([&](int64_t first) {
-            multiply_few<Tiles, kLayout, panels.value, ProductsOf>(args, first, panel);
+            multiply_few<Tiles, kLayout, panels.value, FewProductsOf>(args, first, panel);
           });
         });
   } else {

@@ -1,9 +1,11 @@
 // Fixed-point activations times coded panels in tiles, class kFixed (kernels.h).
 //
-// Byte digits of both sides, a sum for each product of two: high x high, high x low, low x high,
-// low x low. One panel and one tile of rows fill the eight registers with four sums and four
-// operands, so 64 inputs take one load a product, and a segment's digits (16 KB), its rows (16) and
-// sums (4) fit the L1 cache together. Two panels in six sums load a quarter more and did not fit.
+// Byte digits of both sides. Where rows fill several tiles, a sum for each product of two digits:
+// high x high, high x low, low x high, low x low. One panel and one tile of rows fill the eight
+// registers with four sums and four operands, so 64 inputs take one load a product, and a segment's
+// digits (16 KB), its rows (16) and sums (4) fit the L1 cache together; two panels in six sums load
+// a quarter more and do not fit. Rows that fit one tile take two panels so, as they come from
+// memory: both mixed products share a sum.
 #pragma once
 
 #include "backend/cpu/kernels/amx/coded_segment.h"
@@ -11,28 +13,44 @@
 namespace headrace::cpu {
 namespace {
 
-template <typename Tiles, Layout kLayout, int kPanels>
-struct FixedProducts {
-  static_assert(kPanels == 1);
+// What both have in common.
+template <Layout kLayout>
+struct FixedForm {
   using F = Avx512;
   using Form = ByteDigits<kLayout>;
   static constexpr int64_t kRecord = kFixedRecord;
-  static constexpr int kMostPanels = 1, kFewPanels = 1;
+
+  static __m512 make_pairs(const uint8_t* panel, int64_t first, int64_t count, uint8_t* pairs) {
+    const __m512 unit = FixedWeights<kLayout>::make_pairs(panel, first, count, pairs);
+    return F::mul(unit, F::set(kFixedStep));
+  }
+  [[gnu::always_inline]] static __m512i sum_at(const uint8_t* tiles, int i) {
+    return F::load_words(tiles + i * kTileBytes);
+  }
+  [[gnu::always_inline]] static __m512 total(__m512i high, __m512i mixed, __m512i low) {
+    high = F::shift_left<16 - kFixedStepBits>(high);
+    return F::to_float(F::add_words(high, to_steps(mixed, low)));
+  }
+  [[gnu::always_inline]] static __m512 factor(__m512 unit, const uint8_t* record) {
+    float x_unit;
+    __builtin_memcpy(&x_unit, record + kFixedUnitAt, sizeof(x_unit));
+    return F::mul(unit, F::set(x_unit));
+  }
+};
+
+// Rows of several tiles.
+template <typename Tiles, Layout kLayout, int kPanels>
+struct FixedProducts : FixedForm<kLayout> {
+  static_assert(kPanels == 1);
+  using F = Avx512;
+  using FixedForm<kLayout>::kRecord;
+  static constexpr int kMostPanels = 1;
   static constexpr int kSums = 4;
 
   static constexpr void configure(int64_t rows, TileConfig* config) {
     configure_two_by_two(rows, config);
   }
 
-  static __m512 make_pairs(const uint8_t* panel, int64_t first, int64_t count, uint8_t* pairs) {
-    const __m512 unit = FixedWeights<kLayout>::make_pairs(panel, first, count, pairs);
-    return F::mul(unit, F::set(kFixedStep));
-  }
-
-  template <int kPanelAt>
-  [[gnu::always_inline]] static void multiply_panel(const uint8_t* a, const uint8_t* b) {
-    multiply(a, b);
-  }
   [[gnu::always_inline]] static void multiply(const uint8_t* a, const uint8_t* b) {
     Tiles::template load<6>(b, kTileRowBytes);
     Tiles::template load<4>(a, kRecord);
@@ -45,17 +63,44 @@ struct FixedProducts {
   }
 
   [[gnu::always_inline]] static __m512 sum(const uint8_t* tiles) {
-    const auto sum_at = [&](int i) __attribute__((always_inline)) {
-      return F::load_words(tiles + i * kTileBytes);
-    };
-    const __m512i high = F::shift_left<16 - kFixedStepBits>(sum_at(0));
-    const __m512i mixed = F::add_words(sum_at(1), sum_at(2));
-    return F::to_float(F::add_words(high, to_steps(mixed, sum_at(3))));
+    const __m512i mixed = F::add_words(sum_at(tiles, 1), sum_at(tiles, 2));
+    return FixedForm<kLayout>::total(sum_at(tiles, 0), mixed, sum_at(tiles, 3));
   }
-  [[gnu::always_inline]] static __m512 factor(__m512 unit, const uint8_t* record) {
-    float x_unit;
-    __builtin_memcpy(&x_unit, record + kFixedUnitAt, sizeof(x_unit));
-    return F::mul(unit, F::set(x_unit));
+
+ private:
+  using FixedForm<kLayout>::sum_at;
+};
+
+// Rows that fit one tile.
+template <typename Tiles, Layout kLayout, int kPanels>
+struct FixedFewProducts : FixedForm<kLayout> {
+  using FixedForm<kLayout>::kRecord;
+  static constexpr int kMostPanels = 2;
+  static constexpr int kSums = 3;
+
+  static constexpr void configure(int64_t rows, TileConfig* config) {
+    for (int tile = 0; tile < 7; ++tile) set_shape(config, tile, rows, kTileRowBytes);
+    set_shape(config, 7, kTileRows, kTileRowBytes);
+  }
+
+  template <int kPanelAt>
+  [[gnu::always_inline]] static void multiply_panel(const uint8_t* a, const uint8_t* b) {
+    b += kPanelAt * kPanelOperandBytes;
+    Tiles::template load<6>(a, kRecord);
+    Tiles::template load<7>(b, kTileRowBytes);
+    Tiles::template product_ss<kPanelAt * kSums, 6, 7>();
+    Tiles::template load<7>(b + kOperandBytes, kTileRowBytes);
+    Tiles::template product_su<kPanelAt * kSums + 1, 6, 7>();
+    Tiles::template load<6>(a + kFixedBlock, kRecord);
+    Tiles::template product_su<kPanelAt * kSums + 2, 6, 7>();
+    Tiles::template load<7>(b, kTileRowBytes);
+    Tiles::template product_ss<kPanelAt * kSums + 1, 6, 7>();
+  }
+
+  [[gnu::always_inline]] static __m512 sum(const uint8_t* tiles) {
+    using Common = FixedForm<kLayout>;
+    return Common::total(Common::sum_at(tiles, 0), Common::sum_at(tiles, 1),
+                         Common::sum_at(tiles, 2));
   }
 };
 
@@ -79,7 +124,7 @@ struct FixedTilesRows {
             kFewestFixedTileRows<kLayout>,
             {kTileRows, kPanel, kFixedBlock},
             NumericsClass::kFixed,
-            {.matmul = &matmul_coded_tiles<Tiles, kLayout, FixedProducts>}};
+            {.matmul = &matmul_coded_tiles<Tiles, kLayout, FixedProducts, FixedFewProducts>}};
   }
 };
 
