@@ -1,12 +1,14 @@
 // bench_beside_tiles MODEL [--threads N] [--rounds N] [--prompt N] [--sequences N]
-//                    [--activations exact|fast] [--kv-type f16|int16] [--stand-ins]
+//                    [--activations exact|fast] [--kv-type f16|int16]
+//                    [--tiles left-out|stand-ins|loads]
 //
 // What a prompt, or a step of the answers of several sequences behind such prompts, takes on unit
 // amx beside its tile instructions: the same kernels with these left out, on any processor with
 // AVX-512 VNNI. Prints for each kind of op the time of the fastest round, in ms. Products run while
 // vectors make the next operands, so all of it takes at least this, at least what `headrace bench
-// machine` says of its tile instructions, and at most the sum. With --stand-ins other instructions
-// take their place and, on a processor of the kind that has tiles, their time (stand_in_tiles.h).
+// machine` says of its tile instructions, and at most the sum. With --tiles stand-ins other
+// instructions take their place and, on a processor of the kind that has tiles, their time
+// (stand_in_tiles.h); with --tiles loads those for loads and stores alone.
 // What is computed means nothing.
 
 #include <fmt/format.h>
@@ -15,6 +17,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -32,44 +35,45 @@
 namespace headrace {
 namespace cpu {
 
-namespace amx_idle {
-extern const KernelPart kQuantiseBf16Codes, kDirectFixed, kTilesFixed, kQuantiseFixed, kTilesBf16,
-    kTilesAttention;
-}  // namespace amx_idle
-namespace amx_idle_fp16 {
-extern const KernelPart kTilesBf16Codes;
-}  // namespace amx_idle_fp16
-namespace amx_stand_in {
-extern const KernelPart kQuantiseBf16Codes, kDirectFixed, kTilesFixed, kQuantiseFixed, kTilesBf16,
-    kTilesAttention;
-}  // namespace amx_stand_in
-namespace amx_stand_in_fp16 {
-extern const KernelPart kTilesBf16Codes;
-}  // namespace amx_stand_in_fp16
+#define HEADRACE_BESIDE_TILES(unit)                                                      \
+  namespace unit {                                                                       \
+  extern const KernelPart kQuantiseBf16Codes, kDirectFixed, kTilesFixed, kQuantiseFixed, \
+      kTilesBf16, kTilesAttention;                                                       \
+  }                                                                                      \
+  namespace unit##_fp16 {                                                                \
+    extern const KernelPart kTilesBf16Codes;                                             \
+  }                                                                                      \
+  /* In the order of unit amx. */                                                        \
+  static const KernelPart* const unit##_parts[] = {                                      \
+      &unit##_fp16::kTilesBf16Codes, &unit::kQuantiseBf16Codes,                          \
+      &unit::kDirectFixed,           &unit::kTilesFixed,                                 \
+      &unit::kQuantiseFixed,         &unit::kTilesBf16,                                  \
+      &unit::kTilesAttention};
+HEADRACE_BESIDE_TILES(amx_idle)
+HEADRACE_BESIDE_TILES(amx_stand_in)
+HEADRACE_BESIDE_TILES(amx_loaded)
+
+// What takes the place of tile instructions.
+enum class Instead : uint8_t { kNothing, kStandIns, kLoads };
 
 namespace {
 
 using Parts = std::vector<const KernelPart*>;
-// In the order of unit amx.
-const Parts kLeftOut = {&amx_idle_fp16::kTilesBf16Codes, &amx_idle::kQuantiseBf16Codes,
-                        &amx_idle::kDirectFixed,         &amx_idle::kTilesFixed,
-                        &amx_idle::kQuantiseFixed,       &amx_idle::kTilesBf16,
-                        &amx_idle::kTilesAttention};
-const Parts kStandIns = {&amx_stand_in_fp16::kTilesBf16Codes, &amx_stand_in::kQuantiseBf16Codes,
-                         &amx_stand_in::kDirectFixed,         &amx_stand_in::kTilesFixed,
-                         &amx_stand_in::kQuantiseFixed,       &amx_stand_in::kTilesBf16,
-                         &amx_stand_in::kTilesAttention};
 
 // Those, then the parts of the units that serve what unit amx has no kernels for.
-Parts with_other_units(Parts parts) {
+Parts parts_with(Instead instead) {
+  const auto own = instead == Instead::kNothing    ? std::span(amx_idle_parts)
+                   : instead == Instead::kStandIns ? std::span(amx_stand_in_parts)
+                                                   : std::span(amx_loaded_parts);
+  Parts parts(own.begin(), own.end());
   for (const KernelUnit* unit : {&kAvx512VnniUnit, &kAvx512Unit}) {
     parts.insert(parts.end(), unit->parts, unit->parts + unit->num_parts);
   }
   return parts;
 }
 
-const KernelUnit& beside_tiles_unit(bool with_stand_ins) {
-  static const Parts parts = with_other_units(with_stand_ins ? kStandIns : kLeftOut);
+const KernelUnit& beside_tiles_unit(Instead instead) {
+  static const Parts parts = parts_with(instead);
   static const KernelUnit unit = {"amx beside tiles", kAvx512VnniUnitIsa, parts.data(),
                                   static_cast<int>(parts.size())};
   return unit;
@@ -86,7 +90,7 @@ struct Setup {
   int num_threads = 0, num_rounds = 15;
   int64_t prompt_tokens = 512;
   int num_sequences = 0;  // 0: the prompt is timed
-  bool with_stand_ins = false;
+  cpu::Instead instead = cpu::Instead::kNothing;
   ActivationArithmetic activations = ActivationArithmetic::kExact;
   std::optional<KvType> kv_type;  // else what the unit has by default
 };
@@ -98,7 +102,7 @@ Result<std::unique_ptr<Backend>> create_backend(const Setup& setup) {
                       cpu::isa_names(cpu::kAvx512VnniUnitIsa & ~isa));
   }
   const uint32_t with_tiles = isa | cpu::kAmxUnitIsa;
-  const auto kernels = cpu::select_kernels(cpu::beside_tiles_unit(setup.with_stand_ins), with_tiles,
+  const auto kernels = cpu::select_kernels(cpu::beside_tiles_unit(setup.instead), with_tiles,
                                            cpu::coded_activations(setup.activations));
   return create_cpu_backend({.num_threads = setup.num_threads, .activations = setup.activations},
                             kernels, with_tiles);
@@ -173,10 +177,14 @@ int main(int argc, char** argv) {
   const std::map<std::string, headrace::KvType> kv_types = {{"f16", headrace::KvType::kF16},
                                                             {"int16", headrace::KvType::kInt16}};
   app.add_option("--kv-type", setup.kv_type)->transform(CLI::CheckedTransformer(kv_types));
-  app.add_flag("--stand-ins", setup.with_stand_ins,
-               "Other instructions that take as long in place of those of tiles.");
+  using headrace::cpu::Instead;
+  const std::map<std::string, Instead> instead = {{"left-out", Instead::kNothing},
+                                                  {"stand-ins", Instead::kStandIns},
+                                                  {"loads", Instead::kLoads}};
+  app.add_option("--tiles", setup.instead, "What takes the place of tile instructions.")
+      ->transform(CLI::CheckedTransformer(instead));
   CLI11_PARSE(app, argc, argv);
-  if (setup.with_stand_ins) headrace::cpu::StandInTiles::round_denormals();
+  headrace::cpu::StandInTiles::round_denormals();
   const auto times = headrace::measure(setup);
   if (!times.ok()) {
     fmt::print(stderr, "bench_beside_tiles: {}\n", times.error().to_string());

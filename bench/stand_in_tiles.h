@@ -7,9 +7,11 @@
 //   store    the same divisions, then a store of each row: one on hardware was measured to take
 //            its time beside that of products, not behind it
 //
+// LoadedTiles leaves the divisions out: what loads and stores alone take.
+//
 // Tiles are the registers zmm24 to zmm31, which the compiler leaves alone around them. What is
-// computed means nothing. Divisions must meet no denormals: StandInTiles::round_denormals() once,
-// before threads are made.
+// computed means nothing. Divisions must meet no denormals: round_denormals() once, before threads
+// are made.
 // Source of the times: Intel, "Intel AMX instruction throughput and latency" (product 16 cycles,
 // load 8, store 16); docs/performance.md has those that hardware took.
 #pragma once
@@ -26,7 +28,8 @@ namespace {
 #define HEADRACE_TILE_REGISTERS \
   "xmm24", "xmm25", "xmm26", "xmm27", "xmm28", "xmm29", "xmm30", "xmm31"
 
-struct StandInTiles {
+template <bool kDivides>
+struct TileStandIns {
   static void round_denormals() { _mm_setcsr(_mm_getcsr() | 0x8040); }
 
   static void configure(const TileConfig& config) {
@@ -119,6 +122,8 @@ struct StandInTiles {
 
   static inline thread_local int rows[kNumTiles];
 };
+using StandInTiles = TileStandIns<true>;
+using LoadedTiles = TileStandIns<false>;
 
 }  // namespace
 }  // namespace headrace::cpu

@@ -1,9 +1,14 @@
 // Probes of tile products, alone and as kernels put them together. Everything that touches a tile
 // is assembly: the compiler itself uses no tiles, so nothing needs saving around it, and each
 // statement names all the memory it reads. Sequences take the kernels' own statements
-// (amx/tile.h).
+// (amx/tile.h), or those of stand-ins (bench/stand_ins.cpp).
 
-#include "backend/cpu/kernels/amx/tile.h"
+#ifndef HEADRACE_LANES
+#define HEADRACE_LANES HardwareTiles
+#define HEADRACE_LANES_HEADER "backend/cpu/kernels/amx/tile.h"
+#endif
+#include HEADRACE_LANES_HEADER
+
 #include "bench/probe/probe.h"
 
 namespace headrace::cpu {
@@ -109,8 +114,8 @@ class Memory {
   uint8_t* begin_;
 };
 
-using Tiles = HardwareTiles;
-using Scope = TileScope<HardwareTiles>;
+using Tiles = HEADRACE_LANES;
+using Scope = TileScope<Tiles>;
 
 // Tiles from first_b on are B, the others, A and sums, have num_rows rows.
 TileConfig sequence_config(int num_rows, int first_b) {
