@@ -3,10 +3,6 @@
 // statement names all the memory it reads. Sequences take the kernels' own statements
 // (amx/tile.h), or those of stand-ins (bench/stand_ins.cpp).
 
-#ifndef HEADRACE_LANES
-#define HEADRACE_LANES HardwareTiles
-#define HEADRACE_LANES_HEADER "backend/cpu/kernels/amx/tile.h"
-#endif
 #include HEADRACE_LANES_HEADER
 
 #include "bench/probe/probe.h"
