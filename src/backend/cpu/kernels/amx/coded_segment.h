@@ -56,7 +56,9 @@ struct SegmentScratch {
         pairs(resting + kRestingBytes) {}
 };
 
-// All rows times kPanels panels over one segment.
+// All rows times kPanels panels over one segment. Its functions are inlined into one, so that
+// members are values in registers: each tile instruction that touches memory would have them loaded
+// again.
 template <typename Tiles, Layout kLayout, int kPanels,
           template <typename, Layout, int> typename ProductsOf>
 class CodedSegment {
