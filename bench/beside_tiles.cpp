@@ -72,12 +72,16 @@ Parts parts_with(Instead instead) {
   return parts;
 }
 
-const KernelUnit& beside_tiles_unit(Instead instead) {
-  static const Parts parts = parts_with(instead);
-  static const KernelUnit unit = {"amx beside tiles", kAvx512VnniUnitIsa, parts.data(),
-                                  static_cast<int>(parts.size())};
-  return unit;
-}
+// Refers to itself: stays where it is.
+struct BesideTilesUnit {
+  explicit BesideTilesUnit(Instead instead) : parts(parts_with(instead)) {}
+  BesideTilesUnit(const BesideTilesUnit&) = delete;
+  BesideTilesUnit& operator=(const BesideTilesUnit&) = delete;
+
+  const Parts parts;
+  const KernelUnit unit = {"amx beside tiles", kAvx512VnniUnitIsa, parts.data(),
+                           static_cast<int>(parts.size())};
+};
 
 }  // namespace
 
@@ -95,15 +99,15 @@ struct Setup {
   std::optional<KvType> kv_type;  // else what the unit has by default
 };
 
-Result<std::unique_ptr<Backend>> create_backend(const Setup& setup) {
+Result<std::unique_ptr<Backend>> create_backend(const Setup& setup, const cpu::KernelUnit& unit) {
   const uint32_t isa = cpu::detect_isa();
   if ((cpu::kAvx512VnniUnitIsa & ~isa) != 0) {
     return make_error(ErrorCode::kUnsupported, "this processor lacks {}",
                       cpu::isa_names(cpu::kAvx512VnniUnitIsa & ~isa));
   }
   const uint32_t with_tiles = isa | cpu::kAmxUnitIsa;
-  const auto kernels = cpu::select_kernels(cpu::beside_tiles_unit(setup.instead), with_tiles,
-                                           cpu::coded_activations(setup.activations));
+  const auto kernels =
+      cpu::select_kernels(unit, with_tiles, cpu::coded_activations(setup.activations));
   return create_cpu_backend({.num_threads = setup.num_threads, .activations = setup.activations},
                             kernels, with_tiles);
 }
@@ -125,7 +129,8 @@ constexpr int64_t kSteps = 16;
 
 Result<KindTimes> measure(const Setup& setup) {
   const auto checkpoint = TRY(Checkpoint::open(setup.model));
-  TimedBackend backend(TRY(create_backend(setup)));
+  const cpu::BesideTilesUnit kernels(setup.instead);
+  TimedBackend backend(TRY(create_backend(setup, kernels.unit)));
   ModelOptions options;
   options.kv_type = setup.kv_type.value_or(backend.default_kv_type());
   const auto model = TRY(Model::load(*checkpoint, backend, options));
@@ -184,7 +189,7 @@ int main(int argc, char** argv) {
   app.add_option("--tiles", setup.instead, "What takes the place of tile instructions.")
       ->transform(CLI::CheckedTransformer(instead));
   CLI11_PARSE(app, argc, argv);
-  headrace::cpu::StandInTiles::round_denormals();
+  if (setup.instead == Instead::kStandIns) headrace::cpu::StandInTiles::round_denormals();
   const auto times = headrace::measure(setup);
   if (!times.ok()) {
     fmt::print(stderr, "bench_beside_tiles: {}\n", times.error().to_string());

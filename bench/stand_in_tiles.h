@@ -102,6 +102,7 @@ struct TileStandIns {
   };
   template <int kSum, int kBy>
   [[gnu::always_inline]] inline static void divide() {
+    if constexpr (!kDivides) return;
     __asm__ volatile("vdivpd %%ymm%c1, %%ymm%c0, %%ymm%c0"
                      :
                      : "i"(24 + kSum), "i"(24 + kBy)
