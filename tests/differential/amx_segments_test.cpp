@@ -20,6 +20,17 @@ constexpr SegmentClass kSegmentClasses[] = {
     {ActivationType::kBF16Codes, 2, 1, 1},
 };
 
+// What a class is tested with, for a layout: its row on the model, and the reference's.
+struct SegmentRows {
+  const KernelRow *row, *oracle, *quantise;
+
+  SegmentRows(const SegmentClass& of, Layout layout)
+      : row(find_row(kAmxModelUnit, KernelOp::kMatmul, layout, of.type)),
+        oracle(find_row(kReferenceUnit, KernelOp::kMatmul, layout, of.type)),
+        quantise(find_row(kReferenceUnit, KernelOp::kQuantise, Layout::kCount, of.type)) {}
+  bool found() const { return row != nullptr && oracle != nullptr && quantise != nullptr; }
+};
+
 // Sums leave their tiles once a segment, but those of four panels side by side for more rows than a
 // tile's: as often as 32 KB hold operands of the segment.
 int64_t stores_of(const SegmentClass& of, int64_t num_rows, int64_t num_panels,
@@ -44,12 +55,9 @@ TEST_F(AmxModel, PanelsBySegmentsMatchTheReferenceBitForBit) {
     for (const int64_t num_inputs : input_counts(dtype)) {
       const Panels panels = random_panels(dtype, 7, num_inputs, random);
       for (const SegmentClass& of : kSegmentClasses) {
-        const KernelRow* row = find_row(kAmxModelUnit, KernelOp::kMatmul, panels.layout, of.type);
-        const KernelRow* oracle =
-            find_row(kReferenceUnit, KernelOp::kMatmul, panels.layout, of.type);
-        const KernelRow* quantise =
-            find_row(kReferenceUnit, KernelOp::kQuantise, Layout::kCount, of.type);
-        ASSERT_TRUE(row != nullptr && oracle != nullptr && quantise != nullptr);
+        const SegmentRows rows(of, panels.layout);
+        ASSERT_TRUE(rows.found());
+        const auto [row, oracle, quantise] = rows;
         for (const int64_t num_rows : kRowCounts) {
           const auto x = random_floats(static_cast<size_t>(num_rows * num_inputs), random);
           const Activations records = quantised(*quantise, x, num_rows, num_inputs);
@@ -81,11 +89,9 @@ TEST_F(AmxModel, RowsOfManyTilesMatchTheReferenceBitForBit) {
   for (const int64_t num_inputs : {512, 640, 1088}) {
     const Panels panels = random_panels(DType::kQ8_0, kPanels, num_inputs, random);
     for (const SegmentClass& of : kSegmentClasses) {
-      const KernelRow* row = find_row(kAmxModelUnit, KernelOp::kMatmul, panels.layout, of.type);
-      const KernelRow* oracle = find_row(kReferenceUnit, KernelOp::kMatmul, panels.layout, of.type);
-      const KernelRow* quantise =
-          find_row(kReferenceUnit, KernelOp::kQuantise, Layout::kCount, of.type);
-      ASSERT_TRUE(row != nullptr && oracle != nullptr && quantise != nullptr);
+      const SegmentRows rows(of, panels.layout);
+      ASSERT_TRUE(rows.found());
+      const auto [row, oracle, quantise] = rows;
       const auto x = random_floats(static_cast<size_t>(kManyRows * num_inputs), random);
       const Activations records = quantised(*quantise, x, kManyRows, num_inputs);
       EXPECT_TRUE(same_bits(multiply_on_model(*row, panels, records, 0, kPanels),
@@ -129,9 +135,7 @@ TEST_F(AmxModel, NanStaysInItsRow) {
   Random random(12);
   const Panels panels = random_panels(DType::kQ4_0, 2, 96, random);
   for (const SegmentClass& of : kSegmentClasses) {
-    const KernelRow* row = find_row(kAmxModelUnit, KernelOp::kMatmul, panels.layout, of.type);
-    const KernelRow* quantise =
-        find_row(kReferenceUnit, KernelOp::kQuantise, Layout::kCount, of.type);
+    const auto [row, oracle, quantise] = SegmentRows(of, panels.layout);
     auto x = random_floats(18 * 96, random);
     x[5 * 96 + 40] = NAN;
     const auto got = multiply_on_model(*row, panels, quantised(*quantise, x, 18, 96), 0, 2);
@@ -146,9 +150,7 @@ TEST_F(AmxModel, BlocksThatAreNotThereAddNothing) {
   Random random(18);
   const Panels narrow = random_panels(DType::kQ8_0, 2, 32, random);
   for (const SegmentClass& of : kSegmentClasses) {
-    const KernelRow* row = find_row(kAmxModelUnit, KernelOp::kMatmul, narrow.layout, of.type);
-    const KernelRow* quantise =
-        find_row(kReferenceUnit, KernelOp::kQuantise, Layout::kCount, of.type);
+    const auto [row, oracle, quantise] = SegmentRows(of, narrow.layout);
     const Activations x = quantised(*quantise, random_floats(20 * 32, random), 20, 32);
     std::vector<float> scratch_of_nans(static_cast<size_t>(kMatmulScratchFloats) + 16, NAN);
     auto* scratch = reinterpret_cast<float*>(
