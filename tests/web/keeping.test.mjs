@@ -239,3 +239,21 @@ test("what a closing page could only leave behind is found by the next, and rubb
   assert.deepEqual((await titles()).sort(), ["apples", "left alone"]);
   assert.deepEqual(await page.evaluate(() => Object.keys(localStorage).filter((key) => key.includes("unsaved"))), []);
 });
+
+test("an answer whose words were kept just before its page closed still says that it was interrupted", scripted, async () => {
+  await open();
+  await ask("apples");
+  await until_kept("You said: apples");
+  const { url } = mock;
+  await page.goto(`${url}/licenses.txt`);
+  await page.evaluate(() => {
+    const id = JSON.parse(sessionStorage.getItem("headrace.open"));
+    const outcome = { kind: "interrupted", text: "Interrupted: the page was closed." };
+    const messages = [{ role: "user", text: "apples" }, { role: "assistant", text: "You said: apples", outcome }];
+    const left = { id, title: "apples", created_ms: 1, updated_ms: Date.now(), rev: 0, messages }; // before the last write
+    localStorage.setItem(`headrace.unsaved.${id}`, JSON.stringify(left));
+  });
+  await page.goto(url);
+  await until("its text", async () => /You said: apples[^]*Interrupted/.test(await last_answer().innerText()));
+  assert.deepEqual(await titles(), ["apples"]);
+});

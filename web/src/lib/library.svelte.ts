@@ -174,7 +174,8 @@ class Library {
 async function recover(vault: Vault, left: Conversation | null): Promise<void> {
   if (!left?.id || !Array.isArray(left.messages)) return;
   const stored = await vault.read(left.id);
-  if (stored && includes(stored, left)) return; // it was kept in time
+  // Of the same words, only the one that was left says that the page closed before the answer ended.
+  if (stored && includes(stored, left) && !includes(left, stored)) return; // it was kept in time
   const written = await vault.write(left);
   if (!written) await vault.write({ ...left, id: new_id(), rev: 0, title: `${left.title} (recovered)` });
 }
