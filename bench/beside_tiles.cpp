@@ -1,6 +1,6 @@
 // bench_beside_tiles MODEL [--threads N] [--rounds N] [--prompt N] [--sequences N]
 //                    [--activations exact|fast] [--kv-type f16|int16]
-//                    [--tiles left-out|stand-ins|loads]
+//                    [--tiles left-out|stand-ins|loads|hardware]
 //
 // What a prompt, or a step of the answers of several sequences behind such prompts, takes on unit
 // amx beside its tile instructions: the same kernels with these left out, on any processor with
@@ -8,8 +8,8 @@
 // vectors make the next operands, so all of it takes at least this, at least what `headrace bench
 // machine` says of its tile instructions, and at most the sum. With --tiles stand-ins other
 // instructions take their place and, on a processor of the kind that has tiles, their time
-// (stand_in_tiles.h); with --tiles loads those for loads and stores alone.
-// What is computed means nothing.
+// (stand_in_tiles.h); with --tiles loads those for loads and stores alone. What is computed means
+// nothing then. --tiles hardware is the unit itself, on a processor that has it.
 
 #include <fmt/format.h>
 
@@ -54,7 +54,7 @@ HEADRACE_BESIDE_TILES(amx_stand_in)
 HEADRACE_BESIDE_TILES(amx_loaded)
 
 // What takes the place of tile instructions.
-enum class Instead : uint8_t { kNothing, kStandIns, kLoads };
+enum class Instead : uint8_t { kNothing, kStandIns, kLoads, kHardware };
 
 namespace {
 
@@ -101,9 +101,9 @@ struct Setup {
 
 Result<std::unique_ptr<Backend>> create_backend(const Setup& setup, const cpu::KernelUnit& unit) {
   const uint32_t isa = cpu::detect_isa();
-  if ((cpu::kAvx512VnniUnitIsa & ~isa) != 0) {
+  if ((unit.isa & ~isa) != 0) {
     return make_error(ErrorCode::kUnsupported, "this processor lacks {}",
-                      cpu::isa_names(cpu::kAvx512VnniUnitIsa & ~isa));
+                      cpu::isa_names(unit.isa & ~isa));
   }
   const uint32_t with_tiles = isa | cpu::kAmxUnitIsa;
   const auto kernels =
@@ -130,7 +130,9 @@ constexpr int64_t kSteps = 16;
 Result<KindTimes> measure(const Setup& setup) {
   const auto checkpoint = TRY(Checkpoint::open(setup.model));
   const cpu::BesideTilesUnit kernels(setup.instead);
-  TimedBackend backend(TRY(create_backend(setup, kernels.unit)));
+  const bool is_hardware = setup.instead == cpu::Instead::kHardware;
+  TimedBackend backend(
+      TRY(create_backend(setup, is_hardware ? cpu::kAmxUnit : kernels.unit)));
   ModelOptions options;
   options.kv_type = setup.kv_type.value_or(backend.default_kv_type());
   const auto model = TRY(Model::load(*checkpoint, backend, options));
@@ -185,7 +187,8 @@ int main(int argc, char** argv) {
   using headrace::cpu::Instead;
   const std::map<std::string, Instead> instead = {{"left-out", Instead::kNothing},
                                                   {"stand-ins", Instead::kStandIns},
-                                                  {"loads", Instead::kLoads}};
+                                                  {"loads", Instead::kLoads},
+                                                  {"hardware", Instead::kHardware}};
   app.add_option("--tiles", setup.instead, "What takes the place of tile instructions.")
       ->transform(CLI::CheckedTransformer(instead));
   CLI11_PARSE(app, argc, argv);
