@@ -131,8 +131,7 @@ Result<KindTimes> measure(const Setup& setup) {
   const auto checkpoint = TRY(Checkpoint::open(setup.model));
   const cpu::BesideTilesUnit kernels(setup.instead);
   const bool is_hardware = setup.instead == cpu::Instead::kHardware;
-  TimedBackend backend(
-      TRY(create_backend(setup, is_hardware ? cpu::kAmxUnit : kernels.unit)));
+  TimedBackend backend(TRY(create_backend(setup, is_hardware ? cpu::kAmxUnit : kernels.unit)));
   ModelOptions options;
   options.kv_type = setup.kv_type.value_or(backend.default_kv_type());
   const auto model = TRY(Model::load(*checkpoint, backend, options));

@@ -10,14 +10,25 @@ namespace headrace::cpu {
 namespace {
 
 // What classes of coded weights by segments cost: products of a block of 64 inputs, and stores of a
-// segment, for 16 outputs and a tile of several or an only one.
+// segment, for 16 outputs and a tile of several or an only one; and how many of several go side by
+// side.
 struct SegmentClass {
   ActivationType type;
-  int products, stores, few_stores;
+  int products, stores, few_stores, side_by_side;
+
+  int64_t num_tiles(int64_t num_rows) const {
+    const int64_t tiles = ceil_div(num_rows, kTileRows);
+    return tiles > 1 ? ceil_div(tiles, side_by_side) * side_by_side : tiles;
+  }
+  // Of several, a multiple of four.
+  int64_t tile_height(int64_t num_rows) const {
+    const int64_t tiles = num_tiles(num_rows);
+    return tiles > 1 ? ceil_div(num_rows, tiles * 4) * 4 : num_rows;
+  }
 };
 constexpr SegmentClass kSegmentClasses[] = {
-    {ActivationType::kFixed, 4, 4, 3},  // two digits of each side
-    {ActivationType::kBF16Codes, 2, 1, 1},
+    {ActivationType::kFixed, 4, 4, 3, 1},  // two digits of each side
+    {ActivationType::kBF16Codes, 2, 1, 1, 2},
 };
 
 // What a class is tested with, for a layout: its row on the model, and the reference's.
@@ -31,11 +42,11 @@ struct SegmentRows {
   bool found() const { return row != nullptr && oracle != nullptr && quantise != nullptr; }
 };
 
-// Sums leave their tiles once a segment, but those of four panels side by side for more rows than a
-// tile's: as often as 32 KB hold operands of the segment.
+// Sums leave their tiles once a segment, but those of two panels side by side for more rows than a
+// tile's: as often as 20 KB hold operands of the segment.
 int64_t stores_of(const SegmentClass& of, int64_t num_rows, int64_t num_panels,
                   int64_t num_inputs) {
-  constexpr int64_t kSideBySide = 4, kInputsOfOperands = 256;
+  constexpr int64_t kSideBySide = 2, kInputsOfOperands = 320;
   const bool rests = of.type == ActivationType::kBF16Codes && num_rows > kTileRows;
   const int64_t together = rests ? num_panels / kSideBySide * kSideBySide : 0;
   int64_t stores = 0;
@@ -43,7 +54,7 @@ int64_t stores_of(const SegmentClass& of, int64_t num_rows, int64_t num_panels,
     count = fixed_segment_inputs(first, num_inputs);
     stores += num_panels - together + together * ceil_div(count, kInputsOfOperands);
   }
-  return num_rows > kTileRows ? stores * of.stores * ceil_div(num_rows, kTileRows)
+  return num_rows > kTileRows ? stores * of.stores * of.num_tiles(num_rows)
                               : stores * of.few_stores;
 }
 
@@ -67,11 +78,10 @@ TEST_F(AmxModel, PanelsBySegmentsMatchTheReferenceBitForBit) {
           const auto wanted = multiply(*oracle, panels, records, first, end);
           ASSERT_TRUE(same_bits(got, wanted)) << row->name << " M " << num_rows << " K "
                                               << num_inputs << " panels " << first << " " << end;
-          const int64_t num_tiles = ceil_div(num_rows, kTileRows) * (end - first);
+          const int64_t num_tiles = of.num_tiles(num_rows) * (end - first);
           const int64_t products = num_tiles * ceil_div(num_inputs, kFixedBlock) * of.products;
           EXPECT_EQ(counts.products, products) << row->name << " M " << num_rows;
-          EXPECT_EQ(counts.product_rows,
-                    products * ceil_div(num_rows, ceil_div(num_rows, kTileRows)));
+          EXPECT_EQ(counts.product_rows, products * of.tile_height(num_rows));
           EXPECT_EQ(counts.stores, stores_of(of, num_rows, end - first, num_inputs));
           EXPECT_EQ(counts.configures, 2);  // the stale one and the kernel's
           ++num_cases;

@@ -287,9 +287,9 @@ BUGS = [
     Bug("tiles steps share their sums", TILES_ROW, TILES, (
         "scratch_ + kSumsAt + step % 2 * kGroupSumBytes", "scratch_ + kSumsAt + (BUG ? 0 : step % 2) * kGroupSumBytes")),
     Bug("fixed tiles earlier segments lost", FIXED_ROW, SEGMENT, (
-        "first_ == 0 ? add_rows<true>", "first_ == 0 || BUG ? add_rows<true>")),
+        "first_ == 0 ? F::zero()", "first_ == 0 || BUG ? F::zero()")),
     Bug("fixed tiles slice stuck", FIXED_ROW, SEGMENT, (
-        "x + block / kBlocks * args_.x_stride", "x + (BUG ? 0 : block / kBlocks) * args_.x_stride")),
+        "return block / kBlocks * x_stride_", "return (BUG ? 0 : block / kBlocks) * x_stride_")),
     Bug("fixed tiles middle sums dropped", FIXED_ROW, FIXED_TILES, (
         "F::add_words(sum_at(tiles, 1), sum_at(tiles, 2))",
         "F::add_words(BUG ? F::zero_words() : sum_at(tiles, 1), sum_at(tiles, 2))")),
@@ -301,7 +301,7 @@ BUGS = [
     Bug("fixed tiles high digits of rows twice", FIXED_ROW, FIXED_TILES, (
         "load<5>(a + kFixedBlock, kRecord)", "load<5>(a + (BUG ? 0 : kFixedBlock), kRecord)")),
     Bug("codes of a block behind its time", CODES_ROW, SEGMENT, (
-        "multiply_panel<p.value>(rows_at(x_, b - 1),", "multiply_panel<p.value>(rows_at(x_, BUG ? b : b - 1),")),
+        "multiply_panel<p.value>(x_ + place_of(b - 1),", "multiply_panel<p.value>(x_ + place_of(BUG ? b : b - 1),")),
     Bug("fixed tiles factors of first block", FIXED_ROW, SEGMENT, (
         "kFixedPairsBytes + block * kPairs", "kFixedPairsBytes + (BUG ? 0 : block) * kPairs")),
     Bug("fixed offset not bounded", "matmul_q4_1_fixed_tiles", FIXED_WEIGHTS, (
@@ -317,13 +317,19 @@ BUGS = [
     Bug("fixed unit below the power of two", "matmul_q4_0_fixed_tiles", FIXED_WEIGHTS, (
         "F::set_bits((1u << 23) - 1)", "F::set_bits(BUG ? 0 : (1u << 23) - 1)")),
     Bug("codes sums that rest lost", CODES_ROW, SEGMENT, (
-        "kIsWhole || part.begin == 0 ? zero_sums()", "kIsWhole || part.begin == 0 || BUG ? zero_sums()")),
-    Bug("codes sums that rest of another tile", CODES_ROW, SEGMENT, (
-        "scratch_.resting + (tile - first) * kSums", "scratch_.resting + (BUG ? 0 : tile - first) * kSums")),
+        "if (kIsWhole || part.begin == 0) {", "if (kIsWhole || part.begin == 0 || BUG) {")),
+    Bug("codes sums that rest of another group", CODES_ROW, SEGMENT, (
+        "scratch_.resting + group * kGroupSums", "scratch_.resting + (BUG ? 0 : group) * kGroupSums")),
+    Bug("codes sums of the second tile of rows from the first", CODES_ROW, SEGMENT, (
+        "return {row.sums + kTileSumsBytes,", "return {row.sums + (BUG ? 0 : kTileSumsBytes),")),
+    Bug("fixed tiles rows beyond those beside blocks lost", FIXED_ROW, SEGMENT, (
+        "while (num_left > 0) add_some(", "while (num_left > 0 && !BUG) add_some(")),
+    Bug("fixed tiles sum of the group before kept", FIXED_ROW, SEGMENT, (
+        "Tiles::template zero<kSum>();", "if (!BUG) Tiles::template zero<kSum>();")),
     Bug("fixed tiles rows of a neighbour added twice", FIXED_ROW, SEGMENT, (
-        "larger(begin, tiles_.skipped(tile))", "larger(begin, BUG ? 0 : tiles_.skipped(tile))")),
-    Bug("codes last tile skipped", CODES_ROW, SEGMENT, (
-        "add_sums(end - 1, 0, tiles_.height);", "if (!BUG) add_sums(end - 1, 0, tiles_.height);")),
+        "skipped = tiles_.skipped(tile);", "skipped = BUG ? 0 : tiles_.skipped(tile);")),
+    Bug("codes last group skipped", CODES_ROW, SEGMENT, (
+        "if (kIsLastPart) add_group(", "if (kIsLastPart && !BUG) add_group(")),
     Bug("codes missing block not cleared", CODES_ROW, FIXED_WEIGHTS, (
         "Form::leave_out(to);", "if (!BUG) Form::leave_out(to);")),
     Bug("codes cut off in place of rounded", CODES_ROW, BF16_CODES, (

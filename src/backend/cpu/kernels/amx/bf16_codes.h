@@ -3,8 +3,8 @@
 //
 // By way of f16, whose products (AVX512-FP16) take both numbers of a word at once: a look-up or a
 // subtraction makes an f16 of a code, a product applies the factor, two operations make it bf16.
-// A tile of rows and four panels need 1.25 loads a product, which hide behind it. A row alone
-// takes tiles too: a product of one row is done before vectors have made the next operand.
+// Two tiles of rows and two panels need a load a product, half of them from the L1 cache. A row
+// alone takes tiles too: a product of one row is done before vectors have made the next operand.
 #pragma once
 
 #include "backend/cpu/kernels/amx/coded_segment.h"
@@ -123,12 +123,12 @@ struct Bf16Numbers {
   }
 };
 
-template <typename Tiles, Layout kLayout, int kPanels, int kMost>
+template <typename Tiles, Layout kLayout, int kPanels, int kTilesOfRows>
 struct Bf16CodesSideBySide {
   using F = Avx512;
   using Form = Bf16Numbers<kLayout>;
   static constexpr int64_t kRecord = activation_record_bytes(ActivationType::kBF16Codes);
-  static constexpr int kMostPanels = kMost;
+  static constexpr int kMostPanels = 2, kRowTiles = kTilesOfRows;
   static constexpr int kSums = 1;
 
   static constexpr void configure(int64_t rows, TileConfig* config) {
@@ -141,18 +141,18 @@ struct Bf16CodesSideBySide {
 
   template <int kPanelAt>
   [[gnu::always_inline]] static void multiply_panel(const uint8_t* a, const uint8_t* b) {
+    b += kPanelAt * kPanelOperandBytes;
     unrolled<0, 2>([&](auto half) __attribute__((always_inline)) {
       Tiles::template load<4 + half.value>(a + half.value * kTileRowBytes, kRecord);
-      multiply_half<half.value, kPanelAt, 4 + half.value, 6 + half.value>(b);
+      Tiles::template load<6 + half.value>(b + half.value * kOperandBytes, kTileRowBytes);
+      Tiles::template product_bf16<kPanelAt, 4 + half.value, 6 + half.value>();
     });
   }
-  [[gnu::always_inline]] static void multiply(const uint8_t* a, const uint8_t* b) {
-    unrolled<0, 2>([&](auto half) __attribute__((always_inline)) {
-      Tiles::template load<4 + half.value>(a + half.value * kTileRowBytes, kRecord);
-      unrolled<0, kPanels>([&](auto p) __attribute__((always_inline)) {
-        multiply_half<half.value, p.value, 4 + half.value, 6 + p.value % 2>(b);
-      });
-    });
+  template <typename Start>
+  [[gnu::always_inline]] static void multiply(const uint8_t* const* x, int64_t at, const uint8_t* b,
+                                              const Start& start) {
+    multiply_half(x, at, b, start);
+    multiply_half(x, at + kTileRowBytes, b + kOperandBytes, [](auto) {});
   }
 
   [[gnu::always_inline]] static __m512 sum(const uint8_t* tiles) {
@@ -163,20 +163,29 @@ struct Bf16CodesSideBySide {
   }
 
  private:
-  // The product of 32 inputs in tile kA and those of a panel, by way of tile kB.
-  template <int kHalf, int kPanelAt, int kA, int kB>
-  [[gnu::always_inline]] static void multiply_half(const uint8_t* b) {
-    Tiles::template load<kB>(b + kPanelAt * kPanelOperandBytes + kHalf * kOperandBytes,
-                             kTileRowBytes);
-    Tiles::template product_bf16<kPanelAt, kA, kB>();
+  // Of 32 inputs, all tiles of rows and panels.
+  template <typename Start>
+  [[gnu::always_inline]] static void multiply_half(const uint8_t* const* x, int64_t at,
+                                                   const uint8_t* b, const Start& start) {
+    unrolled<0, kRowTiles>([&](auto t) __attribute__((always_inline)) {
+      Tiles::template load<4 + t.value>(x[t.value] + at, kRecord);
+      unrolled<0, kPanels>([&](auto p) __attribute__((always_inline)) {
+        constexpr int kSum = t.value * kPanels + p.value;
+        if (t.value == 0) {
+          Tiles::template load<6 + p.value>(b + p.value * kPanelOperandBytes, kTileRowBytes);
+        }
+        start(std::integral_constant<int, kSum>());
+        Tiles::template product_bf16<kSum, 4 + t.value, 6 + p.value>();
+      });
+    });
   }
 };
 
 template <typename Tiles, Layout kLayout, int kPanels>
-using Bf16CodesProducts = Bf16CodesSideBySide<Tiles, kLayout, kPanels, 4>;
-// Where rows fit one tile: panels come from memory, best in few streams.
+using Bf16CodesProducts = Bf16CodesSideBySide<Tiles, kLayout, kPanels, 2>;
+// Where rows fit one tile.
 template <typename Tiles, Layout kLayout, int kPanels>
-using Bf16CodesFewProducts = Bf16CodesSideBySide<Tiles, kLayout, kPanels, 2>;
+using Bf16CodesFewProducts = Bf16CodesSideBySide<Tiles, kLayout, kPanels, 1>;
 
 template <typename Tiles>
 struct Bf16CodesRows {
@@ -192,7 +201,7 @@ struct Bf16CodesRows {
         kLayout,
         ActivationType::kBF16Codes,
         1,
-        {kTileRows, 4 * kPanel, kFixedBlock},
+        {kTileRows, 2 * kPanel, kFixedBlock},
         NumericsClass::kBf16Codes,
         {.matmul = &matmul_coded_tiles<Tiles, kLayout, Bf16CodesProducts, Bf16CodesFewProducts>}};
   }

@@ -1,21 +1,26 @@
 // Rows of x times coded panels in tiles, a segment of inputs at a time: what the classes kFixed and
 // kBf16Codes (kernels.h) have in common.
 //
-// Weights of a segment become operands of products once, for all rows, tile of rows by tile of
-// rows; sums stay in their tiles as long as operands fit the L1 cache (32 KB, in parts of a
-// segment), then rest in memory. So only rows of x, once for all panels side by side, and such sums
-// come from the L2 cache, which delivers less than products of other operands would ask of it. Rows
-// that fit one tile take operands as they are made, a block of 64 inputs behind: vectors and tiles
-// work side by side. A panel's products come before its next operands are made, in the same place.
+// Weights of a segment become operands of products once, for all rows, group of tiles of rows by
+// group; sums stay in their tiles as long as operands stay in the L1 cache beside rows of x (20 KB,
+// in parts of a segment), then rest in memory. What takes time beside the products is what waits
+// for them, or they for it: so a group's sums leave their tiles one by one, each before its tile's
+// first product of the next group, and are added a few rows after each block of that. Rows that fit
+// one tile take operands as they are made, a block of 64 inputs behind: vectors and tiles work side
+// by side. A panel's products come before its next operands are made, in the same place.
 //
 // Products<Tiles, kLayout, kPanels> is the arithmetic, for rows of several tiles and for fewer:
 //   Form                    of operands (FixedWeights::expand)
 //   make_pairs(...)         factors and offsets of a segment as the form wants them, and its units
 //   kRecord                 bytes of a row of x in a slice
 //   kMostPanels             side by side
-//   kSums                   tiles of sums of a panel
-//   configure(rows, &c)     shapes; the sum i of panel p is the tile p kSums + i
-//   multiply(a, b)          a block's products, of rows of several tiles
+//   kRowTiles               tiles of rows side by side, a group
+//   kSums                   tiles of sums of a panel and a tile of rows
+//   configure(rows, &c)     shapes; the sum i of panel p and tile of rows t is the tile
+//                           (t kPanels + p) kSums + i
+//   multiply(x, at, b, start)
+//                           a block's products, of rows of several tiles: `at` from where those of
+//                           tile t begin, x[t]. start(i) comes before the first of sum i
 //   multiply_panel<p>(a, b) of panel p, of fewer
 //   sum(tiles)              what a row and panel come to, from its rows of stored sums, kTileBytes
 //                           apart
@@ -32,20 +37,22 @@ namespace headrace::cpu {
 namespace {
 
 inline constexpr int64_t kPanelOperandBytes = 2 * kOperandBytes;  // of a block
-inline constexpr int64_t kMostPanels = 4;
+inline constexpr int64_t kMostPanels = 2;
 inline constexpr int64_t kMostSums = 6;
-inline constexpr int64_t kMostRestingSums = 4;    // of a tile of rows
-inline constexpr int64_t kMostRestingTiles = 16;  // tiles of rows whose sums rest in memory
+inline constexpr int64_t kMostTiles = 16;       // of rows at a time
+inline constexpr int64_t kMostRestingSums = 4;  // of a group of several tiles
+inline constexpr int64_t kAddedRows = 4;        // of sums, after a block
+static_assert(kTileRows % kAddedRows == 0);
 
 // Scratch of a call: operands of a part of a segment, stored sums, sums that rest, factors.
 struct SegmentScratch {
   uint8_t* operands;
   uint8_t* sums;
-  uint8_t* resting;  // by tile of rows
+  uint8_t* resting;  // by group of tiles of rows
   uint8_t* pairs;    // by panel
-  static constexpr int64_t kOperandsBytes = int64_t{32} << 10;
+  static constexpr int64_t kOperandsBytes = int64_t{20} << 10;
   static constexpr int64_t kSumsBytes = kMostSums * kTileBytes;
-  static constexpr int64_t kRestingBytes = kMostRestingTiles * kMostRestingSums * kTileBytes;
+  static constexpr int64_t kRestingBytes = kMostTiles / 2 * kMostRestingSums * kTileBytes;
   static_assert(kOperandsBytes + kSumsBytes + kRestingBytes + kMostPanels * kFixedPairsBytes <=
                 kMatmulScratchFloats * int64_t{sizeof(float)});
 
@@ -66,22 +73,27 @@ class CodedSegment {
   using F = Avx512;
   using Weights = FixedWeights<kLayout>;
   using Products = ProductsOf<Tiles, kLayout, kPanels>;
-  static constexpr int kSums = kPanels * Products::kSums;
+  static constexpr int kRowTiles = Products::kRowTiles;
+  static constexpr int kSums = kPanels * Products::kSums;  // of a tile of rows
+  static constexpr int kGroupSums = kRowTiles * kSums;
+  static constexpr int64_t kTileSumsBytes = kSums * kTileBytes;
   static constexpr int64_t kBlockOperandBytes = kPanels * kPanelOperandBytes;
   static constexpr int64_t kMostBlocks = SegmentScratch::kOperandsBytes / kBlockOperandBytes;
   static constexpr bool kIsWhole = kMostBlocks * kFixedBlock >= kLongestFixedSegment;
-  static_assert(kPanels <= kMostPanels && kSums <= kMostSums);
+  static_assert(kPanels <= kMostPanels && kGroupSums <= kMostSums);
 
   CodedSegment(const MatmulArgs& args, int64_t first, int64_t panel)
       : args_(args),
-        tiles_(args.num_rows),
+        tiles_(args.num_rows, kRowTiles, kAddedRows),
         scratch_(args.scratch),
         first_(first),
         count_(fixed_segment_inputs(first, args.num_inputs)),
         num_blocks_((count_ + kFixedBlock - 1) / kFixedBlock),
         weight_(args.weight + static_cast<size_t>(args.first_panel + panel) * args.panel_bytes),
         x_(static_cast<const uint8_t*>(args.x) + first / kSliceInputs * args.x_stride),
-        sums_(args.sums + panel * kPanel) {
+        sums_(args.sums + panel * kPanel),
+        x_stride_(args.x_stride),
+        sums_stride_(args.sums_stride) {
     for (int p = 0; p < kPanels; ++p) {
       units_[p] =
           Products::make_pairs(panel_at(p), first, count_, scratch_.pairs + p * kFixedPairsBytes);
@@ -90,75 +102,105 @@ class CodedSegment {
 
   // Rows of several tiles.
   [[gnu::always_inline]] void run_tiles() const {
-    static_assert(kIsWhole || kSums <= kMostRestingSums);
-    const int64_t most = kIsWhole ? tiles_.count : kMostRestingTiles;
-    for (int64_t first = 0; first < tiles_.count; first += most) {
-      const int64_t end = smaller(first + most, tiles_.count);
-      const int64_t num_parts = (num_blocks_ + kMostBlocks - 1) / kMostBlocks;
-      const int64_t blocks = (num_blocks_ + num_parts - 1) / num_parts;
-      for (int64_t block = 0; block < num_blocks_; block += blocks) {
-        multiply_part({block, smaller(block + blocks, num_blocks_)}, first, end);
-      }
+    static_assert(kIsWhole || (kRowTiles > 1 && kGroupSums <= kMostRestingSums));
+    const int64_t num_parts = (num_blocks_ + kMostBlocks - 1) / kMostBlocks;
+    const int64_t blocks = (num_blocks_ + num_parts - 1) / num_parts;
+    for (int64_t block = 0; block < num_blocks_; block += blocks) {
+      multiply_part({block, smaller(block + blocks, num_blocks_)});
     }
   }
 
   // Rows that one tile holds.
   [[gnu::always_inline]] void run_one_tile() const {
     uint8_t* operands = scratch_.operands;
-    zero_sums();
+    zero_sums<kSums>();
     for_panels([&](auto p) __attribute__((always_inline)) { expand(0, p.value, operands); });
     for (int64_t b = 1; b < num_blocks_; ++b) {
       for_panels([&](auto p) __attribute__((always_inline)) {
-        Products::template multiply_panel<p.value>(rows_at(x_, b - 1), operands);
+        Products::template multiply_panel<p.value>(x_ + place_of(b - 1), operands);
         expand(b, p.value, operands);
       });
     }
     for_panels([&](auto p) __attribute__((always_inline)) {
-      Products::template multiply_panel<p.value>(rows_at(x_, num_blocks_ - 1), operands);
+      Products::template multiply_panel<p.value>(x_ + place_of(num_blocks_ - 1), operands);
     });
-    store_sums(scratch_.sums);
-    add_sums(0, 0, tiles_.height);
+    store_sums<kSums>(scratch_.sums);
+    add_group(0);
   }
 
  private:
   struct Part {
     int64_t begin, end;  // blocks
   };
+  // A row's stored sums, its record and its totals.
+  struct SumRow {
+    const uint8_t *sums, *record;
+    float* totals;
+  };
 
-  // Tiles of rows [first, end) over a part of the segment; meanwhile, where it is the last, a few
-  // rows a block, the sums of the tile before are added.
-  [[gnu::always_inline]] void multiply_part(Part part, int64_t first, int64_t end) const {
+  // All groups of tiles of rows over a part of the segment; sums of the last part are added.
+  [[gnu::always_inline]] void multiply_part(Part part) const {
     for (int64_t b = part.begin; b < part.end; ++b) {
       uint8_t* const to = scratch_.operands + (b - part.begin) * kBlockOperandBytes;
       for (int p = 0; p < kPanels; ++p) expand(b, p, to);
     }
-    if (part.end < num_blocks_) {
-      for (int64_t tile = first; tile < end; ++tile) multiply_rows(part, tile, first, 0, 0);
-      return;
-    }
-    const int64_t blocks = part.end - part.begin;
-    const int64_t rows = (tiles_.height + blocks - 1) / blocks;
-    multiply_rows(part, first, first, 0, 0);
-    for (int64_t tile = first + 1; tile < end; ++tile) {
-      multiply_rows(part, tile, first, rows, tile - 1);
-    }
-    add_sums(end - 1, 0, tiles_.height);
+    part.end == num_blocks_ ? multiply_groups<true>(part) : multiply_groups<false>(part);
   }
 
-  // The products of a tile of rows; after each block, `rows` of the sums of tile `before` are
-  // added.
-  [[gnu::always_inline]] void multiply_rows(Part part, int64_t tile, int64_t first, int64_t rows,
-                                            int64_t before) const {
-    uint8_t* const resting = scratch_.resting + (tile - first) * kSums * kTileBytes;
-    kIsWhole || part.begin == 0 ? zero_sums() : load_sums(resting);
-    const uint8_t* x = x_ + tiles_.first(tile) * Products::kRecord;
-    const uint8_t* operands = scratch_.operands;
-    for (int64_t b = part.begin, row = 0; b < part.end; ++b, row += rows) {
-      Products::multiply(rows_at(x, b), operands);
-      operands += kBlockOperandBytes;
-      add_sums(before, row, smaller(row + rows, tiles_.height));
+  template <bool kIsLastPart>
+  [[gnu::always_inline]] void multiply_groups(Part part) const {
+    const int64_t num_groups = tiles_.count / kRowTiles;
+    multiply_group<kIsLastPart, true>(part, 0);
+    for (int64_t group = 1; group < num_groups; ++group) {
+      multiply_group<kIsLastPart, false>(part, group);
     }
-    store_sums(kIsWhole || part.end == num_blocks_ ? scratch_.sums : resting);
+    store_sums<kGroupSums>(sums_place<kIsLastPart>(num_groups - 1));
+    if (kIsLastPart) add_group(num_groups - 1);
+  }
+
+  // The products of a group; what the one before came to leaves its tiles and is added meanwhile.
+  template <bool kIsLastPart, bool kIsFirst>
+  [[gnu::always_inline]] void multiply_group(Part part, int64_t group) const {
+    const uint8_t* x[kRowTiles];
+    for (int t = 0; t < kRowTiles; ++t) {
+      x[t] = x_ + tiles_.first(group * kRowTiles + t) * Products::kRecord;
+    }
+    const uint8_t* operands = scratch_.operands;
+    const int64_t before = kIsFirst ? 0 : group - 1;
+    Products::multiply(x, place_of(part.begin), operands, [&](auto sum) {
+      start_sum<kIsLastPart, kIsFirst, sum.value>(part, group, before);
+    });
+    SumRow row = sum_row(before * kRowTiles, 0);
+    int64_t num_left = kIsLastPart && !kIsFirst ? tiles_.height : 0;
+    for (int64_t b = part.begin + 1; b < part.end; ++b) {
+      operands += kBlockOperandBytes;
+      Products::multiply(x, place_of(b), operands, [](auto) {});
+      if (num_left > 0) add_some(&row, &num_left);
+    }
+    while (num_left > 0) add_some(&row, &num_left);
+  }
+
+  // Takes from a tile the sum of the group before and gives it that of `group`, as far as it is.
+  template <bool kIsLastPart, bool kIsFirst, int kSum>
+  [[gnu::always_inline]] void start_sum(Part part, int64_t group, int64_t before) const {
+    constexpr int64_t kAt = kSum * kTileBytes;
+    if (!kIsFirst) {
+      Tiles::template store<kSum>(sums_place<kIsLastPart>(before) + kAt, kTileRowBytes);
+    }
+    if (kIsWhole || part.begin == 0) {
+      Tiles::template zero<kSum>();
+    } else {
+      Tiles::template load<kSum>(resting(group) + kAt, kTileRowBytes);
+    }
+  }
+
+  // Where the sums of a group go.
+  template <bool kIsLastPart>
+  [[gnu::always_inline]] uint8_t* sums_place(int64_t group) const {
+    return kIsLastPart ? scratch_.sums : resting(group);
+  }
+  [[gnu::always_inline]] uint8_t* resting(int64_t group) const {
+    return scratch_.resting + group * kGroupSums * kTileBytes;
   }
 
   const uint8_t* panel_at(int p) const {
@@ -190,52 +232,67 @@ class CodedSegment {
     }
   }
 
+  template <int kCount>
   [[gnu::always_inline]] static void zero_sums() {
-    unrolled<0, kSums>([](auto sum)
-                           __attribute__((always_inline)) { Tiles::template zero<sum.value>(); });
+    unrolled<0, kCount>([](auto sum)
+                            __attribute__((always_inline)) { Tiles::template zero<sum.value>(); });
   }
-  [[gnu::always_inline]] static void load_sums(const uint8_t* from) {
-    unrolled<0, kSums>([&](auto sum) __attribute__((always_inline)) {
-      Tiles::template load<sum.value>(from + sum.value * kTileBytes, kTileRowBytes);
-    });
-  }
+  template <int kCount>
   [[gnu::always_inline]] static void store_sums(uint8_t* to) {
-    unrolled<0, kSums>([&](auto sum) __attribute__((always_inline)) {
+    unrolled<0, kCount>([&](auto sum) __attribute__((always_inline)) {
       Tiles::template store<sum.value>(to + sum.value * kTileBytes, kTileRowBytes);
     });
   }
 
-  // Where a block of the rows of a tile is. x: record of the first.
-  [[gnu::always_inline]] const uint8_t* rows_at(const uint8_t* x, int64_t block) const {
+  // Where a block of a row is, from the row's first record.
+  [[gnu::always_inline]] int64_t place_of(int64_t block) const {
     constexpr int64_t kBlocks = kSliceInputs / kFixedBlock;  // of a slice
     constexpr int64_t kBlockBytes = 2 * kTileRowBytes;
-    return x + block / kBlocks * args_.x_stride + block % kBlocks * kBlockBytes;
+    return block / kBlocks * x_stride_ + block % kBlocks * kBlockBytes;
   }
 
-  // Adds the stored sums of a tile's rows [begin, end) to their totals, but those that a neighbour
-  // has.
-  [[gnu::always_inline]] void add_sums(int64_t tile, int64_t begin, int64_t end) const {
-    const int64_t from = larger(begin, tiles_.skipped(tile));
-    first_ == 0 ? add_rows<true>(tile, from, end) : add_rows<false>(tile, from, end);
+  [[gnu::always_inline]] SumRow sum_row(int64_t tile, int64_t row) const {
+    const int64_t at = tiles_.first(tile) + row;
+    return {scratch_.sums + row * kTileRowBytes, x_ + at * Products::kRecord,
+            sums_ + at * sums_stride_};
+  }
+  [[gnu::always_inline]] SumRow next(SumRow row) const {
+    return {row.sums + kTileRowBytes, row.record + Products::kRecord, row.totals + sums_stride_};
+  }
+  // The same row of the next tile of a group, which is whole.
+  [[gnu::always_inline]] SumRow beside(SumRow row) const {
+    return {row.sums + kTileSumsBytes, row.record + tiles_.height * Products::kRecord,
+            row.totals + tiles_.height * sums_stride_};
   }
 
-  // Of rows [from, to) of a tile. kIsFirst: of the first segment.
-  template <bool kIsFirst>
-  [[gnu::always_inline]] void add_rows(int64_t tile, int64_t from, int64_t to) const {
-    const int64_t row = tiles_.first(tile) + from;
-    const uint8_t* record = x_ + row * Products::kRecord;
-    float* totals = sums_ + row * args_.sums_stride;
-    const uint8_t* sums = scratch_.sums + from * kTileRowBytes;
-    for (int64_t r = from; r < to; ++r) {
-      for (int p = 0; p < kPanels; ++p) {
-        const __m512 sum = Products::sum(sums + p * Products::kSums * kTileBytes);
-        const __m512 factor = Products::factor(units_[p], record);
-        const __m512 before = kIsFirst ? F::zero() : F::load(totals + p * kPanel);
-        F::store(totals + p * kPanel, F::fma(sum, factor, before));
-      }
-      record += Products::kRecord;
-      totals += args_.sums_stride;
-      sums += kTileRowBytes;
+  // Adds a row's sums to its totals, and those of the same row of the tiles beside.
+  template <int kCount>
+  [[gnu::always_inline]] void add_row(SumRow row) const {
+    for (int p = 0; p < kPanels; ++p) {
+      const __m512 sum = Products::sum(row.sums + p * Products::kSums * kTileBytes);
+      const __m512 factor = Products::factor(units_[p], row.record);
+      const __m512 before = first_ == 0 ? F::zero() : F::load(row.totals + p * kPanel);
+      F::store(row.totals + p * kPanel, F::fma(sum, factor, before));
+    }
+    if constexpr (kCount > 1) add_row<kCount - 1>(beside(row));
+  }
+
+  // Adds the next rows of all tiles of a group.
+  [[gnu::always_inline]] void add_some(SumRow* row, int64_t* num_left) const {
+    unrolled<0, kAddedRows>([&](auto) __attribute__((always_inline)) {
+      add_row<kRowTiles>(*row);
+      *row = next(*row);
+    });
+    *num_left -= kAddedRows;
+  }
+
+  // Adds what is stored of a group, but rows that a neighbour has.
+  [[gnu::always_inline]] void add_group(int64_t group) const {
+    for (int t = 0; t < kRowTiles; ++t) {
+      const int64_t tile = group * kRowTiles + t, skipped = tiles_.skipped(tile);
+      SumRow row = sum_row(tile, skipped);
+      row.sums += t * kTileSumsBytes;
+      for (int64_t r = skipped; r < tiles_.height; ++r, row = next(row)) add_row<1>(row);
     }
   }
 
@@ -246,6 +303,7 @@ class CodedSegment {
   const uint8_t* const weight_;
   const uint8_t* const x_;
   float* const sums_;
+  const int64_t x_stride_, sums_stride_;
   __m512 units_[kPanels];
 };
 
@@ -261,6 +319,14 @@ template <typename Tiles, Layout kLayout, int kPanels,
   CodedSegment<Tiles, kLayout, kPanels, ProductsOf>(args, first, panel).run_one_tile();
 }
 
+// visit(first) for all segments of K.
+template <typename Visit>
+[[gnu::always_inline]] inline void for_segments(int64_t num_inputs, const Visit& visit) {
+  for (int64_t first = 0; first < num_inputs; first += fixed_segment_inputs(first, num_inputs)) {
+    visit(first);
+  }
+}
+
 // visit(panels, panel) for all panels, kMost side by side, then those that are left by themselves.
 template <int kMost, typename Visit>
 [[gnu::always_inline]] inline void for_panels_side_by_side(int64_t panel, int64_t end,
@@ -269,39 +335,50 @@ template <int kMost, typename Visit>
   if constexpr (kMost > 1) for_panels_side_by_side<1>(panel, end, visit);
 }
 
-// One tile of rows takes panels from end to end, as they lie in memory. More go segment by segment:
-// one of x stays in the L2 cache for all panels.
+// Rows that one tile holds take panels from end to end, as they lie in memory.
+template <typename Tiles, Layout kLayout, template <typename, Layout, int> typename ProductsOf>
+void multiply_few_rows(const MatmulArgs& args) {
+  using Products = ProductsOf<Tiles, kLayout, 1>;
+  static constexpr ConfigsByRows kConfigs = configs_by_rows(&Products::configure);
+  const TileScope<Tiles> scope(kConfigs.of[args.num_rows]);
+  for_panels_side_by_side<Products::kMostPanels>(
+      0, args.num_panels, [&](auto panels, int64_t panel) {
+        for_segments(args.num_inputs, [&](int64_t first) {
+          multiply_few<Tiles, kLayout, panels.value, ProductsOf>(args, first, panel);
+        });
+      });
+}
+
+// More go segment by segment: one of x stays in the L2 cache for all panels.
+template <typename Tiles, Layout kLayout, template <typename, Layout, int> typename ProductsOf>
+void multiply_many_rows(const MatmulArgs& args) {
+  using Products = ProductsOf<Tiles, kLayout, 1>;
+  static constexpr ConfigsByRows kConfigs = configs_by_rows(&Products::configure);
+  const RowTiles tiles(args.num_rows, Products::kRowTiles, kAddedRows);
+  const TileScope<Tiles> scope(kConfigs.of[tiles.height]);
+  for_segments(args.num_inputs, [&](int64_t first) {
+    for_panels_side_by_side<Products::kMostPanels>(
+        0, args.num_panels, [&](auto panels, int64_t panel) {
+          multiply_segment<Tiles, kLayout, panels.value, ProductsOf>(args, first, panel);
+        });
+  });
+}
+
 template <typename Tiles, Layout kLayout, template <typename, Layout, int> typename ProductsOf,
           template <typename, Layout, int> typename FewProductsOf>
 void matmul_coded_tiles(const MatmulArgs& args) {
-  using Products = ProductsOf<Tiles, kLayout, 1>;
-  using FewProducts = FewProductsOf<Tiles, kLayout, 1>;
-  static constexpr ConfigsByRows kConfigs = configs_by_rows(&Products::configure);
-  static constexpr ConfigsByRows kFewConfigs = configs_by_rows(&FewProducts::configure);
-  if (args.num_rows == 0) return;
-  const RowTiles tiles(args.num_rows);
-  const bool is_few = tiles.count == 1;
-  const TileScope<Tiles> scope((is_few ? kFewConfigs : kConfigs).of[tiles.height]);
-  const auto for_segments = [&](const auto& fn) {
-    for (int64_t first = 0, count; first < args.num_inputs; first += count) {
-      count = fixed_segment_inputs(first, args.num_inputs);
-      fn(first);
+  constexpr int64_t kRecord = ProductsOf<Tiles, kLayout, 1>::kRecord;
+  constexpr int64_t kMostRows = kMostTiles * kTileRows;
+  MatmulArgs part = args;
+  for (int64_t row = 0; row < args.num_rows; row += kMostRows) {
+    part.x = static_cast<const uint8_t*>(args.x) + row * kRecord;
+    part.sums = args.sums + row * args.sums_stride;
+    part.num_rows = smaller(kMostRows, args.num_rows - row);
+    if (part.num_rows <= kTileRows) {
+      multiply_few_rows<Tiles, kLayout, FewProductsOf>(part);
+    } else {
+      multiply_many_rows<Tiles, kLayout, ProductsOf>(part);
     }
-  };
-  if (is_few) {
-    for_panels_side_by_side<FewProducts::kMostPanels>(
-        0, args.num_panels, [&](auto panels, int64_t panel) {
-          for_segments([&](int64_t first) {
-            multiply_few<Tiles, kLayout, panels.value, FewProductsOf>(args, first, panel);
-          });
-        });
-  } else {
-    for_segments([&](int64_t first) {
-      for_panels_side_by_side<Products::kMostPanels>(
-          0, args.num_panels, [&](auto panels, int64_t panel) {
-            multiply_segment<Tiles, kLayout, panels.value, ProductsOf>(args, first, panel);
-          });
-    });
   }
 }
 

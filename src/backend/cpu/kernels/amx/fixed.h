@@ -44,21 +44,28 @@ struct FixedProducts : FixedForm<kLayout> {
   static_assert(kPanels == 1);
   using F = Avx512;
   using FixedForm<kLayout>::kRecord;
-  static constexpr int kMostPanels = 1;
+  static constexpr int kMostPanels = 1, kRowTiles = 1;
   static constexpr int kSums = 4;
 
   static constexpr void configure(int64_t rows, TileConfig* config) {
     configure_two_by_two(rows, config);
   }
 
-  [[gnu::always_inline]] static void multiply(const uint8_t* a, const uint8_t* b) {
+  template <typename Start>
+  [[gnu::always_inline]] static void multiply(const uint8_t* const* x, int64_t at, const uint8_t* b,
+                                              const Start& start) {
+    const uint8_t* a = x[0] + at;
     Tiles::template load<6>(b, kTileRowBytes);
     Tiles::template load<4>(a, kRecord);
-    Tiles::template product_ss<0, 4, 6>();
-    Tiles::template load<7>(b + kOperandBytes, kTileRowBytes);
-    Tiles::template product_su<1, 4, 7>();
     Tiles::template load<5>(a + kFixedBlock, kRecord);
+    Tiles::template load<7>(b + kOperandBytes, kTileRowBytes);
+    start(std::integral_constant<int, 0>());
+    Tiles::template product_ss<0, 4, 6>();
+    start(std::integral_constant<int, 2>());
     Tiles::template product_ss<2, 5, 6>();
+    start(std::integral_constant<int, 1>());
+    Tiles::template product_su<1, 4, 7>();
+    start(std::integral_constant<int, 3>());
     Tiles::template product_su<3, 5, 7>();
   }
 
@@ -75,7 +82,7 @@ struct FixedProducts : FixedForm<kLayout> {
 template <typename Tiles, Layout kLayout, int kPanels>
 struct FixedFewProducts : FixedForm<kLayout> {
   using FixedForm<kLayout>::kRecord;
-  static constexpr int kMostPanels = 2;
+  static constexpr int kMostPanels = 2, kRowTiles = 1;
   static constexpr int kSums = 3;
 
   static constexpr void configure(int64_t rows, TileConfig* config) {
