@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <string>
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/kernels/isa.h"
@@ -37,12 +38,15 @@ TEST(MeasureRates, EveryOpThatAStepNeedsIsRated) {
                            RatedOp::kJoin, RatedOp::kStart}) {
     EXPECT_TRUE(rates.seconds(op)) << rated_op_name(op);
   }
-  EXPECT_TRUE(rates.seconds(RatedOp::kProduct, "q4_kx16 int16", 16));
-  EXPECT_TRUE(rates.seconds(RatedOp::kQuantise, "int16"));
+  const cpu::ActivationType of_codes =
+      kernels.matmul[static_cast<size_t>(cpu::Layout::kQ4K)].activation();
+  const std::string product = product_variant(cpu::Layout::kQ4K, of_codes);
+  EXPECT_TRUE(rates.seconds(RatedOp::kProduct, product, 16)) << product;
+  EXPECT_TRUE(rates.seconds(RatedOp::kQuantise, activation_name(of_codes)));
   EXPECT_TRUE(rates.seconds(RatedOp::kAppend, "f16"));
   EXPECT_TRUE(rates.seconds(RatedOp::kAttentionRow, "f16 256 x8", 1024));
   EXPECT_TRUE(rates.seconds(RatedOp::kAttentionChunk, "f16 64 x1", 64));
-  EXPECT_FALSE(rates.seconds(RatedOp::kProduct, "q8_0x16 int16"));
+  EXPECT_FALSE(rates.seconds(RatedOp::kProduct, product_variant(cpu::Layout::kQ8_0, of_codes)));
   EXPECT_FALSE(rates.seconds(RatedOp::kRead, kReadByOps)) << "no model's memory was named";
   const size_t count = rates.all().size();
   ASSERT_TRUE(measure_rates(*backend, kernels, {kLayouts, kTypes}, &times, &rates).ok());

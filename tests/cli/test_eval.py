@@ -23,7 +23,7 @@ def compare(headrace, model, text):
 
 
 def test_a_model_compared_with_itself_in_the_same_arithmetic_is_the_same(compare):
-    shown = compare("--reference-kv-type", "f16", "--json")
+    shown = compare("--kv-type", "f16", "--reference-kv-type", "f16", "--json")
     assert shown.returncode == 0, shown.stderr
     report = json.loads(shown.stdout)
     assert report["perplexity"] == report["reference_perplexity"]
