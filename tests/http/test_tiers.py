@@ -94,13 +94,13 @@ def test_other_options_find_nothing_and_spoil_nothing(serve, tiny, tmp_path):
             assert server.stop() == 0
             return [cached for _, cached in given], [answer for answer, _ in given], "".join(server.errors)
 
-    cached, expected, _ = run()
+    cached, expected, _ = run("--kv-type", "f16")
     assert cached == [0, 0]
     cached, _, log = run("--kv-type", "f32")
     assert cached == [0, 0]
     assert "is not used and left alone: " in log
     assert "kv type f16, here f32" in log
-    cached, answers, _ = run()
+    cached, answers, _ = run("--kv-type", "f16")
     assert (cached, answers) == ([288, 288], expected)
 
 
