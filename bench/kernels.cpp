@@ -137,7 +137,8 @@ class Activations {
         num_inputs_(num_inputs),
         x_(static_cast<size_t>(num_rows * num_inputs)) {
     const int64_t slices = (num_inputs + kSliceInputs - 1) / kSliceInputs;
-    records_ = Buffer::allocate(static_cast<size_t>(slices * stride())).value();
+    const int64_t num_bytes = slices * num_rows * activation_record_bytes(type);
+    records_ = Buffer::allocate(static_cast<size_t>(num_bytes)).value();
   }
 
   void refresh(std::mt19937* random) {
@@ -152,13 +153,21 @@ class Activations {
         {x_.data(), num_rows_, num_inputs_, records_.as<uint8_t>().data(), stride()});
   }
 
-  // What the kernel reads for rows from `first` on.
-  const void* rows(int64_t first) const {
-    if (type_ == ActivationType::kF32) return x_.data() + first * num_inputs_;
-    return records_.as<uint8_t>().data() + first * activation_record_bytes(type_);
+  // Makes args read rows from `first` on.
+  void point_at(int64_t first, int64_t count, MatmulArgs* args) const {
+    args->num_rows = count;
+    args->x_stride = stride();
+    if (type_ == ActivationType::kF32) {
+      args->x = x_.data() + first * num_inputs_;
+      return;
+    }
+    const StoredRows rows = stored_rows(type_, first, count, num_rows_, stride());
+    args->x = records_.as<uint8_t>().data() + rows.offset;
+    args->beside = rows.beside;
   }
   int64_t stride() const {
-    return type_ == ActivationType::kF32 ? num_inputs_ : num_rows_ * activation_record_bytes(type_);
+    return type_ == ActivationType::kF32 ? num_inputs_
+                                         : activation_stride(type_, num_rows_, num_inputs_);
   }
   const float* row(int64_t m) const { return x_.data() + m * num_inputs_; }
 
@@ -267,11 +276,17 @@ class Case {
     for (int64_t panel = 0; panel < num_panels_; panel += tile_panels) {
       const int64_t count = std::min(tile_panels, num_panels_ - panel);
       for (int64_t m = 0; m < num_rows_; m += tile_rows) {
-        row_.function.matmul({segment.data, segment.panel_bytes, weight_.view.num_inputs,
-                              activations_.rows(m), activations_.stride(),
-                              std::min(tile_rows, num_rows_ - m), panel, count,
-                              sums_.as<float>().data() + m * num_panels_ * kPanel + panel * kPanel,
-                              num_panels_ * kPanel, scratch_.as<float>().data()});
+        MatmulArgs args{};
+        args.weight = segment.data;
+        args.panel_bytes = segment.panel_bytes;
+        args.num_inputs = weight_.view.num_inputs;
+        activations_.point_at(m, std::min(tile_rows, num_rows_ - m), &args);
+        args.first_panel = panel;
+        args.num_panels = count;
+        args.sums = sums_.as<float>().data() + m * num_panels_ * kPanel + panel * kPanel;
+        args.sums_stride = num_panels_ * kPanel;
+        args.scratch = scratch_.as<float>().data();
+        row_.function.matmul(args);
       }
     }
   }

@@ -413,9 +413,9 @@ void RateMeter::quantise(cpu::ActivationType type, const cpu::KernelRow& row) {
   if (has(RatedOp::kQuantise, of)) return;
   constexpr int64_t kRows = 16;
   constexpr int64_t kSlices = (kRatedInputs + cpu::kSliceInputs - 1) / cpu::kSliceInputs;
-  const int64_t stride = kRows * cpu::activation_record_bytes(type);
-  const std::span<std::byte> out =
-      backend_.write_view(far_->data(), static_cast<size_t>(kSlices * stride));
+  const int64_t stride = cpu::activation_stride(type, kRows, kRatedInputs);
+  const std::span<std::byte> out = backend_.write_view(
+      far_->data(), static_cast<size_t>(kSlices * kRows * cpu::activation_record_bytes(type)));
   const std::span<const float> x =
       backend_.read_view(input_->data(), static_cast<size_t>(kRows * kRatedInputs));
   const auto call = [&] {

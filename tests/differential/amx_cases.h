@@ -68,7 +68,7 @@ inline Panels random_panels(DType dtype, int64_t num_panels, int64_t num_inputs,
                      num_inputs);
 }
 
-// Rows of x as a quantise row writes them, all slices of exactly num_rows records.
+// Rows of x as a quantise row writes them, and no more.
 struct Activations {
   ActivationType type;
   int64_t num_rows;
@@ -78,9 +78,10 @@ struct Activations {
 
 inline Activations quantised(const KernelRow& row, const std::vector<float>& x, int64_t num_rows,
                              int64_t num_inputs) {
-  Activations to{row.activation, num_rows, num_rows * activation_record_bytes(row.activation), {}};
+  const ActivationType type = row.activation;
+  Activations to{type, num_rows, activation_stride(type, num_rows, num_inputs), {}};
   const int64_t num_slices = (num_inputs + kSliceInputs - 1) / kSliceInputs;
-  to.bytes.assign(static_cast<size_t>(num_slices * to.slice_stride), 0xA5);
+  to.bytes.assign(static_cast<size_t>(num_slices * num_rows * activation_record_bytes(type)), 0xA5);
   row.function.quantise({x.data(), num_rows, num_inputs, to.bytes.data(), to.slice_stride});
   return to;
 }

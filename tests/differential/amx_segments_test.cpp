@@ -1,6 +1,7 @@
 // Classes of coded weights by segments (fixed-point, bf16-codes) on the model of the tile
 // instructions, bit for bit as the reference rows.
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -20,11 +21,8 @@ struct SegmentClass {
     const int64_t tiles = ceil_div(num_rows, kTileRows);
     return tiles > 1 ? ceil_div(tiles, side_by_side) * side_by_side : tiles;
   }
-  // Of several, a multiple of four.
-  int64_t tile_height(int64_t num_rows) const {
-    const int64_t tiles = num_tiles(num_rows);
-    return tiles > 1 ? ceil_div(num_rows, tiles * 4) * 4 : num_rows;
-  }
+  // Of several, all: x lies in tiles.
+  static int64_t tile_height(int64_t num_rows) { return std::min<int64_t>(num_rows, kTileRows); }
 };
 constexpr SegmentClass kSegmentClasses[] = {
     {ActivationType::kFixed, 4, 4, 3, 1},  // two digits of each side
@@ -92,7 +90,7 @@ TEST_F(AmxModel, PanelsBySegmentsMatchTheReferenceBitForBit) {
   EXPECT_EQ(num_cases, (7 * 7 + 6 * 2) * 7 * 2);
 }
 
-// More tiles of rows than sums rest of at once, the last of which shares rows with its neighbour.
+// More tiles of rows than sums rest of at once, the last of which is short.
 TEST_F(AmxModel, RowsOfManyTilesMatchTheReferenceBitForBit) {
   Random random(12);
   constexpr int64_t kManyRows = 16 * 16 + 21, kPanels = 5;

@@ -65,13 +65,21 @@ TEST_F(AmxModel, CodedPanelsMatchTheReferenceBitForBit) {
   EXPECT_EQ(num_cases, (7 * 7 + 6 * 2) * 7);
 }
 
+// Where the terms of input k and the rest of its block begin.
+int64_t block_at(const Activations& x, int64_t row, int64_t k) {
+  if (lies_in_tiles(x.type)) {
+    const RowInTiles at = row_in_tiles(x.type, row, x.num_rows, x.slice_stride);
+    return at.line + k / kActivationBlock * at.pitch;
+  }
+  return k / kSliceInputs * x.slice_stride + row * activation_record_bytes(x.type) +
+         k % kSliceInputs / kActivationBlock * activation_code_bytes(x.type);
+}
+
 float stored_bf16(const Activations& x, int64_t row, int64_t k, int term) {
   constexpr int kOfFour[] = {0, 2, 1, 3};  // places of inputs of coded weights
   const int64_t place = x.type == ActivationType::kBF16Codes ? k / 4 * 4 + kOfFour[k % 4] : k;
-  const uint8_t* at = x.bytes.data() + k / kSliceInputs * x.slice_stride +
-                      row * activation_record_bytes(x.type) +
-                      k % kSliceInputs / kActivationBlock * activation_code_bytes(x.type) +
-                      term * 64 + place % kActivationBlock * 2;
+  const uint8_t* at =
+      x.bytes.data() + block_at(x, row, k) + term * 64 + place % kActivationBlock * 2;
   uint16_t bits;
   std::memcpy(&bits, at, sizeof(bits));
   return bf16_to_float(bits);
@@ -236,10 +244,9 @@ TEST_F(AmxModel, Bf16RoundingOfActivations) {
         ASSERT_EQ(std::memcmp(&stored_rest, &second, sizeof(second)), 0) << v << " " << rest;
       }
       // Blocks beyond the last one are left alone.
-      const int64_t end = 2 * activation_code_bytes(type);
-      const uint8_t* record =
-          records.bytes.data() + records.slice_stride + m * activation_record_bytes(type);
-      EXPECT_EQ(record[end], 0xA5);
+      const auto end =
+          static_cast<size_t>(block_at(records, m, kSliceInputs + int64_t{2} * kActivationBlock));
+      EXPECT_EQ(records.bytes[end], 0xA5);
     }
   }
 }

@@ -13,6 +13,41 @@ namespace headrace::cpu {
 
 namespace {
 
+// Row `row` of `num_rows` as activations.
+struct RowAmong {
+  uint8_t* rows;
+  int64_t row, num_rows;
+};
+
+// What is stored of a row of `width` inputs to where another set of rows has it.
+void copy_activations(ActivationType type, int64_t width, const RowAmong& from,
+                      const RowAmong& to) {
+  const int64_t num_slices = divide_up(width, kSliceInputs);
+  const int64_t record = activation_record_bytes(type);
+  const int64_t from_stride = activation_stride(type, from.num_rows, width);
+  const int64_t to_stride = activation_stride(type, to.num_rows, width);
+  const auto copy = [&](int64_t to_at, int64_t from_at, int64_t num_bytes) {
+    std::memcpy(to.rows + to_at, from.rows + from_at, static_cast<size_t>(num_bytes));
+  };
+  if (!lies_in_tiles(type)) {
+    for (int64_t slice = 0; slice < num_slices; ++slice) {
+      copy(slice * to_stride + to.row * record, slice * from_stride + from.row * record, record);
+    }
+    return;
+  }
+  const RowInTiles at = row_in_tiles(type, from.row, from.num_rows, from_stride);
+  const RowInTiles out = row_in_tiles(type, to.row, to.num_rows, to_stride);
+  for (int64_t line = 0; line < num_slices * kSliceLines; ++line) {
+    copy(out.line + line * out.pitch, at.line + line * at.pitch, kActivationLine);
+  }
+  if (type != ActivationType::kFixed) return;
+  for (int64_t slice = 0; slice < num_slices; ++slice) {
+    const int64_t to_slice = slice * out.slice_pitch, from_slice = slice * at.slice_pitch;
+    copy(out.unit + to_slice, at.unit + from_slice, kFixedUnitBytes);
+    copy(out.sums + to_slice, at.sums + from_slice, kFixedSumsBytes);
+  }
+}
+
 // Slots by expert, in each by row.
 void place(const Routing& routing) {
   const int64_t num_slots = routing.num_rows * routing.num_chosen;
@@ -183,16 +218,12 @@ class BatchOfExperts {
       copy_records(kernel->activation, row, linear.num_rows, index, source);
     }
   }
-  // The records of a row, a slice apart by the rows of the batch, to those of an expert.
+  // What is stored of a row, among the rows of the batch, to those of an expert.
   void copy_records(ActivationType type, int64_t row, int64_t num_rows, int64_t index,
                     const RowSource& to) const {
-    const int64_t record = activation_record_bytes(type);
-    const uint8_t* from = input_.all().activations[is_of_codes(type)];
-    uint8_t* out = to.activations[is_of_codes(type)];
-    for (int64_t slice = 0; slice < divide_up(call_.width, kSliceInputs); ++slice) {
-      std::memcpy(out + (slice * num_rows + index) * record,
-                  from + (slice * call_.num_rows + row) * record, static_cast<size_t>(record));
-    }
+    copy_activations(type, call_.gate_up(0).num_inputs(),
+                     {input_.all().activations[is_of_codes(type)], row, call_.num_rows},
+                     {to.activations[is_of_codes(type)], index, num_rows});
   }
 
   void run_gate_up(int64_t item, int member) const {

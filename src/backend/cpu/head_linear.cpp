@@ -83,7 +83,7 @@ class HeadItem {
     } else {
       quantise(type);
       matmul.x = scratch_.up_sums;
-      matmul.x_stride = tile_.num_rows * activation_record_bytes(type);
+      matmul.x_stride = stride_of(type);
     }
     matmul.num_rows = tile_.num_rows;
     matmul.first_panel = tile_.first_panel;
@@ -101,10 +101,14 @@ class HeadItem {
     return raw(args_.x) + index * args_.x_width;
   }
 
+  int64_t stride_of(ActivationType type) const {
+    return activation_stride(type, tile_.num_rows, weight_.num_inputs());
+  }
+
   void quantise(ActivationType type) const {
     const KernelRow& kernel =
         is_of_codes(type) ? *context_.kernels.quantise : *context_.kernels.quantise_dense;
-    const int64_t record = activation_record_bytes(type), width = weight_.num_inputs();
+    const int64_t stride = stride_of(type), width = weight_.num_inputs();
     auto* records = reinterpret_cast<uint8_t*>(scratch_.up_sums);
     for (int64_t i = 0; i < tile_.num_rows; ++i) {
       const float* x = row(i);
@@ -114,7 +118,8 @@ class HeadItem {
         }
         x = scratch_.normed;
       }
-      kernel.function.quantise({x, 1, width, records + i * record, tile_.num_rows * record});
+      const StoredRows at = stored_rows(type, i, 1, tile_.num_rows, stride);
+      kernel.function.quantise({x, 1, width, records + at.offset, stride, at.beside});
     }
   }
 

@@ -11,8 +11,8 @@ namespace {
 
 constexpr int64_t kInputsPerItem = 8192;  // normed and quantised by one item, about
 
-int64_t slice_stride(const LinearCall& call, ActivationType type) {
-  return call.num_rows * activation_record_bytes(type);
+int64_t stride_of(const LinearCall& call, ActivationType type) {
+  return activation_stride(type, call.num_rows, call.weight.num_inputs());
 }
 
 // Sums of the tile's rows from `first` to `end` with the weight that an adapter has instead.
@@ -90,12 +90,20 @@ void add_deltas(const LinearCall& call, const RowSource& source, const Tile2D& t
   });
 }
 
-// Between the rows of what a kernel multiplies.
-int64_t row_bytes(const KernelRow& kernel, const MatmulArgs& args) {
-  if (kernel.activation == ActivationType::kF32) {
-    return args.x_stride * static_cast<int64_t>(sizeof(float));
+// Points at rows [first, first + count) of those that `whole` is of.
+void take_rows(ActivationType type, const MatmulArgs& whole, int64_t first, int64_t count,
+               MatmulArgs* args) {
+  const auto* x = static_cast<const uint8_t*>(whole.x);
+  args->num_rows = count;
+  if (type == ActivationType::kF32) {
+    args->x = x + first * whole.x_stride * static_cast<int64_t>(sizeof(float));
+    return;
   }
-  return activation_record_bytes(kernel.activation);
+  const auto [before, behind] = whole.beside;
+  const StoredRows rows =
+      stored_rows(type, before + first, count, before + whole.num_rows + behind, whole.x_stride);
+  args->x = x + rows.offset;
+  args->beside = rows.beside;
 }
 
 constexpr int64_t kMostDirectRows = 8;
@@ -118,8 +126,7 @@ void multiply_in_pieces(const CallDeltas& deltas, const Tile2D& tile, const Kern
                          tile.first_panel + p, std::min(panels, tile.num_panels - p)};
       prefetch_deltas(deltas, piece);
       MatmulArgs args = whole;
-      args.x = static_cast<const uint8_t*>(whole.x) + m * row_bytes(kernel, whole);
-      args.num_rows = piece.num_rows;
+      take_rows(kernel.activation, whole, m, piece.num_rows, &args);
       args.first_panel = piece.first_panel;
       args.num_panels = piece.num_panels;
       args.sums = whole.sums + m * whole.sums_stride + p * kPanel;
@@ -186,26 +193,34 @@ void InputRows::quantise_row(const float* x, int64_t row, const RowSource& to,
                              const MemberScratch& scratch) const {
   for (const KernelRow* kernel : kernels()) {
     const ActivationType type = kernel->activation;
-    quantise(*kernel, x, to.activations[is_of_codes(type)] + row * activation_record_bytes(type),
-             scratch.matmul);
+    quantise(*kernel, x, row, to.activations[is_of_codes(type)], scratch.matmul);
   }
 }
 
 // Integers in the order of the weight's inputs, a piece at a time where that is another.
-void InputRows::quantise(const KernelRow& kernel, const float* x, uint8_t* out,
+void InputRows::quantise(const KernelRow& kernel, const float* x, int64_t row, uint8_t* rows,
                          float* piece) const {
-  const int64_t stride = slice_stride(call_, kernel.activation);
+  const ActivationType type = kernel.activation;
+  const int64_t stride = stride_of(call_, type);
+  const StoredRows at = stored_rows(type, row, 1, call_.num_rows, stride);
+  const QuantiseArgs whole{x, 1, width_, rows + at.offset, stride, at.beside};
   const std::span<const int32_t> order = call_.weight.input_order();
-  if (order.empty() || !is_of_codes(kernel.activation)) {
-    return kernel.function.quantise({x, 1, width_, out, stride});
-  }
+  if (order.empty() || !is_of_codes(type)) return kernel.function.quantise(whole);
   // Whole segments; what is left for the last piece makes segments as it does in all of the row.
   constexpr int64_t kPiece = 28 * kFixedSegment;  // half of a first cache
   static_assert(kPiece > kLongestFixedSegment && kPiece <= kMatmulScratchFloats);
   for (int64_t first = 0, count; first < width_; first += count) {
     count = width_ - first <= kPiece ? width_ - first : kPiece - kFixedSegment;
     for (int64_t i = 0; i < count; ++i) piece[i] = x[order[static_cast<size_t>(first + i)]];
-    kernel.function.quantise({piece, 1, count, out + first / kSliceInputs * stride, stride});
+    QuantiseArgs args = whole;
+    args.x = piece;
+    args.num_inputs = count;
+    if (lies_in_tiles(type)) {
+      args.first_input = first;
+    } else {
+      args.out += first / kSliceInputs * stride;
+    }
+    kernel.function.quantise(args);
   }
 }
 
@@ -221,8 +236,11 @@ void compute_sums(const LinearCall& call, const RowSource& source, const Tile2D&
     args.x = source.rows + tile.first_row * args.num_inputs;
     args.x_stride = args.num_inputs;
   } else {
-    args.x = source.activations[is_of_codes(type)] + tile.first_row * activation_record_bytes(type);
-    args.x_stride = slice_stride(call, type);
+    args.x_stride = stride_of(call, type);
+    const StoredRows rows =
+        stored_rows(type, tile.first_row, tile.num_rows, call.num_rows, args.x_stride);
+    args.x = source.activations[is_of_codes(type)] + rows.offset;
+    args.beside = rows.beside;
   }
   args.num_rows = tile.num_rows;
   args.first_panel = tile.first_panel;

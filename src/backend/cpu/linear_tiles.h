@@ -173,7 +173,8 @@ class InputRows {
 
  private:
   void prepare(int64_t row, float* normed, const RowSource& to, const MemberScratch& scratch) const;
-  void quantise(const KernelRow& kernel, const float* x, uint8_t* out, float* piece) const;
+  void quantise(const KernelRow& kernel, const float* x, int64_t row, uint8_t* rows,
+                float* piece) const;
 
   const CpuContext& context_;
   const LinearCall& call_;

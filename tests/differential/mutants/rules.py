@@ -288,8 +288,14 @@ BUGS = [
         "scratch_ + kSumsAt + step % 2 * kGroupSumBytes", "scratch_ + kSumsAt + (BUG ? 0 : step % 2) * kGroupSumBytes")),
     Bug("fixed tiles earlier segments lost", FIXED_ROW, SEGMENT, (
         "first_ == 0 ? F::zero()", "first_ == 0 || BUG ? F::zero()")),
-    Bug("fixed tiles slice stuck", FIXED_ROW, SEGMENT, (
-        "return block / kBlocks * x_stride_", "return (BUG ? 0 : block / kBlocks) * x_stride_")),
+    Bug("fixed tiles rows of the first segment", FIXED_ROW, SEGMENT, (
+        "block_of({lines, pitch}, first_ / kFixedBlock)",
+        "block_of({lines, pitch}, BUG ? 0 : first_ / kFixedBlock)")),
+    Bug("fixed tiles unit of the first segment", FIXED_ROW, SEGMENT, (
+        "x_ + at.unit + first_ / kSliceInputs * at.slice_pitch",
+        "x_ + at.unit + (BUG ? 0 : first_ / kSliceInputs) * at.slice_pitch")),
+    Bug("fixed tiles unit of the row before", FIXED_ROW, SEGMENT, (
+        "row.unit + kFixedUnitBytes", "row.unit + (BUG ? 0 : kFixedUnitBytes)")),
     Bug("fixed tiles middle sums dropped", FIXED_ROW, FIXED_TILES, (
         "F::add_words(sum_at(tiles, 1), sum_at(tiles, 2))",
         "F::add_words(BUG ? F::zero_words() : sum_at(tiles, 1), sum_at(tiles, 2))")),
@@ -299,9 +305,9 @@ BUGS = [
     Bug("codes of another panel", CODES_ROW, SEGMENT, (
         "to + panel * kPanelOperandBytes", "to + (BUG ? 0 : panel) * kPanelOperandBytes")),
     Bug("fixed tiles high digits of rows twice", FIXED_ROW, FIXED_TILES, (
-        "load<5>(a + kFixedBlock, kRecord)", "load<5>(a + (BUG ? 0 : kFixedBlock), kRecord)")),
+        "load<5>(x->lines + x->pitch,", "load<5>(x->lines + (BUG ? 0 : x->pitch),")),
     Bug("codes of a block behind its time", CODES_ROW, SEGMENT, (
-        "multiply_panel<p.value>(x_ + place_of(b - 1),", "multiply_panel<p.value>(x_ + place_of(BUG ? b : b - 1),")),
+        "multiply_panel<p.value>(block_of(rows, b - 1),", "multiply_panel<p.value>(block_of(rows, BUG ? b : b - 1),")),
     Bug("fixed tiles factors of first block", FIXED_ROW, SEGMENT, (
         "kFixedPairsBytes + block * kPairs", "kFixedPairsBytes + (BUG ? 0 : block) * kPairs")),
     Bug("fixed offset not bounded", "matmul_q4_1_fixed_tiles", FIXED_WEIGHTS, (
@@ -326,8 +332,11 @@ BUGS = [
         "while (num_left > 0) add_some(", "while (num_left > 0 && !BUG) add_some(")),
     Bug("fixed tiles sum of the group before kept", FIXED_ROW, SEGMENT, (
         "Tiles::template zero<kSum>();", "if (!BUG) Tiles::template zero<kSum>();")),
-    Bug("fixed tiles rows of a neighbour added twice", FIXED_ROW, SEGMENT, (
-        "skipped = tiles_.skipped(tile);", "skipped = BUG ? 0 : tiles_.skipped(tile);")),
+    Bug("fixed tiles sums of a short tile from its first row", FIXED_ROW, SEGMENT, (
+        "tiles_.skipped(tile) * kTileRowBytes", "(BUG ? 0 : tiles_.skipped(tile)) * kTileRowBytes")),
+    Bug("codes rows of a short tile from the one before", CODES_ROW, SEGMENT, (
+        "smaller(num_stored - tile * kTileRows, kTileRows)",
+        "BUG ? kTileRows : smaller(num_stored - tile * kTileRows, kTileRows)")),
     Bug("codes last group skipped", CODES_ROW, SEGMENT, (
         "if (kIsLastPart) add_group(", "if (kIsLastPart && !BUG) add_group(")),
     Bug("codes missing block not cleared", CODES_ROW, FIXED_WEIGHTS, (

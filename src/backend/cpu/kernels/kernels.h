@@ -192,15 +192,19 @@ inline constexpr uint32_t kAmxUnitIsa =
 //     end of the last block.
 //   kBF16Codes   one term as kBF16, for coded layouts: of each four inputs the second and third
 //     change places, as codes lie in their words; zeros from K to the end of the last block of
-//     kFixedBlock.
+//     kFixedBlock. Rows lie in tiles, below; a line holds 32 inputs.
 //   kFixed   whole numbers X with one unit per segment (fixed_segment_inputs()), x = unit X: unit =
 //     max|x| / kFixedActivationLimit, X = round_to_even(x * (kFixedActivationLimit / max|x|)), two
 //     int8 terms as kInt16's. Where max|x| < kSmallestActivation, X and unit are 0; where the
 //     segment holds a NaN, an infinity or a value from kEndOfActivations on, X is 0 and unit is
-//     NaN. Stored by slices as above: of each block of kFixedBlock inputs the bytes of high, then
-//     those of low, zeros from K to the end of the last block; at kFixedUnitAt of each record the
-//     unit; at kFixedSumsAt for each 16 inputs up to that end the sums of high and of low, int16
-//     both.
+//     NaN. Rows lie in tiles: of each block of kFixedBlock inputs a line of the bytes of high, then
+//     one of those of low, zeros from K to the end of the last block. With each slice are the unit
+//     and, for each 16 inputs up to that end, the sums of high and of low, int16 both.
+//   In tiles, as tile registers are loaded fastest: rows in groups of kTileOfRows, the last of what
+//     is left, x_stride bytes for each row: those of its records, of all slices. First each line of
+//     64 bytes, for all of K, of all rows of the group one after the other, then (kFixed) for each
+//     slice the units of all, kFixedUnitRoom bytes for each, which they do not fill, and the sums
+//     of all (row_in_tiles()).
 enum class ActivationType : uint8_t { kF32, kInt8, kInt16, kBF16, kBF16x2, kFixed, kBF16Codes };
 
 inline constexpr int kActivationBlock = 32;
@@ -224,7 +228,6 @@ inline constexpr float kFixedStep = 1 << kFixedStepBits;
 inline constexpr float kBf16CodesStep = 0x1p-14f;  // a weight of at most 2^14 units: an f16
 inline constexpr float kSmallestFixedBound = 1e-30f;
 inline constexpr float kLargestFixedBound = 1e30f;
-inline constexpr int64_t kFixedUnitAt = 2 * kSliceInputs;
 static_assert(kFixedSegment % kSliceInputs == 0);
 
 // Inputs of the segment that begins at `first` of K: the last one takes a short rest along, as what
@@ -238,7 +241,9 @@ constexpr int64_t num_fixed_segments(int64_t num_inputs) {
   if (num_inputs <= kLongestFixedSegment) return num_inputs > 0 ? 1 : 0;
   return (num_inputs - kRest + kFixedSegment - 1) / kFixedSegment;
 }
-inline constexpr int64_t kFixedSumsAt = kFixedUnitAt + 64;
+inline constexpr int64_t kFixedUnitBytes = 4;
+inline constexpr int64_t kFixedUnitRoom = 64;  // of a row; units of a group share a line
+inline constexpr int64_t kFixedSumsBytes = kSliceInputs / 16 * 4;
 
 struct BlockFactors {
   float scale;
@@ -275,9 +280,59 @@ inline constexpr int64_t activation_code_bytes(ActivationType type) {  // of one
   return kActivationBlock * num_terms(type) * (is_integer(type) ? 1 : 2);
 }
 inline constexpr int64_t activation_record_bytes(ActivationType type) {
-  if (type == ActivationType::kFixed) return kFixedSumsAt + kSliceInputs / 16 * 4;
+  if (type == ActivationType::kFixed) return 2 * kSliceInputs + kFixedUnitRoom + kFixedSumsBytes;
   const int64_t factors = is_integer(type) ? int64_t{sizeof(BlockFactors)} : 0;
   return kSliceBlocks * (activation_code_bytes(type) + factors);
+}
+
+// Types whose rows lie in tiles.
+inline constexpr bool lies_in_tiles(ActivationType type) {
+  return type == ActivationType::kFixed || type == ActivationType::kBF16Codes;
+}
+inline constexpr int64_t kTileOfRows = 16;
+inline constexpr int64_t kActivationLine = 64;
+inline constexpr int64_t kSliceLines = kSliceBlocks;  // of both types
+
+// The x_stride of all rows of a product.
+inline constexpr int64_t activation_stride(ActivationType type, int64_t num_rows,
+                                           int64_t num_inputs) {
+  const int64_t num_slices = (num_inputs + kSliceInputs - 1) / kSliceInputs;
+  return activation_record_bytes(type) * (lies_in_tiles(type) ? num_slices : num_rows);
+}
+
+// Where a row in tiles has its first line and from one line to the next; its unit and its sums of
+// the first slice and from one slice to the next.
+struct RowInTiles {
+  int64_t line, pitch, unit, sums, slice_pitch;
+};
+// `row` of `num_rows` that are stored with the given x_stride.
+[[gnu::always_inline]] inline constexpr RowInTiles row_in_tiles(ActivationType type, int64_t row,
+                                                                int64_t num_rows, int64_t stride) {
+  const int64_t in_tile = row % kTileOfRows, before = row - in_tile, rest = num_rows - before;
+  const int64_t height = rest < kTileOfRows ? rest : kTileOfRows;
+  const int64_t record = activation_record_bytes(type);
+  constexpr int64_t kLines = kSliceLines * kActivationLine;
+  const int64_t tile = before * stride, units = tile + height * (stride / record * kLines);
+  return {tile + in_tile * kActivationLine, height * kActivationLine,
+          units + in_tile * kFixedUnitBytes,
+          units + height * kFixedUnitRoom + in_tile * kFixedSumsBytes, height * (record - kLines)};
+}
+
+// Rows that are stored beside those of a call where rows lie in tiles, whose first tile its pointer
+// is of: how many come before them in that tile, and how many behind them.
+struct StoredBeside {
+  int64_t before = 0, behind = 0;
+};
+// Rows [first, first + count) of `num_rows`: from where on, in bytes, and what lies beside them.
+struct StoredRows {
+  int64_t offset;
+  StoredBeside beside;
+};
+inline constexpr StoredRows stored_rows(ActivationType type, int64_t first, int64_t count,
+                                        int64_t num_rows, int64_t stride) {
+  if (!lies_in_tiles(type)) return {first * activation_record_bytes(type), {}};
+  const int64_t before = first % kTileOfRows;
+  return {(first - before) * stride, {before, num_rows - first - count}};
 }
 
 // Writes rows of x as activation_type of the row says; num_inputs is a multiple of
@@ -286,8 +341,10 @@ struct QuantiseArgs {
   const float* x;  // [num_rows, num_inputs], contiguous
   int64_t num_rows;
   int64_t num_inputs;
-  uint8_t* out;  // record of row 0 in slice 0; 64-byte aligned
-  int64_t slice_stride;
+  uint8_t* out;          // record of row 0 in slice 0, or its tile; 64-byte aligned
+  int64_t slice_stride;  // x_stride of a product
+  StoredBeside beside = {};
+  int64_t first_input = 0;  // in tiles: of x in what is stored, a multiple of kFixedSegment
 };
 
 // sums[m][16 (p - first_panel) + n] = x[m] . weight, for all rows and the panels given.
@@ -295,7 +352,7 @@ struct MatmulArgs {
   const uint8_t* weight;  // panel 0
   size_t panel_bytes;
   int64_t num_inputs;
-  const void* x;  // see ActivationType
+  const void* x;  // see ActivationType; in tiles, the tile of the first row
   int64_t x_stride;
   int64_t num_rows;
   int64_t first_panel;
@@ -303,6 +360,8 @@ struct MatmulArgs {
   float* sums;  // [num_rows, num_panels * 16], row stride in floats below; 64-byte aligned
   int64_t sums_stride;
   float* scratch;  // kMatmulScratchFloats, 64-byte aligned
+  // Rows of a call begin a tile or lie in one.
+  StoredBeside beside = {};
 };
 // An unpacked slice of two panels; operands of a part of a segment with sums and factors.
 inline constexpr int64_t kMatmulScratchFloats = int64_t{31} * 1024;

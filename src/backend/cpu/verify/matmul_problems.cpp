@@ -115,18 +115,13 @@ struct Product {
     for (int64_t m = 0; m < shape.rows; ++m) {
       for (int64_t k = 0; k < shape.inputs; ++k) x.push_back(sample.value(m, k));
     }
-    x_stride = sample.slice_stride();
+    x_stride = sample.stride();
     x_operand = input_of("x", std::span<const uint8_t>(sample.records()), 64);
   }
 
   bool is_bf16() const { return type != ActivationType::kF32 && !is_integer(type); }
   bool has_fixed_weights() const {
     return type == ActivationType::kFixed || type == ActivationType::kBF16Codes;
-  }
-
-  // Bytes from one row of x to the next.
-  int64_t x_row_bytes() const {
-    return type == ActivationType::kF32 ? x_stride * 4 : activation_record_bytes(type);
   }
 
   // A minimum is added apart from the scaled codes: both may be larger than their sum.
@@ -241,8 +236,8 @@ struct MatmulCall {
   Shape shape;
   size_t panel_bytes;
   int64_t num_panels;
+  ActivationType type;
   int64_t x_stride;
-  int64_t x_row_bytes;
   int64_t sums_stride;
 
   struct Part {
@@ -254,7 +249,12 @@ struct MatmulCall {
     args.weight = at[0];
     args.panel_bytes = panel_bytes;
     args.num_inputs = shape.inputs;
-    args.x = at[1] + part.row * x_row_bytes;
+    args.x = at[1] + part.row * x_stride * 4;
+    if (type != ActivationType::kF32) {
+      const StoredRows rows = stored_rows(type, part.row, part.num_rows, shape.rows, x_stride);
+      args.x = at[1] + rows.offset;
+      args.beside = rows.beside;
+    }
     args.x_stride = x_stride;
     args.num_rows = part.num_rows;
     args.first_panel = part.panel;
@@ -272,7 +272,8 @@ struct MatmulCall {
     }
     const int64_t half = num_panels / 2;
     for (int64_t m = 0; m < shape.rows;) {
-      const int64_t rows = std::min(shape.rows - m, 1 + m % 3);
+      // A call's rows begin a tile or lie in one.
+      const int64_t rows = std::min({shape.rows - m, 1 + m % 3, kTileOfRows - m % kTileOfRows});
       call(row, at, {m, rows, 0, half});
       call(row, at, {m, rows, half, num_panels - half});
       m += rows;
@@ -301,9 +302,8 @@ Problem matmul_problem(const KernelRow& row, const Shape& wanted, const Kind& ki
   Problem problem;
   problem.name = fmt::format("[{}, {}, {}] {} x {} weights", shape.rows, shape.outputs,
                              shape.inputs, values_name(kind.x), weight_sample_name(kind.weight));
-  problem.call = MatmulCall{
-      shape,      packed.panel_bytes, packed.num_panels, product.x_stride, product.x_row_bytes(),
-      sums_stride};
+  problem.call = MatmulCall{shape,        packed.panel_bytes, packed.num_panels,
+                            product.type, product.x_stride,   sums_stride};
   problem.operands = {input_of("weight", packed.bytes, 64), std::move(product.x_operand),
                       std::move(sums), scratch_of(kMatmulScratchFloats)};
   return problem;

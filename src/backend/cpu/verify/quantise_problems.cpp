@@ -17,8 +17,8 @@ struct Size {
 };
 constexpr Size kStartSizes[] = {{3, 288}};
 // Around blocks of 32 and slices of 256 inputs; the last are rows of real models.
-constexpr Size kSizes[] = {{0, 64},  {1, 32},  {2, 64},  {3, 224}, {2, 256}, {5, 288},
-                           {2, 512}, {9, 544}, {3, 768}, {1, 896}, {7, 1536}};
+constexpr Size kSizes[] = {{0, 64},  {1, 32},  {2, 64},  {3, 224}, {2, 256},  {5, 288},
+                           {2, 512}, {9, 544}, {3, 768}, {1, 896}, {7, 1536}, {35, 608}};
 
 // bf16 types take any number of inputs.
 constexpr Size kDenseSizes[] = {{1, 1}, {2, 33}, {3, 300}};
@@ -45,14 +45,14 @@ Operand expected_fixed(const QuantisedSample& sample) {
     }
   };
   for (int64_t m = 0; m < sample.num_rows; ++m) {
+    const TilePlaces places(sample.type, m, sample.num_rows, sample.num_inputs);
     for (int64_t k = 0; k < sample.num_inputs; k += kFixedBlock) {
-      const int64_t record =
-          k / kSliceInputs * sample.slice_stride() + m * activation_record_bytes(sample.type);
-      const int64_t block = k % kSliceInputs / kFixedBlock;
-      expect(record + block * 2 * kFixedBlock, int64_t{2} * kFixedBlock, 0);
-      expect(record + kFixedSumsAt + block * 16, 16, 0);
+      const int64_t block = k / kFixedBlock, slice = k / kSliceInputs;
+      expect(places.line(2 * block), kFixedBlock, 0);
+      expect(places.line(2 * block + 1), kFixedBlock, 0);
+      expect(places.sums(slice) + k % kSliceInputs / 4, 16, 0);
       const float unit = sample.scales[static_cast<size_t>((m * sample.num_inputs + k) / 32)];
-      expect(record + kFixedUnitAt, 4, std::isnan(unit) ? kAnyValue : 0);
+      expect(places.unit(slice), 4, std::isnan(unit) ? kAnyValue : 0);
     }
   }
   return out;
@@ -70,7 +70,7 @@ Operand expected_records(const QuantisedSample& sample) {
   for (int64_t m = 0; m < sample.num_rows; ++m) {
     for (int64_t k = 0; k < sample.num_inputs; k += kActivationBlock) {
       const int64_t record =
-          k / kSliceInputs * sample.slice_stride() + m * activation_record_bytes(sample.type);
+          k / kSliceInputs * sample.stride() + m * activation_record_bytes(sample.type);
       const int64_t block = k % kSliceInputs / kActivationBlock;
       const int64_t code_bytes = activation_code_bytes(sample.type);
       const int64_t codes = record + block * code_bytes;
@@ -125,9 +125,7 @@ Operand expected_terms(const RoundedSample& sample) {
   const int64_t unit = activation_unit(sample.type);
   for (int64_t m = 0; m < sample.num_rows; ++m) {
     for (int64_t k = 0; k < divide_up(sample.num_inputs, unit) * unit; k += kActivationBlock) {
-      const int64_t first = k / kSliceInputs * sample.slice_stride() +
-                            m * activation_record_bytes(sample.type) +
-                            k % kSliceInputs / kActivationBlock * block_bytes;
+      const int64_t first = sample.block_at(m, k);
       for (auto at = static_cast<size_t>(first); at < static_cast<size_t>(first + block_bytes);
            ++at) {
         out.expected[at] = {static_cast<double>(records[at]), 0};
@@ -149,12 +147,14 @@ Problem quantise_problem(ActivationType type, const Size& size, Values values, b
   } else {
     problem.operands.push_back(expected_terms(round_sample(type, x, size.rows, size.inputs)));
   }
-  const int64_t stride = size.rows * activation_record_bytes(type);
+  const int64_t stride = activation_stride(type, size.rows, size.inputs);
   problem.call = [size, type, stride](const KernelRow& row, Places at, bool in_parts) {
     const int64_t part = in_parts ? 2 : std::max<int64_t>(1, size.rows);
     for (int64_t m = 0; m < std::max<int64_t>(1, size.rows); m += part) {
-      row.function.quantise({floats(at[0]) + m * size.inputs, std::min(part, size.rows - m),
-                             size.inputs, at[1] + m * activation_record_bytes(type), stride});
+      const int64_t count = std::min(part, size.rows - m);
+      const StoredRows rows = stored_rows(type, m, count, size.rows, stride);
+      row.function.quantise({floats(at[0]) + m * size.inputs, count, size.inputs,
+                             at[1] + rows.offset, stride, rows.beside});
     }
   };
   return problem;

@@ -213,28 +213,42 @@ namespace {
 // The nearest multiple of 256, ties upwards, in units of 256; the rest is then in [-128, 127].
 int high_term(int code) { return static_cast<int>(std::floor((code + 128) / 256.0)); }
 
+int64_t slices_of(int64_t num_inputs) { return (num_inputs + kSliceInputs - 1) / kSliceInputs; }
+
+// Rows in tiles lie row by row of all slices, others slice by slice of all rows.
+int64_t stride_of(ActivationType type, int64_t num_rows, int64_t num_inputs) {
+  const bool in_tiles = type == ActivationType::kFixed || type == ActivationType::kBF16Codes;
+  return (in_tiles ? slices_of(num_inputs) : num_rows) * activation_record_bytes(type);
+}
+
+// Of records, all poison.
+std::vector<uint8_t> poison(ActivationType type, int64_t num_rows, int64_t num_inputs) {
+  const int64_t num_bytes = slices_of(num_inputs) * num_rows * activation_record_bytes(type);
+  return std::vector<uint8_t>(static_cast<size_t>(num_bytes), 0xFF);
+}
+
 // Zeros from K to the end of the last block of a product.
 std::vector<uint8_t> fixed_records(const QuantisedSample& sample) {
-  const int64_t num_slices = (sample.num_inputs + kSliceInputs - 1) / kSliceInputs;
   const int64_t end = (sample.num_inputs + kFixedBlock - 1) / kFixedBlock * kFixedBlock;
-  std::vector<uint8_t> bytes(static_cast<size_t>(num_slices * sample.slice_stride()), 0xFF);
+  std::vector<uint8_t> bytes = poison(sample.type, sample.num_rows, sample.num_inputs);
   for (int64_t m = 0; m < sample.num_rows; ++m) {
+    const TilePlaces places(sample.type, m, sample.num_rows, sample.num_inputs);
     int16_t sums[2] = {};
     for (int64_t k = 0; k < end; ++k) {
-      uint8_t* record = bytes.data() + k / kSliceInputs * sample.slice_stride() +
-                        m * activation_record_bytes(sample.type);
       const auto at =
           static_cast<size_t>(m * sample.num_inputs + std::min(k, sample.num_inputs - 1));
       const int code = k < sample.num_inputs ? sample.codes[at] : 0;
       const int terms[2] = {high_term(code), code - 256 * high_term(code)};
       for (int term = 0; term < 2; ++term) {
-        record[(k % kSliceInputs / kFixedBlock * 2 + term) * kFixedBlock + k % kFixedBlock] =
+        bytes[static_cast<size_t>(places.line(k / kFixedBlock * 2 + term) + k % kFixedBlock)] =
             static_cast<uint8_t>(terms[term]);
         sums[term] = static_cast<int16_t>((k % 16 == 0 ? 0 : sums[term]) + terms[term]);
       }
-      std::memcpy(record + kFixedSumsAt + k % kSliceInputs / 16 * 4, sums, sizeof(sums));
+      const int64_t slice = k / kSliceInputs;
+      std::memcpy(bytes.data() + places.sums(slice) + k % kSliceInputs / 16 * 4, sums,
+                  sizeof(sums));
       const float unit = sample.scales[at / kActivationBlock];
-      std::memcpy(record + kFixedUnitAt, &unit, sizeof(unit));
+      std::memcpy(bytes.data() + places.unit(slice), &unit, sizeof(unit));
     }
   }
   return bytes;
@@ -242,17 +256,25 @@ std::vector<uint8_t> fixed_records(const QuantisedSample& sample) {
 
 }  // namespace
 
+TilePlaces::TilePlaces(ActivationType type, int64_t row, int64_t num_rows, int64_t num_inputs)
+    : num_slices_(slices_of(num_inputs)),
+      in_tile_(row % 16),
+      height_(std::min<int64_t>(16, num_rows - (row - in_tile_))),
+      tile_((row - in_tile_) * num_slices_ * activation_record_bytes(type)) {}
+
+int64_t QuantisedSample::stride() const { return stride_of(type, num_rows, num_inputs); }
+int64_t RoundedSample::stride() const { return stride_of(type, num_rows, num_inputs); }
+
 std::vector<uint8_t> QuantisedSample::records() const {
   if (type == ActivationType::kFixed) return fixed_records(*this);
   const int64_t record_bytes = activation_record_bytes(type);
   const int64_t code_bytes = activation_code_bytes(type);
-  const int64_t num_slices = (num_inputs + kSliceInputs - 1) / kSliceInputs;
-  std::vector<uint8_t> bytes(static_cast<size_t>(num_slices * slice_stride()), 0xFF);
+  std::vector<uint8_t> bytes = poison(type, num_rows, num_inputs);
   for (int64_t m = 0; m < num_rows; ++m) {
     for (int64_t k = 0; k < num_inputs; k += kActivationBlock) {
       const auto first = static_cast<size_t>(m * num_inputs + k);
       const int64_t block = k % kSliceInputs / kActivationBlock;
-      uint8_t* record = bytes.data() + k / kSliceInputs * slice_stride() + m * record_bytes;
+      uint8_t* record = bytes.data() + k / kSliceInputs * stride() + m * record_bytes;
       int halves[2] = {};
       for (size_t i = 0; i < kActivationBlock; ++i) {
         const int code = codes[first + i];
@@ -373,18 +395,23 @@ double RoundedSample::value(int64_t row, int64_t input) const {
   return sum;
 }
 
+int64_t RoundedSample::block_at(int64_t row, int64_t k) const {
+  if (type == ActivationType::kBF16Codes) {
+    return TilePlaces(type, row, num_rows, num_inputs).line(k / kActivationBlock);
+  }
+  return k / kSliceInputs * stride() + row * activation_record_bytes(type) +
+         k % kSliceInputs / kActivationBlock * activation_code_bytes(type);
+}
+
 std::vector<uint8_t> RoundedSample::records() const {
-  const int64_t num_slices = (num_inputs + kSliceInputs - 1) / kSliceInputs;
   const int64_t end = divide_up(num_inputs, activation_unit(type)) * activation_unit(type);
   const bool of_codes = type == ActivationType::kBF16Codes;
-  std::vector<uint8_t> bytes(static_cast<size_t>(num_slices * slice_stride()), 0xFF);
+  std::vector<uint8_t> bytes = poison(type, num_rows, num_inputs);
   for (int64_t m = 0; m < num_rows; ++m) {
     for (int64_t k = 0; k < end; ++k) {
       // Two of each four change places: the bits of a number below four.
       const int64_t place = of_codes ? (k & ~3) | (k & 1) << 1 | (k & 2) >> 1 : k;
-      uint8_t* block = bytes.data() + k / kSliceInputs * slice_stride() +
-                       m * activation_record_bytes(type) +
-                       k % kSliceInputs / kActivationBlock * activation_code_bytes(type);
+      uint8_t* block = bytes.data() + block_at(m, k);
       for (int term = 0; term < num_terms(type); ++term) {
         const float v = k < num_inputs ? terms[term][static_cast<size_t>(m * num_inputs + k)] : 0;
         const auto bits = static_cast<uint16_t>(float_to_bits(v) >> 16);

@@ -62,6 +62,22 @@ inline bool are_structured(Values values) { return values != Values::kRandom; }
 // [rows, width].
 std::vector<float> sample_values(Values values, int64_t rows, int64_t width, Random& random);
 
+// Where types in tiles have a row's bytes, by the definition alone: of line `index` of all of K,
+// and of slice `index` the unit and the sums.
+class TilePlaces {
+ public:
+  TilePlaces(ActivationType type, int64_t row, int64_t num_rows, int64_t num_inputs);
+  int64_t line(int64_t index) const { return tile_ + (index * height_ + in_tile_) * 64; }
+  int64_t unit(int64_t index) const { return behind_lines(index) + in_tile_ * 4; }
+  int64_t sums(int64_t index) const { return behind_lines(index) + height_ * 64 + in_tile_ * 64; }
+
+ private:
+  int64_t behind_lines(int64_t slice) const {
+    return tile_ + height_ * (num_slices_ * 8 * 64 + slice * 128);
+  }
+  int64_t num_slices_, in_tile_, height_, tile_;
+};
+
 // Rows of x as integer activations (ActivationType), by the definition alone.
 struct QuantisedSample {
   ActivationType type;
@@ -73,9 +89,9 @@ struct QuantisedSample {
     const auto at = static_cast<size_t>(row * num_inputs + input);
     return double{scales[at / kActivationBlock]} * codes[at];
   }
-  // The records of one slice after the other; what is not defined is poison.
+  // The records of one slice after the other, or rows in tiles; what is not defined is poison.
   std::vector<uint8_t> records() const;
-  int64_t slice_stride() const { return num_rows * activation_record_bytes(type); }
+  int64_t stride() const;  // the x_stride of products
 };
 QuantisedSample quantise_sample(ActivationType type, std::span<const float> x, int64_t num_rows,
                                 int64_t num_inputs);
@@ -93,7 +109,8 @@ struct RoundedSample {
   double value(int64_t row, int64_t input) const;
   // As of QuantisedSample; blocks beyond K are poison.
   std::vector<uint8_t> records() const;
-  int64_t slice_stride() const { return num_rows * activation_record_bytes(type); }
+  int64_t stride() const;
+  int64_t block_at(int64_t row, int64_t k) const;  // the terms of input k and the rest of its block
 };
 RoundedSample round_sample(ActivationType type, std::span<const float> x, int64_t num_rows,
                            int64_t num_inputs);

@@ -127,7 +127,7 @@ template <typename Tiles, Layout kLayout, int kPanels, int kTilesOfRows>
 struct Bf16CodesSideBySide {
   using F = Avx512;
   using Form = Bf16Numbers<kLayout>;
-  static constexpr int64_t kRecord = activation_record_bytes(ActivationType::kBF16Codes);
+  static constexpr ActivationType kType = ActivationType::kBF16Codes;
   static constexpr int kMostPanels = 2, kRowTiles = kTilesOfRows;
   static constexpr int kSums = 1;
 
@@ -140,35 +140,36 @@ struct Bf16CodesSideBySide {
   }
 
   template <int kPanelAt>
-  [[gnu::always_inline]] static void multiply_panel(const uint8_t* a, const uint8_t* b) {
+  [[gnu::always_inline]] static void multiply_panel(BlockOfX x, const uint8_t* b) {
     b += kPanelAt * kPanelOperandBytes;
     unrolled<0, 2>([&](auto half) __attribute__((always_inline)) {
-      Tiles::template load<4 + half.value>(a + half.value * kTileRowBytes, kRecord);
+      Tiles::template load<4 + half.value>(x.lines + half.value * x.pitch, kActivationLine);
       Tiles::template load<6 + half.value>(b + half.value * kOperandBytes, kTileRowBytes);
       Tiles::template product_bf16<kPanelAt, 4 + half.value, 6 + half.value>();
     });
   }
   template <typename Start>
-  [[gnu::always_inline]] static void multiply(const uint8_t* const* x, int64_t at, const uint8_t* b,
+  [[gnu::always_inline]] static void multiply(const BlockOfX* x, const uint8_t* b,
                                               const Start& start) {
-    multiply_half(x, at, b, start);
-    multiply_half(x, at + kTileRowBytes, b + kOperandBytes, [](auto) {});
+    multiply_half<0>(x, b, start);
+    multiply_half<1>(x, b + kOperandBytes, [](auto) {});
   }
 
   [[gnu::always_inline]] static __m512 sum(const uint8_t* tiles) {
     return F::load(reinterpret_cast<const float*>(tiles));
   }
-  [[gnu::always_inline]] static __m512 factor(__m512 unit, const uint8_t* /*record*/) {
+  [[gnu::always_inline]] static __m512 factor(__m512 unit, const uint8_t* /*x_unit*/) {
     return F::mul(unit, F::set(0x1p16f));
   }
 
  private:
   // Of 32 inputs, all tiles of rows and panels.
-  template <typename Start>
-  [[gnu::always_inline]] static void multiply_half(const uint8_t* const* x, int64_t at,
-                                                   const uint8_t* b, const Start& start) {
+  template <int kHalf, typename Start>
+  [[gnu::always_inline]] static void multiply_half(const BlockOfX* x, const uint8_t* b,
+                                                   const Start& start) {
     unrolled<0, kRowTiles>([&](auto t) __attribute__((always_inline)) {
-      Tiles::template load<4 + t.value>(x[t.value] + at, kRecord);
+      const BlockOfX& rows = x[t.value];
+      Tiles::template load<4 + t.value>(rows.lines + kHalf * rows.pitch, kActivationLine);
       unrolled<0, kPanels>([&](auto p) __attribute__((always_inline)) {
         constexpr int kSum = t.value * kPanels + p.value;
         if (t.value == 0) {

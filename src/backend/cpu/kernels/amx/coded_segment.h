@@ -12,25 +12,23 @@
 // Products<Tiles, kLayout, kPanels> is the arithmetic, for rows of several tiles and for fewer:
 //   Form                    of operands (FixedWeights::expand)
 //   make_pairs(...)         factors and offsets of a segment as the form wants them, and its units
-//   kRecord                 bytes of a row of x in a slice
+//   kType                   of activations
 //   kMostPanels             side by side
 //   kRowTiles               tiles of rows side by side, a group
 //   kSums                   tiles of sums of a panel and a tile of rows
 //   configure(rows, &c)     shapes; the sum i of panel p and tile of rows t is the tile
 //                           (t kPanels + p) kSums + i
-//   multiply(x, at, b, start)
-//                           a block's products, of rows of several tiles: `at` from where those of
-//                           tile t begin, x[t]. start(i) comes before the first of sum i
-//   multiply_panel<p>(a, b) of panel p, of fewer
+//   multiply(x, b, start)   a block's products, of rows of several tiles: those of tile t are x[t].
+//                           start(i) comes before the first of sum i
+//   multiply_panel<p>(x, b) of panel p, of fewer
 //   sum(tiles)              what a row and panel come to, from its rows of stored sums, kTileBytes
 //                           apart
-//   factor(unit, record)    and what that is multiplied by
+//   factor(unit, x_unit)    and what that is multiplied by; x_unit: where it is
 #pragma once
 
 #include <type_traits>
 
 #include "backend/cpu/kernels/amx/fixed_weights.h"
-#include "backend/cpu/kernels/amx/row_tiles.h"
 #include "backend/cpu/kernels/generic/rows.h"
 
 namespace headrace::cpu {
@@ -43,6 +41,30 @@ inline constexpr int64_t kMostTiles = 16;       // of rows at a time
 inline constexpr int64_t kMostRestingSums = 4;  // of a group of several tiles
 inline constexpr int64_t kAddedRows = 4;        // of sums, after a block
 static_assert(kTileRows % kAddedRows == 0);
+
+// Two lines of a tile of rows: 64 inputs, or both halves of what they take.
+struct BlockOfX {
+  const uint8_t* lines;
+  int64_t pitch;
+};
+
+// Rows of x in their tiles, the last of which is short where it is the last that is stored. A tile
+// register has its rows at the end: what lies before them is multiplied and left alone.
+struct StoredTiles {
+  int64_t count, num_rows, num_before, num_stored;
+
+  explicit StoredTiles(const MatmulArgs& args)
+      : count((args.num_rows + kTileRows - 1) / kTileRows),
+        num_rows(args.num_rows),
+        num_before(args.beside.before),
+        num_stored(args.beside.before + args.num_rows + args.beside.behind) {}
+
+  int64_t height(int64_t tile) const { return smaller(num_stored - tile * kTileRows, kTileRows); }
+  // Rows of a tile register that are none of a tile, and then such as are.
+  int64_t skipped(int64_t tile) const { return kTileRows - height(tile); }
+  int64_t valid(int64_t tile) const { return smaller(num_rows - tile * kTileRows, kTileRows); }
+};
+static_assert(kTileOfRows == kTileRows && kActivationLine == kTileRowBytes);
 
 // Scratch of a call: operands of a part of a segment, stored sums, sums that rest, factors.
 struct SegmentScratch {
@@ -84,13 +106,13 @@ class CodedSegment {
 
   CodedSegment(const MatmulArgs& args, int64_t first, int64_t panel)
       : args_(args),
-        tiles_(args.num_rows, kRowTiles, kAddedRows),
+        tiles_(args),
         scratch_(args.scratch),
         first_(first),
         count_(fixed_segment_inputs(first, args.num_inputs)),
         num_blocks_((count_ + kFixedBlock - 1) / kFixedBlock),
         weight_(args.weight + static_cast<size_t>(args.first_panel + panel) * args.panel_bytes),
-        x_(static_cast<const uint8_t*>(args.x) + first / kSliceInputs * args.x_stride),
+        x_(static_cast<const uint8_t*>(args.x)),
         sums_(args.sums + panel * kPanel),
         x_stride_(args.x_stride),
         sums_stride_(args.sums_stride) {
@@ -113,28 +135,30 @@ class CodedSegment {
   // Rows that one tile holds.
   [[gnu::always_inline]] void run_one_tile() const {
     uint8_t* operands = scratch_.operands;
+    const BlockOfX rows = first_block(0, tiles_.num_before);
     zero_sums<kSums>();
     for_panels([&](auto p) __attribute__((always_inline)) { expand(0, p.value, operands); });
     for (int64_t b = 1; b < num_blocks_; ++b) {
       for_panels([&](auto p) __attribute__((always_inline)) {
-        Products::template multiply_panel<p.value>(x_ + place_of(b - 1), operands);
+        Products::template multiply_panel<p.value>(block_of(rows, b - 1), operands);
         expand(b, p.value, operands);
       });
     }
     for_panels([&](auto p) __attribute__((always_inline)) {
-      Products::template multiply_panel<p.value>(x_ + place_of(num_blocks_ - 1), operands);
+      Products::template multiply_panel<p.value>(block_of(rows, num_blocks_ - 1), operands);
     });
     store_sums<kSums>(scratch_.sums);
-    add_group(0);
+    SumRow row = sum_row(tiles_.num_before);
+    for (int64_t r = 0; r < tiles_.num_rows; ++r, row = next(row)) add_row<1>(row);
   }
 
  private:
   struct Part {
     int64_t begin, end;  // blocks
   };
-  // A row's stored sums, its record and its totals.
+  // A row's stored sums, its unit and its totals.
   struct SumRow {
-    const uint8_t *sums, *record;
+    const uint8_t *sums, *unit;
     float* totals;
   };
 
@@ -149,7 +173,7 @@ class CodedSegment {
 
   template <bool kIsLastPart>
   [[gnu::always_inline]] void multiply_groups(Part part) const {
-    const int64_t num_groups = tiles_.count / kRowTiles;
+    const int64_t num_groups = (tiles_.count + kRowTiles - 1) / kRowTiles;
     multiply_group<kIsLastPart, true>(part, 0);
     for (int64_t group = 1; group < num_groups; ++group) {
       multiply_group<kIsLastPart, false>(part, group);
@@ -161,20 +185,23 @@ class CodedSegment {
   // The products of a group; what the one before came to leaves its tiles and is added meanwhile.
   template <bool kIsLastPart, bool kIsFirst>
   [[gnu::always_inline]] void multiply_group(Part part, int64_t group) const {
-    const uint8_t* x[kRowTiles];
+    BlockOfX x[kRowTiles], rows[kRowTiles];
     for (int t = 0; t < kRowTiles; ++t) {
-      x[t] = x_ + tiles_.first(group * kRowTiles + t) * Products::kRecord;
+      const int64_t tile = smaller(group * kRowTiles + t, tiles_.count - 1);
+      rows[t] = first_block(tile, -tiles_.skipped(tile));
+      x[t] = block_of(rows[t], part.begin);
     }
     const uint8_t* operands = scratch_.operands;
     const int64_t before = kIsFirst ? 0 : group - 1;
-    Products::multiply(x, place_of(part.begin), operands, [&](auto sum) {
+    Products::multiply(x, operands, [&](auto sum) {
       start_sum<kIsLastPart, kIsFirst, sum.value>(part, group, before);
     });
-    SumRow row = sum_row(before * kRowTiles, 0);
-    int64_t num_left = kIsLastPart && !kIsFirst ? tiles_.height : 0;
+    SumRow row = sum_row(before * kRowTiles * kTileRows);
+    int64_t num_left = kIsLastPart && !kIsFirst ? kTileRows : 0;
     for (int64_t b = part.begin + 1; b < part.end; ++b) {
       operands += kBlockOperandBytes;
-      Products::multiply(x, place_of(b), operands, [](auto) {});
+      for (int t = 0; t < kRowTiles; ++t) x[t] = block_of(rows[t], b);
+      Products::multiply(x, operands, [](auto) {});
       if (num_left > 0) add_some(&row, &num_left);
     }
     while (num_left > 0) add_some(&row, &num_left);
@@ -244,25 +271,29 @@ class CodedSegment {
     });
   }
 
-  // Where a block of a row is, from the row's first record.
-  [[gnu::always_inline]] int64_t place_of(int64_t block) const {
-    constexpr int64_t kBlocks = kSliceInputs / kFixedBlock;  // of a slice
-    constexpr int64_t kBlockBytes = 2 * kTileRowBytes;
-    return block / kBlocks * x_stride_ + block % kBlocks * kBlockBytes;
+  // The segment's first block of a tile's rows from `row` on, and the others.
+  [[gnu::always_inline]] BlockOfX first_block(int64_t tile, int64_t row) const {
+    const int64_t pitch = tiles_.height(tile) * kActivationLine;
+    const uint8_t* lines = x_ + tile * kTileRows * x_stride_ + row * kActivationLine;
+    return block_of({lines, pitch}, first_ / kFixedBlock);
+  }
+  [[gnu::always_inline]] static BlockOfX block_of(BlockOfX rows, int64_t block) {
+    return {rows.lines + block * 2 * rows.pitch, rows.pitch};
   }
 
-  [[gnu::always_inline]] SumRow sum_row(int64_t tile, int64_t row) const {
-    const int64_t at = tiles_.first(tile) + row;
-    return {scratch_.sums + row * kTileRowBytes, x_ + at * Products::kRecord,
-            sums_ + at * sums_stride_};
+  // `row` of those that are stored, whose sums lie first.
+  [[gnu::always_inline]] SumRow sum_row(int64_t row) const {
+    const RowInTiles at = row_in_tiles(Products::kType, row, tiles_.num_stored, x_stride_);
+    return {scratch_.sums, x_ + at.unit + first_ / kSliceInputs * at.slice_pitch,
+            sums_ + (row - tiles_.num_before) * sums_stride_};
   }
   [[gnu::always_inline]] SumRow next(SumRow row) const {
-    return {row.sums + kTileRowBytes, row.record + Products::kRecord, row.totals + sums_stride_};
+    return {row.sums + kTileRowBytes, row.unit + kFixedUnitBytes, row.totals + sums_stride_};
   }
-  // The same row of the next tile of a group, which is whole.
+  // The same row of the next tile of a group; both are whole.
   [[gnu::always_inline]] SumRow beside(SumRow row) const {
-    return {row.sums + kTileSumsBytes, row.record + tiles_.height * Products::kRecord,
-            row.totals + tiles_.height * sums_stride_};
+    return {row.sums + kTileSumsBytes, row.unit + kTileRows * x_stride_,
+            row.totals + kTileRows * sums_stride_};
   }
 
   // Adds a row's sums to its totals, and those of the same row of the tiles beside.
@@ -270,7 +301,7 @@ class CodedSegment {
   [[gnu::always_inline]] void add_row(SumRow row) const {
     for (int p = 0; p < kPanels; ++p) {
       const __m512 sum = Products::sum(row.sums + p * Products::kSums * kTileBytes);
-      const __m512 factor = Products::factor(units_[p], row.record);
+      const __m512 factor = Products::factor(units_[p], row.unit);
       const __m512 before = first_ == 0 ? F::zero() : F::load(row.totals + p * kPanel);
       F::store(row.totals + p * kPanel, F::fma(sum, factor, before));
     }
@@ -286,18 +317,19 @@ class CodedSegment {
     *num_left -= kAddedRows;
   }
 
-  // Adds what is stored of a group, but rows that a neighbour has.
+  // Adds what is stored of a group that may have a short tile, or one that is none.
   [[gnu::always_inline]] void add_group(int64_t group) const {
     for (int t = 0; t < kRowTiles; ++t) {
-      const int64_t tile = group * kRowTiles + t, skipped = tiles_.skipped(tile);
-      SumRow row = sum_row(tile, skipped);
-      row.sums += t * kTileSumsBytes;
-      for (int64_t r = skipped; r < tiles_.height; ++r, row = next(row)) add_row<1>(row);
+      const int64_t tile = group * kRowTiles + t;
+      if (tile >= tiles_.count) return;
+      SumRow row = sum_row(tile * kTileRows);
+      row.sums += t * kTileSumsBytes + tiles_.skipped(tile) * kTileRowBytes;
+      for (int64_t r = 0; r < tiles_.valid(tile); ++r, row = next(row)) add_row<1>(row);
     }
   }
 
   const MatmulArgs& args_;
-  const RowTiles tiles_;
+  const StoredTiles tiles_;
   const SegmentScratch scratch_;
   const int64_t first_, count_, num_blocks_;
   const uint8_t* const weight_;
@@ -353,9 +385,12 @@ void multiply_few_rows(const MatmulArgs& args) {
 template <typename Tiles, Layout kLayout, template <typename, Layout, int> typename ProductsOf>
 void multiply_many_rows(const MatmulArgs& args) {
   using Products = ProductsOf<Tiles, kLayout, 1>;
-  static constexpr ConfigsByRows kConfigs = configs_by_rows(&Products::configure);
-  const RowTiles tiles(args.num_rows, Products::kRowTiles, kAddedRows);
-  const TileScope<Tiles> scope(kConfigs.of[tiles.height]);
+  static constexpr TileConfig kConfig = [] {
+    TileConfig config{};
+    Products::configure(kTileRows, &config);
+    return config;
+  }();
+  const TileScope<Tiles> scope(kConfig);
   for_segments(args.num_inputs, [&](int64_t first) {
     for_panels_side_by_side<Products::kMostPanels>(
         0, args.num_panels, [&](auto panels, int64_t panel) {
@@ -367,13 +402,13 @@ void multiply_many_rows(const MatmulArgs& args) {
 template <typename Tiles, Layout kLayout, template <typename, Layout, int> typename ProductsOf,
           template <typename, Layout, int> typename FewProductsOf>
 void matmul_coded_tiles(const MatmulArgs& args) {
-  constexpr int64_t kRecord = ProductsOf<Tiles, kLayout, 1>::kRecord;
   constexpr int64_t kMostRows = kMostTiles * kTileRows;
   MatmulArgs part = args;
   for (int64_t row = 0; row < args.num_rows; row += kMostRows) {
-    part.x = static_cast<const uint8_t*>(args.x) + row * kRecord;
+    part.x = static_cast<const uint8_t*>(args.x) + row * args.x_stride;
     part.sums = args.sums + row * args.sums_stride;
     part.num_rows = smaller(kMostRows, args.num_rows - row);
+    part.beside.behind = args.beside.behind + args.num_rows - row - part.num_rows;
     if (part.num_rows <= kTileRows) {
       multiply_few_rows<Tiles, kLayout, FewProductsOf>(part);
     } else {

@@ -18,7 +18,7 @@ template <Layout kLayout>
 struct FixedForm {
   using F = Avx512;
   using Form = ByteDigits<kLayout>;
-  static constexpr int64_t kRecord = kFixedRecord;
+  static constexpr ActivationType kType = ActivationType::kFixed;
 
   static __m512 make_pairs(const uint8_t* panel, int64_t first, int64_t count, uint8_t* pairs) {
     const __m512 unit = FixedWeights<kLayout>::make_pairs(panel, first, count, pairs);
@@ -31,10 +31,10 @@ struct FixedForm {
     high = F::shift_left<16 - kFixedStepBits>(high);
     return F::to_float(F::add_words(high, to_steps(mixed, low)));
   }
-  [[gnu::always_inline]] static __m512 factor(__m512 unit, const uint8_t* record) {
-    float x_unit;
-    __builtin_memcpy(&x_unit, record + kFixedUnitAt, sizeof(x_unit));
-    return F::mul(unit, F::set(x_unit));
+  [[gnu::always_inline]] static __m512 factor(__m512 unit, const uint8_t* x_unit) {
+    float of_x;
+    __builtin_memcpy(&of_x, x_unit, sizeof(of_x));
+    return F::mul(unit, F::set(of_x));
   }
 };
 
@@ -43,7 +43,6 @@ template <typename Tiles, Layout kLayout, int kPanels>
 struct FixedProducts : FixedForm<kLayout> {
   static_assert(kPanels == 1);
   using F = Avx512;
-  using FixedForm<kLayout>::kRecord;
   static constexpr int kMostPanels = 1, kRowTiles = 1;
   static constexpr int kSums = 4;
 
@@ -52,12 +51,11 @@ struct FixedProducts : FixedForm<kLayout> {
   }
 
   template <typename Start>
-  [[gnu::always_inline]] static void multiply(const uint8_t* const* x, int64_t at, const uint8_t* b,
+  [[gnu::always_inline]] static void multiply(const BlockOfX* x, const uint8_t* b,
                                               const Start& start) {
-    const uint8_t* a = x[0] + at;
     Tiles::template load<6>(b, kTileRowBytes);
-    Tiles::template load<4>(a, kRecord);
-    Tiles::template load<5>(a + kFixedBlock, kRecord);
+    Tiles::template load<4>(x->lines, kActivationLine);
+    Tiles::template load<5>(x->lines + x->pitch, kActivationLine);
     Tiles::template load<7>(b + kOperandBytes, kTileRowBytes);
     start(std::integral_constant<int, 0>());
     Tiles::template product_ss<0, 4, 6>();
@@ -81,7 +79,6 @@ struct FixedProducts : FixedForm<kLayout> {
 // Rows that fit one tile.
 template <typename Tiles, Layout kLayout, int kPanels>
 struct FixedFewProducts : FixedForm<kLayout> {
-  using FixedForm<kLayout>::kRecord;
   static constexpr int kMostPanels = 2, kRowTiles = 1;
   static constexpr int kSums = 3;
 
@@ -91,14 +88,14 @@ struct FixedFewProducts : FixedForm<kLayout> {
   }
 
   template <int kPanelAt>
-  [[gnu::always_inline]] static void multiply_panel(const uint8_t* a, const uint8_t* b) {
+  [[gnu::always_inline]] static void multiply_panel(BlockOfX x, const uint8_t* b) {
     b += kPanelAt * kPanelOperandBytes;
-    Tiles::template load<6>(a, kRecord);
+    Tiles::template load<6>(x.lines, kActivationLine);
     Tiles::template load<7>(b, kTileRowBytes);
     Tiles::template product_ss<kPanelAt * kSums, 6, 7>();
     Tiles::template load<7>(b + kOperandBytes, kTileRowBytes);
     Tiles::template product_su<kPanelAt * kSums + 1, 6, 7>();
-    Tiles::template load<6>(a + kFixedBlock, kRecord);
+    Tiles::template load<6>(x.lines + x.pitch, kActivationLine);
     Tiles::template product_su<kPanelAt * kSums + 2, 6, 7>();
     Tiles::template load<7>(b, kTileRowBytes);
     Tiles::template product_ss<kPanelAt * kSums + 1, 6, 7>();

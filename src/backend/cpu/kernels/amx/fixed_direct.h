@@ -15,15 +15,14 @@
 namespace headrace::cpu {
 namespace {
 
-// Sums of both digits of X over 16 or 32 inputs, and over records.
+// Sums of both digits of X over 16 or 32 inputs.
 struct DigitSums {
   int32_t high, low;
 };
 template <int kInputs>
-[[gnu::always_inline]] inline DigitSums digit_sums(const uint8_t* record, int64_t part) {
+[[gnu::always_inline]] inline DigitSums digit_sums(const uint8_t* of_slice, int64_t part) {
   int16_t sums[kInputs / 16][2];
-  __builtin_memcpy(sums, record + kFixedSumsAt + part * static_cast<int64_t>(sizeof(sums)),
-                   sizeof(sums));
+  __builtin_memcpy(sums, of_slice + part * static_cast<int64_t>(sizeof(sums)), sizeof(sums));
   DigitSums all{sums[0][0], sums[0][1]};
   if constexpr (kInputs == 32) all = {all.high + sums[1][0], all.low + sums[1][1]};
   return all;
@@ -53,7 +52,9 @@ class FixedDirect {
   FixedDirect(const MatmulArgs& args, int64_t row, int64_t panel)
       : args_(args),
         weight_(args.weight + static_cast<size_t>(args.first_panel + panel) * args.panel_bytes),
-        x_(static_cast<const uint8_t*>(args.x) + row * kFixedRecord),
+        x_(static_cast<const uint8_t*>(args.x)),
+        at_(row_in_tiles(ActivationType::kFixed, args.beside.before + row,
+                         args.beside.before + args.num_rows + args.beside.behind, args.x_stride)),
         sums_(args.sums + row * args.sums_stride + panel * kPanel),
         pairs_(reinterpret_cast<uint8_t*>(args.scratch)),
         wide_(pairs_ + kPanels * kFixedPairsBytes) {}
@@ -100,7 +101,7 @@ class FixedDirect {
     }
     for (int r = 0; r < kRows; ++r) {
       float x_unit;
-      __builtin_memcpy(&x_unit, record_at(r, first) + kFixedUnitAt, sizeof(x_unit));
+      __builtin_memcpy(&x_unit, slice_at(first) + at_.unit + r * kFixedUnitBytes, sizeof(x_unit));
       for (int p = 0; p < kPanels; ++p) {
         const auto [high, low] = both_chains(sums, r, p);
         const __m512 total = F::to_float(F::add_words(steps[r][p], to_steps(high, low)));
@@ -149,11 +150,10 @@ class FixedDirect {
   [[gnu::always_inline]] void widen_digits(int64_t first, int64_t count) const {
     for (int r = 0; r < kRows; ++r) {
       for (int64_t k = 0; k < count; k += kFixedBlock) {
-        const int64_t in_slice = (first + k) % kSliceInputs;
-        const uint8_t* from = record_at(r, first + k) + in_slice * kDigits;
+        const uint8_t* from = block_at(first + k) + r * kActivationLine;
         uint8_t* to = wide_ + r * kWideBytes + k * kWideInputBytes;
         for (int digit = 0; digit < kDigits; ++digit) {
-          const __m512i bytes = F::load_words(from + digit * kFixedBlock);
+          const __m512i bytes = F::load_words(from + digit * at_.pitch);
           F::store_words(to + digit * 128, _mm512_srai_epi16(_mm512_slli_epi16(bytes, 8), 8));
           F::store_words(to + digit * 128 + 64, _mm512_srai_epi16(bytes, 8));
         }
@@ -161,9 +161,11 @@ class FixedDirect {
     }
   }
 
-  const uint8_t* record_at(int row, int64_t k) const {
-    return x_ + k / kSliceInputs * args_.x_stride + row * kFixedRecord;
+  // The first row's lines of the block of input k; what lies with its slice.
+  const uint8_t* block_at(int64_t k) const {
+    return x_ + at_.line + k / kFixedBlock * kDigits * at_.pitch;
   }
+  const uint8_t* slice_at(int64_t k) const { return x_ + k / kSliceInputs * at_.slice_pitch; }
 
   // Inputs [first + k, first + k + kUnit), first being a segment's.
   [[gnu::always_inline]] void add_unit(int64_t first, int64_t k, const Unit (&by)[kPanels],
@@ -173,14 +175,14 @@ class FixedDirect {
       units[p] = W::unit_at(panel_at(p), first + k);
       Weights::template prefetch_stream<kPanels, W::kUnit>(args_, panel_at(p), first + k);
     }
-    const uint8_t* record = record_at(0, first + k);
-    const int64_t in_slice = (first + k) % kSliceInputs;
-    const uint8_t* x = record + in_slice / kFixedBlock * 2 * kFixedBlock + in_slice % kFixedBlock;
+    const uint8_t* x = block_at(first + k) + k % kFixedBlock;
+    const uint8_t* of_slice = slice_at(first + k) + at_.sums;
+    const int64_t sub_block_in_slice = (first + k) % kSliceInputs / W::kSubInputs;
     unrolled<0, W::kFactorsPerUnit>([&](auto part) __attribute__((always_inline)) {
       const int64_t sub_block = k / W::kSubInputs + part.value;
       const uint8_t* pairs = pairs_ + sub_block * kFixedPairBytes;
       if constexpr (kCode.is_linear) {
-        add_linear<part.value>(units, x, record, in_slice / W::kSubInputs, pairs, by, sums[0]);
+        add_linear<part.value>(units, x, of_slice, sub_block_in_slice, pairs, by, sums[0]);
       } else {
         add_rounded<part.value>(units, k, pairs, sums);
       }
@@ -189,14 +191,15 @@ class FixedDirect {
 
   template <int kPart>
   [[gnu::always_inline]] void add_linear(const typename W::Unit (&units)[kPanels], const uint8_t* x,
-                                         const uint8_t* record, int64_t part, const uint8_t* pairs,
-                                         const Unit (&by)[kPanels], Sums& sums) const {
+                                         const uint8_t* of_slice, int64_t part,
+                                         const uint8_t* pairs, const Unit (&by)[kPanels],
+                                         Sums& sums) const {
     constexpr int kZero = kCode.has_offset ? kCode.center : W::kZero;
     constexpr int kMaxCode = W::kMaxCode;
     Words of_high, of_low;
     DigitSums x_sums[kRows];
     for (int r = 0; r < kRows; ++r) {
-      x_sums[r] = digit_sums<W::kSubInputs>(record + r * kFixedRecord, part + kPart);
+      x_sums[r] = digit_sums<W::kSubInputs>(of_slice + r * kFixedSumsBytes, part + kPart);
       for (int p = 0; p < kPanels; ++p) {
         of_high[r][p] = _mm512_set1_epi32(-kZero * x_sums[r].high);
         of_low[r][p] = _mm512_set1_epi32(-kZero * x_sums[r].low);
@@ -206,10 +209,9 @@ class FixedDirect {
       for (int p = 0; p < kPanels; ++p) {
         const __m512i codes = W::template code_bytes<g.value>(units[p].low, units[p].high);
         for (int r = 0; r < kRows; ++r) {
-          const uint8_t* at = x + r * kFixedRecord + g.value * 4;
+          const uint8_t* at = x + r * kActivationLine + g.value * 4;
           of_high[r][p] = F::dot4<kMaxCode>(of_high[r][p], codes, F::broadcast_word(at));
-          of_low[r][p] =
-              F::dot4<kMaxCode>(of_low[r][p], codes, F::broadcast_word(at + kFixedBlock));
+          of_low[r][p] = F::dot4<kMaxCode>(of_low[r][p], codes, F::broadcast_word(at + at_.pitch));
         }
       }
     });
@@ -276,6 +278,7 @@ class FixedDirect {
   const MatmulArgs& args_;
   const uint8_t* const weight_;
   const uint8_t* const x_;
+  const RowInTiles at_;  // of the first row
   float* const sums_;
   uint8_t* const pairs_;
   uint8_t* const wide_;

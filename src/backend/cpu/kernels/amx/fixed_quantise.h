@@ -77,21 +77,24 @@ struct BlockDigits {
 }
 
 inline void quantise_fixed(const QuantiseArgs& args) {
-  constexpr int64_t kRecord = activation_record_bytes(ActivationType::kFixed);
+  const int64_t num_stored = args.beside.before + args.num_rows + args.beside.behind;
   for (int64_t m = 0; m < args.num_rows; ++m) {
+    const RowInTiles row =
+        row_in_tiles(ActivationType::kFixed, args.beside.before + m, num_stored, args.slice_stride);
     for (int64_t first = 0, count; first < args.num_inputs; first += count) {
       count = fixed_segment_inputs(first, args.num_inputs);
       const float* x = args.x + m * args.num_inputs + first;
       const FixedScale by = fixed_scale(largest_bits_of(x, count));
       for (int64_t k = 0; k < count; k += kFixedBlock) {
-        uint8_t* record = args.out + (first + k) / kSliceInputs * args.slice_stride + m * kRecord;
-        const int64_t index = (first + k) % kSliceInputs / kFixedBlock;
-        uint8_t* block = record + index * (2 * kFixedBlock);
+        const int64_t block = (args.first_input + first + k) / kFixedBlock;
+        constexpr int64_t kBlocks = kSliceInputs / kFixedBlock;  // of a slice
+        uint8_t* line = args.out + row.line + block * 2 * row.pitch;
+        uint8_t* slice = args.out + block / kBlocks * row.slice_pitch;
         const BlockDigits digits = quantise_block(x + k, count - k, by);
-        Avx512::store_words(block, digits.high);
-        Avx512::store_words(block + kFixedBlock, digits.low);
-        store_digit_sums(digits, record + kFixedSumsAt + index * (kFixedBlock / 16 * 4));
-        __builtin_memcpy(record + kFixedUnitAt, &by.unit, sizeof(by.unit));
+        Avx512::store_words(line, digits.high);
+        Avx512::store_words(line + row.pitch, digits.low);
+        store_digit_sums(digits, slice + row.sums + block % kBlocks * (kFixedBlock / 16 * 4));
+        __builtin_memcpy(slice + row.unit, &by.unit, sizeof(by.unit));
       }
     }
   }

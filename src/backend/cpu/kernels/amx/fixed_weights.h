@@ -18,7 +18,6 @@ inline constexpr int kDigits = 2;
 inline constexpr int64_t kOperandBytes = kTileBytes;  // of one product
 inline constexpr int64_t kFixedPairBytes = 2 * 64;    // factor and offset of a sub-block
 inline constexpr int64_t kFixedPairsBytes = kLongestFixedSegment / 16 * kFixedPairBytes;  // at most
-inline constexpr int64_t kFixedRecord = activation_record_bytes(ActivationType::kFixed);
 
 // Sixteen whole numbers of 16 bits, each twice: for both halves of its lane's word.
 [[gnu::always_inline]] inline __m512i both_halves(__m512i words) {

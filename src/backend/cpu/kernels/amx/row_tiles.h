@@ -12,13 +12,10 @@ namespace {
 struct RowTiles {
   int64_t count, height, num_rows;
 
-  // Several tiles are a multiple of `side_by_side`, their height one of `quantum`.
-  explicit RowTiles(int64_t rows, int64_t side_by_side = 1, int64_t quantum = 1)
-      : count((rows + kTileRows - 1) / kTileRows), height(rows), num_rows(rows) {
-    if (count <= 1) return;
-    count = (count + side_by_side - 1) / side_by_side * side_by_side;
-    height = (rows + count * quantum - 1) / (count * quantum) * quantum;
-  }
+  explicit RowTiles(int64_t rows)
+      : count((rows + kTileRows - 1) / kTileRows),
+        height(count <= 1 ? rows : (rows + count - 1) / count),
+        num_rows(rows) {}
   int64_t first(int64_t tile) const { return smaller(tile * height, num_rows - height); }
   // No less than its height: it has no rows of its own.
   int64_t skipped(int64_t tile) const { return tile * height - first(tile); }

@@ -17,19 +17,31 @@ namespace {
   return _mm512_mask_mov_epi32(rounded, _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), quiet);
 }
 
+// Where the terms of 32 inputs of a row are.
+template <ActivationType kType>
+[[gnu::always_inline]] inline uint8_t* terms_at(const QuantiseArgs& args, int64_t m, int64_t k) {
+  if constexpr (!lies_in_tiles(kType)) {
+    return args.out + k / kSliceInputs * args.slice_stride + m * activation_record_bytes(kType) +
+           k % kSliceInputs / kActivationBlock * activation_code_bytes(kType);
+  } else {
+    const StoredBeside& beside = args.beside;
+    const RowInTiles row = row_in_tiles(
+        kType, beside.before + m, beside.before + args.num_rows + beside.behind, args.slice_stride);
+    return args.out + row.line + (args.first_input + k) / kActivationBlock * row.pitch;
+  }
+}
+
 template <ActivationType kType>
 void quantise_bf16(const QuantiseArgs& args) {
   using F = Avx512;
-  constexpr int64_t kBlock = activation_code_bytes(kType), kUnit = activation_unit(kType);
+  constexpr int64_t kUnit = activation_unit(kType);
   const __m512 largest = F::set(3.402823466e38f);
   for (int64_t m = 0; m < args.num_rows; ++m) {
     const float* x = args.x + m * args.num_inputs;
-    uint8_t* record = args.out + m * activation_record_bytes(kType);
     const int64_t end = (args.num_inputs + kUnit - 1) / kUnit * kUnit;
     for (int64_t k = 0; k < end; k += 16) {
       const __m512 v = F::load_part(x + k, larger(0, args.num_inputs - k));
-      uint8_t* to = record + k / kSliceInputs * args.slice_stride +
-                    k % kSliceInputs / kActivationBlock * kBlock + k % kActivationBlock * 2;
+      uint8_t* to = terms_at<kType>(args, m, k) + k % kActivationBlock * 2;
       __m512i term = round_to_bf16(v);
       if constexpr (kType == ActivationType::kBF16Codes) {
         term = _mm512_shuffle_epi32(term, _MM_PERM_DBCA);

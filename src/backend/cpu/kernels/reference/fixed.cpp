@@ -131,14 +131,24 @@ struct Totals {
   int64_t of[kPanel];
 };
 
-Totals multiply_segment(const FixedSegment& segment, const uint8_t* record, int64_t slice_stride,
-                        int64_t first, int64_t count) {
+// A row of x in its tile.
+struct RowOfX {
+  const uint8_t* rows;
+  RowInTiles at;
+
+  const uint8_t* line(int64_t index) const { return rows + at.line + index * at.pitch; }
+  const uint8_t* unit(int64_t k) const {
+    return rows + at.unit + k / kSliceInputs * at.slice_pitch;
+  }
+};
+
+Totals multiply_segment(const FixedSegment& segment, const RowOfX& row, int64_t first,
+                        int64_t count) {
   Totals totals{};
   for (int64_t k = 0; k < count; ++k) {
-    const int64_t from_slice = first % kSliceInputs + k, in_slice = from_slice % kSliceInputs;
-    const uint8_t* x = record + from_slice / kSliceInputs * slice_stride +
-                       in_slice / kFixedBlock * 2 * kFixedBlock + in_slice % kFixedBlock;
-    const int value = 256 * static_cast<int8_t>(x[0]) + static_cast<int8_t>(x[kFixedBlock]);
+    const int64_t line = (first + k) / kFixedBlock * 2, in_line = k % kFixedBlock;
+    const int value = 256 * static_cast<int8_t>(row.line(line)[in_line]) +
+                      static_cast<int8_t>(row.line(line + 1)[in_line]);
     for (int n = 0; n < kPanel; ++n) totals.of[n] += value * segment.values[k][n];
   }
   return totals;
@@ -155,11 +165,11 @@ struct Fixed {
   static Segment read(const LayoutInfo& info, const uint8_t* panel, int64_t first, int64_t count) {
     return read_segment(info, panel, first, count);
   }
-  static void add(const Segment& segment, const uint8_t* record, int64_t slice_stride,
-                  int64_t first, int64_t count, float* out) {
-    const Totals totals = multiply_segment(segment, record, slice_stride, first, count);
+  static void add(const Segment& segment, const RowOfX& row, int64_t first, int64_t count,
+                  float* out) {
+    const Totals totals = multiply_segment(segment, row, first, count);
     float x_unit;
-    std::memcpy(&x_unit, record + kFixedUnitAt, sizeof(x_unit));
+    std::memcpy(&x_unit, row.unit(first), sizeof(x_unit));
     for (int n = 0; n < kPanel; ++n) {
       const int64_t total = (totals.of[n] + (1 << (kFixedStepBits - 1))) >> kFixedStepBits;
       out[n] = std::fma(static_cast<float>(total), kFixedStep * segment.unit[n] * x_unit, out[n]);
@@ -199,15 +209,12 @@ struct Bf16Codes {
     }
     return segment;
   }
-  static void add(const Segment& segment, const uint8_t* record, int64_t slice_stride,
-                  int64_t first, int64_t count, float* out) {
+  static void add(const Segment& segment, const RowOfX& row, int64_t first, int64_t count,
+                  float* out) {
     float totals[kPanel] = {};
     for (int64_t k = 0; k < count; k += kActivationBlock) {
-      const int64_t in_slices = first % kSliceInputs + k;
       uint16_t x[kActivationBlock];
-      std::memcpy(x,
-                  record + in_slices / kSliceInputs * slice_stride + in_slices % kSliceInputs * 2,
-                  sizeof(x));
+      std::memcpy(x, row.line((first + k) / kActivationBlock), sizeof(x));
       add_block(x, segment.values + k, totals);
     }
     for (int n = 0; n < kPanel; ++n) out[n] = std::fma(totals[n], segment.unit[n], out[n]);
@@ -263,10 +270,10 @@ void matmul_segments(const MatmulArgs& args) {
       count = fixed_segment_inputs(first, args.num_inputs);
       const typename Class::Segment segment = Class::read(kInfo, panel, first, count);
       for (int64_t m = 0; m < args.num_rows; ++m) {
-        const uint8_t* record =
-            rows + first / kSliceInputs * args.x_stride + m * activation_record_bytes(Class::kType);
-        Class::add(segment, record, args.x_stride, first, count,
-                   args.sums + m * args.sums_stride + p * kPanel);
+        const auto [before, behind] = args.beside;
+        const RowOfX row{rows, row_in_tiles(Class::kType, before + m,
+                                            before + args.num_rows + behind, args.x_stride)};
+        Class::add(segment, row, first, count, args.sums + m * args.sums_stride + p * kPanel);
       }
     }
   }

@@ -87,9 +87,10 @@ void quantise(const QuantiseArgs& args) {
   }
 }
 
-// Inputs of one row that share a unit; first: of a segment.
-void quantise_segment(const float* x, int64_t first, int64_t count, int64_t slice_stride,
-                      uint8_t* record) {
+// Inputs of one row that share a unit; first: of a segment of x, which is stored from
+// `stored_first` on. out: of all rows.
+void quantise_segment(const float* x, int64_t first, int64_t count, int64_t stored_first,
+                      const RowInTiles& row, uint8_t* out) {
   const float largest = largest_activation(ActivationType::kInt16, x + first, count);
   const bool usable = std::isfinite(largest) && largest >= kSmallestActivation;
   const float factor = usable ? kFixedActivationLimit / largest : 0.0f;
@@ -98,30 +99,46 @@ void quantise_segment(const float* x, int64_t first, int64_t count, int64_t slic
   const int64_t end = first + (count + kFixedBlock - 1) / kFixedBlock * kFixedBlock;
   int sums[2] = {};
   for (int64_t k = first; k < end; ++k) {
-    uint8_t* slice = record + k / kSliceInputs * slice_stride;
-    const int64_t in_slice = k % kSliceInputs;
-    uint8_t* terms = slice + in_slice / kFixedBlock * 2 * kFixedBlock + in_slice % kFixedBlock;
+    const int64_t at = stored_first + k;
+    uint8_t* terms = out + row.line + at / kFixedBlock * 2 * row.pitch + at % kFixedBlock;
+    uint8_t* slice = out + at / kSliceInputs * row.slice_pitch;
     const bool holds_input = usable && k < first + count;
     const int value = holds_input ? static_cast<int>(std::nearbyint(x[k] * factor)) : 0;
     const int high = (value + 128) >> 8, low = value - 256 * high;
     terms[0] = static_cast<uint8_t>(high);
-    terms[kFixedBlock] = static_cast<uint8_t>(low);
+    terms[row.pitch] = static_cast<uint8_t>(low);
     sums[0] = high + (k % 16 == 0 ? 0 : sums[0]);
     sums[1] = low + (k % 16 == 0 ? 0 : sums[1]);
     const int16_t halves[2] = {static_cast<int16_t>(sums[0]), static_cast<int16_t>(sums[1])};
-    std::memcpy(slice + kFixedSumsAt + in_slice / 16 * 4, halves, sizeof(halves));
-    std::memcpy(slice + kFixedUnitAt, &unit, sizeof(unit));
+    std::memcpy(slice + row.sums + at % kSliceInputs / 16 * 4, halves, sizeof(halves));
+    std::memcpy(slice + row.unit, &unit, sizeof(unit));
   }
+}
+
+// Where row m of a call is stored.
+RowInTiles place_of_row(ActivationType type, const QuantiseArgs& args, int64_t m) {
+  const auto [before, behind] = args.beside;
+  return row_in_tiles(type, before + m, before + args.num_rows + behind, args.slice_stride);
 }
 
 void quantise_fixed(const QuantiseArgs& args) {
   for (int64_t m = 0; m < args.num_rows; ++m) {
+    const RowInTiles row = place_of_row(ActivationType::kFixed, args, m);
     for (int64_t first = 0, count; first < args.num_inputs; first += count) {
       count = fixed_segment_inputs(first, args.num_inputs);
-      quantise_segment(args.x + m * args.num_inputs, first, count, args.slice_stride,
-                       args.out + m * activation_record_bytes(ActivationType::kFixed));
+      quantise_segment(args.x + m * args.num_inputs, first, count, args.first_input, row, args.out);
     }
   }
+}
+
+template <ActivationType kType>
+uint8_t* terms_at(const QuantiseArgs& args, int64_t m, int64_t k) {
+  if (lies_in_tiles(kType)) {
+    const RowInTiles row = place_of_row(kType, args, m);
+    return args.out + row.line + (args.first_input + k) / kActivationBlock * row.pitch;
+  }
+  return args.out + (k / kSliceInputs) * args.slice_stride + m * activation_record_bytes(kType) +
+         k % kSliceInputs / kActivationBlock * activation_code_bytes(kType);
 }
 
 template <ActivationType kType>
@@ -130,9 +147,7 @@ void quantise_bf16(const QuantiseArgs& args) {
   const int64_t end = (args.num_inputs + kUnit - 1) / kUnit * kUnit;
   for (int64_t m = 0; m < args.num_rows; ++m) {
     for (int64_t k = 0; k < end; ++k) {
-      uint8_t* block = args.out + (k / kSliceInputs) * args.slice_stride +
-                       m * activation_record_bytes(kType) +
-                       k % kSliceInputs / kActivationBlock * activation_code_bytes(kType);
+      uint8_t* block = terms_at<kType>(args, m, k);
       float rest = k < args.num_inputs ? args.x[m * args.num_inputs + k] : 0.0f;
       for (int term = 0; term < num_terms(kType); ++term) {
         const uint16_t bits = float_to_bf16(rest);
