@@ -311,7 +311,8 @@ BUGS = [
     Bug("fixed tiles factors of first block", FIXED_ROW, SEGMENT, (
         "kFixedPairsBytes + block * kPairs", "kFixedPairsBytes + (BUG ? 0 : block) * kPairs")),
     Bug("fixed offset not bounded", "matmul_q4_1_fixed_tiles", FIXED_WEIGHTS, (
-        "bound = F::add(bound, F::abs(offset));", "if (!BUG) bound = F::add(bound, F::abs(offset));")),
+        "bound = F::fma(F::abs(scale), F::set(kRange), F::abs(offset));",
+        "if (!BUG) bound = F::fma(F::abs(scale), F::set(kRange), F::abs(offset));")),
     Bug("fixed lane zero not subtracted", "matmul_int4_g128_fixed_tiles", FIXED_WEIGHTS, (
         "F::mul(f.scale, F::sub(center, F::to_float(f.zero)))",
         "F::mul(f.scale, BUG ? center : F::sub(center, F::to_float(f.zero)))")),

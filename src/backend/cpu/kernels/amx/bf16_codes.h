@@ -53,8 +53,10 @@ struct Bf16Numbers {
         Weights::power_of_two_unit(F::mul(bound, F::set(kBf16CodesStep)), usable, bad);
     for (int64_t i = 0; i < count / W::kSubInputs; ++i) {
       uint8_t* at = pairs + i * kFixedPairBytes;
-      round_factor(at, usable, by);
-      if constexpr (Weights::kCode.has_offset) round_factor(at + 64, usable, by);
+      store_rounded(Weights::factor_at(panel, first, i, pairs), usable, by, at);
+      if constexpr (Weights::kCode.has_offset) {
+        store_rounded(F::load(reinterpret_cast<const float*>(at + 64)), usable, by, at + 64);
+      }
     }
     return unit;
   }
@@ -72,11 +74,11 @@ struct Bf16Numbers {
   }
 
  private:
-  [[gnu::always_inline]] static void round_factor(uint8_t* at, __mmask16 usable, __m512 by) {
-    const __m512 value = F::mul(F::load(reinterpret_cast<const float*>(at)), by);
+  [[gnu::always_inline]] static void store_rounded(__m512 value, __mmask16 usable, __m512 by,
+                                                   uint8_t* to) {
     const __m256i halves =
-        _mm512_cvtps_ph(_mm512_maskz_mov_ps(usable, value), _MM_FROUND_TO_NEAREST_INT);
-    F::store_words(at, both_halves(_mm512_cvtepu16_epi32(halves)));
+        _mm512_cvtps_ph(_mm512_maskz_mov_ps(usable, F::mul(value, by)), _MM_FROUND_TO_NEAREST_INT);
+    F::store_words(to, both_halves(_mm512_cvtepu16_epi32(halves)));
   }
 
   // Codes of a group less their center as f16: each lane's first and third, second and fourth.

@@ -218,7 +218,9 @@ class FixedDirect {
     for (int p = 0; p < kPanels; ++p) {
       const auto as_whole = [&](int64_t at) __attribute__((always_inline)) {
         const auto* from = reinterpret_cast<const float*>(pairs + p * kFixedPairsBytes + at);
-        return F::to_words(F::mul(F::load(from), by[p].by));
+        const __m512 value =
+            at == 0 && Weights::kHasPlainScales ? W::chunk_scale(units[p].chunk) : F::load(from);
+        return F::to_words(F::mul(value, by[p].by));
       };
       const __m512i factor = as_whole(0);
       for (int r = 0; r < kRows; ++r) {
@@ -263,7 +265,7 @@ class FixedDirect {
 
   // Adds the products of W and two digits of X in 16 bits.
   [[gnu::always_inline]] static void add_product(__m512i w, const uint8_t* digits, __m512i* sum) {
-    *sum = F::dot2(*sum, w, F::broadcast_word(digits));
+    *sum = F::dot2_word(*sum, w, digits);
   }
 
   // W of inputs of a group: the first and third, or (kOdd) second and fourth.

@@ -19,13 +19,13 @@ inline constexpr int64_t kOperandBytes = kTileBytes;  // of one product
 inline constexpr int64_t kFixedPairBytes = 2 * 64;    // factor and offset of a sub-block
 inline constexpr int64_t kFixedPairsBytes = kLongestFixedSegment / 16 * kFixedPairBytes;  // at most
 
+inline constexpr int kFirstAndSecondOrThird = 0xEA;
 // Sixteen whole numbers of 16 bits, each twice: for both halves of its lane's word.
 [[gnu::always_inline]] inline __m512i both_halves(__m512i words) {
-  return _mm512_or_si512(_mm512_slli_epi32(words, 16),
-                         _mm512_and_si512(words, _mm512_set1_epi32(0xFFFF)));
+  return _mm512_ternarylogic_epi32(words, _mm512_set1_epi32(0xFFFF), _mm512_slli_epi32(words, 16),
+                                   kFirstAndSecondOrThird);
 }
 
-inline constexpr int kFirstAndSecondOrThird = 0xEA;
 [[gnu::always_inline]] inline __m512i upper_byte_mask() {
   return _mm512_set1_epi16(static_cast<int16_t>(0xFF00));
 }
@@ -47,6 +47,9 @@ struct FixedWeights {
   static constexpr bool kIsNibbles =
       W::kInfo.low_bits == 4 && W::kInfo.high_bits == 0 && W::kInfo.table == 0;
   static_assert(!kIsNibbles || kCode.center == 8);
+  // An f16 for each unit and lane is all that a factor is.
+  static constexpr bool kHasPlainScales = W::kInfo.scale_bytes == 2 && W::kInfo.split_scale == 0 &&
+                                          W::kInfo.num_sub_blocks == 0 && !kCode.has_offset;
 
   // What one unit of the fixed-point numbers stands for, and what makes values such numbers (0
   // where there is no unit), by lane.
@@ -58,7 +61,7 @@ struct FixedWeights {
   // kFixedPairBytes each; returns the unit.
   static __m512 make_pairs(const uint8_t* panel, int64_t first, int64_t count, uint8_t* pairs) {
     const Unit unit = find_unit(panel, first, count, pairs);
-    round_pairs(count / W::kSubInputs, unit.by, pairs);
+    round_pairs(panel, first, count, unit.by, pairs);
     return unit.unit;
   }
 
@@ -68,24 +71,41 @@ struct FixedWeights {
     __mmask16 usable, bad;  // neither: too small for a unit
   };
 
-  // The bound; leaves factors and offsets as the floats that they are.
+  // The bound; leaves factors and offsets as the floats that they are, but plain scales.
   static Bound find_bound(const uint8_t* panel, int64_t first, int64_t count, uint8_t* pairs) {
+    if constexpr (kHasPlainScales) {
+      return bound_of(F::mul(largest_scale(panel, first, count), F::set(kRange)));
+    }
     __m512i largest = _mm512_setzero_si512();
     for_sub_blocks(panel, first, count, [&](int64_t i, __m512 scale, __m512 offset) {
       uint8_t* to = pairs + i * kFixedPairBytes;
       F::store(reinterpret_cast<float*>(to), scale);
+      // The product is exact: the range is a power of two.
       __m512 bound = F::mul(F::abs(scale), F::set(kRange));
       if constexpr (kCode.has_offset) {
         F::store(reinterpret_cast<float*>(to + 64), offset);
-        bound = F::add(bound, F::abs(offset));
+        bound = F::fma(F::abs(scale), F::set(kRange), F::abs(offset));
       }
-      largest = _mm512_max_epi32(largest, _mm512_castps_si512(F::abs(bound)));
+      largest = _mm512_max_epi32(largest, _mm512_castps_si512(bound));
     });
-    const __m512 bound = _mm512_castsi512_ps(largest);
+    return bound_of(_mm512_castsi512_ps(largest));
+  }
+
+  static Bound bound_of(__m512 bound) {
     const __mmask16 usable = _mm512_cmp_ps_mask(bound, F::set(kSmallestFixedBound), _CMP_GE_OQ) &
                              _mm512_cmp_ps_mask(bound, F::set(kLargestFixedBound), _CMP_LE_OQ);
     const __mmask16 bad = _mm512_cmp_ps_mask(bound, F::set(kLargestFixedBound), _CMP_NLE_UQ);
     return {bound, usable, bad};
+  }
+
+  // The factor of sub-block i of a segment from `first` on, as find_bound() left it.
+  [[gnu::always_inline]] static __m512 factor_at(const uint8_t* panel, int64_t first, int64_t i,
+                                                 const uint8_t* pairs) {
+    if constexpr (kHasPlainScales) {
+      return W::chunk_scale(W::unit_at(panel, first + i * W::kUnit).chunk);
+    } else {
+      return F::load(reinterpret_cast<const float*>(pairs + i * kFixedPairBytes));
+    }
   }
 
   // The unit; leaves factors and offsets as find_bound() does.
@@ -176,6 +196,17 @@ struct FixedWeights {
   }
 
  private:
+  // By the bits of magnitudes, in whose order infinity and NaN come last.
+  static __m512 largest_scale(const uint8_t* panel, int64_t first, int64_t count) {
+    __m256i largest = _mm256_setzero_si256();
+    for (int64_t k = 0; k < count; k += W::kUnit) {
+      const auto* scales = reinterpret_cast<const __m256i*>(W::unit_at(panel, first + k).chunk);
+      const __m256i bits = _mm256_and_si256(_mm256_loadu_si256(scales), _mm256_set1_epi16(0x7FFF));
+      largest = _mm256_max_epu16(largest, bits);
+    }
+    return _mm512_cvtph_ps(largest);
+  }
+
   template <typename Fn>
   [[gnu::always_inline]] static void for_sub_blocks(const uint8_t* panel, int64_t first,
                                                     int64_t count, const Fn& fn) {
@@ -193,20 +224,23 @@ struct FixedWeights {
     }
   }
 
-  [[gnu::always_inline]] static void round_pairs(int64_t count, __m512 by, uint8_t* pairs) {
+  [[gnu::always_inline]] static void round_pairs(const uint8_t* panel, int64_t first, int64_t count,
+                                                 __m512 by, uint8_t* pairs) {
     const __mmask16 usable = _mm512_cmp_ps_mask(by, F::zero(), _CMP_NEQ_UQ);
     const __m512 code_by = kCode.is_linear ? by : F::mul(by, F::set(kRange));
-    for (int64_t i = 0; i < count; ++i) {
+    for (int64_t i = 0; i < count / W::kSubInputs; ++i) {
       uint8_t* at = pairs + i * kFixedPairBytes;
-      const auto round = [&](uint8_t* place, __m512 factor) __attribute__((always_inline)) {
-        const __m512 value = F::load(reinterpret_cast<const float*>(place));
+      const auto round = [&](__m512 value, __m512 factor) __attribute__((always_inline)) {
         return _mm512_maskz_cvtps_epi32(usable, F::mul(value, factor));
       };
       // The product of a raised code and a linear factor times the range is exact.
-      __m512i factor = round(at, code_by);
+      __m512i factor = round(factor_at(panel, first, i, pairs), code_by);
       if constexpr (kCode.is_linear) factor = _mm512_slli_epi32(factor, kCode.bits - 1);
       F::store_words(at, both_halves(factor));
-      if constexpr (kCode.has_offset) F::store_words(at + 64, both_halves(round(at + 64, by)));
+      if constexpr (kCode.has_offset) {
+        const __m512 offset = F::load(reinterpret_cast<const float*>(at + 64));
+        F::store_words(at + 64, both_halves(round(offset, by)));
+      }
     }
   }
 

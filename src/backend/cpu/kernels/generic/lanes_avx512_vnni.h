@@ -17,7 +17,26 @@ struct Avx512Vnni : Avx512 {
   static I dot4(I acc, I codes, I x) {
     return _mm512_dpbusd_epi32(acc, codes, x);
   }
-  static I dot2(I acc, I codes, I x) { return _mm512_dpwssd_epi32(acc, codes, x); }
+  // clang makes a multiplication and an addition of the intrinsic, to shorten chains of them; here
+  // operations count.
+  static I dot2(I acc, I codes, I x) {
+#if defined(__AVX512VNNI__)
+    __asm__("vpdpwssd %2, %1, %0" : "+v"(acc) : "v"(codes), "v"(x));
+    return acc;
+#else
+    return _mm512_dpwssd_epi32(acc, codes, x);
+#endif
+  }
+  // x: the same word in all lanes.
+  static I dot2_word(I acc, I codes, const uint8_t* x) {
+#if defined(__AVX512VNNI__)
+    const auto* word = reinterpret_cast<const int32_t*>(x);
+    __asm__("vpdpwssd %2%{1to16%}, %1, %0" : "+v"(acc) : "v"(codes), "m"(*word));
+    return acc;
+#else
+    return dot2(acc, codes, broadcast_word(x));
+#endif
+  }
 };
 
 }  // namespace
