@@ -21,7 +21,8 @@ inline constexpr double kMultiplicationsPerNs = 250;  // and multiplies
 // What tile instructions want otherwise: whole tiles of rows; more panels, that rows of x are read
 // from the second cache for, but any number of pairs; more rows before panels are cut no further,
 // as digits of weights are made for each block of rows. Rows of more inputs than the second cache
-// holds come from the third again for each item, so that is as long as two dozen panels of such take.
+// holds come from the third again for each item, so that is as long as two dozen panels of such
+// take.
 inline constexpr int64_t kAmxRowQuantum = 16;
 inline constexpr int64_t kMinAmxTilePanels = 2;
 inline constexpr int64_t kMinAmxTileRows = 64;
