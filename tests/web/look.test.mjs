@@ -181,6 +181,11 @@ test("nothing moves for readers who want no motion", scripted, async () => {
   assert.equal(await page.locator(".caret").evaluate((node) => getComputedStyle(node).animationName), "none");
 });
 
+// A focus may scroll, and "Latest" comes and goes with that in the frames that follow.
+function settle() {
+  return page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
+}
+
 // Walks with the Tab key over everything that can be reached, from the page's start, or within an open dialog.
 async function walk_by_tab(least) {
   const wanted = await page.evaluate(() => {
@@ -198,6 +203,7 @@ async function walk_by_tab(least) {
   for (let idx = 0; idx < wanted.length; idx++) {
     const already = await page.evaluate(() => window.name_of(document.activeElement)); // a dialog has the focus on its first
     if (idx > 0 || already !== wanted[0]) await page.keyboard.press("Tab");
+    await settle();
     const [name, ring] = await page.evaluate(() => [window.name_of(document.activeElement), getComputedStyle(document.activeElement).outlineStyle]);
     seen.push(name);
     assert.equal(ring, "solid", name);
