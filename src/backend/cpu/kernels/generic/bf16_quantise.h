@@ -17,17 +17,27 @@ namespace {
   return _mm512_mask_mov_epi32(rounded, _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), quiet);
 }
 
-// Where the terms of 32 inputs of a row are.
+// Where a row has the terms of its first 32 inputs, and from there on.
+struct RowOfTerms {
+  uint8_t* first;
+  int64_t slice_pitch, block_pitch;
+
+  [[gnu::always_inline]] uint8_t* block_of(int64_t k) const {
+    return first + k / kSliceInputs * slice_pitch +
+           k % kSliceInputs / kActivationBlock * block_pitch;
+  }
+};
 template <ActivationType kType>
-[[gnu::always_inline]] inline uint8_t* terms_at(const QuantiseArgs& args, int64_t m, int64_t k) {
+[[gnu::always_inline]] inline RowOfTerms row_of_terms(const QuantiseArgs& args, int64_t m) {
   if constexpr (!lies_in_tiles(kType)) {
-    return args.out + k / kSliceInputs * args.slice_stride + m * activation_record_bytes(kType) +
-           k % kSliceInputs / kActivationBlock * activation_code_bytes(kType);
+    return {args.out + m * activation_record_bytes(kType), args.slice_stride,
+            activation_code_bytes(kType)};
   } else {
-    const StoredBeside& beside = args.beside;
-    const RowInTiles row = row_in_tiles(
-        kType, beside.before + m, beside.before + args.num_rows + beside.behind, args.slice_stride);
-    return args.out + row.line + (args.first_input + k) / kActivationBlock * row.pitch;
+    const auto [before, behind] = args.beside;
+    const RowInTiles row =
+        row_in_tiles(kType, before + m, before + args.num_rows + behind, args.slice_stride);
+    return {args.out + row.line + args.first_input / kActivationBlock * row.pitch,
+            kSliceLines * row.pitch, row.pitch};
   }
 }
 
@@ -38,10 +48,11 @@ void quantise_bf16(const QuantiseArgs& args) {
   const __m512 largest = F::set(3.402823466e38f);
   for (int64_t m = 0; m < args.num_rows; ++m) {
     const float* x = args.x + m * args.num_inputs;
+    const RowOfTerms row = row_of_terms<kType>(args, m);
     const int64_t end = (args.num_inputs + kUnit - 1) / kUnit * kUnit;
     for (int64_t k = 0; k < end; k += 16) {
       const __m512 v = F::load_part(x + k, larger(0, args.num_inputs - k));
-      uint8_t* to = terms_at<kType>(args, m, k) + k % kActivationBlock * 2;
+      uint8_t* to = row.block_of(k) + k % kActivationBlock * 2;
       __m512i term = round_to_bf16(v);
       if constexpr (kType == ActivationType::kBF16Codes) {
         term = _mm512_shuffle_epi32(term, _MM_PERM_DBCA);
