@@ -572,8 +572,8 @@ BUGS = [
     Bug("whole total not corrected", "attention_whole", ATTENTION_WHOLE, (
         "F::set(t.correction[r]), sum)", "F::set(BUG ? 1.0f : t.correction[r]), sum)")),
     Bug("whole hidden weights", "attention_whole", ATTENTION_WHOLE, (
-        "if constexpr (kMasked) weight = t.visible(r, v, weight, F::zero());",
-        "if (kMasked && !BUG) weight = t.visible(r, v, weight, F::zero());")),
+        "t.template scales_of_values<kMasked>(r, v)",
+        "BUG ? t.template scales_of_values<false>(r, v) : t.template scales_of_values<kMasked>(r, v)")),
     Bug("whole vectors without low rows", "attention_whole", ATTENTION_WHOLE, (
         "mixed[r][w] = add_products<kQueries>(mixed[r][w], low_x, high[w]);",
         "if (!BUG) mixed[r][w] = add_products<kQueries>(mixed[r][w], low_x, high[w]);")),

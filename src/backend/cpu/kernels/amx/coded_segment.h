@@ -242,21 +242,15 @@ class CodedSegment {
   [[gnu::always_inline]] void expand(int64_t block, int panel, uint8_t* to) const {
     constexpr int64_t kPairs = kFixedBlock / Weights::W::kSubInputs * kFixedPairBytes;
     const int64_t in_segment = block * kFixedBlock;
-    prefetch(panel_at(panel), first_ + in_segment);
     Weights::template expand<typename Products::Form>(
         panel_at(panel), first_ + in_segment, count_ - in_segment,
         scratch_.pairs + panel * kFixedPairsBytes + block * kPairs,
-        to + panel * kPanelOperandBytes);
+        expanded_later(panel_at(panel), first_ + in_segment), to + panel * kPanelOperandBytes);
   }
 
-  // What is expanded later.
-  [[gnu::always_inline]] void prefetch(const uint8_t* panel, int64_t input) const {
-    if (tiles_.count == 1) {
-      Weights::template prefetch_stream<kPanels, kFixedBlock>(args_, panel, input);
-    } else {
-      const auto panels = kPanels * static_cast<int64_t>(args_.panel_bytes);
-      Weights::template prefetch<kFixedBlock>(panel + panels, input);
-    }
+  [[gnu::always_inline]] const uint8_t* expanded_later(const uint8_t* panel, int64_t input) const {
+    if (tiles_.count == 1) return Weights::template ahead_in_stream<kPanels>(args_, panel, input);
+    return panel + kPanels * static_cast<int64_t>(args_.panel_bytes) + Weights::offset_of(input);
   }
 
   template <int kCount>

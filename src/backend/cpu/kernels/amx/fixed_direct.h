@@ -171,10 +171,8 @@ class FixedDirect {
   [[gnu::always_inline]] void add_unit(int64_t first, int64_t k, const Unit (&by)[kPanels],
                                        Sums (&sums)[kChains]) const {
     typename W::Unit units[kPanels];
-    for (int p = 0; p < kPanels; ++p) {
-      units[p] = W::unit_at(panel_at(p), first + k);
-      Weights::template prefetch_stream<kPanels, W::kUnit>(args_, panel_at(p), first + k);
-    }
+    for (int p = 0; p < kPanels; ++p) units[p] = W::unit_at(panel_at(p), first + k);
+    const uint8_t* next = Weights::template ahead_in_stream<kPanels>(args_, weight_, first + k);
     const uint8_t* x = block_at(first + k) + k % kFixedBlock;
     const uint8_t* of_slice = slice_at(first + k) + at_.sums;
     const int64_t sub_block_in_slice = (first + k) % kSliceInputs / W::kSubInputs;
@@ -182,15 +180,16 @@ class FixedDirect {
       const int64_t sub_block = k / W::kSubInputs + part.value;
       const uint8_t* pairs = pairs_ + sub_block * kFixedPairBytes;
       if constexpr (kCode.is_linear) {
-        add_linear<part.value>(units, x, of_slice, sub_block_in_slice, pairs, by, sums[0]);
+        add_linear<part.value>(units, next, x, of_slice, sub_block_in_slice, pairs, by, sums[0]);
       } else {
-        add_rounded<part.value>(units, k, pairs, sums);
+        add_rounded<part.value>(units, next, k, pairs, sums);
       }
     });
   }
 
   template <int kPart>
-  [[gnu::always_inline]] void add_linear(const typename W::Unit (&units)[kPanels], const uint8_t* x,
+  [[gnu::always_inline]] void add_linear(const typename W::Unit (&units)[kPanels],
+                                         const uint8_t* next, const uint8_t* x,
                                          const uint8_t* of_slice, int64_t part,
                                          const uint8_t* pairs, const Unit (&by)[kPanels],
                                          Sums& sums) const {
@@ -207,6 +206,7 @@ class FixedDirect {
     }
     unrolled<kPart * kGroups, (kPart + 1) * kGroups>([&](auto g) __attribute__((always_inline)) {
       for (int p = 0; p < kPanels; ++p) {
+        prefetch_beside<g.value>(next, p);
         const __m512i codes = W::template code_bytes<g.value>(units[p].low, units[p].high);
         for (int r = 0; r < kRows; ++r) {
           const uint8_t* at = x + r * kActivationLine + g.value * 4;
@@ -243,12 +243,14 @@ class FixedDirect {
   }
 
   template <int kPart>
-  [[gnu::always_inline]] void add_rounded(const typename W::Unit (&units)[kPanels], int64_t k,
-                                          const uint8_t* pairs, Sums (&sums)[kChains]) const {
+  [[gnu::always_inline]] void add_rounded(const typename W::Unit (&units)[kPanels],
+                                          const uint8_t* next, int64_t k, const uint8_t* pairs,
+                                          Sums (&sums)[kChains]) const {
     Sums &of_even = sums[0], &of_odd = sums[1];
     const uint8_t* x = wide_ + k / kFixedBlock * kFixedBlock * kWideInputBytes + k % kFixedBlock;
     unrolled<kPart * kGroups, (kPart + 1) * kGroups>([&](auto g) __attribute__((always_inline)) {
       for (int p = 0; p < kPanels; ++p) {
+        prefetch_beside<g.value>(next, p);
         const uint8_t* pair = pairs + p * kFixedPairsBytes;
         const __m512i even = rounded<g.value, 0>(units[p], pair);
         const __m512i odd = rounded<g.value, 1>(units[p], pair);
@@ -261,6 +263,12 @@ class FixedDirect {
         }
       }
     });
+  }
+
+  // next: of the first panel.
+  template <int kGroup>
+  [[gnu::always_inline]] void prefetch_beside(const uint8_t* next, int p) const {
+    Weights::template prefetch_beside<kGroup>(next + p * static_cast<int64_t>(args_.panel_bytes));
   }
 
   // Adds the products of W and two digits of X in 16 bits.
@@ -288,12 +296,17 @@ class FixedDirect {
 
 inline constexpr int kMostFixedDirectRows = 4;
 
-// Registers hold the sums of two panels for two rows, of one for up to four.
+// Registers hold the sums of two panels for two rows, of one for up to four. One row reads one
+// panel from memory up to a fifth faster than two; short ones wait for their ends, which two do
+// together.
+inline constexpr size_t kShortPanelBytes = 16384;
 template <Layout kLayout, int kRows>
 void fixed_direct_rows(const MatmulArgs& args, int64_t row) {
+  constexpr bool kShortInPairs = kRows == 1 && FixedWeights<kLayout>::kCode.is_linear;
   int64_t panel = 0;
-  if constexpr (kRows <= 2) {
-    for (; panel + 2 <= args.num_panels; panel += 2) {
+  if constexpr (kRows == 2 || kShortInPairs) {
+    const bool in_pairs = kRows == 2 || args.panel_bytes <= kShortPanelBytes;
+    for (; in_pairs && panel + 2 <= args.num_panels; panel += 2) {
       FixedDirect<kLayout, kRows, 2>(args, row, panel).run();
     }
   }

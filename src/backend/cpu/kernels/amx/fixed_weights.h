@@ -19,6 +19,8 @@ inline constexpr int64_t kOperandBytes = kTileBytes;  // of one product
 inline constexpr int64_t kFixedPairBytes = 2 * 64;    // factor and offset of a sub-block
 inline constexpr int64_t kFixedPairsBytes = kLongestFixedSegment / 16 * kFixedPairBytes;  // at most
 
+inline constexpr int64_t kStreamAhead = 16384;  // bytes asked for ahead, of all panels together
+
 inline constexpr int kFirstAndSecondOrThird = 0xEA;
 // Sixteen whole numbers of 16 bits, each twice: for both halves of its lane's word.
 [[gnu::always_inline]] inline __m512i both_halves(__m512i words) {
@@ -121,37 +123,48 @@ struct FixedWeights {
     }
   }
 
-  // Asks for kInputs from `input` on, into the second cache: the first waits for fewer lines at a
-  // time than memory needs to be asked for.
-  template <int kInputs>
-  [[gnu::always_inline]] static void prefetch(const uint8_t* panel, int64_t input) {
-    const uint8_t* from = panel + input / W::kUnit * W::kUnitBytes;
-    for (int64_t i = 0; i < kInputs / W::kUnit * W::kUnitBytes; i += 64) {
-      F::prefetch_second(from + i);
-    }
+  [[gnu::always_inline]] static int64_t offset_of(int64_t input) {
+    return input / W::kUnit * W::kUnitBytes;
   }
-  // The same of what comes two segments later where panels are read from end to end, kPanels side
-  // by side: in this panel or those that follow.
-  template <int kPanels, int kInputs>
-  [[gnu::always_inline]] static void prefetch_stream(const MatmulArgs& args, const uint8_t* panel,
-                                                     int64_t input) {
-    const int64_t ahead = input + 2 * kFixedSegment;
-    if (ahead >= args.num_inputs) panel += (kPanels - 1) * static_cast<int64_t>(args.panel_bytes);
-    prefetch<kInputs>(panel, ahead);
+
+  // What is asked for while the unit of `input` is computed and panels are read from end to end,
+  // kPanels side by side: kStreamAhead bytes later in all of them, in this panel or those that
+  // follow.
+  template <int kPanels>
+  [[gnu::always_inline]] static const uint8_t* ahead_in_stream(const MatmulArgs& args,
+                                                               const uint8_t* panel,
+                                                               int64_t input) {
+    const auto panel_bytes = static_cast<int64_t>(args.panel_bytes);
+    int64_t at = offset_of(input) + kStreamAhead / kPanels;
+    if constexpr (kPanels > 1) {
+      for (int64_t rest = at; rest >= panel_bytes; rest -= panel_bytes) {
+        at += (kPanels - 1) * panel_bytes;
+      }
+    }
+    return panel + at;
+  }
+  // Beside group kGroup, into the second cache: the first waits for fewer lines at a time than
+  // memory needs to be asked for.
+  template <int kGroup>
+  [[gnu::always_inline]] static void prefetch_beside(const uint8_t* next) {
+    W::template lines_of_group<kGroup>(
+        [&](int at) __attribute__((always_inline)) { F::prefetch_second(next + at); });
   }
 
   // The operands of 64 inputs from `first` on, of which `count` (32 or 64) are there. pairs: of the
-  // sub-block of `first`.
+  // sub-block of `first`; next: asked for meanwhile.
   // Form: kUnitBytes from a unit's place in the operands to the next one's; store<kGroup>(unit,
   // factor, offset, to) puts the inputs 4 kGroup .. 4 kGroup + 3 of a unit there; leave_out(to) is
   // called in place of that for a unit beyond K.
   template <typename Form>
   [[gnu::always_inline]] static void expand(const uint8_t* panel, int64_t first, int64_t count,
-                                            const uint8_t* pairs, uint8_t* to) {
-    expand_unit<Form>(W::unit_at(panel, first), pairs, to);
+                                            const uint8_t* pairs, const uint8_t* next,
+                                            uint8_t* to) {
+    expand_unit<Form>(W::unit_at(panel, first), pairs, next, to);
     to += Form::kUnitBytes;
     if (count > W::kUnit) [[likely]] {
-      expand_unit<Form>(W::unit_at(panel, first + W::kUnit), pairs + kParts * kFixedPairBytes, to);
+      expand_unit<Form>(W::unit_at(panel, first + W::kUnit), pairs + kParts * kFixedPairBytes,
+                        next + W::kUnitBytes, to);
     } else {
       Form::leave_out(to);
     }
@@ -246,12 +259,13 @@ struct FixedWeights {
 
   template <typename Form>
   [[gnu::always_inline]] static void expand_unit(const typename W::Unit& unit, const uint8_t* pairs,
-                                                 uint8_t* to) {
+                                                 const uint8_t* next, uint8_t* to) {
     unrolled<0, 2>([&](auto half) __attribute__((always_inline)) {
       const uint8_t* pair = pairs + half.value * (kParts - 1) * kFixedPairBytes;
       const __m512i factor = F::load_words(pair);
       const __m512i offset = kCode.has_offset ? F::load_words(pair + 64) : F::zero_words();
       unrolled<half.value * 4, half.value * 4 + 4>([&](auto group) __attribute__((always_inline)) {
+        prefetch_beside<group.value>(next);
         Form::template store<group.value>(unit, factor, offset, to);
       });
     });

@@ -82,6 +82,7 @@ struct AttendStep {
   }
 
   // Turns the scores of row r into weights.
+  template <bool kMasked>
   [[gnu::always_inline]] inline void make_weights(int r) {
     float* row = t.scores + r * kKvStep;
     const V highest = F::set(t.top[r]);
@@ -89,7 +90,9 @@ struct AttendStep {
     for (int v = 0; v < kStepVectors; ++v) {
       V weight = exp2_lanes<F>(F::sub(F::load(row + v * 16), highest));
       sum = F::add(sum, weight);
-      if constexpr (kScaled) weight = F::mul(weight, F::load(t.value_scales + v * 16));
+      if constexpr (kScaled) {
+        weight = F::mul(weight, t.template scales_of_values<kMasked>(r, v));
+      }
       F::store(row + v * 16, weight);
     }
     F::store(t.totals + r * 16, F::fma(F::load(t.totals + r * 16), F::set(t.correction[r]), sum));
@@ -115,7 +118,7 @@ struct AttendStep {
     }
     F::store(t.correction + first, exp2_lanes<F>(F::load(t.correction + first)));
     for (int r = first; r < first + count; ++r) {
-      if (kWhole || t.step_begin[r] < t.step_end[r]) make_weights(r);
+      if (kWhole || t.step_begin[r] < t.step_end[r]) make_weights<!kWhole>(r);
     }
   }
 

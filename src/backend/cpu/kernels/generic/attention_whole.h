@@ -388,11 +388,9 @@ struct WholeStep {
     const V highest = F::set(t.top[r]);
     V sum = F::zero();
     for (int v = 0; v < kKvStep / 16; ++v) {
-      V weight = exp2_lanes<F>(F::sub(F::load(row + v * 16), highest));
+      const V weight = exp2_lanes<F>(F::sub(F::load(row + v * 16), highest));
       sum = F::add(sum, weight);
-      weight = F::mul(weight, F::load(t.value_scales + v * 16));
-      if constexpr (kMasked) weight = t.visible(r, v, weight, F::zero());
-      F::store(row + v * 16, weight);
+      F::store(row + v * 16, F::mul(weight, t.template scales_of_values<kMasked>(r, v)));
     }
     F::store(t.totals + r * 16, F::fma(F::load(t.totals + r * 16), F::set(t.correction[r]), sum));
     uint8_t* high = t.weights + r * int64_t{2} * kKvStep;

@@ -39,6 +39,8 @@ struct DirectBlock {
   const uint8_t* unpacked;  // factors of the super-block
   const uint8_t* x;         // codes of the first row's block, a record apart from the next row's
   const uint8_t* factors;   // likewise
+  const uint8_t* next;      // a unit of the first panel that is asked for meanwhile
+  int64_t panel_bytes;      // from there to those of the other panels
 
   template <int kPart>
   [[gnu::always_inline]] void start(Words& high, Words& low) const {
@@ -60,6 +62,8 @@ struct DirectBlock {
     I codes[kPanels];
     for (int p = 0; p < kPanels; ++p) {
       codes[p] = W::template code_bytes<kGroup>(units[p].low, units[p].high);
+      W::template lines_of_group<kGroup>(
+          [&](int at) __attribute__((always_inline)) { F::prefetch(next + p * panel_bytes + at); });
     }
     for (int r = 0; r < kRows; ++r) {
       const uint8_t* at = x + r * kRecord + kGroup * 4;
@@ -141,15 +145,16 @@ __attribute__((noinline)) void integer_direct_panel(const MatmulArgs& args, cons
     }
     const uint8_t* stream = weight + slice / W::kUnit * W::kUnitBytes;
     for (int block = 0; block < num_blocks; ++block) {
-      for (int line = 0; line < W::kUnitBytes; line += 64) {
-        F::prefetch(stream + kPrefetchAhead + line);
-      }
-      stream += W::kUnitBytes;
       const typename W::Unit unit = W::unit_at(weight, slice + block * kActivationBlock);
       const DirectBlock<F, kLayout, kType, 1, 1> products{
-          &unit, scratch, record + block * activation_code_bytes(kType),
-          block_factors(record, kType, block)};
+          &unit,
+          scratch,
+          record + block * activation_code_bytes(kType),
+          block_factors(record, kType, block),
+          stream + kPrefetchAhead,
+          0};
       products.add_to(totals);
+      stream += W::kUnitBytes;
     }
   }
   F::store(sums + panel * kPanel, totals[0][0]);
@@ -182,17 +187,18 @@ __attribute__((noinline)) void direct_tile(const DirectSlice& slice, const uint8
   for (int block = 0; block < slice.num_blocks; ++block) {
     typename W::Unit units[kPanels];
     for (int p = 0; p < kPanels; ++p) {
-      for (int line = 0; line < W::kUnitBytes; line += 64) {
-        F::prefetch(stream + p * slice.panel_bytes + line);
-      }
       units[p] =
           W::unit_at(slice.weight + p * slice.panel_bytes, slice.first + block * kActivationBlock);
     }
-    stream += W::kUnitBytes;
     const DirectBlock<F, kLayout, kType, kRows, kPanels> products{
-        units, slice.unpacked, x + block * activation_code_bytes(kType),
-        block_factors(x, kType, block)};
+        units,
+        slice.unpacked,
+        x + block * activation_code_bytes(kType),
+        block_factors(x, kType, block),
+        stream,
+        slice.panel_bytes};
     products.add_to(totals);
+    stream += W::kUnitBytes;
   }
   for (int r = 0; r < kRows; ++r) {
     for (int p = 0; p < kPanels; ++p) F::store(sums + r * sums_stride + p * kPanel, totals[r][p]);
