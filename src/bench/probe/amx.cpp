@@ -247,6 +247,22 @@ void grids(void* bytes, int64_t iterations) {
   }
 }
 
+// The same with all in L1 and every operand zero: what a processor holds back where loads and
+// products of other numbers draw power together, it does not hold back here.
+template <Instruction kInstruction>
+void grids_of_zeros(void* /*bytes*/, int64_t iterations) {
+  const Operand zeros[4] = {};
+  const Scope scope(sequence_config(kTileRows, 6));
+  zero_sums();
+  for (int64_t i = 0; i < iterations * kSteps; ++i) {
+    Tiles::load<4>(zeros[0].bytes, kTileRowBytes);
+    Tiles::load<5>(zeros[1].bytes, kTileRowBytes);
+    Tiles::load<6>(zeros[2].bytes, kTileRowBytes);
+    Tiles::load<7>(zeros[3].bytes, kTileRowBytes);
+    grid<kInstruction>();
+  }
+}
+
 // Eight loads of kRows rows along a block of records.
 template <Level kA, int kRows>
 void row_loads(void* bytes, int64_t iterations) {
@@ -325,11 +341,15 @@ constexpr SequenceRow kSequences[] = {
     {"amx 4 zeros, 8 tdpbssd, 4 stores", kInt8Bits, kProduct, 8, grouped_from_zero<kInt8>},
     {"amx 4 zeros, 8 tdpbf16ps, 4 stores", kBF16Bits, kProduct, 8, grouped_from_zero<kBF16>},
     {"amx 2 x 2 tdpbssd, all in L1", kInt8Bits, kProduct, kGridsItems, grids<kInt8, Level::kL1, 0>},
+    {"amx 2 x 2 tdpbssd, all in L1, zeros", kInt8Bits, kProduct, kGridsItems,
+     grids_of_zeros<kInt8>},
     {"amx 2 x 2 tdpbssd, a in L2", kInt8Bits, kProduct, kGridsItems, grids<kInt8, Level::kL2, 0>},
     {"amx 2 x 2 tdpbssd, a in L2, sums in memory", kInt8Bits, kProduct, kGridsItems,
      grids<kInt8, Level::kL2, 4>},
     {"amx 2 x 2 tdpbf16ps, all in L1", kBF16Bits, kProduct, kGridsItems,
      grids<kBF16, Level::kL1, 0>},
+    {"amx 2 x 2 tdpbf16ps, all in L1, zeros", kBF16Bits, kProduct, kGridsItems,
+     grids_of_zeros<kBF16>},
     {"amx 2 x 2 tdpbf16ps, a in L2", kBF16Bits, kProduct, kGridsItems, grids<kBF16, Level::kL2, 0>},
     {"amx 2 x 2 tdpbf16ps, a in L2, sums in memory", kBF16Bits, kProduct, kGridsItems,
      grids<kBF16, Level::kL2, 8>},
