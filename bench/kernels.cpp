@@ -27,6 +27,7 @@
 #include "backend/cpu/kernels/isa.h"
 #include "backend/cpu/kernels/layouts.h"
 #include "backend/cpu/kernels/pack.h"
+#include "backend/cpu/linear_tiles.h"
 #include "backend/cpu/team/topology.h"
 #include "backend/cpu/verify/samples.h"
 #include "backend/cpu/workspace.h"
@@ -270,9 +271,10 @@ class Case {
  private:
   // In tiles as the back end cuts them: rows, then as many panels as its scratch holds.
   void multiply() {
-    const int64_t tile_rows = std::min(num_rows_, kMaxTileRows);
-    const int64_t tile_panels = std::min<int64_t>(kTileFloats / (tile_rows * kPanel), 32);
     const Segment& segment = weight_.segment();
+    const TileLimits limits = TileLimits::of(segment.matmul, num_rows_);
+    const int64_t tile_rows = std::min(num_rows_, limits.most_rows);
+    const int64_t tile_panels = std::min<int64_t>(limits.most_floats / (tile_rows * kPanel), 32);
     for (int64_t panel = 0; panel < num_panels_; panel += tile_panels) {
       const int64_t count = std::min(tile_panels, num_panels_ - panel);
       for (int64_t m = 0; m < num_rows_; m += tile_rows) {

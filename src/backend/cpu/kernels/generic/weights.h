@@ -48,7 +48,7 @@ struct CodedWeights {
   static constexpr int kUnitBytes = kInfo.chunk_bytes / kUnitsPerChunk;
 
   // ask(bytes from a unit's first) for the lines of a unit that come while group kGroup of another
-  // is computed: memory answers a fifth to two thirds faster than where a unit is asked for at once
+  // is computed: memory answers an eighth to a half faster than where a unit is asked for at once
   // (docs/performance.md, "Lines asked for one by one").
   template <int kGroup, typename Ask>
   [[gnu::always_inline]] inline static void lines_of_group(const Ask& ask) {
