@@ -296,18 +296,20 @@ class FixedDirect {
 
 inline constexpr int kMostFixedDirectRows = 4;
 
-// Registers hold the sums of two panels for two rows, of one for up to four. One row reads one
-// panel from memory up to a fifth faster than two; short ones wait for their ends, which two do
-// together.
+// Panels up to this wait for their ends, which two side by side do together.
 inline constexpr size_t kShortPanelBytes = 16384;
+
+// Registers hold the sums of two panels for two rows, of one for up to four. One row reads one
+// panel from memory up to a fifth faster than two.
 template <Layout kLayout, int kRows>
 void fixed_direct_rows(const MatmulArgs& args, int64_t row) {
   constexpr bool kShortInPairs = kRows == 1 && FixedWeights<kLayout>::kCode.is_linear;
   int64_t panel = 0;
   if constexpr (kRows == 2 || kShortInPairs) {
-    const bool in_pairs = kRows == 2 || args.panel_bytes <= kShortPanelBytes;
-    for (; in_pairs && panel + 2 <= args.num_panels; panel += 2) {
-      FixedDirect<kLayout, kRows, 2>(args, row, panel).run();
+    if (kRows == 2 || args.panel_bytes <= kShortPanelBytes) {
+      for (; panel + 2 <= args.num_panels; panel += 2) {
+        FixedDirect<kLayout, kRows, 2>(args, row, panel).run();
+      }
     }
   }
   for (; panel < args.num_panels; ++panel) FixedDirect<kLayout, kRows, 1>(args, row, panel).run();
