@@ -184,14 +184,15 @@ BUGS = [
         "totals[r][p] = F::load(sums + r * sums_stride + p * kPanel);",
         "totals[r][p] = BUG ? F::zero() : F::load(sums + r * sums_stride + p * kPanel);")),
     Bug("integer high term dropped", BLOCKED_ROW, BLOCKED, (
-        "F::store_pairs(words + i * 32, high, low);",
-        "F::store_pairs(words + i * 32, BUG ? low : high, low);")),
-    Bug("integer terms swapped", BLOCKED_ROW, BLOCKED, (
-        "const uint8_t* low = high + kActivationBlock;",
-        "const uint8_t* low = BUG ? high : high + kActivationBlock;")),
+        "F::store_pairs(words + i * 32, codes, codes + kActivationBlock);",
+        "F::store_pairs(words + i * 32, BUG ? codes + kActivationBlock : codes,"
+        " codes + kActivationBlock);")),
+    Bug("integer half of a block twice", BLOCKED_ROW, BLOCKED, (
+        "activation_code_bytes(kType) + i % 2 * 16;",
+        "activation_code_bytes(kType) + (BUG ? 0 : i % 2) * 16;")),
     Bug("integer zero missing", BLOCKED_ROW, BLOCKED, (
-        "start = F::shift_left_by(start, zero_shift);",
-        "start = BUG ? F::zero_words() : F::shift_left_by(start, zero_shift);")),
+        "F::set_bits(W::kZero * 0x00010001u)",
+        "F::set_bits(BUG ? 0u : W::kZero * 0x00010001u)")),
     Bug("integer sum of other half", "matmul_q2_k_int16_blocked", BLOCKED, (
         "(factors, at.part)));", "(factors, BUG ? 1 - at.part : at.part)));")),
     Bug("integer scale of first block", BLOCKED_ROW, BLOCKED, (
@@ -214,8 +215,13 @@ BUGS = [
         "static_cast<const uint8_t*>(args.x) + first / kSliceInputs * args.x_stride",
         "static_cast<const uint8_t*>(args.x) + (BUG ? 0 : first / kSliceInputs) * args.x_stride")),
     Bug("integer direct high term dropped", DIRECT_ROW, DIRECT, (
-        "sum = F::add_words(F::template shift_left<8>(high[r][p]), sum);",
-        "sum = BUG ? sum : F::add_words(F::template shift_left<8>(high[r][p]), sum);")),
+        "sum = F::add_words(F::template shift_left<8>(high.words[r][p]), sum);",
+        "sum = BUG ? sum : F::add_words(F::template shift_left<8>(high.words[r][p]), sum);")),
+    Bug("sums of 16 bits begun anew", "matmul_q5_0_int16_direct", SCRATCH, (
+        "halves = kGroup % kRun == 0 ? products", "halves = kGroup % kRun == 0 || BUG ? products")),
+    Bug("last sums of 16 bits left out", "matmul_q2_k_int16_direct", SCRATCH, (
+        "sum = F::add_words(sum, F::add_pairs(halves));",
+        "if (!BUG || kGroup != kGroups - 1) sum = F::add_words(sum, F::add_pairs(halves));")),
     Bug("integer direct minimum skipped", "matmul_q4_1_int16_direct", DIRECT, (
         "total = F::fma(f.offset, x_sum, total);", "if (!BUG) total = F::fma(f.offset, x_sum, total);")),
     Bug("integer direct earlier slices lost", DIRECT_ROW, DIRECT, (

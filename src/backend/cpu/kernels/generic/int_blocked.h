@@ -12,9 +12,10 @@ namespace {
 struct TileKind {
   int sub_inputs;  // 16 or 32
   bool has_minimum;
-  bool has_zero;
+  bool has_zero;  // words are codes less their zero
   bool has_lane_zero;
-  int max_code;         // 127 or 255: a bound
+  int max_code;         // a bound
+  bool words;           // kUsesWords
   bool adds_exponents;  // scales are f16, so that exponents may be added (kernels.h)
 
   constexpr bool operator==(const TileKind&) const = default;
@@ -24,10 +25,21 @@ template <typename F, Layout kLayout, ActivationType kType>
 inline constexpr TileKind kTileKind = {
     CodedWeights<F, kLayout>::kSubInputs,
     CodedWeights<F, kLayout>::kHasMinimum,
-    CodedWeights<F, kLayout>::kZero != 0,
-    CodedWeights<F, kLayout>::kHasLaneZero,
-    F::kSaturates&& CodedWeights<F, kLayout>::kMaxCode > 127 ? 255 : 127,
+    !kUsesWords<F, kLayout, kType> && CodedWeights<F, kLayout>::kZero != 0,
+    !kUsesWords<F, kLayout, kType> && CodedWeights<F, kLayout>::kHasLaneZero,
+    F::kSaturates ? code_bound(CodedWeights<F, kLayout>::kMaxCode) : 127,
+    kUsesWords<F, kLayout, kType>,
     F::kAddsExponents&& kType == ActivationType::kInt16&& CodedWeights<F, kLayout>::kHasF16Scale};
+
+// What a byte has for zero, in both halves of each word.
+template <typename F, Layout kLayout>
+[[gnu::always_inline]] inline typename F::I zero_halves(const uint8_t* chunk) {
+  using W = CodedWeights<F, kLayout>;
+  if constexpr (!W::kHasLaneZero) return F::set_bits(W::kZero * 0x00010001u);
+  const typename F::I zero = W::factors(chunk, 0).zero;
+  return F::or_bits(zero, F::template shift_left<16>(zero));
+}
+
 // One panel's part of the scratch above; `place` is scratch + 64 * panel. Prefetches as many bytes
 // from `next`, where the call after this one will read.
 template <typename F, Layout kLayout, int kPanels, bool kWords>
@@ -45,12 +57,13 @@ __attribute__((noinline)) void unpack_codes(const uint8_t* panel, int64_t first,
     uint8_t* codes = place + k / 4 * S::kGroupBytes;
     for (int line = 0; line < W::kUnitBytes; line += 64) F::prefetch(next + line);
     next += W::kUnitBytes;
+    const typename F::I zero = zero_halves<F, kLayout>(unit.chunk);
     unrolled<0, 8>([&](auto group) __attribute__((always_inline)) {
       const auto bytes = W::template code_bytes<group.value>(unit.low, unit.high);
       uint8_t* to = codes + group.value * S::kGroupBytes;
       if constexpr (kWords) {
-        F::store_words(to, F::even_bytes(bytes));
-        F::store_words(to + kStep, F::odd_bytes(bytes));
+        F::store_words(to, F::sub_halves(F::even_bytes(bytes), zero));
+        F::store_words(to + kStep, F::sub_halves(F::odd_bytes(bytes), zero));
       } else {
         F::store_words(to, bytes);
       }
@@ -62,21 +75,26 @@ __attribute__((noinline)) void unpack_codes(const uint8_t* panel, int64_t first,
       if constexpr (W::kHasMinimum) {
         F::store(reinterpret_cast<float*>(place + S::kOffsets + sub * kStep), f.offset);
       }
-      if constexpr (W::kHasLaneZero) F::store_words(place + S::kOffsets + sub * kStep, f.zero);
+      if constexpr (W::kHasLaneZero && !kWords) {
+        F::store_words(place + S::kOffsets + sub * kStep, f.zero);
+      }
     }
   }
 }
 
-// Records of int16 rows as words: [row][group of 4 inputs][inputs 0, 2, 1, 3].
-template <typename F>
+// Records of rows as words: [row][group of 4 inputs][inputs 0, 2, 1, 3].
+template <typename F, ActivationType kType>
 __attribute__((noinline)) void widen_rows(const uint8_t* x, int64_t num_rows, int num_blocks,
                                           uint8_t* words) {
-  constexpr int64_t kRecord = activation_record_bytes(ActivationType::kInt16);
+  constexpr int64_t kRecord = activation_record_bytes(kType);
   for (int64_t r = 0; r < num_rows; ++r, x += kRecord, words += kSliceInputs * 2) {
     for (int i = 0; i < num_blocks * 2; ++i) {
-      const uint8_t* high = x + i / 2 * (2 * kActivationBlock) + i % 2 * 16;
-      const uint8_t* low = high + kActivationBlock;
-      F::store_pairs(words + i * 32, high, low);
+      const uint8_t* codes = x + i / 2 * activation_code_bytes(kType) + i % 2 * 16;
+      if constexpr (kType == ActivationType::kInt16) {
+        F::store_pairs(words + i * 32, codes, codes + kActivationBlock);
+      } else {
+        F::store_pairs(words + i * 32, codes);
+      }
     }
   }
 }
@@ -104,23 +122,69 @@ void set_poison(uint8_t* place, int num_sub_blocks) {
   F::store(reinterpret_cast<float*>(place + S::kPoison), poison);
 }
 
-// acc plus the products of a group of 4 inputs of kRows rows with their codes. x: the group's bytes
-// or words in the first row.
-template <typename F, TileKind kKind, bool kWords, int kRows, int kPanels>
+// Sums of a tile, and what 16 bits hold of them.
+template <typename F, int kRows, int kPanels>
+struct TileSums {
+  typename F::I words[kRows][kPanels];
+  typename F::I halves[kRows][kPanels];
+};
+
+// Plus the products of group kGroup of 4 inputs of kRows rows with their codes. x: the group's
+// bytes in the first row.
+template <typename F, TileKind kKind, int kGroup, int kRows, int kPanels>
 [[gnu::always_inline]] inline void add_group(const uint8_t* codes, const uint8_t* x, int64_t stride,
-                                             typename F::I (&acc)[kRows][kPanels]) {
+                                             TileSums<F, kRows, kPanels>& sums) {
   using I = typename F::I;
-  for (int half = 0; half < (kWords ? 2 : 1); ++half) {
+  I w[kPanels];
+  for (int p = 0; p < kPanels; ++p) w[p] = F::load_words(codes + p * 64);
+  for (int r = 0; r < kRows; ++r) {
+    const I xv = F::broadcast_word(x + r * stride);
+    for (int p = 0; p < kPanels; ++p) {
+      add_products<F, kKind.max_code, kGroup, kKind.sub_inputs / 4>(w[p], xv, sums.halves[r][p],
+                                                                    sums.words[r][p]);
+    }
+  }
+}
+
+// The same of two groups, where 16 bits hold no more: row by row, as sums of both kinds do not fit
+// into registers.
+template <typename F, int kRows, int kPanels>
+[[gnu::always_inline]] inline void add_two_groups(const uint8_t* codes, int64_t group_bytes,
+                                                  const uint8_t* x, int64_t stride,
+                                                  TileSums<F, kRows, kPanels>& sums) {
+  using I = typename F::I;
+  I w[2][kPanels];
+  for (int p = 0; p < kPanels; ++p) {
+    w[0][p] = F::load_words(codes + p * 64);
+    w[1][p] = F::load_words(codes + group_bytes + p * 64);
+  }
+  for (int r = 0; r < kRows; ++r) {
+    const I first = F::broadcast_word(x + r * stride);
+    const I second = F::broadcast_word(x + r * stride + 4);
+    for (int p = 0; p < kPanels; ++p) {
+      const I halves =
+          F::add_halves(F::multiply_bytes(w[0][p], first), F::multiply_bytes(w[1][p], second));
+      I& sum = sums.words[r][p];
+      sum = F::add_words(sum, F::add_pairs(halves));
+      F::keep_whole(&sum);
+    }
+  }
+}
+
+// The same with words of activations and codes.
+template <typename F, int kRows, int kPanels>
+[[gnu::always_inline]] inline void add_group_of_words(const uint8_t* codes, const uint8_t* x,
+                                                      int64_t stride,
+                                                      TileSums<F, kRows, kPanels>& sums) {
+  using I = typename F::I;
+  for (int half = 0; half < 2; ++half) {
     I w[kPanels];
     for (int p = 0; p < kPanels; ++p) w[p] = F::load_words(codes + (half * kPanels + p) * 64);
     for (int r = 0; r < kRows; ++r) {
       const I xv = F::broadcast_word(x + r * stride + half * 4);
       for (int p = 0; p < kPanels; ++p) {
-        if constexpr (kWords) {
-          acc[r][p] = F::dot2(acc[r][p], w[p], xv);
-        } else {
-          acc[r][p] = F::template dot4<kKind.max_code>(acc[r][p], w[p], xv);
-        }
+        sums.words[r][p] = F::dot2(sums.words[r][p], w[p], xv);
+        F::keep_whole(&sums.words[r][p]);
       }
     }
   }
@@ -136,9 +200,9 @@ template <typename F, TileKind kKind, ActivationType kType, int kRows, int kPane
 struct IntegerTile {
   using V = typename F::V;
   using I = typename F::I;
-  using Words = I[kRows][kPanels];
+  using Sums = TileSums<F, kRows, kPanels>;
   using Totals = V[kRows][kPanels];
-  static constexpr bool kWords = kUsesWords<F, kType>;
+  static constexpr bool kWords = kKind.words;
   static constexpr bool kTwoTerms = kType == ActivationType::kInt16 && !kWords;
   using S = SliceScratch<kPanels, kWords>;
   static constexpr int64_t kRecord = activation_record_bytes(kType);
@@ -168,7 +232,7 @@ struct IntegerTile {
   // Before the products of the low term: 256 times those of the high one, and what zero points
   // take.
   [[gnu::always_inline]] static void start_low_term(const SubBlock& at, int zero_shift,
-                                                    Words& acc) {
+                                                    Sums& sums) {
     for (int r = 0; r < kRows; ++r) {
       I start = F::zero_words();
       if constexpr (kKind.has_zero || kKind.has_lane_zero) {
@@ -177,7 +241,7 @@ struct IntegerTile {
         if constexpr (kKind.has_zero) start = F::shift_left_by(start, zero_shift);
       }
       for (int p = 0; p < kPanels; ++p) {
-        I& sum = acc[r][p];
+        I& sum = sums.words[r][p];
         if constexpr (kTwoTerms) sum = F::template shift_left<8>(sum);
         if constexpr (kKind.has_zero) sum = F::add_words(sum, start);
         if constexpr (kKind.has_lane_zero) {
@@ -188,24 +252,31 @@ struct IntegerTile {
   }
 
   // The whole-number sums of a sub-block.
-  [[gnu::always_inline]] static void multiply(const SubBlock& at, int zero_shift, Words& acc) {
+  [[gnu::always_inline]] static void multiply(const SubBlock& at, int zero_shift, Sums& sums) {
     for (int r = 0; r < kRows; ++r) {
-      for (int p = 0; p < kPanels; ++p) acc[r][p] = F::zero_words();
+      for (int p = 0; p < kPanels; ++p) sums.words[r][p] = F::zero_words();
     }
     for (int term = kTwoTerms ? 0 : 1; term < 2; ++term) {
       // Codes are loaded for each term: kept in registers, they would push the totals out.
       __asm__ volatile("" ::: "memory");
-      if (term == 1) start_low_term(at, zero_shift, acc);
+      if (term == 1) start_low_term(at, zero_shift, sums);
       const uint8_t* x = at.x + (kTwoTerms ? term * kActivationBlock : 0);
       unrolled<0, kGroups>([&](auto g) __attribute__((always_inline)) {
-        add_group<F, kKind, kWords, kRows, kPanels>(at.codes + g.value * S::kGroupBytes,
-                                                    x + g.value * kGroupStep,
-                                                    kWords ? S::kRowBytes : kRecord, acc);
+        const uint8_t* codes = at.codes + g.value * S::kGroupBytes;
+        if constexpr (kWords) {
+          add_group_of_words(codes, x + g.value * kGroupStep, S::kRowBytes, sums);
+        } else if constexpr (groups_in_halves<F>(kKind.max_code) == 2) {
+          if constexpr (g.value % 2 == 0) {
+            add_two_groups(codes, S::kGroupBytes, x + g.value * kGroupStep, kRecord, sums);
+          }
+        } else {
+          add_group<F, kKind, g.value>(codes, x + g.value * kGroupStep, kRecord, sums);
+        }
       });
     }
   }
 
-  [[gnu::always_inline]] static void add_scaled(const SubBlock& at, const Words& acc,
+  [[gnu::always_inline]] static void add_scaled(const SubBlock& at, const Sums& sums,
                                                 Totals& totals) {
     ScaleOf<F, kKind.adds_exponents> scale[kPanels];
     for (int p = 0; p < kPanels; ++p) {
@@ -216,7 +287,7 @@ struct IntegerTile {
       const V x_scale = F::set(load_float(factors));
       for (int p = 0; p < kPanels; ++p) {
         V& total = totals[r][p];
-        total = F::fma(F::to_float(acc[r][p]), scale[p].times(x_scale), total);
+        total = F::fma(F::to_float(sums.words[r][p]), scale[p].times(x_scale), total);
         if constexpr (kKind.has_minimum) {
           const V x_sum = F::set(load_float(x_sum_at<kKind.sub_inputs>(factors, at.part)));
           const V minimum = F::load(reinterpret_cast<const float*>(at.offsets + p * 64));
@@ -252,9 +323,9 @@ struct IntegerTile {
     }
     for (int index = 0; index < num_blocks * kParts; ++index) {
       const SubBlock at(scratch, rows, index);
-      Words acc;
-      multiply(at, zero_shift, acc);
-      add_scaled(at, acc, totals);
+      Sums products;
+      multiply(at, zero_shift, products);
+      add_scaled(at, products, totals);
     }
     store(scratch, rows.x, totals, sums, sums_stride);
   }
@@ -266,7 +337,7 @@ template <typename F, TileKind kKind, ActivationType kType, int kRows, int kPane
 void integer_rows(const uint8_t* scratch, TileRows rows, int num_blocks, int zero_shift,
                   float* sums, int64_t sums_stride, int64_t num_rows) {
   if constexpr (kRows > 0) {
-    constexpr int kRowBytes = SliceScratch<kPanels, kUsesWords<F, kType>>::kRowBytes;
+    constexpr int kRowBytes = SliceScratch<kPanels, kKind.words>::kRowBytes;
     // The fewest tiles, and of those the most equal: 13 rows are 5, 4, 4.
     int64_t num_tiles = (num_rows + F::kIntegerRows - 1) / F::kIntegerRows;
     while (num_tiles > 0 && (num_rows + num_tiles - 1) / num_tiles == kRows) {
@@ -295,13 +366,13 @@ template <typename F, Layout kLayout, ActivationType kType, int kPanels>
 void integer_slice(const MatmulArgs& args, const PanelSlice& slice, const uint8_t* x,
                    int64_t num_rows, float* sums) {
   using W = CodedWeights<F, kLayout>;
-  constexpr bool kWords = kUsesWords<F, kType>;
+  constexpr bool kWords = kUsesWords<F, kLayout, kType>;
   using S = SliceScratch<kPanels, kWords>;
   constexpr int kZeroShift = log2_of(W::kZero);
   auto* scratch = reinterpret_cast<uint8_t*>(args.scratch);
   const int64_t count = smaller(kSliceInputs, args.num_inputs - slice.first);
   const auto num_blocks = static_cast<int>(count / kActivationBlock);
-  if constexpr (kWords) widen_rows<F>(x, num_rows, num_blocks, scratch + S::kActivations);
+  if constexpr (kWords) widen_rows<F, kType>(x, num_rows, num_blocks, scratch + S::kActivations);
   const auto stride = static_cast<int64_t>(args.panel_bytes);
   const uint8_t* start = args.weight + (args.first_panel + slice.panel) * stride;
   const int64_t place = slice.first / W::kUnit * W::kUnitBytes;
@@ -327,7 +398,7 @@ void integer_slice(const MatmulArgs& args, const PanelSlice& slice, const uint8_
 template <typename F, Layout kLayout, ActivationType kType, int kPanels>
 int64_t integer_blocked(const MatmulArgs& args, int64_t panel, int64_t end) {
   using W = CodedWeights<F, kLayout>;
-  using S = SliceScratch<kPanels, kUsesWords<F, kType>>;
+  using S = SliceScratch<kPanels, kUsesWords<F, kLayout, kType>>;
   end = panel + (end - panel) / kPanels * kPanels;
   for (int64_t m = 0; m < args.num_rows; ++m) {
     for (int64_t p = panel; p < end; ++p) {
@@ -360,7 +431,7 @@ template <typename F, Layout kLayout, ActivationType kType>
 void matmul_integer_blocked(const MatmulArgs& args) {
   // With few rows the weights are what is read: panel after panel, each from
   // front to back. But activations are widened for all panels at once.
-  const bool by_panel = !kUsesWords<F, kType> && args.num_rows <= kCachedRows;
+  const bool by_panel = !kUsesWords<F, kLayout, kType> && args.num_rows <= kCachedRows;
   const int64_t step = by_panel ? F::kIntegerPanels : args.num_panels;
   int64_t panel = 0;
   while (panel + F::kIntegerPanels <= args.num_panels) {
@@ -375,7 +446,11 @@ void matmul_integer_blocked(const MatmulArgs& args) {
 // From here on codes are unpacked once for all rows, not expanded for each tile of them (measured).
 template <typename F, Layout kLayout, ActivationType kType>
 constexpr int32_t min_blocked_rows() {
-  if (kUsesWords<F, kType>) return CodedWeights<F, kLayout>::kMaxCode > 127 ? 2 : 4;
+  if (F::kSaturates) {
+    if (CodedWeights<F, kLayout>::kMaxCode > 127) return 2;
+    if (CodedWeights<F, kLayout>::kMaxCode > 15) return 3;
+    return kType == ActivationType::kInt16 ? 6 : 8;
+  }
   if (kIntegerDirectRows<F, kType> == 2) return 8;
   constexpr LayoutInfo kInfo = layout_info(kLayout);
   const bool many_operations = kInfo.high_bits > 0 || kInfo.low_bits == 2 || kInfo.table != 0;

@@ -29,9 +29,12 @@ struct DirectBlock {
   using V = typename F::V;
   using I = typename F::I;
   using W = CodedWeights<F, kLayout>;
-  using Words = I[kRows][kPanels];
+  struct Sums {  // of the products with a term; what 16 bits hold of them
+    I words[kRows][kPanels];
+    I halves[kRows][kPanels];
+  };
   static constexpr bool kTwoTerms = kType == ActivationType::kInt16;
-  static constexpr int kMaxCode = W::kMaxCode > 127 ? 255 : 127;
+  static constexpr int kMaxCode = code_bound(W::kMaxCode);
   static constexpr int kGroups = 8 / W::kFactorsPerUnit;
   static constexpr int64_t kRecord = activation_record_bytes(kType);
 
@@ -43,7 +46,7 @@ struct DirectBlock {
   int64_t panel_bytes;      // from there to those of the other panels
 
   template <int kPart>
-  [[gnu::always_inline]] void start(Words& high, Words& low) const {
+  [[gnu::always_inline]] void start(Sums& high, Sums& low) const {
     for (int r = 0; r < kRows; ++r) {
       I first = F::zero_words();
       if constexpr (W::kZero != 0) {
@@ -51,14 +54,14 @@ struct DirectBlock {
             F::broadcast_word(x_minus_sum_at<W::kSubInputs>(factors + r * kRecord, kPart)));
       }
       for (int p = 0; p < kPanels; ++p) {
-        high[r][p] = F::zero_words();
-        low[r][p] = first;
+        high.words[r][p] = F::zero_words();
+        low.words[r][p] = first;
       }
     }
   }
 
   template <int kGroup>
-  [[gnu::always_inline]] void multiply(Words& high, Words& low) const {
+  [[gnu::always_inline]] void multiply(Sums& high, Sums& low) const {
     I codes[kPanels];
     for (int p = 0; p < kPanels; ++p) {
       codes[p] = W::template code_bytes<kGroup>(units[p].low, units[p].high);
@@ -71,10 +74,13 @@ struct DirectBlock {
       if constexpr (kTwoTerms) x_high = F::broadcast_word(at);
       const I x_low = F::broadcast_word(at + (kTwoTerms ? kActivationBlock : 0));
       for (int p = 0; p < kPanels; ++p) {
+        constexpr int kOfPart = kGroup % kGroups;
         if constexpr (kTwoTerms) {
-          high[r][p] = F::template dot4<kMaxCode>(high[r][p], codes[p], x_high);
+          add_products<F, kMaxCode, kOfPart, kGroups>(codes[p], x_high, high.halves[r][p],
+                                                      high.words[r][p]);
         }
-        low[r][p] = F::template dot4<kMaxCode>(low[r][p], codes[p], x_low);
+        add_products<F, kMaxCode, kOfPart, kGroups>(codes[p], x_low, low.halves[r][p],
+                                                    low.words[r][p]);
       }
     }
   }
@@ -88,14 +94,16 @@ struct DirectBlock {
   }
 
   template <int kPart>
-  [[gnu::always_inline]] void add_scaled(const Words& high, const Words& low,
+  [[gnu::always_inline]] void add_scaled(const Sums& high, const Sums& low,
                                          V (&totals)[kRows][kPanels]) const {
     for (int p = 0; p < kPanels; ++p) {
       const typename W::Factors f = factors_of(p, kPart);
       for (int r = 0; r < kRows; ++r) {
         const uint8_t* of_row = factors + r * kRecord;
-        I sum = low[r][p];
-        if constexpr (kTwoTerms) sum = F::add_words(F::template shift_left<8>(high[r][p]), sum);
+        I sum = low.words[r][p];
+        if constexpr (kTwoTerms) {
+          sum = F::add_words(F::template shift_left<8>(high.words[r][p]), sum);
+        }
         if constexpr (W::kHasLaneZero) {
           const I minus = F::broadcast_word(x_minus_sum_at<W::kSubInputs>(of_row, kPart));
           sum = F::add_words(sum, F::mul_words(f.zero, minus));
@@ -112,7 +120,7 @@ struct DirectBlock {
 
   [[gnu::always_inline]] void add_to(V (&totals)[kRows][kPanels]) const {
     unrolled<0, W::kFactorsPerUnit>([&](auto part) __attribute__((always_inline)) {
-      Words high, low;
+      Sums high, low;
       start<part.value>(high, low);
       unrolled<part.value * kGroups, (part.value + 1) * kGroups>(
           [&](auto g) __attribute__((always_inline)) { multiply<g.value>(high, low); });

@@ -4,9 +4,11 @@
 // int_direct.h is for few rows: codes go from memory through registers to the sums. int_blocked.h
 // is for more: code bytes and factors of a slice of two panels are unpacked once into scratch (L1)
 // and used by all rows, a tile of rows at a time. Sums of X times code are exact in 32 bits:
-// |sum| <= 32 * 255 * 32768 < 2^28. Units that lack four-byte products multiply 16-bit activations
-// whole, with codes widened to 16 bits, in blocked: half the instructions of two terms, a quarter
-// where bytes would saturate.
+// |sum| <= 32 * 255 * 32768 < 2^28.
+//
+// Units that lack four-byte products add those of bytes in 16 bits for as many inputs as these hold
+// (16 bits of small codes hold all 32). Blocked they multiply 16-bit activations whole, with codes
+// widened to 16 bits less their zero, and so 8-bit ones where two products of bytes would saturate.
 #pragma once
 
 #include "backend/cpu/kernels/generic/rows.h"
@@ -17,10 +19,46 @@ namespace {
 
 constexpr int log2_of(int value) { return value <= 1 ? 0 : 1 + log2_of(value / 2); }
 
-// Activations and codes as 16-bit words: where there are two terms, and bytes take three
-// instructions and more.
-template <typename F, ActivationType kType>
-inline constexpr bool kUsesWords = F::kSaturates && kType == ActivationType::kInt16;
+// The least 2^n - 1 from 15 on that codes do not exceed.
+constexpr int code_bound(int max_code) {
+  int bound = 15;
+  while (bound < max_code) bound = 2 * bound + 1;
+  return bound;
+}
+
+// Activations and codes as 16-bit words: where there are two terms or all eight bits of a code, and
+// bytes take three instructions and more.
+template <typename F, Layout kLayout, ActivationType kType>
+inline constexpr bool kUsesWords =
+    F::kSaturates && (kType == ActivationType::kInt16 || CodedWeights<F, kLayout>::kMaxCode > 127);
+
+// Groups of 4 inputs whose products of codes with bytes of activations have sums of two and two
+// that 16 bits hold; 0 where four products are added at once.
+template <typename F>
+constexpr int groups_in_halves(int max_code) {
+  if (!F::kSaturates || max_code > 127) return 0;
+  return 128 / (code_bound(max_code) + 1);
+}
+static_assert(8 * 2 * 15 * 128 <= 32767 && 4 * 2 * 31 * 128 <= 32767 && 2 * 2 * 63 * 128 <= 32767 &&
+              2 * 127 * 128 <= 32767);
+
+// sum plus the products of group kGroup of a sub-block of kGroups groups. halves: what is not added
+// to it yet.
+template <typename F, int kMaxCode, int kGroup, int kGroups>
+[[gnu::always_inline]] inline void add_products(typename F::I codes, typename F::I x,
+                                                typename F::I& halves, typename F::I& sum) {
+  constexpr int kRun = groups_in_halves<F>(kMaxCode);
+  if constexpr (kRun == 0) {
+    sum = F::template dot4<kMaxCode>(sum, codes, x);
+  } else {
+    const typename F::I products = F::multiply_bytes(codes, x);
+    halves = kGroup % kRun == 0 ? products : F::add_halves(halves, products);
+    F::keep_whole(&halves);
+    if constexpr (kGroup % kRun == kRun - 1 || kGroup == kGroups - 1) {
+      sum = F::add_words(sum, F::add_pairs(halves));
+    }
+  }
+}
 
 // Rows of a tile that int_direct.h computes at most.
 template <typename F, ActivationType kType>

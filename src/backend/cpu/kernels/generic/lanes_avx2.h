@@ -217,6 +217,12 @@ struct Avx2 : WordPairs {
     return {dot4_half<kMaxCode>(acc.low, codes.low, x.low),
             dot4_half<kMaxCode>(acc.high, codes.high, x.high)};
   }
+  // Sums of two products of unsigned with signed bytes, in 16 bits.
+  static I multiply_bytes(I codes, I x) {
+    return {_mm256_maddubs_epi16(codes.low, x.low), _mm256_maddubs_epi16(codes.high, x.high)};
+  }
+  // What computed v stays as written: sums of many products would be ordered anew, each by itself.
+  [[gnu::always_inline]] static void keep_whole(I* v) { __asm__("" : "+x"(v->low), "+x"(v->high)); }
   // Bytes 0 and 2, and 1 and 3 of each word, as 16 bits.
   static I even_bytes(I v) { return and_bits(v, set_bits(0x00FF00FFu)); }
   static I odd_bytes(I v) { return {_mm256_srli_epi16(v.low, 8), _mm256_srli_epi16(v.high, 8)}; }
@@ -292,6 +298,9 @@ struct Avx2 : WordPairs {
   }
   static I add_halves(I a, I b) {
     return {_mm256_add_epi16(a.low, b.low), _mm256_add_epi16(a.high, b.high)};
+  }
+  static I sub_halves(I a, I b) {
+    return {_mm256_sub_epi16(a.low, b.low), _mm256_sub_epi16(a.high, b.high)};
   }
   // Words: sums of neighbouring 16-bit lanes.
   static I add_pairs(I v) {

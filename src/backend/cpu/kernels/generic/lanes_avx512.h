@@ -177,6 +177,8 @@ struct Avx512 : WordPairs {
     }
     return _mm512_add_epi32(acc, _mm512_madd_epi16(_mm512_maddubs_epi16(codes, x), ones));
   }
+  // Sums of two products of unsigned with signed bytes, in 16 bits.
+  static I multiply_bytes(I codes, I x) { return _mm512_maddubs_epi16(codes, x); }
   // Bytes 0 and 2, and 1 and 3 of each word, as 16 bits.
   static I even_bytes(I v) { return _mm512_and_si512(v, set_bits(0x00FF00FFu)); }
   static I odd_bytes(I v) { return _mm512_srli_epi16(v, 8); }
@@ -243,6 +245,7 @@ struct Avx512 : WordPairs {
   // 16-bit lanes: of each quarter of 128 bits the 4 words of a, then the 4 of b; words fit.
   static I pack_words(I a, I b) { return _mm512_packs_epi32(a, b); }
   static I add_halves(I a, I b) { return _mm512_add_epi16(a, b); }
+  static I sub_halves(I a, I b) { return _mm512_sub_epi16(a, b); }
   // Words: sums of neighbouring 16-bit lanes.
   static I add_pairs(I v) { return _mm512_madd_epi16(v, _mm512_set1_epi16(1)); }
   // Of two vectors of pack_words(): the upper bytes of `high`, 16 of a and 16 of b, then the lower
