@@ -321,12 +321,12 @@ struct Limits {
   std::vector<PeakRate> peaks;
   double warm_read, cold_read;  // bytes per second of one thread
 
-  // Peak of a row's arithmetic for one thread; two terms halve it.
+  // Peak of a row's arithmetic for one thread.
   double peak(const KernelRow& row) const {
     const PeakKind kind = row.activation == ActivationType::kF32 ? PeakKind::kF32
                           : is_integer(row.activation)           ? PeakKind::kInt8
                                                                  : PeakKind::kBF16;
-    return best_peak(peaks, kind, row.isa) / num_terms(row.activation);
+    return operation_rate(peaks, kind, num_terms(row.activation), row.isa);
   }
 };
 

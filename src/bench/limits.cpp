@@ -269,6 +269,12 @@ double best_peak(std::span<const PeakRate> peaks, PeakKind kind, uint32_t isa) {
   return best;
 }
 
+double operation_rate(std::span<const PeakRate> peaks, PeakKind kind, double passes, uint32_t isa) {
+  const double rate = best_peak(peaks, kind, isa) / passes;
+  const bool is_word = kind == PeakKind::kInt8 && passes == 2;
+  return is_word ? std::max(rate, best_peak(peaks, PeakKind::kInt16, isa)) : rate;
+}
+
 std::span<const size_t> default_working_sets() { return kWorkingSets; }
 
 Result<std::vector<ReadRate>> read_rates(std::span<const size_t> working_sets, int num_threads) {

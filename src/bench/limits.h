@@ -64,6 +64,9 @@ std::vector<PeakRate> peak_rates(int num_threads = 0);
 // Operations per second of the fastest row of a kind that needs no more than the ISA bits given; 0
 // if there is none.
 double best_peak(std::span<const PeakRate> peaks, PeakKind kind, uint32_t isa);
+// The same of operations that take `passes` of a kind. Two of bytes for a value of 16 bits are one
+// of words where these are faster.
+double operation_rate(std::span<const PeakRate> peaks, PeakKind kind, double passes, uint32_t isa);
 
 // Every sequence row that this processor has: with tiles some five seconds, else nothing.
 // kExhausted when its memory is not to be had.

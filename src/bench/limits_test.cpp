@@ -37,6 +37,15 @@ TEST(Limits, PeaksCoverWhatTheProcessorHas) {
   }
 }
 
+TEST(Limits, TwoProductsOfBytesAreOneOfWordsWhereThatIsFaster) {
+  std::vector<PeakRate> peaks = {{"bytes", PeakKind::kInt8, 0, {8e9, 8e9}}};
+  EXPECT_EQ(operation_rate(peaks, PeakKind::kInt8, 2, 0), 4e9);
+  peaks.push_back({"words", PeakKind::kInt16, 0, {5e9, 5e9}});
+  EXPECT_EQ(operation_rate(peaks, PeakKind::kInt8, 2, 0), 5e9);
+  EXPECT_EQ(operation_rate(peaks, PeakKind::kInt8, 1, 0), 8e9);
+  EXPECT_EQ(operation_rate(peaks, PeakKind::kInt8, 4, 0), 2e9) << "digits of either side";
+}
+
 TEST(Limits, SequencesOfTilesAreTimedWhereThereAreTiles) {
   constexpr uint32_t kTiles = kIsaAmxTile | kIsaAmxInt8;
   const uint32_t isa = detect_isa();

@@ -14,8 +14,8 @@ namespace {
 // Seconds of one operation; 0 where the machine has no peak for it.
 double seconds_per_operation(const MachineFile& machine, uint32_t isa, cpu::PeakKind kind,
                              double passes) {
-  const double peak = cpu::best_peak(machine.limits.peaks, kind, isa);
-  return peak > 0 ? passes / peak : 0;
+  const double rate = cpu::operation_rate(machine.limits.peaks, kind, passes, isa);
+  return rate > 0 ? 1 / rate : 0;
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ struct ActivationRow {
 constexpr ActivationRow kActivations[] = {
     {cpu::ActivationType::kF32, cpu::PeakKind::kF32, 1},
     {cpu::ActivationType::kInt8, cpu::PeakKind::kInt8, 1},
-    {cpu::ActivationType::kInt16, cpu::PeakKind::kInt8, 2},  // value and rest, an int8 product each
+    {cpu::ActivationType::kInt16, cpu::PeakKind::kInt8, 2},  // or a product of 16 bits
     {cpu::ActivationType::kBF16, cpu::PeakKind::kBF16, 1},
     {cpu::ActivationType::kBF16x2, cpu::PeakKind::kBF16, 2},
     {cpu::ActivationType::kBF16Codes, cpu::PeakKind::kBF16, 1},
@@ -284,10 +284,9 @@ double StepWork::linear_seconds(double num_tokens, double num_logit_rows,
                                 std::span<const cpu::PeakRate> peaks, uint32_t isa) const {
   double seconds = 0;
   for (const ArithmeticWork& row : linear) {
-    const double peak = cpu::best_peak(peaks, row.kind, isa);
-    if (peak <= 0) continue;
-    const double operations = row.per_token * num_tokens + row.per_logit_row * num_logit_rows;
-    seconds += operations * row.passes / peak;
+    const double rate = cpu::operation_rate(peaks, row.kind, row.passes, isa);
+    if (rate <= 0) continue;
+    seconds += (row.per_token * num_tokens + row.per_logit_row * num_logit_rows) / rate;
   }
   return seconds;
 }
