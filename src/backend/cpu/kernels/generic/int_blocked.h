@@ -447,9 +447,10 @@ void matmul_integer_blocked(const MatmulArgs& args) {
 template <typename F, Layout kLayout, ActivationType kType>
 constexpr int32_t min_blocked_rows() {
   if (F::kSaturates) {
-    if (CodedWeights<F, kLayout>::kMaxCode > 127) return 2;
-    if (CodedWeights<F, kLayout>::kMaxCode > 15) return 3;
-    return kType == ActivationType::kInt16 ? 6 : 8;
+    constexpr bool kIsExact = kType == ActivationType::kInt16;
+    if (CodedWeights<F, kLayout>::kMaxCode > 127) return kIsExact ? 2 : 3;
+    if (CodedWeights<F, kLayout>::kMaxCode > 15) return kIsExact ? 4 : 8;
+    return kIsExact ? 8 : 12;
   }
   if (kIntegerDirectRows<F, kType> == 2) return 8;
   constexpr LayoutInfo kInfo = layout_info(kLayout);
