@@ -182,14 +182,17 @@ TEST_F(AmxModel, Bf16BitsDependOnTheRowAlone) {
 // `integer_unit`, and rows of other units that must give the same bits.
 std::vector<UnitRow> rows_of_amx(const KernelUnit& unit, const KernelUnit& integer_unit,
                                  uint32_t isa) {
-  // Of the AVX-512 unit the attention alone.
+  // Of the AVX-512 unit the attention alone, where the processor itself has it: there is no model.
+  const bool has_vectors = (kAvx512VnniUnit.isa & ~detect_isa()) == 0;
   const KernelUnit* const units[] = {&unit, &integer_unit, &kAvx512VnniUnit, &kReferenceUnit};
   std::vector<UnitRow> rows = runnable_rows(units, isa);
   std::erase_if(rows, [&](const UnitRow& at) {
     const auto has_same = [&](const KernelUnit& amx) {
       return find_row(amx, at.row->op, at.row->layout, at.row->activation) != nullptr;
     };
-    if (at.unit == &kAvx512VnniUnit && at.row->op != KernelOp::kAttention) return true;
+    if (at.unit == &kAvx512VnniUnit && (!has_vectors || at.row->op != KernelOp::kAttention)) {
+      return true;
+    }
     return !has_same(unit) && !has_same(integer_unit);
   });
   return rows;
