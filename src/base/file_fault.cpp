@@ -41,6 +41,8 @@ void on_bus_error(int, siginfo_t* info, void*) {
     sigaction(SIGBUS, &previous_action, nullptr);
     return;
   }
+  static std::atomic_flag told;
+  while (told.test_and_set()) pause();  // until the thread that tells of it ends the process
   write_text("headrace: '");
   write_text(mapping->path);
   write_text(

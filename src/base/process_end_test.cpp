@@ -10,9 +10,12 @@
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
+#include <latch>
 #include <new>
 #include <string>
 #include <system_error>
+#include <thread>
+#include <vector>
 
 #include "base/buffer.h"
 #include "base/file_fault.h"
@@ -43,6 +46,29 @@ TEST(FileFaultDeathTest, AFileCutShortWhileItIsReadEndsWithALineThatNamesIt) {
   EXPECT_EXIT(cut_and_read(), ::testing::ExitedWithCode(1),
               "headrace: '.*model.gguf' was cut short while it was read, or its disk failed "
               "\\(wait until whatever writes it has finished, then start again\\)");
+}
+
+TEST(FileFaultDeathTest, ThreadsThatMeetItTogetherTellOfItOnce) {
+  constexpr int kThreads = 8, kTimes = 20;
+  const TempFolder folder;
+  const auto cut_and_read = [&](const std::string& path) {
+    const MappedFile file = MappedFile::open(path).value();
+    std::filesystem::resize_file(path, 0);
+    std::latch all_here(kThreads);
+    std::vector<std::thread> threads;
+    for (int i = 0; i < kThreads; ++i) {
+      threads.emplace_back([&] {
+        all_here.arrive_and_wait();
+        touch(file.bytes());
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    std::exit(0);
+  };
+  for (int i = 0; i < kTimes; ++i) {
+    const std::string path = folder.write("model.gguf", std::string(1 << 16, 'x'));
+    EXPECT_EXIT(cut_and_read(path), ::testing::ExitedWithCode(1), "^headrace: '[^\n]*\n$");
+  }
 }
 
 TEST(FileFaultDeathTest, TheEndOfALongPathIsShown) {
