@@ -122,18 +122,11 @@ void set_poison(uint8_t* place, int num_sub_blocks) {
   F::store(reinterpret_cast<float*>(place + S::kPoison), poison);
 }
 
-// Sums of a tile, and what 16 bits hold of them.
-template <typename F, int kRows, int kPanels>
-struct TileSums {
-  typename F::I words[kRows][kPanels];
-  typename F::I halves[kRows][kPanels];
-};
-
 // Plus the products of group kGroup of 4 inputs of kRows rows with their codes. x: the group's
 // bytes in the first row.
 template <typename F, TileKind kKind, int kGroup, int kRows, int kPanels>
 [[gnu::always_inline]] inline void add_group(const uint8_t* codes, const uint8_t* x, int64_t stride,
-                                             TileSums<F, kRows, kPanels>& sums) {
+                                             ProductSums<F, kRows, kPanels>& sums) {
   using I = typename F::I;
   I w[kPanels];
   for (int p = 0; p < kPanels; ++p) w[p] = F::load_words(codes + p * 64);
@@ -151,7 +144,7 @@ template <typename F, TileKind kKind, int kGroup, int kRows, int kPanels>
 template <typename F, int kRows, int kPanels>
 [[gnu::always_inline]] inline void add_two_groups(const uint8_t* codes, int64_t group_bytes,
                                                   const uint8_t* x, int64_t stride,
-                                                  TileSums<F, kRows, kPanels>& sums) {
+                                                  ProductSums<F, kRows, kPanels>& sums) {
   using I = typename F::I;
   I w[2][kPanels];
   for (int p = 0; p < kPanels; ++p) {
@@ -175,7 +168,7 @@ template <typename F, int kRows, int kPanels>
 template <typename F, int kRows, int kPanels>
 [[gnu::always_inline]] inline void add_group_of_words(const uint8_t* codes, const uint8_t* x,
                                                       int64_t stride,
-                                                      TileSums<F, kRows, kPanels>& sums) {
+                                                      ProductSums<F, kRows, kPanels>& sums) {
   using I = typename F::I;
   for (int half = 0; half < 2; ++half) {
     I w[kPanels];
@@ -200,7 +193,7 @@ template <typename F, TileKind kKind, ActivationType kType, int kRows, int kPane
 struct IntegerTile {
   using V = typename F::V;
   using I = typename F::I;
-  using Sums = TileSums<F, kRows, kPanels>;
+  using Sums = ProductSums<F, kRows, kPanels>;
   using Totals = V[kRows][kPanels];
   static constexpr bool kWords = kKind.words;
   static constexpr bool kTwoTerms = kType == ActivationType::kInt16 && !kWords;

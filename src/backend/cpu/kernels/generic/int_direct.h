@@ -29,10 +29,7 @@ struct DirectBlock {
   using V = typename F::V;
   using I = typename F::I;
   using W = CodedWeights<F, kLayout>;
-  struct Sums {  // of the products with a term; what 16 bits hold of them
-    I words[kRows][kPanels];
-    I halves[kRows][kPanels];
-  };
+  using Sums = ProductSums<F, kRows, kPanels>;  // with one term of x
   static constexpr bool kTwoTerms = kType == ActivationType::kInt16;
   static constexpr int kMaxCode = code_bound(W::kMaxCode);
   static constexpr int kGroups = 8 / W::kFactorsPerUnit;

@@ -32,15 +32,21 @@ template <typename F, Layout kLayout, ActivationType kType>
 inline constexpr bool kUsesWords =
     F::kSaturates && (kType == ActivationType::kInt16 || CodedWeights<F, kLayout>::kMaxCode > 127);
 
-// Groups of 4 inputs whose products of codes with bytes of activations have sums of two and two
-// that 16 bits hold; 0 where four products are added at once.
+// Groups of 4 inputs whose products of codes up to a code_bound() with bytes of activations have
+// sums of two and two that 16 bits hold; 0 where four products are added at once.
 template <typename F>
-constexpr int groups_in_halves(int max_code) {
-  if (!F::kSaturates || max_code > 127) return 0;
-  return 128 / (code_bound(max_code) + 1);
+constexpr int groups_in_halves(int bound) {
+  return F::kSaturates ? 128 / (bound + 1) : 0;
 }
 static_assert(8 * 2 * 15 * 128 <= 32767 && 4 * 2 * 31 * 128 <= 32767 && 2 * 2 * 63 * 128 <= 32767 &&
               2 * 127 * 128 <= 32767);
+
+// Sums of the products of rows with panels, and what 16 bits hold of them.
+template <typename F, int kRows, int kPanels>
+struct ProductSums {
+  typename F::I words[kRows][kPanels];
+  typename F::I halves[kRows][kPanels];
+};
 
 // sum plus the products of group kGroup of a sub-block of kGroups groups. halves: what is not added
 // to it yet.

@@ -211,11 +211,12 @@ struct Avx2 : WordPairs {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), v.low);
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + 32), v.high);
   }
-  // acc + four products of unsigned with signed bytes per word; unsigned ones up to kMaxCode.
+  // acc + four products of unsigned with signed bytes per word; unsigned ones up to kMaxCode, of
+  // all eight bits here, where two products would saturate. Smaller ones: see add_products().
   template <int kMaxCode>
   static I dot4(I acc, I codes, I x) {
-    return {dot4_half<kMaxCode>(acc.low, codes.low, x.low),
-            dot4_half<kMaxCode>(acc.high, codes.high, x.high)};
+    static_assert(kMaxCode > 127);
+    return {dot4_half(acc.low, codes.low, x.low), dot4_half(acc.high, codes.high, x.high)};
   }
   // Sums of two products of unsigned with signed bytes, in 16 bits.
   static I multiply_bytes(I codes, I x) {
@@ -398,15 +399,12 @@ struct Avx2 : WordPairs {
       _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + 32 * i), quads[i]);
     }
   }
-  template <int kMaxCode>
   static __m256i dot4_half(__m256i acc, __m256i codes, __m256i x) {
     const __m256i ones = _mm256_set1_epi16(1);
-    if constexpr (kMaxCode > 127) {  // two products of 8 bits would saturate
-      const __m256i top = _mm256_set1_epi8(static_cast<char>(0x80));
-      const __m256i high = _mm256_maddubs_epi16(_mm256_and_si256(codes, top), x);
-      acc = _mm256_add_epi32(acc, _mm256_madd_epi16(high, ones));
-      codes = _mm256_andnot_si256(top, codes);
-    }
+    const __m256i top = _mm256_set1_epi8(static_cast<char>(0x80));
+    const __m256i high = _mm256_maddubs_epi16(_mm256_and_si256(codes, top), x);
+    acc = _mm256_add_epi32(acc, _mm256_madd_epi16(high, ones));
+    codes = _mm256_andnot_si256(top, codes);
     return _mm256_add_epi32(acc, _mm256_madd_epi16(_mm256_maddubs_epi16(codes, x), ones));
   }
   static I first_lanes(int64_t count) {

@@ -165,16 +165,16 @@ struct Avx512 : WordPairs {
     __asm__("" : "+v"(*v));
 #endif
   }
-  // acc + four products of unsigned with signed bytes per word; unsigned ones up to kMaxCode.
+  // acc + four products of unsigned with signed bytes per word; unsigned ones up to kMaxCode, of
+  // all eight bits here, where two products would saturate. Smaller ones: see add_products().
   template <int kMaxCode>
   static I dot4(I acc, I codes, I x) {
+    static_assert(kMaxCode > 127);
     const I ones = _mm512_set1_epi16(1);
-    if constexpr (kMaxCode > 127) {  // two products of 8 bits would saturate
-      const I top = _mm512_set1_epi8(static_cast<char>(0x80));
-      const I high = _mm512_maddubs_epi16(_mm512_and_si512(codes, top), x);
-      acc = _mm512_add_epi32(acc, _mm512_madd_epi16(high, ones));
-      codes = _mm512_andnot_si512(top, codes);
-    }
+    const I top = _mm512_set1_epi8(static_cast<char>(0x80));
+    const I high = _mm512_maddubs_epi16(_mm512_and_si512(codes, top), x);
+    acc = _mm512_add_epi32(acc, _mm512_madd_epi16(high, ones));
+    codes = _mm512_andnot_si512(top, codes);
     return _mm512_add_epi32(acc, _mm512_madd_epi16(_mm512_maddubs_epi16(codes, x), ones));
   }
   // Sums of two products of unsigned with signed bytes, in 16 bits.
