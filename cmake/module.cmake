@@ -49,9 +49,9 @@ function(headrace_seldom target)
   endif()
 endfunction()
 
-# The same with checks of addresses, where optimising takes as long as all else: libraries that compute little, and tests
-# but those that compute much themselves.
-if(HEADRACE_SANITIZE MATCHES address AND NOT HEADRACE_FUZZ)
+# The same with checks of addresses or threads, where optimising takes as long as all else: libraries that compute little,
+# and tests but those that compute much themselves.
+if(HEADRACE_SANITIZE AND NOT HEADRACE_FUZZ)
   set(unhurried_modules cli server lab bench verify model)
   set(hurried_tests "_sim$|^test_(kernels|rows|delta|engine_bits)$")
   headrace_precompiled(headrace_std_unhurried OPTIONS -O0)

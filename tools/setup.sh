@@ -27,7 +27,7 @@ packages_build="g++ clang-19 cmake ninja-build ccache pkg-config binutils ca-cer
   libsimde-dev"
 packages_test=""
 packages_proxies="nginx-light haproxy"
-packages_ui="chromium"
+packages_ui="chromium-headless-shell"
 packages_wheel="python3-dev"
 packages_sanitize="libclang-rt-19-dev llvm-19"
 packages_check="clang-format-19 clang-tidy-19 lld-19 libclang-rt-19-dev universal-ctags"

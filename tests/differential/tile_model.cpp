@@ -40,14 +40,29 @@ std::string config_problem(const TileConfig& config) {
   return "";
 }
 
-int32_t dot_bytes(const uint8_t* a, const uint8_t* b, bool a_signed, bool b_signed) {
-  int32_t sum = 0;
-  for (int i = 0; i < 4; ++i) {
-    const int32_t x = a_signed ? static_cast<int8_t>(a[i]) : a[i];
-    const int32_t y = b_signed ? static_cast<int8_t>(b[i]) : b[i];
-    sum += x * y;
+// Elements of a tile, one conversion each.
+template <typename T, int kCount>
+using Elements = std::array<std::array<T, kCount>, kTileRows>;
+
+Elements<int16_t, kTileRowBytes> bytes_of(const TileMachine::Tile& tile, bool is_signed) {
+  Elements<int16_t, kTileRowBytes> all;
+  for (size_t r = 0; r < all.size(); ++r) {
+    for (size_t i = 0; i < all[r].size(); ++i) {
+      const uint8_t byte = tile[r][i];
+      all[r][i] = static_cast<int16_t>(is_signed ? static_cast<int8_t>(byte) : byte);
+    }
   }
-  return sum;
+  return all;
+}
+
+Elements<float, kTileRowBytes / 2> bf16_of(const TileMachine::Tile& tile) {
+  Elements<float, kTileRowBytes / 2> all;
+  for (size_t r = 0; r < all.size(); ++r) {
+    for (size_t i = 0; i < all[r].size(); ++i) {
+      all[r][i] = bf16_to_float(element<uint16_t>(tile[r].data(), static_cast<int>(i)));
+    }
+  }
+  return all;
 }
 
 }  // namespace
@@ -137,33 +152,37 @@ void TileMachine::store(int tile, void* base, int64_t stride) {
 
 void TileMachine::product_bytes(int sum, int a, int b, bool a_signed, bool b_signed) {
   if (!can_multiply(sum, a, b, "tdpb**d")) return;
-  for (int m = 0; m < rows(sum); ++m) {
-    uint8_t* out = tiles_[static_cast<size_t>(sum)][static_cast<size_t>(m)].data();
-    const uint8_t* x = tiles_[static_cast<size_t>(a)][static_cast<size_t>(m)].data();
-    for (int n = 0; n < row_bytes(sum) / 4; ++n) {
-      auto total = element<uint32_t>(out, n);
-      for (int k = 0; k < rows(b); ++k) {
-        const uint8_t* w = tiles_[static_cast<size_t>(b)][static_cast<size_t>(k)].data();
-        total += static_cast<uint32_t>(dot_bytes(x + 4 * k, w + 4 * n, a_signed, b_signed));
+  const auto x = bytes_of(tiles_[static_cast<size_t>(a)], a_signed);
+  const auto w = bytes_of(tiles_[static_cast<size_t>(b)], b_signed);
+  const auto depth = static_cast<size_t>(rows(b));
+  const int width = row_bytes(sum) / 4;
+  for (size_t m = 0; m < static_cast<size_t>(rows(sum)); ++m) {
+    uint8_t* out = tiles_[static_cast<size_t>(sum)][m].data();
+    uint32_t totals[kTileRowBytes / 4] = {};  // of all columns: fewer are a loop of unknown length
+    for (size_t k = 0; k < depth; ++k) {
+      for (size_t n = 0; n < std::size(totals); ++n) {
+        int32_t dot = 0;
+        for (size_t i = 0; i < 4; ++i) dot += x[m][4 * k + i] * w[k][4 * n + i];
+        totals[n] += static_cast<uint32_t>(dot);
       }
-      set_element(out, n, total);
     }
+    for (int n = 0; n < width; ++n) set_element(out, n, element<uint32_t>(out, n) + totals[n]);
   }
 }
 
 void TileMachine::product_bf16(int sum, int a, int b) {
   if (!can_multiply(sum, a, b, "tdpbf16ps")) return;
-  for (int m = 0; m < rows(sum); ++m) {
-    uint8_t* out = tiles_[static_cast<size_t>(sum)][static_cast<size_t>(m)].data();
-    const uint8_t* x = tiles_[static_cast<size_t>(a)][static_cast<size_t>(m)].data();
-    for (int n = 0; n < row_bytes(sum) / 4; ++n) {
+  const auto x = bf16_of(tiles_[static_cast<size_t>(a)]);
+  const auto w = bf16_of(tiles_[static_cast<size_t>(b)]);
+  const auto depth = static_cast<size_t>(rows(b));
+  const int width = row_bytes(sum) / 4;
+  for (size_t m = 0; m < static_cast<size_t>(rows(sum)); ++m) {
+    uint8_t* out = tiles_[static_cast<size_t>(sum)][m].data();
+    for (int n = 0; n < width; ++n) {
+      const auto at = static_cast<size_t>(2 * n);
       float part[2] = {0.0f, 0.0f};
-      for (int k = 0; k < rows(b); ++k) {
-        const uint8_t* w = tiles_[static_cast<size_t>(b)][static_cast<size_t>(k)].data();
-        for (int i = 0; i < 2; ++i) {
-          part[i] = bf16_fma(bf16_to_float(element<uint16_t>(x, 2 * k + i)),
-                             bf16_to_float(element<uint16_t>(w, 2 * n + i)), part[i]);
-        }
+      for (size_t k = 0; k < depth; ++k) {
+        for (size_t i = 0; i < 2; ++i) part[i] = bf16_fma(x[m][2 * k + i], w[k][at + i], part[i]);
       }
       set_element(out, n, bf16_add(element<float>(out, n), bf16_add(part[0], part[1])));
     }

@@ -28,6 +28,8 @@ struct TileCounts {
 
 class TileMachine {
  public:
+  using Tile = std::array<std::array<uint8_t, kTileRowBytes>, kTileRows>;
+
   void configure(const TileConfig& config);
   void release();
   void zero(int tile);
@@ -43,8 +45,6 @@ class TileMachine {
   void reset() { *this = TileMachine(); }
 
  private:
-  using Tile = std::array<std::array<uint8_t, kTileRowBytes>, kTileRows>;
-
   bool fail(std::string text);
   bool usable(int tile, const char* instruction);
   bool can_multiply(int sum, int a, int b, const char* instruction);

@@ -1,4 +1,5 @@
-// Debian's Chromium, and pages in fresh profiles that record everything that went wrong on them.
+// Debian's Chromium, and pages in fresh profiles that record everything that went wrong on them. Its headless shell, which
+// draws in half the time, or the whole browser.
 
 import { existsSync } from "node:fs";
 import { chromium } from "playwright-core";
@@ -8,11 +9,14 @@ const kFlags = [
   "--disable-component-update", "--disable-sync",
 ];
 
+const kPrograms = ["/usr/bin/chromium-headless-shell", "/usr/bin/chromium"];
+
 export class Browser {
   static async start() {
-    const executablePath = process.env.HEADRACE_CHROMIUM ?? "/usr/bin/chromium";
-    if (!existsSync(executablePath)) {
-      throw new Error(`no Chromium at ${executablePath}: install the package chromium, or set HEADRACE_CHROMIUM`);
+    const executablePath = process.env.HEADRACE_CHROMIUM ?? kPrograms.find(existsSync);
+    if (!executablePath || !existsSync(executablePath)) {
+      const where = executablePath ?? kPrograms.join(" or ");
+      throw new Error(`no Chromium at ${where}: install the package chromium-headless-shell, or set HEADRACE_CHROMIUM`);
     }
     const browser = new Browser();
     browser.chromium = await chromium.launch({ executablePath, headless: true, args: kFlags, timeout: 120000 });

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -35,6 +36,20 @@ class ByteWriter {
   ByteWriter& text(std::string_view text) { return put(uint64_t{text.size()}).raw(text); }
   ByteWriter& zeros(size_t count) {
     bytes_.resize(bytes_.size() + count);
+    return *this;
+  }
+  // Finite values of any type, the same again every 61 bytes.
+  ByteWriter& pattern(size_t count) {
+    static const std::string kBytes = [] {
+      std::string bytes(61 * 64, 0);
+      for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i * 7 % 61);
+      return bytes;
+    }();
+    bytes_.reserve(bytes_.size() + count);
+    for (size_t size; count > 0; count -= size) {
+      size = std::min(count, kBytes.size());
+      raw(std::string_view(kBytes).substr(0, size));
+    }
     return *this;
   }
   ByteWriter& pad_to(size_t multiple) {
@@ -100,8 +115,7 @@ class GgufBuilder {
     for (const uint64_t size : sizes) num_elements *= size;
     const size_t num_bytes = num_elements / row.block_elements * row.block_bytes;
     raw_tensor(name, sizes, static_cast<uint32_t>(row.gguf_id), data_.size());
-    for (size_t i = 0; i < num_bytes; ++i) data_.put(static_cast<uint8_t>(i * 7 % 61));
-    data_.pad_to(alignment_);
+    data_.pattern(num_bytes).pad_to(alignment_);
     return *this;
   }
   // A tensor info only.
@@ -148,10 +162,7 @@ class GgufBuilder {
 
 // The length, the header text as given, then num_data_bytes of a pattern.
 inline std::vector<std::byte> safetensors_file(std::string_view header, size_t num_data_bytes) {
-  ByteWriter file;
-  file.text(header);
-  for (size_t i = 0; i < num_data_bytes; ++i) file.put(static_cast<uint8_t>(i * 7 % 61));
-  return file.bytes();
+  return ByteWriter().text(header).pattern(num_data_bytes).bytes();
 }
 
 // One entry of a safetensors header: "NAME":{"dtype":...}.

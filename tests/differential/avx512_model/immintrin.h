@@ -17,6 +17,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "half_model.h"
+
 namespace avx512_model {
 
 template <typename To, typename From>
@@ -33,6 +35,7 @@ struct Lanes {
 };
 using Words = Lanes<int32_t, 16>;
 using Floats = Lanes<float, 16>;
+using Parts = Lanes<__m256i, 2>;
 
 // Lane i of a vector of type To is fn(i).
 template <typename To, typename Element, int kCount, typename Fn>
@@ -138,44 +141,56 @@ inline __m256 doubles_to_floats(__m512d v) {
   }
   return result;
 }
-// SIMDe's, each compiled once: the kernels are too long to have them in line.
+// By halves, each function compiled once: the kernels are too long to have SIMDe's in line.
+template <typename Fn>
+__m512i by_half(const Fn& fn) {
+  return bits_as<__m512i>(Lanes<__m256i, 2>{{fn(0), fn(1)}});
+}
 [[gnu::noinline]] inline __m512i scaled_halves(__m512i a, __m512i b) {
-  return simde_mm512_mulhrs_epi16(a, b);
+  const auto left = bits_as<Parts>(a), right = bits_as<Parts>(b);
+  return by_half([&](int i) { return _mm256_mulhrs_epi16(left.of[i], right.of[i]); });
 }
 [[gnu::noinline]] inline __m512i add_byte_products(__m512i sum, __m512i a, __m512i b) {
   return simde_mm512_dpbusd_epi32(sum, a, b);
 }
 [[gnu::noinline]] inline __m512i add_half_products(__m512i sum, __m512i a, __m512i b) {
-  return simde_mm512_dpwssd_epi32(sum, a, b);
-}
-// f16 by half words: nearest, ties to even, denormals as they are. What is rounded is exact in
-// double for numbers of the kernels.
-inline uint16_t half_of(double v) {
-  int exponent;
-  std::frexp(v, &exponent);
-  const int step = exponent - 11 < -24 ? -24 : exponent - 11;
-  const double steps = std::nearbyint(std::ldexp(v, -step));
-  return _cvtss_sh(static_cast<float>(std::ldexp(steps, step)), _MM_FROUND_TO_NEAREST_INT);
-}
-using Halves = Lanes<uint16_t, 32>;
-inline __m512i f16_products_and(__m512i a, __m512i b, __m512i c) {
-  const auto first = bits_as<Halves>(a), second = bits_as<Halves>(b), third = bits_as<Halves>(c);
-  return by_lane<__m512i, uint16_t, 32>([&](int i) {
-    return half_of(double{_cvtsh_ss(first.of[i])} * double{_cvtsh_ss(second.of[i])} +
-                   double{_cvtsh_ss(third.of[i])});
+  const auto before = bits_as<Parts>(sum), left = bits_as<Parts>(a), right = bits_as<Parts>(b);
+  return by_half([&](int i) {
+    return _mm256_add_epi32(before.of[i], _mm256_madd_epi16(left.of[i], right.of[i]));
   });
+}
+// Bytes of v at `places` of their quarters, where the mask has them.
+[[gnu::noinline]] inline __m512i shuffle_some_bytes(__m512i others, __mmask64 mask, __m512i v,
+                                                    __m512i places) {
+  const auto kept = bits_as<Parts>(others), from = bits_as<Parts>(v), at = bits_as<Parts>(places);
+  return by_half([&](int i) {
+    const __m256i bit = _mm256_set1_epi64x(static_cast<int64_t>(0x8040201008040201));
+    const __m256i byte =
+        _mm256_set_epi64x(0x0303030303030303, 0x0202020202020202, 0x0101010101010101, 0);
+    const __m256i bits = _mm256_set1_epi32(static_cast<int>(mask >> 32 * i));
+    const __m256i set = _mm256_and_si256(_mm256_shuffle_epi8(bits, byte), bit);
+    return _mm256_blendv_epi8(kept.of[i], _mm256_shuffle_epi8(from.of[i], at.of[i]),
+                              _mm256_cmpeq_epi8(set, bit));
+  });
+}
+// f16 by half words.
+using Halves = Lanes<uint16_t, headrace::cpu::kHalvesOfVector>;
+[[gnu::noinline]] inline __m512i f16_products_and(__m512i a, __m512i b, __m512i c) {
+  const auto first = bits_as<Halves>(a), second = bits_as<Halves>(b), third = bits_as<Halves>(c);
+  Halves sums;
+  headrace::cpu::multiply_add_halves(first.of, second.of, third.of, sums.of);
+  return bits_as<__m512i>(sums);
 }
 inline __m512i f16_products(__m512i a, __m512i b) {
-  const auto first = bits_as<Halves>(a), second = bits_as<Halves>(b);
-  return by_lane<__m512i, uint16_t, 32>([&](int i) {
-    return half_of(double{_cvtsh_ss(first.of[i])} * double{_cvtsh_ss(second.of[i])});
-  });
+  constexpr uint16_t kMinusZero = 0x8000;  // whose sum with a zero is that zero
+  return f16_products_and(a, b, by_lane<__m512i, uint16_t, 32>([](int) { return kMinusZero; }));
 }
 inline __m512i f16_differences(__m512i a, __m512i b) {
-  const auto first = bits_as<Halves>(a), second = bits_as<Halves>(b);
-  return by_lane<__m512i, uint16_t, 32>([&](int i) {
-    return half_of(double{_cvtsh_ss(first.of[i])} - double{_cvtsh_ss(second.of[i])});
-  });
+  constexpr uint16_t kOne = 0x3C00, kSign = 0x8000;
+  const auto second = bits_as<Halves>(b);
+  const auto negative = [&](int i) { return static_cast<uint16_t>(second.of[i] ^ kSign); };
+  return f16_products_and(a, by_lane<__m512i, uint16_t, 32>([](int) { return kOne; }),
+                          by_lane<__m512i, uint16_t, 32>(negative));
 }
 inline __m256i floats_to_f16(__m512 v, int /*rounding*/) {
   const auto floats = bits_as<Floats>(v);
@@ -207,6 +222,7 @@ inline __m512i shuffle_in_fours(__m512i v, int order) {
 #undef _mm512_mask_storeu_ps
 #undef _mm512_reduce_add_epi32
 #undef _mm512_madd_epi16
+#undef _mm512_mask_shuffle_epi8
 #undef _mm512_maskz_cvtps_epi32
 #undef _mm512_maskz_loadu_ps
 #undef _mm512_dpbusd_epi32
@@ -235,6 +251,7 @@ inline __m512i shuffle_in_fours(__m512i v, int order) {
 #define _mm512_fmadd_ph avx512_model::f16_products_and
 #define _mm512_madd_epi16 simde_mm512_madd_epi16
 #define _mm512_mask_storeu_ps avx512_model::store_some
+#define _mm512_mask_shuffle_epi8 avx512_model::shuffle_some_bytes
 #define _mm512_maskz_cvtps_epi32 avx512_model::some_rounded
 #define _mm512_maskz_loadu_ps avx512_model::load_some
 #define _mm512_dpbusd_epi32 avx512_model::add_byte_products
