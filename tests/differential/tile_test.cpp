@@ -9,9 +9,11 @@
 #include <limits>
 #include <random>
 
+#include "backend/cpu/kernels/bf16_model.h"
 #include "backend/cpu/kernels/isa.h"
 #include "backend/cpu/kernels/kernels.h"
 #include "base/numeric.h"
+#include "half_model.h"
 #include "tile_cases.h"
 #include "tile_model.h"
 #include "tile_traps.h"
@@ -307,6 +309,38 @@ TEST(TileModel, FmaMatchesTheProcessorsFlushMode) {
   }
   EXPECT_GT(num_tiny, 1000);
   EXPECT_GT(num_other, 100000);
+}
+
+// Against the plain form, which rounds to odd on its way.
+TEST(HalfModel, ProductsAndSumsAreRoundedOnce) {
+  Random random(31);
+  const auto finite = [&random] {
+    uint16_t half;
+    do half = static_cast<uint16_t>(random());
+    while ((half >> 10 & 31) == 31);
+    return half;
+  };
+  constexpr uint16_t kEdges[] = {0x0000, 0x8000, 0x0001, 0x8001, 0x03FF,
+                                 0x0400, 0x3C00, 0x7BFF, 0xFBFF};
+  int num_tiny = 0, num_infinite = 0;
+  for (int round = 0; round < 20000; ++round) {
+    uint16_t a[kHalvesOfVector], b[kHalvesOfVector], c[kHalvesOfVector], got[kHalvesOfVector];
+    for (int i = 0; i < kHalvesOfVector; ++i) {
+      a[i] = i < 9 ? kEdges[i] : finite();
+      b[i] = finite();
+      c[i] = round % 3 == 0 ? uint16_t{0x8000} : finite();
+    }
+    multiply_add_halves(a, b, c, got);
+    for (int i = 0; i < kHalvesOfVector; ++i) {
+      const auto value = [](uint16_t half) { return double{f16_to_float(half)}; };
+      const double exact = value(a[i]) * value(b[i]) + value(c[i]);
+      ASSERT_EQ(got[i], double_to_f16(exact)) << exact;
+      num_tiny += std::fabs(exact) < 0x1p-14 && exact != 0 ? 1 : 0;
+      num_infinite += (got[i] >> 10 & 31) == 31 ? 1 : 0;
+    }
+  }
+  EXPECT_GT(num_tiny, 1000);
+  EXPECT_GT(num_infinite, 1000);
 }
 
 TEST(TileModel, LoadsAndStoresKeepToTheirShape) {
