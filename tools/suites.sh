@@ -196,7 +196,7 @@ begin_next_build() {
 }
 end_next_build() {
   [ -n "${next_build:-}" ] || return 0
-  wait "$next_build" || true
+  wait "$next_build" || true  # its own stage builds what is left, and fails if that does
   unset next_build
   tail -n 1 "$results/next-build.log"
 }

@@ -1,5 +1,6 @@
 // f16 arithmetic of AVX512-FP16 in plain AVX2, for the model of that instruction set
-// (avx512_model/immintrin.h), whose other functions are compiled without optimisation.
+// (avx512_model/immintrin.h), whose other functions are compiled without optimisation. Not by way
+// of double_to_f16(), which the plain unit takes: what is compared does not share its rounding.
 #pragma once
 
 #include <cstdint>

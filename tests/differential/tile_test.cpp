@@ -326,7 +326,7 @@ TEST(HalfModel, ProductsAndSumsAreRoundedOnce) {
   for (int round = 0; round < 20000; ++round) {
     uint16_t a[kHalvesOfVector], b[kHalvesOfVector], c[kHalvesOfVector], got[kHalvesOfVector];
     for (int i = 0; i < kHalvesOfVector; ++i) {
-      a[i] = i < 9 ? kEdges[i] : finite();
+      a[i] = i < static_cast<int>(std::size(kEdges)) ? kEdges[i] : finite();
       b[i] = finite();
       c[i] = round % 3 == 0 ? uint16_t{0x8000} : finite();
     }

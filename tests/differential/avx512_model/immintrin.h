@@ -144,7 +144,7 @@ inline __m256 doubles_to_floats(__m512d v) {
 // By halves, each function compiled once: the kernels are too long to have SIMDe's in line.
 template <typename Fn>
 __m512i by_half(const Fn& fn) {
-  return bits_as<__m512i>(Lanes<__m256i, 2>{{fn(0), fn(1)}});
+  return bits_as<__m512i>(Parts{{fn(0), fn(1)}});
 }
 [[gnu::noinline]] inline __m512i scaled_halves(__m512i a, __m512i b) {
   const auto left = bits_as<Parts>(a), right = bits_as<Parts>(b);
