@@ -56,7 +56,7 @@ bool has_name(const ServedModel& model, std::string_view name) {
   return name.empty() || std::ranges::find(model.names, name) != model.names.end();
 }
 
-Result<AdapterArgument> adapter_argument(const std::string& text, const ServedModels& models) {
+Result<AdapterArgument> split_adapter_argument(const std::string& text) {
   const size_t equals = text.find('=');
   if (equals == text.npos) {
     return make_error(ErrorCode::kInvalidArgument,
@@ -65,7 +65,15 @@ Result<AdapterArgument> adapter_argument(const std::string& text, const ServedMo
   AdapterArgument argument{text.substr(0, equals), {}, text.substr(equals + 1)};
   const size_t at = argument.name.rfind('@');
   if (at == argument.name.npos) return argument;
-  const std::string model = argument.name.substr(at + 1);
+  argument.model = argument.name.substr(at + 1);
+  argument.name.resize(at);
+  return argument;
+}
+
+Result<AdapterArgument> adapter_argument(const std::string& text, const ServedModels& models) {
+  AdapterArgument argument = TRY(split_adapter_argument(text));
+  const std::string& model = argument.model;
+  if (model.empty()) return argument;
   const bool known =
       std::ranges::any_of(models.always,
                           [&](const ModelPtr& each) { return has_name(*each, model); }) ||
@@ -74,9 +82,15 @@ Result<AdapterArgument> adapter_argument(const std::string& text, const ServedMo
     return make_error(ErrorCode::kInvalidArgument,
                       "--adapter is '{}', but no model called '{}' is served", text, model);
   }
-  argument.name.resize(at);
-  argument.model = model;
   return argument;
+}
+
+// What can be told of --adapter before the models are there, which may take minutes.
+Status check_adapters(const Options& options) {
+  for (const std::string& text : list_of(options, "--adapter")) {
+    TRY(read_adapter_folder(TRY(split_adapter_argument(text)).folder));
+  }
+  return {};
 }
 
 // What requests can ask for without adapters.
@@ -116,7 +130,6 @@ Status load_adapters(const Options& options, ServedModels& models) {
       continue;
     }
     const auto source = std::ranges::find(models.on_demand, argument.model, &ModelSource::name);
-    TRY(read_adapter_folder(argument.folder));  // a wrong path is told at the start
     source->adapters.push_back({argument.name, argument.folder, [folder = argument.folder] {
                                   return read_adapter_folder(folder);
                                 }});
@@ -133,6 +146,7 @@ Result<int> run_serve(const Options& options) {
   ServedTenants tenants(serve.client_secret);
   TRY(tenants.read(options.text("--tenants"), serve.api_keys));
   tenants.mark(&serve.api_keys);
+  TRY(check_adapters(options));
   const HangUp hang_up;
   StartSignals start_signals(hang_up, can_reload(options));
 

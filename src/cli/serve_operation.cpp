@@ -110,6 +110,7 @@ Result<ServerOptions> network_options(const Options& options) {
   serve.api_keys = TRY(read_api_keys(options));
   serve.allowed_hosts = list_of(options, "--allowed-hosts");
   serve.cors_origins = list_of(options, "--cors-origins");
+  TRY(check_origins(serve.cors_origins));
   serve.max_connections = static_cast<int>(options.integer("--max-connections"));
   serve.max_connections_per_address =
       static_cast<int>(options.integer("--max-connections-per-address"));

@@ -3,6 +3,8 @@
 #include <boost/json.hpp>
 
 #include <algorithm>
+#include <charconv>
+#include <chrono>
 #include <cstdio>
 
 #include "base/strings.h"
@@ -16,6 +18,7 @@ namespace {
 namespace json = boost::json;
 
 constexpr std::string_view kDefaultServer = "http://127.0.0.1:8080";
+constexpr int kYearsOfForEver = 50;
 
 Result<json::value> ask(const Options& options, std::string_view path, const std::string& body) {
   const std::string& typed = options.text("--server");
@@ -39,6 +42,17 @@ std::string shown(const json::object& row, std::string_view name) {
   const json::value* value = row.if_contains(name);
   if (value == nullptr || !value->is_string()) return "";
   return without_controls(std::string_view(value->get_string()));
+}
+
+// Servers give a time for every model: decades off, where it stays.
+std::string shown_until(const json::object& row) {
+  const std::string until = shown(row, "expires_at");
+  int year = 0;
+  const char* const end = until.data() + until.size();
+  const bool is_known = std::from_chars(until.data(), end, year).ec == std::errc();
+  const auto today = std::chrono::floor<std::chrono::days>(std::chrono::system_clock::now());
+  const int this_year = static_cast<int>(std::chrono::year_month_day(today).year());
+  return is_known && year - this_year >= kYearsOfForEver ? "for ever" : until;
 }
 
 std::string shown_size(const json::object& row) {
@@ -68,7 +82,7 @@ Result<int> run_ps(const Options& options) {
     if (!each.is_object()) continue;
     const json::object& row = each.get_object();
     std::printf("%-32s  %10s  %s\n", shown(row, "name").c_str(), shown_size(row).c_str(),
-                shown(row, "expires_at").c_str());
+                shown_until(row).c_str());
   }
   return 0;
 }

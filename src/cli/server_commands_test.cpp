@@ -51,6 +51,18 @@ TEST(Ps, ShowsOneLineForEachModel) {
   EXPECT_NE(server.seen()[0].head.find("Authorization: Bearer k\r\n"), std::string::npos);
 }
 
+TEST(Ps, SaysOfWhatStaysThatItDoes) {
+  const ScriptedServer server(http_answer(
+      200, R"({"models":[{"name":"stays","size":1,"expires_at":"2318-01-01T00:00:00Z"},)"
+           R"({"name":"goes","size":1,"expires_at":"2026-11-22T10:00:00+01:00"},)"
+           R"({"name":"odd","size":1,"expires_at":"never"}]})"));
+  const std::string out = run_against(server, "ps", {}).out;
+  EXPECT_NE(out.find("  for ever\n"), std::string::npos) << out;
+  EXPECT_NE(out.find("  2026-11-22T10:00:00+01:00\n"), std::string::npos) << out;
+  EXPECT_NE(out.find("  never\n"), std::string::npos) << out;
+  EXPECT_EQ(out.find("2318"), std::string::npos) << out;
+}
+
 TEST(Ps, AsJsonIsTheServersOwnAnswer) {
   const std::string body = R"({"models":[{"name":"a","more":[1]}]})";
   const ScriptedServer server(http_answer(200, body));

@@ -54,7 +54,27 @@ std::string_view presented_key(const HttpRequest& request) {
   return trim_spaces(given);
 }
 
+// scheme://host[:port], with nothing behind it. Applications have schemes of their own.
+bool is_origin(std::string_view text) {
+  const std::string origin = to_lower(text);
+  const size_t end = origin.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789+-.");
+  if (end == 0 || end == std::string::npos || origin.compare(end, 3, "://") != 0) return false;
+  const bool is_pattern = origin.find('*') != std::string::npos;  // it would be taken literally
+  return !is_pattern && !origin.ends_with(':') && parse_host(origin.substr(end + 3));
+}
+
 }  // namespace
+
+Status check_origins(const std::vector<std::string>& origins) {
+  for (const std::string& origin : origins) {
+    if (origin == "*" || origin == "null" || is_origin(origin)) continue;
+    return make_error(ErrorCode::kInvalidArgument,
+                      "--cors-origins holds '{}', but must hold * or origins as browsers send "
+                      "them: scheme://host or scheme://host:port, with no path behind it",
+                      origin);
+  }
+  return {};
+}
 
 Access::Access(const ServerOptions& options)
     : secret_(options.client_secret.empty() ? make_client_secret() : options.client_secret),

@@ -22,6 +22,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/result.h"
 #include "server/api/dialect.h"
 #include "server/api_keys.h"
 #include "server/http/http.h"
@@ -68,6 +69,10 @@ class Access {
   bool any_host_ = true;
   bool any_origin_ = false;
 };
+
+// kInvalidArgument if one of --cors-origins is none that a browser sends, so that it would never
+// match: neither "*" nor "null" nor scheme://host[:port].
+Status check_origins(const std::vector<std::string>& origins);
 
 // Is this address one that only this machine reaches?
 bool is_loopback_host(std::string_view host);

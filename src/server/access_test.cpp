@@ -192,6 +192,26 @@ TEST(Access, CorsHeadersAreForListedOriginsOnly) {
   EXPECT_EQ(header_of(any, "Vary"), "");
 }
 
+TEST(Access, OriginsThatNoBrowserSendsAreRefused) {
+  for (const char* origin :
+       {"*", "null", "https://chat.example", "HTTP://localhost:3000", "http://[::1]:8080",
+        "app://obsidian.md", "chrome-extension://abcdefgh", "tauri://localhost"}) {
+    const Status status = check_origins({origin});
+    EXPECT_TRUE(status.ok()) << status.error().message;
+  }
+  for (const char* origin : {"chat.example", "https://chat.example/", "https://chat.example/page",
+                             "https://", "://a", "https:/a", "https://*.example",
+                             "http://localhost:*", "http://a:", "http://a b", "localhost:3000"}) {
+    const Status status = check_origins({"https://fine.example", origin});
+    ASSERT_FALSE(status.ok()) << origin;
+    EXPECT_EQ(status.error().code, ErrorCode::kInvalidArgument);
+    EXPECT_EQ(status.error().message,
+              fmt::format("--cors-origins holds '{}', but must hold * or origins as browsers send "
+                          "them: scheme://host or scheme://host:port, with no path behind it",
+                          origin));
+  }
+}
+
 TEST(Access, APreflightIsToldWhatItMaySend) {
   ServerOptions options;
   options.cors_origins = {"https://a.example"};

@@ -164,12 +164,21 @@ std::vector<ModelPtr> ModelRegistry::all() const {
   return models;
 }
 
+std::optional<std::chrono::milliseconds> ModelRegistry::Entry::sleeps_in() const {
+  if (stays || model == nullptr || keep_alive.count() < 0) return std::nullopt;
+  const bool in_use = model.use_count() > 1;
+  const auto idle = in_use ? Clock::duration::zero() : Clock::now() - last_used;
+  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(keep_alive - idle);
+  return std::max(left, std::chrono::milliseconds::zero());
+}
+
 std::vector<ModelStatus> ModelRegistry::status() const {
   std::lock_guard lock(mutex_);
   std::vector<ModelStatus> all;
   for (const Entry& entry : entries_) {
     ModelStatus& status = all.emplace_back();
     status.names = entry.names;
+    status.sleeps_in = entry.sleeps_in();  // before one more holds the model
     status.model = entry.model;
     status.progress = entry.progress;
     status.num_waiting = entry.waiting.size();

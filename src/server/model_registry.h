@@ -16,6 +16,7 @@
 #include <condition_variable>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -70,6 +71,8 @@ struct ModelStatus {
   size_t num_bytes = 0;  // of memory that it takes when it is awake, about
   bool stays = false;    // never sleeps
   bool failed = false;   // the last load did
+  // kAwake: how long until it sleeps if nobody asks for it; none: never.
+  std::optional<std::chrono::milliseconds> sleeps_in = {};
 };
 
 class ModelRegistry {
@@ -137,6 +140,8 @@ class ModelRegistry {
     Clock::time_point last_used = {};
     std::vector<Waiter> waiting = {};  // in the order of arrival
 
+    // From now on, if nobody asks for it; none: it stays, or is not awake.
+    std::optional<std::chrono::milliseconds> sleeps_in() const;
     // Of the first who waits; of nobody: after all others.
     Clock::time_point waits_since() const {
       return waiting.empty() ? Clock::time_point::max() : waiting.front().since;

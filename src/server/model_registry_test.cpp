@@ -241,6 +241,7 @@ TEST_F(OnDemandTest, SleepsWhenIdleAndComesBack) {
     EXPECT_FALSE(is_asleep(registry, "late"));  // in use
   }
   EXPECT_TRUE(test::eventually([&] { return is_asleep(registry, "late"); }));
+  EXPECT_EQ(status_of(registry, "late").sleeps_in, std::nullopt);  // it does already
   EXPECT_TRUE(ask(registry, "late").get().ok());
   EXPECT_EQ(loads().size(), 2u);
   ASSERT_TRUE(registry.keep_alive("late", -1ms).ok());
@@ -250,6 +251,20 @@ TEST_F(OnDemandTest, SleepsWhenIdleAndComesBack) {
   EXPECT_TRUE(test::eventually([&] { return is_asleep(registry, "late"); }));
   EXPECT_EQ(registry.sleep("one").error().code, ErrorCode::kInvalidArgument);
   EXPECT_EQ(registry.sleep("none").error().code, ErrorCode::kNotFound);
+}
+
+TEST_F(OnDemandTest, TellsWhenAModelWillSleep) {
+  options_.keep_alive = 1h;
+  ModelRegistry registry(served({source("late")}));
+  EXPECT_EQ(status_of(registry, "one").sleeps_in, std::nullopt);
+  {
+    const ModelPtr held = ask(registry, "late").get().value();
+    EXPECT_EQ(status_of(registry, "late").sleeps_in, 1h);  // from when it is let go
+  }
+  ASSERT_TRUE(test::eventually([&] { return status_of(registry, "late").sleeps_in < 1h; }));
+  EXPECT_GT(status_of(registry, "late").sleeps_in, 59min);
+  ASSERT_TRUE(registry.keep_alive("late", -1ms).ok());
+  EXPECT_EQ(status_of(registry, "late").sleeps_in, std::nullopt);
 }
 
 TEST_F(OnDemandTest, WhatIsLetGoWhileItLoadsGoesAfterItsAnswers) {

@@ -19,7 +19,7 @@ namespace {
 constexpr std::string_view kApiVersion = "0.12.6";
 constexpr size_t kMaxQueuedLines = 64 * 1024;  // bytes: above it a pull's progress is left out
 constexpr size_t kMaxLoadBytes = 4096;         // of a body that asks for nothing but the model
-// Models stay loaded: clients are told a time far off.
+// Of models that stay loaded clients are told a time far off.
 constexpr int64_t kForeverS = int64_t{100} * 365 * 24 * 3600;
 
 void handle_ollama_version(ServerState& state, HttpRequest& /*request*/, Writer writer) {
@@ -64,15 +64,22 @@ void handle_tags(ServerState& state, HttpRequest& /*request*/, Writer writer) {
   respond(state, *writer, HttpResponse{200, json.take()});
 }
 
+// When a model sleeps.
+std::string expiry(const ServerState& state, std::optional<std::chrono::milliseconds> sleeps_in) {
+  if (!sleeps_in) return rfc3339((state.created + kForeverS) * 1'000'000);
+  return rfc3339(wall_clock_us() + std::chrono::microseconds(*sleeps_in).count());
+}
+
 void handle_ps(ServerState& state, HttpRequest& /*request*/, Writer writer) {
-  const std::string expires = rfc3339((state.created + kForeverS) * 1'000'000);
   JsonWriter json;
   json.open_object().key("models").open_array();
-  for (const ModelPtr& model : state.models.all()) {
-    for (const std::string& name : model->names) {
-      open_model(json, *model, name);
+  for (const ModelStatus& status : state.models.status()) {
+    if (status.model == nullptr) continue;
+    const std::string expires = expiry(state, status.sleeps_in);
+    for (const std::string& name : status.names) {
+      open_model(json, *status.model, name);
       json.text("expires_at", expires).integer("size_vram", 0);
-      json.integer("context_length", model->serving.max_context).close_object();
+      json.integer("context_length", status.model->serving.max_context).close_object();
     }
   }
   json.close_array().close_object();

@@ -90,6 +90,17 @@ def test_settings_come_from_a_file(headrace, model, tmp_path):
     assert missing.returncode == 1 and "there is no file" in missing.stderr
 
 
+def test_a_server_tells_what_is_wrong_before_it_loads_a_model(headrace, tmp_path):
+    """Of a model that is not there: whatever is told is told before that."""
+    model = tmp_path / "none.gguf"
+    adapter = headrace("serve", model, "--adapter", f"one={tmp_path}/two")
+    assert adapter.returncode != 0 and f"{tmp_path}/two" in adapter.stderr and "none.gguf" not in adapter.stderr
+    formless = headrace("serve", model, "--adapter", "one")
+    assert formless.returncode != 0 and "must be NAME=FOLDER" in formless.stderr
+    origin = headrace("serve", model, "--cors-origins", "https://chat.example/")
+    assert origin.returncode != 0 and "--cors-origins holds 'https://chat.example/'" in origin.stderr
+
+
 def test_version_lists_what_is_asked_for(headrace):
     report = json.loads(headrace("version", "--json", "--options", "--list-kernels").stdout)
     assert set(report) == {"build", "machine", "libraries", "options", "kernels"}

@@ -415,24 +415,14 @@ Verdict attempt_file(const DownloadRequest& request) {
   return check_part(request, attempt);
 }
 
-}  // namespace
-
-std::string shown_url(const std::string& url) {
-  std::string shown = url.substr(0, url.find_first_of("?#"));
-  const size_t host = shown.find("://");
-  const size_t at = host == std::string::npos ? host : shown.find('@', host);
-  if (at != std::string::npos && at < shown.find('/', host + 3))
-    shown.erase(host + 3, at - host - 2);
-  return shown;
-}
-
-Status download(const DownloadRequest& request) {
+// PATH.part has the whole file when it ends well.
+Status fetch_part(const DownloadRequest& request) {
   int num_failures = 0;
   int num_restarts = 0;
   uint64_t most_bytes = 0;  // an attempt that gets further than all before it counts as progress
   while (true) {
     const Verdict verdict = attempt_file(request);
-    if (verdict.outcome == Outcome::kDone) break;
+    if (verdict.outcome == Outcome::kDone) return {};
     if (verdict.outcome == Outcome::kRestart) {
       discard_part(request.path);
       if (++num_restarts > kMaxRestarts) return verdict.error;
@@ -446,6 +436,26 @@ Status download(const DownloadRequest& request) {
     LOG(kDebug, "{}; trying again", verdict.error.message);
     pause_before_attempt(num_failures, request.retry, request.stopped);
     if (is_stopped(request.stopped)) return stopped_error(request.url);
+  }
+}
+
+}  // namespace
+
+std::string shown_url(const std::string& url) {
+  std::string shown = url.substr(0, url.find_first_of("?#"));
+  const size_t host = shown.find("://");
+  const size_t at = host == std::string::npos ? host : shown.find('@', host);
+  if (at != std::string::npos && at < shown.find('/', host + 3))
+    shown.erase(host + 3, at - host - 2);
+  return shown;
+}
+
+Status download(const DownloadRequest& request) {
+  Status status = fetch_part(request);
+  if (!status.ok()) {
+    // Of nothing nothing can be gone on with.
+    if (file_size_or_zero(request.path + ".part") == 0) discard_part(request.path);
+    return status;
   }
   TRY(move_into_place(request.path + ".part", request.path));
   discard_part(request.path);

@@ -528,6 +528,10 @@ TEST_F(HubTest, UrlOfAFile) {
   const auto absent = pull(options(hub_.endpoint() + "/nothing/some-model.gguf?signature=secret"));
   ASSERT_FALSE(absent.ok());
   EXPECT_EQ(absent.error().to_string().find("secret"), std::string::npos);
+  for (const auto& entry : fs::recursive_directory_iterator(store_)) {
+    EXPECT_TRUE(entry.path().extension() != ".part" && entry.path().extension() != ".id")
+        << entry.path() << " of nothing";
+  }
 }
 
 TEST_F(HubTest, UnreachableHubSaysSo) {

@@ -175,7 +175,7 @@ constexpr FieldRow kDialectRows[] = {
     {"grammar", kServed, kLlama, "", "GBNF or Lark that the answer holds to"},
     {"cache_prompt", kHarmless, kLlama, "", ""},
     {"id_slot", kHarmless, kLlama, "", ""},
-    {"samplers", kServed, kLlama, "", "what is done, in this order: penalties, dry, top_n_sigma, top_k, typ_p, top_p, min_p, xtc, infill (with a top_k of 1 to 256), and temperature anywhere; the others are not"},
+    {"samplers", kServed, kLlama, "", "what is done, in this order: penalties, dry, top_n_sigma, top_k, typ_p, top_p, min_p, xtc, infill (with a top_k of 1 to 256), and temperature anywhere; the others are not; also as a string of letters, edskypmxi and t"},
     {"min_keep", kRefused, kLlama, "[0, 1]", "leave it out"},
     {"n_keep", kHarmless, kLlama, "", ""},
     {"n_discard", kHarmless, kLlama, "", ""},

@@ -21,11 +21,12 @@ constexpr std::string_view kPromptForms =
 // Of "samplers", in the order in which they are done; what is not named is not done.
 struct SamplerRow {
   std::string_view name;
+  char letter;                                    // in the short form, a string
   bool (*is_on)(const SamplingParams& sampling);  // does it change anything?
   void (*leave_out)(SamplingParams& sampling);
 };
 constexpr SamplerRow kSamplers[] = {
-    {"penalties",
+    {"penalties", 'e',
      [](const SamplingParams& of) {
        return of.repetition_penalty != 1 || of.presence_penalty != 0 || of.frequency_penalty != 0;
      },
@@ -33,29 +34,31 @@ constexpr SamplerRow kSamplers[] = {
        to.repetition_penalty = 1;
        to.presence_penalty = to.frequency_penalty = 0;
      }},
-    {"dry", [](const SamplingParams& of) { return of.dry.multiplier > 0; },
+    {"dry", 'd', [](const SamplingParams& of) { return of.dry.multiplier > 0; },
      [](SamplingParams& to) { to.dry.multiplier = 0; }},
-    {"top_n_sigma", [](const SamplingParams& of) { return of.top_n_sigma > 0; },
+    {"top_n_sigma", 's', [](const SamplingParams& of) { return of.top_n_sigma > 0; },
      [](SamplingParams& to) { to.top_n_sigma = 0; }},
-    {"top_k", [](const SamplingParams& of) { return of.top_k > 0; },
+    {"top_k", 'k', [](const SamplingParams& of) { return of.top_k > 0; },
      [](SamplingParams& to) { to.top_k = 0; }},
-    {"typ_p", [](const SamplingParams& of) { return of.typical_p < 1; },
+    {"typ_p", 'y', [](const SamplingParams& of) { return of.typical_p < 1; },
      [](SamplingParams& to) { to.typical_p = 1; }},
-    {"top_p", [](const SamplingParams& of) { return of.top_p < 1; },
+    {"top_p", 'p', [](const SamplingParams& of) { return of.top_p < 1; },
      [](SamplingParams& to) { to.top_p = 1; }},
-    {"min_p", [](const SamplingParams& of) { return of.min_p > 0; },
+    {"min_p", 'm', [](const SamplingParams& of) { return of.min_p > 0; },
      [](SamplingParams& to) { to.min_p = 0; }},
-    {"xtc", [](const SamplingParams& of) { return of.xtc_probability > 0; },
+    {"xtc", 'x', [](const SamplingParams& of) { return of.xtc_probability > 0; },
      [](SamplingParams& to) { to.xtc_probability = 0; }},
-    {"infill", [](const SamplingParams&) { return true; }, [](SamplingParams&) {}},
+    {"infill", 'i', [](const SamplingParams&) { return true; }, [](SamplingParams&) {}},
 };
 constexpr size_t kInfillPlace = std::size(kSamplers) - 1;
 // They come anywhere: the temperature is applied first, and the others' fields are refused.
 constexpr std::string_view kTemperatureStep = "temperature";
+constexpr char kTemperatureLetter = 't';
 constexpr std::string_view kStepsOfOthers[] = {"tfs_z", "adaptive_p"};
+constexpr std::string_view kLettersOfOthers = "fa";
 constexpr std::string_view kSamplersNeeded =
     "a list of temperature and of these, in this order: penalties, dry, top_n_sigma, top_k, typ_p, "
-    "top_p, min_p, xtc, infill";
+    "top_p, min_p, xtc, infill; or a string of their letters, t and edskypmxi";
 constexpr size_t kMaxPaths = 64;
 
 constexpr SamplingName kSampling[] = {
@@ -149,21 +152,45 @@ Status use_infill(const ServingModel& model, SamplingParams& sampling) {
   return {};
 }
 
+Result<std::string_view> sampler_of_letter(char letter) {
+  if (letter == kTemperatureLetter) return kTemperatureStep;
+  for (const SamplerRow& row : kSamplers) {
+    if (letter == row.letter) return row.name;
+  }
+  const size_t other = kLettersOfOthers.find(letter);
+  if (other != std::string_view::npos) return kStepsOfOthers[other];
+  return bad_field("samplers", fmt::format("a string with '{}'", letter), kSamplersNeeded);
+}
+
+Result<std::vector<std::string_view>> sampler_names(const value& given) {
+  std::vector<std::string_view> names;
+  if (given.is_string()) {
+    for (const char letter : text_view(given.get_string())) {
+      names.push_back(TRY(sampler_of_letter(letter)));
+    }
+    return names;
+  }
+  if (!given.is_array()) return bad_field("samplers", show_value(given), kSamplersNeeded);
+  for (const value& each : given.get_array()) {
+    if (!each.is_string()) return bad_field("samplers", show_value(each), kSamplersNeeded);
+    names.push_back(text_view(each.get_string()));
+  }
+  return names;
+}
+
 // The order is fixed: two that change something and stand in another are refused.
 Status parse_samplers(const Fields& fields, const ServingModel& model, SamplingParams& sampling) {
-  const array* list = TRY(fields.array("samplers"));
-  if (list == nullptr || sampling.mirostat) return {};
+  const value* given = fields.find("samplers");
+  if (given == nullptr || sampling.mirostat) return {};
   bool is_done[std::size(kSamplers)] = {}, has_temperature = false;
   size_t first = 0;
-  for (const value& each : *list) {
-    if (!each.is_string()) return bad_field("samplers", show_value(each), kSamplersNeeded);
-    const std::string_view name = text_view(each.get_string());
+  for (const std::string_view name : TRY(sampler_names(*given))) {
     has_temperature = has_temperature || name == kTemperatureStep;
     if (name == kTemperatureStep || std::ranges::count(kStepsOfOthers, name) > 0) continue;
     const size_t place = TRY(place_of_sampler(name));
     is_done[place] = true;
     if (!kSamplers[place].is_on(sampling)) continue;
-    if (place < first) return bad_field("samplers", show_value(each), kSamplersNeeded);
+    if (place < first) return bad_field("samplers", show_value(value(name)), kSamplersNeeded);
     first = place;
   }
   for (size_t i = 0; i < std::size(kSamplers); ++i) {

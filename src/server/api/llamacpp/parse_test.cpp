@@ -85,6 +85,22 @@ TEST_F(LlamaParse, SamplersThatAreNotNamedAreOff) {
   EXPECT_FLOAT_EQ(request_of(R"(,"temperature":0.5,"samplers":[])").sampling.temperature, 1);
 }
 
+TEST_F(LlamaParse, SamplersMayBeAStringOfLetters) {
+  constexpr const char* kAll = R"(,"temperature":0.5,"top_p":0.9,"top_k":7,"min_p":0.1)";
+  const SamplingParams some = request_of(std::string(kAll) + R"(,"samplers":"kpi")").sampling;
+  EXPECT_FLOAT_EQ(some.temperature, 1);
+  EXPECT_EQ(some.top_k, 7);
+  EXPECT_FLOAT_EQ(some.top_p, 0.9f);
+  EXPECT_FLOAT_EQ(some.min_p, 0);
+  EXPECT_TRUE(some.infill);
+  const SamplingParams usual =
+      request_of(std::string(kAll) + R"(,"samplers":"edskfypmxta")").sampling;
+  EXPECT_FLOAT_EQ(usual.temperature, 0.5f);
+  EXPECT_FLOAT_EQ(usual.min_p, 0.1f);
+  EXPECT_FALSE(usual.infill);
+  EXPECT_EQ(request_of(std::string(kAll) + R"(,"samplers":"")").sampling.top_k, 0);
+}
+
 TEST_F(LlamaParse, SamplersStandInTheOrderInWhichTheyAreDone) {
   // As user interfaces send it: what is off may stand anywhere.
   constexpr const char* kUsual = R"(,"top_k":7,"top_p":0.9,"samplers":["penalties","dry",
@@ -95,7 +111,9 @@ TEST_F(LlamaParse, SamplersStandInTheOrderInWhichTheyAreDone) {
       {R"(,"top_k":7,"top_p":0.9,"samplers":["top_p","top_k"])", R"(samplers is "top_k")"},
       {R"(,"samplers":["top-k"])", R"(samplers is "top-k")"},
       {R"(,"samplers":[1])", "samplers is 1"},
-      {R"(,"samplers":"kt")", R"(samplers is "kt")"},
+      {R"(,"samplers":"kz")", "samplers is a string with 'z'"},
+      {R"(,"top_k":7,"top_p":0.9,"samplers":"pk")", R"(samplers is "top_k")"},
+      {R"(,"samplers":7)", "samplers is 7"},
       {R"(,"top_k":0,"samplers":["infill"])", "samplers is infill with top_k 0"},
       {R"(,"top_k":300,"samplers":["top_k","infill"])", "samplers is infill with top_k 300"},
   };
