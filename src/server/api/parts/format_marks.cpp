@@ -20,6 +20,7 @@ FormatMarks::FormatMarks(const ReasoningFormat* reasons, const ToolFormat* forma
   if (format == nullptr) return;
   const auto opens = given(format->opens);
   for (size_t i = 0; i < opens.size(); ++i) add_text(opens[i], Act::kOpen, i);
+  if (!format->fence_open.empty()) add_text(format->fence_open, Act::kOpenFence, 0);
   const auto closes = given(format->closes);
   const auto with_closes = [&](std::initializer_list<std::string_view> marks) {
     MarkList list;
@@ -31,6 +32,9 @@ FormatMarks::FormatMarks(const ReasoningFormat* reasons, const ToolFormat* forma
   };
   json = with_closes({});
   json.append(opens);
+  for (const std::string_view fence : {format->fence_open, format->fence_close}) {
+    if (!fence.empty()) json.push_back(fence);
+  }
   between = with_closes({format->call_open});
   behind = with_closes({format->call_close});
   params = with_closes({format->param_open, format->call_close});

@@ -15,7 +15,7 @@ namespace headrace {
 inline constexpr std::string_view kDataOpen = "<![CDATA[", kDataClose = "]]>";
 
 struct FormatMarks {
-  enum class Act : uint8_t { kReason, kEndReason, kOpen, kSilent };
+  enum class Act : uint8_t { kReason, kEndReason, kOpen, kOpenFence, kSilent };
 
   // Either may be null.
   FormatMarks(const ReasoningFormat* reasons, const ToolFormat* format);

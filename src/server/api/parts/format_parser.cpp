@@ -173,15 +173,29 @@ void FormatParser::say(std::string_view bytes) {
   if (!blank) at_start_ = behind_call_ = false;
 }
 
+// Does this mark mean something where the text is, or is it spoken of?
+bool FormatParser::is_in_place(FormatMarks::Act act) const {
+  switch (act) {
+    case FormatMarks::Act::kReason:
+    case FormatMarks::Act::kEndReason:
+      return at_start_ || options_.reasoning->anywhere;
+    case FormatMarks::Act::kOpenFence:
+      return at_start_ || behind_call_;
+    case FormatMarks::Act::kOpen:
+    case FormatMarks::Act::kSilent:
+      return true;
+  }
+  return true;
+}
+
 void FormatParser::on_text_mark(size_t mark) {
   const auto [act, open_idx] = marks_.text_acts[mark];
-  const bool in_place = at_start_ ||
-                        (act != FormatMarks::Act::kReason && act != FormatMarks::Act::kEndReason) ||
-                        options_.reasoning->anywhere;
-  if (!in_place) return say(marks_.text[mark]);
+  if (!is_in_place(act)) return say(marks_.text[mark]);
   switch (act) {
     case FormatMarks::Act::kOpen:
       return open_calls(open_idx);
+    case FormatMarks::Act::kOpenFence:
+      return open_fence();
     case FormatMarks::Act::kReason:
       state_ = State::kReasoning;
       if (!options_.reasoning_apart) return out_.text(marks_.text[mark], false);
@@ -212,11 +226,10 @@ void FormatParser::end_reasoning() {
 
 // Sections of calls.
 
-// A format without marks: the answer is a call from its first byte on.
+// Calls without marks: the answer is one from its first byte on.
 bool FormatParser::opens_bare(char c) const {
   if (format_ == nullptr || scanner_.is_holding() || !(at_start_ || behind_call_)) return false;
-  if (format_->name == "llama3") return c == '{';
-  return format_->name == "pythonic" && c == '[';
+  return format_->bare != 0 && c == format_->bare;
 }
 
 void FormatParser::open_bare(char c) {
@@ -224,6 +237,12 @@ void FormatParser::open_bare(char c) {
   begin_calls(std::string_view(&c, 1), false);
   opened_bytes_ = 1;
   c == '{' ? json_step(c) : python_step(c);
+}
+
+// A block of code that holds one.
+void FormatParser::open_fence() {
+  is_bare_ = true;
+  begin_calls(format_->fence_open, false);
 }
 
 void FormatParser::open_calls(size_t open_idx) {
@@ -243,7 +262,7 @@ void FormatParser::begin_calls(std::string_view mark, bool named) {
   switch (format_->style) {
     case CallStyle::kJson:
     case CallStyle::kKeyed:
-      json_ = JsonCalls(format_->style == CallStyle::kKeyed);
+      json_ = JsonCalls(format_->style == CallStyle::kKeyed, is_bare_);
       state_ = State::kJson;
       return;
     case CallStyle::kPython:

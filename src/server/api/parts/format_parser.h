@@ -64,6 +64,7 @@ class FormatParser final : public PartParser {
   void enter(State state, std::string_view unread = {});
 
   void text_step(char c);
+  bool is_in_place(FormatMarks::Act act) const;
   void on_text_mark(size_t mark);
   void say(std::string_view bytes);
   void reasoning_step(char c);
@@ -73,6 +74,7 @@ class FormatParser final : public PartParser {
   bool opens_bare(char c) const;
   void open_calls(size_t open_idx);
   void open_bare(char c);
+  void open_fence();
   void begin_calls(std::string_view mark, bool named);
   void leave_calls(std::string_view unread = {});
   void break_off(std::string_view unread = {});
@@ -127,7 +129,7 @@ class FormatParser final : public PartParser {
   bool has_arguments_ = false;  // some were told
   std::string name_;
   bool name_over_ = false;  // a blank came behind it
-  JsonCalls json_{false};
+  JsonCalls json_{false, false};
   JsonSpan span_;
   LooseObject loose_{'}'};
   std::string key_, value_;

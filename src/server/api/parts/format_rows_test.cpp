@@ -78,7 +78,8 @@ std::string calls_text(const ToolFormat& format, std::initializer_list<RowCall> 
 
 // Formats whose calls begin with no mark of their own.
 bool is_without_marks(const ToolFormat& format) {
-  return format.name == "llama3" || format.name == "pythonic";
+  return format.bare != 0 && format.writing.begin.find(format.opens[0]) == std::string_view::npos &&
+         format.writing.head.find(format.opens[0]) == std::string_view::npos;
 }
 
 PartOptions options_of_row(const ToolFormat* format, const ReasoningFormat* reasoning) {

@@ -20,6 +20,8 @@ std::string unescaped(const std::string& text) {
 }
 
 bool is_name_key(std::string_view key) { return key == "name" || key == "tool_name"; }
+// What some models write beside the name.
+bool is_usual_key(std::string_view key) { return key == "type" || key == "id"; }
 bool is_arguments_key(std::string_view key) { return key == "arguments" || key == "parameters"; }
 
 }  // namespace
@@ -123,6 +125,8 @@ void JsonCalls::end_key(Found& found) {
   member_ = is_arguments_key(key) ? Member::kArguments
             : is_name_key(key)    ? Member::kName
                                   : Member::kOther;
+  const bool is_foreign = member_ == Member::kOther && !began_ && !is_usual_key(key);
+  found.broken = bare_ && !keyed_ && is_foreign;
   if (!keyed_) return;
   found.broken = has_name_ || key.empty();
   name_ = key;
@@ -172,7 +176,7 @@ void JsonCalls::end_value(Found& found) {
   name_ = unescaped(text_.substr(first + 1, last - first - 1));
   found.broken = name_.empty();
   has_name_ = !name_.empty();
-  begin_call(found);
+  if (!bare_ || had_arguments_) begin_call(found);
 }
 
 void JsonCalls::behind_value(char c, Found& found) {
@@ -196,7 +200,7 @@ void JsonCalls::begin_call(Found& found) {
 
 void JsonCalls::end_call(Found& found) {
   state_ = State::kOutside;
-  if (!has_name_ || name_.empty()) {
+  if (!has_name_ || name_.empty() || (bare_ && !began_)) {
     found.broken = true;
     return;
   }

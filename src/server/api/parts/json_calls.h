@@ -39,8 +39,9 @@ class JsonCalls {
     bool broken = false;    // this is no call: nothing more may be fed
   };
 
-  // keyed: the name is the key of the arguments.
-  explicit JsonCalls(bool keyed) : keyed_(keyed) {}
+  // keyed: the name is the key of the arguments. bare: nothing but what is written says that these
+  // are calls, so that they must have arguments, and before these no key that is none of a call's.
+  JsonCalls(bool keyed, bool bare) : keyed_(keyed), bare_(bare) {}
   Found feed(char c);
   const std::string& name() const { return name_; }
   // Nothing was read but blanks, or all that was opened is closed.
@@ -68,7 +69,7 @@ class JsonCalls {
   void begin_call(Found& found);
   void end_call(Found& found);
 
-  bool keyed_;
+  bool keyed_, bare_;
   State state_ = State::kOutside;
   bool in_list_ = false;
   Member member_ = Member::kOther;

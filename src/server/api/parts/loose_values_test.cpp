@@ -194,7 +194,7 @@ TEST(JsonSpanTest, EndsWhereTheValueEnds) {
 
 // "name:arguments" of each call, "]" where a list or a lone object is complete, "!" where it broke.
 std::string calls_in(std::string_view text, bool keyed = false) {
-  JsonCalls calls(keyed);
+  JsonCalls calls(keyed, false);
   std::string read;
   for (const char c : text) {
     const JsonCalls::Found found = calls.feed(c);

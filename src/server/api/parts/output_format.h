@@ -48,9 +48,14 @@ struct ToolFormat {
   Marks signs;            // all of them stand in the template
   CallStyle style = CallStyle::kJson;
   CallWriting writing;
-  // What calls begin with. None: the answer itself, and only with a name that was declared.
-  Marks opens = {};
+  Marks opens = {};   // what calls begin with
   Marks closes = {};  // after the last call
+
+  // Calls without `opens`, at the start of an answer or behind a call, and only with a name that
+  // was declared: the byte that they begin with (0: there are none), and what may stand around
+  // each.
+  char bare = 0;
+  std::string_view fence_open = {}, fence_close = {};
 
   // kTagged, kParams, kBraces. One of `opens` may be call_open itself.
   std::string_view call_open = {};   // before each name; empty: the name follows `opens` at once
