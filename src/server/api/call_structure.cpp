@@ -252,9 +252,11 @@ class CallWriter {
   // Text, in which what begins a call goes on as one. What else begins with a mark may stand there.
   json::object in_text() const {
     const CallWriting& writing = format_.writing;
-    json::array tags =
-        writing.begin.empty() ? each_call() : json::array{tag(writing.begin, calls(), writing.end)};
+    json::array tags = writing.begin.empty()
+                           ? each_call(writing)
+                           : json::array{tag(writing.begin, calls(), writing.end)};
     json::array triggers{text(format_.opens[0])};
+    add_bare_calls(tags, triggers);
     if (formats_.reasoning != nullptr) add_other_marks(*formats_.reasoning, tags, triggers);
     return {{"type", "triggered_tags"},
             {"tags", std::move(tags)},
@@ -297,22 +299,31 @@ class CallWriter {
   json::object calls() const {
     const bool only_one = !tools_.parallel || tools_.choice.kind == ToolChoice::Kind::kNamed;
     return {{"type", "tags_with_separator"},
-            {"tags", each_call()},
+            {"tags", each_call(format_.writing)},
             {"separator", text(format_.writing.between)},
             {"text", false},
             {"at_least_one", true},
             {"stop_after_first", only_one}};
   }
 
-  json::array each_call() const {
-    const CallWriting& writing = format_.writing;
+  // A call that lacks its mark is one from its arguments on.
+  void add_bare_calls(json::array& tags, json::array& triggers) const {
+    for (const CallWriting& writing : bare_writings(format_)) {
+      for (json::value& call : each_call(writing)) {
+        triggers.push_back(call.at("begin"));
+        tags.push_back(std::move(call));
+      }
+    }
+  }
+
+  json::array each_call(const CallWriting& writing) const {
     json::array tags;
     for (size_t i = 0; i < tools_.functions.size(); ++i) {
       const std::string& name = tools_.functions[i].name;
       const std::string& input_grammar = tools_.functions[i].input_grammar;
       if (tools_.choice.kind == ToolChoice::Kind::kNamed && name != tools_.choice.name) continue;
       const std::string count = format_.counts_calls ? ":0" : "";
-      const std::string begin = fmt::format("{}{}{}{}", writing.head, name, count, writing.middle);
+      const std::string begin = begin_of_call(writing, name + count);
       json::object arguments = input_grammar.empty()
                                    ? arguments_format(format_, parsed(schemas_[i]))
                                    : grammar_argument(format_, input_grammar);

@@ -152,6 +152,13 @@ TEST_F(ToolUseTest, WithAutoACallThatBeginsGoesOnAsOne) {
   EXPECT_EQ(held("<tool_call>\n{\"name\": \"other"), "<tool_call>\n{\"name\": \"");
   EXPECT_EQ(held("<tool_call>\n{\"name\": \"find\", \"arguments\": {\"city\":3"),
             "<tool_call>\n{\"name\": \"find\", \"arguments\": {\"city\":");
+  for (const std::string bare : {"{\"name\": \"find\", \"arguments\": {",
+                                 "```json\n{\n  \"name\": \"find\",\n  \"arguments\": {\n    "}) {
+    EXPECT_EQ(held(bare + "\"city\":3"), bare + "\"city\":") << "a call without its mark";
+    EXPECT_EQ(held(bare + "\"town\""), bare + "\"") << "a call without its mark";
+  }
+  const std::string_view other = "{\"name\": \"Fido\", \"arguments\": 3}";
+  EXPECT_EQ(held(other), other);
 }
 
 TEST_F(ToolUseTest, TheClientsStructureHoldsForAnswersWithoutACall) {

@@ -300,6 +300,15 @@ void FormatParser::break_off(std::string_view unread) {
   if (plain < raw.size()) again_ = raw.substr(plain) + again_;
 }
 
+// Was the JSON call that begins held to its tool's schema?
+bool FormatParser::is_held() const {
+  const auto writings = bare_writings(*format_);
+  return !is_bare_ || writings.empty() ||
+         std::ranges::any_of(writings, [&](const CallWriting& writing) {
+           return json_.head() == begin_of_call(writing, json_.name());
+         });
+}
+
 // False: there is no such tool, and nothing else says that this is a call.
 bool FormatParser::begin_call(std::string name) {
   if (is_bare_ && !options_.tools->has(name)) return false;
@@ -355,7 +364,7 @@ void FormatParser::json_step(char c) {
 // False: the section is over.
 bool FormatParser::json_byte(char c) {
   JsonCalls::Found found = json_.feed(c);
-  if (found.begins && !begin_call(json_.name())) found.broken = true;
+  if (found.begins && !(is_held() && begin_call(json_.name()))) found.broken = true;
   if (found.broken) {
     break_off();
     return false;

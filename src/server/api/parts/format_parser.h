@@ -78,6 +78,7 @@ class FormatParser final : public PartParser {
   void begin_calls(std::string_view mark, bool named);
   void leave_calls(std::string_view unread = {});
   void break_off(std::string_view unread = {});
+  bool is_held() const;
   bool begin_call(std::string name);
   void add_arguments(std::string_view json);
   void end_call();

@@ -9,6 +9,7 @@ namespace headrace {
 namespace {
 
 constexpr size_t kMaxNameBytes = 256;
+constexpr size_t kMaxHeadBytes = 2 * kMaxNameBytes;
 
 // A JSON string without its quotes.
 std::string unescaped(const std::string& text) {
@@ -58,6 +59,7 @@ JsonSpan::Step JsonSpan::inside_string(char c) {
 
 JsonCalls::Found JsonCalls::feed(char c) {
   Found found;
+  if (!began_ && head_.size() < kMaxHeadBytes) head_ += c;
   switch (state_) {
     case State::kOutside:
       outside(c, found);
@@ -91,6 +93,7 @@ void JsonCalls::outside(char c, Found& found) {
     state_ = State::kKeyStart;
     has_name_ = began_ = had_arguments_ = false;
     name_.clear();
+    head_ = c;
     waiting_.clear();
   } else if (c == '[' && !in_list_) {
     in_list_ = true;

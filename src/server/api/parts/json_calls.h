@@ -44,6 +44,8 @@ class JsonCalls {
   JsonCalls(bool keyed, bool bare) : keyed_(keyed), bare_(bare) {}
   Found feed(char c);
   const std::string& name() const { return name_; }
+  // What stands before the arguments of the call that has just begun, if that is not long.
+  const std::string& head() const { return head_; }
   // Nothing was read but blanks, or all that was opened is closed.
   bool is_between() const { return state_ == State::kOutside && !in_list_; }
 
@@ -79,6 +81,7 @@ class JsonCalls {
   std::string name_;
   bool has_name_ = false;
   bool began_ = false;
+  std::string head_;
   std::string waiting_;  // arguments before the name is known
   bool had_arguments_ = false;
 };

@@ -297,6 +297,8 @@ constexpr ToolFormat kTools[] = {
      .closes = {"</tool_call>"},
      // Qwen2.5-Coder leaves the marks away, or writes a block of code.
      .bare = '{',
+     .bare_writings = {objects("", "", ""),
+                       {"", "{\n  \"name\": \"", "\",\n  \"arguments\": ", "\n}", "", ""}},
      .fence_open = "```json",
      .fence_close = "```"},
     {.name = "command_r",
@@ -360,6 +362,16 @@ Result<const Row*> row_named(std::span<const Row> rows, std::string_view name,
 std::span<const std::string_view> given(const Marks& marks) {
   const auto end = std::find(marks.begin(), marks.end(), std::string_view());
   return {marks.data(), static_cast<size_t>(end - marks.begin())};
+}
+
+std::span<const CallWriting> bare_writings(const ToolFormat& format) {
+  const auto& all = format.bare_writings;
+  const auto end = std::ranges::find(all, std::string_view(), &CallWriting::head);
+  return {all.data(), static_cast<size_t>(end - all.begin())};
+}
+
+std::string begin_of_call(const CallWriting& writing, std::string_view name) {
+  return fmt::format("{}{}{}", writing.head, name, writing.middle);
 }
 
 std::span<const ReasoningFormat> reasoning_formats() { return kReasoningFormats; }

@@ -55,6 +55,9 @@ struct ToolFormat {
   // was declared: the byte that they begin with (0: there are none), and what may stand around
   // each.
   char bare = 0;
+  // How such a call may be written, where answers are held to it as to one behind a mark (only
+  // head, middle and tail); none: in any way, and nothing holds it.
+  std::array<CallWriting, 2> bare_writings = {};
   std::string_view fence_open = {}, fence_close = {};
 
   // kTagged, kParams, kBraces. One of `opens` may be call_open itself.
@@ -75,6 +78,10 @@ struct ToolFormat {
 
   std::string_view quote = {};  // kBraces: of strings
 };
+
+std::span<const CallWriting> bare_writings(const ToolFormat& format);
+// All before the arguments of a call.
+std::string begin_of_call(const CallWriting& writing, std::string_view name);
 
 std::span<const ReasoningFormat> reasoning_formats();
 std::span<const ToolFormat> tool_formats();

@@ -265,8 +265,11 @@ const Sample kSamples[] = {
      "t:{\"city\": \"P\", \"name\": \"search\"}\n"},
     {"hermes", "none", "{\"name\": \"search\", \"price\": 3}",
      "t:{\"name\": \"search\", \"price\": 3}\n"},
+    // Written in a way that nothing holds to the tool's schema.
     {"hermes", "none", "{\"arguments\": {\"q\": 1}, \"name\": \"search\"}",
-     "c0:id0:search:{\"q\": 1}\n"},
+     "t:{\"arguments\": {\"q\": 1}, \"name\": \"search\"}\n"},
+    {"hermes", "none", "{\"name\":\"search\",\"arguments\":{}}",
+     "t:{\"name\":\"search\",\"arguments\":{}}\n"},
     {"hermes", "none", "```python\nprint({})\n```", "t:```python\nprint({})\n```\n"},
     {"hermes", "none", "```json\n```", "t:```json\n```\n"},
     {"hermes", "none", "As so:\n```json\n{\"name\": \"search\", \"arguments\": {}}\n```",
