@@ -1,7 +1,7 @@
 """Rules of the house that no compiler checks. tidy.py [--build DIR]: exit status 1 and one line per finding.
 
-Folder order of includes, rings of headers and units; share of tests; length of functions and files; parameters; width of lines; calls, words and
-paths that do not belong; sealed instruction-set objects (with --build). An exception is written at
+Files of the top folder; folder order of includes, rings of headers and units; share of tests; length of functions and
+files; parameters; width of lines; calls, words and paths that do not belong; sealed instruction-set objects (with --build). An exception is written at
 the place, with its reason:  // tidy: RULE because REASON
 """
 
@@ -39,6 +39,8 @@ MACRO = re.compile(r"^\s*#\s*define\s+(\w+)", re.M)
 MACROS = {"CHECK", "DCHECK", "TRY", "LOG"}
 EXCEPTION = re.compile(r"tidy: ([\w-]+) because \w+")
 
+ROOT_FILES = {".clang-format", ".clang-tidy", ".gitignore", "CHANGELOG.md", "CMakeLists.txt", "CMakePresets.json", "LICENSE",
+              "Makefile", "README.md"}
 TEXT_SUFFIXES = {".h", ".cpp", ".py", ".sh", ".rs", ".toml", ".md", ".txt", ".cmake", ".json", ".ts", ".js", ".mjs", ".svelte",
                  ".html", ".css", ".yml", ".yaml", ""}
 SOURCE_SUFFIXES = (".h", ".cpp", ".py", ".mjs", ".rs")
@@ -167,6 +169,13 @@ def check_file(path, text):
     return [finding for check in checks for finding in check(path, text) if not excused(finding, lines)]
 
 
+def check_root(paths):
+    """What a command left in the top folder would be committed with the rest."""
+    for path in paths:
+        if "/" not in path and path not in ROOT_FILES:
+            yield Finding("root", path, 1, "the top folder holds no such file; if it belongs there, name it in ROOT_FILES")
+
+
 def check_graph(files):
     """Rings of headers and cycles of units; files: path -> text."""
     product = {path: text for path, text in files.items()
@@ -221,8 +230,11 @@ class Sums:
 def repository_files():
     listed = subprocess.run(["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
                             capture_output=True, check=True).stdout.decode().split("\0")
-    return sorted(path for path in listed if path and os.path.splitext(path)[1] in TEXT_SUFFIXES and
-                  os.path.basename(path) not in GENERATED and (ROOT / path).is_file())
+    return sorted(path for path in listed if path and (ROOT / path).is_file())
+
+
+def is_text(path):
+    return os.path.splitext(path)[1] in TEXT_SUFFIXES and os.path.basename(path) not in GENERATED
 
 
 def check_sealed_units(build):
@@ -240,14 +252,15 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--build", help="build folder whose instruction-set objects are checked")
     arguments = parser.parse_args()
-    files = repository_files()
+    every_file = repository_files()
+    files = [path for path in every_file if is_text(path)]
     texts = {path: (ROOT / path).read_text(encoding="utf-8", errors="replace") for path in files}
     sums = Sums()
     findings = []
     for path, text in texts.items():
         findings += check_file(path, text)
         sums.add(path, text)
-    findings += [*check_graph(texts), *sums.findings()]
+    findings += [*check_root(every_file), *check_graph(texts), *sums.findings()]
     if arguments.build:
         findings += check_sealed_units(arguments.build)
     for finding in findings:

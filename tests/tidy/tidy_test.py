@@ -39,6 +39,10 @@ class RulesTest(unittest.TestCase):
     def test_good_header(self):
         self.assertEqual(rules("src/model/good.h", GOOD), [])
 
+    def test_what_a_command_left_in_the_top_folder(self):
+        paths = ["README.md", "src/x.bin", "some-1.0-py3-none-any.whl", ".clang-tidy"]
+        self.assertEqual([finding.path for finding in tidy.check_root(paths)], ["some-1.0-py3-none-any.whl"])
+
     def test_folder_order(self):
         for folder, target in (("base", "checkpoint/gguf.h"), ("checkpoint", "backend/backend.h"), ("backend", "model/model.h"),
                                ("model", "engine/engine.h"), ("engine", "server/http/http.h"), ("engine", "text/tokenizer.h"),
