@@ -59,7 +59,7 @@ ModelRegistry::~ModelRegistry() {
   join();
   // A session that has just ended on a thread of its engine must not be the last to let go of it.
   for (const Entry& entry : entries_) {
-    while (!entry.stays && entry.model.use_count() > 1) {
+    while (!entry.stays && entry.is_in_use()) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   }
@@ -166,9 +166,8 @@ std::vector<ModelPtr> ModelRegistry::all() const {
 
 std::optional<std::chrono::milliseconds> ModelRegistry::Entry::sleeps_in() const {
   if (stays || model == nullptr || keep_alive.count() < 0) return std::nullopt;
-  const bool in_use = model.use_count() > 1;
-  const auto idle = in_use ? Clock::duration::zero() : Clock::now() - last_used;
-  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(keep_alive - idle);
+  const auto idle = is_in_use() ? Clock::duration::zero() : Clock::now() - last_used;
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(keep_alive - idle);
   return std::max(left, std::chrono::milliseconds::zero());
 }
 
@@ -355,7 +354,7 @@ size_t ModelRegistry::used_bytes(Clock::time_point loaded_from) const {
 bool ModelRegistry::free_longest_idle(std::unique_lock<std::mutex>& lock) {
   Entry* longest = nullptr;
   for (Entry& entry : entries_) {
-    if (entry.stays || entry.model == nullptr || entry.model.use_count() > 1) continue;
+    if (entry.stays || entry.model == nullptr || entry.is_in_use()) continue;
     if (longest == nullptr || entry.last_used < longest->last_used) longest = &entry;
   }
   if (longest == nullptr) return false;
@@ -408,11 +407,11 @@ void ModelRegistry::expire_waiting(std::unique_lock<std::mutex>& lock) {
 
 void ModelRegistry::free_idle(std::unique_lock<std::mutex>& lock) {
   for (Entry& entry : entries_) {
-    if (entry.stays || entry.model == nullptr || entry.keep_alive.count() < 0) continue;
-    const Clock::time_point now = Clock::now();
-    if (entry.model.use_count() > 1) {
-      entry.last_used = now;
-    } else if (now - entry.last_used >= entry.keep_alive) {
+    const auto left = entry.sleeps_in();
+    if (!left) continue;
+    if (entry.is_in_use()) {
+      entry.last_used = Clock::now();
+    } else if (left->count() == 0) {
       put_to_sleep(entry, lock);
     }
   }

@@ -140,6 +140,7 @@ class ModelRegistry {
     Clock::time_point last_used = {};
     std::vector<Waiter> waiting = {};  // in the order of arrival
 
+    bool is_in_use() const { return model.use_count() > 1; }
     // From now on, if nobody asks for it; none: it stays, or is not awake.
     std::optional<std::chrono::milliseconds> sleeps_in() const;
     // Of the first who waits; of nobody: after all others.

@@ -52,10 +52,12 @@ constexpr SamplerRow kSamplers[] = {
 };
 constexpr size_t kInfillPlace = std::size(kSamplers) - 1;
 // They come anywhere: the temperature is applied first, and the others' fields are refused.
+struct AnywhereRow {
+  std::string_view name;
+  char letter;
+};
 constexpr std::string_view kTemperatureStep = "temperature";
-constexpr char kTemperatureLetter = 't';
-constexpr std::string_view kStepsOfOthers[] = {"tfs_z", "adaptive_p"};
-constexpr std::string_view kLettersOfOthers = "fa";
+constexpr AnywhereRow kAnywhere[] = {{kTemperatureStep, 't'}, {"tfs_z", 'f'}, {"adaptive_p", 'a'}};
 constexpr std::string_view kSamplersNeeded =
     "a list of temperature and of these, in this order: penalties, dry, top_n_sigma, top_k, typ_p, "
     "top_p, min_p, xtc, infill; or a string of their letters, t and edskypmxi";
@@ -153,12 +155,12 @@ Status use_infill(const ServingModel& model, SamplingParams& sampling) {
 }
 
 Result<std::string_view> sampler_of_letter(char letter) {
-  if (letter == kTemperatureLetter) return kTemperatureStep;
   for (const SamplerRow& row : kSamplers) {
     if (letter == row.letter) return row.name;
   }
-  const size_t other = kLettersOfOthers.find(letter);
-  if (other != std::string_view::npos) return kStepsOfOthers[other];
+  for (const AnywhereRow& row : kAnywhere) {
+    if (letter == row.letter) return row.name;
+  }
   return bad_field("samplers", fmt::format("a string with '{}'", letter), kSamplersNeeded);
 }
 
@@ -186,7 +188,7 @@ Status parse_samplers(const Fields& fields, const ServingModel& model, SamplingP
   size_t first = 0;
   for (const std::string_view name : TRY(sampler_names(*given))) {
     has_temperature = has_temperature || name == kTemperatureStep;
-    if (name == kTemperatureStep || std::ranges::count(kStepsOfOthers, name) > 0) continue;
+    if (std::ranges::count(kAnywhere, name, &AnywhereRow::name) > 0) continue;
     const size_t place = TRY(place_of_sampler(name));
     is_done[place] = true;
     if (!kSamplers[place].is_on(sampling)) continue;

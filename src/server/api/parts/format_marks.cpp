@@ -32,9 +32,8 @@ FormatMarks::FormatMarks(const ReasoningFormat* reasons, const ToolFormat* forma
   };
   json = with_closes({});
   json.append(opens);
-  for (const std::string_view fence : {format->fence_open, format->fence_close}) {
-    if (!fence.empty()) json.push_back(fence);
-  }
+  json.push_back(format->fence_open);
+  json.push_back(format->fence_close);
   between = with_closes({format->call_open});
   behind = with_closes({format->call_close});
   params = with_closes({format->param_open, format->call_close});

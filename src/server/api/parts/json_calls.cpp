@@ -129,7 +129,7 @@ void JsonCalls::end_key(Found& found) {
             : is_name_key(key)    ? Member::kName
                                   : Member::kOther;
   const bool is_foreign = member_ == Member::kOther && !began_ && !is_usual_key(key);
-  found.broken = bare_ && !keyed_ && is_foreign;
+  found.broken = bare_ && is_foreign;
   if (!keyed_) return;
   found.broken = has_name_ || key.empty();
   name_ = key;
